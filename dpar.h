@@ -143,14 +143,14 @@
 #endif
 
 /* Lists every status with its name, its number and its text. Negative numbers are errors, 0 is
- * success, positive numbers are conditions that are no error. */
+ * success, and positive numbers are conditions that are not errors. */
 #define DPAR_STATUS_LIST(X)                                                                        \
     X(OK, 0, "ok")                                                                                 \
     X(DONE, 1, "nothing is left to do")                                                            \
     X(MORE, 2, "there is more to do")                                                              \
     X(E_ARG, -1, "an argument is out of its domain")                                               \
     X(E_RANGE, -2, "a number is too large")                                                        \
-    X(E_ROOM, -3, "the memory handed over is too small")                                           \
+    X(E_ROOM, -3, "the memory passed is too small")                                                \
     X(E_PARSE, -4, "the text is not of the expected form")                                         \
     X(E_UNKNOWN, -5, "the name is not known")                                                      \
     X(E_DIVIDE, -6, "sizes do not divide")                                                         \
@@ -158,7 +158,7 @@
     X(E_NONE, -8, "no configuration is legal")                                                     \
     X(E_STUCK, -9, "ranks wait for each other")                                                    \
     X(E_PEER, -10, "another rank is gone")                                                         \
-    X(E_TIMEOUT, -11, "another rank did not come in time")                                         \
+    X(E_TIMEOUT, -11, "another rank did not arrive in time")                                       \
     X(E_MISMATCH, -12, "ranks called different operations")                                        \
     X(E_SYSTEM, -13, "the operating system refused")
 
@@ -194,7 +194,7 @@ DPAR_API const char *dpar_status_text(dpar_status status);
  * left out (DPAR_E_ARG); an optional field documents what 0 selects.
  *
  * dpar_cost.h knows a chip's peak FLOP/s in the formats from DPAR_F64 up to DPAR_FORMAT_COUNT,
- * where DPAR_BF16 stands for DPAR_F16 too. The types from DPAR_F16 on only say how numbers are
+ * where DPAR_BF16 stands for DPAR_F16 too. The types from DPAR_F16 on only describe how numbers are
  * stored. */
 enum {
     DPAR_TYPE_NONE,
@@ -216,10 +216,10 @@ enum {
 };
 
 /* Returns the bytes of one element. Returns 0 for DPAR_F4, whose elements share bytes, and for a
- * number that is no type. */
+ * number that is not a type. */
 DPAR_API int32_t dpar_type_bytes(int32_t type);
 /* Returns the name of a type: "f32", "bf16", ..., "none" for DPAR_TYPE_NONE, or "?" for a number
- * that is no type. The text is static. */
+ * that is not a type. The text is static. */
 DPAR_API const char *dpar_type_name(int32_t type);
 
 /* The collectives, named as in MPI and NCCL, and the two halves of a message. DPAR_CALL_NONE is the
@@ -243,8 +243,7 @@ enum {
 };
 
 /* Returns the name of a collective: "all-reduce", ..., "send", "recv", "none" for DPAR_CALL_NONE,
- * or
- * "?" for any other number. The text is static. */
+ * or "?" for any other number. The text is static. */
 DPAR_API const char *dpar_call_name(int32_t kind);
 
 /* ==== base/box.h ==== */
@@ -264,8 +263,8 @@ typedef struct dpar_box {
  * 2^63 - 1. Costs O(dims). */
 DPAR_API int64_t dpar_box_volume(const dpar_box *box);
 
-/* A box of values that one rank sends to another, or copies within itself if `peer` is the rank
- * itself. Redistributions and halos are lists of transfers.
+/* A box of values that one rank sends to another, or copies locally if `peer` is the rank itself.
+ * Redistributions and halos are lists of transfers.
  *
  *     send:     element j of dim d is sent from mine[d] + j here to theirs[d] + j at the peer
  *     receive:  it is received from theirs[d] + j at the peer into mine[d] + j here
@@ -278,9 +277,9 @@ DPAR_API int64_t dpar_box_volume(const dpar_box *box);
  * swap[0] and swap[1] differ, the receiver has these two dims exchanged: `extent` is the sender's,
  * and what the sender has at index j arrives at j with the two indices exchanged.
  *
- * Vectors must be rotated where the grid is. After `turn` quarter turns a pair (u along the last
- * dim, v along the one before it) becomes (-v, u) for 1, (-u, -v) for 2 and (v, -u) for 3. Across
- * folds and poles `turn` is 2, which means that each component changes its sign. */
+ * Where the grid is rotated, vectors must be rotated too. After `turn` quarter turns a pair (u
+ * along the last dim, v along the one before it) becomes (-v, u) for 1, (-u, -v) for 2 and (v, -u)
+ * for 3. Across folds and poles `turn` is 2, which means that each component changes its sign. */
 typedef struct dpar_transfer {
     int32_t peer;  /* the other rank */
     int32_t dims;  /* 0..DPAR_MAX_DIMS */
@@ -290,7 +289,7 @@ typedef struct dpar_transfer {
     int64_t mine[DPAR_MAX_DIMS];   /* first element in this rank's local array */
     int64_t theirs[DPAR_MAX_DIMS]; /* first element in the peer's local array */
     int64_t global[DPAR_MAX_DIMS]; /* first element in the global array, on this rank's side */
-    int32_t swap[2];               /* the two dims that are exchanged; equal if there are none */
+    int32_t swap[2];               /* the two dims that are exchanged; equal if none are */
     int32_t turn;                  /* quarter turns of vectors, 0..3 */
 } dpar_transfer;
 
@@ -312,8 +311,8 @@ DPAR_API int64_t dpar_transfer_volume(const dpar_transfer *t);
 /* ==== base/text.h ==== */
 
 /* text - writes text into the caller's buffer. As with snprintf, the text always ends in NUL, is
- * cut if the buffer is too small, and is counted in full. It uses neither a locale nor the C
- * library.
+ * cut if the buffer is too small, and its full length is counted. It uses neither a locale nor the
+ * C library.
  *
  *     static char buffer[2000];
  *     dpar_text t;
@@ -1948,8 +1947,8 @@ DPAR_API dpar_status dpar_selftest(dpar_why *why);
 
 /* ==== base/arith.h ==== */
 
-/* arith - private: checked integer arithmetic, texts in memory, attributes of functions, and the
- * functions that write messages. */
+/* arith - private: attributes of functions, checked integer arithmetic, comparison and copying of
+ * texts, and the functions that write messages. */
 
 #include <stdarg.h>
 
@@ -1983,10 +1982,10 @@ DPAR_API dpar_status dpar_selftest(dpar_why *why);
 #endif
 #define DPARI_STATIC_NOINLINE static DPARI_NOINLINE
 
-/* Compiles a function for size rather than speed. It is for functions that run once for a job, a
- * plan or a picture, or a few times a step around microseconds of work, and for what only they
- * call. The compiler also treats the branches that lead to such a function as unlikely, up to whole
- * functions that always call it. So never put it on a function that loops over elements or on a
+/* Compiles a function for size rather than speed. It is for functions that run once per job, plan
+ * or picture, or a few times per step around microseconds of work, and for the functions that only
+ * they call. The compiler also treats branches that lead to such a function as unlikely, and whole
+ * functions that always call it. So never use it for a function that loops over elements, or for a
  * query that is called in a loop. */
 #if defined(__GNUC__) && !defined(__OPTIMIZE_SIZE__)
 #define DPARI_COLD __attribute__((cold))
@@ -1994,8 +1993,8 @@ DPAR_API dpar_status dpar_selftest(dpar_why *why);
 #define DPARI_COLD
 #endif
 
-/* Lets the compiler compare a form (argument `form` of a function) with what goes into it
- * (arguments `first` and following). It can do so where int32_t is int and int64_t is long. */
+/* Lets the compiler check the arguments of a message, from argument `first` on, against its format,
+ * argument `form`. It can do so where int32_t is int and int64_t is long. */
 #if defined(__linux__) && defined(__LP64__)
 #define DPARI_PRINTF(form, first) __attribute__((format(printf, form, first)))
 #else
@@ -2003,7 +2002,7 @@ DPAR_API dpar_status dpar_selftest(dpar_why *why);
 #endif
 
 /* Marks a function with variable arguments that takes no real numbers. Without the mark such a
- * function keeps the registers of real numbers on its stack: 128 bytes on x86-64. */
+ * function saves the registers for real numbers on its stack, 128 bytes on x86-64. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__)
 #if __GNUC__ >= 11
 #define DPARI_NO_REALS __attribute__((target("general-regs-only")))
@@ -2026,7 +2025,7 @@ DPAR_API dpar_status dpar_selftest(dpar_why *why);
 /* Computes a * b for non-negative numbers. Returns 0 if the product exceeds INT64_MAX. */
 DPARI_FN int dpari_mul(int64_t a, int64_t b, int64_t *product)
 {
-#if defined(__SIZEOF_INT128__) /* a flag of the processor; on small targets it would be a call */
+#if defined(__SIZEOF_INT128__) /* uses the overflow flag; on small targets it would be a call */
     int64_t p;
     if (a < 0 || b < 0 || __builtin_mul_overflow(a, b, &p)) {
         return 0;
@@ -2041,19 +2040,19 @@ DPARI_FN int dpari_mul(int64_t a, int64_t b, int64_t *product)
     return 1;
 }
 
-/* The quotient rounded up, for a >= 0 and b > 0, without overflow. */
+/* Returns a / b rounded up, for a >= 0 and b > 0, without overflow. */
 DPARI_FN int64_t dpari_ceil_div(int64_t a, int64_t b)
 {
     return a / b + (a % b != 0);
 }
 
-/* The quotient rounded towards minus infinity, for b > 0, as indices that wrap around need it. */
+/* Returns a / b rounded towards minus infinity, for b > 0, as indices that wrap around need it. */
 DPARI_FN int64_t dpari_floor_div(int64_t a, int64_t b)
 {
     return a / b - (a % b < 0);
 }
 
-/* The greatest common divisor. That of a and 0 is a. */
+/* Returns the greatest common divisor, which is a if b is 0. */
 DPARI_FN int64_t dpari_gcd(int64_t a, int64_t b)
 {
     while (b != 0) {
@@ -2105,8 +2104,9 @@ DPARI_FN void dpari_zero(void *at, size_t bytes)
     }
 }
 
-/* The length of a text. Without the bound compilers recognise strlen and call it, which small
- * targets may not have. No text reaches the bound, which is 2 GiB or half of the address space. */
+/* Returns the length of a text. Without the bound, compilers would recognise strlen and call it,
+ * which small targets may not have. No text reaches the bound, which is 2 GiB or half of the
+ * address space. */
 DPARI_FN size_t dpari_length(const char *s)
 {
     size_t n = 0;
@@ -2143,7 +2143,7 @@ DPARI_FN char dpari_lower(char c)
     return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
 }
 
-/* The same in any case; `word` is in lower case. */
+/* True if the slice is `word`, ignoring case. `word` must be in lower case. */
 DPARI_FN int dpari_spells_any_case(const char *s, size_t n, const char *word)
 {
     size_t i;
@@ -2155,10 +2155,10 @@ DPARI_FN int dpari_spells_any_case(const char *s, size_t n, const char *word)
     return word[n] == 0;
 }
 
-/* Computes the edit distances (Levenshtein) between a slice and the prefixes of `word`, in any
+/* Computes the edit distances (Levenshtein) between a slice and the prefixes of `word`, ignoring
  * case: row[k] is the distance to the prefix of k letters. Only the first 31 letters of the slice
  * count, and `word` has at most 31. Returns the length of `word`, so that row[length] is the
- * distance of slice and word. */
+ * distance between slice and word. */
 DPARI_FN int32_t dpari_edits(const char *s, size_t n, const char *word, int32_t row[32])
 {
     const int32_t m = (int32_t)dpari_length(word), length = n < 31 ? (int32_t)n : 31;
@@ -2187,7 +2187,7 @@ DPARI_FN size_t dpari_text_mark(const char *s, size_t n, size_t *left)
     return mark;
 }
 
-/* Copies at most room - 1 characters and ends them with NUL. */
+/* Copies at most room - 1 of n characters, up to a NUL, and appends a NUL. */
 DPARI_FN void dpari_copy_text(char *to, size_t room, const char *from, size_t n)
 {
     size_t i;
@@ -2197,7 +2197,7 @@ DPARI_FN void dpari_copy_text(char *to, size_t room, const char *from, size_t n)
     to[i] = 0;
 }
 
-/* The bytes of a message, with its NUL. */
+/* The bytes of a message, including its NUL. */
 enum { DPARI_WHY_TEXT = sizeof(((dpar_why *)NULL)->text) };
 
 /* Tells the caller of a call that fails with DPAR_E_ROOM how many bytes it needs. */
@@ -2209,15 +2209,15 @@ DPARI_FN void dpari_needs_bytes(dpar_why *why, int64_t bytes)
 }
 
 /* Writes a message into why->text, if why is not NULL, and returns `status`, so that a check can
- * end with `return dpari_say(...)`. The form is that of dpari_text_say: %d takes an int32_t, %ld an
- * int64_t, %s a text that ends in NUL, %.*s an int32_t and the start of a text of that length. */
+ * end with `return dpari_say(...)`. In the format, %d takes an int32_t, %ld an int64_t, %s a text
+ * that ends in NUL, and %.*s an int32_t and a text of that length. */
 DPARI_API dpar_status dpari_say(dpar_status status, dpar_why *why, const char *form, ...)
     DPARI_PRINTF(3, 4);
-/* The same with DPAR_E_ARG, the status of most messages. */
+/* Does the same with DPAR_E_ARG, the status of most messages. */
 DPARI_API dpar_status dpari_wrong(dpar_why *why, const char *form, ...) DPARI_PRINTF(2, 3);
-/* A caller may pass NULL for `why` everywhere, as programs for small targets do. Functions with
- * variable arguments are never inlined, so these macros leave a message and its text out of the
- * program where the compiler knows that `why` is NULL. */
+/* A program may pass NULL for `why` everywhere, as programs for small targets do. These macros
+ * leave a message and its text out of such a program where the compiler knows that `why` is NULL.
+ * They are needed because functions with variable arguments are never inlined. */
 #if defined(__GNUC__) && defined(__OPTIMIZE__)
 DPARI_ALWAYS_INLINE int dpari_unread(const dpar_why *why)
 {
@@ -2228,9 +2228,10 @@ DPARI_ALWAYS_INLINE int dpari_unread(const dpar_why *why)
 #define dpari_wrong(why, ...)                                                                      \
     (dpari_unread(why) ? (dpar_status)DPAR_E_ARG : dpari_wrong(why, __VA_ARGS__))
 #endif
-/* Copies the message of another call, which may be in the same dpar_why, and returns `status`. */
+/* Copies `text`, the message of another call, into why->text and returns `status`. `text` may be
+ * why->text itself. */
 DPARI_API dpar_status dpari_repeat(dpar_status status, dpar_why *why, const char *text);
-/* The same as dpari_say for functions that take a form and its arguments themselves. */
+/* Does what dpari_say does, for functions that take a format and its arguments themselves. */
 DPARI_API dpar_status dpari_say_list(dpar_status status, dpar_why *why, const char *form,
                                      va_list *list);
 
@@ -2240,30 +2241,31 @@ DPARI_API dpar_status dpari_say_list(dpar_status status, dpar_why *why, const ch
 
 /* Begins a message in why->text. If `why` is NULL, what is appended is dropped. */
 DPARI_API void dpari_text_why(dpar_text *text, dpar_why *why);
-/* Append a character, the first n characters of a text, and an integer. O(length). */
+/* Append a character, at most n characters of a text, or an integer. O(length). */
 DPARI_API void dpari_text_char(dpar_text *text, char c);
 DPARI_API void dpari_text_slice(dpar_text *text, const char *s, size_t n);
 DPARI_API void dpari_text_int(dpar_text *text, int64_t v);
 /* Appends v with `decimals` (0..9) digits after the point, rounded half away from zero, or "nan" or
- * "inf". From 9e15 on it appends dpari_text_real with 6 digits. */
+ * "inf". From 9e15 on it does what dpari_text_real does with 6 digits. */
 DPARI_API void dpari_text_fixed(dpar_text *text, double v, int32_t decimals);
-/* Appends v with `digits` (1..17) significant digits, in plain or e-notation as %g, but with exact
- * halves rounded away from zero. */
+/* Appends v with `digits` (1..17) significant digits, in plain or exponential notation like %g, but
+ * with exact halves rounded away from zero. */
 DPARI_API void dpari_text_real(dpar_text *text, double v, int32_t digits);
 /* Appends blanks until the current line has `column` UTF-8 characters. */
 DPARI_API void dpari_text_column(dpar_text *text, size_t column);
-/* Appends `form` as printf would. It knows %s, %.*s, %d for an int32_t, %ld for an int64_t, %%, and
- * %.Nf and %.Ng with one digit N, which are dpari_text_fixed and dpari_text_real. %.NG is %.Ng for
- * JSON: it writes 0 if the number is not finite. A width puts blanks before the value, up to 31
- * characters in all. A constant must be cast to int32_t, because an int may have 16 bits. */
+/* Appends text with the format `form`, as printf does. The format may have %s, %.*s, %d for an
+ * int32_t, %ld for an int64_t, %%, and %.Nf and %.Ng with one digit N, which do what
+ * dpari_text_fixed and dpari_text_real do. %.NG is %.Ng for JSON: it writes 0 if the number is not
+ * finite. A width puts blanks before a value of at most 31 characters. Constants for %d must be
+ * cast to int32_t, because an int may have 16 bits. */
 DPARI_API void dpari_text_print(dpar_text *text, const char *form, ...) DPARI_PRINTF(2, 3);
-/* The same for functions that take a form and its arguments themselves. */
+/* Does the same for functions that take a format and its arguments themselves. */
 DPARI_API void dpari_text_print_list(dpar_text *text, const char *form, va_list *list);
-/* The same as dpari_text_print without reals, in less stack. */
+/* Does what dpari_text_print does, but without real numbers and with less stack. */
 DPARI_API void dpari_text_say(dpar_text *text, const char *form, ...) DPARI_PRINTF(2, 3);
 /* Reads a decimal number (sign, digits, point, exponent) from [s, s + n). Returns the number of
- * characters read, or 0 if there is no number. The value is never NaN. A number that is too large
- * becomes infinite, which the caller must refuse. */
+ * characters read, or 0 if there is no number. The value is never NaN. It is infinite if the number
+ * is too large, which the caller must refuse. */
 DPARI_API size_t dpari_text_number(const char *s, size_t n, double *value);
 
 /* True if reductions support the type: all but TF32, F8 and F4. */
@@ -2278,9 +2280,10 @@ DPARI_API int dpari_box_contains(const dpar_box *outer, const dpar_box *inner);
 /* real - private: the few functions of <math.h> that the library needs, without -lm.
  * Header-only. Relative error below 1e-12 on double targets. */
 
-/* Returns m with x = m * 2^e and 1 <= m < 2, for finite x > 0. It multiplies, because it must not
- * assume the bits of a double, which has 32 on AVR. The bounds on k are for -ffast-math, with which
- * an infinite x may get here: the result is then useless, but the loops end. */
+/* Returns m and sets *e such that x = m * 2^e and 1 <= m < 2, for finite x > 0. It multiplies by
+ * powers of two, 2^32 at first, because it must not assume the bits of a double, which has only 32
+ * on AVR. With -ffast-math an infinite x may get here: the bounds on k end the loops then, and the
+ * result is useless. */
 DPARI_FN double dpari_split(double x, int32_t *e)
 {
     int32_t k = 0;
@@ -2304,7 +2307,7 @@ DPARI_FN double dpari_split(double x, int32_t *e)
     return x;
 }
 
-/* sqrt(x), or 0 for x <= 0, by Newton's method for the mantissa. */
+/* Returns sqrt(x), or 0 for x <= 0. Newton's method computes the root of the mantissa. */
 DPARI_FN double dpari_sqrt(double x)
 {
     int32_t e, i;
@@ -2330,7 +2333,8 @@ DPARI_FN double dpari_sqrt(double x)
     return r;
 }
 
-/* log2(x) for finite x > 0, NaN for NaN, otherwise 0. It sums the atanh series of the mantissa. */
+/* Returns log2(x) for finite x > 0, NaN for NaN, otherwise 0. It sums the atanh series of the
+ * mantissa, which is within a factor of sqrt(2) of 1. */
 DPARI_FN double dpari_log2(double x)
 {
     int32_t e, k;
@@ -2353,16 +2357,17 @@ DPARI_FN double dpari_log2(double x)
     return (double)e + 2.0 * sum * 1.4426950408889634;
 }
 
-/* ln(x) for finite x > 0, NaN for NaN, otherwise 0. */
+/* Returns ln(x) for finite x > 0, NaN for NaN, otherwise 0. */
 DPARI_FN double dpari_log(double x)
 {
     return dpari_log2(x) * 0.6931471805599453;
 }
 
-/* e^x with a relative error of 2e-15; 0 below -745, and e^709 above 709. With x = k ln 2 + f and
- * |f| < 0.35, e^f is a Taylor polynomial of degree 13 and 2^k is computed by squaring, because the
- * bits of a double are not known. ln 2 is given in two parts, so that k times the first one is
- * exact. There is no division and no loop over terms, because softmax calls it for each element. */
+/* Returns e^x with a relative error of 2e-15; 0 below -745, and e^709 above 709, near the limits of
+ * a double. With x = k ln 2 + f and |f| < 0.35, e^f is a Taylor polynomial of degree 13 and 2^k is
+ * computed by squaring, because the bits of a double are not known. ln 2 is given in two parts, so
+ * that k times the first one is exact. There is no division and no loop over terms, because softmax
+ * calls it for each element. */
 DPARI_FN double dpari_exp(double x)
 {
     double f, sum, power = 1.0, base = x < 0.0 ? 0.5 : 2.0;
@@ -2395,7 +2400,7 @@ DPARI_FN double dpari_exp(double x)
     return sum * power;
 }
 
-/* The least k with 2^k >= n, for n >= 1. */
+/* Returns the least k with 2^k >= n, for n >= 1. */
 DPARI_FN int32_t dpari_ceil_log2(int64_t n)
 {
     int32_t k = 0;
@@ -2583,7 +2588,8 @@ DPARI_INTERNAL int64_t dpari_halo_behind(const dpar_halo *halo, uint32_t pole);
 
 /* ==== base/base.c ==== */
 
-/* Names the statuses. The names come from DPAR_STATUS_LIST, so that the list exists once. */
+/* Returns the texts of the statuses. They come from DPAR_STATUS_LIST, so that the list exists only
+ * once. */
 
 DPAR_API DPARI_COLD const char *dpar_status_text(dpar_status status)
 {
@@ -2598,8 +2604,8 @@ DPAR_API DPARI_COLD const char *dpar_status_text(dpar_status status)
 
 /* ==== base/type.c ==== */
 
-/* Tables of number formats and collectives. dpar_type_name is a switch, because a table of pointers
- * would have to be relocated at load time. */
+/* Returns sizes and names of number formats, and names of collectives. dpar_type_name uses a
+ * switch, because a table of pointers would have to be relocated at load time. */
 
 DPAR_API int32_t dpar_type_bytes(int32_t type)
 {
@@ -2657,13 +2663,14 @@ DPAR_API const char *dpar_call_name(int32_t kind)
 /* ==== base/box.c ==== */
 
 /* Counts the elements of boxes and transfers without overflow, and compares and intersects boxes.
- * Layouts, redistributions and halos call it. */
+ * Called by layouts, redistributions and halos. */
 
 DPAR_API int64_t dpar_box_volume(const dpar_box *box)
 {
     int64_t n = 1;
     int32_t d;
-    for (d = 0; d < box->dims; d++) { /* first, because an empty box may have other large dims */
+    for (d = 0; d < box->dims; d++) { /* checked first, because the other dims of an empty box may
+                                         be large */
         if (box->hi[d] <= box->lo[d]) {
             return 0;
         }
@@ -2734,9 +2741,9 @@ DPAR_API int64_t dpar_transfer_volume(const dpar_transfer *t)
 
 /* ==== base/text.c ==== */
 
-/* Formats text without the C library, for everything that draws or reports, and reads numbers. Real
- * numbers are exact: a double is expanded to all of its decimal digits, in limbs of nine digits,
- * and then rounded, so that the same value gives the same text on every machine. */
+/* Formats text without the C library, for all functions that draw or report, and reads numbers.
+ * Real numbers are converted exactly: a double is expanded to all of its decimal digits, in limbs
+ * of nine digits, and then rounded, so that the same value gives the same text on every machine. */
 
 #include <stdarg.h>
 
@@ -2808,13 +2815,12 @@ DPARI_API void dpari_text_int(dpar_text *text, int64_t v)
 }
 
 /* A number >= 0 in limbs of nine decimal digits, most significant first, with `whole` of them
- * before the point: the sum of limb[i] * 10^(9 (whole - 1 - i)). If `whole` is negative or exceeds
- * n, zeros are missing after the point or before it.
+ * before the point: the sum of limb[i] * 10^(9 (whole - 1 - i)). If `whole` is negative, zeros
+ * follow the point before the first limb; if it exceeds n, zeros follow the last limb.
  *
  * Multiplications and divisions by powers of two are exact, so that the same text is printed and
  * the same number read on every target. A double has at most 767 significant digits (86 limbs).
- * Digits of a longer input that do not fit only set `lost`, which decides how a tie is rounded.
- */
+ * Digits of a longer input that do not fit only set `lost`, which decides how a tie is rounded. */
 enum { DPARI_TEXT_LIMBS = 96, DPARI_TEXT_SHIFT = 29 }; /* limb x 2^29 plus a carry fits 64 bits */
 typedef struct dpari_text_decimal {
     uint32_t limb[DPARI_TEXT_LIMBS];
@@ -2827,7 +2833,7 @@ static uint32_t dpari_text_ten(int32_t power)
     return ten[power];
 }
 
-/* p / 9 rounded down. The digit at 10^p is in limb whole - 1 - p / 9. */
+/* Returns p / 9 rounded down. The digit at 10^p is in limb whole - 1 - p / 9. */
 static int32_t dpari_text_floor9(int32_t p)
 {
     return p >= 0 ? p / 9 : -((8 - p) / 9);
@@ -2900,7 +2906,8 @@ static void dpari_text_halve(dpari_text_decimal *d, int32_t k)
     dpari_text_trim(d);
 }
 
-/* Computes all digits of v > 0. A double has at most 64 significant bits. */
+/* Computes all digits of v > 0. The mantissa is read as an integer of 64 bits, which no double
+ * exceeds. */
 static void dpari_text_expand(dpari_text_decimal *d, double v)
 {
     int32_t e;
@@ -2925,15 +2932,15 @@ static void dpari_text_expand(dpari_text_decimal *d, double v)
     }
 }
 
-/* The digit at 10^p. */
+/* Returns the digit at 10^p. */
 static int32_t dpari_text_digit(const dpari_text_decimal *d, int32_t p)
 {
     int32_t over = dpari_text_floor9(p), i = d->whole - 1 - over;
     return i < 0 || i >= d->n ? 0 : (int32_t)(d->limb[i] / dpari_text_ten(p - 9 * over) % 10);
 }
 
-/* The power of ten of the first digit of d, which is greater than 0 and has no zero limbs at its
- * ends. */
+/* Returns the power of ten of the first digit of d. d is greater than 0 and has no zero limbs at
+ * its ends. */
 static int32_t dpari_text_first(const dpari_text_decimal *d)
 {
     int32_t p = 8;
@@ -2972,7 +2979,7 @@ static int dpari_text_special(dpar_text *text, double v)
 DPARI_API DPARI_COLD void dpari_text_fixed(dpar_text *text, double v, int32_t decimals)
 {
     dpari_text_decimal d;
-    char digit[32]; /* 9e15 has 16 digits; 9 decimals and one for the carry */
+    char digit[32]; /* 16 digits below 9e15, 9 decimals, and one for the carry */
     double size = v < 0.0 ? -v : v;
     int32_t high = 0, i, zero = 1;
     if (decimals < 0) {
@@ -2988,7 +2995,7 @@ DPARI_API DPARI_COLD void dpari_text_fixed(dpar_text *text, double v, int32_t de
     if (size > 0.0) {
         dpari_text_expand(&d, size);
         high = dpari_text_first(&d);
-        /* below 9e15 there are 16 digits; with -ffast-math NaN comes here and must fit too */
+        /* at most 16 digits before the point; with -ffast-math a NaN gets here and must fit too */
         high = high < 0 ? 1 : (int32_t)dpari_least(high, 15) + 1;
     }
     dpari_text_round(&d, high, -decimals, digit);
@@ -3006,7 +3013,7 @@ DPARI_API DPARI_COLD void dpari_text_fixed(dpar_text *text, double v, int32_t de
     }
 }
 
-/* Appends n digits with a point before digit number `point`, and zeros where digits are missing. */
+/* Appends n digits with a point before digit `point`, and zeros where digits are missing. */
 static void dpari_text_point(dpar_text *text, const char *digit, int32_t n, int32_t point)
 {
     int32_t i;
@@ -3053,7 +3060,7 @@ DPARI_API DPARI_COLD void dpari_text_real(dpar_text *text, double v, int32_t dig
     first = dpari_text_first(&d);
     dpari_text_round(&d, first + 1, first - digits + 1, digit);
     from = digit[0] == '0';
-    first += 1 - from; /* 9.99 became 10.0 */
+    first += 1 - from; /* 1 if rounding added a digit, as from 9.99 to 10.0 */
     n = digits;
     while (n > 1 && digit[from + n - 1] == '0') { /* no trailing zeros */
         n--;
@@ -3087,8 +3094,8 @@ static void dpari_text_right(dpar_text *text, const char *cell, size_t used, siz
     dpar_text_put(text, cell);
 }
 
-/* Appends the form up to its end or to the next real number, and returns that place. Real numbers
- * are in another function, so that texts without them need less stack. */
+/* Appends the format up to its end or to the next real number, and returns that position. Real
+ * numbers are handled by another function, so that texts without them need less stack. */
 static DPARI_COLD const char *dpari_text_until_real(dpar_text *text, const char *form,
                                                     va_list *list)
 {
@@ -3179,7 +3186,7 @@ DPARI_API DPARI_COLD dpar_status dpari_repeat(dpar_status status, dpar_why *why,
     return status;
 }
 
-/* The names are in parentheses because they are also those of macros. */
+/* The names are in parentheses because macros have the same names. */
 DPARI_API DPARI_COLD DPARI_NO_REALS dpar_status(dpari_say)(dpar_status status, dpar_why *why,
                                                            const char *form, ...)
 {
@@ -3203,7 +3210,7 @@ DPARI_API DPARI_COLD DPARI_NO_REALS dpar_status(dpari_wrong)(dpar_why *why, cons
 DPARI_API DPARI_COLD void dpari_text_print_list(dpar_text *text, const char *form, va_list *list)
 {
     while (*(form = dpari_text_until_real(text, form, list)) != 0) {
-        /* form is at %, a width, a point, a digit */
+        /* form points to %, which a width, a point and a digit follow */
         char cell[32];
         size_t width = 0;
         int32_t digits;
@@ -3253,7 +3260,7 @@ static double dpari_text_scale(uint64_t m, int32_t e)
     return v;
 }
 
-/* The whole part of d < 10^18. */
+/* Returns the whole part of d, which must be below 10^18. */
 static uint64_t dpari_text_whole(const dpari_text_decimal *d)
 {
     uint64_t u = 0;
@@ -3311,7 +3318,7 @@ static double dpari_text_value(const char *s, size_t n, int64_t power)
     if (n == 0 || power < -330) {
         return 0.0;
     }
-    p = power > 400 ? 400 : (int32_t)power; /* 10^400 becomes infinite */
+    p = power > 400 ? 400 : (int32_t)power; /* 10^400 is infinite as a double */
     over = dpari_text_floor9(p);
     d.whole = over + 1;
     d.n = d.lost = 0;
@@ -3335,7 +3342,7 @@ static double dpari_text_value(const char *s, size_t n, int64_t power)
     return dpari_text_nearest(&d);
 }
 
-/* Returns how many digits there are from `at` on. */
+/* Returns the number of consecutive digits from `at` on. */
 static size_t dpari_text_run(const char *s, size_t at, size_t n)
 {
     size_t from = at;

@@ -56,14 +56,14 @@
  *
  * dpar calls the functions from the thread that calls dpar. Each takes one struct in the host's
  * memory, which it reads before it returns, together with its arrays of boxes and spans. All
- * pointers in it, also those to scalars and indices, name device memory, or host memory that the
- * device reaches (pinned, managed). That memory is read and written in stream order, after all work
- * that was given to ctx before. The work may be done later; only `wait` waits for it. No function
- * allocates memory.
+ * pointers in it, also those to scalars and indices, point to device memory, or to host memory that
+ * the device reaches (pinned, managed). That memory is read and written in stream order, after all
+ * work that was submitted to ctx before. The work may be done after the function has returned; only
+ * `wait` waits for it. No function allocates memory.
  *
- * A type or number that is not allowed gives DPAR_E_ARG, and nothing is done. Sizes may be 0, and
- * pointers may then be NULL. Pointers are aligned to their type. Outputs may overlap inputs only
- * where the comment says so.
+ * With a type or number that is not allowed, a function returns DPAR_E_ARG and does nothing. Sizes
+ * may be 0, and pointers may then be NULL. Pointers are aligned to their type. Outputs may overlap
+ * inputs only where the comment allows it.
  *
  * "In f64" means that inputs become doubles and that each product and each sum is rounded to f64
  * (not fused). The result is rounded to its type, to nearest even; BF16 and F16 are rounded to F32
@@ -82,7 +82,8 @@ enum { DPAR_MEM_DIMS = DPAR_MAX_DIMS + 1 }; /* dims of a box; the last one is fo
  *
  * Both types are the same, or are two of {F64, F32}, {F32, F16}, {F32, BF16}. */
 typedef struct dpar_mem_box {
-    void *to, *from;            /* index 0 of either side; one or both in the device's memory */
+    void *to, *from;            /* address of index 0 on each side; one or both in the device's
+                                   memory */
     int32_t to_type, from_type; /* DPAR_F64, ... */
     int32_t round_type;         /* a type no wider than either; no rounding if it is 0 or both
                                    types */
@@ -149,8 +150,8 @@ typedef struct dpar_mem_finite {
  * they need. If a function that is needed is NULL, the caller fails with DPAR_E_UNKNOWN. */
 typedef struct dpar_mem {
     void *ctx; /* first argument of each function, such as a device or a stream */
-    /* Copies n boxes, after all work that was given to ctx before, such as the kernels that
-     * computed what is packed. It may return before the copies are done. With DPAR_COPY no box
+    /* Copies n boxes, after all work that was submitted to ctx before, such as the kernels that
+     * computed the packed values. It may return before the copies are done. With DPAR_COPY no box
      * writes elements that another box reads or writes, so that one kernel can copy all of them.
      * With DPAR_SUM, DPAR_MAX and DPAR_MIN several boxes may write the same elements of `to`. They
      * are then combined in the order of the array, so that results do not depend on timing. */
@@ -160,7 +161,7 @@ typedef struct dpar_mem {
     /* Prepares host memory for moves (page-locks and maps it) until unpin. It is this rank's memory
      * or a peer's that is mapped here. Ranks that are threads may pin the same memory twice. Whole
      * pages are locked, and CUDA cannot copy an array of which only a part is locked. Therefore the
-     * memory of plans (ddp, fsdp, halos and others) should begin and end at pages of its own. */
+     * memory of plans (ddp, fsdp, halos and others) should not share pages with other memory. */
     dpar_status (*pin)(void *ctx, void *memory, int64_t bytes);
     dpar_status (*unpin)(void *ctx, void *memory);
     /* Computes n spans, none of which writes elements that another one reads or writes. */
@@ -207,11 +208,11 @@ DPAR_API dpar_mem dpar_mem_host(void);
  * After such an error the communicator is broken: each later call returns the same status at once,
  * and all that is left to do is to close or shrink it. A rank that was only late may still write
  * into registered memory of the operation that timed out, until it notices the error. (dpar_mpi.h
- * says what differs over MPI.)
+ * describes what differs over MPI.)
  *
  * work: NULL makes a call wait until the operation is done. Otherwise the call posts the operation
  * and returns. It then advances inside dpar_test, dpar_wait and every other call on communicators
- * of the same world, or all the time if dpar_comm_progress is on. Leave its buffers, counts and
+ * of the same world, or in a thread if dpar_comm_progress is on. Leave its buffers, counts and
  * offsets untouched until the work is done. Collectives of one communicator run in the order in
  * which they are posted.
  *
@@ -228,14 +229,14 @@ DPAR_API dpar_mem dpar_mem_host(void);
  *     MPI_THREAD_MULTIPLE     if threads call at the same time, each with a world of its own that
  *                             dpar_mpi_make made, in the same order on all ranks
  *
- * Counts are in elements. They may be 0, or exceed 2^31. An operation is in place if `out` is the
- * very address of `in`, or of the rank's own piece:
+ * Counts are in elements. They may be 0, or exceed 2^31. An operation is in place if `in` and `out`
+ * are at the same address, or one of them is at the rank's own piece of the other:
  *
  *     reduce, all_reduce, all_to_all   out == in
  *     all_gather, gather at the root   in is rank's own piece of out
  *     reduce_scatter, scatter (root)   out is rank's own piece of in
  *
- * Any other overlap of `in` and `out` is DPAR_E_ARG.
+ * Any other overlap of `in` and `out` fails with DPAR_E_ARG.
  *
  * Reductions combine in rank order, ((x0 op x1) op x2) ..., so that all ranks get the same bits in
  * every run and at every size. (Over MPI only with rank_order, see dpar_mpi.h.) F16 and BF16 are
@@ -280,7 +281,8 @@ typedef struct dpar_work {
     int64_t record;
     int64_t state[16];
     struct dpar_work *next, *behind;
-    const struct dpar_work *self; /* its own address once posted, which tells it from other bytes */
+    const struct dpar_work *self; /* its own address once posted, by which dpar recognises a posted
+                                     work */
 } dpar_work;
 
 /* The functions of an engine. You need them only to write an engine. */
@@ -297,7 +299,7 @@ typedef struct dpar_engine {
     dpar_status (*progress)(dpar_comm *comm, int32_t on);
     void (*abort)(dpar_comm *comm, dpar_status status, const char *text);
     void (*report)(dpar_comm *comm, dpar_text *out);
-    void (*describe)(dpar_comm *comm, dpar_text *out); /* NULL if the name says enough */
+    void (*describe)(dpar_comm *comm, dpar_text *out); /* NULL if the name is description enough */
     dpar_status (*close)(dpar_comm *comm);
     dpar_status (*shrink)(dpar_comm *comm, dpar_comm **out, int32_t *was,
                           dpar_why *why); /* NULL if the engine cannot shrink */
@@ -310,10 +312,10 @@ typedef struct dpar_engine {
      * peer_address: returns this rank's address of the memory that another rank got from the same
      * alloc_shared, or NULL if its device cannot reach it. Private memory is out of reach.
      *
-     * sync_peers: with a work, posts an operation that tells ranks[n], which include this rank,
-     * that what was computed before may be read. It ends when all of them have done so. Without a
-     * work, it returns which of three parts of the memory, 0 to 2, to write next; nobody reads that
-     * part any more. */
+     * sync_peers: with a work, posts an operation that notifies ranks[n], which include this rank,
+     * that results computed before may be read. It ends when all of them have posted theirs.
+     * Without a work, it returns which of three parts of the memory, 0 to 2, to write next; no rank
+     * reads that part any more. */
     dpar_status (*alloc_shared)(dpar_comm *comm, int64_t bytes, int32_t can, void **memory);
     void *(*peer_address)(dpar_comm *comm, void *memory, int32_t rank);
     dpar_status (*sync_peers)(dpar_comm *comm, void *memory, const int32_t *ranks, int32_t n,
@@ -321,9 +323,9 @@ typedef struct dpar_engine {
 } dpar_engine;
 
 /* A communicator, made by an engine. You may read rank, size, status, why and sent, and set
- * timeout_s and mem; leave the rest alone.
+ * timeout_s and mem. Do not touch the other fields.
  *
- * `sent` counts the bytes that an operation must send whatever engine runs it: each element once,
+ * `sent` counts the bytes that an operation must send, whichever engine runs it: each element once,
  * directly from the rank that has it to the rank that needs it. Let S be the bytes of this rank's
  * input, and s[r] the part of them that is or becomes rank r's. One operation then counts
  *
@@ -333,10 +335,11 @@ typedef struct dpar_engine {
  *                  first, and their all-gather: S - s[rank] + (size - 1) s[rank]
  *     broadcast (the root)   (size - 1) S;   reduce (not the root)   S;   send to another   S
  *
- * and nothing otherwise. If the parts are equal, this is what a ring sends: 2 (size - 1) / size S
- * for all_reduce, and half of that for reduce_scatter and all_gather. Summed over all ranks it is
- * always that number times size. dpar_traffic_count of dpar_cost.h predicts it. Shared memory moves
- * fewer bytes. Halo exchanges that read the memory of other ranks directly are not counted. */
+ * and nothing in all other cases. If the parts are equal, this is what a ring sends: 2 (size - 1) /
+ * size S for all_reduce, and half of that for reduce_scatter and all_gather. Summed over all ranks
+ * it is always that number times size. dpar_traffic_count of dpar_cost.h predicts it. Shared memory
+ * moves fewer bytes. Halo exchanges that read the memory of other ranks directly are not
+ * counted. */
 struct dpar_comm {
     int32_t rank, size;
     /* How long an operation may wait for other ranks without progress, in seconds; there is no
@@ -356,8 +359,8 @@ struct dpar_comm {
     dpar_engine engine; /* private, as are all fields that follow */
     void *context;
     dpar_status (*post_pending)(
-        void *pending_owner); /* posts the steps that an operation has left to post */
-    void *pending_owner;      /* that operation; NULL if none has steps left */
+        void *pending_owner); /* posts the remaining steps of an operation */
+    void *pending_owner;      /* that operation; NULL if no operation has steps left */
     dpar_comm *node; /* communicator of the ranks that share memory with this one, where the
                         engine itself has no shared memory */
     struct dpari_on_end *ends; /* handles to be notified when the communicator is closed */
@@ -365,10 +368,10 @@ struct dpar_comm {
 
 /* ---- collectives ----
  *
- * All of these functions are collective. They return DPAR_OK, or DPAR_E_ARG or DPAR_E_RANGE if
- * this rank refuses the call: if a number, type or pointer is not allowed, if buffers overlap, if
- * `work` is in progress, or above 2^62 bytes. The others then wait for this rank until the
- * deadline. A work whose call was refused keeps that status for dpar_wait. They fail with
+ * All of these functions are collective. They return DPAR_OK, or DPAR_E_ARG or DPAR_E_RANGE if this
+ * rank refuses the call: if a number, type or pointer is not allowed, buffers overlap, `work` is in
+ * progress, or data exceed 2^62 bytes. The others then wait for this rank until the deadline.
+ * dpar_wait on the work of a refused call returns the same status. The functions fail with
  * DPAR_E_MISMATCH, DPAR_E_PEER or DPAR_E_TIMEOUT as described above, with DPAR_E_SYSTEM or
  * DPAR_E_MEMORY of an engine, or with the status of a broken communicator. If the operation is
  * posted, dpar_wait returns most of these errors.
@@ -393,8 +396,8 @@ DPAR_API dpar_status dpar_all_reduce(dpar_comm *comm, const void *in, void *out,
  * elements. */
 DPAR_API dpar_status dpar_all_gather(dpar_comm *comm, const void *in, void *out, int64_t count,
                                      int32_t type, dpar_work *work);
-/* Combines in[size * count] of all ranks elementwise, in rank order, and gives this rank elements
- * rank * count .. (rank + 1) * count - 1 of the result in out[count]. */
+/* Combines in[size * count] of all ranks elementwise, in rank order, and stores elements rank *
+ * count .. (rank + 1) * count - 1 of the result in out[count]. */
 DPAR_API dpar_status dpar_reduce_scatter(dpar_comm *comm, const void *in, void *out, int64_t count,
                                          int32_t type, int32_t op, dpar_work *work);
 /* Sends piece s of in[size * count] to rank s, which receives it at out[rank * count]. */
@@ -412,7 +415,7 @@ DPAR_API dpar_status dpar_scatter(dpar_comm *comm, const void *in, void *out, in
 /* Gathers pieces of different sizes from all ranks on all ranks, as dpar_all_gather does for equal
  * ones.
  *
- * count: [size] elements of each rank's piece, the same on all ranks.
+ * count: [size] elements of each rank's piece, equal on all ranks.
  * begin: [size] first element of each piece; NULL if the pieces are contiguous in rank order.
  *        Pieces of `out` must not overlap.
  *
@@ -420,15 +423,15 @@ DPAR_API dpar_status dpar_scatter(dpar_comm *comm, const void *in, void *out, in
 DPAR_API dpar_status dpar_all_gather_v(dpar_comm *comm, const void *in, void *out,
                                        const int64_t *count, const int64_t *begin, int32_t type,
                                        dpar_work *work);
-/* Combines `in` of all ranks elementwise, in rank order, and gives each rank r the next count[r]
- * elements of the result. count is [size], the same on all ranks. Fails with DPAR_E_MISMATCH if it
- * is not. */
+/* Combines `in` of all ranks elementwise, in rank order. Each rank r gets the next count[r]
+ * elements of the result. count is [size] and must be equal on all ranks; otherwise the call fails
+ * with DPAR_E_MISMATCH. */
 DPAR_API dpar_status dpar_reduce_scatter_v(dpar_comm *comm, const void *in, void *out,
                                            const int64_t *count, int32_t type, int32_t op,
                                            dpar_work *work);
-/* Sends a piece of its own size from each rank to each other. Counts and begins are [size], as in
- * dpar_all_gather_v. Fails with DPAR_E_MISMATCH if two ranks pass different sizes for the piece
- * between them. */
+/* Sends a piece from each rank to each other, where every pair of ranks may use a different size.
+ * Counts and begins are [size], as in dpar_all_gather_v. Fails with DPAR_E_MISMATCH if two ranks
+ * pass different sizes for the piece between them. */
 DPAR_API dpar_status dpar_all_to_all_v(dpar_comm *comm, const void *in, const int64_t *in_count,
                                        const int64_t *in_begin, void *out, const int64_t *out_count,
                                        const int64_t *out_begin, int32_t type, dpar_work *work);
@@ -449,10 +452,10 @@ DPAR_API dpar_status dpar_scatter_v(dpar_comm *comm, const void *in, const int64
  * order in which they were sent. (NCCL has no tags: it matches messages in the order of posting and
  * requires equal tags.)
  *
- * To send to oneself, post one of the two calls. A blocking send may or may not return before its
- * receive is posted; do not rely on either. Fails as the collectives do: with DPAR_E_MISMATCH if
- * counts or types of the two sides differ, and in shared memory with DPAR_E_PEER if the other rank
- * has closed comm. Costs O(count). */
+ * If a rank sends to itself, it must post at least one of the two calls. A blocking send may or may
+ * not return before its receive is posted; do not rely on either. Fails as the collectives do: with
+ * DPAR_E_MISMATCH if counts or types of the two sides differ, and in shared memory with DPAR_E_PEER
+ * if the other rank has closed comm. Costs O(count). */
 DPAR_API dpar_status dpar_send(dpar_comm *comm, const void *in, int64_t count, int32_t type,
                                int32_t to, int32_t tag, dpar_work *work);
 /* Receives a message of another rank, under the rules of dpar_send. */
@@ -528,21 +531,20 @@ DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *comm, const dpar_mesh *mesh
  * stopped rank until comm's deadline has passed since the last other rank arrived. A rank that
  * arrives later gets DPAR_E_TIMEOUT and a message that names the ranks that went on. A rank that
  * dies after it has arrived may still be in the new communicator, whose first operation then fails
- * with
- * DPAR_E_PEER: shrink that one too.
+ * with DPAR_E_PEER: shrink that communicator too.
  *
  * Fails with DPAR_E_ARG if this rank has shrunk or closed comm before, DPAR_E_MEMORY if it has no
  * memory for a communicator, and DPAR_E_SYSTEM if the engine cannot shrink. That is MPI on several
  * nodes without ULFM (see dpar_mpi.h), and NCCL, which has dpar_nccl_shrink.
  *
  * In shared memory *out belongs to comm's world, as if it were split from comm: close it before
- * comm. Close comm as any broken communicator, which waits for nobody. Registered memory stays
- * valid, also for operations on *out. But a rank that is only stopped may still write into the
- * buffers of its last operations on comm. Therefore use other memory on *out, from dpar_comm_alloc
- * of *out, where such a rank never writes.
+ * comm. Close comm like any broken communicator; the close waits for nobody. Registered memory
+ * stays valid, also for operations on *out. But a rank that is only stopped may still write into
+ * the buffers of its last operations on comm. Therefore use other memory on *out, from
+ * dpar_comm_alloc of *out, where such a rank never writes.
  *
- * dpar_launch lets ranks go on that have shrunk away a dead one. Other launchers end the job when a
- * rank dies, unless they are told not to. Costs O(size) and the wait. */
+ * dpar_launch does not end ranks that have shrunk a dead rank away. Other launchers end the job
+ * when a rank dies, unless they are configured not to. Costs O(size) and the wait. */
 DPAR_API dpar_status dpar_comm_shrink(dpar_comm *comm, dpar_comm **out, int32_t *was,
                                       dpar_why *why);
 /* Closes a communicator. NULL does nothing. Closing the world also ends this rank's part in the job
@@ -566,17 +568,17 @@ DPAR_API dpar_status dpar_comm_alloc(dpar_comm *comm, int64_t bytes, void **memo
 /* Releases memory of dpar_comm_alloc. NULL does nothing. Not collective. */
 DPAR_API void dpar_comm_release(dpar_comm *comm, void *memory);
 
-/* Starts a thread of the engine in which posted work advances by itself, or ends that thread if
- * `on` is 0. Not collective. Fails with DPAR_E_ARG if comm is NULL, and with DPAR_E_SYSTEM if the
- * engine has no such thread or MPI messages carry any of the traffic. In the latter case the
- * message says whether MPI would allow a thread (MPI_THREAD_MULTIPLE). */
+/* Starts a thread of the engine that advances posted work, or ends that thread if `on` is 0. Not
+ * collective. Fails with DPAR_E_ARG if comm is NULL, and with DPAR_E_SYSTEM if the engine has no
+ * such thread or MPI messages carry any of the traffic. In the latter case the message says whether
+ * MPI would allow a thread (MPI_THREAD_MULTIPLE). */
 DPAR_API dpar_status dpar_comm_progress(dpar_comm *comm, int32_t on);
 /* Breaks a communicator on all ranks: their waits fail with `status` and the message `text`. A
  * status that is not negative is replaced by DPAR_E_PEER. If several ranks abort, the first one
  * counts. Local: it waits for nobody. Costs O(size). */
 DPAR_API void dpar_comm_abort(dpar_comm *comm, dpar_status status, const char *text);
-/* Describes how the ranks reach each other, in a line of text: the engine, the number of nodes, how
- * ranks share memory, and why no faster method is used. Local. Costs O(1). */
+/* Describes in one line of text how the ranks reach each other: the engine, the number of nodes,
+ * how ranks share memory, and why no faster method is used. Local. Costs O(1). */
 DPAR_API void dpar_comm_describe(dpar_comm *comm, dpar_text *out);
 /* Lists the last operations of each rank as text, with sequence number, type, count and state. It
  * includes ranks that were killed. Not collective. Costs O(size). */
@@ -592,9 +594,8 @@ DPAR_API void dpar_comm_report(dpar_comm *comm, dpar_text *out);
 
 /* Options of ranks that share memory. Zero selects every default. */
 typedef struct dpar_world_desc {
-    double timeout_s;   /* deadline of one operation, in seconds. 0 selects 300 s, a negative
-                           number no deadline. Time during which the job was suspended does not
-                           count */
+    double timeout_s;   /* deadline of one operation, in seconds. 0 selects 300 s, a negative number
+                           no deadline. Time during which the job was suspended does not count */
     double grace_s;     /* how long ranks may go on after another one has failed, in seconds, before
                            dpar_launch kills them. Ranks that have shrunk the failed one away
                            (dpar_comm_shrink) are not killed. 0 selects 10 s */
@@ -622,15 +623,15 @@ enum {
     DPAR_WORLD_NO_STREAMING_STORES = 16, /* uses no streaming stores */
     DPAR_WORLD_NO_FLAT = 32, /* runs collectives by levels from 3 ranks on, also where ranks share
                                cores. By default this begins at 17 ranks that have a core each */
-    DPAR_WORLD_NO_MIGRATION = 64, /* leaves it to the system on which CPU a rank runs. By default a
-                                rank that finds its peer on its own CPU moves to another CPU that it
-                                may use, if there is one for each rank */
+    DPAR_WORLD_NO_MIGRATION = 64, /* lets the system choose on which CPU a rank runs. By default a
+                                     rank that finds its peer on its own CPU moves to another CPU
+                                     that it may use, if there is one for each rank */
     DPAR_WORLD_NO_DONTDUMP = 128 /* puts all shared memory that the rank has mapped into core files,
-                                   with the heaps of other ranks. They are large, and the system
-                                   then allocates memory that nobody has used. By default a core
-                                   file has the rank's own first 1024 arrays of dpar_comm_alloc, as
-                                   if malloc had made them, and /proc/self/coredump_filter can leave
-                                   them out too */
+                                    with the heaps of other ranks. Such files are large, and the
+                                    system then allocates memory that nobody has used. By default a
+                                    core file has the rank's own first 1024 arrays of
+                                    dpar_comm_alloc, as if malloc had made them, and
+                                    /proc/self/coredump_filter can leave them out too */
 };
 
 /* ==== comm/launch.h ==== */
@@ -652,12 +653,12 @@ typedef int (*dpar_main)(dpar_comm *world, void *arg);
  * desc:  NULL selects the defaults.
  * why:   on failure says which rank failed and how; may be NULL.
  *
- * Ranks are forked, so each has its own copy of all memory, including `arg`. With desc.threads
- * they are threads, which share memory and cannot be killed. No rank outlives this process: on
- * Linux ranks are killed when it dies, elsewhere their next wait fails. The buffers of printf are
- * written before the fork and when a rank ends. Functions that the program registered with atexit
- * run only here, once. Other children of this process are left alone, and SIGCHLD may be ignored. A
- * rank that ends by exit, even with 0, has failed.
+ * Ranks are forked, so each has its own copy of all memory, including `arg`. With desc.threads they
+ * are threads, which share memory and cannot be killed. No rank outlives this process: on Linux
+ * ranks are killed when it dies, elsewhere their next wait fails. Buffers of stdio are flushed
+ * before the fork and when a rank ends. Functions registered with atexit run only once, in this
+ * process. Other children of this process are not affected, and SIGCHLD may be ignored. A rank that
+ * ends by exit, even with 0, has failed.
  *
  * Threads. A fork copies only the thread that calls it. A library that has started threads, and
  * waits for them in a rank, would wait without end. OpenMP is safe, because dpar_launch ends its
@@ -668,8 +669,8 @@ typedef int (*dpar_main)(dpar_comm *world, void *arg);
  * processes.
  *
  * Fails with DPAR_E_PEER if a rank did not return 0, was killed, or hung. The waits of the others
- * for it end at once. Ranks that go on for more than grace_s are killed, unless they have shrunk
- * the failed one away (dpar_comm_shrink). Once some ranks have ended, the others count as hung if,
+ * for it end at once. Ranks that have not ended grace_s later are killed, unless they have shrunk
+ * the failed rank away (dpar_comm_shrink). Once some ranks have ended, the others count as hung if,
  * for the longer of timeout_s and grace_s, they neither begin an operation nor wait in one. They
  * are then killed.
  *
@@ -713,7 +714,7 @@ typedef struct dpar_launcher_info {
  * job. Slurm's variables count only inside srun.
  *
  * Local. Fails with DPAR_E_ARG if the variables of a launcher contradict each other (a rank without
- * a size, a rank outside the size, "12x"), or if only PMIx's are set, which do not include the
+ * a size, a rank outside the size, "12x"), or if only PMIx variables are set, which lack the
  * size. */
 DPAR_API dpar_status dpar_launcher_detect(dpar_launcher_info *job, dpar_why *why);
 
@@ -733,8 +734,8 @@ DPAR_API dpar_status dpar_init(dpar_comm **world, const dpar_world_desc *options
 
 /* ==== comm/simple.h ==== */
 
-/* simple - makes a program parallel in a few lines: one call in main, one way to report errors, and
- * reductions of one number.
+/* simple - makes a program parallel in a few lines: one call in main, one function that reports
+ * errors, and reductions of one number.
  *
  *     static int work(dpar_comm *world, void *unused)
  *     {
@@ -765,8 +766,8 @@ DPAR_API dpar_status dpar_init(dpar_comm **world, const dpar_world_desc *options
  *             `--ranks=N` before "--". Without that it is DPAR_RANKS in the environment, or else
  *             the number of cores, at most 4. Under a launcher N must be the launcher's number of
  *             ranks. If neither says N, a word that resembles --ranks (--rank, -ranks=4, --rnaks)
- *             is refused. A program with such an option of its own must get --ranks too, or passes
- *             argc 1 and argv[0]. All other words are yours.
+ *             is refused. If your program has such an option itself, also pass --ranks, or call
+ *             dpar_launch_main with argc 1 and argv[0] only. All other words are yours.
  *
  * DPAR_TIMEOUT in the environment sets the deadline of operations in seconds (300). Collective over
  * the job.
@@ -858,10 +859,10 @@ DPAR_API dpar_status dpar_comm_check_equal(dpar_comm *comm, const void *data, in
 
 /* ==== comm/move.h ==== */
 
-/* move - moves an array from one layout to another, or sends the boxes of two lists of transfers
- * (for halos or checkpoints), over any communicator. Rank n of a mesh is rank n of the
- * communicator. Arrays are in the memory of the communicator (comm->mem: a device's, otherwise the
- * host's), dense in C order.
+/* move - moves an array from one layout to another, or the boxes of two lists of transfers (for
+ * halos or checkpoints), over any communicator. Rank n of a mesh is rank n of the communicator.
+ * Arrays are in the memory of the communicator (comm->mem: a device's, otherwise the host's), dense
+ * in C order.
  *
  *     dpar_redistribute_desc move = {0};
  *     move.type = DPAR_F32;
@@ -878,18 +879,18 @@ DPAR_API dpar_status dpar_comm_check_equal(dpar_comm *comm, const void *data, in
  * a rank sends to itself are copied.
  *
  * Reductions combine in the order of the receiving list. A DPAR_COPY stores the first part, and
- * each op that follows combines another one: ((x0 op x1) op x2). Boxes that follow each other with
- * the same place and extents, from different ranks, are reduced together: F16 and BF16 add in f32
- * and round once. The result does not depend on which rank is first.
+ * each op that follows combines another part: ((x0 op x1) op x2). Consecutive boxes from different
+ * ranks with the same place and extents are reduced together: F16 and BF16 are added in f32 and
+ * rounded once. The result does not depend on which rank is first.
  *
- * In a device's memory comm->mem packs, unpacks and adds boxes, in stream order. If scratch of both
- * memories is given, the host does not wait for the device, except for small messages about who
- * sends when, where large boxes are combined. Without scratch the end of a move waits. Boxes of one
- * message must not write the same elements. */
+ * In a device's memory comm->mem packs, unpacks and adds boxes, in stream order. If the caller
+ * provides scratch in both memories, the host waits for the device only where large boxes are
+ * combined: for small messages in which receivers tell senders when to send. Without scratch the
+ * end of a move waits for the device. Boxes of one message must not write the same elements. */
 
 /* A move: of an array from one layout to another (from, to), or of the boxes of two lists (send,
- * receive). Zero it, then set the fields that you need. Fields per_node, tag and piece_bytes are
- * the same on all ranks. */
+ * receive). Zero it, then set the fields that you need. Fields type, ranks_per_node, tag and
+ * piece_bytes must be equal on all ranks. */
 typedef struct dpar_redistribute_desc {
     int32_t type;                 /* of the elements, DPAR_F32, ...; no default */
     int32_t ranks_per_node;       /* for layouts: ranks per node, as in dpar_redistribute_first */
@@ -907,40 +908,40 @@ typedef struct dpar_redistribute_desc {
     int64_t piece_bytes;      /* the most bytes of a message; 0 selects 64 KiB .. 1 MiB */
     void *scratch; /* host memory, aligned to 64. If NULL, dpar_comm_alloc provides it (for a
                       device, the system) for the time of the call */
-    int64_t scratch_bytes; /* its bytes. If they are too few, the move fails with DPAR_E_ROOM, and
-                              why.bytes is the number that this rank needs. To ask for it, set this
-                              to 1 and scratch to NULL. 0 if dpar allocates */
+    int64_t scratch_bytes; /* size of scratch; 0 if dpar allocates it. If it is too small, the move
+                              fails with DPAR_E_ROOM, and why.bytes is the size that this rank
+                              needs. To query that size, set this to 1 and scratch to NULL */
     void *device_scratch;  /* for a device: as many bytes of its memory. If NULL, dpar_comm_alloc
-                              provides it until all is done */
+                              provides them until the move is done */
     int64_t device_scratch_bytes;
 } dpar_redistribute_desc;
 
 /* Moves an array from one layout to another. Each rank passes its part of `from` in `in` and
  * receives its part of `to` in `out`; a rank without a part passes NULL.
  *
- * Partial sources are reduced; DPAR_AVG divides the sum by their number. Where a sum begins, ranks
- * that hold none of it get zeros. Replicas share the sending as dpar.h chooses, except that copy 0
- * sends all if shares would cut 16-bit sums or averages apart.
+ * Partial sources are reduced; DPAR_AVG divides the sum by their number. If only `to` is partial,
+ * ranks to which nobody sends elements get zeros. Replicas share the sends as dpar.h chooses. If
+ * that could change results, as in 16-bit sums and averages, copy 0 sends everything.
  *
- * Collective over comm, including ranks without a part. Fails on all ranks alike, before anything
- * is moved, with DPAR_E_MISMATCH if layouts, type or tag differ between ranks, DPAR_E_ROOM if
- * scratch is too small, and DPAR_E_MEMORY if there is none. Fails with DPAR_E_ARG as
+ * Collective over comm, including ranks without a part. Fails on all ranks, before anything is
+ * moved, with DPAR_E_MISMATCH if layouts, type or tag differ between ranks, DPAR_E_ROOM if scratch
+ * is too small, and DPAR_E_MEMORY if there is none. Fails with DPAR_E_ARG as
  * dpar_redistribute_check, or if a mesh has ranks that comm does not have, or `in` and `out`
  * overlap. Otherwise fails as the communicator.
  *
- * Costs O(its transfers + its elements). The bytes sent are those of the transfers to other ranks,
- * and small messages about who sends when. Each rank walks its transfers twice and keeps 96 bytes
- * for each during the call. */
+ * Costs O(its transfers + its elements). Sends the bytes of the transfers to other ranks, and small
+ * messages in which receivers tell senders when to send. Each rank walks its transfers twice and
+ * needs 96 bytes for each during the call. */
 DPAR_API dpar_status dpar_redistribute(dpar_comm *comm, const dpar_redistribute_desc *move,
                                        dpar_why *why);
 
 /* Moves the boxes of two lists: the boxes send[] of the array in[in_shape] to other ranks, and
  * those that arrive into the boxes receive[] of out[out_shape].
  *
- * The k-th send from a to b is the k-th receive of b from a and has the same extents (halo.h,
- * redistribute.h). All boxes have the dims of the shapes. `in` may equal `out`, as for halos, if no
- * box that is sent is also written; otherwise the two must not overlap. DPAR_AVG may only follow a
- * DPAR_COPY to the same box and that box's other parts.
+ * The k-th send from rank a to rank b is the k-th receive of b from a, and has the same extents
+ * (halo.h, redistribute.h). All boxes have the dims of the shapes. `in` may equal `out`, as for
+ * halos, if no box that is sent is also written; otherwise the two must not overlap. DPAR_AVG must
+ * directly follow a DPAR_COPY, or another DPAR_AVG, to the same box.
  *
  * Collective over comm: ranks without transfers pass empty lists. Before anything is sent, ranks
  * compare type, tag and piece_bytes, and each list with those of its peers. Fails on all ranks with
@@ -948,7 +949,7 @@ DPAR_API dpar_status dpar_redistribute(dpar_comm *comm, const dpar_redistribute_
  * DPAR_E_ARG, DPAR_E_ROOM and DPAR_E_MEMORY of one rank are also returned on all ranks, and nothing
  * is moved.
  *
- * Costs O(sends + receives + elements + ranks), and two small all-reduces and an all-to-all of 16
+ * Costs O(sends + receives + elements + ranks), plus two small all-reduces and an all-to-all of 16
  * bytes per rank. */
 DPAR_API dpar_status dpar_transfers_exchange(dpar_comm *comm, const dpar_redistribute_desc *move,
                                              dpar_why *why);
@@ -980,13 +981,14 @@ DPAR_API dpar_status dpar_transfers_exchange(dpar_comm *comm, const dpar_redistr
 /* Returns the seconds of a monotonic clock. */
 DPARI_API double dpari_os_now(void);
 /* Returns the seconds since the last look at the clock for which this process did not run, because
- * its job was suspended and continued or its machine slept. A wait adds them to the time at which
- * it began, so that no rank is late because of time in which no rank ran. A wait looks every 20 ms.
- * Of a longer gap, the first quarter of a second still counts as time in which the process ran,
- * because a busy machine may cause such a gap. *looked is 0 before the first look. */
+ * its job was suspended or its machine slept. A wait adds them to the time at which it began, so
+ * that no rank counts as late because of time in which no rank ran. Waits look at the clock every
+ * 20 ms. The first quarter of a second of a longer gap still counts as time in which the process
+ * ran, because a busy machine may cause it. *looked must be 0 before the first look. */
 DPARI_API double dpari_os_suspended(double *looked, double now);
-/* Returns the seconds since the first call with this stopwatch, which must be zeroed before,
- * without the time for which this process was suspended. Must be called at least every 0.2 s. */
+/* Returns the seconds since the first call with this stopwatch, without the time for which this
+ * process was suspended. The stopwatch must be zeroed before that call. Must be called at least
+ * every 0.2 s. */
 typedef struct dpari_stopwatch {
     double began, looked;
 } dpari_stopwatch;
@@ -996,9 +998,9 @@ DPARI_API void dpari_os_sleep(double seconds);
 /* Returns zeroed private pages, or NULL if there are none. */
 DPARI_API void *dpari_os_pages(int64_t bytes);
 DPARI_API void dpari_os_unmap(void *at, int64_t bytes);
-/* Moves a descriptor that took the number of a closed stdin, stdout or stderr to 3 or more, because
- * otherwise what the program prints would be written into it. Returns -1 and errno if fd is -1 or
- * no descriptor is free. */
+/* Moves a descriptor below 3 to a number of 3 or more. It has such a number if stdin, stdout or
+ * stderr was closed, and what the program prints would be written into it. Returns -1 and errno if
+ * fd is -1 or no descriptor is free. */
 DPARI_API int dpari_os_beyond_standard(int fd);
 /* The CPUs that this thread may use, as 1024 bits. */
 enum { DPARI_CPU_WORDS = 16 };
@@ -1006,28 +1008,28 @@ DPARI_API void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS]);
 /* Returns the CPU on which this thread runs now, or -1 if the system cannot tell. Takes 5 ns. */
 DPARI_API int32_t dpari_os_cpu(void);
 /* Moves this thread to a CPU that it may use. The set of these CPUs does not change, so the system
- * may move the thread again at once. Returns 1 if it runs there now. Takes about 10 us. */
+ * may move the thread again at once. Returns 1 if the thread has moved there. Takes about 10 us. */
 DPARI_API int dpari_os_move_to(int32_t cpu);
 
 /* A process whose memory is to be read, with a proof of its identity: `word`, which only the memory
- * of that process has at address `at`. A pid proves nothing, because in another PID namespace, or
- * once the process has ended, it may belong to another process. */
+ * of that process has at address `at`. A pid is no such proof, because it may belong to another
+ * process in another PID namespace, or once the process has ended. */
 typedef struct dpari_os_target {
     int32_t pid;
     uint64_t at, word;
 } dpari_os_target;
 /* Copies from another process; if bytes is 0, only checks whether it can. The word is read in the
  * same system call as the bytes, so that both are from the same memory. Returns 0, or -1 with the
- * errno of the kernel, or ESRCH if the word is another one. On failure the bytes at `to` are
- * undefined. */
+ * errno of the kernel, or ESRCH if the word differs. On failure the bytes at `to` are undefined. */
 DPARI_API int dpari_os_read_peer(const dpari_os_target *target, void *to, uint64_t from,
                                  int64_t bytes);
 /* Publishes a name that processes of this user can see within one network namespace of one machine
- * while the returned descriptor is open. Returns -1 if that is not possible here. dpari_os_sees
- * tests whether this process sees such a name. */
+ * while the returned descriptor is open. Returns -1 if that is not possible on this system.
+ * dpari_os_sees tests whether this process sees such a name. */
 DPARI_API int dpari_os_show(uint64_t *name);
 DPARI_API int dpari_os_sees(uint64_t name);
-/* Returns the number of this process's namespace of a kind ("pid", "user"), or 0 if unknown. */
+/* Returns the number that identifies this process's namespace of a kind ("pid", "user"), or 0 if
+ * unknown. */
 DPARI_API uint64_t dpari_os_namespace(const char *kind);
 /* Returns the bytes of physical memory, or 0 if unknown. */
 DPARI_API int64_t dpari_os_memory(void);
@@ -1063,8 +1065,9 @@ enum { DPARI_BY_RING, DPARI_BY_KERNEL, DPARI_PACES = 4 };
 typedef struct dpari_pace {
     double per_byte[2];   /* seconds for each method; 0 if not known yet */
     double known;         /* per_byte of the chosen method when the other was last tried */
-    int32_t way, trial;   /* the chosen method; how many more copies try the other one */
-    uint32_t turns, wait; /* copies since the last trial; copies until the next one */
+    int32_t way, trial;   /* the chosen method; number of coming copies that try the other one */
+    uint32_t turns, wait; /* number of copies since the last trial, and from one trial to the
+                             next */
 } dpari_pace;
 
 /* ==== comm/engine.h ==== */
@@ -1073,8 +1076,9 @@ typedef struct dpari_pace {
  * describe themselves, how plans are named in messages, and what happens to handles when their
  * communicator is closed. Engines and strategies use them. */
 
-/* The roots that mark the barrier that closes a communicator and the collective that splits one. No
- * rank has such a number, so no other operation matches these two when ranks compare calls. */
+/* Two values of `root`: for the barrier that closes a communicator, and for the collective that
+ * splits one. No rank has such a number, so no other operation matches these two when ranks compare
+ * calls. */
 enum { DPARI_CLOSE = -1, DPARI_SPLIT = -2 };
 
 /* Runs or posts any operation from its description; the functions of comm.h call it. Errors and
@@ -1087,7 +1091,7 @@ DPARI_API int dpari_kind_sends(int32_t kind);
 /* Test whether this rank has an input in call->in, or an output in call->out. */
 DPARI_API int dpari_call_has_in(const dpar_comm *comm, const dpar_call *call);
 DPARI_API int dpari_call_has_out(const dpar_comm *comm, const dpar_call *call);
-/* "sum", "avg", ... */
+/* Returns the name of an op: "sum", "avg", ..., or "copy" for any other number. */
 DPARI_API const char *dpari_op_name(int32_t op);
 /* Tags of collectives below this one name the plan that the collective is a part of. They are not
  * compared among the ranks. */
@@ -1095,7 +1099,8 @@ enum { DPARI_PLAN_TAGS = INT32_MIN + 4096 };
 /* Returns the tag of the all-reduce by which ranks agree before they make a plan, so that messages
  * can name the plan. Returns 0 for a plan that messages have no name for. */
 DPARI_API int32_t dpari_plan_tag(const char *plan);
-/* The value that ranks compare for the tag of a collective. */
+/* Returns the value that ranks compare for the tag of a collective, which is 0 if the tag names a
+ * plan. */
 static inline int32_t dpari_tag_compared(int32_t tag)
 {
     return tag < DPARI_PLAN_TAGS ? 0 : tag;
@@ -1107,7 +1112,8 @@ DPARI_API int dpari_planning_text(dpar_text *text, int32_t kind, int64_t sequenc
  * MPI and NCCL. */
 DPARI_API void dpari_operation_text(dpar_text *text, int32_t kind, int64_t sequence, int32_t type,
                                     int64_t count, int32_t root, int32_t tag);
-/* Does what dpar_batch does, for calls that a plan has checked and works that are not under way. */
+/* Does what dpar_batch does, for calls that a plan has checked and works that are not in
+ * progress. */
 DPARI_API dpar_status dpari_batch_checked(dpar_comm *comm, const dpar_call *calls, int32_t n,
                                           dpar_work *works);
 /* Posts an in-place all-reduce (SUM, AVG) of F32 data whose result is the same as if the data had
@@ -1127,17 +1133,18 @@ typedef struct dpari_ended {
     dpar_comm *last[DPARI_ENDED];
     uint32_t count; /* communicators closed so far */
 } dpari_ended;
-/* Keeps comm, which its engine has closed. Returns the communicator that the caller must free in
- * place, or NULL. */
+/* Keeps comm, which its engine has closed. Returns the oldest kept communicator, which the caller
+ * must free instead, or NULL. */
 DPARI_API dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm *comm);
 /* True if comm is one of those closed communicators. */
 DPARI_API int dpari_ended_is(const dpar_comm *comm);
-/* Takes out one communicator for the caller to free, when the world ends. Returns NULL if there is
- * none left. */
+/* Returns one of the kept communicators, which the caller must free when the world ends, or NULL if
+ * none is left. */
 DPARI_API dpar_comm *dpari_ended_take(dpari_ended *closed);
 
-/* An entry in the list of handles that have memory of their own and may outlive their communicator.
- * *at, the handle's pointer to the communicator, becomes NULL before the communicator is freed. */
+/* An entry in a communicator's list of handles that may outlive it, because they have their own
+ * memory. *at, the handle's pointer to the communicator, becomes NULL before the communicator is
+ * freed. */
 typedef struct dpari_on_end {
     struct dpari_on_end *next;
     dpar_comm **at;
@@ -1152,9 +1159,9 @@ DPARI_API void dpari_on_end_all(dpar_comm *comm);
  * Some operations post a part of their messages only after others have arrived, such as a halo
  * exchange that handles one dim after the other. Messages between two ranks match in the order in
  * which they are posted. If two such operations overlap, all ranks must therefore post all messages
- * of the first before any message of the second, however far each rank is. So the first operation
- * leaves a function in the communicator that posts the rest of its messages, and the second has
- * this function called before it begins:
+ * of the first before any message of the second, no matter how far each rank has got. So the first
+ * operation leaves a function in the communicator that posts the rest of its messages, and the
+ * second has this function called before it begins:
  *
  *     st = dpari_rest_post(comm);                calls a function left before; may wait
  *     ... begin, post what can be posted ...
@@ -1204,7 +1211,8 @@ enum { DPARI_EXTENTS = 64 /* of one rank; number 0 is not used */, DPARI_REF_BIT
 /* One operation in the flight recorder. It has 64 bytes, and only its own rank writes it. */
 enum { DPARI_FLIGHT_POSTED = 1, DPARI_FLIGHT_DONE, DPARI_FLIGHT_FAILED };
 typedef struct dpari_flight {
-    int64_t sequence; /* number of the operation in its communicator; of a message, in its rank */
+    int64_t sequence; /* number of a collective in its communicator; of a message, among all
+                         operations of its rank */
     int64_t count;
     uint32_t comm;                     /* number of the communicator; 0 is the world */
     int32_t kind, type, op, root, tag; /* as in dpar_call */
@@ -1243,16 +1251,17 @@ typedef struct dpari_rank {
     char padding_0[DPARI_LINE - 72];
     uint32_t bell;     /* the futex word on which it sleeps */
     uint32_t asleep;   /* 1 if it must be woken. The rank that clears it also decrements sleepers */
-    int32_t waits_for; /* the rank that must wake it; -1 if any may be the one */
+    int32_t waits_for; /* the rank that must wake it; -1 if any rank may */
     uint32_t beat;     /* time at which it last reported that it waits, by the head's `clock` */
-    int32_t needs;     /* the rank it then waited for; -1 if several, unknown, or none any more */
+    int32_t needs;     /* the rank that it waited for at `beat`; -1 if several, unknown, or if it no
+                          longer waits */
     char padding_1[DPARI_LINE - 20];
     uint64_t flights; /* operations recorded so far */
     uint32_t owes; /* messages that are done on its side, but that it must still report to a peer */
     char padding_2[DPARI_LINE - 12];
     dpari_flight flight[DPARI_FLIGHTS]; /* a ring buffer */
     dpari_extent extent[DPARI_EXTENTS]; /* of its heap, from 1 on; written before any ref into it */
-    uint64_t pids;    /* the namespace of its pid if /proc shows that one; 0 if unknown */
+    uint64_t pids;    /* its PID namespace if its /proc belongs to that namespace; 0 otherwise */
     uint32_t extents; /* extents made so far */
     char padding_3[DPARI_LINE - 12];
 } dpari_rank;
@@ -1262,33 +1271,34 @@ typedef struct dpari_world_head {
     uint64_t magic; /* written last, when the rest is complete */
     uint32_t version, ranks;
     int64_t bytes;      /* size of the file */
-    int64_t heap_bytes; /* the most that the users of one rank may have allocated */
+    int64_t heap_bytes; /* the most bytes of dpar_comm_alloc that one rank may have at a time */
     int64_t slot_bytes; /* as in dpar_world_desc, made larger if there are many ranks */
     int64_t heap_begin; /* offset of the first heap in the file */
     int32_t plain;      /* dpar_world_desc.disable */
     int32_t threads;    /* 1 if the ranks are threads of one process, or there is only one */
-    uint64_t nonce;     /* random, so that the words of dpari_world_word differ between worlds */
+    uint64_t nonce;     /* random number, so that the words of dpari_world_word differ between
+                           worlds */
     int64_t part_bytes; /* size of the file's range for the heap of one rank */
     int64_t taking;     /* bytes that ranks are about to allocate from the system */
     char padding_0[DPARI_LINE - 80];
     uint32_t sleepers; /* ranks that are asleep or about to be */
     uint32_t said;     /* the highest `turn` of dpari_world_speaks */
     char padding_1[DPARI_LINE - 8];
-    uint32_t clock; /* ms. Ranks that wait set it forward, each by the time that has passed for it,
-                       because their own clocks may differ (time namespaces) */
+    uint32_t clock; /* ms. Waiting ranks advance it by the time that has passed on their own clocks,
+                       which may differ (time namespaces) */
     char padding_2[DPARI_LINE - 4];
 } dpari_world_head;
 
 /* The shared memory of a world, which is made before its ranks start. */
 typedef struct dpari_segment {
-    char *base;    /* where everything that precedes the heaps is mapped */
+    char *base;    /* address of the mapping of everything that precedes the heaps */
     int64_t bytes; /* bytes mapped there */
     int fd;        /* -1 if the memory is private to this process (threads, one rank) */
 } dpari_segment;
 
 /* An allocation. */
 typedef struct dpari_used {
-    int64_t begin, bytes; /* offset in the file, also counted like this if there is no file */
+    int64_t begin, bytes; /* offset in the file, or in the file that there would be, and size */
     int64_t users;        /* bytes that count against heap_bytes */
 } dpari_used;
 
@@ -1324,34 +1334,38 @@ typedef struct dpari_world {
     dpari_segment segment;
     dpari_world_head *head;
     dpari_rank *rank;  /* [size] the shared records */
-    uint64_t *channel; /* [to * size + from]: a ref that `from` leaves for `to`; 0 if none yet */
+    uint64_t *channel; /* [to * size + from]: a ref that rank `from` publishes for rank `to`; 0 if
+                          none yet */
     int32_t me, size;
     int32_t threads;    /* 1 if the ranks are threads of this process, or there is only one */
     int32_t owns;       /* DPARI_OWNS_x */
     int32_t crowded;    /* 1 if there are more ranks than cores */
     int32_t thrifty;    /* 1 if spinning uses up the processor quota that other ranks need */
-    int32_t slow_yield; /* waits for which a slow yield is remembered, less the fast ones since */
-    int32_t sleepy;     /* number of coming waits that go to sleep soon, because yields are slow */
-    int32_t worked;     /* consecutive waits that slept about as long as work lasts */
+    int32_t slow_yield; /* number of waits for which slow yields are remembered, reduced by fast
+                           yields */
+    int32_t sleepy;     /* number of coming waits that sleep early, because other programs use the
+                           cores */
+    int32_t worked;     /* number of consecutive waits for which spinning would have been long
+                           enough */
     int32_t cpu;        /* what this rank has published in rank[me].cpu */
     double moved;       /* when it last moved to another CPU because it shared one */
-    int32_t vain;       /* consecutive waits that spun in vain */
+    int32_t vain;       /* number of consecutive waits that spun without success */
     double timeout_s;   /* 0 if there is no deadline */
     char **view; /* [rank * DPARI_EXTENTS + number]: where this rank has mapped that extent, NULL if
                     it has not. Any thread may map one (compare and swap) */
-    dpari_own own[DPARI_EXTENTS]; /* this rank's extents, from 1 on, ascending */
+    dpari_own own[DPARI_EXTENTS]; /* this rank's extents, from index 1 on, ascending */
     int32_t owns_extents;
     dpari_used *used; /* allocations in this rank's heap, ascending */
     int32_t used_count;
     int64_t users;    /* bytes that count against heap_bytes */
     int32_t lacks;    /* DPARI_LACKS_x of the last allocation that failed */
-    int number;       /* and its error number */
+    int number;       /* errno of that failure */
     int64_t fresh;    /* from this offset on, nothing in the heap was ever allocated */
     int64_t floor;    /* nothing before this offset is allocated again, because a rank that was left
                          behind may still write there */
     uint64_t *probe;  /* a page with the word of this rank; fork does not copy it */
     uint32_t clock;   /* the head's clock when this rank last looked at it */
-    double clock_at;  /* and the time of that look by dpari_os_now */
+    double clock_at;  /* dpari_os_now at that look */
     uint32_t waiting; /* 1 while the user's thread waits and thus notices changes at once */
 } dpari_world;
 
@@ -1389,9 +1403,9 @@ typedef struct dpari_wait {
     int32_t peer;    /* the peer of the turn in which it was counted; -1 if any rank */
     uint32_t bell;   /* value of the rank's bell then */
     int32_t shares;  /* 1 + the peer that was last seen on this rank's CPU; 0 if none */
-    int32_t resumed; /* how often this process was suspended and continued in the wait */
-    double began;    /* first look at the clock, moved on by the time for which this process was
-                        suspended; 0 if the wait has only spun so far */
+    int32_t resumed; /* how often this process was suspended and resumed during the wait */
+    double began;    /* time of the first look at the clock, plus the time for which this process
+                        was suspended; 0 if the wait has only spun so far */
     double looked;   /* last look at the clock */
 } dpari_wait;
 /* peer: the rank that must publish what this rank waits for; -1 if it may be any rank. */
@@ -1409,8 +1423,8 @@ DPARI_API void dpari_put_ending(dpar_text *text, const dpari_world *world, int32
 /* Appends the last operation of a rank that failed, if there is one: " (failed: all-reduce #3
  * (...))". */
 DPARI_API void dpari_put_failed(dpar_text *text, const dpari_world *world, int32_t rank);
-/* Decides which rank prints a report. Returns 1 for the first caller in this world with this turn
- * (1, 2, ...), unless a later turn has begun, otherwise 0. */
+/* Decides which rank prints a report. Returns 1 to the first rank of this world that calls it with
+ * this turn (1, 2, ...), unless a rank has called it with a later turn. Returns 0 to all others. */
 DPARI_API int dpari_world_speaks(dpari_world *world, uint32_t turn);
 /* Returns the state of a rank in the job, and notices its death (DPARI_RANK_DEAD). */
 DPARI_API uint32_t dpari_rank_state(dpari_world *world, int32_t rank);
@@ -1442,7 +1456,7 @@ enum { DPARI_ABORT_NONE, DPARI_ABORT_CLAIMED, DPARI_ABORT_SET };
 typedef struct dpari_abort {
     uint32_t state;
     dpar_status status;
-    int64_t from; /* the first collective that counts as failed: those before it can end */
+    int64_t from; /* the first collective that counts as failed; earlier ones can still complete */
     char text[DPARI_WHY_TEXT];
 } dpari_abort;
 
@@ -1453,7 +1467,8 @@ typedef struct dpari_abort {
 enum { DPARI_VOTE_NONE, DPARI_VOTE_STAYS, DPARI_VOTE_LEAVES };
 typedef struct dpari_vote {
     uint64_t word;    /* DPARI_VOTE_x */
-    uint32_t decided; /* in the member of rank 0: 1 + the rank whose list counts; 0 so far */
+    uint32_t decided; /* used only in the member of rank 0: 1 + the rank whose list counts; 0 before
+                         the decision */
     uint32_t padding_0;
     uint64_t member;                     /* ref of the rank's member in the next communicator */
     int64_t sequence;                    /* the last sequence number that this member has used */
@@ -1469,9 +1484,10 @@ typedef struct dpari_member {
     dpari_word a, b, c;            /* progress inside a collective (collectives.c) */
     dpari_entry up[2], down;       /* entries that a cluster's leader passes on (gate.h) */
     dpari_word up_last, down_last; /* the same for the last words of a collective */
-    dpari_abort abort;             /* the one of rank 0 counts */
-    uint64_t next;                 /* in the list of unused members: the next one */
-    int64_t counted;               /* and the last sequence number that this one has used */
+    dpari_abort abort;             /* only that of rank 0 is used */
+    uint64_t next;                 /* in the list of unused members: ref of the next one */
+    int64_t counted;               /* in that list: the last sequence number that this member has
+                                      used */
     uint64_t padding[14];
     dpari_vote vote;
 } dpari_member;
@@ -1483,7 +1499,7 @@ typedef struct dpari_levels {
     int32_t most;                /* the most ranks that a cluster may have */
     int32_t own, count;          /* this rank's cluster, and the number of its ranks */
     int32_t mine[DPARI_CLUSTER]; /* its ranks, ascending; the first one leads it */
-    int32_t doubt; /* 1 if a wait by levels was long or in vain, so that every word is looked at */
+    int32_t doubt; /* 1 if this collective has waited long, so that it checks every word instead */
     int32_t *leader, *place; /* [size] the leader of each rank's cluster, its position there */
     int32_t *leaders;        /* [clusters] */
 } dpari_levels;
@@ -1493,15 +1509,15 @@ typedef struct dpari_group {
     dpar_comm comm; /* must be first: dpari_group_of casts a dpar_comm of this engine */
     dpari_world *world;
     uint32_t id;             /* the same on its ranks, and different from any other's */
-    int32_t blocker;         /* the world's rank that the last step waits for; -1 if several */
+    int32_t blocker;         /* the rank of the world that the last step waits for; -1 if several */
     int64_t sequence;        /* number of the last collective posted */
     int64_t broken_from;     /* if broken, the first collective that failed */
     dpar_work *first, *last; /* posted collectives, in order */
     dpar_work *finished;     /* messages that are done and were not tested or waited for yet */
     int64_t slot_bytes;
     int32_t all_cma;              /* 1 if each of its ranks can read the others' memory */
-    dpari_pace pace[DPARI_PACES]; /* for broadcasts of private memory from this rank */
-    dpari_pace sums[DPARI_PACES]; /* on rank 0, for reductions of private memory */
+    dpari_pace pace[DPARI_PACES]; /* times of broadcasts of private memory from this rank */
+    dpari_pace sums[DPARI_PACES]; /* on rank 0: times of reductions of private memory */
     int64_t timed;                /* 1 + the collective that is being timed; 0 if none */
     int32_t timed_way;            /* the method that it uses, DPARI_BY_x */
     double timed_from;            /* s, when it began */
@@ -1578,19 +1594,19 @@ typedef struct dpari_peer_wait {
     int32_t shift;         /* see ready */
     const uint64_t *ready; /* *ready >> shift is the number of exchanges that the peer has begun */
     int64_t count;         /* the number of exchanges that this rank has begun */
-    void (*progress)(void *exchange); /* advances messages and other work under way */
+    void (*progress)(void *exchange); /* advances messages and other work in progress */
     void *exchange;
     /* The late rank: the peer, or the rank that the peer itself waits for, and so on. All zero at
      * the beginning. */
     int32_t who;    /* number in the world */
     int32_t links;  /* 0 if it is the peer, 1 if it is the rank that the peer waits for, ... */
-    double since;   /* when the suspicion fell on this rank; 0 if there is none yet */
-    int64_t in;     /* the collective in which the peer waits */
-    double crossed; /* since when it does; 0 if it does not */
+    double since;   /* s, when this rank became the suspect; 0 if there is no suspect yet */
+    int64_t in;     /* sequence number of the collective in which the peer waits */
+    double crossed; /* s, since when it waits there; 0 if it does not */
     double waited;  /* seconds that the wait took, set if it failed */
 } dpari_peer_wait;
-/* Checks in a wait whether to give up. Fails with DPAR_E_PEER if the peer has ended or closes the
- * communicator, or with the status of a broken communicator. */
+/* Checks whether a wait for the peer can still succeed. Returns DPAR_OK if it can, DPAR_E_PEER if
+ * the peer has ended or closes the communicator, or the status of a broken communicator. */
 DPARI_API dpar_status dpari_peer_look(const dpar_comm *comm, dpari_group *group, int32_t peer);
 /* Waits until *word >= value. Fails with DPAR_E_PEER if the peer has ended, DPAR_E_MISMATCH if it
  * has not begun this exchange and waits in a collective that this rank has not called, and
@@ -1613,9 +1629,9 @@ DPARI_API int dpari_shm_speaks(dpar_comm *comm);
 
 /* ==== comm/kernel.h ==== */
 
-/* kernel - private: the loops over memory of the shared-memory engine. A collective must at least
- * read every input once and write every output once; these loops come close to that cost in plain C
- * at -O2. */
+/* kernel - private: loops over memory that copy, convert, reduce and scale. A collective must at
+ * least read every input once and write every output once; these loops come close to that cost in
+ * plain C at -O2. */
 
 /* Reduces: sets each of `count` elements of every out[j] to in[0][e] op in[1][e] op ..., in that
  * order. F16 and BF16 accumulate in f32 and are rounded once, to nearest even. AVG is the sum (of
@@ -1685,8 +1701,8 @@ DPARI_API int64_t dpari_kern_finite(const void *in, int64_t count, int32_t type)
 /* ==== comm/strided.h ==== */
 
 /* strided - private: copies boxes between strided arrays. A halo exchange moves the same boxes at
- * every step. Each box is therefore prepared once (dims merged, order and loop chosen) and then
- * run, without a division or a decision for each element.
+ * every step. Each box is therefore prepared once, which merges dims and chooses their order and a
+ * loop. Running it then needs no division and no decision per element.
  *
  *     dpari_stride_piece p = {0};
  *     p.dims = 3; p.extent[i] = ...; p.to[i] = ...; p.from[i] = ...;
@@ -1694,7 +1710,7 @@ DPARI_API int64_t dpari_kern_finite(const void *in, int64_t count, int32_t type)
  *     dpari_stride_prepare(&s, &p);
  *     dpari_stride_run(&s, to, from);                   (as often as you like) */
 
-enum { DPARI_STRIDE_DIMS = DPAR_MAX_DIMS + 1 }; /* the last for components */
+enum { DPARI_STRIDE_DIMS = DPAR_MAX_DIMS + 1 }; /* the last one is for components */
 
 enum { DPARI_STRIDE_TO = 1, DPARI_STRIDE_FROM = 2 };
 
@@ -1702,18 +1718,21 @@ enum { DPARI_STRIDE_TO = 1, DPARI_STRIDE_FROM = 2 };
 typedef struct dpari_stride_piece {
     int32_t dims; /* 0 .. DPARI_STRIDE_DIMS, in any order */
     int32_t to_type, from_type;
-    int32_t through; /* a narrower type to which values are rounded on the way; 0 if none */
+    int32_t through; /* a narrower type to which values are rounded before they are stored; 0 if
+                        none */
     int32_t op;      /* DPAR_COPY, or DPAR_SUM, DPAR_MAX, DPAR_MIN for to = to op value */
     int32_t negate;  /* 1 to negate the value (flips the sign bit of floats; integers wrap) */
-    int32_t clear;   /* 1 to set what was read to 0 */
-    int32_t back;    /* 1 to go from the last element to the first, when a walk in the other
+    int32_t clear;   /* 1 to set the elements that were read to 0 */
+    int32_t back;    /* 1 to walk from the last element to the first, because a walk in the other
                         direction has just used the same memory */
     int32_t ahead;   /* the side (DPARI_STRIDE_TO or _FROM) that is dense and was last used by
                         another core, so that its lines are prefetched; 0 if none */
     int32_t wide;    /* dpari_os_wide */
-    int64_t beside;  /* elements of `to` from each sum to one that becomes 0 with it; 0 if none */
-    /* Elements along each dim, 0 if there is nothing to do, and steps from one to the next on both
-     * sides, in elements, of either sign. All steps of `from` are 0 to copy one element to all. */
+    int64_t beside;  /* distance, in elements of `to`, from each sum to an element that is set to 0
+                        with it; 0 if none is */
+    /* Number of elements along each dim, 0 if there is nothing to do; and the steps from one to the
+     * next on both sides, in elements, of either sign. If all steps of `from` are 0, one element is
+     * copied to all. */
     int64_t extent[DPARI_STRIDE_DIMS], to[DPARI_STRIDE_DIMS], from[DPARI_STRIDE_DIMS];
 } dpari_stride_piece;
 
@@ -1723,16 +1742,20 @@ typedef struct dpari_stride_dim {
 
 /* A prepared copy. Callers may read elements and run. */
 typedef struct dpari_stride {
-    int64_t elements; /* elements of the box */
-    int64_t run;      /* bytes that are contiguous on both sides */
-    int32_t loop, dims, asks, clear, ahead, back;
-    int32_t simple;      /* 1 if one call of the loop is enough */
-    int32_t wide;        /* 1 to use vectors of 32 bytes */
-    int32_t packs;       /* 1 to copy through near memory to memory that another core has */
-    int32_t op;          /* used with the types below if values are not just copied */
-    int64_t part, turn;  /* rows at a time, and elements or runs of each */
-    int64_t first, each; /* bytes to prefetch at the beginning, and for each such element */
-    int64_t beside;      /* bytes from each sum to what becomes 0 with it; 0 if nothing does */
+    int64_t elements;   /* elements of the box */
+    int64_t run;        /* bytes that are contiguous on both sides */
+    int32_t loop, dims; /* DPARI_STRIDE_x of strided_loops.h, and the number of dims in dim */
+    int32_t asks;       /* 1 to prefetch the lines that are written next */
+    int32_t clear, ahead, back; /* as in dpari_stride_piece */
+    int32_t simple;             /* 1 if one call of the loop is enough */
+    int32_t wide;               /* 1 to use vectors of 32 bytes */
+    int32_t packs;              /* 1 to copy through a local buffer to memory that another core used
+                                   last */
+    int32_t op;          /* DPAR_x; used with the types below if values are not just copied */
+    int64_t part, turn;  /* number of rows at a time, and of elements or runs of each row */
+    int64_t first, each; /* bytes to prefetch at the beginning, and for each element or run */
+    int64_t beside;      /* bytes from each sum to the element that is set to 0 with it; 0 if none
+                            is */
     int64_t to_start, from_start;            /* bytes from index 0 to where the walk begins */
     dpari_stride_dim dim[DPARI_STRIDE_DIMS]; /* the innermost first */
     int32_t to_type, from_type, through, negate;
@@ -1753,11 +1776,12 @@ DPARI_API void dpari_stride_run(const dpari_stride *stride, void *to, const void
 
 /* ---- for halo_beside, which runs two boxes in one loop, and lists of tiny boxes ---- */
 
-/* Rows of n runs each. */
+/* Rows of n runs each. Steps are from run to run and from row to row, in bytes. */
 typedef struct dpari_stride_rows {
     unsigned char *to;
     const unsigned char *from;
-    unsigned char *zero; /* what becomes 0 once the first run has been moved, if zeroes is set */
+    unsigned char *zero; /* if zeroes is set: the memory that is set to 0 after the first run has
+                            been moved */
     int64_t n, rows, to_step, from_step, zero_step, to_row, from_row, zero_row;
     int64_t run; /* bytes */
     int zeroes;
@@ -1767,12 +1791,13 @@ typedef struct dpari_stride_rows {
  * it. */
 DPARI_API void dpari_stride_move(const dpari_stride_rows *rows, int32_t loop);
 
-/* Prefetches `bytes` bytes of the side that another core has, `after` bytes after the position of a
- * walk. */
+/* Prefetches `bytes` bytes of the side stride->ahead, which another core used last, from `after`
+ * bytes after the position of a walk on. */
 DPARI_API void dpari_stride_ask_ahead(const dpari_stride *stride, const unsigned char *to,
                                       const unsigned char *from, int64_t after, int64_t bytes);
 
-/* Runs one piece, or two of the same shape in turns: `part` rows of each, `turn` runs of a row. */
+/* Runs one piece, or two pieces of the same shape alternately: `part` rows of each, `turn` runs of
+ * each row at a time. */
 DPARI_API void dpari_stride_walk(const dpari_stride *const *s, unsigned char **to,
                                  const unsigned char **from, int32_t pieces, int64_t part,
                                  int64_t turn);
@@ -1802,7 +1827,7 @@ DPARI_FN int dpari_narrows(int32_t from, int32_t to)
            (from == DPAR_F32 && (to == DPAR_F16 || to == DPAR_BF16));
 }
 
-/* Access one element of a wide type. */
+/* Read and write one element of F64 or F32. */
 DPARI_FN double dpari_element_get(const void *data, int32_t type, int64_t at)
 {
     return type == DPAR_F64 ? ((const double *)data)[at] : (double)((const float *)data)[at];
@@ -1817,7 +1842,7 @@ DPARI_FN void dpari_element_put(void *data, int32_t type, int64_t at, double v)
     }
 }
 
-/* Copies the bits of a value to one of another type. */
+/* Copies the bits of a value into a variable of another type. */
 #if defined(__GNUC__)
 #define dpari_elements_bits(to, from, bytes) __builtin_memcpy(to, from, bytes)
 #else
@@ -1839,7 +1864,8 @@ DPARI_FN void dpari_elements_load(double *to, const void *from, int64_t i, int64
     }
 }
 
-/* Stores them, rounded to nearest even; 16 bits are rounded to F32 first. */
+/* Stores n doubles as elements i .. i + n - 1 of `type`, rounded to nearest even. For 16-bit types
+ * they are rounded to F32 first. */
 DPARI_FN void dpari_elements_store(void *to, const double *from, int64_t i, int64_t n, int32_t type)
 {
     unsigned char *at = (unsigned char *)to + i * dpar_type_bytes(type);
@@ -1856,8 +1882,8 @@ DPARI_FN void dpari_elements_store(void *to, const double *from, int64_t i, int6
     dpari_kern_convert(at, type, f, DPAR_F32, n);
 }
 
-/* The square root of the CPU, which is exactly rounded. That of the library would set errno and
- * need -lm. */
+/* The CPU's instruction for square roots, which rounds correctly. sqrt of the C library would set
+ * errno and need -lm. */
 #if defined(__GNUC__) && defined(__AVX__) && !defined(DPARI_NO_VECTOR)
 #define DPARI_ELEMENTS_ROOT(y, x) __asm__("vsqrtsd %1, %1, %0" : "=x"(y) : "x"(x))
 #elif defined(__GNUC__) && defined(__x86_64__) && !defined(DPARI_NO_VECTOR)
@@ -1877,8 +1903,9 @@ DPARI_FN double dpari_elements_sqrt(double x)
     return y;
 }
 #else
-/* Without such an instruction: within 2^-52, and 0 below 1e-300. Takes a first 1 / sqrt(x) from the
- * bits (Lomont 2003), then four Newton steps, which need no division, and one step of Heron. */
+/* Computes it without such an instruction, with a relative error of at most 2^-52; below 1e-300 it
+ * returns 0. A first approximation of 1 / sqrt(x) comes from the bits of x (Lomont 2003). Four
+ * Newton steps, which need no division, and one Heron step improve it. */
 DPARI_FN double dpari_elements_sqrt(double x)
 {
     uint64_t bits;
@@ -1900,23 +1927,24 @@ DPARI_FN double dpari_elements_sqrt(double x)
 
 /* ==== comm/mem_private.h ==== */
 
-/* mem_private - private: operations of mem.h in the memory in which the strategies of a
- * communicator work, that of its table comm->mem or the host's. A failure breaks the communicator,
- * so that all ranks fail. */
+/* mem_private - private: the operations of mem.h in the memory of a communicator, in which its
+ * strategies work. That is the memory of the table comm->mem, or the host's if comm->mem is NULL. A
+ * failure breaks the communicator, so that all ranks fail. */
 
 /* Copies one box in the host's memory, as the `move` of a table does. Fails with DPAR_E_ARG,
  * without a message, if types or op are not allowed. */
 DPARI_API dpar_status dpari_mem_move_box(const dpar_mem_box *box);
-/* dpar_mem.span in the host's memory. */
+/* Does what dpar_mem.span does, in the host's memory. */
 DPARI_API dpar_status dpari_mem_span(void *ctx, const dpar_mem_span *spans, int32_t n);
 
-/* The operations of dpar_mem in the memory of comm. */
+/* Run the operations of dpar_mem in the memory of comm. */
 DPARI_API dpar_status dpari_do_move(dpar_comm *comm, const dpar_mem_box *boxes, int32_t n);
 DPARI_API dpar_status dpari_do_wait(dpar_comm *comm);
 DPARI_API dpar_status dpari_do_span(dpar_comm *comm, const dpar_mem_span *spans, int32_t n);
 DPARI_API dpar_status dpari_do_reduce(dpar_comm *comm, const dpar_mem_reduce *reduce);
 DPARI_API dpar_status dpari_do_finite(dpar_comm *comm, const dpar_mem_finite *f);
-/* Breaks comm if the operation `what` of its table returned an error st. Returns st. */
+/* Breaks comm if the operation `what` of its table has returned an error, st. Returns st, or
+ * DPAR_OK if it is no error. */
 DPARI_API dpar_status dpari_do_ended(dpar_comm *comm, dpar_status st, const char *what);
 /* Copies bytes, or writes zeros if `from` is NULL. */
 DPARI_API dpar_status dpari_do_copy(dpar_comm *comm, void *to, const void *from, int64_t bytes);
@@ -1934,14 +1962,14 @@ DPARI_API dpar_status dpari_do_convert(dpar_comm *comm, void *to, int32_t to_typ
 /* agree - private: compares the arguments of all ranks before they make a plan together, reports
  * wrong calls, and divides the caller's memory into pieces. */
 
-/* Adds a number to a hash. */
+/* Continue the hash h with a number, or with all fields of a layout, and return it. */
 DPARI_API uint64_t dpari_hash(uint64_t h, int64_t v);
 DPARI_API uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *layout);
 
-/* Makes all ranks fail if one has failed. A rank that has failed passes its status, and keeps it
- * and its *why. The other ranks return the worst status, with "rank 2: " before the message of that
- * rank (the text of the status if its why is NULL). COLLECTIVE: one all-reduce of 24 bytes, and a
- * broadcast if a rank has failed. */
+/* Makes all ranks fail if one has failed. A rank that has failed passes its status as st, and gets
+ * it back with its own *why. The other ranks return the worst status, and write "rank 2: " and the
+ * message of that rank, or the text of the status if its why is NULL. COLLECTIVE: one all-reduce of
+ * 24 bytes, and a broadcast if a rank has failed. */
 DPARI_API dpar_status dpari_agree(dpar_comm *comm, dpar_status st, dpar_why *why);
 
 /* Returns where a message is written: to `why`, or to comm->why if `why` is NULL, where
@@ -1951,21 +1979,24 @@ DPARI_FN dpar_why *dpari_why_of(dpar_comm *comm, dpar_why *why)
     return why == NULL && comm->status == DPAR_OK ? &comm->why : why;
 }
 
-/* Facts: the arguments that must be equal on all ranks, as a sequence of numbers with names. A
- * function of type dpari_state states them, from the arguments in `given`, the same ones each time.
- * '#' in a name stands for `index`. Only the hash and one of the facts are stored. */
+/* Facts are the arguments that must be equal on all ranks, as a sequence of numbers with names. A
+ * function of type dpari_state adds them in a fixed order, from the arguments in `given`. It is
+ * called several times, because only the hash of all facts and one of the facts are stored. In
+ * messages, `index` replaces a '#' in the name. */
 typedef struct dpari_facts {
     uint64_t hash;       /* hash of all facts so far */
     int64_t count;       /* number of facts so far */
-    const char *of;      /* prefix of the names that follow, such as "field #: ", or NULL */
-    int64_t of_index;    /* the number for its '#' */
-    int64_t keep;        /* number of the fact to store, from 0 on */
-    uint64_t before;     /* hash of the facts before the stored one */
-    int64_t value;       /* the stored fact: value, name and prefix */
-    const char *name;    /* NULL if there are no more than `keep` facts */
+    const char *of;      /* prefix for the names of the facts added next, such as "field #: "; NULL
+                            if none */
+    int64_t of_index;    /* the number that replaces the '#' in `of` */
+    int64_t keep;        /* position of the fact to store, counted from 0 */
+    uint64_t before;     /* hash of the facts before the stored one; of all facts if none is
+                            stored */
+    int64_t value;       /* value of the stored fact */
+    const char *name;    /* its name; NULL if there are at most `keep` facts */
     const char *kept_of; /* its prefix */
-    int64_t index, kept_of_index;
-    int32_t kind; /* number, type, real or hash (agree.c) */
+    int64_t index, kept_of_index; /* the numbers that replace a '#' in its name and prefix */
+    int32_t kind;                 /* number, type, real or hash (agree.c) */
 } dpari_facts;
 typedef void dpari_state(dpari_facts *f, const void *given);
 
@@ -1973,22 +2004,23 @@ typedef void dpari_state(dpari_facts *f, const void *given);
 DPARI_API void dpari_fact(dpari_facts *facts, const char *name, int64_t index, int64_t value);
 DPARI_API void dpari_fact_type(dpari_facts *facts, const char *name, int64_t index, int32_t type);
 DPARI_API void dpari_fact_real(dpari_facts *facts, const char *name, int64_t index, double value);
-/* For a value that is too long for a message, which then names only the ranks. */
+/* Adds the hash of a value that is too long for a message. If it differs, the message names the
+ * fact and the ranks, but no values. */
 DPARI_API void dpari_fact_hash(dpari_facts *facts, const char *name, int64_t index, uint64_t hash);
 
-/* Returns the hash of all facts of this kind of plan, which is never 0. */
+/* Returns the hash of the plan's name and of all its facts, which is never 0. */
 DPARI_API uint64_t dpari_facts_hash(const char *plan, dpari_state *state, const void *given);
 
 /* Does what dpari_agree does, and also compares the facts if no rank has failed. If they differ,
  * all ranks fail with DPAR_E_MISMATCH, and the message names the first fact in which two ranks
  * differ: "halo: field 0: halo.low[1] is 2 on rank 0, 1 on rank 3".
  *
- * plan:  the kind of the plan, with which the message begins.
+ * plan:  name of the kind of plan; the message begins with it.
  * state: NULL if there is nothing to compare.
  * given: read only if st is DPAR_OK.
  *
- * COLLECTIVE. If facts differ, there are some more broadcasts, twice the logarithm of their number.
- */
+ * COLLECTIVE. Costs what dpari_agree costs and, if facts differ, about 2 log2(number of facts)
+ * small broadcasts. */
 DPARI_API dpar_status dpari_agree_on(dpar_comm *comm, dpar_status st, const char *plan,
                                      dpari_state *state, const void *given, dpar_why *why);
 
@@ -2001,14 +2033,14 @@ DPARI_API dpar_status dpari_post_alike(dpar_comm *comm, dpar_call *call, uint64_
                                        const char *what, dpar_work *work);
 
 /* Reports a wrong call of this rank: returns st and writes the message into comm->why, as dpari_say
- * does. If the communicator is broken, returns its status and keeps its message, which has the
- * first error. */
+ * does. If the communicator is broken, returns its status and keeps its message, which describes
+ * the first error. */
 DPARI_API dpar_status dpari_comm_say(dpar_comm *comm, dpar_status st, const char *form, ...)
     DPARI_PRINTF(3, 4);
 /* The same with DPAR_E_ARG. */
 DPARI_API dpar_status dpari_comm_wrong(dpar_comm *comm, const char *form, ...) DPARI_PRINTF(2, 3);
-/* The same for a call in which other ranks wait: breaks the communicator, so that all ranks fail.
- */
+/* Reports a failure of this rank in a call in which other ranks may already wait: breaks the
+ * communicator, so that all ranks fail with st and this message. */
 DPARI_API dpar_status dpari_comm_wrong_all(dpar_comm *comm, dpar_status st, const dpar_why *why);
 
 enum { DPARI_ROOM_ALIGN = 64 };
@@ -2027,9 +2059,9 @@ DPARI_API void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes);
 
 /* ==== comm/peers.h ==== */
 
-/* peers - private: reading the arrays of all ranks in place. In the shared-memory engine a rank can
- * read the registered memory of the others, in any order. This takes one pass, whereas for an
- * all-to-all the pieces are packed before and sorted afterwards.
+/* peers - private: lets ranks read each other's arrays in place. In the shared-memory engine a rank
+ * can read the registered memory of the others in any order. That takes one pass, whereas an
+ * all-to-all needs the pieces packed before and sorted afterwards.
  *
  *     st = dpari_peers_open(&p, comm, tag, arrays, n, peer);
  *     if (st == DPAR_OK && p.direct) {
@@ -2037,12 +2069,11 @@ DPARI_API void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes);
  *         st = dpari_peers_close(&p, bytes);
  *     } else if (st == DPAR_OK) {
  *         ... the all-to-all ...
- *     }
- */
+ *     } */
 
 enum { DPARI_PEERS_MOST = 3 }; /* arrays of one rank */
 
-/* An array of this rank that others read. If bytes is 0, they do not read it. */
+/* An array of this rank that others may read; they must not read it if bytes is 0. */
 typedef struct dpari_peers_array {
     const void *at;
     int64_t bytes;
@@ -2072,10 +2103,11 @@ DPARI_API dpar_status dpari_peers_open(dpari_peers *peers, dpar_comm *comm, int3
                                        const dpari_peers_array *array, int32_t n, dpari_peer *peer);
 /* Returns this rank's address of array i of a rank, or NULL if that array has no bytes. */
 DPARI_API const void *dpari_peers_at(const dpari_peers *peers, int32_t rank, int32_t i);
-/* Waits until all ranks have read. sent: the bytes of this rank that others have read, which
- * comm->sent counts as an all-to-all. Collective: a barrier. */
+/* Waits until all ranks have finished reading. sent: the number of bytes that other ranks have read
+ * from this one, which comm->sent counts as an all-to-all. Collective: a barrier. */
 DPARI_API dpar_status dpari_peers_close(const dpari_peers *peers, int64_t sent);
-/* True if so many bytes should be written with streaming stores, which bypass the cache. */
+/* True if an output of this many bytes should be written with streaming stores, which bypass the
+ * cache. */
 DPARI_API int32_t dpari_peers_stream(const dpari_peers *peers, int64_t bytes);
 
 /* ==== comm/job.h ==== */
@@ -2115,24 +2147,24 @@ DPARI_API dpar_status dpari_job_here(dpar_launcher_info *job, int32_t *nodes, dp
 /* Joins the ranks of a job, which must all be on this node. COLLECTIVE over the job. */
 DPARI_API dpar_status dpari_job_join(const dpar_launcher_info *job, const dpar_world_desc *options,
                                      dpar_comm **world, dpar_why *why);
-/* Checks whether joining would fail on this rank before it meets the others, which would then wait
- * for it in vain. Local. */
+/* Checks whether dpari_job_join would fail on this rank alone, before the other ranks wait for it.
+ * Local. */
 DPARI_API dpar_status dpari_job_try(const dpar_launcher_info *job, const dpar_world_desc *options,
                                     dpar_why *why);
 
-/* Replaces the deadline in the options by DPAR_TIMEOUT, in seconds, if it is set. Fails with
- * DPAR_E_ARG if it is not a number. */
+/* If the variable DPAR_TIMEOUT is set, replaces the deadline in the options by its value, in
+ * seconds. Fails with DPAR_E_ARG if it is not a number. */
 DPARI_API dpar_status dpari_timeout_here(const dpari_site *site, dpar_world_desc *o, dpar_why *why);
 
-/* How a job failed. */
+/* How a job failed. Set by the launch. */
 typedef struct dpari_verdict {
     int32_t said;   /* 1 if one of its ranks has printed the reason (dpari_shm_speaks) */
     int32_t result; /* what the rank that failed first returned; 1 if it did not return */
 } dpari_verdict;
 /* Does what dpar_launch does, and also sets *verdict. */
-DPARI_API dpar_status dpari_launch_judged(int32_t n, dpar_main fn, void *arg,
-                                          const dpar_world_desc *options, dpari_verdict *verdict,
-                                          dpar_why *why);
+DPARI_API dpar_status dpari_launch_verdict(int32_t n, dpar_main fn, void *arg,
+                                           const dpar_world_desc *options, dpari_verdict *verdict,
+                                           dpar_why *why);
 /* Does the same with ranks that are new processes of this program, started with the arguments
  * `words`, which end with NULL. Each finds its segment by dpari_job_join. */
 DPARI_API dpar_status dpari_launch_programs(int32_t n, char **words, const dpar_world_desc *options,
@@ -2141,33 +2173,34 @@ DPARI_API dpar_status dpari_launch_programs(int32_t n, char **words, const dpar_
 /* ==== comm/object_memory.h ==== */
 
 /* object_memory - private: the memory of an object that a _make function makes and a _free function
- * frees. It is the caller's (desc.memory, desc.bytes) or is allocated here. Used by halos, points,
- * training and dpar_spatial.h. */
+ * frees. The caller provides it (desc.memory, desc.bytes), or it is allocated here. Used by halos,
+ * points, training and dpar_spatial.h. */
 
 /* True if closing the parts of an object was refused with DPAR_E_ARG, so that its _free must leave
- * the object as it is. On a broken communicator it was not refused, because st is then the status
- * of the communicator, which may also be DPAR_E_ARG. */
+ * the object unchanged. On a broken communicator DPAR_E_ARG is not a refusal but may be the status
+ * of the communicator. */
 DPARI_FN int dpari_object_refused(const dpar_comm *comm, dpar_status st)
 {
     return st == DPAR_E_ARG && comm->status == DPAR_OK;
 }
 
 /* Allocates zeroed memory of the host at a multiple of 64. It comes from dpar_comm_alloc, so that
- * the end of comm's world frees it too, or from pages of the host if comm->mem is a device or comm
- * is NULL. Returns NULL if there is none. dpari_object_release frees it; NULL is allowed. */
+ * closing comm's world frees it too. If comm->mem is a device or comm is NULL, it consists of pages
+ * of the host. Returns NULL if there is no memory. dpari_object_release frees it; NULL is
+ * allowed. */
 DPARI_API void *dpari_object_alloc(dpar_comm *comm, int64_t bytes);
 DPARI_API void dpari_object_release(void *memory);
 /* Ends a _free: releases `memory` unless it is NULL, and returns st. */
 DPARI_API dpar_status dpari_object_end(dpar_status st, void *memory);
 /* Provides memory for the struct of an object. If the descriptor has memory NULL and bytes 0,
  * allocates it with dpari_object_alloc. Otherwise *memory becomes desc.memory, or the call fails
- * with DPAR_E_ROOM if that has fewer than `need` bytes, is NULL or is not aligned to 64. Local;
- * ranks agree afterwards. module: the first word of the message. */
+ * with DPAR_E_ROOM if that has fewer than `need` bytes, is NULL or is not aligned to 64. Local; the
+ * caller must then call dpari_agree. module: the first word of the message. */
 DPARI_API dpar_status dpari_object_memory(dpar_comm *comm, void *given, int64_t bytes, int64_t need,
                                           const char *module, void **memory, dpar_why *why);
 /* Ends a _make that failed with st on all ranks: releases `memory` unless the caller gave it, and
- * with DPAR_E_ROOM stores in why->bytes how many bytes this rank needs, also if another rank has
- * too little. Returns st. */
+ * with DPAR_E_ROOM stores in why->bytes how many bytes this rank needs, even if only another rank
+ * has too few. Returns st. */
 DPARI_API dpar_status dpari_object_failed(dpar_status st, const void *given, void *memory,
                                           int64_t need, dpar_why *why);
 
@@ -2213,8 +2246,8 @@ DPARI_API dpar_status dpari_object_failed(dpar_status st, const void *given, voi
 #endif
 
 /* dpar uses POSIX 2008 and common extensions that compilers offer by default, but not under
- * -std=c99 and the like. os.c declares what glibc offers only with _GNU_SOURCE. Under -std=c99, a
- * system header that was included before has hidden POSIX, which cannot be undone here. */
+ * -std=c99 and the like. os.c declares what glibc offers only with _GNU_SOURCE. If a system header
+ * was included before under -std=c99, it has hidden POSIX, which cannot be undone here. */
 #if !defined(MAP_ANONYMOUS) || !defined(CLOCK_MONOTONIC) || !defined(F_DUPFD_CLOEXEC)
 #error strict C hides POSIX: define DPAR_IMPLEMENTATION and include dpar before any other header, \
     or compile with -D_GNU_SOURCE
@@ -2248,9 +2281,9 @@ DPARI_INTERNAL int64_t dpari_os_addresses(void);
 DPARI_INTERNAL void dpari_os_put_addresses(dpar_text *text);
 /* Allocates these bytes of the file. Returns 0 or an error number (ENOSPC, ENOMEM). */
 DPARI_INTERNAL int dpari_os_reserve(int fd, int64_t begin, int64_t bytes);
-/* Replaces small pages in a range by large ones, where whole large pages fit and the system can do
- * that. It also works if the system gives shared memory no large pages by default. Takes a second
- * for each GB. */
+/* Replaces small pages in a range by large ones, wherever whole large pages fit into the range and
+ * the system supports it. It also works if the system gives shared memory no large pages by
+ * default. Takes a second for each GB. */
 enum { DPARI_OS_LARGE = 1 << 21 };
 DPARI_INTERNAL void dpari_os_large_pages(void *at, int64_t bytes);
 
@@ -2289,7 +2322,7 @@ DPARI_INTERNAL uint64_t *dpari_os_own_page(void);
  * otherwise the number inside. */
 DPARI_INTERNAL int64_t dpari_os_user(void);
 
-/* How much memory and how many processors are available, and what limits them. */
+/* The available memory and processors, and what limits them. */
 typedef struct dpari_available {
     int64_t bytes;   /* INT64_MAX if unknown */
     int64_t most;    /* limit of the control group; 0 if only the machine limits the memory */
@@ -2298,12 +2331,12 @@ typedef struct dpari_available {
     int32_t padding;
     uint64_t who; /* equal for processes of one control group, and so under one quota */
 } dpari_available;
-/* Looks at the machine, and at each control group (version 1 or 2) of this process, up to the root.
- * Page cache that the system can drop counts as available. Processors are limited by the quotas of
- * the groups (cpu.max, cpu.cfs_quota_us). */
+/* Determines them from the machine and from each control group (version 1 or 2) of this process, up
+ * to the root. Page cache that the system can drop counts as available. Processors are limited by
+ * the quotas of the groups (cpu.max, cpu.cfs_quota_us). */
 DPARI_INTERNAL void dpari_os_available(dpari_available *a);
-/* Does this only for control groups, from the text of /proc/self/cgroup and the directory where
- * groups are mounted. Lowers bytes and cpus of *a. */
+/* Determines the limits of control groups only, from the text of /proc/self/cgroup and the
+ * directory where groups are mounted. Lowers bytes and cpus of *a. */
 DPARI_INTERNAL void dpari_os_groups(dpari_available *a, const char *text, const char *root);
 
 /* Fails with DPAR_E_SYSTEM and the message "what bytes bytes: error", or "what: error" if bytes is
@@ -2316,8 +2349,8 @@ DPARI_INTERNAL dpar_status dpari_os_why(dpar_why *why, const char *what, int64_t
  * defaults. Fails with DPAR_E_ARG or DPAR_E_SYSTEM and a message. */
 DPARI_INTERNAL dpar_status dpari_segment_make(dpari_segment *segment, int32_t ranks,
                                               const dpar_world_desc *options, dpar_why *why);
-/* Maps a segment that another process made and passed on as `fd`, which belongs to the segment from
- * here on. Checks size, magic and version before it uses any other field. */
+/* Maps a segment that another process made and passed on as `fd`, which the segment then owns.
+ * Checks size, magic and version before it uses any other field. */
 DPARI_INTERNAL dpar_status dpari_segment_open(dpari_segment *segment, int fd, dpar_why *why);
 DPARI_INTERNAL void dpari_segment_close(dpari_segment *segment);
 
@@ -2380,8 +2413,9 @@ DPARI_INTERNAL void dpari_put_end(dpar_text *text, const dpari_rank *record);
 /* Begins a record of an operation. Returns its number for dpari_flight_end. */
 DPARI_INTERNAL int64_t dpari_flight_begin(dpari_world *world, uint32_t comm, int64_t sequence,
                                           const dpar_call *call);
-enum { DPARI_FLIGHT_LAST = -1, DPARI_FLIGHT_LAST_FAILED = -2 }; /* instead of a sequence */
-/* Copies the record of an operation to *out. Returns 0 if there is none, or none any more. */
+/* In place of a sequence number: the last operation, and the last one that failed. */
+enum { DPARI_FLIGHT_LAST = -1, DPARI_FLIGHT_LAST_FAILED = -2 };
+/* Copies the record of an operation to *out. Returns 0 if there is no such record, or no longer. */
 DPARI_INTERNAL int dpari_flight_find(const dpari_world *world, int32_t rank, uint32_t comm,
                                      int64_t sequence, dpari_flight *out);
 /* Copies a record that may be written at the same time, word by word so that no word is torn. */
@@ -2415,8 +2449,8 @@ DPARI_INTERNAL dpar_status dpari_fail_peer(dpari_group *group, const dpar_work *
 /* Breaks the communicator because dpari_at returned NULL for a ref that the operation needs. */
 DPARI_INTERNAL dpar_status dpari_fail_unmapped(dpari_group *group, const dpar_work *work,
                                                uint64_t ref);
-/* Tells the process that watches the ranks why the world's communicator broke. Returns 0 if it did
- * not. */
+/* Copies the message with which the world's communicator broke to *why, for the process that
+ * supervises the ranks. Returns 0 if it is not broken. */
 DPARI_INTERNAL int dpari_segment_broke(const dpari_segment *segment, dpar_why *why);
 
 /* ---- messages ---- */
@@ -2461,14 +2495,14 @@ DPARI_INTERNAL void dpari_kern_fetch_beside(void *to, const void *from, void *to
 
 /* ==== comm/mem_private.h ==== */
 
-/* dpar_mem.reduce in the host's memory. */
+/* Does what dpar_mem.reduce does, in the host's memory. */
 DPARI_INTERNAL dpar_status dpari_mem_reduce(void *ctx, const dpar_mem_reduce *reduce);
 
 /* ==== comm/job.h ==== */
 
 /* Returns one field of /proc/PID/stat. Fields are numbered from 1, as in proc(5), and `field` must
- * be at least 3. For field 3,
- * the state, it is the letter. Returns 0 if there is no such file. */
+ * be at least 3. Field 3, the state, is returned as its letter. Returns 0 if there is no such
+ * file. */
 enum { DPARI_PROCESS_STATE = 3, DPARI_PROCESS_THREADS = 20, DPARI_PROCESS_STARTED = 22 };
 DPARI_INTERNAL int64_t dpari_job_process(int64_t pid, int32_t field);
 
@@ -2484,7 +2518,7 @@ DPARI_INTERNAL int dpari_job_segment(const dpari_site *site);
  * number of nodes. Returns 0 if the text has another form, the node is not in it, or `node` is -1
  * and the nodes differ. */
 DPARI_INTERNAL int dpari_job_tasks(const char *text, int32_t node, int32_t *tasks, int32_t *nodes);
-/* The part of dpar_launcher_detect that only reads the site. job->id stays empty if no variable
+/* The part of dpar_launcher_detect that only reads the site. job->id is empty if no variable
  * distinguishes jobs. *nodes is the number of nodes of the whole job, 0 if unknown. */
 DPARI_INTERNAL dpar_status dpari_job_from(const dpari_site *site, dpar_launcher_info *job,
                                           int32_t *nodes, dpar_why *why);
@@ -2493,12 +2527,12 @@ DPARI_INTERNAL dpar_status dpari_job_from(const dpari_site *site, dpar_launcher_
 
 /* pace_private - private: the functions of pace.h. */
 
-/* Returns the class of copies of so many bytes; pace is [DPARI_PACES]. */
+/* Returns the record of the class for copies of `bytes` bytes. pace is [DPARI_PACES]. */
 DPARI_INTERNAL dpari_pace *dpari_pace_of(dpari_pace *pace, int64_t bytes);
-/* Chooses the method of the next copy: the ring if it is clearly faster, otherwise the kernel, and
- * now and then the other one, in case it has become faster. */
+/* Chooses the method of the next copy: the ring if it is at least 15 % faster, otherwise the
+ * kernel. Now and then it tries the other method, in case that has become faster. */
 DPARI_INTERNAL int32_t dpari_pace_choose(dpari_pace *pace);
-/* Records the time of a copy. */
+/* Records the time that a copy with this method took. */
 DPARI_INTERNAL void dpari_pace_tell(dpari_pace *pace, int32_t way, int64_t bytes, double seconds);
 
 /* ==== comm/gate.h ==== */
@@ -2506,31 +2540,31 @@ DPARI_INTERNAL void dpari_pace_tell(dpari_pace *pace, int32_t way, int64_t bytes
 /* gate - how the ranks of a large group learn, by levels, that all have arrived. Private.
  *
  * In a step of a collective, every rank publishes a word (collectives.c), and a rank may proceed
- * once all words are published. To look at each of them costs each of n ranks n - 1 cache lines of
- * other cores. More than 16 ranks are therefore divided into clusters of at most 8, which share a
- * last-level cache if the ranks are bound to one. The first rank of a cluster leads it:
+ * once all words are published. If each of n ranks looked at all words, each would read n - 1 cache
+ * lines of other cores. More than 16 ranks are therefore divided into clusters of at most 8, which
+ * share a last-level cache if the ranks are bound to one. The first rank of a cluster leads it:
  *
  *     1. it looks at the words of its cluster, and publishes `up` when all are there;
  *     2. it looks at `up` of the other leaders;
  *     3. it publishes `down`, the only word that the other ranks of its cluster look at.
  *
- * A leader reads 7 + n / 8 - 1 lines, every other rank one. This only speeds up what a rank can
- * also learn from the words. If a rank has not learned it after a few looks, because its leader is
- * busy or dead, it looks at all words itself. No rank depends on a leader. tests/model/gate.pml
+ * A leader reads 7 + n / 8 - 1 lines, every other rank one. The levels only speed up what a rank
+ * can also learn from the words. If a rank has not learned it after a few looks, because its leader
+ * is busy or dead, it looks at all words itself. No rank depends on a leader. tests/model/gate.pml
  * models the protocol.
  *
- * In the first step of a collective, small data is passed along: `up` carries the inputs of the
- * ranks of the cluster if 8 of them fit into its line, and `down` the result of a reduction. */
+ * In the first step of a collective, small data is included: `up` carries the inputs of the ranks
+ * of the cluster if 8 of them fit into its line, and `down` the result of a reduction. */
 
 enum { DPARI_WORD_ENTRY, DPARI_WORD_A, DPARI_WORD_B, DPARI_WORD_C };
 /* Returns the word of this kind that a rank publishes for a collective. */
 DPARI_INTERNAL const uint64_t *dpari_word_of(const dpari_group *group, const dpar_work *work,
                                              int32_t rank, int32_t which);
 
-/* How far a rank has looked; all zero before the first look. */
+/* How far a rank has got in a wait; all zero before its first look. */
 typedef struct dpari_watch {
-    int32_t cursor; /* words seen, of those that it looks at in this stage */
-    int16_t looks;  /* looks by levels that were in vain */
+    int32_t cursor; /* number of words that have reached the target in this stage */
+    int16_t looks;  /* number of looks by levels that found nothing */
     int16_t stage;  /* one of the following */
 } dpari_watch;
 enum {
@@ -2540,12 +2574,13 @@ enum {
     DPARI_BY_LEVELS   /* has passed by levels, so that `down` may be read */
 };
 
-/* Divides a group into clusters, equally on all its ranks. tables: [dpari_gate_bytes] memory. */
+/* Divides a group into clusters, with the same result on all its ranks. tables: memory of
+ * dpari_gate_bytes(size) bytes. */
 DPARI_INTERNAL int64_t dpari_gate_bytes(int32_t size);
 DPARI_INTERNAL void dpari_gate_cut(dpari_group *group, void *tables);
 /* Looks once, by levels, whether all words `which` of a collective have reached the target. Returns
- * 1 if they have, 0 if not yet, and -1 if the caller must look at all words, from cursor 0 on.
- * Entries are equal to the target, or of a later collective. */
+ * 1 if they have, 0 if not yet, and -1 if the caller must look at all words, from cursor 0 on. An
+ * entry that has reached the target is equal to it, or belongs to a later collective. */
 DPARI_INTERNAL int dpari_gate_look(dpari_group *group, const dpar_work *work, dpari_watch *at,
                                    int32_t which, uint64_t target);
 /* Publishes the words of a leader that has passed, by levels or not: `up`, unless it is published
@@ -2587,8 +2622,8 @@ typedef struct dpari_p2p dpari_p2p; /* a rank's private state of all its channel
 /* Returns NULL if there is no memory. */
 DPARI_INTERNAL dpari_p2p *dpari_p2p_open(dpari_world *world);
 DPARI_INTERNAL void dpari_p2p_close(dpari_p2p *p2p);
-/* Starts a message. Returns DPAR_OK if it is done already, or DPAR_MORE if it is under way; its
- * channel then refers to `work` until it is done. */
+/* Starts a message. Returns DPAR_OK if it is done already, or DPAR_MORE if it is in progress; its
+ * channel then refers to `work` until the message is done. */
 DPARI_INTERNAL dpar_status dpari_p2p_start(dpari_p2p *p2p, dpari_group *group,
                                            const dpar_call *call, dpar_work *work);
 /* Advances a message. Returns DPAR_OK if it is done, DPAR_MORE if it waits for the rank
@@ -2602,7 +2637,8 @@ DPARI_INTERNAL int32_t dpari_p2p_forget(dpari_p2p *p2p, dpari_group *group);
 
 /* ==== comm/meet.h ==== */
 
-/* meet - private: how the ranks of a job that a launcher started come to share one segment.
+/* meet - private: lets the ranks of a job that a launcher started find each other and share one
+ * segment.
  *
  *     1. Rank 0 makes the segment and listens on a local socket, whose name it makes of user and
  *        job.
@@ -2613,11 +2649,11 @@ DPARI_INTERNAL int32_t dpari_p2p_forget(dpari_p2p *p2p, dpari_group *group);
  *        cannot start.
  *
  * On Linux the name is abstract: it disappears with its process in any case, and is visible within
- * one network namespace. Ranks that do not meet there within a second also try a file in /tmp,
- * which network namespaces may have in common. On other systems that file is the only name. It is
- * unlinked once all ranks have arrived. If rank 0 was killed before, the file is removed when the
- * next job of this user starts, at least a minute later. Both sides ask the system for the user of
- * the other. A connection that does not speak this protocol is dropped, and tried again until the
+ * one network namespace. If ranks do not meet there within a second, they also try a file in /tmp,
+ * which network namespaces may share. On other systems that file is the only name. It is unlinked
+ * once all ranks have arrived. If rank 0 is killed before that, the next job of this user that
+ * starts at least a minute later removes the file. Both sides ask the system for the user of the
+ * other. A connection that does not speak this protocol is dropped, and tried again until the
  * deadline. */
 
 enum { DPARI_HELLO = 1, DPARI_WELCOME, DPARI_MAPPED, DPARI_GO, DPARI_REFUSED };
@@ -2630,13 +2666,14 @@ typedef struct dpari_hello {
     uint32_t layout; /* hash of the version and of the layout of the segment */
     int32_t kind;    /* DPARI_HELLO ... */
     int32_t rank, size;
-    int32_t status;            /* of MAPPED and REFUSED: the error, */
+    int32_t status;            /* in MAPPED and REFUSED: the error, */
     char text[DPARI_WHY_TEXT]; /* and its message */
     char padding[4];
 } dpari_hello;
 
-/* Makes name number k of the socket of a job, and returns its bytes. There are DPARI_NAMES, because
- * another user may have taken one. named: 1 for the file in /tmp, 0 for the abstract name. */
+/* Writes name number k of a job's socket, and returns its length in bytes. There are DPARI_NAMES
+ * names, because another user may have taken one. named: 1 for the file in /tmp, 0 for the abstract
+ * name. */
 enum { DPARI_NAMES = 4 };
 DPARI_INTERNAL socklen_t dpari_meet_name(const dpar_launcher_info *job, int32_t k, int32_t named,
                                          struct sockaddr_un *name);
@@ -2671,25 +2708,25 @@ enum {
     DPARI_STRIDE_FOUR_16,
     DPARI_STRIDE_LONG,
     DPARI_STRIDE_MIDDLE,  /* long, but too short for memcpy; vectors of 32 bytes */
-    DPARI_STRIDE_SUM_F32, /* one by one; then runs of 2, 3, 4, 5 to 7 */
+    DPARI_STRIDE_SUM_F32, /* single elements; the next ones are for runs of 2, 3, 4, and 5 to 7 */
     DPARI_STRIDE_SUM_F32_2,
     DPARI_STRIDE_SUM_F32_3,
     DPARI_STRIDE_SUM_F32_4,
     DPARI_STRIDE_SUM_F32_7,
-    DPARI_STRIDE_SUM_F64, /* one by one; then runs of 2, 3 to 4, 5 to 7 */
+    DPARI_STRIDE_SUM_F64, /* single elements; the next ones are for runs of 2, 3 to 4, and 5 to 7 */
     DPARI_STRIDE_SUM_F64_2,
     DPARI_STRIDE_SUM_F64_4,
     DPARI_STRIDE_SUM_F64_7,
     DPARI_STRIDE_DENSE, /* combined in place, row by row */
-    DPARI_STRIDE_BUFFER /* anything else, through a small dense buffer */
+    DPARI_STRIDE_BUFFER /* all other cases, through a small dense buffer */
 };
 
-#define DPARI_STRIDE_TURN 32    /* runs of one of two pieces before runs of the other (measured) */
+#define DPARI_STRIDE_TURN 32    /* runs of one piece before those of the other one (measured) */
 #define DPARI_STRIDE_AHEAD 1024 /* bytes by which short runs are prefetched ahead (measured) */
 #define DPARI_STRIDE_LINE 64
 #define DPARI_STRIDE_PACK 2048 /* bytes packed at a time (measured, EPYC) */
 
-/* Not with x87, which rounds when it stores and not when it adds. */
+/* Sums are not computed with x87, which rounds when it stores and not when it adds. */
 #if defined(__i386__) && !defined(__SSE2_MATH__)
 #define DPARI_STRIDE_ADDS 0
 #else
@@ -2712,8 +2749,8 @@ enum {
 #define DPARI_STRIDE_VECTOR 0
 #endif
 
-/* Vectors of 32 bytes if the CPU has them, because a store of 32 bytes takes as long as one of 16.
- */
+/* Vectors of 32 bytes are used if the CPU has them, because a store of 32 bytes takes as long as
+ * one of 16. */
 #if DPARI_STRIDE_VECTOR && defined(__x86_64__)
 #define DPARI_STRIDE_WIDE 1
 #define DPARI_STRIDE_IN_WIDE __attribute__((target("avx2")))
@@ -2778,7 +2815,7 @@ DPARI_STRIDE_INLINE int dpari_stride_zeroes(int32_t loop)
     return loop < DPARI_STRIDE_LONG || dpari_stride_sums(loop);
 }
 
-/* The bytes of a piece; the next function returns the number of pieces of a run. */
+/* Returns the bytes of a piece; the next function returns the number of pieces of a run. */
 DPARI_STRIDE_INLINE int32_t dpari_stride_width(int32_t loop)
 {
     switch (loop) {
@@ -2924,7 +2961,7 @@ DPARI_STRIDE_INLINE int dpari_stride_any(dpari_stride_u2 mask)
 #endif
 }
 
-/* The sum of what is at t and f. */
+/* Returns the sum of the elements at t and f. */
 DPARI_STRIDE_INLINE dpari_stride_u2 dpari_stride_met(const unsigned char *t, const unsigned char *f,
                                                      int32_t bytes, int32_t f64)
 {
@@ -3007,7 +3044,7 @@ dpari_stride_plus_wide(const dpari_stride_u4 *x, const dpari_stride_u4 *y, int32
                : (dpari_stride_u4)((dpari_stride_f8)*x + (dpari_stride_f8)*y);
 }
 
-/* The sum of the vectors at t and f. */
+/* Returns the sum of the vectors at t and f. */
 DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE dpari_stride_u4
 dpari_stride_met_wide(const unsigned char *t, const unsigned char *f, int32_t f64)
 {
@@ -3030,7 +3067,7 @@ dpari_stride_quiet_wide(const unsigned char *t, const unsigned char *f)
 
 #endif
 
-/* Sets the steps of the two innermost dims in `rows`, and what becomes 0. */
+/* Sets in `rows` the steps of the two innermost dims, and the memory that is set to 0. */
 DPARI_STRIDE_INLINE void dpari_stride_steps(const dpari_stride *stride, dpari_stride_rows *rows)
 {
     rows->to_step = stride->dim[0].to;
@@ -3097,13 +3134,13 @@ DPARI_STRIDE_INLINE int64_t dpari_stride_size(int64_t step)
  * control groups, reading another process's memory, and threads.
  *
  * The functions allocate nothing and keep no state, so that every other file of the engine and the
- * other engines may call them at any time. Each one answers for a missing feature itself, in one of
- * two ways. Either it has a substitute (a file in /dev/shm instead of a memfd, short sleeps instead
- * of a futex), or its result says that the feature is missing (dpari_os_read_peer gives ENOSYS,
- * dpari_os_cpu gives -1), and the caller uses a slower method. Numbers come from /proc and /sys
- * because they need no library; a file that cannot be read counts as "not known", never as an
- * error. System calls that glibc shows only with _GNU_SOURCE are made through syscall, so that a
- * program may include dpar without defining it. */
+ * other engines may call them at any time. Each one handles a missing feature itself, in one of two
+ * ways. Either it uses a substitute (a file in /dev/shm instead of a memfd, short sleeps instead of
+ * a futex), or its result says that the feature is missing (dpari_os_read_peer fails with ENOSYS,
+ * dpari_os_cpu returns -1), and the caller uses a slower method. Numbers are read from /proc and
+ * /sys because these need no library. If a file cannot be read, the number is unknown, which is
+ * never an error. System calls that glibc shows only with _GNU_SOURCE are made through syscall, so
+ * that a program may include dpar without defining it. */
 
 /* ---- time and waiting ------------------------------------------------------------------------ */
 
@@ -3116,7 +3153,7 @@ DPARI_API DPARI_NOINLINE double dpari_os_now(void)
 
 DPARI_API double dpari_os_suspended(double *looked, double now)
 {
-    const double most = 0.25; /* seconds that may pass between two looks on a busy machine */
+    const double most = 0.25; /* s, how long a busy machine may delay a look at the clock */
     const double gap = *looked > 0.0 ? now - *looked : 0.0;
     *looked = now;
     return gap > most ? gap - most : 0.0;
@@ -3151,11 +3188,12 @@ DPARI_API DPARI_COLD int dpari_os_wide(void)
     eax = 7;
     ecx = 0;
     __asm__ volatile("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx) : : "edx");
-    if ((kept & 6) != 6 || (ebx >> 5 & 1) == 0) { /* the system saves the registers; AVX2 */
+    if ((kept & 6) != 6 || (ebx >> 5 & 1) == 0) { /* the system saves the registers of vectors (bits
+                                                     1 and 2); AVX2 */
         return 0;
     }
-    /* AVX-512 F, DQ, BW and VL; and VBMI2, because the processors that have it do not lower their
-     * clock for AVX-512 */
+    /* the system saves the registers of AVX-512 (bits 5 to 7); AVX-512 F, DQ, BW and VL; and VBMI2,
+     * because processors that have it do not lower their clock for AVX-512 */
     if ((kept & 0xe0) == 0xe0 && (ebx & 0xc0030000u) == 0xc0030000u && (ecx >> 6 & 1) != 0) {
         return 2;
     }
@@ -3174,7 +3212,8 @@ DPARI_INTERNAL void dpari_os_pause(void)
 #endif
 }
 
-/* A duration for the system, limited to 0 .. 1e6 seconds so that it fits a time_t of 32 bits. */
+/* Converts a duration for system calls, limited to 0 .. 1e6 seconds so that it fits a time_t of 32
+ * bits. */
 static struct timespec dpari_os_span(double seconds)
 {
     const double limited = dpari_leastf(dpari_mostf(seconds, 0.0), 1e6);
@@ -3252,8 +3291,9 @@ DPARI_INTERNAL DPARI_COLD uint64_t *dpari_os_own_page(void)
     return page;
 }
 
-/* Opens a new file in /dev/shm that has no name, or loses it at once; mode 0600 keeps other users
- * out in between. For systems without memfd. Returns the descriptor, or -1 with errno. */
+/* Opens a new file in /dev/shm, for systems without memfd. It has no name, or its name is removed
+ * at once; until then, mode 0600 keeps other users out. Returns the descriptor, or -1 with
+ * errno. */
 static int dpari_os_named(void)
 {
     char name[64];
@@ -3327,8 +3367,8 @@ DPARI_INTERNAL DPARI_COLD int dpari_os_segment(int64_t bytes, int without_memfd)
 }
 
 /* Places the mapping at a multiple of a large page, so that the system can use large pages for it.
- * For that it reserves addresses for one large page more, and gives back what is before and behind.
- * If there are not enough addresses for that, the system chooses the place. */
+ * For that it reserves addresses for one more large page, and releases those before and after the
+ * mapping. If there are not enough addresses, the system chooses the place. */
 DPARI_INTERNAL DPARI_COLD void *dpari_os_map(int fd, int64_t begin, int64_t bytes)
 {
     const size_t unit = (size_t)DPARI_OS_LARGE, size = (size_t)bytes;
@@ -3411,7 +3451,7 @@ DPARI_INTERNAL DPARI_COLD int dpari_os_reserve(int fd, int64_t begin, int64_t by
     (void)fd;
     (void)begin;
     (void)bytes;
-    return 0; /* no such call is needed, because memory is backed by swap */
+    return 0; /* nothing to do, because memory is backed by swap */
 #else
     int number;
     do {
@@ -3423,8 +3463,8 @@ DPARI_INTERNAL DPARI_COLD int dpari_os_reserve(int fd, int64_t begin, int64_t by
 
 /* ---- signs of life ----------------------------------------------------------------------------
  *
- * A rank proves that it lives by a lock on one byte of the shared file. The system releases the
- * lock when the process ends, however it ends, and a fork does not hand it on. */
+ * A rank proves that it is alive by a lock on one byte of the shared file. The system releases the
+ * lock whenever and however the process ends, and a forked child does not inherit it. */
 
 static struct flock dpari_os_byte(int64_t at, short kind)
 {
@@ -3480,8 +3520,8 @@ DPARI_API int32_t dpari_os_cpu(void)
 #endif
 }
 
-/* Restricts this thread to the CPU, which moves it there at once, and then allows the CPUs again
- * that were allowed before. */
+/* Restricts this thread to the CPU, which moves it there at once, and then allows the same CPUs as
+ * before. */
 DPARI_API DPARI_COLD int dpari_os_move_to(int32_t cpu)
 {
 #if defined(__linux__) && defined(SYS_sched_getaffinity) && defined(SYS_sched_setaffinity)
@@ -3516,8 +3556,8 @@ static void dpari_os_text(const char *path, char *text, size_t room)
     text[got > 0 ? got : 0] = '\0';
 }
 
-/* Reads the digits at the beginning of `text` and returns what follows them. A number of more than
- * six digits is cut: no CPU and no pid has one. */
+/* Reads the digits at the beginning of `text` and returns what follows them. Digits after the sixth
+ * are ignored. */
 static const char *dpari_os_digits(const char *text, int32_t *number)
 {
     *number = 0;
@@ -3529,7 +3569,7 @@ static const char *dpari_os_digits(const char *text, int32_t *number)
     return text;
 }
 
-/* Turns a list of CPUs such as "0-3,8-11" into bits; CPUs from 1024 on are left out. */
+/* Converts a list of CPUs such as "0-3,8-11" to bits. CPUs from number 1024 on are ignored. */
 static void dpari_os_list(const char *text, uint64_t mask[DPARI_CPU_WORDS])
 {
     memset(mask, 0, DPARI_CPU_WORDS * sizeof mask[0]);
@@ -3557,7 +3597,8 @@ DPARI_INTERNAL DPARI_COLD int32_t dpari_os_cache(const uint64_t mask[DPARI_CPU_W
         cpu++;
     }
     list[0] = '\0';
-    /* from the last level down to the first that the system describes; most machines end at 3 */
+    /* index4 down to index1, until the system describes one; most machines have index3 as the
+     * last */
     for (; level > 0 && list[0] == '\0'; level--) {
         dpar_text_init(&out, path, sizeof path);
         dpari_text_print(&out, "/sys/devices/system/cpu/cpu%d/cache/index%d/shared_cpu_list", cpu,
@@ -3607,7 +3648,7 @@ DPARI_INTERNAL DPARI_COLD int dpari_os_program(const char *name, char *path, siz
         if (access(path, X_OK) == 0) {
             return 0;
         }
-        name = "/proc/self/exe"; /* works although the file was deleted */
+        name = "/proc/self/exe"; /* works even if the file was deleted */
         length = dpari_length(name);
     }
 #endif
@@ -3630,7 +3671,7 @@ DPARI_INTERNAL DPARI_COLD uint64_t dpari_os_random(void)
     if (got == (ssize_t)sizeof number) {
         return number;
     }
-    /* a bare container has no such device: mix time, pid, and where the loader put the stack */
+    /* a minimal container has no such device: mix the time, the pid and the address of the stack */
     clock_gettime(CLOCK_REALTIME, &time);
     number ^= (uint64_t)time.tv_sec << 32 ^ (uint64_t)time.tv_nsec ^ (uint64_t)getpid() << 40;
     return (number ^ (uint64_t)(uintptr_t)&number) * UINT64_C(0x9e3779b97f4a7c15);
@@ -3658,7 +3699,7 @@ DPARI_INTERNAL DPARI_COLD int64_t dpari_os_user(void)
     char text[1024];
     const char *at = text;
     dpari_os_text("/proc/self/uid_map", text, sizeof text);
-    /* each line is "first user inside, first user outside, how many" */
+    /* each line has three numbers: first user inside, first user outside, how many */
     while (*at != '\0') {
         int64_t number[3] = {0, 0, 0};
         for (int32_t i = 0; i < 3; i++) {
@@ -3709,8 +3750,9 @@ DPARI_INTERNAL DPARI_COLD int dpari_os_peer(int fd, int64_t *pid, int64_t *user)
 #endif
 }
 
-/* Fills in a socket's address in the abstract name space of Linux, where names have no file and end
- * with their socket. Each network namespace has its own. Returns the bytes of the address. */
+/* Writes a socket's address with an abstract name, as Linux has. Such names have no file, disappear
+ * with their socket, and are visible within one network namespace. Returns the bytes of the
+ * address. */
 static DPARI_COLD socklen_t dpari_os_shown(uint64_t name, struct sockaddr_un *at)
 {
     dpar_text out;
@@ -3853,7 +3895,7 @@ DPARI_INTERNAL DPARI_COLD uint64_t dpari_os_pids(void)
     text[got > 0 ? got : 0] = '\0';
     dpari_os_digits(text, &pid);
     if (got <= 0 || (int64_t)pid != (int64_t)getpid() || stat("/proc/self/ns/pid", &about) != 0) {
-        return 0; /* /proc shows the processes of another namespace, or there is none */
+        return 0; /* /proc shows the processes of another namespace, or does not exist */
     }
     return (uint64_t)about.st_ino;
 }
@@ -3861,11 +3903,11 @@ DPARI_INTERNAL DPARI_COLD uint64_t dpari_os_pids(void)
 /* ---- control groups: the limits of a container or a batch job ---------------------------------
  *
  * A process is in one group of each hierarchy, and every group around that group may have a limit
- * of its own. So each is looked at, from the process's own group up to the root. Version 1 has a
- * hierarchy for memory and one for cpu, version 2 has one for everything. */
+ * of its own. All of them are therefore read, from the process's own group up to the root. Version
+ * 1 has a hierarchy for memory and one for cpu, version 2 has one for everything. */
 
-/* Bytes of a group's path: the system allows 4096 characters (PATH_MAX), and those of Kubernetes in
- * a container have 300 and more. */
+/* Bytes of a group's path. The system allows 4096 characters (PATH_MAX), and paths of Kubernetes
+ * have more than 300. */
 enum { DPARI_OS_PATH = 4096 };
 
 /* Reads a number from a file of a control group. Returns -1 if there is none. */
@@ -3878,9 +3920,9 @@ static int64_t dpari_os_of_group(const char *group, const char *file, const char
     return dpari_os_number_in(path, key);
 }
 
-/* Looks at the memory of one group: what is left below its limit, and the page cache of files,
- * which the system can drop. Shared memory of this library is not such cache, because the system
- * counts it as anonymous. Lowers the bytes in *available. */
+/* Lowers the bytes in *available to those of one group: what is left below its limit, plus the page
+ * cache of files, which the system can drop. This library's shared memory is not part of that
+ * cache, because the system counts it as anonymous. */
 static void dpari_os_group(dpari_available *available, const char *group, size_t root, int version)
 {
     const char *const limits[] = {"memory.limit_in_bytes", "memory.max"};
@@ -3907,8 +3949,8 @@ static void dpari_os_group(dpari_available *available, const char *group, size_t
     }
 }
 
-/* Looks at how many whole processors the quota of one group allows: the quota is the time, in each
- * period, for which the group may run. Lowers the processors in *available. */
+/* Lowers the processors in *available to those that the quota of one group allows. The quota is the
+ * processor time that the group may use in each period. */
 static void dpari_os_group_cpus(dpari_available *available, const char *group, int version)
 {
     int64_t quota, period;
@@ -3941,10 +3983,10 @@ static int dpari_os_lists(const char *list, const char *end, const char *name)
     return 0;
 }
 
-/* Looks at the group in one line of /proc/self/cgroup ("4:memory:/a/b", "1:cpu:/a" or "0::/a/b")
- * and at all groups around it. A container may see only part of the path, because its own group is
- * mounted as the root. The part that it does not see has no files and so changes nothing. Not
- * inlined, so that its buffer is not in the caller's frame too. */
+/* Applies the limits of the group in one line of /proc/self/cgroup ("4:memory:/a/b", "1:cpu:/a" or
+ * "0::/a/b"), and of all groups around it. A container may see only part of the path, because its
+ * own group is mounted as the root. Groups in the part that it does not see have no files and so
+ * change nothing. Not inlined, so that its buffer is not in the caller's frame too. */
 DPARI_STATIC_NOINLINE void dpari_os_group_line(dpari_available *available, const char *line,
                                                size_t bytes, const char *root)
 {
@@ -3972,7 +4014,7 @@ DPARI_STATIC_NOINLINE void dpari_os_group_line(dpari_available *available, const
     least = strlen(group);
     length = (size_t)(end - path - 1);
     if (least + length + 1 > sizeof group) {
-        length = 0; /* the path is too long: look at least at the root */
+        length = 0; /* the path is too long: read only the root */
     }
     memcpy(group + least, path + 1, length);
     length += least;
@@ -4012,7 +4054,7 @@ DPARI_INTERNAL DPARI_COLD void dpari_os_groups(dpari_available *available, const
 DPARI_INTERNAL DPARI_COLD void dpari_os_available(dpari_available *available)
 {
     const int64_t kib = dpari_os_number_in("/proc/meminfo", "MemAvailable:");
-    char text[2 * DPARI_OS_PATH]; /* a line for each of some 12 hierarchies of version 1 */
+    char text[2 * DPARI_OS_PATH]; /* version 1 has a line for each of about 12 hierarchies */
     available->bytes = kib < 0 ? INT64_MAX : kib * 1024;
     available->most = 0;
     available->group[0] = '\0';
@@ -4031,13 +4073,13 @@ DPARI_INTERNAL DPARI_COLD void dpari_os_available(dpari_available *available)
  * have. The declaration is weak, so that its address is NULL in a program without OpenMP, and has a
  * name of our own, because omp.h declares the function with an enumeration.
  *
- * Why it is called before ranks are forked: libgomp keeps its threads after a parallel region. A
- * fork copies none of them, but the child believes that it has them and waits for them for ever in
- * its first region. After a pause, parent and child start new threads when they need some.
+ * It is called before ranks are forked, because libgomp keeps its threads after a parallel region.
+ * A fork does not copy them, but the child still counts on them and waits for them for ever in its
+ * first parallel region. After the call, parent and child start new threads when they need them.
  *
- * Why a forked rank calls it before it ends by _exit: libomp writes a file /dev/shm/
- * __KMP_REGISTERED_LIB_pid_uid in every process that runs a parallel region, and removes it in a
- * destructor, which _exit leaves out. A hard pause removes it. */
+ * A forked rank calls it before it ends by _exit, because libomp writes a file
+ * /dev/shm/__KMP_REGISTERED_LIB_pid_uid in every process that runs a parallel region. It removes
+ * the file in a destructor, which _exit does not run; a hard pause removes it too. */
 #if defined(__ELF__) && defined(__GNUC__)
 extern int dpari_os_openmp(int kind) __asm__("omp_pause_resource_all") __attribute__((weak));
 #define DPARI_HAS_OPENMP (&dpari_os_openmp != NULL)
@@ -4053,8 +4095,8 @@ DPARI_INTERNAL DPARI_COLD void dpari_os_pause_openmp(int kind)
     }
 }
 
-/* Before 2.34 glibc had threads in a library of its own (-lpthread), which a program may be linked
- * without. */
+/* Before 2.34, glibc had threads in a separate library (-lpthread), which a program may not be
+ * linked with. */
 #if defined(__GLIBC__) && (__GLIBC__ == 2 && __GLIBC_MINOR__ < 34)
 #pragma weak pthread_create
 #pragma weak pthread_join
@@ -4124,8 +4166,8 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_os_why(dpar_why *why, const char *wh
  * are used if the CPU has them. Large copies may use streaming stores, which bypass the caches.
  * Called by collectives.c, p2p.c, mem.c, points_list.c and the strategies of dpar_train.h. */
 
-/* x87 rounds when it stores, not when it adds: there, and where there are no vector types, the loop
- * over elements further below. */
+/* x87 rounds when it stores, not when it adds. With x87, or without vector types, the loops over
+ * elements further below are used. */
 #if defined(__GNUC__) && !defined(DPARI_NO_VECTOR) &&                                              \
     !(defined(__i386__) && !defined(__SSE2_MATH__))
 #define DPARI_KERN_VECTOR 1
@@ -4139,6 +4181,8 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_os_why(dpar_why *why, const char *wh
 #define DPARI_KERN_STREAM 0
 #endif
 
+/* In bytes: a cache line, and how far ahead of a read memory is prefetched into the first-level and
+ * the second-level cache. */
 enum { DPARI_KERN_LINE = 64, DPARI_KERN_AHEAD = 1024, DPARI_KERN_FAR_AHEAD = 2048 };
 
 #if defined(__GNUC__)
@@ -4155,7 +4199,7 @@ static void dpari_kern_move(void *to, const void *from, int64_t bytes)
 }
 #endif
 
-/* The arguments of a reduction. [at, end) are the bytes that are whole lines. */
+/* The arguments of a reduction. Bytes [at, end) of the arrays are whole cache lines. */
 typedef struct dpari_kern_job {
     void *const *out;
     const void *const *in;
@@ -4176,7 +4220,7 @@ typedef uint32_t dpari_kern_u4 __attribute__((vector_size(16)));
 typedef int64_t dpari_kern_i2 __attribute__((vector_size(16)));
 typedef uint64_t dpari_kern_u2 __attribute__((vector_size(16)));
 
-/* What is reduced at a time: a line of memory, or half a line of 16-bit elements as f32. */
+/* The unit of a reduction: a line of memory, or half a line of 16-bit elements converted to f32. */
 typedef struct dpari_kern_quad {
     dpari_kern_u4 v[4];
 } dpari_kern_quad;
@@ -4195,8 +4239,8 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_pick(dpari_kern_u4 mask, dpari_kern_u
     return (a & mask) | (b & ~mask);
 }
 
-/* True if any bit of a mask of whole elements is set. It is marked as unlikely, so the code behind
- * it may be slow. */
+/* True if any bit of a mask of whole elements is set. The compiler is told that this is unlikely,
+ * so the code behind it may be slow. */
 DPARI_KERN_INLINE int dpari_kern_some(dpari_kern_u4 mask)
 {
 #if defined(__SSE2__)
@@ -4239,7 +4283,8 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow_f16(dpari_kern_u4 x)
     return (sum - shifter + (above >> 13)) | ((x ^ size) >> 16);
 }
 
-/* The same for values that may be too large, infinite or NaN. */
+/* Does the same for values that may be too large, infinite or NaN. 0x477fffff is the largest f32
+ * below 65536. */
 DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow_any_f16(dpari_kern_u4 x)
 {
     const dpari_kern_u4 size = x & 0x7fffffffu;
@@ -4262,8 +4307,8 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow_any_bf16(dpari_kern_u4 x)
     return dpari_kern_pick(nan, dpari_kern_all(0x7fc00000u), dpari_kern_narrow_bf16(x));
 }
 
-/* The same, not inlined, because a loop seldom needs it and would otherwise contain it many times.
- */
+/* These do the same, but are not inlined, because a loop seldom needs them and would otherwise
+ * contain them many times. */
 DPARI_STATIC_NOINLINE dpari_kern_u4 dpari_kern_narrow_rare_f16(dpari_kern_u4 x)
 {
     return dpari_kern_narrow_any_f16(x);
@@ -4288,8 +4333,8 @@ DPARI_KERN_INLINE void dpari_kern_widen(dpari_kern_u4 raw, int32_t type, dpari_k
     }
 }
 
-/* Converts them back. For bf16 only NaN is special, and the sum of both is NaN if one of them is.
- */
+/* Converts them back. For bf16 only NaN needs special care, and the sum of both numbers is NaN if
+ * one of them is. */
 DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow(dpari_kern_u4 low, dpari_kern_u4 high,
                                                   int32_t type)
 {
@@ -4336,7 +4381,7 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_round_rare_bf16(dpari_kern_u4 x)
     return dpari_kern_narrow_rare_bf16(x) & 0xffff0000u;
 }
 
-/* Rounds f32 to values that bf16 has. The sum of four is NaN if one of them is. */
+/* Rounds f32 to values that bf16 has. The sum of four numbers is NaN if one of them is. */
 DPARI_KERN_INLINE void dpari_kern_round(dpari_kern_quad *x)
 {
     const dpari_kern_f4 sum = ((dpari_kern_f4)x->v[0] + (dpari_kern_f4)x->v[1]) +
@@ -4371,7 +4416,7 @@ DPARI_KERN_INLINE void dpari_kern_load(dpari_kern_quad *x, const unsigned char *
     }
 }
 
-/* x + y of floats. */
+/* Returns x + y for floats. */
 DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_plus(dpari_kern_u4 x, dpari_kern_u4 y, int32_t type)
 {
     return type == DPAR_F64 ? (dpari_kern_u4)((dpari_kern_d2)x + (dpari_kern_d2)y)
@@ -4387,8 +4432,8 @@ DPARI_KERN_INLINE void dpari_kern_add(dpari_kern_quad *x, const dpari_kern_quad 
 }
 
 /* Replaces each NaN by the same one. Which of two NaN a sum returns depends on the order of the
- * operands of an instruction, which compilers choose freely. The sum of four is NaN if one of them
- * is; if infinities or an overflow make it NaN, no element changes. */
+ * operands of an instruction, which compilers choose freely. The sum of four numbers is NaN if one
+ * of them is. If only infinities or an overflow make it NaN, no element changes. */
 DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_quiet_f32(dpari_kern_u4 x)
 {
     return dpari_kern_pick((dpari_kern_u4)((dpari_kern_f4)x != (dpari_kern_f4)x),
@@ -4426,7 +4471,7 @@ DPARI_KERN_INLINE void dpari_kern_one_nan_f64(dpari_kern_quad *x)
     }
 }
 
-/* x / n and x n of floats. */
+/* Return x / n and x * n for floats. */
 DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_over(dpari_kern_u4 x, int32_t type, int32_t n)
 {
     const float nf = (float)n;
@@ -4522,14 +4567,14 @@ DPARI_KERN_INLINE const unsigned char *dpari_kern_at(const void *in, int64_t at)
 }
 
 /* Sums the lines of [at, end), all of them whole. It is inlined with constant arguments where that
- * makes it faster. A line of 16-bit elements is two quads, so that a core can work on both at once.
- */
+ * makes it faster. A line of 16-bit elements is two quads, which a core can work on at the same
+ * time. */
 DPARI_KERN_INLINE void dpari_kern_sum(void *const *out, int32_t outs, const void *const *in,
                                       int32_t ins, const dpari_kern_job *job, int32_t type)
 {
     const int32_t average = job->op == DPAR_AVG, stream = job->stream;
     const int32_t two = dpari_kern_is16(type);
-    /* for a power of two a product gives the same bits as a division; without a branch, the sums
+    /* for a power of two a product gives the same bits as a division, and without a branch the sums
      * stay in registers */
     const int32_t product = type == DPAR_F16 && (ins & (ins - 1)) == 0;
     const int32_t divide_by = average && !product ? ins : 0;
@@ -4570,8 +4615,8 @@ DPARI_KERN_INLINE void dpari_kern_sum(void *const *out, int32_t outs, const void
 
 enum { DPARI_KERN_BLOCK = 32 }; /* vectors, few enough to stay in the first-level cache */
 
-/* Returns n vectors of accumulators for the memory at `from`: converted to `room`, or in place if
- * no conversion is needed. */
+/* Returns n vectors of accumulators for the memory at `from`: converted into `room`, or `from`
+ * itself if no conversion is needed. */
 static const unsigned char *dpari_kern_load_any(dpari_kern_u4 *room, const unsigned char *from,
                                                 int32_t n, int32_t type)
 {
@@ -4973,7 +5018,7 @@ static void dpari_kern_whole(const dpari_kern_job *job)
 static int64_t dpari_kern_wide_sum(const dpari_kern_job *job);
 #endif
 
-/* Runs a reduction. Lines are those of the first destination if there are several. */
+/* Runs a reduction. Lines are those of the first destination. */
 static void dpari_kern_run(dpari_kern_job *job)
 {
     const uintptr_t past = (uintptr_t)job->out[0] & (DPARI_KERN_LINE - 1);
@@ -4998,7 +5043,8 @@ static void dpari_kern_run(dpari_kern_job *job)
 
 #else /* by elements */
 
-/* The bits of one element, and of an accumulator: of 16-bit types those of the f32. */
+/* Returns the bits of one element. The bits of an accumulator are those of an element, or of an f32
+ * for 16-bit types. */
 static uint64_t dpari_kern_get(const unsigned char *from, int32_t width)
 {
     uint8_t a = 0;
@@ -5087,8 +5133,8 @@ static uint64_t dpari_kern_narrow(uint64_t bits, int32_t type)
     return sign | dpari_kern_shift((size & 0x7fffffu) | 0x800000u, 126 - exponent);
 }
 
-/* Stores each result in memory, because x87 rounds only then: f32 as if at once, f64 perhaps twice.
- */
+/* Computes x op y. Each result is stored in memory, because x87 rounds only then: f32 correctly,
+ * f64 perhaps twice. */
 static uint64_t dpari_kern_meet_f32(uint64_t x, uint64_t y, int32_t op)
 {
     uint32_t xs = (uint32_t)x, ys = (uint32_t)y;
@@ -5164,7 +5210,7 @@ static uint64_t dpari_kern_meet(uint64_t x, uint64_t y, int32_t type, int32_t op
     }
 }
 
-/* The number of ranks as an accumulator. */
+/* Returns the number of inputs as an accumulator. */
 static uint64_t dpari_kern_number(int32_t n, int32_t type)
 {
     const float f = (float)n;
@@ -5257,7 +5303,8 @@ DPARI_KERN_INLINE void dpari_kern_fetch_line(unsigned char *to, const unsigned c
 {
     const dpari_kern_u4 a = dpari_kern_get(from), b = dpari_kern_get(from + 16);
     const dpari_kern_u4 c = dpari_kern_get(from + 32), d = dpari_kern_get(from + 48);
-    /* into the second-level cache, because more lines can be under way to it than to the first */
+    /* into the second-level cache, because more lines can be fetched into it at a time than into
+     * the first */
     __builtin_prefetch((const void *)((uintptr_t)from + DPARI_KERN_FAR_AHEAD), 0, 2);
     __builtin_memcpy(to, &a, 16);
     __builtin_memcpy(to + 16, &b, 16);
@@ -5415,7 +5462,7 @@ DPARI_API void dpari_kern_reduce(void *const *out, int32_t outs, const void *con
 #if DPARI_KERN_VECTOR
 enum { DPARI_KERN_GROUP = 16 }; /* elements, a line of f32 */
 
-/* A vector of words i, j, k, l of a (0..3) and b (4..7). */
+/* Returns the vector of words i, j, k and l, where 0 .. 3 are those of a and 4 .. 7 those of b. */
 #if defined(__clang__)
 #define DPARI_KERN_WORDS(a, b, i, j, k, l)                                                         \
     ((dpari_kern_u4)__builtin_shufflevector(a, b, i, j, k, l))
@@ -5514,7 +5561,8 @@ DPARI_STATIC_NOINLINE void dpari_kern_group_any(unsigned char *to, int32_t to_ty
     dpari_kern_group(to, to_type, from, from_type);
 }
 
-/* Convert whole groups, with a loop for each pair of types. Return the number of their elements. */
+/* Defines a function for each pair of types, which converts `count` elements, a multiple of a
+ * group. */
 #define DPARI_KERN_GROUPS(name, to_type, to_bytes, from_type, from_bytes)                          \
     DPARI_STATIC_NOINLINE void name(unsigned char *to, const unsigned char *from, int64_t count)   \
     {                                                                                              \
@@ -5537,7 +5585,7 @@ DPARI_KERN_GROUPS(dpari_kern_f64_f32, DPAR_F32, 4, DPAR_F64, 8)
 #if defined(__x86_64__)
 #define DPARI_KERN_WIDE 1
 #define DPARI_KERN_IN_WIDE __attribute__((target("avx2,f16c"))) static
-enum { DPARI_KERN_ASKS = 131072 }; /* elements from which it is worth to query the CPU's features */
+enum { DPARI_KERN_ASKS = 131072 }; /* elements from which a query of the CPU's features pays off */
 typedef uint32_t dpari_kern_w8 __attribute__((vector_size(32)));
 typedef int32_t dpari_kern_s8 __attribute__((vector_size(32)));
 typedef float dpari_kern_f8 __attribute__((vector_size(32)));
@@ -5545,7 +5593,7 @@ typedef double dpari_kern_d4 __attribute__((vector_size(32)));
 typedef long long dpari_kern_l4 __attribute__((vector_size(32)));
 typedef float dpari_kern_m4 __attribute__((vector_size(16), aligned(4), may_alias));
 
-/* Groups with a NaN, which are rare, are converted one by one. */
+/* Groups with a NaN, which are rare, are converted without wide vectors. */
 DPARI_KERN_IN_WIDE void dpari_kern_wide_f32_bf16(unsigned char *to, const unsigned char *from,
                                                  int64_t count)
 {
@@ -5583,7 +5631,7 @@ DPARI_KERN_IN_WIDE void dpari_kern_wide_f32_f16(unsigned char *to, const unsigne
         sum = a + b;
         if (__builtin_expect(__builtin_ia32_movmskps256((dpari_kern_f8)(sum != sum)) != 0, 0)) {
             dpari_kern_group_any(to + 2 * i, DPAR_F16, from + 4 * i, DPAR_F32);
-        } else { /* 0: to nearest even */
+        } else { /* $0 rounds to nearest even */
             __asm__("vcvtps2ph $0, %1, %0" : "=x"(x) : "x"(a));
             __asm__("vcvtps2ph $0, %1, %0" : "=x"(y) : "x"(b));
             dpari_kern_put(to + 2 * i, x);
@@ -5618,7 +5666,7 @@ DPARI_KERN_IN_WIDE void dpari_kern_wide_f32_f64(unsigned char *to, const unsigne
     }
 }
 
-/* Eight of 16 bits. */
+/* Loads eight 16-bit elements and converts them to f32. */
 __attribute__((target("avx2,f16c"), always_inline)) static inline void
 dpari_kern_wide_half(dpari_kern_f8 *to, const unsigned char *from, int32_t type)
 {
@@ -5632,8 +5680,8 @@ dpari_kern_wide_half(dpari_kern_f8 *to, const unsigned char *from, int32_t type)
     }
 }
 
-/* Sums two inputs from job->at on. Returns where the rest begins. Sixteen elements with a NaN are
- * summed one by one. */
+/* Sums two inputs from job->at on. Returns where the rest begins. If 16 elements have a NaN among
+ * them, dpari_kern_any sums them. */
 __attribute__((target("avx2,f16c"), always_inline)) static inline int64_t
 dpari_kern_wide_sum_of(const dpari_kern_job *job, int32_t type)
 {
@@ -5693,7 +5741,8 @@ static int64_t dpari_kern_wide_sum(const dpari_kern_job *job)
     return job->type == DPAR_F16 ? dpari_kern_wide_sum_f16(job) : dpari_kern_wide_sum_bf16(job);
 }
 
-/* Converts groups if there is a loop for these types. Returns 0 if there is none. */
+/* Converts groups if there is a loop with wide vectors for these types. Returns 0 if there is
+ * none. */
 static int dpari_kern_wide_groups(unsigned char *to, int32_t to_type, const unsigned char *from,
                                   int32_t from_type, int64_t count)
 {
@@ -5953,7 +6002,7 @@ DPARI_INTERNAL void dpari_kern_scaled(float *to, const float *x, double by, int6
 }
 
 #if DPARI_KERN_VECTOR
-/* Eight elements. */
+/* Adds eight elements of BF16 or F16 at `from` to the f32 at `to`. */
 DPARI_KERN_INLINE void dpari_kern_add_eight(unsigned char *to, const unsigned char *from,
                                             int32_t type)
 {
@@ -6177,21 +6226,21 @@ DPARI_API int64_t dpari_kern_finite(const void *in, int64_t count, int32_t type)
 
 /* Copies boxes between strided arrays. strided.h has the calls.
  *
- * dpari_stride_prepare does all decisions once: it drops dims of one element, merges dims that are
+ * dpari_stride_prepare makes all decisions once: it drops dims of one element, merges dims that are
  * contiguous on both sides, sorts the others, and chooses a loop by run length, types and
  * operation. dpari_stride_run then only walks. Conversions and long sums go through a small buffer.
  * Called by halo_prepare.c, grid.c and mem.c. */
 
 /* The numbers marked "measured" are from an AMD EPYC. */
 #define DPARI_STRIDE_ROOM 128 /* elements of a buffer */
-#define DPARI_STRIDE_NEAR 64  /* runs whose lines are surely still in the cache afterwards */
+#define DPARI_STRIDE_NEAR 64  /* runs whose lines are surely all still in the cache afterwards */
 #define DPARI_STRIDE_NEAR_BYTES 16384
 #define DPARI_STRIDE_FIRST 32768  /* bytes of long runs that are prefetched first (one L1 cache) */
 #define DPARI_STRIDE_LONGEST 1024 /* bytes; memcpy is faster for longer rows (measured) */
 #define DPARI_STRIDE_ZEROS 256
 #define DPARI_STRIDE_FULL 8     /* elements from which a row is combined as a whole (measured) */
-#define DPARI_STRIDE_SOME 512   /* elements from which their lines are prefetched (measured) */
-#define DPARI_STRIDE_WITHIN 512 /* bytes; sides this close modulo a page disturb each other */
+#define DPARI_STRIDE_SOME 512   /* number of elements from which lines are prefetched (measured) */
+#define DPARI_STRIDE_WITHIN 512 /* bytes; sides this close modulo a page evict each other */
 #define DPARI_STRIDE_PAGE 4096
 #define DPARI_STRIDE_PACKED 65536 /* bytes up to which boxes are packed (measured) */
 
@@ -6307,7 +6356,7 @@ DPARI_API DPARI_STRIDE_ALIGNED void dpari_stride_move(const dpari_stride_rows *r
     }
 }
 
-/* Returns the loop that copies runs of so many bytes. */
+/* Returns the loop that copies runs of `run` bytes. */
 static int32_t dpari_stride_loop_of(int64_t run)
 {
     if (run > 64) {
@@ -6422,14 +6471,15 @@ static void dpari_stride_small(const dpari_stride *stride, const dpari_stride_ro
  * lines is stored twice. Then four vectors at a time, as long as their sum is not NaN, which it is
  * if one element is NaN. Then single vectors, and last the remaining elements. */
 #if DPARI_STRIDE_VECTOR
-/* A row: a pointer into each array, and its end. If `zero` is set, what was read becomes 0. */
+/* A row: a pointer into each array, and its end. If `zero` is set, the elements that were read
+ * become 0. */
 typedef struct dpari_stride_sides {
     unsigned char *t;
     const unsigned char *f, *end;
     int zero;
 } dpari_stride_sides;
 
-/* Adds up to `end`, `width` bytes at a time: elements, or vectors. */
+/* Adds all elements before `end`, `width` bytes at a time, which is one element or a vector. */
 DPARI_STRIDE_INLINE void dpari_stride_dense_by(dpari_stride_sides *sides, const unsigned char *end,
                                                int32_t width, int32_t f64)
 {
@@ -6611,8 +6661,8 @@ dpari_stride_wide_zero_f64(const dpari_stride_rows *rows)
 
 typedef void dpari_stride_loop(const dpari_stride_rows *k);
 
-/* Returns the loop for a dense row, or NULL if there is none. clear: what was read becomes 0; it
- * must agree with k->zeroes. */
+/* Returns the loop for a dense row, or NULL if there is none. clear: 1 if the elements that were
+ * read become 0; it must be equal to rows->zeroes. */
 static dpari_stride_loop *dpari_stride_dense_loop(const dpari_stride *stride, int clear)
 {
     const int32_t f64 = stride->to_type == DPAR_F64;
@@ -6642,7 +6692,7 @@ static int dpari_stride_twins(const unsigned char *t, const unsigned char *f)
             255) == 0;
 }
 
-/* Adds rows through the buffer `room`, and sets to 0 what was read. */
+/* Adds rows through the buffer `room`, and sets the elements that were read to 0. */
 static void dpari_stride_add_aside(const dpari_stride_rows *rows, unsigned char *room,
                                    dpari_stride_loop *add, int64_t size)
 {
@@ -6663,9 +6713,9 @@ static void dpari_stride_add_aside(const dpari_stride_rows *rows, unsigned char 
     add(&aside);
 }
 
-/* Adds rows and sets to 0 what was read. If rows are twins, each access would evict a line that the
- * next one needs. They are copied to a buffer first, as many as fit. For 64^3 with halos of 2,
- * where a quarter of the rows are twins, this takes 15 us instead of 17.5. */
+/* Adds rows and sets the elements that were read to 0. If rows are twins, each access would evict a
+ * line that the next one needs. Such rows are copied to a buffer first, as many as fit into it. For
+ * 64^3 with halos of 2, where a quarter of the rows are twins, this takes 15 us instead of 17.5. */
 static void dpari_stride_dense_clear(const dpari_stride *stride, const dpari_stride_rows *rows)
 {
     unsigned char room[DPARI_STRIDE_PACK];
@@ -6702,7 +6752,7 @@ static void dpari_stride_dense_clear(const dpari_stride *stride, const dpari_str
 }
 #endif
 
-/* Combines dense rows. Returns 1 if what was read is 0 already, if it must be. */
+/* Combines dense rows. Returns 1 if elements that must be set to 0 are 0 already. */
 static int dpari_stride_dense(const dpari_stride *stride, const dpari_stride_rows *rows)
 {
     unsigned char *to = rows->to;
@@ -6731,7 +6781,7 @@ static int dpari_stride_dense(const dpari_stride *stride, const dpari_stride_row
 
 /* ---- the walk ---- */
 
-/* Sets to 0 what was read, which is still in the cache. */
+/* Sets the elements that were read to 0, while they are still in the cache. */
 DPARI_STATIC_NOINLINE void dpari_stride_wipe(const dpari_stride_rows *rows, int64_t run,
                                              int32_t loop)
 {
@@ -6752,8 +6802,8 @@ DPARI_STATIC_NOINLINE void dpari_stride_wipe(const dpari_stride_rows *rows, int6
 }
 
 /* Packs runs into lines that another core has used last. They are gathered in a local buffer while
- * those lines are fetched, and then stored in one piece, as whole lines. At most DPARI_STRIDE_PACK
- * bytes. */
+ * those lines are fetched, and then stored in one piece, as whole lines. All runs together must
+ * have at most DPARI_STRIDE_PACK bytes. */
 static void dpari_stride_pack(const dpari_stride *stride, const dpari_stride_rows *rows)
 {
     unsigned char room[DPARI_STRIDE_PACK];
@@ -6813,7 +6863,7 @@ DPARI_API void dpari_stride_ask_ahead(const dpari_stride *stride, const unsigned
     }
 }
 
-/* Runs `rows` rows of each piece, in turns of `turn` elements of each. */
+/* Runs `rows` rows of each piece, alternating between the pieces every `turn` runs. */
 static void dpari_stride_turns(const dpari_stride *const *s, unsigned char *const *to,
                                const unsigned char *const *from, int32_t pieces, int64_t row,
                                int64_t rows, int64_t turn)
@@ -6926,7 +6976,7 @@ DPARI_STATIC_NOINLINE void dpari_stride_drop(dpari_stride *stride, int32_t d)
     }
 }
 
-/* Merges a dim with the one below it if it continues where that one ends on both sides. */
+/* Merges a dim with the next inner one if, on both sides, it continues where that one ends. */
 static void dpari_stride_merge(dpari_stride *stride)
 {
     int32_t d = 0;
@@ -6955,7 +7005,7 @@ DPARI_STATIC_NOINLINE void dpari_stride_lengthen(dpari_stride *stride, int32_t d
 }
 
 /* Chooses the loop for a box that is not just copied. `together` is set if the innermost dim is
- * contiguous. */
+ * contiguous on both sides. */
 static int32_t dpari_stride_choose(const dpari_stride *stride, int together)
 {
     static const int32_t f32[DPARI_STRIDE_FULL] = {DPARI_STRIDE_NONE,      DPARI_STRIDE_SUM_F32,
@@ -6996,9 +7046,9 @@ static void dpari_stride_turn_back(dpari_stride *stride)
     }
 }
 
-/* Plans how memory that another core has is prefetched. Short runs are prefetched as the walk
- * proceeds. Long runs are prefetched at the beginning if they are written; when they are read, a
- * core prefetches them by itself. Returns how many runs or elements may be moved at a time. */
+/* Plans how memory that another core used last is prefetched. Short runs are prefetched as the walk
+ * proceeds. Long runs are prefetched at the beginning if they are written; if they are read, the
+ * processor prefetches them itself. Returns how many runs or elements may be moved at a time. */
 static int64_t dpari_stride_plan_ahead(dpari_stride *stride, const dpari_stride_piece *piece,
                                        int64_t room)
 {
@@ -7132,8 +7182,8 @@ DPARI_API DPARI_COLD void dpari_stride_prepare(dpari_stride *stride,
  * communicator's memory for strategies.
  *
  * The loops define what the functions of a device must compute, bit for bit. The last part
- * (dpari_do_...) calls the table of comm->mem, or these loops if it is NULL, and breaks the
- * communicator if a function fails. It is used by move.c and the strategies of dpar_train.h. */
+ * (dpari_do_...) calls the functions of comm->mem, or these loops if comm->mem is NULL, and breaks
+ * the communicator if a function fails. move.c and the strategies of dpar_train.h call it. */
 
 /* ---- boxes ----------------------------------------------------------------------------------- */
 
@@ -7154,7 +7204,7 @@ static int dpari_mem_box_fits(const dpar_mem_box *b)
            ((b->op == DPAR_COPY && !b->negate) || dpari_type_can_reduce(b->to_type));
 }
 
-/* Moves a box that fits. */
+/* Copies a box that dpari_mem_box_fits has checked. */
 static void dpari_mem_box_move(const dpar_mem_box *box)
 {
     dpari_stride_piece p;
@@ -7208,13 +7258,13 @@ static int dpari_mem_span_fits(const dpar_mem_span *s)
 {
     const int floats = dpari_is_float(s->to_type) && dpari_is_float(s->from_type);
     const int one = s->scale >= 1.0 && s->scale <= 1.0;
-    const int none = s->scale >= 0.0 && s->scale <= 0.0;
+    const int zero = s->scale >= 0.0 && s->scale <= 0.0;
     if (s->count < 0 || (s->accumulate != 0 && s->accumulate != 1) ||
         dpar_type_bytes(s->to_type) == 0 || (s->count > 0 && s->to == NULL)) {
         return 0;
     }
     if (s->from == NULL) {
-        return dpari_is_float(s->to_type) || (none && !s->accumulate);
+        return dpari_is_float(s->to_type) || (zero && !s->accumulate);
     }
     return floats || (s->to_type == s->from_type && one && !s->accumulate);
 }
@@ -7245,9 +7295,8 @@ static void dpari_mem_span_some(const dpar_mem_span *s)
     }
 }
 
-/* Adds a span of F32 or 16-bit elements in F32. The result is the same as that of a sum in f64,
- * because a sum of two such numbers in f64 that is rounded to F32 equals their sum in F32 (Figueroa
- * 1995). */
+/* Adds a span of F32 or 16-bit elements in F32. The result is that of sums in f64, because the sum
+ * of two such numbers in f64, rounded to F32, equals their sum in F32 (Figueroa 1995). */
 static void dpari_mem_span_add(const dpar_mem_span *s)
 {
     const void *in[2];
@@ -7267,10 +7316,10 @@ static void dpari_mem_span_one(const dpar_mem_span *s)
 {
     const int32_t a = s->to_type, b = s->from_type, bytes = dpar_type_bytes(a);
     const int one = s->scale >= 1.0 && s->scale <= 1.0 && s->from != NULL;
-    const int apart = s->to != s->from;
+    const int differ = s->to != s->from;
     if (one && !s->accumulate && a == b) {
         dpari_kern_copy(s->to, s->from, s->count * bytes, 0);
-    } else if (one && !s->accumulate && apart && (a == DPAR_F32) != (b == DPAR_F32)) {
+    } else if (one && !s->accumulate && differ && (a == DPAR_F32) != (b == DPAR_F32)) {
         dpari_kern_convert(s->to, a, s->from, b, s->count);
     } else if (one && s->accumulate && a != DPAR_F64 && b != DPAR_F64 &&
                (a == b || a == DPAR_F32)) {
@@ -7393,7 +7442,7 @@ static void dpari_mem_reduce_ints(const dpar_mem_reduce *reduce)
     }
 }
 
-/* True if types and numbers are allowed. */
+/* True if types and numbers of a reduction are allowed. */
 static int dpari_mem_reduce_fits(const dpar_mem_reduce *reduce)
 {
     const int ints = dpari_type_can_reduce(reduce->to_type) && !dpari_is_float(reduce->to_type);
@@ -7537,7 +7586,7 @@ DPARI_API dpar_status dpari_do_span(dpar_comm *comm, const dpar_mem_span *call, 
                           "span");
 }
 
-/* Define dpari_do_reduce and dpari_do_finite. */
+/* Defines dpari_do_reduce and dpari_do_finite. */
 #define DPARI_DO(name)                                                                             \
     DPARI_API dpar_status dpari_do_##name(dpar_comm *comm, const dpar_mem_##name *call)            \
     {                                                                                              \
@@ -7599,10 +7648,10 @@ DPARI_API dpar_status dpari_do_rows(dpar_comm *comm, void *to, int64_t to_step, 
  * it to the engine.
  *
  * dpari_post checks kind, type, counts, pointers and overlap of a call on this rank only; the
- * engine then compares the calls of all ranks. The file also writes messages about calls and
- * tracks posted work. It keeps a list of the handles that use a communicator, so that they can tell
- * when it has been closed (engine.h). It does not depend on any engine: it calls every engine
- * through the table dpar_engine. */
+ * engine then compares the calls of all ranks. The file also writes messages about calls and tracks
+ * posted work. It keeps a list of the handles that use a communicator, so that it can notify them
+ * when the communicator is closed (engine.h). It does not depend on any engine: it calls every
+ * engine through the table dpar_engine. */
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
@@ -7641,7 +7690,7 @@ static DPARI_COLD dpar_status dpari_comm_bad_type(dpar_comm *comm, const dpar_ca
     return DPAR_E_ARG;
 }
 
-/* Fails because an argument is NULL. Writes no message if that argument is the communicator. */
+/* Fails because an argument is NULL. Writes no message if the communicator is NULL. */
 static DPARI_COLD dpar_status dpari_comm_null(dpar_comm *comm, const char *what)
 {
     dpar_text t;
@@ -7824,11 +7873,12 @@ static DPARI_COLD dpar_status dpari_pieces_overlap(dpar_comm *comm, const dpar_c
     return DPAR_OK;
 }
 
-/* Checks pieces of different sizes in `in` or `out`. `apart` forbids them to overlap. Sets *extent
- * to the number of elements from the first one of the buffer to the end of the last piece. */
+/* Checks pieces of different sizes in `in` or `out`. If `disjoint` is set, they must not overlap.
+ * Sets *extent to the number of elements from the beginning of the buffer to the end of the last
+ * piece. */
 static DPARI_COLD dpar_status dpari_check_pieces(dpar_comm *comm, const dpar_call *call,
                                                  const int64_t *count, const int64_t *begin,
-                                                 int apart, int64_t *extent)
+                                                 int disjoint, int64_t *extent)
 {
     const int64_t most = (INT64_C(1) << 62) / dpar_type_bytes(call->type);
     int64_t sum = 0, end = 0;
@@ -7850,11 +7900,11 @@ static DPARI_COLD dpar_status dpari_check_pieces(dpar_comm *comm, const dpar_cal
         end = count[r] > 0 && from + count[r] > end ? from + count[r] : end;
     }
     *extent = end;
-    return begin && apart ? dpari_pieces_overlap(comm, call, count, begin) : DPAR_OK;
+    return begin && disjoint ? dpari_pieces_overlap(comm, call, count, begin) : DPAR_OK;
 }
 
-/* Computes how many elements this rank's `in` and `out` must have, 0 for one that it does not use.
- */
+/* Computes how many elements this rank's `in` and `out` must have; 0 if this rank does not use
+ * them. */
 static dpar_status dpari_call_extents(dpar_comm *comm, const dpar_call *call, int64_t *in,
                                       int64_t *out)
 {
@@ -7873,8 +7923,8 @@ static dpar_status dpari_call_extents(dpar_comm *comm, const dpar_call *call, in
     return s;
 }
 
-/* The offset in elements of this rank's own piece in the buffer that `count` and `begin` describe.
- */
+/* Returns the offset, in elements, of this rank's own piece in the buffer that `count` and `begin`
+ * describe. */
 static int64_t dpari_piece_begin(const dpar_comm *comm, const dpar_call *call, const int64_t *count,
                                  const int64_t *begin)
 {
@@ -7904,8 +7954,8 @@ static int dpari_same_pieces(const dpar_comm *comm, const dpar_call *call)
     return 1;
 }
 
-/* True if `in` and `out` are where an in-place call of this kind has them: at the same address, or
- * the smaller buffer at this rank's own piece of the larger one. */
+/* True if `in` and `out` are at the addresses that an in-place call of this kind requires: at the
+ * same address, or the smaller buffer at this rank's own piece of the larger one. */
 static int dpari_call_in_place(const dpar_comm *comm, const dpar_call *call)
 {
     const uintptr_t in = (uintptr_t)call->in, out = (uintptr_t)call->out;
@@ -7980,6 +8030,7 @@ static dpar_status dpari_call_check(dpar_comm *comm, const dpar_call *call)
     if (call->count < 0) {
         return dpari_comm_bad_number(comm, call, "count", call->count, ">= 0");
     }
+    /* smaller counts are below 2^62 bytes for any number of ranks, and need no divisions */
     if (call->count > 1 << 26 && call->count > (INT64_C(1) << 62) / unit / comm->size) {
         return dpari_comm_too_large(comm, call, call->count);
     }
@@ -8031,7 +8082,7 @@ static int64_t dpari_call_sent(const dpar_comm *comm, const dpar_call *call)
                : 0;
 }
 
-/* Adds the call to comm->sent if the engine accepted it, and passes the status on. */
+/* Adds the call to comm->sent if the engine accepted it. Returns s. */
 static dpar_status dpari_counted(dpar_comm *comm, const dpar_call *call, dpar_status s)
 {
     if (s == DPAR_OK) {
@@ -8046,20 +8097,21 @@ static DPARI_COLD dpar_status dpari_work_is_busy(dpar_comm *comm, const dpar_wor
 {
     dpar_text t;
     dpari_text_why(&t, &comm->why);
-    dpari_text_print(&t, "this work is under way (%s): wait for it before it is posted again",
+    dpari_text_print(&t,
+                     "this work is still in progress (%s): wait for it before you post it again",
                      dpar_call_name(work->call.kind));
     return DPAR_E_ARG;
 }
 
-/* True if the operation is under way. Memory that was never posted has arbitrary bytes, but not its
- * own address in `self`. */
-static int dpari_is_under_way(const dpar_work *work)
+/* True if the operation is in progress. Memory that was never posted may contain any bytes, but not
+ * its own address in `self`. */
+static int dpari_is_in_progress(const dpar_work *work)
 {
     return work->comm && work->self == work;
 }
 
-/* Prepares memory that may never have been posted, before the engine uses it. From here on `comm`
- * tells whether the operation is under way. */
+/* Prepares memory that may never have been posted, before the engine uses it. From here on, `comm`
+ * is NULL unless the operation is in progress. */
 static void dpari_work_mark(dpar_work *work)
 {
     if (work->self != work) {
@@ -8071,7 +8123,7 @@ static void dpari_work_mark(dpar_work *work)
 /* Stores the status of an operation that could not be posted, so that a later wait returns it. */
 static DPARI_COLD dpar_status dpari_not_posted(dpar_work *work, dpar_status s)
 {
-    if (s != DPAR_OK && work && !dpari_is_under_way(work)) {
+    if (s != DPAR_OK && work && !dpari_is_in_progress(work)) {
         work->comm = NULL;
         work->status = s;
     }
@@ -8095,7 +8147,7 @@ DPARI_API dpar_status dpari_post(dpar_comm *comm, const dpar_call *call, dpar_wo
     if (!work) {
         return dpari_counted(comm, call, comm->engine.run(comm, call));
     }
-    if (dpari_is_under_way(work)) {
+    if (dpari_is_in_progress(work)) {
         return dpari_work_is_busy(comm, work);
     }
     dpari_work_mark(work);
@@ -8112,7 +8164,7 @@ static dpar_status dpari_batch_check(dpar_comm *comm, const dpar_call *calls, in
                                   "a batch takes only DPAR_CALL_SEND and DPAR_CALL_RECV");
         }
         s = dpari_call_check(comm, &calls[i]);
-        if (s == DPAR_OK && works && dpari_is_under_way(&works[i])) {
+        if (s == DPAR_OK && works && dpari_is_in_progress(&works[i])) {
             s = dpari_work_is_busy(comm, &works[i]);
         }
     }
@@ -8268,7 +8320,7 @@ DPARI_API dpar_status dpari_all_reduce_through(dpar_comm *comm, void *data, int6
     if (s == DPAR_OK) {
         s = dpari_call_check(comm, &call);
     }
-    if (s == DPAR_OK && dpari_is_under_way(work)) {
+    if (s == DPAR_OK && dpari_is_in_progress(work)) {
         s = dpari_work_is_busy(comm, work);
     }
     if (s != DPAR_OK) {
@@ -8654,12 +8706,15 @@ DPAR_API DPARI_COLD void dpar_comm_report(dpar_comm *comm, dpar_text *out)
  * memory into pieces.
  *
  * A collective constructor describes its arguments as facts: names with numbers. dpari_agree_on
- * hashes them, and compares the hashes and the ranks' own statuses in one small all-reduce. Only if
- * the hashes differ does it search, by bisection with broadcasts between two ranks' facts, for the
- * first fact that differs. All ranks then fail with DPAR_E_MISMATCH, and the message names two
- * ranks and both values. If a rank failed before, all ranks fail with its status. Called by the
- * constructors of all headers from move.c up. */
+ * hashes them, and compares the hashes and the ranks' own statuses in one small all-reduce. If the
+ * hashes differ, the all-reduce also finds two ranks whose hashes differ, and these find the first
+ * fact that differs by bisection. All ranks then fail with DPAR_E_MISMATCH, and the message names
+ * the fact, the two ranks and both values. If a rank had failed before, it returns its own status,
+ * and the other ranks return the worst status of all. Called by move.c, simple.c and the functions
+ * of dpar_halo.h, dpar_points.h, dpar_train.h and dpar_spatial.h that make plans. */
 
+/* The multiplier is 2^64 divided by the golden ratio, as in Fibonacci hashing. The shift mixes the
+ * upper bits of the product, which depend on all bits of the factors, into the lower ones. */
 DPARI_API DPARI_NOINLINE uint64_t dpari_hash(uint64_t h, int64_t v)
 {
     h = (h ^ (uint64_t)v) * UINT64_C(0x9e3779b97f4a7c15);
@@ -8680,6 +8735,8 @@ DPARI_API DPARI_COLD uint64_t dpari_hash_real(uint64_t h, double v)
     return dpari_hash(h, dpari_real_bits(v));
 }
 
+/* Two small numbers share a step: dims (at most 6) and placement kinds are below 16, and `dim` is
+ * below 64. */
 DPARI_API DPARI_COLD uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *layout)
 {
     int32_t i, k;
@@ -8709,10 +8766,10 @@ DPARI_API DPARI_COLD uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l
     return h;
 }
 
-/* Rank `who` has failed with `worst`: broadcasts its message to the ranks that have not failed
- * themselves. */
-static dpar_status dpari_hear(dpar_comm *comm, dpar_status mine, dpar_status worst, int32_t who,
-                              dpar_why *why)
+/* Rank `who` has failed with the status `worst`. Broadcasts its message, which the ranks that have
+ * not failed themselves return with that status. */
+static dpar_status dpari_agree_failed(dpar_comm *comm, dpar_status mine, dpar_status worst,
+                                      int32_t who, dpar_why *why)
 {
     dpar_why said;
     dpar_status s;
@@ -8733,20 +8790,24 @@ static dpar_status dpari_hear(dpar_comm *comm, dpar_status mine, dpar_status wor
     return dpari_say(worst, why, "rank %d: %s", who, said.text);
 }
 
-/* Finds two ranks whose hashes differ, who[0] < who[1], and returns DPAR_E_MISMATCH without a
- * message. Both are -1 if none differ, a rank has failed, or this rank cannot know.
+/* Compares the statuses and hashes of all ranks. If two hashes differ, stores the two ranks in
+ * who[2], the lower one first, and returns DPAR_E_MISMATCH without a message. Otherwise sets both
+ * to -1, and returns DPAR_OK or, with a message, an error: a rank has failed, has not called this
+ * function, or the communicator has failed.
  *
  * One all-reduce finds three minima: the worst status with its rank, the smallest hash with its
- * rank, and the negative of the largest hash with its rank. A result that cannot be such a minimum
- * means that the all-reduce was matched with another operation, which an engine that does not
- * compare calls allows. */
+ * rank, and the negative of the largest hash with its rank. The rank is in the low bits of each
+ * number: below 2^32 for the status, and below 2^20 for the hash. Only the upper 42 bits of the
+ * hash are compared, so that it fits in 62 bits together with the rank. A result that cannot be
+ * such a minimum means that the all-reduce was matched with another operation, which an engine that
+ * does not compare calls allows. */
 static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *comm, dpar_status st, const char *plan,
                                                uint64_t hash, int32_t *who, dpar_why *why)
 {
     const int64_t unit = INT64_C(1) << 32, ranks = INT64_C(1) << 20;
     int64_t in[3], out[3] = {0, 0, 0}, rank[2];
     dpar_status run, worst;
-    int32_t i, none = 0;
+    int32_t i, impossible = 0;
     dpar_call call;
     dpari_zero(&call, sizeof call);
     call.kind = DPAR_CALL_ALL_REDUCE;
@@ -8765,14 +8826,14 @@ static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *comm, dpar_status st, 
         return dpari_repeat(run, why, comm->why.text);
     }
     for (i = 0; i < 3; i++) {
-        none |= out[i] > in[i] || out[i] == INT64_MIN;
-        out[i] = none ? 0 : out[i];
+        impossible |= out[i] > in[i] || out[i] == INT64_MIN;
+        out[i] = impossible ? 0 : out[i];
     }
     worst = (dpar_status)dpari_floor_div(out[0], unit);
     rank[0] = worst != DPAR_OK ? out[0] - worst * unit : out[1] % ranks;
     rank[1] = worst != DPAR_OK ? rank[0] : -out[2] % ranks;
-    none |= out[1] / ranks != -out[2] / ranks && worst == DPAR_OK && rank[0] == rank[1];
-    if (none || worst > 0 || rank[0] < 0 || rank[0] >= comm->size || rank[1] < 0 ||
+    impossible |= out[1] / ranks != -out[2] / ranks && worst == DPAR_OK && rank[0] == rank[1];
+    if (impossible || worst > 0 || rank[0] < 0 || rank[0] >= comm->size || rank[1] < 0 ||
         rank[1] >= comm->size) {
         return dpari_say(DPAR_E_MISMATCH, why,
                          "rank %d: the all-reduce of %d ranks before a plan has a result that no "
@@ -8780,7 +8841,7 @@ static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *comm, dpar_status st, 
                          comm->rank, comm->size);
     }
     if (worst != DPAR_OK) {
-        return dpari_hear(comm, st, worst, (int32_t)rank[0], why);
+        return dpari_agree_failed(comm, st, worst, (int32_t)rank[0], why);
     }
     if (out[1] / ranks == -out[2] / ranks) {
         return DPAR_OK;
@@ -8805,7 +8866,7 @@ DPARI_API dpar_status dpari_agree(dpar_comm *comm, dpar_status st, dpar_why *why
 
 enum { DPARI_FACT_NUMBER, DPARI_FACT_TYPE, DPARI_FACT_REAL, DPARI_FACT_HASH };
 
-/* Adds a fact to the hash, and stores it if it is number `keep`. */
+/* Adds a fact to the hash, and stores it if it is the one at position `keep`. */
 static DPARI_COLD void dpari_fact_of(dpari_facts *facts, const char *name, int64_t index,
                                      int64_t value, int32_t kind)
 {
@@ -8846,6 +8907,7 @@ DPARI_API DPARI_COLD void dpari_fact_hash(dpari_facts *facts, const char *name, 
     dpari_fact_of(facts, name, index, (int64_t)hash, DPARI_FACT_HASH);
 }
 
+/* Returns the hash of a plan's name, with which the hash of its facts begins. */
 static uint64_t dpari_facts_plan(const char *plan)
 {
     uint64_t h = 1;
@@ -8855,7 +8917,7 @@ static uint64_t dpari_facts_plan(const char *plan)
     return h;
 }
 
-/* States all facts and stores number `keep`. */
+/* Computes the hash of all facts of a plan, and stores the fact at position `keep`. */
 static void dpari_facts_state(dpari_facts *facts, const char *plan, dpari_state *state,
                               const void *given, int64_t keep)
 {
@@ -8873,14 +8935,15 @@ DPARI_API DPARI_COLD uint64_t dpari_facts_hash(const char *plan, dpari_state *st
 {
     dpari_facts f;
     dpari_facts_state(&f, plan, state, given, 0);
-    return f.hash | UINT64_C(1) << 63; /* not 0, even without the low bits that are not compared */
+    return f.hash | UINT64_C(1) << 63; /* not 0, even if compared without its lower bits */
 }
 
-/* Finds the number of the first fact in which ranks who[0] and who[1] differ, by bisection. In each
- * step the first rank broadcasts the hash of the facts up to the middle, and the second whether its
- * hash is the same. */
-static dpar_status dpari_facts_apart(dpar_comm *comm, const int32_t *who, const char *plan,
-                                     dpari_state *state, const void *given, int64_t *first)
+/* Finds the position of the first fact in which ranks who[0] and who[1] differ, by bisection. In
+ * each step who[0] broadcasts the hash of its facts up to the middle one, and who[1] broadcasts
+ * whether it has the same hash. COLLECTIVE. */
+static dpar_status dpari_facts_first_difference(dpar_comm *comm, const int32_t *who,
+                                                const char *plan, dpari_state *state,
+                                                const void *given, int64_t *first)
 {
     dpari_facts f;
     int64_t low = 0, high;
@@ -8891,16 +8954,16 @@ static dpar_status dpari_facts_apart(dpar_comm *comm, const int32_t *who, const 
     while (low < high && st == DPAR_OK) {
         const int64_t middle = low + (high - low) / 2;
         uint64_t before;
-        int32_t alike;
+        int32_t equal;
         dpari_facts_state(&f, plan, state, given, middle + 1);
         before = f.before;
         st = dpar_broadcast(comm, &before, 1, DPAR_I64, who[0], NULL);
-        alike = before == f.before;
+        equal = before == f.before;
         if (st == DPAR_OK) {
-            st = dpar_broadcast(comm, &alike, 1, DPAR_I32, who[1], NULL);
+            st = dpar_broadcast(comm, &equal, 1, DPAR_I32, who[1], NULL);
         }
-        low = alike ? middle + 1 : low;
-        high = alike ? high : middle;
+        low = equal ? middle + 1 : low;
+        high = equal ? high : middle;
     }
     *first = low;
     return st;
@@ -8925,14 +8988,15 @@ static double dpari_fact_real_of(int64_t value)
     return real;
 }
 
-/* Appends a value, with enough digits to distinguish it from `other`. */
+/* Appends a value of a fact. Real numbers have 6 digits, or 17, which distinguish any two doubles,
+ * if `other` differs by less than 1e-4 of the value. */
 static void dpari_fact_put_value(dpar_text *text, int32_t kind, int64_t value, int64_t other)
 {
     if (kind == DPARI_FACT_REAL) {
         const double x = dpari_fact_real_of(value), y = dpari_fact_real_of(other);
-        const double apart = x > y ? x - y : y - x;
+        const double difference = x > y ? x - y : y - x;
         const double size = x > 0.0 ? x : -x;
-        dpari_text_real(text, x, apart < 1e-4 * size ? 17 : 6);
+        dpari_text_real(text, x, difference < 1e-4 * size ? 17 : 6);
     } else if (kind == DPARI_FACT_TYPE) {
         dpar_text_put(text, dpar_type_name((int32_t)value));
     } else {
@@ -8940,8 +9004,9 @@ static void dpari_fact_put_value(dpar_text *text, int32_t kind, int64_t value, i
     }
 }
 
-/* Writes the message on rank who[1]. other: the value of the stored fact on rank who[0]. alike: 1
- * if that rank makes the same kind of plan and has this fact, too. */
+/* Writes the message about the stored fact, on rank who[1]. other: its value on rank who[0]. alike:
+ * 1 if rank who[0] makes the same kind of plan and also has this fact, so that the values can be
+ * compared. */
 static void dpari_facts_say(const dpari_facts *facts, const char *plan, int alike, int64_t other,
                             const int32_t *who, dpar_why *found)
 {
@@ -8985,7 +9050,7 @@ DPARI_API DPARI_COLD dpar_status dpari_agree_on(dpar_comm *comm, dpar_status st,
         return st;
     }
     dpari_zero(&found, sizeof found);
-    st = dpari_facts_apart(comm, who, plan, state, given, &first);
+    st = dpari_facts_first_difference(comm, who, plan, state, given, &first);
     dpari_facts_state(&f, plan, state, given, first);
     shown[0] = f.name != NULL;
     shown[1] = f.value;
@@ -9090,7 +9155,8 @@ DPARI_INTERNAL dpari_pace *dpari_pace_of(dpari_pace *pace, int64_t bytes)
 }
 
 /* True if it is time to try the other method: after `wait` copies, a number that doubles with each
- * trial, or as soon as the chosen method has become clearly slower than it was. */
+ * trial up to 1024, or as soon as the chosen method takes 1.4 times as long as at the last
+ * trial. */
 static int32_t dpari_pace_is_due(dpari_pace *pace)
 {
     const uint32_t last = 1024;
@@ -9148,12 +9214,12 @@ DPARI_INTERNAL void dpari_pace_tell(dpari_pace *pace, int32_t way, int64_t bytes
 /* Implements the world: the segment that ranks share, their heaps, sleeping and waking, and signs
  * of life. world.h has the memory layout.
  *
- * Segment: a memfd or an unlinked file that each rank maps. Sleeping: a rank that waits polls, then
- * yields, then sleeps on a futex that other ranks wake. Life: each rank holds a lock on the file.
- * When the rank dies, the system releases the lock, and the others notice. A rank that waits also
- * publishes when it last did so. Heap: each rank allocates from its own extents, without locks. The
- * flight recorder keeps the last operations of each rank for messages and dpar_comm_report. Called
- * by all other modules of the shared-memory engine. */
+ * Segment: a memfd or an unlinked file that each rank maps. Sleeping: a waiting rank polls, then
+ * yields, then sleeps on a futex until another rank wakes it. Life: each rank holds a lock on the
+ * file. When the rank dies, the system releases the lock, and the others notice. A waiting rank
+ * also publishes when it last checked its wait. Heap: each rank allocates from its own extents,
+ * without locks. The flight recorder keeps the last operations of each rank for messages and
+ * dpar_comm_report. Called by all other modules of the shared-memory engine. */
 
 #define DPARI_MAGIC UINT64_C(0x31646c726f775064) /* "dPworld1" */
 enum { DPARI_VERSION = 3 };                      /* of the layout of the segment */
@@ -9179,7 +9245,8 @@ static dpari_rank *dpari_segment_ranks(const dpari_segment *segment)
     return (dpari_rank *)(void *)(segment->base + sizeof(dpari_world_head));
 }
 
-/* Bytes of the part of the segment that every rank maps: everything before the heaps. */
+/* Returns the bytes of the part of the segment that every rank maps: everything before the
+ * heaps. */
 static int64_t dpari_head_bytes(int64_t ranks)
 {
     int64_t table = ranks * ranks * (int64_t)sizeof(uint64_t);
@@ -9264,6 +9331,7 @@ static int64_t dpari_file_most(void)
 static int dpari_segment_size(dpari_segment *segment, int32_t ranks, int64_t *heap, int64_t *part,
                               int is_private, int without_memfd)
 {
+    /* a channel to each other rank has about 270 KiB; 8 MiB are enough for a few communicators */
     const int64_t begin = dpari_heap_begin(ranks), channels = ranks * (INT64_C(512) << 10);
     const int64_t library = (INT64_C(8) << 20) + channels;
     const int64_t least = dpari_in_units(library + 1, DPARI_OS_LARGE);
@@ -9484,22 +9552,24 @@ DPARI_API void dpari_publish(dpari_world *world, uint64_t *word, uint64_t value)
 
 enum {
     DPARI_SPINS = 8192,        /* about 0.1 ms, as long as a sleep and its wake-up take */
-    DPARI_SPINS_SHARED = 8,    /* if the peer needs this core, spinning only delays the peer */
-    DPARI_SPINS_BLIND = 64,    /* 1 to 3 us; then a wait looks on which CPU its peer is */
+    DPARI_SPINS_SHARED = 8,    /* if the peer needs this core, which spinning keeps from it */
+    DPARI_SPINS_BLIND = 64,    /* 1 to 3 us, after which a wait checks on which CPU its peer is */
     DPARI_SPINS_MORE = 1024,   /* spins until a wait looks at the clock again */
     DPARI_SPINS_SLEEPY = 1024, /* if there are cores for all, but other programs keep them busy */
-    DPARI_VAIN = 3,            /* consecutive waits that spin in vain before waits spin less */
+    DPARI_VAIN = 3,            /* consecutive waits that spin without success before waits spin
+                                  less */
     DPARI_SLEEPY = 1000,       /* waits for which one slow yield is remembered */
-    DPARI_SLEEPY_MOST = 64000, /* the most such waits; each further slow yield doubles them */
+    DPARI_SLEEPY_MOST = 64000, /* the most such waits; each further slow yield doubles their
+                                  number */
     DPARI_SLEEPY_LOST = 64     /* waits for which the loss of a time slice is remembered */
 };
 /* All in seconds. */
-#define DPARI_SPIN_FOR 1e-3 /* ten times what a sleep and its wake-up take on an active core */
+#define DPARI_SPIN_FOR 1e-3 /* ten times as long as a sleep and its wake-up on an active core */
 #define DPARI_YIELD_FOR 2e-3
 #define DPARI_YIELD_IS_SLOW 500e-6 /* less than a time slice, more than a brief interruption */
 #define DPARI_SLEEP_FOR 20e-3
 #define DPARI_MOVE_EVERY 2e-3 /* the least time between two moves of a rank, half a time slice */
-#define DPARI_SLICE_LOST 2e-3 /* if a spin takes so long between two looks, another program ran */
+#define DPARI_SLICE_LOST 2e-3 /* from such a gap between two looks on, another program ran */
 
 /* Looks at the clock. Time for which this process was suspended does not count as waiting. Returns
  * the seconds since the last look. */
@@ -9514,8 +9584,8 @@ static double dpari_wait_look_at_clock(dpari_wait *waiting, double now)
     return since;
 }
 
-/* Publishes on which CPU this rank runs, and looks whether the peer (any rank if -1) was last seen
- * on the same CPU. If it was, it cannot make progress while this rank spins. */
+/* Publishes on which CPU this rank runs, and checks whether the peer (any rank if -1) was last seen
+ * on the same CPU. In that case the peer cannot make progress while this rank spins. */
 static DPARI_COLD void dpari_wait_look_around(dpari_world *world, dpari_wait *waiting, int32_t peer)
 {
     const int32_t cpu = dpari_os_cpu();
@@ -9534,10 +9604,10 @@ static DPARI_COLD void dpari_wait_look_around(dpari_world *world, dpari_wait *wa
     }
 }
 
-/* Moves this rank to another CPU if it shares one with a lower rank although there is a CPU for
- * each. The system often leaves two such ranks there for long, because each of them sleeps or
- * yields while the other one runs. The new CPU is one on which no rank was last seen. If another
- * program runs there, that program slows down one rank instead of two. */
+/* Moves this rank to another CPU if it shares its CPU with a lower rank, although there are enough
+ * CPUs for all ranks. The system often leaves two such ranks there for long, because each of them
+ * sleeps or yields while the other one runs. The new CPU is one on which no rank was last seen. If
+ * another program runs there, that program slows down one rank instead of two. */
 static DPARI_COLD void dpari_wait_move_away(dpari_world *world, dpari_wait *waiting, int32_t peer)
 {
     uint64_t is_free[DPARI_CPU_WORDS];
@@ -9562,8 +9632,8 @@ static DPARI_COLD void dpari_wait_move_away(dpari_world *world, dpari_wait *wait
     }
 }
 
-/* Sleeps until the rank is woken or DPARI_SLEEP_FOR has passed. Then adapts for how long coming
- * waits spin before they sleep. */
+/* Sleeps until the rank is woken or DPARI_SLEEP_FOR has passed. Then adapts how long the next waits
+ * spin before they sleep. */
 static dpar_status dpari_wait_asleep(dpari_world *world, dpari_wait *waiting)
 {
     dpari_rank *record = &world->rank[world->me];
@@ -9574,10 +9644,10 @@ static dpar_status dpari_wait_asleep(dpari_world *world, dpari_wait *waiting)
     if (world->crowded || world->thrifty || waiting->shares) {
         return DPAR_MORE;
     }
-    /* There are cores for all ranks. If waits nevertheless spin in vain again and again, another
-     * program runs on these cores, perhaps on the one that the peer needs. In that case this rank
-     * spins less for a while. It spins as before once several consecutive waits were short enough
-     * that a spin would have been sufficient. */
+    /* There are cores for all ranks. If waits nevertheless spin without success again and again,
+     * another program runs on these cores, perhaps on the one that the peer needs. In that case
+     * this rank spins less for a while. It spins as before once several consecutive waits were
+     * short enough that a spin would have been sufficient. */
     if (world->sleepy > 0) {
         const double waited = dpari_os_now() - waiting->began;
         world->worked =
@@ -9605,14 +9675,15 @@ static void dpari_wait_uncount(dpari_world *world, dpari_wait *waiting)
 
 DPARI_API void dpari_wait_end(dpari_world *world, dpari_wait *waiting)
 {
-    if (waiting->began > 0.0) { /* a search along the chain of waits must stop at this rank */
+    if (waiting->began > 0.0) { /* so that dpari_group_culprit, which follows the chain of waits,
+                                   stops at this rank */
         DPARI_STORE(&world->rank[world->me].needs, -1);
     }
     dpari_wait_uncount(world, waiting);
 }
 
 /* Yields the core to another rank. If the yield takes long, another program wants the core and gets
- * a whole time slice at each yield, so that coming waits do better to sleep. */
+ * a whole time slice at each yield, so the next waits sleep instead. */
 static void dpari_wait_yield(dpari_world *world, dpari_wait *waiting, double now)
 {
     double back;
@@ -9644,7 +9715,7 @@ static DPARI_COLD dpar_status dpari_wait_slow(dpari_world *world, dpari_wait *wa
     if (waiting->counted && (waiting->peer == peer || waiting->peer < 0)) {
         return dpari_wait_asleep(world, waiting);
     }
-    /* if it was counted, then for another peer, which has published by now */
+    /* if it was counted, it was for another peer, which has published by now */
     dpari_wait_uncount(world, waiting);
     if (!world->crowded) { /* the system may have moved one of the two since the last look */
         dpari_wait_look_around(world, waiting, peer);
@@ -9667,7 +9738,8 @@ static DPARI_COLD dpar_status dpari_wait_slow(dpari_world *world, dpari_wait *wa
     }
     if (!world->crowded && !world->thrifty && !waiting->shares && world->sleepy == 0 &&
         now - waiting->began < DPARI_SPIN_FOR) {
-        waiting->turns -= DPARI_SPINS_MORE; /* as far as is known, nothing else needs this core */
+        waiting->turns -= DPARI_SPINS_MORE; /* as far as this rank knows, nothing else needs this
+                                               core */
         return DPAR_OK;
     }
     if ((world->crowded || waiting->shares) && world->sleepy == 0 &&
@@ -9756,7 +9828,8 @@ static void dpari_rank_is_dead(const dpari_segment *segment, int32_t rank, int32
     if (state == DPARI_RANK_LEFT) {
         return;
     }
-    if (ending == DPARI_ENDING_DUMPS) { /* must not replace the exit status from the launcher */
+    if (ending == DPARI_ENDING_DUMPS) { /* must not replace an exit status that the launcher has
+                                           reported */
         int32_t none = 0;
         (void)DPARI_CLAIM(&record->ending, &none, ending);
     } else if (ending != 0) { /* a peer may have noticed the death first, without the status */
@@ -9807,8 +9880,8 @@ DPARI_INTERNAL DPARI_COLD uint64_t dpari_segment_pulse(const dpari_segment *segm
     return DPARI_LOAD(&record->flights) + ((uint64_t)DPARI_LOAD(&record->beat) << 32);
 }
 
-/* A rank that reported within so many seconds that it waits has not crashed. This saves a look into
- * /proc. */
+/* A rank that reported within the last DPARI_BEAT_FRESH seconds that it waits has not crashed. This
+ * saves reading /proc. */
 #define DPARI_BEAT_FRESH 0.1
 
 /* True if the rank has crashed and is writing a core file. It keeps its lock until that is done,
@@ -9930,7 +10003,7 @@ DPARI_API DPARI_COLD void dpari_put_unmapped(dpar_text *text, const dpari_world 
     dpari_os_put_addresses(text);
 }
 
-/* Returns where this rank has mapped an extent of its own. */
+/* Returns the address at which this rank has mapped an extent of its own heap. */
 static char *dpari_own_view(const dpari_world *world, int32_t number)
 {
     return DPARI_LOAD(&world->view[world->me * DPARI_EXTENTS + number]);
@@ -9980,9 +10053,9 @@ static char *dpari_own_map(const dpari_world *world, int64_t begin, int64_t byte
     return at;
 }
 
-/* Computes the bytes that the next extent should have. They are as many as all extents have so far,
- * which keeps the number of extents small. If the process has a limit on addresses, they are only a
- * quarter of that, because the program needs the rest of the addresses. */
+/* Computes the size of the next extent: that of all extents so far, which keeps their number small.
+ * If the process has a limit on addresses, it is only a quarter of that, because the program needs
+ * the other addresses. */
 static int64_t dpari_extent_want(const dpari_world *world, int64_t least, int64_t left)
 {
     const int64_t first = INT64_C(4) << 20, most = INT64_C(1) << 46;
@@ -10033,9 +10106,9 @@ static DPARI_COLD int32_t dpari_extent_make(dpari_world *world, int64_t bytes)
 
 /* Allocations from this size on check the free memory. */
 #define DPARI_ASK_FROM (INT64_C(4) << 20)
-enum { DPARI_TAKING = 20000 }; /* ms for which such an allocation waits for others */
+enum { DPARI_TAKING = 20000 }; /* ms for which such an allocation waits for those of other ranks */
 
-/* The first allocation that begins at `at` or later. */
+/* Returns the index of the first allocation that begins at `at` or later. */
 static int32_t dpari_heap_find(const dpari_world *world, int64_t at)
 {
     int32_t low = 0, high = world->used_count;
@@ -10107,11 +10180,11 @@ static DPARI_COLD int64_t dpari_heap_place(dpari_world *world, int64_t take, int
     return at >= 0 || unit == page ? at : dpari_heap_gap(world, take, page, place, number);
 }
 
-/* True if there is not enough memory, so that the system would kill some process rather than refuse
- * it. Ranks often allocate at the same time, and each sees the memory that is free before the
- * others have taken theirs. They therefore announce allocations, and if there is not enough for
- * all, a rank waits for those before it. If the result is 0, dpari_heap_took ends the
- * announcement. */
+/* True if there is not enough memory. The allocation must then be refused, because the system would
+ * kill some process instead. Ranks often allocate at the same time, and each sees the memory that
+ * is free before the others have taken theirs. They therefore announce allocations, and if the
+ * memory is not enough for all, a rank waits until earlier allocations are done. If the result is
+ * 0, the caller must end the announcement by dpari_heap_took. */
 static DPARI_COLD int dpari_heap_is_short(dpari_world *world, int64_t take)
 {
     dpari_available now;
@@ -10136,7 +10209,7 @@ static void dpari_heap_took(dpari_world *world, int64_t take)
     }
 }
 
-/* Unmaps an extent if it is empty, so that its addresses are free again; it keeps its range of the
+/* Unmaps an extent if it is empty, which frees its addresses. The extent keeps its range of the
  * file. The first extent stays mapped because it is seldom empty. Heaps of ranks that are threads
  * stay mapped because other threads may still read them. */
 static void dpari_extent_rest(dpari_world *world, int32_t number)
@@ -10234,7 +10307,8 @@ DPARI_INTERNAL DPARI_COLD void dpari_put_lack(dpar_text *text, const dpari_world
     default: break;
     }
     if (lacks == DPARI_LACKS_NOTHING && dpari_os_addresses() < INT64_MAX) {
-        dpari_os_put_addresses(text); /* most likely this limit is why private memory was refused */
+        dpari_os_put_addresses(text); /* this limit is the most likely reason why private memory was
+                                         refused */
         return;
     }
     dpari_os_available(&now);
@@ -10498,7 +10572,7 @@ static DPARI_COLD void dpari_world_prove(dpari_world *world)
     memset(record->can_read, 0, sizeof record->can_read);
     record->can_read[world->me / 64] = UINT64_C(1) << world->me % 64;
     for (int32_t i = 1; i < world->size;
-         i++) { /* each starts at its next rank, to spread the reads */
+         i++) { /* each rank starts at the next one, to spread the reads */
         const int32_t peer = (world->me + i) % world->size;
         if (dpari_world_fetch(world, peer, NULL, 0, 0) == 0) {
             record->can_read[peer / 64] |= UINT64_C(1) << peer % 64;
@@ -10563,7 +10637,7 @@ static int dpari_world_quota_is_short(const dpari_world *world)
     return record->quota < together;
 }
 
-/* Finds out what can be known only once all ranks have arrived: whether there are cores for all of
+/* Determines what is known only once all ranks have arrived: whether there are cores for all of
  * them, and which ranks' memory this rank can read. */
 static void dpari_world_look(dpari_world *world)
 {
@@ -10827,8 +10901,8 @@ DPARI_API DPARI_COLD dpar_status dpari_group_break(dpari_group *group, dpar_stat
         DPARI_STORE(&record->state, (uint32_t)DPARI_ABORT_SET);
         dpari_ring_all(&group->world->segment);
     }
-    /* Another rank may have claimed the record first. If it died before it filled the record in,
-     * this rank's own status and text count here. */
+    /* Another rank may have claimed the record first: wait up to 0.1 s until it has filled the
+     * record in. If it has died before that, this rank's own status and text count here. */
     for (int32_t i = 0; i < 1000 && dpari_group_broken(group) == DPAR_OK; i++) {
         dpari_os_sleep(100e-6);
     }
@@ -11141,8 +11215,8 @@ DPARI_API DPARI_COLD dpar_status dpari_peer_look(const dpar_comm *comm, dpari_gr
 }
 
 /* True if the peer has not begun this exchange and waits in a collective that this rank has not
- * called. It must do so for `quiet` seconds, because a wait that the progress of this rank can end
- * is shorter. */
+ * called. This counts only after `quiet` seconds, because a wait that the progress of this rank can
+ * end is shorter. */
 static DPARI_COLD int dpari_peer_crossed(dpari_peer_wait *p)
 {
     const double now = dpari_os_now(), timeout = p->comm->timeout_s;
@@ -11180,7 +11254,7 @@ static DPARI_COLD int dpari_peer_late(dpari_peer_wait *p, double began)
 DPARI_API DPARI_COLD dpar_status dpari_peer_await(dpari_peer_wait *p, const uint64_t *word,
                                                   uint64_t value)
 {
-    enum { PROGRESS = 64 }; /* turns between two looks at other work */
+    enum { PROGRESS = 64 }; /* turns of the wait between two steps of other work */
     dpari_world *world = p->group->world;
     dpar_status status = DPAR_OK;
     int32_t turn = 0, resumed = 0;
@@ -11222,11 +11296,12 @@ DPARI_API DPARI_COLD dpar_status dpari_peer_await(dpari_peer_wait *p, const uint
 /* Tells the ranks of a large group that all have arrived, by levels. gate.h has the idea and the
  * protocol; collectives.c calls it while it waits for words.
  *
- * One line of each kind is enough, or two by parity, as for the entries of collectives.c:
+ * One cache line of `down` is enough, and two lines of `up`, used alternately like the entries of
+ * collectives.c, for these reasons:
  *
  * `up` of k + 1 is written once the leader's cluster has entered k + 1, while another leader may
- * still read `up` of k. Therefore there are two. `up` of k + 2 is written once all have entered k +
- * 1, which each rank does after it is done with k.
+ * still read `up` of k. Therefore there are two lines. `up` of k + 2 is written once all have
+ * entered k + 1, which each rank does after it is done with k.
  *
  * `down` of k + 1 is written once all have entered k + 1 and so are done with `down` of k.
  *
@@ -11281,7 +11356,7 @@ DPARI_INTERNAL void dpari_gate_cut(dpari_group *group, void *tables)
     /* the sizes of the clusters by leader, in memory that `place` takes over below */
     int32_t *members = (int32_t *)tables;
     levels->clusters = 0;
-    /* levels are slow for ranks that share a core, because each level costs a switch of ranks */
+    /* levels are slow for ranks that share a core, because each level costs a context switch */
     if (asked ? size < 3 : size < DPARI_LEVELS_FROM || group->world->crowded) {
         return;
     }
@@ -11486,9 +11561,9 @@ DPARI_INTERNAL void dpari_gate_tell(dpari_group *group, const dpar_work *work,
  *      publishes its entry: word = k << 32 | fingerprint of the call.
  *   2. The rank waits for the entries of ALL ranks (many ranks do so by levels: gate.h), and
  *      compares their fingerprints. If ranks have called different operations, all of them notice
- *      here. Because of this wait, two sets of entries and slots, used in turn, are enough. A
+ *      here. Because of this wait, two sets of entries and slots, used alternately, are enough. A
  *      rank that begins k + 2 has seen all entries of k + 1, and a rank that has entered k + 1 has
- * finished reading k.
+ *      finished reading k.
  *   3. All ranks have now seen the same entries, so they choose the same method:
  *      box     All input is readable, and each rank takes what it needs. If some of it is in users'
  *              memory, nobody returns before all have published (word a) that they are done.
@@ -11505,51 +11580,54 @@ DPARI_INTERNAL void dpari_gate_tell(dpari_group *group, const dpar_work *work,
 
 enum {
     /* All but DPARI_BUFFERS are in bytes. */
-    DPARI_DIRECT_FROM = 1024,      /* from this size on, two waits take less time than a copy */
-    DPARI_BUFFERS = 4,             /* chunks of a rank that are in the slots at a time */
-    DPARI_BLOCK = 64 << 10,        /* the most that a rank reads of another before it reduces */
-    DPARI_CMA_PIECE = 32 << 10,    /* from this size on, one copy by the kernel beats two of ours */
-    DPARI_BROADCAST_BOX = 8 << 10, /* larger broadcasts are faster in several pieces */
-    DPARI_BROADCAST_LEAST = 8 << 10,  /* the smallest such piece */
-    DPARI_BROADCAST_MOST = 128 << 10, /* and the largest */
+    DPARI_DIRECT_FROM = 1024,        /* from this size on, two waits take less time than a copy */
+    DPARI_BUFFERS = 4,               /* chunks of a rank that are in the slots at a time */
+    DPARI_BLOCK = 64 << 10,          /* the most that method cma reads from one rank before it
+                                        reduces */
+    DPARI_CMA_PIECE = 32 << 10,      /* from this size on, one copy by the kernel is faster than two
+                                        through a slot */
+    DPARI_BROADCAST_BOX = 8 << 10,   /* larger broadcasts are faster in several pieces */
+    DPARI_BROADCAST_LEAST = 8 << 10, /* the smallest size of such a piece */
+    DPARI_BROADCAST_MOST = 128 << 10, /* the largest size of such a piece */
     DPARI_BROADCAST_CMA = 12 << 10,   /* from this size on, the kernel may copy broadcasts */
-    DPARI_REDUCTION_CMA = 256 << 10   /* and the inputs of reductions */
+    DPARI_REDUCTION_CMA = 256 << 10   /* and may copy the inputs of reductions */
 };
 /* If a rank writes at least this many bytes, streaming stores, which bypass the cache, are faster.
  * Measured on two cores of a server (docs/records/performance.md). */
 #define DPARI_STREAM_FROM (INT64_C(16) << 20)
 #define DPARI_STREAM_COPY_FROM (INT64_C(64) << 20)
 
-/* The phase of a collective, in the low 8 bits of dpar_work.phase. The bits above have the kind of
- * word, DPARI_WORD_x, that it waits for. */
+/* The phase of a collective, in the low 8 bits of dpar_work.phase. The bits above hold the kind of
+ * word that the collective waits for, DPARI_WORD_x. */
 enum { DPARI_ENTER, DPARI_ENTRIES, DPARI_CHUNKS, DPARI_CMA_RESULTS, DPARI_FINAL };
 
 /* What a rank publishes in its entry if its input is not inline. */
 typedef struct dpari_offer {
     uint64_t in, out;       /* refs of its input and output; 0 if the others cannot reach them */
     uint64_t in_at, out_at; /* their addresses in its process */
-    int64_t largest;        /* bytes of the largest piece that it gives to one rank */
+    int64_t largest;        /* bytes of the largest piece that it sends to one rank */
     int64_t flags;          /* a sum of the following */
 } dpari_offer;
 enum {
     DPARI_BOXED = 1,     /* its input is a copy in its slot */
-    DPARI_IN_PLACE = 2,  /* dpari_in_place */
+    DPARI_IN_PLACE = 2,  /* its output overwrites its input (dpari_in_place) */
     DPARI_CAN_CMA = 4,   /* it can read the private memory of all ranks of the group */
     DPARI_OWN_TAKEN = 8, /* it has copied its own piece already */
-    DPARI_KERNEL = 16    /* the rank that chooses the method wants the kernel to copy */
+    DPARI_KERNEL = 16    /* set by the rank that chooses the method if the kernel is to copy */
 };
 
-/* The layout of dpar_work.state for collectives. It also keeps copies of what this rank
- * has published. Once others have read a cache line, reading it back costs as much as reading one
- * of theirs. */
+/* The layout of dpar_work.state for collectives. It includes copies of what this rank has
+ * published, because reading a published cache line back after others have read it costs as much as
+ * reading one of theirs. */
 typedef struct dpari_coll {
-    dpari_watch at;            /* ranks seen so far, from the right neighbour on */
+    dpari_watch at;            /* progress of the wait for the other ranks, from the right neighbour
+                                  on */
     int64_t target;            /* value that the word must reach */
-    int64_t in_step, mid_step; /* chunks put in, and chunks reduced or taken */
-    int64_t out_step;          /* chunks of which the results are taken */
+    int64_t in_step, mid_step; /* number of chunks put into the slots, and reduced or taken */
+    int64_t out_step;          /* number of chunks of which the results are taken */
     int64_t steps;             /* number of chunks */
-    int64_t piece;             /* bytes of a piece of a chunk */
-    int64_t buffers;           /* chunks that fit in the slots */
+    int64_t piece;             /* bytes of one piece of a chunk */
+    int64_t buffers;           /* number of chunks that fit in the slots of a rank */
     int64_t inline_bytes;      /* bytes of each inline input; -1 if entries have offers */
     uint64_t mine;             /* word of this rank's entry */
     dpari_offer offer;
@@ -11581,9 +11659,9 @@ static uint64_t dpari_step_word(const dpar_work *work, int64_t step)
     return (uint64_t)(uint32_t)work->sequence << 32 | (uint64_t)step;
 }
 
-/* ---- pieces: what each rank gives to each other ---------------------------------------------- */
+/* ---- pieces: what each rank sends to each other ---------------------------------------------- */
 
-/* Bytes of an element. */
+/* Returns the bytes of an element in memory. */
 static int64_t dpari_unit(const dpar_call *call)
 {
     return dpar_type_bytes(dpari_kern_stored(call->type));
@@ -11651,7 +11729,7 @@ static dpari_piece dpari_piece_from(const dpari_group *group, const dpar_call *c
     return p;
 }
 
-/* True if a rank gives the same bytes to every other rank. */
+/* True if a rank sends the same bytes to every other rank. */
 static int dpari_gives_one(const dpar_call *call)
 {
     return call->kind == DPAR_CALL_BROADCAST || call->kind == DPAR_CALL_GATHER ||
@@ -11705,13 +11783,15 @@ static int dpari_gives_any(const dpari_group *group, const dpar_call *call)
 
 /* ---- fingerprints ---------------------------------------------------------------------------- */
 
+/* Adds v to the hash h, as dpari_hash does (agree.c). */
 static uint64_t dpari_coll_mix(uint64_t h, uint64_t v)
 {
     h = (h ^ v) * UINT64_C(0x9e3779b97f4a7c15);
     return h ^ h >> 29;
 }
 
-/* Hashes everything of a call that must be equal on all ranks. */
+/* Hashes everything in a call that must be equal on all ranks. The first word packs five fields
+ * without overlap: kind (8 bits), op (4), type (12), variable_counts (8) and root (32). */
 static uint32_t dpari_fingerprint(const dpari_group *group, const dpar_call *call)
 {
     uint64_t h = (uint64_t)(uint32_t)call->kind | (uint64_t)(uint32_t)call->op << 8 |
@@ -11732,8 +11812,8 @@ static uint32_t dpari_fingerprint(const dpari_group *group, const dpar_call *cal
 
 /* ---- waiting for words ----------------------------------------------------------------------- */
 
-/* Tests whether the words of all ranks have reached the target. If not, group->blocker
- * becomes the first rank whose word has not reached it. */
+/* Returns 1 if the words of all ranks have reached the target. Otherwise sets group->blocker to the
+ * first rank whose word has not, and returns 0. */
 static int dpari_reached(dpari_group *group, dpar_work *work, int32_t which, uint64_t target)
 {
     dpari_coll *coll = dpari_coll_of(work);
@@ -11764,8 +11844,8 @@ DPARI_INTERNAL int dpari_coll_missing(const dpari_group *group, const dpar_work 
 
 /* ---- entering -------------------------------------------------------------------------------- */
 
-/* Copies the pieces for all ranks, one after the other, into the slot. The table has their sizes.
- */
+/* Copies this rank's pieces for all ranks, one after the other, into `box`, which is its slot. The
+ * table of pieces has their sizes. */
 static void dpari_fill_box(const dpari_group *group, const dpar_call *call, char *box,
                            int64_t bytes)
 {
@@ -11859,8 +11939,8 @@ static int dpari_reads_all(const dpari_group *group, int32_t rank)
     return r == group->comm.size;
 }
 
-/* True if each rank can read the memory of all others. A result of 1 is kept: a rank that
- * later cannot read any more no longer offers DPARI_CAN_CMA, which is enough. */
+/* True if each rank can read the memory of all others. A result of 1 is not checked again, because
+ * a rank that can no longer read stops offering DPARI_CAN_CMA. */
 static int dpari_all_cma(dpari_group *group)
 {
     for (int32_t r = 0; r < group->comm.size && !group->all_cma; r++) {
@@ -11906,11 +11986,11 @@ static int64_t dpari_gives_here(const dpari_group *group, const dpar_work *work,
     return dpari_table_fill(group, work, 1, &offer->largest);
 }
 
-/* Returns this rank's record of how long each copy method takes (pace.h) for private memory of this
- * call's size, and sets *bytes to that size. Returns NULL if this rank does not choose the method,
- * or the call is small. In a broadcast the root chooses. In a reduction rank 0 does, because all
- * ranks copy the same amount. */
-static dpari_pace *dpari_way_pace(dpari_group *group, const dpar_call *call, int64_t *bytes)
+/* Returns the record (pace.h) of how long each copy method takes for private memory of this call's
+ * size, and sets *bytes to that size. Returns NULL if this rank does not choose the method, or the
+ * call is small. In a broadcast the root chooses. In a reduction rank 0 does, because all ranks
+ * copy the same amount. */
+static dpari_pace *dpari_pace_of_call(dpari_group *group, const dpar_call *call, int64_t *bytes)
 {
     const int reduces =
         call->kind == DPAR_CALL_ALL_REDUCE || call->kind == DPAR_CALL_REDUCE_SCATTER;
@@ -11934,7 +12014,7 @@ static void dpari_offer_make(dpari_group *group, dpar_work *work, dpari_offer *o
     char *slot = dpari_staging(group, group->comm.rank) + (work->sequence & 1) * group->slot_bytes;
     const int64_t bytes = dpari_gives_here(group, work, offer);
     int64_t paced;
-    dpari_pace *pace = dpari_way_pace(group, call, &paced);
+    dpari_pace *pace = dpari_pace_of_call(group, call, &paced);
     offer->in_at = (uint64_t)(uintptr_t)call->in;
     offer->out_at = (uint64_t)(uintptr_t)call->out;
     offer->out = dpari_out_ref(group, call);
@@ -11959,7 +12039,7 @@ static void dpari_offer_make(dpari_group *group, dpar_work *work, dpari_offer *o
     }
 }
 
-/* True if so many bytes should be written with streaming stores. */
+/* True if an output of this many bytes should be written with streaming stores. */
 static int32_t dpari_streams(const dpari_group *group, int64_t bytes)
 {
     return bytes >= DPARI_STREAM_FROM &&
@@ -12246,14 +12326,14 @@ static dpar_status dpari_pull_reduce(dpari_group *group, const dpar_work *work)
     return DPAR_OK;
 }
 
-/* A summary of all offers, which all ranks compute equally. */
+/* A summary of all offers, which is the same on all ranks. */
 typedef struct dpari_offers {
     int readable;    /* 1 if all inputs can be read */
     int writable;    /* 1 if all outputs that are needed can be written by others */
     int boxed;       /* 1 if no input is in a user's memory */
     int in_place;    /* 1 if a rank overwrites input that the others read in its buffer */
     int cma;         /* 1 if all ranks can read the others' memory */
-    int kernel;      /* 1 if the rank that chooses wants the kernel to copy */
+    int kernel;      /* 1 if the kernel is to copy (DPARI_KERNEL) */
     int64_t largest; /* bytes of the largest piece */
 } dpari_offers;
 
@@ -12284,7 +12364,7 @@ static DPARI_COLD dpar_status dpari_cma_failed(dpari_group *group, const dpar_wo
 {
     dpar_text t;
     dpar_why why;
-    /* a process that dies loses its memory some time before its lock */
+    /* a process that dies loses its memory some time before its lock, so wait up to 0.2 s */
     for (int32_t i = 0; i < 2000; i++) {
         if (dpari_rank_state(group->world, group->world_rank[rank]) != DPARI_RANK_HERE) {
             return dpari_fail_peer(group, work, rank);
@@ -12364,13 +12444,13 @@ static dpar_status dpari_size_mismatch(dpari_group *group, const dpar_work *work
     dpar_text t;
     dpar_why why;
     dpari_text_why(&t, &why);
-    dpari_text_print(&t, "%s #%ld: rank %d gives %ld elements to rank %d, which takes %ld",
+    dpari_text_print(&t, "%s #%ld: rank %d sends %ld elements to rank %d, which expects %ld",
                      dpar_call_name(work->call.kind), work->sequence, from, gives / unit,
                      group->comm.rank, takes / unit);
     return dpari_group_break(group, DPAR_E_MISMATCH, why.text);
 }
 
-/* Returns where the piece for this rank is in what rank `from` offers. */
+/* Returns the piece for this rank in the input that rank `from` offers. */
 static dpari_piece dpari_offered(const dpari_group *group, const dpar_work *work, int32_t from)
 {
     const dpar_call *call = &work->call;
@@ -12382,7 +12462,7 @@ static dpari_piece dpari_offered(const dpari_group *group, const dpar_work *work
     return p;
 }
 
-/* Checks that the other ranks give as much as this rank takes, if sizes vary. */
+/* If sizes vary, checks that each rank sends as many bytes to this rank as this rank expects. */
 static dpar_status dpari_sizes_check(dpari_group *group, const dpar_work *work)
 {
     for (int32_t r = 0; r < group->comm.size && work->call.variable_counts; r++) {
@@ -12395,10 +12475,10 @@ static dpar_status dpari_sizes_check(dpari_group *group, const dpar_work *work)
     return DPAR_OK;
 }
 
-/* Copies the own piece of an all-to-all and that of the right neighbour in turns, line by line,
- * because one copy can proceed while the other waits for a line of another core. Returns 0 if that
- * is not possible here. */
-static int dpari_pull_beside(dpari_group *group, const dpar_work *work)
+/* Copies this rank's own piece of an all-to-all and the one from its right neighbour alternately,
+ * line by line, because one copy can proceed while the other waits for a line of another core.
+ * Returns 0 if that is not possible here. */
+static int dpari_pull_two(dpari_group *group, const dpar_work *work)
 {
     const dpar_call *call = &work->call;
     const int32_t me = group->comm.rank, r = me + 1 < group->comm.size ? me + 1 : 0;
@@ -12420,7 +12500,8 @@ static int dpari_pull_beside(dpari_group *group, const dpar_work *work)
     return 1;
 }
 
-/* Takes all pieces for this rank from where they are offered, or through the kernel. */
+/* Copies all pieces for this rank from the offered memory, or through the kernel where it cannot be
+ * reached. */
 static dpar_status dpari_pull(dpari_group *group, const dpar_work *work, int64_t largest)
 {
     const dpar_call *call = &work->call;
@@ -12430,7 +12511,7 @@ static dpar_status dpari_pull(dpari_group *group, const dpar_work *work, int64_t
     /* if the others read this rank's input in its buffer, the own piece is copied first, before
      * their reads take its lines out of the cache */
     const int32_t first = (dpari_coll_of_const(work)->offer.flags & DPARI_BOXED) != 0;
-    const int32_t done = !stream && !first && dpari_pull_beside(group, work) ? 2 : 0;
+    const int32_t done = !stream && !first && dpari_pull_two(group, work) ? 2 : 0;
     for (int32_t i = done; i < n; i++) {
         const int32_t r = (group->comm.rank + first + i) % n;
         const dpari_offer *offer = dpari_offer_of(group, work, r);
@@ -12488,6 +12569,7 @@ static void dpari_chunks_cut(const dpari_group *group, const dpar_call *call, dp
     const int64_t limit = DPARI_BROADCAST_MOST;
     coll->buffers = DPARI_BUFFERS;
     if (call->kind == DPAR_CALL_BROADCAST) {
+        /* about 8 chunks of whole cache lines */
         int64_t piece = largest / 8 / 64 * 64, most = room / DPARI_BUFFERS;
         most = most < limit ? most : limit;
         piece = piece < least ? least : piece;
@@ -12500,8 +12582,8 @@ static void dpari_chunks_cut(const dpari_group *group, const dpar_call *call, dp
     coll->steps = (largest + coll->piece - 1) / coll->piece;
 }
 
-/* Begins the chunks. A rank that gives nothing sets its word `a` to the last step at once, and a
- * rank that takes nothing does the same with its word `b`. */
+/* Begins the chunks. A rank that sends nothing sets its word `a` to the last step at once, and a
+ * rank that receives nothing does the same with its word `b`. */
 static void dpari_chunks_begin(dpari_group *group, dpar_work *work, int64_t largest)
 {
     dpari_coll *coll = dpari_coll_of(work);
@@ -12670,12 +12752,12 @@ static void dpari_done_with_others(dpari_group *group, dpar_work *work, int32_t 
     dpari_publish(group->world, &group->member[group->comm.rank]->a.word, (uint64_t)coll->target);
 }
 
-/* Begins to time the method of a collective, on the rank that chose it. dpari_timed ends that once
- * all ranks are done. */
-static void dpari_time_way(dpari_group *group, dpar_work *work)
+/* Begins to time the method of a collective, on the rank that chose it. dpari_time_end records the
+ * time once all ranks are done. */
+static void dpari_time_begin(dpari_group *group, dpar_work *work)
 {
     int64_t bytes;
-    if (dpari_way_pace(group, &work->call, &bytes)) {
+    if (dpari_pace_of_call(group, &work->call, &bytes)) {
         group->timed = work->sequence + 1;
         group->timed_way =
             dpari_coll_of(work)->offer.flags & DPARI_KERNEL ? DPARI_BY_KERNEL : DPARI_BY_RING;
@@ -12683,18 +12765,19 @@ static void dpari_time_way(dpari_group *group, dpar_work *work)
     }
 }
 
-static void dpari_timed(dpari_group *group, const dpar_work *work)
+/* Records how long the collective took with its method. */
+static void dpari_time_end(dpari_group *group, const dpar_work *work)
 {
     int64_t bytes;
-    dpari_pace *pace = dpari_way_pace(group, &work->call, &bytes);
+    dpari_pace *pace = dpari_pace_of_call(group, &work->call, &bytes);
     group->timed = 0;
     if (pace) {
         dpari_pace_tell(pace, group->timed_way, bytes, dpari_os_now() - group->timed_from);
     }
 }
 
-/* Chooses the method of a reduction and takes its first step. Returns DPAR_OK if that is all, or
- * DPAR_MORE if the work continues at its phase. */
+/* Chooses the method of a reduction and takes its first step. Returns DPAR_OK if the reduction is
+ * done then, or DPAR_MORE if it continues at work->phase. */
 static dpar_status dpari_choose_reduction(dpari_group *group, dpar_work *work)
 {
     const dpari_offers all = dpari_survey(group, work);
@@ -12723,7 +12806,7 @@ static dpar_status dpari_choose_reduction(dpari_group *group, dpar_work *work)
         largest = bytes > largest ? bytes : largest;
     }
     if (all.cma) {
-        dpari_time_way(group, work);
+        dpari_time_begin(group, work);
     }
     if (all.cma && all.kernel) {
         status = dpari_cma_reduce(group, work);
@@ -12745,7 +12828,7 @@ static dpar_status dpari_choose_move(dpari_group *group, dpar_work *work)
         return status;
     }
     if (all.cma && !all.readable) {
-        dpari_time_way(group, work);
+        dpari_time_begin(group, work);
     }
     if (all.readable ||
         (all.cma && !all.in_place && (work->call.kind != DPAR_CALL_BROADCAST || all.kernel))) {
@@ -12760,7 +12843,7 @@ static dpar_status dpari_choose_move(dpari_group *group, dpar_work *work)
     return DPAR_MORE;
 }
 
-/* Called when all ranks have entered. A leader tells the other ranks so (gate.h). Then the
+/* Called when all ranks have entered. A leader publishes that to the other ranks (gate.h), and the
  * collective begins. */
 static dpar_status dpari_coll_choose(dpari_group *group, dpar_work *work)
 {
@@ -12809,7 +12892,7 @@ DPARI_INTERNAL dpar_status dpari_coll_advance(dpari_group *group, dpar_work *wor
         status = dpari_last_words(group, work) ? DPAR_OK : DPAR_MORE;
     }
     if (status == DPAR_OK && group->timed == work->sequence + 1) {
-        dpari_timed(group, work);
+        dpari_time_end(group, work);
     }
     return status;
 }
@@ -12819,10 +12902,11 @@ DPARI_INTERNAL dpar_status dpari_coll_advance(dpari_group *group, dpar_work *wor
 /* Implements messages of the shared-memory engine as steps that never wait. Called by shm.c.
  *
  * There is one channel for each ordered pair of ranks, a ring of cells with a block each. It is in
- * the sender's heap and is made when the first record is written. A cell's word is the index of its
- * record + 1, and is written last. The receiver always takes the records of a channel in order, and
+ * the sender's heap and is made when the first record is written. A cell's word is 1 + the index of
+ * its record, and is written last. The receiver always takes the records of a channel in order, and
  * counts them in `consumed`. A message whose receive is not posted yet is moved into a note in
- * private memory, so that the ring becomes free in whatever order receives are posted. Records are:
+ * private memory, so that the ring becomes free regardless of the order in which receives are
+ * posted. Records are:
  *
  *     EAGER  the envelope and the first bytes, in the cell or in its block. DATA records with the
  *            rest follow. The sender is done when the last one is in the ring.
@@ -12838,23 +12922,26 @@ DPARI_INTERNAL dpar_status dpari_coll_advance(dpari_group *group, dpar_work *wor
  * the message; answers and pieces carry it. A record with an unknown id is dropped, because its
  * communicator has broken on this rank.
  *
- * A blocking wait looks at one channel, and now and then at all of them, so that every rank that
- * waits also receives what others send to it. */
+ * A blocking wait checks one channel, and now and then all of them, so that every waiting rank also
+ * receives what other ranks send to it. */
 
 enum {
     DPARI_P2P_CELLS = 32, /* cells of a channel */
-    DPARI_P2P_TELL = 8,   /* the receiver updates `consumed` after so many records */
+    DPARI_P2P_TELL = 8,   /* number of records after which the receiver updates `consumed` */
     DPARI_P2P_HEAD = 32,  /* bytes of a cell before the payload */
     DPARI_P2P_INLINE = DPARI_LINE - DPARI_P2P_HEAD,
     DPARI_P2P_BLOCK = 8192,
     DPARI_P2P_DIRECT = 4096,       /* bytes from which registered memory is copied only once */
     DPARI_P2P_EAGER = 65536,       /* bytes above which a private message waits for its receive */
     DPARI_P2P_EAGER_CMA = 12288,   /* the same if the kernel can copy it */
-    DPARI_P2P_EAGER_CROWD = 32768, /* the same if ranks also share cores, where waits are long */
+    DPARI_P2P_EAGER_CROWD = 32768, /* the same if ranks also share cores, because waits are then
+                                      long */
     DPARI_P2P_SHARE = 32768,       /* bytes from which both ranks copy a half if they can */
     DPARI_P2P_STREAM = 8 << 20,    /* bytes from which copies bypass the cache */
-    DPARI_P2P_OFTEN = 16,          /* a wait looks at all channels each so many looks at its own */
-    DPARI_P2P_PATIENT = 256,       /* and at all each time after so many looks in vain */
+    DPARI_P2P_OFTEN = 16,          /* number of checks of its own channel after which a wait checks
+                                      all channels */
+    DPARI_P2P_PATIENT = 256,       /* number of checks without success after which it checks all
+                                      channels each time */
     DPARI_P2P_CLASSES = 12,        /* size classes of notes, 128 B to 256 KiB */
     DPARI_P2P_CHUNK = 1 << 20      /* bytes allocated at a time for notes */
 };
@@ -12871,9 +12958,9 @@ enum {
 /* The values of dpar_work.phase for messages. */
 enum {
     DPARI_P2P_POSTED = 1, /* a receive without a message */
-    DPARI_P2P_ARRIVING,   /* a receive of which a part is still to come */
+    DPARI_P2P_ARRIVING,   /* a receive of which a part has not arrived yet */
     DPARI_P2P_QUEUED,     /* a send whose envelope is not written yet */
-    DPARI_P2P_SENDING,    /* a send that writes its data */
+    DPARI_P2P_SENDING,    /* a send that is writing its data */
     DPARI_P2P_WAITING,    /* a send that waits for an answer */
     DPARI_P2P_DONE
 };
@@ -12935,7 +13022,7 @@ typedef struct dpari_p2p_link {
     dpari_p2p_channel *in;     /* the channel from the peer; NULL if it is not open yet */
     uint64_t in_next, in_told; /* records taken, and the last value written to `consumed` */
     dpari_p2p_works posted;    /* receives without a message */
-    dpari_p2p_works arriving;  /* receives of which a part is still to come */
+    dpari_p2p_works arriving;  /* receives of which a part has not arrived yet */
     dpari_p2p_notes early;     /* messages without a receive */
     dpari_p2p_channel *out;    /* the channel to the peer; NULL if it is not open yet */
     uint64_t out_next;         /* records written */
@@ -12959,7 +13046,7 @@ struct dpari_p2p {
     dpari_world *world;
     int64_t bytes;       /* size of this struct with its links */
     int32_t open;        /* works that are not done */
-    int32_t idle;        /* looks in vain since the last success */
+    int32_t idle;        /* number of checks without success since the last successful one */
     int32_t direct, cma; /* 1 if registered memory, and other processes, may be read directly */
     dpari_p2p_note *idle_notes[DPARI_P2P_CLASSES]; /* unused notes by size class */
     char *fresh, *fresh_end;                       /* the unused part of the last chunk */
@@ -13054,7 +13141,7 @@ static void dpari_p2p_take_off(dpari_p2p_works *list, dpar_work *work)
     dpari_p2p_unlink(list, before, work);
 }
 
-/* Moves a message that is in no list any more to the finished ones of its group. */
+/* Moves a message that is no longer in a list to the finished works of its group. */
 DPARI_STATIC_NOINLINE void dpari_p2p_finish(dpari_p2p *p2p, dpar_work *work, dpar_status status)
 {
     dpari_group *group = dpari_group_of(work->home);
@@ -13257,7 +13344,7 @@ static void dpari_p2p_envelope(const dpar_work *work, dpari_p2p_head *head)
     head->bytes = work->state[DPARI_P2P_BYTES];
 }
 
-/* Returns the ref of memory that others can copy from or to directly, or 0 if they cannot. */
+/* Returns the ref of this memory if others can copy from or to it directly, otherwise 0. */
 static uint64_t dpari_p2p_ref(const dpari_p2p *p2p, const void *at, int64_t bytes)
 {
     return p2p->direct ? dpari_ref(p2p->world, at, bytes) : 0;
@@ -13325,7 +13412,8 @@ static int dpari_p2p_put_data(dpari_world *world, dpari_p2p_link *link, dpar_wor
     return 1;
 }
 
-/* Sends the answers that wait. Returns 0 if the ring is full before the last one. */
+/* Sends the answers that wait for a free cell. Returns 0 if the ring is full before the last
+ * one. */
 static int dpari_p2p_push_answers(dpari_p2p *p2p, dpari_p2p_link *link)
 {
     dpari_world *world = p2p->world;
@@ -13432,7 +13520,7 @@ static int dpari_p2p_fits(const dpar_work *work, const dpari_p2p_head *head)
     return work->state[DPARI_P2P_BYTES] == head->bytes && work->call.type == (int32_t)head->type;
 }
 
-/* Takes the first bytes of an EAGER message, `got` of them. */
+/* Takes the first `got` bytes of an EAGER message. */
 static void dpari_p2p_meet_eager(dpari_p2p *p2p, dpari_p2p_link *link, dpar_work *work,
                                  const dpari_p2p_head *head, const char *from, int64_t got)
 {
@@ -13451,9 +13539,9 @@ static void dpari_p2p_meet_eager(dpari_p2p *p2p, dpari_p2p_link *link, dpar_work
     dpari_p2p_append(&link->arriving, work);
 }
 
-/* Copies a message from the sender's process. Returns 0 if that is not possible, or if the ring is
- * chosen because it is faster. The ring is considered only if the sender is present, since
- * otherwise this rank would have to wait for it. */
+/* Copies a message from the sender's process. Returns 0 without copying if that is not possible or
+ * the ring is faster. The ring is considered only if the sender is present, since otherwise this
+ * rank would have to wait for it. */
 static int dpari_p2p_read(const dpari_p2p *p2p, dpari_p2p_link *link, int32_t peer, dpar_work *work,
                           const dpari_p2p_where *where)
 {
@@ -13515,7 +13603,7 @@ static void dpari_p2p_meet_large(dpari_p2p *p2p, int32_t peer, dpar_work *work,
         return;
     }
     ref = dpari_p2p_ref(p2p, work->call.out, head->bytes);
-    from = where->ref ? dpari_at(world, where->ref) : NULL; /* NULL if no addresses are left, too */
+    from = where->ref ? dpari_at(world, where->ref) : NULL; /* also NULL if no addresses are left */
     if (from) {
         if (ref && where->present && mine >= DPARI_P2P_SHARE) {
             mine = mine / 2 / DPARI_P2P_BLOCK * DPARI_P2P_BLOCK;
@@ -13534,9 +13622,9 @@ static void dpari_p2p_meet_large(dpari_p2p *p2p, int32_t peer, dpar_work *work,
 
 /* ---- reading a channel ----------------------------------------------------------------------- */
 
-/* Keeps a message whose receive is not posted. Returns 0 if there is no memory. */
-static int dpari_p2p_keep(dpari_p2p *p2p, dpari_p2p_link *link, const dpari_p2p_head *head,
-                          const char *from, int64_t got)
+/* Stores a message whose receive is not posted yet in a note. Returns 0 if there is no memory. */
+static int dpari_p2p_store(dpari_p2p *p2p, dpari_p2p_link *link, const dpari_p2p_head *head,
+                           const char *from, int64_t got)
 {
     const int large = head->kind == DPARI_P2P_IS_RTS;
     dpari_p2p_note *note = dpari_p2p_note_make(p2p, large ? 0 : head->bytes);
@@ -13554,10 +13642,10 @@ static int dpari_p2p_keep(dpari_p2p *p2p, dpari_p2p_link *link, const dpari_p2p_
     return 1;
 }
 
-/* Keeps a piece of a message whose receive is not posted. That message is the last one that was
- * kept, because the pieces of a message follow its envelope. */
-static void dpari_p2p_keep_data(const dpari_p2p_link *link, const dpari_p2p_head *head,
-                                const char *from)
+/* Stores a piece of a message whose receive is not posted yet. It belongs to the last note, because
+ * the pieces of a message follow its envelope. */
+static void dpari_p2p_store_data(const dpari_p2p_link *link, const dpari_p2p_head *head,
+                                 const char *from)
 {
     dpari_p2p_note *note = link->early.last;
     if (note && note->head.kind == DPARI_P2P_IS_EAGER && note->head.id == head->id &&
@@ -13584,7 +13672,7 @@ static void dpari_p2p_take_data(dpari_p2p *p2p, dpari_p2p_link *link, const dpar
     dpar_work *work = dpari_p2p_find(&link->arriving, head->id);
     const int64_t piece = head->tag;
     if (!work) {
-        dpari_p2p_keep_data(link, head, from);
+        dpari_p2p_store_data(link, head, from);
         return;
     }
     if (head->bytes != work->state[DPARI_P2P_AT] ||
@@ -13667,14 +13755,14 @@ static int dpari_p2p_take(dpari_p2p *p2p, int32_t peer, const dpari_p2p_cell *ce
     case DPARI_P2P_IS_EAGER:
         work = dpari_p2p_match(&link->posted, head->comm, head->tag);
         if (!work) {
-            return dpari_p2p_keep(p2p, link, head, from, dpari_p2p_piece(0, head->bytes));
+            return dpari_p2p_store(p2p, link, head, from, dpari_p2p_piece(0, head->bytes));
         }
         dpari_p2p_meet_eager(p2p, link, work, head, from, dpari_p2p_piece(0, head->bytes));
         return 1;
     case DPARI_P2P_IS_RTS:
         work = dpari_p2p_match(&link->posted, head->comm, head->tag);
         if (!work) {
-            return dpari_p2p_keep(p2p, link, head, from, 0);
+            return dpari_p2p_store(p2p, link, head, from, 0);
         }
         memcpy(&where, from, sizeof where);
         dpari_p2p_meet_large(p2p, peer, work, head, &where);
@@ -13702,7 +13790,7 @@ static dpari_p2p_channel *dpari_p2p_channel_find(const dpari_world *world, dpari
 {
     uint64_t ref = DPARI_LOAD(&world->channel[(int64_t)world->me * world->size + peer]);
     link->in = ref ? (dpari_p2p_channel *)dpari_at(world, ref) : NULL;
-    if (ref && !link->in) { /* all that waits for this peer would wait for ever */
+    if (ref && !link->in) { /* otherwise all works that wait for this peer would wait for ever */
         dpari_p2p_fail_works(&link->posted, ref);
         dpari_p2p_fail_works(&link->waiting, ref);
         dpari_p2p_fail_works(&link->queue, ref);
@@ -13907,13 +13995,14 @@ DPARI_INTERNAL int32_t dpari_p2p_forget(dpari_p2p *p2p, dpari_group *group)
  * how a communicator breaks in group.c.
  *
  * Operations are state machines that never block (collectives.c, p2p.c), and this file advances
- * them. Collectives of a communicator run in the order in which they were posted. Between looks a
- * waiting rank spins, then sleeps. Now and then it checks whether the others are alive and the
- * deadline has passed.
+ * them. Collectives of a communicator run in the order in which they were posted. Between two looks
+ * at its operation a waiting rank spins, and later sleeps. Now and then it checks whether the
+ * others are alive and whether the deadline has passed.
  *
  * A member (a rank's part of a communicator) is never returned to the heap, because a slow peer may
  * still read its words after the last operation. It is kept for the next communicator of its rank,
- * whose numbers continue where those of its members ended, so that words still only grow. */
+ * whose sequence numbers continue where those of its members ended, so that words still only
+ * grow. */
 
 /* A communicator of this rank. */
 typedef struct dpari_shm {
@@ -13921,9 +14010,9 @@ typedef struct dpari_shm {
     struct dpari_node *node;
     struct dpari_shm *next; /* in the list of open communicators */
     int64_t bytes;          /* bytes allocated for this struct and its tables */
-    int32_t closing;        /* 1 while the barrier that closes it is under way */
+    int32_t closing;        /* 1 while the barrier that closes it is in progress */
     int32_t voted;          /* 1 if this rank has shrunk it, or tried to */
-    int32_t generation;     /* number of shrinks from the world to this communicator */
+    int32_t generation;     /* how many times the world was shrunk to get this communicator */
 } dpari_shm;
 
 /* What all communicators of this rank share, in private memory. */
@@ -13935,7 +14024,7 @@ typedef struct dpari_node {
     uint64_t spare;    /* ref of an unused member, the head of a list; 0 if none */
     uint32_t highest;  /* the highest id of a communicator that this rank was in */
     int32_t lent;      /* 1 if dpar_launch closes the world's communicator, not the user */
-    int32_t posted;    /* number of works under way */
+    int32_t posted;    /* number of works in progress */
     uint32_t tests;    /* calls of dpar_test so far that found nothing done */
     double looked;     /* when dpar_test last checked peers and deadlines */
     double suspended;  /* s between these checks that do not count (dpari_os_suspended) */
@@ -13985,8 +14074,8 @@ static int dpari_work_misses(const dpari_group *group, const dpar_work *work, in
                                                         : rank == work->call.root;
 }
 
-/* Appends the first missing rank that itself waits for a rank which has arrived at the operation,
- * and that rank. */
+/* Appends the first missing rank that itself waits for a rank that has arrived at the operation,
+ * and the name of the latter. */
 static void dpari_put_behind(dpar_text *text, const dpari_group *group, const dpar_work *work)
 {
     const double quiet = dpari_quiet(group->comm.timeout_s);
@@ -14020,7 +14109,7 @@ static DPARI_COLD dpar_status dpari_fail_late(dpari_group *group, const dpar_wor
     }
     dpari_text_why(&t, &why);
     dpari_put_work(&t, group, work);
-    dpari_text_print(&t, "%d did not come in %.1f s", missing, waited);
+    dpari_text_print(&t, "%d did not arrive within %.1f s", missing, waited);
     dpari_put_behind(&t, group, work);
     dpar_text_put(&t, ": ");
     for (int32_t r = 0, named = 0; r < group->comm.size && t.used + 60 < t.capacity; r++) {
@@ -14056,9 +14145,9 @@ static int dpari_close_in_vain(dpari_shm *shm)
     return 0;
 }
 
-/* Checks now and then whether a wait can still succeed. Returns DPAR_OK if it can, DPAR_E_PEER if
- * *rank has ended or left, DPAR_E_TIMEOUT if the deadline has passed, or the status of a broken
- * communicator. */
+/* Checks whether a wait can still succeed. Waits call it now and then. Returns DPAR_OK if it can,
+ * DPAR_E_PEER if *rank has ended or left, DPAR_E_TIMEOUT if the deadline has passed, or the status
+ * of a broken communicator. */
 static dpar_status dpari_shm_look(dpari_shm *shm, const dpar_work *work, double began,
                                   int32_t *rank)
 {
@@ -14125,14 +14214,14 @@ static void dpari_queue_progress(dpari_shm *shm)
         dpar_work *work = group->first;
         const dpar_status broken = group->comm.status;
         dpar_status status = broken;
-        /* of a collective before the first failed one, all words are published, so it succeeds on
-         * all ranks */
+        /* a collective before the first failed one succeeds on all ranks, because all its words are
+         * published */
         if (broken == DPAR_OK || work->sequence < group->broken_from) {
             status = dpari_coll_advance(group, work);
         }
-        /* If this rank was stopped for long, the others may have given up the collective and
-         * written to memory that it has just read. They break the communicator before they do so,
-         * hence this second check. */
+        /* If this rank was stopped for long, the collective may have failed on the others, which
+         * may have written to memory that this rank has just read. They break the communicator
+         * before they write, hence this second check. */
         if (status == DPAR_OK) {
             __atomic_thread_fence(__ATOMIC_ACQUIRE);
             status = dpari_group_broken(group);
@@ -14186,7 +14275,7 @@ DPARI_API void dpari_shm_progress_all(dpar_comm *comm)
 }
 
 /* Fails an operation that can no longer complete. */
-static void dpari_give_up(dpari_shm *shm, dpar_work *work, dpar_status status)
+static void dpari_fail_work(dpari_shm *shm, dpar_work *work, dpar_status status)
 {
     dpari_group *group = &shm->group;
     if (!work->comm) {
@@ -14200,9 +14289,9 @@ static void dpari_give_up(dpari_shm *shm, dpar_work *work, dpar_status status)
     }
 }
 
-/* True if the operation has made progress since the last call, by a hash of its state. The deadline
- * limits only waits without progress. */
-static int dpari_gets_on(dpari_node *node, const dpar_work *work)
+/* True if the operation has made progress since the last call, that is, if the hash of its state
+ * has changed. The deadline limits only waits without progress. */
+static int dpari_has_progressed(dpari_node *node, const dpar_work *work)
 {
     uint64_t seen = (uint64_t)work->sequence * 31 + (uint64_t)work->phase;
     uint64_t before = node->seen;
@@ -14213,9 +14302,9 @@ static int dpari_gets_on(dpari_node *node, const dpar_work *work)
     return seen != before;
 }
 
-/* Checks the ranks that an operation waits for and its deadline, and fails it if a rank will not
- * arrive. */
-static DPARI_COLD void dpari_shm_judge(dpari_shm *shm, dpar_work *work, double *began)
+/* Checks the deadline of an operation and the ranks that it waits for. Fails it if one of them will
+ * not arrive. */
+static DPARI_COLD void dpari_shm_check(dpari_shm *shm, dpar_work *work, double *began)
 {
     dpari_group *group = &shm->group;
     dpar_status status;
@@ -14227,7 +14316,7 @@ static DPARI_COLD void dpari_shm_judge(dpari_shm *shm, dpar_work *work, double *
     if (!work->comm) {
         return;
     }
-    if (dpari_gets_on(shm->node, dpari_awaited(group, work))) {
+    if (dpari_has_progressed(shm->node, dpari_awaited(group, work))) {
         *began = dpari_os_now();
     }
     status = dpari_shm_look(shm, work, *began, &rank);
@@ -14243,7 +14332,7 @@ static DPARI_COLD void dpari_shm_judge(dpari_shm *shm, dpar_work *work, double *
     } else if (status == DPAR_E_TIMEOUT && group->comm.status == DPAR_OK) {
         status = dpari_fail_late(group, dpari_awaited(group, work), dpari_os_now() - *began);
     }
-    dpari_give_up(shm, work, status);
+    dpari_fail_work(shm, work, status);
 }
 
 enum { DPARI_ALL_EVERY = 64 }; /* turns after which a wait advances all communicators */
@@ -14277,7 +14366,7 @@ static dpar_status dpari_shm_await(dpari_shm *shm, dpar_work *work)
         dpari_lock(node);
         if (passed == DPAR_MORE && work->comm) {
             dpari_wait_says(world, needs);
-            dpari_shm_judge(shm, work, &t.began);
+            dpari_shm_check(shm, work, &t.began);
         }
         if (!work->comm) {
             break;
@@ -14289,7 +14378,7 @@ static dpar_status dpari_shm_await(dpari_shm *shm, dpar_work *work)
 
 /* ---- the engine's functions ------------------------------------------------------------------ */
 
-/* The number of this rank's next operation, which numbers its messages. */
+/* Returns the number of this rank's next operation. Messages are numbered by it. */
 static int64_t dpari_flights_of(const dpari_world *world)
 {
     return (int64_t)world->rank[world->me].flights + 1;
@@ -14397,19 +14486,19 @@ static dpar_status dpari_shm_test(dpar_work *work)
         node->tests++;
         if (look) {
             double began = work->began + node->suspended;
-            dpari_shm_judge(shm, work, &began);
+            dpari_shm_check(shm, work, &began);
             work->began = began - node->suspended;
         }
     }
     status = work->comm ? DPAR_MORE : work->status;
     dpari_unlock(node);
     if (status == DPAR_MORE && node->world->crowded && node->tests % DPARI_TESTS_CROWDED == 0) {
-        dpari_os_sleep(10e-6); /* a yield would return at once, or only after a whole time slice */
+        dpari_os_sleep(10e-6); /* a yield would return at once or only after a whole time slice */
     }
     return status;
 }
 
-enum { DPARI_BATCH = 12 }; /* works that are kept on the stack */
+enum { DPARI_BATCH = 12 }; /* the most works that are kept on the stack */
 
 /* Posts receives first, so that messages are copied directly to their destination. */
 static dpar_status dpari_shm_batch(dpar_comm *comm, const dpar_call *calls, int32_t n,
@@ -14486,7 +14575,8 @@ static void *dpari_progress_main(void *arg)
     int32_t idle = 0;
     while (DPARI_LOAD(&node->progress) == 1) {
         int32_t posted = 0;
-        /* while the user's thread waits, it makes progress itself, and two would only compete */
+        /* while the user's thread waits, it makes progress itself, and this thread would only
+         * compete with it */
         if (!DPARI_LOAD(&node->world->waiting)) {
             dpari_lock(node);
             dpari_progress_all(node);
@@ -14494,7 +14584,7 @@ static void *dpari_progress_main(void *arg)
             dpari_unlock(node);
         }
         idle = posted ? idle + 1 : 1000;
-        if (idle > 100) {
+        if (idle > 100) { /* spins at first, then naps; naps at once if nothing is posted */
             dpari_os_sleep(posted ? 20e-6 : 100e-6);
         } else {
             dpari_os_pause();
@@ -14514,7 +14604,7 @@ static dpar_status dpari_shm_progress(dpar_comm *comm, int32_t on)
         }
     } else if (!on && node->progress) {
         DPARI_STORE(&node->progress,
-                    2U); /* not 0, because the thread may still take the lock once */
+                    2U); /* not 0, because the thread may take the lock once more */
         dpari_os_join(node->thread);
         DPARI_STORE(&node->progress, 0U);
     }
@@ -14709,7 +14799,7 @@ static DPARI_COLD dpar_status dpari_shm_close(dpar_comm *comm)
     shm->closing = 1;
     lost = dpari_shm_lost(shm);
     if (!shm->voted && dpari_group_broken(&shm->group) != DPAR_OK) {
-        /* so that ranks that shrink the communicator do not wait for this one */
+        /* so that ranks that shrink the communicator do not wait for this rank */
         dpari_vote_cast(&shm->group, DPARI_VOTE_LEAVES);
     }
     dpari_unlock(node);
@@ -14804,7 +14894,8 @@ static dpar_status dpari_shm_make(dpari_node *node, int32_t size, const int32_t 
     group->member = (dpari_member **)(void *)(shm + 1);
     group->in = (const void **)(void *)(group->member + size);
     group->out = (void **)(void *)(group->in + size);
-    /* `out` has one more: a rank's own result, and the places where the others take it from */
+    /* `out` has size + 1 elements: a rank's own result and the places from which the others take
+     * it */
     group->world_rank = (int32_t *)(void *)(group->out + size + 1);
     for (int32_t r = 0; r < size; r++) {
         group->member[r] = (dpari_member *)dpari_at(world, member[r]);
@@ -14827,7 +14918,7 @@ static dpar_status dpari_shm_make(dpari_node *node, int32_t size, const int32_t 
     return DPAR_OK;
 }
 
-/* Makes the world's communicator, of the members that all ranks have published. */
+/* Makes the world's communicator from the members that all ranks have published. */
 static dpar_status dpari_shm_make_first(dpari_node *node, dpar_comm **out)
 {
     const dpari_world *world = node->world;
@@ -14952,7 +15043,8 @@ static dpar_status dpari_split_make(dpari_shm *shm, const dpari_card *card, uint
     }
     (*out)->timeout_s = comm->timeout_s;
     dpari_shm_of(*out)->generation = shm->generation;
-    shm->node->highest = (uint32_t)id; /* so that no two groups of the same two ranks share an id */
+    shm->node->highest = (uint32_t)id; /* so that no two groups that have two ranks in common have
+                                          the same id */
     return DPAR_OK;
 }
 
@@ -15057,7 +15149,7 @@ static dpar_status dpari_shrink_late(const dpari_group *group, const uint64_t *s
     dpari_text_why(&t, why);
     dpar_text_put(&t, "shrink: ");
     dpari_put_rank(&t, group, group->comm.rank);
-    dpar_text_put(&t, " came too late: the others continue without it: ");
+    dpar_text_put(&t, " arrived too late: the others continue without it: ");
     dpari_put_stayers(&t, group, stay);
     return DPAR_E_TIMEOUT;
 }
@@ -15188,10 +15280,10 @@ static DPARI_COLD dpar_status dpari_shm_shrink(dpar_comm *comm, dpar_comm **out,
  *
  * Ranks exchange references to their arrays in an all-gather, and then read what they need. A final
  * barrier ensures that no rank changes its array while others read it. If any array is not in
- * registered memory, all ranks learn so and use an all-to-all. Called by train/expert.c and
- * train/ulysses.c. */
+ * registered memory, all ranks find that out in the all-gather and use an all-to-all instead.
+ * Called by train/expert.c and train/ulysses.c. */
 
-/* Copies of at least so many bytes use streaming stores, which bypass the cache. */
+/* Copies of at least this many bytes use streaming stores, which bypass the cache. */
 #define DPARI_PEERS_STREAM (INT64_C(4) << 20)
 
 /* True if this mechanism is disabled (dpar_world_desc.disable). */
@@ -15277,14 +15369,14 @@ DPARI_API int32_t dpari_peers_stream(const dpari_peers *peers, int64_t bytes)
 
 /* Finds out which launcher started this process, and its rank and size.
  *
- * A table has a row of environment variables for each launcher. Launchers start each other and set
- * each other's variables (Slurm sets PMI's for an MPI, for example). dpari_job_seen therefore
- * decides which launcher really started the job; all numbers are then taken from its row. Variables
- * and files are read through a dpari_site, which tests replace. Called by dpar_launcher_detect, and
- * by launch.c and simple.c. */
+ * A table has a row of environment variables for each launcher. Because launchers start each other
+ * and set each other's variables (Slurm sets PMI variables for an MPI, for example), dpari_job_seen
+ * decides which launcher really started the job. All numbers are then taken from the row of that
+ * launcher. Variables and files are read through a dpari_site, which tests replace. Called by
+ * dpar_launcher_detect, and by launch.c and simple.c. */
 
-/* The variables of one launcher. A later name is read if those before it are not set; NULL if there
- * is none. */
+/* The variables of one launcher. A name is read if those before it are not set; missing names are
+ * NULL. */
 typedef struct dpari_job_row {
     const char *rank[2], *size[3], *local_rank[2], *local_size[2];
 } dpari_job_row;
@@ -15384,7 +15476,8 @@ static int dpari_job_digits(const char *text, size_t *at, int32_t *value)
     return 1;
 }
 
-/* Reads one "4" or "4(x2)" at text[*at] and the comma after it. */
+/* Reads one "4" or "4(x2)" at text[*at] and the comma after it, and moves *at past them. Returns 0
+ * if the text has another form. */
 static int dpari_job_group(const char *text, size_t *at, int32_t *tasks, int32_t *times)
 {
     size_t i = *at;
@@ -15530,7 +15623,7 @@ static int dpari_job_equal(const dpari_site *site, const char *a, const char *b)
 }
 
 /* True in a step of Slurm that runs ranks. The batch script and the shell of an allocation are in
- * no step, or in one with a number from 2^32 - 16 on. */
+ * no step, or in a special step, whose number is 2^32 - 16 or more. */
 static int dpari_job_in_step(const dpari_site *site)
 {
     const char *step = dpari_site_env(site, "SLURM_STEP_ID");
@@ -15550,7 +15643,7 @@ static int dpari_job_is_of(const dpari_site *site, const char *rank, const char 
 
 /* True if Slurm (--mpi=pmi2, cray_shasta) or Flux set the PMI or PALS variables for the MPI of
  * their jobs. PALS_RANKID may then lack a size, whereas the row of Slurm or Flux is complete and
- * has the nodes, so it is used. Not true if Hydra's own variables are set. */
+ * has the nodes, so it is used. False if Hydra's own variables are set. */
 static int dpari_job_serves(const dpari_site *site)
 {
     return !dpari_job_has(site, "MPI_LOCALNRANKS") && !dpari_job_has(site, "MPI_LOCALRANKID") &&
@@ -15634,8 +15727,8 @@ DPARI_API DPARI_COLD const char *dpari_launcher_name(int32_t launcher)
     }
 }
 
-/* Counts the lines that are not empty of the file that PBS_NODEFILE names. It has a line for each
- * rank. Returns 0 if there is no such file. */
+/* Counts the lines that are not empty in the file that PBS_NODEFILE names, which has a line for
+ * each rank. Returns 0 if there is no such file. */
 static int32_t dpari_job_nodefile(const dpari_site *site)
 {
     const char *path = dpari_site_env(site, "PBS_NODEFILE");
@@ -15647,7 +15740,7 @@ static int32_t dpari_job_nodefile(const dpari_site *site)
     }
     bytes = dpari_site_read(&other, path, text, sizeof text);
     if (bytes < 0 || bytes >= (int64_t)sizeof text - 1) {
-        return 0; /* such a large job runs on several nodes anyway */
+        return 0; /* a job with such a large file runs on several nodes anyway */
     }
     for (i = 0; i < bytes; i++) {
         lines += text[i] != '\n' && (text[i + 1] == '\n' || text[i + 1] == 0);
@@ -15685,8 +15778,8 @@ static dpar_status dpari_job_half(int32_t launcher, const char *set, const char 
                        missing);
 }
 
-/* Reads the four numbers of a launcher, -1 for one that is not set. Fails if it has no rank or no
- * size. */
+/* Reads the four numbers of a launcher, or -1 for a number that is not set. Fails if the rank or
+ * the size is missing. */
 DPARI_STATIC_NOINLINE dpar_status dpari_job_take(const dpari_site *site, int32_t launcher,
                                                  dpar_launcher_info *job, dpar_why *why)
 {
@@ -15720,7 +15813,8 @@ DPARI_STATIC_NOINLINE dpar_status dpari_job_take(const dpari_site *site, int32_t
     return status;
 }
 
-/* Flux sets only the number of nodes. If it divides the number of ranks, all nodes have as many. */
+/* Reads the number of nodes, the only such number that Flux sets. If it divides the number of
+ * ranks, all nodes have equally many ranks. */
 static dpar_status dpari_job_flux(const dpari_site *site, dpar_launcher_info *job, int32_t *nodes,
                                   dpar_why *why)
 {
@@ -15743,20 +15837,21 @@ static dpar_status dpari_job_slurm(const dpari_site *site, dpar_launcher_info *j
     }
     if (!dpari_job_tasks(text, node, &job->local_size, nodes)) {
         return dpari_wrong(why,
-                           "SLURM_STEP_TASKS_PER_NODE is \"%s\", which does not have the number of "
-                           "tasks of this node%s",
+                           "SLURM_STEP_TASKS_PER_NODE is \"%s\", which does not contain the number "
+                           "of tasks of this node%s",
                            text, node < 0 ? " (SLURM_NODEID is not set)" : "");
     }
     return DPAR_OK;
 }
 
-/* Checks that the numbers of a launcher fit together. */
+/* Checks that the numbers of a launcher are consistent. */
 static dpar_status dpari_job_is_sound(const dpar_launcher_info *job, dpar_why *why)
 {
     const char *name = dpari_launcher_name(job->kind);
     size_t n = dpari_length(name);
     if (job->size < 1) {
-        return dpari_wrong(why, "%.*s: the job has %d ranks", (int32_t)n, name, job->size);
+        return dpari_wrong(why, "%.*s: the job has %d ranks, but must have at least 1", (int32_t)n,
+                           name, job->size);
     }
     if (job->rank >= job->size) {
         return dpari_wrong(why, "%.*s: rank %d is not in a job of %d ranks (0 .. %d)", (int32_t)n,
@@ -15774,7 +15869,7 @@ static dpar_status dpari_job_is_sound(const dpar_launcher_info *job, dpar_why *w
     return DPAR_OK;
 }
 
-/* Appends before + the variable's text, if it is set and not empty. */
+/* If the variable is set and not empty, appends `before` and its text. */
 static void dpari_job_part(const dpari_site *site, dpar_text *out, const char *before,
                            const char *name)
 {
@@ -15784,8 +15879,8 @@ static void dpari_job_part(const dpari_site *site, dpar_text *out, const char *b
     }
 }
 
-/* Appends what distinguishes this job from a second one of the same user, such as job and step
- * numbers. Appends nothing if no variable has them. */
+/* Appends what distinguishes this job from other jobs of the same user, such as job and step
+ * numbers. Appends nothing if no variable contains that. */
 static void dpari_job_id(const dpari_site *site, int32_t launcher, dpar_text *text)
 {
     switch (launcher) {
@@ -15829,7 +15924,7 @@ static void dpari_job_id(const dpari_site *site, int32_t launcher, dpar_text *te
     }
 }
 
-/* 64-bit FNV-1a. */
+/* Returns the 64-bit FNV-1a hash of a text. */
 static uint64_t dpari_job_hash(const char *text, size_t n)
 {
     uint64_t h = UINT64_C(14695981039346656037);
@@ -15840,8 +15935,8 @@ static uint64_t dpari_job_hash(const char *text, size_t n)
     return h;
 }
 
-/* Stores the id. If it has 64 characters or more, stores its first 46, a '~' and a hash of it all.
- */
+/* Stores the id. If it has 64 characters or more, stores its first 46, a '~' and 16 hexadecimal
+ * digits of the hash of the whole id. */
 static void dpari_job_fold(const char *text, size_t n, char id[64])
 {
     uint64_t h = dpari_job_hash(text, n);
@@ -15870,9 +15965,8 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_job_from(const dpari_site *site,
     dpari_zero(&found, sizeof found);
     found.size = found.local_size = 1;
     if (l == DPAR_LAUNCHER_COUNT && dpari_job_has(site, "PMIX_RANK")) {
-        return dpari_wrong(why,
-                           "PMIX_RANK is set and no variable says how many ranks there are: start "
-                           "with mpirun or srun, or set DPAR_RANK, DPAR_SIZE and DPAR_JOB");
+        return dpari_wrong(why, "PMIX_RANK is set but no variable has the number of ranks: start "
+                                "with mpirun or srun, or set DPAR_RANK, DPAR_SIZE and DPAR_JOB");
     }
     if (l < DPAR_LAUNCHER_COUNT) {
         found.kind = l;
@@ -15887,10 +15981,11 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_job_from(const dpari_site *site,
         }
         dpar_text_init(&t, id, sizeof id);
         dpari_job_id(site, l, &t);
-        if (status == DPAR_OK && t.used >= sizeof id) { /* cut off, two jobs might have the same */
-            status =
-                dpari_wrong(why, "the name of this job has %ld characters, at most %ld are allowed",
-                            (int64_t)t.used, (int64_t)sizeof id - 1);
+        if (status == DPAR_OK && t.used >= sizeof id) { /* cut off, two jobs might have the same
+                                                           id */
+            status = dpari_wrong(
+                why, "the name of this job has %ld characters, but at most %ld are allowed",
+                (int64_t)t.used, (int64_t)sizeof id - 1);
         }
         dpari_job_fold(id, dpari_length(id), found.id);
     }
@@ -15918,7 +16013,7 @@ DPARI_INTERNAL DPARI_COLD int64_t dpari_job_process(int64_t pid, int32_t wanted)
     for (i = n - 1; i >= 0 && text[i] != ')'; i--) {
         ;
     }
-    for (; i >= 0 && i < n && field < wanted; i++) { /* the name in brackets is field 2 */
+    for (; i >= 0 && i < n && field < wanted; i++) { /* field 2 is the name in parentheses */
         field += text[i] == ' ';
     }
     if (wanted == DPARI_PROCESS_STATE) {
@@ -15930,8 +16025,9 @@ DPARI_INTERNAL DPARI_COLD int64_t dpari_job_process(int64_t pid, int32_t wanted)
     return value;
 }
 
-/* Returns the pid of the process at the other end of the socket in PMI_FD, or 0 if unknown. That is
- * Hydra's proxy, which is the same for all ranks of a node whatever runs between it and them. */
+/* Returns the pid of the process at the other end of the socket in PMI_FD, or 0 if unknown. That
+ * process is Hydra's proxy, which all ranks of a node have in common, even if other processes run
+ * between it and them. */
 static int64_t dpari_job_proxy(const dpari_site *site)
 {
     const char *text = dpari_site_env(site, "PMI_FD");
@@ -15955,8 +16051,8 @@ DPARI_API DPARI_COLD dpar_status dpari_job_here(dpar_launcher_info *job, int32_t
     if (status != DPAR_OK || job->id[0] != 0) {
         return status;
     }
-    /* No variable distinguishes this job from others: the process that started its ranks does. Pids
-     * are used again, so the id also has the time at which that process started. */
+    /* No variable distinguishes this job from others, so the process that started its ranks must.
+     * Because pids are reused, the id also has the time at which that process started. */
     if (job->kind == DPAR_LAUNCHER_HYDRA) {
         starter = dpari_job_proxy(&here);
     }
@@ -15986,7 +16082,8 @@ DPAR_API DPARI_COLD dpar_status dpar_launcher_detect(dpar_launcher_info *job, dp
  *
  * Rank 0 is the host. It serves all connections in one poll loop, and drops those that do not speak
  * the protocol or belong to other users. The other ranks are guests, which retry until the
- * deadline. */
+ * deadline. Words such as `named` refer to the socket: 1 if it is a file, 0 if its name is
+ * abstract. */
 
 #define DPARI_MEET_MAGIC UINT64_C(0x3174656d72617064) /* "dparmet1" */
 
@@ -15997,7 +16094,7 @@ DPAR_API DPARI_COLD dpar_status dpar_launcher_detect(dpar_launcher_info *job, dp
 #define MSG_CMSG_CLOEXEC 0
 #endif
 
-/* A descriptor that is passed with a message. */
+/* Space for a descriptor that is passed with a message. */
 typedef union dpari_rights {
     struct cmsghdr head;
     char space[CMSG_SPACE(sizeof(int))];
@@ -16018,11 +16115,11 @@ typedef struct dpari_host {
     int32_t guests;    /* the most connections at a time */
     int32_t mapped;    /* ranks that have mapped the segment */
     int32_t named;     /* 1 if the only listener is in /tmp */
-    int32_t strangers; /* connections of other users or without the protocol */
+    int32_t strangers; /* connections of other users, or that did not speak the protocol */
     double deadline, began;
     double looked;           /* last look at the clock */
-    struct sockaddr_un name; /* of the listener that was made last */
-    struct sockaddr_un file; /* of the listener in /tmp, if there is one */
+    struct sockaddr_un name; /* address of the listener that was made last */
+    struct sockaddr_un file; /* address of the listener in /tmp, if there is one */
     struct pollfd *poll;     /* [guests + 2] the listener, the guests, a second listener in /tmp;
                                 fd is -1 for one that does not exist */
     dpari_guest *guest;      /* [guests] */
@@ -16090,8 +16187,8 @@ static DPARI_COLD void dpari_meet_greet(const dpar_launcher_info *job, dpari_hel
     h->size = job->size;
 }
 
-/* True if the socket is a file, because only Linux has abstract names. DPARI_MEET_NAMED lets tests
- * do on Linux what other systems do. */
+/* Returns 1 if the socket must be a file, because only Linux has abstract names. Tests define
+ * DPARI_MEET_NAMED to do on Linux what other systems do. */
 static int32_t dpari_meet_is_named(void)
 {
 #if defined(__linux__) && !defined(DPARI_MEET_NAMED)
@@ -16196,7 +16293,8 @@ static int dpari_meet_read(int fd, dpari_hello *h, size_t *got, int *passed)
     return n == 0 ? -1 : *got == sizeof *h;
 }
 
-/* Converts the remaining time for poll. At most 100 ms, so that other conditions are checked. */
+/* Converts the remaining time for poll, to at most 100 ms, so that other conditions are checked
+ * too. */
 static int dpari_meet_milliseconds(double seconds)
 {
     if (seconds <= 0.0) {
@@ -16252,8 +16350,8 @@ static void dpari_meet_sweep(void)
 
 /* ---- rank 0 ---------------------------------------------------------------------------------- */
 
-/* Listens at a name of the job. If a name is taken by this user and a process answers, this is a
- * process of the same job that has not ended yet; if none answers, it is an old file, which is
+/* Listens at a name of the job. If this user has already taken a name, a process of the same job
+ * that has not ended yet answers there; if none answers, the name is an old file, which is
  * unlinked. A name that another user has taken is skipped. Returns 1 and sets *listener, 0 if the
  * caller must try again, or -1 and errno if it fails. */
 static int dpari_host_listen(dpari_host *host, int32_t named, int *listener)
@@ -16345,15 +16443,15 @@ static void dpari_host_accept_all(dpari_host *host)
     }
 }
 
-/* True if the guest has closed its connection and this was not noticed yet. */
+/* True if the guest has closed its connection, which the host may not have noticed yet. */
 static int dpari_host_is_gone(const dpari_host *host, int32_t i)
 {
     char byte;
     return recv(host->poll[1 + i].fd, &byte, 1, MSG_PEEK) == 0;
 }
 
-/* Checks the first message of a guest: it must be a rank of this job and of the same build, and the
- * first with its number. */
+/* Checks the first message of a guest: it must be a rank of this job, of the same build, and the
+ * first guest with its rank. */
 static dpar_status dpari_host_hello(dpari_host *host, int32_t i, dpar_why *why)
 {
     dpari_guest *g = &host->guest[i];
@@ -16395,8 +16493,8 @@ static dpar_status dpari_host_hello(dpari_host *host, int32_t i, dpar_why *why)
     return DPAR_OK;
 }
 
-/* Handles what a guest has sent. Fails if the job cannot start. */
-static dpar_status dpari_host_hear(dpari_host *host, int32_t i, dpar_why *why)
+/* Handles a message from a guest. Fails if the job cannot start. */
+static dpar_status dpari_host_receive(dpari_host *host, int32_t i, dpar_why *why)
 {
     dpari_guest *g = &host->guest[i];
     int passed = -1, whole = dpari_meet_read(host->poll[1 + i].fd, &g->in, &g->got, &passed);
@@ -16433,19 +16531,19 @@ static dpar_status dpari_host_hear(dpari_host *host, int32_t i, dpar_why *why)
     return DPAR_OK;
 }
 
-/* Appends what may keep ranks from finding each other. */
+/* Appends possible reasons why ranks do not find each other. */
 static void dpari_meet_put_reasons(dpar_text *text, const dpar_launcher_info *job)
 {
-    if (strncmp(job->id, "process ", 8) == 0) { /* the id that dpari_job_here makes of a pid */
+    if (strncmp(job->id, "process ", 8) == 0) { /* the id that dpari_job_here derives from a pid */
         dpar_text_put(text, "; its id differs between PID namespaces: set DPAR_JOB");
     }
-    dpar_text_put(text, "; ranks need one user, and one network namespace or /tmp");
-    if (job->local_size < 0) { /* the launcher does not tell how many ranks are on this node */
+    dpar_text_put(text, "; ranks must share a user, and a network namespace or /tmp");
+    if (job->local_size < 0) { /* the launcher does not report how many ranks are on this node */
         dpar_text_put(text, "; if some are on other nodes, use dpar_mpi.h or dpar_nccl.h");
     }
 }
 
-/* Fails with "ranks 2, 3 of 4 did not come within 5.0 s". */
+/* Fails with "ranks 2, 3 of 4 did not arrive within 5.0 s". */
 static dpar_status dpari_host_late(const dpari_host *host, dpar_why *why)
 {
     int32_t r, named = 0, missing = host->job->size - 1 - host->mapped;
@@ -16463,7 +16561,7 @@ static dpar_status dpari_host_late(const dpari_host *host, dpar_why *why)
                 dpari_text_print(&t, "%s%d", named > 1 ? ", " : "", r);
             }
         }
-        dpari_text_print(&t, "%s%d did not come", named > 16 ? ", ... of " : " of ",
+        dpari_text_print(&t, "%s%d did not arrive", named > 16 ? ", ... of " : " of ",
                          host->job->size);
     }
     dpari_text_print(&t, " within %.1f s", dpari_os_now() - host->began);
@@ -16479,6 +16577,7 @@ static dpar_status dpari_host_late(const dpari_host *host, dpar_why *why)
  * in another network namespace, where abstract names are not visible but files are. */
 #define DPARI_MEET_WIDER 1.0
 
+/* Also listens at the file in /tmp if ranks are still missing after DPARI_MEET_WIDER. */
 static void dpari_host_widen(dpari_host *host)
 {
     struct pollfd *second = &host->poll[1 + host->guests];
@@ -16486,7 +16585,8 @@ static void dpari_host_widen(dpari_host *host)
         return;
     }
     dpari_meet_sweep();
-    (void)dpari_host_listen(host, 1, &second->fd); /* if that fails, the first one must be enough */
+    (void)dpari_host_listen(host, 1, &second->fd); /* if that fails, the first listener must be
+                                                      enough */
 }
 
 /* Waits until all ranks have mapped the segment, or the job cannot start. */
@@ -16518,7 +16618,7 @@ static dpar_status dpari_host_wait(dpari_host *host, dpar_why *why)
         }
         for (i = 0; i < host->guests && status == DPAR_OK; i++) {
             if (host->poll[1 + i].fd >= 0 && host->poll[1 + i].revents != 0) {
-                status = dpari_host_hear(host, i, why);
+                status = dpari_host_receive(host, i, why);
             }
         }
         dpari_host_accept_all(host);
@@ -16527,7 +16627,7 @@ static dpar_status dpari_host_wait(dpari_host *host, dpar_why *why)
 }
 
 /* Sends the result to a guest that has identified itself. */
-static void dpari_host_tell(dpari_host *host, int32_t i, dpar_status status, const dpar_why *why)
+static void dpari_host_answer(dpari_host *host, int32_t i, dpar_status status, const dpar_why *why)
 {
     dpari_hello mine;
     dpari_meet_greet(host->job, &mine);
@@ -16540,14 +16640,14 @@ static void dpari_host_tell(dpari_host *host, int32_t i, dpar_status status, con
     dpari_host_drop(host, i);
 }
 
-/* The job cannot start: waits up to a second for ranks that arrive later, so that they fail with
- * the same message. told: ranks that have the message already. */
+/* Waits up to a second for ranks that arrive after the job has failed to start, so that they fail
+ * with the same message. answered: number of ranks that have the message already. */
 static void dpari_host_linger(dpari_host *host, dpar_status status, const dpar_why *why,
-                              int32_t told)
+                              int32_t answered)
 {
     const double end = dpari_leastf(host->deadline, dpari_os_now() + 1.0);
     int32_t i;
-    while (told < host->job->size - 1 && host->poll[0].fd >= 0 && dpari_os_now() < end) {
+    while (answered < host->job->size - 1 && host->poll[0].fd >= 0 && dpari_os_now() < end) {
         if (poll(host->poll, (nfds_t)host->guests + 2, dpari_meet_milliseconds(0.05)) <= 0) {
             continue;
         }
@@ -16562,8 +16662,8 @@ static void dpari_host_linger(dpari_host *host, dpar_status status, const dpar_w
                 close(passed);
             }
             if (whole > 0) {
-                told++;
-                dpari_host_tell(host, i, status, why);
+                answered++;
+                dpari_host_answer(host, i, status, why);
             } else if (whole < 0) {
                 dpari_host_drop(host, i);
             }
@@ -16575,7 +16675,7 @@ static void dpari_host_linger(dpari_host *host, dpar_status status, const dpar_w
 /* Sends the result to all guests and closes the listeners. */
 static void dpari_host_end(dpari_host *host, dpar_status status, const dpar_why *why)
 {
-    int32_t i, told = 0;
+    int32_t i, answered = 0;
     struct pollfd *second = &host->poll[1 + host->guests];
     if (status == DPAR_OK || status == DPAR_E_TIMEOUT) {
         if (host->poll[0].fd >= 0) {
@@ -16588,11 +16688,11 @@ static void dpari_host_end(dpari_host *host, dpar_status status, const dpar_why 
     }
     for (i = 0; i < host->guests; i++) {
         if (host->poll[1 + i].fd >= 0 && host->guest[i].in.magic != 0) {
-            told++;
-            dpari_host_tell(host, i, status, why);
+            answered++;
+            dpari_host_answer(host, i, status, why);
         }
     }
-    dpari_host_linger(host, status, why, told);
+    dpari_host_linger(host, status, why, answered);
     for (i = 0; i <= host->guests + 1; i++) {
         if (host->poll[i].fd >= 0) {
             close(host->poll[i].fd);
@@ -16603,12 +16703,12 @@ static void dpari_host_end(dpari_host *host, dpar_status status, const dpar_why 
     }
 }
 
-/* The part of rank 0. */
+/* Runs the protocol on rank 0. */
 static DPARI_COLD dpar_status dpari_meet_host(const dpar_launcher_info *job,
                                               const dpar_world_desc *o, double deadline,
                                               dpari_segment *segment, dpar_why *why)
 {
-    const int64_t places = (int64_t)job->size + 33;
+    const int64_t places = (int64_t)job->size + 33; /* guests + 2, as poll needs */
     const int64_t bytes =
         places * (int64_t)(sizeof(dpari_guest) + sizeof(struct pollfd) + sizeof(int32_t)) + 64;
     dpari_host h;
@@ -16627,7 +16727,7 @@ static DPARI_COLD dpar_status dpari_meet_host(const dpar_launcher_info *job,
     dpari_zero(&h, sizeof h);
     h.job = job;
     h.segment = segment;
-    h.guests = job->size + 31;
+    h.guests = job->size + 31; /* all other ranks, and up to 32 strangers at a time */
     h.named = dpari_meet_is_named();
     h.began = dpari_os_now();
     h.deadline = deadline;
@@ -16655,7 +16755,8 @@ static DPARI_COLD dpar_status dpari_meet_host(const dpar_launcher_info *job,
 
 /* ---- the other ranks ------------------------------------------------------------------------- */
 
-/* Waits for a whole message. Returns 1, 0 after the deadline, or -1 if the other end is closed. */
+/* Waits for a whole message. Returns 1 if it has arrived, 0 after the deadline, and -1 if the other
+ * end is closed. */
 static int dpari_meet_receive(int fd, dpari_hello *h, int *passed, double deadline)
 {
     size_t got = 0;
@@ -16697,8 +16798,8 @@ static dpar_status dpari_meet_refused(dpari_hello *answer, dpar_why *why)
     return dpari_repeat(answer->status < 0 ? answer->status : DPAR_E_PEER, why, answer->text);
 }
 
-/* Steps 3 and 4 of a guest, once rank 0 has sent the descriptor: maps the segment, reports that,
- * and waits for GO. */
+/* Runs steps 3 and 4 of the protocol, once rank 0 has sent the descriptor: maps the segment,
+ * reports that, and waits for GO. */
 static dpar_status dpari_meet_map(int fd, int passed, dpari_hello *mine, double deadline,
                                   dpari_segment *segment, dpar_why *why)
 {
@@ -16714,7 +16815,7 @@ static dpar_status dpari_meet_map(int fd, int passed, dpari_hello *mine, double 
     if (status != DPAR_OK) {
         return dpari_repeat(status, why, said.text);
     }
-    /* waits longer than rank 0, whose message names the missing ranks */
+    /* waits longer than rank 0, whose message is better because it names the missing ranks */
     got = dpari_meet_receive(fd, &answer, &none, deadline + 5.0);
     if (none >= 0) {
         close(none);
@@ -16734,9 +16835,8 @@ static dpar_status dpari_meet_map(int fd, int passed, dpari_hello *mine, double 
     return dpari_say(DPAR_E_PEER, why, "rank 0 ended while %d ranks were starting", mine->size);
 }
 
-/* Tries to connect at one name. Returns DPAR_MORE if there is no process, or not rank 0 of this
- * job.
- */
+/* Tries to connect at one name. Returns DPAR_MORE if no process listens there, or one that is not
+ * rank 0 of this job. */
 static dpar_status dpari_meet_call(const struct sockaddr_un *name, socklen_t bytes,
                                    dpari_hello *mine, double deadline, dpari_segment *segment,
                                    int32_t *strangers, dpar_why *why)
@@ -16776,7 +16876,7 @@ static dpar_status dpari_meet_call(const struct sockaddr_un *name, socklen_t byt
     return status;
 }
 
-/* The part of all other ranks. */
+/* Runs the protocol on every other rank. */
 static dpar_status dpari_meet_guest(const dpar_launcher_info *job, double deadline,
                                     dpari_segment *segment, dpar_why *why)
 {
@@ -16795,7 +16895,8 @@ static dpar_status dpari_meet_guest(const dpar_launcher_info *job, double deadli
                 return status;
             }
         }
-        looked = dpari_os_now(); /* so that the 2 s of a call to a stopped rank 0 do count */
+        looked = dpari_os_now(); /* so that the 2 s of a connection to a stopped rank 0 count as
+                                    waiting */
         dpari_os_sleep(nap);
         nap = dpari_leastf(1.5 * nap, 20e-3);
         now = dpari_os_now();
@@ -16805,7 +16906,7 @@ static dpar_status dpari_meet_guest(const dpar_launcher_info *job, double deadli
         }
     }
     dpari_text_why(&t, why);
-    dpari_text_print(&t, "rank 0 of %d did not come within %.1f s (job %s of %s)%s", job->size,
+    dpari_text_print(&t, "rank 0 of %d did not arrive within %.1f s (job %s of %s)%s", job->size,
                      dpari_os_now() - began, job->id, dpari_launcher_name(job->kind),
                      strangers > 0 ? "; another process has its socket, or it ended early" : "");
     dpari_meet_put_reasons(&t, job);
@@ -16819,7 +16920,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_meet_ranks(const dpar_launcher_info 
     double timeout = 300.0; /* the default, as dpar_world_desc says */
     double deadline;
     if (o->timeout_s < 0.0) {
-        timeout = 1e15; /* none */
+        timeout = 1e15; /* no deadline */
     } else if (o->timeout_s > 0.0) {
         timeout = o->timeout_s;
     }
@@ -16838,8 +16939,8 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_meet_ranks(const dpar_launcher_info 
  * Starting. The calling process makes the shared segment, then one rank after the other: a forked
  * process that runs the user's function, a new process of the same program that inherits the
  * segment as an open file (dpar_init_or_launch), or a thread. A single rank of dpar_launch runs in
- * the calling process. Each rank has a seat, in memory that all processes share. The rank writes
- * there what its function returned, and the supervisor how the process ended.
+ * the calling process. Each rank has a seat, a record in memory that all processes share. The rank
+ * writes into it what its function returned, and the supervisor writes how the process ended.
  *
  * Supervising processes. The caller sleeps until a rank may have ended (a pidfd for each rank, or
  * short naps), and then
@@ -16851,7 +16952,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_meet_ranks(const dpar_launcher_info 
  *      timeout_s and grace_s. Progress means that the rank's pulse changes, a number that advances
  *      with each operation that it begins and while it waits in one (dpari_segment_pulse);
  *   4. kills all ranks if none has ended, this process had several threads when it forked, and for
- *      timeout_s no rank has advanced its pulse or used its processor, and all are asleep.
+ *      timeout_s no rank has advanced its pulse or used its processor, and all of them are asleep.
  * Threads cannot be killed, and are only joined.
  *
  * Result. The rank that failed first on its own, rather than because another one had failed,
@@ -16950,7 +17051,8 @@ static dpar_status dpari_launch_check(int32_t n, dpar_main fn, const dpar_world_
     return dpari_launch_options(options, why);
 }
 
-/* Pages that forked ranks share with this process. */
+/* Allocates zeroed pages that forked ranks share with this process. Returns NULL if there is no
+ * memory. */
 static void *dpari_launch_shared(int64_t bytes)
 {
     void *at = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -16959,7 +17061,7 @@ static void *dpari_launch_shared(int64_t bytes)
 
 /* ---- one rank -------------------------------------------------------------------------------- */
 
-/* Joins, runs fn and closes the communicator. The result is in the seat. */
+/* Joins the world, runs fn, closes the communicator, and stores the results in the seat. */
 static void dpari_seat_run(dpari_launch *launch, int32_t rank)
 {
     dpari_seat *seat = &launch->seat[rank];
@@ -16972,7 +17074,7 @@ static void dpari_seat_run(dpari_launch *launch, int32_t rank)
     if (seat->status != DPAR_OK) {
         seat->follows = seat->status == DPAR_E_PEER;
         seat->ended = dpari_os_now();
-        /* for threads, no supervisor reports the end */
+        /* needed for threads, whose end no supervisor reports */
         dpari_segment_ended(&launch->segment, rank, 1);
         return;
     }
@@ -16984,7 +17086,7 @@ static void dpari_seat_run(dpari_launch *launch, int32_t rank)
     seat->follows = broken;
     seat->result = result;
     seat->returned = 1;
-    if (result != 0) { /* so that the others need not wait until the supervisor notices */
+    if (result != 0) { /* so that the others need not wait until the supervisor notices it */
         dpari_text_why(&out, &why);
         dpari_text_print(&out, "rank %d returned %d", rank, result);
         dpari_put_failed(&out, dpari_world_of(world), rank);
@@ -17002,7 +17104,7 @@ static void dpari_seat_run(dpari_launch *launch, int32_t rank)
     }
 }
 
-/* Lets a child die with the process that launched it, on Linux. */
+/* On Linux, makes this child die with the process that launched it. */
 static void dpari_seat_bind(const dpari_launch *launch)
 {
 #if defined(__linux__)
@@ -17033,8 +17135,8 @@ static void dpari_seat_live(dpari_launch *launch, int32_t rank)
  * It inherits the segment of the launching process as an open file, so the supervisor watches it in
  * the same way as forked ranks. */
 
-/* True if this entry of the environment is a variable that dpari_image_fill sets. */
-static int dpari_image_says(const dpari_image *image, const char *entry)
+/* True if this entry of the environment sets a variable that dpari_image_fill also sets. */
+static int dpari_image_sets(const dpari_image *image, const char *entry)
 {
     for (int i = 0; i < DPARI_IMAGE_TEXTS; i++) {
         const char *name = image->text[i];
@@ -17049,7 +17151,7 @@ static int dpari_image_says(const dpari_image *image, const char *entry)
     return 0;
 }
 
-/* Writes NAME=value, or NAME=value.more unless more is negative. */
+/* Writes text i as NAME=value, or as NAME=value.more unless more is negative. */
 static void dpari_image_put(dpari_image *image, int i, const char *name, int64_t value,
                             int64_t more)
 {
@@ -17070,7 +17172,8 @@ static void dpari_image_fill(dpari_image *image, const dpari_launch *launch, int
     dpari_image_put(image, 4, DPARI_JOB_SEGMENT, launch->segment.fd, (int64_t)getpid());
 }
 
-/* Copies the environment of this process, with dpar's variables in place of those that it has. */
+/* Copies the environment of this process, in which dpar's variables replace those of the same
+ * names. */
 static dpar_status dpari_image_make(dpari_image *image, const dpari_launch *launch, char **words,
                                     dpar_why *why)
 {
@@ -17094,7 +17197,7 @@ static dpar_status dpari_image_make(dpari_image *image, const dpari_launch *laun
         image->environment[used++] = image->text[i];
     }
     for (int64_t i = 0; i < count; i++) {
-        if (!dpari_image_says(image, mine[i])) {
+        if (!dpari_image_sets(image, mine[i])) {
             image->environment[used++] = mine[i];
         }
     }
@@ -17124,8 +17227,8 @@ static int dpari_seat_failed(const dpari_seat *seat)
     return !seat->returned || seat->result != 0 || seat->status != DPAR_OK || seat->ending != 0;
 }
 
-/* True if a rank has ended; records how. Waits for each rank by its own process id, because the
- * program may have other children that it waits for itself. */
+/* Returns 1 if a rank has ended, and records how it ended. Waits for each rank by its own process
+ * id, because the program may have other children that it waits for itself. */
 static int dpari_seat_reap(const dpari_launch *launch, dpari_seat *seat)
 {
     int ending = 0;
@@ -17173,7 +17276,8 @@ static void dpari_launch_reap(dpari_launch *launch)
     }
 }
 
-/* Returns when the first rank failed that the others have not shrunk away, or 0 if none has. */
+/* Returns the time at which the first rank failed that the others have not shrunk away, or 0 if
+ * there is none. */
 static double dpari_launch_failed(const dpari_launch *launch)
 {
     double first = 0.0;
@@ -17188,7 +17292,7 @@ static double dpari_launch_failed(const dpari_launch *launch)
     return first;
 }
 
-/* Returns the time since which no rank has ended and the remaining ranks have made no progress. */
+/* Returns the last time at which a rank ended or a remaining rank made progress. */
 static double dpari_launch_still(dpari_launch *launch, double now)
 {
     double last = 0.0;
@@ -17248,9 +17352,9 @@ static void dpari_launch_listen(dpari_launch *launch)
     }
 }
 
-/* Returns the seconds until the remaining ranks are killed, or a negative number if there is no
- * reason to kill them so far. Without this a rank that hangs would keep this process waiting for
- * ever, after the others have seen their deadline pass and have returned. */
+/* Returns the seconds until the remaining ranks must be killed, or a negative number if there is no
+ * reason to kill them. Without this a rank that hangs would keep this process waiting for ever,
+ * after the others have seen their deadline pass and have returned. */
 static double dpari_launch_left(dpari_launch *launch)
 {
     const double now = dpari_os_now();
@@ -17392,7 +17496,8 @@ DPARI_STATIC_NOINLINE DPARI_COLD dpar_status dpari_launch_fork(dpari_launch *lau
         dpari_launch_supervise(launch);
         return DPAR_OK;
     }
-    for (int32_t r = 0; r < started; r++) { /* they wait for the missing ones: fn has not begun */
+    for (int32_t r = 0; r < started; r++) { /* they wait for the missing ranks and have not begun
+                                               fn */
         kill(launch->seat[r].pid, SIGKILL);
         while (waitpid(launch->seat[r].pid, NULL, 0) < 0 && errno == EINTR) {
         }
@@ -17459,7 +17564,7 @@ static const char *dpari_signal_name(int number)
     }
 }
 
-/* Writes how a rank ended that was started as a new process and was not killed by a signal. */
+/* Writes how a rank ended, if it was a new process and was not killed by a signal. */
 static void dpari_seat_say_program(const dpari_seat *seat, int32_t rank, dpar_text *out)
 {
     if (seat->status != DPAR_OK) {
@@ -17503,8 +17608,8 @@ static void dpari_seat_say(const dpari_launch *launch, int32_t rank, dpar_text *
     }
 }
 
-/* Returns the rank that failed first, or -1 if none did. A rank that failed after another had
- * broken its communicator comes after those that failed on their own. */
+/* Returns the rank that failed first, or -1 if none did. Ranks that failed on their own count
+ * before ranks that failed after another rank had broken their communicator. */
 static int32_t dpari_launch_culprit(const dpari_launch *launch)
 {
     const dpari_seat *first = NULL;
@@ -17521,7 +17626,7 @@ static int32_t dpari_launch_culprit(const dpari_launch *launch)
     return first != NULL ? (int32_t)(first - launch->seat) : -1;
 }
 
-/* Appends the ranks that were killed and why, and returns how many there are. Names 8 of them. */
+/* Appends which ranks were killed and why, and returns their number. Names at most 8 of them. */
 static int32_t dpari_launch_put_killed(const dpari_launch *launch, dpar_text *out)
 {
     int32_t killed = 0;
@@ -17557,7 +17662,7 @@ static dpar_status dpari_launch_say_silent(const dpari_launch *launch, dpar_why 
 }
 
 /* Returns the status of the launch and writes the message. */
-static dpar_status dpari_launch_judge(const dpari_launch *launch, dpar_why *why)
+static dpar_status dpari_launch_result(const dpari_launch *launch, dpar_why *why)
 {
     const int32_t first = dpari_launch_culprit(launch);
     int32_t killed;
@@ -17612,19 +17717,19 @@ static dpar_status dpari_launch_run(dpari_launch *launch, dpar_why *why)
     } else {
         status = dpari_launch_fork(launch, why);
     }
-    if (status == DPAR_OK) { /* all ranks were started */
+    if (status == DPAR_OK) { /* all ranks were started and have ended */
         const int32_t first = dpari_launch_culprit(launch);
         const int32_t result = first >= 0 ? dpari_seat_result(launch, &launch->seat[first]) : 0;
         launch->verdict.said = dpari_segment_said(&launch->segment);
         launch->verdict.result = result != 0 ? result : 1;
-        status = dpari_launch_judge(launch, why);
+        status = dpari_launch_result(launch, why);
     }
     dpari_segment_close(&launch->segment);
     return status;
 }
 
-/* Starts all ranks and waits for them. In *launch, n, options and the function or the image are
- * set; the rest is zero. */
+/* Starts all ranks and waits for them. The caller has set n, options and the function or the image
+ * in *launch; all other fields are zero. */
 static dpar_status dpari_launch_all(dpari_launch *launch, dpari_verdict *verdict, dpar_why *why)
 {
     const dpar_world_desc *options = launch->options;
@@ -17646,9 +17751,9 @@ static dpar_status dpari_launch_all(dpari_launch *launch, dpari_verdict *verdict
     return status;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_launch_judged(int32_t n, dpar_main fn, void *arg,
-                                                     const dpar_world_desc *options,
-                                                     dpari_verdict *verdict, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_launch_verdict(int32_t n, dpar_main fn, void *arg,
+                                                      const dpar_world_desc *options,
+                                                      dpari_verdict *verdict, dpar_why *why)
 {
     const dpar_status status = dpari_launch_check(n, fn, options, why);
     dpari_launch launch;
@@ -17695,7 +17800,7 @@ DPAR_API DPARI_COLD dpar_status dpar_launch(int32_t ranks, dpar_main fn, void *a
                                             const dpar_world_desc *desc, dpar_why *why)
 {
     dpari_verdict verdict;
-    return dpari_launch_judged(ranks, fn, arg, desc, &verdict, why);
+    return dpari_launch_verdict(ranks, fn, arg, desc, &verdict, why);
 }
 
 /* ---- ranks that a launcher started ----------------------------------------------------------- */
@@ -17711,41 +17816,42 @@ DPARI_API dpar_status dpari_timeout_here(const dpari_site *site, dpar_world_desc
     }
     length = dpari_length(text);
     if (length == 0 || dpari_text_number(text, length, &value) != length || !dpari_finite(value)) {
-        return dpari_wrong(why, "DPAR_TIMEOUT is \"%s\", which is no number of seconds", text);
+        return dpari_wrong(why, "DPAR_TIMEOUT is \"%s\", which is not a number of seconds", text);
     }
     options->timeout_s = value;
     return DPAR_OK;
 }
 
-/* The end of the messages below, because the engine of this header works only within a node. */
+/* The end of the messages below. The engine of this header works only within a node. */
 #define DPARI_OTHER_NODES                                                                          \
     "across nodes add dpar_mpi.h and compile with mpicc, or dpar_nccl.h for GPUs"
 
-/* Checks that all ranks are on one node, as far as the launcher's variables tell. */
+/* Checks that all ranks are on one node, as far as the launcher's variables show. */
 static dpar_status dpari_init_one_node(const dpar_launcher_info *job, int32_t nodes, dpar_why *why)
 {
     const char *name = dpari_launcher_name(job->kind);
     if (job->size > DPARI_MAX_RANKS) {
         return dpari_wrong(
-            why, "%s says %d ranks: dpar_comm.h joins at most %d, on one node; " DPARI_OTHER_NODES,
+            why,
+            "%s reports %d ranks: dpar_comm.h joins at most %d, on one node; " DPARI_OTHER_NODES,
             name, job->size, (int32_t)DPARI_MAX_RANKS);
     }
     if (job->local_size > 0 && job->local_size != job->size) {
         return dpari_wrong(why,
-                           "%s says %d ranks, %d of them on this node: dpar_comm.h joins only "
+                           "%s reports %d ranks, %d of them on this node: dpar_comm.h joins only "
                            "ranks of one node; " DPARI_OTHER_NODES,
                            name, job->size, job->local_size);
     }
     if (nodes > 1) {
         return dpari_wrong(why,
-                           "%s says %d ranks on %d nodes: dpar_comm.h joins only ranks of one "
+                           "%s reports %d ranks on %d nodes: dpar_comm.h joins only ranks of one "
                            "node; " DPARI_OTHER_NODES,
                            name, job->size, nodes);
     }
     return DPAR_OK;
 }
 
-/* Opens the segment that the process that started this rank has made. Opens a copy of the
+/* Opens the segment that was made by the process that started this rank. Opens a copy of the
  * descriptor, and closes the original only if it was a segment: in a second dpar_init the number
  * may belong to another file, which must stay open. */
 static dpar_status dpari_job_inherit(int fd, dpari_segment *segment, dpar_why *why)
@@ -17763,8 +17869,8 @@ static dpar_status dpari_job_inherit(int fd, dpari_segment *segment, dpar_why *w
     return status;
 }
 
-/* Finds the memory in which the ranks of this job meet: made here for a single rank, inherited, or
- * agreed on through a socket. */
+/* Finds the segment that the ranks of this job share. A single rank makes it; otherwise it is
+ * inherited, or the ranks agree on one through a socket. */
 static dpar_status dpari_job_segment_find(const dpar_launcher_info *job,
                                           const dpar_world_desc *options, dpari_segment *segment,
                                           dpar_why *why)
@@ -17861,14 +17967,14 @@ DPAR_API DPARI_COLD dpar_status dpar_init(dpar_comm **world, const dpar_world_de
 /* Implements the short forms: dpar_launch_main, dpar_init_or_launch and dpar_finalize, dpar_fail,
  * dpar_max and the like, and dpar_comm_check_equal.
  *
- * dpar_fail prints one message for the whole job. If ranks share memory, the first one that fails
- * claims a word in the segment and prints. Over MPI, rank 0 prints, and so does a rank whose
- * communicator is not broken yet. dpar_comm_check_equal compares hashes. If they differ, it finds
- * the first different element by bisection, with one all-reduce for each bit of the count. */
+ * dpar_fail prints one message for the whole job. If ranks share memory, the first rank that fails
+ * claims a word in the segment and prints. Without shared memory, rank 0 prints, and so does a rank
+ * whose communicator is not broken yet. dpar_comm_check_equal compares hashes. If they differ, it
+ * finds the first different element by bisection, with one all-reduce for each bit of the count. */
 
 /* ---- the error exit -------------------------------------------------------------------------- */
 
-/* Writes a line to stderr in one piece, after what the program has printed so far. */
+/* Writes a line to stderr in one piece, after flushing what the program has printed so far. */
 static void dpari_main_write(dpar_text *text)
 {
     size_t done = 0, n;
@@ -18025,7 +18131,7 @@ static void dpari_main_take(int *argc, char **argv)
 }
 
 /* Fails if an argument looks like a misspelled --ranks. Called if the number of ranks is not set,
- * because such an argument would otherwise be ignored in silence. */
+ * because such an argument would otherwise be ignored without a message. */
 static DPARI_COLD dpar_status dpari_main_misspelled(int argc, char **argv, dpar_why *why)
 {
     int i;
@@ -18052,7 +18158,7 @@ static int32_t dpari_main_cores(void)
     return n > 0 ? n : 1;
 }
 
-/* Reads a number of ranks. *asked is 0 if there is no text. */
+/* Reads a number of ranks. Sets *asked to 0 if there is no text. */
 static dpar_status dpari_main_number(const char *name, const char *text, int64_t *asked,
                                      dpar_why *why)
 {
@@ -18067,9 +18173,9 @@ static dpar_status dpari_main_number(const char *name, const char *text, int64_t
     return dpari_wrong(why, "%s%s\"", line, text);
 }
 
-/* Finds out which launcher started this process, and the number of ranks, or *n = 0 if it is not
- * set. If a launcher started only one process, as an interactive allocation does, --ranks or
- * DPAR_RANKS set the number. */
+/* Finds out which launcher started this process, and sets *n to the number of ranks, or to 0 if it
+ * is not set. If a launcher started only one process, as in an interactive allocation, --ranks or
+ * DPAR_RANKS sets the number. */
 static dpar_status dpari_main_read(int argc, char **argv, dpar_launcher_info *job, int32_t *n,
                                    dpar_why *why)
 {
@@ -18101,7 +18207,7 @@ static dpar_status dpari_main_read(int argc, char **argv, dpar_launcher_info *jo
     return DPAR_OK;
 }
 
-/* Converts the result of a rank into an exit code: 1 if it does not fit into one. */
+/* Converts the result of a rank into an exit code, which is 1 if the result is not in 0 .. 255. */
 static int dpari_main_code(int result)
 {
     return result > 0 && result < 256 ? result : result != 0;
@@ -18135,11 +18241,11 @@ static int dpari_main_fork(int32_t n, const char *program, dpar_main fn, void *a
         dpari_main_says(program, why.text);
         return 2;
     }
-    st = dpari_launch_judged(n, fn, arg, &o, &verdict, &why);
+    st = dpari_launch_verdict(n, fn, arg, &o, &verdict, &why);
     return dpari_main_ends(program, st, &verdict, &why);
 }
 
-/* Joins the ranks of a launcher and runs fn. Without a supervisor, each rank reports its own
+/* Joins the ranks of a launcher and runs fn. There is no supervisor, so each rank reports its own
  * failure. */
 static int dpari_main_join(const char *program, dpar_main fn, void *arg)
 {
@@ -18234,7 +18340,8 @@ DPAR_API DPARI_COLD int dpar_finalize(dpar_comm *world)
     if (world == NULL) {
         return 1;
     }
-    dpar_barrier(world, NULL); /* if it fails, dpar_fail can print why, unlike after the close */
+    dpar_barrier(world, NULL); /* dpar_fail can still print why this fails, but not why the close
+                                  fails */
     if (world->status < 0) {
         dpar_fail(world, NULL);
         (void)dpar_comm_free(world);
@@ -18282,26 +18389,26 @@ DPAR_API double dpar_mean(dpar_comm *comm, double x)
 
 /* ---- comparing data of all ranks ------------------------------------------------------------- */
 
-/* The data of one rank. */
-typedef struct dpari_alike {
+/* The data of one rank, as passed to dpar_comm_check_equal. */
+typedef struct dpari_equal_data {
     const unsigned char *data;
     int64_t count;
     int32_t type;
     int64_t unit; /* bytes of an element */
-} dpari_alike;
+} dpari_equal_data;
 
-/* The arguments that must be equal before the data can be compared (agree.h). */
-static DPARI_COLD void dpari_alike_state(dpari_facts *facts, const void *given)
+/* Adds the arguments that must be equal before the data can be compared (agree.h). */
+static DPARI_COLD void dpari_equal_state(dpari_facts *facts, const void *given)
 {
-    const dpari_alike *s = (const dpari_alike *)given;
+    const dpari_equal_data *s = (const dpari_equal_data *)given;
     dpari_fact(facts, "count", 0, s->count);
     dpari_fact_type(facts, "type", 0, s->type);
 }
 
-/* Hashes n bytes in four lanes of words, because one step of a hash takes longer than loading a
- * word. A step maps different words to different hashes, so that a single word that differs is
- * always noticed. */
-static uint64_t dpari_alike_hash(const unsigned char *at, int64_t n)
+/* Hashes n bytes in four independent lanes of 8-byte words, because one step of a hash takes longer
+ * than loading a word. A step maps different words to different hashes, so that a difference in a
+ * single word is always noticed. */
+static uint64_t dpari_equal_hash(const unsigned char *at, int64_t n)
 {
     uint64_t lane[4] = {1, 2, 3, 4}, h = (uint64_t)n;
     int64_t word[4], i, last = 0;
@@ -18325,28 +18432,30 @@ static uint64_t dpari_alike_hash(const unsigned char *at, int64_t n)
     return dpari_hash(h, last);
 }
 
-/* Tests whether elements [low, high) have the same hash on all ranks. Returns 1, 0, or an error. */
-static dpar_status dpari_alike_part(dpar_comm *comm, const dpari_alike *s, int64_t low,
+/* Tests whether elements [low, high) have the same hash on all ranks. Returns 1 if they have, 0 if
+ * not, or an error. The minimum of the complemented hashes is the complement of the largest
+ * hash. */
+static dpar_status dpari_equal_part(dpar_comm *comm, const dpari_equal_data *s, int64_t low,
                                     int64_t high)
 {
     uint64_t in[2], out[2] = {0, 0};
     dpar_status st;
-    in[0] = dpari_alike_hash(s->data + low * s->unit, (high - low) * s->unit);
+    in[0] = dpari_equal_hash(s->data + low * s->unit, (high - low) * s->unit);
     in[1] = ~in[0];
     st = dpar_all_reduce(comm, in, out, 2, DPAR_U64, DPAR_MIN, NULL);
     return st != DPAR_OK ? st : out[0] == ~out[1];
 }
 
 /* Returns the bits of an element in the first bytes of a word. */
-static int64_t dpari_alike_bits(const dpari_alike *s, int64_t at)
+static int64_t dpari_equal_bits(const dpari_equal_data *s, int64_t at)
 {
     int64_t bits = 0;
     dpari_kern_copy(&bits, s->data + at * s->unit, s->unit, 0);
     return bits;
 }
 
-/* Appends an element, given by its bits. digits: significant digits of a float. */
-DPARI_STATIC_NOINLINE void dpari_alike_put(dpar_text *text, const int64_t *bits, int32_t type,
+/* Appends an element, whose bits are at `bits`. digits: number of significant digits of a float. */
+DPARI_STATIC_NOINLINE void dpari_equal_put(dpar_text *text, const int64_t *bits, int32_t type,
                                            int32_t digits)
 {
     const void *at = bits;
@@ -18373,9 +18482,10 @@ DPARI_STATIC_NOINLINE void dpari_alike_put(dpar_text *text, const int64_t *bits,
     }
 }
 
-/* Writes "element 7 is 0.25 on rank 0, 0.75 on rank 3", with enough digits to distinguish the two.
- */
-static void dpari_alike_say(dpar_why *found, int64_t at, int32_t type, const int64_t *bits,
+/* Writes "element 7 is 0.25 on rank 0, 0.75 on rank 3", with enough digits to distinguish the two
+ * values: 6, and then up to 17 for F64 and 9 or more for other types. Values whose texts never
+ * differ, such as two NaN, have "other bits". */
+static void dpari_equal_say(dpar_why *found, int64_t at, int32_t type, const int64_t *bits,
                             int32_t who)
 {
     char word[2][48];
@@ -18384,7 +18494,7 @@ static void dpari_alike_say(dpar_why *found, int64_t at, int32_t type, const int
     for (digits = 6; digits < 20; digits += type == DPAR_F64 ? 11 : 3) {
         for (i = 0; i < 2; i++) {
             dpar_text_init(&t, word[i], sizeof word[i]);
-            dpari_alike_put(&t, bits + i, type, digits);
+            dpari_equal_put(&t, bits + i, type, digits);
         }
         if (!dpari_same(word[0], word[1])) {
             break;
@@ -18396,18 +18506,18 @@ static void dpari_alike_say(dpar_why *found, int64_t at, int32_t type, const int
 }
 
 /* Finds the first element in which a rank differs from rank 0, by bisection. */
-static dpar_status dpari_alike_find(dpar_comm *comm, const dpari_alike *s, dpar_why *found)
+static dpar_status dpari_equal_find(dpar_comm *comm, const dpari_equal_data *s, dpar_why *found)
 {
     int64_t low = 0, high = s->count, bits[2];
     int32_t mine, who = 0;
     dpar_status st = DPAR_OK;
     while (high - low > 1 && st >= 0) {
         const int64_t middle = low + (high - low) / 2;
-        st = dpari_alike_part(comm, s, low, middle);
+        st = dpari_equal_part(comm, s, low, middle);
         low = st == 1 ? middle : low;
         high = st == 1 ? high : middle;
     }
-    bits[0] = bits[1] = dpari_alike_bits(s, low);
+    bits[0] = bits[1] = dpari_equal_bits(s, low);
     if (st >= 0) {
         st = dpar_broadcast(comm, &bits[0], 8, DPAR_U8, 0, NULL);
     }
@@ -18421,11 +18531,11 @@ static dpar_status dpari_alike_find(dpar_comm *comm, const dpari_alike *s, dpar_
     if (st < 0) {
         return st;
     }
-    dpari_alike_say(found, low, s->type, bits, who);
+    dpari_equal_say(found, low, s->type, bits, who);
     return DPAR_E_MISMATCH;
 }
 
-static dpar_status dpari_alike_check(const dpari_alike *s, dpar_why *why)
+static dpar_status dpari_equal_check(const dpari_equal_data *s, dpar_why *why)
 {
     if (s->unit == 0) {
         return dpari_wrong(why, "dpar_comm_check_equal: type %s has no elements of whole bytes",
@@ -18444,7 +18554,7 @@ static dpar_status dpari_alike_check(const dpari_alike *s, dpar_why *why)
 DPAR_API DPARI_COLD dpar_status dpar_comm_check_equal(dpar_comm *comm, const void *data,
                                                       int64_t count, int32_t type, dpar_why *why)
 {
-    dpari_alike s;
+    dpari_equal_data s;
     dpar_why found;
     dpar_status st;
     if (comm == NULL) {
@@ -18456,13 +18566,13 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_check_equal(dpar_comm *comm, const voi
     s.type = type;
     s.unit = dpar_type_bytes(type);
     dpari_zero(&found, sizeof found);
-    st = dpari_alike_check(&s, &found);
-    st = dpari_agree_on(comm, st, "dpar_comm_check_equal", st == DPAR_OK ? dpari_alike_state : NULL,
+    st = dpari_equal_check(&s, &found);
+    st = dpari_agree_on(comm, st, "dpar_comm_check_equal", st == DPAR_OK ? dpari_equal_state : NULL,
                         &s, &found);
     if (st == DPAR_OK) {
-        st = dpari_alike_part(comm, &s, 0, count);
+        st = dpari_equal_part(comm, &s, 0, count);
         if (st == 0) {
-            st = dpari_alike_find(comm, &s, &found);
+            st = dpari_equal_find(comm, &s, &found);
         } else if (st == 1) {
             st = DPAR_OK;
         }
@@ -18481,20 +18591,23 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_check_equal(dpar_comm *comm, const voi
 /* Moves arrays between layouts, and boxes of transfer lists.
  *
  * A list of transfers becomes a list of items, grouped by peer into streams. A stream is cut into
- * messages of about piece_bytes; each round sends and receives at most one message of each stream,
- * so that scratch is one message per peer. Received parts that are reduced must be combined in the
- * order of the list, not of arrival. A message is therefore kept until the parts before it have
- * been combined, and its receiver grants the next one only then. In a device's memory the same
- * items become boxes for comm->mem. dpar_redistribute makes its items from dpar_redistribute_next
- * of dpar.h, dpar_transfers_exchange from the user's lists after ranks have compared them. */
+ * messages of about piece_bytes. In each round at most one message of each stream is sent or
+ * received, so that scratch holds one message per peer. Received parts that are reduced must be
+ * combined in the order of the list, not of arrival. A message therefore stays in scratch until the
+ * parts before it have been combined, and only then is the next message of its stream sent. The
+ * receivers plan these rounds and tell the senders before the first one. In a device's memory the
+ * same items become boxes for comm->mem. dpar_redistribute makes its items from
+ * dpar_redistribute_next of dpar.h, dpar_transfers_exchange from the user's lists after ranks have
+ * compared them. */
 
 struct dpari_move;
 
 /* A local array. One of the two pointers is set, depending on whether it is read or written. */
 typedef struct dpari_move_array {
-    struct dpari_move *there; /* in a device's memory; NULL: in the host's */
+    struct dpari_move *there; /* the move, if the array is in a device's memory; NULL if it is in
+                                 the host's */
     int32_t dims, bytes, type;
-    int64_t step[DPAR_MAX_DIMS]; /* elements between two neighbours along each dim */
+    int64_t step[DPAR_MAX_DIMS]; /* distance of two neighbours along each dim, in elements */
     const unsigned char *from;
     unsigned char *to;
 } dpari_move_array;
@@ -18502,12 +18615,13 @@ typedef struct dpari_move_array {
 /* A box of a list, and its place in the stream with its peer. */
 typedef struct dpari_move_item {
     int64_t extent[DPAR_MAX_DIMS], volume;
-    int64_t at;   /* where the first element of its message lies in the array */
-    int64_t done; /* receives: elements that have been put there */
-    int64_t next; /* of the same stream; -1: the last */
+    int64_t at;   /* offset in the array, in elements, of the first element of its message */
+    int64_t done; /* for receives: number of elements that have been stored or combined */
+    int64_t next; /* next item of the same stream; -1 for the last one */
     int32_t stream, op;
-    uint32_t flip;   /* dims of the message that go backwards in the array */
-    int32_t swap[2]; /* these two dims of the message are each other's in the array */
+    uint32_t flip;   /* bit d is set if dim d of the message runs backwards in the array */
+    int32_t swap[2]; /* two dims of the message that are exchanged in the array; equal if none
+                        are */
 } dpari_move_item;
 
 /* Returns the dim of the array that a dim of the message becomes if two are swapped. */
@@ -18519,83 +18633,96 @@ static int32_t dpari_swapped(const int32_t *swap, int32_t dim)
     return dim == swap[1] ? swap[0] : dim;
 }
 
-/* All data from one rank to another, cut into messages. */
+/* All data from one rank to another, cut into messages. The present message is the one that was cut
+ * last. */
 typedef struct dpari_move_stream {
-    int32_t peer, ops;           /* ops: some box is combined: its receiver says when it comes */
-    int32_t loaded, fresh;       /* receives: the message holds parts to combine; it is due */
-    int64_t first, last;         /* items */
-    int64_t elements, messages;  /* in all */
-    int64_t item, offset;        /* where the next message begins */
-    int64_t message;             /* its number */
-    int64_t m_item, m_offset;    /* where the present one begins, */
-    int64_t m_count;             /* how many elements it has, */
-    const unsigned char *memory; /* and where it lies */
-    int64_t take, take_offset;   /* the next part of it to combine, */
-    int64_t take_at;             /* so many elements into it */
-    int64_t stamp;               /* the last group that it was seen in */
+    int32_t peer, ops;           /* ops: 1 if a box is combined, so that the receiver decides when
+                                    messages are sent */
+    int32_t loaded, fresh;       /* for receives: 1 if the present message has parts that are not
+                                    combined yet; 1 if it is received in this round */
+    int64_t first, last;         /* first and last item; -1 if there is none */
+    int64_t elements, messages;  /* of the whole stream */
+    int64_t item, offset;        /* where the next message begins: its item, and the element in
+                                    it */
+    int64_t message;             /* number of the next message */
+    int64_t m_item, m_offset;    /* where the present message begins */
+    int64_t m_count;             /* its number of elements */
+    const unsigned char *memory; /* its address; NULL if it was received directly into the array */
+    int64_t take, take_offset;   /* item and element of its next part to combine */
+    int64_t take_at;             /* number of elements of the message before that part */
+    int64_t stamp;               /* dpari_move.stamp of the last group that has an item of this
+                                    stream */
     unsigned char *slot;         /* memory for one message */
-    int32_t *round;              /* when each message goes; NULL: one a round */
+    int32_t *round;              /* [messages] round in which each message is sent; NULL if message
+                                    k is sent in round k */
     dpar_work work;
 } dpari_move_stream;
 
-/* One direction. */
+/* The sends or the receives of a move. */
 typedef struct dpari_move_side {
     dpari_move_array array;
     dpari_move_item *item;
     int64_t items;
     dpari_move_stream *stream;
     int32_t streams;
-    int32_t *of_peer; /* 1 + the stream of each rank; 0: none */
+    int32_t *of_peer; /* [ranks] 1 + the stream of each peer; 0 if there is none */
 } dpari_move_side;
 
 typedef struct dpari_move {
     dpar_comm *comm;
     int32_t dims, bytes, type, tag;
-    int64_t piece, alone;    /* elements of a message at most; boxes from so many on go alone */
+    int64_t piece, alone;    /* the most elements of a message; boxes with `alone` or more elements
+                                share no message */
     dpari_move_side out, in; /* sends, receives */
-    int64_t head;            /* receives before it are all there */
+    int64_t head;            /* the first receive that is not complete */
     int64_t stamp;
-    const void **part;         /* what is reduced at once: array, messages; twice */
-    int64_t *word;             /* four a rank: what lists are compared by */
-    unsigned char *next;       /* scratch that is left */
-    unsigned char *next_there; /* on a device: so, for messages; */
-    unsigned char *stage;      /* for parts that are reduced at once, */
-    dpar_mem_box *box;         /* and what is to be moved there, together */
+    const void **part;         /* [2 (receiving streams + 1)] addresses of parts that are reduced
+                                  together, and the same again as scratch */
+    int64_t *word;             /* [4 * ranks] numbers by which lists are compared: own ones,
+                                  received ones */
+    unsigned char *next;       /* the unused rest of scratch */
+    unsigned char *next_there; /* for a device: the unused rest of its scratch, which holds
+                                  messages */
+    unsigned char *stage;      /* for a device: memory in which parts are reduced together */
+    dpar_mem_box *box;         /* [DPARI_MOVE_BOXES] boxes that the device is to move in one call */
     int32_t boxes;
 } dpari_move;
 
 enum {
     DPARI_MOVE_BOXES = 64,
-    DPARI_MOVE_STAGE = 1 << 16, /* bytes of a part */
-    DPARI_MOVE_ZERO = 64        /* bytes, on a device */
+    DPARI_MOVE_STAGE = 1 << 16, /* bytes of one part in `stage` */
+    DPARI_MOVE_ZERO = 64        /* bytes of zeros in a device's memory, from which dpari_move_zeros
+                                   copies */
 };
 
-/* Where transfers come from: two lists, or the walks over a redistribution. */
+/* The transfers of a move: two lists, or the walks over a redistribution. */
 typedef struct dpari_move_source {
     const dpar_transfer *list[2]; /* DPAR_TRANSFER_RECV, DPAR_TRANSFER_SEND */
     int64_t n[2], at;
-    const dpar_layout *from, *to; /* NULL: lists */
+    const dpar_layout *from, *to; /* NULL if there are two lists */
     int32_t rank, per_node, direction;
     dpar_redistribute_cursor walk;
 } dpari_move_source;
 
-/* What one direction adds up to. */
+/* Totals of one direction. */
 typedef struct dpari_move_totals {
     int64_t items, elements;
-    int32_t ops;   /* something is combined, */
-    int32_t apart; /* and not right behind a part of the same box */
+    int32_t ops;   /* 1 if a transfer is combined */
+    int32_t apart; /* 1 if such a transfer does not directly follow another part of the same box */
 } dpari_move_totals;
 
 /* ---- boxes: copying between two arrays ------------------------------------------------------- */
 
-/* Loops over runs of `unit` bytes; steps in bytes. */
+/* A copy of a box as nested loops, outermost first, over runs of `unit` contiguous bytes. Steps are
+ * in bytes. */
 typedef struct dpari_move_box {
     int32_t dims;
     int64_t unit;
     int64_t extent[DPAR_MAX_DIMS], to[DPAR_MAX_DIMS], from[DPAR_MAX_DIMS];
 } dpari_move_box;
 
-/* The next loop, inside those that are there; one with the last where both arrays allow it. */
+/* Adds a loop inside the existing ones, or merges it with the innermost one if both arrays allow
+ * that. */
 static void dpari_box_loop(dpari_move_box *b, int64_t extent, int64_t to, int64_t from)
 {
     int32_t last = b->dims - 1;
@@ -18612,7 +18739,8 @@ static void dpari_box_loop(dpari_move_box *b, int64_t extent, int64_t to, int64_
     b->from[last] = from;
 }
 
-/* After the last loop: runs that are contiguous in both become units. */
+/* Called after the last loop: if the runs of the innermost loop are contiguous in both arrays, they
+ * become one longer unit. */
 static void dpari_box_units(dpari_move_box *b)
 {
     int32_t last = b->dims - 1;
@@ -18628,7 +18756,8 @@ static void dpari_box_units(dpari_move_box *b)
     }                                                                                              \
     return
 
-/* n runs of `unit` bytes. Those of a few elements are not worth a call of memcpy. */
+/* Copies n runs of `unit` bytes. Short runs are copied without a call of memcpy, which would take
+ * longer than the copy. */
 static void dpari_box_row(unsigned char *to, int64_t to_step, const unsigned char *from,
                           int64_t from_step, int64_t n, int64_t unit)
 {
@@ -18690,15 +18819,17 @@ static int64_t dpari_item_step(const dpari_move_array *array, const dpari_move_i
     return it->flip >> d & 1u ? -step : step;
 }
 
-/* The largest rectangle that begins at element `begin` and ends by `end`: where it begins in the
- * array, its lengths. Returns how many elements it has. */
+/* Finds the largest box that is contiguous in the message, begins at element `begin` and does not
+ * pass `end`. Stores its offset in the array and its lengths, and returns its number of
+ * elements. */
 static int64_t dpari_item_rect(const dpari_move_array *array, const dpari_move_item *it,
                                int64_t begin, int64_t end, int64_t *at, int64_t *length)
 {
     int64_t rest = begin, inner = 1, index = 0, per = 1;
     int32_t d, cut = array->dims;
     *at = it->at;
-    for (d = array->dims - 1; d >= 0; d--) { /* `cut`: the outermost dim that it spans in part */
+    for (d = array->dims - 1; d >= 0; d--) { /* `cut` is the outermost dim along which the box has
+                                                several elements; all dims inside it are whole */
         int64_t i = rest % it->extent[d];
         rest /= it->extent[d];
         *at += i * dpari_item_step(array, it, d);
@@ -18710,7 +18841,7 @@ static int64_t dpari_item_rect(const dpari_move_array *array, const dpari_move_i
             inner *= it->extent[d];
         }
     }
-    if (cut == array->dims) { /* no dims: one element */
+    if (cut == array->dims) { /* an array of 0 dims has one element */
         return 1;
     }
     for (d = cut + 1; d < array->dims; d++) {
@@ -18720,7 +18851,8 @@ static int64_t dpari_item_rect(const dpari_move_array *array, const dpari_move_i
     return length[cut] * per;
 }
 
-/* The loops over a rectangle between the array and a message; `pack`: out of the array. */
+/* Makes the loops that copy such a box from the array to a message if `pack` is set, otherwise from
+ * the message to the array. */
 static void dpari_rect_box(const dpari_move_array *array, const dpari_move_item *it,
                            const int64_t *length, int pack, dpari_move_box *b)
 {
@@ -18742,7 +18874,7 @@ static void dpari_rect_box(const dpari_move_array *array, const dpari_move_item 
     dpari_box_units(b);
 }
 
-/* What waits to be moved on the device is enqueued. What fails there breaks the communicator. */
+/* Passes the collected boxes to the device. A failure there breaks the communicator. */
 static void dpari_move_flush(dpari_move *move)
 {
     if (move->boxes > 0) {
@@ -18751,7 +18883,8 @@ static void dpari_move_flush(dpari_move *move)
     move->boxes = 0;
 }
 
-/* A box more; those that go together are of one op. */
+/* Returns the next of the collected boxes, which the caller fills in. Boxes of one call have the
+ * same op, so another op begins a new call. */
 static dpar_mem_box *dpari_move_box_there(dpari_move *move, int32_t op)
 {
     dpar_mem_box *b;
@@ -18765,7 +18898,7 @@ static dpar_mem_box *dpari_move_box_there(dpari_move *move, int32_t op)
     return b;
 }
 
-/* Elements [begin, end) of a box between its array and a message, on the device. */
+/* Copies elements [begin, end) of a box between its array and a message, on the device. */
 static void dpari_item_there(const dpari_move_array *a, const dpari_move_item *it, int64_t begin,
                              int64_t end, unsigned char *message, int pack, int32_t op)
 {
@@ -18824,7 +18957,8 @@ static void dpari_item_unpack(const dpari_move_array *array, const dpari_move_it
     }
 }
 
-/* Elements that lie in a row in the array from each multiple of that number on. */
+/* Returns the number of elements of a box that are contiguous in the array. Contiguous runs begin
+ * at multiples of it. */
 static int64_t dpari_item_run(const dpari_move_array *array, const dpari_move_item *it)
 {
     int64_t run = 1;
@@ -18852,7 +18986,8 @@ static int64_t dpari_item_at(const dpari_move_array *array, const dpari_move_ite
     return at;
 }
 
-/* dpari_item_combine on a device, by one reduction of parts that are put beside each other. */
+/* Does what dpari_item_combine does, on a device: copies all parts next to each other, and reduces
+ * them in one operation. */
 static void dpari_item_reduce_there(const dpari_move_array *array, const dpari_move_item *it,
                                     int64_t begin, int64_t end, const void **part, int32_t parts,
                                     int32_t op)
@@ -18902,15 +19037,16 @@ static void dpari_item_combine_there(const dpari_move_array *array, const dpari_
         dpari_item_reduce_there(array, it, begin, end, part, parts, op);
         return;
     }
-    for (k = 1; k < parts; k++) { /* boxes that meet go in their order */
+    for (k = 1; k < parts; k++) { /* boxes that write the same elements are combined in this
+                                     order */
         dpari_item_there(array, it, begin, end, (unsigned char *)(uintptr_t)part[k], 0, op);
     }
     dpari_move_flush(array->there);
 }
 
-/* Combines parts: elements [begin, end) become themselves op part[1] op ... op part[parts - 1],
- * each of which begins at `begin`. part[0] and part[parts ..] are scratch of this function. Long
- * runs are reduced in place, others in a buffer. */
+/* Combines parts: elements x of [begin, end) become x op part[1] op ... op part[parts - 1], where
+ * each part begins at element `begin`. part[0] and part[parts ..] are scratch of this function.
+ * Runs of at least WORTH elements are reduced in place, shorter ones in a buffer of BYTES bytes. */
 static void dpari_item_combine(const dpari_move_array *array, const dpari_move_item *it,
                                int64_t begin, int64_t end, const void **part, int32_t parts,
                                int32_t op)
@@ -18951,7 +19087,7 @@ static void dpari_item_combine(const dpari_move_array *array, const dpari_move_i
     }
 }
 
-/* A box of one array into the same box of another. */
+/* Copies a box of one array to the corresponding box of another array. */
 static void dpari_item_copy(const dpari_move_array *to, const dpari_move_item *there,
                             const dpari_move_array *from, const dpari_move_item *here)
 {
@@ -18979,9 +19115,10 @@ static void dpari_item_copy(const dpari_move_array *to, const dpari_move_item *t
     dpari_box_copy(&b, to->to + there->at * to->bytes, from->from + here->at * to->bytes);
 }
 
-/* ---- what users say -------------------------------------------------------------------------- */
+/* ---- checking the caller's arguments --------------------------------------------------------- */
 
-/* Steps of an array; *elements it holds (may be NULL). */
+/* Checks type and shape of an array, and computes its steps. Sets *elements to its size unless
+ * elements is NULL. */
 static dpar_status dpari_array_init(dpari_move_array *array, int32_t dims, const int64_t *shape,
                                     int32_t type, int64_t *elements, dpar_why *why)
 {
@@ -18996,19 +19133,20 @@ static dpar_status dpari_array_init(dpari_move_array *array, int32_t dims, const
                            type);
     }
     if (dims < 0 || dims > DPAR_MAX_DIMS || (dims > 0 && shape == NULL)) {
-        return dpari_wrong(why, "an array of %d dims, or without a shape", dims);
+        return dpari_wrong(why, "the array has %d dims, but must have 0 to 6, and a shape", dims);
     }
     for (d = dims - 1; d >= 0; d--) {
         array->step[d] = n;
         if (shape[d] < 0) {
-            return dpari_wrong(why, "dim %d of a shape is %ld", d, shape[d]);
+            return dpari_wrong(why, "dim %d of a shape is %ld, but must be 0 or more", d, shape[d]);
         }
         if (!dpari_mul(n, shape[d], &n)) {
-            return dpari_say(DPAR_E_RANGE, why, "a shape of more than 2^63 elements");
+            return dpari_say(DPAR_E_RANGE, why, "a shape has 2^63 elements or more");
         }
     }
     if (!dpari_mul(n, array->bytes, &bytes)) {
-        return dpari_say(DPAR_E_RANGE, why, "%ld elements of %d bytes", n, array->bytes);
+        return dpari_say(DPAR_E_RANGE, why, "%ld elements of %d bytes are 2^63 bytes or more", n,
+                         array->bytes);
     }
     if (elements != NULL) {
         *elements = n;
@@ -19016,17 +19154,18 @@ static dpar_status dpari_array_init(dpari_move_array *array, int32_t dims, const
     return DPAR_OK;
 }
 
-/* The box of a send; `arrives`: of a receive. */
+/* Checks that the box of a transfer is inside the array: of a receive if `arrives` is set,
+ * otherwise of a send. */
 static dpar_status dpari_check_box(const dpar_transfer *t, int32_t dims, const int64_t *shape,
                                    int arrives, dpar_why *why)
 {
     int32_t d;
     if (t->dims != dims) {
-        return dpari_wrong(why, "a transfer of %d dims in an array of %d", t->dims, dims);
+        return dpari_wrong(why, "a transfer has %d dims, but its array has %d", t->dims, dims);
     }
     if (t->swap[0] != t->swap[1] &&
         (t->swap[0] < 0 || t->swap[0] >= dims || t->swap[1] < 0 || t->swap[1] >= dims)) {
-        return dpari_wrong(why, "dims %d and %d of %d cannot change places", t->swap[0], t->swap[1],
+        return dpari_wrong(why, "dims %d and %d of %d cannot be exchanged", t->swap[0], t->swap[1],
                            dims);
     }
     for (d = 0; d < dims; d++) {
@@ -19043,7 +19182,7 @@ static dpar_status dpari_check_box(const dpar_transfer *t, int32_t dims, const i
 static dpar_status dpari_check_op(const dpar_transfer *t, int32_t type, dpar_why *why)
 {
     if (t->op < DPAR_COPY || t->op >= DPAR_OP_COUNT) {
-        return dpari_wrong(why, "op %d is none", t->op);
+        return dpari_wrong(why, "op %d does not exist", t->op);
     }
     if (t->op != DPAR_COPY && !dpari_type_can_reduce(type)) {
         const char *name = dpar_type_name(type);
@@ -19055,7 +19194,8 @@ static dpar_status dpari_check_op(const dpar_transfer *t, int32_t type, dpar_why
 static void dpari_item_init(dpari_move_item *it, const dpar_transfer *t,
                             const dpari_move_array *array)
 {
-    const int arrives = array->to != NULL; /* messages have the sender's order */
+    const int arrives = array->to != NULL; /* messages have the sender's order, so only receives
+                                              flip and swap */
     int32_t d;
     dpari_zero(it, sizeof *it);
     it->op = t->op;
@@ -19083,7 +19223,7 @@ static dpar_status dpari_source_begin(dpari_move_source *s, int32_t direction, d
         return DPAR_OK;
     }
     if (s->per_node < DPAR_REDISTRIBUTE_PRIMARY) {
-        return dpari_wrong(why, "%d ranks a node", s->per_node);
+        return dpari_wrong(why, "ranks_per_node is %d, but must be -1 or more", s->per_node);
     }
     if (dpar_redistribute_check(s->from, s->to, why) != DPAR_OK) {
         return DPAR_E_ARG;
@@ -19103,7 +19243,7 @@ static int dpari_source_next(dpari_move_source *s, dpar_transfer *t)
     return 1;
 }
 
-/* True if b is another part of the same box as a, the transfer right before it. */
+/* True if b is another part of the same box as a, the transfer directly before it. */
 static int dpari_continues(const dpar_transfer *a, const dpar_transfer *b)
 {
     int32_t d;
@@ -19119,7 +19259,8 @@ static int dpari_continues(const dpar_transfer *a, const dpar_transfer *b)
     return 1;
 }
 
-/* Walks one direction of a source and adds up what it moves, so that scratch can be taken. */
+/* Walks one direction of a source and adds up what it moves, so that the size of scratch is
+ * known. */
 static DPARI_COLD dpar_status dpari_source_total(dpari_move_source *source, int32_t direction,
                                                  dpari_move_totals *sum, dpar_why *why)
 {
@@ -19133,12 +19274,12 @@ static DPARI_COLD dpar_status dpari_source_total(dpari_move_source *source, int3
     while (dpari_source_next(source, &transfer)) {
         int64_t volume;
         if (transfer.dims < 0 || transfer.dims > DPAR_MAX_DIMS) {
-            return dpari_wrong(why, "a transfer of %d dims: 0 to %d", transfer.dims,
+            return dpari_wrong(why, "a transfer has %d dims, but must have 0 to %d", transfer.dims,
                                (int32_t)DPAR_MAX_DIMS);
         }
         volume = dpar_transfer_volume(&transfer);
         if (volume < 0 || volume > (INT64_C(1) << 62) - sum->elements) {
-            return dpari_say(DPAR_E_RANGE, why, "more than 2^62 elements move");
+            return dpari_say(DPAR_E_RANGE, why, "more than 2^62 elements are moved");
         }
         if (transfer.op != DPAR_COPY) {
             sum->ops = 1;
@@ -19153,7 +19294,7 @@ static DPARI_COLD dpar_status dpari_source_total(dpari_move_source *source, int3
 
 /* ---- scratch --------------------------------------------------------------------------------- */
 
-/* a += n * each, rounded up to lines; 0 when that is more than 2^62. */
+/* Adds n * each bytes to *a, rounded up to cache lines. Returns 0 if the sum would exceed 2^62. */
 static int dpari_scratch_add(int64_t *a, int64_t n, int64_t each)
 {
     int64_t more;
@@ -19173,15 +19314,16 @@ static int dpari_scratch_side(int64_t *bytes, const dpari_move_totals *sum, int3
     return dpari_scratch_add(bytes, sum->items, (int64_t)sizeof(dpari_move_item)) &&
            dpari_scratch_add(bytes, streams, (int64_t)sizeof(dpari_move_stream)) &&
            dpari_scratch_add(bytes, size, 4) && dpari_scratch_add(bytes, slots, unit) &&
-           dpari_scratch_add(bytes, streams, 128) && /* slots and rounds begin at lines */
+           dpari_scratch_add(bytes, streams, 128) && /* slots and tables of rounds begin at cache
+                                                        lines */
            (!sum->ops || dpari_scratch_add(bytes, sum->items + sum->elements / piece + 1, 4));
 }
 
-/* Bytes that a move needs at most; -1: more than 2^62. */
+/* Returns the most bytes of scratch that a move needs, or -1 if that is more than 2^62. */
 static int64_t dpari_scratch_bytes(const dpari_move *move, const dpari_move_totals *out,
                                    const dpari_move_totals *in)
 {
-    int64_t bytes = 64; /* to the first line */
+    int64_t bytes = 64; /* to reach the first cache line */
     int ok = dpari_scratch_side(&bytes, out, move->comm->size, move->piece, move->bytes) &&
              dpari_scratch_side(&bytes, in, move->comm->size, move->piece, move->bytes) &&
              dpari_scratch_add(&bytes, 2 * (dpari_least(in->items, move->comm->size) + 1),
@@ -19196,6 +19338,7 @@ static int64_t dpari_scratch_bytes(const dpari_move *move, const dpari_move_tota
     return ok ? bytes : -1;
 }
 
+/* Takes memory for n elements of `each` bytes from scratch, at a cache line. */
 static void *dpari_carve(dpari_move *move, int64_t n, int64_t each)
 {
     unsigned char *at = move->next;
@@ -19205,8 +19348,8 @@ static void *dpari_carve(dpari_move *move, int64_t n, int64_t each)
 
 /* ---- lists into streams ---------------------------------------------------------------------- */
 
-/* The next message of a stream: pieces of a large box, or small boxes together. Both ends cut
- * alike, because nothing but the extents decides. */
+/* Cuts the next message of a stream: a piece of a large box, or several small boxes. Both ends cut
+ * equally, because only the extents decide. */
 static void dpari_stream_cut(const dpari_move *move, const dpari_move_side *side,
                              dpari_move_stream *stream)
 {
@@ -19240,6 +19383,7 @@ static void dpari_stream_rewind(dpari_move_stream *stream)
     stream->m_count = 0;
 }
 
+/* Returns the stream of a peer, which it makes if there is none yet. */
 static dpari_move_stream *dpari_stream_of(dpari_move_side *side, int32_t peer)
 {
     dpari_move_stream *stream;
@@ -19272,7 +19416,8 @@ static void dpari_side_fill(dpari_move_side *side, dpari_move_source *source)
     }
 }
 
-/* Counts the messages of each stream and gives it memory for one, and for their rounds. */
+/* Counts the messages of each stream, and takes memory for one of them and for the table of
+ * rounds. */
 static void dpari_side_cut(dpari_move *move, dpari_move_side *side)
 {
     unsigned char **next = move->comm->mem != NULL ? &move->next_there : &move->next;
@@ -19315,7 +19460,8 @@ static DPARI_COLD void dpari_side_build(dpari_move *move, dpari_move_side *side,
     for (i = 0; i < move->comm->size; i++) {
         side->of_peer[i] = 0;
     }
-    (void)dpari_source_begin(source, direction, NULL); /* it began before */
+    (void)dpari_source_begin(source, direction, NULL); /* cannot fail, because it succeeded
+                                                          before */
     dpari_side_fill(side, source);
     dpari_side_cut(move, side);
 }
@@ -19340,7 +19486,8 @@ static int dpari_item_continues(const dpari_move_side *in, int64_t i)
     return 1;
 }
 
-/* From item `begin` on: the end of those that are reduced at once, each from another rank. */
+/* Returns the end of the group of items that begins at item `begin`: parts of one box, each from a
+ * different rank, which are reduced together. */
 static int64_t dpari_group_end(dpari_move *move, int64_t begin)
 {
     dpari_move_side *in = &move->in;
@@ -19354,8 +19501,9 @@ static int64_t dpari_group_end(dpari_move *move, int64_t begin)
     return i;
 }
 
-/* How many elements can be reduced now: all of the group's messages must hold them, and what they
- * are added to must be there (`leader`, or NULL). */
+/* Returns how many elements of a group can be reduced now. The messages of all its streams must
+ * have them, and `leader`, the copy to which they are added, must have stored them. leader is NULL
+ * if they are added to elements that are complete. */
 static int64_t dpari_group_ready(const dpari_move *move, const dpari_move_item *leader,
                                  int64_t begin, int64_t end)
 {
@@ -19363,7 +19511,7 @@ static int64_t dpari_group_ready(const dpari_move *move, const dpari_move_item *
     int64_t n = move->in.item[begin].volume - done, i;
     for (i = begin; i < end; i++) {
         const dpari_move_stream *stream = &move->in.stream[move->in.item[i].stream];
-        if (!stream->loaded) { /* loaded: this part is the next one of its stream */
+        if (!stream->loaded) { /* if loaded is set, this part is the next one of its stream */
             return 0;
         }
         n = dpari_least(n, stream->m_count - stream->take_at);
@@ -19371,7 +19519,7 @@ static int64_t dpari_group_ready(const dpari_move *move, const dpari_move_item *
     return leader == NULL || leader->done >= done + n ? n : 0;
 }
 
-/* Passes over n elements of the part that comes next, and over copies behind it. */
+/* Marks n elements of a stream's next part as combined, and skips copies that follow it. */
 static void dpari_stream_take(const dpari_move_side *in, dpari_move_stream *stream, int64_t n)
 {
     stream->take_offset += n;
@@ -19387,6 +19535,7 @@ static void dpari_stream_take(const dpari_move_side *in, dpari_move_stream *stre
     stream->loaded = stream->take_at < stream->m_count;
 }
 
+/* Reduces n elements of a group, and advances its streams. With `dry` it only does the latter. */
 static void dpari_group_reduce(dpari_move *move, int64_t begin, int64_t end, int64_t n, int dry)
 {
     dpari_move_side *in = &move->in;
@@ -19438,8 +19587,9 @@ static void dpari_move_combine(dpari_move *move, int dry)
     }
 }
 
-/* The present message of a stream has come: copies go to their places (unless they lie there), the
- * rest waits for its turn. */
+/* Handles the present message of a stream when it has arrived: stores its copies in the array,
+ * unless they were received there, and notes the first part to combine. With `dry` it stores
+ * nothing. */
 static void dpari_stream_arrive(dpari_move *move, dpari_move_stream *stream, int dry)
 {
     dpari_move_side *in = &move->in;
@@ -19466,21 +19616,21 @@ static void dpari_stream_arrive(dpari_move *move, dpari_move_stream *stream, int
     dpari_move_flush(move);
 }
 
-/* True if the next message of a stream is received in this round; the next function tests sends.
- * The message of boxes that are combined is received when the one before has been used up, and its
- * receiver tells the sender when that is. */
-static int dpari_comes(const dpari_move_stream *stream)
+/* True if the next message of a stream is received in this round; the next function tests sends. A
+ * message with parts to combine is received once all parts of the message before it have been
+ * combined; the receiver tells the sender in which round that is. */
+static int dpari_receives_now(const dpari_move_stream *stream)
 {
     return stream->message < stream->messages && !stream->loaded;
 }
 
-static int dpari_goes(const dpari_move *move, const dpari_move_stream *stream, int64_t round)
+static int dpari_sends_now(const dpari_move *move, const dpari_move_stream *stream, int64_t round)
 {
     return stream->peer != move->comm->rank && stream->message < stream->messages &&
            (stream->round != NULL ? stream->round[stream->message] : stream->message) == round;
 }
 
-/* What stays on the rank: copied at once, when nothing of it is combined. */
+/* Copies the boxes that this rank sends to itself, unless some of them are combined. */
 static void dpari_move_self(dpari_move *move, int dry)
 {
     const int32_t me = move->comm->rank;
@@ -19506,7 +19656,7 @@ static void dpari_move_self(dpari_move *move, int dry)
     to->messages = from->messages = 0;
 }
 
-/* Plays the receiving side without data: in which round each message comes. */
+/* Simulates the receives without data, to find out in which round each message is received. */
 static void dpari_move_plan(dpari_move *move)
 {
     int64_t round, i;
@@ -19516,7 +19666,7 @@ static void dpari_move_plan(dpari_move *move)
         more = 0;
         for (k = 0; k < move->in.streams; k++) {
             dpari_move_stream *stream = &move->in.stream[k];
-            if (dpari_comes(stream)) {
+            if (dpari_receives_now(stream)) {
                 if (stream->round != NULL) {
                     stream->round[stream->message] = (int32_t)round;
                 }
@@ -19538,7 +19688,7 @@ static void dpari_move_plan(dpari_move *move)
 
 /* ---- moving ---------------------------------------------------------------------------------- */
 
-/* The communicator's own message. */
+/* Copies the message of a failed call on the communicator. Returns st. */
 static dpar_status dpari_move_failed(const dpari_move *move, dpar_status st, dpar_why *why)
 {
     if (why != NULL && st < 0) {
@@ -19547,7 +19697,8 @@ static dpar_status dpari_move_failed(const dpari_move *move, dpar_status st, dpa
     return st;
 }
 
-/* True if the present message lies in a row in the array; *at is its offset there, in bytes. */
+/* True if the present message is contiguous in the array. Sets *at to its offset there, in
+ * bytes. */
 static int dpari_stream_in_place(const dpari_move_side *side, const dpari_move_stream *stream,
                                  int64_t *at)
 {
@@ -19564,7 +19715,8 @@ static int dpari_stream_in_place(const dpari_move_side *side, const dpari_move_s
     return 1;
 }
 
-/* The next message of a send: where it lies, or packed into the slot. */
+/* Cuts the next message of a send and returns its address: in the array if it is contiguous there,
+ * otherwise in the slot, into which it is packed. */
 static const unsigned char *dpari_stream_load(dpari_move *move, dpari_move_stream *stream)
 {
     int64_t i, offset, at = 0;
@@ -19594,8 +19746,8 @@ static dpari_move_stream *dpari_move_stream_at(dpari_move *move, int32_t number)
     return &move->in.stream[number - move->out.streams];
 }
 
-/* Waits for what was posted on each stream, also after a failure, because the memory of messages is
- * given back next. Returns `first`, or the first failure of a wait if `first` is none. */
+/* Waits for the operations of all streams, also after a failure, because the memory of messages is
+ * released next. Returns `first` or, if that is DPAR_OK, the first failure of a wait. */
 static dpar_status dpari_move_wait(dpari_move *move, dpar_status first)
 {
     int32_t i;
@@ -19608,8 +19760,8 @@ static dpar_status dpari_move_wait(dpari_move *move, dpar_status first)
     return first;
 }
 
-/* Receivers tell senders in which round each message is wanted. Only streams with parts to combine
- * have such a table. */
+/* Sends the table of rounds from receivers to senders. Only streams that combine parts and have
+ * several messages have one. */
 static dpar_status dpari_move_tell(dpari_move *move)
 {
     dpar_comm *comm = move->comm;
@@ -19631,7 +19783,8 @@ static dpar_status dpari_move_tell(dpari_move *move)
     return dpari_move_wait(move, status);
 }
 
-/* What the rank has for itself and combines: as if it had come. */
+/* Handles the next message from this rank to itself as if it had arrived, because it has parts to
+ * combine. */
 static void dpari_move_own(dpari_move *move, dpari_move_stream *stream)
 {
     dpari_move_stream *from = &move->out.stream[move->out.of_peer[move->comm->rank] - 1];
@@ -19640,7 +19793,8 @@ static void dpari_move_own(dpari_move *move, dpari_move_stream *stream)
     dpari_stream_arrive(move, stream, 0);
 }
 
-/* Posts the receives of a round: into the array where a message is a copy that lies in a row. */
+/* Posts the receives of a round: into the array if the message is a copy and contiguous there,
+ * otherwise into the slot. */
 static dpar_status dpari_round_receive(dpari_move *move)
 {
     int32_t k;
@@ -19649,7 +19803,7 @@ static dpar_status dpari_round_receive(dpari_move *move)
         unsigned char *place = stream->slot;
         int64_t at;
         dpar_status st;
-        stream->fresh = dpari_comes(stream) && stream->peer != move->comm->rank;
+        stream->fresh = dpari_receives_now(stream) && stream->peer != move->comm->rank;
         if (!stream->fresh) {
             continue;
         }
@@ -19676,11 +19830,11 @@ static dpar_status dpari_round_send(dpari_move *move, int64_t round, int32_t *mo
         dpari_move_stream *stream = &move->out.stream[k];
         dpar_status st;
         *more |= stream->peer != move->comm->rank && stream->message < stream->messages;
-        if (!dpari_goes(move, stream, round)) {
+        if (!dpari_sends_now(move, stream, round)) {
             continue;
         }
-        st = dpar_wait(
-            &stream->work); /* free slot; on a device it orders nothing: dpari_round_free */
+        st = dpar_wait(&stream->work); /* the slot must be free; on a device dpari_round_free has
+                                          waited already */
         if (st == DPAR_OK) {
             const unsigned char *message = dpari_stream_load(move, stream);
             st = dpar_send(move->comm, message, stream->m_count, move->type, stream->peer,
@@ -19693,6 +19847,8 @@ static dpar_status dpari_round_send(dpari_move *move, int64_t round, int32_t *mo
     return DPAR_OK;
 }
 
+/* Waits for the receives of a round, handles its messages, and combines what can be combined. Sets
+ * *more to 1 if messages may be left. */
 static dpar_status dpari_round_end(dpari_move *move, int32_t *more)
 {
     int32_t k;
@@ -19700,7 +19856,7 @@ static dpar_status dpari_round_end(dpari_move *move, int32_t *more)
         dpari_move_stream *stream = &move->in.stream[k];
         dpar_status st;
         *more |= stream->message < stream->messages;
-        if (stream->peer == move->comm->rank && dpari_comes(stream)) {
+        if (stream->peer == move->comm->rank && dpari_receives_now(stream)) {
             dpari_move_own(move, stream);
         }
         if (stream->fresh) {
@@ -19715,8 +19871,9 @@ static dpar_status dpari_round_end(dpari_move *move, int32_t *more)
     return DPAR_OK;
 }
 
-/* On a device: the slots of this round's sends are free before its first message is posted, so that
- * all of them begin together. (A stream that waited for one of them would hold up the others.) */
+/* On a device, waits until the slots of all sends of this round are free, before the first message
+ * of the round is posted, so that all messages begin together. Otherwise the wait of one stream
+ * would delay the others. */
 static dpar_status dpari_round_free(dpari_move *move, int64_t round)
 {
     int32_t i;
@@ -19724,7 +19881,7 @@ static dpar_status dpari_round_free(dpari_move *move, int64_t round)
         return DPAR_OK;
     }
     for (i = 0; i < move->out.streams; i++) {
-        if (dpari_goes(move, &move->out.stream[i], round)) {
+        if (dpari_sends_now(move, &move->out.stream[i], round)) {
             const dpar_status status = dpar_wait(&move->out.stream[i].work);
             if (status != DPAR_OK) {
                 return status;
@@ -19734,7 +19891,8 @@ static dpar_status dpari_round_free(dpari_move *move, int64_t round)
     return DPAR_OK;
 }
 
-/* One round: at most one message of each stream. *more becomes 1 if messages are left. */
+/* Runs one round, with at most one message of each stream. Sets *more to 1 if messages may be
+ * left. */
 static dpar_status dpari_move_round(dpari_move *move, int64_t round, int32_t *more)
 {
     dpar_status status = dpari_round_free(move, round);
@@ -19764,7 +19922,7 @@ static dpar_status dpari_move_p2p(dpari_move *move)
     return dpari_move_wait(move, status);
 }
 
-/* True if some messages are combined, so that the rounds of all must be planned. */
+/* True if receives have a table of rounds, so that the rounds must be planned. */
 static int dpari_move_plans(const dpari_move *move)
 {
     int32_t k;
@@ -19776,13 +19934,14 @@ static int dpari_move_plans(const dpari_move *move)
     return 0;
 }
 
-/* Scratch: the host's, and, where arrays are a device's, its. */
+/* Scratch in the host's memory and, if the arrays are on a device, in the device's memory. */
 typedef struct dpari_move_memory {
     void *scratch, *there;
-    int64_t bytes; /* of each, as many as are needed; also known if they are too few */
+    int64_t bytes; /* bytes of each that are needed; also set if the caller's scratch is too
+                      small */
 } dpari_move_memory;
 
-/* The rounds of lists that were built. */
+/* Plans and runs the rounds of a move whose streams have been built. */
 static dpar_status dpari_move_go(dpari_move *move, dpar_why *why)
 {
     dpar_status status;
@@ -19793,14 +19952,15 @@ static dpar_status dpari_move_go(dpari_move *move, dpar_why *why)
     dpari_move_combine(move, 0);
     status = dpari_move_p2p(move);
     if (status == DPAR_OK) {
-        status = move->comm->status; /* what failed on the device */
+        status = move->comm->status; /* includes failures on the device */
     }
     if (status != DPAR_OK) {
         return dpari_move_failed(move, status, why);
     }
     if (move->head != move->in.items) {
-        return dpari_say(DPAR_E_MISMATCH, why, "only %ld of %ld boxes came: the lists do not fit",
-                         move->head, move->in.items);
+        return dpari_say(DPAR_E_MISMATCH, why,
+                         "only %ld of %ld boxes arrived: the lists do not match", move->head,
+                         move->in.items);
     }
     return DPAR_OK;
 }
@@ -19825,11 +19985,13 @@ static void dpari_move_build(dpari_move *move, dpari_move_source *source,
     move->stage = move->next_there;
 }
 
-/* ---- what both forms begin with -------------------------------------------------------------- */
+/* ---- what lists and layouts have in common --------------------------------------------------- */
 
 static dpar_status dpari_move_init(dpari_move *move, dpar_comm *comm, int32_t type,
                                    const dpar_redistribute_desc *o, dpar_why *why)
 {
+    /* bytes: by default the messages of all peers have ALL together, and each one LEAST to MOST;
+     * boxes from ALONE on share no message */
     enum { LEAST = 1 << 16, MOST = 1 << 20, ALL = 1 << 25, ALONE = 1 << 14 };
     const int64_t usual = dpari_most(LEAST, dpari_least(MOST, ALL / comm->size));
     dpari_zero(move, sizeof *move);
@@ -19842,30 +20004,32 @@ static dpar_status dpari_move_init(dpari_move *move, dpar_comm *comm, int32_t ty
                            type);
     }
     if (o->tag < 0 || o->piece_bytes < 0 || o->scratch_bytes < 0) {
-        return dpari_wrong(why, "options: tag %d, pieces of %ld B, scratch of %ld B", o->tag,
-                           o->piece_bytes, o->scratch_bytes);
+        return dpari_wrong(
+            why, "tag is %d, piece_bytes %ld, scratch_bytes %ld, but none may be negative", o->tag,
+            o->piece_bytes, o->scratch_bytes);
     }
     move->piece = dpari_most(1, (o->piece_bytes > 0 ? o->piece_bytes : usual) / move->bytes);
     move->alone = dpari_least(move->piece, ALONE / move->bytes);
     return DPAR_OK;
 }
 
-/* The caller's scratch, or the communicator's and pages of the system. */
+/* Provides scratch: the caller's, or memory of the communicator. For a device, scratch of the host
+ * is pages of the system. */
 static dpar_status dpari_move_scratch(const dpari_move *move, const dpar_redistribute_desc *desc,
                                       int64_t bytes, dpari_move_memory *memory, dpar_why *why)
 {
     const int there = move->comm->mem != NULL;
     dpar_status status = DPAR_OK;
     if (bytes < 0) {
-        return dpari_say(DPAR_E_RANGE, why, "scratch of more than 2^62 B");
+        return dpari_say(DPAR_E_RANGE, why, "more than 2^62 bytes of scratch are needed");
     }
     memory->bytes = bytes;
     if ((desc->scratch != NULL || desc->scratch_bytes > 0) && bytes > desc->scratch_bytes) {
-        return dpari_say(DPAR_E_ROOM, why, "scratch of %ld B, %ld B are needed",
+        return dpari_say(DPAR_E_ROOM, why, "scratch has %ld bytes, but %ld are needed",
                          desc->scratch_bytes, bytes);
     }
     if (there && desc->device_scratch != NULL && bytes > desc->device_scratch_bytes) {
-        return dpari_say(DPAR_E_ROOM, why, "scratch of %ld B, %ld B are needed",
+        return dpari_say(DPAR_E_ROOM, why, "scratch has %ld bytes, but %ld are needed",
                          desc->device_scratch_bytes, bytes);
     }
     memory->scratch = desc->scratch;
@@ -19874,7 +20038,7 @@ static dpar_status dpari_move_scratch(const dpari_move *move, const dpar_redistr
         if (desc->device_scratch == NULL) {
             status = dpar_comm_alloc(move->comm, bytes, &memory->there);
         }
-        if (desc->scratch == NULL) { /* also after a failure: dpari_move_release gives it back */
+        if (desc->scratch == NULL) { /* also after a failure; dpari_move_release releases it */
             memory->scratch = dpari_os_pages(bytes);
         }
         if (status == DPAR_OK && memory->scratch == NULL) {
@@ -19896,7 +20060,8 @@ static void dpari_move_release(const dpari_move *move, const dpar_redistribute_d
         return;
     }
     if (o->device_scratch == NULL && at->there != NULL) {
-        (void)dpari_do_wait(move->comm); /* what uses it; orders nothing over NCCL: release waits */
+        (void)dpari_do_wait(move->comm); /* until nothing uses it any more; over NCCL the release
+                                            waits */
         dpar_comm_release(move->comm, at->there);
     }
     if (o->scratch == NULL && at->scratch != NULL) {
@@ -19928,14 +20093,15 @@ static dpar_status dpari_list_check(const dpari_move *move, const dpar_transfer 
             return status;
         }
         if (list[i].peer < 0 || list[i].peer >= move->comm->size) {
-            return dpari_wrong(why, "transfer %ld: peer %d is no rank of %d ranks", i, list[i].peer,
-                               move->comm->size);
+            return dpari_wrong(why, "transfer %ld: peer %d is not a rank of %d ranks", i,
+                               list[i].peer, move->comm->size);
         }
     }
     return DPAR_OK;
 }
 
-/* Averages need all their parts at once. */
+/* Fails if an average does not follow a copy to the same box, because it needs all its parts at
+ * once. */
 static dpar_status dpari_list_averages(dpari_move *move, dpar_why *why)
 {
     int64_t i, end;
@@ -19945,14 +20111,15 @@ static dpar_status dpari_list_averages(dpari_move *move, dpar_why *why)
             dpari_item_continues(&move->in, end)) {
             end = dpari_group_end(move, end);
         } else if (move->in.item[i].op == DPAR_AVG) {
-            return dpari_wrong(why, "receive %ld: an average without a copy before it", i);
+            return dpari_wrong(why, "receive %ld: an average must follow a copy to the same box",
+                               i);
         }
     }
     return DPAR_OK;
 }
 
-/* Of each stream its number of boxes and a hash of what both its ends must have alike, at the
- * number of its peer. */
+/* Writes two numbers for each peer: the number of boxes of its stream, and a hash of what must be
+ * equal at both ends. word: [2 * ranks]. */
 static void dpari_side_words(const dpari_move *move, const dpari_move_side *side, int64_t *word)
 {
     int32_t k, d;
@@ -19988,19 +20155,19 @@ static dpar_status dpari_lists_fit(dpari_move *move, dpar_why *why)
     for (k = 0; k < move->comm->size && st == DPAR_OK; k++) {
         if (theirs[2 * k] != mine[2 * k]) {
             st = dpari_say(DPAR_E_MISMATCH, why,
-                           "rank %d sends %ld boxes to rank %d, whose list receives %ld of it", k,
+                           "rank %d sends %ld boxes to rank %d, whose list expects %ld", k,
                            theirs[2 * k], me, mine[2 * k]);
         } else if (theirs[2 * k + 1] != mine[2 * k + 1]) {
             st = dpari_say(
                 DPAR_E_MISMATCH, why,
-                "rank %d sends rank %d %ld boxes of other extents or ops than it receives", k, me,
-                mine[2 * k]);
+                "rank %d sends rank %d %ld boxes, but their extents or ops are not as expected", k,
+                me, mine[2 * k]);
         }
     }
     return dpari_agree(move->comm, st, why);
 }
 
-/* What all ranks must give alike, of lists and of layouts. */
+/* Adds the arguments that must be equal on all ranks, for lists and for layouts. */
 static DPARI_COLD void dpari_move_state(dpari_facts *facts, const void *given)
 {
     const dpari_move *move = (const dpari_move *)given;
@@ -20018,13 +20185,14 @@ static dpar_status dpari_lists_ready(dpari_move *move, const dpari_move_source *
     const dpar_transfer *send = source->list[DPAR_TRANSFER_SEND];
     const dpar_transfer *receive = source->list[DPAR_TRANSFER_RECV];
     const int64_t sends = source->n[DPAR_TRANSFER_SEND], receives = source->n[DPAR_TRANSFER_RECV];
-    int32_t dims = 0; /* of the first transfer: all others must have as many */
+    int32_t dims = 0; /* those of the first transfer, which all others must have */
     int64_t reads = 0, writes = 0;
     dpar_status status = DPAR_OK;
     if (sends < 0 || receives < 0 || (sends > 0 && (!send || !in)) ||
         (receives > 0 && (!receive || !out))) {
-        return dpari_wrong(why, "%ld sends, %ld receives, or NULL for them or their array", sends,
-                           receives);
+        return dpari_wrong(why,
+                           "%ld sends or %ld receives: below 0, or their list or array is NULL",
+                           sends, receives);
     }
     if (sends > 0) {
         dims = send->dims;
@@ -20050,7 +20218,7 @@ static dpar_status dpari_lists_ready(dpari_move *move, const dpari_move_source *
     move->in.array.to = (unsigned char *)out;
     if (sends > 0 && receives > 0 && in != out &&
         dpari_memory_overlaps(in, reads * move->bytes, out, writes * move->bytes)) {
-        return dpari_wrong(why, "in and out overlap and are not the same");
+        return dpari_wrong(why, "in and out overlap, but are not the same");
     }
     return DPAR_OK;
 }
@@ -20065,7 +20233,8 @@ static void dpari_lists_source(dpari_move_source *s, const dpar_transfer *sends,
     s->n[DPAR_TRANSFER_RECV] = m;
 }
 
-/* The local part of dpar_transfers_exchange: checks, takes scratch and builds the streams in it. */
+/* Does the local part of dpar_transfers_exchange: checks the arguments, provides scratch and builds
+ * the streams in it. */
 static dpar_status dpari_lists_build(dpari_move *move, dpar_comm *comm, dpari_move_source *source,
                                      const dpar_redistribute_desc *desc, dpari_move_memory *memory,
                                      dpar_why *why)
@@ -20096,8 +20265,8 @@ static dpar_status dpari_lists_build(dpari_move *move, dpar_comm *comm, dpari_mo
     return dpari_list_averages(move, why);
 }
 
-/* The collective part. Every rank calls it, with the status of its local part: if that failed on
- * one rank, all ranks fail. */
+/* Does the collective part. Every rank calls it with the status of its local part; if that failed
+ * on one rank, all ranks fail. */
 static dpar_status dpari_lists_move(dpari_move *move, dpar_status status, dpar_why *why)
 {
     status = dpari_agree_on(move->comm, status, "transfers", dpari_move_state, move, why);
@@ -20150,7 +20319,7 @@ static DPARI_COLD dpar_status dpari_mesh_fits(const dpar_comm *comm, const dpar_
         last += (int64_t)(mesh->axis[i].size - 1) * mesh->axis[i].stride;
     }
     if (mesh->first_rank < 0 || last >= comm->size) {
-        return dpari_wrong(why, "a layout on ranks %d .. %ld of a communicator of %d ranks",
+        return dpari_wrong(why, "a layout has ranks %d to %ld, but the communicator has %d ranks",
                            mesh->first_rank, last, comm->size);
     }
     return DPAR_OK;
@@ -20158,7 +20327,7 @@ static DPARI_COLD dpar_status dpari_mesh_fits(const dpar_comm *comm, const dpar_
 
 /* True if replicas must not cut parts of one sum differently, because results would depend on it:
  * 16-bit sums round at every step, and averages need all their parts at once. */
-static int dpari_sums_apart(const dpar_layout *from, int32_t type)
+static int dpari_sums_depend(const dpar_layout *from, int32_t type)
 {
     int32_t i, sums = 0, averages = 0;
     for (i = 0; i < from->mesh.axes; i++) {
@@ -20171,13 +20340,15 @@ static int dpari_sums_apart(const dpar_layout *from, int32_t type)
 typedef struct dpari_redistribution {
     dpari_move move;
     dpari_move_source source;
-    dpari_move_totals out[2], in[2]; /* as the replicas share; as copy 0 sends */
+    dpari_move_totals out[2], in[2]; /* [0] if replicas share the sends, [1] if copy 0 sends
+                                        everything */
     int64_t bytes;
-    int32_t may_fall_apart;
+    int32_t may_split_sums;
 } dpari_redistribution;
 
-/* Counts what this rank moves in one of two ways (0: replicas share the sends, 1: copy 0 sends),
- * and makes all->bytes, the scratch, large enough for it. -1 bytes stand for more than 2^62. */
+/* Counts what this rank moves if replicas share the sends (k = 0) or copy 0 sends everything (k =
+ * 1), and makes all->bytes, the size of scratch, large enough for it. -1 means more than 2^62
+ * bytes. */
 static DPARI_COLD dpar_status dpari_redistribution_total(dpari_redistribution *all, int32_t k,
                                                          dpar_why *why)
 {
@@ -20225,9 +20396,9 @@ static DPARI_COLD dpar_status dpari_redistribution_count(dpari_redistribution *a
     if (status != DPAR_OK) {
         return status;
     }
-    all->may_fall_apart =
-        dpari_sums_apart(from, type) && desc->ranks_per_node != DPAR_REDISTRIBUTE_PRIMARY;
-    for (k = 0; k <= all->may_fall_apart; k++) {
+    all->may_split_sums =
+        dpari_sums_depend(from, type) && desc->ranks_per_node != DPAR_REDISTRIBUTE_PRIMARY;
+    for (k = 0; k <= all->may_split_sums; k++) {
         all->source.per_node = k ? DPAR_REDISTRIBUTE_PRIMARY : desc->ranks_per_node;
         status = dpari_redistribution_total(all, k, why);
         if (status != DPAR_OK) {
@@ -20242,7 +20413,8 @@ static DPARI_COLD dpar_status dpari_redistribution_count(dpari_redistribution *a
     return DPAR_OK;
 }
 
-/* The array of one side: its local shape lies in the corner of `whole` (NULL: is all of it). */
+/* Describes the array of one side. This rank's part is the corner of an array of shape `whole`, or
+ * all of it if `whole` is NULL. Stores the shape of the part, and the bytes of the array. */
 static DPARI_COLD dpar_status dpari_side_array(dpari_move_array *array, const dpar_layout *layout,
                                                int32_t rank, const int64_t *whole, int32_t type,
                                                int64_t *shape, int64_t *bytes, dpar_why *why)
@@ -20257,8 +20429,8 @@ static DPARI_COLD dpar_status dpari_side_array(dpari_move_array *array, const dp
     dpar_layout_local(layout, rank, shape, NULL);
     for (d = 0; d < layout->dims; d++) {
         if (whole != NULL && whole[d] < shape[d]) {
-            return dpari_wrong(why, "dim %d: an array of %ld for %ld elements", d, whole[d],
-                               shape[d]);
+            return dpari_wrong(why, "dim %d: the shape is %ld, but this rank has %ld elements", d,
+                               whole[d], shape[d]);
         }
         empty |= shape[d] == 0;
     }
@@ -20267,7 +20439,8 @@ static DPARI_COLD dpar_status dpari_side_array(dpari_move_array *array, const dp
     return st;
 }
 
-/* The rest of the local part of dpar_redistribute: describes both arrays and takes scratch. */
+/* Does the rest of the local part of dpar_redistribute: describes both arrays and provides
+ * scratch. */
 static DPARI_COLD dpar_status dpari_redistribution_arrays(dpari_redistribution *all,
                                                           const dpar_redistribute_desc *desc,
                                                           dpari_move_memory *memory, dpar_why *why)
@@ -20288,7 +20461,8 @@ static DPARI_COLD dpar_status dpari_redistribution_arrays(dpari_redistribution *
         return status;
     }
     if ((reads > 0 && in == NULL) || (writes > 0 && out == NULL)) {
-        return dpari_wrong(why, "in has %ld B, out %ld B, and one of them is NULL", reads, writes);
+        return dpari_wrong(why, "in has %ld bytes, out %ld bytes, but one of them is NULL", reads,
+                           writes);
     }
     if (reads > 0 && writes > 0 && dpari_memory_overlaps(in, reads, out, writes)) {
         return dpari_wrong(why, "in and out overlap");
@@ -20315,31 +20489,32 @@ static DPARI_COLD void dpari_fact_layout(dpari_facts *facts, const char *of,
     facts->of = NULL;
 }
 
-/* What all ranks must give alike. */
+/* Adds the arguments that must be equal on all ranks. */
 static void dpari_redistribution_state(dpari_facts *facts, const void *given)
 {
     const dpari_redistribution *r = (const dpari_redistribution *)given;
     dpari_move_state(facts, &r->move);
     dpari_fact_layout(facts, "from->", r->source.from);
     dpari_fact_layout(facts, "to->", r->source.to);
-    dpari_fact(facts, "per_node", 0, r->source.per_node);
+    dpari_fact(facts, "ranks_per_node", 0, r->source.per_node);
 }
 
-/* Compares the arguments of all ranks; all fail if one has failed or if they differ. *apart is the
- * same on all ranks: set if it is set on any. */
+/* Compares the arguments of all ranks; all fail if one has failed or if they differ. *apart becomes
+ * 1 on all ranks if it is 1 on any rank. */
 static dpar_status dpari_redistribution_agree(dpar_comm *comm, dpar_status status,
                                               const dpari_redistribution *all, int32_t *apart,
                                               dpar_why *why)
 {
     status = dpari_agree_on(comm, status, "redistribute", dpari_redistribution_state, all, why);
-    if (status != DPAR_OK || !all->may_fall_apart) {
+    if (status != DPAR_OK || !all->may_split_sums) {
         return status;
     }
     status = dpar_all_reduce(comm, apart, apart, 1, DPAR_I32, DPAR_MAX, NULL);
     return dpari_move_failed(&all->move, status, why);
 }
 
-/* A rank with elements that nobody sends holds nothing of a sum that begins. */
+/* Sets this rank's part to zeros if nobody sends to it: it then holds no part of a sum of which
+ * `to` has only parts. */
 static void dpari_move_zeros(dpari_move *move, const dpar_layout *to, unsigned char *there)
 {
     unsigned char zeros[4096];
@@ -20379,12 +20554,12 @@ static void dpari_move_zeros(dpari_move *move, const dpar_layout *to, unsigned c
 }
 
 /* The collective part of dpar_redistribute. Every rank calls it, with the status of its local part.
- * Sums that would fall apart on any rank make only copy 0 send on all. */
+ * If sums would be split differently on any rank, only copy 0 sends, on all ranks. */
 static dpar_status dpari_redistribution_move(dpari_redistribution *all, dpar_comm *comm,
                                              dpar_status status, const dpar_redistribute_desc *desc,
                                              dpari_move_memory *memory, dpar_why *why)
 {
-    int32_t apart = status == DPAR_OK && all->may_fall_apart && all->in[0].apart;
+    int32_t apart = status == DPAR_OK && all->may_split_sums && all->in[0].apart;
     status = dpari_redistribution_agree(comm, status, all, &apart, why);
     if (status != DPAR_OK) {
         return status;
@@ -20425,8 +20600,8 @@ DPAR_API dpar_status dpar_redistribute(dpar_comm *comm, const dpar_redistribute_
 
 /* ==== comm/object_memory.c ==== */
 
-/* Memory of objects. A small header before it records where it came from, so that releasing it
- * needs only the pointer. */
+/* Provides the memory of objects. A small header in front of it records where it came from, so that
+ * releasing it needs only the pointer. */
 
 /* The header before the memory. */
 typedef struct dpari_object_head {

@@ -5612,7 +5612,7 @@ static dpar_status dpari_mpi_same_options(MPI_Comm comm, dpar_mpi_desc *o, dpar_
     }
     if (v[5] > 0) {
         if (own == DPAR_OK) {
-            dpari_mpi_put_why(why, "DPAR_TIMEOUT of another rank is no number of seconds");
+            dpari_mpi_put_why(why, "DPAR_TIMEOUT of another rank is not a number of seconds");
         }
         return DPAR_E_ARG;
     }

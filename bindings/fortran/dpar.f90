@@ -60,7 +60,7 @@ module dpar
     integer(c_int32_t), parameter :: DPAR_MORE = 2 ! there is more to do
     integer(c_int32_t), parameter :: DPAR_E_ARG = -1 ! an argument is out of its domain
     integer(c_int32_t), parameter :: DPAR_E_RANGE = -2 ! a number is too large
-    integer(c_int32_t), parameter :: DPAR_E_ROOM = -3 ! the memory handed over is too small
+    integer(c_int32_t), parameter :: DPAR_E_ROOM = -3 ! the memory passed is too small
     integer(c_int32_t), parameter :: DPAR_E_PARSE = -4 ! the text is not of the expected form
     integer(c_int32_t), parameter :: DPAR_E_UNKNOWN = -5 ! the name is not known
     integer(c_int32_t), parameter :: DPAR_E_DIVIDE = -6 ! sizes do not divide
@@ -68,7 +68,7 @@ module dpar
     integer(c_int32_t), parameter :: DPAR_E_NONE = -8 ! no configuration is legal
     integer(c_int32_t), parameter :: DPAR_E_STUCK = -9 ! ranks wait for each other
     integer(c_int32_t), parameter :: DPAR_E_PEER = -10 ! another rank is gone
-    integer(c_int32_t), parameter :: DPAR_E_TIMEOUT = -11 ! another rank did not come in time
+    integer(c_int32_t), parameter :: DPAR_E_TIMEOUT = -11 ! another rank did not arrive in time
     integer(c_int32_t), parameter :: DPAR_E_MISMATCH = -12 ! ranks called different operations
     integer(c_int32_t), parameter :: DPAR_E_SYSTEM = -13 ! the operating system refused
 
@@ -129,7 +129,7 @@ module dpar
         integer(c_int64_t) :: hi(0:DPAR_MAX_DIMS - 1) = 0
     end type
 
-    ! A box of values that one rank sends to another, or copies within itself if `peer` is the rank
+    ! A box of values that one rank sends to another, or copies locally if `peer` is the rank
     ! itself.
     type, bind(c) :: dpar_transfer
         integer(c_int32_t) :: peer = 0 ! the other rank
@@ -144,8 +144,7 @@ module dpar
         integer(c_int64_t) :: theirs(0:DPAR_MAX_DIMS - 1) = 0
         ! first element in the global array, on this rank's side
         integer(c_int64_t) :: global(0:DPAR_MAX_DIMS - 1) = 0
-        ! the two dims that are exchanged.
-        integer(c_int32_t) :: swap(0:1) = 0
+        integer(c_int32_t) :: swap(0:1) = 0 ! the two dims that are exchanged; equal if none are
         integer(c_int32_t) :: turn = 0 ! quarter turns of vectors, 0..3
     end type
 
@@ -636,7 +635,7 @@ module dpar
         integer(c_int64_t) :: state(0:15) = 0
         type(c_ptr) :: next = c_null_ptr
         type(c_ptr) :: behind = c_null_ptr
-        ! its own address once posted, which tells it from other bytes
+        ! its own address once posted, by which dpar recognises a posted work
         type(c_ptr) :: self = c_null_ptr
     end type
 
@@ -654,7 +653,7 @@ module dpar
         type(c_funptr) :: progress = c_null_funptr
         type(c_funptr) :: abort = c_null_funptr
         type(c_funptr) :: report = c_null_funptr
-        type(c_funptr) :: describe = c_null_funptr ! NULL if the name says enough
+        type(c_funptr) :: describe = c_null_funptr ! NULL if the name is description enough
         type(c_funptr) :: close = c_null_funptr
         type(c_funptr) :: shrink = c_null_funptr ! NULL if the engine cannot shrink
         ! Memory that the devices of other ranks can read directly.
@@ -678,9 +677,9 @@ module dpar
         type(c_ptr) :: mem = c_null_ptr
         type(dpar_engine) :: engine ! private, as are all fields that follow
         type(c_ptr) :: context = c_null_ptr
-        ! posts the steps that an operation has left to post
-        type(c_funptr) :: post_pending = c_null_funptr
-        type(c_ptr) :: pending_owner = c_null_ptr ! that operation; NULL if none has steps left
+        type(c_funptr) :: post_pending = c_null_funptr ! posts the remaining steps of an operation
+        ! that operation; NULL if no operation has steps left
+        type(c_ptr) :: pending_owner = c_null_ptr
         ! communicator of the ranks that share memory with this one, where the engine itself has no
         ! shared memory
         type(c_ptr) :: node = c_null_ptr
@@ -721,7 +720,7 @@ module dpar
     integer(c_int32_t), parameter :: DPAR_WORLD_NO_STREAMING_STORES = 16 ! uses no streaming stores
     ! runs collectives by levels from 3 ranks on, also where ranks share cores.
     integer(c_int32_t), parameter :: DPAR_WORLD_NO_FLAT = 32
-    ! leaves it to the system on which CPU a rank runs.
+    ! lets the system choose on which CPU a rank runs.
     integer(c_int32_t), parameter :: DPAR_WORLD_NO_MIGRATION = 64
     ! puts all shared memory that the rank has mapped into core files, with the heaps of other
     ! ranks.
@@ -756,8 +755,8 @@ module dpar
     end type
 
     ! ==== move ====
-    ! moves an array from one layout to another, or sends the boxes of two lists of transfers (for
-    ! halos or checkpoints), over any communicator.
+    ! moves an array from one layout to another, or the boxes of two lists of transfers (for halos
+    ! or checkpoints), over any communicator.
 
     ! A move: of an array from one layout to another (from, to), or of the boxes of two lists (send,
     ! receive).
@@ -782,8 +781,7 @@ module dpar
         ! host memory, aligned to 64. If NULL, dpar_comm_alloc provides it (for a device, the
         ! system) for the time of the call
         type(c_ptr) :: scratch = c_null_ptr
-        ! its bytes. If they are too few, the move fails with DPAR_E_ROOM, and why.bytes is the
-        ! number that this rank needs.
+        ! size of scratch; 0 if dpar allocates it.
         integer(c_int64_t) :: scratch_bytes = 0
         ! for a device: as many bytes of its memory.
         type(c_ptr) :: device_scratch = c_null_ptr
@@ -798,7 +796,8 @@ module dpar
 
     ! A box of elements to be copied, as when it is packed, unpacked or filled.
     type, bind(c) :: dpar_mem_box
-        type(c_ptr) :: to = c_null_ptr ! index 0 of either side; one or both in the device's memory
+        ! address of index 0 on each side.
+        type(c_ptr) :: to = c_null_ptr
         type(c_ptr) :: from = c_null_ptr
         integer(c_int32_t) :: to_type = 0 ! DPAR_F64, ...
         integer(c_int32_t) :: from_type = 0
@@ -866,8 +865,8 @@ module dpar
     type, bind(c) :: dpar_mem
         ! first argument of each function, such as a device or a stream
         type(c_ptr) :: ctx = c_null_ptr
-        ! Copies n boxes, after all work that was given to ctx before, such as the kernels that
-        ! computed what is packed.
+        ! Copies n boxes, after all work that was submitted to ctx before, such as the kernels that
+        ! computed the packed values.
         type(c_funptr) :: move = c_null_funptr
         type(c_funptr) :: wait = c_null_funptr ! Waits until all moves and operations are done.
         ! Prepares host memory for moves (page-locks and maps it) until unpin.
@@ -1306,7 +1305,7 @@ module dpar
         end function
 
         ! Returns the name of a type: "f32", "bf16", ..., "none" for DPAR_TYPE_NONE, or "?" for a
-        ! number that is no type.
+        ! number that is not a type.
         function dpar_type_name(type) bind(c)
             import
             integer(c_int32_t), value :: type
@@ -2054,8 +2053,8 @@ module dpar
             integer(c_int32_t) :: dpar_all_gather
         end function
 
-        ! Combines in[size * count] of all ranks elementwise, in rank order, and gives this rank
-        ! elements rank * count ..
+        ! Combines in[size * count] of all ranks elementwise, in rank order, and stores elements
+        ! rank * count ..
         function dpar_reduce_scatter(comm, in, out, count, type, op, work) bind(c)
             import
             type(c_ptr), value :: comm
@@ -2120,8 +2119,7 @@ module dpar
             integer(c_int32_t) :: dpar_all_gather_v
         end function
 
-        ! Combines `in` of all ranks elementwise, in rank order, and gives each rank r the next
-        ! count[r] elements of the result.
+        ! Combines `in` of all ranks elementwise, in rank order.
         function dpar_reduce_scatter_v(comm, in, out, count, type, op, work) bind(c)
             import
             type(c_ptr), value :: comm
@@ -2134,7 +2132,8 @@ module dpar
             integer(c_int32_t) :: dpar_reduce_scatter_v
         end function
 
-        ! Sends a piece of its own size from each rank to each other.
+        ! Sends a piece from each rank to each other, where every pair of ranks may use a different
+        ! size.
         function dpar_all_to_all_v(comm, in, in_count, in_begin, out, out_count, out_begin, &
         type, work) bind(c)
             import
@@ -2293,8 +2292,7 @@ module dpar
             type(c_ptr), value :: memory
         end subroutine
 
-        ! Starts a thread of the engine in which posted work advances by itself, or ends that thread
-        ! if `on` is 0.
+        ! Starts a thread of the engine that advances posted work, or ends that thread if `on` is 0.
         function dpar_comm_progress(comm, on) bind(c)
             import
             type(c_ptr), value :: comm
@@ -2310,7 +2308,7 @@ module dpar
             character(kind=c_char), intent(in), target :: text(*)
         end subroutine
 
-        ! Describes how the ranks reach each other, in a line of text.
+        ! Describes in one line of text how the ranks reach each other.
         subroutine dpar_comm_describe(comm, out) bind(c)
             import
             type(c_ptr), value :: comm

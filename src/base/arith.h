@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* arith - private: checked integer arithmetic, texts in memory, attributes of functions, and the
- * functions that write messages. */
+/* arith - private: attributes of functions, checked integer arithmetic, comparison and copying of
+ * texts, and the functions that write messages. */
 #ifndef DPARI_BASE_ARITH_H
 #define DPARI_BASE_ARITH_H
 
@@ -39,10 +39,10 @@
 #endif
 #define DPARI_STATIC_NOINLINE static DPARI_NOINLINE
 
-/* Compiles a function for size rather than speed. It is for functions that run once for a job, a
- * plan or a picture, or a few times a step around microseconds of work, and for what only they
- * call. The compiler also treats the branches that lead to such a function as unlikely, up to whole
- * functions that always call it. So never put it on a function that loops over elements or on a
+/* Compiles a function for size rather than speed. It is for functions that run once per job, plan
+ * or picture, or a few times per step around microseconds of work, and for the functions that only
+ * they call. The compiler also treats branches that lead to such a function as unlikely, and whole
+ * functions that always call it. So never use it for a function that loops over elements, or for a
  * query that is called in a loop. */
 #if defined(__GNUC__) && !defined(__OPTIMIZE_SIZE__)
 #define DPARI_COLD __attribute__((cold))
@@ -50,8 +50,8 @@
 #define DPARI_COLD
 #endif
 
-/* Lets the compiler compare a form (argument `form` of a function) with what goes into it
- * (arguments `first` and following). It can do so where int32_t is int and int64_t is long. */
+/* Lets the compiler check the arguments of a message, from argument `first` on, against its format,
+ * argument `form`. It can do so where int32_t is int and int64_t is long. */
 #if defined(__linux__) && defined(__LP64__)
 #define DPARI_PRINTF(form, first) __attribute__((format(printf, form, first)))
 #else
@@ -59,7 +59,7 @@
 #endif
 
 /* Marks a function with variable arguments that takes no real numbers. Without the mark such a
- * function keeps the registers of real numbers on its stack: 128 bytes on x86-64. */
+ * function saves the registers for real numbers on its stack, 128 bytes on x86-64. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__)
 #if __GNUC__ >= 11
 #define DPARI_NO_REALS __attribute__((target("general-regs-only")))
@@ -82,7 +82,7 @@
 /* Computes a * b for non-negative numbers. Returns 0 if the product exceeds INT64_MAX. */
 DPARI_FN int dpari_mul(int64_t a, int64_t b, int64_t *product)
 {
-#if defined(__SIZEOF_INT128__) /* a flag of the processor; on small targets it would be a call */
+#if defined(__SIZEOF_INT128__) /* uses the overflow flag; on small targets it would be a call */
     int64_t p;
     if (a < 0 || b < 0 || __builtin_mul_overflow(a, b, &p)) {
         return 0;
@@ -97,19 +97,19 @@ DPARI_FN int dpari_mul(int64_t a, int64_t b, int64_t *product)
     return 1;
 }
 
-/* The quotient rounded up, for a >= 0 and b > 0, without overflow. */
+/* Returns a / b rounded up, for a >= 0 and b > 0, without overflow. */
 DPARI_FN int64_t dpari_ceil_div(int64_t a, int64_t b)
 {
     return a / b + (a % b != 0);
 }
 
-/* The quotient rounded towards minus infinity, for b > 0, as indices that wrap around need it. */
+/* Returns a / b rounded towards minus infinity, for b > 0, as indices that wrap around need it. */
 DPARI_FN int64_t dpari_floor_div(int64_t a, int64_t b)
 {
     return a / b - (a % b < 0);
 }
 
-/* The greatest common divisor. That of a and 0 is a. */
+/* Returns the greatest common divisor, which is a if b is 0. */
 DPARI_FN int64_t dpari_gcd(int64_t a, int64_t b)
 {
     while (b != 0) {
@@ -161,8 +161,9 @@ DPARI_FN void dpari_zero(void *at, size_t bytes)
     }
 }
 
-/* The length of a text. Without the bound compilers recognise strlen and call it, which small
- * targets may not have. No text reaches the bound, which is 2 GiB or half of the address space. */
+/* Returns the length of a text. Without the bound, compilers would recognise strlen and call it,
+ * which small targets may not have. No text reaches the bound, which is 2 GiB or half of the
+ * address space. */
 DPARI_FN size_t dpari_length(const char *s)
 {
     size_t n = 0;
@@ -199,7 +200,7 @@ DPARI_FN char dpari_lower(char c)
     return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
 }
 
-/* The same in any case; `word` is in lower case. */
+/* True if the slice is `word`, ignoring case. `word` must be in lower case. */
 DPARI_FN int dpari_spells_any_case(const char *s, size_t n, const char *word)
 {
     size_t i;
@@ -211,10 +212,10 @@ DPARI_FN int dpari_spells_any_case(const char *s, size_t n, const char *word)
     return word[n] == 0;
 }
 
-/* Computes the edit distances (Levenshtein) between a slice and the prefixes of `word`, in any
+/* Computes the edit distances (Levenshtein) between a slice and the prefixes of `word`, ignoring
  * case: row[k] is the distance to the prefix of k letters. Only the first 31 letters of the slice
  * count, and `word` has at most 31. Returns the length of `word`, so that row[length] is the
- * distance of slice and word. */
+ * distance between slice and word. */
 DPARI_FN int32_t dpari_edits(const char *s, size_t n, const char *word, int32_t row[32])
 {
     const int32_t m = (int32_t)dpari_length(word), length = n < 31 ? (int32_t)n : 31;
@@ -243,7 +244,7 @@ DPARI_FN size_t dpari_text_mark(const char *s, size_t n, size_t *left)
     return mark;
 }
 
-/* Copies at most room - 1 characters and ends them with NUL. */
+/* Copies at most room - 1 of n characters, up to a NUL, and appends a NUL. */
 DPARI_FN void dpari_copy_text(char *to, size_t room, const char *from, size_t n)
 {
     size_t i;
@@ -253,7 +254,7 @@ DPARI_FN void dpari_copy_text(char *to, size_t room, const char *from, size_t n)
     to[i] = 0;
 }
 
-/* The bytes of a message, with its NUL. */
+/* The bytes of a message, including its NUL. */
 enum { DPARI_WHY_TEXT = sizeof(((dpar_why *)NULL)->text) };
 
 /* Tells the caller of a call that fails with DPAR_E_ROOM how many bytes it needs. */
@@ -265,15 +266,15 @@ DPARI_FN void dpari_needs_bytes(dpar_why *why, int64_t bytes)
 }
 
 /* Writes a message into why->text, if why is not NULL, and returns `status`, so that a check can
- * end with `return dpari_say(...)`. The form is that of dpari_text_say: %d takes an int32_t, %ld an
- * int64_t, %s a text that ends in NUL, %.*s an int32_t and the start of a text of that length. */
+ * end with `return dpari_say(...)`. In the format, %d takes an int32_t, %ld an int64_t, %s a text
+ * that ends in NUL, and %.*s an int32_t and a text of that length. */
 DPARI_API dpar_status dpari_say(dpar_status status, dpar_why *why, const char *form, ...)
     DPARI_PRINTF(3, 4);
-/* The same with DPAR_E_ARG, the status of most messages. */
+/* Does the same with DPAR_E_ARG, the status of most messages. */
 DPARI_API dpar_status dpari_wrong(dpar_why *why, const char *form, ...) DPARI_PRINTF(2, 3);
-/* A caller may pass NULL for `why` everywhere, as programs for small targets do. Functions with
- * variable arguments are never inlined, so these macros leave a message and its text out of the
- * program where the compiler knows that `why` is NULL. */
+/* A program may pass NULL for `why` everywhere, as programs for small targets do. These macros
+ * leave a message and its text out of such a program where the compiler knows that `why` is NULL.
+ * They are needed because functions with variable arguments are never inlined. */
 #if defined(__GNUC__) && defined(__OPTIMIZE__)
 DPARI_ALWAYS_INLINE int dpari_unread(const dpar_why *why)
 {
@@ -284,9 +285,10 @@ DPARI_ALWAYS_INLINE int dpari_unread(const dpar_why *why)
 #define dpari_wrong(why, ...)                                                                      \
     (dpari_unread(why) ? (dpar_status)DPAR_E_ARG : dpari_wrong(why, __VA_ARGS__))
 #endif
-/* Copies the message of another call, which may be in the same dpar_why, and returns `status`. */
+/* Copies `text`, the message of another call, into why->text and returns `status`. `text` may be
+ * why->text itself. */
 DPARI_API dpar_status dpari_repeat(dpar_status status, dpar_why *why, const char *text);
-/* The same as dpari_say for functions that take a form and its arguments themselves. */
+/* Does what dpari_say does, for functions that take a format and its arguments themselves. */
 DPARI_API dpar_status dpari_say_list(dpar_status status, dpar_why *why, const char *form,
                                      va_list *list);
 

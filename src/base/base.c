@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Names the statuses. The names come from DPAR_STATUS_LIST, so that the list exists once. */
+/* Returns the texts of the statuses. They come from DPAR_STATUS_LIST, so that the list exists only
+ * once. */
 #include "base.h"
 
 #include "arith.h"

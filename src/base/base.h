@@ -37,14 +37,14 @@
 #endif
 
 /* Lists every status with its name, its number and its text. Negative numbers are errors, 0 is
- * success, positive numbers are conditions that are no error. */
+ * success, and positive numbers are conditions that are not errors. */
 #define DPAR_STATUS_LIST(X)                                                                        \
     X(OK, 0, "ok")                                                                                 \
     X(DONE, 1, "nothing is left to do")                                                            \
     X(MORE, 2, "there is more to do")                                                              \
     X(E_ARG, -1, "an argument is out of its domain")                                               \
     X(E_RANGE, -2, "a number is too large")                                                        \
-    X(E_ROOM, -3, "the memory handed over is too small")                                           \
+    X(E_ROOM, -3, "the memory passed is too small")                                                \
     X(E_PARSE, -4, "the text is not of the expected form")                                         \
     X(E_UNKNOWN, -5, "the name is not known")                                                      \
     X(E_DIVIDE, -6, "sizes do not divide")                                                         \
@@ -52,7 +52,7 @@
     X(E_NONE, -8, "no configuration is legal")                                                     \
     X(E_STUCK, -9, "ranks wait for each other")                                                    \
     X(E_PEER, -10, "another rank is gone")                                                         \
-    X(E_TIMEOUT, -11, "another rank did not come in time")                                         \
+    X(E_TIMEOUT, -11, "another rank did not arrive in time")                                       \
     X(E_MISMATCH, -12, "ranks called different operations")                                        \
     X(E_SYSTEM, -13, "the operating system refused")
 

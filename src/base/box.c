@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Counts the elements of boxes and transfers without overflow, and compares and intersects boxes.
- * Layouts, redistributions and halos call it. */
+ * Called by layouts, redistributions and halos. */
 #include "box.h"
 
 #include "inner.h"
@@ -9,7 +9,8 @@ DPAR_API int64_t dpar_box_volume(const dpar_box *box)
 {
     int64_t n = 1;
     int32_t d;
-    for (d = 0; d < box->dims; d++) { /* first, because an empty box may have other large dims */
+    for (d = 0; d < box->dims; d++) { /* checked first, because the other dims of an empty box may
+                                         be large */
         if (box->hi[d] <= box->lo[d]) {
             return 0;
         }

@@ -18,8 +18,8 @@ typedef struct dpar_box {
  * 2^63 - 1. Costs O(dims). */
 DPAR_API int64_t dpar_box_volume(const dpar_box *box);
 
-/* A box of values that one rank sends to another, or copies within itself if `peer` is the rank
- * itself. Redistributions and halos are lists of transfers.
+/* A box of values that one rank sends to another, or copies locally if `peer` is the rank itself.
+ * Redistributions and halos are lists of transfers.
  *
  *     send:     element j of dim d is sent from mine[d] + j here to theirs[d] + j at the peer
  *     receive:  it is received from theirs[d] + j at the peer into mine[d] + j here
@@ -32,9 +32,9 @@ DPAR_API int64_t dpar_box_volume(const dpar_box *box);
  * swap[0] and swap[1] differ, the receiver has these two dims exchanged: `extent` is the sender's,
  * and what the sender has at index j arrives at j with the two indices exchanged.
  *
- * Vectors must be rotated where the grid is. After `turn` quarter turns a pair (u along the last
- * dim, v along the one before it) becomes (-v, u) for 1, (-u, -v) for 2 and (v, -u) for 3. Across
- * folds and poles `turn` is 2, which means that each component changes its sign. */
+ * Where the grid is rotated, vectors must be rotated too. After `turn` quarter turns a pair (u
+ * along the last dim, v along the one before it) becomes (-v, u) for 1, (-u, -v) for 2 and (v, -u)
+ * for 3. Across folds and poles `turn` is 2, which means that each component changes its sign. */
 typedef struct dpar_transfer {
     int32_t peer;  /* the other rank */
     int32_t dims;  /* 0..DPAR_MAX_DIMS */
@@ -44,7 +44,7 @@ typedef struct dpar_transfer {
     int64_t mine[DPAR_MAX_DIMS];   /* first element in this rank's local array */
     int64_t theirs[DPAR_MAX_DIMS]; /* first element in the peer's local array */
     int64_t global[DPAR_MAX_DIMS]; /* first element in the global array, on this rank's side */
-    int32_t swap[2];               /* the two dims that are exchanged; equal if there are none */
+    int32_t swap[2];               /* the two dims that are exchanged; equal if none are */
     int32_t turn;                  /* quarter turns of vectors, 0..3 */
 } dpar_transfer;
 

@@ -10,30 +10,31 @@
 
 /* Begins a message in why->text. If `why` is NULL, what is appended is dropped. */
 DPARI_API void dpari_text_why(dpar_text *text, dpar_why *why);
-/* Append a character, the first n characters of a text, and an integer. O(length). */
+/* Append a character, at most n characters of a text, or an integer. O(length). */
 DPARI_API void dpari_text_char(dpar_text *text, char c);
 DPARI_API void dpari_text_slice(dpar_text *text, const char *s, size_t n);
 DPARI_API void dpari_text_int(dpar_text *text, int64_t v);
 /* Appends v with `decimals` (0..9) digits after the point, rounded half away from zero, or "nan" or
- * "inf". From 9e15 on it appends dpari_text_real with 6 digits. */
+ * "inf". From 9e15 on it does what dpari_text_real does with 6 digits. */
 DPARI_API void dpari_text_fixed(dpar_text *text, double v, int32_t decimals);
-/* Appends v with `digits` (1..17) significant digits, in plain or e-notation as %g, but with exact
- * halves rounded away from zero. */
+/* Appends v with `digits` (1..17) significant digits, in plain or exponential notation like %g, but
+ * with exact halves rounded away from zero. */
 DPARI_API void dpari_text_real(dpar_text *text, double v, int32_t digits);
 /* Appends blanks until the current line has `column` UTF-8 characters. */
 DPARI_API void dpari_text_column(dpar_text *text, size_t column);
-/* Appends `form` as printf would. It knows %s, %.*s, %d for an int32_t, %ld for an int64_t, %%, and
- * %.Nf and %.Ng with one digit N, which are dpari_text_fixed and dpari_text_real. %.NG is %.Ng for
- * JSON: it writes 0 if the number is not finite. A width puts blanks before the value, up to 31
- * characters in all. A constant must be cast to int32_t, because an int may have 16 bits. */
+/* Appends text with the format `form`, as printf does. The format may have %s, %.*s, %d for an
+ * int32_t, %ld for an int64_t, %%, and %.Nf and %.Ng with one digit N, which do what
+ * dpari_text_fixed and dpari_text_real do. %.NG is %.Ng for JSON: it writes 0 if the number is not
+ * finite. A width puts blanks before a value of at most 31 characters. Constants for %d must be
+ * cast to int32_t, because an int may have 16 bits. */
 DPARI_API void dpari_text_print(dpar_text *text, const char *form, ...) DPARI_PRINTF(2, 3);
-/* The same for functions that take a form and its arguments themselves. */
+/* Does the same for functions that take a format and its arguments themselves. */
 DPARI_API void dpari_text_print_list(dpar_text *text, const char *form, va_list *list);
-/* The same as dpari_text_print without reals, in less stack. */
+/* Does what dpari_text_print does, but without real numbers and with less stack. */
 DPARI_API void dpari_text_say(dpar_text *text, const char *form, ...) DPARI_PRINTF(2, 3);
 /* Reads a decimal number (sign, digits, point, exponent) from [s, s + n). Returns the number of
- * characters read, or 0 if there is no number. The value is never NaN. A number that is too large
- * becomes infinite, which the caller must refuse. */
+ * characters read, or 0 if there is no number. The value is never NaN. It is infinite if the number
+ * is too large, which the caller must refuse. */
 DPARI_API size_t dpari_text_number(const char *s, size_t n, double *value);
 
 /* True if reductions support the type: all but TF32, F8 and F4. */

@@ -6,9 +6,10 @@
 
 #include "arith.h"
 
-/* Returns m with x = m * 2^e and 1 <= m < 2, for finite x > 0. It multiplies, because it must not
- * assume the bits of a double, which has 32 on AVR. The bounds on k are for -ffast-math, with which
- * an infinite x may get here: the result is then useless, but the loops end. */
+/* Returns m and sets *e such that x = m * 2^e and 1 <= m < 2, for finite x > 0. It multiplies by
+ * powers of two, 2^32 at first, because it must not assume the bits of a double, which has only 32
+ * on AVR. With -ffast-math an infinite x may get here: the bounds on k end the loops then, and the
+ * result is useless. */
 DPARI_FN double dpari_split(double x, int32_t *e)
 {
     int32_t k = 0;
@@ -32,7 +33,7 @@ DPARI_FN double dpari_split(double x, int32_t *e)
     return x;
 }
 
-/* sqrt(x), or 0 for x <= 0, by Newton's method for the mantissa. */
+/* Returns sqrt(x), or 0 for x <= 0. Newton's method computes the root of the mantissa. */
 DPARI_FN double dpari_sqrt(double x)
 {
     int32_t e, i;
@@ -58,7 +59,8 @@ DPARI_FN double dpari_sqrt(double x)
     return r;
 }
 
-/* log2(x) for finite x > 0, NaN for NaN, otherwise 0. It sums the atanh series of the mantissa. */
+/* Returns log2(x) for finite x > 0, NaN for NaN, otherwise 0. It sums the atanh series of the
+ * mantissa, which is within a factor of sqrt(2) of 1. */
 DPARI_FN double dpari_log2(double x)
 {
     int32_t e, k;
@@ -81,16 +83,17 @@ DPARI_FN double dpari_log2(double x)
     return (double)e + 2.0 * sum * 1.4426950408889634;
 }
 
-/* ln(x) for finite x > 0, NaN for NaN, otherwise 0. */
+/* Returns ln(x) for finite x > 0, NaN for NaN, otherwise 0. */
 DPARI_FN double dpari_log(double x)
 {
     return dpari_log2(x) * 0.6931471805599453;
 }
 
-/* e^x with a relative error of 2e-15; 0 below -745, and e^709 above 709. With x = k ln 2 + f and
- * |f| < 0.35, e^f is a Taylor polynomial of degree 13 and 2^k is computed by squaring, because the
- * bits of a double are not known. ln 2 is given in two parts, so that k times the first one is
- * exact. There is no division and no loop over terms, because softmax calls it for each element. */
+/* Returns e^x with a relative error of 2e-15; 0 below -745, and e^709 above 709, near the limits of
+ * a double. With x = k ln 2 + f and |f| < 0.35, e^f is a Taylor polynomial of degree 13 and 2^k is
+ * computed by squaring, because the bits of a double are not known. ln 2 is given in two parts, so
+ * that k times the first one is exact. There is no division and no loop over terms, because softmax
+ * calls it for each element. */
 DPARI_FN double dpari_exp(double x)
 {
     double f, sum, power = 1.0, base = x < 0.0 ? 0.5 : 2.0;
@@ -123,7 +126,7 @@ DPARI_FN double dpari_exp(double x)
     return sum * power;
 }
 
-/* The least k with 2^k >= n, for n >= 1. */
+/* Returns the least k with 2^k >= n, for n >= 1. */
 DPARI_FN int32_t dpari_ceil_log2(int64_t n)
 {
     int32_t k = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Formats text without the C library, for everything that draws or reports, and reads numbers. Real
- * numbers are exact: a double is expanded to all of its decimal digits, in limbs of nine digits,
- * and then rounded, so that the same value gives the same text on every machine. */
+/* Formats text without the C library, for all functions that draw or report, and reads numbers.
+ * Real numbers are converted exactly: a double is expanded to all of its decimal digits, in limbs
+ * of nine digits, and then rounded, so that the same value gives the same text on every machine. */
 #include "text.h"
 
 #include "inner.h"
@@ -77,13 +77,12 @@ DPARI_API void dpari_text_int(dpar_text *text, int64_t v)
 }
 
 /* A number >= 0 in limbs of nine decimal digits, most significant first, with `whole` of them
- * before the point: the sum of limb[i] * 10^(9 (whole - 1 - i)). If `whole` is negative or exceeds
- * n, zeros are missing after the point or before it.
+ * before the point: the sum of limb[i] * 10^(9 (whole - 1 - i)). If `whole` is negative, zeros
+ * follow the point before the first limb; if it exceeds n, zeros follow the last limb.
  *
  * Multiplications and divisions by powers of two are exact, so that the same text is printed and
  * the same number read on every target. A double has at most 767 significant digits (86 limbs).
- * Digits of a longer input that do not fit only set `lost`, which decides how a tie is rounded.
- */
+ * Digits of a longer input that do not fit only set `lost`, which decides how a tie is rounded. */
 enum { DPARI_TEXT_LIMBS = 96, DPARI_TEXT_SHIFT = 29 }; /* limb x 2^29 plus a carry fits 64 bits */
 typedef struct dpari_text_decimal {
     uint32_t limb[DPARI_TEXT_LIMBS];
@@ -96,7 +95,7 @@ static uint32_t dpari_text_ten(int32_t power)
     return ten[power];
 }
 
-/* p / 9 rounded down. The digit at 10^p is in limb whole - 1 - p / 9. */
+/* Returns p / 9 rounded down. The digit at 10^p is in limb whole - 1 - p / 9. */
 static int32_t dpari_text_floor9(int32_t p)
 {
     return p >= 0 ? p / 9 : -((8 - p) / 9);
@@ -169,7 +168,8 @@ static void dpari_text_halve(dpari_text_decimal *d, int32_t k)
     dpari_text_trim(d);
 }
 
-/* Computes all digits of v > 0. A double has at most 64 significant bits. */
+/* Computes all digits of v > 0. The mantissa is read as an integer of 64 bits, which no double
+ * exceeds. */
 static void dpari_text_expand(dpari_text_decimal *d, double v)
 {
     int32_t e;
@@ -194,15 +194,15 @@ static void dpari_text_expand(dpari_text_decimal *d, double v)
     }
 }
 
-/* The digit at 10^p. */
+/* Returns the digit at 10^p. */
 static int32_t dpari_text_digit(const dpari_text_decimal *d, int32_t p)
 {
     int32_t over = dpari_text_floor9(p), i = d->whole - 1 - over;
     return i < 0 || i >= d->n ? 0 : (int32_t)(d->limb[i] / dpari_text_ten(p - 9 * over) % 10);
 }
 
-/* The power of ten of the first digit of d, which is greater than 0 and has no zero limbs at its
- * ends. */
+/* Returns the power of ten of the first digit of d. d is greater than 0 and has no zero limbs at
+ * its ends. */
 static int32_t dpari_text_first(const dpari_text_decimal *d)
 {
     int32_t p = 8;
@@ -241,7 +241,7 @@ static int dpari_text_special(dpar_text *text, double v)
 DPARI_API DPARI_COLD void dpari_text_fixed(dpar_text *text, double v, int32_t decimals)
 {
     dpari_text_decimal d;
-    char digit[32]; /* 9e15 has 16 digits; 9 decimals and one for the carry */
+    char digit[32]; /* 16 digits below 9e15, 9 decimals, and one for the carry */
     double size = v < 0.0 ? -v : v;
     int32_t high = 0, i, zero = 1;
     if (decimals < 0) {
@@ -257,7 +257,7 @@ DPARI_API DPARI_COLD void dpari_text_fixed(dpar_text *text, double v, int32_t de
     if (size > 0.0) {
         dpari_text_expand(&d, size);
         high = dpari_text_first(&d);
-        /* below 9e15 there are 16 digits; with -ffast-math NaN comes here and must fit too */
+        /* at most 16 digits before the point; with -ffast-math a NaN gets here and must fit too */
         high = high < 0 ? 1 : (int32_t)dpari_least(high, 15) + 1;
     }
     dpari_text_round(&d, high, -decimals, digit);
@@ -275,7 +275,7 @@ DPARI_API DPARI_COLD void dpari_text_fixed(dpar_text *text, double v, int32_t de
     }
 }
 
-/* Appends n digits with a point before digit number `point`, and zeros where digits are missing. */
+/* Appends n digits with a point before digit `point`, and zeros where digits are missing. */
 static void dpari_text_point(dpar_text *text, const char *digit, int32_t n, int32_t point)
 {
     int32_t i;
@@ -322,7 +322,7 @@ DPARI_API DPARI_COLD void dpari_text_real(dpar_text *text, double v, int32_t dig
     first = dpari_text_first(&d);
     dpari_text_round(&d, first + 1, first - digits + 1, digit);
     from = digit[0] == '0';
-    first += 1 - from; /* 9.99 became 10.0 */
+    first += 1 - from; /* 1 if rounding added a digit, as from 9.99 to 10.0 */
     n = digits;
     while (n > 1 && digit[from + n - 1] == '0') { /* no trailing zeros */
         n--;
@@ -356,8 +356,8 @@ static void dpari_text_right(dpar_text *text, const char *cell, size_t used, siz
     dpar_text_put(text, cell);
 }
 
-/* Appends the form up to its end or to the next real number, and returns that place. Real numbers
- * are in another function, so that texts without them need less stack. */
+/* Appends the format up to its end or to the next real number, and returns that position. Real
+ * numbers are handled by another function, so that texts without them need less stack. */
 static DPARI_COLD const char *dpari_text_until_real(dpar_text *text, const char *form,
                                                     va_list *list)
 {
@@ -448,7 +448,7 @@ DPARI_API DPARI_COLD dpar_status dpari_repeat(dpar_status status, dpar_why *why,
     return status;
 }
 
-/* The names are in parentheses because they are also those of macros. */
+/* The names are in parentheses because macros have the same names. */
 DPARI_API DPARI_COLD DPARI_NO_REALS dpar_status(dpari_say)(dpar_status status, dpar_why *why,
                                                            const char *form, ...)
 {
@@ -472,7 +472,7 @@ DPARI_API DPARI_COLD DPARI_NO_REALS dpar_status(dpari_wrong)(dpar_why *why, cons
 DPARI_API DPARI_COLD void dpari_text_print_list(dpar_text *text, const char *form, va_list *list)
 {
     while (*(form = dpari_text_until_real(text, form, list)) != 0) {
-        /* form is at %, a width, a point, a digit */
+        /* form points to %, which a width, a point and a digit follow */
         char cell[32];
         size_t width = 0;
         int32_t digits;
@@ -522,7 +522,7 @@ static double dpari_text_scale(uint64_t m, int32_t e)
     return v;
 }
 
-/* The whole part of d < 10^18. */
+/* Returns the whole part of d, which must be below 10^18. */
 static uint64_t dpari_text_whole(const dpari_text_decimal *d)
 {
     uint64_t u = 0;
@@ -580,7 +580,7 @@ static double dpari_text_value(const char *s, size_t n, int64_t power)
     if (n == 0 || power < -330) {
         return 0.0;
     }
-    p = power > 400 ? 400 : (int32_t)power; /* 10^400 becomes infinite */
+    p = power > 400 ? 400 : (int32_t)power; /* 10^400 is infinite as a double */
     over = dpari_text_floor9(p);
     d.whole = over + 1;
     d.n = d.lost = 0;
@@ -604,7 +604,7 @@ static double dpari_text_value(const char *s, size_t n, int64_t power)
     return dpari_text_nearest(&d);
 }
 
-/* Returns how many digits there are from `at` on. */
+/* Returns the number of consecutive digits from `at` on. */
 static size_t dpari_text_run(const char *s, size_t at, size_t n)
 {
     size_t from = at;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* text - writes text into the caller's buffer. As with snprintf, the text always ends in NUL, is
- * cut if the buffer is too small, and is counted in full. It uses neither a locale nor the C
- * library.
+ * cut if the buffer is too small, and its full length is counted. It uses neither a locale nor the
+ * C library.
  *
  *     static char buffer[2000];
  *     dpar_text t;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Tables of number formats and collectives. dpar_type_name is a switch, because a table of pointers
- * would have to be relocated at load time. */
+/* Returns sizes and names of number formats, and names of collectives. dpar_type_name uses a
+ * switch, because a table of pointers would have to be relocated at load time. */
 #include "inner.h"
 
 DPAR_API int32_t dpar_type_bytes(int32_t type)

@@ -11,7 +11,7 @@
  * left out (DPAR_E_ARG); an optional field documents what 0 selects.
  *
  * dpar_cost.h knows a chip's peak FLOP/s in the formats from DPAR_F64 up to DPAR_FORMAT_COUNT,
- * where DPAR_BF16 stands for DPAR_F16 too. The types from DPAR_F16 on only say how numbers are
+ * where DPAR_BF16 stands for DPAR_F16 too. The types from DPAR_F16 on only describe how numbers are
  * stored. */
 enum {
     DPAR_TYPE_NONE,
@@ -33,10 +33,10 @@ enum {
 };
 
 /* Returns the bytes of one element. Returns 0 for DPAR_F4, whose elements share bytes, and for a
- * number that is no type. */
+ * number that is not a type. */
 DPAR_API int32_t dpar_type_bytes(int32_t type);
 /* Returns the name of a type: "f32", "bf16", ..., "none" for DPAR_TYPE_NONE, or "?" for a number
- * that is no type. The text is static. */
+ * that is not a type. The text is static. */
 DPAR_API const char *dpar_type_name(int32_t type);
 
 /* The collectives, named as in MPI and NCCL, and the two halves of a message. DPAR_CALL_NONE is the
@@ -60,8 +60,7 @@ enum {
 };
 
 /* Returns the name of a collective: "all-reduce", ..., "send", "recv", "none" for DPAR_CALL_NONE,
- * or
- * "?" for any other number. The text is static. */
+ * or "?" for any other number. The text is static. */
 DPAR_API const char *dpar_call_name(int32_t kind);
 
 #endif

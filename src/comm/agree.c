@@ -3,11 +3,12 @@
  * memory into pieces.
  *
  * A collective constructor describes its arguments as facts: names with numbers. dpari_agree_on
- * hashes them, and compares the hashes and the ranks' own statuses in one small all-reduce. Only if
- * the hashes differ does it search, by bisection with broadcasts between two ranks' facts, for the
- * first fact that differs. All ranks then fail with DPAR_E_MISMATCH, and the message names two
- * ranks and both values. If a rank failed before, all ranks fail with its status. Called by the
- * constructors of all headers from move.c up. */
+ * hashes them, and compares the hashes and the ranks' own statuses in one small all-reduce. If the
+ * hashes differ, the all-reduce also finds two ranks whose hashes differ, and these find the first
+ * fact that differs by bisection. All ranks then fail with DPAR_E_MISMATCH, and the message names
+ * the fact, the two ranks and both values. If a rank had failed before, it returns its own status,
+ * and the other ranks return the worst status of all. Called by move.c, simple.c and the functions
+ * of dpar_halo.h, dpar_points.h, dpar_train.h and dpar_spatial.h that make plans. */
 #include "agree.h"
 
 #include "../base/inner.h"
@@ -17,6 +18,8 @@
 #include "elements.h"
 #include "engine.h"
 
+/* The multiplier is 2^64 divided by the golden ratio, as in Fibonacci hashing. The shift mixes the
+ * upper bits of the product, which depend on all bits of the factors, into the lower ones. */
 DPARI_API DPARI_NOINLINE uint64_t dpari_hash(uint64_t h, int64_t v)
 {
     h = (h ^ (uint64_t)v) * UINT64_C(0x9e3779b97f4a7c15);
@@ -37,6 +40,8 @@ DPARI_API DPARI_COLD uint64_t dpari_hash_real(uint64_t h, double v)
     return dpari_hash(h, dpari_real_bits(v));
 }
 
+/* Two small numbers share a step: dims (at most 6) and placement kinds are below 16, and `dim` is
+ * below 64. */
 DPARI_API DPARI_COLD uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *layout)
 {
     int32_t i, k;
@@ -66,10 +71,10 @@ DPARI_API DPARI_COLD uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l
     return h;
 }
 
-/* Rank `who` has failed with `worst`: broadcasts its message to the ranks that have not failed
- * themselves. */
-static dpar_status dpari_hear(dpar_comm *comm, dpar_status mine, dpar_status worst, int32_t who,
-                              dpar_why *why)
+/* Rank `who` has failed with the status `worst`. Broadcasts its message, which the ranks that have
+ * not failed themselves return with that status. */
+static dpar_status dpari_agree_failed(dpar_comm *comm, dpar_status mine, dpar_status worst,
+                                      int32_t who, dpar_why *why)
 {
     dpar_why said;
     dpar_status s;
@@ -90,20 +95,24 @@ static dpar_status dpari_hear(dpar_comm *comm, dpar_status mine, dpar_status wor
     return dpari_say(worst, why, "rank %d: %s", who, said.text);
 }
 
-/* Finds two ranks whose hashes differ, who[0] < who[1], and returns DPAR_E_MISMATCH without a
- * message. Both are -1 if none differ, a rank has failed, or this rank cannot know.
+/* Compares the statuses and hashes of all ranks. If two hashes differ, stores the two ranks in
+ * who[2], the lower one first, and returns DPAR_E_MISMATCH without a message. Otherwise sets both
+ * to -1, and returns DPAR_OK or, with a message, an error: a rank has failed, has not called this
+ * function, or the communicator has failed.
  *
  * One all-reduce finds three minima: the worst status with its rank, the smallest hash with its
- * rank, and the negative of the largest hash with its rank. A result that cannot be such a minimum
- * means that the all-reduce was matched with another operation, which an engine that does not
- * compare calls allows. */
+ * rank, and the negative of the largest hash with its rank. The rank is in the low bits of each
+ * number: below 2^32 for the status, and below 2^20 for the hash. Only the upper 42 bits of the
+ * hash are compared, so that it fits in 62 bits together with the rank. A result that cannot be
+ * such a minimum means that the all-reduce was matched with another operation, which an engine that
+ * does not compare calls allows. */
 static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *comm, dpar_status st, const char *plan,
                                                uint64_t hash, int32_t *who, dpar_why *why)
 {
     const int64_t unit = INT64_C(1) << 32, ranks = INT64_C(1) << 20;
     int64_t in[3], out[3] = {0, 0, 0}, rank[2];
     dpar_status run, worst;
-    int32_t i, none = 0;
+    int32_t i, impossible = 0;
     dpar_call call;
     dpari_zero(&call, sizeof call);
     call.kind = DPAR_CALL_ALL_REDUCE;
@@ -122,14 +131,14 @@ static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *comm, dpar_status st, 
         return dpari_repeat(run, why, comm->why.text);
     }
     for (i = 0; i < 3; i++) {
-        none |= out[i] > in[i] || out[i] == INT64_MIN;
-        out[i] = none ? 0 : out[i];
+        impossible |= out[i] > in[i] || out[i] == INT64_MIN;
+        out[i] = impossible ? 0 : out[i];
     }
     worst = (dpar_status)dpari_floor_div(out[0], unit);
     rank[0] = worst != DPAR_OK ? out[0] - worst * unit : out[1] % ranks;
     rank[1] = worst != DPAR_OK ? rank[0] : -out[2] % ranks;
-    none |= out[1] / ranks != -out[2] / ranks && worst == DPAR_OK && rank[0] == rank[1];
-    if (none || worst > 0 || rank[0] < 0 || rank[0] >= comm->size || rank[1] < 0 ||
+    impossible |= out[1] / ranks != -out[2] / ranks && worst == DPAR_OK && rank[0] == rank[1];
+    if (impossible || worst > 0 || rank[0] < 0 || rank[0] >= comm->size || rank[1] < 0 ||
         rank[1] >= comm->size) {
         return dpari_say(DPAR_E_MISMATCH, why,
                          "rank %d: the all-reduce of %d ranks before a plan has a result that no "
@@ -137,7 +146,7 @@ static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *comm, dpar_status st, 
                          comm->rank, comm->size);
     }
     if (worst != DPAR_OK) {
-        return dpari_hear(comm, st, worst, (int32_t)rank[0], why);
+        return dpari_agree_failed(comm, st, worst, (int32_t)rank[0], why);
     }
     if (out[1] / ranks == -out[2] / ranks) {
         return DPAR_OK;
@@ -162,7 +171,7 @@ DPARI_API dpar_status dpari_agree(dpar_comm *comm, dpar_status st, dpar_why *why
 
 enum { DPARI_FACT_NUMBER, DPARI_FACT_TYPE, DPARI_FACT_REAL, DPARI_FACT_HASH };
 
-/* Adds a fact to the hash, and stores it if it is number `keep`. */
+/* Adds a fact to the hash, and stores it if it is the one at position `keep`. */
 static DPARI_COLD void dpari_fact_of(dpari_facts *facts, const char *name, int64_t index,
                                      int64_t value, int32_t kind)
 {
@@ -203,6 +212,7 @@ DPARI_API DPARI_COLD void dpari_fact_hash(dpari_facts *facts, const char *name, 
     dpari_fact_of(facts, name, index, (int64_t)hash, DPARI_FACT_HASH);
 }
 
+/* Returns the hash of a plan's name, with which the hash of its facts begins. */
 static uint64_t dpari_facts_plan(const char *plan)
 {
     uint64_t h = 1;
@@ -212,7 +222,7 @@ static uint64_t dpari_facts_plan(const char *plan)
     return h;
 }
 
-/* States all facts and stores number `keep`. */
+/* Computes the hash of all facts of a plan, and stores the fact at position `keep`. */
 static void dpari_facts_state(dpari_facts *facts, const char *plan, dpari_state *state,
                               const void *given, int64_t keep)
 {
@@ -230,14 +240,15 @@ DPARI_API DPARI_COLD uint64_t dpari_facts_hash(const char *plan, dpari_state *st
 {
     dpari_facts f;
     dpari_facts_state(&f, plan, state, given, 0);
-    return f.hash | UINT64_C(1) << 63; /* not 0, even without the low bits that are not compared */
+    return f.hash | UINT64_C(1) << 63; /* not 0, even if compared without its lower bits */
 }
 
-/* Finds the number of the first fact in which ranks who[0] and who[1] differ, by bisection. In each
- * step the first rank broadcasts the hash of the facts up to the middle, and the second whether its
- * hash is the same. */
-static dpar_status dpari_facts_apart(dpar_comm *comm, const int32_t *who, const char *plan,
-                                     dpari_state *state, const void *given, int64_t *first)
+/* Finds the position of the first fact in which ranks who[0] and who[1] differ, by bisection. In
+ * each step who[0] broadcasts the hash of its facts up to the middle one, and who[1] broadcasts
+ * whether it has the same hash. COLLECTIVE. */
+static dpar_status dpari_facts_first_difference(dpar_comm *comm, const int32_t *who,
+                                                const char *plan, dpari_state *state,
+                                                const void *given, int64_t *first)
 {
     dpari_facts f;
     int64_t low = 0, high;
@@ -248,16 +259,16 @@ static dpar_status dpari_facts_apart(dpar_comm *comm, const int32_t *who, const 
     while (low < high && st == DPAR_OK) {
         const int64_t middle = low + (high - low) / 2;
         uint64_t before;
-        int32_t alike;
+        int32_t equal;
         dpari_facts_state(&f, plan, state, given, middle + 1);
         before = f.before;
         st = dpar_broadcast(comm, &before, 1, DPAR_I64, who[0], NULL);
-        alike = before == f.before;
+        equal = before == f.before;
         if (st == DPAR_OK) {
-            st = dpar_broadcast(comm, &alike, 1, DPAR_I32, who[1], NULL);
+            st = dpar_broadcast(comm, &equal, 1, DPAR_I32, who[1], NULL);
         }
-        low = alike ? middle + 1 : low;
-        high = alike ? high : middle;
+        low = equal ? middle + 1 : low;
+        high = equal ? high : middle;
     }
     *first = low;
     return st;
@@ -282,14 +293,15 @@ static double dpari_fact_real_of(int64_t value)
     return real;
 }
 
-/* Appends a value, with enough digits to distinguish it from `other`. */
+/* Appends a value of a fact. Real numbers have 6 digits, or 17, which distinguish any two doubles,
+ * if `other` differs by less than 1e-4 of the value. */
 static void dpari_fact_put_value(dpar_text *text, int32_t kind, int64_t value, int64_t other)
 {
     if (kind == DPARI_FACT_REAL) {
         const double x = dpari_fact_real_of(value), y = dpari_fact_real_of(other);
-        const double apart = x > y ? x - y : y - x;
+        const double difference = x > y ? x - y : y - x;
         const double size = x > 0.0 ? x : -x;
-        dpari_text_real(text, x, apart < 1e-4 * size ? 17 : 6);
+        dpari_text_real(text, x, difference < 1e-4 * size ? 17 : 6);
     } else if (kind == DPARI_FACT_TYPE) {
         dpar_text_put(text, dpar_type_name((int32_t)value));
     } else {
@@ -297,8 +309,9 @@ static void dpari_fact_put_value(dpar_text *text, int32_t kind, int64_t value, i
     }
 }
 
-/* Writes the message on rank who[1]. other: the value of the stored fact on rank who[0]. alike: 1
- * if that rank makes the same kind of plan and has this fact, too. */
+/* Writes the message about the stored fact, on rank who[1]. other: its value on rank who[0]. alike:
+ * 1 if rank who[0] makes the same kind of plan and also has this fact, so that the values can be
+ * compared. */
 static void dpari_facts_say(const dpari_facts *facts, const char *plan, int alike, int64_t other,
                             const int32_t *who, dpar_why *found)
 {
@@ -342,7 +355,7 @@ DPARI_API DPARI_COLD dpar_status dpari_agree_on(dpar_comm *comm, dpar_status st,
         return st;
     }
     dpari_zero(&found, sizeof found);
-    st = dpari_facts_apart(comm, who, plan, state, given, &first);
+    st = dpari_facts_first_difference(comm, who, plan, state, given, &first);
     dpari_facts_state(&f, plan, state, given, first);
     shown[0] = f.name != NULL;
     shown[1] = f.value;

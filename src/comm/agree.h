@@ -8,14 +8,14 @@
 #include "../index/layout.h"
 #include "comm.h"
 
-/* Adds a number to a hash. */
+/* Continue the hash h with a number, or with all fields of a layout, and return it. */
 DPARI_API uint64_t dpari_hash(uint64_t h, int64_t v);
 DPARI_API uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *layout);
 
-/* Makes all ranks fail if one has failed. A rank that has failed passes its status, and keeps it
- * and its *why. The other ranks return the worst status, with "rank 2: " before the message of that
- * rank (the text of the status if its why is NULL). COLLECTIVE: one all-reduce of 24 bytes, and a
- * broadcast if a rank has failed. */
+/* Makes all ranks fail if one has failed. A rank that has failed passes its status as st, and gets
+ * it back with its own *why. The other ranks return the worst status, and write "rank 2: " and the
+ * message of that rank, or the text of the status if its why is NULL. COLLECTIVE: one all-reduce of
+ * 24 bytes, and a broadcast if a rank has failed. */
 DPARI_API dpar_status dpari_agree(dpar_comm *comm, dpar_status st, dpar_why *why);
 
 /* Returns where a message is written: to `why`, or to comm->why if `why` is NULL, where
@@ -25,21 +25,24 @@ DPARI_FN dpar_why *dpari_why_of(dpar_comm *comm, dpar_why *why)
     return why == NULL && comm->status == DPAR_OK ? &comm->why : why;
 }
 
-/* Facts: the arguments that must be equal on all ranks, as a sequence of numbers with names. A
- * function of type dpari_state states them, from the arguments in `given`, the same ones each time.
- * '#' in a name stands for `index`. Only the hash and one of the facts are stored. */
+/* Facts are the arguments that must be equal on all ranks, as a sequence of numbers with names. A
+ * function of type dpari_state adds them in a fixed order, from the arguments in `given`. It is
+ * called several times, because only the hash of all facts and one of the facts are stored. In
+ * messages, `index` replaces a '#' in the name. */
 typedef struct dpari_facts {
     uint64_t hash;       /* hash of all facts so far */
     int64_t count;       /* number of facts so far */
-    const char *of;      /* prefix of the names that follow, such as "field #: ", or NULL */
-    int64_t of_index;    /* the number for its '#' */
-    int64_t keep;        /* number of the fact to store, from 0 on */
-    uint64_t before;     /* hash of the facts before the stored one */
-    int64_t value;       /* the stored fact: value, name and prefix */
-    const char *name;    /* NULL if there are no more than `keep` facts */
+    const char *of;      /* prefix for the names of the facts added next, such as "field #: "; NULL
+                            if none */
+    int64_t of_index;    /* the number that replaces the '#' in `of` */
+    int64_t keep;        /* position of the fact to store, counted from 0 */
+    uint64_t before;     /* hash of the facts before the stored one; of all facts if none is
+                            stored */
+    int64_t value;       /* value of the stored fact */
+    const char *name;    /* its name; NULL if there are at most `keep` facts */
     const char *kept_of; /* its prefix */
-    int64_t index, kept_of_index;
-    int32_t kind; /* number, type, real or hash (agree.c) */
+    int64_t index, kept_of_index; /* the numbers that replace a '#' in its name and prefix */
+    int32_t kind;                 /* number, type, real or hash (agree.c) */
 } dpari_facts;
 typedef void dpari_state(dpari_facts *f, const void *given);
 
@@ -47,22 +50,23 @@ typedef void dpari_state(dpari_facts *f, const void *given);
 DPARI_API void dpari_fact(dpari_facts *facts, const char *name, int64_t index, int64_t value);
 DPARI_API void dpari_fact_type(dpari_facts *facts, const char *name, int64_t index, int32_t type);
 DPARI_API void dpari_fact_real(dpari_facts *facts, const char *name, int64_t index, double value);
-/* For a value that is too long for a message, which then names only the ranks. */
+/* Adds the hash of a value that is too long for a message. If it differs, the message names the
+ * fact and the ranks, but no values. */
 DPARI_API void dpari_fact_hash(dpari_facts *facts, const char *name, int64_t index, uint64_t hash);
 
-/* Returns the hash of all facts of this kind of plan, which is never 0. */
+/* Returns the hash of the plan's name and of all its facts, which is never 0. */
 DPARI_API uint64_t dpari_facts_hash(const char *plan, dpari_state *state, const void *given);
 
 /* Does what dpari_agree does, and also compares the facts if no rank has failed. If they differ,
  * all ranks fail with DPAR_E_MISMATCH, and the message names the first fact in which two ranks
  * differ: "halo: field 0: halo.low[1] is 2 on rank 0, 1 on rank 3".
  *
- * plan:  the kind of the plan, with which the message begins.
+ * plan:  name of the kind of plan; the message begins with it.
  * state: NULL if there is nothing to compare.
  * given: read only if st is DPAR_OK.
  *
- * COLLECTIVE. If facts differ, there are some more broadcasts, twice the logarithm of their number.
- */
+ * COLLECTIVE. Costs what dpari_agree costs and, if facts differ, about 2 log2(number of facts)
+ * small broadcasts. */
 DPARI_API dpar_status dpari_agree_on(dpar_comm *comm, dpar_status st, const char *plan,
                                      dpari_state *state, const void *given, dpar_why *why);
 
@@ -75,14 +79,14 @@ DPARI_API dpar_status dpari_post_alike(dpar_comm *comm, dpar_call *call, uint64_
                                        const char *what, dpar_work *work);
 
 /* Reports a wrong call of this rank: returns st and writes the message into comm->why, as dpari_say
- * does. If the communicator is broken, returns its status and keeps its message, which has the
- * first error. */
+ * does. If the communicator is broken, returns its status and keeps its message, which describes
+ * the first error. */
 DPARI_API dpar_status dpari_comm_say(dpar_comm *comm, dpar_status st, const char *form, ...)
     DPARI_PRINTF(3, 4);
 /* The same with DPAR_E_ARG. */
 DPARI_API dpar_status dpari_comm_wrong(dpar_comm *comm, const char *form, ...) DPARI_PRINTF(2, 3);
-/* The same for a call in which other ranks wait: breaks the communicator, so that all ranks fail.
- */
+/* Reports a failure of this rank in a call in which other ranks may already wait: breaks the
+ * communicator, so that all ranks fail with st and this message. */
 DPARI_API dpar_status dpari_comm_wrong_all(dpar_comm *comm, dpar_status st, const dpar_why *why);
 
 enum { DPARI_ROOM_ALIGN = 64 };

@@ -9,9 +9,9 @@
  *      publishes its entry: word = k << 32 | fingerprint of the call.
  *   2. The rank waits for the entries of ALL ranks (many ranks do so by levels: gate.h), and
  *      compares their fingerprints. If ranks have called different operations, all of them notice
- *      here. Because of this wait, two sets of entries and slots, used in turn, are enough. A
+ *      here. Because of this wait, two sets of entries and slots, used alternately, are enough. A
  *      rank that begins k + 2 has seen all entries of k + 1, and a rank that has entered k + 1 has
- * finished reading k.
+ *      finished reading k.
  *   3. All ranks have now seen the same entries, so they choose the same method:
  *      box     All input is readable, and each rank takes what it needs. If some of it is in users'
  *              memory, nobody returns before all have published (word a) that they are done.
@@ -35,51 +35,54 @@
 
 enum {
     /* All but DPARI_BUFFERS are in bytes. */
-    DPARI_DIRECT_FROM = 1024,      /* from this size on, two waits take less time than a copy */
-    DPARI_BUFFERS = 4,             /* chunks of a rank that are in the slots at a time */
-    DPARI_BLOCK = 64 << 10,        /* the most that a rank reads of another before it reduces */
-    DPARI_CMA_PIECE = 32 << 10,    /* from this size on, one copy by the kernel beats two of ours */
-    DPARI_BROADCAST_BOX = 8 << 10, /* larger broadcasts are faster in several pieces */
-    DPARI_BROADCAST_LEAST = 8 << 10,  /* the smallest such piece */
-    DPARI_BROADCAST_MOST = 128 << 10, /* and the largest */
+    DPARI_DIRECT_FROM = 1024,        /* from this size on, two waits take less time than a copy */
+    DPARI_BUFFERS = 4,               /* chunks of a rank that are in the slots at a time */
+    DPARI_BLOCK = 64 << 10,          /* the most that method cma reads from one rank before it
+                                        reduces */
+    DPARI_CMA_PIECE = 32 << 10,      /* from this size on, one copy by the kernel is faster than two
+                                        through a slot */
+    DPARI_BROADCAST_BOX = 8 << 10,   /* larger broadcasts are faster in several pieces */
+    DPARI_BROADCAST_LEAST = 8 << 10, /* the smallest size of such a piece */
+    DPARI_BROADCAST_MOST = 128 << 10, /* the largest size of such a piece */
     DPARI_BROADCAST_CMA = 12 << 10,   /* from this size on, the kernel may copy broadcasts */
-    DPARI_REDUCTION_CMA = 256 << 10   /* and the inputs of reductions */
+    DPARI_REDUCTION_CMA = 256 << 10   /* and may copy the inputs of reductions */
 };
 /* If a rank writes at least this many bytes, streaming stores, which bypass the cache, are faster.
  * Measured on two cores of a server (docs/records/performance.md). */
 #define DPARI_STREAM_FROM (INT64_C(16) << 20)
 #define DPARI_STREAM_COPY_FROM (INT64_C(64) << 20)
 
-/* The phase of a collective, in the low 8 bits of dpar_work.phase. The bits above have the kind of
- * word, DPARI_WORD_x, that it waits for. */
+/* The phase of a collective, in the low 8 bits of dpar_work.phase. The bits above hold the kind of
+ * word that the collective waits for, DPARI_WORD_x. */
 enum { DPARI_ENTER, DPARI_ENTRIES, DPARI_CHUNKS, DPARI_CMA_RESULTS, DPARI_FINAL };
 
 /* What a rank publishes in its entry if its input is not inline. */
 typedef struct dpari_offer {
     uint64_t in, out;       /* refs of its input and output; 0 if the others cannot reach them */
     uint64_t in_at, out_at; /* their addresses in its process */
-    int64_t largest;        /* bytes of the largest piece that it gives to one rank */
+    int64_t largest;        /* bytes of the largest piece that it sends to one rank */
     int64_t flags;          /* a sum of the following */
 } dpari_offer;
 enum {
     DPARI_BOXED = 1,     /* its input is a copy in its slot */
-    DPARI_IN_PLACE = 2,  /* dpari_in_place */
+    DPARI_IN_PLACE = 2,  /* its output overwrites its input (dpari_in_place) */
     DPARI_CAN_CMA = 4,   /* it can read the private memory of all ranks of the group */
     DPARI_OWN_TAKEN = 8, /* it has copied its own piece already */
-    DPARI_KERNEL = 16    /* the rank that chooses the method wants the kernel to copy */
+    DPARI_KERNEL = 16    /* set by the rank that chooses the method if the kernel is to copy */
 };
 
-/* The layout of dpar_work.state for collectives. It also keeps copies of what this rank
- * has published. Once others have read a cache line, reading it back costs as much as reading one
- * of theirs. */
+/* The layout of dpar_work.state for collectives. It includes copies of what this rank has
+ * published, because reading a published cache line back after others have read it costs as much as
+ * reading one of theirs. */
 typedef struct dpari_coll {
-    dpari_watch at;            /* ranks seen so far, from the right neighbour on */
+    dpari_watch at;            /* progress of the wait for the other ranks, from the right neighbour
+                                  on */
     int64_t target;            /* value that the word must reach */
-    int64_t in_step, mid_step; /* chunks put in, and chunks reduced or taken */
-    int64_t out_step;          /* chunks of which the results are taken */
+    int64_t in_step, mid_step; /* number of chunks put into the slots, and reduced or taken */
+    int64_t out_step;          /* number of chunks of which the results are taken */
     int64_t steps;             /* number of chunks */
-    int64_t piece;             /* bytes of a piece of a chunk */
-    int64_t buffers;           /* chunks that fit in the slots */
+    int64_t piece;             /* bytes of one piece of a chunk */
+    int64_t buffers;           /* number of chunks that fit in the slots of a rank */
     int64_t inline_bytes;      /* bytes of each inline input; -1 if entries have offers */
     uint64_t mine;             /* word of this rank's entry */
     dpari_offer offer;
@@ -111,9 +114,9 @@ static uint64_t dpari_step_word(const dpar_work *work, int64_t step)
     return (uint64_t)(uint32_t)work->sequence << 32 | (uint64_t)step;
 }
 
-/* ---- pieces: what each rank gives to each other ---------------------------------------------- */
+/* ---- pieces: what each rank sends to each other ---------------------------------------------- */
 
-/* Bytes of an element. */
+/* Returns the bytes of an element in memory. */
 static int64_t dpari_unit(const dpar_call *call)
 {
     return dpar_type_bytes(dpari_kern_stored(call->type));
@@ -181,7 +184,7 @@ static dpari_piece dpari_piece_from(const dpari_group *group, const dpar_call *c
     return p;
 }
 
-/* True if a rank gives the same bytes to every other rank. */
+/* True if a rank sends the same bytes to every other rank. */
 static int dpari_gives_one(const dpar_call *call)
 {
     return call->kind == DPAR_CALL_BROADCAST || call->kind == DPAR_CALL_GATHER ||
@@ -235,13 +238,15 @@ static int dpari_gives_any(const dpari_group *group, const dpar_call *call)
 
 /* ---- fingerprints ---------------------------------------------------------------------------- */
 
+/* Adds v to the hash h, as dpari_hash does (agree.c). */
 static uint64_t dpari_coll_mix(uint64_t h, uint64_t v)
 {
     h = (h ^ v) * UINT64_C(0x9e3779b97f4a7c15);
     return h ^ h >> 29;
 }
 
-/* Hashes everything of a call that must be equal on all ranks. */
+/* Hashes everything in a call that must be equal on all ranks. The first word packs five fields
+ * without overlap: kind (8 bits), op (4), type (12), variable_counts (8) and root (32). */
 static uint32_t dpari_fingerprint(const dpari_group *group, const dpar_call *call)
 {
     uint64_t h = (uint64_t)(uint32_t)call->kind | (uint64_t)(uint32_t)call->op << 8 |
@@ -262,8 +267,8 @@ static uint32_t dpari_fingerprint(const dpari_group *group, const dpar_call *cal
 
 /* ---- waiting for words ----------------------------------------------------------------------- */
 
-/* Tests whether the words of all ranks have reached the target. If not, group->blocker
- * becomes the first rank whose word has not reached it. */
+/* Returns 1 if the words of all ranks have reached the target. Otherwise sets group->blocker to the
+ * first rank whose word has not, and returns 0. */
 static int dpari_reached(dpari_group *group, dpar_work *work, int32_t which, uint64_t target)
 {
     dpari_coll *coll = dpari_coll_of(work);
@@ -294,8 +299,8 @@ DPARI_INTERNAL int dpari_coll_missing(const dpari_group *group, const dpar_work 
 
 /* ---- entering -------------------------------------------------------------------------------- */
 
-/* Copies the pieces for all ranks, one after the other, into the slot. The table has their sizes.
- */
+/* Copies this rank's pieces for all ranks, one after the other, into `box`, which is its slot. The
+ * table of pieces has their sizes. */
 static void dpari_fill_box(const dpari_group *group, const dpar_call *call, char *box,
                            int64_t bytes)
 {
@@ -389,8 +394,8 @@ static int dpari_reads_all(const dpari_group *group, int32_t rank)
     return r == group->comm.size;
 }
 
-/* True if each rank can read the memory of all others. A result of 1 is kept: a rank that
- * later cannot read any more no longer offers DPARI_CAN_CMA, which is enough. */
+/* True if each rank can read the memory of all others. A result of 1 is not checked again, because
+ * a rank that can no longer read stops offering DPARI_CAN_CMA. */
 static int dpari_all_cma(dpari_group *group)
 {
     for (int32_t r = 0; r < group->comm.size && !group->all_cma; r++) {
@@ -436,11 +441,11 @@ static int64_t dpari_gives_here(const dpari_group *group, const dpar_work *work,
     return dpari_table_fill(group, work, 1, &offer->largest);
 }
 
-/* Returns this rank's record of how long each copy method takes (pace.h) for private memory of this
- * call's size, and sets *bytes to that size. Returns NULL if this rank does not choose the method,
- * or the call is small. In a broadcast the root chooses. In a reduction rank 0 does, because all
- * ranks copy the same amount. */
-static dpari_pace *dpari_way_pace(dpari_group *group, const dpar_call *call, int64_t *bytes)
+/* Returns the record (pace.h) of how long each copy method takes for private memory of this call's
+ * size, and sets *bytes to that size. Returns NULL if this rank does not choose the method, or the
+ * call is small. In a broadcast the root chooses. In a reduction rank 0 does, because all ranks
+ * copy the same amount. */
+static dpari_pace *dpari_pace_of_call(dpari_group *group, const dpar_call *call, int64_t *bytes)
 {
     const int reduces =
         call->kind == DPAR_CALL_ALL_REDUCE || call->kind == DPAR_CALL_REDUCE_SCATTER;
@@ -464,7 +469,7 @@ static void dpari_offer_make(dpari_group *group, dpar_work *work, dpari_offer *o
     char *slot = dpari_staging(group, group->comm.rank) + (work->sequence & 1) * group->slot_bytes;
     const int64_t bytes = dpari_gives_here(group, work, offer);
     int64_t paced;
-    dpari_pace *pace = dpari_way_pace(group, call, &paced);
+    dpari_pace *pace = dpari_pace_of_call(group, call, &paced);
     offer->in_at = (uint64_t)(uintptr_t)call->in;
     offer->out_at = (uint64_t)(uintptr_t)call->out;
     offer->out = dpari_out_ref(group, call);
@@ -489,7 +494,7 @@ static void dpari_offer_make(dpari_group *group, dpar_work *work, dpari_offer *o
     }
 }
 
-/* True if so many bytes should be written with streaming stores. */
+/* True if an output of this many bytes should be written with streaming stores. */
 static int32_t dpari_streams(const dpari_group *group, int64_t bytes)
 {
     return bytes >= DPARI_STREAM_FROM &&
@@ -776,14 +781,14 @@ static dpar_status dpari_pull_reduce(dpari_group *group, const dpar_work *work)
     return DPAR_OK;
 }
 
-/* A summary of all offers, which all ranks compute equally. */
+/* A summary of all offers, which is the same on all ranks. */
 typedef struct dpari_offers {
     int readable;    /* 1 if all inputs can be read */
     int writable;    /* 1 if all outputs that are needed can be written by others */
     int boxed;       /* 1 if no input is in a user's memory */
     int in_place;    /* 1 if a rank overwrites input that the others read in its buffer */
     int cma;         /* 1 if all ranks can read the others' memory */
-    int kernel;      /* 1 if the rank that chooses wants the kernel to copy */
+    int kernel;      /* 1 if the kernel is to copy (DPARI_KERNEL) */
     int64_t largest; /* bytes of the largest piece */
 } dpari_offers;
 
@@ -814,7 +819,7 @@ static DPARI_COLD dpar_status dpari_cma_failed(dpari_group *group, const dpar_wo
 {
     dpar_text t;
     dpar_why why;
-    /* a process that dies loses its memory some time before its lock */
+    /* a process that dies loses its memory some time before its lock, so wait up to 0.2 s */
     for (int32_t i = 0; i < 2000; i++) {
         if (dpari_rank_state(group->world, group->world_rank[rank]) != DPARI_RANK_HERE) {
             return dpari_fail_peer(group, work, rank);
@@ -894,13 +899,13 @@ static dpar_status dpari_size_mismatch(dpari_group *group, const dpar_work *work
     dpar_text t;
     dpar_why why;
     dpari_text_why(&t, &why);
-    dpari_text_print(&t, "%s #%ld: rank %d gives %ld elements to rank %d, which takes %ld",
+    dpari_text_print(&t, "%s #%ld: rank %d sends %ld elements to rank %d, which expects %ld",
                      dpar_call_name(work->call.kind), work->sequence, from, gives / unit,
                      group->comm.rank, takes / unit);
     return dpari_group_break(group, DPAR_E_MISMATCH, why.text);
 }
 
-/* Returns where the piece for this rank is in what rank `from` offers. */
+/* Returns the piece for this rank in the input that rank `from` offers. */
 static dpari_piece dpari_offered(const dpari_group *group, const dpar_work *work, int32_t from)
 {
     const dpar_call *call = &work->call;
@@ -912,7 +917,7 @@ static dpari_piece dpari_offered(const dpari_group *group, const dpar_work *work
     return p;
 }
 
-/* Checks that the other ranks give as much as this rank takes, if sizes vary. */
+/* If sizes vary, checks that each rank sends as many bytes to this rank as this rank expects. */
 static dpar_status dpari_sizes_check(dpari_group *group, const dpar_work *work)
 {
     for (int32_t r = 0; r < group->comm.size && work->call.variable_counts; r++) {
@@ -925,10 +930,10 @@ static dpar_status dpari_sizes_check(dpari_group *group, const dpar_work *work)
     return DPAR_OK;
 }
 
-/* Copies the own piece of an all-to-all and that of the right neighbour in turns, line by line,
- * because one copy can proceed while the other waits for a line of another core. Returns 0 if that
- * is not possible here. */
-static int dpari_pull_beside(dpari_group *group, const dpar_work *work)
+/* Copies this rank's own piece of an all-to-all and the one from its right neighbour alternately,
+ * line by line, because one copy can proceed while the other waits for a line of another core.
+ * Returns 0 if that is not possible here. */
+static int dpari_pull_two(dpari_group *group, const dpar_work *work)
 {
     const dpar_call *call = &work->call;
     const int32_t me = group->comm.rank, r = me + 1 < group->comm.size ? me + 1 : 0;
@@ -950,7 +955,8 @@ static int dpari_pull_beside(dpari_group *group, const dpar_work *work)
     return 1;
 }
 
-/* Takes all pieces for this rank from where they are offered, or through the kernel. */
+/* Copies all pieces for this rank from the offered memory, or through the kernel where it cannot be
+ * reached. */
 static dpar_status dpari_pull(dpari_group *group, const dpar_work *work, int64_t largest)
 {
     const dpar_call *call = &work->call;
@@ -960,7 +966,7 @@ static dpar_status dpari_pull(dpari_group *group, const dpar_work *work, int64_t
     /* if the others read this rank's input in its buffer, the own piece is copied first, before
      * their reads take its lines out of the cache */
     const int32_t first = (dpari_coll_of_const(work)->offer.flags & DPARI_BOXED) != 0;
-    const int32_t done = !stream && !first && dpari_pull_beside(group, work) ? 2 : 0;
+    const int32_t done = !stream && !first && dpari_pull_two(group, work) ? 2 : 0;
     for (int32_t i = done; i < n; i++) {
         const int32_t r = (group->comm.rank + first + i) % n;
         const dpari_offer *offer = dpari_offer_of(group, work, r);
@@ -1018,6 +1024,7 @@ static void dpari_chunks_cut(const dpari_group *group, const dpar_call *call, dp
     const int64_t limit = DPARI_BROADCAST_MOST;
     coll->buffers = DPARI_BUFFERS;
     if (call->kind == DPAR_CALL_BROADCAST) {
+        /* about 8 chunks of whole cache lines */
         int64_t piece = largest / 8 / 64 * 64, most = room / DPARI_BUFFERS;
         most = most < limit ? most : limit;
         piece = piece < least ? least : piece;
@@ -1030,8 +1037,8 @@ static void dpari_chunks_cut(const dpari_group *group, const dpar_call *call, dp
     coll->steps = (largest + coll->piece - 1) / coll->piece;
 }
 
-/* Begins the chunks. A rank that gives nothing sets its word `a` to the last step at once, and a
- * rank that takes nothing does the same with its word `b`. */
+/* Begins the chunks. A rank that sends nothing sets its word `a` to the last step at once, and a
+ * rank that receives nothing does the same with its word `b`. */
 static void dpari_chunks_begin(dpari_group *group, dpar_work *work, int64_t largest)
 {
     dpari_coll *coll = dpari_coll_of(work);
@@ -1200,12 +1207,12 @@ static void dpari_done_with_others(dpari_group *group, dpar_work *work, int32_t 
     dpari_publish(group->world, &group->member[group->comm.rank]->a.word, (uint64_t)coll->target);
 }
 
-/* Begins to time the method of a collective, on the rank that chose it. dpari_timed ends that once
- * all ranks are done. */
-static void dpari_time_way(dpari_group *group, dpar_work *work)
+/* Begins to time the method of a collective, on the rank that chose it. dpari_time_end records the
+ * time once all ranks are done. */
+static void dpari_time_begin(dpari_group *group, dpar_work *work)
 {
     int64_t bytes;
-    if (dpari_way_pace(group, &work->call, &bytes)) {
+    if (dpari_pace_of_call(group, &work->call, &bytes)) {
         group->timed = work->sequence + 1;
         group->timed_way =
             dpari_coll_of(work)->offer.flags & DPARI_KERNEL ? DPARI_BY_KERNEL : DPARI_BY_RING;
@@ -1213,18 +1220,19 @@ static void dpari_time_way(dpari_group *group, dpar_work *work)
     }
 }
 
-static void dpari_timed(dpari_group *group, const dpar_work *work)
+/* Records how long the collective took with its method. */
+static void dpari_time_end(dpari_group *group, const dpar_work *work)
 {
     int64_t bytes;
-    dpari_pace *pace = dpari_way_pace(group, &work->call, &bytes);
+    dpari_pace *pace = dpari_pace_of_call(group, &work->call, &bytes);
     group->timed = 0;
     if (pace) {
         dpari_pace_tell(pace, group->timed_way, bytes, dpari_os_now() - group->timed_from);
     }
 }
 
-/* Chooses the method of a reduction and takes its first step. Returns DPAR_OK if that is all, or
- * DPAR_MORE if the work continues at its phase. */
+/* Chooses the method of a reduction and takes its first step. Returns DPAR_OK if the reduction is
+ * done then, or DPAR_MORE if it continues at work->phase. */
 static dpar_status dpari_choose_reduction(dpari_group *group, dpar_work *work)
 {
     const dpari_offers all = dpari_survey(group, work);
@@ -1253,7 +1261,7 @@ static dpar_status dpari_choose_reduction(dpari_group *group, dpar_work *work)
         largest = bytes > largest ? bytes : largest;
     }
     if (all.cma) {
-        dpari_time_way(group, work);
+        dpari_time_begin(group, work);
     }
     if (all.cma && all.kernel) {
         status = dpari_cma_reduce(group, work);
@@ -1275,7 +1283,7 @@ static dpar_status dpari_choose_move(dpari_group *group, dpar_work *work)
         return status;
     }
     if (all.cma && !all.readable) {
-        dpari_time_way(group, work);
+        dpari_time_begin(group, work);
     }
     if (all.readable ||
         (all.cma && !all.in_place && (work->call.kind != DPAR_CALL_BROADCAST || all.kernel))) {
@@ -1290,7 +1298,7 @@ static dpar_status dpari_choose_move(dpari_group *group, dpar_work *work)
     return DPAR_MORE;
 }
 
-/* Called when all ranks have entered. A leader tells the other ranks so (gate.h). Then the
+/* Called when all ranks have entered. A leader publishes that to the other ranks (gate.h), and the
  * collective begins. */
 static dpar_status dpari_coll_choose(dpari_group *group, dpar_work *work)
 {
@@ -1339,7 +1347,7 @@ DPARI_INTERNAL dpar_status dpari_coll_advance(dpari_group *group, dpar_work *wor
         status = dpari_last_words(group, work) ? DPAR_OK : DPAR_MORE;
     }
     if (status == DPAR_OK && group->timed == work->sequence + 1) {
-        dpari_timed(group, work);
+        dpari_time_end(group, work);
     }
     return status;
 }

@@ -3,10 +3,10 @@
  * it to the engine.
  *
  * dpari_post checks kind, type, counts, pointers and overlap of a call on this rank only; the
- * engine then compares the calls of all ranks. The file also writes messages about calls and
- * tracks posted work. It keeps a list of the handles that use a communicator, so that they can tell
- * when it has been closed (engine.h). It does not depend on any engine: it calls every engine
- * through the table dpar_engine. */
+ * engine then compares the calls of all ranks. The file also writes messages about calls and tracks
+ * posted work. It keeps a list of the handles that use a communicator, so that it can notify them
+ * when the communicator is closed (engine.h). It does not depend on any engine: it calls every
+ * engine through the table dpar_engine. */
 #include "comm.h"
 
 #include "../index/inner.h"
@@ -51,7 +51,7 @@ static DPARI_COLD dpar_status dpari_comm_bad_type(dpar_comm *comm, const dpar_ca
     return DPAR_E_ARG;
 }
 
-/* Fails because an argument is NULL. Writes no message if that argument is the communicator. */
+/* Fails because an argument is NULL. Writes no message if the communicator is NULL. */
 static DPARI_COLD dpar_status dpari_comm_null(dpar_comm *comm, const char *what)
 {
     dpar_text t;
@@ -234,11 +234,12 @@ static DPARI_COLD dpar_status dpari_pieces_overlap(dpar_comm *comm, const dpar_c
     return DPAR_OK;
 }
 
-/* Checks pieces of different sizes in `in` or `out`. `apart` forbids them to overlap. Sets *extent
- * to the number of elements from the first one of the buffer to the end of the last piece. */
+/* Checks pieces of different sizes in `in` or `out`. If `disjoint` is set, they must not overlap.
+ * Sets *extent to the number of elements from the beginning of the buffer to the end of the last
+ * piece. */
 static DPARI_COLD dpar_status dpari_check_pieces(dpar_comm *comm, const dpar_call *call,
                                                  const int64_t *count, const int64_t *begin,
-                                                 int apart, int64_t *extent)
+                                                 int disjoint, int64_t *extent)
 {
     const int64_t most = (INT64_C(1) << 62) / dpar_type_bytes(call->type);
     int64_t sum = 0, end = 0;
@@ -260,11 +261,11 @@ static DPARI_COLD dpar_status dpari_check_pieces(dpar_comm *comm, const dpar_cal
         end = count[r] > 0 && from + count[r] > end ? from + count[r] : end;
     }
     *extent = end;
-    return begin && apart ? dpari_pieces_overlap(comm, call, count, begin) : DPAR_OK;
+    return begin && disjoint ? dpari_pieces_overlap(comm, call, count, begin) : DPAR_OK;
 }
 
-/* Computes how many elements this rank's `in` and `out` must have, 0 for one that it does not use.
- */
+/* Computes how many elements this rank's `in` and `out` must have; 0 if this rank does not use
+ * them. */
 static dpar_status dpari_call_extents(dpar_comm *comm, const dpar_call *call, int64_t *in,
                                       int64_t *out)
 {
@@ -283,8 +284,8 @@ static dpar_status dpari_call_extents(dpar_comm *comm, const dpar_call *call, in
     return s;
 }
 
-/* The offset in elements of this rank's own piece in the buffer that `count` and `begin` describe.
- */
+/* Returns the offset, in elements, of this rank's own piece in the buffer that `count` and `begin`
+ * describe. */
 static int64_t dpari_piece_begin(const dpar_comm *comm, const dpar_call *call, const int64_t *count,
                                  const int64_t *begin)
 {
@@ -314,8 +315,8 @@ static int dpari_same_pieces(const dpar_comm *comm, const dpar_call *call)
     return 1;
 }
 
-/* True if `in` and `out` are where an in-place call of this kind has them: at the same address, or
- * the smaller buffer at this rank's own piece of the larger one. */
+/* True if `in` and `out` are at the addresses that an in-place call of this kind requires: at the
+ * same address, or the smaller buffer at this rank's own piece of the larger one. */
 static int dpari_call_in_place(const dpar_comm *comm, const dpar_call *call)
 {
     const uintptr_t in = (uintptr_t)call->in, out = (uintptr_t)call->out;
@@ -390,6 +391,7 @@ static dpar_status dpari_call_check(dpar_comm *comm, const dpar_call *call)
     if (call->count < 0) {
         return dpari_comm_bad_number(comm, call, "count", call->count, ">= 0");
     }
+    /* smaller counts are below 2^62 bytes for any number of ranks, and need no divisions */
     if (call->count > 1 << 26 && call->count > (INT64_C(1) << 62) / unit / comm->size) {
         return dpari_comm_too_large(comm, call, call->count);
     }
@@ -441,7 +443,7 @@ static int64_t dpari_call_sent(const dpar_comm *comm, const dpar_call *call)
                : 0;
 }
 
-/* Adds the call to comm->sent if the engine accepted it, and passes the status on. */
+/* Adds the call to comm->sent if the engine accepted it. Returns s. */
 static dpar_status dpari_counted(dpar_comm *comm, const dpar_call *call, dpar_status s)
 {
     if (s == DPAR_OK) {
@@ -456,20 +458,21 @@ static DPARI_COLD dpar_status dpari_work_is_busy(dpar_comm *comm, const dpar_wor
 {
     dpar_text t;
     dpari_text_why(&t, &comm->why);
-    dpari_text_print(&t, "this work is under way (%s): wait for it before it is posted again",
+    dpari_text_print(&t,
+                     "this work is still in progress (%s): wait for it before you post it again",
                      dpar_call_name(work->call.kind));
     return DPAR_E_ARG;
 }
 
-/* True if the operation is under way. Memory that was never posted has arbitrary bytes, but not its
- * own address in `self`. */
-static int dpari_is_under_way(const dpar_work *work)
+/* True if the operation is in progress. Memory that was never posted may contain any bytes, but not
+ * its own address in `self`. */
+static int dpari_is_in_progress(const dpar_work *work)
 {
     return work->comm && work->self == work;
 }
 
-/* Prepares memory that may never have been posted, before the engine uses it. From here on `comm`
- * tells whether the operation is under way. */
+/* Prepares memory that may never have been posted, before the engine uses it. From here on, `comm`
+ * is NULL unless the operation is in progress. */
 static void dpari_work_mark(dpar_work *work)
 {
     if (work->self != work) {
@@ -481,7 +484,7 @@ static void dpari_work_mark(dpar_work *work)
 /* Stores the status of an operation that could not be posted, so that a later wait returns it. */
 static DPARI_COLD dpar_status dpari_not_posted(dpar_work *work, dpar_status s)
 {
-    if (s != DPAR_OK && work && !dpari_is_under_way(work)) {
+    if (s != DPAR_OK && work && !dpari_is_in_progress(work)) {
         work->comm = NULL;
         work->status = s;
     }
@@ -505,7 +508,7 @@ DPARI_API dpar_status dpari_post(dpar_comm *comm, const dpar_call *call, dpar_wo
     if (!work) {
         return dpari_counted(comm, call, comm->engine.run(comm, call));
     }
-    if (dpari_is_under_way(work)) {
+    if (dpari_is_in_progress(work)) {
         return dpari_work_is_busy(comm, work);
     }
     dpari_work_mark(work);
@@ -522,7 +525,7 @@ static dpar_status dpari_batch_check(dpar_comm *comm, const dpar_call *calls, in
                                   "a batch takes only DPAR_CALL_SEND and DPAR_CALL_RECV");
         }
         s = dpari_call_check(comm, &calls[i]);
-        if (s == DPAR_OK && works && dpari_is_under_way(&works[i])) {
+        if (s == DPAR_OK && works && dpari_is_in_progress(&works[i])) {
             s = dpari_work_is_busy(comm, &works[i]);
         }
     }
@@ -678,7 +681,7 @@ DPARI_API dpar_status dpari_all_reduce_through(dpar_comm *comm, void *data, int6
     if (s == DPAR_OK) {
         s = dpari_call_check(comm, &call);
     }
-    if (s == DPAR_OK && dpari_is_under_way(work)) {
+    if (s == DPAR_OK && dpari_is_in_progress(work)) {
         s = dpari_work_is_busy(comm, work);
     }
     if (s != DPAR_OK) {

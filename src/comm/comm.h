@@ -26,11 +26,11 @@
  * After such an error the communicator is broken: each later call returns the same status at once,
  * and all that is left to do is to close or shrink it. A rank that was only late may still write
  * into registered memory of the operation that timed out, until it notices the error. (dpar_mpi.h
- * says what differs over MPI.)
+ * describes what differs over MPI.)
  *
  * work: NULL makes a call wait until the operation is done. Otherwise the call posts the operation
  * and returns. It then advances inside dpar_test, dpar_wait and every other call on communicators
- * of the same world, or all the time if dpar_comm_progress is on. Leave its buffers, counts and
+ * of the same world, or in a thread if dpar_comm_progress is on. Leave its buffers, counts and
  * offsets untouched until the work is done. Collectives of one communicator run in the order in
  * which they are posted.
  *
@@ -47,14 +47,14 @@
  *     MPI_THREAD_MULTIPLE     if threads call at the same time, each with a world of its own that
  *                             dpar_mpi_make made, in the same order on all ranks
  *
- * Counts are in elements. They may be 0, or exceed 2^31. An operation is in place if `out` is the
- * very address of `in`, or of the rank's own piece:
+ * Counts are in elements. They may be 0, or exceed 2^31. An operation is in place if `in` and `out`
+ * are at the same address, or one of them is at the rank's own piece of the other:
  *
  *     reduce, all_reduce, all_to_all   out == in
  *     all_gather, gather at the root   in is rank's own piece of out
  *     reduce_scatter, scatter (root)   out is rank's own piece of in
  *
- * Any other overlap of `in` and `out` is DPAR_E_ARG.
+ * Any other overlap of `in` and `out` fails with DPAR_E_ARG.
  *
  * Reductions combine in rank order, ((x0 op x1) op x2) ..., so that all ranks get the same bits in
  * every run and at every size. (Over MPI only with rank_order, see dpar_mpi.h.) F16 and BF16 are
@@ -107,7 +107,8 @@ typedef struct dpar_work {
     int64_t record;
     int64_t state[16];
     struct dpar_work *next, *behind;
-    const struct dpar_work *self; /* its own address once posted, which tells it from other bytes */
+    const struct dpar_work *self; /* its own address once posted, by which dpar recognises a posted
+                                     work */
 } dpar_work;
 
 /* The functions of an engine. You need them only to write an engine. */
@@ -124,7 +125,7 @@ typedef struct dpar_engine {
     dpar_status (*progress)(dpar_comm *comm, int32_t on);
     void (*abort)(dpar_comm *comm, dpar_status status, const char *text);
     void (*report)(dpar_comm *comm, dpar_text *out);
-    void (*describe)(dpar_comm *comm, dpar_text *out); /* NULL if the name says enough */
+    void (*describe)(dpar_comm *comm, dpar_text *out); /* NULL if the name is description enough */
     dpar_status (*close)(dpar_comm *comm);
     dpar_status (*shrink)(dpar_comm *comm, dpar_comm **out, int32_t *was,
                           dpar_why *why); /* NULL if the engine cannot shrink */
@@ -137,10 +138,10 @@ typedef struct dpar_engine {
      * peer_address: returns this rank's address of the memory that another rank got from the same
      * alloc_shared, or NULL if its device cannot reach it. Private memory is out of reach.
      *
-     * sync_peers: with a work, posts an operation that tells ranks[n], which include this rank,
-     * that what was computed before may be read. It ends when all of them have done so. Without a
-     * work, it returns which of three parts of the memory, 0 to 2, to write next; nobody reads that
-     * part any more. */
+     * sync_peers: with a work, posts an operation that notifies ranks[n], which include this rank,
+     * that results computed before may be read. It ends when all of them have posted theirs.
+     * Without a work, it returns which of three parts of the memory, 0 to 2, to write next; no rank
+     * reads that part any more. */
     dpar_status (*alloc_shared)(dpar_comm *comm, int64_t bytes, int32_t can, void **memory);
     void *(*peer_address)(dpar_comm *comm, void *memory, int32_t rank);
     dpar_status (*sync_peers)(dpar_comm *comm, void *memory, const int32_t *ranks, int32_t n,
@@ -148,9 +149,9 @@ typedef struct dpar_engine {
 } dpar_engine;
 
 /* A communicator, made by an engine. You may read rank, size, status, why and sent, and set
- * timeout_s and mem; leave the rest alone.
+ * timeout_s and mem. Do not touch the other fields.
  *
- * `sent` counts the bytes that an operation must send whatever engine runs it: each element once,
+ * `sent` counts the bytes that an operation must send, whichever engine runs it: each element once,
  * directly from the rank that has it to the rank that needs it. Let S be the bytes of this rank's
  * input, and s[r] the part of them that is or becomes rank r's. One operation then counts
  *
@@ -160,10 +161,11 @@ typedef struct dpar_engine {
  *                  first, and their all-gather: S - s[rank] + (size - 1) s[rank]
  *     broadcast (the root)   (size - 1) S;   reduce (not the root)   S;   send to another   S
  *
- * and nothing otherwise. If the parts are equal, this is what a ring sends: 2 (size - 1) / size S
- * for all_reduce, and half of that for reduce_scatter and all_gather. Summed over all ranks it is
- * always that number times size. dpar_traffic_count of dpar_cost.h predicts it. Shared memory moves
- * fewer bytes. Halo exchanges that read the memory of other ranks directly are not counted. */
+ * and nothing in all other cases. If the parts are equal, this is what a ring sends: 2 (size - 1) /
+ * size S for all_reduce, and half of that for reduce_scatter and all_gather. Summed over all ranks
+ * it is always that number times size. dpar_traffic_count of dpar_cost.h predicts it. Shared memory
+ * moves fewer bytes. Halo exchanges that read the memory of other ranks directly are not
+ * counted. */
 struct dpar_comm {
     int32_t rank, size;
     /* How long an operation may wait for other ranks without progress, in seconds; there is no
@@ -183,8 +185,8 @@ struct dpar_comm {
     dpar_engine engine; /* private, as are all fields that follow */
     void *context;
     dpar_status (*post_pending)(
-        void *pending_owner); /* posts the steps that an operation has left to post */
-    void *pending_owner;      /* that operation; NULL if none has steps left */
+        void *pending_owner); /* posts the remaining steps of an operation */
+    void *pending_owner;      /* that operation; NULL if no operation has steps left */
     dpar_comm *node; /* communicator of the ranks that share memory with this one, where the
                         engine itself has no shared memory */
     struct dpari_on_end *ends; /* handles to be notified when the communicator is closed */
@@ -192,10 +194,10 @@ struct dpar_comm {
 
 /* ---- collectives ----
  *
- * All of these functions are collective. They return DPAR_OK, or DPAR_E_ARG or DPAR_E_RANGE if
- * this rank refuses the call: if a number, type or pointer is not allowed, if buffers overlap, if
- * `work` is in progress, or above 2^62 bytes. The others then wait for this rank until the
- * deadline. A work whose call was refused keeps that status for dpar_wait. They fail with
+ * All of these functions are collective. They return DPAR_OK, or DPAR_E_ARG or DPAR_E_RANGE if this
+ * rank refuses the call: if a number, type or pointer is not allowed, buffers overlap, `work` is in
+ * progress, or data exceed 2^62 bytes. The others then wait for this rank until the deadline.
+ * dpar_wait on the work of a refused call returns the same status. The functions fail with
  * DPAR_E_MISMATCH, DPAR_E_PEER or DPAR_E_TIMEOUT as described above, with DPAR_E_SYSTEM or
  * DPAR_E_MEMORY of an engine, or with the status of a broken communicator. If the operation is
  * posted, dpar_wait returns most of these errors.
@@ -220,8 +222,8 @@ DPAR_API dpar_status dpar_all_reduce(dpar_comm *comm, const void *in, void *out,
  * elements. */
 DPAR_API dpar_status dpar_all_gather(dpar_comm *comm, const void *in, void *out, int64_t count,
                                      int32_t type, dpar_work *work);
-/* Combines in[size * count] of all ranks elementwise, in rank order, and gives this rank elements
- * rank * count .. (rank + 1) * count - 1 of the result in out[count]. */
+/* Combines in[size * count] of all ranks elementwise, in rank order, and stores elements rank *
+ * count .. (rank + 1) * count - 1 of the result in out[count]. */
 DPAR_API dpar_status dpar_reduce_scatter(dpar_comm *comm, const void *in, void *out, int64_t count,
                                          int32_t type, int32_t op, dpar_work *work);
 /* Sends piece s of in[size * count] to rank s, which receives it at out[rank * count]. */
@@ -239,7 +241,7 @@ DPAR_API dpar_status dpar_scatter(dpar_comm *comm, const void *in, void *out, in
 /* Gathers pieces of different sizes from all ranks on all ranks, as dpar_all_gather does for equal
  * ones.
  *
- * count: [size] elements of each rank's piece, the same on all ranks.
+ * count: [size] elements of each rank's piece, equal on all ranks.
  * begin: [size] first element of each piece; NULL if the pieces are contiguous in rank order.
  *        Pieces of `out` must not overlap.
  *
@@ -247,15 +249,15 @@ DPAR_API dpar_status dpar_scatter(dpar_comm *comm, const void *in, void *out, in
 DPAR_API dpar_status dpar_all_gather_v(dpar_comm *comm, const void *in, void *out,
                                        const int64_t *count, const int64_t *begin, int32_t type,
                                        dpar_work *work);
-/* Combines `in` of all ranks elementwise, in rank order, and gives each rank r the next count[r]
- * elements of the result. count is [size], the same on all ranks. Fails with DPAR_E_MISMATCH if it
- * is not. */
+/* Combines `in` of all ranks elementwise, in rank order. Each rank r gets the next count[r]
+ * elements of the result. count is [size] and must be equal on all ranks; otherwise the call fails
+ * with DPAR_E_MISMATCH. */
 DPAR_API dpar_status dpar_reduce_scatter_v(dpar_comm *comm, const void *in, void *out,
                                            const int64_t *count, int32_t type, int32_t op,
                                            dpar_work *work);
-/* Sends a piece of its own size from each rank to each other. Counts and begins are [size], as in
- * dpar_all_gather_v. Fails with DPAR_E_MISMATCH if two ranks pass different sizes for the piece
- * between them. */
+/* Sends a piece from each rank to each other, where every pair of ranks may use a different size.
+ * Counts and begins are [size], as in dpar_all_gather_v. Fails with DPAR_E_MISMATCH if two ranks
+ * pass different sizes for the piece between them. */
 DPAR_API dpar_status dpar_all_to_all_v(dpar_comm *comm, const void *in, const int64_t *in_count,
                                        const int64_t *in_begin, void *out, const int64_t *out_count,
                                        const int64_t *out_begin, int32_t type, dpar_work *work);
@@ -276,10 +278,10 @@ DPAR_API dpar_status dpar_scatter_v(dpar_comm *comm, const void *in, const int64
  * order in which they were sent. (NCCL has no tags: it matches messages in the order of posting and
  * requires equal tags.)
  *
- * To send to oneself, post one of the two calls. A blocking send may or may not return before its
- * receive is posted; do not rely on either. Fails as the collectives do: with DPAR_E_MISMATCH if
- * counts or types of the two sides differ, and in shared memory with DPAR_E_PEER if the other rank
- * has closed comm. Costs O(count). */
+ * If a rank sends to itself, it must post at least one of the two calls. A blocking send may or may
+ * not return before its receive is posted; do not rely on either. Fails as the collectives do: with
+ * DPAR_E_MISMATCH if counts or types of the two sides differ, and in shared memory with DPAR_E_PEER
+ * if the other rank has closed comm. Costs O(count). */
 DPAR_API dpar_status dpar_send(dpar_comm *comm, const void *in, int64_t count, int32_t type,
                                int32_t to, int32_t tag, dpar_work *work);
 /* Receives a message of another rank, under the rules of dpar_send. */
@@ -355,21 +357,20 @@ DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *comm, const dpar_mesh *mesh
  * stopped rank until comm's deadline has passed since the last other rank arrived. A rank that
  * arrives later gets DPAR_E_TIMEOUT and a message that names the ranks that went on. A rank that
  * dies after it has arrived may still be in the new communicator, whose first operation then fails
- * with
- * DPAR_E_PEER: shrink that one too.
+ * with DPAR_E_PEER: shrink that communicator too.
  *
  * Fails with DPAR_E_ARG if this rank has shrunk or closed comm before, DPAR_E_MEMORY if it has no
  * memory for a communicator, and DPAR_E_SYSTEM if the engine cannot shrink. That is MPI on several
  * nodes without ULFM (see dpar_mpi.h), and NCCL, which has dpar_nccl_shrink.
  *
  * In shared memory *out belongs to comm's world, as if it were split from comm: close it before
- * comm. Close comm as any broken communicator, which waits for nobody. Registered memory stays
- * valid, also for operations on *out. But a rank that is only stopped may still write into the
- * buffers of its last operations on comm. Therefore use other memory on *out, from dpar_comm_alloc
- * of *out, where such a rank never writes.
+ * comm. Close comm like any broken communicator; the close waits for nobody. Registered memory
+ * stays valid, also for operations on *out. But a rank that is only stopped may still write into
+ * the buffers of its last operations on comm. Therefore use other memory on *out, from
+ * dpar_comm_alloc of *out, where such a rank never writes.
  *
- * dpar_launch lets ranks go on that have shrunk away a dead one. Other launchers end the job when a
- * rank dies, unless they are told not to. Costs O(size) and the wait. */
+ * dpar_launch does not end ranks that have shrunk a dead rank away. Other launchers end the job
+ * when a rank dies, unless they are configured not to. Costs O(size) and the wait. */
 DPAR_API dpar_status dpar_comm_shrink(dpar_comm *comm, dpar_comm **out, int32_t *was,
                                       dpar_why *why);
 /* Closes a communicator. NULL does nothing. Closing the world also ends this rank's part in the job
@@ -393,17 +394,17 @@ DPAR_API dpar_status dpar_comm_alloc(dpar_comm *comm, int64_t bytes, void **memo
 /* Releases memory of dpar_comm_alloc. NULL does nothing. Not collective. */
 DPAR_API void dpar_comm_release(dpar_comm *comm, void *memory);
 
-/* Starts a thread of the engine in which posted work advances by itself, or ends that thread if
- * `on` is 0. Not collective. Fails with DPAR_E_ARG if comm is NULL, and with DPAR_E_SYSTEM if the
- * engine has no such thread or MPI messages carry any of the traffic. In the latter case the
- * message says whether MPI would allow a thread (MPI_THREAD_MULTIPLE). */
+/* Starts a thread of the engine that advances posted work, or ends that thread if `on` is 0. Not
+ * collective. Fails with DPAR_E_ARG if comm is NULL, and with DPAR_E_SYSTEM if the engine has no
+ * such thread or MPI messages carry any of the traffic. In the latter case the message says whether
+ * MPI would allow a thread (MPI_THREAD_MULTIPLE). */
 DPAR_API dpar_status dpar_comm_progress(dpar_comm *comm, int32_t on);
 /* Breaks a communicator on all ranks: their waits fail with `status` and the message `text`. A
  * status that is not negative is replaced by DPAR_E_PEER. If several ranks abort, the first one
  * counts. Local: it waits for nobody. Costs O(size). */
 DPAR_API void dpar_comm_abort(dpar_comm *comm, dpar_status status, const char *text);
-/* Describes how the ranks reach each other, in a line of text: the engine, the number of nodes, how
- * ranks share memory, and why no faster method is used. Local. Costs O(1). */
+/* Describes in one line of text how the ranks reach each other: the engine, the number of nodes,
+ * how ranks share memory, and why no faster method is used. Local. Costs O(1). */
 DPAR_API void dpar_comm_describe(dpar_comm *comm, dpar_text *out);
 /* Lists the last operations of each rank as text, with sequence number, type, count and state. It
  * includes ranks that were killed. Not collective. Costs O(size). */

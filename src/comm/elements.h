@@ -28,7 +28,7 @@ DPARI_FN int dpari_narrows(int32_t from, int32_t to)
            (from == DPAR_F32 && (to == DPAR_F16 || to == DPAR_BF16));
 }
 
-/* Access one element of a wide type. */
+/* Read and write one element of F64 or F32. */
 DPARI_FN double dpari_element_get(const void *data, int32_t type, int64_t at)
 {
     return type == DPAR_F64 ? ((const double *)data)[at] : (double)((const float *)data)[at];
@@ -43,7 +43,7 @@ DPARI_FN void dpari_element_put(void *data, int32_t type, int64_t at, double v)
     }
 }
 
-/* Copies the bits of a value to one of another type. */
+/* Copies the bits of a value into a variable of another type. */
 #if defined(__GNUC__)
 #define dpari_elements_bits(to, from, bytes) __builtin_memcpy(to, from, bytes)
 #else
@@ -65,7 +65,8 @@ DPARI_FN void dpari_elements_load(double *to, const void *from, int64_t i, int64
     }
 }
 
-/* Stores them, rounded to nearest even; 16 bits are rounded to F32 first. */
+/* Stores n doubles as elements i .. i + n - 1 of `type`, rounded to nearest even. For 16-bit types
+ * they are rounded to F32 first. */
 DPARI_FN void dpari_elements_store(void *to, const double *from, int64_t i, int64_t n, int32_t type)
 {
     unsigned char *at = (unsigned char *)to + i * dpar_type_bytes(type);
@@ -82,8 +83,8 @@ DPARI_FN void dpari_elements_store(void *to, const double *from, int64_t i, int6
     dpari_kern_convert(at, type, f, DPAR_F32, n);
 }
 
-/* The square root of the CPU, which is exactly rounded. That of the library would set errno and
- * need -lm. */
+/* The CPU's instruction for square roots, which rounds correctly. sqrt of the C library would set
+ * errno and need -lm. */
 #if defined(__GNUC__) && defined(__AVX__) && !defined(DPARI_NO_VECTOR)
 #define DPARI_ELEMENTS_ROOT(y, x) __asm__("vsqrtsd %1, %1, %0" : "=x"(y) : "x"(x))
 #elif defined(__GNUC__) && defined(__x86_64__) && !defined(DPARI_NO_VECTOR)
@@ -103,8 +104,9 @@ DPARI_FN double dpari_elements_sqrt(double x)
     return y;
 }
 #else
-/* Without such an instruction: within 2^-52, and 0 below 1e-300. Takes a first 1 / sqrt(x) from the
- * bits (Lomont 2003), then four Newton steps, which need no division, and one step of Heron. */
+/* Computes it without such an instruction, with a relative error of at most 2^-52; below 1e-300 it
+ * returns 0. A first approximation of 1 / sqrt(x) comes from the bits of x (Lomont 2003). Four
+ * Newton steps, which need no division, and one Heron step improve it. */
 DPARI_FN double dpari_elements_sqrt(double x)
 {
     uint64_t bits;

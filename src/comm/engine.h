@@ -8,8 +8,9 @@
 #include "../base/arith.h"
 #include "comm.h"
 
-/* The roots that mark the barrier that closes a communicator and the collective that splits one. No
- * rank has such a number, so no other operation matches these two when ranks compare calls. */
+/* Two values of `root`: for the barrier that closes a communicator, and for the collective that
+ * splits one. No rank has such a number, so no other operation matches these two when ranks compare
+ * calls. */
 enum { DPARI_CLOSE = -1, DPARI_SPLIT = -2 };
 
 /* Runs or posts any operation from its description; the functions of comm.h call it. Errors and
@@ -22,7 +23,7 @@ DPARI_API int dpari_kind_sends(int32_t kind);
 /* Test whether this rank has an input in call->in, or an output in call->out. */
 DPARI_API int dpari_call_has_in(const dpar_comm *comm, const dpar_call *call);
 DPARI_API int dpari_call_has_out(const dpar_comm *comm, const dpar_call *call);
-/* "sum", "avg", ... */
+/* Returns the name of an op: "sum", "avg", ..., or "copy" for any other number. */
 DPARI_API const char *dpari_op_name(int32_t op);
 /* Tags of collectives below this one name the plan that the collective is a part of. They are not
  * compared among the ranks. */
@@ -30,7 +31,8 @@ enum { DPARI_PLAN_TAGS = INT32_MIN + 4096 };
 /* Returns the tag of the all-reduce by which ranks agree before they make a plan, so that messages
  * can name the plan. Returns 0 for a plan that messages have no name for. */
 DPARI_API int32_t dpari_plan_tag(const char *plan);
-/* The value that ranks compare for the tag of a collective. */
+/* Returns the value that ranks compare for the tag of a collective, which is 0 if the tag names a
+ * plan. */
 static inline int32_t dpari_tag_compared(int32_t tag)
 {
     return tag < DPARI_PLAN_TAGS ? 0 : tag;
@@ -42,7 +44,8 @@ DPARI_API int dpari_planning_text(dpar_text *text, int32_t kind, int64_t sequenc
  * MPI and NCCL. */
 DPARI_API void dpari_operation_text(dpar_text *text, int32_t kind, int64_t sequence, int32_t type,
                                     int64_t count, int32_t root, int32_t tag);
-/* Does what dpar_batch does, for calls that a plan has checked and works that are not under way. */
+/* Does what dpar_batch does, for calls that a plan has checked and works that are not in
+ * progress. */
 DPARI_API dpar_status dpari_batch_checked(dpar_comm *comm, const dpar_call *calls, int32_t n,
                                           dpar_work *works);
 /* Posts an in-place all-reduce (SUM, AVG) of F32 data whose result is the same as if the data had
@@ -62,17 +65,18 @@ typedef struct dpari_ended {
     dpar_comm *last[DPARI_ENDED];
     uint32_t count; /* communicators closed so far */
 } dpari_ended;
-/* Keeps comm, which its engine has closed. Returns the communicator that the caller must free in
- * place, or NULL. */
+/* Keeps comm, which its engine has closed. Returns the oldest kept communicator, which the caller
+ * must free instead, or NULL. */
 DPARI_API dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm *comm);
 /* True if comm is one of those closed communicators. */
 DPARI_API int dpari_ended_is(const dpar_comm *comm);
-/* Takes out one communicator for the caller to free, when the world ends. Returns NULL if there is
- * none left. */
+/* Returns one of the kept communicators, which the caller must free when the world ends, or NULL if
+ * none is left. */
 DPARI_API dpar_comm *dpari_ended_take(dpari_ended *closed);
 
-/* An entry in the list of handles that have memory of their own and may outlive their communicator.
- * *at, the handle's pointer to the communicator, becomes NULL before the communicator is freed. */
+/* An entry in a communicator's list of handles that may outlive it, because they have their own
+ * memory. *at, the handle's pointer to the communicator, becomes NULL before the communicator is
+ * freed. */
 typedef struct dpari_on_end {
     struct dpari_on_end *next;
     dpar_comm **at;
@@ -87,9 +91,9 @@ DPARI_API void dpari_on_end_all(dpar_comm *comm);
  * Some operations post a part of their messages only after others have arrived, such as a halo
  * exchange that handles one dim after the other. Messages between two ranks match in the order in
  * which they are posted. If two such operations overlap, all ranks must therefore post all messages
- * of the first before any message of the second, however far each rank is. So the first operation
- * leaves a function in the communicator that posts the rest of its messages, and the second has
- * this function called before it begins:
+ * of the first before any message of the second, no matter how far each rank has got. So the first
+ * operation leaves a function in the communicator that posts the rest of its messages, and the
+ * second has this function called before it begins:
  *
  *     st = dpari_rest_post(comm);                calls a function left before; may wait
  *     ... begin, post what can be posted ...

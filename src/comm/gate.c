@@ -2,11 +2,12 @@
 /* Tells the ranks of a large group that all have arrived, by levels. gate.h has the idea and the
  * protocol; collectives.c calls it while it waits for words.
  *
- * One line of each kind is enough, or two by parity, as for the entries of collectives.c:
+ * One cache line of `down` is enough, and two lines of `up`, used alternately like the entries of
+ * collectives.c, for these reasons:
  *
  * `up` of k + 1 is written once the leader's cluster has entered k + 1, while another leader may
- * still read `up` of k. Therefore there are two. `up` of k + 2 is written once all have entered k +
- * 1, which each rank does after it is done with k.
+ * still read `up` of k. Therefore there are two lines. `up` of k + 2 is written once all have
+ * entered k + 1, which each rank does after it is done with k.
  *
  * `down` of k + 1 is written once all have entered k + 1 and so are done with `down` of k.
  *
@@ -67,7 +68,7 @@ DPARI_INTERNAL void dpari_gate_cut(dpari_group *group, void *tables)
     /* the sizes of the clusters by leader, in memory that `place` takes over below */
     int32_t *members = (int32_t *)tables;
     levels->clusters = 0;
-    /* levels are slow for ranks that share a core, because each level costs a switch of ranks */
+    /* levels are slow for ranks that share a core, because each level costs a context switch */
     if (asked ? size < 3 : size < DPARI_LEVELS_FROM || group->world->crowded) {
         return;
     }

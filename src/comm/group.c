@@ -72,8 +72,8 @@ DPARI_API DPARI_COLD dpar_status dpari_group_break(dpari_group *group, dpar_stat
         DPARI_STORE(&record->state, (uint32_t)DPARI_ABORT_SET);
         dpari_ring_all(&group->world->segment);
     }
-    /* Another rank may have claimed the record first. If it died before it filled the record in,
-     * this rank's own status and text count here. */
+    /* Another rank may have claimed the record first: wait up to 0.1 s until it has filled the
+     * record in. If it has died before that, this rank's own status and text count here. */
     for (int32_t i = 0; i < 1000 && dpari_group_broken(group) == DPAR_OK; i++) {
         dpari_os_sleep(100e-6);
     }
@@ -386,8 +386,8 @@ DPARI_API DPARI_COLD dpar_status dpari_peer_look(const dpar_comm *comm, dpari_gr
 }
 
 /* True if the peer has not begun this exchange and waits in a collective that this rank has not
- * called. It must do so for `quiet` seconds, because a wait that the progress of this rank can end
- * is shorter. */
+ * called. This counts only after `quiet` seconds, because a wait that the progress of this rank can
+ * end is shorter. */
 static DPARI_COLD int dpari_peer_crossed(dpari_peer_wait *p)
 {
     const double now = dpari_os_now(), timeout = p->comm->timeout_s;
@@ -425,7 +425,7 @@ static DPARI_COLD int dpari_peer_late(dpari_peer_wait *p, double began)
 DPARI_API DPARI_COLD dpar_status dpari_peer_await(dpari_peer_wait *p, const uint64_t *word,
                                                   uint64_t value)
 {
-    enum { PROGRESS = 64 }; /* turns between two looks at other work */
+    enum { PROGRESS = 64 }; /* turns of the wait between two steps of other work */
     dpari_world *world = p->group->world;
     dpar_status status = DPAR_OK;
     int32_t turn = 0, resumed = 0;

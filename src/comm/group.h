@@ -30,7 +30,7 @@ enum { DPARI_ABORT_NONE, DPARI_ABORT_CLAIMED, DPARI_ABORT_SET };
 typedef struct dpari_abort {
     uint32_t state;
     dpar_status status;
-    int64_t from; /* the first collective that counts as failed: those before it can end */
+    int64_t from; /* the first collective that counts as failed; earlier ones can still complete */
     char text[DPARI_WHY_TEXT];
 } dpari_abort;
 
@@ -41,7 +41,8 @@ typedef struct dpari_abort {
 enum { DPARI_VOTE_NONE, DPARI_VOTE_STAYS, DPARI_VOTE_LEAVES };
 typedef struct dpari_vote {
     uint64_t word;    /* DPARI_VOTE_x */
-    uint32_t decided; /* in the member of rank 0: 1 + the rank whose list counts; 0 so far */
+    uint32_t decided; /* used only in the member of rank 0: 1 + the rank whose list counts; 0 before
+                         the decision */
     uint32_t padding_0;
     uint64_t member;                     /* ref of the rank's member in the next communicator */
     int64_t sequence;                    /* the last sequence number that this member has used */
@@ -57,9 +58,10 @@ typedef struct dpari_member {
     dpari_word a, b, c;            /* progress inside a collective (collectives.c) */
     dpari_entry up[2], down;       /* entries that a cluster's leader passes on (gate.h) */
     dpari_word up_last, down_last; /* the same for the last words of a collective */
-    dpari_abort abort;             /* the one of rank 0 counts */
-    uint64_t next;                 /* in the list of unused members: the next one */
-    int64_t counted;               /* and the last sequence number that this one has used */
+    dpari_abort abort;             /* only that of rank 0 is used */
+    uint64_t next;                 /* in the list of unused members: ref of the next one */
+    int64_t counted;               /* in that list: the last sequence number that this member has
+                                      used */
     uint64_t padding[14];
     dpari_vote vote;
 } dpari_member;
@@ -71,7 +73,7 @@ typedef struct dpari_levels {
     int32_t most;                /* the most ranks that a cluster may have */
     int32_t own, count;          /* this rank's cluster, and the number of its ranks */
     int32_t mine[DPARI_CLUSTER]; /* its ranks, ascending; the first one leads it */
-    int32_t doubt; /* 1 if a wait by levels was long or in vain, so that every word is looked at */
+    int32_t doubt; /* 1 if this collective has waited long, so that it checks every word instead */
     int32_t *leader, *place; /* [size] the leader of each rank's cluster, its position there */
     int32_t *leaders;        /* [clusters] */
 } dpari_levels;
@@ -81,15 +83,15 @@ typedef struct dpari_group {
     dpar_comm comm; /* must be first: dpari_group_of casts a dpar_comm of this engine */
     dpari_world *world;
     uint32_t id;             /* the same on its ranks, and different from any other's */
-    int32_t blocker;         /* the world's rank that the last step waits for; -1 if several */
+    int32_t blocker;         /* the rank of the world that the last step waits for; -1 if several */
     int64_t sequence;        /* number of the last collective posted */
     int64_t broken_from;     /* if broken, the first collective that failed */
     dpar_work *first, *last; /* posted collectives, in order */
     dpar_work *finished;     /* messages that are done and were not tested or waited for yet */
     int64_t slot_bytes;
     int32_t all_cma;              /* 1 if each of its ranks can read the others' memory */
-    dpari_pace pace[DPARI_PACES]; /* for broadcasts of private memory from this rank */
-    dpari_pace sums[DPARI_PACES]; /* on rank 0, for reductions of private memory */
+    dpari_pace pace[DPARI_PACES]; /* times of broadcasts of private memory from this rank */
+    dpari_pace sums[DPARI_PACES]; /* on rank 0: times of reductions of private memory */
     int64_t timed;                /* 1 + the collective that is being timed; 0 if none */
     int32_t timed_way;            /* the method that it uses, DPARI_BY_x */
     double timed_from;            /* s, when it began */
@@ -166,19 +168,19 @@ typedef struct dpari_peer_wait {
     int32_t shift;         /* see ready */
     const uint64_t *ready; /* *ready >> shift is the number of exchanges that the peer has begun */
     int64_t count;         /* the number of exchanges that this rank has begun */
-    void (*progress)(void *exchange); /* advances messages and other work under way */
+    void (*progress)(void *exchange); /* advances messages and other work in progress */
     void *exchange;
     /* The late rank: the peer, or the rank that the peer itself waits for, and so on. All zero at
      * the beginning. */
     int32_t who;    /* number in the world */
     int32_t links;  /* 0 if it is the peer, 1 if it is the rank that the peer waits for, ... */
-    double since;   /* when the suspicion fell on this rank; 0 if there is none yet */
-    int64_t in;     /* the collective in which the peer waits */
-    double crossed; /* since when it does; 0 if it does not */
+    double since;   /* s, when this rank became the suspect; 0 if there is no suspect yet */
+    int64_t in;     /* sequence number of the collective in which the peer waits */
+    double crossed; /* s, since when it waits there; 0 if it does not */
     double waited;  /* seconds that the wait took, set if it failed */
 } dpari_peer_wait;
-/* Checks in a wait whether to give up. Fails with DPAR_E_PEER if the peer has ended or closes the
- * communicator, or with the status of a broken communicator. */
+/* Checks whether a wait for the peer can still succeed. Returns DPAR_OK if it can, DPAR_E_PEER if
+ * the peer has ended or closes the communicator, or the status of a broken communicator. */
 DPARI_API dpar_status dpari_peer_look(const dpar_comm *comm, dpari_group *group, int32_t peer);
 /* Waits until *word >= value. Fails with DPAR_E_PEER if the peer has ended, DPAR_E_MISMATCH if it
  * has not begun this exchange and waits in a collective that this rank has not called, and
@@ -207,8 +209,8 @@ DPARI_INTERNAL dpar_status dpari_fail_peer(dpari_group *group, const dpar_work *
 /* Breaks the communicator because dpari_at returned NULL for a ref that the operation needs. */
 DPARI_INTERNAL dpar_status dpari_fail_unmapped(dpari_group *group, const dpar_work *work,
                                                uint64_t ref);
-/* Tells the process that watches the ranks why the world's communicator broke. Returns 0 if it did
- * not. */
+/* Copies the message with which the world's communicator broke to *why, for the process that
+ * supervises the ranks. Returns 0 if it is not broken. */
 DPARI_INTERNAL int dpari_segment_broke(const dpari_segment *segment, dpar_why *why);
 
 /* ---- messages ---- */

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Finds out which launcher started this process, and its rank and size.
  *
- * A table has a row of environment variables for each launcher. Launchers start each other and set
- * each other's variables (Slurm sets PMI's for an MPI, for example). dpari_job_seen therefore
- * decides which launcher really started the job; all numbers are then taken from its row. Variables
- * and files are read through a dpari_site, which tests replace. Called by dpar_launcher_detect, and
- * by launch.c and simple.c. */
+ * A table has a row of environment variables for each launcher. Because launchers start each other
+ * and set each other's variables (Slurm sets PMI variables for an MPI, for example), dpari_job_seen
+ * decides which launcher really started the job. All numbers are then taken from the row of that
+ * launcher. Variables and files are read through a dpari_site, which tests replace. Called by
+ * dpar_launcher_detect, and by launch.c and simple.c. */
 #include "job.h"
 
 #include "../base/inner.h"
 
-/* The variables of one launcher. A later name is read if those before it are not set; NULL if there
- * is none. */
+/* The variables of one launcher. A name is read if those before it are not set; missing names are
+ * NULL. */
 typedef struct dpari_job_row {
     const char *rank[2], *size[3], *local_rank[2], *local_size[2];
 } dpari_job_row;
@@ -111,7 +111,8 @@ static int dpari_job_digits(const char *text, size_t *at, int32_t *value)
     return 1;
 }
 
-/* Reads one "4" or "4(x2)" at text[*at] and the comma after it. */
+/* Reads one "4" or "4(x2)" at text[*at] and the comma after it, and moves *at past them. Returns 0
+ * if the text has another form. */
 static int dpari_job_group(const char *text, size_t *at, int32_t *tasks, int32_t *times)
 {
     size_t i = *at;
@@ -257,7 +258,7 @@ static int dpari_job_equal(const dpari_site *site, const char *a, const char *b)
 }
 
 /* True in a step of Slurm that runs ranks. The batch script and the shell of an allocation are in
- * no step, or in one with a number from 2^32 - 16 on. */
+ * no step, or in a special step, whose number is 2^32 - 16 or more. */
 static int dpari_job_in_step(const dpari_site *site)
 {
     const char *step = dpari_site_env(site, "SLURM_STEP_ID");
@@ -277,7 +278,7 @@ static int dpari_job_is_of(const dpari_site *site, const char *rank, const char 
 
 /* True if Slurm (--mpi=pmi2, cray_shasta) or Flux set the PMI or PALS variables for the MPI of
  * their jobs. PALS_RANKID may then lack a size, whereas the row of Slurm or Flux is complete and
- * has the nodes, so it is used. Not true if Hydra's own variables are set. */
+ * has the nodes, so it is used. False if Hydra's own variables are set. */
 static int dpari_job_serves(const dpari_site *site)
 {
     return !dpari_job_has(site, "MPI_LOCALNRANKS") && !dpari_job_has(site, "MPI_LOCALRANKID") &&
@@ -361,8 +362,8 @@ DPARI_API DPARI_COLD const char *dpari_launcher_name(int32_t launcher)
     }
 }
 
-/* Counts the lines that are not empty of the file that PBS_NODEFILE names. It has a line for each
- * rank. Returns 0 if there is no such file. */
+/* Counts the lines that are not empty in the file that PBS_NODEFILE names, which has a line for
+ * each rank. Returns 0 if there is no such file. */
 static int32_t dpari_job_nodefile(const dpari_site *site)
 {
     const char *path = dpari_site_env(site, "PBS_NODEFILE");
@@ -374,7 +375,7 @@ static int32_t dpari_job_nodefile(const dpari_site *site)
     }
     bytes = dpari_site_read(&other, path, text, sizeof text);
     if (bytes < 0 || bytes >= (int64_t)sizeof text - 1) {
-        return 0; /* such a large job runs on several nodes anyway */
+        return 0; /* a job with such a large file runs on several nodes anyway */
     }
     for (i = 0; i < bytes; i++) {
         lines += text[i] != '\n' && (text[i + 1] == '\n' || text[i + 1] == 0);
@@ -412,8 +413,8 @@ static dpar_status dpari_job_half(int32_t launcher, const char *set, const char 
                        missing);
 }
 
-/* Reads the four numbers of a launcher, -1 for one that is not set. Fails if it has no rank or no
- * size. */
+/* Reads the four numbers of a launcher, or -1 for a number that is not set. Fails if the rank or
+ * the size is missing. */
 DPARI_STATIC_NOINLINE dpar_status dpari_job_take(const dpari_site *site, int32_t launcher,
                                                  dpar_launcher_info *job, dpar_why *why)
 {
@@ -447,7 +448,8 @@ DPARI_STATIC_NOINLINE dpar_status dpari_job_take(const dpari_site *site, int32_t
     return status;
 }
 
-/* Flux sets only the number of nodes. If it divides the number of ranks, all nodes have as many. */
+/* Reads the number of nodes, the only such number that Flux sets. If it divides the number of
+ * ranks, all nodes have equally many ranks. */
 static dpar_status dpari_job_flux(const dpari_site *site, dpar_launcher_info *job, int32_t *nodes,
                                   dpar_why *why)
 {
@@ -470,20 +472,21 @@ static dpar_status dpari_job_slurm(const dpari_site *site, dpar_launcher_info *j
     }
     if (!dpari_job_tasks(text, node, &job->local_size, nodes)) {
         return dpari_wrong(why,
-                           "SLURM_STEP_TASKS_PER_NODE is \"%s\", which does not have the number of "
-                           "tasks of this node%s",
+                           "SLURM_STEP_TASKS_PER_NODE is \"%s\", which does not contain the number "
+                           "of tasks of this node%s",
                            text, node < 0 ? " (SLURM_NODEID is not set)" : "");
     }
     return DPAR_OK;
 }
 
-/* Checks that the numbers of a launcher fit together. */
+/* Checks that the numbers of a launcher are consistent. */
 static dpar_status dpari_job_is_sound(const dpar_launcher_info *job, dpar_why *why)
 {
     const char *name = dpari_launcher_name(job->kind);
     size_t n = dpari_length(name);
     if (job->size < 1) {
-        return dpari_wrong(why, "%.*s: the job has %d ranks", (int32_t)n, name, job->size);
+        return dpari_wrong(why, "%.*s: the job has %d ranks, but must have at least 1", (int32_t)n,
+                           name, job->size);
     }
     if (job->rank >= job->size) {
         return dpari_wrong(why, "%.*s: rank %d is not in a job of %d ranks (0 .. %d)", (int32_t)n,
@@ -501,7 +504,7 @@ static dpar_status dpari_job_is_sound(const dpar_launcher_info *job, dpar_why *w
     return DPAR_OK;
 }
 
-/* Appends before + the variable's text, if it is set and not empty. */
+/* If the variable is set and not empty, appends `before` and its text. */
 static void dpari_job_part(const dpari_site *site, dpar_text *out, const char *before,
                            const char *name)
 {
@@ -511,8 +514,8 @@ static void dpari_job_part(const dpari_site *site, dpar_text *out, const char *b
     }
 }
 
-/* Appends what distinguishes this job from a second one of the same user, such as job and step
- * numbers. Appends nothing if no variable has them. */
+/* Appends what distinguishes this job from other jobs of the same user, such as job and step
+ * numbers. Appends nothing if no variable contains that. */
 static void dpari_job_id(const dpari_site *site, int32_t launcher, dpar_text *text)
 {
     switch (launcher) {
@@ -556,7 +559,7 @@ static void dpari_job_id(const dpari_site *site, int32_t launcher, dpar_text *te
     }
 }
 
-/* 64-bit FNV-1a. */
+/* Returns the 64-bit FNV-1a hash of a text. */
 static uint64_t dpari_job_hash(const char *text, size_t n)
 {
     uint64_t h = UINT64_C(14695981039346656037);
@@ -567,8 +570,8 @@ static uint64_t dpari_job_hash(const char *text, size_t n)
     return h;
 }
 
-/* Stores the id. If it has 64 characters or more, stores its first 46, a '~' and a hash of it all.
- */
+/* Stores the id. If it has 64 characters or more, stores its first 46, a '~' and 16 hexadecimal
+ * digits of the hash of the whole id. */
 static void dpari_job_fold(const char *text, size_t n, char id[64])
 {
     uint64_t h = dpari_job_hash(text, n);
@@ -597,9 +600,8 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_job_from(const dpari_site *site,
     dpari_zero(&found, sizeof found);
     found.size = found.local_size = 1;
     if (l == DPAR_LAUNCHER_COUNT && dpari_job_has(site, "PMIX_RANK")) {
-        return dpari_wrong(why,
-                           "PMIX_RANK is set and no variable says how many ranks there are: start "
-                           "with mpirun or srun, or set DPAR_RANK, DPAR_SIZE and DPAR_JOB");
+        return dpari_wrong(why, "PMIX_RANK is set but no variable has the number of ranks: start "
+                                "with mpirun or srun, or set DPAR_RANK, DPAR_SIZE and DPAR_JOB");
     }
     if (l < DPAR_LAUNCHER_COUNT) {
         found.kind = l;
@@ -614,10 +616,11 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_job_from(const dpari_site *site,
         }
         dpar_text_init(&t, id, sizeof id);
         dpari_job_id(site, l, &t);
-        if (status == DPAR_OK && t.used >= sizeof id) { /* cut off, two jobs might have the same */
-            status =
-                dpari_wrong(why, "the name of this job has %ld characters, at most %ld are allowed",
-                            (int64_t)t.used, (int64_t)sizeof id - 1);
+        if (status == DPAR_OK && t.used >= sizeof id) { /* cut off, two jobs might have the same
+                                                           id */
+            status = dpari_wrong(
+                why, "the name of this job has %ld characters, but at most %ld are allowed",
+                (int64_t)t.used, (int64_t)sizeof id - 1);
         }
         dpari_job_fold(id, dpari_length(id), found.id);
     }
@@ -645,7 +648,7 @@ DPARI_INTERNAL DPARI_COLD int64_t dpari_job_process(int64_t pid, int32_t wanted)
     for (i = n - 1; i >= 0 && text[i] != ')'; i--) {
         ;
     }
-    for (; i >= 0 && i < n && field < wanted; i++) { /* the name in brackets is field 2 */
+    for (; i >= 0 && i < n && field < wanted; i++) { /* field 2 is the name in parentheses */
         field += text[i] == ' ';
     }
     if (wanted == DPARI_PROCESS_STATE) {
@@ -657,8 +660,9 @@ DPARI_INTERNAL DPARI_COLD int64_t dpari_job_process(int64_t pid, int32_t wanted)
     return value;
 }
 
-/* Returns the pid of the process at the other end of the socket in PMI_FD, or 0 if unknown. That is
- * Hydra's proxy, which is the same for all ranks of a node whatever runs between it and them. */
+/* Returns the pid of the process at the other end of the socket in PMI_FD, or 0 if unknown. That
+ * process is Hydra's proxy, which all ranks of a node have in common, even if other processes run
+ * between it and them. */
 static int64_t dpari_job_proxy(const dpari_site *site)
 {
     const char *text = dpari_site_env(site, "PMI_FD");
@@ -682,8 +686,8 @@ DPARI_API DPARI_COLD dpar_status dpari_job_here(dpar_launcher_info *job, int32_t
     if (status != DPAR_OK || job->id[0] != 0) {
         return status;
     }
-    /* No variable distinguishes this job from others: the process that started its ranks does. Pids
-     * are used again, so the id also has the time at which that process started. */
+    /* No variable distinguishes this job from others, so the process that started its ranks must.
+     * Because pids are reused, the id also has the time at which that process started. */
     if (job->kind == DPAR_LAUNCHER_HYDRA) {
         starter = dpari_job_proxy(&here);
     }

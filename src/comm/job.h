@@ -37,8 +37,8 @@ DPARI_API dpar_status dpari_job_here(dpar_launcher_info *job, int32_t *nodes, dp
 /* ---- of this header's own modules ---- */
 
 /* Returns one field of /proc/PID/stat. Fields are numbered from 1, as in proc(5), and `field` must
- * be at least 3. For field 3,
- * the state, it is the letter. Returns 0 if there is no such file. */
+ * be at least 3. Field 3, the state, is returned as its letter. Returns 0 if there is no such
+ * file. */
 enum { DPARI_PROCESS_STATE = 3, DPARI_PROCESS_THREADS = 20, DPARI_PROCESS_STARTED = 22 };
 DPARI_INTERNAL int64_t dpari_job_process(int64_t pid, int32_t field);
 
@@ -54,7 +54,7 @@ DPARI_INTERNAL int dpari_job_segment(const dpari_site *site);
  * number of nodes. Returns 0 if the text has another form, the node is not in it, or `node` is -1
  * and the nodes differ. */
 DPARI_INTERNAL int dpari_job_tasks(const char *text, int32_t node, int32_t *tasks, int32_t *nodes);
-/* The part of dpar_launcher_detect that only reads the site. job->id stays empty if no variable
+/* The part of dpar_launcher_detect that only reads the site. job->id is empty if no variable
  * distinguishes jobs. *nodes is the number of nodes of the whole job, 0 if unknown. */
 DPARI_INTERNAL dpar_status dpari_job_from(const dpari_site *site, dpar_launcher_info *job,
                                           int32_t *nodes, dpar_why *why);

@@ -13,8 +13,8 @@
 #include "../base/type.h"
 #include "os.h"
 
-/* x87 rounds when it stores, not when it adds: there, and where there are no vector types, the loop
- * over elements further below. */
+/* x87 rounds when it stores, not when it adds. With x87, or without vector types, the loops over
+ * elements further below are used. */
 #if defined(__GNUC__) && !defined(DPARI_NO_VECTOR) &&                                              \
     !(defined(__i386__) && !defined(__SSE2_MATH__))
 #define DPARI_KERN_VECTOR 1
@@ -28,6 +28,8 @@
 #define DPARI_KERN_STREAM 0
 #endif
 
+/* In bytes: a cache line, and how far ahead of a read memory is prefetched into the first-level and
+ * the second-level cache. */
 enum { DPARI_KERN_LINE = 64, DPARI_KERN_AHEAD = 1024, DPARI_KERN_FAR_AHEAD = 2048 };
 
 #if defined(__GNUC__)
@@ -44,7 +46,7 @@ static void dpari_kern_move(void *to, const void *from, int64_t bytes)
 }
 #endif
 
-/* The arguments of a reduction. [at, end) are the bytes that are whole lines. */
+/* The arguments of a reduction. Bytes [at, end) of the arrays are whole cache lines. */
 typedef struct dpari_kern_job {
     void *const *out;
     const void *const *in;
@@ -65,7 +67,7 @@ typedef uint32_t dpari_kern_u4 __attribute__((vector_size(16)));
 typedef int64_t dpari_kern_i2 __attribute__((vector_size(16)));
 typedef uint64_t dpari_kern_u2 __attribute__((vector_size(16)));
 
-/* What is reduced at a time: a line of memory, or half a line of 16-bit elements as f32. */
+/* The unit of a reduction: a line of memory, or half a line of 16-bit elements converted to f32. */
 typedef struct dpari_kern_quad {
     dpari_kern_u4 v[4];
 } dpari_kern_quad;
@@ -84,8 +86,8 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_pick(dpari_kern_u4 mask, dpari_kern_u
     return (a & mask) | (b & ~mask);
 }
 
-/* True if any bit of a mask of whole elements is set. It is marked as unlikely, so the code behind
- * it may be slow. */
+/* True if any bit of a mask of whole elements is set. The compiler is told that this is unlikely,
+ * so the code behind it may be slow. */
 DPARI_KERN_INLINE int dpari_kern_some(dpari_kern_u4 mask)
 {
 #if defined(__SSE2__)
@@ -128,7 +130,8 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow_f16(dpari_kern_u4 x)
     return (sum - shifter + (above >> 13)) | ((x ^ size) >> 16);
 }
 
-/* The same for values that may be too large, infinite or NaN. */
+/* Does the same for values that may be too large, infinite or NaN. 0x477fffff is the largest f32
+ * below 65536. */
 DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow_any_f16(dpari_kern_u4 x)
 {
     const dpari_kern_u4 size = x & 0x7fffffffu;
@@ -151,8 +154,8 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow_any_bf16(dpari_kern_u4 x)
     return dpari_kern_pick(nan, dpari_kern_all(0x7fc00000u), dpari_kern_narrow_bf16(x));
 }
 
-/* The same, not inlined, because a loop seldom needs it and would otherwise contain it many times.
- */
+/* These do the same, but are not inlined, because a loop seldom needs them and would otherwise
+ * contain them many times. */
 DPARI_STATIC_NOINLINE dpari_kern_u4 dpari_kern_narrow_rare_f16(dpari_kern_u4 x)
 {
     return dpari_kern_narrow_any_f16(x);
@@ -177,8 +180,8 @@ DPARI_KERN_INLINE void dpari_kern_widen(dpari_kern_u4 raw, int32_t type, dpari_k
     }
 }
 
-/* Converts them back. For bf16 only NaN is special, and the sum of both is NaN if one of them is.
- */
+/* Converts them back. For bf16 only NaN needs special care, and the sum of both numbers is NaN if
+ * one of them is. */
 DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow(dpari_kern_u4 low, dpari_kern_u4 high,
                                                   int32_t type)
 {
@@ -225,7 +228,7 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_round_rare_bf16(dpari_kern_u4 x)
     return dpari_kern_narrow_rare_bf16(x) & 0xffff0000u;
 }
 
-/* Rounds f32 to values that bf16 has. The sum of four is NaN if one of them is. */
+/* Rounds f32 to values that bf16 has. The sum of four numbers is NaN if one of them is. */
 DPARI_KERN_INLINE void dpari_kern_round(dpari_kern_quad *x)
 {
     const dpari_kern_f4 sum = ((dpari_kern_f4)x->v[0] + (dpari_kern_f4)x->v[1]) +
@@ -260,7 +263,7 @@ DPARI_KERN_INLINE void dpari_kern_load(dpari_kern_quad *x, const unsigned char *
     }
 }
 
-/* x + y of floats. */
+/* Returns x + y for floats. */
 DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_plus(dpari_kern_u4 x, dpari_kern_u4 y, int32_t type)
 {
     return type == DPAR_F64 ? (dpari_kern_u4)((dpari_kern_d2)x + (dpari_kern_d2)y)
@@ -276,8 +279,8 @@ DPARI_KERN_INLINE void dpari_kern_add(dpari_kern_quad *x, const dpari_kern_quad 
 }
 
 /* Replaces each NaN by the same one. Which of two NaN a sum returns depends on the order of the
- * operands of an instruction, which compilers choose freely. The sum of four is NaN if one of them
- * is; if infinities or an overflow make it NaN, no element changes. */
+ * operands of an instruction, which compilers choose freely. The sum of four numbers is NaN if one
+ * of them is. If only infinities or an overflow make it NaN, no element changes. */
 DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_quiet_f32(dpari_kern_u4 x)
 {
     return dpari_kern_pick((dpari_kern_u4)((dpari_kern_f4)x != (dpari_kern_f4)x),
@@ -315,7 +318,7 @@ DPARI_KERN_INLINE void dpari_kern_one_nan_f64(dpari_kern_quad *x)
     }
 }
 
-/* x / n and x n of floats. */
+/* Return x / n and x * n for floats. */
 DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_over(dpari_kern_u4 x, int32_t type, int32_t n)
 {
     const float nf = (float)n;
@@ -411,14 +414,14 @@ DPARI_KERN_INLINE const unsigned char *dpari_kern_at(const void *in, int64_t at)
 }
 
 /* Sums the lines of [at, end), all of them whole. It is inlined with constant arguments where that
- * makes it faster. A line of 16-bit elements is two quads, so that a core can work on both at once.
- */
+ * makes it faster. A line of 16-bit elements is two quads, which a core can work on at the same
+ * time. */
 DPARI_KERN_INLINE void dpari_kern_sum(void *const *out, int32_t outs, const void *const *in,
                                       int32_t ins, const dpari_kern_job *job, int32_t type)
 {
     const int32_t average = job->op == DPAR_AVG, stream = job->stream;
     const int32_t two = dpari_kern_is16(type);
-    /* for a power of two a product gives the same bits as a division; without a branch, the sums
+    /* for a power of two a product gives the same bits as a division, and without a branch the sums
      * stay in registers */
     const int32_t product = type == DPAR_F16 && (ins & (ins - 1)) == 0;
     const int32_t divide_by = average && !product ? ins : 0;
@@ -459,8 +462,8 @@ DPARI_KERN_INLINE void dpari_kern_sum(void *const *out, int32_t outs, const void
 
 enum { DPARI_KERN_BLOCK = 32 }; /* vectors, few enough to stay in the first-level cache */
 
-/* Returns n vectors of accumulators for the memory at `from`: converted to `room`, or in place if
- * no conversion is needed. */
+/* Returns n vectors of accumulators for the memory at `from`: converted into `room`, or `from`
+ * itself if no conversion is needed. */
 static const unsigned char *dpari_kern_load_any(dpari_kern_u4 *room, const unsigned char *from,
                                                 int32_t n, int32_t type)
 {
@@ -862,7 +865,7 @@ static void dpari_kern_whole(const dpari_kern_job *job)
 static int64_t dpari_kern_wide_sum(const dpari_kern_job *job);
 #endif
 
-/* Runs a reduction. Lines are those of the first destination if there are several. */
+/* Runs a reduction. Lines are those of the first destination. */
 static void dpari_kern_run(dpari_kern_job *job)
 {
     const uintptr_t past = (uintptr_t)job->out[0] & (DPARI_KERN_LINE - 1);
@@ -887,7 +890,8 @@ static void dpari_kern_run(dpari_kern_job *job)
 
 #else /* by elements */
 
-/* The bits of one element, and of an accumulator: of 16-bit types those of the f32. */
+/* Returns the bits of one element. The bits of an accumulator are those of an element, or of an f32
+ * for 16-bit types. */
 static uint64_t dpari_kern_get(const unsigned char *from, int32_t width)
 {
     uint8_t a = 0;
@@ -976,8 +980,8 @@ static uint64_t dpari_kern_narrow(uint64_t bits, int32_t type)
     return sign | dpari_kern_shift((size & 0x7fffffu) | 0x800000u, 126 - exponent);
 }
 
-/* Stores each result in memory, because x87 rounds only then: f32 as if at once, f64 perhaps twice.
- */
+/* Computes x op y. Each result is stored in memory, because x87 rounds only then: f32 correctly,
+ * f64 perhaps twice. */
 static uint64_t dpari_kern_meet_f32(uint64_t x, uint64_t y, int32_t op)
 {
     uint32_t xs = (uint32_t)x, ys = (uint32_t)y;
@@ -1053,7 +1057,7 @@ static uint64_t dpari_kern_meet(uint64_t x, uint64_t y, int32_t type, int32_t op
     }
 }
 
-/* The number of ranks as an accumulator. */
+/* Returns the number of inputs as an accumulator. */
 static uint64_t dpari_kern_number(int32_t n, int32_t type)
 {
     const float f = (float)n;
@@ -1146,7 +1150,8 @@ DPARI_KERN_INLINE void dpari_kern_fetch_line(unsigned char *to, const unsigned c
 {
     const dpari_kern_u4 a = dpari_kern_get(from), b = dpari_kern_get(from + 16);
     const dpari_kern_u4 c = dpari_kern_get(from + 32), d = dpari_kern_get(from + 48);
-    /* into the second-level cache, because more lines can be under way to it than to the first */
+    /* into the second-level cache, because more lines can be fetched into it at a time than into
+     * the first */
     __builtin_prefetch((const void *)((uintptr_t)from + DPARI_KERN_FAR_AHEAD), 0, 2);
     __builtin_memcpy(to, &a, 16);
     __builtin_memcpy(to + 16, &b, 16);
@@ -1304,7 +1309,7 @@ DPARI_API void dpari_kern_reduce(void *const *out, int32_t outs, const void *con
 #if DPARI_KERN_VECTOR
 enum { DPARI_KERN_GROUP = 16 }; /* elements, a line of f32 */
 
-/* A vector of words i, j, k, l of a (0..3) and b (4..7). */
+/* Returns the vector of words i, j, k and l, where 0 .. 3 are those of a and 4 .. 7 those of b. */
 #if defined(__clang__)
 #define DPARI_KERN_WORDS(a, b, i, j, k, l)                                                         \
     ((dpari_kern_u4)__builtin_shufflevector(a, b, i, j, k, l))
@@ -1403,7 +1408,8 @@ DPARI_STATIC_NOINLINE void dpari_kern_group_any(unsigned char *to, int32_t to_ty
     dpari_kern_group(to, to_type, from, from_type);
 }
 
-/* Convert whole groups, with a loop for each pair of types. Return the number of their elements. */
+/* Defines a function for each pair of types, which converts `count` elements, a multiple of a
+ * group. */
 #define DPARI_KERN_GROUPS(name, to_type, to_bytes, from_type, from_bytes)                          \
     DPARI_STATIC_NOINLINE void name(unsigned char *to, const unsigned char *from, int64_t count)   \
     {                                                                                              \
@@ -1426,7 +1432,7 @@ DPARI_KERN_GROUPS(dpari_kern_f64_f32, DPAR_F32, 4, DPAR_F64, 8)
 #if defined(__x86_64__)
 #define DPARI_KERN_WIDE 1
 #define DPARI_KERN_IN_WIDE __attribute__((target("avx2,f16c"))) static
-enum { DPARI_KERN_ASKS = 131072 }; /* elements from which it is worth to query the CPU's features */
+enum { DPARI_KERN_ASKS = 131072 }; /* elements from which a query of the CPU's features pays off */
 typedef uint32_t dpari_kern_w8 __attribute__((vector_size(32)));
 typedef int32_t dpari_kern_s8 __attribute__((vector_size(32)));
 typedef float dpari_kern_f8 __attribute__((vector_size(32)));
@@ -1434,7 +1440,7 @@ typedef double dpari_kern_d4 __attribute__((vector_size(32)));
 typedef long long dpari_kern_l4 __attribute__((vector_size(32)));
 typedef float dpari_kern_m4 __attribute__((vector_size(16), aligned(4), may_alias));
 
-/* Groups with a NaN, which are rare, are converted one by one. */
+/* Groups with a NaN, which are rare, are converted without wide vectors. */
 DPARI_KERN_IN_WIDE void dpari_kern_wide_f32_bf16(unsigned char *to, const unsigned char *from,
                                                  int64_t count)
 {
@@ -1472,7 +1478,7 @@ DPARI_KERN_IN_WIDE void dpari_kern_wide_f32_f16(unsigned char *to, const unsigne
         sum = a + b;
         if (__builtin_expect(__builtin_ia32_movmskps256((dpari_kern_f8)(sum != sum)) != 0, 0)) {
             dpari_kern_group_any(to + 2 * i, DPAR_F16, from + 4 * i, DPAR_F32);
-        } else { /* 0: to nearest even */
+        } else { /* $0 rounds to nearest even */
             __asm__("vcvtps2ph $0, %1, %0" : "=x"(x) : "x"(a));
             __asm__("vcvtps2ph $0, %1, %0" : "=x"(y) : "x"(b));
             dpari_kern_put(to + 2 * i, x);
@@ -1507,7 +1513,7 @@ DPARI_KERN_IN_WIDE void dpari_kern_wide_f32_f64(unsigned char *to, const unsigne
     }
 }
 
-/* Eight of 16 bits. */
+/* Loads eight 16-bit elements and converts them to f32. */
 __attribute__((target("avx2,f16c"), always_inline)) static inline void
 dpari_kern_wide_half(dpari_kern_f8 *to, const unsigned char *from, int32_t type)
 {
@@ -1521,8 +1527,8 @@ dpari_kern_wide_half(dpari_kern_f8 *to, const unsigned char *from, int32_t type)
     }
 }
 
-/* Sums two inputs from job->at on. Returns where the rest begins. Sixteen elements with a NaN are
- * summed one by one. */
+/* Sums two inputs from job->at on. Returns where the rest begins. If 16 elements have a NaN among
+ * them, dpari_kern_any sums them. */
 __attribute__((target("avx2,f16c"), always_inline)) static inline int64_t
 dpari_kern_wide_sum_of(const dpari_kern_job *job, int32_t type)
 {
@@ -1582,7 +1588,8 @@ static int64_t dpari_kern_wide_sum(const dpari_kern_job *job)
     return job->type == DPAR_F16 ? dpari_kern_wide_sum_f16(job) : dpari_kern_wide_sum_bf16(job);
 }
 
-/* Converts groups if there is a loop for these types. Returns 0 if there is none. */
+/* Converts groups if there is a loop with wide vectors for these types. Returns 0 if there is
+ * none. */
 static int dpari_kern_wide_groups(unsigned char *to, int32_t to_type, const unsigned char *from,
                                   int32_t from_type, int64_t count)
 {
@@ -1842,7 +1849,7 @@ DPARI_INTERNAL void dpari_kern_scaled(float *to, const float *x, double by, int6
 }
 
 #if DPARI_KERN_VECTOR
-/* Eight elements. */
+/* Adds eight elements of BF16 or F16 at `from` to the f32 at `to`. */
 DPARI_KERN_INLINE void dpari_kern_add_eight(unsigned char *to, const unsigned char *from,
                                             int32_t type)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* kernel - private: the loops over memory of the shared-memory engine. A collective must at least
- * read every input once and write every output once; these loops come close to that cost in plain C
- * at -O2. */
+/* kernel - private: loops over memory that copy, convert, reduce and scale. A collective must at
+ * least read every input once and write every output once; these loops come close to that cost in
+ * plain C at -O2. */
 #ifndef DPARI_COMM_KERNEL_H
 #define DPARI_COMM_KERNEL_H
 

@@ -5,8 +5,8 @@
  * Starting. The calling process makes the shared segment, then one rank after the other: a forked
  * process that runs the user's function, a new process of the same program that inherits the
  * segment as an open file (dpar_init_or_launch), or a thread. A single rank of dpar_launch runs in
- * the calling process. Each rank has a seat, in memory that all processes share. The rank writes
- * there what its function returned, and the supervisor how the process ended.
+ * the calling process. Each rank has a seat, a record in memory that all processes share. The rank
+ * writes into it what its function returned, and the supervisor writes how the process ended.
  *
  * Supervising processes. The caller sleeps until a rank may have ended (a pidfd for each rank, or
  * short naps), and then
@@ -18,7 +18,7 @@
  *      timeout_s and grace_s. Progress means that the rank's pulse changes, a number that advances
  *      with each operation that it begins and while it waits in one (dpari_segment_pulse);
  *   4. kills all ranks if none has ended, this process had several threads when it forked, and for
- *      timeout_s no rank has advanced its pulse or used its processor, and all are asleep.
+ *      timeout_s no rank has advanced its pulse or used its processor, and all of them are asleep.
  * Threads cannot be killed, and are only joined.
  *
  * Result. The rank that failed first on its own, rather than because another one had failed,
@@ -127,7 +127,8 @@ static dpar_status dpari_launch_check(int32_t n, dpar_main fn, const dpar_world_
     return dpari_launch_options(options, why);
 }
 
-/* Pages that forked ranks share with this process. */
+/* Allocates zeroed pages that forked ranks share with this process. Returns NULL if there is no
+ * memory. */
 static void *dpari_launch_shared(int64_t bytes)
 {
     void *at = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -136,7 +137,7 @@ static void *dpari_launch_shared(int64_t bytes)
 
 /* ---- one rank -------------------------------------------------------------------------------- */
 
-/* Joins, runs fn and closes the communicator. The result is in the seat. */
+/* Joins the world, runs fn, closes the communicator, and stores the results in the seat. */
 static void dpari_seat_run(dpari_launch *launch, int32_t rank)
 {
     dpari_seat *seat = &launch->seat[rank];
@@ -149,7 +150,7 @@ static void dpari_seat_run(dpari_launch *launch, int32_t rank)
     if (seat->status != DPAR_OK) {
         seat->follows = seat->status == DPAR_E_PEER;
         seat->ended = dpari_os_now();
-        /* for threads, no supervisor reports the end */
+        /* needed for threads, whose end no supervisor reports */
         dpari_segment_ended(&launch->segment, rank, 1);
         return;
     }
@@ -161,7 +162,7 @@ static void dpari_seat_run(dpari_launch *launch, int32_t rank)
     seat->follows = broken;
     seat->result = result;
     seat->returned = 1;
-    if (result != 0) { /* so that the others need not wait until the supervisor notices */
+    if (result != 0) { /* so that the others need not wait until the supervisor notices it */
         dpari_text_why(&out, &why);
         dpari_text_print(&out, "rank %d returned %d", rank, result);
         dpari_put_failed(&out, dpari_world_of(world), rank);
@@ -179,7 +180,7 @@ static void dpari_seat_run(dpari_launch *launch, int32_t rank)
     }
 }
 
-/* Lets a child die with the process that launched it, on Linux. */
+/* On Linux, makes this child die with the process that launched it. */
 static void dpari_seat_bind(const dpari_launch *launch)
 {
 #if defined(__linux__)
@@ -210,8 +211,8 @@ static void dpari_seat_live(dpari_launch *launch, int32_t rank)
  * It inherits the segment of the launching process as an open file, so the supervisor watches it in
  * the same way as forked ranks. */
 
-/* True if this entry of the environment is a variable that dpari_image_fill sets. */
-static int dpari_image_says(const dpari_image *image, const char *entry)
+/* True if this entry of the environment sets a variable that dpari_image_fill also sets. */
+static int dpari_image_sets(const dpari_image *image, const char *entry)
 {
     for (int i = 0; i < DPARI_IMAGE_TEXTS; i++) {
         const char *name = image->text[i];
@@ -226,7 +227,7 @@ static int dpari_image_says(const dpari_image *image, const char *entry)
     return 0;
 }
 
-/* Writes NAME=value, or NAME=value.more unless more is negative. */
+/* Writes text i as NAME=value, or as NAME=value.more unless more is negative. */
 static void dpari_image_put(dpari_image *image, int i, const char *name, int64_t value,
                             int64_t more)
 {
@@ -247,7 +248,8 @@ static void dpari_image_fill(dpari_image *image, const dpari_launch *launch, int
     dpari_image_put(image, 4, DPARI_JOB_SEGMENT, launch->segment.fd, (int64_t)getpid());
 }
 
-/* Copies the environment of this process, with dpar's variables in place of those that it has. */
+/* Copies the environment of this process, in which dpar's variables replace those of the same
+ * names. */
 static dpar_status dpari_image_make(dpari_image *image, const dpari_launch *launch, char **words,
                                     dpar_why *why)
 {
@@ -271,7 +273,7 @@ static dpar_status dpari_image_make(dpari_image *image, const dpari_launch *laun
         image->environment[used++] = image->text[i];
     }
     for (int64_t i = 0; i < count; i++) {
-        if (!dpari_image_says(image, mine[i])) {
+        if (!dpari_image_sets(image, mine[i])) {
             image->environment[used++] = mine[i];
         }
     }
@@ -301,8 +303,8 @@ static int dpari_seat_failed(const dpari_seat *seat)
     return !seat->returned || seat->result != 0 || seat->status != DPAR_OK || seat->ending != 0;
 }
 
-/* True if a rank has ended; records how. Waits for each rank by its own process id, because the
- * program may have other children that it waits for itself. */
+/* Returns 1 if a rank has ended, and records how it ended. Waits for each rank by its own process
+ * id, because the program may have other children that it waits for itself. */
 static int dpari_seat_reap(const dpari_launch *launch, dpari_seat *seat)
 {
     int ending = 0;
@@ -350,7 +352,8 @@ static void dpari_launch_reap(dpari_launch *launch)
     }
 }
 
-/* Returns when the first rank failed that the others have not shrunk away, or 0 if none has. */
+/* Returns the time at which the first rank failed that the others have not shrunk away, or 0 if
+ * there is none. */
 static double dpari_launch_failed(const dpari_launch *launch)
 {
     double first = 0.0;
@@ -365,7 +368,7 @@ static double dpari_launch_failed(const dpari_launch *launch)
     return first;
 }
 
-/* Returns the time since which no rank has ended and the remaining ranks have made no progress. */
+/* Returns the last time at which a rank ended or a remaining rank made progress. */
 static double dpari_launch_still(dpari_launch *launch, double now)
 {
     double last = 0.0;
@@ -425,9 +428,9 @@ static void dpari_launch_listen(dpari_launch *launch)
     }
 }
 
-/* Returns the seconds until the remaining ranks are killed, or a negative number if there is no
- * reason to kill them so far. Without this a rank that hangs would keep this process waiting for
- * ever, after the others have seen their deadline pass and have returned. */
+/* Returns the seconds until the remaining ranks must be killed, or a negative number if there is no
+ * reason to kill them. Without this a rank that hangs would keep this process waiting for ever,
+ * after the others have seen their deadline pass and have returned. */
 static double dpari_launch_left(dpari_launch *launch)
 {
     const double now = dpari_os_now();
@@ -569,7 +572,8 @@ DPARI_STATIC_NOINLINE DPARI_COLD dpar_status dpari_launch_fork(dpari_launch *lau
         dpari_launch_supervise(launch);
         return DPAR_OK;
     }
-    for (int32_t r = 0; r < started; r++) { /* they wait for the missing ones: fn has not begun */
+    for (int32_t r = 0; r < started; r++) { /* they wait for the missing ranks and have not begun
+                                               fn */
         kill(launch->seat[r].pid, SIGKILL);
         while (waitpid(launch->seat[r].pid, NULL, 0) < 0 && errno == EINTR) {
         }
@@ -636,7 +640,7 @@ static const char *dpari_signal_name(int number)
     }
 }
 
-/* Writes how a rank ended that was started as a new process and was not killed by a signal. */
+/* Writes how a rank ended, if it was a new process and was not killed by a signal. */
 static void dpari_seat_say_program(const dpari_seat *seat, int32_t rank, dpar_text *out)
 {
     if (seat->status != DPAR_OK) {
@@ -680,8 +684,8 @@ static void dpari_seat_say(const dpari_launch *launch, int32_t rank, dpar_text *
     }
 }
 
-/* Returns the rank that failed first, or -1 if none did. A rank that failed after another had
- * broken its communicator comes after those that failed on their own. */
+/* Returns the rank that failed first, or -1 if none did. Ranks that failed on their own count
+ * before ranks that failed after another rank had broken their communicator. */
 static int32_t dpari_launch_culprit(const dpari_launch *launch)
 {
     const dpari_seat *first = NULL;
@@ -698,7 +702,7 @@ static int32_t dpari_launch_culprit(const dpari_launch *launch)
     return first != NULL ? (int32_t)(first - launch->seat) : -1;
 }
 
-/* Appends the ranks that were killed and why, and returns how many there are. Names 8 of them. */
+/* Appends which ranks were killed and why, and returns their number. Names at most 8 of them. */
 static int32_t dpari_launch_put_killed(const dpari_launch *launch, dpar_text *out)
 {
     int32_t killed = 0;
@@ -734,7 +738,7 @@ static dpar_status dpari_launch_say_silent(const dpari_launch *launch, dpar_why 
 }
 
 /* Returns the status of the launch and writes the message. */
-static dpar_status dpari_launch_judge(const dpari_launch *launch, dpar_why *why)
+static dpar_status dpari_launch_result(const dpari_launch *launch, dpar_why *why)
 {
     const int32_t first = dpari_launch_culprit(launch);
     int32_t killed;
@@ -789,19 +793,19 @@ static dpar_status dpari_launch_run(dpari_launch *launch, dpar_why *why)
     } else {
         status = dpari_launch_fork(launch, why);
     }
-    if (status == DPAR_OK) { /* all ranks were started */
+    if (status == DPAR_OK) { /* all ranks were started and have ended */
         const int32_t first = dpari_launch_culprit(launch);
         const int32_t result = first >= 0 ? dpari_seat_result(launch, &launch->seat[first]) : 0;
         launch->verdict.said = dpari_segment_said(&launch->segment);
         launch->verdict.result = result != 0 ? result : 1;
-        status = dpari_launch_judge(launch, why);
+        status = dpari_launch_result(launch, why);
     }
     dpari_segment_close(&launch->segment);
     return status;
 }
 
-/* Starts all ranks and waits for them. In *launch, n, options and the function or the image are
- * set; the rest is zero. */
+/* Starts all ranks and waits for them. The caller has set n, options and the function or the image
+ * in *launch; all other fields are zero. */
 static dpar_status dpari_launch_all(dpari_launch *launch, dpari_verdict *verdict, dpar_why *why)
 {
     const dpar_world_desc *options = launch->options;
@@ -823,9 +827,9 @@ static dpar_status dpari_launch_all(dpari_launch *launch, dpari_verdict *verdict
     return status;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_launch_judged(int32_t n, dpar_main fn, void *arg,
-                                                     const dpar_world_desc *options,
-                                                     dpari_verdict *verdict, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_launch_verdict(int32_t n, dpar_main fn, void *arg,
+                                                      const dpar_world_desc *options,
+                                                      dpari_verdict *verdict, dpar_why *why)
 {
     const dpar_status status = dpari_launch_check(n, fn, options, why);
     dpari_launch launch;
@@ -872,7 +876,7 @@ DPAR_API DPARI_COLD dpar_status dpar_launch(int32_t ranks, dpar_main fn, void *a
                                             const dpar_world_desc *desc, dpar_why *why)
 {
     dpari_verdict verdict;
-    return dpari_launch_judged(ranks, fn, arg, desc, &verdict, why);
+    return dpari_launch_verdict(ranks, fn, arg, desc, &verdict, why);
 }
 
 /* ---- ranks that a launcher started ----------------------------------------------------------- */
@@ -888,41 +892,42 @@ DPARI_API dpar_status dpari_timeout_here(const dpari_site *site, dpar_world_desc
     }
     length = dpari_length(text);
     if (length == 0 || dpari_text_number(text, length, &value) != length || !dpari_finite(value)) {
-        return dpari_wrong(why, "DPAR_TIMEOUT is \"%s\", which is no number of seconds", text);
+        return dpari_wrong(why, "DPAR_TIMEOUT is \"%s\", which is not a number of seconds", text);
     }
     options->timeout_s = value;
     return DPAR_OK;
 }
 
-/* The end of the messages below, because the engine of this header works only within a node. */
+/* The end of the messages below. The engine of this header works only within a node. */
 #define DPARI_OTHER_NODES                                                                          \
     "across nodes add dpar_mpi.h and compile with mpicc, or dpar_nccl.h for GPUs"
 
-/* Checks that all ranks are on one node, as far as the launcher's variables tell. */
+/* Checks that all ranks are on one node, as far as the launcher's variables show. */
 static dpar_status dpari_init_one_node(const dpar_launcher_info *job, int32_t nodes, dpar_why *why)
 {
     const char *name = dpari_launcher_name(job->kind);
     if (job->size > DPARI_MAX_RANKS) {
         return dpari_wrong(
-            why, "%s says %d ranks: dpar_comm.h joins at most %d, on one node; " DPARI_OTHER_NODES,
+            why,
+            "%s reports %d ranks: dpar_comm.h joins at most %d, on one node; " DPARI_OTHER_NODES,
             name, job->size, (int32_t)DPARI_MAX_RANKS);
     }
     if (job->local_size > 0 && job->local_size != job->size) {
         return dpari_wrong(why,
-                           "%s says %d ranks, %d of them on this node: dpar_comm.h joins only "
+                           "%s reports %d ranks, %d of them on this node: dpar_comm.h joins only "
                            "ranks of one node; " DPARI_OTHER_NODES,
                            name, job->size, job->local_size);
     }
     if (nodes > 1) {
         return dpari_wrong(why,
-                           "%s says %d ranks on %d nodes: dpar_comm.h joins only ranks of one "
+                           "%s reports %d ranks on %d nodes: dpar_comm.h joins only ranks of one "
                            "node; " DPARI_OTHER_NODES,
                            name, job->size, nodes);
     }
     return DPAR_OK;
 }
 
-/* Opens the segment that the process that started this rank has made. Opens a copy of the
+/* Opens the segment that was made by the process that started this rank. Opens a copy of the
  * descriptor, and closes the original only if it was a segment: in a second dpar_init the number
  * may belong to another file, which must stay open. */
 static dpar_status dpari_job_inherit(int fd, dpari_segment *segment, dpar_why *why)
@@ -940,8 +945,8 @@ static dpar_status dpari_job_inherit(int fd, dpari_segment *segment, dpar_why *w
     return status;
 }
 
-/* Finds the memory in which the ranks of this job meet: made here for a single rank, inherited, or
- * agreed on through a socket. */
+/* Finds the segment that the ranks of this job share. A single rank makes it; otherwise it is
+ * inherited, or the ranks agree on one through a socket. */
 static dpar_status dpari_job_segment_find(const dpar_launcher_info *job,
                                           const dpar_world_desc *options, dpari_segment *segment,
                                           dpar_why *why)

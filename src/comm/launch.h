@@ -21,12 +21,12 @@ typedef int (*dpar_main)(dpar_comm *world, void *arg);
  * desc:  NULL selects the defaults.
  * why:   on failure says which rank failed and how; may be NULL.
  *
- * Ranks are forked, so each has its own copy of all memory, including `arg`. With desc.threads
- * they are threads, which share memory and cannot be killed. No rank outlives this process: on
- * Linux ranks are killed when it dies, elsewhere their next wait fails. The buffers of printf are
- * written before the fork and when a rank ends. Functions that the program registered with atexit
- * run only here, once. Other children of this process are left alone, and SIGCHLD may be ignored. A
- * rank that ends by exit, even with 0, has failed.
+ * Ranks are forked, so each has its own copy of all memory, including `arg`. With desc.threads they
+ * are threads, which share memory and cannot be killed. No rank outlives this process: on Linux
+ * ranks are killed when it dies, elsewhere their next wait fails. Buffers of stdio are flushed
+ * before the fork and when a rank ends. Functions registered with atexit run only once, in this
+ * process. Other children of this process are not affected, and SIGCHLD may be ignored. A rank that
+ * ends by exit, even with 0, has failed.
  *
  * Threads. A fork copies only the thread that calls it. A library that has started threads, and
  * waits for them in a rank, would wait without end. OpenMP is safe, because dpar_launch ends its
@@ -37,8 +37,8 @@ typedef int (*dpar_main)(dpar_comm *world, void *arg);
  * processes.
  *
  * Fails with DPAR_E_PEER if a rank did not return 0, was killed, or hung. The waits of the others
- * for it end at once. Ranks that go on for more than grace_s are killed, unless they have shrunk
- * the failed one away (dpar_comm_shrink). Once some ranks have ended, the others count as hung if,
+ * for it end at once. Ranks that have not ended grace_s later are killed, unless they have shrunk
+ * the failed rank away (dpar_comm_shrink). Once some ranks have ended, the others count as hung if,
  * for the longer of timeout_s and grace_s, they neither begin an operation nor wait in one. They
  * are then killed.
  *
@@ -82,7 +82,7 @@ typedef struct dpar_launcher_info {
  * job. Slurm's variables count only inside srun.
  *
  * Local. Fails with DPAR_E_ARG if the variables of a launcher contradict each other (a rank without
- * a size, a rank outside the size, "12x"), or if only PMIx's are set, which do not include the
+ * a size, a rank outside the size, "12x"), or if only PMIx variables are set, which lack the
  * size. */
 DPAR_API dpar_status dpar_launcher_detect(dpar_launcher_info *job, dpar_why *why);
 

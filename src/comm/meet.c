@@ -4,7 +4,8 @@
  *
  * Rank 0 is the host. It serves all connections in one poll loop, and drops those that do not speak
  * the protocol or belong to other users. The other ranks are guests, which retry until the
- * deadline. */
+ * deadline. Words such as `named` refer to the socket: 1 if it is a file, 0 if its name is
+ * abstract. */
 #include "meet.h"
 #include "../base/inner.h"
 #include "../base/text.h"
@@ -21,7 +22,7 @@
 #define MSG_CMSG_CLOEXEC 0
 #endif
 
-/* A descriptor that is passed with a message. */
+/* Space for a descriptor that is passed with a message. */
 typedef union dpari_rights {
     struct cmsghdr head;
     char space[CMSG_SPACE(sizeof(int))];
@@ -42,11 +43,11 @@ typedef struct dpari_host {
     int32_t guests;    /* the most connections at a time */
     int32_t mapped;    /* ranks that have mapped the segment */
     int32_t named;     /* 1 if the only listener is in /tmp */
-    int32_t strangers; /* connections of other users or without the protocol */
+    int32_t strangers; /* connections of other users, or that did not speak the protocol */
     double deadline, began;
     double looked;           /* last look at the clock */
-    struct sockaddr_un name; /* of the listener that was made last */
-    struct sockaddr_un file; /* of the listener in /tmp, if there is one */
+    struct sockaddr_un name; /* address of the listener that was made last */
+    struct sockaddr_un file; /* address of the listener in /tmp, if there is one */
     struct pollfd *poll;     /* [guests + 2] the listener, the guests, a second listener in /tmp;
                                 fd is -1 for one that does not exist */
     dpari_guest *guest;      /* [guests] */
@@ -114,8 +115,8 @@ static DPARI_COLD void dpari_meet_greet(const dpar_launcher_info *job, dpari_hel
     h->size = job->size;
 }
 
-/* True if the socket is a file, because only Linux has abstract names. DPARI_MEET_NAMED lets tests
- * do on Linux what other systems do. */
+/* Returns 1 if the socket must be a file, because only Linux has abstract names. Tests define
+ * DPARI_MEET_NAMED to do on Linux what other systems do. */
 static int32_t dpari_meet_is_named(void)
 {
 #if defined(__linux__) && !defined(DPARI_MEET_NAMED)
@@ -220,7 +221,8 @@ static int dpari_meet_read(int fd, dpari_hello *h, size_t *got, int *passed)
     return n == 0 ? -1 : *got == sizeof *h;
 }
 
-/* Converts the remaining time for poll. At most 100 ms, so that other conditions are checked. */
+/* Converts the remaining time for poll, to at most 100 ms, so that other conditions are checked
+ * too. */
 static int dpari_meet_milliseconds(double seconds)
 {
     if (seconds <= 0.0) {
@@ -276,8 +278,8 @@ static void dpari_meet_sweep(void)
 
 /* ---- rank 0 ---------------------------------------------------------------------------------- */
 
-/* Listens at a name of the job. If a name is taken by this user and a process answers, this is a
- * process of the same job that has not ended yet; if none answers, it is an old file, which is
+/* Listens at a name of the job. If this user has already taken a name, a process of the same job
+ * that has not ended yet answers there; if none answers, the name is an old file, which is
  * unlinked. A name that another user has taken is skipped. Returns 1 and sets *listener, 0 if the
  * caller must try again, or -1 and errno if it fails. */
 static int dpari_host_listen(dpari_host *host, int32_t named, int *listener)
@@ -369,15 +371,15 @@ static void dpari_host_accept_all(dpari_host *host)
     }
 }
 
-/* True if the guest has closed its connection and this was not noticed yet. */
+/* True if the guest has closed its connection, which the host may not have noticed yet. */
 static int dpari_host_is_gone(const dpari_host *host, int32_t i)
 {
     char byte;
     return recv(host->poll[1 + i].fd, &byte, 1, MSG_PEEK) == 0;
 }
 
-/* Checks the first message of a guest: it must be a rank of this job and of the same build, and the
- * first with its number. */
+/* Checks the first message of a guest: it must be a rank of this job, of the same build, and the
+ * first guest with its rank. */
 static dpar_status dpari_host_hello(dpari_host *host, int32_t i, dpar_why *why)
 {
     dpari_guest *g = &host->guest[i];
@@ -419,8 +421,8 @@ static dpar_status dpari_host_hello(dpari_host *host, int32_t i, dpar_why *why)
     return DPAR_OK;
 }
 
-/* Handles what a guest has sent. Fails if the job cannot start. */
-static dpar_status dpari_host_hear(dpari_host *host, int32_t i, dpar_why *why)
+/* Handles a message from a guest. Fails if the job cannot start. */
+static dpar_status dpari_host_receive(dpari_host *host, int32_t i, dpar_why *why)
 {
     dpari_guest *g = &host->guest[i];
     int passed = -1, whole = dpari_meet_read(host->poll[1 + i].fd, &g->in, &g->got, &passed);
@@ -457,19 +459,19 @@ static dpar_status dpari_host_hear(dpari_host *host, int32_t i, dpar_why *why)
     return DPAR_OK;
 }
 
-/* Appends what may keep ranks from finding each other. */
+/* Appends possible reasons why ranks do not find each other. */
 static void dpari_meet_put_reasons(dpar_text *text, const dpar_launcher_info *job)
 {
-    if (strncmp(job->id, "process ", 8) == 0) { /* the id that dpari_job_here makes of a pid */
+    if (strncmp(job->id, "process ", 8) == 0) { /* the id that dpari_job_here derives from a pid */
         dpar_text_put(text, "; its id differs between PID namespaces: set DPAR_JOB");
     }
-    dpar_text_put(text, "; ranks need one user, and one network namespace or /tmp");
-    if (job->local_size < 0) { /* the launcher does not tell how many ranks are on this node */
+    dpar_text_put(text, "; ranks must share a user, and a network namespace or /tmp");
+    if (job->local_size < 0) { /* the launcher does not report how many ranks are on this node */
         dpar_text_put(text, "; if some are on other nodes, use dpar_mpi.h or dpar_nccl.h");
     }
 }
 
-/* Fails with "ranks 2, 3 of 4 did not come within 5.0 s". */
+/* Fails with "ranks 2, 3 of 4 did not arrive within 5.0 s". */
 static dpar_status dpari_host_late(const dpari_host *host, dpar_why *why)
 {
     int32_t r, named = 0, missing = host->job->size - 1 - host->mapped;
@@ -487,7 +489,7 @@ static dpar_status dpari_host_late(const dpari_host *host, dpar_why *why)
                 dpari_text_print(&t, "%s%d", named > 1 ? ", " : "", r);
             }
         }
-        dpari_text_print(&t, "%s%d did not come", named > 16 ? ", ... of " : " of ",
+        dpari_text_print(&t, "%s%d did not arrive", named > 16 ? ", ... of " : " of ",
                          host->job->size);
     }
     dpari_text_print(&t, " within %.1f s", dpari_os_now() - host->began);
@@ -503,6 +505,7 @@ static dpar_status dpari_host_late(const dpari_host *host, dpar_why *why)
  * in another network namespace, where abstract names are not visible but files are. */
 #define DPARI_MEET_WIDER 1.0
 
+/* Also listens at the file in /tmp if ranks are still missing after DPARI_MEET_WIDER. */
 static void dpari_host_widen(dpari_host *host)
 {
     struct pollfd *second = &host->poll[1 + host->guests];
@@ -510,7 +513,8 @@ static void dpari_host_widen(dpari_host *host)
         return;
     }
     dpari_meet_sweep();
-    (void)dpari_host_listen(host, 1, &second->fd); /* if that fails, the first one must be enough */
+    (void)dpari_host_listen(host, 1, &second->fd); /* if that fails, the first listener must be
+                                                      enough */
 }
 
 /* Waits until all ranks have mapped the segment, or the job cannot start. */
@@ -542,7 +546,7 @@ static dpar_status dpari_host_wait(dpari_host *host, dpar_why *why)
         }
         for (i = 0; i < host->guests && status == DPAR_OK; i++) {
             if (host->poll[1 + i].fd >= 0 && host->poll[1 + i].revents != 0) {
-                status = dpari_host_hear(host, i, why);
+                status = dpari_host_receive(host, i, why);
             }
         }
         dpari_host_accept_all(host);
@@ -551,7 +555,7 @@ static dpar_status dpari_host_wait(dpari_host *host, dpar_why *why)
 }
 
 /* Sends the result to a guest that has identified itself. */
-static void dpari_host_tell(dpari_host *host, int32_t i, dpar_status status, const dpar_why *why)
+static void dpari_host_answer(dpari_host *host, int32_t i, dpar_status status, const dpar_why *why)
 {
     dpari_hello mine;
     dpari_meet_greet(host->job, &mine);
@@ -564,14 +568,14 @@ static void dpari_host_tell(dpari_host *host, int32_t i, dpar_status status, con
     dpari_host_drop(host, i);
 }
 
-/* The job cannot start: waits up to a second for ranks that arrive later, so that they fail with
- * the same message. told: ranks that have the message already. */
+/* Waits up to a second for ranks that arrive after the job has failed to start, so that they fail
+ * with the same message. answered: number of ranks that have the message already. */
 static void dpari_host_linger(dpari_host *host, dpar_status status, const dpar_why *why,
-                              int32_t told)
+                              int32_t answered)
 {
     const double end = dpari_leastf(host->deadline, dpari_os_now() + 1.0);
     int32_t i;
-    while (told < host->job->size - 1 && host->poll[0].fd >= 0 && dpari_os_now() < end) {
+    while (answered < host->job->size - 1 && host->poll[0].fd >= 0 && dpari_os_now() < end) {
         if (poll(host->poll, (nfds_t)host->guests + 2, dpari_meet_milliseconds(0.05)) <= 0) {
             continue;
         }
@@ -586,8 +590,8 @@ static void dpari_host_linger(dpari_host *host, dpar_status status, const dpar_w
                 close(passed);
             }
             if (whole > 0) {
-                told++;
-                dpari_host_tell(host, i, status, why);
+                answered++;
+                dpari_host_answer(host, i, status, why);
             } else if (whole < 0) {
                 dpari_host_drop(host, i);
             }
@@ -599,7 +603,7 @@ static void dpari_host_linger(dpari_host *host, dpar_status status, const dpar_w
 /* Sends the result to all guests and closes the listeners. */
 static void dpari_host_end(dpari_host *host, dpar_status status, const dpar_why *why)
 {
-    int32_t i, told = 0;
+    int32_t i, answered = 0;
     struct pollfd *second = &host->poll[1 + host->guests];
     if (status == DPAR_OK || status == DPAR_E_TIMEOUT) {
         if (host->poll[0].fd >= 0) {
@@ -612,11 +616,11 @@ static void dpari_host_end(dpari_host *host, dpar_status status, const dpar_why 
     }
     for (i = 0; i < host->guests; i++) {
         if (host->poll[1 + i].fd >= 0 && host->guest[i].in.magic != 0) {
-            told++;
-            dpari_host_tell(host, i, status, why);
+            answered++;
+            dpari_host_answer(host, i, status, why);
         }
     }
-    dpari_host_linger(host, status, why, told);
+    dpari_host_linger(host, status, why, answered);
     for (i = 0; i <= host->guests + 1; i++) {
         if (host->poll[i].fd >= 0) {
             close(host->poll[i].fd);
@@ -627,12 +631,12 @@ static void dpari_host_end(dpari_host *host, dpar_status status, const dpar_why 
     }
 }
 
-/* The part of rank 0. */
+/* Runs the protocol on rank 0. */
 static DPARI_COLD dpar_status dpari_meet_host(const dpar_launcher_info *job,
                                               const dpar_world_desc *o, double deadline,
                                               dpari_segment *segment, dpar_why *why)
 {
-    const int64_t places = (int64_t)job->size + 33;
+    const int64_t places = (int64_t)job->size + 33; /* guests + 2, as poll needs */
     const int64_t bytes =
         places * (int64_t)(sizeof(dpari_guest) + sizeof(struct pollfd) + sizeof(int32_t)) + 64;
     dpari_host h;
@@ -651,7 +655,7 @@ static DPARI_COLD dpar_status dpari_meet_host(const dpar_launcher_info *job,
     dpari_zero(&h, sizeof h);
     h.job = job;
     h.segment = segment;
-    h.guests = job->size + 31;
+    h.guests = job->size + 31; /* all other ranks, and up to 32 strangers at a time */
     h.named = dpari_meet_is_named();
     h.began = dpari_os_now();
     h.deadline = deadline;
@@ -679,7 +683,8 @@ static DPARI_COLD dpar_status dpari_meet_host(const dpar_launcher_info *job,
 
 /* ---- the other ranks ------------------------------------------------------------------------- */
 
-/* Waits for a whole message. Returns 1, 0 after the deadline, or -1 if the other end is closed. */
+/* Waits for a whole message. Returns 1 if it has arrived, 0 after the deadline, and -1 if the other
+ * end is closed. */
 static int dpari_meet_receive(int fd, dpari_hello *h, int *passed, double deadline)
 {
     size_t got = 0;
@@ -721,8 +726,8 @@ static dpar_status dpari_meet_refused(dpari_hello *answer, dpar_why *why)
     return dpari_repeat(answer->status < 0 ? answer->status : DPAR_E_PEER, why, answer->text);
 }
 
-/* Steps 3 and 4 of a guest, once rank 0 has sent the descriptor: maps the segment, reports that,
- * and waits for GO. */
+/* Runs steps 3 and 4 of the protocol, once rank 0 has sent the descriptor: maps the segment,
+ * reports that, and waits for GO. */
 static dpar_status dpari_meet_map(int fd, int passed, dpari_hello *mine, double deadline,
                                   dpari_segment *segment, dpar_why *why)
 {
@@ -738,7 +743,7 @@ static dpar_status dpari_meet_map(int fd, int passed, dpari_hello *mine, double 
     if (status != DPAR_OK) {
         return dpari_repeat(status, why, said.text);
     }
-    /* waits longer than rank 0, whose message names the missing ranks */
+    /* waits longer than rank 0, whose message is better because it names the missing ranks */
     got = dpari_meet_receive(fd, &answer, &none, deadline + 5.0);
     if (none >= 0) {
         close(none);
@@ -758,9 +763,8 @@ static dpar_status dpari_meet_map(int fd, int passed, dpari_hello *mine, double 
     return dpari_say(DPAR_E_PEER, why, "rank 0 ended while %d ranks were starting", mine->size);
 }
 
-/* Tries to connect at one name. Returns DPAR_MORE if there is no process, or not rank 0 of this
- * job.
- */
+/* Tries to connect at one name. Returns DPAR_MORE if no process listens there, or one that is not
+ * rank 0 of this job. */
 static dpar_status dpari_meet_call(const struct sockaddr_un *name, socklen_t bytes,
                                    dpari_hello *mine, double deadline, dpari_segment *segment,
                                    int32_t *strangers, dpar_why *why)
@@ -800,7 +804,7 @@ static dpar_status dpari_meet_call(const struct sockaddr_un *name, socklen_t byt
     return status;
 }
 
-/* The part of all other ranks. */
+/* Runs the protocol on every other rank. */
 static dpar_status dpari_meet_guest(const dpar_launcher_info *job, double deadline,
                                     dpari_segment *segment, dpar_why *why)
 {
@@ -819,7 +823,8 @@ static dpar_status dpari_meet_guest(const dpar_launcher_info *job, double deadli
                 return status;
             }
         }
-        looked = dpari_os_now(); /* so that the 2 s of a call to a stopped rank 0 do count */
+        looked = dpari_os_now(); /* so that the 2 s of a connection to a stopped rank 0 count as
+                                    waiting */
         dpari_os_sleep(nap);
         nap = dpari_leastf(1.5 * nap, 20e-3);
         now = dpari_os_now();
@@ -829,7 +834,7 @@ static dpar_status dpari_meet_guest(const dpar_launcher_info *job, double deadli
         }
     }
     dpari_text_why(&t, why);
-    dpari_text_print(&t, "rank 0 of %d did not come within %.1f s (job %s of %s)%s", job->size,
+    dpari_text_print(&t, "rank 0 of %d did not arrive within %.1f s (job %s of %s)%s", job->size,
                      dpari_os_now() - began, job->id, dpari_launcher_name(job->kind),
                      strangers > 0 ? "; another process has its socket, or it ended early" : "");
     dpari_meet_put_reasons(&t, job);
@@ -843,7 +848,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_meet_ranks(const dpar_launcher_info 
     double timeout = 300.0; /* the default, as dpar_world_desc says */
     double deadline;
     if (o->timeout_s < 0.0) {
-        timeout = 1e15; /* none */
+        timeout = 1e15; /* no deadline */
     } else if (o->timeout_s > 0.0) {
         timeout = o->timeout_s;
     }

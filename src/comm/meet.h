@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* meet - private: how the ranks of a job that a launcher started come to share one segment.
+/* meet - private: lets the ranks of a job that a launcher started find each other and share one
+ * segment.
  *
  *     1. Rank 0 makes the segment and listens on a local socket, whose name it makes of user and
  *        job.
@@ -10,11 +11,11 @@
  *        cannot start.
  *
  * On Linux the name is abstract: it disappears with its process in any case, and is visible within
- * one network namespace. Ranks that do not meet there within a second also try a file in /tmp,
- * which network namespaces may have in common. On other systems that file is the only name. It is
- * unlinked once all ranks have arrived. If rank 0 was killed before, the file is removed when the
- * next job of this user starts, at least a minute later. Both sides ask the system for the user of
- * the other. A connection that does not speak this protocol is dropped, and tried again until the
+ * one network namespace. If ranks do not meet there within a second, they also try a file in /tmp,
+ * which network namespaces may share. On other systems that file is the only name. It is unlinked
+ * once all ranks have arrived. If rank 0 is killed before that, the next job of this user that
+ * starts at least a minute later removes the file. Both sides ask the system for the user of the
+ * other. A connection that does not speak this protocol is dropped, and tried again until the
  * deadline. */
 #ifndef DPARI_COMM_MEET_H
 #define DPARI_COMM_MEET_H
@@ -34,13 +35,14 @@ typedef struct dpari_hello {
     uint32_t layout; /* hash of the version and of the layout of the segment */
     int32_t kind;    /* DPARI_HELLO ... */
     int32_t rank, size;
-    int32_t status;            /* of MAPPED and REFUSED: the error, */
+    int32_t status;            /* in MAPPED and REFUSED: the error, */
     char text[DPARI_WHY_TEXT]; /* and its message */
     char padding[4];
 } dpari_hello;
 
-/* Makes name number k of the socket of a job, and returns its bytes. There are DPARI_NAMES, because
- * another user may have taken one. named: 1 for the file in /tmp, 0 for the abstract name. */
+/* Writes name number k of a job's socket, and returns its length in bytes. There are DPARI_NAMES
+ * names, because another user may have taken one. named: 1 for the file in /tmp, 0 for the abstract
+ * name. */
 enum { DPARI_NAMES = 4 };
 DPARI_INTERNAL socklen_t dpari_meet_name(const dpar_launcher_info *job, int32_t k, int32_t named,
                                          struct sockaddr_un *name);

@@ -3,8 +3,8 @@
  * communicator's memory for strategies.
  *
  * The loops define what the functions of a device must compute, bit for bit. The last part
- * (dpari_do_...) calls the table of comm->mem, or these loops if it is NULL, and breaks the
- * communicator if a function fails. It is used by move.c and the strategies of dpar_train.h. */
+ * (dpari_do_...) calls the functions of comm->mem, or these loops if comm->mem is NULL, and breaks
+ * the communicator if a function fails. move.c and the strategies of dpar_train.h call it. */
 #include "mem.h"
 
 #include "../base/inner.h"
@@ -32,7 +32,7 @@ static int dpari_mem_box_fits(const dpar_mem_box *b)
            ((b->op == DPAR_COPY && !b->negate) || dpari_type_can_reduce(b->to_type));
 }
 
-/* Moves a box that fits. */
+/* Copies a box that dpari_mem_box_fits has checked. */
 static void dpari_mem_box_move(const dpar_mem_box *box)
 {
     dpari_stride_piece p;
@@ -86,13 +86,13 @@ static int dpari_mem_span_fits(const dpar_mem_span *s)
 {
     const int floats = dpari_is_float(s->to_type) && dpari_is_float(s->from_type);
     const int one = s->scale >= 1.0 && s->scale <= 1.0;
-    const int none = s->scale >= 0.0 && s->scale <= 0.0;
+    const int zero = s->scale >= 0.0 && s->scale <= 0.0;
     if (s->count < 0 || (s->accumulate != 0 && s->accumulate != 1) ||
         dpar_type_bytes(s->to_type) == 0 || (s->count > 0 && s->to == NULL)) {
         return 0;
     }
     if (s->from == NULL) {
-        return dpari_is_float(s->to_type) || (none && !s->accumulate);
+        return dpari_is_float(s->to_type) || (zero && !s->accumulate);
     }
     return floats || (s->to_type == s->from_type && one && !s->accumulate);
 }
@@ -123,9 +123,8 @@ static void dpari_mem_span_some(const dpar_mem_span *s)
     }
 }
 
-/* Adds a span of F32 or 16-bit elements in F32. The result is the same as that of a sum in f64,
- * because a sum of two such numbers in f64 that is rounded to F32 equals their sum in F32 (Figueroa
- * 1995). */
+/* Adds a span of F32 or 16-bit elements in F32. The result is that of sums in f64, because the sum
+ * of two such numbers in f64, rounded to F32, equals their sum in F32 (Figueroa 1995). */
 static void dpari_mem_span_add(const dpar_mem_span *s)
 {
     const void *in[2];
@@ -145,10 +144,10 @@ static void dpari_mem_span_one(const dpar_mem_span *s)
 {
     const int32_t a = s->to_type, b = s->from_type, bytes = dpar_type_bytes(a);
     const int one = s->scale >= 1.0 && s->scale <= 1.0 && s->from != NULL;
-    const int apart = s->to != s->from;
+    const int differ = s->to != s->from;
     if (one && !s->accumulate && a == b) {
         dpari_kern_copy(s->to, s->from, s->count * bytes, 0);
-    } else if (one && !s->accumulate && apart && (a == DPAR_F32) != (b == DPAR_F32)) {
+    } else if (one && !s->accumulate && differ && (a == DPAR_F32) != (b == DPAR_F32)) {
         dpari_kern_convert(s->to, a, s->from, b, s->count);
     } else if (one && s->accumulate && a != DPAR_F64 && b != DPAR_F64 &&
                (a == b || a == DPAR_F32)) {
@@ -271,7 +270,7 @@ static void dpari_mem_reduce_ints(const dpar_mem_reduce *reduce)
     }
 }
 
-/* True if types and numbers are allowed. */
+/* True if types and numbers of a reduction are allowed. */
 static int dpari_mem_reduce_fits(const dpar_mem_reduce *reduce)
 {
     const int ints = dpari_type_can_reduce(reduce->to_type) && !dpari_is_float(reduce->to_type);
@@ -415,7 +414,7 @@ DPARI_API dpar_status dpari_do_span(dpar_comm *comm, const dpar_mem_span *call, 
                           "span");
 }
 
-/* Define dpari_do_reduce and dpari_do_finite. */
+/* Defines dpari_do_reduce and dpari_do_finite. */
 #define DPARI_DO(name)                                                                             \
     DPARI_API dpar_status dpari_do_##name(dpar_comm *comm, const dpar_mem_##name *call)            \
     {                                                                                              \

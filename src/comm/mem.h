@@ -9,14 +9,14 @@
  *
  * dpar calls the functions from the thread that calls dpar. Each takes one struct in the host's
  * memory, which it reads before it returns, together with its arrays of boxes and spans. All
- * pointers in it, also those to scalars and indices, name device memory, or host memory that the
- * device reaches (pinned, managed). That memory is read and written in stream order, after all work
- * that was given to ctx before. The work may be done later; only `wait` waits for it. No function
- * allocates memory.
+ * pointers in it, also those to scalars and indices, point to device memory, or to host memory that
+ * the device reaches (pinned, managed). That memory is read and written in stream order, after all
+ * work that was submitted to ctx before. The work may be done after the function has returned; only
+ * `wait` waits for it. No function allocates memory.
  *
- * A type or number that is not allowed gives DPAR_E_ARG, and nothing is done. Sizes may be 0, and
- * pointers may then be NULL. Pointers are aligned to their type. Outputs may overlap inputs only
- * where the comment says so.
+ * With a type or number that is not allowed, a function returns DPAR_E_ARG and does nothing. Sizes
+ * may be 0, and pointers may then be NULL. Pointers are aligned to their type. Outputs may overlap
+ * inputs only where the comment allows it.
  *
  * "In f64" means that inputs become doubles and that each product and each sum is rounded to f64
  * (not fused). The result is rounded to its type, to nearest even; BF16 and F16 are rounded to F32
@@ -40,7 +40,8 @@ enum { DPAR_MEM_DIMS = DPAR_MAX_DIMS + 1 }; /* dims of a box; the last one is fo
  *
  * Both types are the same, or are two of {F64, F32}, {F32, F16}, {F32, BF16}. */
 typedef struct dpar_mem_box {
-    void *to, *from;            /* index 0 of either side; one or both in the device's memory */
+    void *to, *from;            /* address of index 0 on each side; one or both in the device's
+                                   memory */
     int32_t to_type, from_type; /* DPAR_F64, ... */
     int32_t round_type;         /* a type no wider than either; no rounding if it is 0 or both
                                    types */
@@ -107,8 +108,8 @@ typedef struct dpar_mem_finite {
  * they need. If a function that is needed is NULL, the caller fails with DPAR_E_UNKNOWN. */
 typedef struct dpar_mem {
     void *ctx; /* first argument of each function, such as a device or a stream */
-    /* Copies n boxes, after all work that was given to ctx before, such as the kernels that
-     * computed what is packed. It may return before the copies are done. With DPAR_COPY no box
+    /* Copies n boxes, after all work that was submitted to ctx before, such as the kernels that
+     * computed the packed values. It may return before the copies are done. With DPAR_COPY no box
      * writes elements that another box reads or writes, so that one kernel can copy all of them.
      * With DPAR_SUM, DPAR_MAX and DPAR_MIN several boxes may write the same elements of `to`. They
      * are then combined in the order of the array, so that results do not depend on timing. */
@@ -118,7 +119,7 @@ typedef struct dpar_mem {
     /* Prepares host memory for moves (page-locks and maps it) until unpin. It is this rank's memory
      * or a peer's that is mapped here. Ranks that are threads may pin the same memory twice. Whole
      * pages are locked, and CUDA cannot copy an array of which only a part is locked. Therefore the
-     * memory of plans (ddp, fsdp, halos and others) should begin and end at pages of its own. */
+     * memory of plans (ddp, fsdp, halos and others) should not share pages with other memory. */
     dpar_status (*pin)(void *ctx, void *memory, int64_t bytes);
     dpar_status (*unpin)(void *ctx, void *memory);
     /* Computes n spans, none of which writes elements that another one reads or writes. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* mem_private - private: operations of mem.h in the memory in which the strategies of a
- * communicator work, that of its table comm->mem or the host's. A failure breaks the communicator,
- * so that all ranks fail. */
+/* mem_private - private: the operations of mem.h in the memory of a communicator, in which its
+ * strategies work. That is the memory of the table comm->mem, or the host's if comm->mem is NULL. A
+ * failure breaks the communicator, so that all ranks fail. */
 #ifndef DPARI_COMM_MEM_PRIVATE_H
 #define DPARI_COMM_MEM_PRIVATE_H
 
@@ -12,16 +12,17 @@
 /* Copies one box in the host's memory, as the `move` of a table does. Fails with DPAR_E_ARG,
  * without a message, if types or op are not allowed. */
 DPARI_API dpar_status dpari_mem_move_box(const dpar_mem_box *box);
-/* dpar_mem.span in the host's memory. */
+/* Does what dpar_mem.span does, in the host's memory. */
 DPARI_API dpar_status dpari_mem_span(void *ctx, const dpar_mem_span *spans, int32_t n);
 
-/* The operations of dpar_mem in the memory of comm. */
+/* Run the operations of dpar_mem in the memory of comm. */
 DPARI_API dpar_status dpari_do_move(dpar_comm *comm, const dpar_mem_box *boxes, int32_t n);
 DPARI_API dpar_status dpari_do_wait(dpar_comm *comm);
 DPARI_API dpar_status dpari_do_span(dpar_comm *comm, const dpar_mem_span *spans, int32_t n);
 DPARI_API dpar_status dpari_do_reduce(dpar_comm *comm, const dpar_mem_reduce *reduce);
 DPARI_API dpar_status dpari_do_finite(dpar_comm *comm, const dpar_mem_finite *f);
-/* Breaks comm if the operation `what` of its table returned an error st. Returns st. */
+/* Breaks comm if the operation `what` of its table has returned an error, st. Returns st, or
+ * DPAR_OK if it is no error. */
 DPARI_API dpar_status dpari_do_ended(dpar_comm *comm, dpar_status st, const char *what);
 /* Copies bytes, or writes zeros if `from` is NULL. */
 DPARI_API dpar_status dpari_do_copy(dpar_comm *comm, void *to, const void *from, int64_t bytes);
@@ -36,7 +37,7 @@ DPARI_API dpar_status dpari_do_convert(dpar_comm *comm, void *to, int32_t to_typ
 
 /* ---- of this header's own modules ---- */
 
-/* dpar_mem.reduce in the host's memory. */
+/* Does what dpar_mem.reduce does, in the host's memory. */
 DPARI_INTERNAL dpar_status dpari_mem_reduce(void *ctx, const dpar_mem_reduce *reduce);
 
 #endif

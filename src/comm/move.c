@@ -2,12 +2,14 @@
 /* Moves arrays between layouts, and boxes of transfer lists.
  *
  * A list of transfers becomes a list of items, grouped by peer into streams. A stream is cut into
- * messages of about piece_bytes; each round sends and receives at most one message of each stream,
- * so that scratch is one message per peer. Received parts that are reduced must be combined in the
- * order of the list, not of arrival. A message is therefore kept until the parts before it have
- * been combined, and its receiver grants the next one only then. In a device's memory the same
- * items become boxes for comm->mem. dpar_redistribute makes its items from dpar_redistribute_next
- * of dpar.h, dpar_transfers_exchange from the user's lists after ranks have compared them. */
+ * messages of about piece_bytes. In each round at most one message of each stream is sent or
+ * received, so that scratch holds one message per peer. Received parts that are reduced must be
+ * combined in the order of the list, not of arrival. A message therefore stays in scratch until the
+ * parts before it have been combined, and only then is the next message of its stream sent. The
+ * receivers plan these rounds and tell the senders before the first one. In a device's memory the
+ * same items become boxes for comm->mem. dpar_redistribute makes its items from
+ * dpar_redistribute_next of dpar.h, dpar_transfers_exchange from the user's lists after ranks have
+ * compared them. */
 #include "move.h"
 
 #include "../base/arith.h"
@@ -28,9 +30,10 @@ struct dpari_move;
 
 /* A local array. One of the two pointers is set, depending on whether it is read or written. */
 typedef struct dpari_move_array {
-    struct dpari_move *there; /* in a device's memory; NULL: in the host's */
+    struct dpari_move *there; /* the move, if the array is in a device's memory; NULL if it is in
+                                 the host's */
     int32_t dims, bytes, type;
-    int64_t step[DPAR_MAX_DIMS]; /* elements between two neighbours along each dim */
+    int64_t step[DPAR_MAX_DIMS]; /* distance of two neighbours along each dim, in elements */
     const unsigned char *from;
     unsigned char *to;
 } dpari_move_array;
@@ -38,12 +41,13 @@ typedef struct dpari_move_array {
 /* A box of a list, and its place in the stream with its peer. */
 typedef struct dpari_move_item {
     int64_t extent[DPAR_MAX_DIMS], volume;
-    int64_t at;   /* where the first element of its message lies in the array */
-    int64_t done; /* receives: elements that have been put there */
-    int64_t next; /* of the same stream; -1: the last */
+    int64_t at;   /* offset in the array, in elements, of the first element of its message */
+    int64_t done; /* for receives: number of elements that have been stored or combined */
+    int64_t next; /* next item of the same stream; -1 for the last one */
     int32_t stream, op;
-    uint32_t flip;   /* dims of the message that go backwards in the array */
-    int32_t swap[2]; /* these two dims of the message are each other's in the array */
+    uint32_t flip;   /* bit d is set if dim d of the message runs backwards in the array */
+    int32_t swap[2]; /* two dims of the message that are exchanged in the array; equal if none
+                        are */
 } dpari_move_item;
 
 /* Returns the dim of the array that a dim of the message becomes if two are swapped. */
@@ -55,83 +59,96 @@ static int32_t dpari_swapped(const int32_t *swap, int32_t dim)
     return dim == swap[1] ? swap[0] : dim;
 }
 
-/* All data from one rank to another, cut into messages. */
+/* All data from one rank to another, cut into messages. The present message is the one that was cut
+ * last. */
 typedef struct dpari_move_stream {
-    int32_t peer, ops;           /* ops: some box is combined: its receiver says when it comes */
-    int32_t loaded, fresh;       /* receives: the message holds parts to combine; it is due */
-    int64_t first, last;         /* items */
-    int64_t elements, messages;  /* in all */
-    int64_t item, offset;        /* where the next message begins */
-    int64_t message;             /* its number */
-    int64_t m_item, m_offset;    /* where the present one begins, */
-    int64_t m_count;             /* how many elements it has, */
-    const unsigned char *memory; /* and where it lies */
-    int64_t take, take_offset;   /* the next part of it to combine, */
-    int64_t take_at;             /* so many elements into it */
-    int64_t stamp;               /* the last group that it was seen in */
+    int32_t peer, ops;           /* ops: 1 if a box is combined, so that the receiver decides when
+                                    messages are sent */
+    int32_t loaded, fresh;       /* for receives: 1 if the present message has parts that are not
+                                    combined yet; 1 if it is received in this round */
+    int64_t first, last;         /* first and last item; -1 if there is none */
+    int64_t elements, messages;  /* of the whole stream */
+    int64_t item, offset;        /* where the next message begins: its item, and the element in
+                                    it */
+    int64_t message;             /* number of the next message */
+    int64_t m_item, m_offset;    /* where the present message begins */
+    int64_t m_count;             /* its number of elements */
+    const unsigned char *memory; /* its address; NULL if it was received directly into the array */
+    int64_t take, take_offset;   /* item and element of its next part to combine */
+    int64_t take_at;             /* number of elements of the message before that part */
+    int64_t stamp;               /* dpari_move.stamp of the last group that has an item of this
+                                    stream */
     unsigned char *slot;         /* memory for one message */
-    int32_t *round;              /* when each message goes; NULL: one a round */
+    int32_t *round;              /* [messages] round in which each message is sent; NULL if message
+                                    k is sent in round k */
     dpar_work work;
 } dpari_move_stream;
 
-/* One direction. */
+/* The sends or the receives of a move. */
 typedef struct dpari_move_side {
     dpari_move_array array;
     dpari_move_item *item;
     int64_t items;
     dpari_move_stream *stream;
     int32_t streams;
-    int32_t *of_peer; /* 1 + the stream of each rank; 0: none */
+    int32_t *of_peer; /* [ranks] 1 + the stream of each peer; 0 if there is none */
 } dpari_move_side;
 
 typedef struct dpari_move {
     dpar_comm *comm;
     int32_t dims, bytes, type, tag;
-    int64_t piece, alone;    /* elements of a message at most; boxes from so many on go alone */
+    int64_t piece, alone;    /* the most elements of a message; boxes with `alone` or more elements
+                                share no message */
     dpari_move_side out, in; /* sends, receives */
-    int64_t head;            /* receives before it are all there */
+    int64_t head;            /* the first receive that is not complete */
     int64_t stamp;
-    const void **part;         /* what is reduced at once: array, messages; twice */
-    int64_t *word;             /* four a rank: what lists are compared by */
-    unsigned char *next;       /* scratch that is left */
-    unsigned char *next_there; /* on a device: so, for messages; */
-    unsigned char *stage;      /* for parts that are reduced at once, */
-    dpar_mem_box *box;         /* and what is to be moved there, together */
+    const void **part;         /* [2 (receiving streams + 1)] addresses of parts that are reduced
+                                  together, and the same again as scratch */
+    int64_t *word;             /* [4 * ranks] numbers by which lists are compared: own ones,
+                                  received ones */
+    unsigned char *next;       /* the unused rest of scratch */
+    unsigned char *next_there; /* for a device: the unused rest of its scratch, which holds
+                                  messages */
+    unsigned char *stage;      /* for a device: memory in which parts are reduced together */
+    dpar_mem_box *box;         /* [DPARI_MOVE_BOXES] boxes that the device is to move in one call */
     int32_t boxes;
 } dpari_move;
 
 enum {
     DPARI_MOVE_BOXES = 64,
-    DPARI_MOVE_STAGE = 1 << 16, /* bytes of a part */
-    DPARI_MOVE_ZERO = 64        /* bytes, on a device */
+    DPARI_MOVE_STAGE = 1 << 16, /* bytes of one part in `stage` */
+    DPARI_MOVE_ZERO = 64        /* bytes of zeros in a device's memory, from which dpari_move_zeros
+                                   copies */
 };
 
-/* Where transfers come from: two lists, or the walks over a redistribution. */
+/* The transfers of a move: two lists, or the walks over a redistribution. */
 typedef struct dpari_move_source {
     const dpar_transfer *list[2]; /* DPAR_TRANSFER_RECV, DPAR_TRANSFER_SEND */
     int64_t n[2], at;
-    const dpar_layout *from, *to; /* NULL: lists */
+    const dpar_layout *from, *to; /* NULL if there are two lists */
     int32_t rank, per_node, direction;
     dpar_redistribute_cursor walk;
 } dpari_move_source;
 
-/* What one direction adds up to. */
+/* Totals of one direction. */
 typedef struct dpari_move_totals {
     int64_t items, elements;
-    int32_t ops;   /* something is combined, */
-    int32_t apart; /* and not right behind a part of the same box */
+    int32_t ops;   /* 1 if a transfer is combined */
+    int32_t apart; /* 1 if such a transfer does not directly follow another part of the same box */
 } dpari_move_totals;
 
 /* ---- boxes: copying between two arrays ------------------------------------------------------- */
 
-/* Loops over runs of `unit` bytes; steps in bytes. */
+/* A copy of a box as nested loops, outermost first, over runs of `unit` contiguous bytes. Steps are
+ * in bytes. */
 typedef struct dpari_move_box {
     int32_t dims;
     int64_t unit;
     int64_t extent[DPAR_MAX_DIMS], to[DPAR_MAX_DIMS], from[DPAR_MAX_DIMS];
 } dpari_move_box;
 
-/* The next loop, inside those that are there; one with the last where both arrays allow it. */
+/* Adds a loop inside the existing ones, or merges it with the innermost one if both arrays allow
+ * that. */
 static void dpari_box_loop(dpari_move_box *b, int64_t extent, int64_t to, int64_t from)
 {
     int32_t last = b->dims - 1;
@@ -148,7 +165,8 @@ static void dpari_box_loop(dpari_move_box *b, int64_t extent, int64_t to, int64_
     b->from[last] = from;
 }
 
-/* After the last loop: runs that are contiguous in both become units. */
+/* Called after the last loop: if the runs of the innermost loop are contiguous in both arrays, they
+ * become one longer unit. */
 static void dpari_box_units(dpari_move_box *b)
 {
     int32_t last = b->dims - 1;
@@ -164,7 +182,8 @@ static void dpari_box_units(dpari_move_box *b)
     }                                                                                              \
     return
 
-/* n runs of `unit` bytes. Those of a few elements are not worth a call of memcpy. */
+/* Copies n runs of `unit` bytes. Short runs are copied without a call of memcpy, which would take
+ * longer than the copy. */
 static void dpari_box_row(unsigned char *to, int64_t to_step, const unsigned char *from,
                           int64_t from_step, int64_t n, int64_t unit)
 {
@@ -226,15 +245,17 @@ static int64_t dpari_item_step(const dpari_move_array *array, const dpari_move_i
     return it->flip >> d & 1u ? -step : step;
 }
 
-/* The largest rectangle that begins at element `begin` and ends by `end`: where it begins in the
- * array, its lengths. Returns how many elements it has. */
+/* Finds the largest box that is contiguous in the message, begins at element `begin` and does not
+ * pass `end`. Stores its offset in the array and its lengths, and returns its number of
+ * elements. */
 static int64_t dpari_item_rect(const dpari_move_array *array, const dpari_move_item *it,
                                int64_t begin, int64_t end, int64_t *at, int64_t *length)
 {
     int64_t rest = begin, inner = 1, index = 0, per = 1;
     int32_t d, cut = array->dims;
     *at = it->at;
-    for (d = array->dims - 1; d >= 0; d--) { /* `cut`: the outermost dim that it spans in part */
+    for (d = array->dims - 1; d >= 0; d--) { /* `cut` is the outermost dim along which the box has
+                                                several elements; all dims inside it are whole */
         int64_t i = rest % it->extent[d];
         rest /= it->extent[d];
         *at += i * dpari_item_step(array, it, d);
@@ -246,7 +267,7 @@ static int64_t dpari_item_rect(const dpari_move_array *array, const dpari_move_i
             inner *= it->extent[d];
         }
     }
-    if (cut == array->dims) { /* no dims: one element */
+    if (cut == array->dims) { /* an array of 0 dims has one element */
         return 1;
     }
     for (d = cut + 1; d < array->dims; d++) {
@@ -256,7 +277,8 @@ static int64_t dpari_item_rect(const dpari_move_array *array, const dpari_move_i
     return length[cut] * per;
 }
 
-/* The loops over a rectangle between the array and a message; `pack`: out of the array. */
+/* Makes the loops that copy such a box from the array to a message if `pack` is set, otherwise from
+ * the message to the array. */
 static void dpari_rect_box(const dpari_move_array *array, const dpari_move_item *it,
                            const int64_t *length, int pack, dpari_move_box *b)
 {
@@ -278,7 +300,7 @@ static void dpari_rect_box(const dpari_move_array *array, const dpari_move_item 
     dpari_box_units(b);
 }
 
-/* What waits to be moved on the device is enqueued. What fails there breaks the communicator. */
+/* Passes the collected boxes to the device. A failure there breaks the communicator. */
 static void dpari_move_flush(dpari_move *move)
 {
     if (move->boxes > 0) {
@@ -287,7 +309,8 @@ static void dpari_move_flush(dpari_move *move)
     move->boxes = 0;
 }
 
-/* A box more; those that go together are of one op. */
+/* Returns the next of the collected boxes, which the caller fills in. Boxes of one call have the
+ * same op, so another op begins a new call. */
 static dpar_mem_box *dpari_move_box_there(dpari_move *move, int32_t op)
 {
     dpar_mem_box *b;
@@ -301,7 +324,7 @@ static dpar_mem_box *dpari_move_box_there(dpari_move *move, int32_t op)
     return b;
 }
 
-/* Elements [begin, end) of a box between its array and a message, on the device. */
+/* Copies elements [begin, end) of a box between its array and a message, on the device. */
 static void dpari_item_there(const dpari_move_array *a, const dpari_move_item *it, int64_t begin,
                              int64_t end, unsigned char *message, int pack, int32_t op)
 {
@@ -360,7 +383,8 @@ static void dpari_item_unpack(const dpari_move_array *array, const dpari_move_it
     }
 }
 
-/* Elements that lie in a row in the array from each multiple of that number on. */
+/* Returns the number of elements of a box that are contiguous in the array. Contiguous runs begin
+ * at multiples of it. */
 static int64_t dpari_item_run(const dpari_move_array *array, const dpari_move_item *it)
 {
     int64_t run = 1;
@@ -388,7 +412,8 @@ static int64_t dpari_item_at(const dpari_move_array *array, const dpari_move_ite
     return at;
 }
 
-/* dpari_item_combine on a device, by one reduction of parts that are put beside each other. */
+/* Does what dpari_item_combine does, on a device: copies all parts next to each other, and reduces
+ * them in one operation. */
 static void dpari_item_reduce_there(const dpari_move_array *array, const dpari_move_item *it,
                                     int64_t begin, int64_t end, const void **part, int32_t parts,
                                     int32_t op)
@@ -438,15 +463,16 @@ static void dpari_item_combine_there(const dpari_move_array *array, const dpari_
         dpari_item_reduce_there(array, it, begin, end, part, parts, op);
         return;
     }
-    for (k = 1; k < parts; k++) { /* boxes that meet go in their order */
+    for (k = 1; k < parts; k++) { /* boxes that write the same elements are combined in this
+                                     order */
         dpari_item_there(array, it, begin, end, (unsigned char *)(uintptr_t)part[k], 0, op);
     }
     dpari_move_flush(array->there);
 }
 
-/* Combines parts: elements [begin, end) become themselves op part[1] op ... op part[parts - 1],
- * each of which begins at `begin`. part[0] and part[parts ..] are scratch of this function. Long
- * runs are reduced in place, others in a buffer. */
+/* Combines parts: elements x of [begin, end) become x op part[1] op ... op part[parts - 1], where
+ * each part begins at element `begin`. part[0] and part[parts ..] are scratch of this function.
+ * Runs of at least WORTH elements are reduced in place, shorter ones in a buffer of BYTES bytes. */
 static void dpari_item_combine(const dpari_move_array *array, const dpari_move_item *it,
                                int64_t begin, int64_t end, const void **part, int32_t parts,
                                int32_t op)
@@ -487,7 +513,7 @@ static void dpari_item_combine(const dpari_move_array *array, const dpari_move_i
     }
 }
 
-/* A box of one array into the same box of another. */
+/* Copies a box of one array to the corresponding box of another array. */
 static void dpari_item_copy(const dpari_move_array *to, const dpari_move_item *there,
                             const dpari_move_array *from, const dpari_move_item *here)
 {
@@ -515,9 +541,10 @@ static void dpari_item_copy(const dpari_move_array *to, const dpari_move_item *t
     dpari_box_copy(&b, to->to + there->at * to->bytes, from->from + here->at * to->bytes);
 }
 
-/* ---- what users say -------------------------------------------------------------------------- */
+/* ---- checking the caller's arguments --------------------------------------------------------- */
 
-/* Steps of an array; *elements it holds (may be NULL). */
+/* Checks type and shape of an array, and computes its steps. Sets *elements to its size unless
+ * elements is NULL. */
 static dpar_status dpari_array_init(dpari_move_array *array, int32_t dims, const int64_t *shape,
                                     int32_t type, int64_t *elements, dpar_why *why)
 {
@@ -532,19 +559,20 @@ static dpar_status dpari_array_init(dpari_move_array *array, int32_t dims, const
                            type);
     }
     if (dims < 0 || dims > DPAR_MAX_DIMS || (dims > 0 && shape == NULL)) {
-        return dpari_wrong(why, "an array of %d dims, or without a shape", dims);
+        return dpari_wrong(why, "the array has %d dims, but must have 0 to 6, and a shape", dims);
     }
     for (d = dims - 1; d >= 0; d--) {
         array->step[d] = n;
         if (shape[d] < 0) {
-            return dpari_wrong(why, "dim %d of a shape is %ld", d, shape[d]);
+            return dpari_wrong(why, "dim %d of a shape is %ld, but must be 0 or more", d, shape[d]);
         }
         if (!dpari_mul(n, shape[d], &n)) {
-            return dpari_say(DPAR_E_RANGE, why, "a shape of more than 2^63 elements");
+            return dpari_say(DPAR_E_RANGE, why, "a shape has 2^63 elements or more");
         }
     }
     if (!dpari_mul(n, array->bytes, &bytes)) {
-        return dpari_say(DPAR_E_RANGE, why, "%ld elements of %d bytes", n, array->bytes);
+        return dpari_say(DPAR_E_RANGE, why, "%ld elements of %d bytes are 2^63 bytes or more", n,
+                         array->bytes);
     }
     if (elements != NULL) {
         *elements = n;
@@ -552,17 +580,18 @@ static dpar_status dpari_array_init(dpari_move_array *array, int32_t dims, const
     return DPAR_OK;
 }
 
-/* The box of a send; `arrives`: of a receive. */
+/* Checks that the box of a transfer is inside the array: of a receive if `arrives` is set,
+ * otherwise of a send. */
 static dpar_status dpari_check_box(const dpar_transfer *t, int32_t dims, const int64_t *shape,
                                    int arrives, dpar_why *why)
 {
     int32_t d;
     if (t->dims != dims) {
-        return dpari_wrong(why, "a transfer of %d dims in an array of %d", t->dims, dims);
+        return dpari_wrong(why, "a transfer has %d dims, but its array has %d", t->dims, dims);
     }
     if (t->swap[0] != t->swap[1] &&
         (t->swap[0] < 0 || t->swap[0] >= dims || t->swap[1] < 0 || t->swap[1] >= dims)) {
-        return dpari_wrong(why, "dims %d and %d of %d cannot change places", t->swap[0], t->swap[1],
+        return dpari_wrong(why, "dims %d and %d of %d cannot be exchanged", t->swap[0], t->swap[1],
                            dims);
     }
     for (d = 0; d < dims; d++) {
@@ -579,7 +608,7 @@ static dpar_status dpari_check_box(const dpar_transfer *t, int32_t dims, const i
 static dpar_status dpari_check_op(const dpar_transfer *t, int32_t type, dpar_why *why)
 {
     if (t->op < DPAR_COPY || t->op >= DPAR_OP_COUNT) {
-        return dpari_wrong(why, "op %d is none", t->op);
+        return dpari_wrong(why, "op %d does not exist", t->op);
     }
     if (t->op != DPAR_COPY && !dpari_type_can_reduce(type)) {
         const char *name = dpar_type_name(type);
@@ -591,7 +620,8 @@ static dpar_status dpari_check_op(const dpar_transfer *t, int32_t type, dpar_why
 static void dpari_item_init(dpari_move_item *it, const dpar_transfer *t,
                             const dpari_move_array *array)
 {
-    const int arrives = array->to != NULL; /* messages have the sender's order */
+    const int arrives = array->to != NULL; /* messages have the sender's order, so only receives
+                                              flip and swap */
     int32_t d;
     dpari_zero(it, sizeof *it);
     it->op = t->op;
@@ -619,7 +649,7 @@ static dpar_status dpari_source_begin(dpari_move_source *s, int32_t direction, d
         return DPAR_OK;
     }
     if (s->per_node < DPAR_REDISTRIBUTE_PRIMARY) {
-        return dpari_wrong(why, "%d ranks a node", s->per_node);
+        return dpari_wrong(why, "ranks_per_node is %d, but must be -1 or more", s->per_node);
     }
     if (dpar_redistribute_check(s->from, s->to, why) != DPAR_OK) {
         return DPAR_E_ARG;
@@ -639,7 +669,7 @@ static int dpari_source_next(dpari_move_source *s, dpar_transfer *t)
     return 1;
 }
 
-/* True if b is another part of the same box as a, the transfer right before it. */
+/* True if b is another part of the same box as a, the transfer directly before it. */
 static int dpari_continues(const dpar_transfer *a, const dpar_transfer *b)
 {
     int32_t d;
@@ -655,7 +685,8 @@ static int dpari_continues(const dpar_transfer *a, const dpar_transfer *b)
     return 1;
 }
 
-/* Walks one direction of a source and adds up what it moves, so that scratch can be taken. */
+/* Walks one direction of a source and adds up what it moves, so that the size of scratch is
+ * known. */
 static DPARI_COLD dpar_status dpari_source_total(dpari_move_source *source, int32_t direction,
                                                  dpari_move_totals *sum, dpar_why *why)
 {
@@ -669,12 +700,12 @@ static DPARI_COLD dpar_status dpari_source_total(dpari_move_source *source, int3
     while (dpari_source_next(source, &transfer)) {
         int64_t volume;
         if (transfer.dims < 0 || transfer.dims > DPAR_MAX_DIMS) {
-            return dpari_wrong(why, "a transfer of %d dims: 0 to %d", transfer.dims,
+            return dpari_wrong(why, "a transfer has %d dims, but must have 0 to %d", transfer.dims,
                                (int32_t)DPAR_MAX_DIMS);
         }
         volume = dpar_transfer_volume(&transfer);
         if (volume < 0 || volume > (INT64_C(1) << 62) - sum->elements) {
-            return dpari_say(DPAR_E_RANGE, why, "more than 2^62 elements move");
+            return dpari_say(DPAR_E_RANGE, why, "more than 2^62 elements are moved");
         }
         if (transfer.op != DPAR_COPY) {
             sum->ops = 1;
@@ -689,7 +720,7 @@ static DPARI_COLD dpar_status dpari_source_total(dpari_move_source *source, int3
 
 /* ---- scratch --------------------------------------------------------------------------------- */
 
-/* a += n * each, rounded up to lines; 0 when that is more than 2^62. */
+/* Adds n * each bytes to *a, rounded up to cache lines. Returns 0 if the sum would exceed 2^62. */
 static int dpari_scratch_add(int64_t *a, int64_t n, int64_t each)
 {
     int64_t more;
@@ -709,15 +740,16 @@ static int dpari_scratch_side(int64_t *bytes, const dpari_move_totals *sum, int3
     return dpari_scratch_add(bytes, sum->items, (int64_t)sizeof(dpari_move_item)) &&
            dpari_scratch_add(bytes, streams, (int64_t)sizeof(dpari_move_stream)) &&
            dpari_scratch_add(bytes, size, 4) && dpari_scratch_add(bytes, slots, unit) &&
-           dpari_scratch_add(bytes, streams, 128) && /* slots and rounds begin at lines */
+           dpari_scratch_add(bytes, streams, 128) && /* slots and tables of rounds begin at cache
+                                                        lines */
            (!sum->ops || dpari_scratch_add(bytes, sum->items + sum->elements / piece + 1, 4));
 }
 
-/* Bytes that a move needs at most; -1: more than 2^62. */
+/* Returns the most bytes of scratch that a move needs, or -1 if that is more than 2^62. */
 static int64_t dpari_scratch_bytes(const dpari_move *move, const dpari_move_totals *out,
                                    const dpari_move_totals *in)
 {
-    int64_t bytes = 64; /* to the first line */
+    int64_t bytes = 64; /* to reach the first cache line */
     int ok = dpari_scratch_side(&bytes, out, move->comm->size, move->piece, move->bytes) &&
              dpari_scratch_side(&bytes, in, move->comm->size, move->piece, move->bytes) &&
              dpari_scratch_add(&bytes, 2 * (dpari_least(in->items, move->comm->size) + 1),
@@ -732,6 +764,7 @@ static int64_t dpari_scratch_bytes(const dpari_move *move, const dpari_move_tota
     return ok ? bytes : -1;
 }
 
+/* Takes memory for n elements of `each` bytes from scratch, at a cache line. */
 static void *dpari_carve(dpari_move *move, int64_t n, int64_t each)
 {
     unsigned char *at = move->next;
@@ -741,8 +774,8 @@ static void *dpari_carve(dpari_move *move, int64_t n, int64_t each)
 
 /* ---- lists into streams ---------------------------------------------------------------------- */
 
-/* The next message of a stream: pieces of a large box, or small boxes together. Both ends cut
- * alike, because nothing but the extents decides. */
+/* Cuts the next message of a stream: a piece of a large box, or several small boxes. Both ends cut
+ * equally, because only the extents decide. */
 static void dpari_stream_cut(const dpari_move *move, const dpari_move_side *side,
                              dpari_move_stream *stream)
 {
@@ -776,6 +809,7 @@ static void dpari_stream_rewind(dpari_move_stream *stream)
     stream->m_count = 0;
 }
 
+/* Returns the stream of a peer, which it makes if there is none yet. */
 static dpari_move_stream *dpari_stream_of(dpari_move_side *side, int32_t peer)
 {
     dpari_move_stream *stream;
@@ -808,7 +842,8 @@ static void dpari_side_fill(dpari_move_side *side, dpari_move_source *source)
     }
 }
 
-/* Counts the messages of each stream and gives it memory for one, and for their rounds. */
+/* Counts the messages of each stream, and takes memory for one of them and for the table of
+ * rounds. */
 static void dpari_side_cut(dpari_move *move, dpari_move_side *side)
 {
     unsigned char **next = move->comm->mem != NULL ? &move->next_there : &move->next;
@@ -851,7 +886,8 @@ static DPARI_COLD void dpari_side_build(dpari_move *move, dpari_move_side *side,
     for (i = 0; i < move->comm->size; i++) {
         side->of_peer[i] = 0;
     }
-    (void)dpari_source_begin(source, direction, NULL); /* it began before */
+    (void)dpari_source_begin(source, direction, NULL); /* cannot fail, because it succeeded
+                                                          before */
     dpari_side_fill(side, source);
     dpari_side_cut(move, side);
 }
@@ -876,7 +912,8 @@ static int dpari_item_continues(const dpari_move_side *in, int64_t i)
     return 1;
 }
 
-/* From item `begin` on: the end of those that are reduced at once, each from another rank. */
+/* Returns the end of the group of items that begins at item `begin`: parts of one box, each from a
+ * different rank, which are reduced together. */
 static int64_t dpari_group_end(dpari_move *move, int64_t begin)
 {
     dpari_move_side *in = &move->in;
@@ -890,8 +927,9 @@ static int64_t dpari_group_end(dpari_move *move, int64_t begin)
     return i;
 }
 
-/* How many elements can be reduced now: all of the group's messages must hold them, and what they
- * are added to must be there (`leader`, or NULL). */
+/* Returns how many elements of a group can be reduced now. The messages of all its streams must
+ * have them, and `leader`, the copy to which they are added, must have stored them. leader is NULL
+ * if they are added to elements that are complete. */
 static int64_t dpari_group_ready(const dpari_move *move, const dpari_move_item *leader,
                                  int64_t begin, int64_t end)
 {
@@ -899,7 +937,7 @@ static int64_t dpari_group_ready(const dpari_move *move, const dpari_move_item *
     int64_t n = move->in.item[begin].volume - done, i;
     for (i = begin; i < end; i++) {
         const dpari_move_stream *stream = &move->in.stream[move->in.item[i].stream];
-        if (!stream->loaded) { /* loaded: this part is the next one of its stream */
+        if (!stream->loaded) { /* if loaded is set, this part is the next one of its stream */
             return 0;
         }
         n = dpari_least(n, stream->m_count - stream->take_at);
@@ -907,7 +945,7 @@ static int64_t dpari_group_ready(const dpari_move *move, const dpari_move_item *
     return leader == NULL || leader->done >= done + n ? n : 0;
 }
 
-/* Passes over n elements of the part that comes next, and over copies behind it. */
+/* Marks n elements of a stream's next part as combined, and skips copies that follow it. */
 static void dpari_stream_take(const dpari_move_side *in, dpari_move_stream *stream, int64_t n)
 {
     stream->take_offset += n;
@@ -923,6 +961,7 @@ static void dpari_stream_take(const dpari_move_side *in, dpari_move_stream *stre
     stream->loaded = stream->take_at < stream->m_count;
 }
 
+/* Reduces n elements of a group, and advances its streams. With `dry` it only does the latter. */
 static void dpari_group_reduce(dpari_move *move, int64_t begin, int64_t end, int64_t n, int dry)
 {
     dpari_move_side *in = &move->in;
@@ -974,8 +1013,9 @@ static void dpari_move_combine(dpari_move *move, int dry)
     }
 }
 
-/* The present message of a stream has come: copies go to their places (unless they lie there), the
- * rest waits for its turn. */
+/* Handles the present message of a stream when it has arrived: stores its copies in the array,
+ * unless they were received there, and notes the first part to combine. With `dry` it stores
+ * nothing. */
 static void dpari_stream_arrive(dpari_move *move, dpari_move_stream *stream, int dry)
 {
     dpari_move_side *in = &move->in;
@@ -1002,21 +1042,21 @@ static void dpari_stream_arrive(dpari_move *move, dpari_move_stream *stream, int
     dpari_move_flush(move);
 }
 
-/* True if the next message of a stream is received in this round; the next function tests sends.
- * The message of boxes that are combined is received when the one before has been used up, and its
- * receiver tells the sender when that is. */
-static int dpari_comes(const dpari_move_stream *stream)
+/* True if the next message of a stream is received in this round; the next function tests sends. A
+ * message with parts to combine is received once all parts of the message before it have been
+ * combined; the receiver tells the sender in which round that is. */
+static int dpari_receives_now(const dpari_move_stream *stream)
 {
     return stream->message < stream->messages && !stream->loaded;
 }
 
-static int dpari_goes(const dpari_move *move, const dpari_move_stream *stream, int64_t round)
+static int dpari_sends_now(const dpari_move *move, const dpari_move_stream *stream, int64_t round)
 {
     return stream->peer != move->comm->rank && stream->message < stream->messages &&
            (stream->round != NULL ? stream->round[stream->message] : stream->message) == round;
 }
 
-/* What stays on the rank: copied at once, when nothing of it is combined. */
+/* Copies the boxes that this rank sends to itself, unless some of them are combined. */
 static void dpari_move_self(dpari_move *move, int dry)
 {
     const int32_t me = move->comm->rank;
@@ -1042,7 +1082,7 @@ static void dpari_move_self(dpari_move *move, int dry)
     to->messages = from->messages = 0;
 }
 
-/* Plays the receiving side without data: in which round each message comes. */
+/* Simulates the receives without data, to find out in which round each message is received. */
 static void dpari_move_plan(dpari_move *move)
 {
     int64_t round, i;
@@ -1052,7 +1092,7 @@ static void dpari_move_plan(dpari_move *move)
         more = 0;
         for (k = 0; k < move->in.streams; k++) {
             dpari_move_stream *stream = &move->in.stream[k];
-            if (dpari_comes(stream)) {
+            if (dpari_receives_now(stream)) {
                 if (stream->round != NULL) {
                     stream->round[stream->message] = (int32_t)round;
                 }
@@ -1074,7 +1114,7 @@ static void dpari_move_plan(dpari_move *move)
 
 /* ---- moving ---------------------------------------------------------------------------------- */
 
-/* The communicator's own message. */
+/* Copies the message of a failed call on the communicator. Returns st. */
 static dpar_status dpari_move_failed(const dpari_move *move, dpar_status st, dpar_why *why)
 {
     if (why != NULL && st < 0) {
@@ -1083,7 +1123,8 @@ static dpar_status dpari_move_failed(const dpari_move *move, dpar_status st, dpa
     return st;
 }
 
-/* True if the present message lies in a row in the array; *at is its offset there, in bytes. */
+/* True if the present message is contiguous in the array. Sets *at to its offset there, in
+ * bytes. */
 static int dpari_stream_in_place(const dpari_move_side *side, const dpari_move_stream *stream,
                                  int64_t *at)
 {
@@ -1100,7 +1141,8 @@ static int dpari_stream_in_place(const dpari_move_side *side, const dpari_move_s
     return 1;
 }
 
-/* The next message of a send: where it lies, or packed into the slot. */
+/* Cuts the next message of a send and returns its address: in the array if it is contiguous there,
+ * otherwise in the slot, into which it is packed. */
 static const unsigned char *dpari_stream_load(dpari_move *move, dpari_move_stream *stream)
 {
     int64_t i, offset, at = 0;
@@ -1130,8 +1172,8 @@ static dpari_move_stream *dpari_move_stream_at(dpari_move *move, int32_t number)
     return &move->in.stream[number - move->out.streams];
 }
 
-/* Waits for what was posted on each stream, also after a failure, because the memory of messages is
- * given back next. Returns `first`, or the first failure of a wait if `first` is none. */
+/* Waits for the operations of all streams, also after a failure, because the memory of messages is
+ * released next. Returns `first` or, if that is DPAR_OK, the first failure of a wait. */
 static dpar_status dpari_move_wait(dpari_move *move, dpar_status first)
 {
     int32_t i;
@@ -1144,8 +1186,8 @@ static dpar_status dpari_move_wait(dpari_move *move, dpar_status first)
     return first;
 }
 
-/* Receivers tell senders in which round each message is wanted. Only streams with parts to combine
- * have such a table. */
+/* Sends the table of rounds from receivers to senders. Only streams that combine parts and have
+ * several messages have one. */
 static dpar_status dpari_move_tell(dpari_move *move)
 {
     dpar_comm *comm = move->comm;
@@ -1167,7 +1209,8 @@ static dpar_status dpari_move_tell(dpari_move *move)
     return dpari_move_wait(move, status);
 }
 
-/* What the rank has for itself and combines: as if it had come. */
+/* Handles the next message from this rank to itself as if it had arrived, because it has parts to
+ * combine. */
 static void dpari_move_own(dpari_move *move, dpari_move_stream *stream)
 {
     dpari_move_stream *from = &move->out.stream[move->out.of_peer[move->comm->rank] - 1];
@@ -1176,7 +1219,8 @@ static void dpari_move_own(dpari_move *move, dpari_move_stream *stream)
     dpari_stream_arrive(move, stream, 0);
 }
 
-/* Posts the receives of a round: into the array where a message is a copy that lies in a row. */
+/* Posts the receives of a round: into the array if the message is a copy and contiguous there,
+ * otherwise into the slot. */
 static dpar_status dpari_round_receive(dpari_move *move)
 {
     int32_t k;
@@ -1185,7 +1229,7 @@ static dpar_status dpari_round_receive(dpari_move *move)
         unsigned char *place = stream->slot;
         int64_t at;
         dpar_status st;
-        stream->fresh = dpari_comes(stream) && stream->peer != move->comm->rank;
+        stream->fresh = dpari_receives_now(stream) && stream->peer != move->comm->rank;
         if (!stream->fresh) {
             continue;
         }
@@ -1212,11 +1256,11 @@ static dpar_status dpari_round_send(dpari_move *move, int64_t round, int32_t *mo
         dpari_move_stream *stream = &move->out.stream[k];
         dpar_status st;
         *more |= stream->peer != move->comm->rank && stream->message < stream->messages;
-        if (!dpari_goes(move, stream, round)) {
+        if (!dpari_sends_now(move, stream, round)) {
             continue;
         }
-        st = dpar_wait(
-            &stream->work); /* free slot; on a device it orders nothing: dpari_round_free */
+        st = dpar_wait(&stream->work); /* the slot must be free; on a device dpari_round_free has
+                                          waited already */
         if (st == DPAR_OK) {
             const unsigned char *message = dpari_stream_load(move, stream);
             st = dpar_send(move->comm, message, stream->m_count, move->type, stream->peer,
@@ -1229,6 +1273,8 @@ static dpar_status dpari_round_send(dpari_move *move, int64_t round, int32_t *mo
     return DPAR_OK;
 }
 
+/* Waits for the receives of a round, handles its messages, and combines what can be combined. Sets
+ * *more to 1 if messages may be left. */
 static dpar_status dpari_round_end(dpari_move *move, int32_t *more)
 {
     int32_t k;
@@ -1236,7 +1282,7 @@ static dpar_status dpari_round_end(dpari_move *move, int32_t *more)
         dpari_move_stream *stream = &move->in.stream[k];
         dpar_status st;
         *more |= stream->message < stream->messages;
-        if (stream->peer == move->comm->rank && dpari_comes(stream)) {
+        if (stream->peer == move->comm->rank && dpari_receives_now(stream)) {
             dpari_move_own(move, stream);
         }
         if (stream->fresh) {
@@ -1251,8 +1297,9 @@ static dpar_status dpari_round_end(dpari_move *move, int32_t *more)
     return DPAR_OK;
 }
 
-/* On a device: the slots of this round's sends are free before its first message is posted, so that
- * all of them begin together. (A stream that waited for one of them would hold up the others.) */
+/* On a device, waits until the slots of all sends of this round are free, before the first message
+ * of the round is posted, so that all messages begin together. Otherwise the wait of one stream
+ * would delay the others. */
 static dpar_status dpari_round_free(dpari_move *move, int64_t round)
 {
     int32_t i;
@@ -1260,7 +1307,7 @@ static dpar_status dpari_round_free(dpari_move *move, int64_t round)
         return DPAR_OK;
     }
     for (i = 0; i < move->out.streams; i++) {
-        if (dpari_goes(move, &move->out.stream[i], round)) {
+        if (dpari_sends_now(move, &move->out.stream[i], round)) {
             const dpar_status status = dpar_wait(&move->out.stream[i].work);
             if (status != DPAR_OK) {
                 return status;
@@ -1270,7 +1317,8 @@ static dpar_status dpari_round_free(dpari_move *move, int64_t round)
     return DPAR_OK;
 }
 
-/* One round: at most one message of each stream. *more becomes 1 if messages are left. */
+/* Runs one round, with at most one message of each stream. Sets *more to 1 if messages may be
+ * left. */
 static dpar_status dpari_move_round(dpari_move *move, int64_t round, int32_t *more)
 {
     dpar_status status = dpari_round_free(move, round);
@@ -1300,7 +1348,7 @@ static dpar_status dpari_move_p2p(dpari_move *move)
     return dpari_move_wait(move, status);
 }
 
-/* True if some messages are combined, so that the rounds of all must be planned. */
+/* True if receives have a table of rounds, so that the rounds must be planned. */
 static int dpari_move_plans(const dpari_move *move)
 {
     int32_t k;
@@ -1312,13 +1360,14 @@ static int dpari_move_plans(const dpari_move *move)
     return 0;
 }
 
-/* Scratch: the host's, and, where arrays are a device's, its. */
+/* Scratch in the host's memory and, if the arrays are on a device, in the device's memory. */
 typedef struct dpari_move_memory {
     void *scratch, *there;
-    int64_t bytes; /* of each, as many as are needed; also known if they are too few */
+    int64_t bytes; /* bytes of each that are needed; also set if the caller's scratch is too
+                      small */
 } dpari_move_memory;
 
-/* The rounds of lists that were built. */
+/* Plans and runs the rounds of a move whose streams have been built. */
 static dpar_status dpari_move_go(dpari_move *move, dpar_why *why)
 {
     dpar_status status;
@@ -1329,14 +1378,15 @@ static dpar_status dpari_move_go(dpari_move *move, dpar_why *why)
     dpari_move_combine(move, 0);
     status = dpari_move_p2p(move);
     if (status == DPAR_OK) {
-        status = move->comm->status; /* what failed on the device */
+        status = move->comm->status; /* includes failures on the device */
     }
     if (status != DPAR_OK) {
         return dpari_move_failed(move, status, why);
     }
     if (move->head != move->in.items) {
-        return dpari_say(DPAR_E_MISMATCH, why, "only %ld of %ld boxes came: the lists do not fit",
-                         move->head, move->in.items);
+        return dpari_say(DPAR_E_MISMATCH, why,
+                         "only %ld of %ld boxes arrived: the lists do not match", move->head,
+                         move->in.items);
     }
     return DPAR_OK;
 }
@@ -1361,11 +1411,13 @@ static void dpari_move_build(dpari_move *move, dpari_move_source *source,
     move->stage = move->next_there;
 }
 
-/* ---- what both forms begin with -------------------------------------------------------------- */
+/* ---- what lists and layouts have in common --------------------------------------------------- */
 
 static dpar_status dpari_move_init(dpari_move *move, dpar_comm *comm, int32_t type,
                                    const dpar_redistribute_desc *o, dpar_why *why)
 {
+    /* bytes: by default the messages of all peers have ALL together, and each one LEAST to MOST;
+     * boxes from ALONE on share no message */
     enum { LEAST = 1 << 16, MOST = 1 << 20, ALL = 1 << 25, ALONE = 1 << 14 };
     const int64_t usual = dpari_most(LEAST, dpari_least(MOST, ALL / comm->size));
     dpari_zero(move, sizeof *move);
@@ -1378,30 +1430,32 @@ static dpar_status dpari_move_init(dpari_move *move, dpar_comm *comm, int32_t ty
                            type);
     }
     if (o->tag < 0 || o->piece_bytes < 0 || o->scratch_bytes < 0) {
-        return dpari_wrong(why, "options: tag %d, pieces of %ld B, scratch of %ld B", o->tag,
-                           o->piece_bytes, o->scratch_bytes);
+        return dpari_wrong(
+            why, "tag is %d, piece_bytes %ld, scratch_bytes %ld, but none may be negative", o->tag,
+            o->piece_bytes, o->scratch_bytes);
     }
     move->piece = dpari_most(1, (o->piece_bytes > 0 ? o->piece_bytes : usual) / move->bytes);
     move->alone = dpari_least(move->piece, ALONE / move->bytes);
     return DPAR_OK;
 }
 
-/* The caller's scratch, or the communicator's and pages of the system. */
+/* Provides scratch: the caller's, or memory of the communicator. For a device, scratch of the host
+ * is pages of the system. */
 static dpar_status dpari_move_scratch(const dpari_move *move, const dpar_redistribute_desc *desc,
                                       int64_t bytes, dpari_move_memory *memory, dpar_why *why)
 {
     const int there = move->comm->mem != NULL;
     dpar_status status = DPAR_OK;
     if (bytes < 0) {
-        return dpari_say(DPAR_E_RANGE, why, "scratch of more than 2^62 B");
+        return dpari_say(DPAR_E_RANGE, why, "more than 2^62 bytes of scratch are needed");
     }
     memory->bytes = bytes;
     if ((desc->scratch != NULL || desc->scratch_bytes > 0) && bytes > desc->scratch_bytes) {
-        return dpari_say(DPAR_E_ROOM, why, "scratch of %ld B, %ld B are needed",
+        return dpari_say(DPAR_E_ROOM, why, "scratch has %ld bytes, but %ld are needed",
                          desc->scratch_bytes, bytes);
     }
     if (there && desc->device_scratch != NULL && bytes > desc->device_scratch_bytes) {
-        return dpari_say(DPAR_E_ROOM, why, "scratch of %ld B, %ld B are needed",
+        return dpari_say(DPAR_E_ROOM, why, "scratch has %ld bytes, but %ld are needed",
                          desc->device_scratch_bytes, bytes);
     }
     memory->scratch = desc->scratch;
@@ -1410,7 +1464,7 @@ static dpar_status dpari_move_scratch(const dpari_move *move, const dpar_redistr
         if (desc->device_scratch == NULL) {
             status = dpar_comm_alloc(move->comm, bytes, &memory->there);
         }
-        if (desc->scratch == NULL) { /* also after a failure: dpari_move_release gives it back */
+        if (desc->scratch == NULL) { /* also after a failure; dpari_move_release releases it */
             memory->scratch = dpari_os_pages(bytes);
         }
         if (status == DPAR_OK && memory->scratch == NULL) {
@@ -1432,7 +1486,8 @@ static void dpari_move_release(const dpari_move *move, const dpar_redistribute_d
         return;
     }
     if (o->device_scratch == NULL && at->there != NULL) {
-        (void)dpari_do_wait(move->comm); /* what uses it; orders nothing over NCCL: release waits */
+        (void)dpari_do_wait(move->comm); /* until nothing uses it any more; over NCCL the release
+                                            waits */
         dpar_comm_release(move->comm, at->there);
     }
     if (o->scratch == NULL && at->scratch != NULL) {
@@ -1464,14 +1519,15 @@ static dpar_status dpari_list_check(const dpari_move *move, const dpar_transfer 
             return status;
         }
         if (list[i].peer < 0 || list[i].peer >= move->comm->size) {
-            return dpari_wrong(why, "transfer %ld: peer %d is no rank of %d ranks", i, list[i].peer,
-                               move->comm->size);
+            return dpari_wrong(why, "transfer %ld: peer %d is not a rank of %d ranks", i,
+                               list[i].peer, move->comm->size);
         }
     }
     return DPAR_OK;
 }
 
-/* Averages need all their parts at once. */
+/* Fails if an average does not follow a copy to the same box, because it needs all its parts at
+ * once. */
 static dpar_status dpari_list_averages(dpari_move *move, dpar_why *why)
 {
     int64_t i, end;
@@ -1481,14 +1537,15 @@ static dpar_status dpari_list_averages(dpari_move *move, dpar_why *why)
             dpari_item_continues(&move->in, end)) {
             end = dpari_group_end(move, end);
         } else if (move->in.item[i].op == DPAR_AVG) {
-            return dpari_wrong(why, "receive %ld: an average without a copy before it", i);
+            return dpari_wrong(why, "receive %ld: an average must follow a copy to the same box",
+                               i);
         }
     }
     return DPAR_OK;
 }
 
-/* Of each stream its number of boxes and a hash of what both its ends must have alike, at the
- * number of its peer. */
+/* Writes two numbers for each peer: the number of boxes of its stream, and a hash of what must be
+ * equal at both ends. word: [2 * ranks]. */
 static void dpari_side_words(const dpari_move *move, const dpari_move_side *side, int64_t *word)
 {
     int32_t k, d;
@@ -1524,19 +1581,19 @@ static dpar_status dpari_lists_fit(dpari_move *move, dpar_why *why)
     for (k = 0; k < move->comm->size && st == DPAR_OK; k++) {
         if (theirs[2 * k] != mine[2 * k]) {
             st = dpari_say(DPAR_E_MISMATCH, why,
-                           "rank %d sends %ld boxes to rank %d, whose list receives %ld of it", k,
+                           "rank %d sends %ld boxes to rank %d, whose list expects %ld", k,
                            theirs[2 * k], me, mine[2 * k]);
         } else if (theirs[2 * k + 1] != mine[2 * k + 1]) {
             st = dpari_say(
                 DPAR_E_MISMATCH, why,
-                "rank %d sends rank %d %ld boxes of other extents or ops than it receives", k, me,
-                mine[2 * k]);
+                "rank %d sends rank %d %ld boxes, but their extents or ops are not as expected", k,
+                me, mine[2 * k]);
         }
     }
     return dpari_agree(move->comm, st, why);
 }
 
-/* What all ranks must give alike, of lists and of layouts. */
+/* Adds the arguments that must be equal on all ranks, for lists and for layouts. */
 static DPARI_COLD void dpari_move_state(dpari_facts *facts, const void *given)
 {
     const dpari_move *move = (const dpari_move *)given;
@@ -1554,13 +1611,14 @@ static dpar_status dpari_lists_ready(dpari_move *move, const dpari_move_source *
     const dpar_transfer *send = source->list[DPAR_TRANSFER_SEND];
     const dpar_transfer *receive = source->list[DPAR_TRANSFER_RECV];
     const int64_t sends = source->n[DPAR_TRANSFER_SEND], receives = source->n[DPAR_TRANSFER_RECV];
-    int32_t dims = 0; /* of the first transfer: all others must have as many */
+    int32_t dims = 0; /* those of the first transfer, which all others must have */
     int64_t reads = 0, writes = 0;
     dpar_status status = DPAR_OK;
     if (sends < 0 || receives < 0 || (sends > 0 && (!send || !in)) ||
         (receives > 0 && (!receive || !out))) {
-        return dpari_wrong(why, "%ld sends, %ld receives, or NULL for them or their array", sends,
-                           receives);
+        return dpari_wrong(why,
+                           "%ld sends or %ld receives: below 0, or their list or array is NULL",
+                           sends, receives);
     }
     if (sends > 0) {
         dims = send->dims;
@@ -1586,7 +1644,7 @@ static dpar_status dpari_lists_ready(dpari_move *move, const dpari_move_source *
     move->in.array.to = (unsigned char *)out;
     if (sends > 0 && receives > 0 && in != out &&
         dpari_memory_overlaps(in, reads * move->bytes, out, writes * move->bytes)) {
-        return dpari_wrong(why, "in and out overlap and are not the same");
+        return dpari_wrong(why, "in and out overlap, but are not the same");
     }
     return DPAR_OK;
 }
@@ -1601,7 +1659,8 @@ static void dpari_lists_source(dpari_move_source *s, const dpar_transfer *sends,
     s->n[DPAR_TRANSFER_RECV] = m;
 }
 
-/* The local part of dpar_transfers_exchange: checks, takes scratch and builds the streams in it. */
+/* Does the local part of dpar_transfers_exchange: checks the arguments, provides scratch and builds
+ * the streams in it. */
 static dpar_status dpari_lists_build(dpari_move *move, dpar_comm *comm, dpari_move_source *source,
                                      const dpar_redistribute_desc *desc, dpari_move_memory *memory,
                                      dpar_why *why)
@@ -1632,8 +1691,8 @@ static dpar_status dpari_lists_build(dpari_move *move, dpar_comm *comm, dpari_mo
     return dpari_list_averages(move, why);
 }
 
-/* The collective part. Every rank calls it, with the status of its local part: if that failed on
- * one rank, all ranks fail. */
+/* Does the collective part. Every rank calls it with the status of its local part; if that failed
+ * on one rank, all ranks fail. */
 static dpar_status dpari_lists_move(dpari_move *move, dpar_status status, dpar_why *why)
 {
     status = dpari_agree_on(move->comm, status, "transfers", dpari_move_state, move, why);
@@ -1686,7 +1745,7 @@ static DPARI_COLD dpar_status dpari_mesh_fits(const dpar_comm *comm, const dpar_
         last += (int64_t)(mesh->axis[i].size - 1) * mesh->axis[i].stride;
     }
     if (mesh->first_rank < 0 || last >= comm->size) {
-        return dpari_wrong(why, "a layout on ranks %d .. %ld of a communicator of %d ranks",
+        return dpari_wrong(why, "a layout has ranks %d to %ld, but the communicator has %d ranks",
                            mesh->first_rank, last, comm->size);
     }
     return DPAR_OK;
@@ -1694,7 +1753,7 @@ static DPARI_COLD dpar_status dpari_mesh_fits(const dpar_comm *comm, const dpar_
 
 /* True if replicas must not cut parts of one sum differently, because results would depend on it:
  * 16-bit sums round at every step, and averages need all their parts at once. */
-static int dpari_sums_apart(const dpar_layout *from, int32_t type)
+static int dpari_sums_depend(const dpar_layout *from, int32_t type)
 {
     int32_t i, sums = 0, averages = 0;
     for (i = 0; i < from->mesh.axes; i++) {
@@ -1707,13 +1766,15 @@ static int dpari_sums_apart(const dpar_layout *from, int32_t type)
 typedef struct dpari_redistribution {
     dpari_move move;
     dpari_move_source source;
-    dpari_move_totals out[2], in[2]; /* as the replicas share; as copy 0 sends */
+    dpari_move_totals out[2], in[2]; /* [0] if replicas share the sends, [1] if copy 0 sends
+                                        everything */
     int64_t bytes;
-    int32_t may_fall_apart;
+    int32_t may_split_sums;
 } dpari_redistribution;
 
-/* Counts what this rank moves in one of two ways (0: replicas share the sends, 1: copy 0 sends),
- * and makes all->bytes, the scratch, large enough for it. -1 bytes stand for more than 2^62. */
+/* Counts what this rank moves if replicas share the sends (k = 0) or copy 0 sends everything (k =
+ * 1), and makes all->bytes, the size of scratch, large enough for it. -1 means more than 2^62
+ * bytes. */
 static DPARI_COLD dpar_status dpari_redistribution_total(dpari_redistribution *all, int32_t k,
                                                          dpar_why *why)
 {
@@ -1761,9 +1822,9 @@ static DPARI_COLD dpar_status dpari_redistribution_count(dpari_redistribution *a
     if (status != DPAR_OK) {
         return status;
     }
-    all->may_fall_apart =
-        dpari_sums_apart(from, type) && desc->ranks_per_node != DPAR_REDISTRIBUTE_PRIMARY;
-    for (k = 0; k <= all->may_fall_apart; k++) {
+    all->may_split_sums =
+        dpari_sums_depend(from, type) && desc->ranks_per_node != DPAR_REDISTRIBUTE_PRIMARY;
+    for (k = 0; k <= all->may_split_sums; k++) {
         all->source.per_node = k ? DPAR_REDISTRIBUTE_PRIMARY : desc->ranks_per_node;
         status = dpari_redistribution_total(all, k, why);
         if (status != DPAR_OK) {
@@ -1778,7 +1839,8 @@ static DPARI_COLD dpar_status dpari_redistribution_count(dpari_redistribution *a
     return DPAR_OK;
 }
 
-/* The array of one side: its local shape lies in the corner of `whole` (NULL: is all of it). */
+/* Describes the array of one side. This rank's part is the corner of an array of shape `whole`, or
+ * all of it if `whole` is NULL. Stores the shape of the part, and the bytes of the array. */
 static DPARI_COLD dpar_status dpari_side_array(dpari_move_array *array, const dpar_layout *layout,
                                                int32_t rank, const int64_t *whole, int32_t type,
                                                int64_t *shape, int64_t *bytes, dpar_why *why)
@@ -1793,8 +1855,8 @@ static DPARI_COLD dpar_status dpari_side_array(dpari_move_array *array, const dp
     dpar_layout_local(layout, rank, shape, NULL);
     for (d = 0; d < layout->dims; d++) {
         if (whole != NULL && whole[d] < shape[d]) {
-            return dpari_wrong(why, "dim %d: an array of %ld for %ld elements", d, whole[d],
-                               shape[d]);
+            return dpari_wrong(why, "dim %d: the shape is %ld, but this rank has %ld elements", d,
+                               whole[d], shape[d]);
         }
         empty |= shape[d] == 0;
     }
@@ -1803,7 +1865,8 @@ static DPARI_COLD dpar_status dpari_side_array(dpari_move_array *array, const dp
     return st;
 }
 
-/* The rest of the local part of dpar_redistribute: describes both arrays and takes scratch. */
+/* Does the rest of the local part of dpar_redistribute: describes both arrays and provides
+ * scratch. */
 static DPARI_COLD dpar_status dpari_redistribution_arrays(dpari_redistribution *all,
                                                           const dpar_redistribute_desc *desc,
                                                           dpari_move_memory *memory, dpar_why *why)
@@ -1824,7 +1887,8 @@ static DPARI_COLD dpar_status dpari_redistribution_arrays(dpari_redistribution *
         return status;
     }
     if ((reads > 0 && in == NULL) || (writes > 0 && out == NULL)) {
-        return dpari_wrong(why, "in has %ld B, out %ld B, and one of them is NULL", reads, writes);
+        return dpari_wrong(why, "in has %ld bytes, out %ld bytes, but one of them is NULL", reads,
+                           writes);
     }
     if (reads > 0 && writes > 0 && dpari_memory_overlaps(in, reads, out, writes)) {
         return dpari_wrong(why, "in and out overlap");
@@ -1851,31 +1915,32 @@ static DPARI_COLD void dpari_fact_layout(dpari_facts *facts, const char *of,
     facts->of = NULL;
 }
 
-/* What all ranks must give alike. */
+/* Adds the arguments that must be equal on all ranks. */
 static void dpari_redistribution_state(dpari_facts *facts, const void *given)
 {
     const dpari_redistribution *r = (const dpari_redistribution *)given;
     dpari_move_state(facts, &r->move);
     dpari_fact_layout(facts, "from->", r->source.from);
     dpari_fact_layout(facts, "to->", r->source.to);
-    dpari_fact(facts, "per_node", 0, r->source.per_node);
+    dpari_fact(facts, "ranks_per_node", 0, r->source.per_node);
 }
 
-/* Compares the arguments of all ranks; all fail if one has failed or if they differ. *apart is the
- * same on all ranks: set if it is set on any. */
+/* Compares the arguments of all ranks; all fail if one has failed or if they differ. *apart becomes
+ * 1 on all ranks if it is 1 on any rank. */
 static dpar_status dpari_redistribution_agree(dpar_comm *comm, dpar_status status,
                                               const dpari_redistribution *all, int32_t *apart,
                                               dpar_why *why)
 {
     status = dpari_agree_on(comm, status, "redistribute", dpari_redistribution_state, all, why);
-    if (status != DPAR_OK || !all->may_fall_apart) {
+    if (status != DPAR_OK || !all->may_split_sums) {
         return status;
     }
     status = dpar_all_reduce(comm, apart, apart, 1, DPAR_I32, DPAR_MAX, NULL);
     return dpari_move_failed(&all->move, status, why);
 }
 
-/* A rank with elements that nobody sends holds nothing of a sum that begins. */
+/* Sets this rank's part to zeros if nobody sends to it: it then holds no part of a sum of which
+ * `to` has only parts. */
 static void dpari_move_zeros(dpari_move *move, const dpar_layout *to, unsigned char *there)
 {
     unsigned char zeros[4096];
@@ -1915,12 +1980,12 @@ static void dpari_move_zeros(dpari_move *move, const dpar_layout *to, unsigned c
 }
 
 /* The collective part of dpar_redistribute. Every rank calls it, with the status of its local part.
- * Sums that would fall apart on any rank make only copy 0 send on all. */
+ * If sums would be split differently on any rank, only copy 0 sends, on all ranks. */
 static dpar_status dpari_redistribution_move(dpari_redistribution *all, dpar_comm *comm,
                                              dpar_status status, const dpar_redistribute_desc *desc,
                                              dpari_move_memory *memory, dpar_why *why)
 {
-    int32_t apart = status == DPAR_OK && all->may_fall_apart && all->in[0].apart;
+    int32_t apart = status == DPAR_OK && all->may_split_sums && all->in[0].apart;
     status = dpari_redistribution_agree(comm, status, all, &apart, why);
     if (status != DPAR_OK) {
         return status;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* move - moves an array from one layout to another, or sends the boxes of two lists of transfers
- * (for halos or checkpoints), over any communicator. Rank n of a mesh is rank n of the
- * communicator. Arrays are in the memory of the communicator (comm->mem: a device's, otherwise the
- * host's), dense in C order.
+/* move - moves an array from one layout to another, or the boxes of two lists of transfers (for
+ * halos or checkpoints), over any communicator. Rank n of a mesh is rank n of the communicator.
+ * Arrays are in the memory of the communicator (comm->mem: a device's, otherwise the host's), dense
+ * in C order.
  *
  *     dpar_redistribute_desc move = {0};
  *     move.type = DPAR_F32;
@@ -19,14 +19,14 @@
  * a rank sends to itself are copied.
  *
  * Reductions combine in the order of the receiving list. A DPAR_COPY stores the first part, and
- * each op that follows combines another one: ((x0 op x1) op x2). Boxes that follow each other with
- * the same place and extents, from different ranks, are reduced together: F16 and BF16 add in f32
- * and round once. The result does not depend on which rank is first.
+ * each op that follows combines another part: ((x0 op x1) op x2). Consecutive boxes from different
+ * ranks with the same place and extents are reduced together: F16 and BF16 are added in f32 and
+ * rounded once. The result does not depend on which rank is first.
  *
- * In a device's memory comm->mem packs, unpacks and adds boxes, in stream order. If scratch of both
- * memories is given, the host does not wait for the device, except for small messages about who
- * sends when, where large boxes are combined. Without scratch the end of a move waits. Boxes of one
- * message must not write the same elements. */
+ * In a device's memory comm->mem packs, unpacks and adds boxes, in stream order. If the caller
+ * provides scratch in both memories, the host waits for the device only where large boxes are
+ * combined: for small messages in which receivers tell senders when to send. Without scratch the
+ * end of a move waits for the device. Boxes of one message must not write the same elements. */
 #ifndef DPARI_COMM_MOVE_H
 #define DPARI_COMM_MOVE_H
 
@@ -34,8 +34,8 @@
 #include "comm.h"
 
 /* A move: of an array from one layout to another (from, to), or of the boxes of two lists (send,
- * receive). Zero it, then set the fields that you need. Fields per_node, tag and piece_bytes are
- * the same on all ranks. */
+ * receive). Zero it, then set the fields that you need. Fields type, ranks_per_node, tag and
+ * piece_bytes must be equal on all ranks. */
 typedef struct dpar_redistribute_desc {
     int32_t type;                 /* of the elements, DPAR_F32, ...; no default */
     int32_t ranks_per_node;       /* for layouts: ranks per node, as in dpar_redistribute_first */
@@ -53,40 +53,40 @@ typedef struct dpar_redistribute_desc {
     int64_t piece_bytes;      /* the most bytes of a message; 0 selects 64 KiB .. 1 MiB */
     void *scratch; /* host memory, aligned to 64. If NULL, dpar_comm_alloc provides it (for a
                       device, the system) for the time of the call */
-    int64_t scratch_bytes; /* its bytes. If they are too few, the move fails with DPAR_E_ROOM, and
-                              why.bytes is the number that this rank needs. To ask for it, set this
-                              to 1 and scratch to NULL. 0 if dpar allocates */
+    int64_t scratch_bytes; /* size of scratch; 0 if dpar allocates it. If it is too small, the move
+                              fails with DPAR_E_ROOM, and why.bytes is the size that this rank
+                              needs. To query that size, set this to 1 and scratch to NULL */
     void *device_scratch;  /* for a device: as many bytes of its memory. If NULL, dpar_comm_alloc
-                              provides it until all is done */
+                              provides them until the move is done */
     int64_t device_scratch_bytes;
 } dpar_redistribute_desc;
 
 /* Moves an array from one layout to another. Each rank passes its part of `from` in `in` and
  * receives its part of `to` in `out`; a rank without a part passes NULL.
  *
- * Partial sources are reduced; DPAR_AVG divides the sum by their number. Where a sum begins, ranks
- * that hold none of it get zeros. Replicas share the sending as dpar.h chooses, except that copy 0
- * sends all if shares would cut 16-bit sums or averages apart.
+ * Partial sources are reduced; DPAR_AVG divides the sum by their number. If only `to` is partial,
+ * ranks to which nobody sends elements get zeros. Replicas share the sends as dpar.h chooses. If
+ * that could change results, as in 16-bit sums and averages, copy 0 sends everything.
  *
- * Collective over comm, including ranks without a part. Fails on all ranks alike, before anything
- * is moved, with DPAR_E_MISMATCH if layouts, type or tag differ between ranks, DPAR_E_ROOM if
- * scratch is too small, and DPAR_E_MEMORY if there is none. Fails with DPAR_E_ARG as
+ * Collective over comm, including ranks without a part. Fails on all ranks, before anything is
+ * moved, with DPAR_E_MISMATCH if layouts, type or tag differ between ranks, DPAR_E_ROOM if scratch
+ * is too small, and DPAR_E_MEMORY if there is none. Fails with DPAR_E_ARG as
  * dpar_redistribute_check, or if a mesh has ranks that comm does not have, or `in` and `out`
  * overlap. Otherwise fails as the communicator.
  *
- * Costs O(its transfers + its elements). The bytes sent are those of the transfers to other ranks,
- * and small messages about who sends when. Each rank walks its transfers twice and keeps 96 bytes
- * for each during the call. */
+ * Costs O(its transfers + its elements). Sends the bytes of the transfers to other ranks, and small
+ * messages in which receivers tell senders when to send. Each rank walks its transfers twice and
+ * needs 96 bytes for each during the call. */
 DPAR_API dpar_status dpar_redistribute(dpar_comm *comm, const dpar_redistribute_desc *move,
                                        dpar_why *why);
 
 /* Moves the boxes of two lists: the boxes send[] of the array in[in_shape] to other ranks, and
  * those that arrive into the boxes receive[] of out[out_shape].
  *
- * The k-th send from a to b is the k-th receive of b from a and has the same extents (halo.h,
- * redistribute.h). All boxes have the dims of the shapes. `in` may equal `out`, as for halos, if no
- * box that is sent is also written; otherwise the two must not overlap. DPAR_AVG may only follow a
- * DPAR_COPY to the same box and that box's other parts.
+ * The k-th send from rank a to rank b is the k-th receive of b from a, and has the same extents
+ * (halo.h, redistribute.h). All boxes have the dims of the shapes. `in` may equal `out`, as for
+ * halos, if no box that is sent is also written; otherwise the two must not overlap. DPAR_AVG must
+ * directly follow a DPAR_COPY, or another DPAR_AVG, to the same box.
  *
  * Collective over comm: ranks without transfers pass empty lists. Before anything is sent, ranks
  * compare type, tag and piece_bytes, and each list with those of its peers. Fails on all ranks with
@@ -94,7 +94,7 @@ DPAR_API dpar_status dpar_redistribute(dpar_comm *comm, const dpar_redistribute_
  * DPAR_E_ARG, DPAR_E_ROOM and DPAR_E_MEMORY of one rank are also returned on all ranks, and nothing
  * is moved.
  *
- * Costs O(sends + receives + elements + ranks), and two small all-reduces and an all-to-all of 16
+ * Costs O(sends + receives + elements + ranks), plus two small all-reduces and an all-to-all of 16
  * bytes per rank. */
 DPAR_API dpar_status dpar_transfers_exchange(dpar_comm *comm, const dpar_redistribute_desc *move,
                                              dpar_why *why);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Memory of objects. A small header before it records where it came from, so that releasing it
- * needs only the pointer. */
+/* Provides the memory of objects. A small header in front of it records where it came from, so that
+ * releasing it needs only the pointer. */
 #include "object_memory.h"
 
 #include "../base/arith.h"

@@ -11,9 +11,8 @@
 
 /* Options of ranks that share memory. Zero selects every default. */
 typedef struct dpar_world_desc {
-    double timeout_s;   /* deadline of one operation, in seconds. 0 selects 300 s, a negative
-                           number no deadline. Time during which the job was suspended does not
-                           count */
+    double timeout_s;   /* deadline of one operation, in seconds. 0 selects 300 s, a negative number
+                           no deadline. Time during which the job was suspended does not count */
     double grace_s;     /* how long ranks may go on after another one has failed, in seconds, before
                            dpar_launch kills them. Ranks that have shrunk the failed one away
                            (dpar_comm_shrink) are not killed. 0 selects 10 s */
@@ -41,15 +40,15 @@ enum {
     DPAR_WORLD_NO_STREAMING_STORES = 16, /* uses no streaming stores */
     DPAR_WORLD_NO_FLAT = 32, /* runs collectives by levels from 3 ranks on, also where ranks share
                                cores. By default this begins at 17 ranks that have a core each */
-    DPAR_WORLD_NO_MIGRATION = 64, /* leaves it to the system on which CPU a rank runs. By default a
-                                rank that finds its peer on its own CPU moves to another CPU that it
-                                may use, if there is one for each rank */
+    DPAR_WORLD_NO_MIGRATION = 64, /* lets the system choose on which CPU a rank runs. By default a
+                                     rank that finds its peer on its own CPU moves to another CPU
+                                     that it may use, if there is one for each rank */
     DPAR_WORLD_NO_DONTDUMP = 128 /* puts all shared memory that the rank has mapped into core files,
-                                   with the heaps of other ranks. They are large, and the system
-                                   then allocates memory that nobody has used. By default a core
-                                   file has the rank's own first 1024 arrays of dpar_comm_alloc, as
-                                   if malloc had made them, and /proc/self/coredump_filter can leave
-                                   them out too */
+                                    with the heaps of other ranks. Such files are large, and the
+                                    system then allocates memory that nobody has used. By default a
+                                    core file has the rank's own first 1024 arrays of
+                                    dpar_comm_alloc, as if malloc had made them, and
+                                    /proc/self/coredump_filter can leave them out too */
 };
 
 #endif

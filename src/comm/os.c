@@ -3,13 +3,13 @@
  * control groups, reading another process's memory, and threads.
  *
  * The functions allocate nothing and keep no state, so that every other file of the engine and the
- * other engines may call them at any time. Each one answers for a missing feature itself, in one of
- * two ways. Either it has a substitute (a file in /dev/shm instead of a memfd, short sleeps instead
- * of a futex), or its result says that the feature is missing (dpari_os_read_peer gives ENOSYS,
- * dpari_os_cpu gives -1), and the caller uses a slower method. Numbers come from /proc and /sys
- * because they need no library; a file that cannot be read counts as "not known", never as an
- * error. System calls that glibc shows only with _GNU_SOURCE are made through syscall, so that a
- * program may include dpar without defining it. */
+ * other engines may call them at any time. Each one handles a missing feature itself, in one of two
+ * ways. Either it uses a substitute (a file in /dev/shm instead of a memfd, short sleeps instead of
+ * a futex), or its result says that the feature is missing (dpari_os_read_peer fails with ENOSYS,
+ * dpari_os_cpu returns -1), and the caller uses a slower method. Numbers are read from /proc and
+ * /sys because these need no library. If a file cannot be read, the number is unknown, which is
+ * never an error. System calls that glibc shows only with _GNU_SOURCE are made through syscall, so
+ * that a program may include dpar without defining it. */
 #include "os.h"
 
 #include "../base/inner.h"
@@ -25,7 +25,7 @@ DPARI_API DPARI_NOINLINE double dpari_os_now(void)
 
 DPARI_API double dpari_os_suspended(double *looked, double now)
 {
-    const double most = 0.25; /* seconds that may pass between two looks on a busy machine */
+    const double most = 0.25; /* s, how long a busy machine may delay a look at the clock */
     const double gap = *looked > 0.0 ? now - *looked : 0.0;
     *looked = now;
     return gap > most ? gap - most : 0.0;
@@ -60,11 +60,12 @@ DPARI_API DPARI_COLD int dpari_os_wide(void)
     eax = 7;
     ecx = 0;
     __asm__ volatile("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx) : : "edx");
-    if ((kept & 6) != 6 || (ebx >> 5 & 1) == 0) { /* the system saves the registers; AVX2 */
+    if ((kept & 6) != 6 || (ebx >> 5 & 1) == 0) { /* the system saves the registers of vectors (bits
+                                                     1 and 2); AVX2 */
         return 0;
     }
-    /* AVX-512 F, DQ, BW and VL; and VBMI2, because the processors that have it do not lower their
-     * clock for AVX-512 */
+    /* the system saves the registers of AVX-512 (bits 5 to 7); AVX-512 F, DQ, BW and VL; and VBMI2,
+     * because processors that have it do not lower their clock for AVX-512 */
     if ((kept & 0xe0) == 0xe0 && (ebx & 0xc0030000u) == 0xc0030000u && (ecx >> 6 & 1) != 0) {
         return 2;
     }
@@ -83,7 +84,8 @@ DPARI_INTERNAL void dpari_os_pause(void)
 #endif
 }
 
-/* A duration for the system, limited to 0 .. 1e6 seconds so that it fits a time_t of 32 bits. */
+/* Converts a duration for system calls, limited to 0 .. 1e6 seconds so that it fits a time_t of 32
+ * bits. */
 static struct timespec dpari_os_span(double seconds)
 {
     const double limited = dpari_leastf(dpari_mostf(seconds, 0.0), 1e6);
@@ -161,8 +163,9 @@ DPARI_INTERNAL DPARI_COLD uint64_t *dpari_os_own_page(void)
     return page;
 }
 
-/* Opens a new file in /dev/shm that has no name, or loses it at once; mode 0600 keeps other users
- * out in between. For systems without memfd. Returns the descriptor, or -1 with errno. */
+/* Opens a new file in /dev/shm, for systems without memfd. It has no name, or its name is removed
+ * at once; until then, mode 0600 keeps other users out. Returns the descriptor, or -1 with
+ * errno. */
 static int dpari_os_named(void)
 {
     char name[64];
@@ -236,8 +239,8 @@ DPARI_INTERNAL DPARI_COLD int dpari_os_segment(int64_t bytes, int without_memfd)
 }
 
 /* Places the mapping at a multiple of a large page, so that the system can use large pages for it.
- * For that it reserves addresses for one large page more, and gives back what is before and behind.
- * If there are not enough addresses for that, the system chooses the place. */
+ * For that it reserves addresses for one more large page, and releases those before and after the
+ * mapping. If there are not enough addresses, the system chooses the place. */
 DPARI_INTERNAL DPARI_COLD void *dpari_os_map(int fd, int64_t begin, int64_t bytes)
 {
     const size_t unit = (size_t)DPARI_OS_LARGE, size = (size_t)bytes;
@@ -320,7 +323,7 @@ DPARI_INTERNAL DPARI_COLD int dpari_os_reserve(int fd, int64_t begin, int64_t by
     (void)fd;
     (void)begin;
     (void)bytes;
-    return 0; /* no such call is needed, because memory is backed by swap */
+    return 0; /* nothing to do, because memory is backed by swap */
 #else
     int number;
     do {
@@ -332,8 +335,8 @@ DPARI_INTERNAL DPARI_COLD int dpari_os_reserve(int fd, int64_t begin, int64_t by
 
 /* ---- signs of life ----------------------------------------------------------------------------
  *
- * A rank proves that it lives by a lock on one byte of the shared file. The system releases the
- * lock when the process ends, however it ends, and a fork does not hand it on. */
+ * A rank proves that it is alive by a lock on one byte of the shared file. The system releases the
+ * lock whenever and however the process ends, and a forked child does not inherit it. */
 
 static struct flock dpari_os_byte(int64_t at, short kind)
 {
@@ -389,8 +392,8 @@ DPARI_API int32_t dpari_os_cpu(void)
 #endif
 }
 
-/* Restricts this thread to the CPU, which moves it there at once, and then allows the CPUs again
- * that were allowed before. */
+/* Restricts this thread to the CPU, which moves it there at once, and then allows the same CPUs as
+ * before. */
 DPARI_API DPARI_COLD int dpari_os_move_to(int32_t cpu)
 {
 #if defined(__linux__) && defined(SYS_sched_getaffinity) && defined(SYS_sched_setaffinity)
@@ -425,8 +428,8 @@ static void dpari_os_text(const char *path, char *text, size_t room)
     text[got > 0 ? got : 0] = '\0';
 }
 
-/* Reads the digits at the beginning of `text` and returns what follows them. A number of more than
- * six digits is cut: no CPU and no pid has one. */
+/* Reads the digits at the beginning of `text` and returns what follows them. Digits after the sixth
+ * are ignored. */
 static const char *dpari_os_digits(const char *text, int32_t *number)
 {
     *number = 0;
@@ -438,7 +441,7 @@ static const char *dpari_os_digits(const char *text, int32_t *number)
     return text;
 }
 
-/* Turns a list of CPUs such as "0-3,8-11" into bits; CPUs from 1024 on are left out. */
+/* Converts a list of CPUs such as "0-3,8-11" to bits. CPUs from number 1024 on are ignored. */
 static void dpari_os_list(const char *text, uint64_t mask[DPARI_CPU_WORDS])
 {
     memset(mask, 0, DPARI_CPU_WORDS * sizeof mask[0]);
@@ -466,7 +469,8 @@ DPARI_INTERNAL DPARI_COLD int32_t dpari_os_cache(const uint64_t mask[DPARI_CPU_W
         cpu++;
     }
     list[0] = '\0';
-    /* from the last level down to the first that the system describes; most machines end at 3 */
+    /* index4 down to index1, until the system describes one; most machines have index3 as the
+     * last */
     for (; level > 0 && list[0] == '\0'; level--) {
         dpar_text_init(&out, path, sizeof path);
         dpari_text_print(&out, "/sys/devices/system/cpu/cpu%d/cache/index%d/shared_cpu_list", cpu,
@@ -516,7 +520,7 @@ DPARI_INTERNAL DPARI_COLD int dpari_os_program(const char *name, char *path, siz
         if (access(path, X_OK) == 0) {
             return 0;
         }
-        name = "/proc/self/exe"; /* works although the file was deleted */
+        name = "/proc/self/exe"; /* works even if the file was deleted */
         length = dpari_length(name);
     }
 #endif
@@ -539,7 +543,7 @@ DPARI_INTERNAL DPARI_COLD uint64_t dpari_os_random(void)
     if (got == (ssize_t)sizeof number) {
         return number;
     }
-    /* a bare container has no such device: mix time, pid, and where the loader put the stack */
+    /* a minimal container has no such device: mix the time, the pid and the address of the stack */
     clock_gettime(CLOCK_REALTIME, &time);
     number ^= (uint64_t)time.tv_sec << 32 ^ (uint64_t)time.tv_nsec ^ (uint64_t)getpid() << 40;
     return (number ^ (uint64_t)(uintptr_t)&number) * UINT64_C(0x9e3779b97f4a7c15);
@@ -567,7 +571,7 @@ DPARI_INTERNAL DPARI_COLD int64_t dpari_os_user(void)
     char text[1024];
     const char *at = text;
     dpari_os_text("/proc/self/uid_map", text, sizeof text);
-    /* each line is "first user inside, first user outside, how many" */
+    /* each line has three numbers: first user inside, first user outside, how many */
     while (*at != '\0') {
         int64_t number[3] = {0, 0, 0};
         for (int32_t i = 0; i < 3; i++) {
@@ -618,8 +622,9 @@ DPARI_INTERNAL DPARI_COLD int dpari_os_peer(int fd, int64_t *pid, int64_t *user)
 #endif
 }
 
-/* Fills in a socket's address in the abstract name space of Linux, where names have no file and end
- * with their socket. Each network namespace has its own. Returns the bytes of the address. */
+/* Writes a socket's address with an abstract name, as Linux has. Such names have no file, disappear
+ * with their socket, and are visible within one network namespace. Returns the bytes of the
+ * address. */
 static DPARI_COLD socklen_t dpari_os_shown(uint64_t name, struct sockaddr_un *at)
 {
     dpar_text out;
@@ -762,7 +767,7 @@ DPARI_INTERNAL DPARI_COLD uint64_t dpari_os_pids(void)
     text[got > 0 ? got : 0] = '\0';
     dpari_os_digits(text, &pid);
     if (got <= 0 || (int64_t)pid != (int64_t)getpid() || stat("/proc/self/ns/pid", &about) != 0) {
-        return 0; /* /proc shows the processes of another namespace, or there is none */
+        return 0; /* /proc shows the processes of another namespace, or does not exist */
     }
     return (uint64_t)about.st_ino;
 }
@@ -770,11 +775,11 @@ DPARI_INTERNAL DPARI_COLD uint64_t dpari_os_pids(void)
 /* ---- control groups: the limits of a container or a batch job ---------------------------------
  *
  * A process is in one group of each hierarchy, and every group around that group may have a limit
- * of its own. So each is looked at, from the process's own group up to the root. Version 1 has a
- * hierarchy for memory and one for cpu, version 2 has one for everything. */
+ * of its own. All of them are therefore read, from the process's own group up to the root. Version
+ * 1 has a hierarchy for memory and one for cpu, version 2 has one for everything. */
 
-/* Bytes of a group's path: the system allows 4096 characters (PATH_MAX), and those of Kubernetes in
- * a container have 300 and more. */
+/* Bytes of a group's path. The system allows 4096 characters (PATH_MAX), and paths of Kubernetes
+ * have more than 300. */
 enum { DPARI_OS_PATH = 4096 };
 
 /* Reads a number from a file of a control group. Returns -1 if there is none. */
@@ -787,9 +792,9 @@ static int64_t dpari_os_of_group(const char *group, const char *file, const char
     return dpari_os_number_in(path, key);
 }
 
-/* Looks at the memory of one group: what is left below its limit, and the page cache of files,
- * which the system can drop. Shared memory of this library is not such cache, because the system
- * counts it as anonymous. Lowers the bytes in *available. */
+/* Lowers the bytes in *available to those of one group: what is left below its limit, plus the page
+ * cache of files, which the system can drop. This library's shared memory is not part of that
+ * cache, because the system counts it as anonymous. */
 static void dpari_os_group(dpari_available *available, const char *group, size_t root, int version)
 {
     const char *const limits[] = {"memory.limit_in_bytes", "memory.max"};
@@ -816,8 +821,8 @@ static void dpari_os_group(dpari_available *available, const char *group, size_t
     }
 }
 
-/* Looks at how many whole processors the quota of one group allows: the quota is the time, in each
- * period, for which the group may run. Lowers the processors in *available. */
+/* Lowers the processors in *available to those that the quota of one group allows. The quota is the
+ * processor time that the group may use in each period. */
 static void dpari_os_group_cpus(dpari_available *available, const char *group, int version)
 {
     int64_t quota, period;
@@ -850,10 +855,10 @@ static int dpari_os_lists(const char *list, const char *end, const char *name)
     return 0;
 }
 
-/* Looks at the group in one line of /proc/self/cgroup ("4:memory:/a/b", "1:cpu:/a" or "0::/a/b")
- * and at all groups around it. A container may see only part of the path, because its own group is
- * mounted as the root. The part that it does not see has no files and so changes nothing. Not
- * inlined, so that its buffer is not in the caller's frame too. */
+/* Applies the limits of the group in one line of /proc/self/cgroup ("4:memory:/a/b", "1:cpu:/a" or
+ * "0::/a/b"), and of all groups around it. A container may see only part of the path, because its
+ * own group is mounted as the root. Groups in the part that it does not see have no files and so
+ * change nothing. Not inlined, so that its buffer is not in the caller's frame too. */
 DPARI_STATIC_NOINLINE void dpari_os_group_line(dpari_available *available, const char *line,
                                                size_t bytes, const char *root)
 {
@@ -881,7 +886,7 @@ DPARI_STATIC_NOINLINE void dpari_os_group_line(dpari_available *available, const
     least = strlen(group);
     length = (size_t)(end - path - 1);
     if (least + length + 1 > sizeof group) {
-        length = 0; /* the path is too long: look at least at the root */
+        length = 0; /* the path is too long: read only the root */
     }
     memcpy(group + least, path + 1, length);
     length += least;
@@ -921,7 +926,7 @@ DPARI_INTERNAL DPARI_COLD void dpari_os_groups(dpari_available *available, const
 DPARI_INTERNAL DPARI_COLD void dpari_os_available(dpari_available *available)
 {
     const int64_t kib = dpari_os_number_in("/proc/meminfo", "MemAvailable:");
-    char text[2 * DPARI_OS_PATH]; /* a line for each of some 12 hierarchies of version 1 */
+    char text[2 * DPARI_OS_PATH]; /* version 1 has a line for each of about 12 hierarchies */
     available->bytes = kib < 0 ? INT64_MAX : kib * 1024;
     available->most = 0;
     available->group[0] = '\0';
@@ -940,13 +945,13 @@ DPARI_INTERNAL DPARI_COLD void dpari_os_available(dpari_available *available)
  * have. The declaration is weak, so that its address is NULL in a program without OpenMP, and has a
  * name of our own, because omp.h declares the function with an enumeration.
  *
- * Why it is called before ranks are forked: libgomp keeps its threads after a parallel region. A
- * fork copies none of them, but the child believes that it has them and waits for them for ever in
- * its first region. After a pause, parent and child start new threads when they need some.
+ * It is called before ranks are forked, because libgomp keeps its threads after a parallel region.
+ * A fork does not copy them, but the child still counts on them and waits for them for ever in its
+ * first parallel region. After the call, parent and child start new threads when they need them.
  *
- * Why a forked rank calls it before it ends by _exit: libomp writes a file /dev/shm/
- * __KMP_REGISTERED_LIB_pid_uid in every process that runs a parallel region, and removes it in a
- * destructor, which _exit leaves out. A hard pause removes it. */
+ * A forked rank calls it before it ends by _exit, because libomp writes a file
+ * /dev/shm/__KMP_REGISTERED_LIB_pid_uid in every process that runs a parallel region. It removes
+ * the file in a destructor, which _exit does not run; a hard pause removes it too. */
 #if defined(__ELF__) && defined(__GNUC__)
 extern int dpari_os_openmp(int kind) __asm__("omp_pause_resource_all") __attribute__((weak));
 #define DPARI_HAS_OPENMP (&dpari_os_openmp != NULL)
@@ -962,8 +967,8 @@ DPARI_INTERNAL DPARI_COLD void dpari_os_pause_openmp(int kind)
     }
 }
 
-/* Before 2.34 glibc had threads in a library of its own (-lpthread), which a program may be linked
- * without. */
+/* Before 2.34, glibc had threads in a separate library (-lpthread), which a program may not be
+ * linked with. */
 #if defined(__GLIBC__) && (__GLIBC__ == 2 && __GLIBC_MINOR__ < 34)
 #pragma weak pthread_create
 #pragma weak pthread_join

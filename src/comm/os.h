@@ -21,13 +21,14 @@
 /* Returns the seconds of a monotonic clock. */
 DPARI_API double dpari_os_now(void);
 /* Returns the seconds since the last look at the clock for which this process did not run, because
- * its job was suspended and continued or its machine slept. A wait adds them to the time at which
- * it began, so that no rank is late because of time in which no rank ran. A wait looks every 20 ms.
- * Of a longer gap, the first quarter of a second still counts as time in which the process ran,
- * because a busy machine may cause such a gap. *looked is 0 before the first look. */
+ * its job was suspended or its machine slept. A wait adds them to the time at which it began, so
+ * that no rank counts as late because of time in which no rank ran. Waits look at the clock every
+ * 20 ms. The first quarter of a second of a longer gap still counts as time in which the process
+ * ran, because a busy machine may cause it. *looked must be 0 before the first look. */
 DPARI_API double dpari_os_suspended(double *looked, double now);
-/* Returns the seconds since the first call with this stopwatch, which must be zeroed before,
- * without the time for which this process was suspended. Must be called at least every 0.2 s. */
+/* Returns the seconds since the first call with this stopwatch, without the time for which this
+ * process was suspended. The stopwatch must be zeroed before that call. Must be called at least
+ * every 0.2 s. */
 typedef struct dpari_stopwatch {
     double began, looked;
 } dpari_stopwatch;
@@ -37,9 +38,9 @@ DPARI_API void dpari_os_sleep(double seconds);
 /* Returns zeroed private pages, or NULL if there are none. */
 DPARI_API void *dpari_os_pages(int64_t bytes);
 DPARI_API void dpari_os_unmap(void *at, int64_t bytes);
-/* Moves a descriptor that took the number of a closed stdin, stdout or stderr to 3 or more, because
- * otherwise what the program prints would be written into it. Returns -1 and errno if fd is -1 or
- * no descriptor is free. */
+/* Moves a descriptor below 3 to a number of 3 or more. It has such a number if stdin, stdout or
+ * stderr was closed, and what the program prints would be written into it. Returns -1 and errno if
+ * fd is -1 or no descriptor is free. */
 DPARI_API int dpari_os_beyond_standard(int fd);
 /* The CPUs that this thread may use, as 1024 bits. */
 enum { DPARI_CPU_WORDS = 16 };
@@ -47,28 +48,28 @@ DPARI_API void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS]);
 /* Returns the CPU on which this thread runs now, or -1 if the system cannot tell. Takes 5 ns. */
 DPARI_API int32_t dpari_os_cpu(void);
 /* Moves this thread to a CPU that it may use. The set of these CPUs does not change, so the system
- * may move the thread again at once. Returns 1 if it runs there now. Takes about 10 us. */
+ * may move the thread again at once. Returns 1 if the thread has moved there. Takes about 10 us. */
 DPARI_API int dpari_os_move_to(int32_t cpu);
 
 /* A process whose memory is to be read, with a proof of its identity: `word`, which only the memory
- * of that process has at address `at`. A pid proves nothing, because in another PID namespace, or
- * once the process has ended, it may belong to another process. */
+ * of that process has at address `at`. A pid is no such proof, because it may belong to another
+ * process in another PID namespace, or once the process has ended. */
 typedef struct dpari_os_target {
     int32_t pid;
     uint64_t at, word;
 } dpari_os_target;
 /* Copies from another process; if bytes is 0, only checks whether it can. The word is read in the
  * same system call as the bytes, so that both are from the same memory. Returns 0, or -1 with the
- * errno of the kernel, or ESRCH if the word is another one. On failure the bytes at `to` are
- * undefined. */
+ * errno of the kernel, or ESRCH if the word differs. On failure the bytes at `to` are undefined. */
 DPARI_API int dpari_os_read_peer(const dpari_os_target *target, void *to, uint64_t from,
                                  int64_t bytes);
 /* Publishes a name that processes of this user can see within one network namespace of one machine
- * while the returned descriptor is open. Returns -1 if that is not possible here. dpari_os_sees
- * tests whether this process sees such a name. */
+ * while the returned descriptor is open. Returns -1 if that is not possible on this system.
+ * dpari_os_sees tests whether this process sees such a name. */
 DPARI_API int dpari_os_show(uint64_t *name);
 DPARI_API int dpari_os_sees(uint64_t name);
-/* Returns the number of this process's namespace of a kind ("pid", "user"), or 0 if unknown. */
+/* Returns the number that identifies this process's namespace of a kind ("pid", "user"), or 0 if
+ * unknown. */
 DPARI_API uint64_t dpari_os_namespace(const char *kind);
 /* Returns the bytes of physical memory, or 0 if unknown. */
 DPARI_API int64_t dpari_os_memory(void);
@@ -123,8 +124,8 @@ DPARI_API void dpari_os_error(dpar_text *text, int number);
 #endif
 
 /* dpar uses POSIX 2008 and common extensions that compilers offer by default, but not under
- * -std=c99 and the like. os.c declares what glibc offers only with _GNU_SOURCE. Under -std=c99, a
- * system header that was included before has hidden POSIX, which cannot be undone here. */
+ * -std=c99 and the like. os.c declares what glibc offers only with _GNU_SOURCE. If a system header
+ * was included before under -std=c99, it has hidden POSIX, which cannot be undone here. */
 #if !defined(MAP_ANONYMOUS) || !defined(CLOCK_MONOTONIC) || !defined(F_DUPFD_CLOEXEC)
 #error strict C hides POSIX: define DPAR_IMPLEMENTATION and include dpar before any other header, \
     or compile with -D_GNU_SOURCE
@@ -158,9 +159,9 @@ DPARI_INTERNAL int64_t dpari_os_addresses(void);
 DPARI_INTERNAL void dpari_os_put_addresses(dpar_text *text);
 /* Allocates these bytes of the file. Returns 0 or an error number (ENOSPC, ENOMEM). */
 DPARI_INTERNAL int dpari_os_reserve(int fd, int64_t begin, int64_t bytes);
-/* Replaces small pages in a range by large ones, where whole large pages fit and the system can do
- * that. It also works if the system gives shared memory no large pages by default. Takes a second
- * for each GB. */
+/* Replaces small pages in a range by large ones, wherever whole large pages fit into the range and
+ * the system supports it. It also works if the system gives shared memory no large pages by
+ * default. Takes a second for each GB. */
 enum { DPARI_OS_LARGE = 1 << 21 };
 DPARI_INTERNAL void dpari_os_large_pages(void *at, int64_t bytes);
 
@@ -199,7 +200,7 @@ DPARI_INTERNAL uint64_t *dpari_os_own_page(void);
  * otherwise the number inside. */
 DPARI_INTERNAL int64_t dpari_os_user(void);
 
-/* How much memory and how many processors are available, and what limits them. */
+/* The available memory and processors, and what limits them. */
 typedef struct dpari_available {
     int64_t bytes;   /* INT64_MAX if unknown */
     int64_t most;    /* limit of the control group; 0 if only the machine limits the memory */
@@ -208,12 +209,12 @@ typedef struct dpari_available {
     int32_t padding;
     uint64_t who; /* equal for processes of one control group, and so under one quota */
 } dpari_available;
-/* Looks at the machine, and at each control group (version 1 or 2) of this process, up to the root.
- * Page cache that the system can drop counts as available. Processors are limited by the quotas of
- * the groups (cpu.max, cpu.cfs_quota_us). */
+/* Determines them from the machine and from each control group (version 1 or 2) of this process, up
+ * to the root. Page cache that the system can drop counts as available. Processors are limited by
+ * the quotas of the groups (cpu.max, cpu.cfs_quota_us). */
 DPARI_INTERNAL void dpari_os_available(dpari_available *a);
-/* Does this only for control groups, from the text of /proc/self/cgroup and the directory where
- * groups are mounted. Lowers bytes and cpus of *a. */
+/* Determines the limits of control groups only, from the text of /proc/self/cgroup and the
+ * directory where groups are mounted. Lowers bytes and cpus of *a. */
 DPARI_INTERNAL void dpari_os_groups(dpari_available *a, const char *text, const char *root);
 
 /* Fails with DPAR_E_SYSTEM and the message "what bytes bytes: error", or "what: error" if bytes is

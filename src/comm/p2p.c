@@ -2,10 +2,11 @@
 /* Implements messages of the shared-memory engine as steps that never wait. Called by shm.c.
  *
  * There is one channel for each ordered pair of ranks, a ring of cells with a block each. It is in
- * the sender's heap and is made when the first record is written. A cell's word is the index of its
- * record + 1, and is written last. The receiver always takes the records of a channel in order, and
+ * the sender's heap and is made when the first record is written. A cell's word is 1 + the index of
+ * its record, and is written last. The receiver always takes the records of a channel in order, and
  * counts them in `consumed`. A message whose receive is not posted yet is moved into a note in
- * private memory, so that the ring becomes free in whatever order receives are posted. Records are:
+ * private memory, so that the ring becomes free regardless of the order in which receives are
+ * posted. Records are:
  *
  *     EAGER  the envelope and the first bytes, in the cell or in its block. DATA records with the
  *            rest follow. The sender is done when the last one is in the ring.
@@ -21,8 +22,8 @@
  * the message; answers and pieces carry it. A record with an unknown id is dropped, because its
  * communicator has broken on this rank.
  *
- * A blocking wait looks at one channel, and now and then at all of them, so that every rank that
- * waits also receives what others send to it. */
+ * A blocking wait checks one channel, and now and then all of them, so that every waiting rank also
+ * receives what other ranks send to it. */
 #include "p2p.h"
 
 #include "../base/inner.h"
@@ -33,18 +34,21 @@
 
 enum {
     DPARI_P2P_CELLS = 32, /* cells of a channel */
-    DPARI_P2P_TELL = 8,   /* the receiver updates `consumed` after so many records */
+    DPARI_P2P_TELL = 8,   /* number of records after which the receiver updates `consumed` */
     DPARI_P2P_HEAD = 32,  /* bytes of a cell before the payload */
     DPARI_P2P_INLINE = DPARI_LINE - DPARI_P2P_HEAD,
     DPARI_P2P_BLOCK = 8192,
     DPARI_P2P_DIRECT = 4096,       /* bytes from which registered memory is copied only once */
     DPARI_P2P_EAGER = 65536,       /* bytes above which a private message waits for its receive */
     DPARI_P2P_EAGER_CMA = 12288,   /* the same if the kernel can copy it */
-    DPARI_P2P_EAGER_CROWD = 32768, /* the same if ranks also share cores, where waits are long */
+    DPARI_P2P_EAGER_CROWD = 32768, /* the same if ranks also share cores, because waits are then
+                                      long */
     DPARI_P2P_SHARE = 32768,       /* bytes from which both ranks copy a half if they can */
     DPARI_P2P_STREAM = 8 << 20,    /* bytes from which copies bypass the cache */
-    DPARI_P2P_OFTEN = 16,          /* a wait looks at all channels each so many looks at its own */
-    DPARI_P2P_PATIENT = 256,       /* and at all each time after so many looks in vain */
+    DPARI_P2P_OFTEN = 16,          /* number of checks of its own channel after which a wait checks
+                                      all channels */
+    DPARI_P2P_PATIENT = 256,       /* number of checks without success after which it checks all
+                                      channels each time */
     DPARI_P2P_CLASSES = 12,        /* size classes of notes, 128 B to 256 KiB */
     DPARI_P2P_CHUNK = 1 << 20      /* bytes allocated at a time for notes */
 };
@@ -61,9 +65,9 @@ enum {
 /* The values of dpar_work.phase for messages. */
 enum {
     DPARI_P2P_POSTED = 1, /* a receive without a message */
-    DPARI_P2P_ARRIVING,   /* a receive of which a part is still to come */
+    DPARI_P2P_ARRIVING,   /* a receive of which a part has not arrived yet */
     DPARI_P2P_QUEUED,     /* a send whose envelope is not written yet */
-    DPARI_P2P_SENDING,    /* a send that writes its data */
+    DPARI_P2P_SENDING,    /* a send that is writing its data */
     DPARI_P2P_WAITING,    /* a send that waits for an answer */
     DPARI_P2P_DONE
 };
@@ -125,7 +129,7 @@ typedef struct dpari_p2p_link {
     dpari_p2p_channel *in;     /* the channel from the peer; NULL if it is not open yet */
     uint64_t in_next, in_told; /* records taken, and the last value written to `consumed` */
     dpari_p2p_works posted;    /* receives without a message */
-    dpari_p2p_works arriving;  /* receives of which a part is still to come */
+    dpari_p2p_works arriving;  /* receives of which a part has not arrived yet */
     dpari_p2p_notes early;     /* messages without a receive */
     dpari_p2p_channel *out;    /* the channel to the peer; NULL if it is not open yet */
     uint64_t out_next;         /* records written */
@@ -149,7 +153,7 @@ struct dpari_p2p {
     dpari_world *world;
     int64_t bytes;       /* size of this struct with its links */
     int32_t open;        /* works that are not done */
-    int32_t idle;        /* looks in vain since the last success */
+    int32_t idle;        /* number of checks without success since the last successful one */
     int32_t direct, cma; /* 1 if registered memory, and other processes, may be read directly */
     dpari_p2p_note *idle_notes[DPARI_P2P_CLASSES]; /* unused notes by size class */
     char *fresh, *fresh_end;                       /* the unused part of the last chunk */
@@ -244,7 +248,7 @@ static void dpari_p2p_take_off(dpari_p2p_works *list, dpar_work *work)
     dpari_p2p_unlink(list, before, work);
 }
 
-/* Moves a message that is in no list any more to the finished ones of its group. */
+/* Moves a message that is no longer in a list to the finished works of its group. */
 DPARI_STATIC_NOINLINE void dpari_p2p_finish(dpari_p2p *p2p, dpar_work *work, dpar_status status)
 {
     dpari_group *group = dpari_group_of(work->home);
@@ -447,7 +451,7 @@ static void dpari_p2p_envelope(const dpar_work *work, dpari_p2p_head *head)
     head->bytes = work->state[DPARI_P2P_BYTES];
 }
 
-/* Returns the ref of memory that others can copy from or to directly, or 0 if they cannot. */
+/* Returns the ref of this memory if others can copy from or to it directly, otherwise 0. */
 static uint64_t dpari_p2p_ref(const dpari_p2p *p2p, const void *at, int64_t bytes)
 {
     return p2p->direct ? dpari_ref(p2p->world, at, bytes) : 0;
@@ -515,7 +519,8 @@ static int dpari_p2p_put_data(dpari_world *world, dpari_p2p_link *link, dpar_wor
     return 1;
 }
 
-/* Sends the answers that wait. Returns 0 if the ring is full before the last one. */
+/* Sends the answers that wait for a free cell. Returns 0 if the ring is full before the last
+ * one. */
 static int dpari_p2p_push_answers(dpari_p2p *p2p, dpari_p2p_link *link)
 {
     dpari_world *world = p2p->world;
@@ -622,7 +627,7 @@ static int dpari_p2p_fits(const dpar_work *work, const dpari_p2p_head *head)
     return work->state[DPARI_P2P_BYTES] == head->bytes && work->call.type == (int32_t)head->type;
 }
 
-/* Takes the first bytes of an EAGER message, `got` of them. */
+/* Takes the first `got` bytes of an EAGER message. */
 static void dpari_p2p_meet_eager(dpari_p2p *p2p, dpari_p2p_link *link, dpar_work *work,
                                  const dpari_p2p_head *head, const char *from, int64_t got)
 {
@@ -641,9 +646,9 @@ static void dpari_p2p_meet_eager(dpari_p2p *p2p, dpari_p2p_link *link, dpar_work
     dpari_p2p_append(&link->arriving, work);
 }
 
-/* Copies a message from the sender's process. Returns 0 if that is not possible, or if the ring is
- * chosen because it is faster. The ring is considered only if the sender is present, since
- * otherwise this rank would have to wait for it. */
+/* Copies a message from the sender's process. Returns 0 without copying if that is not possible or
+ * the ring is faster. The ring is considered only if the sender is present, since otherwise this
+ * rank would have to wait for it. */
 static int dpari_p2p_read(const dpari_p2p *p2p, dpari_p2p_link *link, int32_t peer, dpar_work *work,
                           const dpari_p2p_where *where)
 {
@@ -705,7 +710,7 @@ static void dpari_p2p_meet_large(dpari_p2p *p2p, int32_t peer, dpar_work *work,
         return;
     }
     ref = dpari_p2p_ref(p2p, work->call.out, head->bytes);
-    from = where->ref ? dpari_at(world, where->ref) : NULL; /* NULL if no addresses are left, too */
+    from = where->ref ? dpari_at(world, where->ref) : NULL; /* also NULL if no addresses are left */
     if (from) {
         if (ref && where->present && mine >= DPARI_P2P_SHARE) {
             mine = mine / 2 / DPARI_P2P_BLOCK * DPARI_P2P_BLOCK;
@@ -724,9 +729,9 @@ static void dpari_p2p_meet_large(dpari_p2p *p2p, int32_t peer, dpar_work *work,
 
 /* ---- reading a channel ----------------------------------------------------------------------- */
 
-/* Keeps a message whose receive is not posted. Returns 0 if there is no memory. */
-static int dpari_p2p_keep(dpari_p2p *p2p, dpari_p2p_link *link, const dpari_p2p_head *head,
-                          const char *from, int64_t got)
+/* Stores a message whose receive is not posted yet in a note. Returns 0 if there is no memory. */
+static int dpari_p2p_store(dpari_p2p *p2p, dpari_p2p_link *link, const dpari_p2p_head *head,
+                           const char *from, int64_t got)
 {
     const int large = head->kind == DPARI_P2P_IS_RTS;
     dpari_p2p_note *note = dpari_p2p_note_make(p2p, large ? 0 : head->bytes);
@@ -744,10 +749,10 @@ static int dpari_p2p_keep(dpari_p2p *p2p, dpari_p2p_link *link, const dpari_p2p_
     return 1;
 }
 
-/* Keeps a piece of a message whose receive is not posted. That message is the last one that was
- * kept, because the pieces of a message follow its envelope. */
-static void dpari_p2p_keep_data(const dpari_p2p_link *link, const dpari_p2p_head *head,
-                                const char *from)
+/* Stores a piece of a message whose receive is not posted yet. It belongs to the last note, because
+ * the pieces of a message follow its envelope. */
+static void dpari_p2p_store_data(const dpari_p2p_link *link, const dpari_p2p_head *head,
+                                 const char *from)
 {
     dpari_p2p_note *note = link->early.last;
     if (note && note->head.kind == DPARI_P2P_IS_EAGER && note->head.id == head->id &&
@@ -774,7 +779,7 @@ static void dpari_p2p_take_data(dpari_p2p *p2p, dpari_p2p_link *link, const dpar
     dpar_work *work = dpari_p2p_find(&link->arriving, head->id);
     const int64_t piece = head->tag;
     if (!work) {
-        dpari_p2p_keep_data(link, head, from);
+        dpari_p2p_store_data(link, head, from);
         return;
     }
     if (head->bytes != work->state[DPARI_P2P_AT] ||
@@ -857,14 +862,14 @@ static int dpari_p2p_take(dpari_p2p *p2p, int32_t peer, const dpari_p2p_cell *ce
     case DPARI_P2P_IS_EAGER:
         work = dpari_p2p_match(&link->posted, head->comm, head->tag);
         if (!work) {
-            return dpari_p2p_keep(p2p, link, head, from, dpari_p2p_piece(0, head->bytes));
+            return dpari_p2p_store(p2p, link, head, from, dpari_p2p_piece(0, head->bytes));
         }
         dpari_p2p_meet_eager(p2p, link, work, head, from, dpari_p2p_piece(0, head->bytes));
         return 1;
     case DPARI_P2P_IS_RTS:
         work = dpari_p2p_match(&link->posted, head->comm, head->tag);
         if (!work) {
-            return dpari_p2p_keep(p2p, link, head, from, 0);
+            return dpari_p2p_store(p2p, link, head, from, 0);
         }
         memcpy(&where, from, sizeof where);
         dpari_p2p_meet_large(p2p, peer, work, head, &where);
@@ -892,7 +897,7 @@ static dpari_p2p_channel *dpari_p2p_channel_find(const dpari_world *world, dpari
 {
     uint64_t ref = DPARI_LOAD(&world->channel[(int64_t)world->me * world->size + peer]);
     link->in = ref ? (dpari_p2p_channel *)dpari_at(world, ref) : NULL;
-    if (ref && !link->in) { /* all that waits for this peer would wait for ever */
+    if (ref && !link->in) { /* otherwise all works that wait for this peer would wait for ever */
         dpari_p2p_fail_works(&link->posted, ref);
         dpari_p2p_fail_works(&link->waiting, ref);
         dpari_p2p_fail_works(&link->queue, ref);

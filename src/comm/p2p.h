@@ -14,8 +14,8 @@ typedef struct dpari_p2p dpari_p2p; /* a rank's private state of all its channel
 /* Returns NULL if there is no memory. */
 DPARI_INTERNAL dpari_p2p *dpari_p2p_open(dpari_world *world);
 DPARI_INTERNAL void dpari_p2p_close(dpari_p2p *p2p);
-/* Starts a message. Returns DPAR_OK if it is done already, or DPAR_MORE if it is under way; its
- * channel then refers to `work` until it is done. */
+/* Starts a message. Returns DPAR_OK if it is done already, or DPAR_MORE if it is in progress; its
+ * channel then refers to `work` until the message is done. */
 DPARI_INTERNAL dpar_status dpari_p2p_start(dpari_p2p *p2p, dpari_group *group,
                                            const dpar_call *call, dpar_work *work);
 /* Advances a message. Returns DPAR_OK if it is done, DPAR_MORE if it waits for the rank

@@ -19,7 +19,8 @@ DPARI_INTERNAL dpari_pace *dpari_pace_of(dpari_pace *pace, int64_t bytes)
 }
 
 /* True if it is time to try the other method: after `wait` copies, a number that doubles with each
- * trial, or as soon as the chosen method has become clearly slower than it was. */
+ * trial up to 1024, or as soon as the chosen method takes 1.4 times as long as at the last
+ * trial. */
 static int32_t dpari_pace_is_due(dpari_pace *pace)
 {
     const uint32_t last = 1024;

@@ -16,8 +16,9 @@ enum { DPARI_BY_RING, DPARI_BY_KERNEL, DPARI_PACES = 4 };
 typedef struct dpari_pace {
     double per_byte[2];   /* seconds for each method; 0 if not known yet */
     double known;         /* per_byte of the chosen method when the other was last tried */
-    int32_t way, trial;   /* the chosen method; how many more copies try the other one */
-    uint32_t turns, wait; /* copies since the last trial; copies until the next one */
+    int32_t way, trial;   /* the chosen method; number of coming copies that try the other one */
+    uint32_t turns, wait; /* number of copies since the last trial, and from one trial to the
+                             next */
 } dpari_pace;
 
 #endif

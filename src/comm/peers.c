@@ -4,8 +4,8 @@
  *
  * Ranks exchange references to their arrays in an all-gather, and then read what they need. A final
  * barrier ensures that no rank changes its array while others read it. If any array is not in
- * registered memory, all ranks learn so and use an all-to-all. Called by train/expert.c and
- * train/ulysses.c. */
+ * registered memory, all ranks find that out in the all-gather and use an all-to-all instead.
+ * Called by train/expert.c and train/ulysses.c. */
 #include "peers.h"
 
 #include "comm.h"
@@ -13,7 +13,7 @@
 #include "shm.h"
 #include "world.h"
 
-/* Copies of at least so many bytes use streaming stores, which bypass the cache. */
+/* Copies of at least this many bytes use streaming stores, which bypass the cache. */
 #define DPARI_PEERS_STREAM (INT64_C(4) << 20)
 
 /* True if this mechanism is disabled (dpar_world_desc.disable). */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* peers - private: reading the arrays of all ranks in place. In the shared-memory engine a rank can
- * read the registered memory of the others, in any order. This takes one pass, whereas for an
- * all-to-all the pieces are packed before and sorted afterwards.
+/* peers - private: lets ranks read each other's arrays in place. In the shared-memory engine a rank
+ * can read the registered memory of the others in any order. That takes one pass, whereas an
+ * all-to-all needs the pieces packed before and sorted afterwards.
  *
  *     st = dpari_peers_open(&p, comm, tag, arrays, n, peer);
  *     if (st == DPAR_OK && p.direct) {
@@ -9,8 +9,7 @@
  *         st = dpari_peers_close(&p, bytes);
  *     } else if (st == DPAR_OK) {
  *         ... the all-to-all ...
- *     }
- */
+ *     } */
 #ifndef DPARI_COMM_PEERS_H
 #define DPARI_COMM_PEERS_H
 
@@ -19,7 +18,7 @@
 
 enum { DPARI_PEERS_MOST = 3 }; /* arrays of one rank */
 
-/* An array of this rank that others read. If bytes is 0, they do not read it. */
+/* An array of this rank that others may read; they must not read it if bytes is 0. */
 typedef struct dpari_peers_array {
     const void *at;
     int64_t bytes;
@@ -49,10 +48,11 @@ DPARI_API dpar_status dpari_peers_open(dpari_peers *peers, dpar_comm *comm, int3
                                        const dpari_peers_array *array, int32_t n, dpari_peer *peer);
 /* Returns this rank's address of array i of a rank, or NULL if that array has no bytes. */
 DPARI_API const void *dpari_peers_at(const dpari_peers *peers, int32_t rank, int32_t i);
-/* Waits until all ranks have read. sent: the bytes of this rank that others have read, which
- * comm->sent counts as an all-to-all. Collective: a barrier. */
+/* Waits until all ranks have finished reading. sent: the number of bytes that other ranks have read
+ * from this one, which comm->sent counts as an all-to-all. Collective: a barrier. */
 DPARI_API dpar_status dpari_peers_close(const dpari_peers *peers, int64_t sent);
-/* True if so many bytes should be written with streaming stores, which bypass the cache. */
+/* True if an output of this many bytes should be written with streaming stores, which bypass the
+ * cache. */
 DPARI_API int32_t dpari_peers_stream(const dpari_peers *peers, int64_t bytes);
 
 #endif

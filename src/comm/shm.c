@@ -4,13 +4,14 @@
  * how a communicator breaks in group.c.
  *
  * Operations are state machines that never block (collectives.c, p2p.c), and this file advances
- * them. Collectives of a communicator run in the order in which they were posted. Between looks a
- * waiting rank spins, then sleeps. Now and then it checks whether the others are alive and the
- * deadline has passed.
+ * them. Collectives of a communicator run in the order in which they were posted. Between two looks
+ * at its operation a waiting rank spins, and later sleeps. Now and then it checks whether the
+ * others are alive and whether the deadline has passed.
  *
  * A member (a rank's part of a communicator) is never returned to the heap, because a slow peer may
  * still read its words after the last operation. It is kept for the next communicator of its rank,
- * whose numbers continue where those of its members ended, so that words still only grow. */
+ * whose sequence numbers continue where those of its members ended, so that words still only
+ * grow. */
 #include "shm.h"
 
 #include "../base/inner.h"
@@ -29,9 +30,9 @@ typedef struct dpari_shm {
     struct dpari_node *node;
     struct dpari_shm *next; /* in the list of open communicators */
     int64_t bytes;          /* bytes allocated for this struct and its tables */
-    int32_t closing;        /* 1 while the barrier that closes it is under way */
+    int32_t closing;        /* 1 while the barrier that closes it is in progress */
     int32_t voted;          /* 1 if this rank has shrunk it, or tried to */
-    int32_t generation;     /* number of shrinks from the world to this communicator */
+    int32_t generation;     /* how many times the world was shrunk to get this communicator */
 } dpari_shm;
 
 /* What all communicators of this rank share, in private memory. */
@@ -43,7 +44,7 @@ typedef struct dpari_node {
     uint64_t spare;    /* ref of an unused member, the head of a list; 0 if none */
     uint32_t highest;  /* the highest id of a communicator that this rank was in */
     int32_t lent;      /* 1 if dpar_launch closes the world's communicator, not the user */
-    int32_t posted;    /* number of works under way */
+    int32_t posted;    /* number of works in progress */
     uint32_t tests;    /* calls of dpar_test so far that found nothing done */
     double looked;     /* when dpar_test last checked peers and deadlines */
     double suspended;  /* s between these checks that do not count (dpari_os_suspended) */
@@ -93,8 +94,8 @@ static int dpari_work_misses(const dpari_group *group, const dpar_work *work, in
                                                         : rank == work->call.root;
 }
 
-/* Appends the first missing rank that itself waits for a rank which has arrived at the operation,
- * and that rank. */
+/* Appends the first missing rank that itself waits for a rank that has arrived at the operation,
+ * and the name of the latter. */
 static void dpari_put_behind(dpar_text *text, const dpari_group *group, const dpar_work *work)
 {
     const double quiet = dpari_quiet(group->comm.timeout_s);
@@ -128,7 +129,7 @@ static DPARI_COLD dpar_status dpari_fail_late(dpari_group *group, const dpar_wor
     }
     dpari_text_why(&t, &why);
     dpari_put_work(&t, group, work);
-    dpari_text_print(&t, "%d did not come in %.1f s", missing, waited);
+    dpari_text_print(&t, "%d did not arrive within %.1f s", missing, waited);
     dpari_put_behind(&t, group, work);
     dpar_text_put(&t, ": ");
     for (int32_t r = 0, named = 0; r < group->comm.size && t.used + 60 < t.capacity; r++) {
@@ -164,9 +165,9 @@ static int dpari_close_in_vain(dpari_shm *shm)
     return 0;
 }
 
-/* Checks now and then whether a wait can still succeed. Returns DPAR_OK if it can, DPAR_E_PEER if
- * *rank has ended or left, DPAR_E_TIMEOUT if the deadline has passed, or the status of a broken
- * communicator. */
+/* Checks whether a wait can still succeed. Waits call it now and then. Returns DPAR_OK if it can,
+ * DPAR_E_PEER if *rank has ended or left, DPAR_E_TIMEOUT if the deadline has passed, or the status
+ * of a broken communicator. */
 static dpar_status dpari_shm_look(dpari_shm *shm, const dpar_work *work, double began,
                                   int32_t *rank)
 {
@@ -233,14 +234,14 @@ static void dpari_queue_progress(dpari_shm *shm)
         dpar_work *work = group->first;
         const dpar_status broken = group->comm.status;
         dpar_status status = broken;
-        /* of a collective before the first failed one, all words are published, so it succeeds on
-         * all ranks */
+        /* a collective before the first failed one succeeds on all ranks, because all its words are
+         * published */
         if (broken == DPAR_OK || work->sequence < group->broken_from) {
             status = dpari_coll_advance(group, work);
         }
-        /* If this rank was stopped for long, the others may have given up the collective and
-         * written to memory that it has just read. They break the communicator before they do so,
-         * hence this second check. */
+        /* If this rank was stopped for long, the collective may have failed on the others, which
+         * may have written to memory that this rank has just read. They break the communicator
+         * before they write, hence this second check. */
         if (status == DPAR_OK) {
             __atomic_thread_fence(__ATOMIC_ACQUIRE);
             status = dpari_group_broken(group);
@@ -294,7 +295,7 @@ DPARI_API void dpari_shm_progress_all(dpar_comm *comm)
 }
 
 /* Fails an operation that can no longer complete. */
-static void dpari_give_up(dpari_shm *shm, dpar_work *work, dpar_status status)
+static void dpari_fail_work(dpari_shm *shm, dpar_work *work, dpar_status status)
 {
     dpari_group *group = &shm->group;
     if (!work->comm) {
@@ -308,9 +309,9 @@ static void dpari_give_up(dpari_shm *shm, dpar_work *work, dpar_status status)
     }
 }
 
-/* True if the operation has made progress since the last call, by a hash of its state. The deadline
- * limits only waits without progress. */
-static int dpari_gets_on(dpari_node *node, const dpar_work *work)
+/* True if the operation has made progress since the last call, that is, if the hash of its state
+ * has changed. The deadline limits only waits without progress. */
+static int dpari_has_progressed(dpari_node *node, const dpar_work *work)
 {
     uint64_t seen = (uint64_t)work->sequence * 31 + (uint64_t)work->phase;
     uint64_t before = node->seen;
@@ -321,9 +322,9 @@ static int dpari_gets_on(dpari_node *node, const dpar_work *work)
     return seen != before;
 }
 
-/* Checks the ranks that an operation waits for and its deadline, and fails it if a rank will not
- * arrive. */
-static DPARI_COLD void dpari_shm_judge(dpari_shm *shm, dpar_work *work, double *began)
+/* Checks the deadline of an operation and the ranks that it waits for. Fails it if one of them will
+ * not arrive. */
+static DPARI_COLD void dpari_shm_check(dpari_shm *shm, dpar_work *work, double *began)
 {
     dpari_group *group = &shm->group;
     dpar_status status;
@@ -335,7 +336,7 @@ static DPARI_COLD void dpari_shm_judge(dpari_shm *shm, dpar_work *work, double *
     if (!work->comm) {
         return;
     }
-    if (dpari_gets_on(shm->node, dpari_awaited(group, work))) {
+    if (dpari_has_progressed(shm->node, dpari_awaited(group, work))) {
         *began = dpari_os_now();
     }
     status = dpari_shm_look(shm, work, *began, &rank);
@@ -351,7 +352,7 @@ static DPARI_COLD void dpari_shm_judge(dpari_shm *shm, dpar_work *work, double *
     } else if (status == DPAR_E_TIMEOUT && group->comm.status == DPAR_OK) {
         status = dpari_fail_late(group, dpari_awaited(group, work), dpari_os_now() - *began);
     }
-    dpari_give_up(shm, work, status);
+    dpari_fail_work(shm, work, status);
 }
 
 enum { DPARI_ALL_EVERY = 64 }; /* turns after which a wait advances all communicators */
@@ -385,7 +386,7 @@ static dpar_status dpari_shm_await(dpari_shm *shm, dpar_work *work)
         dpari_lock(node);
         if (passed == DPAR_MORE && work->comm) {
             dpari_wait_says(world, needs);
-            dpari_shm_judge(shm, work, &t.began);
+            dpari_shm_check(shm, work, &t.began);
         }
         if (!work->comm) {
             break;
@@ -397,7 +398,7 @@ static dpar_status dpari_shm_await(dpari_shm *shm, dpar_work *work)
 
 /* ---- the engine's functions ------------------------------------------------------------------ */
 
-/* The number of this rank's next operation, which numbers its messages. */
+/* Returns the number of this rank's next operation. Messages are numbered by it. */
 static int64_t dpari_flights_of(const dpari_world *world)
 {
     return (int64_t)world->rank[world->me].flights + 1;
@@ -505,19 +506,19 @@ static dpar_status dpari_shm_test(dpar_work *work)
         node->tests++;
         if (look) {
             double began = work->began + node->suspended;
-            dpari_shm_judge(shm, work, &began);
+            dpari_shm_check(shm, work, &began);
             work->began = began - node->suspended;
         }
     }
     status = work->comm ? DPAR_MORE : work->status;
     dpari_unlock(node);
     if (status == DPAR_MORE && node->world->crowded && node->tests % DPARI_TESTS_CROWDED == 0) {
-        dpari_os_sleep(10e-6); /* a yield would return at once, or only after a whole time slice */
+        dpari_os_sleep(10e-6); /* a yield would return at once or only after a whole time slice */
     }
     return status;
 }
 
-enum { DPARI_BATCH = 12 }; /* works that are kept on the stack */
+enum { DPARI_BATCH = 12 }; /* the most works that are kept on the stack */
 
 /* Posts receives first, so that messages are copied directly to their destination. */
 static dpar_status dpari_shm_batch(dpar_comm *comm, const dpar_call *calls, int32_t n,
@@ -594,7 +595,8 @@ static void *dpari_progress_main(void *arg)
     int32_t idle = 0;
     while (DPARI_LOAD(&node->progress) == 1) {
         int32_t posted = 0;
-        /* while the user's thread waits, it makes progress itself, and two would only compete */
+        /* while the user's thread waits, it makes progress itself, and this thread would only
+         * compete with it */
         if (!DPARI_LOAD(&node->world->waiting)) {
             dpari_lock(node);
             dpari_progress_all(node);
@@ -602,7 +604,7 @@ static void *dpari_progress_main(void *arg)
             dpari_unlock(node);
         }
         idle = posted ? idle + 1 : 1000;
-        if (idle > 100) {
+        if (idle > 100) { /* spins at first, then naps; naps at once if nothing is posted */
             dpari_os_sleep(posted ? 20e-6 : 100e-6);
         } else {
             dpari_os_pause();
@@ -622,7 +624,7 @@ static dpar_status dpari_shm_progress(dpar_comm *comm, int32_t on)
         }
     } else if (!on && node->progress) {
         DPARI_STORE(&node->progress,
-                    2U); /* not 0, because the thread may still take the lock once */
+                    2U); /* not 0, because the thread may take the lock once more */
         dpari_os_join(node->thread);
         DPARI_STORE(&node->progress, 0U);
     }
@@ -817,7 +819,7 @@ static DPARI_COLD dpar_status dpari_shm_close(dpar_comm *comm)
     shm->closing = 1;
     lost = dpari_shm_lost(shm);
     if (!shm->voted && dpari_group_broken(&shm->group) != DPAR_OK) {
-        /* so that ranks that shrink the communicator do not wait for this one */
+        /* so that ranks that shrink the communicator do not wait for this rank */
         dpari_vote_cast(&shm->group, DPARI_VOTE_LEAVES);
     }
     dpari_unlock(node);
@@ -912,7 +914,8 @@ static dpar_status dpari_shm_make(dpari_node *node, int32_t size, const int32_t 
     group->member = (dpari_member **)(void *)(shm + 1);
     group->in = (const void **)(void *)(group->member + size);
     group->out = (void **)(void *)(group->in + size);
-    /* `out` has one more: a rank's own result, and the places where the others take it from */
+    /* `out` has size + 1 elements: a rank's own result and the places from which the others take
+     * it */
     group->world_rank = (int32_t *)(void *)(group->out + size + 1);
     for (int32_t r = 0; r < size; r++) {
         group->member[r] = (dpari_member *)dpari_at(world, member[r]);
@@ -935,7 +938,7 @@ static dpar_status dpari_shm_make(dpari_node *node, int32_t size, const int32_t 
     return DPAR_OK;
 }
 
-/* Makes the world's communicator, of the members that all ranks have published. */
+/* Makes the world's communicator from the members that all ranks have published. */
 static dpar_status dpari_shm_make_first(dpari_node *node, dpar_comm **out)
 {
     const dpari_world *world = node->world;
@@ -1060,7 +1063,8 @@ static dpar_status dpari_split_make(dpari_shm *shm, const dpari_card *card, uint
     }
     (*out)->timeout_s = comm->timeout_s;
     dpari_shm_of(*out)->generation = shm->generation;
-    shm->node->highest = (uint32_t)id; /* so that no two groups of the same two ranks share an id */
+    shm->node->highest = (uint32_t)id; /* so that no two groups that have two ranks in common have
+                                          the same id */
     return DPAR_OK;
 }
 
@@ -1165,7 +1169,7 @@ static dpar_status dpari_shrink_late(const dpari_group *group, const uint64_t *s
     dpari_text_why(&t, why);
     dpar_text_put(&t, "shrink: ");
     dpari_put_rank(&t, group, group->comm.rank);
-    dpar_text_put(&t, " came too late: the others continue without it: ");
+    dpar_text_put(&t, " arrived too late: the others continue without it: ");
     dpari_put_stayers(&t, group, stay);
     return DPAR_E_TIMEOUT;
 }

@@ -2,10 +2,10 @@
 /* Implements the short forms: dpar_launch_main, dpar_init_or_launch and dpar_finalize, dpar_fail,
  * dpar_max and the like, and dpar_comm_check_equal.
  *
- * dpar_fail prints one message for the whole job. If ranks share memory, the first one that fails
- * claims a word in the segment and prints. Over MPI, rank 0 prints, and so does a rank whose
- * communicator is not broken yet. dpar_comm_check_equal compares hashes. If they differ, it finds
- * the first different element by bisection, with one all-reduce for each bit of the count. */
+ * dpar_fail prints one message for the whole job. If ranks share memory, the first rank that fails
+ * claims a word in the segment and prints. Without shared memory, rank 0 prints, and so does a rank
+ * whose communicator is not broken yet. dpar_comm_check_equal compares hashes. If they differ, it
+ * finds the first different element by bisection, with one all-reduce for each bit of the count. */
 #include "simple.h"
 
 #include "../base/inner.h"
@@ -18,7 +18,7 @@
 
 /* ---- the error exit -------------------------------------------------------------------------- */
 
-/* Writes a line to stderr in one piece, after what the program has printed so far. */
+/* Writes a line to stderr in one piece, after flushing what the program has printed so far. */
 static void dpari_main_write(dpar_text *text)
 {
     size_t done = 0, n;
@@ -175,7 +175,7 @@ static void dpari_main_take(int *argc, char **argv)
 }
 
 /* Fails if an argument looks like a misspelled --ranks. Called if the number of ranks is not set,
- * because such an argument would otherwise be ignored in silence. */
+ * because such an argument would otherwise be ignored without a message. */
 static DPARI_COLD dpar_status dpari_main_misspelled(int argc, char **argv, dpar_why *why)
 {
     int i;
@@ -202,7 +202,7 @@ static int32_t dpari_main_cores(void)
     return n > 0 ? n : 1;
 }
 
-/* Reads a number of ranks. *asked is 0 if there is no text. */
+/* Reads a number of ranks. Sets *asked to 0 if there is no text. */
 static dpar_status dpari_main_number(const char *name, const char *text, int64_t *asked,
                                      dpar_why *why)
 {
@@ -217,9 +217,9 @@ static dpar_status dpari_main_number(const char *name, const char *text, int64_t
     return dpari_wrong(why, "%s%s\"", line, text);
 }
 
-/* Finds out which launcher started this process, and the number of ranks, or *n = 0 if it is not
- * set. If a launcher started only one process, as an interactive allocation does, --ranks or
- * DPAR_RANKS set the number. */
+/* Finds out which launcher started this process, and sets *n to the number of ranks, or to 0 if it
+ * is not set. If a launcher started only one process, as in an interactive allocation, --ranks or
+ * DPAR_RANKS sets the number. */
 static dpar_status dpari_main_read(int argc, char **argv, dpar_launcher_info *job, int32_t *n,
                                    dpar_why *why)
 {
@@ -251,7 +251,7 @@ static dpar_status dpari_main_read(int argc, char **argv, dpar_launcher_info *jo
     return DPAR_OK;
 }
 
-/* Converts the result of a rank into an exit code: 1 if it does not fit into one. */
+/* Converts the result of a rank into an exit code, which is 1 if the result is not in 0 .. 255. */
 static int dpari_main_code(int result)
 {
     return result > 0 && result < 256 ? result : result != 0;
@@ -285,11 +285,11 @@ static int dpari_main_fork(int32_t n, const char *program, dpar_main fn, void *a
         dpari_main_says(program, why.text);
         return 2;
     }
-    st = dpari_launch_judged(n, fn, arg, &o, &verdict, &why);
+    st = dpari_launch_verdict(n, fn, arg, &o, &verdict, &why);
     return dpari_main_ends(program, st, &verdict, &why);
 }
 
-/* Joins the ranks of a launcher and runs fn. Without a supervisor, each rank reports its own
+/* Joins the ranks of a launcher and runs fn. There is no supervisor, so each rank reports its own
  * failure. */
 static int dpari_main_join(const char *program, dpar_main fn, void *arg)
 {
@@ -384,7 +384,8 @@ DPAR_API DPARI_COLD int dpar_finalize(dpar_comm *world)
     if (world == NULL) {
         return 1;
     }
-    dpar_barrier(world, NULL); /* if it fails, dpar_fail can print why, unlike after the close */
+    dpar_barrier(world, NULL); /* dpar_fail can still print why this fails, but not why the close
+                                  fails */
     if (world->status < 0) {
         dpar_fail(world, NULL);
         (void)dpar_comm_free(world);
@@ -432,26 +433,26 @@ DPAR_API double dpar_mean(dpar_comm *comm, double x)
 
 /* ---- comparing data of all ranks ------------------------------------------------------------- */
 
-/* The data of one rank. */
-typedef struct dpari_alike {
+/* The data of one rank, as passed to dpar_comm_check_equal. */
+typedef struct dpari_equal_data {
     const unsigned char *data;
     int64_t count;
     int32_t type;
     int64_t unit; /* bytes of an element */
-} dpari_alike;
+} dpari_equal_data;
 
-/* The arguments that must be equal before the data can be compared (agree.h). */
-static DPARI_COLD void dpari_alike_state(dpari_facts *facts, const void *given)
+/* Adds the arguments that must be equal before the data can be compared (agree.h). */
+static DPARI_COLD void dpari_equal_state(dpari_facts *facts, const void *given)
 {
-    const dpari_alike *s = (const dpari_alike *)given;
+    const dpari_equal_data *s = (const dpari_equal_data *)given;
     dpari_fact(facts, "count", 0, s->count);
     dpari_fact_type(facts, "type", 0, s->type);
 }
 
-/* Hashes n bytes in four lanes of words, because one step of a hash takes longer than loading a
- * word. A step maps different words to different hashes, so that a single word that differs is
- * always noticed. */
-static uint64_t dpari_alike_hash(const unsigned char *at, int64_t n)
+/* Hashes n bytes in four independent lanes of 8-byte words, because one step of a hash takes longer
+ * than loading a word. A step maps different words to different hashes, so that a difference in a
+ * single word is always noticed. */
+static uint64_t dpari_equal_hash(const unsigned char *at, int64_t n)
 {
     uint64_t lane[4] = {1, 2, 3, 4}, h = (uint64_t)n;
     int64_t word[4], i, last = 0;
@@ -475,28 +476,30 @@ static uint64_t dpari_alike_hash(const unsigned char *at, int64_t n)
     return dpari_hash(h, last);
 }
 
-/* Tests whether elements [low, high) have the same hash on all ranks. Returns 1, 0, or an error. */
-static dpar_status dpari_alike_part(dpar_comm *comm, const dpari_alike *s, int64_t low,
+/* Tests whether elements [low, high) have the same hash on all ranks. Returns 1 if they have, 0 if
+ * not, or an error. The minimum of the complemented hashes is the complement of the largest
+ * hash. */
+static dpar_status dpari_equal_part(dpar_comm *comm, const dpari_equal_data *s, int64_t low,
                                     int64_t high)
 {
     uint64_t in[2], out[2] = {0, 0};
     dpar_status st;
-    in[0] = dpari_alike_hash(s->data + low * s->unit, (high - low) * s->unit);
+    in[0] = dpari_equal_hash(s->data + low * s->unit, (high - low) * s->unit);
     in[1] = ~in[0];
     st = dpar_all_reduce(comm, in, out, 2, DPAR_U64, DPAR_MIN, NULL);
     return st != DPAR_OK ? st : out[0] == ~out[1];
 }
 
 /* Returns the bits of an element in the first bytes of a word. */
-static int64_t dpari_alike_bits(const dpari_alike *s, int64_t at)
+static int64_t dpari_equal_bits(const dpari_equal_data *s, int64_t at)
 {
     int64_t bits = 0;
     dpari_kern_copy(&bits, s->data + at * s->unit, s->unit, 0);
     return bits;
 }
 
-/* Appends an element, given by its bits. digits: significant digits of a float. */
-DPARI_STATIC_NOINLINE void dpari_alike_put(dpar_text *text, const int64_t *bits, int32_t type,
+/* Appends an element, whose bits are at `bits`. digits: number of significant digits of a float. */
+DPARI_STATIC_NOINLINE void dpari_equal_put(dpar_text *text, const int64_t *bits, int32_t type,
                                            int32_t digits)
 {
     const void *at = bits;
@@ -523,9 +526,10 @@ DPARI_STATIC_NOINLINE void dpari_alike_put(dpar_text *text, const int64_t *bits,
     }
 }
 
-/* Writes "element 7 is 0.25 on rank 0, 0.75 on rank 3", with enough digits to distinguish the two.
- */
-static void dpari_alike_say(dpar_why *found, int64_t at, int32_t type, const int64_t *bits,
+/* Writes "element 7 is 0.25 on rank 0, 0.75 on rank 3", with enough digits to distinguish the two
+ * values: 6, and then up to 17 for F64 and 9 or more for other types. Values whose texts never
+ * differ, such as two NaN, have "other bits". */
+static void dpari_equal_say(dpar_why *found, int64_t at, int32_t type, const int64_t *bits,
                             int32_t who)
 {
     char word[2][48];
@@ -534,7 +538,7 @@ static void dpari_alike_say(dpar_why *found, int64_t at, int32_t type, const int
     for (digits = 6; digits < 20; digits += type == DPAR_F64 ? 11 : 3) {
         for (i = 0; i < 2; i++) {
             dpar_text_init(&t, word[i], sizeof word[i]);
-            dpari_alike_put(&t, bits + i, type, digits);
+            dpari_equal_put(&t, bits + i, type, digits);
         }
         if (!dpari_same(word[0], word[1])) {
             break;
@@ -546,18 +550,18 @@ static void dpari_alike_say(dpar_why *found, int64_t at, int32_t type, const int
 }
 
 /* Finds the first element in which a rank differs from rank 0, by bisection. */
-static dpar_status dpari_alike_find(dpar_comm *comm, const dpari_alike *s, dpar_why *found)
+static dpar_status dpari_equal_find(dpar_comm *comm, const dpari_equal_data *s, dpar_why *found)
 {
     int64_t low = 0, high = s->count, bits[2];
     int32_t mine, who = 0;
     dpar_status st = DPAR_OK;
     while (high - low > 1 && st >= 0) {
         const int64_t middle = low + (high - low) / 2;
-        st = dpari_alike_part(comm, s, low, middle);
+        st = dpari_equal_part(comm, s, low, middle);
         low = st == 1 ? middle : low;
         high = st == 1 ? high : middle;
     }
-    bits[0] = bits[1] = dpari_alike_bits(s, low);
+    bits[0] = bits[1] = dpari_equal_bits(s, low);
     if (st >= 0) {
         st = dpar_broadcast(comm, &bits[0], 8, DPAR_U8, 0, NULL);
     }
@@ -571,11 +575,11 @@ static dpar_status dpari_alike_find(dpar_comm *comm, const dpari_alike *s, dpar_
     if (st < 0) {
         return st;
     }
-    dpari_alike_say(found, low, s->type, bits, who);
+    dpari_equal_say(found, low, s->type, bits, who);
     return DPAR_E_MISMATCH;
 }
 
-static dpar_status dpari_alike_check(const dpari_alike *s, dpar_why *why)
+static dpar_status dpari_equal_check(const dpari_equal_data *s, dpar_why *why)
 {
     if (s->unit == 0) {
         return dpari_wrong(why, "dpar_comm_check_equal: type %s has no elements of whole bytes",
@@ -594,7 +598,7 @@ static dpar_status dpari_alike_check(const dpari_alike *s, dpar_why *why)
 DPAR_API DPARI_COLD dpar_status dpar_comm_check_equal(dpar_comm *comm, const void *data,
                                                       int64_t count, int32_t type, dpar_why *why)
 {
-    dpari_alike s;
+    dpari_equal_data s;
     dpar_why found;
     dpar_status st;
     if (comm == NULL) {
@@ -606,13 +610,13 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_check_equal(dpar_comm *comm, const voi
     s.type = type;
     s.unit = dpar_type_bytes(type);
     dpari_zero(&found, sizeof found);
-    st = dpari_alike_check(&s, &found);
-    st = dpari_agree_on(comm, st, "dpar_comm_check_equal", st == DPAR_OK ? dpari_alike_state : NULL,
+    st = dpari_equal_check(&s, &found);
+    st = dpari_agree_on(comm, st, "dpar_comm_check_equal", st == DPAR_OK ? dpari_equal_state : NULL,
                         &s, &found);
     if (st == DPAR_OK) {
-        st = dpari_alike_part(comm, &s, 0, count);
+        st = dpari_equal_part(comm, &s, 0, count);
         if (st == 0) {
-            st = dpari_alike_find(comm, &s, &found);
+            st = dpari_equal_find(comm, &s, &found);
         } else if (st == 1) {
             st = DPAR_OK;
         }

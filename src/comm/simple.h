@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* simple - makes a program parallel in a few lines: one call in main, one way to report errors, and
- * reductions of one number.
+/* simple - makes a program parallel in a few lines: one call in main, one function that reports
+ * errors, and reductions of one number.
  *
  *     static int work(dpar_comm *world, void *unused)
  *     {
@@ -36,8 +36,8 @@
  *             `--ranks=N` before "--". Without that it is DPAR_RANKS in the environment, or else
  *             the number of cores, at most 4. Under a launcher N must be the launcher's number of
  *             ranks. If neither says N, a word that resembles --ranks (--rank, -ranks=4, --rnaks)
- *             is refused. A program with such an option of its own must get --ranks too, or passes
- *             argc 1 and argv[0]. All other words are yours.
+ *             is refused. If your program has such an option itself, also pass --ranks, or call
+ *             dpar_launch_main with argc 1 and argv[0] only. All other words are yours.
  *
  * DPAR_TIMEOUT in the environment sets the deadline of operations in seconds (300). Collective over
  * the job.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Copies boxes between strided arrays. strided.h has the calls.
  *
- * dpari_stride_prepare does all decisions once: it drops dims of one element, merges dims that are
+ * dpari_stride_prepare makes all decisions once: it drops dims of one element, merges dims that are
  * contiguous on both sides, sorts the others, and chooses a loop by run length, types and
  * operation. dpari_stride_run then only walks. Conversions and long sums go through a small buffer.
  * Called by halo_prepare.c, grid.c and mem.c. */
@@ -16,14 +16,14 @@
 
 /* The numbers marked "measured" are from an AMD EPYC. */
 #define DPARI_STRIDE_ROOM 128 /* elements of a buffer */
-#define DPARI_STRIDE_NEAR 64  /* runs whose lines are surely still in the cache afterwards */
+#define DPARI_STRIDE_NEAR 64  /* runs whose lines are surely all still in the cache afterwards */
 #define DPARI_STRIDE_NEAR_BYTES 16384
 #define DPARI_STRIDE_FIRST 32768  /* bytes of long runs that are prefetched first (one L1 cache) */
 #define DPARI_STRIDE_LONGEST 1024 /* bytes; memcpy is faster for longer rows (measured) */
 #define DPARI_STRIDE_ZEROS 256
 #define DPARI_STRIDE_FULL 8     /* elements from which a row is combined as a whole (measured) */
-#define DPARI_STRIDE_SOME 512   /* elements from which their lines are prefetched (measured) */
-#define DPARI_STRIDE_WITHIN 512 /* bytes; sides this close modulo a page disturb each other */
+#define DPARI_STRIDE_SOME 512   /* number of elements from which lines are prefetched (measured) */
+#define DPARI_STRIDE_WITHIN 512 /* bytes; sides this close modulo a page evict each other */
 #define DPARI_STRIDE_PAGE 4096
 #define DPARI_STRIDE_PACKED 65536 /* bytes up to which boxes are packed (measured) */
 
@@ -139,7 +139,7 @@ DPARI_API DPARI_STRIDE_ALIGNED void dpari_stride_move(const dpari_stride_rows *r
     }
 }
 
-/* Returns the loop that copies runs of so many bytes. */
+/* Returns the loop that copies runs of `run` bytes. */
 static int32_t dpari_stride_loop_of(int64_t run)
 {
     if (run > 64) {
@@ -254,14 +254,15 @@ static void dpari_stride_small(const dpari_stride *stride, const dpari_stride_ro
  * lines is stored twice. Then four vectors at a time, as long as their sum is not NaN, which it is
  * if one element is NaN. Then single vectors, and last the remaining elements. */
 #if DPARI_STRIDE_VECTOR
-/* A row: a pointer into each array, and its end. If `zero` is set, what was read becomes 0. */
+/* A row: a pointer into each array, and its end. If `zero` is set, the elements that were read
+ * become 0. */
 typedef struct dpari_stride_sides {
     unsigned char *t;
     const unsigned char *f, *end;
     int zero;
 } dpari_stride_sides;
 
-/* Adds up to `end`, `width` bytes at a time: elements, or vectors. */
+/* Adds all elements before `end`, `width` bytes at a time, which is one element or a vector. */
 DPARI_STRIDE_INLINE void dpari_stride_dense_by(dpari_stride_sides *sides, const unsigned char *end,
                                                int32_t width, int32_t f64)
 {
@@ -443,8 +444,8 @@ dpari_stride_wide_zero_f64(const dpari_stride_rows *rows)
 
 typedef void dpari_stride_loop(const dpari_stride_rows *k);
 
-/* Returns the loop for a dense row, or NULL if there is none. clear: what was read becomes 0; it
- * must agree with k->zeroes. */
+/* Returns the loop for a dense row, or NULL if there is none. clear: 1 if the elements that were
+ * read become 0; it must be equal to rows->zeroes. */
 static dpari_stride_loop *dpari_stride_dense_loop(const dpari_stride *stride, int clear)
 {
     const int32_t f64 = stride->to_type == DPAR_F64;
@@ -474,7 +475,7 @@ static int dpari_stride_twins(const unsigned char *t, const unsigned char *f)
             255) == 0;
 }
 
-/* Adds rows through the buffer `room`, and sets to 0 what was read. */
+/* Adds rows through the buffer `room`, and sets the elements that were read to 0. */
 static void dpari_stride_add_aside(const dpari_stride_rows *rows, unsigned char *room,
                                    dpari_stride_loop *add, int64_t size)
 {
@@ -495,9 +496,9 @@ static void dpari_stride_add_aside(const dpari_stride_rows *rows, unsigned char 
     add(&aside);
 }
 
-/* Adds rows and sets to 0 what was read. If rows are twins, each access would evict a line that the
- * next one needs. They are copied to a buffer first, as many as fit. For 64^3 with halos of 2,
- * where a quarter of the rows are twins, this takes 15 us instead of 17.5. */
+/* Adds rows and sets the elements that were read to 0. If rows are twins, each access would evict a
+ * line that the next one needs. Such rows are copied to a buffer first, as many as fit into it. For
+ * 64^3 with halos of 2, where a quarter of the rows are twins, this takes 15 us instead of 17.5. */
 static void dpari_stride_dense_clear(const dpari_stride *stride, const dpari_stride_rows *rows)
 {
     unsigned char room[DPARI_STRIDE_PACK];
@@ -534,7 +535,7 @@ static void dpari_stride_dense_clear(const dpari_stride *stride, const dpari_str
 }
 #endif
 
-/* Combines dense rows. Returns 1 if what was read is 0 already, if it must be. */
+/* Combines dense rows. Returns 1 if elements that must be set to 0 are 0 already. */
 static int dpari_stride_dense(const dpari_stride *stride, const dpari_stride_rows *rows)
 {
     unsigned char *to = rows->to;
@@ -563,7 +564,7 @@ static int dpari_stride_dense(const dpari_stride *stride, const dpari_stride_row
 
 /* ---- the walk ---- */
 
-/* Sets to 0 what was read, which is still in the cache. */
+/* Sets the elements that were read to 0, while they are still in the cache. */
 DPARI_STATIC_NOINLINE void dpari_stride_wipe(const dpari_stride_rows *rows, int64_t run,
                                              int32_t loop)
 {
@@ -584,8 +585,8 @@ DPARI_STATIC_NOINLINE void dpari_stride_wipe(const dpari_stride_rows *rows, int6
 }
 
 /* Packs runs into lines that another core has used last. They are gathered in a local buffer while
- * those lines are fetched, and then stored in one piece, as whole lines. At most DPARI_STRIDE_PACK
- * bytes. */
+ * those lines are fetched, and then stored in one piece, as whole lines. All runs together must
+ * have at most DPARI_STRIDE_PACK bytes. */
 static void dpari_stride_pack(const dpari_stride *stride, const dpari_stride_rows *rows)
 {
     unsigned char room[DPARI_STRIDE_PACK];
@@ -645,7 +646,7 @@ DPARI_API void dpari_stride_ask_ahead(const dpari_stride *stride, const unsigned
     }
 }
 
-/* Runs `rows` rows of each piece, in turns of `turn` elements of each. */
+/* Runs `rows` rows of each piece, alternating between the pieces every `turn` runs. */
 static void dpari_stride_turns(const dpari_stride *const *s, unsigned char *const *to,
                                const unsigned char *const *from, int32_t pieces, int64_t row,
                                int64_t rows, int64_t turn)
@@ -758,7 +759,7 @@ DPARI_STATIC_NOINLINE void dpari_stride_drop(dpari_stride *stride, int32_t d)
     }
 }
 
-/* Merges a dim with the one below it if it continues where that one ends on both sides. */
+/* Merges a dim with the next inner one if, on both sides, it continues where that one ends. */
 static void dpari_stride_merge(dpari_stride *stride)
 {
     int32_t d = 0;
@@ -787,7 +788,7 @@ DPARI_STATIC_NOINLINE void dpari_stride_lengthen(dpari_stride *stride, int32_t d
 }
 
 /* Chooses the loop for a box that is not just copied. `together` is set if the innermost dim is
- * contiguous. */
+ * contiguous on both sides. */
 static int32_t dpari_stride_choose(const dpari_stride *stride, int together)
 {
     static const int32_t f32[DPARI_STRIDE_FULL] = {DPARI_STRIDE_NONE,      DPARI_STRIDE_SUM_F32,
@@ -828,9 +829,9 @@ static void dpari_stride_turn_back(dpari_stride *stride)
     }
 }
 
-/* Plans how memory that another core has is prefetched. Short runs are prefetched as the walk
- * proceeds. Long runs are prefetched at the beginning if they are written; when they are read, a
- * core prefetches them by itself. Returns how many runs or elements may be moved at a time. */
+/* Plans how memory that another core used last is prefetched. Short runs are prefetched as the walk
+ * proceeds. Long runs are prefetched at the beginning if they are written; if they are read, the
+ * processor prefetches them itself. Returns how many runs or elements may be moved at a time. */
 static int64_t dpari_stride_plan_ahead(dpari_stride *stride, const dpari_stride_piece *piece,
                                        int64_t room)
 {

@@ -25,25 +25,25 @@ enum {
     DPARI_STRIDE_FOUR_16,
     DPARI_STRIDE_LONG,
     DPARI_STRIDE_MIDDLE,  /* long, but too short for memcpy; vectors of 32 bytes */
-    DPARI_STRIDE_SUM_F32, /* one by one; then runs of 2, 3, 4, 5 to 7 */
+    DPARI_STRIDE_SUM_F32, /* single elements; the next ones are for runs of 2, 3, 4, and 5 to 7 */
     DPARI_STRIDE_SUM_F32_2,
     DPARI_STRIDE_SUM_F32_3,
     DPARI_STRIDE_SUM_F32_4,
     DPARI_STRIDE_SUM_F32_7,
-    DPARI_STRIDE_SUM_F64, /* one by one; then runs of 2, 3 to 4, 5 to 7 */
+    DPARI_STRIDE_SUM_F64, /* single elements; the next ones are for runs of 2, 3 to 4, and 5 to 7 */
     DPARI_STRIDE_SUM_F64_2,
     DPARI_STRIDE_SUM_F64_4,
     DPARI_STRIDE_SUM_F64_7,
     DPARI_STRIDE_DENSE, /* combined in place, row by row */
-    DPARI_STRIDE_BUFFER /* anything else, through a small dense buffer */
+    DPARI_STRIDE_BUFFER /* all other cases, through a small dense buffer */
 };
 
-#define DPARI_STRIDE_TURN 32    /* runs of one of two pieces before runs of the other (measured) */
+#define DPARI_STRIDE_TURN 32    /* runs of one piece before those of the other one (measured) */
 #define DPARI_STRIDE_AHEAD 1024 /* bytes by which short runs are prefetched ahead (measured) */
 #define DPARI_STRIDE_LINE 64
 #define DPARI_STRIDE_PACK 2048 /* bytes packed at a time (measured, EPYC) */
 
-/* Not with x87, which rounds when it stores and not when it adds. */
+/* Sums are not computed with x87, which rounds when it stores and not when it adds. */
 #if defined(__i386__) && !defined(__SSE2_MATH__)
 #define DPARI_STRIDE_ADDS 0
 #else
@@ -66,8 +66,8 @@ enum {
 #define DPARI_STRIDE_VECTOR 0
 #endif
 
-/* Vectors of 32 bytes if the CPU has them, because a store of 32 bytes takes as long as one of 16.
- */
+/* Vectors of 32 bytes are used if the CPU has them, because a store of 32 bytes takes as long as
+ * one of 16. */
 #if DPARI_STRIDE_VECTOR && defined(__x86_64__)
 #define DPARI_STRIDE_WIDE 1
 #define DPARI_STRIDE_IN_WIDE __attribute__((target("avx2")))
@@ -132,7 +132,7 @@ DPARI_STRIDE_INLINE int dpari_stride_zeroes(int32_t loop)
     return loop < DPARI_STRIDE_LONG || dpari_stride_sums(loop);
 }
 
-/* The bytes of a piece; the next function returns the number of pieces of a run. */
+/* Returns the bytes of a piece; the next function returns the number of pieces of a run. */
 DPARI_STRIDE_INLINE int32_t dpari_stride_width(int32_t loop)
 {
     switch (loop) {
@@ -278,7 +278,7 @@ DPARI_STRIDE_INLINE int dpari_stride_any(dpari_stride_u2 mask)
 #endif
 }
 
-/* The sum of what is at t and f. */
+/* Returns the sum of the elements at t and f. */
 DPARI_STRIDE_INLINE dpari_stride_u2 dpari_stride_met(const unsigned char *t, const unsigned char *f,
                                                      int32_t bytes, int32_t f64)
 {
@@ -361,7 +361,7 @@ dpari_stride_plus_wide(const dpari_stride_u4 *x, const dpari_stride_u4 *y, int32
                : (dpari_stride_u4)((dpari_stride_f8)*x + (dpari_stride_f8)*y);
 }
 
-/* The sum of the vectors at t and f. */
+/* Returns the sum of the vectors at t and f. */
 DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE dpari_stride_u4
 dpari_stride_met_wide(const unsigned char *t, const unsigned char *f, int32_t f64)
 {
@@ -384,7 +384,7 @@ dpari_stride_quiet_wide(const unsigned char *t, const unsigned char *f)
 
 #endif
 
-/* Sets the steps of the two innermost dims in `rows`, and what becomes 0. */
+/* Sets in `rows` the steps of the two innermost dims, and the memory that is set to 0. */
 DPARI_STRIDE_INLINE void dpari_stride_steps(const dpari_stride *stride, dpari_stride_rows *rows)
 {
     rows->to_step = stride->dim[0].to;

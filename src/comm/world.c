@@ -2,12 +2,12 @@
 /* Implements the world: the segment that ranks share, their heaps, sleeping and waking, and signs
  * of life. world.h has the memory layout.
  *
- * Segment: a memfd or an unlinked file that each rank maps. Sleeping: a rank that waits polls, then
- * yields, then sleeps on a futex that other ranks wake. Life: each rank holds a lock on the file.
- * When the rank dies, the system releases the lock, and the others notice. A rank that waits also
- * publishes when it last did so. Heap: each rank allocates from its own extents, without locks. The
- * flight recorder keeps the last operations of each rank for messages and dpar_comm_report. Called
- * by all other modules of the shared-memory engine. */
+ * Segment: a memfd or an unlinked file that each rank maps. Sleeping: a waiting rank polls, then
+ * yields, then sleeps on a futex until another rank wakes it. Life: each rank holds a lock on the
+ * file. When the rank dies, the system releases the lock, and the others notice. A waiting rank
+ * also publishes when it last checked its wait. Heap: each rank allocates from its own extents,
+ * without locks. The flight recorder keeps the last operations of each rank for messages and
+ * dpar_comm_report. Called by all other modules of the shared-memory engine. */
 #include "world.h"
 
 #include "../base/inner.h"
@@ -38,7 +38,8 @@ static dpari_rank *dpari_segment_ranks(const dpari_segment *segment)
     return (dpari_rank *)(void *)(segment->base + sizeof(dpari_world_head));
 }
 
-/* Bytes of the part of the segment that every rank maps: everything before the heaps. */
+/* Returns the bytes of the part of the segment that every rank maps: everything before the
+ * heaps. */
 static int64_t dpari_head_bytes(int64_t ranks)
 {
     int64_t table = ranks * ranks * (int64_t)sizeof(uint64_t);
@@ -123,6 +124,7 @@ static int64_t dpari_file_most(void)
 static int dpari_segment_size(dpari_segment *segment, int32_t ranks, int64_t *heap, int64_t *part,
                               int is_private, int without_memfd)
 {
+    /* a channel to each other rank has about 270 KiB; 8 MiB are enough for a few communicators */
     const int64_t begin = dpari_heap_begin(ranks), channels = ranks * (INT64_C(512) << 10);
     const int64_t library = (INT64_C(8) << 20) + channels;
     const int64_t least = dpari_in_units(library + 1, DPARI_OS_LARGE);
@@ -343,22 +345,24 @@ DPARI_API void dpari_publish(dpari_world *world, uint64_t *word, uint64_t value)
 
 enum {
     DPARI_SPINS = 8192,        /* about 0.1 ms, as long as a sleep and its wake-up take */
-    DPARI_SPINS_SHARED = 8,    /* if the peer needs this core, spinning only delays the peer */
-    DPARI_SPINS_BLIND = 64,    /* 1 to 3 us; then a wait looks on which CPU its peer is */
+    DPARI_SPINS_SHARED = 8,    /* if the peer needs this core, which spinning keeps from it */
+    DPARI_SPINS_BLIND = 64,    /* 1 to 3 us, after which a wait checks on which CPU its peer is */
     DPARI_SPINS_MORE = 1024,   /* spins until a wait looks at the clock again */
     DPARI_SPINS_SLEEPY = 1024, /* if there are cores for all, but other programs keep them busy */
-    DPARI_VAIN = 3,            /* consecutive waits that spin in vain before waits spin less */
+    DPARI_VAIN = 3,            /* consecutive waits that spin without success before waits spin
+                                  less */
     DPARI_SLEEPY = 1000,       /* waits for which one slow yield is remembered */
-    DPARI_SLEEPY_MOST = 64000, /* the most such waits; each further slow yield doubles them */
+    DPARI_SLEEPY_MOST = 64000, /* the most such waits; each further slow yield doubles their
+                                  number */
     DPARI_SLEEPY_LOST = 64     /* waits for which the loss of a time slice is remembered */
 };
 /* All in seconds. */
-#define DPARI_SPIN_FOR 1e-3 /* ten times what a sleep and its wake-up take on an active core */
+#define DPARI_SPIN_FOR 1e-3 /* ten times as long as a sleep and its wake-up on an active core */
 #define DPARI_YIELD_FOR 2e-3
 #define DPARI_YIELD_IS_SLOW 500e-6 /* less than a time slice, more than a brief interruption */
 #define DPARI_SLEEP_FOR 20e-3
 #define DPARI_MOVE_EVERY 2e-3 /* the least time between two moves of a rank, half a time slice */
-#define DPARI_SLICE_LOST 2e-3 /* if a spin takes so long between two looks, another program ran */
+#define DPARI_SLICE_LOST 2e-3 /* from such a gap between two looks on, another program ran */
 
 /* Looks at the clock. Time for which this process was suspended does not count as waiting. Returns
  * the seconds since the last look. */
@@ -373,8 +377,8 @@ static double dpari_wait_look_at_clock(dpari_wait *waiting, double now)
     return since;
 }
 
-/* Publishes on which CPU this rank runs, and looks whether the peer (any rank if -1) was last seen
- * on the same CPU. If it was, it cannot make progress while this rank spins. */
+/* Publishes on which CPU this rank runs, and checks whether the peer (any rank if -1) was last seen
+ * on the same CPU. In that case the peer cannot make progress while this rank spins. */
 static DPARI_COLD void dpari_wait_look_around(dpari_world *world, dpari_wait *waiting, int32_t peer)
 {
     const int32_t cpu = dpari_os_cpu();
@@ -393,10 +397,10 @@ static DPARI_COLD void dpari_wait_look_around(dpari_world *world, dpari_wait *wa
     }
 }
 
-/* Moves this rank to another CPU if it shares one with a lower rank although there is a CPU for
- * each. The system often leaves two such ranks there for long, because each of them sleeps or
- * yields while the other one runs. The new CPU is one on which no rank was last seen. If another
- * program runs there, that program slows down one rank instead of two. */
+/* Moves this rank to another CPU if it shares its CPU with a lower rank, although there are enough
+ * CPUs for all ranks. The system often leaves two such ranks there for long, because each of them
+ * sleeps or yields while the other one runs. The new CPU is one on which no rank was last seen. If
+ * another program runs there, that program slows down one rank instead of two. */
 static DPARI_COLD void dpari_wait_move_away(dpari_world *world, dpari_wait *waiting, int32_t peer)
 {
     uint64_t is_free[DPARI_CPU_WORDS];
@@ -421,8 +425,8 @@ static DPARI_COLD void dpari_wait_move_away(dpari_world *world, dpari_wait *wait
     }
 }
 
-/* Sleeps until the rank is woken or DPARI_SLEEP_FOR has passed. Then adapts for how long coming
- * waits spin before they sleep. */
+/* Sleeps until the rank is woken or DPARI_SLEEP_FOR has passed. Then adapts how long the next waits
+ * spin before they sleep. */
 static dpar_status dpari_wait_asleep(dpari_world *world, dpari_wait *waiting)
 {
     dpari_rank *record = &world->rank[world->me];
@@ -433,10 +437,10 @@ static dpar_status dpari_wait_asleep(dpari_world *world, dpari_wait *waiting)
     if (world->crowded || world->thrifty || waiting->shares) {
         return DPAR_MORE;
     }
-    /* There are cores for all ranks. If waits nevertheless spin in vain again and again, another
-     * program runs on these cores, perhaps on the one that the peer needs. In that case this rank
-     * spins less for a while. It spins as before once several consecutive waits were short enough
-     * that a spin would have been sufficient. */
+    /* There are cores for all ranks. If waits nevertheless spin without success again and again,
+     * another program runs on these cores, perhaps on the one that the peer needs. In that case
+     * this rank spins less for a while. It spins as before once several consecutive waits were
+     * short enough that a spin would have been sufficient. */
     if (world->sleepy > 0) {
         const double waited = dpari_os_now() - waiting->began;
         world->worked =
@@ -464,14 +468,15 @@ static void dpari_wait_uncount(dpari_world *world, dpari_wait *waiting)
 
 DPARI_API void dpari_wait_end(dpari_world *world, dpari_wait *waiting)
 {
-    if (waiting->began > 0.0) { /* a search along the chain of waits must stop at this rank */
+    if (waiting->began > 0.0) { /* so that dpari_group_culprit, which follows the chain of waits,
+                                   stops at this rank */
         DPARI_STORE(&world->rank[world->me].needs, -1);
     }
     dpari_wait_uncount(world, waiting);
 }
 
 /* Yields the core to another rank. If the yield takes long, another program wants the core and gets
- * a whole time slice at each yield, so that coming waits do better to sleep. */
+ * a whole time slice at each yield, so the next waits sleep instead. */
 static void dpari_wait_yield(dpari_world *world, dpari_wait *waiting, double now)
 {
     double back;
@@ -503,7 +508,7 @@ static DPARI_COLD dpar_status dpari_wait_slow(dpari_world *world, dpari_wait *wa
     if (waiting->counted && (waiting->peer == peer || waiting->peer < 0)) {
         return dpari_wait_asleep(world, waiting);
     }
-    /* if it was counted, then for another peer, which has published by now */
+    /* if it was counted, it was for another peer, which has published by now */
     dpari_wait_uncount(world, waiting);
     if (!world->crowded) { /* the system may have moved one of the two since the last look */
         dpari_wait_look_around(world, waiting, peer);
@@ -526,7 +531,8 @@ static DPARI_COLD dpar_status dpari_wait_slow(dpari_world *world, dpari_wait *wa
     }
     if (!world->crowded && !world->thrifty && !waiting->shares && world->sleepy == 0 &&
         now - waiting->began < DPARI_SPIN_FOR) {
-        waiting->turns -= DPARI_SPINS_MORE; /* as far as is known, nothing else needs this core */
+        waiting->turns -= DPARI_SPINS_MORE; /* as far as this rank knows, nothing else needs this
+                                               core */
         return DPAR_OK;
     }
     if ((world->crowded || waiting->shares) && world->sleepy == 0 &&
@@ -615,7 +621,8 @@ static void dpari_rank_is_dead(const dpari_segment *segment, int32_t rank, int32
     if (state == DPARI_RANK_LEFT) {
         return;
     }
-    if (ending == DPARI_ENDING_DUMPS) { /* must not replace the exit status from the launcher */
+    if (ending == DPARI_ENDING_DUMPS) { /* must not replace an exit status that the launcher has
+                                           reported */
         int32_t none = 0;
         (void)DPARI_CLAIM(&record->ending, &none, ending);
     } else if (ending != 0) { /* a peer may have noticed the death first, without the status */
@@ -666,8 +673,8 @@ DPARI_INTERNAL DPARI_COLD uint64_t dpari_segment_pulse(const dpari_segment *segm
     return DPARI_LOAD(&record->flights) + ((uint64_t)DPARI_LOAD(&record->beat) << 32);
 }
 
-/* A rank that reported within so many seconds that it waits has not crashed. This saves a look into
- * /proc. */
+/* A rank that reported within the last DPARI_BEAT_FRESH seconds that it waits has not crashed. This
+ * saves reading /proc. */
 #define DPARI_BEAT_FRESH 0.1
 
 /* True if the rank has crashed and is writing a core file. It keeps its lock until that is done,
@@ -789,7 +796,7 @@ DPARI_API DPARI_COLD void dpari_put_unmapped(dpar_text *text, const dpari_world 
     dpari_os_put_addresses(text);
 }
 
-/* Returns where this rank has mapped an extent of its own. */
+/* Returns the address at which this rank has mapped an extent of its own heap. */
 static char *dpari_own_view(const dpari_world *world, int32_t number)
 {
     return DPARI_LOAD(&world->view[world->me * DPARI_EXTENTS + number]);
@@ -839,9 +846,9 @@ static char *dpari_own_map(const dpari_world *world, int64_t begin, int64_t byte
     return at;
 }
 
-/* Computes the bytes that the next extent should have. They are as many as all extents have so far,
- * which keeps the number of extents small. If the process has a limit on addresses, they are only a
- * quarter of that, because the program needs the rest of the addresses. */
+/* Computes the size of the next extent: that of all extents so far, which keeps their number small.
+ * If the process has a limit on addresses, it is only a quarter of that, because the program needs
+ * the other addresses. */
 static int64_t dpari_extent_want(const dpari_world *world, int64_t least, int64_t left)
 {
     const int64_t first = INT64_C(4) << 20, most = INT64_C(1) << 46;
@@ -892,9 +899,9 @@ static DPARI_COLD int32_t dpari_extent_make(dpari_world *world, int64_t bytes)
 
 /* Allocations from this size on check the free memory. */
 #define DPARI_ASK_FROM (INT64_C(4) << 20)
-enum { DPARI_TAKING = 20000 }; /* ms for which such an allocation waits for others */
+enum { DPARI_TAKING = 20000 }; /* ms for which such an allocation waits for those of other ranks */
 
-/* The first allocation that begins at `at` or later. */
+/* Returns the index of the first allocation that begins at `at` or later. */
 static int32_t dpari_heap_find(const dpari_world *world, int64_t at)
 {
     int32_t low = 0, high = world->used_count;
@@ -966,11 +973,11 @@ static DPARI_COLD int64_t dpari_heap_place(dpari_world *world, int64_t take, int
     return at >= 0 || unit == page ? at : dpari_heap_gap(world, take, page, place, number);
 }
 
-/* True if there is not enough memory, so that the system would kill some process rather than refuse
- * it. Ranks often allocate at the same time, and each sees the memory that is free before the
- * others have taken theirs. They therefore announce allocations, and if there is not enough for
- * all, a rank waits for those before it. If the result is 0, dpari_heap_took ends the
- * announcement. */
+/* True if there is not enough memory. The allocation must then be refused, because the system would
+ * kill some process instead. Ranks often allocate at the same time, and each sees the memory that
+ * is free before the others have taken theirs. They therefore announce allocations, and if the
+ * memory is not enough for all, a rank waits until earlier allocations are done. If the result is
+ * 0, the caller must end the announcement by dpari_heap_took. */
 static DPARI_COLD int dpari_heap_is_short(dpari_world *world, int64_t take)
 {
     dpari_available now;
@@ -995,7 +1002,7 @@ static void dpari_heap_took(dpari_world *world, int64_t take)
     }
 }
 
-/* Unmaps an extent if it is empty, so that its addresses are free again; it keeps its range of the
+/* Unmaps an extent if it is empty, which frees its addresses. The extent keeps its range of the
  * file. The first extent stays mapped because it is seldom empty. Heaps of ranks that are threads
  * stay mapped because other threads may still read them. */
 static void dpari_extent_rest(dpari_world *world, int32_t number)
@@ -1093,7 +1100,8 @@ DPARI_INTERNAL DPARI_COLD void dpari_put_lack(dpar_text *text, const dpari_world
     default: break;
     }
     if (lacks == DPARI_LACKS_NOTHING && dpari_os_addresses() < INT64_MAX) {
-        dpari_os_put_addresses(text); /* most likely this limit is why private memory was refused */
+        dpari_os_put_addresses(text); /* this limit is the most likely reason why private memory was
+                                         refused */
         return;
     }
     dpari_os_available(&now);
@@ -1357,7 +1365,7 @@ static DPARI_COLD void dpari_world_prove(dpari_world *world)
     memset(record->can_read, 0, sizeof record->can_read);
     record->can_read[world->me / 64] = UINT64_C(1) << world->me % 64;
     for (int32_t i = 1; i < world->size;
-         i++) { /* each starts at its next rank, to spread the reads */
+         i++) { /* each rank starts at the next one, to spread the reads */
         const int32_t peer = (world->me + i) % world->size;
         if (dpari_world_fetch(world, peer, NULL, 0, 0) == 0) {
             record->can_read[peer / 64] |= UINT64_C(1) << peer % 64;
@@ -1422,7 +1430,7 @@ static int dpari_world_quota_is_short(const dpari_world *world)
     return record->quota < together;
 }
 
-/* Finds out what can be known only once all ranks have arrived: whether there are cores for all of
+/* Determines what is known only once all ranks have arrived: whether there are cores for all of
  * them, and which ranks' memory this rank can read. */
 static void dpari_world_look(dpari_world *world)
 {

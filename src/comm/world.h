@@ -35,7 +35,8 @@ enum { DPARI_EXTENTS = 64 /* of one rank; number 0 is not used */, DPARI_REF_BIT
 /* One operation in the flight recorder. It has 64 bytes, and only its own rank writes it. */
 enum { DPARI_FLIGHT_POSTED = 1, DPARI_FLIGHT_DONE, DPARI_FLIGHT_FAILED };
 typedef struct dpari_flight {
-    int64_t sequence; /* number of the operation in its communicator; of a message, in its rank */
+    int64_t sequence; /* number of a collective in its communicator; of a message, among all
+                         operations of its rank */
     int64_t count;
     uint32_t comm;                     /* number of the communicator; 0 is the world */
     int32_t kind, type, op, root, tag; /* as in dpar_call */
@@ -74,16 +75,17 @@ typedef struct dpari_rank {
     char padding_0[DPARI_LINE - 72];
     uint32_t bell;     /* the futex word on which it sleeps */
     uint32_t asleep;   /* 1 if it must be woken. The rank that clears it also decrements sleepers */
-    int32_t waits_for; /* the rank that must wake it; -1 if any may be the one */
+    int32_t waits_for; /* the rank that must wake it; -1 if any rank may */
     uint32_t beat;     /* time at which it last reported that it waits, by the head's `clock` */
-    int32_t needs;     /* the rank it then waited for; -1 if several, unknown, or none any more */
+    int32_t needs;     /* the rank that it waited for at `beat`; -1 if several, unknown, or if it no
+                          longer waits */
     char padding_1[DPARI_LINE - 20];
     uint64_t flights; /* operations recorded so far */
     uint32_t owes; /* messages that are done on its side, but that it must still report to a peer */
     char padding_2[DPARI_LINE - 12];
     dpari_flight flight[DPARI_FLIGHTS]; /* a ring buffer */
     dpari_extent extent[DPARI_EXTENTS]; /* of its heap, from 1 on; written before any ref into it */
-    uint64_t pids;    /* the namespace of its pid if /proc shows that one; 0 if unknown */
+    uint64_t pids;    /* its PID namespace if its /proc belongs to that namespace; 0 otherwise */
     uint32_t extents; /* extents made so far */
     char padding_3[DPARI_LINE - 12];
 } dpari_rank;
@@ -93,33 +95,34 @@ typedef struct dpari_world_head {
     uint64_t magic; /* written last, when the rest is complete */
     uint32_t version, ranks;
     int64_t bytes;      /* size of the file */
-    int64_t heap_bytes; /* the most that the users of one rank may have allocated */
+    int64_t heap_bytes; /* the most bytes of dpar_comm_alloc that one rank may have at a time */
     int64_t slot_bytes; /* as in dpar_world_desc, made larger if there are many ranks */
     int64_t heap_begin; /* offset of the first heap in the file */
     int32_t plain;      /* dpar_world_desc.disable */
     int32_t threads;    /* 1 if the ranks are threads of one process, or there is only one */
-    uint64_t nonce;     /* random, so that the words of dpari_world_word differ between worlds */
+    uint64_t nonce;     /* random number, so that the words of dpari_world_word differ between
+                           worlds */
     int64_t part_bytes; /* size of the file's range for the heap of one rank */
     int64_t taking;     /* bytes that ranks are about to allocate from the system */
     char padding_0[DPARI_LINE - 80];
     uint32_t sleepers; /* ranks that are asleep or about to be */
     uint32_t said;     /* the highest `turn` of dpari_world_speaks */
     char padding_1[DPARI_LINE - 8];
-    uint32_t clock; /* ms. Ranks that wait set it forward, each by the time that has passed for it,
-                       because their own clocks may differ (time namespaces) */
+    uint32_t clock; /* ms. Waiting ranks advance it by the time that has passed on their own clocks,
+                       which may differ (time namespaces) */
     char padding_2[DPARI_LINE - 4];
 } dpari_world_head;
 
 /* The shared memory of a world, which is made before its ranks start. */
 typedef struct dpari_segment {
-    char *base;    /* where everything that precedes the heaps is mapped */
+    char *base;    /* address of the mapping of everything that precedes the heaps */
     int64_t bytes; /* bytes mapped there */
     int fd;        /* -1 if the memory is private to this process (threads, one rank) */
 } dpari_segment;
 
 /* An allocation. */
 typedef struct dpari_used {
-    int64_t begin, bytes; /* offset in the file, also counted like this if there is no file */
+    int64_t begin, bytes; /* offset in the file, or in the file that there would be, and size */
     int64_t users;        /* bytes that count against heap_bytes */
 } dpari_used;
 
@@ -155,34 +158,38 @@ typedef struct dpari_world {
     dpari_segment segment;
     dpari_world_head *head;
     dpari_rank *rank;  /* [size] the shared records */
-    uint64_t *channel; /* [to * size + from]: a ref that `from` leaves for `to`; 0 if none yet */
+    uint64_t *channel; /* [to * size + from]: a ref that rank `from` publishes for rank `to`; 0 if
+                          none yet */
     int32_t me, size;
     int32_t threads;    /* 1 if the ranks are threads of this process, or there is only one */
     int32_t owns;       /* DPARI_OWNS_x */
     int32_t crowded;    /* 1 if there are more ranks than cores */
     int32_t thrifty;    /* 1 if spinning uses up the processor quota that other ranks need */
-    int32_t slow_yield; /* waits for which a slow yield is remembered, less the fast ones since */
-    int32_t sleepy;     /* number of coming waits that go to sleep soon, because yields are slow */
-    int32_t worked;     /* consecutive waits that slept about as long as work lasts */
+    int32_t slow_yield; /* number of waits for which slow yields are remembered, reduced by fast
+                           yields */
+    int32_t sleepy;     /* number of coming waits that sleep early, because other programs use the
+                           cores */
+    int32_t worked;     /* number of consecutive waits for which spinning would have been long
+                           enough */
     int32_t cpu;        /* what this rank has published in rank[me].cpu */
     double moved;       /* when it last moved to another CPU because it shared one */
-    int32_t vain;       /* consecutive waits that spun in vain */
+    int32_t vain;       /* number of consecutive waits that spun without success */
     double timeout_s;   /* 0 if there is no deadline */
     char **view; /* [rank * DPARI_EXTENTS + number]: where this rank has mapped that extent, NULL if
                     it has not. Any thread may map one (compare and swap) */
-    dpari_own own[DPARI_EXTENTS]; /* this rank's extents, from 1 on, ascending */
+    dpari_own own[DPARI_EXTENTS]; /* this rank's extents, from index 1 on, ascending */
     int32_t owns_extents;
     dpari_used *used; /* allocations in this rank's heap, ascending */
     int32_t used_count;
     int64_t users;    /* bytes that count against heap_bytes */
     int32_t lacks;    /* DPARI_LACKS_x of the last allocation that failed */
-    int number;       /* and its error number */
+    int number;       /* errno of that failure */
     int64_t fresh;    /* from this offset on, nothing in the heap was ever allocated */
     int64_t floor;    /* nothing before this offset is allocated again, because a rank that was left
                          behind may still write there */
     uint64_t *probe;  /* a page with the word of this rank; fork does not copy it */
     uint32_t clock;   /* the head's clock when this rank last looked at it */
-    double clock_at;  /* and the time of that look by dpari_os_now */
+    double clock_at;  /* dpari_os_now at that look */
     uint32_t waiting; /* 1 while the user's thread waits and thus notices changes at once */
 } dpari_world;
 
@@ -220,9 +227,9 @@ typedef struct dpari_wait {
     int32_t peer;    /* the peer of the turn in which it was counted; -1 if any rank */
     uint32_t bell;   /* value of the rank's bell then */
     int32_t shares;  /* 1 + the peer that was last seen on this rank's CPU; 0 if none */
-    int32_t resumed; /* how often this process was suspended and continued in the wait */
-    double began;    /* first look at the clock, moved on by the time for which this process was
-                        suspended; 0 if the wait has only spun so far */
+    int32_t resumed; /* how often this process was suspended and resumed during the wait */
+    double began;    /* time of the first look at the clock, plus the time for which this process
+                        was suspended; 0 if the wait has only spun so far */
     double looked;   /* last look at the clock */
 } dpari_wait;
 /* peer: the rank that must publish what this rank waits for; -1 if it may be any rank. */
@@ -240,8 +247,8 @@ DPARI_API void dpari_put_ending(dpar_text *text, const dpari_world *world, int32
 /* Appends the last operation of a rank that failed, if there is one: " (failed: all-reduce #3
  * (...))". */
 DPARI_API void dpari_put_failed(dpar_text *text, const dpari_world *world, int32_t rank);
-/* Decides which rank prints a report. Returns 1 for the first caller in this world with this turn
- * (1, 2, ...), unless a later turn has begun, otherwise 0. */
+/* Decides which rank prints a report. Returns 1 to the first rank of this world that calls it with
+ * this turn (1, 2, ...), unless a rank has called it with a later turn. Returns 0 to all others. */
 DPARI_API int dpari_world_speaks(dpari_world *world, uint32_t turn);
 /* Returns the state of a rank in the job, and notices its death (DPARI_RANK_DEAD). */
 DPARI_API uint32_t dpari_rank_state(dpari_world *world, int32_t rank);
@@ -252,8 +259,8 @@ DPARI_API uint32_t dpari_rank_state(dpari_world *world, int32_t rank);
  * defaults. Fails with DPAR_E_ARG or DPAR_E_SYSTEM and a message. */
 DPARI_INTERNAL dpar_status dpari_segment_make(dpari_segment *segment, int32_t ranks,
                                               const dpar_world_desc *options, dpar_why *why);
-/* Maps a segment that another process made and passed on as `fd`, which belongs to the segment from
- * here on. Checks size, magic and version before it uses any other field. */
+/* Maps a segment that another process made and passed on as `fd`, which the segment then owns.
+ * Checks size, magic and version before it uses any other field. */
 DPARI_INTERNAL dpar_status dpari_segment_open(dpari_segment *segment, int fd, dpar_why *why);
 DPARI_INTERNAL void dpari_segment_close(dpari_segment *segment);
 
@@ -316,8 +323,9 @@ DPARI_INTERNAL void dpari_put_end(dpar_text *text, const dpari_rank *record);
 /* Begins a record of an operation. Returns its number for dpari_flight_end. */
 DPARI_INTERNAL int64_t dpari_flight_begin(dpari_world *world, uint32_t comm, int64_t sequence,
                                           const dpar_call *call);
-enum { DPARI_FLIGHT_LAST = -1, DPARI_FLIGHT_LAST_FAILED = -2 }; /* instead of a sequence */
-/* Copies the record of an operation to *out. Returns 0 if there is none, or none any more. */
+/* In place of a sequence number: the last operation, and the last one that failed. */
+enum { DPARI_FLIGHT_LAST = -1, DPARI_FLIGHT_LAST_FAILED = -2 };
+/* Copies the record of an operation to *out. Returns 0 if there is no such record, or no longer. */
 DPARI_INTERNAL int dpari_flight_find(const dpari_world *world, int32_t rank, uint32_t comm,
                                      int64_t sequence, dpari_flight *out);
 /* Copies a record that may be written at the same time, word by word so that no word is torn. */

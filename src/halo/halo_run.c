@@ -88,7 +88,7 @@ static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_plan *plan, dpar_status st
     } else if (status == DPAR_E_PEER) {
         dpari_put_ending(&text, plan->world, peer->world);
     } else if (status == DPAR_E_TIMEOUT) {
-        dpari_text_print(&text, " did not come in %.1f s; ", wait->waited);
+        dpari_text_print(&text, " did not arrive within %.1f s; ", wait->waited);
         if (wait->links > 0) {
             dpari_text_print(&text, "rank %d waits for %s, and", peer->rank,
                              wait->links > 1 ? "others that wait for it" : "it");

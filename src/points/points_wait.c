@@ -115,7 +115,7 @@ static DPARI_COLD dpar_status dpari_pt_fail(dpari_points *plan, dpar_status stat
     } else if (status == DPAR_E_PEER) {
         dpari_put_ending(&text, plan->world, peer->world);
     } else if (status == DPAR_E_TIMEOUT) {
-        dpari_text_print(&text, " did not come in %.1f s", wait_state->waited);
+        dpari_text_print(&text, " did not arrive within %.1f s", wait_state->waited);
         if (wait_state->links > 0) {
             dpari_text_print(&text, "; rank %d waits for it", peer->rank);
         }

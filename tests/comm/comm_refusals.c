@@ -50,11 +50,11 @@ static void test_jobs(void)
     CHECK_INT(setenv("DPAR_RANK", "0", 1), 0);
     CHECK_INT(setenv("DPAR_SIZE", "100000", 1), 0);
     REFUSED(dpar_init(&world, NULL, &why), DPAR_E_ARG,
-            "says 100000 ranks: dpar_comm.h joins at most");
+            "reports 100000 ranks: dpar_comm.h joins at most");
     CHECK_INT(setenv("DPAR_SIZE", "4", 1), 0);
     CHECK_INT(setenv("DPAR_LOCAL_RANK", "0", 1), 0);
     CHECK_INT(setenv("DPAR_LOCAL_SIZE", "2", 1), 0);
-    REFUSED(dpar_init(&world, NULL, &why), DPAR_E_ARG, "says 4 ranks, 2 of them on this node");
+    REFUSED(dpar_init(&world, NULL, &why), DPAR_E_ARG, "reports 4 ranks, 2 of them on this node");
     for (i = 0; i < sizeof names / sizeof names[0]; i++) {
         CHECK_INT(unsetenv(names[i]), 0);
     }
@@ -62,13 +62,13 @@ static void test_jobs(void)
         static const char *const flux[] = {"FLUX_TASK_RANK", "FLUX_JOB_SIZE", "FLUX_JOB_NNODES"};
         CHECK_INT(setenv(flux[i], i == 0 ? "0" : i == 1 ? "5" : "2", 1), 0);
         if (i == 2) {
-            REFUSED(dpar_init(&world, NULL, &why), DPAR_E_ARG, "Flux says 5 ranks on 2 nodes: ");
+            REFUSED(dpar_init(&world, NULL, &why), DPAR_E_ARG, "Flux reports 5 ranks on 2 nodes: ");
             CHECK_INT(unsetenv(flux[0]) + unsetenv(flux[1]) + unsetenv(flux[2]), 0);
         }
     }
     CHECK_INT(setenv("DPAR_TIMEOUT", "soon", 1), 0);
     REFUSED(dpar_init(&world, NULL, &why), DPAR_E_ARG,
-            "DPAR_TIMEOUT is \"soon\", which is no number");
+            "DPAR_TIMEOUT is \"soon\", which is not a number");
     CHECK_INT(unsetenv("DPAR_TIMEOUT"), 0);
     CHECK(world == NULL);
 }
@@ -93,16 +93,16 @@ static void test_moves(dpar_comm *c)
     CHECK_INT(dpar_redistribute(c, &fine, &why), DPAR_OK);
     move = fine;
     move.ranks_per_node = -2;
-    REFUSED(dpar_redistribute(c, &move, &why), DPAR_E_ARG, "-2 ranks a node");
+    REFUSED(dpar_redistribute(c, &move, &why), DPAR_E_ARG, "ranks_per_node is -2");
     move = fine;
     shape[1] = 3;
     move.in_shape = shape;
-    REFUSED(dpar_redistribute(c, &move, &why), DPAR_E_ARG, "an array of 3 for 4 elements");
+    REFUSED(dpar_redistribute(c, &move, &why), DPAR_E_ARG, "the shape is 3, but this rank has 4");
     shape[1] = -1;
     CHECK(dpar_redistribute(c, &move, &why) == DPAR_E_ARG);
     move = fine;
     move.scratch_bytes = 1;
-    REFUSED(dpar_redistribute(c, &move, &why), DPAR_E_ROOM, "scratch of 1 B");
+    REFUSED(dpar_redistribute(c, &move, &why), DPAR_E_ROOM, "scratch has 1 bytes");
     CHECK(why.bytes > 1);
     memset(&move, 0, sizeof move);
     memset(&t, 0, sizeof t);
@@ -127,7 +127,7 @@ static void test_moves(dpar_comm *c)
     move.send = move.receive = many, move.send_count = move.receive_count = 4;
     move.piece_bytes = INT64_MAX;
     move.out = in; /* arrays so large cannot lie apart */
-    REFUSED(dpar_transfers_exchange(c, &move, &why), DPAR_E_RANGE, "scratch of more than 2^62 B");
+    REFUSED(dpar_transfers_exchange(c, &move, &why), DPAR_E_RANGE, "more than 2^62 bytes of");
     extent[0] = INT64_C(1) << 61, extent[1] = extent[2] = 4;
     CHECK_INT(dpar_layout_init(&huge, &m, 3, extent, &p, NULL), DPAR_OK);
     move = fine;

@@ -269,7 +269,7 @@ static void test_refused(void)
 {
     {
         LIST("PMIX_RANK=0", "PMIX_NAMESPACE=3")
-        refuse(list, "how many");
+        refuse(list, "no variable has the number of ranks");
     }
     {
         LIST("DPAR_RANK=0")
@@ -418,7 +418,7 @@ static void test_long_id(void)
     text[9 + 511] = 'a';
     text[9 + 512] = 0;
     CHECK_INT(find(list), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "the name of this job has 512 characters, at most 511 are allowed");
+    CHECK_TEXT(why.text, "the name of this job has 512 characters, but at most 511 are allowed");
 }
 
 /* PALS at times says the size only by a file of a line a rank. */

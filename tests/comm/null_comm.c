@@ -103,7 +103,7 @@ static int works(dpar_comm *c, void *arg)
         memset(k, fill[i], 3 * sizeof *k);
         CHECK_INT(dpar_recv(c, &y, 1, DPAR_F64, (c->rank + 1) % c->size, 0, &k[0]), DPAR_OK);
         CHECK_INT(dpar_recv(c, &y, 1, DPAR_F64, 0, 0, &k[0]), DPAR_E_ARG); /* under way */
-        CHECK(strstr(c->why.text, "under way") != NULL);
+        CHECK(strstr(c->why.text, "in progress") != NULL);
         CHECK_INT(dpar_barrier(c, NULL), DPAR_OK); /* sent before, it would not be under way */
         CHECK_INT(dpar_send(c, &x, 1, DPAR_F64, (c->rank + 1) % c->size, 0, &k[1]), DPAR_OK);
         CHECK_INT(dpar_wait_all(k, 2), DPAR_OK);

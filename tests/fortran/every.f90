@@ -29,7 +29,7 @@ contains
         integer(c_int32_t) :: status
         integer(c_int64_t) :: cut, shape_(2), offset(2), run, local
         call check(dpar_string(dpar_status_text(DPAR_E_ROOM)) &
-                  == "the memory handed over is too small", "text")
+                  == "the memory passed is too small", "text")
         call check(dpar_string(dpar_type_name(DPAR_BF16)) == "bf16", "type name")
         call check(dpar_string(c_null_ptr) == "", "no text")
         call check(dpar_type_bytes(DPAR_F64) == 8, "bytes of f64")

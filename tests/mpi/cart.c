@@ -192,8 +192,8 @@ static void deadlines(MPI_Comm cart, int rank, int size)
         setenv("DPAR_TIMEOUT", "soon", 1);
     }
     CHECK_INT(dpar_mpi_make(cart, NULL, &c, &why), DPAR_E_ARG);
-    says(why.text, rank == size - 1 ? "DPAR_TIMEOUT is \"soon\", which is no number of seconds"
-                                    : "DPAR_TIMEOUT of another rank is no number of seconds");
+    says(why.text, rank == size - 1 ? "DPAR_TIMEOUT is \"soon\", which is not a number of seconds"
+                                    : "DPAR_TIMEOUT of another rank is not a number of seconds");
     if (size > 1) {
         setenv("DPAR_TIMEOUT", rank == 0 ? "20" : "30", 1);
         CHECK_INT(dpar_mpi_grid_make(cart, NULL, &d, &g, &why), DPAR_E_MISMATCH);

@@ -641,12 +641,12 @@ static int judge_launch(const board *b, long round)
     return b->fds != 0 ? complain(b, round, "the launcher's descriptors changed") : 0;
 }
 
-/* The rank of the world that did not come, by the sentence: "rank 2 did not come in 1.0 s", of a
- * group "2 ranks: 1 did not come in 1.0 s: rank 0 (3 in the world)"; of several the victim, or the
- * first. -1: none. */
+/* The rank of the world that did not arrive, by the sentence: "rank 2 did not arrive within 1.0 s",
+ * of a group "2 ranks: 1 did not arrive within 1.0 s: rank 0 (3 in the world)"; of several the
+ * victim, or the first. -1: none. */
 static int late_rank(const board *b, const char *text)
 {
-    const char *end = strstr(text, " did not come in "), *name;
+    const char *end = strstr(text, " did not arrive within "), *name;
     char victim[32];
     (void)snprintf(victim, sizeof victim, "(%d in the world)", b->victim);
     if (end == NULL || strstr(end, victim) != NULL) {
@@ -662,7 +662,7 @@ static int late_rank(const board *b, const char *text)
     return name != NULL && *name >= '0' && *name < '0' + b->n ? *name - '0' : -1;
 }
 
-/* Does it say that the victim did not come, or a rank that says so, or one that says so of it? */
+/* Does it say that the victim did not arrive, or a rank that says so, or one that says so of it? */
 static int blames(const board *b, int r)
 {
     int steps;

@@ -63,9 +63,9 @@ SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_JOB_ID=4 $launch join > "$work/out"
 said 'salloc without srun' 1 'rank 0 of 1: adds up (none)'
 
 by_hand 4 2 join 0 1; wait
-said 'two do not come' 2 'status -11: ranks 2, 3 of 4 did not come within [2-9].[0-9] s; ranks need one user, and one network namespace or /tmp; if some are on other nodes, use dpar_mpi.h or dpar_nccl.h$'
+said 'two do not come' 2 'status -11: ranks 2, 3 of 4 did not arrive within [2-9].[0-9] s; ranks must share a user, and a network namespace or /tmp; if some are on other nodes, use dpar_mpi.h or dpar_nccl.h$'
 by_hand 4 2 join 1 2; wait
-said 'rank 0 does not come' 2 'status -11: rank 0 of 4 did not come within [2-9].[0-9] s (job .*); ranks need one user, and one network namespace or /tmp; if some are on other nodes, use dpar_mpi.h or dpar_nccl.h$'
+said 'rank 0 does not come' 2 'status -11: rank 0 of 4 did not arrive within [2-9].[0-9] s (job .*); ranks must share a user, and a network namespace or /tmp; if some are on other nodes, use dpar_mpi.h or dpar_nccl.h$'
 by_hand 3 20 join 0 1 1; wait
 said 'a rank twice' 3 'status -12: two processes say that they are rank 1 of 3'
 by_hand 2 3 join 0 0; sleep 0.2; by_hand 2 20 join 1; wait
@@ -128,11 +128,11 @@ fi
 
 DPAR_RANK=0 DPAR_SIZE=4 DPAR_LOCAL_RANK=0 DPAR_LOCAL_SIZE=2 $launch join > "$work/out"
 add='across nodes add dpar_mpi.h and compile with mpicc, or dpar_nccl.h for GPUs$'
-said 'several nodes' 1 "status -1: dpar says 4 ranks, 2 of them on this node: dpar_comm.h joins .* one node; $add"
+said 'several nodes' 1 "status -1: dpar reports 4 ranks, 2 of them on this node: dpar_comm.h joins .* one node; $add"
 FLUX_TASK_RANK=0 FLUX_JOB_SIZE=5 FLUX_JOB_NNODES=2 $launch join > "$work/out"
-said 'several nodes, uneven' 1 "status -1: Flux says 5 ranks on 2 nodes: .*; $add"
+said 'several nodes, uneven' 1 "status -1: Flux reports 5 ranks on 2 nodes: .*; $add"
 DPAR_RANK=0 DPAR_SIZE=5000 $launch join > "$work/out"
-said 'too many' 1 "status -1: dpar says 5000 ranks: .*; $add"
+said 'too many' 1 "status -1: dpar reports 5000 ranks: .*; $add"
 DPAR_RANK=0 $launch join > "$work/out"
 said 'half a row' 1 'status -1: dpar: DPAR_RANK is set but DPAR_SIZE is not'
 DPAR_TIMEOUT=soon $launch join > "$work/out"
@@ -179,7 +179,7 @@ grep -q 'launcher   none: rank 0 of 1' "$work/out" && [ $code -eq "$(grep -q '^W
     { echo "doctor: exit code $code"; cat "$work/out"; bad=1; }
 PMIX_RANK=1 "$work/doctor" > "$work/out"; code=$?
 [ $code -eq 1 ] || { echo "doctor: exit code $code for half a launcher"; bad=1; }
-said 'doctor, half a launcher' 1 '^WRONG: PMIX_RANK is set and no variable says how many'
+said 'doctor, half a launcher' 1 '^WRONG: PMIX_RANK is set but no variable has the number of ranks'
 for word in --help -h; do
     "$work/doctor" $word > "$work/out" || bad=1
     said "doctor $word" 1 '^Exit code'
@@ -188,7 +188,7 @@ DPAR_RANK=1 DPAR_SIZE=2 DPAR_JOB=$$ DPAR_TIMEOUT=0.3 "$work/doctor" --join > "$w
 [ $? -eq 1 ] || { echo 'doctor --join, rank 0 does not come: exit code'; bad=1; }
 tail -n 1 "$work/out" | grep -q 'wrong$' && ! grep -q 'nothing is wrong' "$work/out" ||
     { echo 'doctor --join: last line'; cat "$work/out"; bad=1; }
-said 'doctor --join, rank 0 does not come' 1 '^WRONG: the ranks could not connect: rank 0 of 2 did not come .* -> '
+said 'doctor --join, rank 0 does not come' 1 '^WRONG: the ranks could not connect: rank 0 of 2 did not arrive .* -> '
 (ulimit -f 100000; "$work/doctor") > "$work/out"
 said 'doctor, ulimit -f' 1 '^WRONG: ulimit -f is [0-9]* KiB'
 "$work/doctor" --no > "$work/out" 2>&1; [ $? -eq 2 ] || { echo 'doctor --no'; bad=1; }

@@ -398,7 +398,7 @@ static const char *word_of(int ended)
         const outcome *o = &shared->rank[r];
         wrong += o->wrong;
         failed += o->status < 0 || !o->ended;
-        apart += strstr(o->text, "ranks need one user") != NULL;
+        apart += strstr(o->text, "ranks must share a user") != NULL;
         if (o->status < 0 && apart == 0) {
             (void)snprintf(text, sizeof text, "error (rank %d: %s)", r, o->text);
         }

@@ -478,8 +478,8 @@ static dpar_status look_on(dpar_comm *c)
 static int behind(dpar_comm *c, void *in_barrier)
 {
     const int barrier = *(const int *)in_barrier;
-    const char *late = barrier ? "barrier #1 of 3 ranks: 1 did not come in "
-                               : "(1 i32, from rank 1, tag 5) of 3 ranks: 1 did not come in ";
+    const char *late = barrier ? "barrier #1 of 3 ranks: 1 did not arrive within "
+                               : "(1 i32, from rank 1, tag 5) of 3 ranks: 1 did not arrive within ";
     const char *said;
     dpar_status s;
     int32_t x;

@@ -533,7 +533,7 @@ static void judge(const board *b, dpar_status st, const dpar_why *why)
         if (b->hit[k].how == SIGSTOP) { /* it goes on, and learns it */
             CHECK(s->late == DPAR_E_TIMEOUT || (deaths > 0 && s->late == DPAR_E_PEER));
             CHECK_INT(s->later, DPAR_E_TIMEOUT);
-            CHECK(strstr(s->text, "came too late: the others continue without it: rank ") != NULL);
+            CHECK(strstr(s->text, "arrived too late: the others continue without it: rank ") != NULL);
             CHECK_INT(s->wrong, 0);
         }
     }

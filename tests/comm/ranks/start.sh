@@ -87,7 +87,7 @@ done
 here 0 1 '-- --rank 3' 'sum [0-9]* of [1-4]'
 joined 2 '0 0 ' 1 '--rank 3' 'sum 3 of 2'
 DPAR_TIMEOUT=abc "$start" --ranks 2 > "$work/out" 2>&1
-look 'a deadline that is none' $? 2 1 'start: DPAR_TIMEOUT is "abc", which is no number of seconds'
+look 'a deadline that is none' $? 2 1 'start: DPAR_TIMEOUT is "abc", which is not a number of seconds'
 here 1 2 '--ranks 4 all' 'sum 10 of 4' "rank [0-3] of 4: $refused"
 here 1 2 '--ranks 1 all' 'sum 1 of 1' "rank 0 of 1: $refused"
 here 1 2 '--ranks 4 one' 'sum 10 of 4' "rank 1 of 4: $refused"
@@ -121,7 +121,7 @@ look 'a rank outside' $? 2 1 'start: .*'
 RANK=0 WORLD_SIZE=1 MASTER_ADDR=h MASTER_PORT=29500 "$start" > "$work/out" 2>&1
 look 'torchrun of one' $? 0 1 'sum 1 of 1'
 DPAR_RANK=0 DPAR_SIZE=2 DPAR_TIMEOUT=0.5 "$start" > "$work/out" 2>&1
-look 'nobody comes' $? 1 1 'start: rank 1 of 2 did not come .*'
+look 'nobody comes' $? 1 1 'start: rank 1 of 2 did not arrive .*'
 # rank 0 is stopped while ranks meet: the others wait for as long as their deadline says
 export DPAR_JOB=stopped-$$ DPAR_SIZE=3
 DPAR_RANK=0 "$start" > /dev/null 2>&1 &
@@ -129,7 +129,7 @@ stopped=$!
 sleep 0.5
 kill -STOP $stopped
 DPAR_RANK=1 DPAR_TIMEOUT=3 timeout 60 "$start" > "$work/out" 2>&1
-look 'rank 0 is stopped' $? 1 1 'start: rank 0 of 3 did not come within [3-6]\.[0-9] s .*'
+look 'rank 0 is stopped' $? 1 1 'start: rank 0 of 3 did not arrive within [3-6]\.[0-9] s .*'
 kill -KILL $stopped
 wait $stopped 2> /dev/null
 unset DPAR_JOB DPAR_SIZE

@@ -1404,7 +1404,7 @@ static int latecomer(dpar_comm *c, void *arg)
     if (c->rank == 0) {
         __atomic_store_n(told, 1, __ATOMIC_RELEASE);
     }
-    came = strstr(c->why.text, "rank 3 did not come in ");
+    came = strstr(c->why.text, "rank 3 did not arrive within ");
     CHECK(came != NULL && atof(came + 23) >= 2.0);
     CHECK(strstr(c->why.text, "rank 1 waits for it, and has begun exchange #2") != NULL);
     CHECK_INT(dpar_halo_plan_free(x), DPAR_E_TIMEOUT);
