@@ -25,12 +25,12 @@ static int floor_open(int k, size_t bytes, float **input, float **output)
 {
     floor_bytes = bytes;
     for (int i = 0; i < 2; i++) {
-        void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-        if (p == MAP_FAILED) {
+        void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        if (memory == MAP_FAILED) {
             return 1;
         }
-        memset(p, 0, bytes);
-        floor_memory[k][i] = (float *)p;
+        memset(memory, 0, bytes);
+        floor_memory[k][i] = (float *)memory;
     }
     *input = floor_memory[k][0];
     *output = floor_memory[k][1];
@@ -164,15 +164,15 @@ static void *dpar_heap[2];
 static dpar_status dpar_make(dpar_why *why)
 {
 #ifdef OVER_MPI
-    dpar_mpi_desc o;
-    memset(&o, 0, sizeof o);
-    o.timeout_s = 60;
-    return dpar_mpi_make(MPI_COMM_WORLD, &o, &dpar_world, why);
+    dpar_mpi_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.timeout_s = 60;
+    return dpar_mpi_make(MPI_COMM_WORLD, &desc, &dpar_world, why);
 #else
-    dpar_world_desc o;
-    memset(&o, 0, sizeof o);
-    o.timeout_s = 60;
-    return dpar_init(&dpar_world, &o, why);
+    dpar_world_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.timeout_s = 60;
+    return dpar_init(&dpar_world, &desc, why);
 #endif
 }
 
@@ -201,11 +201,11 @@ static int dpar_private_open(int r, int n, size_t bytes, float **input, float **
     (void)r;
     (void)n;
     for (int k = 0; k < 2; k++) {
-        void *p;
-        if (posix_memalign(&p, 4096, bytes)) {
+        void *memory;
+        if (posix_memalign(&memory, 4096, bytes)) {
             return 1;
         }
-        dpar_private[k] = (float *)p;
+        dpar_private[k] = (float *)memory;
     }
     *input = dpar_private[0];
     *output = dpar_private[1];
@@ -247,17 +247,17 @@ static void dpar_heap_close(void)
 /* There and back; ranks above 1 look on. */
 static dpar_status dpar_ping_pong(const float *input, float *output, int64_t n)
 {
-    dpar_status s = DPAR_OK;
+    dpar_status status = DPAR_OK;
     if (rank == 0) {
-        s = dpar_send(dpar_world, input, n, DPAR_F32, 1, 0, NULL);
+        status = dpar_send(dpar_world, input, n, DPAR_F32, 1, 0, NULL);
     }
-    if (rank < 2 && s == DPAR_OK) {
-        s = dpar_recv(dpar_world, output, n, DPAR_F32, 1 - rank, 0, NULL);
+    if (rank < 2 && status == DPAR_OK) {
+        status = dpar_recv(dpar_world, output, n, DPAR_F32, 1 - rank, 0, NULL);
     }
-    if (rank == 1 && s == DPAR_OK) {
-        s = dpar_send(dpar_world, input, n, DPAR_F32, 0, 0, NULL);
+    if (rank == 1 && status == DPAR_OK) {
+        status = dpar_send(dpar_world, input, n, DPAR_F32, 0, 0, NULL);
     }
-    return s;
+    return status;
 }
 
 static dpar_status dpar_stage_values(const float *input, float *output, int64_t n)
@@ -296,10 +296,10 @@ static dpar_status dpar_one(int op, const float *input, float *output, int64_t n
 /* An error ends the run: a benchmark that goes on after one measures nothing. */
 static int dpar_run(int op, const float *input, float *output, size_t count)
 {
-    dpar_status s = dpar_one(op, input, output, (int64_t)count);
-    if (s != DPAR_OK) {
+    dpar_status status = dpar_one(op, input, output, (int64_t)count);
+    if (status != DPAR_OK) {
         fprintf(stderr, "dpar, rank %d, %s of %zu: %s: %s\n", rank, op_name[op], count,
-                dpar_status_text(s), dpar_world->why.text);
+                dpar_status_text(status), dpar_world->why.text);
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
     return 0;

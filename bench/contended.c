@@ -29,95 +29,100 @@ typedef struct bench {
 } bench;
 
 /* The same exchange as the grid's, by hand: the ranks are a row along x, which is contiguous. */
-static void exchange_by_mpi(bench *b)
+static void exchange_by_mpi(bench *state)
 {
-    const int left = b->world->rank > 0 ? b->world->rank - 1 : MPI_PROC_NULL;
-    const int right = b->world->rank + 1 < b->world->size ? b->world->rank + 1 : MPI_PROC_NULL;
+    const int left = state->world->rank > 0 ? state->world->rank - 1 : MPI_PROC_NULL;
+    const int right =
+        state->world->rank + 1 < state->world->size ? state->world->rank + 1 : MPI_PROC_NULL;
     int side;
     for (side = 0; side < 2; side++) {
         const int to = side == 0 ? left : right, from = side == 0 ? right : left;
-        const int64_t first = side == 0 ? 0 : b->own - HALO, ghost = side == 0 ? b->own : -HALO;
+        const int64_t first = side == 0 ? 0 : state->own - HALO,
+                      ghost = side == 0 ? state->own : -HALO;
         int64_t y;
         for (y = 0; y < CELLS; y++) {
-            memcpy(b->sent + y * HALO, b->field + y * b->stride + first, HALO * sizeof(double));
+            memcpy(state->sent + y * HALO, state->field + y * state->stride + first,
+                   HALO * sizeof(double));
         }
-        MPI_Sendrecv(b->sent, CELLS * HALO, MPI_DOUBLE, to, 0, b->received, CELLS * HALO, MPI_DOUBLE,
-                     from, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Sendrecv(state->sent, CELLS * HALO, MPI_DOUBLE, to, 0, state->received, CELLS * HALO,
+                     MPI_DOUBLE, from, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         for (y = 0; y < CELLS && from != MPI_PROC_NULL; y++) {
-            memcpy(b->field + y * b->stride + ghost, b->received + y * HALO, HALO * sizeof(double));
+            memcpy(state->field + y * state->stride + ghost, state->received + y * HALO,
+                   HALO * sizeof(double));
         }
     }
 }
 
-static void exchange(bench *b)
+static void exchange(bench *state)
 {
-    if (b->by_mpi) {
-        exchange_by_mpi(b);
+    if (state->by_mpi) {
+        exchange_by_mpi(state);
     } else {
-        dpar_grid_exchange(b->grid, b->array);
+        dpar_grid_exchange(state->grid, state->array);
     }
 }
 
-static void reduce(bench *b, float *in, float *out, int count)
+static void reduce(bench *state, float *in, float *out, int count)
 {
-    if (b->by_mpi) {
+    if (state->by_mpi) {
         MPI_Allreduce(in, out, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
     } else {
-        dpar_all_reduce(b->world, in, out, count, DPAR_F32, DPAR_SUM, NULL);
+        dpar_all_reduce(state->world, in, out, count, DPAR_F32, DPAR_SUM, NULL);
     }
 }
 
-static void reduce_small(bench *b)
+static void reduce_small(bench *state)
 {
-    reduce(b, b->small, b->sum, 1);
+    reduce(state, state->small, state->sum, 1);
 }
 
-static void reduce_large(bench *b)
+static void reduce_large(bench *state)
 {
-    reduce(b, b->large, b->sum, LARGE);
+    reduce(state, state->large, state->sum, LARGE);
 }
 
-/* About a millisecond of products of matrices, then the sums of 1 MiB of gradients in four buckets. */
-static void train(bench *b)
+/* About a millisecond of products of matrices, then the sums of 1 MiB of gradients in four buckets.
+ */
+static void train(bench *state)
 {
-    float *a = b->large, *c = b->gradients;
+    float *matrix = state->large, *product = state->gradients;
     int i, j, k, bucket;
     for (i = 0; i < WORK; i++) {
         for (k = 0; k < WORK; k++) {
             for (j = 0; j < WORK; j++) {
-                c[i * WORK + j] += a[i * WORK + k] * a[k * WORK + j];
+                product[i * WORK + j] += matrix[i * WORK + k] * matrix[k * WORK + j];
             }
         }
     }
     for (bucket = 0; bucket < 4; bucket++) {
-        reduce(b, b->gradients + bucket * GRADIENTS / 4, b->sum + bucket * GRADIENTS / 4,
-               GRADIENTS / 4);
+        reduce(state, state->gradients + bucket * GRADIENTS / 4,
+               state->sum + bucket * GRADIENTS / 4, GRADIENTS / 4);
     }
 }
 
-static int ascending(const void *a, const void *b)
+static int ascending(const void *first, const void *second)
 {
-    const double x = *(const double *)a, y = *(const double *)b;
+    const double x = *(const double *)first, y = *(const double *)second;
     return (x > y) - (x < y);
 }
 
-static void row(bench *b, const char *name, void (*operation)(bench *), int count)
+static void row(bench *state, const char *name, void (*operation)(bench *), int count)
 {
     static double time[MOST];
     double mean = 0;
     int i;
     for (i = 0; i < count / 10 + 1; i++) {
-        operation(b);
+        operation(state);
     }
     MPI_Barrier(MPI_COMM_WORLD);
     for (i = 0; i < count; i++) {
         const double began = MPI_Wtime();
-        operation(b);
+        operation(state);
         time[i] = MPI_Wtime() - began;
         mean += time[i] / count;
     }
     qsort(time, (size_t)count, sizeof time[0], ascending);
-    if (b->world->rank == 0) {
+    if (state->world->rank == 0) {
         printf("%s %.2f %.2f\n", name, time[count / 2] * 1e6, mean * 1e6);
         fflush(stdout);
     }
@@ -137,41 +142,41 @@ int main(int argc, char **argv)
 {
     dpar_grid_desc desc;
     dpar_why why;
-    bench b;
+    bench state;
     int failed;
-    memset(&b, 0, sizeof b);
+    memset(&state, 0, sizeof state);
     MPI_Init(&argc, &argv);
-    b.by_mpi = argc > 1 && strcmp(argv[1], "mpi") == 0;
+    state.by_mpi = argc > 1 && strcmp(argv[1], "mpi") == 0;
     memset(&desc, 0, sizeof desc);
     desc.dims = 2;
     desc.cells[0] = CELLS;
     desc.cells[1] = CELLS;
     desc.parts[0] = 1;
     desc.halo = HALO;
-    failed = dpar_mpi_make(MPI_COMM_WORLD, NULL, &b.world, &why) < 0 ||
-             dpar_grid_make(b.world, &desc, &b.grid, &why) < 0;
+    failed = dpar_mpi_make(MPI_COMM_WORLD, NULL, &state.world, &why) < 0 ||
+             dpar_grid_make(state.world, &desc, &state.grid, &why) < 0;
     if (failed) {
         fprintf(stderr, "contended: the ranks or their grid of %d x %d cells do not begin: %s\n",
                 (int)CELLS, (int)CELLS, why.text);
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
-    b.own = b.grid->count[1];
-    b.stride = b.own + 2 * HALO;
-    b.array = dpar_grid_array(b.grid, DPAR_F64, NULL);
-    b.field = (double *)(void *)zeros(2 * (size_t)((CELLS + 2 * HALO) * b.stride)) +
-              HALO * b.stride + HALO;
-    b.small = zeros(1);
-    b.large = zeros(LARGE);
-    b.gradients = zeros(GRADIENTS);
-    b.sum = zeros(GRADIENTS);
-    b.sent = (double *)(void *)zeros(2 * CELLS * HALO);
-    b.received = (double *)(void *)zeros(2 * CELLS * HALO);
-    row(&b, "exchange", exchange, 4000);
-    row(&b, "all_reduce_4B", reduce_small, 4000);
-    row(&b, "all_reduce_64KiB", reduce_large, 2000);
-    row(&b, "train_step", train, 200);
-    dpar_grid_free(b.grid);
-    dpar_comm_free(b.world);
+    state.own = state.grid->count[1];
+    state.stride = state.own + 2 * HALO;
+    state.array = dpar_grid_array(state.grid, DPAR_F64, NULL);
+    state.field = (double *)(void *)zeros(2 * (size_t)((CELLS + 2 * HALO) * state.stride)) +
+                  HALO * state.stride + HALO;
+    state.small = zeros(1);
+    state.large = zeros(LARGE);
+    state.gradients = zeros(GRADIENTS);
+    state.sum = zeros(GRADIENTS);
+    state.sent = (double *)(void *)zeros(2 * CELLS * HALO);
+    state.received = (double *)(void *)zeros(2 * CELLS * HALO);
+    row(&state, "exchange", exchange, 4000);
+    row(&state, "all_reduce_4B", reduce_small, 4000);
+    row(&state, "all_reduce_64KiB", reduce_large, 2000);
+    row(&state, "train_step", train, 200);
+    dpar_grid_free(state.grid);
+    dpar_comm_free(state.world);
     MPI_Finalize();
     return 0;
 }

@@ -29,41 +29,42 @@ static dpar_comm *dpar_world;
 static dpar_case dpar_registered, dpar_private, dpar_messages, dpar_adjoint, dpar_eight;
 static dpar_case dpar_in_turn[MAX_ARRAYS];
 
-static void dpar_must(dpar_status s, const char *call, const char *why)
+static void dpar_must(dpar_status status, const char *call, const char *why)
 {
-    if (s < 0) {
-        fprintf(stderr, "rank %d, %s: %s: %s\n", block.rank, call, dpar_status_text(s), why);
+    if (status < 0) {
+        fprintf(stderr, "rank %d, %s: %s: %s\n", block.rank, call, dpar_status_text(status), why);
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
 }
 
 /* The blocks of mpi_halo as dpar has them. */
-static void dpar_describe(dpar_case *x)
+static void dpar_describe(dpar_case *state)
 {
     int32_t size[3];
     int64_t extent[3];
     dpar_placement cut[3];
     dpar_why why;
-    memset(&x->halo, 0, sizeof x->halo);
+    memset(&state->halo, 0, sizeof state->halo);
     for (int d = 0; d < 3; d++) {
         size[d] = block.grid[d];
         extent[d] = (int64_t)block.n * block.grid[d];
         cut[d] = dpar_shard(d);
-        x->halo.low[d] = x->halo.high[d] = block.w;
+        state->halo.low[d] = state->halo.high[d] = block.w;
     }
-    x->halo.shape = block.full ? DPAR_STENCIL_BOX : DPAR_STENCIL_STAR;
-    x->halo.periodic = 7;
-    dpar_must(dpar_mesh_init(&x->mesh, "z y x", size, DPAR_ORDER_LAST_FASTEST, 0, &why), "mesh",
+    state->halo.shape = block.full ? DPAR_STENCIL_BOX : DPAR_STENCIL_STAR;
+    state->halo.periodic = 7;
+    dpar_must(dpar_mesh_init(&state->mesh, "z y x", size, DPAR_ORDER_LAST_FASTEST, 0, &why), "mesh",
               why.text);
-    dpar_must(dpar_layout_init(&x->halo.grid, &x->mesh, 3, extent, cut, &why), "layout", why.text);
+    dpar_must(dpar_layout_init(&state->halo.grid, &state->mesh, 3, extent, cut, &why), "layout",
+              why.text);
 }
 
 static void dpar_join(void)
 {
-    dpar_world_desc o;
+    dpar_world_desc desc;
     dpar_why why;
-    memset(&o, 0, sizeof o);
-    o.timeout_s = 60;
+    memset(&desc, 0, sizeof desc);
+    desc.timeout_s = 60;
 #ifdef OVER_MPI
     if (dpar_world == NULL) {
         dpar_must(dpar_mpi_make(MPI_COMM_WORLD, NULL, &dpar_world, &why), "dpar_mpi_make",
@@ -71,51 +72,52 @@ static void dpar_join(void)
     }
 #else
     if (dpar_world == NULL) {
-        dpar_must(dpar_init(&dpar_world, &o, &why), "dpar_init", why.text);
+        dpar_must(dpar_init(&dpar_world, &desc, &why), "dpar_init", why.text);
     }
 #endif
 }
 
-static int dpar_open(dpar_case *x, int arrays, int registered, int way, real *common, real **array)
+static int dpar_open(dpar_case *state, int arrays, int registered, int way, real *common,
+                     real **array)
 {
-    dpar_halo_plan_desc o;
+    dpar_halo_plan_desc desc;
     dpar_why why;
     const size_t array_bytes = cells_in_all() * sizeof(real);
     dpar_join();
-    dpar_describe(x);
-    memset(&o, 0, sizeof o);
-    memset(x->field, 0, sizeof x->field);
-    o.method = way;
-    o.field = x->field;
-    o.field_count = arrays;
-    x->arrays = arrays;
-    x->registered = registered;
+    dpar_describe(state);
+    memset(&desc, 0, sizeof desc);
+    memset(state->field, 0, sizeof state->field);
+    desc.method = way;
+    desc.field = state->field;
+    desc.field_count = arrays;
+    state->arrays = arrays;
+    state->registered = registered;
     for (int i = 0; i < arrays; i++) {
         void *data = common;
         if (registered) {
             dpar_must(dpar_comm_alloc(dpar_world, (int64_t)array_bytes, &data), "dpar_comm_alloc",
                       dpar_world->why.text);
         }
-        x->field[i].halo = &x->halo;
-        x->field[i].type = sizeof(real) == 4 ? DPAR_F32 : DPAR_F64;
-        x->field[i].data = data;
+        state->field[i].halo = &state->halo;
+        state->field[i].type = sizeof(real) == 4 ? DPAR_F32 : DPAR_F64;
+        state->field[i].data = data;
         array[i] = (real *)data;
     }
-    dpar_must(dpar_halo_plan_make(dpar_world, &o, &x->plan, &why), "make", why.text);
+    dpar_must(dpar_halo_plan_make(dpar_world, &desc, &state->plan, &why), "make", why.text);
     return arrays;
 }
 
-static void dpar_close(dpar_case *x)
+static void dpar_close(dpar_case *state)
 {
-    dpar_must(dpar_halo_plan_free(x->plan), "free", dpar_world->why.text);
-    for (int i = 0; i < x->arrays && x->registered; i++) {
-        dpar_comm_release(dpar_world, x->field[i].data);
+    dpar_must(dpar_halo_plan_free(state->plan), "free", dpar_world->why.text);
+    for (int i = 0; i < state->arrays && state->registered; i++) {
+        dpar_comm_release(dpar_world, state->field[i].data);
     }
 }
 
-static void dpar_run(dpar_case *x)
+static void dpar_run(dpar_case *state)
 {
-    dpar_must(dpar_halo_plan_exchange(x->plan), "run", dpar_world->why.text);
+    dpar_must(dpar_halo_plan_exchange(state->plan), "run", dpar_world->why.text);
 }
 
 #define DPAR_CASE(which, arrays, in_heap, way)                                                     \

@@ -29,16 +29,16 @@ typedef struct meeting {
 
 static double now(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    struct timespec stamp;
+    clock_gettime(CLOCK_MONOTONIC, &stamp);
+    return (double)stamp.tv_sec + 1e-9 * (double)stamp.tv_nsec;
 }
 
-static void meet(meeting *m, int me)
+static void meet(meeting *common, int me)
 {
-    const uint32_t round = m->arrived[me][0] + 1;
-    __atomic_store_n(&m->arrived[me][0], round, __ATOMIC_RELEASE);
-    while ((int32_t)(__atomic_load_n(&m->arrived[1 - me][0], __ATOMIC_ACQUIRE) - round) < 0) {
+    const uint32_t round = common->arrived[me][0] + 1;
+    __atomic_store_n(&common->arrived[me][0], round, __ATOMIC_RELEASE);
+    while ((int32_t)(__atomic_load_n(&common->arrived[1 - me][0], __ATOMIC_ACQUIRE) - round) < 0) {
         if (getppid() == 1) { /* the other one is gone */
             _exit(1);
         }
@@ -93,14 +93,14 @@ static void run(int kernel, char *const *array, int64_t bytes)
     }
 }
 
-static int by_size(const void *a, const void *b)
+static int by_size(const void *first, const void *second)
 {
-    const double x = *(const double *)a, y = *(const double *)b;
+    const double x = *(const double *)first, y = *(const double *)second;
     return (x > y) - (x < y);
 }
 
 /* Kernels take turns, so that what disturbs the machine disturbs all. */
-static void measure(meeting *m, int me, char *const *array, int64_t bytes)
+static void measure(meeting *common, int me, char *const *array, int64_t bytes)
 {
     static double taken[KERNELS][ROUNDS];
     const int times = (int)((8 << 20) / bytes) + 1;
@@ -109,17 +109,17 @@ static void measure(meeting *m, int me, char *const *array, int64_t bytes)
         for (k = 0; k < KERNELS; k++) {
             double since;
             run(k, array, bytes);
-            meet(m, me);
+            meet(common, me);
             since = now();
             for (t = 0; t < times; t++) {
                 run(k, array, bytes);
             }
-            m->seconds[me] = (now() - since) / times;
-            meet(m, me);
+            common->seconds[me] = (now() - since) / times;
+            meet(common, me);
             if (r >= 0) {
-                taken[k][r] = m->seconds[m->seconds[1] > m->seconds[0]];
+                taken[k][r] = common->seconds[common->seconds[1] > common->seconds[0]];
             }
-            meet(m, me);
+            meet(common, me);
         }
     }
     if (me != 0) {

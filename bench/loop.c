@@ -26,15 +26,15 @@ enum { FITS = 16 };
 
 static char *read_text(const char *path)
 {
-    FILE *f = fopen(path, "rb");
+    FILE *file = fopen(path, "rb");
     char *text = (char *)calloc(1, 65536);
-    if (f == NULL || text == NULL || fread(text, 1, 65535, f) == 0) {
+    if (file == NULL || text == NULL || fread(text, 1, 65535, file) == 0) {
         (void)complain("cannot read", path);
         free(text);
         text = NULL;
     }
-    if (f != NULL) {
-        fclose(f);
+    if (file != NULL) {
+        fclose(file);
     }
     return text;
 }
@@ -47,106 +47,109 @@ typedef struct calls {
 } calls;
 
 /* world NULL: predicted. */
-static int32_t ranks_of(const dpar_comm *world, const calls *k)
+static int32_t ranks_of(const dpar_comm *world, const calls *setup)
 {
-    return world != NULL ? world->size : k->machine.nodes * k->machine.gpus_per_node;
+    return world != NULL ? world->size : setup->machine.nodes * setup->machine.gpus_per_node;
 }
 
-static void row(const dpar_comm *world, const calls *k, const char *what, const char *along,
-                double t)
+static void row(const dpar_comm *world, const calls *setup, const char *what, const char *along,
+                double seconds)
 {
     if (world == NULL || world->rank == 0) {
-        printf("%s|%d%s|%d|%.6g\n", what, (int)ranks_of(world, k), along, (int)k->machine.nodes, t);
+        printf("%s|%d%s|%d|%.6g\n", what, (int)ranks_of(world, setup), along,
+               (int)setup->machine.nodes, seconds);
         fflush(stdout);
     }
 }
 
 /* Sizes between the points of the cluster file, in and out of the caches. */
-static int all_reduces(dpar_comm *world, const calls *k)
+static int all_reduces(dpar_comm *world, const calls *setup)
 {
     static const int64_t bytes[] = {2000, 40000, 600000, 10000000};
     char what[64];
     dpar_collective_cost cost;
-    dpar_cluster_group g;
-    measure_call m;
+    dpar_cluster_group group;
+    measure_call call;
     int i;
-    memset(&m, 0, sizeof m);
-    m.run = measure_all_reduce;
-    m.world = m.comm = world;
-    if (world != NULL && dpar_comm_alloc(world, bytes[3], &m.in) < 0) {
+    memset(&call, 0, sizeof call);
+    call.run = measure_all_reduce;
+    call.world = call.comm = world;
+    if (world != NULL && dpar_comm_alloc(world, bytes[3], &call.in) < 0) {
         return 1;
     }
     if (world != NULL) {
-        memset(m.in, 0, (size_t)bytes[3]);
+        memset(call.in, 0, (size_t)bytes[3]);
     }
-    dpar_cluster_group_init(&g, &k->machine, ranks_of(world, k), 1);
+    dpar_cluster_group_init(&group, &setup->machine, ranks_of(world, setup), 1);
     for (i = 0; i < 4; i++) {
-        m.count = bytes[i] / 4;
-        dpar_collective_predict(&k->machine, &g, DPAR_CALL_ALL_REDUCE, (double)bytes[i], &cost);
+        call.count = bytes[i] / 4;
+        dpar_collective_predict(&setup->machine, &group, DPAR_CALL_ALL_REDUCE, (double)bytes[i],
+                                &cost);
         if (world != NULL) {
-            cost.seconds = measure_time(&m, k->seconds);
+            cost.seconds = measure_time(&call, setup->seconds);
         }
         if (cost.seconds < 0.0) {
             return 1;
         }
         snprintf(what, sizeof what, "all_reduce %.0f KB", (double)bytes[i] / 1e3);
-        row(world, k, what, "", cost.seconds);
+        row(world, setup, what, "", cost.seconds);
     }
     if (world != NULL) {
-        dpar_comm_release(world, m.in);
+        dpar_comm_release(world, call.in);
     }
     return 0;
 }
 
-static int halos(dpar_comm *world, const calls *k, dpar_why *why)
+static int halos(dpar_comm *world, const calls *setup, dpar_why *why)
 {
     static const int64_t cells[] = {32, 64, 128};
     char what[64];
     int i;
     for (i = 0; i < 3; i++) {
-        measure_halo h = {0, 1, 0, 0.0};
-        dpar_halo_cost g;
+        measure_halo halo = {0, 1, 0, 0.0};
+        dpar_halo_cost grid;
         dpar_halo_cost_desc job;
-        h.n = cells[i];
-        job = measure_halo_job(&h, ranks_of(world, k), k->machine.gpus_per_node, &g);
-        if (dpar_halo_cost_predict(&job, &k->machine.halo, &g, why) < 0 ||
-            (world != NULL && measure_one_halo(world, &h, k->seconds, why))) {
+        halo.n = cells[i];
+        job = measure_halo_job(&halo, ranks_of(world, setup), setup->machine.gpus_per_node, &grid);
+        if (dpar_halo_cost_predict(&job, &setup->machine.halo, &grid, why) < 0 ||
+            (world != NULL && measure_one_halo(world, &halo, setup->seconds, why))) {
             return 1;
         }
-        snprintf(what, sizeof what, "halo %d^3 f64", (int)h.n);
-        row(world, k, what, "x1x1", world != NULL ? h.seconds : g.seconds);
+        snprintf(what, sizeof what, "halo %d^3 f64", (int)halo.n);
+        row(world, setup, what, "x1x1", world != NULL ? halo.seconds : grid.seconds);
     }
     return 0;
 }
 
 static int both(dpar_comm *world, void *given)
 {
-    const calls *k = (const calls *)given;
+    const calls *setup = (const calls *)given;
     dpar_why why;
-    if (world->size != k->machine.nodes * k->machine.gpus_per_node) {
+    if (world->size != setup->machine.nodes * setup->machine.gpus_per_node) {
         snprintf(why.text, sizeof why.text, "%d ranks, the file is of %d", (int)world->size,
-                 (int)(k->machine.nodes * k->machine.gpus_per_node));
+                 (int)(setup->machine.nodes * setup->machine.gpus_per_node));
         return dpar_fail(world, &why);
     }
-    if (all_reduces(world, k)) {
+    if (all_reduces(world, setup)) {
         return dpar_fail(world, NULL);
     }
-    return halos(world, k, &why) ? dpar_fail(world, &why) : 0;
+    return halos(world, setup, &why) ? dpar_fail(world, &why) : 0;
 }
 
 static int run_calls(char *name, const char *path, const char *seconds)
 {
-    calls k;
+    calls setup;
     dpar_why why;
     char *text = read_text(path);
     int code;
-    k.seconds = seconds != NULL ? atof(seconds) : 0.0;
-    if (text == NULL || dpar_cluster_read(&k.machine, text, strlen(text), &why) < 0) {
+    setup.seconds = seconds != NULL ? atof(seconds) : 0.0;
+    if (text == NULL || dpar_cluster_read(&setup.machine, text, strlen(text), &why) < 0) {
         return text == NULL ? 2 : complain(why.text, path);
     }
     free(text);
     if (seconds == NULL) {
-        return all_reduces(NULL, &k) || halos(NULL, &k, &why) ? complain(why.text, NULL) : 0;
+        return all_reduces(NULL, &setup) || halos(NULL, &setup, &why) ? complain(why.text, NULL)
+                                                                      : 0;
     }
 #ifdef USE_MPI
     (void)name;
@@ -154,7 +157,7 @@ static int run_calls(char *name, const char *path, const char *seconds)
     {
         dpar_comm *world = NULL;
         code = dpar_mpi_make(MPI_COMM_WORLD, NULL, &world, &why) < 0 ? complain(why.text, NULL)
-                                                                     : both(world, &k);
+                                                                     : both(world, &setup);
         if (code == 0) {
             (void)dpar_comm_free(world);
         } else {
@@ -165,7 +168,7 @@ static int run_calls(char *name, const char *path, const char *seconds)
 #else
     {
         char *words[] = {name, NULL};
-        code = dpar_launch_main(1, words, both, &k);
+        code = dpar_launch_main(1, words, both, &setup);
     }
 #endif
     return code;
@@ -196,7 +199,7 @@ static uint32_t which_of(const char *names)
 static int fit(const char *path, const char *names, char **rows, int n)
 {
     static dpar_plan_query asked[FITS];
-    dpar_measurement m[FITS];
+    dpar_measurement runs[FITS];
     dpar_calibration cal;
     const uint32_t which = which_of(names);
     char *text = read_text(path);
@@ -217,15 +220,15 @@ static int fit(const char *path, const char *names, char **rows, int n)
         if (dpar_plan_query_read(rows[i], text, words, &asked[i], &why) < 0) {
             return complain(why.text, rows[i]);
         }
-        m[i].work = &asked[i].work;
-        m[i].cluster = &asked[i].cluster;
-        m[i].recipe = asked[i].job.recipe;
-        m[i].strategy = asked[i].strategy;
-        m[i].seconds = atof(seconds + 1);
-        m[i].weight = 1.0;
+        runs[i].work = &asked[i].work;
+        runs[i].cluster = &asked[i].cluster;
+        runs[i].recipe = asked[i].job.recipe;
+        runs[i].strategy = asked[i].strategy;
+        runs[i].seconds = atof(seconds + 1);
+        runs[i].weight = 1.0;
     }
     cal = asked[0].cluster.cal;
-    if (dpar_calibration_fit(&cal, m, n, which, &off, &why) < 0) {
+    if (dpar_calibration_fit(&cal, runs, n, which, &off, &why) < 0) {
         return complain(why.text, NULL);
     }
     for (i = 0; i < DPAR_CAL_COUNT; i++) {

@@ -45,12 +45,22 @@
 
 #include "probe.h"
 
-enum { BARRIER, BROADCAST, ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, ALL_TO_ALL_V, P2P, OPS };
+enum {
+    BARRIER,
+    BROADCAST,
+    ALL_REDUCE,
+    ALL_GATHER,
+    REDUCE_SCATTER,
+    ALL_TO_ALL,
+    ALL_TO_ALL_V,
+    P2P,
+    OPS
+};
 enum { MAX_SAMPLES = 2000, BLOCKS = 9, PINGS = 2000 };
 
-static const char *const op_name[OPS] = {"barrier",    "broadcast",      "all_reduce",
-                                         "all_gather", "reduce_scatter", "all_to_all",
-                                         "all_to_all_v", "p2p"};
+static const char *const op_name[OPS] = {
+    "barrier",        "broadcast",  "all_reduce",   "all_gather",
+    "reduce_scatter", "all_to_all", "all_to_all_v", "p2p"};
 static const size_t op_bytes[] = {4,      64,      1024,    4096,     16384,   65536,
                                   262144, 1048576, 4194304, 16777216, 67108864};
 
@@ -145,11 +155,11 @@ static int mpi_open(int r, int n, size_t bytes, float **in, float **out)
     (void)r;
     (void)n;
     for (int k = 0; k < 2; k++) {
-        void *p;
-        if (posix_memalign(&p, 4096, bytes)) {
+        void *memory;
+        if (posix_memalign(&memory, 4096, bytes)) {
             return 1;
         }
-        mpi_memory[k] = p;
+        mpi_memory[k] = memory;
     }
     *in = mpi_memory[0];
     *out = mpi_memory[1];
@@ -206,8 +216,7 @@ enum { ENGINES = sizeof engines / sizeof engines[0] };
 
 static int is_blocked(int op)
 {
-    return op == ALL_GATHER || op == REDUCE_SCATTER || op == ALL_TO_ALL ||
-           op == ALL_TO_ALL_V;
+    return op == ALL_GATHER || op == REDUCE_SCATTER || op == ALL_TO_ALL || op == ALL_TO_ALL_V;
 }
 
 static size_t count_of(int op, size_t bytes)
@@ -221,7 +230,8 @@ static size_t count_of(int op, size_t bytes)
 
 static void fill(float *in, int op, size_t count)
 {
-    size_t n = op == REDUCE_SCATTER || op == ALL_TO_ALL || op == ALL_TO_ALL_V ? count * (size_t)size : count;
+    size_t n = op == REDUCE_SCATTER || op == ALL_TO_ALL || op == ALL_TO_ALL_V ? count * (size_t)size
+                                                                              : count;
     for (size_t i = 0; i < n; i++) {
         in[i] = (float)(rank + 1) + (float)(i & 7);
     }
@@ -244,9 +254,10 @@ static float expected(int op, size_t count, size_t i)
 }
 
 /* Runs the op once into a cleared output; nonzero where an element is wrong. */
-static int check(const engine *e, int op, float *in, float *out, size_t count)
+static int check(const engine *tried, int op, float *in, float *out, size_t count)
 {
-    size_t n = op == ALL_GATHER || op == ALL_TO_ALL || op == ALL_TO_ALL_V ? count * (size_t)size : count;
+    size_t n =
+        op == ALL_GATHER || op == ALL_TO_ALL || op == ALL_TO_ALL_V ? count * (size_t)size : count;
     if (op == BARRIER || (op == P2P && rank > 1) || (op == BROADCAST && rank == 0)) {
         n = 0;
     }
@@ -254,7 +265,7 @@ static int check(const engine *e, int op, float *in, float *out, size_t count)
         out[i] = -1;
     }
     probe_sync();
-    e->run(op, in, out, count);
+    tried->run(op, in, out, count);
     for (size_t i = 0; i < n; i++) {
         if (out[i] != expected(op, count, i)) {
             return 1;
@@ -265,82 +276,84 @@ static int check(const engine *e, int op, float *in, float *out, size_t count)
 
 /* ---- measuring ------------------------------------------------------------------------------- */
 
-static int by_value(const void *a, const void *b)
+static int by_value(const void *first, const void *second)
 {
-    double x = *(const double *)a, y = *(const double *)b;
+    double x = *(const double *)first, y = *(const double *)second;
     return (x > y) - (x < y);
 }
 
 /* The slowest rank's seconds for one op, from two ops after three to warm up; < 0: no such op. */
-static double estimate(const engine *e, int op, float *in, float *out, size_t count)
+static double estimate(const engine *tried, int op, float *in, float *out, size_t count)
 {
-    double t = 0;
+    double spent = 0;
     for (int k = 0; k < 5; k++) {
         if (k == 3) {
             probe_sync();
-            t = now();
+            spent = now();
         }
-        if (e->run(op, in, out, count)) {
+        if (tried->run(op, in, out, count)) {
             return -1;
         }
     }
-    t = (now() - t) / 2;
-    MPI_Allreduce(MPI_IN_PLACE, &t, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-    return t;
+    spent = (now() - spent) / 2;
+    MPI_Allreduce(MPI_IN_PLACE, &spent, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    return spent;
 }
 
 /* 0, or 1 if the engine lacks the op, or -1 if its result is wrong. */
-static int measure(const engine *e, int op, float *in, float *out, size_t count, result *r)
+static int measure(const engine *tried, int op, float *in, float *out, size_t count,
+                   result *measured)
 {
     int block = !dirty || op == BARRIER, wrong;
     double before, after, each, all;
     size_t ops, inner;
     fill(in, op, count);
-    each = estimate(e, op, in, out, count);
+    each = estimate(tried, op, in, out, count);
     if (each < 0) {
         return 1;
     }
-    wrong = !e->floor && check(e, op, in, out, count);
+    wrong = !tried->floor && check(tried, op, in, out, count);
     MPI_Allreduce(MPI_IN_PLACE, &wrong, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
     if (wrong) {
         return -1;
     }
     ops = (size_t)(seconds / (each > 1e-7 ? each : 1e-7));
     inner = block ? ops / BLOCKS + 1 : 1;
-    r->samples = ops;
+    measured->samples = ops;
     if (block) {
-        r->samples = BLOCKS;
+        measured->samples = BLOCKS;
     } else if (ops < 5) {
-        r->samples = 5;
+        measured->samples = 5;
     } else if (ops > MAX_SAMPLES) {
-        r->samples = MAX_SAMPLES;
+        measured->samples = MAX_SAMPLES;
     }
     before = probe_line(own_core ? PINGS : 0);
-    r->lost = probe_waited();
+    measured->lost = probe_waited();
     all = now();
-    for (size_t k = 0; k < r->samples; k++) {
+    for (size_t k = 0; k < measured->samples; k++) {
         if (dirty) {
             fill(in, op, count);
         }
         probe_sync();
-        double t = now();
+        double began = now();
         for (size_t j = 0; j < inner; j++) {
-            e->run(op, in, out, count);
+            tried->run(op, in, out, count);
         }
-        sample[k] = (now() - t) / (double)inner / (op == P2P ? 2 : 1);
+        sample[k] = (now() - began) / (double)inner / (op == P2P ? 2 : 1);
     }
-    r->lost = (probe_waited() - r->lost) / (now() - all);
+    measured->lost = (probe_waited() - measured->lost) / (now() - all);
     after = probe_line(own_core ? PINGS : 0);
-    MPI_Allreduce(MPI_IN_PLACE, &r->lost, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-    MPI_Allreduce(MPI_IN_PLACE, sample, (int)r->samples, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-    qsort(sample, r->samples, sizeof sample[0], by_value);
-    r->min = sample[0];
-    r->median = sample[r->samples / 2];
-    r->probe = before > after ? before : after;
+    MPI_Allreduce(MPI_IN_PLACE, &measured->lost, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    MPI_Allreduce(MPI_IN_PLACE, sample, (int)measured->samples, MPI_DOUBLE, MPI_MAX,
+                  MPI_COMM_WORLD);
+    qsort(sample, measured->samples, sizeof sample[0], by_value);
+    measured->min = sample[0];
+    measured->median = sample[measured->samples / 2];
+    measured->probe = before > after ? before : after;
     return 0;
 }
 
-static void print_row(const char *name, int op, size_t bytes, int round, const result *r)
+static void print_row(const char *name, int op, size_t bytes, int round, const result *measured)
 {
     double n = size, factor = 1;
     if (is_blocked(op)) {
@@ -350,8 +363,9 @@ static void print_row(const char *name, int op, size_t bytes, int round, const r
     }
     if (rank == 0) {
         printf("%s,%d,%s,%zu,%d,%d,%zu,%.3f,%.3f,%.3f,%.1f,%.3f\n", name, size, op_name[op], bytes,
-               dirty, round, r->samples, r->min * 1e6, r->median * 1e6,
-               factor * (double)bytes / r->median / 1e9, r->probe * 1e9, r->lost);
+               dirty, round, measured->samples, measured->min * 1e6, measured->median * 1e6,
+               factor * (double)bytes / measured->median / 1e9, measured->probe * 1e9,
+               measured->lost);
         fflush(stdout);
     }
 }
@@ -390,14 +404,15 @@ static int usable[ENGINES], failed;
 static void one_row(int k, const char *label, int op, size_t bytes, int round)
 {
     const char *name = k ? engines[k].name : label;
-    result r;
-    int bad = usable[k] ? measure(&engines[k], op, in[k], out[k], count_of(op, bytes), &r) : 1;
+    result measured;
+    int bad =
+        usable[k] ? measure(&engines[k], op, in[k], out[k], count_of(op, bytes), &measured) : 1;
     if (bad < 0) {
         fprintf(stderr, "mpi_coll: engine %s: wrong result in %s of %zu bytes\n", name, op_name[op],
                 bytes);
         failed = 1;
     } else if (!bad) {
-        print_row(name, op, op == BARRIER ? 0 : bytes, round, &r);
+        print_row(name, op, op == BARRIER ? 0 : bytes, round, &measured);
     }
 }
 

@@ -98,7 +98,7 @@ typedef struct {
 
 /* A step of an exchange: sides that need nothing of each other. */
 typedef struct {
-    int sides, k[SIDES];
+    int sides, number[SIDES];
     side at[SIDES];
 } step;
 
@@ -116,31 +116,32 @@ static size_t cells_in_all(void)
     return (size_t)block.edge * (size_t)block.edge * (size_t)block.edge;
 }
 
-static size_t index_of(const int *p)
+static size_t index_of(const int *place)
 {
-    return ((size_t)p[0] * (size_t)block.edge + (size_t)p[1]) * (size_t)block.edge + (size_t)p[2];
+    return ((size_t)place[0] * (size_t)block.edge + (size_t)place[1]) * (size_t)block.edge +
+           (size_t)place[2];
 }
 
 /* Adds side k to a step; dims from `open` on go over the halos, too. */
-static void add_side(step *s, int k, int open)
+static void add_side(step *stage, int k, int open)
 {
-    const int v[3] = {k / 9 - 1, k / 3 % 3 - 1, k % 3 - 1};
-    side *a = &s->at[s->sides];
-    s->k[s->sides++] = k;
-    memset(a, 0, sizeof *a);
-    a->cells = 1;
+    const int direction[3] = {k / 9 - 1, k / 3 % 3 - 1, k % 3 - 1};
+    side *one = &stage->at[stage->sides];
+    stage->number[stage->sides++] = k;
+    memset(one, 0, sizeof *one);
+    one->cells = 1;
     for (int d = 0; d < 3; d++) {
-        const int g = block.grid[d], first = v[d] == 0 && d >= open ? 0 : block.w;
-        a->extent[d] = v[d] != 0 ? block.w : block.edge - 2 * first;
-        a->own[d] = v[d] > 0 ? block.n : first;
-        a->halo[d] = first;
-        if (v[d] > 0) {
-            a->halo[d] = block.n + block.w;
-        } else if (v[d] < 0) {
-            a->halo[d] = 0;
+        const int g = block.grid[d], first = direction[d] == 0 && d >= open ? 0 : block.w;
+        one->extent[d] = direction[d] != 0 ? block.w : block.edge - 2 * first;
+        one->own[d] = direction[d] > 0 ? block.n : first;
+        one->halo[d] = first;
+        if (direction[d] > 0) {
+            one->halo[d] = block.n + block.w;
+        } else if (direction[d] < 0) {
+            one->halo[d] = 0;
         }
-        a->peer = a->peer * g + (block.place[d] + v[d] + g) % g;
-        a->cells *= (size_t)a->extent[d];
+        one->peer = one->peer * g + (block.place[d] + direction[d] + g) % g;
+        one->cells *= (size_t)one->extent[d];
     }
 }
 
@@ -149,21 +150,21 @@ static int dims_off(int k)
     return (k / 9 != 1) + (k / 3 % 3 != 1) + (k % 3 != 1);
 }
 
-static void all_sides(step *s)
+static void all_sides(step *stage)
 {
-    s->sides = 0;
+    stage->sides = 0;
     for (int k = 0; k < SIDES; k++) {
         if (k != MIDDLE && (block.full || dims_off(k) == 1)) {
-            add_side(s, k, 3);
+            add_side(stage, k, 3);
         }
     }
 }
 
 /* Where in the step side k is. */
-static int find_side(const step *s, int k)
+static int find_side(const step *stage, int k)
 {
     int i = 0;
-    while (s->k[i] != k) {
+    while (stage->number[i] != k) {
         i++;
     }
     return i;
@@ -175,41 +176,42 @@ static void copy_box(real *to, size_t to_row, size_t to_plane, const real *from,
 {
     const size_t width = (size_t)extent[2];
     for (int z = 0; z < extent[0]; z++, to += to_plane, from += from_plane) {
-        real *t = to;
-        const real *f = from;
-        for (int y = 0; y < extent[1]; y++, t += to_row, f += from_row) {
+        real *to_row_at = to;
+        const real *from_row_at = from;
+        for (int y = 0; y < extent[1]; y++, to_row_at += to_row, from_row_at += from_row) {
             if (width < 8) {
                 for (size_t x = 0; x < width; x++) {
-                    t[x] = f[x];
+                    to_row_at[x] = from_row_at[x];
                 }
             } else {
-                memcpy(t, f, width * sizeof *t);
+                memcpy(to_row_at, from_row_at, width * sizeof *to_row_at);
             }
         }
     }
 }
 
-static void pack(const real *array, const int *first, const side *a, real *dense)
+static void pack(const real *array, const int *first, const side *one, real *dense)
 {
-    const size_t edge = (size_t)block.edge, width = (size_t)a->extent[2];
-    copy_box(dense, width, width * (size_t)a->extent[1], array + index_of(first), edge, edge * edge,
-             a->extent);
+    const size_t edge = (size_t)block.edge, width = (size_t)one->extent[2];
+    copy_box(dense, width, width * (size_t)one->extent[1], array + index_of(first), edge,
+             edge * edge, one->extent);
 }
 
-static void unpack(real *array, const int *first, const side *a, const real *dense)
+static void unpack(real *array, const int *first, const side *one, const real *dense)
 {
-    const size_t edge = (size_t)block.edge, width = (size_t)a->extent[2];
-    copy_box(array + index_of(first), edge, edge * edge, dense, width, width * (size_t)a->extent[1],
-             a->extent);
+    const size_t edge = (size_t)block.edge, width = (size_t)one->extent[2];
+    copy_box(array + index_of(first), edge, edge * edge, dense, width,
+             width * (size_t)one->extent[1], one->extent);
 }
 
 /* What a side sends, into the halo of the other side: right where the rank is its own peer. */
-static void copy_across(real *array, const step *s, int i)
+static void copy_across(real *array, const step *stage, int i)
 {
     const size_t edge = (size_t)block.edge;
-    const side *a = &s->at[i], *b = &s->at[find_side(s, SIDES - 1 - s->k[i])];
-    copy_box(array + index_of(b->halo), edge, edge * edge, array + index_of(a->own), edge,
-             edge * edge, a->extent);
+    const side *one = &stage->at[i],
+               *opposite = &stage->at[find_side(stage, SIDES - 1 - stage->number[i])];
+    copy_box(array + index_of(opposite->halo), edge, edge * edge, array + index_of(one->own), edge,
+             edge * edge, one->extent);
 }
 
 /* ---- the four ways of MPI ---- */
@@ -229,34 +231,36 @@ static int open_types(real *common, real **array)
 {
     const int whole[3] = {block.edge, block.edge, block.edge};
     all_sides(&typed);
-    for (side *a = typed.at; a < typed.at + typed.sides; a++) {
-        MPI_Type_create_subarray(3, whole, a->extent, a->own, MPI_ORDER_C, REAL_MPI, &a->out_type);
-        MPI_Type_create_subarray(3, whole, a->extent, a->halo, MPI_ORDER_C, REAL_MPI, &a->in_type);
-        MPI_Type_commit(&a->out_type);
-        MPI_Type_commit(&a->in_type);
+    for (side *one = typed.at; one < typed.at + typed.sides; one++) {
+        MPI_Type_create_subarray(3, whole, one->extent, one->own, MPI_ORDER_C, REAL_MPI,
+                                 &one->out_type);
+        MPI_Type_create_subarray(3, whole, one->extent, one->halo, MPI_ORDER_C, REAL_MPI,
+                                 &one->in_type);
+        MPI_Type_commit(&one->out_type);
+        MPI_Type_commit(&one->in_type);
     }
     return take_common(common, array);
 }
 
 static void close_types(void)
 {
-    for (side *a = typed.at; a < typed.at + typed.sides; a++) {
-        MPI_Type_free(&a->out_type);
-        MPI_Type_free(&a->in_type);
+    for (side *one = typed.at; one < typed.at + typed.sides; one++) {
+        MPI_Type_free(&one->out_type);
+        MPI_Type_free(&one->in_type);
     }
 }
 
 /* Tags: the side towards which the sender sent. */
 static void run_types(real **array)
 {
-    MPI_Request *r = request;
-    for (int i = 0; i < typed.sides; i++, r++) {
-        MPI_Irecv(array[0], 1, typed.at[i].in_type, typed.at[i].peer, SIDES - 1 - typed.k[i],
-                  MPI_COMM_WORLD, r);
+    MPI_Request *next = request;
+    for (int i = 0; i < typed.sides; i++, next++) {
+        MPI_Irecv(array[0], 1, typed.at[i].in_type, typed.at[i].peer, SIDES - 1 - typed.number[i],
+                  MPI_COMM_WORLD, next);
     }
-    for (int i = 0; i < typed.sides; i++, r++) {
-        MPI_Isend(array[0], 1, typed.at[i].out_type, typed.at[i].peer, typed.k[i], MPI_COMM_WORLD,
-                  r);
+    for (int i = 0; i < typed.sides; i++, next++) {
+        MPI_Isend(array[0], 1, typed.at[i].out_type, typed.at[i].peer, typed.number[i],
+                  MPI_COMM_WORLD, next);
     }
     MPI_Waitall(2 * typed.sides, request, MPI_STATUSES_IGNORE);
 }
@@ -297,19 +301,19 @@ static void run_neighbour(real **array)
 
 static void close_neighbour(void)
 {
-    for (side *a = graph_sides.at; a < graph_sides.at + graph_sides.sides; a++) {
-        MPI_Type_free(&a->out_type);
-        MPI_Type_free(&a->in_type);
+    for (side *one = graph_sides.at; one < graph_sides.at + graph_sides.sides; one++) {
+        MPI_Type_free(&one->out_type);
+        MPI_Type_free(&one->in_type);
     }
     MPI_Comm_free(&graph);
 }
 
-static real *give_buffers(step *s, real *at)
+static real *give_buffers(step *stage, real *at)
 {
-    for (side *a = s->at; a < s->at + s->sides; a++) {
-        a->out = at;
-        a->in = at + a->cells;
-        at += 2 * a->cells;
+    for (side *one = stage->at; one < stage->at + stage->sides; one++) {
+        one->out = at;
+        one->in = at + one->cells;
+        at += 2 * one->cells;
     }
     return at;
 }
@@ -334,32 +338,32 @@ static int open_ordered(real *common, real **array)
     return block.full ? take_common(common, array) : 0;
 }
 
-static void run_step(real *array, const step *s)
+static void run_step(real *array, const step *stage)
 {
     int posted = 0, remote[SIDES];
-    for (int i = 0; i < s->sides; i++) {
-        const side *a = &s->at[i];
-        if (a->peer != block.rank) {
+    for (int i = 0; i < stage->sides; i++) {
+        const side *one = &stage->at[i];
+        if (one->peer != block.rank) {
             remote[posted] = i;
-            MPI_Irecv(a->in, (int)a->cells, REAL_MPI, a->peer, SIDES - 1 - s->k[i], MPI_COMM_WORLD,
-                      &request[posted++]);
+            MPI_Irecv(one->in, (int)one->cells, REAL_MPI, one->peer, SIDES - 1 - stage->number[i],
+                      MPI_COMM_WORLD, &request[posted++]);
         }
     }
     for (int j = 0; j < posted; j++) {
-        const side *a = &s->at[remote[j]];
-        pack(array, a->own, a, a->out);
-        MPI_Isend(a->out, (int)a->cells, REAL_MPI, a->peer, s->k[remote[j]], MPI_COMM_WORLD,
-                  &request[SIDES + j]);
+        const side *one = &stage->at[remote[j]];
+        pack(array, one->own, one, one->out);
+        MPI_Isend(one->out, (int)one->cells, REAL_MPI, one->peer, stage->number[remote[j]],
+                  MPI_COMM_WORLD, &request[SIDES + j]);
     }
-    for (int i = 0; i < s->sides; i++) {
-        if (s->at[i].peer == block.rank) {
-            copy_across(array, s, i);
+    for (int i = 0; i < stage->sides; i++) {
+        if (stage->at[i].peer == block.rank) {
+            copy_across(array, stage, i);
         }
     }
     for (int left = posted; left > 0; left--) {
         int j;
         MPI_Waitany(posted, request, &j, MPI_STATUS_IGNORE);
-        unpack(array, s->at[remote[j]].halo, &s->at[remote[j]], s->at[remote[j]].in);
+        unpack(array, stage->at[remote[j]].halo, &stage->at[remote[j]], stage->at[remote[j]].in);
     }
     MPI_Waitall(posted, request + SIDES, MPI_STATUSES_IGNORE);
 }
@@ -388,7 +392,7 @@ static step shared;
 static MPI_Win shared_window;
 static words *words_of[SIDES]; /* of each side's peer */
 static real *array_of[SIDES][MAX_ARRAYS];
-static words *mine;
+static words *own_words;
 static uint32_t epoch;
 
 /* A rank's words lie before its arrays. */
@@ -401,10 +405,10 @@ static void *part_of(int rank)
     return at;
 }
 
-static real *array_after(words *w, int i)
+static real *array_after(words *head, int i)
 {
     const size_t lines = (cells_in_all() * sizeof(real) + WORD_LINE - 1) / WORD_LINE;
-    return (real *)(void *)((char *)w + (1 + (size_t)i * lines) * WORD_LINE);
+    return (real *)(void *)((char *)head + (1 + (size_t)i * lines) * WORD_LINE);
 }
 
 static int open_windows(real *common, real **array)
@@ -415,12 +419,12 @@ static int open_windows(real *common, real **array)
         return 0;
     }
     all_sides(&shared);
-    MPI_Win_allocate_shared(bytes + WORD_LINE, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &mine,
+    MPI_Win_allocate_shared(bytes + WORD_LINE, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &own_words,
                             &shared_window);
-    memset(mine, 0, sizeof *mine);
+    memset(own_words, 0, sizeof *own_words);
     epoch = 0;
     for (int i = 0; i < MAX_ARRAYS; i++) {
-        array[i] = array_after(mine, i);
+        array[i] = array_after(own_words, i);
         for (int k = 0; k < shared.sides; k++) {
             words_of[k] = part_of(shared.at[k].peer);
             array_of[k][i] = array_after(words_of[k], i);
@@ -433,7 +437,7 @@ static int open_windows(real *common, real **array)
 static void run_windows(real **array)
 {
     const size_t edge = (size_t)block.edge;
-    __atomic_store_n(&mine->ready, ++epoch, __ATOMIC_RELEASE);
+    __atomic_store_n(&own_words->ready, ++epoch, __ATOMIC_RELEASE);
     for (int i = 0; i < MAX_ARRAYS; i++) {
         for (int k = 0; k < shared.sides; k++) {
             if (shared.at[k].peer == block.rank) {
@@ -442,16 +446,17 @@ static void run_windows(real **array)
         }
     }
     for (int k = 0; k < shared.sides; k++) {
-        const side *a = &shared.at[k], *b = &shared.at[find_side(&shared, SIDES - 1 - shared.k[k])];
-        if (a->peer != block.rank) {
+        const side *one = &shared.at[k],
+                   *opposite = &shared.at[find_side(&shared, SIDES - 1 - shared.number[k])];
+        if (one->peer != block.rank) {
             probe_await(&words_of[k]->ready, epoch);
             for (int i = 0; i < MAX_ARRAYS; i++) {
-                copy_box(array[i] + index_of(a->halo), edge, edge * edge,
-                         array_of[k][i] + index_of(b->own), edge, edge * edge, a->extent);
+                copy_box(array[i] + index_of(one->halo), edge, edge * edge,
+                         array_of[k][i] + index_of(opposite->own), edge, edge * edge, one->extent);
             }
         }
     }
-    __atomic_store_n(&mine->done, epoch, __ATOMIC_RELEASE);
+    __atomic_store_n(&own_words->done, epoch, __ATOMIC_RELEASE);
     for (int k = 0; k < shared.sides; k++) {
         probe_await(&words_of[k]->done, epoch);
     }
@@ -499,12 +504,12 @@ enum { ENGINES = sizeof engines / sizeof engines[0] };
 static double whole_value(size_t cell, int *out, int *copies)
 {
     const size_t edge = (size_t)block.edge;
-    const int p[3] = {(int)(cell / edge / edge), (int)(cell / edge % edge), (int)(cell % edge)};
+    const int place[3] = {(int)(cell / edge / edge), (int)(cell / edge % edge), (int)(cell % edge)};
     double value = 0;
     int faces = 0, all = 1;
     *out = 0;
     for (int d = 0; d < 3; d++) {
-        const int i = p[d] - block.w, total = block.grid[d] * block.n;
+        const int i = place[d] - block.w, total = block.grid[d] * block.n;
         const int near_ends = (i < block.w) + (i >= block.n - block.w);
         *out += i < 0 || i >= block.n;
         faces += near_ends;
@@ -606,17 +611,17 @@ static int as_usual(void)
 
 /* `times` exchanges: the slowest rank's time of one; -1: a rank waited too long for its core. An
  * eighth as many go before them: the caches hold what another engine has left there. */
-static double exchanges(const engine *e, contestant *c, int times)
+static double exchanges(const engine *tried, contestant *state, int times)
 {
     double mine[2], worst[2];
     for (int i = 0; i <= times / 8; i++) {
-        e->run(c->array);
+        tried->run(state->array);
     }
     MPI_Barrier(MPI_COMM_WORLD);
     mine[1] = probe_waited();
     mine[0] = now();
     for (int i = 0; i < times; i++) {
-        e->run(c->array);
+        tried->run(state->array);
     }
     mine[0] = now() - mine[0];
     mine[1] = probe_waited() - mine[1];
@@ -625,102 +630,103 @@ static double exchanges(const engine *e, contestant *c, int times)
 }
 
 /* The same from a few that nobody disturbed; the third is taken as it is. */
-static double estimate(const engine *e, contestant *c, int times)
+static double estimate(const engine *tried, contestant *state, int times)
 {
     const double allowed = lost;
     double once = -1;
     for (int k = 0; k < 3 && once < 0; k++) {
         lost = k < 2 ? allowed : HUGE_VAL;
-        once = exchanges(e, c, times);
+        once = exchanges(tried, state, times);
     }
     lost = allowed;
     return once;
 }
 
 /* A sample where it counts. */
-static void take_sample(const engine *e, contestant *c)
+static void take_sample(const engine *tried, contestant *state)
 {
     double once;
     if (!as_usual()) {
         return;
     }
-    once = exchanges(e, c, c->batch);
+    once = exchanges(tried, state, state->batch);
     if (as_usual() && once >= 0) {
-        c->sample[c->samples++] = once;
+        state->sample[state->samples++] = once;
     } else {
-        c->left_out++;
+        state->left_out++;
     }
 }
 
 /* Opens it and proves that it is right; whether it takes part. */
-static int enter(const engine *e, contestant *c, real *common)
+static int enter(const engine *tried, contestant *state, real *common)
 {
     long mine = 0, all;
     double once;
-    memset(c, 0, sizeof *c);
-    if (!listed(only_engines, e->name)) {
+    memset(state, 0, sizeof *state);
+    if (!listed(only_engines, tried->name)) {
         return 0;
     }
-    c->arrays = e->open(common, c->array);
-    if (c->arrays == 0) {
+    state->arrays = tried->open(common, state->array);
+    if (state->arrays == 0) {
         return 0;
     }
-    for (int i = 0; i < c->arrays; i++) {
-        fill(c->array[i], e->kind);
+    for (int i = 0; i < state->arrays; i++) {
+        fill(state->array[i], tried->kind);
     }
-    if (e->ready) {
-        e->ready(c->array);
+    if (tried->ready) {
+        tried->ready(state->array);
     }
     MPI_Barrier(MPI_COMM_WORLD);
-    e->run(c->array);
-    for (int i = 0; i < c->arrays && e->kind != FLOOR; i++) {
-        mine += count_wrong(c->array[i], e->kind);
+    tried->run(state->array);
+    for (int i = 0; i < state->arrays && tried->kind != FLOOR; i++) {
+        mine += count_wrong(state->array[i], tried->kind);
     }
     MPI_Allreduce(&mine, &all, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
     if (all > 0) {
         if (block.rank == 0) {
-            fprintf(stderr, "mpi_halo: %s is WRONG in %ld cells: n %d, w %d, %s\n", e->name, all,
-                    block.n, block.w, block.full ? "full" : "faces");
+            fprintf(stderr, "mpi_halo: %s is WRONG in %ld cells: n %d, w %d, %s\n", tried->name,
+                    all, block.n, block.w, block.full ? "full" : "faces");
         }
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
-    once = estimate(e, c, 5);
-    once = estimate(e, c, 1 + (int)(seconds / 10 / (once + 1e-9)));
-    c->batch = 1 + (int)(seconds / (once + seconds / MOST_PER_SAMPLE));
-    MPI_Bcast(&c->batch, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    once = estimate(tried, state, 5);
+    once = estimate(tried, state, 1 + (int)(seconds / 10 / (once + 1e-9)));
+    state->batch = 1 + (int)(seconds / (once + seconds / MOST_PER_SAMPLE));
+    MPI_Bcast(&state->batch, 1, MPI_INT, 0, MPI_COMM_WORLD);
     return 1;
 }
 
-static int by_value(const void *a, const void *b)
+static int by_value(const void *first, const void *second)
 {
-    const double x = *(const double *)a, y = *(const double *)b;
+    const double x = *(const double *)first, y = *(const double *)second;
     return (x > y) - (x < y);
 }
 
-static void tell(const engine *e, contestant *c)
+static void tell(const engine *tried, contestant *state)
 {
-    step s;
+    step stage;
     size_t cells = 0;
-    all_sides(&s);
-    for (int i = 0; i < s.sides; i++) {
-        cells += s.at[i].cells;
+    all_sides(&stage);
+    for (int i = 0; i < stage.sides; i++) {
+        cells += stage.at[i].cells;
     }
-    if (2 * c->samples < wanted_samples) {
+    if (2 * state->samples < wanted_samples) {
         if (block.rank == 0) {
             fprintf(stderr,
                     "mpi_halo: %s, n %d, w %d, %s: no row, as only %d of %d samples counted in "
                     "%g s\n",
-                    e->name, block.n, block.w, block.full ? "full" : "faces", c->samples,
+                    tried->name, block.n, block.w, block.full ? "full" : "faces", state->samples,
                     wanted_samples, patience);
         }
         return;
     }
-    qsort(c->sample, (size_t)c->samples, sizeof c->sample[0], by_value);
+    qsort(state->sample, (size_t)state->samples, sizeof state->sample[0], by_value);
     if (block.rank == 0) {
         printf("%s,%d,%dx%dx%d,%d,%d,%s,%s,%zu,%d,%.3f,%.3f,%d\n", label, block.ranks,
                block.grid[0], block.grid[1], block.grid[2], block.n, block.w,
-               block.full ? "full" : "faces", e->name, cells * sizeof(real) * (size_t)c->arrays,
-               c->samples, c->sample[0] * 1e6, c->sample[c->samples / 2] * 1e6, c->left_out);
+               block.full ? "full" : "faces", tried->name,
+               cells * sizeof(real) * (size_t)state->arrays, state->samples, state->sample[0] * 1e6,
+               state->sample[state->samples / 2] * 1e6, state->left_out);
         fflush(stdout);
     }
 }
@@ -869,12 +875,12 @@ int main(int argc, char **argv)
     block.place[0] = block.rank / (block.grid[1] * block.grid[2]);
     block.place[1] = block.rank / block.grid[2] % block.grid[1];
     block.place[2] = block.rank % block.grid[2];
-    for (const char *a = sizes; *a;) {
+    for (const char *sizes_left = sizes; *sizes_left;) {
         int n;
-        a = next_number(a, &n);
-        for (const char *b = widths; *b;) {
+        sizes_left = next_number(sizes_left, &n);
+        for (const char *widths_left = widths; *widths_left;) {
             int w;
-            b = next_number(b, &w);
+            widths_left = next_number(widths_left, &w);
             if (w < 1 || n < w || n > 1024) {
                 fprintf(stderr,
                         "mpi_halo: n is %d and w is %d; they have to be 1 <= w <= n <= 1024\n", n,

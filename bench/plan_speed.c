@@ -19,9 +19,9 @@ static dpar_workload work;
 
 static double now(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    struct timespec stamp;
+    clock_gettime(CLOCK_MONOTONIC, &stamp);
+    return (double)stamp.tv_sec + 1e-9 * (double)stamp.tv_nsec;
 }
 
 /* How many configurations Calculon's search has for GPT-3 175B (96 heads, 96 blocks, width 12288)
@@ -65,48 +65,49 @@ static int64_t calculon_space(int gpus, int batch, int64_t *ours)
 static void measure(const char *model, const char *cluster, int64_t batch, int32_t space)
 {
     static dpar_plan top[10];
-    static dpar_planner p;
-    dpar_model m;
-    dpar_cluster c;
+    static dpar_planner planner;
+    dpar_model parsed;
+    dpar_cluster machine;
     dpar_job job;
-    dpar_planner_desc q;
+    dpar_planner_desc query;
     dpar_why why;
     double start, seconds, searched;
     int64_t priced;
     int i;
-    if (dpar_model_read(&m, model, strlen(model), &why) < 0 ||
-        dpar_workload_init(&work, &m, 0, &why) < 0 ||
-        dpar_cluster_read(&c, cluster, strlen(cluster), &why) < 0 ||
+    if (dpar_model_read(&parsed, model, strlen(model), &why) < 0 ||
+        dpar_workload_init(&work, &parsed, 0, &why) < 0 ||
+        dpar_cluster_read(&machine, cluster, strlen(cluster), &why) < 0 ||
         dpar_recipe_find(&job.recipe, "megatron", &why) < 0) {
         printf("%s\n", why.text);
         return;
     }
     job.work = &work;
-    job.cluster = &c;
-    memset(&q, 0, sizeof q);
-    q.global_batch = batch;
-    q.space = space;
-    dpar_strategy_init(&q.fixed);
+    job.cluster = &machine;
+    memset(&query, 0, sizeof query);
+    query.global_batch = batch;
+    query.space = space;
+    dpar_strategy_init(&query.fixed);
     start = now(); /* nothing is kept: everything is priced */
-    if (dpar_planner_init(&p, &job, &q, &why) < 0) {
+    if (dpar_planner_init(&planner, &job, &query, &why) < 0) {
         printf("%s\n", why.text);
         return;
     }
-    while (dpar_planner_run(&p, 1 << 20, &why) == DPAR_MORE) {
+    while (dpar_planner_run(&planner, 1 << 20, &why) == DPAR_MORE) {
     }
     seconds = now() - start;
-    priced = p.evaluated;
-    q.top = top; /* the search: what cannot be kept is left out */
-    q.top_capacity = 10;
+    priced = planner.evaluated;
+    query.top = top; /* the search: what cannot be kept is left out */
+    query.top_capacity = 10;
     start = now();
-    if (dpar_planner_init(&p, &job, &q, &why) < 0) {
+    if (dpar_planner_init(&planner, &job, &query, &why) < 0) {
         return;
     }
-    while (dpar_planner_run(&p, 1 << 20, &why) == DPAR_MORE) {
+    while (dpar_planner_run(&planner, 1 << 20, &why) == DPAR_MORE) {
     }
     searched = now() - start;
-    printf("%s on %d GPUs, batch %lld, %s space\n", model, (int)(c.nodes * c.gpus_per_node),
-           (long long)batch, space == DPAR_SPACE_WHOLE ? "whole" : "usual");
+    printf("%s on %d GPUs, batch %lld, %s space\n", model,
+           (int)(machine.nodes * machine.gpus_per_node), (long long)batch,
+           space == DPAR_SPACE_WHOLE ? "whole" : "usual");
     printf(
         "  %lld configurations priced in %.3f s: %.2f M a second (Calculon 53.3: x %.0f; SimuMax "
         "10.3: x %.0f)\n",
@@ -114,18 +115,18 @@ static void measure(const char *model, const char *cluster, int64_t batch, int32
         (double)priced / seconds / 53.3, (double)priced / seconds / 10.3);
     printf("  rejected:");
     for (i = 1; i < DPAR_STRATEGY_RULE_COUNT; i++) {
-        if (p.rejected[i] > 0) {
-            printf(" %s %lld", dpar_strategy_rule_name(i), (long long)p.rejected[i]);
+        if (planner.rejected[i] > 0) {
+            printf(" %s %lld", dpar_strategy_rule_name(i), (long long)planner.rejected[i]);
         }
     }
     printf("\n  the ten best of them in %.3f s: %lld priced, %lld left out by their bounds\n",
-           searched, (long long)p.evaluated, (long long)p.cut);
-    printf("  state %d bytes, whatever the space\n", (int)(sizeof p + sizeof top));
-    if (p.top_count > 0) {
+           searched, (long long)planner.evaluated, (long long)planner.cut);
+    printf("  state %d bytes, whatever the space\n", (int)(sizeof planner + sizeof top));
+    if (planner.top_count > 0) {
         char text[256];
-        dpar_text t;
-        dpar_text_init(&t, text, sizeof text);
-        dpar_strategy_write(&top[0].strategy, &t);
+        dpar_text written;
+        dpar_text_init(&written, text, sizeof text);
+        dpar_strategy_write(&top[0].strategy, &written);
         printf("  best: %.3f s, %s\n", top[0].step.total, text);
     }
 }

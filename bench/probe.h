@@ -29,9 +29,9 @@ static struct {
 
 static double now(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    struct timespec stamp;
+    clock_gettime(CLOCK_MONOTONIC, &stamp);
+    return (double)stamp.tv_sec + 1e-9 * (double)stamp.tv_nsec;
 }
 
 static void probe_open(void)
@@ -87,10 +87,10 @@ static void probe_sync(void)
  * back, on those two; 0 elsewhere, where it cannot be had, and for 0 ways. */
 static double probe_line(int ways)
 {
-    double t = 0;
+    double spent = 0;
     probe_sync();
     if (probes.of && probes.ranks > 1 && probes.rank < 2 && ways > 0) {
-        t = now();
+        spent = now();
         for (int i = 0; i < ways; i++) {
             probes.pings++;
             if (probes.rank == 1) {
@@ -101,10 +101,10 @@ static double probe_line(int ways)
                 probe_await(&probes.of[1].ping, probes.pings);
             }
         }
-        t = (now() - t) / ways / 2;
+        spent = (now() - spent) / ways / 2;
     }
     probe_sync();
-    return t;
+    return spent;
 }
 
 /* Seconds of a loop that fills a core: the best of a few. Half as long again where a guest of the
@@ -115,7 +115,7 @@ static inline double probe_work(void)
     volatile uint64_t *from = words[0], *to = words[1];
     double best = 1;
     for (int k = 0; k < 3; k++) {
-        double t = now();
+        double spent = now();
         for (int i = 0; i < 8 * 1024; i += 4) {
             const int at = i % 1024;
             to[at] = from[at];
@@ -123,8 +123,8 @@ static inline double probe_work(void)
             to[at + 2] = from[at + 2];
             to[at + 3] = from[at + 3];
         }
-        t = now() - t;
-        best = t < best ? t : best;
+        spent = now() - spent;
+        best = spent < best ? spent : best;
     }
     return best;
 }
@@ -133,12 +133,12 @@ static inline double probe_work(void)
 static double probe_waited(void)
 {
     double run = 0, wait = 0;
-    FILE *f = fopen("/proc/self/schedstat", "r");
-    if (f && fscanf(f, "%lf %lf", &run, &wait) != 2) {
+    FILE *file = fopen("/proc/self/schedstat", "r");
+    if (file && fscanf(file, "%lf %lf", &run, &wait) != 2) {
         wait = 0;
     }
-    if (f) {
-        fclose(f);
+    if (file) {
+        fclose(file);
     }
     return wait * 1e-9;
 }

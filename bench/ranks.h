@@ -9,9 +9,9 @@
 
 static double now(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    struct timespec stamp;
+    clock_gettime(CLOCK_MONOTONIC, &stamp);
+    return (double)stamp.tv_sec + 1e-9 * (double)stamp.tv_nsec;
 }
 
 /* Rank r on the r-th of the cores that this process may use. */

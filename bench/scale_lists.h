@@ -67,7 +67,7 @@ typedef struct scale_message {
     uint32_t sides;
 } scale_message;
 
-typedef void scale_put(void *to, const scale_message *m);
+typedef void scale_put(void *to, const scale_message *message);
 
 /* A walk over the messages of one rank. */
 typedef struct scale_view {
@@ -99,82 +99,83 @@ static int64_t scale_piece(int64_t len, int64_t r, int64_t n)
 }
 
 /* The message as it goes: in two where it is a little too long to go at once. */
-static void scale_send(const scale_view *v, const scale_message *whole, int64_t unit)
+static void scale_send(const scale_view *view, const scale_message *whole, int64_t unit)
 {
-    const int64_t at_once = v->job->at_once;
-    scale_message m = *whole;
-    if (!m.memory && m.bytes > at_once && m.bytes <= 2 * at_once) {
-        m.bytes = (at_once / unit + 1) * unit;
-        m.count = m.bytes / unit;
-        v->put(v->to, &m);
-        m.begin += m.count;
-        m.count = whole->count - m.count;
-        m.bytes = whole->bytes - m.bytes;
-        m.sources = 0; /* the pieces come with the first part */
-        m.sides = 0;
+    const int64_t at_once = view->job->at_once;
+    scale_message message = *whole;
+    if (!message.memory && message.bytes > at_once && message.bytes <= 2 * at_once) {
+        message.bytes = (at_once / unit + 1) * unit;
+        message.count = message.bytes / unit;
+        view->put(view->to, &message);
+        message.begin += message.count;
+        message.count = whole->count - message.count;
+        message.bytes = whole->bytes - message.bytes;
+        message.sources = 0; /* the pieces come with the first part */
+        message.sides = 0;
     }
-    v->put(v->to, &m);
+    view->put(view->to, &message);
 }
 
 /* ---- all_reduce ---- */
 
 /* Elements from this rank to `other` (gives) or from there; none: nothing goes. */
-static void scale_vector(const scale_view *v, int32_t other, int32_t gives, int32_t memory,
+static void scale_vector(const scale_view *view, int32_t other, int32_t gives, int32_t memory,
                          int64_t begin, int64_t count, int32_t adds)
 {
-    scale_message m;
+    scale_message message;
     if (count == 0) {
         return;
     }
-    memset(&m, 0, sizeof m);
-    m.step = v->step;
-    m.from = gives ? v->rank : other;
-    m.to = gives ? other : v->rank;
-    m.memory = memory;
-    m.begin = begin;
-    m.count = count;
-    m.bytes = count * v->job->bytes;
-    m.adds = adds;
-    scale_send(v, &m, v->job->bytes);
+    memset(&message, 0, sizeof message);
+    message.step = view->step;
+    message.from = gives ? view->rank : other;
+    message.to = gives ? other : view->rank;
+    message.memory = memory;
+    message.begin = begin;
+    message.count = count;
+    message.bytes = count * view->job->bytes;
+    message.adds = adds;
+    scale_send(view, &message, view->job->bytes);
 }
 
-static int32_t scale_of(const scale_team *t, int32_t i)
+static int32_t scale_of(const scale_team *team, int32_t i)
 {
-    return t->first + i * t->apart;
+    return team->first + i * team->apart;
 }
 
 /* All of the part to each, who adds them. */
-static void scale_gathered(scale_view *v, const scale_team *t, int64_t begin, int64_t count)
+static void scale_gathered(scale_view *view, const scale_team *team, int64_t begin, int64_t count)
 {
     int32_t r;
-    for (r = 0; r < t->n; r++) {
-        if (r != t->me) {
-            scale_vector(v, scale_of(t, r), 1, 0, begin, count, 1);
-            scale_vector(v, scale_of(t, r), 0, 0, begin, count, 1);
+    for (r = 0; r < team->n; r++) {
+        if (r != team->me) {
+            scale_vector(view, scale_of(team, r), 1, 0, begin, count, 1);
+            scale_vector(view, scale_of(team, r), 0, 0, begin, count, 1);
         }
     }
-    v->step++;
+    view->step++;
 }
 
 /* Block by block: each gets its piece of all, adds, and gives the sum to all. */
-static void scale_ordered(scale_view *v, const scale_team *t, int64_t begin, int64_t count)
+static void scale_ordered(scale_view *view, const scale_team *team, int64_t begin, int64_t count)
 {
     int64_t at;
     int32_t r, back;
     for (at = 0; at < count; at += SCALE_BLOCK) {
         const int64_t len = scale_least(count - at, SCALE_BLOCK);
-        const int64_t own = scale_cut(len, t->me, t->n), mine = scale_piece(len, t->me, t->n);
+        const int64_t own = scale_cut(len, team->me, team->n),
+                      mine = scale_piece(len, team->me, team->n);
         for (back = 0; back < 2; back++) {
-            for (r = 0; r < t->n; r++) {
-                const int64_t cut = scale_cut(len, r, t->n), its = scale_piece(len, r, t->n);
-                if (r != t->me) {
-                    scale_vector(v, scale_of(t, r), 1, 0, begin + at + (back ? own : cut),
+            for (r = 0; r < team->n; r++) {
+                const int64_t cut = scale_cut(len, r, team->n), its = scale_piece(len, r, team->n);
+                if (r != team->me) {
+                    scale_vector(view, scale_of(team, r), 1, 0, begin + at + (back ? own : cut),
                                  back ? mine : its, !back);
-                    scale_vector(v, scale_of(t, r), 0, 0, begin + at + (back ? cut : own),
+                    scale_vector(view, scale_of(team, r), 0, 0, begin + at + (back ? cut : own),
                                  back ? its : mine, !back);
                 }
             }
-            v->step++;
+            view->step++;
         }
     }
 }
@@ -190,308 +191,317 @@ static int32_t scale_rounds(int32_t n)
 
 /* Those beyond the last power of two give what they have to one below, before, and get the result
  * from it, after. */
-static void scale_spare(scale_view *v, const scale_team *t, int32_t after, int64_t begin,
+static void scale_spare(scale_view *view, const scale_team *team, int32_t after, int64_t begin,
                         int64_t count)
 {
-    const int32_t p = 1 << scale_rounds(t->n);
-    if (t->n == p) {
+    const int32_t p = 1 << scale_rounds(team->n);
+    if (team->n == p) {
         return;
     }
-    if (t->me >= p) {
-        scale_vector(v, scale_of(t, t->me - p), !after, 0, begin, count, !after);
-    } else if (t->me + p < t->n) {
-        scale_vector(v, scale_of(t, t->me + p), after, 0, begin, count, !after);
+    if (team->me >= p) {
+        scale_vector(view, scale_of(team, team->me - p), !after, 0, begin, count, !after);
+    } else if (team->me + p < team->n) {
+        scale_vector(view, scale_of(team, team->me + p), after, 0, begin, count, !after);
     }
-    v->step++;
+    view->step++;
 }
 
-static void scale_doubling(scale_view *v, const scale_team *t, int64_t begin, int64_t count)
+static void scale_doubling(scale_view *view, const scale_team *team, int64_t begin, int64_t count)
 {
-    const int32_t k = scale_rounds(t->n);
+    const int32_t k = scale_rounds(team->n);
     int32_t i;
-    scale_spare(v, t, 0, begin, count);
-    for (i = 0; i < k; i++, v->step++) {
-        if (t->me < 1 << k) {
-            scale_vector(v, scale_of(t, t->me ^ 1 << i), 1, 0, begin, count, 1);
-            scale_vector(v, scale_of(t, t->me ^ 1 << i), 0, 0, begin, count, 1);
+    scale_spare(view, team, 0, begin, count);
+    for (i = 0; i < k; i++, view->step++) {
+        if (team->me < 1 << k) {
+            scale_vector(view, scale_of(team, team->me ^ 1 << i), 1, 0, begin, count, 1);
+            scale_vector(view, scale_of(team, team->me ^ 1 << i), 0, 0, begin, count, 1);
         }
     }
-    scale_spare(v, t, 1, begin, count);
+    scale_spare(view, team, 1, begin, count);
 }
 
 /* Recursive halving: with the partner half of what is left, farthest first; then back. */
-static void scale_halving(scale_view *v, const scale_team *t, int64_t begin, int64_t count)
+static void scale_halving(scale_view *view, const scale_team *team, int64_t begin, int64_t count)
 {
-    const int32_t k = scale_rounds(t->n), p = 1 << k;
+    const int32_t k = scale_rounds(team->n), p = 1 << k;
     int32_t i;
-    scale_spare(v, t, 0, begin, count);
-    for (i = 0; i < 2 * k; i++, v->step++) {
+    scale_spare(view, team, 0, begin, count);
+    for (i = 0; i < 2 * k; i++, view->step++) {
         const int32_t back = i >= k, bit = p >> (back ? 2 * k - i : i + 1);
-        const int32_t low = t->me & ~(2 * bit - 1), other = t->me ^ bit; /* pieces low .. + 2 bit */
-        const int32_t up = (t->me & bit) != 0;
+        const int32_t low = team->me & ~(2 * bit - 1),
+                      other = team->me ^ bit; /* pieces low .. + 2 bit */
+        const int32_t up = (team->me & bit) != 0;
         const int64_t cut[3] = {scale_cut(count, low, p), scale_cut(count, low + bit, p),
                                 scale_cut(count, low + 2 * bit, p)};
         const int64_t mine = cut[up], its = cut[!up];
         const int64_t mine_n = cut[up + 1] - mine, its_n = cut[!up + 1] - its;
-        if (t->me >= p) {
+        if (team->me >= p) {
             continue;
         }
-        scale_vector(v, scale_of(t, other), 1, 0, begin + (back ? mine : its),
+        scale_vector(view, scale_of(team, other), 1, 0, begin + (back ? mine : its),
                      back ? mine_n : its_n, !back);
-        scale_vector(v, scale_of(t, other), 0, 0, begin + (back ? its : mine),
+        scale_vector(view, scale_of(team, other), 0, 0, begin + (back ? its : mine),
                      back ? its_n : mine_n, !back);
     }
-    scale_spare(v, t, 1, begin, count);
+    scale_spare(view, team, 1, begin, count);
 }
 
 /* Step s of a ring: piece me - s goes on and is added; then the sums go round. */
-static void scale_ring_step(scale_view *v, const scale_team *t, int64_t count, int32_t s)
+static void scale_ring_step(scale_view *view, const scale_team *team, int64_t count, int32_t s)
 {
-    const int32_t n = t->n, back = s >= n - 1, i = back ? s - (n - 1) : s;
-    const int32_t out = (t->me + back - i + n) % n, in = (out - 1 + n) % n;
-    scale_vector(v, scale_of(t, (t->me + 1) % n), 1, 0, scale_cut(count, out, n),
+    const int32_t n = team->n, back = s >= n - 1, i = back ? s - (n - 1) : s;
+    const int32_t out = (team->me + back - i + n) % n, in = (out - 1 + n) % n;
+    scale_vector(view, scale_of(team, (team->me + 1) % n), 1, 0, scale_cut(count, out, n),
                  scale_piece(count, out, n), !back);
-    scale_vector(v, scale_of(t, (t->me - 1 + n) % n), 0, 0, scale_cut(count, in, n),
+    scale_vector(view, scale_of(team, (team->me - 1 + n) % n), 0, 0, scale_cut(count, in, n),
                  scale_piece(count, in, n), !back);
-    v->step++;
+    view->step++;
 }
 
 /* As dpar_mpi.h chooses it, over so many nodes. */
-static void scale_between(scale_view *v, const scale_team *t, int64_t begin, int64_t count)
+static void scale_between(scale_view *view, const scale_team *team, int64_t begin, int64_t count)
 {
-    const scale_job *j = v->job;
-    const int64_t bytes = j->per_node > 1 ? j->count * j->bytes / j->per_node : count * j->bytes;
-    const int32_t worth = count / t->n * j->bytes >= SCALE_WORTH;
-    const int32_t direct = t->n <= SCALE_DIRECT || (t->n <= SCALE_TRADED && worth);
-    const int32_t large = j->per_node > 1 ? bytes >= SCALE_LANES && bytes / t->n >= SCALE_WORTH
-                                          : direct && bytes * t->n > SCALE_SMALL;
-    if (j->way == REDUCE_HALVING && count * j->bytes > SCALE_SMALL) {
-        scale_halving(v, t, begin, count);
+    const scale_job *job = view->job;
+    const int64_t bytes =
+        job->per_node > 1 ? job->count * job->bytes / job->per_node : count * job->bytes;
+    const int32_t worth = count / team->n * job->bytes >= SCALE_WORTH;
+    const int32_t direct = team->n <= SCALE_DIRECT || (team->n <= SCALE_TRADED && worth);
+    const int32_t large = job->per_node > 1 ? bytes >= SCALE_LANES && bytes / team->n >= SCALE_WORTH
+                                            : direct && bytes * team->n > SCALE_SMALL;
+    if (job->way == REDUCE_HALVING && count * job->bytes > SCALE_SMALL) {
+        scale_halving(view, team, begin, count);
     } else if (large) {
-        scale_ordered(v, t, begin, count);
-    } else if (t->n <= SCALE_DIRECT) {
-        scale_gathered(v, t, begin, count);
+        scale_ordered(view, team, begin, count);
+    } else if (team->n <= SCALE_DIRECT) {
+        scale_gathered(view, team, begin, count);
     } else {
-        scale_doubling(v, t, begin, count);
+        scale_doubling(view, team, begin, count);
     }
 }
 
 /* The parts that lanes carry come to them from the node's ranks (first), or go to these. */
-static void scale_in_node(scale_view *v, int32_t first, int32_t carriers)
+static void scale_in_node(scale_view *view, int32_t first, int32_t carriers)
 {
-    const scale_job *j = v->job;
-    const int32_t lane = v->rank % j->per_node, node = v->rank - lane;
+    const scale_job *job = view->job;
+    const int32_t lane = view->rank % job->per_node, node = view->rank - lane;
     int32_t r;
-    for (r = 0; r < j->per_node; r++) {
-        const int64_t own = scale_cut(j->count, lane, carriers);
-        const int64_t its = scale_cut(j->count, r, carriers);
+    for (r = 0; r < job->per_node; r++) {
+        const int64_t own = scale_cut(job->count, lane, carriers);
+        const int64_t its = scale_cut(job->count, r, carriers);
         if (r != lane && r < carriers) { /* for its part, or with it */
-            scale_vector(v, node + r, first, 1, its, scale_piece(j->count, r, carriers), first);
+            scale_vector(view, node + r, first, 1, its, scale_piece(job->count, r, carriers),
+                         first);
         }
         if (r != lane && lane < carriers) {
-            scale_vector(v, node + r, !first, 1, own, scale_piece(j->count, lane, carriers), first);
+            scale_vector(view, node + r, !first, 1, own, scale_piece(job->count, lane, carriers),
+                         first);
         }
     }
-    v->step++;
+    view->step++;
 }
 
-static int32_t scale_carriers(const scale_job *j)
+static int32_t scale_carriers(const scale_job *job)
 {
-    return j->count * j->bytes < (j->lanes_from ? j->lanes_from : SCALE_LANES) ? 1 : j->per_node;
+    return job->count * job->bytes < (job->lanes_from ? job->lanes_from : SCALE_LANES)
+               ? 1
+               : job->per_node;
 }
 
 /* Steps that no way between nodes goes past. */
-static int32_t scale_most_between(const scale_job *j)
+static int32_t scale_most_between(const scale_job *job)
 {
-    const int64_t part = scale_piece(j->count, 0, scale_carriers(j));
-    return (int32_t)(2 * ((part + SCALE_BLOCK - 1) / SCALE_BLOCK)) + 2 * scale_rounds(j->nodes) + 2;
+    const int64_t part = scale_piece(job->count, 0, scale_carriers(job));
+    return (int32_t)(2 * ((part + SCALE_BLOCK - 1) / SCALE_BLOCK)) + 2 * scale_rounds(job->nodes) +
+           2;
 }
 
-static void scale_levels(scale_view *v)
+static void scale_levels(scale_view *view)
 {
-    const scale_job *j = v->job;
-    const int32_t carriers = scale_carriers(j);
+    const scale_job *job = view->job;
+    const int32_t carriers = scale_carriers(job);
     scale_team lane;
-    lane.n = j->nodes;
-    lane.me = v->rank / j->per_node;
-    lane.first = v->rank % j->per_node;
-    lane.apart = j->per_node;
-    if (j->per_node > 1) {
-        scale_in_node(v, 1, carriers);
+    lane.n = job->nodes;
+    lane.me = view->rank / job->per_node;
+    lane.first = view->rank % job->per_node;
+    lane.apart = job->per_node;
+    if (job->per_node > 1) {
+        scale_in_node(view, 1, carriers);
     }
     if (lane.first < carriers) {
-        scale_between(v, &lane, scale_cut(j->count, lane.first, carriers),
-                      scale_piece(j->count, lane.first, carriers));
+        scale_between(view, &lane, scale_cut(job->count, lane.first, carriers),
+                      scale_piece(job->count, lane.first, carriers));
     }
-    v->step = 1 + scale_most_between(j);
-    if (j->per_node > 1) {
-        scale_in_node(v, 0, carriers);
+    view->step = 1 + scale_most_between(job);
+    if (job->per_node > 1) {
+        scale_in_node(view, 0, carriers);
     }
 }
 
 /* Steps of the list: no message has this number or a higher one. */
-static int32_t scale_steps(const scale_job *j)
+static int32_t scale_steps(const scale_job *job)
 {
-    const int32_t n = j->nodes * j->per_node;
-    switch (j->way) {
+    const int32_t n = job->nodes * job->per_node;
+    switch (job->way) {
     case REDUCE_LEVELS:
-    case REDUCE_HALVING: return scale_most_between(j) + 2;
+    case REDUCE_HALVING: return scale_most_between(job) + 2;
     case REDUCE_DOUBLING: return scale_rounds(n) + 2;
-    case REDUCE_RING: return j->first_alone ? 1 : 2 * (n - 1);
+    case REDUCE_RING: return job->first_alone ? 1 : 2 * (n - 1);
     case ALL_LANES: return 2;
     case ALL_PAIRS: return 3;
     default: return 1;
     }
 }
 
-static void scale_all_reduce(scale_view *v)
+static void scale_all_reduce(scale_view *view)
 {
-    const scale_job *j = v->job;
+    const scale_job *job = view->job;
     scale_team all;
     int32_t s;
-    all.n = j->nodes * j->per_node;
-    all.me = v->rank;
+    all.n = job->nodes * job->per_node;
+    all.me = view->rank;
     all.first = 0;
     all.apart = 1;
-    if (j->way == REDUCE_DOUBLING) {
-        scale_doubling(v, &all, 0, j->count);
-    } else if (j->way == REDUCE_RING) {
-        for (s = 0; s < scale_steps(j); s++) {
-            scale_ring_step(v, &all, j->count, s);
+    if (job->way == REDUCE_DOUBLING) {
+        scale_doubling(view, &all, 0, job->count);
+    } else if (job->way == REDUCE_RING) {
+        for (s = 0; s < scale_steps(job); s++) {
+            scale_ring_step(view, &all, job->count, s);
         }
     } else {
-        scale_levels(v);
+        scale_levels(view);
     }
 }
 
 /* ---- all_to_all ---- */
 
-static void scale_pieces(const scale_view *v, int32_t from, int32_t to, int32_t memory,
+static void scale_pieces(const scale_view *view, int32_t from, int32_t to, int32_t memory,
                          const int32_t *which)
 {
-    scale_message m;
-    memset(&m, 0, sizeof m);
-    m.step = v->step;
-    m.from = from;
-    m.to = to;
-    m.memory = memory;
-    m.source = which[0];
-    m.sources = which[1];
-    m.target = which[2];
-    m.targets = which[3];
-    m.apart = which[4];
-    m.count = v->job->count * m.sources * m.targets;
-    m.bytes = m.count * v->job->bytes;
-    if (from != to && m.bytes > 0) {
-        scale_send(v, &m, v->job->bytes);
+    scale_message message;
+    memset(&message, 0, sizeof message);
+    message.step = view->step;
+    message.from = from;
+    message.to = to;
+    message.memory = memory;
+    message.source = which[0];
+    message.sources = which[1];
+    message.target = which[2];
+    message.targets = which[3];
+    message.apart = which[4];
+    message.count = view->job->count * message.sources * message.targets;
+    message.bytes = message.count * view->job->bytes;
+    if (from != to && message.bytes > 0) {
+        scale_send(view, &message, view->job->bytes);
     }
 }
 
-static void scale_all_each(scale_view *v)
+static void scale_all_each(scale_view *view)
 {
-    const int32_t n = v->job->nodes * v->job->per_node;
+    const int32_t n = view->job->nodes * view->job->per_node;
     int32_t r;
     for (r = 0; r < n; r++) {
-        const int32_t out[5] = {v->rank, 1, r, 1, 1}, in[5] = {r, 1, v->rank, 1, 1};
-        if (r != v->rank) {
-            scale_pieces(v, v->rank, r, 0, out);
-            scale_pieces(v, r, v->rank, 0, in);
+        const int32_t out[5] = {view->rank, 1, r, 1, 1}, in[5] = {r, 1, view->rank, 1, 1};
+        if (r != view->rank) {
+            scale_pieces(view, view->rank, r, 0, out);
+            scale_pieces(view, r, view->rank, 0, in);
         }
     }
 }
 
 /* In the node to the lane of the target; from there a message a node. */
-static void scale_all_lanes(scale_view *v)
+static void scale_all_lanes(scale_view *view)
 {
-    const int32_t p = v->job->per_node, nodes = v->job->nodes;
-    const int32_t lane = v->rank % p, node = v->rank / p;
+    const int32_t p = view->job->per_node, nodes = view->job->nodes;
+    const int32_t lane = view->rank % p, node = view->rank / p;
     int32_t i;
     for (i = 0; i < p; i++) {
-        const int32_t out[5] = {v->rank, 1, i, nodes, p}, in[5] = {node * p + i, 1, lane, nodes, p};
+        const int32_t out[5] = {view->rank, 1, i, nodes, p},
+                      in[5] = {node * p + i, 1, lane, nodes, p};
         if (i != lane) {
-            scale_pieces(v, v->rank, node * p + i, 1, out);
-            scale_pieces(v, node * p + i, v->rank, 1, in);
+            scale_pieces(view, view->rank, node * p + i, 1, out);
+            scale_pieces(view, node * p + i, view->rank, 1, in);
         }
     }
-    v->step++;
+    view->step++;
     for (i = 0; i < nodes; i++) {
         const int32_t other = i * p + lane;
-        const int32_t out[5] = {node * p, p, other, 1, 1}, in[5] = {i * p, p, v->rank, 1, 1};
+        const int32_t out[5] = {node * p, p, other, 1, 1}, in[5] = {i * p, p, view->rank, 1, 1};
         if (i != node) {
-            scale_pieces(v, v->rank, other, 0, out);
-            scale_pieces(v, other, v->rank, 0, in);
+            scale_pieces(view, view->rank, other, 0, out);
+            scale_pieces(view, other, view->rank, 0, in);
         }
     }
 }
 
 /* The rank of node a that sends to node b, and the one that has what comes from there: the b-th of
  * its node, round and round, counted from its own so that all have the same share. */
-static int32_t scale_carrier(const scale_job *j, int32_t a, int32_t b)
+static int32_t scale_carrier(const scale_job *job, int32_t a, int32_t b)
 {
-    return a * j->per_node + (b - a + j->nodes - 1) % j->nodes % j->per_node;
+    return a * job->per_node + (b - a + job->nodes - 1) % job->nodes % job->per_node;
 }
 
 /* Of a pair of nodes, in steps 0, 1 and 2, what its carrier gets, sends, hands out. */
-static void scale_carry(scale_view *v, int32_t a, int32_t b)
+static void scale_carry(scale_view *view, int32_t a, int32_t b)
 {
-    const int32_t p = v->job->per_node, other = scale_carrier(v->job, b, a);
+    const int32_t p = view->job->per_node, other = scale_carrier(view->job, b, a);
     const int32_t out[5] = {a * p, p, b * p, p, 1}, in[5] = {b * p, p, a * p, p, 1};
     int32_t i;
-    v->step = 1;
-    scale_pieces(v, v->rank, other, 0, out);
-    scale_pieces(v, other, v->rank, 0, in);
+    view->step = 1;
+    scale_pieces(view, view->rank, other, 0, out);
+    scale_pieces(view, other, view->rank, 0, in);
     for (i = 0; i < p; i++) {
         const int32_t r = a * p + i, has[5] = {r, 1, b * p, p, 1}, its[5] = {b * p, p, r, 1, 1};
-        v->step = 0;
-        scale_pieces(v, r, v->rank, 1, has);
-        v->step = 2;
-        scale_pieces(v, v->rank, r, 1, its);
+        view->step = 0;
+        scale_pieces(view, r, view->rank, 1, has);
+        view->step = 2;
+        scale_pieces(view, view->rank, r, 1, its);
     }
 }
 
 /* Step 0: in the node to the carrier of the target's node (what stays in the node to its target);
  * 1: a message a pair of nodes; 2: in the node to the targets. */
-static void scale_all_pairs(scale_view *v)
+static void scale_all_pairs(scale_view *view)
 {
-    const scale_job *j = v->job;
-    const int32_t p = j->per_node, a = v->rank / p;
+    const scale_job *job = view->job;
+    const int32_t p = job->per_node, a = view->rank / p;
     int32_t b, i;
     for (i = 0; i < p; i++) {
         const int32_t r = a * p + i;
-        const int32_t out[5] = {v->rank, 1, r, 1, 1}, in[5] = {r, 1, v->rank, 1, 1};
-        v->step = 0;
-        scale_pieces(v, v->rank, r, 1, out);
-        scale_pieces(v, r, v->rank, 1, in);
+        const int32_t out[5] = {view->rank, 1, r, 1, 1}, in[5] = {r, 1, view->rank, 1, 1};
+        view->step = 0;
+        scale_pieces(view, view->rank, r, 1, out);
+        scale_pieces(view, r, view->rank, 1, in);
     }
-    for (b = 0; b < j->nodes; b++) {
-        const int32_t carrier = scale_carrier(j, a, b);
-        if (b != a && v->rank == carrier) {
-            scale_carry(v, a, b);
+    for (b = 0; b < job->nodes; b++) {
+        const int32_t carrier = scale_carrier(job, a, b);
+        if (b != a && view->rank == carrier) {
+            scale_carry(view, a, b);
         } else if (b != a) {
-            const int32_t out[5] = {v->rank, 1, b * p, p, 1}, in[5] = {b * p, p, v->rank, 1, 1};
-            v->step = 0;
-            scale_pieces(v, v->rank, carrier, 1, out);
-            v->step = 2;
-            scale_pieces(v, carrier, v->rank, 1, in);
+            const int32_t out[5] = {view->rank, 1, b * p, p, 1},
+                          in[5] = {b * p, p, view->rank, 1, 1};
+            view->step = 0;
+            scale_pieces(view, view->rank, carrier, 1, out);
+            view->step = 2;
+            scale_pieces(view, carrier, view->rank, 1, in);
         }
     }
 }
 
 /* ---- halo ---- */
 
-static int32_t scale_beside(const scale_job *j, int32_t rank, int32_t dim, int32_t up)
+static int32_t scale_beside(const scale_job *job, int32_t rank, int32_t dim, int32_t up)
 {
-    const int32_t n = j->parts[dim], at = rank / j->stride[dim] % n;
-    return rank + ((at + (up ? 1 : n - 1)) % n - at) * j->stride[dim];
+    const int32_t n = job->parts[dim], at = rank / job->stride[dim] % n;
+    return rank + ((at + (up ? 1 : n - 1)) % n - at) * job->stride[dim];
 }
 
 /* Faces that go to one peer go in one message. */
-static void scale_halo(scale_view *v)
+static void scale_halo(scale_view *view)
 {
-    const scale_job *j = v->job;
+    const scale_job *job = view->job;
     int32_t peer[6], i, k, gives;
     for (i = 0; i < 6; i++) {
-        peer[i] = scale_beside(j, v->rank, i / 2, i % 2);
+        peer[i] = scale_beside(job, view->rank, i / 2, i % 2);
     }
     for (i = 0; i < 6; i++) {
         uint32_t above = 0, below = 0; /* this rank's halos; the peer's lie opposite */
@@ -504,16 +514,17 @@ static void scale_halo(scale_view *v)
                 below |= 1u << (k ^ 1);
             }
         }
-        for (gives = 0; gives < 2 && !before && peer[i] != v->rank; gives++) {
-            scale_message m;
-            memset(&m, 0, sizeof m);
-            m.from = gives ? v->rank : peer[i];
-            m.to = gives ? peer[i] : v->rank;
-            m.memory = j->way == HALO_LEVELS && m.from / j->per_node == m.to / j->per_node;
-            m.bytes = faces * j->cells * j->cells * j->width * j->bytes;
-            m.count = m.bytes;
-            m.sides = gives ? below : above;
-            scale_send(v, &m, 1);
+        for (gives = 0; gives < 2 && !before && peer[i] != view->rank; gives++) {
+            scale_message message;
+            memset(&message, 0, sizeof message);
+            message.from = gives ? view->rank : peer[i];
+            message.to = gives ? peer[i] : view->rank;
+            message.memory = job->way == HALO_LEVELS &&
+                             message.from / job->per_node == message.to / job->per_node;
+            message.bytes = faces * job->cells * job->cells * job->width * job->bytes;
+            message.count = message.bytes;
+            message.sides = gives ? below : above;
+            scale_send(view, &message, 1);
         }
     }
 }
@@ -521,22 +532,22 @@ static void scale_halo(scale_view *v)
 /* All messages that `rank` sends or gets, in no order but that of steps a peer. */
 static void scale_walk(const scale_job *job, int32_t rank, scale_put *put, void *to)
 {
-    scale_view v;
-    v.job = job;
-    v.rank = rank;
-    v.step = 0;
-    v.put = put;
-    v.to = to;
+    scale_view view;
+    view.job = job;
+    view.rank = rank;
+    view.step = 0;
+    view.put = put;
+    view.to = to;
     if (job->way < ALL_EACH) {
-        scale_all_reduce(&v);
+        scale_all_reduce(&view);
     } else if (job->way == ALL_EACH) {
-        scale_all_each(&v);
+        scale_all_each(&view);
     } else if (job->way == ALL_LANES) {
-        scale_all_lanes(&v);
+        scale_all_lanes(&view);
     } else if (job->way == ALL_PAIRS) {
-        scale_all_pairs(&v);
+        scale_all_pairs(&view);
     } else {
-        scale_halo(&v);
+        scale_halo(&view);
     }
 }
 

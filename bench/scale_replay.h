@@ -26,22 +26,23 @@ typedef struct scale_tally {
 } scale_tally;
 
 /* The same to another rank: it lies in the node's memory once. */
-static int32_t scale_again(const scale_message *a, const scale_message *b)
+static int32_t scale_again(const scale_message *first, const scale_message *second)
 {
-    return a->step == b->step && a->from == b->from && a->begin == b->begin &&
-           a->count == b->count && a->source == b->source && a->target == b->target &&
-           a->sides == b->sides;
+    return first->step == second->step && first->from == second->from &&
+           first->begin == second->begin && first->count == second->count &&
+           first->source == second->source && first->target == second->target &&
+           first->sides == second->sides;
 }
 
-static void scale_count(void *to, const scale_message *m)
+static void scale_count(void *to, const scale_message *message)
 {
-    scale_tally *t = (scale_tally *)to;
-    const int32_t p = t->job->per_node, sends = m->from == t->rank;
-    const int32_t far = m->from / p != m->to / p;
-    scale_step *mine = &t->mine[m->step], *node = &t->node[m->step];
-    if (m->memory) {
-        const int64_t moved = sends && scale_again(&t->given, m) ? 0 : m->bytes;
-        t->given = sends ? *m : t->given;
+    scale_tally *tally = (scale_tally *)to;
+    const int32_t p = tally->job->per_node, sends = message->from == tally->rank;
+    const int32_t far = message->from / p != message->to / p;
+    scale_step *mine = &tally->mine[message->step], *node = &tally->node[message->step];
+    if (message->memory) {
+        const int64_t moved = sends && scale_again(&tally->given, message) ? 0 : message->bytes;
+        tally->given = sends ? *message : tally->given;
         mine->moved_bytes += moved;
         mine->peers += !sends;
         node->node_moved += moved;
@@ -51,15 +52,17 @@ static void scale_count(void *to, const scale_message *m)
     mine->got += !sends;
     mine->far += far && sends;
     mine->near += !far && sends;
-    mine->far_bytes += far && !sends ? m->bytes : 0;
-    mine->near_bytes += far || sends ? 0 : m->bytes;
+    mine->far_bytes += far && !sends ? message->bytes : 0;
+    mine->near_bytes += far || sends ? 0 : message->bytes;
     if (far) {
-        t->port[((int64_t)m->step * t->ports + t->rank % p % t->ports) * 2 + !sends] += m->bytes;
+        tally->port[((int64_t)message->step * tally->ports + tally->rank % p % tally->ports) * 2 +
+                    !sends] += message->bytes;
         node->out_messages += sends;
-        node->out += sends ? m->bytes : 0;
-        node->in += sends ? 0 : m->bytes;
+        node->out += sends ? message->bytes : 0;
+        node->in += sends ? 0 : message->bytes;
     } else {
-        node->node_moved += sends ? 0 : 2 * m->bytes; /* a copy into the message, one out of it */
+        node->node_moved +=
+            sends ? 0 : 2 * message->bytes; /* a copy into the message, one out of it */
     }
 }
 
@@ -96,32 +99,33 @@ static int32_t scale_add_up(const scale_job *job, int32_t node, int32_t lanes, i
                             scale_step *step)
 {
     const int32_t steps = scale_steps(job);
-    scale_tally t;
+    scale_tally tally;
     int32_t lane, s, k, ok;
-    t.job = job;
-    t.ports = ports;
-    t.node = step;
-    t.mine = (scale_step *)malloc((size_t)steps * sizeof *t.mine);
-    t.port = (int64_t *)calloc((size_t)steps * (size_t)ports * 2, sizeof *t.port);
-    ok = t.mine != NULL && t.port != NULL;
+    tally.job = job;
+    tally.ports = ports;
+    tally.node = step;
+    tally.mine = (scale_step *)malloc((size_t)steps * sizeof *tally.mine);
+    tally.port = (int64_t *)calloc((size_t)steps * (size_t)ports * 2, sizeof *tally.port);
+    ok = tally.mine != NULL && tally.port != NULL;
     memset(step, 0, (size_t)steps * sizeof *step);
     for (lane = 0; ok && lane < lanes; lane++) {
-        memset(t.mine, 0, (size_t)steps * sizeof *t.mine);
-        memset(&t.given, 0xff, sizeof t.given);
-        t.rank = node * job->per_node + lane;
-        scale_walk(job, t.rank, scale_count, &t);
+        memset(tally.mine, 0, (size_t)steps * sizeof *tally.mine);
+        memset(&tally.given, 0xff, sizeof tally.given);
+        tally.rank = node * job->per_node + lane;
+        scale_walk(job, tally.rank, scale_count, &tally);
         for (s = 0; s < steps; s++) {
-            scale_busiest(&step[s], &t.mine[s]);
+            scale_busiest(&step[s], &tally.mine[s]);
         }
     }
     for (s = 0; ok && s < steps; s++) {
         step[s].times = 1;
         for (k = 0; k < 2 * ports; k++) {
-            step[s].port_bytes = scale_most(step[s].port_bytes, t.port[(int64_t)s * ports * 2 + k]);
+            step[s].port_bytes =
+                scale_most(step[s].port_bytes, tally.port[(int64_t)s * ports * 2 + k]);
         }
     }
-    free(t.mine);
-    free(t.port);
+    free(tally.mine);
+    free(tally.port);
     return ok;
 }
 
@@ -134,31 +138,33 @@ static scale_step *scale_replay(const scale_job *job, int32_t ports, int32_t *st
 {
     const int64_t n = (int64_t)job->nodes * job->per_node;
     const int32_t one = job->way == ALL_EACH;
-    scale_job j = *job;
+    scale_job replayed = *job;
     scale_step *step;
     int32_t s;
-    if (j.way == REDUCE_RING) {
-        j.first_alone = 1;
-        j.count = (j.count + n - 1) / n * n;
+    if (replayed.way == REDUCE_RING) {
+        replayed.first_alone = 1;
+        replayed.count = (replayed.count + n - 1) / n * n;
     }
-    *steps = scale_steps(&j);
+    *steps = scale_steps(&replayed);
     step = (scale_step *)malloc(2 * (size_t)*steps * sizeof *step);
-    if (step == NULL || !scale_add_up(&j, 0, one ? 1 : j.per_node, one ? 1 : ports, step) ||
-        !scale_add_up(&j, j.nodes - 1, one ? 1 : j.per_node, one ? 1 : ports, step + *steps)) {
+    if (step == NULL ||
+        !scale_add_up(&replayed, 0, one ? 1 : replayed.per_node, one ? 1 : ports, step) ||
+        !scale_add_up(&replayed, replayed.nodes - 1, one ? 1 : replayed.per_node, one ? 1 : ports,
+                      step + *steps)) {
         free(step);
         return NULL;
     }
     for (s = 0; s < *steps; s++) {
         scale_busier(&step[s], &step[*steps + s]);
     }
-    if (j.way == REDUCE_RING) {
+    if (replayed.way == REDUCE_RING) {
         step->times = 2 * (n - 1);
     } else if (one) {
-        step->out_messages *= j.per_node;
-        step->out *= j.per_node;
-        step->in *= j.per_node;
-        step->node_moved *= j.per_node;
-        step->port_bytes *= (j.per_node + ports - 1) / ports;
+        step->out_messages *= replayed.per_node;
+        step->out *= replayed.per_node;
+        step->in *= replayed.per_node;
+        step->node_moved *= replayed.per_node;
+        step->port_bytes *= (replayed.per_node + ports - 1) / ports;
     }
     return step;
 }
