@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Ranks that share their cores, with each other or with another program: what an exchange of halos,
- * an all-reduce and a step of training take, by dpar or by MPI alone. bench/contended.sh builds it
- * with each MPI, runs both in turns beside busy processes and prints the table.
+/* contended - measures ranks that share their cores with each other or with another program. It
+ * times an exchange of halos, two all-reduces and a step of training, done by dpar or by MPI alone.
+ * bench/contended.sh builds it with each MPI library, runs both ways in turns beside busy processes
+ * and prints dpar's time over MPI's, where less than 1 means that dpar is faster.
  *
  *     mpicc -O2 -DDPAR_IMPLEMENTATION -I. bench/contended.c -o contended -lm
  *     mpirun --bind-to none -np 2 ./contended dpar        or: mpi
  *
- * A line for each row: its name, the median and the mean of one operation on rank 0 in us. The mean
- * counts the slices of time that a rank loses, the median does not. */
+ * Prints one line for each operation: its name, and the median and the mean of its us on rank 0.
+ * The mean includes the slices of time that the scheduler takes from a rank; the median does not.
+ *
+ * Exit codes: 0 done; 1 no memory, or dpar refused the ranks; 2 wrong arguments. */
 #include "dpar_halo.h"
 #include "dpar_mpi.h"
 
@@ -28,26 +31,26 @@ typedef struct bench {
     int by_mpi;
 } bench;
 
-/* The same exchange as the grid's, by hand: the ranks are a row along x, which is contiguous. */
+/* The exchange of dpar_grid written by hand. The ranks are a row along x, which is the contiguous
+ * dim, so that the halo of a side is HALO cells of each line. */
 static void exchange_by_mpi(bench *state)
 {
     const int left = state->world->rank > 0 ? state->world->rank - 1 : MPI_PROC_NULL;
     const int right =
         state->world->rank + 1 < state->world->size ? state->world->rank + 1 : MPI_PROC_NULL;
+    const int to[2] = {left, right}, from[2] = {right, left};
+    const int64_t first[2] = {0, state->own - HALO}, ghost[2] = {state->own, -HALO};
     int side;
     for (side = 0; side < 2; side++) {
-        const int to = side == 0 ? left : right, from = side == 0 ? right : left;
-        const int64_t first = side == 0 ? 0 : state->own - HALO,
-                      ghost = side == 0 ? state->own : -HALO;
         int64_t y;
         for (y = 0; y < CELLS; y++) {
-            memcpy(state->sent + y * HALO, state->field + y * state->stride + first,
+            memcpy(state->sent + y * HALO, state->field + y * state->stride + first[side],
                    HALO * sizeof(double));
         }
-        MPI_Sendrecv(state->sent, CELLS * HALO, MPI_DOUBLE, to, 0, state->received, CELLS * HALO,
-                     MPI_DOUBLE, from, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        for (y = 0; y < CELLS && from != MPI_PROC_NULL; y++) {
-            memcpy(state->field + y * state->stride + ghost, state->received + y * HALO,
+        MPI_Sendrecv(state->sent, CELLS * HALO, MPI_DOUBLE, to[side], 0, state->received,
+                     CELLS * HALO, MPI_DOUBLE, from[side], 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        for (y = 0; y < CELLS && from[side] != MPI_PROC_NULL; y++) {
+            memcpy(state->field + y * state->stride + ghost[side], state->received + y * HALO,
                    HALO * sizeof(double));
         }
     }
@@ -106,6 +109,7 @@ static int ascending(const void *first, const void *second)
     return (x > y) - (x < y);
 }
 
+/* Times an operation and prints its line. A tenth as many calls that do not count come before. */
 static void row(bench *state, const char *name, void (*operation)(bench *), int count)
 {
     static double time[MOST];
@@ -132,7 +136,7 @@ static float *zeros(size_t count)
 {
     float *memory = (float *)calloc(count, sizeof(float));
     if (memory == NULL) {
-        fprintf(stderr, "contended: no memory for %zu bytes\n", count * sizeof(float));
+        fprintf(stderr, "contended: no memory for an array of %zu bytes\n", count * sizeof(float));
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
     return memory;
@@ -144,9 +148,14 @@ int main(int argc, char **argv)
     dpar_why why;
     bench state;
     int failed;
+    if (argc != 2 || (strcmp(argv[1], "mpi") != 0 && strcmp(argv[1], "dpar") != 0)) {
+        fprintf(stderr, "contended: the argument has to be 'dpar' or 'mpi', not '%s'\n",
+                argc > 1 ? argv[1] : "");
+        return 2;
+    }
     memset(&state, 0, sizeof state);
     MPI_Init(&argc, &argv);
-    state.by_mpi = argc > 1 && strcmp(argv[1], "mpi") == 0;
+    state.by_mpi = strcmp(argv[1], "mpi") == 0;
     memset(&desc, 0, sizeof desc);
     desc.dims = 2;
     desc.cells[0] = CELLS;
@@ -156,13 +165,18 @@ int main(int argc, char **argv)
     failed = dpar_mpi_make(MPI_COMM_WORLD, NULL, &state.world, &why) < 0 ||
              dpar_grid_make(state.world, &desc, &state.grid, &why) < 0;
     if (failed) {
-        fprintf(stderr, "contended: the ranks or their grid of %d x %d cells do not begin: %s\n",
-                (int)CELLS, (int)CELLS, why.text);
+        fprintf(stderr, "contended: the grid of %d x %d cells cannot be made: %s\n", (int)CELLS,
+                (int)CELLS, why.text);
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
     state.own = state.grid->count[1];
     state.stride = state.own + 2 * HALO;
     state.array = dpar_grid_array(state.grid, DPAR_F64, NULL);
+    if (state.array == NULL) {
+        fprintf(stderr, "contended: no memory for an array of the grid: %s\n",
+                state.world->why.text);
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
     state.field = (double *)(void *)zeros(2 * (size_t)((CELLS + 2 * HALO) * state.stride)) +
                   HALO * state.stride + HALO;
     state.small = zeros(1);

@@ -1,20 +1,29 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* plan_speed - configurations a second, time and memory both priced, on one core.
+/* plan_speed - measures how many configurations a second the planner prices on one core, each with
+ * its time and its memory, for four models and machines.
  *
  *   cc -O2 -DDPAR_IMPLEMENTATION -I. bench/plan_speed.c -o build/plan_speed && build/plan_speed
  *
- * Peers, recomputed on a 2-core machine (noted with the tables of tests/data/cost): Calculon 53.3
- * configurations a second and core over the same model and GPUs; SimuMax 2.45 (405B) to 10.3 (8B).
- * They are fixed figures: nothing of the peers runs here. */
+ * It is compared with two other planners: Calculon prices 53.3 configurations a second and core for
+ * the same model and GPUs, SimuMax 2.45 (405B) to 10.3 (8B). "x N" is dpar's rate over theirs, so
+ * more is better. Both figures were measured on a 2-core machine (see the tables of
+ * tests/data/cost) and are constants here: nothing of these programs runs.
+ *
+ * Then it times the search for the ten best of the same configurations, which skips those that
+ * cannot be among them.
+ *
+ * It takes no arguments. Exit codes: 0 done; 1 dpar refused a model or a machine; 2 arguments. */
 #if !defined(_POSIX_C_SOURCE)
 #define _POSIX_C_SOURCE 200809L
 #endif
 #include "dpar_cost.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+static const double calculon_rate = 53.3, simumax_rate = 10.3; /* configurations a second */
 static dpar_workload work;
 
 static double now(void)
@@ -24,12 +33,46 @@ static double now(void)
     return (double)stamp.tv_sec + 1e-9 * (double)stamp.tv_nsec;
 }
 
-/* How many configurations Calculon's search has for GPT-3 175B (96 heads, 96 blocks, width 12288)
- * on `gpus` A100s with host memory and two networks, by its published rules: 6,582,816 for 512 GPUs
- * and a batch of at most 512. `ours` gets how many different strategies of dpar those are: its
- * choice of network for each degree (up to 8), p2p_rs_ag beside ar, the repeated all-gather of SP
- * and ring beside pipe have no counterpart (2 x 2 x 1.5 at most); all the others are in our walk.
- */
+/* How many configurations two planners have for the same degrees. */
+typedef struct choices {
+    int64_t calculon; /* of Calculon */
+    int64_t dpar;     /* different strategies of dpar that those are */
+} choices;
+
+/* tp, pp, dp: degrees, 1 or more. full: 1 if all activations are recomputed. */
+static choices choices_of(int tp, int pp, int dp, int full)
+{
+    const int many = dp > 1 ? 2 : 1;
+    int kinds = 2, offloads = 8; /* attention only or nothing is recomputed */
+    int comm = 4;                /* ar, p2p_rs_ag, rs_ag, rs_ag and gather again */
+    int nets = many;
+    int64_t common;
+    choices result;
+    if (full) {
+        kinds = 1;
+        offloads = 4;
+        comm = 3;
+    }
+    if (pp > 1) {
+        nets *= 2;
+    }
+    common = (int64_t)kinds * offloads * many * many;
+    if (tp > 1) {
+        result.calculon = common * comm * 3 * nets * 2;
+        result.dpar = common * 2 * 2;
+    } else {
+        result.calculon = common * comm * nets;
+        result.dpar = common;
+    }
+    return result;
+}
+
+/* Returns how many configurations Calculon's search has for GPT-3 175B (96 heads, 96 blocks, width
+ * 12288) on `gpus` A100s with host memory and two networks, by its published rules: 6,582,816 for
+ * 512 GPUs and a batch of at most 512. `ours` gets the number of different strategies of dpar that
+ * those are. It is smaller because four of Calculon's choices have no counterpart in dpar: the
+ * network of each degree (a factor of up to 8), p2p_rs_ag instead of ar, the repeated all-gather of
+ * sequence parallelism, and ring instead of pipe (2 x 2 x 1.5 together). */
 static int64_t calculon_space(int gpus, int batch, int64_t *ours)
 {
     int tp, pp, v, mbs, full;
@@ -37,23 +80,20 @@ static int64_t calculon_space(int gpus, int batch, int64_t *ours)
     *ours = 0;
     for (tp = 1; tp <= 96; tp++) {
         for (pp = 1; pp <= 96 && pp <= gpus / tp; pp++) {
-            int dp = gpus / tp / pp, many = dp > 1 ? 2 : 1;
+            const int dp = gpus / tp / pp, most_chunks = pp == 1 ? 1 : 96 / pp;
             if (gpus % (tp * pp) != 0 || 96 % tp != 0 || 12288 % tp != 0 || 96 % pp != 0 ||
                 dp > batch) {
                 continue;
             }
-            for (v = 1; v <= (pp == 1 ? 1 : 96 / pp); v++) {
+            for (v = 1; v <= most_chunks; v++) {
                 for (mbs = 1; (96 / pp) % v == 0 && mbs <= batch / dp; mbs++) {
                     if (batch / dp % mbs != 0) {
                         continue;
                     }
-                    for (full = 0; full < 2; full++) { /* full recompute; attention only or none */
-                        int kinds = full ? 1 : 2, offloads = full ? 4 : 8;
-                        int comm = full ? 3 : 4; /* ar, p2p_rs_ag, rs_ag, rs_ag and gather again */
-                        int nets = (tp > 1 ? 2 : 1) * (pp > 1 ? 2 : 1) * many;
-                        int64_t common = (int64_t)kinds * offloads * many * many;
-                        theirs += common * comm * (tp > 1 ? 3 : 1) * nets;
-                        *ours += common * (tp > 1 ? 2 * 2 : 1);
+                    for (full = 0; full < 2; full++) {
+                        const choices found = choices_of(tp, pp, dp, full);
+                        theirs += found.calculon;
+                        *ours += found.dpar;
                     }
                 }
             }
@@ -62,6 +102,15 @@ static int64_t calculon_space(int gpus, int batch, int64_t *ours)
     return theirs;
 }
 
+/* Ends the program because dpar refused a model, a machine or a query. */
+static void refused(const char *model, const char *cluster, const dpar_why *why)
+{
+    fprintf(stderr, "plan_speed: model '%s' on '%s': %s\n", model, cluster, why->text);
+    exit(1);
+}
+
+/* Prices a space of strategies twice and prints a paragraph: once all of it, then only what the
+ * search for the ten best needs. */
 static void measure(const char *model, const char *cluster, int64_t batch, int32_t space)
 {
     static dpar_plan top[10];
@@ -78,8 +127,7 @@ static void measure(const char *model, const char *cluster, int64_t batch, int32
         dpar_workload_init(&work, &parsed, 0, &why) < 0 ||
         dpar_cluster_read(&machine, cluster, strlen(cluster), &why) < 0 ||
         dpar_recipe_find(&job.recipe, "megatron", &why) < 0) {
-        printf("%s\n", why.text);
-        return;
+        refused(model, cluster, &why);
     }
     job.work = &work;
     job.cluster = &machine;
@@ -87,20 +135,19 @@ static void measure(const char *model, const char *cluster, int64_t batch, int32
     query.global_batch = batch;
     query.space = space;
     dpar_strategy_init(&query.fixed);
-    start = now(); /* nothing is kept: everything is priced */
+    start = now(); /* query.top is NULL: nothing is kept, so everything is priced */
     if (dpar_planner_init(&planner, &job, &query, &why) < 0) {
-        printf("%s\n", why.text);
-        return;
+        refused(model, cluster, &why);
     }
     while (dpar_planner_run(&planner, 1 << 20, &why) == DPAR_MORE) {
     }
     seconds = now() - start;
     priced = planner.evaluated;
-    query.top = top; /* the search: what cannot be kept is left out */
+    query.top = top; /* now what cannot be among the ten best is left out */
     query.top_capacity = 10;
     start = now();
     if (dpar_planner_init(&planner, &job, &query, &why) < 0) {
-        return;
+        refused(model, cluster, &why);
     }
     while (dpar_planner_run(&planner, 1 << 20, &why) == DPAR_MORE) {
     }
@@ -109,10 +156,11 @@ static void measure(const char *model, const char *cluster, int64_t batch, int32
            (int)(machine.nodes * machine.gpus_per_node), (long long)batch,
            space == DPAR_SPACE_WHOLE ? "whole" : "usual");
     printf(
-        "  %lld configurations priced in %.3f s: %.2f M a second (Calculon 53.3: x %.0f; SimuMax "
-        "10.3: x %.0f)\n",
-        (long long)priced, seconds, (double)priced / seconds * 1e-6,
-        (double)priced / seconds / 53.3, (double)priced / seconds / 10.3);
+        "  %lld configurations priced in %.3f s: %.2f M a second (Calculon %.1f: x %.0f; SimuMax "
+        "%.1f: x %.0f)\n",
+        (long long)priced, seconds, (double)priced / seconds * 1e-6, calculon_rate,
+        (double)priced / seconds / calculon_rate, simumax_rate,
+        (double)priced / seconds / simumax_rate);
     printf("  rejected:");
     for (i = 1; i < DPAR_STRATEGY_RULE_COUNT; i++) {
         if (planner.rejected[i] > 0) {
@@ -131,9 +179,14 @@ static void measure(const char *model, const char *cluster, int64_t batch, int32
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    int64_t ours, theirs = calculon_space(512, 512, &ours);
+    int64_t ours, theirs;
+    if (argc > 1) {
+        fprintf(stderr, "plan_speed: argument '%s': this program takes no arguments\n", argv[1]);
+        return 2;
+    }
+    theirs = calculon_space(512, 512, &ours);
     printf(
         "Calculon's whole space, GPT-3 175B on 512 GPUs, batch at most 512: %lld configurations, "
         "%lld strategies here\n",
