@@ -1,15 +1,21 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* dpar_grid beside the full API: the same arrays, the same exchanges, in turns.
+/* grid_speed - measures what the short interface dpar_grid costs above the full one,
+ * dpar_halo_plan: both exchange the same halos of the same arrays, in turns.
  *
  *     cc -O2 -DDPAR_IMPLEMENTATION -I. bench/grid_speed.c -o grid_speed
- *     ./grid_speed [seconds a row] [ranks]            1, and 2 processes of this machine: 2
+ *     ./grid_speed [SECONDS [RANKS]]      of each row (default 1), processes of this machine (2)
  *
- * f64, box, width 1 or 2, periodic in all dims, n^3 cells a rank, cut in the first dim. Rows: one
- * array; two that are swapped after each exchange; eight in one message a peer. A sample is the
- * slowest rank's time of exchanges back to back, divided by their number. Least and median us of
- * either, the ratio of the least, and the median of the ratios sample by sample. One rank's halos
- * are its own cells: what the calls cost beside them shows best there. The halos of the last
- * exchange are checked. */
+ * Each rank has n^3 cells of f64, cut in the first dim, periodic in all dims, with a halo of width
+ * 1 or 2 that includes edges and corners. The rows exchange one array, two arrays that are swapped
+ * after each exchange, and eight arrays in one message per neighbour.
+ *
+ * A sample is the slowest rank's time of exchanges back to back, divided by their number. Printed
+ * are the smallest and the median us of both interfaces, and two ratios, dpar_grid's time over the
+ * full interface's: that of the smallest samples, and the median of the ratios of neighbouring
+ * samples. 1 means that dpar_grid costs nothing. On one rank the halos are its own cells, which
+ * shows the cost of the calls best. Halos are checked before each row.
+ *
+ * Exit codes: 0 done; 1 a call failed or a halo is wrong; 2 wrong arguments. */
 #include "dpar_halo.h"
 
 #include <stdio.h>
@@ -28,10 +34,10 @@ static double now(void)
 static int ascending(const void *first, const void *second)
 {
     const double x = *(const double *)first, y = *(const double *)second;
-    return x < y ? -1 : x > y;
+    return (x > y) - (x < y);
 }
 
-/* Ascending; the median. */
+/* Sorts SAMPLES samples and returns their median. */
 static double median(double *sample)
 {
     qsort(sample, SAMPLES, sizeof *sample, ascending);
@@ -45,6 +51,7 @@ typedef struct turn {
     int row;
 } turn;
 
+/* Exchanges by dpar_grid if `simple`, otherwise by the full interface. */
 static void exchange(turn *state, int simple)
 {
     if (state->row == 1) {
@@ -64,6 +71,7 @@ static void exchange(turn *state, int simple)
     }
 }
 
+/* Returns the seconds of one of `times` exchanges on the slowest rank. */
 static double sample_of(dpar_comm *comm, turn *state, int simple, int times)
 {
     double took;
@@ -76,7 +84,7 @@ static double sample_of(dpar_comm *comm, turn *state, int simple, int times)
     return dpar_max(comm, (now() - took) / times);
 }
 
-/* Fills own cells, and looks at a halo cell of each side after an exchange. */
+/* Fills own cells, exchanges, and returns 1 if a halo cell at either side is wrong. */
 static int wrong(dpar_comm *comm, turn *state, int simple)
 {
     const int64_t step = state->grid->stride[0], n = state->grid->count[0];
@@ -91,7 +99,7 @@ static int wrong(dpar_comm *comm, turn *state, int simple)
     }
     values[-step] = values[n * step] = 0;
     dpar_barrier(comm, NULL);
-    if (state->row == 1) { /* the next exchange is of the other one */
+    if (state->row == 1) { /* the next exchange is of the other array of the two */
         exchange(state, simple);
     }
     exchange(state, simple);
@@ -100,6 +108,7 @@ static int wrong(dpar_comm *comm, turn *state, int simple)
     return bad;
 }
 
+/* Makes the plan of the full interface for the first n arrays of the grid; NULL on failure. */
 static dpar_halo_plan *full_api(dpar_comm *comm, turn *state, int n)
 {
     dpar_halo_field fields[ARRAYS] = {{0}};
@@ -123,6 +132,7 @@ static dpar_halo_plan *full_api(dpar_comm *comm, turn *state, int n)
     return plan;
 }
 
+/* Measures and prints the three rows of one block size and halo width. */
 static int rows(dpar_comm *comm, int cells, int width, double seconds)
 {
     static const char *const name[ROWS] = {"one", "swapped", "eight"};
@@ -149,8 +159,8 @@ static int rows(dpar_comm *comm, int cells, int width, double seconds)
     for (state.row = 0; state.row < ROWS; state.row++) {
         state.plan = full_api(comm, &state, state.row < 2 ? 1 : ARRAYS);
         if (!state.plan) {
-            fprintf(stderr, "grid_speed: rank %d: no halo plan for the row '%s': %s\n", comm->rank,
-                    name[state.row], comm->why.text);
+            fprintf(stderr, "grid_speed: rank %d: row '%s': the halo plan cannot be made: %s\n",
+                    comm->rank, name[state.row], comm->why.text);
             return 1;
         }
         bad += wrong(comm, &state, 0) + wrong(comm, &state, 1);
@@ -191,11 +201,25 @@ static int each(dpar_comm *comm, void *arg)
 
 int main(int argc, char **argv)
 {
-    double seconds = argc > 1 ? atof(argv[1]) : 1.0;
-    const int ranks = argc > 2 ? atoi(argv[2]) : 2;
+    double seconds = 1.0;
+    int ranks = 2;
     dpar_why why;
+    if (argc > 1) {
+        seconds = atof(argv[1]);
+    }
+    if (argc > 2) {
+        ranks = atoi(argv[2]);
+    }
+    if (argc > 3 || !(seconds > 0.0) || ranks < 1) {
+        fprintf(
+            stderr,
+            "grid_speed: %g seconds, %d ranks, %d arguments; usage: %s [SECONDS [RANKS]], seconds "
+            "above 0 and at least 1 rank\n",
+            seconds, ranks, argc - 1, argv[0]);
+        return 2;
+    }
     if (dpar_launch(ranks, each, &seconds, NULL, &why) < 0) {
-        fprintf(stderr, "grid_speed: %d ranks: %s\n", ranks, why.text);
+        fprintf(stderr, "grid_speed: %d ranks did not finish: %s\n", ranks, why.text);
         return 1;
     }
     return 0;

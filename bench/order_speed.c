@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* order_speed - what it takes to generate, lower, simulate and prove schedules: interleaved
- * 1F1B lists of growing size, up to 64 ranks, 8 chunks and 1024 micro-batches (1 million
- * computations, 3 million actions with messages).
+/* order_speed - measures how long it takes to generate, lower, simulate and check schedules:
+ * interleaved 1F1B lists of growing size, up to 64 ranks, 8 chunks and 1024 micro-batches (1
+ * million computations, 3 million actions with messages). Columns are seconds, the fastest of
+ * several runs, and for the simulation million actions a second.
  *
  *   cc -O2 -DDPAR_IMPLEMENTATION -I. bench/order_speed.c -o build/order_speed && build/order_speed
- *   build/order_speed PASSES < compute_only.csv > lowered.csv     (for bench/order_peer.py)
- */
+ *   build/order_speed PASSES < compute_only.csv > lowered.csv
+ *
+ * With PASSES, a sum of DPAR_LOWER_x, it lowers the schedule on standard input instead and prints
+ * the seconds to standard error. bench/order_peer.py calls it so and compares the result and the
+ * time with PyTorch's.
+ *
+ * Exit codes: 0 done; 1 no memory, or dpar refused a schedule; 2 wrong arguments. */
 #define _POSIX_C_SOURCE 199309L
 #include "dpar_schedule.h"
 
@@ -21,17 +27,19 @@ static double now(void)
     return (double)stamp.tv_sec + 1e-9 * (double)stamp.tv_nsec;
 }
 
+/* Returns memory that has been written to. Ends the program if there is none. */
 static void *get(int64_t bytes)
 {
     void *mem = bytes < 0 ? NULL : malloc((size_t)bytes + 1);
     if (mem == NULL) {
-        fprintf(stderr, "order_speed: no memory for %.0f bytes\n", (double)bytes);
+        fprintf(stderr, "order_speed: no memory for %lld bytes\n", (long long)bytes);
         exit(1);
     }
     memset(mem, 1, (size_t)bytes); /* so that no pass pays for the first touch of a page */
     return mem;
 }
 
+/* Ends the program with dpar's message if a call failed. */
 static void must(dpar_status st, const dpar_why *why)
 {
     if (st != DPAR_OK) {
@@ -40,7 +48,8 @@ static void must(dpar_status st, const dpar_why *why)
     }
 }
 
-/* Of a call without memory, which fails and says in why->bytes how much it needs. */
+/* The same for a call without memory, which has to fail with DPAR_E_ROOM and sets why->bytes to how
+ * many bytes it needs. */
 static void needs(dpar_status st, const dpar_why *why)
 {
     if (st != DPAR_E_ROOM) {
@@ -53,7 +62,7 @@ static double least_of(double first, double second)
     return first < second ? first : second;
 }
 
-/* Interleaved 1F1B, groups of p micro-batches. Seconds, the fastest of several. */
+/* Generates an interleaved 1F1B list `times` times. Returns the fewest seconds. */
 static double generated(dpar_schedule *list, int32_t ranks, int32_t chunks, int32_t micro_batches,
                         int times)
 {
@@ -78,7 +87,8 @@ static double generated(dpar_schedule *list, int32_t ranks, int32_t chunks, int3
     return least;
 }
 
-/* What a run takes with these sends, all times of actions and messages kept. */
+/* Simulates a list `times` times and keeps the times of all actions and messages. Returns the
+ * fewest seconds. sends: DPAR_SEND_MODE_x. */
 static double simulated(const dpar_schedule *list, int32_t sends, int times)
 {
     dpar_schedule_times durations;
@@ -112,7 +122,8 @@ static double simulated(const dpar_schedule *list, int32_t sends, int times)
     return least;
 }
 
-/* The proof that a list is right; and that it comes to its end over the strictest transport. */
+/* Checks `times` times that a list is correct and ends over the strictest transport. Returns the
+ * fewest seconds. */
 static double proved(const dpar_schedule *list, int times)
 {
     dpar_schedule_check_desc how;
@@ -134,7 +145,7 @@ static double proved(const dpar_schedule *list, int times)
     return least;
 }
 
-/* Seconds of a pass, the fastest of several; its list. */
+/* Runs passes over `in` `times` times and makes `out`. Returns the fewest seconds. */
 static double lowered(dpar_schedule *out, const dpar_schedule *in, int32_t passes, int times)
 {
     dpar_schedule_lower_desc how;
@@ -156,6 +167,7 @@ static double lowered(dpar_schedule *out, const dpar_schedule *in, int32_t passe
     return least;
 }
 
+/* Measures and prints one line of the table. */
 static void line(int32_t ranks, int32_t chunks, int32_t micro_batches, int times)
 {
     dpar_schedule in, out, full, moved;
@@ -178,7 +190,8 @@ static void line(int32_t ranks, int32_t chunks, int32_t micro_batches, int times
     free(moved.begin);
 }
 
-/* Lowers the text on standard input; the seconds of that go to standard error. */
+/* Lowers the list on standard input to standard output, and prints the seconds to standard error.
+ */
 static int lower_text(int32_t passes)
 {
     static char text[1 << 24], written[1 << 26];
@@ -202,7 +215,15 @@ static int lower_text(int32_t passes)
 
 int main(int argc, char **argv)
 {
-    if (argc > 1) {
+    if (argc > 2 || (argc == 2 && strspn(argv[1], "0123456789") != strlen(argv[1]))) {
+        fprintf(
+            stderr,
+            "order_speed: PASSES is '%s', with %d arguments; usage: %s [PASSES < LIST], PASSES a "
+            "sum of DPAR_LOWER_x\n",
+            argv[1], argc - 1, argv[0]);
+        return 2;
+    }
+    if (argc == 2) {
         return lower_text(atoi(argv[1]));
     }
     printf("interleaved 1F1B: seconds, the fastest of several; simulation in million actions a "

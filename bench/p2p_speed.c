@@ -1,15 +1,22 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* One way of a message between two processes of one machine, each on a core of its own:
+/* p2p_speed - measures how long a message takes between two processes of one machine, each on a core
+ * of its own, for 12 sizes and the five ways in which dpar can send it.
  *
- *     cc -O2 -DDPAR_IMPLEMENTATION -I. bench/p2p_speed.c -o p2p_speed && ./p2p_speed [seconds a
- * row]
+ *     cc -O2 -DDPAR_IMPLEMENTATION -I. bench/p2p_speed.c -o p2p_speed && ./p2p_speed [SECONDS]
  *
- * A sample is a message there and one back, halved, after both ranks have rewritten what they send;
- * smallest / median us, and GB/s of the median. Columns: private memory sent by a blocking call
- * (the ranks copy through the ring at the same time); private, sent by a posted one (read from the
- * other process where the kernel allows it), and the same without that; registered memory, blocking
- * (both ranks copy a half) and posted (the receiver copies). The last message of each row is
- * checked. */
+ * SECONDS is for each cell of the table (default 0.03). A sample is a message there and one back,
+ * halved, after both ranks have rewritten what they send, so that it is in the caches of its own
+ * core. A cell shows the smallest and the median us, and the GB/s of the median. The columns:
+ *
+ *   private          memory of the program, blocking call: both ranks copy through the ring at once
+ *   posted           the same, posted: the receiver reads it from the other process (CMA) where the
+ *                    kernel allows that
+ *   posted, no CMA   the same without reading from the other process
+ *   registered       memory of dpar_comm_alloc, blocking: each rank copies a half
+ *   reg., posted     the same, posted: the receiver copies
+ *
+ * The last message of each cell is checked. Exit codes: 0 done; 1 no memory, or a message failed or
+ * was wrong; 2 wrong arguments. */
 #include "dpar_comm.h"
 
 #include <stdio.h>
@@ -35,6 +42,7 @@ typedef struct job {
     double seconds;
 } job;
 
+/* Returns the bytes of a row: 4, 64, 256, 1024, ... 64 MiB. */
 static int64_t size_of_row(int32_t row)
 {
     if (row == 0) {
@@ -64,7 +72,7 @@ static dpar_status send_one(dpar_comm *comm, const job *setup, const void *at, i
     return status == DPAR_OK ? dpar_wait(&work) : status;
 }
 
-/* Seconds one way; < 0: it failed. */
+/* Returns the seconds of one way, or -1 if a call failed. */
 static double sample(dpar_comm *comm, const job *setup, uint32_t *in, uint32_t *out, int64_t words,
                      uint32_t with)
 {
@@ -91,6 +99,7 @@ static int by_value(const void *first, const void *second)
     return (x > y) - (x < y);
 }
 
+/* Fills a cell of the table. Returns 1 if a call failed or the last message was wrong. */
 static int32_t measure(dpar_comm *comm, const job *setup, uint32_t *in, uint32_t *out,
                        int64_t words, result *cell)
 {
@@ -99,10 +108,14 @@ static int32_t measure(dpar_comm *comm, const job *setup, uint32_t *in, uint32_t
     for (n = 0; n < 4; n++) {
         times[n] = sample(comm, setup, in, out, words, (uint32_t)n);
     }
-    /* rank 0 knows how long one takes, and decides for both */
-    n = times[3] > 0.0 && setup->seconds / times[3] < SAMPLES ? (int32_t)(setup->seconds / times[3])
-                                                              : SAMPLES;
-    n = n < 5 ? 5 : n;
+    /* the number of samples depends on a time, so rank 0 decides for both */
+    n = SAMPLES;
+    if (times[3] > 0.0 && setup->seconds / times[3] < SAMPLES) {
+        n = (int32_t)(setup->seconds / times[3]);
+    }
+    if (n < 5) {
+        n = 5;
+    }
     if (dpar_broadcast(comm, &n, 1, DPAR_I32, 0, NULL) != DPAR_OK) {
         return 1;
     }
@@ -121,6 +134,7 @@ static int32_t measure(dpar_comm *comm, const job *setup, uint32_t *in, uint32_t
     return wrong;
 }
 
+/* What each of the two ranks does for one column. */
 static int rank_main(dpar_comm *comm, void *arg)
 {
     const job *setup = (const job *)arg;
@@ -155,7 +169,18 @@ int main(int argc, char **argv)
     const size_t bytes = COLUMNS * SIZES * sizeof(result);
     result *results =
         (result *)mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    double seconds = 0.03;
     int failed = 0;
+    if (argc > 1) {
+        seconds = atof(argv[1]);
+    }
+    if (argc > 2 || !(seconds > 0.0)) {
+        fprintf(stderr,
+                "p2p_speed: SECONDS is '%s' with %d arguments; usage: %s [SECONDS], a number "
+                "above 0 for each cell\n",
+                argc > 1 ? argv[1] : "", argc - 1, argv[0]);
+        return 2;
+    }
     if (results == MAP_FAILED) {
         fprintf(stderr, "p2p_speed: no memory for the results (%zu bytes)\n", bytes);
         return 1;
@@ -172,7 +197,7 @@ int main(int argc, char **argv)
         setup.results = results + k * SIZES;
         setup.registered = k >= 3;
         setup.posted = k == 1 || k == 2 || k == 4;
-        setup.seconds = argc > 1 ? atof(argv[1]) : 0.03;
+        setup.seconds = seconds;
         printf("%28s", column_name[k]);
         fflush(stdout);
         if (dpar_launch(2, rank_main, &setup, &desc, &why) != DPAR_OK) {

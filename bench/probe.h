@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* probe - what benchmarks of MPI ranks on one node know of their machine: how far apart the cores
- * of ranks 0 and 1 are, and whether somebody else had them. Belongs to no engine. Define
- * _GNU_SOURCE before all includes. probe_open, probe_sync, probe_line and probe_close are called by
- * all ranks.
- */
+/* probe - lets benchmarks of MPI ranks on one node tell whether a sample can be trusted: how long a
+ * cache line takes between the cores of ranks 0 and 1, and whether another program used the cores.
+ * It uses its own shared memory and flags, so that no engine that is measured is at an advantage.
+ * Define _GNU_SOURCE before all includes. All ranks have to call probe_open, probe_sync, probe_line
+ * and probe_close. */
 #ifndef DPAR_BENCH_PROBE_H
 #define DPAR_BENCH_PROBE_H
 
@@ -13,20 +13,25 @@
 #include <stdio.h>
 #include <time.h>
 
-enum { PROBE_LINE = 128, PROBE_SPINS = 2000 }; /* bytes; looks before a core is let go */
+enum {
+    PROBE_LINE = 128,  /* bytes; two cache lines, because CPUs fetch them in pairs */
+    PROBE_SPINS = 2000 /* looks at a word before a waiting rank yields its core */
+};
 
+/* A rank's words in the shared memory. */
 typedef struct {
     uint32_t arrived, ping;
     char pad[PROBE_LINE - 8];
 } probe_word;
 
 static struct {
-    probe_word *of; /* of each rank, in shared memory; NULL: the ranks are on several nodes */
+    probe_word *of; /* [ranks], shared; NULL if the ranks are on several nodes */
     MPI_Win window;
     int rank, ranks;
     uint32_t epoch, pings;
 } probes;
 
+/* Returns the seconds since an arbitrary moment. */
 static double now(void)
 {
     struct timespec stamp;
@@ -60,6 +65,7 @@ static void probe_close(void)
     }
 }
 
+/* Waits until *word is `value` or has gone past it. */
 static void probe_await(const uint32_t *word, uint32_t value)
 {
     int spins = 0;
@@ -70,7 +76,7 @@ static void probe_await(const uint32_t *word, uint32_t value)
     }
 }
 
-/* A barrier. */
+/* A barrier that belongs to none of the engines. */
 static void probe_sync(void)
 {
     if (!probes.of) {
@@ -83,8 +89,8 @@ static void probe_sync(void)
     }
 }
 
-/* Seconds that a cache line takes from rank 0 to rank 1, the mean over that many ways there and
- * back, on those two; 0 elsewhere, where it cannot be had, and for 0 ways. */
+/* Returns on ranks 0 and 1 the seconds that a cache line takes from one to the other, the mean of
+ * so many ways there and back. Returns 0 on all other ranks, on several nodes, and if ways is 0. */
 static double probe_line(int ways)
 {
     double spent = 0;
@@ -107,8 +113,8 @@ static double probe_line(int ways)
     return spent;
 }
 
-/* Seconds of a loop that fills a core: the best of a few. Half as long again where a guest of the
- * host runs on the core's other thread. Local. */
+/* Returns the seconds of a loop that keeps a core busy, the fastest of three. It takes half as long
+ * again while another guest of the host runs on the core's other thread. Local. */
 static inline double probe_work(void)
 {
     static volatile uint64_t words[2][1024];
@@ -129,7 +135,8 @@ static inline double probe_work(void)
     return best;
 }
 
-/* Seconds that this rank waited for a core so far; 0 where the system does not say. */
+/* Returns the seconds that this rank has waited for a core so far, or 0 if the system has no
+ * schedstat. */
 static double probe_waited(void)
 {
     double run = 0, wait = 0;
