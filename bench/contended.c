@@ -84,8 +84,8 @@ static void reduce_large(bench *state)
     reduce(state, state->large, state->sum, LARGE);
 }
 
-/* About a millisecond of products of matrices, then the sums of 1 MiB of gradients in four buckets.
- */
+/* A step of training: about a millisecond of matrix products, then the sums of 1 MiB of gradients
+ * in four buckets. */
 static void train(bench *state)
 {
     float *matrix = state->large, *product = state->gradients;

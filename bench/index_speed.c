@@ -141,8 +141,8 @@ static int meets(const dpar_box *first, const dpar_box *second)
     return 1;
 }
 
-/* Intersects a rank's box with that of every rank of the other side and returns how many meet it.
- */
+/* Intersects a rank's box with that of every rank of the other side. Returns how many share cells
+ * with it. */
 static int64_t all_pairs(const dpar_layout *from, const dpar_layout *to, int32_t rank)
 {
     int64_t shape[2], lo[2], found = 0;

@@ -11,8 +11,7 @@
  * It takes no arguments. Exit codes: 0 done; 1 no memory, or no two cores; 2 arguments.
  *
  *   cc -O2 -DDPAR_IMPLEMENTATION -I. bench/kernel_speed.c -o build/kernel_speed &&
- *   build/kernel_speed
- */
+ *   build/kernel_speed */
 #define _GNU_SOURCE
 #include "dpar_comm.h"
 

@@ -190,8 +190,7 @@ static void line(int32_t ranks, int32_t chunks, int32_t micro_batches, int times
     free(moved.begin);
 }
 
-/* Lowers the list on standard input to standard output, and prints the seconds to standard error.
- */
+/* Lowers the list on standard input to standard output. Prints the seconds to standard error. */
 static int lower_text(int32_t passes)
 {
     static char text[1 << 24], written[1 << 26];

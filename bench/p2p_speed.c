@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* p2p_speed - measures how long a message takes between two processes of one machine, each on a core
- * of its own, for 12 sizes and the five ways in which dpar can send it.
+/* p2p_speed - measures how long a message takes between two processes of one machine, each on a
+ * core of its own, for 12 sizes and the five ways in which dpar can send it.
  *
  *     cc -O2 -DDPAR_IMPLEMENTATION -I. bench/p2p_speed.c -o p2p_speed && ./p2p_speed [SECONDS]
  *

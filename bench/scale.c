@@ -1,31 +1,32 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* scale - what operations cost on machines that are not here: replays the message lists of
- * all_reduce, all_to_all and a 3-d halo (scale_lists.h) for 2 to 8192 nodes of 8 to 128 ranks on a
- * machine of dpar_cost.h, beside the flat algorithms; and counts the cache lines of a barrier on a
- * node of many ranks (scale_lines.h).
+/* scale - predicts what operations cost on large machines. It replays the message lists of
+ * all_reduce, all_to_all and a 3-d halo (scale_lists.h) for 2 to 8192 nodes of 2 to 128 ranks on a
+ * machine of dpar_cost.h, for the algorithms of dpar and for the flat ones, which are in the same
+ * row. And it counts the cache lines of a barrier on a node of many ranks (scale_lines.h).
  *
  *   cc -O2 -I. -DDPAR_IMPLEMENTATION bench/scale.c -o build/scale
  *   build/scale [machine=dgx-h100] [memory=400] [nodes=2,64,1024,8192] [ranks=8,32,128]
  *
- *   machine   a name or description of dpar_cluster_read: its ports count
- *   memory    GB/s that a node's ranks together read of its memory
+ *   machine   a name or description of dpar_cluster_read; its network ports are used
+ *   memory    GB/s at which all ranks of a node together read its memory
  *
- * A cell is: messages that the busiest rank sends / messages out of a node, a port / bytes over the
- * busiest port / predicted seconds.
+ * A cell has four numbers: messages that the busiest rank sends / messages that leave a node, for
+ * each of its ports / bytes over the busiest port / predicted time.
  *
  *   mpicc -O2 -I. -DOVER_MPI -DDPAR_IMPLEMENTATION bench/scale.c -o build/scale_mpi
  *   mpirun -np 4 build/scale_mpi                                    on two nodes or more
  *
- * measures latency and bandwidth between and within its nodes, then dpar's all_reduce, all_to_all
- * and halos, and prints predicted over measured time.
+ * tests the model on a machine: it measures latency and bandwidth between and within the nodes,
+ * then dpar's all_reduce, all_to_all and halos, and prints predicted over measured time, where 1 is
+ * exact and above 1 means that the prediction is too slow.
  *
- * The model. Steps follow each other. In a step a rank's first message to another node takes
- * message_s and each further one gap_s; a port carries the bytes of its ranks (rank i has port i
- * mod ports) at port_Bps; who gets bytes reads them at copy_Bps. By the node's memory a collective
- * waits for lines of other ranks (scale_lines.h), a halo for each peer; it puts what it
- * gives into staging memory and takes what it gets, at copy_Bps a rank, or at memory_Bps of all
- * together where that takes longer. Messages within a node take near_s each and go at near_Bps. A
- * halo's copies are those of dpar_halo_cost_predict.
+ * The model. Steps follow each other. In a step the first message of a rank to another node takes
+ * message_s and each further one gap_s. A port carries the bytes of its ranks at port_Bps (rank i
+ * uses port i mod ports), and the receiver reads them at copy_Bps. Within a node, a collective
+ * waits for the cache lines of the other ranks (scale_lines.h), and a halo for each peer. A rank
+ * copies what it sends into staging memory and reads what it receives, at copy_Bps, or at
+ * memory_Bps for all ranks together if that takes longer. Messages within a node take near_s each,
+ * and their bytes go at near_Bps. The copies of a halo are those of dpar_halo_cost_predict.
  *
  * Exit codes: 0 done; 1 no memory, or an operation failed; 2 wrong options, or too few nodes. */
 #ifndef _GNU_SOURCE
@@ -47,10 +48,10 @@
 
 typedef struct {
     double message_s, gap_s, port_Bps;
-    double near_s, near_Bps; /* messages within a node */
-    double meet_s, peer_s;   /* ranks of a node wait for each other once; a halo for one of them */
-    double copy_Bps, memory_Bps; /* a rank, a node */
-    double run_s;                /* and for each run of a face */
+    double near_s, near_Bps;     /* messages within a node */
+    double meet_s, peer_s;       /* a barrier within a node; a halo's wait for one peer there */
+    double copy_Bps, memory_Bps; /* of a rank, of a node */
+    double run_s;                /* of a copy, for each contiguous run of a face */
     double halo_copy_s;          /* a rank's copies in one exchange: dpar_halo_cost_predict */
     int32_t ports;
 } rates;
@@ -65,6 +66,7 @@ static double larger(double first, double second)
     return first > second ? first : second;
 }
 
+/* Returns the predicted time of one step. */
 static double seconds_of_step(const scale_job *job, const scale_step *step, const rates *speed)
 {
     const int32_t halo = job->way >= HALO_LEVELS;
@@ -85,11 +87,13 @@ static double seconds_of_step(const scale_job *job, const scale_step *step, cons
                  larger((double)step->near_bytes / speed->near_Bps,
                         (double)step->node_moved / speed->memory_Bps);
     }
-    /* a rank sends to both, or some ranks there and some here */
+    /* if one rank sends both far and near messages the times add up; otherwise different ranks send
+     * them at the same time */
     far = step->sent > step->far && step->sent > step->near ? far + beside : larger(far, beside);
     return larger(memory, far) + (halo ? speed->halo_copy_s : 0);
 }
 
+/* Returns the steps of a job. Ends the program if there is no memory. */
 static scale_step *steps_of(const scale_job *job, const rates *speed, int32_t *steps)
 {
     scale_step *step = scale_replay(job, speed->ports, steps);
@@ -100,7 +104,7 @@ static scale_step *steps_of(const scale_job *job, const rates *speed, int32_t *s
     return step;
 }
 
-/* Of the steps, with so many times their bytes. */
+/* Returns the price of the steps if all messages have `times` as many bytes. */
 static price price_of_steps(const scale_job *job, const scale_step *step, int32_t steps,
                             int64_t times, const rates *speed)
 {
@@ -132,8 +136,9 @@ static price price_of(const scale_job *job, const rates *speed)
     return total;
 }
 
-/* Blocks of n^3 f64, faces 1 deep, on the grid that dpar_cost.h chooses, or on parts that are
- * given (all but dim 0 then of one rank); what its copies cost by dpar_halo_cost_predict. */
+/* Describes a halo of blocks of n^3 f64 with faces 1 deep, and sets halo_copy_s to what its copies
+ * cost by dpar_halo_cost_predict. The ranks are a row if `row` is 1, otherwise the grid that
+ * dpar_halo_cost_choose finds. */
 static void halo_job(scale_job *job, int32_t n, int32_t row, rates *speed)
 {
     dpar_halo_cost_desc cost;
@@ -169,7 +174,8 @@ static void halo_job(scale_job *job, int32_t n, int32_t row, rates *speed)
         job->stride[d] = grid.stride[d];
     }
     if (status != DPAR_OK || dpar_halo_cost_predict(&cost, &host, &grid, &why) != DPAR_OK) {
-        fprintf(stderr, "scale: a halo of %d^3 cells a rank: %s\n", (int)n, why.text);
+        fprintf(stderr, "scale: a halo of %d^3 cells per rank cannot be predicted: %s\n", (int)n,
+                why.text);
         exit(1);
     }
     job->cells = n;
@@ -186,10 +192,10 @@ static const char *short_bytes(double bytes, char *text)
     for (; bytes >= 1000 && u < 4; u++) {
         bytes /= 1024;
     }
-    sprintf(text, bytes < 9.95 && u > 0 ? "%.1f %c%s" : "%.0f %c%s", bytes, unit[u],
-            u ? "iB" : "B");
     if (u == 0) {
         sprintf(text, "%.0f B", bytes);
+    } else {
+        sprintf(text, bytes < 9.95 ? "%.1f %ciB" : "%.0f %ciB", bytes, unit[u]);
     }
     return text;
 }
@@ -242,7 +248,7 @@ static void print_ways(scale_job *job, const rates *speed, int32_t first, int32_
 
 /* ---- the tables ---- */
 
-/* Between the caches of two cores: 120 to 171 ns in docs/records/performance.md. */
+/* Of a cache line between two cores; docs/records/performance.md has 120 to 171 ns. */
 static const double line_s = 150e-9;
 
 enum { LIST_MOST = 8 };
@@ -250,8 +256,8 @@ typedef struct {
     int32_t n, nodes[LIST_MOST], m, ranks[LIST_MOST];
 } worlds;
 
-/* Ranks of a node wait for each other: all of them for all, or from 17 on in clusters of 8
- * (src/comm/gate.h). */
+/* Returns the time in which the ranks of a node wait for each other: each for all others, or in
+ * groups of 8 if there are more than 16 (src/comm/gate.h). */
 static double meet_seconds(int32_t ranks)
 {
     scale_groups groups;
@@ -260,7 +266,7 @@ static double meet_seconds(int32_t ranks)
     groups.level[0] = ranks > 16 ? 8 : ranks;
     groups.level[1] = ranks / 8;
     if (!scale_count_lines(&groups, &counts)) {
-        fprintf(stderr, "scale: the cache lines of a barrier of %d ranks cannot be counted\n",
+        fprintf(stderr, "scale: no memory to count the cache lines of a barrier of %d ranks\n",
                 (int)ranks);
         exit(1);
     }
@@ -294,7 +300,8 @@ static void all_reduces(const worlds *list, rates *speed)
     }
 }
 
-/* The largest piece, a power of two of bytes, for which `way` is faster than from each to each. */
+/* Prints up to how many bytes, a power of two up to 1 MiB, `way` is faster than messages from each
+ * rank to each. */
 static void print_wins(scale_job job, const rates *speed, int32_t way)
 {
     scale_step *step[2];
@@ -309,13 +316,18 @@ static void print_wins(scale_job job, const rates *speed, int32_t way)
     step[1] = steps_of(&other, speed, &steps[1]);
     for (bytes = 1; bytes <= 1 << 20; bytes *= 2) {
         const price each = price_of_steps(&job, step[0], steps[0], bytes, speed);
-        wins = price_of_steps(&other, step[1], steps[1], bytes, speed).seconds < each.seconds
-                   ? bytes
-                   : wins;
+        const price its = price_of_steps(&other, step[1], steps[1], bytes, speed);
+        if (its.seconds < each.seconds) {
+            wins = bytes;
+        }
     }
-    printf(" %s |", wins == 0         ? "never"
-                    : wins == 1 << 20 ? ">= 1 MiB"
-                                      : short_bytes((double)wins, text));
+    if (wins == 0) {
+        printf(" never |");
+    } else if (wins == 1 << 20) {
+        printf(" >= 1 MiB |");
+    } else {
+        printf(" %s |", short_bytes((double)wins, text));
+    }
     free(step[0]);
     free(step[1]);
 }
@@ -396,7 +408,7 @@ static void cache_lines(void)
         scale_line_counts counts;
         int32_t k;
         if (!scale_count_lines(group, &counts)) {
-            fprintf(stderr, "scale: the cache lines of a barrier of %d ranks cannot be counted\n",
+            fprintf(stderr, "scale: no memory to count the cache lines of a barrier of %d ranks\n",
                     (int)scale_group_ranks(group));
             exit(1);
         }
@@ -417,12 +429,15 @@ static void cache_lines(void)
 
 /* clang-format off */
 static const char usage[] =
-    "scale [machine=dgx-h100] [memory=400] [nodes=2,64,1024,8192] [ranks=8,32,128]\n"
-    "Replays the message lists of all_reduce, all_to_all and a 3-d halo on nodes x ranks of a machine of\n"
-    "dpar_cost.h, beside flat algorithms; counts the cache lines of a barrier on one node.\n"
-    "A cell: messages of the busiest rank / out of a node, a port / bytes over the busiest port /\n"
-    "predicted time. machine: its ports count; memory: GB/s that a node's ranks read together;\n"
-    "nodes, ranks: powers of two, up to 8192 and 128.\n";
+    "scale: predicts what all_reduce, all_to_all and 3-d halos cost on large machines\n"
+    "\n"
+    "  machine=NAME   a machine of dpar_cost.h, or its description (default dgx-h100)\n"
+    "  memory=N       GB/s at which all ranks of a node together read its memory (default 400)\n"
+    "  nodes=LIST     powers of two from 2 to 8192 (default 2,64,1024,8192)\n"
+    "  ranks=LIST     ranks of a node, powers of two from 2 to 128 (default 8,32,128)\n"
+    "\n"
+    "A cell is: messages that the busiest rank sends / messages that leave a node, for each port /\n"
+    "bytes over the busiest port / predicted time.\n";
 /* clang-format on */
 
 static int refuse(const char *what, const char *text)
@@ -431,7 +446,8 @@ static int refuse(const char *what, const char *text)
     return 2;
 }
 
-/* "2,64": powers of two up to `most`; 0: it is not. */
+/* Reads "2,64", powers of two from `least` to `most`. Returns how many there are, or 0 if the text
+ * is not such a list or has more than LIST_MOST numbers. */
 static int32_t read_list(const char *text, int32_t least, int32_t most, int32_t *list)
 {
     int32_t n = 0;
@@ -448,9 +464,9 @@ static int32_t read_list(const char *text, int32_t least, int32_t most, int32_t 
     return n;
 }
 
-/* The numbers of a machine: its ports, the host's rates of halo_cost.h (a host's). A quarter of a
- * message's time for each further one under way: collective.c's share (SimAI's all-to-all table).
- */
+/* Sets the rates of a machine: its own ports, and the default rates of a host
+ * (dpar_halo_rates_init). Each further message that is under way takes a quarter of the first,
+ * which is the share that src/cost/collective.c uses (from SimAI's all-to-all table). */
 static void rates_of(const dpar_cluster *cluster, double memory_Bps, rates *speed)
 {
     dpar_halo_rates host;
@@ -486,23 +502,23 @@ int main(int argc, char **argv)
                 return refuse(why.text, argv[i]);
             }
             if (cluster.nics < 1) {
-                return refuse("this machine has no network ports, and it needs one", argv[i]);
+                return refuse("the machine has 0 network ports; at least 1 is needed", argv[i]);
             }
         } else if (strncmp(argv[i], "memory=", 7) == 0) {
             memory = atof(value);
             if (!(memory > 0)) {
-                return refuse("memory is in GB/s and has to be above 0", argv[i]);
+                return refuse("expected a number of GB/s above 0", argv[i]);
             }
         } else if (strncmp(argv[i], "nodes=", 6) == 0) {
             list.n = read_list(value, 2, 8192, list.nodes);
         } else if (strncmp(argv[i], "ranks=", 6) == 0) {
             list.m = read_list(value, 2, 128, list.ranks);
         } else {
-            return refuse("there is no such option", argv[i]);
+            return refuse("unknown; the options are machine=, memory=, nodes= and ranks=", argv[i]);
         }
         if (list.n == 0 || list.m == 0) {
-            return refuse("the numbers have to be powers of two from 2 on, at most 8192 nodes and "
-                          "128 ranks",
+            return refuse("expected up to 8 powers of two with commas between, from 2 to 8192 for "
+                          "nodes and from 2 to 128 for ranks",
                           argv[i]);
         }
     }
@@ -528,12 +544,14 @@ enum { SAMPLES = 31, BURST = 8, LARGE = 1 << 20, COPIED = 4 << 20 };
 static dpar_comm *world;
 static int32_t per_node = 1;
 
+/* Returns the largest of all ranks. */
 static double slowest(double seconds)
 {
     MPI_Allreduce(MPI_IN_PLACE, &seconds, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     return seconds;
 }
 
+/* Ends all ranks if something has failed. */
 static void must(int good, const char *what)
 {
     if (!good) {
@@ -544,8 +562,8 @@ static void must(int good, const char *what)
 
 typedef void work(void *arg);
 
-/* Seconds of one: the lower quartile of samples, each the slowest rank's of some ms back to back.
- */
+/* Returns the seconds of one call: the smallest of SAMPLES samples. A sample is the slowest rank's
+ * mean of calls back to back, as many as take a millisecond. */
 static double measured(work *call, void *arg)
 {
     double best = 0, once;
@@ -571,7 +589,7 @@ static double measured(work *call, void *arg)
 }
 
 typedef struct {
-    int peer, bytes, times; /* MPI_PROC_NULL: none */
+    int peer, bytes, times; /* peer may be MPI_PROC_NULL */
     char *in, *out;
 } trade;
 
@@ -590,6 +608,7 @@ static void run_trade(void *arg)
     MPI_Waitall(2 * messages->times, request, state);
 }
 
+/* Returns the seconds in which this rank and its peer send each other `times` messages at once. */
 static double trade_seconds(int peer, int bytes, int times, char *memory)
 {
     trade messages;
@@ -611,7 +630,7 @@ static void run_copy(void *arg)
 static void run_meet(void *unused)
 {
     (void)unused;
-    must(dpar_barrier(world, NULL) == DPAR_OK, "a barrier");
+    must(dpar_barrier(world, NULL) == DPAR_OK, "dpar_barrier");
 }
 
 typedef struct {
@@ -623,23 +642,24 @@ static void run_all_reduce(void *arg)
 {
     const arrays *data = (const arrays *)arg;
     must(dpar_all_reduce(world, data->in, data->out, data->n, DPAR_F32, DPAR_SUM, NULL) == DPAR_OK,
-         "all_reduce");
+         "dpar_all_reduce");
 }
 
 static void run_all_to_all(void *arg)
 {
     const arrays *data = (const arrays *)arg;
     must(dpar_all_to_all(world, data->in, data->out, data->n, DPAR_F32, NULL) == DPAR_OK,
-         "all_to_all");
+         "dpar_all_to_all");
 }
 
 static void run_halo(void *arg)
 {
     dpar_halo_plan *plan = (dpar_halo_plan *)arg;
-    must(dpar_halo_plan_begin(plan) == DPAR_OK && dpar_halo_plan_end(plan) == DPAR_OK, "a halo");
+    must(dpar_halo_plan_begin(plan) == DPAR_OK && dpar_halo_plan_end(plan) == DPAR_OK,
+         "an exchange of halos");
 }
 
-/* Cubes of n^3 f64 in a row of all ranks, private memory. */
+/* Returns the seconds of an exchange of cubes of n^3 f64, in a row of all ranks of comm. */
 static double halo_seconds(dpar_comm *comm, int32_t n)
 {
     const int32_t parts[3] = {comm->size, 1, 1};
@@ -666,21 +686,22 @@ static double halo_seconds(dpar_comm *comm, int32_t n)
     must(dpar_mesh_init(&mesh, "z y x", parts, DPAR_ORDER_LAST_FASTEST, 0, &why) == DPAR_OK &&
              dpar_layout_init(&halo.grid, &mesh, 3, extent, cut, &why) == DPAR_OK &&
              dpar_halo_box(&halo, comm->rank, &box),
-         "a grid");
+         "making the mesh and layout of a halo");
     field.halo = &halo;
     field.type = DPAR_F64;
     field.data = calloc((size_t)dpar_box_volume(&box), 8);
     desc.field = &field;
     desc.field_count = 1;
-    must(field.data != NULL && dpar_halo_plan_make(comm, &desc, &plan, &why) == DPAR_OK, "a plan");
+    must(field.data != NULL && dpar_halo_plan_make(comm, &desc, &plan, &why) == DPAR_OK,
+         "dpar_halo_plan_make");
     seconds = measured(run_halo, plan);
-    must(dpar_halo_plan_free(plan) == DPAR_OK, "freeing a plan");
+    must(dpar_halo_plan_free(plan) == DPAR_OK, "dpar_halo_plan_free");
     free(field.data);
     return seconds;
 }
 
-/* What is measured of the machine, seconds each: exchanges between the nodes in pairs (0 and 1, 2
- * and 3, ...) and within them, both ways at a time, as all steps are; a barrier; copies alone. */
+/* What is measured of the machine, in seconds: exchanges between pairs of nodes (0 and 1, 2 and 3,
+ * ...) and within nodes, in both directions at once, as in all steps; a barrier; copies. */
 enum { FAR, FAR_BURST, FAR_LARGE, NEAR, NEAR_LARGE, MEET, COPY, HALO_ALONE, PROBES };
 
 static void probe(double *seconds)
@@ -691,7 +712,7 @@ static void probe(double *seconds)
     const int near = (lane ^ 1) < per_node ? beside : MPI_PROC_NULL;
     char *memory = (char *)calloc(2, COPIED);
     dpar_comm *alone = NULL;
-    must(memory != NULL, "memory");
+    must(memory != NULL, "allocating 8 MiB for messages");
     seconds[FAR] = trade_seconds(far, 8, 1, memory);
     seconds[FAR_BURST] = trade_seconds(far, 8, BURST, memory);
     seconds[FAR_LARGE] = trade_seconds(far, LARGE, 1, memory);
@@ -699,9 +720,9 @@ static void probe(double *seconds)
     seconds[NEAR_LARGE] = trade_seconds(near, LARGE, 1, memory);
     seconds[MEET] = measured(run_meet, NULL);
     seconds[COPY] = measured(run_copy, memory);
-    must(dpar_comm_split(world, world->rank, 0, &alone) == DPAR_OK, "a split");
+    must(dpar_comm_split(world, world->rank, 0, &alone) == DPAR_OK, "dpar_comm_split");
     seconds[HALO_ALONE] = halo_seconds(alone, 64);
-    must(dpar_comm_free(alone) == DPAR_OK, "a close");
+    must(dpar_comm_free(alone) == DPAR_OK, "dpar_comm_free");
     free(memory);
 }
 
@@ -710,8 +731,9 @@ static double positive(double x)
     return larger(x, 1e-12);
 }
 
-/* The rates that these times mean. Of the halo alone, which is copies, dpar_halo_cost_predict's
- * formula gives what a run costs. A node meets twice in a barrier, with a message between. */
+/* Derives the rates from the times of `probe`. A halo of one rank is only copies, so that the
+ * formula of dpar_halo_cost_predict gives the cost of a run. In a barrier the ranks of a node wait
+ * for each other twice, with a message to another node in between. */
 static void rates_from(const double *seconds, rates *speed)
 {
     scale_job job;
@@ -741,7 +763,7 @@ enum { SIZES = 5, CUBES = 3, ROWS = 2 * SIZES + CUBES };
 static const int64_t sizes[SIZES] = {4, 4096, 65536, 1 << 20, 16 << 20};
 static const int32_t cubes[CUBES] = {32, 64, 128};
 
-/* What row i is, for the model; its bytes: of the vector, to all ranks, of two faces. */
+/* Describes row i for the model. Returns its bytes: of the vector, to all ranks, of two faces. */
 static double row_job(int i, scale_job *job)
 {
     memset(job, 0, sizeof *job);
@@ -768,15 +790,17 @@ static double row_job(int i, scale_job *job)
     return 2.0 * cubes[i] * cubes[i] * 8;
 }
 
+/* Measures row i. */
 static double row_seconds(int i, const scale_job *job, float *memory)
 {
     arrays data;
     data.in = memory;
     data.out = memory + (4 << 20);
     data.n = job->count;
-    return i < SIZES       ? measured(run_all_reduce, &data)
-           : i < 2 * SIZES ? measured(run_all_to_all, &data)
-                           : halo_seconds(world, cubes[i - 2 * SIZES]);
+    if (i >= 2 * SIZES) {
+        return halo_seconds(world, cubes[i - 2 * SIZES]);
+    }
+    return measured(i < SIZES ? run_all_reduce : run_all_to_all, &data);
 }
 
 static void print_row(int i, rates *speed, double seconds)
@@ -823,13 +847,15 @@ static void keep_best(double *best, const double *seconds, int n, int first)
     }
 }
 
+/* Measures the machine and all rows in `rounds` rounds, takes the smallest of all, and prints them
+ * with what the model predicts. */
 static void hold(int rounds)
 {
     float *memory = (float *)calloc(2, 16 << 20);
     double probed[PROBES], rows[ROWS], seconds[PROBES + ROWS];
     rates speed;
     int i, k;
-    must(memory != NULL, "memory");
+    must(memory != NULL, "allocating 32 MiB for vectors");
     for (k = 0; k < rounds; k++) {
         probe(seconds);
         keep_best(probed, seconds, PROBES, k == 0);
@@ -852,23 +878,29 @@ static void hold(int rounds)
 
 /* clang-format off */
 static const char usage[] =
-    "mpirun -np N scale_mpi [rounds=7]\n"
-    "On two nodes or more, as many ranks each: measures latency and bandwidth, then dpar's all_reduce,\n"
-    "all_to_all and halos, and prints predicted over measured time: the smallest of all\n"
-    "rounds' samples.\n";
+    "usage: mpirun -np N scale_mpi [rounds=7]\n"
+    "\n"
+    "Needs two nodes or more with the same number of ranks each. Measures latency and bandwidth, then\n"
+    "dpar's all_reduce, all_to_all and halos, and prints predicted over measured time. Times are the\n"
+    "smallest of all rounds; rounds is 1 or more.\n";
 /* clang-format on */
 
 int main(int argc, char **argv)
 {
     int rounds = argc > 1 && strncmp(argv[1], "rounds=", 7) == 0 ? atoi(argv[1] + 7) : 7;
     dpar_why why;
-    if (argc > 2 || (argc == 2 && strncmp(argv[1], "rounds=", 7) != 0) || rounds < 1) {
+    if (argc == 2 && (strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "--help") == 0)) {
         fputs(usage, stdout);
-        return argc == 2 && (strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "--help") == 0) ? 0 : 2;
+        return 0;
+    }
+    if (argc > 2 || (argc == 2 && strncmp(argv[1], "rounds=", 7) != 0) || rounds < 1) {
+        fprintf(stderr, "scale: argument '%s', %d in all: expected rounds=N, 1 or more\n%s",
+                argv[1], argc - 1, usage);
+        return 2;
     }
     MPI_Init(&argc, &argv);
     if (dpar_mpi_make(MPI_COMM_WORLD, NULL, &world, &why) != DPAR_OK) {
-        fprintf(stderr, "scale: dpar over MPI does not begin: %s\n", why.text);
+        fprintf(stderr, "scale: dpar_mpi_make failed: %s\n", why.text);
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
     per_node = world->node != NULL ? world->node->size : 1;

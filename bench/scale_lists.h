@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* scale_lists - the messages that an operation sends, rank by rank, for any number of nodes: what
- * dpar_mpi.h does on several nodes (ways *_LEVELS, ALL_EACH), what is planned there, and the flat
- * algorithms beside it. scale_walk gives those of one rank, so that a million ranks need no list;
- * scale_replay.h adds up a node's.
+/* scale_lists - lists the messages that an operation sends, rank by rank, for any number of nodes.
+ * It has the algorithms of dpar_mpi.h on several nodes (the ways *_LEVELS and ALL_EACH), algorithms
+ * that are planned there, and the flat ones that they are compared with. scale_walk reports the
+ * messages of one rank, so that nobody has to store those of a million ranks; scale_replay.h adds
+ * up those of a node.
  *
- * Nodes have as many ranks, in order: rank r is on node r / per_node, its number there is its lane.
- * Steps follow each other; all messages of a step may be under way at once. What the ranks of a
- * node do by its memory is in the list, too: from is read by to.
+ * All nodes have the same number of ranks, in order: rank r is on node r / per_node, and its number
+ * there is its lane. Steps follow each other; all messages of a step may be under way at once. What
+ * the ranks of a node exchange through its memory is listed as well: `to` reads it from `from`.
  *
- * tests/comm/scale.c executes such lists symbolically, tests/mpi/scale.c compares them with what
- * ranks really send. */
+ * tests/comm/scale.c executes such lists symbolically, and tests/mpi/scale.c compares them with
+ * what ranks really send. */
 #ifndef SCALE_LISTS_H
 #define SCALE_LISTS_H
 
@@ -17,47 +18,49 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Those of dpar_mpi.h (tests/mpi/scale.c compares them). */
+/* Limits of dpar_mpi.h; tests/mpi/scale.c checks that they are the same there. */
 #ifndef SCALE_DIRECT
-#define SCALE_DIRECT 8  /* ranks up to which small ones go from each to each */
-#define SCALE_TRADED 64 /* and up to which large ones do where no ranks share memory */
+#define SCALE_DIRECT 8  /* most ranks among which small vectors are sent from each to each */
+#define SCALE_TRADED 64 /* and large ones, if no ranks share memory */
 #endif
 enum {
-    SCALE_LANES = 1 << 14, /* bytes of a part that is large, and from which lanes carry parts */
-    SCALE_WORTH = 2048,    /* bytes of a piece from which each adds one */
-    SCALE_SMALL = 1 << 14, /* bytes of all ranks' input that are gathered: one rank a node */
+    SCALE_LANES = 1 << 14, /* fewest bytes of a large part, and of a vector that all lanes share */
+    SCALE_WORTH = 2048,    /* fewest bytes of a piece for which each rank adds one */
+    SCALE_SMALL = 1 << 14, /* most bytes of all input that are gathered if a node has one rank */
     SCALE_BLOCK = 1 << 20  /* elements that are cut into pieces at a time */
 };
 
 enum {
     REDUCE_LEVELS,   /* all_reduce: in the node, between nodes lane by lane, in the node */
-    REDUCE_HALVING,  /* the same with recursive halving between nodes, nowhere in dpar */
+    REDUCE_HALVING,  /* the same with recursive halving between nodes; dpar does not have it */
     REDUCE_DOUBLING, /* flat: recursive doubling over all ranks */
     REDUCE_RING,     /* flat: a ring over all ranks */
     ALL_EACH,        /* all_to_all: from each rank to each */
     ALL_LANES,       /* small pieces: in the node to the target's lane, a message to each node */
     ALL_PAIRS,       /* gathered in the node, one message a pair of nodes, handed out */
-    HALO_LEVELS,     /* a message a peer of another node; in the node by memory */
-    HALO_FLAT,       /* a message a peer */
+    HALO_LEVELS,     /* a message for each peer on another node; memory within the node */
+    HALO_FLAT,       /* a message for each peer */
     SCALE_WAYS
 };
 
 typedef struct scale_job {
     int32_t way, nodes, per_node;
     int64_t count;       /* elements: all_reduce the vector, all_to_all from each rank to each */
-    int64_t bytes;       /* an element; halo: a cell */
-    int64_t at_once;     /* a message above, up to twice as long, goes in two; 0: none does */
-    int64_t lanes_from;  /* bytes of an all_reduce that all lanes carry; 0: SCALE_LANES */
-    int32_t first_alone; /* of a ring's steps */
+    int64_t bytes;       /* of an element, or of a cell of a halo */
+    int64_t at_once;     /* messages of up to twice these bytes are sent in two; 0: none is */
+    int64_t lanes_from;  /* fewest bytes of a vector that all lanes share; 0: SCALE_LANES */
+    int32_t first_alone; /* 1: only the first step of a ring */
     /* halo: blocks of cells^3, periodic, faces `width` deep */
     int32_t parts[3], stride[3];
     int64_t cells, width;
 } scale_job;
 
-/* memory: by the node's memory, else a message. all_reduce: elements [begin, begin + count) as the
- * sender has them when the step begins; `adds`: to what the receiver has. all_to_all: the pieces of
- * `sources` ranks from `source` on to `targets` ranks from `target` on, `apart` from each other.
- * halo: bit 2d + 1 (2d): what the receiver has above (below) it in dim d. */
+/* memory: 1 if it is read from the node's memory, 0 if it is a message.
+ * all_reduce: elements [begin, begin + count) as the sender has them when the step begins. The
+ * receiver adds them to its own if `adds` is 1, otherwise it takes them instead of its own.
+ * all_to_all: the pieces that `sources` ranks from `source` on have for `targets` ranks from
+ * `target` on, the latter `apart` from each other. halo: the receiver's halos that it fills: bit 2d
+ * + 1 above, bit 2d below its block in dim d. */
 typedef struct scale_message {
     int32_t step, from, to, memory;
     int64_t bytes;
@@ -67,6 +70,7 @@ typedef struct scale_message {
     uint32_t sides;
 } scale_message;
 
+/* Receives the messages of a walk. */
 typedef void scale_put(void *to, const scale_message *message);
 
 /* A walk over the messages of one rank. */
@@ -77,7 +81,7 @@ typedef struct scale_view {
     void *to;
 } scale_view;
 
-/* Ranks that do something together: the i-th is first + i apart. */
+/* n ranks that reduce together; the i-th is rank first + i * apart. `me` is this rank's i. */
 typedef struct scale_team {
     int32_t n, me, first, apart;
 } scale_team;
@@ -98,7 +102,7 @@ static int64_t scale_piece(int64_t len, int64_t r, int64_t n)
     return scale_cut(len, r + 1, n) - scale_cut(len, r, n);
 }
 
-/* The message as it goes: in two where it is a little too long to go at once. */
+/* Reports a message, in two parts if dpar_mpi.h sends it so. unit: bytes of an element. */
 static void scale_send(const scale_view *view, const scale_message *whole, int64_t unit)
 {
     const int64_t at_once = view->job->at_once;
@@ -110,7 +114,7 @@ static void scale_send(const scale_view *view, const scale_message *whole, int64
         message.begin += message.count;
         message.count = whole->count - message.count;
         message.bytes = whole->bytes - message.bytes;
-        message.sources = 0; /* the pieces come with the first part */
+        message.sources = 0; /* the first part stands for all pieces */
         message.sides = 0;
     }
     view->put(view->to, &message);
@@ -118,7 +122,7 @@ static void scale_send(const scale_view *view, const scale_message *whole, int64
 
 /* ---- all_reduce ---- */
 
-/* Elements from this rank to `other` (gives) or from there; none: nothing goes. */
+/* Elements that this rank sends to `other` (gives 1) or receives from it. */
 static void scale_vector(const scale_view *view, int32_t other, int32_t gives, int32_t memory,
                          int64_t begin, int64_t count, int32_t adds)
 {
@@ -143,7 +147,16 @@ static int32_t scale_of(const scale_team *team, int32_t i)
     return team->first + i * team->apart;
 }
 
-/* All of the part to each, who adds them. */
+/* Sends one part of the vector to `other` and receives another from it. A part is its first element
+ * and its number of elements. */
+static void scale_trade(const scale_view *view, int32_t other, const int64_t gives[2],
+                        const int64_t takes[2], int32_t adds)
+{
+    scale_vector(view, other, 1, 0, gives[0], gives[1], adds);
+    scale_vector(view, other, 0, 0, takes[0], takes[1], adds);
+}
+
+/* Each rank sends all of the part to each other rank, and adds what it receives. */
 static void scale_gathered(scale_view *view, const scale_team *team, int64_t begin, int64_t count)
 {
     int32_t r;
@@ -156,23 +169,24 @@ static void scale_gathered(scale_view *view, const scale_team *team, int64_t beg
     view->step++;
 }
 
-/* Block by block: each gets its piece of all, adds, and gives the sum to all. */
+/* Block by block: each rank receives its piece of the block from all others, adds them in the order
+ * of ranks, and sends the sum to all. */
 static void scale_ordered(scale_view *view, const scale_team *team, int64_t begin, int64_t count)
 {
     int64_t at;
     int32_t r, back;
     for (at = 0; at < count; at += SCALE_BLOCK) {
         const int64_t len = scale_least(count - at, SCALE_BLOCK);
-        const int64_t own = scale_cut(len, team->me, team->n),
-                      mine = scale_piece(len, team->me, team->n);
+        const int64_t mine[2] = {begin + at + scale_cut(len, team->me, team->n),
+                                 scale_piece(len, team->me, team->n)};
         for (back = 0; back < 2; back++) {
             for (r = 0; r < team->n; r++) {
-                const int64_t cut = scale_cut(len, r, team->n), its = scale_piece(len, r, team->n);
-                if (r != team->me) {
-                    scale_vector(view, scale_of(team, r), 1, 0, begin + at + (back ? own : cut),
-                                 back ? mine : its, !back);
-                    scale_vector(view, scale_of(team, r), 0, 0, begin + at + (back ? cut : own),
-                                 back ? its : mine, !back);
+                const int64_t its[2] = {begin + at + scale_cut(len, r, team->n),
+                                        scale_piece(len, r, team->n)};
+                if (r != team->me && back) {
+                    scale_trade(view, scale_of(team, r), mine, its, 0);
+                } else if (r != team->me) {
+                    scale_trade(view, scale_of(team, r), its, mine, 1);
                 }
             }
             view->step++;
@@ -180,6 +194,7 @@ static void scale_ordered(scale_view *view, const scale_team *team, int64_t begi
     }
 }
 
+/* Returns the largest k for which 2^k is at most n. */
 static int32_t scale_rounds(int32_t n)
 {
     int32_t k = 0;
@@ -189,8 +204,8 @@ static int32_t scale_rounds(int32_t n)
     return k;
 }
 
-/* Those beyond the last power of two give what they have to one below, before, and get the result
- * from it, after. */
+/* Doubling and halving need a power of two of ranks. Before them, each rank beyond the last power
+ * of two sends its vector to a rank below; after them, it receives the result from there. */
 static void scale_spare(scale_view *view, const scale_team *team, int32_t after, int64_t begin,
                         int64_t count)
 {
@@ -211,42 +226,47 @@ static void scale_doubling(scale_view *view, const scale_team *team, int64_t beg
     const int32_t k = scale_rounds(team->n);
     int32_t i;
     scale_spare(view, team, 0, begin, count);
-    for (i = 0; i < k; i++, view->step++) {
+    for (i = 0; i < k; i++) {
         if (team->me < 1 << k) {
             scale_vector(view, scale_of(team, team->me ^ 1 << i), 1, 0, begin, count, 1);
             scale_vector(view, scale_of(team, team->me ^ 1 << i), 0, 0, begin, count, 1);
         }
+        view->step++;
     }
     scale_spare(view, team, 1, begin, count);
 }
 
-/* Recursive halving: with the partner half of what is left, farthest first; then back. */
+/* Recursive halving: each round trades half of what is left with a partner, the farthest first.
+ * Then the sums are sent back in the opposite order. */
 static void scale_halving(scale_view *view, const scale_team *team, int64_t begin, int64_t count)
 {
     const int32_t k = scale_rounds(team->n), p = 1 << k;
     int32_t i;
     scale_spare(view, team, 0, begin, count);
-    for (i = 0; i < 2 * k; i++, view->step++) {
+    for (i = 0; i < 2 * k && team->me < p; i++) {
         const int32_t back = i >= k, bit = p >> (back ? 2 * k - i : i + 1);
         const int32_t low = team->me & ~(2 * bit - 1),
                       other = team->me ^ bit; /* pieces low .. + 2 bit */
         const int32_t up = (team->me & bit) != 0;
         const int64_t cut[3] = {scale_cut(count, low, p), scale_cut(count, low + bit, p),
                                 scale_cut(count, low + 2 * bit, p)};
-        const int64_t mine = cut[up], its = cut[!up];
-        const int64_t mine_n = cut[up + 1] - mine, its_n = cut[!up + 1] - its;
-        if (team->me >= p) {
-            continue;
+        const int64_t mine[2] = {begin + cut[up], cut[up + 1] - cut[up]};
+        const int64_t its[2] = {begin + cut[!up], cut[!up + 1] - cut[!up]};
+        if (back) {
+            scale_trade(view, scale_of(team, other), mine, its, 0);
+        } else {
+            scale_trade(view, scale_of(team, other), its, mine, 1);
         }
-        scale_vector(view, scale_of(team, other), 1, 0, begin + (back ? mine : its),
-                     back ? mine_n : its_n, !back);
-        scale_vector(view, scale_of(team, other), 0, 0, begin + (back ? its : mine),
-                     back ? its_n : mine_n, !back);
+        view->step++;
+    }
+    if (team->me >= p) { /* it waits */
+        view->step += 2 * k;
     }
     scale_spare(view, team, 1, begin, count);
 }
 
-/* Step s of a ring: piece me - s goes on and is added; then the sums go round. */
+/* Step s of a ring. In the first n - 1 steps each rank passes piece me - s on to the next rank,
+ * which adds it; in the other n - 1 the sums are passed on. */
 static void scale_ring_step(scale_view *view, const scale_team *team, int64_t count, int32_t s)
 {
     const int32_t n = team->n, back = s >= n - 1, i = back ? s - (n - 1) : s;
@@ -258,7 +278,7 @@ static void scale_ring_step(scale_view *view, const scale_team *team, int64_t co
     view->step++;
 }
 
-/* As dpar_mpi.h chooses it, over so many nodes. */
+/* The algorithm that dpar_mpi.h chooses for the part of one lane, over the nodes. */
 static void scale_between(scale_view *view, const scale_team *team, int64_t begin, int64_t count)
 {
     const scale_job *job = view->job;
@@ -279,7 +299,8 @@ static void scale_between(scale_view *view, const scale_team *team, int64_t begi
     }
 }
 
-/* The parts that lanes carry come to them from the node's ranks (first), or go to these. */
+/* Through the node's memory: first (1) the lanes that carry parts read them from all ranks of the
+ * node; in the end (0) all ranks read the results from those lanes. */
 static void scale_in_node(scale_view *view, int32_t first, int32_t carriers)
 {
     const scale_job *job = view->job;
@@ -288,7 +309,7 @@ static void scale_in_node(scale_view *view, int32_t first, int32_t carriers)
     for (r = 0; r < job->per_node; r++) {
         const int64_t own = scale_cut(job->count, lane, carriers);
         const int64_t its = scale_cut(job->count, r, carriers);
-        if (r != lane && r < carriers) { /* for its part, or with it */
+        if (r != lane && r < carriers) { /* the part that lane r carries */
             scale_vector(view, node + r, first, 1, its, scale_piece(job->count, r, carriers),
                          first);
         }
@@ -300,14 +321,14 @@ static void scale_in_node(scale_view *view, int32_t first, int32_t carriers)
     view->step++;
 }
 
+/* Returns how many lanes carry a part between nodes: all of them if the vector is long enough. */
 static int32_t scale_carriers(const scale_job *job)
 {
-    return job->count * job->bytes < (job->lanes_from ? job->lanes_from : SCALE_LANES)
-               ? 1
-               : job->per_node;
+    const int64_t fewest = job->lanes_from ? job->lanes_from : SCALE_LANES;
+    return job->count * job->bytes < fewest ? 1 : job->per_node;
 }
 
-/* Steps that no way between nodes goes past. */
+/* Returns an upper bound of the steps between nodes. */
 static int32_t scale_most_between(const scale_job *job)
 {
     const int64_t part = scale_piece(job->count, 0, scale_carriers(job));
@@ -337,7 +358,7 @@ static void scale_levels(scale_view *view)
     }
 }
 
-/* Steps of the list: no message has this number or a higher one. */
+/* Returns the number of steps: each message's step is below it. */
 static int32_t scale_steps(const scale_job *job)
 {
     const int32_t n = job->nodes * job->per_node;
@@ -374,6 +395,7 @@ static void scale_all_reduce(scale_view *view)
 
 /* ---- all_to_all ---- */
 
+/* which: source, sources, target, targets and apart of the message. */
 static void scale_pieces(const scale_view *view, int32_t from, int32_t to, int32_t memory,
                          const int32_t *which)
 {
@@ -408,7 +430,8 @@ static void scale_all_each(scale_view *view)
     }
 }
 
-/* In the node to the lane of the target; from there a message a node. */
+/* Step 0: within the node to the rank in the target's lane. Step 1: from there one message to each
+ * other node. */
 static void scale_all_lanes(scale_view *view)
 {
     const int32_t p = view->job->per_node, nodes = view->job->nodes;
@@ -433,14 +456,14 @@ static void scale_all_lanes(scale_view *view)
     }
 }
 
-/* The rank of node a that sends to node b, and the one that has what comes from there: the b-th of
- * its node, round and round, counted from its own so that all have the same share. */
+/* Returns the rank of node a that sends to node b and receives from it. Nodes take the ranks in
+ * turns, counted from the node after a, so that all ranks of a node get the same share. */
 static int32_t scale_carrier(const scale_job *job, int32_t a, int32_t b)
 {
     return a * job->per_node + (b - a + job->nodes - 1) % job->nodes % job->per_node;
 }
 
-/* Of a pair of nodes, in steps 0, 1 and 2, what its carrier gets, sends, hands out. */
+/* What the carrier of node a for node b collects, sends and hands out, in steps 0, 1 and 2. */
 static void scale_carry(scale_view *view, int32_t a, int32_t b)
 {
     const int32_t p = view->job->per_node, other = scale_carrier(view->job, b, a);
@@ -458,8 +481,8 @@ static void scale_carry(scale_view *view, int32_t a, int32_t b)
     }
 }
 
-/* Step 0: in the node to the carrier of the target's node (what stays in the node to its target);
- * 1: a message a pair of nodes; 2: in the node to the targets. */
+/* Step 0: within the node to the carrier for the target's node, or to the target if it is on this
+ * node. Step 1: a message for each pair of nodes. Step 2: within the node to the targets. */
 static void scale_all_pairs(scale_view *view)
 {
     const scale_job *job = view->job;
@@ -489,13 +512,14 @@ static void scale_all_pairs(scale_view *view)
 
 /* ---- halo ---- */
 
+/* Returns the next rank of a periodic grid, upwards or downwards along a dim. */
 static int32_t scale_beside(const scale_job *job, int32_t rank, int32_t dim, int32_t up)
 {
     const int32_t n = job->parts[dim], at = rank / job->stride[dim] % n;
     return rank + ((at + (up ? 1 : n - 1)) % n - at) * job->stride[dim];
 }
 
-/* Faces that go to one peer go in one message. */
+/* All faces for one peer are one message. */
 static void scale_halo(scale_view *view)
 {
     const scale_job *job = view->job;
@@ -504,7 +528,7 @@ static void scale_halo(scale_view *view)
         peer[i] = scale_beside(job, view->rank, i / 2, i % 2);
     }
     for (i = 0; i < 6; i++) {
-        uint32_t above = 0, below = 0; /* this rank's halos; the peer's lie opposite */
+        uint32_t above = 0, below = 0; /* this rank's halos; the peer's are at the opposite sides */
         int32_t faces = 0, before = 0;
         for (k = 0; k < 6; k++) {
             if (peer[k] == peer[i]) {
@@ -529,7 +553,8 @@ static void scale_halo(scale_view *view)
     }
 }
 
-/* All messages that `rank` sends or gets, in no order but that of steps a peer. */
+/* Calls put(to, message) for all messages that `rank` sends or receives. Those with one peer are in
+ * the order of steps; otherwise the order is undefined. */
 static void scale_walk(const scale_job *job, int32_t rank, scale_put *put, void *to)
 {
     scale_view view;

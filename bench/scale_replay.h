@@ -1,22 +1,27 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* scale_replay - what the messages of scale_lists.h are to a node's ranks, its ports and its
- * memory, step by step. tests/comm/scale.c compares it with every rank's list on small worlds. */
+/* scale_replay - adds up the messages of scale_lists.h, step by step, for the busiest rank of a
+ * node, its ports and its memory. tests/comm/scale.c compares the sums with every rank's list in
+ * small worlds. */
 #ifndef SCALE_REPLAY_H
 #define SCALE_REPLAY_H
 
 #include "scale_lists.h"
 
-/* One step. Of the busiest rank: messages sent and got, those sent to other nodes and within its
- * own, bytes that it gets from there and here in messages, and that it moves by memory: it puts
- * what it gives there, once, and takes what it gets, of so many ranks. Of the node: messages and
- * bytes out and in, those over its busiest port (rank i has port i % ports), bytes that all move by
- * memory, or into messages within the node and out of them. */
+/* One step. Each number of a rank is that of the busiest one, for that number. */
 typedef struct scale_step {
-    int64_t times; /* so many steps alike */
-    int64_t sent, got, far, near, far_bytes, near_bytes, moved_bytes, peers;
-    int64_t out_messages, out, in, port_bytes, node_moved;
+    int64_t times;       /* the number of steps like this one */
+    int64_t sent, got;   /* messages that a rank sends and receives */
+    int64_t far, near;   /* messages that a rank sends to other nodes, and within its own */
+    int64_t far_bytes;   /* bytes of messages that a rank receives from other nodes */
+    int64_t near_bytes;  /* and from its own */
+    int64_t moved_bytes; /* through memory: what a rank puts there, once, and what it reads */
+    int64_t peers;       /* ranks from which a rank reads through memory */
+    int64_t out_messages, out, in; /* of the node: messages it sends, bytes it sends and receives */
+    int64_t port_bytes;            /* over its busiest port one way; rank i uses port i % ports */
+    int64_t node_moved; /* bytes of all its ranks: through memory, into and out of near messages */
 } scale_step;
 
+/* The sums of a walk over one rank. */
 typedef struct scale_tally {
     const scale_job *job;
     int32_t rank, ports;
@@ -25,7 +30,7 @@ typedef struct scale_tally {
     scale_message given;     /* by memory, the last one */
 } scale_tally;
 
-/* The same to another rank: it lies in the node's memory once. */
+/* Returns 1 if both messages are the same data, which is then in the node's memory only once. */
 static int32_t scale_again(const scale_message *first, const scale_message *second)
 {
     return first->step == second->step && first->from == second->from &&
@@ -34,6 +39,7 @@ static int32_t scale_again(const scale_message *first, const scale_message *seco
            first->sides == second->sides;
 }
 
+/* A scale_put that adds a message to a scale_tally. */
 static void scale_count(void *to, const scale_message *message)
 {
     scale_tally *tally = (scale_tally *)to;
@@ -71,6 +77,7 @@ static int64_t scale_most(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
+/* The same for the numbers of ranks alone. */
 static void scale_busiest(scale_step *all, const scale_step *one)
 {
     all->sent = scale_most(all->sent, one->sent);
@@ -83,7 +90,7 @@ static void scale_busiest(scale_step *all, const scale_step *one)
     all->peers = scale_most(all->peers, one->peers);
 }
 
-/* Takes what the other has more of. */
+/* Takes each number of `one` that is larger than that of `all`. */
 static void scale_busier(scale_step *all, const scale_step *one)
 {
     scale_busiest(all, one);
@@ -94,7 +101,7 @@ static void scale_busier(scale_step *all, const scale_step *one)
     all->node_moved = scale_most(all->node_moved, one->node_moved);
 }
 
-/* The lanes [0, lanes) of a node; 0: no memory. */
+/* Adds up the lanes [0, lanes) of a node. Returns 0 if there is no memory, otherwise 1. */
 static int32_t scale_add_up(const scale_job *job, int32_t node, int32_t lanes, int32_t ports,
                             scale_step *step)
 {
@@ -129,28 +136,33 @@ static int32_t scale_add_up(const scale_job *job, int32_t node, int32_t lanes, i
     return ok;
 }
 
-/* The steps of a world, to be freed; *steps of them. NULL: no memory. Two nodes stand for all: the
- * first, and the last, which where nodes are no power of two gives and gets what others do not.
- * Flat doubling and halos want powers of two of nodes and of ranks a node. A ring's steps are alike
- * (its vector is rounded up to as many elements as there are ranks): one is replayed. Of an
- * all_to_all from each to each a rank stands for all of its node. */
+/* Returns the *steps steps of a world, which the caller frees, or NULL if there is no memory.
+ *
+ * Two nodes stand for all: the first, and the last, which sends and receives more than the others
+ * if the number of nodes is no power of two. For flat doubling and halos the numbers of nodes and
+ * of ranks on a node have to be powers of two. All steps of a ring are alike, because its vector is
+ * rounded up to a multiple of the ranks, so that one step is replayed. In an all_to_all from each
+ * to each one rank stands for all of its node. */
 static scale_step *scale_replay(const scale_job *job, int32_t ports, int32_t *steps)
 {
     const int64_t n = (int64_t)job->nodes * job->per_node;
     const int32_t one = job->way == ALL_EACH;
     scale_job replayed = *job;
+    int32_t lanes = job->per_node, used_ports = ports;
     scale_step *step;
     int32_t s;
+    if (one) {
+        lanes = 1;
+        used_ports = 1;
+    }
     if (replayed.way == REDUCE_RING) {
         replayed.first_alone = 1;
         replayed.count = (replayed.count + n - 1) / n * n;
     }
     *steps = scale_steps(&replayed);
     step = (scale_step *)malloc(2 * (size_t)*steps * sizeof *step);
-    if (step == NULL ||
-        !scale_add_up(&replayed, 0, one ? 1 : replayed.per_node, one ? 1 : ports, step) ||
-        !scale_add_up(&replayed, replayed.nodes - 1, one ? 1 : replayed.per_node, one ? 1 : ports,
-                      step + *steps)) {
+    if (step == NULL || !scale_add_up(&replayed, 0, lanes, used_ports, step) ||
+        !scale_add_up(&replayed, replayed.nodes - 1, lanes, used_ports, step + *steps)) {
         free(step);
         return NULL;
     }
