@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* mpi_halo - halo exchanges over an MPI library and, in the same run, over any other engine.
+/* mpi_halo - measures halo exchanges over an MPI library and, in the same run, those of other
+ * engines, which bench/halo_engine.h adds. bench/halo.sh runs it and divides dpar's times by those
+ * of the fastest way of MPI: less than 1 means that dpar is faster.
  *
  *   mpicc -O2 [-DHALO_F32] bench/mpi_halo.c -o build/mpi_halo
  *   mpirun -np 2 build/mpi_halo [label=openmpi] [grid=2x1x1] [n=32,64,128] [w=1,2]
@@ -7,38 +9,42 @@
  *                               [usual=NS,US] [lost=SHARE] [patience=20]
  *   mpirun -np 2 build/mpi_halo measure=20
  *
- * Each rank has n^3 doubles, or floats with -DHALO_F32, inside an array of (n + 2w)^3, x
- * contiguous, in a grid of ranks z, y, x that is periodic in all three. 1x1x2 cuts the contiguous
- * dim. "faces": 6 neighbours; "full": 26. The four ways of MPI:
+ * Each rank has n^3 doubles, or floats with -DHALO_F32, inside an array of (n + 2w)^3 with x
+ * contiguous. The ranks are a grid z, y, x that is periodic in all three dims; 1x1x2 cuts the
+ * contiguous dim. "faces" means 6 neighbours, "full" 26. MPI exchanges in four ways:
  *
  *   types      Irecv and Isend of subarray types, a message for each neighbour
  *   neighbour  Neighbor_alltoallw of the same types over a distributed graph
- *   pack       packed by hand; what goes to the rank itself is copied
- *   ordered    packed by hand, x, then y, then z, each with the halos so far (full alone)
+ *   pack       packed by hand; what the rank sends to itself is copied
+ *   ordered    packed by hand, first x, then y, then z, each time with the halos received so far
+ *              (only for full)
  *
- * `windows`: eight fields in shared windows, by hand: each rank copies out of its neighbours'
- * arrays between two words of theirs, that they are ready and that they have what they want (one
- * node, at most 64^3). And `floor`: the boxes of `pack` copied inside each rank's own array, all
- * ranks at once: one read and one write for each byte of halo, nobody waits.
+ * Two more engines show what is possible. `windows` exchanges eight fields in shared windows: each
+ * rank waits for a word that says that a neighbour's arrays are ready, copies out of them, and
+ * waits for a second word before it returns (only on one node, up to 64^3). `floor` copies the
+ * boxes of `pack` inside each rank's own array, all ranks at once: one read and one write for each
+ * byte of halo, and nobody waits.
  *
- * A row for each case and engine:
+ * Prints a row for each case and engine:
  *     label,ranks,grid,n,w,shape,engine,halo_bytes,samples,min_us,median_us,left_out
  *
  * A sample is the slowest rank's time of about `seconds` of exchanges back to back, divided by
- * their number, after an eighth as many that do not count; engines take turns sample by sample.
- * Before it counts, every engine fills NaN halos, and every cell is compared with what the whole
- * array holds there; a wrong one ends the run.
+ * their number, after an eighth as many that do not count. Engines take turns sample by sample.
+ * Before any sample, every engine exchanges halos that hold NaN, and every cell is compared with
+ * what the whole array has there; a wrong cell ends the run.
  *
- * Samples that do not tell of the engine are left out and taken again. usual: the nanoseconds that
- * a cache line takes between ranks 0 and 1, and the microseconds of a small loop on a core that
- * nobody else uses. Both are asked before and after each sample, which counts where the one is
- * within 1.5 times and the other within 1.1. `measure` prints them, asked for so many seconds.
- * lost: the share of the time for which a rank may have waited for its core. left_out counts
- * samples that were taken, not the time in which none was begun. patience: seconds for a case; an
- * engine that has not half of its samples then gets no row.
+ * Samples that something else has disturbed are left out and taken again, by three options:
+ *   usual=NS,US   the nanoseconds that a cache line takes between ranks 0 and 1, and the
+ * microseconds of a small loop on a core that nobody else uses. Both are measured before and after
+ *                 each sample, which counts if the first is within a factor of 1.5 and the second
+ *                 within 1.1. A run with measure=SECONDS measures and prints them.
+ *   lost=SHARE    the largest share of a sample's time in which a rank may have waited for its core
+ *   patience=S    seconds for a case; an engine that does not have half of its samples by then gets
+ *                 no row
+ * left_out counts samples that were taken and dropped.
  *
- * Another engine joins with -DENGINE_H='"my_engine.h"', a file that defines EXTRA_ENGINES as one or
- * more initialisers of `engine`, each followed by a comma.
+ * Another engine is added with -DENGINE_H='"my_engine.h"', a file that defines EXTRA_ENGINES as one
+ * or more initialisers of `engine`, each followed by a comma.
  *
  * Exit codes: 0 measured; 1 a wrong cell, or no memory; 2 a wrong option. */
 #ifndef _GNU_SOURCE
@@ -56,7 +62,7 @@
 #ifdef HALO_F32
 typedef float real;
 #define REAL_MPI MPI_FLOAT
-enum { REAL_BASE = 251 }; /* 251^3 + 7 is a float */
+enum { REAL_BASE = 251 }; /* 251^3 + 7 has an exact value as float */
 #else
 typedef double real;
 #define REAL_MPI MPI_DOUBLE
@@ -72,23 +78,23 @@ enum {
     PINGS = 200
 };
 
-/* What an engine is asked for, and how its result is judged. */
+/* What an engine does, which says how its result is checked. */
 enum { FORWARD, ADJOINT, FLOOR };
 
-/* open: puts the arrays it works on into array[] (`common` may be one) and returns how many; 0, on
- * all ranks alike, when it does not have this case. ready: called once they are filled; may be
- * NULL. run: one exchange of all, finished on return. close may be NULL. */
+/* One of the contestants. */
 typedef struct {
     const char *name;
-    int kind;
+    int kind; /* FORWARD, ADJOINT or FLOOR */
+    /* Puts the arrays that the engine exchanges into array[], of which `common` may be one. Returns
+     * how many these are, or 0, on all ranks alike, if it does not have this case. */
     int (*open)(real *common, real **array);
-    void (*ready)(real **array);
-    void (*run)(real **array);
-    void (*close)(void);
+    void (*ready)(real **array); /* called when the arrays are filled; may be NULL */
+    void (*run)(real **array);   /* one exchange of all arrays, finished on return */
+    void (*close)(void);         /* may be NULL */
 } engine;
 
-/* The neighbour beyond side k = 9 (z + 1) + 3 (y + 1) + x + 1: box `own` goes there, and box `halo`
- * receives what it sends towards side 26 - k. */
+/* The neighbour at side k = 9 (z + 1) + 3 (y + 1) + x + 1. Box `own` is sent there, and box `halo`
+ * receives what the neighbour sends towards its side 26 - k. */
 typedef struct {
     int peer, own[3], halo[3], extent[3];
     size_t cells;
@@ -96,7 +102,7 @@ typedef struct {
     MPI_Datatype out_type, in_type;
 } side;
 
-/* A step of an exchange: sides that need nothing of each other. */
+/* A step of an exchange: sides that do not depend on each other. */
 typedef struct {
     int sides, number[SIDES];
     side at[SIDES];
@@ -122,7 +128,7 @@ static size_t index_of(const int *place)
            (size_t)place[2];
 }
 
-/* Adds side k to a step; dims from `open` on go over the halos, too. */
+/* Adds side k to a step. In dims from `open` on the box includes the halos. */
 static void add_side(step *stage, int k, int open)
 {
     const int direction[3] = {k / 9 - 1, k / 3 % 3 - 1, k % 3 - 1};
@@ -145,6 +151,7 @@ static void add_side(step *stage, int k, int open)
     }
 }
 
+/* Returns in how many dims side k is not in the middle: 1 for faces, 2 for edges, 3 for corners. */
 static int dims_off(int k)
 {
     return (k / 9 != 1) + (k / 3 % 3 != 1) + (k % 3 != 1);
@@ -160,7 +167,7 @@ static void all_sides(step *stage)
     }
 }
 
-/* Where in the step side k is. */
+/* Returns the index in the step of side k, which it has. */
 static int find_side(const step *stage, int k)
 {
     int i = 0;
@@ -170,23 +177,27 @@ static int find_side(const step *stage, int k)
     return i;
 }
 
-/* An extent[] box between arrays whose rows and planes are so far apart. */
+/* Copies a box of extent[] cells between arrays with the given distances of rows and planes. */
 static void copy_box(real *to, size_t to_row, size_t to_plane, const real *from, size_t from_row,
                      size_t from_plane, const int *extent)
 {
     const size_t width = (size_t)extent[2];
-    for (int z = 0; z < extent[0]; z++, to += to_plane, from += from_plane) {
-        real *to_row_at = to;
-        const real *from_row_at = from;
-        for (int y = 0; y < extent[1]; y++, to_row_at += to_row, from_row_at += from_row) {
+    for (int z = 0; z < extent[0]; z++) {
+        real *to_line = to;
+        const real *from_line = from;
+        for (int y = 0; y < extent[1]; y++) {
             if (width < 8) {
                 for (size_t x = 0; x < width; x++) {
-                    to_row_at[x] = from_row_at[x];
+                    to_line[x] = from_line[x];
                 }
             } else {
-                memcpy(to_row_at, from_row_at, width * sizeof *to_row_at);
+                memcpy(to_line, from_line, width * sizeof *to_line);
             }
+            to_line += to_row;
+            from_line += from_row;
         }
+        to += to_plane;
+        from += from_plane;
     }
 }
 
@@ -204,7 +215,8 @@ static void unpack(real *array, const int *first, const side *one, const real *d
              width * (size_t)one->extent[1], one->extent);
 }
 
-/* What a side sends, into the halo of the other side: right where the rank is its own peer. */
+/* Copies what a side sends into the halo of the opposite side. This is an exchange if the rank is
+ * its own peer. */
 static void copy_across(real *array, const step *stage, int i)
 {
     const size_t edge = (size_t)block.edge;
@@ -250,17 +262,17 @@ static void close_types(void)
     }
 }
 
-/* Tags: the side towards which the sender sent. */
+/* The tag of a message is the side towards which it is sent. */
 static void run_types(real **array)
 {
-    MPI_Request *next = request;
-    for (int i = 0; i < typed.sides; i++, next++) {
+    MPI_Request *sends = request + typed.sides;
+    for (int i = 0; i < typed.sides; i++) {
         MPI_Irecv(array[0], 1, typed.at[i].in_type, typed.at[i].peer, SIDES - 1 - typed.number[i],
-                  MPI_COMM_WORLD, next);
+                  MPI_COMM_WORLD, &request[i]);
     }
-    for (int i = 0; i < typed.sides; i++, next++) {
+    for (int i = 0; i < typed.sides; i++) {
         MPI_Isend(array[0], 1, typed.at[i].out_type, typed.at[i].peer, typed.number[i],
-                  MPI_COMM_WORLD, next);
+                  MPI_COMM_WORLD, &sends[i]);
     }
     MPI_Waitall(2 * typed.sides, request, MPI_STATUSES_IGNORE);
 }
@@ -270,8 +282,8 @@ static MPI_Aint nowhere[SIDES];
 static MPI_Datatype send_type[SIDES], receive_type[SIDES];
 static step graph_sides;
 
-/* Two neighbours may be one process; its blocks match in the order of the lists. So the sources are
- * listed by the side towards which they send. */
+/* Two neighbours may be the same process, whose blocks are then matched in the order of the lists.
+ * Therefore the sources are listed by the side towards which they send. */
 static int open_neighbour(real *common, real **array)
 {
     int from[SIDES], to[SIDES], n;
@@ -308,6 +320,7 @@ static void close_neighbour(void)
     MPI_Comm_free(&graph);
 }
 
+/* Gives each side of a step its buffers, from `at` on. Returns where they end. */
 static real *give_buffers(step *stage, real *at)
 {
     for (side *one = stage->at; one < stage->at + stage->sides; one++) {
@@ -325,19 +338,22 @@ static int open_pack(real *common, real **array)
     return take_common(common, array);
 }
 
-/* The same memory as that of `pack`: they never run at once. */
+/* Uses the same buffers as `pack`, because they never run at once. */
 static int open_ordered(real *common, real **array)
 {
     real *at = buffers;
-    for (int i = 0, apart = 1; i < 3 && block.full; i++, apart *= 3) {
+    int apart = 1;
+    for (int i = 0; i < 3 && block.full; i++) {
         ordered[i].sides = 0;
         add_side(&ordered[i], MIDDLE - apart, 3 - i);
         add_side(&ordered[i], MIDDLE + apart, 3 - i);
         at = give_buffers(&ordered[i], at);
+        apart *= 3;
     }
     return block.full ? take_common(common, array) : 0;
 }
 
+/* Exchanges a step by packed messages; unpacks them as they arrive. */
 static void run_step(real *array, const step *stage)
 {
     int posted = 0, remote[SIDES];
@@ -382,7 +398,10 @@ static void run_ordered(real **array)
 
 /* ---- by hand, in shared windows ---- */
 
-enum { WORD_LINE = 64 }; /* bytes */
+enum { WORD_LINE = 64 }; /* bytes of a cache line */
+
+/* A rank sets `ready` to the number of the exchange when its arrays may be read, and `done` when it
+ * has read those of its neighbours. */
 typedef struct {
     uint32_t ready, done;
     char pad[WORD_LINE - 8];
@@ -395,7 +414,7 @@ static real *array_of[SIDES][MAX_ARRAYS];
 static words *own_words;
 static uint32_t epoch;
 
-/* A rank's words lie before its arrays. */
+/* Returns the part of the window that belongs to a rank: its words, then its arrays. */
 static void *part_of(int rank)
 {
     MPI_Aint bytes;
@@ -405,6 +424,7 @@ static void *part_of(int rank)
     return at;
 }
 
+/* Returns array i of the rank whose words are at `head`. */
 static real *array_after(words *head, int i)
 {
     const size_t lines = (cells_in_all() * sizeof(real) + WORD_LINE - 1) / WORD_LINE;
@@ -499,8 +519,9 @@ enum { ENGINES = sizeof engines / sizeof engines[0] };
 
 /* ---- values ---- */
 
-/* What the whole, periodic array holds at a cell of this rank's; *out: in how many dims it is in
- * the halo; *copies: how many halos show it. */
+/* Returns what the whole, periodic array holds at a cell of this rank. Sets *out to the number of
+ * dims in which the cell is in the halo, and *copies to the number of halos that have a copy of it.
+ */
 static double whole_value(size_t cell, int *out, int *copies)
 {
     const size_t edge = (size_t)block.edge;
@@ -520,13 +541,14 @@ static double whole_value(size_t cell, int *out, int *copies)
     return value;
 }
 
-/* Halo cells that an exchange reaches: of `faces`, those outside in one dim. */
+/* Returns 1 if an exchange fills a halo cell that is outside in so many dims: with `faces` only if
+ * that is one. */
 static int reached(int out)
 {
     return out == 1 || (out > 1 && block.full);
 }
 
-/* Forward: NaN in the halos. Adjoint: 1 in those that are reached. */
+/* Fills an array before the check. Halos hold NaN, or 1 for the adjoint where it reaches them. */
 static void fill(real *array, int kind)
 {
     for (size_t i = 0; i < cells_in_all(); i++) {
@@ -541,6 +563,7 @@ static void fill(real *array, int kind)
     }
 }
 
+/* Returns the number of wrong cells after an exchange. */
 static long count_wrong(const real *array, int kind)
 {
     long wrong = 0;
@@ -552,7 +575,7 @@ static long count_wrong(const real *array, int kind)
         } else if (reached(out)) {
             wrong += array[i] != (kind == ADJOINT ? 0 : value);
         } else {
-            wrong += array[i] == array[i]; /* not theirs to write */
+            wrong += array[i] == array[i]; /* has to be NaN still */
         }
     }
     return wrong;
@@ -572,7 +595,7 @@ static double usual_line, usual_work, lost = HUGE_VAL; /* seconds; a share of th
 static int wanted_samples = 21;
 static const char *only_engines = "";
 
-/* Is `word` in the list a,b,c (or the list empty)? */
+/* Returns 1 if the list a,b,c has the word or is empty. */
 static int listed(const char *list, const char *word)
 {
     const size_t n = strlen(word);
@@ -587,7 +610,7 @@ static int listed(const char *list, const char *word)
     return 0;
 }
 
-/* What probes say: seconds of a line between the cores, and of work on them, the slower. */
+/* Measures the seconds of a cache line between the cores, and of work on the slower one. */
 static void ask_probes(double *line, double *work)
 {
     const double mine = probe_work();
@@ -596,8 +619,9 @@ static void ask_probes(double *line, double *work)
     MPI_Allreduce(&mine, work, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
 }
 
-/* Are the cores as far apart as usual, and this program's alone? A host may move the cores of its
- * guests further apart for seconds, or let another guest onto them: everything takes longer. */
+/* Returns 1 if the cores are as far apart as usual and nobody else uses them. The host of a virtual
+ * machine may move its cores further apart for seconds, or give them to another guest, and then
+ * everything takes longer. */
 static int as_usual(void)
 {
     double line = 0, work = 0;
@@ -609,8 +633,9 @@ static int as_usual(void)
            (usual_line <= 0 || line <= 0 || (line <= 1.5 * usual_line && 1.5 * line >= usual_line));
 }
 
-/* `times` exchanges: the slowest rank's time of one; -1: a rank waited too long for its core. An
- * eighth as many go before them: the caches hold what another engine has left there. */
+/* Returns the slowest rank's time of one of `times` exchanges, or -1 if a rank waited too long for
+ * its core. An eighth as many that do not count come before them, because the caches still hold
+ * what another engine has left there. */
 static double exchanges(const engine *tried, contestant *state, int times)
 {
     double mine[2], worst[2];
@@ -629,7 +654,7 @@ static double exchanges(const engine *tried, contestant *state, int times)
     return worst[1] <= lost * worst[0] ? worst[0] / times : -1;
 }
 
-/* The same from a few that nobody disturbed; the third is taken as it is. */
+/* The same, repeated up to two times if something disturbed it. */
 static double estimate(const engine *tried, contestant *state, int times)
 {
     const double allowed = lost;
@@ -642,7 +667,7 @@ static double estimate(const engine *tried, contestant *state, int times)
     return once;
 }
 
-/* A sample where it counts. */
+/* Takes a sample, and keeps it if the machine was as usual before and after. */
 static void take_sample(const engine *tried, contestant *state)
 {
     double once;
@@ -657,7 +682,8 @@ static void take_sample(const engine *tried, contestant *state)
     }
 }
 
-/* Opens it and proves that it is right; whether it takes part. */
+/* Opens an engine, checks its exchange, and chooses how many exchanges a sample has. Returns 1 if
+ * it takes part in this case. */
 static int enter(const engine *tried, contestant *state, real *common)
 {
     long mine = 0, all;
@@ -684,8 +710,8 @@ static int enter(const engine *tried, contestant *state, real *common)
     MPI_Allreduce(&mine, &all, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
     if (all > 0) {
         if (block.rank == 0) {
-            fprintf(stderr, "mpi_halo: %s is WRONG in %ld cells: n %d, w %d, %s\n", tried->name,
-                    all, block.n, block.w, block.full ? "full" : "faces");
+            fprintf(stderr, "mpi_halo: engine %s: %ld cells are wrong: n %d, w %d, %s\n",
+                    tried->name, all, block.n, block.w, block.full ? "full" : "faces");
         }
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
@@ -702,6 +728,7 @@ static int by_value(const void *first, const void *second)
     return (x > y) - (x < y);
 }
 
+/* Prints the row of an engine. */
 static void tell(const engine *tried, contestant *state)
 {
     step stage;
@@ -712,11 +739,12 @@ static void tell(const engine *tried, contestant *state)
     }
     if (2 * state->samples < wanted_samples) {
         if (block.rank == 0) {
-            fprintf(stderr,
-                    "mpi_halo: %s, n %d, w %d, %s: no row, as only %d of %d samples counted in "
-                    "%g s\n",
-                    tried->name, block.n, block.w, block.full ? "full" : "faces", state->samples,
-                    wanted_samples, patience);
+            fprintf(
+                stderr,
+                "mpi_halo: engine %s has no row for n %d, w %d, %s: only %d of %d samples counted "
+                "in %g s\n",
+                tried->name, block.n, block.w, block.full ? "full" : "faces", state->samples,
+                wanted_samples, patience);
         }
         return;
     }
@@ -731,6 +759,7 @@ static void tell(const engine *tried, contestant *state)
     }
 }
 
+/* Measures all engines on one block size, halo width and shape. */
 static void one_case(int n, int w, int full)
 {
     int in[ENGINES], more;
@@ -743,7 +772,7 @@ static void one_case(int n, int w, int full)
     common = malloc(cells_in_all() * sizeof *common);
     buffers = calloc(2 * cells_in_all(), sizeof *buffers);
     if (!common || !buffers) {
-        fprintf(stderr, "mpi_halo: rank %d: no memory for three arrays of %zu cells (n %d, w %d)\n",
+        fprintf(stderr, "mpi_halo: rank %d: no memory for arrays of %zu cells (n %d, w %d)\n",
                 block.rank, cells_in_all(), n, w);
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
@@ -776,9 +805,10 @@ static void one_case(int n, int w, int full)
 
 /* ---- main ---- */
 
-static double measure; /* seconds; 0: exchanges */
+static double measure; /* seconds in which `usual` is measured; 0 measures exchanges */
 static const char *sizes = "32,64,128", *widths = "1,2", *shapes = "faces,full";
 
+/* Reads one argument. Ends all ranks if it is not valid. */
 static void option(const char *word)
 {
     const char *value = strchr(word, '=');
@@ -825,7 +855,7 @@ static void option(const char *word)
     }
 }
 
-/* The number after the comma; 0 at the end. */
+/* Reads the first number of a list with commas. Returns the rest of the list. */
 static const char *next_number(const char *list, int *number)
 {
     char *end;
@@ -833,8 +863,9 @@ static const char *next_number(const char *list, int *number)
     return *end == ',' ? end + 1 : end;
 }
 
-/* What is usual, each 5 ms in so many seconds: of the distance what one in four is below; of work,
- * which others can only hold up, one in ten. Awake: who sleeps comes back to a core that is not. */
+/* Measures every 5 ms what is usual, and prints the lower quartile of the distance between the
+ * cores and the lowest tenth of the work, which others can only slow down. It does not sleep in
+ * between, because a core that has slept is slow at first. */
 static void print_usual(void)
 {
     const int most = 1 + (int)(measure / 5e-3);
@@ -846,7 +877,8 @@ static void print_usual(void)
         }
     }
     if (!line || !work) {
-        fprintf(stderr, "mpi_halo: rank %d: no memory for %d times\n", block.rank, most);
+        fprintf(stderr, "mpi_halo: rank %d: no memory for two lists of %d times\n", block.rank,
+                most);
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
     qsort(line, (size_t)most, sizeof *line, by_value);
@@ -871,7 +903,7 @@ int main(int argc, char **argv)
         print_usual();
         sizes = "";
     }
-    MPI_Dims_create(block.ranks, 3, block.grid); /* ends the run where a given grid does not fit */
+    MPI_Dims_create(block.ranks, 3, block.grid); /* ends all ranks if a given grid does not fit */
     block.place[0] = block.rank / (block.grid[1] * block.grid[2]);
     block.place[1] = block.rank / block.grid[2] % block.grid[1];
     block.place[2] = block.rank % block.grid[2];
@@ -883,8 +915,9 @@ int main(int argc, char **argv)
             widths_left = next_number(widths_left, &w);
             if (w < 1 || n < w || n > 1024) {
                 fprintf(stderr,
-                        "mpi_halo: n is %d and w is %d; they have to be 1 <= w <= n <= 1024\n", n,
-                        w);
+                        "mpi_halo: n is %d and w is %d; w has to be at least 1, and n from w to "
+                        "1024\n",
+                        n, w);
                 MPI_Abort(MPI_COMM_WORLD, 2);
             }
             for (int full = 0; full < 2; full++) {
