@@ -520,8 +520,7 @@ enum { ENGINES = sizeof engines / sizeof engines[0] };
 /* ---- values ---- */
 
 /* Returns what the whole, periodic array holds at a cell of this rank. Sets *out to the number of
- * dims in which the cell is in the halo, and *copies to the number of halos that have a copy of it.
- */
+ * dims in which the cell is in the halo, and *copies to the number of halos that have a copy. */
 static double whole_value(size_t cell, int *out, int *copies)
 {
     const size_t edge = (size_t)block.edge;

@@ -1,26 +1,30 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Do gradients travel while backward computes? Two ranks, 24 layers of 4 MiB of gradients, buckets
- * of 8 MiB. A step of ddp with backward's time in it, beside backward alone plus the buckets alone.
+/* overlap - measures how much of the time in which gradients are sent is hidden behind backward.
+ * Two ranks train 24 layers with 4 MiB of gradients each, in buckets of 8 MiB. A step of dpar_ddp
+ * in which backward computes is compared with the sum of backward alone and the buckets alone:
+ * below 1 something was hidden.
  *
  *     cc -O2 -DDPAR_IMPLEMENTATION -I. bench/overlap.c -o overlap
  *     ./overlap [--steps N] [--trace FILE]
  *
- * Who computes decides what can be hidden, for the engine's copies take time of a core:
- *     device   a layer takes its time on a device; the host's thread sleeps until it is done, as
- *              it does beside a GPU. The core is free for copies: they can be hidden, all but those
- *              of the last bucket.
- *     host     the layer is arithmetic on the rank's own core. Copies take turns with it: on as
- *              many cores as ranks no copy can be hidden, only waiting for the other rank; what
- *              the two cost together is as much as apart, and a thread makes it no better.
- * How work goes on:
- *     calls    inside dpar_ddp_ready and dpar_ddp_end alone
- *     thread   dpar_comm_progress's, too
- * Columns: medians over steps of the slower rank, in us: backward alone; buckets alone (all
- * gradients ready at once); the sum of both; the step; its ratio to the sum (below 1: something was
- * hidden), and how much of the shorter of the two was. Results of each step are checked.
- * --trace: one more step with a device and the thread (each rank looks every 20 us which buckets
- * have arrived) as JSON for Perfetto (ui.perfetto.dev): layers, and each bucket from its posting to
- * its arrival. */
+ * What can be hidden depends on who computes, because dpar's copies take time of a core:
+ *     device   A layer takes its time on a device, and the thread of the host sleeps until it is
+ *              done, as it does with a GPU. The core is free for copies, so that all but those of
+ *              the last bucket can be hidden.
+ *     host     A layer is arithmetic on the core of the rank. Copies take turns with it, so that
+ *              with as many cores as ranks only waiting for the other rank can be hidden.
+ * Buckets go on in two ways:
+ *     calls    only inside dpar_ddp_ready and dpar_ddp_end
+ *     thread   also in the thread of dpar_comm_progress
+ * Columns are medians over steps, in us, of the slower rank: backward alone; buckets alone (all
+ * gradients are ready at once); the sum of both; the step; its ratio to the sum; and what share of
+ * the shorter of the two was hidden. The results of each step are checked.
+ *
+ * --trace writes one more step, with a device and the thread, as JSON for Perfetto
+ * (ui.perfetto.dev): the layers, and each bucket from its posting to its arrival, which each rank
+ * checks every 20 us.
+ *
+ * Exit codes: 0 done; 1 an operation failed or a result is wrong; 2 wrong arguments. */
 #define _GNU_SOURCE
 #include "dpar_train.h"
 
@@ -33,7 +37,8 @@
 enum { RANKS = 2, LAYERS = 24, NUMEL = 1 << 20, BUCKETS = LAYERS, STEPS = 400 };
 static const double layer_s = 0.8e-3;
 
-/* In seconds since the step began; of a bucket: posted and seen there. */
+/* Begin and end in seconds since the step began. A bucket begins when it is posted and ends when it
+ * is seen to have arrived. */
 typedef struct times {
     double layer[LAYERS][2], bucket[BUCKETS][2];
     int32_t buckets;
@@ -42,9 +47,10 @@ typedef struct times {
 typedef struct step_of {
     dpar_comm *comm;
     dpar_ddp *ddp;
-    int host; /* computes on the core */
-    int looks;
-    double began, rounds; /* of arithmetic, a layer's */
+    int host;      /* 1 if layers are computed on the core */
+    int looks;     /* 1 to note when buckets arrive, for the trace */
+    double began;  /* of the step */
+    double rounds; /* of arithmetic in a layer */
     dpar_work *work[BUCKETS];
     times marks;
 } step_of;
@@ -58,7 +64,7 @@ static void sleep_until(double when)
     }
 }
 
-/* Dependent arithmetic, which no compiler leaves out. */
+/* Does arithmetic in which each operation needs the one before, so that its time does not vary. */
 static void compute(double rounds)
 {
     static volatile double sink;
@@ -70,7 +76,7 @@ static void compute(double rounds)
     (void)sink;
 }
 
-/* Buckets that have arrived since the last look. */
+/* Notes which buckets have arrived since the last look. */
 static void look(step_of *state)
 {
     for (int32_t k = 0; state->looks && k < state->marks.buckets; k++) {
@@ -81,8 +87,8 @@ static void look(step_of *state)
     }
 }
 
-/* Layer k (the last first) takes its time. On a device it began when the one before had ended
- * there, whatever the host did meanwhile. */
+/* Computes layer k, counted from the last. On a device it begins when the layer before it has
+ * ended, whatever the host does in the meantime. */
 static void layer(step_of *state, int32_t k)
 {
     const double end = state->began + (k + 1) * layer_s;
@@ -101,7 +107,7 @@ static void layer(step_of *state, int32_t k)
     state->marks.layer[k][1] = state->host ? now() - state->began : (k + 1) * layer_s;
 }
 
-/* What ddp does without a hook; keeps the work in view. */
+/* Does what dpar_ddp does without a hook, and notes the work for `look`. */
 static dpar_status hook(void *ctx, dpar_comm *comm, int32_t bucket, void *data, int64_t count,
                         int32_t type, dpar_work *work)
 {
@@ -115,7 +121,7 @@ static dpar_status hook(void *ctx, dpar_comm *comm, int32_t bucket, void *data, 
 
 enum { COMPUTE = 1, TRAVEL = 2 };
 
-/* Seconds of the slower rank for a step with one of them, or both. */
+/* Does a step with one or both of them. Sets *seconds to the time of the slower rank. */
 static dpar_status step(step_of *state, int what, double *seconds)
 {
     double spent;
@@ -147,6 +153,7 @@ static dpar_status step(step_of *state, int what, double *seconds)
                : st;
 }
 
+/* Writes the gradients of this rank. */
 static void rewrite(const step_of *state)
 {
     for (int32_t i = 0; i < LAYERS; i++) {
@@ -157,6 +164,7 @@ static void rewrite(const step_of *state)
     }
 }
 
+/* Returns how many gradients are not the average of both ranks. */
 static int64_t wrong(const step_of *state)
 {
     int64_t n = 0;
@@ -175,9 +183,11 @@ static int by_value(const void *first, const void *second)
     return (x > y) - (x < y);
 }
 
-/* One row: medians of the three, taken in turns. */
+/* Measures and prints one row. The three kinds of steps take turns. */
 static dpar_status row(step_of *state, int host, int thread, int steps)
 {
+    static const char *const computes[] = {"device", "host"};
+    static const char *const goes_on[] = {"calls", "thread"};
     static double samples[3][STEPS];
     double backward, buckets, both;
     int64_t bad = 0, all = 0;
@@ -198,8 +208,8 @@ static dpar_status row(step_of *state, int host, int thread, int steps)
         st = dpar_all_reduce(state->comm, &bad, &all, 1, DPAR_I64, DPAR_SUM, NULL);
     }
     if (st != DPAR_OK || all > 0) {
-        printf("rank %d: %s %s, %lld elements wrong\n", state->comm->rank, dpar_status_text(st),
-               state->comm->why.text, (long long)all);
+        fprintf(stderr, "overlap: rank %d: %s: %s; %lld elements are wrong on all ranks\n",
+                state->comm->rank, dpar_status_text(st), state->comm->why.text, (long long)all);
         return st != DPAR_OK ? st : DPAR_E_ARG;
     }
     for (int k = 0; k < 3; k++) {
@@ -209,10 +219,10 @@ static dpar_status row(step_of *state, int host, int thread, int steps)
     buckets = samples[1][steps / 2];
     both = samples[2][steps / 2];
     if (state->comm->rank == 0) {
-        printf("| %s | %s | %.0f | %.0f | %.0f | %.0f | %.2f | %.0f %% |\n",
-               host ? "host" : "device", thread ? "thread" : "calls", 1e6 * backward, 1e6 * buckets,
-               1e6 * (backward + buckets), 1e6 * both, both / (backward + buckets),
-               100.0 * (backward + buckets - both) / (backward < buckets ? backward : buckets));
+        const double shorter = backward < buckets ? backward : buckets, sum = backward + buckets;
+        printf("| %s | %s | %.0f | %.0f | %.0f | %.0f | %.2f | %.0f %% |\n", computes[host],
+               goes_on[thread], 1e6 * backward, 1e6 * buckets, 1e6 * sum, 1e6 * both, both / sum,
+               100.0 * (sum - both) / shorter);
         fflush(stdout);
     }
     return DPAR_OK;
@@ -226,7 +236,8 @@ static void slice(FILE *file, int32_t rank, int32_t track, const char *name, int
             rank, track, name, k, 1e6 * span[0], 1e6 * (span[1] - span[0]));
 }
 
-/* Buckets overlap each other while they are under way: a track for each second one. */
+/* Writes the trace. Buckets overlap each other while they are under way, so that they take turns on
+ * two tracks. */
 static dpar_status trace(step_of *state, const char *path)
 {
     static times all[RANKS];
@@ -285,6 +296,7 @@ typedef struct asked {
     const char *trace;
 } asked;
 
+/* What each rank does. */
 static int each(dpar_comm *comm, void *arg)
 {
     const asked *options = (const asked *)arg;
@@ -308,6 +320,10 @@ static int each(dpar_comm *comm, void *arg)
     desc.ctx = &state;
     state.comm = comm;
     st = dpar_ddp_make(comm, &desc, &state.ddp, &why);
+    if (st != DPAR_OK) {
+        fprintf(stderr, "overlap: rank %d: dpar_ddp_make failed: %s\n", comm->rank, why.text);
+        return 1;
+    }
     state.rounds = 1e6;
     compute(state.rounds);
     began = now();
@@ -336,11 +352,15 @@ int main(int argc, char **argv)
         } else if (strcmp(argv[i], "--trace") == 0 && i + 1 < argc) {
             options.trace = argv[++i];
         } else {
-            options.steps = 0;
+            fprintf(stderr,
+                    "overlap: argument '%s' is unknown or lacks its value; usage: %s [--steps N] "
+                    "[--trace FILE]\n",
+                    argv[i], argv[0]);
+            return 2;
         }
     }
     if (options.steps < 1 || options.steps > STEPS) {
-        fprintf(stderr, "usage: %s [--steps 1..%d] [--trace FILE]\n", argv[0], STEPS);
+        fprintf(stderr, "overlap: --steps is %d; it has to be 1 to %d\n", options.steps, STEPS);
         return 2;
     }
     printf("| computes | goes on in | backward us | buckets us | sum us | together us | ratio | "
@@ -348,7 +368,7 @@ int main(int argc, char **argv)
            "|\n|---|---|---|---|---|---|---|---|\n");
     fflush(stdout);
     if (dpar_launch(RANKS, each, &options, &desc, &why) != DPAR_OK) {
-        fprintf(stderr, "overlap: the ranks did not end well: %s\n", why.text);
+        fprintf(stderr, "overlap: the two ranks did not finish: %s\n", why.text);
         return 1;
     }
     return 0;

@@ -1,22 +1,27 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* points - exchanges by index lists beside MPI written by hand and PETSc's SF.
+/* points - measures exchanges by index lists (dpar_points.h) and compares them with MPI written by
+ * hand and with PETSc's SF, which all fill the same ghosts in the same run. bench/points.sh divides
+ * each time by that of the way by hand: less than 1 is faster.
  *
  *   mpiexec -np 2 points label n=16,32,64 samples=15 seconds=0.01
  *
- * The lists are those of the 27-point pattern of HPCG: a cube of n^3 a rank, on 2 ranks cut in x
- * (each value a run of its own), then in z (one run), on 4 in x and y, on 8 in all dims. Ghosts lie
- * behind own values. Rows "label,grid,n,way,us,ok": the ways take turns, us is the slowest rank's
- * fastest sample; ok: the ghosts are the peers' values.
+ * The lists are those of the 27-point stencil of HPCG. Each rank has a cube of n^3 values with its
+ * ghosts behind them. Two ranks are cut in x, where each value that is sent is a run of its own,
+ * and then in z, where all of them are one run; 4 ranks in x and y, 8 in all dims. Prints rows
+ * "label,grid,n,way,us,ok". The ways take turns, us is the fastest sample, each of which is the
+ * slowest rank's, and ok is 1 if the ghosts have the right values.
  *
- *   hand       receives posted into the ghosts, own values packed, blocking sends, waits
+ *   hand       posts receives into the ghosts, packs the values, sends them, and waits
  *   messages   dpar_points by messages of MPI (dpar_mpi_desc.flat)
- *   private    dpar_points through the node's memory, vectors of malloc
- *   registered vectors of dpar_comm_alloc
+ *   private    dpar_points through the node's memory, with vectors of malloc
+ *   registered the same with vectors of dpar_comm_alloc
  *   sf         PetscSFBcast with REPLACE (-DPOINTS_PETSC)
  *
- * Then, on 2 ranks, "label,plan,IDS,KIND,seconds,ok": planning of so many ids a rank, a hundredth
- * of it read of the other rank, as scattered ids (directory), consecutive ones (range), lists of
- * both sides. */
+ * On 2 ranks it also prints rows "label,plan,IDS,KIND,seconds,1": the time to make a plan for so
+ * many ids per rank, of which a hundredth is read from the other rank. The ids are scattered (which
+ * needs a directory) or consecutive (range), or both ranks pass their lists.
+ *
+ * Exit codes: 0 measured (wrong ghosts have ok 0); 1 an operation failed; 2 wrong arguments. */
 #define _GNU_SOURCE
 #ifdef POINTS_PETSC
 #include <petscsf.h>
@@ -34,13 +39,15 @@ enum { WAYS = 5, AROUND = 26 };
 enum { HAND, MESSAGES, PRIVATE, REGISTERED, SF };
 static const char *const names[WAYS] = {"hand", "messages", "private", "registered", "sf"};
 
-static dpar_comm *world, *flat; /* through the node's memory; messages of MPI alone */
+static dpar_comm *world, *flat; /* world uses the node's memory; flat only messages of MPI */
 static int me, ranks;
 
+/* Ends all ranks if something has failed. */
 static void must(int good, const char *what)
 {
     if (!good) {
-        fprintf(stderr, "points: rank %d: %s: %s\n", me, what, world ? world->why.text : "");
+        fprintf(stderr, "points: rank %d: failed: %s: %s\n", me, what,
+                world != NULL ? world->why.text : "");
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
 }
@@ -50,9 +57,9 @@ static void must(int good, const char *what)
 typedef struct pattern {
     int64_t own, ghosts;
     int32_t peers, peer[AROUND];
-    int64_t count[AROUND]; /* to and from each: the boxes of both sides are as large */
+    int64_t count[AROUND]; /* to and from each peer: both sides send the same number */
     int32_t *send_at;
-    int32_t *from; /* [ghosts] where each lies at its owner */
+    int32_t *from; /* [ghosts] index at the owner */
     double *values, *shared, *buffer;
     dpar_points *messages, *node;
 #ifdef POINTS_PETSC
@@ -65,6 +72,7 @@ static double value(int rank, int64_t at)
     return (double)(rank + 1) + 1e-7 * (double)at;
 }
 
+/* Makes the plan of a pattern. */
 static dpar_points *plan(dpar_comm *comm, const pattern *wanted)
 {
     dpar_points_lists lists = {wanted->peers, wanted->peer,    wanted->count,
@@ -80,14 +88,16 @@ static dpar_points *plan(dpar_comm *comm, const pattern *wanted)
     return points;
 }
 
-/* What lies at one side of a cube, or all along a dim: the first and one past the last. */
+/* Sets the cells at one side of a cube (way 1 or -1), or all along a dim (0): the first, and one
+ * past the last. */
 static void side(int n, int way, int *lo, int *hi)
 {
     *lo = way > 0 ? n - 1 : 0;
     *hi = way < 0 ? 1 : n;
 }
 
-/* The neighbour at (dx, dy, dz): its lists, or only how long they are. */
+/* Lists what is sent to the neighbour at (dx, dy, dz), and where its values are there. With NULL it
+ * only counts. Returns the number. */
 static int64_t neighbour(int n, const int way[3], int32_t *send_at, int32_t *from)
 {
     int lo[3], hi[3], their[3], unused, i, x, y, z;
@@ -98,19 +108,21 @@ static int64_t neighbour(int n, const int way[3], int32_t *send_at, int32_t *fro
     }
     for (z = lo[2]; z < hi[2]; z++) {
         for (y = lo[1]; y < hi[1]; y++) {
-            for (x = lo[0]; x < hi[0]; x++, k++) {
+            for (x = lo[0]; x < hi[0]; x++) {
                 if (send_at) {
                     send_at[k] = x + n * (y + n * z);
                     from[k] = x - lo[0] + their[0] +
                               n * (y - lo[1] + their[1] + n * (z - lo[2] + their[2]));
                 }
+                k++;
             }
         }
     }
     return k;
 }
 
-/* Peers ascending by rank: x runs fastest. */
+/* Finds the peers in ascending order of ranks, in which x runs fastest. fill: 1 to write the lists,
+ * 0 to count them. */
 static void find_peers(pattern *wanted, int n, const int grid[3], int fill)
 {
     const int at[3] = {me % grid[0], me / grid[0] % grid[1], me / grid[0] / grid[1]};
@@ -126,9 +138,16 @@ static void find_peers(pattern *wanted, int n, const int grid[3], int fill)
         }
         if (inside) {
             wanted->peer[wanted->peers] = there[0] + grid[0] * (there[1] + grid[1] * there[2]);
-            wanted->count[wanted->peers] = neighbour(n, way, fill ? wanted->send_at + before : NULL,
-                                                     fill ? wanted->from + before : NULL);
-            before += wanted->count[wanted->peers++];
+            int32_t *send_at = NULL, *from = NULL;
+            int64_t count;
+            if (fill) {
+                send_at = wanted->send_at + before;
+                from = wanted->from + before;
+            }
+            count = neighbour(n, way, send_at, from);
+            wanted->count[wanted->peers] = count;
+            wanted->peers++;
+            before += count;
         }
     }
     wanted->ghosts = before;
@@ -140,11 +159,12 @@ static void setup_sf(pattern *wanted)
     PetscSFNode *remote = (PetscSFNode *)malloc((size_t)wanted->ghosts * sizeof *remote);
     int64_t k = 0, in;
     int i;
-    must(remote != NULL, "memory");
+    must(remote != NULL, "allocating the graph of the SF");
     for (i = 0; i < wanted->peers; i++) {
-        for (in = 0; in < wanted->count[i]; in++, k++) {
+        for (in = 0; in < wanted->count[i]; in++) {
             remote[k].rank = wanted->peer[i];
             remote[k].index = (PetscInt)wanted->from[k];
+            k++;
         }
     }
     PetscSFCreate(PETSC_COMM_WORLD, &wanted->sf);
@@ -170,7 +190,7 @@ static void setup(pattern *wanted, int n, const int grid[3])
     (void)dpar_comm_alloc(world, (wanted->own + wanted->ghosts) * 8, &shared);
     wanted->shared = (double *)shared;
     must(wanted->send_at && wanted->from && wanted->values && wanted->buffer && wanted->shared,
-         "memory");
+         "allocating the lists and vectors");
     find_peers(wanted, n, grid, 1);
     for (i = 0; i < wanted->own; i++) {
         wanted->values[i] = wanted->shared[i] = value(me, i);
@@ -185,7 +205,7 @@ static void setup(pattern *wanted, int n, const int grid[3])
 static void tear_down(pattern *wanted)
 {
     must(dpar_points_free(wanted->messages) == DPAR_OK && dpar_points_free(wanted->node) == DPAR_OK,
-         "free");
+         "dpar_points_free");
 #ifdef POINTS_PETSC
     PetscSFDestroy(&wanted->sf);
 #endif
@@ -202,15 +222,17 @@ static void by_hand(const pattern *wanted, double *values)
     double *ghost = values + wanted->own, *from = wanted->buffer;
     int64_t k;
     int i;
-    for (i = 0; i < wanted->peers; ghost += wanted->count[i++]) {
+    for (i = 0; i < wanted->peers; i++) {
         MPI_Irecv(ghost, (int)wanted->count[i], MPI_DOUBLE, wanted->peer[i], 99, MPI_COMM_WORLD,
                   &request[i]);
+        ghost += wanted->count[i];
     }
     for (k = 0; k < wanted->ghosts; k++) {
         wanted->buffer[k] = values[wanted->send_at[k]];
     }
-    for (i = 0; i < wanted->peers; from += wanted->count[i++]) {
+    for (i = 0; i < wanted->peers; i++) {
         MPI_Send(from, (int)wanted->count[i], MPI_DOUBLE, wanted->peer[i], 99, MPI_COMM_WORLD);
+        from += wanted->count[i];
     }
     for (i = 0; i < wanted->peers; i++) {
         MPI_Wait(&request[i], MPI_STATUS_IGNORE);
@@ -235,20 +257,22 @@ static void run(const pattern *wanted, int way)
     }
 }
 
-/* Are the ghosts the peers' values? */
+/* Returns 1 if the ghosts of all ranks have the peers' values, otherwise 0. */
 static int right(const pattern *wanted, const double *values)
 {
     int64_t k = 0, in;
     int good = 1, all, i;
     for (i = 0; i < wanted->peers; i++) {
-        for (in = 0; in < wanted->count[i]; in++, k++) {
+        for (in = 0; in < wanted->count[i]; in++) {
             good = good && values[wanted->own + k] == value(wanted->peer[i], wanted->from[k]);
+            k++;
         }
     }
     MPI_Allreduce(&good, &all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
     return all;
 }
 
+/* Returns the slowest rank's mean of `times` exchanges. */
 static double sample(const pattern *wanted, int way, int64_t times)
 {
     double began, mine, slowest;
@@ -263,6 +287,7 @@ static double sample(const pattern *wanted, int way, int64_t times)
     return slowest;
 }
 
+/* Measures and prints the rows of one grid of ranks and one size. */
 static void measure(const char *label, int n, const int grid[3], int samples, double seconds)
 {
     pattern wanted;
@@ -300,12 +325,13 @@ static void measure(const char *label, int n, const int grid[3], int samples, do
 
 /* ---- planning -------------------------------------------------------------------------------- */
 
-/* Numbers 0 .. 2^b - 1, each to another: an odd factor and a shift. */
+/* Returns an id that is far from those of i - 1 and i + 1. */
 static int64_t scattered(int64_t i)
 {
     return (int64_t)(((uint64_t)i * UINT64_C(0x9e3779b97f4a7c15)) >> 1);
 }
 
+/* Measures how long it takes to make plans for n ids per rank, and prints the rows. */
 static void plan_time(const char *label, int64_t n)
 {
     static const char *const kinds[] = {"directory", "range", "lists"};
@@ -315,7 +341,7 @@ static void plan_time(const char *label, int64_t n)
     const int64_t count[1] = {m};
     dpar_points_lists lists = {1, peers, count, count, send_at, NULL};
     int kind;
-    must(own && ghost && send_at, "memory");
+    must(own && ghost && send_at, "allocating the lists and vectors");
     for (kind = 0; kind < 3; kind++) {
         dpar_points_desc desc;
         dpar_points *points = NULL;
@@ -343,7 +369,7 @@ static void plan_time(const char *label, int64_t n)
             mine = now() - began;
             MPI_Allreduce(&mine, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
             best = slowest < best ? slowest : best;
-            must(dpar_points_free(points) == DPAR_OK, "free");
+            must(dpar_points_free(points) == DPAR_OK, "dpar_points_free");
         }
         if (me == 0) {
             printf("%s,plan,%lld,%s,%.4f,1\n", label, (long long)n, kinds[kind], best);
@@ -352,6 +378,28 @@ static void plan_time(const char *label, int64_t n)
     free(own);
     free(ghost);
     free(send_at);
+}
+
+/* Ends all ranks because of a wrong argument. */
+static void refuse(const char *word)
+{
+    fprintf(stderr,
+            "points: rank %d: argument '%s': expected n=LIST (sizes from 1 to 1000 with commas "
+            "between), samples=N (1 or more) or seconds=S (above 0)\n",
+            me, word);
+    MPI_Abort(MPI_COMM_WORLD, 2);
+}
+
+/* Reads the next size of a list with commas, and sets *list to what follows it. */
+static int next_size(const char **list)
+{
+    char *end;
+    const long n = strtol(*list, &end, 10);
+    if (n < 1 || n > 1000 || (*end != ',' && *end != 0)) {
+        refuse(*list);
+    }
+    *list = *end == ',' ? end + 1 : end;
+    return (int)n;
 }
 
 int main(int argc, char **argv)
@@ -383,28 +431,33 @@ int main(int argc, char **argv)
             samples = atoi(argv[i] + 8);
         } else if (strncmp(argv[i], "seconds=", 8) == 0) {
             seconds = atof(argv[i] + 8);
+        } else {
+            refuse(argv[i]);
+        }
+        if (samples < 1 || !(seconds > 0.0)) {
+            refuse(argv[i]);
         }
     }
     for (i = 0; i < (int)(sizeof grids / sizeof *grids); i++) {
         const int *grid = grids[i];
         const char *at = sizes;
         while (*at && grid[0] * grid[1] * grid[2] == ranks) {
-            measure(label, (int)strtol(at, (char **)(uintptr_t)&at, 10), grid, samples, seconds);
-            at += *at == ',';
+            measure(label, next_size(&at), grid, samples, seconds);
             done = 1;
         }
     }
     if (!done) {
-        fprintf(stderr,
-                "points: there are %d ranks; this program is for 2, 4 or 8, and n has to "
-                "name a size\n",
-                ranks);
+        fprintf(
+            stderr,
+            "points: %d ranks and the sizes '%s': there have to be 2, 4 or 8 ranks and at least "
+            "one size\n",
+            ranks, sizes);
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
     if (ranks == 2) {
         plan_time(label, 1000000);
     }
-    must(dpar_comm_free(flat) == DPAR_OK && dpar_comm_free(world) == DPAR_OK, "close");
+    must(dpar_comm_free(flat) == DPAR_OK && dpar_comm_free(world) == DPAR_OK, "dpar_comm_free");
 #ifdef POINTS_PETSC
     PetscFinalize();
 #else
