@@ -1,19 +1,23 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* accuracy - predictions against published measurements; writes docs/records/accuracy.md.
+/* accuracy - compares what dpar_cost.h predicts with published measurements of training, and writes
+ * docs/records/accuracy.md (make accuracy). An error is predicted over measured, less 1, in
+ * percent: above 0 the prediction is too slow, or for memory too large.
  *
  *   cc -O2 -DDPAR_IMPLEMENTATION -I. bench/accuracy.c -o build/accuracy
  *   build/accuracy [--data DIR] [--fit] [--svg docs/records/accuracy.svg] >
  * docs/records/accuracy.md
  *
- * Every row of every table in tests/data/cost is read with its own columns. Rows that calibrated a
- * constant are marked and never counted.
+ * It reads every row of every table in tests/data/cost. Rows that calibrated a constant are marked
+ * and never counted.
  *
  *   --data DIR   scores other tables of the same columns; a table that DIR lacks is left out
  *   --fit        predicts with constants fitted here, not with those of dpar_cost.h
  *   --svg FILE   draws the chart as well
  *
- * Exit codes: 0 done; 2 a wrong option, a row that dpar refuses, or a chart that cannot be written;
- * 3 no memory, or more rows, models or machines than this program has room for. */
+ * If the environment has TERMS, each row is followed by the terms of its predicted time.
+ *
+ * Exit codes: 0 done; 2 a wrong option, no tables, a row that dpar refuses, or a chart that cannot
+ * be written; 3 no memory, or more rows, models or machines than this program has capacity for. */
 #include "../tests/lib/memory_rows.h"
 #include "../tests/lib/net_rows.h"
 
@@ -26,6 +30,7 @@
 
 enum { COLUMNS = 40, LINE = 1024, ROWS = 2048, MODELS = 512, MACHINES = 256 };
 
+/* An open CSV file and its current row. */
 typedef struct table {
     char head[COLUMNS][32];
     int columns;
@@ -34,6 +39,7 @@ typedef struct table {
     char cell[COLUMNS][128];
 } table;
 
+/* Splits a line of CSV, whose cells may be in quotes. Returns the number of cells. */
 static int split(char *line, char cells[][128], int width)
 {
     int n = 0, quoted = 0, k = 0;
@@ -54,6 +60,7 @@ static int split(char *line, char cells[][128], int width)
     return n + 1;
 }
 
+/* Opens a table and reads its head. Returns 0 if it does not exist or is empty. */
 static int open_table(table *source, const char *dir, const char *name)
 {
     char path[512];
@@ -70,6 +77,7 @@ static int open_table(table *source, const char *dir, const char *name)
     return 1;
 }
 
+/* Reads the next row. Returns 0 at the end, and closes the file. */
 static int next_row(table *source)
 {
     int i;
@@ -84,6 +92,7 @@ static int next_row(table *source)
     return 1;
 }
 
+/* Returns a cell of the current row, or "" if the table does not have the column. */
 static const char *text_of(const table *source, const char *column)
 {
     int i;
@@ -100,6 +109,7 @@ static double number_of(const table *source, const char *column)
     return atof(text_of(source, column));
 }
 
+/* Returns a cell as a whole number, or `otherwise` if it is empty. */
 static int count_of(const table *source, const char *column, int otherwise)
 {
     const char *text = text_of(source, column);
@@ -108,15 +118,16 @@ static int count_of(const table *source, const char *column, int otherwise)
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
+/* A measured run or step, and what is predicted for it. */
 typedef struct row {
     char table[32], group[40], name[80];
     dpar_job job;
     dpar_strategy strategy;
     double measured, predicted; /* seconds; memory tables: GiB */
-    int marked;                 /* calibrated a constant */
-    int apart;                  /* scored apart, with a reason in the text */
+    int marked;                 /* 1 if it calibrated a constant */
+    int apart;                  /* 1 if it is scored separately; the text says why */
     int generation;
-    double release; /* of the software, where the table has several */
+    double release; /* of the software, if the table has several */
     double term[DPAR_TIME_COUNT];
     int batch;
 } row;
@@ -130,19 +141,21 @@ static dpar_cluster machines[MACHINES];
 static char machine_key[MACHINES][96];
 static int machine_count;
 
+/* Ends the program because dpar refused a row. */
 static void give_up(const char *what, const dpar_why *why)
 {
     fprintf(stderr, "accuracy: %s: %s\n", what, why->text);
     exit(2);
 }
 
-/* The tables have more of something than the enum above allows. */
+/* Ends the program because the tables have more of something than the enum above allows. */
 static void no_room(const char *what, int limit)
 {
     fprintf(stderr, "accuracy: the tables have more than %d %s\n", limit, what);
     exit(3);
 }
 
+/* Returns the workload of a model, which is made once. */
 static const dpar_workload *model(const char *text)
 {
     dpar_why why;
@@ -170,6 +183,7 @@ static const dpar_workload *model(const char *text)
     return models[model_count++];
 }
 
+/* Returns the machine that a text describes, which is read once. */
 static const dpar_cluster *machine(const char *text)
 {
     dpar_why why;
@@ -189,6 +203,7 @@ static const dpar_cluster *machine(const char *text)
     return &machines[machine_count++];
 }
 
+/* Adds a row whose strategy the caller still has to set. */
 static row *add(const char *table_name, const char *group, const char *name, const char *work,
                 const char *cluster, const char *recipe)
 {
@@ -212,6 +227,7 @@ static row *add(const char *table_name, const char *group, const char *name, con
     return entry;
 }
 
+/* Ends the program if dpar refuses a row for another reason than its memory. */
 static void check(const row *entry)
 {
     dpar_plan plan;
@@ -222,7 +238,7 @@ static void check(const row *entry)
     }
 }
 
-/* dp and micro-batches from GPUs and global batch. */
+/* Sets dp and the micro-batches from the numbers of GPUs and samples, and checks the row. */
 static void fill(row *entry, int gpus, int gbs)
 {
     dpar_strategy *strategy = &entry->strategy;
@@ -397,17 +413,17 @@ static void load_llmfoundry(const char *dir)
         int gpus = count_of(&source, "gpus", 1),
             small_one = strstr(text_of(&source, "gpu"), "40") != NULL;
         int h100 = strstr(text_of(&source, "gpu"), "h100") != NULL;
-        const char *gpu = "a100-80";
+        const char *gpu = "a100-80", *links = "nvlink=300,nic=8x25";
         snprintf(work, sizeof work,
                  "gpt:%s,vocab=50368,seq=%s,tied=1,stack=llm-foundry,attention=flash1",
                  mpt_shape(text_of(&source, "model")), text_of(&source, "seq"));
         if (h100) {
             gpu = "h100-80";
+            links = "nvlink=450,nic=8x50";
         } else if (small_one) {
             gpu = "a100-40";
         }
-        snprintf(cluster, sizeof cluster, "%dx8:%s,nvlink=%d,nic=8x%d", gpus < 8 ? 1 : gpus / 8,
-                 gpu, h100 ? 450 : 300, h100 ? 50 : 25);
+        snprintf(cluster, sizeof cluster, "%dx8:%s,%s", gpus < 8 ? 1 : gpus / 8, gpu, links);
         snprintf(group, sizeof group, "%s on %d", text_of(&source, "model"), gpus);
         snprintf(name, sizeof name, "%s s%s on %d %s mbs%s%s", text_of(&source, "model"),
                  text_of(&source, "seq"), gpus, text_of(&source, "gpu"), text_of(&source, "mbs"),
@@ -501,11 +517,12 @@ static void load_torchtitan(const char *dir)
             h200 = strcmp(text_of(&source, "gpu"), "H200") == 0;
         int compiled = strcmp(text_of(&source, "compile"), "yes") == 0;
         int fp8 = strcmp(text_of(&source, "fp8"), "none") != 0;
-        const char *recipe = "fsdp";
-        /* until 2025 the loss was not compiled with the layers (tests/lib/memory_rows.h) */
+        const char *recipe = "fsdp", *loss = "";
+        if (strcmp(text_of(&source, "date"), "2025-03") < 0) {
+            loss = ",loss=eager"; /* it was not compiled with the layers: tests/lib/memory_rows.h */
+        }
         snprintf(work, sizeof work, "llama-3-8b,seq=%d,stack=%s%s", count_of(&source, "seq", 8192),
-                 compiled ? "torchtitan" : "torch",
-                 strcmp(text_of(&source, "date"), "2025-03") < 0 ? ",loss=eager" : "");
+                 compiled ? "torchtitan" : "torch", loss);
         snprintf(cluster, sizeof cluster, "%dx8:%s,nvlink=450,nic=8x50", gpus / 8,
                  h200 ? "h200" : "h100-96");
         snprintf(name, sizeof name, "%d GPUs tp%d cp%d s%s %s fp8 %s async %s", gpus,
@@ -649,6 +666,7 @@ static void mark_rows(void)
 
 /* ---- scores ---------------------------------------------------------------------------------- */
 
+/* Predicts a row, with other constants than those of dpar_cost.h if `cal` is not NULL. */
 static void predict(row *entry, const dpar_calibration *cal)
 {
     dpar_cluster cluster = *entry->job.cluster;
@@ -662,7 +680,7 @@ static void predict(row *entry, const dpar_calibration *cal)
     }
     st = dpar_plan_price(&job, &entry->strategy, 0, &plan, NULL, &why);
     if (st != DPAR_OK &&
-        st != DPAR_E_MEMORY) { /* what was measured fitted, whatever is predicted */
+        st != DPAR_E_MEMORY) { /* the run fitted into memory, whatever the prediction says */
         give_up(entry->name, &why);
     }
     if (strcmp(entry->table, "b200-memory") == 0) {
@@ -679,9 +697,10 @@ static int by_size(const void *first, const void *second)
     return (x > y) - (x < y);
 }
 
+/* Errors of n rows, in percent. All but the bias are of absolute values. */
 typedef struct score {
     int n;
-    double mape, median, p95, most, bias;
+    double mape, median, p95, most, bias; /* mape: mean absolute error */
 } score;
 
 static score score_errors(double *error, int n)
@@ -703,7 +722,8 @@ static score score_errors(double *error, int n)
     return result;
 }
 
-/* marked: 0 judged rows, 1 those that calibrated. */
+/* Scores rows of a table, and of one group of it if `group` is not NULL. marked: 1 for the rows
+ * that calibrated a constant, 0 for all others. */
 static score score_rows(const char *table_name, const char *group, int apart, int marked)
 {
     static double error[ROWS];
@@ -733,7 +753,8 @@ static void print_score(const char *label, const score *result, const char *bar)
 
 /* ---- fit ------------------------------------------------------------------------------------- */
 
-/* Products and fused attention are known from operator tables on Ampere, not on Blackwell. */
+/* Returns the constants that are fitted. Products and fused attention have operator tables on
+ * Ampere, but not on Blackwell. */
 static uint32_t fit_mask(int generation)
 {
     return generation == DPAR_GEN_AMPERE
@@ -741,8 +762,8 @@ static uint32_t fit_mask(int generation)
                : 1u << DPAR_CAL_GEMM | 1u << DPAR_CAL_ATTENTION | 1u << DPAR_CAL_HBM;
 }
 
-/* Every marked row of a generation but those of one group, weighted so that each table counts as
- * its weight says and not as many rows as it has. */
+/* Fits constants to every marked row of a generation, except those of one group. Each table has a
+ * weight, so that it does not count more because it has more rows. */
 static void fit(int generation, const char *without_table, const char *without_group,
                 dpar_calibration *cal)
 {
@@ -767,7 +788,7 @@ static void fit(int generation, const char *without_table, const char *without_g
         }
         for (k = 0; k < 4 && strcmp(entry->table, name[k]) != 0; k++) {
         }
-        if (k == 4) { /* its constants are the machine's or the software's */
+        if (k == 4) { /* this row calibrates a machine or a software, not a generation */
             continue;
         }
         measured[n].work = entry->job.work;
@@ -785,8 +806,9 @@ static void fit(int generation, const char *without_table, const char *without_g
 /* ---- the document ---------------------------------------------------------------------------- */
 
 static dpar_calibration fitted[DPAR_GEN_COUNT];
-static int refit; /* score with the fit instead of what is shipped */
+static int refit; /* 1 to score with the fitted constants instead of those of dpar_cost.h */
 
+/* Predicts all rows, or with table_only those of one group with the fitted constants. */
 static void predict_all(int table_only, const char *name, const char *group)
 {
     int i;
@@ -826,7 +848,7 @@ static void print_constants(void)
     }
 }
 
-/* Every group of a table predicted with constants that were fitted without it. */
+/* Scores every group of a table with constants that were fitted without it. */
 static score leave_out(const char *name, const char *sub)
 {
     static double error[ROWS];
@@ -849,7 +871,7 @@ static score leave_out(const char *name, const char *sub)
         dpar_calibration_init(&fitted[entry->generation], entry->generation);
         fit(entry->generation, name, entry->group, &fitted[entry->generation]);
         predict_all(1, name, entry->group);
-        for (k = i; k < row_count; k++) { /* held out: marked rows of this group count too */
+        for (k = i; k < row_count; k++) { /* marked rows count too, because none of them was used */
             if (strcmp(rows[k].table, name) == 0 && strcmp(rows[k].group, entry->group) == 0 &&
                 !rows[k].apart) {
                 error[n++] = 100.0 * (rows[k].predicted / rows[k].measured - 1.0);
@@ -861,8 +883,8 @@ static score leave_out(const char *name, const char *sub)
     return score_errors(error, n);
 }
 
-/* Time of the configuration that is predicted fastest over the fastest measured, by groups of the
- * same model, GPUs and global batch. */
+/* Prints how much slower, as measured, the configuration that is predicted fastest is than the
+ * fastest one, in groups of the same model, GPUs and global batch. */
 static void print_regret(const char *name)
 {
     double sum = 0.0, worst = 0.0;
@@ -895,14 +917,15 @@ static void print_regret(const char *name)
     }
 }
 
+/* Returns tokens a second and GPU. */
 static double row_rate(const row *entry, double seconds)
 {
     return entry->job.work->tokens * entry->strategy.micro_batch * entry->strategy.micro_batches *
            entry->strategy.dp / (seconds * dpar_strategy_ranks(&entry->strategy));
 }
 
-/* Of two newest rows of one model, machines and precisions: is the faster one predicted faster?
- * Rows within 2 % of each other are not asked. */
+/* Prints for how many pairs of machines and precisions, of the newest release and the same model,
+ * the faster one is also predicted faster. Pairs within 2 % of each other are left out. */
 static void print_ranking(const char *name)
 {
     int i, k, pairs = 0, right = 0;
@@ -1068,6 +1091,7 @@ static memory_score *memory_score_of(const char *name)
     return &memory_scores[i];
 }
 
+/* Adds a row of the memory tables to the score of its table. */
 static void memory_look(const memory_row *run, void *context)
 {
     memory_said said = memory_say(run);
@@ -1160,7 +1184,7 @@ static void print_memory(const char *dir)
     printf("```\n");
 }
 
-/* A line for each network, collective and number of ranks; C: rows that set constants. */
+/* Prints a line for each network, collective and number of ranks. Rows of C set constants. */
 static void print_networks(const char *dir)
 {
     char last[96] = "", key[96];
@@ -1203,7 +1227,8 @@ static void print_networks(const char *dir)
 
 /* ---- the chart: predicted against measured, all tables --------------------------------------- */
 
-static double chart_at(double seconds) /* 0.1 to 1000 s over 600 points, logarithmic */
+/* Returns the position of a time in the chart: 0.1 to 1000 s over 600 points, logarithmic. */
+static double chart_at(double seconds)
 {
     return 600.0 * (log10(seconds) + 1.0) / 4.0;
 }
@@ -1221,6 +1246,7 @@ static void chart_rows(FILE *file, const char *table_name, const char *colour)
     }
 }
 
+/* Writes the chart. Returns 0 if that fails. */
 static int draw_chart(const char *path)
 {
     static const char *const of[][2] = {{"sc21", "#1f77b4"},
@@ -1274,7 +1300,7 @@ static int draw_chart(const char *path)
     return fclose(file) == 0;
 }
 
-/* The fastest measured configuration beside the fastest predicted one of the same grid. */
+/* Prints the fastest measured configuration and the fastest predicted one of the same grid. */
 static void winner_of(const memory_row *run, void *context)
 {
     row *measured;
@@ -1455,6 +1481,11 @@ int main(int argc, char **argv)
     load_mt_nlg(dir);
     load_torchtitan(dir);
     memory_rows(dir, load_run, NULL);
+    if (row_count == 0) {
+        fprintf(stderr, "accuracy: the folder '%s' has none of the tables of tests/data/cost\n",
+                dir);
+        return 2;
+    }
     mark_rows();
     for (i = 0; i < DPAR_GEN_COUNT; i++) {
         dpar_calibration_init(&fitted[i], i);

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* host_kernels - what the host computes for training and in reductions, each beside a plain loop of
- * the same work in the same precision (of sums in f64 over f32: in f64) that gcc vectorises for
- * this CPU. The loops may reorder sums, fuse, and take no heed of NaN; they divide and take roots
- * as they are written. Nanoseconds an element, the median of rounds in turns, and dpar's time over
- * the loop's. dpar is compiled as its users do.
+/* host_kernels - measures the kernels of the host, which training and reductions call, and compares
+ * each with a plain loop that does the same work in the same precision (f64 where dpar adds f32 in
+ * f64). gcc vectorises the loops for this CPU. They may reorder sums, fuse multiplications and
+ * additions, and ignore NaN; divisions and roots stay as they are written. dpar is compiled as its
+ * users compile it.
+ *
+ * Columns: nanoseconds for an element of dpar and of the loop, medians of rounds in turns, and the
+ * ratio, dpar's time over the loop's: below 1 dpar is faster.
  *
  *   cc -O3 -march=native -fno-math-errno -fno-trapping-math -fno-signed-zeros -fassociative-math \
  *       -ffinite-math-only -DPLAIN -c bench/host_kernels.c -o build/plain.o &&
  *   cc -O2 -DDPAR_IMPLEMENTATION -I. bench/host_kernels.c build/plain.o \
  *       -o build/host_kernels -lm &&
- *   build/host_kernels [ELEMENTS [WORDS]]     WORDS: only rows that have them
+ *   build/host_kernels [ELEMENTS [WORDS]]     only rows whose names have the WORDS
  *
  * Exit codes: 0 measured; 1 no memory, or a kernel of dpar failed; 2 wrong arguments. */
 #include <math.h>
@@ -17,14 +20,15 @@
 
 enum { WIDTH = 64, HEADS = 4, TOKENS = 256, VOCABULARY = 8192, ROW = 64, BLOCK = 128 };
 
-/* What all work on: n elements (ROW of a plane's points with 2 behind them), few results. */
+/* The arrays of all kernels. Each has n elements and half as many again. Planes are ROW lines of
+ * ROW points, with 2 points between lines. */
 typedef struct arrays {
-    float *weight, *gradient, *momentum, *variance; /* n each and a half more */
+    float *weight, *gradient, *momentum, *variance;
     double *wide, *wide_too;
     uint16_t *half;
     int8_t *code;
     float *scale;
-    double *sums, *lse; /* of planes, of rows of VOCABULARY */
+    double *sums, *lse; /* results for planes, and for rows of VOCABULARY */
     int64_t n;
 } arrays;
 
@@ -71,7 +75,7 @@ enum { STEP = 1000 };
 #if defined(PLAIN)
 static const double beta2 = 0.999, epsilon = 1e-8;
 
-/* Of libm for several at once (libmvec), where it has them: glibc's for x86-64. */
+/* glibc for x86-64 has exp and expf for several numbers at once (libmvec). */
 #if defined(__GLIBC__) && defined(__x86_64__) && !defined(__clang__)
 __attribute__((simd("notinbranch"))) double exp(double);
 __attribute__((simd("notinbranch"))) float expf(float);
@@ -98,7 +102,7 @@ static uint16_t bf16_of(float x)
     return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : up);
 }
 
-/* Giesen's: https://gist.github.com/rygorous/2156668 */
+/* By Giesen: https://gist.github.com/rygorous/2156668 */
 static uint16_t f16_of(float f)
 {
     const uint32_t bits = bits_of(f), sign = bits & 0x80000000u, x = bits ^ sign;
@@ -200,6 +204,17 @@ void plain_dot(arrays *data)
 FINITE(plain_finite, uint32_t, data->gradient, 0x7f800000u)
 FINITE(plain_finite_16, uint16_t, data->half, 0x7f80)
 
+/* NaN is larger than any number. */
+static float larger_float(float a, float b)
+{
+    return a > b || a != a ? a : b;
+}
+
+static int32_t larger_int(int32_t a, int32_t b)
+{
+    return a > b ? a : b;
+}
+
 #define MEET(name, type, to, x, y, result)                                                         \
     void name(arrays *data)                                                                        \
     {                                                                                              \
@@ -216,10 +231,8 @@ MEET(plain_sum_bf16, uint16_t, data->momentum, data->half, data->weight,
      bf16_of(float_of((uint32_t)s[i] << 16) + float_of((uint32_t)t[i] << 16)))
 MEET(plain_sum_f16, uint16_t, data->momentum, data->half, data->weight,
      f16_of(of_f16(s[i]) + of_f16(t[i])))
-MEET(plain_max, float, data->weight, data->gradient, data->variance,
-     s[i] > t[i] || s[i] != s[i] ? s[i] : t[i])
-MEET(plain_max_i32, int32_t, data->weight, data->gradient, data->variance,
-     s[i] > t[i] ? s[i] : t[i])
+MEET(plain_max, float, data->weight, data->gradient, data->variance, larger_float(s[i], t[i]))
+MEET(plain_max_i32, int32_t, data->weight, data->gradient, data->variance, larger_int(s[i], t[i]))
 
 /* ---- casts */
 
@@ -533,10 +546,11 @@ static dpar_mem mem;
 
 static const char *running; /* the row of the table that is being measured */
 
+/* Ends the program if a kernel of dpar failed. */
 static void must(dpar_status st)
 {
     if (st != DPAR_OK) {
-        fprintf(stderr, "host_kernels: row '%s': dpar says: %s (status %d)\n", running,
+        fprintf(stderr, "host_kernels: row '%s': dpar's kernel failed: %s (status %d)\n", running,
                 dpar_status_text(st), (int)st);
         exit(1);
     }
@@ -922,7 +936,7 @@ typedef struct kernel {
     const char *name;
     void (*dpar)(arrays *data);
     void (*plain)(arrays *data);
-    int64_t elements; /* 0: n */
+    int64_t elements; /* by which the time is divided; 0 selects n */
 } kernel;
 
 static const kernel kernels[] = {
@@ -979,7 +993,7 @@ static int ascending(const void *first, const void *second)
     return (x > y) - (x < y);
 }
 
-/* Usual numbers, so that no row meets what the one before left. */
+/* Fills the arrays with ordinary numbers, so that no row works on what another row has left. */
 static void fill(arrays *data)
 {
     const int64_t n = data->n + data->n / 2;
@@ -998,6 +1012,7 @@ static void fill(arrays *data)
     }
 }
 
+/* Measures and prints a row. */
 static void row(const kernel *entry, arrays *data)
 {
     static double seconds[2][ROUNDS];

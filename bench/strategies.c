@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* What a strategy costs above the bare collectives of the same bytes: two ranks, each on a core of
- * its own, in turns in one run.
+/* strategies - measures what each training strategy of dpar_train.h costs above the bare
+ * collectives or messages of the same bytes, by two ranks, each on a core of its own. Both are
+ * called in turns in one run.
  *
  *     cc -O2 -DDPAR_IMPLEMENTATION -I. bench/strategies.c -o strategies
- *     ./strategies [seconds [word]]
+ *     ./strategies [SECONDS [WORD]]       of each row (default 2); only rows that have the word
  *
- * word: only rows that contain it. A sample is one step after both ranks have rewritten what
- * travels; the slower rank counts. All use memory of dpar_comm_alloc. Columns: median us of the
- * bare collectives (or messages), of those and of the memory that the strategy's own definition has
- * to read and write beside them (a memcpy of as many bytes; what they are stands at the row; 0 for
- * most), of the strategy, and the ratios to both. Limit: 1.10 of the second. The last step of each
- * row is checked, and that it sent as many bytes as the bare one. Matrix products and attention are
- * callbacks that do nothing: what is left is what dpar adds to them.
+ * A sample is one step after both ranks have rewritten what is sent, and the slower rank counts.
+ * Both use memory of dpar_comm_alloc. Matrix products and attention are callbacks that do nothing,
+ * so that only the work of dpar is left.
+ *
+ * Columns: the median us of the bare calls; the same plus a memcpy of the bytes that the strategy
+ * by its definition has to read and write in addition (0 for most; the table of rows says which);
+ * the median us of the strategy; and the ratio of the strategy to both. The limit is 1.10 for the
+ * second ratio. The last step of each row is checked, and that it sent as many bytes as the bare
+ * calls.
  *
  * Exit codes: 0 measured (a row that misses its limit says so); 1 no memory, an operation failed,
  * or a result is wrong; 2 wrong arguments. */
@@ -25,21 +28,21 @@
 
 enum { SAMPLES = 400, RANKS = 2, UNITS = 6, MICROS = 16, MIB = 1 << 20 };
 
-/* A row's memory and what it does with it. */
+/* A row of the table: five functions, and what they need to know. */
 typedef struct job job;
 typedef struct row {
     const char *name;
     dpar_status (*open)(job *state);
-    void (*rewrite)(job *state); /* before each of the two */
+    void (*rewrite)(job *state); /* called before `bare` and before `strategy` */
     dpar_status (*bare)(job *state);
     dpar_status (*strategy)(job *state);
     int64_t (*wrong)(job *state);
-    int32_t n;     /* ddp: tensors; fsdp: ZeRO's number; tensor: 1 sequence parallel */
-    int64_t numel; /* of each; the message's */
+    int32_t n;     /* ddp: tensors; fsdp: the number of ZeRO; tensor: 1 for sequence parallel */
+    int64_t numel; /* elements of each, or of a message */
     int32_t narrow, scatter, finite; /* ddp; fsdp: bf16, backward adds, the second micro-batch */
     int64_t bucket_bytes;
-    int64_t beside; /* KiB that have to be copied beside the collectives, or what costs as much */
-    int64_t window; /* KiB of memory in which that happens, over and over; 0: all */
+    int64_t beside; /* KiB of the memcpy that is added to the bare calls */
+    int64_t window; /* KiB of memory in which it is done, over and over; 0: all at once */
 } row;
 enum { BLOCKS = 12 };
 struct job {
@@ -62,7 +65,7 @@ struct job {
     dpar_experts_routing *route;
     int64_t count[2][RANKS];
     dpar_schedule list;
-    void *list_room[2];
+    void *list_memory[2];
     dpar_pipeline *pipeline;
     int64_t sent[3];    /* bytes of the last step of each kind */
     int64_t seen, done; /* by callbacks: what is wrong, and how many there were */
@@ -76,8 +79,9 @@ static int by_value(const void *first, const void *second)
     return (x > y) - (x < y);
 }
 
-/* Memory that both sides use, zeroed. */
-static void *room(job *state, int64_t bytes)
+/* Allocates zeroed memory of dpar_comm_alloc, which close_job releases. Ends the program on
+ * failure. */
+static void *shared_memory(job *state, int64_t bytes)
 {
     void *memory = NULL;
     if (state->blocks == BLOCKS) {
@@ -95,8 +99,8 @@ static void *room(job *state, int64_t bytes)
     return memory;
 }
 
-/* Memory of this rank alone, zeroed; one byte at least. */
-static void *own_room(const char *name, int64_t bytes)
+/* Allocates zeroed memory of this rank, at least one byte. Ends the program on failure. */
+static void *own_memory(const char *name, int64_t bytes)
 {
     void *memory = calloc(1, (size_t)bytes + 1);
     if (memory == NULL) {
@@ -114,6 +118,7 @@ static void fill(void *at, int64_t n, float with)
     }
 }
 
+/* Returns how many of n values are not `from`. */
 static int64_t differ(const void *at, int64_t n, float from)
 {
     const float *values = (const float *)at;
@@ -135,7 +140,7 @@ static dpar_status ddp_open(job *state)
 {
     const row *entry = state->entry;
     dpar_ddp_desc desc = {0};
-    int64_t *numel = (int64_t *)own_room(entry->name, entry->n * (int64_t)sizeof *numel);
+    int64_t *numel = (int64_t *)own_memory(entry->name, entry->n * (int64_t)sizeof *numel);
     dpar_status st;
     for (int32_t i = 0; i < entry->n; i++) {
         numel[i] = entry->numel;
@@ -147,7 +152,7 @@ static dpar_status ddp_open(job *state)
     desc.require_ready = 1;
     desc.check_finite = entry->finite;
     desc.bucket_bytes = entry->bucket_bytes;
-    (void)room(state, entry->n * entry->numel * 4 + MIB);
+    (void)shared_memory(state, entry->n * entry->numel * 4 + MIB);
     st = dpar_ddp_make(state->comm, &desc, &state->ddp, &state->why);
     free(numel);
     return st;
@@ -173,12 +178,12 @@ static dpar_status ddp_strategy(job *state)
     return st == DPAR_OK ? dpar_ddp_end(state->ddp) : st;
 }
 
-/* The same collectives of the same memory, posted one after the other. With a narrow wire: of that
- * type, already rounded, which is what is on the wire. */
+/* Posts the same collectives on the same memory. If bf16 is sent, they work on gradients that are
+ * already rounded, because that is what is sent. */
 static dpar_status ddp_bare(job *state)
 {
-    const int32_t type = state->entry->narrow ? DPAR_BF16 : DPAR_F32,
-                  each = state->entry->narrow ? 2 : 4;
+    const int32_t type = state->entry->narrow ? DPAR_BF16 : DPAR_F32;
+    const int32_t each = dpar_type_bytes(type);
     unsigned char *all =
         (unsigned char *)(state->entry->narrow ? state->block[0]
                                                : dpari_ddp_bucket(state->ddp, 0, NULL));
@@ -207,8 +212,8 @@ static int64_t ddp_wrong(job *state)
     return wrong;
 }
 
-/* ---- ddp over the caller's gradients: n parts of numel elements in one array; n 1: nothing is
- * reported. Beside one all-reduce of all. ---- */
+/* ---- ddp over the caller's gradients: n parts of numel elements in one array, of which none is
+ * reported if n is 1. Bare: one all-reduce of the array. ---- */
 
 static int64_t over_all(const job *state)
 {
@@ -219,7 +224,7 @@ static dpar_status over_open(job *state)
 {
     dpar_ddp_desc desc = {0};
     int64_t *count =
-        (int64_t *)own_room(state->entry->name, state->entry->n * (int64_t)sizeof *count);
+        (int64_t *)own_memory(state->entry->name, state->entry->n * (int64_t)sizeof *count);
     dpar_status st;
     for (int32_t i = 0; i < state->entry->n; i++) {
         count[i] = state->entry->numel;
@@ -227,7 +232,7 @@ static dpar_status over_open(job *state)
     desc.params = state->entry->n;
     desc.count = count;
     desc.type = DPAR_F32;
-    desc.gradients = room(state, over_all(state) * 4);
+    desc.gradients = shared_memory(state, over_all(state) * 4);
     desc.bucket_bytes = state->entry->bucket_bytes;
     st = dpar_ddp_make(state->comm, &desc, &state->over, &state->why);
     free(count);
@@ -259,14 +264,14 @@ static int64_t over_wrong(job *state)
     return differ(state->block[0], over_all(state), 1.5f); /* (1 + 2) / 2 */
 }
 
-/* ---- ZeRO-1 of the same: SGD with rate 0 on weights of 3. Beside a reduce-scatter, the optimizer
- * on the share, and an all-gather. ---- */
+/* ---- ZeRO-1 of the same: SGD with rate 0 on weights of 3. Bare: a reduce-scatter, the optimizer on
+ * the share, and an all-gather. ---- */
 
 static dpar_status zero1_open(job *state)
 {
     const dpar_status st = over_open(state);
     dpar_zero1_desc desc = {0};
-    fill(room(state, over_all(state) * 4), over_all(state), 3.0f);
+    fill(shared_memory(state, over_all(state) * 4), over_all(state), 3.0f);
     dpar_optimizer_init(&state->sgd, DPAR_OPTIMIZER_SGD);
     desc.weights = state->block[1];
     desc.optimizer = &state->sgd;
@@ -315,7 +320,7 @@ static dpar_status fsdp_open(job *state)
 {
     dpar_fsdp_desc desc = {0};
     int64_t numel[UNITS];
-    float *value = (float *)own_room(state->entry->name, state->entry->numel * 4);
+    float *value = (float *)own_memory(state->entry->name, state->entry->numel * 4);
     dpar_status st;
     for (int32_t u = 0; u < UNITS; u++) {
         numel[u] = state->entry->numel;
@@ -330,7 +335,7 @@ static dpar_status fsdp_open(job *state)
     desc.count = numel;
     st = dpar_fsdp_make(state->comm, &desc, &state->fsdp, &state->why);
     for (int32_t i = 0; i < 4; i++) { /* weights, gradients, whole or shards */
-        (void)room(state, UNITS * fsdp_bytes(state));
+        (void)shared_memory(state, UNITS * fsdp_bytes(state));
     }
     fill(value, state->entry->numel, 3.0f);
     for (int32_t u = 0; u < UNITS && st == DPAR_OK; u++) {
@@ -340,8 +345,8 @@ static dpar_status fsdp_open(job *state)
     return st;
 }
 
-/* The model: weights are looked at, the first and the last element of each gradient computed; a
- * real one writes all of them. */
+/* The model: it checks two weights of the unit and writes the first and the last element of its
+ * gradient, where a real one would write all of them. */
 static void fsdp_compute(job *state, int32_t u, int backward)
 {
     const int64_t last = state->entry->numel - 1;
@@ -389,19 +394,19 @@ static dpar_status fsdp_pass(job *state, int32_t last_one)
     return st == DPAR_OK ? dpar_fsdp_end(fsdp) : st;
 }
 
-/* What lies in the memory of gradients before backward: its reduction leaves it there, so that all
- * units have the same. Else it is 0: sums of own pieces would go into the next unit's. */
+/* Returns 1 if the gradients' memory keeps its values through a step, so that all units can have
+ * the same. Otherwise it has to hold 0, because sums of one unit would get into the next one's. */
 static int fsdp_stays(const job *state)
 {
     return !state->entry->narrow && !state->entry->finite;
 }
 
-/* What bare moves; before the strategy its weights, by a step with rate 0, so that they are
- * gathered anew, and the memory in which gradients are computed. */
+/* Rewrites the arrays of the bare calls, and in the other turns those of the strategy: the weights,
+ * by a step with rate 0, and the memory in which gradients are computed. */
 static void fsdp_rewrite(job *state)
 {
     const int64_t words = fsdp_bytes(state) / 4;
-    const int32_t grads = state->entry->n == 1 ? UNITS : 1; /* else a pool of one unit */
+    const int32_t grads = state->entry->n == 1 ? UNITS : 1; /* ZeRO-2 and 3 use the same for all */
     if (state->turns++ % 2 == 0) {
         fill(state->block[0], state->entry->n < 3 ? UNITS * words : 0, own_value(state));
         fill(state->block[2], state->entry->n < 3 ? 0 : UNITS * words / RANKS, own_value(state));
@@ -426,15 +431,15 @@ static dpar_status fsdp_strategy(job *state)
     return fsdp_pass(state, 1);
 }
 
-/* What one would call without dpar. Forward: all units gathered; backward with ZeRO-3 all but the
- * two that are still there, into a pool of two, which has no room for the shards that stay; else in
- * place. Gradients scattered: in place; with ZeRO-2 and 3 from a pool of one into the shards that
- * stay. */
+/* Does what one would do without dpar. In forward all units are gathered; in backward with ZeRO-3
+ * all but the two that are still there. ZeRO-3 gathers from its shards into two buffers, the others
+ * in place. Gradients are reduce-scattered in place, or with ZeRO-2 and 3 from one buffer into
+ * shards. */
 static dpar_status fsdp_bare(job *state)
 {
     const int32_t zero = state->entry->n, again = zero == 3 ? UNITS - 2 : 0;
-    const int32_t type = state->entry->narrow ? DPAR_BF16 : DPAR_F32,
-                  gathers = state->entry->finite ? 0 : UNITS;
+    const int32_t type = state->entry->narrow ? DPAR_BF16 : DPAR_F32;
+    const int32_t gathers = state->entry->finite ? 0 : UNITS;
     const int64_t n = state->entry->numel, share = n / RANKS, bytes = fsdp_bytes(state),
                   part = bytes / RANKS;
     unsigned char *weights = (unsigned char *)state->block[0],
@@ -457,8 +462,9 @@ static dpar_status fsdp_bare(job *state)
     return st;
 }
 
-/* The first and the last element of each unit got 1 and 2: their average, once or twice, is with
- * the rank that has them. All others too, where they were there before and nothing zeroed them. */
+/* The norm of all gradients tells whether the averages are right: the first and the last element of
+ * each unit are averages of 1 and 2, once or added up twice, and so are all others if the memory
+ * kept its values. */
 static int64_t fsdp_wrong(job *state)
 {
     double norm = 0.0;
@@ -488,7 +494,7 @@ static dpar_status tensor_open(job *state)
                                   state->entry->n ? state->count[0] : NULL, &state->why);
     state->tensor.matmul = no_product;
     for (int32_t i = 0; i < 8; i++) {
-        (void)room(state, state->entry->numel * 4 + MIB);
+        (void)shared_memory(state, state->entry->numel * 4 + MIB);
     }
     return st;
 }
@@ -500,8 +506,8 @@ static void tensor_rewrite(job *state)
     }
 }
 
-/* Blocks: 0 x or its gathering, 1 the part of y, 2 dy, 3 dx's part, 4 y and dx of own rows, 5 the
- * hidden activation, 6 weights. */
+/* The blocks: 0 is x, or x gathered; 1 the partial y; 2 dy; 3 the partial dx; 4 y and dx of the
+ * rank's own rows; 5 the hidden activation; 6 the weights. */
 static dpar_status tensor_strategy(job *state)
 {
     dpar_linear up = {DPAR_LINEAR_COLUMN, 0, WIDTH, 4}, down = {DPAR_LINEAR_ROW, 0, 4, WIDTH};
@@ -567,11 +573,11 @@ static int64_t tensor_wrong(job *state)
            differ((float *)state->block[2] + share, share, 2.0f);
 }
 
-/* ---- ring attention, forward: keys and values of numel elements travel once ---- */
+/* ---- ring attention, forward: keys and values of numel elements are sent once ---- */
 
 enum { HEADS = 16, HEAD = 64 };
 
-/* Sees no key: nothing is to be merged, and nothing computed. */
+/* Computes nothing, and says that no query sees a key, so that there is nothing to merge. */
 static void no_attention(const dpar_attention_call *call)
 {
     const int64_t rows = call->queries * HEADS;
@@ -594,9 +600,9 @@ static dpar_status ring_open(job *state)
     layer.forward = no_attention;
     layer.user = state;
     for (int32_t i = 0; i < 4; i++) { /* k and v one after the other; q; out; what came, bare */
-        (void)room(state, n);
+        (void)shared_memory(state, n);
     }
-    (void)room(state, tokens * HEADS * 4);
+    (void)shared_memory(state, tokens * HEADS * 4);
     return st == DPAR_OK ? dpar_attention_make(state->comm, &layer, &state->ring, &state->why) : st;
 }
 
@@ -652,7 +658,7 @@ static dpar_status ulysses_open(job *state)
     layer.width = HEAD;
     layer.type = DPAR_F32;
     for (int32_t i = 0; i < 3; i++) {
-        (void)room(state, state->entry->numel * 4);
+        (void)shared_memory(state, state->entry->numel * 4);
     }
     return st == DPAR_OK ? dpar_attention_make(state->comm, &layer, &state->ulysses, &state->why)
                          : st;
@@ -677,7 +683,7 @@ static dpar_status ulysses_bare(job *state)
                : st;
 }
 
-/* Bare leaves the same numbers: once more, from memory without them. */
+/* The bare calls leave the same numbers, so it does a step once more, from memory without them. */
 static int64_t ulysses_wrong(job *state)
 {
     const int64_t n = state->entry->numel;
@@ -690,8 +696,8 @@ static int64_t ulysses_wrong(job *state)
            differ((float *)state->block[1] + n / 2, n / 2, 2.0f);
 }
 
-/* ---- experts: numel / 1024 tokens a rank of 512 elements, each to two of eight experts; bare:
- * all-to-alls of the rows that come, and back ---- */
+/* ---- experts: numel / 1024 tokens of 512 elements on each rank, each for two of eight experts.
+ * Bare: an all-to-all of the rows, and one back ---- */
 
 enum { ROW = 512, EXPERTS = 8, CHOICES = 2 };
 
@@ -701,7 +707,7 @@ static dpar_status expert_open(job *state)
     dpar_experts_choices choices = {0};
     const int64_t tokens = state->entry->numel / (ROW * CHOICES);
     int32_t *chosen =
-        (int32_t *)own_room(state->entry->name, tokens * CHOICES * (int64_t)sizeof *chosen);
+        (int32_t *)own_memory(state->entry->name, tokens * CHOICES * (int64_t)sizeof *chosen);
     int64_t i;
     dpar_status st =
         dpar_split_init(&layer.experts, DPAR_SPLIT_EVEN, EXPERTS, RANKS, 1, &state->why);
@@ -713,11 +719,11 @@ static dpar_status expert_open(job *state)
         chosen[2 * i] = (int32_t)(i * 5 % 4);
         chosen[2 * i + 1] = 4 + (int32_t)(i * 3 % 4);
     }
-    (void)room(state, state->entry->numel * 4);     /* 0: x */
-    (void)room(state, 2 * state->entry->numel * 4); /* 1: rows */
-    (void)room(state, 2 * state->entry->numel * 4); /* 2: bare */
-    (void)room(state, tokens * CHOICES * 4);        /* 3: weights */
-    (void)room(state, state->entry->numel * 4);     /* 4: y */
+    (void)shared_memory(state, state->entry->numel * 4);     /* 0: x */
+    (void)shared_memory(state, 2 * state->entry->numel * 4); /* 1: rows */
+    (void)shared_memory(state, 2 * state->entry->numel * 4); /* 2: bare */
+    (void)shared_memory(state, tokens * CHOICES * 4);        /* 3: weights */
+    (void)shared_memory(state, state->entry->numel * 4);     /* 4: y */
     fill(state->block[3], tokens * CHOICES, 0.5f);
     if (st == DPAR_OK) {
         st = dpar_experts_make(state->comm, &layer, &state->experts, &state->why);
@@ -803,13 +809,13 @@ static dpar_status pipeline_open(job *state)
     order.micro_batches = MICROS;
     (void)dpar_schedule_generate(&plain, &order, NULL, 0, &state->why); /* says how many bytes */
     bytes = state->why.bytes;
-    state->list_room[0] = own_room(state->entry->name, bytes);
-    st = dpar_schedule_generate(&plain, &order, state->list_room[0], bytes, &state->why);
+    state->list_memory[0] = own_memory(state->entry->name, bytes);
+    st = dpar_schedule_generate(&plain, &order, state->list_memory[0], bytes, &state->why);
     if (st == DPAR_OK) {
         (void)dpar_schedule_lower(&state->list, &plain, &how, NULL, 0, &state->why);
         bytes = state->why.bytes;
-        state->list_room[1] = own_room(state->entry->name, bytes);
-        st = dpar_schedule_lower(&state->list, &plain, &how, state->list_room[1], bytes,
+        state->list_memory[1] = own_memory(state->entry->name, bytes);
+        st = dpar_schedule_lower(&state->list, &plain, &how, state->list_memory[1], bytes,
                                  &state->why);
     }
     desc.schedule = &state->list;
@@ -818,7 +824,7 @@ static dpar_status pipeline_open(job *state)
     desc.forward = desc.backward = no_stage;
     desc.ctx = state;
     desc.no_final_barrier = 1;
-    (void)room(state, 4 * state->entry->numel * 4);
+    (void)shared_memory(state, 4 * state->entry->numel * 4);
     return st == DPAR_OK ? dpar_pipeline_make(state->comm, &desc, &state->pipeline, &state->why)
                          : st;
 }
@@ -834,8 +840,8 @@ static dpar_status pipeline_strategy(job *state)
     return dpar_pipeline_run(state->pipeline, 1, &state->why);
 }
 
-/* The same messages with what each waits for: rank 0 sends one micro-batch ahead of the gradient
- * that it receives. */
+/* Sends the same messages in an order that does not wait longer: rank 0 sends one micro-batch ahead
+ * of the gradient that it receives. */
 static dpar_status pipeline_bare(job *state)
 {
     const int64_t n = state->entry->numel;
@@ -870,7 +876,7 @@ static dpar_status pipeline_bare(job *state)
     return st == DPAR_OK ? dpar_wait_all(state->work, 2) : st;
 }
 
-/* Each run: all micro-batches forward and backward. */
+/* In each run every rank does all micro-batches forward and backward. */
 static int64_t pipeline_wrong(job *state)
 {
     return state->seen + (state->done != INT64_C(2) * MICROS * state->turns);
@@ -888,12 +894,13 @@ static int64_t pipeline_wrong(job *state)
 #define EXPERT expert_open, expert_rewrite, expert_bare, expert_strategy, expert_wrong
 #define PIPELINE pipeline_open, pipeline_rewrite, pipeline_bare, pipeline_strategy, pipeline_wrong
 
-/* `beside`: bf16: f32 is read and written where the bare one has bf16: 12 MiB more of each. NaN: 24
- * MiB read: as a copy of 12. ZeRO: where backward adds to gradients, 24 MiB of
- * them zeroed: as a copy of 12, in memory of a unit, time after time; in the second micro-batch 12
- * MiB of sums read before they are written: as a copy of 6. In bf16 own shards rounded from f32
- * masters before each gathering, 4 MiB to 2 (ZeRO-3, ten of them: bare reads 2 as well), and
- * reduced ones widened, 2 MiB to 4. */
+/* `beside` of the rows, as the memcpy that reads and writes as much:
+ * bf16 on the wire: 24 MiB of f32 are read and written where the bare calls have 12 MiB of bf16,
+ * which is 12 MiB more of each. NaN: 24 MiB are read, as in a copy of 12. ZeRO, gradients added: 24
+ * MiB are zeroed, as in a copy of 12, in the memory of one unit over and over. Second micro-batch:
+ * 12 MiB of sums are read before they are written, as in a copy of 6. bf16: each rank rounds its
+ * shards from f32 before they are gathered, 4 MiB to 2 for each unit (with ZeRO-3 ten times, where
+ * the bare calls read 2 as well), and widens the reduced ones, 2 MiB to 4. */
 static const row rows[] = {
     {"ddp, 24 x 1 MiB, buckets of 25 MiB", DDP, 24, 262144, 0, 0, 0, 0, 0, 0},
     {"ddp, 24 x 1 MiB, buckets of 4 MiB", DDP, 24, 262144, 0, 0, 0, 4 << 20, 0, 0},
@@ -934,7 +941,7 @@ static int64_t sent_so_far(const dpar_comm *comm)
     return bytes;
 }
 
-/* Seconds of the slower rank. kind: bare, a copy of what is beside, the strategy. */
+/* Returns the seconds of the slower rank. kind: 0 the bare calls, 1 the memcpy, 2 the strategy. */
 static double timed(job *state, int kind, unsigned char *copy, dpar_status *st)
 {
     const size_t beside = (size_t)state->entry->beside * 1024;
@@ -971,17 +978,17 @@ static void close_job(job *state)
     while (state->blocks > 0) {
         dpar_comm_release(state->comm, state->block[--state->blocks]);
     }
-    free(state->list_room[0]);
-    free(state->list_room[1]);
+    free(state->list_memory[0]);
+    free(state->list_memory[1]);
 }
 
-/* Medians of the three, in t[0], t[1], t[2]. */
+/* Measures a row, and sets out[kind] to the median of each kind. */
 static dpar_status measure(job *state, double seconds, double *out, int64_t *wrong)
 {
     static double samples[3][SAMPLES];
     const double began = now();
     unsigned char *copy =
-        (unsigned char *)own_room(state->entry->name, state->entry->beside * 2048);
+        (unsigned char *)own_memory(state->entry->name, state->entry->beside * 2048);
     int32_t n = 0, go = 1, k;
     dpar_status st = state->entry->open(state);
     memset(copy, 1, (size_t)state->entry->beside * 2048);
@@ -1010,6 +1017,7 @@ typedef struct asked {
     const char *word;
 } asked;
 
+/* What each rank does. */
 static int each(dpar_comm *comm, void *arg)
 {
     const asked *options = (const asked *)arg;
@@ -1022,7 +1030,7 @@ static int each(dpar_comm *comm, void *arg)
         if (strstr(rows[k].name, options->word) == NULL) {
             continue;
         }
-        state = (job *)own_room(rows[k].name, (int64_t)sizeof *state);
+        state = (job *)own_memory(rows[k].name, (int64_t)sizeof *state);
         state->comm = comm;
         state->entry = &rows[k];
         st = measure(state, options->seconds, median, &wrong);
@@ -1057,9 +1065,15 @@ static int each(dpar_comm *comm, void *arg)
 
 int main(int argc, char **argv)
 {
-    asked options = {argc > 1 ? atof(argv[1]) : 2.0, argc > 2 ? argv[2] : ""};
+    asked options = {2.0, ""};
     dpar_why why;
     dpar_world_desc desc = {0};
+    if (argc > 1) {
+        options.seconds = atof(argv[1]);
+    }
+    if (argc > 2) {
+        options.word = argv[2];
+    }
     if (!(options.seconds > 0.0) || argc > 3) {
         fprintf(stderr,
                 "strategies: seconds is '%s', with %d arguments; usage: %s [seconds a row "
@@ -1071,7 +1085,7 @@ int main(int argc, char **argv)
            "|---|---|---|---|---|---|\n");
     fflush(stdout);
     if (dpar_launch(RANKS, each, &options, &desc, &why) != DPAR_OK) {
-        fprintf(stderr, "strategies: the ranks did not end well: %s\n", why.text);
+        fprintf(stderr, "strategies: the two ranks did not finish: %s\n", why.text);
         return 1;
     }
     return 0;
