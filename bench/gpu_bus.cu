@@ -1,31 +1,33 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* gpu_bus - bandwidths between GPUs: operations of dpar_nccl.h beside NCCL's own calls, on the same
- * buffers and stream, in turns, in one run. Bus bandwidths are those of nccl-tests
- * (doc/PERFORMANCE.md there): bytes a second times what makes them comparable with a link's.
+/* gpu_bus - measures bandwidths between GPUs: operations of dpar_nccl.h and NCCL's own calls, on
+ * the same buffers and the same stream, in turns, in one run. Bus bandwidths are defined as in
+ * nccl-tests (doc/PERFORMANCE.md there): bytes a second, times a factor that makes them comparable
+ * with the bandwidth of a link.
  *
  *     nvcc -std=c++17 -O3 -arch=sm_90 -DDPAR_IMPLEMENTATION -DDPAR_CUDA_IMPLEMENTATION \
  *         -I. -Iapps bench/gpu_bus.cu -o gpu_bus -ldl
  *     ./gpu_bus --ranks 8                               a GPU each
- *     DPAR_TEST_SHARE_GPU=1 ./gpu_bus --ranks 2         on one: says nothing of links
+ *     DPAR_TEST_SHARE_GPU=1 ./gpu_bus --ranks 2         all on one, which measures no links
  *
- * The version, then rows of a Markdown table: the operation, its bytes (f32; of the larger buffer;
- * of send_recv what goes round, each rank to the next), us and bus GB/s of dpar, of NCCL, and
- * NCCL's time over ours.
+ * Prints NCCL's version and rows of a Markdown table: the operation, the ranks, the bytes of the
+ * larger buffer (of f32; in send_recv each rank sends so many to the next), us and bus GB/s of dpar
+ * and of NCCL, and NCCL's time over dpar's: above 1 dpar is faster. Times are the best of --rounds,
+ * each the mean of --times operations of the slowest rank. Results are checked.
  * --windows: both register the buffers as windows of symmetric memory (NCCL 2.27).
- * The best of --rounds, of --times operations each, of the slowest rank. Results are compared.
  *
- * Exit code: 0 fine, 1 a wrong result, 2 bad input. */
+ * Exit code: 0 done; 1 a wrong result, or a call failed; 2 bad input. */
 static const char program[] = "gpu_bus";
 #include "dpar_comm.h"
 static const char help[] =
-    "gpu_bus: bandwidths between GPUs, of dpar and of NCCL\n"
+    "gpu_bus: measures bandwidths between GPUs, of dpar and of NCCL\n"
     "\n"
     "  --ranks N     processes, 2 to 64 (default 2)\n"
-    "  --bytes N     of the larger buffer (default 64 KiB, 1, 16 and 256 MiB)\n"
-    "  --times N     operations in a row, 1 to 1000 (default 20)\n"
-    "  --rounds N    1 to 100 (default 7)\n"
-    "  --windows     buffers are windows of NCCL's symmetric memory (2.27 and later)\n"
-    "  -h, --help    this text\n"
+    "  --bytes N     bytes of the larger buffer, 1024 to 1073741824 (default 64 KiB, then 1, 16\n"
+    "                and 256 MiB)\n"
+    "  --times N     operations of a round, 1 to 1000 (default 20)\n"
+    "  --rounds N    rounds, of which the best counts, 1 to 100 (default 7)\n"
+    "  --windows     registers the buffers as windows of NCCL's symmetric memory (2.27 and later)\n"
+    "  -h, --help    prints this text\n"
     "\n"
     "examples\n"
     "  gpu_bus --ranks 8\n"
@@ -45,6 +47,7 @@ struct settings {
 
 /* ---- NCCL itself ----------------------------------------------------------------------------- */
 
+/* The functions of NCCL's library, which is loaded at run time, and a communicator. */
 struct nccl_calls {
     decltype(&ncclGetErrorString) error;
     decltype(&ncclGetVersion) version;
@@ -59,7 +62,7 @@ struct nccl_calls {
     decltype(&ncclGroupStart) group;
     decltype(&ncclGroupEnd) group_end;
     ncclResult_t (*all_to_all)(const void *, void *, size_t, ncclDataType_t, ncclComm_t,
-                               cudaStream_t); /* NULL before 2.28.3: by messages */
+                               cudaStream_t); /* NULL before 2.28.3; messages are used then */
     ncclResult_t (*window)(ncclComm_t, void *, size_t, void **, int); /* from 2.27.3 on */
     ncclResult_t (*window_end)(ncclComm_t, void *);
     ncclComm_t comm;
@@ -67,26 +70,30 @@ struct nccl_calls {
     int number;
 };
 
+/* Sets the pointer at `to` to a function of a library. */
 static void find(void *library, const char *name, void *to)
 {
     void *at = dlsym(library, name);
     memcpy(to, &at, sizeof at);
 }
 
+/* Ends this rank if a call of NCCL failed. */
 static void right(const nccl_calls &nccl, ncclResult_t code)
 {
     if (code != ncclSuccess) {
-        exit(complain("NCCL:", nccl.error(code)) - 1);
+        exit(complain("a call of NCCL failed:", nccl.error(code)) - 1);
     }
 }
 
+/* Loads NCCL and makes its communicator of all ranks. */
 static void open_nccl(nccl_calls *nccl, gpu *device)
 {
     const char *name = getenv("DPAR_NCCL_LIBRARY");
     void *library = dlopen(name != NULL && name[0] != 0 ? name : "libnccl.so.2", RTLD_NOW);
     ncclUniqueId id;
     memset(nccl, 0, sizeof *nccl);
-    right(library != NULL ? DPAR_OK : DPAR_E_SYSTEM, "no libnccl.so.2");
+    right(library != NULL ? DPAR_OK : DPAR_E_SYSTEM,
+          "the library of NCCL cannot be loaded; set DPAR_NCCL_LIBRARY to its path");
     find(library, "ncclGetErrorString", &nccl->error);
     find(library, "ncclGetVersion", &nccl->version);
     find(library, "ncclGetUniqueId", &nccl->id);
@@ -122,6 +129,7 @@ enum { ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, SEND_RECV, KINDS };
 static const char *const names[KINDS] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all",
                                          "send_recv"};
 
+/* A row of the table, with its buffers. */
 struct one {
     gpu *device;
     const nccl_calls *nccl;
@@ -130,7 +138,7 @@ struct one {
     float *in, *out;
 };
 
-/* What the bytes of the larger buffer, by time, are multiplied by. */
+/* Returns the factor from bytes of the larger buffer per second to the bus bandwidth. */
 static double bus_factor(int kind, int32_t ranks)
 {
     const double n = ranks;
@@ -228,7 +236,7 @@ struct numbers {
     int64_t count, rank;
 };
 
-/* Whole numbers, whose sums over 64 ranks are exact. */
+/* Returns element i of a rank's input: whole numbers, whose sums over 64 ranks are exact. */
 __host__ __device__ static inline float value(int64_t rank, int64_t i)
 {
     return (float)((rank * 5 + i) % 61);
@@ -258,7 +266,8 @@ static float expected(const one &operation, int64_t i)
     }
 }
 
-/* How many of some elements, all over the result, are wrong; then it is wiped out. */
+/* Returns how many of 50 elements of the result are wrong. Then it overwrites the result, so that
+ * the next operation has to write all of it. */
 static int wrong(const one &operation)
 {
     const int64_t count = operation.kind == REDUCE_SCATTER
@@ -286,7 +295,7 @@ static double largest(gpu *device, double mine)
     return most;
 }
 
-/* Microseconds an operation, of the slowest rank. */
+/* Returns the microseconds of one operation on the slowest rank. */
 static double timed(const one &operation, int times, void (*run)(const one &))
 {
     cudaEvent_t before, behind;
@@ -310,11 +319,14 @@ static double timed(const one &operation, int times, void (*run)(const one &))
 
 static void put_bytes(int64_t bytes)
 {
-    const int64_t mib = bytes >> 20;
-    printf(mib > 0 ? "%lld MiB" : "%lld KiB", (long long)(mib > 0 ? mib : bytes >> 10));
+    if (bytes >= 1 << 20) {
+        printf("%lld MiB", (long long)(bytes >> 20));
+    } else {
+        printf("%lld KiB", (long long)(bytes >> 10));
+    }
 }
 
-/* 1: something is wrong. */
+/* Measures and prints a row. Returns 1 if a result was wrong. */
 static int row(const one &operation, const settings &chosen)
 {
     static void (*const ways[2])(const one &) = {by_dpar, by_nccl};
@@ -333,12 +345,13 @@ static int row(const one &operation, const settings &chosen)
                                : 0.0;
     }
     bad = largest(operation.device, bad);
+    const double ratio = best[0] > 0.0 ? best[1] / best[0] : 0.0;
     if (operation.device->world->rank == 0) {
         printf("| %s%s | %d | ", names[operation.kind], chosen.windows ? ", windows" : "",
                (int)ranks);
         put_bytes(bytes);
         printf(" | %.1f us, %.1f GB/s | %.1f us, %.1f GB/s | %.2f |%s\n", best[0], bus[0], best[1],
-               bus[1], best[0] > 0.0 ? best[1] / best[0] : 0.0, bad > 0.0 ? " WRONG" : "");
+               bus[1], ratio, bad > 0.0 ? " WRONG" : "");
         fflush(stdout);
     }
     return bad > 0.0;
@@ -355,7 +368,8 @@ static int run(gpu *device, const void *arg)
     open_nccl(&nccl, device);
     if (chosen.windows && nccl.window == NULL) {
         if (device->world->rank == 0) {
-            printf("no windows: NCCL before 2.27\n");
+            printf("--windows: this NCCL is version %d.%d.%d; 2.27.3 or later is needed\n",
+                   nccl.number / 10000, nccl.number / 100 % 100, nccl.number % 100);
         }
         right(nccl, nccl.destroy(nccl.comm));
         return 0;
@@ -409,7 +423,7 @@ int main(int argc, char **argv)
     }
     code = find_ranks(&job, &chosen.ranks);
     if (code == 0 && chosen.ranks < 2) {
-        code = complain("one rank has nobody to talk with, see --help:", "--ranks");
+        code = complain("the launcher has started 1 rank; 2 or more are needed for", "--ranks");
     }
     return code != 0 ? code : run_ranks(&job, chosen.ranks, run, &chosen);
 }

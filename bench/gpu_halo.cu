@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* gpu_halo - halo exchanges between GPUs, or between ranks that share one: microseconds, kernels of
- * an exchange, and whether every cell is right.
- *
- *     nvcc -std=c++17 -O3 -arch=sm_90 -DDPAR_IMPLEMENTATION -DDPAR_CUDA_IMPLEMENTATION \
+/* gpu_halo - measures halo exchanges of dpar_halo.h between GPUs, or between ranks that share one:
+ * the microseconds and the kernels of an exchange. It checks every cell.
+ * *     nvcc -std=c++17 -O3 -arch=sm_90 -DDPAR_IMPLEMENTATION -DDPAR_CUDA_IMPLEMENTATION \
  *         -I. -Iapps bench/gpu_halo.cu -o gpu_halo -ldl
  *     ./gpu_halo --ranks 4                              a GPU each
- *     DPAR_TEST_SHARE_GPU=1 ./gpu_halo --ranks 2        on one: NCCL through the host, slow
+ *     DPAR_TEST_SHARE_GPU=1 ./gpu_halo --ranks 2        all on one, through the host, which is slow
  *
- * Blocks of --cells^3 f64 on each rank (128^3 and 512^3 without it), periodic, --fields of them,
- * one layer (--layers): faces alone, and with edges and corners; forward and the adjoint (sums),
- * called, and replayed as a graph. Of each: us (median of 15, of the slowest rank), of these on the
- * host until the calls return, MB that a rank sends (to itself, too), GB/s of that, kernels, and
- * how peers get it: by messages of NCCL, or out of each other's memory (NCCL 2.29.2 and a way
- * between the devices; --messages: not so).
+ * Each rank has --fields periodic blocks of --cells^3 f64 (without --cells 128^3, then 512^3). It
+ * exchanges halos of --layers cells, first only faces and then with edges and corners, forward and
+ * as the adjoint, which adds. Each exchange is called, and also replayed as a graph.
  *
- * Exit code: 0 fine, 1 a wrong cell, or more than two kernels, 2 bad input. */
+ * A line has the us of the slowest rank (a median), how many of them the host needs until its calls
+ * return, the MB that a rank sends (also to itself) and the GB/s of these, the kernels of an
+ * exchange, and how the peers get the bytes: by messages of NCCL, or out of each other's memory
+ * (with NCCL 2.29.2 and devices that reach each other; --messages switches it off).
+ *
+ * Exit code: 0 done; 1 a wrong cell, more than two kernels, or a failed call; 2 bad input. */
 static const char program[] = "gpu_halo";
 #include "dpar_halo.h"
 #include "dpar_debug.h"
@@ -22,12 +23,12 @@ static const char help[] =
     "gpu_halo: times halo exchanges between GPUs\n"
     "\n"
     "  --ranks N     processes, 1 to 64 (default 1)\n"
-    "  --cells N     of a block along each dim, 2 to 1024 (default 128 and 512)\n"
-    "  --fields N    1 to 8 (default 1)\n"
-    "  --layers N    1 to 4, at most cells (default 1)\n"
-    "  --times N     1 to 1000 (default 15)\n"
-    "  --messages    by messages, also where devices reach each other's memory\n"
-    "  -h, --help    this text\n"
+    "  --cells N     cells of a block along each dim, 2 to 1024 (default 128, then 512)\n"
+    "  --fields N    fields that are exchanged at once, 1 to 8 (default 1)\n"
+    "  --layers N    width of the halo, 1 to 4 and at most --cells (default 1)\n"
+    "  --times N     exchanges of which the median is taken, 1 to 1000 (default 15)\n"
+    "  --messages    uses messages even if devices reach each other's memory\n"
+    "  -h, --help    prints this text\n"
     "\n"
     "examples\n"
     "  gpu_halo\n"
@@ -54,12 +55,15 @@ enum { MOST_FIELDS = 8 };
 struct cells {
     double *at;
     unsigned *wrong;
-    int64_t n[3], low[3], all[3]; /* with halos; where it begins, of the whole */
-    int64_t whole[3];
-    int32_t field, layers, full, after; /* after the exchange: 1 forward, 2 adjoint, too */
+    int64_t n[3];     /* cells along each dim, with halos */
+    int64_t low[3];   /* where the own cells begin in the whole array */
+    int64_t whole[3]; /* cells of the whole array */
+    int32_t field, layers;
+    int32_t full;  /* 1 with edges and corners */
+    int32_t after; /* 0 before the exchange, 1 after it, 2 after the adjoint as well */
 };
 
-/* Whole numbers: sums of them are exact. */
+/* Returns the value of a cell of the whole array: whole numbers, whose sums are exact. */
 __host__ __device__ static inline double value(const cells &block, const int64_t *at)
 {
     uint64_t x = (uint64_t)block.field * 0x9e3779b97f4a7c15u;
@@ -70,7 +74,7 @@ __host__ __device__ static inline double value(const cells &block, const int64_t
     return (double)(x >> 44); /* below 2^20 */
 }
 
-/* How many halos have a cell: of its own block, seen along d. */
+/* Returns how many halos along dim d have a copy of a cell. */
 __host__ __device__ static inline int shared_along(const cells &block, const int64_t *at, int d)
 {
     const int64_t i = at[d] - block.layers, n = block.n[d] - 2 * block.layers;
@@ -90,7 +94,7 @@ __host__ __device__ static inline double expected(const cells &block, int64_t i)
         sum += shared_along(block, at, d);
     }
     if (outside > 1 && !block.full) {
-        return block.after == 0 ? 0.0 : -1.0; /* edges and corners are left alone */
+        return block.after == 0 ? 0.0 : -1.0; /* edges and corners are not exchanged */
     }
     if (outside > 0) {
         return block.after == 1 ? value(block, global) : 0.0;
@@ -131,7 +135,7 @@ struct plan {
     int fields;
 };
 
-/* How this rank's peers get what it sends. */
+/* Returns how the peers of this rank get what it sends. */
 static const char *how(const plan *made)
 {
     char text[8000];
@@ -159,8 +163,8 @@ static void open_plan(plan *made, gpu *device, int64_t n, const settings &chosen
     dpar_box own, all;
     dpar_why why;
     memset(made, 0, sizeof *made);
-    for (int32_t left = device->world->size, by = 2;
-         left > 1;) { /* prime factors, the largest last */
+    int32_t left = device->world->size, by = 2;
+    while (left > 1) { /* gives the dim with the fewest ranks the next prime factor */
         if (left % by == 0) {
             *std::min_element(ranks, ranks + 3) *= by;
             left /= by;
@@ -243,7 +247,7 @@ static void once(plan *made, gpu *device, int adjoint)
     right(dpar_halo_plan_end(made->exchange), device->world->why.text);
 }
 
-/* The largest of all ranks. */
+/* Returns the largest number of all ranks. */
 static double largest(gpu *device, double mine)
 {
     double most = 0.0;
@@ -262,7 +266,8 @@ static double median(std::vector<double> *of)
     return (*of)[of->size() / 2];
 }
 
-/* Medians, by events and by the host's clock, of the slowest rank. */
+/* Returns the slowest rank's medians by events and by the host's clock, after two calls that do not
+ * count. */
 template <class F> static took timed(gpu *device, int times, F what)
 {
     std::vector<double> us, host_us;
@@ -291,17 +296,18 @@ template <class F> static took timed(gpu *device, int times, F what)
 static void line(const gpu *device, int64_t n, int full, const char *way, const took &time,
                  const plan &made, double kernels)
 {
+    const double rate = time.us > 0.0 ? made.sent / time.us * 1e-3 : 0.0;
     if (device->world->rank == 0) {
         printf("%2d ranks, %4lld^3 x %d, %-7s %-14s %9.1f us, host %7.1f us %8.3f MB %8.2f GB/s "
                "%4.1f kernels, by %s\n",
                (int)device->world->size, (long long)n, made.fields, full ? "corners" : "faces", way,
-               time.us, time.host_us, made.sent * 1e-6,
-               time.us > 0.0 ? made.sent / time.us * 1e-3 : 0.0, kernels, made.by);
+               time.us, time.host_us, made.sent * 1e-6, rate, kernels, made.by);
         fflush(stdout);
     }
 }
 
-/* 1: something is wrong. */
+/* Measures and prints the lines of one block size and shape. Returns 1 if a cell is wrong or an
+ * exchange has more than two kernels. */
 static int one_case(gpu *device, int64_t n, const settings &chosen, int full)
 {
     static const char *const ways[2][2] = {{"forward", "forward, graph"},
@@ -317,7 +323,7 @@ static int one_case(gpu *device, int64_t n, const settings &chosen, int full)
         each_cell(&made, device, fill, 0);
         once(&made, device, 0);
         each_cell(&made, device, check, 1);
-        if (adjoint) { /* halos are copies of the cells, and go back */
+        if (adjoint) { /* the halos are copies now, which the adjoint adds to their cells */
             once(&made, device, 1);
             each_cell(&made, device, check, 2);
         }
@@ -346,8 +352,10 @@ static int one_case(gpu *device, int64_t n, const settings &chosen, int full)
     close_plan(&made, device);
     const double bad = largest(device, (double)wrong);
     if (device->world->rank == 0 && (bad > 0.0 || most > 2.0)) {
-        printf("%.0f cells are wrong on some rank; %.1f kernels an exchange (2 at most)\n", bad,
-               most);
+        printf(
+            "gpu_halo: up to %.0f cells of a rank are wrong (0 allowed), and an exchange has up to "
+            "%.1f kernels (2 allowed)\n",
+            bad, most);
     }
     return bad > 0.0 || most > 2.0;
 }
@@ -382,7 +390,7 @@ int main(int argc, char **argv)
     }
     code = 0;
     if (code == 0 && chosen.cells > 0 && chosen.layers > chosen.cells) {
-        code = complain("more layers than cells, see --help:", "--layers");
+        code = complain("there may be at most as many layers as --cells:", "--layers");
     }
     code = code != 0 ? code : find_ranks(&job, &chosen.ranks);
     return code != 0 ? code : run_ranks(&job, chosen.ranks, run, &chosen);

@@ -1,24 +1,28 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* gpu_kernels: what share of the device's copy bandwidth each operation of dpar_cuda.h reaches, in
- * one run: bytes that it must read and write, over the time of a cudaMemcpy of as many of them.
- * Random numbers, the median of repetitions by events, several sets of arrays in turn so that
- * nothing lies in the cache from the time before. One line an operation:
- *     name, MB moved, us, GB/s, % of the copy, launches
+/* gpu_kernels - measures what share of the device's copy bandwidth each operation of dpar_cuda.h
+ * reaches: the bytes that it has to read and write a second, over those of cudaMemcpyAsync in the
+ * same run. 100 % is as fast as a copy. Times are medians by events. The arrays hold random
+ * numbers, and several sets of them take turns, so that no operation finds its data in the cache.
+ * One line for each operation: name, MB moved, us, GB/s, % of the copy, launches
  *
- * Before an operation is timed it is done once and compared with what the host's table makes of
- * parts of its arrays (tests/gpu/samples.h): one that is wrong is said, and the program exits 1.
+ * Before an operation is timed, its result is compared with what the host's table makes of parts of
+ * the same arrays (tests/gpu/samples.h).
  *
  *     nvcc -x cu -std=c++17 -O3 -arch=sm_90 -I. bench/gpu_kernels.cu -o gpu_kernels -ldl
  *
- * Arguments: MiB of the largest array (256); "csv": one line each for bench/gpu_peer.py. Compiled
- * with -DSMALL over the stand-in (tests/gpu/run.sh) it shows that results are right: the times then
- * say nothing. */
+ *     ./gpu_kernels [MIB] [csv]      of the largest array, 1 to 65536 (default 256); csv for
+ *                                    bench/gpu_peer.py
+ *
+ * Compiled with -DSMALL over the stand-in of a device (tests/gpu/run.sh) it checks results, and its
+ * times mean nothing.
+ *
+ * Exit codes: 0 done; 1 a wrong result, or a call failed; 2 wrong arguments; 77 no device. */
 #ifndef DPAR_APART /* dpar.h and dpar_cuda.h are objects of their own */
 #define DPAR_IMPLEMENTATION
 #define DPAR_CUDA_IMPLEMENTATION
 #endif
 #if defined(__CUDACC__)
-#pragma nv_diag_suppress 550 /* of dpar.h: variables that are set and kept for symmetry */
+#pragma nv_diag_suppress 550 /* dpar.h has variables that are set and never read */
 #endif
 #include "dpar_cost.h"
 #include "dpar_train.h"
@@ -47,14 +51,16 @@ static int csv, wrong;
 static double copy_Bps;
 static cudaEvent_t before, behind;
 
+/* Ends the program if a call of CUDA failed. */
 static void fine(cudaError_t error, const char *what)
 {
     if (error != cudaSuccess) {
-        fprintf(stderr, "gpu_kernels: %s: CUDA says: %s\n", what, cudaGetErrorString(error));
+        fprintf(stderr, "gpu_kernels: %s failed: %s\n", what, cudaGetErrorString(error));
         exit(1);
     }
 }
 
+/* Ends the program if a call of dpar failed. */
 static void well(dpar_status st)
 {
     if (st != DPAR_OK) {
@@ -64,7 +70,8 @@ static void well(dpar_status st)
     }
 }
 
-/* SETS arrays of `bytes`, of random numbers in -1 .. 1 of a type, not the same as those before. */
+/* SETS arrays of `bytes` of random numbers from -1 to 1, of which none is closer to 0 than `least`.
+ * Each object has other numbers. */
 struct arrays {
     std::vector<unsigned char *> at;
     arrays(int32_t type, double least) : at(SETS)
@@ -109,7 +116,7 @@ struct arrays {
     arrays &operator=(const arrays &) = delete;
 };
 
-/* The median us of `once(set)`. */
+/* Returns the median us of `once(set)`, which does an operation on a set of arrays. */
 static double timed(const std::function<void(int)> &once)
 {
     std::vector<double> us;
@@ -128,8 +135,9 @@ static double timed(const std::function<void(int)> &once)
     return us[us.size() / 2];
 }
 
-/* `once` does the operation on set k of its arrays. `expected`, which comes before it, takes
- * samples of those of set 0 and has the host's table do the same to them. */
+/* Checks an operation, measures it, and prints its line. `once` does it on set k of its arrays.
+ * `expected`, which is called first, takes samples of set 0 and has the host's table do the same to
+ * them. moved: bytes that have to be read and written. */
 static void row(const char *name, double moved, const std::function<void(int)> &once,
                 const std::function<void(samples &)> &expected)
 {
@@ -137,7 +145,7 @@ static void row(const char *name, double moved, const std::function<void(int)> &
     expected(taken);
     once(0);
     if (!taken.same()) {
-        printf("%s: not what the host's table makes of it\n", name);
+        printf("gpu_kernels: %s: the result differs from that of the host's table\n", name);
         wrong++;
     }
     gpu.launches = 0;
@@ -169,7 +177,7 @@ static void copies(const arrays &first, const arrays &second)
 
 /* ---- boxes ---- */
 
-/* Boxes of one array into another one; their pointers are bytes from where these begin. */
+/* A row that moves boxes of one array into another. Their pointers are offsets in bytes. */
 static void move_row(const char *name, double moved, const std::vector<dpar_mem_box> &boxes,
                      const arrays &to, const arrays &from)
 {
@@ -190,7 +198,7 @@ static void move_row(const char *name, double moved, const std::vector<dpar_mem_
         });
 }
 
-/* The longest side of cubes of so many fields of f64, a multiple of 8. */
+/* Returns the side, a multiple of 8, of the largest cubes of so many fields of f64 that fit. */
 static int64_t side_of(int64_t fields, int64_t most)
 {
     int64_t side = 8;
@@ -200,7 +208,7 @@ static int64_t side_of(int64_t fields, int64_t most)
     return side;
 }
 
-/* A box of type `type`, of 3 dims, its extents not yet known. */
+/* Returns a box of 3 dims whose extents are still 0. */
 static dpar_mem_box box_of(int32_t to_type, int32_t from_type, int32_t op)
 {
     dpar_mem_box box;
@@ -213,7 +221,7 @@ static dpar_mem_box box_of(int32_t to_type, int32_t from_type, int32_t op)
     return box;
 }
 
-/* A face of a cube of doubles, `wide` planes along dim `d`, packed. */
+/* Packs faces of a cube of doubles, 1 and 4 planes wide, along each dim. */
 static void faces(const arrays &first, const arrays &second)
 {
     const int64_t side = side_of(1, INT64_MAX);
@@ -231,15 +239,17 @@ static void faces(const arrays &first, const arrays &second)
             }
             snprintf(name, sizeof name, "pack %lld^3 f64, dim %d, %lld planes", (long long)side, d,
                      (long long)wide);
-            /* what the memory moves: whole sectors of 32 bytes of a short run */
-            const double read =
-                d == 2 ? (wide * 8 < 32 ? 32.0 : (double)wide * 8.0) / (double)wide : 8.0;
+            /* short runs: the memory moves whole sectors of 32 bytes */
+            double read = 8.0;
+            if (d == 2) {
+                read = std::max(32.0, (double)wide * 8.0) / (double)wide;
+            }
             move_row(name, (double)dense * (8.0 + read), {box}, second, first);
         }
     }
 }
 
-/* All of a cube but its first four columns: casts, and sums, maxima, minima with what is there. */
+/* Moves a cube without its first four columns: casts, and sums, maxima, minima with the target. */
 static void cubes(const arrays &first, const arrays &second)
 {
     static const struct {
@@ -270,8 +280,8 @@ static void cubes(const arrays &first, const arrays &second)
     }
 }
 
-/* 26 boxes of 4 fields, packed, and their adjoint, sums that meet in edges and corners: one launch
- * each. */
+/* Packs the 26 boxes of the halos of 4 fields, and adds them back, which adds several values to the
+ * cells of edges and corners. Each is one launch. */
 static void halo(const arrays &first, const arrays &second)
 {
     const int64_t side = side_of(4, 512);
@@ -424,7 +434,7 @@ static void reduce_row(const char *name, int32_t type, const arrays &first, cons
         });
 }
 
-/* The sum of squares of set 0, by the host: sums of 65536 of them, so that 1e-11 is due. */
+/* Adds the squares of set 0 on the host, 65536 at a time, so that the sum is exact to 1e-11. */
 static void squares_expected(samples &taken, const dpar_mem_squares &work)
 {
     const int64_t width = dpar_type_bytes(work.type);
@@ -439,7 +449,7 @@ static void squares_expected(samples &taken, const dpar_mem_squares &work)
     }
 }
 
-/* And, where `clip` is given, the factor that comes of it. */
+/* Sums of squares, and with `clip` also the factor that follows from them. */
 static void squares_row(const char *name, int32_t type, const arrays &first, double *sum,
                         dpar_mem_clip *clip)
 {
@@ -508,7 +518,7 @@ static void sums(const arrays &first, const arrays &second, const arrays &half)
 
 /* ---- optimizers ---- */
 
-/* `put`: whose arrays x has, those of set k. */
+/* put(k) sets the arrays of `work` to those of set k. */
 static void step_row(const char *name, double each, const dpar_mem_optimize &work,
                      const std::function<void(int)> &put)
 {
@@ -524,7 +534,8 @@ static void step_row(const char *name, double each, const dpar_mem_optimize &wor
         });
 }
 
-/* random 1: stochastic, 2: with moments in bf16. */
+/* AdamW. copy: 1 to write the weights in bf16 as well; rest: 1 to keep the lower half of f32
+ * weights; random: 1 for stochastic rounding, 2 also for moments in bf16. */
 static void step(const char *name, int32_t wt, int32_t gt, int copy, int rest, int random,
                  const arrays &weights, const arrays &gradients, const arrays &momentum,
                  const arrays &variance, const arrays &third)
@@ -592,7 +603,7 @@ static void sgd(const arrays &weights, const arrays &gradients, const arrays &mo
 
 /* ---- rows ---- */
 
-/* An index in the device's memory, with the host's of the same numbers. */
+/* An index in the memory of the device, with a copy on the host. */
 struct rows_index {
     std::vector<int64_t> here;
     dpar_mem_index there;
@@ -863,7 +874,7 @@ static void quantizes(const arrays &first, const arrays &second, int32_t code_ty
 
 enum { CHANNELS = 64, GROUPS = 32 };
 
-/* One sample of planes as long as they can be; sets of two channels. */
+/* Moments of one sample with planes as long as the array allows, in groups of two channels. */
 static void moments(const arrays &first, double *to)
 {
     dpar_mem_moments work;
@@ -896,14 +907,14 @@ static void moments(const arrays &first, double *to)
         });
 }
 
-/* What a norm has beside its planes, in one array: offsets in doubles. */
+/* Everything of a norm but its planes is in one array: offsets in doubles. */
 enum {
     NORM_SAVED = 0,
     NORM_TOTAL = NORM_SAVED + 2 * GROUPS,
     NORM_SUMS = NORM_TOTAL + 3 * GROUPS,
     NORM_SCALE_GRADIENT = NORM_SUMS + 2 * CHANNELS,
     NORM_SHIFT_GRADIENT = NORM_SCALE_GRADIENT + CHANNELS,
-    NORM_SCALE = NORM_SHIFT_GRADIENT + CHANNELS, /* of f32: twice as many as there are */
+    NORM_SCALE = NORM_SHIFT_GRADIENT + CHANNELS, /* f32, so that half of its doubles are unused */
     NORM_SHIFT = NORM_SCALE + CHANNELS,
     NORM_ALL = NORM_SHIFT + CHANNELS
 };
@@ -929,7 +940,7 @@ static dpar_mem_norm norm_of(int32_t phase, double *small)
     return work;
 }
 
-/* The host's part of the sums of one set: whole planes. */
+/* What the host expects of the sums of one group, over whole planes. */
 static void norm_sums_expected(samples &taken, const dpar_mem_norm &work, int64_t set)
 {
     const int64_t per = CHANNELS / GROUPS;
@@ -951,7 +962,7 @@ static void norm_sums_expected(samples &taken, const dpar_mem_norm &work, int64_
     well(host_layers.norm(host.ctx, &one));
 }
 
-/* Of apply and gradient: stretches of a plane. */
+/* What the host expects of apply and gradient, for stretches of a plane. */
 static void norm_points_expected(samples &taken, const dpar_mem_norm &work, int64_t plane)
 {
     const int64_t set = plane / (CHANNELS / GROUPS);
@@ -1025,7 +1036,7 @@ static void norms(const arrays &first, const arrays &second, const arrays &third
 }
 
 #if !defined(SMALL)
-/* The device as dpar_cuda_measure finds it, and as settings of a machine of such devices. */
+/* Prints what dpar_cuda_measure measures, also as settings for a machine of such devices. */
 static void measured(void)
 {
     static const char *const known[][2] = {
@@ -1033,7 +1044,7 @@ static void measured(void)
     dpar_cuda_measurement m;
     dpar_why why;
     if (dpar_cuda_measure(&gpu, NULL, &m, &why) != DPAR_OK) {
-        fprintf(stderr, "gpu_kernels: the device was not measured: %s\n", why.text);
+        fprintf(stderr, "gpu_kernels: dpar_cuda_measure failed: %s\n", why.text);
         exit(1);
     }
     printf(
@@ -1058,14 +1069,21 @@ int main(int argc, char **argv)
 {
     dpar_why why;
     for (int i = 1; i < argc; i++) {
+        const int64_t mib = atoll(argv[i]);
         if (strcmp(argv[i], "csv") == 0) {
             csv = 1;
+        } else if (mib >= 1 && mib <= 65536) {
+            bytes = mib << 20;
         } else {
-            bytes = std::max<int64_t>(1, atoll(argv[i])) << 20;
+            fprintf(stderr,
+                    "gpu_kernels: argument '%s': expected csv, or the MiB of the largest array, "
+                    "1 to 65536\n",
+                    argv[i]);
+            return 2;
         }
     }
     if (dpar_cuda_open(&gpu, NULL, &why) != DPAR_OK) {
-        printf("%s\n", why.text);
+        printf("gpu_kernels: no device: %s\n", why.text);
         return 77;
     }
     dpar_cuda_mem(&gpu, &mem);
@@ -1082,7 +1100,7 @@ int main(int argc, char **argv)
         faces(first, second);
         cubes(first, second);
     }
-    { /* others: sums of f64, as f32, may be NaN */
+    { /* new arrays, because sums of f64 may be NaN if they are read as f32 */
         const arrays first(DPAR_F32, 1e-3), second(DPAR_F32, 1e-3), half(DPAR_BF16, 1e-3),
             third(DPAR_BF16, 1e-3);
         sums(first, second, half);
@@ -1091,7 +1109,7 @@ int main(int argc, char **argv)
     {
         const arrays first(DPAR_F32, 1e-3), second(DPAR_F32, 1e-3), half(DPAR_BF16, 1e-3);
         const arrays momentum(DPAR_F32, 1e-3), variance(DPAR_BF16, 1e-3), third(DPAR_BF16, 1e-3);
-        for (int k = 0; k < SETS; k++) { /* v: squares are not below 0 */
+        for (int k = 0; k < SETS; k++) { /* the variance must not be below 0 */
             fine(cudaMemset(variance.at[k], 0, (size_t)bytes), "cudaMemset");
         }
         step("adamw all bf16, 14 bytes", DPAR_BF16, DPAR_BF16, 0, 0, 2, first, half, third,
