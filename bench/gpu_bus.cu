@@ -180,7 +180,9 @@ static void by_dpar(const one &operation)
         call[0].type = call[1].type = DPAR_F32;
         call[0].count = call[1].count = operation.count;
         st = dpar_batch(comm, call, 2, work);
-        st = st == DPAR_OK ? dpar_wait(&work[1]) : st;
+        if (st == DPAR_OK) {
+            st = dpar_wait(&work[1]);
+        }
         break;
     }
     right(st == DPAR_OK ? dpar_wait(&work[0]) : st, comm->why.text);

@@ -520,14 +520,15 @@ void plain_merge(arrays *data)
     for (int64_t i = 0; i < data->n / WIDTH; i++) {
         float *restrict y = data->weight + i * WIDTH;
         const float *restrict x = data->gradient + i * WIDTH;
-        const double s = (double)data->scale[i], t = (double)data->momentum[i],
-                     most = s > t ? s : t;
-        const double e = exp(s - most), f = exp(t - most);
-        const float keep = (float)(e / (e + f)), more = (float)(f / (e + f));
+        const double old_lse = (double)data->scale[i], new_lse = (double)data->momentum[i];
+        const double most = old_lse > new_lse ? old_lse : new_lse;
+        const double old_sum = exp(old_lse - most), new_sum = exp(new_lse - most);
+        const float keep = (float)(old_sum / (old_sum + new_sum));
+        const float more = (float)(new_sum / (old_sum + new_sum));
         for (int64_t c = 0; c < WIDTH; c++) {
             y[c] = keep * y[c] + more * x[c];
         }
-        data->scale[i] = (float)(most + log(e + f));
+        data->scale[i] = (float)(most + log(old_sum + new_sum));
     }
 }
 #else

@@ -253,7 +253,7 @@ static const double line_s = 150e-9;
 
 enum { LIST_MOST = 8 };
 typedef struct {
-    int32_t n, nodes[LIST_MOST], m, ranks[LIST_MOST];
+    int32_t node_counts, nodes[LIST_MOST], rank_counts, ranks[LIST_MOST];
 } worlds;
 
 /* Returns the time in which the ranks of a node wait for each other: each for all others, or in
@@ -284,8 +284,8 @@ static void all_reduces(const worlds *list, rates *speed)
     printf("\n### all_reduce\n\n| nodes x ranks | bytes | dpar: levels | levels, halving between "
            "nodes "
            "| flat doubling | flat ring |\n|---|---|---|---|---|---|\n");
-    for (i = 0; i < list->n; i++) {
-        for (k = 0; k < list->m; k++) {
+    for (i = 0; i < list->node_counts; i++) {
+        for (k = 0; k < list->rank_counts; k++) {
             for (s = 0; s < 3; s++) {
                 job.nodes = list->nodes[i];
                 job.per_node = list->ranks[k];
@@ -344,8 +344,8 @@ static void all_to_alls(const worlds *list, rates *speed)
         "way is faster than from each to each.\n\n| nodes x ranks | bytes | from each to each | by "
         "lanes | by pairs of nodes | lanes win to | pairs win to "
         "|\n|---|---|---|---|---|---|---|\n");
-    for (i = 0; i < list->n; i++) {
-        for (k = 0; k < list->m; k++) {
+    for (i = 0; i < list->node_counts; i++) {
+        for (k = 0; k < list->rank_counts; k++) {
             for (s = 0; s < 2; s++) {
                 job.nodes = list->nodes[i];
                 job.per_node = list->ranks[k];
@@ -374,8 +374,8 @@ static void halos(const worlds *list, rates *speed)
     printf(
         "\n### Halo: faces of n^3 f64, periodic\n\n| nodes x ranks | grid | n | dpar: memory and "
         "messages | flat |\n|---|---|---|---|---|\n");
-    for (i = 0; i < list->n; i++) {
-        for (k = 0; k < list->m; k++) {
+    for (i = 0; i < list->node_counts; i++) {
+        for (k = 0; k < list->rank_counts; k++) {
             for (s = 0; s < 2; s++) {
                 scale_job job;
                 memset(&job, 0, sizeof job);
@@ -510,13 +510,13 @@ int main(int argc, char **argv)
                 return refuse("expected a number of GB/s above 0", argv[i]);
             }
         } else if (strncmp(argv[i], "nodes=", 6) == 0) {
-            list.n = read_list(value, 2, 8192, list.nodes);
+            list.node_counts = read_list(value, 2, 8192, list.nodes);
         } else if (strncmp(argv[i], "ranks=", 6) == 0) {
-            list.m = read_list(value, 2, 128, list.ranks);
+            list.rank_counts = read_list(value, 2, 128, list.ranks);
         } else {
             return refuse("unknown; the options are machine=, memory=, nodes= and ranks=", argv[i]);
         }
-        if (list.n == 0 || list.m == 0) {
+        if (list.node_counts == 0 || list.rank_counts == 0) {
             return refuse("expected up to 8 powers of two with commas between, from 2 to 8192 for "
                           "nodes and from 2 to 128 for ranks",
                           argv[i]);

@@ -941,27 +941,33 @@ static int64_t sent_so_far(const dpar_comm *comm)
     return bytes;
 }
 
-/* Returns the seconds of the slower rank. kind: 0 the bare calls, 1 the memcpy, 2 the strategy. */
+/* Returns the seconds of the slower rank. kind: 0 the bare calls, 1 the memcpy, 2 the strategy.
+ * Does nothing if *st is an error. */
 static double timed(job *state, int kind, unsigned char *copy, dpar_status *st)
 {
     const size_t beside = (size_t)state->entry->beside * 1024;
     const size_t window = state->entry->window > 0 ? (size_t)state->entry->window * 1024 : beside;
     const int64_t sent = sent_so_far(state->comm);
     double spent, slowest = 0.0;
-    *st = *st == DPAR_OK ? dpar_barrier(state->comm, NULL) : *st;
+    if (*st == DPAR_OK) {
+        *st = dpar_barrier(state->comm, NULL);
+    }
+    if (*st != DPAR_OK) {
+        return 0.0;
+    }
     spent = now();
-    if (*st == DPAR_OK && kind == 1) {
+    if (kind == 1) {
         for (size_t at = 0; at < beside; at += window) {
             memcpy(copy, copy + beside, window);
         }
-    } else if (*st == DPAR_OK) {
+    } else {
         *st = kind == 0 ? state->entry->bare(state) : state->entry->strategy(state);
     }
     spent = now() - spent;
     state->sent[kind] = sent_so_far(state->comm) - sent;
-    *st = *st == DPAR_OK
-              ? dpar_all_reduce(state->comm, &spent, &slowest, 1, DPAR_F64, DPAR_MAX, NULL)
-              : *st;
+    if (*st == DPAR_OK) {
+        *st = dpar_all_reduce(state->comm, &spent, &slowest, 1, DPAR_F64, DPAR_MAX, NULL);
+    }
     return slowest;
 }
 
