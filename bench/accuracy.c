@@ -1,18 +1,23 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* accuracy - predictions against published measurements; writes docs/records/accuracy.md.
+/* accuracy - compares what dpar_cost.h predicts with published measurements of training, and writes
+ * docs/records/accuracy.md (make accuracy). An error is predicted over measured, less 1, in
+ * percent: above 0 the prediction is too slow, or for memory too large.
  *
  *   cc -O2 -DDPAR_IMPLEMENTATION -I. bench/accuracy.c -o build/accuracy
- *   build/accuracy [--data DIR] [--fit] [--svg docs/records/accuracy.svg] > docs/records/accuracy.md
+ *   build/accuracy [--data DIR] [--fit] [--svg docs/records/accuracy.svg] >
+ * docs/records/accuracy.md
  *
- * Every row of every table in tests/data/cost is read with its own columns. Rows that calibrated a
- * constant are marked and never counted.
+ * It reads every row of every table in tests/data/cost. Rows that calibrated a constant are marked
+ * and never counted.
  *
  *   --data DIR   scores other tables of the same columns; a table that DIR lacks is left out
  *   --fit        predicts with constants fitted here, not with those of dpar_cost.h
  *   --svg FILE   draws the chart as well
  *
- * Exit codes: 0 done; 2 a wrong option, a row that dpar refuses, or a chart that cannot be written;
- * 3 no memory, or more rows, models or machines than this program has room for. */
+ * If the environment has TERMS, each row is followed by the terms of its predicted time.
+ *
+ * Exit codes: 0 done; 2 a wrong option, no tables, a row that dpar refuses, or a chart that cannot
+ * be written; 3 no memory, or more rows, models or machines than this program has capacity for. */
 #include "../tests/lib/memory_rows.h"
 #include "../tests/lib/net_rows.h"
 
@@ -25,6 +30,7 @@
 
 enum { COLUMNS = 40, LINE = 1024, ROWS = 2048, MODELS = 512, MACHINES = 256 };
 
+/* An open CSV file and its current row. */
 typedef struct table {
     char head[COLUMNS][32];
     int columns;
@@ -33,6 +39,7 @@ typedef struct table {
     char cell[COLUMNS][128];
 } table;
 
+/* Splits a line of CSV, whose cells may be in quotes. Returns the number of cells. */
 static int split(char *line, char cells[][128], int width)
 {
     int n = 0, quoted = 0, k = 0;
@@ -53,69 +60,74 @@ static int split(char *line, char cells[][128], int width)
     return n + 1;
 }
 
-static int open_table(table *t, const char *dir, const char *name)
+/* Opens a table and reads its head. Returns 0 if it does not exist or is empty. */
+static int open_table(table *source, const char *dir, const char *name)
 {
     char path[512];
     int i;
     snprintf(path, sizeof path, "%s/%s", dir, name);
-    t->file = fopen(path, "r");
-    if (t->file == NULL || fgets(t->line, LINE, t->file) == NULL) {
+    source->file = fopen(path, "r");
+    if (source->file == NULL || fgets(source->line, LINE, source->file) == NULL) {
         return 0;
     }
-    t->columns = split(t->line, t->cell, 128);
-    for (i = 0; i < t->columns; i++) {
-        snprintf(t->head[i], sizeof t->head[i], "%.31s", t->cell[i]);
+    source->columns = split(source->line, source->cell, 128);
+    for (i = 0; i < source->columns; i++) {
+        snprintf(source->head[i], sizeof source->head[i], "%.31s", source->cell[i]);
     }
     return 1;
 }
 
-static int next_row(table *t)
+/* Reads the next row. Returns 0 at the end, and closes the file. */
+static int next_row(table *source)
 {
     int i;
     for (i = 0; i < COLUMNS; i++) {
-        t->cell[i][0] = 0;
+        source->cell[i][0] = 0;
     }
-    if (fgets(t->line, LINE, t->file) == NULL) {
-        fclose(t->file);
+    if (fgets(source->line, LINE, source->file) == NULL) {
+        fclose(source->file);
         return 0;
     }
-    split(t->line, t->cell, 128);
+    split(source->line, source->cell, 128);
     return 1;
 }
 
-static const char *text_of(const table *t, const char *column)
+/* Returns a cell of the current row, or "" if the table does not have the column. */
+static const char *text_of(const table *source, const char *column)
 {
     int i;
-    for (i = 0; i < t->columns; i++) {
-        if (strcmp(t->head[i], column) == 0) {
-            return t->cell[i];
+    for (i = 0; i < source->columns; i++) {
+        if (strcmp(source->head[i], column) == 0) {
+            return source->cell[i];
         }
     }
     return "";
 }
 
-static double number_of(const table *t, const char *column)
+static double number_of(const table *source, const char *column)
 {
-    return atof(text_of(t, column));
+    return atof(text_of(source, column));
 }
 
-static int count_of(const table *t, const char *column, int otherwise)
+/* Returns a cell as a whole number, or `otherwise` if it is empty. */
+static int count_of(const table *source, const char *column, int otherwise)
 {
-    const char *s = text_of(t, column);
-    return *s != 0 ? atoi(s) : otherwise;
+    const char *text = text_of(source, column);
+    return *text != 0 ? atoi(text) : otherwise;
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
+/* A measured run or step, and what is predicted for it. */
 typedef struct row {
     char table[32], group[40], name[80];
     dpar_job job;
     dpar_strategy strategy;
     double measured, predicted; /* seconds; memory tables: GiB */
-    int marked;                 /* calibrated a constant */
-    int apart;                  /* scored apart, with a reason in the text */
+    int marked;                 /* 1 if it calibrated a constant */
+    int apart;                  /* 1 if it is scored separately; the text says why */
     int generation;
-    double release; /* of the software, where the table has several */
+    double release; /* of the software, if the table has several */
     double term[DPAR_TIME_COUNT];
     int batch;
 } row;
@@ -129,23 +141,25 @@ static dpar_cluster machines[MACHINES];
 static char machine_key[MACHINES][96];
 static int machine_count;
 
+/* Ends the program because dpar refused a row. */
 static void give_up(const char *what, const dpar_why *why)
 {
     fprintf(stderr, "accuracy: %s: %s\n", what, why->text);
     exit(2);
 }
 
-/* The tables have more of something than the enum above allows. */
+/* Ends the program because the tables have more of something than the enum above allows. */
 static void no_room(const char *what, int limit)
 {
     fprintf(stderr, "accuracy: the tables have more than %d %s\n", limit, what);
     exit(3);
 }
 
+/* Returns the workload of a model, which is made once. */
 static const dpar_workload *model(const char *text)
 {
     dpar_why why;
-    dpar_model m;
+    dpar_model described;
     int i;
     for (i = 0; i < model_count; i++) {
         if (strcmp(model_key[i], text) == 0) {
@@ -161,14 +175,15 @@ static const dpar_workload *model(const char *text)
                 (long)sizeof(dpar_workload));
         exit(3);
     }
-    if (dpar_model_read(&m, text, strlen(text), &why) < 0 ||
-        dpar_workload_init(models[model_count], &m, 0, &why) < 0) {
+    if (dpar_model_read(&described, text, strlen(text), &why) < 0 ||
+        dpar_workload_init(models[model_count], &described, 0, &why) < 0) {
         give_up(text, &why);
     }
     snprintf(model_key[model_count], sizeof model_key[0], "%s", text);
     return models[model_count++];
 }
 
+/* Returns the machine that a text describes, which is read once. */
 static const dpar_cluster *machine(const char *text)
 {
     dpar_why why;
@@ -188,176 +203,183 @@ static const dpar_cluster *machine(const char *text)
     return &machines[machine_count++];
 }
 
+/* Adds a row whose strategy the caller still has to set. */
 static row *add(const char *table_name, const char *group, const char *name, const char *work,
                 const char *cluster, const char *recipe)
 {
-    row *r = &rows[row_count];
+    row *entry = &rows[row_count];
     dpar_why why;
     if (row_count == ROWS) {
         no_room("rows", ROWS);
     }
     row_count++;
-    memset(r, 0, sizeof *r);
-    snprintf(r->table, sizeof r->table, "%s", table_name);
-    snprintf(r->group, sizeof r->group, "%s", group);
-    snprintf(r->name, sizeof r->name, "%s", name);
-    r->job.work = model(work);
-    r->job.cluster = machine(cluster);
-    if (dpar_recipe_find(&r->job.recipe, recipe, &why) < 0) {
+    memset(entry, 0, sizeof *entry);
+    snprintf(entry->table, sizeof entry->table, "%s", table_name);
+    snprintf(entry->group, sizeof entry->group, "%s", group);
+    snprintf(entry->name, sizeof entry->name, "%s", name);
+    entry->job.work = model(work);
+    entry->job.cluster = machine(cluster);
+    if (dpar_recipe_find(&entry->job.recipe, recipe, &why) < 0) {
         give_up(name, &why);
     }
-    dpar_strategy_init(&r->strategy);
-    r->generation = r->job.cluster->gpu.generation;
-    return r;
+    dpar_strategy_init(&entry->strategy);
+    entry->generation = entry->job.cluster->gpu.generation;
+    return entry;
 }
 
-static void check(const row *r)
+/* Ends the program if dpar refuses a row for another reason than its memory. */
+static void check(const row *entry)
 {
     dpar_plan plan;
     dpar_why why;
-    const dpar_status st = dpar_plan_price(&r->job, &r->strategy, 0, &plan, NULL, &why);
+    const dpar_status st = dpar_plan_price(&entry->job, &entry->strategy, 0, &plan, NULL, &why);
     if (st != DPAR_OK && st != DPAR_E_MEMORY) {
-        give_up(r->name, &why);
+        give_up(entry->name, &why);
     }
 }
 
-/* dp and micro-batches from GPUs and global batch. */
-static void fill(row *r, int gpus, int gbs)
+/* Sets dp and the micro-batches from the numbers of GPUs and samples, and checks the row. */
+static void fill(row *entry, int gpus, int gbs)
 {
-    dpar_strategy *s = &r->strategy;
-    s->dp = gpus / (s->tp * s->pp * s->cp);
-    s->micro_batches = gbs / (s->dp * s->micro_batch);
-    s->micro_batches = s->micro_batches > 0 ? s->micro_batches : 1;
-    r->batch = gbs;
-    if (s->vp > 1) {
-        s->schedule = DPAR_SCHEDULE_INTERLEAVED;
+    dpar_strategy *strategy = &entry->strategy;
+    strategy->dp = gpus / (strategy->tp * strategy->pp * strategy->cp);
+    strategy->micro_batches = gbs / (strategy->dp * strategy->micro_batch);
+    strategy->micro_batches = strategy->micro_batches > 0 ? strategy->micro_batches : 1;
+    entry->batch = gbs;
+    if (strategy->vp > 1) {
+        strategy->schedule = DPAR_SCHEDULE_INTERLEAVED;
     }
-    check(r);
+    check(entry);
 }
 
 /* A GPT of the row's columns on A100 nodes with a NIC for each GPU, as in Megatron's papers. */
-static row *add_megatron(const table *t, const char *of, const char *group, const char *name)
+static row *add_megatron(const table *source, const char *of, const char *group, const char *name)
 {
     char work[160], cluster[96];
-    row *r;
+    row *entry;
     snprintf(work, sizeof work, "gpt:layers=%s,hidden=%s,heads=%s,vocab=%s,seq=%s,tied=1",
-             text_of(t, "layers"), text_of(t, "hidden"), text_of(t, "heads"), text_of(t, "vocab"),
-             text_of(t, "seq"));
+             text_of(source, "layers"), text_of(source, "hidden"), text_of(source, "heads"),
+             text_of(source, "vocab"), text_of(source, "seq"));
     snprintf(cluster, sizeof cluster, "%dx8:a100-80,nvlink=300,nic=8x25",
-             count_of(t, "gpus", 1) / 8);
-    r = add(of, group, name, work, cluster, "fp16");
-    r->strategy.tp = count_of(t, "tp", 1);
-    r->strategy.pp = count_of(t, "pp", 1);
-    return r;
+             count_of(source, "gpus", 1) / 8);
+    entry = add(of, group, name, work, cluster, "fp16");
+    entry->strategy.tp = count_of(source, "tp", 1);
+    entry->strategy.pp = count_of(source, "pp", 1);
+    return entry;
 }
 
 static void load_sc21(const char *dir)
 {
-    table t;
+    table source;
     char name[80];
-    if (!open_table(&t, dir, "megatron_sc21_table1.csv")) {
+    if (!open_table(&source, dir, "megatron_sc21_table1.csv")) {
         return;
     }
-    while (next_row(&t)) {
-        row *r;
-        int gpus = count_of(&t, "gpus", 1);
-        snprintf(name, sizeof name, "%s", text_of(&t, "model"));
-        r = add_megatron(&t, "sc21", name, name);
-        r->strategy.vp = count_of(&t, "vp", 1);
-        r->strategy.micro_batch = count_of(&t, "mbs", 1);
-        r->strategy.recompute = DPAR_RECOMPUTE_FULL;
-        r->strategy.overlap = 0; /* April 2021: before the asynchronous gradient all-reduce */
-        r->measured = number_of(&t, "iter_s");
-        fill(r, gpus, count_of(&t, "gbs", 1));
+    while (next_row(&source)) {
+        row *entry;
+        int gpus = count_of(&source, "gpus", 1);
+        snprintf(name, sizeof name, "%s", text_of(&source, "model"));
+        entry = add_megatron(&source, "sc21", name, name);
+        entry->strategy.vp = count_of(&source, "vp", 1);
+        entry->strategy.micro_batch = count_of(&source, "mbs", 1);
+        entry->strategy.recompute = DPAR_RECOMPUTE_FULL;
+        entry->strategy.overlap = 0; /* April 2021: before the asynchronous gradient all-reduce */
+        entry->measured = number_of(&source, "iter_s");
+        fill(entry, gpus, count_of(&source, "gbs", 1));
     }
 }
 
 static void load_sc21_table2(const char *dir)
 {
-    table t;
+    table source;
     char name[80];
-    if (!open_table(&t, dir, "megatron_sc21_table2.csv")) {
+    if (!open_table(&source, dir, "megatron_sc21_table2.csv")) {
         return;
     }
-    while (next_row(&t)) {
-        row *r;
-        int gpus = count_of(&t, "gpus", 1), zero = strcmp(text_of(&t, "scheme"), "ZeRO-3") == 0;
-        double h = number_of(&t, "hidden"), s = number_of(&t, "seq"), l = number_of(&t, "layers");
-        double b = number_of(&t, "gbs"), v = number_of(&t, "vocab");
-        snprintf(name, sizeof name, "%s %sB on %d", text_of(&t, "scheme"), text_of(&t, "params_b"),
-                 gpus);
-        r = add_megatron(&t, zero ? "sc21-zero3" : "sc21-ptd", name, name);
-        r->strategy.micro_batch = count_of(&t, "mbs", 1);
-        r->strategy.recompute = DPAR_RECOMPUTE_FULL;
-        r->strategy.overlap = zero ? DPAR_OVERLAP_DP : 0;
-        r->strategy.zero = zero ? 3 : 0;
-        r->measured = 96.0 * b * s * l * h * h * (1.0 + s / (6.0 * h) + v / (16.0 * l * h)) /
-                      (gpus * number_of(&t, "tflops_per_gpu") * 1e12);
-        fill(r, gpus, count_of(&t, "gbs", 1));
+    while (next_row(&source)) {
+        row *entry;
+        int gpus = count_of(&source, "gpus", 1),
+            zero = strcmp(text_of(&source, "scheme"), "ZeRO-3") == 0;
+        double hidden = number_of(&source, "hidden"), length = number_of(&source, "seq"),
+               layers = number_of(&source, "layers");
+        double batch = number_of(&source, "gbs"), vocabulary = number_of(&source, "vocab");
+        snprintf(name, sizeof name, "%s %sB on %d", text_of(&source, "scheme"),
+                 text_of(&source, "params_b"), gpus);
+        entry = add_megatron(&source, zero ? "sc21-zero3" : "sc21-ptd", name, name);
+        entry->strategy.micro_batch = count_of(&source, "mbs", 1);
+        entry->strategy.recompute = DPAR_RECOMPUTE_FULL;
+        entry->strategy.overlap = zero ? DPAR_OVERLAP_DP : 0;
+        entry->strategy.zero = zero ? 3 : 0;
+        entry->measured = 96.0 * batch * length * layers * hidden * hidden *
+                          (1.0 + length / (6.0 * hidden) + vocabulary / (16.0 * layers * hidden)) /
+                          (gpus * number_of(&source, "tflops_per_gpu") * 1e12);
+        fill(entry, gpus, count_of(&source, "gbs", 1));
     }
 }
 
 static void load_korthikanti(const char *dir)
 {
-    table t;
+    table source;
     char name[80];
     int pass;
-    if (!open_table(&t, dir, "korthikanti_a100.csv")) {
+    if (!open_table(&source, dir, "korthikanti_a100.csv")) {
         return;
     }
-    while (next_row(&t)) {
+    while (next_row(&source)) {
         for (pass = 0; pass < 2; pass++) {
-            row *r;
-            int gpus = count_of(&t, "gpus", 1);
-            snprintf(name, sizeof name, "%s %s", text_of(&t, "model"),
+            row *entry;
+            int gpus = count_of(&source, "gpus", 1);
+            snprintf(name, sizeof name, "%s %s", text_of(&source, "model"),
                      pass ? "SP + selective" : "full recompute");
-            r = add_megatron(&t, "korthikanti", text_of(&t, "model"), name);
-            r->strategy.vp = count_of(&t, "vp", 1);
-            r->strategy.micro_batch = count_of(&t, "mbs", 1);
-            r->strategy.sp = pass;
-            r->strategy.recompute = pass ? DPAR_RECOMPUTE_SELECTIVE : DPAR_RECOMPUTE_FULL;
-            r->measured = number_of(&t, pass ? "iter_s_sp_selective" : "iter_s_full_recompute");
-            fill(r, gpus, count_of(&t, "gbs", 1));
+            entry = add_megatron(&source, "korthikanti", text_of(&source, "model"), name);
+            entry->strategy.vp = count_of(&source, "vp", 1);
+            entry->strategy.micro_batch = count_of(&source, "mbs", 1);
+            entry->strategy.sp = pass;
+            entry->strategy.recompute = pass ? DPAR_RECOMPUTE_SELECTIVE : DPAR_RECOMPUTE_FULL;
+            entry->measured =
+                number_of(&source, pass ? "iter_s_sp_selective" : "iter_s_full_recompute");
+            fill(entry, gpus, count_of(&source, "gbs", 1));
         }
     }
 }
 
 static void load_vtrain(const char *dir, int single)
 {
-    table t;
+    table source;
     char work[160], cluster[96], name[80], group[40];
-    if (!open_table(&t, dir, single ? "vtrain_a100_single.csv" : "vtrain_a100_multi.csv")) {
+    if (!open_table(&source, dir, single ? "vtrain_a100_single.csv" : "vtrain_a100_multi.csv")) {
         return;
     }
-    while (next_row(&t)) {
-        row *r;
-        int gpus = count_of(&t, "gpus", 1), tp = count_of(&t, "tp", 1), pad = 128 * tp;
+    while (next_row(&source)) {
+        row *entry;
+        int gpus = count_of(&source, "gpus", 1), tp = count_of(&source, "tp", 1), pad = 128 * tp;
         int vocab = tp > 1 ? (50257 + pad - 1) / pad * pad : 50257;
         snprintf(work, sizeof work, "gpt:layers=%s,hidden=%s,heads=%s,vocab=%d,seq=%s,tied=1",
-                 text_of(&t, "layers"), text_of(&t, "hidden"), text_of(&t, "heads"), vocab,
-                 text_of(&t, "seq"));
+                 text_of(&source, "layers"), text_of(&source, "hidden"), text_of(&source, "heads"),
+                 vocab, text_of(&source, "seq"));
         if (gpus < 8) {
             snprintf(cluster, sizeof cluster, "1x%d:a100-80,nvlink=300", gpus);
         } else {
             snprintf(cluster, sizeof cluster, "%dx8:a100-80,nvlink=300,nic=4x25", gpus / 8);
         }
         if (single) {
-            snprintf(group, sizeof group, "%d GPUs h %s L %s", gpus, text_of(&t, "hidden"),
-                     text_of(&t, "layers"));
+            snprintf(group, sizeof group, "%d GPUs h %s L %s", gpus, text_of(&source, "hidden"),
+                     text_of(&source, "layers"));
         } else {
-            snprintf(group, sizeof group, "%sB on %d", text_of(&t, "params_b"), gpus);
+            snprintf(group, sizeof group, "%sB on %d", text_of(&source, "params_b"), gpus);
         }
-        snprintf(name, sizeof name, "h%s L%s tp%s dp%s pp%s mbs%s gbs%s", text_of(&t, "hidden"),
-                 text_of(&t, "layers"), text_of(&t, "tp"), text_of(&t, "dp"), text_of(&t, "pp"),
-                 text_of(&t, "mbs"), text_of(&t, "gbs"));
-        r = add(single ? "vtrain-single" : "vtrain-multi", group, name, work, cluster, "fp16");
-        r->strategy.tp = tp;
-        r->strategy.pp = count_of(&t, "pp", 1);
-        r->strategy.micro_batch = count_of(&t, "mbs", 1);
-        r->strategy.recompute = single ? DPAR_RECOMPUTE_NONE : DPAR_RECOMPUTE_FULL;
-        r->measured = number_of(&t, "iter_ms") * 1e-3;
-        r->apart = tp > 8;
-        fill(r, gpus, count_of(&t, "gbs", 1));
+        snprintf(name, sizeof name, "h%s L%s tp%s dp%s pp%s mbs%s gbs%s",
+                 text_of(&source, "hidden"), text_of(&source, "layers"), text_of(&source, "tp"),
+                 text_of(&source, "dp"), text_of(&source, "pp"), text_of(&source, "mbs"),
+                 text_of(&source, "gbs"));
+        entry = add(single ? "vtrain-single" : "vtrain-multi", group, name, work, cluster, "fp16");
+        entry->strategy.tp = tp;
+        entry->strategy.pp = count_of(&source, "pp", 1);
+        entry->strategy.micro_batch = count_of(&source, "mbs", 1);
+        entry->strategy.recompute = single ? DPAR_RECOMPUTE_NONE : DPAR_RECOMPUTE_FULL;
+        entry->measured = number_of(&source, "iter_ms") * 1e-3;
+        entry->apart = tp > 8;
+        fill(entry, gpus, count_of(&source, "gbs", 1));
     }
 }
 
@@ -381,45 +403,46 @@ static const char *mpt_shape(const char *name)
 
 static void load_llmfoundry(const char *dir)
 {
-    table t;
+    table source;
     char work[160], cluster[96], name[80], group[40];
-    if (!open_table(&t, dir, "llmfoundry_fsdp_a100.csv")) {
+    if (!open_table(&source, dir, "llmfoundry_fsdp_a100.csv")) {
         return;
     }
-    while (next_row(&t)) {
-        row *r;
-        int gpus = count_of(&t, "gpus", 1), small_one = strstr(text_of(&t, "gpu"), "40") != NULL;
-        int h100 = strstr(text_of(&t, "gpu"), "h100") != NULL;
-        const char *gpu = "a100-80";
+    while (next_row(&source)) {
+        row *entry;
+        int gpus = count_of(&source, "gpus", 1),
+            small_one = strstr(text_of(&source, "gpu"), "40") != NULL;
+        int h100 = strstr(text_of(&source, "gpu"), "h100") != NULL;
+        const char *gpu = "a100-80", *links = "nvlink=300,nic=8x25";
         snprintf(work, sizeof work,
                  "gpt:%s,vocab=50368,seq=%s,tied=1,stack=llm-foundry,attention=flash1",
-                 mpt_shape(text_of(&t, "model")), text_of(&t, "seq"));
+                 mpt_shape(text_of(&source, "model")), text_of(&source, "seq"));
         if (h100) {
             gpu = "h100-80";
+            links = "nvlink=450,nic=8x50";
         } else if (small_one) {
             gpu = "a100-40";
         }
-        snprintf(cluster, sizeof cluster, "%dx8:%s,nvlink=%d,nic=8x%d", gpus < 8 ? 1 : gpus / 8,
-                 gpu, h100 ? 450 : 300, h100 ? 50 : 25);
-        snprintf(group, sizeof group, "%s on %d", text_of(&t, "model"), gpus);
-        snprintf(name, sizeof name, "%s s%s on %d %s mbs%s%s", text_of(&t, "model"),
-                 text_of(&t, "seq"), gpus, text_of(&t, "gpu"), text_of(&t, "mbs"),
-                 strcmp(text_of(&t, "act_ckpt"), "True") == 0 ? " ckpt" : "");
-        r = add("llm-foundry", group, name, work, cluster, "fsdp");
-        r->strategy.zero = 3;
-        r->strategy.micro_batch = count_of(&t, "mbs", 1);
-        if (strcmp(text_of(&t, "act_ckpt"), "True") == 0) {
-            r->strategy.recompute = DPAR_RECOMPUTE_FULL;
+        snprintf(cluster, sizeof cluster, "%dx8:%s,%s", gpus < 8 ? 1 : gpus / 8, gpu, links);
+        snprintf(group, sizeof group, "%s on %d", text_of(&source, "model"), gpus);
+        snprintf(name, sizeof name, "%s s%s on %d %s mbs%s%s", text_of(&source, "model"),
+                 text_of(&source, "seq"), gpus, text_of(&source, "gpu"), text_of(&source, "mbs"),
+                 strcmp(text_of(&source, "act_ckpt"), "True") == 0 ? " ckpt" : "");
+        entry = add("llm-foundry", group, name, work, cluster, "fsdp");
+        entry->strategy.zero = 3;
+        entry->strategy.micro_batch = count_of(&source, "mbs", 1);
+        if (strcmp(text_of(&source, "act_ckpt"), "True") == 0) {
+            entry->strategy.recompute = DPAR_RECOMPUTE_FULL;
         }
-        if (strcmp(text_of(&t, "sharding"), "FULL_SHARD") != 0) {
-            r->strategy.zero = 2;
+        if (strcmp(text_of(&source, "sharding"), "FULL_SHARD") != 0) {
+            entry->strategy.zero = 2;
         }
-        fill(r, gpus, count_of(&t, "gbs", 1));
+        fill(entry, gpus, count_of(&source, "gbs", 1));
         /* times follow from the published MFU; throughputs are rounded harder */
-        r->measured =
-            r->job.work->model_flops_full * r->strategy.micro_batch * r->strategy.micro_batches *
-            r->strategy.dp /
-            (gpus * r->job.cluster->gpu.flops[DPAR_BF16] * number_of(&t, "mfu_pct") / 100.0);
+        entry->measured = entry->job.work->model_flops_full * entry->strategy.micro_batch *
+                          entry->strategy.micro_batches * entry->strategy.dp /
+                          (gpus * entry->job.cluster->gpu.flops[DPAR_BF16] *
+                           number_of(&source, "mfu_pct") / 100.0);
     }
 }
 
@@ -447,131 +470,138 @@ static const char *simumax_model(const char *name)
 
 static void load_simumax(const char *dir, const char *file)
 {
-    table t;
+    table source;
     char work[320], name[80], group[40];
     int pass;
-    if (!open_table(&t, dir, file)) {
+    if (!open_table(&source, dir, file)) {
         return;
     }
-    while (next_row(&t)) {
+    while (next_row(&source)) {
         for (pass = 0; pass < 2; pass++) {
-            row *r;
+            row *entry;
             snprintf(work, sizeof work, "%s,layers=%s,seq=%s,stack=core",
-                     simumax_model(text_of(&t, "model")), text_of(&t, "layers"),
-                     text_of(&t, "seq"));
-            snprintf(group, sizeof group, "%s", text_of(&t, "model"));
-            snprintf(name, sizeof name, "%s", text_of(&t, "case"));
-            r = add(pass ? "b200-memory" : "b200-time", group, name, work, "1x8:b200,nvlink=900",
-                    "megatron");
-            r->strategy.tp = count_of(&t, "tp", 1);
-            r->strategy.sp = r->strategy.tp > 1;
-            r->strategy.cp = count_of(&t, "cp", 1);
-            r->strategy.cp_kind = DPAR_CP_ULYSSES;
-            r->strategy.ep = count_of(&t, "ep", 1);
-            r->strategy.pp = count_of(&t, "pp", 1);
-            r->strategy.dp = count_of(&t, "dp", 1);
-            r->strategy.micro_batch = count_of(&t, "mbs", 1);
-            r->strategy.micro_batches = count_of(&t, "micro_batches", 1);
-            r->strategy.zero = 1;
-            r->strategy.overlap = 0;
-            r->measured = pass ? number_of(&t, "real_alloc_gib") : number_of(&t, "real_ms") * 1e-3;
-            check(r);
+                     simumax_model(text_of(&source, "model")), text_of(&source, "layers"),
+                     text_of(&source, "seq"));
+            snprintf(group, sizeof group, "%s", text_of(&source, "model"));
+            snprintf(name, sizeof name, "%s", text_of(&source, "case"));
+            entry = add(pass ? "b200-memory" : "b200-time", group, name, work,
+                        "1x8:b200,nvlink=900", "megatron");
+            entry->strategy.tp = count_of(&source, "tp", 1);
+            entry->strategy.sp = entry->strategy.tp > 1;
+            entry->strategy.cp = count_of(&source, "cp", 1);
+            entry->strategy.cp_kind = DPAR_CP_ULYSSES;
+            entry->strategy.ep = count_of(&source, "ep", 1);
+            entry->strategy.pp = count_of(&source, "pp", 1);
+            entry->strategy.dp = count_of(&source, "dp", 1);
+            entry->strategy.micro_batch = count_of(&source, "mbs", 1);
+            entry->strategy.micro_batches = count_of(&source, "micro_batches", 1);
+            entry->strategy.zero = 1;
+            entry->strategy.overlap = 0;
+            entry->measured =
+                pass ? number_of(&source, "real_alloc_gib") : number_of(&source, "real_ms") * 1e-3;
+            check(entry);
         }
     }
 }
 
 static void load_torchtitan(const char *dir)
 {
-    table t;
+    table source;
     char work[160], cluster[96], name[80];
-    if (!open_table(&t, dir, "torchtitan_8b.csv")) {
+    if (!open_table(&source, dir, "torchtitan_8b.csv")) {
         return;
     }
-    while (next_row(&t)) {
-        row *r;
-        int gpus = count_of(&t, "gpus", 1), h200 = strcmp(text_of(&t, "gpu"), "H200") == 0;
-        int compiled = strcmp(text_of(&t, "compile"), "yes") == 0;
-        int fp8 = strcmp(text_of(&t, "fp8"), "none") != 0;
-        const char *recipe = "fsdp";
-        /* until 2025 the loss was not compiled with the layers (tests/lib/memory_rows.h) */
-        snprintf(work, sizeof work, "llama-3-8b,seq=%d,stack=%s%s", count_of(&t, "seq", 8192),
-                 compiled ? "torchtitan" : "torch",
-                 strcmp(text_of(&t, "date"), "2025-03") < 0 ? ",loss=eager" : "");
+    while (next_row(&source)) {
+        row *entry;
+        int gpus = count_of(&source, "gpus", 1),
+            h200 = strcmp(text_of(&source, "gpu"), "H200") == 0;
+        int compiled = strcmp(text_of(&source, "compile"), "yes") == 0;
+        int fp8 = strcmp(text_of(&source, "fp8"), "none") != 0;
+        const char *recipe = "fsdp", *loss = "";
+        if (strcmp(text_of(&source, "date"), "2025-03") < 0) {
+            loss = ",loss=eager"; /* it was not compiled with the layers: tests/lib/memory_rows.h */
+        }
+        snprintf(work, sizeof work, "llama-3-8b,seq=%d,stack=%s%s", count_of(&source, "seq", 8192),
+                 compiled ? "torchtitan" : "torch", loss);
         snprintf(cluster, sizeof cluster, "%dx8:%s,nvlink=450,nic=8x50", gpus / 8,
                  h200 ? "h200" : "h100-96");
         snprintf(name, sizeof name, "%d GPUs tp%d cp%d s%s %s fp8 %s async %s", gpus,
-                 count_of(&t, "tp", 1), count_of(&t, "cp", 1), text_of(&t, "seq"),
-                 compiled ? "compiled" : "eager", text_of(&t, "fp8"), text_of(&t, "async_tp"));
-        if (strcmp(text_of(&t, "fp8"), "rowwise") == 0) {
+                 count_of(&source, "tp", 1), count_of(&source, "cp", 1), text_of(&source, "seq"),
+                 compiled ? "compiled" : "eager", text_of(&source, "fp8"),
+                 text_of(&source, "async_tp"));
+        if (strcmp(text_of(&source, "fp8"), "rowwise") == 0) {
             recipe = "fsdp-fp8-row";
         } else if (fp8) {
             recipe = "fsdp-fp8";
         }
-        r = add("torchtitan", name, name, work, cluster, recipe);
-        r->strategy.tp = count_of(&t, "tp", 1);
-        r->strategy.sp = r->strategy.tp > 1;
-        r->strategy.cp = count_of(&t, "cp", 1);
-        r->strategy.dp = count_of(&t, "dp_shard", 1);
-        r->strategy.zero = r->strategy.dp > 1 ? 3 : 0;
-        r->strategy.micro_batch = count_of(&t, "local_batch", 1);
-        r->strategy.overlap =
-            DPAR_OVERLAP_DP | (strcmp(text_of(&t, "async_tp"), "yes") == 0 ? DPAR_OVERLAP_TP : 0);
-        if (strcmp(text_of(&t, "act_ckpt"), "full") == 0) {
-            r->strategy.recompute = DPAR_RECOMPUTE_FULL;
+        entry = add("torchtitan", name, name, work, cluster, recipe);
+        entry->strategy.tp = count_of(&source, "tp", 1);
+        entry->strategy.sp = entry->strategy.tp > 1;
+        entry->strategy.cp = count_of(&source, "cp", 1);
+        entry->strategy.dp = count_of(&source, "dp_shard", 1);
+        entry->strategy.zero = entry->strategy.dp > 1 ? 3 : 0;
+        entry->strategy.micro_batch = count_of(&source, "local_batch", 1);
+        entry->strategy.overlap =
+            DPAR_OVERLAP_DP |
+            (strcmp(text_of(&source, "async_tp"), "yes") == 0 ? DPAR_OVERLAP_TP : 0);
+        if (strcmp(text_of(&source, "act_ckpt"), "full") == 0) {
+            entry->strategy.recompute = DPAR_RECOMPUTE_FULL;
         } else {
-            r->strategy.recompute = DPAR_RECOMPUTE_ALTERNATE;
+            entry->strategy.recompute = DPAR_RECOMPUTE_ALTERNATE;
         }
-        check(r);
-        r->measured = r->job.work->tokens * r->strategy.micro_batch * r->strategy.dp /
-                      (number_of(&t, "tokens_per_s_per_gpu") * gpus);
+        check(entry);
+        entry->measured = entry->job.work->tokens * entry->strategy.micro_batch *
+                          entry->strategy.dp / (number_of(&source, "tokens_per_s_per_gpu") * gpus);
     }
 }
 
 static void load_mt_nlg(const char *dir)
 {
-    table t;
+    table source;
     char name[80];
-    if (!open_table(&t, dir, "mt_nlg_530b.csv")) {
+    if (!open_table(&source, dir, "mt_nlg_530b.csv")) {
         return;
     }
-    while (next_row(&t)) {
-        row *r;
-        int gpus = count_of(&t, "gpus", 1);
+    while (next_row(&source)) {
+        row *entry;
+        int gpus = count_of(&source, "gpus", 1);
         snprintf(name, sizeof name, "530B on %d", gpus);
-        r = add_megatron(&t, "mt-nlg", name, name);
-        r->strategy.recompute = DPAR_RECOMPUTE_FULL;
-        r->measured = number_of(&t, "iter_s");
-        fill(r, gpus, count_of(&t, "gbs", 1));
+        entry = add_megatron(&source, "mt-nlg", name, name);
+        entry->strategy.recompute = DPAR_RECOMPUTE_FULL;
+        entry->measured = number_of(&source, "iter_s");
+        fill(entry, gpus, count_of(&source, "gbs", 1));
     }
 }
 
 /* Runs of memory_rows that say how long a step took. */
-static void load_run(const memory_row *m, void *context)
+static void load_run(const memory_row *run, void *context)
 {
     const char *kind = "";
     char name[32];
-    row *r;
+    row *entry;
     dpar_why why;
     (void)context;
-    if (m->seconds <= 0.0 && m->flops <= 0.0) {
+    if (run->seconds <= 0.0 && run->flops <= 0.0) {
         return;
     }
-    if (strcmp(m->table, "torchtitan") == 0) {
+    if (strcmp(run->table, "torchtitan") == 0) {
         kind = "-70b";
-    } else if (strcmp(m->table, "dgxc") == 0) {
-        kind = strcmp(m->recipe, "fp8") == 0 ? "-fp8" : "-bf16";
+    } else if (strcmp(run->table, "dgxc") == 0) {
+        kind = strcmp(run->recipe, "fp8") == 0 ? "-fp8" : "-bf16";
     }
-    snprintf(name, sizeof name, "%s%s", m->table, kind);
-    r = add(name, m->model, m->name, m->model, m->machine, m->recipe);
-    if (dpar_strategy_read(&r->strategy, m->strategy, strlen(m->strategy), NULL, &why) < 0) {
-        give_up(m->name, &why);
+    snprintf(name, sizeof name, "%s%s", run->table, kind);
+    entry = add(name, run->model, run->name, run->model, run->machine, run->recipe);
+    if (dpar_strategy_read(&entry->strategy, run->strategy, strlen(run->strategy), NULL, &why) <
+        0) {
+        give_up(run->name, &why);
     }
-    check(r);
-    r->marked = m->calibrates;
-    r->release = m->release;
-    r->measured = m->seconds > 0.0 ? m->seconds
-                                   : r->job.work->model_flops_full * r->strategy.micro_batch *
-                                         r->strategy.micro_batches * r->strategy.dp / m->flops;
+    check(entry);
+    entry->marked = run->calibrates;
+    entry->release = run->release;
+    entry->measured = run->seconds > 0.0
+                          ? run->seconds
+                          : entry->job.work->model_flops_full * entry->strategy.micro_batch *
+                                entry->strategy.micro_batches * entry->strategy.dp / run->flops;
 }
 
 /* ---- which rows calibrate -------------------------------------------------------------------- */
@@ -592,13 +622,13 @@ static int first_of_tp(int i)
 
 /* Megatron-Bridge: the newest release of a machine, model and precision is judged, older ones
  * apart. Of Blackwell's each machine's 70B in 8 bits, and each Qwen3, calibrate. */
-static int of_newest(const row *r)
+static int of_newest(const row *entry)
 {
-    const char *end = strstr(r->name, " tp");
+    const char *end = strstr(entry->name, " tp");
     int i;
     for (i = 0; i < row_count; i++) {
-        if (strcmp(rows[i].table, r->table) == 0 && rows[i].release > r->release &&
-            strncmp(rows[i].name, r->name, (size_t)(end - r->name)) == 0) {
+        if (strcmp(rows[i].table, entry->table) == 0 && rows[i].release > entry->release &&
+            strncmp(rows[i].name, entry->name, (size_t)(end - entry->name)) == 0) {
             return 0;
         }
     }
@@ -609,96 +639,100 @@ static void mark_rows(void)
 {
     int i, single = 0, foundry = 0;
     for (i = 0; i < row_count; i++) {
-        row *r = &rows[i];
-        if (strcmp(r->table, "megatron-bridge") == 0) {
-            r->apart = !of_newest(r);
-            r->marked = !r->apart &&
-                        ((strstr(r->name, "GB") != NULL && strstr(r->name, "70B fp8 ") != NULL) ||
-                         (strstr(r->name, "DGX-B200") == NULL &&
-                          strstr(r->name, "Qwen3_30B_a3B mxfp8") != NULL));
-        } else if (strcmp(r->table, "vtrain-single") == 0) {
-            r->marked = (strcmp(r->group, "8 GPUs h 1024 L 16") == 0 ||
-                         strcmp(r->group, "4 GPUs h 2048 L 20") == 0) &&
-                        single++ < 120;
-        } else if (strcmp(r->table, "vtrain-multi") == 0 && !r->apart) {
-            r->marked = first_of_tp(i);
-        } else if (strcmp(r->table, "llm-foundry") == 0) {
-            r->marked = strncmp(r->group, "3b on", 5) == 0 && foundry++ < 15;
-        } else if (strcmp(r->table, "b200-time") == 0) {
-            r->marked = strcmp(r->name, "llama3_70b_l12_tp4_pp1_dp2_mbc8_cef") == 0 ||
-                        strcmp(r->name, "deepseekv2_tp1_ep8_pp1_dp8_l4_mbc8_cef") == 0 ||
-                        strcmp(r->name, "deepseekv3_l4_tp1_ep8_pp1_dp8_mbc8_cef") == 0 ||
-                        strstr(r->name, "llama3_70b_l12_tp2_cp4_pp1_dp1_seq131072") != NULL;
+        row *entry = &rows[i];
+        if (strcmp(entry->table, "megatron-bridge") == 0) {
+            entry->apart = !of_newest(entry);
+            entry->marked =
+                !entry->apart &&
+                ((strstr(entry->name, "GB") != NULL && strstr(entry->name, "70B fp8 ") != NULL) ||
+                 (strstr(entry->name, "DGX-B200") == NULL &&
+                  strstr(entry->name, "Qwen3_30B_a3B mxfp8") != NULL));
+        } else if (strcmp(entry->table, "vtrain-single") == 0) {
+            entry->marked = (strcmp(entry->group, "8 GPUs h 1024 L 16") == 0 ||
+                             strcmp(entry->group, "4 GPUs h 2048 L 20") == 0) &&
+                            single++ < 120;
+        } else if (strcmp(entry->table, "vtrain-multi") == 0 && !entry->apart) {
+            entry->marked = first_of_tp(i);
+        } else if (strcmp(entry->table, "llm-foundry") == 0) {
+            entry->marked = strncmp(entry->group, "3b on", 5) == 0 && foundry++ < 15;
+        } else if (strcmp(entry->table, "b200-time") == 0) {
+            entry->marked = strcmp(entry->name, "llama3_70b_l12_tp4_pp1_dp2_mbc8_cef") == 0 ||
+                            strcmp(entry->name, "deepseekv2_tp1_ep8_pp1_dp8_l4_mbc8_cef") == 0 ||
+                            strcmp(entry->name, "deepseekv3_l4_tp1_ep8_pp1_dp8_mbc8_cef") == 0 ||
+                            strstr(entry->name, "llama3_70b_l12_tp2_cp4_pp1_dp1_seq131072") != NULL;
         }
     }
 }
 
 /* ---- scores ---------------------------------------------------------------------------------- */
 
-static void predict(row *r, const dpar_calibration *cal)
+/* Predicts a row, with other constants than those of dpar_cost.h if `cal` is not NULL. */
+static void predict(row *entry, const dpar_calibration *cal)
 {
-    dpar_cluster c = *r->job.cluster;
-    dpar_job job = r->job;
+    dpar_cluster cluster = *entry->job.cluster;
+    dpar_job job = entry->job;
     dpar_plan plan;
     dpar_why why;
     dpar_status st;
-    job.cluster = &c;
+    job.cluster = &cluster;
     if (cal != NULL) {
-        c.cal = *cal;
+        cluster.cal = *cal;
     }
-    st = dpar_plan_price(&job, &r->strategy, 0, &plan, NULL, &why);
+    st = dpar_plan_price(&job, &entry->strategy, 0, &plan, NULL, &why);
     if (st != DPAR_OK &&
-        st != DPAR_E_MEMORY) { /* what was measured fitted, whatever is predicted */
-        give_up(r->name, &why);
+        st != DPAR_E_MEMORY) { /* the run fitted into memory, whatever the prediction says */
+        give_up(entry->name, &why);
     }
-    if (strcmp(r->table, "b200-memory") == 0) {
-        r->predicted = plan.memory.allocated / 1073741824.0;
+    if (strcmp(entry->table, "b200-memory") == 0) {
+        entry->predicted = plan.memory.allocated / 1073741824.0;
     } else {
-        r->predicted = plan.step.total;
-        memcpy(r->term, plan.step.term, sizeof r->term);
+        entry->predicted = plan.step.total;
+        memcpy(entry->term, plan.step.term, sizeof entry->term);
     }
 }
 
-static int by_size(const void *a, const void *b)
+static int by_size(const void *first, const void *second)
 {
-    double x = *(const double *)a, y = *(const double *)b;
+    double x = *(const double *)first, y = *(const double *)second;
     return (x > y) - (x < y);
 }
 
+/* Errors of n rows, in percent. All but the bias are of absolute values. */
 typedef struct score {
     int n;
-    double mape, median, p95, most, bias;
+    double mape, median, p95, most, bias; /* mape: mean absolute error */
 } score;
 
 static score score_errors(double *error, int n)
 {
-    score s = {0, 0, 0, 0, 0, 0};
+    score result = {0, 0, 0, 0, 0, 0};
     int i;
     for (i = 0; i < n; i++) {
-        s.bias += error[i] / n;
+        result.bias += error[i] / n;
         error[i] = fabs(error[i]);
-        s.mape += error[i] / n;
+        result.mape += error[i] / n;
     }
     if (n > 0) {
         qsort(error, (size_t)n, sizeof *error, by_size);
-        s.median = n % 2 ? error[n / 2] : 0.5 * (error[n / 2 - 1] + error[n / 2]);
-        s.p95 = error[(int)(0.95 * (n - 1))];
-        s.most = error[n - 1];
+        result.median = n % 2 ? error[n / 2] : 0.5 * (error[n / 2 - 1] + error[n / 2]);
+        result.p95 = error[(int)(0.95 * (n - 1))];
+        result.most = error[n - 1];
     }
-    s.n = n;
-    return s;
+    result.n = n;
+    return result;
 }
 
-/* marked: 0 judged rows, 1 those that calibrated. */
+/* Scores rows of a table, and of one group of it if `group` is not NULL. marked: 1 for the rows
+ * that calibrated a constant, 0 for all others. */
 static score score_rows(const char *table_name, const char *group, int apart, int marked)
 {
     static double error[ROWS];
     int i, n = 0;
     for (i = 0; i < row_count; i++) {
-        const row *r = &rows[i];
-        if (strcmp(r->table, table_name) == 0 && r->marked == marked && r->apart == apart &&
-            (group == NULL || strcmp(group, r->group) == 0)) {
-            error[n++] = 100.0 * (r->predicted / r->measured - 1.0);
+        const row *entry = &rows[i];
+        if (strcmp(entry->table, table_name) == 0 && entry->marked == marked &&
+            entry->apart == apart && (group == NULL || strcmp(group, entry->group) == 0)) {
+            error[n++] = 100.0 * (entry->predicted / entry->measured - 1.0);
         }
     }
     return score_errors(error, n);
@@ -709,17 +743,18 @@ static score score_of(const char *table_name, const char *group, int apart)
     return score_rows(table_name, group, apart, 0);
 }
 
-static void print_score(const char *label, const score *s, const char *bar)
+static void print_score(const char *label, const score *result, const char *bar)
 {
-    if (s->n > 0) {
-        printf("| %s | %d | %.2f | %.2f | %.1f | %.1f | %+.1f | %s |\n", label, s->n, s->mape,
-               s->median, s->p95, s->most, s->bias, bar);
+    if (result->n > 0) {
+        printf("| %s | %d | %.2f | %.2f | %.1f | %.1f | %+.1f | %s |\n", label, result->n,
+               result->mape, result->median, result->p95, result->most, result->bias, bar);
     }
 }
 
 /* ---- fit ------------------------------------------------------------------------------------- */
 
-/* Products and fused attention are known from operator tables on Ampere, not on Blackwell. */
+/* Returns the constants that are fitted. Products and fused attention have operator tables on
+ * Ampere, but not on Blackwell. */
 static uint32_t fit_mask(int generation)
 {
     return generation == DPAR_GEN_AMPERE
@@ -727,12 +762,12 @@ static uint32_t fit_mask(int generation)
                : 1u << DPAR_CAL_GEMM | 1u << DPAR_CAL_ATTENTION | 1u << DPAR_CAL_HBM;
 }
 
-/* Every marked row of a generation but those of one group, weighted so that each table counts as
- * its weight says and not as many rows as it has. */
+/* Fits constants to every marked row of a generation, except those of one group. Each table has a
+ * weight, so that it does not count more because it has more rows. */
 static void fit(int generation, const char *without_table, const char *without_group,
                 dpar_calibration *cal)
 {
-    static dpar_measurement m[ROWS];
+    static dpar_measurement measured[ROWS];
     static const char *const name[] = {"vtrain-single", "vtrain-multi", "llm-foundry", "b200-time"};
     static const double weight[] = {1.0, 1.0, 0.5, 1.0};
     int in_table[4] = {0, 0, 0, 0}, i, k, n = 0;
@@ -745,24 +780,25 @@ static void fit(int generation, const char *without_table, const char *without_g
         }
     }
     for (i = 0; i < row_count; i++) {
-        const row *r = &rows[i];
-        if (!r->marked || r->generation != generation ||
-            (strcmp(r->table, without_table) == 0 && strcmp(r->group, without_group) == 0)) {
+        const row *entry = &rows[i];
+        if (!entry->marked || entry->generation != generation ||
+            (strcmp(entry->table, without_table) == 0 &&
+             strcmp(entry->group, without_group) == 0)) {
             continue;
         }
-        for (k = 0; k < 4 && strcmp(r->table, name[k]) != 0; k++) {
+        for (k = 0; k < 4 && strcmp(entry->table, name[k]) != 0; k++) {
         }
-        if (k == 4) { /* its constants are the machine's or the software's */
+        if (k == 4) { /* this row calibrates a machine or a software, not a generation */
             continue;
         }
-        m[n].work = r->job.work;
-        m[n].cluster = r->job.cluster;
-        m[n].recipe = r->job.recipe;
-        m[n].strategy = r->strategy;
-        m[n].seconds = r->measured;
-        m[n++].weight = weight[k] / in_table[k];
+        measured[n].work = entry->job.work;
+        measured[n].cluster = entry->job.cluster;
+        measured[n].recipe = entry->job.recipe;
+        measured[n].strategy = entry->strategy;
+        measured[n].seconds = entry->measured;
+        measured[n++].weight = weight[k] / in_table[k];
     }
-    if (n > 0 && dpar_calibration_fit(cal, m, n, which, &mean, &why) < 0) {
+    if (n > 0 && dpar_calibration_fit(cal, measured, n, which, &mean, &why) < 0) {
         give_up("fit", &why);
     }
 }
@@ -770,8 +806,9 @@ static void fit(int generation, const char *without_table, const char *without_g
 /* ---- the document ---------------------------------------------------------------------------- */
 
 static dpar_calibration fitted[DPAR_GEN_COUNT];
-static int refit; /* score with the fit instead of what is shipped */
+static int refit; /* 1 to score with the fitted constants instead of those of dpar_cost.h */
 
+/* Predicts all rows, or with table_only those of one group with the fitted constants. */
 static void predict_all(int table_only, const char *name, const char *group)
 {
     int i;
@@ -799,10 +836,10 @@ static void print_constants(void)
         dpar_calibration shipped;
         dpar_calibration_init(&shipped, generation[g]);
         for (i = 0; i < DPAR_CAL_COUNT; i++) {
-            const dpar_calibration *f = &fitted[generation[g]];
+            const dpar_calibration *constants = &fitted[generation[g]];
             if (fit_mask(generation[g]) >> i & 1u) {
                 printf("| %s | %s | %.4g | %.4g | %.0f %% |\n", name[g], dpar_calibration_name(i),
-                       shipped.value[i], f->value[i], 100.0 * f->error[i]);
+                       shipped.value[i], constants->value[i], 100.0 * constants->error[i]);
             } else {
                 printf("| %s | %s | %.4g | not fitted | |\n", name[g], dpar_calibration_name(i),
                        shipped.value[i]);
@@ -811,7 +848,7 @@ static void print_constants(void)
     }
 }
 
-/* Every group of a table predicted with constants that were fitted without it. */
+/* Scores every group of a table with constants that were fitted without it. */
 static score leave_out(const char *name, const char *sub)
 {
     static double error[ROWS];
@@ -819,23 +856,23 @@ static score leave_out(const char *name, const char *sub)
     int i, n = 0;
     memcpy(keep, fitted, sizeof keep);
     for (i = 0; i < row_count; i++) {
-        const row *r = &rows[i];
+        const row *entry = &rows[i];
         int k, seen = 0;
-        if (strcmp(r->table, name) != 0 || (sub != NULL && strcmp(sub, r->group) != 0)) {
+        if (strcmp(entry->table, name) != 0 || (sub != NULL && strcmp(sub, entry->group) != 0)) {
             continue;
         }
         for (k = 0; k < i; k++) {
-            seen =
-                seen || (strcmp(rows[k].table, name) == 0 && strcmp(rows[k].group, r->group) == 0);
+            seen = seen ||
+                   (strcmp(rows[k].table, name) == 0 && strcmp(rows[k].group, entry->group) == 0);
         }
         if (seen) {
             continue;
         }
-        dpar_calibration_init(&fitted[r->generation], r->generation);
-        fit(r->generation, name, r->group, &fitted[r->generation]);
-        predict_all(1, name, r->group);
-        for (k = i; k < row_count; k++) { /* held out: marked rows of this group count too */
-            if (strcmp(rows[k].table, name) == 0 && strcmp(rows[k].group, r->group) == 0 &&
+        dpar_calibration_init(&fitted[entry->generation], entry->generation);
+        fit(entry->generation, name, entry->group, &fitted[entry->generation]);
+        predict_all(1, name, entry->group);
+        for (k = i; k < row_count; k++) { /* marked rows count too, because none of them was used */
+            if (strcmp(rows[k].table, name) == 0 && strcmp(rows[k].group, entry->group) == 0 &&
                 !rows[k].apart) {
                 error[n++] = 100.0 * (rows[k].predicted / rows[k].measured - 1.0);
             }
@@ -846,8 +883,8 @@ static score leave_out(const char *name, const char *sub)
     return score_errors(error, n);
 }
 
-/* Time of the configuration that is predicted fastest over the fastest measured, by groups of the
- * same model, GPUs and global batch. */
+/* Prints how much slower, as measured, the configuration that is predicted fastest is than the
+ * fastest one, in groups of the same model, GPUs and global batch. */
 static void print_regret(const char *name)
 {
     double sum = 0.0, worst = 0.0;
@@ -856,14 +893,14 @@ static void print_regret(const char *name)
         const row *best = NULL, *chosen = NULL;
         int seen = 0, n = 0;
         for (k = 0; k < row_count; k++) {
-            const row *r = &rows[k];
-            if (strcmp(r->table, name) != 0 || strcmp(r->group, rows[i].group) != 0 ||
-                strcmp(rows[i].table, name) != 0 || r->batch != rows[i].batch) {
+            const row *entry = &rows[k];
+            if (strcmp(entry->table, name) != 0 || strcmp(entry->group, rows[i].group) != 0 ||
+                strcmp(rows[i].table, name) != 0 || entry->batch != rows[i].batch) {
                 continue;
             }
             seen = seen || k < i;
-            best = best == NULL || r->measured < best->measured ? r : best;
-            chosen = chosen == NULL || r->predicted < chosen->predicted ? r : chosen;
+            best = best == NULL || entry->measured < best->measured ? entry : best;
+            chosen = chosen == NULL || entry->predicted < chosen->predicted ? entry : chosen;
             n++;
         }
         if (!seen && n > 1) {
@@ -880,27 +917,29 @@ static void print_regret(const char *name)
     }
 }
 
-static double row_rate(const row *r, double seconds)
+/* Returns tokens a second and GPU. */
+static double row_rate(const row *entry, double seconds)
 {
-    return r->job.work->tokens * r->strategy.micro_batch * r->strategy.micro_batches *
-           r->strategy.dp / (seconds * dpar_strategy_ranks(&r->strategy));
+    return entry->job.work->tokens * entry->strategy.micro_batch * entry->strategy.micro_batches *
+           entry->strategy.dp / (seconds * dpar_strategy_ranks(&entry->strategy));
 }
 
-/* Of two newest rows of one model, machines and precisions: is the faster one predicted faster?
- * Rows within 2 % of each other are not asked. */
+/* Prints for how many pairs of machines and precisions, of the newest release and the same model,
+ * the faster one is also predicted faster. Pairs within 2 % of each other are left out. */
 static void print_ranking(const char *name)
 {
     int i, k, pairs = 0, right = 0;
     for (i = 0; i < row_count; i++) {
         for (k = 0; k < i; k++) {
-            const row *a = &rows[i], *b = &rows[k];
+            const row *first = &rows[i], *second = &rows[k];
             double measured, predicted;
-            if (strcmp(a->table, name) != 0 || strcmp(b->table, name) != 0 || a->apart ||
-                b->apart || strcmp(a->job.work->name, b->job.work->name) != 0) {
+            if (strcmp(first->table, name) != 0 || strcmp(second->table, name) != 0 ||
+                first->apart || second->apart ||
+                strcmp(first->job.work->name, second->job.work->name) != 0) {
                 continue;
             }
-            measured = row_rate(a, a->measured) / row_rate(b, b->measured);
-            predicted = row_rate(a, a->predicted) / row_rate(b, b->predicted);
+            measured = row_rate(first, first->measured) / row_rate(second, second->measured);
+            predicted = row_rate(first, first->predicted) / row_rate(second, second->predicted);
             if (fabs(measured - 1.0) > 0.02) {
                 pairs++;
                 right += (measured > 1.0) == (predicted > 1.0);
@@ -918,24 +957,25 @@ static void print_rows(const char *name)
     char mark;
     int i, q, any = 0;
     for (i = 0; i < row_count; i++) {
-        const row *r = &rows[i];
-        if (strcmp(r->table, name) != 0) {
+        const row *entry = &rows[i];
+        if (strcmp(entry->table, name) != 0) {
             continue;
         }
         if (!any++) {
             printf("\n### %s\n\n```\n", name);
         }
         mark = ' ';
-        if (r->marked) {
+        if (entry->marked) {
             mark = '*';
-        } else if (r->apart) {
+        } else if (entry->apart) {
             mark = 'a';
         }
-        printf("%-58s %c %10.4f %10.4f %+7.2f %%\n", r->name, mark, r->measured, r->predicted, 100.0 * (r->predicted / r->measured - 1.0));
+        printf("%-58s %c %10.4f %10.4f %+7.2f %%\n", entry->name, mark, entry->measured,
+               entry->predicted, 100.0 * (entry->predicted / entry->measured - 1.0));
         if (getenv("TERMS") != NULL) {
             for (q = 0; q < DPAR_TIME_COUNT; q++) {
-                if (r->term[q] != 0.0) {
-                    printf(" %s=%.4g", dpar_time_name(q), r->term[q]);
+                if (entry->term[q] != 0.0) {
+                    printf(" %s=%.4g", dpar_time_name(q), entry->term[q]);
                 }
             }
             printf("\n");
@@ -981,25 +1021,26 @@ static void print_summary(void)
         "| table | V | mean abs. error | median | p95 | largest | bias | C | error | limit | best "
         "peer |\n|---|---|---|---|---|---|---|---|---|---|---|\n");
     for (k = 0; k < sizeof tables / sizeof tables[0]; k++) {
-        score s = score_of(tables[k].table, NULL, 0);
-        if (s.n > 0) {
-            const score c = score_rows(tables[k].table, NULL, 0, 1);
+        score judged = score_of(tables[k].table, NULL, 0);
+        if (judged.n > 0) {
+            const score fitted_rows = score_rows(tables[k].table, NULL, 0, 1);
             char calibrated[32];
-            snprintf(calibrated, sizeof calibrated, c.n > 0 ? "%d | %.1f %%" : "|", c.n, c.mape);
+            snprintf(calibrated, sizeof calibrated, fitted_rows.n > 0 ? "%d | %.1f %%" : "|",
+                     fitted_rows.n, fitted_rows.mape);
             printf(
                 "| %s | %d | **%.2f %%** | %.2f %% | %.1f %% | %.1f %% | %+.1f %% | %s | %s | %s "
                 "|\n",
-                tables[k].table, s.n, s.mape, s.median, s.p95, s.most, s.bias, calibrated,
-                tables[k].bar, tables[k].peer);
+                tables[k].table, judged.n, judged.mape, judged.median, judged.p95, judged.most,
+                judged.bias, calibrated, tables[k].bar, tables[k].peer);
         }
-        s = score_of(tables[k].table, NULL, 1);
-        if (s.n > 0) {
+        judged = score_of(tables[k].table, NULL, 1);
+        if (judged.n > 0) {
             printf("| %s, %s | %d | %.2f %% | %.2f %% | %.1f %% | %.1f %% | %+.1f %% "
                    "| | | apart | |\n",
                    tables[k].table,
                    strncmp(tables[k].table, "vtrain", 6) == 0 ? "tp 16 across nodes"
                                                               : "older releases",
-                   s.n, s.mape, s.median, s.p95, s.most, s.bias);
+                   judged.n, judged.mape, judged.median, judged.p95, judged.most, judged.bias);
         }
     }
 }
@@ -1013,12 +1054,12 @@ static void print_left_out(void)
            "fitted without its rows; all of\nits rows count.\n\n| table | rows | mean abs. error | "
            "median | p95 | largest | bias | limit |\n|---|---|---|---|---|---|---|---|\n");
     for (k = 0; k < 4; k++) {
-        score s = leave_out(name[k], NULL);
-        print_score(name[k], &s, k == 1 ? "10 % leaving a model out" : "");
+        score result = leave_out(name[k], NULL);
+        print_score(name[k], &result, k == 1 ? "10 % leaving a model out" : "");
     }
     for (k = 0; k < 2; k++) {
-        score s = leave_out("vtrain-multi", model_of[k]);
-        print_score(model_of[k], &s, "");
+        score result = leave_out("vtrain-multi", model_of[k]);
+        print_score(model_of[k], &result, "");
     }
 }
 
@@ -1050,41 +1091,42 @@ static memory_score *memory_score_of(const char *name)
     return &memory_scores[i];
 }
 
-static void memory_look(const memory_row *r, void *context)
+/* Adds a row of the memory tables to the score of its table. */
+static void memory_look(const memory_row *run, void *context)
 {
-    memory_said said = memory_say(r);
-    memory_score *s = memory_score_of(r->table);
-    const int wrong = (said.status == DPAR_E_MEMORY) != (r->what == REFUSED);
+    memory_said said = memory_say(run);
+    memory_score *found = memory_score_of(run->table);
+    const int wrong = (said.status == DPAR_E_MEMORY) != (run->what == REFUSED);
     (void)context;
     if (said.status != DPAR_OK && said.status != DPAR_E_MEMORY) {
-        give_up(r->name, &said.why);
+        give_up(run->name, &said.why);
     }
     if (memory_print == 2) {
-        memory_row other = *r;
+        memory_row other = *run;
         char text[320];
         if (wrong) {
-            snprintf(text, sizeof text, "%s,recompute=full", r->strategy);
+            snprintf(text, sizeof text, "%s,recompute=full", run->strategy);
             snprintf(other.strategy, sizeof other.strategy, "%.159s", text);
-            printf("| %s | %s | %.0f | %.0f | %.0f |\n", r->table, r->name,
+            printf("| %s | %s | %.0f | %.0f | %.0f |\n", run->table, run->name,
                    said.memory.total * 1e-9, said.capacity * 1e-9,
                    memory_say(&other).memory.total * 1e-9);
         }
         return;
     }
     if (memory_print) {
-        if (r->gib > 0.0) {
-            printf("%-17s %-62.62s %7.2f %7.2f %+7.2f %%\n", r->table, r->name, r->gib, said.gib,
-                   100.0 * (said.gib / r->gib - 1.0));
+        if (run->gib > 0.0) {
+            printf("%-17s %-62.62s %7.2f %7.2f %+7.2f %%\n", run->table, run->name, run->gib,
+                   said.gib, 100.0 * (said.gib / run->gib - 1.0));
         }
         return;
     }
-    s->runs++;
-    s->refused += wrong;
-    if (r->gib > 0.0) {
-        if (s->measured == MEASURED) {
+    found->runs++;
+    found->refused += wrong;
+    if (run->gib > 0.0) {
+        if (found->measured == MEASURED) {
             no_room("measured rows in one table of memory", MEASURED);
         }
-        s->error[s->measured++] = 100.0 * (said.gib / r->gib - 1.0);
+        found->error[found->measured++] = 100.0 * (said.gib / run->gib - 1.0);
     }
 }
 
@@ -1100,20 +1142,21 @@ static void print_memory(const char *dir)
         "`tests/data/cost/saved_bytes.csv`).\n\n| table | runs | refused | measured | mean abs. "
         "error | bias | lowest | highest |\n|---|---|---|---|---|---|---|---|\n");
     for (i = 0; i < memory_tables; i++) {
-        memory_score *m = &memory_scores[i];
+        memory_score *found = &memory_scores[i];
         double low = 0.0, high = 0.0, bias = 0.0, mape = 0.0;
         int k;
-        for (k = 0; k < m->measured; k++) {
-            low = m->error[k] < low ? m->error[k] : low;
-            high = m->error[k] > high ? m->error[k] : high;
-            bias += m->error[k] / m->measured;
-            mape += fabs(m->error[k]) / m->measured;
+        for (k = 0; k < found->measured; k++) {
+            low = found->error[k] < low ? found->error[k] : low;
+            high = found->error[k] > high ? found->error[k] : high;
+            bias += found->error[k] / found->measured;
+            mape += fabs(found->error[k]) / found->measured;
         }
-        if (m->measured > 0) {
+        if (found->measured > 0) {
             printf("| %s | %d | %d | %d | **%.1f %%** | %+.1f %% | %+.1f %% | %+.1f %% |\n",
-                   m->table, m->runs, m->refused, m->measured, mape, bias, low, high);
+                   found->table, found->runs, found->refused, found->measured, mape, bias, low,
+                   high);
         } else {
-            printf("| %s | %d | %d | | | | | |\n", m->table, m->runs, m->refused);
+            printf("| %s | %d | %d | | | | | |\n", found->table, found->runs, found->refused);
         }
     }
     printf("\nThe refused, GB: what is needed as the row stands, what the GPU has, what full "
@@ -1141,15 +1184,15 @@ static void print_memory(const char *dir)
     printf("```\n");
 }
 
-/* A line for each network, collective and number of ranks; C: rows that set constants. */
+/* Prints a line for each network, collective and number of ranks. Rows of C set constants. */
 static void print_networks(const char *dir)
 {
     char last[96] = "", key[96];
     double sum[2] = {0, 0}, worst = 0.0;
-    int n[2] = {0, 0};
-    net_row r;
-    FILE *f = net_open(dir);
-    if (f == NULL) {
+    int counts[2] = {0, 0};
+    net_row entry;
+    FILE *file = net_open(dir);
+    if (file == NULL) {
         return;
     }
     printf(
@@ -1157,50 +1200,53 @@ static void print_networks(const char *dir)
         "V apart from the rows that set\nconstants, C.\n\n| network | collective | ranks | V | "
         "mean abs. error | largest | C | error |\n|---|---|---|---|---|---|---|---|\n");
     while (1) {
-        const int more = net_next(f, &r);
+        const int more = net_next(file, &entry);
         double error;
         if (more) {
-            snprintf(key, sizeof key, "%.34s | %.10s | %d", r.cell[4], r.cell[5], r.ranks);
+            snprintf(key, sizeof key, "%.34s | %.10s | %d", entry.cell[4], entry.cell[5],
+                     entry.ranks);
         }
-        if (n[0] > 0 && (!more || strcmp(last, key) != 0)) {
-            printf("| %s | %d | **%.1f %%** | %.1f %% | %d | %.1f %% |\n", last, n[0],
-                   100.0 * sum[0] / n[0], 100.0 * worst, n[1],
-                   n[1] > 0 ? 100.0 * sum[1] / n[1] : 0.0);
+        if (counts[0] > 0 && (!more || strcmp(last, key) != 0)) {
+            printf("| %s | %d | **%.1f %%** | %.1f %% | %d | %.1f %% |\n", last, counts[0],
+                   100.0 * sum[0] / counts[0], 100.0 * worst, counts[1],
+                   counts[1] > 0 ? 100.0 * sum[1] / counts[1] : 0.0);
             sum[0] = sum[1] = worst = 0.0;
-            n[0] = n[1] = 0;
+            counts[0] = counts[1] = 0;
         }
         if (!more) {
             break;
         }
         snprintf(last, sizeof last, "%s", key);
-        error = fabs(r.predicted_us / r.us - 1.0);
-        sum[r.marked] += error;
-        n[r.marked]++;
-        worst = !r.marked && error > worst ? error : worst;
+        error = fabs(entry.predicted_us / entry.us - 1.0);
+        sum[entry.marked] += error;
+        counts[entry.marked]++;
+        worst = !entry.marked && error > worst ? error : worst;
     }
-    fclose(f);
+    fclose(file);
 }
 
 /* ---- the chart: predicted against measured, all tables --------------------------------------- */
 
-static double chart_at(double seconds) /* 0.1 to 1000 s over 600 points, logarithmic */
+/* Returns the position of a time in the chart: 0.1 to 1000 s over 600 points, logarithmic. */
+static double chart_at(double seconds)
 {
     return 600.0 * (log10(seconds) + 1.0) / 4.0;
 }
 
-static void chart_rows(FILE *f, const char *table_name, const char *colour)
+static void chart_rows(FILE *file, const char *table_name, const char *colour)
 {
     int i, every = strcmp(table_name, "vtrain-single") == 0 ? 12 : 1;
     for (i = 0; i < row_count; i += every) {
-        const row *r = &rows[i];
-        if (strcmp(r->table, table_name) == 0 && !r->apart) {
-            fprintf(f, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" stroke=\"%s\" fill=\"%s\"/>\n",
-                    60.0 + chart_at(r->measured), 620.0 - chart_at(r->predicted), colour,
-                    r->marked ? "none" : colour);
+        const row *entry = &rows[i];
+        if (strcmp(entry->table, table_name) == 0 && !entry->apart) {
+            fprintf(file, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" stroke=\"%s\" fill=\"%s\"/>\n",
+                    60.0 + chart_at(entry->measured), 620.0 - chart_at(entry->predicted), colour,
+                    entry->marked ? "none" : colour);
         }
     }
 }
 
+/* Writes the chart. Returns 0 if that fails. */
 static int draw_chart(const char *path)
 {
     static const char *const of[][2] = {{"sc21", "#1f77b4"},
@@ -1217,73 +1263,77 @@ static int draw_chart(const char *path)
                                         {"b200-time", "#e377c2"},
                                         {"megatron-bridge", "#000000"},
                                         {"nemo-long", "#1b9e77"}};
-    FILE *f = fopen(path, "w");
-    double t;
+    FILE *file = fopen(path, "w");
+    double seconds;
     size_t k;
-    if (f == NULL) {
+    if (file == NULL) {
         return 0;
     }
     fprintf(
-        f,
+        file,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 840 680\" "
         "font-family=\"sans-serif\" font-size=\"13\">\n"
         "<rect width=\"840\" height=\"680\" fill=\"white\"/>\n"
         "<rect x=\"60\" y=\"20\" width=\"600\" height=\"600\" fill=\"none\" stroke=\"#888\"/>\n");
-    for (t = 0.1; t < 1500.0; t *= 10.0) {
-        fprintf(f,
+    for (seconds = 0.1; seconds < 1500.0; seconds *= 10.0) {
+        fprintf(file,
                 "<text x=\"%.0f\" y=\"640\" text-anchor=\"middle\">%g</text>"
                 "<text x=\"54\" y=\"%.0f\" text-anchor=\"end\">%g</text>\n",
-                60.0 + chart_at(t), t, 624.0 - chart_at(t), t);
+                60.0 + chart_at(seconds), seconds, 624.0 - chart_at(seconds), seconds);
     }
-    for (t = 0.9; t < 1.15; t += 0.1) { /* the diagonal, and a tenth on both sides */
-        fprintf(f, "<line x1=\"60\" y1=\"%.1f\" x2=\"660\" y2=\"%.1f\" stroke=\"#888\"%s/>\n",
-                620.0 - 150.0 * log10(t), 20.0 - 150.0 * log10(t),
-                t > 0.95 && t < 1.05 ? "" : " stroke-dasharray=\"4\"");
+    for (seconds = 0.9; seconds < 1.15;
+         seconds += 0.1) { /* the diagonal, and a tenth on both sides */
+        fprintf(file, "<line x1=\"60\" y1=\"%.1f\" x2=\"660\" y2=\"%.1f\" stroke=\"#888\"%s/>\n",
+                620.0 - 150.0 * log10(seconds), 20.0 - 150.0 * log10(seconds),
+                seconds > 0.95 && seconds < 1.05 ? "" : " stroke-dasharray=\"4\"");
     }
     for (k = 0; k < sizeof of / sizeof of[0]; k++) {
-        chart_rows(f, of[k][0], of[k][1]);
-        fprintf(f,
+        chart_rows(file, of[k][0], of[k][1]);
+        fprintf(file,
                 "<circle cx=\"680\" cy=\"%d\" r=\"4\" fill=\"%s\"/>"
                 "<text x=\"690\" y=\"%d\">%s</text>\n",
                 36 + 20 * (int)k, of[k][1], 40 + 20 * (int)k, of[k][0]);
     }
-    fprintf(f,
+    fprintf(file,
             "<text x=\"360\" y=\"664\" text-anchor=\"middle\">seconds a step, measured; upwards: "
             "predicted; hollow: set a constant; dashed: 10 %%</text>\n</svg>\n");
-    return fclose(f) == 0;
+    return fclose(file) == 0;
 }
 
-/* The fastest measured configuration beside the fastest predicted one of the same grid. */
-static void winner_of(const memory_row *r, void *context)
+/* Prints the fastest measured configuration and the fastest predicted one of the same grid. */
+static void winner_of(const memory_row *run, void *context)
 {
-    row *w;
+    row *measured;
     dpar_plan mine, plan, best;
     dpar_why why;
     int tp, pp, mbs, zero, gpus;
     (void)context;
-    if (strcmp(r->table, "nanotron") != 0) {
+    if (strcmp(run->table, "nanotron") != 0) {
         return;
     }
-    for (w = rows; strcmp(w->table, r->table) != 0 || strcmp(w->name, r->name) != 0; w++) {
+    for (measured = rows;
+         strcmp(measured->table, run->table) != 0 || strcmp(measured->name, run->name) != 0;
+         measured++) {
     }
-    gpus = w->job.cluster->nodes * w->job.cluster->gpus_per_node;
-    (void)dpar_plan_price(&w->job, &w->strategy, 0, &mine, NULL, &why);
+    gpus = measured->job.cluster->nodes * measured->job.cluster->gpus_per_node;
+    (void)dpar_plan_price(&measured->job, &measured->strategy, 0, &mine, NULL, &why);
     best = mine;
     for (tp = 1; tp <= 8; tp *= 2) {
         for (pp = 1; pp <= 8; pp *= 2) {
             for (mbs = 1; mbs <= 32; mbs *= 2) {
                 for (zero = 0; zero < 2; zero++) {
-                    dpar_strategy s;
-                    dpar_strategy_init(&s);
-                    s.tp = tp;
-                    s.sp = tp > 1;
-                    s.pp = pp;
-                    s.dp = gpus / (tp * pp);
-                    s.micro_batch = mbs;
-                    s.micro_batches = s.dp > 0 ? 256 / (s.dp * mbs) : 0;
-                    s.zero = zero;
-                    if (s.dp * mbs <= 256 && s.dp > zero &&
-                        dpar_plan_price(&w->job, &s, 0, &plan, NULL, &why) == DPAR_OK &&
+                    dpar_strategy strategy;
+                    dpar_strategy_init(&strategy);
+                    strategy.tp = tp;
+                    strategy.sp = tp > 1;
+                    strategy.pp = pp;
+                    strategy.dp = gpus / (tp * pp);
+                    strategy.micro_batch = mbs;
+                    strategy.micro_batches = strategy.dp > 0 ? 256 / (strategy.dp * mbs) : 0;
+                    strategy.zero = zero;
+                    if (strategy.dp * mbs <= 256 && strategy.dp > zero &&
+                        dpar_plan_price(&measured->job, &strategy, 0, &plan, NULL, &why) ==
+                            DPAR_OK &&
                         plan.step.total < best.step.total) {
                         best = plan;
                     }
@@ -1291,7 +1341,7 @@ static void winner_of(const memory_row *r, void *context)
             }
         }
     }
-    printf("| %s | dp%d tp%d pp%d mbs%d zero%d | %.1f %% |\n", r->name, best.strategy.dp,
+    printf("| %s | dp%d tp%d pp%d mbs%d zero%d | %.1f %% |\n", run->name, best.strategy.dp,
            best.strategy.tp, best.strategy.pp, best.strategy.micro_batch, best.strategy.zero,
            100.0 * (mine.step.total / best.step.total - 1.0));
 }
@@ -1431,6 +1481,11 @@ int main(int argc, char **argv)
     load_mt_nlg(dir);
     load_torchtitan(dir);
     memory_rows(dir, load_run, NULL);
+    if (row_count == 0) {
+        fprintf(stderr, "accuracy: the folder '%s' has none of the tables of tests/data/cost\n",
+                dir);
+        return 2;
+    }
     mark_rows();
     for (i = 0; i < DPAR_GEN_COUNT; i++) {
         dpar_calibration_init(&fitted[i], i);

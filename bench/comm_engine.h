@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* comm_engine - what mpi_coll runs beside the MPI library:
+/* comm_engine - the engines that mpi_coll.c measures in the same run as the MPI library:
  *
- *   dpar, dpar-heap   dpar.h from the caller's own memory, and from dpar_comm_alloc's
- *   copy, stream      floors: each rank moves, inside its own memory, the bytes that the operation
- *                     must read and write at least, with memcpy and with streaming stores, all
- *                     ranks at the same time. No rank waits for another, no data changes cores.
+ *   dpar, dpar-heap   dpar_comm.h, with the caller's own memory and with that of dpar_comm_alloc
+ *   copy, stream      lower bounds: each rank copies within its own memory the fewest bytes that
+ * the operation has to read and write, with memcpy and with streaming stores, all ranks at the same
+ * time. No rank waits for another and no data moves between cores.
  *
  *   mpicc -O2 -I. -Ibench -DENGINE_H='"comm_engine.h"' bench/mpi_coll.c -o build/mpi_coll
  *
- * -DFLOORS_ONLY leaves dpar out. -DOVER_MPI: dpar's communicator is that of dpar_mpi_make. */
+ * -DFLOORS_ONLY leaves dpar out. With -DOVER_MPI dpar_mpi_make makes dpar's communicator, so that
+ * ranks may be on several nodes. */
 #include <string.h>
 #include <sys/mman.h>
 #ifdef __SSE2__
@@ -20,17 +21,18 @@
 static float *floor_memory[2][2];
 static size_t floor_bytes;
 
-/* Pages as shared memory has them (4 KiB), whatever the system does for private memory. */
+/* Uses shared memory, because its pages have 4 KiB like those of dpar, while the system may use
+ * larger ones for private memory. */
 static int floor_open(int k, size_t bytes, float **input, float **output)
 {
     floor_bytes = bytes;
     for (int i = 0; i < 2; i++) {
-        void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-        if (p == MAP_FAILED) {
+        void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        if (memory == MAP_FAILED) {
             return 1;
         }
-        memset(p, 0, bytes);
-        floor_memory[k][i] = (float *)p;
+        memset(memory, 0, bytes);
+        floor_memory[k][i] = (float *)memory;
     }
     *input = floor_memory[k][0];
     *output = floor_memory[k][1];
@@ -50,7 +52,8 @@ static void copy_close(void)
     munmap(floor_memory[0][1], floor_bytes);
 }
 
-/* out[0 .. count) = the sum of `size` blocks of input: what a reduce_scatter reads and writes. */
+/* Sets output[0 .. count) to the sum of `size` blocks of input, which is what a reduce_scatter
+ * reads and writes. */
 static void fold(const float *input, float *output, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -62,8 +65,8 @@ static void fold(const float *input, float *output, size_t count)
     }
 }
 
-/* The bytes that a rank reads and writes in one op; 0: there is no such floor. A broadcast is the
- * copy of one rank while the root rests. */
+/* Returns the bytes that a rank reads and writes in one op, or 0 if the op has no lower bound here.
+ * In a broadcast all ranks but the root copy. */
 static size_t floor_of(int op, size_t count)
 {
     size_t bytes = count * sizeof(float);
@@ -107,7 +110,8 @@ static void stream_close(void)
     munmap(floor_memory[1][1], floor_bytes);
 }
 
-/* One line of `blocks` blocks of input, `count` apart, summed and stored past the caches. */
+/* Sums one cache line of `blocks` blocks of input, which are `count` apart, and stores the sum past
+ * the caches. */
 static void stream_line(const float *input, float *output, size_t count, size_t blocks)
 {
     __m128 sum[VECTORS];
@@ -164,29 +168,35 @@ static void *dpar_heap[2];
 static dpar_status dpar_make(dpar_why *why)
 {
 #ifdef OVER_MPI
-    dpar_mpi_desc o;
-    memset(&o, 0, sizeof o);
-    o.timeout_s = 60;
-    return dpar_mpi_make(MPI_COMM_WORLD, &o, &dpar_world, why);
+    dpar_mpi_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.timeout_s = 60;
+    return dpar_mpi_make(MPI_COMM_WORLD, &desc, &dpar_world, why);
 #else
-    dpar_world_desc o;
-    memset(&o, 0, sizeof o);
-    o.timeout_s = 60;
-    return dpar_init(&dpar_world, &o, why);
+    dpar_world_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.timeout_s = 60;
+    return dpar_init(&dpar_world, &desc, why);
 #endif
 }
 
-/* Both engines run on one communicator, made by the first. */
+/* Both engines use one communicator, which the first to open makes. */
 static int dpar_join(void)
 {
     dpar_why why;
     memset(&why, 0, sizeof why);
     if (dpar_world == NULL && dpar_make(&why) != DPAR_OK) {
-        fprintf(stderr, "dpar: %s\n", why.text);
+        fprintf(stderr, "mpi_coll: rank %d: dpar's communicator cannot be made: %s\n", rank,
+                why.text);
         return 1;
     }
     dpar_users++;
-    return dpar_world->size != size || dpar_world->rank != rank;
+    if (dpar_world->size != size || dpar_world->rank != rank) {
+        fprintf(stderr, "mpi_coll: rank %d of %d of MPI is rank %d of %d of dpar\n", rank, size,
+                (int)dpar_world->rank, (int)dpar_world->size);
+        return 1;
+    }
+    return 0;
 }
 
 static void dpar_leave(void)
@@ -201,11 +211,11 @@ static int dpar_private_open(int r, int n, size_t bytes, float **input, float **
     (void)r;
     (void)n;
     for (int k = 0; k < 2; k++) {
-        void *p;
-        if (posix_memalign(&p, 4096, bytes)) {
+        void *memory;
+        if (posix_memalign(&memory, 4096, bytes)) {
             return 1;
         }
-        dpar_private[k] = (float *)p;
+        dpar_private[k] = (float *)memory;
     }
     *input = dpar_private[0];
     *output = dpar_private[1];
@@ -228,7 +238,8 @@ static int dpar_heap_open(int r, int n, size_t bytes, float **input, float **out
     }
     for (int k = 0; k < 2; k++) {
         if (dpar_comm_alloc(dpar_world, (int64_t)bytes, &dpar_heap[k]) != DPAR_OK) {
-            fprintf(stderr, "dpar_comm_alloc: %s\n", dpar_world->why.text);
+            fprintf(stderr, "mpi_coll: rank %d: dpar_comm_alloc of %zu bytes failed: %s\n", rank,
+                    bytes, dpar_world->why.text);
             return 1;
         }
     }
@@ -244,22 +255,23 @@ static void dpar_heap_close(void)
     dpar_leave();
 }
 
-/* There and back; ranks above 1 look on. */
+/* A message there and one back; ranks above 1 do nothing. */
 static dpar_status dpar_ping_pong(const float *input, float *output, int64_t n)
 {
-    dpar_status s = DPAR_OK;
+    dpar_status status = DPAR_OK;
     if (rank == 0) {
-        s = dpar_send(dpar_world, input, n, DPAR_F32, 1, 0, NULL);
+        status = dpar_send(dpar_world, input, n, DPAR_F32, 1, 0, NULL);
     }
-    if (rank < 2 && s == DPAR_OK) {
-        s = dpar_recv(dpar_world, output, n, DPAR_F32, 1 - rank, 0, NULL);
+    if (rank < 2 && status == DPAR_OK) {
+        status = dpar_recv(dpar_world, output, n, DPAR_F32, 1 - rank, 0, NULL);
     }
-    if (rank == 1 && s == DPAR_OK) {
-        s = dpar_send(dpar_world, input, n, DPAR_F32, 0, 0, NULL);
+    if (rank == 1 && status == DPAR_OK) {
+        status = dpar_send(dpar_world, input, n, DPAR_F32, 0, 0, NULL);
     }
-    return s;
+    return status;
 }
 
+/* An all_to_all with a count for each rank. */
 static dpar_status dpar_stage_values(const float *input, float *output, int64_t n)
 {
     static int64_t *count;
@@ -280,7 +292,7 @@ static dpar_status dpar_one(int op, const float *input, float *output, int64_t n
 {
     switch (op) {
     case BARRIER: return dpar_barrier(dpar_world, NULL);
-    case BROADCAST: /* the root gives its input, which it may */
+    case BROADCAST: /* the root's buffer is only read, so that it may be its input */
         return dpar_broadcast(dpar_world, rank == 0 ? (void *)(uintptr_t)input : output, n,
                               DPAR_F32, 0, NULL);
     case ALL_REDUCE: return dpar_all_reduce(dpar_world, input, output, n, DPAR_F32, DPAR_SUM, NULL);
@@ -293,13 +305,13 @@ static dpar_status dpar_one(int op, const float *input, float *output, int64_t n
     }
 }
 
-/* An error ends the run: a benchmark that goes on after one measures nothing. */
+/* Ends all ranks if a call fails, because nothing that is measured after an error has a meaning. */
 static int dpar_run(int op, const float *input, float *output, size_t count)
 {
-    dpar_status s = dpar_one(op, input, output, (int64_t)count);
-    if (s != DPAR_OK) {
-        fprintf(stderr, "dpar, rank %d, %s of %zu: %s: %s\n", rank, op_name[op], count,
-                dpar_status_text(s), dpar_world->why.text);
+    dpar_status status = dpar_one(op, input, output, (int64_t)count);
+    if (status != DPAR_OK) {
+        fprintf(stderr, "mpi_coll: rank %d: dpar's %s of %zu floats: %s: %s\n", rank, op_name[op],
+                count, dpar_status_text(status), dpar_world->why.text);
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
     return 0;

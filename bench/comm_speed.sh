@@ -1,19 +1,28 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# Communicators beside Open MPI and MPICH: builds bench/mpi_coll.c with both (whichever is there),
-# runs them in turns, and prints docs/records/performance.md to stdout.
+# Compares dpar's communicators with Open MPI and MPICH: builds bench/mpi_coll.c with both, or with the one that is
+# installed, runs them in turns, and prints docs/records/performance.md to stdout. A ratio there is dpar's time over
+# that of the fastest MPI, so that less than 1 means that dpar is faster.
 #
-#   sh bench/comm_speed.sh [rounds [seconds]]                 5 rounds of about 75 s; 0.02 s a row
+#   sh bench/comm_speed.sh [ROUNDS [SECONDS]]     default 5 rounds of about 75 s, 0.02 s for each row
+#
+# With 0 rounds it prints the tables of the rows that an earlier run has left in the file ROWS.
 #
 # In the environment:
-#   PARTS   which of: sampled back settings four busy         all
-#   OPS     sampled operations                                all
-#   BEFORE  a command put before the program of ranks with a core each, such as: chrt -r 1
-#   QUIET   seconds to wait before a run until nothing else runs here: 60
-#   OPENMPI_CC, OPENMPI_RUN, MPICH_CC, MPICH_RUN              mpicc.openmpi, mpirun.openmpi, ...
-#   ROWS    keep the rows here                                build/comm_speed.csv
-# With ROWS given and rounds = 0 it prints the tables of rows measured before.
+#   PARTS   some of: sampled back settings four busy (default all)
+#   OPS     operations that are sampled (default all)
+#   BEFORE  a command that is put before the program if each rank has a core, such as: chrt -r 1
+#   QUIET   seconds for which it waits, at most, until nothing else runs on the machine (default 60)
+#   ROWS    the file of the rows (default build/comm_speed.csv)
+#   OPENMPI_CC, OPENMPI_RUN, MPICH_CC, MPICH_RUN  default mpicc.openmpi, mpirun.openmpi, ...
 cd "$(dirname "$0")/.." || exit 1
+case ${1:-5} in
+-h | --help) sed -n '3,/^[^#]/s/^# \{0,1\}//p' "bench/${0##*/}"; exit 0 ;;
+*[!0-9]*) echo "comm_speed: ROUNDS is '$1'; it has to be a whole number, 0 or more (--help)" >&2; exit 2 ;;
+esac
+case ${2:-0.02} in
+*[!0-9.]* | . | *.*.*) echo "comm_speed: SECONDS is '$2'; it has to be a number above 0 (--help)" >&2; exit 2 ;;
+esac
 rounds=${1:-5} seconds=${2:-0.02}
 : "${CC:=cc}" "${PARTS:=sampled back settings four busy}" "${OPS:=}" "${BEFORE:=}" "${QUIET:=60}"
 : "${OPENMPI_CC:=mpicc.openmpi}" "${OPENMPI_RUN:=mpirun.openmpi}"
@@ -36,10 +45,11 @@ say() { echo "comm_speed: $*" >&2; }
 # Ranks that an earlier run left behind would spoil every number.
 no_ranks_left() {
     left=$(ps -e -o comm= | grep -c '^comm_speed_')
-    [ "$left" -eq 0 ] || { say "$left processes of a benchmark are running $1"; exit 1; }
+    [ "$left" -eq 0 ] || { say "$left processes named comm_speed_* are running $1; stop them first"; exit 1; }
 }
 
-# Twice in a row nothing but this shell runs, or the time is over (the rows tell).
+# Waits until nothing but this shell runs, twice in a row, or QUIET seconds have passed. A busy machine shows in the
+# rows.
 wait_until_quiet() {
     calm=0 waited=0
     while [ "$calm" -lt 2 ] && [ "$waited" -lt $((QUIET * 5)) ]; do
@@ -50,17 +60,17 @@ wait_until_quiet() {
     done
 }
 
-# part, round, command...: its rows, marked with part and round, to $ROWS (peer: whose run it is)
+# part, round, command...: runs it and adds its rows, marked with part and round, to $ROWS ($peer is the MPI library)
 add() {
     part=$1 round=$2
     shift 2
     [ "$part" = busy ] || wait_until_quiet
     if ! timeout -k 5 300 "$@" > build/comm_speed.out 2> build/comm_speed.err; then
-        say "failed: $*"
+        say "the command failed or took longer than 300 s: $*"
         tail -n 5 build/comm_speed.err >&2
         broken=1
     fi
-    # ranks that Hydra starts are apart: each is a session, which a scheduler may treat as a group
+    # Hydra makes each rank a session, which a scheduler may treat as a group, so these rows get another name
     awk -v part="$part" -v round="$round" -v peer="$peer" '
         /^dpar,/ && peer == "mpich" && part ~ /four|busy/ { sub(/dpar/, "dpar-hydra") }
         /^[a-z][a-z-]*,[0-9]/ { print part "," round "," $0 }' build/comm_speed.out >> "$ROWS"
@@ -68,14 +78,14 @@ add() {
 }
 
 build() {
-    command -v "$2" > /dev/null || { say "no $2: without $1"; return; }
+    command -v "$2" > /dev/null || { say "$2: not found, so $1 is left out"; return; }
     "$2" -O2 -I. -Ibench -DDPAR_IMPLEMENTATION -DENGINE_H='"comm_engine.h"' ${FLOORS_ONLY:+-DFLOORS_ONLY} \
         bench/mpi_coll.c -o "build/comm_speed_$1" || exit 1
     peers="$peers $1"
 }
 
 
-# A peer's round of one part
+# part, peer, round: runs a part with one MPI library
 one() {
     part=$1 peer=$2 round=$3
     program=build/comm_speed_$peer
@@ -100,7 +110,7 @@ one() {
     esac
 }
 
-# Two loops on the first core, as long as "$@" runs
+# Runs "$@" while two busy loops use the first core
 beside_loops() {
     core=$(awk '/^Cpus_allowed_list/ { split($2, c, /[-,]/); print c[1] }' /proc/self/status)
     for k in 1 2; do
@@ -138,12 +148,13 @@ machine() {
 }
 
 broken=0
+[ "$rounds" -gt 0 ] || [ -r "$ROWS" ] || { say "ROWS is '$ROWS', which cannot be read; run a round first"; exit 2; }
 if [ "$rounds" -gt 0 ]; then
     peers=
     no_ranks_left 'already'
     build openmpi "$OPENMPI_CC"
     build mpich "$MPICH_CC"
-    [ -n "$peers" ] || { say 'no MPI to compare with'; exit 77; }
+    [ -n "$peers" ] || { say 'neither Open MPI nor MPICH was found'; exit 77; }
     machine > "$ROWS"
     backwards=$(for peer in $peers; do echo "$peer"; done | sort)
     round=0

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Ranks that share their cores, with each other or with another program: what an exchange of halos,
- * an all-reduce and a step of training take, by dpar or by MPI alone. bench/contended.sh builds it
- * with each MPI, runs both in turns beside busy processes and prints the table.
+/* contended - measures ranks that share their cores with each other or with another program. It
+ * times an exchange of halos, two all-reduces and a step of training, done by dpar or by MPI alone.
+ * bench/contended.sh builds it with each MPI library, runs both ways in turns beside busy processes
+ * and prints dpar's time over MPI's, where less than 1 means that dpar is faster.
  *
  *     mpicc -O2 -DDPAR_IMPLEMENTATION -I. bench/contended.c -o contended -lm
  *     mpirun --bind-to none -np 2 ./contended dpar        or: mpi
  *
- * A line for each row: its name, the median and the mean of one operation on rank 0 in us. The mean
- * counts the slices of time that a rank loses, the median does not. */
+ * Prints one line for each operation: its name, and the median and the mean of its us on rank 0.
+ * The mean includes the slices of time that the scheduler takes from a rank; the median does not.
+ *
+ * Exit codes: 0 done; 1 no memory, or dpar refused the ranks; 2 wrong arguments. */
 #include "dpar_halo.h"
 #include "dpar_mpi.h"
 
@@ -28,96 +31,102 @@ typedef struct bench {
     int by_mpi;
 } bench;
 
-/* The same exchange as the grid's, by hand: the ranks are a row along x, which is contiguous. */
-static void exchange_by_mpi(bench *b)
+/* The exchange of dpar_grid written by hand. The ranks are a row along x, which is the contiguous
+ * dim, so that the halo of a side is HALO cells of each line. */
+static void exchange_by_mpi(bench *state)
 {
-    const int left = b->world->rank > 0 ? b->world->rank - 1 : MPI_PROC_NULL;
-    const int right = b->world->rank + 1 < b->world->size ? b->world->rank + 1 : MPI_PROC_NULL;
+    const int left = state->world->rank > 0 ? state->world->rank - 1 : MPI_PROC_NULL;
+    const int right =
+        state->world->rank + 1 < state->world->size ? state->world->rank + 1 : MPI_PROC_NULL;
+    const int to[2] = {left, right}, from[2] = {right, left};
+    const int64_t first[2] = {0, state->own - HALO}, ghost[2] = {state->own, -HALO};
     int side;
     for (side = 0; side < 2; side++) {
-        const int to = side == 0 ? left : right, from = side == 0 ? right : left;
-        const int64_t first = side == 0 ? 0 : b->own - HALO, ghost = side == 0 ? b->own : -HALO;
         int64_t y;
         for (y = 0; y < CELLS; y++) {
-            memcpy(b->sent + y * HALO, b->field + y * b->stride + first, HALO * sizeof(double));
+            memcpy(state->sent + y * HALO, state->field + y * state->stride + first[side],
+                   HALO * sizeof(double));
         }
-        MPI_Sendrecv(b->sent, CELLS * HALO, MPI_DOUBLE, to, 0, b->received, CELLS * HALO, MPI_DOUBLE,
-                     from, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        for (y = 0; y < CELLS && from != MPI_PROC_NULL; y++) {
-            memcpy(b->field + y * b->stride + ghost, b->received + y * HALO, HALO * sizeof(double));
+        MPI_Sendrecv(state->sent, CELLS * HALO, MPI_DOUBLE, to[side], 0, state->received,
+                     CELLS * HALO, MPI_DOUBLE, from[side], 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        for (y = 0; y < CELLS && from[side] != MPI_PROC_NULL; y++) {
+            memcpy(state->field + y * state->stride + ghost[side], state->received + y * HALO,
+                   HALO * sizeof(double));
         }
     }
 }
 
-static void exchange(bench *b)
+static void exchange(bench *state)
 {
-    if (b->by_mpi) {
-        exchange_by_mpi(b);
+    if (state->by_mpi) {
+        exchange_by_mpi(state);
     } else {
-        dpar_grid_exchange(b->grid, b->array);
+        dpar_grid_exchange(state->grid, state->array);
     }
 }
 
-static void reduce(bench *b, float *in, float *out, int count)
+static void reduce(bench *state, float *in, float *out, int count)
 {
-    if (b->by_mpi) {
+    if (state->by_mpi) {
         MPI_Allreduce(in, out, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
     } else {
-        dpar_all_reduce(b->world, in, out, count, DPAR_F32, DPAR_SUM, NULL);
+        dpar_all_reduce(state->world, in, out, count, DPAR_F32, DPAR_SUM, NULL);
     }
 }
 
-static void reduce_small(bench *b)
+static void reduce_small(bench *state)
 {
-    reduce(b, b->small, b->sum, 1);
+    reduce(state, state->small, state->sum, 1);
 }
 
-static void reduce_large(bench *b)
+static void reduce_large(bench *state)
 {
-    reduce(b, b->large, b->sum, LARGE);
+    reduce(state, state->large, state->sum, LARGE);
 }
 
-/* About a millisecond of products of matrices, then the sums of 1 MiB of gradients in four buckets. */
-static void train(bench *b)
+/* A step of training: about a millisecond of matrix products, then the sums of 1 MiB of gradients
+ * in four buckets. */
+static void train(bench *state)
 {
-    float *a = b->large, *c = b->gradients;
+    float *matrix = state->large, *product = state->gradients;
     int i, j, k, bucket;
     for (i = 0; i < WORK; i++) {
         for (k = 0; k < WORK; k++) {
             for (j = 0; j < WORK; j++) {
-                c[i * WORK + j] += a[i * WORK + k] * a[k * WORK + j];
+                product[i * WORK + j] += matrix[i * WORK + k] * matrix[k * WORK + j];
             }
         }
     }
     for (bucket = 0; bucket < 4; bucket++) {
-        reduce(b, b->gradients + bucket * GRADIENTS / 4, b->sum + bucket * GRADIENTS / 4,
-               GRADIENTS / 4);
+        reduce(state, state->gradients + bucket * GRADIENTS / 4,
+               state->sum + bucket * GRADIENTS / 4, GRADIENTS / 4);
     }
 }
 
-static int ascending(const void *a, const void *b)
+static int ascending(const void *first, const void *second)
 {
-    const double x = *(const double *)a, y = *(const double *)b;
+    const double x = *(const double *)first, y = *(const double *)second;
     return (x > y) - (x < y);
 }
 
-static void row(bench *b, const char *name, void (*operation)(bench *), int count)
+/* Times an operation and prints its line. A tenth as many calls that do not count come before. */
+static void row(bench *state, const char *name, void (*operation)(bench *), int count)
 {
     static double time[MOST];
     double mean = 0;
     int i;
     for (i = 0; i < count / 10 + 1; i++) {
-        operation(b);
+        operation(state);
     }
     MPI_Barrier(MPI_COMM_WORLD);
     for (i = 0; i < count; i++) {
         const double began = MPI_Wtime();
-        operation(b);
+        operation(state);
         time[i] = MPI_Wtime() - began;
         mean += time[i] / count;
     }
     qsort(time, (size_t)count, sizeof time[0], ascending);
-    if (b->world->rank == 0) {
+    if (state->world->rank == 0) {
         printf("%s %.2f %.2f\n", name, time[count / 2] * 1e6, mean * 1e6);
         fflush(stdout);
     }
@@ -127,7 +136,7 @@ static float *zeros(size_t count)
 {
     float *memory = (float *)calloc(count, sizeof(float));
     if (memory == NULL) {
-        fprintf(stderr, "contended: no memory for %zu bytes\n", count * sizeof(float));
+        fprintf(stderr, "contended: no memory for an array of %zu bytes\n", count * sizeof(float));
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
     return memory;
@@ -137,41 +146,51 @@ int main(int argc, char **argv)
 {
     dpar_grid_desc desc;
     dpar_why why;
-    bench b;
+    bench state;
     int failed;
-    memset(&b, 0, sizeof b);
+    if (argc != 2 || (strcmp(argv[1], "mpi") != 0 && strcmp(argv[1], "dpar") != 0)) {
+        fprintf(stderr, "contended: the argument has to be 'dpar' or 'mpi', not '%s'\n",
+                argc > 1 ? argv[1] : "");
+        return 2;
+    }
+    memset(&state, 0, sizeof state);
     MPI_Init(&argc, &argv);
-    b.by_mpi = argc > 1 && strcmp(argv[1], "mpi") == 0;
+    state.by_mpi = strcmp(argv[1], "mpi") == 0;
     memset(&desc, 0, sizeof desc);
     desc.dims = 2;
     desc.cells[0] = CELLS;
     desc.cells[1] = CELLS;
     desc.parts[0] = 1;
     desc.halo = HALO;
-    failed = dpar_mpi_make(MPI_COMM_WORLD, NULL, &b.world, &why) < 0 ||
-             dpar_grid_make(b.world, &desc, &b.grid, &why) < 0;
+    failed = dpar_mpi_make(MPI_COMM_WORLD, NULL, &state.world, &why) < 0 ||
+             dpar_grid_make(state.world, &desc, &state.grid, &why) < 0;
     if (failed) {
-        fprintf(stderr, "contended: the ranks or their grid of %d x %d cells do not begin: %s\n",
-                (int)CELLS, (int)CELLS, why.text);
+        fprintf(stderr, "contended: the grid of %d x %d cells cannot be made: %s\n", (int)CELLS,
+                (int)CELLS, why.text);
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
-    b.own = b.grid->count[1];
-    b.stride = b.own + 2 * HALO;
-    b.array = dpar_grid_array(b.grid, DPAR_F64, NULL);
-    b.field = (double *)(void *)zeros(2 * (size_t)((CELLS + 2 * HALO) * b.stride)) +
-              HALO * b.stride + HALO;
-    b.small = zeros(1);
-    b.large = zeros(LARGE);
-    b.gradients = zeros(GRADIENTS);
-    b.sum = zeros(GRADIENTS);
-    b.sent = (double *)(void *)zeros(2 * CELLS * HALO);
-    b.received = (double *)(void *)zeros(2 * CELLS * HALO);
-    row(&b, "exchange", exchange, 4000);
-    row(&b, "all_reduce_4B", reduce_small, 4000);
-    row(&b, "all_reduce_64KiB", reduce_large, 2000);
-    row(&b, "train_step", train, 200);
-    dpar_grid_free(b.grid);
-    dpar_comm_free(b.world);
+    state.own = state.grid->count[1];
+    state.stride = state.own + 2 * HALO;
+    state.array = dpar_grid_array(state.grid, DPAR_F64, NULL);
+    if (state.array == NULL) {
+        fprintf(stderr, "contended: no memory for an array of the grid: %s\n",
+                state.world->why.text);
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    state.field = (double *)(void *)zeros(2 * (size_t)((CELLS + 2 * HALO) * state.stride)) +
+                  HALO * state.stride + HALO;
+    state.small = zeros(1);
+    state.large = zeros(LARGE);
+    state.gradients = zeros(GRADIENTS);
+    state.sum = zeros(GRADIENTS);
+    state.sent = (double *)(void *)zeros(2 * CELLS * HALO);
+    state.received = (double *)(void *)zeros(2 * CELLS * HALO);
+    row(&state, "exchange", exchange, 4000);
+    row(&state, "all_reduce_4B", reduce_small, 4000);
+    row(&state, "all_reduce_64KiB", reduce_large, 2000);
+    row(&state, "train_step", train, 200);
+    dpar_grid_free(state.grid);
+    dpar_comm_free(state.world);
     MPI_Finalize();
     return 0;
 }

@@ -1,24 +1,28 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* gpu_kernels: what share of the device's copy bandwidth each operation of dpar_cuda.h reaches, in
- * one run: bytes that it must read and write, over the time of a cudaMemcpy of as many of them.
- * Random numbers, the median of repetitions by events, several sets of arrays in turn so that
- * nothing lies in the cache from the time before. One line an operation:
- *     name, MB moved, us, GB/s, % of the copy, launches
+/* gpu_kernels - measures what share of the device's copy bandwidth each operation of dpar_cuda.h
+ * reaches: the bytes that it has to read and write a second, over those of cudaMemcpyAsync in the
+ * same run. 100 % is as fast as a copy. Times are medians by events. The arrays hold random
+ * numbers, and several sets of them take turns, so that no operation finds its data in the cache.
+ * One line for each operation: name, MB moved, us, GB/s, % of the copy, launches
  *
- * Before an operation is timed it is done once and compared with what the host's table makes of
- * parts of its arrays (tests/gpu/samples.h): one that is wrong is said, and the program exits 1.
+ * Before an operation is timed, its result is compared with what the host's table makes of parts of
+ * the same arrays (tests/gpu/samples.h).
  *
  *     nvcc -x cu -std=c++17 -O3 -arch=sm_90 -I. bench/gpu_kernels.cu -o gpu_kernels -ldl
  *
- * Arguments: MiB of the largest array (256); "csv": one line each for bench/gpu_peer.py. Compiled
- * with -DSMALL over the stand-in (tests/gpu/run.sh) it shows that results are right: the times then
- * say nothing. */
+ *     ./gpu_kernels [MIB] [csv]      of the largest array, 1 to 65536 (default 256); csv for
+ *                                    bench/gpu_peer.py
+ *
+ * Compiled with -DSMALL over the stand-in of a device (tests/gpu/run.sh) it checks results, and its
+ * times mean nothing.
+ *
+ * Exit codes: 0 done; 1 a wrong result, or a call failed; 2 wrong arguments; 77 no device. */
 #ifndef DPAR_APART /* dpar.h and dpar_cuda.h are objects of their own */
 #define DPAR_IMPLEMENTATION
 #define DPAR_CUDA_IMPLEMENTATION
 #endif
 #if defined(__CUDACC__)
-#pragma nv_diag_suppress 550 /* of dpar.h: variables that are set and kept for symmetry */
+#pragma nv_diag_suppress 550 /* dpar.h has variables that are set and never read */
 #endif
 #include "dpar_cost.h"
 #include "dpar_train.h"
@@ -47,14 +51,16 @@ static int csv, wrong;
 static double copy_Bps;
 static cudaEvent_t before, behind;
 
+/* Ends the program if a call of CUDA failed. */
 static void fine(cudaError_t error, const char *what)
 {
     if (error != cudaSuccess) {
-        fprintf(stderr, "gpu_kernels: %s: CUDA says: %s\n", what, cudaGetErrorString(error));
+        fprintf(stderr, "gpu_kernels: %s failed: %s\n", what, cudaGetErrorString(error));
         exit(1);
     }
 }
 
+/* Ends the program if a call of dpar failed. */
 static void well(dpar_status st)
 {
     if (st != DPAR_OK) {
@@ -64,7 +70,8 @@ static void well(dpar_status st)
     }
 }
 
-/* SETS arrays of `bytes`, of random numbers in -1 .. 1 of a type, not the same as those before. */
+/* SETS arrays of `bytes` of random numbers from -1 to 1, of which none is closer to 0 than `least`.
+ * Each object has other numbers. */
 struct arrays {
     std::vector<unsigned char *> at;
     arrays(int32_t type, double least) : at(SETS)
@@ -85,15 +92,15 @@ struct arrays {
             fine(cudaMalloc(&made, (size_t)bytes), "cudaMalloc");
             at[(size_t)k] = (unsigned char *)made;
             for (int64_t i = 0; i < n; i += some) {
-                dpar_mem_span s;
-                memset(&s, 0, sizeof s);
-                s.to = at[(size_t)k] + i * dpar_type_bytes(type);
-                s.from = seed;
-                s.count = std::min(some, n - i);
-                s.to_type = type;
-                s.from_type = DPAR_F32;
-                s.scale = 1.0;
-                well(mem.span(mem.ctx, &s, 1));
+                dpar_mem_span span;
+                memset(&span, 0, sizeof span);
+                span.to = at[(size_t)k] + i * dpar_type_bytes(type);
+                span.from = seed;
+                span.count = std::min(some, n - i);
+                span.to_type = type;
+                span.from_type = DPAR_F32;
+                span.scale = 1.0;
+                well(mem.span(mem.ctx, &span, 1));
             }
         }
         well(mem.wait(mem.ctx));
@@ -101,15 +108,15 @@ struct arrays {
     }
     ~arrays()
     {
-        for (unsigned char *p : at) {
-            cudaFree(p);
+        for (unsigned char *memory : at) {
+            cudaFree(memory);
         }
     }
     arrays(const arrays &) = delete;
     arrays &operator=(const arrays &) = delete;
 };
 
-/* The median us of `once(set)`. */
+/* Returns the median us of `once(set)`, which does an operation on a set of arrays. */
 static double timed(const std::function<void(int)> &once)
 {
     std::vector<double> us;
@@ -128,16 +135,17 @@ static double timed(const std::function<void(int)> &once)
     return us[us.size() / 2];
 }
 
-/* `once` does the operation on set k of its arrays. `expected`, which comes before it, takes
- * samples of those of set 0 and has the host's table do the same to them. */
+/* Checks an operation, measures it, and prints its line. `once` does it on set k of its arrays.
+ * `expected`, which is called first, takes samples of set 0 and has the host's table do the same to
+ * them. moved: bytes that have to be read and written. */
 static void row(const char *name, double moved, const std::function<void(int)> &once,
                 const std::function<void(samples &)> &expected)
 {
-    samples x;
-    expected(x);
+    samples taken;
+    expected(taken);
     once(0);
-    if (!x.same()) {
-        printf("%s: not what the host's table makes of it\n", name);
+    if (!taken.same()) {
+        printf("gpu_kernels: %s: the result differs from that of the host's table\n", name);
         wrong++;
     }
     gpu.launches = 0;
@@ -151,23 +159,25 @@ static void row(const char *name, double moved, const std::function<void(int)> &
            moved / us * 1e-3, 100.0 * share, launches);
 }
 
-static void copies(const arrays &a, const arrays &b)
+static void copies(const arrays &first, const arrays &second)
 {
     const auto once = [&](int k) {
-        fine(cudaMemcpyAsync(b.at[k], a.at[k], (size_t)bytes, cudaMemcpyDeviceToDevice, gpu.stream),
+        fine(cudaMemcpyAsync(second.at[k], first.at[k], (size_t)bytes, cudaMemcpyDeviceToDevice,
+                             gpu.stream),
              "cudaMemcpyAsync");
     };
     copy_Bps = 2.0 * (double)bytes / timed(once) * 1e6;
-    row("cudaMemcpyAsync", 2.0 * (double)bytes, once, [&](samples &x) {
-        for (stretch p : stretches(bytes, 1)) {
-            memcpy(x.out(b.at[0], p, DPAR_U8, -1.0), x.in(a.at[0], p, DPAR_U8), (size_t)p.count);
+    row("cudaMemcpyAsync", 2.0 * (double)bytes, once, [&](samples &taken) {
+        for (stretch part : stretches(bytes, 1)) {
+            memcpy(taken.out(second.at[0], part, DPAR_U8, -1.0),
+                   taken.in(first.at[0], part, DPAR_U8), (size_t)part.count);
         }
     });
 }
 
 /* ---- boxes ---- */
 
-/* Boxes of one array into another one; their pointers are bytes from where these begin. */
+/* A row that moves boxes of one array into another. Their pointers are offsets in bytes. */
 static void move_row(const char *name, double moved, const std::vector<dpar_mem_box> &boxes,
                      const arrays &to, const arrays &from)
 {
@@ -181,14 +191,14 @@ static void move_row(const char *name, double moved, const std::vector<dpar_mem_
     };
     row(
         name, moved, [&](int k) { put(mem, to.at[k], from.at[k]); },
-        [&](samples &x) {
+        [&](samples &taken) {
             const stretch all = {0, bytes};
-            void *made = x.both(to.at[0], all, DPAR_U8, -1.0);
-            put(host, made, x.in(from.at[0], all, DPAR_U8));
+            void *made = taken.both(to.at[0], all, DPAR_U8, -1.0);
+            put(host, made, taken.in(from.at[0], all, DPAR_U8));
         });
 }
 
-/* The longest side of cubes of so many fields of f64, a multiple of 8. */
+/* Returns the side, a multiple of 8, of the largest cubes of so many fields of f64 that fit. */
 static int64_t side_of(int64_t fields, int64_t most)
 {
     int64_t side = 8;
@@ -198,47 +208,49 @@ static int64_t side_of(int64_t fields, int64_t most)
     return side;
 }
 
-/* A box of type `type`, of 3 dims, its extents not yet known. */
+/* Returns a box of 3 dims whose extents are still 0. */
 static dpar_mem_box box_of(int32_t to_type, int32_t from_type, int32_t op)
 {
-    dpar_mem_box x;
-    memset(&x, 0, sizeof x);
-    x.to_type = to_type;
-    x.from_type = from_type;
-    x.round_type = dpar_type_bytes(to_type) < dpar_type_bytes(from_type) ? to_type : from_type;
-    x.op = op;
-    x.dims = 3;
-    return x;
+    dpar_mem_box box;
+    memset(&box, 0, sizeof box);
+    box.to_type = to_type;
+    box.from_type = from_type;
+    box.round_type = dpar_type_bytes(to_type) < dpar_type_bytes(from_type) ? to_type : from_type;
+    box.op = op;
+    box.dims = 3;
+    return box;
 }
 
-/* A face of a cube of doubles, `wide` planes along dim `d`, packed. */
-static void faces(const arrays &a, const arrays &b)
+/* Packs faces of a cube of doubles, 1 and 4 planes wide, along each dim. */
+static void faces(const arrays &first, const arrays &second)
 {
     const int64_t side = side_of(1, INT64_MAX);
     for (int d = 0; d < 3; d++) {
         for (int64_t wide = 1; wide <= 4; wide += 3) {
             char name[64];
-            dpar_mem_box x = box_of(DPAR_F64, DPAR_F64, DPAR_COPY);
+            dpar_mem_box box = box_of(DPAR_F64, DPAR_F64, DPAR_COPY);
             int64_t dense = 1, step = 1;
             for (int e = 2; e >= 0; e--) {
-                x.extent[e] = e == d ? wide : side;
-                x.from_stride[e] = step;
-                x.to_stride[e] = dense;
+                box.extent[e] = e == d ? wide : side;
+                box.from_stride[e] = step;
+                box.to_stride[e] = dense;
                 step *= side;
-                dense *= x.extent[e];
+                dense *= box.extent[e];
             }
             snprintf(name, sizeof name, "pack %lld^3 f64, dim %d, %lld planes", (long long)side, d,
                      (long long)wide);
-            /* what the memory moves: whole sectors of 32 bytes of a short run */
-            const double read =
-                d == 2 ? (wide * 8 < 32 ? 32.0 : (double)wide * 8.0) / (double)wide : 8.0;
-            move_row(name, (double)dense * (8.0 + read), {x}, b, a);
+            /* short runs: the memory moves whole sectors of 32 bytes */
+            double read = 8.0;
+            if (d == 2) {
+                read = std::max(32.0, (double)wide * 8.0) / (double)wide;
+            }
+            move_row(name, (double)dense * (8.0 + read), {box}, second, first);
         }
     }
 }
 
-/* All of a cube but its first four columns: casts, and sums, maxima, minima with what is there. */
-static void cubes(const arrays &a, const arrays &b)
+/* Moves a cube without its first four columns: casts, and sums, maxima, minima with the target. */
+static void cubes(const arrays &first, const arrays &second)
 {
     static const struct {
         const char *name;
@@ -250,27 +262,27 @@ static void cubes(const arrays &a, const arrays &b)
                 {"move of a box with min, f32", DPAR_F32, DPAR_F32, DPAR_MIN},
                 {"move of a box with sum, f64", DPAR_F64, DPAR_F64, DPAR_SUM}};
     const int64_t side = side_of(1, INT64_MAX);
-    for (const auto &r : rows) {
-        dpar_mem_box x = box_of(r.to, r.from, r.op);
-        const int64_t width = dpar_type_bytes(r.to), from_width = dpar_type_bytes(r.from);
+    for (const auto &entry : rows) {
+        dpar_mem_box box = box_of(entry.to, entry.from, entry.op);
+        const int64_t width = dpar_type_bytes(entry.to), from_width = dpar_type_bytes(entry.from);
         int64_t step = 1;
         for (int e = 2; e >= 0; e--) {
-            x.extent[e] = e == 2 ? side - 4 : side;
-            x.to_stride[e] = x.from_stride[e] = step;
+            box.extent[e] = e == 2 ? side - 4 : side;
+            box.to_stride[e] = box.from_stride[e] = step;
             step *= side;
         }
-        x.to = (void *)(uintptr_t)(4 * width);
-        x.from = (void *)(uintptr_t)(4 * from_width);
-        move_row(r.name,
+        box.to = (void *)(uintptr_t)(4 * width);
+        box.from = (void *)(uintptr_t)(4 * from_width);
+        move_row(entry.name,
                  (double)(side * side * (side - 4)) *
-                     (double)(from_width + width * (r.op == DPAR_COPY ? 1 : 2)),
-                 {x}, b, a);
+                     (double)(from_width + width * (entry.op == DPAR_COPY ? 1 : 2)),
+                 {box}, second, first);
     }
 }
 
-/* 26 boxes of 4 fields, packed, and their adjoint, sums that meet in edges and corners: one launch
- * each. */
-static void halo(const arrays &a, const arrays &b)
+/* Packs the 26 boxes of the halos of 4 fields, and adds them back, which adds several values to the
+ * cells of edges and corners. Each is one launch. */
+static void halo(const arrays &first, const arrays &second)
 {
     const int64_t side = side_of(4, 512);
     std::vector<dpar_mem_box> pack, adjoint;
@@ -278,96 +290,96 @@ static void halo(const arrays &a, const arrays &b)
     for (int f = 0; f < 4; f++) {
         for (int dir = 0; dir < 27; dir++) {
             const int at[3] = {dir / 9 - 1, dir / 3 % 3 - 1, dir % 3 - 1};
-            dpar_mem_box x = box_of(DPAR_F64, DPAR_F64, DPAR_COPY);
+            dpar_mem_box box = box_of(DPAR_F64, DPAR_F64, DPAR_COPY);
             int64_t dense = 1, step = 1, from = f * side * side * side;
             if (dir == 13) {
                 continue;
             }
             for (int e = 2; e >= 0; e--) {
-                x.extent[e] = at[e] == 0 ? side : 1;
-                x.from_stride[e] = step;
-                x.to_stride[e] = dense;
+                box.extent[e] = at[e] == 0 ? side : 1;
+                box.from_stride[e] = step;
+                box.to_stride[e] = dense;
                 from += at[e] > 0 ? (side - 1) * step : 0;
                 step *= side;
-                dense *= x.extent[e];
+                dense *= box.extent[e];
             }
-            x.to = (void *)(uintptr_t)(8 * used);
-            x.from = (void *)(uintptr_t)(8 * from);
+            box.to = (void *)(uintptr_t)(8 * used);
+            box.from = (void *)(uintptr_t)(8 * from);
             used += dense;
-            pack.push_back(x);
-            x.op = DPAR_SUM;
-            std::swap(x.to, x.from);
-            std::swap(x.to_stride, x.from_stride);
-            adjoint.push_back(x);
+            pack.push_back(box);
+            box.op = DPAR_SUM;
+            std::swap(box.to, box.from);
+            std::swap(box.to_stride, box.from_stride);
+            adjoint.push_back(box);
         }
     }
     char name[64];
     snprintf(name, sizeof name, "halo of 4 fields, %lld^3 f64, 26 boxes", (long long)side);
-    move_row(name, 16.0 * (double)used, pack, b, a);
-    move_row("its adjoint, sums", 24.0 * (double)used, adjoint, a, b);
+    move_row(name, 16.0 * (double)used, pack, second, first);
+    move_row("its adjoint, sums", 24.0 * (double)used, adjoint, first, second);
 }
 
 /* ---- elements one after the other ---- */
 
-static void span_row(const char *name, double each, dpar_mem_span s, const arrays &to,
+static void span_row(const char *name, double each, dpar_mem_span span, const arrays &to,
                      const arrays &from)
 {
     const auto put = [&](int k) {
-        s.to = to.at[k];
-        s.from = from.at[k];
+        span.to = to.at[k];
+        span.from = from.at[k];
     };
     row(
-        name, each * (double)s.count,
+        name, each * (double)span.count,
         [&](int k) {
             put(k);
-            well(mem.span(mem.ctx, &s, 1));
+            well(mem.span(mem.ctx, &span, 1));
         },
-        [&](samples &x) {
+        [&](samples &taken) {
             put(0);
-            expect_span(x, s);
+            expect_span(taken, span);
         });
 }
 
 static dpar_mem_span span_of(int32_t to_type, int32_t from_type)
 {
-    dpar_mem_span s;
-    memset(&s, 0, sizeof s);
-    s.scale = 1.0;
-    s.to_type = to_type;
-    s.from_type = from_type;
-    s.count = bytes / 4;
-    return s;
+    dpar_mem_span span;
+    memset(&span, 0, sizeof span);
+    span.scale = 1.0;
+    span.to_type = to_type;
+    span.from_type = from_type;
+    span.count = bytes / 4;
+    return span;
 }
 
-static void spans(const arrays &a, const arrays &b, const arrays &h)
+static void spans(const arrays &first, const arrays &second, const arrays &half)
 {
-    dpar_mem_span s = span_of(DPAR_F32, DPAR_F32);
-    span_row("span f32", 8.0, s, b, a);
-    s.scale = 0.5;
-    span_row("span f32, scaled", 8.0, s, b, a);
-    s.scale = 1.0;
-    s.accumulate = 1;
-    span_row("span f32, added", 12.0, s, b, a);
-    s.scale = 0.5;
-    span_row("span f32, scaled and added", 12.0, s, b, a);
-    span_row("span bf16 to f32", 6.0, span_of(DPAR_F32, DPAR_BF16), b, h);
-    s = span_of(DPAR_BF16, DPAR_F32);
-    span_row("span f32 to bf16", 6.0, s, b, a);
-    dpar_mem_round r;
-    memset(&r, 0, sizeof r);
-    r.count = s.count;
-    r.from_type = DPAR_F32;
+    dpar_mem_span span = span_of(DPAR_F32, DPAR_F32);
+    span_row("span f32", 8.0, span, second, first);
+    span.scale = 0.5;
+    span_row("span f32, scaled", 8.0, span, second, first);
+    span.scale = 1.0;
+    span.accumulate = 1;
+    span_row("span f32, added", 12.0, span, second, first);
+    span.scale = 0.5;
+    span_row("span f32, scaled and added", 12.0, span, second, first);
+    span_row("span bf16 to f32", 6.0, span_of(DPAR_F32, DPAR_BF16), second, half);
+    span = span_of(DPAR_BF16, DPAR_F32);
+    span_row("span f32 to bf16", 6.0, span, second, first);
+    dpar_mem_round rounding;
+    memset(&rounding, 0, sizeof rounding);
+    rounding.count = span.count;
+    rounding.from_type = DPAR_F32;
     row(
-        "round f32 to bf16, stochastic", 6.0 * (double)r.count,
+        "round f32 to bf16, stochastic", 6.0 * (double)rounding.count,
         [&](int k) {
-            r.to = b.at[k];
-            r.from = a.at[k];
-            well(layers.round(mem.ctx, &r));
+            rounding.to = second.at[k];
+            rounding.from = first.at[k];
+            well(layers.round(mem.ctx, &rounding));
         },
-        [&](samples &x) {
-            r.to = b.at[0];
-            r.from = a.at[0];
-            expect_round(x, r);
+        [&](samples &taken) {
+            rounding.to = second.at[0];
+            rounding.from = first.at[0];
+            expect_round(taken, rounding);
         });
     enum { MANY = 200 }; /* arrays into one bucket */
     std::vector<dpar_mem_span> many(MANY);
@@ -375,8 +387,8 @@ static void spans(const arrays &a, const arrays &b, const arrays &h)
         const int64_t each = bytes / 4 / MANY;
         for (int i = 0; i < MANY; i++) {
             many[i] = span_of(DPAR_F32, DPAR_F32);
-            many[i].to = (float *)(void *)b.at[k] + i * each;
-            many[i].from = (float *)(void *)a.at[k] + i * each;
+            many[i].to = (float *)(void *)second.at[k] + i * each;
+            many[i].from = (float *)(void *)first.at[k] + i * each;
             many[i].count = each;
         }
     };
@@ -386,211 +398,212 @@ static void spans(const arrays &a, const arrays &b, const arrays &h)
             put(k);
             well(mem.span(mem.ctx, many.data(), MANY));
         },
-        [&](samples &x) {
+        [&](samples &taken) {
             put(0);
             for (const dpar_mem_span &one : many) {
-                expect_span(x, one);
+                expect_span(taken, one);
             }
         });
 }
 
 /* ---- sums ---- */
 
-static void reduce_row(const char *name, int32_t type, const arrays &a, const arrays &b)
+static void reduce_row(const char *name, int32_t type, const arrays &first, const arrays &second)
 {
     enum { PARTS = 8 };
     const int64_t width = dpar_type_bytes(type);
-    dpar_mem_reduce r;
-    memset(&r, 0, sizeof r);
-    r.parts = PARTS;
-    r.count = r.stride = bytes / width / PARTS;
-    r.to_type = r.from_type = type;
-    r.sum_type = type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
-    r.op = DPAR_SUM;
-    r.scale = 1.0;
+    dpar_mem_reduce work;
+    memset(&work, 0, sizeof work);
+    work.parts = PARTS;
+    work.count = work.stride = bytes / width / PARTS;
+    work.to_type = work.from_type = type;
+    work.sum_type = type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
+    work.op = DPAR_SUM;
+    work.scale = 1.0;
     row(
         name, 1.125 * (double)bytes,
         [&](int k) {
-            r.to = b.at[k];
-            r.from = a.at[k];
-            well(mem.reduce(mem.ctx, &r));
+            work.to = second.at[k];
+            work.from = first.at[k];
+            well(mem.reduce(mem.ctx, &work));
         },
-        [&](samples &x) {
-            r.to = b.at[0];
-            r.from = a.at[0];
-            expect_reduce(x, r);
+        [&](samples &taken) {
+            work.to = second.at[0];
+            work.from = first.at[0];
+            expect_reduce(taken, work);
         });
 }
 
-/* The sum of squares of set 0, by the host: sums of 65536 of them, so that 1e-11 is due. */
-static void squares_expected(samples &x, const dpar_mem_squares &q)
+/* Adds the squares of set 0 on the host, 65536 at a time, so that the sum is exact to 1e-11. */
+static void squares_expected(samples &taken, const dpar_mem_squares &work)
 {
-    const int64_t width = dpar_type_bytes(q.type);
-    const unsigned char *in = (const unsigned char *)x.in(q.in, {0, q.count}, q.type);
-    dpar_mem_squares part = q;
-    part.sum = (double *)x.out(q.sum, {0, 1}, DPAR_F64, 1e-11);
-    for (int64_t i = 0; i < q.count; i += 65536) {
+    const int64_t width = dpar_type_bytes(work.type);
+    const unsigned char *in = (const unsigned char *)taken.in(work.in, {0, work.count}, work.type);
+    dpar_mem_squares part = work;
+    part.sum = (double *)taken.out(work.sum, {0, 1}, DPAR_F64, 1e-11);
+    for (int64_t i = 0; i < work.count; i += 65536) {
         part.in = in + i * width;
-        part.count = std::min<int64_t>(65536, q.count - i);
+        part.count = std::min<int64_t>(65536, work.count - i);
         part.accumulate = i > 0;
         well(host_layers.squares(host.ctx, &part));
     }
 }
 
-/* And, where `clip` is given, the factor that comes of it. */
-static void squares_row(const char *name, int32_t type, const arrays &a, double *sum,
+/* Sums of squares, and with `clip` also the factor that follows from them. */
+static void squares_row(const char *name, int32_t type, const arrays &first, double *sum,
                         dpar_mem_clip *clip)
 {
-    dpar_mem_squares q;
-    memset(&q, 0, sizeof q);
-    q.count = bytes / dpar_type_bytes(type);
-    q.type = type;
-    q.sum = sum;
+    dpar_mem_squares work;
+    memset(&work, 0, sizeof work);
+    work.count = bytes / dpar_type_bytes(type);
+    work.type = type;
+    work.sum = sum;
     row(
         name, (double)bytes,
         [&](int k) {
-            q.in = a.at[k];
-            well(layers.squares(mem.ctx, &q));
+            work.in = first.at[k];
+            well(layers.squares(mem.ctx, &work));
             if (clip != NULL) {
                 well(layers.clip(mem.ctx, clip));
             }
         },
-        [&](samples &x) {
-            q.in = a.at[0];
-            squares_expected(x, q);
+        [&](samples &taken) {
+            work.in = first.at[0];
+            squares_expected(taken, work);
             if (clip != NULL) {
                 dpar_mem_clip one = *clip;
-                one.squares = (double *)(void *)x.parts.back().here.data();
-                one.factor = (double *)x.out(clip->factor, {0, 1}, DPAR_F64, 1e-11);
+                one.squares = (double *)(void *)taken.parts.back().here.data();
+                one.factor = (double *)taken.out(clip->factor, {0, 1}, DPAR_F64, 1e-11);
                 well(host_layers.clip(host.ctx, &one));
             }
         });
 }
 
-static void sums(const arrays &a, const arrays &b, const arrays &h)
+static void sums(const arrays &first, const arrays &second, const arrays &half)
 {
-    dpar_mem_finite f;
-    dpar_mem_clip c;
+    dpar_mem_finite finite;
+    dpar_mem_clip clip;
     void *out = NULL;
     fine(cudaMalloc(&out, 64), "cudaMalloc");
-    reduce_row("reduce 8 parts, bf16", DPAR_BF16, h, b);
-    reduce_row("reduce 8 parts, f32", DPAR_F32, a, b);
-    reduce_row("reduce 8 parts, f64", DPAR_F64, a, b);
-    memset(&f, 0, sizeof f);
-    f.count = bytes / 4;
-    f.type = DPAR_F32;
-    f.found = (int64_t *)out;
+    reduce_row("reduce 8 parts, bf16", DPAR_BF16, half, second);
+    reduce_row("reduce 8 parts, f32", DPAR_F32, first, second);
+    reduce_row("reduce 8 parts, f64", DPAR_F64, first, second);
+    memset(&finite, 0, sizeof finite);
+    finite.count = bytes / 4;
+    finite.type = DPAR_F32;
+    finite.found = (int64_t *)out;
     row(
         "finite, f32", (double)bytes,
         [&](int k) {
-            f.in = a.at[k];
-            well(mem.finite(mem.ctx, &f));
+            finite.in = first.at[k];
+            well(mem.finite(mem.ctx, &finite));
         },
-        [&](samples &x) {
-            dpar_mem_finite one = f;
-            one.in = x.in(a.at[0], {0, f.count}, f.type);
-            one.found = (int64_t *)x.out(out, {0, 1}, DPAR_I64, -1.0);
+        [&](samples &taken) {
+            dpar_mem_finite one = finite;
+            one.in = taken.in(first.at[0], {0, finite.count}, finite.type);
+            one.found = (int64_t *)taken.out(out, {0, 1}, DPAR_I64, -1.0);
             well(host.finite(host.ctx, &one));
             wrong += *one.found >= 0; /* it would end early */
         });
-    memset(&c, 0, sizeof c);
-    c.squares = (double *)out + 1;
-    c.factor = (double *)out + 2;
-    c.limit = 1.0;
-    c.scale = 1.0;
-    squares_row("squares, f32", DPAR_F32, a, (double *)out + 1, NULL);
-    squares_row("squares, bf16", DPAR_BF16, h, (double *)out + 1, NULL);
-    squares_row("squares and clip, f32", DPAR_F32, a, (double *)out + 1, &c);
+    memset(&clip, 0, sizeof clip);
+    clip.squares = (double *)out + 1;
+    clip.factor = (double *)out + 2;
+    clip.limit = 1.0;
+    clip.scale = 1.0;
+    squares_row("squares, f32", DPAR_F32, first, (double *)out + 1, NULL);
+    squares_row("squares, bf16", DPAR_BF16, half, (double *)out + 1, NULL);
+    squares_row("squares and clip, f32", DPAR_F32, first, (double *)out + 1, &clip);
     cudaFree(out);
 }
 
 /* ---- optimizers ---- */
 
-/* `put`: whose arrays x has, those of set k. */
-static void step_row(const char *name, double each, const dpar_mem_optimize &x,
+/* put(k) sets the arrays of `work` to those of set k. */
+static void step_row(const char *name, double each, const dpar_mem_optimize &work,
                      const std::function<void(int)> &put)
 {
     row(
-        name, each * (double)x.piece->count,
+        name, each * (double)work.piece->count,
         [&](int k) {
             put(k);
-            well(layers.optimize(mem.ctx, &x));
+            well(layers.optimize(mem.ctx, &work));
         },
         [&](samples &all) {
             put(0);
-            expect_step(all, x, gpu.fast_math);
+            expect_step(all, work, gpu.fast_math);
         });
 }
 
-/* random 1: stochastic, 2: with moments in bf16. */
+/* AdamW. copy: 1 to write the weights in bf16 as well; rest: 1 to keep the lower half of f32
+ * weights; random: 1 for stochastic rounding, 2 also for moments in bf16. */
 static void step(const char *name, int32_t wt, int32_t gt, int copy, int rest, int random,
-                 const arrays &w, const arrays &g, const arrays &m, const arrays &v,
-                 const arrays &c)
+                 const arrays &weights, const arrays &gradients, const arrays &momentum,
+                 const arrays &variance, const arrays &third)
 {
     const int64_t n = bytes / 4;
-    dpar_optimizer o;
-    dpar_optimizer_piece p;
-    dpar_mem_optimize x;
-    dpar_optimizer_init(&o, DPAR_OPTIMIZER_ADAMW);
-    memset(&p, 0, sizeof p);
-    memset(&x, 0, sizeof x);
-    o.stochastic = random > 0;
-    o.moment_type = random > 1 ? (int32_t)DPAR_BF16 : 0;
-    p.weight_type = wt;
-    p.gradient_type = gt;
-    p.count = n;
-    x.optimizer = &o;
-    x.piece = &p;
-    x.step = 10;
-    x.rate = 1e-3;
-    x.factor = 1.0;
-    x.copy_type = DPAR_BF16;
-    const double each = 2.0 * dpar_type_bytes(wt) + dpar_type_bytes(gt) + (random > 1 ? 8.0 : 16.0) +
-                        2.0 * copy + 4.0 * rest;
+    dpar_optimizer optimizer;
+    dpar_optimizer_piece piece;
+    dpar_mem_optimize work;
+    dpar_optimizer_init(&optimizer, DPAR_OPTIMIZER_ADAMW);
+    memset(&piece, 0, sizeof piece);
+    memset(&work, 0, sizeof work);
+    optimizer.stochastic = random > 0;
+    optimizer.moment_type = random > 1 ? (int32_t)DPAR_BF16 : 0;
+    piece.weight_type = wt;
+    piece.gradient_type = gt;
+    piece.count = n;
+    work.optimizer = &optimizer;
+    work.piece = &piece;
+    work.step = 10;
+    work.rate = 1e-3;
+    work.factor = 1.0;
+    work.copy_type = DPAR_BF16;
+    const double each = 2.0 * dpar_type_bytes(wt) + dpar_type_bytes(gt) +
+                        (random > 1 ? 8.0 : 16.0) + 2.0 * copy + 4.0 * rest;
     for (int fast = 0; fast < 2; fast++) {
         char line[64];
         snprintf(line, sizeof line, "%s%s", name, fast ? ", in f32" : "");
         gpu.fast_math = fast;
         const auto put = [&](int k) {
-            p.weight = w.at[k];
-            p.gradient = g.at[k];
-            p.m = m.at[k];
-            p.v = v.at[k];
-            x.copy = copy ? c.at[k] : NULL;
-            x.remainder = rest ? (int16_t *)(void *)c.at[k] : NULL;
+            piece.weight = weights.at[k];
+            piece.gradient = gradients.at[k];
+            piece.m = momentum.at[k];
+            piece.v = variance.at[k];
+            work.copy = copy ? third.at[k] : NULL;
+            work.remainder = rest ? (int16_t *)(void *)third.at[k] : NULL;
         };
-        step_row(line, each, x, put);
+        step_row(line, each, work, put);
     }
     gpu.fast_math = 0;
 }
 
 /* SGD with momentum, all in f32. */
-static void sgd(const arrays &w, const arrays &g, const arrays &m)
+static void sgd(const arrays &weights, const arrays &gradients, const arrays &momentum)
 {
-    dpar_optimizer o;
-    dpar_optimizer_piece p;
-    dpar_mem_optimize x;
-    dpar_optimizer_init(&o, DPAR_OPTIMIZER_SGD);
-    o.momentum = 0.9;
-    memset(&p, 0, sizeof p);
-    memset(&x, 0, sizeof x);
-    p.weight_type = p.gradient_type = DPAR_F32;
-    p.count = bytes / 4;
-    x.optimizer = &o;
-    x.piece = &p;
-    x.step = 10;
-    x.rate = 1e-3;
-    x.factor = 1.0;
-    step_row("sgd with momentum, f32", 20.0, x, [&](int k) {
-        p.weight = w.at[k];
-        p.gradient = g.at[k];
-        p.m = m.at[k];
+    dpar_optimizer optimizer;
+    dpar_optimizer_piece piece;
+    dpar_mem_optimize work;
+    dpar_optimizer_init(&optimizer, DPAR_OPTIMIZER_SGD);
+    optimizer.momentum = 0.9;
+    memset(&piece, 0, sizeof piece);
+    memset(&work, 0, sizeof work);
+    piece.weight_type = piece.gradient_type = DPAR_F32;
+    piece.count = bytes / 4;
+    work.optimizer = &optimizer;
+    work.piece = &piece;
+    work.step = 10;
+    work.rate = 1e-3;
+    work.factor = 1.0;
+    step_row("sgd with momentum, f32", 20.0, work, [&](int k) {
+        piece.weight = weights.at[k];
+        piece.gradient = gradients.at[k];
+        piece.m = momentum.at[k];
     });
 }
 
 /* ---- rows ---- */
 
-/* An index in the device's memory, with the host's of the same numbers. */
+/* An index in the memory of the device, with a copy on the host. */
 struct rows_index {
     std::vector<int64_t> here;
     dpar_mem_index there;
@@ -615,126 +628,126 @@ struct rows_index {
     }
 };
 
-static void gathers(const arrays &a, const arrays &b, const rows_index &index, int64_t n,
+static void gathers(const arrays &first, const arrays &second, const rows_index &index, int64_t n,
                     int64_t width)
 {
-    dpar_mem_gather g;
-    memset(&g, 0, sizeof g);
-    g.rows = n;
-    g.bytes = g.to_step = g.from_step = 2 * width;
-    g.index = index.there;
+    dpar_mem_gather work;
+    memset(&work, 0, sizeof work);
+    work.rows = n;
+    work.bytes = work.to_step = work.from_step = 2 * width;
+    work.index = index.there;
     const auto put = [&](int k) {
-        g.to = b.at[k];
-        g.from = a.at[k];
+        work.to = second.at[k];
+        work.from = first.at[k];
     };
     row(
         "gather of rows of 8 KB", 4.0 * (double)(n * width),
         [&](int k) {
             put(k);
-            well(layers.gather(mem.ctx, &g));
+            well(layers.gather(mem.ctx, &work));
         },
-        [&](samples &x) {
+        [&](samples &taken) {
             put(0);
-            expect_gather(x, g, index.row());
+            expect_gather(taken, work, index.row());
         });
 }
 
-static void combines(const arrays &a, const arrays &b, const rows_index &index, int64_t n,
+static void combines(const arrays &first, const arrays &second, const rows_index &index, int64_t n,
                      int64_t width)
 {
-    dpar_mem_combine m;
-    memset(&m, 0, sizeof m);
-    m.rows = n / 2;
-    m.choices = 2;
-    m.width = width;
-    m.to_type = m.from_type = DPAR_BF16;
-    m.index = index.there;
+    dpar_mem_combine work;
+    memset(&work, 0, sizeof work);
+    work.rows = n / 2;
+    work.choices = 2;
+    work.width = width;
+    work.to_type = work.from_type = DPAR_BF16;
+    work.index = index.there;
     const auto put = [&](int k) {
-        m.to = b.at[k];
-        m.from = a.at[k];
+        work.to = second.at[k];
+        work.from = first.at[k];
     };
     row(
         "combine of 2 rows of 4096 bf16", 3.0 * (double)(n * width),
         [&](int k) {
             put(k);
-            well(layers.combine(mem.ctx, &m));
+            well(layers.combine(mem.ctx, &work));
         },
-        [&](samples &x) {
+        [&](samples &taken) {
             put(0);
-            expect_combine(x, m, index.row());
+            expect_combine(taken, work, index.row());
         });
 }
 
-static void dots(const arrays &a, const arrays &b, const rows_index &index, int64_t n,
+static void dots(const arrays &first, const arrays &second, const rows_index &index, int64_t n,
                  int64_t width)
 {
     const int64_t past = 2 * n * width; /* of b: where sums go */
-    dpar_mem_dot d;
-    memset(&d, 0, sizeof d);
-    d.rows = n;
-    d.choices = 1;
-    d.width = width;
-    d.to_type = DPAR_F32;
-    d.type = DPAR_BF16;
-    d.index = index.there;
+    dpar_mem_dot work;
+    memset(&work, 0, sizeof work);
+    work.rows = n;
+    work.choices = 1;
+    work.width = width;
+    work.to_type = DPAR_F32;
+    work.type = DPAR_BF16;
+    work.index = index.there;
     const auto put = [&](int k) {
-        d.a = a.at[k];
-        d.b = b.at[k];
-        d.to = b.at[k] + past;
+        work.a = first.at[k];
+        work.b = second.at[k];
+        work.to = second.at[k] + past;
     };
     row(
         "dot of rows of 4096 bf16", 4.0 * (double)(n * width),
         [&](int k) {
             put(k);
-            well(layers.dot(mem.ctx, &d));
+            well(layers.dot(mem.ctx, &work));
         },
-        [&](samples &x) {
+        [&](samples &taken) {
             put(0);
             within = (double)width; /* products of up to 1, which cancel */
-            expect_dot(x, d, index.row(), 1e-7);
+            expect_dot(taken, work, index.row(), 1e-7);
             within = 1e-30;
         });
 }
 
 /* The gradient of an embedding: tokens by Zipf's law, of which the first is one in ten; or a target
  * a row. */
-static void scatters(const arrays &b, int zipf)
+static void scatters(const arrays &second, int zipf)
 {
-    dpar_mem_scatter s;
-    memset(&s, 0, sizeof s);
-    s.width = 1024;
-    s.rows = std::max<int64_t>(1, bytes / 4 / s.width / 2);
-    s.type = DPAR_F32;
-    std::vector<int64_t> target((size_t)s.rows), seen((size_t)s.rows);
+    dpar_mem_scatter work;
+    memset(&work, 0, sizeof work);
+    work.width = 1024;
+    work.rows = std::max<int64_t>(1, bytes / 4 / work.width / 2);
+    work.type = DPAR_F32;
+    std::vector<int64_t> target((size_t)work.rows), seen((size_t)work.rows);
     int64_t kinds = 0;
-    for (int64_t i = 0; i < s.rows; i++) {
-        const double u = dpar_random_uniform(11, 3, (uint64_t)i);
-        const int64_t token = (int64_t)(exp(u * log((double)s.rows + 1.0)) - 1.0);
-        const int64_t one = zipf ? token : (int64_t)((uint64_t)i * 7919u % (uint64_t)s.rows);
-        target[(size_t)i] = std::min(one, s.rows - 1);
+    for (int64_t i = 0; i < work.rows; i++) {
+        const double uniform = dpar_random_uniform(11, 3, (uint64_t)i);
+        const int64_t token = (int64_t)(exp(uniform * log((double)work.rows + 1.0)) - 1.0);
+        const int64_t one = zipf ? token : (int64_t)((uint64_t)i * 7919u % (uint64_t)work.rows);
+        target[(size_t)i] = std::min(one, work.rows - 1);
         kinds += seen[(size_t)target[(size_t)i]]++ == 0;
     }
     const rows_index index(target);
-    const int64_t half = s.rows * s.width;
-    s.index = index.there;
+    const int64_t half = work.rows * work.width;
+    work.index = index.there;
     row(
         zipf ? "scatter of rows of 4 KB, Zipf" : "scatter of rows of 4 KB",
-        4.0 * (double)s.width * (double)(s.rows + 2 * kinds),
+        4.0 * (double)work.width * (double)(work.rows + 2 * kinds),
         [&](int k) {
-            s.to = b.at[k];
-            s.from = b.at[k] + 4 * half;
-            well(layers.scatter(mem.ctx, &s));
+            work.to = second.at[k];
+            work.from = second.at[k] + 4 * half;
+            well(layers.scatter(mem.ctx, &work));
         },
-        [&](samples &x) {
-            dpar_mem_scatter all = s;
-            all.from = x.in(b.at[0], {half, half}, DPAR_F32);
-            all.to = x.both(b.at[0], {0, half}, DPAR_F32, -1.0);
+        [&](samples &taken) {
+            dpar_mem_scatter all = work;
+            all.from = taken.in(second.at[0], {half, half}, DPAR_F32);
+            all.to = taken.both(second.at[0], {0, half}, DPAR_F32, -1.0);
             all.index.at = target.data();
             well(host_layers.scatter(host.ctx, &all));
         });
 }
 
-static void rows(const arrays &a, const arrays &b)
+static void rows(const arrays &first, const arrays &second)
 {
     const int64_t width = bytes < 1 << 20 ? 512 : 4096; /* of a stand-in */
     const int64_t n = std::max<int64_t>(2, bytes / 2 / width / 2);
@@ -743,22 +756,22 @@ static void rows(const arrays &a, const arrays &b)
         order[(size_t)i] = (int64_t)((uint64_t)i * 7919u % (uint64_t)n);
     }
     const rows_index index(order);
-    gathers(a, b, index, n, width);
-    combines(a, b, index, n, width);
-    dots(a, b, index, n, width);
-    scatters(b, 0);
-    scatters(b, 1);
+    gathers(first, second, index, n, width);
+    combines(first, second, index, n, width);
+    dots(first, second, index, n, width);
+    scatters(second, 0);
+    scatters(second, 1);
 }
 
 /* ---- cross-entropy, attention, 8 bits ---- */
 
-static void entropies(const arrays &a, const arrays &b)
+static void entropies(const arrays &first, const arrays &second)
 {
     const int64_t vocabulary = std::min<int64_t>(50304, bytes / 64);
     const int64_t tokens = bytes / 4 / vocabulary;
     std::vector<int64_t> ids((size_t)tokens);
     void *lse = NULL, *own = NULL;
-    dpar_mem_cross_entropy x;
+    dpar_mem_cross_entropy work;
     for (int64_t i = 0; i < tokens; i++) {
         ids[(size_t)i] = i * 7919 % vocabulary;
     }
@@ -766,30 +779,32 @@ static void entropies(const arrays &a, const arrays &b)
     fine(cudaMalloc(&lse, (size_t)tokens * 8), "cudaMalloc");
     fine(cudaMalloc(&own, (size_t)tokens * 12), "cudaMalloc");
     fine(cudaMemset(lse, 0, (size_t)tokens * 8), "cudaMemset");
-    memset(&x, 0, sizeof x);
-    x.type = DPAR_F32;
-    x.tokens = tokens;
-    x.rows = x.hi[0] = x.lo[1] = x.hi[1] = x.vocabulary = vocabulary;
-    x.target = index.there;
-    x.partial = own;
-    x.lse = (double *)lse;
+    memset(&work, 0, sizeof work);
+    work.type = DPAR_F32;
+    work.tokens = tokens;
+    work.rows = work.hi[0] = work.lo[1] = work.hi[1] = work.vocabulary = vocabulary;
+    work.target = index.there;
+    work.partial = own;
+    work.lse = (double *)lse;
     for (int turn = 0; turn < 4; turn++) {
-        static const char *const names[] = {"cross_entropy, part", "cross_entropy, gradient", "cross_entropy, part, in f32",
+        static const char *const names[] = {"cross_entropy, part", "cross_entropy, gradient",
+                                            "cross_entropy, part, in f32",
                                             "cross_entropy, gradient, in f32"};
         const int gradient = turn % 2;
-        const arrays &logits = gradient ? b : a;
+        const arrays &logits = gradient ? second : first;
         gpu.fast_math = turn / 2;
-        x.scale = 1e-3 * (turn + 1); /* again and again in place: that ends where nothing changes */
-        x.phase = gradient ? DPAR_MEM_CROSS_ENTROPY_GRADIENT : DPAR_MEM_CROSS_ENTROPY_PART;
+        work.scale =
+            1e-3 * (turn + 1); /* again and again in place: that ends where nothing changes */
+        work.phase = gradient ? DPAR_MEM_CROSS_ENTROPY_GRADIENT : DPAR_MEM_CROSS_ENTROPY_PART;
         row(
             names[turn], (gradient ? 8.0 : 4.0) * (double)(tokens * vocabulary),
             [&](int k) {
-                x.logits = logits.at[k];
-                well(layers.cross_entropy(mem.ctx, &x));
+                work.logits = logits.at[k];
+                well(layers.cross_entropy(mem.ctx, &work));
             },
             [&](samples &all) {
-                x.logits = logits.at[0];
-                expect_cross_entropy(all, x, index.row(), gpu.fast_math);
+                work.logits = logits.at[0];
+                expect_cross_entropy(all, work, index.row(), gpu.fast_math);
             });
     }
     gpu.fast_math = 0;
@@ -797,59 +812,60 @@ static void entropies(const arrays &a, const arrays &b)
     cudaFree(own);
 }
 
-static void merges(const arrays &a, const arrays &b)
+static void merges(const arrays &first, const arrays &second)
 {
-    dpar_mem_attention_merge m;
-    memset(&m, 0, sizeof m);
-    m.type = DPAR_F32;
-    m.values = 128;
-    m.rows = bytes / 4 / 130;
-    const int64_t past = 4 * m.rows * m.values; /* the lse of each row */
+    dpar_mem_attention_merge work;
+    memset(&work, 0, sizeof work);
+    work.type = DPAR_F32;
+    work.values = 128;
+    work.rows = bytes / 4 / 130;
+    const int64_t past = 4 * work.rows * work.values; /* the lse of each row */
     const auto put = [&](int k) {
-        m.out = b.at[k];
-        m.lse = b.at[k] + past;
-        m.more = a.at[k];
-        m.more_lse = a.at[k] + past;
+        work.out = second.at[k];
+        work.lse = second.at[k] + past;
+        work.more = first.at[k];
+        work.more_lse = first.at[k] + past;
     };
     row(
-        "merge of rows of 128", 12.0 * (double)(m.rows * m.values),
+        "merge of rows of 128", 12.0 * (double)(work.rows * work.values),
         [&](int k) {
             put(k);
-            well(layers.attention_merge(mem.ctx, &m));
+            well(layers.attention_merge(mem.ctx, &work));
         },
-        [&](samples &x) {
+        [&](samples &taken) {
             put(0);
-            expect_merge(x, m);
+            expect_merge(taken, work);
         });
 }
 
-static void quantizes(const arrays &a, const arrays &b, int32_t code_type)
+static void quantizes(const arrays &first, const arrays &second, int32_t code_type)
 {
     enum { BLOCK = 128 };
-    dpar_mem_quantize q;
-    memset(&q, 0, sizeof q);
-    q.count = bytes / 4 / BLOCK * BLOCK;
-    q.block = q.code_step = BLOCK;
-    q.scale_step = 4;
-    q.type = DPAR_F32;
-    q.code_type = code_type;
+    dpar_mem_quantize work;
+    memset(&work, 0, sizeof work);
+    work.count = bytes / 4 / BLOCK * BLOCK;
+    work.block = work.code_step = BLOCK;
+    work.scale_step = 4;
+    work.type = DPAR_F32;
+    work.code_type = code_type;
     const auto put = [&](int k) {
-        q.x = a.at[k];
-        q.code = b.at[k];
-        q.scale = b.at[k] + q.count;
+        work.x = first.at[k];
+        work.code = second.at[k];
+        work.scale = second.at[k] + work.count;
     };
     for (int back = 0; back < 2; back++) {
         static const char *const names[] = {"quantize to f8, blocks of 128", "dequantize of f8",
                                             "quantize to i8, blocks of 128", "dequantize of i8"};
         row(
-            names[2 * (code_type == DPAR_I8) + back], (double)q.count * (5.0 + 4.0 / (double)BLOCK),
+            names[2 * (code_type == DPAR_I8) + back],
+            (double)work.count * (5.0 + 4.0 / (double)BLOCK),
             [&](int k) {
                 put(k);
-                well(back ? layers.dequantize(mem.ctx, &q) : layers.quantize(mem.ctx, &q));
+                well(back ? layers.dequantize(mem.ctx, &work) : layers.quantize(mem.ctx, &work));
             },
-            [&](samples &x) {
+            [&](samples &taken) {
                 put(0);
-                expect_quantize(x, q, back);
+                expect_quantize(taken, work, back);
             });
     }
 }
@@ -858,142 +874,144 @@ static void quantizes(const arrays &a, const arrays &b, int32_t code_type)
 
 enum { CHANNELS = 64, GROUPS = 32 };
 
-/* One sample of planes as long as they can be; sets of two channels. */
-static void moments(const arrays &a, double *to)
+/* Moments of one sample with planes as long as the array allows, in groups of two channels. */
+static void moments(const arrays &first, double *to)
 {
-    dpar_mem_moments o;
-    memset(&o, 0, sizeof o);
-    o.type = DPAR_F32;
-    o.dims = 1;
-    o.planes = o.channels = CHANNELS;
-    o.groups = GROUPS;
-    o.step = o.extent[0] = bytes / 4 / CHANNELS;
-    o.stride[0] = 1;
-    o.to = to;
+    dpar_mem_moments work;
+    memset(&work, 0, sizeof work);
+    work.type = DPAR_F32;
+    work.dims = 1;
+    work.planes = work.channels = CHANNELS;
+    work.groups = GROUPS;
+    work.step = work.extent[0] = bytes / 4 / CHANNELS;
+    work.stride[0] = 1;
+    work.to = to;
     row(
-        "moments of 32 groups", 4.0 * (double)(o.planes * o.step),
+        "moments of 32 groups", 4.0 * (double)(work.planes * work.step),
         [&](int k) {
-            o.x = a.at[k];
-            well(layers.moments(mem.ctx, &o));
+            work.x = first.at[k];
+            well(layers.moments(mem.ctx, &work));
         },
-        [&](samples &x) {
+        [&](samples &taken) {
             for (int64_t set = 0; set < GROUPS; set += GROUPS - 1) {
-                dpar_mem_moments one = o;
+                dpar_mem_moments one = work;
                 one.planes = one.channels = CHANNELS / GROUPS;
                 one.groups = 1;
-                one.x = x.in(a.at[0], rows_of({set * one.planes, one.planes}, o.step), DPAR_F32);
+                one.x = taken.in(first.at[0], rows_of({set * one.planes, one.planes}, work.step),
+                                 DPAR_F32);
                 within = 1.0;
-                one.to = (double *)x.out(to, {3 * set, 3}, DPAR_F64, 1e-11);
+                one.to = (double *)taken.out(to, {3 * set, 3}, DPAR_F64, 1e-11);
                 within = 1e-30;
                 well(host_layers.moments(host.ctx, &one));
             }
         });
 }
 
-/* What a norm has beside its planes, in one array: offsets in doubles. */
+/* Everything of a norm but its planes is in one array: offsets in doubles. */
 enum {
     NORM_SAVED = 0,
     NORM_TOTAL = NORM_SAVED + 2 * GROUPS,
     NORM_SUMS = NORM_TOTAL + 3 * GROUPS,
     NORM_SCALE_GRADIENT = NORM_SUMS + 2 * CHANNELS,
     NORM_SHIFT_GRADIENT = NORM_SCALE_GRADIENT + CHANNELS,
-    NORM_SCALE = NORM_SHIFT_GRADIENT + CHANNELS, /* of f32: twice as many as there are */
+    NORM_SCALE = NORM_SHIFT_GRADIENT + CHANNELS, /* f32, so that half of its doubles are unused */
     NORM_SHIFT = NORM_SCALE + CHANNELS,
     NORM_ALL = NORM_SHIFT + CHANNELS
 };
 
 static dpar_mem_norm norm_of(int32_t phase, double *small)
 {
-    dpar_mem_norm m;
-    memset(&m, 0, sizeof m);
-    m.phase = phase;
-    m.type = DPAR_F32;
-    m.planes = m.channels = CHANNELS;
-    m.groups = GROUPS;
-    m.dims = 1;
-    m.extent[0] = m.x.step = m.dy.step = m.to.step = bytes / 4 / CHANNELS;
-    m.x.stride[0] = m.dy.stride[0] = m.to.stride[0] = 1;
-    m.saved = small + NORM_SAVED;
-    m.total = small + NORM_TOTAL;
-    m.sums = small + NORM_SUMS;
-    m.scale_gradient = small + NORM_SCALE_GRADIENT;
-    m.shift_gradient = small + NORM_SHIFT_GRADIENT;
-    m.scale = small + NORM_SCALE;
-    m.shift = small + NORM_SHIFT;
-    return m;
+    dpar_mem_norm work;
+    memset(&work, 0, sizeof work);
+    work.phase = phase;
+    work.type = DPAR_F32;
+    work.planes = work.channels = CHANNELS;
+    work.groups = GROUPS;
+    work.dims = 1;
+    work.extent[0] = work.x.step = work.dy.step = work.to.step = bytes / 4 / CHANNELS;
+    work.x.stride[0] = work.dy.stride[0] = work.to.stride[0] = 1;
+    work.saved = small + NORM_SAVED;
+    work.total = small + NORM_TOTAL;
+    work.sums = small + NORM_SUMS;
+    work.scale_gradient = small + NORM_SCALE_GRADIENT;
+    work.shift_gradient = small + NORM_SHIFT_GRADIENT;
+    work.scale = small + NORM_SCALE;
+    work.shift = small + NORM_SHIFT;
+    return work;
 }
 
-/* The host's part of the sums of one set: whole planes. */
-static void norm_sums_expected(samples &x, const dpar_mem_norm &m, int64_t set)
+/* What the host expects of the sums of one group, over whole planes. */
+static void norm_sums_expected(samples &taken, const dpar_mem_norm &work, int64_t set)
 {
     const int64_t per = CHANNELS / GROUPS;
-    const stretch planes = {set * per, per}, points = rows_of(planes, m.x.step);
-    dpar_mem_norm one = m;
+    const stretch planes = {set * per, per}, points = rows_of(planes, work.x.step);
+    dpar_mem_norm one = work;
     one.planes = per;
     one.channels = (int32_t)per;
     one.groups = 1;
-    one.x.data = x.in(m.x.data, points, DPAR_F32);
-    one.dy.data = x.in(m.dy.data, points, DPAR_F32);
-    one.scale = x.in(m.scale, planes, DPAR_F32);
-    one.saved = (double *)x.in(m.saved, {2 * set, 2}, DPAR_F64);
+    one.x.data = taken.in(work.x.data, points, DPAR_F32);
+    one.dy.data = taken.in(work.dy.data, points, DPAR_F32);
+    one.scale = taken.in(work.scale, planes, DPAR_F32);
+    one.saved = (double *)taken.in(work.saved, {2 * set, 2}, DPAR_F64);
     within = (double)points.count; /* terms of up to 1, which cancel */
-    one.sums = (double *)x.out(m.sums, rows_of(planes, 2), DPAR_F64, 1e-14);
-    one.total = (double *)x.out(m.total, {3 * set, 3}, DPAR_F64, 1e-14);
-    one.scale_gradient = (double *)x.both(m.scale_gradient, planes, DPAR_F64, 1e-14);
-    one.shift_gradient = (double *)x.both(m.shift_gradient, planes, DPAR_F64, 1e-14);
+    one.sums = (double *)taken.out(work.sums, rows_of(planes, 2), DPAR_F64, 1e-14);
+    one.total = (double *)taken.out(work.total, {3 * set, 3}, DPAR_F64, 1e-14);
+    one.scale_gradient = (double *)taken.both(work.scale_gradient, planes, DPAR_F64, 1e-14);
+    one.shift_gradient = (double *)taken.both(work.shift_gradient, planes, DPAR_F64, 1e-14);
     within = 1e-30;
     well(host_layers.norm(host.ctx, &one));
 }
 
-/* Of apply and gradient: stretches of a plane. */
-static void norm_points_expected(samples &x, const dpar_mem_norm &m, int64_t plane)
+/* What the host expects of apply and gradient, for stretches of a plane. */
+static void norm_points_expected(samples &taken, const dpar_mem_norm &work, int64_t plane)
 {
     const int64_t set = plane / (CHANNELS / GROUPS);
-    dpar_mem_norm one = m;
+    dpar_mem_norm one = work;
     one.planes = one.channels = one.groups = 1;
-    one.scale = x.in(m.scale, {plane, 1}, DPAR_F32);
-    one.shift = x.in(m.shift, {plane, 1}, DPAR_F32);
-    one.saved = (double *)x.in(m.saved, {2 * set, 2}, DPAR_F64);
-    one.total = (double *)x.in(m.total, {3 * set, 3}, DPAR_F64);
+    one.scale = taken.in(work.scale, {plane, 1}, DPAR_F32);
+    one.shift = taken.in(work.shift, {plane, 1}, DPAR_F32);
+    one.saved = (double *)taken.in(work.saved, {2 * set, 2}, DPAR_F64);
+    one.total = (double *)taken.in(work.total, {3 * set, 3}, DPAR_F64);
     within = 1.0;
-    for (stretch p : stretches(m.x.step, 1)) {
-        p.first += plane * m.x.step;
-        one.extent[0] = p.count;
-        one.x.data = x.in(m.x.data, p, DPAR_F32);
-        one.dy.data = m.phase == DPAR_MEM_NORM_GRADIENT ? x.in(m.dy.data, p, DPAR_F32) : NULL;
-        one.to.data = x.out(m.to.data, p, DPAR_F32, 2e-7);
+    for (stretch part : stretches(work.x.step, 1)) {
+        part.first += plane * work.x.step;
+        one.extent[0] = part.count;
+        one.x.data = taken.in(work.x.data, part, DPAR_F32);
+        one.dy.data =
+            work.phase == DPAR_MEM_NORM_GRADIENT ? taken.in(work.dy.data, part, DPAR_F32) : NULL;
+        one.to.data = taken.out(work.to.data, part, DPAR_F32, 2e-7);
         well(host_layers.norm(host.ctx, &one));
     }
     within = 1e-30;
 }
 
-static void norm_row(const char *name, double each, dpar_mem_norm m, const arrays &a,
-                     const arrays &b, const arrays &c)
+static void norm_row(const char *name, double each, dpar_mem_norm work, const arrays &first,
+                     const arrays &second, const arrays &third)
 {
     const auto put = [&](int k) {
-        m.x.data = a.at[k];
-        m.dy.data = b.at[k];
-        m.to.data = c.at[k];
+        work.x.data = first.at[k];
+        work.dy.data = second.at[k];
+        work.to.data = third.at[k];
     };
     row(
-        name, each * (double)(m.planes * m.x.step),
+        name, each * (double)(work.planes * work.x.step),
         [&](int k) {
             put(k);
-            well(layers.norm(mem.ctx, &m));
+            well(layers.norm(mem.ctx, &work));
         },
-        [&](samples &x) {
+        [&](samples &taken) {
             put(0);
-            if (m.phase == DPAR_MEM_NORM_SUMS) {
-                norm_sums_expected(x, m, 0);
-                norm_sums_expected(x, m, GROUPS - 1);
+            if (work.phase == DPAR_MEM_NORM_SUMS) {
+                norm_sums_expected(taken, work, 0);
+                norm_sums_expected(taken, work, GROUPS - 1);
             } else {
-                norm_points_expected(x, m, 0);
-                norm_points_expected(x, m, CHANNELS - 1);
+                norm_points_expected(taken, work, 0);
+                norm_points_expected(taken, work, CHANNELS - 1);
             }
         });
 }
 
-static void norms(const arrays &a, const arrays &b, const arrays &c)
+static void norms(const arrays &first, const arrays &second, const arrays &third)
 {
     void *at = NULL;
     std::vector<double> here(NORM_ALL);
@@ -1007,15 +1025,18 @@ static void norms(const arrays &a, const arrays &b, const arrays &c)
     fine(cudaMalloc(&at, here.size() * 8), "cudaMalloc");
     fine(cudaMemcpy(at, here.data(), here.size() * 8, cudaMemcpyHostToDevice), "copy");
     double *small = (double *)at;
-    moments(a, small + NORM_TOTAL);
-    norm_row("norm of 32 groups, apply", 8.0, norm_of(DPAR_MEM_NORM_APPLY, small), a, b, c);
-    norm_row("norm of 32 groups, sums", 8.0, norm_of(DPAR_MEM_NORM_SUMS, small), a, b, c);
-    norm_row("norm of 32 groups, gradient", 12.0, norm_of(DPAR_MEM_NORM_GRADIENT, small), a, b, c);
+    moments(first, small + NORM_TOTAL);
+    norm_row("norm of 32 groups, apply", 8.0, norm_of(DPAR_MEM_NORM_APPLY, small), first, second,
+             third);
+    norm_row("norm of 32 groups, sums", 8.0, norm_of(DPAR_MEM_NORM_SUMS, small), first, second,
+             third);
+    norm_row("norm of 32 groups, gradient", 12.0, norm_of(DPAR_MEM_NORM_GRADIENT, small), first,
+             second, third);
     cudaFree(at);
 }
 
 #if !defined(SMALL)
-/* The device as dpar_cuda_measure finds it, and as settings of a machine of such devices. */
+/* Prints what dpar_cuda_measure measures, also as settings for a machine of such devices. */
 static void measured(void)
 {
     static const char *const known[][2] = {
@@ -1023,13 +1044,14 @@ static void measured(void)
     dpar_cuda_measurement m;
     dpar_why why;
     if (dpar_cuda_measure(&gpu, NULL, &m, &why) != DPAR_OK) {
-        fprintf(stderr, "gpu_kernels: the device was not measured: %s\n", why.text);
+        fprintf(stderr, "gpu_kernels: dpar_cuda_measure failed: %s\n", why.text);
         exit(1);
     }
-    printf("%s: copy %.1f GB/s, product %.1f TFLOP/s (%s), launch %.2f us, link %.1f GB/s, from the "
-           "host %.1f GB/s (0: not measured)\n",
-           m.name, m.copy_Bps * 1e-9, m.gemm_flops * 1e-12, m.gemm_library, m.launch_s * 1e6,
-           m.link_Bps * 1e-9, m.pcie_Bps * 1e-9);
+    printf(
+        "%s: copy %.1f GB/s, product %.1f TFLOP/s (%s), launch %.2f us, link %.1f GB/s, from the "
+        "host %.1f GB/s (0: not measured)\n",
+        m.name, m.copy_Bps * 1e-9, m.gemm_flops * 1e-12, m.gemm_library, m.launch_s * 1e6,
+        m.link_Bps * 1e-9, m.pcie_Bps * 1e-9);
     for (const char *const *k : known) {
         dpar_cluster c;
         char text[1000];
@@ -1047,14 +1069,21 @@ int main(int argc, char **argv)
 {
     dpar_why why;
     for (int i = 1; i < argc; i++) {
+        const int64_t mib = atoll(argv[i]);
         if (strcmp(argv[i], "csv") == 0) {
             csv = 1;
+        } else if (mib >= 1 && mib <= 65536) {
+            bytes = mib << 20;
         } else {
-            bytes = std::max<int64_t>(1, atoll(argv[i])) << 20;
+            fprintf(stderr,
+                    "gpu_kernels: argument '%s': expected csv, or the MiB of the largest array, "
+                    "1 to 65536\n",
+                    argv[i]);
+            return 2;
         }
     }
     if (dpar_cuda_open(&gpu, NULL, &why) != DPAR_OK) {
-        printf("%s\n", why.text);
+        printf("gpu_kernels: no device: %s\n", why.text);
         return 77;
     }
     dpar_cuda_mem(&gpu, &mem);
@@ -1064,41 +1093,46 @@ int main(int argc, char **argv)
     fine(cudaEventCreate(&before), "cudaEventCreate");
     fine(cudaEventCreate(&behind), "cudaEventCreate");
     {
-        const arrays a(DPAR_F32, 1e-3), b(DPAR_F32, 1e-3), h(DPAR_BF16, 1e-3);
-        copies(a, b);
-        spans(a, b, h);
-        halo(a, b);
-        faces(a, b);
-        cubes(a, b);
+        const arrays first(DPAR_F32, 1e-3), second(DPAR_F32, 1e-3), half(DPAR_BF16, 1e-3);
+        copies(first, second);
+        spans(first, second, half);
+        halo(first, second);
+        faces(first, second);
+        cubes(first, second);
     }
-    { /* others: sums of f64, as f32, may be NaN */
-        const arrays a(DPAR_F32, 1e-3), b(DPAR_F32, 1e-3), h(DPAR_BF16, 1e-3), c(DPAR_BF16, 1e-3);
-        sums(a, b, h);
-        rows(h, c);
+    { /* new arrays, because sums of f64 may be NaN if they are read as f32 */
+        const arrays first(DPAR_F32, 1e-3), second(DPAR_F32, 1e-3), half(DPAR_BF16, 1e-3),
+            third(DPAR_BF16, 1e-3);
+        sums(first, second, half);
+        rows(half, third);
     }
     {
-        const arrays a(DPAR_F32, 1e-3), b(DPAR_F32, 1e-3), h(DPAR_BF16, 1e-3);
-        const arrays m(DPAR_F32, 1e-3), v(DPAR_BF16, 1e-3), c(DPAR_BF16, 1e-3);
-        for (int k = 0; k < SETS; k++) { /* v: squares are not below 0 */
-            fine(cudaMemset(v.at[k], 0, (size_t)bytes), "cudaMemset");
+        const arrays first(DPAR_F32, 1e-3), second(DPAR_F32, 1e-3), half(DPAR_BF16, 1e-3);
+        const arrays momentum(DPAR_F32, 1e-3), variance(DPAR_BF16, 1e-3), third(DPAR_BF16, 1e-3);
+        for (int k = 0; k < SETS; k++) { /* the variance must not be below 0 */
+            fine(cudaMemset(variance.at[k], 0, (size_t)bytes), "cudaMemset");
         }
-        step("adamw all bf16, 14 bytes", DPAR_BF16, DPAR_BF16, 0, 0, 2, a, h, c, v, c);
-        step("adamw f32", DPAR_F32, DPAR_F32, 0, 0, 0, a, b, m, v, c);
-        step("adamw f32, bf16 gradient and copy", DPAR_F32, DPAR_BF16, 1, 0, 0, a, h, m, v, c);
-        step("adamw bf16 and rest", DPAR_BF16, DPAR_BF16, 0, 1, 0, a, h, m, v, c);
-        step("adamw bf16, stochastic", DPAR_BF16, DPAR_BF16, 0, 0, 1, a, h, m, v, c);
-        sgd(a, b, m);
+        step("adamw all bf16, 14 bytes", DPAR_BF16, DPAR_BF16, 0, 0, 2, first, half, third,
+             variance, third);
+        step("adamw f32", DPAR_F32, DPAR_F32, 0, 0, 0, first, second, momentum, variance, third);
+        step("adamw f32, bf16 gradient and copy", DPAR_F32, DPAR_BF16, 1, 0, 0, first, half,
+             momentum, variance, third);
+        step("adamw bf16 and rest", DPAR_BF16, DPAR_BF16, 0, 1, 0, first, half, momentum, variance,
+             third);
+        step("adamw bf16, stochastic", DPAR_BF16, DPAR_BF16, 0, 0, 1, first, half, momentum,
+             variance, third);
+        sgd(first, second, momentum);
     }
     {
-        const arrays a(DPAR_F32, 1e-3), b(DPAR_F32, 1e-3);
-        entropies(a, b);
-        merges(a, b);
-        quantizes(a, b, DPAR_F8);
-        quantizes(a, b, DPAR_I8);
+        const arrays first(DPAR_F32, 1e-3), second(DPAR_F32, 1e-3);
+        entropies(first, second);
+        merges(first, second);
+        quantizes(first, second, DPAR_F8);
+        quantizes(first, second, DPAR_I8);
     }
     {
-        const arrays a(DPAR_F32, 1e-3), b(DPAR_F32, 1e-3), c(DPAR_F32, 1e-3);
-        norms(a, b, c);
+        const arrays first(DPAR_F32, 1e-3), second(DPAR_F32, 1e-3), third(DPAR_F32, 1e-3);
+        norms(first, second, third);
     }
     if (!csv) {
         printf("on %s: %d units, copies at %.1f GB/s (read and written)\n", "this device",

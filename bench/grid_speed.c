@@ -1,15 +1,21 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* dpar_grid beside the full API: the same arrays, the same exchanges, in turns.
+/* grid_speed - measures what the short interface dpar_grid costs above the full one,
+ * dpar_halo_plan: both exchange the same halos of the same arrays, in turns.
  *
  *     cc -O2 -DDPAR_IMPLEMENTATION -I. bench/grid_speed.c -o grid_speed
- *     ./grid_speed [seconds a row] [ranks]            1, and 2 processes of this machine: 2
+ *     ./grid_speed [SECONDS [RANKS]]      of each row (default 1), processes of this machine (2)
  *
- * f64, box, width 1 or 2, periodic in all dims, n^3 cells a rank, cut in the first dim. Rows: one
- * array; two that are swapped after each exchange; eight in one message a peer. A sample is the
- * slowest rank's time of exchanges back to back, divided by their number. Least and median us of
- * either, the ratio of the least, and the median of the ratios sample by sample. One rank's halos
- * are its own cells: what the calls cost beside them shows best there. The halos of the last
- * exchange are checked. */
+ * Each rank has n^3 cells of f64, cut in the first dim, periodic in all dims, with a halo of width
+ * 1 or 2 that includes edges and corners. The rows exchange one array, two arrays that are swapped
+ * after each exchange, and eight arrays in one message per neighbour.
+ *
+ * A sample is the slowest rank's time of exchanges back to back, divided by their number. Printed
+ * are the smallest and the median us of both interfaces, and two ratios, dpar_grid's time over the
+ * full interface's: that of the smallest samples, and the median of the ratios of neighbouring
+ * samples. 1 means that dpar_grid costs nothing. On one rank the halos are its own cells, which
+ * shows the cost of the calls best. Halos are checked before each row.
+ *
+ * Exit codes: 0 done; 1 a call failed or a halo is wrong; 2 wrong arguments. */
 #include "dpar_halo.h"
 
 #include <stdio.h>
@@ -20,18 +26,18 @@ enum { SAMPLES = 61, ARRAYS = 8, ROWS = 3 };
 
 static double now(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    struct timespec stamp;
+    clock_gettime(CLOCK_MONOTONIC, &stamp);
+    return (double)stamp.tv_sec + 1e-9 * (double)stamp.tv_nsec;
 }
 
-static int ascending(const void *a, const void *b)
+static int ascending(const void *first, const void *second)
 {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
+    const double x = *(const double *)first, y = *(const double *)second;
+    return (x > y) - (x < y);
 }
 
-/* Ascending; the median. */
+/* Sorts SAMPLES samples and returns their median. */
 static double median(double *sample)
 {
     qsort(sample, SAMPLES, sizeof *sample, ascending);
@@ -39,151 +45,155 @@ static double median(double *sample)
 }
 
 typedef struct turn {
-    dpar_grid *g;
-    dpar_halo_plan *x; /* of the full API, over the same arrays */
+    dpar_grid *grid;
+    dpar_halo_plan *plan; /* of the full API, over the same arrays */
     void *list[ARRAYS];
     int row;
 } turn;
 
-static void exchange(turn *t, int simple)
+/* Exchanges by dpar_grid if `simple`, otherwise by the full interface. */
+static void exchange(turn *state, int simple)
 {
-    if (t->row == 1) {
-        void *swap = t->list[0];
-        t->list[0] = t->list[1];
-        t->list[1] = swap;
+    if (state->row == 1) {
+        void *swap = state->list[0];
+        state->list[0] = state->list[1];
+        state->list[1] = swap;
         if (!simple) {
-            dpar_halo_plan_bind(t->x, 0, t->list[0], NULL);
+            dpar_halo_plan_bind(state->plan, 0, state->list[0], NULL);
         }
     }
     if (!simple) {
-        dpar_halo_plan_exchange(t->x);
-    } else if (t->row < 2) {
-        dpar_grid_exchange(t->g, t->list[0]);
+        dpar_halo_plan_exchange(state->plan);
+    } else if (state->row < 2) {
+        dpar_grid_exchange(state->grid, state->list[0]);
     } else {
-        dpar_grid_exchange_many(t->g, t->list, ARRAYS, 0);
+        dpar_grid_exchange_many(state->grid, state->list, ARRAYS, 0);
     }
 }
 
-static double sample_of(dpar_comm *c, turn *t, int simple, int times)
+/* Returns the seconds of one of `times` exchanges on the slowest rank. */
+static double sample_of(dpar_comm *comm, turn *state, int simple, int times)
 {
     double took;
     int i;
-    dpar_barrier(c, NULL);
+    dpar_barrier(comm, NULL);
     took = now();
     for (i = 0; i < times; i++) {
-        exchange(t, simple);
+        exchange(state, simple);
     }
-    return dpar_max(c, (now() - took) / times);
+    return dpar_max(comm, (now() - took) / times);
 }
 
-/* Fills own cells, and looks at a halo cell of each side after an exchange. */
-static int wrong(dpar_comm *c, turn *t, int simple)
+/* Fills own cells, exchanges, and returns 1 if a halo cell at either side is wrong. */
+static int wrong(dpar_comm *comm, turn *state, int simple)
 {
-    const int64_t step = t->g->stride[0], n = t->g->count[0];
-    const double own = 7.0 + c->rank, other = 7.0 + (c->rank + 1) % c->size;
-    double *u;
+    const int64_t step = state->grid->stride[0], n = state->grid->count[0];
+    const double own = 7.0 + comm->rank, other = 7.0 + (comm->rank + 1) % comm->size;
+    double *values;
     int64_t i;
     int bad = 0;
-    exchange(t, simple);
-    u = (double *)t->list[0];
+    exchange(state, simple);
+    values = (double *)state->list[0];
     for (i = 0; i < n; i++) {
-        u[i * step] = own;
+        values[i * step] = own;
     }
-    u[-step] = u[n * step] = 0;
-    dpar_barrier(c, NULL);
-    if (t->row == 1) { /* the next exchange is of the other one */
-        exchange(t, simple);
+    values[-step] = values[n * step] = 0;
+    dpar_barrier(comm, NULL);
+    if (state->row == 1) { /* the next exchange is of the other array of the two */
+        exchange(state, simple);
     }
-    exchange(t, simple);
-    bad += u[-step] != other || u[n * step] != other;
-    dpar_barrier(c, NULL);
+    exchange(state, simple);
+    bad += values[-step] != other || values[n * step] != other;
+    dpar_barrier(comm, NULL);
     return bad;
 }
 
-static dpar_halo_plan *full_api(dpar_comm *c, turn *t, int n)
+/* Makes the plan of the full interface for the first n arrays of the grid; NULL on failure. */
+static dpar_halo_plan *full_api(dpar_comm *comm, turn *state, int n)
 {
-    dpar_halo_field f[ARRAYS] = {{0}};
-    dpar_halo_plan_desc o = {0};
-    dpar_halo_plan *x = NULL;
+    dpar_halo_field fields[ARRAYS] = {{0}};
+    dpar_halo_plan_desc desc = {0};
+    dpar_halo_plan *plan = NULL;
     dpar_why why;
     int i, d;
     for (i = 0; i < n; i++) {
-        f[i].halo = dpar_grid_halo(t->g);
-        f[i].type = DPAR_F64;
-        f[i].data = t->list[i];
+        fields[i].halo = dpar_grid_halo(state->grid);
+        fields[i].type = DPAR_F64;
+        fields[i].data = state->list[i];
         for (d = 0; d < 3; d++) {
-            f[i].stride[d] = t->g->stride[d];
+            fields[i].stride[d] = state->grid->stride[d];
         }
     }
-    o.field = f;
-    o.field_count = n;
-    if (dpar_halo_plan_make(c, &o, &x, &why) < 0) {
-        dpar_fail(c, &why);
+    desc.field = fields;
+    desc.field_count = n;
+    if (dpar_halo_plan_make(comm, &desc, &plan, &why) < 0) {
+        dpar_fail(comm, &why);
     }
-    return x;
+    return plan;
 }
 
-static int rows(dpar_comm *c, int cells, int width, double seconds)
+/* Measures and prints the three rows of one block size and halo width. */
+static int rows(dpar_comm *comm, int cells, int width, double seconds)
 {
     static const char *const name[ROWS] = {"one", "swapped", "eight"};
     static double sample[2][SAMPLES], ratio[SAMPLES];
-    dpar_grid_desc d = {0};
-    turn t = {0};
+    dpar_grid_desc desc = {0};
+    turn state = {0};
     dpar_why why;
     int i, k, times, bad = 0;
-    d.dims = 3;
-    d.cells[0] = (int64_t)cells * c->size;
-    d.cells[1] = d.cells[2] = cells;
-    d.halo = width;
-    d.parts[0] = c->size;
-    d.periodic[0] = d.periodic[1] = d.periodic[2] = 1;
-    if (dpar_grid_make(c, &d, &t.g, &why) < 0) {
-        return dpar_fail(c, &why);
+    desc.dims = 3;
+    desc.cells[0] = (int64_t)cells * comm->size;
+    desc.cells[1] = desc.cells[2] = cells;
+    desc.halo = width;
+    desc.parts[0] = comm->size;
+    desc.periodic[0] = desc.periodic[1] = desc.periodic[2] = 1;
+    if (dpar_grid_make(comm, &desc, &state.grid, &why) < 0) {
+        return dpar_fail(comm, &why);
     }
     for (i = 0; i < ARRAYS; i++) {
-        t.list[i] = dpar_grid_array(t.g, DPAR_F64, NULL);
-        if (!t.list[i]) {
-            return dpar_fail(c, NULL);
+        state.list[i] = dpar_grid_array(state.grid, DPAR_F64, NULL);
+        if (!state.list[i]) {
+            return dpar_fail(comm, NULL);
         }
     }
-    for (t.row = 0; t.row < ROWS; t.row++) {
-        t.x = full_api(c, &t, t.row < 2 ? 1 : ARRAYS);
-        if (!t.x) {
-            fprintf(stderr, "grid_speed: rank %d: no halo plan for the row '%s': %s\n", c->rank,
-                    name[t.row], c->why.text);
+    for (state.row = 0; state.row < ROWS; state.row++) {
+        state.plan = full_api(comm, &state, state.row < 2 ? 1 : ARRAYS);
+        if (!state.plan) {
+            fprintf(stderr, "grid_speed: rank %d: row '%s': the halo plan cannot be made: %s\n",
+                    comm->rank, name[state.row], comm->why.text);
             return 1;
         }
-        bad += wrong(c, &t, 0) + wrong(c, &t, 1);
-        times = 1 + (int)(seconds / (2 * SAMPLES) / (sample_of(c, &t, 0, 50) + 1e-9));
+        bad += wrong(comm, &state, 0) + wrong(comm, &state, 1);
+        times = 1 + (int)(seconds / (2 * SAMPLES) / (sample_of(comm, &state, 0, 50) + 1e-9));
         for (i = 0; i < SAMPLES; i++) {
             for (k = 0; k < 2; k++) { /* the first of a pair in turns */
                 const int simple = (i + k) % 2;
-                sample[simple][i] = sample_of(c, &t, simple, times);
+                sample[simple][i] = sample_of(comm, &state, simple, times);
             }
             ratio[i] = sample[1][i] / sample[0][i];
         }
-        if (c->rank == 0) {
+        if (comm->rank == 0) {
             const double full = median(sample[0]), simple = median(sample[1]);
             printf("%3d %5d  %-8s %9.3f %9.3f  %9.3f %9.3f  %6.3f %6.3f\n", cells, width,
-                   name[t.row], 1e6 * sample[0][0], 1e6 * full, 1e6 * sample[1][0], 1e6 * simple,
-                   sample[1][0] / sample[0][0], median(ratio));
+                   name[state.row], 1e6 * sample[0][0], 1e6 * full, 1e6 * sample[1][0],
+                   1e6 * simple, sample[1][0] / sample[0][0], median(ratio));
             fflush(stdout);
         }
-        dpar_halo_plan_free(t.x);
+        dpar_halo_plan_free(state.plan);
     }
-    return bad != 0 || dpar_grid_free(t.g) < 0;
+    return bad != 0 || dpar_grid_free(state.grid) < 0;
 }
 
-static int each(dpar_comm *c, void *arg)
+static int each(dpar_comm *comm, void *arg)
 {
     const double seconds = *(const double *)arg;
     int cells, width, bad = 0;
-    if (c->rank == 0) {
+    if (comm->rank == 0) {
         puts("  n width  arrays    full: least, median us   grid: least, median us   ratios");
     }
     for (cells = 16; cells <= 64 && !bad; cells *= 2) {
         for (width = 1; width < 3 && !bad; width++) {
-            bad = rows(c, cells, width, seconds);
+            bad = rows(comm, cells, width, seconds);
         }
     }
     return bad;
@@ -191,11 +201,25 @@ static int each(dpar_comm *c, void *arg)
 
 int main(int argc, char **argv)
 {
-    double seconds = argc > 1 ? atof(argv[1]) : 1.0;
-    const int ranks = argc > 2 ? atoi(argv[2]) : 2;
+    double seconds = 1.0;
+    int ranks = 2;
     dpar_why why;
+    if (argc > 1) {
+        seconds = atof(argv[1]);
+    }
+    if (argc > 2) {
+        ranks = atoi(argv[2]);
+    }
+    if (argc > 3 || !(seconds > 0.0) || ranks < 1) {
+        fprintf(
+            stderr,
+            "grid_speed: %g seconds, %d ranks, %d arguments; usage: %s [SECONDS [RANKS]], seconds "
+            "above 0 and at least 1 rank\n",
+            seconds, ranks, argc - 1, argv[0]);
+        return 2;
+    }
     if (dpar_launch(ranks, each, &seconds, NULL, &why) < 0) {
-        fprintf(stderr, "grid_speed: %d ranks: %s\n", ranks, why.text);
+        fprintf(stderr, "grid_speed: %d ranks did not finish: %s\n", ranks, why.text);
         return 1;
     }
     return 0;

@@ -1,26 +1,28 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# Halo exchanges beside Open MPI, MPICH and PETSc: builds bench/mpi_halo.c with whichever is there,
-# runs them in turns, and prints a section of docs/records/performance.md to stdout.
+# Compares dpar's halo exchanges with Open MPI, MPICH and PETSc: builds bench/mpi_halo.c with whichever is installed,
+# runs them in turns, and prints a section of docs/records/performance.md to stdout. A ratio there is dpar's time over
+# that of the fastest way of MPI, so that less than 1 means that dpar is faster.
 #
-#   sh bench/halo.sh [rounds [samples]]       3 rounds of about two minutes, 21 samples a row
+#   sh bench/halo.sh [ROUNDS [SAMPLES]]       default 3 rounds of about two minutes, 21 samples for each row
+#
+# With 0 rounds it prints the tables of the rows that an earlier run has left in the file ROWS.
 #
 # In the environment:
-#   PARTS   which of: z x one eight crowd     all: cut along planes, along the contiguous dim, one
-#                                             rank, small blocks for eight fields, 8 ranks
-#   SIZES   edges of the blocks               32,64,128
-#   SECONDS_A_SAMPLE                          0.004; 8 ranks: five times that
-#   BEFORE  a command put before the program of ranks with a core each, such as: chrt -r 1
-#   OPENMPI_CC, OPENMPI_RUN, MPICH_CC, MPICH_RUN              mpicc.openmpi, mpirun.openmpi, ...
-#   ROWS    keep the rows here                                build/halo.csv
-# With ROWS given and rounds = 0 it prints the tables of rows measured before.
+#   PARTS   some of: z x one eight crowd (default all): cut along planes, cut along the contiguous dim, one rank,
+#           small blocks of eight fields, 8 ranks
+#   SIZES   edges of the blocks (default 32,64,128)
+#   SECONDS_A_SAMPLE                          default 0.004; with 8 ranks five times that
+#   BEFORE  a command that is put before the program if each rank has a core, such as: chrt -r 1
+#   ROWS    the file of the rows (default build/halo.csv)
+#   OPENMPI_CC, OPENMPI_RUN, MPICH_CC, MPICH_RUN  default mpicc.openmpi, mpirun.openmpi, ...
 cd "$(dirname "$0")/.." || exit 1
 case ${1:-} in
 -h | --help) sed -n '3,/^[^#]/s/^# \{0,1\}//p' "bench/${0##*/}"; exit 0 ;;
 esac
 rounds=${1:-3} samples=${2:-21}
 case $rounds/$samples in
-*[!0-9/]* | /* | */) echo "halo: $rounds rounds of $samples samples: numbers, please; --help" >&2; exit 2 ;;
+*[!0-9/]* | /* | */) echo "halo: ROUNDS is '$rounds' and SAMPLES is '$samples'; both have to be whole numbers (--help)" >&2; exit 2 ;;
 esac
 : "${CC:=cc}" "${PARTS:=z x one eight crowd}" "${SIZES:=32,64,128}" "${SECONDS_A_SAMPLE:=0.004}" "${BEFORE:=}"
 : "${OPENMPI_CC:=mpicc.openmpi}" "${OPENMPI_RUN:=mpirun.openmpi}"
@@ -30,37 +32,37 @@ mkdir -p build
 
 say() { echo "halo: $*" >&2; }
 
-# part, command...: its rows, marked with the part, to $ROWS
+# part, command...: runs it and adds its rows, marked with the part, to $ROWS
 add() {
     part=$1
     shift
     if ! timeout -k 5 600 "$@" > build/halo.out 2> build/halo.err; then
-        say "failed: $*"
+        say "the command failed or took longer than 600 s: $*"
         tail -n 5 build/halo.err >&2
         broken=1
     fi
     sed -n "s/^\(openmpi\|mpich\),/$part,&/p" build/halo.out >> "$ROWS"
 }
 
-# PETSc is built for one MPI library: that which its compiler flags find.
+# Builds the program for one MPI library. PETSc is built for one of them, the one that its flags find.
 build() {
     peer=$1 cc=$2 petsc=
-    command -v "$cc" > /dev/null || { say "no $cc: without $peer"; return; }
-    # gcc takes MPI's constants for arrays: no such warnings
+    command -v "$cc" > /dev/null || { say "$cc: not found, so $peer is left out"; return; }
+    # gcc warns because it takes constants of MPI for arrays
     flags='-O2 -Wno-stringop-overflow -Wno-stringop-overread -I. -Ibench -DDPAR_IMPLEMENTATION'
     if [ "$peer" = openmpi ] && pkg-config --exists PETSc 2> /dev/null; then
         petsc="-DHALO_PETSC $(pkg-config --cflags PETSc)"
         "$cc" $flags $petsc -DENGINE_H='"halo_engine.h"' bench/mpi_halo.c $(pkg-config --libs PETSc) \
             -o "build/halo_$peer" 2> build/halo.err && peers="$peers $peer" && return
-        say 'PETSc does not build with Open MPI: without PETSc'
+        say 'bench/mpi_halo.c cannot be built with PETSc, which is left out'
     elif [ "$peer" = openmpi ]; then
-        say 'no PETSc: without it'
+        say 'PETSc: not found, so it is left out'
     fi
     "$cc" $flags -DENGINE_H='"halo_engine.h"' bench/mpi_halo.c -o "build/halo_$peer" || exit 1
     peers="$peers $peer"
 }
 
-# A peer's program on ranks with a core each
+# peer: sets $run and $program, for ranks with a core each
 choose() {
     peer=$1 program="$BEFORE build/halo_$1"
     case $peer in
@@ -69,7 +71,7 @@ choose() {
     esac
 }
 
-# A peer's round of one part
+# part, peer: runs a part with one MPI library
 one() {
     part=$1
     choose "$2"
@@ -81,8 +83,8 @@ one() {
     one-*) add one $run -np 1 $program n="$SIZES" engines=neighbour,pack,registered,private,floor ;;
     eight-*) add eight $run -np 2 $program n=1,2,16,32,64 w=1 grid=2x1x1 shapes=faces \
         engines=registered,in_turn,eight,windows,pack ;;
-    crowd-openmpi) # MPICH spins without yielding: milliseconds. Many time slices of the system's in
-        # a sample: what one engine leaves of them the next one pays
+    crowd-openmpi) # MPICH spins without yielding and would take milliseconds. Samples are long, with many time
+        # slices of the system, because an engine begins in what the one before has left of its slice
         crowd=$(awk "BEGIN { print 5 * $SECONDS_A_SAMPLE }")
         add crowd $OPENMPI_RUN --mca btl self,vader --oversubscribe --mca mpi_yield_when_idle 1 \
             -np 8 build/halo_$peer $options seconds="$crowd" n="${SIZES%,128}" w=1 \
@@ -111,8 +113,8 @@ if [ "$rounds" -gt 0 ]; then
     peers=
     build mpich "$MPICH_CC"
     build openmpi "$OPENMPI_CC"
-    [ -n "$peers" ] || { say 'no MPI to compare with'; exit 77; }
-    say 'the cores: how far apart, how fast? 20 seconds'
+    [ -n "$peers" ] || { say 'neither Open MPI nor MPICH was found'; exit 77; }
+    say 'measuring the distance and the speed of the cores for 20 seconds'
     choose "${peers##* }"
     usual=$($run -np 2 $program measure=20) || exit 1
     machine > "$ROWS"
@@ -125,7 +127,7 @@ if [ "$rounds" -gt 0 ]; then
         say "round $round of $rounds"
     done
 fi
-[ -r "$ROWS" ] || { say "$ROWS: no rows are there; rounds = 0 prints those of a file"; exit 2; }
+[ -r "$ROWS" ] || { say "ROWS is '$ROWS', which cannot be read; run a round first"; exit 2; }
 cat <<'END'
 ## Halo exchanges on one node
 

@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* halo_engine - what mpi_halo runs beside the MPI library:
+/* halo_engine - the engines that mpi_halo.c measures in the same run as the MPI library:
  *
- *   registered  dpar.h, fields from dpar_comm_alloc
- *   private     the same from the program's own memory
- *   messages    the same by packed messages alone
- *   adjoint     sums back into the owners, registered fields
+ *   registered  dpar_halo.h, with fields from dpar_comm_alloc
+ *   private     the same with fields in the program's own memory
+ *   messages    the same, by packed messages only
+ *   adjoint     adds the halos to the cells that they are copies of, registered fields
  *   eight       eight registered fields in one exchange
- *   in_turn     eight registered fields, one exchange after the other: eight times a field whose
- *               bytes lie where those of eight lie
- *   petsc       DMGlobalToLocal of a DMDA (-DHALO_PETSC), along planes alone
+ *   in_turn     eight registered fields in eight exchanges, one after the other. An eighth of its
+ *               time is what `eight` is compared with, because a field that is exchanged over and
+ *               over stays in the caches, and eight do not
+ *   petsc       DMGlobalToLocal of PETSc's DMDA (-DHALO_PETSC)
  *
  *   mpicc -O2 -I. -Ibench -DENGINE_H='"halo_engine.h"' bench/mpi_halo.c -o build/mpi_halo */
-#ifdef OVER_MPI /* dpar_mpi_make's communicator: more than one node */
+#ifdef OVER_MPI /* the communicator is that of dpar_mpi_make, so that ranks may be on several      \
+                   nodes */
 #include "dpar_mpi.h"
 #endif
 #include "dpar_halo.h"
 
-/* One exchange as an engine holds it. */
+/* What one engine needs for its exchange. */
 typedef struct {
     dpar_mesh mesh;
     dpar_halo halo;
@@ -29,41 +31,45 @@ static dpar_comm *dpar_world;
 static dpar_case dpar_registered, dpar_private, dpar_messages, dpar_adjoint, dpar_eight;
 static dpar_case dpar_in_turn[MAX_ARRAYS];
 
-static void dpar_must(dpar_status s, const char *call, const char *why)
+/* Ends all ranks if a call failed. */
+static void dpar_must(dpar_status status, const char *call, const char *why)
 {
-    if (s < 0) {
-        fprintf(stderr, "rank %d, %s: %s: %s\n", block.rank, call, dpar_status_text(s), why);
+    if (status < 0) {
+        fprintf(stderr, "mpi_halo: rank %d: %s failed: %s: %s\n", block.rank, call,
+                dpar_status_text(status), why);
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
 }
 
-/* The blocks of mpi_halo as dpar has them. */
-static void dpar_describe(dpar_case *x)
+/* Describes the blocks of mpi_halo as a mesh, a layout and a halo of dpar. */
+static void dpar_describe(dpar_case *state)
 {
     int32_t size[3];
     int64_t extent[3];
     dpar_placement cut[3];
     dpar_why why;
-    memset(&x->halo, 0, sizeof x->halo);
+    memset(&state->halo, 0, sizeof state->halo);
     for (int d = 0; d < 3; d++) {
         size[d] = block.grid[d];
         extent[d] = (int64_t)block.n * block.grid[d];
         cut[d] = dpar_shard(d);
-        x->halo.low[d] = x->halo.high[d] = block.w;
+        state->halo.low[d] = state->halo.high[d] = block.w;
     }
-    x->halo.shape = block.full ? DPAR_STENCIL_BOX : DPAR_STENCIL_STAR;
-    x->halo.periodic = 7;
-    dpar_must(dpar_mesh_init(&x->mesh, "z y x", size, DPAR_ORDER_LAST_FASTEST, 0, &why), "mesh",
-              why.text);
-    dpar_must(dpar_layout_init(&x->halo.grid, &x->mesh, 3, extent, cut, &why), "layout", why.text);
+    state->halo.shape = block.full ? DPAR_STENCIL_BOX : DPAR_STENCIL_STAR;
+    state->halo.periodic = 7;
+    dpar_must(dpar_mesh_init(&state->mesh, "z y x", size, DPAR_ORDER_LAST_FASTEST, 0, &why),
+              "dpar_mesh_init", why.text);
+    dpar_must(dpar_layout_init(&state->halo.grid, &state->mesh, 3, extent, cut, &why),
+              "dpar_layout_init", why.text);
 }
 
+/* Makes the communicator, which all engines use. */
 static void dpar_join(void)
 {
-    dpar_world_desc o;
+    dpar_world_desc desc;
     dpar_why why;
-    memset(&o, 0, sizeof o);
-    o.timeout_s = 60;
+    memset(&desc, 0, sizeof desc);
+    desc.timeout_s = 60;
 #ifdef OVER_MPI
     if (dpar_world == NULL) {
         dpar_must(dpar_mpi_make(MPI_COMM_WORLD, NULL, &dpar_world, &why), "dpar_mpi_make",
@@ -71,51 +77,56 @@ static void dpar_join(void)
     }
 #else
     if (dpar_world == NULL) {
-        dpar_must(dpar_init(&dpar_world, &o, &why), "dpar_init", why.text);
+        dpar_must(dpar_init(&dpar_world, &desc, &why), "dpar_init", why.text);
     }
 #endif
 }
 
-static int dpar_open(dpar_case *x, int arrays, int registered, int way, real *common, real **array)
+/* Makes the plan of an engine for so many fields and returns their number. registered: the fields
+ * are allocated by dpar_comm_alloc, otherwise all use `common`. way: DPAR_HALO_x. */
+static int dpar_open(dpar_case *state, int arrays, int registered, int way, real *common,
+                     real **array)
 {
-    dpar_halo_plan_desc o;
+    dpar_halo_plan_desc desc;
     dpar_why why;
     const size_t array_bytes = cells_in_all() * sizeof(real);
     dpar_join();
-    dpar_describe(x);
-    memset(&o, 0, sizeof o);
-    memset(x->field, 0, sizeof x->field);
-    o.method = way;
-    o.field = x->field;
-    o.field_count = arrays;
-    x->arrays = arrays;
-    x->registered = registered;
+    dpar_describe(state);
+    memset(&desc, 0, sizeof desc);
+    memset(state->field, 0, sizeof state->field);
+    desc.method = way;
+    desc.field = state->field;
+    desc.field_count = arrays;
+    state->arrays = arrays;
+    state->registered = registered;
     for (int i = 0; i < arrays; i++) {
         void *data = common;
         if (registered) {
             dpar_must(dpar_comm_alloc(dpar_world, (int64_t)array_bytes, &data), "dpar_comm_alloc",
                       dpar_world->why.text);
         }
-        x->field[i].halo = &x->halo;
-        x->field[i].type = sizeof(real) == 4 ? DPAR_F32 : DPAR_F64;
-        x->field[i].data = data;
+        state->field[i].halo = &state->halo;
+        state->field[i].type = sizeof(real) == 4 ? DPAR_F32 : DPAR_F64;
+        state->field[i].data = data;
         array[i] = (real *)data;
     }
-    dpar_must(dpar_halo_plan_make(dpar_world, &o, &x->plan, &why), "make", why.text);
+    dpar_must(dpar_halo_plan_make(dpar_world, &desc, &state->plan, &why), "dpar_halo_plan_make",
+              why.text);
     return arrays;
 }
 
-static void dpar_close(dpar_case *x)
+static void dpar_close(dpar_case *state)
 {
-    dpar_must(dpar_halo_plan_free(x->plan), "free", dpar_world->why.text);
-    for (int i = 0; i < x->arrays && x->registered; i++) {
-        dpar_comm_release(dpar_world, x->field[i].data);
+    dpar_must(dpar_halo_plan_free(state->plan), "dpar_halo_plan_free", dpar_world->why.text);
+    for (int i = 0; i < state->arrays && state->registered; i++) {
+        dpar_comm_release(dpar_world, state->field[i].data);
     }
 }
 
-static void dpar_run(dpar_case *x)
+static void dpar_run(dpar_case *state)
 {
-    dpar_must(dpar_halo_plan_exchange(x->plan), "run", dpar_world->why.text);
+    dpar_must(dpar_halo_plan_exchange(state->plan), "dpar_halo_plan_exchange",
+              dpar_world->why.text);
 }
 
 #define DPAR_CASE(which, arrays, in_heap, way)                                                     \
@@ -146,12 +157,12 @@ DPAR_ACTION_FORWARD(dpar_eight)
 static void dpar_adjoint_run(real **array)
 {
     (void)array;
-    dpar_must(dpar_halo_plan_reduce_begin(dpar_adjoint.plan, DPAR_SUM), "adjoint",
-              dpar_world->why.text);
-    dpar_must(dpar_halo_plan_end(dpar_adjoint.plan), "adjoint", dpar_world->why.text);
+    dpar_must(dpar_halo_plan_reduce_begin(dpar_adjoint.plan, DPAR_SUM),
+              "dpar_halo_plan_reduce_begin", dpar_world->why.text);
+    dpar_must(dpar_halo_plan_end(dpar_adjoint.plan), "dpar_halo_plan_end", dpar_world->why.text);
 }
 
-/* Not of 128^3: eight of them are of no more than caches. */
+/* Eight fields of more than 64^3 are left out, because they do not fit the caches anyway. */
 static int dpar_eight_open(real *common, real **array)
 {
     return block.n > 64 ? 0 : dpar_open(&dpar_eight, 8, 1, DPAR_HALO_AUTO, common, array);
@@ -202,7 +213,7 @@ static struct {
     int started;
 } petsc;
 
-/* Its errors end the run. */
+/* Ends all ranks with PETSc's message if a call fails. */
 #define PETSC_MUST(call) PetscCallAbort(PETSC_COMM_WORLD, call)
 
 static int petsc_open(real *common, real **array)
@@ -226,7 +237,7 @@ static int petsc_open(real *common, real **array)
     return 1;
 }
 
-/* The own cells into the vector that has them alone. */
+/* Copies the own cells into the vector without halos, from which DMGlobalToLocal reads. */
 static void petsc_ready(real **array)
 {
     PetscScalar *own;

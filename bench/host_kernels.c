@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* host_kernels - what the host computes for training and in reductions, each beside a plain loop of
- * the same work in the same precision (of sums in f64 over f32: in f64) that gcc vectorises for
- * this CPU. The loops may reorder sums, fuse, and take no heed of NaN; they divide and take roots
- * as they are written. Nanoseconds an element, the median of rounds in turns, and dpar's time over
- * the loop's. dpar is compiled as its users do.
+/* host_kernels - measures the kernels of the host, which training and reductions call, and compares
+ * each with a plain loop that does the same work in the same precision (f64 where dpar adds f32 in
+ * f64). gcc vectorises the loops for this CPU. They may reorder sums, fuse multiplications and
+ * additions, and ignore NaN; divisions and roots stay as they are written. dpar is compiled as its
+ * users compile it.
+ *
+ * Columns: nanoseconds for an element of dpar and of the loop, medians of rounds in turns, and the
+ * ratio, dpar's time over the loop's: below 1 dpar is faster.
  *
  *   cc -O3 -march=native -fno-math-errno -fno-trapping-math -fno-signed-zeros -fassociative-math \
  *       -ffinite-math-only -DPLAIN -c bench/host_kernels.c -o build/plain.o &&
  *   cc -O2 -DDPAR_IMPLEMENTATION -I. bench/host_kernels.c build/plain.o \
  *       -o build/host_kernels -lm &&
- *   build/host_kernels [ELEMENTS [WORDS]]     WORDS: only rows that have them
+ *   build/host_kernels [ELEMENTS [WORDS]]     only rows whose names have the WORDS
  *
  * Exit codes: 0 measured; 1 no memory, or a kernel of dpar failed; 2 wrong arguments. */
 #include <math.h>
@@ -17,53 +20,54 @@
 
 enum { WIDTH = 64, HEADS = 4, TOKENS = 256, VOCABULARY = 8192, ROW = 64, BLOCK = 128 };
 
-/* What all work on: n elements (ROW of a plane's points with 2 behind them), few results. */
+/* The arrays of all kernels. Each has n elements and half as many again. Planes are ROW lines of
+ * ROW points, with 2 points between lines. */
 typedef struct arrays {
-    float *w, *g, *m, *v; /* n each and a half more */
-    double *d, *e;
-    uint16_t *h;
-    int8_t *c;
+    float *weight, *gradient, *momentum, *variance;
+    double *wide, *wide_too;
+    uint16_t *half;
+    int8_t *code;
     float *scale;
-    double *sums, *lse; /* of planes, of rows of VOCABULARY */
+    double *sums, *lse; /* results for planes, and for rows of VOCABULARY */
     int64_t n;
 } arrays;
 
-void plain_adamw_f32(arrays *a);
-void plain_adamw_f64(arrays *a);
-void plain_adamw_bf16(arrays *a);
-void plain_sgd(arrays *a);
-void plain_squares(arrays *a);
-void plain_dot(arrays *a);
-void plain_finite(arrays *a);
-void plain_finite_16(arrays *a);
-void plain_sum(arrays *a);
-void plain_sum_f64(arrays *a);
-void plain_sum_bf16(arrays *a);
-void plain_sum_f16(arrays *a);
-void plain_max(arrays *a);
-void plain_max_i32(arrays *a);
-void plain_to_bf16(arrays *a);
-void plain_from_bf16(arrays *a);
-void plain_to_f16(arrays *a);
-void plain_from_f16(arrays *a);
-void plain_to_f64(arrays *a);
-void plain_from_f64(arrays *a);
-void plain_scale(arrays *a);
-void plain_add_bf16(arrays *a);
-void plain_quantize(arrays *a);
-void plain_quantize_8(arrays *a);
-void plain_dequantize(arrays *a);
-void plain_dequantize_8(arrays *a);
-void plain_dequantize_add(arrays *a);
-void plain_moments(arrays *a);
-void plain_norm(arrays *a);
-void plain_norm_sums(arrays *a);
-void plain_norm_gradient(arrays *a);
-void plain_entropy(arrays *a);
-void plain_entropy_gradient(arrays *a);
-void plain_attention(arrays *a);
-void plain_attention_gradient(arrays *a);
-void plain_merge(arrays *a);
+void plain_adamw_f32(arrays *data);
+void plain_adamw_f64(arrays *data);
+void plain_adamw_bf16(arrays *data);
+void plain_sgd(arrays *data);
+void plain_squares(arrays *data);
+void plain_dot(arrays *data);
+void plain_finite(arrays *data);
+void plain_finite_16(arrays *data);
+void plain_sum(arrays *data);
+void plain_sum_f64(arrays *data);
+void plain_sum_bf16(arrays *data);
+void plain_sum_f16(arrays *data);
+void plain_max(arrays *data);
+void plain_max_i32(arrays *data);
+void plain_to_bf16(arrays *data);
+void plain_from_bf16(arrays *data);
+void plain_to_f16(arrays *data);
+void plain_from_f16(arrays *data);
+void plain_to_f64(arrays *data);
+void plain_from_f64(arrays *data);
+void plain_scale(arrays *data);
+void plain_add_bf16(arrays *data);
+void plain_quantize(arrays *data);
+void plain_quantize_8(arrays *data);
+void plain_dequantize(arrays *data);
+void plain_dequantize_8(arrays *data);
+void plain_dequantize_add(arrays *data);
+void plain_moments(arrays *data);
+void plain_norm(arrays *data);
+void plain_norm_sums(arrays *data);
+void plain_norm_gradient(arrays *data);
+void plain_entropy(arrays *data);
+void plain_entropy_gradient(arrays *data);
+void plain_attention(arrays *data);
+void plain_attention_gradient(arrays *data);
+void plain_merge(arrays *data);
 
 static const double rate = 1e-3, beta1 = 0.9, decay = 0.01;
 enum { STEP = 1000 };
@@ -71,7 +75,7 @@ enum { STEP = 1000 };
 #if defined(PLAIN)
 static const double beta2 = 0.999, epsilon = 1e-8;
 
-/* Of libm for several at once (libmvec), where it has them: glibc's for x86-64. */
+/* glibc for x86-64 has exp and expf for several numbers at once (libmvec). */
 #if defined(__GLIBC__) && defined(__x86_64__) && !defined(__clang__)
 __attribute__((simd("notinbranch"))) double exp(double);
 __attribute__((simd("notinbranch"))) float expf(float);
@@ -98,7 +102,7 @@ static uint16_t bf16_of(float x)
     return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : up);
 }
 
-/* Giesen's: https://gist.github.com/rygorous/2156668 */
+/* By Giesen: https://gist.github.com/rygorous/2156668 */
 static uint16_t f16_of(float f)
 {
     const uint32_t bits = bits_of(f), sign = bits & 0x80000000u, x = bits ^ sign;
@@ -119,71 +123,75 @@ static float of_f16(uint16_t h)
 
 /* ---- optimizers */
 
-#define ADAMW(name, real, root, gradient)                                                          \
-    void name(arrays *a)                                                                           \
+#define ADAMW(name, real, root, slope)                                                             \
+    void name(arrays *data)                                                                        \
     {                                                                                              \
-        float *restrict w = a->w, *restrict m = a->m, *restrict v = a->v;                          \
-        const float *restrict g = a->g;                                                            \
-        const uint16_t *restrict h = a->h;                                                         \
+        float *restrict weight = data->weight, *restrict momentum = data->momentum,                \
+                        *restrict variance = data->variance;                                       \
+        const float *restrict g = data->gradient;                                                  \
+        const uint16_t *restrict h = data->half;                                                   \
         const real b1 = (real)beta1, b2 = (real)beta2, shrink = (real)(1 - rate * decay);          \
         const real reach = (real)(rate / (1 - pow(beta1, STEP)));                                  \
         const real fix = (real)(1 / (1 - pow(beta2, STEP)));                                       \
         (void)g;                                                                                   \
         (void)h;                                                                                   \
-        for (int64_t i = 0; i < a->n; i++) {                                                       \
-            const real x = (real)(gradient);                                                       \
-            const real f = b1 * (real)m[i] + (1 - b1) * x, s = b2 * (real)v[i] + (1 - b2) * x * x; \
-            m[i] = (float)f;                                                                       \
-            v[i] = (float)s;                                                                       \
-            w[i] = (float)((real)w[i] * shrink - reach * f / (root(s * fix) + (real)epsilon));     \
+        for (int64_t i = 0; i < data->n; i++) {                                                    \
+            const real x = (real)(slope);                                                          \
+            const real f = b1 * (real)momentum[i] + (1 - b1) * x,                                  \
+                       s = b2 * (real)variance[i] + (1 - b2) * x * x;                              \
+            momentum[i] = (float)f;                                                                \
+            variance[i] = (float)s;                                                                \
+            weight[i] =                                                                            \
+                (float)((real)weight[i] * shrink - reach * f / (root(s * fix) + (real)epsilon));   \
         }                                                                                          \
     }
 ADAMW(plain_adamw_f32, float, sqrtf, g[i])
 ADAMW(plain_adamw_f64, double, sqrt, g[i])
 ADAMW(plain_adamw_bf16, double, sqrt, float_of((uint32_t)h[i] << 16))
 
-void plain_sgd(arrays *a)
+void plain_sgd(arrays *data)
 {
-    float *restrict w = a->w, *restrict m = a->m;
-    const float *restrict g = a->g;
-    for (int64_t i = 0; i < a->n; i++) {
-        const double x = beta1 * (double)m[i] + ((double)g[i] + decay * (double)w[i]);
-        m[i] = (float)x;
-        w[i] = (float)((double)w[i] - rate * x);
+    float *restrict weight = data->weight, *restrict momentum = data->momentum;
+    const float *restrict gradient = data->gradient;
+    for (int64_t i = 0; i < data->n; i++) {
+        const double x =
+            beta1 * (double)momentum[i] + ((double)gradient[i] + decay * (double)weight[i]);
+        momentum[i] = (float)x;
+        weight[i] = (float)((double)weight[i] - rate * x);
     }
 }
 
 /* ---- reductions */
 
-void plain_squares(arrays *a)
+void plain_squares(arrays *data)
 {
     double sum = 0;
-    for (int64_t i = 0; i < a->n; i++) {
-        sum += (double)a->g[i] * (double)a->g[i];
+    for (int64_t i = 0; i < data->n; i++) {
+        sum += (double)data->gradient[i] * (double)data->gradient[i];
     }
-    a->sums[0] = sum;
+    data->sums[0] = sum;
 }
 
-void plain_dot(arrays *a)
+void plain_dot(arrays *data)
 {
-    for (int64_t i = 0; i < a->n / ROW; i++) {
-        const float *restrict x = a->g + i * ROW, *restrict y = a->v + i * ROW;
+    for (int64_t i = 0; i < data->n / ROW; i++) {
+        const float *restrict x = data->gradient + i * ROW, *restrict y = data->variance + i * ROW;
         double sum = 0;
         for (int64_t k = 0; k < ROW; k++) {
             sum += (double)x[k] * (double)y[k];
         }
-        a->m[i] = (float)sum;
+        data->momentum[i] = (float)sum;
     }
 }
 
 #define FINITE(name, type, from, exponent)                                                         \
-    void name(arrays *a)                                                                           \
+    void name(arrays *data)                                                                        \
     {                                                                                              \
         const type *restrict x = (const type *)(const void *)from;                                 \
         int64_t i, k, found = -1;                                                                  \
-        for (i = 0; i < a->n && found < 0; i += k) {                                               \
+        for (i = 0; i < data->n && found < 0; i += k) {                                            \
             uint32_t odd = 0;                                                                      \
-            const int64_t some = a->n - i < 1024 ? a->n - i : 1024;                                \
+            const int64_t some = data->n - i < 1024 ? data->n - i : 1024;                          \
             for (k = 0; k < some; k++) {                                                           \
                 odd |= (x[i + k] & exponent) == exponent;                                          \
             }                                                                                      \
@@ -191,48 +199,60 @@ void plain_dot(arrays *a)
                 found = (x[i + j] & exponent) == exponent ? i + j : -1;                            \
             }                                                                                      \
         }                                                                                          \
-        a->sums[0] = (double)found;                                                                \
+        data->sums[0] = (double)found;                                                             \
     }
-FINITE(plain_finite, uint32_t, a->g, 0x7f800000u)
-FINITE(plain_finite_16, uint16_t, a->h, 0x7f80)
+FINITE(plain_finite, uint32_t, data->gradient, 0x7f800000u)
+FINITE(plain_finite_16, uint16_t, data->half, 0x7f80)
+
+/* NaN is larger than any number. */
+static float larger_float(float a, float b)
+{
+    return a > b || a != a ? a : b;
+}
+
+static int32_t larger_int(int32_t a, int32_t b)
+{
+    return a > b ? a : b;
+}
 
 #define MEET(name, type, to, x, y, result)                                                         \
-    void name(arrays *a)                                                                           \
+    void name(arrays *data)                                                                        \
     {                                                                                              \
         type *restrict z = (type *)(void *)to;                                                     \
         const type *restrict s = (const type *)(const void *)x;                                    \
         const type *restrict t = (const type *)(const void *)y;                                    \
-        for (int64_t i = 0; i < a->n; i++) {                                                       \
+        for (int64_t i = 0; i < data->n; i++) {                                                    \
             z[i] = result;                                                                         \
         }                                                                                          \
     }
-MEET(plain_sum, float, a->w, a->g, a->v, s[i] + t[i])
-MEET(plain_sum_f64, double, a->d, a->d, a->e, s[i] + t[i])
-MEET(plain_sum_bf16, uint16_t, a->m, a->h, a->w,
+MEET(plain_sum, float, data->weight, data->gradient, data->variance, s[i] + t[i])
+MEET(plain_sum_f64, double, data->wide, data->wide, data->wide_too, s[i] + t[i])
+MEET(plain_sum_bf16, uint16_t, data->momentum, data->half, data->weight,
      bf16_of(float_of((uint32_t)s[i] << 16) + float_of((uint32_t)t[i] << 16)))
-MEET(plain_sum_f16, uint16_t, a->m, a->h, a->w, f16_of(of_f16(s[i]) + of_f16(t[i])))
-MEET(plain_max, float, a->w, a->g, a->v, s[i] > t[i] || s[i] != s[i] ? s[i] : t[i])
-MEET(plain_max_i32, int32_t, a->w, a->g, a->v, s[i] > t[i] ? s[i] : t[i])
+MEET(plain_sum_f16, uint16_t, data->momentum, data->half, data->weight,
+     f16_of(of_f16(s[i]) + of_f16(t[i])))
+MEET(plain_max, float, data->weight, data->gradient, data->variance, larger_float(s[i], t[i]))
+MEET(plain_max_i32, int32_t, data->weight, data->gradient, data->variance, larger_int(s[i], t[i]))
 
 /* ---- casts */
 
 #define CAST(name, to_type, to, from_type, from, result)                                           \
-    void name(arrays *a)                                                                           \
+    void name(arrays *data)                                                                        \
     {                                                                                              \
         to_type *restrict z = to;                                                                  \
         const from_type *restrict x = from;                                                        \
-        for (int64_t i = 0; i < a->n; i++) {                                                       \
+        for (int64_t i = 0; i < data->n; i++) {                                                    \
             z[i] = result;                                                                         \
         }                                                                                          \
     }
-CAST(plain_to_bf16, uint16_t, a->h, float, a->g, bf16_of(x[i]))
-CAST(plain_from_bf16, float, a->w, uint16_t, a->h, float_of((uint32_t)x[i] << 16))
-CAST(plain_to_f16, uint16_t, a->h, float, a->g, f16_of(x[i]))
-CAST(plain_from_f16, float, a->w, uint16_t, a->h, of_f16(x[i]))
-CAST(plain_to_f64, double, a->d, float, a->g, (double)x[i])
-CAST(plain_from_f64, float, a->w, double, a->d, (float)x[i])
-CAST(plain_scale, float, a->w, float, a->g, (float)(1.0 / 3.0 * (double)x[i]))
-CAST(plain_add_bf16, float, a->w, uint16_t, a->h,
+CAST(plain_to_bf16, uint16_t, data->half, float, data->gradient, bf16_of(x[i]))
+CAST(plain_from_bf16, float, data->weight, uint16_t, data->half, float_of((uint32_t)x[i] << 16))
+CAST(plain_to_f16, uint16_t, data->half, float, data->gradient, f16_of(x[i]))
+CAST(plain_from_f16, float, data->weight, uint16_t, data->half, of_f16(x[i]))
+CAST(plain_to_f64, double, data->wide, float, data->gradient, (double)x[i])
+CAST(plain_from_f64, float, data->weight, double, data->wide, (float)x[i])
+CAST(plain_scale, float, data->weight, float, data->gradient, (float)(1.0 / 3.0 * (double)x[i]))
+CAST(plain_add_bf16, float, data->weight, uint16_t, data->half,
      (float)((double)z[i] + (double)float_of((uint32_t)x[i] << 16)))
 
 /* ---- 8 bits */
@@ -246,57 +266,57 @@ static float largest(const float *x)
     return most;
 }
 
-void plain_quantize(arrays *a)
+void plain_quantize(arrays *data)
 {
-    for (int64_t b = 0; b < a->n / BLOCK; b++) {
-        const float *restrict x = a->g + b * BLOCK;
-        int8_t *restrict c = a->c + b * BLOCK;
+    for (int64_t b = 0; b < data->n / BLOCK; b++) {
+        const float *restrict x = data->gradient + b * BLOCK;
+        int8_t *restrict code = data->code + b * BLOCK;
         const float scale = largest(x) / 127.0f;
-        a->scale[b] = scale;
+        data->scale[b] = scale;
         for (int i = 0; i < BLOCK && scale > 0; i++) {
-            c[i] = (int8_t)(int32_t)rintf(x[i] / scale);
+            code[i] = (int8_t)(int32_t)rintf(x[i] / scale);
         }
     }
 }
 
-void plain_quantize_8(arrays *a)
+void plain_quantize_8(arrays *data)
 {
-    for (int64_t b = 0; b < a->n / BLOCK; b++) {
-        const float *restrict x = a->g + b * BLOCK;
-        int8_t *restrict c = a->c + b * BLOCK;
+    for (int64_t b = 0; b < data->n / BLOCK; b++) {
+        const float *restrict x = data->gradient + b * BLOCK;
+        int8_t *restrict out = data->code + b * BLOCK;
         const float scale = largest(x) / 448.0f;
-        a->scale[b] = scale;
+        data->scale[b] = scale;
         for (int i = 0; i < BLOCK && scale > 0; i++) {
             const uint32_t bits = bits_of(x[i] / scale), size = bits & 0x7fffffff;
             const uint32_t usual = ((size + 0x7ffff + (size >> 20 & 1)) >> 20) - (120 << 3);
             const uint32_t under = bits_of(float_of(size) + 16384.0f) & 0xff;
             const uint32_t most = usual < 0x7e ? usual : 0x7e;
             const uint32_t code = size < 0x3c800000 ? under : most;
-            c[i] = (int8_t)(code | (code != 0 ? bits >> 24 & 0x80 : 0));
+            out[i] = (int8_t)(code | (code != 0 ? bits >> 24 & 0x80 : 0));
         }
     }
 }
 
-void plain_dequantize(arrays *a)
+void plain_dequantize(arrays *data)
 {
-    for (int64_t b = 0; b < a->n / BLOCK; b++) {
-        float *restrict x = a->w + b * BLOCK;
-        const int8_t *restrict c = a->c + b * BLOCK;
-        const float scale = a->scale[b];
+    for (int64_t b = 0; b < data->n / BLOCK; b++) {
+        float *restrict x = data->weight + b * BLOCK;
+        const int8_t *restrict code = data->code + b * BLOCK;
+        const float scale = data->scale[b];
         for (int i = 0; i < BLOCK; i++) {
-            x[i] = (float)c[i] * scale;
+            x[i] = (float)code[i] * scale;
         }
     }
 }
 
-void plain_dequantize_8(arrays *a)
+void plain_dequantize_8(arrays *data)
 {
-    for (int64_t b = 0; b < a->n / BLOCK; b++) {
-        float *restrict x = a->w + b * BLOCK;
-        const int8_t *restrict c = a->c + b * BLOCK;
-        const float scale = a->scale[b];
+    for (int64_t b = 0; b < data->n / BLOCK; b++) {
+        float *restrict x = data->weight + b * BLOCK;
+        const int8_t *restrict code = data->code + b * BLOCK;
+        const float scale = data->scale[b];
         for (int i = 0; i < BLOCK; i++) {
-            const uint32_t size = (uint32_t)c[i] & 0x7f, sign = ((uint32_t)c[i] & 0x80) << 24;
+            const uint32_t size = (uint32_t)code[i] & 0x7f, sign = ((uint32_t)code[i] & 0x80) << 24;
             const uint32_t usual = size == 0x7f ? 0x7fc00000 : (size + (120 << 3)) << 20;
             const uint32_t under = bits_of((float)(int32_t)size * (1.0f / 512));
             x[i] = float_of((size < 8 ? under : usual) | sign) * scale;
@@ -304,24 +324,24 @@ void plain_dequantize_8(arrays *a)
     }
 }
 
-void plain_dequantize_add(arrays *a)
+void plain_dequantize_add(arrays *data)
 {
-    for (int64_t b = 0; b < a->n / BLOCK; b++) {
-        float *restrict x = a->w + b * BLOCK;
-        const int8_t *restrict c = a->c + b * BLOCK;
-        const float scale = a->scale[b];
+    for (int64_t b = 0; b < data->n / BLOCK; b++) {
+        float *restrict x = data->weight + b * BLOCK;
+        const int8_t *restrict code = data->code + b * BLOCK;
+        const float scale = data->scale[b];
         for (int i = 0; i < BLOCK; i++) {
-            x[i] = (float)((double)x[i] + (double)((float)c[i] * scale));
+            x[i] = (float)((double)x[i] + (double)((float)code[i] * scale));
         }
     }
 }
 
 /* ---- norms: planes of ROW x ROW in f32, all else in f64 */
 
-void plain_moments(arrays *a)
+void plain_moments(arrays *data)
 {
-    for (int64_t p = 0; p < a->n / (ROW * ROW); p++) {
-        const float *restrict x = a->g + p * ROW * (ROW + 2);
+    for (int64_t p = 0; p < data->n / (ROW * ROW); p++) {
+        const float *restrict x = data->gradient + p * ROW * (ROW + 2);
         double sum = 0, m2 = 0;
         for (int i = 0; i < ROW; i++) {
             for (int k = 0; k < ROW; k++) {
@@ -331,58 +351,59 @@ void plain_moments(arrays *a)
         sum /= ROW * ROW;
         for (int i = 0; i < ROW; i++) {
             for (int k = 0; k < ROW; k++) {
-                const double d = (double)x[i * (ROW + 2) + k] - sum;
-                m2 += d * d;
+                const double distance = (double)x[i * (ROW + 2) + k] - sum;
+                m2 += distance * distance;
             }
         }
-        a->sums[3 * p] = ROW * ROW;
-        a->sums[3 * p + 1] = sum;
-        a->sums[3 * p + 2] = m2;
+        data->sums[3 * p] = ROW * ROW;
+        data->sums[3 * p + 1] = sum;
+        data->sums[3 * p + 2] = m2;
     }
 }
 
-void plain_norm(arrays *a)
+void plain_norm(arrays *data)
 {
-    for (int64_t p = 0; p < a->n / (ROW * ROW); p++) {
-        const float *restrict x = a->g + p * ROW * (ROW + 2);
-        float *restrict y = a->w + p * ROW * (ROW + 2);
-        const double mean = a->sums[2 * p], s = a->sums[2 * p + 1] * 0.5, b = 0.25;
+    for (int64_t p = 0; p < data->n / (ROW * ROW); p++) {
+        const float *restrict x = data->gradient + p * ROW * (ROW + 2);
+        float *restrict y = data->weight + p * ROW * (ROW + 2);
+        const double mean = data->sums[2 * p], scale = data->sums[2 * p + 1] * 0.5, shift = 0.25;
         for (int i = 0; i < ROW; i++) {
             for (int k = 0; k < ROW; k++) {
-                y[i * (ROW + 2) + k] = (float)(s * ((double)x[i * (ROW + 2) + k] - mean) + b);
+                y[i * (ROW + 2) + k] =
+                    (float)(scale * ((double)x[i * (ROW + 2) + k] - mean) + shift);
             }
         }
     }
 }
 
-void plain_norm_sums(arrays *a)
+void plain_norm_sums(arrays *data)
 {
-    for (int64_t p = 0; p < a->n / (ROW * ROW); p++) {
-        const float *restrict x = a->g + p * ROW * (ROW + 2);
-        const float *restrict dy = a->v + p * ROW * (ROW + 2);
-        const double mean = a->sums[2 * p];
+    for (int64_t p = 0; p < data->n / (ROW * ROW); p++) {
+        const float *restrict x = data->gradient + p * ROW * (ROW + 2);
+        const float *restrict dy = data->variance + p * ROW * (ROW + 2);
+        const double mean = data->sums[2 * p];
         double first = 0, second = 0;
         for (int i = 0; i < ROW; i++) {
             for (int k = 0; k < ROW; k++) {
-                const double g = (double)dy[i * (ROW + 2) + k];
-                first += g;
-                second += g * ((double)x[i * (ROW + 2) + k] - mean);
+                const double gradient = (double)dy[i * (ROW + 2) + k];
+                first += gradient;
+                second += gradient * ((double)x[i * (ROW + 2) + k] - mean);
             }
         }
-        a->lse[2 * p] = first;
-        a->lse[2 * p + 1] = second * a->sums[2 * p + 1];
+        data->lse[2 * p] = first;
+        data->lse[2 * p + 1] = second * data->sums[2 * p + 1];
     }
 }
 
-void plain_norm_gradient(arrays *a)
+void plain_norm_gradient(arrays *data)
 {
-    for (int64_t p = 0; p < a->n / (ROW * ROW); p++) {
-        const float *restrict x = a->g + p * ROW * (ROW + 2);
-        const float *restrict dy = a->v + p * ROW * (ROW + 2);
-        float *restrict dx = a->w + p * ROW * (ROW + 2);
-        const double mean = a->sums[2 * p], inverse = a->sums[2 * p + 1], of = ROW * ROW;
-        const double first = a->lse[2 * p] * 0.5 / of;
-        const double slope = inverse * (a->lse[2 * p + 1] * 0.5 / of);
+    for (int64_t p = 0; p < data->n / (ROW * ROW); p++) {
+        const float *restrict x = data->gradient + p * ROW * (ROW + 2);
+        const float *restrict dy = data->variance + p * ROW * (ROW + 2);
+        float *restrict dx = data->weight + p * ROW * (ROW + 2);
+        const double mean = data->sums[2 * p], inverse = data->sums[2 * p + 1], of = ROW * ROW;
+        const double first = data->lse[2 * p] * 0.5 / of;
+        const double slope = inverse * (data->lse[2 * p + 1] * 0.5 / of);
         for (int i = 0; i < ROW; i++) {
             for (int k = 0; k < ROW; k++) {
                 const int at = i * (ROW + 2) + k;
@@ -395,10 +416,10 @@ void plain_norm_gradient(arrays *a)
 
 /* ---- cross-entropy */
 
-void plain_entropy(arrays *a)
+void plain_entropy(arrays *data)
 {
-    for (int64_t t = 0; t < a->n / VOCABULARY; t++) {
-        const float *restrict x = a->g + t * VOCABULARY;
+    for (int64_t t = 0; t < data->n / VOCABULARY; t++) {
+        const float *restrict x = data->gradient + t * VOCABULARY;
         double sum = 0, below = 0;
         float most = x[0];
         for (int i = 0; i < VOCABULARY; i++) {
@@ -408,17 +429,17 @@ void plain_entropy(arrays *a)
         for (int i = 0; i < VOCABULARY; i++) {
             below += exp((double)x[i] - (double)most);
         }
-        a->sums[3 * t] = (double)most;
-        a->sums[3 * t + 1] = below;
-        a->sums[3 * t + 2] = 0.9 * (double)x[5] + 0.1 / VOCABULARY * sum;
+        data->sums[3 * t] = (double)most;
+        data->sums[3 * t + 1] = below;
+        data->sums[3 * t + 2] = 0.9 * (double)x[5] + 0.1 / VOCABULARY * sum;
     }
 }
 
-void plain_entropy_gradient(arrays *a)
+void plain_entropy_gradient(arrays *data)
 {
-    for (int64_t t = 0; t < a->n / VOCABULARY; t++) {
-        float *restrict x = a->w + t * VOCABULARY;
-        const double lse = a->lse[t], smooth = 0.1 / VOCABULARY;
+    for (int64_t t = 0; t < data->n / VOCABULARY; t++) {
+        float *restrict x = data->weight + t * VOCABULARY;
+        const double lse = data->lse[t], smooth = 0.1 / VOCABULARY;
         const double own = exp((double)x[5] - lse) - smooth - 0.9;
         for (int i = 0; i < VOCABULARY; i++) {
             x[i] = (float)(exp((double)x[i] - lse) - smooth);
@@ -438,14 +459,15 @@ static float dot(const float *restrict x, const float *restrict y)
     return sum;
 }
 
-void plain_attention(arrays *a)
+void plain_attention(arrays *data)
 {
-    const float *q = a->g, *k = q + TOKENS * HEADS * WIDTH, *v = k + TOKENS * HEADS * WIDTH;
+    const float *query = data->gradient, *key = query + TOKENS * HEADS * WIDTH,
+                *value = key + TOKENS * HEADS * WIDTH;
     for (int64_t r = 0; r < TOKENS * HEADS; r++) {
         const int64_t i = r / HEADS, h = r % HEADS;
-        float *restrict y = a->w + r * WIDTH, score[TOKENS], most = -INFINITY, sum = 0;
+        float *restrict y = data->weight + r * WIDTH, score[TOKENS], most = -INFINITY, sum = 0;
         for (int64_t j = 0; j <= i; j++) {
-            score[j] = 0.125f * dot(q + r * WIDTH, k + (j * HEADS + h) * WIDTH);
+            score[j] = 0.125f * dot(query + r * WIDTH, key + (j * HEADS + h) * WIDTH);
             most = score[j] > most ? score[j] : most;
         }
         for (int64_t j = 0; j <= i; j++) {
@@ -456,35 +478,36 @@ void plain_attention(arrays *a)
             y[c] = 0;
         }
         for (int64_t j = 0; j <= i; j++) {
-            const float *restrict x = v + (j * HEADS + h) * WIDTH, p = score[j] / sum;
+            const float *restrict x = value + (j * HEADS + h) * WIDTH, p = score[j] / sum;
             for (int c = 0; c < WIDTH; c++) {
                 y[c] += p * x[c];
             }
         }
-        a->scale[r] = most + logf(sum);
+        data->scale[r] = most + logf(sum);
     }
 }
 
-void plain_attention_gradient(arrays *a)
+void plain_attention_gradient(arrays *data)
 {
     const int64_t all = TOKENS * HEADS * WIDTH;
-    const float *q = a->g, *k = q + all, *v = k + all, *out_gradient = a->v;
+    const float *query = data->gradient, *key = query + all, *value = key + all,
+                *out_gradient = data->variance;
     for (int64_t r = 0; r < TOKENS * HEADS; r++) {
         const int64_t i = r / HEADS, h = r % HEADS;
-        const float *restrict x = q + r * WIDTH, *restrict dy = out_gradient + r * WIDTH;
-        float *restrict dx = a->m + r * WIDTH, score[TOKENS];
-        const float lse = a->scale[r];
+        const float *restrict x = query + r * WIDTH, *restrict dy = out_gradient + r * WIDTH;
+        float *restrict dx = data->momentum + r * WIDTH, score[TOKENS];
+        const float lse = data->scale[r];
         for (int64_t j = 0; j <= i; j++) {
-            score[j] = expf(0.125f * dot(x, k + (j * HEADS + h) * WIDTH) - lse);
+            score[j] = expf(0.125f * dot(x, key + (j * HEADS + h) * WIDTH) - lse);
         }
         for (int64_t j = 0; j <= i; j++) {
-            const float *restrict key = k + (j * HEADS + h) * WIDTH;
-            float *restrict dk = a->m + all + (j * HEADS + h) * WIDTH;
-            float *restrict dv = a->m + 2 * all + (j * HEADS + h) * WIDTH;
+            const float *restrict key_row = key + (j * HEADS + h) * WIDTH;
+            float *restrict dk = data->momentum + all + (j * HEADS + h) * WIDTH;
+            float *restrict dv = data->momentum + 2 * all + (j * HEADS + h) * WIDTH;
             const float p = score[j];
-            const float s = p * 0.125f * (dot(dy, v + (j * HEADS + h) * WIDTH) - 0.01f);
+            const float s = p * 0.125f * (dot(dy, value + (j * HEADS + h) * WIDTH) - 0.01f);
             for (int c = 0; c < WIDTH; c++) {
-                dx[c] += s * key[c];
+                dx[c] += s * key_row[c];
                 dk[c] += s * x[c];
                 dv[c] += p * dy[c];
             }
@@ -492,18 +515,20 @@ void plain_attention_gradient(arrays *a)
     }
 }
 
-void plain_merge(arrays *a)
+void plain_merge(arrays *data)
 {
-    for (int64_t i = 0; i < a->n / WIDTH; i++) {
-        float *restrict y = a->w + i * WIDTH;
-        const float *restrict x = a->g + i * WIDTH;
-        const double s = (double)a->scale[i], t = (double)a->m[i], most = s > t ? s : t;
-        const double e = exp(s - most), f = exp(t - most);
-        const float keep = (float)(e / (e + f)), more = (float)(f / (e + f));
+    for (int64_t i = 0; i < data->n / WIDTH; i++) {
+        float *restrict y = data->weight + i * WIDTH;
+        const float *restrict x = data->gradient + i * WIDTH;
+        const double old_lse = (double)data->scale[i], new_lse = (double)data->momentum[i];
+        const double most = old_lse > new_lse ? old_lse : new_lse;
+        const double old_sum = exp(old_lse - most), new_sum = exp(new_lse - most);
+        const float keep = (float)(old_sum / (old_sum + new_sum));
+        const float more = (float)(new_sum / (old_sum + new_sum));
         for (int64_t c = 0; c < WIDTH; c++) {
             y[c] = keep * y[c] + more * x[c];
         }
-        a->scale[i] = (float)(most + log(e + f));
+        data->scale[i] = (float)(most + log(old_sum + new_sum));
     }
 }
 #else
@@ -522,333 +547,334 @@ static dpar_mem mem;
 
 static const char *running; /* the row of the table that is being measured */
 
+/* Ends the program if a kernel of dpar failed. */
 static void must(dpar_status st)
 {
     if (st != DPAR_OK) {
-        fprintf(stderr, "host_kernels: row '%s': dpar says: %s (status %d)\n", running,
+        fprintf(stderr, "host_kernels: row '%s': dpar's kernel failed: %s (status %d)\n", running,
                 dpar_status_text(st), (int)st);
         exit(1);
     }
 }
 
-static void step(arrays *a, int32_t kind, int32_t gradient_type)
+static void step(arrays *data, int32_t kind, int32_t gradient_type)
 {
-    dpar_optimizer o;
-    dpar_optimizer_piece p;
-    dpar_optimizer_init(&o, kind);
+    dpar_optimizer optimizer;
+    dpar_optimizer_piece piece;
+    dpar_optimizer_init(&optimizer, kind);
     if (kind == DPAR_OPTIMIZER_SGD) {
-        o.momentum = beta1;
-        o.decay = decay;
+        optimizer.momentum = beta1;
+        optimizer.decay = decay;
     }
-    memset(&p, 0, sizeof p);
-    p.weight = a->w;
-    p.gradient = gradient_type == DPAR_F32 ? (void *)a->g : (void *)a->h;
-    p.m = a->m;
-    p.v = kind == DPAR_OPTIMIZER_ADAMW ? a->v : NULL;
-    p.weight_type = DPAR_F32;
-    p.gradient_type = gradient_type;
-    p.count = a->n;
-    must(dpar_optimizer_step(&o, &p, STEP, rate, 1.0));
+    memset(&piece, 0, sizeof piece);
+    piece.weight = data->weight;
+    piece.gradient = gradient_type == DPAR_F32 ? (void *)data->gradient : (void *)data->half;
+    piece.m = data->momentum;
+    piece.v = kind == DPAR_OPTIMIZER_ADAMW ? data->variance : NULL;
+    piece.weight_type = DPAR_F32;
+    piece.gradient_type = gradient_type;
+    piece.count = data->n;
+    must(dpar_optimizer_step(&optimizer, &piece, STEP, rate, 1.0));
 }
 
-static void adamw(arrays *a)
+static void adamw(arrays *data)
 {
-    step(a, DPAR_OPTIMIZER_ADAMW, DPAR_F32);
+    step(data, DPAR_OPTIMIZER_ADAMW, DPAR_F32);
 }
 
-static void adamw_bf16(arrays *a)
+static void adamw_bf16(arrays *data)
 {
-    step(a, DPAR_OPTIMIZER_ADAMW, DPAR_BF16);
+    step(data, DPAR_OPTIMIZER_ADAMW, DPAR_BF16);
 }
 
-static void sgd(arrays *a)
+static void sgd(arrays *data)
 {
-    step(a, DPAR_OPTIMIZER_SGD, DPAR_F32);
+    step(data, DPAR_OPTIMIZER_SGD, DPAR_F32);
 }
 
-static void squares(arrays *a)
+static void squares(arrays *data)
 {
-    dpar_mem_squares s;
-    memset(&s, 0, sizeof s);
-    s.in = a->g;
-    s.count = a->n;
-    s.type = DPAR_F32;
-    s.sum = a->sums;
-    must(host.squares(NULL, &s));
+    dpar_mem_squares work;
+    memset(&work, 0, sizeof work);
+    work.in = data->gradient;
+    work.count = data->n;
+    work.type = DPAR_F32;
+    work.sum = data->sums;
+    must(host.squares(NULL, &work));
 }
 
-static void dot(arrays *a)
+static void dot(arrays *data)
 {
-    dpar_mem_dot d;
-    memset(&d, 0, sizeof d);
-    d.to = a->m;
-    d.a = a->g;
-    d.b = a->v;
-    d.rows = a->n / ROW;
-    d.choices = 1;
-    d.width = ROW;
-    d.to_type = d.type = DPAR_F32;
-    must(host.dot(NULL, &d));
+    dpar_mem_dot work;
+    memset(&work, 0, sizeof work);
+    work.to = data->momentum;
+    work.a = data->gradient;
+    work.b = data->variance;
+    work.rows = data->n / ROW;
+    work.choices = 1;
+    work.width = ROW;
+    work.to_type = work.type = DPAR_F32;
+    must(host.dot(NULL, &work));
 }
 
-static void look(arrays *a, const void *in, int32_t type)
+static void look(arrays *data, const void *in, int32_t type)
 {
-    dpar_mem_finite f;
+    dpar_mem_finite work;
     int64_t found;
-    memset(&f, 0, sizeof f);
-    f.in = in;
-    f.count = a->n;
-    f.type = type;
-    f.found = &found;
-    must(mem.finite(NULL, &f));
+    memset(&work, 0, sizeof work);
+    work.in = in;
+    work.count = data->n;
+    work.type = type;
+    work.found = &found;
+    must(mem.finite(NULL, &work));
 }
 
-static void finite_32(arrays *a)
+static void finite_32(arrays *data)
 {
-    look(a, a->g, DPAR_F32);
+    look(data, data->gradient, DPAR_F32);
 }
 
-static void finite_16(arrays *a)
+static void finite_16(arrays *data)
 {
-    look(a, a->h, DPAR_BF16);
+    look(data, data->half, DPAR_BF16);
 }
 
-static void meet(arrays *a, void *to, const void *x, const void *y, int32_t type, int32_t op)
+static void meet(arrays *data, void *to, const void *x, const void *y, int32_t type, int32_t op)
 {
     void *out[1];
     const void *in[2];
     out[0] = to;
     in[0] = x;
     in[1] = y;
-    dpari_kern_reduce(out, 1, in, 2, a->n, type, op, 0);
+    dpari_kern_reduce(out, 1, in, 2, data->n, type, op, 0);
 }
 
-static void sum(arrays *a)
+static void sum(arrays *data)
 {
-    meet(a, a->w, a->g, a->v, DPAR_F32, DPAR_SUM);
+    meet(data, data->weight, data->gradient, data->variance, DPAR_F32, DPAR_SUM);
 }
 
-static void sum_f64(arrays *a)
+static void sum_f64(arrays *data)
 {
-    meet(a, a->d, a->d, a->e, DPAR_F64, DPAR_SUM);
+    meet(data, data->wide, data->wide, data->wide_too, DPAR_F64, DPAR_SUM);
 }
 
-static void sum_bf16(arrays *a)
+static void sum_bf16(arrays *data)
 {
-    meet(a, a->m, a->h, a->w, DPAR_BF16, DPAR_SUM);
+    meet(data, data->momentum, data->half, data->weight, DPAR_BF16, DPAR_SUM);
 }
 
-static void sum_f16(arrays *a)
+static void sum_f16(arrays *data)
 {
-    meet(a, a->m, a->h, a->w, DPAR_F16, DPAR_SUM);
+    meet(data, data->momentum, data->half, data->weight, DPAR_F16, DPAR_SUM);
 }
 
-static void max_f32(arrays *a)
+static void max_f32(arrays *data)
 {
-    meet(a, a->w, a->g, a->v, DPAR_F32, DPAR_MAX);
+    meet(data, data->weight, data->gradient, data->variance, DPAR_F32, DPAR_MAX);
 }
 
-static void max_i32(arrays *a)
+static void max_i32(arrays *data)
 {
-    meet(a, a->w, a->g, a->v, DPAR_I32, DPAR_MAX);
+    meet(data, data->weight, data->gradient, data->variance, DPAR_I32, DPAR_MAX);
 }
 
-static void cast(arrays *a, void *to, int32_t to_type, const void *from, int32_t from_type,
+static void cast(arrays *data, void *to, int32_t to_type, const void *from, int32_t from_type,
                  double scale, int add)
 {
-    dpar_mem_span s;
-    memset(&s, 0, sizeof s);
-    s.to = to;
-    s.from = from;
-    s.count = a->n;
-    s.to_type = to_type;
-    s.from_type = from_type;
-    s.scale = scale;
-    s.accumulate = add;
-    must(mem.span(NULL, &s, 1));
+    dpar_mem_span work;
+    memset(&work, 0, sizeof work);
+    work.to = to;
+    work.from = from;
+    work.count = data->n;
+    work.to_type = to_type;
+    work.from_type = from_type;
+    work.scale = scale;
+    work.accumulate = add;
+    must(mem.span(NULL, &work, 1));
 }
 
-static void to_bf16(arrays *a)
+static void to_bf16(arrays *data)
 {
-    cast(a, a->h, DPAR_BF16, a->g, DPAR_F32, 1.0, 0);
+    cast(data, data->half, DPAR_BF16, data->gradient, DPAR_F32, 1.0, 0);
 }
 
-static void from_bf16(arrays *a)
+static void from_bf16(arrays *data)
 {
-    cast(a, a->w, DPAR_F32, a->h, DPAR_BF16, 1.0, 0);
+    cast(data, data->weight, DPAR_F32, data->half, DPAR_BF16, 1.0, 0);
 }
 
-static void to_f16(arrays *a)
+static void to_f16(arrays *data)
 {
-    cast(a, a->h, DPAR_F16, a->g, DPAR_F32, 1.0, 0);
+    cast(data, data->half, DPAR_F16, data->gradient, DPAR_F32, 1.0, 0);
 }
 
-static void from_f16(arrays *a)
+static void from_f16(arrays *data)
 {
-    cast(a, a->w, DPAR_F32, a->h, DPAR_F16, 1.0, 0);
+    cast(data, data->weight, DPAR_F32, data->half, DPAR_F16, 1.0, 0);
 }
 
-static void to_f64(arrays *a)
+static void to_f64(arrays *data)
 {
-    cast(a, a->d, DPAR_F64, a->g, DPAR_F32, 1.0, 0);
+    cast(data, data->wide, DPAR_F64, data->gradient, DPAR_F32, 1.0, 0);
 }
 
-static void from_f64(arrays *a)
+static void from_f64(arrays *data)
 {
-    cast(a, a->w, DPAR_F32, a->d, DPAR_F64, 1.0, 0);
+    cast(data, data->weight, DPAR_F32, data->wide, DPAR_F64, 1.0, 0);
 }
 
-static void scale(arrays *a)
+static void scale(arrays *data)
 {
-    cast(a, a->w, DPAR_F32, a->g, DPAR_F32, 1.0 / 3.0, 0);
+    cast(data, data->weight, DPAR_F32, data->gradient, DPAR_F32, 1.0 / 3.0, 0);
 }
 
-static void add_bf16(arrays *a)
+static void add_bf16(arrays *data)
 {
-    cast(a, a->w, DPAR_F32, a->h, DPAR_BF16, 1.0, 1);
+    cast(data, data->weight, DPAR_F32, data->half, DPAR_BF16, 1.0, 1);
 }
 
-static dpar_mem_quantize blocks(arrays *a, float *x, int32_t code_type)
+static dpar_mem_quantize blocks(arrays *data, float *x, int32_t code_type)
 {
-    dpar_mem_quantize q;
-    memset(&q, 0, sizeof q);
-    q.x = x;
-    q.count = a->n / BLOCK * BLOCK;
-    q.block = q.code_step = BLOCK;
-    q.type = DPAR_F32;
-    q.code_type = code_type;
-    q.code = a->c;
-    q.scale = a->scale;
-    q.scale_step = 4;
-    return q;
+    dpar_mem_quantize work;
+    memset(&work, 0, sizeof work);
+    work.x = x;
+    work.count = data->n / BLOCK * BLOCK;
+    work.block = work.code_step = BLOCK;
+    work.type = DPAR_F32;
+    work.code_type = code_type;
+    work.code = data->code;
+    work.scale = data->scale;
+    work.scale_step = 4;
+    return work;
 }
 
-static void quantize(arrays *a)
+static void quantize(arrays *data)
 {
-    const dpar_mem_quantize q = blocks(a, a->g, DPAR_I8);
-    must(host.quantize(NULL, &q));
+    const dpar_mem_quantize work = blocks(data, data->gradient, DPAR_I8);
+    must(host.quantize(NULL, &work));
 }
 
-static void quantize_8(arrays *a)
+static void quantize_8(arrays *data)
 {
-    const dpar_mem_quantize q = blocks(a, a->g, DPAR_F8);
-    must(host.quantize(NULL, &q));
+    const dpar_mem_quantize work = blocks(data, data->gradient, DPAR_F8);
+    must(host.quantize(NULL, &work));
 }
 
-static void dequantize(arrays *a)
+static void dequantize(arrays *data)
 {
-    const dpar_mem_quantize q = blocks(a, a->w, DPAR_I8);
-    must(host.dequantize(NULL, &q));
+    const dpar_mem_quantize work = blocks(data, data->weight, DPAR_I8);
+    must(host.dequantize(NULL, &work));
 }
 
-static void dequantize_8(arrays *a)
+static void dequantize_8(arrays *data)
 {
-    const dpar_mem_quantize q = blocks(a, a->w, DPAR_F8);
-    must(host.dequantize(NULL, &q));
+    const dpar_mem_quantize work = blocks(data, data->weight, DPAR_F8);
+    must(host.dequantize(NULL, &work));
 }
 
-static void dequantize_add(arrays *a)
+static void dequantize_add(arrays *data)
 {
-    dpar_mem_quantize q = blocks(a, a->w, DPAR_I8);
-    q.accumulate = 1;
-    must(host.dequantize(NULL, &q));
+    dpar_mem_quantize work = blocks(data, data->weight, DPAR_I8);
+    work.accumulate = 1;
+    must(host.dequantize(NULL, &work));
 }
 
-static void moments(arrays *a)
+static void moments(arrays *data)
 {
-    dpar_mem_moments m;
-    memset(&m, 0, sizeof m);
-    m.x = a->g;
-    m.type = DPAR_F32;
-    m.dims = 2;
-    m.planes = m.channels = (int32_t)(a->n / (ROW * ROW));
-    m.step = ROW * (ROW + 2);
-    m.extent[0] = m.extent[1] = ROW;
-    m.stride[0] = ROW + 2;
-    m.stride[1] = 1;
-    m.to = a->sums;
-    must(host.moments(NULL, &m));
+    dpar_mem_moments work;
+    memset(&work, 0, sizeof work);
+    work.x = data->gradient;
+    work.type = DPAR_F32;
+    work.dims = 2;
+    work.planes = work.channels = (int32_t)(data->n / (ROW * ROW));
+    work.step = ROW * (ROW + 2);
+    work.extent[0] = work.extent[1] = ROW;
+    work.stride[0] = ROW + 2;
+    work.stride[1] = 1;
+    work.to = data->sums;
+    must(host.moments(NULL, &work));
 }
 
-static void norm_of(arrays *a, int32_t phase)
+static void norm_of(arrays *data, int32_t phase)
 {
     static float half[1 << 17], quarter[1 << 17];
     static double total[3 << 17];
-    dpar_mem_norm m;
-    memset(&m, 0, sizeof m);
-    m.phase = phase;
-    m.type = DPAR_F32;
-    m.planes = m.channels = (int32_t)(a->n / (ROW * ROW));
-    for (int64_t i = 0; i < m.planes && half[i] <= 0; i++) {
+    dpar_mem_norm work;
+    memset(&work, 0, sizeof work);
+    work.phase = phase;
+    work.type = DPAR_F32;
+    work.planes = work.channels = (int32_t)(data->n / (ROW * ROW));
+    for (int64_t i = 0; i < work.planes && half[i] <= 0; i++) {
         half[i] = 0.5f;
         quarter[i] = 0.25f;
     }
-    m.dims = 2;
-    m.extent[0] = m.extent[1] = ROW;
-    m.x.data = a->g;
-    m.dy.data = a->v;
-    m.to.data = a->w;
-    m.x.step = m.dy.step = m.to.step = ROW * (ROW + 2);
-    m.x.stride[0] = m.dy.stride[0] = m.to.stride[0] = ROW + 2;
-    m.x.stride[1] = m.dy.stride[1] = m.to.stride[1] = 1;
-    m.scale = half;
-    m.shift = quarter;
-    m.saved = a->sums;
-    m.sums = a->lse;
-    m.total = total;
-    must(host.norm(NULL, &m));
+    work.dims = 2;
+    work.extent[0] = work.extent[1] = ROW;
+    work.x.data = data->gradient;
+    work.dy.data = data->variance;
+    work.to.data = data->weight;
+    work.x.step = work.dy.step = work.to.step = ROW * (ROW + 2);
+    work.x.stride[0] = work.dy.stride[0] = work.to.stride[0] = ROW + 2;
+    work.x.stride[1] = work.dy.stride[1] = work.to.stride[1] = 1;
+    work.scale = half;
+    work.shift = quarter;
+    work.saved = data->sums;
+    work.sums = data->lse;
+    work.total = total;
+    must(host.norm(NULL, &work));
 }
 
-static void norm(arrays *a)
+static void norm(arrays *data)
 {
-    norm_of(a, DPAR_MEM_NORM_APPLY);
+    norm_of(data, DPAR_MEM_NORM_APPLY);
 }
 
-static void norm_sums(arrays *a)
+static void norm_sums(arrays *data)
 {
-    norm_of(a, DPAR_MEM_NORM_SUMS);
+    norm_of(data, DPAR_MEM_NORM_SUMS);
 }
 
-static void norm_gradient(arrays *a)
+static void norm_gradient(arrays *data)
 {
-    norm_of(a, DPAR_MEM_NORM_GRADIENT);
+    norm_of(data, DPAR_MEM_NORM_GRADIENT);
 }
 
-static void entropy_of(arrays *a, int32_t phase, float *logits)
+static void entropy_of(arrays *data, int32_t phase, float *logits)
 {
     static int32_t target[1 << 16];
     static float own[3 << 16];
-    dpar_mem_cross_entropy e;
-    memset(&e, 0, sizeof e);
-    e.phase = phase;
-    e.type = DPAR_F32;
-    e.tokens = a->n / VOCABULARY;
-    for (int64_t i = 0; i < e.tokens; i++) {
+    dpar_mem_cross_entropy work;
+    memset(&work, 0, sizeof work);
+    work.phase = phase;
+    work.type = DPAR_F32;
+    work.tokens = data->n / VOCABULARY;
+    for (int64_t i = 0; i < work.tokens; i++) {
         target[i] = 5;
     }
-    e.rows = e.vocabulary = VOCABULARY;
-    e.hi[0] = e.lo[1] = e.hi[1] = VOCABULARY;
-    e.target.at = target;
-    e.target.type = DPAR_I32;
-    e.smoothing = 0.1;
-    e.logits = logits;
-    e.partial = own;
-    e.lse = a->lse;
-    e.scale = 1.0;
-    must(host.cross_entropy(NULL, &e));
+    work.rows = work.vocabulary = VOCABULARY;
+    work.hi[0] = work.lo[1] = work.hi[1] = VOCABULARY;
+    work.target.at = target;
+    work.target.type = DPAR_I32;
+    work.smoothing = 0.1;
+    work.logits = logits;
+    work.partial = own;
+    work.lse = data->lse;
+    work.scale = 1.0;
+    must(host.cross_entropy(NULL, &work));
 }
 
-static void entropy(arrays *a)
+static void entropy(arrays *data)
 {
-    entropy_of(a, DPAR_MEM_CROSS_ENTROPY_PART, a->g);
+    entropy_of(data, DPAR_MEM_CROSS_ENTROPY_PART, data->gradient);
 }
 
-static void entropy_gradient(arrays *a)
+static void entropy_gradient(arrays *data)
 {
-    entropy_of(a, DPAR_MEM_CROSS_ENTROPY_GRADIENT, a->w);
+    entropy_of(data, DPAR_MEM_CROSS_ENTROPY_GRADIENT, data->weight);
 }
 
-static void attend(arrays *a, int backward)
+static void attend(arrays *data, int backward)
 {
     const int64_t all = TOKENS * HEADS * WIDTH;
     static float delta[TOKENS * HEADS];
@@ -863,55 +889,55 @@ static void attend(arrays *a, int backward)
     call.layer = &layer;
     call.queries = call.keys = TOKENS;
     call.low = -TOKENS;
-    call.q = a->g;
-    call.k = a->g + all;
-    call.v = a->g + 2 * all;
-    call.out = a->w;
-    call.lse = a->scale;
+    call.q = data->gradient;
+    call.k = data->gradient + all;
+    call.v = data->gradient + 2 * all;
+    call.out = data->weight;
+    call.lse = data->scale;
     if (backward) {
         for (int i = 0; i < TOKENS * HEADS; i++) {
             delta[i] = 0.01f;
         }
-        call.out_gradient = a->v;
+        call.out_gradient = data->variance;
         call.delta = delta;
-        call.q_gradient = a->m;
-        call.k_gradient = a->m + all;
-        call.v_gradient = a->m + 2 * all;
+        call.q_gradient = data->momentum;
+        call.k_gradient = data->momentum + all;
+        call.v_gradient = data->momentum + 2 * all;
     }
     dpar_attention_host(&call);
 }
 
-static void attention(arrays *a)
+static void attention(arrays *data)
 {
-    attend(a, 0);
+    attend(data, 0);
 }
 
-static void attention_gradient(arrays *a)
+static void attention_gradient(arrays *data)
 {
-    attend(a, 1);
+    attend(data, 1);
 }
 
-static void merge(arrays *a)
+static void merge(arrays *data)
 {
-    dpar_mem_attention_merge m;
-    memset(&m, 0, sizeof m);
-    m.type = DPAR_F32;
-    m.rows = a->n / WIDTH;
-    m.values = WIDTH;
-    m.out = a->w;
-    m.lse = a->scale;
-    m.more = a->g;
-    m.more_lse = a->m;
-    must(host.attention_merge(NULL, &m));
+    dpar_mem_attention_merge work;
+    memset(&work, 0, sizeof work);
+    work.type = DPAR_F32;
+    work.rows = data->n / WIDTH;
+    work.values = WIDTH;
+    work.out = data->weight;
+    work.lse = data->scale;
+    work.more = data->gradient;
+    work.more_lse = data->momentum;
+    must(host.attention_merge(NULL, &work));
 }
 
 /* ---- the table */
 
 typedef struct kernel {
     const char *name;
-    void (*dpar)(arrays *a);
-    void (*plain)(arrays *a);
-    int64_t elements; /* 0: n */
+    void (*dpar)(arrays *data);
+    void (*plain)(arrays *data);
+    int64_t elements; /* by which the time is divided; 0 selects n */
 } kernel;
 
 static const kernel kernels[] = {
@@ -957,46 +983,47 @@ static const kernel kernels[] = {
 
 static double now(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    struct timespec stamp;
+    clock_gettime(CLOCK_MONOTONIC, &stamp);
+    return (double)stamp.tv_sec + 1e-9 * (double)stamp.tv_nsec;
 }
 
-static int ascending(const void *a, const void *b)
+static int ascending(const void *first, const void *second)
 {
-    const double x = *(const double *)a, y = *(const double *)b;
+    const double x = *(const double *)first, y = *(const double *)second;
     return (x > y) - (x < y);
 }
 
-/* Usual numbers, so that no row meets what the one before left. */
-static void fill(arrays *a)
+/* Fills the arrays with ordinary numbers, so that no row works on what another row has left. */
+static void fill(arrays *data)
 {
-    const int64_t n = a->n + a->n / 2;
+    const int64_t n = data->n + data->n / 2;
     for (int64_t i = 0; i < n; i++) {
-        a->w[i] = 0.01F * (float)(1 + i * 7919 % 1009);
-        a->g[i] = 0.002F * (float)(i * 7907 % 1013 - 506);
-        a->m[i] = 0.001F * (float)(1 + i * 6007 % 1009);
-        a->v[i] = 0.0001F * (float)(1 + i * 5003 % 1009);
-        a->d[i] = (double)a->w[i];
-        a->e[i] = (double)a->g[i];
-        a->h[i] = (uint16_t)(0x3c00 + i * 7907 % 1013);
-        a->c[i] = (int8_t)(i * 7907 % 251 - 125);
-        a->scale[i] = 1.0F;
-        a->sums[i] = i % 2 == 0 ? 0.1 : 1.5;
-        a->lse[i] = 9.0;
+        data->weight[i] = 0.01F * (float)(1 + i * 7919 % 1009);
+        data->gradient[i] = 0.002F * (float)(i * 7907 % 1013 - 506);
+        data->momentum[i] = 0.001F * (float)(1 + i * 6007 % 1009);
+        data->variance[i] = 0.0001F * (float)(1 + i * 5003 % 1009);
+        data->wide[i] = (double)data->weight[i];
+        data->wide_too[i] = (double)data->gradient[i];
+        data->half[i] = (uint16_t)(0x3c00 + i * 7907 % 1013);
+        data->code[i] = (int8_t)(i * 7907 % 251 - 125);
+        data->scale[i] = 1.0F;
+        data->sums[i] = i % 2 == 0 ? 0.1 : 1.5;
+        data->lse[i] = 9.0;
     }
 }
 
-static void row(const kernel *k, arrays *a)
+/* Measures and prints a row. */
+static void row(const kernel *entry, arrays *data)
 {
     static double seconds[2][ROUNDS];
-    const double n = (double)(k->elements > 0 ? k->elements : a->n);
-    running = k->name;
-    fill(a);
+    const double n = (double)(entry->elements > 0 ? entry->elements : data->n);
+    running = entry->name;
+    fill(data);
     for (int round = -1; round < ROUNDS; round++) { /* one to warm up */
         for (int way = 0; way < 2; way++) {
             const double began = now();
-            (way == 0 ? k->dpar : k->plain)(a);
+            (way == 0 ? entry->dpar : entry->plain)(data);
             if (round >= 0) {
                 seconds[way][round] = now() - began;
             }
@@ -1005,14 +1032,14 @@ static void row(const kernel *k, arrays *a)
     for (int way = 0; way < 2; way++) {
         qsort(seconds[way], ROUNDS, sizeof(double), ascending);
     }
-    printf("| %s | %.3f | %.3f | %.2f |\n", k->name, 1e9 * seconds[0][ROUNDS / 2] / n,
+    printf("| %s | %.3f | %.3f | %.2f |\n", entry->name, 1e9 * seconds[0][ROUNDS / 2] / n,
            1e9 * seconds[1][ROUNDS / 2] / n, seconds[0][ROUNDS / 2] / seconds[1][ROUNDS / 2]);
 }
 
 int main(int argc, char **argv)
 {
     enum { EACH = 4 * 4 + 2 * 8 + 2 + 1 + 4 + 2 * 8 }; /* bytes of all arrays */
-    arrays a;
+    arrays data;
     unsigned char *at;
     int64_t n;
     if (argc > 3) {
@@ -1020,36 +1047,36 @@ int main(int argc, char **argv)
                 argc - 1);
         return 2;
     }
-    a.n = argc > 1 ? atoll(argv[1]) : 932608;
-    if (a.n < 3 * HEADS * TOKENS * WIDTH || a.n > 1 << 28) {
+    data.n = argc > 1 ? atoll(argv[1]) : 932608;
+    if (data.n < 3 * HEADS * TOKENS * WIDTH || data.n > 1 << 28) {
         fprintf(stderr, "host_kernels: ELEMENTS is %s; it has to be %d to %d\n", argv[1],
                 3 * HEADS * TOKENS * WIDTH, 1 << 28);
         return 2;
     }
-    n = (a.n + a.n / 2 + 63) / 64 * 64;
+    n = (data.n + data.n / 2 + 63) / 64 * 64;
     at = (unsigned char *)aligned_alloc(64, (size_t)(n * EACH + 63) / 64 * 64);
     if (at == NULL) {
-        fprintf(stderr, "host_kernels: no memory for %lld elements (%lld bytes)\n", (long long)a.n,
-                (long long)(n * EACH));
+        fprintf(stderr, "host_kernels: no memory for %lld elements (%lld bytes)\n",
+                (long long)data.n, (long long)(n * EACH));
         return 1;
     }
-    a.d = (double *)(void *)at;
-    a.e = a.d + n;
-    a.sums = a.e + n;
-    a.lse = a.sums + n;
-    a.w = (float *)(void *)(a.lse + n);
-    a.g = a.w + n;
-    a.m = a.g + n;
-    a.v = a.m + n;
-    a.scale = a.v + n;
-    a.h = (uint16_t *)(void *)(a.scale + n);
-    a.c = (int8_t *)(void *)(a.h + n);
+    data.wide = (double *)(void *)at;
+    data.wide_too = data.wide + n;
+    data.sums = data.wide_too + n;
+    data.lse = data.sums + n;
+    data.weight = (float *)(void *)(data.lse + n);
+    data.gradient = data.weight + n;
+    data.momentum = data.gradient + n;
+    data.variance = data.momentum + n;
+    data.scale = data.variance + n;
+    data.half = (uint16_t *)(void *)(data.scale + n);
+    data.code = (int8_t *)(void *)(data.half + n);
     host = dpar_mem_host_layers();
     mem = dpar_mem_host();
     puts("| kernel | dpar ns an element | plain loop | ratio |\n|---|---|---|---|");
     for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) {
         if (argc < 3 || strstr(kernels[i].name, argv[2]) != NULL) {
-            row(&kernels[i], &a);
+            row(&kernels[i], &data);
         }
     }
     free(at);

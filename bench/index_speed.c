@@ -1,10 +1,17 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* index_speed - nanoseconds of the index arithmetic, beside a division written by hand; one rank's
- * transfer list in a job of a million ranks, beside intersecting with every other rank (what a
- * checkpoint planner that tries all pairs does).
+/* index_speed - measures the index arithmetic of dpar.h in three tables:
+ *
+ *   1. Nanoseconds of a call that finds owner, local or global index, for each split rule.
+ * "to_local / by hand" compares it with one division and one remainder written by hand: 1 means as
+ * fast, above 1 slower.
+ *   2. Milliseconds that one rank takes to list its transfers in a job of a million ranks. "all
+ *      pairs /" is the time of intersecting its box with that of every other rank, as a checkpoint
+ *      planner that tries all pairs does, over the time of the list: above 1 the list is faster.
+ *   3. Milliseconds to choose the grid with the least surface for a million ranks.
  *
  *   cc -O2 -DDPAR_IMPLEMENTATION -I. bench/index_speed.c -o build/index_speed && build/index_speed
- */
+ *
+ * It takes no arguments. Exit codes: 0 done, 2 arguments. */
 #define _POSIX_C_SOURCE 199309L
 #include "dpar.h"
 
@@ -14,44 +21,45 @@
 
 static double now(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    struct timespec stamp;
+    clock_gettime(CLOCK_MONOTONIC, &stamp);
+    return (double)stamp.tv_sec + 1e-9 * (double)stamp.tv_nsec;
 }
 
 enum { CALLS = 1000000, TIMES = 9 };
 static volatile int64_t sink;
 
-/* What a programmer writes for torch.chunk: owner and local index by one 64-bit division, by a
- * number that is not known when compiling. */
-static int64_t by_hand(const dpar_split *s, int64_t i)
+/* What a programmer writes for the rule of torch.chunk: owner and local index by one 64-bit
+ * division. The divisor is not known to the compiler. */
+static int64_t by_hand(const dpar_split *split, int64_t i)
 {
-    return i / s->by[0] + i % s->by[0];
+    return i / split->by[0] + i % split->by[0];
 }
 
-static int64_t nothing(const dpar_split *s, int64_t i)
+static int64_t nothing(const dpar_split *split, int64_t i)
 {
-    (void)s;
+    (void)split;
     return i;
 }
 
-static int64_t owner(const dpar_split *s, int64_t i)
+static int64_t owner(const dpar_split *split, int64_t i)
 {
-    return dpar_split_locate(s, i, NULL, NULL);
+    return dpar_split_locate(split, i, NULL, NULL);
 }
 
-static int64_t to_local(const dpar_split *s, int64_t i)
+static int64_t to_local(const dpar_split *split, int64_t i)
 {
     int64_t local;
-    return dpar_split_locate(s, i, &local, NULL) + local;
+    return dpar_split_locate(split, i, &local, NULL) + local;
 }
 
-static int64_t to_global(const dpar_split *s, int64_t i)
+static int64_t to_global(const dpar_split *split, int64_t i)
 {
-    return dpar_split_global(s, 3, i, NULL);
+    return dpar_split_global(split, 3, i, NULL);
 }
 
-/* A loop around an inlined call; the fastest of several passes, in ns a call. */
+/* Sets `result` to the ns of one call in a loop, in which the call is inlined: the fastest of TIMES
+ * passes. The index moves by `step` modulo `limit`, so that no call can be predicted. */
 #define NANOSECONDS(result, call, limit, step)                                                     \
     do {                                                                                           \
         int64_t i_, x_ = 0, sum_ = 0, end_ = (limit);                                              \
@@ -62,7 +70,7 @@ static int64_t to_global(const dpar_split *s, int64_t i)
             for (i_ = 0; i_ < CALLS; i_++) {                                                       \
                 x_ += (step);                                                                      \
                 x_ = x_ >= end_ ? x_ - end_ : x_;                                                  \
-                sum_ += call(&s, x_);                                                              \
+                sum_ += call(&split, x_);                                                          \
             }                                                                                      \
             sink = sum_;                                                                           \
             since_ = (now() - since_) / CALLS * 1e9;                                               \
@@ -84,9 +92,10 @@ static void splits(void)
         {"CYCLIC", DPAR_SPLIT_CYCLIC, 0}};
     const int64_t count = INT64_C(12345678901234);
     double alone, hand;
-    dpar_split s;
+    dpar_split split;
     size_t k;
-    (void)dpar_split_init(&s, DPAR_SPLIT_CHUNK, count, 999, 0, NULL);
+    (void)dpar_split_init(&split, DPAR_SPLIT_CHUNK, count, 999, 0, NULL);
+    /* the loop without a call, which is taken off every other time */
     NANOSECONDS(alone, nothing, count, 2654435761);
     NANOSECONDS(hand, by_hand, count, 2654435761);
     hand -= alone;
@@ -95,44 +104,45 @@ static void splits(void)
     printf("  %-18s owner  global_to_local  local_to_global  to_local / by hand\n", "rule");
     printf("  %-18s            %5.1f\n", "/ and % by hand", hand);
     for (k = 0; k < sizeof rule / sizeof rule[0]; k++) {
-        double a, b, c;
-        (void)dpar_split_init(&s, rule[k].rule, count, 999, rule[k].block, NULL);
-        NANOSECONDS(a, owner, count, 2654435761);
-        NANOSECONDS(b, to_local, count, 2654435761);
-        NANOSECONDS(c, to_global, dpar_split_part_count(&s, 3), 265443);
-        printf("  %-18s %5.1f  %15.1f  %15.1f  %10.2f\n", rule[k].name, a - alone, b - alone,
-               c - alone, (b - alone) / hand);
+        double owner_ns, local_ns, global_ns;
+        (void)dpar_split_init(&split, rule[k].rule, count, 999, rule[k].block, NULL);
+        NANOSECONDS(owner_ns, owner, count, 2654435761);
+        NANOSECONDS(local_ns, to_local, count, 2654435761);
+        NANOSECONDS(global_ns, to_global, dpar_split_part_count(&split, 3), 265443);
+        printf("  %-18s %5.1f  %15.1f  %15.1f  %10.2f\n", rule[k].name, owner_ns - alone,
+               local_ns - alone, global_ns - alone, (local_ns - alone) / hand);
     }
 }
 
 static dpar_layout grid(int32_t rows, int32_t columns, const int64_t *extent)
 {
-    dpar_placement p[2];
+    dpar_placement cut[2];
     int32_t size[2];
-    dpar_mesh m;
-    dpar_layout l;
+    dpar_mesh mesh;
+    dpar_layout layout;
     size[0] = rows;
     size[1] = columns;
-    p[0] = dpar_shard(0);
-    p[1] = dpar_shard(1);
-    (void)dpar_mesh_init(&m, "a b", size, DPAR_ORDER_LAST_FASTEST, 0, NULL);
-    (void)dpar_layout_init(&l, &m, 2, extent, p, NULL);
-    return l;
+    cut[0] = dpar_shard(0);
+    cut[1] = dpar_shard(1);
+    (void)dpar_mesh_init(&mesh, "a b", size, DPAR_ORDER_LAST_FASTEST, 0, NULL);
+    (void)dpar_layout_init(&layout, &mesh, 2, extent, cut, NULL);
+    return layout;
 }
 
-/* Do two boxes share an element? */
-static int meets(const dpar_box *a, const dpar_box *b)
+/* Returns 1 if two boxes share an element, otherwise 0. */
+static int meets(const dpar_box *first, const dpar_box *second)
 {
     int32_t d;
-    for (d = 0; d < a->dims; d++) {
-        if (a->lo[d] >= b->hi[d] || b->lo[d] >= a->hi[d]) {
+    for (d = 0; d < first->dims; d++) {
+        if (first->lo[d] >= second->hi[d] || second->lo[d] >= first->hi[d]) {
             return 0;
         }
     }
     return 1;
 }
 
-/* Intersects a rank's box with that of every rank of the other side. */
+/* Intersects a rank's box with that of every rank of the other side. Returns how many share cells
+ * with it. */
 static int64_t all_pairs(const dpar_layout *from, const dpar_layout *to, int32_t rank)
 {
     int64_t shape[2], lo[2], found = 0;
@@ -158,33 +168,36 @@ static int64_t all_pairs(const dpar_layout *from, const dpar_layout *to, int32_t
     return found;
 }
 
-/* Seconds of one rank's list, and its transfers; the mean of 20 ranks. */
-static double listing(const dpar_layout *from, const dpar_layout *to, int32_t direction, double *n)
+/* Returns the seconds that one rank takes for its list, and sets *per_rank to its transfers: means
+ * of 20 ranks. */
+static double listing(const dpar_layout *from, const dpar_layout *to, int32_t direction,
+                      double *per_rank)
 {
     enum { RANKS = 20 };
-    const dpar_mesh *m = direction == DPAR_TRANSFER_SEND ? &from->mesh : &to->mesh;
-    static dpar_redistribute_cursor w;
-    dpar_transfer t;
+    const dpar_mesh *mesh = direction == DPAR_TRANSFER_SEND ? &from->mesh : &to->mesh;
+    static dpar_redistribute_cursor cursor;
+    dpar_transfer transfer;
     double since = now();
     int64_t k, listed = 0;
     for (k = 0; k < RANKS; k++) {
-        int32_t rank = m->first_rank + (int32_t)(k * 52361 % m->size);
-        (void)dpar_redistribute_first(&w, from, to, rank, direction, 8);
-        while (dpar_redistribute_next(&w, &t)) {
+        int32_t rank = mesh->first_rank + (int32_t)(k * 52361 % mesh->size);
+        (void)dpar_redistribute_first(&cursor, from, to, rank, direction, 8);
+        while (dpar_redistribute_next(&cursor, &transfer)) {
             listed++;
         }
     }
-    *n = (double)listed / RANKS;
+    *per_rank = (double)listed / RANKS;
     return (now() - since) / RANKS;
 }
 
 static void list(const char *what, const dpar_layout *from, const dpar_layout *to, double pairs)
 {
-    double n[2], each[2];
-    each[0] = listing(from, to, DPAR_TRANSFER_RECV, &n[0]);
-    each[1] = listing(from, to, DPAR_TRANSFER_SEND, &n[1]);
-    printf("  %-26s %8.1f %9.4f %7.3f %8.1f %9.4f %7.3f %12.0f\n", what, n[0], each[0] * 1e3,
-           each[0] * 1e6 / n[0], n[1], each[1] * 1e3, each[1] * 1e6 / n[1], pairs / each[0]);
+    double per_rank[2], each[2];
+    each[0] = listing(from, to, DPAR_TRANSFER_RECV, &per_rank[0]);
+    each[1] = listing(from, to, DPAR_TRANSFER_SEND, &per_rank[1]);
+    printf("  %-26s %8.1f %9.4f %7.3f %8.1f %9.4f %7.3f %12.0f\n", what, per_rank[0], each[0] * 1e3,
+           each[0] * 1e6 / per_rank[0], per_rank[1], each[1] * 1e3, each[1] * 1e6 / per_rank[1],
+           pairs / each[0]);
 }
 
 static void transfers(void)
@@ -246,8 +259,12 @@ static void surface(void)
            parts[1], parts[2], (now() - since) * 10.0);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1) {
+        fprintf(stderr, "index_speed: argument '%s': this program takes no arguments\n", argv[1]);
+        return 2;
+    }
     splits();
     transfers();
     surface();

@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* kernel_speed - the loops of the shared-memory engine beside memcpy and beside a streaming copy:
- * two processes at once, one a core, each on memory of its own. GB/s are bytes of one array over
- * time, in one process; of every round the slower process counts, of all rounds the smallest and
- * the median time. The ratio is to the floor of the same size: memcpy, or the streaming copy.
+/* kernel_speed - measures the loops with which the shared-memory engine copies and adds, and
+ * compares them with memcpy and with a streaming copy of the same size. Two processes run at once,
+ * each on a core and on memory of its own, because that is how ranks run.
+ *
+ * A round counts as long as the slower process took; printed are the smallest and the median of all
+ * rounds. GB/s are the bytes of one array over the median time, in one process. "times the floor"
+ * is the time of the loop over that of memcpy, or of the streaming copy if the loop streams: 1
+ * means that it is as fast as a copy.
+ *
+ * It takes no arguments. Exit codes: 0 done; 1 no memory, or no two cores; 2 arguments.
  *
  *   cc -O2 -DDPAR_IMPLEMENTATION -I. bench/kernel_speed.c -o build/kernel_speed &&
- *   build/kernel_speed
- */
+ *   build/kernel_speed */
 #define _GNU_SOURCE
 #include "dpar_comm.h"
 
@@ -21,7 +26,7 @@
 
 enum { ROUNDS = 31, KERNELS = 13, ARRAYS = 4 };
 
-/* What both processes see: a barrier of two, and the seconds of each. */
+/* What both processes share: a barrier for two, and the seconds that each took. */
 typedef struct meeting {
     volatile uint32_t arrived[2][32]; /* 128 bytes apart */
     volatile double seconds[2];
@@ -29,17 +34,18 @@ typedef struct meeting {
 
 static double now(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    struct timespec stamp;
+    clock_gettime(CLOCK_MONOTONIC, &stamp);
+    return (double)stamp.tv_sec + 1e-9 * (double)stamp.tv_nsec;
 }
 
-static void meet(meeting *m, int me)
+/* Waits until the other process is here too. `me` is 0 in the parent and 1 in the child. */
+static void meet(meeting *common, int me)
 {
-    const uint32_t round = m->arrived[me][0] + 1;
-    __atomic_store_n(&m->arrived[me][0], round, __ATOMIC_RELEASE);
-    while ((int32_t)(__atomic_load_n(&m->arrived[1 - me][0], __ATOMIC_ACQUIRE) - round) < 0) {
-        if (getppid() == 1) { /* the other one is gone */
+    const uint32_t round = common->arrived[me][0] + 1;
+    __atomic_store_n(&common->arrived[me][0], round, __ATOMIC_RELEASE);
+    while ((int32_t)(__atomic_load_n(&common->arrived[1 - me][0], __ATOMIC_ACQUIRE) - round) < 0) {
+        if (getppid() == 1) { /* the other process has ended */
             _exit(1);
         }
     }
@@ -65,9 +71,16 @@ static const char *name_of(int kernel)
     return names[kernel];
 }
 
+/* Returns 1 if a kernel stores past the caches. */
 static int streams(int kernel)
 {
     return kernel == 1 || kernel == 3 || kernel == 8 || kernel == 10 || kernel == 12;
+}
+
+/* Returns to how many arrays a kernel writes its sum. */
+static int results_of(int kernel)
+{
+    return (kernel >= 6 && kernel <= 8) || kernel == 12 ? 2 : 1;
 }
 
 static void run(int kernel, char *const *array, int64_t bytes)
@@ -88,19 +101,19 @@ static void run(int kernel, char *const *array, int64_t bytes)
     } else if (kernel == 1) {
         dpari_kern_copy(array[0], array[1], bytes, 1);
     } else {
-        dpari_kern_reduce(out, kernel >= 6 && kernel != 9 && kernel != 10 && kernel != 11 ? 2 : 1,
-                          in, 2, count, type, DPAR_SUM, streams(kernel));
+        dpari_kern_reduce(out, results_of(kernel), in, 2, count, type, DPAR_SUM, streams(kernel));
     }
 }
 
-static int by_size(const void *a, const void *b)
+static int by_size(const void *first, const void *second)
 {
-    const double x = *(const double *)a, y = *(const double *)b;
+    const double x = *(const double *)first, y = *(const double *)second;
     return (x > y) - (x < y);
 }
 
-/* Kernels take turns, so that what disturbs the machine disturbs all. */
-static void measure(meeting *m, int me, char *const *array, int64_t bytes)
+/* Times all kernels on arrays of so many bytes and prints a table. The kernels take turns, so that
+ * whatever disturbs the machine disturbs all of them. */
+static void measure(meeting *common, int me, char *const *array, int64_t bytes)
 {
     static double taken[KERNELS][ROUNDS];
     const int times = (int)((8 << 20) / bytes) + 1;
@@ -109,17 +122,17 @@ static void measure(meeting *m, int me, char *const *array, int64_t bytes)
         for (k = 0; k < KERNELS; k++) {
             double since;
             run(k, array, bytes);
-            meet(m, me);
+            meet(common, me);
             since = now();
             for (t = 0; t < times; t++) {
                 run(k, array, bytes);
             }
-            m->seconds[me] = (now() - since) / times;
-            meet(m, me);
+            common->seconds[me] = (now() - since) / times;
+            meet(common, me);
             if (r >= 0) {
-                taken[k][r] = m->seconds[m->seconds[1] > m->seconds[0]];
+                taken[k][r] = common->seconds[common->seconds[1] > common->seconds[0]];
             }
-            meet(m, me);
+            meet(common, me);
         }
     }
     if (me != 0) {
@@ -138,47 +151,60 @@ static void measure(meeting *m, int me, char *const *array, int64_t bytes)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     static const int64_t sizes[] = {64 << 10, 1 << 20, 64 << 20};
-    const size_t room = (64 << 20) + 4096;
+    const size_t capacity = (64 << 20) + 4096;
     void *shared =
         mmap(NULL, sizeof(meeting), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     cpu_set_t allowed, mine;
     char *array[ARRAYS];
     int me, i, cpu;
     pid_t child;
-    if (shared == MAP_FAILED || sched_getaffinity(0, sizeof(allowed), &allowed) != 0 ||
-        CPU_COUNT(&allowed) < 2) {
-        fprintf(stderr,
-                "kernel_speed: needs memory that two processes share, and two cores that it "
-                "may use\n");
+    if (argc > 1) {
+        fprintf(stderr, "kernel_speed: argument '%s': this program takes no arguments\n", argv[1]);
+        return 2;
+    }
+    if (shared == MAP_FAILED) {
+        perror("kernel_speed: no memory that two processes share");
+        return 1;
+    }
+    if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) {
+        perror("kernel_speed: the cores that it may use are not known");
+        return 1;
+    }
+    if (CPU_COUNT(&allowed) < 2) {
+        fprintf(stderr, "kernel_speed: it may use %d core; it needs two\n", CPU_COUNT(&allowed));
         return 1;
     }
     child = fork();
     me = child == 0;
     CPU_ZERO(&mine);
-    for (cpu = 0, i = 0; cpu < CPU_SETSIZE; cpu++) {
-        if (CPU_ISSET(cpu, &allowed) && i++ == me) {
-            CPU_SET(cpu, &mine);
-        }
-    }
     if (child < 0) {
-        perror("kernel_speed: the second process does not start");
+        perror("kernel_speed: the second process cannot be started");
         return 1;
+    }
+    i = 0;
+    for (cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (CPU_ISSET(cpu, &allowed)) {
+            if (i == me) {
+                CPU_SET(cpu, &mine);
+            }
+            i++;
+        }
     }
     if (sched_setaffinity(0, sizeof(mine), &mine) != 0) {
         perror("kernel_speed: a process cannot be kept on its core");
         return 1;
     }
     for (i = 0; i < ARRAYS; i++) {
-        array[i] = (char *)aligned_alloc(4096, room);
+        array[i] = (char *)aligned_alloc(4096, capacity);
         if (array[i] == NULL) {
             fprintf(stderr, "kernel_speed: no memory for array %d of %d (%zu bytes)\n", i + 1,
-                    ARRAYS, room);
+                    ARRAYS, capacity);
             return 1;
         }
-        memset(array[i], 0, room); /* zeros: sums of them stay so, and cost as any other */
+        memset(array[i], 0, capacity); /* sums of zeros stay zero, and cost as much as any others */
     }
     for (i = 0; i < 3; i++) {
         measure((meeting *)shared, me, array, sizes[i]);

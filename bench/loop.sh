@@ -1,22 +1,24 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# The loop closed on the machine at hand: doctor measures it into a cluster file, plan and the costs of
-# collectives and halos read that, and what they predict is run here. Prints predicted beside measured.
+# Tests the predictions of dpar_cost.h on this machine: doctor measures it into a cluster file, plan and the costs of
+# collectives and halos read that file, and the calls and programs that they predict are run. Prints predicted and
+# measured times and their ratio, where 1 is exact and above 1 means that the prediction is too slow.
 #
-#     sh bench/loop.sh [short | quick] [two_nodes]      two ranks, one a core: 2 minutes; with two_nodes 5
-#     sh bench/loop.sh page [two_nodes]                 and puts the table into docs/loop.md
-#     sh bench/loop.sh calibrate                        the file alone, 20 s
+#     sh bench/loop.sh [short | quick] [two_nodes]      two ranks, each on a core: 2 minutes, with two_nodes 5
+#     sh bench/loop.sh page [two_nodes]                 also puts the table into docs/loop.md
+#     sh bench/loop.sh calibrate                        only measures the cluster file, 20 s
 #
-# short: a smoke run of seconds whose times mean nothing. quick: a third of the rounds.
+# short is a run of seconds that shows that everything works; its times mean nothing. quick has a third of the rounds.
 #
-# What comes out of it, in build/ (or LOOP_OUT): this.cluster, what doctor --cluster measured; this.gpt,
-# this.unet, this.water: the same and what share of it the loops of a program reach, fitted to runs of
-# ONE rank at other sizes, on every core at once (rows marked C: they are no test). All other rows are
-# of two ranks, and nothing of them was fitted. Two nodes: TWO_NODES, a script that runs a program on
-# them ("$TWO_NODES run RANKS_A_NODE openmpi PROGRAM ..."; /work has one made of network namespaces), and
-# mpicc.openmpi; the file is two.cluster.
+# The files are in build/ or LOOP_OUT: this.cluster is what doctor --cluster measured. this.gpt, this.unet and
+# this.water have in addition what share of it the loops of a program reach, fitted to runs of ONE rank at other sizes,
+# on every core at once. Those runs are the rows marked C, which are no test. All other rows are of two ranks, and
+# nothing was fitted to them.
 #
-# Times are the least of all rounds, each kind of run once a round. A rank has a core of its own (taskset).
+# two_nodes needs mpicc.openmpi and TWO_NODES, a script that runs a program on two nodes ("$TWO_NODES run RANKS_A_NODE
+# openmpi PROGRAM ..."), and writes two.cluster.
+#
+# Times are the smallest of all rounds; a round does each kind of run once. Each rank has a core of its own (taskset).
 cd "$(dirname "$0")/.." || exit 1
 rounds=6 seconds=8 each=0.4 steps=1 two= only= page=
 for word in "$@"; do
@@ -26,7 +28,8 @@ for word in "$@"; do
     two_nodes) two=yes ;;
     page) page=yes ;;
     calibrate) only=yes ;;
-    *) sed -n '3,/^cd/s/^# \{0,1\}//p' "$0" | sed '$d' >&2; exit 2 ;;
+    -h | --help) sed -n '3,/^cd/s/^# \{0,1\}//p' "bench/${0##*/}"; exit 0 ;;
+    *) echo "loop: argument '$word': expected short, quick, page, two_nodes or calibrate (--help)" >&2; exit 2 ;;
     esac
 done
 : "${CC:=cc}" "${LOOP_OUT:=build}" "${LOOP_BIN:=build}"
@@ -41,16 +44,16 @@ on() { # core, command...
     shift
     if command -v taskset > /dev/null; then taskset -c "$core" "$@"; else "$@"; fi
 }
-pair() { # command...: two ranks, what rank 0 says
+pair() { # command...: runs two ranks and prints the output of rank 0
     DPAR_RANK=1 DPAR_SIZE=2 DPAR_JOB=loop$$ on 1 "$@" > "$work/other" 2>&1 &
     DPAR_RANK=0 DPAR_SIZE=2 DPAR_JOB=loop$$ on 0 "$@" || { cat "$work/other" >&2; return 1; }
     wait
 }
-apart() { # command...: a program of one rank on either core, what both say
+apart() { # command...: runs a program of one rank on each of two cores and prints the output of both
     on 1 "$@" > "$work/other" 2>&1 &
     on 0 "$@" && wait && cat "$work/other"
 }
-apart_nodes() { # the program is told its core by Open MPI
+apart_nodes() { # command...: runs two ranks on two nodes; Open MPI says which core a rank gets
     "$TWO_NODES" run 1 openmpi sh -c 'command -v taskset > /dev/null && exec taskset -c "$OMPI_COMM_WORLD_RANK" "$@"; exec "$@"' sh "$@"
 }
 
@@ -62,7 +65,7 @@ gauge() { pair "$bin/doctor" --join --again --cluster "$out/this.cluster" --seco
 gauge_nodes() { apart_nodes "$work/doctor" --join --again --cluster "$out/two.cluster" --seconds $seconds > "$work/gauge_two"; }
 gauge || exit 1
 if [ -n "$two" ]; then
-    [ -n "${TWO_NODES:-}" ] && command -v mpicc.openmpi > /dev/null || { echo 'two_nodes: TWO_NODES and mpicc.openmpi are needed' >&2; exit 77; }
+    [ -n "${TWO_NODES:-}" ] && command -v mpicc.openmpi > /dev/null || { echo 'loop: two_nodes needs mpicc.openmpi and the script TWO_NODES' >&2; exit 77; }
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
     mpi() { # program, source, options
         name=$1 source=$2
@@ -76,15 +79,15 @@ fi
 
 # ---- what runs: the program's options, and how plan calls it ----
 
-# C or V, key, ranks, mesh, what, options of the program, what plan is asked: MODEL and --evaluate.
+# A job: C or V, key, ranks, mesh, what, options of the program, and for plan the MODEL and --evaluate.
 gpt() { # rank kind, ranks, mesh, options of the mesh, strategy, width, length
     echo "$1|gpt|$2|$3|train_gpt $6 wide, $7 tokens|$4 --width $6 --length $7 --batch 4|llama:layers=4,hidden=$6,heads=4,kv_heads=4,ffn=$((4 * $6)),vocab=256,seq=$7,tied=1,biases=-1,element=4,attention=flash,stack=core|$5"
 }
 unet() { # kind, ranks, mesh, options, strategy, columns, rows
     echo "$1|unet|$2|$3|unet $7 x $6|$4 --size $6x$7|unet:hidden=4,levels=3,blocks_per_level=1,image=$7x$6,channels=3,out_channels=1,stack=core,element=4|$5"
 }
-# three fields of f64 and three exchanges a step, as wide as the narrowest circle asks along the circles
-# and one cell across. Each of three stages reads three fields and writes three: 144 bytes a cell
+# Three fields of f64 and three exchanges in a step, as wide as the narrowest circle needs along the circles and one
+# cell wide across them. Each of three stages reads three fields and writes three, which is 144 bytes for a cell.
 water() { # kind, ranks, mesh, options, strategy, rows
     echo "$1|water|$2|$3|shallow_water $6 x $((2 * $6))|$4 --rows $6|grid:$6x$((2 * $6)),fields=3,halo=$7,element=8,bytes_per_cell=144,flops_per_cell=1|$5"
 }
@@ -109,14 +112,14 @@ water() { # kind, ranks, mesh, options, strategy, rows
     water V 2 2x1 '--grid 2x1' tiles=2x1,mbs=1,m=1 96 3
 } > "$work/jobs"
 app() { case $1 in gpt) echo train_gpt ;; water) echo shallow_water ;; *) echo unet ;; esac; }
-long() { # program: how many steps
+long() { # program: the option for the number of steps
     case $1$steps in
     gpt1) echo --steps 40 ;; gpt0) echo --steps 4 ;;
     unet1) echo --steps 30 ;; unet0) echo --steps 2 ;;
     water1) echo --days 3 ;; water0) echo --days 0.05 ;;
     esac
 }
-best() { # the slowest of the best steps that were said
+best() { # reads the output of ranks and prints the slowest of their best steps
     awk '{ for (i = 1; i <= NF; i++) {
                if ($i == "best" && $(i + 1) == "step" && $(i + 2) + 0 > most) most = $(i + 2) + 0
                if ($i == "at" && $(i + 1) ~ /^best/ && $(i - 1) / 1e3 > most) most = $(i - 1) / 1e3 } }
@@ -125,17 +128,17 @@ best() { # the slowest of the best steps that were said
 
 # ---- rounds ----
 
-keep() { # row, seconds: the least of what there is
+keep() { # row, seconds: adds a time
     echo "$2" >> "$work/row.$1"
 }
-run_jobs() { # kinds to run, how, where the programs are, suffix
+run_jobs() { # kinds to run, how to run V, the folder of the programs, the suffix of rows
     row=0
     while IFS='|' read -r kind key ranks mesh what options model strategy; do
         row=$((row + 1))
         case $1 in *$kind*) ;; *) continue ;; esac
         if [ "$kind" = C ]; then how=apart; else how=$2; fi
         $how "$3/$(app "$key")" $options $(long "$key") < /dev/null > "$work/said" 2> "$work/err" && t=$(best < "$work/said") ||
-            { echo "$what on $mesh:" >&2; cat "$work/said" "$work/err" >&2; exit 1; }
+            { echo "loop: $what on $mesh failed:" >&2; cat "$work/said" "$work/err" >&2; exit 1; }
         keep "$row$4" "$t"
     done < "$work/jobs"
 }
@@ -160,7 +163,7 @@ cat "$work"/gauge* >&2
 
 # ---- what is predicted ----
 
-fitted() { # key, constants: rows marked C of the program, into a cluster file of its own
+fitted() { # key, constants: fits them to the rows marked C of a program, into a cluster file of its own
     row=0
     set -- "$1" "$2"
     while IFS='|' read -r kind key ranks mesh what options model strategy; do
@@ -171,7 +174,7 @@ fitted() { # key, constants: rows marked C of the program, into a cluster file o
     shift 2
     "$bin/loop" fit "$out/this.cluster" "$names" "$@" > "$work/fit" 2> "$work/off" || { cat "$work/off" >&2; exit 1; }
     cat "$out/this.cluster" "$work/fit" > "$out/this.$key"
-    # the cores are the same: what the fit was relative to
+    # both nodes have the same cores, so that the rates to which the fit is relative are the same
     [ -z "$two" ] || { cat "$out/two.cluster" && grep -e '^stream' -e '^tflops' "$out/this.cluster" && cat "$work/fit"; } > "$out/two.$key"
     sed "s/^/$key: /" "$work/off" >&2
 }

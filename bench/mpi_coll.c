@@ -1,34 +1,38 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* mpi_coll - collectives over an MPI library and, in the same run, over any other engine.
+/* mpi_coll - measures the collectives of an MPI library and, in the same run, those of other
+ * engines: dpar and copies of as many bytes, which bench/comm_engine.h adds. bench/comm_speed.sh
+ * and bench/over_mpi.sh run it and divide dpar's times by MPI's: less than 1 means that dpar is
+ * faster.
  *
  *   mpicc -O2 bench/mpi_coll.c -o build/mpi_coll
  *   mpirun -np 2 build/mpi_coll [label=mpi] [seconds=0.03] [dirty=1] [rounds=1] [min=0]
  *                               [max=67108864] [ops=barrier,p2p] [engines=mpi,dpar]
  *
- * One CSV row per round, op, size and engine:
+ * Prints one CSV row for each round, op, size and engine:
  *     engine,ranks,op,bytes,dirty,round,samples,min_us,median_us,busbw_GBps,probe_ns,lost
  *
- * bytes, as nccl-tests count them: all_reduce, broadcast, p2p the vector; all_gather the whole
- * output; reduce_scatter the whole input; all_to_all what one rank sends (itself included). Below
- * 4 bytes x ranks the last three move one float a block all the same. all_to_all_v is that too, by
- * the call that takes a count a rank. busbw multiplies bytes/median
- * by 2(n-1)/n for all_reduce, (n-1)/n for the last three, 1 for broadcast and p2p (one way).
+ * bytes are counted as in nccl-tests: for all_reduce, broadcast and p2p the vector, for all_gather
+ * the whole output, for reduce_scatter the whole input, for all_to_all what one rank sends (itself
+ * included). For the last three a block has at least one float, so that fewer bytes than 4 x ranks
+ * move more than the row says. all_to_all_v is all_to_all by the call that takes a count for each
+ * rank. busbw is bytes over the median, times 2(n-1)/n for all_reduce, (n-1)/n for the last three,
+ * and 1 for broadcast and p2p (one way).
  *
- * dirty=1 rewrites every rank's input before every timed op: an op on an input that nobody has
- * touched since the last one is served from caches and looks up to 2.4 times faster than it is in
- * a program. A sample is one op: the slowest rank's time after a common start. dirty=0 (and always
- * the barrier) times 9 blocks of ops back to back.
+ * With dirty=1 every rank rewrites its input before every timed op, because an input that nobody
+ * has touched since the last op is in the caches and looks up to 2.4 times faster than it is in a
+ * program. A sample is then one op: the slowest rank's time after a common start. With dirty=0, and
+ * always for the barrier, 9 blocks of ops back to back are timed.
  *
- * Engines alternate inside each round. Each row carries the cache-line latency between ranks 0 and
- * 1 just before and after it (the larger of the two; 0 where ranks share cores), and the share of
- * the time in which a rank could run but something else had its core (the worst rank's; 0 where the
- * system does not say). Results are checked before they count, those of engines without `floor`.
+ * Engines take turns within each round. Each row has the latency of a cache line between ranks 0
+ * and 1, measured just before and just after (the larger of the two; 0 if ranks share cores), and
+ * the share of the time in which a rank could run but something else had its core (of the worst
+ * rank; 0 if the system does not tell). Results are checked before anything is timed, except those
+ * of engines with `floor`.
  *
- * Another engine joins with -DENGINE_H='"my_engine.h"', a file that defines EXTRA_ENGINES as one or
- * more initialisers of `engine`, each followed by a comma.
+ * Another engine is added with -DENGINE_H='"my_engine.h"', a file that defines EXTRA_ENGINES as one
+ * or more initialisers of `engine`, each followed by a comma.
  *
- * Exit codes: 0 measured; 1 a wrong result, or no memory.
- */
+ * Exit codes: 0 measured; 1 a wrong result, or no memory; 2 wrong options. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -45,48 +49,60 @@
 
 #include "probe.h"
 
-enum { BARRIER, BROADCAST, ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, ALL_TO_ALL_V, P2P, OPS };
+enum {
+    BARRIER,
+    BROADCAST,
+    ALL_REDUCE,
+    ALL_GATHER,
+    REDUCE_SCATTER,
+    ALL_TO_ALL,
+    ALL_TO_ALL_V,
+    P2P,
+    OPS
+};
 enum { MAX_SAMPLES = 2000, BLOCKS = 9, PINGS = 2000 };
 
-static const char *const op_name[OPS] = {"barrier",    "broadcast",      "all_reduce",
-                                         "all_gather", "reduce_scatter", "all_to_all",
-                                         "all_to_all_v", "p2p"};
+static const char *const op_name[OPS] = {
+    "barrier",        "broadcast",  "all_reduce",   "all_gather",
+    "reduce_scatter", "all_to_all", "all_to_all_v", "p2p"};
 static const size_t op_bytes[] = {4,      64,      1024,    4096,     16384,   65536,
                                   262144, 1048576, 4194304, 16777216, 67108864};
 
-/* open: the engine's own input and output memory, `bytes` each, aligned to 64; nonzero if it cannot
- * run here. run: one op, finished on return; count is the MPI count (floats a block for the gather,
- * scatter and all-to-all kinds); nonzero, on all ranks alike, if it does not have that op. floor: 1
- * when it only moves as many bytes as an op must, so that there is no result to check. */
+/* One of the contestants. */
 typedef struct {
     const char *name;
+    /* Allocates the engine's input and output, `bytes` each, aligned to 64. Returns nonzero if it
+     * cannot run here. */
     int (*open)(int rank, int size, size_t bytes, float **in, float **out);
+    /* Does one op, which is finished on return. `count` is the count of the MPI call: floats of a
+     * block for the gather, scatter and all-to-all kinds. Returns nonzero, on all ranks alike, if
+     * the engine does not have that op. */
     int (*run)(int op, const float *in, float *out, size_t count);
     void (*close)(void);
-    int floor;
+    int floor; /* 1 if it only moves as many bytes as the op must, so that no result is checked */
 } engine;
 
 typedef struct {
     size_t samples;
     double min, median, probe; /* seconds */
-    double lost;
+    double lost;               /* share of the time, 0 to 1 */
 } result;
 
 static int rank, size, dirty = 1;
-static int own_core; /* each rank has one */
+static int own_core; /* 1 if each rank has a core of its own */
 static double seconds = 0.03;
 static double sample[MAX_SAMPLES];
 
 /* ---- the cores ------------------------------------------------------------------------------- */
 
 #ifdef __linux__
-/* A rank left behind by a launcher that was killed would spin and spoil every later measurement. */
+/* Ends this rank if its launcher is killed. It would spin on and spoil every later measurement. */
 static void end_with_launcher(void)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
 }
 
-/* One CPU a rank, unless the launcher has pinned already or there are too few. */
+/* Keeps each rank on a CPU of its own, unless the launcher has pinned it or there are too few. */
 static void pin(void)
 {
     cpu_set_t allowed, one;
@@ -102,7 +118,7 @@ static void pin(void)
             sched_setaffinity(0, sizeof one, &one);
         }
     }
-    if (cpus == 1) { /* the launcher has pinned: to different cores? */
+    if (cpus == 1) { /* the launcher has pinned the ranks, perhaps several to one core */
         int mine = sched_getcpu(), low, high;
         MPI_Allreduce(&mine, &low, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
         MPI_Allreduce(&mine, &high, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
@@ -116,22 +132,24 @@ static void end_with_launcher(void)
 
 static void pin(void)
 {
-    own_core = 1; /* unknown; the probe and `lost` will tell */
+    own_core = 1; /* unknown; if it is not so, the probe and `lost` show it */
 }
 #endif
 
 /* ---- the MPI engine -------------------------------------------------------------------------- */
 
 static float *mpi_memory[2];
-static int *mpi_counts; /* [size] counts, begins */
+static int *mpi_counts; /* [2][size]: counts, then where the blocks begin */
 
+/* Sets mpi_counts to blocks of `count` floats. */
 static void mpi_count_each(int count)
 {
     if (mpi_counts == NULL) {
         mpi_counts = malloc((size_t)size * 2 * sizeof *mpi_counts);
     }
     if (mpi_counts == NULL) {
-        fprintf(stderr, "mpi_coll: rank %d: no memory for the counts of %d ranks\n", rank, size);
+        fprintf(stderr, "mpi_coll: rank %d: no memory for two counts for each of %d ranks\n", rank,
+                size);
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
     for (int r = 0; r < size; r++) {
@@ -145,11 +163,11 @@ static int mpi_open(int r, int n, size_t bytes, float **in, float **out)
     (void)r;
     (void)n;
     for (int k = 0; k < 2; k++) {
-        void *p;
-        if (posix_memalign(&p, 4096, bytes)) {
+        void *memory;
+        if (posix_memalign(&memory, 4096, bytes)) {
             return 1;
         }
-        mpi_memory[k] = p;
+        mpi_memory[k] = memory;
     }
     *in = mpi_memory[0];
     *out = mpi_memory[1];
@@ -171,7 +189,7 @@ static int mpi_run(int op, const float *in, float *out, size_t count)
         mpi_count_each(c);
         return MPI_Alltoallv(in, mpi_counts, mpi_counts + size, MPI_FLOAT, out, mpi_counts,
                              mpi_counts + size, MPI_FLOAT, world);
-    case P2P: /* there and back; ranks above 1 look on */
+    case P2P: /* there and back; ranks above 1 do nothing */
         if (rank == 0) {
             MPI_Send(in, c, MPI_FLOAT, peer, 0, world);
         }
@@ -206,10 +224,10 @@ enum { ENGINES = sizeof engines / sizeof engines[0] };
 
 static int is_blocked(int op)
 {
-    return op == ALL_GATHER || op == REDUCE_SCATTER || op == ALL_TO_ALL ||
-           op == ALL_TO_ALL_V;
+    return op == ALL_GATHER || op == REDUCE_SCATTER || op == ALL_TO_ALL || op == ALL_TO_ALL_V;
 }
 
+/* Returns the count of a call that moves so many bytes. */
 static size_t count_of(int op, size_t bytes)
 {
     size_t count = bytes / sizeof(float);
@@ -221,13 +239,15 @@ static size_t count_of(int op, size_t bytes)
 
 static void fill(float *in, int op, size_t count)
 {
-    size_t n = op == REDUCE_SCATTER || op == ALL_TO_ALL || op == ALL_TO_ALL_V ? count * (size_t)size : count;
+    size_t n = op == REDUCE_SCATTER || op == ALL_TO_ALL || op == ALL_TO_ALL_V ? count * (size_t)size
+                                                                              : count;
     for (size_t i = 0; i < n; i++) {
         in[i] = (float)(rank + 1) + (float)(i & 7);
     }
     __asm__ volatile("" : : "r"(in) : "memory");
 }
 
+/* Returns element i of this rank's output. */
 static float expected(int op, size_t count, size_t i)
 {
     size_t mine = (size_t)rank * count;
@@ -243,10 +263,11 @@ static float expected(int op, size_t count, size_t i)
     }
 }
 
-/* Runs the op once into a cleared output; nonzero where an element is wrong. */
-static int check(const engine *e, int op, float *in, float *out, size_t count)
+/* Runs the op once into a cleared output. Returns 1 if an element is wrong. */
+static int check(const engine *tried, int op, float *in, float *out, size_t count)
 {
-    size_t n = op == ALL_GATHER || op == ALL_TO_ALL || op == ALL_TO_ALL_V ? count * (size_t)size : count;
+    size_t n =
+        op == ALL_GATHER || op == ALL_TO_ALL || op == ALL_TO_ALL_V ? count * (size_t)size : count;
     if (op == BARRIER || (op == P2P && rank > 1) || (op == BROADCAST && rank == 0)) {
         n = 0;
     }
@@ -254,7 +275,7 @@ static int check(const engine *e, int op, float *in, float *out, size_t count)
         out[i] = -1;
     }
     probe_sync();
-    e->run(op, in, out, count);
+    tried->run(op, in, out, count);
     for (size_t i = 0; i < n; i++) {
         if (out[i] != expected(op, count, i)) {
             return 1;
@@ -265,82 +286,85 @@ static int check(const engine *e, int op, float *in, float *out, size_t count)
 
 /* ---- measuring ------------------------------------------------------------------------------- */
 
-static int by_value(const void *a, const void *b)
+static int by_value(const void *first, const void *second)
 {
-    double x = *(const double *)a, y = *(const double *)b;
+    double x = *(const double *)first, y = *(const double *)second;
     return (x > y) - (x < y);
 }
 
-/* The slowest rank's seconds for one op, from two ops after three to warm up; < 0: no such op. */
-static double estimate(const engine *e, int op, float *in, float *out, size_t count)
+/* Returns the slowest rank's seconds for one op, the mean of two after three that warm up, or -1 if
+ * the engine does not have the op. */
+static double estimate(const engine *tried, int op, float *in, float *out, size_t count)
 {
-    double t = 0;
+    double spent = 0;
     for (int k = 0; k < 5; k++) {
         if (k == 3) {
             probe_sync();
-            t = now();
+            spent = now();
         }
-        if (e->run(op, in, out, count)) {
+        if (tried->run(op, in, out, count)) {
             return -1;
         }
     }
-    t = (now() - t) / 2;
-    MPI_Allreduce(MPI_IN_PLACE, &t, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-    return t;
+    spent = (now() - spent) / 2;
+    MPI_Allreduce(MPI_IN_PLACE, &spent, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    return spent;
 }
 
-/* 0, or 1 if the engine lacks the op, or -1 if its result is wrong. */
-static int measure(const engine *e, int op, float *in, float *out, size_t count, result *r)
+/* Measures an op. Returns 0, or 1 if the engine does not have it, or -1 if its result is wrong. */
+static int measure(const engine *tried, int op, float *in, float *out, size_t count,
+                   result *measured)
 {
     int block = !dirty || op == BARRIER, wrong;
     double before, after, each, all;
     size_t ops, inner;
     fill(in, op, count);
-    each = estimate(e, op, in, out, count);
+    each = estimate(tried, op, in, out, count);
     if (each < 0) {
         return 1;
     }
-    wrong = !e->floor && check(e, op, in, out, count);
+    wrong = !tried->floor && check(tried, op, in, out, count);
     MPI_Allreduce(MPI_IN_PLACE, &wrong, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
     if (wrong) {
         return -1;
     }
     ops = (size_t)(seconds / (each > 1e-7 ? each : 1e-7));
     inner = block ? ops / BLOCKS + 1 : 1;
-    r->samples = ops;
+    measured->samples = ops;
     if (block) {
-        r->samples = BLOCKS;
+        measured->samples = BLOCKS;
     } else if (ops < 5) {
-        r->samples = 5;
+        measured->samples = 5;
     } else if (ops > MAX_SAMPLES) {
-        r->samples = MAX_SAMPLES;
+        measured->samples = MAX_SAMPLES;
     }
     before = probe_line(own_core ? PINGS : 0);
-    r->lost = probe_waited();
+    measured->lost = probe_waited();
     all = now();
-    for (size_t k = 0; k < r->samples; k++) {
+    for (size_t k = 0; k < measured->samples; k++) {
         if (dirty) {
             fill(in, op, count);
         }
         probe_sync();
-        double t = now();
+        double began = now();
         for (size_t j = 0; j < inner; j++) {
-            e->run(op, in, out, count);
+            tried->run(op, in, out, count);
         }
-        sample[k] = (now() - t) / (double)inner / (op == P2P ? 2 : 1);
+        sample[k] = (now() - began) / (double)inner / (op == P2P ? 2 : 1);
     }
-    r->lost = (probe_waited() - r->lost) / (now() - all);
+    measured->lost = (probe_waited() - measured->lost) / (now() - all);
     after = probe_line(own_core ? PINGS : 0);
-    MPI_Allreduce(MPI_IN_PLACE, &r->lost, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-    MPI_Allreduce(MPI_IN_PLACE, sample, (int)r->samples, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-    qsort(sample, r->samples, sizeof sample[0], by_value);
-    r->min = sample[0];
-    r->median = sample[r->samples / 2];
-    r->probe = before > after ? before : after;
+    MPI_Allreduce(MPI_IN_PLACE, &measured->lost, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    MPI_Allreduce(MPI_IN_PLACE, sample, (int)measured->samples, MPI_DOUBLE, MPI_MAX,
+                  MPI_COMM_WORLD);
+    qsort(sample, measured->samples, sizeof sample[0], by_value);
+    measured->min = sample[0];
+    measured->median = sample[measured->samples / 2];
+    measured->probe = before > after ? before : after;
     return 0;
 }
 
-static void print_row(const char *name, int op, size_t bytes, int round, const result *r)
+static void print_row(const char *name, int op, size_t bytes, int round, const result *measured)
 {
     double n = size, factor = 1;
     if (is_blocked(op)) {
@@ -350,15 +374,16 @@ static void print_row(const char *name, int op, size_t bytes, int round, const r
     }
     if (rank == 0) {
         printf("%s,%d,%s,%zu,%d,%d,%zu,%.3f,%.3f,%.3f,%.1f,%.3f\n", name, size, op_name[op], bytes,
-               dirty, round, r->samples, r->min * 1e6, r->median * 1e6,
-               factor * (double)bytes / r->median / 1e9, r->probe * 1e9, r->lost);
+               dirty, round, measured->samples, measured->min * 1e6, measured->median * 1e6,
+               factor * (double)bytes / measured->median / 1e9, measured->probe * 1e9,
+               measured->lost);
         fflush(stdout);
     }
 }
 
 /* ---- the command ----------------------------------------------------------------------------- */
 
-/* The text after "name=" among the arguments, or otherwise. */
+/* Returns the value of the argument "name=value", or `otherwise` if there is none. */
 static const char *option(int argc, char **argv, const char *name, const char *otherwise)
 {
     size_t n = strlen(name);
@@ -370,7 +395,7 @@ static const char *option(int argc, char **argv, const char *name, const char *o
     return otherwise;
 }
 
-/* Is the word in a list with commas? An empty list holds every word. */
+/* Returns 1 if a list with commas has the word or is empty. */
 static int listed(const char *list, const char *word)
 {
     size_t n = strlen(word);
@@ -384,20 +409,66 @@ static int listed(const char *list, const char *word)
     return *list == 0;
 }
 
+/* Prints a message on rank 0 and ends all ranks with exit code 2. */
+static void refuse(const char *what, const char *word)
+{
+    if (rank == 0) {
+        fprintf(stderr, "mpi_coll: '%s': %s\n", word, what);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Finalize();
+    exit(2);
+}
+
+/* Refuses arguments and operations that do not exist. */
+static void check_arguments(int argc, char **argv)
+{
+    static const char *const known[] = {"label", "seconds", "dirty", "rounds",
+                                        "min",   "max",     "ops",   "engines"};
+    const char *word = option(argc, argv, "ops", "");
+    for (int i = 1; i < argc; i++) {
+        int found = 0;
+        for (size_t k = 0; k < sizeof known / sizeof known[0]; k++) {
+            const size_t n = strlen(known[k]);
+            found |= strncmp(argv[i], known[k], n) == 0 && argv[i][n] == '=';
+        }
+        if (!found) {
+            refuse("unknown argument; the options are label, seconds, dirty, rounds, min, max, ops "
+                   "and engines, each followed by =VALUE",
+                   argv[i]);
+        }
+    }
+    while (*word) {
+        const size_t n = strcspn(word, ",");
+        int found = 0;
+        for (int op = 0; op < OPS; op++) {
+            found |= strlen(op_name[op]) == n && strncmp(op_name[op], word, n) == 0;
+        }
+        if (!found) {
+            refuse("unknown operation; they are barrier, broadcast, all_reduce, all_gather, "
+                   "reduce_scatter, all_to_all, all_to_all_v and p2p",
+                   word);
+        }
+        word += n + (word[n] == ',');
+    }
+}
+
 static float *in[ENGINES], *out[ENGINES];
 static int usable[ENGINES], failed;
 
+/* Measures and prints a row, if engine k has it. */
 static void one_row(int k, const char *label, int op, size_t bytes, int round)
 {
     const char *name = k ? engines[k].name : label;
-    result r;
-    int bad = usable[k] ? measure(&engines[k], op, in[k], out[k], count_of(op, bytes), &r) : 1;
+    result measured;
+    int bad =
+        usable[k] ? measure(&engines[k], op, in[k], out[k], count_of(op, bytes), &measured) : 1;
     if (bad < 0) {
-        fprintf(stderr, "mpi_coll: engine %s: wrong result in %s of %zu bytes\n", name, op_name[op],
-                bytes);
+        fprintf(stderr, "mpi_coll: rank %d: engine %s: a wrong result in %s of %zu bytes\n", rank,
+                name, op_name[op], bytes);
         failed = 1;
     } else if (!bad) {
-        print_row(name, op, op == BARRIER ? 0 : bytes, round, &r);
+        print_row(name, op, op == BARRIER ? 0 : bytes, round, &measured);
     }
 }
 
@@ -405,7 +476,10 @@ static void one_op(int op, const char *label, size_t min_bytes, size_t max_bytes
 {
     for (size_t s = 0; s < sizeof op_bytes / sizeof op_bytes[0]; s++) {
         size_t bytes = op_bytes[s];
-        if (op == BARRIER ? s > 0 : bytes > max_bytes || (op == P2P && size < 2)) {
+        if (op == BARRIER && s > 0) {
+            break;
+        }
+        if (op != BARRIER && (bytes > max_bytes || (op == P2P && size < 2))) {
             break;
         }
         for (int k = 0; k < ENGINES && (op == BARRIER || bytes >= min_bytes); k++) {
@@ -427,6 +501,12 @@ int main(int argc, char **argv)
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     seconds = atof(option(argc, argv, "seconds", "0.03"));
     dirty = atoi(option(argc, argv, "dirty", "1"));
+    check_arguments(argc, argv);
+    if (!(seconds > 0) || rounds < 1) {
+        refuse("seconds has to be above 0 and rounds at least 1",
+               rounds < 1 ? option(argc, argv, "rounds", "1")
+                          : option(argc, argv, "seconds", "0.03"));
+    }
     pin();
     probe_open();
     for (int k = 0; k < ENGINES; k++) {
@@ -434,6 +514,12 @@ int main(int argc, char **argv)
             listed(names, engines[k].name) &&
             !engines[k].open(rank, size, max_bytes + PROBE_LINE * (size_t)size, &in[k], &out[k]);
         MPI_Allreduce(MPI_IN_PLACE, &usable[k], 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+        if (!usable[k] && rank == 0 && listed(names, engines[k].name)) {
+            fprintf(stderr,
+                    "mpi_coll: engine %s has no rows: it cannot be opened with two buffers of %zu "
+                    "bytes on %d ranks\n",
+                    engines[k].name, max_bytes + PROBE_LINE * (size_t)size, size);
+        }
     }
     if (rank == 0) {
         printf("engine,ranks,op,bytes,dirty,round,samples,min_us,median_us,busbw_GBps,probe_ns,"

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* mpi_halo - halo exchanges over an MPI library and, in the same run, over any other engine.
+/* mpi_halo - measures halo exchanges over an MPI library and, in the same run, those of other
+ * engines, which bench/halo_engine.h adds. bench/halo.sh runs it and divides dpar's times by those
+ * of the fastest way of MPI: less than 1 means that dpar is faster.
  *
  *   mpicc -O2 [-DHALO_F32] bench/mpi_halo.c -o build/mpi_halo
  *   mpirun -np 2 build/mpi_halo [label=openmpi] [grid=2x1x1] [n=32,64,128] [w=1,2]
@@ -7,38 +9,42 @@
  *                               [usual=NS,US] [lost=SHARE] [patience=20]
  *   mpirun -np 2 build/mpi_halo measure=20
  *
- * Each rank has n^3 doubles, or floats with -DHALO_F32, inside an array of (n + 2w)^3, x
- * contiguous, in a grid of ranks z, y, x that is periodic in all three. 1x1x2 cuts the contiguous
- * dim. "faces": 6 neighbours; "full": 26. The four ways of MPI:
+ * Each rank has n^3 doubles, or floats with -DHALO_F32, inside an array of (n + 2w)^3 with x
+ * contiguous. The ranks are a grid z, y, x that is periodic in all three dims; 1x1x2 cuts the
+ * contiguous dim. "faces" means 6 neighbours, "full" 26. MPI exchanges in four ways:
  *
  *   types      Irecv and Isend of subarray types, a message for each neighbour
  *   neighbour  Neighbor_alltoallw of the same types over a distributed graph
- *   pack       packed by hand; what goes to the rank itself is copied
- *   ordered    packed by hand, x, then y, then z, each with the halos so far (full alone)
+ *   pack       packed by hand; what the rank sends to itself is copied
+ *   ordered    packed by hand, first x, then y, then z, each time with the halos received so far
+ *              (only for full)
  *
- * `windows`: eight fields in shared windows, by hand: each rank copies out of its neighbours'
- * arrays between two words of theirs, that they are ready and that they have what they want (one
- * node, at most 64^3). And `floor`: the boxes of `pack` copied inside each rank's own array, all
- * ranks at once: one read and one write for each byte of halo, nobody waits.
+ * Two more engines show what is possible. `windows` exchanges eight fields in shared windows: each
+ * rank waits for a word that says that a neighbour's arrays are ready, copies out of them, and
+ * waits for a second word before it returns (only on one node, up to 64^3). `floor` copies the
+ * boxes of `pack` inside each rank's own array, all ranks at once: one read and one write for each
+ * byte of halo, and nobody waits.
  *
- * A row for each case and engine:
+ * Prints a row for each case and engine:
  *     label,ranks,grid,n,w,shape,engine,halo_bytes,samples,min_us,median_us,left_out
  *
  * A sample is the slowest rank's time of about `seconds` of exchanges back to back, divided by
- * their number, after an eighth as many that do not count; engines take turns sample by sample.
- * Before it counts, every engine fills NaN halos, and every cell is compared with what the whole
- * array holds there; a wrong one ends the run.
+ * their number, after an eighth as many that do not count. Engines take turns sample by sample.
+ * Before any sample, every engine exchanges halos that hold NaN, and every cell is compared with
+ * what the whole array has there; a wrong cell ends the run.
  *
- * Samples that do not tell of the engine are left out and taken again. usual: the nanoseconds that
- * a cache line takes between ranks 0 and 1, and the microseconds of a small loop on a core that
- * nobody else uses. Both are asked before and after each sample, which counts where the one is
- * within 1.5 times and the other within 1.1. `measure` prints them, asked for so many seconds.
- * lost: the share of the time for which a rank may have waited for its core. left_out counts
- * samples that were taken, not the time in which none was begun. patience: seconds for a case; an
- * engine that has not half of its samples then gets no row.
+ * Samples that something else has disturbed are left out and taken again, by three options:
+ *   usual=NS,US   the nanoseconds that a cache line takes between ranks 0 and 1, and the
+ * microseconds of a small loop on a core that nobody else uses. Both are measured before and after
+ *                 each sample, which counts if the first is within a factor of 1.5 and the second
+ *                 within 1.1. A run with measure=SECONDS measures and prints them.
+ *   lost=SHARE    the largest share of a sample's time in which a rank may have waited for its core
+ *   patience=S    seconds for a case; an engine that does not have half of its samples by then gets
+ *                 no row
+ * left_out counts samples that were taken and dropped.
  *
- * Another engine joins with -DENGINE_H='"my_engine.h"', a file that defines EXTRA_ENGINES as one or
- * more initialisers of `engine`, each followed by a comma.
+ * Another engine is added with -DENGINE_H='"my_engine.h"', a file that defines EXTRA_ENGINES as one
+ * or more initialisers of `engine`, each followed by a comma.
  *
  * Exit codes: 0 measured; 1 a wrong cell, or no memory; 2 a wrong option. */
 #ifndef _GNU_SOURCE
@@ -56,7 +62,7 @@
 #ifdef HALO_F32
 typedef float real;
 #define REAL_MPI MPI_FLOAT
-enum { REAL_BASE = 251 }; /* 251^3 + 7 is a float */
+enum { REAL_BASE = 251 }; /* 251^3 + 7 has an exact value as float */
 #else
 typedef double real;
 #define REAL_MPI MPI_DOUBLE
@@ -72,23 +78,23 @@ enum {
     PINGS = 200
 };
 
-/* What an engine is asked for, and how its result is judged. */
+/* What an engine does, which says how its result is checked. */
 enum { FORWARD, ADJOINT, FLOOR };
 
-/* open: puts the arrays it works on into array[] (`common` may be one) and returns how many; 0, on
- * all ranks alike, when it does not have this case. ready: called once they are filled; may be
- * NULL. run: one exchange of all, finished on return. close may be NULL. */
+/* One of the contestants. */
 typedef struct {
     const char *name;
-    int kind;
+    int kind; /* FORWARD, ADJOINT or FLOOR */
+    /* Puts the arrays that the engine exchanges into array[], of which `common` may be one. Returns
+     * how many these are, or 0, on all ranks alike, if it does not have this case. */
     int (*open)(real *common, real **array);
-    void (*ready)(real **array);
-    void (*run)(real **array);
-    void (*close)(void);
+    void (*ready)(real **array); /* called when the arrays are filled; may be NULL */
+    void (*run)(real **array);   /* one exchange of all arrays, finished on return */
+    void (*close)(void);         /* may be NULL */
 } engine;
 
-/* The neighbour beyond side k = 9 (z + 1) + 3 (y + 1) + x + 1: box `own` goes there, and box `halo`
- * receives what it sends towards side 26 - k. */
+/* The neighbour at side k = 9 (z + 1) + 3 (y + 1) + x + 1. Box `own` is sent there, and box `halo`
+ * receives what the neighbour sends towards its side 26 - k. */
 typedef struct {
     int peer, own[3], halo[3], extent[3];
     size_t cells;
@@ -96,9 +102,9 @@ typedef struct {
     MPI_Datatype out_type, in_type;
 } side;
 
-/* A step of an exchange: sides that need nothing of each other. */
+/* A step of an exchange: sides that do not depend on each other. */
 typedef struct {
-    int sides, k[SIDES];
+    int sides, number[SIDES];
     side at[SIDES];
 } step;
 
@@ -116,100 +122,108 @@ static size_t cells_in_all(void)
     return (size_t)block.edge * (size_t)block.edge * (size_t)block.edge;
 }
 
-static size_t index_of(const int *p)
+static size_t index_of(const int *place)
 {
-    return ((size_t)p[0] * (size_t)block.edge + (size_t)p[1]) * (size_t)block.edge + (size_t)p[2];
+    return ((size_t)place[0] * (size_t)block.edge + (size_t)place[1]) * (size_t)block.edge +
+           (size_t)place[2];
 }
 
-/* Adds side k to a step; dims from `open` on go over the halos, too. */
-static void add_side(step *s, int k, int open)
+/* Adds side k to a step. In dims from `open` on the box includes the halos. */
+static void add_side(step *stage, int k, int open)
 {
-    const int v[3] = {k / 9 - 1, k / 3 % 3 - 1, k % 3 - 1};
-    side *a = &s->at[s->sides];
-    s->k[s->sides++] = k;
-    memset(a, 0, sizeof *a);
-    a->cells = 1;
+    const int direction[3] = {k / 9 - 1, k / 3 % 3 - 1, k % 3 - 1};
+    side *one = &stage->at[stage->sides];
+    stage->number[stage->sides++] = k;
+    memset(one, 0, sizeof *one);
+    one->cells = 1;
     for (int d = 0; d < 3; d++) {
-        const int g = block.grid[d], first = v[d] == 0 && d >= open ? 0 : block.w;
-        a->extent[d] = v[d] != 0 ? block.w : block.edge - 2 * first;
-        a->own[d] = v[d] > 0 ? block.n : first;
-        a->halo[d] = first;
-        if (v[d] > 0) {
-            a->halo[d] = block.n + block.w;
-        } else if (v[d] < 0) {
-            a->halo[d] = 0;
+        const int g = block.grid[d], first = direction[d] == 0 && d >= open ? 0 : block.w;
+        one->extent[d] = direction[d] != 0 ? block.w : block.edge - 2 * first;
+        one->own[d] = direction[d] > 0 ? block.n : first;
+        one->halo[d] = first;
+        if (direction[d] > 0) {
+            one->halo[d] = block.n + block.w;
+        } else if (direction[d] < 0) {
+            one->halo[d] = 0;
         }
-        a->peer = a->peer * g + (block.place[d] + v[d] + g) % g;
-        a->cells *= (size_t)a->extent[d];
+        one->peer = one->peer * g + (block.place[d] + direction[d] + g) % g;
+        one->cells *= (size_t)one->extent[d];
     }
 }
 
+/* Returns in how many dims side k is not in the middle: 1 for faces, 2 for edges, 3 for corners. */
 static int dims_off(int k)
 {
     return (k / 9 != 1) + (k / 3 % 3 != 1) + (k % 3 != 1);
 }
 
-static void all_sides(step *s)
+static void all_sides(step *stage)
 {
-    s->sides = 0;
+    stage->sides = 0;
     for (int k = 0; k < SIDES; k++) {
         if (k != MIDDLE && (block.full || dims_off(k) == 1)) {
-            add_side(s, k, 3);
+            add_side(stage, k, 3);
         }
     }
 }
 
-/* Where in the step side k is. */
-static int find_side(const step *s, int k)
+/* Returns the index in the step of side k, which it has. */
+static int find_side(const step *stage, int k)
 {
     int i = 0;
-    while (s->k[i] != k) {
+    while (stage->number[i] != k) {
         i++;
     }
     return i;
 }
 
-/* An extent[] box between arrays whose rows and planes are so far apart. */
+/* Copies a box of extent[] cells between arrays with the given distances of rows and planes. */
 static void copy_box(real *to, size_t to_row, size_t to_plane, const real *from, size_t from_row,
                      size_t from_plane, const int *extent)
 {
     const size_t width = (size_t)extent[2];
-    for (int z = 0; z < extent[0]; z++, to += to_plane, from += from_plane) {
-        real *t = to;
-        const real *f = from;
-        for (int y = 0; y < extent[1]; y++, t += to_row, f += from_row) {
+    for (int z = 0; z < extent[0]; z++) {
+        real *to_line = to;
+        const real *from_line = from;
+        for (int y = 0; y < extent[1]; y++) {
             if (width < 8) {
                 for (size_t x = 0; x < width; x++) {
-                    t[x] = f[x];
+                    to_line[x] = from_line[x];
                 }
             } else {
-                memcpy(t, f, width * sizeof *t);
+                memcpy(to_line, from_line, width * sizeof *to_line);
             }
+            to_line += to_row;
+            from_line += from_row;
         }
+        to += to_plane;
+        from += from_plane;
     }
 }
 
-static void pack(const real *array, const int *first, const side *a, real *dense)
+static void pack(const real *array, const int *first, const side *one, real *dense)
 {
-    const size_t edge = (size_t)block.edge, width = (size_t)a->extent[2];
-    copy_box(dense, width, width * (size_t)a->extent[1], array + index_of(first), edge, edge * edge,
-             a->extent);
+    const size_t edge = (size_t)block.edge, width = (size_t)one->extent[2];
+    copy_box(dense, width, width * (size_t)one->extent[1], array + index_of(first), edge,
+             edge * edge, one->extent);
 }
 
-static void unpack(real *array, const int *first, const side *a, const real *dense)
+static void unpack(real *array, const int *first, const side *one, const real *dense)
 {
-    const size_t edge = (size_t)block.edge, width = (size_t)a->extent[2];
-    copy_box(array + index_of(first), edge, edge * edge, dense, width, width * (size_t)a->extent[1],
-             a->extent);
+    const size_t edge = (size_t)block.edge, width = (size_t)one->extent[2];
+    copy_box(array + index_of(first), edge, edge * edge, dense, width,
+             width * (size_t)one->extent[1], one->extent);
 }
 
-/* What a side sends, into the halo of the other side: right where the rank is its own peer. */
-static void copy_across(real *array, const step *s, int i)
+/* Copies what a side sends into the halo of the opposite side. This is an exchange if the rank is
+ * its own peer. */
+static void copy_across(real *array, const step *stage, int i)
 {
     const size_t edge = (size_t)block.edge;
-    const side *a = &s->at[i], *b = &s->at[find_side(s, SIDES - 1 - s->k[i])];
-    copy_box(array + index_of(b->halo), edge, edge * edge, array + index_of(a->own), edge,
-             edge * edge, a->extent);
+    const side *one = &stage->at[i],
+               *opposite = &stage->at[find_side(stage, SIDES - 1 - stage->number[i])];
+    copy_box(array + index_of(opposite->halo), edge, edge * edge, array + index_of(one->own), edge,
+             edge * edge, one->extent);
 }
 
 /* ---- the four ways of MPI ---- */
@@ -229,34 +243,36 @@ static int open_types(real *common, real **array)
 {
     const int whole[3] = {block.edge, block.edge, block.edge};
     all_sides(&typed);
-    for (side *a = typed.at; a < typed.at + typed.sides; a++) {
-        MPI_Type_create_subarray(3, whole, a->extent, a->own, MPI_ORDER_C, REAL_MPI, &a->out_type);
-        MPI_Type_create_subarray(3, whole, a->extent, a->halo, MPI_ORDER_C, REAL_MPI, &a->in_type);
-        MPI_Type_commit(&a->out_type);
-        MPI_Type_commit(&a->in_type);
+    for (side *one = typed.at; one < typed.at + typed.sides; one++) {
+        MPI_Type_create_subarray(3, whole, one->extent, one->own, MPI_ORDER_C, REAL_MPI,
+                                 &one->out_type);
+        MPI_Type_create_subarray(3, whole, one->extent, one->halo, MPI_ORDER_C, REAL_MPI,
+                                 &one->in_type);
+        MPI_Type_commit(&one->out_type);
+        MPI_Type_commit(&one->in_type);
     }
     return take_common(common, array);
 }
 
 static void close_types(void)
 {
-    for (side *a = typed.at; a < typed.at + typed.sides; a++) {
-        MPI_Type_free(&a->out_type);
-        MPI_Type_free(&a->in_type);
+    for (side *one = typed.at; one < typed.at + typed.sides; one++) {
+        MPI_Type_free(&one->out_type);
+        MPI_Type_free(&one->in_type);
     }
 }
 
-/* Tags: the side towards which the sender sent. */
+/* The tag of a message is the side towards which it is sent. */
 static void run_types(real **array)
 {
-    MPI_Request *r = request;
-    for (int i = 0; i < typed.sides; i++, r++) {
-        MPI_Irecv(array[0], 1, typed.at[i].in_type, typed.at[i].peer, SIDES - 1 - typed.k[i],
-                  MPI_COMM_WORLD, r);
+    MPI_Request *sends = request + typed.sides;
+    for (int i = 0; i < typed.sides; i++) {
+        MPI_Irecv(array[0], 1, typed.at[i].in_type, typed.at[i].peer, SIDES - 1 - typed.number[i],
+                  MPI_COMM_WORLD, &request[i]);
     }
-    for (int i = 0; i < typed.sides; i++, r++) {
-        MPI_Isend(array[0], 1, typed.at[i].out_type, typed.at[i].peer, typed.k[i], MPI_COMM_WORLD,
-                  r);
+    for (int i = 0; i < typed.sides; i++) {
+        MPI_Isend(array[0], 1, typed.at[i].out_type, typed.at[i].peer, typed.number[i],
+                  MPI_COMM_WORLD, &sends[i]);
     }
     MPI_Waitall(2 * typed.sides, request, MPI_STATUSES_IGNORE);
 }
@@ -266,8 +282,8 @@ static MPI_Aint nowhere[SIDES];
 static MPI_Datatype send_type[SIDES], receive_type[SIDES];
 static step graph_sides;
 
-/* Two neighbours may be one process; its blocks match in the order of the lists. So the sources are
- * listed by the side towards which they send. */
+/* Two neighbours may be the same process, whose blocks are then matched in the order of the lists.
+ * Therefore the sources are listed by the side towards which they send. */
 static int open_neighbour(real *common, real **array)
 {
     int from[SIDES], to[SIDES], n;
@@ -297,19 +313,20 @@ static void run_neighbour(real **array)
 
 static void close_neighbour(void)
 {
-    for (side *a = graph_sides.at; a < graph_sides.at + graph_sides.sides; a++) {
-        MPI_Type_free(&a->out_type);
-        MPI_Type_free(&a->in_type);
+    for (side *one = graph_sides.at; one < graph_sides.at + graph_sides.sides; one++) {
+        MPI_Type_free(&one->out_type);
+        MPI_Type_free(&one->in_type);
     }
     MPI_Comm_free(&graph);
 }
 
-static real *give_buffers(step *s, real *at)
+/* Gives each side of a step its buffers, from `at` on. Returns where they end. */
+static real *give_buffers(step *stage, real *at)
 {
-    for (side *a = s->at; a < s->at + s->sides; a++) {
-        a->out = at;
-        a->in = at + a->cells;
-        at += 2 * a->cells;
+    for (side *one = stage->at; one < stage->at + stage->sides; one++) {
+        one->out = at;
+        one->in = at + one->cells;
+        at += 2 * one->cells;
     }
     return at;
 }
@@ -321,45 +338,48 @@ static int open_pack(real *common, real **array)
     return take_common(common, array);
 }
 
-/* The same memory as that of `pack`: they never run at once. */
+/* Uses the same buffers as `pack`, because they never run at once. */
 static int open_ordered(real *common, real **array)
 {
     real *at = buffers;
-    for (int i = 0, apart = 1; i < 3 && block.full; i++, apart *= 3) {
+    int apart = 1;
+    for (int i = 0; i < 3 && block.full; i++) {
         ordered[i].sides = 0;
         add_side(&ordered[i], MIDDLE - apart, 3 - i);
         add_side(&ordered[i], MIDDLE + apart, 3 - i);
         at = give_buffers(&ordered[i], at);
+        apart *= 3;
     }
     return block.full ? take_common(common, array) : 0;
 }
 
-static void run_step(real *array, const step *s)
+/* Exchanges a step by packed messages; unpacks them as they arrive. */
+static void run_step(real *array, const step *stage)
 {
     int posted = 0, remote[SIDES];
-    for (int i = 0; i < s->sides; i++) {
-        const side *a = &s->at[i];
-        if (a->peer != block.rank) {
+    for (int i = 0; i < stage->sides; i++) {
+        const side *one = &stage->at[i];
+        if (one->peer != block.rank) {
             remote[posted] = i;
-            MPI_Irecv(a->in, (int)a->cells, REAL_MPI, a->peer, SIDES - 1 - s->k[i], MPI_COMM_WORLD,
-                      &request[posted++]);
+            MPI_Irecv(one->in, (int)one->cells, REAL_MPI, one->peer, SIDES - 1 - stage->number[i],
+                      MPI_COMM_WORLD, &request[posted++]);
         }
     }
     for (int j = 0; j < posted; j++) {
-        const side *a = &s->at[remote[j]];
-        pack(array, a->own, a, a->out);
-        MPI_Isend(a->out, (int)a->cells, REAL_MPI, a->peer, s->k[remote[j]], MPI_COMM_WORLD,
-                  &request[SIDES + j]);
+        const side *one = &stage->at[remote[j]];
+        pack(array, one->own, one, one->out);
+        MPI_Isend(one->out, (int)one->cells, REAL_MPI, one->peer, stage->number[remote[j]],
+                  MPI_COMM_WORLD, &request[SIDES + j]);
     }
-    for (int i = 0; i < s->sides; i++) {
-        if (s->at[i].peer == block.rank) {
-            copy_across(array, s, i);
+    for (int i = 0; i < stage->sides; i++) {
+        if (stage->at[i].peer == block.rank) {
+            copy_across(array, stage, i);
         }
     }
     for (int left = posted; left > 0; left--) {
         int j;
         MPI_Waitany(posted, request, &j, MPI_STATUS_IGNORE);
-        unpack(array, s->at[remote[j]].halo, &s->at[remote[j]], s->at[remote[j]].in);
+        unpack(array, stage->at[remote[j]].halo, &stage->at[remote[j]], stage->at[remote[j]].in);
     }
     MPI_Waitall(posted, request + SIDES, MPI_STATUSES_IGNORE);
 }
@@ -378,7 +398,10 @@ static void run_ordered(real **array)
 
 /* ---- by hand, in shared windows ---- */
 
-enum { WORD_LINE = 64 }; /* bytes */
+enum { WORD_LINE = 64 }; /* bytes of a cache line */
+
+/* A rank sets `ready` to the number of the exchange when its arrays may be read, and `done` when it
+ * has read those of its neighbours. */
 typedef struct {
     uint32_t ready, done;
     char pad[WORD_LINE - 8];
@@ -388,10 +411,10 @@ static step shared;
 static MPI_Win shared_window;
 static words *words_of[SIDES]; /* of each side's peer */
 static real *array_of[SIDES][MAX_ARRAYS];
-static words *mine;
+static words *own_words;
 static uint32_t epoch;
 
-/* A rank's words lie before its arrays. */
+/* Returns the part of the window that belongs to a rank: its words, then its arrays. */
 static void *part_of(int rank)
 {
     MPI_Aint bytes;
@@ -401,10 +424,11 @@ static void *part_of(int rank)
     return at;
 }
 
-static real *array_after(words *w, int i)
+/* Returns array i of the rank whose words are at `head`. */
+static real *array_after(words *head, int i)
 {
     const size_t lines = (cells_in_all() * sizeof(real) + WORD_LINE - 1) / WORD_LINE;
-    return (real *)(void *)((char *)w + (1 + (size_t)i * lines) * WORD_LINE);
+    return (real *)(void *)((char *)head + (1 + (size_t)i * lines) * WORD_LINE);
 }
 
 static int open_windows(real *common, real **array)
@@ -415,12 +439,12 @@ static int open_windows(real *common, real **array)
         return 0;
     }
     all_sides(&shared);
-    MPI_Win_allocate_shared(bytes + WORD_LINE, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &mine,
+    MPI_Win_allocate_shared(bytes + WORD_LINE, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &own_words,
                             &shared_window);
-    memset(mine, 0, sizeof *mine);
+    memset(own_words, 0, sizeof *own_words);
     epoch = 0;
     for (int i = 0; i < MAX_ARRAYS; i++) {
-        array[i] = array_after(mine, i);
+        array[i] = array_after(own_words, i);
         for (int k = 0; k < shared.sides; k++) {
             words_of[k] = part_of(shared.at[k].peer);
             array_of[k][i] = array_after(words_of[k], i);
@@ -433,7 +457,7 @@ static int open_windows(real *common, real **array)
 static void run_windows(real **array)
 {
     const size_t edge = (size_t)block.edge;
-    __atomic_store_n(&mine->ready, ++epoch, __ATOMIC_RELEASE);
+    __atomic_store_n(&own_words->ready, ++epoch, __ATOMIC_RELEASE);
     for (int i = 0; i < MAX_ARRAYS; i++) {
         for (int k = 0; k < shared.sides; k++) {
             if (shared.at[k].peer == block.rank) {
@@ -442,16 +466,17 @@ static void run_windows(real **array)
         }
     }
     for (int k = 0; k < shared.sides; k++) {
-        const side *a = &shared.at[k], *b = &shared.at[find_side(&shared, SIDES - 1 - shared.k[k])];
-        if (a->peer != block.rank) {
+        const side *one = &shared.at[k],
+                   *opposite = &shared.at[find_side(&shared, SIDES - 1 - shared.number[k])];
+        if (one->peer != block.rank) {
             probe_await(&words_of[k]->ready, epoch);
             for (int i = 0; i < MAX_ARRAYS; i++) {
-                copy_box(array[i] + index_of(a->halo), edge, edge * edge,
-                         array_of[k][i] + index_of(b->own), edge, edge * edge, a->extent);
+                copy_box(array[i] + index_of(one->halo), edge, edge * edge,
+                         array_of[k][i] + index_of(opposite->own), edge, edge * edge, one->extent);
             }
         }
     }
-    __atomic_store_n(&mine->done, epoch, __ATOMIC_RELEASE);
+    __atomic_store_n(&own_words->done, epoch, __ATOMIC_RELEASE);
     for (int k = 0; k < shared.sides; k++) {
         probe_await(&words_of[k]->done, epoch);
     }
@@ -494,17 +519,17 @@ enum { ENGINES = sizeof engines / sizeof engines[0] };
 
 /* ---- values ---- */
 
-/* What the whole, periodic array holds at a cell of this rank's; *out: in how many dims it is in
- * the halo; *copies: how many halos show it. */
+/* Returns what the whole, periodic array holds at a cell of this rank. Sets *out to the number of
+ * dims in which the cell is in the halo, and *copies to the number of halos that have a copy. */
 static double whole_value(size_t cell, int *out, int *copies)
 {
     const size_t edge = (size_t)block.edge;
-    const int p[3] = {(int)(cell / edge / edge), (int)(cell / edge % edge), (int)(cell % edge)};
+    const int place[3] = {(int)(cell / edge / edge), (int)(cell / edge % edge), (int)(cell % edge)};
     double value = 0;
     int faces = 0, all = 1;
     *out = 0;
     for (int d = 0; d < 3; d++) {
-        const int i = p[d] - block.w, total = block.grid[d] * block.n;
+        const int i = place[d] - block.w, total = block.grid[d] * block.n;
         const int near_ends = (i < block.w) + (i >= block.n - block.w);
         *out += i < 0 || i >= block.n;
         faces += near_ends;
@@ -515,13 +540,14 @@ static double whole_value(size_t cell, int *out, int *copies)
     return value;
 }
 
-/* Halo cells that an exchange reaches: of `faces`, those outside in one dim. */
+/* Returns 1 if an exchange fills a halo cell that is outside in so many dims: with `faces` only if
+ * that is one. */
 static int reached(int out)
 {
     return out == 1 || (out > 1 && block.full);
 }
 
-/* Forward: NaN in the halos. Adjoint: 1 in those that are reached. */
+/* Fills an array before the check. Halos hold NaN, or 1 for the adjoint where it reaches them. */
 static void fill(real *array, int kind)
 {
     for (size_t i = 0; i < cells_in_all(); i++) {
@@ -536,6 +562,7 @@ static void fill(real *array, int kind)
     }
 }
 
+/* Returns the number of wrong cells after an exchange. */
 static long count_wrong(const real *array, int kind)
 {
     long wrong = 0;
@@ -547,7 +574,7 @@ static long count_wrong(const real *array, int kind)
         } else if (reached(out)) {
             wrong += array[i] != (kind == ADJOINT ? 0 : value);
         } else {
-            wrong += array[i] == array[i]; /* not theirs to write */
+            wrong += array[i] == array[i]; /* has to be NaN still */
         }
     }
     return wrong;
@@ -567,7 +594,7 @@ static double usual_line, usual_work, lost = HUGE_VAL; /* seconds; a share of th
 static int wanted_samples = 21;
 static const char *only_engines = "";
 
-/* Is `word` in the list a,b,c (or the list empty)? */
+/* Returns 1 if the list a,b,c has the word or is empty. */
 static int listed(const char *list, const char *word)
 {
     const size_t n = strlen(word);
@@ -582,7 +609,7 @@ static int listed(const char *list, const char *word)
     return 0;
 }
 
-/* What probes say: seconds of a line between the cores, and of work on them, the slower. */
+/* Measures the seconds of a cache line between the cores, and of work on the slower one. */
 static void ask_probes(double *line, double *work)
 {
     const double mine = probe_work();
@@ -591,8 +618,9 @@ static void ask_probes(double *line, double *work)
     MPI_Allreduce(&mine, work, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
 }
 
-/* Are the cores as far apart as usual, and this program's alone? A host may move the cores of its
- * guests further apart for seconds, or let another guest onto them: everything takes longer. */
+/* Returns 1 if the cores are as far apart as usual and nobody else uses them. The host of a virtual
+ * machine may move its cores further apart for seconds, or give them to another guest, and then
+ * everything takes longer. */
 static int as_usual(void)
 {
     double line = 0, work = 0;
@@ -604,19 +632,20 @@ static int as_usual(void)
            (usual_line <= 0 || line <= 0 || (line <= 1.5 * usual_line && 1.5 * line >= usual_line));
 }
 
-/* `times` exchanges: the slowest rank's time of one; -1: a rank waited too long for its core. An
- * eighth as many go before them: the caches hold what another engine has left there. */
-static double exchanges(const engine *e, contestant *c, int times)
+/* Returns the slowest rank's time of one of `times` exchanges, or -1 if a rank waited too long for
+ * its core. An eighth as many that do not count come before them, because the caches still hold
+ * what another engine has left there. */
+static double exchanges(const engine *tried, contestant *state, int times)
 {
     double mine[2], worst[2];
     for (int i = 0; i <= times / 8; i++) {
-        e->run(c->array);
+        tried->run(state->array);
     }
     MPI_Barrier(MPI_COMM_WORLD);
     mine[1] = probe_waited();
     mine[0] = now();
     for (int i = 0; i < times; i++) {
-        e->run(c->array);
+        tried->run(state->array);
     }
     mine[0] = now() - mine[0];
     mine[1] = probe_waited() - mine[1];
@@ -624,107 +653,112 @@ static double exchanges(const engine *e, contestant *c, int times)
     return worst[1] <= lost * worst[0] ? worst[0] / times : -1;
 }
 
-/* The same from a few that nobody disturbed; the third is taken as it is. */
-static double estimate(const engine *e, contestant *c, int times)
+/* The same, repeated up to two times if something disturbed it. */
+static double estimate(const engine *tried, contestant *state, int times)
 {
     const double allowed = lost;
     double once = -1;
     for (int k = 0; k < 3 && once < 0; k++) {
         lost = k < 2 ? allowed : HUGE_VAL;
-        once = exchanges(e, c, times);
+        once = exchanges(tried, state, times);
     }
     lost = allowed;
     return once;
 }
 
-/* A sample where it counts. */
-static void take_sample(const engine *e, contestant *c)
+/* Takes a sample, and keeps it if the machine was as usual before and after. */
+static void take_sample(const engine *tried, contestant *state)
 {
     double once;
     if (!as_usual()) {
         return;
     }
-    once = exchanges(e, c, c->batch);
+    once = exchanges(tried, state, state->batch);
     if (as_usual() && once >= 0) {
-        c->sample[c->samples++] = once;
+        state->sample[state->samples++] = once;
     } else {
-        c->left_out++;
+        state->left_out++;
     }
 }
 
-/* Opens it and proves that it is right; whether it takes part. */
-static int enter(const engine *e, contestant *c, real *common)
+/* Opens an engine, checks its exchange, and chooses how many exchanges a sample has. Returns 1 if
+ * it takes part in this case. */
+static int enter(const engine *tried, contestant *state, real *common)
 {
     long mine = 0, all;
     double once;
-    memset(c, 0, sizeof *c);
-    if (!listed(only_engines, e->name)) {
+    memset(state, 0, sizeof *state);
+    if (!listed(only_engines, tried->name)) {
         return 0;
     }
-    c->arrays = e->open(common, c->array);
-    if (c->arrays == 0) {
+    state->arrays = tried->open(common, state->array);
+    if (state->arrays == 0) {
         return 0;
     }
-    for (int i = 0; i < c->arrays; i++) {
-        fill(c->array[i], e->kind);
+    for (int i = 0; i < state->arrays; i++) {
+        fill(state->array[i], tried->kind);
     }
-    if (e->ready) {
-        e->ready(c->array);
+    if (tried->ready) {
+        tried->ready(state->array);
     }
     MPI_Barrier(MPI_COMM_WORLD);
-    e->run(c->array);
-    for (int i = 0; i < c->arrays && e->kind != FLOOR; i++) {
-        mine += count_wrong(c->array[i], e->kind);
+    tried->run(state->array);
+    for (int i = 0; i < state->arrays && tried->kind != FLOOR; i++) {
+        mine += count_wrong(state->array[i], tried->kind);
     }
     MPI_Allreduce(&mine, &all, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
     if (all > 0) {
         if (block.rank == 0) {
-            fprintf(stderr, "mpi_halo: %s is WRONG in %ld cells: n %d, w %d, %s\n", e->name, all,
-                    block.n, block.w, block.full ? "full" : "faces");
+            fprintf(stderr, "mpi_halo: engine %s: %ld cells are wrong: n %d, w %d, %s\n",
+                    tried->name, all, block.n, block.w, block.full ? "full" : "faces");
         }
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
-    once = estimate(e, c, 5);
-    once = estimate(e, c, 1 + (int)(seconds / 10 / (once + 1e-9)));
-    c->batch = 1 + (int)(seconds / (once + seconds / MOST_PER_SAMPLE));
-    MPI_Bcast(&c->batch, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    once = estimate(tried, state, 5);
+    once = estimate(tried, state, 1 + (int)(seconds / 10 / (once + 1e-9)));
+    state->batch = 1 + (int)(seconds / (once + seconds / MOST_PER_SAMPLE));
+    MPI_Bcast(&state->batch, 1, MPI_INT, 0, MPI_COMM_WORLD);
     return 1;
 }
 
-static int by_value(const void *a, const void *b)
+static int by_value(const void *first, const void *second)
 {
-    const double x = *(const double *)a, y = *(const double *)b;
+    const double x = *(const double *)first, y = *(const double *)second;
     return (x > y) - (x < y);
 }
 
-static void tell(const engine *e, contestant *c)
+/* Prints the row of an engine. */
+static void tell(const engine *tried, contestant *state)
 {
-    step s;
+    step stage;
     size_t cells = 0;
-    all_sides(&s);
-    for (int i = 0; i < s.sides; i++) {
-        cells += s.at[i].cells;
+    all_sides(&stage);
+    for (int i = 0; i < stage.sides; i++) {
+        cells += stage.at[i].cells;
     }
-    if (2 * c->samples < wanted_samples) {
+    if (2 * state->samples < wanted_samples) {
         if (block.rank == 0) {
-            fprintf(stderr,
-                    "mpi_halo: %s, n %d, w %d, %s: no row, as only %d of %d samples counted in "
-                    "%g s\n",
-                    e->name, block.n, block.w, block.full ? "full" : "faces", c->samples,
-                    wanted_samples, patience);
+            fprintf(
+                stderr,
+                "mpi_halo: engine %s has no row for n %d, w %d, %s: only %d of %d samples counted "
+                "in %g s\n",
+                tried->name, block.n, block.w, block.full ? "full" : "faces", state->samples,
+                wanted_samples, patience);
         }
         return;
     }
-    qsort(c->sample, (size_t)c->samples, sizeof c->sample[0], by_value);
+    qsort(state->sample, (size_t)state->samples, sizeof state->sample[0], by_value);
     if (block.rank == 0) {
         printf("%s,%d,%dx%dx%d,%d,%d,%s,%s,%zu,%d,%.3f,%.3f,%d\n", label, block.ranks,
                block.grid[0], block.grid[1], block.grid[2], block.n, block.w,
-               block.full ? "full" : "faces", e->name, cells * sizeof(real) * (size_t)c->arrays,
-               c->samples, c->sample[0] * 1e6, c->sample[c->samples / 2] * 1e6, c->left_out);
+               block.full ? "full" : "faces", tried->name,
+               cells * sizeof(real) * (size_t)state->arrays, state->samples, state->sample[0] * 1e6,
+               state->sample[state->samples / 2] * 1e6, state->left_out);
         fflush(stdout);
     }
 }
 
+/* Measures all engines on one block size, halo width and shape. */
 static void one_case(int n, int w, int full)
 {
     int in[ENGINES], more;
@@ -737,7 +771,7 @@ static void one_case(int n, int w, int full)
     common = malloc(cells_in_all() * sizeof *common);
     buffers = calloc(2 * cells_in_all(), sizeof *buffers);
     if (!common || !buffers) {
-        fprintf(stderr, "mpi_halo: rank %d: no memory for three arrays of %zu cells (n %d, w %d)\n",
+        fprintf(stderr, "mpi_halo: rank %d: no memory for arrays of %zu cells (n %d, w %d)\n",
                 block.rank, cells_in_all(), n, w);
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
@@ -770,9 +804,10 @@ static void one_case(int n, int w, int full)
 
 /* ---- main ---- */
 
-static double measure; /* seconds; 0: exchanges */
+static double measure; /* seconds in which `usual` is measured; 0 measures exchanges */
 static const char *sizes = "32,64,128", *widths = "1,2", *shapes = "faces,full";
 
+/* Reads one argument. Ends all ranks if it is not valid. */
 static void option(const char *word)
 {
     const char *value = strchr(word, '=');
@@ -819,7 +854,7 @@ static void option(const char *word)
     }
 }
 
-/* The number after the comma; 0 at the end. */
+/* Reads the first number of a list with commas. Returns the rest of the list. */
 static const char *next_number(const char *list, int *number)
 {
     char *end;
@@ -827,8 +862,9 @@ static const char *next_number(const char *list, int *number)
     return *end == ',' ? end + 1 : end;
 }
 
-/* What is usual, each 5 ms in so many seconds: of the distance what one in four is below; of work,
- * which others can only hold up, one in ten. Awake: who sleeps comes back to a core that is not. */
+/* Measures every 5 ms what is usual, and prints the lower quartile of the distance between the
+ * cores and the lowest tenth of the work, which others can only slow down. It does not sleep in
+ * between, because a core that has slept is slow at first. */
 static void print_usual(void)
 {
     const int most = 1 + (int)(measure / 5e-3);
@@ -840,7 +876,8 @@ static void print_usual(void)
         }
     }
     if (!line || !work) {
-        fprintf(stderr, "mpi_halo: rank %d: no memory for %d times\n", block.rank, most);
+        fprintf(stderr, "mpi_halo: rank %d: no memory for two lists of %d times\n", block.rank,
+                most);
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
     qsort(line, (size_t)most, sizeof *line, by_value);
@@ -865,20 +902,21 @@ int main(int argc, char **argv)
         print_usual();
         sizes = "";
     }
-    MPI_Dims_create(block.ranks, 3, block.grid); /* ends the run where a given grid does not fit */
+    MPI_Dims_create(block.ranks, 3, block.grid); /* ends all ranks if a given grid does not fit */
     block.place[0] = block.rank / (block.grid[1] * block.grid[2]);
     block.place[1] = block.rank / block.grid[2] % block.grid[1];
     block.place[2] = block.rank % block.grid[2];
-    for (const char *a = sizes; *a;) {
+    for (const char *sizes_left = sizes; *sizes_left;) {
         int n;
-        a = next_number(a, &n);
-        for (const char *b = widths; *b;) {
+        sizes_left = next_number(sizes_left, &n);
+        for (const char *widths_left = widths; *widths_left;) {
             int w;
-            b = next_number(b, &w);
+            widths_left = next_number(widths_left, &w);
             if (w < 1 || n < w || n > 1024) {
                 fprintf(stderr,
-                        "mpi_halo: n is %d and w is %d; they have to be 1 <= w <= n <= 1024\n", n,
-                        w);
+                        "mpi_halo: n is %d and w is %d; w has to be at least 1, and n from w to "
+                        "1024\n",
+                        n, w);
                 MPI_Abort(MPI_COMM_WORLD, 2);
             }
             for (int full = 0; full < 2; full++) {

@@ -1,17 +1,24 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# dpar_mpi_make's communicator beside the MPI that it is made over, in turns in one run: builds bench/mpi_coll.c
-# with Open MPI and MPICH (whichever is there), and prints dpar's time over MPI's for each operation and size, as
-# the median of the rounds: by default, and by messages of MPI alone (DPAR_MPI_FLAT=1).
+# Compares the communicator of dpar_mpi_make with the MPI that it uses, in turns in one run: builds bench/mpi_coll.c
+# with Open MPI and MPICH, or with the one that is installed, and prints dpar's time over MPI's for each operation and
+# size, the median of the rounds. Less than 1 means that dpar is faster. It does so twice: by default, where ranks of a
+# node use its memory, and with messages of MPI only (DPAR_MPI_FLAT=1).
 #
-#   sh bench/over_mpi.sh [rounds [ranks]]                     5 rounds, 2 ranks
+#   sh bench/over_mpi.sh [ROUNDS [RANKS]]                     default 5 rounds, 2 ranks
 #
-# In the environment: OPENMPI_RUN, MPICH_RUN: what starts the ranks, with their number (another launcher, several
-# nodes); WAYS: 0 (default), 1 (messages alone); OPS: some of barrier,broadcast,all_reduce,all_gather,reduce_scatter,all_to_all,all_to_all_v,p2p.
+# In the environment:
+#   OPENMPI_RUN, MPICH_RUN   what starts the ranks, with their number: for another launcher or several nodes
+#   WAYS                     0 for the default way, 1 for messages only (default "0 1")
+#   OPS                      some of (default all): barrier,broadcast,all_reduce,all_gather,reduce_scatter,all_to_all,
+#                            all_to_all_v,p2p
 cd "$(dirname "$0")/.." || exit 1
 case ${1:-5} in
 -h | --help) sed -n '3,/^[^#]/s/^# \{0,1\}//p' "bench/${0##*/}"; exit 0 ;;
-*[!0-9]* | 0) echo "over_mpi: $1 rounds: a number, please; --help" >&2; exit 2 ;;
+*[!0-9]* | 0) echo "over_mpi: ROUNDS is '$1'; it has to be a whole number above 0 (--help)" >&2; exit 2 ;;
+esac
+case ${2:-2} in
+*[!0-9]* | 0 | 1) echo "over_mpi: RANKS is '$2'; it has to be a whole number above 1 (--help)" >&2; exit 2 ;;
 esac
 rounds=${1:-5} ranks=${2:-2}
 : "${OPENMPI_RUN:=mpirun.openmpi --mca btl self,vader --bind-to core -np $ranks}" "${MPICH_RUN:=mpirun.mpich -np $ranks}"
@@ -52,7 +59,7 @@ ratios() {
 
 : "${WAYS:=0 1}"
 for mpi in openmpi mpich; do
-    command -v mpicc.$mpi > /dev/null 2>&1 || { echo "mpicc.$mpi: not found, skipped"; continue; }
+    command -v mpicc.$mpi > /dev/null 2>&1 || { echo "over_mpi: mpicc.$mpi: not found, so $mpi is left out"; continue; }
     mpicc.$mpi -O2 -I. -Ibench -Wno-stringop-overflow -Wno-stringop-overread -DOVER_MPI -DDPAR_IMPLEMENTATION \
         -DENGINE_H='"comm_engine.h"' bench/mpi_coll.c -o "build/over_$mpi" -lm || exit 1
     case $mpi in openmpi) run=$OPENMPI_RUN ;; *) run=$MPICH_RUN ;; esac

@@ -1,22 +1,27 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* points - exchanges by index lists beside MPI written by hand and PETSc's SF.
+/* points - measures exchanges by index lists (dpar_points.h) and compares them with MPI written by
+ * hand and with PETSc's SF, which all fill the same ghosts in the same run. bench/points.sh divides
+ * each time by that of the way by hand: less than 1 is faster.
  *
  *   mpiexec -np 2 points label n=16,32,64 samples=15 seconds=0.01
  *
- * The lists are those of the 27-point pattern of HPCG: a cube of n^3 a rank, on 2 ranks cut in x
- * (each value a run of its own), then in z (one run), on 4 in x and y, on 8 in all dims. Ghosts lie
- * behind own values. Rows "label,grid,n,way,us,ok": the ways take turns, us is the slowest rank's
- * fastest sample; ok: the ghosts are the peers' values.
+ * The lists are those of the 27-point stencil of HPCG. Each rank has a cube of n^3 values with its
+ * ghosts behind them. Two ranks are cut in x, where each value that is sent is a run of its own,
+ * and then in z, where all of them are one run; 4 ranks in x and y, 8 in all dims. Prints rows
+ * "label,grid,n,way,us,ok". The ways take turns, us is the fastest sample, each of which is the
+ * slowest rank's, and ok is 1 if the ghosts have the right values.
  *
- *   hand       receives posted into the ghosts, own values packed, blocking sends, waits
+ *   hand       posts receives into the ghosts, packs the values, sends them, and waits
  *   messages   dpar_points by messages of MPI (dpar_mpi_desc.flat)
- *   private    dpar_points through the node's memory, vectors of malloc
- *   registered vectors of dpar_comm_alloc
+ *   private    dpar_points through the node's memory, with vectors of malloc
+ *   registered the same with vectors of dpar_comm_alloc
  *   sf         PetscSFBcast with REPLACE (-DPOINTS_PETSC)
  *
- * Then, on 2 ranks, "label,plan,IDS,KIND,seconds,ok": planning of so many ids a rank, a hundredth
- * of it read of the other rank, as scattered ids (directory), consecutive ones (range), lists of
- * both sides. */
+ * On 2 ranks it also prints rows "label,plan,IDS,KIND,seconds,1": the time to make a plan for so
+ * many ids per rank, of which a hundredth is read from the other rank. The ids are scattered (which
+ * needs a directory) or consecutive (range), or both ranks pass their lists.
+ *
+ * Exit codes: 0 measured (wrong ghosts have ok 0); 1 an operation failed; 2 wrong arguments. */
 #define _GNU_SOURCE
 #ifdef POINTS_PETSC
 #include <petscsf.h>
@@ -34,13 +39,15 @@ enum { WAYS = 5, AROUND = 26 };
 enum { HAND, MESSAGES, PRIVATE, REGISTERED, SF };
 static const char *const names[WAYS] = {"hand", "messages", "private", "registered", "sf"};
 
-static dpar_comm *world, *flat; /* through the node's memory; messages of MPI alone */
+static dpar_comm *world, *flat; /* world uses the node's memory; flat only messages of MPI */
 static int me, ranks;
 
+/* Ends all ranks if something has failed. */
 static void must(int good, const char *what)
 {
     if (!good) {
-        fprintf(stderr, "points: rank %d: %s: %s\n", me, what, world ? world->why.text : "");
+        fprintf(stderr, "points: rank %d: failed: %s: %s\n", me, what,
+                world != NULL ? world->why.text : "");
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
 }
@@ -50,10 +57,10 @@ static void must(int good, const char *what)
 typedef struct pattern {
     int64_t own, ghosts;
     int32_t peers, peer[AROUND];
-    int64_t count[AROUND]; /* to and from each: the boxes of both sides are as large */
+    int64_t count[AROUND]; /* to and from each peer: both sides send the same number */
     int32_t *send_at;
-    int32_t *from; /* [ghosts] where each lies at its owner */
-    double *x, *shared, *buffer;
+    int32_t *from; /* [ghosts] index at the owner */
+    double *values, *shared, *buffer;
     dpar_points *messages, *node;
 #ifdef POINTS_PETSC
     PetscSF sf;
@@ -65,28 +72,32 @@ static double value(int rank, int64_t at)
     return (double)(rank + 1) + 1e-7 * (double)at;
 }
 
-static dpar_points *plan(dpar_comm *comm, const pattern *c)
+/* Makes the plan of a pattern. */
+static dpar_points *plan(dpar_comm *comm, const pattern *wanted)
 {
-    dpar_points_lists l = {c->peers, c->peer, c->count, c->count, c->send_at, NULL};
-    dpar_points_desc d;
-    dpar_points *p = NULL;
+    dpar_points_lists lists = {wanted->peers, wanted->peer,    wanted->count,
+                               wanted->count, wanted->send_at, NULL};
+    dpar_points_desc desc;
+    dpar_points *points = NULL;
     dpar_why why;
-    memset(&d, 0, sizeof d);
-    d.own_count = c->own;
-    d.ghost_count = c->ghosts;
-    d.lists = &l;
-    must(dpar_points_make(comm, &d, &p, &why) == DPAR_OK, why.text);
-    return p;
+    memset(&desc, 0, sizeof desc);
+    desc.own_count = wanted->own;
+    desc.ghost_count = wanted->ghosts;
+    desc.lists = &lists;
+    must(dpar_points_make(comm, &desc, &points, &why) == DPAR_OK, why.text);
+    return points;
 }
 
-/* What lies at one side of a cube, or all along a dim: the first and one past the last. */
+/* Sets the cells at one side of a cube (way 1 or -1), or all along a dim (0): the first, and one
+ * past the last. */
 static void side(int n, int way, int *lo, int *hi)
 {
     *lo = way > 0 ? n - 1 : 0;
     *hi = way < 0 ? 1 : n;
 }
 
-/* The neighbour at (dx, dy, dz): its lists, or only how long they are. */
+/* Lists what is sent to the neighbour at (dx, dy, dz), and where its values are there. With NULL it
+ * only counts. Returns the number. */
 static int64_t neighbour(int n, const int way[3], int32_t *send_at, int32_t *from)
 {
     int lo[3], hi[3], their[3], unused, i, x, y, z;
@@ -97,25 +108,27 @@ static int64_t neighbour(int n, const int way[3], int32_t *send_at, int32_t *fro
     }
     for (z = lo[2]; z < hi[2]; z++) {
         for (y = lo[1]; y < hi[1]; y++) {
-            for (x = lo[0]; x < hi[0]; x++, k++) {
+            for (x = lo[0]; x < hi[0]; x++) {
                 if (send_at) {
                     send_at[k] = x + n * (y + n * z);
                     from[k] = x - lo[0] + their[0] +
                               n * (y - lo[1] + their[1] + n * (z - lo[2] + their[2]));
                 }
+                k++;
             }
         }
     }
     return k;
 }
 
-/* Peers ascending by rank: x runs fastest. */
-static void find_peers(pattern *c, int n, const int grid[3], int fill)
+/* Finds the peers in ascending order of ranks, in which x runs fastest. fill: 1 to write the lists,
+ * 0 to count them. */
+static void find_peers(pattern *wanted, int n, const int grid[3], int fill)
 {
     const int at[3] = {me % grid[0], me / grid[0] % grid[1], me / grid[0] / grid[1]};
     int64_t before = 0;
     int k, i;
-    c->peers = 0;
+    wanted->peers = 0;
     for (k = 0; k < 27; k++) {
         const int way[3] = {k % 3 - 1, k / 3 % 3 - 1, k / 9 - 1};
         int there[3], inside = k != 13;
@@ -124,141 +137,160 @@ static void find_peers(pattern *c, int n, const int grid[3], int fill)
             inside = inside && there[i] >= 0 && there[i] < grid[i];
         }
         if (inside) {
-            c->peer[c->peers] = there[0] + grid[0] * (there[1] + grid[1] * there[2]);
-            c->count[c->peers] = neighbour(n, way, fill ? c->send_at + before : NULL,
-                                           fill ? c->from + before : NULL);
-            before += c->count[c->peers++];
+            wanted->peer[wanted->peers] = there[0] + grid[0] * (there[1] + grid[1] * there[2]);
+            int32_t *send_at = NULL, *from = NULL;
+            int64_t count;
+            if (fill) {
+                send_at = wanted->send_at + before;
+                from = wanted->from + before;
+            }
+            count = neighbour(n, way, send_at, from);
+            wanted->count[wanted->peers] = count;
+            wanted->peers++;
+            before += count;
         }
     }
-    c->ghosts = before;
+    wanted->ghosts = before;
 }
 
 #ifdef POINTS_PETSC
-static void setup_sf(pattern *c)
+static void setup_sf(pattern *wanted)
 {
-    PetscSFNode *remote = (PetscSFNode *)malloc((size_t)c->ghosts * sizeof *remote);
+    PetscSFNode *remote = (PetscSFNode *)malloc((size_t)wanted->ghosts * sizeof *remote);
     int64_t k = 0, in;
     int i;
-    must(remote != NULL, "memory");
-    for (i = 0; i < c->peers; i++) {
-        for (in = 0; in < c->count[i]; in++, k++) {
-            remote[k].rank = c->peer[i];
-            remote[k].index = (PetscInt)c->from[k];
+    must(remote != NULL, "allocating the graph of the SF");
+    for (i = 0; i < wanted->peers; i++) {
+        for (in = 0; in < wanted->count[i]; in++) {
+            remote[k].rank = wanted->peer[i];
+            remote[k].index = (PetscInt)wanted->from[k];
+            k++;
         }
     }
-    PetscSFCreate(PETSC_COMM_WORLD, &c->sf);
-    PetscSFSetFromOptions(c->sf);
-    PetscSFSetGraph(c->sf, (PetscInt)c->own, (PetscInt)c->ghosts, NULL, PETSC_OWN_POINTER, remote,
-                    PETSC_COPY_VALUES);
-    PetscSFSetUp(c->sf);
+    PetscSFCreate(PETSC_COMM_WORLD, &wanted->sf);
+    PetscSFSetFromOptions(wanted->sf);
+    PetscSFSetGraph(wanted->sf, (PetscInt)wanted->own, (PetscInt)wanted->ghosts, NULL,
+                    PETSC_OWN_POINTER, remote, PETSC_COPY_VALUES);
+    PetscSFSetUp(wanted->sf);
     free(remote);
 }
 #endif
 
-static void setup(pattern *c, int n, const int grid[3])
+static void setup(pattern *wanted, int n, const int grid[3])
 {
     void *shared = NULL;
     int64_t i;
-    find_peers(c, n, grid, 0);
-    c->own = (int64_t)n * n * n;
-    c->send_at = (int32_t *)malloc((size_t)c->ghosts * sizeof *c->send_at);
-    c->from = (int32_t *)malloc((size_t)c->ghosts * sizeof *c->from);
-    c->x = (double *)malloc((size_t)(c->own + c->ghosts) * sizeof *c->x);
-    c->buffer = (double *)malloc((size_t)c->ghosts * sizeof *c->buffer);
-    (void)dpar_comm_alloc(world, (c->own + c->ghosts) * 8, &shared);
-    c->shared = (double *)shared;
-    must(c->send_at && c->from && c->x && c->buffer && c->shared, "memory");
-    find_peers(c, n, grid, 1);
-    for (i = 0; i < c->own; i++) {
-        c->x[i] = c->shared[i] = value(me, i);
+    find_peers(wanted, n, grid, 0);
+    wanted->own = (int64_t)n * n * n;
+    wanted->send_at = (int32_t *)malloc((size_t)wanted->ghosts * sizeof *wanted->send_at);
+    wanted->from = (int32_t *)malloc((size_t)wanted->ghosts * sizeof *wanted->from);
+    wanted->values =
+        (double *)malloc((size_t)(wanted->own + wanted->ghosts) * sizeof *wanted->values);
+    wanted->buffer = (double *)malloc((size_t)wanted->ghosts * sizeof *wanted->buffer);
+    (void)dpar_comm_alloc(world, (wanted->own + wanted->ghosts) * 8, &shared);
+    wanted->shared = (double *)shared;
+    must(wanted->send_at && wanted->from && wanted->values && wanted->buffer && wanted->shared,
+         "allocating the lists and vectors");
+    find_peers(wanted, n, grid, 1);
+    for (i = 0; i < wanted->own; i++) {
+        wanted->values[i] = wanted->shared[i] = value(me, i);
     }
-    c->messages = plan(flat, c);
-    c->node = plan(world, c);
+    wanted->messages = plan(flat, wanted);
+    wanted->node = plan(world, wanted);
 #ifdef POINTS_PETSC
-    setup_sf(c);
+    setup_sf(wanted);
 #endif
 }
 
-static void tear_down(pattern *c)
+static void tear_down(pattern *wanted)
 {
-    must(dpar_points_free(c->messages) == DPAR_OK && dpar_points_free(c->node) == DPAR_OK, "free");
+    must(dpar_points_free(wanted->messages) == DPAR_OK && dpar_points_free(wanted->node) == DPAR_OK,
+         "dpar_points_free");
 #ifdef POINTS_PETSC
-    PetscSFDestroy(&c->sf);
+    PetscSFDestroy(&wanted->sf);
 #endif
-    dpar_comm_release(world, c->shared);
-    free(c->send_at);
-    free(c->from);
-    free(c->x);
-    free(c->buffer);
+    dpar_comm_release(world, wanted->shared);
+    free(wanted->send_at);
+    free(wanted->from);
+    free(wanted->values);
+    free(wanted->buffer);
 }
 
-static void by_hand(const pattern *c, double *x)
+static void by_hand(const pattern *wanted, double *values)
 {
     MPI_Request request[AROUND];
-    double *ghost = x + c->own, *from = c->buffer;
+    double *ghost = values + wanted->own, *from = wanted->buffer;
     int64_t k;
     int i;
-    for (i = 0; i < c->peers; ghost += c->count[i++]) {
-        MPI_Irecv(ghost, (int)c->count[i], MPI_DOUBLE, c->peer[i], 99, MPI_COMM_WORLD, &request[i]);
+    for (i = 0; i < wanted->peers; i++) {
+        MPI_Irecv(ghost, (int)wanted->count[i], MPI_DOUBLE, wanted->peer[i], 99, MPI_COMM_WORLD,
+                  &request[i]);
+        ghost += wanted->count[i];
     }
-    for (k = 0; k < c->ghosts; k++) {
-        c->buffer[k] = x[c->send_at[k]];
+    for (k = 0; k < wanted->ghosts; k++) {
+        wanted->buffer[k] = values[wanted->send_at[k]];
     }
-    for (i = 0; i < c->peers; from += c->count[i++]) {
-        MPI_Send(from, (int)c->count[i], MPI_DOUBLE, c->peer[i], 99, MPI_COMM_WORLD);
+    for (i = 0; i < wanted->peers; i++) {
+        MPI_Send(from, (int)wanted->count[i], MPI_DOUBLE, wanted->peer[i], 99, MPI_COMM_WORLD);
+        from += wanted->count[i];
     }
-    for (i = 0; i < c->peers; i++) {
+    for (i = 0; i < wanted->peers; i++) {
         MPI_Wait(&request[i], MPI_STATUS_IGNORE);
     }
 }
 
-static void run(const pattern *c, int way)
+static void run(const pattern *wanted, int way)
 {
     switch (way) {
-    case HAND: by_hand(c, c->x); break;
-    case MESSAGES: dpar_points_exchange(c->messages, c->x); break;
-    case PRIVATE: dpar_points_exchange(c->node, c->x); break;
-    case REGISTERED: dpar_points_exchange(c->node, c->shared); break;
+    case HAND: by_hand(wanted, wanted->values); break;
+    case MESSAGES: dpar_points_exchange(wanted->messages, wanted->values); break;
+    case PRIVATE: dpar_points_exchange(wanted->node, wanted->values); break;
+    case REGISTERED: dpar_points_exchange(wanted->node, wanted->shared); break;
     default:
 #ifdef POINTS_PETSC
-        PetscSFBcastBegin(c->sf, MPI_DOUBLE, c->x, c->x + c->own, MPI_REPLACE);
-        PetscSFBcastEnd(c->sf, MPI_DOUBLE, c->x, c->x + c->own, MPI_REPLACE);
+        PetscSFBcastBegin(wanted->sf, MPI_DOUBLE, wanted->values, wanted->values + wanted->own,
+                          MPI_REPLACE);
+        PetscSFBcastEnd(wanted->sf, MPI_DOUBLE, wanted->values, wanted->values + wanted->own,
+                        MPI_REPLACE);
 #endif
         break;
     }
 }
 
-/* Are the ghosts the peers' values? */
-static int right(const pattern *c, const double *x)
+/* Returns 1 if the ghosts of all ranks have the peers' values, otherwise 0. */
+static int right(const pattern *wanted, const double *values)
 {
     int64_t k = 0, in;
     int good = 1, all, i;
-    for (i = 0; i < c->peers; i++) {
-        for (in = 0; in < c->count[i]; in++, k++) {
-            good = good && x[c->own + k] == value(c->peer[i], c->from[k]);
+    for (i = 0; i < wanted->peers; i++) {
+        for (in = 0; in < wanted->count[i]; in++) {
+            good = good && values[wanted->own + k] == value(wanted->peer[i], wanted->from[k]);
+            k++;
         }
     }
     MPI_Allreduce(&good, &all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
     return all;
 }
 
-static double sample(const pattern *c, int way, int64_t times)
+/* Returns the slowest rank's mean of `times` exchanges. */
+static double sample(const pattern *wanted, int way, int64_t times)
 {
     double began, mine, slowest;
     int64_t i;
     MPI_Barrier(MPI_COMM_WORLD);
     began = now();
     for (i = 0; i < times; i++) {
-        run(c, way);
+        run(wanted, way);
     }
     mine = (now() - began) / (double)times;
     MPI_Allreduce(&mine, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     return slowest;
 }
 
+/* Measures and prints the rows of one grid of ranks and one size. */
 static void measure(const char *label, int n, const int grid[3], int samples, double seconds)
 {
-    pattern c;
+    pattern wanted;
     double best[WAYS];
     int64_t times[WAYS];
     int ok[WAYS], way, s;
@@ -267,20 +299,20 @@ static void measure(const char *label, int n, const int grid[3], int samples, do
 #else
     const int ways = WAYS - 1;
 #endif
-    memset(&c, 0, sizeof c);
-    setup(&c, n, grid);
+    memset(&wanted, 0, sizeof wanted);
+    setup(&wanted, n, grid);
     for (way = 0; way < ways; way++) {
-        double *x = way == REGISTERED ? c.shared : c.x;
-        memset(x + c.own, 0, (size_t)c.ghosts * sizeof *x);
-        run(&c, way);
-        ok[way] = right(&c, x);
-        times[way] = 1 + (int64_t)(seconds / sample(&c, way, 50)); /* the same on all ranks */
+        double *values = way == REGISTERED ? wanted.shared : wanted.values;
+        memset(values + wanted.own, 0, (size_t)wanted.ghosts * sizeof *values);
+        run(&wanted, way);
+        ok[way] = right(&wanted, values);
+        times[way] = 1 + (int64_t)(seconds / sample(&wanted, way, 50)); /* the same on all ranks */
         best[way] = 1.0;
     }
     for (s = 0; s < samples; s++) {
         for (way = 0; way < ways; way++) {
-            const double t = sample(&c, way, times[way]);
-            best[way] = t < best[way] ? t : best[way];
+            const double once = sample(&wanted, way, times[way]);
+            best[way] = once < best[way] ? once : best[way];
         }
     }
     for (way = 0; way < ways && me == 0; way++) {
@@ -288,17 +320,18 @@ static void measure(const char *label, int n, const int grid[3], int samples, do
                best[way] * 1e6, ok[way]);
     }
     fflush(stdout);
-    tear_down(&c);
+    tear_down(&wanted);
 }
 
 /* ---- planning -------------------------------------------------------------------------------- */
 
-/* Numbers 0 .. 2^b - 1, each to another: an odd factor and a shift. */
+/* Returns an id that is far from those of i - 1 and i + 1. */
 static int64_t scattered(int64_t i)
 {
     return (int64_t)(((uint64_t)i * UINT64_C(0x9e3779b97f4a7c15)) >> 1);
 }
 
+/* Measures how long it takes to make plans for n ids per rank, and prints the rows. */
 static void plan_time(const char *label, int64_t n)
 {
     static const char *const kinds[] = {"directory", "range", "lists"};
@@ -306,18 +339,18 @@ static void plan_time(const char *label, int64_t n)
     int64_t *own = (int64_t *)malloc((size_t)n * 8), *ghost = (int64_t *)malloc((size_t)m * 8), i;
     int32_t *send_at = (int32_t *)malloc((size_t)m * 4), peer = 1 - me, peers[1] = {1 - me};
     const int64_t count[1] = {m};
-    dpar_points_lists l = {1, peers, count, count, send_at, NULL};
+    dpar_points_lists lists = {1, peers, count, count, send_at, NULL};
     int kind;
-    must(own && ghost && send_at, "memory");
+    must(own && ghost && send_at, "allocating the lists and vectors");
     for (kind = 0; kind < 3; kind++) {
-        dpar_points_desc d;
-        dpar_points *p = NULL;
+        dpar_points_desc desc;
+        dpar_points *points = NULL;
         dpar_why why;
         double best = 1e9;
         int turn;
-        memset(&d, 0, sizeof d);
-        d.own_count = n;
-        d.ghost_count = m;
+        memset(&desc, 0, sizeof desc);
+        desc.own_count = n;
+        desc.ghost_count = m;
         for (i = 0; i < n; i++) {
             own[i] = scattered(me + 2 * i);
         }
@@ -325,18 +358,18 @@ static void plan_time(const char *label, int64_t n)
             ghost[i] = kind == 0 ? scattered(peer + 2 * (100 * i)) : peer * n + 100 * i;
             send_at[i] = (int32_t)(100 * i);
         }
-        d.own_id = kind == 0 ? own : NULL;
-        d.ghost_id = ghost;
-        d.lists = kind == 2 ? &l : NULL;
+        desc.own_id = kind == 0 ? own : NULL;
+        desc.ghost_id = ghost;
+        desc.lists = kind == 2 ? &lists : NULL;
         for (turn = 0; turn < 3; turn++) {
             double began, mine, slowest;
             MPI_Barrier(MPI_COMM_WORLD);
             began = now();
-            must(dpar_points_make(world, &d, &p, &why) == DPAR_OK, why.text);
+            must(dpar_points_make(world, &desc, &points, &why) == DPAR_OK, why.text);
             mine = now() - began;
             MPI_Allreduce(&mine, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
             best = slowest < best ? slowest : best;
-            must(dpar_points_free(p) == DPAR_OK, "free");
+            must(dpar_points_free(points) == DPAR_OK, "dpar_points_free");
         }
         if (me == 0) {
             printf("%s,plan,%lld,%s,%.4f,1\n", label, (long long)n, kinds[kind], best);
@@ -345,6 +378,28 @@ static void plan_time(const char *label, int64_t n)
     free(own);
     free(ghost);
     free(send_at);
+}
+
+/* Ends all ranks because of a wrong argument. */
+static void refuse(const char *word)
+{
+    fprintf(stderr,
+            "points: rank %d: argument '%s': expected n=LIST (sizes from 1 to 1000 with commas "
+            "between), samples=N (1 or more) or seconds=S (above 0)\n",
+            me, word);
+    MPI_Abort(MPI_COMM_WORLD, 2);
+}
+
+/* Reads the next size of a list with commas, and sets *list to what follows it. */
+static int next_size(const char **list)
+{
+    char *end;
+    const long n = strtol(*list, &end, 10);
+    if (n < 1 || n > 1000 || (*end != ',' && *end != 0)) {
+        refuse(*list);
+    }
+    *list = *end == ',' ? end + 1 : end;
+    return (int)n;
 }
 
 int main(int argc, char **argv)
@@ -376,28 +431,33 @@ int main(int argc, char **argv)
             samples = atoi(argv[i] + 8);
         } else if (strncmp(argv[i], "seconds=", 8) == 0) {
             seconds = atof(argv[i] + 8);
+        } else {
+            refuse(argv[i]);
+        }
+        if (samples < 1 || !(seconds > 0.0)) {
+            refuse(argv[i]);
         }
     }
     for (i = 0; i < (int)(sizeof grids / sizeof *grids); i++) {
-        const int *g = grids[i];
+        const int *grid = grids[i];
         const char *at = sizes;
-        while (*at && g[0] * g[1] * g[2] == ranks) {
-            measure(label, (int)strtol(at, (char **)(uintptr_t)&at, 10), g, samples, seconds);
-            at += *at == ',';
+        while (*at && grid[0] * grid[1] * grid[2] == ranks) {
+            measure(label, next_size(&at), grid, samples, seconds);
             done = 1;
         }
     }
     if (!done) {
-        fprintf(stderr,
-                "points: there are %d ranks; this program is for 2, 4 or 8, and n has to "
-                "name a size\n",
-                ranks);
+        fprintf(
+            stderr,
+            "points: %d ranks and the sizes '%s': there have to be 2, 4 or 8 ranks and at least "
+            "one size\n",
+            ranks, sizes);
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
     if (ranks == 2) {
         plan_time(label, 1000000);
     }
-    must(dpar_comm_free(flat) == DPAR_OK && dpar_comm_free(world) == DPAR_OK, "close");
+    must(dpar_comm_free(flat) == DPAR_OK && dpar_comm_free(world) == DPAR_OK, "dpar_comm_free");
 #ifdef POINTS_PETSC
     PetscFinalize();
 #else

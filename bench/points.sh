@@ -1,12 +1,25 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# Exchanges by index lists beside MPI written by hand (HPCG's way) and PETSc's SF, in one run a library: times in us,
-# the fastest of SAMPLES (60), and ratios to the hand's. On 2 ranks, then on 4; then planning a million ids a rank.
-#     bench/points.sh [n=16,32,64]
-#     TWO_NODES="command that takes RANKS_A_NODE LIBRARY PROGRAM" bench/points.sh        and on two nodes
-# Missing libraries are named and left out. Marks, of 2 ranks: over MPI 1.05, in a node 0.9; planning 1 s.
+# Compares dpar's exchanges by index lists with MPI written by hand, as HPCG does it, and with PETSc's SF, in one run
+# for each MPI library. Prints the us of each way, the fastest of the samples, and in parentheses the time over that by
+# hand: less than 1 is faster. It runs on 2 ranks and on 4, and also measures how long a plan for a million ids per rank
+# takes. The limits on 2 ranks are 1.05 by messages of MPI, 0.9 through the node's memory, and 1 s for a plan.
+#
+#     bench/points.sh [n=16,32,64]         sizes of the cube of each rank
+#     TWO_NODES="command that takes RANKS_A_NODE LIBRARY PROGRAM" bench/points.sh        on two nodes as well
+#
+# Libraries that are not installed are named and left out.
+#
+# In the environment:
+#   SAMPLES   default 60
+#   OPENMPI_CC, OPENMPI_RUN, MPICH_CC, MPICH_RUN   default mpicc.openmpi, mpiexec.openmpi, ...
 set -u
 cd "$(dirname "$0")/.." || exit 1
+case ${1:-n=16} in
+-h | --help) sed -n '3,/^[^#]/s/^# \{0,1\}//p' "bench/${0##*/}"; exit 0 ;;
+n=[0-9]*) ;;
+*) echo "points: the argument is '$1'; it has to be n=LIST, such as n=16,32,64 (--help)" >&2; exit 2 ;;
+esac
 : "${SAMPLES:=60}" "${OPENMPI_CC:=mpicc.openmpi}" "${MPICH_CC:=mpicc.mpich}" "${OPENMPI_RUN:=mpiexec.openmpi}"
 : "${MPICH_RUN:=mpiexec.mpich}" "${TWO_NODES:=}"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
@@ -23,11 +36,11 @@ table() {
 }
 
 bad=0 cores=$(getconf _NPROCESSORS_ONLN)
-run() { # library, its name, how to start, and ranks that share cores (no: not at all), words of the user
+run() { # library, its name, the launcher, its options if ranks share cores (no if they must not), further arguments
     library=$1 name=$2 start=$3 crowded=$4
     shift 4
     for ranks in 2 4; do
-        [ $ranks -le "$cores" ] || [ "$crowded" != no ] || { echo "$name: 4 ranks on $cores cores, skipped"; continue; }
+        [ $ranks -le "$cores" ] || [ "$crowded" != no ] || { echo "points: $name: 4 ranks on $cores cores are left out, because its ranks do not yield"; continue; }
         more=
         [ $ranks -le "$cores" ] || more=$crowded
         $start $more -n $ranks build/points_$library $library samples="$SAMPLES" seconds=0.003 "$@" |
@@ -45,18 +58,18 @@ if command -v "$OPENMPI_CC" > /dev/null; then
     if pkg-config --exists PETSc 2> /dev/null; then
         petsc="-DPOINTS_PETSC $(pkg-config --cflags PETSc)" libs=$(pkg-config --libs PETSc)
     else
-        echo 'PETSc: not found, skipped'
+        echo 'points: PETSc: not found, so it is left out'
     fi
     "$OPENMPI_CC" $flags $petsc bench/points.c $libs -o build/points_openmpi -lm || exit 1
     run openmpi 'Open MPI' "$OPENMPI_RUN --mca btl self,vader --bind-to none" \
         '--oversubscribe --mca mpi_yield_when_idle 1' "$@"
 else
-    echo "$OPENMPI_CC: not found, skipped"
+    echo "points: $OPENMPI_CC: not found, so Open MPI is left out"
 fi
 if command -v "$MPICH_CC" > /dev/null; then
     "$MPICH_CC" $flags bench/points.c -o build/points_mpich -lm || exit 1
     run mpich MPICH "$MPICH_RUN" no "$@"
 else
-    echo "$MPICH_CC: not found, skipped"
+    echo "points: $MPICH_CC: not found, so MPICH is left out"
 fi
 exit $bad

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* probe - what benchmarks of MPI ranks on one node know of their machine: how far apart the cores
- * of ranks 0 and 1 are, and whether somebody else had them. Belongs to no engine. Define
- * _GNU_SOURCE before all includes. probe_open, probe_sync, probe_line and probe_close are called by
- * all ranks.
- */
+/* probe - lets benchmarks of MPI ranks on one node tell whether a sample can be trusted: how long a
+ * cache line takes between the cores of ranks 0 and 1, and whether another program used the cores.
+ * It uses its own shared memory and flags, so that no engine that is measured is at an advantage.
+ * Define _GNU_SOURCE before all includes. All ranks have to call probe_open, probe_sync, probe_line
+ * and probe_close. */
 #ifndef DPAR_BENCH_PROBE_H
 #define DPAR_BENCH_PROBE_H
 
@@ -13,25 +13,30 @@
 #include <stdio.h>
 #include <time.h>
 
-enum { PROBE_LINE = 128, PROBE_SPINS = 2000 }; /* bytes; looks before a core is let go */
+enum {
+    PROBE_LINE = 128,  /* bytes; two cache lines, because CPUs fetch them in pairs */
+    PROBE_SPINS = 2000 /* looks at a word before a waiting rank yields its core */
+};
 
+/* A rank's words in the shared memory. */
 typedef struct {
     uint32_t arrived, ping;
     char pad[PROBE_LINE - 8];
 } probe_word;
 
 static struct {
-    probe_word *of; /* of each rank, in shared memory; NULL: the ranks are on several nodes */
+    probe_word *of; /* [ranks], shared; NULL if the ranks are on several nodes */
     MPI_Win window;
     int rank, ranks;
     uint32_t epoch, pings;
 } probes;
 
+/* Returns the seconds since an arbitrary moment. */
 static double now(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    struct timespec stamp;
+    clock_gettime(CLOCK_MONOTONIC, &stamp);
+    return (double)stamp.tv_sec + 1e-9 * (double)stamp.tv_nsec;
 }
 
 static void probe_open(void)
@@ -60,6 +65,7 @@ static void probe_close(void)
     }
 }
 
+/* Waits until *word is `value` or has gone past it. */
 static void probe_await(const uint32_t *word, uint32_t value)
 {
     int spins = 0;
@@ -70,7 +76,7 @@ static void probe_await(const uint32_t *word, uint32_t value)
     }
 }
 
-/* A barrier. */
+/* A barrier that belongs to none of the engines. */
 static void probe_sync(void)
 {
     if (!probes.of) {
@@ -83,14 +89,14 @@ static void probe_sync(void)
     }
 }
 
-/* Seconds that a cache line takes from rank 0 to rank 1, the mean over that many ways there and
- * back, on those two; 0 elsewhere, where it cannot be had, and for 0 ways. */
+/* Returns on ranks 0 and 1 the seconds that a cache line takes from one to the other, the mean of
+ * so many ways there and back. Returns 0 on all other ranks, on several nodes, and if ways is 0. */
 static double probe_line(int ways)
 {
-    double t = 0;
+    double spent = 0;
     probe_sync();
     if (probes.of && probes.ranks > 1 && probes.rank < 2 && ways > 0) {
-        t = now();
+        spent = now();
         for (int i = 0; i < ways; i++) {
             probes.pings++;
             if (probes.rank == 1) {
@@ -101,21 +107,21 @@ static double probe_line(int ways)
                 probe_await(&probes.of[1].ping, probes.pings);
             }
         }
-        t = (now() - t) / ways / 2;
+        spent = (now() - spent) / ways / 2;
     }
     probe_sync();
-    return t;
+    return spent;
 }
 
-/* Seconds of a loop that fills a core: the best of a few. Half as long again where a guest of the
- * host runs on the core's other thread. Local. */
+/* Returns the seconds of a loop that keeps a core busy, the fastest of three. It takes half as long
+ * again while another guest of the host runs on the core's other thread. Local. */
 static inline double probe_work(void)
 {
     static volatile uint64_t words[2][1024];
     volatile uint64_t *from = words[0], *to = words[1];
     double best = 1;
     for (int k = 0; k < 3; k++) {
-        double t = now();
+        double spent = now();
         for (int i = 0; i < 8 * 1024; i += 4) {
             const int at = i % 1024;
             to[at] = from[at];
@@ -123,22 +129,23 @@ static inline double probe_work(void)
             to[at + 2] = from[at + 2];
             to[at + 3] = from[at + 3];
         }
-        t = now() - t;
-        best = t < best ? t : best;
+        spent = now() - spent;
+        best = spent < best ? spent : best;
     }
     return best;
 }
 
-/* Seconds that this rank waited for a core so far; 0 where the system does not say. */
+/* Returns the seconds that this rank has waited for a core so far, or 0 if the system has no
+ * schedstat. */
 static double probe_waited(void)
 {
     double run = 0, wait = 0;
-    FILE *f = fopen("/proc/self/schedstat", "r");
-    if (f && fscanf(f, "%lf %lf", &run, &wait) != 2) {
+    FILE *file = fopen("/proc/self/schedstat", "r");
+    if (file && fscanf(file, "%lf %lf", &run, &wait) != 2) {
         wait = 0;
     }
-    if (f) {
-        fclose(f);
+    if (file) {
+        fclose(file);
     }
     return wait * 1e-9;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* ranks - what benchmarks of ranks share. Define _GNU_SOURCE before all includes. */
+/* ranks - the clock, and a core for each rank, for benchmarks whose ranks dpar or MPI starts.
+ * Define _GNU_SOURCE before all includes. */
 #ifndef DPAR_BENCH_RANKS_H
 #define DPAR_BENCH_RANKS_H
 
@@ -7,14 +8,16 @@
 #include <stdint.h>
 #include <time.h>
 
+/* Returns the seconds since an arbitrary moment. */
 static double now(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    struct timespec stamp;
+    clock_gettime(CLOCK_MONOTONIC, &stamp);
+    return (double)stamp.tv_sec + 1e-9 * (double)stamp.tv_nsec;
 }
 
-/* Rank r on the r-th of the cores that this process may use. */
+/* Keeps rank r on the r-th of the cores that this process may use. If it may use only one, a
+ * launcher has chosen it, and nothing changes. */
 static void pin(int32_t rank)
 {
 #if defined(__linux__) && defined(CPU_SET)

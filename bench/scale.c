@@ -1,31 +1,32 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* scale - what operations cost on machines that are not here: replays the message lists of
- * all_reduce, all_to_all and a 3-d halo (scale_lists.h) for 2 to 8192 nodes of 8 to 128 ranks on a
- * machine of dpar_cost.h, beside the flat algorithms; and counts the cache lines of a barrier on a
- * node of many ranks (scale_lines.h).
+/* scale - predicts what operations cost on large machines. It replays the message lists of
+ * all_reduce, all_to_all and a 3-d halo (scale_lists.h) for 2 to 8192 nodes of 2 to 128 ranks on a
+ * machine of dpar_cost.h, for the algorithms of dpar and for the flat ones, which are in the same
+ * row. And it counts the cache lines of a barrier on a node of many ranks (scale_lines.h).
  *
  *   cc -O2 -I. -DDPAR_IMPLEMENTATION bench/scale.c -o build/scale
  *   build/scale [machine=dgx-h100] [memory=400] [nodes=2,64,1024,8192] [ranks=8,32,128]
  *
- *   machine   a name or description of dpar_cluster_read: its ports count
- *   memory    GB/s that a node's ranks together read of its memory
+ *   machine   a name or description of dpar_cluster_read; its network ports are used
+ *   memory    GB/s at which all ranks of a node together read its memory
  *
- * A cell is: messages that the busiest rank sends / messages out of a node, a port / bytes over the
- * busiest port / predicted seconds.
+ * A cell has four numbers: messages that the busiest rank sends / messages that leave a node, for
+ * each of its ports / bytes over the busiest port / predicted time.
  *
  *   mpicc -O2 -I. -DOVER_MPI -DDPAR_IMPLEMENTATION bench/scale.c -o build/scale_mpi
  *   mpirun -np 4 build/scale_mpi                                    on two nodes or more
  *
- * measures latency and bandwidth between and within its nodes, then dpar's all_reduce, all_to_all
- * and halos, and prints predicted over measured time.
+ * tests the model on a machine: it measures latency and bandwidth between and within the nodes,
+ * then dpar's all_reduce, all_to_all and halos, and prints predicted over measured time, where 1 is
+ * exact and above 1 means that the prediction is too slow.
  *
- * The model. Steps follow each other. In a step a rank's first message to another node takes
- * message_s and each further one gap_s; a port carries the bytes of its ranks (rank i has port i
- * mod ports) at port_Bps; who gets bytes reads them at copy_Bps. By the node's memory a collective
- * waits for lines of other ranks (scale_lines.h), a halo for each peer; it puts what it
- * gives into staging memory and takes what it gets, at copy_Bps a rank, or at memory_Bps of all
- * together where that takes longer. Messages within a node take near_s each and go at near_Bps. A
- * halo's copies are those of dpar_halo_cost_predict.
+ * The model. Steps follow each other. In a step the first message of a rank to another node takes
+ * message_s and each further one gap_s. A port carries the bytes of its ranks at port_Bps (rank i
+ * uses port i mod ports), and the receiver reads them at copy_Bps. Within a node, a collective
+ * waits for the cache lines of the other ranks (scale_lines.h), and a halo for each peer. A rank
+ * copies what it sends into staging memory and reads what it receives, at copy_Bps, or at
+ * memory_Bps for all ranks together if that takes longer. Messages within a node take near_s each,
+ * and their bytes go at near_Bps. The copies of a halo are those of dpar_halo_cost_predict.
  *
  * Exit codes: 0 done; 1 no memory, or an operation failed; 2 wrong options, or too few nodes. */
 #ifndef _GNU_SOURCE
@@ -47,10 +48,10 @@
 
 typedef struct {
     double message_s, gap_s, port_Bps;
-    double near_s, near_Bps; /* messages within a node */
-    double meet_s, peer_s;   /* ranks of a node wait for each other once; a halo for one of them */
-    double copy_Bps, memory_Bps; /* a rank, a node */
-    double run_s;                /* and for each run of a face */
+    double near_s, near_Bps;     /* messages within a node */
+    double meet_s, peer_s;       /* a barrier within a node; a halo's wait for one peer there */
+    double copy_Bps, memory_Bps; /* of a rank, of a node */
+    double run_s;                /* of a copy, for each contiguous run of a face */
     double halo_copy_s;          /* a rank's copies in one exchange: dpar_halo_cost_predict */
     int32_t ports;
 } rates;
@@ -60,99 +61,104 @@ typedef struct {
     double seconds;
 } price;
 
-static double larger(double a, double b)
+static double larger(double first, double second)
 {
-    return a > b ? a : b;
+    return first > second ? first : second;
 }
 
-static double seconds_of_step(const scale_job *j, const scale_step *s, const rates *r)
+/* Returns the predicted time of one step. */
+static double seconds_of_step(const scale_job *job, const scale_step *step, const rates *speed)
 {
-    const int32_t halo = j->way >= HALO_LEVELS;
-    const double read_s = halo ? 0 : 1 / r->copy_Bps; /* halos: all copies together */
+    const int32_t halo = job->way >= HALO_LEVELS;
+    const double read_s = halo ? 0 : 1 / speed->copy_Bps; /* halos: all copies together */
     double memory = 0, far = 0, beside = 0;
-    if (s->peers > 0) {
-        memory = halo ? (double)s->peers * r->peer_s : r->meet_s;
+    if (step->peers > 0) {
+        memory = halo ? (double)step->peers * speed->peer_s : speed->meet_s;
         memory += halo ? 0
-                       : larger((double)s->moved_bytes / r->copy_Bps,
-                                (double)s->node_moved / r->memory_Bps);
+                       : larger((double)step->moved_bytes / speed->copy_Bps,
+                                (double)step->node_moved / speed->memory_Bps);
     }
-    if (s->far > 0) {
-        far = r->message_s + (double)(s->far - 1) * r->gap_s + (double)s->port_bytes / r->port_Bps +
-              (double)s->far_bytes * read_s;
+    if (step->far > 0) {
+        far = speed->message_s + (double)(step->far - 1) * speed->gap_s +
+              (double)step->port_bytes / speed->port_Bps + (double)step->far_bytes * read_s;
     }
-    if (s->near > 0) {
-        beside = (double)s->near * r->near_s +
-                 larger((double)s->near_bytes / r->near_Bps, (double)s->node_moved / r->memory_Bps);
+    if (step->near > 0) {
+        beside = (double)step->near * speed->near_s +
+                 larger((double)step->near_bytes / speed->near_Bps,
+                        (double)step->node_moved / speed->memory_Bps);
     }
-    /* a rank sends to both, or some ranks there and some here */
-    far = s->sent > s->far && s->sent > s->near ? far + beside : larger(far, beside);
-    return larger(memory, far) + (halo ? r->halo_copy_s : 0);
+    /* if one rank sends both far and near messages the times add up; otherwise different ranks send
+     * them at the same time */
+    far = step->sent > step->far && step->sent > step->near ? far + beside : larger(far, beside);
+    return larger(memory, far) + (halo ? speed->halo_copy_s : 0);
 }
 
-static scale_step *steps_of(const scale_job *j, const rates *r, int32_t *steps)
+/* Returns the steps of a job. Ends the program if there is no memory. */
+static scale_step *steps_of(const scale_job *job, const rates *speed, int32_t *steps)
 {
-    scale_step *s = scale_replay(j, r->ports, steps);
-    if (s == NULL) {
+    scale_step *step = scale_replay(job, speed->ports, steps);
+    if (step == NULL) {
         fprintf(stderr, "scale: no memory for %d steps\n", (int)*steps);
         exit(1);
     }
-    return s;
+    return step;
 }
 
-/* Of the steps, with so many times their bytes. */
-static price price_of_steps(const scale_job *j, const scale_step *step, int32_t steps,
-                            int64_t times, const rates *r)
+/* Returns the price of the steps if all messages have `times` as many bytes. */
+static price price_of_steps(const scale_job *job, const scale_step *step, int32_t steps,
+                            int64_t times, const rates *speed)
 {
-    price p;
+    price total;
     int32_t i;
-    memset(&p, 0, sizeof p);
+    memset(&total, 0, sizeof total);
     for (i = 0; i < steps; i++) {
-        scale_step s = step[i];
-        s.far_bytes *= times;
-        s.near_bytes *= times;
-        s.moved_bytes *= times;
-        s.node_moved *= times;
-        s.port_bytes *= times;
-        p.messages += s.times * (s.sent > s.got ? s.sent : s.got);
-        p.port_messages += s.times * s.out_messages;
-        p.port_bytes += s.times * s.port_bytes;
-        p.seconds += (double)s.times * seconds_of_step(j, &s, r);
+        scale_step one = step[i];
+        one.far_bytes *= times;
+        one.near_bytes *= times;
+        one.moved_bytes *= times;
+        one.node_moved *= times;
+        one.port_bytes *= times;
+        total.messages += one.times * (one.sent > one.got ? one.sent : one.got);
+        total.port_messages += one.times * one.out_messages;
+        total.port_bytes += one.times * one.port_bytes;
+        total.seconds += (double)one.times * seconds_of_step(job, &one, speed);
     }
-    p.port_messages = (p.port_messages + r->ports - 1) / r->ports;
-    return p;
+    total.port_messages = (total.port_messages + speed->ports - 1) / speed->ports;
+    return total;
 }
 
-static price price_of(const scale_job *j, const rates *r)
+static price price_of(const scale_job *job, const rates *speed)
 {
     int32_t steps;
-    scale_step *s = steps_of(j, r, &steps);
-    const price p = price_of_steps(j, s, steps, 1, r);
-    free(s);
-    return p;
+    scale_step *step = steps_of(job, speed, &steps);
+    const price total = price_of_steps(job, step, steps, 1, speed);
+    free(step);
+    return total;
 }
 
-/* Blocks of n^3 f64, faces 1 deep, on the grid that dpar_cost.h chooses, or on parts that are
- * given (all but dim 0 then of one rank); what its copies cost by dpar_halo_cost_predict. */
-static void halo_job(scale_job *j, int32_t n, int32_t row, rates *r)
+/* Describes a halo of blocks of n^3 f64 with faces 1 deep, and sets halo_copy_s to what its copies
+ * cost by dpar_halo_cost_predict. The ranks are a row if `row` is 1, otherwise the grid that
+ * dpar_halo_cost_choose finds. */
+static void halo_job(scale_job *job, int32_t n, int32_t row, rates *speed)
 {
     dpar_halo_cost_desc cost;
     dpar_halo_cost grid;
     dpar_halo_rates host;
     dpar_why why;
-    dpar_status s = DPAR_OK;
+    dpar_status status = DPAR_OK;
     int32_t d;
     memset(&cost, 0, sizeof cost);
     memset(&grid, 0, sizeof grid);
     dpar_halo_rates_init(&host);
-    host.copy_Bps = r->copy_Bps;
-    host.run_s = r->run_s;
-    host.nic_Bps = r->port_Bps * r->ports;
-    cost.ranks = j->nodes * j->per_node;
-    cost.per_node = j->per_node;
+    host.copy_Bps = speed->copy_Bps;
+    host.run_s = speed->run_s;
+    host.nic_Bps = speed->port_Bps * speed->ports;
+    cost.ranks = job->nodes * job->per_node;
+    cost.per_node = job->per_node;
     cost.dims = 3;
     cost.shape = DPAR_STENCIL_STAR;
     cost.periodic = 7;
-    cost.bytes = cost.contiguous_bytes = j->bytes = 8;
+    cost.bytes = cost.contiguous_bytes = job->bytes = 8;
     for (d = 0; d < 3; d++) {
         cost.cells[d] = INT64_C(1) << 17;
         cost.width[d] = 1;
@@ -160,50 +166,52 @@ static void halo_job(scale_job *j, int32_t n, int32_t row, rates *r)
         grid.stride[d] = 1;
     }
     if (!row) {
-        s = dpar_halo_cost_choose(&cost, &host, &grid, &why);
+        status = dpar_halo_cost_choose(&cost, &host, &grid, &why);
     }
     for (d = 0; d < 3; d++) {
         cost.cells[d] = (int64_t)n * grid.parts[d];
-        j->parts[d] = grid.parts[d];
-        j->stride[d] = grid.stride[d];
+        job->parts[d] = grid.parts[d];
+        job->stride[d] = grid.stride[d];
     }
-    if (s != DPAR_OK || dpar_halo_cost_predict(&cost, &host, &grid, &why) != DPAR_OK) {
-        fprintf(stderr, "scale: a halo of %d^3 cells a rank: %s\n", (int)n, why.text);
+    if (status != DPAR_OK || dpar_halo_cost_predict(&cost, &host, &grid, &why) != DPAR_OK) {
+        fprintf(stderr, "scale: a halo of %d^3 cells per rank cannot be predicted: %s\n", (int)n,
+                why.text);
         exit(1);
     }
-    j->cells = n;
-    j->width = 1;
-    r->halo_copy_s = grid.copy_s;
+    job->cells = n;
+    job->width = 1;
+    speed->halo_copy_s = grid.copy_s;
 }
 
 /* ---- numbers for people ---- */
 
-static const char *short_bytes(double b, char *text)
+static const char *short_bytes(double bytes, char *text)
 {
     static const char unit[] = " KMGT";
     int u = 0;
-    for (; b >= 1000 && u < 4; u++) {
-        b /= 1024;
+    for (; bytes >= 1000 && u < 4; u++) {
+        bytes /= 1024;
     }
-    sprintf(text, b < 9.95 && u > 0 ? "%.1f %c%s" : "%.0f %c%s", b, unit[u], u ? "iB" : "B");
     if (u == 0) {
-        sprintf(text, "%.0f B", b);
+        sprintf(text, "%.0f B", bytes);
+    } else {
+        sprintf(text, bytes < 9.95 ? "%.1f %ciB" : "%.0f %ciB", bytes, unit[u]);
     }
     return text;
 }
 
-static const char *short_seconds(double s, char *text)
+static const char *short_seconds(double seconds, char *text)
 {
     const char *unit = "s";
-    double v = s;
-    if (s < 1e-3) {
+    double value = seconds;
+    if (seconds < 1e-3) {
         unit = "us";
-        v = s * 1e6;
-    } else if (s < 1) {
+        value = seconds * 1e6;
+    } else if (seconds < 1) {
         unit = "ms";
-        v = s * 1e3;
+        value = seconds * 1e3;
     }
-    sprintf(text, v < 9.95 ? "%.1f %s" : "%.0f %s", v, unit);
+    sprintf(text, value < 9.95 ? "%.1f %s" : "%.0f %s", value, unit);
     return text;
 }
 
@@ -221,126 +229,135 @@ static const char *short_count(int64_t n, char *text)
     return text;
 }
 
-static void print_price(const price *p)
+static void print_price(const price *total)
 {
-    char a[40], b[40], c[40], d[40];
-    printf(" %s / %s / %s / %s |", short_count(p->messages, a), short_count(p->port_messages, b),
-           short_bytes((double)p->port_bytes, c), short_seconds(p->seconds, d));
+    char sent_text[40], port_text[40], bytes_text[40], time_text[40];
+    printf(" %s / %s / %s / %s |", short_count(total->messages, sent_text),
+           short_count(total->port_messages, port_text),
+           short_bytes((double)total->port_bytes, bytes_text),
+           short_seconds(total->seconds, time_text));
 }
 
-static void print_ways(scale_job *j, const rates *r, int32_t first, int32_t last)
+static void print_ways(scale_job *job, const rates *speed, int32_t first, int32_t last)
 {
-    for (j->way = first; j->way <= last; j->way++) {
-        const price p = price_of(j, r);
-        print_price(&p);
+    for (job->way = first; job->way <= last; job->way++) {
+        const price total = price_of(job, speed);
+        print_price(&total);
     }
 }
 
 /* ---- the tables ---- */
 
-/* Between the caches of two cores: 120 to 171 ns in docs/records/performance.md. */
+/* Of a cache line between two cores; docs/records/performance.md has 120 to 171 ns. */
 static const double line_s = 150e-9;
 
 enum { LIST_MOST = 8 };
 typedef struct {
-    int32_t n, nodes[LIST_MOST], m, ranks[LIST_MOST];
+    int32_t node_counts, nodes[LIST_MOST], rank_counts, ranks[LIST_MOST];
 } worlds;
 
-/* Ranks of a node wait for each other: all of them for all, or from 17 on in clusters of 8
- * (src/comm/gate.h). */
+/* Returns the time in which the ranks of a node wait for each other: each for all others, or in
+ * groups of 8 if there are more than 16 (src/comm/gate.h). */
 static double meet_seconds(int32_t ranks)
 {
-    scale_groups g;
-    scale_line_counts c;
-    g.levels = ranks > 16 ? 2 : 1;
-    g.level[0] = ranks > 16 ? 8 : ranks;
-    g.level[1] = ranks / 8;
-    if (!scale_count_lines(&g, &c)) {
-        fprintf(stderr, "scale: the cache lines of a barrier of %d ranks cannot be counted\n",
+    scale_groups groups;
+    scale_line_counts counts;
+    groups.levels = ranks > 16 ? 2 : 1;
+    groups.level[0] = ranks > 16 ? 8 : ranks;
+    groups.level[1] = ranks / 8;
+    if (!scale_count_lines(&groups, &counts)) {
+        fprintf(stderr, "scale: no memory to count the cache lines of a barrier of %d ranks\n",
                 (int)ranks);
         exit(1);
     }
-    return (double)c.together * line_s;
+    return (double)counts.together * line_s;
 }
 
-static void all_reduces(const worlds *w, rates *r)
+static void all_reduces(const worlds *list, rates *speed)
 {
     static const int64_t sizes[] = {4096, 1 << 20, 64 << 20};
     char text[40];
     int32_t i, k, s;
-    scale_job j;
-    memset(&j, 0, sizeof j);
-    j.bytes = 4;
+    scale_job job;
+    memset(&job, 0, sizeof job);
+    job.bytes = 4;
     printf("\n### all_reduce\n\n| nodes x ranks | bytes | dpar: levels | levels, halving between "
            "nodes "
            "| flat doubling | flat ring |\n|---|---|---|---|---|---|\n");
-    for (i = 0; i < w->n; i++) {
-        for (k = 0; k < w->m; k++) {
+    for (i = 0; i < list->node_counts; i++) {
+        for (k = 0; k < list->rank_counts; k++) {
             for (s = 0; s < 3; s++) {
-                j.nodes = w->nodes[i];
-                j.per_node = w->ranks[k];
-                r->meet_s = meet_seconds(j.per_node);
-                j.count = sizes[s] / 4;
-                printf("| %d x %d | %s |", (int)j.nodes, (int)j.per_node,
+                job.nodes = list->nodes[i];
+                job.per_node = list->ranks[k];
+                speed->meet_s = meet_seconds(job.per_node);
+                job.count = sizes[s] / 4;
+                printf("| %d x %d | %s |", (int)job.nodes, (int)job.per_node,
                        short_bytes((double)sizes[s], text));
-                print_ways(&j, r, REDUCE_LEVELS, REDUCE_RING);
+                print_ways(&job, speed, REDUCE_LEVELS, REDUCE_RING);
                 printf("\n");
             }
         }
     }
 }
 
-/* The largest piece, a power of two of bytes, for which `way` is faster than from each to each. */
-static void print_wins(scale_job j, const rates *r, int32_t way)
+/* Prints up to how many bytes, a power of two up to 1 MiB, `way` is faster than messages from each
+ * rank to each. */
+static void print_wins(scale_job job, const rates *speed, int32_t way)
 {
     scale_step *step[2];
     int32_t steps[2];
     int64_t wins = 0, bytes;
     char text[40];
-    scale_job other = j;
-    j.count = other.count = j.bytes = other.bytes = 1;
-    j.way = ALL_EACH;
+    scale_job other = job;
+    job.count = other.count = job.bytes = other.bytes = 1;
+    job.way = ALL_EACH;
     other.way = way;
-    step[0] = steps_of(&j, r, &steps[0]);
-    step[1] = steps_of(&other, r, &steps[1]);
+    step[0] = steps_of(&job, speed, &steps[0]);
+    step[1] = steps_of(&other, speed, &steps[1]);
     for (bytes = 1; bytes <= 1 << 20; bytes *= 2) {
-        const price each = price_of_steps(&j, step[0], steps[0], bytes, r);
-        wins = price_of_steps(&other, step[1], steps[1], bytes, r).seconds < each.seconds ? bytes
-                                                                                          : wins;
+        const price each = price_of_steps(&job, step[0], steps[0], bytes, speed);
+        const price its = price_of_steps(&other, step[1], steps[1], bytes, speed);
+        if (its.seconds < each.seconds) {
+            wins = bytes;
+        }
     }
-    printf(" %s |", wins == 0         ? "never"
-                    : wins == 1 << 20 ? ">= 1 MiB"
-                                      : short_bytes((double)wins, text));
+    if (wins == 0) {
+        printf(" never |");
+    } else if (wins == 1 << 20) {
+        printf(" >= 1 MiB |");
+    } else {
+        printf(" %s |", short_bytes((double)wins, text));
+    }
     free(step[0]);
     free(step[1]);
 }
 
-static void all_to_alls(const worlds *w, rates *r)
+static void all_to_alls(const worlds *list, rates *speed)
 {
     static const int64_t sizes[] = {8, 1024};
     char text[40];
     int32_t i, k, s;
-    scale_job j;
-    memset(&j, 0, sizeof j);
+    scale_job job;
+    memset(&job, 0, sizeof job);
     printf(
         "\n### all_to_all\n\n*Bytes* go from each rank to each. *Win to*: pieces up to which that "
         "way is faster than from each to each.\n\n| nodes x ranks | bytes | from each to each | by "
         "lanes | by pairs of nodes | lanes win to | pairs win to "
         "|\n|---|---|---|---|---|---|---|\n");
-    for (i = 0; i < w->n; i++) {
-        for (k = 0; k < w->m; k++) {
+    for (i = 0; i < list->node_counts; i++) {
+        for (k = 0; k < list->rank_counts; k++) {
             for (s = 0; s < 2; s++) {
-                j.nodes = w->nodes[i];
-                j.per_node = w->ranks[k];
-                r->meet_s = meet_seconds(j.per_node);
-                j.count = sizes[s];
-                j.bytes = 1;
-                printf("| %d x %d | %s |", (int)j.nodes, (int)j.per_node,
+                job.nodes = list->nodes[i];
+                job.per_node = list->ranks[k];
+                speed->meet_s = meet_seconds(job.per_node);
+                job.count = sizes[s];
+                job.bytes = 1;
+                printf("| %d x %d | %s |", (int)job.nodes, (int)job.per_node,
                        short_bytes((double)sizes[s], text));
-                print_ways(&j, r, ALL_EACH, ALL_PAIRS);
+                print_ways(&job, speed, ALL_EACH, ALL_PAIRS);
                 if (s == 0) {
-                    print_wins(j, r, ALL_LANES);
-                    print_wins(j, r, ALL_PAIRS);
+                    print_wins(job, speed, ALL_LANES);
+                    print_wins(job, speed, ALL_PAIRS);
                 } else {
                     printf(" | |");
                 }
@@ -350,24 +367,24 @@ static void all_to_alls(const worlds *w, rates *r)
     }
 }
 
-static void halos(const worlds *w, rates *r)
+static void halos(const worlds *list, rates *speed)
 {
     static const int32_t sizes[] = {32, 128};
     int32_t i, k, s;
     printf(
         "\n### Halo: faces of n^3 f64, periodic\n\n| nodes x ranks | grid | n | dpar: memory and "
         "messages | flat |\n|---|---|---|---|---|\n");
-    for (i = 0; i < w->n; i++) {
-        for (k = 0; k < w->m; k++) {
+    for (i = 0; i < list->node_counts; i++) {
+        for (k = 0; k < list->rank_counts; k++) {
             for (s = 0; s < 2; s++) {
-                scale_job j;
-                memset(&j, 0, sizeof j);
-                j.nodes = w->nodes[i];
-                j.per_node = w->ranks[k];
-                halo_job(&j, sizes[s], 0, r);
-                printf("| %d x %d | %dx%dx%d | %d |", (int)j.nodes, (int)j.per_node,
-                       (int)j.parts[0], (int)j.parts[1], (int)j.parts[2], (int)sizes[s]);
-                print_ways(&j, r, HALO_LEVELS, HALO_FLAT);
+                scale_job job;
+                memset(&job, 0, sizeof job);
+                job.nodes = list->nodes[i];
+                job.per_node = list->ranks[k];
+                halo_job(&job, sizes[s], 0, speed);
+                printf("| %d x %d | %dx%dx%d | %d |", (int)job.nodes, (int)job.per_node,
+                       (int)job.parts[0], (int)job.parts[1], (int)job.parts[2], (int)sizes[s]);
+                print_ways(&job, speed, HALO_LEVELS, HALO_FLAT);
                 printf("\n");
             }
         }
@@ -386,24 +403,25 @@ static void cache_lines(void)
         "line |\n|---|---|---|---|---|---|---|---|\n",
         line_s * 1e9);
     for (i = 0; i < sizeof groups / sizeof groups[0]; i++) {
-        const scale_groups *g = &groups[i];
+        const scale_groups *group = &groups[i];
         char text[40];
-        scale_line_counts c;
+        scale_line_counts counts;
         int32_t k;
-        if (!scale_count_lines(g, &c)) {
-            fprintf(stderr, "scale: the cache lines of a barrier of %d ranks cannot be counted\n",
-                    (int)scale_group_ranks(g));
+        if (!scale_count_lines(group, &counts)) {
+            fprintf(stderr, "scale: no memory to count the cache lines of a barrier of %d ranks\n",
+                    (int)scale_group_ranks(group));
             exit(1);
         }
-        printf("| %d | %s", (int)scale_group_ranks(g),
-               g->levels == 1 ? "one: all to all" : "groups of ");
-        for (k = 0; k < g->levels && g->levels > 1; k++) {
-            const char *between = k == g->levels - 1 ? ", top " : ", of ";
-            printf("%s%d", k > 0 ? between : "", (int)g->level[k]);
+        printf("| %d | %s", (int)scale_group_ranks(group),
+               group->levels == 1 ? "one: all to all" : "groups of ");
+        for (k = 0; k < group->levels && group->levels > 1; k++) {
+            const char *between = k == group->levels - 1 ? ", top " : ", of ";
+            printf("%s%d", k > 0 ? between : "", (int)group->level[k]);
         }
-        printf(" | %d | %d | %d: %d B | %d | %d | %s |\n", (int)c.transfers, (int)c.taken_back,
-               (int)c.busiest, (int)c.busiest * 64, (int)c.together, (int)c.late,
-               short_seconds((double)c.together * line_s, text));
+        printf(" | %d | %d | %d: %d B | %d | %d | %s |\n", (int)counts.transfers,
+               (int)counts.taken_back, (int)counts.busiest, (int)counts.busiest * 64,
+               (int)counts.together, (int)counts.late,
+               short_seconds((double)counts.together * line_s, text));
     }
 }
 
@@ -411,12 +429,15 @@ static void cache_lines(void)
 
 /* clang-format off */
 static const char usage[] =
-    "scale [machine=dgx-h100] [memory=400] [nodes=2,64,1024,8192] [ranks=8,32,128]\n"
-    "Replays the message lists of all_reduce, all_to_all and a 3-d halo on nodes x ranks of a machine of\n"
-    "dpar_cost.h, beside flat algorithms; counts the cache lines of a barrier on one node.\n"
-    "A cell: messages of the busiest rank / out of a node, a port / bytes over the busiest port /\n"
-    "predicted time. machine: its ports count; memory: GB/s that a node's ranks read together;\n"
-    "nodes, ranks: powers of two, up to 8192 and 128.\n";
+    "scale: predicts what all_reduce, all_to_all and 3-d halos cost on large machines\n"
+    "\n"
+    "  machine=NAME   a machine of dpar_cost.h, or its description (default dgx-h100)\n"
+    "  memory=N       GB/s at which all ranks of a node together read its memory (default 400)\n"
+    "  nodes=LIST     powers of two from 2 to 8192 (default 2,64,1024,8192)\n"
+    "  ranks=LIST     ranks of a node, powers of two from 2 to 128 (default 8,32,128)\n"
+    "\n"
+    "A cell is: messages that the busiest rank sends / messages that leave a node, for each port /\n"
+    "bytes over the busiest port / predicted time.\n";
 /* clang-format on */
 
 static int refuse(const char *what, const char *text)
@@ -425,7 +446,8 @@ static int refuse(const char *what, const char *text)
     return 2;
 }
 
-/* "2,64": powers of two up to `most`; 0: it is not. */
+/* Reads "2,64", powers of two from `least` to `most`. Returns how many there are, or 0 if the text
+ * is not such a list or has more than LIST_MOST numbers. */
 static int32_t read_list(const char *text, int32_t least, int32_t most, int32_t *list)
 {
     int32_t n = 0;
@@ -442,33 +464,33 @@ static int32_t read_list(const char *text, int32_t least, int32_t most, int32_t 
     return n;
 }
 
-/* The numbers of a machine: its ports, the host's rates of halo_cost.h (a host's). A quarter of a
- * message's time for each further one under way: collective.c's share (SimAI's all-to-all table).
- */
-static void rates_of(const dpar_cluster *c, double memory_Bps, rates *r)
+/* Sets the rates of a machine: its own ports, and the default rates of a host
+ * (dpar_halo_rates_init). Each further message that is under way takes a quarter of the first,
+ * which is the share that src/cost/collective.c uses (from SimAI's all-to-all table). */
+static void rates_of(const dpar_cluster *cluster, double memory_Bps, rates *speed)
 {
     dpar_halo_rates host;
     dpar_halo_rates_init(&host);
-    r->message_s = host.message_s;
-    r->gap_s = host.message_s / 4;
-    r->port_Bps = c->nic_Bps * c->taper * c->cal.value[DPAR_CAL_NET_SHARE];
-    r->ports = c->nics;
-    r->near_s = r->peer_s = host.peer_s;
-    r->near_Bps = host.copy_Bps / 2; /* into the message and out of it */
-    r->copy_Bps = host.copy_Bps;
-    r->run_s = host.run_s;
-    r->memory_Bps = memory_Bps;
+    speed->message_s = host.message_s;
+    speed->gap_s = host.message_s / 4;
+    speed->port_Bps = cluster->nic_Bps * cluster->taper * cluster->cal.value[DPAR_CAL_NET_SHARE];
+    speed->ports = cluster->nics;
+    speed->near_s = speed->peer_s = host.peer_s;
+    speed->near_Bps = host.copy_Bps / 2; /* into the message and out of it */
+    speed->copy_Bps = host.copy_Bps;
+    speed->run_s = host.run_s;
+    speed->memory_Bps = memory_Bps;
 }
 
 int main(int argc, char **argv)
 {
-    worlds w = {4, {2, 64, 1024, 8192}, 3, {8, 32, 128}};
-    dpar_cluster c;
+    worlds list = {4, {2, 64, 1024, 8192}, 3, {8, 32, 128}};
+    dpar_cluster cluster;
     dpar_why why;
-    rates r;
+    rates speed;
     double memory = 400;
     int i;
-    dpar_cluster_find(&c, "dgx-h100", NULL);
+    dpar_cluster_find(&cluster, "dgx-h100", NULL);
     for (i = 1; i < argc; i++) {
         const char *value = strchr(argv[i], '=') ? strchr(argv[i], '=') + 1 : "";
         if (strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0) {
@@ -476,38 +498,39 @@ int main(int argc, char **argv)
             return 0;
         }
         if (strncmp(argv[i], "machine=", 8) == 0) {
-            if (dpar_cluster_read(&c, value, strlen(value), &why) != DPAR_OK) {
+            if (dpar_cluster_read(&cluster, value, strlen(value), &why) != DPAR_OK) {
                 return refuse(why.text, argv[i]);
             }
-            if (c.nics < 1) {
-                return refuse("this machine has no network ports, and it needs one", argv[i]);
+            if (cluster.nics < 1) {
+                return refuse("the machine has 0 network ports; at least 1 is needed", argv[i]);
             }
         } else if (strncmp(argv[i], "memory=", 7) == 0) {
             memory = atof(value);
             if (!(memory > 0)) {
-                return refuse("memory is in GB/s and has to be above 0", argv[i]);
+                return refuse("expected a number of GB/s above 0", argv[i]);
             }
         } else if (strncmp(argv[i], "nodes=", 6) == 0) {
-            w.n = read_list(value, 2, 8192, w.nodes);
+            list.node_counts = read_list(value, 2, 8192, list.nodes);
         } else if (strncmp(argv[i], "ranks=", 6) == 0) {
-            w.m = read_list(value, 2, 128, w.ranks);
+            list.rank_counts = read_list(value, 2, 128, list.ranks);
         } else {
-            return refuse("there is no such option", argv[i]);
+            return refuse("unknown; the options are machine=, memory=, nodes= and ranks=", argv[i]);
         }
-        if (w.n == 0 || w.m == 0) {
-            return refuse("the numbers have to be powers of two from 2 on, at most 8192 nodes and "
-                          "128 ranks",
+        if (list.node_counts == 0 || list.rank_counts == 0) {
+            return refuse("expected up to 8 powers of two with commas between, from 2 to 8192 for "
+                          "nodes and from 2 to 128 for ranks",
                           argv[i]);
         }
     }
-    rates_of(&c, memory * 1e9, &r);
+    rates_of(&cluster, memory * 1e9, &speed);
     printf("Machine: %s (%s); %d ports of %.1f GB/s a node; message %.2f us, each further one of a "
            "rank %.2f us; memory %.0f GB/s a node, %.0f GB/s a rank.\n",
-           c.name[0] ? c.name : "as given", c.source, (int)r.ports, r.port_Bps / 1e9,
-           r.message_s * 1e6, r.gap_s * 1e6, memory, r.copy_Bps / 1e9);
-    all_reduces(&w, &r);
-    all_to_alls(&w, &r);
-    halos(&w, &r);
+           cluster.name[0] ? cluster.name : "as given", cluster.source, (int)speed.ports,
+           speed.port_Bps / 1e9, speed.message_s * 1e6, speed.gap_s * 1e6, memory,
+           speed.copy_Bps / 1e9);
+    all_reduces(&list, &speed);
+    all_to_alls(&list, &speed);
+    halos(&list, &speed);
     cache_lines();
     return 0;
 }
@@ -521,12 +544,14 @@ enum { SAMPLES = 31, BURST = 8, LARGE = 1 << 20, COPIED = 4 << 20 };
 static dpar_comm *world;
 static int32_t per_node = 1;
 
-static double slowest(double t)
+/* Returns the largest of all ranks. */
+static double slowest(double seconds)
 {
-    MPI_Allreduce(MPI_IN_PLACE, &t, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-    return t;
+    MPI_Allreduce(MPI_IN_PLACE, &seconds, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    return seconds;
 }
 
+/* Ends all ranks if something has failed. */
 static void must(int good, const char *what)
 {
     if (!good) {
@@ -537,17 +562,17 @@ static void must(int good, const char *what)
 
 typedef void work(void *arg);
 
-/* Seconds of one: the lower quartile of samples, each the slowest rank's of some ms back to back.
- */
-static double measured(work *w, void *arg)
+/* Returns the seconds of one call: the smallest of SAMPLES samples. A sample is the slowest rank's
+ * mean of calls back to back, as many as take a millisecond. */
+static double measured(work *call, void *arg)
 {
     double best = 0, once;
     int k, i, times;
-    w(arg);
+    call(arg);
     MPI_Barrier(MPI_COMM_WORLD);
     once = MPI_Wtime();
-    w(arg);
-    w(arg);
+    call(arg);
+    call(arg);
     once = slowest((MPI_Wtime() - once) / 2);
     times = once > 1e-3 ? 1 : (int)(1e-3 / once) + 1;
     for (k = 0; k < SAMPLES; k++) {
@@ -555,7 +580,7 @@ static double measured(work *w, void *arg)
         MPI_Barrier(MPI_COMM_WORLD);
         began = MPI_Wtime();
         for (i = 0; i < times; i++) {
-            w(arg);
+            call(arg);
         }
         once = slowest((MPI_Wtime() - began) / times);
         best = k == 0 || once < best ? once : best;
@@ -564,34 +589,35 @@ static double measured(work *w, void *arg)
 }
 
 typedef struct {
-    int peer, bytes, times; /* MPI_PROC_NULL: none */
+    int peer, bytes, times; /* peer may be MPI_PROC_NULL */
     char *in, *out;
 } trade;
 
 static void run_trade(void *arg)
 {
-    trade *t = (trade *)arg;
+    trade *messages = (trade *)arg;
     MPI_Request request[2 * BURST];
     MPI_Status state[2 * BURST];
     int i;
-    for (i = 0; i < t->times; i++) {
-        MPI_Irecv(t->in + i * t->bytes, t->bytes, MPI_BYTE, t->peer, 0, MPI_COMM_WORLD,
-                  &request[2 * i]);
-        MPI_Isend(t->out + i * t->bytes, t->bytes, MPI_BYTE, t->peer, 0, MPI_COMM_WORLD,
-                  &request[2 * i + 1]);
+    for (i = 0; i < messages->times; i++) {
+        MPI_Irecv(messages->in + i * messages->bytes, messages->bytes, MPI_BYTE, messages->peer, 0,
+                  MPI_COMM_WORLD, &request[2 * i]);
+        MPI_Isend(messages->out + i * messages->bytes, messages->bytes, MPI_BYTE, messages->peer, 0,
+                  MPI_COMM_WORLD, &request[2 * i + 1]);
     }
-    MPI_Waitall(2 * t->times, request, state);
+    MPI_Waitall(2 * messages->times, request, state);
 }
 
+/* Returns the seconds in which this rank and its peer send each other `times` messages at once. */
 static double trade_seconds(int peer, int bytes, int times, char *memory)
 {
-    trade t;
-    t.peer = peer;
-    t.bytes = bytes;
-    t.times = times;
-    t.in = memory;
-    t.out = memory + (size_t)bytes * (size_t)times;
-    return measured(run_trade, &t);
+    trade messages;
+    messages.peer = peer;
+    messages.bytes = bytes;
+    messages.times = times;
+    messages.in = memory;
+    messages.out = memory + (size_t)bytes * (size_t)times;
+    return measured(run_trade, &messages);
 }
 
 static void run_copy(void *arg)
@@ -604,7 +630,7 @@ static void run_copy(void *arg)
 static void run_meet(void *unused)
 {
     (void)unused;
-    must(dpar_barrier(world, NULL) == DPAR_OK, "a barrier");
+    must(dpar_barrier(world, NULL) == DPAR_OK, "dpar_barrier");
 }
 
 typedef struct {
@@ -614,68 +640,71 @@ typedef struct {
 
 static void run_all_reduce(void *arg)
 {
-    const arrays *a = (const arrays *)arg;
-    must(dpar_all_reduce(world, a->in, a->out, a->n, DPAR_F32, DPAR_SUM, NULL) == DPAR_OK,
-         "all_reduce");
+    const arrays *data = (const arrays *)arg;
+    must(dpar_all_reduce(world, data->in, data->out, data->n, DPAR_F32, DPAR_SUM, NULL) == DPAR_OK,
+         "dpar_all_reduce");
 }
 
 static void run_all_to_all(void *arg)
 {
-    const arrays *a = (const arrays *)arg;
-    must(dpar_all_to_all(world, a->in, a->out, a->n, DPAR_F32, NULL) == DPAR_OK, "all_to_all");
+    const arrays *data = (const arrays *)arg;
+    must(dpar_all_to_all(world, data->in, data->out, data->n, DPAR_F32, NULL) == DPAR_OK,
+         "dpar_all_to_all");
 }
 
 static void run_halo(void *arg)
 {
-    dpar_halo_plan *x = (dpar_halo_plan *)arg;
-    must(dpar_halo_plan_begin(x) == DPAR_OK && dpar_halo_plan_end(x) == DPAR_OK, "a halo");
+    dpar_halo_plan *plan = (dpar_halo_plan *)arg;
+    must(dpar_halo_plan_begin(plan) == DPAR_OK && dpar_halo_plan_end(plan) == DPAR_OK,
+         "an exchange of halos");
 }
 
-/* Cubes of n^3 f64 in a row of all ranks, private memory. */
-static double halo_seconds(dpar_comm *c, int32_t n)
+/* Returns the seconds of an exchange of cubes of n^3 f64, in a row of all ranks of comm. */
+static double halo_seconds(dpar_comm *comm, int32_t n)
 {
-    const int32_t parts[3] = {c->size, 1, 1};
+    const int32_t parts[3] = {comm->size, 1, 1};
     int64_t extent[3];
     dpar_placement cut[3];
-    dpar_halo_plan_desc o;
-    dpar_halo_field f;
-    dpar_halo_plan *x = NULL;
+    dpar_halo_plan_desc desc;
+    dpar_halo_field field;
+    dpar_halo_plan *plan = NULL;
     dpar_mesh mesh;
-    dpar_halo h;
+    dpar_halo halo;
     dpar_box box;
     dpar_why why;
-    double t;
+    double seconds;
     int32_t d;
-    memset(&h, 0, sizeof h);
-    memset(&f, 0, sizeof f);
-    memset(&o, 0, sizeof o);
+    memset(&halo, 0, sizeof halo);
+    memset(&field, 0, sizeof field);
+    memset(&desc, 0, sizeof desc);
     for (d = 0; d < 3; d++) {
         extent[d] = (int64_t)n * parts[d];
         cut[d] = dpar_shard(d);
-        h.low[d] = h.high[d] = 1;
+        halo.low[d] = halo.high[d] = 1;
     }
-    h.periodic = 7;
+    halo.periodic = 7;
     must(dpar_mesh_init(&mesh, "z y x", parts, DPAR_ORDER_LAST_FASTEST, 0, &why) == DPAR_OK &&
-             dpar_layout_init(&h.grid, &mesh, 3, extent, cut, &why) == DPAR_OK &&
-             dpar_halo_box(&h, c->rank, &box),
-         "a grid");
-    f.halo = &h;
-    f.type = DPAR_F64;
-    f.data = calloc((size_t)dpar_box_volume(&box), 8);
-    o.field = &f;
-    o.field_count = 1;
-    must(f.data != NULL && dpar_halo_plan_make(c, &o, &x, &why) == DPAR_OK, "a plan");
-    t = measured(run_halo, x);
-    must(dpar_halo_plan_free(x) == DPAR_OK, "freeing a plan");
-    free(f.data);
-    return t;
+             dpar_layout_init(&halo.grid, &mesh, 3, extent, cut, &why) == DPAR_OK &&
+             dpar_halo_box(&halo, comm->rank, &box),
+         "making the mesh and layout of a halo");
+    field.halo = &halo;
+    field.type = DPAR_F64;
+    field.data = calloc((size_t)dpar_box_volume(&box), 8);
+    desc.field = &field;
+    desc.field_count = 1;
+    must(field.data != NULL && dpar_halo_plan_make(comm, &desc, &plan, &why) == DPAR_OK,
+         "dpar_halo_plan_make");
+    seconds = measured(run_halo, plan);
+    must(dpar_halo_plan_free(plan) == DPAR_OK, "dpar_halo_plan_free");
+    free(field.data);
+    return seconds;
 }
 
-/* What is measured of the machine, seconds each: exchanges between the nodes in pairs (0 and 1, 2
- * and 3, ...) and within them, both ways at a time, as all steps are; a barrier; copies alone. */
+/* What is measured of the machine, in seconds: exchanges between pairs of nodes (0 and 1, 2 and 3,
+ * ...) and within nodes, in both directions at once, as in all steps; a barrier; copies. */
 enum { FAR, FAR_BURST, FAR_LARGE, NEAR, NEAR_LARGE, MEET, COPY, HALO_ALONE, PROBES };
 
-static void probe(double *t)
+static void probe(double *seconds)
 {
     const int rank = world->rank, lane = rank % per_node, node = rank / per_node;
     const int there = (node ^ 1) * per_node + lane, beside = node * per_node + (lane ^ 1);
@@ -683,17 +712,17 @@ static void probe(double *t)
     const int near = (lane ^ 1) < per_node ? beside : MPI_PROC_NULL;
     char *memory = (char *)calloc(2, COPIED);
     dpar_comm *alone = NULL;
-    must(memory != NULL, "memory");
-    t[FAR] = trade_seconds(far, 8, 1, memory);
-    t[FAR_BURST] = trade_seconds(far, 8, BURST, memory);
-    t[FAR_LARGE] = trade_seconds(far, LARGE, 1, memory);
-    t[NEAR] = trade_seconds(near, 8, 1, memory);
-    t[NEAR_LARGE] = trade_seconds(near, LARGE, 1, memory);
-    t[MEET] = measured(run_meet, NULL);
-    t[COPY] = measured(run_copy, memory);
-    must(dpar_comm_split(world, world->rank, 0, &alone) == DPAR_OK, "a split");
-    t[HALO_ALONE] = halo_seconds(alone, 64);
-    must(dpar_comm_free(alone) == DPAR_OK, "a close");
+    must(memory != NULL, "allocating 8 MiB for messages");
+    seconds[FAR] = trade_seconds(far, 8, 1, memory);
+    seconds[FAR_BURST] = trade_seconds(far, 8, BURST, memory);
+    seconds[FAR_LARGE] = trade_seconds(far, LARGE, 1, memory);
+    seconds[NEAR] = trade_seconds(near, 8, 1, memory);
+    seconds[NEAR_LARGE] = trade_seconds(near, LARGE, 1, memory);
+    seconds[MEET] = measured(run_meet, NULL);
+    seconds[COPY] = measured(run_copy, memory);
+    must(dpar_comm_split(world, world->rank, 0, &alone) == DPAR_OK, "dpar_comm_split");
+    seconds[HALO_ALONE] = halo_seconds(alone, 64);
+    must(dpar_comm_free(alone) == DPAR_OK, "dpar_comm_free");
     free(memory);
 }
 
@@ -702,29 +731,31 @@ static double positive(double x)
     return larger(x, 1e-12);
 }
 
-/* The rates that these times mean. Of the halo alone, which is copies, dpar_halo_cost_predict's
- * formula gives what a run costs. A node meets twice in a barrier, with a message between. */
-static void rates_from(const double *t, rates *r)
+/* Derives the rates from the times of `probe`. A halo of one rank is only copies, so that the
+ * formula of dpar_halo_cost_predict gives the cost of a run. In a barrier the ranks of a node wait
+ * for each other twice, with a message to another node in between. */
+static void rates_from(const double *seconds, rates *speed)
 {
-    scale_job j;
+    scale_job job;
     double bytes_s;
-    memset(r, 0, sizeof *r);
-    r->ports = 1;
-    r->message_s = t[FAR];
-    r->gap_s = positive((t[FAR_BURST] - t[FAR]) / (BURST - 1));
-    r->port_Bps = per_node * LARGE / positive(t[FAR_LARGE] - t[FAR]);
-    r->copy_Bps = COPIED / positive(t[COPY]);
-    r->memory_Bps = per_node * r->copy_Bps;
-    r->near_s = t[NEAR];
-    r->near_Bps = LARGE / positive(t[NEAR_LARGE] - t[NEAR]);
-    r->meet_s = r->peer_s = per_node > 1 ? positive((t[MEET] - t[FAR]) / 2) : 0;
-    memset(&j, 0, sizeof j);
-    j.nodes = j.per_node = 1;
-    halo_job(&j, 64, 1, r);
-    bytes_s = r->halo_copy_s;
-    r->run_s = 1e-9;
-    halo_job(&j, 64, 1, r);
-    r->run_s = positive((t[HALO_ALONE] - bytes_s) / (r->halo_copy_s - bytes_s) * 1e-9);
+    memset(speed, 0, sizeof *speed);
+    speed->ports = 1;
+    speed->message_s = seconds[FAR];
+    speed->gap_s = positive((seconds[FAR_BURST] - seconds[FAR]) / (BURST - 1));
+    speed->port_Bps = per_node * LARGE / positive(seconds[FAR_LARGE] - seconds[FAR]);
+    speed->copy_Bps = COPIED / positive(seconds[COPY]);
+    speed->memory_Bps = per_node * speed->copy_Bps;
+    speed->near_s = seconds[NEAR];
+    speed->near_Bps = LARGE / positive(seconds[NEAR_LARGE] - seconds[NEAR]);
+    speed->meet_s = speed->peer_s = per_node > 1 ? positive((seconds[MEET] - seconds[FAR]) / 2) : 0;
+    memset(&job, 0, sizeof job);
+    job.nodes = job.per_node = 1;
+    halo_job(&job, 64, 1, speed);
+    bytes_s = speed->halo_copy_s;
+    speed->run_s = 1e-9;
+    halo_job(&job, 64, 1, speed);
+    speed->run_s =
+        positive((seconds[HALO_ALONE] - bytes_s) / (speed->halo_copy_s - bytes_s) * 1e-9);
 }
 
 /* What is predicted and measured: 5 sizes of two collectives, 3 halos. */
@@ -732,132 +763,144 @@ enum { SIZES = 5, CUBES = 3, ROWS = 2 * SIZES + CUBES };
 static const int64_t sizes[SIZES] = {4, 4096, 65536, 1 << 20, 16 << 20};
 static const int32_t cubes[CUBES] = {32, 64, 128};
 
-/* What row i is, for the model; its bytes: of the vector, to all ranks, of two faces. */
-static double row_job(int i, scale_job *j)
+/* Describes row i for the model. Returns its bytes: of the vector, to all ranks, of two faces. */
+static double row_job(int i, scale_job *job)
 {
-    memset(j, 0, sizeof *j);
-    j->nodes = world->size / per_node;
-    j->per_node = per_node;
-    j->at_once = dpari_mpi_ctx_of(world)->world->at_once;
-    j->lanes_from = dpari_mpi_ctx_of(world)->world->lanes_from;
-    j->bytes = 4;
+    memset(job, 0, sizeof *job);
+    job->nodes = world->size / per_node;
+    job->per_node = per_node;
+    job->at_once = dpari_mpi_ctx_of(world)->world->at_once;
+    job->lanes_from = dpari_mpi_ctx_of(world)->world->lanes_from;
+    job->bytes = 4;
     if (i < 2 * SIZES) {
         const int64_t n = sizes[i % SIZES] / 4, each = n / world->size;
-        j->way = i < SIZES ? REDUCE_LEVELS : ALL_EACH;
-        j->count = n;
+        job->way = i < SIZES ? REDUCE_LEVELS : ALL_EACH;
+        job->count = n;
         if (i >= SIZES) {
-            j->count = each > 0 ? each : 1;
+            job->count = each > 0 ? each : 1;
         }
         if (i >= SIZES && per_node > 1 &&
-            j->count * 4 <= dpari_mpi_ctx_of(world)->world->dealt[0]) {
-            j->way = ALL_LANES;
+            job->count * 4 <= dpari_mpi_ctx_of(world)->world->dealt[0]) {
+            job->way = ALL_LANES;
         }
         return (double)sizes[i % SIZES];
     }
     i -= 2 * SIZES;
-    j->way = HALO_LEVELS;
+    job->way = HALO_LEVELS;
     return 2.0 * cubes[i] * cubes[i] * 8;
 }
 
-static double row_seconds(int i, const scale_job *j, float *memory)
+/* Measures row i. */
+static double row_seconds(int i, const scale_job *job, float *memory)
 {
-    arrays a;
-    a.in = memory;
-    a.out = memory + (4 << 20);
-    a.n = j->count;
-    return i < SIZES       ? measured(run_all_reduce, &a)
-           : i < 2 * SIZES ? measured(run_all_to_all, &a)
-                           : halo_seconds(world, cubes[i - 2 * SIZES]);
+    arrays data;
+    data.in = memory;
+    data.out = memory + (4 << 20);
+    data.n = job->count;
+    if (i >= 2 * SIZES) {
+        return halo_seconds(world, cubes[i - 2 * SIZES]);
+    }
+    return measured(i < SIZES ? run_all_reduce : run_all_to_all, &data);
 }
 
-static void print_row(int i, rates *r, double t)
+static void print_row(int i, rates *speed, double seconds)
 {
     static const char *const what[3] = {"all_reduce", "all_to_all", "halo, faces"};
-    char a[40], b[40], c[40];
-    scale_job j;
-    const double bytes = row_job(i, &j);
-    price p;
+    char bytes_text[40], predicted_text[40], measured_text[40];
+    scale_job job;
+    const double bytes = row_job(i, &job);
+    price total;
     if (i >= 2 * SIZES) {
-        halo_job(&j, cubes[i - 2 * SIZES], 1, r);
+        halo_job(&job, cubes[i - 2 * SIZES], 1, speed);
     }
-    p = price_of(&j, r);
-    printf("| %s | %s | %d | %s | %s | %.2f |\n", what[i / SIZES], short_bytes(bytes, a),
-           (int)p.messages, short_seconds(p.seconds, b), short_seconds(t, c), p.seconds / t);
+    total = price_of(&job, speed);
+    printf("| %s | %s | %d | %s | %s | %.2f |\n", what[i / SIZES], short_bytes(bytes, bytes_text),
+           (int)total.messages, short_seconds(total.seconds, predicted_text),
+           short_seconds(seconds, measured_text), total.seconds / seconds);
 }
 
-static void print_rates(const rates *r)
+static void print_rates(const rates *speed)
 {
     printf("%d nodes of %d: message %.1f us, each further one %.1f us, %.2f GB/s a node",
-           (int)(world->size / per_node), (int)per_node, r->message_s * 1e6, r->gap_s * 1e6,
-           r->port_Bps / 1e9);
+           (int)(world->size / per_node), (int)per_node, speed->message_s * 1e6, speed->gap_s * 1e6,
+           speed->port_Bps / 1e9);
     if (per_node > 1) {
-        printf("; within %.1f us, %.2f GB/s; a node meets in %.1f us", r->near_s * 1e6,
-               r->near_Bps / 1e9, r->meet_s * 1e6);
+        printf("; within %.1f us, %.2f GB/s; a node meets in %.1f us", speed->near_s * 1e6,
+               speed->near_Bps / 1e9, speed->meet_s * 1e6);
     }
-    printf("; copies at %.1f GB/s a rank and %.1f ns a run\n\n", r->copy_Bps / 1e9, r->run_s * 1e9);
+    printf("; copies at %.1f GB/s a rank and %.1f ns a run\n\n", speed->copy_Bps / 1e9,
+           speed->run_s * 1e9);
     printf("| | bytes | messages a rank | predicted | measured | predicted / measured |\n"
            "|---|---|---|---|---|---|\n");
 }
 
-static double smaller(double a, double b)
+static double smaller(double first, double second)
 {
-    return a < b ? a : b;
+    return first < second ? first : second;
 }
 
-static void keep_best(double *best, const double *t, int n, int first)
+static void keep_best(double *best, const double *seconds, int n, int first)
 {
     int i;
     for (i = 0; i < n; i++) {
-        best[i] = first ? t[i] : smaller(best[i], t[i]);
+        best[i] = first ? seconds[i] : smaller(best[i], seconds[i]);
     }
 }
 
+/* Measures the machine and all rows in `rounds` rounds, takes the smallest of all, and prints them
+ * with what the model predicts. */
 static void hold(int rounds)
 {
     float *memory = (float *)calloc(2, 16 << 20);
-    double probed[PROBES], rows[ROWS], t[PROBES + ROWS];
-    rates r;
+    double probed[PROBES], rows[ROWS], seconds[PROBES + ROWS];
+    rates speed;
     int i, k;
-    must(memory != NULL, "memory");
+    must(memory != NULL, "allocating 32 MiB for vectors");
     for (k = 0; k < rounds; k++) {
-        probe(t);
-        keep_best(probed, t, PROBES, k == 0);
+        probe(seconds);
+        keep_best(probed, seconds, PROBES, k == 0);
         for (i = 0; i < ROWS; i++) {
-            scale_job j;
-            row_job(i, &j);
-            t[i] = row_seconds(i, &j, memory);
+            scale_job job;
+            row_job(i, &job);
+            seconds[i] = row_seconds(i, &job, memory);
         }
-        keep_best(rows, t, ROWS, k == 0);
+        keep_best(rows, seconds, ROWS, k == 0);
     }
-    rates_from(probed, &r);
+    rates_from(probed, &speed);
     if (world->rank == 0) {
-        print_rates(&r);
+        print_rates(&speed);
     }
     for (i = 0; i < ROWS && world->rank == 0; i++) {
-        print_row(i, &r, rows[i]);
+        print_row(i, &speed, rows[i]);
     }
     free(memory);
 }
 
 /* clang-format off */
 static const char usage[] =
-    "mpirun -np N scale_mpi [rounds=7]\n"
-    "On two nodes or more, as many ranks each: measures latency and bandwidth, then dpar's all_reduce,\n"
-    "all_to_all and halos, and prints predicted over measured time: the smallest of all\n"
-    "rounds' samples.\n";
+    "usage: mpirun -np N scale_mpi [rounds=7]\n"
+    "\n"
+    "Needs two nodes or more with the same number of ranks each. Measures latency and bandwidth, then\n"
+    "dpar's all_reduce, all_to_all and halos, and prints predicted over measured time. Times are the\n"
+    "smallest of all rounds; rounds is 1 or more.\n";
 /* clang-format on */
 
 int main(int argc, char **argv)
 {
     int rounds = argc > 1 && strncmp(argv[1], "rounds=", 7) == 0 ? atoi(argv[1] + 7) : 7;
     dpar_why why;
-    if (argc > 2 || (argc == 2 && strncmp(argv[1], "rounds=", 7) != 0) || rounds < 1) {
+    if (argc == 2 && (strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "--help") == 0)) {
         fputs(usage, stdout);
-        return argc == 2 && (strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "--help") == 0) ? 0 : 2;
+        return 0;
+    }
+    if (argc > 2 || (argc == 2 && strncmp(argv[1], "rounds=", 7) != 0) || rounds < 1) {
+        fprintf(stderr, "scale: argument '%s', %d in all: expected rounds=N, 1 or more\n%s",
+                argv[1], argc - 1, usage);
+        return 2;
     }
     MPI_Init(&argc, &argv);
     if (dpar_mpi_make(MPI_COMM_WORLD, NULL, &world, &why) != DPAR_OK) {
-        fprintf(stderr, "scale: dpar over MPI does not begin: %s\n", why.text);
+        fprintf(stderr, "scale: dpar_mpi_make failed: %s\n", why.text);
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
     per_node = world->node != NULL ? world->node->size : 1;

@@ -1,13 +1,23 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# Training strategies beside bare collectives, overlap with backward, and PyTorch's DDP over gloo:
-# runs build/strategies and build/overlap (make builds them) and bench/ddp_peer.py, and prints a
-# section of docs/records/performance.md to stdout.
+# Compares training strategies with bare collectives, sending while backward computes with doing both in turn, kernels
+# of the host with plain loops, and gradients with PyTorch's DDP over gloo. It runs build/strategies, build/overlap and
+# build/host_kernels, which make builds, and bench/ddp_peer.py, and prints a section of docs/records/performance.md.
 #
-#   sh bench/strategies.sh [seconds a row [steps of overlap]]
+#   sh bench/strategies.sh [SECONDS [STEPS]]      of each row (default 2), of overlap (default 40)
 #
-# In the environment: PYTHON, one that has torch (python3); CC, for its name.
+# In the environment: PYTHON, a Python that has torch (default python3); CC, the compiler that the page names.
 cd "$(dirname "$0")/.." || exit 1
+case ${1:-2} in
+-h | --help) sed -n '3,/^[^#]/s/^# \{0,1\}//p' "bench/${0##*/}"; exit 0 ;;
+*[!0-9.]* | . | *.*.*) echo "strategies: SECONDS is '$1'; it has to be a number above 0 (--help)" >&2; exit 2 ;;
+esac
+case ${2:-40} in
+*[!0-9]* | 0) echo "strategies: STEPS is '$2'; it has to be a whole number above 0 (--help)" >&2; exit 2 ;;
+esac
+for program in strategies overlap host_kernels; do
+    [ -x build/$program ] || { echo "strategies: build/$program: not found; make build/$program builds it" >&2; exit 1; }
+done
 seconds=${1:-2} steps=${2:-40}
 : "${PYTHON:=python3}" "${CC:=cc}"
 mkdir -p build
@@ -69,7 +79,7 @@ thread (`bench/ddp_peer.py`): backward with it less backward without; dpar's are
 gradients are there at once; GB/s: bytes of gradients over dpar's time.
 
 END
-# us of dpar's step in the row of this name
+# name: prints the us of dpar's step in that row
 us() { awk -F '|' -v name=" $1 " '$2 == name { gsub(/ /, "", $5); print $5 }' build/strategies.out; }
 "$PYTHON" bench/ddp_peer.py \
     24 262144 25 "$(us 'ddp, 24 x 1 MiB, buckets of 25 MiB')" \

@@ -1,16 +1,21 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# A stencil code with its exchange by hand and the same one with dpar's (docs/vendoring/heat_before.c and
-# heat_after.c), by default options, in turns: microseconds of a step, after / before, as the median of the rounds.
+# Compares a stencil code that exchanges its halos by hand with the same code that uses dpar (docs/vendoring/
+# heat_before.c and heat_after.c), in turns with default options. Prints the microseconds of a step, medians of the
+# rounds, and dpar's over those by hand: less than 1 means that dpar is faster.
 #
-#   sh bench/vendored.sh [rounds [ranks]]                     5 rounds, 2 ranks
+#   sh bench/vendored.sh [ROUNDS [RANKS]]                     default 5 rounds, 2 ranks
 #
-# In the environment: OPENMPI_RUN, MPICH_RUN: what starts the ranks, with their number (another launcher, several
-# nodes); SIZES: cells of a side, '64 256 1024'.
+# In the environment:
+#   OPENMPI_RUN, MPICH_RUN   what starts the ranks, with their number: for another launcher or several nodes
+#   SIZES                    cells of a side (default '64 256 1024')
 cd "$(dirname "$0")/.." || exit 1
 case ${1:-5} in
 -h | --help) sed -n '3,/^[^#]/s/^# \{0,1\}//p' "bench/${0##*/}"; exit 0 ;;
-*[!0-9]* | 0) echo "vendored: $1 rounds: a number, please; --help" >&2; exit 2 ;;
+*[!0-9]* | 0) echo "vendored: ROUNDS is '$1'; it has to be a whole number above 0 (--help)" >&2; exit 2 ;;
+esac
+case ${2:-2} in
+*[!0-9]* | 0) echo "vendored: RANKS is '$2'; it has to be a whole number above 0 (--help)" >&2; exit 2 ;;
 esac
 rounds=${1:-5} ranks=${2:-2}
 : "${OPENMPI_RUN:=mpirun.openmpi --mca btl self,vader --bind-to core -np $ranks}" "${MPICH_RUN:=mpirun.mpich -np $ranks}"
@@ -18,7 +23,7 @@ rounds=${1:-5} ranks=${2:-2}
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 mkdir -p build
 
-# The code as it stands, with other constants, its own time printed at the end.
+# Builds both codes with other constants, and with a clock that prints the time of a step at the end.
 build() {
     for code in before after; do
         sed -e "s/NX = 97, NY = 61, STEPS = 60/NX = $side, NY = $side, STEPS = $steps/" \
@@ -33,7 +38,7 @@ median() {
     sort -n | awk '{ t[NR] = $1 } END { print t[int((NR + 1) / 2)] }'
 }
 for mpi in openmpi mpich; do
-    command -v mpicc.$mpi > /dev/null 2>&1 || { echo "mpicc.$mpi: not found, skipped"; continue; }
+    command -v mpicc.$mpi > /dev/null 2>&1 || { echo "vendored: mpicc.$mpi: not found, so $mpi is left out"; continue; }
     case $mpi in openmpi) run=$OPENMPI_RUN ;; *) run=$MPICH_RUN ;; esac
     for side in $SIZES; do
         steps=$((20000000 / side / side + 500))
@@ -46,7 +51,10 @@ for mpi in openmpi mpich; do
                 timeout 300 $run build/heat_$code 2>&1 > build/heat_$code.txt | sed -n 's/^time //p' | head -n 1 >> build/heat_$code.us
             done
         done
-        cmp build/heat_before.txt build/heat_after.txt || exit 1
+        cmp build/heat_before.txt build/heat_after.txt || {
+            echo "vendored: $mpi, $side x $side: the results of both codes differ" >&2
+            exit 1
+        }
         before=$(median < build/heat_before.us) after=$(median < build/heat_after.us)
         echo "$mpi, $ranks ranks, $side x $side: by hand $before us a step, dpar $after us, $(awk "BEGIN { printf \"%.2f\", $after / $before }")"
     done
