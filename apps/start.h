@@ -10,10 +10,10 @@
 #include "dpar_mpi.h"
 #endif
 
-/* Reads the command line into `settings`. *ranks is the number of ranks that a launcher has
+/* Reads the command line into `options`. *ranks is the number of ranks that a launcher has
  * started, or 0; it is set to the number that there are to be. Returns -1 to continue, otherwise
  * the exit code. */
-typedef int start_read(int argc, char **argv, int *ranks, void *settings);
+typedef int start_read(int argc, char **argv, int *ranks, void *options);
 
 /* Sets *ranks to the number that --ranks asks for, unless a launcher has started some. Returns -1,
  * or 2 after a message if they differ. */
@@ -30,7 +30,7 @@ static inline int start_ranks(int *ranks, int asked)
 
 typedef struct start_call {
     dpar_main each;
-    void *settings;
+    void *options;
 } start_call;
 
 static dpar_why start_why; /* the first message of this rank */
@@ -50,7 +50,7 @@ static inline int start_rank(dpar_comm *world, void *given)
     int code;
     start_why.text[0] = 0;
     options_says = start_says;
-    code = call->each(world, call->settings);
+    code = call->each(world, call->options);
     options_says = NULL;
     if (start_why.text[0] != 0 && code != 0) {
         (void)dpar_fail(world, &start_why);
@@ -63,9 +63,9 @@ static inline int start_rank(dpar_comm *world, void *given)
 #ifdef USE_MPI
 
 /* Reads the command line, and runs `each` on all ranks. Returns the exit code. */
-static inline int start(int argc, char **argv, start_read *reads, dpar_main each, void *settings)
+static inline int start(int argc, char **argv, start_read *reads, dpar_main each, void *options)
 {
-    start_call call = {each, settings};
+    start_call call = {each, options};
     dpar_comm *world = NULL;
     dpar_why why;
     int code, rank = 0, ranks = 1;
@@ -73,7 +73,7 @@ static inline int start(int argc, char **argv, start_read *reads, dpar_main each
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     options_quiet = rank > 0;
-    code = reads(argc, argv, &ranks, settings);
+    code = reads(argc, argv, &ranks, options);
     if (code < 0 && dpar_mpi_make(MPI_COMM_WORLD, NULL, &world, &why) != DPAR_OK) {
         code = complain(why.text, NULL);
     } else if (code < 0) {
@@ -90,18 +90,18 @@ static inline int start(int argc, char **argv, start_read *reads, dpar_main each
 
 #else
 
-static inline int start(int argc, char **argv, start_read *reads, dpar_main each, void *settings)
+static inline int start(int argc, char **argv, start_read *reads, dpar_main each, void *options)
 {
     dpar_launcher_info job;
     char number[32];
     char *words[4] = {argv[0], NULL, NULL, NULL};
-    start_call call = {each, settings};
+    start_call call = {each, options};
     int code, ranks = 0;
     if (dpar_launcher_detect(&job, NULL) == DPAR_OK && job.size > 1) {
         ranks = job.size;
         options_quiet = job.rank > 0;
     }
-    code = reads(argc, argv, &ranks, settings);
+    code = reads(argc, argv, &ranks, options);
     if (code >= 0) {
         return code;
     }

@@ -9,7 +9,7 @@ library=build/libdpar.a
 work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
 # the second: NaN in all halos before each exchange
-sed -e 's/^    return st == DPAR_OK ? dpar_halo_plan_begin/    (void)dpar_halo_plan_check(p->exchange, DPAR_HALO_POISON, NULL); &/' \
+sed -e 's/^    return st == DPAR_OK ? dpar_halo_plan_begin/    (void)dpar_halo_plan_check(globe->exchange, DPAR_HALO_POISON, NULL); &/' \
     -e 's/^#include "dpar_halo.h"/#include "dpar_debug.h"/' \
     apps/shallow_water.c > "$work/poisoned.c"
 $CC $CFLAGS -I. "$work/poisoned.c" $library -o "$work/poisoned" -lm &
