@@ -253,13 +253,11 @@ template <class W> static void forward_backward(model *net, int64_t step, int64_
             launch(net->device->stream, embed<W>,
                    embedding<W>{batch, weight_of<W>(net, 0), net->x[0]}, rows * WIDTH);
         } else {
-            const linear<W> args = {weight_of<W>(net, i),
-                                    weight_of<W>(net, i + 1),
-                                    net->x[unit - 1],
-                                    unit < last ? net->y[unit] : net->logits,
-                                    unit < last ? net->x[unit] : NULL,
-                                    rows,
-                                    outs_of(net, unit)};
+            float *const out = unit < last ? net->y[unit] : net->logits;
+            float *const next = unit < last ? net->x[unit] : NULL;
+            const linear<W> args = {
+                weight_of<W>(net, i), weight_of<W>(net, i + 1), net->x[unit - 1], out, next, rows,
+                outs_of(net, unit)};
             launch(net->device->stream, forward<W>, args, rows * args.outs);
         }
         after(net, unit, DPAR_ACTION_FORWARD);
@@ -275,10 +273,12 @@ template <class W> static void forward_backward(model *net, int64_t step, int64_
             launch(net->device->stream, embed_backward,
                    to_table{batch, net->d[0], gradient_of(net, 0)}, VOCABULARY * EMBED);
         } else {
+            const float *const d = unit < last ? net->d[unit % 2] : net->logits;
+            const float *const y = unit < last ? net->y[unit] : NULL;
             const backward<W> args = {weight_of<W>(net, i),
                                       net->x[unit - 1],
-                                      unit < last ? net->d[unit % 2] : net->logits,
-                                      unit < last ? net->y[unit] : NULL,
+                                      d,
+                                      y,
                                       gradient_of(net, i),
                                       gradient_of(net, i + 1),
                                       net->d[(unit + 1) % 2],

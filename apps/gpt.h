@@ -449,8 +449,8 @@ static inline void gpt_lay_kept(const gpt *model, int32_t layer, gpt_room *room,
                                 gpt_kept *kept)
 {
     const int64_t n = model->tokens, width = model->config.width, own = model->own * width;
-    const int64_t hidden = n * gpt_mine(model, gpt_hidden(model, layer)),
-                  experts = model->config.experts;
+    const int64_t hidden = n * gpt_mine(model, gpt_hidden(model, layer));
+    const int64_t experts = model->config.experts;
     const int64_t rows = model->rows * gpt_mine(model, &model->expert_hidden);
     memset(kept, 0, sizeof *kept);
     if (layer == 0) {
@@ -761,8 +761,8 @@ static inline dpar_status gpt_choose(gpt *model, int32_t layer, const gpt_real *
  * returned `results`. */
 static inline gpt_kept gpt_rows_of(const gpt *model, const gpt_kept *kept, int64_t expert)
 {
-    const int64_t at = (*kept->route)->first[expert],
-                  hidden = at * gpt_mine(model, &model->expert_hidden);
+    const int64_t at = (*kept->route)->first[expert];
+    const int64_t hidden = at * gpt_mine(model, &model->expert_hidden);
     gpt_kept rows = *kept;
     rows.rows = kept->rows + at * model->config.width;
     rows.rows_gate = model->config.gelu ? NULL : kept->rows_gate + hidden;
@@ -776,8 +776,8 @@ static inline gpt_kept gpt_rows_of(const gpt *model, const gpt_kept *kept, int64
 static inline gpt_pending gpt_gradient_rows_of(const gpt *model, const gpt_kept *kept,
                                                const gpt_pending *pending, int64_t expert)
 {
-    const int64_t at = (*kept->route)->first[expert],
-                  hidden = at * gpt_mine(model, &model->expert_hidden);
+    const int64_t at = (*kept->route)->first[expert];
+    const int64_t hidden = at * gpt_mine(model, &model->expert_hidden);
     gpt_pending rows = *pending;
     rows.results = pending->results + at * model->config.width;
     rows.rows_gate = model->config.gelu ? NULL : pending->rows_gate + hidden;
@@ -921,8 +921,10 @@ static inline dpar_status gpt_block(gpt *model, int32_t layer, const gpt_real *c
                                     gpt_batch *batch, const gpt_real *in, gpt_real *out,
                                     const gpt_kept *kept)
 {
-    const int64_t n = model->config.width, own = model->own * n, q = model->heads_width,
-                  kv = model->groups_width;
+    const int64_t n = model->config.width;
+    const int64_t own = model->own * n;
+    const int64_t q = model->heads_width;
+    const int64_t kv = model->groups_width;
     gpt_copy(model, kept->x, in, own);
     GPT_TRY(gpt_norm(model, kept->x, weights[GPT_NORM_1], weights[GPT_NORM_1_BIAS], kept->norm,
                      kept->h));
@@ -1274,10 +1276,10 @@ static inline void gpt_fill(const gpt *model, const gpt_parameter *parameter, gp
 {
     int64_t i;
     for (i = 0; i < parameter->numel; i++) {
-        const int64_t x = parameter->at[2] + i % parameter->local[2],
-                      rest = i / parameter->local[2];
-        const int64_t y = parameter->at[1] + rest % parameter->local[1],
-                      z = parameter->at[0] + rest / parameter->local[1];
+        const int64_t x = parameter->at[2] + i % parameter->local[2];
+        const int64_t rest = i / parameter->local[2];
+        const int64_t y = parameter->at[1] + rest % parameter->local[1];
+        const int64_t z = parameter->at[0] + rest / parameter->local[1];
         const int64_t at = (z * parameter->whole[1] + y) * parameter->whole[2] + x;
         double value = parameter->mean;
         if (parameter->deviation > 0.0) {
@@ -1319,15 +1321,15 @@ static inline void gpt_steer(gpt *model, double rate)
     int32_t layer, i;
     double all;
     for (layer = 1; layer <= model->config.blocks; layer++) {
-        double *const bias = model->bias + (layer - 1) * experts, *const chosen =
-                                                                      model->load +
-                                                                      (layer - 1) * experts;
+        double *const bias = model->bias + (layer - 1) * experts;
+        double *const chosen = model->load + (layer - 1) * experts;
         if (gpt_mixes(model, layer)) {
-            for (i = 0, all = 0.0; i < experts; i++) {
+            all = 0.0;
+            for (i = 0; i < experts; i++) {
                 all += chosen[i];
             }
-            for (i = 0; i < experts;
-                 i++) { /* the loads are whole numbers, so this comparison is exact */
+            /* The loads are whole numbers, so that the comparison is exact. */
+            for (i = 0; i < experts; i++) {
                 if (chosen[i] * experts < all) {
                     bias[i] += rate;
                 } else if (chosen[i] * experts > all) {
@@ -1430,8 +1432,8 @@ static inline dpar_status gpt_plan_experts(gpt *model, dpar_why *why)
     desc->capacity_factor = config->factor;
     desc->width = config->width;
     desc->type = GPT_TYPE;
-    for (rank = 0; rank < model->comms.cp->size;
-         rank++) { /* max_tokens is that of the rank with most tokens */
+    /* max_tokens is that of the rank with most tokens. */
+    for (rank = 0; rank < model->comms.cp->size; rank++) {
         const int64_t n = config->ulysses
                               ? dpar_split_part_count(&model->cut, rank)
                               : dpar_packed_rank_count(&model->attention.tokens, rank, NULL);
@@ -1501,8 +1503,10 @@ static inline void gpt_lay(gpt *model, gpt_room *pieces)
 {
     gpt_room *const plans = &pieces[GPT_PLANS], *const arrays = &pieces[GPT_ARRAYS];
     gpt_room *const shared = GPT_APART ? &pieces[GPT_SHARED] : arrays;
-    const int64_t n = model->tokens, width = model->config.width, own = model->own * width,
-                  experts = model->config.experts;
+    const int64_t n = model->tokens;
+    const int64_t width = model->config.width;
+    const int64_t own = model->own * width;
+    const int64_t experts = model->config.experts;
     int64_t most = model->heads_width * n, pending = 0, i;
     const int64_t wide[3] = {n * gpt_mine(model, &model->hidden),
                              n * gpt_mine(model, &model->shared),

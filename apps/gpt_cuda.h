@@ -159,20 +159,20 @@ __global__ static void gpt_matmul_kernel(const dpar_matmul product)
             const int ad = product.transpose_a ? element / GPT_TILE : element % GPT_DEEP;
             const int bj = product.transpose_b ? element / GPT_DEEP : element % GPT_TILE;
             const int bd = product.transpose_b ? element % GPT_DEEP : element / GPT_TILE;
-            a[ad][ai] = m + ai < product.m && k + ad < product.k
-                            ? from_a[product.transpose_a ? (k + ad) * product.lda + m + ai
-                                                         : (m + ai) * product.lda + k + ad]
-                            : (gpt_real)0;
-            b[bd][bj] = n + bj < product.n && k + bd < product.k
-                            ? from_b[product.transpose_b ? (n + bj) * product.ldb + k + bd
-                                                         : (k + bd) * product.ldb + n + bj]
-                            : (gpt_real)0;
+            const int64_t at_a = product.transpose_a ? (k + ad) * product.lda + m + ai
+                                                     : (m + ai) * product.lda + k + ad;
+            const int64_t at_b = product.transpose_b ? (n + bj) * product.ldb + k + bd
+                                                     : (k + bd) * product.ldb + n + bj;
+            const bool in_a = m + ai < product.m && k + ad < product.k;
+            const bool in_b = n + bj < product.n && k + bd < product.k;
+            a[ad][ai] = in_a ? from_a[at_a] : (gpt_real)0;
+            b[bd][bj] = in_b ? from_b[at_b] : (gpt_real)0;
         }
         __syncthreads();
-        for (int dim = 0; dim < GPT_DEEP; dim++) {
+        for (int d = 0; d < GPT_DEEP; d++) {
             for (int i = 0; i < 4; i++) {
                 for (int j = 0; j < 4; j++) {
-                    sum[i][j] += a[dim][y + 16 * i] * b[dim][x + 16 * j];
+                    sum[i][j] += a[d][y + 16 * i] * b[d][x + 16 * j];
                 }
             }
         }
@@ -547,8 +547,9 @@ __global__ static void gpt_attend_kernel(const gpt_attention attention)
     __shared__ gpt_some q, kv;
     __shared__ gpt_real score[GPT_BLOCK][GPT_BLOCK + 1], weight[GPT_BLOCK][GPT_BLOCK + 1];
     const int x = (int)threadIdx.x, y = (int)threadIdx.y;
-    const int64_t head = blockIdx.y, group = head / (attention.heads / attention.groups),
-                  width = attention.width;
+    const int64_t head = blockIdx.y;
+    const int64_t group = head / (attention.heads / attention.groups);
+    const int64_t width = attention.width;
     const int64_t first = (int64_t)blockIdx.x * GPT_BLOCK, step = attention.heads * width;
     const int64_t end = gpt_last_key(attention, first);
     gpt_real sum[GPT_SHARE] = {}, total = 0, most = (gpt_real)-1e30;
@@ -615,8 +616,9 @@ __global__ static void gpt_attend_queries_kernel(const gpt_attention attention)
     __shared__ gpt_some q, dout, k, v;
     __shared__ gpt_real dscore[GPT_BLOCK][GPT_BLOCK + 1];
     const int x = (int)threadIdx.x, y = (int)threadIdx.y;
-    const int64_t head = blockIdx.y, group = head / (attention.heads / attention.groups),
-                  width = attention.width;
+    const int64_t head = blockIdx.y;
+    const int64_t group = head / (attention.heads / attention.groups);
+    const int64_t width = attention.width;
     const int64_t first = (int64_t)blockIdx.x * GPT_BLOCK, step = attention.heads * width;
     const int64_t end = gpt_last_key(attention, first);
     gpt_real sum[GPT_SHARE] = {};
@@ -658,8 +660,9 @@ __global__ static void gpt_attend_keys_kernel(const gpt_attention attention)
     __shared__ gpt_some q, dout, k, v;
     __shared__ gpt_real dscore[GPT_BLOCK][GPT_BLOCK + 1], weight[GPT_BLOCK][GPT_BLOCK + 1];
     const int x = (int)threadIdx.x, y = (int)threadIdx.y;
-    const int64_t group = blockIdx.y, width = attention.width,
-                  each = attention.heads / attention.groups;
+    const int64_t group = blockIdx.y;
+    const int64_t width = attention.width;
+    const int64_t each = attention.heads / attention.groups;
     const int64_t first = (int64_t)blockIdx.x * GPT_BLOCK, step = attention.heads * width;
     const int64_t end = gpt_last_query(attention, first);
     gpt_real dk[GPT_SHARE] = {}, dv[GPT_SHARE] = {};

@@ -117,8 +117,8 @@ static inline void gpt_pack(const dpar_matmul *product, int64_t k, int64_t deep,
                             gpt_real *to)
 {
     const gpt_real *b = (const gpt_real *)product->b;
-    const int64_t along = product->transpose_b ? product->ldb : 1,
-                  down = product->transpose_b ? 1 : product->ldb;
+    const int64_t along = product->transpose_b ? product->ldb : 1;
+    const int64_t down = product->transpose_b ? 1 : product->ldb;
     const int64_t n = product->n - j0 < GPT_LANES ? product->n - j0 : (int64_t)GPT_LANES;
     int64_t d, j;
     for (d = 0; d < deep; d++) {
@@ -136,7 +136,7 @@ static inline void gpt_tile(const gpt_real *const *row, int64_t step, const gpt_
     gpt_lanes sums[8], left, right;
     int64_t d, at = 0;
     memset(sums, 0, sizeof sums);
-    for (d = 0; d < deep; d++, at += step, packed += GPT_LANES) {
+    for (d = 0; d < deep; d++) {
         memcpy(&left, packed, sizeof left);
         memcpy(&right, packed + GPT_LANES / 2, sizeof right);
         sums[0] += row[0][at] * left;
@@ -147,6 +147,8 @@ static inline void gpt_tile(const gpt_real *const *row, int64_t step, const gpt_
         sums[5] += row[2][at] * right;
         sums[6] += row[3][at] * left;
         sums[7] += row[3][at] * right;
+        at += step;
+        packed += GPT_LANES;
     }
     memcpy(sum, sums, sizeof sums);
 }
@@ -155,15 +157,15 @@ static inline void gpt_tile(const gpt_real *const *row, int64_t step, const gpt_
 static inline dpar_status gpt_matmul(void *user, const dpar_matmul *product)
 {
     const gpt_real *a = (const gpt_real *)product->a, *row[4];
-    const int64_t along = product->transpose_a ? 1 : product->lda,
-                  step = product->transpose_a ? product->lda : 1;
+    const int64_t along = product->transpose_a ? 1 : product->lda;
+    const int64_t step = product->transpose_a ? product->lda : 1;
     gpt_real packed[GPT_DEEP * GPT_LANES], sum[4 * GPT_LANES], *c = (gpt_real *)product->c;
     int64_t k = 0, i, j, line, column;
     (void)user;
     do {
         const int64_t deep = product->k - k < GPT_DEEP ? product->k - k : (int64_t)GPT_DEEP;
-        const gpt_real alpha = (gpt_real)product->alpha,
-                       beta = k > 0 ? (gpt_real)1 : (gpt_real)product->beta;
+        const gpt_real alpha = (gpt_real)product->alpha;
+        const gpt_real beta = k > 0 ? (gpt_real)1 : (gpt_real)product->beta;
         const int fresh = k == 0 && !(product->beta < 0.0 || product->beta > 0.0);
         for (j = 0; j < product->n; j += GPT_LANES) {
             const int64_t columns =
@@ -209,7 +211,7 @@ static inline void gpt_norm_rows(const gpt *model, const gpt_real *x, const gpt_
 {
     const int64_t n = model->config.width;
     int64_t i, j;
-    for (i = 0; i < model->own; i++, x += n) {
+    for (i = 0; i < model->own; i++) {
         double mean = 0.0, square = 0.0, inverse;
         for (j = 0; j < n && model->config.layer_norm; j++) {
             mean += (double)x[j] / (double)n;
@@ -224,6 +226,7 @@ static inline void gpt_norm_rows(const gpt *model, const gpt_real *x, const gpt_
             to[i * n + j] = (gpt_real)(((double)x[j] - mean) * inverse) * scale[j] +
                             (bias != NULL ? bias[j] : (gpt_real)0);
         }
+        x += n;
     }
 }
 
@@ -235,7 +238,7 @@ static inline void gpt_norm_back(const gpt *model, const gpt_real *x, const gpt_
     const int64_t n = model->config.width;
     int64_t i, j;
     memset(sum, 0, (size_t)(2 * n) * sizeof *sum);
-    for (i = 0; i < model->own; i++, x += n, dh += n, dx += n, add += add != NULL ? n : 0) {
+    for (i = 0; i < model->own; i++) {
         const double mean = stat[2 * i], inverse = stat[2 * i + 1];
         double along = 0.0, level = 0.0;
         for (j = 0; j < n; j++) {
@@ -250,6 +253,10 @@ static inline void gpt_norm_back(const gpt *model, const gpt_real *x, const gpt_
             const double d = inverse * ((double)dh[j] * (double)scale[j] - level - unit * along);
             dx[j] = (gpt_real)d + (add != NULL ? add[j] : (gpt_real)0);
         }
+        x += n;
+        dh += n;
+        dx += n;
+        add += add != NULL ? n : 0;
     }
 }
 
@@ -312,8 +319,8 @@ static inline void gpt_attend_keys(const dpar_attention_call *call, int64_t i, i
     }
 }
 
-/* p = exp(scale q k^T - lse) of rows first .. first + m - 1 up to the last key that one of them
- * sees, whose number is returned. fresh: lse is not known yet: it is computed. */
+/* scores = exp(scale q k^T - lse) of rows first .. first + rows - 1 up to the last key that one of
+ * them sees, whose number is returned. fresh: lse is not known yet: it is computed. */
 static inline int64_t gpt_attend_rows(const dpar_attention_call *call, int64_t head, int64_t first,
                                       int64_t rows, int fresh, gpt_real *scores)
 {
@@ -325,9 +332,9 @@ static inline int64_t gpt_attend_rows(const dpar_attention_call *call, int64_t h
     gpt_multiply((gpt *)call->user, 0, rows, n, width, 1.0 / sqrt((double)width),
                  (const gpt_real *)call->q + first * q + head * width, q, 0,
                  (const gpt_real *)call->k + group, kv, 1, scores, n);
-    for (i = 0; i < rows; i++, scores += n) {
-        gpt_real *lse = (gpt_real *)call->lse + (first + i) * layer->heads + head,
-                 most = (gpt_real)-1e30;
+    for (i = 0; i < rows; i++) {
+        gpt_real *lse = (gpt_real *)call->lse + (first + i) * layer->heads + head;
+        gpt_real most = (gpt_real)-1e30;
         double sum = 0.0;
         gpt_attend_keys(call, first + i, &lo, &hi);
         for (j = lo; j < hi && fresh; j++) {
@@ -342,6 +349,7 @@ static inline int64_t gpt_attend_rows(const dpar_attention_call *call, int64_t h
             scores[j] /= (gpt_real)sum;
         }
         *lse = fresh && hi > lo ? (gpt_real)((double)most + log(sum)) : most;
+        scores += n;
     }
     return n;
 }
@@ -368,8 +376,8 @@ static inline void gpt_attend_block_back(const dpar_attention_call *call)
 {
     const dpar_attention_desc *layer = call->layer;
     const int64_t width = layer->width, q = layer->heads * width, kv = layer->groups * width;
-    gpt_real *scores = ((gpt *)call->user)->scores,
-             *ds = scores + GPT_ROWS * ((gpt *)call->user)->config.length;
+    gpt_real *scores = ((gpt *)call->user)->scores;
+    gpt_real *ds = scores + GPT_ROWS * ((gpt *)call->user)->config.length;
     const double scale = 1.0 / sqrt((double)width);
     int64_t head, i, j, rows, n;
     for (head = 0; head < layer->heads; head++) {

@@ -58,10 +58,10 @@ static void launch(cudaStream_t stream, void (*kernel)(A), A args, int64_t threa
                    int64_t rows = 1)
 {
     const int64_t blocks = (threads + 255) / 256;
+    const unsigned across = blocks < 65536 ? (unsigned)blocks : 65536;
+    const unsigned each = threads < 256 ? (unsigned)threads : 256;
     if (threads > 0 && rows > 0) {
-        launch_blocks(stream, kernel, args,
-                      dim3((unsigned)(blocks < 65536 ? blocks : 65536), (unsigned)rows),
-                      dim3(threads < 256 ? (unsigned)threads : 256));
+        launch_blocks(stream, kernel, args, dim3(across, (unsigned)rows), dim3(each));
     }
 }
 

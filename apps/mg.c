@@ -574,8 +574,8 @@ static double run(mg *solver, int32_t cycles)
 static int tell(const mg *solver, double norm, double seconds)
 {
     const problem *const task = solver->task;
-    const double points = task->points,
-                 off = norm > task->norm ? norm - task->norm : task->norm - norm;
+    const double points = task->points;
+    const double off = norm > task->norm ? norm - task->norm : task->norm - norm;
     const int verified = off <= 1e-8 * task->norm;
     printf("mg: class %c, %d^3 points, %d iterations, %d rank%s (%d x %d), engine %s\n", task->name,
            (int)task->points, (int)task->iterations, (int)solver->comm->size,

@@ -204,7 +204,8 @@ static int64_t visit(int id, const dpar_layout *layout, int32_t rank, uint32_t *
     memset(&cursor, 0, sizeof cursor);
     dpar_layout_strides(layout, rank, NULL, stride);
     while (dpar_layout_next(layout, rank, &cursor, &box, at)) {
-        int64_t left = layout->dims > 1 ? box.lo[1] : 0, right = layout->dims > 1 ? box.hi[1] : 1;
+        int64_t left = layout->dims > 1 ? box.lo[1] : 0;
+        int64_t right = layout->dims > 1 ? box.hi[1] : 1;
         for (i = box.lo[0]; i < box.hi[0]; i++) {
             uint32_t *row =
                 local + (at[0] + i - box.lo[0]) * stride[0] + (layout->dims > 1 ? at[1] : 0);

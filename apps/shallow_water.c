@@ -243,8 +243,9 @@ static ANYWHERE int64_t at(const layer *air, int64_t j, int64_t i)
 
 static ANYWHERE double bernoulli(const layer *air, int from, int64_t j, int64_t k)
 {
-    const double *u = air->state[from][U] + k, *v = air->state[from][V] + k,
-                 *north = v + air->pitch;
+    const double *u = air->state[from][U] + k;
+    const double *v = air->state[from][V] + k;
+    const double *north = v + air->pitch;
     const double south_edge = air->row[j].edge, north_edge = air->row[j + 1].edge;
     return GRAVITY * (air->state[from][H][k] + air->ground[k]) +
            0.25 * (u[0] * u[0] + u[1] * u[1]) +
@@ -253,8 +254,9 @@ static ANYWHERE double bernoulli(const layer *air, int from, int64_t j, int64_t 
 
 static ANYWHERE double divergence(const layer *air, int from, int64_t j, int64_t k)
 {
-    const double *u = air->state[from][U] + k, *v = air->state[from][V] + k,
-                 *north = v + air->pitch;
+    const double *u = air->state[from][U] + k;
+    const double *v = air->state[from][V] + k;
+    const double *north = v + air->pitch;
     const double through = u[1] - u[0] + air->row[j + 1].edge * north[0] - air->row[j].edge * v[0];
     return through / (air->row[j].width * air->size * RADIUS);
 }
@@ -284,8 +286,9 @@ static ANYWHERE void diagnose(const layer *air, int from, const dpar_box *box, i
     }
     /* Not at the poles, where both stay 0. */
     if (j >= larger(box->lo[0], 1) && j < air->rows) {
-        const double south = air->row[j - 1].width, north = air->row[j].width,
-                     edge = air->row[j].edge;
+        const double south = air->row[j - 1].width;
+        const double north = air->row[j].width;
+        const double edge = air->row[j].edge;
         end = at(air, j, box->hi[1] + air->row[j].far);
         for (k = at(air, j, box->lo[1] - air->row[j].far - 1) + thread; k < end; k += threads) {
             air->flux_v[k] = 0.5 * edge * (h[k - pitch] + h[k]) * v[k];
@@ -310,7 +313,8 @@ static ANYWHERE void tend(const layer *air, int from, const dpar_box *box, int64
     const double above = air->row[j + 1].edge / air->row[j].width;
     const int64_t pitch = air->pitch;
     /* A pole has the vorticity of the circle around it. */
-    const int64_t south = j > 0 ? 0 : pitch, north = j < air->rows - 1 ? pitch : 0;
+    const int64_t south = j > 0 ? 0 : pitch;
+    const int64_t north = j < air->rows - 1 ? pitch : 0;
     int64_t k, end = at(air, j, box->hi[1] + air->row[j].near);
     for (k = at(air, j, box->lo[1] - air->row[j].near) + thread; k < end; k += threads) {
         const double wind = below * (v[k - 1] + v[k]) + above * (v[k + pitch - 1] + v[k + pitch]);
@@ -407,15 +411,17 @@ static void compute(planet *globe, const dpar_box *box, int n, int base, int fro
 {
     const layer *air = &globe->air;
     int64_t j;
-    for (; n > 0; n--, box++) {
-        for (j = box->lo[0] - 1; j <= box->hi[0]; j++) {
-            diagnose(air, from, box, j, 0, 1);
+    int i;
+    for (i = 0; i < n; i++) {
+        const dpar_box *one = &box[i];
+        for (j = one->lo[0] - 1; j <= one->hi[0]; j++) {
+            diagnose(air, from, one, j, 0, 1);
         }
-        for (j = box->lo[0]; j < box->hi[0]; j++) {
-            tend(air, from, box, j, 0, 1);
+        for (j = one->lo[0]; j < one->hi[0]; j++) {
+            tend(air, from, one, j, 0, 1);
         }
-        for (j = box->lo[0]; j < box->hi[0]; j++) {
-            advance(air, base, to, dt, box, j, 0, 1);
+        for (j = one->lo[0]; j < one->hi[0]; j++) {
+            advance(air, base, to, dt, one, j, 0, 1);
         }
     }
 }
@@ -889,11 +895,12 @@ static void colour(const planet *globe, int64_t k, unsigned char *rgb)
 {
     static const double stop[5][3] = {
         {38, 24, 96}, {36, 110, 180}, {110, 200, 190}, {250, 230, 140}, {200, 60, 40}};
-    const double low = globe->options->test > 2 ? 5000 : 1000,
-                 high = globe->options->test > 2 ? 6000 : 3000;
-    const double height = globe->seen.state[0][H][k] + globe->seen.ground[k],
-                 scaled = (height - low) / (high - low) * 4;
-    const double below = scaled < 3.999 ? scaled : 3.999, within = scaled > 0 ? below : 0;
+    const double low = globe->options->test > 2 ? 5000 : 1000;
+    const double high = globe->options->test > 2 ? 6000 : 3000;
+    const double height = globe->seen.state[0][H][k] + globe->seen.ground[k];
+    const double scaled = (height - low) / (high - low) * 4;
+    const double below = scaled < 3.999 ? scaled : 3.999;
+    const double within = scaled > 0 ? below : 0;
     const int n = (int)within, dark = (int)(within * (high - low) / 200) % 2;
     int channel;
     for (channel = 0; channel < 3; channel++) {

@@ -280,8 +280,8 @@ static int run(gpu *device, const void *arg)
     dpar_comm *const world = device->world;
     dpar_box own, all;
     std::vector<double> mine;
-    const double seconds = solve(device, world, options, &own, &all, &mine),
-                 shrink = factor(options);
+    const double seconds = solve(device, world, options, &own, &all, &mine);
+    const double shrink = factor(options);
     double error = 0.0;
     each(own, all, [&](const int64_t *cell, size_t at) {
         const double off = fabs(mine[at] - shrink * first(options, cell));

@@ -399,9 +399,10 @@ static void add_parameter(trainer *self, int32_t layer, int32_t slot, const gpt_
         entry->whole_at = whole_at;
         entry->unit = self->unit[k][layer];
         held->numel[held->params] = shape->numel;
-        if (held->params_of[entry->unit]++ > 0) {
+        if (held->params_of[entry->unit] > 0) {
             entry->start = entry[-1].start + entry[-1].shape.numel;
         }
+        held->params_of[entry->unit]++;
     }
     held->params++;
 }
@@ -1063,8 +1064,8 @@ static void read_samples(trainer *self, int64_t step, double scale)
 {
     const settings *options = self->options;
     const int64_t length = (int64_t)options->length, micro = (int64_t)options->micro;
-    const int64_t copies = (int64_t)options->dp,
-                  copy = self->at[1] * self->mesh.axis[2].size + self->at[2];
+    const int64_t copies = (int64_t)options->dp;
+    const int64_t copy = self->at[1] * self->mesh.axis[2].size + self->at[2];
     int64_t number, j, k;
     for (number = 0; number < options->micros; number++) {
         int32_t *ids = self->ids + 2 * number * self->model->tokens;
@@ -1480,6 +1481,16 @@ static int go(trainer *self, result *results)
     return 0;
 }
 
+/* Ends a line with the planned value next to the measured one, or without it if nothing is planned.
+ */
+static void print_planned(double planned, double measured)
+{
+    if (planned > 0.0) {
+        printf("; planned %.3f (measured / planned %.2f)", planned, measured / planned);
+    }
+    printf("\n");
+}
+
 /* Prints memory and time as measured and as planned. Returns 1 on failure. */
 static int compare_plan(trainer *self, const result *results, double seconds, double bytes)
 {
@@ -1494,11 +1505,9 @@ static int compare_plan(trainer *self, const result *results, double seconds, do
         printf("memory of the rank that has most: %.3f MB, of them weights, gradients and "
                "optimizer %.3f, activations and messages %.3f, else scratch",
                (double)most[0] / 1e6, (double)most[1] / 1e6, (double)most[2] / 1e6);
-        printf(bytes > 0.0 ? "; planned %.3f (measured / planned %.2f)\n" : "\n", bytes / 1e6,
-               (double)most[0] / (bytes > 0.0 ? bytes : 1.0));
+        print_planned(bytes / 1e6, (double)most[0] / 1e6);
         printf("step: %.3f ms on average, %.3f at best", results->mean * 1e3, results->best * 1e3);
-        printf(seconds > 0.0 ? "; planned %.3f (measured / planned %.2f)\n" : "\n", seconds * 1e3,
-               results->mean / (seconds > 0.0 ? seconds : 1.0));
+        print_planned(seconds * 1e3, results->mean * 1e3);
     }
     return 0;
 }

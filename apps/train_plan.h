@@ -23,8 +23,8 @@ typedef struct gauge {
 static int measure(trainer *self, gauge *rates)
 {
     enum { BIG = 1 << 20, MOST = 1 << 16 };
-    const int64_t m = self->model->own < 256 ? self->model->own : 256,
-                  n = self->config.hidden / (int64_t)self->options->tp;
+    const int64_t m = self->model->own < 256 ? self->model->own : 256;
+    const int64_t n = self->config.hidden / (int64_t)self->options->tp;
     const int64_t k = self->config.width;
     char *first = (char *)take(self, BIG), *second = (char *)take(self, BIG);
     const int fits = m * k * 8 <= BIG / 2 && n * k * 8 <= BIG / 2 && m * n * 8 <= BIG;
@@ -57,7 +57,11 @@ static int measure(trainer *self, gauge *rates)
     began = now();
     took = 0.0;
     for (i = 0; i < MOST && took < 0.01; i++) {
-        memcpy(i % 2 ? first : second, i % 2 ? second : first, BIG);
+        if (i % 2 == 0) {
+            memcpy(second, first, BIG);
+        } else {
+            memcpy(first, second, BIG);
+        }
         took = now() - began;
     }
     rates->Bps = 2.0 * BIG * i / took;

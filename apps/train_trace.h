@@ -31,10 +31,17 @@ static void trace_mark(trainer *self, int64_t k, int which)
                                                       : dpar_nccl_stream(self->world)));
 }
 
-static int trace_message(const dpar_action *action)
+/* True if a callback runs for the action, which is neither a message nor idle. */
+static int trace_computes(const dpar_action *action)
 {
-    return action->kind == DPAR_ACTION_SEND_F || action->kind == DPAR_ACTION_RECV_F ||
-           action->kind == DPAR_ACTION_SEND_B || action->kind == DPAR_ACTION_RECV_B;
+    switch (action->kind) {
+    case DPAR_ACTION_SEND_F:
+    case DPAR_ACTION_RECV_F:
+    case DPAR_ACTION_SEND_B:
+    case DPAR_ACTION_RECV_B:
+    case DPAR_ACTION_IDLE: return 0;
+    default: return 1;
+    }
 }
 
 static dpar_status trace_open(trainer *self)
@@ -180,9 +187,9 @@ static int64_t trace_time(const trace *record, int64_t k, int which)
 static int64_t trace_waits(const trace *record, int64_t k)
 {
     const dpar_action *action = &record->action[k];
-    const int forward = action->kind == DPAR_ACTION_RECV_F,
-              receives = forward || action->kind == DPAR_ACTION_RECV_B;
-    while (receives && ++k < record->actions) {
+    const int forward = action->kind == DPAR_ACTION_RECV_F;
+    const int receives = forward || action->kind == DPAR_ACTION_RECV_B;
+    for (k++; receives && k < record->actions; k++) {
         const dpar_action *other = &record->action[k];
         if (other->stage == action->stage && other->micro_batch == action->micro_batch &&
             (forward ? other->kind == DPAR_ACTION_FORWARD
@@ -199,15 +206,15 @@ static void trace_read(const trace *record, int64_t *start, int64_t *end)
 {
     int64_t k, last = -1, next;
     for (k = 0; k < record->actions; k++) {
-        if (!trace_message(&record->action[k]) && record->action[k].kind != DPAR_ACTION_IDLE) {
+        if (trace_computes(&record->action[k])) {
             start[k] = trace_time(record, k, TRACE_BEGAN);
             end[k] = trace_time(record, k, TRACE_ENDED);
             last = k;
             continue;
         }
-        for (next = k; next < record->actions && (trace_message(&record->action[next]) ||
-                                                  record->action[next].kind == DPAR_ACTION_IDLE);
-             next++) {
+        next = k;
+        while (next < record->actions && !trace_computes(&record->action[next])) {
+            next++;
         }
         start[k] =
             larger(trace_time(record, last, TRACE_ENDED), trace_time(record, last, TRACE_BEHIND));

@@ -152,7 +152,8 @@ static int add_unit(net *network, int kind, int in, int out, int norm)
     network->params += (int64_t)in * out * k * k;
     layer->affine = network->params;
     network->params += norm ? 2 * out : 0;
-    return network->units++;
+    network->units++;
+    return network->units - 1;
 }
 
 /* Makes the output of one unit an input of another. */
@@ -775,6 +776,8 @@ static int plan_unit(unit *layer, const dpar_layout *in, const dpar_layout *out)
     dpar_spatial_desc desc;
     dpar_why why;
     int64_t inputs, outputs;
+    double passes; /* operations of a multiply-add in forward and backward */
+    int taps;
     describe(layer, in, out, &desc);
     layer->saved =
         (double *)calloc((size_t)(network->samples * layer->out) * 2 + 2, sizeof *layer->saved);
@@ -790,8 +793,9 @@ static int plan_unit(unit *layer, const dpar_layout *in, const dpar_layout *out)
         4.0 * (double)(points(&layer->plan->in_owned) * desc.planes + (keeps(layer) ? outputs : 0));
     network->transient += 4.0 * (double)((desc.input_gradient != NULL ? inputs : 0) + outputs);
     network->halo += (double)layer->plan->halo_bytes;
-    network->flops += (desc.input_gradient != NULL ? 6.0 : 4.0) * (double)outputs * layer->in *
-                      (layer->kind == UP ? 1 : unit_kernel(layer) * unit_kernel(layer));
+    taps = layer->kind == UP ? 1 : unit_kernel(layer) * unit_kernel(layer);
+    passes = desc.input_gradient != NULL ? 6.0 : 4.0;
+    network->flops += passes * (double)outputs * layer->in * taps;
     return take(network, inputs, &layer->arrays.in[0]) ||
            (keeps(layer) && take(network, outputs, &layer->arrays.out)) ||
            take(network, outputs, &layer->arrays.out_gradient) ||
@@ -881,8 +885,8 @@ static int plan_kernels(net *network)
     int number;
     for (number = 0; number < network->units; number++) {
         const unit *layer = &network->unit[number];
-        const size_t k = (size_t)unit_kernel(layer),
-                     step = layer->kind == DOWN || layer->kind == UP ? 2 : 1;
+        const size_t k = (size_t)unit_kernel(layer);
+        const size_t step = layer->kind == DOWN || layer->kind == UP ? 2 : 1;
         const size_t most = (size_t)(layer->in > layer->out ? layer->in : layer->out);
         const size_t rows = (k + (ROWS - 1) * step) * step;
         packed = larger_size(packed, (most + GROUP) * most * k * k);
@@ -1000,9 +1004,10 @@ static void pass(const unit *layer, int goal, float *mine, int what)
                 float *input =
                     row_of(&to, sample * next->in + layer->shift[goal] + ch, y, box->lo[1]);
                 const int64_t count = box->hi[1] - box->lo[1];
-                if (what < 2) {
-                    memcpy(what == 0 ? input : output, what == 0 ? output : input,
-                           (size_t)count * sizeof *output);
+                if (what == 0) {
+                    memcpy(input, output, (size_t)count * sizeof *output);
+                } else if (what == 1) {
+                    memcpy(output, input, (size_t)count * sizeof *output);
                 }
                 for (x = 0; x < count && what == 2; x++) {
                     output[x] += input[x];

@@ -184,8 +184,8 @@ static int gauge(dpar_comm *world, int32_t node, int32_t nodes)
     if (code == 0 && first) {
         printf("%s: %d rank%s on %d node%s; the fitted halo rates are at most %.0f %% off the "
                "measurements\n",
-               cluster_path, (int)found.ranks, found.ranks > 1 ? "s" : "", (int)nodes,
-               nodes > 1 ? "s" : "", 100.0 * off);
+               cluster_path, (int)found.ranks, options_plural(found.ranks, "s"), (int)nodes,
+               options_plural(nodes, "s"), 100.0 * off);
     }
     return options_finish(code);
 }

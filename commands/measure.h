@@ -274,8 +274,8 @@ static inline double measure_fit_cache(const measure_halo *halo, int n, int32_t 
         measure_halo_terms(&halo[i], ranks, per_node, cache, term[i]);
     }
     for (round = 0; round < 5000; round++) {
-        for (k = MEASURE_TERMS - 1; k >= 0;
-             k--) { /* backwards: rates of the network before copies */
+        /* backwards, so that the rates of the network are fitted before those of copies */
+        for (k = MEASURE_TERMS - 1; k >= 0; k--) {
             double up = 0.0, down = 0.0;
             for (i = 0; i < n; i++) {
                 const double seconds = halo[i].seconds, factor = term[i][k] / seconds;
@@ -543,9 +543,10 @@ static inline void cluster_curve(cluster_file *file, const char *key, const dpar
         char text[80];
         snprintf(text, sizeof text, "%dx%.0fx%.6g", (int)curve->ranks, curve->bytes[i],
                  curve->seconds[i] * 1e6);
-        if (file->to != NULL) {
-            fprintf(file->to, "%-15s = %-22s # %s%s\n", key, text,
-                    i == 0 ? "ranks x bytes x us: " : "", i == 0 ? says : "as above");
+        if (file->to != NULL && i == 0) {
+            fprintf(file->to, "%-15s = %-22s # ranks x bytes x us: %s\n", key, text, says);
+        } else if (file->to != NULL) {
+            fprintf(file->to, "%-15s = %-22s # as above\n", key, text);
         }
         file->settings++;
     }
@@ -628,8 +629,8 @@ static inline int cluster_write(const char *path, const measured *found, const c
             "# For plan --cluster FILE; dpar_cluster_read reads it.\n"
             "machine         = %dx%d:core\n"
             "settings        = %-22d # that follow: a file that was cut short is refused\n",
-            when, (int)found->ranks, found->ranks > 1 ? "s" : "", (int)found->nodes,
-            found->nodes > 1 ? "s" : "", joined, (int)found->nodes,
+            when, (int)found->ranks, options_plural(found->ranks, "s"), (int)found->nodes,
+            options_plural(found->nodes, "s"), joined, (int)found->nodes,
             (int)(found->ranks / found->nodes), file.settings);
     cluster_settings(&file, found);
     return ferror(file.to) != 0 || fclose(file.to) != 0;

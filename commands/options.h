@@ -49,14 +49,23 @@ static void (*options_says)(const char *message);
 static inline int complain(const char *what, const char *word)
 {
     char text[1400];
-    snprintf(text, sizeof text, "%s%s%s%s", what, word != NULL ? " '" : "",
-             word != NULL ? word : "", word != NULL ? "'" : "");
+    if (word != NULL) {
+        snprintf(text, sizeof text, "%s '%s'", what, word);
+    } else {
+        snprintf(text, sizeof text, "%s", what);
+    }
     if (!options_quiet && options_says != NULL) {
         options_says(text);
     } else if (!options_quiet) {
         fprintf(stderr, "%s: %s\n", program, text);
     }
     return 2;
+}
+
+/* Returns the ending of a noun after a number: "" after 1, otherwise `ending`, such as "s". */
+static inline const char *options_plural(long long count, const char *ending)
+{
+    return count == 1 ? "" : ending;
 }
 
 /* Flushes the output. Returns `code`, or the exit code of bad input if it could not be written. */
@@ -120,7 +129,7 @@ static inline int options_unlike(const char *word, const char *name)
     for (k = 0; k <= n; k++) {
         row[k] = k;
     }
-    for (i = 1; *word != 0 && i < 40; i++, word++) {
+    for (i = 1; *word != 0 && i < 40; i++) {
         int last = row[0];
         row[0] = i;
         for (k = 1; k <= n; k++) {
@@ -129,6 +138,7 @@ static inline int options_unlike(const char *word, const char *name)
             row[k] = row[k] < row[k - 1] ? row[k] + 1 : row[k - 1] + 1;
             row[k] = changed < row[k] ? changed : row[k];
         }
+        word++;
     }
     return row[n];
 }
@@ -193,7 +203,9 @@ static inline int options_read(int argc, char **argv, const option *list, int op
     int i, k, n = 0;
     for (i = 1; asked < 0 && i < argc; i++) {
         const char *value = NULL;
-        for (k = 0; k < options && !options_is(&list[k], argv[i], &value); k++) {
+        k = 0;
+        while (k < options && !options_is(&list[k], argv[i], &value)) {
+            k++;
         }
         if (k == options && argv[i][0] == '-' && argv[i][1] != 0) {
             return options_unknown(argv[i], list, options);
@@ -260,14 +272,16 @@ static inline int options_terminal(int file)
 static inline void options_progress(double since, double share, const char *what)
 {
     const double spent = options_now() - since;
+    const double left = share > 0.01 ? spent * (1.0 - share) / share : 0.0;
     if (options_quiet || spent < 2.0 || !options_terminal(2)) {
         return;
     }
     if (share >= 1.0) {
         fprintf(stderr, "\r%60s\r", "");
+    } else if (what != NULL) {
+        fprintf(stderr, "\r%3.0f %%  %s, %.0f s left   ", 100.0 * share, what, left);
     } else {
-        fprintf(stderr, "\r%3.0f %%  %s%s%.0f s left   ", 100.0 * share, what != NULL ? what : "",
-                what != NULL ? ", " : "", share > 0.01 ? spent * (1.0 - share) / share : 0.0);
+        fprintf(stderr, "\r%3.0f %%  %.0f s left   ", 100.0 * share, left);
     }
 }
 

@@ -139,12 +139,17 @@ static const char *decimal(const char *text, int64_t *value)
 {
     int64_t total = 0;
     int whole = 0, places = 0, i;
-    for (; *text >= '0' && *text <= '9' && total <= 1000000; text++, whole++) {
+    while (*text >= '0' && *text <= '9' && total <= 1000000) {
         total = 10 * total + (*text - '0');
+        text++;
+        whole++;
     }
     if (*text == '.') {
-        for (text++; *text >= '0' && *text <= '9' && places < 6; text++, places++) {
+        text++;
+        while (*text >= '0' && *text <= '9' && places < 6) {
             total = 10 * total + (*text - '0');
+            text++;
+            places++;
         }
     }
     for (i = places; i < DECIMALS; i++) {
@@ -200,8 +205,11 @@ static series wholes(const char *name, const char *value, int64_t least)
     for (list.count = 0; list.count < n; list.count++) {
         int minus = *text == '-', digits = 0;
         int64_t total = 0;
-        for (text += minus; *text >= '0' && *text <= '9' && total <= MOST_BYTES; text++, digits++) {
+        text += minus;
+        while (*text >= '0' && *text <= '9' && total <= MOST_BYTES) {
             total = 10 * total + (*text - '0');
+            text++;
+            digits++;
         }
         list.values[list.count] = minus ? -total : total;
         if (digits == 0 || total > MOST_BYTES || list.values[list.count] < least ||
@@ -335,7 +343,8 @@ static void read_stage_times(settings *options)
             continue;
         }
         for (k = 0; k < 3 && *at != 0; k++) {
-            at = decimal(at, &column[k]->values[column[k]->count++]);
+            at = decimal(at, &column[k]->values[column[k]->count]);
+            column[k]->count++;
             if (at == NULL || strchr(" \t\r\n", *at) == NULL || (k < 2 && *at == 0)) {
                 fail(2, options->stage_times,
                      "each line has three numbers: forward, input, weight");
@@ -538,12 +547,15 @@ static int read_options(settings *options, int argc, char **argv)
                        {"--room", OPTION_INT, &options->buffers, 1, 1000000},
                        {"--width", OPTION_INT, &options->width, 32, 4096},
                        {"--nodes", OPTION_INT, &options->nodes, 0, 1000000000}};
-    for (n = 0; list[n].name != NULL; n++) {
+    n = 0;
+    while (list[n].name != NULL) {
+        n++;
     }
-    for (k = 0; k < RAWS; k++, n++) {
+    for (k = 0; k < RAWS; k++) {
         list[n].name = raw_name[k];
         list[n].kind = OPTION_WORD;
         list[n].to = &raw[k];
+        n++;
     }
     options->given = (const char **)room((int64_t)sizeof *options->given * argc);
     for (k = 1; k < argc; k++) {
@@ -588,7 +600,10 @@ typedef struct job {
 
 static void *keep(job *task, int64_t bytes)
 {
-    return task->memory[task->used++] = room(bytes);
+    void *memory = room(bytes);
+    task->memory[task->used] = memory;
+    task->used++;
+    return memory;
 }
 
 static void drop(job *task)
@@ -616,9 +631,10 @@ static dpar_status edges(job *task, const char *name, const series *list, int64_
                          dpar_stage_values *each, dpar_why *why)
 {
     const dpar_schedule *schedule = &task->list;
-    int32_t i, per = list->count == schedule->stages || list->count == schedule->stages - 1
-                         ? schedule->stages
-                         : schedule->chain;
+    int32_t i;
+    int32_t per = list->count == schedule->stages || list->count == schedule->stages - 1
+                      ? schedule->stages
+                      : schedule->chain;
     int64_t *values;
     for (i = 0; i < list->count; i++) {
         if (by > 0 && list->values[i] / power > INT64_MAX / by) {
@@ -1080,10 +1096,11 @@ static int fits(const job *task, dpar_why *why)
     for (rank = 0; rank < task->lowered.ranks && task->options->cap >= 0; rank++) {
         int64_t held = bytes ? task->rank[rank].peak_bytes : task->rank[rank].peak_count;
         if (held > cap_of(task, rank)) {
+            const char *what = bytes ? "bytes" : "activations";
+            const char *all = shown(held, bytes ? task->mult : task->parts[rank]);
+            const char *cap = shown(task->options->cap, bytes ? 1 : 10000000);
             snprintf(why->text, sizeof why->text, "rank %d holds %s %s, the cap is %s", (int)rank,
-                     shown(held, bytes ? task->mult : task->parts[rank]),
-                     bytes ? "bytes" : "activations",
-                     shown(task->options->cap, bytes ? 1 : 10000000));
+                     all, what, cap);
             return 0;
         }
     }
@@ -1426,13 +1443,13 @@ static void print_ok(const job *task, int32_t messages)
     const settings *options = task->options;
     FILE *file = open_output(options->output);
     fprintf(file, "ok %d rank%s, %d stage%s, %d micro-batch%s, %s; makespan %s, span %s, ",
-            (int)task->list.ranks, task->list.ranks == 1 ? "" : "s", (int)task->list.stages,
-            task->list.stages == 1 ? "" : "s", (int)task->list.micro_batches,
-            task->list.micro_batches == 1 ? "" : "es",
+            (int)task->list.ranks, options_plural(task->list.ranks, "s"), (int)task->list.stages,
+            options_plural(task->list.stages, "s"), (int)task->list.micro_batches,
+            options_plural(task->list.micro_batches, "es"),
             messages ? "messages matched" : "messages added",
             shown(task->timing.makespan, task->unit), shown(task->timing.span, task->unit));
     fprintf(file, "%s %% idle, at most %d activation%s", percent(task->timing.bubble_of_makespan),
-            (int)task->timing.peak_count, task->timing.peak_count == 1 ? "" : "s");
+            (int)task->timing.peak_count, options_plural(task->timing.peak_count, "s"));
     if (options->hold.count > 0) {
         fprintf(file, ", %s bytes", shown(task->timing.peak_bytes, 1));
     }
@@ -1501,8 +1518,8 @@ typedef struct candidate {
 static int better(const void *a, const void *b)
 {
     const candidate *first = (const candidate *)a, *second = (const candidate *)b;
-    int64_t first_peak = (int64_t)first->peak * second->share,
-            second_peak = (int64_t)second->peak * first->share;
+    int64_t first_peak = (int64_t)first->peak * second->share;
+    int64_t second_peak = (int64_t)second->peak * first->share;
     if (first->ok != second->ok) {
         return first->ok > second->ok ? -1 : 1;
     }
@@ -1569,8 +1586,10 @@ static void compare_json(FILE *file, const candidate *list, int32_t n)
     int32_t i;
     fprintf(file, "[\n");
     for (i = 0; i < n; i++) {
-        fprintf(file, "  {\"schedule\": \"%s\", \"legal\": %s, \"fits\": %s", list[i].name,
-                list[i].ok < 0 ? "false" : "true", list[i].ok > 0 ? "true" : "false");
+        const char *legal = list[i].ok < 0 ? "false" : "true";
+        const char *fit = list[i].ok > 0 ? "true" : "false";
+        fprintf(file, "  {\"schedule\": \"%s\", \"legal\": %s, \"fits\": %s", list[i].name, legal,
+                fit);
         if (list[i].ok >= 0) {
             fprintf(file, ", \"makespan\": %s, \"span\": %s, \"bubble_of_makespan\": %s",
                     shown(list[i].makespan, list[i].unit), shown(list[i].span, list[i].unit),

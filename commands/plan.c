@@ -264,6 +264,7 @@ static int read_query(const options *settings, const char *words, dpar_plan_quer
 {
     dpar_why why;
     char *inside;
+    const char *of, *on; /* the model and the machine: names, or texts of files */
     const char *more = strstr(settings->model, ".json,");
     *model = *machine = NULL;
     inside = more != NULL ? path_of(settings->model, (size_t)(more + 5 - settings->model), "")
@@ -290,9 +291,9 @@ static int read_query(const options *settings, const char *words, dpar_plan_quer
             return 2;
         }
     }
-    if (dpar_plan_query_read(*model != NULL ? *model : settings->model,
-                             *machine != NULL ? *machine : settings->cluster, words, query,
-                             &why) != DPAR_OK) {
+    of = *model != NULL ? *model : settings->model;
+    on = *machine != NULL ? *machine : settings->cluster;
+    if (dpar_plan_query_read(of, on, words, query, &why) != DPAR_OK) {
         return complain(why.text, NULL);
     }
     if (query->machine_gpus > 0) {
@@ -777,7 +778,9 @@ static int refuse_fixed(const options *settings, const dpar_job *job, const dpar
     if (strategy.vp > 1 && !(desc->fixed_fields >> DPAR_STRATEGY_FIELD_PP & 1u)) {
         /* with the default of one stage vp itself would be refused, so take the fewest stages */
         int gpus = gpus_of(job);
-        for (strategy.pp = 2; strategy.pp < gpus && gpus % strategy.pp != 0; strategy.pp++) {
+        strategy.pp = 2;
+        while (strategy.pp < gpus && gpus % strategy.pp != 0) {
+            strategy.pp++;
         }
     }
     if (dpar_strategy_complete(job, &strategy, desc->fixed_fields, desc->global_batch, &why) !=
@@ -845,19 +848,21 @@ static const dpar_plan_rejection *closest(const dpar_plan_draw_desc *report, int
 /* Prints the best plan, why it won, and where the picture is. */
 static int show_first(const options *settings, const dpar_plan_draw_desc *report)
 {
-    const dpar_plan_rejection *slower = closest(report, DPAR_STRATEGY_RULE_NONE),
-                              *over = closest(report, DPAR_STRATEGY_RULE_MEMORY);
+    const dpar_plan_rejection *slower = closest(report, DPAR_STRATEGY_RULE_NONE);
+    const dpar_plan_rejection *over = closest(report, DPAR_STRATEGY_RULE_MEMORY);
     printf("best:     ");
     if (write_report(stdout, DPAR_PLAN_DRAW_LINE, report) != 0) {
         return 2;
     }
-    if (slower != NULL || over != NULL) {
-        printf("why:      %s%s%s\n", slower != NULL ? slower->text : "",
-               slower != NULL && over != NULL ? "; " : "", over != NULL ? over->text : "");
+    if (slower != NULL && over != NULL) {
+        printf("why:      %s; %s\n", slower->text, over->text);
+    } else if (slower != NULL || over != NULL) {
+        printf("why:      %s\n", slower != NULL ? slower->text : over->text);
     }
-    if (settings->svg != NULL || settings->csv != NULL) {
-        printf("%-10s%s\n", settings->svg != NULL ? "picture:" : "table:",
-               settings->svg != NULL ? settings->svg : settings->csv);
+    if (settings->svg != NULL) {
+        printf("picture:  %s\n", settings->svg);
+    } else if (settings->csv != NULL) {
+        printf("table:    %s\n", settings->csv);
     }
     putchar('\n');
     return 0;
@@ -1002,9 +1007,10 @@ static void add_assumption(char *text, size_t room, const char *what, const char
     gain = rate > now ? rate / now - 1.0 : 1.0 - now / rate;
     if (gain < 0.005 && gain > -0.005) {
         snprintf(text + strlen(text), room - strlen(text), "as fast)");
+    } else if (gain < 0.0) {
+        snprintf(text + strlen(text), room - strlen(text), "%.0f %% slower)", -100.0 * gain);
     } else {
-        snprintf(text + strlen(text), room - strlen(text), "%.0f %% %s)",
-                 100.0 * (gain < 0.0 ? -gain : gain), gain < 0.0 ? "slower" : "faster");
+        snprintf(text + strlen(text), room - strlen(text), "%.0f %% faster)", 100.0 * gain);
     }
 }
 
@@ -1260,6 +1266,7 @@ static int run(int argc, char **argv)
 {
     static dpar_plan_query query;
     char words[9000], *model, *machine;
+    const char *of, *on; /* the model and the machine: names, or texts of files */
     options settings;
     int code = read_options(&settings, argc, argv);
     if (code >= 0) {
@@ -1285,17 +1292,16 @@ static int run(int argc, char **argv)
         read_query(&settings, words, &query, &model, &machine) != 0) {
         return 2;
     }
+    of = model != NULL ? model : settings.model;
+    on = machine != NULL ? machine : settings.cluster;
     if (settings.evaluate != NULL) {
-        code = run_evaluate(&settings, words, model != NULL ? model : settings.model,
-                            machine != NULL ? machine : settings.cluster);
+        code = run_evaluate(&settings, words, of, on);
     } else if (settings.min_gpus) {
         dpar_planner_desc desc = query.search;
         /* without --batch it is free, because the default is that of the whole machine */
         desc.global_batch = query.batch > 0 ? query.batch : 0;
         code = show_smallest(&settings, &query.job, &desc, 1 << 20);
     } else {
-        const char *of = model != NULL ? model : settings.model;
-        const char *on = machine != NULL ? machine : settings.cluster;
         code = settings.recommend ? run_recommend(&settings, &query, words, of, on)
                                   : run_search(&settings, &query, words, of, on);
     }
