@@ -26,6 +26,10 @@
  * residual. That leaves no work to overlap with an exchange, because r is written to the end of a
  * sweep and read directly after it.
  *
+ * dpar is used in `choose_grid` (dpar_cart_choose_parts), `set_up_level` (dpar_layout_init,
+ * dpar_halo_owned, dpar_halo_plan_make) and `exchange` (dpar_halo_plan_exchange). go_down and
+ * norm_of gather by dpar_all_reduce.
+ *
  * The bits are the same for any number of ranks: each point is computed by the same operations on
  * whichever rank it is, and the norm is added up in a fixed order (norm_of).
  *

@@ -40,6 +40,10 @@
  *
  * (numbers of two cores that were busy with other work, too)
  *
+ * It shows every collective of dpar_comm.h in `run`, the forms with pieces of different sizes
+ * (dpar_all_gather_v, dpar_all_to_all_v), memory that other ranks can read (dpar_comm_alloc), and
+ * dpar_comm_report after a failure.
+ *
  * The same source over MPI (the part that kills a rank is left out: MPI ends the whole job):
  *
  *   mpicc -O2 -DUSE_MPI -DDPAR_IMPLEMENTATION -I. apps/ranks.c -o ranks && mpirun -np 4 ./ranks

@@ -10,8 +10,9 @@
  *   every element is where it belongs
  *
  * Each rank computes by itself which bytes of which file it needs (dpar_redistribute_first), so
- * that no index is written or gathered. A file holds the shards of one rank, one after the other,
- * in C order.
+ * that no index is written or gathered. The layouts are those of dpar_mesh_init and
+ * dpar_layout_init, and dpar_box_cover checks that what was written has no gaps. A file holds the
+ * shards of one rank, one after the other, in C order.
  *
  * Exit code: 0 every element is right, 1 one is wrong, 2 bad input, or a file that cannot be read
  * or written (one message on stderr). */

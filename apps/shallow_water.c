@@ -58,6 +58,10 @@
  * sums of integers. All ranks write their parts of a file, so that several nodes need a common file
  * system.
  *
+ * dpar is used in `divide` (dpar_cart_choose_parts), `cut` (dpar_layout_init, dpar_halo_owned),
+ * `plan` (dpar_halo_plan_make, one plan for three fields), and `begin` and `stage`, which compute
+ * the core (dpar_halo_interior) between dpar_halo_plan_begin and dpar_halo_plan_end.
+ *
  * On GPUs use shallow_water.cu, which includes this file and runs its circles as kernels.
  *
  * Exit code: 0 fine, 1 an error on the way, 2 bad input (one message on stderr). */

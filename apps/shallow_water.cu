@@ -10,10 +10,11 @@
  *
  * Options, output and checkpoints are those of shallow_water.c, which this file includes. Its
  * functions diagnose, tend and advance are compiled for the host and for a device, where a row of
- * blocks processes a circle. A stage consists of a kernel that packs, messages after it, three
- * kernels for the core, one that unpacks, and three for all boxes that need the halo. The host
- * waits only for reports, files and pictures, for which it copies the state. Sums over the globe
- * are computed on the host, in integers, so that their order does not matter.
+ * blocks processes a circle. A stage consists of a kernel that packs and messages after it
+ * (dpar_halo_plan_begin on memory of dpar_cuda, with dpar_nccl between ranks), three kernels for
+ * the core, one that unpacks, and three for all boxes that need the halo. The host waits only for
+ * reports, files and pictures, for which it copies the state. Sums over the globe are computed on
+ * the host, in integers, so that their order does not matter.
  *
  * The bits are those of the host's program if neither compiler fuses a product and a sum (nvcc
  * --fmad=false, cc -ffp-contract=off). Otherwise the states differ by rounding, which grows:

@@ -16,6 +16,10 @@
  * (struct store), the order of work (a pipeline with any schedule, chosen by name), text, clipping,
  * learning rate, checkpoints, and a comparison of the planner's prediction with what was measured.
  *
+ * dpar is used in `lay_mesh` and `open_comms` (dpar_mesh_init, dpar_comm_split_axes), `open_ddp`
+ * and `open_fsdp` (dpar_ddp_make, dpar_fsdp_make), `make_list` (dpar_schedule_generate,
+ * dpar_schedule_lower), `open_pipeline` (dpar_pipeline_make), and `step_once` (dpar_pipeline_run).
+ *
  * train_gpt.cu is this file for GPUs, with weights, gradients, optimizer state and activations in
  * the memory of one device for each rank.
  *

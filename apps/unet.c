@@ -23,13 +23,14 @@
  * and a smooth gate. A convolution of stride 2 leads down, a transposed convolution up, and skips
  * connect both sides.
  *
- * dpar is used in `plan_unit`, `forward` and `backward`: a layer is described once, and its kernels
- * (below) use global indices and know nothing of tiles. They copy lines of a strip into the cache
- * and multiply 4 channels at a time in registers. All convolutions of both kinds, and their
- * gradients, are one of `down`, `up` and `weigh`. With --check, the outputs may differ from those
- * of one rank by the rounding of GroupNorm's mean and deviation (f64). Gradients also differ by the
- * order of sums: over pixels (up to 1024 at a time in f32, their sums in f64), and over the parts
- * of several ranks at the ends of tiles.
+ * dpar is used in `plan_unit` (dpar_spatial_make), `forward` (dpar_spatial_forward,
+ * dpar_norm_forward) and `backward` (dpar_spatial_backward, dpar_norm_backward): a layer is
+ * described once, and its kernels (below) use global indices and know nothing of tiles. They copy
+ * lines of a strip into the cache and multiply 4 channels at a time in registers. All convolutions
+ * of both kinds, and their gradients, are one of `down`, `up` and `weigh`. With --check, the
+ * outputs may differ from those of one rank by the rounding of GroupNorm's mean and deviation
+ * (f64). Gradients also differ by the order of sums: over pixels (up to 1024 at a time in f32,
+ * their sums in f64), and over the parts of several ranks at the ends of tiles.
  *
  *   mpicc -O2 -DUSE_MPI -DDPAR_IMPLEMENTATION -I. apps/unet.c -o unet && mpirun -np 4 ./unet
  *

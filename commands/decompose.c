@@ -15,7 +15,8 @@
  * prints four process grids, each with what a halo exchange sends: the one of MPI_Dims_create, the
  * one with the smallest halo, the same with the best placement of its ranks on the nodes, and of
  * all grids, well placed, the one whose busiest node sends the least. ./decompose --help lists the
- * options. Exit code: 0 done, 2 bad input (one message on stderr). */
+ * options. It calls dpar_cart_dims, dpar_cart_choose_parts and dpar_mapping_choose, and
+ * dpar_mapping_cost for the bytes. Exit code: 0 done, 2 bad input (one message on stderr). */
 #include "dpar_cost.h"
 
 #include <stdio.h>

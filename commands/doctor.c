@@ -12,8 +12,9 @@
  *
  * prints a few lines ("launcher   Open MPI: rank 0 of 4, ..."), one "WRONG: ... -> what to do" for
  * each fault, and finally "nothing is wrong". With --join it also prints a line for each node, and
- * the latency and bandwidth inside nodes and between them. Exit code: 0 nothing is wrong, 1
- * something is, 2 bad input. */
+ * the latency and bandwidth inside nodes and between them. All of this is the report of
+ * dpar_doctor; what --cluster measures is in measure.h. Exit code: 0 nothing is wrong, 1 something
+ * is, 2 bad input. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* CPU_SET */
 #endif

@@ -16,6 +16,10 @@
  *   activations at most 4 4 4 4; closed form: m v (F + I + W) + (p - 1) (F + I - W) = 27
  *
  * ./pipeline --compare --stages 8 --micro 32 --latency 0.2 --memory 8 compares all schedules.
+ * The list of actions is made by dpar_schedule_generate or dpar_schedule_optimize, or read by
+ * dpar_schedule_read. It is completed by dpar_schedule_lower, checked by dpar_schedule_check, timed
+ * by dpar_schedule_simulate and drawn by dpar_schedule_draw.
+ *
  * --help lists the options. Exit code: 0 done, 1 an invalid schedule or one that does not fit, 2
  * bad input (one message on stderr). */
 #include "dpar_schedule.h"
