@@ -16,36 +16,36 @@ struct samples {
 };
 
 /* A sample: WINDOW bytes and the byte after them. */
-__device__ static const unsigned char *sample(const samples &s, int64_t row)
+__device__ static const unsigned char *sample(const samples &from, int64_t row)
 {
-    uint64_t z = (uint64_t)s.step * 0x9e3779b97f4a7c15u + (uint64_t)(s.first + row) + 1u;
+    uint64_t z = (uint64_t)from.step * 0x9e3779b97f4a7c15u + (uint64_t)(from.first + row) + 1u;
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
     z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return s.text + (z ^ z >> 31) % (uint64_t)(s.count - WINDOW);
+    return from.text + (z ^ z >> 31) % (uint64_t)(from.count - WINDOW);
 }
 
-__device__ static float wide(float w)
+__device__ static float wide(float weight)
 {
-    return w;
+    return weight;
 }
 
-__device__ static float wide(uint16_t w) /* bf16 */
+__device__ static float wide(uint16_t weight) /* bf16 */
 {
-    return __uint_as_float((unsigned)w << 16);
+    return __uint_as_float((unsigned)weight << 16);
 }
 
 /* W is the type of the weights, float or bf16. */
 template <class W> struct embedding {
-    samples s;
+    samples from;
     const W *table;
     float *x;
 };
 
-template <class W> __global__ static void embed(const embedding<W> a)
+template <class W> __global__ static void embed(const embedding<W> args)
 {
-    for (EACH(i, a.s.rows * WIDTH)) {
+    for (EACH(i, args.from.rows * WIDTH)) {
         const int64_t row = i / WIDTH, at = i % WIDTH;
-        a.x[i] = wide(a.table[sample(a.s, row)[at / EMBED] * EMBED + at % EMBED]);
+        args.x[i] = wide(args.table[sample(args.from, row)[at / EMBED] * EMBED + at % EMBED]);
     }
 }
 
@@ -58,18 +58,18 @@ template <class W> struct linear {
     int64_t rows, outs;
 };
 
-template <class W> __global__ static void forward(const linear<W> a)
+template <class W> __global__ static void forward(const linear<W> args)
 {
-    for (EACH(i, a.rows * a.outs)) {
-        const float *x = a.x + i / a.outs * WIDTH;
-        const W *w = a.weight + i % a.outs * WIDTH;
-        float sum = wide(a.bias[i % a.outs]);
+    for (EACH(i, args.rows * args.outs)) {
+        const float *x = args.x + i / args.outs * WIDTH;
+        const W *weight = args.weight + i % args.outs * WIDTH;
+        float sum = wide(args.bias[i % args.outs]);
         for (int k = 0; k < WIDTH; k++) {
-            sum += wide(w[k]) * x[k];
+            sum += wide(weight[k]) * x[k];
         }
-        a.y[i] = a.next != NULL ? tanhf(sum) : sum;
-        if (a.next != NULL) {
-            a.next[i] = a.x[i] + a.y[i];
+        args.y[i] = args.next != NULL ? tanhf(sum) : sum;
+        if (args.next != NULL) {
+            args.next[i] = args.x[i] + args.y[i];
         }
     }
 }
@@ -77,15 +77,15 @@ template <class W> __global__ static void forward(const linear<W> a)
 /* Each warp has a row. Replaces the logits by their gradient times scale, and sets loss[row] to
  * scale (-log p). */
 struct guess {
-    samples s;
+    samples from;
     float *logits, *loss, scale;
 };
 
-__global__ static void cross_entropy(const guess a)
+__global__ static void cross_entropy(const guess args)
 {
     const int64_t row = (int64_t)blockIdx.y;
-    float *x = a.logits + row * VOCABULARY, most = x[threadIdx.x], sum = 0.0f;
-    const int target = sample(a.s, row)[WINDOW];
+    float *x = args.logits + row * VOCABULARY, most = x[threadIdx.x], sum = 0.0f;
+    const int target = sample(args.from, row)[WINDOW];
     const float right_one = x[target];
     for (int k = (int)threadIdx.x; k < VOCABULARY; k += 32) {
         most = fmaxf(most, x[k]);
@@ -100,10 +100,10 @@ __global__ static void cross_entropy(const guess a)
         sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
     }
     for (int k = (int)threadIdx.x; k < VOCABULARY; k += 32) {
-        x[k] = a.scale * (expf(x[k] - most) / sum - (k == target ? 1.0f : 0.0f));
+        x[k] = args.scale * (expf(x[k] - most) / sum - (k == target ? 1.0f : 0.0f));
     }
     if ((int)threadIdx.x == target % 32) {
-        a.loss[row] = a.scale * (most + logf(sum) - right_one);
+        args.loss[row] = args.scale * (most + logf(sum) - right_one);
     }
 }
 
@@ -114,10 +114,10 @@ struct total {
 };
 
 /* One thread adds in order. */
-__global__ static void add_losses(const total a)
+__global__ static void add_losses(const total args)
 {
-    for (int64_t row = 0; row < a.rows; row++) {
-        *a.to += a.loss[row];
+    for (int64_t row = 0; row < args.rows; row++) {
+        *args.to += args.loss[row];
     }
 }
 
@@ -130,55 +130,58 @@ template <class W> struct backward {
     int64_t rows, outs;
 };
 
-template <class W> __device__ static float slope(const backward<W> &a, int64_t i)
+template <class W> __device__ static float slope(const backward<W> &args, int64_t i)
 {
-    return a.y != NULL ? a.d[i] * (1.0f - a.y[i] * a.y[i]) : a.d[i];
+    return args.y != NULL ? args.d[i] * (1.0f - args.y[i] * args.y[i]) : args.d[i];
 }
 
-template <class W> __global__ static void to_weights(const backward<W> a)
+template <class W> __global__ static void to_weights(const backward<W> args)
 {
-    for (EACH(i, a.outs * (WIDTH + 1))) { /* the last one of each row is the bias */
+    for (EACH(i, args.outs * (WIDTH + 1))) { /* the last one of each row is the bias */
         const int64_t out = i / (WIDTH + 1), in = i % (WIDTH + 1);
         float sum = 0.0f;
-        for (int64_t row = 0; row < a.rows; row++) {
-            sum += slope(a, row * a.outs + out) * (in < WIDTH ? a.x[row * WIDTH + in] : 1.0f);
+        for (int64_t row = 0; row < args.rows; row++) {
+            sum +=
+                slope(args, row * args.outs + out) * (in < WIDTH ? args.x[row * WIDTH + in] : 1.0f);
         }
-        *(in < WIDTH ? &a.weight_gradient[out * WIDTH + in] : &a.bias_gradient[out]) += sum;
+        *(in < WIDTH ? &args.weight_gradient[out * WIDTH + in] : &args.bias_gradient[out]) += sum;
     }
 }
 
 /* Computes dx = W^T dy, and adds d if there is y, because x is also added to the output of a block.
  */
-template <class W> __global__ static void to_input(const backward<W> a)
+template <class W> __global__ static void to_input(const backward<W> args)
 {
-    for (EACH(i, a.rows * WIDTH)) {
-        float sum = a.y != NULL ? a.d[i] : 0.0f;
-        for (int64_t out = 0; out < a.outs; out++) {
-            sum += slope(a, i / WIDTH * a.outs + out) * wide(a.weight[out * WIDTH + i % WIDTH]);
+    for (EACH(i, args.rows * WIDTH)) {
+        float sum = args.y != NULL ? args.d[i] : 0.0f;
+        for (int64_t out = 0; out < args.outs; out++) {
+            sum += slope(args, i / WIDTH * args.outs + out) *
+                   wide(args.weight[out * WIDTH + i % WIDTH]);
         }
-        a.dx[i] = sum;
+        args.dx[i] = sum;
     }
 }
 
 /* The thread of each number of the table searches the samples for its byte, which gives a fixed
  * order without atomics. */
 struct to_table {
-    samples s;
+    samples from;
     const float *dx;
     float *gradient;
 };
 
-__global__ static void embed_backward(const to_table a)
+__global__ static void embed_backward(const to_table args)
 {
     for (EACH(i, VOCABULARY * EMBED)) {
         float sum = 0.0f;
-        for (int64_t row = 0; row < a.s.rows; row++) {
-            const unsigned char *bytes = sample(a.s, row);
-            for (int t = 0; t < WINDOW; t++) {
-                sum += bytes[t] == i / EMBED ? a.dx[row * WIDTH + t * EMBED + i % EMBED] : 0.0f;
+        for (int64_t row = 0; row < args.from.rows; row++) {
+            const unsigned char *bytes = sample(args.from, row);
+            for (int place = 0; place < WINDOW; place++) {
+                sum += bytes[place] == i / EMBED ? args.dx[row * WIDTH + place * EMBED + i % EMBED]
+                                                 : 0.0f;
             }
         }
-        a.gradient[i] += sum;
+        args.gradient[i] += sum;
     }
 }
 

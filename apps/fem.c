@@ -33,7 +33,7 @@
  * itself at most, the number of iterations by one or two. With one number of ranks all bits are the
  * same in every run.
  *
- * Exit code: 0 second order, 1 not, or an error, 2 bad input (one sentence on stderr). */
+ * Exit code: 0 second order, 1 not, or an error, 2 bad input (one message on stderr). */
 #include "dpar_cost.h"
 #include "dpar_points.h"
 #ifdef USE_MPI
@@ -81,23 +81,23 @@ typedef struct request {
 
 /* One mesh, as this rank has it. Local nodes: own ones, then ghosts. */
 typedef struct fem {
-    const request *q;
-    dpar_comm *c;
-    int64_t n, nodes, elements; /* cells along an edge; of all ranks */
+    const request *options;
+    dpar_comm *comm;
+    int64_t cells, nodes, elements; /* cells along an edge; of all ranks */
     /* as it was read: numbers in a row */
     int64_t node_first, node_count, element_first, element_count;
     double *read_xyz; /* [node_count][3] */
     int64_t *read;    /* [element_count][CORNERS] node numbers */
     /* as it is computed with */
     dpar_points_migration *mesh;
-    dpar_points *p;
+    dpar_points *points;
     int64_t own, local; /* nodes; with ghosts */
     double *xyz;        /* [local][3] */
     int64_t *begin;     /* [local + 1] matrix by rows, of own elements alone */
     int32_t *column;
     double *value;
-    double *x, *b, *diagonal, *r, *z, *y; /* [local] */
-    unsigned char *fixed;                 /* [local] on the cube's surface: x is known */
+    double *solution, *right_side, *diagonal, *residual, *direction, *product; /* [local] */
+    unsigned char *fixed; /* [local] on the cube's surface: x is known */
     int32_t iterations;
     double began, done, all; /* for the progress line */
     dpar_status st;          /* the first failure: after it no rank talks any more */
@@ -106,16 +106,16 @@ typedef struct fem {
 
 /* ---- the problem: - laplace u = f in the cube, u = exact on its surface ---------------------- */
 
-static double exact(const double *p)
+static double exact(const double *point)
 {
-    const double x = p[0], y = p[1], z = p[2];
+    const double x = point[0], y = point[1], z = point[2];
     return 16.0 * (x - x * x * x) * (y - y * y) * (2.0 * z - 3.0 * z * z + z * z * z) + x * y -
            0.5 * z;
 }
 
-static double source(const double *p)
+static double source(const double *point)
 {
-    const double x = p[0], y = p[1], z = p[2];
+    const double x = point[0], y = point[1], z = point[2];
     const double a = x - x * x * x, b = y - y * y, c = 2.0 * z - 3.0 * z * z + z * z * z;
     return 16.0 * (6.0 * x * b * c + 2.0 * a * c + a * b * (6.0 - 6.0 * z));
 }
@@ -176,28 +176,30 @@ static double chance(int64_t i)
 
 /* Coordinates of node `place` of the lattice. Inner nodes are moved by up to an eighth of a cell.
  */
-static void read_node(const fem *f, int64_t place, double *xyz)
+static void read_node(const fem *part, int64_t place, double *xyz)
 {
-    const int64_t side = f->n + 1;
+    const int64_t side = part->cells + 1;
     const int64_t at[3] = {place / side / side, place / side % side, place % side};
     int d;
     for (d = 0; d < 3; d++) {
-        const int inside = at[d] > 0 && at[d] < f->n;
-        xyz[d] = ((double)at[d] + (inside ? 0.25 * chance(3 * place + d) : 0.0)) / (double)f->n;
+        const int inside = at[d] > 0 && at[d] < part->cells;
+        xyz[d] =
+            ((double)at[d] + (inside ? 0.25 * chance(3 * place + d) : 0.0)) / (double)part->cells;
     }
 }
 
 /* Corners of tetrahedron `place`. A cell has six; each goes along three edges from the cell's first
  * corner to its last. */
-static void read_element(const fem *f, int64_t place, int64_t stride, int64_t *corner)
+static void read_element(const fem *part, int64_t place, int64_t stride, int64_t *corner)
 {
     static const int way[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
-    const int64_t cell = place / 6, side = f->n + 1;
-    int64_t at[3] = {cell / f->n / f->n, cell / f->n % f->n, cell % f->n};
+    const int64_t cell = place / 6, side = part->cells + 1;
+    int64_t at[3] = {cell / part->cells / part->cells, cell / part->cells % part->cells,
+                     cell % part->cells};
     int k;
     for (k = 0; k < CORNERS; k++) {
         corner[k] = (at[0] * side + at[1]) * side + at[2];
-        corner[k] = corner[k] * stride % f->nodes; /* its number in the file */
+        corner[k] = corner[k] * stride % part->nodes; /* its number in the file */
         if (k < 3) {
             at[way[place % 6][k]]++;
         }
@@ -205,186 +207,188 @@ static void read_element(const fem *f, int64_t place, int64_t stride, int64_t *c
 }
 
 /* Zeroed memory that other ranks can read directly. It is freed by let_go, or with the world. */
-static void *memory(fem *f, int64_t bytes)
+static void *memory(fem *part, int64_t bytes)
 {
     void *at = NULL;
-    if (f->st == DPAR_OK) {
-        f->st = dpar_comm_alloc(f->c, bytes + 8, &at);
+    if (part->st == DPAR_OK) {
+        part->st = dpar_comm_alloc(part->comm, bytes + 8, &at);
     }
     return at;
 }
 
-static void let_go(fem *f, void *at)
+static void let_go(fem *part, void *at)
 {
-    dpar_comm_release(f->c, at);
+    dpar_comm_release(part->comm, at);
 }
 
-static void read_mesh(fem *f)
+static void read_mesh(fem *part)
 {
-    const int64_t side = f->n + 1, rank = f->c->rank, size = f->c->size;
+    const int64_t side = part->cells + 1, rank = part->comm->rank, size = part->comm->size;
     int64_t i, node_stride, element_stride;
-    f->nodes = side * side * side;
-    f->elements = 6 * f->n * f->n * f->n;
-    node_stride = stride_of(f->nodes);
-    element_stride = stride_of(f->elements);
-    f->node_first = f->nodes * rank / size;
-    f->node_count = f->nodes * (rank + 1) / size - f->node_first;
-    f->element_first = f->elements * rank / size;
-    f->element_count = f->elements * (rank + 1) / size - f->element_first;
-    f->read_xyz = (double *)memory(f, 24 * f->node_count);
-    f->read = (int64_t *)memory(f, 8 * CORNERS * f->element_count);
-    if (f->st != DPAR_OK) {
+    part->nodes = side * side * side;
+    part->elements = 6 * part->cells * part->cells * part->cells;
+    node_stride = stride_of(part->nodes);
+    element_stride = stride_of(part->elements);
+    part->node_first = part->nodes * rank / size;
+    part->node_count = part->nodes * (rank + 1) / size - part->node_first;
+    part->element_first = part->elements * rank / size;
+    part->element_count = part->elements * (rank + 1) / size - part->element_first;
+    part->read_xyz = (double *)memory(part, 24 * part->node_count);
+    part->read = (int64_t *)memory(part, 8 * CORNERS * part->element_count);
+    if (part->st != DPAR_OK) {
         return;
     }
-    for (i = 0; i < f->node_count; i++) {
-        read_node(f, unstride(f->node_first + i, node_stride, f->nodes), f->read_xyz + 3 * i);
+    for (i = 0; i < part->node_count; i++) {
+        read_node(part, unstride(part->node_first + i, node_stride, part->nodes),
+                  part->read_xyz + 3 * i);
     }
-    for (i = 0; i < f->element_count; i++) {
-        read_element(f, unstride(f->element_first + i, element_stride, f->elements), node_stride,
-                     f->read + CORNERS * i);
+    for (i = 0; i < part->element_count; i++) {
+        read_element(part, unstride(part->element_first + i, element_stride, part->elements),
+                     node_stride, part->read + CORNERS * i);
     }
 }
 
-/* ---- from the file to the owners
- * -----------------------------------------------------------------
- */
+/* ---- from the file to the owners ------------------------------------------------------------- */
 
 /* A field with a vector of 3 at each node. ghosts: where its ghosts are, or NULL if they follow. */
 static dpar_points_field triples(double *data, double *ghosts)
 {
-    dpar_points_field v;
-    memset(&v, 0, sizeof v);
-    v.type = DPAR_F64;
-    v.components = 3;
-    v.data = data;
-    v.ghosts = ghosts;
-    return v;
+    dpar_points_field field;
+    memset(&field, 0, sizeof field);
+    field.type = DPAR_F64;
+    field.components = 3;
+    field.data = data;
+    field.ghosts = ghosts;
+    return field;
 }
 
 /* Computes the centres of the elements that this rank read. The coordinates of their corners are
  * fetched from the ranks that read them. */
-static void fetch_centres(fem *f, double *centre)
+static void fetch_centres(fem *part, double *centre)
 {
-    const int64_t corners = CORNERS * f->element_count;
+    const int64_t corners = CORNERS * part->element_count;
     dpar_points_desc desc;
-    dpar_points *p = NULL;
-    double *corner = (double *)memory(f, 24 * corners);
-    dpar_points_field v = triples(f->read_xyz, corner);
+    dpar_points *points = NULL;
+    double *corner = (double *)memory(part, 24 * corners);
+    dpar_points_field coordinates = triples(part->read_xyz, corner);
     int64_t i, d;
     memset(&desc, 0, sizeof desc);
-    desc.own_count = f->node_count; /* node numbers are consecutive from rank to rank: no own_id */
+    desc.own_count =
+        part->node_count; /* node numbers are consecutive from rank to rank: no own_id */
     desc.ghost_count = corners;
-    desc.ghost_id = f->read;
-    if (f->st == DPAR_OK) {
-        f->st = dpar_points_make(f->c, &desc, &p, &f->why);
+    desc.ghost_id = part->read;
+    if (part->st == DPAR_OK) {
+        part->st = dpar_points_make(part->comm, &desc, &points, &part->why);
     }
-    if (f->st == DPAR_OK) {
-        f->st = dpar_points_exchange_many(p, &v, 1);
+    if (part->st == DPAR_OK) {
+        part->st = dpar_points_exchange_many(points, &coordinates, 1);
     }
-    if (f->st == DPAR_OK) {
-        f->st = dpar_points_free(p);
+    if (part->st == DPAR_OK) {
+        part->st = dpar_points_free(points);
     }
-    for (i = 0; i < 3 * f->element_count && f->st == DPAR_OK; i++) {
+    for (i = 0; i < 3 * part->element_count && part->st == DPAR_OK; i++) {
         d = i / 3 * 12 + i % 3;
         centre[i] = 0.25 * ((corner[d] + corner[d + 3]) + (corner[d + 6] + corner[d + 9]));
     }
-    let_go(f, corner);
+    let_go(part, corner);
 }
 
 /* Assigns elements to ranks and moves the mesh. Elements and nodes are ordered along a curve, so
  * that neighbours in space are close to each other in memory. */
-static void place(fem *f)
+static void place(fem *part)
 {
-    const int64_t most = f->element_count > f->node_count ? f->element_count : f->node_count;
-    double *centre = (double *)memory(f, 24 * f->element_count);
-    int32_t *owner = (int32_t *)memory(f, 4 * f->element_count);
-    int32_t *unused = (int32_t *)memory(f, 4 * most);
-    int64_t *key = (int64_t *)memory(f, 8 * f->element_count);
-    int64_t *node_key = (int64_t *)memory(f, 8 * f->node_count);
+    const int64_t most =
+        part->element_count > part->node_count ? part->element_count : part->node_count;
+    double *centre = (double *)memory(part, 24 * part->element_count);
+    int32_t *owner = (int32_t *)memory(part, 4 * part->element_count);
+    int32_t *unused = (int32_t *)memory(part, 4 * most);
+    int64_t *key = (int64_t *)memory(part, 8 * part->element_count);
+    int64_t *node_key = (int64_t *)memory(part, 8 * part->node_count);
     dpar_points_partition_desc cloud;
     dpar_points_migration_desc piece;
-    if (f->st == DPAR_OK) {
-        fetch_centres(f, centre);
+    if (part->st == DPAR_OK) {
+        fetch_centres(part, centre);
     }
     memset(&cloud, 0, sizeof cloud);
     cloud.dims = 3;
-    cloud.count = f->element_count;
+    cloud.count = part->element_count;
     cloud.position = centre;
-    if (f->st == DPAR_OK) {
-        f->st = dpar_points_partition(f->c, &cloud, owner, key, &f->why);
+    if (part->st == DPAR_OK) {
+        part->st = dpar_points_partition(part->comm, &cloud, owner, key, &part->why);
     }
-    cloud.count = f->node_count;
-    cloud.position = f->read_xyz;
-    if (f->st == DPAR_OK) {
-        f->st = dpar_points_partition(f->c, &cloud, unused, node_key, &f->why);
+    cloud.count = part->node_count;
+    cloud.position = part->read_xyz;
+    if (part->st == DPAR_OK) {
+        part->st = dpar_points_partition(part->comm, &cloud, unused, node_key, &part->why);
     }
     memset(&piece, 0, sizeof piece);
-    piece.point_count = f->node_count;
+    piece.point_count = part->node_count;
     piece.order = node_key;
-    piece.element_count = f->element_count;
+    piece.element_count = part->element_count;
     piece.corner_count = CORNERS;
-    piece.corner = f->read;
+    piece.corner = part->read;
     piece.element_owner = owner;
     piece.element_order = key;
-    if (f->st == DPAR_OK) {
-        f->st = dpar_points_migration_make(f->c, &piece, &f->mesh, &f->why);
+    if (part->st == DPAR_OK) {
+        part->st = dpar_points_migration_make(part->comm, &piece, &part->mesh, &part->why);
     }
-    let_go(f, centre);
-    let_go(f, owner);
-    let_go(f, unused);
-    let_go(f, key);
-    let_go(f, node_key);
+    let_go(part, centre);
+    let_go(part, owner);
+    let_go(part, unused);
+    let_go(part, key);
+    let_go(part, node_key);
 }
 
 /* Moves the coordinates to the new owners, and plans the exchanges from now on. */
-static void settle(fem *f)
+static void settle(fem *part)
 {
-    dpar_points_field v;
-    f->own = f->mesh ? f->mesh->desc.own_count : 0;
-    f->local = f->mesh ? f->own + f->mesh->desc.ghost_count : 0;
-    f->xyz = (double *)memory(f, 24 * f->local);
-    if (f->st != DPAR_OK) {
+    dpar_points_field coordinates;
+    part->own = part->mesh ? part->mesh->desc.own_count : 0;
+    part->local = part->mesh ? part->own + part->mesh->desc.ghost_count : 0;
+    part->xyz = (double *)memory(part, 24 * part->local);
+    if (part->st != DPAR_OK) {
         return;
     }
-    v = triples(f->read_xyz, f->xyz);
-    f->st = dpar_points_exchange_many(f->mesh->points, &v, 1);
-    if (f->st == DPAR_OK) {
-        f->st = dpar_points_make(f->c, &f->mesh->desc, &f->p, &f->why);
+    coordinates = triples(part->read_xyz, part->xyz);
+    part->st = dpar_points_exchange_many(part->mesh->points, &coordinates, 1);
+    if (part->st == DPAR_OK) {
+        part->st = dpar_points_make(part->comm, &part->mesh->desc, &part->points, &part->why);
     }
-    v = triples(f->xyz, NULL);
-    if (f->st == DPAR_OK) {
-        f->st = dpar_points_exchange_many(f->p, &v, 1);
+    coordinates = triples(part->xyz, NULL);
+    if (part->st == DPAR_OK) {
+        part->st = dpar_points_exchange_many(part->points, &coordinates, 1);
     }
-    let_go(f, f->read_xyz);
-    let_go(f, f->read);
+    let_go(part, part->read_xyz);
+    let_go(part, part->read);
 }
 
 /* ---- elements -------------------------------------------------------------------------------- */
 
 /* Computes the gradients of a tetrahedron's four shape functions. Returns its volume. */
-static double gradients(const fem *f, const int32_t *corner, double g[CORNERS][3])
+static double gradients(const fem *part, const int32_t *corner, double gradient[CORNERS][3])
 {
-    double e[3][3], volume = 0.0;
+    double edge[3][3], volume = 0.0;
     int i, d;
     for (i = 0; i < 3; i++) {
         for (d = 0; d < 3; d++) {
-            e[i][d] = f->xyz[3 * corner[i + 1] + d] - f->xyz[3 * corner[0] + d];
+            edge[i][d] = part->xyz[3 * corner[i + 1] + d] - part->xyz[3 * corner[0] + d];
         }
     }
     for (i = 0; i < 3; i++) { /* e[i + 1] x e[i + 2] */
-        const double *a = e[(i + 1) % 3], *b = e[(i + 2) % 3];
+        const double *first = edge[(i + 1) % 3], *second = edge[(i + 2) % 3];
         for (d = 0; d < 3; d++) {
-            g[i + 1][d] = a[(d + 1) % 3] * b[(d + 2) % 3] - a[(d + 2) % 3] * b[(d + 1) % 3];
+            gradient[i + 1][d] =
+                first[(d + 1) % 3] * second[(d + 2) % 3] - first[(d + 2) % 3] * second[(d + 1) % 3];
         }
     }
     for (d = 0; d < 3; d++) {
-        volume += e[0][d] * g[1][d];
+        volume += edge[0][d] * gradient[1][d];
     }
     for (d = 0; d < 3; d++) {
         for (i = 1; i < CORNERS; i++) {
-            g[i][d] /= volume;
+            gradient[i][d] /= volume;
         }
-        g[0][d] = -(g[1][d] + g[2][d] + g[3][d]);
+        gradient[0][d] = -(gradient[1][d] + gradient[2][d] + gradient[3][d]);
     }
     return (volume < 0.0 ? -volume : volume) / 6.0;
 }
@@ -396,259 +400,261 @@ static double share(int q, int k)
     return q == k ? 0.58541019662496845 : 0.13819660112501052;
 }
 
-static void quadrature_point(const fem *f, const int32_t *corner, int q, double *at)
+static void quadrature_point(const fem *part, const int32_t *corner, int q, double *at)
 {
     int k, d;
     for (d = 0; d < 3; d++) {
         at[d] = 0.0;
         for (k = 0; k < CORNERS; k++) {
-            at[d] += share(q, k) * f->xyz[3 * corner[k] + d];
+            at[d] += share(q, k) * part->xyz[3 * corner[k] + d];
         }
     }
 }
 
 /* The place of a column in a row, or the row's end if it is new. */
-static int64_t place_in(fem *f, const int64_t *end, int32_t row, int32_t column)
+static int64_t place_in(fem *part, const int64_t *end, int32_t row, int32_t column)
 {
-    int64_t at = f->begin[row];
-    while (at < end[row] && f->column[at] != column) {
+    int64_t at = part->begin[row];
+    while (at < end[row] && part->column[at] != column) {
         at++;
     }
     return at;
 }
 
 /* Adds an element to the matrix, its diagonal and the right-hand side. */
-static void add_element(fem *f, const int32_t *corner, int64_t *end)
+static void add_element(fem *part, const int32_t *corner, int64_t *end)
 {
-    double g[CORNERS][3], at[3];
-    const double volume = gradients(f, corner, g);
+    double gradient[CORNERS][3], at[3];
+    const double volume = gradients(part, corner, gradient);
     int i, k;
     for (i = 0; i < CORNERS; i++) {
         for (k = 0; k < CORNERS; k++) {
-            const int64_t to = place_in(f, end, corner[i], corner[k]);
-            const double a = volume * (g[i][0] * g[k][0] + g[i][1] * g[k][1] + g[i][2] * g[k][2]);
+            const int64_t to = place_in(part, end, corner[i], corner[k]);
+            const double entry =
+                volume * (gradient[i][0] * gradient[k][0] + gradient[i][1] * gradient[k][1] +
+                          gradient[i][2] * gradient[k][2]);
             if (to == end[corner[i]]) {
-                f->column[to] = corner[k];
+                part->column[to] = corner[k];
                 end[corner[i]]++;
             }
-            f->value[to] += a;
-            f->diagonal[corner[i]] += i == k ? a : 0.0;
+            part->value[to] += entry;
+            part->diagonal[corner[i]] += i == k ? entry : 0.0;
         }
-        quadrature_point(f, corner, i, at);
+        quadrature_point(part, corner, i, at);
         for (k = 0; k < CORNERS; k++) {
-            f->b[corner[k]] += 0.25 * volume * share(i, k) * source(at);
+            part->right_side[corner[k]] += 0.25 * volume * share(i, k) * source(at);
         }
     }
 }
 
 /* Removes the gaps between rows, which had space for all columns of all their elements. */
-static void close_up(fem *f, const int64_t *end)
+static void close_up(fem *part, const int64_t *end)
 {
     int64_t row, k, to = 0;
-    for (row = 0; row < f->local; row++) {
-        const int64_t from = f->begin[row];
-        f->begin[row] = to;
+    for (row = 0; row < part->local; row++) {
+        const int64_t from = part->begin[row];
+        part->begin[row] = to;
         for (k = from; k < end[row]; k++) {
-            f->column[to] = f->column[k];
-            f->value[to] = f->value[k];
+            part->column[to] = part->column[k];
+            part->value[to] = part->value[k];
             to++;
         }
     }
-    f->begin[f->local] = to;
+    part->begin[part->local] = to;
 }
 
-static double *vector(fem *f)
+static double *vector(fem *part)
 {
-    return (double *)memory(f, 8 * f->local);
+    return (double *)memory(part, 8 * part->local);
 }
 
 /* Builds the matrix of own elements, the right-hand side and the first guess. */
-static void build(fem *f)
+static void build(fem *part)
 {
-    const int64_t elements = f->mesh ? f->mesh->element_count : 0;
-    int64_t *end = (int64_t *)memory(f, 8 * f->local);
+    const int64_t elements = part->mesh ? part->mesh->element_count : 0;
+    int64_t *end = (int64_t *)memory(part, 8 * part->local);
     int64_t i;
     int d;
-    f->begin = (int64_t *)memory(f, 8 * (f->local + 1));
-    f->column = (int32_t *)memory(f, 4 * CORNERS * CORNERS * elements);
-    f->value = (double *)memory(f, 8 * CORNERS * CORNERS * elements);
-    f->fixed = (unsigned char *)memory(f, f->local);
-    f->x = vector(f);
-    f->b = vector(f);
-    f->diagonal = vector(f);
-    f->r = vector(f);
-    f->z = vector(f);
-    f->y = vector(f);
-    if (f->st != DPAR_OK) {
+    part->begin = (int64_t *)memory(part, 8 * (part->local + 1));
+    part->column = (int32_t *)memory(part, 4 * CORNERS * CORNERS * elements);
+    part->value = (double *)memory(part, 8 * CORNERS * CORNERS * elements);
+    part->fixed = (unsigned char *)memory(part, part->local);
+    part->solution = vector(part);
+    part->right_side = vector(part);
+    part->diagonal = vector(part);
+    part->residual = vector(part);
+    part->direction = vector(part);
+    part->product = vector(part);
+    if (part->st != DPAR_OK) {
         return;
     }
     for (i = 0; i < CORNERS * elements; i++) {
-        f->begin[f->mesh->corner[i] + 1] += CORNERS;
+        part->begin[part->mesh->corner[i] + 1] += CORNERS;
     }
-    for (i = 0; i < f->local; i++) {
-        f->begin[i + 1] += f->begin[i];
-        end[i] = f->begin[i];
+    for (i = 0; i < part->local; i++) {
+        part->begin[i + 1] += part->begin[i];
+        end[i] = part->begin[i];
         for (d = 0; d < 3; d++) {
-            f->fixed[i] |= f->xyz[3 * i + d] <= 0.0 || f->xyz[3 * i + d] >= 1.0;
+            part->fixed[i] |= part->xyz[3 * i + d] <= 0.0 || part->xyz[3 * i + d] >= 1.0;
         }
-        f->x[i] = f->fixed[i] ? exact(f->xyz + 3 * i) : 0.0;
+        part->solution[i] = part->fixed[i] ? exact(part->xyz + 3 * i) : 0.0;
     }
     for (i = 0; i < elements; i++) {
-        add_element(f, f->mesh->corner + CORNERS * i, end);
+        add_element(part, part->mesh->corner + CORNERS * i, end);
     }
-    close_up(f, end);
-    let_go(f, end);
+    close_up(part, end);
+    let_go(part, end);
 }
 
 /* ---- solving --------------------------------------------------------------------------------- */
 
 /* Gives each node the sum over all ranks that have elements with it. y may be NULL. */
-static void assemble(fem *f, double *x, double *y)
+static void assemble(fem *part, double *first, double *second)
 {
-    const int32_t count = y ? 2 : 1;
-    dpar_points_field v[2];
-    memset(v, 0, sizeof v);
-    v[0].type = v[1].type = DPAR_F64;
-    v[0].data = x;
-    v[1].data = y;
-    if (f->st == DPAR_OK) {
-        f->st = dpar_points_reduce_many(f->p, v, count, DPAR_SUM);
+    const int32_t count = second ? 2 : 1;
+    dpar_points_field fields[2];
+    memset(fields, 0, sizeof fields);
+    fields[0].type = fields[1].type = DPAR_F64;
+    fields[0].data = first;
+    fields[1].data = second;
+    if (part->st == DPAR_OK) {
+        part->st = dpar_points_reduce_many(part->points, fields, count, DPAR_SUM);
     }
-    if (f->st == DPAR_OK) {
-        f->st = dpar_points_exchange_many(f->p, v, count);
+    if (part->st == DPAR_OK) {
+        part->st = dpar_points_exchange_many(part->points, fields, count);
     }
 }
 
 /* Computes y = A x, and 0 where x is fixed. */
-static void multiply(fem *f, const double *x, double *y)
+static void multiply(fem *part, const double *x, double *y)
 {
     int64_t row, k;
-    for (row = 0; row < f->local; row++) {
+    for (row = 0; row < part->local; row++) {
         double sum = 0.0;
-        for (k = f->begin[row]; k < f->begin[row + 1]; k++) {
-            sum += f->value[k] * x[f->column[k]];
+        for (k = part->begin[row]; k < part->begin[row + 1]; k++) {
+            sum += part->value[k] * x[part->column[k]];
         }
         y[row] = sum;
     }
-    assemble(f, y, NULL);
-    for (row = 0; row < f->local; row++) {
-        y[row] = f->fixed[row] ? 0.0 : y[row];
+    assemble(part, y, NULL);
+    for (row = 0; row < part->local; row++) {
+        y[row] = part->fixed[row] ? 0.0 : y[row];
     }
 }
 
 /* Computes a . b and a . c over all nodes. */
-static void dots(fem *f, const double *a, const double *b, const double *c, double *sum)
+static void dots(fem *part, const double *a, const double *b, const double *c, double *sum)
 {
     int64_t i;
     sum[0] = sum[1] = 0.0;
-    for (i = 0; i < f->own; i++) {
+    for (i = 0; i < part->own; i++) {
         sum[0] += a[i] * b[i];
         sum[1] += a[i] * c[i];
     }
-    if (f->st == DPAR_OK) {
-        f->st = dpar_all_reduce(f->c, sum, sum, 2, DPAR_F64, DPAR_SUM, NULL);
+    if (part->st == DPAR_OK) {
+        part->st = dpar_all_reduce(part->comm, sum, sum, 2, DPAR_F64, DPAR_SUM, NULL);
     }
 }
 
-static void progress(const fem *f, int32_t iteration)
+static void progress(const fem *part, int32_t iteration)
 {
-    const double n = (double)f->n, expected = 3.0 * n;
+    const double n = (double)part->cells, expected = 3.0 * n;
     const double share_of = iteration < expected ? iteration / expected : 1.0;
-    if (f->c->rank == 0 && iteration % 16 == 0) {
-        options_progress(f->began, 0.99 * (f->done + n * n * n * n * share_of) / f->all,
+    if (part->comm->rank == 0 && iteration % 16 == 0) {
+        options_progress(part->began, 0.99 * (part->done + n * n * n * n * share_of) / part->all,
                          "conjugate gradients");
     }
 }
 
 /* Conjugate gradients, with the diagonal as preconditioner. */
-static void solve(fem *f)
+static void solve(fem *part)
 {
-    double *const p = f->z, now[2], last[2], along[2], first;
+    double *const direction = part->direction, now[2], last[2], along[2], first;
     int64_t i;
-    assemble(f, f->diagonal, f->b);
-    multiply(f, f->x, f->y);
-    for (i = 0; i < f->local && f->st == DPAR_OK; i++) {
-        f->diagonal[i] = f->fixed[i] ? 0.0 : 1.0 / f->diagonal[i];
-        f->r[i] = f->fixed[i] ? 0.0 : f->b[i] - f->y[i];
-        p[i] = f->y[i] = f->diagonal[i] * f->r[i];
+    assemble(part, part->diagonal, part->right_side);
+    multiply(part, part->solution, part->product);
+    for (i = 0; i < part->local && part->st == DPAR_OK; i++) {
+        part->diagonal[i] = part->fixed[i] ? 0.0 : 1.0 / part->diagonal[i];
+        part->residual[i] = part->fixed[i] ? 0.0 : part->right_side[i] - part->product[i];
+        direction[i] = part->product[i] = part->diagonal[i] * part->residual[i];
     }
-    dots(f, f->r, f->y, f->r, now); /* between products y is r divided by the diagonal */
+    dots(part, part->residual, part->product, part->residual,
+         now); /* between products y is r divided by the diagonal */
     first = now[1];
-    for (f->iterations = 0; f->st == DPAR_OK && now[1] > first * f->q->tolerance * f->q->tolerance;
-         f->iterations++) {
+    for (part->iterations = 0; part->st == DPAR_OK &&
+                               now[1] > first * part->options->tolerance * part->options->tolerance;
+         part->iterations++) {
         double step;
-        progress(f, f->iterations);
-        multiply(f, p, f->y);
-        dots(f, p, f->y, f->y, along);
+        progress(part, part->iterations);
+        multiply(part, direction, part->product);
+        dots(part, direction, part->product, part->product, along);
         step = now[0] / along[0];
-        for (i = 0; i < f->local; i++) {
-            f->x[i] += step * p[i];
-            f->r[i] -= step * f->y[i];
-            f->y[i] = f->diagonal[i] * f->r[i];
+        for (i = 0; i < part->local; i++) {
+            part->solution[i] += step * direction[i];
+            part->residual[i] -= step * part->product[i];
+            part->product[i] = part->diagonal[i] * part->residual[i];
         }
         last[0] = now[0];
-        dots(f, f->r, f->y, f->r, now);
-        for (i = 0; i < f->local; i++) {
-            p[i] = f->y[i] + now[0] / last[0] * p[i];
+        dots(part, part->residual, part->product, part->residual, now);
+        for (i = 0; i < part->local; i++) {
+            direction[i] = part->product[i] + now[0] / last[0] * direction[i];
         }
-        if (f->iterations >= 100 * f->n + 1000) {
-            snprintf(f->why.text, sizeof f->why.text,
+        if (part->iterations >= 100 * part->cells + 1000) {
+            snprintf(part->why.text, sizeof part->why.text,
                      "conjugate gradients did not converge in %d iterations: raise --tolerance",
-                     (int)f->iterations);
-            f->st = DPAR_E_NONE;
+                     (int)part->iterations);
+            part->st = DPAR_E_NONE;
         }
     }
 }
 
 /* The norm of the error in L2. */
-static double error_of(fem *f)
+static double error_of(fem *part)
 {
-    double sum[2] = {0.0, 0.0}, g[CORNERS][3], at[3];
-    int64_t e;
-    int q, k;
-    for (e = 0; f->st == DPAR_OK && e < f->mesh->element_count; e++) {
-        const int32_t *corner = f->mesh->corner + CORNERS * e;
-        const double volume = gradients(f, corner, g);
-        for (q = 0; q < CORNERS; q++) {
+    double sum[2] = {0.0, 0.0}, gradient[CORNERS][3], at[3];
+    int64_t element;
+    int point, k;
+    for (element = 0; part->st == DPAR_OK && element < part->mesh->element_count; element++) {
+        const int32_t *corner = part->mesh->corner + CORNERS * element;
+        const double volume = gradients(part, corner, gradient);
+        for (point = 0; point < CORNERS; point++) {
             double u = 0.0;
             for (k = 0; k < CORNERS; k++) {
-                u += share(q, k) * f->x[corner[k]];
+                u += share(point, k) * part->solution[corner[k]];
             }
-            quadrature_point(f, corner, q, at);
+            quadrature_point(part, corner, point, at);
             u -= exact(at);
             sum[0] += 0.25 * volume * u * u;
         }
     }
-    if (f->st == DPAR_OK) {
-        f->st = dpar_all_reduce(f->c, sum, sum, 1, DPAR_F64, DPAR_SUM, NULL);
+    if (part->st == DPAR_OK) {
+        part->st = dpar_all_reduce(part->comm, sum, sum, 1, DPAR_F64, DPAR_SUM, NULL);
     }
     return root_of(sum[0]);
 }
 
-/* ---- traffic
- * -------------------------------------------------------------------------------------
- */
+/* ---- traffic --------------------------------------------------------------------------------- */
 
 /* The cost of an exchange of one vector by the planner's formula, from the plan's numbers. */
-static double priced(const fem *f)
+static double priced(const fem *part)
 {
     dpar_neighbour to[RANKS];
-    dpar_points_traffic t;
+    dpar_points_traffic traffic;
     int32_t k;
     memset(to, 0, sizeof to);
-    for (k = 0; k < RANKS && dpar_points_peer(f->p, k, &t); k++) {
-        to[k].bytes = 8 * t.receive_count;
-        to[k].runs = t.send_runs + t.receive_runs;
+    for (k = 0; k < RANKS && dpar_points_peer(part->points, k, &traffic); k++) {
+        to[k].bytes = 8 * traffic.receive_count;
+        to[k].runs = traffic.send_runs + traffic.receive_runs;
         to[k].copies = 2;
-        to[k].location = t.method == DPAR_POINTS_MESSAGES;
-        if (t.rank == f->c->rank) {
+        to[k].location = traffic.method == DPAR_POINTS_MESSAGES;
+        if (traffic.rank == part->comm->rank) {
             to[k].location = 2;
         }
     }
     return dpar_neighbours_cost(to, k, 1, NULL);
 }
 
-static void show_traffic(fem *f)
+static void show_traffic(fem *part)
 {
     enum { TIMES = 50, ROUNDS = 7 };
     static char buffer[20000];
@@ -656,22 +662,22 @@ static void show_traffic(fem *f)
     dpar_text text;
     int round, i;
     dpar_text_init(&text, buffer, sizeof buffer);
-    if (f->st == DPAR_OK) {
-        f->st = dpar_points_draw(f->p, &text);
+    if (part->st == DPAR_OK) {
+        part->st = dpar_points_draw(part->points, &text);
     }
-    for (round = 0; round < ROUNDS && f->st == DPAR_OK; round++) {
+    for (round = 0; round < ROUNDS && part->st == DPAR_OK; round++) {
         double spent = options_now();
-        for (i = 0; i < TIMES && f->st == DPAR_OK; i++) {
-            f->st = dpar_points_exchange(f->p, f->x);
+        for (i = 0; i < TIMES && part->st == DPAR_OK; i++) {
+            part->st = dpar_points_exchange(part->points, part->solution);
         }
         spent = (options_now() - spent) / TIMES;
         least = spent < least ? spent : least;
     }
-    if (f->st == DPAR_OK) {
-        expected = dpar_max(f->c, priced(f));
-        least = dpar_max(f->c, least);
+    if (part->st == DPAR_OK) {
+        expected = dpar_max(part->comm, priced(part));
+        least = dpar_max(part->comm, least);
     }
-    if (f->st == DPAR_OK && f->c->rank == 0) {
+    if (part->st == DPAR_OK && part->comm->rank == 0) {
         printf("\nvalues that ranks send (rows) to ranks (columns) at each exchange\n%s", buffer);
         printf("an exchange of one vector: %.1f us, priced %.1f us at the default rates\n",
                1e6 * least, 1e6 * expected);
@@ -680,25 +686,25 @@ static void show_traffic(fem *f)
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-static void close_mesh(fem *f)
+static void close_mesh(fem *part)
 {
-    if (f->st == DPAR_OK) {
-        f->st = dpar_points_free(f->p);
+    if (part->st == DPAR_OK) {
+        part->st = dpar_points_free(part->points);
     }
-    if (f->st == DPAR_OK) {
-        f->st = dpar_points_migration_free(f->mesh);
+    if (part->st == DPAR_OK) {
+        part->st = dpar_points_migration_free(part->mesh);
     }
-    let_go(f, f->xyz);
-    let_go(f, f->begin);
-    let_go(f, f->column);
-    let_go(f, f->value);
-    let_go(f, f->x);
-    let_go(f, f->b);
-    let_go(f, f->diagonal);
-    let_go(f, f->r);
-    let_go(f, f->z);
-    let_go(f, f->y);
-    let_go(f, f->fixed);
+    let_go(part, part->xyz);
+    let_go(part, part->begin);
+    let_go(part, part->column);
+    let_go(part, part->value);
+    let_go(part, part->solution);
+    let_go(part, part->right_side);
+    let_go(part, part->diagonal);
+    let_go(part, part->residual);
+    let_go(part, part->direction);
+    let_go(part, part->product);
+    let_go(part, part->fixed);
 }
 
 /* The logarithm of base 2 of a ratio >= 1, by halves and squares: no -lm. */
@@ -721,25 +727,26 @@ static double log2_of(double ratio)
 
 /* Solves on one mesh, and prints its line of the table. coarser: the error on the coarser mesh, or
  * 0. Returns the error. */
-static double run(fem *f, double coarser)
+static double run(fem *part, double coarser)
 {
     const double began = options_now();
     double error, ghosts, most;
-    read_mesh(f);
-    place(f);
-    settle(f);
-    build(f);
-    if (f->st == DPAR_OK) {
-        solve(f);
+    read_mesh(part);
+    place(part);
+    settle(part);
+    build(part);
+    if (part->st == DPAR_OK) {
+        solve(part);
     }
-    error = error_of(f);
-    ghosts = dpar_sum(f->c, (double)(f->local - f->own)) / (double)f->nodes;
-    most = dpar_max(f->c, f->mesh ? (double)f->mesh->element_count : 0.0) * f->c->size;
-    if (f->st == DPAR_OK && f->c->rank == 0) {
-        options_progress(f->began, 1.0, NULL);
-        printf("%5ld %9ld %10ld %7.1f %% %8.4f %6d   %.5e ", (long)f->n, (long)f->nodes,
-               (long)f->elements, 100.0 * ghosts, most / (double)f->elements, (int)f->iterations,
-               error);
+    error = error_of(part);
+    ghosts = dpar_sum(part->comm, (double)(part->local - part->own)) / (double)part->nodes;
+    most = dpar_max(part->comm, part->mesh ? (double)part->mesh->element_count : 0.0) *
+           part->comm->size;
+    if (part->st == DPAR_OK && part->comm->rank == 0) {
+        options_progress(part->began, 1.0, NULL);
+        printf("%5ld %9ld %10ld %7.1f %% %8.4f %6d   %.5e ", (long)part->cells, (long)part->nodes,
+               (long)part->elements, 100.0 * ghosts, most / (double)part->elements,
+               (int)part->iterations, error);
         if (coarser > 0.0) {
             printf("%5.2f ", log2_of(coarser / error));
         } else {
@@ -765,56 +772,56 @@ static int tell(int meshes, double last, double coarser)
 }
 
 /* What each rank runs. */
-static int work(dpar_comm *c, void *arg)
+static int work(dpar_comm *comm, void *arg)
 {
-    const request *const q = (const request *)arg;
+    const request *const options = (const request *)arg;
     double error = 0.0, coarser = 0.0, done = 0.0, all = 0.0;
     const double began = options_now();
     int k;
-    for (k = 0; k < q->meshes; k++) {
-        const double n = q->cells >> k;
+    for (k = 0; k < options->meshes; k++) {
+        const double n = options->cells >> k;
         all += n * n * n * n;
     }
-    if (c->rank == 0) {
-        printf("fem: %d rank%s, engine %s\n\n", (int)c->size, c->size > 1 ? "s" : "",
-               c->engine.name);
+    if (comm->rank == 0) {
+        printf("fem: %d rank%s, engine %s\n\n", (int)comm->size, comm->size > 1 ? "s" : "",
+               comm->engine.name);
         printf(
             "cells     nodes   elements    ghosts  balance  iter.   error in L2 order   seconds\n");
     }
-    for (k = q->meshes - 1; k >= 0; k--) {
-        fem f;
-        memset(&f, 0, sizeof f);
-        f.q = q;
-        f.c = c;
-        f.n = q->cells >> k;
-        f.began = began;
-        f.done = done;
-        f.all = all;
+    for (k = options->meshes - 1; k >= 0; k--) {
+        fem part;
+        memset(&part, 0, sizeof part);
+        part.options = options;
+        part.comm = comm;
+        part.cells = options->cells >> k;
+        part.began = began;
+        part.done = done;
+        part.all = all;
         coarser = error;
-        error = run(&f, coarser);
-        if (k == 0 && q->traffic) {
-            show_traffic(&f);
+        error = run(&part, coarser);
+        if (k == 0 && options->traffic) {
+            show_traffic(&part);
         }
-        close_mesh(&f);
-        if (f.st != DPAR_OK) {
-            return dpar_fail(c, f.why.text[0] != 0 ? &f.why : NULL);
+        close_mesh(&part);
+        if (part.st != DPAR_OK) {
+            return dpar_fail(comm, part.why.text[0] != 0 ? &part.why : NULL);
         }
-        done += (double)f.n * (double)f.n * (double)f.n * (double)f.n;
+        done += (double)part.cells * (double)part.cells * (double)part.cells * (double)part.cells;
     }
-    return c->rank == 0 ? tell(q->meshes, error, coarser) : 0;
+    return comm->rank == 0 ? tell(options->meshes, error, coarser) : 0;
 }
 
 /* Reads the command line (start_read of apps/start.h). */
 static int reads(int argc, char **argv, int *ranks, void *at)
 {
-    request *q = (request *)at;
-    const option list[] = {{"--cells", OPTION_INT, &q->cells, 4, 256},
-                           {"--meshes", OPTION_INT, &q->meshes, 1, MESHES},
-                           {"--tolerance", OPTION_REAL, &q->tolerance, 1e-14, 0.1},
-                           {"--traffic", OPTION_FLAG, &q->traffic, 0, 0},
-                           {"--ranks", OPTION_INT, &q->ranks, 1, RANKS}};
+    request *options = (request *)at;
+    const option list[] = {{"--cells", OPTION_INT, &options->cells, 4, 256},
+                           {"--meshes", OPTION_INT, &options->meshes, 1, MESHES},
+                           {"--tolerance", OPTION_REAL, &options->tolerance, 1e-14, 0.1},
+                           {"--traffic", OPTION_FLAG, &options->traffic, 0, 0},
+                           {"--ranks", OPTION_INT, &options->ranks, 1, RANKS}};
     int code = options_read(argc, argv, list, sizeof list / sizeof *list, NULL, 0);
-    code = code < 0 ? start_ranks(ranks, q->ranks) : code;
+    code = code < 0 ? start_ranks(ranks, options->ranks) : code;
     if (code >= 0) {
         return code;
     }
@@ -822,12 +829,12 @@ static int reads(int argc, char **argv, int *ranks, void *at)
     if (*ranks > RANKS) {
         return complain("fem runs on at most 64 ranks", NULL);
     }
-    if (q->cells >> (q->meshes - 1) < 2 ||
-        q->cells >> (q->meshes - 1) << (q->meshes - 1) != q->cells) {
+    if (options->cells >> (options->meshes - 1) < 2 ||
+        options->cells >> (options->meshes - 1) << (options->meshes - 1) != options->cells) {
         char text[120];
         snprintf(text, sizeof text,
                  "--cells %d cannot be halved %d times to 2 or more, as --meshes %d needs",
-                 q->cells, q->meshes - 1, q->meshes);
+                 options->cells, options->meshes - 1, options->meshes);
         return complain(text, NULL);
     }
     return -1;
@@ -835,6 +842,6 @@ static int reads(int argc, char **argv, int *ranks, void *at)
 
 int main(int argc, char **argv)
 {
-    request q = {32, 4, 0, 0, 1e-11};
-    return start(argc, argv, reads, work, &q);
+    request options = {32, 4, 0, 0, 1e-11};
+    return start(argc, argv, reads, work, &options);
 }

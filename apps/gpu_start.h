@@ -58,18 +58,18 @@ static void launch(cudaStream_t stream, void (*kernel)(A), A args, int64_t threa
                    int64_t rows = 1)
 {
     const int64_t blocks = (threads + 255) / 256;
+    const unsigned across = blocks < 65536 ? (unsigned)blocks : 65536;
+    const unsigned each = threads < 256 ? (unsigned)threads : 256;
     if (threads > 0 && rows > 0) {
-        launch_blocks(stream, kernel, args,
-                      dim3((unsigned)(blocks < 65536 ? blocks : 65536), (unsigned)rows),
-                      dim3(threads < 256 ? (unsigned)threads : 256));
+        launch_blocks(stream, kernel, args, dim3(across, (unsigned)rows), dim3(each));
     }
 }
 
 /* Allocates device memory. */
-template <class T> static T *take(dpar_comm *c, int64_t count)
+template <class T> static T *take(dpar_comm *comm, int64_t count)
 {
     void *memory = NULL;
-    right(dpar_comm_alloc(c, count * (int64_t)sizeof(T), &memory), c->why.text);
+    right(dpar_comm_alloc(comm, count * (int64_t)sizeof(T), &memory), comm->why.text);
     return (T *)memory;
 }
 
@@ -85,7 +85,7 @@ static inline void *plan_memory(int64_t bytes)
 /* ---- ranks ----------------------------------------------------------------------------------- */
 
 struct rank_call {
-    int (*run)(gpu *g, const void *arg);
+    int (*run)(gpu *device, const void *arg);
     const void *arg;
 };
 
@@ -106,22 +106,23 @@ static int with_gpu(dpar_comm *host, const dpar_launcher_info *job, const rank_c
     dpar_nccl_desc nccl;
     dpar_cuda_desc options;
     dpar_why why;
-    gpu g;
+    gpu device;
     int devices = 0;
     memset(&options, 0, sizeof options);
     memset(&nccl, 0, sizeof nccl);
     right(cudaGetDeviceCount(&devices));
     right(cudaSetDevice(local % devices));
-    right(cudaStreamCreateWithFlags(&g.stream, cudaStreamNonBlocking));
-    options.stream = nccl.stream = g.stream;
-    right(dpar_cuda_open(&g.cuda, &options, &why), why.text);
-    dpar_cuda_mem(&g.cuda, &g.mem);
-    nccl.mem = &g.mem; /* becomes world->mem, so that strategies use this device */
-    right(dpar_nccl_make(host, &nccl, &g.world, &why), why.text);
-    const int bad = call->run(&g, call->arg);
-    right(dpar_comm_free(g.world), "dpar_comm_free failed: an operation or another rank failed");
-    right(dpar_cuda_close(&g.cuda), g.cuda.why.text);
-    right(cudaStreamDestroy(g.stream));
+    right(cudaStreamCreateWithFlags(&device.stream, cudaStreamNonBlocking));
+    options.stream = nccl.stream = device.stream;
+    right(dpar_cuda_open(&device.cuda, &options, &why), why.text);
+    dpar_cuda_mem(&device.cuda, &device.mem);
+    nccl.mem = &device.mem; /* becomes world->mem, so that strategies use this device */
+    right(dpar_nccl_make(host, &nccl, &device.world, &why), why.text);
+    const int bad = call->run(&device, call->arg);
+    right(dpar_comm_free(device.world),
+          "dpar_comm_free failed: an operation or another rank failed");
+    right(dpar_cuda_close(&device.cuda), device.cuda.why.text);
+    right(cudaStreamDestroy(device.stream));
     return bad;
 }
 

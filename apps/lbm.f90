@@ -66,7 +66,7 @@
 ! -0.24533, is -0.25380 by Botella and Peyret (Comput. Fluids 27 (1998) 421-433), -0.25377 by
 ! Marchi's nearest point.
 !
-! Exit code: 0 fine, 1 an error, 2 bad input (one sentence on stderr).
+! Exit code: 0 fine, 1 an error, 2 bad input (one message on stderr).
 module cavity
     use, intrinsic :: iso_fortran_env, only: error_unit, output_unit
     use dpar

@@ -26,10 +26,14 @@
  * residual. That leaves no work to overlap with an exchange, because r is written to the end of a
  * sweep and read directly after it.
  *
+ * dpar is used in `choose_grid` (dpar_cart_choose_parts), `set_up_level` (dpar_layout_init,
+ * dpar_halo_owned, dpar_halo_plan_make) and `exchange` (dpar_halo_plan_exchange). go_down and
+ * norm_of gather by dpar_all_reduce.
+ *
  * The bits are the same for any number of ranks: each point is computed by the same operations on
  * whichever rank it is, and the norm is added up in a fixed order (norm_of).
  *
- * Exit code: 0 verified, 1 not, or an error, 2 bad input (one sentence on stderr). */
+ * Exit code: 0 verified, 1 not, or an error, 2 bad input (one message on stderr). */
 #include "dpar_halo.h"
 #ifdef USE_MPI
 #include "dpar_mpi.h"
@@ -91,9 +95,9 @@ static const char help[] =
 
 typedef struct problem {
     char name;
-    int32_t n, iterations; /* points along each edge, a power of two */
-    double norm;           /* the official norm of the residual */
-    double s[3];           /* smoother: coefficients of centre, faces and edges; corners have 0 */
+    int32_t points, iterations; /* points along each edge, a power of two */
+    double norm;                /* the official norm of the residual */
+    double smoother[3]; /* smoother: coefficients of centre, faces and edges; corners have 0 */
 } problem;
 
 static const problem problems[] = {
@@ -113,25 +117,25 @@ enum {
 
 /* The command line. */
 typedef struct request {
-    const problem *p;
+    const problem *task;
     int32_t ranks, grid[2]; /* ranks in all, and along z and y */
 } request;
 
 /* One grid: its points and what this rank has of them. */
 typedef struct level {
-    int64_t n;            /* points along each edge: 2, 4, ... */
-    int whole;            /* 1: every rank has all of it */
-    int64_t lo[2], hi[2]; /* own z and y; lo = hi if there are none */
-    int64_t row, plane;   /* elements between neighbours along y and z */
-    double *u, *r;        /* solution, residual */
-    int64_t size;         /* elements of u and r */
-    dpar_halo halo;       /* of r, whose rows have two points more */
-    dpar_halo_plan *x;    /* of r */
+    int64_t points;           /* points along each edge: 2, 4, ... */
+    int whole;                /* 1: every rank has all of it */
+    int64_t lo[2], hi[2];     /* own z and y; lo = hi if there are none */
+    int64_t row, plane;       /* elements between neighbours along y and z */
+    double *u, *r;            /* solution, residual */
+    int64_t size;             /* elements of u and r */
+    dpar_halo halo;           /* of r, whose rows have two points more */
+    dpar_halo_plan *exchange; /* of r */
 } level;
 
 typedef struct mg {
-    const problem *p;
-    dpar_comm *c;
+    const problem *task;
+    dpar_comm *comm;
     dpar_mesh mesh;       /* z, y */
     level levels[LEVELS]; /* the coarsest first */
     int32_t top;          /* the finest */
@@ -146,23 +150,23 @@ typedef struct mg {
 /* The 27-point operators have one coefficient each for the centre, the faces, the edges and the
  * corners. In the plane across x, a point has four neighbours at distance 1 (near) and four at
  * distance sqrt 2 (far). Each of these sums is used by three points along x. [0] is point -1. */
-INLINE void around(const double *p, int64_t row, int64_t plane, int64_t n, double *near,
+INLINE void around(const double *centre, int64_t row, int64_t plane, int64_t n, double *near,
                    double *far)
 {
-    const double *a = p - plane - 1, *b = p - 1, *c = p + plane - 1;
+    const double *below = centre - plane - 1, *middle = centre - 1, *above = centre + plane - 1;
     int64_t i;
     for (i = 0; i < n + 2; i++) {
-        near[i] = (b[i - row] + b[i + row]) + (a[i] + c[i]);
-        far[i] = (a[i - row] + a[i + row]) + (c[i - row] + c[i + row]);
+        near[i] = (middle[i - row] + middle[i + row]) + (below[i] + above[i]);
+        far[i] = (below[i - row] + below[i + row]) + (above[i - row] + above[i + row]);
     }
 }
 
 /* Prefetches a row that will be needed next, because processors prefetch within a page only. */
-INLINE void fetch_row(const double *p, int64_t n)
+INLINE void fetch_row(const double *row, int64_t n)
 {
     int64_t i;
     for (i = 0; i < n; i += 8) {
-        FETCH(p + i);
+        FETCH(row + i);
     }
 }
 
@@ -189,9 +193,10 @@ ROW residual_row(double *r, const double *v, const double *u, int64_t row, int64
 }
 
 /* u += S r. */
-ROW smooth_row(double *u, const double *r, int64_t row, int64_t plane, int64_t n, const double *s)
+ROW smooth_row(double *u, const double *r, int64_t row, int64_t plane, int64_t n,
+               const double *smoother)
 {
-    const double s0 = s[0], s1 = s[1], s2 = s[2];
+    const double s0 = smoother[0], s1 = smoother[1], s2 = smoother[2];
     double near[MOST + 2], far[MOST + 2];
     int64_t i;
     fetch_row(r + plane + 2 * row, n);
@@ -216,9 +221,9 @@ ROW restrict_row(double *out, const double *r, int64_t row, int64_t plane, int64
     around(r, row, plane, 2 * n, near, far);
     APART
     for (i = 0; i < n; i++) {
-        const double *const e = near + 2 * i + 1, *const f = far + 2 * i + 1;
-        out[i] = 0.5 * r[2 * i + 1] + 0.25 * (r[2 * i] + r[2 * i + 2] + e[1]) +
-                 0.125 * (f[1] + e[0] + e[2]) + 0.0625 * (f[0] + f[2]);
+        const double *const at_near = near + 2 * i + 1, *const at_far = far + 2 * i + 1;
+        out[i] = 0.5 * r[2 * i + 1] + 0.25 * (r[2 * i] + r[2 * i + 2] + at_near[1]) +
+                 0.125 * (at_far[1] + at_near[0] + at_near[2]) + 0.0625 * (at_far[0] + at_far[2]);
     }
     close_row(out, n);
 }
@@ -244,161 +249,166 @@ ROW prolong_row(double *u, const double *a, const double *b, const double *c, co
 
 /* ---- planes and levels ----------------------------------------------------------------------- */
 
-static double *at(const level *l, double *field, int64_t z, int64_t y)
+static double *at(const level *grid, double *field, int64_t z, int64_t y)
 {
-    return field + (z - l->lo[0] + WIDTH) * l->plane + (y - l->lo[1] + WIDTH) * l->row + 1;
+    return field + (z - grid->lo[0] + WIDTH) * grid->plane + (y - grid->lo[1] + WIDTH) * grid->row +
+           1;
 }
 
 /* r = v - A u, of own points. */
-static void residual_plane(const level *l, double *v, int64_t z)
+static void residual_plane(const level *grid, double *v, int64_t z)
 {
     int64_t y;
-    for (y = l->lo[1]; y < l->hi[1]; y++) {
-        residual_row(at(l, l->r, z, y), at(l, v, z, y), at(l, l->u, z, y), l->row, l->plane, l->n);
+    for (y = grid->lo[1]; y < grid->hi[1]; y++) {
+        residual_row(at(grid, grid->r, z, y), at(grid, v, z, y), at(grid, grid->u, z, y), grid->row,
+                     grid->plane, grid->points);
     }
 }
 
 /* Smooths a plane: own points and one around them. */
-static void smooth_plane(const level *l, const double *s, int64_t z)
+static void smooth_plane(const level *grid, const double *smoother, int64_t z)
 {
     int64_t y;
-    for (y = l->lo[1] - 1; y <= l->hi[1]; y++) {
-        smooth_row(at(l, l->u, z, y), at(l, l->r, z, y), l->row, l->plane, l->n, s);
+    for (y = grid->lo[1] - 1; y <= grid->hi[1]; y++) {
+        smooth_row(at(grid, grid->u, z, y), at(grid, grid->r, z, y), grid->row, grid->plane,
+                   grid->points, smoother);
     }
 }
 
 /* Interpolates a plane: own points and one around them. Coarse point i is fine point 2 i + 1. */
-static void prolong_plane(const level *l, const level *coarse, int64_t z, int fresh)
+static void prolong_plane(const level *fine, const level *coarse, int64_t z, int fresh)
 {
     const int64_t z0 = (z + 1) / 2 - 1, z1 = (z + 2) / 2 - 1;
     int64_t y;
-    for (y = l->lo[1] - 1; y <= l->hi[1]; y++) {
+    for (y = fine->lo[1] - 1; y <= fine->hi[1]; y++) {
         const int64_t y0 = (y + 1) / 2 - 1, y1 = (y + 2) / 2 - 1;
-        double *const u = at(l, l->u, z, y);
+        double *const u = at(fine, fine->u, z, y);
         if (fresh) {
-            memset(u, 0, (size_t)l->n * sizeof *u);
+            memset(u, 0, (size_t)fine->points * sizeof *u);
         }
         prolong_row(u, at(coarse, coarse->u, z0, y0), at(coarse, coarse->u, z0, y1),
-                    at(coarse, coarse->u, z1, y0), at(coarse, coarse->u, z1, y1), coarse->n);
+                    at(coarse, coarse->u, z1, y0), at(coarse, coarse->u, z1, y1), coarse->points);
     }
 }
 
 /* r = v - A u. */
-static void residual(const level *l, double *v)
+static void residual(const level *grid, double *v)
 {
     int64_t z;
-    for (z = l->lo[0]; z < l->hi[0]; z++) {
-        residual_plane(l, v, z);
+    for (z = grid->lo[0]; z < grid->hi[0]; z++) {
+        residual_plane(grid, v, z);
     }
 }
 
 /* Computes u = Q z, on the finest level u += Q z, and one plane behind it r = v - A u. */
-static void prolong(const level *l, const level *coarse, double *v)
+static void prolong(const level *fine, const level *coarse, double *v)
 {
     int64_t z;
-    for (z = l->lo[0] - 1; z <= l->hi[0]; z++) {
-        prolong_plane(l, coarse, z, v == l->r);
-        if (z > l->lo[0]) {
-            residual_plane(l, v, z - 1);
+    for (z = fine->lo[0] - 1; z <= fine->hi[0]; z++) {
+        prolong_plane(fine, coarse, z, v == fine->r);
+        if (z > fine->lo[0]) {
+            residual_plane(fine, v, z - 1);
         }
     }
 }
 
 /* Computes u += S r, and on the finest level, one plane behind it, where r is not needed any more,
  * r = v - A u. */
-static void smooth(const level *l, const double *s, double *v)
+static void smooth(const level *grid, const double *smoother, double *v)
 {
     int64_t z;
-    for (z = l->lo[0] - 1; z <= l->hi[0]; z++) {
-        smooth_plane(l, s, z);
-        if (v != l->r && z > l->lo[0]) {
-            residual_plane(l, v, z - 1);
+    for (z = grid->lo[0] - 1; z <= grid->hi[0]; z++) {
+        smooth_plane(grid, smoother, z);
+        if (v != grid->r && z > grid->lo[0]) {
+            residual_plane(grid, v, z - 1);
         }
     }
 }
 
 /* Fills the halo of a level's residual. */
-static void exchange(mg *g, const level *l)
+static void exchange(mg *solver, const level *grid)
 {
-    if (g->st == DPAR_OK) {
-        g->st = dpar_halo_plan_exchange(l->x);
+    if (solver->st == DPAR_OK) {
+        solver->st = dpar_halo_plan_exchange(grid->exchange);
     }
 }
 
 /* Restricts the residual to the next coarser level. If that is the first one that is stored whole,
  * each rank sets what it has and 0 elsewhere, so that a sum over the ranks gathers it without
  * rounding. */
-static void go_down(mg *g, const level *fine, const level *l)
+static void go_down(mg *solver, const level *fine, const level *coarse)
 {
-    const int apart = l->whole && !fine->whole;
+    const int apart = coarse->whole && !fine->whole;
     int64_t z, y;
     if (apart) {
-        memset(l->r, 0, (size_t)l->size * sizeof *l->r);
+        memset(coarse->r, 0, (size_t)coarse->size * sizeof *coarse->r);
     }
     for (z = fine->lo[0] / 2; z < fine->hi[0] / 2; z++) {
         for (y = fine->lo[1] / 2; y < fine->hi[1] / 2; y++) {
-            restrict_row(at(l, l->r, z, y), at(fine, fine->r, 2 * z + 1, 2 * y + 1), fine->row,
-                         fine->plane, l->n);
+            restrict_row(at(coarse, coarse->r, z, y), at(fine, fine->r, 2 * z + 1, 2 * y + 1),
+                         fine->row, fine->plane, coarse->points);
         }
     }
-    if (apart && g->st == DPAR_OK) {
-        g->st = dpar_all_reduce(g->c, l->r, l->r, l->size, DPAR_F64, DPAR_SUM, NULL);
+    if (apart && solver->st == DPAR_OK) {
+        solver->st = dpar_all_reduce(solver->comm, coarse->r, coarse->r, coarse->size, DPAR_F64,
+                                     DPAR_SUM, NULL);
     }
-    exchange(g, l);
+    exchange(solver, coarse);
 }
 
 /* Runs a V-cycle. It begins with a residual whose halo is filled, and ends with the next one. */
-static void cycle(mg *g)
+static void cycle(mg *solver)
 {
-    const double *const s = g->p->s;
-    level *const l = g->levels;
+    const double *const smoother = solver->task->smoother;
+    level *const levels = solver->levels;
     int32_t k;
-    for (k = g->top; k > 0; k--) {
-        go_down(g, &l[k], &l[k - 1]);
+    for (k = solver->top; k > 0; k--) {
+        go_down(solver, &levels[k], &levels[k - 1]);
     }
-    memset(l[0].u, 0, (size_t)l[0].size * sizeof *l[0].u);
-    smooth(&l[0], s, l[0].r);
-    for (k = 1; k <= g->top; k++) {
-        double *const v = k == g->top ? g->v : l[k].r;
-        prolong(&l[k], &l[k - 1], v);
-        exchange(g, &l[k]);
-        smooth(&l[k], s, v);
+    memset(levels[0].u, 0, (size_t)levels[0].size * sizeof *levels[0].u);
+    smooth(&levels[0], smoother, levels[0].r);
+    for (k = 1; k <= solver->top; k++) {
+        double *const v = k == solver->top ? solver->v : levels[k].r;
+        prolong(&levels[k], &levels[k - 1], v);
+        exchange(solver, &levels[k]);
+        smooth(&levels[k], smoother, v);
     }
-    exchange(g, &l[g->top]);
+    exchange(solver, &levels[solver->top]);
 }
 
 /* Sum of squares in a fixed order: four sums of the points with i mod 4 = 0, 1, 2, 3, then (0 + 1)
  * + (2 + 3) of these. */
 static double sum_of_squares(const double *r, int64_t n)
 {
-    double s[4] = {0.0, 0.0, 0.0, 0.0};
+    double sums[4] = {0.0, 0.0, 0.0, 0.0};
     int64_t i;
     for (i = 0; i < n; i += 4) {
-        s[0] += r[i] * r[i];
-        s[1] += r[i + 1] * r[i + 1];
-        s[2] += r[i + 2] * r[i + 2];
-        s[3] += r[i + 3] * r[i + 3];
+        sums[0] += r[i] * r[i];
+        sums[1] += r[i + 1] * r[i + 1];
+        sums[2] += r[i + 2] * r[i + 2];
+        sums[3] += r[i + 3] * r[i + 3];
     }
-    return (s[0] + s[1]) + (s[2] + s[3]);
+    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
 /* The root mean square of the finest residual. Rows are added in the order of z, then y. A row of
  * another rank is 0 here, so that the reduction gathers the rows without rounding. */
-static double norm_of(mg *g)
+static double norm_of(mg *solver)
 {
-    const level *const l = &g->levels[g->top];
-    const int64_t n = l->n;
-    double *const all = g->sums + n * n;
+    const level *const grid = &solver->levels[solver->top];
+    const int64_t n = grid->points;
+    double *const all = solver->sums + n * n;
     double sum = 0.0, root = 1.0;
     int64_t z, y, i;
-    memset(g->sums, 0, (size_t)(n * n) * sizeof *g->sums);
-    for (z = l->lo[0]; z < l->hi[0]; z++) {
-        for (y = l->lo[1]; y < l->hi[1]; y++) {
-            g->sums[z * n + y] = sum_of_squares(at(l, l->r, z, y), n);
+    memset(solver->sums, 0, (size_t)(n * n) * sizeof *solver->sums);
+    for (z = grid->lo[0]; z < grid->hi[0]; z++) {
+        for (y = grid->lo[1]; y < grid->hi[1]; y++) {
+            solver->sums[z * n + y] = sum_of_squares(at(grid, grid->r, z, y), n);
         }
     }
-    if (g->st == DPAR_OK) {
-        g->st = dpar_all_reduce(g->c, g->sums, all, n * n, DPAR_F64, DPAR_SUM, NULL);
+    if (solver->st == DPAR_OK) {
+        solver->st =
+            dpar_all_reduce(solver->comm, solver->sums, all, n * n, DPAR_F64, DPAR_SUM, NULL);
     }
     for (i = 0; i < n * n; i++) {
         sum += all[i];
@@ -418,36 +428,36 @@ typedef struct ten {
     int64_t value[TEN], point[TEN];
 } ten;
 
-static void offer(ten *t, int64_t value, int64_t point)
+static void offer(ten *list, int64_t value, int64_t point)
 {
     int i;
-    if (value <= t->value[TEN - 1]) {
+    if (value <= list->value[TEN - 1]) {
         return;
     }
-    for (i = TEN - 1; i > 0 && t->value[i - 1] < value; i--) {
-        t->value[i] = t->value[i - 1];
-        t->point[i] = t->point[i - 1];
+    for (i = TEN - 1; i > 0 && list->value[i - 1] < value; i--) {
+        list->value[i] = list->value[i - 1];
+        list->point[i] = list->point[i - 1];
     }
-    t->value[i] = value;
-    t->point[i] = point;
+    list->value[i] = value;
+    list->point[i] = point;
 }
 
 /* Sets a charge, if this rank has its point. */
-static void charge(const mg *g, int64_t point, double v)
+static void charge(const mg *solver, int64_t point, double value)
 {
-    const level *const l = &g->levels[g->top];
-    const int64_t z = point / l->n / l->n, y = point / l->n % l->n;
-    if (z >= l->lo[0] && z < l->hi[0] && y >= l->lo[1] && y < l->hi[1]) {
-        at(l, g->v, z, y)[point % l->n] = v;
+    const level *const grid = &solver->levels[solver->top];
+    const int64_t z = point / grid->points / grid->points, y = point / grid->points % grid->points;
+    if (z >= grid->lo[0] && z < grid->hi[0] && y >= grid->lo[1] && y < grid->hi[1]) {
+        at(grid, solver->v, z, y)[point % grid->points] = value;
     }
 }
 
 /* Sets u = 0, and v = 1 at the ten largest random numbers, -1 at the ten smallest, otherwise 0. The
  * numbers are x = 5^13 x mod 2^46, from 314159265 on, in the order of points with x fastest. Every
  * rank computes all of them, which takes less than the first cycle. */
-static void begin(mg *g)
+static void begin(mg *solver)
 {
-    const level *const l = &g->levels[g->top];
+    const level *const grid = &solver->levels[solver->top];
     const uint64_t mask = (UINT64_C(1) << 46) - 1;
     uint64_t x = 314159265;
     ten most, least;
@@ -455,35 +465,36 @@ static void begin(mg *g)
     for (i = 0; i < TEN; i++) {
         most.value[i] = least.value[i] = INT64_MIN;
     }
-    for (i = 0; i < l->n * l->n * l->n; i++) {
+    for (i = 0; i < grid->points * grid->points * grid->points; i++) {
         x = x * 1220703125 & mask;
         offer(&most, (int64_t)x, i);
         offer(&least, -(int64_t)x, i);
     }
-    memset(l->u, 0, (size_t)l->size * sizeof *l->u);
-    memset(g->v, 0, (size_t)l->size * sizeof *g->v);
+    memset(grid->u, 0, (size_t)grid->size * sizeof *grid->u);
+    memset(solver->v, 0, (size_t)grid->size * sizeof *solver->v);
     for (i = 0; i < TEN; i++) {
-        charge(g, most.point[i], 1.0);
-        charge(g, least.point[i], -1.0);
+        charge(solver, most.point[i], 1.0);
+        charge(solver, least.point[i], -1.0);
     }
 }
 
 /* ---- setting up ------------------------------------------------------------------------------ */
 
 /* Zeroed memory that other ranks can read directly. It is freed with the world. */
-static void *memory(mg *g, int64_t bytes)
+static void *memory(mg *solver, int64_t bytes)
 {
     void *at = NULL;
-    if (g->st == DPAR_OK) {
-        g->st = dpar_comm_alloc(g->c, bytes, &at);
+    if (solver->st == DPAR_OK) {
+        solver->st = dpar_comm_alloc(solver->comm, bytes, &at);
     }
     return at;
 }
 
-/* Distributes a level over the ranks and plans its exchange. l->n and l->whole are known. */
-static void set_up_level(mg *g, level *l)
+/* Distributes a level over the ranks and plans its exchange. grid->points and grid->whole are
+ * known. */
+static void set_up_level(mg *solver, level *grid)
 {
-    const int64_t extent[3] = {l->n, l->n, l->n + 2};
+    const int64_t extent[3] = {grid->points, grid->points, grid->points + 2};
     dpar_placement cuts[2];
     dpar_halo_field field;
     dpar_halo_plan_desc options;
@@ -492,88 +503,93 @@ static void set_up_level(mg *g, level *l)
     memset(&field, 0, sizeof field);
     memset(&own, 0, sizeof own);
     for (d = 0; d < 2; d++) {
-        cuts[d] = l->whole ? dpar_replicate() : dpar_shard_by(d, DPAR_SPLIT_FLOOR, 0);
-        l->halo.low[d] = l->halo.high[d] = WIDTH;
+        cuts[d] = grid->whole ? dpar_replicate() : dpar_shard_by(d, DPAR_SPLIT_FLOOR, 0);
+        grid->halo.low[d] = grid->halo.high[d] = WIDTH;
     }
-    l->halo.shape = DPAR_STENCIL_BOX;
-    l->halo.periodic = 3;
-    if (g->st == DPAR_OK) {
-        g->st = dpar_layout_init(&l->halo.grid, &g->mesh, 3, extent, cuts, &g->why);
+    grid->halo.shape = DPAR_STENCIL_BOX;
+    grid->halo.periodic = 3;
+    if (solver->st == DPAR_OK) {
+        solver->st =
+            dpar_layout_init(&grid->halo.grid, &solver->mesh, 3, extent, cuts, &solver->why);
     }
-    if (g->st == DPAR_OK) {
-        (void)dpar_halo_owned(&l->halo, g->c->rank, &own);
+    if (solver->st == DPAR_OK) {
+        (void)dpar_halo_owned(&grid->halo, solver->comm->rank, &own);
     }
-    memcpy(l->lo, own.lo, sizeof l->lo);
-    memcpy(l->hi, own.hi, sizeof l->hi);
-    l->row = l->n + 2;
-    l->plane = (l->hi[1] - l->lo[1] + 2 * WIDTH) * l->row;
-    l->size = (l->hi[0] - l->lo[0] + 2 * WIDTH) * l->plane;
-    l->u = (double *)memory(g, l->size * 8);
-    l->r = (double *)memory(g, l->size * 8);
-    field.halo = &l->halo;
+    memcpy(grid->lo, own.lo, sizeof grid->lo);
+    memcpy(grid->hi, own.hi, sizeof grid->hi);
+    grid->row = grid->points + 2;
+    grid->plane = (grid->hi[1] - grid->lo[1] + 2 * WIDTH) * grid->row;
+    grid->size = (grid->hi[0] - grid->lo[0] + 2 * WIDTH) * grid->plane;
+    grid->u = (double *)memory(solver, grid->size * 8);
+    grid->r = (double *)memory(solver, grid->size * 8);
+    field.halo = &grid->halo;
     field.type = DPAR_F64;
-    field.data = l->r;
+    field.data = grid->r;
     memset(&options, 0, sizeof options);
     options.field = &field;
     options.field_count = 1;
-    if (g->st == DPAR_OK) {
-        g->st = dpar_halo_plan_make(g->c, &options, &l->x, &g->why);
+    if (solver->st == DPAR_OK) {
+        solver->st = dpar_halo_plan_make(solver->comm, &options, &grid->exchange, &solver->why);
     }
 }
 
-static void set_up(mg *g, const int32_t *grid)
+static void set_up(mg *solver, const int32_t *grid)
 {
-    const int64_t finest = g->p->n;
-    level *l = g->levels;
-    int64_t n;
-    g->st = dpar_mesh_init(&g->mesh, "z y", grid, DPAR_ORDER_LAST_FASTEST, g->c->size, &g->why);
-    for (n = 2; n <= finest; n *= 2) {
-        l = &g->levels[g->top++];
-        l->n = n;
-        l->whole = g->c->size > 1 && n < finest && (n <= 8 || n < 2 * grid[0]);
-        set_up_level(g, l);
+    const int64_t finest = solver->task->points;
+    level *latest = solver->levels;
+    int64_t points;
+    solver->st = dpar_mesh_init(&solver->mesh, "z y", grid, DPAR_ORDER_LAST_FASTEST,
+                                solver->comm->size, &solver->why);
+    for (points = 2; points <= finest; points *= 2) {
+        latest = &solver->levels[solver->top++];
+        latest->points = points;
+        latest->whole =
+            solver->comm->size > 1 && points < finest && (points <= 8 || points < 2 * grid[0]);
+        set_up_level(solver, latest);
     }
-    g->top--;
-    g->v = (double *)memory(g, l->size * 8);
-    g->sums = (double *)memory(g, 2 * finest * finest * 8);
+    solver->top--;
+    solver->v = (double *)memory(solver, latest->size * 8);
+    solver->sums = (double *)memory(solver, 2 * finest * finest * 8);
 }
 
 /* ---- the benchmark --------------------------------------------------------------------------- */
 
 static double now(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    struct timespec moment;
+    clock_gettime(CLOCK_MONOTONIC, &moment);
+    return (double)moment.tv_sec + 1e-9 * (double)moment.tv_nsec;
 }
 
 /* Computes the first residual, runs so many cycles and returns the norm. */
-static double run(mg *g, int32_t cycles)
+static double run(mg *solver, int32_t cycles)
 {
     int32_t i;
-    residual(&g->levels[g->top], g->v);
-    exchange(g, &g->levels[g->top]);
-    (void)norm_of(g); /* the reference code also times this */
+    residual(&solver->levels[solver->top], solver->v);
+    exchange(solver, &solver->levels[solver->top]);
+    (void)norm_of(solver); /* the reference code also times this */
     for (i = 0; i < cycles; i++) {
-        cycle(g);
+        cycle(solver);
     }
-    return norm_of(g);
+    return norm_of(solver);
 }
 
 /* Prints the result. Returns 1 if it is wrong. */
-static int tell(const mg *g, double norm, double seconds)
+static int tell(const mg *solver, double norm, double seconds)
 {
-    const problem *const p = g->p;
-    const double n = p->n, off = norm > p->norm ? norm - p->norm : p->norm - norm;
-    const int verified = off <= 1e-8 * p->norm;
-    printf("mg: class %c, %d^3 points, %d iterations, %d rank%s (%d x %d), engine %s\n", p->name,
-           (int)p->n, (int)p->iterations, (int)g->c->size, g->c->size > 1 ? "s" : "",
-           (int)g->mesh.axis[0].size, (int)g->mesh.axis[1].size, g->c->engine.name);
+    const problem *const task = solver->task;
+    const double points = task->points;
+    const double off = norm > task->norm ? norm - task->norm : task->norm - norm;
+    const int verified = off <= 1e-8 * task->norm;
+    printf("mg: class %c, %d^3 points, %d iterations, %d rank%s (%d x %d), engine %s\n", task->name,
+           (int)task->points, (int)task->iterations, (int)solver->comm->size,
+           solver->comm->size > 1 ? "s" : "", (int)solver->mesh.axis[0].size,
+           (int)solver->mesh.axis[1].size, solver->comm->engine.name);
     printf("norm      %.16e\n", norm);
-    printf("official  %.13e\n", p->norm);
-    printf("verified  %s (%.1e off, 1e-8 allowed)\n", verified ? "yes" : "NO", off / p->norm);
+    printf("official  %.13e\n", task->norm);
+    printf("verified  %s (%.1e off, 1e-8 allowed)\n", verified ? "yes" : "NO", off / task->norm);
     printf("time      %.4f s\n", seconds);
-    printf("Mop/s     %.1f\n", 58e-6 * n * n * n * p->iterations / seconds);
+    printf("Mop/s     %.1f\n", 58e-6 * points * points * points * task->iterations / seconds);
 #ifndef __OPTIMIZE__
     printf("(compiled without -O2: slow)\n");
 #endif
@@ -585,56 +601,56 @@ static int tell(const mg *g, double norm, double seconds)
 }
 
 /* What each rank runs. */
-static int solve(dpar_comm *c, void *arg)
+static int solve(dpar_comm *comm, void *arg)
 {
-    const request *const q = (const request *)arg;
+    const request *const options = (const request *)arg;
     double norm = 0.0, seconds = 0.0, slowest = 0.0;
-    mg g;
+    mg solver;
     int32_t k;
-    memset(&g, 0, sizeof g);
-    g.p = q->p;
-    g.c = c;
-    set_up(&g, q->grid);
-    if (g.st == DPAR_OK) {
-        begin(&g);
-        (void)run(&g, 1); /* as in the reference code: touches all memory first */
-        begin(&g);
-        if (g.st == DPAR_OK) {
-            g.st = dpar_barrier(c, NULL);
+    memset(&solver, 0, sizeof solver);
+    solver.task = options->task;
+    solver.comm = comm;
+    set_up(&solver, options->grid);
+    if (solver.st == DPAR_OK) {
+        begin(&solver);
+        (void)run(&solver, 1); /* as in the reference code: touches all memory first */
+        begin(&solver);
+        if (solver.st == DPAR_OK) {
+            solver.st = dpar_barrier(comm, NULL);
         }
         seconds = now();
-        norm = run(&g, q->p->iterations);
+        norm = run(&solver, options->task->iterations);
         seconds = now() - seconds;
     }
-    if (g.st == DPAR_OK) {
-        g.st = dpar_all_reduce(c, &seconds, &slowest, 1, DPAR_F64, DPAR_MAX, NULL);
+    if (solver.st == DPAR_OK) {
+        solver.st = dpar_all_reduce(comm, &seconds, &slowest, 1, DPAR_F64, DPAR_MAX, NULL);
     }
-    for (k = 0; k <= g.top && g.st == DPAR_OK; k++) {
-        g.st = dpar_halo_plan_free(g.levels[k].x);
+    for (k = 0; k <= solver.top && solver.st == DPAR_OK; k++) {
+        solver.st = dpar_halo_plan_free(solver.levels[k].exchange);
     }
-    if (g.st != DPAR_OK) {
-        fprintf(stderr, "mg: rank %d: %s: %s\n", (int)c->rank, dpar_status_text(g.st),
-                g.why.text[0] != 0 ? g.why.text : c->why.text);
+    if (solver.st != DPAR_OK) {
+        fprintf(stderr, "mg: rank %d: %s: %s\n", (int)comm->rank, dpar_status_text(solver.st),
+                solver.why.text[0] != 0 ? solver.why.text : comm->why.text);
         return 1;
     }
-    return c->rank == 0 ? tell(&g, norm, slowest) : 0;
+    return comm->rank == 0 ? tell(&solver, norm, slowest) : 0;
 }
 
 /* ---- arguments ------------------------------------------------------------------------------- */
 
 /* Chooses how many ranks there are along z and y. Returns 0, or 2 after a message. */
-static int choose_grid(request *q)
+static int choose_grid(request *options)
 {
     dpar_cart_choose_desc grid;
     dpar_why why;
     memset(&grid, 0, sizeof grid);
-    grid.ranks = q->ranks;
+    grid.ranks = options->ranks;
     grid.dims = 2;
-    grid.cells[0] = grid.cells[1] = q->p->n;
+    grid.cells[0] = grid.cells[1] = options->task->points;
     grid.weight[0] = 4; /* cheaper, because planes of z are contiguous */
     grid.weight[1] = 5;
     grid.periodic = 3;
-    if (dpar_cart_choose_parts(&grid, q->grid, NULL, &why) != DPAR_OK) {
+    if (dpar_cart_choose_parts(&grid, options->grid, NULL, &why) != DPAR_OK) {
         return complain(why.text, NULL);
     }
     return 0;
@@ -643,7 +659,7 @@ static int choose_grid(request *q)
 /* Reads the command line (start_read of apps/start.h). */
 static int reads(int argc, char **argv, int *ranks, void *at)
 {
-    request *q = (request *)at;
+    request *options = (request *)at;
     const char *given = "S";
     int asked = 0, code;
     const option list[] = {{"--class", OPTION_WORD, &given, 0, 0},
@@ -653,24 +669,24 @@ static int reads(int argc, char **argv, int *ranks, void *at)
     if (code >= 0) {
         return code;
     }
-    for (q->p = problems; q->p < problems + PROBLEMS; q->p++) {
-        if (given[0] == q->p->name && given[1] == 0) {
+    for (options->task = problems; options->task < problems + PROBLEMS; options->task++) {
+        if (given[0] == options->task->name && given[1] == 0) {
             break;
         }
     }
-    if (q->p == problems + PROBLEMS) {
+    if (options->task == problems + PROBLEMS) {
         return complain("--class is S, W, A, B or C, not", given);
     }
     if (*ranks > RANKS) {
         return complain("mg runs on at most 64 ranks", NULL);
     }
     *ranks = *ranks > 0 ? *ranks : 1;
-    q->ranks = *ranks;
-    return choose_grid(q) != 0 ? 2 : -1;
+    options->ranks = *ranks;
+    return choose_grid(options) != 0 ? 2 : -1;
 }
 
 int main(int argc, char **argv)
 {
-    request q = {&problems[0], 0, {0, 0}};
-    return start(argc, argv, reads, solve, &q);
+    request options = {&problems[0], 0, {0, 0}};
+    return start(argc, argv, reads, solve, &options);
 }

@@ -40,11 +40,15 @@
  *
  * (numbers of two cores that were busy with other work, too)
  *
+ * It shows every collective of dpar_comm.h in `run`, the forms with pieces of different sizes
+ * (dpar_all_gather_v, dpar_all_to_all_v), memory that other ranks can read (dpar_comm_alloc), and
+ * dpar_comm_report after a failure.
+ *
  * The same source over MPI (the part that kills a rank is left out: MPI ends the whole job):
  *
  *   mpicc -O2 -DUSE_MPI -DDPAR_IMPLEMENTATION -I. apps/ranks.c -o ranks && mpirun -np 4 ./ranks
  *
- * Exit code: 0 fine, 1 a wrong result or an error that should not be, 2 bad input (one sentence on
+ * Exit code: 0 fine, 1 a wrong result or an error that should not be, 2 bad input (one message on
  * stderr). */
 #include "dpar_comm.h"
 #ifdef USE_MPI
@@ -117,27 +121,29 @@ static int in_pieces(int32_t kind)
 
 /* Runs an operation on `count` elements, which are those of a rank's piece or of the whole message.
  * The root is rank 0. SEND_RECV sends to the next rank and receives from the one before. */
-static dpar_status run(dpar_comm *c, int32_t kind, const float *in, float *out, int64_t count)
+static dpar_status run(dpar_comm *comm, int32_t kind, const float *in, float *out, int64_t count)
 {
     dpar_work sent, came;
     dpar_status st;
     switch (kind) {
-    case DPAR_CALL_ALL_REDUCE: return dpar_all_reduce(c, in, out, count, DPAR_F32, DPAR_SUM, NULL);
+    case DPAR_CALL_ALL_REDUCE:
+        return dpar_all_reduce(comm, in, out, count, DPAR_F32, DPAR_SUM, NULL);
     case DPAR_CALL_REDUCE_SCATTER:
-        return dpar_reduce_scatter(c, in, out, count, DPAR_F32, DPAR_SUM, NULL);
-    case DPAR_CALL_ALL_GATHER: return dpar_all_gather(c, in, out, count, DPAR_F32, NULL);
-    case DPAR_CALL_ALL_TO_ALL: return dpar_all_to_all(c, in, out, count, DPAR_F32, NULL);
-    case DPAR_CALL_BROADCAST: return dpar_broadcast(c, out, count, DPAR_F32, 0, NULL);
-    case DPAR_CALL_REDUCE: return dpar_reduce(c, in, out, count, DPAR_F32, DPAR_SUM, 0, NULL);
-    case DPAR_CALL_GATHER: return dpar_gather(c, in, out, count, DPAR_F32, 0, NULL);
-    case DPAR_CALL_SCATTER: return dpar_scatter(c, in, out, count, DPAR_F32, 0, NULL);
+        return dpar_reduce_scatter(comm, in, out, count, DPAR_F32, DPAR_SUM, NULL);
+    case DPAR_CALL_ALL_GATHER: return dpar_all_gather(comm, in, out, count, DPAR_F32, NULL);
+    case DPAR_CALL_ALL_TO_ALL: return dpar_all_to_all(comm, in, out, count, DPAR_F32, NULL);
+    case DPAR_CALL_BROADCAST: return dpar_broadcast(comm, out, count, DPAR_F32, 0, NULL);
+    case DPAR_CALL_REDUCE: return dpar_reduce(comm, in, out, count, DPAR_F32, DPAR_SUM, 0, NULL);
+    case DPAR_CALL_GATHER: return dpar_gather(comm, in, out, count, DPAR_F32, 0, NULL);
+    case DPAR_CALL_SCATTER: return dpar_scatter(comm, in, out, count, DPAR_F32, 0, NULL);
     default: break;
     }
     memset(&sent, 0, sizeof sent);
     memset(&came, 0, sizeof came);
-    st = dpar_recv(c, out, count, DPAR_F32, (c->rank + c->size - 1) % c->size, 0, &came);
+    st =
+        dpar_recv(comm, out, count, DPAR_F32, (comm->rank + comm->size - 1) % comm->size, 0, &came);
     if (st == DPAR_OK) {
-        st = dpar_send(c, in, count, DPAR_F32, (c->rank + 1) % c->size, 0, &sent);
+        st = dpar_send(comm, in, count, DPAR_F32, (comm->rank + 1) % comm->size, 0, &sent);
     }
     if (st == DPAR_OK) {
         st = dpar_wait(&came);
@@ -146,9 +152,9 @@ static dpar_status run(dpar_comm *c, int32_t kind, const float *in, float *out, 
 }
 
 /* Element i of this rank's correct result, or -1 if it receives nothing. */
-static float expected(const dpar_comm *c, int32_t kind, int64_t count, int64_t i)
+static float expected(const dpar_comm *comm, int32_t kind, int64_t count, int64_t i)
 {
-    const int32_t n = c->size, me = c->rank;
+    const int32_t n = comm->size, me = comm->rank;
     switch (kind) {
     case DPAR_CALL_ALL_REDUCE: return sum(n, i);
     case DPAR_CALL_REDUCE_SCATTER: return sum(n, me * count + i);
@@ -163,47 +169,47 @@ static float expected(const dpar_comm *c, int32_t kind, int64_t count, int64_t i
 }
 
 /* Elements of the output. */
-static int64_t results(const dpar_comm *c, int32_t kind, int64_t count)
+static int64_t results(const dpar_comm *comm, int32_t kind, int64_t count)
 {
     switch (kind) {
     case DPAR_CALL_ALL_GATHER:
     case DPAR_CALL_ALL_TO_ALL:
-    case DPAR_CALL_GATHER: return count * c->size;
+    case DPAR_CALL_GATHER: return count * comm->size;
     default: return count;
     }
 }
 
-static void fill(const dpar_comm *c, int32_t kind, float *in, float *out, int64_t elements)
+static void fill(const dpar_comm *comm, int32_t kind, float *in, float *out, int64_t elements)
 {
     int64_t i;
     for (i = 0; i < elements; i++) {
-        in[i] = mine(c->rank, i);
+        in[i] = mine(comm->rank, i);
     }
-    for (i = 0; i < elements && kind == DPAR_CALL_BROADCAST && c->rank == 0; i++) {
+    for (i = 0; i < elements && kind == DPAR_CALL_BROADCAST && comm->rank == 0; i++) {
         out[i] = mine(0, i);
     }
 }
 
 /* Counts wrong elements of the output; every step-th is checked. */
-static int64_t wrong(const dpar_comm *c, int32_t kind, const float *out, int64_t count,
+static int64_t wrong(const dpar_comm *comm, int32_t kind, const float *out, int64_t count,
                      int64_t step)
 {
     int64_t bad = 0, i;
-    for (i = 0; i < results(c, kind, count); i += step) {
-        const float want = expected(c, kind, count, i);
+    for (i = 0; i < results(comm, kind, count); i += step) {
+        const float want = expected(comm, kind, count, i);
         bad += want >= 0.0f && (out[i] < want || out[i] > want);
     }
     return bad;
 }
 
 /* True, after a message, if an operation failed. */
-static int failed(const dpar_comm *c, int32_t kind, dpar_status st)
+static int failed(const dpar_comm *comm, int32_t kind, dpar_status st)
 {
     if (st == DPAR_OK) {
         return 0;
     }
-    fprintf(stderr, "ranks: rank %d: %s failed: %s: %s\n", (int)c->rank, dpar_call_name(kind),
-            dpar_status_text(st), c->why.text);
+    fprintf(stderr, "ranks: rank %d: %s failed: %s: %s\n", (int)comm->rank, dpar_call_name(kind),
+            dpar_status_text(st), comm->why.text);
     return 1;
 }
 
@@ -211,61 +217,63 @@ static int failed(const dpar_comm *c, int32_t kind, dpar_status st)
 
 /* Checks the _v forms, with pieces of different sizes: rank r has r + 1 elements. Returns how many
  * elements are wrong. */
-static int64_t check_pieces(dpar_comm *c, float *in, float *out)
+static int64_t check_pieces(dpar_comm *comm, float *in, float *out)
 {
     int64_t count[64], same[64], bad = 0, at = 0, i;
-    int32_t r;
-    for (r = 0; r < c->size; r++) {
-        count[r] = r + 1;
-        same[r] = c->rank + 1;
+    int32_t rank;
+    for (rank = 0; rank < comm->size; rank++) {
+        count[rank] = rank + 1;
+        same[rank] = comm->rank + 1;
     }
-    fill(c, DPAR_CALL_ALL_GATHER, in, out, (int64_t)c->size * c->size);
-    if (failed(c, DPAR_CALL_ALL_GATHER,
-               dpar_all_gather_v(c, in, out, count, NULL, DPAR_F32, NULL))) {
+    fill(comm, DPAR_CALL_ALL_GATHER, in, out, (int64_t)comm->size * comm->size);
+    if (failed(comm, DPAR_CALL_ALL_GATHER,
+               dpar_all_gather_v(comm, in, out, count, NULL, DPAR_F32, NULL))) {
         return 1;
     }
-    for (r = 0; r < c->size; r++) {
-        for (i = 0; i < count[r]; i++) {
-            bad += out[at] < mine(r, i) || out[at] > mine(r, i);
+    for (rank = 0; rank < comm->size; rank++) {
+        for (i = 0; i < count[rank]; i++) {
+            bad += out[at] < mine(rank, i) || out[at] > mine(rank, i);
             at++;
         }
     }
-    if (failed(c, DPAR_CALL_ALL_TO_ALL,
-               dpar_all_to_all_v(c, in, count, NULL, out, same, NULL, DPAR_F32, NULL))) {
+    if (failed(comm, DPAR_CALL_ALL_TO_ALL,
+               dpar_all_to_all_v(comm, in, count, NULL, out, same, NULL, DPAR_F32, NULL))) {
         return 1;
     }
-    at = (int64_t)c->rank * (c->rank + 1) / 2; /* where this rank's piece begins in each input */
-    for (r = 0; r < c->size; r++) {
-        for (i = 0; i <= c->rank; i++) {
-            const float got = out[(int64_t)r * (c->rank + 1) + i];
-            bad += got < mine(r, at + i) || got > mine(r, at + i);
+    at = (int64_t)comm->rank * (comm->rank + 1) /
+         2; /* where this rank's piece begins in each input */
+    for (rank = 0; rank < comm->size; rank++) {
+        for (i = 0; i <= comm->rank; i++) {
+            const float got = out[(int64_t)rank * (comm->rank + 1) + i];
+            bad += got < mine(rank, at + i) || got > mine(rank, at + i);
         }
     }
     return bad;
 }
 
 /* Runs each operation once and checks all elements. Returns 1 if something is wrong. */
-static int check_all(dpar_comm *c, float *in, float *out, const char *memory)
+static int check_all(dpar_comm *comm, float *in, float *out, const char *memory)
 {
-    const int64_t count = CHECKED / c->size;
+    const int64_t count = CHECKED / comm->size;
     int64_t bad = 0, all = 0;
     int k;
     for (k = 0; k < KINDS; k++) {
-        fill(c, kinds[k], in, out, count * c->size);
-        if (failed(c, kinds[k], run(c, kinds[k], in, out, count))) {
+        fill(comm, kinds[k], in, out, count * comm->size);
+        if (failed(comm, kinds[k], run(comm, kinds[k], in, out, count))) {
             return 1;
         }
-        bad += wrong(c, kinds[k], out, count, 1);
+        bad += wrong(comm, kinds[k], out, count, 1);
     }
-    bad += check_pieces(c, in, out);
-    if (failed(c, DPAR_CALL_BARRIER, dpar_barrier(c, NULL)) ||
-        failed(c, DPAR_CALL_ALL_REDUCE,
-               dpar_all_reduce(c, &bad, &all, 1, DPAR_I64, DPAR_SUM, NULL))) {
+    bad += check_pieces(comm, in, out);
+    if (failed(comm, DPAR_CALL_BARRIER, dpar_barrier(comm, NULL)) ||
+        failed(comm, DPAR_CALL_ALL_REDUCE,
+               dpar_all_reduce(comm, &bad, &all, 1, DPAR_I64, DPAR_SUM, NULL))) {
         return 1;
     }
-    if (c->rank == 0) {
+    if (comm->rank == 0) {
         printf("%d rank%s, engine %s, %s memory: each operation, all elements: %lld wrong\n",
-               (int)c->size, c->size > 1 ? "s" : "", c->engine.name, memory, (long long)all);
+               (int)comm->size, comm->size > 1 ? "s" : "", comm->engine.name, memory,
+               (long long)all);
     }
     return all != 0;
 }
@@ -274,18 +282,18 @@ static int check_all(dpar_comm *c, float *in, float *out, const char *memory)
 
 static double now(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    struct timespec moment;
+    clock_gettime(CLOCK_MONOTONIC, &moment);
+    return (double)moment.tv_sec + 1e-9 * (double)moment.tv_nsec;
 }
 
 /* Seconds of an operation: the median over several runs of the slowest rank's time. Negative after
  * an error. */
-static double measure(dpar_comm *c, int32_t kind, float *in, float *out, int64_t bytes, int *bad)
+static double measure(dpar_comm *comm, int32_t kind, float *in, float *out, int64_t bytes, int *bad)
 {
     enum { MOST = 51 };
     const int64_t all = bytes / 4;
-    const int64_t count = in_pieces(kind) ? all / c->size : all;
+    const int64_t count = in_pieces(kind) ? all / comm->size : all;
     double took[MOST], slowest[MOST];
     int i, k, times = MOST; /* fewer runs of large messages */
     if (bytes > (1 << 22)) {
@@ -295,27 +303,27 @@ static double measure(dpar_comm *c, int32_t kind, float *in, float *out, int64_t
     }
     for (i = 0; i < times; i++) {
         dpar_status st;
-        fill(c, kind, in, out, all);
-        st = dpar_barrier(c, NULL);
+        fill(comm, kind, in, out, all);
+        st = dpar_barrier(comm, NULL);
         took[i] = now();
         if (st == DPAR_OK) {
-            st = run(c, kind, in, out, count);
+            st = run(comm, kind, in, out, count);
         }
         took[i] = now() - took[i];
-        if (failed(c, kind, st)) {
+        if (failed(comm, kind, st)) {
             return -1;
         }
     }
-    *bad += wrong(c, kind, out, count, 97) > 0;
-    if (failed(c, kind, dpar_all_reduce(c, took, slowest, times, DPAR_F64, DPAR_MAX, NULL))) {
+    *bad += wrong(comm, kind, out, count, 97) > 0;
+    if (failed(comm, kind, dpar_all_reduce(comm, took, slowest, times, DPAR_F64, DPAR_MAX, NULL))) {
         return -1;
     }
     for (i = 1; i < times; i++) {
-        double t = slowest[i];
-        for (k = i; k > 0 && slowest[k - 1] > t; k--) {
+        double middle = slowest[i];
+        for (k = i; k > 0 && slowest[k - 1] > middle; k--) {
             slowest[k] = slowest[k - 1];
         }
-        slowest[k] = t;
+        slowest[k] = middle;
     }
     return slowest[times / 2];
 }
@@ -340,68 +348,70 @@ static void print_size(int64_t bytes)
     }
 }
 
-static void print_header(const plan *p)
+static void print_header(const plan *job)
 {
-    int m, s;
+    int mem, column;
     printf("\nbus bandwidth, GB/s  %-*sregistered memory\n                ", 9 * SIZES - 3,
            "private memory");
-    for (m = 0; m < 2; m++) {
-        for (s = 0; s < SIZES; s++) {
-            print_size(p->size[s]);
+    for (mem = 0; mem < 2; mem++) {
+        for (column = 0; column < SIZES; column++) {
+            print_size(job->size[column]);
         }
-        printf("%s", m ? "\n" : "  ");
+        printf("%s", mem ? "\n" : "  ");
     }
 }
 
 /* Prints the table. memory[0] and [1] are private in and out, [2] and [3] registered ones. Returns
  * 1 if something is wrong. */
-static int table(dpar_comm *c, const plan *p, float **memory)
+static int table(dpar_comm *comm, const plan *job, float **memory)
 {
-    int k, m, s, bad = 0;
-    if (c->rank == 0) {
-        print_header(p);
+    int k, mem, column, bad = 0;
+    if (comm->rank == 0) {
+        print_header(job);
     }
     for (k = 0; k < KINDS; k++) {
-        for (m = 0; m < 2; m++) {
-            for (s = 0; s < SIZES; s++) {
-                double t = measure(c, kinds[k], memory[2 * m], memory[2 * m + 1], p->size[s], &bad);
-                if (t < 0.0) {
+        for (mem = 0; mem < 2; mem++) {
+            for (column = 0; column < SIZES; column++) {
+                double seconds = measure(comm, kinds[k], memory[2 * mem], memory[2 * mem + 1],
+                                         job->size[column], &bad);
+                if (seconds < 0.0) {
                     return 1;
                 }
-                if (c->rank == 0) {
-                    if (m == 0 && s == 0) {
+                if (comm->rank == 0) {
+                    if (mem == 0 && column == 0) {
                         printf("%-16s", dpar_call_name(kinds[k]));
-                    } else if (s == 0) {
+                    } else if (column == 0) {
                         printf("  ");
                     }
-                    printf("%9.2f", (double)p->size[s] / t / 1e9 * bus_factor(kinds[k], c->size));
+                    printf("%9.2f", (double)job->size[column] / seconds / 1e9 *
+                                        bus_factor(kinds[k], comm->size));
                 }
             }
         }
-        if (c->rank == 0) {
+        if (comm->rank == 0) {
             printf("\n");
             fflush(stdout);
         }
     }
 #ifndef __OPTIMIZE__
-    if (c->rank == 0) {
+    if (comm->rank == 0) {
         printf("(compiled without -O2: slow)\n");
         fflush(stdout);
     }
 #endif
     if (bad > 0) {
         fprintf(stderr, "ranks: rank %d: %d of the measured operations gave a wrong result\n",
-                (int)c->rank, bad);
+                (int)comm->rank, bad);
     }
     return bad > 0;
 }
 
 /* What each rank runs. */
-static int collectives(dpar_comm *c, void *arg)
+static int collectives(dpar_comm *comm, void *arg)
 {
-    const plan *p = (const plan *)arg;
+    const plan *job = (const plan *)arg;
     float *memory[4] = {NULL, NULL, NULL, NULL};
-    const size_t bytes = (size_t)p->size[SIZES - 1];
+    const size_t bytes = (size_t)job->size[SIZES - 1];
     int k, bad = 0;
     for (k = 0; k < 4; k++) {
         void *at = NULL;
@@ -411,26 +421,26 @@ static int collectives(dpar_comm *c, void *arg)
                 memset(at, 0, bytes);
             }
         } else {
-            (void)dpar_comm_alloc(c, (int64_t)bytes, &at);
+            (void)dpar_comm_alloc(comm, (int64_t)bytes, &at);
         }
         if (at == NULL) {
-            fprintf(stderr, "ranks: rank %d: no memory for %lld bytes: %s\n", (int)c->rank,
-                    (long long)bytes, k < 2 ? "malloc failed" : c->why.text);
+            fprintf(stderr, "ranks: rank %d: no memory for %lld bytes: %s\n", (int)comm->rank,
+                    (long long)bytes, k < 2 ? "malloc failed" : comm->why.text);
             bad = 1;
         }
         memory[k] = (float *)at;
     }
-    bad = bad || check_all(c, memory[0], memory[1], "private") ||
-          check_all(c, memory[2], memory[3], "registered") || table(c, p, memory);
+    bad = bad || check_all(comm, memory[0], memory[1], "private") ||
+          check_all(comm, memory[2], memory[3], "registered") || table(comm, job, memory);
     for (k = 0; k < 4; k++) {
         if (k < 2) {
             free(memory[k]);
         } else {
-            dpar_comm_release(c, memory[k]);
+            dpar_comm_release(comm, memory[k]);
         }
     }
 #ifdef USE_MPI
-    if (c->rank == 0) {
+    if (comm->rank == 0) {
         printf("\nNo rank is killed here: MPI would end the whole job.\n");
     }
 #endif
@@ -443,7 +453,7 @@ static int collectives(dpar_comm *c, void *arg)
 
 /* The last rank dies in the middle of its work, and the others notice it in the operation that they
  * have called. Rank 0 also prints the report of the flight recorder. */
-static int with_a_death(dpar_comm *c, void *arg)
+static int with_a_death(dpar_comm *comm, void *arg)
 {
     static float in[1000], out[1000];
     static char text[64 * 512]; /* four operations a rank, a line each */
@@ -452,19 +462,19 @@ static int with_a_death(dpar_comm *c, void *arg)
     int i;
     (void)arg;
     for (i = 0; i < 3 && st == DPAR_OK; i++) {
-        st = dpar_all_reduce(c, in, out, 1000, DPAR_F32, DPAR_SUM, NULL);
+        st = dpar_all_reduce(comm, in, out, 1000, DPAR_F32, DPAR_SUM, NULL);
     }
-    if (c->rank == c->size - 1) {
+    if (comm->rank == comm->size - 1) {
         fflush(stdout);
         raise(SIGKILL);
     }
     if (st == DPAR_OK) {
-        st = dpar_all_gather(c, in, out, 10, DPAR_F32, NULL);
+        st = dpar_all_gather(comm, in, out, 10, DPAR_F32, NULL);
     }
-    if (c->rank == 0) {
-        printf("rank 0 was told: %s: %s\n", dpar_status_text(st), c->why.text);
+    if (comm->rank == 0) {
+        printf("rank 0 was told: %s: %s\n", dpar_status_text(st), comm->why.text);
         dpar_text_init(&report, text, sizeof text);
-        dpar_comm_report(c, &report);
+        dpar_comm_report(comm, &report);
         printf("\nthe flight recorder:\n%s", text);
     }
     return st != DPAR_E_PEER; /* the only right result */
@@ -493,17 +503,17 @@ static int kill_one(int32_t n)
 /* Reads the command line (start_read of apps/start.h). */
 static int reads(int argc, char **argv, int *ranks, void *at)
 {
-    plan *p = (plan *)at;
+    plan *job = (plan *)at;
     const char *word = NULL;
     long long size = 1 << 24;
-    int s, n = 0, code;
+    int column, n = 0, code;
     const option list[] = {{"--size", OPTION_LONG, &size, 1 << 20, 1 << 30}};
     const option number = {"ranks", OPTION_INT, &n, 1, 64};
     code = options_read(argc, argv, list, 1, &word, 1);
     if (code < 0 && word != NULL && options_number(&number, word) != 0) {
         return 2;
     }
-    p->kills = *ranks == 0;
+    job->kills = *ranks == 0;
     code = code < 0 ? start_ranks(ranks, n) : code;
     if (code >= 0) {
         return code;
@@ -511,23 +521,23 @@ static int reads(int argc, char **argv, int *ranks, void *at)
     if (*ranks == 0 || *ranks > 64) {
         return complain("the number of ranks must be 1 to 64, as in: ranks 4", NULL);
     }
-    for (s = SIZES - 1; s >= 0; s--) {
-        p->size[s] = size / 4 * 4;
+    for (column = SIZES - 1; column >= 0; column--) {
+        job->size[column] = size / 4 * 4;
         size /= 16;
     }
-    p->ranks = *ranks;
+    job->ranks = *ranks;
     return -1;
 }
 
 int main(int argc, char **argv)
 {
-    plan p;
+    plan job;
     int code;
-    memset(&p, 0, sizeof p);
-    code = start(argc, argv, reads, collectives, &p);
+    memset(&job, 0, sizeof job);
+    code = start(argc, argv, reads, collectives, &job);
 #ifndef USE_MPI
-    if (code == 0 && p.ranks > 0 && p.kills) {
-        code = options_finish(kill_one(p.ranks));
+    if (code == 0 && job.ranks > 0 && job.kills) {
+        code = options_finish(kill_one(job.ranks));
     }
 #endif
     return code;

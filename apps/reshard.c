@@ -10,11 +10,12 @@
  *   every element is where it belongs
  *
  * Each rank computes by itself which bytes of which file it needs (dpar_redistribute_first), so
- * that no index is written or gathered. A file holds the shards of one rank, one after the other,
- * in C order.
+ * that no index is written or gathered. The layouts are those of dpar_mesh_init and
+ * dpar_layout_init, and dpar_box_cover checks that what was written has no gaps. A file holds the
+ * shards of one rank, one after the other, in C order.
  *
  * Exit code: 0 every element is right, 1 one is wrong, 2 bad input, or a file that cannot be read
- * or written (one sentence on stderr). */
+ * or written (one message on stderr). */
 #include "dpar.h"
 
 #include <stdio.h>
@@ -34,7 +35,7 @@ static const char help[] =
     "  --svg FILE    draw who owned what, before and after\n"
     "  -h, --help    this text\n"
     "\n"
-    "Exit code: 0 all is right, 1 an element is wrong, 2 bad input (one sentence on stderr)\n"
+    "Exit code: 0 all is right, 1 an element is wrong, 2 bad input (one message on stderr)\n"
     "\n"
     "examples\n"
     "  reshard\n"
@@ -86,17 +87,17 @@ static void fail(const char *what, const char *why)
 
 static void add(int32_t layer, const char *name, int32_t cut, int64_t rows, int64_t columns)
 {
-    tensor *t = &list[tensors++];
+    tensor *made = &list[tensors++];
     if (layer >= 0 && layer < LAYERS) {
-        snprintf(t->name, sizeof t->name, "model.layers.%d.%s.weight", layer, name);
+        snprintf(made->name, sizeof made->name, "model.layers.%d.%s.weight", layer, name);
     } else {
-        snprintf(t->name, sizeof t->name, "%s.weight", name);
+        snprintf(made->name, sizeof made->name, "%s.weight", name);
     }
-    t->layer = layer;
-    t->cut = cut;
-    t->dims = columns > 0 ? 2 : 1;
-    t->extent[0] = rows / shrink;
-    t->extent[1] = columns / shrink;
+    made->layer = layer;
+    made->cut = cut;
+    made->dims = columns > 0 ? 2 : 1;
+    made->extent[0] = rows / shrink;
+    made->extent[1] = columns / shrink;
 }
 
 /* Llama-3-8B: hidden 4096, 32 heads, 8 of keys and values, feed-forward 14336, vocabulary 128256.
@@ -124,32 +125,32 @@ static void llama_3_8b(void)
 
 /* The layout of a tensor: tensor parallelism cuts first, then data parallelism (FSDP) cuts dim 0 of
  * each part. */
-static dpar_layout spread(const tensor *t, const dpar_mesh *mesh)
+static dpar_layout spread(const tensor *each, const dpar_mesh *mesh)
 {
     int32_t dp = dpar_mesh_find(mesh, "dp"), tp = dpar_mesh_find(mesh, "tp");
     dpar_placement placement[2];
-    dpar_layout l;
+    dpar_layout layout;
     dpar_why why;
     placement[dp] = dpar_shard(0);
-    placement[tp] = t->cut < 0 ? dpar_replicate() : dpar_shard(t->cut);
+    placement[tp] = each->cut < 0 ? dpar_replicate() : dpar_shard(each->cut);
     placement[dp].order = 1;
-    if (dpar_layout_init(&l, mesh, t->dims, t->extent, placement, &why) != DPAR_OK) {
-        fail(t->name, why.text);
+    if (dpar_layout_init(&layout, mesh, each->dims, each->extent, placement, &why) != DPAR_OK) {
+        fail(each->name, why.text);
     }
-    return l;
+    return layout;
 }
 
 /* The pipeline stage of a tensor. Layers are divided evenly; tensors before them belong to the
  * first stage, and those after them to the last. */
-static int32_t stage_of(const tensor *t)
+static int32_t stage_of(const tensor *each)
 {
-    if (t->layer < 0) {
+    if (each->layer < 0) {
         return 0;
     }
-    if (t->layer >= LAYERS) {
+    if (each->layer >= LAYERS) {
         return STAGES - 1;
     }
-    return dpar_split_owner(DPAR_SPLIT_EVEN, LAYERS, STAGES, t->layer);
+    return dpar_split_owner(DPAR_SPLIT_EVEN, LAYERS, STAGES, each->layer);
 }
 
 static void make_layouts(void)
@@ -176,41 +177,43 @@ static void make_layouts(void)
 static FILE *shard_file(int32_t rank, const char *mode)
 {
     char path[512];
-    FILE *f;
+    FILE *file;
     snprintf(path, sizeof path, "%s/reshard-%d.bin", folder, rank);
-    f = fopen(path, mode);
-    if (f == NULL) {
+    file = fopen(path, mode);
+    if (file == NULL) {
         fail(path, "cannot be opened; --dir sets the folder");
     }
-    return f;
+    return file;
 }
 
 /* The value of an element, which differs from that of almost every other element. */
 static uint32_t mark(int tensor_id, int64_t index)
 {
-    uint64_t x = ((uint64_t)tensor_id << 48) ^ (uint64_t)index;
-    x = (x ^ x >> 31) * UINT64_C(0xbf58476d1ce4e5b9);
-    return (uint32_t)(x >> 32);
+    uint64_t hash = ((uint64_t)tensor_id << 48) ^ (uint64_t)index;
+    hash = (hash ^ hash >> 31) * UINT64_C(0xbf58476d1ce4e5b9);
+    return (uint32_t)(hash >> 32);
 }
 
 /* Visits a rank's elements of a tensor, in the order of its local array, and sets their values.
  * With `check` it first compares them. Returns how many are wrong. */
-static int64_t visit(int id, const dpar_layout *l, int32_t rank, uint32_t *local, int check)
+static int64_t visit(int id, const dpar_layout *layout, int32_t rank, uint32_t *local, int check)
 {
     dpar_box_cursor cursor;
     dpar_box box;
     int64_t at[DPAR_MAX_DIMS], stride[DPAR_MAX_DIMS], wrong = 0, i, j;
-    int64_t columns = l->dims > 1 ? l->extent[1] : 1;
+    int64_t columns = layout->dims > 1 ? layout->extent[1] : 1;
     memset(&cursor, 0, sizeof cursor);
-    dpar_layout_strides(l, rank, NULL, stride);
-    while (dpar_layout_next(l, rank, &cursor, &box, at)) {
-        int64_t left = l->dims > 1 ? box.lo[1] : 0, right = l->dims > 1 ? box.hi[1] : 1;
+    dpar_layout_strides(layout, rank, NULL, stride);
+    while (dpar_layout_next(layout, rank, &cursor, &box, at)) {
+        int64_t left = layout->dims > 1 ? box.lo[1] : 0;
+        int64_t right = layout->dims > 1 ? box.hi[1] : 1;
         for (i = box.lo[0]; i < box.hi[0]; i++) {
-            uint32_t *row = local + (at[0] + i - box.lo[0]) * stride[0] + (l->dims > 1 ? at[1] : 0);
+            uint32_t *row =
+                local + (at[0] + i - box.lo[0]) * stride[0] + (layout->dims > 1 ? at[1] : 0);
             for (j = left; j < right; j++) {
-                uint32_t m = mark(id, i * columns + j);
-                wrong += check && row[j - left] != m;
-                row[j - left] = m;
+                uint32_t value = mark(id, i * columns + j);
+                wrong += check && row[j - left] != value;
+                row[j - left] = value;
             }
         }
     }
@@ -219,11 +222,11 @@ static int64_t visit(int id, const dpar_layout *l, int32_t rank, uint32_t *local
 
 static uint32_t *room(int64_t elements)
 {
-    uint32_t *p = (uint32_t *)malloc((size_t)(elements > 0 ? elements : 1) * sizeof(uint32_t));
-    if (p == NULL) {
+    uint32_t *local = (uint32_t *)malloc((size_t)(elements > 0 ? elements : 1) * sizeof(uint32_t));
+    if (local == NULL) {
         fail("memory", "not enough for a tensor: raise --shrink");
     }
-    return p;
+    return local;
 }
 
 static double write_all(void)
@@ -232,21 +235,21 @@ static double write_all(void)
     int32_t rank;
     int i;
     for (rank = 0; rank < WRITERS; rank++) {
-        FILE *f = shard_file(rank, "wb");
+        FILE *file = shard_file(rank, "wb");
         for (i = 0; i < tensors; i++) {
-            const dpar_layout *l = &list[i].saved;
-            int64_t n = dpar_layout_is_primary(l, rank) ? dpar_layout_count(l, rank) : 0;
+            const dpar_layout *layout = &list[i].saved;
+            int64_t n = dpar_layout_is_primary(layout, rank) ? dpar_layout_count(layout, rank) : 0;
             uint32_t *local = room(n);
             if (n > 0) {
-                (void)visit(i, l, rank, local, 0);
+                (void)visit(i, layout, rank, local, 0);
             }
-            if (fwrite(local, sizeof *local, (size_t)n, f) != (size_t)n) {
+            if (fwrite(local, sizeof *local, (size_t)n, file) != (size_t)n) {
                 fail(list[i].name, "cannot be written: the disk may be full");
             }
             bytes += 4.0 * (double)n;
             free(local);
         }
-        if (fclose(f) != 0) {
+        if (fclose(file) != 0) {
             fail("a file", "cannot be written: the disk may be full");
         }
     }
@@ -267,20 +270,20 @@ static int64_t file_offset(int i, int32_t rank)
 
 /* Reads one box from a file into a local array. Rows that are contiguous on both sides are read
  * together. Returns the number of reads. */
-static int64_t read_box(const dpar_transfer *t, FILE *f, int64_t base, const int64_t *there,
-                        uint32_t *local, const int64_t *here)
+static int64_t read_box(const dpar_transfer *transfer, FILE *file, int64_t base,
+                        const int64_t *there, uint32_t *local, const int64_t *here)
 {
-    int64_t rows = t->dims > 1 ? t->extent[0] : 1;
-    int64_t width = t->dims > 1 ? t->extent[1] : t->extent[0], reads = 0, i;
-    int64_t from = t->theirs[0] * there[0] + (t->dims > 1 ? t->theirs[1] : 0);
-    int64_t to = t->mine[0] * here[0] + (t->dims > 1 ? t->mine[1] : 0);
-    if (t->dims > 1 && width == there[0] && width == here[0]) {
+    int64_t rows = transfer->dims > 1 ? transfer->extent[0] : 1;
+    int64_t width = transfer->dims > 1 ? transfer->extent[1] : transfer->extent[0], reads = 0, i;
+    int64_t from = transfer->theirs[0] * there[0] + (transfer->dims > 1 ? transfer->theirs[1] : 0);
+    int64_t to = transfer->mine[0] * here[0] + (transfer->dims > 1 ? transfer->mine[1] : 0);
+    if (transfer->dims > 1 && width == there[0] && width == here[0]) {
         width *= rows;
         rows = 1;
     }
     for (i = 0; i < rows; i++) {
-        if (fseek(f, (long)(4 * (base + from + i * there[0])), SEEK_SET) != 0 ||
-            fread(local + to + i * here[0], 4, (size_t)width, f) != (size_t)width) {
+        if (fseek(file, (long)(4 * (base + from + i * there[0])), SEEK_SET) != 0 ||
+            fread(local + to + i * here[0], 4, (size_t)width, file) != (size_t)width) {
             fail("reading", "a file is shorter than its layout");
         }
         reads++;
@@ -295,21 +298,22 @@ typedef struct tally {
 
 static void read_tensor(int i, int32_t rank, FILE *const *file, tally *sum)
 {
-    static dpar_redistribute_cursor w;
-    dpar_transfer t;
+    static dpar_redistribute_cursor cursor;
+    dpar_transfer transfer;
     int64_t here[DPAR_MAX_DIMS], there[DPAR_MAX_DIMS];
     uint32_t *local = room(dpar_layout_count(&list[i].wanted, rank));
-    if (dpar_redistribute_first(&w, &list[i].saved, &list[i].wanted, rank, DPAR_TRANSFER_RECV,
+    if (dpar_redistribute_first(&cursor, &list[i].saved, &list[i].wanted, rank, DPAR_TRANSFER_RECV,
                                 DPAR_REDISTRIBUTE_PRIMARY) != DPAR_OK) {
         fail(list[i].name, "its two layouts belong to different arrays");
     }
     dpar_layout_strides(&list[i].wanted, rank, NULL, here);
-    while (dpar_redistribute_next(&w, &t)) {
-        dpar_layout_strides(&list[i].saved, t.peer, NULL, there);
-        sum->reads += read_box(&t, file[t.peer], file_offset(i, t.peer), there, local, here);
+    while (dpar_redistribute_next(&cursor, &transfer)) {
+        dpar_layout_strides(&list[i].saved, transfer.peer, NULL, there);
+        sum->reads += read_box(&transfer, file[transfer.peer], file_offset(i, transfer.peer), there,
+                               local, here);
         sum->boxes++;
-        sum->elements += dpar_transfer_volume(&t);
-        sum->from[rank][t.peer] += dpar_transfer_volume(&t);
+        sum->elements += dpar_transfer_volume(&transfer);
+        sum->from[rank][transfer.peer] += dpar_transfer_volume(&transfer);
     }
     sum->wrong += visit(i, &list[i].wanted, rank, local, 1);
     free(local);
@@ -362,18 +366,18 @@ static void check_saved(void)
 
 static void print_plan(const tally *sum)
 {
-    int32_t r, w;
+    int32_t reader, writer;
     printf("\nmillions of elements that each reader takes from each writer's file\n  reader (pp dp "
            "tp)");
-    for (w = 0; w < WRITERS; w++) {
-        printf("   w%d", w);
+    for (writer = 0; writer < WRITERS; writer++) {
+        printf("   w%d", writer);
     }
     printf("\n");
-    for (r = 0; r < READERS; r++) {
-        printf("  %6d  (%d  %d  %d) ", r, r / 4, r / 2 % 2, r % 2);
-        for (w = 0; w < WRITERS; w++) {
-            if (sum->from[r][w] > 0) {
-                printf(" %4.1f", (double)sum->from[r][w] * 1e-6);
+    for (reader = 0; reader < READERS; reader++) {
+        printf("  %6d  (%d  %d  %d) ", reader, reader / 4, reader / 2 % 2, reader % 2);
+        for (writer = 0; writer < WRITERS; writer++) {
+            if (sum->from[reader][writer] > 0) {
+                printf(" %4.1f", (double)sum->from[reader][writer] * 1e-6);
             } else {
                 printf("    .");
             }
@@ -383,20 +387,21 @@ static void print_plan(const tally *sum)
 }
 
 /* Draws the boxes of a tensor in a square, with a colour for each rank. */
-static void draw(FILE *f, const tensor *t, const dpar_layout *l, int32_t ranks, double x, double y)
+static void draw(FILE *file, const tensor *each, const dpar_layout *layout, int32_t ranks, double x,
+                 double y)
 {
     int32_t rank;
     for (rank = 0; rank < ranks; rank++) {
         dpar_box_cursor cursor;
         dpar_box box;
         memset(&cursor, 0, sizeof cursor);
-        while (dpar_layout_next(l, rank, &cursor, &box, NULL)) {
-            double rows = 120.0 / (double)t->extent[0];
-            double columns = t->dims > 1 ? 120.0 / (double)t->extent[1] : 120.0;
-            double left = t->dims > 1 ? (double)box.lo[1] * columns : 0.0;
-            double right = t->dims > 1 ? (double)box.hi[1] * columns : 120.0;
+        while (dpar_layout_next(layout, rank, &cursor, &box, NULL)) {
+            double rows = 120.0 / (double)each->extent[0];
+            double columns = each->dims > 1 ? 120.0 / (double)each->extent[1] : 120.0;
+            double left = each->dims > 1 ? (double)box.lo[1] * columns : 0.0;
+            double right = each->dims > 1 ? (double)box.hi[1] * columns : 120.0;
             double top = (double)box.lo[0] * rows, bottom = (double)box.hi[0] * rows;
-            fprintf(f,
+            fprintf(file,
                     "<rect x='%.1f' y='%.1f' width='%.1f' height='%.1f' fill='hsl(%d,60%%,72%%)' "
                     "stroke='#444'/><text x='%.1f' y='%.1f'>%d</text>\n",
                     x + left, y + top, right - left, bottom - top, rank * 137 % 360,
@@ -408,26 +413,27 @@ static void draw(FILE *f, const tensor *t, const dpar_layout *l, int32_t ranks, 
 static void picture(const char *path)
 {
     static const int show[] = {0, 2, 3, 5, 9, 290};
-    FILE *f = fopen(path, "w");
+    FILE *file = fopen(path, "w");
     int i;
-    if (f == NULL) {
+    if (file == NULL) {
         fail(path, "cannot be written");
     }
     fprintf(
-        f, "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 920 360' font-family='sans-serif' "
-           "font-size='11' text-anchor='middle'>\n<rect width='920' height='360' fill='#fff'/>\n"
-           "<text x='60' y='110'>saved: dp 4, tp 2</text>\n"
-           "<text x='60' y='270'>read: pp 3, dp 2, tp 2</text>\n");
+        file,
+        "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 920 360' font-family='sans-serif' "
+        "font-size='11' text-anchor='middle'>\n<rect width='920' height='360' fill='#fff'/>\n"
+        "<text x='60' y='110'>saved: dp 4, tp 2</text>\n"
+        "<text x='60' y='270'>read: pp 3, dp 2, tp 2</text>\n");
     for (i = 0; i < 6; i++) {
-        const tensor *t = &list[show[i]];
+        const tensor *each = &list[show[i]];
         double x = 130.0 + 130.0 * i;
-        fprintf(f, "<text x='%.0f' y='24' font-size='9'>%s</text>\n", x + 60.0,
-                strncmp(t->name, "model.layers.", 13) == 0 ? t->name + 6 : t->name);
-        draw(f, t, &t->saved, WRITERS, x, 40.0);
-        draw(f, t, &t->wanted, READERS, x, 200.0);
+        fprintf(file, "<text x='%.0f' y='24' font-size='9'>%s</text>\n", x + 60.0,
+                strncmp(each->name, "model.layers.", 13) == 0 ? each->name + 6 : each->name);
+        draw(file, each, &each->saved, WRITERS, x, 40.0);
+        draw(file, each, &each->wanted, READERS, x, 200.0);
     }
-    fprintf(f, "</svg>\n");
-    if (ferror(f) != 0 || fclose(f) != 0) {
+    fprintf(file, "</svg>\n");
+    if (ferror(file) != 0 || fclose(file) != 0) {
         fail(path, "cannot be written");
     }
 }

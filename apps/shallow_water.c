@@ -58,9 +58,13 @@
  * sums of integers. All ranks write their parts of a file, so that several nodes need a common file
  * system.
  *
+ * dpar is used in `divide` (dpar_cart_choose_parts), `cut` (dpar_layout_init, dpar_halo_owned),
+ * `plan` (dpar_halo_plan_make, one plan for three fields), and `begin` and `stage`, which compute
+ * the core (dpar_halo_interior) between dpar_halo_plan_begin and dpar_halo_plan_end.
+ *
  * On GPUs use shallow_water.cu, which includes this file and runs its circles as kernels.
  *
- * Exit code: 0 fine, 1 an error on the way, 2 bad input (one sentence on stderr). */
+ * Exit code: 0 fine, 1 an error on the way, 2 bad input (one message on stderr). */
 #include "dpar_halo.h"
 #ifdef USE_MPI
 #include "dpar_mpi.h"
@@ -149,8 +153,8 @@ typedef struct layer {
 /* A rank. `seen` has the state, the ground and the rotation for the host: the arrays of `air`
  * itself, or a copy of them if those are in a device's memory. */
 typedef struct planet {
-    dpar_comm *c;
-    const settings *s;
+    dpar_comm *comm;
+    const settings *options;
     int64_t rows, columns, per_hour; /* per_hour: steps */
     double depth, wind, dt, size;    /* m, m/s, s; of a cell, in radians */
     circle *row;
@@ -236,24 +240,29 @@ static ANYWHERE int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-static ANYWHERE int64_t at(const layer *a, int64_t j, int64_t i)
+static ANYWHERE int64_t at(const layer *air, int64_t j, int64_t i)
 {
-    return (j - a->lo[0]) * a->pitch + i - a->lo[1];
+    return (j - air->lo[0]) * air->pitch + i - air->lo[1];
 }
 
-static ANYWHERE double bernoulli(const layer *a, int from, int64_t j, int64_t k)
+static ANYWHERE double bernoulli(const layer *air, int from, int64_t j, int64_t k)
 {
-    const double *u = a->state[from][U] + k, *v = a->state[from][V] + k, *north = v + a->pitch;
-    const double south_edge = a->row[j].edge, north_edge = a->row[j + 1].edge;
-    return GRAVITY * (a->state[from][H][k] + a->ground[k]) + 0.25 * (u[0] * u[0] + u[1] * u[1]) +
-           0.25 * (south_edge * v[0] * v[0] + north_edge * north[0] * north[0]) / a->row[j].width;
+    const double *u = air->state[from][U] + k;
+    const double *v = air->state[from][V] + k;
+    const double *north = v + air->pitch;
+    const double south_edge = air->row[j].edge, north_edge = air->row[j + 1].edge;
+    return GRAVITY * (air->state[from][H][k] + air->ground[k]) +
+           0.25 * (u[0] * u[0] + u[1] * u[1]) +
+           0.25 * (south_edge * v[0] * v[0] + north_edge * north[0] * north[0]) / air->row[j].width;
 }
 
-static ANYWHERE double divergence(const layer *a, int from, int64_t j, int64_t k)
+static ANYWHERE double divergence(const layer *air, int from, int64_t j, int64_t k)
 {
-    const double *u = a->state[from][U] + k, *v = a->state[from][V] + k, *north = v + a->pitch;
-    const double through = u[1] - u[0] + a->row[j + 1].edge * north[0] - a->row[j].edge * v[0];
-    return through / (a->row[j].width * a->size * RADIUS);
+    const double *u = air->state[from][U] + k;
+    const double *v = air->state[from][V] + k;
+    const double *north = v + air->pitch;
+    const double through = u[1] - u[0] + air->row[j + 1].edge * north[0] - air->row[j].edge * v[0];
+    return through / (air->row[j].width * air->size * RADIUS);
 }
 
 /* The following three functions process one circle, j. A thread has every `threads`-th of its
@@ -262,80 +271,86 @@ static ANYWHERE double divergence(const layer *a, int from, int64_t j, int64_t k
 /* Computes fluxes, vorticity and B (with the damping of divergence) of a state, as far as the
  * tendencies in a box of cells need them: on the circles from the one south to the one north of it.
  */
-static ANYWHERE void diagnose(const layer *a, int from, const dpar_box *box, int64_t j,
+static ANYWHERE void diagnose(const layer *air, int from, const dpar_box *box, int64_t j,
                               int64_t thread, int64_t threads)
 {
-    const double *h = a->state[from][H], *u = a->state[from][U], *v = a->state[from][V];
-    const double across = 1 / (a->size * RADIUS);
-    const int64_t P = a->pitch;
+    const double *h = air->state[from][H], *u = air->state[from][U], *v = air->state[from][V];
+    const double across = 1 / (air->size * RADIUS);
+    const int64_t pitch = air->pitch;
     int64_t k, end;
     if (j >= 0 && j < box->hi[0]) {
-        end = at(a, j, box->hi[1] + a->row[j].far);
-        for (k = at(a, j, box->lo[1] - a->row[j].far) + thread; k <= end; k += threads) {
-            a->flux_u[k] = 0.5 * (h[k - 1] + h[k]) * u[k];
+        end = at(air, j, box->hi[1] + air->row[j].far);
+        for (k = at(air, j, box->lo[1] - air->row[j].far) + thread; k <= end; k += threads) {
+            air->flux_u[k] = 0.5 * (h[k - 1] + h[k]) * u[k];
         }
-        for (k = at(a, j, box->lo[1] - a->row[j].far - 1) + thread; k < end; k += threads) {
-            a->bernoulli[k] =
-                bernoulli(a, from, j, k) - a->row[j].damping * divergence(a, from, j, k);
+        for (k = at(air, j, box->lo[1] - air->row[j].far - 1) + thread; k < end; k += threads) {
+            air->bernoulli[k] =
+                bernoulli(air, from, j, k) - air->row[j].damping * divergence(air, from, j, k);
         }
     }
     /* Not at the poles, where both stay 0. */
-    if (j >= larger(box->lo[0], 1) && j < a->rows) {
-        const double south = a->row[j - 1].width, north = a->row[j].width, edge = a->row[j].edge;
-        end = at(a, j, box->hi[1] + a->row[j].far);
-        for (k = at(a, j, box->lo[1] - a->row[j].far - 1) + thread; k < end; k += threads) {
-            a->flux_v[k] = 0.5 * edge * (h[k - P] + h[k]) * v[k];
+    if (j >= larger(box->lo[0], 1) && j < air->rows) {
+        const double south = air->row[j - 1].width;
+        const double north = air->row[j].width;
+        const double edge = air->row[j].edge;
+        end = at(air, j, box->hi[1] + air->row[j].far);
+        for (k = at(air, j, box->lo[1] - air->row[j].far - 1) + thread; k < end; k += threads) {
+            air->flux_v[k] = 0.5 * edge * (h[k - pitch] + h[k]) * v[k];
         }
-        for (k = at(a, j, box->lo[1] - a->row[j].far) + thread; k <= end; k += threads) {
-            const double curl = (v[k] - v[k - 1] - u[k] * north + u[k - P] * south) * across / edge;
-            a->vorticity[k] = a->coriolis[k] + curl;
+        for (k = at(air, j, box->lo[1] - air->row[j].far) + thread; k <= end; k += threads) {
+            const double curl =
+                (v[k] - v[k - 1] - u[k] * north + u[k - pitch] * south) * across / edge;
+            air->vorticity[k] = air->coriolis[k] + curl;
         }
     }
 }
 
 /* Computes the tendencies of the state that was diagnosed, in a box of cells and as far around it
  * as filters reach. */
-static ANYWHERE void tend(const layer *a, int from, const dpar_box *box, int64_t j, int64_t thread,
-                          int64_t threads)
+static ANYWHERE void tend(const layer *air, int from, const dpar_box *box, int64_t j,
+                          int64_t thread, int64_t threads)
 {
-    const double *u = a->state[from][U], *v = a->state[from][V];
-    const double *w = a->vorticity, *B = a->bernoulli, *fu = a->flux_u, *fv = a->flux_v;
-    const double along = 1 / (a->size * RADIUS), across = along / a->row[j].width;
-    const double below = a->row[j].edge / a->row[j].width;
-    const double above = a->row[j + 1].edge / a->row[j].width;
-    const int64_t P = a->pitch;
+    const double *u = air->state[from][U], *v = air->state[from][V];
+    const double *w = air->vorticity, *B = air->bernoulli, *fu = air->flux_u, *fv = air->flux_v;
+    const double along = 1 / (air->size * RADIUS), across = along / air->row[j].width;
+    const double below = air->row[j].edge / air->row[j].width;
+    const double above = air->row[j + 1].edge / air->row[j].width;
+    const int64_t pitch = air->pitch;
     /* A pole has the vorticity of the circle around it. */
-    const int64_t south = j > 0 ? 0 : P, north = j < a->rows - 1 ? P : 0;
-    int64_t k, end = at(a, j, box->hi[1] + a->row[j].near);
-    for (k = at(a, j, box->lo[1] - a->row[j].near) + thread; k < end; k += threads) {
-        const double wind = below * (v[k - 1] + v[k]) + above * (v[k + P - 1] + v[k + P]);
-        a->trend[H][k] = (fu[k] - fu[k + 1] + fv[k] - fv[k + P]) * across;
-        a->trend[U][k] = 0.125 * (w[k + south] + w[k + north]) * wind - (B[k] - B[k - 1]) * across;
+    const int64_t south = j > 0 ? 0 : pitch;
+    const int64_t north = j < air->rows - 1 ? pitch : 0;
+    int64_t k, end = at(air, j, box->hi[1] + air->row[j].near);
+    for (k = at(air, j, box->lo[1] - air->row[j].near) + thread; k < end; k += threads) {
+        const double wind = below * (v[k - 1] + v[k]) + above * (v[k + pitch - 1] + v[k + pitch]);
+        air->trend[H][k] = (fu[k] - fu[k + 1] + fv[k] - fv[k + pitch]) * across;
+        air->trend[U][k] =
+            0.125 * (w[k + south] + w[k + north]) * wind - (B[k] - B[k - 1]) * across;
     }
-    end = at(a, j, box->hi[1] + a->row[j].edge_near);
-    for (k = at(a, j, box->lo[1] - a->row[j].edge_near) + thread; k < end && j > 0; k += threads) {
-        const double wind = u[k - P] + u[k - P + 1] + u[k] + u[k + 1];
-        a->trend[V][k] = (B[k - P] - B[k]) * along - 0.125 * (w[k] + w[k + 1]) * wind;
+    end = at(air, j, box->hi[1] + air->row[j].edge_near);
+    for (k = at(air, j, box->lo[1] - air->row[j].edge_near) + thread; k < end && j > 0;
+         k += threads) {
+        const double wind = u[k - pitch] + u[k - pitch + 1] + u[k] + u[k + 1];
+        air->trend[V][k] = (B[k - pitch] - B[k]) * along - 0.125 * (w[k] + w[k + 1]) * wind;
     }
 }
 
 /* Computes to = base + dt * tendency, filtered near the poles, in a box of cells. */
-static ANYWHERE void advance(const layer *a, int base, int to, double dt, const dpar_box *box,
+static ANYWHERE void advance(const layer *air, int base, int to, double dt, const dpar_box *box,
                              int64_t j, int64_t thread, int64_t threads)
 {
-    const int64_t first = at(a, j, box->lo[1]) + thread, end = at(a, j, box->hi[1]);
+    const int64_t first = at(air, j, box->lo[1]) + thread, end = at(air, j, box->hi[1]);
     int64_t k, n;
-    int f;
-    for (f = 0; f < FIELDS; f++) {
-        const double *t = a->trend[f], *was = a->state[base][f];
-        const int64_t peak = 1 + (f == V ? a->row[j].edge_near : a->row[j].near);
+    int field;
+    for (field = 0; field < FIELDS; field++) {
+        const double *trend = air->trend[field], *was = air->state[base][field];
+        const int64_t peak = 1 + (field == V ? air->row[j].edge_near : air->row[j].near);
         const double scale = dt / (double)(peak * peak);
-        for (k = first; k < end && (f != V || j > 0); k += threads) {
-            double sum = (double)peak * t[k];
+        for (k = first; k < end && (field != V || j > 0); k += threads) {
+            double sum = (double)peak * trend[k];
             for (n = 1; n < peak; n++) {
-                sum += (double)(peak - n) * (t[k - n] + t[k + n]);
+                sum += (double)(peak - n) * (trend[k - n] + trend[k + n]);
             }
-            a->state[to][f][k] = was[k] + scale * sum;
+            air->state[to][field][k] = was[k] + scale * sum;
         }
     }
 }
@@ -343,13 +358,14 @@ static ANYWHERE void advance(const layer *a, int base, int to, double dt, const 
 /* ---- the memory in which it is computed ------------------------------------------------------ */
 
 /* Places the first `arrays` arrays one after the other in `memory`. */
-static void lay(layer *a, int arrays, void *memory, int64_t size)
+static void lay(layer *air, int arrays, void *memory, int64_t size)
 {
-    double **const place[ARRAYS] = {
-        &a->state[0][H], &a->state[0][U], &a->state[0][V], &a->ground,      &a->coriolis,
-        &a->state[1][H], &a->state[1][U], &a->state[1][V], &a->state[2][H], &a->state[2][U],
-        &a->state[2][V], &a->trend[H],    &a->trend[U],    &a->trend[V],    &a->flux_u,
-        &a->flux_v,      &a->vorticity,   &a->bernoulli};
+    double **const place[ARRAYS] = {&air->state[0][H], &air->state[0][U], &air->state[0][V],
+                                    &air->ground,      &air->coriolis,    &air->state[1][H],
+                                    &air->state[1][U], &air->state[1][V], &air->state[2][H],
+                                    &air->state[2][U], &air->state[2][V], &air->trend[H],
+                                    &air->trend[U],    &air->trend[V],    &air->flux_u,
+                                    &air->flux_v,      &air->vorticity,   &air->bernoulli};
     int n;
     for (n = 0; n < arrays; n++) {
         *place[n] = (double *)memory + n * size;
@@ -365,195 +381,200 @@ static void look(planet *p);
 static void compute(planet *p, const dpar_box *box, int n, int base, int from, int to, double dt);
 #else
 /* Allocates the arrays, zeroed, in memory that other ranks can read directly. */
-static dpar_status open_air(planet *p)
+static dpar_status open_air(planet *globe)
 {
-    const int64_t size = dpar_box_volume(&p->box);
-    const dpar_status st = dpar_comm_alloc(p->c, size * ARRAYS * 8, &p->memory);
+    const int64_t size = dpar_box_volume(&globe->box);
+    const dpar_status st = dpar_comm_alloc(globe->comm, size * ARRAYS * 8, &globe->memory);
     if (st == DPAR_OK) {
-        lay(&p->air, ARRAYS, p->memory, size);
-        p->seen = p->air;
+        lay(&globe->air, ARRAYS, globe->memory, size);
+        globe->seen = globe->air;
     }
     return st;
 }
 
-static void close_air(planet *p)
+static void close_air(planet *globe)
 {
-    dpar_comm_release(p->c, p->memory);
+    dpar_comm_release(globe->comm, globe->memory);
 }
 
 /* show copies what the host wrote into `seen` to `air`, and look copies the state back. Here both
  * are the same memory. */
-static void show(planet *p)
+static void show(planet *globe)
 {
-    (void)p;
+    (void)globe;
 }
 
-static void look(planet *p)
+static void look(planet *globe)
 {
-    (void)p;
+    (void)globe;
 }
 
 /* Advances `base` by the tendencies of the state `from`, in n boxes. */
-static void compute(planet *p, const dpar_box *box, int n, int base, int from, int to, double dt)
+static void compute(planet *globe, const dpar_box *box, int n, int base, int from, int to,
+                    double dt)
 {
-    const layer *a = &p->air;
+    const layer *air = &globe->air;
     int64_t j;
-    for (; n > 0; n--, box++) {
-        for (j = box->lo[0] - 1; j <= box->hi[0]; j++) {
-            diagnose(a, from, box, j, 0, 1);
+    int i;
+    for (i = 0; i < n; i++) {
+        const dpar_box *one = &box[i];
+        for (j = one->lo[0] - 1; j <= one->hi[0]; j++) {
+            diagnose(air, from, one, j, 0, 1);
         }
-        for (j = box->lo[0]; j < box->hi[0]; j++) {
-            tend(a, from, box, j, 0, 1);
+        for (j = one->lo[0]; j < one->hi[0]; j++) {
+            tend(air, from, one, j, 0, 1);
         }
-        for (j = box->lo[0]; j < box->hi[0]; j++) {
-            advance(a, base, to, dt, box, j, 0, 1);
+        for (j = one->lo[0]; j < one->hi[0]; j++) {
+            advance(air, base, to, dt, one, j, 0, 1);
         }
     }
 }
 #endif
 
 /* Starts the exchange of a state's three fields. */
-static dpar_status begin(planet *p, int from)
+static dpar_status begin(planet *globe, int from)
 {
     dpar_status st = DPAR_OK;
-    int32_t f;
-    for (f = 0; f < FIELDS && st == DPAR_OK; f++) {
-        st = dpar_halo_plan_bind(p->exchange, f, p->air.state[from][f], NULL);
+    int32_t field;
+    for (field = 0; field < FIELDS && st == DPAR_OK; field++) {
+        st = dpar_halo_plan_bind(globe->exchange, field, globe->air.state[from][field], NULL);
     }
-    return st == DPAR_OK ? dpar_halo_plan_begin(p->exchange) : st;
+    return st == DPAR_OK ? dpar_halo_plan_begin(globe->exchange) : st;
 }
 
 /* Runs one stage: the cells that do not need the halo during the exchange, then the others. */
-static dpar_status stage(planet *p, int base, int from, int to, double dt)
+static dpar_status stage(planet *globe, int base, int from, int to, double dt)
 {
     dpar_box core, rim[RIMS];
     int n = 0;
-    dpar_status st = begin(p, from);
-    if (st == DPAR_OK && dpar_halo_interior(&p->points[H], p->c->rank, &core)) {
-        compute(p, &core, 1, base, from, to, dt);
+    dpar_status st = begin(globe, from);
+    if (st == DPAR_OK && dpar_halo_interior(&globe->points[H], globe->comm->rank, &core)) {
+        compute(globe, &core, 1, base, from, to, dt);
     }
     if (st == DPAR_OK) {
-        st = dpar_halo_plan_end(p->exchange);
+        st = dpar_halo_plan_end(globe->exchange);
     }
-    while (n < RIMS && dpar_halo_boundary(&p->points[H], p->c->rank, n, &rim[n])) {
+    while (n < RIMS && dpar_halo_boundary(&globe->points[H], globe->comm->rank, n, &rim[n])) {
         n++;
     }
     if (st == DPAR_OK) {
-        compute(p, rim, n, base, from, to, dt);
+        compute(globe, rim, n, base, from, to, dt);
     }
     return st;
 }
 
-static dpar_status step(planet *p)
+static dpar_status step(planet *globe)
 {
-    dpar_status st = stage(p, 0, 0, 1, p->dt / 3);
+    dpar_status st = stage(globe, 0, 0, 1, globe->dt / 3);
     if (st == DPAR_OK) {
-        st = stage(p, 0, 1, 2, p->dt / 2);
+        st = stage(globe, 0, 1, 2, globe->dt / 2);
     }
-    return st == DPAR_OK ? stage(p, 0, 2, 0, p->dt) : st;
+    return st == DPAR_OK ? stage(globe, 0, 2, 0, globe->dt) : st;
 }
 
 /* ---- the cases ------------------------------------------------------------------------------- */
 
 /* The sine of the latitude in the tilted coordinates in which the flow is zonal. */
-static double tilted(const planet *p, double latitude, double longitude)
+static double tilted(const planet *globe, double latitude, double longitude)
 {
-    const double a = p->s->alpha * (PI / 180);
-    return sine(latitude) * cosine(a) - cosine(longitude) * cosine(latitude) * sine(a);
+    const double angle = globe->options->alpha * (PI / 180);
+    return sine(latitude) * cosine(angle) - cosine(longitude) * cosine(latitude) * sine(angle);
 }
 
 /* Height of the surface that balances the flow. */
-static double balanced(const planet *p, double latitude, double longitude)
+static double balanced(const planet *globe, double latitude, double longitude)
 {
-    const double s = tilted(p, latitude, longitude);
-    return p->depth - (RADIUS * OMEGA + p->wind / 2) * p->wind * s * s / GRAVITY;
+    const double tilt = tilted(globe, latitude, longitude);
+    return globe->depth - (RADIUS * OMEGA + globe->wind / 2) * globe->wind * tilt * tilt / GRAVITY;
 }
 
 /* Case 5: a cone of 2000 m, 20 degrees around 30 N, 90 W. */
-static double mountain(const planet *p, double latitude, double longitude)
+static double mountain(const planet *globe, double latitude, double longitude)
 {
     const double y = latitude - PI / 6, x = longitude - 3 * PI / 2, wide = PI / 9;
     const double square = x * x + y * y;
-    return p->s->test > 2 && square < wide * wide ? 2000 * (1 - root(square) / wide) : 0;
+    return globe->options->test > 2 && square < wide * wide ? 2000 * (1 - root(square) / wide) : 0;
 }
 
-static double south_of(const planet *p, int64_t j)
+static double south_of(const planet *globe, int64_t j)
 {
-    return ((double)j - 0.5 * (double)p->rows) * p->size;
+    return ((double)j - 0.5 * (double)globe->rows) * globe->size;
 }
 
 /* Sets the ground, the rotation and the first state, also in halos. */
-static void fill(planet *p)
+static void fill(planet *globe)
 {
-    const double a = p->s->alpha * (PI / 180);
-    const layer *to = &p->seen;
+    const double angle = globe->options->alpha * (PI / 180);
+    const layer *to = &globe->seen;
     int64_t j, i;
-    for (j = larger(p->box.lo[0], 0); j < p->box.hi[0] && j <= p->rows; j++) {
-        const double edge = south_of(p, j), middle = edge + p->size / 2;
-        for (i = p->box.lo[1]; i < p->box.hi[1]; i++) {
-            const double west = p->size * (double)((i + p->columns) % p->columns);
-            const double centre = west + p->size / 2;
+    for (j = larger(globe->box.lo[0], 0); j < globe->box.hi[0] && j <= globe->rows; j++) {
+        const double edge = south_of(globe, j), middle = edge + globe->size / 2;
+        for (i = globe->box.lo[1]; i < globe->box.hi[1]; i++) {
+            const double west = globe->size * (double)((i + globe->columns) % globe->columns);
+            const double centre = west + globe->size / 2;
             const int64_t k = at(to, j, i);
-            to->coriolis[k] = 2 * OMEGA * tilted(p, edge, west);
-            to->ground[k] = mountain(p, middle, centre);
-            to->state[0][H][k] = balanced(p, middle, centre) - to->ground[k];
-            to->state[0][U][k] =
-                p->wind * (cosine(middle) * cosine(a) + cosine(west) * sine(middle) * sine(a));
-            to->state[0][V][k] = j == 0 || j == p->rows ? 0 : -p->wind * sine(centre) * sine(a);
+            to->coriolis[k] = 2 * OMEGA * tilted(globe, edge, west);
+            to->ground[k] = mountain(globe, middle, centre);
+            to->state[0][H][k] = balanced(globe, middle, centre) - to->ground[k];
+            to->state[0][U][k] = globe->wind * (cosine(middle) * cosine(angle) +
+                                                cosine(west) * sine(middle) * sine(angle));
+            to->state[0][V][k] =
+                j == 0 || j == globe->rows ? 0 : -globe->wind * sine(centre) * sine(angle);
         }
     }
 }
 
 /* Computes mass, energy, and the difference of the surface from the beginning, which in case 2 is
  * the error. */
-static dpar_status measure(planet *p, result *r)
+static dpar_status measure(planet *globe, result *found)
 {
     enum { MASS, ENERGY, FIRST, SECOND, NORM, NORM2, SUMS };
-    int64_t t[SUMS][2], all[SUMS][2], j, i;
+    int64_t sums[SUMS][2], all[SUMS][2], j, i;
     double mine[3] = {0, -1e30, -1e30}, most[3]; /* error, high, -low */
-    const layer *a = &p->seen;
-    dpar_status st = begin(p, 0);
+    const layer *seen = &globe->seen;
+    dpar_status st = begin(globe, 0);
     if (st == DPAR_OK) {
-        st = dpar_halo_plan_end(p->exchange);
+        st = dpar_halo_plan_end(globe->exchange);
     }
     if (st == DPAR_OK) {
-        look(p);
+        look(globe);
     }
-    memset(t, 0, sizeof t);
-    for (j = p->own[H].lo[0]; j < p->own[H].hi[0]; j++) {
-        for (i = p->own[H].lo[1]; i < p->own[H].hi[1]; i++) {
-            const int64_t k = at(a, j, i);
-            const double h = a->state[0][H][k] / p->depth, w = p->row[j].width;
-            const double B = bernoulli(a, 0, j, k) / (GRAVITY * p->depth);
-            const double was =
-                balanced(p, south_of(p, j) + p->size / 2, ((double)i + 0.5) * p->size) / p->depth;
-            const double surface = a->state[0][H][k] + a->ground[k];
-            const double d = surface / p->depth - was, far = d > 0 ? d : -d;
-            add(t[MASS], w * h);
-            add(t[ENERGY], w * h * (B - h / 2));
-            add(t[FIRST], w * far);
-            add(t[SECOND], w * d * d);
-            add(t[NORM], w * was);
-            add(t[NORM2], w * was * was);
+    memset(sums, 0, sizeof sums);
+    for (j = globe->own[H].lo[0]; j < globe->own[H].hi[0]; j++) {
+        for (i = globe->own[H].lo[1]; i < globe->own[H].hi[1]; i++) {
+            const int64_t k = at(seen, j, i);
+            const double h = seen->state[0][H][k] / globe->depth, w = globe->row[j].width;
+            const double B = bernoulli(seen, 0, j, k) / (GRAVITY * globe->depth);
+            const double was = balanced(globe, south_of(globe, j) + globe->size / 2,
+                                        ((double)i + 0.5) * globe->size) /
+                               globe->depth;
+            const double surface = seen->state[0][H][k] + seen->ground[k];
+            const double off = surface / globe->depth - was, far = off > 0 ? off : -off;
+            add(sums[MASS], w * h);
+            add(sums[ENERGY], w * h * (B - h / 2));
+            add(sums[FIRST], w * far);
+            add(sums[SECOND], w * off * off);
+            add(sums[NORM], w * was);
+            add(sums[NORM2], w * was * was);
             mine[0] = far / was > mine[0] ? far / was : mine[0];
             mine[1] = surface > mine[1] ? surface : mine[1];
             mine[2] = -surface > mine[2] ? -surface : mine[2];
         }
     }
     if (st == DPAR_OK) {
-        st = dpar_all_reduce(p->c, t, all, 2 * SUMS, DPAR_I64, DPAR_SUM, NULL);
+        st = dpar_all_reduce(globe->comm, sums, all, 2 * SUMS, DPAR_I64, DPAR_SUM, NULL);
     }
     if (st == DPAR_OK) {
-        st = dpar_all_reduce(p->c, mine, most, 3, DPAR_F64, DPAR_MAX, NULL);
+        st = dpar_all_reduce(globe->comm, mine, most, 3, DPAR_F64, DPAR_MAX, NULL);
     }
     if (st == DPAR_OK) {
-        r->mass = value(all[MASS]);
-        r->energy = value(all[ENERGY]);
-        r->l1 = value(all[FIRST]) / value(all[NORM]);
-        r->l2 = root(value(all[SECOND]) / value(all[NORM2]));
-        r->most = most[0];
-        r->high = most[1];
-        r->low = -most[2];
+        found->mass = value(all[MASS]);
+        found->energy = value(all[ENERGY]);
+        found->l1 = value(all[FIRST]) / value(all[NORM]);
+        found->l2 = root(value(all[SECOND]) / value(all[NORM2]));
+        found->most = most[0];
+        found->high = most[1];
+        found->low = -most[2];
     }
     return st;
 }
@@ -570,124 +591,126 @@ static int64_t roof(double width)
 /* Sets the scales of the case and the time step: below 1.73, the limit of the stages on the
  * imaginary axis, for gravity waves in both directions and the winds of the case, and a whole
  * number of steps in an hour. */
-static void scale(planet *p, const settings *s)
+static void scale(planet *globe, const settings *options)
 {
     double fast;
-    p->s = s;
-    p->rows = (int64_t)s->rows;
-    p->columns = 2 * p->rows;
-    p->size = PI / (double)p->rows;
-    p->wind = s->test < 5 ? 2 * PI * RADIUS / (12 * 86400.0) : 20;
-    p->depth = s->test < 5 ? 2.94e4 / GRAVITY : 5960;
-    fast = (root(GRAVITY * p->depth) + 2 * p->wind) * 2 * root(1 + 1 / (NARROW * NARROW));
-    p->per_hour = 1 + (int64_t)(3600 * fast / (1.3 * p->size * RADIUS));
-    p->dt = 3600.0 / (double)p->per_hour;
+    globe->options = options;
+    globe->rows = (int64_t)options->rows;
+    globe->columns = 2 * globe->rows;
+    globe->size = PI / (double)globe->rows;
+    globe->wind = options->test < 5 ? 2 * PI * RADIUS / (12 * 86400.0) : 20;
+    globe->depth = options->test < 5 ? 2.94e4 / GRAVITY : 5960;
+    fast = (root(GRAVITY * globe->depth) + 2 * globe->wind) * 2 * root(1 + 1 / (NARROW * NARROW));
+    globe->per_hour = 1 + (int64_t)(3600 * fast / (1.3 * globe->size * RADIUS));
+    globe->dt = 3600.0 / (double)globe->per_hour;
 }
 
 /* Computes the circles. Returns the width of the halo. */
-static int64_t survey(planet *p)
+static int64_t survey(planet *globe)
 {
-    const double size = p->size * RADIUS;
+    const double size = globe->size * RADIUS;
     double wide;
     int64_t j, n, reach = 0;
-    for (j = 0; j <= p->rows; j++) {
-        p->row[j].edge = j == 0 || j == p->rows ? 0 : cosine(south_of(p, j));
-        p->row[j].width = j == p->rows ? 0 : cosine(south_of(p, j) + p->size / 2);
-        wide = p->row[j].width < NARROW ? p->row[j].width / NARROW : 1;
-        p->row[j].damping = p->s->damping * wide * wide * size * size / p->dt;
-        p->row[j].near = roof(p->row[j].width);
-        p->row[j].edge_near = roof(p->row[j].edge); /* at most that of the cells poleward of it */
+    for (j = 0; j <= globe->rows; j++) {
+        globe->row[j].edge = j == 0 || j == globe->rows ? 0 : cosine(south_of(globe, j));
+        globe->row[j].width = j == globe->rows ? 0 : cosine(south_of(globe, j) + globe->size / 2);
+        wide = globe->row[j].width < NARROW ? globe->row[j].width / NARROW : 1;
+        globe->row[j].damping = globe->options->damping * wide * wide * size * size / globe->dt;
+        globe->row[j].near = roof(globe->row[j].width);
+        globe->row[j].edge_near =
+            roof(globe->row[j].edge); /* at most that of the cells poleward of it */
     }
-    for (j = 0; j <= p->rows; j++) {
-        for (n = larger(j - 1, 0); n <= j + 1 && n <= p->rows; n++) {
-            p->row[j].far = larger(p->row[j].far, p->row[n].near);
+    for (j = 0; j <= globe->rows; j++) {
+        for (n = larger(j - 1, 0); n <= j + 1 && n <= globe->rows; n++) {
+            globe->row[j].far = larger(globe->row[j].far, globe->row[n].near);
         }
-        reach = larger(reach, p->row[j].far);
+        reach = larger(reach, globe->row[j].far);
     }
     return reach + 1;
 }
 
 /* Distributes the cells in blocks as even as possible, with halos of `reach` along the circles. */
-static dpar_status cut(planet *p, int64_t reach)
+static dpar_status cut(planet *globe, int64_t reach)
 {
-    const int64_t extent[2] = {p->rows, p->columns};
+    const int64_t extent[2] = {globe->rows, globe->columns};
     dpar_placement placement[2];
     dpar_mesh mesh;
-    dpar_halo h;
-    int32_t f;
-    dpar_status st = dpar_mesh_init(&mesh, "south_north west_east", p->s->parts,
-                                    DPAR_ORDER_LAST_FASTEST, p->c->size, &p->why);
+    dpar_halo halo;
+    int32_t field;
+    dpar_status st = dpar_mesh_init(&mesh, "south_north west_east", globe->options->parts,
+                                    DPAR_ORDER_LAST_FASTEST, globe->comm->size, &globe->why);
     placement[0] = dpar_shard_by(0, DPAR_SPLIT_EVEN, 0);
     placement[1] = dpar_shard_by(1, DPAR_SPLIT_EVEN, 0);
-    memset(&h, 0, sizeof h);
+    memset(&halo, 0, sizeof halo);
     if (st == DPAR_OK) {
-        st = dpar_layout_init(&h.grid, &mesh, 2, extent, placement, &p->why);
+        st = dpar_layout_init(&halo.grid, &mesh, 2, extent, placement, &globe->why);
     }
-    h.shape = DPAR_STENCIL_BOX;
-    h.low[0] = h.high[0] = 1;
-    h.low[1] = h.high[1] = reach;
-    h.periodic = 2; /* dim 1 */
-    for (f = 0; f < FIELDS && st == DPAR_OK; f++) {
-        h.points[0] = f == V ? DPAR_HALO_AT_LOW_FACES : DPAR_HALO_AT_CELLS;
-        h.points[1] = f == U ? DPAR_HALO_AT_LOW_FACES : DPAR_HALO_AT_CELLS;
-        p->points[f] = h;
-        st = dpar_halo_check(&h, &p->why);
-        (void)dpar_halo_owned(&h, p->c->rank, &p->own[f]);
+    halo.shape = DPAR_STENCIL_BOX;
+    halo.low[0] = halo.high[0] = 1;
+    halo.low[1] = halo.high[1] = reach;
+    halo.periodic = 2; /* dim 1 */
+    for (field = 0; field < FIELDS && st == DPAR_OK; field++) {
+        halo.points[0] = field == V ? DPAR_HALO_AT_LOW_FACES : DPAR_HALO_AT_CELLS;
+        halo.points[1] = field == U ? DPAR_HALO_AT_LOW_FACES : DPAR_HALO_AT_CELLS;
+        globe->points[field] = halo;
+        st = dpar_halo_check(&halo, &globe->why);
+        (void)dpar_halo_owned(&halo, globe->comm->rank, &globe->own[field]);
     }
-    (void)dpar_halo_box(&p->points[H], p->c->rank, &p->box);
-    p->box.hi[0]++; /* faces north of the last cells */
-    p->air.rows = p->rows;
-    p->air.size = p->size;
-    p->air.row = p->row;
-    p->air.pitch = p->box.hi[1] - p->box.lo[1];
-    memcpy(p->air.lo, p->box.lo, sizeof p->air.lo);
+    (void)dpar_halo_box(&globe->points[H], globe->comm->rank, &globe->box);
+    globe->box.hi[0]++; /* faces north of the last cells */
+    globe->air.rows = globe->rows;
+    globe->air.size = globe->size;
+    globe->air.row = globe->row;
+    globe->air.pitch = globe->box.hi[1] - globe->box.lo[1];
+    memcpy(globe->air.lo, globe->box.lo, sizeof globe->air.lo);
     return st;
 }
 
 /* Allocates memory and plans one exchange for all three fields. */
-static dpar_status plan(planet *p)
+static dpar_status plan(planet *globe)
 {
     dpar_halo_field field[FIELDS];
     dpar_halo_plan_desc options;
     int n;
-    dpar_status st = open_air(p);
+    dpar_status st = open_air(globe);
     memset(field, 0, sizeof field);
     memset(&options, 0, sizeof options);
     options.field = field;
     options.field_count = FIELDS;
     for (n = 0; n < FIELDS; n++) {
-        field[n].halo = &p->points[n];
+        field[n].halo = &globe->points[n];
         field[n].type = DPAR_F64;
-        field[n].data = p->air.state[0][n];
-        field[n].mem = p->c->mem; /* packs in a device's memory, if that is used */
-        field[n].stride[0] = p->air.pitch;
+        field[n].data = globe->air.state[0][n];
+        field[n].mem = globe->comm->mem; /* packs in a device's memory, if that is used */
+        field[n].stride[0] = globe->air.pitch;
         field[n].stride[1] = 1;
-        field[n].first[0] = p->own[n].lo[0] - p->box.lo[0];
-        field[n].first[1] = p->own[n].lo[1] - p->box.lo[1];
+        field[n].first[0] = globe->own[n].lo[0] - globe->box.lo[0];
+        field[n].first[1] = globe->own[n].lo[1] - globe->box.lo[1];
     }
     if (st != DPAR_OK) {
         return st;
     }
-    return dpar_halo_plan_make(p->c, &options, &p->exchange, &p->why);
+    return dpar_halo_plan_make(globe->comm, &options, &globe->exchange, &globe->why);
 }
 
 /* ---- files: all ranks write their parts ------------------------------------------------------ */
 
 /* True, after a message, if st is an error. */
-static int failed(const planet *p, dpar_status st)
+static int failed(const planet *globe, dpar_status st)
 {
     if (st != DPAR_OK) {
-        fprintf(stderr, "shallow_water: rank %d: %s: %s\n", (int)p->c->rank, dpar_status_text(st),
-                p->why.text[0] != 0 ? p->why.text : p->c->why.text);
+        fprintf(stderr, "shallow_water: rank %d: %s: %s\n", (int)globe->comm->rank,
+                dpar_status_text(st),
+                globe->why.text[0] != 0 ? globe->why.text : globe->comm->why.text);
     }
     return st != DPAR_OK;
 }
 
 /* True if `bad` is set on any rank. Collective. */
-static int anyone(dpar_comm *c, int bad)
+static int anyone(dpar_comm *comm, int bad)
 {
     int32_t mine = bad, all = 0;
-    return dpar_all_reduce(c, &mine, &all, 1, DPAR_I32, DPAR_MAX, NULL) != DPAR_OK || all != 0;
+    return dpar_all_reduce(comm, &mine, &all, 1, DPAR_I32, DPAR_MAX, NULL) != DPAR_OK || all != 0;
 }
 
 /* True if the name is of something that exists and is no regular file. Opening a pipe could wait
@@ -723,64 +746,64 @@ static int cannot_create(const char *name)
 
 /* Creates a file with its head, under another name until all ranks have written. NULL on failure.
  * Collective. */
-static FILE *create(planet *p, const char *name, const void *head, size_t bytes)
+static FILE *create(planet *globe, const char *name, const void *head, size_t bytes)
 {
     char part[1100];
     FILE *file = NULL;
     snprintf(part, sizeof part, "%s.part", name);
-    p->trouble = special(name) || special(part) ? "it exists and is no regular file" : NULL;
-    if (p->c->rank == 0 && p->trouble == NULL) {
+    globe->trouble = special(name) || special(part) ? "it exists and is no regular file" : NULL;
+    if (globe->comm->rank == 0 && globe->trouble == NULL) {
         file = fopen(part, "wb");
-        p->trouble = file == NULL ? strerror(errno) : NULL;
+        globe->trouble = file == NULL ? strerror(errno) : NULL;
         if (file != NULL && (fwrite(head, 1, bytes, file) != bytes || fflush(file) != 0)) {
-            p->trouble = strerror(errno);
+            globe->trouble = strerror(errno);
             fclose(file);
             (void)remove(part);
             file = NULL;
         }
     }
-    if (anyone(p->c, p->c->rank == 0 && file == NULL)) {
+    if (anyone(globe->comm, globe->comm->rank == 0 && file == NULL)) {
         return NULL;
     }
-    return p->c->rank == 0 ? file : fopen(part, "r+b");
+    return globe->comm->rank == 0 ? file : fopen(part, "r+b");
 }
 
 /* Closes a file, and renames it if all ranks have written their parts. Returns 1, after a message,
  * on failure. Collective. */
-static int finish(planet *p, FILE *file, int bad, const char *name)
+static int finish(planet *globe, FILE *file, int bad, const char *name)
 {
     char part[1100];
     const int mine = file == NULL || fclose(file) != 0 || bad;
     snprintf(part, sizeof part, "%s.part", name);
-    if (mine && p->trouble == NULL) {
-        p->trouble = strerror(errno);
+    if (mine && globe->trouble == NULL) {
+        globe->trouble = strerror(errno);
     }
-    bad = anyone(p->c, mine);
-    if (p->c->rank == 0 && (bad || rename(part, name) != 0)) {
+    bad = anyone(globe->comm, mine);
+    if (globe->comm->rank == 0 && (bad || rename(part, name) != 0)) {
         const char *another = bad ? "another rank failed to write its part" : strerror(errno);
         fprintf(stderr, "shallow_water: '%s' cannot be written: %s\n", name,
-                p->trouble != NULL ? p->trouble : another);
+                globe->trouble != NULL ? globe->trouble : another);
         if (file != NULL) {
             (void)remove(part);
         }
         bad = 1;
     }
-    return anyone(p->c, bad);
+    return anyone(globe->comm, bad);
 }
 
 /* Reads or writes this rank's rows of all fields at their places in a checkpoint. Returns 1 on
  * failure. */
-static int move_rows(planet *p, FILE *file, int writes)
+static int move_rows(planet *globe, FILE *file, int writes)
 {
     int64_t j;
-    int32_t f;
+    int32_t field;
     int bad = file == NULL;
-    for (f = 0; f < FIELDS; f++) {
-        const dpar_box *own = &p->own[f];
+    for (field = 0; field < FIELDS; field++) {
+        const dpar_box *own = &globe->own[field];
         const size_t n = (size_t)(own->hi[1] - own->lo[1]);
         for (j = own->lo[0]; j < own->hi[0] && !bad; j++) {
-            const int64_t first = HEAD + (f * p->rows + j) * p->columns + own->lo[1];
-            double *row = p->seen.state[0][f] + at(&p->seen, j, own->lo[1]);
+            const int64_t first = HEAD + (field * globe->rows + j) * globe->columns + own->lo[1];
+            double *row = globe->seen.state[0][field] + at(&globe->seen, j, own->lo[1]);
             bad = fseek(file, (long)(8 * first), SEEK_SET) != 0 ||
                   (writes ? fwrite(row, 8, n, file) : fread(row, 8, n, file)) != n;
         }
@@ -792,27 +815,27 @@ static int move_rows(planet *p, FILE *file, int writes)
  * order. */
 static uint64_t mix(const void *number, int64_t place)
 {
-    uint64_t x;
-    memcpy(&x, number, 8);
-    x ^= (uint64_t)(place + 1) * UINT64_C(0x9e3779b97f4a7c15);
-    x = (x ^ (x >> 32)) * UINT64_C(0xd6e8feb86659fd93);
-    return (x ^ (x >> 29)) * UINT64_C(0xd6e8feb86659fd93);
+    uint64_t hash;
+    memcpy(&hash, number, 8);
+    hash ^= (uint64_t)(place + 1) * UINT64_C(0x9e3779b97f4a7c15);
+    hash = (hash ^ (hash >> 32)) * UINT64_C(0xd6e8feb86659fd93);
+    return (hash ^ (hash >> 29)) * UINT64_C(0xd6e8feb86659fd93);
 }
 
-static uint64_t checksum(planet *p)
+static uint64_t checksum(planet *globe)
 {
     uint64_t sum = 0, all = 0;
     int64_t j, i;
-    int32_t f;
-    for (f = 0; f < FIELDS; f++) {
-        for (j = p->own[f].lo[0]; j < p->own[f].hi[0]; j++) {
-            for (i = p->own[f].lo[1]; i < p->own[f].hi[1]; i++) {
-                sum += mix(p->seen.state[0][f] + at(&p->seen, j, i),
-                           (f * p->rows + j) * p->columns + i);
+    int32_t field;
+    for (field = 0; field < FIELDS; field++) {
+        for (j = globe->own[field].lo[0]; j < globe->own[field].hi[0]; j++) {
+            for (i = globe->own[field].lo[1]; i < globe->own[field].hi[1]; i++) {
+                sum += mix(globe->seen.state[0][field] + at(&globe->seen, j, i),
+                           (field * globe->rows + j) * globe->columns + i);
             }
         }
     }
-    (void)dpar_all_reduce(p->c, &sum, &all, 1, DPAR_I64, DPAR_SUM, NULL);
+    (void)dpar_all_reduce(globe->comm, &sum, &all, 1, DPAR_I64, DPAR_SUM, NULL);
     return all;
 }
 
@@ -826,30 +849,30 @@ static void seal(int64_t *head, uint64_t sum)
     memcpy(head + n, &sum, 8);
 }
 
-static int save(planet *p, int64_t step_now, uint64_t sum)
+static int save(planet *globe, int64_t step_now, uint64_t sum)
 {
     int64_t head[HEAD] = {0, 1, 0, 0, 0, 0, 0, 0}; /* the 1 reveals another byte order */
     FILE *file;
     memcpy(head, "dpar-sw2", 8);
-    head[2] = (int64_t)p->s->test;
-    head[3] = p->rows;
+    head[2] = (int64_t)globe->options->test;
+    head[3] = globe->rows;
     head[4] = step_now;
-    memcpy(head + 5, &p->s->alpha, 8);
-    memcpy(head + 6, &p->s->damping, 8);
+    memcpy(head + 5, &globe->options->alpha, 8);
+    memcpy(head + 6, &globe->options->damping, 8);
     seal(head, sum);
-    file = create(p, p->s->save, head, sizeof head);
-    return finish(p, file, move_rows(p, file, 1), p->s->save);
+    file = create(globe, globe->options->save, head, sizeof head);
+    return finish(globe, file, move_rows(globe, file, 1), globe->options->save);
 }
 
 /* Reads the head of a checkpoint into the settings, and all numbers to check that it is whole.
  * Returns 2 after a message, otherwise 0. */
-static int inspect(settings *s, FILE *file)
+static int inspect(settings *options, FILE *file)
 {
     int64_t head[HEAD], number, sealed, n, points;
     uint64_t sum = 0;
     char text[160];
     if (fread(head, 8, HEAD, file) != HEAD || memcmp(head, "dpar-sw2", 8) != 0 || head[1] != 1) {
-        return complain("not a checkpoint of this program and byte order:", s->resume);
+        return complain("not a checkpoint of this program and byte order:", options->resume);
     }
     points = head[3] >= 8 && head[3] <= 4096 ? 2 * head[3] * (3 * head[3] + 1) : 0;
     for (n = 0; n < points && fread(&number, 8, 1, file) == 1; n++) {
@@ -860,148 +883,157 @@ static int inspect(settings *s, FILE *file)
     if (n < points || sealed != head[HEAD - 1] || fgetc(file) != EOF) {
         snprintf(text, sizeof text, "truncated: %lld of %lld numbers are in", (long long)n,
                  (long long)points);
-        return complain(n < points ? text : "damaged: the checksum differs in", s->resume);
+        return complain(n < points ? text : "damaged: the checksum differs in", options->resume);
     }
-    s->test = (double)head[2];
-    s->rows = (double)head[3];
-    s->step = head[4];
-    memcpy(&s->alpha, head + 5, 8);
-    memcpy(&s->damping, head + 6, 8);
+    options->test = (double)head[2];
+    options->rows = (double)head[3];
+    options->step = head[4];
+    memcpy(&options->alpha, head + 5, 8);
+    memcpy(&options->damping, head + 6, 8);
     return 0;
 }
 
 /* The colour of a cell: the height of the surface, with every other 50 m darker. The mountain is
  * darker, too. */
-static void colour(const planet *p, int64_t k, unsigned char *rgb)
+static void colour(const planet *globe, int64_t k, unsigned char *rgb)
 {
     static const double stop[5][3] = {
         {38, 24, 96}, {36, 110, 180}, {110, 200, 190}, {250, 230, 140}, {200, 60, 40}};
-    const double low = p->s->test > 2 ? 5000 : 1000, high = p->s->test > 2 ? 6000 : 3000;
-    const double height = p->seen.state[0][H][k] + p->seen.ground[k],
-                 t = (height - low) / (high - low) * 4;
-    const double below = t < 3.999 ? t : 3.999, within = t > 0 ? below : 0;
+    const double low = globe->options->test > 2 ? 5000 : 1000;
+    const double high = globe->options->test > 2 ? 6000 : 3000;
+    const double height = globe->seen.state[0][H][k] + globe->seen.ground[k];
+    const double scaled = (height - low) / (high - low) * 4;
+    const double below = scaled < 3.999 ? scaled : 3.999;
+    const double within = scaled > 0 ? below : 0;
     const int n = (int)within, dark = (int)(within * (high - low) / 200) % 2;
-    int c;
-    for (c = 0; c < 3; c++) {
-        const double mixed = stop[n][c] + (within - n) * (stop[n + 1][c] - stop[n][c]);
-        rgb[c] = (unsigned char)((dark ? 0.9 : 1) * (1 - p->seen.ground[k] / 4000) * mixed);
+    int channel;
+    for (channel = 0; channel < 3; channel++) {
+        const double mixed =
+            stop[n][channel] + (within - n) * (stop[n + 1][channel] - stop[n][channel]);
+        rgb[channel] =
+            (unsigned char)((dark ? 0.9 : 1) * (1 - globe->seen.ground[k] / 4000) * mixed);
     }
 }
 
 /* Writes a picture, with north at the top. All ranks write their parts. */
-static int paint(planet *p, int64_t hour)
+static int paint(planet *globe, int64_t hour)
 {
-    const dpar_box *own = &p->own[H];
-    const int64_t zoom = larger(720 / p->columns, 1), wide = p->columns * zoom;
+    const dpar_box *own = &globe->own[H];
+    const int64_t zoom = larger(720 / globe->columns, 1), wide = globe->columns * zoom;
     const int64_t pixels = zoom * (own->hi[1] - own->lo[1]);
     unsigned char *line = (unsigned char *)malloc((size_t)(3 * pixels));
     char name[1050], head[64];
     int64_t j, n;
     int bad;
     FILE *file;
-    snprintf(name, sizeof name, "%s%04d.ppm", p->s->frames, (int)hour);
-    snprintf(head, sizeof head, "P6\n%d %d\n255\n", (int)wide, (int)(p->rows * zoom));
-    file = create(p, name, head, strlen(head));
+    snprintf(name, sizeof name, "%s%04d.ppm", globe->options->frames, (int)hour);
+    snprintf(head, sizeof head, "P6\n%d %d\n255\n", (int)wide, (int)(globe->rows * zoom));
+    file = create(globe, name, head, strlen(head));
     bad = line == NULL || file == NULL;
     for (j = own->lo[0] * zoom; j < own->hi[0] * zoom && !bad; j++) {
-        const int64_t first = (p->rows * zoom - 1 - j) * wide + own->lo[1] * zoom;
+        const int64_t first = (globe->rows * zoom - 1 - j) * wide + own->lo[1] * zoom;
         for (n = 0; n < pixels; n++) {
-            colour(p, at(&p->seen, j / zoom, own->lo[1] + n / zoom), line + 3 * n);
+            colour(globe, at(&globe->seen, j / zoom, own->lo[1] + n / zoom), line + 3 * n);
         }
         bad = fseek(file, (long)strlen(head) + (long)(3 * first), SEEK_SET) != 0 ||
               fwrite(line, 3, (size_t)pixels, file) != (size_t)pixels;
     }
     free(line);
-    return finish(p, file, bad, name);
+    return finish(globe, file, bad, name);
 }
 
 /* ---- running --------------------------------------------------------------------------------- */
 
 static double now(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    struct timespec moment;
+    clock_gettime(CLOCK_MONOTONIC, &moment);
+    return (double)moment.tv_sec + 1e-9 * (double)moment.tv_nsec;
 }
 
 /* Updates the progress line on stderr, a few times a second. */
-static void progress(const planet *p, int64_t n, int64_t all, double began)
+static void progress(const planet *globe, int64_t n, int64_t all, double began)
 {
     static double last;
-    const double t = now(), each = (t - began) / (double)(n - p->s->step);
+    const double seconds = now(), each = (seconds - began) / (double)(n - globe->options->step);
     const double left = each * (double)(all - n);
-    if (t - last > 0.3 || n == all) {
-        last = t;
+    if (seconds - last > 0.3 || n == all) {
+        last = seconds;
         fprintf(stderr, "\r%5.1f %%, day %.2f of %.2f, %.2f Mcells/s, %d:%02d left %s",
-                100 * (double)n / (double)all, (double)n * p->dt / 86400, p->s->days,
-                (double)(p->rows * p->columns) / each / 1e6, (int)left / 60, (int)left % 60,
+                100 * (double)n / (double)all, (double)n * globe->dt / 86400, globe->options->days,
+                (double)(globe->rows * globe->columns) / each / 1e6, (int)left / 60, (int)left % 60,
                 n == all ? "\n" : "");
     }
 }
 
 /* Prints and writes everything that is due now. Returns 1, after a message, on failure. */
-static int report(planet *p, const result *first, result *r, int64_t n)
+static int report(planet *globe, const result *first, result *found, int64_t n)
 {
     uint64_t sum;
-    if (failed(p, measure(p, r))) {
+    if (failed(globe, measure(globe, found))) {
         return 1;
     }
-    sum = checksum(p);
-    r->mass = r->mass / first->mass - 1;
-    r->energy = r->energy / first->energy - 1;
-    if (!(r->mass > -1e-9 && r->mass < 1e-9)) {
-        return p->c->rank == 0 ? complain("the flow has blown up: raise --damping", NULL) : 1;
+    sum = checksum(globe);
+    found->mass = found->mass / first->mass - 1;
+    found->energy = found->energy / first->energy - 1;
+    if (!(found->mass > -1e-9 && found->mass < 1e-9)) {
+        return globe->comm->rank == 0 ? complain("the flow has blown up: raise --damping", NULL)
+                                      : 1;
     }
-    if (p->c->rank == 0 && !p->s->table) {
-        printf("day %6.2f: mass %+.1e, energy %+.1e, ", (double)n * p->dt / 86400, r->mass,
-               r->energy);
-        if (p->s->test < 5) {
-            printf("error %.2e %.2e %.2e, ", r->l1, r->l2, r->most);
+    if (globe->comm->rank == 0 && !globe->options->table) {
+        printf("day %6.2f: mass %+.1e, energy %+.1e, ", (double)n * globe->dt / 86400, found->mass,
+               found->energy);
+        if (globe->options->test < 5) {
+            printf("error %.2e %.2e %.2e, ", found->l1, found->l2, found->most);
         }
-        printf("surface %.0f to %.0f m, state %016llx\n", r->low, r->high, (unsigned long long)sum);
+        printf("surface %.0f to %.0f m, state %016llx\n", found->low, found->high,
+               (unsigned long long)sum);
         fflush(stdout);
     }
-    return (p->s->save != NULL && save(p, n, sum)) ||
-           (p->s->frames != NULL && paint(p, n / p->per_hour));
+    return (globe->options->save != NULL && save(globe, n, sum)) ||
+           (globe->options->frames != NULL && paint(globe, n / globe->per_hour));
 }
 
 /* Runs from the first state, or that of the checkpoint, to the end. */
-static int go(planet *p, result *r)
+static int go(planet *globe, result *found)
 {
-    const int64_t all = (int64_t)(p->s->days * 86400 / p->dt + 0.5);
-    const int speaks = p->c->rank == 0 && !p->s->table;
-    int64_t n = p->s->step;
+    const int64_t all = (int64_t)(globe->options->days * 86400 / globe->dt + 0.5);
+    const int speaks = globe->comm->rank == 0 && !globe->options->table;
+    int64_t n = globe->options->step;
     double began, best = 1e9;
     result first;
-    FILE *file = p->s->resume != NULL ? fopen(p->s->resume, "rb") : NULL;
-    fill(p);
-    show(p);
-    if (failed(p, measure(p, &first))) {
+    FILE *file = globe->options->resume != NULL ? fopen(globe->options->resume, "rb") : NULL;
+    fill(globe);
+    show(globe);
+    if (failed(globe, measure(globe, &first))) {
         return 1;
     }
-    if (anyone(p->c, p->s->resume != NULL && move_rows(p, file, 0))) {
-        return p->c->rank == 0 ? complain("the checkpoint cannot be read:", p->s->resume) : 1;
+    if (anyone(globe->comm, globe->options->resume != NULL && move_rows(globe, file, 0))) {
+        return globe->comm->rank == 0
+                   ? complain("the checkpoint cannot be read:", globe->options->resume)
+                   : 1;
     }
-    show(p);
+    show(globe);
     if (file != NULL) {
         fclose(file);
     }
     if (speaks) {
-        printf("case %d, %d x %d cells on %d x %d ranks, %lld steps of %.0f s\n", (int)p->s->test,
-               (int)p->rows, (int)p->columns, (int)p->s->parts[0], (int)p->s->parts[1],
-               (long long)(all - n), p->dt);
+        printf("case %d, %d x %d cells on %d x %d ranks, %lld steps of %.0f s\n",
+               (int)globe->options->test, (int)globe->rows, (int)globe->columns,
+               (int)globe->options->parts[0], (int)globe->options->parts[1], (long long)(all - n),
+               globe->dt);
     }
-    if (p->s->frames != NULL && n == 0 && paint(p, 0)) {
+    if (globe->options->frames != NULL && n == 0 && paint(globe, 0)) {
         return 1;
     }
     began = now();
     for (;; n++) {
-        if (n > p->s->step && speaks && p->s->progress) {
-            progress(p, n, all, began);
+        if (n > globe->options->step && speaks && globe->options->progress) {
+            progress(globe, n, all, began);
         }
-        if (n == all ||
-            (p->s->every > 0 && n > p->s->step && n % ((int64_t)p->s->every * p->per_hour) == 0)) {
-            if (report(p, &first, r, n)) {
+        if (n == all || (globe->options->every > 0 && n > globe->options->step &&
+                         n % ((int64_t)globe->options->every * globe->per_hour) == 0)) {
+            if (report(globe, &first, found, n)) {
                 return 1;
             }
         }
@@ -1011,76 +1043,79 @@ static int go(planet *p, result *r)
         {
             const double before = now();
             double took;
-            if (failed(p, step(p))) {
+            if (failed(globe, step(globe))) {
                 return 1;
             }
             took = now() - before;
             best = took < best ? took : best;
         }
     }
-    if (speaks && all > p->s->step) {
+    if (speaks && all > globe->options->step) {
         printf("%.2f Mcells/s, best step %.4g s\n",
-               (double)(p->rows * p->columns * (all - p->s->step)) / (now() - began) / 1e6, best);
+               (double)(globe->rows * globe->columns * (all - globe->options->step)) /
+                   (now() - began) / 1e6,
+               best);
     }
     return 0;
 }
 
-static int simulate(dpar_comm *c, const settings *s, result *r)
+static int simulate(dpar_comm *comm, const settings *options, result *found)
 {
-    planet p;
+    planet globe;
     int bad;
-    memset(&p, 0, sizeof p);
-    p.c = c;
-    scale(&p, s);
-    p.row = (circle *)calloc((size_t)p.rows + 1, sizeof *p.row);
-    if (anyone(c, p.row == NULL)) {
-        free(p.row);
+    memset(&globe, 0, sizeof globe);
+    globe.comm = comm;
+    scale(&globe, options);
+    globe.row = (circle *)calloc((size_t)globe.rows + 1, sizeof *globe.row);
+    if (anyone(comm, globe.row == NULL)) {
+        free(globe.row);
         return complain("no memory for the circles of cells", NULL);
     }
-    bad = failed(&p, cut(&p, survey(&p))) || failed(&p, plan(&p)) || go(&p, r);
+    bad = failed(&globe, cut(&globe, survey(&globe))) || failed(&globe, plan(&globe)) ||
+          go(&globe, found);
     if (!bad) {
-        bad = failed(&p, dpar_halo_plan_free(p.exchange));
+        bad = failed(&globe, dpar_halo_plan_free(globe.exchange));
     }
-    close_air(&p);
-    free(p.row);
+    close_air(&globe);
+    free(globe.row);
     return bad;
 }
 
 /* Runs case 2 on three grids, and prints how fast the error falls. */
-static int table(dpar_comm *c, settings s)
+static int table(dpar_comm *comm, settings options)
 {
-    const double last = s.rows;
-    result r, before;
+    const double last = options.rows;
+    result found, before;
     memset(&before, 0, sizeof before);
-    if (c->rank == 0) {
+    if (comm->rank == 0) {
         printf("flow at %g degrees to the equator, after %g days\n"
                "      cells  error: l1        l2       max  order     mass   energy\n",
-               s.alpha, s.days);
+               options.alpha, options.days);
     }
-    for (s.rows = last / 4; s.rows <= last; s.rows *= 2) {
-        if (simulate(c, &s, &r)) {
+    for (options.rows = last / 4; options.rows <= last; options.rows *= 2) {
+        if (simulate(comm, &options, &found)) {
             return 1;
         }
-        if (c->rank == 0) {
-            printf("%4d x %4d   %.2e  %.2e  %.2e  ", (int)s.rows, (int)(2 * s.rows), r.l1, r.l2,
-                   r.most);
-            if (before.l2 > r.l2) {
-                printf("%5.2f", log_2(before.l2 / r.l2));
+        if (comm->rank == 0) {
+            printf("%4d x %4d   %.2e  %.2e  %.2e  ", (int)options.rows, (int)(2 * options.rows),
+                   found.l1, found.l2, found.most);
+            if (before.l2 > found.l2) {
+                printf("%5.2f", log_2(before.l2 / found.l2));
             }
-            printf("%*s %+.1e %+.1e\n", before.l2 > r.l2 ? 0 : 5, "", r.mass, r.energy);
+            printf("%*s %+.1e %+.1e\n", before.l2 > found.l2 ? 0 : 5, "", found.mass, found.energy);
             fflush(stdout);
         }
-        before = r;
+        before = found;
     }
     return 0;
 }
 
-static int planet_main(dpar_comm *c, void *arg)
+static int planet_main(dpar_comm *comm, void *arg)
 {
-    const settings *s = (const settings *)arg;
-    result r;
-    const int bad = s->table ? table(c, *s) : simulate(c, s, &r);
-    if (c->rank == 0 && (fflush(stdout) != 0 || ferror(stdout))) {
+    const settings *options = (const settings *)arg;
+    result found;
+    const int bad = options->table ? table(comm, *options) : simulate(comm, options, &found);
+    if (comm->rank == 0 && (fflush(stdout) != 0 || ferror(stdout))) {
         fprintf(stderr, "shallow_water: the results could not be written to standard output\n");
         return 1;
     }
@@ -1090,70 +1125,71 @@ static int planet_main(dpar_comm *c, void *arg)
 /* ---- arguments ------------------------------------------------------------------------------- */
 
 /* Reads the command line. Returns -1 to continue, otherwise the exit code. */
-static int read_words(int argc, char **argv, settings *s)
+static int read_words(int argc, char **argv, settings *options)
 {
-    const option list[] = {{"--case", OPTION_WHOLE, &s->test, 2, 5},
-                           {"--rows", OPTION_WHOLE, &s->rows, 8, 4096},
-                           {"--ranks", OPTION_WHOLE, &s->ranks, 1, 64},
-                           {"--every", OPTION_WHOLE, &s->every, 1, 240000},
-                           {"--alpha", OPTION_REAL, &s->alpha, 0, 90},
-                           {"--days", OPTION_REAL, &s->days, 0.001, 10000},
-                           {"--damping", OPTION_REAL, &s->damping, 0, 0.1},
-                           {"--grid", OPTION_WORD, &s->grid, 0, 0},
-                           {"--frames", OPTION_WORD, &s->frames, 0, 0},
-                           {"--save", OPTION_WORD, &s->save, 0, 0},
-                           {"--resume", OPTION_WORD, &s->resume, 0, 0},
-                           {"--table", OPTION_FLAG, &s->table, 0, 0},
-                           {"--progress", OPTION_FLAG, &s->progress, 0, 0}};
+    const option list[] = {{"--case", OPTION_WHOLE, &options->test, 2, 5},
+                           {"--rows", OPTION_WHOLE, &options->rows, 8, 4096},
+                           {"--ranks", OPTION_WHOLE, &options->ranks, 1, 64},
+                           {"--every", OPTION_WHOLE, &options->every, 1, 240000},
+                           {"--alpha", OPTION_REAL, &options->alpha, 0, 90},
+                           {"--days", OPTION_REAL, &options->days, 0.001, 10000},
+                           {"--damping", OPTION_REAL, &options->damping, 0, 0.1},
+                           {"--grid", OPTION_WORD, &options->grid, 0, 0},
+                           {"--frames", OPTION_WORD, &options->frames, 0, 0},
+                           {"--save", OPTION_WORD, &options->save, 0, 0},
+                           {"--resume", OPTION_WORD, &options->resume, 0, 0},
+                           {"--table", OPTION_FLAG, &options->table, 0, 0},
+                           {"--progress", OPTION_FLAG, &options->progress, 0, 0}};
     return options_read(argc, argv, list, sizeof list / sizeof *list, NULL, 0);
 }
 
 /* Checks the options, together with those of the checkpoint. Returns 2 after a message, otherwise
  * 0. */
-static int settle(settings *s)
+static int settle(settings *options)
 {
     FILE *file;
-    planet p;
-    if (s->resume != NULL && special(s->resume)) {
-        return complain("--resume takes a regular file, not", s->resume);
+    planet globe;
+    if (options->resume != NULL && special(options->resume)) {
+        return complain("--resume takes a regular file, not", options->resume);
     }
-    if (s->save != NULL && special(s->save)) {
-        return complain("--save takes a regular file, not", s->save);
+    if (options->save != NULL && special(options->save)) {
+        return complain("--save takes a regular file, not", options->save);
     }
-    if (s->save != NULL && cannot_create(s->save)) {
+    if (options->save != NULL && cannot_create(options->save)) {
         return complain(errno == EINVAL ? "--save: it exists and is no regular file:"
                                         : strerror(errno),
-                        s->save);
+                        options->save);
     }
-    file = s->resume != NULL ? fopen(s->resume, "rb") : NULL;
-    if (s->resume != NULL &&
-        (s->test > 0 || s->rows > 0 || s->alpha >= 0 || s->damping >= 0 || s->table)) {
+    file = options->resume != NULL ? fopen(options->resume, "rb") : NULL;
+    if (options->resume != NULL && (options->test > 0 || options->rows > 0 || options->alpha >= 0 ||
+                                    options->damping >= 0 || options->table)) {
         return complain("--resume takes --case, --rows, --alpha and --damping from the file, and "
                         "allows no --table",
                         NULL);
     }
-    if (s->resume != NULL && (file == NULL || inspect(s, file))) {
-        return file == NULL ? complain(strerror(errno), s->resume) : 2;
+    if (options->resume != NULL && (file == NULL || inspect(options, file))) {
+        return file == NULL ? complain(strerror(errno), options->resume) : 2;
     }
-    s->test = s->test > 0 ? s->test : 2;
-    s->rows = s->rows > 0 ? s->rows : 64;
-    s->alpha = s->alpha > 0 ? s->alpha : 0;
-    s->damping = s->damping >= 0 ? s->damping : 0.05;
+    options->test = options->test > 0 ? options->test : 2;
+    options->rows = options->rows > 0 ? options->rows : 64;
+    options->alpha = options->alpha > 0 ? options->alpha : 0;
+    options->damping = options->damping >= 0 ? options->damping : 0.05;
     if (file != NULL) {
         fclose(file);
     }
-    if (s->test > 2 && (s->test < 5 || s->table)) {
-        return complain(s->table ? "--table needs --case 2" : "--case takes 2 or 5", NULL);
+    if (options->test > 2 && (options->test < 5 || options->table)) {
+        return complain(options->table ? "--table needs --case 2" : "--case takes 2 or 5", NULL);
     }
-    if (s->table && ((int)s->rows % 4 != 0 || s->rows < 32)) {
+    if (options->table && ((int)options->rows % 4 != 0 || options->rows < 32)) {
         return complain("--table halves --rows twice: it must be 32 or more, and divisible by 4",
                         NULL);
     }
-    if (s->table && (s->save != NULL || s->frames != NULL || s->every > 0)) {
+    if (options->table &&
+        (options->save != NULL || options->frames != NULL || options->every > 0)) {
         return complain("--table allows no --save, --frames or --every", NULL);
     }
-    scale(&p, s);
-    if ((double)s->step > s->days * 86400 / p.dt) {
+    scale(&globe, options);
+    if ((double)options->step > options->days * 86400 / globe.dt) {
         return complain("--days ends before the checkpoint: raise it", NULL);
     }
     return 0;
@@ -1161,9 +1197,9 @@ static int settle(settings *s)
 
 /* Divides the grid into blocks for so many ranks: as --grid says, or with the least to exchange.
  * Returns 2 after a message, otherwise 0. */
-static int divide(settings *s, int32_t ranks)
+static int divide(settings *options, int32_t ranks)
 {
-    const int64_t rows = (int64_t)(s->table ? s->rows / 4 : s->rows);
+    const int64_t rows = (int64_t)(options->table ? options->rows / 4 : options->rows);
     dpar_cart_choose_desc grid;
     dpar_why why;
     int a = 0, b = 0, end = 0;
@@ -1173,15 +1209,15 @@ static int divide(settings *s, int32_t ranks)
     grid.cells[0] = rows;
     grid.cells[1] = 2 * rows;
     grid.weight[0] = 1; /* widths of the halos */
-    grid.weight[1] = roof(sine(PI / 2 / s->rows)) + 1;
+    grid.weight[1] = roof(sine(PI / 2 / options->rows)) + 1;
     grid.periodic = 2;
-    if (s->grid != NULL && (sscanf(s->grid, "%2dx%2d%n", &a, &b, &end) != 2 || s->grid[end] != 0 ||
-                            a < 1 || b < 1 || a * b != ranks)) {
-        return complain("--grid takes AxB with A times B ranks, not", s->grid);
+    if (options->grid != NULL && (sscanf(options->grid, "%2dx%2d%n", &a, &b, &end) != 2 ||
+                                  options->grid[end] != 0 || a < 1 || b < 1 || a * b != ranks)) {
+        return complain("--grid takes AxB with A times B ranks, not", options->grid);
     }
-    s->parts[0] = a;
-    s->parts[1] = b;
-    if (dpar_cart_choose_parts(&grid, s->parts, NULL, &why) != DPAR_OK) {
+    options->parts[0] = a;
+    options->parts[1] = b;
+    if (dpar_cart_choose_parts(&grid, options->parts, NULL, &why) != DPAR_OK) {
         return complain(why.text, NULL);
     }
     return 0;
@@ -1189,12 +1225,12 @@ static int divide(settings *s, int32_t ranks)
 
 static settings defaults(void)
 {
-    settings s;
-    memset(&s, 0, sizeof s);
-    s.alpha = s.damping = -1;
-    s.days = 5;
-    s.progress = isatty(2);
-    return s;
+    settings options;
+    memset(&options, 0, sizeof options);
+    options.alpha = options.damping = -1;
+    options.days = 5;
+    options.progress = isatty(2);
+    return options;
 }
 
 /* Starts the ranks, or runs on those of a launcher. */
@@ -1216,21 +1252,21 @@ int main(int argc, char **argv)
 #else
 static int reads(int argc, char **argv, int *ranks, void *at)
 {
-    settings *s = (settings *)at;
-    int code = read_words(argc, argv, s);
+    settings *options = (settings *)at;
+    int code = read_words(argc, argv, options);
     if (code < 0) {
-        code = start_ranks(ranks, (int)s->ranks);
+        code = start_ranks(ranks, (int)options->ranks);
     }
     if (code >= 0) {
         return code;
     }
     *ranks = *ranks > 0 ? *ranks : 1;
-    return settle(s) || divide(s, *ranks) ? 2 : -1;
+    return settle(options) || divide(options, *ranks) ? 2 : -1;
 }
 
 int main(int argc, char **argv)
 {
-    settings s = defaults();
-    return start(argc, argv, reads, planet_main, &s);
+    settings options = defaults();
+    return start(argc, argv, reads, planet_main, &options);
 }
 #endif

@@ -10,10 +10,11 @@
  *
  * Options, output and checkpoints are those of shallow_water.c, which this file includes. Its
  * functions diagnose, tend and advance are compiled for the host and for a device, where a row of
- * blocks processes a circle. A stage consists of a kernel that packs, messages after it, three
- * kernels for the core, one that unpacks, and three for all boxes that need the halo. The host
- * waits only for reports, files and pictures, for which it copies the state. Sums over the globe
- * are computed on the host, in integers, so that their order does not matter.
+ * blocks processes a circle. A stage consists of a kernel that packs and messages after it
+ * (dpar_halo_plan_begin on memory of dpar_cuda, with dpar_nccl between ranks), three kernels for
+ * the core, one that unpacks, and three for all boxes that need the halo. The host waits only for
+ * reports, files and pictures, for which it copies the state. Sums over the globe are computed on
+ * the host, in integers, so that their order does not matter.
  *
  * The bits are those of the host's program if neither compiler fuses a product and a sum (nvcc
  * --fmad=false, cc -ffp-contract=off). Otherwise the states differ by rounding, which grows:
@@ -32,26 +33,26 @@ enum { SEEN = 5 }; /* arrays that the host also has: the state, ground and rotat
 /* The boxes of one launch. Each has `rows` rows of blocks, the first for the circle south of the
  * box. */
 struct sweep {
-    layer a;
+    layer air;
     double dt;
     int base, from, to;
     int64_t rows;
     dpar_box box[RIMS];
 };
 
-__device__ static const dpar_box *my_box(const sweep &s)
+__device__ static const dpar_box *my_box(const sweep &args)
 {
-    return &s.box[blockIdx.y / s.rows];
+    return &args.box[blockIdx.y / args.rows];
 }
 
-__device__ static int64_t my_circle(const sweep &s)
+__device__ static int64_t my_circle(const sweep &args)
 {
-    return my_box(s)->lo[0] - 1 + blockIdx.y % s.rows;
+    return my_box(args)->lo[0] - 1 + blockIdx.y % args.rows;
 }
 
-__device__ static bool in_box(const sweep &s)
+__device__ static bool in_box(const sweep &args)
 {
-    return my_circle(s) >= my_box(s)->lo[0] && my_circle(s) < my_box(s)->hi[0];
+    return my_circle(args) >= my_box(args)->lo[0] && my_circle(args) < my_box(args)->hi[0];
 }
 
 __device__ static int64_t my_thread()
@@ -64,104 +65,109 @@ __device__ static int64_t all_threads()
     return (int64_t)gridDim.x * blockDim.x;
 }
 
-__global__ static void diagnose_circles(const sweep s)
+__global__ static void diagnose_circles(const sweep args)
 {
-    if (my_circle(s) <= my_box(s)->hi[0]) {
-        diagnose(&s.a, s.from, my_box(s), my_circle(s), my_thread(), all_threads());
+    if (my_circle(args) <= my_box(args)->hi[0]) {
+        diagnose(&args.air, args.from, my_box(args), my_circle(args), my_thread(), all_threads());
     }
 }
 
-__global__ static void tend_circles(const sweep s)
+__global__ static void tend_circles(const sweep args)
 {
-    if (in_box(s)) {
-        tend(&s.a, s.from, my_box(s), my_circle(s), my_thread(), all_threads());
+    if (in_box(args)) {
+        tend(&args.air, args.from, my_box(args), my_circle(args), my_thread(), all_threads());
     }
 }
 
-__global__ static void advance_circles(const sweep s)
+__global__ static void advance_circles(const sweep args)
 {
-    if (in_box(s)) {
-        advance(&s.a, s.base, s.to, s.dt, my_box(s), my_circle(s), my_thread(), all_threads());
+    if (in_box(args)) {
+        advance(&args.air, args.base, args.to, args.dt, my_box(args), my_circle(args), my_thread(),
+                all_threads());
     }
 }
 
-static cudaStream_t stream_of(const planet *p)
+static cudaStream_t stream_of(const planet *globe)
 {
-    return ((const gpu *)p->s->device)->stream;
+    return ((const gpu *)globe->options->device)->stream;
 }
 
 /* Advances `base` in n boxes (see shallow_water.c). Boxes may overlap in diagnosed values and
  * tendencies, where both write the same. */
-static void compute(planet *p, const dpar_box *box, int n, int base, int from, int to, double dt)
+static void compute(planet *globe, const dpar_box *box, int n, int base, int from, int to,
+                    double dt)
 {
-    const int64_t around = 2 * p->points[H].low[1]; /* the reach of filters to both sides, and
+    const int64_t around = 2 * globe->points[H].low[1]; /* the reach of filters to both sides, and
                                                        faces */
     int64_t threads = 0;
-    sweep s;
-    memset(&s, 0, sizeof s);
-    s.a = p->air;
-    s.dt = dt;
-    s.base = base;
-    s.from = from;
-    s.to = to;
+    sweep args;
+    memset(&args, 0, sizeof args);
+    args.air = globe->air;
+    args.dt = dt;
+    args.base = base;
+    args.from = from;
+    args.to = to;
     for (int k = 0; k < n; k++) {
-        s.box[k] = box[k];
-        s.rows = larger(s.rows, box[k].hi[0] - box[k].lo[0] + 2);
+        args.box[k] = box[k];
+        args.rows = larger(args.rows, box[k].hi[0] - box[k].lo[0] + 2);
         threads = larger(threads, box[k].hi[1] - box[k].lo[1] + around);
     }
-    launch(stream_of(p), diagnose_circles, s, threads, n * s.rows);
-    launch(stream_of(p), tend_circles, s, threads, n * s.rows);
-    launch(stream_of(p), advance_circles, s, threads - around, n * s.rows);
+    launch(stream_of(globe), diagnose_circles, args, threads, n * args.rows);
+    launch(stream_of(globe), tend_circles, args, threads, n * args.rows);
+    launch(stream_of(globe), advance_circles, args, threads - around, n * args.rows);
 }
 
-static int64_t array_bytes(const planet *p)
+static int64_t array_bytes(const planet *globe)
 {
-    return 8 * dpar_box_volume(&p->box);
+    return 8 * dpar_box_volume(&globe->box);
 }
 
 /* Allocates the arrays, zeroed, and behind them the circles. */
-static dpar_status open_air(planet *p)
+static dpar_status open_air(planet *globe)
 {
-    const int64_t arrays = ARRAYS * array_bytes(p);
-    const int64_t circles = (p->rows + 1) * (int64_t)sizeof *p->row;
-    const dpar_status st = dpar_comm_alloc(p->c, arrays + circles, &p->memory);
-    p->seen = p->air;
+    const int64_t arrays = ARRAYS * array_bytes(globe);
+    const int64_t circles = (globe->rows + 1) * (int64_t)sizeof *globe->row;
+    const dpar_status st = dpar_comm_alloc(globe->comm, arrays + circles, &globe->memory);
+    globe->seen = globe->air;
     if (st == DPAR_OK) {
-        void *row = (char *)p->memory + arrays, *copy = plan_memory(SEEN * array_bytes(p));
-        memset(copy, 0, (size_t)(SEEN * array_bytes(p)));
-        lay(&p->seen, SEEN, copy, dpar_box_volume(&p->box));
-        lay(&p->air, ARRAYS, p->memory, dpar_box_volume(&p->box));
-        p->air.row = (const circle *)row;
-        right(cudaMemcpyAsync(row, p->row, (size_t)circles, cudaMemcpyHostToDevice, stream_of(p)));
+        void *row = (char *)globe->memory + arrays, *copy = plan_memory(SEEN * array_bytes(globe));
+        memset(copy, 0, (size_t)(SEEN * array_bytes(globe)));
+        lay(&globe->seen, SEEN, copy, dpar_box_volume(&globe->box));
+        lay(&globe->air, ARRAYS, globe->memory, dpar_box_volume(&globe->box));
+        globe->air.row = (const circle *)row;
+        right(cudaMemcpyAsync(row, globe->row, (size_t)circles, cudaMemcpyHostToDevice,
+                              stream_of(globe)));
     }
     return st;
 }
 
-static void close_air(planet *p)
+static void close_air(planet *globe)
 {
-    free(p->seen.state[0][H]);
-    dpar_comm_release(p->c, p->memory);
+    free(globe->seen.state[0][H]);
+    dpar_comm_release(globe->comm, globe->memory);
 }
 
-static void show(planet *p)
+static void show(planet *globe)
 {
-    right(cudaMemcpyAsync(p->memory, p->seen.state[0][H], (size_t)(SEEN * array_bytes(p)),
-                          cudaMemcpyHostToDevice, stream_of(p)));
-    right(cudaStreamSynchronize(stream_of(p)));
+    right(cudaMemcpyAsync(globe->memory, globe->seen.state[0][H],
+                          (size_t)(SEEN * array_bytes(globe)), cudaMemcpyHostToDevice,
+                          stream_of(globe)));
+    right(cudaStreamSynchronize(stream_of(globe)));
 }
 
-static void look(planet *p)
+static void look(planet *globe)
 {
-    right(cudaMemcpyAsync(p->seen.state[0][H], p->memory, (size_t)(FIELDS * array_bytes(p)),
-                          cudaMemcpyDeviceToHost, stream_of(p)));
-    right(cudaStreamSynchronize(stream_of(p)));
+    right(cudaMemcpyAsync(globe->seen.state[0][H], globe->memory,
+                          (size_t)(FIELDS * array_bytes(globe)), cudaMemcpyDeviceToHost,
+                          stream_of(globe)));
+    right(cudaStreamSynchronize(stream_of(globe)));
 }
 
-static int with_device(gpu *g, const void *arg)
+static int with_device(gpu *device, const void *arg)
 {
-    settings s = *(const settings *)arg;
-    s.device = g;
-    return planet_main(g->world, &s);
+    settings options = *(const settings *)arg;
+    options.device = device;
+    return planet_main(device->world, &options);
 }
 
 static int launched(void)
@@ -171,15 +177,15 @@ static int launched(void)
            job.rank;
 }
 
-static int run(settings *s)
+static int run(settings *options)
 {
     dpar_launcher_info job;
-    double ranks = s->ranks > 0 ? s->ranks : 1;
+    double ranks = options->ranks > 0 ? options->ranks : 1;
     if (find_ranks(&job, &ranks) != 0) {
         return 2;
     }
-    if (s->ranks > 0 && s->ranks != ranks) {
+    if (options->ranks > 0 && options->ranks != ranks) {
         return complain("the launcher sets the number of ranks: leave --ranks out", NULL);
     }
-    return divide(s, (int32_t)ranks) ? 2 : run_ranks(&job, ranks, with_device, s);
+    return divide(options, (int32_t)ranks) ? 2 : run_ranks(&job, ranks, with_device, options);
 }

@@ -19,7 +19,7 @@
  * same on any number of ranks, because each cell is computed by the same expression from the same
  * numbers.
  *
- * Exit code: 0 fine, 1 an error or a difference that should not be, 2 bad input (one sentence on
+ * Exit code: 0 fine, 1 an error or a difference that should not be, 2 bad input (one message on
  * stderr). */
 static const char program[] = "stencil";
 #include "dpar_halo.h"
@@ -64,15 +64,16 @@ struct sweep {
     int64_t first[MOST_BOXES], extent[MOST_BOXES][3];
 };
 
-__global__ static void heat(const sweep s)
+__global__ static void heat(const sweep args)
 {
-    const int64_t *n = s.extent[blockIdx.y], count = n[0] * n[1] * n[2];
-    const int64_t step = (int64_t)gridDim.x * blockDim.x, z = s.stride[0], y = s.stride[1];
+    const int64_t *extent = args.extent[blockIdx.y], count = extent[0] * extent[1] * extent[2];
+    const int64_t step = (int64_t)gridDim.x * blockDim.x, z = args.stride[0], y = args.stride[1];
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {
-        const int64_t at =
-            s.first[blockIdx.y] + i / (n[1] * n[2]) * z + i / n[2] % n[1] * y + i % n[2];
-        const double *u = s.from + at;
-        s.to[at] = u[0] + s.rate * ((u[-z] + u[z]) + (u[-y] + u[y]) + (u[-1] + u[1]) - 6.0 * u[0]);
+        const int64_t at = args.first[blockIdx.y] + i / (extent[1] * extent[2]) * z +
+                           i / extent[2] % extent[1] * y + i % extent[2];
+        const double *u = args.from + at;
+        args.to[at] =
+            u[0] + args.rate * ((u[-z] + u[z]) + (u[-y] + u[y]) + (u[-1] + u[1]) - 6.0 * u[0]);
     }
 }
 
@@ -81,30 +82,30 @@ __global__ static void heat(const sweep s)
 static const uint32_t around = 1u << 2; /* the periodic dims: x */
 
 /* The phase of the sine along dim d from one cell to the next. */
-static double angle(const settings *s, int d)
+static double angle(const settings *options, int dim)
 {
     const double pi = 3.14159265358979323846;
-    return (around >> d & 1u) != 0 ? 2.0 * pi / s->cells : pi / (s->cells + 1.0);
+    return (around >> dim & 1u) != 0 ? 2.0 * pi / options->cells : pi / (options->cells + 1.0);
 }
 
 /* The first state of a cell. */
-static double first(const settings *s, const int64_t *cell)
+static double first(const settings *options, const int64_t *cell)
 {
     double u = 1.0;
-    for (int d = 0; d < 3; d++) {
-        u *= sin(angle(s, d) * (double)(cell[d] + 1));
+    for (int dim = 0; dim < 3; dim++) {
+        u *= sin(angle(options, dim) * (double)(cell[dim] + 1));
     }
     return u;
 }
 
 /* The constant by which all steps together multiply the state. */
-static double factor(const settings *s)
+static double factor(const settings *options)
 {
     double sum = 1.0;
-    for (int d = 0; d < 3; d++) {
-        sum += s->rate * (2.0 * cos(angle(s, d)) - 2.0);
+    for (int dim = 0; dim < 3; dim++) {
+        sum += options->rate * (2.0 * cos(angle(options, dim)) - 2.0);
     }
-    return pow(sum, s->steps);
+    return pow(sum, options->steps);
 }
 
 /* ---- a rank ---------------------------------------------------------------------------------- */
@@ -117,8 +118,8 @@ template <class F> static void each(const dpar_box &box, const dpar_box &all, F 
         for (i[1] = box.lo[1]; i[1] < box.hi[1]; i[1]++) {
             for (i[2] = box.lo[2]; i[2] < box.hi[2]; i[2]++) {
                 int64_t at = 0;
-                for (int d = 0; d < 3; d++) {
-                    at = at * (all.hi[d] - all.lo[d]) + i[d] - all.lo[d];
+                for (int dim = 0; dim < 3; dim++) {
+                    at = at * (all.hi[dim] - all.lo[dim]) + i[dim] - all.lo[dim];
                 }
                 what(i, (size_t)at);
             }
@@ -127,17 +128,17 @@ template <class F> static void each(const dpar_box &box, const dpar_box &all, F 
 }
 
 /* Divides the cube into blocks with the least surface, with a halo of one cell. */
-static dpar_status lay(const settings *s, int32_t ranks, dpar_halo *h, dpar_why *why)
+static dpar_status lay(const settings *options, int32_t ranks, dpar_halo *halo, dpar_why *why)
 {
-    const int64_t n = (int64_t)s->cells, cells[3] = {n, n, n};
+    const int64_t n = (int64_t)options->cells, cells[3] = {n, n, n};
     const dpar_placement cut[3] = {dpar_shard(0), dpar_shard(1), dpar_shard(2)};
     int32_t parts[3] = {0, 0, 0};
     dpar_mesh mesh;
-    memset(h, 0, sizeof *h);
-    h->periodic = around;
-    h->shape = DPAR_STENCIL_STAR;
-    for (int d = 0; d < 3; d++) {
-        h->low[d] = h->high[d] = 1;
+    memset(halo, 0, sizeof *halo);
+    halo->periodic = around;
+    halo->shape = DPAR_STENCIL_STAR;
+    for (int dim = 0; dim < 3; dim++) {
+        halo->low[dim] = halo->high[dim] = 1;
     }
     dpar_cart_choose_desc grid;
     memset(&grid, 0, sizeof grid);
@@ -149,121 +150,122 @@ static dpar_status lay(const settings *s, int32_t ranks, dpar_halo *h, dpar_why 
     if (st >= 0) {
         st = dpar_mesh_init(&mesh, "z y x", parts, DPAR_ORDER_LAST_FASTEST, ranks, why);
     }
-    return st < 0 ? st : dpar_layout_init(&h->grid, &mesh, 3, cells, cut, why);
+    return st < 0 ? st : dpar_layout_init(&halo->grid, &mesh, 3, cells, cut, why);
 }
 
 /* Computes n boxes of cells in one launch. `all` is the box of the local array. */
-static void compute(gpu *g, const settings *s, double *const u[2], const dpar_box &all,
+static void compute(gpu *device, const settings *options, double *const u[2], const dpar_box &all,
                     const dpar_box *boxes, int n)
 {
-    sweep w;
+    sweep args;
     int64_t most = 0;
-    memset(&w, 0, sizeof w);
-    w.from = u[0];
-    w.to = u[1];
-    w.rate = s->rate;
-    w.stride[1] = all.hi[2] - all.lo[2];
-    w.stride[0] = w.stride[1] * (all.hi[1] - all.lo[1]);
+    memset(&args, 0, sizeof args);
+    args.from = u[0];
+    args.to = u[1];
+    args.rate = options->rate;
+    args.stride[1] = all.hi[2] - all.lo[2];
+    args.stride[0] = args.stride[1] * (all.hi[1] - all.lo[1]);
     for (int k = 0; k < n; k++) {
         const int64_t *lo = boxes[k].lo, count = dpar_box_volume(&boxes[k]);
-        w.first[k] = (lo[0] - all.lo[0]) * w.stride[0] + (lo[1] - all.lo[1]) * w.stride[1] + lo[2] -
-                     all.lo[2];
+        args.first[k] = (lo[0] - all.lo[0]) * args.stride[0] +
+                        (lo[1] - all.lo[1]) * args.stride[1] + lo[2] - all.lo[2];
         for (int dim = 0; dim < 3; dim++) {
-            w.extent[k][dim] = boxes[k].hi[dim] - lo[dim];
+            args.extent[k][dim] = boxes[k].hi[dim] - lo[dim];
         }
         most = count > most ? count : most;
     }
-    launch(g->stream, heat, w, most, n);
+    launch(device->stream, heat, args, most, n);
 }
 
-/* Runs all steps on the ranks of c. *local becomes this rank's array, of the box *all, of which it
- * owns *own. Returns the seconds. */
-static double solve(gpu *g, dpar_comm *c, const settings *s, dpar_box *own, dpar_box *all,
-                    std::vector<double> *local)
+/* Runs all steps on the ranks of `comm`. *local becomes this rank's array, of the box *all, of
+ * which it owns *own. Returns the seconds. */
+static double solve(gpu *device, dpar_comm *comm, const settings *options, dpar_box *own,
+                    dpar_box *all, std::vector<double> *local)
 {
-    dpar_halo h;
-    dpar_halo_field f;
-    dpar_halo_plan_desc options;
-    dpar_halo_plan *x = NULL;
+    dpar_halo halo;
+    dpar_halo_field field;
+    dpar_halo_plan_desc desc;
+    dpar_halo_plan *exchange = NULL;
     dpar_box core, rim[MOST_BOXES];
     dpar_why why;
     double *u[2];
     int rims = 0;
-    right(lay(s, c->size, &h, &why), why.text);
-    (void)dpar_halo_owned(&h, c->rank, own);
-    (void)dpar_halo_box(&h, c->rank, all);
-    const int cores = dpar_halo_interior(&h, c->rank, &core);
-    while (rims < MOST_BOXES && dpar_halo_boundary(&h, c->rank, rims, &rim[rims])) {
+    right(lay(options, comm->size, &halo, &why), why.text);
+    (void)dpar_halo_owned(&halo, comm->rank, own);
+    (void)dpar_halo_box(&halo, comm->rank, all);
+    const int cores = dpar_halo_interior(&halo, comm->rank, &core);
+    while (rims < MOST_BOXES && dpar_halo_boundary(&halo, comm->rank, rims, &rim[rims])) {
         rims++;
     }
     /* Beyond the walls both arrays are 0, and remain 0. */
     local->assign((size_t)dpar_box_volume(all), 0.0);
-    each(*own, *all, [&](const int64_t *cell, size_t at) { (*local)[at] = first(s, cell); });
+    each(*own, *all, [&](const int64_t *cell, size_t at) { (*local)[at] = first(options, cell); });
     const size_t bytes = local->size() * sizeof(double);
     for (double *&array : u) {
-        array = take<double>(c, (int64_t)local->size());
-        right(cudaMemsetAsync(array, 0, bytes, g->stream));
+        array = take<double>(comm, (int64_t)local->size());
+        right(cudaMemsetAsync(array, 0, bytes, device->stream));
     }
-    right(cudaMemcpyAsync(u[0], local->data(), bytes, cudaMemcpyHostToDevice, g->stream));
-    memset(&f, 0, sizeof f);
-    f.halo = &h;
-    f.type = DPAR_F64;
-    f.data = u[0];
-    f.mem = c->mem; /* the device packs, so that the host does not wait */
-    memset(&options, 0, sizeof options);
-    options.field = &f;
-    options.field_count = 1;
-    right(dpar_halo_plan_make(c, &options, &x, &why), why.text);
-    right(cudaStreamSynchronize(g->stream));
-    right(dpar_barrier(c, NULL), c->why.text);
+    right(cudaMemcpyAsync(u[0], local->data(), bytes, cudaMemcpyHostToDevice, device->stream));
+    memset(&field, 0, sizeof field);
+    field.halo = &halo;
+    field.type = DPAR_F64;
+    field.data = u[0];
+    field.mem = comm->mem; /* the device packs, so that the host does not wait */
+    memset(&desc, 0, sizeof desc);
+    desc.field = &field;
+    desc.field_count = 1;
+    right(dpar_halo_plan_make(comm, &desc, &exchange, &why), why.text);
+    right(cudaStreamSynchronize(device->stream));
+    right(dpar_barrier(comm, NULL), comm->why.text);
     const double began = options_now();
-    for (int64_t step = 0; step < (int64_t)s->steps; step++) {
-        right(dpar_halo_plan_bind(x, 0, u[0], NULL), c->why.text);
-        right(dpar_halo_plan_begin(x), c->why.text);
-        if (!s->apart) {
-            compute(g, s, u, *all, &core, cores);
+    for (int64_t step = 0; step < (int64_t)options->steps; step++) {
+        right(dpar_halo_plan_bind(exchange, 0, u[0], NULL), comm->why.text);
+        right(dpar_halo_plan_begin(exchange), comm->why.text);
+        if (!options->apart) {
+            compute(device, options, u, *all, &core, cores);
         }
-        right(dpar_halo_plan_end(x), c->why.text);
-        if (s->apart) {
-            compute(g, s, u, *all, &core, cores);
+        right(dpar_halo_plan_end(exchange), comm->why.text);
+        if (options->apart) {
+            compute(device, options, u, *all, &core, cores);
         }
-        compute(g, s, u, *all, rim, rims);
+        compute(device, options, u, *all, rim, rims);
         std::swap(u[0], u[1]);
     }
-    right(cudaStreamSynchronize(g->stream));
-    right(dpar_barrier(c, NULL), c->why.text);
+    right(cudaStreamSynchronize(device->stream));
+    right(dpar_barrier(comm, NULL), comm->why.text);
     const double seconds = options_now() - began;
-    right(cudaMemcpyAsync(local->data(), u[0], bytes, cudaMemcpyDeviceToHost, g->stream));
-    right(cudaStreamSynchronize(g->stream));
-    right(dpar_halo_plan_free(x), c->why.text);
-    dpar_comm_release(c, u[0]);
-    dpar_comm_release(c, u[1]);
+    right(cudaMemcpyAsync(local->data(), u[0], bytes, cudaMemcpyDeviceToHost, device->stream));
+    right(cudaStreamSynchronize(device->stream));
+    right(dpar_halo_plan_free(exchange), comm->why.text);
+    dpar_comm_release(comm, u[0]);
+    dpar_comm_release(comm, u[1]);
     return seconds;
 }
 
 /* Counts this rank's numbers whose bits differ from those of one rank, which rank 0 computes for
  * all. */
-static int64_t differing(gpu *g, const settings *s, const dpar_box &own, const dpar_box &all,
-                         const std::vector<double> &mine)
+static int64_t differing(gpu *device, const settings *options, const dpar_box &own,
+                         const dpar_box &all, const std::vector<double> &mine)
 {
-    const int64_t n = (int64_t)s->cells;
+    const int64_t n = (int64_t)options->cells;
     dpar_comm *self = NULL;
     dpar_box cube, box;
     std::vector<double> alone((size_t)((n + 2) * (n + 2) * (n + 2)));
     std::vector<const double *> at_mine;
     int64_t differ = 0;
     size_t k = 0;
-    right(dpar_comm_split(g->world, g->world->rank == 0 ? 0 : -1, 0, &self), g->world->why.text);
+    right(dpar_comm_split(device->world, device->world->rank == 0 ? 0 : -1, 0, &self),
+          device->world->why.text);
     if (self != NULL) {
-        (void)solve(g, self, s, &box, &cube, &alone);
+        (void)solve(device, self, options, &box, &cube, &alone);
         right(dpar_comm_free(self), "one rank's communicator could not be closed");
     }
-    right(dpar_broadcast(g->world, alone.data(), (int64_t)alone.size(), DPAR_F64, 0, NULL),
-          g->world->why.text);
+    right(dpar_broadcast(device->world, alone.data(), (int64_t)alone.size(), DPAR_F64, 0, NULL),
+          device->world->why.text);
     cube.dims = 3;
-    for (int d = 0; d < 3; d++) {
-        cube.lo[d] = -1;
-        cube.hi[d] = n + 1;
+    for (int dim = 0; dim < 3; dim++) {
+        cube.lo[dim] = -1;
+        cube.hi[dim] = n + 1;
     }
     each(own, all, [&](const int64_t *, size_t at) { at_mine.push_back(&mine[at]); });
     each(own, cube, [&](const int64_t *, size_t at) {
@@ -272,26 +274,27 @@ static int64_t differing(gpu *g, const settings *s, const dpar_box &own, const d
     return differ;
 }
 
-static int run(gpu *g, const void *arg)
+static int run(gpu *device, const void *arg)
 {
-    const settings *s = (const settings *)arg;
-    dpar_comm *const world = g->world;
+    const settings *options = (const settings *)arg;
+    dpar_comm *const world = device->world;
     dpar_box own, all;
     std::vector<double> mine;
-    const double seconds = solve(g, world, s, &own, &all, &mine), shrink = factor(s);
+    const double seconds = solve(device, world, options, &own, &all, &mine);
+    const double shrink = factor(options);
     double error = 0.0;
     each(own, all, [&](const int64_t *cell, size_t at) {
-        const double e = fabs(mine[at] - shrink * first(s, cell));
-        error = e <= error ? error : e; /* a NaN stays a NaN */
+        const double off = fabs(mine[at] - shrink * first(options, cell));
+        error = off <= error ? error : off; /* a NaN stays a NaN */
     });
-    int64_t differ = s->check ? differing(g, s, own, all, mine) : 0;
+    int64_t differ = options->check ? differing(device, options, own, all, mine) : 0;
     right(dpar_all_reduce(world, &error, &error, 1, DPAR_F64, DPAR_MAX, NULL), world->why.text);
     right(dpar_all_reduce(world, &differ, &differ, 1, DPAR_I64, DPAR_SUM, NULL), world->why.text);
     if (world->rank == 0) {
-        const double updates = s->cells * s->cells * s->cells * s->steps;
+        const double updates = options->cells * options->cells * options->cells * options->steps;
         printf("%.0f^3 cells, %.0f steps, %d ranks: %.3g cells a second, error %.1e of %.3e\n",
-               s->cells, s->steps, (int)world->size, updates / seconds, error, shrink);
-        if (s->check) {
+               options->cells, options->steps, (int)world->size, updates / seconds, error, shrink);
+        if (options->check) {
             printf("against one rank: %lld numbers differ\n", (long long)differ);
         }
         fflush(stdout);
@@ -299,7 +302,7 @@ static int run(gpu *g, const void *arg)
     if (differ != 0) {
         return complain("results differ from those of one rank", NULL) - 1;
     }
-    if (!(error <= 1e-15 * (s->steps + 4.0))) { /* the rounding of each step */
+    if (!(error <= 1e-15 * (options->steps + 4.0))) { /* the rounding of each step */
         return complain("the error is larger than rounding allows", NULL) - 1;
     }
     return 0;
@@ -307,23 +310,23 @@ static int run(gpu *g, const void *arg)
 
 int main(int argc, char **argv)
 {
-    settings s = {1, 128, 100, 0.125, 0, 0};
-    const option list[] = {{"--ranks", OPTION_WHOLE, &s.ranks, 1, 64},
-                           {"--cells", OPTION_WHOLE, &s.cells, 2, 4096},
-                           {"--steps", OPTION_WHOLE, &s.steps, 0, 1e7},
-                           {"--rate", OPTION_REAL, &s.rate, 1e-9, 1.0 / 6.0},
-                           {"--apart", OPTION_FLAG, &s.apart, 0, 0},
-                           {"--check", OPTION_FLAG, &s.check, 0, 0}};
+    settings options = {1, 128, 100, 0.125, 0, 0};
+    const option list[] = {{"--ranks", OPTION_WHOLE, &options.ranks, 1, 64},
+                           {"--cells", OPTION_WHOLE, &options.cells, 2, 4096},
+                           {"--steps", OPTION_WHOLE, &options.steps, 0, 1e7},
+                           {"--rate", OPTION_REAL, &options.rate, 1e-9, 1.0 / 6.0},
+                           {"--apart", OPTION_FLAG, &options.apart, 0, 0},
+                           {"--check", OPTION_FLAG, &options.check, 0, 0}};
     dpar_launcher_info job;
-    dpar_halo h;
+    dpar_halo halo;
     dpar_why why;
     int bad = options_read(argc, argv, list, sizeof list / sizeof *list, NULL, 0);
     if (bad >= 0) {
         return bad;
     }
-    bad = find_ranks(&job, &s.ranks);
-    if (bad == 0 && lay(&s, (int32_t)s.ranks, &h, &why) != DPAR_OK) {
+    bad = find_ranks(&job, &options.ranks);
+    if (bad == 0 && lay(&options, (int32_t)options.ranks, &halo, &why) != DPAR_OK) {
         bad = complain(why.text, NULL);
     }
-    return bad != 0 ? bad : run_ranks(&job, s.ranks, run, &s);
+    return bad != 0 ? bad : run_ranks(&job, options.ranks, run, &options);
 }

@@ -21,45 +21,47 @@ typedef struct image {
 } image;
 
 /* Moves `count` consecutive elements, from or to place `at` of the image. */
-static void move_run(image *m, int64_t at, int64_t count, gpt_real *values)
+static void move_run(image *stored, int64_t at, int64_t count, gpt_real *values)
 {
     int64_t i;
-    if (m->file == NULL) {
-        memcpy(m->memory + at, values, (size_t)count * sizeof *values);
+    if (stored->file == NULL) {
+        memcpy(stored->memory + at, values, (size_t)count * sizeof *values);
         return;
     }
-    m->bad |= fseek(m->file, (long)(HEAD * 8 + at * (int64_t)sizeof *values), SEEK_SET) != 0;
-    if (!m->write) {
-        m->bad |= fread(values, sizeof *values, (size_t)count, m->file) != (size_t)count;
+    stored->bad |=
+        fseek(stored->file, (long)(HEAD * 8 + at * (int64_t)sizeof *values), SEEK_SET) != 0;
+    if (!stored->write) {
+        stored->bad |= fread(values, sizeof *values, (size_t)count, stored->file) != (size_t)count;
         return;
     }
-    m->bad |= fwrite(values, sizeof *values, (size_t)count, m->file) != (size_t)count;
+    stored->bad |= fwrite(values, sizeof *values, (size_t)count, stored->file) != (size_t)count;
     for (i = 0; i < count; i++) {
         uint64_t bits = 0;
         memcpy(&bits, &values[i], sizeof *values);
-        m->sum += mix(bits, (uint64_t)(at + i));
+        stored->sum += mix(bits, (uint64_t)(at + i));
     }
 }
 
 /* Moves elements lo <= i < hi of this rank's piece of a parameter, row by row. */
-static void move_piece(image *m, const parameter *q, int32_t array, int64_t lo, int64_t hi,
+static void move_piece(image *stored, const parameter *entry, int32_t array, int64_t lo, int64_t hi,
                        gpt_real *values)
 {
-    const gpt_parameter *p = &q->p;
-    int64_t n[3] = {1, 1, 1}, w[3] = {1, 1, 1}, at[3] = {0, 0, 0};
-    int32_t d;
-    for (d = 0; d < p->dims; d++) {
-        n[3 - p->dims + d] = p->local[d];
-        w[3 - p->dims + d] = p->whole[d];
-        at[3 - p->dims + d] = p->at[d];
+    const gpt_parameter *shape = &entry->shape;
+    int64_t local[3] = {1, 1, 1}, whole[3] = {1, 1, 1}, at[3] = {0, 0, 0};
+    int32_t dim;
+    for (dim = 0; dim < shape->dims; dim++) {
+        local[3 - shape->dims + dim] = shape->local[dim];
+        whole[3 - shape->dims + dim] = shape->whole[dim];
+        at[3 - shape->dims + dim] = shape->at[dim];
     }
     while (lo < hi) {
-        const int64_t column = lo % n[2], row = at[1] + lo / n[2] % n[1];
-        const int64_t plane = at[0] + lo / (n[1] * n[2]), left = w[2] - at[2] - column;
-        const int64_t run = hi - lo < n[2] - column ? hi - lo : n[2] - column;
-        if (plane < w[0] && row < w[1] && left > 0) { /* otherwise it is padding */
-            move_run(m,
-                     array * m->whole + q->whole_at + (plane * w[1] + row) * w[2] + at[2] + column,
+        const int64_t column = lo % local[2], row = at[1] + lo / local[2] % local[1];
+        const int64_t plane = at[0] + lo / (local[1] * local[2]), left = whole[2] - at[2] - column;
+        const int64_t run = hi - lo < local[2] - column ? hi - lo : local[2] - column;
+        if (plane < whole[0] && row < whole[1] && left > 0) { /* otherwise it is padding */
+            move_run(stored,
+                     array * stored->whole + entry->whole_at + (plane * whole[1] + row) * whole[2] +
+                         at[2] + column,
                      run < left ? run : left, values);
         }
         lo += run;
@@ -68,56 +70,58 @@ static void move_piece(image *m, const parameter *q, int32_t array, int64_t lo, 
 }
 
 /* Moves elements first to first + count - 1 of a unit. */
-static void move_unit(image *m, const store *s, int32_t array, int32_t unit, int64_t first,
+static void move_unit(image *stored, const store *held, int32_t array, int32_t unit, int64_t first,
                       int64_t count, gpt_real *values)
 {
     int32_t i;
-    for (i = 0; i < s->params; i++) {
-        const parameter *q = &s->of[i];
-        const int64_t lo = larger(first, q->start), end = q->start + q->p.numel;
+    for (i = 0; i < held->params; i++) {
+        const parameter *entry = &held->of[i];
+        const int64_t lo = larger(first, entry->start), end = entry->start + entry->shape.numel;
         const int64_t hi = first + count < end ? first + count : end;
-        if (q->unit == unit && lo < hi && !(m->write && q->p.copy > 0)) {
-            move_piece(m, q, array, lo - q->start, hi - q->start, values + (lo - first));
+        if (entry->unit == unit && lo < hi && !(stored->write && entry->shape.copy > 0)) {
+            move_piece(stored, entry, array, lo - entry->start, hi - entry->start,
+                       values + (lo - first));
         }
     }
 }
 
 /* True if this rank writes its part of a store. If several ranks have the same, the first one does.
  */
-static int writes(const trainer *t, int32_t k)
+static int writes(const trainer *self, int32_t k)
 {
-    const store *s = &t->stores[k];
-    const dpar_comm *alike = s->ddp != NULL ? s->all : s->across;
-    return s->params > 0 && (alike == NULL || alike->rank == 0) &&
-           (k != TABLE || t->at[0] == t->list.rank_of[0]);
+    const store *held = &self->stores[k];
+    const dpar_comm *alike = held->ddp != NULL ? held->all : held->across;
+    return held->params > 0 && (alike == NULL || alike->rank == 0) &&
+           (k != TABLE || self->at[0] == self->list.rank_of[0]);
 }
 
 /* Writes this rank's part of the first arrays of all stores. */
-static void write_all(trainer *t, image *m, int32_t arrays)
+static void write_all(trainer *self, image *stored, int32_t arrays)
 {
-    int32_t k, a, u, i;
-    m->whole = t->whole;
-    m->write = 1;
+    int32_t k, array, unit, i;
+    stored->whole = self->whole;
+    stored->write = 1;
     for (k = 0; k < STORES; k++) {
-        store *s = &t->stores[k];
-        for (a = 0; a < arrays && writes(t, k); a++) {
-            for (u = 0; u < s->units && s->fsdp != NULL; u++) {
+        store *held = &self->stores[k];
+        for (array = 0; array < arrays && writes(self, k); array++) {
+            for (unit = 0; unit < held->units && held->fsdp != NULL; unit++) {
                 int64_t count;
                 int32_t type;
-                void *state = dpar_fsdp_state(s->fsdp, a, u, &count, &type);
-                gpt_real *shard = brought(t, state, count, type);
-                m->bad |= shard == NULL && count > 0;
+                void *state = dpar_fsdp_state(held->fsdp, array, unit, &count, &type);
+                gpt_real *shard = brought(self, state, count, type);
+                stored->bad |= shard == NULL && count > 0;
                 if (shard != NULL) {
-                    move_unit(m, s, a, u, count * s->shard->rank, count, shard);
+                    move_unit(stored, held, array, unit, count * held->shard->rank, count, shard);
                 }
             }
-            for (i = 0; i < s->params && s->ddp != NULL; i++) {
-                const parameter *q = &s->of[i];
-                if (q->p.copy == 0) {
-                    gpt_real *values = brought(t, s->array[a] + q->start, q->p.numel, GPT_TYPE);
-                    m->bad |= values == NULL;
+            for (i = 0; i < held->params && held->ddp != NULL; i++) {
+                const parameter *entry = &held->of[i];
+                if (entry->shape.copy == 0) {
+                    gpt_real *values = brought(self, held->array[array] + entry->start,
+                                               entry->shape.numel, GPT_TYPE);
+                    stored->bad |= values == NULL;
                     if (values != NULL) {
-                        move_piece(m, q, a, 0, q->p.numel, values);
+                        move_piece(stored, entry, array, 0, entry->shape.numel, values);
                     }
                 }
             }
@@ -126,85 +130,86 @@ static void write_all(trainer *t, image *m, int32_t arrays)
 }
 
 /* Fills the head of a checkpoint with everything that must be the same when a run is resumed. */
-static void head_of(const trainer *t, int64_t *head)
+static void head_of(const trainer *self, int64_t *head)
 {
-    const gpt_config *c = &t->config;
+    const gpt_config *config = &self->config;
     int n = 0;
     memset(head, 0, HEAD * 8);
     memcpy(head, "dpar-gpt", 8);
     head[1] = 1; /* reveals another byte order */
     head[2] = (int64_t)sizeof(gpt_real);
     n = 3;
-    head[n++] = c->blocks;
-    head[n++] = c->width;
-    head[n++] = c->heads;
-    head[n++] = c->groups;
-    head[n++] = c->hidden;
-    head[n++] = c->length;
-    head[n++] = c->tied;
-    head[n++] = c->gelu;
-    head[n++] = c->layer_norm;
-    head[n++] = c->experts;
-    head[n++] = (int64_t)t->s->batch;
-    head[n++] = (int64_t)t->s->seed;
-    head[n++] = (int64_t)t->s->hash;
-    head[n] = t->whole; /* HEAD - 2: steps, HEAD - 1: checksum */
+    head[n++] = config->blocks;
+    head[n++] = config->width;
+    head[n++] = config->heads;
+    head[n++] = config->groups;
+    head[n++] = config->hidden;
+    head[n++] = config->length;
+    head[n++] = config->tied;
+    head[n++] = config->gelu;
+    head[n++] = config->layer_norm;
+    head[n++] = config->experts;
+    head[n++] = (int64_t)self->options->batch;
+    head[n++] = (int64_t)self->options->seed;
+    head[n++] = (int64_t)self->options->hash;
+    head[n] = self->whole; /* HEAD - 2: steps, HEAD - 1: checksum */
 }
 
 /* The worst exit code of all ranks. Collective. */
-static int worst(dpar_comm *c, int bad)
+static int worst(dpar_comm *comm, int bad)
 {
     int32_t all = bad;
-    return dpar_all_reduce(c, &all, &all, 1, DPAR_I32, DPAR_MAX, NULL) != DPAR_OK ? 1 : all;
+    return dpar_all_reduce(comm, &all, &all, 1, DPAR_I32, DPAR_MAX, NULL) != DPAR_OK ? 1 : all;
 }
 
-static int anyone(dpar_comm *c, int bad)
+static int anyone(dpar_comm *comm, int bad)
 {
-    return worst(c, bad != 0);
+    return worst(comm, bad != 0);
 }
 
 /* Writes a checkpoint. All ranks write into one new file, which replaces the old one when it is
  * complete. Returns 1 after a message on failure. */
-static int save(trainer *t, int64_t steps)
+static int save(trainer *self, int64_t steps)
 {
     int64_t head[HEAD];
     char name[1100];
-    image m;
+    image stored;
     int bad;
-    memset(&m, 0, sizeof m);
-    snprintf(name, sizeof name, "%s.new", t->s->save);
-    head_of(t, head);
+    memset(&stored, 0, sizeof stored);
+    snprintf(name, sizeof name, "%s.new", self->options->save);
+    head_of(self, head);
     head[HEAD - 2] = steps;
-    if (t->world->rank == 0) {
-        m.file = fopen(name, "wb");
-        m.bad = m.file == NULL || fwrite(head, 8, HEAD, m.file) != HEAD;
-        m.bad |= m.file != NULL && fclose(m.file) != 0;
+    if (self->world->rank == 0) {
+        stored.file = fopen(name, "wb");
+        stored.bad = stored.file == NULL || fwrite(head, 8, HEAD, stored.file) != HEAD;
+        stored.bad |= stored.file != NULL && fclose(stored.file) != 0;
     }
-    bad = anyone(t->world, m.bad);
-    m.file = bad ? NULL : fopen(name, "r+b");
-    m.bad = m.file == NULL;
-    if (!m.bad) {
-        write_all(t, &m, ARRAYS);
-        m.bad |= fclose(m.file) != 0;
+    bad = anyone(self->world, stored.bad);
+    stored.file = bad ? NULL : fopen(name, "r+b");
+    stored.bad = stored.file == NULL;
+    if (!stored.bad) {
+        write_all(self, &stored, ARRAYS);
+        stored.bad |= fclose(stored.file) != 0;
     }
-    bad = anyone(t->world, m.bad) ||
-          dpar_all_reduce(t->world, &m.sum, &m.sum, 1, DPAR_U64, DPAR_SUM, NULL) != DPAR_OK;
-    if (t->world->rank == 0 && !bad) {
-        head[HEAD - 1] = (int64_t)mix(m.sum, (uint64_t)steps);
-        m.file = fopen(name, "r+b");
-        bad = m.file == NULL || fwrite(head, 8, HEAD, m.file) != HEAD;
-        bad |= m.file != NULL && fclose(m.file) != 0;
-        bad = bad || rename(name, t->s->save) != 0;
+    bad = anyone(self->world, stored.bad) ||
+          dpar_all_reduce(self->world, &stored.sum, &stored.sum, 1, DPAR_U64, DPAR_SUM, NULL) !=
+              DPAR_OK;
+    if (self->world->rank == 0 && !bad) {
+        head[HEAD - 1] = (int64_t)mix(stored.sum, (uint64_t)steps);
+        stored.file = fopen(name, "r+b");
+        bad = stored.file == NULL || fwrite(head, 8, HEAD, stored.file) != HEAD;
+        bad |= stored.file != NULL && fclose(stored.file) != 0;
+        bad = bad || rename(name, self->options->save) != 0;
     }
-    if (anyone(t->world, bad)) {
-        (void)complain("the checkpoint could not be written:", t->s->save);
+    if (anyone(self->world, bad)) {
+        (void)complain("the checkpoint could not be written:", self->options->save);
         return 1;
     }
     return 0;
 }
 
 /* Checks that a checkpoint is complete and fits this model. Returns NULL, or what is wrong. */
-static const char *inspect(const trainer *t, FILE *file, int64_t *steps)
+static const char *inspect(const trainer *self, FILE *file, int64_t *steps)
 {
     static const char *const what[] = {"blocks", "width",  "heads", "groups",     "hidden",
                                        "length", "untied", "gelu",  "layer-norm", "experts",
@@ -212,12 +217,12 @@ static const char *inspect(const trainer *t, FILE *file, int64_t *steps)
     static char text[200];
     int64_t head[HEAD], own[HEAD], i, all;
     uint64_t sum = 0;
-    gpt_real x;
+    gpt_real number;
     if (file == NULL || fread(head, 8, HEAD, file) != HEAD || memcmp(head, "dpar-gpt", 8) != 0 ||
         head[1] != 1) {
         return "no checkpoint of this program";
     }
-    head_of(t, own);
+    head_of(self, own);
     for (i = 2; i < 17; i++) {
         if (head[i] != own[i]) {
             snprintf(text, sizeof text, "the checkpoint differs in %s: %lld there, %lld here; in",
@@ -226,10 +231,10 @@ static const char *inspect(const trainer *t, FILE *file, int64_t *steps)
             return text;
         }
     }
-    all = ARRAYS * t->whole;
-    for (i = 0; i < all && fread(&x, sizeof x, 1, file) == 1; i++) {
+    all = ARRAYS * self->whole;
+    for (i = 0; i < all && fread(&number, sizeof number, 1, file) == 1; i++) {
         uint64_t bits = 0;
-        memcpy(&bits, &x, sizeof x);
+        memcpy(&bits, &number, sizeof number);
         sum += mix(bits, (uint64_t)i);
     }
     if (i < all) {
@@ -245,101 +250,104 @@ static const char *inspect(const trainer *t, FILE *file, int64_t *steps)
 }
 
 typedef struct reading {
-    image m;
-    trainer *t;
-    const store *s;
+    image stored;
+    trainer *self;
+    const store *held;
 } reading;
 
 /* A callback of dpar_fsdp_load: reads elements of a unit. */
-static dpar_status read_shard(void *ctx, int32_t array, int32_t u, int32_t rank, int64_t first,
+static dpar_status read_shard(void *ctx, int32_t array, int32_t unit, int32_t rank, int64_t first,
                               int64_t count, void *to)
 {
-    reading *r = (reading *)ctx;
-    gpt_real *values = stage(r->t, count);
+    reading *source = (reading *)ctx;
+    gpt_real *values = stage(source->self, count);
     int32_t type;
     (void)rank; /* the file does not depend on who wrote it */
     if (values == NULL) {
         return DPAR_E_MEMORY;
     }
     memset(values, 0, (size_t)count * sizeof *values); /* padding has no values in the file */
-    move_unit(&r->m, r->s, array, u, first, count, values);
-    (void)dpar_fsdp_state(r->s->fsdp, array, u, NULL, &type);
-    bring(r->t, to, values, count, type);
-    return r->m.bad ? DPAR_E_SYSTEM : DPAR_OK;
+    move_unit(&source->stored, source->held, array, unit, first, count, values);
+    (void)dpar_fsdp_state(source->held->fsdp, array, unit, NULL, &type);
+    bring(source->self, to, values, count, type);
+    return source->stored.bad ? DPAR_E_SYSTEM : DPAR_OK;
 }
 
 /* Reads the checkpoint of --resume. Returns 0, or an exit code. */
-static int resume(trainer *t)
+static int resume(trainer *self)
 {
-    FILE *file = fopen(t->s->resume, "rb");
+    FILE *file = fopen(self->options->resume, "rb");
     const char *wrong = NULL;
-    reading r;
+    reading source;
     int64_t steps = 0;
-    int32_t k, a, i;
+    int32_t k, array, i;
     dpar_status st = DPAR_OK;
-    if (t->world->rank == 0 || file == NULL) {
-        wrong = file == NULL ? strerror(errno) : inspect(t, file, &steps);
+    if (self->world->rank == 0 || file == NULL) {
+        wrong = file == NULL ? strerror(errno) : inspect(self, file, &steps);
         if (wrong != NULL) {
-            (void)complain(wrong, t->s->resume);
+            (void)complain(wrong, self->options->resume);
         }
     }
-    memset(&r, 0, sizeof r);
-    r.t = t;
-    r.m.file = file;
-    r.m.whole = t->whole;
-    if (anyone(t->world, wrong != NULL) ||
-        dpar_broadcast(t->world, &steps, 1, DPAR_I64, 0, NULL) != DPAR_OK) {
+    memset(&source, 0, sizeof source);
+    source.self = self;
+    source.stored.file = file;
+    source.stored.whole = self->whole;
+    if (anyone(self->world, wrong != NULL) ||
+        dpar_broadcast(self->world, &steps, 1, DPAR_I64, 0, NULL) != DPAR_OK) {
         return 2;
     }
     for (k = 0; k < STORES && st == DPAR_OK; k++) {
-        store *s = &t->stores[k];
-        r.s = s;
-        st = s->fsdp != NULL ? dpar_fsdp_load(s->fsdp, 1, steps, read_shard, &r, &t->why) : st;
-        s->steps = steps;
-        for (a = 0; a < ARRAYS && s->ddp != NULL; a++) {
-            for (i = 0; i < s->params; i++) {
-                const parameter *q = &s->of[i];
-                gpt_real *values = stage(t, q->p.numel + 1);
+        store *held = &self->stores[k];
+        source.held = held;
+        st = held->fsdp != NULL
+                 ? dpar_fsdp_load(held->fsdp, 1, steps, read_shard, &source, &self->why)
+                 : st;
+        held->steps = steps;
+        for (array = 0; array < ARRAYS && held->ddp != NULL; array++) {
+            for (i = 0; i < held->params; i++) {
+                const parameter *entry = &held->of[i];
+                gpt_real *values = stage(self, entry->shape.numel + 1);
                 if (values == NULL) {
-                    r.m.bad = 1;
+                    source.stored.bad = 1;
                     continue;
                 }
-                memset(values, 0, (size_t)q->p.numel * sizeof *values);
-                move_piece(&r.m, q, a, 0, q->p.numel, values);
-                gpt_put(t->g, s->array[a] + q->start, values, q->p.numel * (int64_t)sizeof *values);
+                memset(values, 0, (size_t)entry->shape.numel * sizeof *values);
+                move_piece(&source.stored, entry, array, 0, entry->shape.numel, values);
+                gpt_put(self->model, held->array[array] + entry->start, values,
+                        entry->shape.numel * (int64_t)sizeof *values);
             }
         }
     }
     fclose(file);
-    t->first_step = steps;
-    return anyone(t->world, st != DPAR_OK || r.m.bad);
+    self->first_step = steps;
+    return anyone(self->world, st != DPAR_OK || source.stored.bad);
 }
 
 /* Gathers all parameters, whole, on the first rank of the world. Returns 1 on failure. */
-static int gather_whole(trainer *t, result *r)
+static int gather_whole(trainer *self, result *results)
 {
-    const size_t most = (size_t)t->layers * GPT_SLOTS;
+    const size_t most = (size_t)self->layers * GPT_SLOTS;
     int32_t layer, slot;
-    gpt_parameter p;
-    image m;
-    memset(&m, 0, sizeof m);
-    m.memory = (gpt_real *)calloc((size_t)t->whole + 1, sizeof *m.memory);
-    r->shape = (part *)calloc(most, sizeof *r->shape);
-    if (anyone(t->world, m.memory == NULL || r->shape == NULL)) {
+    gpt_parameter shape;
+    image stored;
+    memset(&stored, 0, sizeof stored);
+    stored.memory = (gpt_real *)calloc((size_t)self->whole + 1, sizeof *stored.memory);
+    results->shape = (part *)calloc(most, sizeof *results->shape);
+    if (anyone(self->world, stored.memory == NULL || results->shape == NULL)) {
         return 1;
     }
-    for (layer = 0; layer < t->layers; layer++) {
+    for (layer = 0; layer < self->layers; layer++) {
         for (slot = 0; slot < GPT_SLOTS; slot++) {
-            if (gpt_parameter_of(t->g, layer, slot, &p) && !p.tied) {
-                memcpy(r->shape[r->parts].name, p.name, sizeof p.name);
-                r->shape[r->parts++].count = whole_count(&p);
+            if (gpt_parameter_of(self->model, layer, slot, &shape) && !shape.tied) {
+                memcpy(results->shape[results->parts].name, shape.name, sizeof shape.name);
+                results->shape[results->parts++].count = whole_count(&shape);
             }
         }
     }
-    write_all(t, &m, 1); /* the parts of other ranks stay 0, so that the sum is the whole */
-    r->whole = m.memory;
-    return dpar_reduce(t->world, m.memory, m.memory, t->whole, GPT_TYPE, DPAR_SUM, 0, NULL) !=
-           DPAR_OK;
+    write_all(self, &stored, 1); /* the parts of other ranks stay 0, so that the sum is the whole */
+    results->whole = stored.memory;
+    return dpar_reduce(self->world, stored.memory, stored.memory, self->whole, GPT_TYPE, DPAR_SUM,
+                       0, NULL) != DPAR_OK;
 }
 
 #endif

@@ -16,6 +16,10 @@
  * (struct store), the order of work (a pipeline with any schedule, chosen by name), text, clipping,
  * learning rate, checkpoints, and a comparison of the planner's prediction with what was measured.
  *
+ * dpar is used in `lay_mesh` and `open_comms` (dpar_mesh_init, dpar_comm_split_axes), `open_ddp`
+ * and `open_fsdp` (dpar_ddp_make, dpar_fsdp_make), `make_list` (dpar_schedule_generate,
+ * dpar_schedule_lower), `open_pipeline` (dpar_pipeline_make), and `step_once` (dpar_pipeline_run).
+ *
  * train_gpt.cu is this file for GPUs, with weights, gradients, optimizer state and activations in
  * the memory of one device for each rank.
  *
@@ -24,7 +28,7 @@
  * factor of their own. The text is a sequence of bytes; sample k of step n does not depend on the
  * mesh.
  *
- * Exit code: 0 fine, 1 an error or a difference that should not be, 2 bad input (one sentence on
+ * Exit code: 0 fine, 1 an error or a difference that should not be, 2 bad input (one message on
  * stderr). */
 #include "dpar_cost.h"
 #include "dpar_train.h"
@@ -61,7 +65,7 @@ enum { DENSE, EXPERT, TABLE, STORES };
 
 /* A parameter of this rank. */
 typedef struct parameter {
-    gpt_parameter p;
+    gpt_parameter shape;
     int64_t start;    /* where it begins in its unit, or with ZeRO 0 in the whole store */
     int64_t whole_at; /* where the whole parameter begins among all of the model, in checkpoints */
     int32_t unit;
@@ -88,7 +92,7 @@ typedef struct store {
 } store;
 
 typedef struct trainer {
-    const settings *s;
+    const settings *options;
     dpar_comm *world;
     dpar_mem mem;              /* operations on the memory that the model is in */
     dpar_mem_layers of_layers; /* the same for layers and optimizers */
@@ -98,7 +102,7 @@ typedef struct trainer {
     int32_t comms;
     gpt_comms in_model;
     gpt_config config;
-    gpt *g;
+    gpt *model;
     dpar_schedule list;
     void *list_memory;
     dpar_pipeline *pipe;
@@ -147,40 +151,41 @@ typedef struct result {
 } result;
 
 /* Allocates memory that the model computes in. NULL without memory. */
-static void *take(trainer *t, int64_t bytes)
+static void *take(trainer *self, int64_t bytes)
 {
     void *memory = NULL;
-    if (t->memories == 64 || dpar_comm_alloc(t->world, bytes > 0 ? bytes : 1, &memory) != DPAR_OK) {
+    if (self->memories == 64 ||
+        dpar_comm_alloc(self->world, bytes > 0 ? bytes : 1, &memory) != DPAR_OK) {
         return NULL;
     }
-    t->registered += bytes;
-    t->memory[t->memories++] = memory;
+    self->registered += bytes;
+    self->memory[self->memories++] = memory;
     return memory;
 }
 
 /* Allocates host memory for a plan. If the model is in host memory, too, other ranks can read it.
  */
-static void *take_plan(trainer *t, int64_t bytes)
+static void *take_plan(trainer *self, int64_t bytes)
 {
 #ifdef GPT_CUDA
-    if (t->plans == 64) {
+    if (self->plans == 64) {
         return NULL;
     }
-    t->registered += bytes;
-    return t->plan[t->plans++] = plan_memory(bytes);
+    self->registered += bytes;
+    return self->plan[self->plans++] = plan_memory(bytes);
 #else
-    return take(t, bytes);
+    return take(self, bytes);
 #endif
 }
 
 /* Host memory for `count` numbers. NULL without memory. */
-static gpt_real *stage(trainer *t, int64_t count)
+static gpt_real *stage(trainer *self, int64_t count)
 {
-    gpt_real *more = t->staged;
-    if (count > t->staged_count) {
-        more = (gpt_real *)realloc(t->staged, (size_t)count * sizeof *more);
-        t->staged = more != NULL ? more : t->staged;
-        t->staged_count = more != NULL ? count : t->staged_count;
+    gpt_real *more = self->staged;
+    if (count > self->staged_count) {
+        more = (gpt_real *)realloc(self->staged, (size_t)count * sizeof *more);
+        self->staged = more != NULL ? more : self->staged;
+        self->staged_count = more != NULL ? count : self->staged_count;
     }
     return more;
 }
@@ -192,11 +197,11 @@ static void from_bf16(gpt_real *to, const unsigned char *from, int64_t count)
     for (i = 0; i < count; i++) {
         uint32_t bits = 0;
         uint16_t half;
-        float x;
+        float number;
         memcpy(&half, from + 2 * i, sizeof half);
         bits = (uint32_t)half << 16;
-        memcpy(&x, &bits, sizeof x);
-        to[i] = (gpt_real)x;
+        memcpy(&number, &bits, sizeof number);
+        to[i] = (gpt_real)number;
     }
 }
 
@@ -205,28 +210,28 @@ static void to_bf16(gpt_real *numbers, int64_t count)
 {
     int64_t i;
     for (i = 0; i < count; i++) {
-        const float x = (float)numbers[i];
+        const float number = (float)numbers[i];
         uint32_t bits;
         uint16_t half;
-        memcpy(&bits, &x, sizeof bits);
+        memcpy(&bits, &number, sizeof bits);
         half = (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
         memcpy((char *)numbers + 2 * i, &half, sizeof half);
     }
 }
 
 /* Numbers of an array of `type`, GPT_TYPE or bf16, in host memory. NULL without memory. */
-static gpt_real *brought(trainer *t, void *at, int64_t count, int32_t type)
+static gpt_real *brought(trainer *self, void *at, int64_t count, int32_t type)
 {
     const int64_t each = dpar_type_bytes(type);
     unsigned char *end;
     gpt_real *to;
-    if (count < 1 || (t->world->mem == NULL && type == (int32_t)GPT_TYPE)) {
+    if (count < 1 || (self->world->mem == NULL && type == (int32_t)GPT_TYPE)) {
         return (gpt_real *)at;
     }
-    to = stage(t, count);
+    to = stage(self, count);
     if (to != NULL) {
         end = (unsigned char *)to + count * ((int64_t)sizeof *to - each);
-        gpt_get(t->g, end, at, count * each);
+        gpt_get(self->model, end, at, count * each);
     }
     if (to != NULL && type != (int32_t)GPT_TYPE) {
         from_bf16(to, end, count);
@@ -235,21 +240,21 @@ static gpt_real *brought(trainer *t, void *at, int64_t count, int32_t type)
 }
 
 /* Copies numbers from host memory to an array of `type`. If that is bf16 they are overwritten. */
-static void bring(trainer *t, void *to, gpt_real *numbers, int64_t count, int32_t type)
+static void bring(trainer *self, void *to, gpt_real *numbers, int64_t count, int32_t type)
 {
     if (type != (int32_t)GPT_TYPE) {
         to_bf16(numbers, count);
     }
-    gpt_put(t->g, to, numbers, count * dpar_type_bytes(type));
+    gpt_put(self->model, to, numbers, count * dpar_type_bytes(type));
 }
 
 /* If there is no message yet, takes that of whichever communicator has one. Returns st. */
-static dpar_status explain(trainer *t, dpar_status st, dpar_why *why)
+static dpar_status explain(trainer *self, dpar_status st, dpar_why *why)
 {
     int32_t i;
-    for (i = 0; i < t->comms && st < 0 && why->text[0] == 0; i++) {
-        if (t->comm[i]->status != DPAR_OK || t->comm[i]->why.text[0] != 0) {
-            *why = t->comm[i]->why;
+    for (i = 0; i < self->comms && st < 0 && why->text[0] == 0; i++) {
+        if (self->comm[i]->status != DPAR_OK || self->comm[i]->why.text[0] != 0) {
+            *why = self->comm[i]->why;
         }
     }
     return st;
@@ -260,296 +265,301 @@ static dpar_status explain(trainer *t, dpar_status st, dpar_why *why)
 enum { AXIS_PP = 1, AXIS_REPLICATE = 2, AXIS_SHARD = 4, AXIS_CP = 8, AXIS_TP = 16 };
 
 /* A communicator of this rank's group along axes of the mesh. NULL after an error, which is in
- * t->why. */
-static dpar_comm *along(trainer *t, const dpar_mesh *mesh, uint32_t axes)
+ * self->why. */
+static dpar_comm *along(trainer *self, const dpar_mesh *mesh, uint32_t axes)
 {
-    dpar_comm *c = NULL;
-    if (t->why.text[0] == 0 && dpar_comm_split_axes(t->world, mesh, axes, &c) != DPAR_OK) {
-        t->why = t->world->why;
+    dpar_comm *comm = NULL;
+    if (self->why.text[0] == 0 && dpar_comm_split_axes(self->world, mesh, axes, &comm) != DPAR_OK) {
+        self->why = self->world->why;
         return NULL;
     }
-    if (c != NULL) {
-        t->comm[t->comms++] = c;
+    if (comm != NULL) {
+        self->comm[self->comms++] = comm;
     }
-    return c;
+    return comm;
 }
 
 /* The same, but if two chains run in opposite directions the group also has the ranks of the
  * mirrored pipeline rank, because both have the same layers. */
-static dpar_comm *mirrored(trainer *t, const dpar_mesh *mesh, uint32_t axes)
+static dpar_comm *mirrored(trainer *self, const dpar_mesh *mesh, uint32_t axes)
 {
-    const int32_t p = mesh->axis[0].size;
+    const int32_t stages = mesh->axis[0].size;
     int32_t coord[DPAR_MAX_AXES], i, color;
-    dpar_comm *c = NULL;
-    if (!t->both_ways) {
-        return along(t, mesh, axes);
+    dpar_comm *comm = NULL;
+    if (!self->both_ways) {
+        return along(self, mesh, axes);
     }
-    if (t->why.text[0] != 0 || !dpar_mesh_coords(mesh, t->world->rank, coord)) {
+    if (self->why.text[0] != 0 || !dpar_mesh_coords(mesh, self->world->rank, coord)) {
         return NULL;
     }
-    color = coord[0] < p - 1 - coord[0] ? coord[0] : p - 1 - coord[0];
+    color = coord[0] < stages - 1 - coord[0] ? coord[0] : stages - 1 - coord[0];
     for (i = 1; i < mesh->axes; i++) {
         color = color * mesh->axis[i].size + ((axes >> i & 1u) != 0 ? 0 : coord[i]);
     }
-    if (dpar_comm_split(t->world, color, t->world->rank, &c) != DPAR_OK) {
-        t->why = t->world->why;
+    if (dpar_comm_split(self->world, color, self->world->rank, &comm) != DPAR_OK) {
+        self->why = self->world->why;
         return NULL;
     }
-    t->comm[t->comms++] = c;
-    return c;
+    self->comm[self->comms++] = comm;
+    return comm;
 }
 
 /* Makes the mesh pp x replicate x shard x cp x tp, and the experts' view of it, in which ep divides
  * the three axes in the middle. */
-static dpar_status lay_mesh(trainer *t)
+static dpar_status lay_mesh(trainer *self)
 {
-    const settings *s = t->s;
+    const settings *options = self->options;
     int32_t sizes[5];
     dpar_status st;
-    sizes[0] = (int32_t)s->pp;
-    sizes[1] = (int32_t)s->replicas;
-    sizes[2] = (int32_t)(s->dp / s->replicas);
-    sizes[3] = (int32_t)s->cp;
-    sizes[4] = (int32_t)s->tp;
-    st = dpar_mesh_init(&t->mesh, "pp replicate shard cp tp", sizes, DPAR_ORDER_LAST_FASTEST,
-                        t->world->size, &t->why);
+    sizes[0] = (int32_t)options->pp;
+    sizes[1] = (int32_t)options->replicas;
+    sizes[2] = (int32_t)(options->dp / options->replicas);
+    sizes[3] = (int32_t)options->cp;
+    sizes[4] = (int32_t)options->tp;
+    st = dpar_mesh_init(&self->mesh, "pp replicate shard cp tp", sizes, DPAR_ORDER_LAST_FASTEST,
+                        self->world->size, &self->why);
     if (st == DPAR_OK) {
-        sizes[1] = (int32_t)(s->dp * s->cp / s->ep);
-        sizes[2] = (int32_t)s->ep;
-        sizes[3] = (int32_t)s->tp;
-        st = dpar_mesh_view(&t->view, &t->mesh, "pp edp ep tp", sizes, DPAR_ORDER_LAST_FASTEST,
-                            &t->why);
+        sizes[1] = (int32_t)(options->dp * options->cp / options->ep);
+        sizes[2] = (int32_t)options->ep;
+        sizes[3] = (int32_t)options->tp;
+        st = dpar_mesh_view(&self->view, &self->mesh, "pp edp ep tp", sizes,
+                            DPAR_ORDER_LAST_FASTEST, &self->why);
     }
-    (void)dpar_mesh_coords(&t->mesh, t->world->rank, t->at);
+    (void)dpar_mesh_coords(&self->mesh, self->world->rank, self->at);
     return st;
 }
 
-static dpar_status open_comms(trainer *t)
+static dpar_status open_comms(trainer *self)
 {
     const uint32_t data = AXIS_REPLICATE | AXIS_SHARD | AXIS_CP;
-    const int hybrid = t->s->replicas > 1;
-    t->why.text[0] = 0;
-    t->pp = along(t, &t->mesh, AXIS_PP);
-    t->in_model.tp = along(t, &t->mesh, AXIS_TP);
-    t->in_model.cp = along(t, &t->mesh, AXIS_CP);
-    t->in_model.data = along(t, &t->mesh, data);
-    t->in_model.ep = along(t, &t->view, 4);
-    t->stores[TABLE].all = t->in_model.data;
-    t->stores[DENSE].all = mirrored(t, &t->mesh, data);
-    t->stores[EXPERT].all = mirrored(t, &t->view, 2);
-    t->stores[DENSE].shard = t->stores[TABLE].shard = along(t, &t->mesh, AXIS_SHARD | AXIS_CP);
-    t->stores[EXPERT].shard = along(t, &t->view, 2);
-    t->stores[TABLE].across = hybrid ? along(t, &t->mesh, AXIS_REPLICATE) : NULL;
-    t->stores[DENSE].across = hybrid || t->both_ways ? mirrored(t, &t->mesh, AXIS_REPLICATE) : NULL;
-    t->stores[EXPERT].across = t->both_ways ? mirrored(t, &t->view, 0) : NULL;
-    return t->why.text[0] == 0 ? DPAR_OK : DPAR_E_ARG;
+    const int hybrid = self->options->replicas > 1;
+    self->why.text[0] = 0;
+    self->pp = along(self, &self->mesh, AXIS_PP);
+    self->in_model.tp = along(self, &self->mesh, AXIS_TP);
+    self->in_model.cp = along(self, &self->mesh, AXIS_CP);
+    self->in_model.data = along(self, &self->mesh, data);
+    self->in_model.ep = along(self, &self->view, 4);
+    self->stores[TABLE].all = self->in_model.data;
+    self->stores[DENSE].all = mirrored(self, &self->mesh, data);
+    self->stores[EXPERT].all = mirrored(self, &self->view, 2);
+    self->stores[DENSE].shard = self->stores[TABLE].shard =
+        along(self, &self->mesh, AXIS_SHARD | AXIS_CP);
+    self->stores[EXPERT].shard = along(self, &self->view, 2);
+    self->stores[TABLE].across = hybrid ? along(self, &self->mesh, AXIS_REPLICATE) : NULL;
+    self->stores[DENSE].across =
+        hybrid || self->both_ways ? mirrored(self, &self->mesh, AXIS_REPLICATE) : NULL;
+    self->stores[EXPERT].across = self->both_ways ? mirrored(self, &self->view, 0) : NULL;
+    return self->why.text[0] == 0 ? DPAR_OK : DPAR_E_ARG;
 }
 
 /* ---- stores: weights, gradients, state ------------------------------------------------------- */
 
 /* The layers of a stage: returns the first, and sets *last to the one behind the last. Blocks are
  * divided as evenly as possible; the embedding is before them and the head behind them. */
-static int32_t stage_layers(const trainer *t, int32_t stage, int32_t *last)
+static int32_t stage_layers(const trainer *self, int32_t stage, int32_t *last)
 {
-    const int32_t stages = t->list.chain, q = stage % stages, blocks = t->layers - 2;
-    *last = 1 + (q + 1) * blocks / stages + (q == stages - 1);
-    return q == 0 ? 0 : 1 + q * blocks / stages;
+    const int32_t stages = self->list.chain, place = stage % stages, blocks = self->layers - 2;
+    *last = 1 + (place + 1) * blocks / stages + (place == stages - 1);
+    return place == 0 ? 0 : 1 + place * blocks / stages;
 }
 
-static int64_t whole_count(const gpt_parameter *p)
+static int64_t whole_count(const gpt_parameter *shape)
 {
     int64_t n = 1;
-    int32_t d;
-    for (d = 0; d < p->dims; d++) {
-        n *= p->whole[d];
+    int32_t dim;
+    for (dim = 0; dim < shape->dims; dim++) {
+        n *= shape->whole[dim];
     }
     return n;
 }
 
 /* The store that a parameter of a layer is in. */
-static int32_t kind_of(const trainer *t, int32_t slot, const gpt_parameter *p)
+static int32_t kind_of(const trainer *self, int32_t slot, const gpt_parameter *shape)
 {
-    if (slot == GPT_TABLE && t->config.tied) {
+    if (slot == GPT_TABLE && self->config.tied) {
         return TABLE;
     }
-    return p->expert ? EXPERT : DENSE;
+    return shape->expert ? EXPERT : DENSE;
 }
 
 /* Adds a parameter of this rank to its store. Before the store has memory it is only counted. */
-static void add_parameter(trainer *t, int32_t layer, int32_t slot, const gpt_parameter *p,
+static void add_parameter(trainer *self, int32_t layer, int32_t slot, const gpt_parameter *shape,
                           int64_t whole_at)
 {
-    const int32_t k = kind_of(t, slot, p);
-    store *s = &t->stores[k];
-    const int again = k == TABLE && s->params == 1; /* one rank has both ends, and one table */
-    t->home[layer][slot] = k;
-    t->index[layer][slot] = again ? 0 : s->params;
-    if (t->unit[k][layer] < 0) {
-        t->unit[k][layer] = again ? 0 : s->units++;
+    const int32_t k = kind_of(self, slot, shape);
+    store *held = &self->stores[k];
+    const int again = k == TABLE && held->params == 1; /* one rank has both ends, and one table */
+    self->home[layer][slot] = k;
+    self->index[layer][slot] = again ? 0 : held->params;
+    if (self->unit[k][layer] < 0) {
+        self->unit[k][layer] = again ? 0 : held->units++;
     }
     if (again) {
         return;
     }
-    if (s->of != NULL) {
-        parameter *q = &s->of[s->params];
-        q->p = *p;
-        q->whole_at = whole_at;
-        q->unit = t->unit[k][layer];
-        s->numel[s->params] = p->numel;
-        if (s->params_of[q->unit]++ > 0) {
-            q->start = q[-1].start + q[-1].p.numel;
+    if (held->of != NULL) {
+        parameter *entry = &held->of[held->params];
+        entry->shape = *shape;
+        entry->whole_at = whole_at;
+        entry->unit = self->unit[k][layer];
+        held->numel[held->params] = shape->numel;
+        if (held->params_of[entry->unit] > 0) {
+            entry->start = entry[-1].start + entry[-1].shape.numel;
         }
+        held->params_of[entry->unit]++;
     }
-    s->params++;
+    held->params++;
 }
 
-static void list_parameters(trainer *t)
+static void list_parameters(trainer *self)
 {
     int32_t layer, slot, k;
-    gpt_parameter p;
-    t->whole = 0;
+    gpt_parameter shape;
+    self->whole = 0;
     for (k = 0; k < STORES; k++) {
-        t->stores[k].units = t->stores[k].params = 0;
+        self->stores[k].units = self->stores[k].params = 0;
     }
-    for (layer = 0; layer < t->layers; layer++) {
+    for (layer = 0; layer < self->layers; layer++) {
         for (k = 0; k < STORES; k++) {
-            t->unit[k][layer] = -1;
+            self->unit[k][layer] = -1;
         }
         for (slot = 0; slot < GPT_SLOTS; slot++) {
-            t->home[layer][slot] = -1;
-            if (!gpt_parameter_of(t->g, layer, slot, &p)) {
+            self->home[layer][slot] = -1;
+            if (!gpt_parameter_of(self->model, layer, slot, &shape)) {
                 continue;
             }
-            if (t->mine[layer]) {
-                add_parameter(t, layer, slot, &p, p.tied ? 0 : t->whole);
+            if (self->mine[layer]) {
+                add_parameter(self, layer, slot, &shape, shape.tied ? 0 : self->whole);
             }
-            t->whole += p.tied ? 0 : whole_count(&p); /* a tied head uses the embedding's table */
+            self->whole +=
+                shape.tied ? 0 : whole_count(&shape); /* a tied head uses the embedding's table */
         }
     }
 }
 
-static dpar_status open_ddp(trainer *t, store *s)
+static dpar_status open_ddp(trainer *self, store *held)
 {
-    dpar_ddp_desc o;
+    dpar_ddp_desc desc;
     int64_t sum = 0;
     int32_t i;
     dpar_status st;
-    memset(&o, 0, sizeof o);
-    o.params = s->params;
-    o.count = s->numel;
-    o.type = GPT_TYPE;
-    o.sum = 1;
-    o.require_ready = 1;
-    o.bytes = 1; /* too few, so that it returns how many bytes it needs */
-    st = dpar_ddp_make(s->all, &o, &s->ddp, &t->why);
+    memset(&desc, 0, sizeof desc);
+    desc.params = held->params;
+    desc.count = held->numel;
+    desc.type = GPT_TYPE;
+    desc.sum = 1;
+    desc.require_ready = 1;
+    desc.bytes = 1; /* too few, so that it returns how many bytes it needs */
+    st = dpar_ddp_make(held->all, &desc, &held->ddp, &self->why);
     if (st != DPAR_E_ROOM) {
         return st;
     }
-    o.bytes = t->why.bytes;
-    o.memory = take_plan(t, o.bytes);
-    if (o.memory == NULL) {
+    desc.bytes = self->why.bytes;
+    desc.memory = take_plan(self, desc.bytes);
+    if (desc.memory == NULL) {
         return DPAR_E_MEMORY;
     }
-    for (i = 0; i < s->params; i++) {
-        s->of[i].start = sum;
-        sum += s->numel[i];
+    for (i = 0; i < held->params; i++) {
+        held->of[i].start = sum;
+        sum += held->numel[i];
     }
     for (i = 0; i < ARRAYS; i++) {
-        s->array[i] = (gpt_real *)take(t, sum * (int64_t)sizeof(gpt_real));
-        if (s->array[i] == NULL) {
+        held->array[i] = (gpt_real *)take(self, sum * (int64_t)sizeof(gpt_real));
+        if (held->array[i] == NULL) {
             return DPAR_E_MEMORY;
         }
-        gpt_zero(t->g, s->array[i], sum);
+        gpt_zero(self->model, held->array[i], sum);
     }
-    t->registered += sum * (int64_t)sizeof(gpt_real); /* the gradients */
-    return dpar_ddp_make(s->all, &o, &s->ddp, &t->why);
+    self->registered += sum * (int64_t)sizeof(gpt_real); /* the gradients */
+    return dpar_ddp_make(held->all, &desc, &held->ddp, &self->why);
 }
 
-static dpar_fsdp_desc fsdp_options(const trainer *t, const store *s)
+static dpar_fsdp_desc fsdp_options(const trainer *self, const store *held)
 {
-    const int table = s == &t->stores[TABLE];
-    dpar_fsdp_desc o;
-    memset(&o, 0, sizeof o);
-    o.units = s->units;
-    o.params_per_unit = s->params_of;
-    o.count = s->numel;
-    o.replicas = s->across;
-    o.zero = (int32_t)t->s->zero;
-    o.gradient_type = GPT_TYPE;
-    o.type = t->s->pure ? (int32_t)DPAR_BF16 : (int32_t)GPT_TYPE;
-    o.compute_type = t->s->bf16 ? (int32_t)DPAR_BF16 : (int32_t)GPT_TYPE;
-    o.prefetch = t->list.ranks == 1 ? (int32_t)t->s->prefetch : 0;
+    const int table = held == &self->stores[TABLE];
+    dpar_fsdp_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.units = held->units;
+    desc.params_per_unit = held->params_of;
+    desc.count = held->numel;
+    desc.replicas = held->across;
+    desc.zero = (int32_t)self->options->zero;
+    desc.gradient_type = GPT_TYPE;
+    desc.type = self->options->pure ? (int32_t)DPAR_BF16 : (int32_t)GPT_TYPE;
+    desc.compute_type = self->options->bf16 ? (int32_t)DPAR_BF16 : (int32_t)GPT_TYPE;
+    desc.prefetch = self->list.ranks == 1 ? (int32_t)self->options->prefetch : 0;
     /* A pipeline's micro-batches overlap, so that gradients are accumulated over all of them. */
-    o.reduce_last = !table && !t->each;
-    o.sum = 1;
-    dpar_optimizer_init(&o.optimizer, DPAR_OPTIMIZER_ADAMW);
-    o.optimizer.decay = t->s->decay;
-    o.optimizer.beta2 = 0.95;   /* this and epsilon are Llama 2's. With an epsilon of 1e-8,
+    desc.reduce_last = !table && !self->each;
+    desc.sum = 1;
+    dpar_optimizer_init(&desc.optimizer, DPAR_OPTIMIZER_ADAMW);
+    desc.optimizer.decay = self->options->decay;
+    desc.optimizer.beta2 = 0.95;   /* this and epsilon are Llama 2's. With an epsilon of 1e-8,
                                    weights */
-    o.optimizer.epsilon = 1e-5; /* whose gradient is only rounding would move as far as others */
-    o.optimizer.moment_type = t->s->pure ? (int32_t)DPAR_BF16 : 0;
-    o.optimizer.stochastic = t->s->pure;
-    o.optimizer.seed = mix((uint64_t)t->s->seed, (uint64_t)table);
-    return o;
+    desc.optimizer.epsilon = 1e-5; /* whose gradient is only rounding would move as far as others */
+    desc.optimizer.moment_type = self->options->pure ? (int32_t)DPAR_BF16 : 0;
+    desc.optimizer.stochastic = self->options->pure;
+    desc.optimizer.seed = mix((uint64_t)self->options->seed, (uint64_t)table);
+    return desc;
 }
 
-static dpar_status open_fsdp(trainer *t, store *s)
+static dpar_status open_fsdp(trainer *self, store *held)
 {
-    dpar_fsdp_desc o = fsdp_options(t, s);
+    dpar_fsdp_desc desc = fsdp_options(self, held);
     dpar_fsdp_sizes sizes;
-    dpar_status st = dpar_fsdp_sizes_init(&sizes, s->shard->size, &o, &t->why);
+    dpar_status st = dpar_fsdp_sizes_init(&sizes, held->shard->size, &desc, &self->why);
     if (st != DPAR_OK) {
         return st;
     }
-    o.memory = take_plan(t, sizes.plan);
-    o.bytes = sizes.plan;
-    if (o.memory == NULL) {
+    desc.memory = take_plan(self, sizes.plan);
+    desc.bytes = sizes.plan;
+    if (desc.memory == NULL) {
         return DPAR_E_MEMORY;
     }
-    t->registered += sizes.registered;
-    return dpar_fsdp_make(s->shard, &o, &s->fsdp, &t->why);
+    self->registered += sizes.registered;
+    return dpar_fsdp_make(held->shard, &desc, &held->fsdp, &self->why);
 }
 
 /* Sets parameter i of a store to `values`, by way of `there` in the model's memory. */
-static dpar_status set_parameter(trainer *t, store *s, int32_t i, gpt_real *values, gpt_real *there)
+static dpar_status set_parameter(trainer *self, store *held, int32_t i, gpt_real *values,
+                                 gpt_real *there)
 {
     int32_t type = GPT_TYPE;
-    if (s->ddp != NULL) {
-        bring(t, s->array[0] + s->of[i].start, values, s->numel[i], GPT_TYPE);
+    if (held->ddp != NULL) {
+        bring(self, held->array[0] + held->of[i].start, values, held->numel[i], GPT_TYPE);
         return DPAR_OK;
     }
-    (void)dpar_fsdp_state(s->fsdp, DPAR_FSDP_MASTER, 0, NULL, &type);
-    bring(t, there, values, s->numel[i], type);
-    return dpar_fsdp_set(s->fsdp, i, there);
+    (void)dpar_fsdp_state(held->fsdp, DPAR_FSDP_MASTER, 0, NULL, &type);
+    bring(self, there, values, held->numel[i], type);
+    return dpar_fsdp_set(held->fsdp, i, there);
 }
 
-static dpar_status open_store(trainer *t, int32_t k)
+static dpar_status open_store(trainer *self, int32_t k)
 {
-    store *s = &t->stores[k];
+    store *held = &self->stores[k];
     int64_t most = 1;
     int32_t i;
     gpt_real *values;
     void *there = NULL;
     dpar_status st, room;
-    s->optimizer = fsdp_options(t, s).optimizer;
-    st = t->s->zero < 1 ? open_ddp(t, s) : open_fsdp(t, s);
-    for (i = 0; i < s->params; i++) {
-        most = s->numel[i] > most ? s->numel[i] : most;
+    held->optimizer = fsdp_options(self, held).optimizer;
+    st = self->options->zero < 1 ? open_ddp(self, held) : open_fsdp(self, held);
+    for (i = 0; i < held->params; i++) {
+        most = held->numel[i] > most ? held->numel[i] : most;
     }
-    values = stage(t, most);
-    room = dpar_comm_alloc(t->world, most * (int64_t)sizeof *values, &there);
-    for (i = 0; i < s->params && st == DPAR_OK; i++) {
+    values = stage(self, most);
+    room = dpar_comm_alloc(self->world, most * (int64_t)sizeof *values, &there);
+    for (i = 0; i < held->params && st == DPAR_OK; i++) {
         st = values == NULL ? (dpar_status)DPAR_E_MEMORY : room;
         if (st == DPAR_OK) {
-            gpt_fill(t->g, &s->of[i].p, values);
-            st = set_parameter(t, s, i, values, (gpt_real *)there);
+            gpt_fill(self->model, &held->of[i].shape, values);
+            st = set_parameter(self, held, i, values, (gpt_real *)there);
         }
     }
     if (st == DPAR_OK) {
-        st = t->mem.wait(t->mem.ctx);
+        st = self->mem.wait(self->mem.ctx);
     }
     if (room == DPAR_OK) {
-        dpar_comm_release(t->world, there);
+        dpar_comm_release(self->world, there);
     }
     return st;
 }
@@ -557,63 +567,63 @@ static dpar_status open_store(trainer *t, int32_t k)
 /* Checks that tensor-parallel ranks have parts of the same size. They round a parameter of which
  * they have copies by random numbers that depend on its place, so that copies only stay equal if
  * the place is the same on all of them. */
-static dpar_status same_places(trainer *t)
+static dpar_status same_places(trainer *self)
 {
     uint64_t hash = 0;
     int64_t sizes[2];
     int32_t k, i;
     dpar_status st;
     for (k = 0; k < STORES; k++) {
-        for (i = 0; i < t->stores[k].params; i++) {
-            hash = mix(hash, (uint64_t)t->stores[k].numel[i]);
+        for (i = 0; i < self->stores[k].params; i++) {
+            hash = mix(hash, (uint64_t)self->stores[k].numel[i]);
         }
     }
     sizes[0] = (int64_t)(hash >> 1);
     sizes[1] = -sizes[0];
-    st = dpar_all_reduce(t->in_model.tp, sizes, sizes, 2, DPAR_I64, DPAR_MAX, NULL);
+    st = dpar_all_reduce(self->in_model.tp, sizes, sizes, 2, DPAR_I64, DPAR_MAX, NULL);
     if (st == DPAR_OK && sizes[0] != -sizes[1]) {
-        snprintf(t->why.text, sizeof t->why.text,
+        snprintf(self->why.text, sizeof self->why.text,
                  "--pure-bf16: --tp %d cuts something unevenly: choose other --hidden or --heads",
-                 (int)t->s->tp);
+                 (int)self->options->tp);
         return DPAR_E_ARG;
     }
     return st;
 }
 
-static dpar_status open_stores(trainer *t)
+static dpar_status open_stores(trainer *self)
 {
-    const int64_t before = t->registered;
-    int32_t k, p, ends = 0;
+    const int64_t before = self->registered;
+    int32_t k, rank, ends = 0;
     dpar_status st = DPAR_OK;
-    list_parameters(t);
+    list_parameters(self);
     for (k = 0; k < STORES; k++) {
-        store *s = &t->stores[k];
-        s->of = (parameter *)calloc((size_t)s->params + 1, sizeof *s->of);
-        s->numel = (int64_t *)calloc((size_t)s->params + 1, sizeof *s->numel);
-        s->params_of = (int32_t *)calloc((size_t)s->units + 1, sizeof *s->params_of);
-        if (s->of == NULL || s->numel == NULL || s->params_of == NULL) {
+        store *held = &self->stores[k];
+        held->of = (parameter *)calloc((size_t)held->params + 1, sizeof *held->of);
+        held->numel = (int64_t *)calloc((size_t)held->params + 1, sizeof *held->numel);
+        held->params_of = (int32_t *)calloc((size_t)held->units + 1, sizeof *held->params_of);
+        if (held->of == NULL || held->numel == NULL || held->params_of == NULL) {
             return DPAR_E_MEMORY;
         }
     }
-    list_parameters(t);
-    for (p = 0; p < t->list.ranks; p++) {
-        for (k = 0; k < t->list.stages; k++) {
-            if (t->list.rank_of[k] == p &&
-                (dpar_schedule_partner(&t->list, DPAR_ACTION_RECV_F, k) < 0 ||
-                 dpar_schedule_partner(&t->list, DPAR_ACTION_SEND_F, k) < 0)) {
+    list_parameters(self);
+    for (rank = 0; rank < self->list.ranks; rank++) {
+        for (k = 0; k < self->list.stages; k++) {
+            if (self->list.rank_of[k] == rank &&
+                (dpar_schedule_partner(&self->list, DPAR_ACTION_RECV_F, k) < 0 ||
+                 dpar_schedule_partner(&self->list, DPAR_ACTION_SEND_F, k) < 0)) {
                 ends++;
                 break;
             }
         }
     }
-    if (t->s->pure && t->s->tp > 1) {
-        st = same_places(t);
+    if (self->options->pure && self->options->tp > 1) {
+        st = same_places(self);
     }
     for (k = 0; k < STORES && st == DPAR_OK; k++) {
-        t->stores[k].ends = k == TABLE ? ends : 1;
-        st = t->stores[k].params > 0 ? open_store(t, k) : DPAR_OK;
+        self->stores[k].ends = k == TABLE ? ends : 1;
+        st = self->stores[k].params > 0 ? open_store(self, k) : DPAR_OK;
     }
-    t->state_bytes = t->registered - before;
+    self->state_bytes = self->registered - before;
     return st;
 }
 
@@ -624,25 +634,26 @@ typedef struct view {
     gpt_real *gradient[GPT_SLOTS];
 } view;
 
-static void see_gradients(const trainer *t, int32_t layer, view *v)
+static void see_gradients(const trainer *self, int32_t layer, view *seen)
 {
     int32_t slot;
     for (slot = 0; slot < GPT_SLOTS; slot++) {
-        const int32_t k = t->home[layer][slot], i = t->index[layer][slot];
-        v->weight[slot] = NULL;
-        v->gradient[slot] = NULL;
+        const int32_t k = self->home[layer][slot], i = self->index[layer][slot];
+        seen->weight[slot] = NULL;
+        seen->gradient[slot] = NULL;
         if (k == TABLE) {
-            v->gradient[slot] = t->tied;
+            seen->gradient[slot] = self->tied;
         } else if (k >= 0) {
-            const store *s = &t->stores[k];
-            v->gradient[slot] = (gpt_real *)(s->ddp != NULL ? dpar_ddp_gradient(s->ddp, i, NULL)
-                                                            : dpar_fsdp_gradient(s->fsdp, i, NULL));
+            const store *held = &self->stores[k];
+            seen->gradient[slot] =
+                (gpt_real *)(held->ddp != NULL ? dpar_ddp_gradient(held->ddp, i, NULL)
+                                               : dpar_fsdp_gradient(held->fsdp, i, NULL));
         }
     }
 }
 
 /* Converts bf16 weights of fsdp to the type that the model computes with. */
-static dpar_status widen(const trainer *t, const void *from, int64_t count, gpt_real *to)
+static dpar_status widen(const trainer *self, const void *from, int64_t count, gpt_real *to)
 {
     dpar_mem_span span;
     memset(&span, 0, sizeof span);
@@ -652,25 +663,25 @@ static dpar_status widen(const trainer *t, const void *from, int64_t count, gpt_
     span.to_type = GPT_TYPE;
     span.from_type = DPAR_BF16;
     span.scale = 1.0;
-    return t->mem.span(t->mem.ctx, &span, 1);
+    return self->mem.span(self->mem.ctx, &span, 1);
 }
 
-static dpar_status see_weights(const trainer *t, int32_t layer, view *v)
+static dpar_status see_weights(const trainer *self, int32_t layer, view *seen)
 {
-    gpt_real *wide = t->wide;
+    gpt_real *wide = self->wide;
     int32_t slot;
     dpar_status st = DPAR_OK;
     for (slot = 0; slot < GPT_SLOTS && st == DPAR_OK; slot++) {
-        const int32_t k = t->home[layer][slot], i = t->index[layer][slot];
-        const store *s = &t->stores[k < 0 ? 0 : k];
-        if (k >= 0 && s->ddp != NULL) {
-            v->weight[slot] = s->array[0] + s->of[i].start;
-        } else if (k >= 0 && t->s->bf16) {
-            st = widen(t, dpar_fsdp_weight(s->fsdp, i), s->numel[i], wide);
-            v->weight[slot] = wide;
-            wide += s->numel[i];
+        const int32_t k = self->home[layer][slot], i = self->index[layer][slot];
+        const store *held = &self->stores[k < 0 ? 0 : k];
+        if (k >= 0 && held->ddp != NULL) {
+            seen->weight[slot] = held->array[0] + held->of[i].start;
+        } else if (k >= 0 && self->options->bf16) {
+            st = widen(self, dpar_fsdp_weight(held->fsdp, i), held->numel[i], wide);
+            seen->weight[slot] = wide;
+            wide += held->numel[i];
         } else if (k >= 0) {
-            v->weight[slot] = (const gpt_real *)dpar_fsdp_weight(s->fsdp, i);
+            seen->weight[slot] = (const gpt_real *)dpar_fsdp_weight(held->fsdp, i);
         }
     }
     return st;
@@ -678,33 +689,34 @@ static dpar_status see_weights(const trainer *t, int32_t layer, view *v)
 
 /* Called before a layer runs: gathers its weights, and in the first backward of a pass provides
  * memory for its gradients. */
-static dpar_status open_layer(trainer *t, int32_t layer, int32_t backward, view *v)
+static dpar_status open_layer(trainer *self, int32_t layer, int32_t backward, view *seen)
 {
     dpar_status st = DPAR_OK;
     int32_t k;
     for (k = 0; k < STORES && st == DPAR_OK; k++) {
-        const int32_t u = t->unit[k][layer];
-        store *s = &t->stores[k];
-        if (u >= 0 && s->fsdp != NULL) {
-            const int first = backward && k != TABLE && !s->opened[u];
-            s->opened[u] |= first;
-            st = dpar_fsdp_unshard(s->fsdp, u, first ? DPAR_ACTION_BACKWARD : DPAR_ACTION_FORWARD);
+        const int32_t unit = self->unit[k][layer];
+        store *held = &self->stores[k];
+        if (unit >= 0 && held->fsdp != NULL) {
+            const int first = backward && k != TABLE && !held->opened[unit];
+            held->opened[unit] |= first;
+            st = dpar_fsdp_unshard(held->fsdp, unit,
+                                   first ? DPAR_ACTION_BACKWARD : DPAR_ACTION_FORWARD);
         }
     }
     if (st == DPAR_OK) {
-        see_gradients(t, layer, v);
-        st = see_weights(t, layer, v);
+        see_gradients(self, layer, seen);
+        st = see_weights(self, layer, seen);
     }
     return st;
 }
 
-static dpar_status close_layer(trainer *t, int32_t layer)
+static dpar_status close_layer(trainer *self, int32_t layer)
 {
     dpar_status st = DPAR_OK;
     int32_t k;
     for (k = 0; k < STORES && st == DPAR_OK; k++) {
-        if (t->unit[k][layer] >= 0 && t->stores[k].fsdp != NULL) {
-            st = dpar_fsdp_reshard(t->stores[k].fsdp, t->unit[k][layer], DPAR_ACTION_FORWARD);
+        if (self->unit[k][layer] >= 0 && self->stores[k].fsdp != NULL) {
+            st = dpar_fsdp_reshard(self->stores[k].fsdp, self->unit[k][layer], DPAR_ACTION_FORWARD);
         }
     }
     return st;
@@ -712,24 +724,24 @@ static dpar_status close_layer(trainer *t, int32_t layer)
 
 /* The gradients of a layer are complete: reduces them. Those of parameters that tensor-parallel
  * ranks share are summed first. */
-static dpar_status ready_layer(trainer *t, int32_t layer, int32_t last)
+static dpar_status ready_layer(trainer *self, int32_t layer, int32_t last)
 {
     dpar_status st = DPAR_OK;
     int32_t k, slot;
-    if (last || t->s->zero > 1) {
-        view v;
-        see_gradients(t, layer, &v);
-        st = gpt_sum(t->g, layer, v.gradient);
+    if (last || self->options->zero > 1) {
+        view seen;
+        see_gradients(self, layer, &seen);
+        st = gpt_sum(self->model, layer, seen.gradient);
     }
-    for (slot = 0; slot < GPT_SLOTS && st == DPAR_OK && t->s->zero < 1; slot++) {
-        k = t->home[layer][slot];
+    for (slot = 0; slot < GPT_SLOTS && st == DPAR_OK && self->options->zero < 1; slot++) {
+        k = self->home[layer][slot];
         if (k == DENSE || k == EXPERT) {
-            st = dpar_ddp_ready(t->stores[k].ddp, t->index[layer][slot]);
+            st = dpar_ddp_ready(self->stores[k].ddp, self->index[layer][slot]);
         }
     }
-    for (k = 0; k < TABLE && st == DPAR_OK && t->s->zero >= 1; k++) {
-        if (t->unit[k][layer] >= 0) {
-            st = dpar_fsdp_ready(t->stores[k].fsdp, t->unit[k][layer]);
+    for (k = 0; k < TABLE && st == DPAR_OK && self->options->zero >= 1; k++) {
+        if (self->unit[k][layer] >= 0) {
+            st = dpar_fsdp_ready(self->stores[k].fsdp, self->unit[k][layer]);
         }
     }
     return st;
@@ -737,144 +749,147 @@ static dpar_status ready_layer(trainer *t, int32_t layer, int32_t last)
 
 /* Begins a pass: over all micro-batches of a step, or, if these run one after the other, over one.
  */
-static dpar_status begin_pass(trainer *t, int32_t last)
+static dpar_status begin_pass(trainer *self, int32_t last)
 {
     dpar_status st = DPAR_OK;
     int32_t k;
     for (k = 0; k < TABLE && st == DPAR_OK; k++) {
-        store *s = &t->stores[k];
-        memset(s->opened, 0, sizeof s->opened);
-        if (s->ddp != NULL) {
-            st = dpar_ddp_begin(s->ddp, last);
-        } else if (s->fsdp != NULL) {
-            st = dpar_fsdp_begin(s->fsdp, last);
+        store *held = &self->stores[k];
+        memset(held->opened, 0, sizeof held->opened);
+        if (held->ddp != NULL) {
+            st = dpar_ddp_begin(held->ddp, last);
+        } else if (held->fsdp != NULL) {
+            st = dpar_fsdp_begin(held->fsdp, last);
         }
     }
     return st;
 }
 
-static dpar_status finish_pass(trainer *t)
+static dpar_status finish_pass(trainer *self)
 {
     dpar_status st = DPAR_OK;
     int32_t k;
     for (k = 0; k < TABLE && st == DPAR_OK; k++) {
-        const store *s = &t->stores[k];
-        if (s->ddp != NULL) {
-            st = dpar_ddp_end(s->ddp);
-        } else if (s->fsdp != NULL) {
-            st = dpar_fsdp_end(s->fsdp);
+        const store *held = &self->stores[k];
+        if (held->ddp != NULL) {
+            st = dpar_ddp_end(held->ddp);
+        } else if (held->fsdp != NULL) {
+            st = dpar_fsdp_end(held->fsdp);
         }
     }
     return st;
 }
 
 /* Reduces the table's gradient, which the pipeline has added up over both ends. */
-static dpar_status reduce_table(trainer *t)
+static dpar_status reduce_table(trainer *self)
 {
-    const store *s = &t->stores[TABLE];
+    const store *held = &self->stores[TABLE];
     dpar_status st;
-    if (s->params == 0) {
+    if (held->params == 0) {
         return DPAR_OK;
     }
-    if (s->ddp != NULL) {
-        st = dpar_ddp_begin(s->ddp, 1);
-        gpt_copy(t->g, (gpt_real *)dpar_ddp_gradient(s->ddp, 0, NULL), t->tied, t->tied_count);
+    if (held->ddp != NULL) {
+        st = dpar_ddp_begin(held->ddp, 1);
+        gpt_copy(self->model, (gpt_real *)dpar_ddp_gradient(held->ddp, 0, NULL), self->tied,
+                 self->tied_count);
         if (st == DPAR_OK) {
-            st = dpar_ddp_ready(s->ddp, 0);
+            st = dpar_ddp_ready(held->ddp, 0);
         }
-        return st == DPAR_OK ? dpar_ddp_end(s->ddp) : st;
+        return st == DPAR_OK ? dpar_ddp_end(held->ddp) : st;
     }
-    st = dpar_fsdp_begin(s->fsdp, 1);
+    st = dpar_fsdp_begin(held->fsdp, 1);
     if (st == DPAR_OK) {
-        st = dpar_fsdp_unshard(s->fsdp, 0, DPAR_ACTION_BACKWARD);
-    }
-    if (st == DPAR_OK) {
-        gpt_copy(t->g, (gpt_real *)dpar_fsdp_gradient(s->fsdp, 0, NULL), t->tied, t->tied_count);
-        st = dpar_fsdp_reshard(s->fsdp, 0, DPAR_ACTION_BACKWARD);
+        st = dpar_fsdp_unshard(held->fsdp, 0, DPAR_ACTION_BACKWARD);
     }
     if (st == DPAR_OK) {
-        st = dpar_fsdp_ready(s->fsdp, 0);
+        gpt_copy(self->model, (gpt_real *)dpar_fsdp_gradient(held->fsdp, 0, NULL), self->tied,
+                 self->tied_count);
+        st = dpar_fsdp_reshard(held->fsdp, 0, DPAR_ACTION_BACKWARD);
     }
-    return st == DPAR_OK ? dpar_fsdp_end(s->fsdp) : st;
+    if (st == DPAR_OK) {
+        st = dpar_fsdp_ready(held->fsdp, 0);
+    }
+    return st == DPAR_OK ? dpar_fsdp_end(held->fsdp) : st;
 }
 
 /* The task's slot of the memory that the host reaches, too. */
-static char *shared_of(const trainer *t, const dpar_stage_task *task)
+static char *shared_of(const trainer *self, const dpar_stage_task *task)
 {
-    return t->shared + (task->activation_slot > 0 ? task->activation_slot * t->shared_bytes : 0);
+    return self->shared +
+           (task->activation_slot > 0 ? task->activation_slot * self->shared_bytes : 0);
 }
 
 /* ---- the pipeline's callbacks ---------------------------------------------------------------- */
 
 static dpar_status on_forward(void *ctx, const dpar_stage_task *task, dpar_why *why)
 {
-    trainer *t = (trainer *)ctx;
+    trainer *self = (trainer *)ctx;
     const gpt_real *in = (const gpt_real *)task->in;
-    char *kept = (char *)task->activation_memory, *shared = shared_of(t, task);
+    char *kept = (char *)task->activation_memory, *shared = shared_of(self, task);
     const int32_t micro = task->action.micro_batch;
-    int32_t last, layer = stage_layers(t, task->action.stage, &last);
-    dpar_status st = t->each ? begin_pass(t, micro == t->s->micros - 1) : DPAR_OK;
+    int32_t last, layer = stage_layers(self, task->action.stage, &last);
+    dpar_status st = self->each ? begin_pass(self, micro == self->options->micros - 1) : DPAR_OK;
     for (; layer < last && st == DPAR_OK; layer++) {
-        gpt_real *out = layer == last - 1 ? (gpt_real *)task->out : t->between[layer & 1];
-        view v;
-        st = open_layer(t, layer, 0, &v);
-        t->batch[micro].shared = shared;
+        gpt_real *out = layer == last - 1 ? (gpt_real *)task->out : self->between[layer & 1];
+        view seen;
+        st = open_layer(self, layer, 0, &seen);
+        self->batch[micro].shared = shared;
         if (st == DPAR_OK) {
-            st = gpt_forward(t->g, layer, v.weight, &t->batch[micro], in, out, kept);
+            st = gpt_forward(self->model, layer, seen.weight, &self->batch[micro], in, out, kept);
         }
         if (st == DPAR_OK) {
-            st = close_layer(t, layer);
+            st = close_layer(self, layer);
         }
-        kept += gpt_kept_bytes(t->g, layer);
-        shared += gpt_shared_bytes(t->g, layer);
+        kept += gpt_kept_bytes(self->model, layer);
+        shared += gpt_shared_bytes(self->model, layer);
         in = out;
     }
-    return explain(t, st, why);
+    return explain(self, st, why);
 }
 
 /* Runs B, I or W of a stage: its layers from the last to the first. */
-static dpar_status go_back(trainer *t, const dpar_stage_task *task, int32_t parts, dpar_why *why)
+static dpar_status go_back(trainer *self, const dpar_stage_task *task, int32_t parts, dpar_why *why)
 {
     const gpt_real *dout = (const gpt_real *)task->in;
     const int32_t micro = task->action.micro_batch;
     char *kept = (char *)task->activation_memory, *pending = (char *)task->weight_memory;
-    char *shared = shared_of(t, task);
+    char *shared = shared_of(self, task);
     int32_t end, layer;
-    const int32_t first = stage_layers(t, task->action.stage, &end);
+    const int32_t first = stage_layers(self, task->action.stage, &end);
     dpar_status st = DPAR_OK;
     for (layer = first; layer < end; layer++) {
-        kept += gpt_kept_bytes(t->g, layer);
-        shared += gpt_shared_bytes(t->g, layer);
-        pending += pending != NULL ? gpt_pending_bytes(t->g, layer) : 0;
+        kept += gpt_kept_bytes(self->model, layer);
+        shared += gpt_shared_bytes(self->model, layer);
+        pending += pending != NULL ? gpt_pending_bytes(self->model, layer) : 0;
     }
     for (layer = end - 1; layer >= first && st == DPAR_OK; layer--) {
-        gpt_real *din = layer == first ? (gpt_real *)task->out : t->between[layer & 1];
-        view v;
-        kept -= gpt_kept_bytes(t->g, layer);
-        shared -= gpt_shared_bytes(t->g, layer);
-        t->batch[micro].shared = shared;
-        pending -= pending != NULL ? gpt_pending_bytes(t->g, layer) : 0;
+        gpt_real *din = layer == first ? (gpt_real *)task->out : self->between[layer & 1];
+        view seen;
+        kept -= gpt_kept_bytes(self->model, layer);
+        shared -= gpt_shared_bytes(self->model, layer);
+        self->batch[micro].shared = shared;
+        pending -= pending != NULL ? gpt_pending_bytes(self->model, layer) : 0;
         if ((parts & GPT_INPUT) != 0) {
-            st = open_layer(t, layer, 1, &v);
+            st = open_layer(self, layer, 1, &seen);
         } else {
-            see_gradients(t, layer, &v); /* the I of this layer has provided their memory */
+            see_gradients(self, layer, &seen); /* the I of this layer has provided their memory */
         }
         if (st == DPAR_OK) {
-            st = gpt_backward(t->g, layer, parts, v.weight, v.gradient, &t->batch[micro], dout, din,
-                              kept, pending);
+            st = gpt_backward(self->model, layer, parts, seen.weight, seen.gradient,
+                              &self->batch[micro], dout, din, kept, pending);
         }
         if (st == DPAR_OK && (parts & GPT_INPUT) != 0) {
-            st = close_layer(t, layer);
+            st = close_layer(self, layer);
         }
-        if (st == DPAR_OK && t->each) {
-            st = ready_layer(t, layer, micro == t->s->micros - 1);
+        if (st == DPAR_OK && self->each) {
+            st = ready_layer(self, layer, micro == self->options->micros - 1);
         }
         dout = din;
     }
-    if (st == DPAR_OK && t->each) {
-        st = finish_pass(t);
+    if (st == DPAR_OK && self->each) {
+        st = finish_pass(self);
     }
-    return explain(t, st, why);
+    return explain(self, st, why);
 }
 
 static dpar_status on_backward(void *ctx, const dpar_stage_task *task, dpar_why *why)
@@ -894,22 +909,22 @@ static dpar_status on_weight(void *ctx, const dpar_stage_task *task, dpar_why *w
 
 static dpar_status on_reduce(void *ctx, const dpar_stage_task *task, dpar_why *why)
 {
-    trainer *t = (trainer *)ctx;
+    trainer *self = (trainer *)ctx;
     int32_t end, layer;
-    const int32_t first = stage_layers(t, task->action.stage, &end);
+    const int32_t first = stage_layers(self, task->action.stage, &end);
     dpar_status st = DPAR_OK;
-    for (layer = end - 1; layer >= first && st == DPAR_OK && !t->each; layer--) {
-        st = ready_layer(t, layer, 1);
+    for (layer = end - 1; layer >= first && st == DPAR_OK && !self->each; layer--) {
+        st = ready_layer(self, layer, 1);
     }
-    return explain(t, st, why);
+    return explain(self, st, why);
 }
 
 /* ---- schedule and pipeline ------------------------------------------------------------------- */
 
 /* Generates the schedule of --schedule, with its messages. It is the same on all ranks. */
-static dpar_status make_list(trainer *t)
+static dpar_status make_list(trainer *self)
 {
-    const settings *s = t->s;
+    const settings *options = self->options;
     dpar_schedule_lower_desc how;
     dpar_schedule_desc order;
     dpar_schedule made;
@@ -917,62 +932,63 @@ static dpar_status make_list(trainer *t)
     int64_t bytes, k;
     dpar_status st;
     memset(&order, 0, sizeof order);
-    st = dpar_schedule_find(&order, s->schedule, &t->why);
+    st = dpar_schedule_find(&order, options->schedule, &self->why);
     if (st != DPAR_OK) {
         return st;
     }
     if (order.rule == DPAR_SCHEDULE_FORWARD_ONLY || order.rule == DPAR_SCHEDULE_SEQ1F1B) {
-        snprintf(t->why.text, sizeof t->why.text, "--schedule %s does not train whole sequences",
-                 s->schedule);
+        snprintf(self->why.text, sizeof self->why.text,
+                 "--schedule %s does not train whole sequences", options->schedule);
         return DPAR_E_ARG;
     }
-    order.ranks = (int32_t)s->pp;
-    order.micro_batches = s->micros;
-    order.chunks = (int32_t)s->chunks;
-    st = dpar_schedule_generate(&made, &order, NULL, 0, &t->why);
+    order.ranks = (int32_t)options->pp;
+    order.micro_batches = options->micros;
+    order.chunks = (int32_t)options->chunks;
+    st = dpar_schedule_generate(&made, &order, NULL, 0, &self->why);
     if (st != DPAR_E_ROOM) {
         return st;
     }
-    bytes = t->why.bytes;
+    bytes = self->why.bytes;
     memory = malloc((size_t)bytes);
     if (memory == NULL) {
         return DPAR_E_MEMORY;
     }
-    st = dpar_schedule_generate(&made, &order, memory, bytes, &t->why);
+    st = dpar_schedule_generate(&made, &order, memory, bytes, &self->why);
     memset(&how, 0, sizeof how);
     how.passes = DPAR_LOWER_MESSAGES | DPAR_LOWER_REDUCE;
     if (st == DPAR_OK) {
-        st = dpar_schedule_lower(&t->list, &made, &how, NULL, 0, &t->why);
+        st = dpar_schedule_lower(&self->list, &made, &how, NULL, 0, &self->why);
     }
     if (st == DPAR_E_ROOM) {
-        bytes = t->why.bytes;
-        t->list_memory = malloc((size_t)bytes);
+        bytes = self->why.bytes;
+        self->list_memory = malloc((size_t)bytes);
         st = DPAR_E_MEMORY;
-        if (t->list_memory != NULL) {
-            st = dpar_schedule_lower(&t->list, &made, &how, t->list_memory, bytes, &t->why);
+        if (self->list_memory != NULL) {
+            st =
+                dpar_schedule_lower(&self->list, &made, &how, self->list_memory, bytes, &self->why);
         }
     }
     free(memory);
     if (st != DPAR_OK) {
         return st;
     }
-    t->both_ways = t->list.chain < t->list.stages;
-    t->layers = (int32_t)s->blocks + 2;
-    t->each = t->list.ranks == 1 && t->list.stages == 1;
-    for (k = 0; k < 2 * s->micros && t->each; k++) {
-        t->each =
-            t->list.action[k].kind == (k % 2 == 0 ? DPAR_ACTION_FORWARD : DPAR_ACTION_BACKWARD);
+    self->both_ways = self->list.chain < self->list.stages;
+    self->layers = (int32_t)options->blocks + 2;
+    self->each = self->list.ranks == 1 && self->list.stages == 1;
+    for (k = 0; k < 2 * options->micros && self->each; k++) {
+        self->each =
+            self->list.action[k].kind == (k % 2 == 0 ? DPAR_ACTION_FORWARD : DPAR_ACTION_BACKWARD);
     }
-    if (t->list.chain > t->layers - 2) {
-        snprintf(t->why.text, sizeof t->why.text,
+    if (self->list.chain > self->layers - 2) {
+        snprintf(self->why.text, sizeof self->why.text,
                  "--blocks %d are too few for a pipeline of %d stages: each needs one",
-                 (int)s->blocks, (int)t->list.chain);
+                 (int)options->blocks, (int)self->list.chain);
         return DPAR_E_ARG;
     }
-    for (k = 0; k < t->list.stages; k++) {
-        int32_t end, layer = stage_layers(t, (int32_t)k, &end);
-        for (; layer < end && t->list.rank_of[k] == t->at[0]; layer++) {
-            t->mine[layer] = 1;
+    for (k = 0; k < self->list.stages; k++) {
+        int32_t end, layer = stage_layers(self, (int32_t)k, &end);
+        for (; layer < end && self->list.rank_of[k] == self->at[0]; layer++) {
+            self->mine[layer] = 1;
         }
     }
     return DPAR_OK;
@@ -986,59 +1002,60 @@ static int64_t larger(int64_t a, int64_t b)
 /* The recording of --trace, which uses the callbacks above. */
 #include "train_trace.h"
 
-static dpar_status open_pipeline(trainer *t)
+static dpar_status open_pipeline(trainer *self)
 {
-    const int64_t between = (int64_t)t->g->own * t->config.width;
-    dpar_pipeline_desc o;
+    const int64_t between = (int64_t)self->model->own * self->config.width;
+    dpar_pipeline_desc desc;
     dpar_slot_counts slots;
     int32_t k, local = 0;
     dpar_status st;
-    memset(&o, 0, sizeof o);
-    o.schedule = &t->list;
-    o.type = GPT_TYPE;
-    o.count = between;
-    o.forward = on_forward;
-    o.backward = on_backward;
-    o.input = on_input;
-    o.weight = on_weight;
-    o.reduce = on_reduce;
-    trace_callbacks(&o);
-    o.ctx = t;
-    for (k = 0; k < t->list.stages; k++) {
+    memset(&desc, 0, sizeof desc);
+    desc.schedule = &self->list;
+    desc.type = GPT_TYPE;
+    desc.count = between;
+    desc.forward = on_forward;
+    desc.backward = on_backward;
+    desc.input = on_input;
+    desc.weight = on_weight;
+    desc.reduce = on_reduce;
+    trace_callbacks(&desc);
+    desc.ctx = self;
+    for (k = 0; k < self->list.stages; k++) {
         int64_t kept = 0, shared = 0, pending = 0;
-        int32_t end, layer = stage_layers(t, k, &end);
-        for (; layer < end && t->list.rank_of[k] == t->at[0]; layer++) {
-            kept += gpt_kept_bytes(t->g, layer);
-            shared += gpt_shared_bytes(t->g, layer);
-            pending += gpt_pending_bytes(t->g, layer);
+        int32_t end, layer = stage_layers(self, k, &end);
+        for (; layer < end && self->list.rank_of[k] == self->at[0]; layer++) {
+            kept += gpt_kept_bytes(self->model, layer);
+            shared += gpt_shared_bytes(self->model, layer);
+            pending += gpt_pending_bytes(self->model, layer);
         }
-        o.activation_bytes = larger(o.activation_bytes, kept);
-        t->shared_bytes = larger(t->shared_bytes, shared);
-        o.weight_bytes = larger(o.weight_bytes, pending);
+        desc.activation_bytes = larger(desc.activation_bytes, kept);
+        self->shared_bytes = larger(self->shared_bytes, shared);
+        desc.weight_bytes = larger(desc.weight_bytes, pending);
     }
-    o.tied = t->tied;
-    o.tied_count = t->config.tied ? t->tied_count : 0;
-    o.tied_type = GPT_TYPE;
-    o.start = t->began;
-    o.end = t->ended;
-    o.bytes = 1; /* too few, so that it returns how many bytes it needs */
-    st = dpar_pipeline_make(t->pp, &o, &t->pipe, &t->why);
+    desc.tied = self->tied;
+    desc.tied_count = self->config.tied ? self->tied_count : 0;
+    desc.tied_type = GPT_TYPE;
+    desc.start = self->began;
+    desc.end = self->ended;
+    desc.bytes = 1; /* too few, so that it returns how many bytes it needs */
+    st = dpar_pipeline_make(self->pp, &desc, &self->pipe, &self->why);
     if (st != DPAR_E_ROOM) {
         return st;
     }
-    o.bytes = t->why.bytes;
-    o.memory = take_plan(t, o.bytes);
-    if (o.memory == NULL) {
+    desc.bytes = self->why.bytes;
+    desc.memory = take_plan(self, desc.bytes);
+    if (desc.memory == NULL) {
         return DPAR_E_MEMORY;
     }
-    st = dpar_pipeline_make(t->pp, &o, &t->pipe, &t->why);
+    st = dpar_pipeline_make(self->pp, &desc, &self->pipe, &self->why);
     if (st == DPAR_OK) {
-        slots = dpar_pipeline_slots(t->pipe, &local);
-        t->slot_bytes = (slots.receive + slots.send + local) * between * (int64_t)sizeof(gpt_real) +
-                        slots.activation * o.activation_bytes + slots.weight * o.weight_bytes;
-        t->registered += t->slot_bytes;
-        t->shared = (char *)gpt_open_shared(slots.activation * t->shared_bytes);
-        st = t->shared != NULL ? DPAR_OK : DPAR_E_MEMORY;
+        slots = dpar_pipeline_slots(self->pipe, &local);
+        self->slot_bytes =
+            (slots.receive + slots.send + local) * between * (int64_t)sizeof(gpt_real) +
+            slots.activation * desc.activation_bytes + slots.weight * desc.weight_bytes;
+        self->registered += self->slot_bytes;
+        self->shared = (char *)gpt_open_shared(slots.activation * self->shared_bytes);
+        st = self->shared != NULL ? DPAR_OK : DPAR_E_MEMORY;
     }
     return st;
 }
@@ -1047,71 +1064,74 @@ static dpar_status open_pipeline(trainer *t)
 
 /* Reads this rank's tokens of all micro-batches of a step. The place of a sample in the text
  * depends only on the step and the sample's number. */
-static void read_samples(trainer *t, int64_t step, double scale)
+static void read_samples(trainer *self, int64_t step, double scale)
 {
-    const settings *s = t->s;
-    const int64_t length = (int64_t)s->length, micro = (int64_t)s->micro;
-    const int64_t copies = (int64_t)s->dp, copy = t->at[1] * t->mesh.axis[2].size + t->at[2];
-    int64_t m, j, k;
-    for (m = 0; m < s->micros; m++) {
-        int32_t *ids = t->ids + 2 * m * t->g->tokens;
+    const settings *options = self->options;
+    const int64_t length = (int64_t)options->length, micro = (int64_t)options->micro;
+    const int64_t copies = (int64_t)options->dp;
+    const int64_t copy = self->at[1] * self->mesh.axis[2].size + self->at[2];
+    int64_t number, j, k;
+    for (number = 0; number < options->micros; number++) {
+        int32_t *ids = self->ids + 2 * number * self->model->tokens;
         for (j = 0; j < micro; j++) {
-            const uint64_t which = (uint64_t)((m * copies + copy) * micro + j);
-            const uint64_t place = mix(mix((uint64_t)s->seed, (uint64_t)step), which);
-            const unsigned char *from = s->bytes + place % (uint64_t)(s->count - length);
+            const uint64_t which = (uint64_t)((number * copies + copy) * micro + j);
+            const uint64_t place = mix(mix((uint64_t)options->seed, (uint64_t)step), which);
+            const unsigned char *from =
+                options->bytes + place % (uint64_t)(options->count - length);
             for (k = 0; k <= length; k++) {
-                t->sample[j * (length + 1) + k] = from[k];
+                self->sample[j * (length + 1) + k] = from[k];
             }
         }
-        gpt_pick(t->g, t->sample, length + 1, ids);
-        gpt_pick(t->g, t->sample + 1, length + 1, ids + t->g->tokens);
-        memset(&t->batch[m], 0, sizeof t->batch[m]);
-        t->batch[m].ids = ids;
-        t->batch[m].targets = ids + t->g->tokens;
-        t->batch[m].scale = scale;
-        t->batch[m].balance = 1.0 / s->micros;
-        t->batch[m].sum = &t->sums[m];
-        memset(&t->sums[m], 0, sizeof t->sums[m]);
+        gpt_pick(self->model, self->sample, length + 1, ids);
+        gpt_pick(self->model, self->sample + 1, length + 1, ids + self->model->tokens);
+        memset(&self->batch[number], 0, sizeof self->batch[number]);
+        self->batch[number].ids = ids;
+        self->batch[number].targets = ids + self->model->tokens;
+        self->batch[number].scale = scale;
+        self->batch[number].balance = 1.0 / options->micros;
+        self->batch[number].sum = &self->sums[number];
+        memset(&self->sums[number], 0, sizeof self->sums[number]);
     }
 }
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-static dpar_status add_squares(const trainer *t, const void *in, int64_t count, int32_t type,
+static dpar_status add_squares(const trainer *self, const void *in, int64_t count, int32_t type,
                                double *sum)
 {
-    dpar_mem_squares q;
-    memset(&q, 0, sizeof q);
-    q.in = in;
-    q.count = count;
-    q.type = type;
-    q.accumulate = 1;
-    q.sum = sum;
-    return t->of_layers.squares(t->mem.ctx, &q);
+    dpar_mem_squares desc;
+    memset(&desc, 0, sizeof desc);
+    desc.in = in;
+    desc.count = count;
+    desc.type = type;
+    desc.accumulate = 1;
+    desc.sum = sum;
+    return self->of_layers.squares(self->mem.ctx, &desc);
 }
 
 /* Sum of squares of a store's gradients. Of parameters that tensor-parallel ranks have copies of
  * only the first copy counts. */
-static dpar_status squares_of(const trainer *t, const store *s, double *sum)
+static dpar_status squares_of(const trainer *self, const store *held, double *sum)
 {
     int32_t i;
     dpar_status st = DPAR_OK;
     *sum = 0.0;
-    for (i = 0; i < s->params && st == DPAR_OK; i++) {
-        const parameter *q = &s->of[i];
+    for (i = 0; i < held->params && st == DPAR_OK; i++) {
+        const parameter *entry = &held->of[i];
         dpar_piece piece;
-        if (q->p.copy > 0) {
+        if (entry->shape.copy > 0) {
             continue;
         }
-        if (s->ddp != NULL) {
-            st = add_squares(t, dpar_ddp_gradient(s->ddp, i, NULL), s->numel[i], GPT_TYPE, sum);
-        } else if (dpar_fsdp_piece(s->fsdp, i, &piece)) {
+        if (held->ddp != NULL) {
+            st = add_squares(self, dpar_ddp_gradient(held->ddp, i, NULL), held->numel[i], GPT_TYPE,
+                             sum);
+        } else if (dpar_fsdp_piece(held->fsdp, i, &piece)) {
             int64_t count;
             int32_t type;
-            const char *at =
-                (const char *)dpar_fsdp_state(s->fsdp, DPAR_FSDP_GRADIENT, q->unit, &count, &type);
-            st =
-                add_squares(t, at + piece.in_shard * dpar_type_bytes(type), piece.count, type, sum);
+            const char *at = (const char *)dpar_fsdp_state(held->fsdp, DPAR_FSDP_GRADIENT,
+                                                           entry->unit, &count, &type);
+            st = add_squares(self, at + piece.in_shard * dpar_type_bytes(type), piece.count, type,
+                             sum);
         }
     }
     return st;
@@ -1119,125 +1139,127 @@ static dpar_status squares_of(const trainer *t, const store *s, double *sum)
 
 /* The 2-norm of all gradients of the model, each counted once: what several ranks have after the
  * reduction is divided by their number. */
-static dpar_status norm_of(trainer *t, double *norm)
+static dpar_status norm_of(trainer *self, double *norm)
 {
     double sum = 0.0;
     int32_t k;
     dpar_status st = DPAR_OK;
     for (k = 0; k < STORES && st == DPAR_OK; k++) {
-        st = squares_of(t, &t->stores[k], &t->squares[k]);
+        st = squares_of(self, &self->stores[k], &self->squares[k]);
     }
     if (st == DPAR_OK) {
-        st = t->mem.wait(t->mem.ctx);
+        st = self->mem.wait(self->mem.ctx);
     }
     for (k = 0; k < STORES && st == DPAR_OK; k++) {
-        const store *s = &t->stores[k];
+        const store *held = &self->stores[k];
         int32_t alike = 1;
-        if (s->ddp != NULL) {
-            alike = s->all->size;
-        } else if (s->across != NULL) {
-            alike = s->across->size;
+        if (held->ddp != NULL) {
+            alike = held->all->size;
+        } else if (held->across != NULL) {
+            alike = held->across->size;
         }
-        sum += t->squares[k] / ((double)alike * s->ends);
+        sum += self->squares[k] / ((double)alike * held->ends);
     }
     if (st == DPAR_OK) {
-        st = dpar_all_reduce(t->world, &sum, &sum, 1, DPAR_F64, DPAR_SUM, NULL);
+        st = dpar_all_reduce(self->world, &sum, &sum, 1, DPAR_F64, DPAR_SUM, NULL);
     }
     *norm = sqrt(sum);
     return st;
 }
 
-static dpar_status update(trainer *t, store *s, double rate, double factor)
+static dpar_status update(trainer *self, store *held, double rate, double factor)
 {
     int32_t i;
     dpar_status st = DPAR_OK;
-    if (s->fsdp != NULL) {
-        return dpar_fsdp_step(s->fsdp, rate, factor);
+    if (held->fsdp != NULL) {
+        return dpar_fsdp_step(held->fsdp, rate, factor);
     }
-    s->steps++;
-    for (i = 0; i < s->params && st == DPAR_OK; i++) {
+    held->steps++;
+    for (i = 0; i < held->params && st == DPAR_OK; i++) {
         dpar_optimizer_piece piece;
-        dpar_mem_optimize o;
+        dpar_mem_optimize desc;
         memset(&piece, 0, sizeof piece);
-        memset(&o, 0, sizeof o);
-        piece.weight = s->array[DPAR_FSDP_MASTER] + s->of[i].start;
-        piece.gradient = dpar_ddp_gradient(s->ddp, i, NULL);
-        piece.m = s->array[DPAR_FSDP_MOMENT_1] + s->of[i].start;
-        piece.v = s->array[DPAR_FSDP_MOMENT_2] + s->of[i].start;
+        memset(&desc, 0, sizeof desc);
+        piece.weight = held->array[DPAR_FSDP_MASTER] + held->of[i].start;
+        piece.gradient = dpar_ddp_gradient(held->ddp, i, NULL);
+        piece.m = held->array[DPAR_FSDP_MOMENT_1] + held->of[i].start;
+        piece.v = held->array[DPAR_FSDP_MOMENT_2] + held->of[i].start;
         piece.weight_type = piece.gradient_type = GPT_TYPE;
-        piece.count = s->numel[i];
-        o.optimizer = &s->optimizer;
-        o.piece = &piece;
-        o.step = s->steps;
-        o.rate = rate;
-        o.factor = factor;
-        st = t->of_layers.optimize(t->mem.ctx, &o);
+        piece.count = held->numel[i];
+        desc.optimizer = &held->optimizer;
+        desc.piece = &piece;
+        desc.step = held->steps;
+        desc.rate = rate;
+        desc.factor = factor;
+        st = self->of_layers.optimize(self->mem.ctx, &desc);
     }
     return st;
 }
 
 /* The learning rate: a linear warm-up, then half a cosine down to a tenth. */
-static double rate_at(const settings *s, int64_t step)
+static double rate_at(const settings *options, int64_t step)
 {
-    const double warm = s->warmup, done = (double)step - warm, all = s->steps - warm;
+    const double warm = options->warmup, done = (double)step - warm, all = options->steps - warm;
     if ((double)step < warm) {
-        return s->rate * (double)(step + 1) / warm;
+        return options->rate * (double)(step + 1) / warm;
     }
-    return s->rate * (0.55 + 0.45 * cos(3.14159265358979323846 * done / (all > 1.0 ? all : 1.0)));
+    return options->rate *
+           (0.55 + 0.45 * cos(3.14159265358979323846 * done / (all > 1.0 ? all : 1.0)));
 }
 
 /* The mean loss of the step's tokens, on all ranks. One of the tensor-parallel ranks counts, and
  * for the balancing loss, which is the same on all data-parallel ranks, one of these. */
-static dpar_status loss_of(trainer *t, double scale, double *loss)
+static dpar_status loss_of(trainer *self, double scale, double *loss)
 {
     double sum = 0.0;
-    int64_t m;
-    for (m = 0; m < t->s->micros && t->at[4] == 0; m++) {
-        sum += scale * (t->sums[m].loss + t->sums[m].z_loss);
-        sum += t->in_model.data->rank == 0 ? t->batch[m].balancing : 0.0;
+    int64_t number;
+    for (number = 0; number < self->options->micros && self->at[4] == 0; number++) {
+        sum += scale * (self->sums[number].loss + self->sums[number].z_loss);
+        sum += self->in_model.data->rank == 0 ? self->batch[number].balancing : 0.0;
     }
     *loss = sum;
-    return dpar_all_reduce(t->world, loss, loss, 1, DPAR_F64, DPAR_SUM, NULL);
+    return dpar_all_reduce(self->world, loss, loss, 1, DPAR_F64, DPAR_SUM, NULL);
 }
 
-static dpar_status step_once(trainer *t, int64_t step, double *loss, double *norm)
+static dpar_status step_once(trainer *self, int64_t step, double *loss, double *norm)
 {
-    const settings *s = t->s;
-    const double scale = 1.0 / (s->batch * s->length);
+    const settings *options = self->options;
+    const double scale = 1.0 / (options->batch * options->length);
     dpar_status st = DPAR_OK;
     int32_t k;
-    read_samples(t, step, scale);
+    read_samples(self, step, scale);
     for (k = 0; k < STORES; k++) {
-        dpar_ddp_zero(t->stores[k].ddp);
-        dpar_fsdp_zero(t->stores[k].fsdp);
+        dpar_ddp_zero(self->stores[k].ddp);
+        dpar_fsdp_zero(self->stores[k].fsdp);
     }
-    if (t->tied != NULL) {
-        gpt_zero(t->g, t->tied, t->tied_count);
+    if (self->tied != NULL) {
+        gpt_zero(self->model, self->tied, self->tied_count);
     }
-    st = t->each ? DPAR_OK : begin_pass(t, 1);
+    st = self->each ? DPAR_OK : begin_pass(self, 1);
     if (st == DPAR_OK) {
-        st = trace_begin(t, step);
-    }
-    if (st == DPAR_OK) {
-        st = dpar_pipeline_run(t->pipe, 1, &t->why);
-    }
-    trace_end(t);
-    if (st == DPAR_OK && !t->each) {
-        st = finish_pass(t);
+        st = trace_begin(self, step);
     }
     if (st == DPAR_OK) {
-        st = reduce_table(t);
+        st = dpar_pipeline_run(self->pipe, 1, &self->why);
+    }
+    trace_end(self);
+    if (st == DPAR_OK && !self->each) {
+        st = finish_pass(self);
     }
     if (st == DPAR_OK) {
-        st = norm_of(t, norm);
+        st = reduce_table(self);
+    }
+    if (st == DPAR_OK) {
+        st = norm_of(self, norm);
     }
     for (k = 0; k < STORES && st == DPAR_OK; k++) {
-        store *one = &t->stores[k];
+        store *one = &self->stores[k];
         if (one->params > 0) {
-            st = update(t, one, rate_at(s, step), dpar_optimizer_clip(*norm, s->clip));
+            st = update(self, one, rate_at(options, step),
+                        dpar_optimizer_clip(*norm, options->clip));
         }
     }
-    return st == DPAR_OK ? loss_of(t, scale, loss) : st;
+    return st == DPAR_OK ? loss_of(self, scale, loss) : st;
 }
 
 /* Checkpoints and the planner's prediction, which use the trainer above. */
@@ -1246,288 +1268,306 @@ static dpar_status step_once(trainer *t, int64_t step, double *loss, double *nor
 
 /* ---- a run ----------------------------------------------------------------------------------- */
 
-static void configure(trainer *t)
+static void configure(trainer *self)
 {
-    const settings *s = t->s;
-    gpt_config *c = &t->config;
-    c->vocab = 256;
-    c->width = (int32_t)s->width;
-    c->blocks = (int32_t)s->blocks;
-    c->heads = (int32_t)s->heads;
-    c->groups = (int32_t)(s->groups > 0 ? s->groups : s->heads);
-    c->hidden = (int32_t)(s->hidden > 0 ? s->hidden : 4 * s->width);
-    c->samples = (int32_t)s->micro;
-    c->length = (int32_t)s->length;
-    c->layer_norm = s->layer_norm;
-    c->gelu = s->gelu;
-    c->tied = !s->untied;
-    c->sp = s->sp;
-    c->ulysses = s->ulysses;
-    c->experts = (int32_t)s->experts;
-    c->choices = (int32_t)s->choices;
-    c->every = 2;
-    c->shared = (int32_t)s->shared;
-    c->drop = s->capacity > 0 ? DPAR_EXPERTS_DROP_POSITION : DPAR_EXPERTS_DROP_NONE;
-    c->factor = s->capacity;
-    c->balance = s->balance;
-    c->seed = (uint64_t)s->seed;
+    const settings *options = self->options;
+    gpt_config *config = &self->config;
+    config->vocab = 256;
+    config->width = (int32_t)options->width;
+    config->blocks = (int32_t)options->blocks;
+    config->heads = (int32_t)options->heads;
+    config->groups = (int32_t)(options->groups > 0 ? options->groups : options->heads);
+    config->hidden = (int32_t)(options->hidden > 0 ? options->hidden : 4 * options->width);
+    config->samples = (int32_t)options->micro;
+    config->length = (int32_t)options->length;
+    config->layer_norm = options->layer_norm;
+    config->gelu = options->gelu;
+    config->tied = !options->untied;
+    config->sp = options->sp;
+    config->ulysses = options->ulysses;
+    config->experts = (int32_t)options->experts;
+    config->choices = (int32_t)options->choices;
+    config->every = 2;
+    config->shared = (int32_t)options->shared;
+    config->drop = options->capacity > 0 ? DPAR_EXPERTS_DROP_POSITION : DPAR_EXPERTS_DROP_NONE;
+    config->factor = options->capacity;
+    config->balance = options->balance;
+    config->seed = (uint64_t)options->seed;
 }
 
-static dpar_status open_model(trainer *t)
+static dpar_status open_model(trainer *self)
 {
     int64_t bytes[GPT_PIECES];
     void *memory[GPT_PIECES];
-    dpar_status st = gpt_bytes(&t->config, &t->in_model, bytes, &t->why);
-    if (anyone(t->world, st != DPAR_OK)) {
+    dpar_status st = gpt_bytes(&self->config, &self->in_model, bytes, &self->why);
+    if (anyone(self->world, st != DPAR_OK)) {
         return st != DPAR_OK ? st : DPAR_E_PEER;
     }
-    memory[GPT_PLANS] = take_plan(t, bytes[GPT_PLANS]);
-    memory[GPT_ARRAYS] = take(t, bytes[GPT_ARRAYS]);
-    memory[GPT_SHARED] = t->scratch = gpt_open_shared(bytes[GPT_SHARED]);
-    if (anyone(t->world, memory[GPT_PLANS] == NULL || memory[GPT_ARRAYS] == NULL ||
-                             memory[GPT_SHARED] == NULL)) {
+    memory[GPT_PLANS] = take_plan(self, bytes[GPT_PLANS]);
+    memory[GPT_ARRAYS] = take(self, bytes[GPT_ARRAYS]);
+    memory[GPT_SHARED] = self->scratch = gpt_open_shared(bytes[GPT_SHARED]);
+    if (anyone(self->world, memory[GPT_PLANS] == NULL || memory[GPT_ARRAYS] == NULL ||
+                                memory[GPT_SHARED] == NULL)) {
         return DPAR_E_MEMORY;
     }
-    return gpt_init(memory, bytes, &t->config, &t->in_model, &t->g, &t->why);
+    return gpt_init(memory, bytes, &self->config, &self->in_model, &self->model, &self->why);
 }
 
 /* Allocates the memory that is not in the stores or the pipeline. */
-static dpar_status open_rooms(trainer *t)
+static dpar_status open_rooms(trainer *self)
 {
-    const int64_t between = (int64_t)t->g->own * t->config.width * (int64_t)sizeof(gpt_real);
-    const int64_t micros = t->s->micros;
+    const int64_t between =
+        (int64_t)self->model->own * self->config.width * (int64_t)sizeof(gpt_real);
+    const int64_t micros = self->options->micros;
     int64_t wide = 0;
     int32_t layer, slot;
-    gpt_parameter p;
-    for (layer = 0; layer < t->layers; layer++) {
+    gpt_parameter shape;
+    for (layer = 0; layer < self->layers; layer++) {
         int64_t sum = 0;
         for (slot = 0; slot < GPT_SLOTS; slot++) {
-            sum += gpt_parameter_of(t->g, layer, slot, &p) ? p.numel : 0;
+            sum += gpt_parameter_of(self->model, layer, slot, &shape) ? shape.numel : 0;
         }
-        wide = t->s->bf16 ? larger(wide, sum) : 0;
+        wide = self->options->bf16 ? larger(wide, sum) : 0;
     }
-    if (gpt_parameter_of(t->g, 0, GPT_TABLE, &p)) {
-        t->tied_count = p.numel;
+    if (gpt_parameter_of(self->model, 0, GPT_TABLE, &shape)) {
+        self->tied_count = shape.numel;
     }
-    t->between[0] = (gpt_real *)take(t, between);
-    t->between[1] = (gpt_real *)take(t, between);
-    t->wide = (gpt_real *)take(t, wide * (int64_t)sizeof(gpt_real));
-    t->tied = t->stores[TABLE].params > 0
-                  ? (gpt_real *)take(t, t->tied_count * (int64_t)sizeof(gpt_real))
-                  : NULL;
-    t->batch = (gpt_batch *)calloc((size_t)micros, sizeof *t->batch);
-    t->ids = (int32_t *)gpt_open_shared(2 * micros * t->g->tokens * (int64_t)sizeof *t->ids);
-    t->sums = (dpar_cross_entropy_sum *)gpt_open_shared(micros * (int64_t)sizeof *t->sums);
-    t->squares = (double *)gpt_open_shared(STORES * (int64_t)sizeof *t->squares);
-    t->sample = (int32_t *)calloc((size_t)(t->s->micro * (t->s->length + 1)), sizeof *t->sample);
-    if (t->between[0] == NULL || t->between[1] == NULL || t->wide == NULL || t->batch == NULL ||
-        t->ids == NULL || t->sums == NULL || t->squares == NULL || t->sample == NULL ||
-        (t->stores[TABLE].params > 0 && t->tied == NULL)) {
+    self->between[0] = (gpt_real *)take(self, between);
+    self->between[1] = (gpt_real *)take(self, between);
+    self->wide = (gpt_real *)take(self, wide * (int64_t)sizeof(gpt_real));
+    self->tied = self->stores[TABLE].params > 0
+                     ? (gpt_real *)take(self, self->tied_count * (int64_t)sizeof(gpt_real))
+                     : NULL;
+    self->batch = (gpt_batch *)calloc((size_t)micros, sizeof *self->batch);
+    self->ids =
+        (int32_t *)gpt_open_shared(2 * micros * self->model->tokens * (int64_t)sizeof *self->ids);
+    self->sums = (dpar_cross_entropy_sum *)gpt_open_shared(micros * (int64_t)sizeof *self->sums);
+    self->squares = (double *)gpt_open_shared(STORES * (int64_t)sizeof *self->squares);
+    self->sample = (int32_t *)calloc((size_t)(self->options->micro * (self->options->length + 1)),
+                                     sizeof *self->sample);
+    if (self->between[0] == NULL || self->between[1] == NULL || self->wide == NULL ||
+        self->batch == NULL || self->ids == NULL || self->sums == NULL || self->squares == NULL ||
+        self->sample == NULL || (self->stores[TABLE].params > 0 && self->tied == NULL)) {
         return DPAR_E_MEMORY;
     }
     return DPAR_OK;
 }
 
-static dpar_status open_all(trainer *t)
+static dpar_status open_all(trainer *self)
 {
-    dpar_status st = lay_mesh(t);
-    configure(t);
+    dpar_status st = lay_mesh(self);
+    configure(self);
     if (st == DPAR_OK) {
-        st = make_list(t);
+        st = make_list(self);
     }
     if (st == DPAR_OK) {
-        st = open_comms(t);
+        st = open_comms(self);
     }
     if (st == DPAR_OK) {
-        st = open_model(t);
+        st = open_model(self);
     }
     if (st == DPAR_OK) {
-        st = open_stores(t);
+        st = open_stores(self);
     }
     if (st == DPAR_OK) {
-        st = open_rooms(t);
+        st = open_rooms(self);
     }
     if (st == DPAR_OK) {
-        st = trace_open(t);
+        st = trace_open(self);
     }
-    return st == DPAR_OK ? open_pipeline(t) : st;
+    return st == DPAR_OK ? open_pipeline(self) : st;
 }
 
-static int close_all(trainer *t, int bad)
+static int close_all(trainer *self, int bad)
 {
     int32_t k;
     dpar_status st = DPAR_OK;
     if (!bad) {
-        st = t->mem.wait(t->mem.ctx);
+        st = self->mem.wait(self->mem.ctx);
         if (st == DPAR_OK) {
-            st = dpar_pipeline_free(t->pipe);
+            st = dpar_pipeline_free(self->pipe);
         }
         for (k = 0; k < STORES && st == DPAR_OK; k++) {
-            st = dpar_ddp_free(t->stores[k].ddp);
+            st = dpar_ddp_free(self->stores[k].ddp);
             if (st == DPAR_OK) {
-                st = dpar_fsdp_free(t->stores[k].fsdp);
+                st = dpar_fsdp_free(self->stores[k].fsdp);
             }
         }
         if (st == DPAR_OK) {
-            st = gpt_close(t->g);
+            st = gpt_close(self->model);
         }
         if (st == DPAR_OK) {
-            st = dpar_barrier(t->world, NULL);
+            st = dpar_barrier(self->world, NULL);
         }
-        for (k = 0; k < t->memories; k++) {
-            dpar_comm_release(t->world, t->memory[k]);
+        for (k = 0; k < self->memories; k++) {
+            dpar_comm_release(self->world, self->memory[k]);
         }
-        for (k = t->comms - 1; k >= 0 && st == DPAR_OK; k--) {
-            st = dpar_comm_free(t->comm[k]);
+        for (k = self->comms - 1; k >= 0 && st == DPAR_OK; k--) {
+            st = dpar_comm_free(self->comm[k]);
         }
     }
     for (k = 0; k < STORES; k++) {
-        free(t->stores[k].of);
-        free(t->stores[k].numel);
-        free(t->stores[k].params_of);
+        free(self->stores[k].of);
+        free(self->stores[k].numel);
+        free(self->stores[k].params_of);
     }
-    for (k = 0; k < t->plans; k++) {
-        free(t->plan[k]);
+    for (k = 0; k < self->plans; k++) {
+        free(self->plan[k]);
     }
-    gpt_close_shared(t->shared);
-    gpt_close_shared(t->scratch);
-    gpt_close_shared(t->ids);
-    gpt_close_shared(t->sums);
-    gpt_close_shared(t->squares);
-    free(t->batch);
-    free(t->staged);
-    free(t->sample);
-    trace_close(t);
-    free(t->list_memory);
-    free(t);
+    gpt_close_shared(self->shared);
+    gpt_close_shared(self->scratch);
+    gpt_close_shared(self->ids);
+    gpt_close_shared(self->sums);
+    gpt_close_shared(self->squares);
+    free(self->batch);
+    free(self->staged);
+    free(self->sample);
+    trace_close(self);
+    free(self->list_memory);
+    free(self);
     return bad != 0 ? bad : st != DPAR_OK;
 }
 
-static void tell_step(const trainer *t, int64_t step, double loss, double norm, double took,
+static void tell_step(const trainer *self, int64_t step, double loss, double norm, double took,
                       double left)
 {
-    const settings *s = t->s;
-    const int64_t all = (int64_t)s->steps, tenth = all / 10 > 0 ? all / 10 : 1;
-    if (t->world->rank == 0 && !s->quiet && (step < 3 || (step + 1) % tenth == 0)) {
+    const settings *options = self->options;
+    const int64_t all = (int64_t)options->steps, tenth = all / 10 > 0 ? all / 10 : 1;
+    if (self->world->rank == 0 && !options->quiet && (step < 3 || (step + 1) % tenth == 0)) {
         printf("step %5lld  loss %.6f  norm %.3f  rate %.2e  %.0f tokens/s  %d:%02d left\n",
-               (long long)step + 1, loss, norm, rate_at(s, step), s->batch * s->length / took,
-               (int)left / 60, (int)left % 60);
+               (long long)step + 1, loss, norm, rate_at(options, step),
+               options->batch * options->length / took, (int)left / 60, (int)left % 60);
         fflush(stdout);
     }
 }
 
 /* Runs all steps. Returns 0, or 1 after a message. */
-static int go(trainer *t, result *r)
+static int go(trainer *self, result *results)
 {
-    const settings *s = t->s;
-    const int64_t all = (int64_t)s->steps;
+    const settings *options = self->options;
+    const int64_t all = (int64_t)options->steps;
     double began = now(), sum = 0.0, norm = 0.0;
     int64_t step;
-    for (step = t->first_step; step < all; step++) {
+    for (step = self->first_step; step < all; step++) {
         const double before = now();
         double took;
         dpar_status st;
-        if (step == s->kill_step && t->world->rank == s->kill_rank && t->world->size > 1) {
+        if (step == options->kill_step && self->world->rank == options->kill_rank &&
+            self->world->size > 1) {
             (void)raise(SIGKILL);
         }
-        st = step_once(t, step, &r->loss[step], &norm);
+        st = step_once(self, step, &results->loss[step], &norm);
         if (st != DPAR_OK) {
-            (void)explain(t, st, &t->why);
-            dpar_comm_abort(t->world, st, t->why.text);
-            return complain(t->why.text[0] != 0 ? t->why.text : dpar_status_text(st), NULL) - 1;
+            (void)explain(self, st, &self->why);
+            dpar_comm_abort(self->world, st, self->why.text);
+            return complain(self->why.text[0] != 0 ? self->why.text : dpar_status_text(st), NULL) -
+                   1;
         }
-        if (!(r->loss[step] < 1e9)) {
+        if (!(results->loss[step] < 1e9)) {
             return complain("the loss is no longer a finite number: lower --rate", NULL) - 1;
         }
         took = now() - before;
-        if (step > t->first_step) {
+        if (step > self->first_step) {
             sum += took;
-            r->best = r->best > 0.0 && r->best < took ? r->best : took;
+            results->best = results->best > 0.0 && results->best < took ? results->best : took;
         }
-        tell_step(t, step, r->loss[step], norm, took,
-                  (now() - began) / (double)(step + 1 - t->first_step) * (double)(all - 1 - step));
-        if (s->save != NULL &&
-            (step == all - 1 || (s->every > 0 && (step + 1) % (int64_t)s->every == 0)) &&
-            save(t, step + 1)) {
+        tell_step(self, step, results->loss[step], norm, took,
+                  (now() - began) / (double)(step + 1 - self->first_step) *
+                      (double)(all - 1 - step));
+        if (options->save != NULL &&
+            (step == all - 1 ||
+             (options->every > 0 && (step + 1) % (int64_t)options->every == 0)) &&
+            save(self, step + 1)) {
             return 1;
         }
     }
-    r->mean = all - 1 > t->first_step ? sum / (double)(all - 1 - t->first_step) : 0.0;
+    results->mean = all - 1 > self->first_step ? sum / (double)(all - 1 - self->first_step) : 0.0;
     return 0;
+}
+
+/* Ends a line with the planned value next to the measured one, or without it if nothing is planned.
+ */
+static void print_planned(double planned, double measured)
+{
+    if (planned > 0.0) {
+        printf("; planned %.3f (measured / planned %.2f)", planned, measured / planned);
+    }
+    printf("\n");
 }
 
 /* Prints memory and time as measured and as planned. Returns 1 on failure. */
-static int compare_plan(trainer *t, const result *r, double seconds, double bytes)
+static int compare_plan(trainer *self, const result *results, double seconds, double bytes)
 {
     int64_t most[3];
-    most[0] = t->registered;
-    most[1] = t->state_bytes;
-    most[2] = t->slot_bytes;
-    if (dpar_all_reduce(t->world, most, most, 3, DPAR_I64, DPAR_MAX, NULL) != DPAR_OK) {
+    most[0] = self->registered;
+    most[1] = self->state_bytes;
+    most[2] = self->slot_bytes;
+    if (dpar_all_reduce(self->world, most, most, 3, DPAR_I64, DPAR_MAX, NULL) != DPAR_OK) {
         return 1;
     }
-    if (t->world->rank == 0 && !t->s->quiet && r->mean > 0.0) {
+    if (self->world->rank == 0 && !self->options->quiet && results->mean > 0.0) {
         printf("memory of the rank that has most: %.3f MB, of them weights, gradients and "
                "optimizer %.3f, activations and messages %.3f, else scratch",
                (double)most[0] / 1e6, (double)most[1] / 1e6, (double)most[2] / 1e6);
-        printf(bytes > 0.0 ? "; planned %.3f (measured / planned %.2f)\n" : "\n", bytes / 1e6,
-               (double)most[0] / (bytes > 0.0 ? bytes : 1.0));
-        printf("step: %.3f ms on average, %.3f at best", r->mean * 1e3, r->best * 1e3);
-        printf(seconds > 0.0 ? "; planned %.3f (measured / planned %.2f)\n" : "\n", seconds * 1e3,
-               r->mean / (seconds > 0.0 ? seconds : 1.0));
+        print_planned(bytes / 1e6, (double)most[0] / 1e6);
+        printf("step: %.3f ms on average, %.3f at best", results->mean * 1e3, results->best * 1e3);
+        print_planned(seconds * 1e3, results->mean * 1e3);
     }
     return 0;
 }
 
-/* Trains on all ranks of world. whole: also gathers all parameters in *r. Returns the exit code. */
-static int train(dpar_comm *world, const settings *s, result *r, int whole)
+/* Trains on all ranks of world. whole: also gathers all parameters in *results. Returns the exit
+ * code. */
+static int train(dpar_comm *world, const settings *options, result *results, int whole)
 {
-    trainer *t = (trainer *)calloc(1, sizeof *t);
+    trainer *self = (trainer *)calloc(1, sizeof *self);
     double seconds = 0.0, bytes = 0.0;
     int bad;
     dpar_status st;
-    if (t == NULL) {
+    if (self == NULL) {
         return complain("no memory for the trainer", NULL) - 1;
     }
-    t->s = s;
-    t->world = world;
-    t->mem = world->mem != NULL ? *world->mem : dpar_mem_host();
-    t->of_layers =
-        t->mem.layers != NULL ? *(const dpar_mem_layers *)t->mem.layers : dpar_mem_host_layers();
-    st = open_all(t);
+    self->options = options;
+    self->world = world;
+    self->mem = world->mem != NULL ? *world->mem : dpar_mem_host();
+    self->of_layers = self->mem.layers != NULL ? *(const dpar_mem_layers *)self->mem.layers
+                                               : dpar_mem_host_layers();
+    st = open_all(self);
     if (anyone(world, st != DPAR_OK)) {
-        (void)explain(t, st, &t->why);
-        (void)complain(t->why.text[0] != 0 ? t->why.text : dpar_status_text(st), NULL);
+        (void)explain(self, st, &self->why);
+        (void)complain(self->why.text[0] != 0 ? self->why.text : dpar_status_text(st), NULL);
         (void)dpar_barrier(world, NULL); /* no rank ends before all messages are printed */
-        return close_all(t, 2);
+        return close_all(self, 2);
     }
-    bad = s->resume != NULL ? resume(t) : 0;
-    if (!bad && world->rank == 0 && !s->quiet) {
+    bad = options->resume != NULL ? resume(self) : 0;
+    if (!bad && world->rank == 0 && !options->quiet) {
         printf("%lld parameters; %d x %d x %d x %d x %d ranks (pp, replicas, shards, cp, tp), ep "
                "%d, engine %s; %d micro-batches of %d x %d tokens\n",
-               (long long)t->whole, (int)s->pp, (int)s->replicas, (int)(s->dp / s->replicas),
-               (int)s->cp, (int)s->tp, (int)s->ep, world->engine.name, s->micros, (int)s->micro,
-               (int)s->length);
+               (long long)self->whole, (int)options->pp, (int)options->replicas,
+               (int)(options->dp / options->replicas), (int)options->cp, (int)options->tp,
+               (int)options->ep, world->engine.name, options->micros, (int)options->micro,
+               (int)options->length);
         fflush(stdout);
     }
     if (bad == 0) {
-        bad = (!s->quiet && plan(t, &seconds, &bytes)) || go(t, r) ||
-              compare_plan(t, r, seconds, bytes) || (s->trace != NULL && write_trace(t)) ||
-              (whole && gather_whole(t, r));
+        bad = (!options->quiet && plan(self, &seconds, &bytes)) || go(self, results) ||
+              compare_plan(self, results, seconds, bytes) ||
+              (options->trace != NULL && write_trace(self)) ||
+              (whole && gather_whole(self, results));
     }
-    return close_all(t, bad);
+    return close_all(self, bad);
 }
 
 /* ---- --check: the same on one rank ----------------------------------------------------------- */
 
 /* The settings for one rank: the same number of micro-batches, with the samples of all replicas. */
-static settings alone(const settings *s)
+static settings alone(const settings *options)
 {
-    settings one = *s;
-    one.micro = s->micro * s->dp;
+    settings one = *options;
+    one.micro = options->micro * options->dp;
     one.ranks = one.pp = one.dp = one.replicas = one.cp = one.tp = one.ep = 1;
     one.sp = one.ulysses = 0;
-    one.zero = s->bf16 ? 1 : 0;
+    one.zero = options->bf16 ? 1 : 0;
     one.chunks = 0;
     one.schedule = "1f1b";
     one.quiet = 1;
@@ -1540,19 +1580,19 @@ static settings alone(const settings *s)
  * the difference over that of the parameter. The largest difference of a single number, relative to
  * the parameter's largest, is only printed, because where a gradient is almost 0 the steps of AdamW
  * are made of rounding. Returns 0, or 1 after a message. */
-static int agree(const settings *s, const result *one, const result *all)
+static int agree(const settings *options, const result *one, const result *all)
 {
     double bound = sizeof(gpt_real) == 8 ? 1e-11 : 1e-5, loss = 0.0, worst = 0.0, single = 0.0;
     char text[80];
     const char *name = "";
     int64_t at = 0, i;
     int32_t n;
-    if (s->pure && (s->tp > 1 || s->pp > 1 || s->ep > 1)) {
+    if (options->pure && (options->tp > 1 || options->pp > 1 || options->ep > 1)) {
         bound = 3e-2; /* elements have other places, and so other random numbers for rounding */
-    } else if (s->bf16) {
+    } else if (options->bf16) {
         bound = 1e-3;
     }
-    for (i = 0; i < (int64_t)s->steps; i++) {
+    for (i = 0; i < (int64_t)options->steps; i++) {
         const double x = one->loss[i], y = fabs(all->loss[i] - x);
         loss = y <= loss * fabs(x) ? loss : y / fabs(x);
     }
@@ -1574,7 +1614,7 @@ static int agree(const settings *s, const result *one, const result *all)
     }
     printf("against one rank, %d steps: losses differ by %.1e, parameters by %.1e (%s), single "
            "numbers by %.1e of the largest\n",
-           (int)s->steps, loss, worst, name, single);
+           (int)options->steps, loss, worst, name, single);
     if (loss <= bound && worst <= bound) {
         return 0;
     }
@@ -1582,43 +1622,43 @@ static int agree(const settings *s, const result *one, const result *all)
     return complain(text, NULL) - 1;
 }
 
-static void forget(result *r)
+static void forget(result *results)
 {
-    free(r->loss);
-    free(r->whole);
-    free(r->shape);
+    free(results->loss);
+    free(results->whole);
+    free(results->shape);
 }
 
 /* What each rank runs. */
 static int rank_main(dpar_comm *world, void *arg)
 {
-    const settings *s = (const settings *)arg;
+    const settings *options = (const settings *)arg;
     result all, one;
     dpar_comm *self = NULL;
     int bad = 0;
     options_quiet = world->rank != 0;
     memset(&all, 0, sizeof all);
     memset(&one, 0, sizeof one);
-    all.loss = (double *)calloc((size_t)s->steps + 1, sizeof *all.loss);
-    one.loss = (double *)calloc((size_t)s->steps + 1, sizeof *one.loss);
+    all.loss = (double *)calloc((size_t)options->steps + 1, sizeof *all.loss);
+    one.loss = (double *)calloc((size_t)options->steps + 1, sizeof *one.loss);
     bad = all.loss == NULL || one.loss == NULL;
     if (bad) {
         (void)complain("no memory for the losses of all steps", NULL);
     }
-    if (s->check) {
+    if (options->check) {
         bad |= dpar_comm_split(world, world->rank == 0 ? 0 : -1, 0, &self) != DPAR_OK;
         if (self != NULL && !bad) {
-            const settings first = alone(s);
+            const settings first = alone(options);
             bad = train(self, &first, &one, 1);
             (void)dpar_comm_free(self);
         }
     }
     bad = worst(world, bad);
     if (bad == 0) {
-        bad = train(world, s, &all, s->check);
+        bad = train(world, options, &all, options->check);
     }
-    if (s->check && !bad && world->rank == 0) {
-        bad = agree(s, &one, &all);
+    if (options->check && !bad && world->rank == 0) {
+        bad = agree(options, &one, &all);
     }
     forget(&all);
     forget(&one);
@@ -1629,14 +1669,14 @@ static int rank_main(dpar_comm *world, void *arg)
 }
 
 #ifdef GPT_CUDA
-static int on_gpu(gpu *g, const void *arg)
+static int on_gpu(gpu *device, const void *arg)
 {
-    settings s = *(const settings *)arg;
-    return rank_main(g->world, &s);
+    settings options = *(const settings *)arg;
+    return rank_main(device->world, &options);
 }
 
 /* Runs on a launcher's ranks, or on ranks that are started here. Returns the exit code. */
-static int run(settings *s, int none)
+static int run(settings *options, int none)
 {
     dpar_launcher_info job;
     double ranks = none;
@@ -1644,39 +1684,41 @@ static int run(settings *s, int none)
         return 2;
     }
     options_quiet = job.kind != DPAR_LAUNCHER_NONE && job.rank > 0;
-    return settle_ranks(s, (int)ranks) || settle(s) ? 2 : run_ranks(&job, s->ranks, on_gpu, s);
+    return settle_ranks(options, (int)ranks) || settle(options)
+               ? 2
+               : run_ranks(&job, options->ranks, on_gpu, options);
 }
 
 int main(int argc, char **argv)
 {
-    settings s = defaults();
-    int code = read_words(argc, argv, &s);
+    settings options = defaults();
+    int code = read_words(argc, argv, &options);
     if (code < 0) {
-        code = run(&s, 0);
+        code = run(&options, 0);
     }
-    free(s.bytes);
+    free(options.bytes);
     return code;
 }
 #else
 static int reads(int argc, char **argv, int *ranks, void *at)
 {
-    settings *s = (settings *)at;
-    const int code = read_words(argc, argv, s);
+    settings *options = (settings *)at;
+    const int code = read_words(argc, argv, options);
     if (code >= 0) {
         return code;
     }
-    if (settle_ranks(s, *ranks) || settle(s)) {
+    if (settle_ranks(options, *ranks) || settle(options)) {
         return 2;
     }
-    *ranks = (int)s->ranks;
+    *ranks = (int)options->ranks;
     return -1;
 }
 
 int main(int argc, char **argv)
 {
-    settings s = defaults();
-    const int code = start(argc, argv, reads, rank_main, &s);
-    free(s.bytes);
+    settings options = defaults();
+    const int code = start(argc, argv, reads, rank_main, &options);
+    free(options.bytes);
     return code;
 }
 #endif

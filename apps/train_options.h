@@ -67,9 +67,9 @@ typedef struct settings {
 
 static double now(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    struct timespec moment;
+    clock_gettime(CLOCK_MONOTONIC, &moment);
+    return (double)moment.tv_sec + 1e-9 * (double)moment.tv_nsec;
 }
 
 static uint64_t mix(uint64_t a, uint64_t b)
@@ -84,7 +84,7 @@ static uint64_t mix(uint64_t a, uint64_t b)
 
 /* Appends a file to the text. A file that does not exist is an error only with `must`. Returns 2
  * after a message, otherwise 0. */
-static int append(settings *s, const char *path, int must)
+static int append(settings *options, const char *path, int must)
 {
     FILE *file = fopen(path, "rb");
     size_t got = 1;
@@ -92,14 +92,15 @@ static int append(settings *s, const char *path, int must)
         return must ? complain(strerror(errno), path) : 0;
     }
     while (got > 0) {
-        unsigned char *more = (unsigned char *)realloc(s->bytes, (size_t)s->count + 65536);
-        if (more == NULL || s->count > INT64_C(1) << 32) {
+        unsigned char *more =
+            (unsigned char *)realloc(options->bytes, (size_t)options->count + 65536);
+        if (more == NULL || options->count > INT64_C(1) << 32) {
             fclose(file);
             return complain("no memory for the text, or more than 4 GiB:", path);
         }
-        s->bytes = more;
-        got = fread(s->bytes + s->count, 1, 65536, file);
-        s->count += (int64_t)got;
+        options->bytes = more;
+        got = fread(options->bytes + options->count, 1, 65536, file);
+        options->count += (int64_t)got;
     }
     got = (size_t)ferror(file);
     fclose(file);
@@ -107,182 +108,185 @@ static int append(settings *s, const char *path, int must)
 }
 
 /* Reads the text: a file, or the project's own pages. */
-static int read_text(settings *s)
+static int read_text(settings *options)
 {
     static const char *const pages[] = {"README.md", "docs/conventions.md", "docs/vendoring.md",
                                         "docs/records/performance.md"};
     int64_t i;
-    int bad = s->text != NULL ? append(s, s->text, 1) : 0;
-    for (i = 0; i < 4 && s->text == NULL && !bad; i++) {
-        bad = append(s, pages[i], i == 0);
+    int bad = options->text != NULL ? append(options, options->text, 1) : 0;
+    for (i = 0; i < 4 && options->text == NULL && !bad; i++) {
+        bad = append(options, pages[i], i == 0);
     }
-    if (!bad && s->count < (int64_t)s->length + 2) {
-        return complain("the text is shorter than --length", s->text);
+    if (!bad && options->count < (int64_t)options->length + 2) {
+        return complain("the text is shorter than --length", options->text);
     }
-    for (i = 0; i < s->count; i++) {
-        s->hash = mix(s->hash, s->bytes[i]);
+    for (i = 0; i < options->count; i++) {
+        options->hash = mix(options->hash, options->bytes[i]);
     }
     return bad;
 }
 
 /* Reads the command line. Returns -1 to continue, otherwise the exit code. */
-static int read_words(int argc, char **argv, settings *s)
+static int read_words(int argc, char **argv, settings *options)
 {
-    const option list[] = {{"--ranks", OPTION_WHOLE, &s->ranks, 1, 64},
-                           {"--pp", OPTION_WHOLE, &s->pp, 1, 64},
-                           {"--dp", OPTION_WHOLE, &s->dp, 1, 64},
-                           {"--replicas", OPTION_WHOLE, &s->replicas, 1, 64},
-                           {"--cp", OPTION_WHOLE, &s->cp, 1, 64},
-                           {"--tp", OPTION_WHOLE, &s->tp, 1, 64},
-                           {"--ep", OPTION_WHOLE, &s->ep, 1, 64},
-                           {"--zero", OPTION_WHOLE, &s->zero, 0, 3},
-                           {"--chunks", OPTION_WHOLE, &s->chunks, 1, 16},
-                           {"--prefetch", OPTION_WHOLE, &s->prefetch, 0, 8},
-                           {"--blocks", OPTION_WHOLE, &s->blocks, 1, 128},
-                           {"--width", OPTION_WHOLE, &s->width, 2, 8192},
-                           {"--heads", OPTION_WHOLE, &s->heads, 1, 256},
-                           {"--groups", OPTION_WHOLE, &s->groups, 1, 256},
-                           {"--hidden", OPTION_WHOLE, &s->hidden, 1, 65536},
-                           {"--length", OPTION_WHOLE, &s->length, 1, 65536},
-                           {"--experts", OPTION_WHOLE, &s->experts, 0, 256},
-                           {"--choices", OPTION_WHOLE, &s->choices, 1, 16},
-                           {"--balance", OPTION_REAL, &s->balance, 0, 10},
-                           {"--shared-experts", OPTION_WHOLE, &s->shared, 0, 65536},
-                           {"--capacity", OPTION_REAL, &s->capacity, 0.01, 256},
-                           {"--batch", OPTION_WHOLE, &s->batch, 1, 65536},
-                           {"--micro", OPTION_WHOLE, &s->micro, 1, 4096},
-                           {"--steps", OPTION_WHOLE, &s->steps, 1, 1e7},
-                           {"--rate", OPTION_REAL, &s->rate, 0, 1},
-                           {"--warmup", OPTION_WHOLE, &s->warmup, 0, 1e7},
-                           {"--clip", OPTION_REAL, &s->clip, 0, 1e9},
-                           {"--decay", OPTION_REAL, &s->decay, 0, 1},
-                           {"--seed", OPTION_WHOLE, &s->seed, 0, 1e15},
-                           {"--every", OPTION_WHOLE, &s->every, 1, 1e7},
-                           {"--schedule", OPTION_WORD, &s->schedule, 0, 0},
-                           {"--text", OPTION_WORD, &s->text, 0, 0},
-                           {"--save", OPTION_WORD, &s->save, 0, 0},
-                           {"--resume", OPTION_WORD, &s->resume, 0, 0},
-                           {"--trace", OPTION_WORD, &s->trace, 0, 0},
-                           {"--kill", OPTION_WORD, &s->kill, 0, 0},
-                           {"--sp", OPTION_FLAG, &s->sp, 0, 0},
-                           {"--ulysses", OPTION_FLAG, &s->ulysses, 0, 0},
-                           {"--untied", OPTION_FLAG, &s->untied, 0, 0},
-                           {"--gelu", OPTION_FLAG, &s->gelu, 0, 0},
-                           {"--layer-norm", OPTION_FLAG, &s->layer_norm, 0, 0},
-                           {"--bf16", OPTION_FLAG, &s->bf16, 0, 0},
-                           {"--pure-bf16", OPTION_FLAG, &s->pure, 0, 0},
-                           {"--check", OPTION_FLAG, &s->check, 0, 0},
-                           {"--quiet", OPTION_FLAG, &s->quiet, 0, 0}};
+    const option list[] = {{"--ranks", OPTION_WHOLE, &options->ranks, 1, 64},
+                           {"--pp", OPTION_WHOLE, &options->pp, 1, 64},
+                           {"--dp", OPTION_WHOLE, &options->dp, 1, 64},
+                           {"--replicas", OPTION_WHOLE, &options->replicas, 1, 64},
+                           {"--cp", OPTION_WHOLE, &options->cp, 1, 64},
+                           {"--tp", OPTION_WHOLE, &options->tp, 1, 64},
+                           {"--ep", OPTION_WHOLE, &options->ep, 1, 64},
+                           {"--zero", OPTION_WHOLE, &options->zero, 0, 3},
+                           {"--chunks", OPTION_WHOLE, &options->chunks, 1, 16},
+                           {"--prefetch", OPTION_WHOLE, &options->prefetch, 0, 8},
+                           {"--blocks", OPTION_WHOLE, &options->blocks, 1, 128},
+                           {"--width", OPTION_WHOLE, &options->width, 2, 8192},
+                           {"--heads", OPTION_WHOLE, &options->heads, 1, 256},
+                           {"--groups", OPTION_WHOLE, &options->groups, 1, 256},
+                           {"--hidden", OPTION_WHOLE, &options->hidden, 1, 65536},
+                           {"--length", OPTION_WHOLE, &options->length, 1, 65536},
+                           {"--experts", OPTION_WHOLE, &options->experts, 0, 256},
+                           {"--choices", OPTION_WHOLE, &options->choices, 1, 16},
+                           {"--balance", OPTION_REAL, &options->balance, 0, 10},
+                           {"--shared-experts", OPTION_WHOLE, &options->shared, 0, 65536},
+                           {"--capacity", OPTION_REAL, &options->capacity, 0.01, 256},
+                           {"--batch", OPTION_WHOLE, &options->batch, 1, 65536},
+                           {"--micro", OPTION_WHOLE, &options->micro, 1, 4096},
+                           {"--steps", OPTION_WHOLE, &options->steps, 1, 1e7},
+                           {"--rate", OPTION_REAL, &options->rate, 0, 1},
+                           {"--warmup", OPTION_WHOLE, &options->warmup, 0, 1e7},
+                           {"--clip", OPTION_REAL, &options->clip, 0, 1e9},
+                           {"--decay", OPTION_REAL, &options->decay, 0, 1},
+                           {"--seed", OPTION_WHOLE, &options->seed, 0, 1e15},
+                           {"--every", OPTION_WHOLE, &options->every, 1, 1e7},
+                           {"--schedule", OPTION_WORD, &options->schedule, 0, 0},
+                           {"--text", OPTION_WORD, &options->text, 0, 0},
+                           {"--save", OPTION_WORD, &options->save, 0, 0},
+                           {"--resume", OPTION_WORD, &options->resume, 0, 0},
+                           {"--trace", OPTION_WORD, &options->trace, 0, 0},
+                           {"--kill", OPTION_WORD, &options->kill, 0, 0},
+                           {"--sp", OPTION_FLAG, &options->sp, 0, 0},
+                           {"--ulysses", OPTION_FLAG, &options->ulysses, 0, 0},
+                           {"--untied", OPTION_FLAG, &options->untied, 0, 0},
+                           {"--gelu", OPTION_FLAG, &options->gelu, 0, 0},
+                           {"--layer-norm", OPTION_FLAG, &options->layer_norm, 0, 0},
+                           {"--bf16", OPTION_FLAG, &options->bf16, 0, 0},
+                           {"--pure-bf16", OPTION_FLAG, &options->pure, 0, 0},
+                           {"--check", OPTION_FLAG, &options->check, 0, 0},
+                           {"--quiet", OPTION_FLAG, &options->quiet, 0, 0}};
     options_last = 1;
     return options_read(argc, argv, list, sizeof list / sizeof *list, NULL, 0);
 }
 
 /* Sets the degrees of parallelism and checks that their product is the number of ranks. ranks:
  * those that a launcher has started, or 0. Returns 2 after a message, otherwise 0. */
-static int settle_ranks(settings *s, int ranks)
+static int settle_ranks(settings *options, int ranks)
 {
     char text[200];
     double others;
-    if (ranks > 0 && s->ranks > 0 && (int)s->ranks != ranks) {
+    if (ranks > 0 && options->ranks > 0 && (int)options->ranks != ranks) {
         return complain("the launcher sets the number of ranks: leave --ranks out", NULL);
     }
-    s->ranks = ranks > 0 ? ranks : s->ranks;
-    s->pp = s->pp > 0 ? s->pp : 1;
-    s->cp = s->cp > 0 ? s->cp : 1;
-    s->tp = s->tp > 0 ? s->tp : 1;
-    s->replicas = s->replicas > 0 ? s->replicas : 1;
-    s->ep = s->ep > 0 ? s->ep : 1;
-    others = s->pp * s->cp * s->tp;
-    if (s->dp < 1) {
-        s->dp = s->ranks > others ? floor(s->ranks / others) : 1;
+    options->ranks = ranks > 0 ? ranks : options->ranks;
+    options->pp = options->pp > 0 ? options->pp : 1;
+    options->cp = options->cp > 0 ? options->cp : 1;
+    options->tp = options->tp > 0 ? options->tp : 1;
+    options->replicas = options->replicas > 0 ? options->replicas : 1;
+    options->ep = options->ep > 0 ? options->ep : 1;
+    others = options->pp * options->cp * options->tp;
+    if (options->dp < 1) {
+        options->dp = options->ranks > others ? floor(options->ranks / others) : 1;
     }
-    s->ranks = s->ranks > 0 ? s->ranks : others * s->dp;
-    if (others * s->dp != s->ranks || s->ranks > 64) {
+    options->ranks = options->ranks > 0 ? options->ranks : others * options->dp;
+    if (others * options->dp != options->ranks || options->ranks > 64) {
         snprintf(text, sizeof text,
-                 "pp %d x dp %d x cp %d x tp %d is %.0f ranks, not %.0f (64 at most)", (int)s->pp,
-                 (int)s->dp, (int)s->cp, (int)s->tp, others * s->dp, s->ranks);
+                 "pp %d x dp %d x cp %d x tp %d is %.0f ranks, not %.0f (64 at most)",
+                 (int)options->pp, (int)options->dp, (int)options->cp, (int)options->tp,
+                 others * options->dp, options->ranks);
         return complain(text, NULL);
     }
-    if ((int)s->dp % (int)s->replicas != 0) {
-        snprintf(text, sizeof text, "--replicas %d does not divide --dp %d", (int)s->replicas,
-                 (int)s->dp);
+    if ((int)options->dp % (int)options->replicas != 0) {
+        snprintf(text, sizeof text, "--replicas %d does not divide --dp %d", (int)options->replicas,
+                 (int)options->dp);
         return complain(text, NULL);
     }
-    if ((int)(s->dp * s->cp) % (int)s->ep != 0) {
-        snprintf(text, sizeof text, "--ep %d does not divide dp %d x cp %d", (int)s->ep, (int)s->dp,
-                 (int)s->cp);
+    if ((int)(options->dp * options->cp) % (int)options->ep != 0) {
+        snprintf(text, sizeof text, "--ep %d does not divide dp %d x cp %d", (int)options->ep,
+                 (int)options->dp, (int)options->cp);
         return complain(text, NULL);
     }
     return 0;
 }
 
 /* Checks the other options, and reads the text. Returns 2 after a message, otherwise 0. */
-static int settle(settings *s)
+static int settle(settings *options)
 {
     char text[200];
-    const double each = s->dp * s->micro;
-    if ((int)s->batch % (int)each != 0) {
+    const double each = options->dp * options->micro;
+    if ((int)options->batch % (int)each != 0) {
         snprintf(text, sizeof text, "--batch %d is no multiple of dp %d x --micro %d",
-                 (int)s->batch, (int)s->dp, (int)s->micro);
+                 (int)options->batch, (int)options->dp, (int)options->micro);
         return complain(text, NULL);
     }
-    s->micros = (int)(s->batch / each);
-    s->warmup = s->warmup >= 0 ? s->warmup : floor(s->steps / 10);
-    s->bf16 = s->bf16 || s->pure; /* both compute with bf16 weights */
-    if (s->bf16 && (s->zero < 1 || sizeof(gpt_real) > 4)) {
+    options->micros = (int)(options->batch / each);
+    options->warmup = options->warmup >= 0 ? options->warmup : floor(options->steps / 10);
+    options->bf16 = options->bf16 || options->pure; /* both compute with bf16 weights */
+    if (options->bf16 && (options->zero < 1 || sizeof(gpt_real) > 4)) {
         return complain("--bf16 and --pure-bf16 need --zero 1, 2 or 3, and a program that is "
                         "compiled with floats",
                         NULL);
     }
-    if (s->ep > 1 && s->experts < 1) {
+    if (options->ep > 1 && options->experts < 1) {
         return complain("--ep needs --experts", NULL);
     }
-    if (s->experts < 1 && (s->shared > 0 || s->capacity > 0)) {
+    if (options->experts < 1 && (options->shared > 0 || options->capacity > 0)) {
         return complain("--shared-experts and --capacity need --experts", NULL);
     }
-    if (s->check && s->capacity > 0 && (s->cp > 1 || s->ep != s->dp)) {
+    if (options->check && options->capacity > 0 &&
+        (options->cp > 1 || options->ep != options->dp)) {
         return complain(
             "--check with --capacity needs --cp 1 and an --ep as large as --dp, because "
             "otherwise other tokens are dropped than on one rank",
             NULL);
     }
-    if (s->experts > 0 && s->choices > s->experts) {
+    if (options->experts > 0 && options->choices > options->experts) {
         return complain("--choices must not exceed --experts", NULL);
     }
-    if (s->every > 0 && s->save == NULL) {
+    if (options->every > 0 && options->save == NULL) {
         return complain("--every needs --save", NULL);
     }
-    if (s->kill != NULL && sscanf(s->kill, "%d:%d", &s->kill_step, &s->kill_rank) != 2) {
-        return complain("--kill takes STEP:RANK, not", s->kill);
+    if (options->kill != NULL &&
+        sscanf(options->kill, "%d:%d", &options->kill_step, &options->kill_rank) != 2) {
+        return complain("--kill takes STEP:RANK, not", options->kill);
     }
-    if (s->check && s->resume != NULL) {
+    if (options->check && options->resume != NULL) {
         return complain("--check begins at the first step: leave --resume out", NULL);
     }
-    return read_text(s);
+    return read_text(options);
 }
 
 static settings defaults(void)
 {
-    settings s;
-    memset(&s, 0, sizeof s);
-    s.blocks = 4;
-    s.width = 64;
-    s.heads = 4;
-    s.length = 64;
-    s.choices = 2;
-    s.balance = 0.01;
-    s.batch = 16;
-    s.micro = 2;
-    s.steps = 100;
-    s.rate = 0.001;
-    s.warmup = -1;
-    s.clip = 1.0;
-    s.decay = 0.1;
-    s.seed = 1;
-    s.prefetch = 1;
-    s.schedule = "1f1b";
-    s.kill_step = -1;
-    return s;
+    settings options;
+    memset(&options, 0, sizeof options);
+    options.blocks = 4;
+    options.width = 64;
+    options.heads = 4;
+    options.length = 64;
+    options.choices = 2;
+    options.balance = 0.01;
+    options.batch = 16;
+    options.micro = 2;
+    options.steps = 100;
+    options.rate = 0.001;
+    options.warmup = -1;
+    options.clip = 1.0;
+    options.decay = 0.1;
+    options.seed = 1;
+    options.prefetch = 1;
+    options.schedule = "1f1b";
+    options.kill_step = -1;
+    return options;
 }
 
 #endif

@@ -24,224 +24,234 @@ typedef struct trace {
     int on;
 } trace;
 
-static void trace_mark(trainer *t, int64_t k, int which)
+static void trace_mark(trainer *self, int64_t k, int which)
 {
-    cudaEvent_t event = t->trace->of[k + 1][which];
-    right(cudaEventRecord(event,
-                          which < TRACE_BEFORE ? gpt_stream(t->g) : dpar_nccl_stream(t->world)));
+    cudaEvent_t event = self->trace->of[k + 1][which];
+    right(cudaEventRecord(event, which < TRACE_BEFORE ? gpt_stream(self->model)
+                                                      : dpar_nccl_stream(self->world)));
 }
 
-static int trace_message(const dpar_action *a)
+/* True if a callback runs for the action, which is neither a message nor idle. */
+static int trace_computes(const dpar_action *action)
 {
-    return a->kind == DPAR_ACTION_SEND_F || a->kind == DPAR_ACTION_RECV_F ||
-           a->kind == DPAR_ACTION_SEND_B || a->kind == DPAR_ACTION_RECV_B;
+    switch (action->kind) {
+    case DPAR_ACTION_SEND_F:
+    case DPAR_ACTION_RECV_F:
+    case DPAR_ACTION_SEND_B:
+    case DPAR_ACTION_RECV_B:
+    case DPAR_ACTION_IDLE: return 0;
+    default: return 1;
+    }
 }
 
-static dpar_status trace_open(trainer *t)
+static dpar_status trace_open(trainer *self)
 {
-    const int64_t at = t->list.begin[t->pp->rank];
+    const int64_t at = self->list.begin[self->pp->rank];
     int64_t k;
     int which;
-    trace *r;
-    if (t->s->trace == NULL) {
+    trace *record;
+    if (self->options->trace == NULL) {
         return DPAR_OK;
     }
-    r = t->trace = (trace *)calloc(1, sizeof *r);
-    if (r == NULL) {
+    record = self->trace = (trace *)calloc(1, sizeof *record);
+    if (record == NULL) {
         return DPAR_E_MEMORY;
     }
-    r->actions = t->list.begin[t->pp->rank + 1] - at;
-    r->action = t->list.action + at;
-    r->of = (cudaEvent_t(*)[TRACE_EVENTS])calloc((size_t)r->actions + 2, sizeof *r->of);
-    if (r->of == NULL) {
+    record->actions = self->list.begin[self->pp->rank + 1] - at;
+    record->action = self->list.action + at;
+    record->of =
+        (cudaEvent_t(*)[TRACE_EVENTS])calloc((size_t)record->actions + 2, sizeof *record->of);
+    if (record->of == NULL) {
         return DPAR_E_MEMORY;
     }
-    for (k = 0; k < r->actions + 2; k++) {
+    for (k = 0; k < record->actions + 2; k++) {
         for (which = 0; which < TRACE_EVENTS; which++) {
-            right(cudaEventCreate(&r->of[k][which]));
+            right(cudaEventCreate(&record->of[k][which]));
         }
     }
     return DPAR_OK;
 }
 
-static void trace_close(trainer *t)
+static void trace_close(trainer *self)
 {
-    trace *r = t->trace;
+    trace *record = self->trace;
     int64_t k;
     int which;
-    for (k = 0; r != NULL && r->of != NULL && k < r->actions + 2; k++) {
+    for (k = 0; record != NULL && record->of != NULL && k < record->actions + 2; k++) {
         for (which = 0; which < TRACE_EVENTS; which++) {
-            right(cudaEventDestroy(r->of[k][which]));
+            right(cudaEventDestroy(record->of[k][which]));
         }
     }
-    if (r != NULL) {
-        free(r->of);
+    if (record != NULL) {
+        free(record->of);
     }
-    free(r);
+    free(record);
 }
 
 /* Called before the pipeline runs: begins to record in the last step. */
-static dpar_status trace_begin(trainer *t, int64_t step)
+static dpar_status trace_begin(trainer *self, int64_t step)
 {
-    trace *r = t->trace;
+    trace *record = self->trace;
     dpar_status st;
-    if (r == NULL || step != (int64_t)t->s->steps - 1) {
+    if (record == NULL || step != (int64_t)self->options->steps - 1) {
         return DPAR_OK;
     }
-    st = t->mem.wait(t->mem.ctx);
+    st = self->mem.wait(self->mem.ctx);
     if (st == DPAR_OK) {
-        st = dpar_barrier(t->pp, NULL);
+        st = dpar_barrier(self->pp, NULL);
     }
-    r->on = 1;
-    r->next = 0;
-    trace_mark(t, -1, TRACE_ENDED);
-    trace_mark(t, -1, TRACE_BEHIND);
+    record->on = 1;
+    record->next = 0;
+    trace_mark(self, -1, TRACE_ENDED);
+    trace_mark(self, -1, TRACE_BEHIND);
     return st;
 }
 
 /* Called after the pipeline. */
-static void trace_end(trainer *t)
+static void trace_end(trainer *self)
 {
-    if (t->trace != NULL && t->trace->on) {
-        trace_mark(t, t->trace->actions, TRACE_BEGAN);
-        trace_mark(t, t->trace->actions, TRACE_BEFORE);
-        t->trace->on = 0;
+    if (self->trace != NULL && self->trace->on) {
+        trace_mark(self, self->trace->actions, TRACE_BEGAN);
+        trace_mark(self, self->trace->actions, TRACE_BEFORE);
+        self->trace->on = 0;
     }
 }
 
 /* Runs a callback between its events. Actions are called in the order of the list. */
-static dpar_status traced(trainer *t, const dpar_stage_task *task, dpar_why *why,
+static dpar_status traced(trainer *self, const dpar_stage_task *task, dpar_why *why,
                           dpar_stage_callback work)
 {
-    trace *r = t->trace;
-    const dpar_action *a = &task->action;
+    trace *record = self->trace;
+    const dpar_action *action = &task->action;
     dpar_status st;
-    if (r == NULL || !r->on) {
-        return work(t, task, why);
+    if (record == NULL || !record->on) {
+        return work(self, task, why);
     }
-    while (r->next < r->actions &&
-           (r->action[r->next].kind != a->kind || r->action[r->next].stage != a->stage ||
-            r->action[r->next].micro_batch != a->micro_batch)) {
-        r->next++;
+    while (record->next < record->actions &&
+           (record->action[record->next].kind != action->kind ||
+            record->action[record->next].stage != action->stage ||
+            record->action[record->next].micro_batch != action->micro_batch)) {
+        record->next++;
     }
-    trace_mark(t, r->next, TRACE_BEFORE);
-    trace_mark(t, r->next, TRACE_BEGAN);
-    st = work(t, task, why);
-    trace_mark(t, r->next, TRACE_ENDED);
-    trace_mark(t, r->next++, TRACE_BEHIND);
+    trace_mark(self, record->next, TRACE_BEFORE);
+    trace_mark(self, record->next, TRACE_BEGAN);
+    st = work(self, task, why);
+    trace_mark(self, record->next, TRACE_ENDED);
+    trace_mark(self, record->next++, TRACE_BEHIND);
     return st;
 }
 
-static dpar_status traced_forward(void *t, const dpar_stage_task *task, dpar_why *why)
+static dpar_status traced_forward(void *ctx, const dpar_stage_task *task, dpar_why *why)
 {
-    return traced((trainer *)t, task, why, on_forward);
+    return traced((trainer *)ctx, task, why, on_forward);
 }
 
-static dpar_status traced_backward(void *t, const dpar_stage_task *task, dpar_why *why)
+static dpar_status traced_backward(void *ctx, const dpar_stage_task *task, dpar_why *why)
 {
-    return traced((trainer *)t, task, why, on_backward);
+    return traced((trainer *)ctx, task, why, on_backward);
 }
 
-static dpar_status traced_input(void *t, const dpar_stage_task *task, dpar_why *why)
+static dpar_status traced_input(void *ctx, const dpar_stage_task *task, dpar_why *why)
 {
-    return traced((trainer *)t, task, why, on_input);
+    return traced((trainer *)ctx, task, why, on_input);
 }
 
-static dpar_status traced_weight(void *t, const dpar_stage_task *task, dpar_why *why)
+static dpar_status traced_weight(void *ctx, const dpar_stage_task *task, dpar_why *why)
 {
-    return traced((trainer *)t, task, why, on_weight);
+    return traced((trainer *)ctx, task, why, on_weight);
 }
 
-static dpar_status traced_reduce(void *t, const dpar_stage_task *task, dpar_why *why)
+static dpar_status traced_reduce(void *ctx, const dpar_stage_task *task, dpar_why *why)
 {
-    return traced((trainer *)t, task, why, on_reduce);
+    return traced((trainer *)ctx, task, why, on_reduce);
 }
 
-static void trace_callbacks(dpar_pipeline_desc *o)
+static void trace_callbacks(dpar_pipeline_desc *desc)
 {
-    o->forward = traced_forward;
-    o->backward = traced_backward;
-    o->input = traced_input;
-    o->weight = traced_weight;
-    o->reduce = traced_reduce;
+    desc->forward = traced_forward;
+    desc->backward = traced_backward;
+    desc->input = traced_input;
+    desc->weight = traced_weight;
+    desc->reduce = traced_reduce;
 }
 
 /* Nanoseconds since the step began. */
-static int64_t trace_time(const trace *r, int64_t k, int which)
+static int64_t trace_time(const trace *record, int64_t k, int which)
 {
     float ms = 0;
-    right(cudaEventElapsedTime(&ms, r->of[0][TRACE_ENDED], r->of[k + 1][which]));
+    right(cudaEventElapsedTime(&ms, record->of[0][TRACE_ENDED], record->of[k + 1][which]));
     return (int64_t)((double)ms * 1e6);
 }
 
 /* The action that waits for what action k receives, or `actions` if k receives nothing. */
-static int64_t trace_waits(const trace *r, int64_t k)
+static int64_t trace_waits(const trace *record, int64_t k)
 {
-    const dpar_action *a = &r->action[k];
-    const int forward = a->kind == DPAR_ACTION_RECV_F,
-              receives = forward || a->kind == DPAR_ACTION_RECV_B;
-    while (receives && ++k < r->actions) {
-        const dpar_action *b = &r->action[k];
-        if (b->stage == a->stage && b->micro_batch == a->micro_batch &&
-            (forward ? b->kind == DPAR_ACTION_FORWARD
-                     : b->kind == DPAR_ACTION_BACKWARD || b->kind == DPAR_ACTION_INPUT)) {
-            return k > 0 && r->action[k - 1].joined ? k - 1 : k; /* a pair waits for both */
+    const dpar_action *action = &record->action[k];
+    const int forward = action->kind == DPAR_ACTION_RECV_F;
+    const int receives = forward || action->kind == DPAR_ACTION_RECV_B;
+    for (k++; receives && k < record->actions; k++) {
+        const dpar_action *other = &record->action[k];
+        if (other->stage == action->stage && other->micro_batch == action->micro_batch &&
+            (forward ? other->kind == DPAR_ACTION_FORWARD
+                     : other->kind == DPAR_ACTION_BACKWARD || other->kind == DPAR_ACTION_INPUT)) {
+            return k > 0 && record->action[k - 1].joined ? k - 1 : k; /* a pair waits for both */
         }
     }
-    return r->actions;
+    return record->actions;
 }
 
 /* Computes the times of this rank's actions. Messages and idle actions are between the callbacks
  * before and after them. */
-static void trace_read(const trace *r, int64_t *start, int64_t *end)
+static void trace_read(const trace *record, int64_t *start, int64_t *end)
 {
     int64_t k, last = -1, next;
-    for (k = 0; k < r->actions; k++) {
-        if (!trace_message(&r->action[k]) && r->action[k].kind != DPAR_ACTION_IDLE) {
-            start[k] = trace_time(r, k, TRACE_BEGAN);
-            end[k] = trace_time(r, k, TRACE_ENDED);
+    for (k = 0; k < record->actions; k++) {
+        if (trace_computes(&record->action[k])) {
+            start[k] = trace_time(record, k, TRACE_BEGAN);
+            end[k] = trace_time(record, k, TRACE_ENDED);
             last = k;
             continue;
         }
-        for (next = k; next < r->actions && (trace_message(&r->action[next]) ||
-                                             r->action[next].kind == DPAR_ACTION_IDLE);
-             next++) {
+        next = k;
+        while (next < record->actions && !trace_computes(&record->action[next])) {
+            next++;
         }
-        start[k] = larger(trace_time(r, last, TRACE_ENDED), trace_time(r, last, TRACE_BEHIND));
-        end[k] = trace_time(r, next, TRACE_BEFORE);
-        next = trace_waits(r, k);
-        if (next < r->actions && end[k] > trace_time(r, next, TRACE_BEGAN)) {
-            end[k] = trace_time(r, next, TRACE_BEGAN);
+        start[k] =
+            larger(trace_time(record, last, TRACE_ENDED), trace_time(record, last, TRACE_BEHIND));
+        end[k] = trace_time(record, next, TRACE_BEFORE);
+        next = trace_waits(record, k);
+        if (next < record->actions && end[k] > trace_time(record, next, TRACE_BEGAN)) {
+            end[k] = trace_time(record, next, TRACE_BEGAN);
         }
         end[k] = larger(start[k], end[k]);
-        if (r->action[k].kind == DPAR_ACTION_IDLE) {
+        if (record->action[k].kind == DPAR_ACTION_IDLE) {
             end[k] = start[k];
         }
     }
 }
 
 /* Gathers the times of all ranks on the first one of the pipeline. */
-static dpar_status trace_times(trainer *t, int64_t *start, int64_t *end)
+static dpar_status trace_times(trainer *self, int64_t *start, int64_t *end)
 {
-    const trace *r = t->trace;
-    int64_t *own = (int64_t *)calloc((size_t)r->actions * 2 + 1, sizeof *own);
-    int64_t *counts = (int64_t *)calloc((size_t)t->pp->size, sizeof *counts);
+    const trace *record = self->trace;
+    int64_t *own = (int64_t *)calloc((size_t)record->actions * 2 + 1, sizeof *own);
+    int64_t *counts = (int64_t *)calloc((size_t)self->pp->size, sizeof *counts);
     dpar_status st = own != NULL && counts != NULL ? DPAR_OK : DPAR_E_MEMORY;
     int32_t k;
-    for (k = 0; k < t->pp->size && counts != NULL; k++) {
-        counts[k] = t->list.begin[k + 1] - t->list.begin[k];
+    for (k = 0; k < self->pp->size && counts != NULL; k++) {
+        counts[k] = self->list.begin[k + 1] - self->list.begin[k];
     }
     if (st == DPAR_OK) {
-        st = t->mem.wait(t->mem.ctx);
-        right(cudaStreamSynchronize(dpar_nccl_stream(t->world)));
-        trace_read(r, own, own + r->actions);
+        st = self->mem.wait(self->mem.ctx);
+        right(cudaStreamSynchronize(dpar_nccl_stream(self->world)));
+        trace_read(record, own, own + record->actions);
         if (st == DPAR_OK) {
-            st = dpar_gather_v(t->pp, own, r->actions, start, counts, t->list.begin, DPAR_I64, 0,
-                               NULL);
+            st = dpar_gather_v(self->pp, own, record->actions, start, counts, self->list.begin,
+                               DPAR_I64, 0, NULL);
         }
         if (st == DPAR_OK) {
-            st = dpar_gather_v(t->pp, own + r->actions, r->actions, end, counts, t->list.begin,
-                               DPAR_I64, 0, NULL);
+            st = dpar_gather_v(self->pp, own + record->actions, record->actions, end, counts,
+                               self->list.begin, DPAR_I64, 0, NULL);
         }
     }
     free(own);
@@ -249,60 +259,60 @@ static dpar_status trace_times(trainer *t, int64_t *start, int64_t *end)
     return st;
 }
 #else
-static dpar_status trace_open(trainer *t)
+static dpar_status trace_open(trainer *self)
 {
     const size_t actions =
-        (size_t)(t->list.begin[t->pp->rank + 1] - t->list.begin[t->pp->rank]) + 1;
-    if (t->s->trace != NULL) {
-        t->began = (int64_t *)calloc(actions, sizeof *t->began);
-        t->ended = (int64_t *)calloc(actions, sizeof *t->ended);
-        if (t->began == NULL || t->ended == NULL) {
+        (size_t)(self->list.begin[self->pp->rank + 1] - self->list.begin[self->pp->rank]) + 1;
+    if (self->options->trace != NULL) {
+        self->began = (int64_t *)calloc(actions, sizeof *self->began);
+        self->ended = (int64_t *)calloc(actions, sizeof *self->ended);
+        if (self->began == NULL || self->ended == NULL) {
             return DPAR_E_MEMORY;
         }
     }
     return DPAR_OK;
 }
 
-static void trace_close(trainer *t)
+static void trace_close(trainer *self)
 {
-    free(t->began);
-    free(t->ended);
+    free(self->began);
+    free(self->ended);
 }
 
-static dpar_status trace_begin(trainer *t, int64_t step)
+static dpar_status trace_begin(trainer *self, int64_t step)
 {
-    (void)t;
+    (void)self;
     (void)step;
     return DPAR_OK;
 }
 
-static void trace_end(trainer *t)
+static void trace_end(trainer *self)
 {
-    (void)t;
+    (void)self;
 }
 
-static void trace_callbacks(dpar_pipeline_desc *o)
+static void trace_callbacks(dpar_pipeline_desc *desc)
 {
-    (void)o;
+    (void)desc;
 }
 
-static dpar_status trace_times(trainer *t, int64_t *start, int64_t *end)
+static dpar_status trace_times(trainer *self, int64_t *start, int64_t *end)
 {
-    return dpar_pipeline_times(t->pipe, start, end, &t->why);
+    return dpar_pipeline_times(self->pipe, start, end, &self->why);
 }
 #endif
 
 /* Writes the last step of the first pipeline to the file of --trace. Returns 1 on failure. */
-static int write_trace(trainer *t)
+static int write_trace(trainer *self)
 {
-    const int first = t->world->rank == 0;
-    const int64_t actions = t->list.begin[t->list.ranks];
-    const int mine = t->in_model.data->rank == 0 && t->at[4] == 0;
+    const int first = self->world->rank == 0;
+    const int64_t actions = self->list.begin[self->list.ranks];
+    const int mine = self->in_model.data->rank == 0 && self->at[4] == 0;
     int64_t *times = (int64_t *)calloc((size_t)actions * 2, sizeof *times);
     size_t room = (size_t)actions * 600 + 4096;
     char *text = (char *)malloc(room);
     int bad = times == NULL || text == NULL;
-    dpar_schedule_draw_desc g;
+    dpar_schedule_draw_desc desc;
     dpar_text out;
     FILE *file;
     if (!mine || bad) {
@@ -310,22 +320,22 @@ static int write_trace(trainer *t)
         free(text);
         return bad;
     }
-    bad = trace_times(t, times, times + actions) != DPAR_OK;
-    memset(&g, 0, sizeof g);
-    g.schedule = &t->list;
-    g.start = times;
-    g.end = times + actions;
-    g.unit = 1000; /* ns to us */
-    g.title = "train_gpt";
+    bad = trace_times(self, times, times + actions) != DPAR_OK;
+    memset(&desc, 0, sizeof desc);
+    desc.schedule = &self->list;
+    desc.start = times;
+    desc.end = times + actions;
+    desc.unit = 1000; /* ns to us */
+    desc.title = "train_gpt";
     dpar_text_init(&out, text, room);
     if (first && !bad) {
-        bad = dpar_schedule_draw(&out, &g, DPAR_SCHEDULE_DRAW_TRACE, &t->why) != DPAR_OK ||
+        bad = dpar_schedule_draw(&out, &desc, DPAR_SCHEDULE_DRAW_TRACE, &self->why) != DPAR_OK ||
               out.used >= room;
-        file = bad ? NULL : fopen(t->s->trace, "wb");
+        file = bad ? NULL : fopen(self->options->trace, "wb");
         bad = file == NULL || fwrite(text, 1, out.used, file) != out.used;
         bad |= file != NULL && fclose(file) != 0;
         if (bad) {
-            (void)complain("the trace could not be written:", t->s->trace);
+            (void)complain("the trace could not be written:", self->options->trace);
         }
     }
     free(times);

@@ -12,8 +12,9 @@
  *
  * prints a few lines ("launcher   Open MPI: rank 0 of 4, ..."), one "WRONG: ... -> what to do" for
  * each fault, and finally "nothing is wrong". With --join it also prints a line for each node, and
- * the latency and bandwidth inside nodes and between them. Exit code: 0 nothing is wrong, 1
- * something is, 2 bad input. */
+ * the latency and bandwidth inside nodes and between them. All of this is the report of
+ * dpar_doctor; what --cluster measures is in measure.h. Exit code: 0 nothing is wrong, 1 something
+ * is, 2 bad input. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* CPU_SET */
 #endif
@@ -70,14 +71,14 @@ static int cluster_again;
 /* Reads the file of an earlier measurement. Returns 0, or 1 with a message in *why. */
 static int read_earlier(char *text, size_t room, dpar_cluster *was, dpar_why *why)
 {
-    FILE *f = cluster_again ? fopen(cluster_path, "rb") : NULL;
+    FILE *file = cluster_again ? fopen(cluster_path, "rb") : NULL;
     size_t n;
     text[0] = 0;
-    if (f == NULL) {
+    if (file == NULL) {
         return 0;
     }
-    n = fread(text, 1, room, f);
-    fclose(f);
+    n = fread(text, 1, room, file);
+    fclose(file);
     if (n == room) {
         snprintf(why->text, sizeof why->text, "%.100s has more than %lu bytes", cluster_path,
                  (unsigned long)room - 1);
@@ -157,35 +158,35 @@ static int gauge(dpar_comm *world, int32_t node, int32_t nodes)
     static char joined[2000], text[65536];
     static dpar_cluster was;
     const int first = world->rank == 0;
-    measured m;
+    measured found;
     dpar_why why;
-    dpar_text t;
+    dpar_text out;
     double off = 0.0;
     int code = refused(world, first && read_earlier(text, sizeof text, &was, &why), &why), bad = 0;
     if (code != 0) {
         return code;
     }
-    if (measure_all(world, node, nodes, cluster_seconds, &m, &why)) {
+    if (measure_all(world, node, nodes, cluster_seconds, &found, &why)) {
         return dpar_fail(world, &why);
     }
-    dpar_text_init(&t, joined, sizeof joined);
-    dpar_comm_describe(world, &t);
+    dpar_text_init(&out, joined, sizeof joined);
+    dpar_comm_describe(world, &out);
     joined[strcspn(joined, "\n")] = 0;
-    if (first && text[0] != 0 && !measure_better(&m, &was, text)) {
+    if (first && text[0] != 0 && !measure_better(&found, &was, text)) {
         snprintf(why.text, sizeof why.text,
                  "--again: '%s' was measured with another number of nodes or ranks", cluster_path);
         bad = 1;
     } else if (first) {
-        off = measure_fit(&m);
-        bad = cluster_write(cluster_path, &m, joined);
+        off = measure_fit(&found);
+        bad = cluster_write(cluster_path, &found, joined);
         snprintf(why.text, sizeof why.text, "cannot write '%s'", cluster_path);
     }
     code = refused(world, bad, &why);
     if (code == 0 && first) {
         printf("%s: %d rank%s on %d node%s; the fitted halo rates are at most %.0f %% off the "
                "measurements\n",
-               cluster_path, (int)m.ranks, m.ranks > 1 ? "s" : "", (int)nodes, nodes > 1 ? "s" : "",
-               100.0 * off);
+               cluster_path, (int)found.ranks, options_plural(found.ranks, "s"), (int)nodes,
+               options_plural(nodes, "s"), 100.0 * off);
     }
     return options_finish(code);
 }
@@ -240,7 +241,7 @@ static int alike(int size)
 
 static int together(void)
 {
-    dpar_mpi_desc o;
+    dpar_mpi_desc desc;
     dpar_comm *world = NULL;
     dpar_why why;
     int code, rank = 0, size = 1;
@@ -249,9 +250,9 @@ static int together(void)
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     code = alike(size);
     if (code < 0) {
-        memset(&o, 0, sizeof o);
-        o.timeout_s = 60;
-        if (dpar_mpi_make(MPI_COMM_WORLD, &o, &world, &why) == DPAR_OK) {
+        memset(&desc, 0, sizeof desc);
+        desc.timeout_s = 60;
+        if (dpar_mpi_make(MPI_COMM_WORLD, &desc, &world, &why) == DPAR_OK) {
             code = cluster_path != NULL ? gauge_nodes(world) : look(world);
             if (world->status < 0) {
                 /* because MPI_Finalize may wait for unfinished messages for ever */

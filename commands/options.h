@@ -49,14 +49,23 @@ static void (*options_says)(const char *message);
 static inline int complain(const char *what, const char *word)
 {
     char text[1400];
-    snprintf(text, sizeof text, "%s%s%s%s", what, word != NULL ? " '" : "",
-             word != NULL ? word : "", word != NULL ? "'" : "");
+    if (word != NULL) {
+        snprintf(text, sizeof text, "%s '%s'", what, word);
+    } else {
+        snprintf(text, sizeof text, "%s", what);
+    }
     if (!options_quiet && options_says != NULL) {
         options_says(text);
     } else if (!options_quiet) {
         fprintf(stderr, "%s: %s\n", program, text);
     }
     return 2;
+}
+
+/* Returns the ending of a noun after a number: "" after 1, otherwise `ending`, such as "s". */
+static inline const char *options_plural(long long count, const char *ending)
+{
+    return count == 1 ? "" : ending;
 }
 
 /* Flushes the output. Returns `code`, or the exit code of bad input if it could not be written. */
@@ -67,66 +76,69 @@ static inline int options_finish(int code)
 }
 
 /* Stores a number; the word must contain nothing else. Returns 0, or 2 after a message. */
-static inline int options_number(const option *o, const char *word)
+static inline int options_number(const option *entry, const char *word)
 {
-    const int whole = o->kind != OPTION_REAL;
+    const int whole = entry->kind != OPTION_REAL;
     char text[120], *end = NULL;
     const int begins = word != NULL && ((*word >= '0' && *word <= '9') || *word == '.' ||
-                                        (*word == '-' && o->least < 0));
-    const double x = begins ? strtod(word, &end) : 0;
-    if (end == NULL || end == word || *end != 0 || !(x >= o->least && x <= o->most) ||
-        (whole && (double)(long long)x < x)) {
-        snprintf(text, sizeof text, "%s needs a %s of %.16g to %.16g, not", o->name,
-                 whole ? "whole number" : "number", o->least, o->most);
+                                        (*word == '-' && entry->least < 0));
+    const double number = begins ? strtod(word, &end) : 0;
+    if (end == NULL || end == word || *end != 0 ||
+        !(number >= entry->least && number <= entry->most) ||
+        (whole && (double)(long long)number < number)) {
+        snprintf(text, sizeof text, "%s needs a %s of %.16g to %.16g, not", entry->name,
+                 whole ? "whole number" : "number", entry->least, entry->most);
         return complain(text, word != NULL ? word : "");
     }
-    if (o->kind == OPTION_INT) {
-        *(int *)o->to = (int)x;
-    } else if (o->kind == OPTION_LONG) {
-        *(long long *)o->to =
-            strspn(word, "-0123456789") == strlen(word) ? strtoll(word, NULL, 10) : (long long)x;
+    if (entry->kind == OPTION_INT) {
+        *(int *)entry->to = (int)number;
+    } else if (entry->kind == OPTION_LONG) {
+        *(long long *)entry->to = strspn(word, "-0123456789") == strlen(word)
+                                      ? strtoll(word, NULL, 10)
+                                      : (long long)number;
     } else {
-        *(double *)o->to = x;
+        *(double *)entry->to = number;
     }
     return 0;
 }
 
 /* Stores the value of an option; NULL if it is missing. Returns 0, or 2 after a message. */
-static inline int options_value(const option *o, const char *value)
+static inline int options_value(const option *entry, const char *value)
 {
     if (value == NULL) {
-        return complain("a value must follow", o->name);
+        return complain("a value must follow", entry->name);
     }
-    if (o->kind != OPTION_WORD) {
-        return options_number(o, value);
+    if (entry->kind != OPTION_WORD) {
+        return options_number(entry, value);
     }
     if (*value == 0 || strlen(value) > 999) {
         char text[80];
         snprintf(text, sizeof text,
                  "1 to 999 characters must follow, not %lu:", (unsigned long)strlen(value));
-        return complain(text, o->name);
+        return complain(text, entry->name);
     }
-    *(const char **)o->to = value;
+    *(const char **)entry->to = value;
     return 0;
 }
 
-/* Returns the number of letters to change, insert or delete to turn s into name. `name` has at most
- * 39 letters. */
-static inline int options_unlike(const char *s, const char *name)
+/* Returns the number of letters to change, insert or delete to turn `word` into `name`, which has
+ * at most 39 letters. */
+static inline int options_unlike(const char *word, const char *name)
 {
     int row[40], i, k, n = (int)strlen(name);
     for (k = 0; k <= n; k++) {
         row[k] = k;
     }
-    for (i = 1; *s != 0 && i < 40; i++, s++) {
+    for (i = 1; *word != 0 && i < 40; i++) {
         int last = row[0];
         row[0] = i;
         for (k = 1; k <= n; k++) {
-            const int changed = last + (*s != name[k - 1]);
+            const int changed = last + (*word != name[k - 1]);
             last = row[k];
             row[k] = row[k] < row[k - 1] ? row[k] + 1 : row[k - 1] + 1;
             row[k] = changed < row[k] ? changed : row[k];
         }
+        word++;
     }
     return row[n];
 }
@@ -148,10 +160,10 @@ static inline int options_unknown(const char *word, const option *list, int opti
 }
 
 /* Returns 1 if the word is this option, otherwise 0. *value gets the text after a '=', or NULL. */
-static inline int options_is(const option *o, const char *word, const char **value)
+static inline int options_is(const option *entry, const char *word, const char **value)
 {
-    const size_t n = strlen(o->name);
-    if (strncmp(word, o->name, n) != 0 || (word[n] != 0 && (word[n] != '=' || n < 3))) {
+    const size_t n = strlen(entry->name);
+    if (strncmp(word, entry->name, n) != 0 || (word[n] != 0 && (word[n] != '=' || n < 3))) {
         return 0;
     }
     *value = word[n] == '=' ? word + n + 1 : NULL;
@@ -191,7 +203,9 @@ static inline int options_read(int argc, char **argv, const option *list, int op
     int i, k, n = 0;
     for (i = 1; asked < 0 && i < argc; i++) {
         const char *value = NULL;
-        for (k = 0; k < options && !options_is(&list[k], argv[i], &value); k++) {
+        k = 0;
+        while (k < options && !options_is(&list[k], argv[i], &value)) {
+            k++;
         }
         if (k == options && argv[i][0] == '-' && argv[i][1] != 0) {
             return options_unknown(argv[i], list, options);
@@ -233,9 +247,9 @@ static inline int options_read(int argc, char **argv, const option *list, int op
 static inline double options_now(void)
 {
 #if defined(__unix__) || defined(__APPLE__)
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    struct timespec moment;
+    clock_gettime(CLOCK_MONOTONIC, &moment);
+    return (double)moment.tv_sec + 1e-9 * (double)moment.tv_nsec;
 #else
     return (double)clock() / CLOCKS_PER_SEC;
 #endif
@@ -258,14 +272,16 @@ static inline int options_terminal(int file)
 static inline void options_progress(double since, double share, const char *what)
 {
     const double spent = options_now() - since;
+    const double left = share > 0.01 ? spent * (1.0 - share) / share : 0.0;
     if (options_quiet || spent < 2.0 || !options_terminal(2)) {
         return;
     }
     if (share >= 1.0) {
         fprintf(stderr, "\r%60s\r", "");
+    } else if (what != NULL) {
+        fprintf(stderr, "\r%3.0f %%  %s, %.0f s left   ", 100.0 * share, what, left);
     } else {
-        fprintf(stderr, "\r%3.0f %%  %s%s%.0f s left   ", 100.0 * share, what != NULL ? what : "",
-                what != NULL ? ", " : "", share > 0.01 ? spent * (1.0 - share) / share : 0.0);
+        fprintf(stderr, "\r%3.0f %%  %.0f s left   ", 100.0 * share, left);
     }
 }
 

@@ -16,6 +16,10 @@
  *   activations at most 4 4 4 4; closed form: m v (F + I + W) + (p - 1) (F + I - W) = 27
  *
  * ./pipeline --compare --stages 8 --micro 32 --latency 0.2 --memory 8 compares all schedules.
+ * The list of actions is made by dpar_schedule_generate or dpar_schedule_optimize, or read by
+ * dpar_schedule_read. It is completed by dpar_schedule_lower, checked by dpar_schedule_check, timed
+ * by dpar_schedule_simulate and drawn by dpar_schedule_draw.
+ *
  * --help lists the options. Exit code: 0 done, 1 an invalid schedule or one that does not fit, 2
  * bad input (one message on stderr). */
 #include "dpar_schedule.h"
@@ -115,11 +119,11 @@ static void fail_value(const char *name, const char *takes, const char *value)
 
 static void *room(int64_t bytes)
 {
-    void *p = bytes < 0 || (uint64_t)bytes > (size_t)-1 / 2 ? NULL : malloc((size_t)bytes + 8);
-    if (p == NULL) {
+    void *memory = bytes < 0 || (uint64_t)bytes > (size_t)-1 / 2 ? NULL : malloc((size_t)bytes + 8);
+    if (memory == NULL) {
         fail(2, "not enough memory", "");
     }
-    return p;
+    return memory;
 }
 
 /* ---- numbers ----------------------------------------------------------------------------------
@@ -130,89 +134,98 @@ enum { DECIMALS = 7 };
 #define MOST_BYTES (INT64_C(1) << 40)
 
 typedef struct series {
-    int32_t n; /* numbers: 0 if not given, 1 for all stages */
-    int64_t *v;
+    int32_t count; /* numbers: 0 if not given, 1 for all stages */
+    int64_t *values;
 } series;
 
 /* Reads "0.25". Returns the text that follows, or NULL if it is not a number in the range. */
-static const char *decimal(const char *s, int64_t *value)
+static const char *decimal(const char *text, int64_t *value)
 {
-    int64_t v = 0;
+    int64_t total = 0;
     int whole = 0, places = 0, i;
-    for (; *s >= '0' && *s <= '9' && v <= 1000000; s++, whole++) {
-        v = 10 * v + (*s - '0');
+    while (*text >= '0' && *text <= '9' && total <= 1000000) {
+        total = 10 * total + (*text - '0');
+        text++;
+        whole++;
     }
-    if (*s == '.') {
-        for (s++; *s >= '0' && *s <= '9' && places < 6; s++, places++) {
-            v = 10 * v + (*s - '0');
+    if (*text == '.') {
+        text++;
+        while (*text >= '0' && *text <= '9' && places < 6) {
+            total = 10 * total + (*text - '0');
+            text++;
+            places++;
         }
     }
     for (i = places; i < DECIMALS; i++) {
-        v *= 10;
+        total *= 10;
     }
-    *value = v;
-    if (whole + places == 0 || (*s >= '0' && *s <= '9') || v > INT64_C(10000000000000)) {
+    *value = total;
+    if (whole + places == 0 || (*text >= '0' && *text <= '9') || total > INT64_C(10000000000000)) {
         return NULL;
     }
-    return s;
+    return text;
 }
 
 static int64_t number(const char *name, const char *value)
 {
-    int64_t v = 0;
-    const char *s = decimal(value, &v);
-    if (s == NULL || *s != 0) {
+    int64_t total = 0;
+    const char *text = decimal(value, &total);
+    if (text == NULL || *text != 0) {
         fail_value(name, "a number of 0 to 1000000 with at most 6 decimals", value);
     }
-    return v;
+    return total;
 }
 
 static series numbers(const char *name, const char *value)
 {
-    series l;
-    const char *c, *s = value;
+    series list;
+    const char *scan, *text = value;
     int32_t n = 1;
-    for (c = s; *c != 0; c++) {
-        n += *c == ',';
+    for (scan = text; *scan != 0; scan++) {
+        n += *scan == ',';
     }
-    l.v = (int64_t *)room(8 * (int64_t)n);
-    for (l.n = 0; l.n < n; l.n++) {
-        s = decimal(s, &l.v[l.n]);
-        if (s == NULL || *s != (l.n + 1 < n ? ',' : 0)) {
+    list.values = (int64_t *)room(8 * (int64_t)n);
+    for (list.count = 0; list.count < n; list.count++) {
+        text = decimal(text, &list.values[list.count]);
+        if (text == NULL || *text != (list.count + 1 < n ? ',' : 0)) {
             fail_value(name, "numbers of 0 to 1000000 with at most 6 decimals, separated by commas",
                        value);
         }
-        s += *s == ',';
+        text += *text == ',';
     }
-    return l;
+    return list;
 }
 
 /* Reads whole numbers from `least` to 2^40, separated by commas. `least` is 0 or -2^40. */
 static series wholes(const char *name, const char *value, int64_t least)
 {
-    series l;
-    const char *c, *s = value;
+    series list;
+    const char *scan, *text = value;
     int32_t n = 1;
-    for (c = s; *c != 0; c++) {
-        n += *c == ',';
+    for (scan = text; *scan != 0; scan++) {
+        n += *scan == ',';
     }
-    l.v = (int64_t *)room(8 * (int64_t)n);
-    for (l.n = 0; l.n < n; l.n++) {
-        int minus = *s == '-', digits = 0;
-        int64_t v = 0;
-        for (s += minus; *s >= '0' && *s <= '9' && v <= MOST_BYTES; s++, digits++) {
-            v = 10 * v + (*s - '0');
+    list.values = (int64_t *)room(8 * (int64_t)n);
+    for (list.count = 0; list.count < n; list.count++) {
+        int minus = *text == '-', digits = 0;
+        int64_t total = 0;
+        text += minus;
+        while (*text >= '0' && *text <= '9' && total <= MOST_BYTES) {
+            total = 10 * total + (*text - '0');
+            text++;
+            digits++;
         }
-        l.v[l.n] = minus ? -v : v;
-        if (digits == 0 || v > MOST_BYTES || l.v[l.n] < least || *s != (l.n + 1 < n ? ',' : 0)) {
+        list.values[list.count] = minus ? -total : total;
+        if (digits == 0 || total > MOST_BYTES || list.values[list.count] < least ||
+            *text != (list.count + 1 < n ? ',' : 0)) {
             fail_value(name,
                        least < 0 ? "whole numbers of -2^40 to 2^40, separated by commas"
                                  : "whole numbers of 0 to 2^40, separated by commas",
                        value);
         }
-        s += *s == ',';
+        text += *text == ',';
     }
-    return l;
+    return list;
 }
 
 /* Returns ticks / unit as text with at most six decimals, rounded. The last eight texts stay valid,
@@ -221,33 +234,33 @@ static const char *shown(int64_t ticks, int64_t unit)
 {
     static char text[8][48];
     static int next;
-    char *s = text[next++ & 7];
+    char *digits = text[next++ & 7];
     int64_t size = ticks < 0 ? -ticks : ticks;
     int64_t whole = size / unit, rest = size % unit * 1000000;
     size_t n;
     rest = rest / unit + (rest % unit * 2 >= unit);
-    snprintf(s, 48, "%s%lld.%06lld", ticks < 0 ? "-" : "", (long long)(whole + rest / 1000000),
+    snprintf(digits, 48, "%s%lld.%06lld", ticks < 0 ? "-" : "", (long long)(whole + rest / 1000000),
              (long long)(rest % 1000000));
-    n = strlen(s);
-    while (s[n - 1] == '0') {
-        s[--n] = 0;
+    n = strlen(digits);
+    while (digits[n - 1] == '0') {
+        digits[--n] = 0;
     }
-    if (s[n - 1] == '.') {
-        s[--n] = 0;
+    if (digits[n - 1] == '.') {
+        digits[--n] = 0;
     }
-    return s;
+    return digits;
 }
 
 /* Returns a ratio in millionths, rounded; 0 if the whole is 0. */
-static int64_t millionths(dpar_ratio r)
+static int64_t millionths(dpar_ratio ratio)
 {
-    return r.whole < 1 ? 0 : (int64_t)(1e6 * (double)r.part / (double)r.whole + 0.5);
+    return ratio.whole < 1 ? 0 : (int64_t)(1e6 * (double)ratio.part / (double)ratio.whole + 0.5);
 }
 
 /* Returns a ratio in per cent with one decimal. */
-static const char *percent(dpar_ratio r)
+static const char *percent(dpar_ratio ratio)
 {
-    return shown((millionths(r) + 500) / 1000, 10);
+    return shown((millionths(ratio) + 500) / 1000, 10);
 }
 
 /* ---- settings -------------------------------------------------------------------------------- */
@@ -267,24 +280,25 @@ typedef struct settings {
     int64_t bandwidth, cap; /* cap in ten-millionths, with --hold in bytes; -1 if there is none */
 } settings;
 
-static int given(const settings *o, const char *name)
+static int given(const settings *options, const char *name)
 {
     int32_t i;
-    for (i = 0; i < o->givens; i++) {
+    for (i = 0; i < options->givens; i++) {
         const size_t n = strlen(name);
-        if (strncmp(o->given[i], name, n) == 0 && (o->given[i][n] == 0 || o->given[i][n] == '=')) {
+        if (strncmp(options->given[i], name, n) == 0 &&
+            (options->given[i][n] == 0 || options->given[i][n] == '=')) {
             return 1;
         }
     }
     return 0;
 }
 
-static char *read_file(const char *path, size_t *n)
+static char *read_file(const char *path, size_t *bytes)
 {
-    FILE *f = fopen(path, "rb");
+    FILE *file = fopen(path, "rb");
     size_t size = 0, got;
     char *text = NULL;
-    if (f == NULL) {
+    if (file == NULL) {
         fail(2, path, "cannot be read");
     }
     do {
@@ -293,97 +307,100 @@ static char *read_file(const char *path, size_t *n)
             fail(2, path, "not enough memory");
         }
         text = more;
-        got = fread(text + size, 1, 65536, f);
+        got = fread(text + size, 1, 65536, file);
         size += got;
         if (size > (size_t)1 << 30) {
             fail(2, path, "more than 1 GiB");
         }
     } while (got > 0);
-    if (ferror(f) != 0) {
+    if (ferror(file) != 0) {
         fail(2, path, "cannot be read");
     }
-    fclose(f);
+    fclose(file);
     text[size] = 0;
-    *n = size;
+    *bytes = size;
     return text;
 }
 
 /* Reads a file with three numbers per line: forward, input, weight. */
-static void read_stage_times(settings *o)
+static void read_stage_times(settings *options)
 {
     series *column[3];
-    size_t n;
-    char *text = read_file(o->stage_times, &n);
-    const char *s = text;
+    size_t bytes;
+    char *text = read_file(options->stage_times, &bytes);
+    const char *at = text;
     int32_t lines = 1, k;
-    column[0] = &o->forward;
-    column[1] = &o->input;
-    column[2] = &o->weight;
+    column[0] = &options->forward;
+    column[1] = &options->input;
+    column[2] = &options->weight;
     for (k = 0; text[k] != 0; k++) {
         lines += text[k] == '\n';
     }
     for (k = 0; k < 3; k++) {
-        column[k]->n = 0;
-        column[k]->v = (int64_t *)room(8 * (int64_t)lines);
+        column[k]->count = 0;
+        column[k]->values = (int64_t *)room(8 * (int64_t)lines);
     }
-    while (*s != 0) {
-        s += strspn(s, " \t\r\n");
-        if (*s == '#') {
-            s += strcspn(s, "\n");
+    while (*at != 0) {
+        at += strspn(at, " \t\r\n");
+        if (*at == '#') {
+            at += strcspn(at, "\n");
             continue;
         }
-        for (k = 0; k < 3 && *s != 0; k++) {
-            s = decimal(s, &column[k]->v[column[k]->n++]);
-            if (s == NULL || strchr(" \t\r\n", *s) == NULL || (k < 2 && *s == 0)) {
-                fail(2, o->stage_times, "each line has three numbers: forward, input, weight");
+        for (k = 0; k < 3 && *at != 0; k++) {
+            at = decimal(at, &column[k]->values[column[k]->count]);
+            column[k]->count++;
+            if (at == NULL || strchr(" \t\r\n", *at) == NULL || (k < 2 && *at == 0)) {
+                fail(2, options->stage_times,
+                     "each line has three numbers: forward, input, weight");
             }
-            s += strspn(s, " \t");
+            at += strspn(at, " \t");
         }
-        if (k == 3 && *s != 0 && *s != '\r' && *s != '\n') {
-            fail(2, o->stage_times, "each line has three numbers and no more");
+        if (k == 3 && *at != 0 && *at != '\r' && *at != '\n') {
+            fail(2, options->stage_times, "each line has three numbers and no more");
         }
     }
-    if (column[0]->n == 0) {
-        fail(2, o->stage_times, "has no times");
+    if (column[0]->count == 0) {
+        fail(2, options->stage_times, "has no times");
     }
     free(text);
 }
 
 /* Completes the times of the two parts of the backward: --bwd 3 --bwd-input 2 gives a weight of 1.
  */
-static void complete(settings *o)
+static void complete(settings *options)
 {
     int32_t i;
-    if (o->forward.n == 0) {
-        o->forward = numbers("--fwd", "1");
+    if (options->forward.count == 0) {
+        options->forward = numbers("--fwd", "1");
     }
-    if (o->input.n == 0 && o->weight.n == 0 && o->backward.n > 0) {
-        o->input.n = o->weight.n = o->backward.n;
-        o->input.v = (int64_t *)room(8 * (int64_t)o->backward.n);
-        o->weight.v = (int64_t *)room(8 * (int64_t)o->backward.n);
-        for (i = 0; i < o->backward.n; i++) {
-            o->input.v[i] = o->weight.v[i] = o->backward.v[i] / 2;
+    if (options->input.count == 0 && options->weight.count == 0 && options->backward.count > 0) {
+        options->input.count = options->weight.count = options->backward.count;
+        options->input.values = (int64_t *)room(8 * (int64_t)options->backward.count);
+        options->weight.values = (int64_t *)room(8 * (int64_t)options->backward.count);
+        for (i = 0; i < options->backward.count; i++) {
+            options->input.values[i] = options->weight.values[i] = options->backward.values[i] / 2;
         }
-    } else if (o->backward.n > 0 && (o->input.n == 0 || o->weight.n == 0)) {
-        series *known = o->input.n > 0 ? &o->input : &o->weight;
-        series *missing = o->input.n > 0 ? &o->weight : &o->input;
-        if (known->n != o->backward.n) {
+    } else if (options->backward.count > 0 &&
+               (options->input.count == 0 || options->weight.count == 0)) {
+        series *known = options->input.count > 0 ? &options->input : &options->weight;
+        series *missing = options->input.count > 0 ? &options->weight : &options->input;
+        if (known->count != options->backward.count) {
             fail(2, "--bwd and its parts", "have different numbers of stages");
         }
-        missing->n = known->n;
-        missing->v = (int64_t *)room(8 * (int64_t)known->n);
-        for (i = 0; i < known->n; i++) {
-            missing->v[i] = o->backward.v[i] - known->v[i];
-            if (missing->v[i] < 0) {
+        missing->count = known->count;
+        missing->values = (int64_t *)room(8 * (int64_t)known->count);
+        for (i = 0; i < known->count; i++) {
+            missing->values[i] = options->backward.values[i] - known->values[i];
+            if (missing->values[i] < 0) {
                 fail(2, "--bwd", "is less than one of its parts");
             }
         }
     }
-    if (o->input.n == 0) {
-        o->input = numbers("--bwd-input", "1");
+    if (options->input.count == 0) {
+        options->input = numbers("--bwd-input", "1");
     }
-    if (o->weight.n == 0) {
-        o->weight = numbers("--bwd-weight", "1");
+    if (options->weight.count == 0) {
+        options->weight = numbers("--bwd-weight", "1");
     }
 }
 
@@ -405,21 +422,21 @@ static int32_t word(const char *name, const char *value, const char *const *list
     return -1;
 }
 
-static void close_output(FILE *f, const char *path)
+static void close_output(FILE *file, const char *path)
 {
-    if (fflush(f) != 0 || ferror(f) != 0 || (f != stdout && fclose(f) != 0)) {
+    if (fflush(file) != 0 || ferror(file) != 0 || (file != stdout && fclose(file) != 0)) {
         fail(2, path == NULL ? "stdout" : path, "cannot be written");
     }
 }
 
 /* Lists the names of the schedules with `between` in between; the last is auto. */
-static void list_schedules(FILE *f, const char *between)
+static void list_schedules(FILE *file, const char *between)
 {
     int32_t i;
     for (i = 1; i < DPAR_SCHEDULE_END; i++) {
-        fprintf(f, "%s%s", dpar_schedule_name(i), between);
+        fprintf(file, "%s%s", dpar_schedule_name(i), between);
     }
-    fputs("auto\n", f);
+    fputs("auto\n", file);
 }
 
 static void find_schedule(dpar_schedule_desc *order, const char *name)
@@ -432,25 +449,25 @@ static void find_schedule(dpar_schedule_desc *order, const char *name)
 }
 
 /* Reads loop, v, or the rank of each stage. */
-static void read_map(settings *o, const char *value)
+static void read_map(settings *options, const char *value)
 {
     int32_t i;
-    o->ranks_of.n = 0;
-    o->map = strcmp(value, "v") == 0 ? DPAR_STAGE_MAP_V : DPAR_STAGE_MAP_LOOP;
-    if (o->map == DPAR_STAGE_MAP_V || strcmp(value, "loop") == 0) {
+    options->ranks_of.count = 0;
+    options->map = strcmp(value, "v") == 0 ? DPAR_STAGE_MAP_V : DPAR_STAGE_MAP_LOOP;
+    if (options->map == DPAR_STAGE_MAP_V || strcmp(value, "loop") == 0) {
         return;
     }
     if (*value < '0' || *value > '9') {
         fail_value("--map",
                    "the rank of each stage, separated by commas (with auto also loop or v)", value);
     }
-    o->ranks_of = wholes("--map", value, 0);
-    for (i = 0; i < o->ranks_of.n; i++) {
-        if (o->ranks_of.v[i] >= DPAR_MAX_STAGES) {
+    options->ranks_of = wholes("--map", value, 0);
+    for (i = 0; i < options->ranks_of.count; i++) {
+        if (options->ranks_of.values[i] >= DPAR_MAX_STAGES) {
             fail_value("--map", "ranks of 0 to 65534", value);
         }
     }
-    if (o->ranks_of.n > DPAR_MAX_STAGES) {
+    if (options->ranks_of.count > DPAR_MAX_STAGES) {
         fail(2, "--map", "has at most 65535 stages");
     }
 }
@@ -480,83 +497,86 @@ static const char *const raw_name[RAWS] = {
     "--bandwidth", "--bytes",     "--hold",      "--format",     "--send",    "--links",
     "--objective", "--transport", "--map",       "--order"};
 
-static void read_raw(settings *o, int which, const char *value)
+static void read_raw(settings *options, int which, const char *value)
 {
     static const char *const formats[] = {"ascii", "csv", "svg", "trace", "json"};
     static const char *const sends[] = {"buffered", "async", "blocking"};
     static const char *const objectives[] = {"makespan", "span"};
     static const char *const links[] = {"own", "pair", "rank"};
     static const char *const orders[] = {"data", "turns"};
-    series *const of[] = {&o->forward, &o->backward, &o->input,
-                          &o->weight,  &o->overlap,  &o->latency};
+    series *const of[] = {&options->forward, &options->backward, &options->input,
+                          &options->weight,  &options->overlap,  &options->latency};
     const char *name = raw_name[which];
     switch (which) {
-    case BANDWIDTH: o->bandwidth = number(name, value); break;
-    case BYTES: o->bytes = wholes(name, value, 0); break;
-    case HOLD: o->hold = wholes(name, value, -MOST_BYTES); break;
-    case FORMAT: o->format = formats[word(name, value, formats, 5)]; break;
-    case SEND: o->sends = word(name, value, sends, 3); break;
-    case LINKS: o->links = word(name, value, links, 3); break;
-    case OBJECTIVE: o->span = word(name, value, objectives, 2); break;
+    case BANDWIDTH: options->bandwidth = number(name, value); break;
+    case BYTES: options->bytes = wholes(name, value, 0); break;
+    case HOLD: options->hold = wholes(name, value, -MOST_BYTES); break;
+    case FORMAT: options->format = formats[word(name, value, formats, 5)]; break;
+    case SEND: options->sends = word(name, value, sends, 3); break;
+    case LINKS: options->links = word(name, value, links, 3); break;
+    case OBJECTIVE: options->span = word(name, value, objectives, 2); break;
     case TRANSPORT:
-        o->transport = 1 + word(name, value, transports + 1, DPAR_TRANSPORT_COUNT - 1);
+        options->transport = 1 + word(name, value, transports + 1, DPAR_TRANSPORT_COUNT - 1);
         break;
-    case MAP: read_map(o, value); break;
-    case ORDER: o->turns = word(name, value, orders, 2); break;
+    case MAP: read_map(options, value); break;
+    case ORDER: options->turns = word(name, value, orders, 2); break;
     default: *of[which] = numbers(name, value); break;
     }
 }
 
 /* Returns -1 to go on, or the exit code. */
-static int read_options(settings *o, int argc, char **argv)
+static int read_options(settings *options, int argc, char **argv)
 {
     const char *raw[RAWS] = {NULL};
     int listed = 0, code, k, n;
     dpar_schedule_desc order;
     option list[40] = {{"--list", OPTION_FLAG, &listed, 0, 0},
-                       {"--compare", OPTION_FLAG, &o->compare, 0, 0},
-                       {"--lowered", OPTION_FLAG, &o->lowered, 0, 0},
-                       {"--shards", OPTION_FLAG, &o->shards, 0, 0},
-                       {"--lifo", OPTION_FLAG, &o->lifo, 0, 0},
-                       {"--whole", OPTION_FLAG, &o->whole, 0, 0},
-                       {"--schedule", OPTION_WORD, &o->schedule, 0, 0},
-                       {"--check", OPTION_WORD, &o->check, 0, 0},
-                       {"--stage-times", OPTION_WORD, &o->stage_times, 0, 0},
-                       {"--svg", OPTION_WORD, &o->svg, 0, 0},
-                       {"-o", OPTION_WORD, &o->output, 0, 0},
-                       {"--memory", OPTION_WORD, &o->memory, 0, 0},
-                       {"--stages", OPTION_INT, &o->ranks, 1, 65535},
-                       {"--virtual", OPTION_INT, &o->chunks, 1, 64},
-                       {"--micro", OPTION_INT, &o->micros, 1, 65535},
-                       {"--group", OPTION_INT, &o->group, 1, 65535},
-                       {"--slices", OPTION_INT, &o->slices, 1, 65535},
-                       {"--chain", OPTION_INT, &o->chain, 1, 65535},
-                       {"--room", OPTION_INT, &o->buffers, 1, 1000000},
-                       {"--width", OPTION_INT, &o->width, 32, 4096},
-                       {"--nodes", OPTION_INT, &o->nodes, 0, 1000000000}};
-    for (n = 0; list[n].name != NULL; n++) {
+                       {"--compare", OPTION_FLAG, &options->compare, 0, 0},
+                       {"--lowered", OPTION_FLAG, &options->lowered, 0, 0},
+                       {"--shards", OPTION_FLAG, &options->shards, 0, 0},
+                       {"--lifo", OPTION_FLAG, &options->lifo, 0, 0},
+                       {"--whole", OPTION_FLAG, &options->whole, 0, 0},
+                       {"--schedule", OPTION_WORD, &options->schedule, 0, 0},
+                       {"--check", OPTION_WORD, &options->check, 0, 0},
+                       {"--stage-times", OPTION_WORD, &options->stage_times, 0, 0},
+                       {"--svg", OPTION_WORD, &options->svg, 0, 0},
+                       {"-o", OPTION_WORD, &options->output, 0, 0},
+                       {"--memory", OPTION_WORD, &options->memory, 0, 0},
+                       {"--stages", OPTION_INT, &options->ranks, 1, 65535},
+                       {"--virtual", OPTION_INT, &options->chunks, 1, 64},
+                       {"--micro", OPTION_INT, &options->micros, 1, 65535},
+                       {"--group", OPTION_INT, &options->group, 1, 65535},
+                       {"--slices", OPTION_INT, &options->slices, 1, 65535},
+                       {"--chain", OPTION_INT, &options->chain, 1, 65535},
+                       {"--room", OPTION_INT, &options->buffers, 1, 1000000},
+                       {"--width", OPTION_INT, &options->width, 32, 4096},
+                       {"--nodes", OPTION_INT, &options->nodes, 0, 1000000000}};
+    n = 0;
+    while (list[n].name != NULL) {
+        n++;
     }
-    for (k = 0; k < RAWS; k++, n++) {
+    for (k = 0; k < RAWS; k++) {
         list[n].name = raw_name[k];
         list[n].kind = OPTION_WORD;
         list[n].to = &raw[k];
+        n++;
     }
-    o->given = (const char **)room((int64_t)sizeof *o->given * argc);
+    options->given = (const char **)room((int64_t)sizeof *options->given * argc);
     for (k = 1; k < argc; k++) {
-        o->given[o->givens++] = argv[k];
+        options->given[options->givens++] = argv[k];
     }
     code = options_read(argc, argv, list, n, NULL, 0);
     if (code < 0 && listed) {
         list_schedules(stdout, "\n");
         return options_finish(0);
     }
-    o->lowered = o->lowered || o->shards;
-    if (code < 0 && o->schedule != NULL && strcmp(o->schedule, "auto") != 0) {
-        find_schedule(&order, o->schedule);
+    options->lowered = options->lowered || options->shards;
+    if (code < 0 && options->schedule != NULL && strcmp(options->schedule, "auto") != 0) {
+        find_schedule(&order, options->schedule);
     }
     for (k = 0; code < 0 && k < RAWS; k++) {
         if (raw[k] != NULL) {
-            read_raw(o, k, raw[k]);
+            read_raw(options, k, raw[k]);
         }
     }
     return code;
@@ -565,7 +585,7 @@ static int read_options(settings *o, int argc, char **argv)
 /* ---- one schedule ---------------------------------------------------------------------------- */
 
 typedef struct job {
-    const settings *o;
+    const settings *options;
     dpar_schedule_desc order; /* rule: -1 for auto, -2 if read from a file */
     int32_t share;            /* with --compare, a stage has 1 / share of a rank's layers */
     int32_t mult;             /* factor of times and bytes that keeps shares whole */
@@ -582,24 +602,27 @@ typedef struct job {
     int64_t *start, *end;
 } job;
 
-static void *keep(job *j, int64_t bytes)
+static void *keep(job *task, int64_t bytes)
 {
-    return j->memory[j->used++] = room(bytes);
+    void *memory = room(bytes);
+    task->memory[task->used] = memory;
+    task->used++;
+    return memory;
 }
 
-static void drop(job *j)
+static void drop(job *task)
 {
-    while (j->used > 0) {
-        free(j->memory[--j->used]);
+    while (task->used > 0) {
+        free(task->memory[--task->used]);
     }
 }
 
 /* Reduces *power to the largest power of ten that divides all numbers of a list. */
-static void divide(const series *l, int64_t *power)
+static void divide(const series *list, int64_t *power)
 {
     int32_t i;
-    for (i = 0; i < l->n; i++) {
-        while (l->v[i] % *power != 0) {
+    for (i = 0; i < list->count; i++) {
+        while (list->values[i] % *power != 0) {
             *power /= 10;
         }
     }
@@ -608,48 +631,52 @@ static void divide(const series *l, int64_t *power)
 /* Spreads a list over the edges between stages. The list has one number for all edges, or one for
  * each stage, where the last stage may be left out. The stages are those of the schedule or of one
  * chain. Each number is multiplied by `by`. */
-static dpar_status edges(job *j, const char *name, const series *l, int64_t power, int64_t by,
+static dpar_status edges(job *task, const char *name, const series *list, int64_t power, int64_t by,
                          dpar_stage_values *each, dpar_why *why)
 {
-    const dpar_schedule *s = &j->list;
-    int32_t i, per = l->n == s->stages || l->n == s->stages - 1 ? s->stages : s->chain;
-    int64_t *v;
-    for (i = 0; i < l->n; i++) {
-        if (by > 0 && l->v[i] / power > INT64_MAX / by) {
+    const dpar_schedule *schedule = &task->list;
+    int32_t i;
+    int32_t per = list->count == schedule->stages || list->count == schedule->stages - 1
+                      ? schedule->stages
+                      : schedule->chain;
+    int64_t *values;
+    for (i = 0; i < list->count; i++) {
+        if (by > 0 && list->values[i] / power > INT64_MAX / by) {
             snprintf(why->text, sizeof why->text, "%s: the numbers are too large for exact times",
                      name);
             return DPAR_E_RANGE;
         }
     }
-    if (l->n <= 1) {
-        each->all = l->n == 0 ? 0 : l->v[0] / power * by;
+    if (list->count <= 1) {
+        each->all = list->count == 0 ? 0 : list->values[0] / power * by;
         return DPAR_OK;
     }
-    if (l->n != per && l->n != per - 1) {
+    if (list->count != per && list->count != per - 1) {
         snprintf(why->text, sizeof why->text, "%s has %d numbers, but the schedule has %d stages",
-                 name, (int)l->n, (int)s->stages);
+                 name, (int)list->count, (int)schedule->stages);
         return DPAR_E_ARG;
     }
-    each->each = v = (int64_t *)keep(j, 8 * (int64_t)s->stages);
-    for (i = 0; i < s->stages; i++) {
-        v[i] = i % per < l->n ? l->v[i % per] / power * by : 0;
+    each->each = values = (int64_t *)keep(task, 8 * (int64_t)schedule->stages);
+    for (i = 0; i < schedule->stages; i++) {
+        values[i] = i % per < list->count ? list->values[i % per] / power * by : 0;
     }
     return DPAR_OK;
 }
 
 /* A message takes --bytes / --bandwidth units of time, that is --bytes * unit / --bandwidth ticks.
  * The simulator computes bytes * 10^9 / bandwidth. It therefore gets --bytes * unit and --bandwidth
- * * 10^9, both divided by their common factors. o->bandwidth is in ten-millionths, so that only a
- * factor of 100 is left. */
-static dpar_status set_links(job *j, dpar_why *why)
+ * * 10^9, both divided by their common factors. options->bandwidth is in ten-millionths, so that
+ * only a factor of 100 is left. */
+static dpar_status set_links(job *task, dpar_why *why)
 {
-    const settings *o = j->o;
-    int64_t slices = j->mult > 1 && j->order.rule == DPAR_SCHEDULE_SEQ1F1B ? j->list.slices : 1;
-    int64_t wide = o->bandwidth, a = j->unit, b;
+    const settings *options = task->options;
+    int64_t slices =
+        task->mult > 1 && task->order.rule == DPAR_SCHEDULE_SEQ1F1B ? task->list.slices : 1;
+    int64_t wide = options->bandwidth, a = task->unit, b;
     if (wide == 0) {
         return DPAR_OK;
     }
-    j->times.links = o->links;
+    task->times.links = options->links;
     if (wide > INT64_MAX / 100 / slices) {
         snprintf(why->text, sizeof why->text, "--bandwidth: too large for so many slices");
         return DPAR_E_RANGE;
@@ -660,87 +687,89 @@ static dpar_status set_links(job *j, dpar_why *why)
         a = b;
         b = rest;
     }
-    j->times.bandwidth.all = wide / a;
-    return edges(j, "--bytes", &o->bytes, 1, j->unit / a, &j->times.bytes, why);
+    task->times.bandwidth.all = wide / a;
+    return edges(task, "--bytes", &options->bytes, 1, task->unit / a, &task->times.bytes, why);
 }
 
 /* Sets the bytes that a stage holds: a share of the given ones, in units of 1 / mult bytes. */
-static void set_hold(job *j)
+static void set_hold(job *task)
 {
-    const series *h = &j->o->hold;
-    if (h->n == 3) {
-        j->times.hold_forward.all = h->v[0] * (j->mult / j->share);
-        j->times.hold_input.all = h->v[1] * (j->mult / j->share);
-        j->times.hold_weight.all = h->v[2] * (j->mult / j->share);
+    const series *hold = &task->options->hold;
+    if (hold->count == 3) {
+        task->times.hold_forward.all = hold->values[0] * (task->mult / task->share);
+        task->times.hold_input.all = hold->values[1] * (task->mult / task->share);
+        task->times.hold_weight.all = hold->values[2] * (task->mult / task->share);
     }
 }
 
 /* Computes the ticks of each stage. A list has one value for each stage, for each stage of a chain,
  * or, with --compare, one for every `share` consecutive stages, which each get 1 / share of it. */
-static dpar_status spread(job *j, const char *name, const series *l, int64_t power,
+static dpar_status spread(job *task, const char *name, const series *list, int64_t power,
                           dpar_stage_values *each, dpar_why *why)
 {
-    const dpar_schedule *s = &j->list;
-    int32_t i, of_share = j->mult > 1 && l->n == s->chain / j->share;
-    int64_t *v;
-    if (l->n <= 1) {
-        each->all = l->n == 0 ? 0 : l->v[0] / power * (j->mult / j->share);
+    const dpar_schedule *schedule = &task->list;
+    int32_t i, of_share = task->mult > 1 && list->count == schedule->chain / task->share;
+    int64_t *values;
+    if (list->count <= 1) {
+        each->all = list->count == 0 ? 0 : list->values[0] / power * (task->mult / task->share);
         return DPAR_OK;
     }
-    if (l->n != s->stages && l->n != s->chain && !of_share) {
+    if (list->count != schedule->stages && list->count != schedule->chain && !of_share) {
         snprintf(why->text, sizeof why->text, "%s has %d numbers, but the schedule has %d stages",
-                 name, (int)l->n, (int)s->stages);
+                 name, (int)list->count, (int)schedule->stages);
         return DPAR_E_ARG;
     }
-    each->each = v = (int64_t *)keep(j, 8 * (int64_t)s->stages);
-    for (i = 0; i < s->stages; i++) {
-        int32_t at = l->n == s->stages ? i : i % s->chain;
-        v[i] = l->v[of_share ? at / j->share : at] / power * (j->mult / j->share);
+    each->each = values = (int64_t *)keep(task, 8 * (int64_t)schedule->stages);
+    for (i = 0; i < schedule->stages; i++) {
+        int32_t at = list->count == schedule->stages ? i : i % schedule->chain;
+        values[i] =
+            list->values[of_share ? at / task->share : at] / power * (task->mult / task->share);
     }
     return DPAR_OK;
 }
 
 /* Computes the times of the simulation in whole ticks. A tick is the largest power of ten that
  * divides all given numbers, so that small numbers stay far from overflow. */
-static dpar_status set_times(job *j, dpar_why *why)
+static dpar_status set_times(job *task, dpar_why *why)
 {
-    const settings *o = j->o;
-    dpar_schedule_times *t = &j->times;
+    const settings *options = task->options;
+    dpar_schedule_times *times = &task->times;
     const struct {
         const char *name;
         const series *from;
         dpar_stage_values *to;
-    } list[] = {{"--fwd", &o->forward, &t->forward},
-                {"--bwd", &o->backward, &t->backward},
-                {"--bwd-input", &o->input, &t->input},
-                {"--bwd-weight", &o->weight, &t->weight},
-                {"--overlap", &o->overlap, &t->overlap}};
+    } list[] = {{"--fwd", &options->forward, &times->forward},
+                {"--bwd", &options->backward, &times->backward},
+                {"--bwd-input", &options->input, &times->input},
+                {"--bwd-weight", &options->weight, &times->weight},
+                {"--overlap", &options->overlap, &times->overlap}};
     int64_t power = 10000000;
     dpar_status st;
     int i;
-    memset(t, 0, sizeof *t);
-    divide(&o->forward, &power);
-    divide(&o->backward, &power);
-    divide(&o->input, &power);
-    divide(&o->weight, &power);
-    divide(&o->overlap, &power);
-    divide(&o->latency, &power);
-    power = o->bandwidth > 0 && power > 10 ? 10 : power; /* times of messages have six decimals */
-    j->unit = 10000000 / power * j->mult;
+    memset(times, 0, sizeof *times);
+    divide(&options->forward, &power);
+    divide(&options->backward, &power);
+    divide(&options->input, &power);
+    divide(&options->weight, &power);
+    divide(&options->overlap, &power);
+    divide(&options->latency, &power);
+    power =
+        options->bandwidth > 0 && power > 10 ? 10 : power; /* times of messages have six decimals */
+    task->unit = 10000000 / power * task->mult;
     for (i = 0; i < 5; i++) {
-        st = spread(j, list[i].name, list[i].from, power, list[i].to, why);
+        st = spread(task, list[i].name, list[i].from, power, list[i].to, why);
         if (st != DPAR_OK) {
             return st;
         }
     }
-    st = edges(j, "--latency", &o->latency, power, j->mult, &t->latency, why);
+    st = edges(task, "--latency", &options->latency, power, task->mult, &times->latency, why);
     if (st == DPAR_OK) {
-        st = set_links(j, why);
+        st = set_links(task, why);
     }
-    set_hold(j);
-    t->sends = o->sends;
-    t->transport = o->timed ? o->transport : DPAR_TRANSPORT_NONE;
-    t->capacity = o->buffers;
+    set_hold(task);
+    times->sends = options->sends;
+    times->transport = options->timed ? options->transport : DPAR_TRANSPORT_NONE;
+    times->capacity = options->buffers;
     return st;
 }
 
@@ -749,152 +778,154 @@ static int bidirectional(int32_t rule)
     return rule == DPAR_SCHEDULE_DUALPIPE || rule == DPAR_SCHEDULE_CHIMERA;
 }
 
-static dpar_status make_order(job *j, dpar_why *why)
+static dpar_status make_order(job *task, dpar_why *why)
 {
-    const dpar_status st = dpar_schedule_generate(&j->list, &j->order, NULL, 0, why);
+    const dpar_status st = dpar_schedule_generate(&task->list, &task->order, NULL, 0, why);
     if (st != DPAR_E_ROOM) {
         return st;
     }
-    return dpar_schedule_generate(&j->list, &j->order, keep(j, why->bytes), why->bytes, why);
+    return dpar_schedule_generate(&task->list, &task->order, keep(task, why->bytes), why->bytes,
+                                  why);
 }
 
 /* Sets parts[rank], the number of a stage's activations that one micro-batch has in all layers of
  * the rank. That is its stages x slices, but 1 if the list runs in two directions, because a
  * micro-batch then uses only one of them. */
-static void set_parts(job *j)
+static void set_parts(job *task)
 {
-    const dpar_schedule *s = &j->list;
+    const dpar_schedule *schedule = &task->list;
     int32_t i;
-    j->parts = (int32_t *)keep(j, 4 * (int64_t)s->ranks);
-    for (i = 0; i < s->ranks; i++) {
-        j->parts[i] = 0;
+    task->parts = (int32_t *)keep(task, 4 * (int64_t)schedule->ranks);
+    for (i = 0; i < schedule->ranks; i++) {
+        task->parts[i] = 0;
     }
-    for (i = 0; i < s->stages; i++) {
-        j->parts[s->rank_of[i]]++;
+    for (i = 0; i < schedule->stages; i++) {
+        task->parts[schedule->rank_of[i]]++;
     }
-    for (i = 0; i < s->ranks; i++) {
-        int both = bidirectional(j->order.rule) || s->chain < s->stages;
-        j->parts[i] = both || j->parts[i] == 0 ? 1 : j->parts[i] * s->slices;
+    for (i = 0; i < schedule->ranks; i++) {
+        int both = bidirectional(task->order.rule) || schedule->chain < schedule->stages;
+        task->parts[i] = both || task->parts[i] == 0 ? 1 : task->parts[i] * schedule->slices;
     }
 }
 
 /* Returns the cap in the simulator's units: activations of a stage, or 1 / mult bytes; -1 if there
  * is none. */
-static int64_t cap_of(const job *j, int32_t rank)
+static int64_t cap_of(const job *task, int32_t rank)
 {
-    const int64_t cap = j->o->cap, one = 10000000;
-    if (cap < 0 || j->o->hold.n > 0) {
-        return cap < 0 ? -1 : cap * j->mult;
+    const int64_t cap = task->options->cap, one = 10000000;
+    if (cap < 0 || task->options->hold.count > 0) {
+        return cap < 0 ? -1 : cap * task->mult;
     }
-    return cap / one * j->parts[rank] + cap % one * j->parts[rank] / one;
+    return cap / one * task->parts[rank] + cap % one * task->parts[rank] / one;
 }
 
 /* Returns the user's map in the type of the library, or NULL if there is none. */
-static const uint16_t *map_of(job *j)
+static const uint16_t *map_of(job *task)
 {
-    const series *l = &j->o->ranks_of;
+    const series *list = &task->options->ranks_of;
     uint16_t *map;
     int32_t i;
-    if (l->n == 0) {
+    if (list->count == 0) {
         return NULL;
     }
-    map = (uint16_t *)keep(j, 2 * (int64_t)l->n);
-    for (i = 0; i < l->n; i++) {
-        map[i] = (uint16_t)l->v[i];
+    map = (uint16_t *)keep(task, 2 * (int64_t)list->count);
+    for (i = 0; i < list->count; i++) {
+        map[i] = (uint16_t)list->values[i];
     }
     return map;
 }
 
 /* Returns the rank of a stage in the library's maps: loop 0 1 0 1, v 0 1 1 0. */
-static int32_t usual_rank(const dpar_schedule_optimize_desc *p, int32_t stage)
+static int32_t usual_rank(const dpar_schedule_optimize_desc *desc, int32_t stage)
 {
-    int32_t at = stage % p->ranks;
-    return p->map == DPAR_STAGE_MAP_V && stage / p->ranks % 2 == 1 ? p->ranks - 1 - at : at;
+    int32_t at = stage % desc->ranks;
+    return desc->map == DPAR_STAGE_MAP_V && stage / desc->ranks % 2 == 1 ? desc->ranks - 1 - at
+                                                                         : at;
 }
 
 /* Lays the stages out. The times and parts, which auto needs, depend on that. */
-static dpar_status lay_auto(job *j, dpar_schedule_optimize_desc *p, dpar_why *why)
+static dpar_status lay_auto(job *task, dpar_schedule_optimize_desc *desc, dpar_why *why)
 {
-    int32_t i, n = j->o->ranks_of.n;
-    int64_t stages = n > 0 ? n : (int64_t)j->order.ranks * j->order.chunks;
+    int32_t i, n = task->options->ranks_of.count;
+    int64_t stages = n > 0 ? n : (int64_t)task->order.ranks * task->order.chunks;
     uint16_t *rank_of;
-    p->ranks = j->order.ranks;
-    p->micro_batches = j->order.micro_batches;
-    p->map = j->o->map;
-    p->rank_of = map_of(j);
+    desc->ranks = task->order.ranks;
+    desc->micro_batches = task->order.micro_batches;
+    desc->map = task->options->map;
+    desc->rank_of = map_of(task);
     if (stages > DPAR_MAX_STAGES) {
         snprintf(why->text, sizeof why->text, "%lld stages are more than 65535", (long long)stages);
         return DPAR_E_RANGE;
     }
-    p->stages = (int32_t)stages;
-    j->list.ranks = p->ranks;
-    j->list.stages = p->stages;
-    if (dpar_schedule_init(&j->list, 0, NULL, 0, why) != DPAR_E_ROOM ||
-        dpar_schedule_init(&j->list, 0, keep(j, why->bytes), why->bytes, why) != DPAR_OK) {
+    desc->stages = (int32_t)stages;
+    task->list.ranks = desc->ranks;
+    task->list.stages = desc->stages;
+    if (dpar_schedule_init(&task->list, 0, NULL, 0, why) != DPAR_E_ROOM ||
+        dpar_schedule_init(&task->list, 0, keep(task, why->bytes), why->bytes, why) != DPAR_OK) {
         return DPAR_E_ARG;
     }
-    rank_of = j->list.rank_of;
-    for (i = 0; i < p->stages; i++) {
-        int32_t r = n > 0 ? p->rank_of[i] : usual_rank(p, i);
-        if (r < 0 || r >= p->ranks) {
+    rank_of = task->list.rank_of;
+    for (i = 0; i < desc->stages; i++) {
+        int32_t rank = n > 0 ? desc->rank_of[i] : usual_rank(desc, i);
+        if (rank < 0 || rank >= desc->ranks) {
             snprintf(why->text, sizeof why->text,
-                     "stage %d is on rank %d, but there are only %d ranks", (int)i, (int)r,
-                     (int)p->ranks);
+                     "stage %d is on rank %d, but there are only %d ranks", (int)i, (int)rank,
+                     (int)desc->ranks);
             return DPAR_E_ARG;
         }
-        rank_of[i] = (uint16_t)r;
+        rank_of[i] = (uint16_t)rank;
     }
     return DPAR_OK;
 }
 
-static dpar_status make_auto(job *j, dpar_why *why)
+static dpar_status make_auto(job *task, dpar_why *why)
 {
-    dpar_schedule_optimize_desc p;
+    dpar_schedule_optimize_desc desc;
     dpar_schedule_optimize_result result;
     int64_t bytes, *cap;
-    int32_t r;
+    int32_t rank;
     dpar_status st;
-    memset(&p, 0, sizeof p);
-    if (lay_auto(j, &p, why) != DPAR_OK || set_times(j, why) != DPAR_OK) {
+    memset(&desc, 0, sizeof desc);
+    if (lay_auto(task, &desc, why) != DPAR_OK || set_times(task, why) != DPAR_OK) {
         return DPAR_E_ARG;
     }
-    set_parts(j);
-    p.split = !j->o->whole;
-    p.objective = j->o->span ? DPAR_OBJECTIVE_SPAN : DPAR_OBJECTIVE_MAKESPAN;
-    p.times = &j->times;
-    p.cap.each = cap = (int64_t *)keep(j, 8 * (int64_t)p.ranks);
-    for (r = 0; r < p.ranks; r++) {
-        cap[r] = cap_of(j, r);
-        if (cap[r] == 0) { /* 0 means no limit to the library */
+    set_parts(task);
+    desc.split = !task->options->whole;
+    desc.objective = task->options->span ? DPAR_OBJECTIVE_SPAN : DPAR_OBJECTIVE_MAKESPAN;
+    desc.times = &task->times;
+    desc.cap.each = cap = (int64_t *)keep(task, 8 * (int64_t)desc.ranks);
+    for (rank = 0; rank < desc.ranks; rank++) {
+        cap[rank] = cap_of(task, rank);
+        if (cap[rank] == 0) { /* 0 means no limit to the library */
             snprintf(why->text, sizeof why->text, "--memory: not even one activation fits");
             return DPAR_E_MEMORY;
         }
-        cap[r] = cap[r] < 0 ? 0 : cap[r];
+        cap[rank] = cap[rank] < 0 ? 0 : cap[rank];
     }
-    p.nodes = j->o->nodes;
-    st = dpar_schedule_optimize(&j->list, &p, &result, NULL, 0, why);
+    desc.nodes = task->options->nodes;
+    st = dpar_schedule_optimize(&task->list, &desc, &result, NULL, 0, why);
     if (st == DPAR_E_ROOM) {
         bytes = why->bytes;
-        if (p.nodes > 0) {
+        if (desc.nodes > 0) {
             bytes += INT64_C(32) << 20; /* the search's table */
         }
-        st = dpar_schedule_optimize(&j->list, &p, &result, keep(j, bytes), bytes, why);
+        st = dpar_schedule_optimize(&task->list, &desc, &result, keep(task, bytes), bytes, why);
     }
     return st == DPAR_MORE ? DPAR_OK : st;
 }
 
 /* Checks that the user's map has as many stages as the rule, unless the rule takes any number. */
-static dpar_status set_map(job *j, dpar_why *why)
+static dpar_status set_map(job *task, dpar_why *why)
 {
-    int32_t n = j->o->ranks_of.n, rule = j->order.rule;
+    int32_t n = task->options->ranks_of.count, rule = task->order.rule;
     if (n == 0) {
         return DPAR_OK;
     }
     if ((rule == DPAR_SCHEDULE_BREADTH_FIRST || rule == DPAR_SCHEDULE_FORWARD_ONLY) &&
-        j->order.chunks == 0) {
-        j->order.stages = n;
+        task->order.chunks == 0) {
+        task->order.stages = n;
     } else {
-        job bare = *j;
+        job bare = *task;
         bare.used = 0;
         if (make_order(&bare, why) != DPAR_OK) {
             drop(&bare);
@@ -907,165 +938,173 @@ static dpar_status set_map(job *j, dpar_why *why)
             return DPAR_E_ARG;
         }
     }
-    j->order.rank_of = map_of(j);
+    task->order.rank_of = map_of(task);
     return DPAR_OK;
 }
 
-static dpar_status make(job *j, dpar_why *why)
+static dpar_status make(job *task, dpar_why *why)
 {
     dpar_status st;
-    if (j->order.rule < 0) {
-        return make_auto(j, why);
+    if (task->order.rule < 0) {
+        return make_auto(task, why);
     }
-    st = set_map(j, why);
+    st = set_map(task, why);
     if (st == DPAR_OK) {
-        st = make_order(j, why);
-    }
-    if (st == DPAR_OK) {
-        st = set_times(j, why);
+        st = make_order(task, why);
     }
     if (st == DPAR_OK) {
-        set_parts(j);
+        st = set_times(task, why);
+    }
+    if (st == DPAR_OK) {
+        set_parts(task);
     }
     return st;
 }
 
-static int has_messages(const dpar_schedule *s)
+static int has_messages(const dpar_schedule *schedule)
 {
     int64_t k;
-    for (k = 0; k < s->begin[s->ranks]; k++) {
-        if (s->action[k].kind >= DPAR_ACTION_SEND_F && s->action[k].kind <= DPAR_ACTION_RECV_B) {
+    for (k = 0; k < schedule->begin[schedule->ranks]; k++) {
+        if (schedule->action[k].kind >= DPAR_ACTION_SEND_F &&
+            schedule->action[k].kind <= DPAR_ACTION_RECV_B) {
             return 1;
         }
     }
     return 0;
 }
 
-static dpar_status lower_into(job *j, const dpar_schedule *in, const dpar_schedule_lower_desc *how,
-                              dpar_why *why)
+static dpar_status lower_into(job *task, const dpar_schedule *in,
+                              const dpar_schedule_lower_desc *how, dpar_why *why)
 {
-    const dpar_status st = dpar_schedule_lower(&j->lowered, in, how, NULL, 0, why);
+    const dpar_status st = dpar_schedule_lower(&task->lowered, in, how, NULL, 0, why);
     if (st != DPAR_E_ROOM) {
         return st;
     }
-    return dpar_schedule_lower(&j->lowered, in, how, keep(j, why->bytes), why->bytes, why);
+    return dpar_schedule_lower(&task->lowered, in, how, keep(task, why->bytes), why->bytes, why);
 }
 
-static dpar_status check_list(job *j, const dpar_schedule *s, const dpar_schedule_check_desc *how,
-                              dpar_why *why)
+static dpar_status check_list(job *task, const dpar_schedule *schedule,
+                              const dpar_schedule_check_desc *how, dpar_why *why)
 {
-    const dpar_status st = dpar_schedule_check(s, how, NULL, 0, why);
+    const dpar_status st = dpar_schedule_check(schedule, how, NULL, 0, why);
     if (st != DPAR_E_ROOM) {
         return st;
     }
-    return dpar_schedule_check(s, how, keep(j, why->bytes), why->bytes, why);
+    return dpar_schedule_check(schedule, how, keep(task, why->bytes), why->bytes, why);
 }
 
 /* Puts messages into the list. If a receive holds its rank (blocking and eager),
  * receives are placed as late as possible. */
-static dpar_status lower_list(job *j, dpar_why *why)
+static dpar_status lower_list(job *task, dpar_why *why)
 {
-    const settings *o = j->o;
+    const settings *options = task->options;
     dpar_schedule_lower_desc how;
     dpar_schedule early;
     dpar_status st;
     memset(&how, 0, sizeof how);
     how.passes = DPAR_LOWER_MESSAGES;
-    if (o->shards) {
+    if (options->shards) {
         how.passes |= DPAR_LOWER_SHARDS | DPAR_LOWER_REDUCE;
     }
-    if (o->turns) {
+    if (options->turns) {
         how.passes |= DPAR_LOWER_TURNS;
     }
-    how.times = &j->times;
-    st = lower_into(j, &j->list, &how, why);
-    if (st != DPAR_OK || o->turns ||
-        (o->transport != DPAR_TRANSPORT_BLOCKING && o->transport != DPAR_TRANSPORT_EAGER)) {
+    how.times = &task->times;
+    st = lower_into(task, &task->list, &how, why);
+    if (st != DPAR_OK || options->turns ||
+        (options->transport != DPAR_TRANSPORT_BLOCKING &&
+         options->transport != DPAR_TRANSPORT_EAGER)) {
         return st;
     }
-    early = j->lowered;
+    early = task->lowered;
     how.passes = DPAR_LOWER_LATE_RECV;
     how.channel = DPAR_CHANNEL_ANY;
-    return lower_into(j, &early, &how, why);
+    return lower_into(task, &early, &how, why);
 }
 
 /* Lowers the list unless it is lowered, checks it, runs it on the transport, and computes slots and
  * times. */
-static dpar_status run_list(job *j, dpar_why *why)
+static dpar_status run_list(job *task, dpar_why *why)
 {
     dpar_schedule_check_desc run;
     dpar_schedule_slots_desc slots;
     dpar_schedule_simulate_desc sim;
-    dpar_schedule *s = &j->lowered;
+    dpar_schedule *schedule = &task->lowered;
     int64_t actions;
-    dpar_status st = check_list(j, &j->list, NULL, why);
+    dpar_status st = check_list(task, &task->list, NULL, why);
     if (st != DPAR_OK) {
         return st;
     }
-    j->lowered = j->list;
-    if (!has_messages(&j->list)) {
-        st = lower_list(j, why);
-    } else if (j->o->shards || given(j->o, "--order")) {
-        fail(2, j->o->shards ? "--shards" : "--order", "the list already has messages");
+    task->lowered = task->list;
+    if (!has_messages(&task->list)) {
+        st = lower_list(task, why);
+    } else if (task->options->shards || given(task->options, "--order")) {
+        fail(2, task->options->shards ? "--shards" : "--order", "the list already has messages");
     }
-    if (st == DPAR_OK && !has_messages(s)) { /* all stages are on one rank: nothing is sent */
-        j->times.sends = DPAR_SEND_MODE_BUFFERED;
-        j->times.links = DPAR_CONTENTION_NONE;
-        j->times.transport = DPAR_TRANSPORT_NONE;
+    if (st == DPAR_OK &&
+        !has_messages(schedule)) { /* all stages are on one rank: nothing is sent */
+        task->times.sends = DPAR_SEND_MODE_BUFFERED;
+        task->times.links = DPAR_CONTENTION_NONE;
+        task->times.transport = DPAR_TRANSPORT_NONE;
     }
-    if (st == DPAR_OK && j->o->transport != DPAR_TRANSPORT_NONE) {
+    if (st == DPAR_OK && task->options->transport != DPAR_TRANSPORT_NONE) {
         memset(&run, 0, sizeof run);
-        run.transport = j->o->transport;
-        run.capacity = j->o->buffers;
-        st = check_list(j, s, &run, why);
+        run.transport = task->options->transport;
+        run.capacity = task->options->buffers;
+        st = check_list(task, schedule, &run, why);
     }
     if (st != DPAR_OK) {
         return st;
     }
-    actions = s->begin[s->ranks];
-    j->slots = (dpar_slot_counts *)keep(j, (int64_t)sizeof(dpar_slot_counts) * s->ranks);
+    actions = schedule->begin[schedule->ranks];
+    task->slots =
+        (dpar_slot_counts *)keep(task, (int64_t)sizeof(dpar_slot_counts) * schedule->ranks);
     memset(&slots, 0, sizeof slots);
-    slots.counts = j->slots;
-    st = dpar_schedule_slots(s, &slots, NULL, 0, why);
+    slots.counts = task->slots;
+    st = dpar_schedule_slots(schedule, &slots, NULL, 0, why);
     if (st == DPAR_E_ROOM) {
-        st = dpar_schedule_slots(s, &slots, keep(j, why->bytes), why->bytes, why);
+        st = dpar_schedule_slots(schedule, &slots, keep(task, why->bytes), why->bytes, why);
     }
     if (st != DPAR_OK) {
         return st;
     }
-    j->start = (int64_t *)keep(j, 8 * actions);
-    j->end = (int64_t *)keep(j, 8 * actions);
-    j->rank = (dpar_rank_timing *)keep(j, (int64_t)sizeof(dpar_rank_timing) * s->ranks);
-    if (j->o->cap >= 0) {
-        int64_t *cap = (int64_t *)keep(j, 8 * (int64_t)s->ranks);
-        int32_t r;
-        for (r = 0; r < s->ranks; r++) {
-            cap[r] = cap_of(j, r);
+    task->start = (int64_t *)keep(task, 8 * actions);
+    task->end = (int64_t *)keep(task, 8 * actions);
+    task->rank =
+        (dpar_rank_timing *)keep(task, (int64_t)sizeof(dpar_rank_timing) * schedule->ranks);
+    if (task->options->cap >= 0) {
+        int64_t *cap = (int64_t *)keep(task, 8 * (int64_t)schedule->ranks);
+        int32_t rank;
+        for (rank = 0; rank < schedule->ranks; rank++) {
+            cap[rank] = cap_of(task, rank);
         }
-        j->times.cap.each = cap;
+        task->times.cap.each = cap;
     }
     memset(&sim, 0, sizeof sim);
-    sim.times = &j->times;
-    sim.start = j->start;
-    sim.end = j->end;
-    sim.rank = j->rank;
-    st = dpar_schedule_simulate(s, &sim, &j->timing, NULL, 0, why);
+    sim.times = &task->times;
+    sim.start = task->start;
+    sim.end = task->end;
+    sim.rank = task->rank;
+    st = dpar_schedule_simulate(schedule, &sim, &task->timing, NULL, 0, why);
     if (st != DPAR_E_ROOM) {
         return st;
     }
-    return dpar_schedule_simulate(s, &sim, &j->timing, keep(j, why->bytes), why->bytes, why);
+    return dpar_schedule_simulate(schedule, &sim, &task->timing, keep(task, why->bytes), why->bytes,
+                                  why);
 }
 
 /* Returns 1 if no rank holds more than the cap, otherwise 0 with a message in *why. */
-static int fits(const job *j, dpar_why *why)
+static int fits(const job *task, dpar_why *why)
 {
-    int32_t r, bytes = j->o->hold.n > 0;
-    for (r = 0; r < j->lowered.ranks && j->o->cap >= 0; r++) {
-        int64_t held = bytes ? j->rank[r].peak_bytes : j->rank[r].peak_count;
-        if (held > cap_of(j, r)) {
-            snprintf(why->text, sizeof why->text, "rank %d holds %s %s, the cap is %s", (int)r,
-                     shown(held, bytes ? j->mult : j->parts[r]), bytes ? "bytes" : "activations",
-                     shown(j->o->cap, bytes ? 1 : 10000000));
+    int32_t rank, bytes = task->options->hold.count > 0;
+    for (rank = 0; rank < task->lowered.ranks && task->options->cap >= 0; rank++) {
+        int64_t held = bytes ? task->rank[rank].peak_bytes : task->rank[rank].peak_count;
+        if (held > cap_of(task, rank)) {
+            const char *what = bytes ? "bytes" : "activations";
+            const char *all = shown(held, bytes ? task->mult : task->parts[rank]);
+            const char *cap = shown(task->options->cap, bytes ? 1 : 10000000);
+            snprintf(why->text, sizeof why->text, "rank %d holds %s %s, the cap is %s", (int)rank,
+                     all, what, cap);
             return 0;
         }
     }
@@ -1076,122 +1115,124 @@ static int fits(const job *j, dpar_why *why)
 
 static FILE *open_output(const char *path)
 {
-    FILE *f = path == NULL ? stdout : fopen(path, "wb");
-    if (f == NULL) {
+    FILE *file = path == NULL ? stdout : fopen(path, "wb");
+    if (file == NULL) {
         fail(2, path, "cannot be written");
     }
-    return f;
+    return file;
 }
 
-static void picture(const job *j, const char *format, FILE *f)
+static void picture(const job *task, const char *format, FILE *file)
 {
-    dpar_schedule_draw_desc g;
-    dpar_text t;
+    dpar_schedule_draw_desc desc;
+    dpar_text out;
     dpar_why why;
     char *text = NULL;
     int pass;
-    g.schedule = &j->lowered;
-    g.start = j->start;
-    g.end = j->end;
-    g.unit = j->unit;
-    g.title = j->title;
-    g.width = j->o->width;
+    desc.schedule = &task->lowered;
+    desc.start = task->start;
+    desc.end = task->end;
+    desc.unit = task->unit;
+    desc.title = task->title;
+    desc.width = task->options->width;
     for (pass = 0; pass < 2; pass++) { /* count, then write */
         dpar_status st = DPAR_OK;
-        dpar_text_init(&t, text, pass == 0 ? 0 : t.used + 1);
+        dpar_text_init(&out, text, pass == 0 ? 0 : out.used + 1);
         switch (format[0]) {
-        case 'a': st = dpar_schedule_draw(&t, &g, DPAR_SCHEDULE_DRAW_TEXT, &why); break;
-        case 's': st = dpar_schedule_draw(&t, &g, DPAR_SCHEDULE_DRAW_SVG, &why); break;
-        case 't': st = dpar_schedule_draw(&t, &g, DPAR_SCHEDULE_DRAW_TRACE, &why); break;
-        default: dpar_schedule_write(j->o->lowered ? &j->lowered : &j->list, "\n", &t); break;
+        case 'a': st = dpar_schedule_draw(&out, &desc, DPAR_SCHEDULE_DRAW_TEXT, &why); break;
+        case 's': st = dpar_schedule_draw(&out, &desc, DPAR_SCHEDULE_DRAW_SVG, &why); break;
+        case 't': st = dpar_schedule_draw(&out, &desc, DPAR_SCHEDULE_DRAW_TRACE, &why); break;
+        default:
+            dpar_schedule_write(task->options->lowered ? &task->lowered : &task->list, "\n", &out);
+            break;
         }
         if (st != DPAR_OK) {
             fail(2, format, why.text);
         }
-        text = pass == 0 ? (char *)room((int64_t)t.used + 1) : text;
+        text = pass == 0 ? (char *)room((int64_t)out.used + 1) : text;
     }
-    fwrite(text, 1, t.used, f);
+    fwrite(text, 1, out.used, file);
     free(text);
 }
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-static void json_text(FILE *f, const char *s)
+static void json_text(FILE *file, const char *text)
 {
-    fputc('"', f);
-    for (; *s != 0; s++) {
-        if (*s == '"' || *s == '\\') {
-            fputc('\\', f);
+    fputc('"', file);
+    for (; *text != 0; text++) {
+        if (*text == '"' || *text == '\\') {
+            fputc('\\', file);
         }
-        fputc(*s >= ' ' ? *s : '?', f);
+        fputc(*text >= ' ' ? *text : '?', file);
     }
-    fputc('"', f);
+    fputc('"', file);
 }
 
-static void json_ratio(FILE *f, const char *name, dpar_ratio r, const char *end)
+static void json_ratio(FILE *file, const char *name, dpar_ratio ratio, const char *end)
 {
-    fprintf(f, "\"%s\": %s%s", name, shown(millionths(r), 1000000), end);
+    fprintf(file, "\"%s\": %s%s", name, shown(millionths(ratio), 1000000), end);
 }
 
-static int64_t simulated(const job *j, int32_t what, int32_t rank)
+static int64_t simulated(const job *task, int32_t what, int32_t rank)
 {
     switch (what) {
-    case DPAR_FORMULA_MAKESPAN: return j->timing.makespan;
-    case DPAR_FORMULA_SPAN: return j->timing.span;
-    case DPAR_FORMULA_IDLE: return j->timing.bubble_worst;
-    default: return j->rank[rank].peak_count;
+    case DPAR_FORMULA_MAKESPAN: return task->timing.makespan;
+    case DPAR_FORMULA_SPAN: return task->timing.span;
+    case DPAR_FORMULA_IDLE: return task->timing.bubble_worst;
+    default: return task->rank[rank].peak_count;
     }
 }
 
 /* Computes a closed form. If there is none, *why says why. */
-static dpar_status closed(const job *j, int32_t what, int32_t rank, dpar_formula *formula,
+static dpar_status closed(const job *task, int32_t what, int32_t rank, dpar_formula *formula,
                           dpar_why *why)
 {
     const char *not_for = NULL;
-    if (j->order.rule < 0) {
+    if (task->order.rule < 0) {
         not_for = "no published schedule, no formula";
-    } else if (j->o->sends != DPAR_SEND_MODE_BUFFERED || j->o->timed) {
+    } else if (task->options->sends != DPAR_SEND_MODE_BUFFERED || task->options->timed) {
         not_for = "the formulas are for buffered messages";
-    } else if (j->order.rank_of != NULL) {
+    } else if (task->order.rank_of != NULL) {
         not_for = "the formulas are for the rule's own map";
     }
     if (not_for != NULL) {
         snprintf(why->text, sizeof why->text, "%s", not_for);
         return DPAR_E_NONE;
     }
-    return dpar_schedule_closed_form(&j->order, &j->times, what, rank, formula, why);
+    return dpar_schedule_closed_form(&task->order, &task->times, what, rank, formula, why);
 }
 
 /* Writes the closed form next to the simulated value; "applies" is false if it does not hold. */
-static void json_closed(FILE *f, const job *j, const char *name, int32_t what, int32_t rank)
+static void json_closed(FILE *file, const job *task, const char *name, int32_t what, int32_t rank)
 {
     dpar_formula formula;
     dpar_why why;
-    int64_t unit = what == DPAR_FORMULA_PEAK ? 1 : j->unit;
-    dpar_status st = closed(j, what, rank, &formula, &why);
-    fprintf(f, "    {\"of\": \"%s\", \"rank\": %d, \"simulated\": %s, \"applies\": %s, ", name,
-            (int)rank, shown(simulated(j, what, rank), unit), st == DPAR_OK ? "true" : "false");
+    int64_t unit = what == DPAR_FORMULA_PEAK ? 1 : task->unit;
+    dpar_status st = closed(task, what, rank, &formula, &why);
+    fprintf(file, "    {\"of\": \"%s\", \"rank\": %d, \"simulated\": %s, \"applies\": %s, ", name,
+            (int)rank, shown(simulated(task, what, rank), unit), st == DPAR_OK ? "true" : "false");
     if (st == DPAR_OK) {
-        fprintf(f, "\"value\": %s, \"formula\": ", shown(formula.value, unit));
-        json_text(f, formula.text);
+        fprintf(file, "\"value\": %s, \"formula\": ", shown(formula.value, unit));
+        json_text(file, formula.text);
     } else {
-        fprintf(f, "\"why\": ");
-        json_text(f, why.text);
+        fprintf(file, "\"why\": ");
+        json_text(file, why.text);
     }
-    fputc('}', f);
+    fputc('}', file);
 }
 
-static void json_peaks(FILE *f, const job *j, int32_t count, int64_t bytes, int32_t rank)
+static void json_peaks(FILE *file, const job *task, int32_t count, int64_t bytes, int32_t rank)
 {
-    fprintf(f, "\"peak_activations\": %d, \"peak_full_stage\": %s, \"peak_bytes\": %s", (int)count,
-            shown(j->rank[rank].peak_count, j->parts[rank]),
-            j->o->hold.n > 0 ? shown(bytes, j->mult) : "null");
+    fprintf(file, "\"peak_activations\": %d, \"peak_full_stage\": %s, \"peak_bytes\": %s",
+            (int)count, shown(task->rank[rank].peak_count, task->parts[rank]),
+            task->options->hold.count > 0 ? shown(bytes, task->mult) : "null");
 }
 
-static void json_slots(FILE *f, const dpar_slot_counts *c)
+static void json_slots(FILE *file, const dpar_slot_counts *slots)
 {
-    fprintf(f, "\"slots\": {\"receive\": %d, \"send\": %d, \"activation\": %d, \"weight\": %d}",
-            (int)c->receive, (int)c->send, (int)c->activation, (int)c->weight);
+    fprintf(file, "\"slots\": {\"receive\": %d, \"send\": %d, \"activation\": %d, \"weight\": %d}",
+            (int)slots->receive, (int)slots->send, (int)slots->activation, (int)slots->weight);
 }
 
 static int32_t larger(int32_t a, int32_t b)
@@ -1200,263 +1241,267 @@ static int32_t larger(int32_t a, int32_t b)
 }
 
 /* Writes the maxima over all ranks, which may come from different ranks. */
-static void json_most(FILE *f, const job *j)
+static void json_most(FILE *file, const job *task)
 {
     dpar_slot_counts most = {0, 0, 0, 0};
-    int32_t r, full = 0;
-    for (r = 0; r < j->lowered.ranks; r++) {
-        const dpar_slot_counts *c = &j->slots[r];
-        most.receive = larger(most.receive, c->receive);
-        most.send = larger(most.send, c->send);
-        most.activation = larger(most.activation, c->activation);
-        most.weight = larger(most.weight, c->weight);
-        if ((int64_t)j->rank[r].peak_count * j->parts[full] >
-            (int64_t)j->rank[full].peak_count * j->parts[r]) {
-            full = r;
+    int32_t rank, full = 0;
+    for (rank = 0; rank < task->lowered.ranks; rank++) {
+        const dpar_slot_counts *slots = &task->slots[rank];
+        most.receive = larger(most.receive, slots->receive);
+        most.send = larger(most.send, slots->send);
+        most.activation = larger(most.activation, slots->activation);
+        most.weight = larger(most.weight, slots->weight);
+        if ((int64_t)task->rank[rank].peak_count * task->parts[full] >
+            (int64_t)task->rank[full].peak_count * task->parts[rank]) {
+            full = rank;
         }
     }
-    fprintf(f, "  ");
-    json_peaks(f, j, j->timing.peak_count, j->timing.peak_bytes, full);
-    fprintf(f, ",\n  ");
-    json_slots(f, &most);
-    fprintf(f, ",\n");
+    fprintf(file, "  ");
+    json_peaks(file, task, task->timing.peak_count, task->timing.peak_bytes, full);
+    fprintf(file, ",\n  ");
+    json_slots(file, &most);
+    fprintf(file, ",\n");
 }
 
-static void json_rank(FILE *f, const job *j, int32_t r)
+static void json_rank(FILE *file, const job *task, int32_t rank)
 {
-    const dpar_rank_timing *t = &j->rank[r];
-    const dpar_slot_counts *c = &j->slots[r];
-    fprintf(f, "    {\"rank\": %d, \"first\": %s, \"last\": %s, \"busy\": %s, ", (int)r,
-            shown(t->first, j->unit), shown(t->last, j->unit), shown(t->busy, j->unit));
-    fprintf(f, "\"idle\": {\"warm_up\": %s, \"dependency\": %s, \"communication\": %s, ",
-            shown(t->warm_up, j->unit), shown(t->dependency, j->unit),
-            shown(t->communication, j->unit));
-    fprintf(f, "\"memory\": %s, \"drain\": %s},\n     ", shown(t->memory, j->unit),
-            shown(t->drain, j->unit));
-    json_peaks(f, j, t->peak_count, t->peak_bytes, r);
-    fprintf(f, ",\n     ");
-    json_slots(f, c);
-    fprintf(f, "}");
+    const dpar_rank_timing *timing = &task->rank[rank];
+    const dpar_slot_counts *slots = &task->slots[rank];
+    fprintf(file, "    {\"rank\": %d, \"first\": %s, \"last\": %s, \"busy\": %s, ", (int)rank,
+            shown(timing->first, task->unit), shown(timing->last, task->unit),
+            shown(timing->busy, task->unit));
+    fprintf(file, "\"idle\": {\"warm_up\": %s, \"dependency\": %s, \"communication\": %s, ",
+            shown(timing->warm_up, task->unit), shown(timing->dependency, task->unit),
+            shown(timing->communication, task->unit));
+    fprintf(file, "\"memory\": %s, \"drain\": %s},\n     ", shown(timing->memory, task->unit),
+            shown(timing->drain, task->unit));
+    json_peaks(file, task, timing->peak_count, timing->peak_bytes, rank);
+    fprintf(file, ",\n     ");
+    json_slots(file, slots);
+    fprintf(file, "}");
 }
 
-static void print_json(FILE *f, const job *j, int ok, const char *sentence)
+static void print_json(FILE *file, const job *task, int ok, const char *sentence)
 {
     static const char *const sends[] = {"buffered", "async", "blocking"};
-    const dpar_schedule *s = &j->lowered;
-    const dpar_timing *t = &j->timing;
-    int32_t r;
-    fprintf(f, "{\n  \"schedule\": ");
-    json_text(f, j->title);
-    fprintf(f, ", \"ranks\": %d, \"stages\": %d, \"micros\": %d, \"chain\": %d, \"slices\": %d,\n",
-            (int)s->ranks, (int)s->stages, (int)s->micro_batches, (int)s->chain, (int)s->slices);
-    fprintf(f, "  \"sends\": \"%s\", \"transport\": \"%s\", ", sends[j->o->sends],
-            transports[j->o->timed ? j->o->transport : DPAR_TRANSPORT_NONE]);
-    fprintf(f, "\"makespan\": %s, \"span\": %s,\n  \"bubble\": {", shown(t->makespan, j->unit),
-            shown(t->span, j->unit));
-    json_ratio(f, "of_makespan", t->bubble_of_makespan, ", ");
-    json_ratio(f, "of_work", t->bubble_of_work, ", ");
-    json_ratio(f, "of_span", t->bubble_of_span, ", ");
-    fprintf(f, "\"worst_rank_idle\": %s, \"first_rank_idle\": %s},\n",
-            shown(t->bubble_worst, j->unit), shown(t->bubble_first, j->unit));
-    fprintf(f,
+    const dpar_schedule *schedule = &task->lowered;
+    const dpar_timing *timing = &task->timing;
+    int32_t rank;
+    fprintf(file, "{\n  \"schedule\": ");
+    json_text(file, task->title);
+    fprintf(file,
+            ", \"ranks\": %d, \"stages\": %d, \"micros\": %d, \"chain\": %d, \"slices\": %d,\n",
+            (int)schedule->ranks, (int)schedule->stages, (int)schedule->micro_batches,
+            (int)schedule->chain, (int)schedule->slices);
+    fprintf(file, "  \"sends\": \"%s\", \"transport\": \"%s\", ", sends[task->options->sends],
+            transports[task->options->timed ? task->options->transport : DPAR_TRANSPORT_NONE]);
+    fprintf(file, "\"makespan\": %s, \"span\": %s,\n  \"bubble\": {",
+            shown(timing->makespan, task->unit), shown(timing->span, task->unit));
+    json_ratio(file, "of_makespan", timing->bubble_of_makespan, ", ");
+    json_ratio(file, "of_work", timing->bubble_of_work, ", ");
+    json_ratio(file, "of_span", timing->bubble_of_span, ", ");
+    fprintf(file, "\"worst_rank_idle\": %s, \"first_rank_idle\": %s},\n",
+            shown(timing->bubble_worst, task->unit), shown(timing->bubble_first, task->unit));
+    fprintf(file,
             "  \"critical_path\": {\"actions\": %lld, \"compute\": %s, \"communication\": %s},\n",
-            (long long)t->path_actions, shown(t->path_compute, j->unit),
-            shown(t->path_communication, j->unit));
-    json_most(f, j);
-    fprintf(f, "  \"fits\": %s, \"why_not\": ", ok ? "true" : "false");
-    json_text(f, sentence);
-    fprintf(f, ",\n  \"rank\": [\n");
-    for (r = 0; r < s->ranks; r++) {
-        json_rank(f, j, r);
-        fprintf(f, r + 1 < s->ranks ? ",\n" : "\n  ],\n  \"closed_forms\": [\n");
+            (long long)timing->path_actions, shown(timing->path_compute, task->unit),
+            shown(timing->path_communication, task->unit));
+    json_most(file, task);
+    fprintf(file, "  \"fits\": %s, \"why_not\": ", ok ? "true" : "false");
+    json_text(file, sentence);
+    fprintf(file, ",\n  \"rank\": [\n");
+    for (rank = 0; rank < schedule->ranks; rank++) {
+        json_rank(file, task, rank);
+        fprintf(file, rank + 1 < schedule->ranks ? ",\n" : "\n  ],\n  \"closed_forms\": [\n");
     }
-    json_closed(f, j, "makespan", DPAR_FORMULA_MAKESPAN, 0);
-    fprintf(f, ",\n");
-    json_closed(f, j, "span", DPAR_FORMULA_SPAN, 0);
-    fprintf(f, ",\n");
-    json_closed(f, j, "worst_rank_idle", DPAR_FORMULA_IDLE, 0);
-    for (r = 0; r < s->ranks; r++) {
-        fprintf(f, ",\n");
-        json_closed(f, j, "peak_activations", DPAR_FORMULA_PEAK, r);
+    json_closed(file, task, "makespan", DPAR_FORMULA_MAKESPAN, 0);
+    fprintf(file, ",\n");
+    json_closed(file, task, "span", DPAR_FORMULA_SPAN, 0);
+    fprintf(file, ",\n");
+    json_closed(file, task, "worst_rank_idle", DPAR_FORMULA_IDLE, 0);
+    for (rank = 0; rank < schedule->ranks; rank++) {
+        fprintf(file, ",\n");
+        json_closed(file, task, "peak_activations", DPAR_FORMULA_PEAK, rank);
     }
-    fprintf(f, "\n  ]\n}\n");
+    fprintf(file, "\n  ]\n}\n");
 }
 
 /* Prints the lines below a chart. */
-static void print_figures(FILE *f, const job *j)
+static void print_figures(FILE *file, const job *task)
 {
-    const dpar_timing *t = &j->timing;
+    const dpar_timing *timing = &task->timing;
     dpar_formula formula;
     dpar_why why;
-    int32_t r;
-    fprintf(f, "makespan %s, span %s; idle %s %% of the makespan,", shown(t->makespan, j->unit),
-            shown(t->span, j->unit), percent(t->bubble_of_makespan));
-    fprintf(f, " %s %% of the work, %s %% of the span\n", percent(t->bubble_of_work),
-            percent(t->bubble_of_span));
-    fprintf(f, "activations at most");
-    for (r = 0; r < j->lowered.ranks && r < 64; r++) {
-        fprintf(f, " %d", (int)j->rank[r].peak_count);
+    int32_t rank;
+    fprintf(file, "makespan %s, span %s; idle %s %% of the makespan,",
+            shown(timing->makespan, task->unit), shown(timing->span, task->unit),
+            percent(timing->bubble_of_makespan));
+    fprintf(file, " %s %% of the work, %s %% of the span\n", percent(timing->bubble_of_work),
+            percent(timing->bubble_of_span));
+    fprintf(file, "activations at most");
+    for (rank = 0; rank < task->lowered.ranks && rank < 64; rank++) {
+        fprintf(file, " %d", (int)task->rank[rank].peak_count);
     }
-    if (j->order.rule >= 0) {
-        if (closed(j, DPAR_FORMULA_MAKESPAN, 0, &formula, &why) == DPAR_OK) {
-            fprintf(f, "; closed form: %s = %s", formula.text, shown(formula.value, j->unit));
+    if (task->order.rule >= 0) {
+        if (closed(task, DPAR_FORMULA_MAKESPAN, 0, &formula, &why) == DPAR_OK) {
+            fprintf(file, "; closed form: %s = %s", formula.text, shown(formula.value, task->unit));
         } else {
-            fprintf(f, "; no closed form: %s", why.text);
+            fprintf(file, "; no closed form: %s", why.text);
         }
     }
-    fprintf(f, "\n");
-    if (j->o->hold.n > 0) {
-        fprintf(f, "bytes at most");
-        for (r = 0; r < j->lowered.ranks && r < 64; r++) {
-            fprintf(f, " %s", shown(j->rank[r].peak_bytes, j->mult));
+    fprintf(file, "\n");
+    if (task->options->hold.count > 0) {
+        fprintf(file, "bytes at most");
+        for (rank = 0; rank < task->lowered.ranks && rank < 64; rank++) {
+            fprintf(file, " %s", shown(task->rank[rank].peak_bytes, task->mult));
         }
-        fprintf(f, "\n");
+        fprintf(file, "\n");
     }
 }
 
-static void save_svg(const job *j)
+static void save_svg(const job *task)
 {
-    if (j->o->svg != NULL) {
-        FILE *f = open_output(j->o->svg);
-        picture(j, "svg", f);
-        close_output(f, j->o->svg);
+    if (task->options->svg != NULL) {
+        FILE *file = open_output(task->options->svg);
+        picture(task, "svg", file);
+        close_output(file, task->options->svg);
     }
 }
 
-static void print_job(const job *j, int ok, const char *sentence)
+static void print_job(const job *task, int ok, const char *sentence)
 {
-    const char *format = j->o->format != NULL ? j->o->format : "ascii";
-    FILE *f;
-    save_svg(j); /* first, so that stdout stays empty if it cannot be written */
-    f = open_output(j->o->output);
+    const char *format = task->options->format != NULL ? task->options->format : "ascii";
+    FILE *file;
+    save_svg(task); /* first, so that stdout stays empty if it cannot be written */
+    file = open_output(task->options->output);
     if (strcmp(format, "json") == 0) {
-        print_json(f, j, ok, sentence);
+        print_json(file, task, ok, sentence);
     } else {
-        if (strcmp(format, "ascii") == 0 && j->o->svg != NULL) {
-            fprintf(f, "picture: %s\n", j->o->svg);
+        if (strcmp(format, "ascii") == 0 && task->options->svg != NULL) {
+            fprintf(file, "picture: %s\n", task->options->svg);
         }
-        picture(j, format, f);
+        picture(task, format, file);
         if (strcmp(format, "ascii") == 0) {
-            print_figures(f, j);
+            print_figures(file, task);
         }
     }
-    close_output(f, j->o->output);
+    close_output(file, task->options->output);
 }
 
 /* ---- the three commands ---------------------------------------------------------------------- */
 
-static void describe(job *j, const settings *o)
+static void describe(job *task, const settings *options)
 {
-    memset(j, 0, sizeof *j);
-    j->o = o;
-    j->mult = j->share = 1;
-    j->order.rule = -1;
-    j->order.ranks = o->ranks;
-    j->order.micro_batches = o->micros;
-    j->order.chunks = o->chunks;
-    j->order.group = o->group;
-    j->order.slices = o->slices;
-    j->order.lifo = o->lifo;
+    memset(task, 0, sizeof *task);
+    task->options = options;
+    task->mult = task->share = 1;
+    task->order.rule = -1;
+    task->order.ranks = options->ranks;
+    task->order.micro_batches = options->micros;
+    task->order.chunks = options->chunks;
+    task->order.group = options->group;
+    task->order.slices = options->slices;
+    task->order.lifo = options->lifo;
 }
 
-static int one_schedule(const settings *o)
+static int one_schedule(const settings *options)
 {
-    job j;
+    job task;
     dpar_why why;
     dpar_status st;
     int ok;
-    describe(&j, o);
-    if (strcmp(o->schedule, "auto") != 0) {
-        find_schedule(&j.order, o->schedule);
-        j.order.lifo |= o->lifo;
-        if (given(o, "--map") && o->ranks_of.n == 0) {
+    describe(&task, options);
+    if (strcmp(options->schedule, "auto") != 0) {
+        find_schedule(&task.order, options->schedule);
+        task.order.lifo |= options->lifo;
+        if (given(options, "--map") && options->ranks_of.count == 0) {
             fail(2, "--map", "takes the rank of each stage; loop and v are for auto");
         }
     } else {
-        j.order.chunks = o->map == DPAR_STAGE_MAP_V ? 2 : 1;
-        if (o->chunks > 0) {
-            j.order.chunks = o->chunks;
+        task.order.chunks = options->map == DPAR_STAGE_MAP_V ? 2 : 1;
+        if (options->chunks > 0) {
+            task.order.chunks = options->chunks;
         }
     }
-    snprintf(j.title, sizeof j.title, "%s",
-             j.order.rule < 0 ? "auto" : dpar_schedule_name(j.order.rule));
+    snprintf(task.title, sizeof task.title, "%s",
+             task.order.rule < 0 ? "auto" : dpar_schedule_name(task.order.rule));
     why.text[0] = 0;
-    st = make(&j, &why);
+    st = make(&task, &why);
     if (st != DPAR_OK) {
-        fail(st == DPAR_E_MEMORY ? 1 : 2, o->schedule, why.text);
+        fail(st == DPAR_E_MEMORY ? 1 : 2, options->schedule, why.text);
     }
-    if (run_list(&j, &why) != DPAR_OK) {
-        fail(1, o->schedule, why.text);
+    if (run_list(&task, &why) != DPAR_OK) {
+        fail(1, options->schedule, why.text);
     }
-    ok = fits(&j, &why);
-    print_job(&j, ok, ok ? "" : why.text);
+    ok = fits(&task, &why);
+    print_job(&task, ok, ok ? "" : why.text);
     if (!ok) {
-        fprintf(stderr, "pipeline: %s does not fit: %s\n", o->schedule, why.text);
+        fprintf(stderr, "pipeline: %s does not fit: %s\n", options->schedule, why.text);
     }
-    drop(&j);
+    drop(&task);
     return ok ? 0 : 1;
 }
 
-static void print_ok(const job *j, int32_t messages)
+static void print_ok(const job *task, int32_t messages)
 {
-    const settings *o = j->o;
-    FILE *f = open_output(o->output);
-    fprintf(f, "ok %d rank%s, %d stage%s, %d micro-batch%s, %s; makespan %s, span %s, ",
-            (int)j->list.ranks, j->list.ranks == 1 ? "" : "s", (int)j->list.stages,
-            j->list.stages == 1 ? "" : "s", (int)j->list.micro_batches,
-            j->list.micro_batches == 1 ? "" : "es",
-            messages ? "messages matched" : "messages added", shown(j->timing.makespan, j->unit),
-            shown(j->timing.span, j->unit));
-    fprintf(f, "%s %% idle, at most %d activation%s", percent(j->timing.bubble_of_makespan),
-            (int)j->timing.peak_count, j->timing.peak_count == 1 ? "" : "s");
-    if (o->hold.n > 0) {
-        fprintf(f, ", %s bytes", shown(j->timing.peak_bytes, 1));
+    const settings *options = task->options;
+    FILE *file = open_output(options->output);
+    fprintf(file, "ok %d rank%s, %d stage%s, %d micro-batch%s, %s; makespan %s, span %s, ",
+            (int)task->list.ranks, options_plural(task->list.ranks, "s"), (int)task->list.stages,
+            options_plural(task->list.stages, "s"), (int)task->list.micro_batches,
+            options_plural(task->list.micro_batches, "es"),
+            messages ? "messages matched" : "messages added",
+            shown(task->timing.makespan, task->unit), shown(task->timing.span, task->unit));
+    fprintf(file, "%s %% idle, at most %d activation%s", percent(task->timing.bubble_of_makespan),
+            (int)task->timing.peak_count, options_plural(task->timing.peak_count, "s"));
+    if (options->hold.count > 0) {
+        fprintf(file, ", %s bytes", shown(task->timing.peak_bytes, 1));
     }
-    fprintf(f, "; no deadlock over %s\n", transports[o->transport]);
-    close_output(f, o->output);
-    save_svg(j);
+    fprintf(file, "; no deadlock over %s\n", transports[options->transport]);
+    close_output(file, options->output);
+    save_svg(task);
 }
 
-static int check_file(settings *o)
+static int check_file(settings *options)
 {
-    job j;
+    job task;
     dpar_why why;
     dpar_schedule_read_desc in;
-    char *text = read_file(o->check, &in.bytes);
+    char *text = read_file(options->check, &in.bytes);
     int32_t messages;
     int ok;
-    describe(&j, o);
-    j.order.rule = -2;
+    describe(&task, options);
+    task.order.rule = -2;
     in.text = text;
-    in.chain = o->chain;
-    if (dpar_schedule_read(&j.list, &in, NULL, 0, &why) != DPAR_E_ROOM ||
-        dpar_schedule_read(&j.list, &in, keep(&j, why.bytes), why.bytes, &why) != DPAR_OK) {
-        fail(1, o->check, why.text);
+    in.chain = options->chain;
+    if (dpar_schedule_read(&task.list, &in, NULL, 0, &why) != DPAR_E_ROOM ||
+        dpar_schedule_read(&task.list, &in, keep(&task, why.bytes), why.bytes, &why) != DPAR_OK) {
+        fail(1, options->check, why.text);
     }
     free(text);
-    j.list.slices = o->slices > 0 ? o->slices : 1;
-    messages = has_messages(&j.list);
-    if (o->transport == DPAR_TRANSPORT_NONE) {
-        o->transport = DPAR_TRANSPORT_PAIR;
+    task.list.slices = options->slices > 0 ? options->slices : 1;
+    messages = has_messages(&task.list);
+    if (options->transport == DPAR_TRANSPORT_NONE) {
+        options->transport = DPAR_TRANSPORT_PAIR;
     }
-    snprintf(j.title, sizeof j.title, "%s", o->check);
-    if (set_times(&j, &why) != DPAR_OK) {
-        fail(2, o->check, why.text);
+    snprintf(task.title, sizeof task.title, "%s", options->check);
+    if (set_times(&task, &why) != DPAR_OK) {
+        fail(2, options->check, why.text);
     }
-    set_parts(&j);
-    if (run_list(&j, &why) != DPAR_OK) {
-        fail(1, o->check, why.text);
+    set_parts(&task);
+    if (run_list(&task, &why) != DPAR_OK) {
+        fail(1, options->check, why.text);
     }
-    ok = fits(&j, &why);
+    ok = fits(&task, &why);
     if (!ok) {
-        fprintf(stderr, "pipeline: %s does not fit: %s\n", o->check, why.text);
+        fprintf(stderr, "pipeline: %s does not fit: %s\n", options->check, why.text);
     }
-    if (o->format != NULL) {
-        print_job(&j, ok, ok ? "" : why.text);
+    if (options->format != NULL) {
+        print_job(&task, ok, ok ? "" : why.text);
     } else if (ok) {
-        print_ok(&j, messages);
+        print_ok(&task, messages);
     }
-    drop(&j);
+    drop(&task);
     return ok ? 0 : 1;
 }
 
@@ -1476,192 +1521,198 @@ typedef struct candidate {
 /* Compares two candidates for qsort: by what is possible, makespan, activations and name. */
 static int better(const void *a, const void *b)
 {
-    const candidate *x = (const candidate *)a, *y = (const candidate *)b;
-    int64_t p = (int64_t)x->peak * y->share, q = (int64_t)y->peak * x->share;
-    if (x->ok != y->ok) {
-        return x->ok > y->ok ? -1 : 1;
+    const candidate *first = (const candidate *)a, *second = (const candidate *)b;
+    int64_t first_peak = (int64_t)first->peak * second->share;
+    int64_t second_peak = (int64_t)second->peak * first->share;
+    if (first->ok != second->ok) {
+        return first->ok > second->ok ? -1 : 1;
     }
-    if (x->ok >= 0 && x->makespan != y->makespan) {
-        return x->makespan < y->makespan ? -1 : 1;
+    if (first->ok >= 0 && first->makespan != second->makespan) {
+        return first->makespan < second->makespan ? -1 : 1;
     }
-    if (x->ok >= 0 && p != q) {
-        return p < q ? -1 : 1;
+    if (first->ok >= 0 && first_peak != second_peak) {
+        return first_peak < second_peak ? -1 : 1;
     }
-    return strcmp(x->name, y->name);
+    return strcmp(first->name, second->name);
 }
 
 /* Makes and runs one candidate. `mult` keeps its shares of the times whole. */
-static void try_one(candidate *c, const settings *o, int32_t rule, int32_t chunks, int32_t group,
-                    int32_t mult)
+static void try_one(candidate *made, const settings *options, int32_t rule, int32_t chunks,
+                    int32_t group, int32_t mult)
 {
-    job j;
-    settings mine = *o;
-    describe(&j, &mine);
-    memset(c, 0, sizeof *c);
-    j.order.rule = rule;
-    j.order.chunks = chunks;
-    j.order.group = group;
-    j.order.lifo = rule == DPAR_SCHEDULE_GPIPE ? o->lifo : 0;
-    j.order.slices = rule == DPAR_SCHEDULE_SEQ1F1B ? o->slices : 0;
-    j.mult = mult;
-    j.share = chunks > 0 && !bidirectional(rule) ? chunks : 1;
+    job task;
+    settings mine = *options;
+    describe(&task, &mine);
+    memset(made, 0, sizeof *made);
+    task.order.rule = rule;
+    task.order.chunks = chunks;
+    task.order.group = group;
+    task.order.lifo = rule == DPAR_SCHEDULE_GPIPE ? options->lifo : 0;
+    task.order.slices = rule == DPAR_SCHEDULE_SEQ1F1B ? options->slices : 0;
+    task.mult = mult;
+    task.share = chunks > 0 && !bidirectional(rule) ? chunks : 1;
     if (rule == DPAR_SCHEDULE_ZBV || rule == DPAR_SCHEDULE_V_HALF || rule == DPAR_SCHEDULE_V_MIN ||
         rule == DPAR_SCHEDULE_DUALPIPEV || rule == DPAR_SCHEDULE_1F1B_V) {
-        j.share = 2;
+        task.share = 2;
     } else if (rule == DPAR_SCHEDULE_SEQ1F1B) {
-        j.share = o->slices > 0 ? o->slices : 2;
+        task.share = options->slices > 0 ? options->slices : 2;
     }
     if (rule < 0) {
         mine.map = chunks == 2 ? DPAR_STAGE_MAP_V : DPAR_STAGE_MAP_LOOP;
-        snprintf(c->name, sizeof c->name, chunks == 2 ? "auto on a V" : "auto");
+        snprintf(made->name, sizeof made->name, chunks == 2 ? "auto on a V" : "auto");
     } else {
-        size_t n = (size_t)snprintf(c->name, sizeof c->name, "%s", dpar_schedule_name(rule));
+        size_t n = (size_t)snprintf(made->name, sizeof made->name, "%s", dpar_schedule_name(rule));
         if (chunks > 1) {
-            n += (size_t)snprintf(c->name + n, sizeof c->name - n, " v=%d", (int)chunks);
+            n += (size_t)snprintf(made->name + n, sizeof made->name - n, " v=%d", (int)chunks);
         }
         if (group > 0) {
-            snprintf(c->name + n, sizeof c->name - n, " group=%d", (int)group);
+            snprintf(made->name + n, sizeof made->name - n, " group=%d", (int)group);
         }
     }
-    if (make(&j, &c->why) != DPAR_OK || run_list(&j, &c->why) != DPAR_OK) {
-        c->ok = -1;
+    if (make(&task, &made->why) != DPAR_OK || run_list(&task, &made->why) != DPAR_OK) {
+        made->ok = -1;
     } else {
-        c->ok = fits(&j, &c->why);
-        c->makespan = j.timing.makespan;
-        c->span = j.timing.span;
-        c->bubble = j.timing.bubble_of_makespan;
-        c->peak = j.timing.peak_count;
-        c->share = j.share;
-        c->unit = j.unit;
-        c->bytes = o->hold.n > 0 ? j.timing.peak_bytes : -1;
-        c->mult = mult;
+        made->ok = fits(&task, &made->why);
+        made->makespan = task.timing.makespan;
+        made->span = task.timing.span;
+        made->bubble = task.timing.bubble_of_makespan;
+        made->peak = task.timing.peak_count;
+        made->share = task.share;
+        made->unit = task.unit;
+        made->bytes = options->hold.count > 0 ? task.timing.peak_bytes : -1;
+        made->mult = mult;
     }
-    drop(&j);
+    drop(&task);
 }
 
-static void compare_json(FILE *f, const candidate *c, int32_t n)
+static void compare_json(FILE *file, const candidate *list, int32_t n)
 {
     int32_t i;
-    fprintf(f, "[\n");
+    fprintf(file, "[\n");
     for (i = 0; i < n; i++) {
-        fprintf(f, "  {\"schedule\": \"%s\", \"legal\": %s, \"fits\": %s", c[i].name,
-                c[i].ok < 0 ? "false" : "true", c[i].ok > 0 ? "true" : "false");
-        if (c[i].ok >= 0) {
-            fprintf(f, ", \"makespan\": %s, \"span\": %s, \"bubble_of_makespan\": %s",
-                    shown(c[i].makespan, c[i].unit), shown(c[i].span, c[i].unit),
-                    shown(millionths(c[i].bubble), 1000000));
-            fprintf(f, ", \"peak_full_stage\": %s, \"peak_bytes\": %s",
-                    shown(c[i].peak, c[i].share),
-                    c[i].bytes < 0 ? "null" : shown(c[i].bytes, c[i].mult));
+        const char *legal = list[i].ok < 0 ? "false" : "true";
+        const char *fit = list[i].ok > 0 ? "true" : "false";
+        fprintf(file, "  {\"schedule\": \"%s\", \"legal\": %s, \"fits\": %s", list[i].name, legal,
+                fit);
+        if (list[i].ok >= 0) {
+            fprintf(file, ", \"makespan\": %s, \"span\": %s, \"bubble_of_makespan\": %s",
+                    shown(list[i].makespan, list[i].unit), shown(list[i].span, list[i].unit),
+                    shown(millionths(list[i].bubble), 1000000));
+            fprintf(file, ", \"peak_full_stage\": %s, \"peak_bytes\": %s",
+                    shown(list[i].peak, list[i].share),
+                    list[i].bytes < 0 ? "null" : shown(list[i].bytes, list[i].mult));
         }
-        if (c[i].ok <= 0) {
-            fprintf(f, ", \"why\": ");
-            json_text(f, c[i].why.text);
+        if (list[i].ok <= 0) {
+            fprintf(file, ", \"why\": ");
+            json_text(file, list[i].why.text);
         }
-        fprintf(f, i + 1 < n ? "},\n" : "}\n");
+        fprintf(file, i + 1 < n ? "},\n" : "}\n");
     }
-    fprintf(f, "]\n");
+    fprintf(file, "]\n");
 }
 
 /* Prints the best schedule, and why it won. */
-static void compare_first(FILE *f, const candidate *c, int32_t n)
+static void compare_first(FILE *file, const candidate *list, int32_t n)
 {
     int32_t i, out = 0;
-    if (c[0].ok <= 0) {
+    if (list[0].ok <= 0) {
         return;
     }
-    fprintf(f, "best: %s: makespan %s, %s %% idle, %s activations per rank\n", c[0].name,
-            shown(c[0].makespan, c[0].unit), percent(c[0].bubble), shown(c[0].peak, c[0].share));
+    fprintf(file, "best: %s: makespan %s, %s %% idle, %s activations per rank\n", list[0].name,
+            shown(list[0].makespan, list[0].unit), percent(list[0].bubble),
+            shown(list[0].peak, list[0].share));
     for (i = 1; i < n; i++) {
-        out += c[i].ok <= 0;
+        out += list[i].ok <= 0;
     }
-    fprintf(f, "why:  ");
-    if (n > 1 && c[1].ok > 0) {
+    fprintf(file, "why:  ");
+    if (n > 1 && list[1].ok > 0) {
         /* all have the same unit, because the shares of --compare's times are whole */
-        const double longer = 100.0 * ((double)c[1].makespan / (double)c[0].makespan - 1.0);
-        fprintf(f, longer < 0.05 ? "%s takes as long" : "%s takes %.1f %% longer", c[1].name,
+        const double longer = 100.0 * ((double)list[1].makespan / (double)list[0].makespan - 1.0);
+        fprintf(file, longer < 0.05 ? "%s takes as long" : "%s takes %.1f %% longer", list[1].name,
                 longer);
-        fprintf(f,
-                longer < 0.05 && (int64_t)c[1].peak * c[0].share > (int64_t)c[0].peak * c[1].share
-                    ? " and holds more; "
-                    : "; ");
+        fprintf(file, longer < 0.05 && (int64_t)list[1].peak * list[0].share >
+                                           (int64_t)list[0].peak * list[1].share
+                          ? " and holds more; "
+                          : "; ");
     }
-    fprintf(f, "%d of %d schedules do not fit or are not legal for these numbers\n\n", (int)out,
+    fprintf(file, "%d of %d schedules do not fit or are not legal for these numbers\n\n", (int)out,
             (int)n);
 }
 
-static void compare_table(FILE *f, const candidate *c, int32_t n)
+static void compare_table(FILE *file, const candidate *list, int32_t n)
 {
     int32_t i;
-    compare_first(f, c, n);
-    fprintf(f, "  # %-28s %12s %12s %8s %12s%s\n", "schedule", "makespan", "span", "idle %",
-            "activations", c[0].ok >= 0 && c[0].bytes >= 0 ? "        bytes" : "");
+    compare_first(file, list, n);
+    fprintf(file, "  # %-28s %12s %12s %8s %12s%s\n", "schedule", "makespan", "span", "idle %",
+            "activations", list[0].ok >= 0 && list[0].bytes >= 0 ? "        bytes" : "");
     for (i = 0; i < n; i++) {
-        if (c[i].ok > 0) {
-            fprintf(f, "%3d %-28s %12s %12s %8s %12s", (int)i + 1, c[i].name,
-                    shown(c[i].makespan, c[i].unit), shown(c[i].span, c[i].unit),
-                    percent(c[i].bubble), shown(c[i].peak, c[i].share));
-            if (c[i].bytes >= 0) {
-                fprintf(f, " %12s", shown(c[i].bytes, c[i].mult));
+        if (list[i].ok > 0) {
+            fprintf(file, "%3d %-28s %12s %12s %8s %12s", (int)i + 1, list[i].name,
+                    shown(list[i].makespan, list[i].unit), shown(list[i].span, list[i].unit),
+                    percent(list[i].bubble), shown(list[i].peak, list[i].share));
+            if (list[i].bytes >= 0) {
+                fprintf(file, " %12s", shown(list[i].bytes, list[i].mult));
             }
-            fprintf(f, "\n");
+            fprintf(file, "\n");
         } else {
-            fprintf(f, "  - %-28s %s: %s\n", c[i].name, c[i].ok == 0 ? "does not fit" : "not legal",
-                    c[i].why.text);
+            fprintf(file, "  - %-28s %s: %s\n", list[i].name,
+                    list[i].ok == 0 ? "does not fit" : "not legal", list[i].why.text);
         }
     }
-    fprintf(f,
+    fprintf(file,
             "activations: the most that a rank holds, in micro-batches of all its layers; dualpipe "
             "and chimera hold the parameters twice\n");
 }
 
-static int compare(const settings *o)
+static int compare(const settings *options)
 {
     static candidate list[CANDIDATES];
     const double since = options_now();
-    int32_t rule, n = 0, k, v = o->chunks > 0 ? o->chunks : 1, chunks[3];
-    int32_t slices = o->slices > 0 ? o->slices : 2, mult;
-    FILE *f;
-    if ((int64_t)v * slices > 65536) {
+    int32_t rule, n = 0, k, per_rank = options->chunks > 0 ? options->chunks : 1, chunks[3];
+    int32_t slices = options->slices > 0 ? options->slices : 2, mult;
+    FILE *file;
+    if ((int64_t)per_rank * slices > 65536) {
         fail(2, "--compare", "--virtual times --slices must be at most 65536");
     }
-    mult = 4 * v * slices; /* so that each share of a time is whole; 10^13 * mult fits in 64 bits */
+    mult = 4 * per_rank *
+           slices; /* so that each share of a time is whole; 10^13 * mult fits in 64 bits */
     chunks[0] = 2;
     chunks[1] = 4;
-    chunks[2] = v != 2 && v != 4 ? v : 0;
+    chunks[2] = per_rank != 2 && per_rank != 4 ? per_rank : 0;
     for (rule = 1; rule < DPAR_SCHEDULE_FORWARD_ONLY; rule++) {
         int grouped = rule == DPAR_SCHEDULE_INTERLEAVED || rule == DPAR_SCHEDULE_INTERLEAVED_ZB;
         options_progress(since, (double)rule / (DPAR_SCHEDULE_FORWARD_ONLY + 2),
                          dpar_schedule_name(rule));
         if (!grouped && rule != DPAR_SCHEDULE_BREADTH_FIRST) {
-            try_one(&list[n++], o, rule, 0, 0, mult);
+            try_one(&list[n++], options, rule, 0, 0, mult);
             continue;
         }
         for (k = 0; k < 3; k++) {
             if (chunks[k] < 2) {
                 continue;
             }
-            try_one(&list[n++], o, rule, chunks[k], 0, mult);
-            if (grouped && 2 * (int64_t)o->ranks <= o->micros) {
-                try_one(&list[n++], o, rule, chunks[k], 2 * o->ranks, mult);
+            try_one(&list[n++], options, rule, chunks[k], 0, mult);
+            if (grouped && 2 * (int64_t)options->ranks <= options->micros) {
+                try_one(&list[n++], options, rule, chunks[k], 2 * options->ranks, mult);
             }
-            if (grouped && o->group > o->ranks && o->group != 2 * o->ranks) {
-                try_one(&list[n++], o, rule, chunks[k], o->group, mult);
+            if (grouped && options->group > options->ranks &&
+                options->group != 2 * options->ranks) {
+                try_one(&list[n++], options, rule, chunks[k], options->group, mult);
             }
         }
     }
     options_progress(since, (double)rule / (DPAR_SCHEDULE_FORWARD_ONLY + 2), "auto");
-    try_one(&list[n++], o, -1, 1, 0, mult);
-    try_one(&list[n++], o, -1, 2, 0, mult);
+    try_one(&list[n++], options, -1, 1, 0, mult);
+    try_one(&list[n++], options, -1, 2, 0, mult);
     options_progress(since, 1.0, NULL);
     qsort(list, (size_t)n, sizeof list[0], better);
-    f = open_output(o->output);
-    if (o->format != NULL && strcmp(o->format, "json") == 0) {
-        compare_json(f, list, n);
+    file = open_output(options->output);
+    if (options->format != NULL && strcmp(options->format, "json") == 0) {
+        compare_json(file, list, n);
     } else {
-        compare_table(f, list, n);
+        compare_table(file, list, n);
     }
-    close_output(f, o->output);
+    close_output(file, options->output);
     if (list[0].ok <= 0) {
         fail(1, "--compare", "no schedule is legal and fits");
     }
@@ -1671,7 +1722,7 @@ static int compare(const settings *o)
 /* ---- which options apply --------------------------------------------------------------------- */
 
 /* Refuses options that would be ignored. */
-static void applies(const settings *o)
+static void applies(const settings *options)
 {
     enum { RULE = 1, AUTO = 2, COMPARE = 4, CHECK = 8 };
     static const struct {
@@ -1696,113 +1747,115 @@ static void applies(const settings *o)
     int what = RULE;
     char why[80];
     size_t i;
-    if (o->compare) {
+    if (options->compare) {
         what = COMPARE;
         command = "--compare";
-    } else if (o->check != NULL) {
+    } else if (options->check != NULL) {
         what = CHECK;
         command = "--check";
     } else {
-        schedule = o->schedule;
+        schedule = options->schedule;
         what = strcmp(schedule, "auto") == 0 ? AUTO : RULE;
     }
     snprintf(why, sizeof why, "does not apply to %s%.40s", command, schedule);
     for (i = 0; i < sizeof uses / sizeof uses[0]; i++) {
-        if (given(o, uses[i].name) && (uses[i].of & what) == 0) {
+        if (given(options, uses[i].name) && (uses[i].of & what) == 0) {
             fail(2, uses[i].name, why);
         }
     }
 }
 
 /* Refuses options that need another one which is missing. */
-static void belongs(const settings *o)
+static void belongs(const settings *options)
 {
-    const char *format = o->check != NULL ? "" : "ascii";
-    if (o->format != NULL) {
-        format = o->format;
+    const char *format = options->check != NULL ? "" : "ascii";
+    if (options->format != NULL) {
+        format = options->format;
     }
-    if (given(o, "--room") && o->transport != DPAR_TRANSPORT_EAGER) {
+    if (given(options, "--room") && options->transport != DPAR_TRANSPORT_EAGER) {
         fail(2, "--room", "needs --transport eager");
     }
-    if (given(o, "--width") && strcmp(format, "ascii") != 0) {
+    if (given(options, "--width") && strcmp(format, "ascii") != 0) {
         fail(2, "--width", "needs --format ascii");
     }
-    if (given(o, "--lowered") && strcmp(format, "csv") != 0) {
+    if (given(options, "--lowered") && strcmp(format, "csv") != 0) {
         fail(2, "--lowered", "needs --format csv");
     }
-    if (given(o, "--bytes") != given(o, "--bandwidth")) {
+    if (given(options, "--bytes") != given(options, "--bandwidth")) {
         fail(2, "--bytes and --bandwidth", "must be given together");
     }
-    if (given(o, "--bandwidth") && o->bandwidth == 0) {
+    if (given(options, "--bandwidth") && options->bandwidth == 0) {
         fail(2, "--bandwidth", "must be more than 0");
     }
-    if (given(o, "--links") && !given(o, "--bandwidth")) {
+    if (given(options, "--links") && !given(options, "--bandwidth")) {
         fail(2, "--links", "needs --bytes and --bandwidth");
     }
-    if (o->links != DPAR_CONTENTION_NONE && o->sends != DPAR_SEND_MODE_BUFFERED) {
+    if (options->links != DPAR_CONTENTION_NONE && options->sends != DPAR_SEND_MODE_BUFFERED) {
         fail(2, "--links pair and rank", "need --send buffered");
     }
-    if (given(o, "--hold") && o->hold.n != 3) {
+    if (given(options, "--hold") && options->hold.count != 3) {
         fail(2, "--hold", "takes three numbers: for F, I and W");
     }
-    if (o->ranks_of.n > 0 && o->schedule != NULL && strcmp(o->schedule, "auto") == 0 &&
-        given(o, "--virtual")) {
+    if (options->ranks_of.count > 0 && options->schedule != NULL &&
+        strcmp(options->schedule, "auto") == 0 && given(options, "--virtual")) {
         fail(2, "--virtual", "is already given by --map");
     }
-    if (given(o, "--stage-times") &&
-        (given(o, "--fwd") || given(o, "--bwd-input") || given(o, "--bwd-weight"))) {
+    if (given(options, "--stage-times") &&
+        (given(options, "--fwd") || given(options, "--bwd-input") ||
+         given(options, "--bwd-weight"))) {
         fail(2, "--stage-times", "replaces --fwd, --bwd-input and --bwd-weight");
     }
 }
 
 int main(int argc, char **argv)
 {
-    static settings o;
+    static settings options;
     int code;
-    o.buffers = 1;
-    o.width = 80;
-    o.cap = -1;
+    options.buffers = 1;
+    options.width = 80;
+    options.cap = -1;
     if (argc == 1) {
         fputs("usage: pipeline --schedule NAME|--compare|--check FILE.csv [options]; "
               "see pipeline --help\n",
               stderr);
         return 2;
     }
-    code = read_options(&o, argc, argv);
+    code = read_options(&options, argc, argv);
     if (code >= 0) {
         return code;
     }
-    if ((o.schedule != NULL) + (o.check != NULL) + o.compare != 1) {
+    if ((options.schedule != NULL) + (options.check != NULL) + options.compare != 1) {
         fail(2, "one of --schedule NAME, --compare and --check FILE is needed (--help)", "");
     }
-    if (o.check == NULL && (o.ranks == 0 || o.micros == 0)) {
+    if (options.check == NULL && (options.ranks == 0 || options.micros == 0)) {
         fail(2, "--stages and --micro are needed (--help)", "");
     }
-    if (o.compare && o.format != NULL && strcmp(o.format, "ascii") != 0 &&
-        strcmp(o.format, "json") != 0) {
+    if (options.compare && options.format != NULL && strcmp(options.format, "ascii") != 0 &&
+        strcmp(options.format, "json") != 0) {
         fail(2, "--compare", "prints ascii or json");
     }
-    applies(&o);
-    belongs(&o);
-    o.timed = o.transport != DPAR_TRANSPORT_NONE && !given(&o, "--send") && !given(&o, "--links");
-    if (o.memory != NULL) {
+    applies(&options);
+    belongs(&options);
+    options.timed = options.transport != DPAR_TRANSPORT_NONE && !given(&options, "--send") &&
+                    !given(&options, "--links");
+    if (options.memory != NULL) {
         series bytes;
-        if (o.hold.n > 0) {
-            bytes = wholes("--memory", o.memory, 0);
-            o.cap = bytes.v[0];
-            if (bytes.n > 1) {
+        if (options.hold.count > 0) {
+            bytes = wholes("--memory", options.memory, 0);
+            options.cap = bytes.values[0];
+            if (bytes.count > 1) {
                 fail(2, "--memory", "takes one number");
             }
         } else {
-            o.cap = number("--memory", o.memory);
+            options.cap = number("--memory", options.memory);
         }
     }
-    if (o.stage_times != NULL) {
-        read_stage_times(&o);
+    if (options.stage_times != NULL) {
+        read_stage_times(&options);
     }
-    complete(&o);
-    if (o.check != NULL) {
-        return check_file(&o);
+    complete(&options);
+    if (options.check != NULL) {
+        return check_file(&options);
     }
-    return o.compare ? compare(&o) : one_schedule(&o);
+    return options.compare ? compare(&options) : one_schedule(&options);
 }

@@ -97,41 +97,42 @@ typedef struct options {
 } options;
 
 /* Returns -1 to go on, or the exit code. */
-static int read_options(options *o, int argc, char **argv)
+static int read_options(options *settings, int argc, char **argv)
 {
-    const option list[] = {{"--cluster", OPTION_WORD, &o->cluster, 0, 0},
-                           {"--precision", OPTION_WORD, &o->precision, 0, 0},
-                           {"--fix", OPTION_WORD, &o->fix, 0, 0},
-                           {"--evaluate", OPTION_WORD, &o->evaluate, 0, 0},
-                           {"--svg", OPTION_WORD, &o->svg, 0, 0},
-                           {"--csv", OPTION_WORD, &o->csv, 0, 0},
-                           {"--stack", OPTION_WORD, &o->stack, 0, 0},
-                           {"--attention", OPTION_WORD, &o->attention, 0, 0},
-                           {"--gpus", OPTION_WORD, &o->gpus, 0, 0},
-                           {"--seq", OPTION_WORD, &o->seq, 0, 0},
-                           {"--batch", OPTION_WORD, &o->batch, 0, 0},
-                           {"--top", OPTION_INT, &o->top, 1, 64},
-                           {"--whole", OPTION_FLAG, &o->whole, 0, 0},
-                           {"--min-gpus", OPTION_FLAG, &o->min_gpus, 0, 0},
-                           {"--recommend", OPTION_FLAG, &o->recommend, 0, 0},
-                           {"--explain", OPTION_FLAG, &o->explain, 0, 0},
-                           {"--memory", OPTION_FLAG, &o->memory, 0, 0},
-                           {"--json", OPTION_FLAG, &o->json, 0, 0},
-                           {"--list", OPTION_FLAG, &o->list, 0, 0},
-                           {"--quiet", OPTION_FLAG, &o->quiet, 0, 0}};
-    memset(o, 0, sizeof *o);
-    o->top = 8;
-    return options_read(argc, argv, list, sizeof list / sizeof *list, &o->model, 1);
+    const option list[] = {{"--cluster", OPTION_WORD, &settings->cluster, 0, 0},
+                           {"--precision", OPTION_WORD, &settings->precision, 0, 0},
+                           {"--fix", OPTION_WORD, &settings->fix, 0, 0},
+                           {"--evaluate", OPTION_WORD, &settings->evaluate, 0, 0},
+                           {"--svg", OPTION_WORD, &settings->svg, 0, 0},
+                           {"--csv", OPTION_WORD, &settings->csv, 0, 0},
+                           {"--stack", OPTION_WORD, &settings->stack, 0, 0},
+                           {"--attention", OPTION_WORD, &settings->attention, 0, 0},
+                           {"--gpus", OPTION_WORD, &settings->gpus, 0, 0},
+                           {"--seq", OPTION_WORD, &settings->seq, 0, 0},
+                           {"--batch", OPTION_WORD, &settings->batch, 0, 0},
+                           {"--top", OPTION_INT, &settings->top, 1, 64},
+                           {"--whole", OPTION_FLAG, &settings->whole, 0, 0},
+                           {"--min-gpus", OPTION_FLAG, &settings->min_gpus, 0, 0},
+                           {"--recommend", OPTION_FLAG, &settings->recommend, 0, 0},
+                           {"--explain", OPTION_FLAG, &settings->explain, 0, 0},
+                           {"--memory", OPTION_FLAG, &settings->memory, 0, 0},
+                           {"--json", OPTION_FLAG, &settings->json, 0, 0},
+                           {"--list", OPTION_FLAG, &settings->list, 0, 0},
+                           {"--quiet", OPTION_FLAG, &settings->quiet, 0, 0}};
+    memset(settings, 0, sizeof *settings);
+    settings->top = 8;
+    return options_read(argc, argv, list, sizeof list / sizeof *list, &settings->model, 1);
 }
 
 /* Writes the options that dpar_plan_query_read knows as its words. Returns 1, or 0 after a message
  * if a value has a blank. */
-static int words_of(const options *o, char *text, size_t room)
+static int words_of(const options *settings, char *text, size_t room)
 {
     const char *const name[] = {"gpus",  "seq",       "batch", "precision",
                                 "stack", "attention", "fix",   "evaluate"};
-    const char *const value[] = {o->gpus,  o->seq,       o->batch, o->precision,
-                                 o->stack, o->attention, o->fix,   o->evaluate};
+    const char *const value[] = {settings->gpus,      settings->seq,     settings->batch,
+                                 settings->precision, settings->stack,   settings->attention,
+                                 settings->fix,       settings->evaluate};
     size_t i, n = 0;
     text[0] = 0;
     for (i = 0; i < sizeof name / sizeof *name; i++) {
@@ -145,7 +146,7 @@ static int words_of(const options *o, char *text, size_t room)
             n += (size_t)snprintf(text + n, room - n, " %s=%s", name[i], value[i]);
         }
     }
-    snprintf(text + n, room - n, "%s", o->whole ? " whole" : "");
+    snprintf(text + n, room - n, "%s", settings->whole ? " whole" : "");
     return 1;
 }
 
@@ -156,17 +157,17 @@ enum { FILE_LIMIT = 64 * 1024 * 1024 };
 /* Returns 1 if the file can be read. */
 static int is_file(const char *path)
 {
-    FILE *f = fopen(path, "rb");
-    if (f != NULL) {
-        fclose(f);
+    FILE *file = fopen(path, "rb");
+    if (file != NULL) {
+        fclose(file);
     }
-    return f != NULL;
+    return file != NULL;
 }
 
 /* Reads a whole file. Returns NULL after a message on stderr. */
 static char *read_file(const char *path)
 {
-    FILE *f;
+    FILE *file;
     char *text;
     size_t n;
 #if defined(__unix__) || defined(__APPLE__)
@@ -176,31 +177,31 @@ static char *read_file(const char *path)
         return NULL;
     }
 #endif
-    f = fopen(path, "rb");
-    text = f != NULL ? (char *)malloc((size_t)FILE_LIMIT + 1) : NULL;
+    file = fopen(path, "rb");
+    text = file != NULL ? (char *)malloc((size_t)FILE_LIMIT + 1) : NULL;
     if (text == NULL) {
         complain("cannot read", path);
-        if (f != NULL) {
-            fclose(f);
+        if (file != NULL) {
+            fclose(file);
         }
         return NULL;
     }
-    n = fread(text, 1, (size_t)FILE_LIMIT + 1, f);
-    if (ferror(f) || n > FILE_LIMIT || memchr(text, 0, n) != NULL) {
+    n = fread(text, 1, (size_t)FILE_LIMIT + 1, file);
+    if (ferror(file) || n > FILE_LIMIT || memchr(text, 0, n) != NULL) {
         complain(n > FILE_LIMIT ? "this file has more than 64 MB:" : "cannot read", path);
         free(text);
-        fclose(f);
+        fclose(file);
         return NULL;
     }
-    fclose(f);
+    fclose(file);
     text[n] = 0;
     return text;
 }
 
-static int ends_in(const char *s, const char *tail)
+static int ends_in(const char *text, const char *tail)
 {
-    size_t n = strlen(s), k = strlen(tail);
-    return n >= k && strcmp(s + n - k, tail) == 0;
+    size_t n = strlen(text), k = strlen(tail);
+    return n >= k && strcmp(text + n - k, tail) == 0;
 }
 
 /* Returns the first n characters of a path followed by a name, or NULL if there is no memory. */
@@ -258,39 +259,41 @@ static void add_note(const char *text)
 
 /* Reads the request. *model and *machine get the texts of files, or NULL; the caller frees them.
  * Returns 0, or 2 after a message. */
-static int read_query(const options *o, const char *words, dpar_plan_query *query, char **model,
-                      char **machine)
+static int read_query(const options *settings, const char *words, dpar_plan_query *query,
+                      char **model, char **machine)
 {
     dpar_why why;
     char *inside;
-    const char *settings = strstr(o->model, ".json,");
+    const char *of, *on; /* the model and the machine: names, or texts of files */
+    const char *more = strstr(settings->model, ".json,");
     *model = *machine = NULL;
-    inside = settings != NULL ? path_of(o->model, (size_t)(settings + 5 - o->model), "")
-                              : in_folder(o->model);
+    inside = more != NULL ? path_of(settings->model, (size_t)(more + 5 - settings->model), "")
+                          : in_folder(settings->model);
     if (inside != NULL) {
         *model = read_file(inside);
         free(inside);
-        if (*model != NULL && settings != NULL) {
-            *model = joined(*model, settings + 5);
+        if (*model != NULL && more != NULL) {
+            *model = joined(*model, more + 5);
         }
         if (*model == NULL) {
             return 2;
         }
-    } else if (ends_in(o->model, ".json") || (strchr(o->model, '/') != NULL && is_file(o->model))) {
-        *model = read_file(o->model);
+    } else if (ends_in(settings->model, ".json") ||
+               (strchr(settings->model, '/') != NULL && is_file(settings->model))) {
+        *model = read_file(settings->model);
         if (*model == NULL) {
             return 2;
         }
     }
-    if (is_file(o->cluster)) {
-        *machine = read_file(o->cluster);
+    if (is_file(settings->cluster)) {
+        *machine = read_file(settings->cluster);
         if (*machine == NULL) {
             return 2;
         }
     }
-    if (dpar_plan_query_read(*model != NULL ? *model : o->model,
-                             *machine != NULL ? *machine : o->cluster, words, query,
-                             &why) != DPAR_OK) {
+    of = *model != NULL ? *model : settings->model;
+    on = *machine != NULL ? *machine : settings->cluster;
+    if (dpar_plan_query_read(of, on, words, query, &why) != DPAR_OK) {
         return complain(why.text, NULL);
     }
     if (query->machine_gpus > 0) {
@@ -304,69 +307,69 @@ static int read_query(const options *o, const char *words, dpar_plan_query *quer
 /* ---- output ---------------------------------------------------------------------------------- */
 
 /* Writes a report of any length: draws it once to measure it, and again to fill the buffer. */
-static int write_report(FILE *to, int32_t format, const dpar_plan_draw_desc *r)
+static int write_report(FILE *to, int32_t format, const dpar_plan_draw_desc *report)
 {
-    dpar_text t;
+    dpar_text text;
     char *buffer;
     size_t room;
-    dpar_text_init(&t, NULL, 0);
-    dpar_plan_draw(&t, r, format, NULL);
-    room = t.used + 64;
+    dpar_text_init(&text, NULL, 0);
+    dpar_plan_draw(&text, report, format, NULL);
+    room = text.used + 64;
     buffer = (char *)malloc(room);
     if (buffer == NULL) {
         return complain("out of memory", NULL);
     }
-    dpar_text_init(&t, buffer, room);
-    dpar_plan_draw(&t, r, format, NULL);
+    dpar_text_init(&text, buffer, room);
+    dpar_plan_draw(&text, report, format, NULL);
     fputs(buffer, to);
     free(buffer);
     return 0;
 }
 
-static int write_file(const char *path, int32_t format, const dpar_plan_draw_desc *r)
+static int write_file(const char *path, int32_t format, const dpar_plan_draw_desc *report)
 {
-    FILE *f = fopen(path, "wb");
+    FILE *file = fopen(path, "wb");
     int bad;
-    if (f == NULL) {
+    if (file == NULL) {
         return complain("cannot write", path);
     }
-    bad = write_report(f, format, r) != 0 || ferror(f);
-    bad = fclose(f) != 0 || bad;
+    bad = write_report(file, format, report) != 0 || ferror(file);
+    bad = fclose(file) != 0 || bad;
     return bad ? complain("cannot write", path) : 0;
 }
 
 /* Writes the files before anything is printed, so that stdout stays empty if one cannot be written.
  */
-static int write_files(const options *o, dpar_plan_draw_desc *r)
+static int write_files(const options *settings, dpar_plan_draw_desc *report)
 {
     int bad = 0;
-    r->colour = 0;
-    if (o->svg != NULL) {
-        bad = write_file(o->svg, DPAR_PLAN_DRAW_SVG, r);
+    report->colour = 0;
+    if (settings->svg != NULL) {
+        bad = write_file(settings->svg, DPAR_PLAN_DRAW_SVG, report);
     }
-    if (o->csv != NULL && bad == 0) {
-        bad = write_file(o->csv, DPAR_PLAN_DRAW_CSV, r);
+    if (settings->csv != NULL && bad == 0) {
+        bad = write_file(settings->csv, DPAR_PLAN_DRAW_CSV, report);
     }
     return bad;
 }
 
-static int show_report(const options *o, dpar_plan_draw_desc *r)
+static int show_report(const options *settings, dpar_plan_draw_desc *report)
 {
     int bad;
-    if (r->note == NULL && note[0] != 0) {
-        r->note = note;
+    if (report->note == NULL && note[0] != 0) {
+        report->note = note;
     }
-    r->colour = options_terminal(1) && getenv("NO_COLOR") == NULL;
-    bad = write_report(stdout, o->json ? DPAR_PLAN_DRAW_JSON : DPAR_PLAN_DRAW_TEXT, r);
-    if (o->explain && !o->json && bad == 0) {
-        bad = write_report(stdout, DPAR_PLAN_DRAW_EXPLAIN, r);
+    report->colour = options_terminal(1) && getenv("NO_COLOR") == NULL;
+    bad = write_report(stdout, settings->json ? DPAR_PLAN_DRAW_JSON : DPAR_PLAN_DRAW_TEXT, report);
+    if (settings->explain && !settings->json && bad == 0) {
+        bad = write_report(stdout, DPAR_PLAN_DRAW_EXPLAIN, report);
     }
     return bad;
 }
 
-static int show_all(const options *o, dpar_plan_draw_desc *r)
+static int show_all(const options *settings, dpar_plan_draw_desc *report)
 {
-    return write_files(o, r) != 0 ? 2 : show_report(o, r);
+    return write_files(settings, report) != 0 ? 2 : show_report(settings, report);
 }
 
 static int show_list(void)
@@ -378,21 +381,21 @@ static int show_list(void)
     }
     printf("machines:\n");
     for (i = 0; dpar_cluster_name(i) != NULL; i++) {
-        dpar_cluster c;
-        if (dpar_cluster_find(&c, dpar_cluster_name(i), NULL) == DPAR_OK) {
-            printf("  %-14s %d x %d %s: %s\n", dpar_cluster_name(i), c.nodes, c.gpus_per_node,
-                   c.gpu.name, c.source);
+        dpar_cluster cluster;
+        if (dpar_cluster_find(&cluster, dpar_cluster_name(i), NULL) == DPAR_OK) {
+            printf("  %-14s %d x %d %s: %s\n", dpar_cluster_name(i), cluster.nodes,
+                   cluster.gpus_per_node, cluster.gpu.name, cluster.source);
         }
     }
     printf("GPUs:\n");
     for (i = 0; dpar_gpu_name(i) != NULL; i++) {
         char one[32];
-        dpar_cluster c;
+        dpar_cluster cluster;
         int n = snprintf(one, sizeof one, "1:%s", dpar_gpu_name(i));
-        if (dpar_cluster_read(&c, one, (size_t)n, NULL) == DPAR_OK) {
-            printf("  %-14s %.0f GB, %.2f TB/s, %.0f TFLOP/s bf16: %s\n", c.gpu.name,
-                   c.gpu.memory_bytes * 1e-9, c.gpu.memory_Bps * 1e-12,
-                   c.gpu.flops[DPAR_BF16] * 1e-12, c.gpu.source);
+        if (dpar_cluster_read(&cluster, one, (size_t)n, NULL) == DPAR_OK) {
+            printf("  %-14s %.0f GB, %.2f TB/s, %.0f TFLOP/s bf16: %s\n", cluster.gpu.name,
+                   cluster.gpu.memory_bytes * 1e-9, cluster.gpu.memory_Bps * 1e-12,
+                   cluster.gpu.flops[DPAR_BF16] * 1e-12, cluster.gpu.source);
         }
     }
     printf("precisions:");
@@ -413,44 +416,45 @@ static void on_interrupt(int signal_number)
     interrupted = 1;
 }
 
-static void show_progress(const options *o, const dpar_planner *p, double since)
+static void show_progress(const options *settings, const dpar_planner *planner, double since)
 {
     char what[60];
-    snprintf(what, sizeof what, "%.1f M configurations", (double)p->walked * 1e-6);
-    if (!o->quiet) {
-        options_progress(since, p->progress, what);
+    snprintf(what, sizeof what, "%.1f M configurations", (double)planner->walked * 1e-6);
+    if (!settings->quiet) {
+        options_progress(since, planner->progress, what);
     }
 }
 
 /* Prints the smallest number of GPUs and the best plan on them. */
-static int show_smallest(const options *o, const dpar_job *job, const dpar_planner_desc *q,
-                         int most)
+static int show_smallest(const options *settings, const dpar_job *job,
+                         const dpar_planner_desc *desc, int most)
 {
     dpar_plan plan;
-    dpar_plan_draw_desc r;
-    dpar_cluster c = *job->cluster;
+    dpar_plan_draw_desc report;
+    dpar_cluster cluster = *job->cluster;
     dpar_job smaller = *job;
     dpar_why why;
     int gpus;
-    if (dpar_plan_smallest(job, q, most, &plan, &why) != DPAR_OK) {
+    if (dpar_plan_smallest(job, desc, most, &plan, &why) != DPAR_OK) {
         fprintf(stderr, "plan: %s%s\n", why.text,
-                o->whole ? "" : " (--whole also searches tp across nodes, offload and more)");
+                settings->whole ? ""
+                                : " (--whole also searches tp across nodes, offload and more)");
         return 1;
     }
     gpus = dpar_strategy_ranks(&plan.strategy);
-    c.nodes = gpus < c.gpus_per_node ? 1 : gpus / c.gpus_per_node;
-    c.gpus_per_node = gpus / c.nodes;
-    smaller.cluster = &c;
-    memset(&r, 0, sizeof r);
-    r.job = &smaller;
-    r.plan = &plan;
-    r.plan_count = 1;
-    r.global_batch = q->global_batch;
-    r.evaluated = 1;
-    if (!o->json) {
+    cluster.nodes = gpus < cluster.gpus_per_node ? 1 : gpus / cluster.gpus_per_node;
+    cluster.gpus_per_node = gpus / cluster.nodes;
+    smaller.cluster = &cluster;
+    memset(&report, 0, sizeof report);
+    report.job = &smaller;
+    report.plan = &plan;
+    report.plan_count = 1;
+    report.global_batch = desc->global_batch;
+    report.evaluated = 1;
+    if (!settings->json) {
         printf("smallest number of GPUs that hold it: %d\n\n", gpus);
     }
-    return show_all(o, &r);
+    return show_all(settings, &report);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -460,35 +464,36 @@ static int gpus_of(const dpar_job *job)
     return job->cluster->nodes * job->cluster->gpus_per_node;
 }
 
-static int same_memory(const dpar_memory_usage *a, const dpar_memory_usage *b)
+static int same_memory(const dpar_memory_usage *first, const dpar_memory_usage *second)
 {
-    return memcmp(a->term, b->term, sizeof a->term) == 0 && a->moment == b->moment;
+    return memcmp(first->term, second->term, sizeof first->term) == 0 &&
+           first->moment == second->moment;
 }
 
 /* Prints the memory of each stage in GB, with one line for adjacent stages with equal memory. */
-static void show_memory(const options *o, const dpar_job *job, const dpar_plan *plan)
+static void show_memory(const options *settings, const dpar_job *job, const dpar_plan *plan)
 {
-    const dpar_strategy *s = &plan->strategy;
-    dpar_memory_usage m, next;
+    const dpar_strategy *strategy = &plan->strategy;
+    dpar_memory_usage memory, next;
     int32_t rank, from, i;
-    if (!o->memory || o->json) {
+    if (!settings->memory || settings->json) {
         return;
     }
     printf("\nmemory of a GPU by pipeline stage in GB; stage %d needs the most, %s\n",
            (int)plan->memory.worst,
            plan->memory.moment == DPAR_MEMORY_PEAK_LOSS ? "at the loss" : "in a layer's backward");
-    for (rank = from = 0; rank < s->pp; rank++) {
-        dpar_memory_stage(job, s, rank, &m);
-        if (rank + 1 < s->pp) {
-            dpar_memory_stage(job, s, rank + 1, &next);
-            if (same_memory(&m, &next)) {
+    for (rank = from = 0; rank < strategy->pp; rank++) {
+        dpar_memory_stage(job, strategy, rank, &memory);
+        if (rank + 1 < strategy->pp) {
+            dpar_memory_stage(job, strategy, rank + 1, &next);
+            if (same_memory(&memory, &next)) {
                 continue;
             }
         }
         printf(from < rank ? "  stages %d to %d" : "  stage %d", (int)from, (int)rank);
-        printf(": %.1f at most, %s: %.1f allocated", m.total * 1e-9,
-               m.moment == DPAR_MEMORY_PEAK_LOSS ? "at the loss" : "in a layer's backward",
-               m.allocated * 1e-9);
+        printf(": %.1f at most, %s: %.1f allocated", memory.total * 1e-9,
+               memory.moment == DPAR_MEMORY_PEAK_LOSS ? "at the loss" : "in a layer's backward",
+               memory.allocated * 1e-9);
         for (i = 0; i < DPAR_MEMORY_COUNT; i++) {
             if (i == 0) {
                 printf(" (");
@@ -496,9 +501,9 @@ static void show_memory(const options *o, const dpar_job *job, const dpar_plan *
             if (i == DPAR_MEMORY_COMM) {
                 printf("); reserved in addition (");
             }
-            if (m.term[i] >= 0.05e9) {
+            if (memory.term[i] >= 0.05e9) {
                 printf("%s%s %.1f", i > 0 && i != DPAR_MEMORY_COMM ? " " : "", dpar_memory_name(i),
-                       m.term[i] * 1e-9);
+                       memory.term[i] * 1e-9);
             }
         }
         printf(")\n");
@@ -524,90 +529,92 @@ typedef struct changes {
 
 /* Adds a change if the changed strategy fits. The list is sorted by memory, the most first, because
  * such a change is the smallest. */
-static void try_change(changes *w, const char *text, const dpar_job *job, const dpar_strategy *s)
+static void try_change(changes *found, const char *text, const dpar_job *job,
+                       const dpar_strategy *strategy)
 {
     dpar_plan plan;
     int i;
-    if (w->count == CHANGES_MAX || dpar_plan_price(job, s, 0, &plan, NULL, NULL) != DPAR_OK) {
+    if (found->count == CHANGES_MAX ||
+        dpar_plan_price(job, strategy, 0, &plan, NULL, NULL) != DPAR_OK) {
         return;
     }
     if (plan.memory.total > job->cluster->gpu.memory_bytes) { /* it only runs at its lower bound */
         return;
     }
-    for (i = w->count; i > 0 && w->list[i - 1].bytes < plan.memory.total; i--) {
-        w->list[i] = w->list[i - 1];
+    for (i = found->count; i > 0 && found->list[i - 1].bytes < plan.memory.total; i--) {
+        found->list[i] = found->list[i - 1];
     }
-    w->count++;
-    snprintf(w->list[i].text, sizeof w->list[i].text, "%s%s%s", w->before,
-             w->before[0] != 0 && text[0] != 0 ? ", " : "", text);
-    w->list[i].bytes = plan.memory.total;
+    found->count++;
+    snprintf(found->list[i].text, sizeof found->list[i].text, "%s%s%s", found->before,
+             found->before[0] != 0 && text[0] != 0 ? ", " : "", text);
+    found->list[i].bytes = plan.memory.total;
 }
 
 /* Tries recomputation, higher ZeRO stages, smaller micro-batches and offloading. */
-static void try_strategies(changes *w, const dpar_job *job, const dpar_strategy *s)
+static void try_strategies(changes *found, const dpar_job *job, const dpar_strategy *strategy)
 {
-    dpar_strategy v = *s;
+    dpar_strategy changed = *strategy;
     char text[64];
-    if (s->recompute != DPAR_RECOMPUTE_FULL) {
-        v.recompute = DPAR_RECOMPUTE_FULL;
-        try_change(w, "recompute=full", job, &v);
-        v.recompute = DPAR_RECOMPUTE_ALTERNATE;
-        try_change(w, "recompute=alternate", job, &v);
+    if (strategy->recompute != DPAR_RECOMPUTE_FULL) {
+        changed.recompute = DPAR_RECOMPUTE_FULL;
+        try_change(found, "recompute=full", job, &changed);
+        changed.recompute = DPAR_RECOMPUTE_ALTERNATE;
+        try_change(found, "recompute=alternate", job, &changed);
     }
-    v = *s;
-    while (v.zero < 3 && v.dp > 1) {
-        v.zero++;
-        snprintf(text, sizeof text, "zero=%d", (int)v.zero);
-        try_change(w, text, job, &v);
+    changed = *strategy;
+    while (changed.zero < 3 && changed.dp > 1) {
+        changed.zero++;
+        snprintf(text, sizeof text, "zero=%d", (int)changed.zero);
+        try_change(found, text, job, &changed);
     }
-    v = *s;
-    while (v.micro_batch % 2 == 0) {
-        v.micro_batch /= 2;
-        v.micro_batches *= 2;
-        snprintf(text, sizeof text, "mbs=%d", (int)v.micro_batch);
-        try_change(w, text, job, &v);
+    changed = *strategy;
+    while (changed.micro_batch % 2 == 0) {
+        changed.micro_batch /= 2;
+        changed.micro_batches *= 2;
+        snprintf(text, sizeof text, "mbs=%d", (int)changed.micro_batch);
+        try_change(found, text, job, &changed);
     }
-    v = *s;
-    if (v.offload == 0 && v.zero < 2 && v.dp > 1) {
-        v.zero = 2;
+    changed = *strategy;
+    if (changed.offload == 0 && changed.zero < 2 && changed.dp > 1) {
+        changed.zero = 2;
     }
-    v.offload |= DPAR_OFFLOAD_OPTIMIZER;
-    try_change(w, "offload=optimizer", job, &v);
-    v.offload |= DPAR_OFFLOAD_WEIGHTS;
-    try_change(w, "offload=optimizer+weights", job, &v);
-    v.offload |= DPAR_OFFLOAD_ACTIVATIONS;
-    try_change(w, "offload=optimizer+weights+activations", job, &v);
+    changed.offload |= DPAR_OFFLOAD_OPTIMIZER;
+    try_change(found, "offload=optimizer", job, &changed);
+    changed.offload |= DPAR_OFFLOAD_WEIGHTS;
+    try_change(found, "offload=optimizer+weights", job, &changed);
+    changed.offload |= DPAR_OFFLOAD_ACTIVATIONS;
+    try_change(found, "offload=optimizer+weights+activations", job, &changed);
 }
 
 /* Tries 2 to 64 times as many GPUs of the kind, with more replicas. */
-static void try_gpus(changes *w, const dpar_job *job, const dpar_strategy *s)
+static void try_gpus(changes *found, const dpar_job *job, const dpar_strategy *strategy)
 {
     static dpar_cluster more;
     dpar_job wide = *job;
-    dpar_strategy v = *s;
+    dpar_strategy changed = *strategy;
     char text[64];
-    int32_t times, before = w->count;
-    v.zero = v.zero > 0 ? v.zero : 1;
-    for (times = 2; times <= 64 && w->count == before; times *= 2) {
+    int32_t times, before = found->count;
+    changed.zero = changed.zero > 0 ? changed.zero : 1;
+    for (times = 2; times <= 64 && found->count == before; times *= 2) {
         more = *job->cluster;
         if (more.nics == 0) { /* only the memory matters here, not the speed */
             more.nics = 1;
             more.nic_Bps = 25e9;
         }
         wide.cluster = &more;
-        v.dp = s->dp * times;
+        changed.dp = strategy->dp * times;
         if (gpus_of(job) > (1 << 24) ||
             dpar_cluster_resize(&more, gpus_of(job) * times, NULL) != DPAR_OK) {
             return;
         }
         snprintf(text, sizeof text, "%d GPUs in replicas of it%s", (int)gpus_of(&wide),
-                 s->zero == 0 ? " and zero=1" : "");
-        try_change(w, text, &wide, &v);
+                 strategy->zero == 0 ? " and zero=1" : "");
+        try_change(found, text, &wide, &changed);
     }
 }
 
 /* Tries precisions with fewer bytes per parameter. */
-static void try_recipes(changes *w, const dpar_job *job, const dpar_strategy *s)
+static void try_recipes(changes *found, const dpar_job *job, const dpar_strategy *strategy)
 {
     static const char *const name[] = {"bf16-grad16", "bf16-moments", "no-master", "adam8",
                                        "pure-bf16"};
@@ -617,18 +624,18 @@ static void try_recipes(changes *w, const dpar_job *job, const dpar_strategy *s)
     for (i = 0; i < sizeof name / sizeof name[0]; i++) {
         if (dpar_recipe_find(&narrow.recipe, name[i], NULL) == DPAR_OK) {
             snprintf(text, sizeof text, "precision=%s", name[i]);
-            try_change(w, text, &narrow, s);
+            try_change(found, text, &narrow, strategy);
         }
     }
 }
 
 /* Tries half and a quarter of the sequence. */
-static void try_sequences(changes *w, const options *o, const char *model, const char *machine,
-                          const dpar_job *job, const dpar_strategy *s)
+static void try_sequences(changes *found, const options *settings, const char *model,
+                          const char *machine, const dpar_job *job, const dpar_strategy *strategy)
 {
     static dpar_plan_query query;
     char words[9000], seq[24], text[64];
-    options less = *o;
+    options less = *settings;
     int parts;
     for (parts = 2; parts <= 4 && job->work->vocab > 0; parts *= 2) {
         dpar_job shorter = *job;
@@ -641,27 +648,28 @@ static void try_sequences(changes *w, const options *o, const char *model, const
         }
         shorter.work = &query.work;
         snprintf(text, sizeof text, "seq=%s", seq);
-        try_change(w, text, &shorter, s);
+        try_change(found, text, &shorter, strategy);
     }
 }
 
 /* Shards everything, or then recomputes everything, or then makes micro-batches of one sample.
  * done: the last of these three steps, 0 before the first. Returns the step that it makes, or -1 if
  * none is left. */
-static int next_change(dpar_strategy *s, int done)
+static int next_change(dpar_strategy *strategy, int done)
 {
-    if (done < 1 && s->dp > 1 && s->zero < 3) {
-        s->zero = 3;
+    if (done < 1 && strategy->dp > 1 && strategy->zero < 3) {
+        strategy->zero = 3;
         return 1;
     }
-    if (done < 2 && (s->recompute != DPAR_RECOMPUTE_FULL || s->recompute_layers > 0)) {
-        s->recompute = DPAR_RECOMPUTE_FULL;
-        s->recompute_layers = 0;
+    if (done < 2 &&
+        (strategy->recompute != DPAR_RECOMPUTE_FULL || strategy->recompute_layers > 0)) {
+        strategy->recompute = DPAR_RECOMPUTE_FULL;
+        strategy->recompute_layers = 0;
         return 2;
     }
-    if (done < 3 && s->micro_batch > 1) {
-        s->micro_batches *= s->micro_batch;
-        s->micro_batch = 1;
+    if (done < 3 && strategy->micro_batch > 1) {
+        strategy->micro_batches *= strategy->micro_batch;
+        strategy->micro_batch = 1;
         return 3;
     }
     return -1;
@@ -669,51 +677,52 @@ static int next_change(dpar_strategy *s, int done)
 
 /* Lists the changes that would make the plan fit, the smallest first. If no single change suffices,
  * it applies the next general one and tries again. */
-static void print_changes(const options *o, const char *model, const char *machine,
+static void print_changes(const options *settings, const char *model, const char *machine,
                           const dpar_job *job, const dpar_strategy *strategy)
 {
     static const char *const name[] = {"", "zero=3", "recompute=full", "mbs=1"};
-    static changes w;
-    dpar_strategy s = *strategy;
+    static changes found;
+    dpar_strategy changed = *strategy;
     char before[64] = "";
     size_t used = 0;
     int done = 0, i;
-    if (!job->work->trains || o->json) {
+    if (!job->work->trains || settings->json) {
         return;
     }
-    w.count = 0;
-    w.before = before;
+    found.count = 0;
+    found.before = before;
     do {
-        try_strategies(&w, job, &s);
-        try_recipes(&w, job, &s);
-        try_sequences(&w, o, model, machine, job, &s);
-        try_gpus(&w, job, &s);
-        done = next_change(&s, done);
+        try_strategies(&found, job, &changed);
+        try_recipes(&found, job, &changed);
+        try_sequences(&found, settings, model, machine, job, &changed);
+        try_gpus(&found, job, &changed);
+        done = next_change(&changed, done);
         if (done > 0) {
             used += (size_t)snprintf(before + used, sizeof before - used, "%s%s",
                                      used > 0 ? ", " : "", name[done]);
         }
-    } while (w.count == 0 && done > 0);
-    for (i = 0; i < w.count; i++) {
+    } while (found.count == 0 && done > 0);
+    for (i = 0; i < found.count; i++) {
         fprintf(stderr, "%s %5.1f GB with %s\n", i == 0 ? "it would fit:" : "             ",
-                w.list[i].bytes * 1e-9, w.list[i].text);
+                found.list[i].bytes * 1e-9, found.list[i].text);
     }
 }
 
 /* ---- one strategy ---------------------------------------------------------------------------- */
 
 /* Prints why a strategy is not legal, and the nearest one that is. */
-static int refuse(const dpar_job *job, const dpar_strategy *s, long long batch, const char *reason)
+static int refuse(const dpar_job *job, const dpar_strategy *strategy, long long batch,
+                  const char *reason)
 {
     dpar_strategy legal;
     dpar_plan plan;
     dpar_why why;
     char text[256];
-    dpar_text t;
+    dpar_text out;
     fprintf(stderr, "plan: %s", reason);
-    if (dpar_strategy_nearest(job, s, batch, &legal, NULL) == DPAR_OK) {
-        dpar_text_init(&t, text, sizeof text);
-        dpar_strategy_write(&legal, &t);
+    if (dpar_strategy_nearest(job, strategy, batch, &legal, NULL) == DPAR_OK) {
+        dpar_text_init(&out, text, sizeof text);
+        dpar_strategy_write(&legal, &out);
         fprintf(stderr, "; the nearest legal configuration is %s", text);
         if (dpar_plan_price(job, &legal, batch, &plan, NULL, &why) == DPAR_E_MEMORY) {
             fprintf(stderr, ", which does not fit: it %s", why.text);
@@ -724,28 +733,29 @@ static int refuse(const dpar_job *job, const dpar_strategy *s, long long batch, 
 }
 
 /* --evaluate: prices one strategy. */
-static int run_evaluate(const options *o, const char *words, const char *model, const char *machine)
+static int run_evaluate(const options *settings, const char *words, const char *model,
+                        const char *machine)
 {
-    static dpar_plan_result p;
+    static dpar_plan_result result;
     dpar_plan_rejection rejected[12];
     dpar_why why;
-    const dpar_status st = dpar_plan_search(model, machine, words, &p, &why);
+    const dpar_status st = dpar_plan_search(model, machine, words, &result, &why);
     if (st != DPAR_OK && st != DPAR_E_MEMORY) {
-        return refuse(&p.query.job, &p.query.strategy, p.query.batch > 0 ? p.query.batch : 0,
-                      why.text);
+        return refuse(&result.query.job, &result.query.strategy,
+                      result.query.batch > 0 ? result.query.batch : 0, why.text);
     }
-    p.report.rejected = rejected;
-    if (o->explain || o->json) {
-        p.report.rejected_count =
-            dpar_plan_neighbours(&p.query.job, &p.plan[0], p.report.global_batch, rejected, 12);
+    result.report.rejected = rejected;
+    if (settings->explain || settings->json) {
+        result.report.rejected_count = dpar_plan_neighbours(
+            &result.query.job, &result.plan[0], result.report.global_batch, rejected, 12);
     }
-    if (show_all(o, &p.report) != 0) {
+    if (show_all(settings, &result.report) != 0) {
         return 2;
     }
-    show_memory(o, &p.query.job, &p.plan[0]);
+    show_memory(settings, &result.query.job, &result.plan[0]);
     if (st == DPAR_E_MEMORY) {
         complain(why.text, NULL);
-        print_changes(o, model, machine, &p.query.job, &p.plan[0].strategy);
+        print_changes(settings, model, machine, &result.query.job, &result.plan[0].strategy);
     }
     return st == DPAR_OK ? 0 : 1;
 }
@@ -754,41 +764,46 @@ static int run_evaluate(const options *o, const char *words, const char *model, 
 
 /* Prints why nothing is legal: the rule that the fixed values break on their own if there is one,
  * otherwise the reason of the search. */
-static int refuse_fixed(const options *o, const dpar_job *job, const dpar_planner_desc *q,
+static int refuse_fixed(const options *settings, const dpar_job *job, const dpar_planner_desc *desc,
                         const char *reason)
 {
-    dpar_strategy s = q->fixed;
+    dpar_strategy strategy = desc->fixed;
     dpar_plan plan;
     dpar_why why;
     dpar_status st;
-    if (o->fix == NULL) {
+    if (settings->fix == NULL) {
         complain(reason, NULL);
         return 2;
     }
-    if (s.vp > 1 && !(q->fixed_fields >> DPAR_STRATEGY_FIELD_PP & 1u)) {
+    if (strategy.vp > 1 && !(desc->fixed_fields >> DPAR_STRATEGY_FIELD_PP & 1u)) {
         /* with the default of one stage vp itself would be refused, so take the fewest stages */
         int gpus = gpus_of(job);
-        for (s.pp = 2; s.pp < gpus && gpus % s.pp != 0; s.pp++) {
+        strategy.pp = 2;
+        while (strategy.pp < gpus && gpus % strategy.pp != 0) {
+            strategy.pp++;
         }
     }
-    if (dpar_strategy_complete(job, &s, q->fixed_fields, q->global_batch, &why) != DPAR_OK) {
-        return refuse(job, &s, q->global_batch, why.text);
+    if (dpar_strategy_complete(job, &strategy, desc->fixed_fields, desc->global_batch, &why) !=
+        DPAR_OK) {
+        return refuse(job, &strategy, desc->global_batch, why.text);
     }
-    st = dpar_plan_price(job, &s, q->global_batch, &plan, NULL, &why);
-    return refuse(job, &s, q->global_batch,
+    st = dpar_plan_price(job, &strategy, desc->global_batch, &plan, NULL, &why);
+    return refuse(job, &strategy, desc->global_batch,
                   st != DPAR_OK && st != DPAR_E_MEMORY ? why.text : reason);
 }
 
 /* Marks neighbours that fit and are faster than the best plan, which means that the usual space
  * does not have them. */
-static void mark_outside(dpar_plan_draw_desc *r, dpar_plan_rejection *rejected)
+static void mark_outside(dpar_plan_draw_desc *report, dpar_plan_rejection *rejected)
 {
     int i;
-    for (i = 0; i < r->rejected_count; i++) {
-        dpar_plan_rejection *x = &rejected[i];
-        size_t used = strlen(x->text);
-        if (x->rule == DPAR_STRATEGY_RULE_NONE && x->seconds < r->plan[0].step.total) {
-            snprintf(x->text + used, sizeof x->text - used, " (not among the usual: see --whole)");
+    for (i = 0; i < report->rejected_count; i++) {
+        dpar_plan_rejection *neighbour = &rejected[i];
+        size_t used = strlen(neighbour->text);
+        if (neighbour->rule == DPAR_STRATEGY_RULE_NONE &&
+            neighbour->seconds < report->plan[0].step.total) {
+            snprintf(neighbour->text + used, sizeof neighbour->text - used,
+                     " (not among the usual: see --whole)");
         }
     }
 }
@@ -797,11 +812,11 @@ static void mark_outside(dpar_plan_draw_desc *r, dpar_plan_rejection *rejected)
 static void print_gpus_needed(const dpar_plan_query *query)
 {
     long long most = 64LL * gpus_of(&query->job);
-    dpar_planner_desc q = query->search;
+    dpar_planner_desc desc = query->search;
     dpar_plan plan;
-    q.global_batch = query->batch > 0 ? query->batch : 0;
-    q.space = DPAR_SPACE_USUAL;
-    if (dpar_plan_smallest(&query->job, &q, most < 1 << 20 ? (int)most : 1 << 20, &plan, NULL) ==
+    desc.global_batch = query->batch > 0 ? query->batch : 0;
+    desc.space = DPAR_SPACE_USUAL;
+    if (dpar_plan_smallest(&query->job, &desc, most < 1 << 20 ? (int)most : 1 << 20, &plan, NULL) ==
         DPAR_OK) {
         const int gpus = (int)dpar_strategy_ranks(&plan.strategy);
         const int node = query->cluster.gpus_per_node;
@@ -812,39 +827,42 @@ static void print_gpus_needed(const dpar_plan_query *query)
 
 /* Returns the neighbour that explains best why the first plan won: of those rejected by `rule` the
  * nearest in time or in memory. A neighbour that is as fast explains nothing. */
-static const dpar_plan_rejection *closest(const dpar_plan_draw_desc *r, int rule)
+static const dpar_plan_rejection *closest(const dpar_plan_draw_desc *report, int rule)
 {
     const dpar_plan_rejection *best = NULL;
     int i;
-    for (i = 0; i < r->rejected_count; i++) {
-        const dpar_plan_rejection *x = &r->rejected[i];
-        const int explains = x->rule == rule && (rule == DPAR_STRATEGY_RULE_MEMORY ||
-                                                 x->seconds > 1.005 * r->plan[0].step.total);
-        if (explains &&
-            (best == NULL || (rule == DPAR_STRATEGY_RULE_MEMORY ? x->bytes_over < best->bytes_over
-                                                                : x->seconds < best->seconds))) {
-            best = x;
+    for (i = 0; i < report->rejected_count; i++) {
+        const dpar_plan_rejection *neighbour = &report->rejected[i];
+        const int explains =
+            neighbour->rule == rule && (rule == DPAR_STRATEGY_RULE_MEMORY ||
+                                        neighbour->seconds > 1.005 * report->plan[0].step.total);
+        if (explains && (best == NULL || (rule == DPAR_STRATEGY_RULE_MEMORY
+                                              ? neighbour->bytes_over < best->bytes_over
+                                              : neighbour->seconds < best->seconds))) {
+            best = neighbour;
         }
     }
     return best;
 }
 
 /* Prints the best plan, why it won, and where the picture is. */
-static int show_first(const options *o, const dpar_plan_draw_desc *r)
+static int show_first(const options *settings, const dpar_plan_draw_desc *report)
 {
-    const dpar_plan_rejection *slower = closest(r, DPAR_STRATEGY_RULE_NONE),
-                              *over = closest(r, DPAR_STRATEGY_RULE_MEMORY);
+    const dpar_plan_rejection *slower = closest(report, DPAR_STRATEGY_RULE_NONE);
+    const dpar_plan_rejection *over = closest(report, DPAR_STRATEGY_RULE_MEMORY);
     printf("best:     ");
-    if (write_report(stdout, DPAR_PLAN_DRAW_LINE, r) != 0) {
+    if (write_report(stdout, DPAR_PLAN_DRAW_LINE, report) != 0) {
         return 2;
     }
-    if (slower != NULL || over != NULL) {
-        printf("why:      %s%s%s\n", slower != NULL ? slower->text : "",
-               slower != NULL && over != NULL ? "; " : "", over != NULL ? over->text : "");
+    if (slower != NULL && over != NULL) {
+        printf("why:      %s; %s\n", slower->text, over->text);
+    } else if (slower != NULL || over != NULL) {
+        printf("why:      %s\n", slower != NULL ? slower->text : over->text);
     }
-    if (o->svg != NULL || o->csv != NULL) {
-        printf("%-10s%s\n",
-               o->svg != NULL ? "picture:" : "table:", o->svg != NULL ? o->svg : o->csv);
+    if (settings->svg != NULL) {
+        printf("picture:  %s\n", settings->svg);
+    } else if (settings->csv != NULL) {
+        printf("table:    %s\n", settings->csv);
     }
     putchar('\n');
     return 0;
@@ -853,30 +871,30 @@ static int show_first(const options *o, const dpar_plan_draw_desc *r)
 /* Lists the changes with which a search would succeed. They start from a plan that is sharded over
  * all GPUs and recomputes everything, with tensor parallelism in the node if that needs less
  * memory. */
-static void print_changes_to_plan(const options *o, const char *model, const char *machine,
+static void print_changes_to_plan(const options *settings, const char *model, const char *machine,
                                   const dpar_job *job)
 {
-    dpar_strategy s, t;
+    dpar_strategy sharded, divided;
     dpar_plan plan, other;
     dpar_status st;
-    dpar_strategy_init(&s);
-    s.dp = gpus_of(job);
-    s.zero = s.dp > 1 ? 3 : 0;
-    s.recompute = DPAR_RECOMPUTE_FULL;
-    t = s;
-    t.tp = job->cluster->gpus_per_node;
-    t.sp = t.tp > 1;
-    t.dp = s.dp / t.tp;
-    t.zero = t.dp > 1 ? 3 : 0;
-    st = dpar_plan_price(job, &s, 0, &plan, NULL, NULL);
+    dpar_strategy_init(&sharded);
+    sharded.dp = gpus_of(job);
+    sharded.zero = sharded.dp > 1 ? 3 : 0;
+    sharded.recompute = DPAR_RECOMPUTE_FULL;
+    divided = sharded;
+    divided.tp = job->cluster->gpus_per_node;
+    divided.sp = divided.tp > 1;
+    divided.dp = sharded.dp / divided.tp;
+    divided.zero = divided.dp > 1 ? 3 : 0;
+    st = dpar_plan_price(job, &sharded, 0, &plan, NULL, NULL);
     if (st != DPAR_OK && st != DPAR_E_MEMORY) {
         return;
     }
-    st = dpar_plan_price(job, &t, 0, &other, NULL, NULL);
+    st = dpar_plan_price(job, &divided, 0, &other, NULL, NULL);
     if ((st == DPAR_OK || st == DPAR_E_MEMORY) && other.memory.total < plan.memory.total) {
-        s = t;
+        sharded = divided;
     }
-    print_changes(o, model, machine, job, &s);
+    print_changes(settings, model, machine, job, &sharded);
 }
 
 /* ---- notes ----------------------------------------------------------------------------------- */
@@ -889,22 +907,22 @@ static void simulate(const dpar_job *job, dpar_plan *top, int n, int shown)
 {
     static double rate[64], slower[64], larger[64], seconds[64], bytes[64];
     char text[400];
-    dpar_text t;
+    dpar_text out;
     dpar_why why;
     void *memory = malloc(SIMULATION_BYTES);
     int i, k;
     for (i = 0; i < n; i++) {
         dpar_plan_simulation sim;
         dpar_plan plan = top[i];
-        double total = plan.step.total, r;
+        double total = plan.step.total, speed;
         memset(&sim, 0, sizeof sim);
         if (memory == NULL ||
             dpar_plan_simulate(job, &plan, &sim, memory, SIMULATION_BYTES, &why) != DPAR_OK) {
             sim.slower = sim.larger = 0.0;
         }
         total *= sim.slower > 0.02 || sim.slower < -0.02 ? 1.0 + sim.slower : 1.0;
-        r = plan.step.samples / total;
-        for (k = i; k > 0 && r > rate[k - 1] * (1.0 + 1e-12); k--) {
+        speed = plan.step.samples / total;
+        for (k = i; k > 0 && speed > rate[k - 1] * (1.0 + 1e-12); k--) {
             top[k] = top[k - 1];
             rate[k] = rate[k - 1];
             slower[k] = slower[k - 1];
@@ -913,7 +931,7 @@ static void simulate(const dpar_job *job, dpar_plan *top, int n, int shown)
             bytes[k] = bytes[k - 1];
         }
         top[k] = plan;
-        rate[k] = r;
+        rate[k] = speed;
         slower[k] = sim.slower;
         larger[k] = sim.larger;
         seconds[k] = sim.total;
@@ -927,18 +945,18 @@ static void simulate(const dpar_job *job, dpar_plan *top, int n, int shown)
             continue;
         }
         snprintf(text, sizeof text, "%d: its schedule, simulated: ", i + 1);
-        dpar_text_init(&t, text + strlen(text), sizeof text - strlen(text));
+        dpar_text_init(&out, text + strlen(text), sizeof text - strlen(text));
         if (time) {
             char part[80];
             snprintf(part, sizeof part, "%.4g s, %+.1f %%%s", seconds[i], 100.0 * slower[i],
                      size ? "; " : "");
-            dpar_text_put(&t, part);
+            dpar_text_put(&out, part);
         }
         if (size) {
             char part[80];
             snprintf(part, sizeof part, "%.1f GB, %+.1f %%%s", bytes[i] * 1e-9, 100.0 * larger[i],
                      bytes[i] > job->cluster->gpu.memory_bytes ? ": does not fit" : "");
-            dpar_text_put(&t, part);
+            dpar_text_put(&out, part);
         }
         add_note(text);
     }
@@ -950,22 +968,22 @@ static double other_rate(const char *model, const char *machine, const char *wor
                          const char *more)
 {
     static dpar_plan_query other;
-    static dpar_planner p;
+    static dpar_planner planner;
     static char all[9100];
     dpar_plan top;
-    dpar_planner_desc q;
+    dpar_planner_desc desc;
     dpar_status st;
     snprintf(all, sizeof all, "%s %s", words, more);
     if (dpar_plan_query_read(model, machine, all, &other, NULL) != DPAR_OK) {
         return -1.0;
     }
-    q = other.search;
-    q.space = DPAR_SPACE_USUAL;
-    q.top = &top;
-    q.top_capacity = 1;
-    st = dpar_planner_init(&p, &other.job, &q, NULL);
+    desc = other.search;
+    desc.space = DPAR_SPACE_USUAL;
+    desc.top = &top;
+    desc.top_capacity = 1;
+    st = dpar_planner_init(&planner, &other.job, &desc, NULL);
     while (st == DPAR_OK || st == DPAR_MORE) {
-        st = dpar_planner_run(&p, 1 << 30, NULL);
+        st = dpar_planner_run(&planner, 1 << 30, NULL);
     }
     return st == DPAR_DONE ? top.step.tokens_per_s_gpu : 0.0;
 }
@@ -989,15 +1007,17 @@ static void add_assumption(char *text, size_t room, const char *what, const char
     gain = rate > now ? rate / now - 1.0 : 1.0 - now / rate;
     if (gain < 0.005 && gain > -0.005) {
         snprintf(text + strlen(text), room - strlen(text), "as fast)");
+    } else if (gain < 0.0) {
+        snprintf(text + strlen(text), room - strlen(text), "%.0f %% slower)", -100.0 * gain);
     } else {
-        snprintf(text + strlen(text), room - strlen(text), "%.0f %% %s)",
-                 100.0 * (gain < 0.0 ? -gain : gain), gain < 0.0 ? "slower" : "faster");
+        snprintf(text + strlen(text), room - strlen(text), "%.0f %% faster)", 100.0 * gain);
     }
 }
 
 /* Notes the assumptions on which the result depends, each with the effect of another choice. */
-static void note_assumptions(const options *o, const dpar_plan_query *query, const char *words,
-                             const char *model, const char *machine, const dpar_plan *best)
+static void note_assumptions(const options *settings, const dpar_plan_query *query,
+                             const char *words, const char *model, const char *machine,
+                             const dpar_plan *best)
 {
     /* for each DPAR_MODEL_STACK_*: another stack, another generation, and its name in words */
     static const char *const stack[DPAR_MODEL_STACK_END] = {
@@ -1030,37 +1050,38 @@ static void note_assumptions(const options *o, const dpar_plan_query *query, con
         "megatron software of 2021",
         "nemo software of 2024",
         "maxtext software of 2024"};
-    const dpar_workload *w = &query->work;
+    const dpar_workload *work = &query->work;
     char text[600], what[80], other[80];
     double now = other_rate(model, machine, words, "");
     text[0] = 0;
     if (now <= 0.0) {
         return;
     }
-    if (o->precision == NULL && w->trains) {
-        const char *name = query->cluster.gpu.flops[DPAR_F8] > 0.0 && w->heads > 0 ? "fp8" : "zero";
+    if (settings->precision == NULL && work->trains) {
+        const char *name =
+            query->cluster.gpu.flops[DPAR_F8] > 0.0 && work->heads > 0 ? "fp8" : "zero";
         snprintf(what, sizeof what, "precision %s", query->job.recipe.name);
         snprintf(other, sizeof other, "precision=%s", name);
         add_assumption(text, sizeof text, what, name, other_rate(model, machine, words, other),
                        now);
     }
-    if (o->stack == NULL && w->heads > 0 && w->stack_version >= 1) {
-        snprintf(other, sizeof other, "stack=%s", stack[w->stack_version]);
-        add_assumption(text, sizeof text, stack_name[w->stack_version], stack[w->stack_version],
-                       other_rate(model, machine, words, other), now);
-        if (age[w->stack_version][0] != 0) {
-            snprintf(other, sizeof other, "stack=%s", age[w->stack_version]);
-            add_assumption(text, sizeof text, "its age", age[w->stack_version],
+    if (settings->stack == NULL && work->heads > 0 && work->stack_version >= 1) {
+        snprintf(other, sizeof other, "stack=%s", stack[work->stack_version]);
+        add_assumption(text, sizeof text, stack_name[work->stack_version],
+                       stack[work->stack_version], other_rate(model, machine, words, other), now);
+        if (age[work->stack_version][0] != 0) {
+            snprintf(other, sizeof other, "stack=%s", age[work->stack_version]);
+            add_assumption(text, sizeof text, "its age", age[work->stack_version],
                            other_rate(model, machine, words, other), now);
         }
     }
-    if (o->seq == NULL && w->vocab > 0) {
-        snprintf(what, sizeof what, "%.0f tokens a sample", w->tokens);
-        snprintf(other, sizeof other, "seq=%.0f", 2.0 * w->tokens);
+    if (settings->seq == NULL && work->vocab > 0) {
+        snprintf(what, sizeof what, "%.0f tokens a sample", work->tokens);
+        snprintf(other, sizeof other, "seq=%.0f", 2.0 * work->tokens);
         add_assumption(text, sizeof text, what, other + 4, other_rate(model, machine, words, other),
                        now);
     }
-    if (o->batch == NULL && w->trains) {
+    if (settings->batch == NULL && work->trains) {
         snprintf(what, sizeof what, "%lld samples a step", (long long)query->search.global_batch);
         snprintf(other, sizeof other, "batch=%lld", 2LL * (long long)query->search.global_batch);
         add_assumption(text, sizeof text, what, other + 6, other_rate(model, machine, words, other),
@@ -1070,8 +1091,8 @@ static void note_assumptions(const options *o, const dpar_plan_query *query, con
         dpar_strategy bare = best->strategy;
         dpar_plan other_plan;
         bare.overlap = DPAR_OVERLAP_DP | DPAR_OVERLAP_TP | DPAR_OVERLAP_PP;
-        if ((w->stack_version == DPAR_MODEL_STACK_NEMO ||
-             w->stack_version == DPAR_MODEL_STACK_DEEPEP) &&
+        if ((work->stack_version == DPAR_MODEL_STACK_NEMO ||
+             work->stack_version == DPAR_MODEL_STACK_DEEPEP) &&
             dpar_plan_price(&query->job, &bare, 0, &other_plan, NULL, NULL) == DPAR_OK) {
             add_assumption(text, sizeof text,
                            "nine tenths of the experts' messages hidden, no measurement", "none",
@@ -1084,94 +1105,98 @@ static void note_assumptions(const options *o, const dpar_plan_query *query, con
 }
 
 /* Searches, and prints the best plans. */
-static int run_search(const options *o, const dpar_plan_query *query, const char *words,
+static int run_search(const options *settings, const dpar_plan_query *query, const char *words,
                       const char *model, const char *machine)
 {
     static dpar_plan top[64], front[32];
-    static dpar_planner p;
+    static dpar_planner planner;
     dpar_plan_rejection rejected[12];
-    dpar_planner_desc search = query->search, *q = &search;
+    dpar_planner_desc search = query->search, *desc = &search;
     const dpar_job *job = &query->job;
-    dpar_plan_draw_desc r;
+    dpar_plan_draw_desc report;
     dpar_why why;
     char line[100];
     double since = options_now();
     dpar_status st;
-    q->top = top;
-    q->top_capacity = o->top < 8 ? 8 : o->top; /* more, as the simulation may change their order */
-    q->front = front; /* costs time in the whole space, so only if it is shown */
-    q->front_capacity = o->whole && !o->explain && !o->json && o->svg == NULL ? 0 : 32;
-    st = dpar_planner_init(&p, job, q, &why);
+    desc->top = top;
+    desc->top_capacity =
+        settings->top < 8 ? 8 : settings->top; /* more, as the simulation may change their order */
+    desc->front = front; /* costs time in the whole space, so only if it is shown */
+    desc->front_capacity =
+        settings->whole && !settings->explain && !settings->json && settings->svg == NULL ? 0 : 32;
+    st = dpar_planner_init(&planner, job, desc, &why);
     if (st != DPAR_OK) {
         return complain(why.text, NULL);
     }
     signal(SIGINT, on_interrupt);
     do {
-        st = dpar_planner_run(&p, 100000, &why);
-        show_progress(o, &p, since);
+        st = dpar_planner_run(&planner, 100000, &why);
+        show_progress(settings, &planner, since);
     } while (st == DPAR_MORE && !interrupted);
-    if (!o->quiet) {
+    if (!settings->quiet) {
         options_progress(since, 1.0, NULL);
     }
-    if (st == DPAR_E_NONE && p.evaluated == 0) {
-        return refuse_fixed(o, job, q, why.text);
+    if (st == DPAR_E_NONE && planner.evaluated == 0) {
+        return refuse_fixed(settings, job, desc, why.text);
     }
     if (st < 0) {
         complain(why.text, NULL);
-        if (st == DPAR_E_NONE && !o->json) {
+        if (st == DPAR_E_NONE && !settings->json) {
             print_gpus_needed(query);
-            print_changes_to_plan(o, model, machine, job);
+            print_changes_to_plan(settings, model, machine, job);
         }
     }
-    if (p.top_count > 0) {
-        simulate(job, top, p.top_count, o->top);
+    if (planner.top_count > 0) {
+        simulate(job, top, planner.top_count, settings->top);
     }
-    memset(&r, 0, sizeof r);
-    r.job = job;
-    r.plan = top;
-    r.plan_count = p.top_count < o->top ? p.top_count : o->top;
-    r.front = front;
-    r.front_count = p.front_count;
-    r.rejected = rejected;
-    r.rejected_count =
-        p.top_count > 0 ? dpar_plan_neighbours(job, &top[0], q->global_batch, rejected, 12) : 0;
-    if (q->space == DPAR_SPACE_USUAL) {
-        mark_outside(&r, rejected);
+    memset(&report, 0, sizeof report);
+    report.job = job;
+    report.plan = top;
+    report.plan_count = planner.top_count < settings->top ? planner.top_count : settings->top;
+    report.front = front;
+    report.front_count = planner.front_count;
+    report.rejected = rejected;
+    report.rejected_count =
+        planner.top_count > 0 ? dpar_plan_neighbours(job, &top[0], desc->global_batch, rejected, 12)
+                              : 0;
+    if (desc->space == DPAR_SPACE_USUAL) {
+        mark_outside(&report, rejected);
     }
-    r.rejected_by_rule = p.rejected;
-    r.global_batch = q->global_batch;
-    r.evaluated = p.evaluated;
-    r.seconds = options_now() - since;
+    report.rejected_by_rule = planner.rejected;
+    report.global_batch = desc->global_batch;
+    report.evaluated = planner.evaluated;
+    report.seconds = options_now() - since;
     if (interrupted) {
         snprintf(line, sizeof line, "interrupted after %.0f %% of the space: the best so far",
-                 100.0 * p.progress);
+                 100.0 * planner.progress);
         add_note(line);
-    } else if (p.cut > 0) {
+    } else if (planner.cut > 0) {
         snprintf(line, sizeof line,
                  "%.3g configurations more cannot be among these: their bounds say so",
-                 (double)p.cut);
+                 (double)planner.cut);
         add_note(line);
     }
-    if (p.top_count > 0 && !interrupted) {
-        note_assumptions(o, query, words, model, machine, &top[0]);
+    if (planner.top_count > 0 && !interrupted) {
+        note_assumptions(settings, query, words, model, machine, &top[0]);
     }
-    if (p.top_count == 0) {
-        r.note = why.text;
+    if (planner.top_count == 0) {
+        report.note = why.text;
     }
-    if (p.top_count == 0 && !o->json) {
+    if (planner.top_count == 0 && !settings->json) {
         return 1;
     }
-    if (write_files(o, &r) != 0 || (!o->json && show_first(o, &r) != 0)) {
+    if (write_files(settings, &report) != 0 ||
+        (!settings->json && show_first(settings, &report) != 0)) {
         return 2;
     }
-    r.rejected_count = o->explain || o->json ? r.rejected_count : 0;
-    if (show_report(o, &r) != 0) {
+    report.rejected_count = settings->explain || settings->json ? report.rejected_count : 0;
+    if (show_report(settings, &report) != 0) {
         return 2;
     }
-    if (p.top_count > 0) {
-        show_memory(o, job, &top[0]);
+    if (planner.top_count > 0) {
+        show_memory(settings, job, &top[0]);
     }
-    return p.top_count > 0 ? 0 : 1;
+    return planner.top_count > 0 ? 0 : 1;
 }
 
 static void show_part(const char *name, const char *text)
@@ -1182,55 +1207,55 @@ static void show_part(const char *name, const char *text)
 }
 
 /* --recommend: prints one strategy and the reason for it. */
-static int run_recommend(const options *o, const dpar_plan_query *query, const char *words,
+static int run_recommend(const options *settings, const dpar_plan_query *query, const char *words,
                          const char *model, const char *machine)
 {
     const dpar_job *job = &query->job;
-    const dpar_planner_desc *q = &query->search;
-    dpar_advice a;
-    dpar_plan_draw_desc r;
+    const dpar_planner_desc *desc = &query->search;
+    dpar_advice advice;
+    dpar_plan_draw_desc report;
     dpar_why why;
-    dpar_status st = dpar_plan_recommend(job, q, &a, &why);
+    dpar_status st = dpar_plan_recommend(job, desc, &advice, &why);
     const char *unit = "tokens";
     if (st == DPAR_E_NONE) {
-        return refuse_fixed(o, job, q, why.text);
+        return refuse_fixed(settings, job, desc, why.text);
     }
     if (st != DPAR_OK && st != DPAR_E_MEMORY) {
         return complain(why.text, NULL);
     }
-    memset(&r, 0, sizeof r);
-    r.job = job;
-    r.plan = &a.plan;
-    r.plan_count = 1;
-    r.global_batch = q->global_batch;
-    r.evaluated = 1;
-    r.advice = &a;
-    r.note = st == DPAR_OK ? NULL : why.text;
+    memset(&report, 0, sizeof report);
+    report.job = job;
+    report.plan = &advice.plan;
+    report.plan_count = 1;
+    report.global_batch = desc->global_batch;
+    report.evaluated = 1;
+    report.advice = &advice;
+    report.note = st == DPAR_OK ? NULL : why.text;
     if (st == DPAR_OK) {
-        simulate(job, &a.plan, 1, 1);
-        note_assumptions(o, query, words, model, machine, &a.plan);
+        simulate(job, &advice.plan, 1, 1);
+        note_assumptions(settings, query, words, model, machine, &advice.plan);
     }
     if (job->work->dims > 0) {
         unit = job->work->tokens <= 1.0 ? "images" : "cells";
     }
-    if (!o->json) {
-        printf("%s\n  why:       %s\n", a.name, a.why);
+    if (!settings->json) {
+        printf("%s\n  why:       %s\n", advice.name, advice.why);
         printf("  step:      %.4g s, %.4g %s/s a GPU, MFU %.1f %%, %.1f GB a GPU\n",
-               a.plan.step.total, a.plan.step.tokens_per_s_gpu, unit, 100.0 * a.plan.step.mfu,
-               a.plan.memory.total * 1e-9);
-        show_part("  fastest:   ", a.fastest);
-        show_part(q->fixed_fields == 0 ? "  simpler:   " : "  runner-up: ", a.runner_up);
-        show_part("  warning:   ", a.warning_text);
+               advice.plan.step.total, advice.plan.step.tokens_per_s_gpu, unit,
+               100.0 * advice.plan.step.mfu, advice.plan.memory.total * 1e-9);
+        show_part("  fastest:   ", advice.fastest);
+        show_part(desc->fixed_fields == 0 ? "  simpler:   " : "  runner-up: ", advice.runner_up);
+        show_part("  warning:   ", advice.warning_text);
         putchar('\n');
     }
-    if (show_all(o, &r) != 0) {
+    if (show_all(settings, &report) != 0) {
         return 2;
     }
     if (st != DPAR_OK) {
         complain(why.text, NULL);
     }
     if (st == DPAR_E_MEMORY) {
-        print_changes(o, model, machine, job, &a.plan.strategy);
+        print_changes(settings, model, machine, job, &advice.plan.strategy);
     }
     return st == DPAR_OK ? 0 : 1;
 }
@@ -1241,8 +1266,9 @@ static int run(int argc, char **argv)
 {
     static dpar_plan_query query;
     char words[9000], *model, *machine;
-    options o;
-    int code = read_options(&o, argc, argv);
+    const char *of, *on; /* the model and the machine: names, or texts of files */
+    options settings;
+    int code = read_options(&settings, argc, argv);
     if (code >= 0) {
         return code;
     }
@@ -1250,35 +1276,34 @@ static int run(int argc, char **argv)
         fputs("usage: plan MODEL --cluster MACHINE [options]; see plan --help\n", stderr);
         return 2;
     }
-    if (o.list) {
+    if (settings.list) {
         return show_list();
     }
-    if (o.model == NULL || o.cluster == NULL) {
+    if (settings.model == NULL || settings.cluster == NULL) {
         return complain("a model and --cluster are needed; --help shows examples", NULL);
     }
-    if ((o.evaluate != NULL) + (o.min_gpus != 0) + (o.recommend != 0) > 1 ||
-        (o.evaluate != NULL && o.fix != NULL)) {
+    if ((settings.evaluate != NULL) + (settings.min_gpus != 0) + (settings.recommend != 0) > 1 ||
+        (settings.evaluate != NULL && settings.fix != NULL)) {
         return complain("--evaluate, --min-gpus and --recommend exclude each other, and so do "
                         "--evaluate and --fix",
                         NULL);
     }
-    if (!words_of(&o, words, sizeof words) ||
-        read_query(&o, words, &query, &model, &machine) != 0) {
+    if (!words_of(&settings, words, sizeof words) ||
+        read_query(&settings, words, &query, &model, &machine) != 0) {
         return 2;
     }
-    if (o.evaluate != NULL) {
-        code = run_evaluate(&o, words, model != NULL ? model : o.model,
-                            machine != NULL ? machine : o.cluster);
-    } else if (o.min_gpus) {
-        dpar_planner_desc q = query.search;
+    of = model != NULL ? model : settings.model;
+    on = machine != NULL ? machine : settings.cluster;
+    if (settings.evaluate != NULL) {
+        code = run_evaluate(&settings, words, of, on);
+    } else if (settings.min_gpus) {
+        dpar_planner_desc desc = query.search;
         /* without --batch it is free, because the default is that of the whole machine */
-        q.global_batch = query.batch > 0 ? query.batch : 0;
-        code = show_smallest(&o, &query.job, &q, 1 << 20);
+        desc.global_batch = query.batch > 0 ? query.batch : 0;
+        code = show_smallest(&settings, &query.job, &desc, 1 << 20);
     } else {
-        const char *of = model != NULL ? model : o.model;
-        const char *on = machine != NULL ? machine : o.cluster;
-        code = o.recommend ? run_recommend(&o, &query, words, of, on)
-                           : run_search(&o, &query, words, of, on);
+        code = settings.recommend ? run_recommend(&settings, &query, words, of, on)
+                                  : run_search(&settings, &query, words, of, on);
     }
     free(model);
     free(machine);

@@ -9,7 +9,7 @@ library=build/libdpar.a
 work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
 # the second: NaN in all halos before each exchange
-sed -e 's/^    return st == DPAR_OK ? dpar_halo_plan_begin/    (void)dpar_halo_plan_check(p->exchange, DPAR_HALO_POISON, NULL); &/' \
+sed -e 's/^    return st == DPAR_OK ? dpar_halo_plan_begin/    (void)dpar_halo_plan_check(globe->exchange, DPAR_HALO_POISON, NULL); &/' \
     -e 's/^#include "dpar_halo.h"/#include "dpar_debug.h"/' \
     apps/shallow_water.c > "$work/poisoned.c"
 $CC $CFLAGS -I. "$work/poisoned.c" $library -o "$work/poisoned" -lm &
@@ -43,7 +43,7 @@ cmp -s "$work/one_0000.ppm" "$work/one_0006.ppm" && { echo 'nothing moves'; bad=
 
 # nothing is read that no exchange brings: NaN in all halos before each changes no bit
 grep -q POISON "$work/poisoned.c" || { echo 'no place for poison'; bad=1; }
-timeout 120 "$work/poisoned" --case 2 --alpha 60 --rows 37 --days 0.25 --every 3 --ranks 4 --grid 2x2 |
+timeout 120 "$work/poisoned" --case 2 --alpha 60 --rows 37 --days 0.25 --every 3 --ranks 4 --grid 2x2 2> "$work/err" |
     grep '^day' | cmp - "$work/one_said" || { echo 'poison is read'; bad=1; }
 
 # halos that reach over several blocks: 16 cells around, halos of 3, up to 8 blocks
@@ -52,6 +52,14 @@ for ranks in '5 --grid 1x5' '8 --grid 1x8' '8 --grid 8x1' '16 --grid 2x8'; do
     must --rows 8 --days 1 --case 5 --ranks $ranks --save "$work/many"
     same "$work/one" "$work/many" "small grid, ranks $ranks"
 done
+
+# more ranks than cores: said once, and otherwise not
+shared=0
+[ "$(nproc 2> /dev/null || getconf _NPROCESSORS_ONLN)" -ge 16 ] || shared=1
+[ "$(grep -c ': 16 ranks share [0-9]* cores*: they take turns' "$work/err")" -eq $shared ] ||
+    { echo "cores that are shared: not $shared lines"; cat "$work/err"; bad=1; }
+must --rows 8 --days 0.1
+[ -s "$work/err" ] && { echo 'one rank shares no core'; cat "$work/err"; bad=1; }
 
 # 1 rank all the way; 3, then 8, then 2; and once more from the same file onto itself
 must --case 5 --rows 26 --days 0.75 --save "$work/whole"

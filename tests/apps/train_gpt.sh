@@ -142,7 +142,8 @@ refused() { # exit code, sentence, options...
     run "$@"
     [ $? -eq "$code" ] && grep -q -e "$sentence" "$work/err" ||
         { echo "not refused with '$sentence': $*"; cat "$work/err"; bad=1; }
-    [ "$(wc -l < "$work/err")" -eq 1 ] || { echo "more than one sentence: $*"; cat "$work/err"; bad=1; }
+    # the line that ranks share cores (apps/start.h) is about the machine, not about the input
+    [ "$(grep -vc ': they take turns' "$work/err")" -eq 1 ] || { echo "more than one sentence: $*"; cat "$work/err"; bad=1; }
 }
 head -c 5000 "$work/ten" > "$work/cut"
 { head -c 3000 "$work/ten"; printf x; tail -c +3002 "$work/ten"; } > "$work/hurt"

@@ -519,7 +519,7 @@ static int one_rank(dpar_comm *self)
     bad += small_things(self) + differences(self, &c, "plain");
     c.layer_norm = c.gelu = 1;
     c.smoothing = 0.1;
-    c.z = 1e-3;
+    c.z_loss = 1e-3;
     bad += differences(self, &c, "GPT-2");
     c = mixed(2);
     bad += differences(self, &c, "experts");
