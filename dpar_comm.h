@@ -964,8 +964,9 @@ DPAR_API dpar_status dpar_transfers_exchange(dpar_comm *comm, const dpar_redistr
 
 /* ==== comm/os.h ==== */
 
-/* os - small functions for what ranks need of POSIX and Linux. Private. This is the only file that
- * includes system headers. The private functions that other headers of dpar share do not need them.
+/* os - small functions for what ranks need of POSIX and Linux. Private. Only this file and
+ * the doctor (src/debug) include system headers. The private functions that other headers of dpar
+ * share do not need them.
  */
 
 /* Accesses to shared words. LOAD acquires and STORE releases; the others are sequentially

@@ -7,12 +7,12 @@ const numbersOf = (text) => (/^\s*\d+(\s*[x×,]\s*\d+)*\s*$/.test(text) ? text.s
 
 views.halo = {
   settings: [
-    {key: 'cells', first: '64x96', kind: 'text', label: 'Cells', wide: true, hint: 'Of each dim, the slowest first: 64x96 or 1440x720x100.'},
+    {key: 'cells', first: '64x96', kind: 'text', label: 'Cells', wide: true, hint: 'The cells of each dim, the slowest dim first: 64x96 or 1440x720x100.'},
     {key: 'ranks', first: '12', kind: 'slider', label: 'Ranks', least: 1, exact: 1, steps: wholes(1, 32, 1).concat([36, 40, 48, 64, 72, 96, 128, 144, 192, 256, 512, 1024]),
       off: () => views.halo.state.cut === 'own' ? 'The product of the parts.' : ''},
     {key: 'node', first: '4', kind: 'slider', label: 'Ranks a node', least: 1, exact: 1, steps: [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128]},
     {key: 'cut', first: 'least', kind: 'choice', label: 'Cut', wide: true, list: () => ways.map((w) => ({value: w[0], name: w[1]}))},
-    {key: 'parts', first: '3x4', kind: 'text', label: 'Parts', wide: true, hint: 'Of each dim, such as 3x4.', shown: () => views.halo.state.cut === 'own'},
+    {key: 'parts', first: '3x4', kind: 'text', label: 'Parts', wide: true, hint: 'The parts of each dim, such as 3x4.', shown: () => views.halo.state.cut === 'own'},
     {key: 'halo', first: '2', kind: 'slider', label: 'Halo', unit: 'cells', least: 0, exact: 1, steps: wholes(0, 8, 1)},
     {key: 'bytes', first: '8', kind: 'slider', label: 'Bytes a cell', least: 1, exact: 1, steps: [1, 2, 4, 8, 16, 24, 32, 40, 64, 128, 256, 512, 1024]},
     {key: 'round', first: '', kind: 'checks', label: 'Wraps around', of: [{letter: '0', name: 'dim 0'}, {letter: '1', name: 'dim 1'}, {letter: '2', name: 'dim 2'}]},
@@ -61,7 +61,7 @@ views.halo = {
     fill('say-block', 'Rank ' + r.chosen + ' on node ' + Math.floor(r.chosen / r.perNode) + ' has ' + (r.block.length && r.box ? times(this.shape(this.own())) + ' cells' : 'no cells') +
       (r.core ? ', of which ' + times(this.shape(r.core)) + ' need nothing from others' : '') + '; it receives ' + many(got, 'cell') + ' (' + bytes(got * r.bytes) + ') from ' + many(peers.length, 'rank') + '.');
     const most = Math.max(...r.ways.filter((x) => x && !x.why).map((x) => x.all)), focused = document.activeElement && document.activeElement.name === 'cut';
-    fill('traffic', el('caption', {class: 'unseen'}, 'Ways to cut with what one exchange sends'),
+    fill('traffic', el('caption', {class: 'unseen'}, 'Cuts and what one exchange sends with each'),
       el('thead', {}, el('tr', {}, ...['cut', 'process grid', 'ranks on nodes'].map((h, i) => el('th', {scope: 'col', class: i === 2 ? 'extra' : ''}, h)), el('th', {scope: 'col', class: 'n'}, 'all ranks'), el('th', {scope: 'col', class: 'extra'}, 'between nodes, within them'), el('th', {scope: 'col', class: 'n'}, 'between nodes'), el('th', {scope: 'col', class: 'n extra'}, 'busiest rank'), el('th', {scope: 'col', class: 'n extra'}, 'busiest node'))),
       el('tbody', {}, ...ways.map((name, i) => {
         const x = r.ways[i];

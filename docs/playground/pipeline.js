@@ -13,7 +13,7 @@ views.pipeline = {
     {key: 'stages', first: '2', kind: 'slider', label: 'Stages a rank', least: 1, exact: 1, steps: wholes(1, 8, 1),
       off: () => anyStages.includes(views.pipeline.state.schedule) ? '' : views.pipeline.state.schedule + ' has its own number.'},
     {key: 'slices', first: '2', kind: 'slider', label: 'Slices of a sequence', least: 1, exact: 1, steps: wholes(1, 8, 1),
-      off: () => views.pipeline.state.schedule === 'seq1f1b' ? '' : 'For seq1f1b alone.'},
+      off: () => views.pipeline.state.schedule === 'seq1f1b' ? '' : 'Only for seq1f1b.'},
     {key: 'forward', first: '1', kind: 'slider', label: 'Forward', set: 'Times of all layers of a rank', least: 0, steps: wholes(0, 4, .1)},
     {key: 'input', first: '1', kind: 'slider', label: 'Input gradient', set: 'Times of all layers of a rank', least: 0, steps: wholes(0, 4, .1)},
     {key: 'weight', first: '1', kind: 'slider', label: 'Weight gradient', set: 'Times of all layers of a rank', least: 0, steps: wholes(0, 4, .1)},

@@ -58,12 +58,12 @@ views.plan = {
     {key: 'search', first: 'usual', kind: 'choice', label: 'Search', wide: true,
       list: () => [{value: 'usual', name: 'the usual plans'}, {value: 'whole', name: 'every divisor and option'},
         {value: 'one', name: 'one strategy alone'}],
-      hint: () => ({whole: 'Millions of plans: seconds. The page goes on meanwhile.',
-        one: 'Its price, also where it does not fit.', usual: ''}[views.plan.state.search])},
+      hint: () => ({whole: 'Searches millions of plans in seconds. The page remains usable.',
+        one: 'Shows its time and memory even if it does not fit.', usual: ''}[views.plan.state.search])},
     {key: 'fix', first: '', kind: 'text', label: 'Only plans with', empty: 'tp=8,pp=2', wide: true,
       shown: () => views.plan.state.search !== 'one', hint: 'tp sp cp dp pp vp ep mbs m zero shard recompute schedule offload overlap'},
     {key: 'strategy', first: 'tp=8,pp=4,mbs=1', kind: 'text', label: 'Strategy', wide: true,
-      shown: () => views.plan.state.search === 'one', hint: 'What is not named follows from the GPUs and the batch.'},
+      shown: () => views.plan.state.search === 'one', hint: 'Settings that you leave out follow from the GPUs and the batch.'},
     {key: 'show', first: '0'},
   ],
   last: null,
@@ -102,7 +102,7 @@ views.plan = {
     if (!r || this.asked !== asked) { return; }
     $('progress-plan').hidden = true;
     const drawn = r.plans && r.plans.length > 0;
-    trouble('plan', r.stopped !== undefined ? ['Stopped after ' + percent(r.stopped) + ' of the space: the best so far.'] : r.why);
+    trouble('plan', r.stopped !== undefined ? ['Stopped after ' + percent(r.stopped) + ' of the space. These are the best plans so far.'] : r.why);
     if (!drawn) {
       if (r.gpus) { this.last = Object.assign({}, this.last, r, {plans: this.last ? this.last.plans : []}); }
       this.asked = null;
@@ -161,7 +161,7 @@ views.plan = {
     const a = this.last.advice, p = [];
     if (a && a.name) {
       const part = (name, text) => { if (text) { p.push(el('p', {}, el('b', {}, name + ': '), text)); } };
-      part('Recommended', a.name + ', ' + seconds(a.seconds) + ' a step, ' + gb(a.bytes));
+      part('Recommended', a.name + ', ' + seconds(a.seconds) + ' per step, ' + gb(a.bytes));
       part('Why', a.why);
       part('Fastest', a.fastest);
       part('Simpler', a.simpler);
@@ -179,10 +179,10 @@ views.plan = {
       body.classList.toggle('on', on);
       body.querySelector('input').checked = on;
     }
-    const what = r.work + ' on ' + r.gpus + ' × ' + r.gpu + (r.trains ? ', ' + many(p.samples, 'sample') + ' a step' : '');
+    const what = r.work + ' on ' + r.gpus + ' × ' + r.gpu + (r.trains ? ', ' + many(p.samples, 'sample') + ' per step' : '');
     const say = what + ': ' + (!p.fits ? (s.search === 'one' ? 'this strategy does not fit; it needs ' : 'nothing fits; the nearest plan needs ') + gb(p.bytes) + ' of the ' + gb(r.capacity) + ' that a GPU has.' + (r.enough ? ' It fits on ' + r.enough + ' such GPUs.' : '')
       : (s.search === 'one' ? 'this strategy takes ' : r.evaluated === 1 ? 'the only plan takes ' : k === 0 ? 'the fastest of ' + many(r.evaluated, 'plan') + ' takes ' : this.name(k).toLowerCase() + ' takes ') +
-        seconds(p.seconds) + (r.trains ? ' a step' : '') + ' and ' + gb(p.bytes) + ' a GPU, ' + percent(p.bytes / r.capacity, 0) + ' of its memory.');
+        seconds(p.seconds) + (r.trains ? ' per step' : '') + ' and ' + gb(p.bytes) + ' per GPU, ' + percent(p.bytes / r.capacity, 0) + ' of its memory.');
     const had = r.had > 0 ? ' The machine has ' + r.had + ' GPUs; more are of its kind.' : '';
     fill('say-plan', say + had);
     if (!again) { announce(say); }
@@ -218,7 +218,7 @@ views.plan = {
     fill('say-terms', p.pp > 1 ? el('a', {href: '#pipeline&schedule=' + known.orders[p.schedule - 1] + '&ranks=' + p.pp + '&micro=' + p.micros + '&stages=' + p.vp}, 'See its pipeline') : '', p.pp > 1 ? '. ' : '', (p.pp > 1 ? 'Memory of pipeline stage ' + p.worst + ', the one with most, ' : 'Memory of a GPU, ') +
       (p.moment === 1 ? 'at the loss' : "in a layer's backward") + '. In a step a GPU sends ' + bytes(p.linkBytes) + ' inside its node and ' +
       bytes(p.nicBytes) + ' over the network; ' + seconds(p.hidden) + ' of that is hidden behind compute.');
-    if (p.late > 0) { $('say-terms').append(' Of what is gathered ' + bytes(p.late) + ' is let go of late, and given back to make room.'); }
+    if (p.late > 0) { $('say-terms').append(' ' + bytes(p.late) + ' of the gathered weights are released late, when their memory is needed.'); }
     table('terms-memory', 'Memory', known.memory, p.memory, memoryParts, bytes, p.bytes, 'memory');
     table('terms-time', 'Time', known.time, p.time, timeParts, seconds, p.seconds, 'time');
   },

@@ -7,7 +7,7 @@
 
 enum { NY = 61, NX = 97 };
 
-/* The rank's part of the file, and where it lies in memory, as types of MPI; C order, doubles. */
+/* Makes MPI types for the rank's part of the file and its place in memory; C order, doubles. */
 static void types(const dpar_grid_part *p, MPI_Datatype *file, MPI_Datatype *memory) {
     int whole[2], start[2], count[2], array[2], inside[2], d;
     for (d = 0; d < 2; d++) {

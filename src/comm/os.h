@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* os - small functions for what ranks need of POSIX and Linux. Private. This is the only file that
- * includes system headers. The private functions that other headers of dpar share do not need them.
+/* os - small functions for what ranks need of POSIX and Linux. Private. Only this file and
+ * the doctor (src/debug) include system headers. The private functions that other headers of dpar
+ * share do not need them.
  */
 #ifndef DPARI_COMM_OS_H
 #define DPARI_COMM_OS_H
