@@ -2073,6 +2073,12 @@ DPARI_FN int64_t dpari_most(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
+/* Returns |a|, which must not be INT64_MIN. */
+DPARI_FN int64_t dpari_size(int64_t a)
+{
+    return a < 0 ? -a : a;
+}
+
 DPARI_FN double dpari_leastf(double a, double b)
 {
     return a < b ? a : b;
@@ -2233,6 +2239,8 @@ DPARI_API dpar_status dpari_say_list(dpar_status status, dpar_why *why, const ch
 
 /* inner - private: the functions of base that the other folders use. */
 
+/* Begins a message in why->text. If `why` is NULL, the message is dropped. */
+DPARI_API void dpari_text_why(dpar_text *text, dpar_why *why);
 /* Append a character, at most n characters of a text, or an integer. O(length). */
 DPARI_API void dpari_text_char(dpar_text *text, char c);
 DPARI_API void dpari_text_slice(dpar_text *text, const char *s, size_t n);
@@ -2748,6 +2756,15 @@ DPAR_API DPARI_COLD void dpar_text_init(dpar_text *text, char *buffer, size_t by
     text->width = 0;
     if (bytes > 0) {
         buffer[0] = 0;
+    }
+}
+
+DPARI_API DPARI_COLD void dpari_text_why(dpar_text *text, dpar_why *why)
+{
+    if (why != NULL) {
+        dpar_text_init(text, why->text, sizeof why->text);
+    } else {
+        dpar_text_init(text, NULL, 0);
     }
 }
 
@@ -3973,12 +3990,6 @@ static int32_t dpari_cart_root(int32_t n, int32_t k)
     return low;
 }
 
-/* Starts a message, or an empty text without a buffer if why is NULL. */
-static DPARI_COLD void dpari_cart_begin(dpar_text *text, dpar_why *why)
-{
-    dpar_text_init(text, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
-}
-
 /* Appends a grid as in "64 x 64 x 8". */
 static DPARI_COLD void dpari_cart_put(dpar_text *text, int32_t dims, const int64_t *n)
 {
@@ -4322,7 +4333,7 @@ static dpar_status dpari_grid_face(int32_t dims, const int64_t *cells, const int
     int32_t d;
     for (d = 0; d < dims; d++) {
         if (d != axis && !dpari_mul(f, cells[d], &f)) {
-            dpari_cart_begin(&t, why);
+            dpari_text_why(&t, why);
             dpar_text_put(&t, "the faces of ");
             dpari_cart_put(&t, dims, cells);
             dpari_text_say(&t, " cells across dim %d exceed 2^63 - 1", axis);
@@ -4357,7 +4368,7 @@ static dpar_status dpari_grid_passes(int32_t dims, const int64_t *cells, int64_t
                                      dpar_why *why)
 {
     dpar_text t;
-    dpari_cart_begin(&t, why);
+    dpari_text_why(&t, why);
     dpar_text_put(&t, "the cut of ");
     dpari_cart_put(&t, dims, cells);
     dpari_text_say(&t, " cells into %ld parts may exceed 2^63 - 1", ranks);
@@ -4465,7 +4476,7 @@ static dpar_status dpari_grid_solve(int32_t divides, int32_t ranks, int32_t dims
         return st;
     }
     if (!dpari_grid_best(divides, rest, dims, cells, weight, periodic, parts, cut)) {
-        dpari_cart_begin(&t, why);
+        dpari_text_why(&t, why);
         dpari_text_say(&t, "no grid of %d ranks has at most ", ranks);
         dpari_cart_put(&t, dims, cells);
         dpar_text_put(&t, " parts");
@@ -5440,7 +5451,10 @@ DPARI_HOT int64_t dpari_cyclic_turn(const dpar_split *split, int64_t part)
 /* Returns how many elements of the blocks after the full rounds a part has. */
 DPARI_HOT int64_t dpari_cyclic_last(const dpar_split *split, int64_t turn)
 {
-    return turn < split->extra ? split->block : turn == split->extra ? split->tail : 0;
+    if (turn < split->extra) {
+        return split->block;
+    }
+    return turn == split->extra ? split->tail : 0;
 }
 
 DPARI_HOT int64_t dpari_cyclic_global(const dpar_split *split, int64_t part, int64_t local)
@@ -7996,6 +8010,7 @@ static dpar_status dpari_cover_gap(int32_t dims, const int64_t *extent, const dp
                                    const int32_t *order, int32_t n, int64_t missing, dpar_why *why)
 {
     int64_t at[DPAR_MAX_DIMS];
+    at[0] = at[1] = at[2] = 0; /* for an array without dims */
     dpari_first_missing(dims, extent, box, order, n, at);
     if (dims == 1) {
         return dpari_wrong(why, "%ld elements are in no box: the first is %ld", missing, at[0]);
@@ -8006,7 +8021,7 @@ static dpar_status dpari_cover_gap(int32_t dims, const int64_t *extent, const dp
     }
     return dpari_wrong(why,
                        "%ld elements are in no box: the first is (%ld, %ld, %ld) in dims 0 to 2",
-                       missing, dims > 0 ? at[0] : 0, dims > 1 ? at[1] : 0, dims > 2 ? at[2] : 0);
+                       missing, at[0], at[1], at[2]);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_box_cover(int32_t dims, const int64_t *extent,
@@ -10217,7 +10232,9 @@ DPAR_API DPARI_COLD int64_t dpar_halo_slab_points(const dpar_halo *halo, int32_t
         }
         n = own[1] - own[0];
         wide = box[1] - box[0];
-        around = around == 0 ? 0 : dpari_halo_add(0, around, star ? n : wide);
+        if (around != 0) {
+            around = dpari_halo_add(0, around, star ? n : wide);
+        }
         around = dpari_halo_add(around, inside, wide - n);
         inside = inside == 0 || n == 0 ? 0 : dpari_halo_add(0, inside, n);
     }
@@ -10477,9 +10494,9 @@ static dpari_hshow_sum dpari_hshow_count(const dpari_hshow *show, int32_t direct
 static void dpari_hshow_amount(dpar_text *text, const dpari_hshow *show, dpari_hshow_sum sum)
 {
     const int64_t unit = dpari_most(1, show->desc->bytes);
-    dpari_text_print(text, "%ld%s%ld",
-                     sum.points <= INT64_MAX / unit ? sum.points * unit : INT64_MAX,
-                     show->desc->bytes > 0 ? " bytes in " : " points in ", sum.pieces);
+    const int64_t amount = sum.points <= INT64_MAX / unit ? sum.points * unit : INT64_MAX;
+    dpari_text_print(text, "%ld%s%ld", amount, show->desc->bytes > 0 ? " bytes in " : " points in ",
+                     sum.pieces);
 }
 
 static void dpari_hshow_table(dpar_text *text, const dpari_hshow *show)
@@ -10696,10 +10713,10 @@ static void dpari_mt19937_turn(dpar_mt19937 *g)
 {
     int32_t i;
     for (i = 0; i < 624; i++) {
-        uint32_t next = g->word[i < 623 ? i + 1 : 0];
-        uint32_t both = (g->word[i] & 0x80000000u) | (next & 0x7fffffffu);
-        g->word[i] =
-            g->word[i < 227 ? i + 397 : i - 227] ^ both >> 1 ^ ((both & 1u) != 0 ? 0x9908b0dfu : 0);
+        const uint32_t next = g->word[i < 623 ? i + 1 : 0];
+        const uint32_t both = (g->word[i] & 0x80000000u) | (next & 0x7fffffffu);
+        const uint32_t odd = (both & 1u) != 0 ? 0x9908b0dfu : 0;
+        g->word[i] = g->word[i < 227 ? i + 397 : i - 227] ^ both >> 1 ^ odd;
     }
     g->at = 0;
 }

@@ -202,7 +202,8 @@ DPAR_API dpar_mem dpar_mem_host(void);
  * names both calls. If a rank has died, every wait for it ends with DPAR_E_PEER. If a rank makes no
  * progress before the deadline (timeout_s), waits for it end with DPAR_E_TIMEOUT. In shared memory
  * that message also says which third rank the late one waits for. The message of every error is in
- * comm->why; for posted work, in the `why` of the communicator that it was posted on.
+ * comm->why; for posted work, in the `why` of the communicator that it was posted on. Functions
+ * that take a communicator and a `why` write to *why, or to comm->why if `why` is NULL.
  *
  * After such an error the communicator is broken: each later call returns the same status at once,
  * and all that is left to do is to close or shrink it. A rank that was only late may still write
@@ -1970,6 +1971,13 @@ DPARI_API uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *layout);
  * message of that rank, or the text of the status if its why is NULL. COLLECTIVE: one all-reduce of
  * 24 bytes, and a broadcast if a rank has failed. */
 DPARI_API dpar_status dpari_agree(dpar_comm *comm, dpar_status st, dpar_why *why);
+
+/* Returns where a message is written: to `why`, or to comm->why if `why` is NULL, where
+ * dpar_fail(comm, NULL) finds it. A failed communicator keeps the message of its failure. */
+DPARI_FN dpar_why *dpari_why_of(dpar_comm *comm, dpar_why *why)
+{
+    return why == NULL && comm->status == DPAR_OK ? &comm->why : why;
+}
 
 /* Facts are the arguments that must be equal on all ranks, as a sequence of numbers with names. A
  * function of type dpari_state adds them in a fixed order, from the arguments in `given`. It is
@@ -4137,7 +4145,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_os_why(dpar_why *why, const char *wh
 {
     dpar_text out;
     if (why) {
-        dpar_text_init(&out, why->text, sizeof why->text);
+        dpari_text_why(&out, why);
         dpar_text_put(&out, what);
         if (bytes > 0) {
             dpari_text_print(&out, "%ld bytes", bytes);
@@ -4685,7 +4693,8 @@ static void dpari_kern_multiply_any(dpari_kern_u4 *to, const unsigned char *x,
 static void dpari_kern_choose_any(dpari_kern_u4 *to, const unsigned char *x, const unsigned char *y,
                                   int32_t n, int32_t type, int32_t op)
 {
-    const unsigned char *above = op == DPAR_MAX ? x : y, *below = op == DPAR_MAX ? y : x;
+    const unsigned char *above = op == DPAR_MAX ? x : y;
+    const unsigned char *below = op == DPAR_MAX ? y : x;
     int32_t k;
     switch (type) {
     case DPAR_F64: DPARI_KERN_BEYOND(dpari_kern_d2) break;
@@ -4916,7 +4925,8 @@ DPARI_STATIC_NOINLINE void dpari_kern_sum_f16(const dpari_kern_job *job)
 DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_choose(dpari_kern_u4 s, dpari_kern_u4 t, int32_t type,
                                                   int32_t most)
 {
-    const dpari_kern_u4 above = most ? s : t, below = most ? t : s;
+    const dpari_kern_u4 above = most ? s : t;
+    const dpari_kern_u4 below = most ? t : s;
     if (type == DPAR_F32) {
         return dpari_kern_pick((dpari_kern_u4)((dpari_kern_f4)above > (dpari_kern_f4)below) |
                                    (dpari_kern_u4)((dpari_kern_f4)s != (dpari_kern_f4)s),
@@ -7648,7 +7658,7 @@ DPARI_API dpar_status dpari_do_rows(dpar_comm *comm, void *to, int64_t to_step, 
 /* Begins the communicator's message with the name of the operation: "all-reduce: ". */
 static void dpari_comm_begin(dpar_comm *comm, dpar_text *text, const dpar_call *call)
 {
-    dpar_text_init(text, comm->why.text, sizeof comm->why.text);
+    dpari_text_why(text, &comm->why);
     dpari_text_print(text, "%s: ", dpar_call_name(call->kind));
 }
 
@@ -7685,7 +7695,7 @@ static DPARI_COLD dpar_status dpari_comm_null(dpar_comm *comm, const char *what)
 {
     dpar_text t;
     if (comm) {
-        dpar_text_init(&t, comm->why.text, sizeof comm->why.text);
+        dpari_text_why(&t, &comm->why);
         dpar_text_put(&t, what);
     }
     return DPAR_E_ARG;
@@ -7933,9 +7943,9 @@ static int dpari_same_pieces(const dpar_comm *comm, const dpar_call *call)
 {
     int64_t in = 0, out = 0;
     for (int32_t r = 0; r < comm->size && call->variable_counts; r++) {
-        if (call->in_count[r] != call->out_count[r] ||
-            (call->in_first ? call->in_first[r] : in) !=
-                (call->out_first ? call->out_first[r] : out)) {
+        const int64_t in_first = call->in_first ? call->in_first[r] : in;
+        const int64_t out_first = call->out_first ? call->out_first[r] : out;
+        if (call->in_count[r] != call->out_count[r] || in_first != out_first) {
             return 0;
         }
         in += call->in_count[r];
@@ -8086,7 +8096,7 @@ static dpar_status dpari_counted(dpar_comm *comm, const dpar_call *call, dpar_st
 static DPARI_COLD dpar_status dpari_work_is_busy(dpar_comm *comm, const dpar_work *work)
 {
     dpar_text t;
-    dpar_text_init(&t, comm->why.text, sizeof comm->why.text);
+    dpari_text_why(&t, &comm->why);
     dpari_text_print(&t,
                      "this work is still in progress (%s): wait for it before you post it again",
                      dpar_call_name(work->call.kind));
@@ -8471,7 +8481,7 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_split_axes(dpar_comm *comm, const dpar
     }
     if (!dpari_mesh_injective(mesh) || mesh->first_rank < 0 ||
         mesh->first_rank + last >= comm->size) {
-        dpar_text_init(&t, comm->why.text, sizeof comm->why.text);
+        dpari_text_why(&t, &comm->why);
         dpari_text_print(&t,
                          "split: the mesh's ranks %d to %ld are outside this communicator of %d "
                          "ranks, or occur twice",
@@ -8601,7 +8611,7 @@ DPARI_API DPARI_COLD dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm 
     dpar_comm **at = &closed->last[closed->count++ % DPARI_ENDED], *gone = *at;
     dpar_text t;
     *at = comm;
-    dpar_text_init(&t, comm->why.text, sizeof comm->why.text);
+    dpari_text_why(&t, &comm->why);
     dpar_text_put(&t, "this communicator was closed before");
     DPARI_STORE(&comm->status, (dpar_status)DPAR_E_ARG);
     comm->engine.split = dpari_ended_split;
@@ -8642,7 +8652,7 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_alloc(dpar_comm *comm, int64_t bytes, 
         return dpari_comm_null(comm, "alloc: memory is NULL");
     }
     if (bytes < 0) {
-        dpar_text_init(&t, comm->why.text, sizeof comm->why.text);
+        dpari_text_why(&t, &comm->why);
         dpari_text_print(&t, "alloc: %ld bytes cannot be allocated", bytes);
         return DPAR_E_ARG;
     }
@@ -8663,9 +8673,13 @@ DPAR_API dpar_status dpar_comm_progress(dpar_comm *comm, int32_t on)
 
 DPAR_API void dpar_comm_abort(dpar_comm *comm, dpar_status status, const char *text)
 {
-    if (comm) {
-        comm->engine.abort(comm, status < 0 ? status : DPAR_E_PEER, text ? text : "aborted");
+    if (!comm) {
+        return;
     }
+    if (status >= 0) {
+        status = DPAR_E_PEER;
+    }
+    comm->engine.abort(comm, status, text ? text : "aborted");
 }
 
 DPAR_API DPARI_COLD void dpar_comm_describe(dpar_comm *comm, dpar_text *out)
@@ -8996,9 +9010,10 @@ static void dpari_fact_put_value(dpar_text *text, int32_t kind, int64_t value, i
 static void dpari_facts_say(const dpari_facts *facts, const char *plan, int alike, int64_t other,
                             const int32_t *who, dpar_why *found)
 {
+    const int64_t value[2] = {other, facts->value};
     dpar_text t;
     int32_t i;
-    dpar_text_init(&t, found->text, sizeof found->text);
+    dpari_text_why(&t, found);
     dpari_text_print(&t, "%s: ", plan);
     if (facts->name == NULL || !alike) {
         dpari_text_print(&t, "rank %d begins such a plan, but rank %d another one", who[1], who[0]);
@@ -9011,8 +9026,7 @@ static void dpari_facts_say(const dpari_facts *facts, const char *plan, int alik
             dpar_text_put(&t, i ? " and " : " is not the same on ranks ");
         } else {
             dpar_text_put(&t, i ? ", " : " is ");
-            dpari_fact_put_value(&t, facts->kind, i ? facts->value : other,
-                                 i ? other : facts->value);
+            dpari_fact_put_value(&t, facts->kind, value[i], value[1 - i]);
             dpar_text_put(&t, " on rank ");
         }
         dpari_text_int(&t, who[i]);
@@ -9066,7 +9080,7 @@ DPARI_API dpar_status dpari_post_alike(dpar_comm *comm, dpar_call *call, uint64_
     if (st == DPAR_E_MISMATCH && comm->status == st) {
         const dpar_why said = comm->why;
         dpar_text t;
-        dpar_text_init(&t, comm->why.text, sizeof comm->why.text);
+        dpari_text_why(&t, &comm->why);
         dpari_text_print(&t, "%s: %s", what, said.text);
     }
     return st;
@@ -9270,7 +9284,7 @@ DPARI_STATIC_NOINLINE dpar_status dpari_segment_options(int32_t ranks, const dpa
         return DPAR_OK;
     }
     if (why) {
-        dpar_text_init(&t, why->text, sizeof why->text);
+        dpari_text_why(&t, why);
         dpari_text_print(&t, "%s, not %ld", what, got);
     }
     return DPAR_E_ARG;
@@ -9420,7 +9434,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_segment_open(dpari_segment *segment,
         }
         status = dpari_os_why(why, "shared memory of ", segment->bytes, errno);
     } else if (why) {
-        dpar_text_init(&t, why->text, sizeof why->text);
+        dpari_text_why(&t, why);
         dpari_text_print(
             &t, "the shared memory passed to this rank (%ld bytes) is not of this version of dpar",
             (int64_t)about.st_size);
@@ -10436,17 +10450,20 @@ static dpar_status dpari_join_missing(dpari_world *world, double waited, dpar_wh
     dpar_status status = DPAR_E_TIMEOUT;
     int32_t named = 0;
     dpar_text t;
-    dpar_text_init(&t, why ? why->text : NULL, why ? sizeof why->text : 0);
+    dpari_text_why(&t, why);
     dpar_text_put(&t, "start: ");
     for (int32_t i = 0; i < world->size; i++) {
         uint32_t state = dpari_rank_state(world, i);
         if (DPARI_LOAD(&world->rank[i].member) != 0) {
             continue;
         }
-        status = state == DPARI_RANK_AWAY ? status : DPAR_E_PEER;
+        if (state != DPARI_RANK_AWAY) {
+            status = DPAR_E_PEER;
+        }
         if (named++ < 8) {
-            dpari_text_print(&t, "%s%d%s", named > 1 ? ", rank " : "rank ", i,
-                             state == DPARI_RANK_AWAY ? " has not arrived" : " has ended");
+            dpar_text_put(&t, named > 1 ? ", rank " : "rank ");
+            dpari_text_int(&t, i);
+            dpar_text_put(&t, state == DPARI_RANK_AWAY ? " has not arrived" : " has ended");
         }
     }
     dpari_text_print(&t, " (%d of %d ranks) after %.1f s", named, world->size, waited);
@@ -11052,7 +11069,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_fail_peer(dpari_group *group, const 
 {
     dpar_why why;
     dpar_text t;
-    dpar_text_init(&t, why.text, sizeof why.text);
+    dpari_text_why(&t, &why);
     dpari_put_work(&t, group, work);
     dpari_put_rank(&t, group, rank);
     if (dpari_rank_state(group->world, group->world_rank[rank]) == DPARI_RANK_HERE) {
@@ -11071,7 +11088,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_fail_unmapped(dpari_group *group, co
 {
     dpar_why why;
     dpar_text t;
-    dpar_text_init(&t, why.text, sizeof why.text);
+    dpari_text_why(&t, &why);
     dpari_put_work(&t, group, work);
     dpari_put_rank(&t, group, group->comm.rank);
     dpar_text_put(&t, ": ");
@@ -11084,7 +11101,7 @@ DPARI_API DPARI_COLD dpar_status dpari_group_unmapped(dpar_comm *comm, uint64_t 
     dpari_group *group = dpari_group_of(comm);
     dpar_why why;
     dpar_text t;
-    dpar_text_init(&t, why.text, sizeof why.text);
+    dpari_text_why(&t, &why);
     dpari_put_rank(&t, group, comm->rank);
     dpar_text_put(&t, ": ");
     dpari_put_unmapped(&t, group->world, ref);
@@ -12111,7 +12128,7 @@ static DPARI_COLD dpar_status dpari_coll_mismatch(dpari_group *group, const dpar
             return dpari_fail_peer(group, work, r);
         }
     }
-    dpar_text_init(&t, why.text, sizeof why.text);
+    dpari_text_why(&t, &why);
     if (group->id != 0 && group->called == NULL) {
         dpari_text_print(&t, "group %ld: ", (int64_t)group->id);
     }
@@ -12354,7 +12371,7 @@ static DPARI_COLD dpar_status dpari_cma_failed(dpari_group *group, const dpar_wo
         }
         dpari_os_sleep(100e-6);
     }
-    dpar_text_init(&t, why.text, sizeof why.text);
+    dpari_text_why(&t, &why);
     dpari_put_work(&t, group, work);
     dpar_text_put(&t, "the memory of ");
     dpari_put_rank(&t, group, rank);
@@ -12426,7 +12443,7 @@ static dpar_status dpari_size_mismatch(dpari_group *group, const dpar_work *work
     const int64_t unit = dpari_unit(&work->call);
     dpar_text t;
     dpar_why why;
-    dpar_text_init(&t, why.text, sizeof why.text);
+    dpari_text_why(&t, &why);
     dpari_text_print(&t, "%s #%ld: rank %d sends %ld elements to rank %d, which expects %ld",
                      dpar_call_name(work->call.kind), work->sequence, from, gives / unit,
                      group->comm.rank, takes / unit);
@@ -14090,7 +14107,7 @@ static DPARI_COLD dpar_status dpari_fail_late(dpari_group *group, const dpar_wor
     for (int32_t r = 0; r < group->comm.size; r++) {
         missing += dpari_work_misses(group, work, r);
     }
-    dpar_text_init(&t, why.text, sizeof why.text);
+    dpari_text_why(&t, &why);
     dpari_put_work(&t, group, work);
     dpari_text_print(&t, "%d did not arrive within %.1f s", missing, waited);
     dpari_put_behind(&t, group, work);
@@ -14516,7 +14533,7 @@ static dpar_status dpari_shm_batch(dpar_comm *comm, const dpar_call *calls, int3
 static void dpari_alloc_why(const dpari_world *world, int64_t bytes, dpar_why *why)
 {
     dpar_text t;
-    dpar_text_init(&t, why->text, sizeof why->text);
+    dpari_text_why(&t, why);
     dpari_text_print(&t, "no shared memory for %ld more bytes: this rank has ", bytes);
     dpari_text_print(&t, "%ld of at most %ld in use, in ", world->users, world->head->heap_bytes);
     dpari_text_print(&t, "%d of at most 65536 allocations (", world->used_count);
@@ -14705,7 +14722,7 @@ static int32_t dpari_shm_lost(dpari_shm *shm)
         lost++;
     }
     if (lost > 0) {
-        dpar_text_init(&t, why.text, sizeof why.text);
+        dpari_text_why(&t, &why);
         dpari_put_rank(&t, group, group->comm.rank);
         dpari_text_print(&t, " closed the communicator without waiting for %d%s", lost,
                          lost == 1 ? " operation" : " operations");
@@ -14925,7 +14942,7 @@ static dpar_status dpari_shm_make_first(dpari_node *node, dpar_comm **out)
 static DPARI_COLD void dpari_join_why(const dpari_node *node, dpar_why *why)
 {
     dpar_text t;
-    dpar_text_init(&t, why ? why->text : NULL, why ? sizeof why->text : 0);
+    dpari_text_why(&t, why);
     dpar_text_put(&t, "memory for this rank: ");
     dpari_put_lack(&t, node ? node->world : NULL);
 }
@@ -14996,7 +15013,7 @@ static int32_t dpari_split_members(const dpari_card *card, int32_t n, int32_t me
 static dpar_status dpari_split_failed(dpar_comm *comm, int32_t rank)
 {
     dpar_text t;
-    dpar_text_init(&t, comm->why.text, sizeof comm->why.text);
+    dpari_text_why(&t, &comm->why);
     dpari_text_print(&t, "split: rank %d has no memory for a communicator", rank);
     if (rank == comm->rank) {
         dpar_text_put(&t, ": ");
@@ -15129,7 +15146,7 @@ static void dpari_put_stayers(dpar_text *text, const dpari_group *group, const u
 static dpar_status dpari_shrink_late(const dpari_group *group, const uint64_t *stay, dpar_why *why)
 {
     dpar_text t;
-    dpar_text_init(&t, why ? why->text : NULL, why ? sizeof why->text : 0);
+    dpari_text_why(&t, why);
     dpar_text_put(&t, "shrink: ");
     dpari_put_rank(&t, group, group->comm.rank);
     dpar_text_put(&t, " arrived too late: the others continue without it: ");
@@ -15197,7 +15214,7 @@ static void dpari_shrink_break(dpari_shm *shm)
     dpar_why why;
     dpar_text t;
     if (dpari_group_broken(group) == DPAR_OK) {
-        dpar_text_init(&t, why.text, sizeof why.text);
+        dpari_text_why(&t, &why);
         dpari_put_rank(&t, group, group->comm.rank);
         dpar_text_put(&t, " shrinks this communicator");
         dpari_group_break(group, DPAR_E_PEER, why.text);
@@ -16184,7 +16201,7 @@ static int32_t dpari_meet_is_named(void)
 static dpar_status dpari_meet_failed(dpar_why *why, const char *what, int number)
 {
     dpar_text t;
-    dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
+    dpari_text_why(&t, why);
     dpari_text_print(&t, "%s: ", what);
     dpari_os_error(&t, number);
     return DPAR_E_SYSTEM;
@@ -16531,7 +16548,7 @@ static dpar_status dpari_host_late(const dpari_host *host, dpar_why *why)
 {
     int32_t r, named = 0, missing = host->job->size - 1 - host->mapped;
     dpar_text t;
-    dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
+    dpari_text_why(&t, why);
     if (host->poll[0].fd < 0) {
         dpari_text_print(&t, "another process is rank 0 of this job (%s, %s) and did not end",
                          dpari_launcher_name(host->job->kind), host->job->id);
@@ -16888,7 +16905,7 @@ static dpar_status dpari_meet_guest(const dpar_launcher_info *job, double deadli
             named = !named; /* tries both kinds of names in turn */
         }
     }
-    dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
+    dpari_text_why(&t, why);
     dpari_text_print(&t, "rank 0 of %d did not arrive within %.1f s (job %s of %s)%s", job->size,
                      dpari_os_now() - began, job->id, dpari_launcher_name(job->kind),
                      strangers > 0 ? "; another process has its socket, or it ended early" : "");
@@ -17070,7 +17087,7 @@ static void dpari_seat_run(dpari_launch *launch, int32_t rank)
     seat->result = result;
     seat->returned = 1;
     if (result != 0) { /* so that the others need not wait until the supervisor notices it */
-        dpar_text_init(&out, why.text, sizeof why.text);
+        dpari_text_why(&out, &why);
         dpari_text_print(&out, "rank %d returned %d", rank, result);
         dpari_put_failed(&out, dpari_world_of(world), rank);
         dpar_comm_abort(world, DPAR_E_PEER, why.text);
@@ -17196,7 +17213,7 @@ static void dpari_seat_exec(dpari_launch *launch, int32_t rank)
     dpari_image_fill(image, launch, rank);
     fcntl(launch->segment.fd, F_SETFD, 0); /* otherwise execve would close it */
     execve(image->path, image->words, image->environment);
-    dpar_text_init(&out, seat->why.text, sizeof seat->why.text);
+    dpari_text_why(&out, &seat->why);
     dpari_text_print(&out, "%s cannot be started: ", image->path);
     dpari_os_error(&out, errno);
     seat->status = DPAR_E_SYSTEM;
@@ -17485,7 +17502,7 @@ DPARI_STATIC_NOINLINE DPARI_COLD dpar_status dpari_launch_fork(dpari_launch *lau
         while (waitpid(launch->seat[r].pid, NULL, 0) < 0 && errno == EINTR) {
         }
     }
-    dpar_text_init(&out, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
+    dpari_text_why(&out, why);
     dpari_text_print(&out, "rank %d of %d could not be forked: ", started, launch->n);
     dpari_os_error(&out, number);
     return DPAR_E_SYSTEM;
@@ -17634,7 +17651,7 @@ static int32_t dpari_launch_put_killed(const dpari_launch *launch, dpar_text *ou
 static dpar_status dpari_launch_say_silent(const dpari_launch *launch, dpar_why *why)
 {
     dpar_text out;
-    dpar_text_init(&out, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
+    dpari_text_why(&out, why);
     dpari_text_print(&out,
                      "no rank made a call or used its processor for %.1f s. This process had %ld "
                      "threads when it forked its ranks, and some libraries do not work after that: "
@@ -17657,7 +17674,7 @@ static dpar_status dpari_launch_result(const dpari_launch *launch, dpar_why *why
     if (first < 0 && !launch->hung) {
         return DPAR_OK;
     }
-    dpar_text_init(&out, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
+    dpari_text_why(&out, why);
     if (first >= 0) {
         dpari_seat_say(launch, first, &out);
         if (launch->seat[first].follows && dpari_segment_broke(&launch->segment, &broke)) {
@@ -17991,7 +18008,7 @@ static void dpari_fail_text(dpar_comm *comm, const char *between, const char *te
     char line[400];
     dpar_why why;
     dpar_text t;
-    dpar_text_init(&t, why.text, sizeof why.text);
+    dpari_text_why(&t, &why);
     dpari_text_print(&t, "rank %d failed: %s", comm->rank, text);
     dpar_text_init(&t, line, sizeof line);
     dpari_text_print(&t, "rank %d of %d%s%s", comm->rank, comm->size, between, text);
@@ -18243,7 +18260,7 @@ static int dpari_main_join(const char *program, dpar_main fn, void *arg)
     result = fn(world, arg);
     whole = world->status == DPAR_OK;
     if (result != 0) {
-        dpar_text_init(&t, why.text, sizeof why.text);
+        dpari_text_why(&t, &why);
         dpari_text_print(&t, " returned %d%s", result, whole ? "" : " after: ");
         dpari_fail_text(world, why.text, whole ? "" : world->why.text);
     }
@@ -18483,7 +18500,7 @@ static void dpari_equal_say(dpar_why *found, int64_t at, int32_t type, const int
             break;
         }
     }
-    dpar_text_init(&t, found->text, sizeof found->text);
+    dpari_text_why(&t, found);
     dpari_text_print(&t, "element %ld is %s on rank 0, %s%s%d", at, word[0], word[1],
                      digits < 20 ? " on rank " : " with other bits on rank ", who);
 }
@@ -18543,6 +18560,7 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_check_equal(dpar_comm *comm, const voi
     if (comm == NULL) {
         return dpari_wrong(why, "dpar_comm_check_equal: the communicator is NULL");
     }
+    why = dpari_why_of(comm, why);
     s.data = (const unsigned char *)data;
     s.count = count;
     s.type = type;
@@ -18846,9 +18864,12 @@ static void dpari_rect_box(const dpari_move_array *array, const dpari_move_item 
     b->dims = 0;
     b->unit = array->bytes;
     for (d = 0; d < array->dims; d++) {
-        int64_t step = dpari_item_step(array, it, d) * array->bytes;
+        const int64_t step = dpari_item_step(array, it, d) * array->bytes;
+        int64_t to, from;
         dense /= length[d];
-        dpari_box_loop(b, length[d], pack ? dense : step, pack ? step : dense);
+        to = pack ? dense : step;
+        from = pack ? step : dense;
+        dpari_box_loop(b, length[d], to, from);
     }
     dpari_box_units(b);
 }
@@ -20272,6 +20293,7 @@ DPAR_API DPARI_COLD dpar_status dpar_transfers_exchange(dpar_comm *comm,
     if (comm == NULL) {
         return dpari_wrong(why, "the communicator is NULL");
     }
+    why = dpari_why_of(comm, why);
     if (move == NULL) { /* fails in the agreement, so that all ranks learn of it */
         dpari_zero(&none, sizeof none);
         desc = &none;
@@ -20559,6 +20581,7 @@ DPAR_API dpar_status dpar_redistribute(dpar_comm *comm, const dpar_redistribute_
     if (comm == NULL) {
         return dpari_wrong(why, "the communicator is NULL");
     }
+    why = dpari_why_of(comm, why);
     if (move == NULL) { /* fails in the agreement, so that all ranks learn of it */
         dpari_zero(&none, sizeof none);
         desc = &none;

@@ -736,9 +736,13 @@ __device__ static inline void dpari_cuda_widen(const dpari_cuda_four *four, int3
             dpari_cuda_as(dpari_cuda_bits<double>(bits), &to[e]);
             continue;
         }
-        f = type == DPAR_F32    ? dpari_cuda_bits<float>(four->x[e])
-            : type == DPAR_BF16 ? dpari_cuda_from_bf16(dpari_cuda_part(four, e))
-                                : dpari_cuda_from_f16(dpari_cuda_part(four, e));
+        if (type == DPAR_F32) {
+            f = dpari_cuda_bits<float>(four->x[e]);
+        } else if (type == DPAR_BF16) {
+            f = dpari_cuda_from_bf16(dpari_cuda_part(four, e));
+        } else {
+            f = dpari_cuda_from_f16(dpari_cuda_part(four, e));
+        }
         if (KEPT && sizeof(W) == 8) {
             dpari_cuda_as(dpari_cuda_from_f32(f), &to[e]);
         } else {
@@ -1454,6 +1458,8 @@ static int32_t dpari_cuda_choose(const dpar_mem_box *box, const dpari_cuda_dim *
     const int dense = n > 0 && dim[0].to == tw && dim[0].from == fw;
     const int32_t tg = dense ? dpari_cuda_grain((uintptr_t)to, dim, n, 1) : tw;
     const int32_t fg = dense ? dpari_cuda_grain((uintptr_t)from, dim, n, 0) : fw;
+    const int32_t to_four = tw < 4 ? 8 : 16; /* the alignment that four elements need */
+    const int32_t from_four = fw < 4 ? 8 : 16;
     p->kind = DPARI_CUDA_ANY;
     p->width = (uint8_t)tw;
     if (plain && box->op == DPAR_COPY && !box->negate) {
@@ -1470,7 +1476,7 @@ static int32_t dpari_cuda_choose(const dpar_mem_box *box, const dpari_cuda_dim *
         p->width = 16;
     } else if (tw != fw && box->op == DPAR_COPY && !box->negate && dense &&
                (through == narrow || through == box->from_type) && dim[0].extent % 4 == 0 &&
-               tg >= (tw < 4 ? 8 : 16) && fg >= (fw < 4 ? 8 : 16)) {
+               tg >= to_four && fg >= from_four) {
         p->kind = DPARI_CUDA_CAST;
         return 4;
     }
@@ -2811,11 +2817,15 @@ static dpar_status dpari_cuda_move(void *ctx, const dpar_mem_box *boxes, int32_t
         copies = copies && boxes[i].op == DPAR_COPY;
     }
     dpari_cuda_keep(gpu, n);
-    for (i = 0; i < n && st == DPAR_OK; i += copies || n == 1 ? 1 : DPARI_CUDA_WINDOW) {
-        st = copies || n == 1
-                 ? dpari_cuda_move_one(gpu, &boxes[i], &b)
-                 : dpari_cuda_move_sums(gpu, boxes + i,
-                                        n - i < DPARI_CUDA_WINDOW ? n - i : DPARI_CUDA_WINDOW, &b);
+    if (copies || n == 1) {
+        for (i = 0; i < n && st == DPAR_OK; i++) {
+            st = dpari_cuda_move_one(gpu, &boxes[i], &b);
+        }
+    } else {
+        for (i = 0; i < n && st == DPAR_OK; i += DPARI_CUDA_WINDOW) {
+            const int32_t some = n - i < DPARI_CUDA_WINDOW ? n - i : DPARI_CUDA_WINDOW;
+            st = dpari_cuda_move_sums(gpu, boxes + i, some, &b);
+        }
     }
     if (st == DPAR_OK) {
         st = dpari_cuda_move_flush(gpu, &b);
@@ -2851,13 +2861,13 @@ __device__ static inline void dpari_cuda_randoms(uint64_t seed, uint64_t stream,
     DPARI_CUDA_UNROLL
     for (uint32_t e = 0; e < 4; e++) { /* selections, so that the words stay in registers */
         const uint32_t a = e + skip;
-        four[e] = a == 0   ? low[0]
-                  : a == 1 ? low[1]
-                  : a == 2 ? low[2]
-                  : a == 3 ? low[3]
-                  : a == 4 ? high[0]
-                  : a == 5 ? high[1]
-                           : high[2];
+        uint32_t word = high[2];
+        word = a == 5 ? high[1] : word;
+        word = a == 4 ? high[0] : word;
+        word = a == 3 ? low[3] : word;
+        word = a == 2 ? low[2] : word;
+        word = a == 1 ? low[1] : word;
+        four[e] = a == 0 ? low[0] : word;
     }
 }
 
@@ -2935,7 +2945,9 @@ __device__ static inline void dpari_cuda_span_numbers(const dpari_cuda_span &s, 
     DPARI_CUDA_UNROLL
     for (int j = 0; j < PER; j++) {
         const int64_t i = dpari_cuda_first(unit + j * DPARI_CUDA_THREADS, s.head);
-        const int64_t lo = WHOLE ? 0 : i, n = WHOLE ? 4 : s.count, skip = WHOLE ? i : 0;
+        const int64_t lo = WHOLE ? 0 : i;
+        const int64_t n = WHOLE ? 4 : s.count;
+        const int64_t skip = WHOLE ? i : 0;
         if (lo < n && s.from != NULL) {
             dpari_cuda_load<0, WIDE>(&v[j], s.from + skip * fw, lo, n, fw, WHOLE || s.even);
         }
@@ -2946,7 +2958,9 @@ __device__ static inline void dpari_cuda_span_numbers(const dpari_cuda_span &s, 
     DPARI_CUDA_UNROLL
     for (int j = 0; j < PER; j++) {
         const int64_t i = dpari_cuda_first(unit + j * DPARI_CUDA_THREADS, s.head);
-        const int64_t lo = WHOLE ? 0 : i, n = WHOLE ? 4 : s.count, skip = WHOLE ? i : 0;
+        const int64_t lo = WHOLE ? 0 : i;
+        const int64_t n = WHOLE ? 4 : s.count;
+        const int64_t skip = WHOLE ? i : 0;
         dpari_cuda_four made;
         double x[4], y[4];
         if (lo >= n) {
@@ -2960,7 +2974,11 @@ __device__ static inline void dpari_cuda_span_numbers(const dpari_cuda_span &s, 
         }
         DPARI_CUDA_UNROLL
         for (int e = 0; e < 4; e++) {
-            x[e] = s.from == NULL ? s.scale : s.scale == 1.0 ? x[e] : dpari_cuda_mul(s.scale, x[e]);
+            if (s.from == NULL) {
+                x[e] = s.scale;
+            } else if (s.scale != 1.0) {
+                x[e] = dpari_cuda_mul(s.scale, x[e]);
+            }
             x[e] = s.add ? dpari_cuda_add(y[e], x[e]) : x[e];
         }
         if (RANDOM && s.stochastic && s.from != NULL && s.scale == 1.0 && from_type == DPAR_F32) {
@@ -3315,9 +3333,13 @@ template <typename W> static dpari_cuda_summer dpari_cuda_sum_kernel_of(const dp
                      dpari_cuda_aligned(reduce->to) && dpari_cuda_aligned(reduce->from) &&
                      reduce->stride * dpari_cuda_width(reduce->from_type) % 16 == 0 &&
                      reduce->from_type == reduce->to_type;
-    return wide && reduce->to_type == DPAR_F32    ? dpari_cuda_sum_form_kernel<W, DPAR_F32>
-           : wide && reduce->to_type == DPAR_BF16 ? dpari_cuda_sum_form_kernel<W, DPAR_BF16>
-                                                  : dpari_cuda_sum_kernel<W>;
+    if (wide && reduce->to_type == DPAR_F32) {
+        return dpari_cuda_sum_form_kernel<W, DPAR_F32>;
+    }
+    if (wide && reduce->to_type == DPAR_BF16) {
+        return dpari_cuda_sum_form_kernel<W, DPAR_BF16>;
+    }
+    return dpari_cuda_sum_kernel<W>;
 }
 
 /* ---- of integers ---- */
@@ -4154,17 +4176,22 @@ template <typename Form>
 static dpari_cuda_stepper dpari_cuda_step_formed(const dpari_cuda_step *s, int fast,
                                                  dpari_cuda_stepper other)
 {
-    return !dpari_cuda_is<Form>(s) ? other
-           : fast                  ? dpari_cuda_step_form_kernel<float, Form>
-                                   : dpari_cuda_step_form_kernel<double, Form>;
+    if (!dpari_cuda_is<Form>(s)) {
+        return other;
+    }
+    return fast ? dpari_cuda_step_form_kernel<float, Form>
+                : dpari_cuda_step_form_kernel<double, Form>;
 }
 
 static dpari_cuda_stepper dpari_cuda_step_kernel_of(const dpari_cuda_step *s, int fast)
 {
     const int wide = s->weight_type == DPAR_F64 || s->gradient_type == DPAR_F64;
-    dpari_cuda_stepper k = wide   ? dpari_cuda_step_kernel<double, 1>
-                           : fast ? dpari_cuda_step_kernel<float, 0>
-                                  : dpari_cuda_step_kernel<double, 0>;
+    dpari_cuda_stepper k = dpari_cuda_step_kernel<double, 0>;
+    if (wide) {
+        k = dpari_cuda_step_kernel<double, 1>;
+    } else if (fast) {
+        k = dpari_cuda_step_kernel<float, 0>;
+    }
     if (!dpari_cuda_aligned(s->weight) || !dpari_cuda_aligned(s->gradient) ||
         !dpari_cuda_aligned(s->m) || !dpari_cuda_aligned(s->v) || !dpari_cuda_aligned(s->copy) ||
         !dpari_cuda_aligned(s->rest)) {
@@ -4599,7 +4626,8 @@ __device__ static inline void dpari_cuda_scatter_run(const dpari_cuda_scatter &s
         key[j] = at < end ? s.key[at] : UINT64_MAX;
     }
     for (int64_t p = begin - STAGE; p < end; p += STAGE) {
-        const int64_t now = p < begin ? 0 : end - p < STAGE ? end - p : (int64_t)STAGE;
+        const int64_t left = end - p < STAGE ? end - p : (int64_t)STAGE;
+        const int64_t now = p < begin ? 0 : left;
         __syncthreads();
         DPARI_CUDA_UNROLL
         for (int j = 0; j < PER && p >= begin; j++) {
@@ -4727,12 +4755,13 @@ static dpar_status dpari_cuda_scatter_now(dpar_cuda *gpu, dpari_cuda_scatter *s)
                                *s, dpari_cuda_wave(gpu, 4 * (int64_t)gpu->multiprocessors));
     }
     s->r = dpari_cuda_rows_of(s->n, (s->s.width + 3) / 4);
-    return st != DPAR_OK
-               ? st
-               : dpari_cuda_launch(gpu, "scatter",
-                                   s->s.type == DPAR_F64 ? dpari_cuda_scatter_kernel<double>
-                                                         : dpari_cuda_scatter_kernel<float>,
-                                   *s, dpari_cuda_each(gpu, s->r.chunks));
+    if (st != DPAR_OK) {
+        return st;
+    }
+    return dpari_cuda_launch(gpu, "scatter",
+                             s->s.type == DPAR_F64 ? dpari_cuda_scatter_kernel<double>
+                                                   : dpari_cuda_scatter_kernel<float>,
+                             *s, dpari_cuda_each(gpu, s->r.chunks));
 }
 
 static dpar_status dpari_cuda_scatter_add(void *ctx, const dpar_mem_scatter *scatter)
@@ -4983,6 +5012,7 @@ static dpar_status dpari_cuda_dot(void *ctx, const dpar_mem_dot *dot)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const int32_t width = dpari_cuda_width(dot->type);
+    void (*kernel)(const dpari_cuda_dots) = dpari_cuda_dot_kernel<DPAR_TYPE_NONE>;
     dpari_cuda_dots s;
     if (dot->rows < 0 || dot->choices < 1 || dot->width < 0 || !dpari_cuda_is_float(dot->type) ||
         (dot->to_type != DPAR_F64 && dot->to_type != DPAR_F32) ||
@@ -4998,12 +5028,14 @@ static dpar_status dpari_cuda_dot(void *ctx, const dpar_mem_dot *dot)
     s.room = 0;
     s.even = dot->width % 4 == 0 && dpari_cuda_even(dot->a, 0, width) &&
              dpari_cuda_even(dot->b, 0, width);
+    if (s.even && dot->type == DPAR_BF16) {
+        kernel = dpari_cuda_dot_kernel<DPAR_BF16>;
+    } else if (s.even && dot->type == DPAR_F32) {
+        kernel = dpari_cuda_dot_kernel<DPAR_F32>;
+    }
     return dpari_cuda_launch(
-        gpu, "dot",
-        s.even && dot->type == DPAR_BF16  ? dpari_cuda_dot_kernel<DPAR_BF16>
-        : s.even && dot->type == DPAR_F32 ? dpari_cuda_dot_kernel<DPAR_F32>
-                                          : dpari_cuda_dot_kernel<DPAR_TYPE_NONE>,
-        s, dpari_cuda_wave(gpu, (dot->rows + DPARI_CUDA_WARPS - 1) / DPARI_CUDA_WARPS));
+        gpu, "dot", kernel, s,
+        dpari_cuda_wave(gpu, (dot->rows + DPARI_CUDA_WARPS - 1) / DPARI_CUDA_WARPS));
 }
 
 /* ---- cross-entropy --------------------------------------------------------------------------- */
@@ -5444,15 +5476,19 @@ static dpar_status dpari_cuda_entropy_op(void *ctx, const dpar_mem_cross_entropy
         return DPAR_OK;
     }
     if (entropy->phase == DPAR_MEM_CROSS_ENTROPY_PART) {
-        kernel = fast ? dpari_cuda_entropy_part_kernel<DPARI_CUDA_FAST, DPAR_F32, float>
-                 : entropy->type == DPAR_F32
-                     ? dpari_cuda_entropy_part_kernel<DPARI_CUDA_SHORT, DPAR_F32, float>
-                     : dpari_cuda_entropy_part_kernel<DPARI_CUDA_EXACT, DPAR_F64, double>;
+        if (fast) {
+            kernel = dpari_cuda_entropy_part_kernel<DPARI_CUDA_FAST, DPAR_F32, float>;
+        } else if (entropy->type == DPAR_F32) {
+            kernel = dpari_cuda_entropy_part_kernel<DPARI_CUDA_SHORT, DPAR_F32, float>;
+        } else {
+            kernel = dpari_cuda_entropy_part_kernel<DPARI_CUDA_EXACT, DPAR_F64, double>;
+        }
+    } else if (fast) {
+        kernel = dpari_cuda_entropy_gradient_kernel<DPARI_CUDA_FAST, DPAR_F32>;
+    } else if (entropy->type == DPAR_F32) {
+        kernel = dpari_cuda_entropy_gradient_kernel<DPARI_CUDA_SHORT, DPAR_F32>;
     } else {
-        kernel = fast ? dpari_cuda_entropy_gradient_kernel<DPARI_CUDA_FAST, DPAR_F32>
-                 : entropy->type == DPAR_F32
-                     ? dpari_cuda_entropy_gradient_kernel<DPARI_CUDA_SHORT, DPAR_F32>
-                     : dpari_cuda_entropy_gradient_kernel<DPARI_CUDA_EXACT, DPAR_F64>;
+        kernel = dpari_cuda_entropy_gradient_kernel<DPARI_CUDA_EXACT, DPAR_F64>;
     }
     return dpari_cuda_launch(gpu, "cross_entropy", kernel, s, blocks);
 }
@@ -5945,9 +5981,12 @@ static dpar_status dpari_cuda_moments(void *ctx, const dpar_mem_moments *moments
         return DPAR_OK;
     }
     if (s.fours && m->groups > 0 && (m->step == s.plane.points || s.planes == 1)) {
-        kernel = m->type == DPAR_F32    ? dpari_cuda_moment_kernel<float, DPAR_F32>
-                 : m->type == DPAR_BF16 ? dpari_cuda_moment_kernel<float, DPAR_BF16>
-                                        : kernel; /* all points of a set are contiguous */
+        /* all points of a set are contiguous */
+        if (m->type == DPAR_F32) {
+            kernel = dpari_cuda_moment_kernel<float, DPAR_F32>;
+        } else if (m->type == DPAR_BF16) {
+            kernel = dpari_cuda_moment_kernel<float, DPAR_BF16>;
+        }
     }
     st = dpari_cuda_launch(gpu, "moments", kernel, s, dpari_cuda_wave(gpu, s.sets * s.slices));
     return st != DPAR_OK || s.slices == 1
@@ -6304,10 +6343,11 @@ static dpar_status dpari_cuda_norm_of(void *ctx, const dpar_mem_norm *call)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const int sums = call->phase == DPAR_MEM_NORM_SUMS;
-    const int64_t *const stride[3] = {
-        call->x.stride, /* sides that the phase lacks have x's strides */
-        call->phase == DPAR_MEM_NORM_APPLY ? call->x.stride : call->dy.stride,
-        sums ? call->x.stride : call->to.stride};
+    /* sides that the phase lacks have x's strides */
+    const int64_t *const x = call->x.stride;
+    const int64_t *const dy = call->phase == DPAR_MEM_NORM_APPLY ? x : call->dy.stride;
+    const int64_t *const to = sums ? x : call->to.stride;
+    const int64_t *const stride[3] = {x, dy, to};
     dpari_cuda_norm s;
     int64_t most;
     if (!dpari_cuda_norm_fits(call)) {
@@ -6400,8 +6440,10 @@ __device__ static inline uint32_t dpari_cuda_to_i8s(const float *x)
     uint32_t four = 0;
     DPARI_CUDA_UNROLL
     for (int e = 0; e < 4; e++) {
-        const int32_t y = __float2int_rn(x[e]);
-        four |= ((uint32_t)(y > 127 ? 127 : y < -127 ? -127 : y) & 0xffu) << (8 * e);
+        int32_t y = __float2int_rn(x[e]);
+        y = y < -127 ? -127 : y;
+        y = y > 127 ? 127 : y;
+        four |= ((uint32_t)y & 0xffu) << (8 * e);
     }
     return four;
 }
@@ -6506,7 +6548,10 @@ __device__ static inline dpari_cuda_scaling dpari_cuda_scale_of(uint32_t largest
 __device__ static inline int64_t dpari_cuda_quant_count(const dpari_cuda_quant &s, int64_t b)
 {
     const int64_t left = s.q.count - b * s.q.block;
-    return b >= s.blocks ? 0 : left < s.q.block ? left : s.q.block;
+    if (b >= s.blocks) {
+        return 0;
+    }
+    return left < s.q.block ? left : s.q.block;
 }
 
 __device__ static inline uint32_t dpari_cuda_larger(const float *x, uint32_t largest)
@@ -6564,13 +6609,15 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
         float x[4][4];
         DPARI_CUDA_UNROLL
         for (int j = 0; j < 4; j++) {
-            const int64_t at = MANY ? b + j : b, i = 4 * lane + (MANY ? 0 : 128 * j);
+            const int64_t at = MANY ? b + j : b;
+            const int64_t i = 4 * lane + (MANY ? 0 : 128 * j);
             n[j] = dpari_cuda_quant_count(s, at);
             dpari_cuda_quant_load(s, type, at * s.q.block, n[j], i, x[j]);
         }
         DPARI_CUDA_UNROLL
         for (int j = 0; j < 4; j++) {
-            largest[MANY ? j : 0] = dpari_cuda_larger(x[j], largest[MANY ? j : 0]);
+            const int k = MANY ? j : 0;
+            largest[k] = dpari_cuda_larger(x[j], largest[k]);
         }
         DPARI_CUDA_UNROLL
         for (int j = 0; j < (MANY ? 4 : 1); j++) {
@@ -6578,8 +6625,9 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
         }
         mine = largest[0];
         if (MANY) {
+            const uint32_t second = lane % 2 == 0 ? largest[2] : largest[3];
             mine = lane % 2 == 0 ? mine : largest[1];
-            mine = lane % 4 < 2 ? mine : lane % 2 == 0 ? largest[2] : largest[3];
+            mine = lane % 4 < 2 ? mine : second;
         }
         const dpari_cuda_scaling by = dpari_cuda_scale_of(mine, s.q.code_type);
         if (lane < team && b + lane < s.blocks) {
@@ -6587,7 +6635,8 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
         }
         DPARI_CUDA_UNROLL
         for (int j = 0; j < 4; j++) {
-            const int64_t at = MANY ? b + j : b, i = 4 * lane + (MANY ? 0 : 128 * j);
+            const int64_t at = MANY ? b + j : b;
+            const int64_t i = 4 * lane + (MANY ? 0 : 128 * j);
             dpari_cuda_scaling its;
             its.scale = __shfl_sync(0xffffffffu, by.scale, MANY ? j : 0);
             its.inverse = __shfl_sync(0xffffffffu, by.inverse, MANY ? j : 0);
@@ -6725,10 +6774,12 @@ struct dpari_cuda_micro {
 
 DPARI_CUDA_FN constexpr dpari_cuda_micro dpari_cuda_micro_of(int format)
 {
-    return format == DPAR_MEM_MXFP8        ? dpari_cuda_micro{3, 121, 8, 0x7e, 8, 32}
-           : format == DPAR_MEM_MXFP8_E5M2 ? dpari_cuda_micro{2, 113, 15, 0x7b, 8, 32}
-           : format == DPAR_MEM_MXFP4      ? dpari_cuda_micro{1, 127, 2, 7, 4, 32}
-                                           : dpari_cuda_micro{1, 127, 2, 7, 4, 16};
+    switch (format) {
+    case DPAR_MEM_MXFP8: return dpari_cuda_micro{3, 121, 8, 0x7e, 8, 32};
+    case DPAR_MEM_MXFP8_E5M2: return dpari_cuda_micro{2, 113, 15, 0x7b, 8, 32};
+    case DPAR_MEM_MXFP4: return dpari_cuda_micro{1, 127, 2, 7, 4, 32};
+    default: return dpari_cuda_micro{1, 127, 2, 7, 4, 16};
+    }
 }
 
 /* The code of a number, given by its bits without the sign: rounded to nearest even, or by a random
@@ -6739,7 +6790,8 @@ DPARI_CUDA_FN uint32_t dpari_cuda_micro_code(dpari_cuda_micro f, uint32_t size, 
                                              uint32_t word)
 {
     const int32_t cut = 23 - f.digits, under = f.least - (int32_t)(size >> 23);
-    const int32_t shift = under < 0 ? 0 : under < 25 ? under : 25;
+    const int32_t most = under < 25 ? under : 25;
+    const int32_t shift = under < 0 ? 0 : most;
     uint32_t x = (size & 0x7fffffu) | 0x800000u, code;
     const uint32_t lost = x & (((uint32_t)1 << shift) - 1);
     x >>= shift;
@@ -6774,9 +6826,10 @@ __device__ static inline float dpari_cuda_micro_unit(const dpar_mem_quantize &q,
         const float x = dpari_cuda_micro_value(dpari_cuda_micro_of(DPAR_MEM_MXFP8), scale & 0x7fu);
         return q.tensor != NULL ? dpari_cuda_mul(x, *q.tensor) : x;
     }
-    return dpari_cuda_bits<float>(scale == 0xffu ? (uint32_t)0x7fc00000u
-                                  : scale == 0   ? (uint32_t)0x400000u
-                                                 : scale << 23);
+    if (scale == 0xffu) {
+        return dpari_cuda_bits<float>((uint32_t)0x7fc00000u); /* NaN */
+    }
+    return dpari_cuda_bits<float>(scale == 0 ? (uint32_t)0x400000u : scale << 23);
 }
 
 /* The scale of a block whose largest |x| has these bits. */
@@ -6944,17 +6997,21 @@ template <int FORMAT> static dpari_cuda_quanter dpari_cuda_micro_kernel_of(int b
     return back ? dpari_cuda_unmicro_kernel<FORMAT> : dpari_cuda_micro_kernel<FORMAT>;
 }
 
+static dpari_cuda_quanter dpari_cuda_quanter_of(int32_t format, int back)
+{
+    switch (format) {
+    case DPAR_MEM_MXFP8: return dpari_cuda_micro_kernel_of<DPAR_MEM_MXFP8>(back);
+    case DPAR_MEM_MXFP8_E5M2: return dpari_cuda_micro_kernel_of<DPAR_MEM_MXFP8_E5M2>(back);
+    case DPAR_MEM_MXFP4: return dpari_cuda_micro_kernel_of<DPAR_MEM_MXFP4>(back);
+    default: return dpari_cuda_micro_kernel_of<DPAR_MEM_NVFP4>(back);
+    }
+}
+
 static dpar_status dpari_cuda_micro_op(dpar_cuda *gpu, const char *name,
                                        const dpar_mem_quantize *call, int back)
 {
     const int fine = call->format >= DPAR_MEM_MXFP8 && call->format <= DPAR_MEM_NVFP4;
     const dpari_cuda_micro f = dpari_cuda_micro_of(call->format);
-    const dpari_cuda_quanter kernel =
-        call->format == DPAR_MEM_MXFP8 ? dpari_cuda_micro_kernel_of<DPAR_MEM_MXFP8>(back)
-        : call->format == DPAR_MEM_MXFP8_E5M2
-            ? dpari_cuda_micro_kernel_of<DPAR_MEM_MXFP8_E5M2>(back)
-        : call->format == DPAR_MEM_MXFP4 ? dpari_cuda_micro_kernel_of<DPAR_MEM_MXFP4>(back)
-                                         : dpari_cuda_micro_kernel_of<DPAR_MEM_NVFP4>(back);
     dpari_cuda_quant s;
     if (!fine || !dpari_cuda_is_float(call->type) || call->count < 0 ||
         call->code_step < f.block * f.bits / 8 || call->scale_step < 1 ||
@@ -6972,7 +7029,7 @@ static dpar_status dpari_cuda_micro_op(dpar_cuda *gpu, const char *name,
     s.even = dpari_cuda_even(call->x, 0, dpari_cuda_width(call->type));
     s.even_code = ((uintptr_t)call->code | (uintptr_t)call->code_step) % (f.bits / 2) == 0;
     return dpari_cuda_launch(
-        gpu, name, kernel, s,
+        gpu, name, dpari_cuda_quanter_of(call->format, back), s,
         dpari_cuda_units_blocks(gpu, (s.blocks * f.block / 4 + 3) / (back ? 1 : 4)));
 }
 
@@ -7008,21 +7065,24 @@ static dpar_status dpari_cuda_quantize(void *ctx, const dpar_mem_quantize *quant
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const int64_t block = quantize->block;
     void (*kernel)(const dpari_cuda_quant) = dpari_cuda_quant_long_kernel;
+    int64_t team = 1;
     if (quantize->format != 0) {
         return dpari_cuda_micro_op(gpu, "quantize", quantize, 0);
     }
     if (block <= 128) {
-        kernel = quantize->type == DPAR_F32    ? dpari_cuda_quant_kernel<1, DPAR_F32>
-                 : quantize->type == DPAR_BF16 ? dpari_cuda_quant_kernel<1, DPAR_BF16>
-                                               : dpari_cuda_quant_kernel<1, DPAR_TYPE_NONE>;
+        team = 4 * DPARI_CUDA_WARPS;
+        if (quantize->type == DPAR_F32) {
+            kernel = dpari_cuda_quant_kernel<1, DPAR_F32>;
+        } else if (quantize->type == DPAR_BF16) {
+            kernel = dpari_cuda_quant_kernel<1, DPAR_BF16>;
+        } else {
+            kernel = dpari_cuda_quant_kernel<1, DPAR_TYPE_NONE>;
+        }
     } else if (block <= 512) {
+        team = DPARI_CUDA_WARPS;
         kernel = dpari_cuda_quant_kernel<0, DPAR_TYPE_NONE>;
     }
-    return dpari_cuda_quantum(gpu, "quantize", quantize,
-                              block <= 128   ? 4 * DPARI_CUDA_WARPS
-                              : block <= 512 ? DPARI_CUDA_WARPS
-                                             : 1,
-                              kernel);
+    return dpari_cuda_quantum(gpu, "quantize", quantize, team, kernel);
 }
 
 static dpar_status dpari_cuda_dequantize(void *ctx, const dpar_mem_quantize *quantize)

@@ -2112,7 +2112,8 @@ DPARI_STRIDE_INLINE void dpari_stride_both_of(const dpari_stride_pair *r,
     const int apart = zero && dpari_stride_sums(loop);
     const int64_t n = r->a.n, to_step = r->a.to_step, from_step = r->a.from_step;
     const int64_t last = r->a.run - dpari_stride_width(loop), next = pair->next, to_b = r->to_b;
-    const int64_t zero_step = apart ? pair->a.zero_step : 0, zero_b = apart ? pair->zero_b : 0;
+    const int64_t zero_step = apart ? pair->a.zero_step : 0;
+    const int64_t zero_b = apart ? pair->zero_b : 0;
     unsigned char *to = r->a.to, *z_row = apart ? pair->a.zero : to;
     const unsigned char *from = r->a.from;
     int64_t row, i;
@@ -3349,9 +3350,7 @@ DPARI_INTERNAL int32_t dpari_hx_row_of(const dpari_hx_item *item)
 {
     int32_t d, row = 0;
     for (d = 1; d < item->dims - 1; d++) {
-        const int64_t here = item->own_step[d] < 0 ? -item->own_step[d] : item->own_step[d];
-        const int64_t least = item->own_step[row] < 0 ? -item->own_step[row] : item->own_step[row];
-        if (here < least) {
+        if (dpari_size(item->own_step[d]) < dpari_size(item->own_step[row])) {
             row = d;
         }
     }
@@ -3461,12 +3460,12 @@ static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_plan *plan, dpar_status st
     const dpari_hx_peer *peer = &plan->peer[number];
     dpar_why why;
     dpar_text text;
-    dpar_text_init(&text, why.text, sizeof why.text);
-    dpari_text_print(&text, "%s%ld of %d%s%d",
-                     plan->mode == DPAR_HALO_FORWARD ? "halo exchange #" : "halo adjoint #",
-                     plan->count, plan->fields,
-                     plan->fields == 1 ? " field: rank " : " fields: rank ",
-                     status == DPAR_E_TIMEOUT ? dpari_hx_rank_of(plan, wait->who) : peer->rank);
+    dpari_text_why(&text, &why);
+    dpar_text_put(&text, plan->mode == DPAR_HALO_FORWARD ? "halo exchange #" : "halo adjoint #");
+    dpari_text_print(&text, "%ld of %d field%s: rank ", plan->count, plan->fields,
+                     plan->fields == 1 ? "" : "s");
+    dpari_text_int(&text,
+                   status == DPAR_E_TIMEOUT ? dpari_hx_rank_of(plan, wait->who) : peer->rank);
     dpari_put_place(&text, group);
     if (status == DPAR_E_PEER && dpari_rank_state(plan->world, peer->world) == DPARI_RANK_HERE) {
         dpar_text_put(&text, " closed the communicator or returned");
@@ -3813,10 +3812,15 @@ static dpar_status dpari_hx_begin_step(dpar_halo_plan *plan, int32_t s)
     const int offered = forward && s == plan->early && plan->early > 0;
     const dpar_status status = offered ? DPAR_OK : dpari_hx_offer(plan, s);
     plan->stage = DPARI_HX_TAKING;
-    if (status == DPAR_OK) {
-        dpari_hx_take(plan, forward ? step->r : step->s, forward ? step->self : step->own_first);
+    if (status != DPAR_OK) {
+        return status;
     }
-    return status;
+    if (forward) {
+        dpari_hx_take(plan, step->r, step->self);
+    } else {
+        dpari_hx_take(plan, step->s, step->own_first);
+    }
+    return DPAR_OK;
 }
 
 /* True if an exchange of this mode has step s. */
@@ -3828,10 +3832,15 @@ static int dpari_hx_has(const dpar_halo_plan *plan, int32_t s)
 /* Does the steps from s on that only concern this rank. plan->next is then the first other step. */
 static void dpari_hx_take_alone(dpar_halo_plan *plan, int32_t s)
 {
-    const int forward = plan->mode == DPAR_HALO_FORWARD;
-    for (; dpari_hx_has(plan, s) && plan->step[s].alone; s += forward ? 1 : -1) {
+    while (dpari_hx_has(plan, s) && plan->step[s].alone) {
         const dpari_hx_step *step = &plan->step[s];
-        dpari_hx_take(plan, forward ? step->r : step->s, forward ? step->r_items : step->s_items);
+        if (plan->mode == DPAR_HALO_FORWARD) {
+            dpari_hx_take(plan, step->r, step->r_items);
+            s++;
+        } else {
+            dpari_hx_take(plan, step->s, step->s_items);
+            s--;
+        }
     }
     plan->next = s;
 }
@@ -4295,8 +4304,8 @@ DPARI_API DPARI_COLD int dpari_hx_traffic_of(const dpar_halo_plan *plan, int32_t
                        : DPAR_HALO_PACKED;
     for (s = 0; s < plan->forward; s++) {
         const dpari_hx_step *step = &plan->step[s];
-        const int64_t first = peer < 0 ? step->r : step->s,
-                      n = peer < 0 ? step->self : step->s_items;
+        const int64_t first = peer < 0 ? step->r : step->s;
+        const int64_t n = peer < 0 ? step->self : step->s_items;
         for (i = first; i < first + n; i++) {
             const dpari_hx_item *item = &plan->item[i];
             const int32_t type = plan->field[item->field].type, width = dpar_type_bytes(type);
@@ -4542,8 +4551,7 @@ static int dpari_hx_reaches(const dpar_halo_field *field, const dpar_box *all)
     int64_t step = dpari_hx_components(field); /* the default stride */
     int64_t sum = step;
     int32_t d;
-    if (component < -most || component > most ||
-        !dpari_mul(sum, component < 0 ? -component : component, &sum)) {
+    if (component < -most || component > most || !dpari_mul(sum, dpari_size(component), &sum)) {
         return 0;
     }
     for (d = all->dims - 1; d >= 0; d--) {
@@ -4554,8 +4562,7 @@ static int dpari_hx_reaches(const dpar_halo_field *field, const dpar_box *all)
         if (stride < -most || stride > most || origin < -most || origin > most) {
             return 0;
         }
-        if (!dpari_mul((origin < 0 ? -origin : origin) + points, stride < 0 ? -stride : stride,
-                       &distance) ||
+        if (!dpari_mul(dpari_size(origin) + points, dpari_size(stride), &distance) ||
             distance > most || sum > most || !dpari_mul(step, dpari_most(points, 1), &step)) {
             return 0;
         }
@@ -4578,9 +4585,9 @@ static int dpari_hx_overlaps(const dpar_halo_field *field, int32_t rank, dpar_bo
         int64_t least = INT64_MAX, points = 1;
         int32_t d, next = 0;
         for (d = 0; d <= last; d++) {
-            const int64_t s = d < last ? array.stride[d] : array.component;
-            if ((left >> d & 1u) && (s < 0 ? -s : s) < least) {
-                least = s < 0 ? -s : s;
+            const int64_t stride = dpari_size(d < last ? array.stride[d] : array.component);
+            if ((left >> d & 1u) && stride < least) {
+                least = stride;
                 next = d;
             }
         }
@@ -4625,7 +4632,7 @@ static dpar_status dpari_hx_check_pair(const dpar_halo_field *fields, int32_t n,
             why,
             "fields %d and %d are a pair, but differ in type, wire_type, components, vector "
             "or memory",
-            i < there ? i : there, i < there ? there : i);
+            (int32_t)dpari_least(i, there), (int32_t)dpari_most(i, there));
     }
     return DPAR_OK;
 }
@@ -5211,7 +5218,7 @@ static void dpari_hx_close_up(dpari_hx_item *item, const int64_t *owner)
         int32_t best = -1;
         int64_t least = 0;
         for (d = item->dims - 1; d >= 0; d--) {
-            const int64_t a = owner[d] < 0 ? -owner[d] : owner[d];
+            const int64_t a = dpari_size(owner[d]);
             if (!(done >> d & 1) && (best < 0 || a < least)) {
                 best = d;
                 least = a;
@@ -5295,7 +5302,8 @@ static void dpari_hx_fill(dpar_halo_plan *plan, dpari_hx_item *item, int32_t ind
     const int32_t owner = dpari_hx_crosses(field, transfer->turn)
                               ? (int32_t)(dpari_hx_other(field) - plan->field)
                               : index;
-    const int32_t here = sends ? owner : index, there = sends ? index : owner;
+    const int32_t here = sends ? owner : index;
+    const int32_t there = sends ? index : owner;
     const dpari_hx_array *mine = &plan->array[here];
     const dpari_hx_array *theirs = peer < 0 ? &plan->array[there] : &plan->peer[peer].array[there];
     const int32_t bytes = dpar_type_bytes(field->type),
@@ -5611,7 +5619,7 @@ static dpar_status dpari_hx_reach_peer(dpar_halo_plan *plan, dpari_hx_peer *peer
         memory = (unsigned char *)dpari_at(plan->world, (uint64_t)record[6]);
         if (memory == NULL) {
             dpar_text text;
-            dpar_text_init(&text, why ? why->text : NULL, why ? sizeof why->text : 0);
+            dpari_text_why(&text, why);
             dpari_put_unmapped(&text, plan->world, (uint64_t)record[6]);
             return DPAR_E_MEMORY;
         }
@@ -5871,6 +5879,7 @@ DPARI_API DPARI_COLD dpar_status dpari_hx_open(dpar_comm *comm, const dpar_halo_
     if (!comm) {
         return dpari_wrong(why, "dpar_halo_plan_make: comm is NULL");
     }
+    why = dpari_why_of(comm, why);
     if (desc && plan) {
         status = dpari_hx_prepare_plan(comm, desc, later, &size, &need, &memory, why);
     } else {
@@ -6057,6 +6066,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(dpar_comm *comm, dpar_halo_p
     if (!comm) {
         return dpari_wrong(why, "dpar_halo_plan_tune: comm is NULL");
     }
+    why = dpari_why_of(comm, why);
     for (i = 0; i < DPARI_HX_TRIES && status == DPAR_OK; i++) {
         dpar_halo_plan *plan = NULL;
         double took;
@@ -6609,7 +6619,7 @@ static DPARI_COLD int32_t dpari_gx_span(const dpari_gx *grid, const dpari_gx_sha
         if (step < -most || step > most) {
             return d + 1;
         }
-        size = step < 0 ? -step : step;
+        size = dpari_size(step);
         if (!dpari_mul(size, below, &a) || !dpari_mul(size, above, &b) || a > most || b > most) {
             return d + 1;
         }
@@ -6652,9 +6662,10 @@ static DPARI_COLD dpar_status dpari_gx_check_apart(const dpari_gx *grid,
         int64_t step = INT64_MAX, points;
         int32_t d, next = 0;
         for (d = 0; d <= dims; d++) {
-            const int64_t v = d < dims ? shape->field.stride[d] : shape->field.component_stride;
-            if ((left >> d & 1u) && (v < 0 ? -v : v) < step) {
-                step = v < 0 ? -v : v;
+            const int64_t size =
+                dpari_size(d < dims ? shape->field.stride[d] : shape->field.component_stride);
+            if ((left >> d & 1u) && size < step) {
+                step = size;
                 next = d;
             }
         }
@@ -6782,6 +6793,7 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_make(dpar_comm *comm, const dpar_grid_
         dpari_wrong(why, "dpar_grid_make: comm is NULL");
         return DPAR_E_ARG;
     }
+    why = dpari_why_of(comm, why);
     if (desc && grid) {
         status = dpari_gx_build(comm, desc, &made, why);
     } else {

@@ -665,14 +665,17 @@ static MPI_Datatype dpari_mpi_summand(int32_t type, int32_t op)
 
 static int32_t dpari_mpi_type_of(MPI_Datatype type)
 {
-    return type == MPI_DOUBLE     ? DPAR_F64
-           : type == MPI_FLOAT    ? DPAR_F32
-           : type == MPI_INT8_T   ? DPAR_I8
-           : type == MPI_INT32_T  ? DPAR_I32
-           : type == MPI_UINT32_T ? DPAR_U32
-           : type == MPI_INT64_T  ? DPAR_I64
-           : type == MPI_UINT64_T ? DPAR_U64
-                                  : DPAR_U8;
+    const MPI_Datatype known[7] = {MPI_DOUBLE,   MPI_FLOAT,   MPI_INT8_T,  MPI_INT32_T,
+                                   MPI_UINT32_T, MPI_INT64_T, MPI_UINT64_T};
+    static const uint8_t its[7] = {DPAR_F64, DPAR_F32, DPAR_I8, DPAR_I32,
+                                   DPAR_U32, DPAR_I64, DPAR_U64};
+    int32_t i;
+    for (i = 0; i < 7; i++) {
+        if (type == known[i]) {
+            return its[i];
+        }
+    }
+    return DPAR_U8;
 }
 
 static void dpari_mpi_user_op(int32_t op, void *in, void *inout, int n, MPI_Datatype type)
@@ -771,7 +774,7 @@ static void dpari_mpi_say(dpar_why *why, const char *doing, int code)
     if (why == NULL) {
         return;
     }
-    dpar_text_init(&t, why->text, sizeof why->text);
+    dpari_text_why(&t, why);
     dpar_text_put(&t, doing);
     dpar_text_put(&t, " failed: MPI says: ");
     if (MPI_Error_string(code, words, &length) == MPI_SUCCESS) {
@@ -840,7 +843,7 @@ static void dpari_mpi_put_why(dpar_why *why, const char *text)
 {
     dpar_text t;
     if (why != NULL) {
-        dpar_text_init(&t, why->text, sizeof why->text);
+        dpari_text_why(&t, why);
         dpar_text_put(&t, text);
     }
 }
@@ -895,7 +898,7 @@ static void dpari_mpi_put_says(dpar_why *why, const dpari_mpi_ctx *context, int3
                                const char *text)
 {
     dpar_text t;
-    dpar_text_init(&t, why->text, sizeof why->text);
+    dpari_text_why(&t, why);
     dpari_mpi_put_rank(&t, context, rank);
     dpar_text_put(&t, " says: ");
     dpar_text_put(&t, text);
@@ -947,7 +950,7 @@ static void dpari_mpi_put_dead(const dpari_mpi_ctx *context, dpar_why *why)
     MPI_Group gone, all;
     dpar_text t;
     int n = 0, i, rank;
-    dpar_text_init(&t, why->text, sizeof why->text);
+    dpari_text_why(&t, why);
     dpar_text_put(&t, said.text);
     MPIX_Comm_get_failed(context->main, &gone);
     MPI_Comm_group(context->main, &all);
@@ -1098,7 +1101,7 @@ static void dpari_mpi_compare_heard(const dpari_mpi_task *task)
         other.op = h->op;
         other.root = h->root;
         other.tag = h->tag;
-        dpar_text_init(&s, why.text, sizeof why.text);
+        dpari_text_why(&s, &why);
         if (r < context->comm.rank) {
             dpari_mpi_put_calls(&s, context, r, &other, context->comm.rank, &mine);
         } else {
@@ -1168,7 +1171,7 @@ static dpar_status dpari_mpi_late(dpari_mpi_task *task)
     dpari_mpi_ctx *context = task->ctx;
     dpar_why why;
     dpar_text t;
-    dpar_text_init(&t, why.text, sizeof why.text);
+    dpari_text_why(&t, &why);
     dpari_mpi_describe_task(&t, task);
     dpar_text_put(&t, " on rank ");
     dpari_text_int(&t, context->comm.rank);
@@ -1206,7 +1209,7 @@ static void dpari_mpi_mismatch(dpari_mpi_task *task, int32_t peer, int64_t got, 
 {
     dpar_why why;
     dpar_text t;
-    dpar_text_init(&t, why.text, sizeof why.text);
+    dpari_text_why(&t, &why);
     dpari_mpi_describe_task(&t, task);
     dpar_text_put(&t, ": ");
     dpari_mpi_put_rank(&t, task->ctx, peer);
@@ -2246,6 +2249,7 @@ static int dpari_mpi_doubling(dpari_mpi_task *task)
     const int64_t bytes = dpari_mpi_bytes(task->call.type, task->elements);
     const int32_t k = dpari_mpi_rounds(task->ranks), spare = task->ranks - (1 << k);
     int32_t other, sends, gets;
+    int64_t take, give;
     void *to = dpari_mpi_scratch(task, bytes);
     if (to == NULL || !dpari_mpi_reserve(task, 2)) {
         return MPI_ERR_NO_MEM;
@@ -2260,8 +2264,9 @@ static int dpari_mpi_doubling(dpari_mpi_task *task)
     if (other < 0) {
         return MPI_SUCCESS;
     }
-    return dpari_mpi_trade(task, other, to, gets ? task->elements : 0, task->out,
-                           sends ? task->elements : 0);
+    take = gets ? task->elements : 0;
+    give = sends ? task->elements : 0;
+    return dpari_mpi_trade(task, other, to, take, task->out, give);
 }
 
 static void dpari_mpi_doubling_land(dpari_mpi_task *task)
@@ -2339,10 +2344,12 @@ static int dpari_mpi_ordered_back(dpari_mpi_task *task)
     for (r = 0; r < n && code == MPI_SUCCESS; r++) {
         int64_t cut = dpari_mpi_cut(task->len, r, n),
                 len = dpari_mpi_cut(task->len, r + 1, n) - cut;
-        int32_t wants = call->kind != DPAR_CALL_REDUCE || r == call->root;
+        const int32_t wants = call->kind != DPAR_CALL_REDUCE || r == call->root;
         if (r != task->me) {
             void *to = here ? dpari_mpi_at(task->out, call->type, task->at + cut) : NULL;
-            code = dpari_mpi_trade(task, r, to, here ? len : 0, mine, wants ? own : 0);
+            const int64_t take = here ? len : 0;
+            const int64_t give = wants ? own : 0;
+            code = dpari_mpi_trade(task, r, to, take, mine, give);
         }
     }
     return code;
@@ -3653,7 +3660,7 @@ static void dpari_mpi_disagree(dpari_mpi_task *task)
     while (r + 1 < task->ctx->comm.size && dpari_mpi_same_call(a, &task->calls[r])) {
         r++;
     }
-    dpar_text_init(&s, why.text, sizeof why.text);
+    dpari_text_why(&s, &why);
     dpari_mpi_put_calls(&s, task->ctx, 0, a, r, &task->calls[r]);
     if (a->state != task->calls[r].state) {
         dpar_text_put(&s, ", with different counts of the pieces");
@@ -3950,7 +3957,7 @@ static void dpari_mpi_look_for_ended(dpari_mpi_task *task)
     dpari_mpi_ctx *context = task->ctx;
     dpar_why why;
     dpar_text t;
-    dpar_text_init(&t, why.text, sizeof why.text);
+    dpari_text_why(&t, &why);
     dpari_mpi_describe_task(&t, task);
     dpar_text_put(&t, ": ");
     if (context->level.inside != NULL && dpari_group_ended(context->level.inside, &t)) {
@@ -5615,7 +5622,7 @@ static dpar_status dpari_mpi_same_options(MPI_Comm comm, dpar_mpi_desc *o, dpar_
         return DPAR_E_MISMATCH;
     }
     if (v[3] + v[4] > 0) {
-        dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
+        dpari_text_why(&t, why);
         dpar_text_put(&t, "ranks have different deadlines (timeout_s or DPAR_TIMEOUT), from ");
         dpari_text_real(&t, -v[4], 6);
         dpar_text_put(&t, " to ");

@@ -1946,6 +1946,7 @@ static dpar_status dpari_nccl_host_reduce(dpari_nccl_ctx *context, const dpar_ca
     const int whole =
         call->kind == DPAR_CALL_ALL_REDUCE && call->count * unit <= dpari_nccl_chunk(context);
     int64_t own_begin = 0, own = dpari_nccl_part(context, call, me, &own_begin);
+    char *out = NULL; /* where this rank's part of the result goes */
     dpar_status status;
     int32_t r;
     own = whole ? call->count : own;
@@ -1959,10 +1960,13 @@ static dpar_status dpari_nccl_host_reduce(dpari_nccl_ctx *context, const dpar_ca
         p->take = own * unit;
         p->to = NULL;
     }
-    status = dpari_nccl_host_add(
-        context, call,
-        own > 0 ? (char *)call->out + (call->kind == DPAR_CALL_ALL_REDUCE ? own_begin * unit : 0)
-                : NULL);
+    if (own > 0) {
+        out = (char *)call->out;
+        if (call->kind == DPAR_CALL_ALL_REDUCE) {
+            out += own_begin * unit;
+        }
+    }
+    status = dpari_nccl_host_add(context, call, out);
     if (status < 0 || call->kind != DPAR_CALL_ALL_REDUCE || whole) {
         return status;
     }
@@ -2165,11 +2169,11 @@ static void dpari_nccl_to_self(dpari_nccl_run *run, dpar_work *list)
             return;
         }
         {
-            const char *a = dpari_nccl_letter_of(give);
-            char *b = dpari_nccl_letter_of(take);
-            const int64_t n = dpari_nccl_bytes(give->call.type, give->call.count);
-            dpari_nccl_copy(run, b != NULL ? (void *)b : take->call.out,
-                            a != NULL ? (const void *)a : give->call.in, n);
+            const char *letter = dpari_nccl_letter_of(give);
+            char *box = dpari_nccl_letter_of(take);
+            const void *from = letter != NULL ? (const void *)letter : give->call.in;
+            void *to = box != NULL ? (void *)box : take->call.out;
+            dpari_nccl_copy(run, to, from, dpari_nccl_bytes(give->call.type, give->call.count));
         }
         give = give->next;
         take = take->next;
@@ -2767,7 +2771,11 @@ static void dpari_nccl_hmac(const void *key, size_t key_bytes, const void *bytes
         }
         dpari_nccl_sha_begin(&s);
         dpari_nccl_sha_put(&s, pad, sizeof pad);
-        dpari_nccl_sha_put(&s, turn == 0 ? bytes : out, turn == 0 ? n : (size_t)DPARI_NCCL_KEY);
+        if (turn == 0) {
+            dpari_nccl_sha_put(&s, bytes, n);
+        } else {
+            dpari_nccl_sha_put(&s, out, DPARI_NCCL_KEY);
+        }
         dpari_nccl_sha_end(&s, out);
     }
 }
@@ -3794,7 +3802,7 @@ static void dpari_nccl_late(dpari_nccl_world *world, dpari_nccl_slot *slot)
     dpari_nccl_ctx *context = slot->ctx;
     dpar_why why;
     dpar_text t;
-    dpar_text_init(&t, why.text, sizeof why.text);
+    dpari_text_why(&t, &why);
     if (slot->meets > 0) {
         dpar_text_put(&t, "synchronising the devices of a halo exchange with rank ");
         dpari_text_int(&t, slot->call.root);
@@ -4312,7 +4320,10 @@ static dpar_status dpari_nccl_side_make(dpari_nccl_world *world, dpar_why *why)
 {
     dpari_nccl_side *s = &world->side;
     int32_t r, links = world->rank == 0 ? world->size : 1;
-    s->knocks_room = world->rank == 0 ? 64 + (world->size < 1024 ? world->size : 1024) : 0;
+    s->knocks_room = 0;
+    if (world->rank == 0) {
+        s->knocks_room = 64 + (world->size < 1024 ? world->size : 1024);
+    }
     s->link = (dpari_nccl_link *)calloc((size_t)links, sizeof *s->link);
     s->note = (dpari_nccl_note *)calloc((size_t)world->size, sizeof *s->note);
     s->known = (int32_t *)calloc((size_t)world->size, sizeof *s->known);
@@ -4485,7 +4496,7 @@ static dpar_status dpari_nccl_init_rank(dpari_nccl_world *world, dpari_nccl_ctx 
         return DPAR_OK;
     }
     if (code == ncclInProgress && why != NULL) {
-        dpar_text_init(&t, why->text, sizeof why->text);
+        dpari_text_why(&t, why);
         dpar_text_put(&t, "making a communicator of ");
         dpari_text_int(&t, world->size);
         dpar_text_put(&t, " ranks: not finished after ");
@@ -5752,7 +5763,7 @@ static dpar_status dpari_nccl_tcp_gather(dpari_nccl_world *world, double until, 
         dpari_nccl_side_wait(world, 0.02);
     }
     if (why != NULL) {
-        dpar_text_init(&t, why->text, sizeof why->text);
+        dpari_text_why(&t, why);
         dpari_text_int(&t, missing);
         dpar_text_put(&t, " of ");
         dpari_text_int(&t, world->size);
@@ -6157,7 +6168,7 @@ DPAR_API dpar_status dpar_nccl_make(dpar_comm *host, const dpar_nccl_desc *desc,
     if (host == NULL) {
         return dpari_nccl_make_by_rendezvous(desc, comm, why);
     }
-    return dpari_nccl_make_over(host, desc, comm, why);
+    return dpari_nccl_make_over(host, desc, comm, dpari_why_of(host, why));
 }
 
 /* ==== the report about NCCL's choices ==== */

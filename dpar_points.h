@@ -118,12 +118,12 @@
  * written. Several plans may be in progress at a time, if none writes what another one reads.
  *
  * Memory. A plan takes 1 KiB, which you may provide (desc.memory). Plans by ids need another 24 to
- * 48 bytes there for each ghost and for each own id that own_id lists; plans by lists need a bit
- * for each ghost. The rest always comes from dpar_comm_alloc. It is 1.2 KiB per peer, and 4 bytes
- * for each value sent and each ghost. Instead of the latter it is 8 bytes for each run if runs are
- * long, and nothing if there is one run. Packed values take three times their bytes, four times
- * with messages. During make up to 64 bytes per id and 48 bytes per rank of the communicator are
- * needed.
+ * 48 bytes there for each ghost and for each own id that own_id lists; plans by lists need two
+ * bits for each ghost. The rest always comes from dpar_comm_alloc. It is 1.2 KiB per peer, and 4
+ * bytes for each value sent and each ghost. Instead of the latter it is 8 bytes for each run if
+ * runs are long, and nothing if there is one run. Packed values take three times their bytes, four
+ * times with messages. During make up to 64 bytes per id and 48 bytes per rank of the communicator
+ * are needed.
  *
  * Plans share none of this memory. Four levels of a multigrid, each half as fine, take 1.4 times
  * the memory of the finest. If they shared it, each exchange would have to wait until all ranks had
@@ -1976,7 +1976,7 @@ static dpar_status dpari_pt_break(dpari_points *plan, dpar_status status, const 
 /* Begins a message with the number of the exchange. */
 static void dpari_pt_begin_message(const dpari_points *plan, dpar_text *text, dpar_why *why)
 {
-    dpar_text_init(text, why->text, sizeof why->text);
+    dpari_text_why(text, why);
     dpari_text_print(text, "points exchange #%ld of %d %s: ", plan->count, plan->vectors,
                      plan->vectors == 1 ? "vector" : "vectors");
 }
@@ -3689,6 +3689,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_make(dpar_comm *comm, const dpar_poi
     if (!comm) {
         return dpari_wrong(why, "dpar_points_make: comm is NULL");
     }
+    why = dpari_why_of(comm, why);
     dpari_zero(&given, sizeof given);
     given.desc = desc;
     status = dpari_pt_prepare(comm, desc, points, &need, &memory, why);
@@ -4694,6 +4695,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_partition(dpar_comm *comm,
     if (!comm) {
         return dpari_wrong(why, "dpar_points_partition: comm is NULL");
     }
+    why = dpari_why_of(comm, why);
     status = dpari_po_host(comm, why);
     if (status == DPAR_OK) {
         status = dpari_pc_check(desc, owner, why);
@@ -5434,6 +5436,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_migration_make(dpar_comm *comm,
     if (!comm) {
         return dpari_wrong(why, "dpar_points_migration_make: comm is NULL");
     }
+    why = dpari_why_of(comm, why);
     dpari_zero(&move, sizeof move);
     move.comm = comm;
     move.desc = desc;

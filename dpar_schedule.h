@@ -1470,6 +1470,7 @@ DPARI_FN int64_t dpari_pipe_arrival(const dpari_pipe *pipe, int kind, int32_t st
     int32_t k = pipe->done[kind][stage], from = kind == DPARI_F ? stage - 1 : stage + 1;
     int last = kind == DPARI_I && from == pipe->stages; /* after the loss, I needs its own F only */
     int of = last ? DPARI_F : kind;
+    int64_t end;
     if (from < 0) {
         return 0;
     }
@@ -1477,8 +1478,11 @@ DPARI_FN int64_t dpari_pipe_arrival(const dpari_pipe *pipe, int kind, int32_t st
     if (pipe->done[of][from] <= k) {
         return DPARI_NEVER;
     }
-    return pipe->end[of][(int64_t)from * pipe->micros + k] +
-           (last ? 0 : pipe->lag[kind == DPARI_F ? from : stage]);
+    end = pipe->end[of][(int64_t)from * pipe->micros + k];
+    if (last) {
+        return end;
+    }
+    return end + pipe->lag[kind == DPARI_F ? from : stage];
 }
 
 /* True if the stage has a next action of this kind and its memory fits, so that it may start once
@@ -1782,7 +1786,7 @@ static dpar_status dpari_csv_say(const dpari_csv *csv, const char *expected, dpa
         end++;
     }
     if (why != NULL) {
-        dpar_text_init(&t, why->text, sizeof(why->text));
+        dpari_text_why(&t, why);
         dpar_text_put(&t, "line ");
         dpari_text_int(&t, csv->line);
         dpar_text_put(&t, ", column ");
@@ -2055,13 +2059,15 @@ static dpar_status dpari_csv_peers(dpar_schedule *schedule, dpar_why *why)
             continue;
         }
         other = dpar_schedule_partner(schedule, action->kind, action->stage);
-        if (other < 0 || schedule->rank_of[other] == schedule->rank_of[action->stage]) {
-            return dpari_wrong(why,
-                               other < 0 ? "%d%s%d has no partner, because stage %d ends its chain"
-                                         : "%d%s%d is not needed, because stage %d is on the same "
-                                           "rank",
+        if (other < 0) {
+            return dpari_wrong(why, "%d%s%d has no partner, because stage %d ends its chain",
                                (int32_t)action->stage, dpari_action_name(action->kind),
-                               (int32_t)action->micro_batch, other < 0 ? action->stage : other);
+                               (int32_t)action->micro_batch, (int32_t)action->stage);
+        }
+        if (schedule->rank_of[other] == schedule->rank_of[action->stage]) {
+            return dpari_wrong(why, "%d%s%d is not needed, because stage %d is on the same rank",
+                               (int32_t)action->stage, dpari_action_name(action->kind),
+                               (int32_t)action->micro_batch, other);
         }
         action->peer = schedule->rank_of[other];
     }
@@ -2825,8 +2831,11 @@ static void dpari_order_dual(const dpari_plan *plan, int32_t rank, dpari_pen *pe
     d.stage[1 - turned] = 2 * plan->p - 1 - rank;
     d.forward[turned] = d.backward[turned] = 0;
     d.forward[1 - turned] = d.backward[1 - turned] = half;
-    dpari_dual_steps(&d, faces ? plan->p / 2 : plan->p, turned ? plan->p - 1 - rank : rank,
-                     faces ? half : plan->m);
+    if (faces) {
+        dpari_dual_steps(&d, plan->p / 2, turned ? plan->p - 1 - rank : rank, half);
+    } else {
+        dpari_dual_steps(&d, plan->p, rank, plan->m);
+    }
 }
 
 /* ---- Chimera --------------------------------------------------------------------------------- */
@@ -2843,8 +2852,8 @@ static void dpari_chimera_put(const dpari_plan *plan, int32_t rank, int up, int3
     int is_up = up != back;
     int32_t micro = unit * plan->p + of % half + (is_up ? half : 0);
     if (micro < plan->m) {
-        dpari_pen_put(pen, back ? DPAR_ACTION_BACKWARD : DPAR_ACTION_FORWARD,
-                      is_up ? 2 * plan->p - 1 - rank : rank, micro);
+        const int32_t kind = back ? DPAR_ACTION_BACKWARD : DPAR_ACTION_FORWARD;
+        dpari_pen_put(pen, kind, is_up ? 2 * plan->p - 1 - rank : rank, micro);
     }
 }
 
@@ -2983,7 +2992,7 @@ static DPARI_COLD dpar_status dpari_lower_say(dpar_why *why, int32_t rank, int64
     dpar_text t;
     if (why != NULL) {
         alone.joined = 0;
-        dpar_text_init(&t, why->text, sizeof(why->text));
+        dpari_text_why(&t, why);
         dpar_text_put(&t, "rank "); /* without dpari_text_say, which takes more stack */
         dpari_text_int(&t, rank);
         dpar_text_put(&t, ", action ");
@@ -3618,7 +3627,7 @@ static DPARI_COLD dpar_status dpari_lower_stuck(const dpari_turns *turns, int32_
     const dpar_action *action = turns->head[rank].a;
     dpar_action wait;
     dpar_text t;
-    int32_t stage;
+    int32_t stage, elsewhere;
     if (why == NULL) {
         return DPAR_E_STUCK;
     }
@@ -3626,16 +3635,16 @@ static DPARI_COLD dpar_status dpari_lower_stuck(const dpari_turns *turns, int32_
     wait.joined = 0;
     wait.kind = wait.kind == DPAR_ACTION_FORWARD ? DPAR_ACTION_RECV_F : DPAR_ACTION_RECV_B;
     stage = dpar_schedule_partner(turns->in, wait.kind, wait.stage);
-    dpar_text_init(&t, why->text, sizeof(why->text));
+    dpari_text_why(&t, why);
     dpari_text_say(&t, "rank %d waits for ", rank);
-    if (turns->in->rank_of[stage] != rank) {
+    elsewhere = turns->in->rank_of[stage] != rank;
+    if (elsewhere) {
         dpar_action_write(&wait, &t);
         dpar_text_put(&t, ": ");
     }
-    dpari_text_say(&t, "%s%d of stage %d%s", wait.kind == DPAR_ACTION_RECV_F ? "F" : "B",
-                   (int32_t)wait.micro_batch, stage,
-                   turns->in->rank_of[stage] != rank ? " never runs"
-                                                     : ", which is later in its list or missing");
+    dpari_text_say(&t, "%s%d of stage %d", wait.kind == DPAR_ACTION_RECV_F ? "F" : "B",
+                   (int32_t)wait.micro_batch, stage);
+    dpar_text_put(&t, elsewhere ? " never runs" : ", which is later in its list or missing");
     return DPAR_E_STUCK;
 }
 
@@ -4289,7 +4298,7 @@ static dpar_status dpari_proof_say(const dpari_proof *proof, const char *form, i
 {
     dpar_text t;
     if (proof->why != NULL) {
-        dpar_text_init(&t, proof->why->text, sizeof(proof->why->text));
+        dpari_text_why(&t, proof->why);
         dpari_proof_words(&t, form, m, n, action, b);
     }
     return DPAR_E_ARG;
@@ -5180,7 +5189,7 @@ static void dpari_proof_say_circle(const dpari_proof *proof, dpari_proof_wait *b
     const dpar_action *list = proof->s->action;
     int32_t start = blocked->at, count = 0;
     dpar_text t;
-    dpar_text_init(&t, proof->why->text, sizeof(proof->why->text));
+    dpari_text_why(&t, proof->why);
     dpar_text_put(&t, proof->link == NULL ? "endless: " : dpari_transport_name(proof->transport));
     dpar_text_put(&t, proof->link == NULL ? "" : ": ");
     do {
@@ -6142,7 +6151,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_say(dpar_why *why, int32_
         other.kind = (uint8_t)kind;
         other.stage = (uint16_t)stage;
         other.micro_batch = (uint16_t)micro;
-        dpar_text_init(&t, why->text, sizeof(why->text));
+        dpari_text_why(&t, why);
         dpari_text_say(&t, "rank %d: %d%s", rank, (int32_t)action->stage,
                        dpari_action_name(action->kind));
         if (dpari_action_has_micro(action->kind)) {
@@ -6193,9 +6202,15 @@ static dpar_status dpari_sim_needs(const dpari_sim *sim, int32_t rank, int64_t i
     if (way < 0) {
         return DPAR_OK;
     }
-    if (slices > 1 && (way ? (k + 1) % slices != 0 : k % slices != 0) &&
-        !*dpari_sim_place(sim, DPARI_AT_WORK + way, action->stage, way ? k + 1 : k - 1)) {
-        return dpari_sim_say(why, rank, action, before, work, action->stage, way ? k + 1 : k - 1);
+    if (slices > 1) {
+        /* a forward needs the slice before it, a backward the one after it, if it is of the same
+         * micro-batch */
+        const int32_t near = way ? k + 1 : k - 1;
+        const int32_t later = way ? near : k;
+        if (later % slices != 0 &&
+            !*dpari_sim_place(sim, DPARI_AT_WORK + way, action->stage, near)) {
+            return dpari_sim_say(why, rank, action, before, work, action->stage, near);
+        }
     }
     if (st->rank_at[way] >= 0 && sim->lowered &&
         !*dpari_sim_place(sim, DPARI_AT_RECV + way, action->stage, k)) {
@@ -6819,7 +6834,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_stuck(dpari_sim *sim, int
         want = at == 0 ? want : sim->s.action[at - 1];
     }
     want.joined = 0;
-    dpar_text_init(&t, why->text, sizeof(why->text));
+    dpari_text_why(&t, why);
     dpari_text_say(&t, "rank %d waits at ", rank);
     dpar_action_write(action, &t);
     dpar_text_put(&t, " for ");
@@ -6844,7 +6859,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_left(int32_t rank, const 
 {
     dpar_text t;
     if (why != NULL) {
-        dpar_text_init(&t, why->text, sizeof(why->text));
+        dpari_text_why(&t, why);
         dpari_text_say(&t, "rank %d: ", rank);
         dpar_action_write(action, &t);
         dpar_text_put(&t, " stays in its queue");
@@ -7087,11 +7102,13 @@ static void dpari_sim_fill(const dpari_sim *sim, int64_t *start, int64_t *end)
         clock = 0;
         for (i = schedule->begin[r]; i < schedule->begin[r + 1]; i++) {
             const dpar_action *action = &schedule->action[i];
-            int pair = i > schedule->begin[r] && action[-1].joined;
-            int64_t stop = action->kind == DPAR_ACTION_IDLE ? clock : sim->end[i];
-            int64_t go = dpari_sim_is_message(action->kind) || action->kind == DPAR_ACTION_IDLE
-                             ? clock
-                             : stop - dpari_sim_takes(sim, pair ? action - 1 : action);
+            const int pair = i > schedule->begin[r] && action[-1].joined;
+            const int idle = action->kind == DPAR_ACTION_IDLE;
+            const int64_t stop = idle ? clock : sim->end[i];
+            int64_t go = clock;
+            if (!idle && !dpari_sim_is_message(action->kind)) {
+                go = stop - dpari_sim_takes(sim, pair ? action - 1 : action);
+            }
             clock = dpari_sim_holds(sim, action->kind) ? stop : clock;
             if (start != NULL) {
                 start[i] = go;
@@ -7202,12 +7219,10 @@ static dpar_status dpari_sim_ready(dpari_sim *sim, const dpar_schedule_times *ti
     sim->total = 0;
     if (!sim->lowered && sim->sends != DPAR_SEND_MODE_BUFFERED) {
         if (dpari_sim_crosses(&sim->s)) {
-            return dpari_wrong(why,
-                               times->transport == DPAR_TRANSPORT_NONE
-                                   ? "sends=%d needs messages; call dpar_schedule_lower first"
-                                   : "transport=%d needs messages; call dpar_schedule_lower first",
-                               times->transport == DPAR_TRANSPORT_NONE ? times->sends
-                                                                       : times->transport);
+            const int by_sends = times->transport == DPAR_TRANSPORT_NONE;
+            const int32_t value = by_sends ? times->sends : times->transport;
+            return dpari_wrong(why, "%s=%d needs messages; call dpar_schedule_lower first",
+                               by_sends ? "sends" : "transport", value);
         }
         sim->sends = DPAR_SEND_MODE_BUFFERED; /* there are no messages at all */
     }
@@ -7717,7 +7732,7 @@ static dpar_status dpari_closed_say(const dpari_closed *closed, const char *what
 {
     dpar_text t;
     if (why != NULL) {
-        dpar_text_init(&t, why->text, sizeof(why->text));
+        dpari_text_why(&t, why);
         dpari_text_say(&t, "%s: no formula gives the %s%s%s", dpar_schedule_name(closed->rule),
                        what, closed->unmet[0] != 0 ? ", unless " : "", closed->unmet);
     }
@@ -8104,6 +8119,16 @@ static void dpari_v_min_blocks(dpari_v *v)
 
 /* ---- 1F1B-V: whole backwards ----------------------------------------------------------------- */
 
+/* Puts action i of the 2 p that go down the V, on ranks 0 to p - 1, and up again. */
+static void dpari_v_leg(dpari_v *v, int32_t i, int32_t down, int32_t up, int32_t at)
+{
+    if (i < v->p) {
+        dpari_v_repeat(v, i, down, at);
+    } else {
+        dpari_v_repeat(v, 2 * v->p - 1 - i, up, at);
+    }
+}
+
 /* The block of 1F1B-V: the forwards down and up the V, one slot each, then the backwards, two slots
  * each, with a pause of 3 slots after every third one, so that no two kinds of a rank are in the
  * same slot modulo 6. */
@@ -8112,11 +8137,11 @@ static void dpari_v_whole_blocks(dpari_v *v)
     int32_t p = v->p, i, at = 7; /* the first slots are free, for moves */
     int32_t third = (3 - (p + 2) % 3) % 3;
     for (i = 0; i < 2 * p; i++, at++) {
-        dpari_v_repeat(v, i < p ? i : 2 * p - 1 - i, i < p ? DPARI_V_F0 : DPARI_V_F1, at);
+        dpari_v_leg(v, i, DPARI_V_F0, DPARI_V_F1, at);
     }
     at += p % 3 == 0 ? 3 : 0;
     for (i = 0; i < 2 * p; i++) {
-        dpari_v_repeat(v, i < p ? i : 2 * p - 1 - i, i < p ? DPARI_V_B1 : DPARI_V_B0, at);
+        dpari_v_leg(v, i, DPARI_V_B1, DPARI_V_B0, at);
         third = (third + 1) % 3;
         at += third == 0 ? 5 : 2;
     }
@@ -8664,7 +8689,9 @@ static void dpari_exact_arrivals(dpari_search *search)
             }
             at = dpari_most(pipe->free[pipe->rank[from]], pipe->next[of][from]) +
                  pipe->time[of][from];
-            at += loss ? 0 : pipe->lag[back ? s : from];
+            if (!loss) {
+                at += pipe->lag[back ? s : from];
+            }
         }
         *next = at;
         if (dpari_pipe_may(pipe, kind, s) && at > search->seen[r]) {
@@ -10208,15 +10235,16 @@ static int dpari_placing_move(dpari_placing *placing, int32_t from, int32_t to)
 static dpar_status dpari_placing_descend(dpari_placing *placing, dpar_schedule *schedule,
                                          dpar_why *why)
 {
-    int32_t stages = placing->job->stages, away, from, up, better = 1;
+    int32_t stages = placing->job->stages, away, way, better = 1;
     while (better) {
         better = 0;
         for (away = 1; away < stages; away++) {
-            for (from = 0; from < 2 * (stages - away); from++) {
-                int32_t a = from / 2;
+            for (way = 0; way < 2 * (stages - away); way++) {
+                const int32_t low = way / 2, high = low + away;
+                const int moved = way % 2 ? dpari_placing_move(placing, low, high)
+                                          : dpari_placing_move(placing, high, low);
                 dpar_status st;
-                up = from % 2;
-                if (!dpari_placing_move(placing, up ? a : a + away, up ? a + away : a)) {
+                if (!moved) {
                     continue;
                 }
                 if (placing->evaluated >= placing->tries) {
@@ -11076,7 +11104,8 @@ static void dpari_figure_slice(dpar_text *text, const dpar_schedule *schedule,
                       (int32_t)dpari_least(dpari_gantt_chunk(schedule, action->stage), 2), x, y, w,
                       h);
     if (big || w >= 46 * digits + 8) {
-        dpari_figure_open(text, big ? "n" : "q", x + w / 2, y + h / 2 + (big ? 40 : 29));
+        const int64_t below = big ? 40 : 29; /* from the middle to the base line */
+        dpari_figure_open(text, big ? "n" : "q", x + w / 2, y + h / 2 + below);
         dpari_text_say(text, "%d</text>", (int32_t)action->micro_batch);
     }
 }

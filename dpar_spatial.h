@@ -1440,6 +1440,7 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_make(dpar_comm *comm, const dpar_sp
     if (comm == NULL) {
         return dpari_wrong(why, "the communicator is NULL");
     }
+    why = dpari_why_of(comm, why);
     if (plan == NULL) {
         status = dpari_wrong(why, "the plan is NULL");
     } else {

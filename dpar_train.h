@@ -2651,7 +2651,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_optimizer_say(dpar_why *why, const c
     dpar_text t;
     va_list list;
     if (why != NULL) {
-        dpar_text_init(&t, why->text, sizeof why->text);
+        dpari_text_why(&t, why);
         va_start(list, form);
         dpari_text_print_list(&t, form, &list);
         va_end(list);
@@ -4039,7 +4039,9 @@ DPARI_LANES_INLINE void dpari_lanes_codes(unsigned char *code, const float *x, f
         dpari_lanes_sixteen_codes(code + i, x + i, &by, DPAR_I8);
     }
     for (; i < n; i += DPARI_LANES_D) {
-        dpari_lanes_sixteen_codes(i < whole ? code + i : last, i < whole ? x + i : room, &by, type);
+        unsigned char *const to = i < whole ? code + i : last;
+        const float *const from = i < whole ? x + i : room;
+        dpari_lanes_sixteen_codes(to, from, &by, type);
     }
     for (k = whole; k < n; k++) {
         code[k] = last[k - whole];
@@ -5667,8 +5669,9 @@ static void dpari_merge_rows(const dpari_lanes *lanes, const dpar_mem_attention_
             dpari_kern_copy(y, x, bytes, 0);
             dpari_element_put(m->lse, m->type, i + k, b);
         } else if (!(b <= nothing)) { /* also if b is NaN, which must not be lost */
-            dpari_row_add(lanes, m->type, y, a > b ? larger : lesser, a > b ? lesser : larger, x,
-                          m->values);
+            const double own = a > b ? larger : lesser;
+            const double added = a > b ? lesser : larger;
+            dpari_row_add(lanes, m->type, y, own, added, x, m->values);
             dpari_element_put(m->lse, m->type, i + k, (a > b ? a : b) + more[k]);
         }
     }
@@ -6037,6 +6040,8 @@ static void dpari_moments_plane(const dpari_lanes *lanes, const dpar_mem_moments
                                 dpar_moments *to)
 {
     const int32_t last = m->dims - 1;
+    const int64_t step = last >= 0 ? m->stride[last] : 0;
+    const int64_t count = last >= 0 ? m->extent[last] : 1;
     int64_t at[DPAR_MAX_DIMS], first = plane * m->step;
     dpari_moments_held held;
     int32_t d;
@@ -6049,8 +6054,7 @@ static void dpari_moments_plane(const dpari_lanes *lanes, const dpar_mem_moments
     held.count = 0;
     held.to = to;
     do {
-        dpari_moments_row(lanes, m, first, last >= 0 ? m->stride[last] : 0,
-                          last >= 0 ? m->extent[last] : 1, &held);
+        dpari_moments_row(lanes, m, first, step, count, &held);
         for (d = last - 1; d >= 0; d--) {
             first += m->stride[d];
             if (++at[d] < m->extent[d]) {
@@ -6171,9 +6175,10 @@ static int64_t dpari_norm_step(const dpar_mem_norm *call, const dpar_mem_planes 
 static int64_t dpari_norm_rows(const dpar_mem_norm *call, int64_t *at)
 {
     dpari_zero(at, DPAR_MAX_DIMS * sizeof *at);
-    return dpari_layer_points(call->extent, call->dims) == 0 ? 0
-           : call->dims > 0                                  ? call->extent[call->dims - 1]
-                                                             : 1;
+    if (dpari_layer_points(call->extent, call->dims) == 0) {
+        return 0;
+    }
+    return call->dims > 0 ? call->extent[call->dims - 1] : 1;
 }
 
 /* Returns elements of a row from `at` on: in place if `direct`, otherwise converted to F64 in
@@ -6795,6 +6800,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_make(dpar_comm *comm, const dpar_ddp_de
     if (comm == NULL) {
         return dpari_wrong(why, "dpar_ddp_make: the communicator is NULL");
     }
+    why = dpari_why_of(comm, why);
     status = ddp == NULL ? dpari_wrong(why, "dpar_ddp_make: the result is NULL")
                          : dpari_ddp_count(comm, desc, &buckets, &needed, why);
     if (status == DPAR_OK) {
@@ -6991,7 +6997,7 @@ static dpar_status dpari_ddp_look(dpar_ddp *ddp, int32_t k)
         if (at == ddp->count[i]) {
             continue;
         }
-        dpar_text_init(&t, why.text, sizeof why.text);
+        dpari_text_why(&t, &why);
         dpar_text_put(&t, "ddp: the gradient of ");
         dpari_ddp_put_name(ddp, &t, i);
         dpari_text_print(&t, " is NaN or infinite at element %ld on rank %d", at, ddp->comm->rank);
@@ -7000,28 +7006,34 @@ static dpar_status dpari_ddp_look(dpar_ddp *ddp, int32_t k)
     return status;
 }
 
+/* Converts `count` gradients to the copy, or with `back` those of the copy to the gradients. */
+static dpar_status dpari_ddp_convert(const dpar_ddp *ddp, void *mine, void *copy, int64_t count,
+                                     int back)
+{
+    const int32_t type = ddp->desc.type, copy_type = ddp->copy_type;
+    if (back) {
+        return dpari_do_convert(ddp->comm, mine, type, copy, copy_type, count, 0);
+    }
+    return dpari_do_convert(ddp->comm, copy, copy_type, mine, type, count, 0);
+}
+
 /* Converts the gradients of bucket k to the copy, or with `back` the averages in the copy to the
  * gradients. */
 static dpar_status dpari_ddp_copy(dpar_ddp *ddp, int32_t k, int back)
 {
-    const int32_t type = ddp->desc.type, copy_type = ddp->copy_type;
-    const int32_t to_type = back ? type : copy_type, from_type = back ? copy_type : type;
-    const int64_t each = dpar_type_bytes(type), copy_each = dpar_type_bytes(copy_type);
+    const int64_t each = dpar_type_bytes(ddp->desc.type);
+    const int64_t copy_each = dpar_type_bytes(ddp->copy_type);
     const dpar_bucket *b = &ddp->bucket[k];
     int32_t i;
     dpar_status status = DPAR_OK;
     if (ddp->array == NULL) {
-        unsigned char *const mine = ddp->buffer + b->lo * each;
-        unsigned char *const copy = ddp->copy + b->lo * copy_each;
-        return dpari_do_convert(ddp->comm, back ? mine : copy, to_type, back ? copy : mine,
-                                from_type, b->hi - b->lo, 0);
+        return dpari_ddp_convert(ddp, ddp->buffer + b->lo * each, ddp->copy + b->lo * copy_each,
+                                 b->hi - b->lo, back);
     }
     for (i = b->first_param; i < b->end_param && status == DPAR_OK; i++) {
         void *const copy = ddp->copy + ddp->start[i] * copy_each;
         const int64_t count = ddp->start[i + 1] - ddp->start[i];
-        void *const mine = ddp->array[i];
-        status = dpari_do_convert(ddp->comm, back ? mine : copy, to_type, back ? copy : mine,
-                                  from_type, count, 0);
+        status = dpari_ddp_convert(ddp, ddp->array[i], copy, count, back);
     }
     return status;
 }
@@ -7217,7 +7229,7 @@ static dpar_status dpari_ddp_tell_missing(dpar_ddp *ddp)
     dpar_why why;
     dpar_text t;
     int32_t i, n = 0;
-    dpar_text_init(&t, why.text, sizeof why.text);
+    dpari_text_why(&t, &why);
     dpari_text_print(&t, "ddp: rank %d has no gradient of ", ddp->comm->rank);
     for (i = 0; i < ddp->params; i++) {
         if (ddp->seen[i] == ddp->pass) {
@@ -7540,6 +7552,7 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_make(dpar_ddp *ddp, const dpar_zero1_
     if (ddp == NULL) {
         return dpari_wrong(why, "dpar_zero1_make: the ddp is NULL");
     }
+    why = dpari_why_of(ddp->comm, why);
     dpari_zero(&g, sizeof g);
     g.desc = desc;
     status = zero1 == NULL ? dpari_wrong(why, "dpar_zero1_make: the result is NULL")
@@ -7696,7 +7709,7 @@ static DPARI_COLD void dpari_zero1_add(dpar_comm *comm, const char *by, const ch
 {
     const dpar_why said = comm->why;
     dpar_text t;
-    dpar_text_init(&t, comm->why.text, sizeof comm->why.text);
+    dpari_text_why(&t, &comm->why);
     dpari_text_print(&t, "%s%s%s", said.text, by, more);
 }
 
@@ -8376,6 +8389,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *comm, const dpar_fsdp_
     if (comm == NULL) {
         return dpari_wrong(why, "dpar_fsdp_make: the communicator is NULL");
     }
+    why = dpari_why_of(comm, why);
     replicas = desc != NULL ? desc->replicas : NULL;
     sizes.plan = 0;
     st = fsdp == NULL ? dpari_wrong(why, "dpar_fsdp_make: the result is NULL")
@@ -8643,7 +8657,7 @@ static DPARI_COLD dpar_status dpari_fsdp_no_room(dpar_fsdp *fsdp, int32_t u, int
     dpar_why why;
     dpar_text t;
     int32_t v, n = 0;
-    dpar_text_init(&t, why.text, sizeof why.text);
+    dpari_text_why(&t, &why);
     dpar_text_put(&t, gradients ? "fsdp: no memory is left for the gradients of "
                                 : "fsdp: no memory is left for the weights of ");
     dpari_fsdp_put_unit(fsdp, &t, u);
@@ -9501,6 +9515,7 @@ DPAR_API DPARI_COLD dpar_status dpar_tensor_parallel_init(dpar_tensor_parallel *
     if (tp == NULL || comm == NULL) {
         return dpari_wrong(why, "layers: communicator or result is NULL");
     }
+    why = dpari_why_of(comm, why);
     if (!dpari_is_wide(type)) {
         return dpari_wrong(why, "layers: type is %s, but must be f64 or f32", dpar_type_name(type));
     }
@@ -9825,7 +9840,8 @@ static DPARI_COLD dpar_status dpari_linear_check(const dpar_tensor_parallel *tp,
 {
     const int sequence = tp->counts != NULL, column = l->kind == DPAR_LINEAR_COLUMN;
     const int64_t n = tp->tokens.count, own = dpari_tensor_tokens(tp, tp->comm->rank);
-    const int64_t rows_x = column ? own : n, rows_y = column ? n : own;
+    const int64_t rows_x = column ? own : n;
+    const int64_t rows_y = column ? n : own;
     const int reads_x =
         (forward || arrays->dw != NULL) && !(column && sequence && arrays->reuse_gathered);
     const int reads_dy = !forward && !(!column && sequence && arrays->reuse_gathered);
@@ -10043,20 +10059,22 @@ static DPARI_COLD dpar_status dpari_vocab_check(const dpar_tensor_parallel *tp,
     return st;
 }
 
-/* Checks an embedding. An id below 0 is an error here. table, y: the arrays of the call, or their
- * gradients. */
+/* Checks an embedding. An id below 0 is an error here. back: checks the gradients of the table and
+ * of the output in place of these arrays. */
 static DPARI_COLD dpar_status dpari_embedding_check(const dpar_tensor_parallel *tp,
                                                     const dpar_embedding *layer,
-                                                    const dpar_embedding_arrays *a,
-                                                    const void *table, const void *y)
+                                                    const dpar_embedding_arrays *a, int back)
 {
-    const int there = layer != NULL && a != NULL;
-    const dpar_vocab *vocab = there ? &layer->vocab : NULL;
-    const int32_t *ids = there ? a->ids : NULL;
-    const int64_t width = there ? layer->width : 0;
-    dpar_status st = dpari_vocab_check(tp, vocab, ids);
-    int64_t i;
+    const int32_t *ids;
+    int64_t width, i;
     int missing;
+    dpar_status st = dpari_tensor_there(tp, layer != NULL && a != NULL);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    ids = a->ids;
+    width = layer->width;
+    st = dpari_vocab_check(tp, &layer->vocab, ids);
     if (st == DPAR_OK && width < 0) {
         st = dpari_tensor_refuse(tp, DPAR_E_ARG, "embedding: width is %ld, but must be at least 0",
                                  width);
@@ -10071,8 +10089,10 @@ static DPARI_COLD dpar_status dpari_embedding_check(const dpar_tensor_parallel *
     if (st != DPAR_OK) {
         return st;
     }
-    missing = dpari_tensor_missing(table, dpar_vocab_row_count(vocab), width);
-    missing += dpari_tensor_missing(y, dpari_tensor_tokens(tp, tp->comm->rank), width);
+    missing = dpari_tensor_missing(back ? a->dtable : a->table, dpar_vocab_row_count(&layer->vocab),
+                                   width);
+    missing +=
+        dpari_tensor_missing(back ? a->dy : a->y, dpari_tensor_tokens(tp, tp->comm->rank), width);
     missing += tp->counts != NULL && dpari_tensor_missing(a->gathered, tp->tokens.count, width);
     return dpari_tensor_given(tp, missing,
                               "rank #: embedding: # arrays that this call needs are NULL");
@@ -10090,8 +10110,7 @@ DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor_parallel *tp,
                                             const dpar_embedding *layer,
                                             const dpar_embedding_arrays *a)
 {
-    dpar_status st =
-        dpari_embedding_check(tp, layer, a, a != NULL ? a->table : NULL, a != NULL ? a->y : NULL);
+    dpar_status st = dpari_embedding_check(tp, layer, a, 0);
     dpar_mem_gather g;
     if (st == DPAR_OK) {
         dpari_zero(&g, sizeof g);
@@ -10115,11 +10134,14 @@ DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor_parallel *tp,
                                              const dpar_embedding *layer,
                                              const dpar_embedding_arrays *a)
 {
-    dpar_status st =
-        dpari_embedding_check(tp, layer, a, a != NULL ? a->dtable : NULL, a != NULL ? a->dy : NULL);
-    const void *dy = a != NULL ? a->dy : NULL;
+    dpar_status st = dpari_embedding_check(tp, layer, a, 1);
+    const void *dy;
     dpar_mem_scatter s;
-    if (st == DPAR_OK && tp->counts != NULL) {
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dy = a->dy;
+    if (tp->counts != NULL) {
         const dpari_tensor_alike alike = dpari_embedding_alike(tp, layer, a->ids);
         dpari_tensor_count(tp, layer->width);
         st = dpari_tensor_collect(tp, dy, a->gathered, &alike, NULL);
@@ -10147,11 +10169,11 @@ DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor_parallel *tp,
 
 /* Checks a cross-entropy and its targets. */
 static dpar_status dpari_entropy_check(const dpar_tensor_parallel *tp, const dpar_cross_entropy *e,
-                                       const int32_t *targets)
+                                       const dpar_cross_entropy_arrays *a)
 {
-    dpar_status st = dpari_tensor_there(tp, e != NULL);
+    dpar_status st = dpari_tensor_there(tp, e != NULL && a != NULL);
     if (st == DPAR_OK) {
-        st = dpari_vocab_check(tp, &e->vocab, targets);
+        st = dpari_vocab_check(tp, &e->vocab, a->targets);
     }
     if (st == DPAR_OK && !(e->smoothing >= 0.0 && e->smoothing <= 1.0 && dpari_finite(e->z_loss))) {
         return dpari_tensor_refuse(tp, DPAR_E_ARG,
@@ -10203,7 +10225,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_forward(const dpar_tensor_par
                                                            const dpar_cross_entropy *e,
                                                            const dpar_cross_entropy_arrays *a)
 {
-    dpar_status st = dpari_entropy_check(tp, a != NULL ? e : NULL, a != NULL ? a->targets : NULL);
+    dpar_status st = dpari_entropy_check(tp, e, a);
     unsigned char *all;
     dpar_mem_cross_entropy x;
     int64_t n = 0;
@@ -10484,7 +10506,8 @@ static DPARI_COLD int dpari_seq_next(dpari_seq_walk *w)
 /* Returns n (n + 1) / 2, or INT64_MAX if that overflows. */
 static int64_t dpari_seq_triangle(int64_t n)
 {
-    const int64_t even = n % 2 == 0 ? n : n + 1, odd = n % 2 == 0 ? n + 1 : n;
+    const int64_t even = n % 2 == 0 ? n : n + 1;
+    const int64_t odd = n % 2 == 0 ? n + 1 : n;
     int64_t product;
     return dpari_mul(even / 2, odd, &product) ? product : INT64_MAX;
 }
@@ -10855,6 +10878,7 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_make(dpar_comm *comm,
     if (comm == NULL) {
         return dpari_wrong(why, "dpar_attention_make: the communicator is NULL");
     }
+    why = dpari_why_of(comm, why);
     st = plan == NULL ? dpari_wrong(why, "dpar_attention_make: the plan is NULL")
                       : dpari_seq_count(comm, layer, &need, why);
     if (st == DPAR_OK) {
@@ -11591,19 +11615,22 @@ static DPARI_COLD dpar_status dpari_ulysses_order(const dpari_ulysses *ulysses, 
                                                   const void *from, int back)
 {
     const int64_t row = ulysses->mine * ulysses->layer.width;
+    const int32_t type = ulysses->layer.type;
     int64_t at = 0, local, i, run;
     dpar_status st = DPAR_OK;
     int32_t rank;
     for (rank = 0; rank < ulysses->comm->size && row > 0; rank++) {
         for (local = 0; st == DPAR_OK; local += run) {
+            int64_t to_token, from_token;
             i = dpar_split_global(&ulysses->layer.tokens, rank, local, &run);
             if (i < 0) {
                 break;
             }
-            st = dpari_do_copy(ulysses->comm,
-                               dpari_seq_at(to, (back ? at : i) * row, ulysses->layer.type),
-                               dpari_seq_in(from, (back ? i : at) * row, ulysses->layer.type),
-                               run * row * dpar_type_bytes(ulysses->layer.type));
+            to_token = back ? at : i;
+            from_token = back ? i : at;
+            st = dpari_do_copy(ulysses->comm, dpari_seq_at(to, to_token * row, type),
+                               dpari_seq_in(from, from_token * row, type),
+                               run * row * dpar_type_bytes(type));
             at += run;
         }
     }
@@ -12177,11 +12204,12 @@ DPAR_API void dpar_attention_ulysses(struct dpari_attention_method *way)
 static dpar_status dpari_router_check(const dpar_router *router, int64_t tokens, int given,
                                       dpar_why *why)
 {
-    if (router == NULL || router->experts < 1 || router->choices < 1 ||
-        router->choices > router->experts) {
+    const int32_t choices = router != NULL ? router->choices : 0;
+    const int32_t experts = router != NULL ? router->experts : 0;
+    if (router == NULL || choices < 1 || choices > experts) {
         return dpari_wrong(
             why, "router: choices is %d and experts is %d, but 1 <= choices <= experts is required",
-            router == NULL ? 0 : router->choices, router == NULL ? 0 : router->experts);
+            choices, experts);
     }
     if (router->score < DPAR_ROUTER_SOFTMAX || router->score > DPAR_ROUTER_GIVEN) {
         return dpari_wrong(why, "router: score is %d, not DPAR_ROUTER_SOFTMAX, SIGMOID or GIVEN",
@@ -12858,6 +12886,7 @@ DPAR_API DPARI_COLD dpar_status dpar_experts_make(dpar_comm *comm, const dpar_ex
     if (comm == NULL) {
         return dpari_wrong(why, "dpar_experts_make: the communicator is NULL");
     }
+    why = dpari_why_of(comm, why);
     st = plan == NULL ? dpari_wrong(why, "dpar_experts_make: the plan is NULL")
                       : dpari_expert_needs(comm, layer, &need, &each, why);
     if (st == DPAR_OK) { /* memory allocated here also holds one routing */
@@ -13541,8 +13570,8 @@ static dpar_status dpari_expert_fits(const dpari_experts *plan, const dpari_rout
                                      const dpari_peers *peers, int back)
 {
     dpar_comm *comm = plan->comm;
-    const int64_t *take = back ? routing->send : routing->take,
-                  *give = back ? routing->take : routing->send;
+    const int64_t *take = back ? routing->send : routing->take;
+    const int64_t *give = back ? routing->take : routing->send;
     dpar_why why;
     int32_t rank;
     for (rank = 0; rank < comm->size; rank++) {
@@ -13865,17 +13894,19 @@ static dpar_status dpari_expert_back(dpari_experts *plan, const dpari_routing *r
 static dpar_status dpari_expert_arrays(const dpari_experts *plan, const dpari_routing *routing,
                                        const dpar_experts_arrays *arrays, int tokens, int rows)
 {
+    const int64_t token_count = routing != NULL ? routing->head.tokens : 0;
+    const int64_t row_count = routing != NULL ? routing->head.rows : 0;
     dpar_why said;
     if (plan == NULL) {
         return DPAR_E_ARG;
     }
-    if (routing != NULL && arrays != NULL && (tokens || routing->head.tokens == 0) &&
-        (rows || routing->head.rows == 0)) {
+    if (routing != NULL && arrays != NULL && (tokens || token_count == 0) &&
+        (rows || row_count == 0)) {
         return DPAR_OK;
     }
-    (void)dpari_wrong(
-        &said, "experts: an array that this call needs for %ld tokens or %ld rows is NULL",
-        routing != NULL ? routing->head.tokens : 0, routing != NULL ? routing->head.rows : 0);
+    (void)dpari_wrong(&said,
+                      "experts: an array that this call needs for %ld tokens or %ld rows is NULL",
+                      token_count, row_count);
     return dpari_expert_wrong(plan->comm, &said, NULL);
 }
 
@@ -14462,8 +14493,13 @@ static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *comm, dpar_pipeline_
     dpari_zero(&how, sizeof how);
     order.ranks = comm->size;
     order.micro_batches = desc->micro_batches;
-    how.passes = DPAR_LOWER_MESSAGES + (desc->reduce != NULL ? DPAR_LOWER_REDUCE : 0) +
-                 (desc->unshard != NULL ? DPAR_LOWER_SHARDS : 0);
+    how.passes = DPAR_LOWER_MESSAGES;
+    if (desc->reduce != NULL) {
+        how.passes |= DPAR_LOWER_REDUCE;
+    }
+    if (desc->unshard != NULL) {
+        how.passes |= DPAR_LOWER_SHARDS;
+    }
     st = dpar_schedule_find(&order, desc->order, why);
     if (st != DPAR_OK) {
         return st;
@@ -14549,6 +14585,7 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_make(dpar_comm *comm, const dpar_p
     if (comm == NULL) {
         return dpari_wrong(why, "pipeline: the communicator is NULL");
     }
+    why = dpari_why_of(comm, why);
     dpari_zero(&full, sizeof full);
     if (desc != NULL) {
         full = *desc;

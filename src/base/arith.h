@@ -130,6 +130,12 @@ DPARI_FN int64_t dpari_most(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
+/* Returns |a|, which must not be INT64_MIN. */
+DPARI_FN int64_t dpari_size(int64_t a)
+{
+    return a < 0 ? -a : a;
+}
+
 DPARI_FN double dpari_leastf(double a, double b)
 {
     return a < b ? a : b;

@@ -8,6 +8,8 @@
 #include "text.h"
 #include "type.h"
 
+/* Begins a message in why->text. If `why` is NULL, the message is dropped. */
+DPARI_API void dpari_text_why(dpar_text *text, dpar_why *why);
 /* Append a character, at most n characters of a text, or an integer. O(length). */
 DPARI_API void dpari_text_char(dpar_text *text, char c);
 DPARI_API void dpari_text_slice(dpar_text *text, const char *s, size_t n);

@@ -21,6 +21,15 @@ DPAR_API DPARI_COLD void dpar_text_init(dpar_text *text, char *buffer, size_t by
     }
 }
 
+DPARI_API DPARI_COLD void dpari_text_why(dpar_text *text, dpar_why *why)
+{
+    if (why != NULL) {
+        dpar_text_init(text, why->text, sizeof why->text);
+    } else {
+        dpar_text_init(text, NULL, 0);
+    }
+}
+
 DPARI_API DPARI_COLD void dpari_text_char(dpar_text *text, char c)
 {
     if (text->used + 1 < text->capacity) {

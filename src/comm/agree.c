@@ -315,9 +315,10 @@ static void dpari_fact_put_value(dpar_text *text, int32_t kind, int64_t value, i
 static void dpari_facts_say(const dpari_facts *facts, const char *plan, int alike, int64_t other,
                             const int32_t *who, dpar_why *found)
 {
+    const int64_t value[2] = {other, facts->value};
     dpar_text t;
     int32_t i;
-    dpar_text_init(&t, found->text, sizeof found->text);
+    dpari_text_why(&t, found);
     dpari_text_print(&t, "%s: ", plan);
     if (facts->name == NULL || !alike) {
         dpari_text_print(&t, "rank %d begins such a plan, but rank %d another one", who[1], who[0]);
@@ -330,8 +331,7 @@ static void dpari_facts_say(const dpari_facts *facts, const char *plan, int alik
             dpar_text_put(&t, i ? " and " : " is not the same on ranks ");
         } else {
             dpar_text_put(&t, i ? ", " : " is ");
-            dpari_fact_put_value(&t, facts->kind, i ? facts->value : other,
-                                 i ? other : facts->value);
+            dpari_fact_put_value(&t, facts->kind, value[i], value[1 - i]);
             dpar_text_put(&t, " on rank ");
         }
         dpari_text_int(&t, who[i]);
@@ -385,7 +385,7 @@ DPARI_API dpar_status dpari_post_alike(dpar_comm *comm, dpar_call *call, uint64_
     if (st == DPAR_E_MISMATCH && comm->status == st) {
         const dpar_why said = comm->why;
         dpar_text t;
-        dpar_text_init(&t, comm->why.text, sizeof comm->why.text);
+        dpari_text_why(&t, &comm->why);
         dpari_text_print(&t, "%s: %s", what, said.text);
     }
     return st;

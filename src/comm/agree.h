@@ -18,6 +18,13 @@ DPARI_API uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *layout);
  * 24 bytes, and a broadcast if a rank has failed. */
 DPARI_API dpar_status dpari_agree(dpar_comm *comm, dpar_status st, dpar_why *why);
 
+/* Returns where a message is written: to `why`, or to comm->why if `why` is NULL, where
+ * dpar_fail(comm, NULL) finds it. A failed communicator keeps the message of its failure. */
+DPARI_FN dpar_why *dpari_why_of(dpar_comm *comm, dpar_why *why)
+{
+    return why == NULL && comm->status == DPAR_OK ? &comm->why : why;
+}
+
 /* Facts are the arguments that must be equal on all ranks, as a sequence of numbers with names. A
  * function of type dpari_state adds them in a fixed order, from the arguments in `given`. It is
  * called several times, because only the hash of all facts and one of the facts are stored. In

@@ -583,7 +583,7 @@ static DPARI_COLD dpar_status dpari_coll_mismatch(dpari_group *group, const dpar
             return dpari_fail_peer(group, work, r);
         }
     }
-    dpar_text_init(&t, why.text, sizeof why.text);
+    dpari_text_why(&t, &why);
     if (group->id != 0 && group->called == NULL) {
         dpari_text_print(&t, "group %ld: ", (int64_t)group->id);
     }
@@ -826,7 +826,7 @@ static DPARI_COLD dpar_status dpari_cma_failed(dpari_group *group, const dpar_wo
         }
         dpari_os_sleep(100e-6);
     }
-    dpar_text_init(&t, why.text, sizeof why.text);
+    dpari_text_why(&t, &why);
     dpari_put_work(&t, group, work);
     dpar_text_put(&t, "the memory of ");
     dpari_put_rank(&t, group, rank);
@@ -898,7 +898,7 @@ static dpar_status dpari_size_mismatch(dpari_group *group, const dpar_work *work
     const int64_t unit = dpari_unit(&work->call);
     dpar_text t;
     dpar_why why;
-    dpar_text_init(&t, why.text, sizeof why.text);
+    dpari_text_why(&t, &why);
     dpari_text_print(&t, "%s #%ld: rank %d sends %ld elements to rank %d, which expects %ld",
                      dpar_call_name(work->call.kind), work->sequence, from, gives / unit,
                      group->comm.rank, takes / unit);

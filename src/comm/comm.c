@@ -19,7 +19,7 @@
 /* Begins the communicator's message with the name of the operation: "all-reduce: ". */
 static void dpari_comm_begin(dpar_comm *comm, dpar_text *text, const dpar_call *call)
 {
-    dpar_text_init(text, comm->why.text, sizeof comm->why.text);
+    dpari_text_why(text, &comm->why);
     dpari_text_print(text, "%s: ", dpar_call_name(call->kind));
 }
 
@@ -56,7 +56,7 @@ static DPARI_COLD dpar_status dpari_comm_null(dpar_comm *comm, const char *what)
 {
     dpar_text t;
     if (comm) {
-        dpar_text_init(&t, comm->why.text, sizeof comm->why.text);
+        dpari_text_why(&t, &comm->why);
         dpar_text_put(&t, what);
     }
     return DPAR_E_ARG;
@@ -304,9 +304,9 @@ static int dpari_same_pieces(const dpar_comm *comm, const dpar_call *call)
 {
     int64_t in = 0, out = 0;
     for (int32_t r = 0; r < comm->size && call->variable_counts; r++) {
-        if (call->in_count[r] != call->out_count[r] ||
-            (call->in_first ? call->in_first[r] : in) !=
-                (call->out_first ? call->out_first[r] : out)) {
+        const int64_t in_first = call->in_first ? call->in_first[r] : in;
+        const int64_t out_first = call->out_first ? call->out_first[r] : out;
+        if (call->in_count[r] != call->out_count[r] || in_first != out_first) {
             return 0;
         }
         in += call->in_count[r];
@@ -457,7 +457,7 @@ static dpar_status dpari_counted(dpar_comm *comm, const dpar_call *call, dpar_st
 static DPARI_COLD dpar_status dpari_work_is_busy(dpar_comm *comm, const dpar_work *work)
 {
     dpar_text t;
-    dpar_text_init(&t, comm->why.text, sizeof comm->why.text);
+    dpari_text_why(&t, &comm->why);
     dpari_text_print(&t,
                      "this work is still in progress (%s): wait for it before you post it again",
                      dpar_call_name(work->call.kind));
@@ -842,7 +842,7 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_split_axes(dpar_comm *comm, const dpar
     }
     if (!dpari_mesh_injective(mesh) || mesh->first_rank < 0 ||
         mesh->first_rank + last >= comm->size) {
-        dpar_text_init(&t, comm->why.text, sizeof comm->why.text);
+        dpari_text_why(&t, &comm->why);
         dpari_text_print(&t,
                          "split: the mesh's ranks %d to %ld are outside this communicator of %d "
                          "ranks, or occur twice",
@@ -972,7 +972,7 @@ DPARI_API DPARI_COLD dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm 
     dpar_comm **at = &closed->last[closed->count++ % DPARI_ENDED], *gone = *at;
     dpar_text t;
     *at = comm;
-    dpar_text_init(&t, comm->why.text, sizeof comm->why.text);
+    dpari_text_why(&t, &comm->why);
     dpar_text_put(&t, "this communicator was closed before");
     DPARI_STORE(&comm->status, (dpar_status)DPAR_E_ARG);
     comm->engine.split = dpari_ended_split;
@@ -1013,7 +1013,7 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_alloc(dpar_comm *comm, int64_t bytes, 
         return dpari_comm_null(comm, "alloc: memory is NULL");
     }
     if (bytes < 0) {
-        dpar_text_init(&t, comm->why.text, sizeof comm->why.text);
+        dpari_text_why(&t, &comm->why);
         dpari_text_print(&t, "alloc: %ld bytes cannot be allocated", bytes);
         return DPAR_E_ARG;
     }
@@ -1034,9 +1034,13 @@ DPAR_API dpar_status dpar_comm_progress(dpar_comm *comm, int32_t on)
 
 DPAR_API void dpar_comm_abort(dpar_comm *comm, dpar_status status, const char *text)
 {
-    if (comm) {
-        comm->engine.abort(comm, status < 0 ? status : DPAR_E_PEER, text ? text : "aborted");
+    if (!comm) {
+        return;
     }
+    if (status >= 0) {
+        status = DPAR_E_PEER;
+    }
+    comm->engine.abort(comm, status, text ? text : "aborted");
 }
 
 DPAR_API DPARI_COLD void dpar_comm_describe(dpar_comm *comm, dpar_text *out)

@@ -20,7 +20,8 @@
  * names both calls. If a rank has died, every wait for it ends with DPAR_E_PEER. If a rank makes no
  * progress before the deadline (timeout_s), waits for it end with DPAR_E_TIMEOUT. In shared memory
  * that message also says which third rank the late one waits for. The message of every error is in
- * comm->why; for posted work, in the `why` of the communicator that it was posted on.
+ * comm->why; for posted work, in the `why` of the communicator that it was posted on. Functions
+ * that take a communicator and a `why` write to *why, or to comm->why if `why` is NULL.
  *
  * After such an error the communicator is broken: each later call returns the same status at once,
  * and all that is left to do is to close or shrink it. A rank that was only late may still write

@@ -240,7 +240,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_fail_peer(dpari_group *group, const 
 {
     dpar_why why;
     dpar_text t;
-    dpar_text_init(&t, why.text, sizeof why.text);
+    dpari_text_why(&t, &why);
     dpari_put_work(&t, group, work);
     dpari_put_rank(&t, group, rank);
     if (dpari_rank_state(group->world, group->world_rank[rank]) == DPARI_RANK_HERE) {
@@ -259,7 +259,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_fail_unmapped(dpari_group *group, co
 {
     dpar_why why;
     dpar_text t;
-    dpar_text_init(&t, why.text, sizeof why.text);
+    dpari_text_why(&t, &why);
     dpari_put_work(&t, group, work);
     dpari_put_rank(&t, group, group->comm.rank);
     dpar_text_put(&t, ": ");
@@ -272,7 +272,7 @@ DPARI_API DPARI_COLD dpar_status dpari_group_unmapped(dpar_comm *comm, uint64_t 
     dpari_group *group = dpari_group_of(comm);
     dpar_why why;
     dpar_text t;
-    dpar_text_init(&t, why.text, sizeof why.text);
+    dpari_text_why(&t, &why);
     dpari_put_rank(&t, group, comm->rank);
     dpar_text_put(&t, ": ");
     dpari_put_unmapped(&t, group->world, ref);

@@ -540,7 +540,8 @@ static void dpari_kern_multiply_any(dpari_kern_u4 *to, const unsigned char *x,
 static void dpari_kern_choose_any(dpari_kern_u4 *to, const unsigned char *x, const unsigned char *y,
                                   int32_t n, int32_t type, int32_t op)
 {
-    const unsigned char *above = op == DPAR_MAX ? x : y, *below = op == DPAR_MAX ? y : x;
+    const unsigned char *above = op == DPAR_MAX ? x : y;
+    const unsigned char *below = op == DPAR_MAX ? y : x;
     int32_t k;
     switch (type) {
     case DPAR_F64: DPARI_KERN_BEYOND(dpari_kern_d2) break;
@@ -771,7 +772,8 @@ DPARI_STATIC_NOINLINE void dpari_kern_sum_f16(const dpari_kern_job *job)
 DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_choose(dpari_kern_u4 s, dpari_kern_u4 t, int32_t type,
                                                   int32_t most)
 {
-    const dpari_kern_u4 above = most ? s : t, below = most ? t : s;
+    const dpari_kern_u4 above = most ? s : t;
+    const dpari_kern_u4 below = most ? t : s;
     if (type == DPAR_F32) {
         return dpari_kern_pick((dpari_kern_u4)((dpari_kern_f4)above > (dpari_kern_f4)below) |
                                    (dpari_kern_u4)((dpari_kern_f4)s != (dpari_kern_f4)s),

@@ -163,7 +163,7 @@ static void dpari_seat_run(dpari_launch *launch, int32_t rank)
     seat->result = result;
     seat->returned = 1;
     if (result != 0) { /* so that the others need not wait until the supervisor notices it */
-        dpar_text_init(&out, why.text, sizeof why.text);
+        dpari_text_why(&out, &why);
         dpari_text_print(&out, "rank %d returned %d", rank, result);
         dpari_put_failed(&out, dpari_world_of(world), rank);
         dpar_comm_abort(world, DPAR_E_PEER, why.text);
@@ -289,7 +289,7 @@ static void dpari_seat_exec(dpari_launch *launch, int32_t rank)
     dpari_image_fill(image, launch, rank);
     fcntl(launch->segment.fd, F_SETFD, 0); /* otherwise execve would close it */
     execve(image->path, image->words, image->environment);
-    dpar_text_init(&out, seat->why.text, sizeof seat->why.text);
+    dpari_text_why(&out, &seat->why);
     dpari_text_print(&out, "%s cannot be started: ", image->path);
     dpari_os_error(&out, errno);
     seat->status = DPAR_E_SYSTEM;
@@ -578,7 +578,7 @@ DPARI_STATIC_NOINLINE DPARI_COLD dpar_status dpari_launch_fork(dpari_launch *lau
         while (waitpid(launch->seat[r].pid, NULL, 0) < 0 && errno == EINTR) {
         }
     }
-    dpar_text_init(&out, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
+    dpari_text_why(&out, why);
     dpari_text_print(&out, "rank %d of %d could not be forked: ", started, launch->n);
     dpari_os_error(&out, number);
     return DPAR_E_SYSTEM;
@@ -727,7 +727,7 @@ static int32_t dpari_launch_put_killed(const dpari_launch *launch, dpar_text *ou
 static dpar_status dpari_launch_say_silent(const dpari_launch *launch, dpar_why *why)
 {
     dpar_text out;
-    dpar_text_init(&out, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
+    dpari_text_why(&out, why);
     dpari_text_print(&out,
                      "no rank made a call or used its processor for %.1f s. This process had %ld "
                      "threads when it forked its ranks, and some libraries do not work after that: "
@@ -750,7 +750,7 @@ static dpar_status dpari_launch_result(const dpari_launch *launch, dpar_why *why
     if (first < 0 && !launch->hung) {
         return DPAR_OK;
     }
-    dpar_text_init(&out, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
+    dpari_text_why(&out, why);
     if (first >= 0) {
         dpari_seat_say(launch, first, &out);
         if (launch->seat[first].follows && dpari_segment_broke(&launch->segment, &broke)) {

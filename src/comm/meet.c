@@ -129,7 +129,7 @@ static int32_t dpari_meet_is_named(void)
 static dpar_status dpari_meet_failed(dpar_why *why, const char *what, int number)
 {
     dpar_text t;
-    dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
+    dpari_text_why(&t, why);
     dpari_text_print(&t, "%s: ", what);
     dpari_os_error(&t, number);
     return DPAR_E_SYSTEM;
@@ -476,7 +476,7 @@ static dpar_status dpari_host_late(const dpari_host *host, dpar_why *why)
 {
     int32_t r, named = 0, missing = host->job->size - 1 - host->mapped;
     dpar_text t;
-    dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
+    dpari_text_why(&t, why);
     if (host->poll[0].fd < 0) {
         dpari_text_print(&t, "another process is rank 0 of this job (%s, %s) and did not end",
                          dpari_launcher_name(host->job->kind), host->job->id);
@@ -833,7 +833,7 @@ static dpar_status dpari_meet_guest(const dpar_launcher_info *job, double deadli
             named = !named; /* tries both kinds of names in turn */
         }
     }
-    dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
+    dpari_text_why(&t, why);
     dpari_text_print(&t, "rank 0 of %d did not arrive within %.1f s (job %s of %s)%s", job->size,
                      dpari_os_now() - began, job->id, dpari_launcher_name(job->kind),
                      strangers > 0 ? "; another process has its socket, or it ended early" : "");

@@ -290,9 +290,12 @@ static void dpari_rect_box(const dpari_move_array *array, const dpari_move_item 
     b->dims = 0;
     b->unit = array->bytes;
     for (d = 0; d < array->dims; d++) {
-        int64_t step = dpari_item_step(array, it, d) * array->bytes;
+        const int64_t step = dpari_item_step(array, it, d) * array->bytes;
+        int64_t to, from;
         dense /= length[d];
-        dpari_box_loop(b, length[d], pack ? dense : step, pack ? step : dense);
+        to = pack ? dense : step;
+        from = pack ? step : dense;
+        dpari_box_loop(b, length[d], to, from);
     }
     dpari_box_units(b);
 }
@@ -1716,6 +1719,7 @@ DPAR_API DPARI_COLD dpar_status dpar_transfers_exchange(dpar_comm *comm,
     if (comm == NULL) {
         return dpari_wrong(why, "the communicator is NULL");
     }
+    why = dpari_why_of(comm, why);
     if (move == NULL) { /* fails in the agreement, so that all ranks learn of it */
         dpari_zero(&none, sizeof none);
         desc = &none;
@@ -2003,6 +2007,7 @@ DPAR_API dpar_status dpar_redistribute(dpar_comm *comm, const dpar_redistribute_
     if (comm == NULL) {
         return dpari_wrong(why, "the communicator is NULL");
     }
+    why = dpari_why_of(comm, why);
     if (move == NULL) { /* fails in the agreement, so that all ranks learn of it */
         dpari_zero(&none, sizeof none);
         desc = &none;

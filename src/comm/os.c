@@ -1017,7 +1017,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_os_why(dpar_why *why, const char *wh
 {
     dpar_text out;
     if (why) {
-        dpar_text_init(&out, why->text, sizeof why->text);
+        dpari_text_why(&out, why);
         dpar_text_put(&out, what);
         if (bytes > 0) {
             dpari_text_print(&out, "%ld bytes", bytes);

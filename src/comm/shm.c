@@ -127,7 +127,7 @@ static DPARI_COLD dpar_status dpari_fail_late(dpari_group *group, const dpar_wor
     for (int32_t r = 0; r < group->comm.size; r++) {
         missing += dpari_work_misses(group, work, r);
     }
-    dpar_text_init(&t, why.text, sizeof why.text);
+    dpari_text_why(&t, &why);
     dpari_put_work(&t, group, work);
     dpari_text_print(&t, "%d did not arrive within %.1f s", missing, waited);
     dpari_put_behind(&t, group, work);
@@ -553,7 +553,7 @@ static dpar_status dpari_shm_batch(dpar_comm *comm, const dpar_call *calls, int3
 static void dpari_alloc_why(const dpari_world *world, int64_t bytes, dpar_why *why)
 {
     dpar_text t;
-    dpar_text_init(&t, why->text, sizeof why->text);
+    dpari_text_why(&t, why);
     dpari_text_print(&t, "no shared memory for %ld more bytes: this rank has ", bytes);
     dpari_text_print(&t, "%ld of at most %ld in use, in ", world->users, world->head->heap_bytes);
     dpari_text_print(&t, "%d of at most 65536 allocations (", world->used_count);
@@ -742,7 +742,7 @@ static int32_t dpari_shm_lost(dpari_shm *shm)
         lost++;
     }
     if (lost > 0) {
-        dpar_text_init(&t, why.text, sizeof why.text);
+        dpari_text_why(&t, &why);
         dpari_put_rank(&t, group, group->comm.rank);
         dpari_text_print(&t, " closed the communicator without waiting for %d%s", lost,
                          lost == 1 ? " operation" : " operations");
@@ -962,7 +962,7 @@ static dpar_status dpari_shm_make_first(dpari_node *node, dpar_comm **out)
 static DPARI_COLD void dpari_join_why(const dpari_node *node, dpar_why *why)
 {
     dpar_text t;
-    dpar_text_init(&t, why ? why->text : NULL, why ? sizeof why->text : 0);
+    dpari_text_why(&t, why);
     dpar_text_put(&t, "memory for this rank: ");
     dpari_put_lack(&t, node ? node->world : NULL);
 }
@@ -1033,7 +1033,7 @@ static int32_t dpari_split_members(const dpari_card *card, int32_t n, int32_t me
 static dpar_status dpari_split_failed(dpar_comm *comm, int32_t rank)
 {
     dpar_text t;
-    dpar_text_init(&t, comm->why.text, sizeof comm->why.text);
+    dpari_text_why(&t, &comm->why);
     dpari_text_print(&t, "split: rank %d has no memory for a communicator", rank);
     if (rank == comm->rank) {
         dpar_text_put(&t, ": ");
@@ -1166,7 +1166,7 @@ static void dpari_put_stayers(dpar_text *text, const dpari_group *group, const u
 static dpar_status dpari_shrink_late(const dpari_group *group, const uint64_t *stay, dpar_why *why)
 {
     dpar_text t;
-    dpar_text_init(&t, why ? why->text : NULL, why ? sizeof why->text : 0);
+    dpari_text_why(&t, why);
     dpar_text_put(&t, "shrink: ");
     dpari_put_rank(&t, group, group->comm.rank);
     dpar_text_put(&t, " arrived too late: the others continue without it: ");
@@ -1234,7 +1234,7 @@ static void dpari_shrink_break(dpari_shm *shm)
     dpar_why why;
     dpar_text t;
     if (dpari_group_broken(group) == DPAR_OK) {
-        dpar_text_init(&t, why.text, sizeof why.text);
+        dpari_text_why(&t, &why);
         dpari_put_rank(&t, group, group->comm.rank);
         dpar_text_put(&t, " shrinks this communicator");
         dpari_group_break(group, DPAR_E_PEER, why.text);

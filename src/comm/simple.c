@@ -52,7 +52,7 @@ static void dpari_fail_text(dpar_comm *comm, const char *between, const char *te
     char line[400];
     dpar_why why;
     dpar_text t;
-    dpar_text_init(&t, why.text, sizeof why.text);
+    dpari_text_why(&t, &why);
     dpari_text_print(&t, "rank %d failed: %s", comm->rank, text);
     dpar_text_init(&t, line, sizeof line);
     dpari_text_print(&t, "rank %d of %d%s%s", comm->rank, comm->size, between, text);
@@ -304,7 +304,7 @@ static int dpari_main_join(const char *program, dpar_main fn, void *arg)
     result = fn(world, arg);
     whole = world->status == DPAR_OK;
     if (result != 0) {
-        dpar_text_init(&t, why.text, sizeof why.text);
+        dpari_text_why(&t, &why);
         dpari_text_print(&t, " returned %d%s", result, whole ? "" : " after: ");
         dpari_fail_text(world, why.text, whole ? "" : world->why.text);
     }
@@ -544,7 +544,7 @@ static void dpari_equal_say(dpar_why *found, int64_t at, int32_t type, const int
             break;
         }
     }
-    dpar_text_init(&t, found->text, sizeof found->text);
+    dpari_text_why(&t, found);
     dpari_text_print(&t, "element %ld is %s on rank 0, %s%s%d", at, word[0], word[1],
                      digits < 20 ? " on rank " : " with other bits on rank ", who);
 }
@@ -604,6 +604,7 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_check_equal(dpar_comm *comm, const voi
     if (comm == NULL) {
         return dpari_wrong(why, "dpar_comm_check_equal: the communicator is NULL");
     }
+    why = dpari_why_of(comm, why);
     s.data = (const unsigned char *)data;
     s.count = count;
     s.type = type;

@@ -77,7 +77,7 @@ DPARI_STATIC_NOINLINE dpar_status dpari_segment_options(int32_t ranks, const dpa
         return DPAR_OK;
     }
     if (why) {
-        dpar_text_init(&t, why->text, sizeof why->text);
+        dpari_text_why(&t, why);
         dpari_text_print(&t, "%s, not %ld", what, got);
     }
     return DPAR_E_ARG;
@@ -227,7 +227,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_segment_open(dpari_segment *segment,
         }
         status = dpari_os_why(why, "shared memory of ", segment->bytes, errno);
     } else if (why) {
-        dpar_text_init(&t, why->text, sizeof why->text);
+        dpari_text_why(&t, why);
         dpari_text_print(
             &t, "the shared memory passed to this rank (%ld bytes) is not of this version of dpar",
             (int64_t)about.st_size);
@@ -1243,17 +1243,20 @@ static dpar_status dpari_join_missing(dpari_world *world, double waited, dpar_wh
     dpar_status status = DPAR_E_TIMEOUT;
     int32_t named = 0;
     dpar_text t;
-    dpar_text_init(&t, why ? why->text : NULL, why ? sizeof why->text : 0);
+    dpari_text_why(&t, why);
     dpar_text_put(&t, "start: ");
     for (int32_t i = 0; i < world->size; i++) {
         uint32_t state = dpari_rank_state(world, i);
         if (DPARI_LOAD(&world->rank[i].member) != 0) {
             continue;
         }
-        status = state == DPARI_RANK_AWAY ? status : DPAR_E_PEER;
+        if (state != DPARI_RANK_AWAY) {
+            status = DPAR_E_PEER;
+        }
         if (named++ < 8) {
-            dpari_text_print(&t, "%s%d%s", named > 1 ? ", rank " : "rank ", i,
-                             state == DPARI_RANK_AWAY ? " has not arrived" : " has ended");
+            dpar_text_put(&t, named > 1 ? ", rank " : "rank ");
+            dpari_text_int(&t, i);
+            dpar_text_put(&t, state == DPARI_RANK_AWAY ? " has not arrived" : " has ended");
         }
     }
     dpari_text_print(&t, " (%d of %d ranks) after %.1f s", named, world->size, waited);

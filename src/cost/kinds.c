@@ -4,8 +4,10 @@
  * dpari_kind_keep for each plan that fits; recommend.c then chooses among the kinds. */
 #include "kinds.h"
 
-/* An in-node link counts as PCIe if it is slower than 130 GB/s and hardly faster than the chip's
- * path to the host. */
+/* Returns 1 if the links inside a node are PCIe, otherwise 0. A description of a cluster gives only
+ * their speed. The fastest PCIe (generation 6, 16 lanes) carries 121 GB/s and the NVLinks of a V100
+ * 150 GB/s, so that 130 GB/s separates them. Slower NVLinks, such as those of a P100, are told from
+ * PCIe because they are more than 1.3 times as fast as the chip's path to the host. */
 DPARI_INTERNAL int dpari_over_pcie(const dpar_cluster *cluster)
 {
     return cluster->link_Bps < 130e9 && cluster->link_Bps <= 1.3 * cluster->gpu.pcie_Bps;

@@ -17,10 +17,11 @@ DPAR_API const char *dpar_memory_name(int32_t term)
 DPARI_INTERNAL double dpari_zero_bytes(const dpar_recipe *recipe, double params, int32_t stage,
                                        int32_t d)
 {
-    double n = d > 0 ? d : 1;
-    return params *
-           (recipe->weight / (stage >= 3 ? n : 1.0) + recipe->gradient / (stage >= 2 ? n : 1.0) +
-            (recipe->master + recipe->moments) / (stage >= 1 ? n : 1.0));
+    const double n = d > 0 ? d : 1;
+    const double weight = recipe->weight / (stage >= 3 ? n : 1.0);
+    const double gradient = recipe->gradient / (stage >= 2 ? n : 1.0);
+    const double state = (recipe->master + recipe->moments) / (stage >= 1 ? n : 1.0);
+    return params * (weight + gradient + state);
 }
 
 /* The rules of the schedules as published; a simulation of the schedules counts the same. The unit
@@ -246,6 +247,7 @@ static void dpari_stage_bytes(const dpar_job *job, const dpar_strategy *strategy
     }
     memory->allocated = sum;
     if (job->cluster->gpu.generation != DPAR_GEN_CPU) {
+        /* measured: 0.3 to 1 GB for NCCL's buffers, 0.4 to 0.8 GB for a CUDA context */
         memory->term[DPAR_MEMORY_COMM] = ranks > 1 ? 0.6e9 : 0.0;
         memory->term[DPAR_MEMORY_CONTEXT] = 0.6e9;
     }

@@ -1708,6 +1708,7 @@ static dpar_status dpari_config_kind(dpari_config_state *state, int32_t object, 
     const int32_t *value = state->value[object];
     dpari_slice type = state->type[object], other;
     const char *row;
+    int32_t shown;
     if (type.length == 0) {
         type = state->type[DPARI_OBJECT_WHOLE];
     }
@@ -1732,16 +1733,19 @@ static dpar_status dpari_config_kind(dpari_config_state *state, int32_t object, 
         dpari_config_note(state, "model_type '%.*s' is not known: read as Llama",
                           dpari_config_shown(type.length), type.text);
     }
-    if (row == NULL || dpari_slice_is(&type, "nemotron-nas")) {
-        return dpari_say(
-            DPAR_E_UNKNOWN, why,
-            row == NULL
-                ? "config.json: model_type '%.*s' is not known (llama, qwen3, mixtral, "
-                  "deepseek_v3, gemma2, phi3, gpt2, gpt_neox, opt, falcon, t5, bert, mamba, "
-                  "vit ...): describe the model as text"
-                : "config.json: model_type '%.*s': blocks that differ from each other "
-                  "(block_configs) are not supported",
-            (int32_t)(type.length < 40 ? type.length : 40), type.text);
+    shown = (int32_t)(type.length < 40 ? type.length : 40);
+    if (row == NULL) {
+        return dpari_say(DPAR_E_UNKNOWN, why,
+                         "config.json: model_type '%.*s' is not known (llama, qwen3, mixtral, "
+                         "deepseek_v3, gemma2, phi3, gpt2, gpt_neox, opt, falcon, t5, bert, mamba, "
+                         "vit ...): describe the model as text",
+                         shown, type.text);
+    }
+    if (dpari_slice_is(&type, "nemotron-nas")) {
+        return dpari_say(DPAR_E_UNKNOWN, why,
+                         "config.json: model_type '%.*s': blocks that differ from each other "
+                         "(block_configs) are not supported",
+                         shown, type.text);
     }
     dpari_type_read(model, row);
     if (type.length > 0) {

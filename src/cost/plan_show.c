@@ -739,10 +739,9 @@ static void dpari_svg_plan(dpar_text *text, const dpar_plan_draw_desc *desc, int
     dpari_svg_open(text, x + 8, y + 21, "l");
     dpari_show_seconds(text, plan->step.total);
     dpar_text_put(text, "</text>\n");
-    share = plan->memory.total / capacity;
+    share = dpari_leastf(plan->memory.total / capacity, 1.0);
     dpari_svg_rect(text, 760, y + 7, 200, 18, "#eeeeee");
-    dpari_svg_rect(text, 760, y + 7, 200.0 * (share < 1.0 ? share : 1.0), 18,
-                   plan->fits ? "#009E73" : "#D55E00");
+    dpari_svg_rect(text, 760, y + 7, 200.0 * share, 18, plan->fits ? "#009E73" : "#D55E00");
     dpari_svg_open(text, 970, y + 21, "l");
     dpari_text_print(text, "%.1f GB   MFU %.1f %%</text>\n", plan->memory.total * 1e-9,
                      100.0 * plan->step.mfu);

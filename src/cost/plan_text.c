@@ -159,9 +159,13 @@ static dpar_status dpari_ask_software(const dpari_ask *a, dpar_model *model, dpa
 static dpar_status dpari_ask_precision(const dpari_ask *a, dpar_recipe *recipe, dpar_why *why)
 {
     char name[24];
-    const char *s = a->value[DPARI_ASK_PRECISION];
-    dpari_copy_text(name, sizeof name, s != NULL ? s : "megatron",
-                    s != NULL ? a->length[DPARI_ASK_PRECISION] : sizeof name);
+    const char *word = "megatron";
+    size_t length = sizeof name;
+    if (a->value[DPARI_ASK_PRECISION] != NULL) {
+        word = a->value[DPARI_ASK_PRECISION];
+        length = a->length[DPARI_ASK_PRECISION];
+    }
+    dpari_copy_text(name, sizeof name, word, length);
     return dpar_recipe_find(recipe, name, why);
 }
 

@@ -578,9 +578,13 @@ static void dpari_walk_price(dpar_planner *planner, const dpar_strategy *outer,
             continue;
         }
         if (overlaps > 1) {
-            plan.strategy.overlap = (outer->overlap & DPAR_OVERLAP_TP) |
-                                    (overlap & 1 ? DPAR_OVERLAP_DP : 0) |
-                                    (overlap & 2 ? DPAR_OVERLAP_PP : 0);
+            plan.strategy.overlap = outer->overlap & DPAR_OVERLAP_TP;
+            if (overlap & 1) {
+                plan.strategy.overlap |= DPAR_OVERLAP_DP;
+            }
+            if (overlap & 2) {
+                plan.strategy.overlap |= DPAR_OVERLAP_PP;
+            }
         }
         dpari_price_step(&planner->job, &plan.strategy, stages, &plan.step);
         dpari_keep_top(planner, &plan);
@@ -1194,9 +1198,10 @@ static void dpari_neighbour_text(const dpar_job *job, const dpar_plan *plan, con
     r->rule = DPAR_STRATEGY_RULE_NONE;
     if (ratio > 0.9995 && ratio < 1.0005) {
         dpar_text_put(text, "as fast");
+    } else if (ratio >= 1.0) {
+        dpari_text_print(text, "%.1f %% slower", 100.0 * (ratio - 1.0));
     } else {
-        dpari_text_print(text, "%.1f%s", 100.0 * (ratio >= 1.0 ? ratio - 1.0 : 1.0 - ratio),
-                         ratio >= 1.0 ? " % slower" : " % faster");
+        dpari_text_print(text, "%.1f %% faster", 100.0 * (1.0 - ratio));
     }
     dpari_text_print(text, ", %.1f GB", other->memory.total * 1e-9);
     if ((int32_t)(100.0 * other->step.bubble + 0.5) != (int32_t)(100.0 * plan->step.bubble + 0.5)) {
@@ -1247,7 +1252,8 @@ enum { DPARI_NEAR = 6 }; /* values that are tried of each degree */
 /* Returns the ratio of two degrees, the larger over the smaller. A degree below 1 counts as 1. */
 static double dpari_apart(int32_t a, int32_t b)
 {
-    double x = a > 0 ? a : 1, y = b > 0 ? b : 1;
+    const double x = a > 0 ? a : 1;
+    const double y = b > 0 ? b : 1;
     return x > y ? x / y : y / x;
 }
 
@@ -1278,7 +1284,8 @@ static DPARI_COLD int32_t dpari_near_divisors(int32_t n, int32_t want, int64_t l
 static int32_t dpari_nearest_divisor(int32_t n, int32_t want)
 {
     int32_t list[DPARI_NEAR];
-    return dpari_near_divisors(n > 0 ? n : 1, want, INT32_MAX, list) > 0 ? list[0] : 1;
+    n = (int32_t)dpari_most(n, 1);
+    return dpari_near_divisors(n, want, INT32_MAX, list) > 0 ? list[0] : 1;
 }
 
 /* Returns the greatest common divisor, at least 1. */

@@ -70,15 +70,12 @@ static void dpari_data_of(const dpar_job *job, const dpar_strategy *strategy, do
         d->unit += t / units;
         return;
     }
-    t = dpari_data_spend(job, &in,
-                         strategy->zero == 1 && dpari_age(job->work)->sliced
-                             ? DPAR_CALL_ALL_REDUCE
-                             : DPAR_CALL_REDUCE_SCATTER,
-                         grads, 1.0, strategy->zero == 2 ? m : 1.0, d);
     if (strategy->zero == 2) {
-        d->backward += t;
+        d->backward += dpari_data_spend(job, &in, DPAR_CALL_REDUCE_SCATTER, grads, 1.0, m, d);
     } else {
-        d->after += t;
+        const int32_t kind =
+            dpari_age(job->work)->sliced ? DPAR_CALL_ALL_REDUCE : DPAR_CALL_REDUCE_SCATTER;
+        d->after += dpari_data_spend(job, &in, kind, grads, 1.0, 1.0, d);
     }
     d->before += dpari_data_spend(job, &in, DPAR_CALL_ALL_GATHER, weights, 1.0, 1.0, d);
 }
@@ -216,10 +213,13 @@ static void dpari_step_optimizer(const dpar_job *job, const dpar_strategy *strat
             dpari_mostf(0.0, moved / cluster->nvme_Bps - cost->term[DPAR_TIME_OPTIMIZER]);
     }
     /* weights and activations are moved while the device computes, over the same link */
-    moved = (strategy->offload & DPAR_OFFLOAD_WEIGHTS
-                 ? (st->params + st->expert_params) * recipe->weight
-                 : 0.0) +
-            (strategy->offload & DPAR_OFFLOAD_ACTIVATIONS ? st->kept : 0.0);
+    moved = 0.0;
+    if (strategy->offload & DPAR_OFFLOAD_WEIGHTS) {
+        moved = (st->params + st->expert_params) * recipe->weight;
+    }
+    if (strategy->offload & DPAR_OFFLOAD_ACTIVATIONS) {
+        moved += st->kept;
+    }
     moved *= 2.0 * strategy->micro_batches;
     if (moved > 0.0) {
         cost->term[DPAR_TIME_OFFLOAD] += dpari_mostf(

@@ -325,10 +325,11 @@ static void dpari_add_norm(dpar_workload *work, const dpari_style *style, double
 /* Appends a residual addition, with dropout and bias if the model has them. */
 static void dpari_add_residual(dpar_workload *work, const dpari_style *style, double h)
 {
-    double mask = style->drop ? 1.0 : 0.0;
-    dpari_add_stream(work, DPARI_CUT_SEQUENCE, style->drop && !style->fused ? 3 : 1,
-                     (3.0 * style->element + mask) * h,
-                     (2.0 * style->element * (style->drop ? 1.0 : 0.5) + mask) * h, mask * h);
+    const double mask = style->drop ? 1.0 : 0.0;
+    const double back = style->drop ? 2.0 : 1.0; /* elements that the backward moves */
+    const int32_t kernels = style->drop && !style->fused ? 3 : 1;
+    dpari_add_stream(work, DPARI_CUT_SEQUENCE, kernels, (3.0 * style->element + mask) * h,
+                     (back * style->element + mask) * h, mask * h);
 }
 
 /* Appends unfused attention: two batched products, and between them the traffic of a [heads, s, s]
@@ -592,13 +593,15 @@ static void dpari_add_mla(dpar_workload *work, const dpar_model *model, const dp
 static void dpari_add_mlp(dpar_workload *work, const dpar_model *model, const dpari_style *style,
                           double f)
 {
-    double h = model->hidden, up = style->gated ? 2.0 * f : f, e = style->element;
+    const double h = model->hidden, e = style->element;
+    const double up = style->gated ? 2.0 * f : f;
+    const double kept = style->gated && !style->fused ? up + f : up;
+    const int32_t kernels = style->fused ? 1 : 2;
     dpari_layer_op *op;
     dpari_add_norm(work, style, h, DPARI_KEEP_ALWAYS);
     dpari_add_gemm(work, DPARI_CUT_COLUMN, up, h, style->biases)->keep = DPARI_KEEP_NORM;
-    op = dpari_add_stream(work, DPARI_CUT_TENSOR, style->fused ? 1 : 2,
-                          e * (up + f) * style->passes, e * (2.0 * up + f) * style->passes,
-                          e * (up + (style->gated && !style->fused ? f : 0.0)));
+    op = dpari_add_stream(work, DPARI_CUT_TENSOR, kernels, e * (up + f) * style->passes,
+                          e * (2.0 * up + f) * style->passes, e * kept);
     op->transient = e * up;
     dpari_add_gemm(work, DPARI_CUT_ROW, h, f, style->biases)->keep = DPARI_KEEP_ACTIVATION;
     dpari_add_residual(work, style, h);
@@ -678,9 +681,12 @@ static void dpari_add_embedding(dpar_workload *work, const dpar_model *model,
             wide * (model->aside_vocab > 0 ? model->aside_vocab : model->vocab);
         dpari_add_gemm(work, DPARI_CUT_NONE, 2.0 * wide, h, 0);
     }
-    op = dpari_add_stream(work, DPARI_CUT_SEQUENCE, style->drop ? 2 : 1,
-                          (style->drop ? 3.0 : 0.0) * style->element * h,
-                          (style->drop ? 2.0 : 0.0) * style->element * h, style->drop ? h : 0.0);
+    if (style->drop) {
+        op = dpari_add_stream(work, DPARI_CUT_SEQUENCE, 2, 3.0 * style->element * h,
+                              2.0 * style->element * h, h);
+    } else {
+        op = dpari_add_stream(work, DPARI_CUT_SEQUENCE, 1, 0.0, 0.0, 0.0);
+    }
     op->params = positions * h;
     layer->tp_regions = 1;
 }
@@ -716,8 +722,11 @@ static void dpari_add_head(dpar_workload *work, const dpar_model *model, const d
     }
     op = dpari_add_gemm(work, DPARI_CUT_COLUMN, v, h, 0);
     op->params = model->tied ? 0.0 : v * h;
-    op = dpari_add_stream(work, DPARI_CUT_TENSOR, fused ? 2 : 8, v * (fused ? 6.0 : 26.0),
-                          v * (fused ? 4.0 : 14.0), 0.0);
+    if (fused) {
+        op = dpari_add_stream(work, DPARI_CUT_TENSOR, 2, 6.0 * v, 4.0 * v, 0.0);
+    } else {
+        op = dpari_add_stream(work, DPARI_CUT_TENSOR, 8, 26.0 * v, 14.0 * v, 0.0);
+    }
     op->transient = v * (double)bytes[work->loss];
     layer->tp_regions = 1;
 }
@@ -1020,9 +1029,12 @@ static void dpari_build_resnet(dpar_workload *work, const dpar_model *model)
     dpari_add_conv(work, width, model->channels, 49.0, 4.0, 3);
     for (stage = 0; stage < 4; stage++) {
         for (part = 0; part < 2; part++) {
-            double out = 4.0 * width, grow = part == 0 && stage > 0 ? 4.0 : 1.0;
-            layer = dpari_add_layer(work, part ? "bottleneck" : "downsample", DPAR_LAYER_BLOCK,
-                                    part ? depth[stage] - 1 : 1, cells, work->element * out);
+            const double out = 4.0 * width;
+            const double grow = part == 0 && stage > 0 ? 4.0 : 1.0;
+            const char *name = part ? "bottleneck" : "downsample";
+            const int32_t count = part ? depth[stage] - 1 : 1;
+            layer =
+                dpari_add_layer(work, name, DPAR_LAYER_BLOCK, count, cells, work->element * out);
             layer->shrink = 4 << stage;
             dpari_add_conv(work, width, in, 1.0, grow, 0);
             dpari_add_conv(work, width, width, 9.0, 1.0, 1);

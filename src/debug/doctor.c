@@ -92,8 +92,9 @@ static void dpari_doctor_say_network(const dpari_site *site, const dpari_checkup
     int32_t i;
     dpari_doctor_head(out, "network");
     for (i = 0; i < checkup->links.count; i++) {
-        dpari_text_print(out, "%s%s%s", i > 0 ? ", " : "", checkup->links.name[i],
-                         (checkup->up >> i & 1) ? "" : " (down)");
+        dpar_text_put(out, i > 0 ? ", " : "");
+        dpar_text_put(out, checkup->links.name[i]);
+        dpar_text_put(out, (checkup->up >> i & 1) ? "" : " (down)");
     }
     text = dpari_site_env(site, "NCCL_SOCKET_IFNAME");
     if (text != NULL) {

@@ -193,8 +193,8 @@ static void dpari_doctor_put_marked(const dpari_doctor_job *job, dpar_text *out)
         dpar_text_put(out, count == 1 ? "rank " : "ranks ");
     }
     dpari_doctor_put_runs(job, -1, out);
-    dpari_text_print(out, "%s%s", count > 4 ? ") on " : " on ",
-                     nodes == 1 ? job->who[first].host : "several nodes");
+    dpar_text_put(out, count > 4 ? ") on " : " on ");
+    dpar_text_put(out, nodes == 1 ? job->who[first].host : "several nodes");
 }
 
 static void dpari_doctor_unmark(const dpari_doctor_job *job)

@@ -76,11 +76,11 @@ DPAR_API DPARI_COLD void dpar_halo_plan_report(const dpar_halo_plan *plan, dpar_
     if (!plan || !out) {
         return;
     }
-    dpari_text_print(out,
-                     "halo exchange of rank %d, %d%s%s  to rank   way       hops   pieces        "
-                     "bytes       direct         runs\n",
-                     plan->rank, plan->fields, plan->fields == 1 ? " field" : " fields",
-                     plan->options.ordered ? ", dim by dim\n" : "\n");
+    dpari_text_print(out, "halo exchange of rank %d, %d field%s", plan->rank, plan->fields,
+                     plan->fields == 1 ? "" : "s");
+    dpar_text_put(out, plan->options.ordered ? ", dim by dim\n" : "\n");
+    dpar_text_put(out, "  to rank   way       hops   pieces        bytes       direct         "
+                       "runs\n");
     for (k = 0; dpari_hx_traffic_of(plan, k, &t); k++) {
         int64_t column[6];
         static const int32_t place[6] = {4, 22, 31, 44, 57, 70};
@@ -249,7 +249,7 @@ static dpar_status dpari_hx_unfilled(const dpar_halo_plan *plan, dpar_why *why)
                 if (!dpari_hx_is_poison(type, from + place * dpar_type_bytes(type))) {
                     continue;
                 }
-                dpar_text_init(&t, why ? why->text : NULL, why ? sizeof why->text : 0);
+                dpari_text_why(&t, why);
                 dpari_hx_here(it, at, here);
                 dpari_hx_put_cell(plan, it, here, &t);
                 dpar_text_put(&t, " was not filled, or came from a cell without a value");
@@ -376,7 +376,7 @@ static int dpari_hx_item_differs(const dpar_halo_plan *plan, const dpari_hx_item
         if (memcmp(was + place * width, is + place * width, (size_t)width) == 0) {
             continue;
         }
-        dpar_text_init(&t, why->text, sizeof why->text);
+        dpari_text_why(&t, why);
         dpari_hx_here(it, at, here);
         dpari_hx_put_cell(plan, it, here, &t);
         dpar_text_put(&t, " is ");
@@ -762,7 +762,7 @@ static dpar_status dpari_hx_differs(const dpari_hx_whole *whole, int32_t rank, c
     const int32_t type = whole->x->field[whole->f].type;
     dpar_text t;
     int32_t d, pass;
-    dpar_text_init(&t, whole->why->text, sizeof whole->why->text);
+    dpari_text_why(&t, whole->why);
     dpari_text_print(&t, "field %d", whole->f);
     for (pass = 0; pass < 2; pass++) {
         const int64_t *at = pass ? q : p;

@@ -522,7 +522,7 @@ static DPARI_COLD int32_t dpari_gx_span(const dpari_gx *grid, const dpari_gx_sha
         if (step < -most || step > most) {
             return d + 1;
         }
-        size = step < 0 ? -step : step;
+        size = dpari_size(step);
         if (!dpari_mul(size, below, &a) || !dpari_mul(size, above, &b) || a > most || b > most) {
             return d + 1;
         }
@@ -565,9 +565,10 @@ static DPARI_COLD dpar_status dpari_gx_check_apart(const dpari_gx *grid,
         int64_t step = INT64_MAX, points;
         int32_t d, next = 0;
         for (d = 0; d <= dims; d++) {
-            const int64_t v = d < dims ? shape->field.stride[d] : shape->field.component_stride;
-            if ((left >> d & 1u) && (v < 0 ? -v : v) < step) {
-                step = v < 0 ? -v : v;
+            const int64_t size =
+                dpari_size(d < dims ? shape->field.stride[d] : shape->field.component_stride);
+            if ((left >> d & 1u) && size < step) {
+                step = size;
                 next = d;
             }
         }
@@ -695,6 +696,7 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_make(dpar_comm *comm, const dpar_grid_
         dpari_wrong(why, "dpar_grid_make: comm is NULL");
         return DPAR_E_ARG;
     }
+    why = dpari_why_of(comm, why);
     if (desc && grid) {
         status = dpari_gx_build(comm, desc, &made, why);
     } else {

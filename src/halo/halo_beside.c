@@ -61,7 +61,8 @@ DPARI_STRIDE_INLINE void dpari_stride_both_of(const dpari_stride_pair *r,
     const int apart = zero && dpari_stride_sums(loop);
     const int64_t n = r->a.n, to_step = r->a.to_step, from_step = r->a.from_step;
     const int64_t last = r->a.run - dpari_stride_width(loop), next = pair->next, to_b = r->to_b;
-    const int64_t zero_step = apart ? pair->a.zero_step : 0, zero_b = apart ? pair->zero_b : 0;
+    const int64_t zero_step = apart ? pair->a.zero_step : 0;
+    const int64_t zero_b = apart ? pair->zero_b : 0;
     unsigned char *to = r->a.to, *z_row = apart ? pair->a.zero : to;
     const unsigned char *from = r->a.from;
     int64_t row, i;

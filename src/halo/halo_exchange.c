@@ -247,8 +247,7 @@ static int dpari_hx_reaches(const dpar_halo_field *field, const dpar_box *all)
     int64_t step = dpari_hx_components(field); /* the default stride */
     int64_t sum = step;
     int32_t d;
-    if (component < -most || component > most ||
-        !dpari_mul(sum, component < 0 ? -component : component, &sum)) {
+    if (component < -most || component > most || !dpari_mul(sum, dpari_size(component), &sum)) {
         return 0;
     }
     for (d = all->dims - 1; d >= 0; d--) {
@@ -259,8 +258,7 @@ static int dpari_hx_reaches(const dpar_halo_field *field, const dpar_box *all)
         if (stride < -most || stride > most || origin < -most || origin > most) {
             return 0;
         }
-        if (!dpari_mul((origin < 0 ? -origin : origin) + points, stride < 0 ? -stride : stride,
-                       &distance) ||
+        if (!dpari_mul(dpari_size(origin) + points, dpari_size(stride), &distance) ||
             distance > most || sum > most || !dpari_mul(step, dpari_most(points, 1), &step)) {
             return 0;
         }
@@ -283,9 +281,9 @@ static int dpari_hx_overlaps(const dpar_halo_field *field, int32_t rank, dpar_bo
         int64_t least = INT64_MAX, points = 1;
         int32_t d, next = 0;
         for (d = 0; d <= last; d++) {
-            const int64_t s = d < last ? array.stride[d] : array.component;
-            if ((left >> d & 1u) && (s < 0 ? -s : s) < least) {
-                least = s < 0 ? -s : s;
+            const int64_t stride = dpari_size(d < last ? array.stride[d] : array.component);
+            if ((left >> d & 1u) && stride < least) {
+                least = stride;
                 next = d;
             }
         }
@@ -330,7 +328,7 @@ static dpar_status dpari_hx_check_pair(const dpar_halo_field *fields, int32_t n,
             why,
             "fields %d and %d are a pair, but differ in type, wire_type, components, vector "
             "or memory",
-            i < there ? i : there, i < there ? there : i);
+            (int32_t)dpari_least(i, there), (int32_t)dpari_most(i, there));
     }
     return DPAR_OK;
 }
@@ -916,7 +914,7 @@ static void dpari_hx_close_up(dpari_hx_item *item, const int64_t *owner)
         int32_t best = -1;
         int64_t least = 0;
         for (d = item->dims - 1; d >= 0; d--) {
-            const int64_t a = owner[d] < 0 ? -owner[d] : owner[d];
+            const int64_t a = dpari_size(owner[d]);
             if (!(done >> d & 1) && (best < 0 || a < least)) {
                 best = d;
                 least = a;
@@ -1000,7 +998,8 @@ static void dpari_hx_fill(dpar_halo_plan *plan, dpari_hx_item *item, int32_t ind
     const int32_t owner = dpari_hx_crosses(field, transfer->turn)
                               ? (int32_t)(dpari_hx_other(field) - plan->field)
                               : index;
-    const int32_t here = sends ? owner : index, there = sends ? index : owner;
+    const int32_t here = sends ? owner : index;
+    const int32_t there = sends ? index : owner;
     const dpari_hx_array *mine = &plan->array[here];
     const dpari_hx_array *theirs = peer < 0 ? &plan->array[there] : &plan->peer[peer].array[there];
     const int32_t bytes = dpar_type_bytes(field->type),
@@ -1316,7 +1315,7 @@ static dpar_status dpari_hx_reach_peer(dpar_halo_plan *plan, dpari_hx_peer *peer
         memory = (unsigned char *)dpari_at(plan->world, (uint64_t)record[6]);
         if (memory == NULL) {
             dpar_text text;
-            dpar_text_init(&text, why ? why->text : NULL, why ? sizeof why->text : 0);
+            dpari_text_why(&text, why);
             dpari_put_unmapped(&text, plan->world, (uint64_t)record[6]);
             return DPAR_E_MEMORY;
         }
@@ -1576,6 +1575,7 @@ DPARI_API DPARI_COLD dpar_status dpari_hx_open(dpar_comm *comm, const dpar_halo_
     if (!comm) {
         return dpari_wrong(why, "dpar_halo_plan_make: comm is NULL");
     }
+    why = dpari_why_of(comm, why);
     if (desc && plan) {
         status = dpari_hx_prepare_plan(comm, desc, later, &size, &need, &memory, why);
     } else {

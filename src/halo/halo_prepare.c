@@ -336,9 +336,7 @@ DPARI_INTERNAL int32_t dpari_hx_row_of(const dpari_hx_item *item)
 {
     int32_t d, row = 0;
     for (d = 1; d < item->dims - 1; d++) {
-        const int64_t here = item->own_step[d] < 0 ? -item->own_step[d] : item->own_step[d];
-        const int64_t least = item->own_step[row] < 0 ? -item->own_step[row] : item->own_step[row];
-        if (here < least) {
+        if (dpari_size(item->own_step[d]) < dpari_size(item->own_step[row])) {
             row = d;
         }
     }

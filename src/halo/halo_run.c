@@ -75,12 +75,12 @@ static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_plan *plan, dpar_status st
     const dpari_hx_peer *peer = &plan->peer[number];
     dpar_why why;
     dpar_text text;
-    dpar_text_init(&text, why.text, sizeof why.text);
-    dpari_text_print(&text, "%s%ld of %d%s%d",
-                     plan->mode == DPAR_HALO_FORWARD ? "halo exchange #" : "halo adjoint #",
-                     plan->count, plan->fields,
-                     plan->fields == 1 ? " field: rank " : " fields: rank ",
-                     status == DPAR_E_TIMEOUT ? dpari_hx_rank_of(plan, wait->who) : peer->rank);
+    dpari_text_why(&text, &why);
+    dpar_text_put(&text, plan->mode == DPAR_HALO_FORWARD ? "halo exchange #" : "halo adjoint #");
+    dpari_text_print(&text, "%ld of %d field%s: rank ", plan->count, plan->fields,
+                     plan->fields == 1 ? "" : "s");
+    dpari_text_int(&text,
+                   status == DPAR_E_TIMEOUT ? dpari_hx_rank_of(plan, wait->who) : peer->rank);
     dpari_put_place(&text, group);
     if (status == DPAR_E_PEER && dpari_rank_state(plan->world, peer->world) == DPARI_RANK_HERE) {
         dpar_text_put(&text, " closed the communicator or returned");
@@ -427,10 +427,15 @@ static dpar_status dpari_hx_begin_step(dpar_halo_plan *plan, int32_t s)
     const int offered = forward && s == plan->early && plan->early > 0;
     const dpar_status status = offered ? DPAR_OK : dpari_hx_offer(plan, s);
     plan->stage = DPARI_HX_TAKING;
-    if (status == DPAR_OK) {
-        dpari_hx_take(plan, forward ? step->r : step->s, forward ? step->self : step->own_first);
+    if (status != DPAR_OK) {
+        return status;
     }
-    return status;
+    if (forward) {
+        dpari_hx_take(plan, step->r, step->self);
+    } else {
+        dpari_hx_take(plan, step->s, step->own_first);
+    }
+    return DPAR_OK;
 }
 
 /* True if an exchange of this mode has step s. */
@@ -442,10 +447,15 @@ static int dpari_hx_has(const dpar_halo_plan *plan, int32_t s)
 /* Does the steps from s on that only concern this rank. plan->next is then the first other step. */
 static void dpari_hx_take_alone(dpar_halo_plan *plan, int32_t s)
 {
-    const int forward = plan->mode == DPAR_HALO_FORWARD;
-    for (; dpari_hx_has(plan, s) && plan->step[s].alone; s += forward ? 1 : -1) {
+    while (dpari_hx_has(plan, s) && plan->step[s].alone) {
         const dpari_hx_step *step = &plan->step[s];
-        dpari_hx_take(plan, forward ? step->r : step->s, forward ? step->r_items : step->s_items);
+        if (plan->mode == DPAR_HALO_FORWARD) {
+            dpari_hx_take(plan, step->r, step->r_items);
+            s++;
+        } else {
+            dpari_hx_take(plan, step->s, step->s_items);
+            s--;
+        }
     }
     plan->next = s;
 }

@@ -58,8 +58,8 @@ DPARI_API DPARI_COLD int dpari_hx_traffic_of(const dpar_halo_plan *plan, int32_t
                        : DPAR_HALO_PACKED;
     for (s = 0; s < plan->forward; s++) {
         const dpari_hx_step *step = &plan->step[s];
-        const int64_t first = peer < 0 ? step->r : step->s,
-                      n = peer < 0 ? step->self : step->s_items;
+        const int64_t first = peer < 0 ? step->r : step->s;
+        const int64_t n = peer < 0 ? step->self : step->s_items;
         for (i = first; i < first + n; i++) {
             const dpari_hx_item *item = &plan->item[i];
             const int32_t type = plan->field[item->field].type, width = dpar_type_bytes(type);

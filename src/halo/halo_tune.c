@@ -100,6 +100,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(dpar_comm *comm, dpar_halo_p
     if (!comm) {
         return dpari_wrong(why, "dpar_halo_plan_tune: comm is NULL");
     }
+    why = dpari_why_of(comm, why);
     for (i = 0; i < DPARI_HX_TRIES && status == DPAR_OK; i++) {
         dpar_halo_plan *plan = NULL;
         double took;

@@ -94,12 +94,6 @@ static int32_t dpari_cart_root(int32_t n, int32_t k)
     return low;
 }
 
-/* Starts a message, or an empty text without a buffer if why is NULL. */
-static DPARI_COLD void dpari_cart_begin(dpar_text *text, dpar_why *why)
-{
-    dpar_text_init(text, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
-}
-
 /* Appends a grid as in "64 x 64 x 8". */
 static DPARI_COLD void dpari_cart_put(dpar_text *text, int32_t dims, const int64_t *n)
 {
@@ -443,7 +437,7 @@ static dpar_status dpari_grid_face(int32_t dims, const int64_t *cells, const int
     int32_t d;
     for (d = 0; d < dims; d++) {
         if (d != axis && !dpari_mul(f, cells[d], &f)) {
-            dpari_cart_begin(&t, why);
+            dpari_text_why(&t, why);
             dpar_text_put(&t, "the faces of ");
             dpari_cart_put(&t, dims, cells);
             dpari_text_say(&t, " cells across dim %d exceed 2^63 - 1", axis);
@@ -478,7 +472,7 @@ static dpar_status dpari_grid_passes(int32_t dims, const int64_t *cells, int64_t
                                      dpar_why *why)
 {
     dpar_text t;
-    dpari_cart_begin(&t, why);
+    dpari_text_why(&t, why);
     dpar_text_put(&t, "the cut of ");
     dpari_cart_put(&t, dims, cells);
     dpari_text_say(&t, " cells into %ld parts may exceed 2^63 - 1", ranks);
@@ -586,7 +580,7 @@ static dpar_status dpari_grid_solve(int32_t divides, int32_t ranks, int32_t dims
         return st;
     }
     if (!dpari_grid_best(divides, rest, dims, cells, weight, periodic, parts, cut)) {
-        dpari_cart_begin(&t, why);
+        dpari_text_why(&t, why);
         dpari_text_say(&t, "no grid of %d ranks has at most ", ranks);
         dpari_cart_put(&t, dims, cells);
         dpar_text_put(&t, " parts");

@@ -106,6 +106,7 @@ static dpar_status dpari_cover_gap(int32_t dims, const int64_t *extent, const dp
                                    const int32_t *order, int32_t n, int64_t missing, dpar_why *why)
 {
     int64_t at[DPAR_MAX_DIMS];
+    at[0] = at[1] = at[2] = 0; /* for an array without dims */
     dpari_first_missing(dims, extent, box, order, n, at);
     if (dims == 1) {
         return dpari_wrong(why, "%ld elements are in no box: the first is %ld", missing, at[0]);
@@ -116,7 +117,7 @@ static dpar_status dpari_cover_gap(int32_t dims, const int64_t *extent, const dp
     }
     return dpari_wrong(why,
                        "%ld elements are in no box: the first is (%ld, %ld, %ld) in dims 0 to 2",
-                       missing, dims > 0 ? at[0] : 0, dims > 1 ? at[1] : 0, dims > 2 ? at[2] : 0);
+                       missing, at[0], at[1], at[2]);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_box_cover(int32_t dims, const int64_t *extent,

@@ -653,7 +653,9 @@ DPAR_API DPARI_COLD int64_t dpar_halo_slab_points(const dpar_halo *halo, int32_t
         }
         n = own[1] - own[0];
         wide = box[1] - box[0];
-        around = around == 0 ? 0 : dpari_halo_add(0, around, star ? n : wide);
+        if (around != 0) {
+            around = dpari_halo_add(0, around, star ? n : wide);
+        }
         around = dpari_halo_add(around, inside, wide - n);
         inside = inside == 0 || n == 0 ? 0 : dpari_halo_add(0, inside, n);
     }

@@ -254,9 +254,9 @@ static dpari_hshow_sum dpari_hshow_count(const dpari_hshow *show, int32_t direct
 static void dpari_hshow_amount(dpar_text *text, const dpari_hshow *show, dpari_hshow_sum sum)
 {
     const int64_t unit = dpari_most(1, show->desc->bytes);
-    dpari_text_print(text, "%ld%s%ld",
-                     sum.points <= INT64_MAX / unit ? sum.points * unit : INT64_MAX,
-                     show->desc->bytes > 0 ? " bytes in " : " points in ", sum.pieces);
+    const int64_t amount = sum.points <= INT64_MAX / unit ? sum.points * unit : INT64_MAX;
+    dpari_text_print(text, "%ld%s%ld", amount, show->desc->bytes > 0 ? " bytes in " : " points in ",
+                     sum.pieces);
 }
 
 static void dpari_hshow_table(dpar_text *text, const dpari_hshow *show)

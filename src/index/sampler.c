@@ -107,10 +107,10 @@ static void dpari_mt19937_turn(dpar_mt19937 *g)
 {
     int32_t i;
     for (i = 0; i < 624; i++) {
-        uint32_t next = g->word[i < 623 ? i + 1 : 0];
-        uint32_t both = (g->word[i] & 0x80000000u) | (next & 0x7fffffffu);
-        g->word[i] =
-            g->word[i < 227 ? i + 397 : i - 227] ^ both >> 1 ^ ((both & 1u) != 0 ? 0x9908b0dfu : 0);
+        const uint32_t next = g->word[i < 623 ? i + 1 : 0];
+        const uint32_t both = (g->word[i] & 0x80000000u) | (next & 0x7fffffffu);
+        const uint32_t odd = (both & 1u) != 0 ? 0x9908b0dfu : 0;
+        g->word[i] = g->word[i < 227 ? i + 397 : i - 227] ^ both >> 1 ^ odd;
     }
     g->at = 0;
 }

@@ -384,7 +384,10 @@ DPARI_HOT int64_t dpari_cyclic_turn(const dpar_split *split, int64_t part)
 /* Returns how many elements of the blocks after the full rounds a part has. */
 DPARI_HOT int64_t dpari_cyclic_last(const dpar_split *split, int64_t turn)
 {
-    return turn < split->extra ? split->block : turn == split->extra ? split->tail : 0;
+    if (turn < split->extra) {
+        return split->block;
+    }
+    return turn == split->extra ? split->tail : 0;
 }
 
 DPARI_HOT int64_t dpari_cyclic_global(const dpar_split *split, int64_t part, int64_t local)

@@ -568,6 +568,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_make(dpar_comm *comm, const dpar_poi
     if (!comm) {
         return dpari_wrong(why, "dpar_points_make: comm is NULL");
     }
+    why = dpari_why_of(comm, why);
     dpari_zero(&given, sizeof given);
     given.desc = desc;
     status = dpari_pt_prepare(comm, desc, points, &need, &memory, why);

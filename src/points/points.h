@@ -37,12 +37,12 @@
  * written. Several plans may be in progress at a time, if none writes what another one reads.
  *
  * Memory. A plan takes 1 KiB, which you may provide (desc.memory). Plans by ids need another 24 to
- * 48 bytes there for each ghost and for each own id that own_id lists; plans by lists need a bit
- * for each ghost. The rest always comes from dpar_comm_alloc. It is 1.2 KiB per peer, and 4 bytes
- * for each value sent and each ghost. Instead of the latter it is 8 bytes for each run if runs are
- * long, and nothing if there is one run. Packed values take three times their bytes, four times
- * with messages. During make up to 64 bytes per id and 48 bytes per rank of the communicator are
- * needed.
+ * 48 bytes there for each ghost and for each own id that own_id lists; plans by lists need two
+ * bits for each ghost. The rest always comes from dpar_comm_alloc. It is 1.2 KiB per peer, and 4
+ * bytes for each value sent and each ghost. Instead of the latter it is 8 bytes for each run if
+ * runs are long, and nothing if there is one run. Packed values take three times their bytes, four
+ * times with messages. During make up to 64 bytes per id and 48 bytes per rank of the communicator
+ * are needed.
  *
  * Plans share none of this memory. Four levels of a multigrid, each half as fine, take 1.4 times
  * the memory of the finest. If they shared it, each exchange would have to wait until all ranks had

@@ -725,6 +725,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_migration_make(dpar_comm *comm,
     if (!comm) {
         return dpari_wrong(why, "dpar_points_migration_make: comm is NULL");
     }
+    why = dpari_why_of(comm, why);
     dpari_zero(&move, sizeof move);
     move.comm = comm;
     move.desc = desc;

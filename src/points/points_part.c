@@ -454,6 +454,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_partition(dpar_comm *comm,
     if (!comm) {
         return dpari_wrong(why, "dpar_points_partition: comm is NULL");
     }
+    why = dpari_why_of(comm, why);
     status = dpari_po_host(comm, why);
     if (status == DPAR_OK) {
         status = dpari_pc_check(desc, owner, why);

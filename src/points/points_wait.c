@@ -63,7 +63,7 @@ static dpar_status dpari_pt_break(dpari_points *plan, dpar_status status, const 
 /* Begins a message with the number of the exchange. */
 static void dpari_pt_begin_message(const dpari_points *plan, dpar_text *text, dpar_why *why)
 {
-    dpar_text_init(text, why->text, sizeof why->text);
+    dpari_text_why(text, why);
     dpari_text_print(text, "points exchange #%ld of %d %s: ", plan->count, plan->vectors,
                      plan->vectors == 1 ? "vector" : "vectors");
 }

@@ -107,7 +107,7 @@ static dpar_status dpari_proof_say(const dpari_proof *proof, const char *form, i
 {
     dpar_text t;
     if (proof->why != NULL) {
-        dpar_text_init(&t, proof->why->text, sizeof(proof->why->text));
+        dpari_text_why(&t, proof->why);
         dpari_proof_words(&t, form, m, n, action, b);
     }
     return DPAR_E_ARG;
@@ -998,7 +998,7 @@ static void dpari_proof_say_circle(const dpari_proof *proof, dpari_proof_wait *b
     const dpar_action *list = proof->s->action;
     int32_t start = blocked->at, count = 0;
     dpar_text t;
-    dpar_text_init(&t, proof->why->text, sizeof(proof->why->text));
+    dpari_text_why(&t, proof->why);
     dpar_text_put(&t, proof->link == NULL ? "endless: " : dpari_transport_name(proof->transport));
     dpar_text_put(&t, proof->link == NULL ? "" : ": ");
     do {

@@ -443,7 +443,7 @@ static dpar_status dpari_closed_say(const dpari_closed *closed, const char *what
 {
     dpar_text t;
     if (why != NULL) {
-        dpar_text_init(&t, why->text, sizeof(why->text));
+        dpari_text_why(&t, why);
         dpari_text_say(&t, "%s: no formula gives the %s%s%s", dpar_schedule_name(closed->rule),
                        what, closed->unmet[0] != 0 ? ", unless " : "", closed->unmet);
     }

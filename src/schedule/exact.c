@@ -429,7 +429,9 @@ static void dpari_exact_arrivals(dpari_search *search)
             }
             at = dpari_most(pipe->free[pipe->rank[from]], pipe->next[of][from]) +
                  pipe->time[of][from];
-            at += loss ? 0 : pipe->lag[back ? s : from];
+            if (!loss) {
+                at += pipe->lag[back ? s : from];
+            }
         }
         *next = at;
         if (dpari_pipe_may(pipe, kind, s) && at > search->seen[r]) {

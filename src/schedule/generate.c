@@ -703,8 +703,11 @@ static void dpari_order_dual(const dpari_plan *plan, int32_t rank, dpari_pen *pe
     d.stage[1 - turned] = 2 * plan->p - 1 - rank;
     d.forward[turned] = d.backward[turned] = 0;
     d.forward[1 - turned] = d.backward[1 - turned] = half;
-    dpari_dual_steps(&d, faces ? plan->p / 2 : plan->p, turned ? plan->p - 1 - rank : rank,
-                     faces ? half : plan->m);
+    if (faces) {
+        dpari_dual_steps(&d, plan->p / 2, turned ? plan->p - 1 - rank : rank, half);
+    } else {
+        dpari_dual_steps(&d, plan->p, rank, plan->m);
+    }
 }
 
 /* ---- Chimera --------------------------------------------------------------------------------- */
@@ -721,8 +724,8 @@ static void dpari_chimera_put(const dpari_plan *plan, int32_t rank, int up, int3
     int is_up = up != back;
     int32_t micro = unit * plan->p + of % half + (is_up ? half : 0);
     if (micro < plan->m) {
-        dpari_pen_put(pen, back ? DPAR_ACTION_BACKWARD : DPAR_ACTION_FORWARD,
-                      is_up ? 2 * plan->p - 1 - rank : rank, micro);
+        const int32_t kind = back ? DPAR_ACTION_BACKWARD : DPAR_ACTION_FORWARD;
+        dpari_pen_put(pen, kind, is_up ? 2 * plan->p - 1 - rank : rank, micro);
     }
 }
 

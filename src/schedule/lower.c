@@ -22,7 +22,7 @@ static DPARI_COLD dpar_status dpari_lower_say(dpar_why *why, int32_t rank, int64
     dpar_text t;
     if (why != NULL) {
         alone.joined = 0;
-        dpar_text_init(&t, why->text, sizeof(why->text));
+        dpari_text_why(&t, why);
         dpar_text_put(&t, "rank "); /* without dpari_text_say, which takes more stack */
         dpari_text_int(&t, rank);
         dpar_text_put(&t, ", action ");
@@ -657,7 +657,7 @@ static DPARI_COLD dpar_status dpari_lower_stuck(const dpari_turns *turns, int32_
     const dpar_action *action = turns->head[rank].a;
     dpar_action wait;
     dpar_text t;
-    int32_t stage;
+    int32_t stage, elsewhere;
     if (why == NULL) {
         return DPAR_E_STUCK;
     }
@@ -665,16 +665,16 @@ static DPARI_COLD dpar_status dpari_lower_stuck(const dpari_turns *turns, int32_
     wait.joined = 0;
     wait.kind = wait.kind == DPAR_ACTION_FORWARD ? DPAR_ACTION_RECV_F : DPAR_ACTION_RECV_B;
     stage = dpar_schedule_partner(turns->in, wait.kind, wait.stage);
-    dpar_text_init(&t, why->text, sizeof(why->text));
+    dpari_text_why(&t, why);
     dpari_text_say(&t, "rank %d waits for ", rank);
-    if (turns->in->rank_of[stage] != rank) {
+    elsewhere = turns->in->rank_of[stage] != rank;
+    if (elsewhere) {
         dpar_action_write(&wait, &t);
         dpar_text_put(&t, ": ");
     }
-    dpari_text_say(&t, "%s%d of stage %d%s", wait.kind == DPAR_ACTION_RECV_F ? "F" : "B",
-                   (int32_t)wait.micro_batch, stage,
-                   turns->in->rank_of[stage] != rank ? " never runs"
-                                                     : ", which is later in its list or missing");
+    dpari_text_say(&t, "%s%d of stage %d", wait.kind == DPAR_ACTION_RECV_F ? "F" : "B",
+                   (int32_t)wait.micro_batch, stage);
+    dpar_text_put(&t, elsewhere ? " never runs" : ", which is later in its list or missing");
     return DPAR_E_STUCK;
 }
 

@@ -133,6 +133,7 @@ DPARI_FN int64_t dpari_pipe_arrival(const dpari_pipe *pipe, int kind, int32_t st
     int32_t k = pipe->done[kind][stage], from = kind == DPARI_F ? stage - 1 : stage + 1;
     int last = kind == DPARI_I && from == pipe->stages; /* after the loss, I needs its own F only */
     int of = last ? DPARI_F : kind;
+    int64_t end;
     if (from < 0) {
         return 0;
     }
@@ -140,8 +141,11 @@ DPARI_FN int64_t dpari_pipe_arrival(const dpari_pipe *pipe, int kind, int32_t st
     if (pipe->done[of][from] <= k) {
         return DPARI_NEVER;
     }
-    return pipe->end[of][(int64_t)from * pipe->micros + k] +
-           (last ? 0 : pipe->lag[kind == DPARI_F ? from : stage]);
+    end = pipe->end[of][(int64_t)from * pipe->micros + k];
+    if (last) {
+        return end;
+    }
+    return end + pipe->lag[kind == DPARI_F ? from : stage];
 }
 
 /* True if the stage has a next action of this kind and its memory fits, so that it may start once

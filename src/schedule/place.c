@@ -262,15 +262,16 @@ static int dpari_placing_move(dpari_placing *placing, int32_t from, int32_t to)
 static dpar_status dpari_placing_descend(dpari_placing *placing, dpar_schedule *schedule,
                                          dpar_why *why)
 {
-    int32_t stages = placing->job->stages, away, from, up, better = 1;
+    int32_t stages = placing->job->stages, away, way, better = 1;
     while (better) {
         better = 0;
         for (away = 1; away < stages; away++) {
-            for (from = 0; from < 2 * (stages - away); from++) {
-                int32_t a = from / 2;
+            for (way = 0; way < 2 * (stages - away); way++) {
+                const int32_t low = way / 2, high = low + away;
+                const int moved = way % 2 ? dpari_placing_move(placing, low, high)
+                                          : dpari_placing_move(placing, high, low);
                 dpar_status st;
-                up = from % 2;
-                if (!dpari_placing_move(placing, up ? a : a + away, up ? a + away : a)) {
+                if (!moved) {
                     continue;
                 }
                 if (placing->evaluated >= placing->tries) {

@@ -129,7 +129,7 @@ static dpar_status dpari_csv_say(const dpari_csv *csv, const char *expected, dpa
         end++;
     }
     if (why != NULL) {
-        dpar_text_init(&t, why->text, sizeof(why->text));
+        dpari_text_why(&t, why);
         dpar_text_put(&t, "line ");
         dpari_text_int(&t, csv->line);
         dpar_text_put(&t, ", column ");
@@ -402,13 +402,15 @@ static dpar_status dpari_csv_peers(dpar_schedule *schedule, dpar_why *why)
             continue;
         }
         other = dpar_schedule_partner(schedule, action->kind, action->stage);
-        if (other < 0 || schedule->rank_of[other] == schedule->rank_of[action->stage]) {
-            return dpari_wrong(why,
-                               other < 0 ? "%d%s%d has no partner, because stage %d ends its chain"
-                                         : "%d%s%d is not needed, because stage %d is on the same "
-                                           "rank",
+        if (other < 0) {
+            return dpari_wrong(why, "%d%s%d has no partner, because stage %d ends its chain",
                                (int32_t)action->stage, dpari_action_name(action->kind),
-                               (int32_t)action->micro_batch, other < 0 ? action->stage : other);
+                               (int32_t)action->micro_batch, (int32_t)action->stage);
+        }
+        if (schedule->rank_of[other] == schedule->rank_of[action->stage]) {
+            return dpari_wrong(why, "%d%s%d is not needed, because stage %d is on the same rank",
+                               (int32_t)action->stage, dpari_action_name(action->kind),
+                               (int32_t)action->micro_batch, other);
         }
         action->peer = schedule->rank_of[other];
     }

@@ -627,7 +627,8 @@ static void dpari_figure_slice(dpar_text *text, const dpar_schedule *schedule,
                       (int32_t)dpari_least(dpari_gantt_chunk(schedule, action->stage), 2), x, y, w,
                       h);
     if (big || w >= 46 * digits + 8) {
-        dpari_figure_open(text, big ? "n" : "q", x + w / 2, y + h / 2 + (big ? 40 : 29));
+        const int64_t below = big ? 40 : 29; /* from the middle to the base line */
+        dpari_figure_open(text, big ? "n" : "q", x + w / 2, y + h / 2 + below);
         dpari_text_say(text, "%d</text>", (int32_t)action->micro_batch);
     }
 }

@@ -443,7 +443,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_say(dpar_why *why, int32_
         other.kind = (uint8_t)kind;
         other.stage = (uint16_t)stage;
         other.micro_batch = (uint16_t)micro;
-        dpar_text_init(&t, why->text, sizeof(why->text));
+        dpari_text_why(&t, why);
         dpari_text_say(&t, "rank %d: %d%s", rank, (int32_t)action->stage,
                        dpari_action_name(action->kind));
         if (dpari_action_has_micro(action->kind)) {
@@ -494,9 +494,15 @@ static dpar_status dpari_sim_needs(const dpari_sim *sim, int32_t rank, int64_t i
     if (way < 0) {
         return DPAR_OK;
     }
-    if (slices > 1 && (way ? (k + 1) % slices != 0 : k % slices != 0) &&
-        !*dpari_sim_place(sim, DPARI_AT_WORK + way, action->stage, way ? k + 1 : k - 1)) {
-        return dpari_sim_say(why, rank, action, before, work, action->stage, way ? k + 1 : k - 1);
+    if (slices > 1) {
+        /* a forward needs the slice before it, a backward the one after it, if it is of the same
+         * micro-batch */
+        const int32_t near = way ? k + 1 : k - 1;
+        const int32_t later = way ? near : k;
+        if (later % slices != 0 &&
+            !*dpari_sim_place(sim, DPARI_AT_WORK + way, action->stage, near)) {
+            return dpari_sim_say(why, rank, action, before, work, action->stage, near);
+        }
     }
     if (st->rank_at[way] >= 0 && sim->lowered &&
         !*dpari_sim_place(sim, DPARI_AT_RECV + way, action->stage, k)) {
@@ -1120,7 +1126,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_stuck(dpari_sim *sim, int
         want = at == 0 ? want : sim->s.action[at - 1];
     }
     want.joined = 0;
-    dpar_text_init(&t, why->text, sizeof(why->text));
+    dpari_text_why(&t, why);
     dpari_text_say(&t, "rank %d waits at ", rank);
     dpar_action_write(action, &t);
     dpar_text_put(&t, " for ");
@@ -1145,7 +1151,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_left(int32_t rank, const 
 {
     dpar_text t;
     if (why != NULL) {
-        dpar_text_init(&t, why->text, sizeof(why->text));
+        dpari_text_why(&t, why);
         dpari_text_say(&t, "rank %d: ", rank);
         dpar_action_write(action, &t);
         dpar_text_put(&t, " stays in its queue");
@@ -1388,11 +1394,13 @@ static void dpari_sim_fill(const dpari_sim *sim, int64_t *start, int64_t *end)
         clock = 0;
         for (i = schedule->begin[r]; i < schedule->begin[r + 1]; i++) {
             const dpar_action *action = &schedule->action[i];
-            int pair = i > schedule->begin[r] && action[-1].joined;
-            int64_t stop = action->kind == DPAR_ACTION_IDLE ? clock : sim->end[i];
-            int64_t go = dpari_sim_is_message(action->kind) || action->kind == DPAR_ACTION_IDLE
-                             ? clock
-                             : stop - dpari_sim_takes(sim, pair ? action - 1 : action);
+            const int pair = i > schedule->begin[r] && action[-1].joined;
+            const int idle = action->kind == DPAR_ACTION_IDLE;
+            const int64_t stop = idle ? clock : sim->end[i];
+            int64_t go = clock;
+            if (!idle && !dpari_sim_is_message(action->kind)) {
+                go = stop - dpari_sim_takes(sim, pair ? action - 1 : action);
+            }
             clock = dpari_sim_holds(sim, action->kind) ? stop : clock;
             if (start != NULL) {
                 start[i] = go;
@@ -1503,12 +1511,10 @@ static dpar_status dpari_sim_ready(dpari_sim *sim, const dpar_schedule_times *ti
     sim->total = 0;
     if (!sim->lowered && sim->sends != DPAR_SEND_MODE_BUFFERED) {
         if (dpari_sim_crosses(&sim->s)) {
-            return dpari_wrong(why,
-                               times->transport == DPAR_TRANSPORT_NONE
-                                   ? "sends=%d needs messages; call dpar_schedule_lower first"
-                                   : "transport=%d needs messages; call dpar_schedule_lower first",
-                               times->transport == DPAR_TRANSPORT_NONE ? times->sends
-                                                                       : times->transport);
+            const int by_sends = times->transport == DPAR_TRANSPORT_NONE;
+            const int32_t value = by_sends ? times->sends : times->transport;
+            return dpari_wrong(why, "%s=%d needs messages; call dpar_schedule_lower first",
+                               by_sends ? "sends" : "transport", value);
         }
         sim->sends = DPAR_SEND_MODE_BUFFERED; /* there are no messages at all */
     }

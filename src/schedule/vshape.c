@@ -324,6 +324,16 @@ static void dpari_v_min_blocks(dpari_v *v)
 
 /* ---- 1F1B-V: whole backwards ----------------------------------------------------------------- */
 
+/* Puts action i of the 2 p that go down the V, on ranks 0 to p - 1, and up again. */
+static void dpari_v_leg(dpari_v *v, int32_t i, int32_t down, int32_t up, int32_t at)
+{
+    if (i < v->p) {
+        dpari_v_repeat(v, i, down, at);
+    } else {
+        dpari_v_repeat(v, 2 * v->p - 1 - i, up, at);
+    }
+}
+
 /* The block of 1F1B-V: the forwards down and up the V, one slot each, then the backwards, two slots
  * each, with a pause of 3 slots after every third one, so that no two kinds of a rank are in the
  * same slot modulo 6. */
@@ -332,11 +342,11 @@ static void dpari_v_whole_blocks(dpari_v *v)
     int32_t p = v->p, i, at = 7; /* the first slots are free, for moves */
     int32_t third = (3 - (p + 2) % 3) % 3;
     for (i = 0; i < 2 * p; i++, at++) {
-        dpari_v_repeat(v, i < p ? i : 2 * p - 1 - i, i < p ? DPARI_V_F0 : DPARI_V_F1, at);
+        dpari_v_leg(v, i, DPARI_V_F0, DPARI_V_F1, at);
     }
     at += p % 3 == 0 ? 3 : 0;
     for (i = 0; i < 2 * p; i++) {
-        dpari_v_repeat(v, i < p ? i : 2 * p - 1 - i, i < p ? DPARI_V_B1 : DPARI_V_B0, at);
+        dpari_v_leg(v, i, DPARI_V_B1, DPARI_V_B0, at);
         third = (third + 1) % 3;
         at += third == 0 ? 5 : 2;
     }

@@ -401,6 +401,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_make(dpar_comm *comm, const dpar_ddp_de
     if (comm == NULL) {
         return dpari_wrong(why, "dpar_ddp_make: the communicator is NULL");
     }
+    why = dpari_why_of(comm, why);
     status = ddp == NULL ? dpari_wrong(why, "dpar_ddp_make: the result is NULL")
                          : dpari_ddp_count(comm, desc, &buckets, &needed, why);
     if (status == DPAR_OK) {
@@ -597,7 +598,7 @@ static dpar_status dpari_ddp_look(dpar_ddp *ddp, int32_t k)
         if (at == ddp->count[i]) {
             continue;
         }
-        dpar_text_init(&t, why.text, sizeof why.text);
+        dpari_text_why(&t, &why);
         dpar_text_put(&t, "ddp: the gradient of ");
         dpari_ddp_put_name(ddp, &t, i);
         dpari_text_print(&t, " is NaN or infinite at element %ld on rank %d", at, ddp->comm->rank);
@@ -606,28 +607,34 @@ static dpar_status dpari_ddp_look(dpar_ddp *ddp, int32_t k)
     return status;
 }
 
+/* Converts `count` gradients to the copy, or with `back` those of the copy to the gradients. */
+static dpar_status dpari_ddp_convert(const dpar_ddp *ddp, void *mine, void *copy, int64_t count,
+                                     int back)
+{
+    const int32_t type = ddp->desc.type, copy_type = ddp->copy_type;
+    if (back) {
+        return dpari_do_convert(ddp->comm, mine, type, copy, copy_type, count, 0);
+    }
+    return dpari_do_convert(ddp->comm, copy, copy_type, mine, type, count, 0);
+}
+
 /* Converts the gradients of bucket k to the copy, or with `back` the averages in the copy to the
  * gradients. */
 static dpar_status dpari_ddp_copy(dpar_ddp *ddp, int32_t k, int back)
 {
-    const int32_t type = ddp->desc.type, copy_type = ddp->copy_type;
-    const int32_t to_type = back ? type : copy_type, from_type = back ? copy_type : type;
-    const int64_t each = dpar_type_bytes(type), copy_each = dpar_type_bytes(copy_type);
+    const int64_t each = dpar_type_bytes(ddp->desc.type);
+    const int64_t copy_each = dpar_type_bytes(ddp->copy_type);
     const dpar_bucket *b = &ddp->bucket[k];
     int32_t i;
     dpar_status status = DPAR_OK;
     if (ddp->array == NULL) {
-        unsigned char *const mine = ddp->buffer + b->lo * each;
-        unsigned char *const copy = ddp->copy + b->lo * copy_each;
-        return dpari_do_convert(ddp->comm, back ? mine : copy, to_type, back ? copy : mine,
-                                from_type, b->hi - b->lo, 0);
+        return dpari_ddp_convert(ddp, ddp->buffer + b->lo * each, ddp->copy + b->lo * copy_each,
+                                 b->hi - b->lo, back);
     }
     for (i = b->first_param; i < b->end_param && status == DPAR_OK; i++) {
         void *const copy = ddp->copy + ddp->start[i] * copy_each;
         const int64_t count = ddp->start[i + 1] - ddp->start[i];
-        void *const mine = ddp->array[i];
-        status = dpari_do_convert(ddp->comm, back ? mine : copy, to_type, back ? copy : mine,
-                                  from_type, count, 0);
+        status = dpari_ddp_convert(ddp, ddp->array[i], copy, count, back);
     }
     return status;
 }
@@ -823,7 +830,7 @@ static dpar_status dpari_ddp_tell_missing(dpar_ddp *ddp)
     dpar_why why;
     dpar_text t;
     int32_t i, n = 0;
-    dpar_text_init(&t, why.text, sizeof why.text);
+    dpari_text_why(&t, &why);
     dpari_text_print(&t, "ddp: rank %d has no gradient of ", ddp->comm->rank);
     for (i = 0; i < ddp->params; i++) {
         if (ddp->seen[i] == ddp->pass) {

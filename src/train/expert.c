@@ -31,11 +31,12 @@
 static dpar_status dpari_router_check(const dpar_router *router, int64_t tokens, int given,
                                       dpar_why *why)
 {
-    if (router == NULL || router->experts < 1 || router->choices < 1 ||
-        router->choices > router->experts) {
+    const int32_t choices = router != NULL ? router->choices : 0;
+    const int32_t experts = router != NULL ? router->experts : 0;
+    if (router == NULL || choices < 1 || choices > experts) {
         return dpari_wrong(
             why, "router: choices is %d and experts is %d, but 1 <= choices <= experts is required",
-            router == NULL ? 0 : router->choices, router == NULL ? 0 : router->experts);
+            choices, experts);
     }
     if (router->score < DPAR_ROUTER_SOFTMAX || router->score > DPAR_ROUTER_GIVEN) {
         return dpari_wrong(why, "router: score is %d, not DPAR_ROUTER_SOFTMAX, SIGMOID or GIVEN",
@@ -712,6 +713,7 @@ DPAR_API DPARI_COLD dpar_status dpar_experts_make(dpar_comm *comm, const dpar_ex
     if (comm == NULL) {
         return dpari_wrong(why, "dpar_experts_make: the communicator is NULL");
     }
+    why = dpari_why_of(comm, why);
     st = plan == NULL ? dpari_wrong(why, "dpar_experts_make: the plan is NULL")
                       : dpari_expert_needs(comm, layer, &need, &each, why);
     if (st == DPAR_OK) { /* memory allocated here also holds one routing */
@@ -1395,8 +1397,8 @@ static dpar_status dpari_expert_fits(const dpari_experts *plan, const dpari_rout
                                      const dpari_peers *peers, int back)
 {
     dpar_comm *comm = plan->comm;
-    const int64_t *take = back ? routing->send : routing->take,
-                  *give = back ? routing->take : routing->send;
+    const int64_t *take = back ? routing->send : routing->take;
+    const int64_t *give = back ? routing->take : routing->send;
     dpar_why why;
     int32_t rank;
     for (rank = 0; rank < comm->size; rank++) {
@@ -1719,17 +1721,19 @@ static dpar_status dpari_expert_back(dpari_experts *plan, const dpari_routing *r
 static dpar_status dpari_expert_arrays(const dpari_experts *plan, const dpari_routing *routing,
                                        const dpar_experts_arrays *arrays, int tokens, int rows)
 {
+    const int64_t token_count = routing != NULL ? routing->head.tokens : 0;
+    const int64_t row_count = routing != NULL ? routing->head.rows : 0;
     dpar_why said;
     if (plan == NULL) {
         return DPAR_E_ARG;
     }
-    if (routing != NULL && arrays != NULL && (tokens || routing->head.tokens == 0) &&
-        (rows || routing->head.rows == 0)) {
+    if (routing != NULL && arrays != NULL && (tokens || token_count == 0) &&
+        (rows || row_count == 0)) {
         return DPAR_OK;
     }
-    (void)dpari_wrong(
-        &said, "experts: an array that this call needs for %ld tokens or %ld rows is NULL",
-        routing != NULL ? routing->head.tokens : 0, routing != NULL ? routing->head.rows : 0);
+    (void)dpari_wrong(&said,
+                      "experts: an array that this call needs for %ld tokens or %ld rows is NULL",
+                      token_count, row_count);
     return dpari_expert_wrong(plan->comm, &said, NULL);
 }
 

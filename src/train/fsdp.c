@@ -587,6 +587,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *comm, const dpar_fsdp_
     if (comm == NULL) {
         return dpari_wrong(why, "dpar_fsdp_make: the communicator is NULL");
     }
+    why = dpari_why_of(comm, why);
     replicas = desc != NULL ? desc->replicas : NULL;
     sizes.plan = 0;
     st = fsdp == NULL ? dpari_wrong(why, "dpar_fsdp_make: the result is NULL")
@@ -854,7 +855,7 @@ static DPARI_COLD dpar_status dpari_fsdp_no_room(dpar_fsdp *fsdp, int32_t u, int
     dpar_why why;
     dpar_text t;
     int32_t v, n = 0;
-    dpar_text_init(&t, why.text, sizeof why.text);
+    dpari_text_why(&t, &why);
     dpar_text_put(&t, gradients ? "fsdp: no memory is left for the gradients of "
                                 : "fsdp: no memory is left for the weights of ");
     dpari_fsdp_put_unit(fsdp, &t, u);

@@ -893,7 +893,9 @@ DPARI_LANES_INLINE void dpari_lanes_codes(unsigned char *code, const float *x, f
         dpari_lanes_sixteen_codes(code + i, x + i, &by, DPAR_I8);
     }
     for (; i < n; i += DPARI_LANES_D) {
-        dpari_lanes_sixteen_codes(i < whole ? code + i : last, i < whole ? x + i : room, &by, type);
+        unsigned char *const to = i < whole ? code + i : last;
+        const float *const from = i < whole ? x + i : room;
+        dpari_lanes_sixteen_codes(to, from, &by, type);
     }
     for (k = whole; k < n; k++) {
         code[k] = last[k - whole];

@@ -575,8 +575,9 @@ static void dpari_merge_rows(const dpari_lanes *lanes, const dpar_mem_attention_
             dpari_kern_copy(y, x, bytes, 0);
             dpari_element_put(m->lse, m->type, i + k, b);
         } else if (!(b <= nothing)) { /* also if b is NaN, which must not be lost */
-            dpari_row_add(lanes, m->type, y, a > b ? larger : lesser, a > b ? lesser : larger, x,
-                          m->values);
+            const double own = a > b ? larger : lesser;
+            const double added = a > b ? lesser : larger;
+            dpari_row_add(lanes, m->type, y, own, added, x, m->values);
             dpari_element_put(m->lse, m->type, i + k, (a > b ? a : b) + more[k]);
         }
     }

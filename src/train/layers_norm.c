@@ -139,6 +139,8 @@ static void dpari_moments_plane(const dpari_lanes *lanes, const dpar_mem_moments
                                 dpar_moments *to)
 {
     const int32_t last = m->dims - 1;
+    const int64_t step = last >= 0 ? m->stride[last] : 0;
+    const int64_t count = last >= 0 ? m->extent[last] : 1;
     int64_t at[DPAR_MAX_DIMS], first = plane * m->step;
     dpari_moments_held held;
     int32_t d;
@@ -151,8 +153,7 @@ static void dpari_moments_plane(const dpari_lanes *lanes, const dpar_mem_moments
     held.count = 0;
     held.to = to;
     do {
-        dpari_moments_row(lanes, m, first, last >= 0 ? m->stride[last] : 0,
-                          last >= 0 ? m->extent[last] : 1, &held);
+        dpari_moments_row(lanes, m, first, step, count, &held);
         for (d = last - 1; d >= 0; d--) {
             first += m->stride[d];
             if (++at[d] < m->extent[d]) {
@@ -273,9 +274,10 @@ static int64_t dpari_norm_step(const dpar_mem_norm *call, const dpar_mem_planes 
 static int64_t dpari_norm_rows(const dpar_mem_norm *call, int64_t *at)
 {
     dpari_zero(at, DPAR_MAX_DIMS * sizeof *at);
-    return dpari_layer_points(call->extent, call->dims) == 0 ? 0
-           : call->dims > 0                                  ? call->extent[call->dims - 1]
-                                                             : 1;
+    if (dpari_layer_points(call->extent, call->dims) == 0) {
+        return 0;
+    }
+    return call->dims > 0 ? call->extent[call->dims - 1] : 1;
 }
 
 /* Returns elements of a row from `at` on: in place if `direct`, otherwise converted to F64 in

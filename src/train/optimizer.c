@@ -53,7 +53,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_optimizer_say(dpar_why *why, const c
     dpar_text t;
     va_list list;
     if (why != NULL) {
-        dpar_text_init(&t, why->text, sizeof why->text);
+        dpari_text_why(&t, why);
         va_start(list, form);
         dpari_text_print_list(&t, form, &list);
         va_end(list);

@@ -526,8 +526,13 @@ static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *comm, dpar_pipeline_
     dpari_zero(&how, sizeof how);
     order.ranks = comm->size;
     order.micro_batches = desc->micro_batches;
-    how.passes = DPAR_LOWER_MESSAGES + (desc->reduce != NULL ? DPAR_LOWER_REDUCE : 0) +
-                 (desc->unshard != NULL ? DPAR_LOWER_SHARDS : 0);
+    how.passes = DPAR_LOWER_MESSAGES;
+    if (desc->reduce != NULL) {
+        how.passes |= DPAR_LOWER_REDUCE;
+    }
+    if (desc->unshard != NULL) {
+        how.passes |= DPAR_LOWER_SHARDS;
+    }
     st = dpar_schedule_find(&order, desc->order, why);
     if (st != DPAR_OK) {
         return st;
@@ -613,6 +618,7 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_make(dpar_comm *comm, const dpar_p
     if (comm == NULL) {
         return dpari_wrong(why, "pipeline: the communicator is NULL");
     }
+    why = dpari_why_of(comm, why);
     dpari_zero(&full, sizeof full);
     if (desc != NULL) {
         full = *desc;

@@ -240,7 +240,8 @@ static DPARI_COLD int dpari_seq_next(dpari_seq_walk *w)
 /* Returns n (n + 1) / 2, or INT64_MAX if that overflows. */
 static int64_t dpari_seq_triangle(int64_t n)
 {
-    const int64_t even = n % 2 == 0 ? n : n + 1, odd = n % 2 == 0 ? n + 1 : n;
+    const int64_t even = n % 2 == 0 ? n : n + 1;
+    const int64_t odd = n % 2 == 0 ? n + 1 : n;
     int64_t product;
     return dpari_mul(even / 2, odd, &product) ? product : INT64_MAX;
 }
@@ -611,6 +612,7 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_make(dpar_comm *comm,
     if (comm == NULL) {
         return dpari_wrong(why, "dpar_attention_make: the communicator is NULL");
     }
+    why = dpari_why_of(comm, why);
     st = plan == NULL ? dpari_wrong(why, "dpar_attention_make: the plan is NULL")
                       : dpari_seq_count(comm, layer, &need, why);
     if (st == DPAR_OK) {

@@ -135,6 +135,7 @@ DPAR_API DPARI_COLD dpar_status dpar_tensor_parallel_init(dpar_tensor_parallel *
     if (tp == NULL || comm == NULL) {
         return dpari_wrong(why, "layers: communicator or result is NULL");
     }
+    why = dpari_why_of(comm, why);
     if (!dpari_is_wide(type)) {
         return dpari_wrong(why, "layers: type is %s, but must be f64 or f32", dpar_type_name(type));
     }
@@ -459,7 +460,8 @@ static DPARI_COLD dpar_status dpari_linear_check(const dpar_tensor_parallel *tp,
 {
     const int sequence = tp->counts != NULL, column = l->kind == DPAR_LINEAR_COLUMN;
     const int64_t n = tp->tokens.count, own = dpari_tensor_tokens(tp, tp->comm->rank);
-    const int64_t rows_x = column ? own : n, rows_y = column ? n : own;
+    const int64_t rows_x = column ? own : n;
+    const int64_t rows_y = column ? n : own;
     const int reads_x =
         (forward || arrays->dw != NULL) && !(column && sequence && arrays->reuse_gathered);
     const int reads_dy = !forward && !(!column && sequence && arrays->reuse_gathered);
@@ -677,20 +679,22 @@ static DPARI_COLD dpar_status dpari_vocab_check(const dpar_tensor_parallel *tp,
     return st;
 }
 
-/* Checks an embedding. An id below 0 is an error here. table, y: the arrays of the call, or their
- * gradients. */
+/* Checks an embedding. An id below 0 is an error here. back: checks the gradients of the table and
+ * of the output in place of these arrays. */
 static DPARI_COLD dpar_status dpari_embedding_check(const dpar_tensor_parallel *tp,
                                                     const dpar_embedding *layer,
-                                                    const dpar_embedding_arrays *a,
-                                                    const void *table, const void *y)
+                                                    const dpar_embedding_arrays *a, int back)
 {
-    const int there = layer != NULL && a != NULL;
-    const dpar_vocab *vocab = there ? &layer->vocab : NULL;
-    const int32_t *ids = there ? a->ids : NULL;
-    const int64_t width = there ? layer->width : 0;
-    dpar_status st = dpari_vocab_check(tp, vocab, ids);
-    int64_t i;
+    const int32_t *ids;
+    int64_t width, i;
     int missing;
+    dpar_status st = dpari_tensor_there(tp, layer != NULL && a != NULL);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    ids = a->ids;
+    width = layer->width;
+    st = dpari_vocab_check(tp, &layer->vocab, ids);
     if (st == DPAR_OK && width < 0) {
         st = dpari_tensor_refuse(tp, DPAR_E_ARG, "embedding: width is %ld, but must be at least 0",
                                  width);
@@ -705,8 +709,10 @@ static DPARI_COLD dpar_status dpari_embedding_check(const dpar_tensor_parallel *
     if (st != DPAR_OK) {
         return st;
     }
-    missing = dpari_tensor_missing(table, dpar_vocab_row_count(vocab), width);
-    missing += dpari_tensor_missing(y, dpari_tensor_tokens(tp, tp->comm->rank), width);
+    missing = dpari_tensor_missing(back ? a->dtable : a->table, dpar_vocab_row_count(&layer->vocab),
+                                   width);
+    missing +=
+        dpari_tensor_missing(back ? a->dy : a->y, dpari_tensor_tokens(tp, tp->comm->rank), width);
     missing += tp->counts != NULL && dpari_tensor_missing(a->gathered, tp->tokens.count, width);
     return dpari_tensor_given(tp, missing,
                               "rank #: embedding: # arrays that this call needs are NULL");
@@ -724,8 +730,7 @@ DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor_parallel *tp,
                                             const dpar_embedding *layer,
                                             const dpar_embedding_arrays *a)
 {
-    dpar_status st =
-        dpari_embedding_check(tp, layer, a, a != NULL ? a->table : NULL, a != NULL ? a->y : NULL);
+    dpar_status st = dpari_embedding_check(tp, layer, a, 0);
     dpar_mem_gather g;
     if (st == DPAR_OK) {
         dpari_zero(&g, sizeof g);
@@ -749,11 +754,14 @@ DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor_parallel *tp,
                                              const dpar_embedding *layer,
                                              const dpar_embedding_arrays *a)
 {
-    dpar_status st =
-        dpari_embedding_check(tp, layer, a, a != NULL ? a->dtable : NULL, a != NULL ? a->dy : NULL);
-    const void *dy = a != NULL ? a->dy : NULL;
+    dpar_status st = dpari_embedding_check(tp, layer, a, 1);
+    const void *dy;
     dpar_mem_scatter s;
-    if (st == DPAR_OK && tp->counts != NULL) {
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dy = a->dy;
+    if (tp->counts != NULL) {
         const dpari_tensor_alike alike = dpari_embedding_alike(tp, layer, a->ids);
         dpari_tensor_count(tp, layer->width);
         st = dpari_tensor_collect(tp, dy, a->gathered, &alike, NULL);
@@ -781,11 +789,11 @@ DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor_parallel *tp,
 
 /* Checks a cross-entropy and its targets. */
 static dpar_status dpari_entropy_check(const dpar_tensor_parallel *tp, const dpar_cross_entropy *e,
-                                       const int32_t *targets)
+                                       const dpar_cross_entropy_arrays *a)
 {
-    dpar_status st = dpari_tensor_there(tp, e != NULL);
+    dpar_status st = dpari_tensor_there(tp, e != NULL && a != NULL);
     if (st == DPAR_OK) {
-        st = dpari_vocab_check(tp, &e->vocab, targets);
+        st = dpari_vocab_check(tp, &e->vocab, a->targets);
     }
     if (st == DPAR_OK && !(e->smoothing >= 0.0 && e->smoothing <= 1.0 && dpari_finite(e->z_loss))) {
         return dpari_tensor_refuse(tp, DPAR_E_ARG,
@@ -837,7 +845,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_forward(const dpar_tensor_par
                                                            const dpar_cross_entropy *e,
                                                            const dpar_cross_entropy_arrays *a)
 {
-    dpar_status st = dpari_entropy_check(tp, a != NULL ? e : NULL, a != NULL ? a->targets : NULL);
+    dpar_status st = dpari_entropy_check(tp, e, a);
     unsigned char *all;
     dpar_mem_cross_entropy x;
     int64_t n = 0;

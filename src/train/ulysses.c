@@ -261,19 +261,22 @@ static DPARI_COLD dpar_status dpari_ulysses_order(const dpari_ulysses *ulysses, 
                                                   const void *from, int back)
 {
     const int64_t row = ulysses->mine * ulysses->layer.width;
+    const int32_t type = ulysses->layer.type;
     int64_t at = 0, local, i, run;
     dpar_status st = DPAR_OK;
     int32_t rank;
     for (rank = 0; rank < ulysses->comm->size && row > 0; rank++) {
         for (local = 0; st == DPAR_OK; local += run) {
+            int64_t to_token, from_token;
             i = dpar_split_global(&ulysses->layer.tokens, rank, local, &run);
             if (i < 0) {
                 break;
             }
-            st = dpari_do_copy(ulysses->comm,
-                               dpari_seq_at(to, (back ? at : i) * row, ulysses->layer.type),
-                               dpari_seq_in(from, (back ? i : at) * row, ulysses->layer.type),
-                               run * row * dpar_type_bytes(ulysses->layer.type));
+            to_token = back ? at : i;
+            from_token = back ? i : at;
+            st = dpari_do_copy(ulysses->comm, dpari_seq_at(to, to_token * row, type),
+                               dpari_seq_in(from, from_token * row, type),
+                               run * row * dpar_type_bytes(type));
             at += run;
         }
     }

@@ -228,6 +228,7 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_make(dpar_ddp *ddp, const dpar_zero1_
     if (ddp == NULL) {
         return dpari_wrong(why, "dpar_zero1_make: the ddp is NULL");
     }
+    why = dpari_why_of(ddp->comm, why);
     dpari_zero(&g, sizeof g);
     g.desc = desc;
     status = zero1 == NULL ? dpari_wrong(why, "dpar_zero1_make: the result is NULL")
@@ -384,7 +385,7 @@ static DPARI_COLD void dpari_zero1_add(dpar_comm *comm, const char *by, const ch
 {
     const dpar_why said = comm->why;
     dpar_text t;
-    dpar_text_init(&t, comm->why.text, sizeof comm->why.text);
+    dpari_text_why(&t, &comm->why);
     dpari_text_print(&t, "%s%s%s", said.text, by, more);
 }
 

@@ -41,7 +41,7 @@ static void with(int32_t axes, uint32_t longer, int32_t order)
         sizes[i] = longer >> i & 1u ? Frama_C_interval(2, MOST_SIZE) : 1;
     }
     if (dpar_mesh_init(&m, names[axes - 1], sizes, order, 0, NULL) == DPAR_OK) {
-        m.offset = Frama_C_interval(0, FIRST);
+        m.first_rank = Frama_C_interval(0, FIRST);
         ask(&m);
     }
 }

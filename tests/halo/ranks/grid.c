@@ -660,6 +660,9 @@ static void refused(dpar_comm *c, const dpar_grid_desc *d, dpar_status st, const
     CHECK_INT(dpar_grid_make(c, d, &g, &why), st);
     CHECK(g == before);
     says(why.text, want);
+    c->why.text[0] = 0; /* dpar_fail(c, NULL) prints this message */
+    CHECK_INT(dpar_grid_make(c, d, &g, NULL), st);
+    says(c->why.text, want);
 }
 
 static void refusals(dpar_comm *c)

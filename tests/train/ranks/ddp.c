@@ -272,6 +272,9 @@ static void make_in_place(model *m)
     why.bytes = -1;
     CHECK_INT(dpar_ddp_make(m->c, &m->o, &m->d, &why), DPAR_E_ROOM);
     CHECK_INT(why.bytes, needed);
+    m->c->why.text[0] = 0; /* dpar_fail(m->c, NULL) prints this message */
+    CHECK_INT(dpar_ddp_make(m->c, &m->o, &m->d, NULL), DPAR_E_ROOM);
+    CHECK(m->c->why.text[0] != 0);
     m->o.bytes = needed;
     CHECK_INT(dpar_ddp_make(m->c, &m->o, &m->d, &why), DPAR_OK);
     for (i = 0; i < 64; i++) {
