@@ -2239,7 +2239,7 @@ DPARI_API dpar_status dpari_say_list(dpar_status status, dpar_why *why, const ch
 
 /* inner - private: the functions of base that the other folders use. */
 
-/* Begins a message in why->text. If `why` is NULL, what is appended is dropped. */
+/* Begins a message in why->text. If `why` is NULL, the message is dropped. */
 DPARI_API void dpari_text_why(dpar_text *text, dpar_why *why);
 /* Append a character, at most n characters of a text, or an integer. O(length). */
 DPARI_API void dpari_text_char(dpar_text *text, char c);

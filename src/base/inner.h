@@ -8,11 +8,7 @@
 #include "text.h"
 #include "type.h"
 
-<<<<<<< HEAD
-/* Begins a message in why->text. If `why` is NULL, what is appended is dropped. */
-=======
 /* Begins a message in why->text. If `why` is NULL, the message is dropped. */
->>>>>>> 55c85a941322847f734b5a72b8cf8d38d7ac75d4
 DPARI_API void dpari_text_why(dpar_text *text, dpar_why *why);
 /* Append a character, at most n characters of a text, or an integer. O(length). */
 DPARI_API void dpari_text_char(dpar_text *text, char c);
