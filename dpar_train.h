@@ -539,12 +539,12 @@ DPAR_API dpar_mem_layers dpar_mem_host_layers(void);
 /* ==== train/ddp.h ==== */
 
 /* ddp - averages gradients over all ranks while backward runs, for a model that every rank holds
- * whole. The gradients are in the flat array, or in the several arrays, that a training code
- * already has, or dpar allocates them.
+ * whole. The gradients stay in the array or arrays that a training code already has, or dpar
+ * allocates them.
  *
  *     dpar_comm_alloc(world, n * sizeof *grads, &memory);          in place of malloc
  *     grads = (float *)memory;
- *     dpar_broadcast(world, weights, n, DPAR_F32, 0, NULL);        all ranks begin alike
+ *     dpar_broadcast(world, weights, n, DPAR_F32, 0, NULL);        all ranks start equal
  *     dpar_ddp_desc desc = {0};
  *     desc.params = 1;
  *     desc.count = &n;
@@ -567,86 +567,90 @@ DPAR_API dpar_mem_layers dpar_mem_host_layers(void);
  * whatever order their gradients become ready in. Gradients that were not reported are sent by
  * dpar_ddp_end.
  *
- * Micro-batches: accumulate the gradients, and report and end only the last micro-batch. A code
- * that reports in each micro-batch calls dpar_ddp_begin(ddp, 0) and dpar_ddp_end for those in which
- * nothing is to be sent. A weight that is used twice (a tied weight) is one parameter, which is
- * ready after its second use. Between steps the gradients belong to you: zero them, with
- * dpar_ddp_zero for instance, or let backward overwrite them. Evaluation needs no call.
+ * Micro-batches: accumulate the gradients, and call dpar_ddp_ready and dpar_ddp_end only in the
+ * last micro-batch. If your code reports gradients in every micro-batch, enclose each earlier one
+ * in dpar_ddp_begin(ddp, 0) and dpar_ddp_end, so that it sends nothing. A weight that is used twice
+ * (a tied weight) is one parameter, which is ready after its second use. Between steps you may
+ * change the gradients: zero them, for instance with dpar_ddp_zero, or let backward overwrite them.
+ * Evaluation needs no call.
  *
  * Guarantees. Sums are computed in rank order (comm.h), so all ranks get the same bits in every
- * run, with one bucket or many, whoever owns the arrays. Only dpar_ddp_make allocates. The traffic
- * of each rank is an all-reduce of the elements, and of the padding of desc.align. It overlaps with
- * backward during the calls below, or all the time with dpar_comm_progress. Registered memory
- * (dpar_comm_alloc) is reduced in place; other memory gives the same result but is
- * copied on the way.
+ * run, with one bucket or many, whoever owns the arrays. Only dpar_ddp_make allocates. A step costs
+ * an all-reduce of all elements, including the padding of desc.align. Communication advances during
+ * the calls below, or all the time with dpar_comm_progress, and so overlaps with backward.
+ * Registered memory (dpar_comm_alloc) is reduced in place; other memory gives the same result but
+ * is copied on the way.
  *
- * If comm->mem is the memory of a device, the gradients are in that memory. dpar_ddp_ready takes
- * effect after the work that the device's stream was given before, and work given to the stream
- * after dpar_ddp_end sees the result. The thread never waits for the device, except once for each
- * bucket with desc.check_finite (once for each array with desc.arrays).
+ * If comm->mem is the memory of a device, the gradients are in that memory. The reduction that
+ * dpar_ddp_ready posts starts after the work that is already in the device's stream, and work that
+ * you add to the stream after dpar_ddp_end sees the result. The thread waits for the device only
+ * with desc.check_finite: once per bucket, or once per array with desc.arrays.
  *
- * zero1.h is ZeRO-1 on the same flat array. */
+ * zero1.h trains with ZeRO-1 on the same flat array. */
 
-/* Processes a bucket in place of the all-reduce: a callback of yours, like a DDP communication hook
- * of PyTorch.
+/* Reduces a bucket in place of the all-reduce. It is your callback, like a communication hook of
+ * PyTorch's DDP.
  *
  * data:  [count] elements of `type`, this rank's gradients, neither summed nor averaged. When *work
- *        is done they must be what all ranks shall have.
- * work:  post the communication with it. A hook that waits by itself leaves it unchanged.
+ *        is complete, they must hold the result for all ranks.
+ * work:  post the communication with it. If the hook waits itself, it leaves *work unchanged.
  *
  * It is called for the same buckets in the same order on all ranks. An error ends the step on this
  * rank only; abort comm to end it on all ranks. */
 typedef dpar_status (*dpar_ddp_hook)(void *ctx, dpar_comm *comm, int32_t bucket, void *data,
                                      int64_t count, int32_t type, dpar_work *work);
 
-/* Describes a ddp. Zero it and fill in what differs from the defaults. All ranks give the same
- * values, except addresses, ctx and names, and all of them gradients, or arrays, or neither. */
+/* Describes a ddp. Zero it and fill in what differs from the defaults. All ranks pass the same
+ * values, except for addresses, ctx and names. Either all ranks set gradients, or all set arrays,
+ * or none sets either. */
 typedef struct dpar_ddp_desc {
     int32_t params;       /* number of parameters, in the order in which forward uses them */
     int32_t type;         /* of the gradients: DPAR_F64, F32, F16 or BF16. Required */
     const int64_t *count; /* [params] elements of each parameter, 0 or more. Only make reads it */
     /* Your array of gradients: all parameters one after the other, without gaps, in the memory of
-     * the communicator. It stays yours, and in place as long as the ddp exists. */
+     * the communicator. You keep it until the ddp is freed. */
     void *gradients;
-    /* Or an array of yours for each parameter: [params], none overlaps another, in place as long as
-     * the ddp exists. Only make reads the list itself. Arrays of less than 64 KiB, with a hook all
-     * arrays, are copied, so that they can be sent together. If both are NULL, dpar allocates the
-     * gradients. */
+    /* Or [params] your arrays, one per parameter, without overlap. You keep the arrays until the
+     * ddp is freed; only make reads the list of their addresses. Arrays of less than 64 KiB (with a
+     * hook all arrays) are copied, so that they can be sent together. If gradients and arrays are
+     * both NULL, dpar allocates the gradients. */
     void *const *arrays;
     /* Type in which gradients are sent: 0 for the type that they have, F32 for gradients in F64,
      * F16 or BF16 for gradients in F32. They are rounded to nearest, summed in F32 and rounded once
-     * more. This needs a copy of all gradients in the wire type, unless the ranks share memory and
-     * an all-reduce without a hook rounds F32, because then it rounds while it adds. */
+     * more. This needs a copy of all gradients in the wire type, with one exception: if the ranks
+     * share memory, F32 gradients without a hook are rounded while they are added. */
     int32_t wire_type;
     int32_t sum; /* 1 computes sums over the ranks; 0 averages */
     /* 1 makes dpar_ddp_end fail with DPAR_E_ARG on all ranks, naming the parameters, if some were
-     * not reported ready in the last pass of a step. 0: dpar_ddp_end sends what their memory
-     * holds. */
+     * not reported ready in the last pass of a step. With 0, dpar_ddp_end sends the present
+     * contents of such gradients. */
     int32_t require_ready;
-    /* 1 finds out which parameters were reported by any rank, for dpar_ddp_gradient. Costs an
-     * all-reduce of one byte for each parameter. Excludes require_ready. */
+    /* 1 makes dpar_ddp_end find out which parameters any rank reported, for dpar_ddp_gradient.
+     * Costs an all-reduce of one byte per parameter. Cannot be combined with require_ready. */
     int32_t track_used;
-    /* 1 looks for NaN and infinity before a bucket is rounded and sent. If there is one, the
+    /* 1 checks each bucket for NaN and infinity before it is rounded and sent. If there is one, the
      * communicator breaks with DPAR_E_ARG on all ranks, naming parameter, element and rank. Use it
-     * where such values are errors; with scaled losses, inspect the reduced gradients instead. */
+     * if such values are errors; with scaled losses, inspect the reduced gradients instead. */
     int32_t check_finite;
     int64_t first_bucket_bytes; /* size of the first bucket, sent early; 0 selects 1 MiB */
-    int64_t bucket_bytes;       /* size of the other buckets; 0 selects 25 MiB. A parameter is never
-                                   cut, so that a larger parameter makes its bucket larger */
+    int64_t bucket_bytes; /* size of the other buckets; 0 selects 25 MiB. A bucket is larger if
+                             it consists of one larger parameter, which is never cut */
     int64_t align; /* parameters that dpar allocates begin at multiples of this many elements; 0
                       selects 64. Must be 0 with gradients or arrays */
-    dpar_ddp_hook hook; /* NULL selects the all-reduce. It gets one contiguous block a bucket */
+    dpar_ddp_hook hook; /* is called with each bucket as one contiguous block; NULL selects the
+                           all-reduce */
     void *ctx;          /* passed to hook */
-    const char *const *names; /* [params] names of the parameters for messages, kept by you as long
-                                 as the ddp exists. If NULL, messages give their numbers */
-    /* Memory of yours for the ddp's own data (not the gradients), aligned to 64, as long as the ddp
-     * exists. If it is NULL and bytes is 0, make allocates it. */
+    const char *const *names; /* [params] names of the parameters for messages, which you keep until
+                                 the ddp is freed. If NULL, messages give their numbers */
+    /* Your memory for the ddp's own data (not the gradients), aligned to 64 bytes, which you keep
+     * until the ddp is freed. If it is NULL and bytes is 0, make allocates it. */
     void *memory;
-    int64_t bytes; /* of memory. Too few, or not aligned: DPAR_E_ROOM, and why.bytes is the number
-                      that this rank needs; to query it, set memory to NULL and bytes to 1 */
+    int64_t bytes; /* size of memory. If that is too small or not aligned, make fails with
+                      DPAR_E_ROOM, and why.bytes is the size that this rank needs. To query that
+                      size, set memory to NULL and bytes to 1 */
 } dpar_ddp_desc;
 
-/* Gradients that are averaged over the ranks: a handle. */
+/* A handle to gradients that are averaged over the ranks. */
 typedef struct dpar_ddp dpar_ddp;
 
 /* Makes a ddp. Gradients that dpar allocates (dpar_comm_alloc) are set to 0; yours stay as they
@@ -659,41 +663,42 @@ DPAR_API dpar_status dpar_ddp_make(dpar_comm *comm, const dpar_ddp_desc *desc, d
                                    dpar_why *why);
 /* Frees a ddp, and the gradients if dpar allocated them. NULL is allowed.
  *
- * Collective only in that no other rank may still be in a pass. O(buckets). Fails with DPAR_E_ARG
- * if a pass is under way on a communicator that is not broken, or if a dpar_zero1 of it exists. */
+ * No communication, but no other rank may still be in a pass. O(buckets). Fails with DPAR_E_ARG if
+ * a pass is in progress and the communicator is not broken, or if its dpar_zero1 still exists. */
 DPAR_API dpar_status dpar_ddp_free(dpar_ddp *ddp);
-/* Returns the address of parameter i's gradient, count[i] elements, or NULL if there is no such
- * parameter. The address stays the same as long as the ddp exists.
+/* Returns the address of parameter i's gradient (count[i] elements), or NULL if there is no such
+ * parameter. The address does not change until the ddp is freed.
  *
- * used: set, after the end of the last pass, to 1 if the parameter was ready since dpar_ddp_zero:
- *       on any rank with desc.track_used, otherwise on this rank. May be NULL.
+ * used: set to 1 if the parameter was reported since dpar_ddp_zero, otherwise to 0. Reports of this
+ *       rank count, or with desc.track_used those of all ranks, after the end of the last pass. May
+ *       be NULL.
  *
  * Local. O(1). */
 DPAR_API void *dpar_ddp_gradient(const dpar_ddp *ddp, int32_t i, int *used);
 /* Sets all gradients to 0 and marks all parameters as unused. Call it before the first micro-batch
  * of a step. Local. O(elements). */
 DPAR_API void dpar_ddp_zero(dpar_ddp *ddp);
-/* Begins a backward pass. Optional if last is 1, because dpar_ddp_ready and dpar_ddp_end begin a
- * last pass where none is under way.
+/* Begins a backward pass. Optional if last is 1, because dpar_ddp_ready and dpar_ddp_end begin such
+ * a pass if none is in progress.
  *
  * last: 1 if the accumulated gradients are sent in this pass, 0 if more micro-batches follow and
  *       nothing is sent.
  *
- * Local. O(1), and O(params) in every 255th call. Fails with DPAR_E_ARG if the pass before has not
- * ended, and with the status of a broken communicator; no pass has begun then. Here and in the
- * functions below, the message of an error is in comm->why. */
+ * Local. O(1), and O(params) in about every 255th call. Fails with DPAR_E_ARG if the previous pass
+ * has not ended, or with the status of a broken communicator; then no pass begins. The message of
+ * an error is in comm->why, also for the functions below. */
 DPAR_API dpar_status dpar_ddp_begin(dpar_ddp *ddp, int32_t last);
-/* Marks the gradient of parameter i as complete for this pass, and posts the buckets that are next
- * in order and complete. Optional. Do not touch the gradient again before the pass ends. Each rank
- * may report its parameters in its own order.
+/* Marks the gradient of parameter i as complete for this pass. Sends the next bucket if that
+ * completes it, and those after it that are already complete. Optional. Do not touch the gradient
+ * again before the pass ends. Each rank may report its parameters in its own order.
  *
- * Collective only in that the passes of the other ranks wait for this one. O(1) on average, plus
- * the posting if a bucket is complete. Fails with DPAR_E_ARG if the parameter is already ready in
- * this pass or there is no such parameter, and with DPAR_E_PEER, DPAR_E_TIMEOUT or DPAR_E_MISMATCH
+ * Local, except that other ranks need this rank's gradients to end their pass. O(1) on average,
+ * plus posting the buckets that are complete. Fails with DPAR_E_ARG if the parameter was already
+ * reported in this pass or does not exist, and with DPAR_E_PEER, DPAR_E_TIMEOUT or DPAR_E_MISMATCH
  * as described in comm.h. */
 DPAR_API dpar_status dpar_ddp_ready(dpar_ddp *ddp, int32_t i);
-/* Ends the pass: sends the gradients that were not reported, and waits for the buckets that are
- * under way. After the last pass of a step, all gradients are averages, or what desc asks for.
+/* Ends the pass: sends the gradients that were not reported, and waits for all buckets. After the
+ * last pass of a step, all gradients are averages (sums with desc.sum, or the results of the hook).
  *
  * Collective in the last pass, otherwise local. O(params) plus the wait. Fails with DPAR_E_ARG on
  * all ranks, naming the parameters, if some are not ready and desc.require_ready is 1; this breaks
@@ -713,30 +718,30 @@ DPAR_API dpar_status dpar_ddp_end(dpar_ddp *ddp);
  *     zero.optimizer = &adamw;
  *     dpar_zero1_make(ddp, &zero, &zero1, &why);
  *     each step:
- *         backward; dpar_ddp_ready(ddp, i) where you like
+ *         backward, which may call dpar_ddp_ready(ddp, i)
  *         dpar_zero1_step(zero1, rate, 1.0);                       in place of the update
  *     dpar_zero1_free(zero1);
  *     dpar_ddp_free(ddp);
  *
- * dpar_zero1_step ends the pass by itself. Gradients are then sent only to the rank that owns their
- * share, and a step sends as many bytes as dpar_ddp_end alone does. If you call dpar_ddp_end first,
- * for instance to inspect the averages, the step uses them and sends half as much again, and so
- * does the first step after it. If you look at averages and then take no step, call dpar_ddp_zero
- * or dpar_ddp_begin(ddp, 1) on all ranks before the next backward: otherwise the next step takes
- * its gradients for averages.
+ * dpar_zero1_step also ends the pass. Gradients are then sent only to the rank that owns their
+ * share, and a step sends as many bytes as dpar_ddp_end does in ordinary training. If you call
+ * dpar_ddp_end before the step, for instance to inspect the averages, the step uses these averages.
+ * This step and the next one then send 50 % more. If you inspect averages and skip the step, call
+ * dpar_ddp_zero or dpar_ddp_begin(ddp, 1) on all ranks before the next backward. Otherwise the next
+ * step would take the new gradients for averages.
  *
- * A rank's share is elements first .. first + count - 1 of the flat array: ceil(n / ranks) for each
- * rank, fewer for the last ones. To save the state, each rank writes each of its arrays at offset
- * `first` of that array's file. To load it on any number of ranks, make it with desc.steps, and
- * each rank reads the elements of its present share: the same loop with pread.
+ * A rank's share is elements first .. first + count - 1 of the flat array. It has ceil(n / ranks)
+ * elements, fewer on the last ranks. To save the state, each rank writes each of its arrays at
+ * offset `first` of that array's file. To load it on any number of ranks, make the zero1 with
+ * desc.steps. Then each rank reads the elements of its present share in the same loop with pread.
  *
  *     for (k = 0; (m = dpar_zero1_state(zero1, k, &first, &count, &type)) != NULL; k++) {
  *         pwrite(file[k], m, count * dpar_type_bytes(type), first * dpar_type_bytes(type));
  *     }
  *
- * The weights equal those of one rank up to the rounding of the averaged gradients, because the
- * update is element by element (optimizer.h), and of the norm if there is a clip. There are no
- * F32 masters for 16-bit weights here: use optimizer.stochastic, or fsdp.h. */
+ * Each element is updated separately (optimizer.h). The weights therefore differ from those of
+ * training on one rank only by the rounding of the averages and, with a clip, of the norm. 16-bit
+ * weights have no F32 masters here: use optimizer.stochastic, or fsdp.h. */
 
 /* A range of elements with its own weight decay and rate, like a parameter group of PyTorch. */
 typedef struct dpar_zero1_group {
@@ -745,63 +750,63 @@ typedef struct dpar_zero1_group {
     double rate;          /* factor for the rate of the step; 0 selects 1 */
 } dpar_zero1_group;
 
-/* Describes a zero1. Zero it and fill in what differs from the defaults. All ranks give the same
- * values, except addresses. */
+/* Describes a zero1. Zero it and fill in what differs from the defaults. All ranks pass the same
+ * values, except for addresses. */
 typedef struct dpar_zero1_desc {
-    void *weights; /* [elements of all parameters], of the gradients' type and in their order. They
-                      stay yours, and in place as long as the zero1 exists */
-    /* Yours, as long as the zero1 exists: each step reads it. Its numbers may change, its kind and
-     * moment_type may not. */
+    void *weights; /* [elements of all parameters], of the gradients' type and in their order. You
+                      keep them until the zero1 is freed */
+    /* Your optimizer, which you keep until the zero1 is freed, because each step reads it. You may
+     * change its numbers between steps, but not its kind or moment_type. */
     const dpar_optimizer *optimizer;
-    /* [groups] in ascending order without overlap. Copied. Elements in no group use the optimizer's
-     * decay and the rate of the step. To change them, free the zero1 and make another. */
+    /* [groups] in ascending order without overlap. Make copies them; to change them, free the zero1
+     * and make another. Elements in no group use the optimizer's decay and the rate of the step. */
     const dpar_zero1_group *group;
     int32_t groups;
-    int64_t steps; /* steps that were done before, of a checkpoint: the next one is steps + 1 */
+    int64_t steps; /* steps that were done before a checkpoint was saved; 0 for new training */
 } dpar_zero1_desc;
 
-/* ZeRO-1 on the gradients of a ddp: a handle. */
+/* A handle to ZeRO-1 training on the gradients of a ddp. */
 typedef struct dpar_zero1 dpar_zero1;
 
 /* Makes a zero1 on the gradients of a ddp. Allocates the optimizer's state with dpar_comm_alloc,
- * n / ranks elements for each moment, and sets it to 0. Once you have filled in a saved state,
- * training on the same number of ranks gives the same bits as if it had not stopped.
+ * n / ranks elements per moment, and sets it to 0. If you load a saved state, training on the same
+ * number of ranks continues with the same bits as if it had not stopped.
  *
- * ddp: averages one flat array of n gradients (desc.gradients), without hook, wire_type and sum. It
- *      has no other zero1.
+ * ddp: must average one flat array of n gradients (desc.gradients), without hook, wire_type and
+ *      sum, and must have no other zero1.
  *
- * Collective, and no pass may be under way. Compares the descriptors with small collectives.
+ * Collective, while no pass is in progress. Compares the descriptors with small collectives.
  * O(groups + n / ranks). Fails on all ranks with DPAR_E_MISMATCH if they differ, DPAR_E_ARG or
  * DPAR_E_MEMORY. */
 DPAR_API dpar_status dpar_zero1_make(dpar_ddp *ddp, const dpar_zero1_desc *desc, dpar_zero1 **zero1,
                                      dpar_why *why);
-/* Frees a zero1: before dpar_ddp_free. NULL is allowed. Local, but all ranks call it between the
- * same passes, because the next pass sends averages to all ranks again. Fails with DPAR_E_ARG if a
- * pass of the ddp is under way on a communicator that is not broken. */
+/* Frees a zero1. Call it before dpar_ddp_free. NULL is allowed. Local, but all ranks must call it
+ * between the same two passes, because later passes send the averages to all ranks again. Fails
+ * with DPAR_E_ARG if a pass of the ddp is in progress and the communicator is not broken. */
 DPAR_API dpar_status dpar_zero1_free(dpar_zero1 *zero1);
-/* Updates the weights with the averages of the gradients: one step of the optimizer. Afterwards the
- * weights are whole and equal on all ranks, and only this rank's share of the gradients holds
- * averages.
+/* Ends the pass and updates the weights by one step of the optimizer. Afterwards all ranks have all
+ * weights, and only this rank's share of the gradients holds averages.
  *
  * rate: learning rate.
  * clip: largest norm of all gradients (dpar_optimizer_clip); 0 or less means no limit.
  *
- * Collective. Costs a reduce-scatter and an all-gather of n elements, with a clip an all-reduce of
- * 8 bytes, and O(n / ranks).
+ * Collective. Costs a reduce-scatter and an all-gather of n elements, with a clip also an
+ * all-reduce of 8 bytes, and O(n / ranks).
  *
- * Fails with DPAR_E_ARG if the optimizer is invalid or not of the kind given to dpar_zero1_make,
- * rate is not finite, clip is NaN, or the pass under way was begun with last = 0. If that is so on
- * all ranks, and they had reported the same gradients, nothing was done and you may try again.
- * DPAR_E_MISMATCH breaks the communicator: ranks gave different numbers, or only some got
- * DPAR_E_ARG. Other errors are those of comm.h. The message is in comm->why. */
+ * Fails with DPAR_E_ARG if the optimizer is invalid or has another kind than in dpar_zero1_make,
+ * rate is not finite, clip is NaN, or the pass in progress was begun with last = 0. If this happens
+ * on all ranks, and they had reported the same gradients, nothing was done and you may call it
+ * again. Fails with DPAR_E_MISMATCH, which breaks the communicator, if ranks passed different
+ * numbers or only some ranks failed with DPAR_E_ARG. Other errors are those of comm.h. The message
+ * is in comm->why. */
 DPAR_API dpar_status dpar_zero1_step(dpar_zero1 *zero1, double rate, double clip);
 /* Returns this rank's share of an array of the optimizer's state, in the memory of the
  * communicator. Returns NULL if the optimizer has no such array.
  *
- * array: for AdamW 0 is m and 1 is v; for SGD with momentum 0 is the momentum.
+ * array: 0 selects m of AdamW or the momentum of SGD, 1 selects v of AdamW.
  * first: set to the first element of the share in the flat array. May be NULL.
- * count: set to the number of elements. May be NULL.
- * type:  set to their type. May be NULL.
+ * count: set to the number of its elements. May be NULL.
+ * type:  set to the type of its elements. May be NULL.
  *
  * Local. O(1). */
 DPAR_API void *dpar_zero1_state(dpar_zero1 *zero1, int32_t array, int64_t *first, int64_t *count,
@@ -809,11 +814,11 @@ DPAR_API void *dpar_zero1_state(dpar_zero1 *zero1, int32_t array, int64_t *first
 
 /* ==== train/fsdp.h ==== */
 
-/* fsdp - trains a model whose optimizer state, gradients and weights are cut over the ranks:
- * ZeRO-1, 2 and 3 (FSDP), and hybrids with replicas. The parameters form units, usually one for
- * each layer. A unit is what is sent at once. Its parameters are stored end to end in C order,
- * padded to equal shards (flat.h). Each rank keeps one shard of the master weights and of the
- * optimizer's arrays.
+/* fsdp - trains a model whose optimizer state, gradients and weights are divided among the ranks:
+ * ZeRO-1, 2 and 3 (FSDP), and hybrids with replicas. The parameters form units, usually one per
+ * layer, and each message contains one unit. The parameters of a unit are stored end to end in C
+ * order, padded to equal shards (flat.h). Each rank keeps one shard of the master weights and of
+ * the optimizer's arrays.
  *
  *     ZeRO-1   weights are whole on every rank, gathered once a step; gradients are whole,
  *              reduced in the last micro-batch
@@ -823,7 +828,7 @@ DPAR_API void *dpar_zero1_state(dpar_zero1 *zero1, int32_t array, int64_t *first
  *              `prefetch` units ahead, into a pool of prefetch + 1 units;
  *              gradients as in ZeRO-2
  *
- *     dpar_fsdp_desc desc = {0};                 ZeRO-3 in f32, a parameter for each unit
+ *     dpar_fsdp_desc desc = {0};                 ZeRO-3 in f32, one parameter per unit
  *     desc.units = units;
  *     desc.count = count;                        elements of each parameter
  *     desc.prefetch = 1;
@@ -834,7 +839,7 @@ DPAR_API void *dpar_zero1_state(dpar_zero1 *zero1, int32_t array, int64_t *first
  *         dpar_fsdp_zero(f);
  *         each micro-batch b of B:
  *             dpar_fsdp_begin(f, b == B - 1);
- *             forward, each unit u:
+ *             forward, each unit u from the first:
  *                 dpar_fsdp_unshard(f, u, DPAR_ACTION_FORWARD);
  *                 ... uses the weights dpar_fsdp_weight(f, i) ...
  *                 dpar_fsdp_reshard(f, u, DPAR_ACTION_FORWARD);
@@ -849,21 +854,21 @@ DPAR_API void *dpar_zero1_state(dpar_zero1 *zero1, int32_t array, int64_t *first
  *         dpar_fsdp_step(f, rate, dpar_optimizer_clip(norm, 1.0));
  *     dpar_fsdp_free(f);
  *
- * To train with clipped gradients, pass dpar_optimizer_clip(norm, clip) as above; without a clip,
- * leave dpar_fsdp_norm out and pass 1. dpar_fsdp_sizes_init computes the memory of a rank without a
- * communicator, to plan a job.
+ * This clips the gradients to norm 1. Without clipping, omit dpar_fsdp_norm and pass the factor 1.
+ * dpar_fsdp_sizes_init computes the memory that a rank needs. It needs no communicator, so that you
+ * can plan a job with it.
  *
- * Tied weights. A weight that several layers use, such as an embedding that is also the output, is
- * a unit of its own that stays in use. Unshard it before the first of these layers and reshard it
- * after the last, in forward and in backward, and make it ready after its last gradient. Set
- * desc.units_in_use to the number of units that are in use together, which is then 2.
+ * Tied weights. If several layers use a weight, such as an embedding that is also the output layer,
+ * make it a separate unit. Unshard it before the first of these layers and reshard it after the
+ * last, in forward and in backward, and make it ready after its last gradient. Set
+ * desc.units_in_use to 2, because this unit and that of the current layer are in use together.
  *
  * Evaluation. dpar_fsdp_unshard (DPAR_ACTION_FORWARD) and dpar_fsdp_reshard also work outside of a
  * pass. dpar_fsdp_begin may also be called after forward, just before backward.
  *
  * Pointers. With ZeRO-1 and 2, dpar_fsdp_weight returns the same address in every step. So does
- * dpar_fsdp_gradient if gradients are whole (ZeRO-1, desc.reduce_last). For weights of ZeRO-3, and
- * for gradients that are shards, ask again after each unshard.
+ * dpar_fsdp_gradient if gradients are whole (ZeRO-1, desc.reduce_last). In the other cases the
+ * address may change with each unshard.
  *
  * Checkpoints. Each rank writes what dpar_fsdp_state returns for each unit and array.
  * dpar_fsdp_load reads it, on the same or another number of ranks.
@@ -876,85 +881,85 @@ DPAR_API void *dpar_zero1_state(dpar_zero1 *zero1, int32_t array, int64_t *first
  * Pipelines. A whole step is one pass, with dpar_fsdp_begin before dpar_pipeline_run and
  * dpar_fsdp_end after it.
  *
- *  - UNSHARD calls dpar_fsdp_unshard: the first time for a stage with DPAR_ACTION_BACKWARD, which
- *    reserves space for its gradients, and then with DPAR_ACTION_FORWARD.
+ *  - UNSHARD calls dpar_fsdp_unshard. The first call for a stage has DPAR_ACTION_BACKWARD, which
+ *    reserves space for its gradients; later calls have DPAR_ACTION_FORWARD.
  *  - RESHARD calls dpar_fsdp_reshard.
  *  - REDUCE_GRAD calls dpar_fsdp_ready.
  *
- * Let desc.prefetch and desc.gradient_buffers be the number of stages of the rank. If several runs
- * accumulate gradients, each is a pass. Runs with last = 0 leave REDUCE_GRAD out, so call
+ * Set desc.prefetch and desc.gradient_buffers to the number of stages of the rank. If several runs
+ * accumulate gradients, each is a pass. Runs with last = 0 omit REDUCE_GRAD, so call
  * dpar_fsdp_ready for each unit after such a run and before dpar_fsdp_end.
  *
  * Gradients are averaged over the ranks, or summed with desc.sum, and summed over micro-batches.
  * For the mean over micro-batches, scale the loss by 1 / B or pass that factor to dpar_fsdp_step.
  *
- * Guarantees. Nothing is allocated after make, and dpar_fsdp_sizes lists what make allocates. Sums
- * are computed in rank order, which gives the same bits in every run, whatever is prefetched.
- * Replicas stay equal bit by bit. A unit that is already in the pool is not gathered again. All
- * ranks must visit units in the same order; otherwise calls fail with DPAR_E_MISMATCH, over MPI
- * only with its option `check`.
+ * Guarantees. Only make allocates memory; dpar_fsdp_sizes lists how much. Sums are computed in rank
+ * order, which gives the same bits in every run, whatever is prefetched. Replicas stay equal bit by
+ * bit. A unit that is already in the pool is not gathered again. All ranks must visit units in the
+ * same order. Otherwise calls fail with DPAR_E_MISMATCH, but over MPI only with its option `check`.
  *
  * If comm->mem is the memory of a device, all arrays are in that memory, including those passed to
- * dpar_fsdp_set and dpar_fsdp_load. The functions run after the work that the device's stream was
- * given before, and before work that it is given later. Only dpar_fsdp_norm and dpar_fsdp_load wait
- * for the device. */
+ * dpar_fsdp_set and dpar_fsdp_load. The functions add their work to the device's stream, so that it
+ * runs in the order of the calls. Only dpar_fsdp_norm and dpar_fsdp_load wait for the device. */
 
-/* Describes an fsdp. Zero it and fill in what differs from the defaults. All ranks give the same
- * values, except replicas, names, memory and bytes. */
+/* Describes an fsdp. Zero it and fill in what differs from the defaults. All ranks pass the same
+ * values, except for replicas, names, memory and bytes. */
 typedef struct dpar_fsdp_desc {
     int32_t units; /* number of units, in the order of forward */
     int32_t zero;  /* stage of ZeRO: 1, 2 or 3; 0 selects 3 */
-    /* [units] number of parameters in each unit, 0 or more. NULL selects one parameter a unit. Only
-     * dpar_fsdp_make and dpar_fsdp_sizes_init read it, as the next. */
+    /* [units] number of parameters in each unit, 0 or more. NULL selects one parameter per unit.
+     * Only dpar_fsdp_make and dpar_fsdp_sizes_init read this array and `count`. */
     const int32_t *params_per_unit;
     const int64_t *count; /* [all parameters] elements of each, 0 or more, unit after unit */
-    dpar_comm *replicas;  /* ranks with the same shard of other copies, made from the same world
-                             as comm; NULL if there are none */
+    dpar_comm *replicas;  /* the ranks that have the same shard of different copies of the model, in
+                             a communicator made from the same world as comm; NULL if there is only
+                             one copy */
     /* Type of the master weights, which the optimizer updates: F64 or F32; 0 selects F32. With BF16
      * or F16 there are no masters, and the weights themselves are updated. The optimizer's arrays
      * have the type that dpar_optimizer_check reports. */
     int32_t type;
-    /* Type of the weights that forward and backward use and that are gathered: `type`, or F32 for
-     * F64, or BF16 or F16 for F32. 0 selects `type`. */
+    /* Type of the weights that are gathered and that forward and backward use: `type`, or F32 if
+     * that is F64, or BF16 or F16 if that is F32. 0 selects `type`. */
     int32_t compute_type;
     /* Type in which gradients are computed and reduced: `compute_type` or a wider one; 0 selects
-     * compute_type. 16-bit gradients are summed in F32 and rounded once; ZeRO-1 and `reduce_last`
-     * round once more over replicas. ZeRO-2 and 3 sum micro-batches in F32, or in F64 if `type` is
-     * F64. */
+     * compute_type. 16-bit gradients are summed in F32 and rounded once. With ZeRO-1 or
+     * `reduce_last`, the sum over replicas rounds them once more. ZeRO-2 and 3 sum micro-batches in
+     * F32, or in F64 if `type` is F64. */
     int32_t gradient_type;
     int32_t prefetch;         /* units that are gathered ahead of the one in use, 0 or more */
-    int32_t gradient_buffers; /* ZeRO-2 and 3: units whose gradients may be under way at once. 0
-                                 selects units_in_use; fewer is DPAR_E_ROOM */
-    /* Units that are in use at the same time, or whose gradients are being computed; 0 selects 1.
-     * The pool has prefetch + units_in_use units. Using more is DPAR_E_ROOM, which names the
-     * units. */
+    int32_t gradient_buffers; /* ZeRO-2 and 3: largest number of units whose gradients are being
+                                 computed or reduced. 0 selects units_in_use; if it is smaller than
+                                 that, make fails with DPAR_E_ROOM */
+    /* Largest number of units that are in use, or whose gradients are being computed, at the same
+     * time; 0 selects 1. The pool has prefetch + units_in_use units. If you use more,
+     * dpar_fsdp_unshard fails with DPAR_E_ROOM and names the units. */
     int32_t units_in_use;
-    int32_t reduce_last; /* ZeRO-2 and 3: 1 keeps gradients whole in all micro-batches and reduces
-                            them in the last, which is less traffic and more memory, as in ZeRO-1 */
+    int32_t reduce_last; /* ZeRO-2 and 3: 1 keeps gradients whole and reduces them only in the last
+                            micro-batch, as ZeRO-1 does: less traffic, but more memory */
     int32_t sum;         /* 1 computes sums over the ranks; 0 averages */
-    /* 0 if backward adds to gradients, which are 0 before. 1 if it writes them, except where
-     * dpar_fsdp_gradient asks to add; dpar then need not zero them. Backward must write every
-     * element of every parameter of the unit, 0 where there is no gradient. */
+    /* 0 if backward adds to gradients, which dpar sets to 0 before. 1 if backward overwrites them,
+     * unless dpar_fsdp_gradient reports that it must add; dpar then need not zero them. With 1,
+     * backward must write every element of the unit's parameters, 0 where there is no gradient. */
     int32_t overwrite_gradients;
-    const char *const *names; /* [units] names for messages, kept by you as long as the fsdp exists.
+    const char *const *names; /* [units] names for messages, which you keep until the fsdp is freed.
                                  If NULL, messages give the numbers of the units */
     int64_t align;            /* parameters begin in their unit at multiples of this many elements;
                                  0 selects 1 */
-    /* Its option `stochastic` also applies where F32 masters are rounded to BF16 weights. The
-     * random number of an element is that of its place among all elements, the units end to end.
-     * Copies in other fsdp objects, such as those of tensor-parallel ranks, stay equal if they have
-     * the same place there. */
+    /* Its option `stochastic` also applies when F32 masters are rounded to BF16 weights. The random
+     * number of an element depends on its index among all elements of the model, with the units end
+     * to end. Tensor-parallel ranks have separate fsdp objects. Their copies of a parameter stay
+     * equal if the parameter has the same index in each object. */
     dpar_optimizer optimizer;
-    /* Memory of yours for the fsdp's bookkeeping (`plan` of dpar_fsdp_sizes), aligned to 64, as
-     * long as the fsdp exists. NULL with bytes 0: dpar_fsdp_make allocates it. Too few bytes are
-     * DPAR_E_ROOM, and why->bytes tells how many are needed; to ask, set memory NULL and bytes 1.
-     */
+    /* Your memory for the fsdp's bookkeeping (`plan` of dpar_fsdp_sizes), aligned to 64 bytes,
+     * which you keep until the fsdp is freed. If it is NULL and bytes is 0, make allocates it. If
+     * bytes is too small, make fails with DPAR_E_ROOM, and why->bytes is the size that is needed.
+     * To query that size, set memory to NULL and bytes to 1. */
     void *memory;
     int64_t bytes;
 } dpar_fsdp_desc;
 
-/* Memory of a rank in bytes. `registered` is the sum of the six sizes below it, each rounded up to
- * a multiple of 64. */
+/* Memory that a rank needs, in bytes. `registered` is the sum of the six sizes below it, each
+ * rounded up to a multiple of 64. */
 typedef struct dpar_fsdp_sizes {
     int64_t plan;       /* the bookkeeping, in desc.memory or allocated by dpar_fsdp_make */
     int64_t registered; /* allocated by make with dpar_comm_alloc; constant until free */
@@ -962,23 +967,23 @@ typedef struct dpar_fsdp_sizes {
     int64_t gradients;  /* whole, of gradient_type, or shards */
     int64_t master;     /* shards; 0 if the masters are pieces of the whole weights */
     int64_t moments;    /* shards of the optimizer's arrays */
-    int64_t gathered;   /* ZeRO-3: prefetch + units_in_use units, as large as the largest */
-    int64_t buckets;    /* gradients under way: `gradient_buffers` units of that size */
+    int64_t gathered;   /* ZeRO-3: the pool, prefetch + units_in_use times the largest unit */
+    int64_t buckets;    /* gradients as shards: gradient_buffers times the largest unit */
 } dpar_fsdp_sizes;
 
-/* A model that is cut over the ranks: a handle. */
+/* A handle to a model that is divided among the ranks. */
 typedef struct dpar_fsdp dpar_fsdp;
 
-/* Computes the memory of a rank when `shards` ranks share a copy of the model. It needs no
- * communicator and can be used to plan a job. Local. O(params). Fails as dpar_fsdp_make does. */
+/* Computes the memory of a rank when `shards` ranks share a copy of the model. Needs no
+ * communicator, so that you can plan a job with it. Local. O(params). Fails like dpar_fsdp_make. */
 DPAR_API dpar_status dpar_fsdp_sizes_init(dpar_fsdp_sizes *sizes, int32_t shards,
                                           const dpar_fsdp_desc *desc, dpar_why *why);
-/* Cuts a model over the ranks of comm. The weights and the optimizer's state are 0.
+/* Makes an fsdp, which divides a model among the ranks of comm. Sets the weights and the
+ * optimizer's state to 0.
  *
- * Collective over comm and desc.replicas: all ranks give the same descriptor. Compares them with
- * small collectives. Fails on all ranks with DPAR_E_MISMATCH if they differ, DPAR_E_ARG,
- * DPAR_E_RANGE, DPAR_E_ROOM or DPAR_E_MEMORY. In the functions below, the message of an error is in
- * comm->why. */
+ * Collective over comm and desc.replicas. Compares the descriptors with small collectives. Fails on
+ * all ranks with DPAR_E_MISMATCH if they differ, DPAR_E_ARG, DPAR_E_RANGE, DPAR_E_ROOM or
+ * DPAR_E_MEMORY. In the functions below, the message of an error is in comm->why. */
 DPAR_API dpar_status dpar_fsdp_make(dpar_comm *comm, const dpar_fsdp_desc *desc, dpar_fsdp **fsdp,
                                     dpar_why *why);
 /* Sets the weights of parameter i. All ranks call it with the same values, between steps.
@@ -986,151 +991,151 @@ DPAR_API dpar_status dpar_fsdp_make(dpar_comm *comm, const dpar_fsdp_desc *desc,
  * values: [count[i]] the whole parameter, of desc.type. Each rank copies its piece.
  *
  * Local. O(elements / ranks). Fails with DPAR_E_ARG if there is no such parameter, values is NULL
- * or a pass is under way. */
+ * or a pass is in progress. */
 DPAR_API dpar_status dpar_fsdp_set(dpar_fsdp *fsdp, int32_t i, const void *values);
 
 /* ---- a step ---- */
 
-/* Resets all gradients to 0. Call it before the first micro-batch of a step, or at the latest
- * before its backward. It touches no memory: the passes write the gradients, or zero them when they
- * reach them. Local. O(units). */
+/* Marks all gradients as 0. Call it before the backward of a step's first micro-batch. It does not
+ * touch their memory: a pass later overwrites or zeroes the gradients of each unit that it reaches.
+ * Local. O(units). */
 DPAR_API void dpar_fsdp_zero(dpar_fsdp *fsdp);
 /* Begins a micro-batch.
  *
  * last: 1 for the last micro-batch of the step.
  *
- * Local. O(units). Fails with DPAR_E_ARG if the micro-batch before has not ended, and with the
+ * Local. O(units). Fails with DPAR_E_ARG if the previous micro-batch has not ended, or with the
  * status of a broken communicator. */
 DPAR_API dpar_status dpar_fsdp_begin(dpar_fsdp *fsdp, int32_t last);
 /* Gathers the weights of unit u, waits until they are complete, and requests those of the
- * `prefetch` units that follow in this direction. In backward it also provides the memory of the
- * unit's gradients. They hold the sum of earlier micro-batches (ZeRO-1, desc.reduce_last) or 0;
- * with desc.overwrite_gradients they are undefined in place of 0.
+ * `prefetch` units that follow in this direction. In backward it also provides memory for the
+ * unit's gradients. With ZeRO-1 or desc.reduce_last the gradients hold the sum of earlier
+ * micro-batches. Otherwise they are 0, or undefined with desc.overwrite_gradients.
  *
  * direction: DPAR_ACTION_FORWARD or DPAR_ACTION_BACKWARD. Forward also works outside of a pass, to
  *            read weights.
  *
- * Collective over comm: all ranks call it in the same order. Costs an all-gather of each unit that
- * is not in the pool, in which a rank sends its shard to the other ranks in compute_type. Fails
- * with DPAR_E_ARG if there is no such unit, it is already in use, or for backward outside of a pass
- * or a second time in it. Fails with DPAR_E_ROOM, naming the units, if more than desc.units_in_use
- * are in use or have gradients that are not ready. Other errors are those of comm.h. */
+ * Collective over comm: all ranks call it for the same units in the same order. Costs an all-gather
+ * in compute_type of each unit that is not in the pool. Fails with DPAR_E_ARG if there is no such
+ * unit or it is already in use, and for backward if no pass is in progress or the unit already had
+ * backward in it. Fails with DPAR_E_ROOM, naming the units, if more than desc.units_in_use are in
+ * use or have gradients that are not ready. Other errors are those of comm.h. */
 DPAR_API dpar_status dpar_fsdp_unshard(dpar_fsdp *fsdp, int32_t u, int32_t direction);
-/* Ends the use of unit u's weights for now. Local. O(1). Fails with DPAR_E_ARG if they were not in
- * use. */
+/* Ends the use of unit u's weights until the next unshard. Local. O(1). Fails with DPAR_E_ARG if
+ * they were not in use. */
 DPAR_API dpar_status dpar_fsdp_reshard(dpar_fsdp *fsdp, int32_t u, int32_t direction);
 /* Returns the address of parameter i's weights: count[i] elements of compute_type, aligned to that
  * type. Returns NULL unless its unit is between unshard and reshard. Local. O(1). */
 DPAR_API const void *dpar_fsdp_weight(const dpar_fsdp *fsdp, int32_t i);
-/* Returns the address where the gradient of parameter i is added, of gradient_type. Returns NULL
+/* Returns the address of parameter i's gradient: count[i] elements of gradient_type. Returns NULL
  * unless its unit is between unshard in backward and ready. Local. O(1).
  *
- * adds: set to the `beta` of the matrix product that computes the gradient. 1 means that the
- *       gradient is added to the present contents, 0 that it overwrites them. May be NULL.
+ * adds: set to 1 if backward must add to the present contents, or 0 if it must overwrite them. This
+ *       is the `beta` of the matrix product that computes the gradient. May be NULL.
  *
- * Without desc.overwrite_gradients it is always 1. With it, it is 1 in two cases. The first is that
- * gradients were used since dpar_fsdp_zero (by dpar_fsdp_norm, _state or _step). The second is that
- * gradients are kept from one micro-batch to the next (ZeRO-1, desc.reduce_last) and an earlier
- * micro-batch of the step had this unit in backward. */
+ * Without desc.overwrite_gradients, *adds is always 1. With it, *adds is 1 only if gradients are
+ * whole (ZeRO-1, desc.reduce_last) and have contents: an earlier micro-batch of the step had this
+ * unit in backward, or dpar_fsdp_norm, _state or _step read them since dpar_fsdp_zero. */
 DPAR_API void *dpar_fsdp_gradient(const dpar_fsdp *fsdp, int32_t i, int *adds);
 /* Marks the gradients of unit u as complete for this micro-batch, and posts their reduction.
  *
- * Collective over comm, in the same order on all ranks. Costs a reduce-scatter of the unit in
- * gradient_type; with ZeRO-1 and desc.reduce_last only in the last micro-batch. Fails with
- * DPAR_E_ARG if the unit has no gradients in this pass; other errors are those of comm.h. */
+ * Collective over comm: all ranks call it for the same units in the same order. Costs a
+ * reduce-scatter of the unit in gradient_type, with ZeRO-1 or desc.reduce_last only in the last
+ * micro-batch. Fails with DPAR_E_ARG if the unit has no gradients in this pass or is already ready.
+ * Other errors are those of comm.h. */
 DPAR_API dpar_status dpar_fsdp_ready(dpar_fsdp *fsdp, int32_t u);
 /* Ends the micro-batch. After the last one, the gradients of this rank's shards are reduced.
  *
- * Collective. Waits for what dpar_fsdp_ready posted, and with replicas for an all-reduce of each
- * shard. Fails with DPAR_E_ARG, which breaks the communicator, if a unit is in use or its gradients
- * were not made ready; in the last micro-batch that applies to every unit with parameters. Other
- * errors are those of comm.h. A pass that failed has also ended. */
+ * Collective. Waits for the reductions that dpar_fsdp_ready posted, and with replicas for an
+ * all-reduce of each shard. Fails with DPAR_E_ARG, which breaks the communicator, if a unit is in
+ * use or had backward but is not ready. In the last micro-batch every unit with parameters must be
+ * ready. Other errors are those of comm.h. A pass that failed has also ended. */
 DPAR_API dpar_status dpar_fsdp_end(dpar_fsdp *fsdp);
-/* Computes the 2-norm of all gradients. Squares are summed in f64 in the order of the shard, then
- * over the ranks in rank order. If other communicators hold other parameters (pipeline stages,
- * tensor parallelism), sum the squares of their norms.
+/* Computes the 2-norm of all gradients. Squares are summed in f64, first over this rank's shards,
+ * then over the ranks in rank order. If other communicators hold other parameters (pipeline stages,
+ * tensor parallelism), the norm of the whole model is the root of the sum of the squared norms.
  *
  * Collective over comm. Costs an all-reduce of 8 bytes and O(elements of the shards). Fails with
- * DPAR_E_ARG if a pass is under way or norm is NULL; other errors are those of comm.h. */
+ * DPAR_E_ARG if a pass is in progress or norm is NULL. Other errors are those of comm.h. */
 DPAR_API dpar_status dpar_fsdp_norm(dpar_fsdp *fsdp, double *norm);
 /* Updates the weights by one step of the optimizer.
  *
  * rate:   learning rate.
  * factor: gradients are multiplied by it (dpar_optimizer_clip).
  *
- * Local. O(elements of the shards). Fails with DPAR_E_ARG if a pass is under way. */
+ * Local. O(elements of the shards). Fails with DPAR_E_ARG if a pass is in progress. */
 DPAR_API dpar_status dpar_fsdp_step(dpar_fsdp *fsdp, double rate, double factor);
 
 /* ---- state ---- */
 
-/* Arrays of which a rank has a shard: those of a checkpoint, and the reduced gradients. */
+/* Arrays of which each rank has a shard: those of a checkpoint, and the reduced gradients. */
 enum {
     DPAR_FSDP_MASTER,
     DPAR_FSDP_MOMENT_1,
     DPAR_FSDP_MOMENT_2,
-    DPAR_FSDP_ARRAY_COUNT, /* the most arrays that a checkpoint has */
+    DPAR_FSDP_ARRAY_COUNT, /* the largest number of arrays in a checkpoint */
     DPAR_FSDP_GRADIENT = DPAR_FSDP_ARRAY_COUNT
 };
 
-/* Returns this rank's shard of an array of unit u. If there is none, because there is no such unit
- * or the optimizer has no such array, it returns NULL with 0 elements and DPAR_TYPE_NONE.
- * dpar_fsdp_piece reports where a parameter is in it.
+/* Returns this rank's shard of an array of unit u. Returns NULL, with 0 elements and
+ * DPAR_TYPE_NONE, if there is no such unit or the optimizer has no such array. dpar_fsdp_piece
+ * reports where a parameter is in the shard.
  *
  * array:    DPAR_FSDP_MASTER, ... DPAR_FSDP_GRADIENT.
  * elements: set to the number of elements, including the padding, which is 0. May be NULL.
- * type:     set to their type. May be NULL.
+ * type:     set to the type of the elements. May be NULL.
  *
- * A sharded checkpoint consists of the arrays below DPAR_FSDP_ARRAY_COUNT of the ranks of one
- * replica, and the number of calls of dpar_fsdp_step.
+ * A sharded checkpoint consists of the arrays below DPAR_FSDP_ARRAY_COUNT of all ranks of one
+ * replica, and the number of steps that were done.
  *
- * DPAR_FSDP_GRADIENT gives the reduced gradients, from the end of a pass to the next
- * dpar_fsdp_zero. Use it for norms that weight parameters differently, or for sums over other
- * communicators.
+ * DPAR_FSDP_GRADIENT selects the reduced gradients, which are available from the end of a pass to
+ * the next dpar_fsdp_zero. Use them for norms that weight parameters differently, or for sums over
+ * other communicators.
  *
  * Local. O(1), except that gradients that count as 0 are zeroed here. */
 DPAR_API void *dpar_fsdp_state(const dpar_fsdp *fsdp, int32_t array, int32_t u, int64_t *elements,
                                int32_t *type);
 /* Finds the piece of parameter i in this rank's shard. Returns 1, or 0 if the shard has no element
- * of it.
+ * of the parameter.
  *
- * piece: set to the piece; its in_shard counts from what dpar_fsdp_state returns for the
- *        parameter's unit. May be NULL.
+ * piece: set to the piece. piece->in_shard is relative to the address that dpar_fsdp_state returns
+ *        for the parameter's unit. May be NULL.
  *
  * Local. O(1). */
 DPAR_API int dpar_fsdp_piece(const dpar_fsdp *fsdp, int32_t i, dpar_piece *piece);
-/* Describes unit u as an array of one dim on ranks first .. first + ranks - 1, cut as its shards
- * are (DPAR_SPLIT_CHUNK), for redistribute.h and move.h. layout->extent[0] is the number of
- * elements of the unit without padding, and each rank's shard is ceil(extent / ranks) of them.
+/* Describes unit u as an array of one dim on ranks first .. first + ranks - 1, divided like its
+ * shards (DPAR_SPLIT_CHUNK), for redistribute.h and move.h. layout->extent[0] is the number of
+ * elements of the unit without padding, and each rank's shard has ceil(extent / ranks) elements.
  *
- * For a full checkpoint, dpar_gather the shards of all ranks for each unit and array, and cut each
- * off at the extent. It is loaded like a sharded checkpoint of one rank.
+ * For a full checkpoint, gather the shards of each unit and array with dpar_gather, and keep only
+ * the first layout->extent[0] elements. Load it like a sharded checkpoint of one rank.
  *
  * Local. O(1). Fails with DPAR_E_ARG. */
 DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *fsdp, int32_t u, int32_t first,
                                       int32_t ranks, dpar_layout *layout, dpar_why *why);
-/* Reads a part of a saved shard: a callback of yours. The part is elements first .. first + count -
- * 1 of the shard that rank `rank` of the saving job had of an array of unit u. Write them to `to`.
- * A negative status is a failure. */
+/* Reads a part of a saved shard. It is your callback. The part is elements first .. first + count -
+ * 1 of the shard of unit u in an array, as rank `rank` of the saving job wrote it. Write the part
+ * to `to`. Return a negative status if that fails. */
 typedef dpar_status (*dpar_fsdp_read_callback)(void *ctx, int32_t array, int32_t u, int32_t rank,
                                                int64_t first, int64_t count, void *to);
-/* Loads a checkpoint, whatever the number of ranks is now. Each rank reads what it needs, each
- * element once. With the same options and number of ranks, training continues with the same bits as
+/* Loads a checkpoint that was saved by any number of ranks. Each rank reads each element of its
+ * shards once. With the same options and number of ranks, training continues with the same bits as
  * if it had not stopped.
  *
  * ranks: number of ranks that saved it.
  * steps: number of steps that were done when it was saved.
  *
- * Collective over comm and replicas. Compares the numbers with small collectives. Fails with
- * DPAR_E_ARG if a pass is under way and DPAR_E_MISMATCH if ranks gave different numbers. A failure
- * on one rank is reported on all; part of the state may then be replaced, so that you have to load
- * again. */
+ * Collective over comm and replicas. Compares `ranks` and `steps` with small collectives. Fails
+ * with DPAR_E_ARG if a pass is in progress and with DPAR_E_MISMATCH if ranks passed different
+ * numbers. A failure on one rank is reported on all. Part of the state may then have been replaced,
+ * so that you must load again. */
 DPAR_API dpar_status dpar_fsdp_load(dpar_fsdp *fsdp, int32_t ranks, int64_t steps,
                                     dpar_fsdp_read_callback read, void *ctx, dpar_why *why);
 
-/* Frees an fsdp and what make allocated. NULL is allowed. Waits for what is still under way.
+/* Frees an fsdp and its memory. NULL is allowed. Waits for operations that are not complete.
  *
- * Collective only in that no other rank may still be in a pass. O(units). Fails with DPAR_E_ARG if
- * a pass is under way on communicators that are not broken; the fsdp then stays as it is. */
+ * No communication, but no other rank may still be in a pass. O(units). Fails with DPAR_E_ARG if a
+ * pass is in progress and no communicator is broken; the fsdp then remains valid. */
 DPAR_API dpar_status dpar_fsdp_free(dpar_fsdp *fsdp);
 
 /* ==== train/tensor.h ==== */
@@ -2410,81 +2415,88 @@ DPARI_INTERNAL void dpari_quant_give(const dpar_mem_quantize *call, double *x, i
 
 /* ==== train/ddp_private.h ==== */
 
-/* ddp_private - private: the structs of a ddp and a zero1, and the functions of ddp.c that zero1.c
- * calls. */
+/* ddp_private - private: the structs of a ddp and a zero1, and the functions of ddp.c that zero1.c,
+ * the tests and the benchmarks call. */
 
 struct dpar_ddp {
-    /* the fields that dpar_ddp_ready uses, kept together */
-    /* [params] the last pass since dpar_ddp_zero in which each was ready, or 0; a 0 precedes them,
-     * at which a search backwards stops */
+    /* dpar_ddp_ready uses the fields down to `status`, which are therefore kept together. */
+
+    /* [params] number of the last pass since dpar_ddp_zero in which each parameter was ready; 0 if
+     * none. seen[-1] is 0, so that the backward search in dpar_ddp_ready stops there. */
     uint8_t *seen;
-    int32_t open;       /* params while a pass is under way, otherwise 0 */
-    int32_t pass;       /* number of the pass, 1 to 255 */
-    int32_t latest;     /* the last parameter that is not ready */
-    int32_t edge;       /* once `latest` is below this parameter, the next bucket is sent */
-    dpar_status status; /* of this pass; the first error stays */
+    int32_t open;   /* params during a pass, otherwise 0 */
+    int32_t pass;   /* number of the pass, 1 to 255; after 255 comes 2 */
+    int32_t latest; /* the largest parameter that is not ready yet; -1 if all are */
+    /* first parameter of the next bucket, which is sent once `latest` is below it; -1 if no bucket
+     * is left or this pass sends nothing */
+    int32_t edge;
+    dpar_status status; /* first error of this pass, or DPAR_OK */
     dpar_comm *comm;
     dpar_ddp_desc desc;
-    int64_t *count; /* [params] elements of each */
-    /* [params + 1] where each begins, in elements of `buffer`, or of `copy` with arrays; an array
-     * that is sent in place has no elements there */
+    int64_t *count; /* [params] elements of each parameter */
+    /* [params + 1] first element of each parameter in `buffer`, or in `copy` with desc.arrays. An
+     * array that is sent in place has no elements in `copy`: start[i] == start[i + 1]. */
     int64_t *start;
     void **array; /* [params] the caller's arrays; NULL if all gradients are in `buffer` */
-    /* [params] with desc.track_used: 1 if any rank reported it, valid after the end */
+    /* [params] with desc.track_used: 1 if any rank reported the parameter, valid after the pass */
     uint8_t *used;
-    dpar_bucket *bucket;   /* lo and hi count as `start` does */
-    int32_t *works;        /* [buckets] works of this pass up to the end of each bucket */
-    dpar_work *work;       /* in the order in which they are posted */
-    unsigned char *buffer; /* all gradients; NULL with arrays */
-    unsigned char *copy;   /* gradients that are sent from a copy, as copy_type; or NULL */
+    dpar_bucket *bucket;   /* [buckets] lo and hi are positions like those in `start` */
+    int32_t *works;        /* [buckets] works posted in this pass up to the end of each bucket */
+    dpar_work *work;       /* works of this pass, in the order in which they were posted */
+    unsigned char *buffer; /* all gradients in one array; NULL with desc.arrays */
+    unsigned char *copy;   /* of type copy_type: gradients that are sent from a copy, or NULL */
     int32_t copy_type;
-    int32_t through; /* 1 if the all-reduce itself rounds F32 to the wire type */
-    int32_t owns;    /* 1 if dpar allocated the buffer */
+    int32_t through; /* 1 if the all-reduce itself rounds F32 to the wire type, without a copy */
+    int32_t owns;    /* 1 if dpar allocated `buffer` */
     int32_t made;    /* 1 if dpar allocated the memory of this struct */
-    /* desc.check_finite: the first element of the buffer that is not finite, or -1 */
+    /* with desc.check_finite on a device: position (like those in `start`) of the first element
+     * that is not finite, or -1 */
     int64_t found;
     int32_t pinned;   /* 1 if a device can write `found` */
-    int64_t elements; /* of the buffer, or of the copy with arrays */
+    int64_t elements; /* size of `buffer`, or of `copy` with desc.arrays */
     int32_t params, buckets;
-    int32_t next;         /* the bucket to be posted next */
-    int32_t posted, back; /* buckets of this pass that were posted, and those that have arrived */
-    int32_t work_count;   /* works of this pass so far */
-    int32_t last;         /* 1 if this pass reduces */
-    int32_t under_way;    /* 1 within a pass */
-    int32_t alone;        /* 1 while the only bucket is sent by a call that waits for it */
-    /* zero1: 1 if buckets of this pass are sent only to the owners of their parts */
+    int32_t next;       /* the bucket to be posted next */
+    int32_t posted;     /* buckets that were posted in this pass */
+    int32_t back;       /* buckets of this pass whose reduction was waited for */
+    int32_t work_count; /* works that were posted in this pass */
+    int32_t last;       /* 1 if this pass sends the gradients */
+    int32_t under_way;  /* 1 during a pass */
+    int32_t alone;      /* 1 while the only bucket is sent by a call that waits for it */
+    /* 1 if a zero1 exists and each part of a bucket is sent only to the rank that owns it */
     int32_t scatter;
-    int32_t ended;     /* zero1: 1 if there are averages that no step has used yet */
-    dpar_zero1 *zero1; /* or NULL */
+    int32_t ended;     /* 1 if dpar_ddp_end has computed averages that no zero1 step has used yet */
+    dpar_zero1 *zero1; /* NULL if there is none */
 };
 
 struct dpar_zero1 {
     dpar_ddp *ddp;
     unsigned char *weights;
     const dpar_optimizer *optimizer;
-    int32_t kind, moments, moment_type; /* of the optimizer */
+    int32_t kind, moments, moment_type; /* of the optimizer when the zero1 was made */
     int32_t pinned;                     /* 1 if a device can write *squares */
-    unsigned char *moment[2];           /* the second follows the first in memory */
-    int64_t steps;
-    dpar_zero1_group *group;
+    /* [moments] this rank's share of each moment, of moment_type; both are in one allocation */
+    unsigned char *moment[2];
+    int64_t steps;           /* steps of the optimizer so far, including desc.steps */
+    dpar_zero1_group *group; /* [groups] copy of desc.group */
     int32_t groups;
-    /* sum for this rank's gradients; in memory of its own, because CUDA does not copy an array of
-     * which a part is pinned */
+    /* sum of the squares of this rank's averaged gradients. It has its own allocation, because CUDA
+     * cannot copy an array that is only partly pinned. */
     double *squares;
-    int64_t share;  /* elements of a rank's share; the last shares may be shorter */
-    int64_t *count; /* [ranks] elements of each rank's share */
+    int64_t share;  /* elements of each rank's share; the last ranks may have fewer */
+    int64_t *count; /* [ranks] elements that each rank really has */
 };
 
-/* Ends a pass; if none is under way, runs a whole one. scatter: 1 if each rank needs only its share
- * of the averages. */
+/* Ends the pass in progress. If there is none, runs a whole pass in which nothing was reported.
+ * scatter: 1 if each rank needs only the averages of its share. */
 DPARI_INTERNAL dpar_status dpari_ddp_finish(dpar_ddp *ddp, int32_t scatter);
-/* The address of bucket k's elements where all gradients are in one buffer, and the bucket; NULL if
- * there is none. For tests and benchmarks. */
+/* Returns the address of the elements of bucket k, or NULL if there is no such bucket. Requires
+ * that all gradients are in one buffer. bucket: set to the bucket; may be NULL. Only tests and
+ * benchmarks call it. */
 DPARI_INTERNAL void *dpari_ddp_bucket(const dpar_ddp *ddp, int32_t k, dpar_bucket *bucket);
-/* The first element of this rank's share. */
+/* Returns the first element of this rank's share in the flat array. */
 DPARI_INTERNAL int64_t dpari_ddp_first(const dpar_zero1 *zero1);
-/* Gathers the shares of all ranks into data[elements] on all ranks. hash: of the values that all
- * ranks must have given alike; DPAR_E_MISMATCH if it differs. Collective. */
+/* Gathers the shares of all ranks into data[elements] on all ranks. Collective. Fails with
+ * DPAR_E_MISMATCH if the ranks pass different hashes. */
 DPARI_INTERNAL dpar_status dpari_ddp_gather(const dpar_zero1 *zero1, void *data, uint64_t hash);
 
 /* ==== train/random.c ==== */
@@ -6410,20 +6422,27 @@ DPARI_INTERNAL dpar_status dpari_mem_norm(void *ctx, const dpar_mem_norm *call)
 /* ==== train/ddp.c ==== */
 
 /* Averages gradients over all ranks. The buckets have a fixed order, from the last parameter to the
- * first. dpar_ddp_ready notes that a parameter is ready; when all parameters of the next bucket
- * are, the bucket is posted, and so are complete buckets that follow it. All ranks therefore post
- * the same collectives in the same order, even if their gradients become ready in different orders.
+ * first. dpar_ddp_ready notes that a parameter is ready. Once all parameters of the next bucket are
+ * ready, it posts that bucket, and the buckets after it that are already complete. All ranks
+ * therefore post the same collectives in the same order, even if their gradients become ready in
+ * different orders.
  *
- * dpar_ddp_end posts the rest and waits for all buckets. Whether every rank had a gradient for
- * every parameter is settled there, so that an error is the same on all ranks.
+ * dpar_ddp_end posts the remaining buckets and waits for all of them. With desc.require_ready, it
+ * also checks that every parameter was reported; a rank that misses one breaks the communicator, so
+ * that all ranks get the same error.
  *
- * The gradients are stored in one of three ways. dpar lays them out itself in one buffer (the last
- * parameter first), or they are the caller's flat array (the first parameter first): a bucket is
- * then one contiguous range of the buffer. Or each parameter has an array of the caller's: a bucket
- * then sends its long arrays in place, and its short ones packed in a copy, because many small
- * messages take longer. zero1.c uses the flat array, and replaces what is sent (d->scatter). */
+ * The gradients are stored in one of three ways:
+ *
+ *  - dpar allocates one buffer, in which the last parameter comes first. A bucket is one contiguous
+ *    range of it.
+ *  - The caller has one flat array, in which the first parameter comes first. A bucket is a range
+ *    of it, too.
+ *  - The caller has one array per parameter. A bucket sends long arrays in place and packs short
+ *    ones in a copy, because many small messages take longer.
+ *
+ * zero1.c uses the flat array, and sends each part of a bucket only to its owner (ddp->scatter). */
 
-/* Arrays of fewer bytes are packed and sent together, if there are several. */
+/* If there are several arrays, those of fewer bytes are packed and sent together. */
 enum { DPARI_DDP_SHORT = 1 << 16 };
 
 /* ---- the descriptor -------------------------------------------------------------------------- */
@@ -6434,13 +6453,13 @@ static int32_t dpari_ddp_wire(const dpar_ddp_desc *desc)
     return desc->wire_type != DPAR_TYPE_NONE ? desc->wire_type : desc->type;
 }
 
-/* True if gradients are sent in another type than they have. */
+/* True if gradients are sent in another type than they are stored in. */
 static int dpari_ddp_rounds(const dpar_ddp_desc *desc)
 {
     return dpari_ddp_wire(desc) != desc->type;
 }
 
-/* True if the caller owns the gradients. */
+/* True if the gradients are in the caller's memory. */
 static int dpari_ddp_given(const dpar_ddp_desc *desc)
 {
     return desc->gradients != NULL || desc->arrays != NULL;
@@ -6452,8 +6471,9 @@ static int dpari_ddp_no_flag(int32_t v)
     return v != 0 && v != 1;
 }
 
-/* Checks the number of elements of each parameter, and that it has an array. */
-static dpar_status dpari_ddp_judge_counts(const dpar_ddp_desc *desc, dpar_why *why)
+/* Checks that the numbers of elements are allowed and that every parameter with elements has an
+ * array. */
+static dpar_status dpari_ddp_check_counts(const dpar_ddp_desc *desc, dpar_why *why)
 {
     int64_t elements = 0;
     int32_t i;
@@ -6462,15 +6482,16 @@ static dpar_status dpari_ddp_judge_counts(const dpar_ddp_desc *desc, dpar_why *w
         if (count < 0 || (count > 0 && desc->arrays != NULL && desc->arrays[i] == NULL)) {
             return dpari_wrong(
                 why,
-                "dpar_ddp_make: parameter %d has %ld elements (0 or more, with an array "
-                "that is not NULL)",
+                "dpar_ddp_make: parameter %d has %ld elements, but needs 0 or more, and with "
+                "desc.arrays an array that is not NULL",
                 i, count);
         }
         if (count > INT64_MAX / 16 - elements) {
-            return dpari_say(DPAR_E_RANGE, why,
-                             "dpar_ddp_make: parameter %d has %ld elements, those before it %ld: "
-                             "together they may have 2^59 - 1",
-                             i, count, elements);
+            return dpari_say(
+                DPAR_E_RANGE, why,
+                "dpar_ddp_make: parameter %d has %ld elements and those before it have "
+                "%ld, but together they may have at most 2^59 - 1",
+                i, count, elements);
         }
         elements += count;
     }
@@ -6478,15 +6499,17 @@ static dpar_status dpari_ddp_judge_counts(const dpar_ddp_desc *desc, dpar_why *w
 }
 
 /* Checks a descriptor. */
-static dpar_status dpari_ddp_judge(const dpar_ddp_desc *desc, dpar_why *why)
+static dpar_status dpari_ddp_check_desc(const dpar_ddp_desc *desc, dpar_why *why)
 {
     if (desc == NULL) {
         return dpari_wrong(why, "dpar_ddp_make: the descriptor is NULL");
     }
     if (desc->params < 0 || (desc->params > 0 && desc->count == NULL)) {
         return dpari_wrong(
-            why, "dpar_ddp_make: there are %d parameters (0 or more); desc.count is NULL: %d",
-            desc->params, desc->count == NULL);
+            why,
+            "dpar_ddp_make: params is %d, but must be 0 or more; above 0, desc.count must not be "
+            "NULL",
+            desc->params);
     }
     if (!dpari_is_float(desc->type)) {
         return dpari_wrong(why, "dpar_ddp_make: type is %s, but must be f64, f32, f16 or bf16",
@@ -6502,30 +6525,31 @@ static dpar_status dpari_ddp_judge(const dpar_ddp_desc *desc, dpar_why *why)
     if (dpari_ddp_no_flag(desc->sum) || dpari_ddp_no_flag(desc->require_ready) ||
         dpari_ddp_no_flag(desc->track_used) || dpari_ddp_no_flag(desc->check_finite) ||
         (desc->require_ready && desc->track_used)) {
-        return dpari_wrong(
-            why,
-            "dpar_ddp_make: sum %d, require_ready %d, track_used %d, check_finite %d: "
-            "each 0 or 1, and not both of require_ready and track_used",
-            desc->sum, desc->require_ready, desc->track_used, desc->check_finite);
+        return dpari_wrong(why,
+                           "dpar_ddp_make: sum is %d, require_ready %d, track_used %d and "
+                           "check_finite %d, but each "
+                           "must be 0 or 1, and require_ready excludes track_used",
+                           desc->sum, desc->require_ready, desc->track_used, desc->check_finite);
     }
     if (desc->first_bucket_bytes < 0 || desc->bucket_bytes < 0 || desc->align < 0) {
-        return dpari_wrong(
-            why,
-            "dpar_ddp_make: first_bucket_bytes %ld, bucket_bytes %ld, align %ld: none may be "
-            "negative",
-            desc->first_bucket_bytes, desc->bucket_bytes, desc->align);
+        return dpari_wrong(why,
+                           "dpar_ddp_make: first_bucket_bytes is %ld, bucket_bytes %ld and align "
+                           "%ld, but none may "
+                           "be negative",
+                           desc->first_bucket_bytes, desc->bucket_bytes, desc->align);
     }
     if ((desc->gradients != NULL && desc->arrays != NULL) ||
         (dpari_ddp_given(desc) && desc->align != 0)) {
         return dpari_wrong(why,
                            "dpar_ddp_make: at most one of gradients, arrays and align may be set");
     }
-    return dpari_ddp_judge_counts(desc, why);
+    return dpari_ddp_check_counts(desc, why);
 }
 
-/* Checks that no two arrays overlap. Sorts them by address first (Shell's sort). */
-static DPARI_COLD dpar_status dpari_ddp_apart(dpar_comm *comm, const dpar_ddp_desc *desc,
-                                              dpar_why *why)
+/* Checks that no two arrays overlap. Sorts them by address first (Shell sort), so that only
+ * neighbours need to be compared. */
+static DPARI_COLD dpar_status dpari_ddp_check_overlap(dpar_comm *comm, const dpar_ddp_desc *desc,
+                                                      dpar_why *why)
 {
     const int64_t each = dpar_type_bytes(desc->type);
     void *const *const array = desc->arrays;
@@ -6565,7 +6589,7 @@ static DPARI_COLD dpar_status dpari_ddp_apart(dpar_comm *comm, const dpar_ddp_de
     return status;
 }
 
-/* Returns how parameters are divided into buckets. */
+/* Describes how the parameters are divided into buckets. */
 static dpar_buckets_desc dpari_ddp_bucketing(const dpar_ddp_desc *desc)
 {
     const int64_t each = dpar_type_bytes(desc->type);
@@ -6587,15 +6611,15 @@ static dpar_buckets_desc dpari_ddp_bucketing(const dpar_ddp_desc *desc)
     return how;
 }
 
-/* True if the gradients in the wire type need a copy in memory. Ranks that share memory do not,
- * since their all-reduce rounds f32 while it adds. */
+/* True if all gradients are copied in the wire type. Ranks that share memory need no copy of F32
+ * gradients, because their all-reduce rounds them while it adds. */
 static int dpari_ddp_copies(const dpar_comm *comm, const dpar_ddp_desc *desc)
 {
     return dpari_ddp_rounds(desc) && (desc->type != DPAR_F32 || desc->hook != NULL ||
                                       comm->mem != NULL || dpari_world_of(comm) == NULL);
 }
 
-/* True if array i is sent from a copy, together with others of its bucket. */
+/* True if array i is sent from a copy, together with other arrays of its bucket. */
 static int dpari_ddp_packs(const dpar_comm *comm, const dpar_ddp_desc *desc, int32_t i)
 {
     if (desc->hook != NULL || dpari_ddp_copies(comm, desc)) {
@@ -6606,8 +6630,8 @@ static int dpari_ddp_packs(const dpar_comm *comm, const dpar_ddp_desc *desc, int
 
 /* ---- made and freed -------------------------------------------------------------------------- */
 
-/* Places the parts of a ddp in memory and returns their total size; with memory NULL only
- * counts. */
+/* Places the arrays of a ddp after its struct in memory, and zeroes the struct. Returns the ddp,
+ * and in *bytes the total size. If memory is NULL, only computes the size and returns NULL. */
 static dpar_ddp *dpari_ddp_place(void *memory, const dpar_comm *comm, const dpar_ddp_desc *desc,
                                  int32_t buckets, int64_t *bytes)
 {
@@ -6646,17 +6670,17 @@ static dpar_ddp *dpari_ddp_place(void *memory, const dpar_comm *comm, const dpar
     return (dpar_ddp *)memory;
 }
 
-/* Checks the descriptor, and counts the buckets and the bytes that a ddp takes. */
+/* Checks the descriptor, and computes the number of buckets and the size of a ddp in bytes. */
 static dpar_status dpari_ddp_count(dpar_comm *comm, const dpar_ddp_desc *desc, int32_t *buckets,
                                    int64_t *bytes, dpar_why *why)
 {
     dpar_buckets_desc how;
-    dpar_status status = dpari_ddp_judge(desc, why);
+    dpar_status status = dpari_ddp_check_desc(desc, why);
     if (status != DPAR_OK) {
         return status;
     }
     if (desc->arrays != NULL && desc->params > 1) {
-        status = dpari_ddp_apart(comm, desc, why);
+        status = dpari_ddp_check_overlap(comm, desc, why);
         if (status != DPAR_OK) {
             return status;
         }
@@ -6669,8 +6693,8 @@ static dpar_status dpari_ddp_count(dpar_comm *comm, const dpar_ddp_desc *desc, i
     return status;
 }
 
-/* Lists what all ranks must give alike, for comparison. */
-static DPARI_COLD void dpari_ddp_state(dpari_facts *facts, const void *given)
+/* Lists the values that must be equal on all ranks. */
+static DPARI_COLD void dpari_ddp_facts(dpari_facts *facts, const void *given)
 {
     const dpar_ddp_desc *desc = (const dpar_ddp_desc *)given;
     const dpar_buckets_desc how = dpari_ddp_bucketing(desc);
@@ -6693,9 +6717,9 @@ static DPARI_COLD void dpari_ddp_state(dpari_facts *facts, const void *given)
     }
 }
 
-/* Computes the buckets for gradients of the caller: they are ranges of the flat array, or of the
- * copy. */
-static void dpari_ddp_follow(dpar_ddp *ddp)
+/* Computes parameter positions and bucket ranges for gradients in the caller's memory. The ranges
+ * are those of the flat array, or of the copy that holds the packed arrays. */
+static void dpari_ddp_place_given(dpar_ddp *ddp)
 {
     int32_t i;
     int64_t end = 0;
@@ -6718,8 +6742,8 @@ static void dpari_ddp_follow(dpar_ddp *ddp)
     ddp->elements = end;
 }
 
-/* Computes the buckets and allocates memory for the gradients and their copy. */
-static dpar_status dpari_ddp_lay(dpar_ddp *ddp, dpar_why *why)
+/* Computes the buckets, and allocates memory for the gradients and their copy as needed. */
+static dpar_status dpari_ddp_allocate(dpar_ddp *ddp, dpar_why *why)
 {
     const dpar_ddp_desc *desc = &ddp->desc;
     const dpar_buckets_desc how = dpari_ddp_bucketing(desc);
@@ -6740,7 +6764,7 @@ static dpar_status dpari_ddp_lay(dpar_ddp *ddp, dpar_why *why)
     ddp->copy_type = copies ? dpari_ddp_wire(desc) : desc->type;
     ddp->through = dpari_ddp_rounds(desc) && !copies;
     if (dpari_ddp_given(desc)) {
-        dpari_ddp_follow(ddp);
+        dpari_ddp_place_given(ddp);
     } else if (ddp->elements > INT64_MAX / 16) {
         status = DPAR_E_RANGE;
     } else {
@@ -6762,9 +6786,11 @@ static dpar_status dpari_ddp_lay(dpar_ddp *ddp, dpar_why *why)
     if (status == DPAR_OK) {
         return status;
     }
-    return dpari_say(status, why,
-                     "dpar_ddp_make: no memory for %ld gradients of %ld bytes, sent as %d bytes",
-                     ddp->elements, each, dpar_type_bytes(dpari_ddp_wire(desc)));
+    return dpari_say(
+        status, why,
+        "dpar_ddp_make: no memory for %ld gradients of %ld bytes each, sent in %d bytes "
+        "each",
+        ddp->elements, each, dpar_type_bytes(dpari_ddp_wire(desc)));
 }
 
 /* Frees the memory of a ddp. */
@@ -6801,7 +6827,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_make(dpar_comm *comm, const dpar_ddp_de
         status = dpari_object_memory(comm, desc->memory, desc->bytes, needed, "dpar_ddp_make",
                                      &memory, why);
     }
-    status = dpari_agree_on(comm, status, "ddp", dpari_ddp_state, desc, why);
+    status = dpari_agree_on(comm, status, "ddp", dpari_ddp_facts, desc, why);
     if (status != DPAR_OK) {
         return dpari_object_failed(status, desc != NULL ? desc->memory : NULL, memory, needed, why);
     }
@@ -6812,7 +6838,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_make(dpar_comm *comm, const dpar_ddp_de
     d->made = desc->memory == NULL;
     dpari_zero(d->seen, (size_t)d->params);
     dpari_zero(d->used, (size_t)d->params);
-    status = dpari_agree(comm, dpari_ddp_lay(d, why), why);
+    status = dpari_agree(comm, dpari_ddp_allocate(d, why), why);
     if (status != DPAR_OK) {
         dpari_ddp_release(d);
         return status;
@@ -6826,13 +6852,14 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_make(dpar_comm *comm, const dpar_ddp_de
 
 /* ---- a pass ---------------------------------------------------------------------------------- */
 
-/* True if the parameter was ready on any rank with desc.track_used, otherwise on this one. */
+/* True if parameter i was reported since dpar_ddp_zero: with desc.track_used by any rank, otherwise
+ * by this rank. */
 static int dpari_ddp_used(const dpar_ddp *ddp, int32_t i)
 {
     return ddp->desc.track_used ? ddp->used[i] != 0 : ddp->seen[i] != 0;
 }
 
-/* The address of parameter i. */
+/* Returns the address of parameter i's gradient. */
 static unsigned char *dpari_ddp_at(const dpar_ddp *ddp, int32_t i)
 {
     return ddp->array != NULL ? (unsigned char *)ddp->array[i]
@@ -6913,7 +6940,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_begin(dpar_ddp *ddp, int32_t last)
     return DPAR_OK;
 }
 
-/* "'wte'" or "parameter 3". */
+/* Writes "'wte'" or "parameter 3". */
 static DPARI_COLD void dpari_ddp_put_name(const dpar_ddp *ddp, dpar_text *text, int32_t i)
 {
     const char *name = ddp->desc.names != NULL ? ddp->desc.names[i] : NULL;
@@ -6925,7 +6952,7 @@ static DPARI_COLD void dpari_ddp_put_name(const dpar_ddp *ddp, dpar_text *text, 
     }
 }
 
-/* Ends the pass with an error on all ranks. */
+/* Breaks the communicator, so that the pass fails on all ranks. */
 static dpar_status dpari_ddp_stop(dpar_ddp *ddp, const char *text)
 {
     dpar_comm_abort(ddp->comm, DPAR_E_ARG, text);
@@ -6933,10 +6960,10 @@ static dpar_status dpari_ddp_stop(dpar_ddp *ddp, const char *text)
     return ddp->status;
 }
 
-/* Finds the first NaN or infinity of `count` elements in the memory of a device, and waits for the
- * result in ddp->found: first + its index. */
-static dpar_status dpari_ddp_look_there(dpar_ddp *ddp, const void *data, int64_t first,
-                                        int64_t count)
+/* Looks for NaN and infinity in `count` elements in the memory of a device, and waits for the
+ * result. Sets ddp->found to `first` plus the index of the first one, or to -1. */
+static dpar_status dpari_ddp_search_device(dpar_ddp *ddp, const void *data, int64_t first,
+                                           int64_t count)
 {
     dpar_mem_finite f;
     dpar_status status;
@@ -6956,9 +6983,9 @@ static dpar_status dpari_ddp_look_there(dpar_ddp *ddp, const void *data, int64_t
     return status;
 }
 
-/* The index of the first NaN or infinity in parameter i, or its number of elements if it has none.
- * In the memory of a device ddp->found has been written before. */
-static int64_t dpari_ddp_look_at(const dpar_ddp *ddp, int32_t i)
+/* Returns the index of the first NaN or infinity in parameter i, or its number of elements if it
+ * has none. For the memory of a device, ddp->found must hold the result of the search. */
+static int64_t dpari_ddp_not_finite(const dpar_ddp *ddp, int32_t i)
 {
     const int64_t at = ddp->found - ddp->start[i];
     if (ddp->comm->mem == NULL) {
@@ -6967,27 +6994,28 @@ static int64_t dpari_ddp_look_at(const dpar_ddp *ddp, int32_t i)
     return ddp->found >= 0 && at >= 0 && at < ddp->count[i] ? at : ddp->count[i];
 }
 
-/* Refuses to send a bucket that contains NaN or infinity (desc.check_finite). */
-static dpar_status dpari_ddp_look(dpar_ddp *ddp, int32_t k)
+/* Checks that bucket k contains no NaN or infinity (desc.check_finite). Otherwise the pass fails on
+ * all ranks. */
+static dpar_status dpari_ddp_check_finite(dpar_ddp *ddp, int32_t k)
 {
     const dpar_bucket *b = &ddp->bucket[k];
     int32_t i;
     dpar_status status = DPAR_OK;
     if (ddp->comm->mem != NULL && ddp->array == NULL) {
-        status = dpari_ddp_look_there(ddp, ddp->buffer + b->lo * dpar_type_bytes(ddp->desc.type),
-                                      b->lo, b->hi - b->lo);
+        status = dpari_ddp_search_device(ddp, ddp->buffer + b->lo * dpar_type_bytes(ddp->desc.type),
+                                         b->lo, b->hi - b->lo);
     }
     for (i = b->first_param; i < b->end_param && status == DPAR_OK; i++) {
         int64_t at;
         dpar_why why;
         dpar_text t;
         if (ddp->comm->mem != NULL && ddp->array != NULL) {
-            status = dpari_ddp_look_there(ddp, ddp->array[i], ddp->start[i], ddp->count[i]);
+            status = dpari_ddp_search_device(ddp, ddp->array[i], ddp->start[i], ddp->count[i]);
             if (status != DPAR_OK) {
                 break;
             }
         }
-        at = dpari_ddp_look_at(ddp, i);
+        at = dpari_ddp_not_finite(ddp, i);
         if (at == ddp->count[i]) {
             continue;
         }
@@ -7000,8 +7028,8 @@ static dpar_status dpari_ddp_look(dpar_ddp *ddp, int32_t k)
     return status;
 }
 
-/* Converts the gradients of bucket k to the copy, or with `back` the averages in the copy to the
- * gradients. */
+/* Converts the gradients of bucket k into the copy. If back is 1, converts the results in the copy
+ * into the gradients. */
 static dpar_status dpari_ddp_copy(dpar_ddp *ddp, int32_t k, int back)
 {
     const int32_t type = ddp->desc.type, copy_type = ddp->copy_type;
@@ -7026,8 +7054,8 @@ static dpar_status dpari_ddp_copy(dpar_ddp *ddp, int32_t k, int back)
     return status;
 }
 
-/* Waits for all buckets that were posted, and converts those that were sent from a copy. */
-static void dpari_ddp_take(dpar_ddp *ddp)
+/* Waits for all buckets that were posted, and converts the results of a copy into the gradients. */
+static void dpari_ddp_wait_posted(dpar_ddp *ddp)
 {
     int32_t from = ddp->back > 0 ? ddp->works[ddp->back - 1] : 0;
     for (; ddp->back < ddp->posted; ddp->back++) {
@@ -7042,8 +7070,8 @@ static void dpari_ddp_take(dpar_ddp *ddp)
     }
 }
 
-/* Returns the next work of this pass, counted as one of bucket k, or NULL if the call itself
- * waits. */
+/* Returns the next unused work and counts it for bucket k. Returns NULL if the bucket is sent by a
+ * call that waits. */
 static dpar_work *dpari_ddp_work(dpar_ddp *ddp, int32_t k)
 {
     dpar_work *work = &ddp->work[ddp->work_count];
@@ -7079,7 +7107,8 @@ DPARI_INTERNAL dpar_status dpari_ddp_gather(const dpar_zero1 *zero1, void *data,
                             "zero1: rate, clip or the optimizer's numbers, or dpar_ddp_end", NULL);
 }
 
-/* Posts bucket k so that each part of it is reduced to the rank in whose share it is. */
+/* Posts the reductions of bucket k for zero1: each part of it is sent only to the rank that owns
+ * it. */
 static dpar_status dpari_ddp_scatter(dpar_ddp *ddp, int32_t k)
 {
     const dpar_zero1 *zero1 = ddp->zero1;
@@ -7097,7 +7126,7 @@ static dpar_status dpari_ddp_scatter(dpar_ddp *ddp, int32_t k)
                    : dpar_reduce_scatter_v(ddp->comm, ddp->buffer, own, zero1->count, type,
                                            DPAR_AVG, work);
     }
-    while (lo < b->hi && status == DPAR_OK) { /* one reduction for each rank's share */
+    while (lo < b->hi && status == DPAR_OK) { /* one reduction per share that the bucket touches */
         const int32_t owner = (int32_t)(lo / zero1->share);
         const int64_t hi = dpari_least(b->hi, (owner + INT64_C(1)) * zero1->share);
         unsigned char *const data = ddp->buffer + lo * each;
@@ -7108,7 +7137,7 @@ static dpar_status dpari_ddp_scatter(dpar_ddp *ddp, int32_t k)
     return status;
 }
 
-/* Posts the all-reduce of some gradients of bucket k. */
+/* Posts an all-reduce of `count` elements of bucket k. */
 static dpar_status dpari_ddp_reduce(dpar_ddp *ddp, int32_t k, void *data, int64_t count,
                                     int32_t type)
 {
@@ -7128,7 +7157,7 @@ static dpar_status dpari_ddp_send(dpar_ddp *ddp, int32_t k)
     unsigned char *data = ddp->copy != NULL ? ddp->copy : ddp->buffer;
     int32_t i;
     dpar_status status = DPAR_OK;
-    if (desc->check_finite && dpari_ddp_look(ddp, k) != DPAR_OK) {
+    if (desc->check_finite && dpari_ddp_check_finite(ddp, k) != DPAR_OK) {
         return ddp->status;
     }
     if (ddp->copy != NULL) {
@@ -7138,7 +7167,7 @@ static dpar_status dpari_ddp_send(dpar_ddp *ddp, int32_t k)
         }
     }
     ddp->works[k] = ddp->work_count;
-    ddp->posted++; /* counted first, because a call that fails may have posted */
+    ddp->posted++; /* before posting, because a call that fails may already have posted */
     if (ddp->scatter) {
         return dpari_ddp_scatter(ddp, k);
     }
@@ -7156,12 +7185,12 @@ static dpar_status dpari_ddp_send(dpar_ddp *ddp, int32_t k)
     if (desc->hook != NULL) {
         status =
             desc->hook(desc->ctx, ddp->comm, k, data, b->hi - b->lo, type, dpari_ddp_work(ddp, k));
-        return status > 0 ? DPAR_OK : status; /* a positive status is no error */
+        return status > 0 ? DPAR_OK : status; /* a positive status is not an error */
     }
     return dpari_ddp_reduce(ddp, k, data, b->hi - b->lo, type);
 }
 
-/* Posts all buckets that are next in order and complete. */
+/* Posts the next bucket and those after it, up to the first that is not complete. */
 static dpar_status dpari_ddp_send_ready(dpar_ddp *ddp)
 {
     while (ddp->latest < ddp->edge && ddp->status == DPAR_OK) {
@@ -7171,8 +7200,8 @@ static dpar_status dpari_ddp_send_ready(dpar_ddp *ddp)
     return ddp->status;
 }
 
-/* Handles the calls of dpar_ddp_ready that are not ordinary: begins a pass if none is under way,
- * otherwise refuses parameter i. */
+/* Handles the rare cases of dpar_ddp_ready: begins a pass if none is in progress, and otherwise
+ * reports why parameter i is rejected. */
 static DPARI_COLD dpar_status dpari_ddp_not_ready(dpar_ddp *ddp, int32_t i)
 {
     if (ddp == NULL) {
@@ -7210,8 +7239,8 @@ DPAR_API dpar_status dpar_ddp_ready(dpar_ddp *ddp, int32_t i)
     return i < ddp->edge ? dpari_ddp_send_ready(ddp) : ddp->status;
 }
 
-/* "ddp: rank 1 has no gradient of 'a', 'b' and 7 others (...)". */
-static dpar_status dpari_ddp_tell_missing(dpar_ddp *ddp)
+/* Makes the pass fail with "ddp: rank 1 has no gradient of 'a', 'b', 'c' and 7 others (...)". */
+static dpar_status dpari_ddp_report_missing(dpar_ddp *ddp)
 {
     enum { NAMED = 3 };
     dpar_why why;
@@ -7236,9 +7265,9 @@ static dpar_status dpari_ddp_tell_missing(dpar_ddp *ddp)
     return dpari_ddp_stop(ddp, why.text);
 }
 
-/* Tells all ranks which parameters any rank reported. The flags travel in an array of this
- * function: an engine for a device looks at where memory is, and that of a caller may be pinned on
- * one rank. */
+/* Combines the flags in ddp->used, so that they are 1 if any rank reported the parameter. The flags
+ * are sent from an array on the stack. An engine for a device checks whether memory is pinned, and
+ * desc.memory may be pinned on one rank only. */
 static dpar_status dpari_ddp_agree_on_used(dpar_ddp *ddp)
 {
     enum { FLAGS = 256 };
@@ -7273,7 +7302,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_ddp_finish(dpar_ddp *ddp, int32_t sc
         }
     }
     if (ddp->last && ddp->latest >= 0 && ddp->desc.require_ready && ddp->status == DPAR_OK) {
-        (void)dpari_ddp_tell_missing(ddp);
+        (void)dpari_ddp_report_missing(ddp);
     }
     ddp->latest = -1;
     /* If there is only one bucket and nothing was sent yet, one call sends it and waits. */
@@ -7281,7 +7310,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_ddp_finish(dpar_ddp *ddp, int32_t sc
                  (ddp->array == NULL || ddp->params == 1);
     (void)dpari_ddp_send_ready(ddp);
     ddp->alone = 0;
-    dpari_ddp_take(ddp);
+    dpari_ddp_wait_posted(ddp);
     for (i = 0; track_used && i < ddp->params; i++) {
         ddp->used[i] = ddp->seen[i] != 0;
     }
@@ -7311,14 +7340,15 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_free(dpar_ddp *ddp)
         return DPAR_OK;
     }
     if (ddp->under_way && ddp->comm->status == DPAR_OK) {
-        return dpari_comm_wrong(ddp->comm, "dpar_ddp_free: a pass is under way");
+        return dpari_comm_wrong(ddp->comm, "dpar_ddp_free: a pass is in progress (dpar_ddp_end)");
     }
-    if (ddp->zero1 != NULL) { /* this is an error on a broken communicator, too */
-        (void)dpari_comm_wrong(ddp->comm,
-                               "dpar_ddp_free: its zero1 exists (dpar_zero1_free comes first)");
+    if (ddp->zero1 != NULL) { /* also an error if the communicator is broken */
+        (void)dpari_comm_wrong(
+            ddp->comm, "dpar_ddp_free: the zero1 on it must be freed first (dpar_zero1_free)");
         return DPAR_E_ARG;
     }
-    dpari_ddp_take(ddp); /* if a pass failed: its operations must end before the memory is freed */
+    dpari_ddp_wait_posted(
+        ddp); /* a pass that failed may still have operations that use the memory */
     dpari_ddp_release(ddp);
     return DPAR_OK;
 }
@@ -7326,26 +7356,28 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_free(dpar_ddp *ddp)
 /* ==== train/zero1.c ==== */
 
 /* ZeRO-1 on the flat array of a ddp. A step ends the pass with a reduce-scatter, updates this
- * rank's share with the optimizer, group after group, and gathers the shares of all ranks.
+ * rank's share with the optimizer, group after group, and gathers the weights of all ranks.
  *
- * Whether the buckets of a pass are averaged on all ranks or only sent to the owners of their parts
- * (ddp->scatter) follows from how the pass before ended, because ranks that report early must not
- * differ from those that do not. If a pass that was scattered ends with dpar_ddp_end, the averages
- * are gathered. Both are in ddp.c.
+ * The buckets of a pass are sent in one of two ways (ddp->scatter): each part only to the rank that
+ * owns it, or the averages to all ranks. The way must be known before the pass ends, because a rank
+ * that reports gradients early sends them before it calls dpar_zero1_step or dpar_ddp_end. It must
+ * also be the same on all ranks. Each pass therefore sends in the way in which the previous pass
+ * ended. If a pass that was sent only to owners ends with dpar_ddp_end, the averages are gathered.
+ * ddp.c implements both ways and this gather.
  *
- * Ranks compare a hash of what they must give alike (optimizer, rate, clip) in the collectives that
- * a step needs anyway. A rank that rejects its arguments still takes part in one collective, so
- * that the others learn of it and do not wait. */
+ * The ranks must use the same optimizer, rate and clip. They compare a hash of these values in the
+ * collectives that a step needs anyway. A rank that rejects its arguments still takes part in one
+ * collective, so that the other ranks learn of it and do not wait. */
 
 /* ---- made and freed -------------------------------------------------------------------------- */
 
-/* What all ranks must give alike in dpar_zero1_make. */
+/* The values that must be equal on all ranks in dpar_zero1_make. */
 typedef struct dpari_zero1_given {
     const dpar_zero1_desc *desc;
     int32_t moments, moment_type;
 } dpari_zero1_given;
 
-/* Lists what all ranks must give alike, for comparison. */
+/* Lists the values that must be equal on all ranks. */
 static DPARI_COLD void dpari_zero1_facts(dpari_facts *facts, const void *given)
 {
     const dpari_zero1_given *g = (const dpari_zero1_given *)given;
@@ -7373,16 +7405,18 @@ static DPARI_COLD void dpari_zero1_facts(dpari_facts *facts, const void *given)
     }
 }
 
-/* Checks the groups of a descriptor: they ascend and do not overlap. */
-static DPARI_COLD dpar_status dpari_zero1_judge_groups(const dpar_ddp *ddp,
+/* Checks that the groups of a descriptor ascend, do not overlap, and have valid numbers. */
+static DPARI_COLD dpar_status dpari_zero1_check_groups(const dpar_ddp *ddp,
                                                        const dpar_zero1_desc *desc, dpar_why *why)
 {
     int64_t at = 0;
     int32_t i;
     if (desc->groups < 0 || (desc->groups > 0 && desc->group == NULL)) {
         return dpari_wrong(
-            why, "dpar_zero1_make: there are %d groups (0 or more); desc.group is NULL: %d",
-            desc->groups, desc->group == NULL);
+            why,
+            "dpar_zero1_make: groups is %d, but must be 0 or more; above 0, desc.group must not be "
+            "NULL",
+            desc->groups);
     }
     for (i = 0; i < desc->groups; i++) {
         const dpar_zero1_group *p = &desc->group[i];
@@ -7390,15 +7424,15 @@ static DPARI_COLD dpar_status dpari_zero1_judge_groups(const dpar_ddp *ddp,
             p->count > ddp->elements - p->first) {
             return dpari_wrong(
                 why,
-                "dpar_zero1_make: group %d begins at %ld and has %ld elements: groups "
-                "must ascend within %ld elements",
+                "dpar_zero1_make: group %d begins at element %ld and has %ld elements, but groups "
+                "must ascend without overlap within %ld elements",
                 i, p->first, p->count, ddp->elements);
         }
         if (!(p->decay >= 0.0) || !(p->rate >= 0.0) || !dpari_finite(p->decay) ||
             !dpari_finite(p->rate)) {
             return dpari_optimizer_say(
                 why,
-                "dpar_zero1_make: group %d has decay %.9g and rate %.9g: each must "
+                "dpar_zero1_make: group %d has decay %.9g and rate %.9g, but each must "
                 "be 0 or more, and finite",
                 i, p->decay, p->rate);
         }
@@ -7407,9 +7441,9 @@ static DPARI_COLD dpar_status dpari_zero1_judge_groups(const dpar_ddp *ddp,
     return DPAR_OK;
 }
 
-/* Checks the ddp and the descriptor. Sets the number and type of moments in g. */
-static DPARI_COLD dpar_status dpari_zero1_judge(const dpar_ddp *ddp, dpari_zero1_given *g,
-                                                dpar_why *why)
+/* Checks the ddp and the descriptor. Sets the number and type of the moments in g. */
+static DPARI_COLD dpar_status dpari_zero1_check_desc(const dpar_ddp *ddp, dpari_zero1_given *g,
+                                                     dpar_why *why)
 {
     const dpar_zero1_desc *desc = g->desc;
     const int64_t bytes = ddp->elements * dpar_type_bytes(ddp->desc.type);
@@ -7421,9 +7455,8 @@ static DPARI_COLD dpar_status dpari_zero1_judge(const dpar_ddp *ddp, dpari_zero1
                                 "without hook, wire_type and sum");
     }
     if (ddp->zero1 != NULL || ddp->under_way) {
-        return dpari_wrong(why,
-                           "dpar_zero1_make: the ddp has a zero1 already (%d) or is in a pass (%d)",
-                           ddp->zero1 != NULL, ddp->under_way);
+        return dpari_wrong(
+            why, "dpar_zero1_make: the ddp already has a zero1, or a pass of it is in progress");
     }
     if (desc == NULL || (desc->weights == NULL && bytes > 0)) {
         return dpari_wrong(why, "dpar_zero1_make: the descriptor or its weights are NULL");
@@ -7433,18 +7466,19 @@ static DPARI_COLD dpar_status dpari_zero1_judge(const dpar_ddp *ddp, dpari_zero1
         return dpari_wrong(
             why,
             "dpar_zero1_make: the weights overlap the gradients: they begin %ld bytes "
-            "after the beginning of the gradients, which have %ld bytes",
+            "after the beginning of the gradients, which take %ld bytes",
             apart, bytes);
     }
     if (desc->steps < 0 || desc->steps > INT64_MAX / 2) {
-        return dpari_wrong(why, "dpar_zero1_make: steps is %ld (0 or more)", desc->steps);
+        return dpari_wrong(why, "dpar_zero1_make: steps is %ld, but must be 0 to 2^62 - 1",
+                           desc->steps);
     }
     status =
         dpar_optimizer_check(desc->optimizer, ddp->desc.type, &g->moments, &g->moment_type, why);
     if (status != DPAR_OK) {
         return status;
     }
-    return dpari_zero1_judge_groups(ddp, desc, why);
+    return dpari_zero1_check_groups(ddp, desc, why);
 }
 
 /* Frees the memory of a zero1. */
@@ -7461,9 +7495,9 @@ static DPARI_COLD void dpari_zero1_release(dpar_zero1 *zero1)
     dpari_object_release(zero1);
 }
 
-/* Allocates a zero1 and fills in the values of the descriptor. Returns NULL if there is no
+/* Allocates a zero1 and copies the values of the descriptor into it. Returns NULL if there is no
  * memory. */
-static DPARI_COLD dpar_zero1 *dpari_zero1_lay(dpar_ddp *ddp, const dpari_zero1_given *g)
+static DPARI_COLD dpar_zero1 *dpari_zero1_create(dpar_ddp *ddp, const dpari_zero1_given *g)
 {
     const dpar_zero1_desc *desc = g->desc;
     const int64_t groups = desc->groups * (int64_t)sizeof *desc->group;
@@ -7483,7 +7517,8 @@ static DPARI_COLD dpar_zero1 *dpari_zero1_lay(dpar_ddp *ddp, const dpari_zero1_g
     zero1->ddp = ddp;
     zero1->weights = (unsigned char *)desc->weights;
     if (zero1->weights == NULL) {
-        zero1->weights = at; /* without elements: an address to which 0 can be added */
+        /* There are no elements. Any address does to which C allows 0 to be added. */
+        zero1->weights = at;
     }
     zero1->optimizer = desc->optimizer;
     zero1->kind = desc->optimizer->kind;
@@ -7502,8 +7537,9 @@ static DPARI_COLD dpar_zero1 *dpari_zero1_lay(dpar_ddp *ddp, const dpari_zero1_g
     return zero1;
 }
 
-/* Allocates the optimizer's state, which begins as zeros. */
-static DPARI_COLD dpar_status dpari_zero1_fill(dpar_zero1 *zero1)
+/* Allocates the moments, which dpar_comm_alloc sets to 0, and `squares`, which it pins for a
+ * device. */
+static DPARI_COLD dpar_status dpari_zero1_allocate(dpar_zero1 *zero1)
 {
     dpar_comm *comm = zero1->ddp->comm;
     const int64_t each = zero1->count[comm->rank] * dpar_type_bytes(zero1->moment_type);
@@ -7543,14 +7579,14 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_make(dpar_ddp *ddp, const dpar_zero1_
     dpari_zero(&g, sizeof g);
     g.desc = desc;
     status = zero1 == NULL ? dpari_wrong(why, "dpar_zero1_make: the result is NULL")
-                           : dpari_zero1_judge(ddp, &g, why);
+                           : dpari_zero1_check_desc(ddp, &g, why);
     if (status == DPAR_OK) {
-        z = dpari_zero1_lay(ddp, &g);
-        status = z != NULL ? dpari_zero1_fill(z) : DPAR_E_MEMORY;
+        z = dpari_zero1_create(ddp, &g);
+        status = z != NULL ? dpari_zero1_allocate(z) : DPAR_E_MEMORY;
         if (status != DPAR_OK) {
             (void)dpari_say(status, why,
-                            "dpar_zero1_make: no memory for %d moments of %ld elements", g.moments,
-                            ddp->elements);
+                            "dpar_zero1_make: no memory for %d moments of %ld elements per rank",
+                            g.moments, dpari_ceil_div(ddp->elements, ddp->comm->size));
         }
     }
     status = dpari_agree_on(ddp->comm, status, "zero1", dpari_zero1_facts, &g, why);
@@ -7575,9 +7611,9 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_free(dpar_zero1 *zero1)
     }
     ddp = zero1->ddp;
     if (ddp->under_way && ddp->comm->status == DPAR_OK) {
-        return dpari_comm_wrong(ddp->comm, "dpar_zero1_free: a pass is under way");
+        return dpari_comm_wrong(ddp->comm, "dpar_zero1_free: a pass is in progress (dpar_ddp_end)");
     }
-    if (ddp->under_way) { /* the communicator broke: end its operations, which read zero1->count */
+    if (ddp->under_way) { /* the communicator broke: its operations still read zero1->count */
         (void)dpari_ddp_finish(ddp, 0);
     }
     ddp->zero1 = NULL;
@@ -7606,7 +7642,8 @@ DPAR_API DPARI_COLD void *dpar_zero1_state(dpar_zero1 *zero1, int32_t array, int
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-/* Computes the factor of the gradients that limits their norm to `clip`. Waits for a device. */
+/* Computes the factor by which the gradients are multiplied so that their norm is at most `clip`.
+ * Waits for a device. Collective if clip is positive. */
 static dpar_status dpari_zero1_factor(dpar_zero1 *zero1, double clip, double *factor)
 {
     dpar_comm *comm = zero1->ddp->comm;
@@ -7630,23 +7667,23 @@ static dpar_status dpari_zero1_factor(dpar_zero1 *zero1, double clip, double *fa
         status = dpari_do_wait(comm);
     }
     if (status == DPAR_OK) {
-        const double mine = *s.sum; /* both arrays of the all-reduce are in the host's memory */
+        const double mine = *s.sum; /* copied, because *s.sum may be pinned and `sum` is not */
         status = dpar_all_reduce(comm, &mine, &sum, 1, DPAR_F64, DPAR_SUM, NULL);
     }
     *factor = dpar_optimizer_clip(dpari_finite(sum) ? dpari_elements_sqrt(sum) : sum, clip);
     return status;
 }
 
-/* Updates elements lo .. hi - 1 of this rank's share with the values of a group, or only those of
- * the optimizer if group is NULL. */
+/* Updates elements lo .. hi - 1 of the flat array, which are in this rank's share, with the decay
+ * and rate of a group. If group is NULL, uses those of the optimizer and the step. */
 static dpar_status dpari_zero1_update(dpar_zero1 *zero1, const dpar_zero1_group *group, int64_t lo,
                                       int64_t hi, const dpar_mem_optimize *call)
 {
-    const int64_t first = dpari_ddp_first(zero1), in = lo - first;
+    const int64_t first = dpari_ddp_first(zero1), in_share = lo - first;
     const int64_t each = dpar_type_bytes(zero1->ddp->desc.type);
-    const int64_t moment = in * dpar_type_bytes(zero1->moment_type);
-    dpar_optimizer of = *call->optimizer;
-    dpar_mem_optimize now = *call;
+    const int64_t moment = in_share * dpar_type_bytes(zero1->moment_type);
+    dpar_optimizer optimizer = *call->optimizer;
+    dpar_mem_optimize update = *call;
     dpar_optimizer_piece p;
     dpari_zero(&p, sizeof p);
     p.weight = zero1->weights + lo * each;
@@ -7657,16 +7694,15 @@ static dpar_status dpari_zero1_update(dpar_zero1 *zero1, const dpar_zero1_group 
     p.count = hi - lo;
     p.index = (uint64_t)lo;
     if (group != NULL) {
-        of.decay = group->decay;
-        now.rate *= group->rate > 0.0 ? group->rate : 1.0;
+        optimizer.decay = group->decay;
+        update.rate *= group->rate > 0.0 ? group->rate : 1.0;
     }
-    now.optimizer = &of;
-    now.piece = &p;
-    return dpari_do_optimize(zero1->ddp->comm, &now);
+    update.optimizer = &optimizer;
+    update.piece = &p;
+    return dpari_do_optimize(zero1->ddp->comm, &update);
 }
 
-/* Updates this rank's share, group after group. Elements between groups use the optimizer's
- * values. */
+/* Updates this rank's share, one piece per group and one per gap between groups. */
 static dpar_status dpari_zero1_update_all(dpar_zero1 *zero1, const dpar_mem_optimize *call)
 {
     const int64_t end = dpari_ddp_first(zero1) + zero1->count[zero1->ddp->comm->rank];
@@ -7691,16 +7727,17 @@ static dpar_status dpari_zero1_update_all(dpar_zero1 *zero1, const dpar_mem_opti
     return st;
 }
 
-/* Appends to the message in why. */
-static DPARI_COLD void dpari_zero1_add(dpar_comm *comm, const char *by, const char *more)
+/* Appends a separator and a text to the message in comm->why. */
+static DPARI_COLD void dpari_zero1_append(dpar_comm *comm, const char *separator, const char *text)
 {
-    const dpar_why said = comm->why;
+    const dpar_why before = comm->why;
     dpar_text t;
     dpar_text_init(&t, comm->why.text, sizeof comm->why.text);
-    dpari_text_print(&t, "%s%s%s", said.text, by, more);
+    dpari_text_print(&t, "%s%s%s", before.text, separator, text);
 }
 
-/* Checks what a step is given, and that the optimizer has the kind and types of the state. */
+/* Checks the arguments of a step, and that the optimizer still has the kind and the moments for
+ * which the state was allocated. */
 static dpar_status dpari_zero1_check(const dpar_zero1 *zero1, double rate, double clip,
                                      dpar_why *why)
 {
@@ -7713,26 +7750,27 @@ static dpar_status dpari_zero1_check(const dpar_zero1 *zero1, double rate, doubl
     }
     if (zero1->kind != optimizer->kind || zero1->moments != moments ||
         zero1->moment_type != moment_type) {
-        return dpari_wrong(
-            why,
-            "dpar_zero1_step: the optimizer has kind %d with %d moments, the state is "
-            "of kind %d with %d (or of another type)",
-            optimizer->kind, moments, zero1->kind, zero1->moments);
+        return dpari_wrong(why,
+                           "dpar_zero1_step: the optimizer has kind %d with %d moments, but the "
+                           "state was made for "
+                           "kind %d with %d moments, or for another moment_type",
+                           optimizer->kind, moments, zero1->kind, zero1->moments);
     }
     if (!dpari_finite(rate) || clip != clip) {
         return dpari_optimizer_say(
-            why, "dpar_zero1_step: the rate is %.9g (finite), the clip %.9g (a number)", rate,
-            clip);
+            why,
+            "dpar_zero1_step: rate is %.9g and clip %.9g, but rate must be finite and clip not NaN",
+            rate, clip);
     }
     if (zero1->ddp->under_way && !zero1->ddp->last) {
-        return dpari_wrong(why,
-                           "dpar_zero1_step: the pass that is under way was begun with last = 0");
+        return dpari_wrong(why, "dpar_zero1_step: the pass in progress was begun with last = 0");
     }
     return DPAR_OK;
 }
 
-/* Ends a step that this rank rejects. It takes part in a collective, so that the ranks that call
- * something else notice. If all ranks reject the step, nothing has happened. */
+/* Ends a step that this rank rejects. Takes part in a collective that breaks the communicator if
+ * other ranks did not reject the step. If all ranks reject it, nothing else happens. Returns the
+ * status, and leaves the message in comm->why. */
 static DPARI_COLD dpar_status dpari_zero1_refuse(dpar_comm *comm, dpar_status st,
                                                  const dpar_why *own)
 {
@@ -7743,14 +7781,15 @@ static DPARI_COLD dpar_status dpari_zero1_refuse(dpar_comm *comm, dpar_status st
     } else {
         (void)dpari_repeat(st, &why, comm->why.text);
         comm->why = *own;
-        dpari_zero1_add(comm, "; ", why.text);
+        dpari_zero1_append(comm, "; ", why.text);
     }
     return st;
 }
 
-/* Returns a hash of the values that all ranks must give alike in a step. The kind of the state was
- * compared before. */
-static uint64_t dpari_zero1_alike(const dpar_optimizer *p, double rate, double clip)
+/* Returns a hash of the values that must be equal on all ranks in a step. The kind and the moment
+ * type need no comparison: all ranks had the same ones in dpar_zero1_make, and dpari_zero1_check
+ * rejects a change. */
+static uint64_t dpari_zero1_hash(const dpar_optimizer *p, double rate, double clip)
 {
     uint64_t h = dpari_hash_real(dpari_hash_real(0, rate), clip);
     h = dpari_hash(dpari_hash(dpari_hash(h, p->nesterov), p->stochastic), (int64_t)p->seed);
@@ -7795,107 +7834,112 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_step(dpar_zero1 *zero1, double rate, 
     if (status != DPAR_OK) {
         return status;
     }
-    status = dpari_ddp_gather(z, z->weights, dpari_zero1_alike(z->optimizer, rate, clip));
+    status = dpari_ddp_gather(z, z->weights, dpari_zero1_hash(z->optimizer, rate, clip));
     if (status == DPAR_E_MISMATCH && comm->status == status) {
         why = comm->why;
-        (void)dpari_optimizer_say(
-            &comm->why, "zero1: on this rank the rate is %.9g, the clip %.9g. ", rate, clip);
-        dpari_zero1_add(comm, "", why.text);
+        (void)dpari_optimizer_say(&comm->why, "zero1: on this rank rate is %.9g and clip %.9g. ",
+                                  rate, clip);
+        dpari_zero1_append(comm, "", why.text);
     }
     return status;
 }
 
 /* ==== train/fsdp.c ==== */
 
-/* ZeRO-1, 2 and 3. A unit's weights are in a slot while they are whole, and its gradients are in a
- * bucket while they are computed. With ZeRO-1 and 2 each unit has a slot of its own. With ZeRO-3
- * there is a pool of prefetch + units_in_use slots: dpar_fsdp_unshard gathers the unit and those
- * after it in the same direction, into free slots or into the slot whose unit is needed last. The
- * same holds for buckets if gradients are shards.
+/* ZeRO-1, 2 and 3. The gathered weights of a unit are in a slot, and its gradients are computed in
+ * a bucket. With ZeRO-1 and 2 each unit keeps the same slot. With ZeRO-3 there is a pool of
+ * prefetch + units_in_use slots: dpar_fsdp_unshard gathers the unit and the next ones in the same
+ * direction, into free slots or into the slot whose unit is needed last. Buckets form such a pool
+ * if gradients are shards; otherwise each unit keeps the same bucket.
  *
- * dpar_fsdp_ready posts the reduce-scatter of a bucket. The bucket is free again once it has been
- * reduced, and the result has been added to the rank's shard. Every collective has the unit in its
- * tag, so that ranks that visit units in different orders get DPAR_E_MISMATCH in place of mixed
- * weights.
+ * dpar_fsdp_ready posts the reduce-scatter of a bucket. The bucket is free again once its result
+ * has been added to the rank's shard. Every collective has the unit as its tag, so that ranks that
+ * visit units in different orders get DPAR_E_MISMATCH instead of mixed weights.
  *
- * Zeroing is lazy: dpar_fsdp_zero only marks gradients as 0, and each unit writes or zeroes its own
- * when it reaches them. */
+ * Zeroing is lazy: dpar_fsdp_zero only marks the gradients of each unit as 0 (`fresh`). The next
+ * function that needs them overwrites or zeroes their memory. */
 
 /* A unit: parameters that are gathered and reduced together. */
 typedef struct dpari_fsdp_unit {
     dpari_flat flat;
-    int64_t shard_at; /* where its shard begins in arrays of shards, in elements */
-    int64_t whole_at; /* where it begins in arrays of whole units, in elements */
-    /* number of its first element among all, without padding, so that random numbers do not depend
-     * on the number of ranks */
+    int64_t shard_at; /* first element of its shard in arrays that hold this rank's shards */
+    int64_t whole_at; /* its first element in arrays that hold all whole units */
+    /* index of its first element among the elements of all units without padding, so that random
+     * numbers do not depend on the number of ranks */
     uint64_t key;
-    int32_t first, last; /* parameters first <= i < last */
-    int32_t slot;        /* slot that has its weights or receives them, or -1 */
-    int32_t bucket;      /* bucket in which its gradients are computed, or -1 */
+    int32_t first, last; /* its parameters are first <= i < last */
+    int32_t slot;        /* slot that holds or receives its weights, or -1 */
+    int32_t bucket;      /* bucket in which its gradients are computed or reduced, or -1 */
     int32_t used;        /* 1 between unshard and reshard */
     int32_t state;       /* of its gradients in this pass: DPARI_FSDP_NONE, ... */
     int32_t fresh;       /* 1 if its gradients count as 0, whatever the memory contains */
     int32_t adds;        /* 1 if backward of this pass adds to the contents of the bucket */
-    dpar_work across;    /* the reduction over replicas */
+    dpar_work across;    /* the reduction of its shard over replicas */
 } dpari_fsdp_unit;
 
-/* States of gradients in a pass: not begun, being computed, ready. */
+/* States of a unit's gradients in a pass: no backward yet, being computed, ready. */
 enum { DPARI_FSDP_NONE, DPARI_FSDP_OPEN, DPARI_FSDP_DONE };
 
-/* the most elements, so that no number of bytes exceeds 2^63 */
+/* The largest number of elements, so that sizes of several arrays in bytes stay below 2^63. */
 #define DPARI_FSDP_MOST (INT64_C(1) << 50)
 
-/* Memory for the weights (a slot) or the gradients (a bucket) of a unit, and the operation under
- * way in it. */
+/* Memory for the weights (a slot) or the gradients (a bucket) of a unit. */
 typedef struct dpari_fsdp_slot {
     int32_t unit; /* the unit in it, or -1 if it is free */
-    int32_t sent; /* buckets: 0, or the order in which reductions were posted, from 1 on */
-    /* buckets: 1 if the reduction writes the shard itself, so that nothing is added */
+    /* bucket: 0 if no reduction was posted; otherwise larger than in buckets posted earlier */
+    int32_t sent;
+    /* bucket: 1 if the reduction writes directly into the shard, so that nothing is added */
     int32_t straight;
-    dpar_work work;
+    dpar_work work; /* the all-gather or reduce-scatter of the unit */
 } dpari_fsdp_slot;
 
 struct dpar_fsdp {
-    dpar_comm *shard, *replicas; /* replicas: NULL if there are none */
-    dpar_fsdp_desc desc;         /* with the defaults filled in */
-    dpari_fsdp_unit *unit;
-    dpari_fsdp_slot *slot, *bucket;
-    int64_t *count, *start; /* elements of each parameter, and where it begins in its unit */
-    int32_t *home;          /* the unit of each parameter */
-    unsigned char *memory;  /* all registered memory; the arrays below are in it */
-    unsigned char *weights, *sums, *master, *moment[2], *grads;
-    int64_t largest;             /* elements of the largest unit, padding included */
-    int64_t shard_sum;           /* elements of all shards of this rank */
-    int64_t whole_sum;           /* elements of all units, padding included */
-    int32_t units, params, full; /* full: the number of units with elements */
+    dpar_comm *shard, *replicas;    /* replicas: NULL if there are none */
+    dpar_fsdp_desc desc;            /* with the defaults filled in */
+    dpari_fsdp_unit *unit;          /* [units] */
+    dpari_fsdp_slot *slot, *bucket; /* [slots], [buckets] */
+    int64_t *count;                 /* [params] elements of each parameter */
+    int64_t *start;                 /* [params] first element of each parameter in its unit */
+    int32_t *home;                  /* [params] the unit of each parameter */
+    unsigned char *memory;          /* the registered memory, which contains the arrays below */
+    unsigned char *weights;         /* of compute_type: all whole units, or the pool of slots */
+    unsigned char *sums;            /* shards of reduced gradients; unused if these stay whole */
+    unsigned char *master;          /* of desc.type: shards of the master weights */
+    unsigned char *moment[2];       /* shards of the optimizer's moments */
+    unsigned char *grads;           /* of gradient_type: all whole gradients, or the buckets */
+    int64_t largest;                /* elements of the largest unit, including padding */
+    int64_t shard_sum;              /* elements of all shards of this rank */
+    int64_t whole_sum;              /* elements of all units, including padding */
+    int32_t units, params;
+    int32_t full; /* number of units that have elements */
     int32_t slots, buckets;
-    int64_t steps;  /* of the optimizer so far */
-    double squares; /* sum for the norm of gradients; a device can write it if it is pinned */
-    int32_t pinned;
-    int32_t last;       /* 1 if this pass reduces gradients */
-    int32_t under_way;  /* 1 within a pass */
-    dpar_status status; /* of this pass; the first error stays */
+    int64_t steps;      /* steps of the optimizer so far */
+    double squares;     /* sum of the squares of this rank's gradients */
+    int32_t pinned;     /* 1 if a device can write `squares` */
+    int32_t last;       /* 1 in the last micro-batch of a step */
+    int32_t under_way;  /* 1 during a pass */
+    dpar_status status; /* first error of this pass, or DPAR_OK */
 };
 
 /* ---- the descriptor -------------------------------------------------------------------------- */
 
-/* True if weights stay whole, so that each unit has a slot of its own. */
-static int dpari_fsdp_wide(const dpar_fsdp_desc *desc)
+/* True if weights stay whole, so that each unit always has the slot of the same number. */
+static int dpari_fsdp_weights_whole(const dpar_fsdp_desc *desc)
 {
     return desc->zero < 3;
 }
 
-/* True if gradients stay whole until the last micro-batch, so that each unit has a bucket of its
- * own. */
-static int dpari_fsdp_kept(const dpar_fsdp_desc *desc)
+/* True if gradients stay whole until the last micro-batch, so that each unit always has the bucket
+ * of the same number. */
+static int dpari_fsdp_gradients_whole(const dpar_fsdp_desc *desc)
 {
     return desc->zero < 2 || desc->reduce_last;
 }
 
-/* True if the masters are parts of the whole weights, in place of arrays of their own. */
+/* True if the masters are a part of the whole weights and need no separate array. */
 static int dpari_fsdp_inside(const dpar_fsdp_desc *desc)
 {
-    return dpari_fsdp_wide(desc) && desc->type == desc->compute_type;
+    return dpari_fsdp_weights_whole(desc) && desc->type == desc->compute_type;
 }
 
 /* Returns the type in which shards of gradients are summed over micro-batches. */
@@ -7935,7 +7979,7 @@ static int32_t dpari_fsdp_params(const dpar_fsdp_desc *desc, int32_t u)
     return desc->params_per_unit != NULL ? desc->params_per_unit[u] : 1;
 }
 
-static dpar_status dpari_fsdp_judge_types(const dpar_fsdp_desc *desc, dpar_why *why)
+static dpar_status dpari_fsdp_check_types(const dpar_fsdp_desc *desc, dpar_why *why)
 {
     if (!dpari_is_float(desc->type)) {
         return dpari_wrong(why, "fsdp: type is %s, but must be f64, f32, bf16 or f16",
@@ -7962,32 +8006,34 @@ static int dpari_fsdp_is_flag(int32_t value)
 }
 
 /* Checks a descriptor whose defaults are filled in, except for the lists. */
-static dpar_status dpari_fsdp_judge(int32_t shards, const dpar_fsdp_desc *desc, dpar_why *why)
+static dpar_status dpari_fsdp_check_desc(int32_t shards, const dpar_fsdp_desc *desc, dpar_why *why)
 {
     dpar_status st;
     if (shards < 1) {
-        return dpari_wrong(why, "fsdp: %d ranks share a copy of the model (1 or more)", shards);
+        return dpari_wrong(
+            why, "fsdp: %d ranks share a copy of the model, but need to be 1 or more", shards);
     }
     if (desc->units < 0) {
-        return dpari_wrong(why, "fsdp: the number of units is %d (0 or more)", desc->units);
+        return dpari_wrong(why, "fsdp: units is %d, but must be 0 or more", desc->units);
     }
     if (desc->units > 0 && desc->count == NULL) {
         return dpari_wrong(why, "fsdp: count is NULL, but there are %d units", desc->units);
     }
     if (desc->zero < 1 || desc->zero > 3) {
-        return dpari_wrong(why, "fsdp: zero is %d (1, 2 or 3)", desc->zero);
+        return dpari_wrong(why, "fsdp: zero is %d, but must be 1, 2 or 3, or 0 for 3", desc->zero);
     }
     if (!dpari_fsdp_is_flag(desc->reduce_last) || !dpari_fsdp_is_flag(desc->sum) ||
         !dpari_fsdp_is_flag(desc->overwrite_gradients)) {
         return dpari_wrong(why,
-                           "fsdp: reduce_last is %d, sum %d, overwrite_gradients %d (each 0 or 1)",
+                           "fsdp: reduce_last is %d, sum %d and overwrite_gradients %d, but each "
+                           "must be 0 or 1",
                            desc->reduce_last, desc->sum, desc->overwrite_gradients);
     }
     if (desc->prefetch < 0 || desc->gradient_buffers < 0 || desc->align < 0 ||
         desc->units_in_use < 0) {
         return dpari_wrong(
             why,
-            "fsdp: prefetch is %d, gradient_buffers %d, align %ld, units_in_use %d: none "
+            "fsdp: prefetch is %d, gradient_buffers %d, align %ld and units_in_use %d, but none "
             "may be negative",
             desc->prefetch, desc->gradient_buffers, desc->align, desc->units_in_use);
     }
@@ -7997,7 +8043,7 @@ static dpar_status dpari_fsdp_judge(int32_t shards, const dpar_fsdp_desc *desc, 
                          "only %d units",
                          desc->units_in_use, desc->gradient_buffers);
     }
-    st = dpari_fsdp_judge_types(desc, why);
+    st = dpari_fsdp_check_types(desc, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -8006,8 +8052,8 @@ static dpar_status dpari_fsdp_judge(int32_t shards, const dpar_fsdp_desc *desc, 
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
-/* Places the parts of an fsdp in memory and returns their total size; with memory NULL only
- * counts. */
+/* Places the arrays of an fsdp after its struct in memory, and sets *bytes to the total size. If
+ * memory is NULL, only computes the size. */
 static void dpari_fsdp_place(dpar_fsdp *fsdp, void *memory, int64_t *bytes)
 {
     dpari_room r;
@@ -8033,8 +8079,9 @@ static dpar_status dpari_fsdp_total(int32_t u, int32_t params, const int64_t *co
     for (i = 0; i < params; i++) {
         const int64_t at = *total + (align - *total % align) % align;
         if (count[i] < 0) {
-            return dpari_wrong(why, "fsdp: parameter %d of unit %d has %ld elements (0 or more)", i,
-                               u, count[i]);
+            return dpari_wrong(
+                why, "fsdp: parameter %d of unit %d has %ld elements, but must have 0 or more", i,
+                u, count[i]);
         }
         if (count[i] > (INT64_C(1) << 48) || at > (INT64_C(1) << 48)) {
             return dpari_say(DPAR_E_RANGE, why, "fsdp: unit %d has more than 2^48 elements", u);
@@ -8051,16 +8098,16 @@ static void dpari_fsdp_count_slots(dpar_fsdp *fsdp)
     const int64_t in_use = dpari_most(1, desc->units_in_use);
     fsdp->slots = fsdp->units;
     fsdp->buckets = fsdp->units;
-    if (!dpari_fsdp_wide(desc)) {
+    if (!dpari_fsdp_weights_whole(desc)) {
         fsdp->slots = (int32_t)dpari_least(fsdp->full, desc->prefetch + in_use);
     }
-    if (!dpari_fsdp_kept(desc)) {
+    if (!dpari_fsdp_gradients_whole(desc)) {
         fsdp->buckets =
             (int32_t)dpari_least(fsdp->full, dpari_most(in_use, desc->gradient_buffers));
     }
 }
 
-/* Counts the units of a descriptor into `fsdp`: parameters, elements and slots. */
+/* Counts the parameters, elements and slots of a descriptor, and stores the numbers in `fsdp`. */
 static dpar_status dpari_fsdp_count(dpar_fsdp *fsdp, int32_t shards, const dpar_fsdp_desc *desc,
                                     dpar_why *why)
 {
@@ -8075,8 +8122,10 @@ static dpar_status dpari_fsdp_count(dpar_fsdp *fsdp, int32_t shards, const dpar_
         dpar_status st;
         if (here < 0 || align > (INT64_C(1) << 40)) {
             return dpari_wrong(
-                why, "fsdp: unit %d has %d parameters (0 or more), align is %ld (at most 2^40)", u,
-                here, align);
+                why,
+                "fsdp: unit %d has %d parameters and align is %ld, but a unit must have 0 or more, "
+                "and align must be at most 2^40",
+                u, here, align);
         }
         st = dpari_fsdp_total(u, here, desc->count + params, align, &total, why);
         if (st != DPAR_OK) {
@@ -8091,24 +8140,24 @@ static dpar_status dpari_fsdp_count(dpar_fsdp *fsdp, int32_t shards, const dpar_
         if (params > INT32_MAX || fsdp->whole_sum > DPARI_FSDP_MOST) {
             return dpari_say(
                 DPAR_E_RANGE, why,
-                "fsdp: the units up to %d have %ld parameters and %ld elements, but may have "
-                "2^31 - 1 and 2^50",
+                "fsdp: the units up to %d have %ld parameters and %ld elements, but may have at "
+                "most 2^31 - 1 and 2^50",
                 u, params, fsdp->whole_sum);
         }
     }
     fsdp->params = (int32_t)params;
     dpari_fsdp_count_slots(fsdp);
-    if (!dpari_fsdp_wide(desc)) {
+    if (!dpari_fsdp_weights_whole(desc)) {
         pool = dpari_most(pool, fsdp->slots);
     }
-    if (!dpari_fsdp_kept(desc)) {
+    if (!dpari_fsdp_gradients_whole(desc)) {
         pool = dpari_most(pool, fsdp->buckets);
     }
     if (fsdp->largest > DPARI_FSDP_MOST / pool) {
         return dpari_say(
             DPAR_E_RANGE, why,
-            "fsdp: %ld units of up to %ld elements are kept at once, but may have 2^50 "
-            "elements together",
+            "fsdp: %ld units of up to %ld elements are in memory at once, but together they may "
+            "have at most 2^50 elements",
             pool, fsdp->largest);
     }
     return DPAR_OK;
@@ -8121,12 +8170,12 @@ static void dpari_fsdp_sizes_of(dpar_fsdp *fsdp, dpar_fsdp_sizes *s)
     const int64_t gradient = dpar_type_bytes(desc->gradient_type);
     dpari_zero(s, sizeof *s);
     dpari_fsdp_place(fsdp, NULL, &s->plan);
-    if (dpari_fsdp_wide(desc)) {
+    if (dpari_fsdp_weights_whole(desc)) {
         s->weights = fsdp->whole_sum * compute;
     } else {
         s->gathered = fsdp->slots * fsdp->largest * compute;
     }
-    if (dpari_fsdp_kept(desc)) {
+    if (dpari_fsdp_gradients_whole(desc)) {
         s->gradients = fsdp->whole_sum * gradient;
     } else {
         s->gradients = fsdp->shard_sum * dpar_type_bytes(dpari_fsdp_sums(desc));
@@ -8142,7 +8191,7 @@ static void dpari_fsdp_sizes_of(dpar_fsdp *fsdp, dpar_fsdp_sizes *s)
                     dpari_room_up(s->master) + dpari_room_up(s->moments);
 }
 
-/* Checks a descriptor and counts what it describes. */
+/* Checks a descriptor, and computes the numbers in `fsdp` and the sizes. */
 static dpar_status dpari_fsdp_plan(dpar_fsdp *fsdp, int32_t shards, const dpar_fsdp_desc *desc,
                                    dpar_fsdp_sizes *sizes, dpar_why *why)
 {
@@ -8152,7 +8201,7 @@ static dpar_status dpari_fsdp_plan(dpar_fsdp *fsdp, int32_t shards, const dpar_f
         return dpari_wrong(why, "fsdp: the descriptor is NULL");
     }
     full = dpari_fsdp_complete(desc);
-    st = dpari_fsdp_judge(shards, &full, why);
+    st = dpari_fsdp_check_desc(shards, &full, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -8175,17 +8224,19 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_sizes_init(dpar_fsdp_sizes *sizes, int
 
 /* ---- make and free --------------------------------------------------------------------------- */
 
-/* The values that all ranks must give alike in dpar_fsdp_make or dpar_fsdp_load. */
+/* The values that must be equal on all ranks in dpar_fsdp_make or dpar_fsdp_load. */
 typedef struct dpari_fsdp_given {
-    const dpar_comm *shard; /* set when ranks compare across replicas, NULL within one */
+    /* the communicator of the shards while values are compared across replicas, otherwise NULL */
+    const dpar_comm *shard;
     const dpar_fsdp *fsdp;
     int32_t replicas; /* 1 if there are replicas */
-    int32_t ranks;    /* of dpar_fsdp_load */
-    int64_t steps;    /* of dpar_fsdp_load */
+    int32_t ranks;    /* argument of dpar_fsdp_load */
+    int64_t steps;    /* argument of dpar_fsdp_load */
 } dpari_fsdp_given;
 
-/* Lists what tells ranks apart: across replicas they must have the same shard of as many. */
-static DPARI_COLD void dpari_fsdp_state_place(dpari_facts *facts, const dpari_fsdp_given *g)
+/* Lists the position of the rank. Across replicas, ranks must have the same shard of the same
+ * number of shards; within a copy of the model, all or none must have replicas. */
+static DPARI_COLD void dpari_fsdp_facts_place(dpari_facts *facts, const dpari_fsdp_given *g)
 {
     if (g->shard != NULL) {
         facts->of = "across replicas: ";
@@ -8196,14 +8247,14 @@ static DPARI_COLD void dpari_fsdp_state_place(dpari_facts *facts, const dpari_fs
     }
 }
 
-/* Lists what all ranks must give alike in dpar_fsdp_make. */
-static DPARI_COLD void dpari_fsdp_state(dpari_facts *facts, const void *given)
+/* Lists the values that must be equal on all ranks in dpar_fsdp_make. */
+static DPARI_COLD void dpari_fsdp_facts(dpari_facts *facts, const void *given)
 {
     const dpari_fsdp_given *g = (const dpari_fsdp_given *)given;
     const dpar_fsdp_desc *desc = &g->fsdp->desc;
     const dpar_optimizer *m = &desc->optimizer;
     int32_t i;
-    dpari_fsdp_state_place(facts, g);
+    dpari_fsdp_facts_place(facts, g);
     dpari_fact(facts, "the number of units", 0, g->fsdp->units);
     dpari_fact(facts, "zero", 0, desc->zero);
     dpari_fact_type(facts, "type", 0, desc->type);
@@ -8234,17 +8285,17 @@ static DPARI_COLD void dpari_fsdp_state(dpari_facts *facts, const void *given)
     }
 }
 
-/* Lists what all ranks must give alike in dpar_fsdp_load. */
-static DPARI_COLD void dpari_fsdp_state_load(dpari_facts *facts, const void *given)
+/* Lists the values that must be equal on all ranks in dpar_fsdp_load. */
+static DPARI_COLD void dpari_fsdp_facts_load(dpari_facts *facts, const void *given)
 {
     const dpari_fsdp_given *g = (const dpari_fsdp_given *)given;
-    dpari_fsdp_state_place(facts, g);
+    dpari_fsdp_facts_place(facts, g);
     dpari_fact(facts, "the number of ranks that saved", 0, g->ranks);
     dpari_fact(facts, "the number of steps", 0, g->steps);
 }
 
 /* Computes where each unit and parameter is, and empties slots and buckets. */
-static dpar_status dpari_fsdp_lay(dpar_fsdp *fsdp, dpar_why *why)
+static dpar_status dpari_fsdp_fill_in(dpar_fsdp *fsdp, dpar_why *why)
 {
     const int64_t *count = fsdp->desc.count;
     int64_t shard_at = 0, whole_at = 0;
@@ -8288,7 +8339,7 @@ static dpar_status dpari_fsdp_lay(dpar_fsdp *fsdp, dpar_why *why)
 }
 
 /* Allocates the registered memory and divides it into its parts. */
-static dpar_status dpari_fsdp_take(dpar_fsdp *fsdp, const dpar_fsdp_sizes *s, dpar_why *why)
+static dpar_status dpari_fsdp_allocate(dpar_fsdp *fsdp, const dpar_fsdp_sizes *s, dpar_why *why)
 {
     const int64_t moment = fsdp->shard_sum * dpar_type_bytes(dpari_fsdp_moment_type(&fsdp->desc));
     void *memory = NULL;
@@ -8298,10 +8349,10 @@ static dpar_status dpari_fsdp_take(dpar_fsdp *fsdp, const dpar_fsdp_sizes *s, dp
         return dpari_say(st, why, "%s: no memory for %ld bytes", "fsdp", s->registered);
     }
     at = fsdp->memory = (unsigned char *)memory;
-    fsdp->weights = at; /* whole weights or a pool; the size of the other one is 0 */
+    fsdp->weights = at; /* s->weights or s->gathered is 0 */
     at += dpari_room_up(s->weights) + dpari_room_up(s->gathered);
-    fsdp->grads = at; /* whole gradients, or buckets and then sums */
-    if (!dpari_fsdp_kept(&fsdp->desc)) {
+    fsdp->grads = at; /* whole gradients, or the buckets, which the sums follow */
+    if (!dpari_fsdp_gradients_whole(&fsdp->desc)) {
         at += dpari_room_up(s->buckets);
     }
     fsdp->sums = at;
@@ -8319,7 +8370,7 @@ static dpar_status dpari_fsdp_take(dpar_fsdp *fsdp, const dpar_fsdp_sizes *s, dp
 }
 
 /* Frees the registered memory. */
-static void dpari_fsdp_give_back(dpar_fsdp *fsdp)
+static void dpari_fsdp_release(dpar_fsdp *fsdp)
 {
     if (fsdp->pinned && fsdp->shard->mem->unpin != NULL) {
         (void)fsdp->shard->mem->unpin(fsdp->shard->mem->ctx, &fsdp->squares);
@@ -8329,7 +8380,7 @@ static void dpari_fsdp_give_back(dpar_fsdp *fsdp)
     }
 }
 
-/* Agrees on a status over both communicators. If state is NULL, nothing is compared. */
+/* Agrees on a status over both communicators. If state is NULL, no values are compared. */
 static dpar_status dpari_fsdp_agree(dpar_comm *shard, dpar_comm *replicas, dpar_status st,
                                     const char *plan, dpari_state *state, dpari_fsdp_given *given,
                                     dpar_why *why)
@@ -8348,7 +8399,8 @@ static dpar_status dpari_fsdp_agree(dpar_comm *shard, dpar_comm *replicas, dpar_
     return within == DPAR_OK ? dpari_agree(shard, st, why) : st;
 }
 
-/* Lays out what was counted, in memory that has been provided. */
+/* Fills in an fsdp for which the numbers were computed and memory was provided, and allocates the
+ * registered memory. */
 static dpar_status dpari_fsdp_build(dpar_fsdp *fsdp, dpar_comm *comm, const dpar_fsdp_sizes *sizes,
                                     dpar_why *why)
 {
@@ -8357,11 +8409,11 @@ static dpar_status dpari_fsdp_build(dpar_fsdp *fsdp, dpar_comm *comm, const dpar
     dpari_fsdp_place(fsdp, fsdp, &plan);
     fsdp->shard = comm;
     fsdp->replicas = fsdp->desc.replicas;
-    st = dpari_fsdp_lay(fsdp, why);
+    st = dpari_fsdp_fill_in(fsdp, why);
     if (st != DPAR_OK) {
         return st;
     }
-    return dpari_fsdp_take(fsdp, sizes, why);
+    return dpari_fsdp_allocate(fsdp, sizes, why);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *comm, const dpar_fsdp_desc *desc,
@@ -8385,7 +8437,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *comm, const dpar_fsdp_
     }
     dpari_zero(&given, sizeof given);
     given.fsdp = &counted;
-    st = dpari_fsdp_agree(comm, replicas, st, "fsdp", dpari_fsdp_state, &given, why);
+    st = dpari_fsdp_agree(comm, replicas, st, "fsdp", dpari_fsdp_facts, &given, why);
     if (st == DPAR_OK) {
         d = (dpar_fsdp *)memory;
         *d = counted;
@@ -8395,7 +8447,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *comm, const dpar_fsdp_
             *fsdp = d;
             return DPAR_OK;
         }
-        dpari_fsdp_give_back(d);
+        dpari_fsdp_release(d);
     }
     return dpari_object_failed(st, desc != NULL ? desc->memory : NULL, memory, sizes.plan, why);
 }
@@ -8407,8 +8459,8 @@ static int dpari_fsdp_broken(const dpar_fsdp *fsdp)
            (fsdp->replicas != NULL && fsdp->replicas->status != DPAR_OK);
 }
 
-/* Waits for all weights that are being gathered, and marks all slots as free, because the masters
- * change. */
+/* Waits for all weights that are being gathered, and marks all slots as free. The caller then
+ * changes the masters, from which the weights must be gathered again. */
 static DPARI_COLD dpar_status dpari_fsdp_forget(dpar_fsdp *fsdp)
 {
     dpar_status st = DPAR_OK;
@@ -8436,7 +8488,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_free(dpar_fsdp *fsdp)
     if (fsdp->under_way && !dpari_fsdp_broken(fsdp)) {
         return dpari_comm_wrong(fsdp->shard, "dpar_fsdp_free: the pass has not ended");
     }
-    /* A communicator that broke within a pass still has operations, which end here. */
+    /* If a communicator broke during a pass, operations may still use the memory. */
     (void)dpari_fsdp_forget(fsdp);
     for (i = 0; i < fsdp->buckets; i++) {
         (void)dpar_wait(&fsdp->bucket[i].work);
@@ -8444,12 +8496,12 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_free(dpar_fsdp *fsdp)
     for (i = 0; i < fsdp->units; i++) {
         (void)dpar_wait(&fsdp->unit[i].across);
     }
-    dpari_fsdp_give_back(fsdp);
+    dpari_fsdp_release(fsdp);
     return dpari_object_end(DPAR_OK, fsdp->desc.memory == NULL ? fsdp : NULL);
 }
 
-/* Posts a collective on the shards of unit u. The unit is its tag, so that ranks which visit units
- * of equal size in different orders get an error. */
+/* Posts a collective on unit u. The tag is the unit, so that ranks that visit units of equal size
+ * in different orders get an error. */
 static dpar_status dpari_fsdp_post(dpar_fsdp *fsdp, int32_t kind, int32_t u, const void *in,
                                    void *out, int32_t type, dpar_work *work)
 {
@@ -8477,14 +8529,14 @@ static int dpari_fsdp_is_unit(const dpar_fsdp *fsdp, int32_t u)
 static unsigned char *dpari_fsdp_slot_at(const dpar_fsdp *fsdp, int32_t slot)
 {
     const int64_t at =
-        dpari_fsdp_wide(&fsdp->desc) ? fsdp->unit[slot].whole_at : slot * fsdp->largest;
+        dpari_fsdp_weights_whole(&fsdp->desc) ? fsdp->unit[slot].whole_at : slot * fsdp->largest;
     return fsdp->weights + at * dpar_type_bytes(fsdp->desc.compute_type);
 }
 
 static unsigned char *dpari_fsdp_bucket_at(const dpar_fsdp *fsdp, int32_t bucket)
 {
-    const int64_t at =
-        dpari_fsdp_kept(&fsdp->desc) ? fsdp->unit[bucket].whole_at : bucket * fsdp->largest;
+    const int64_t at = dpari_fsdp_gradients_whole(&fsdp->desc) ? fsdp->unit[bucket].whole_at
+                                                               : bucket * fsdp->largest;
     return fsdp->grads + at * dpar_type_bytes(fsdp->desc.gradient_type);
 }
 
@@ -8502,10 +8554,11 @@ static unsigned char *dpari_fsdp_master_at(const dpar_fsdp *fsdp, int32_t u)
     return fsdp->master + fsdp->unit[u].shard_at * dpar_type_bytes(fsdp->desc.type);
 }
 
-/* Returns the address of this rank's shard of reduced gradients, and its type. */
+/* Returns the address of this rank's shard of unit u's reduced gradients. Sets *type to its type.
+ */
 static unsigned char *dpari_fsdp_reduced_at(const dpar_fsdp *fsdp, int32_t u, int32_t *type)
 {
-    if (dpari_fsdp_kept(&fsdp->desc)) {
+    if (dpari_fsdp_gradients_whole(&fsdp->desc)) {
         *type = fsdp->desc.gradient_type;
         return dpari_fsdp_bucket_at(fsdp, u) + dpari_fsdp_own(fsdp, u, *type);
     }
@@ -8513,14 +8566,15 @@ static unsigned char *dpari_fsdp_reduced_at(const dpar_fsdp *fsdp, int32_t u, in
     return fsdp->sums + fsdp->unit[u].shard_at * dpar_type_bytes(*type);
 }
 
-/* Returns the same address after gradients that only count as 0 have been set to 0. */
+/* Returns the same address as dpari_fsdp_reduced_at. If the gradients only count as 0, sets their
+ * memory to 0. */
 static unsigned char *dpari_fsdp_settled(const dpar_fsdp *fsdp, int32_t u, int32_t *type)
 {
     dpari_fsdp_unit *unit = &fsdp->unit[u];
     unsigned char *at = dpari_fsdp_reduced_at(fsdp, u, type);
     const int64_t bytes = unit->flat.shard * dpar_type_bytes(*type);
-    /* the whole unit, because later passes add to it */
-    if (unit->fresh && dpari_fsdp_kept(&fsdp->desc)) {
+    /* zeroes the whole unit, because later passes add to all of it */
+    if (unit->fresh && dpari_fsdp_gradients_whole(&fsdp->desc)) {
         (void)dpari_do_copy(fsdp->shard, dpari_fsdp_bucket_at(fsdp, u), NULL,
                             bytes * fsdp->shard->size);
     } else if (unit->fresh) {
@@ -8536,7 +8590,7 @@ static unsigned char *dpari_fsdp_moment_at(const dpar_fsdp *fsdp, int32_t k, int
            fsdp->unit[u].shard_at * dpar_type_bytes(dpari_fsdp_moment_type(&fsdp->desc));
 }
 
-/* Returns the number of the first element of this rank's shard among all elements. */
+/* Returns the index of the first element of this rank's shard among the elements of all units. */
 static uint64_t dpari_fsdp_key(const dpar_fsdp *fsdp, int32_t u)
 {
     return fsdp->unit[u].key + (uint64_t)(fsdp->unit[u].flat.shard * fsdp->shard->rank);
@@ -8662,19 +8716,19 @@ static DPARI_COLD dpar_status dpari_fsdp_no_room(dpar_fsdp *fsdp, int32_t u, int
     if (n > NAMED) {
         dpari_text_say(&t, " and %d more", n - (int32_t)NAMED);
     }
-    dpar_text_put(&t, gradients ? ", which are not ready; desc.units_in_use sets how many"
-                                : ", which are in use; desc.units_in_use sets how many");
+    dpar_text_put(&t, gradients ? ", which are not ready (desc.units_in_use is the limit)"
+                                : ", which are in use (desc.units_in_use is the limit)");
     return dpari_comm_say(fsdp->shard, DPAR_E_ROOM, "%s", why.text);
 }
 
-/* Returns a slot for unit u, or -1 if there is none: a free one, otherwise the slot of the unit
- * that is needed last. Forward that is the first unit, backward the last. Units in use, and units
- * lo .. hi, which are wanted next, keep their slots. */
+/* Returns a slot for unit u: a free one, otherwise the slot of the unit that is needed last, which
+ * is the smallest unit in forward and the largest in backward. Units in use keep their slots, and
+ * so do units lo .. hi, which are needed next. Returns -1 if that leaves no slot. */
 static int32_t dpari_fsdp_pick(const dpar_fsdp *fsdp, int32_t u, int32_t lo, int32_t hi,
                                int32_t back)
 {
     int32_t i, best = -1;
-    if (dpari_fsdp_wide(&fsdp->desc)) {
+    if (dpari_fsdp_weights_whole(&fsdp->desc)) {
         return u;
     }
     for (i = 0; i < fsdp->slots; i++) {
@@ -8692,7 +8746,7 @@ static int32_t dpari_fsdp_pick(const dpar_fsdp *fsdp, int32_t u, int32_t lo, int
     return best;
 }
 
-/* Converts this rank's masters to its part of the weights in `to`, which have another type. */
+/* Converts this rank's masters of unit u from desc.type to compute_type. */
 static dpar_status dpari_fsdp_cast(const dpar_fsdp *fsdp, int32_t u, unsigned char *to)
 {
     const dpar_fsdp_desc *desc = &fsdp->desc;
@@ -8713,9 +8767,10 @@ static dpar_status dpari_fsdp_cast(const dpar_fsdp *fsdp, int32_t u, unsigned ch
     return dpari_do_round(fsdp->shard, &r);
 }
 
-/* Requests unit u's weights. Returns DPAR_MORE if there is no slot for them. */
-static DPARI_COLD dpar_status dpari_fsdp_ask(dpar_fsdp *fsdp, int32_t u, int32_t lo, int32_t hi,
-                                             int32_t back)
+/* Posts the all-gather of unit u's weights if they are in no slot. Returns DPAR_MORE if no slot is
+ * free for them. back is 1 in backward; dpari_fsdp_pick explains lo and hi. */
+static DPARI_COLD dpar_status dpari_fsdp_request(dpar_fsdp *fsdp, int32_t u, int32_t lo, int32_t hi,
+                                                 int32_t back)
 {
     dpari_fsdp_unit *unit = &fsdp->unit[u];
     dpari_fsdp_slot *s;
@@ -8756,20 +8811,21 @@ static DPARI_COLD dpar_status dpari_fsdp_ask(dpar_fsdp *fsdp, int32_t u, int32_t
     return st;
 }
 
-/* Gathers unit u and requests the units after it in this direction. Waits for u. */
+/* Requests unit u and the next units in this direction, and waits for unit u. */
 static dpar_status dpari_fsdp_gather(dpar_fsdp *fsdp, int32_t u, int32_t back)
 {
     const int64_t ahead = fsdp->desc.prefetch;
     const int32_t lo = back ? (int32_t)dpari_most(0, u - ahead) : u;
     const int32_t hi = back ? u : (int32_t)dpari_least(fsdp->units - 1, u + ahead);
     int32_t k;
-    dpar_status st = dpari_fsdp_ask(fsdp, u, lo, hi, back);
-    /* all slots are in use or have wanted units; those can be gathered again */
+    dpar_status st = dpari_fsdp_request(fsdp, u, lo, hi, back);
+    /* All slots hold units that are in use or needed next. Gives up one of the latter, which can be
+     * gathered again. */
     if (st == DPAR_MORE) {
-        st = dpari_fsdp_ask(fsdp, u, u, u, back);
+        st = dpari_fsdp_request(fsdp, u, u, u, back);
     }
     for (k = 1; k <= hi - lo && st == DPAR_OK; k++) {
-        st = dpari_fsdp_ask(fsdp, back ? u - k : u + k, lo, hi, back);
+        st = dpari_fsdp_request(fsdp, back ? u - k : u + k, lo, hi, back);
     }
     if (st == DPAR_MORE && fsdp->unit[u].slot < 0 && fsdp->unit[u].flat.shard > 0) {
         return dpari_fsdp_no_room(fsdp, u, 0);
@@ -8782,7 +8838,7 @@ static dpar_status dpari_fsdp_gather(dpar_fsdp *fsdp, int32_t u, int32_t back)
 
 /* ---- gradients ------------------------------------------------------------------------------- */
 
-/* a += b, element by element, in the type of a: F64 or F32. */
+/* Adds `from` to `to`, element by element, in the type of `to` (F64 or F32), in host memory. */
 static void dpari_fsdp_add_here(void *to, int32_t to_type, const void *from, int32_t from_type,
                                 int64_t count)
 {
@@ -8797,7 +8853,7 @@ static void dpari_fsdp_add_here(void *to, int32_t to_type, const void *from, int
         out[0] = (unsigned char *)to + i * to_size;
         in[0] = out[0];
         in[1] = (const unsigned char *)from + i * from_size;
-        if (from_type != to_type && from_type != DPAR_F32) { /* 16 bits or F64; to F32 first */
+        if (from_type != to_type && from_type != DPAR_F32) { /* 16-bit types and F64 to F32 first */
             dpari_kern_convert(f32, DPAR_F32, in[1], from_type, n);
             in[1] = f32;
         }
@@ -8819,7 +8875,8 @@ static dpar_status dpari_fsdp_add(const dpar_fsdp *fsdp, void *to, int32_t to_ty
     return DPAR_OK;
 }
 
-/* Completes the reduction of bucket b. */
+/* Waits for the reduction of bucket b, adds the result to the shard and frees the bucket. With
+ * replicas, posts the all-reduce of the shard in the last micro-batch. */
 static DPARI_COLD dpar_status dpari_fsdp_collect(dpar_fsdp *fsdp, int32_t b)
 {
     const dpar_fsdp_desc *desc = &fsdp->desc;
@@ -8835,7 +8892,7 @@ static DPARI_COLD dpar_status dpari_fsdp_collect(dpar_fsdp *fsdp, int32_t b)
     if (st != DPAR_OK) {
         return st;
     }
-    if (!dpari_fsdp_kept(desc) && !s->straight) {
+    if (!dpari_fsdp_gradients_whole(desc) && !s->straight) {
         const unsigned char *came =
             dpari_fsdp_bucket_at(fsdp, b) + dpari_fsdp_own(fsdp, u, desc->gradient_type);
         if (unit->fresh && desc->gradient_type != type) {
@@ -8854,20 +8911,20 @@ static DPARI_COLD dpar_status dpari_fsdp_collect(dpar_fsdp *fsdp, int32_t b)
     return st;
 }
 
-/* Prepares the bucket of unit u. If gradients of earlier passes are kept, they stay. Otherwise all
- * is set to 0; with overwrite_gradients only the gaps between parameters and the end are, because
- * backward assigns the rest. */
+/* Prepares the bucket of unit u at address `whole`. Leaves it unchanged if it contains gradients of
+ * earlier passes. Otherwise sets all of it to 0, or with overwrite_gradients only the gaps between
+ * parameters and the padding at the end, because backward writes the rest. */
 static dpar_status dpari_fsdp_clear(dpar_fsdp *fsdp, int32_t u, unsigned char *whole)
 {
     dpari_fsdp_unit *unit = &fsdp->unit[u];
     const int64_t each = dpar_type_bytes(fsdp->desc.gradient_type),
                   all = unit->flat.shard * fsdp->shard->size;
-    const int earlier = dpari_fsdp_kept(&fsdp->desc) && !unit->fresh;
+    const int earlier = dpari_fsdp_gradients_whole(&fsdp->desc) && !unit->fresh;
     dpar_status st = DPAR_OK;
     int64_t at = 0;
     int32_t i;
     unit->adds = earlier || !fsdp->desc.overwrite_gradients;
-    unit->fresh = unit->fresh && !dpari_fsdp_kept(&fsdp->desc);
+    unit->fresh = unit->fresh && !dpari_fsdp_gradients_whole(&fsdp->desc);
     if (earlier) {
         return DPAR_OK;
     }
@@ -8881,8 +8938,8 @@ static dpar_status dpari_fsdp_clear(dpar_fsdp *fsdp, int32_t u, unsigned char *w
     return dpari_do_copy(fsdp->shard, whole + at * each, NULL, (all - at) * each);
 }
 
-/* The bucket that a unit's gradients may use: a free one, otherwise that which was sent first; -1
- * if all hold gradients that are not ready. */
+/* Returns a bucket for a unit's gradients: a free one, otherwise the one whose reduction was posted
+ * first. Returns -1 if all buckets hold gradients that are not ready. */
 static int32_t dpari_fsdp_pick_bucket(const dpar_fsdp *fsdp)
 {
     int32_t i, best = -1;
@@ -8898,12 +8955,12 @@ static int32_t dpari_fsdp_pick_bucket(const dpar_fsdp *fsdp)
     return best;
 }
 
-/* Gives the gradients of unit u a bucket in which backward computes them. */
+/* Assigns a bucket to unit u, in which backward computes its gradients. */
 static dpar_status dpari_fsdp_open(dpar_fsdp *fsdp, int32_t u)
 {
     dpari_fsdp_unit *unit = &fsdp->unit[u];
     int32_t b = u;
-    if (unit->flat.shard > 0 && !dpari_fsdp_kept(&fsdp->desc)) {
+    if (unit->flat.shard > 0 && !dpari_fsdp_gradients_whole(&fsdp->desc)) {
         b = dpari_fsdp_pick_bucket(fsdp);
         if (b < 0) {
             return dpari_fsdp_no_room(fsdp, u, 1);
@@ -8937,18 +8994,18 @@ static dpar_status dpari_fsdp_send(dpar_fsdp *fsdp, int32_t u)
         return DPAR_OK;
     }
     s = &fsdp->bucket[unit->bucket];
-    if (dpari_fsdp_kept(desc) && !fsdp->last) {
+    if (dpari_fsdp_gradients_whole(desc) && !fsdp->last) {
         s->unit = -1;
         unit->bucket = -1;
         return DPAR_OK;
     }
     whole = dpari_fsdp_bucket_at(fsdp, unit->bucket);
-    for (b = 0; b < fsdp->buckets && !dpari_fsdp_kept(desc); b++) {
+    for (b = 0; b < fsdp->buckets && !dpari_fsdp_gradients_whole(desc); b++) {
         most = (int32_t)dpari_most(most, fsdp->bucket[b].sent);
     }
     s->sent = most + 1;
     to = dpari_fsdp_reduced_at(fsdp, u, &type);
-    s->straight = unit->fresh && !dpari_fsdp_kept(desc) && type == desc->gradient_type;
+    s->straight = unit->fresh && !dpari_fsdp_gradients_whole(desc) && type == desc->gradient_type;
     return dpari_fsdp_post(fsdp, DPAR_CALL_REDUCE_SCATTER, u, whole,
                            s->straight ? to : whole + dpari_fsdp_own(fsdp, u, desc->gradient_type),
                            desc->gradient_type, &s->work);
@@ -8986,7 +9043,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_begin(dpar_fsdp *fsdp, int32_t last)
     return DPAR_OK;
 }
 
-/* Checks the number of a unit and a direction. */
+/* Checks that unit u exists and that the direction is valid. */
 static dpar_status dpari_fsdp_check_unit(dpar_fsdp *fsdp, int32_t u, int32_t direction)
 {
     if (!dpari_fsdp_is_unit(fsdp, u)) {
@@ -9018,11 +9075,13 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_unshard(dpar_fsdp *fsdp, int32_t u, in
     }
     if (back && !fsdp->under_way) {
         return dpari_comm_wrong(fsdp->shard,
-                                "dpar_fsdp_unshard: unit %d for backward outside of a pass", u);
+                                "dpar_fsdp_unshard: unit %d for backward, but no pass is in "
+                                "progress (dpar_fsdp_begin)",
+                                u);
     }
     if (back && fsdp->unit[u].state != DPARI_FSDP_NONE) {
         return dpari_comm_wrong(fsdp->shard,
-                                "dpar_fsdp_unshard: unit %d for backward twice in one pass", u);
+                                "dpar_fsdp_unshard: unit %d already had backward in this pass", u);
     }
     if (fsdp->under_way && fsdp->status != DPAR_OK) {
         return fsdp->status;
@@ -9077,7 +9136,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_ready(dpar_fsdp *fsdp, int32_t u)
 
 /* Checks at the end of a pass that no unit is in use and all gradients are ready. If not, the pass
  * fails on all ranks. */
-static void dpari_fsdp_look(dpar_fsdp *fsdp)
+static void dpari_fsdp_check_ended(dpar_fsdp *fsdp)
 {
     int32_t u;
     for (u = 0; u < fsdp->units && fsdp->status == DPAR_OK; u++) {
@@ -9102,10 +9161,11 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_end(dpar_fsdp *fsdp)
         return DPAR_E_ARG;
     }
     if (!fsdp->under_way) {
-        return dpari_comm_wrong(fsdp->shard, "dpar_fsdp_end: no pass is under way");
+        return dpari_comm_wrong(fsdp->shard,
+                                "dpar_fsdp_end: no pass is in progress (dpar_fsdp_begin)");
     }
-    dpari_fsdp_look(fsdp);
-    /* if buckets are units, this is the order of backward */
+    dpari_fsdp_check_ended(fsdp);
+    /* The order matters if each unit has its own bucket: it is then that of backward. */
     for (b = fsdp->buckets - 1; b >= 0; b--) {
         if (fsdp->bucket[b].unit >= 0 && fsdp->bucket[b].sent) {
             const dpar_status st = dpari_fsdp_collect(fsdp, b);
@@ -9131,7 +9191,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_end(dpar_fsdp *fsdp)
     return fsdp->status;
 }
 
-/* Computes the sum of squares of this rank's shard, and waits for it. */
+/* Computes the sum of squares of this rank's gradients in fsdp->squares, and waits for it. */
 static dpar_status dpari_fsdp_squares(dpar_fsdp *fsdp)
 {
     dpar_status st = DPAR_OK;
@@ -9220,7 +9280,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_step(dpar_fsdp *fsdp, double rate, dou
 
 /* ---- state ----------------------------------------------------------------------------------- */
 
-/* True if unit u has such an array now. Gradients are available only between passes. */
+/* True if there is such an array of unit u now. Gradients are available only between passes. */
 static int dpari_fsdp_has(const dpar_fsdp *fsdp, int32_t array, int32_t u)
 {
     if (!dpari_fsdp_is_unit(fsdp, u) || array < 0) {
@@ -9264,11 +9324,11 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_layout(const dpar_fsdp *fsdp, int32_t 
     dpar_status st;
     if (!dpari_fsdp_is_unit(fsdp, u) || layout == NULL || first < 0 || ranks < 1 ||
         ranks - 1 > INT32_MAX - first) {
-        return dpari_wrong(
-            why,
-            "dpar_fsdp_layout: unit %d does not exist, or ranks %d or first %d is not allowed, or "
-            "layout is NULL",
-            u, ranks, first);
+        return dpari_wrong(why,
+                           "dpar_fsdp_layout: u is %d, ranks %d and first %d, but unit u must "
+                           "exist, ranks must be "
+                           "1 or more, first 0 or more, and layout not NULL",
+                           u, ranks, first);
     }
     st = dpar_mesh_init(&mesh, "shard", &ranks, DPAR_ORDER_LAST_FASTEST, 0, why);
     if (st != DPAR_OK) {
@@ -9278,7 +9338,8 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_layout(const dpar_fsdp *fsdp, int32_t 
     return dpar_layout_init(layout, &mesh, 1, &fsdp->unit[u].flat.total, &cut, why);
 }
 
-/* Begins a walk over the parts of this rank's shard in the shards that `ranks` ranks saved. */
+/* Begins a walk over the parts of this rank's shard of unit u in the shards that `ranks` ranks
+ * saved. */
 static DPARI_COLD dpar_status dpari_fsdp_walk_saved(const dpar_fsdp *fsdp, int32_t u, int32_t ranks,
                                                     dpar_redistribute_cursor *walk, dpar_why *why)
 {
@@ -9322,15 +9383,15 @@ static DPARI_COLD dpar_status dpari_fsdp_read_one(dpar_fsdp *fsdp, int32_t array
     if (st != DPAR_OK) {
         return st;
     }
-    st = dpari_do_wait(fsdp->shard); /* the callback writes next */
+    st = dpari_do_wait(fsdp->shard); /* the zeros must be written before the callback writes */
     while (st == DPAR_OK && dpar_redistribute_next(&walk, &t)) {
         const dpar_status got =
             read(ctx, array, u, t.peer, t.theirs[0], t.extent[0], at + t.mine[0] * each);
         if (got < DPAR_OK) { /* a positive status is a condition, not a failure */
             st = dpari_say(
                 got, why,
-                "dpar_fsdp_load: reading %ld elements of array %d of unit %d that rank %d "
-                "saved failed",
+                "dpar_fsdp_load: the callback failed to read %ld elements of array %d of unit %d "
+                "that rank %d saved",
                 t.extent[0], array, u, t.peer);
         }
     }
@@ -9350,9 +9411,9 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_load(dpar_fsdp *fsdp, int32_t ranks, i
     if (read == NULL || ranks < 1 || steps < 0 || fsdp->under_way) {
         st = dpari_wrong(
             why,
-            "dpar_fsdp_load: %d ranks (1 or more), %ld steps (0 or more), pass under way: %d "
-            "(0), or read is NULL",
-            ranks, steps, fsdp->under_way);
+            "dpar_fsdp_load: ranks is %d and steps %ld, but ranks must be 1 or more, steps 0 or "
+            "more, read not NULL, and no pass may be in progress",
+            ranks, steps);
     } else {
         st = dpari_fsdp_forget(fsdp);
     }
@@ -9364,7 +9425,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_load(dpar_fsdp *fsdp, int32_t ranks, i
     dpari_zero(&given, sizeof given);
     given.ranks = ranks;
     given.steps = steps;
-    st = dpari_fsdp_agree(fsdp->shard, fsdp->replicas, st, "fsdp load", dpari_fsdp_state_load,
+    st = dpari_fsdp_agree(fsdp->shard, fsdp->replicas, st, "fsdp load", dpari_fsdp_facts_load,
                           &given, why);
     if (st == DPAR_OK) {
         fsdp->steps = steps;

@@ -143,8 +143,8 @@ static void test_huge(void)
         CHECK_INT(dpar_fsdp_sizes_init(&z, 1, &o, &why), o.zero == 1 ? DPAR_OK : DPAR_E_RANGE);
     }
     CHECK_TEXT(why.text,
-               "fsdp: 5 units of up to 281474976710656 elements are kept at once, but may "
-               "have 2^50 elements together");
+               "fsdp: 5 units of up to 281474976710656 elements are in memory at once, but "
+               "together they may have at most 2^50 elements");
     o.zero = 3;
     numel[1] = INT64_MAX;
     CHECK_INT(dpar_fsdp_sizes_init(&z, 1, &o, &why), DPAR_E_RANGE);
