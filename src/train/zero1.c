@@ -408,11 +408,11 @@ static dpar_status dpari_zero1_check(const dpar_zero1 *zero1, double rate, doubl
     }
     if (zero1->kind != optimizer->kind || zero1->moments != moments ||
         zero1->moment_type != moment_type) {
-        return dpari_wrong(why,
-                           "dpar_zero1_step: the optimizer has kind %d with %d moments, but the "
-                           "state was made for "
-                           "kind %d with %d moments, or for another moment_type",
-                           optimizer->kind, moments, zero1->kind, zero1->moments);
+        return dpari_wrong(
+            why,
+            "dpar_zero1_step: the optimizer has kind %d with %d moments, the state is for kind %d "
+            "with %d, or of another type",
+            optimizer->kind, moments, zero1->kind, zero1->moments);
     }
     if (!dpari_finite(rate) || clip != clip) {
         return dpari_optimizer_say(
