@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* dpar_train.h - trains networks on many ranks: ddp, fsdp (ZeRO), tensor, sequence, expert and pipeline parallelism.
+/* dpar_train.h - trains networks on many ranks: data (ddp, ZeRO, fsdp), tensor, sequence, expert and pipeline
+ * parallelism.
  * Version 0.2.0. GENERATED from src/ by tools/amalgamate: change it there.
  *
- * You can use each strategy by itself or combine several on one mesh. Models, kernels and memory are yours; dpar
- * decides what to send when, and sends it. If comm->mem is the memory of a device, the same calls work there.
+ * You can use one strategy or combine several on one mesh. You provide models, kernels and memory; dpar decides what
+ * to send when, and sends it. If comm->mem is the memory of a device, the same calls work there.
  *
- * In this program each rank computes gradients from its own samples, in the array that the code already has. Their
- * average over the ranks is the gradient of all samples:
+ * In this program each rank computes gradients from its own samples, in an array that the code already has. Their
+ * average over the ranks is the gradient for all samples:
  *
  *     #include "dpar_train.h"
  *     #include <stdio.h>
@@ -47,9 +48,8 @@
  *
  *     cc -O2 -DDPAR_IMPLEMENTATION -I. yours.c -o yours
  *
- * The parts follow, and each begins with its own program. They are random, optimizer, layers (for writers of device
- * support), ddp, zero1, fsdp, tensor, sequence, ulysses, expert and pipeline.
- * apps/train_gpt.c uses most of them. */
+ * The parts follow, and each begins with an example: random, optimizer, layers (for authors of device support), ddp,
+ * zero1, fsdp, tensor, sequence, ulysses, expert and pipeline. apps/train_gpt.c uses most of them. */
 
 #ifndef DPAR_ALL_H
 #ifdef __has_include
@@ -74,46 +74,45 @@
 
 /* ==== train/random.h ==== */
 
-/* random - random numbers that do not depend on the number of ranks: for initial values, and for
- * dropout on activations that several ranks hold. Number `index` of a stream is a function of
- * (seed, stream, index) only. It does not matter which rank draws it, in which order, or who drew
- * the others, because there is no state.
+/* random - computes random numbers that do not depend on the number of ranks: for initial values,
+ * and for dropout on activations that several ranks hold. There is no state: number `index` of a
+ * stream is a function of (seed, stream, index) only. It is the same on every rank, in whatever
+ * order numbers are drawn.
  *
- * Dropout of element (i, j) of an array of `width` columns, with one stream for each layer and
+ * This is dropout of element (i, j) of an array of `width` columns, with one stream per layer and
  * step:
  *
  *     u = dpar_random_uniform(seed, stream, i width + j);
  *     y = u < p ? 0 : x / (1 - p);
  *     dx = u < p ? 0 : dy / (1 - p);
  *
- * Let `index` be the place in the whole array. Ranks that hold the same element then draw the same
- * number for it, the one that a single rank would draw. For a device, dpar_cuda.h has these numbers
- * and this dropout in f32 as functions for kernels (dpar_cuda_dropout_one, dpar_cuda_dropout_four).
- * The generator is Philox4x32-10 (Salmon, Moraes, Dror and Shaw, SC11), which encrypts a counter.
- */
+ * Let `index` be the position in the whole array. Ranks that hold the same element then draw the
+ * same number for it as a single rank would. For kernels on a device, dpar_cuda.h has functions for
+ * these numbers and for this dropout in f32 (dpar_cuda_dropout_one, dpar_cuda_dropout_four). The
+ * generator is Philox4x32-10 (Salmon, Moraes, Dror and Shaw, SC11), which encrypts a counter. */
 
-/* Returns a uniform random number strictly between 0 and 1: (word + 1/2) / 2^32 of the 32-bit word
- * at this place of the stream. The number times 2^32, cut off, is the word.
+/* Returns a uniform random number strictly between 0 and 1. It is (word + 1/2) / 2^32, where word
+ * is the 32-bit word `index` of the stream.
  *
- * Each Philox block gives four words, with the key = seed and the counter = (block, stream), low
- * words first. Local. O(1). */
+ * Each Philox block gives four words, with the key seed and the counter (block, stream), low words
+ * first. Local. O(1). */
 DPAR_API double dpar_random_uniform(uint64_t seed, uint64_t stream, uint64_t index);
 /* Returns a normal random number with mean 0 and standard deviation 1, between -6.34 and 6.34. It
- * is the inverse of the normal distribution (Wichura's AS 241, within 1e-12) at the uniform number
- * of this place. Local. O(1). */
+ * is the inverse of the normal distribution function (Wichura's AS 241, within 1e-12) at
+ * dpar_random_uniform(seed, stream, index). Local. O(1). */
 DPAR_API double dpar_random_normal(uint64_t seed, uint64_t stream, uint64_t index);
 
 /* ==== train/optimizer.h ==== */
 
-/* optimizer - updates any piece of the parameters with AdamW or SGD, in the memory of the host. A
- * rank of ZeRO updates its shard with it; a single rank updates everything.
+/* optimizer - updates any piece of the parameters with AdamW or SGD, in host memory. A rank of ZeRO
+ * updates its shard with it; a single rank updates all parameters.
  *
  *     dpar_optimizer o;
  *     dpar_optimizer_init(&o, DPAR_OPTIMIZER_ADAMW);
  *     dpar_optimizer_step(&o, &piece, t, 1e-3, dpar_optimizer_clip(norm, 1.0));    t = 1, 2, ...
  *
- * Each element is converted to f64, updated there, and rounded once when it is stored. Its bits
- * therefore depend neither on its address nor on how the parameters are cut.
+ * Each element is converted to f64, updated, and rounded once when it is stored. Its bits therefore
+ * depend neither on its address nor on how the parameters are divided.
  *
  *     AdamW (Loshchilov and Hutter 2019), decay decoupled from the gradient:
  *         w -= rate decay w;   m = beta1 m + (1 - beta1) g;   v = beta2 v + (1 - beta2) g g
@@ -122,34 +121,33 @@ DPAR_API double dpar_random_normal(uint64_t seed, uint64_t stream, uint64_t inde
  *         g += decay w;   m = momentum m + g;   w -= rate m, or rate (g + momentum m) (nesterov)
  *
  * g is the gradient times `factor`, which combines the clip, a loss scale and an average. A factor
- * of 0 replaces gradients by 0 whatever they are, NaN included, so that the step only decays
- * moments and weights.
+ * of 0 replaces all gradients by 0, even NaN, so that the step only decays moments and weights.
  *
- * Moments may be BF16 (moment_type). If weights and gradients are BF16 too, a step of AdamW moves
- * 14 bytes for each element. The weights are computed from m and v before these are rounded.
+ * Moments may be BF16 (moment_type). If weights and gradients are BF16, too, a step of AdamW moves
+ * 14 bytes per element. The weights are computed from m and v before these are rounded.
  *
- * Round such moments stochastically, because then they follow the sums above on average. Rounded to
- * nearest they get stuck. With beta2 = 0.999, v never falls, because a thousandth of v is less than
- * half a unit of its 8 bits (2^-9 to 2^-8 of it). Nor does v grow until g g is 3 to 5 times v. With
- * beta1 = 0.9, m does not change while g is within 2 to 4 % of it. */
+ * Round such moments stochastically, so that on average they follow the sums above. Rounded to
+ * nearest, they would get stuck. With beta2 = 0.999, v never falls, because a thousandth of v is
+ * less than half a unit in the last of its 8 bits (2^-9 to 2^-8 of v). Nor does v grow until g g is
+ * 3 to 5 times v. With beta1 = 0.9, m does not change while g is within 2 to 4 % of m. */
 
-/* Kinds of optimizers. 0 means that none was chosen and is DPAR_E_ARG. */
+/* Kinds of optimizers. 0 means that none was chosen, which is an error. */
 enum { DPAR_OPTIMIZER_ADAMW = 1, DPAR_OPTIMIZER_SGD };
 
 /* Describes an optimizer. Begin with dpar_optimizer_init and change what differs. */
 typedef struct dpar_optimizer {
     int32_t kind;     /* DPAR_OPTIMIZER_ADAMW or DPAR_OPTIMIZER_SGD */
-    int32_t nesterov; /* 1 selects Nesterov's momentum, for SGD */
-    /* 1 rounds stochastically to BF16: up with the probability of the remainder, so that on average
-     * small updates are not lost. Element i uses number index + i of a stream of `seed` (random.h):
-     * for weights the high half of each word of stream t. For moments it is stream t + 2^63, the
-     * high half for m and the low half for v. */
+    int32_t nesterov; /* SGD: 1 selects Nesterov momentum */
+    /* 1 rounds to BF16 stochastically: up with a probability equal to the remainder, so that small
+     * updates are not lost on average. Element i of a piece uses word index + i of a stream of
+     * `seed` (random.h). Weights use the high half of the words of stream t. Moments use stream t +
+     * 2^63, m the high half and v the low half. */
     int32_t stochastic;
     int32_t moment_type; /* 0 selects F64 for F64 weights and F32 for others; DPAR_BF16 selects BF16
                             for weights that are not F64 */
     uint64_t seed;       /* of the random numbers for `stochastic` */
-    double beta1, beta2, epsilon; /* of AdamW */
-    double momentum;              /* of SGD */
+    double beta1, beta2, epsilon; /* used by AdamW */
+    double momentum;              /* used by SGD */
     double decay;                 /* weight decay */
 } dpar_optimizer;
 /* Fills in the defaults of a kind of optimizer. DPAR_OPTIMIZER_ADAMW has beta1 0.9, beta2 0.999,
@@ -158,17 +156,16 @@ typedef struct dpar_optimizer {
 DPAR_API void dpar_optimizer_init(dpar_optimizer *optimizer, int32_t kind);
 /* Checks an optimizer for weights of a type, and reports the arrays that it keeps for them.
  *
- * moments:     set to the number of arrays: 2 for AdamW, 1 for SGD with momentum, 0 without. May be
- *              NULL.
- * moment_type: set to the type of their elements. May be NULL.
+ * moments:     set to the number of arrays: 2 for AdamW, 1 for SGD with momentum, 0 for SGD
+ * without. May be NULL. moment_type: set to the type of their elements. May be NULL.
  *
  * Local. O(1). Fails with DPAR_E_ARG if a kind, flag, type or number is outside of its domain, or
- * for moments in BF16 with weights in F64. beta1, beta2 and momentum are at least 0 and below 1,
- * decay is at least 0, and epsilon is above 0. */
+ * if moments are BF16 but weights F64. beta1, beta2 and momentum must be at least 0 and below 1,
+ * decay at least 0, and epsilon above 0. */
 DPAR_API dpar_status dpar_optimizer_check(const dpar_optimizer *optimizer, int32_t weight_type,
                                           int32_t *moments, int32_t *moment_type, dpar_why *why);
 
-/* A piece of the parameters: elements index .. index + count - 1 of all of them. */
+/* A piece of the parameters: elements index .. index + count - 1 of all parameters. */
 typedef struct dpar_optimizer_piece {
     void *weight;         /* [count] of weight_type: F64, F32, BF16 or F16 */
     const void *gradient; /* [count] of gradient_type, any of these types */
@@ -177,7 +174,7 @@ typedef struct dpar_optimizer_piece {
     int32_t weight_type, gradient_type;
     int64_t count;
     uint64_t index; /* of the first element; selects the random numbers, so that an element gets the
-                       same number however the parameters are cut */
+                       same number however the parameters are divided */
 } dpar_optimizer_piece;
 /* Updates a piece of the parameters by one step of the optimizer.
  *
@@ -186,8 +183,8 @@ typedef struct dpar_optimizer_piece {
  * factor: gradients are multiplied by it.
  *
  * Local. O(count). Fails with DPAR_E_ARG, and does nothing, if dpar_optimizer_check rejects the
- * optimizer (call it for the message), for wrong types, t below 1, count below 0, or a required
- * pointer that is NULL. */
+ * optimizer, a type is wrong, t is below 1, count is below 0, or an array that is needed is NULL.
+ * There is no message, but dpar_optimizer_check has one. */
 DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *optimizer,
                                          const dpar_optimizer_piece *p, int64_t t, double rate,
                                          double factor);
@@ -199,22 +196,22 @@ DPAR_API double dpar_optimizer_clip(double norm, double limit);
 
 /* ==== train/layers.h ==== */
 
-/* layers - defines the operations that training needs on memory that the CPU does not reach, such
- * as a device's, in addition to the dpar_mem of communicators and halos (mem.h). You need this file
- * only to write such operations for a new kind of device; dpar_cuda.h has them for NVIDIA GPUs.
+/* layers - defines the operations that training needs in memory that the CPU cannot access, such as
+ * a device's, in addition to those that communicators and halos need (mem.h). You need this file
+ * only if you write such operations for a new kind of device; dpar_cuda.h has them for NVIDIA GPUs.
  * They form a table, dpar_mem.layers:
  *
  *     dpar_mem mem = mine;                  move, span, reduce, ... of the device
  *     dpar_mem_layers layers;
  *     layers.gather = my_gather; ...        each gets mem.ctx
- *     mem.layers = &layers;                 stays in place as long as mem is used
+ *     mem.layers = &layers;                 keep it as long as mem is used
  *
- * dpar_mem_host_layers returns the table for the memory of the host, which shows what each function
- * has to compute. The rules of mem.h for the structs of operations, their pointers and their
- * numbers also apply here. */
+ * dpar_mem_host_layers returns the table for host memory, which shows what each function must
+ * compute. The rules of mem.h for the structs of operations, their pointers and their numbers also
+ * apply here. */
 
-/* Computes a sum of squares: *sum = the sum, or *sum + the sum with accumulate. It is in f64, in an
- * order that depends only on count, not on the launch. Each table may have an order of its own. */
+/* Computes the sum of squares of count elements, in f64, in an order that depends only on count,
+ * not on the launch. Tables may differ in this order. */
 typedef struct dpar_mem_squares {
     const void *in;
     int64_t count;
@@ -223,16 +220,16 @@ typedef struct dpar_mem_squares {
     double *sum;
 } dpar_mem_squares;
 
-/* Computes a clip: *factor = scale dpar_optimizer_clip(sqrt(*squares), limit). factor and squares
- * may be the same double. */
+/* Computes the factor that clips gradients: *factor = scale dpar_optimizer_clip(sqrt(*squares),
+ * limit). factor and squares may be the same double. */
 typedef struct dpar_mem_clip {
     const double *squares;
     double *factor;
     double limit, scale;
 } dpar_mem_clip;
 
-/* Computes dpar_optimizer_step of a piece, with gradients multiplied by factor, and by *factor_at
- * if that is not NULL. If the product is 0, gradients count as 0. Arithmetic is in f64 as
+/* Does a dpar_optimizer_step of a piece, with gradients multiplied by factor, and by *factor_at if
+ * factor_at is not NULL. If the product is 0, gradients count as 0. Arithmetic is in f64 as
  * optimizer.h describes; roots and divisions may differ in the last bit of f64. */
 typedef struct dpar_mem_optimize {
     const dpar_optimizer *optimizer;
@@ -240,13 +237,14 @@ typedef struct dpar_mem_optimize {
     int64_t step;
     double rate, factor;
     const double *factor_at;
-    /* A copy of the new weights in copy_type, for computing, if piece->weight is a master; NULL if
-     * there is no copy. If the optimizer is stochastic and copy_type is BF16, it is rounded with
-     * random number (seed, step, index + i), otherwise to nearest even. */
+    /* Receives a copy of the new weights in copy_type if piece->weight is a master, or NULL. If the
+     * optimizer is stochastic and copy_type is BF16, the copy is rounded with random number (seed,
+     * step, index + i), otherwise to nearest even. */
     void *copy;
-    /* Lower halves of weights that are F32 in two halves, or NULL. The bits of the F32 are the bits
-     * of the BF16 in piece->weight << 16, plus remainder (with sign). The BF16 is the nearest one;
-     * of two, the one farther from 0. Not with stochastic. */
+    /* The lower halves of F32 weights whose upper halves are BF16 numbers in piece->weight, or
+     * NULL. The bits of the F32 number are (bits of the BF16 number << 16) + remainder, which is
+     * signed. The BF16 number is the nearest one, in a tie the one farther from 0. Not with
+     * stochastic. */
     int16_t *remainder;
     int32_t copy_type; /* BF16, F16 or F32 */
     int32_t reserved;  /* 0 */
@@ -264,9 +262,9 @@ typedef struct dpar_mem_round {
     uint64_t seed, stream, index;
 } dpar_mem_round;
 
-/* Numbers of rows. Row i is at[i], and there is none if that is below 0. With windows it is row[w]
- * + at[i] - lo[w] for the first window w with lo[w] <= at[i] < hi[w], and there is none if no
- * window has it. */
+/* An index: for each i a row, or none. Without windows, row i of the index is at[i], and there is
+ * none if at[i] is below 0. With windows, it is row[w] + at[i] - lo[w] for the first window w with
+ * lo[w] <= at[i] < hi[w], and there is none if at[i] is in no window. */
 typedef struct dpar_mem_index {
     const void *at;
     int32_t type;    /* of at: DPAR_I32 or DPAR_I64 */
@@ -279,12 +277,13 @@ typedef struct dpar_mem_gather {
     void *to;
     const void *from;
     int64_t rows, bytes;        /* rows of `to`, and bytes of a row */
-    int64_t to_step, from_step; /* bytes from row to row, at least `bytes`; from_step may be 0 */
+    int64_t to_step, from_step; /* bytes from one row to the next, at least `bytes`; from_step may
+                                   be 0 */
     dpar_mem_index index;
 } dpar_mem_gather;
 
-/* Scatters and adds rows, which is the gradient of gather: to[row i of the index] += from[i], for i
- * = 0, 1, ... in that order, whatever the launch. Each sum is rounded to the type. */
+/* Scatters rows and adds them, which is the gradient of gather: to[row i of the index] += from[i],
+ * for i = 0, 1, ... in that order, whatever the launch. Each sum is rounded to the type. */
 typedef struct dpar_mem_scatter {
     void *to;
     const void *from;
@@ -295,13 +294,13 @@ typedef struct dpar_mem_scatter {
 } dpar_mem_scatter;
 
 /* Combines rows: to[t] = sum over j < choices, in order, of weight[t choices + j] from[row t
- * choices + j of the index], in f64. Terms without a row are left out; without any row the sum is
- * 0. */
+ * choices + j of the index], in f64. Terms without a row are omitted; if there is none left, the
+ * sum is 0. */
 typedef struct dpar_mem_combine {
     void *to;
     const void *from;
     const void *weight;           /* [rows][choices]; NULL means 1 */
-    int64_t rows, choices, width; /* rows of `to`, terms of each, and elements of a row, dense */
+    int64_t rows, choices, width; /* rows of `to`, terms per row, and elements of a row, dense */
     int32_t to_type, from_type;   /* F64, F32, BF16, F16 */
     int32_t weight_type;          /* F64 or F32 */
     int32_t reserved;             /* 0 */
@@ -309,7 +308,7 @@ typedef struct dpar_mem_combine {
 } dpar_mem_combine;
 
 /* Computes products of rows: to[i] = sum over j of a[i / choices][j] b[row i of the index][j], or 0
- * if there is no such row. It is in f64, in an order that depends only on width. */
+ * if there is no such row. The sum is in f64, in an order that depends only on width. */
 typedef struct dpar_mem_dot {
     void *to;
     const void *a, *b;
@@ -317,7 +316,7 @@ typedef struct dpar_mem_dot {
         width;       /* elements of `to`, choices >= 1, and elements of a row, dense in a and b */
     int32_t to_type; /* F64 or F32 */
     int32_t type;    /* of a and b: F64, F32, BF16, F16 */
-    dpar_mem_index index; /* if at is NULL, row i of b */
+    dpar_mem_index index; /* if index.at is NULL, row i of b is used */
 } dpar_mem_dot;
 
 /* Sums of a cross-entropy over the tokens that are counted. */
@@ -332,11 +331,11 @@ enum {
     DPAR_MEM_CROSS_ENTROPY_LOSS,    /* reads all, targets; writes lse, loss, sum */
     DPAR_MEM_CROSS_ENTROPY_GRADIENT /* reads logits, targets, lse; writes logits */
 };
-/* Computes one phase of a cross-entropy. A rank has the columns lo[w] <= c < hi[w] of each token's
- * logits, for w = 0 and 1, which are part of a vocabulary; its other columns are padding. A token
- * is counted if its target t is >= 0 and, unless ignore is 0, not ignore - 1. h is the column of t,
- * if this rank has it. Sums are in f64. Those of PART and GRADIENT, and the sum over tokens, have
- * an order that depends only on the sizes. With x = logits[i][c]:
+/* Computes one phase of a cross-entropy. Columns lo[w] <= c < hi[w] of each token's logits, for w =
+ * 0 and 1, are this rank's part of the vocabulary; the other columns are padding. A token is
+ * counted if its target t is at least 0 and, unless ignore is 0, not ignore - 1. h is the column of
+ * t, if this rank has it. Sums are in f64. Those of PART and GRADIENT, and the sum over tokens,
+ * have an order that depends only on the sizes. With x = logits[i][c]:
  *
  *     PART      partial[i] = m, s, o:  m = the largest x (any NaN gives NaN), 0 without columns
  *               s = sum of exp(x - m), or 0 if all x are -infinity
@@ -345,7 +344,7 @@ enum {
  *     LOSS      over ranks whose s is not <= 0: M = the largest m, S = sum, in rank order, of
  *               s exp(m - M); lse[i] = M + log(S), NaN if S is not a number above 0;
  *               l = lse - sum of o; loss[i] = l + z_loss lse^2; sum = sums of l, of
- *               z_loss lse^2, of 1 over tokens that are counted; the loss of the others is 0
+ *               z_loss lse^2, of 1 over tokens that are counted; other tokens have loss 0
  *     GRADIENT  x = scale ((1 + 2 z_loss lse) exp(x - lse) - smoothing / vocabulary),
  *               in column h minus scale (1 - smoothing);
  *               0 for padding and for tokens that are not counted */
@@ -369,27 +368,28 @@ typedef struct dpar_mem_cross_entropy {
     double scale;
 } dpar_mem_cross_entropy;
 
-/* Merges the attention to two sets of keys: out and lse become those of both sets. With a and b the
- * two lse of a row, out = (e^a out + e^b more) / (e^a + e^b), computed relative to the larger of a
- * and b. Arithmetic is in f64 for F64 and in f32 for F32 (with factors in f64, rounded to f32). */
+/* Merges the attention to two sets of keys: out and lse become those of the union. With a = lse and
+ * b = more_lse of a row, out = (e^a out + e^b more) / (e^a + e^b), computed relative to the larger
+ * of a and b. Arithmetic is in f64 for F64 and in f32 for F32 (with factors in f64, rounded to
+ * f32). */
 typedef struct dpar_mem_attention_merge {
     int32_t type;     /* of all arrays: F64 or F32 */
     int32_t reserved; /* 0 */
     int64_t rows, values;
     void *out, *lse;             /* [rows][values], [rows] */
-    const void *more, *more_lse; /* likewise */
+    const void *more, *more_lse; /* [rows][values], [rows] */
 } dpar_mem_attention_merge;
 
-/* Moments of a set of numbers. dpar never computes variances from sums of squares, which
- * cancel. */
+/* Moments of a set of numbers. dpar never computes variances from sums of squares, because these
+ * would cancel. */
 typedef struct dpar_moments {
     double count, mean, m2; /* m2: sum of (x - mean)^2 */
 } dpar_moments;
 
-/* Computes moments of sets: to[set] = (count, mean, sum of (x - mean)^2), as doubles, of the points
- * of all planes of a set. With accumulate they are merged with the present contents. The points are
- * divided into parts. Each part takes two passes, and parts are merged (Chan, Golub, LeVeque) in an
- * order that depends only on the sizes. */
+/* Computes moments of sets: to[set] = (count, mean, sum of (x - mean)^2), as doubles, over the
+ * points of all planes of a set. With accumulate they are merged with the present contents. The
+ * points are divided into parts. The moments of a part take two passes, and parts are merged (Chan,
+ * Golub, LeVeque) in an order that depends only on the sizes. */
 typedef struct dpar_mem_moments {
     const void *x;
     int32_t type;     /* F64, F32, BF16, F16 */
@@ -406,18 +406,18 @@ typedef struct dpar_mem_moments {
     int64_t stride[DPAR_MAX_DIMS];
 } dpar_mem_moments;
 
-/* Phases of a norm (spatial.h): its local parts. The sets are those of moments. Arithmetic is in
- * f64, with inverse and mean from saved, and scale and shift of the channel. Sums have an order
- * that depends only on the sizes. */
+/* Phases of a norm, which are the local parts of the norms in spatial.h. The sets are those of
+ * moments. Arithmetic is in f64. mean and inverse are saved[set], scale and shift those of the
+ * channel. Sums have an order that depends only on the sizes. */
 enum {
-    /* saved[set] = mean, 1 / sqrt(m2 / count + epsilon) of the set's moments in `all`, merged in
-     * rank order. Without points the mean is 0. */
+    /* saved[set] = (mean, 1 / sqrt(m2 / count + epsilon)) of the set's moments in `all`, merged in
+     * rank order. The mean of a set without points is 0. */
     DPAR_MEM_NORM_MERGE,
     DPAR_MEM_NORM_APPLY, /* to = inverse scale (x - mean) + shift */
-    /* sums[plane] = sum of dy, inverse times sum of dy (x - mean). total[set] = sums over its
-     * planes, in order, of scale sums[plane] (both), and of the number of points. sums[plane] are
-     * added, in the order of the samples, to shift_gradient[channel] and scale_gradient[channel].
-     */
+    /* sums[plane] = (sum of dy, inverse times sum of dy (x - mean)). total[set] = sums over its
+     * planes, in order, of scale sums[plane][0], scale sums[plane][1] and the number of points.
+     * sums[plane][0] and [1] are added, in the order of the samples, to shift_gradient[channel] and
+     * scale_gradient[channel]. */
     DPAR_MEM_NORM_SUMS,
     /* to = inverse (scale dy - total[0] / n - (x - mean) inverse total[1] / n), where n = total[2],
      * at least 1. */
@@ -426,7 +426,7 @@ enum {
 /* Planes of an array in memory. */
 typedef struct dpar_mem_planes {
     void *data;   /* first point of plane 0; NULL if the phase does not use it */
-    int64_t step; /* elements from plane to plane */
+    int64_t step; /* elements from one plane to the next */
     int64_t stride[DPAR_MAX_DIMS];
 } dpar_mem_planes;
 /* Computes one phase of a norm. */
@@ -435,14 +435,14 @@ typedef struct dpar_mem_norm {
     int32_t type;              /* of x, dy, to, scale and shift: F64 or F32 */
     int64_t planes;            /* samples x channels */
     int32_t channels, groups;  /* as in dpar_mem_moments */
-    int32_t ranks;             /* MERGE: ranks in `all` */
+    int32_t ranks;             /* MERGE: number of ranks in `all` */
     int32_t dims;              /* 0 .. DPAR_MAX_DIMS */
     dpar_mem_planes x, dy, to; /* to may be x or dy */
     int64_t extent[DPAR_MAX_DIMS];
     const void *scale, *shift; /* [channels]; NULL means 1 and 0 */
     double epsilon;
     const double *all;                       /* [ranks][sets][3] */
-    double *saved;                           /* [sets][2]; MERGE writes it, the others read it */
+    double *saved;                           /* [sets][2]; MERGE writes it, other phases read it */
     double *sums, *total;                    /* [planes][2], [sets][3] */
     double *scale_gradient, *shift_gradient; /* [channels]; may be NULL */
 } dpar_mem_norm;
@@ -453,10 +453,11 @@ typedef struct dpar_mem_norm {
  *
  *     scale = (largest |x|) / 127 for I8, / 448 for F8 (e4m3: 4 bits of exponent with bias 7, 3 of
  *             mantissa, no infinity, 0x7f is NaN). A block with NaN or infinity has the quiet NaN
- *             as its scale and codes 0; one with a scale below 2^-126 has scale 0 and codes 0
- *     code  = x / scale rounded to the nearest code, to the even one of two, at most 127 or 448 of
- *             either sign; values that round to 0 have code 0
- *     x     = code scale, rounded to the type; or x + that, in f64 (dequantize with accumulate) */
+ *             as its scale and codes 0. A block with a scale below 2^-126 has scale 0 and codes 0
+ *     code  = x / scale rounded to the nearest code (to even in a tie), between -127 and 127 or
+ *             between -448 and 448; values that round to 0 have code 0
+ *     x     = code scale, rounded to the type; dequantize with accumulate computes x + code scale
+ *             in f64 */
 typedef struct dpar_mem_quantize {
     void *x; /* quantize reads it, dequantize writes it */
     int64_t count;
@@ -464,43 +465,44 @@ typedef struct dpar_mem_quantize {
     int32_t type;      /* F64, F32, BF16, F16 */
     int32_t code_type; /* DPAR_I8 or DPAR_F8 */
     void *code;        /* the codes of block b begin b code_step bytes from here */
-    void *scale; /* the scale of block b is b scale_step bytes from here, in an array of its own or
+    void *scale; /* the scale of block b is b scale_step bytes from here, in a separate array or
                     next to the codes */
     int64_t code_step;  /* at least block */
     int64_t scale_step; /* a multiple of 4, not 0 */
-    int32_t accumulate; /* 1: dequantize adds */
-    int32_t format;     /* DPAR_MEM_MXFP8, ... selects a format below, 0 the one above */
-    /* The remaining fields are for the formats below only. */
-    int32_t stochastic; /* 1: quantize rounds with word index + i of a stream (random.h) */
+    int32_t accumulate; /* 1 makes dequantize add to x */
+    int32_t format;     /* 0 selects this format, DPAR_MEM_MXFP8, ... one of the formats below */
+    /* The remaining fields are used only by the formats below. */
+    int32_t stochastic; /* 1 makes quantize round with word index + i of a stream (random.h) */
     int32_t reserved;   /* 0 */
     uint64_t seed, stream, index;
     const float *tensor; /* DPAR_MEM_NVFP4: scale of the whole tensor, above 0; NULL means 1 */
 } dpar_mem_quantize;
 
-/* Formats of tensor cores: blocks of codes of few bits with a scale of one byte. `block` and
- * code_type are ignored. code_step is at least the bytes of a block's codes, and scale_step at
- * least
- * 1. Blocks are stored in order; a library that needs scales in tiles has to rearrange them.
+/* Formats for tensor cores: blocks of 4-bit or 8-bit codes with a scale of one byte. `block` and
+ * code_type are ignored. code_step is at least the size of a block's codes in bytes, and scale_step
+ * is at least 1. Blocks are stored in order; if a library needs scales in tiles, you must rearrange
+ * them.
  *
  * Codes: e4m3 and e5m2 (bias 15; 0x7c is infinity, above it is NaN) take a byte. For e2m1, codes 0
- * to 7 are 0, 1/2, 1, 3/2, 2, 3, 4, 6, and 8 is the sign bit. A byte holds two codes, elements 0,
- * 2, ... of a block in the low half. The largest numbers of e4m3, e5m2 and e2m1 are 448, 57344 and
- * 6, with exponents e = 8, 15 and 2.
+ * to 7 are 0, 1/2, 1, 3/2, 2, 3, 4, 6, and 8 is the sign bit. A byte holds two e2m1 codes, with
+ * elements 0, 2, ... of a block in the low half. The largest numbers of e4m3, e5m2 and e2m1 are
+ * 448, 57344 and 6, with exponents e = 8, 15 and 2.
  *
  * Scales of MXFP8 and MXFP4 (OCP Microscaling Formats 1.0) are e8m0: byte s means 2^(s - 127), and
  * 255 is NaN. The scale is 2^(exponent of the largest |x| - e), at least 2^-127. Scales of NVFP4
- * are e4m3: (largest |x|) / 6 / *tensor in F32, rounded to nearest, at most 448. A *tensor of
- * (largest |x| of all) / 2688 uses the whole range. A block with NaN or infinity has NaN as its
- * scale (255, 0x7f) and codes 0.
+ * are e4m3: (largest |x|) / 6 / *tensor in F32, rounded to nearest, at most 448. To use the whole
+ * range, set *tensor to (largest |x| of all blocks) / 2688, where 2688 = 6 x 448. A block with NaN
+ * or infinity has NaN as its scale (255, 0x7f) and codes 0.
  *
- *     code  = x / scale, for NVFP4 x / (scale *tensor), in F32, or 0 if the divisor is 0; rounded
- *             to nearest, to the even one of two, at most the largest; values that round to 0 have
- *             code 0
- *     x     = code scale, for NVFP4 code (scale *tensor), in F32, rounded to the type; or x + that
+ *     code  = x / scale, for NVFP4 x / (scale *tensor), in F32, or 0 if the divisor is 0. It is
+ *             rounded to nearest (to even in a tie), at most to the largest number. Values that
+ *             round to 0 have code 0
+ *     x     = code scale, for NVFP4 code (scale *tensor), in F32, rounded to the type. With
+ *             accumulate, dequantize computes x + that
  *
- * Stochastic rounding rounds up with the probability of the part that is cut off. The first binary
- * digits of that part (20 for e4m3, 21 for e5m2, 22 for e2m1; the others are ignored) are added to
- * as many digits of the random word, and a carry rounds up. */
+ * Stochastic rounding rounds up with a probability equal to the part that is cut off. The first
+ * binary digits of that part are added to the same number of digits of the random word, and a carry
+ * rounds up. The number of digits is 20 for e4m3, 21 for e5m2 and 22 for e2m1. */
 enum {
     DPAR_MEM_MXFP8 = 1,  /* blocks of 32 e4m3 */
     DPAR_MEM_MXFP8_E5M2, /* blocks of 32 e5m2 */
@@ -508,8 +510,8 @@ enum {
     DPAR_MEM_NVFP4       /* blocks of 16 e2m1 */
 };
 
-/* The operations on a device's memory that layers need: a table of functions. Each returns DPAR_OK
- * or an error, which breaks the communicator for all ranks. Set functions that you do not have to
+/* The table of functions that training needs in a device's memory. Each returns DPAR_OK or an
+ * error, which breaks the communicator for all ranks. Set functions that you do not implement to
  * NULL. A strategy or layer that needs one of these fails with DPAR_E_UNKNOWN. */
 typedef struct dpar_mem_layers {
     dpar_status (*squares)(void *ctx, const dpar_mem_squares *squares);
@@ -528,23 +530,23 @@ typedef struct dpar_mem_layers {
     dpar_status (*dequantize)(void *ctx, const dpar_mem_quantize *quantize);
 } dpar_mem_layers;
 
-/* Returns the table for the memory of the host: plain loops that have finished when they return and
- * ignore ctx. A communicator whose comm->mem is NULL uses them anyway. Local. O(1).
+/* Returns the table for host memory: plain loops, which are complete when they return and ignore
+ * ctx. If comm->mem is NULL, a communicator uses them anyway. Local. O(1).
  *
  * The functions of a device give the same bits for round, gather, scatter, combine, quantize and
- * dequantize. In the others, roots, exponentials and orders of sums may differ in the last bits of
- * f64. */
+ * dequantize. The results of the other functions may differ in the last bits of f64, because roots,
+ * exponentials and the order of sums differ. */
 DPAR_API dpar_mem_layers dpar_mem_host_layers(void);
 
 /* ==== train/ddp.h ==== */
 
 /* ddp - averages gradients over all ranks while backward runs, for a model that every rank holds
- * whole. The gradients are in the flat array, or in the several arrays, that a training code
- * already has, or dpar allocates them.
+ * whole. The gradients stay in the array or arrays that a training code already has, or dpar
+ * allocates them.
  *
  *     dpar_comm_alloc(world, n * sizeof *grads, &memory);          in place of malloc
  *     grads = (float *)memory;
- *     dpar_broadcast(world, weights, n, DPAR_F32, 0, NULL);        all ranks begin alike
+ *     dpar_broadcast(world, weights, n, DPAR_F32, 0, NULL);        all ranks start equal
  *     dpar_ddp_desc desc = {0};
  *     desc.params = 1;
  *     desc.count = &n;
@@ -567,86 +569,90 @@ DPAR_API dpar_mem_layers dpar_mem_host_layers(void);
  * whatever order their gradients become ready in. Gradients that were not reported are sent by
  * dpar_ddp_end.
  *
- * Micro-batches: accumulate the gradients, and report and end only the last micro-batch. A code
- * that reports in each micro-batch calls dpar_ddp_begin(ddp, 0) and dpar_ddp_end for those in which
- * nothing is to be sent. A weight that is used twice (a tied weight) is one parameter, which is
- * ready after its second use. Between steps the gradients belong to you: zero them, with
- * dpar_ddp_zero for instance, or let backward overwrite them. Evaluation needs no call.
+ * Micro-batches: accumulate the gradients, and call dpar_ddp_ready and dpar_ddp_end only in the
+ * last micro-batch. If your code reports gradients in every micro-batch, enclose each earlier one
+ * in dpar_ddp_begin(ddp, 0) and dpar_ddp_end, so that it sends nothing. A weight that is used twice
+ * (a tied weight) is one parameter, which is ready after its second use. Between steps you may
+ * change the gradients: zero them, for instance with dpar_ddp_zero, or let backward overwrite them.
+ * Evaluation needs no call.
  *
  * Guarantees. Sums are computed in rank order (comm.h), so all ranks get the same bits in every
- * run, with one bucket or many, whoever owns the arrays. Only dpar_ddp_make allocates. The traffic
- * of each rank is an all-reduce of the elements, and of the padding of desc.align. It overlaps with
- * backward during the calls below, or all the time with dpar_comm_progress. Registered memory
- * (dpar_comm_alloc) is reduced in place; other memory gives the same result but is
- * copied on the way.
+ * run, with one bucket or many, whoever owns the arrays. Only dpar_ddp_make allocates. A step costs
+ * an all-reduce of all elements, including the padding of desc.align. Communication advances during
+ * the calls below, or all the time with dpar_comm_progress, and so overlaps with backward.
+ * Registered memory (dpar_comm_alloc) is reduced in place; other memory gives the same result but
+ * is copied on the way.
  *
- * If comm->mem is the memory of a device, the gradients are in that memory. dpar_ddp_ready takes
- * effect after the work that the device's stream was given before, and work given to the stream
- * after dpar_ddp_end sees the result. The thread never waits for the device, except once for each
- * bucket with desc.check_finite (once for each array with desc.arrays).
+ * If comm->mem is the memory of a device, the gradients are in that memory. The reduction that
+ * dpar_ddp_ready posts starts after the work that is already in the device's stream, and work that
+ * you add to the stream after dpar_ddp_end sees the result. The thread waits for the device only
+ * with desc.check_finite: once per bucket, or once per array with desc.arrays.
  *
- * zero1.h is ZeRO-1 on the same flat array. */
+ * zero1.h trains with ZeRO-1 on the same flat array. */
 
-/* Processes a bucket in place of the all-reduce: a callback of yours, like a DDP communication hook
- * of PyTorch.
+/* Reduces a bucket in place of the all-reduce. It is your callback, like a communication hook of
+ * PyTorch's DDP.
  *
  * data:  [count] elements of `type`, this rank's gradients, neither summed nor averaged. When *work
- *        is done they must be what all ranks shall have.
- * work:  post the communication with it. A hook that waits by itself leaves it unchanged.
+ *        is complete, they must hold the result for all ranks.
+ * work:  post the communication with it. If the hook waits itself, it leaves *work unchanged.
  *
  * It is called for the same buckets in the same order on all ranks. An error ends the step on this
  * rank only; abort comm to end it on all ranks. */
 typedef dpar_status (*dpar_ddp_hook)(void *ctx, dpar_comm *comm, int32_t bucket, void *data,
                                      int64_t count, int32_t type, dpar_work *work);
 
-/* Describes a ddp. Zero it and fill in what differs from the defaults. All ranks give the same
- * values, except addresses, ctx and names, and all of them gradients, or arrays, or neither. */
+/* Describes a ddp. Zero it and fill in what differs from the defaults. All ranks pass the same
+ * values, except for addresses, ctx and names. Either all ranks set gradients, or all set arrays,
+ * or none sets either. */
 typedef struct dpar_ddp_desc {
     int32_t params;       /* number of parameters, in the order in which forward uses them */
     int32_t type;         /* of the gradients: DPAR_F64, F32, F16 or BF16. Required */
     const int64_t *count; /* [params] elements of each parameter, 0 or more. Only make reads it */
     /* Your array of gradients: all parameters one after the other, without gaps, in the memory of
-     * the communicator. It stays yours, and in place as long as the ddp exists. */
+     * the communicator. You keep it until the ddp is freed. */
     void *gradients;
-    /* Or an array of yours for each parameter: [params], none overlaps another, in place as long as
-     * the ddp exists. Only make reads the list itself. Arrays of less than 64 KiB, with a hook all
-     * arrays, are copied, so that they can be sent together. If both are NULL, dpar allocates the
-     * gradients. */
+    /* Or [params] your arrays, one per parameter, without overlap. You keep the arrays until the
+     * ddp is freed; only make reads the list of their addresses. Arrays of less than 64 KiB (with a
+     * hook all arrays) are copied, so that they can be sent together. If gradients and arrays are
+     * both NULL, dpar allocates the gradients. */
     void *const *arrays;
     /* Type in which gradients are sent: 0 for the type that they have, F32 for gradients in F64,
      * F16 or BF16 for gradients in F32. They are rounded to nearest, summed in F32 and rounded once
-     * more. This needs a copy of all gradients in the wire type, unless the ranks share memory and
-     * an all-reduce without a hook rounds F32, because then it rounds while it adds. */
+     * more. This needs a copy of all gradients in the wire type, with one exception: if the ranks
+     * share memory, F32 gradients without a hook are rounded while they are added. */
     int32_t wire_type;
     int32_t sum; /* 1 computes sums over the ranks; 0 averages */
     /* 1 makes dpar_ddp_end fail with DPAR_E_ARG on all ranks, naming the parameters, if some were
-     * not reported ready in the last pass of a step. 0: dpar_ddp_end sends what their memory
-     * holds. */
+     * not reported ready in the last pass of a step. With 0, dpar_ddp_end sends the present
+     * contents of such gradients. */
     int32_t require_ready;
-    /* 1 finds out which parameters were reported by any rank, for dpar_ddp_gradient. Costs an
-     * all-reduce of one byte for each parameter. Excludes require_ready. */
+    /* 1 makes dpar_ddp_end find out which parameters any rank reported, for dpar_ddp_gradient.
+     * Costs an all-reduce of one byte per parameter. Cannot be combined with require_ready. */
     int32_t track_used;
-    /* 1 looks for NaN and infinity before a bucket is rounded and sent. If there is one, the
+    /* 1 checks each bucket for NaN and infinity before it is rounded and sent. If there is one, the
      * communicator breaks with DPAR_E_ARG on all ranks, naming parameter, element and rank. Use it
-     * where such values are errors; with scaled losses, inspect the reduced gradients instead. */
+     * if such values are errors; with scaled losses, inspect the reduced gradients instead. */
     int32_t check_finite;
     int64_t first_bucket_bytes; /* size of the first bucket, sent early; 0 selects 1 MiB */
-    int64_t bucket_bytes;       /* size of the other buckets; 0 selects 25 MiB. A parameter is never
-                                   cut, so that a larger parameter makes its bucket larger */
+    int64_t bucket_bytes; /* size of the other buckets; 0 selects 25 MiB. A bucket is larger if
+                             it consists of one larger parameter, which is never cut */
     int64_t align; /* parameters that dpar allocates begin at multiples of this many elements; 0
                       selects 64. Must be 0 with gradients or arrays */
-    dpar_ddp_hook hook; /* NULL selects the all-reduce. It gets one contiguous block a bucket */
+    dpar_ddp_hook hook; /* is called with each bucket as one contiguous block; NULL selects the
+                           all-reduce */
     void *ctx;          /* passed to hook */
-    const char *const *names; /* [params] names of the parameters for messages, kept by you as long
-                                 as the ddp exists. If NULL, messages give their numbers */
-    /* Memory of yours for the ddp's own data (not the gradients), aligned to 64, as long as the ddp
-     * exists. If it is NULL and bytes is 0, make allocates it. */
+    const char *const *names; /* [params] names of the parameters for messages, which you keep until
+                                 the ddp is freed. If NULL, messages give their numbers */
+    /* Your memory for the ddp's own data (not the gradients), aligned to 64 bytes, which you keep
+     * until the ddp is freed. If it is NULL and bytes is 0, make allocates it. */
     void *memory;
-    int64_t bytes; /* of memory. Too few, or not aligned: DPAR_E_ROOM, and why.bytes is the number
-                      that this rank needs; to query it, set memory to NULL and bytes to 1 */
+    int64_t bytes; /* size of memory. If that is too small or not aligned, make fails with
+                      DPAR_E_ROOM, and why.bytes is the size that this rank needs. To query that
+                      size, set memory to NULL and bytes to 1 */
 } dpar_ddp_desc;
 
-/* Gradients that are averaged over the ranks: a handle. */
+/* A handle to gradients that are averaged over the ranks. */
 typedef struct dpar_ddp dpar_ddp;
 
 /* Makes a ddp. Gradients that dpar allocates (dpar_comm_alloc) are set to 0; yours stay as they
@@ -659,41 +665,42 @@ DPAR_API dpar_status dpar_ddp_make(dpar_comm *comm, const dpar_ddp_desc *desc, d
                                    dpar_why *why);
 /* Frees a ddp, and the gradients if dpar allocated them. NULL is allowed.
  *
- * Collective only in that no other rank may still be in a pass. O(buckets). Fails with DPAR_E_ARG
- * if a pass is under way on a communicator that is not broken, or if a dpar_zero1 of it exists. */
+ * No communication, but no other rank may still be in a pass. O(buckets). Fails with DPAR_E_ARG if
+ * a pass is in progress and the communicator is not broken, or if its dpar_zero1 still exists. */
 DPAR_API dpar_status dpar_ddp_free(dpar_ddp *ddp);
-/* Returns the address of parameter i's gradient, count[i] elements, or NULL if there is no such
- * parameter. The address stays the same as long as the ddp exists.
+/* Returns the address of parameter i's gradient (count[i] elements), or NULL if there is no such
+ * parameter. The address does not change until the ddp is freed.
  *
- * used: set, after the end of the last pass, to 1 if the parameter was ready since dpar_ddp_zero:
- *       on any rank with desc.track_used, otherwise on this rank. May be NULL.
+ * used: set to 1 if the parameter was reported since dpar_ddp_zero, otherwise to 0. Reports of this
+ *       rank count, or with desc.track_used those of all ranks, after the end of the last pass. May
+ *       be NULL.
  *
  * Local. O(1). */
 DPAR_API void *dpar_ddp_gradient(const dpar_ddp *ddp, int32_t i, int *used);
 /* Sets all gradients to 0 and marks all parameters as unused. Call it before the first micro-batch
  * of a step. Local. O(elements). */
 DPAR_API void dpar_ddp_zero(dpar_ddp *ddp);
-/* Begins a backward pass. Optional if last is 1, because dpar_ddp_ready and dpar_ddp_end begin a
- * last pass where none is under way.
+/* Begins a backward pass. Optional if last is 1, because dpar_ddp_ready and dpar_ddp_end begin such
+ * a pass if none is in progress.
  *
  * last: 1 if the accumulated gradients are sent in this pass, 0 if more micro-batches follow and
  *       nothing is sent.
  *
- * Local. O(1), and O(params) in every 255th call. Fails with DPAR_E_ARG if the pass before has not
- * ended, and with the status of a broken communicator; no pass has begun then. Here and in the
- * functions below, the message of an error is in comm->why. */
+ * Local. O(1), and O(params) in about every 255th call. Fails with DPAR_E_ARG if the previous pass
+ * has not ended, or with the status of a broken communicator; then no pass begins. The message of
+ * an error is in comm->why, also for the functions below. */
 DPAR_API dpar_status dpar_ddp_begin(dpar_ddp *ddp, int32_t last);
-/* Marks the gradient of parameter i as complete for this pass, and posts the buckets that are next
- * in order and complete. Optional. Do not touch the gradient again before the pass ends. Each rank
- * may report its parameters in its own order.
+/* Marks the gradient of parameter i as complete for this pass. Sends the next bucket if that
+ * completes it, and those after it that are already complete. Optional. Do not touch the gradient
+ * again before the pass ends. Each rank may report its parameters in its own order.
  *
- * Collective only in that the passes of the other ranks wait for this one. O(1) on average, plus
- * the posting if a bucket is complete. Fails with DPAR_E_ARG if the parameter is already ready in
- * this pass or there is no such parameter, and with DPAR_E_PEER, DPAR_E_TIMEOUT or DPAR_E_MISMATCH
+ * Local, except that other ranks need this rank's gradients to end their pass. O(1) on average,
+ * plus posting the buckets that are complete. Fails with DPAR_E_ARG if the parameter was already
+ * reported in this pass or does not exist, and with DPAR_E_PEER, DPAR_E_TIMEOUT or DPAR_E_MISMATCH
  * as described in comm.h. */
 DPAR_API dpar_status dpar_ddp_ready(dpar_ddp *ddp, int32_t i);
-/* Ends the pass: sends the gradients that were not reported, and waits for the buckets that are
- * under way. After the last pass of a step, all gradients are averages, or what desc asks for.
+/* Ends the pass: sends the gradients that were not reported, and waits for all buckets. After the
+ * last pass of a step, all gradients are averages (sums with desc.sum, or the results of the hook).
  *
  * Collective in the last pass, otherwise local. O(params) plus the wait. Fails with DPAR_E_ARG on
  * all ranks, naming the parameters, if some are not ready and desc.require_ready is 1; this breaks
@@ -713,30 +720,30 @@ DPAR_API dpar_status dpar_ddp_end(dpar_ddp *ddp);
  *     zero.optimizer = &adamw;
  *     dpar_zero1_make(ddp, &zero, &zero1, &why);
  *     each step:
- *         backward; dpar_ddp_ready(ddp, i) where you like
+ *         backward, which may call dpar_ddp_ready(ddp, i)
  *         dpar_zero1_step(zero1, rate, 1.0);                       in place of the update
  *     dpar_zero1_free(zero1);
  *     dpar_ddp_free(ddp);
  *
- * dpar_zero1_step ends the pass by itself. Gradients are then sent only to the rank that owns their
- * share, and a step sends as many bytes as dpar_ddp_end alone does. If you call dpar_ddp_end first,
- * for instance to inspect the averages, the step uses them and sends half as much again, and so
- * does the first step after it. If you look at averages and then take no step, call dpar_ddp_zero
- * or dpar_ddp_begin(ddp, 1) on all ranks before the next backward: otherwise the next step takes
- * its gradients for averages.
+ * dpar_zero1_step also ends the pass. Gradients are then sent only to the rank that owns their
+ * share, and a step sends as many bytes as dpar_ddp_end does in ordinary training. If you call
+ * dpar_ddp_end before the step, for instance to inspect the averages, the step uses these averages.
+ * This step and the next one then send 50 % more. If you inspect averages and skip the step, call
+ * dpar_ddp_zero or dpar_ddp_begin(ddp, 1) on all ranks before the next backward. Otherwise the next
+ * step would take the new gradients for averages.
  *
- * A rank's share is elements first .. first + count - 1 of the flat array: ceil(n / ranks) for each
- * rank, fewer for the last ones. To save the state, each rank writes each of its arrays at offset
- * `first` of that array's file. To load it on any number of ranks, make it with desc.steps, and
- * each rank reads the elements of its present share: the same loop with pread.
+ * A rank's share is elements first .. first + count - 1 of the flat array. It has ceil(n / ranks)
+ * elements, fewer on the last ranks. To save the state, each rank writes each of its arrays at
+ * offset `first` of that array's file. To load it on any number of ranks, make the zero1 with
+ * desc.steps. Then each rank reads the elements of its present share in the same loop with pread.
  *
  *     for (k = 0; (m = dpar_zero1_state(zero1, k, &first, &count, &type)) != NULL; k++) {
  *         pwrite(file[k], m, count * dpar_type_bytes(type), first * dpar_type_bytes(type));
  *     }
  *
- * The weights equal those of one rank up to the rounding of the averaged gradients, because the
- * update is element by element (optimizer.h), and of the norm if there is a clip. There are no
- * F32 masters for 16-bit weights here: use optimizer.stochastic, or fsdp.h. */
+ * Each element is updated separately (optimizer.h). The weights therefore differ from those of
+ * training on one rank only by the rounding of the averages and, with a clip, of the norm. 16-bit
+ * weights have no F32 masters here: use optimizer.stochastic, or fsdp.h. */
 
 /* A range of elements with its own weight decay and rate, like a parameter group of PyTorch. */
 typedef struct dpar_zero1_group {
@@ -745,63 +752,63 @@ typedef struct dpar_zero1_group {
     double rate;          /* factor for the rate of the step; 0 selects 1 */
 } dpar_zero1_group;
 
-/* Describes a zero1. Zero it and fill in what differs from the defaults. All ranks give the same
- * values, except addresses. */
+/* Describes a zero1. Zero it and fill in what differs from the defaults. All ranks pass the same
+ * values, except for addresses. */
 typedef struct dpar_zero1_desc {
-    void *weights; /* [elements of all parameters], of the gradients' type and in their order. They
-                      stay yours, and in place as long as the zero1 exists */
-    /* Yours, as long as the zero1 exists: each step reads it. Its numbers may change, its kind and
-     * moment_type may not. */
+    void *weights; /* [elements of all parameters], of the gradients' type and in their order. You
+                      keep them until the zero1 is freed */
+    /* Your optimizer, which you keep until the zero1 is freed, because each step reads it. You may
+     * change its numbers between steps, but not its kind or moment_type. */
     const dpar_optimizer *optimizer;
-    /* [groups] in ascending order without overlap. Copied. Elements in no group use the optimizer's
-     * decay and the rate of the step. To change them, free the zero1 and make another. */
+    /* [groups] in ascending order without overlap. Make copies them; to change them, free the zero1
+     * and make another. Elements in no group use the optimizer's decay and the rate of the step. */
     const dpar_zero1_group *group;
     int32_t groups;
-    int64_t steps; /* steps that were done before, of a checkpoint: the next one is steps + 1 */
+    int64_t steps; /* steps that were done before a checkpoint was saved; 0 for new training */
 } dpar_zero1_desc;
 
-/* ZeRO-1 on the gradients of a ddp: a handle. */
+/* A handle to ZeRO-1 training on the gradients of a ddp. */
 typedef struct dpar_zero1 dpar_zero1;
 
 /* Makes a zero1 on the gradients of a ddp. Allocates the optimizer's state with dpar_comm_alloc,
- * n / ranks elements for each moment, and sets it to 0. Once you have filled in a saved state,
- * training on the same number of ranks gives the same bits as if it had not stopped.
+ * n / ranks elements per moment, and sets it to 0. If you load a saved state, training on the same
+ * number of ranks continues with the same bits as if it had not stopped.
  *
- * ddp: averages one flat array of n gradients (desc.gradients), without hook, wire_type and sum. It
- *      has no other zero1.
+ * ddp: must average one flat array of n gradients (desc.gradients), without hook, wire_type and
+ *      sum, and must have no other zero1.
  *
- * Collective, and no pass may be under way. Compares the descriptors with small collectives.
+ * Collective, while no pass is in progress. Compares the descriptors with small collectives.
  * O(groups + n / ranks). Fails on all ranks with DPAR_E_MISMATCH if they differ, DPAR_E_ARG or
  * DPAR_E_MEMORY. */
 DPAR_API dpar_status dpar_zero1_make(dpar_ddp *ddp, const dpar_zero1_desc *desc, dpar_zero1 **zero1,
                                      dpar_why *why);
-/* Frees a zero1: before dpar_ddp_free. NULL is allowed. Local, but all ranks call it between the
- * same passes, because the next pass sends averages to all ranks again. Fails with DPAR_E_ARG if a
- * pass of the ddp is under way on a communicator that is not broken. */
+/* Frees a zero1. Call it before dpar_ddp_free. NULL is allowed. Local, but all ranks must call it
+ * between the same two passes, because later passes send the averages to all ranks again. Fails
+ * with DPAR_E_ARG if a pass of the ddp is in progress and the communicator is not broken. */
 DPAR_API dpar_status dpar_zero1_free(dpar_zero1 *zero1);
-/* Updates the weights with the averages of the gradients: one step of the optimizer. Afterwards the
- * weights are whole and equal on all ranks, and only this rank's share of the gradients holds
- * averages.
+/* Ends the pass and updates the weights by one step of the optimizer. Afterwards all ranks have all
+ * weights, and only this rank's share of the gradients holds averages.
  *
  * rate: learning rate.
  * clip: largest norm of all gradients (dpar_optimizer_clip); 0 or less means no limit.
  *
- * Collective. Costs a reduce-scatter and an all-gather of n elements, with a clip an all-reduce of
- * 8 bytes, and O(n / ranks).
+ * Collective. Costs a reduce-scatter and an all-gather of n elements, with a clip also an
+ * all-reduce of 8 bytes, and O(n / ranks).
  *
- * Fails with DPAR_E_ARG if the optimizer is invalid or not of the kind given to dpar_zero1_make,
- * rate is not finite, clip is NaN, or the pass under way was begun with last = 0. If that is so on
- * all ranks, and they had reported the same gradients, nothing was done and you may try again.
- * DPAR_E_MISMATCH breaks the communicator: ranks gave different numbers, or only some got
- * DPAR_E_ARG. Other errors are those of comm.h. The message is in comm->why. */
+ * Fails with DPAR_E_ARG if the optimizer is invalid or has another kind than in dpar_zero1_make,
+ * rate is not finite, clip is NaN, or the pass in progress was begun with last = 0. If this happens
+ * on all ranks, and they had reported the same gradients, nothing was done and you may call it
+ * again. Fails with DPAR_E_MISMATCH, which breaks the communicator, if ranks passed different
+ * numbers or only some ranks failed with DPAR_E_ARG. Other errors are those of comm.h. The message
+ * is in comm->why. */
 DPAR_API dpar_status dpar_zero1_step(dpar_zero1 *zero1, double rate, double clip);
 /* Returns this rank's share of an array of the optimizer's state, in the memory of the
  * communicator. Returns NULL if the optimizer has no such array.
  *
- * array: for AdamW 0 is m and 1 is v; for SGD with momentum 0 is the momentum.
+ * array: 0 selects m of AdamW or the momentum of SGD, 1 selects v of AdamW.
  * first: set to the first element of the share in the flat array. May be NULL.
- * count: set to the number of elements. May be NULL.
- * type:  set to their type. May be NULL.
+ * count: set to the number of its elements. May be NULL.
+ * type:  set to the type of its elements. May be NULL.
  *
  * Local. O(1). */
 DPAR_API void *dpar_zero1_state(dpar_zero1 *zero1, int32_t array, int64_t *first, int64_t *count,
@@ -809,11 +816,11 @@ DPAR_API void *dpar_zero1_state(dpar_zero1 *zero1, int32_t array, int64_t *first
 
 /* ==== train/fsdp.h ==== */
 
-/* fsdp - trains a model whose optimizer state, gradients and weights are cut over the ranks:
- * ZeRO-1, 2 and 3 (FSDP), and hybrids with replicas. The parameters form units, usually one for
- * each layer. A unit is what is sent at once. Its parameters are stored end to end in C order,
- * padded to equal shards (flat.h). Each rank keeps one shard of the master weights and of the
- * optimizer's arrays.
+/* fsdp - trains a model whose optimizer state, gradients and weights are divided among the ranks:
+ * ZeRO-1, 2 and 3 (FSDP), and hybrids with replicas. The parameters form units, usually one per
+ * layer, and each message contains one unit. The parameters of a unit are stored end to end in C
+ * order, padded to equal shards (flat.h). Each rank keeps one shard of the master weights and of
+ * the optimizer's arrays.
  *
  *     ZeRO-1   weights are whole on every rank, gathered once a step; gradients are whole,
  *              reduced in the last micro-batch
@@ -823,7 +830,7 @@ DPAR_API void *dpar_zero1_state(dpar_zero1 *zero1, int32_t array, int64_t *first
  *              `prefetch` units ahead, into a pool of prefetch + 1 units;
  *              gradients as in ZeRO-2
  *
- *     dpar_fsdp_desc desc = {0};                 ZeRO-3 in f32, a parameter for each unit
+ *     dpar_fsdp_desc desc = {0};                 ZeRO-3 in f32, one parameter per unit
  *     desc.units = units;
  *     desc.count = count;                        elements of each parameter
  *     desc.prefetch = 1;
@@ -834,7 +841,7 @@ DPAR_API void *dpar_zero1_state(dpar_zero1 *zero1, int32_t array, int64_t *first
  *         dpar_fsdp_zero(f);
  *         each micro-batch b of B:
  *             dpar_fsdp_begin(f, b == B - 1);
- *             forward, each unit u:
+ *             forward, each unit u from the first:
  *                 dpar_fsdp_unshard(f, u, DPAR_ACTION_FORWARD);
  *                 ... uses the weights dpar_fsdp_weight(f, i) ...
  *                 dpar_fsdp_reshard(f, u, DPAR_ACTION_FORWARD);
@@ -849,21 +856,21 @@ DPAR_API void *dpar_zero1_state(dpar_zero1 *zero1, int32_t array, int64_t *first
  *         dpar_fsdp_step(f, rate, dpar_optimizer_clip(norm, 1.0));
  *     dpar_fsdp_free(f);
  *
- * To train with clipped gradients, pass dpar_optimizer_clip(norm, clip) as above; without a clip,
- * leave dpar_fsdp_norm out and pass 1. dpar_fsdp_sizes_init computes the memory of a rank without a
- * communicator, to plan a job.
+ * This clips the gradients to norm 1. Without clipping, omit dpar_fsdp_norm and pass the factor 1.
+ * dpar_fsdp_sizes_init computes the memory that a rank needs. It needs no communicator, so that you
+ * can plan a job with it.
  *
- * Tied weights. A weight that several layers use, such as an embedding that is also the output, is
- * a unit of its own that stays in use. Unshard it before the first of these layers and reshard it
- * after the last, in forward and in backward, and make it ready after its last gradient. Set
- * desc.units_in_use to the number of units that are in use together, which is then 2.
+ * Tied weights. If several layers use a weight, such as an embedding that is also the output layer,
+ * make it a separate unit. Unshard it before the first of these layers and reshard it after the
+ * last, in forward and in backward, and make it ready after its last gradient. Set
+ * desc.units_in_use to 2, because this unit and that of the current layer are in use together.
  *
  * Evaluation. dpar_fsdp_unshard (DPAR_ACTION_FORWARD) and dpar_fsdp_reshard also work outside of a
  * pass. dpar_fsdp_begin may also be called after forward, just before backward.
  *
  * Pointers. With ZeRO-1 and 2, dpar_fsdp_weight returns the same address in every step. So does
- * dpar_fsdp_gradient if gradients are whole (ZeRO-1, desc.reduce_last). For weights of ZeRO-3, and
- * for gradients that are shards, ask again after each unshard.
+ * dpar_fsdp_gradient if gradients are whole (ZeRO-1, desc.reduce_last). In the other cases the
+ * address may change with each unshard.
  *
  * Checkpoints. Each rank writes what dpar_fsdp_state returns for each unit and array.
  * dpar_fsdp_load reads it, on the same or another number of ranks.
@@ -876,85 +883,85 @@ DPAR_API void *dpar_zero1_state(dpar_zero1 *zero1, int32_t array, int64_t *first
  * Pipelines. A whole step is one pass, with dpar_fsdp_begin before dpar_pipeline_run and
  * dpar_fsdp_end after it.
  *
- *  - UNSHARD calls dpar_fsdp_unshard: the first time for a stage with DPAR_ACTION_BACKWARD, which
- *    reserves space for its gradients, and then with DPAR_ACTION_FORWARD.
+ *  - UNSHARD calls dpar_fsdp_unshard. The first call for a stage has DPAR_ACTION_BACKWARD, which
+ *    reserves space for its gradients; later calls have DPAR_ACTION_FORWARD.
  *  - RESHARD calls dpar_fsdp_reshard.
  *  - REDUCE_GRAD calls dpar_fsdp_ready.
  *
- * Let desc.prefetch and desc.gradient_buffers be the number of stages of the rank. If several runs
- * accumulate gradients, each is a pass. Runs with last = 0 leave REDUCE_GRAD out, so call
+ * Set desc.prefetch and desc.gradient_buffers to the number of stages of the rank. If several runs
+ * accumulate gradients, each is a pass. Runs with last = 0 omit REDUCE_GRAD, so call
  * dpar_fsdp_ready for each unit after such a run and before dpar_fsdp_end.
  *
  * Gradients are averaged over the ranks, or summed with desc.sum, and summed over micro-batches.
  * For the mean over micro-batches, scale the loss by 1 / B or pass that factor to dpar_fsdp_step.
  *
- * Guarantees. Nothing is allocated after make, and dpar_fsdp_sizes lists what make allocates. Sums
- * are computed in rank order, which gives the same bits in every run, whatever is prefetched.
- * Replicas stay equal bit by bit. A unit that is already in the pool is not gathered again. All
- * ranks must visit units in the same order; otherwise calls fail with DPAR_E_MISMATCH, over MPI
- * only with its option `check`.
+ * Guarantees. Only make allocates memory; dpar_fsdp_sizes lists how much. Sums are computed in rank
+ * order, which gives the same bits in every run, whatever is prefetched. Replicas stay equal bit by
+ * bit. A unit that is already in the pool is not gathered again. All ranks must visit units in the
+ * same order. Otherwise calls fail with DPAR_E_MISMATCH, but over MPI only with its option `check`.
  *
  * If comm->mem is the memory of a device, all arrays are in that memory, including those passed to
- * dpar_fsdp_set and dpar_fsdp_load. The functions run after the work that the device's stream was
- * given before, and before work that it is given later. Only dpar_fsdp_norm and dpar_fsdp_load wait
- * for the device. */
+ * dpar_fsdp_set and dpar_fsdp_load. The functions add their work to the device's stream, so that it
+ * runs in the order of the calls. Only dpar_fsdp_norm and dpar_fsdp_load wait for the device. */
 
-/* Describes an fsdp. Zero it and fill in what differs from the defaults. All ranks give the same
- * values, except replicas, names, memory and bytes. */
+/* Describes an fsdp. Zero it and fill in what differs from the defaults. All ranks pass the same
+ * values, except for replicas, names, memory and bytes. */
 typedef struct dpar_fsdp_desc {
     int32_t units; /* number of units, in the order of forward */
     int32_t zero;  /* stage of ZeRO: 1, 2 or 3; 0 selects 3 */
-    /* [units] number of parameters in each unit, 0 or more. NULL selects one parameter a unit. Only
-     * dpar_fsdp_make and dpar_fsdp_sizes_init read it, as the next. */
+    /* [units] number of parameters in each unit, 0 or more. NULL selects one parameter per unit.
+     * Only dpar_fsdp_make and dpar_fsdp_sizes_init read this array and `count`. */
     const int32_t *params_per_unit;
     const int64_t *count; /* [all parameters] elements of each, 0 or more, unit after unit */
-    dpar_comm *replicas;  /* ranks with the same shard of other copies, made from the same world
-                             as comm; NULL if there are none */
+    dpar_comm *replicas;  /* the ranks that have the same shard of different copies of the model, in
+                             a communicator made from the same world as comm; NULL if there is only
+                             one copy */
     /* Type of the master weights, which the optimizer updates: F64 or F32; 0 selects F32. With BF16
      * or F16 there are no masters, and the weights themselves are updated. The optimizer's arrays
      * have the type that dpar_optimizer_check reports. */
     int32_t type;
-    /* Type of the weights that forward and backward use and that are gathered: `type`, or F32 for
-     * F64, or BF16 or F16 for F32. 0 selects `type`. */
+    /* Type of the weights that are gathered and that forward and backward use: `type`, or F32 if
+     * that is F64, or BF16 or F16 if that is F32. 0 selects `type`. */
     int32_t compute_type;
     /* Type in which gradients are computed and reduced: `compute_type` or a wider one; 0 selects
-     * compute_type. 16-bit gradients are summed in F32 and rounded once; ZeRO-1 and `reduce_last`
-     * round once more over replicas. ZeRO-2 and 3 sum micro-batches in F32, or in F64 if `type` is
-     * F64. */
+     * compute_type. 16-bit gradients are summed in F32 and rounded once. With ZeRO-1 or
+     * `reduce_last`, the sum over replicas rounds them once more. ZeRO-2 and 3 sum micro-batches in
+     * F32, or in F64 if `type` is F64. */
     int32_t gradient_type;
     int32_t prefetch;         /* units that are gathered ahead of the one in use, 0 or more */
-    int32_t gradient_buffers; /* ZeRO-2 and 3: units whose gradients may be under way at once. 0
-                                 selects units_in_use; fewer is DPAR_E_ROOM */
-    /* Units that are in use at the same time, or whose gradients are being computed; 0 selects 1.
-     * The pool has prefetch + units_in_use units. Using more is DPAR_E_ROOM, which names the
-     * units. */
+    int32_t gradient_buffers; /* ZeRO-2 and 3: largest number of units whose gradients are being
+                                 computed or reduced. 0 selects units_in_use; if it is smaller than
+                                 that, make fails with DPAR_E_ROOM */
+    /* Largest number of units that are in use, or whose gradients are being computed, at the same
+     * time; 0 selects 1. The pool has prefetch + units_in_use units. If you use more,
+     * dpar_fsdp_unshard fails with DPAR_E_ROOM and names the units. */
     int32_t units_in_use;
-    int32_t reduce_last; /* ZeRO-2 and 3: 1 keeps gradients whole in all micro-batches and reduces
-                            them in the last, which is less traffic and more memory, as in ZeRO-1 */
+    int32_t reduce_last; /* ZeRO-2 and 3: 1 keeps gradients whole and reduces them only in the last
+                            micro-batch, as ZeRO-1 does: less traffic, but more memory */
     int32_t sum;         /* 1 computes sums over the ranks; 0 averages */
-    /* 0 if backward adds to gradients, which are 0 before. 1 if it writes them, except where
-     * dpar_fsdp_gradient asks to add; dpar then need not zero them. Backward must write every
-     * element of every parameter of the unit, 0 where there is no gradient. */
+    /* 0 if backward adds to gradients, which dpar sets to 0 before. 1 if backward overwrites them,
+     * unless dpar_fsdp_gradient reports that it must add; dpar then need not zero them. With 1,
+     * backward must write every element of the unit's parameters, 0 where there is no gradient. */
     int32_t overwrite_gradients;
-    const char *const *names; /* [units] names for messages, kept by you as long as the fsdp exists.
+    const char *const *names; /* [units] names for messages, which you keep until the fsdp is freed.
                                  If NULL, messages give the numbers of the units */
     int64_t align;            /* parameters begin in their unit at multiples of this many elements;
                                  0 selects 1 */
-    /* Its option `stochastic` also applies where F32 masters are rounded to BF16 weights. The
-     * random number of an element is that of its place among all elements, the units end to end.
-     * Copies in other fsdp objects, such as those of tensor-parallel ranks, stay equal if they have
-     * the same place there. */
+    /* Its option `stochastic` also applies when F32 masters are rounded to BF16 weights. The random
+     * number of an element depends on its index among all elements of the model, with the units end
+     * to end. Tensor-parallel ranks have separate fsdp objects. Their copies of a parameter stay
+     * equal if the parameter has the same index in each object. */
     dpar_optimizer optimizer;
-    /* Memory of yours for the fsdp's bookkeeping (`plan` of dpar_fsdp_sizes), aligned to 64, as
-     * long as the fsdp exists. NULL with bytes 0: dpar_fsdp_make allocates it. Too few bytes are
-     * DPAR_E_ROOM, and why->bytes tells how many are needed; to ask, set memory NULL and bytes 1.
-     */
+    /* Your memory for the fsdp's bookkeeping (`plan` of dpar_fsdp_sizes), aligned to 64 bytes,
+     * which you keep until the fsdp is freed. If it is NULL and bytes is 0, make allocates it. If
+     * bytes is too small, make fails with DPAR_E_ROOM, and why->bytes is the size that is needed.
+     * To query that size, set memory to NULL and bytes to 1. */
     void *memory;
     int64_t bytes;
 } dpar_fsdp_desc;
 
-/* Memory of a rank in bytes. `registered` is the sum of the six sizes below it, each rounded up to
- * a multiple of 64. */
+/* Memory that a rank needs, in bytes. `registered` is the sum of the six sizes below it, each
+ * rounded up to a multiple of 64. */
 typedef struct dpar_fsdp_sizes {
     int64_t plan;       /* the bookkeeping, in desc.memory or allocated by dpar_fsdp_make */
     int64_t registered; /* allocated by make with dpar_comm_alloc; constant until free */
@@ -962,23 +969,23 @@ typedef struct dpar_fsdp_sizes {
     int64_t gradients;  /* whole, of gradient_type, or shards */
     int64_t master;     /* shards; 0 if the masters are pieces of the whole weights */
     int64_t moments;    /* shards of the optimizer's arrays */
-    int64_t gathered;   /* ZeRO-3: prefetch + units_in_use units, as large as the largest */
-    int64_t buckets;    /* gradients under way: `gradient_buffers` units of that size */
+    int64_t gathered;   /* ZeRO-3: the pool, prefetch + units_in_use times the largest unit */
+    int64_t buckets;    /* gradients as shards: gradient_buffers times the largest unit */
 } dpar_fsdp_sizes;
 
-/* A model that is cut over the ranks: a handle. */
+/* A handle to a model that is divided among the ranks. */
 typedef struct dpar_fsdp dpar_fsdp;
 
-/* Computes the memory of a rank when `shards` ranks share a copy of the model. It needs no
- * communicator and can be used to plan a job. Local. O(params). Fails as dpar_fsdp_make does. */
+/* Computes the memory of a rank when `shards` ranks share a copy of the model. Needs no
+ * communicator, so that you can plan a job with it. Local. O(params). Fails like dpar_fsdp_make. */
 DPAR_API dpar_status dpar_fsdp_sizes_init(dpar_fsdp_sizes *sizes, int32_t shards,
                                           const dpar_fsdp_desc *desc, dpar_why *why);
-/* Cuts a model over the ranks of comm. The weights and the optimizer's state are 0.
+/* Makes an fsdp, which divides a model among the ranks of comm. Sets the weights and the
+ * optimizer's state to 0.
  *
- * Collective over comm and desc.replicas: all ranks give the same descriptor. Compares them with
- * small collectives. Fails on all ranks with DPAR_E_MISMATCH if they differ, DPAR_E_ARG,
- * DPAR_E_RANGE, DPAR_E_ROOM or DPAR_E_MEMORY. In the functions below, the message of an error is in
- * comm->why. */
+ * Collective over comm and desc.replicas. Compares the descriptors with small collectives. Fails on
+ * all ranks with DPAR_E_MISMATCH if they differ, DPAR_E_ARG, DPAR_E_RANGE, DPAR_E_ROOM or
+ * DPAR_E_MEMORY. In the functions below, the message of an error is in comm->why. */
 DPAR_API dpar_status dpar_fsdp_make(dpar_comm *comm, const dpar_fsdp_desc *desc, dpar_fsdp **fsdp,
                                     dpar_why *why);
 /* Sets the weights of parameter i. All ranks call it with the same values, between steps.
@@ -986,159 +993,159 @@ DPAR_API dpar_status dpar_fsdp_make(dpar_comm *comm, const dpar_fsdp_desc *desc,
  * values: [count[i]] the whole parameter, of desc.type. Each rank copies its piece.
  *
  * Local. O(elements / ranks). Fails with DPAR_E_ARG if there is no such parameter, values is NULL
- * or a pass is under way. */
+ * or a pass is in progress. */
 DPAR_API dpar_status dpar_fsdp_set(dpar_fsdp *fsdp, int32_t i, const void *values);
 
 /* ---- a step ---- */
 
-/* Resets all gradients to 0. Call it before the first micro-batch of a step, or at the latest
- * before its backward. It touches no memory: the passes write the gradients, or zero them when they
- * reach them. Local. O(units). */
+/* Marks all gradients as 0. Call it before the backward of a step's first micro-batch. It does not
+ * touch their memory: a pass later overwrites or zeroes the gradients of each unit that it reaches.
+ * Local. O(units). */
 DPAR_API void dpar_fsdp_zero(dpar_fsdp *fsdp);
 /* Begins a micro-batch.
  *
  * last: 1 for the last micro-batch of the step.
  *
- * Local. O(units). Fails with DPAR_E_ARG if the micro-batch before has not ended, and with the
+ * Local. O(units). Fails with DPAR_E_ARG if the previous micro-batch has not ended, or with the
  * status of a broken communicator. */
 DPAR_API dpar_status dpar_fsdp_begin(dpar_fsdp *fsdp, int32_t last);
 /* Gathers the weights of unit u, waits until they are complete, and requests those of the
- * `prefetch` units that follow in this direction. In backward it also provides the memory of the
- * unit's gradients. They hold the sum of earlier micro-batches (ZeRO-1, desc.reduce_last) or 0;
- * with desc.overwrite_gradients they are undefined in place of 0.
+ * `prefetch` units that follow in this direction. In backward it also provides memory for the
+ * unit's gradients. With ZeRO-1 or desc.reduce_last the gradients hold the sum of earlier
+ * micro-batches. Otherwise they are 0, or undefined with desc.overwrite_gradients.
  *
  * direction: DPAR_ACTION_FORWARD or DPAR_ACTION_BACKWARD. Forward also works outside of a pass, to
  *            read weights.
  *
- * Collective over comm: all ranks call it in the same order. Costs an all-gather of each unit that
- * is not in the pool, in which a rank sends its shard to the other ranks in compute_type. Fails
- * with DPAR_E_ARG if there is no such unit, it is already in use, or for backward outside of a pass
- * or a second time in it. Fails with DPAR_E_ROOM, naming the units, if more than desc.units_in_use
- * are in use or have gradients that are not ready. Other errors are those of comm.h. */
+ * Collective over comm: all ranks call it for the same units in the same order. Costs an all-gather
+ * in compute_type of each unit that is not in the pool. Fails with DPAR_E_ARG if there is no such
+ * unit or it is already in use, and for backward if no pass is in progress or the unit already had
+ * backward in it. Fails with DPAR_E_ROOM, naming the units, if more than desc.units_in_use are in
+ * use or have gradients that are not ready. Other errors are those of comm.h. */
 DPAR_API dpar_status dpar_fsdp_unshard(dpar_fsdp *fsdp, int32_t u, int32_t direction);
-/* Ends the use of unit u's weights for now. Local. O(1). Fails with DPAR_E_ARG if they were not in
- * use. */
+/* Ends the use of unit u's weights until the next unshard. Local. O(1). Fails with DPAR_E_ARG if
+ * they were not in use. */
 DPAR_API dpar_status dpar_fsdp_reshard(dpar_fsdp *fsdp, int32_t u, int32_t direction);
 /* Returns the address of parameter i's weights: count[i] elements of compute_type, aligned to that
  * type. Returns NULL unless its unit is between unshard and reshard. Local. O(1). */
 DPAR_API const void *dpar_fsdp_weight(const dpar_fsdp *fsdp, int32_t i);
-/* Returns the address where the gradient of parameter i is added, of gradient_type. Returns NULL
+/* Returns the address of parameter i's gradient: count[i] elements of gradient_type. Returns NULL
  * unless its unit is between unshard in backward and ready. Local. O(1).
  *
- * adds: set to the `beta` of the matrix product that computes the gradient. 1 means that the
- *       gradient is added to the present contents, 0 that it overwrites them. May be NULL.
+ * adds: set to 1 if backward must add to the present contents, or 0 if it must overwrite them. This
+ *       is the `beta` of the matrix product that computes the gradient. May be NULL.
  *
- * Without desc.overwrite_gradients it is always 1. With it, it is 1 in two cases. The first is that
- * gradients were used since dpar_fsdp_zero (by dpar_fsdp_norm, _state or _step). The second is that
- * gradients are kept from one micro-batch to the next (ZeRO-1, desc.reduce_last) and an earlier
- * micro-batch of the step had this unit in backward. */
+ * Without desc.overwrite_gradients, *adds is always 1. With it, *adds is 1 only if gradients are
+ * whole (ZeRO-1, desc.reduce_last) and have contents: an earlier micro-batch of the step had this
+ * unit in backward, or dpar_fsdp_norm, _state or _step read them since dpar_fsdp_zero. */
 DPAR_API void *dpar_fsdp_gradient(const dpar_fsdp *fsdp, int32_t i, int *adds);
 /* Marks the gradients of unit u as complete for this micro-batch, and posts their reduction.
  *
- * Collective over comm, in the same order on all ranks. Costs a reduce-scatter of the unit in
- * gradient_type; with ZeRO-1 and desc.reduce_last only in the last micro-batch. Fails with
- * DPAR_E_ARG if the unit has no gradients in this pass; other errors are those of comm.h. */
+ * Collective over comm: all ranks call it for the same units in the same order. Costs a
+ * reduce-scatter of the unit in gradient_type, with ZeRO-1 or desc.reduce_last only in the last
+ * micro-batch. Fails with DPAR_E_ARG if the unit has no gradients in this pass or is already ready.
+ * Other errors are those of comm.h. */
 DPAR_API dpar_status dpar_fsdp_ready(dpar_fsdp *fsdp, int32_t u);
 /* Ends the micro-batch. After the last one, the gradients of this rank's shards are reduced.
  *
- * Collective. Waits for what dpar_fsdp_ready posted, and with replicas for an all-reduce of each
- * shard. Fails with DPAR_E_ARG, which breaks the communicator, if a unit is in use or its gradients
- * were not made ready; in the last micro-batch that applies to every unit with parameters. Other
- * errors are those of comm.h. A pass that failed has also ended. */
+ * Collective. Waits for the reductions that dpar_fsdp_ready posted, and with replicas for an
+ * all-reduce of each shard. Fails with DPAR_E_ARG, which breaks the communicator, if a unit is in
+ * use or had backward but is not ready. In the last micro-batch every unit with parameters must be
+ * ready. Other errors are those of comm.h. A pass that failed has also ended. */
 DPAR_API dpar_status dpar_fsdp_end(dpar_fsdp *fsdp);
-/* Computes the 2-norm of all gradients. Squares are summed in f64 in the order of the shard, then
- * over the ranks in rank order. If other communicators hold other parameters (pipeline stages,
- * tensor parallelism), sum the squares of their norms.
+/* Computes the 2-norm of all gradients. Squares are summed in f64, first over this rank's shards,
+ * then over the ranks in rank order. If other communicators hold other parameters (pipeline stages,
+ * tensor parallelism), the norm of the whole model is the root of the sum of the squared norms.
  *
  * Collective over comm. Costs an all-reduce of 8 bytes and O(elements of the shards). Fails with
- * DPAR_E_ARG if a pass is under way or norm is NULL; other errors are those of comm.h. */
+ * DPAR_E_ARG if a pass is in progress or norm is NULL. Other errors are those of comm.h. */
 DPAR_API dpar_status dpar_fsdp_norm(dpar_fsdp *fsdp, double *norm);
 /* Updates the weights by one step of the optimizer.
  *
  * rate:   learning rate.
  * factor: gradients are multiplied by it (dpar_optimizer_clip).
  *
- * Local. O(elements of the shards). Fails with DPAR_E_ARG if a pass is under way. */
+ * Local. O(elements of the shards). Fails with DPAR_E_ARG if a pass is in progress. */
 DPAR_API dpar_status dpar_fsdp_step(dpar_fsdp *fsdp, double rate, double factor);
 
 /* ---- state ---- */
 
-/* Arrays of which a rank has a shard: those of a checkpoint, and the reduced gradients. */
+/* Arrays of which each rank has a shard: those of a checkpoint, and the reduced gradients. */
 enum {
     DPAR_FSDP_MASTER,
     DPAR_FSDP_MOMENT_1,
     DPAR_FSDP_MOMENT_2,
-    DPAR_FSDP_ARRAY_COUNT, /* the most arrays that a checkpoint has */
+    DPAR_FSDP_ARRAY_COUNT, /* the largest number of arrays in a checkpoint */
     DPAR_FSDP_GRADIENT = DPAR_FSDP_ARRAY_COUNT
 };
 
-/* Returns this rank's shard of an array of unit u. If there is none, because there is no such unit
- * or the optimizer has no such array, it returns NULL with 0 elements and DPAR_TYPE_NONE.
- * dpar_fsdp_piece reports where a parameter is in it.
+/* Returns this rank's shard of an array of unit u. Returns NULL, with 0 elements and
+ * DPAR_TYPE_NONE, if there is no such unit or the optimizer has no such array. dpar_fsdp_piece
+ * reports where a parameter is in the shard.
  *
  * array:    DPAR_FSDP_MASTER, ... DPAR_FSDP_GRADIENT.
  * elements: set to the number of elements, including the padding, which is 0. May be NULL.
- * type:     set to their type. May be NULL.
+ * type:     set to the type of the elements. May be NULL.
  *
- * A sharded checkpoint consists of the arrays below DPAR_FSDP_ARRAY_COUNT of the ranks of one
- * replica, and the number of calls of dpar_fsdp_step.
+ * A sharded checkpoint consists of the arrays below DPAR_FSDP_ARRAY_COUNT of all ranks of one
+ * replica, and the number of steps that were done.
  *
- * DPAR_FSDP_GRADIENT gives the reduced gradients, from the end of a pass to the next
- * dpar_fsdp_zero. Use it for norms that weight parameters differently, or for sums over other
- * communicators.
+ * DPAR_FSDP_GRADIENT selects the reduced gradients, which are available from the end of a pass to
+ * the next dpar_fsdp_zero. Use them for norms that weight parameters differently, or for sums over
+ * other communicators.
  *
  * Local. O(1), except that gradients that count as 0 are zeroed here. */
 DPAR_API void *dpar_fsdp_state(const dpar_fsdp *fsdp, int32_t array, int32_t u, int64_t *elements,
                                int32_t *type);
 /* Finds the piece of parameter i in this rank's shard. Returns 1, or 0 if the shard has no element
- * of it.
+ * of the parameter.
  *
- * piece: set to the piece; its in_shard counts from what dpar_fsdp_state returns for the
- *        parameter's unit. May be NULL.
+ * piece: set to the piece. piece->in_shard is relative to the address that dpar_fsdp_state returns
+ *        for the parameter's unit. May be NULL.
  *
  * Local. O(1). */
 DPAR_API int dpar_fsdp_piece(const dpar_fsdp *fsdp, int32_t i, dpar_piece *piece);
-/* Describes unit u as an array of one dim on ranks first .. first + ranks - 1, cut as its shards
- * are (DPAR_SPLIT_CHUNK), for redistribute.h and move.h. layout->extent[0] is the number of
- * elements of the unit without padding, and each rank's shard is ceil(extent / ranks) of them.
+/* Describes unit u as an array of one dim on ranks first .. first + ranks - 1, divided like its
+ * shards (DPAR_SPLIT_CHUNK), for redistribute.h and move.h. layout->extent[0] is the number of
+ * elements of the unit without padding, and each rank's shard has ceil(extent / ranks) elements.
  *
- * For a full checkpoint, dpar_gather the shards of all ranks for each unit and array, and cut each
- * off at the extent. It is loaded like a sharded checkpoint of one rank.
+ * For a full checkpoint, gather the shards of each unit and array with dpar_gather, and keep only
+ * the first layout->extent[0] elements. Load it like a sharded checkpoint of one rank.
  *
  * Local. O(1). Fails with DPAR_E_ARG. */
 DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *fsdp, int32_t u, int32_t first,
                                       int32_t ranks, dpar_layout *layout, dpar_why *why);
-/* Reads a part of a saved shard: a callback of yours. The part is elements first .. first + count -
- * 1 of the shard that rank `rank` of the saving job had of an array of unit u. Write them to `to`.
- * A negative status is a failure. */
+/* Reads a part of a saved shard. It is your callback. The part is elements first .. first + count -
+ * 1 of the shard of unit u in an array, as rank `rank` of the saving job wrote it. Write the part
+ * to `to`. Return a negative status if that fails. */
 typedef dpar_status (*dpar_fsdp_read_callback)(void *ctx, int32_t array, int32_t u, int32_t rank,
                                                int64_t first, int64_t count, void *to);
-/* Loads a checkpoint, whatever the number of ranks is now. Each rank reads what it needs, each
- * element once. With the same options and number of ranks, training continues with the same bits as
+/* Loads a checkpoint that was saved by any number of ranks. Each rank reads each element of its
+ * shards once. With the same options and number of ranks, training continues with the same bits as
  * if it had not stopped.
  *
  * ranks: number of ranks that saved it.
  * steps: number of steps that were done when it was saved.
  *
- * Collective over comm and replicas. Compares the numbers with small collectives. Fails with
- * DPAR_E_ARG if a pass is under way and DPAR_E_MISMATCH if ranks gave different numbers. A failure
- * on one rank is reported on all; part of the state may then be replaced, so that you have to load
- * again. */
+ * Collective over comm and replicas. Compares `ranks` and `steps` with small collectives. Fails
+ * with DPAR_E_ARG if a pass is in progress and with DPAR_E_MISMATCH if ranks passed different
+ * numbers. A failure on one rank is reported on all. Part of the state may then have been replaced,
+ * so that you must load again. */
 DPAR_API dpar_status dpar_fsdp_load(dpar_fsdp *fsdp, int32_t ranks, int64_t steps,
                                     dpar_fsdp_read_callback read, void *ctx, dpar_why *why);
 
-/* Frees an fsdp and what make allocated. NULL is allowed. Waits for what is still under way.
+/* Frees an fsdp and its memory. NULL is allowed. Waits for operations that are not complete.
  *
- * Collective only in that no other rank may still be in a pass. O(units). Fails with DPAR_E_ARG if
- * a pass is under way on communicators that are not broken; the fsdp then stays as it is. */
+ * No communication, but no other rank may still be in a pass. O(units). Fails with DPAR_E_ARG if a
+ * pass is in progress and no communicator is broken; the fsdp then remains valid. */
 DPAR_API dpar_status dpar_fsdp_free(dpar_fsdp *fsdp);
 
 /* ==== train/tensor.h ==== */
 
-/* tensor - runs layers whose weights are cut over the ranks of a communicator (tensor parallelism),
- * forward and backward. Each gives what one rank with the whole weights would give, up to rounding.
- * heads.h says which heads, vocabulary rows and tokens a rank has. random.h has random numbers that
- * do not depend on who draws them.
+/* tensor - runs layers whose weights are divided among the ranks of a communicator (tensor
+ * parallelism), forward and backward. The results equal those of one rank with the whole weights,
+ * up to rounding. heads.h computes which heads, vocabulary rows and tokens a rank has. random.h has
+ * random numbers that do not depend on the rank that draws them.
  *
  *     dpar_tensor_parallel t;                                     what the layers of a group share
  *     dpar_tensor_parallel_init(&t, c, DPAR_F32, tokens, counts, &why);
@@ -1156,15 +1163,16 @@ DPAR_API dpar_status dpar_fsdp_free(dpar_fsdp *fsdp);
  * notice; the message is in comm->why. If t is NULL or all zero, because init failed, only the
  * caller gets DPAR_E_ARG.
  *
- * Sequence parallelism. If `counts` is given, each rank has only its own tokens outside of such a
- * pair of layers. Column layers gather the tokens and row layers scatter them; backward does the
- * opposite. The traffic is the same as without, and the activations between the pairs are smaller
- * by the number of ranks. Any number of tokens is allowed. A rank then computes the gradients of
- * the norms' weights from its own tokens only, so sum these gradients over the ranks once a step.
+ * Sequence parallelism. If `counts` is not NULL, each rank has only its own tokens before a column
+ * layer and after a row layer. Column layers gather the tokens and row layers scatter them;
+ * backward does the opposite. The traffic is the same as without sequence parallelism, but with R
+ * ranks a rank stores only 1 / R of the activations between these pairs of layers. Any number of
+ * tokens is allowed. A rank computes the gradients of weights between the pairs (norms) from its
+ * own tokens only, so sum these gradients over the ranks once per step.
  *
- * Arrays are in the memory of the communicator (comm->mem). If that is a device's, set `matmul`,
- * and put ids, targets and sums where both host and device reach them (page-locked). No function
- * waits for the device. */
+ * Arrays are in the memory of the communicator (comm->mem). If that is the memory of a device, set
+ * `matmul`, and use page-locked memory, which both host and device can access, for ids, targets and
+ * sums. No function waits for the device. */
 
 /* ---- products of matrices ---- */
 
@@ -1180,33 +1188,34 @@ typedef struct dpar_matmul {
     void *c;
     int64_t lda, ldb, ldc; /* elements from one row to the next, at least 1 */
 } dpar_matmul;
-/* Computes a product of matrices: a callback of yours that calls cblas_sgemm, cuBLAS or another
+/* Computes a product of matrices. It is your callback, which calls cblas_sgemm, cuBLAS or another
  * library. An error that it returns breaks the communicator. */
 typedef dpar_status (*dpar_matmul_kernel)(void *user, const dpar_matmul *call);
-/* Computes a product of matrices in plain C, with sums in f64 that are rounded once. Layers use it
- * if they have no other `matmul`. Local. O(m n k). Fails with DPAR_E_ARG, without a message, for
- * other types and sizes below 0. */
+/* Computes a product of matrices in plain C, with sums in f64 that are rounded once. Layers call it
+ * if `matmul` is NULL. Local. O(m n k). Fails with DPAR_E_ARG, without a message, for other types
+ * and for sizes below 0. */
 DPAR_API dpar_status dpar_matmul_host(void *user, const dpar_matmul *call);
 
 /* ---- what layers share ---- */
 
-/* What the layers of a group share. dpar_tensor_parallel_init fills it in. */
+/* Values that the layers of a group share. dpar_tensor_parallel_init fills them in. */
 typedef struct dpar_tensor_parallel {
     dpar_comm *comm;
     int32_t type; /* of all arrays: DPAR_F64 or DPAR_F32 */
     /* All tokens of a step. With sequence parallelism, part r is the range of tokens of rank r
      * (CHUNK, EVEN, FLOOR or RAGGED). */
     dpar_split tokens;
-    int64_t *counts; /* sequence parallelism: comm->size numbers for dpar, which you must not touch
+    int64_t *counts; /* sequence parallelism: [comm->size] memory for dpar, which you must not touch
                         while a function runs; otherwise NULL */
     dpar_matmul_kernel matmul; /* NULL selects dpar_matmul_host */
     void *user;                /* passed to matmul */
 } dpar_tensor_parallel;
-/* Fills in what the layers of a group share.
+/* Fills in the values that the layers of a group share.
  *
- * tokens: number of all tokens of a step, which are split by DPAR_SPLIT_EVEN. If another step has
- *         n tokens, call dpar_split_init(&tp->tokens, DPAR_SPLIT_EVEN, n, tp->tokens.parts, 0,
- * NULL). counts: comm->size numbers that select sequence parallelism, or NULL.
+ * tokens: number of all tokens of a step, which are split by DPAR_SPLIT_EVEN. If the number changes
+ *         to n, call
+ *         dpar_split_init(&tp->tokens, DPAR_SPLIT_EVEN, n, tp->tokens.parts, 0, NULL).
+ * counts: memory for comm->size numbers, which selects sequence parallelism, or NULL.
  *
  * Local. O(1). Fails with DPAR_E_ARG. */
 DPAR_API dpar_status dpar_tensor_parallel_init(dpar_tensor_parallel *tp, dpar_comm *comm,
@@ -1219,13 +1228,13 @@ enum {
     DPAR_LINEAR_COLUMN = 1, /* each rank has some of the outputs; x is whole */
     DPAR_LINEAR_ROW /* each rank has some of the inputs; y is the sum of all ranks' products */
 };
-/* Describes a linear layer, y = x w^T + bias, with the weight w[out][in] as in PyTorch. A rank of a
- * column layer has whole rows of it, and a rank of a row layer has a piece of each row. Shares may
+/* Describes a linear layer, y = x w^T + bias, with the weight w[out][in] as in PyTorch. In a column
+ * layer each rank has some rows of w, in a row layer it has some columns of w. The numbers may
  * differ from rank to rank, and may be 0. */
 typedef struct dpar_linear {
     int32_t kind;     /* DPAR_LINEAR_COLUMN or DPAR_LINEAR_ROW */
     int32_t reserved; /* 0 */
-    int64_t in, out;  /* of this rank's weight */
+    int64_t in, out;  /* columns and rows of this rank's part of w */
 } dpar_linear;
 
 /* Arrays of a linear layer. n is the number of all tokens. With sequence parallelism, own is the
@@ -1235,24 +1244,24 @@ typedef struct dpar_linear_arrays {
     const void *bias; /* [out], or NULL if there is none; for a row layer the same on all ranks */
     const void *x;    /* column: [own][in]; row: [n][in] */
     void *y;          /* column: [n][out]; row: [own][out] */
-    const void *dy;   /* as y */
-    void *dx;         /* as x; NULL if not wanted (first layer, or a call for weights only) */
-    void *dw;         /* as w; NULL if not wanted (a call for inputs only, as in zero-bubble
+    const void *dy;   /* shape of y */
+    void *dx;         /* shape of x; NULL if not wanted (first layer, or a call for weights only) */
+    void *dw;         /* shape of w; NULL if not wanted (a call for inputs only, as in zero-bubble
                          schedules) */
-    void *dbias;      /* [out]; NULL if not wanted; for a row layer it is whole on every rank */
-    /* Sequence parallelism. Column: [n][in], the inputs of all tokens. Row: [n][out], in forward
-     * this rank's part of y, in backward the dy of all tokens. */
+    void *dbias;      /* [out]; NULL if not wanted; for a row layer it is complete on every rank */
+    /* Sequence parallelism. Column: [n][in] the inputs of all tokens. Row: [n][out], in forward
+     * this rank's term of y, in backward the dy of all tokens. */
     void *gathered;
-    void *gathered_dx; /* sequence parallelism, column, backward: [n][in], this rank's part of dx */
-    /* 1 if `gathered` already contains what would be gathered. Column: from forward, or from
-     * another layer that reads the same x. Row: backward for dx left it there for a later call for
-     * dw. */
+    void *gathered_dx; /* sequence parallelism, column, backward: [n][in] this rank's term of dx */
+    /* 1 if `gathered` already contains the gathered values, so that they are not sent again. In a
+     * column layer they are from forward, or from another layer with the same x. In a row layer
+     * they are from an earlier call of backward for dx, and this call computes dw. */
     int32_t reuse_gathered;
     int32_t accumulate;    /* 1 adds to dw and dbias (micro-batches) */
-    int32_t accumulate_dx; /* column: 1 if dx (sequence parallelism: gathered_dx) already contains
-                              the parts of layers that read the same x, and this one is added */
-    int32_t defer_reduce; /* column: 1 if more layers with the same x follow, so that the collective
-                             waits for the last of them */
+    int32_t accumulate_dx; /* column: 1 adds to dx (sequence parallelism: gathered_dx), which
+                              already contains the terms of other layers with the same x */
+    int32_t defer_reduce;  /* column: 1 if another layer with the same x follows and adds to dx, so
+                              that dx is not reduced in this call */
 } dpar_linear_arrays;
 
 /* Computes the output y of a linear layer. The bias is added last, once.
@@ -1266,17 +1275,17 @@ DPAR_API dpar_status dpar_linear_forward(const dpar_tensor_parallel *tp, const d
 /* Computes the gradients of a linear layer: dx = dy w, dw = dy^T x, and dbias = the sum of dy.
  *
  * Collective. A column layer costs an all-reduce of n in elements while dw is computed. With
- * sequence parallelism it is an all-gather (unless reuse_gathered) while dx is computed, and a
- * reduce-scatter while dw is computed. A row layer communicates only with sequence parallelism: an
- * all-gather of n out elements (unless reuse_gathered). With dpar_comm_progress this overlaps
- * completely. With dx and dw the arithmetic is twice that of dpar_linear_forward. Fails as
- * dpar_linear_forward does. */
+ * sequence parallelism it costs instead an all-gather (unless reuse_gathered) while dx is computed,
+ * and a reduce-scatter while dw is computed. A row layer communicates only with sequence
+ * parallelism: an all-gather of n out elements (unless reuse_gathered). With dpar_comm_progress, a
+ * column layer's collectives overlap completely with the products. With dx and dw the arithmetic is
+ * twice that of dpar_linear_forward. Fails like dpar_linear_forward. */
 DPAR_API dpar_status dpar_linear_backward(const dpar_tensor_parallel *tp, const dpar_linear *layer,
                                           const dpar_linear_arrays *arrays);
 
-/* The y of a column layer, and the x of a row layer, have only some of the features. If a layer
- * between them needs all features, dpar_redistribute (move.h) makes the cut features whole on every
- * rank, and the opposite dpar_redistribute cuts its gradient. */
+/* On each rank, the y of a column layer and the x of a row layer have only some of the features. If
+ * a layer between them needs all features, gather them with dpar_redistribute (move.h), and divide
+ * the gradient again with the opposite dpar_redistribute. */
 
 /* ---- vocabulary ---- */
 
@@ -1285,53 +1294,52 @@ typedef struct dpar_embedding {
     dpar_vocab vocab; /* heads.h: this rank has dpar_vocab_row_count rows of the table */
     int64_t width;    /* elements of a row */
 } dpar_embedding;
-/* Arrays of an embedding. n, own and rows are as above: all tokens, this rank's tokens, and this
- * rank's rows of the table. */
+/* Arrays of an embedding. n is the number of all tokens, own the number of this rank's tokens as
+ * for linear layers, and rows the number of this rank's rows of the table. */
 typedef struct dpar_embedding_arrays {
     const int32_t *ids; /* [n] of all tokens, the same on all ranks */
     const void *table;  /* [rows][width]; forward reads it */
     void *y;            /* [own][width]; forward writes it */
     const void *dy;     /* [own][width]; backward reads it */
-    void *dtable;   /* [rows][width]; backward writes it, with 0 for rows without a token and for
-                       padding */
-    void *gathered; /* sequence parallelism: [n][width]; otherwise NULL */
+    void *dtable;       /* [rows][width]; backward writes it, with 0 in rows that no token uses */
+    void *gathered;     /* sequence parallelism: [n][width]; otherwise NULL */
     int32_t accumulate; /* 1 adds to dtable (micro-batches) */
     int32_t reserved;   /* 0 */
 } dpar_embedding_arrays;
 /* Computes the output y of an embedding. Each rank looks up the rows that it has, and y is the sum
- * over the ranks, which has the same bits on any number of ranks.
+ * over the ranks. It has the same bits on any number of ranks.
  *
  * Collective. Costs an all-reduce of n width elements, or a reduce-scatter with sequence
  * parallelism, and O(n width). Fails with DPAR_E_ARG if an id does not exist. Fails with
- * DPAR_E_MISMATCH if ranks give different vocabularies or ids, which is noticed by the engines that
- * dpar_cross_entropy_forward names. */
+ * DPAR_E_MISMATCH if ranks pass different vocabularies or ids, but only on engines that compare
+ * calls: shared memory, and MPI with its option `check`. */
 DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor_parallel *tp,
                                             const dpar_embedding *layer,
                                             const dpar_embedding_arrays *a);
-/* Computes the gradient of an embedding's table: dtable[row] is the sum of dy over the tokens of
- * that row, in their order. It has the same bits on any number of ranks.
+/* Computes the gradient of an embedding's table: dtable[row] is the sum of dy over the tokens that
+ * use the row, in the order of the tokens. It has the same bits on any number of ranks.
  *
  * Collective. Communicates only with sequence parallelism: an all-gather of n width elements into
- * `gathered`. O((n + rows) width). Fails with DPAR_E_ARG as dpar_embedding_forward does. */
+ * `gathered`. O((n + rows) width). Fails like dpar_embedding_forward. */
 DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor_parallel *tp,
                                              const dpar_embedding *layer,
                                              const dpar_embedding_arrays *a);
 
-/* Describes a cross-entropy over a vocabulary that ranks share. With lse = ln of the sum over the
- * whole vocabulary of exp(logit) and V = count + added tokens:
+/* Describes a cross-entropy over a vocabulary that is divided among the ranks. With lse = ln(sum of
+ * exp(logit) over the vocabulary) and V = vocab.count + vocab.added:
  *
  *     loss = lse - (1 - smoothing) logit[target] - smoothing / V (sum of all logits) + z_loss lse^2
  *
- * Smoothing is that of PyTorch (Megatron's e corresponds to e V / (V - 1) here). The z-loss is that
- * of PaLM, where z_loss is 1e-4. */
+ * Smoothing is defined as in PyTorch (Megatron's e corresponds to e V / (V - 1) here). The z-loss
+ * is that of PaLM, which uses z_loss = 1e-4. */
 typedef struct dpar_cross_entropy {
     dpar_vocab vocab; /* rows of padding are ignored: their logits are not read, and their gradient
                          is 0 */
     double smoothing; /* 0 .. 1 */
     double z_loss;
-    int32_t ignore;   /* 1 + a token that is not counted as a target; 0 if there is none. Targets
-                         below 0, such as PyTorch's -100, are never counted. The loss and gradient
-                         of targets that are not counted are 0 */
+    int32_t ignore;   /* 1 + the id of a target that is not counted; 0 if there is none. Targets
+                         below 0, such as PyTorch's -100, are never counted. A target that is not
+                         counted has loss and gradient 0 */
     int32_t reserved; /* 0 */
 } dpar_cross_entropy;
 /* Arrays of a cross-entropy. n is the number of all tokens, also with sequence parallelism. */
@@ -1340,61 +1348,61 @@ typedef struct dpar_cross_entropy_arrays {
                                     them by their gradients */
     const int32_t *targets;      /* [n] token ids, the same on all ranks */
     double *lse;                 /* [n]; forward writes it, backward reads it */
-    double *loss;                /* [n]; forward writes it, z-loss included; NULL if not wanted */
+    double *loss;                /* [n]; forward writes it, including z-loss; NULL if not wanted */
     dpar_cross_entropy_sum *sum; /* sums over the tokens; NULL if not wanted */
-    void *scratch;               /* [3 n (ranks + 1)] of type, for forward */
+    void *scratch;               /* [3 n (ranks + 1)] of tp->type, used by forward */
 } dpar_cross_entropy_arrays;
-/* Computes the losses of the tokens over a vocabulary that ranks share. Losses and sum are equal on
- * all ranks, bit by bit, so add them up over data-parallel ranks only.
+/* Computes the loss of each token over a vocabulary that is divided among the ranks. Losses and sum
+ * are equal on all ranks, bit by bit, so add them up over data-parallel ranks only.
  *
- * Collective. Costs O(n rows) and one all-gather of three numbers for each token, 12 bytes (f64:
- * 24). These are the largest logit of the rank, the sum of exponentials relative to it, and the
- * rank's part of the target's share. Sums over the vocabulary are in f64.
+ * Collective. Costs O(n rows) and one all-gather of three numbers per token, 12 bytes (f64: 24).
+ * The numbers are the rank's largest logit, the sum of exponentials relative to it, and the rank's
+ * terms of the loss that do not depend on lse. Sums over the vocabulary are in f64.
  *
- * Fails with DPAR_E_ARG if a target does not exist. Fails with DPAR_E_MISMATCH if ranks give a
- * different vocabulary, targets, ignore, smoothing or z_loss, on engines that compare calls: shared
- * memory, and MPI with check. */
+ * Fails with DPAR_E_ARG if a target does not exist. Fails with DPAR_E_MISMATCH if ranks pass a
+ * different vocabulary, targets, ignore, smoothing or z_loss, but only on engines that compare
+ * calls: shared memory, and MPI with its option `check`. */
 DPAR_API dpar_status dpar_cross_entropy_forward(const dpar_tensor_parallel *tp,
                                                 const dpar_cross_entropy *e,
                                                 const dpar_cross_entropy_arrays *a);
 /* Replaces the logits by `scale` times the gradient of the sum of the losses. For the gradient of
- * the mean, scale is 1 / the tokens of all data-parallel ranks. Local. O(n rows). Fails as
- * dpar_cross_entropy_forward does. */
+ * the mean, pass 1 / (number of tokens of all data-parallel ranks). Local. O(n rows). Fails with
+ * DPAR_E_ARG if `e` or `a` is NULL. */
 DPAR_API dpar_status dpar_cross_entropy_backward(const dpar_tensor_parallel *tp,
                                                  const dpar_cross_entropy *e,
                                                  const dpar_cross_entropy_arrays *a, double scale);
 
 /* ---- attention heads ---- */
 
-/* Attention needs no function of its own. Use a column layer with the rows of the fused weight that
- * dpar_heads_rows names, then attention over the rank's heads, then a row layer.
+/* There is no special function for attention. Use a column layer with the rows of the fused weight
+ * that dpar_heads_rows computes, then attention over the rank's heads, then a row layer.
  *
  * If there are fewer key-value heads than ranks, several ranks hold the same one, and each computes
  * only the gradient from its own queries. With share = dpar_heads_local(&heads, c->rank),
  *
  *     dpar_comm_split(c, share.first_group, c->rank, &same);
  *
- * on all ranks makes a communicator of the ranks that hold the same key-value head. They have to
- * sum the gradients of keys and values once a step, after the last micro-batch. dw is
- * [(queries + 2) width][in] with the queries first: sum its 2 width in elements from element
- * share.queries width in on, and the last 2 width elements of its dbias. */
+ * on all ranks makes a communicator of the ranks that hold the same key-value head. They must sum
+ * the gradients of keys and values once per step, after the last micro-batch. dw is
+ * [(queries + 2) width][in] with the queries first. Sum its last 2 width in elements, which begin
+ * at element share.queries width in, and the last 2 width elements of dbias. */
 
 /* ==== train/sequence.h ==== */
 
-/* sequence - computes attention over tokens that ranks share (context parallelism). This file is
- * ring attention, in which keys and values are passed from rank to rank round a ring. layer.method
- * selects another method: ulysses.h exchanges tokens for heads before and after attention, and
- * window_attention.h gets the keys of a sliding window as a halo. dpar knows which rank has which
- * tokens, what is sent when, the masks, and the sums of the softmax. The arithmetic of a block is
- * done by your kernel, or by the plain one of this file:
+/* sequence - computes attention over tokens that are divided among ranks (context parallelism).
+ * This file has ring attention, in which keys and values are passed from rank to rank around a
+ * ring. layer.method selects another method: ulysses.h exchanges tokens for heads before and after
+ * attention, and window_attention.h gets the keys of a sliding window as a halo. dpar determines
+ * which rank has which tokens, sends keys and values, and handles masks and the sums of the
+ * softmax. Your kernel, or the plain one of this file, computes the attention of a block:
  *
  *     memset(&layer, 0, sizeof(layer));
  *     dpar_packed_init(&layer.tokens, docs, ends, comm->size, DPAR_SPLIT_ZIGZAG, &why);
  *     layer.heads = 32; layer.groups = 8; layer.width = 128;
  *     layer.type = DPAR_F32; layer.causal = 1;
  *     dpar_attention_make(comm, &layer, &plan, &why);
- *     arrays.q = ...                            plan->tokens rows each, the rank's own tokens
- *     dpar_attention_forward(plan, &arrays);    every layer, every step
+ *     arrays.q = ...                            plan->tokens rows, for the rank's own tokens
+ *     dpar_attention_forward(plan, &arrays);    in every layer and step
  *     dpar_attention_backward(plan, &arrays);
  *     dpar_attention_free(plan);
  *
@@ -1402,10 +1410,9 @@ DPAR_API dpar_status dpar_cross_entropy_backward(const dpar_tensor_parallel *tp,
  * v[tokens][groups][value_width], out[tokens][heads][value_width], lse[tokens][heads]. Each heads /
  * groups query heads share a group. The samples of a batch are documents of one packed sequence.
  *
- * "Sums" are out while it is accumulated, lse, and the gradients of keys and values while they are
- * accumulated. They are f64 if the type is f64, otherwise f32, and are rounded to the type once.
- * Results have the same bits in every run on the same number of ranks; on one rank they are the
- * kernel's own.
+ * "Sums" are lse, and out and the gradients while they are accumulated. They are f64 if the type is
+ * f64, otherwise f32, and are rounded to the type once. Results have the same bits in every run on
+ * the same number of ranks. On one rank they are exactly those of the kernel.
  *
  * The ring has P steps, t = 0 .. P-1. In step t, rank r computes with the keys and values of rank r
  * - t (modulo P). Meanwhile it sends them to rank r + 1 and receives those of rank r - t - 1. In
@@ -1413,89 +1420,89 @@ DPAR_API dpar_status dpar_cross_entropy_backward(const dpar_tensor_parallel *tp,
  * until they reach their owner. The gradients from a rank's own queries stay on that rank, so that
  * gradients take as many hops as keys and values.
  *
- * The traffic of a rank: T is the number of all tokens, n that of this rank, m that of the next
- * one, and E = groups (width + value_width) the number of elements of a token. It sends
+ * Traffic. Let T be the number of all tokens, n that of this rank and m that of the next rank, and
+ * let E = groups (width + value_width) be the number of elements per token. A rank sends
  *
  *     forward   (T - m) E bytes(type)
  *     backward  (T - m) E bytes(type) + (T - n) E bytes(sums)
  *
  * A single rank sends nothing. plan->sent_bytes counts the bytes.
  *
- * With a causal mask, and tokens that are cut in order, rank 0 is idle most of the time. With
- * DPAR_SPLIT_ZIGZAG, and documents whose lengths 2 P divides, every rank has the same work in every
- * step. plan->pairs counts it.
+ * With a causal mask, and tokens that are divided in order, rank 0 is idle most of the time. With
+ * DPAR_SPLIT_ZIGZAG, and documents whose lengths are multiples of 2 P, every rank has the same work
+ * in every step. plan->pairs counts the work.
  *
- * If comm->mem is the memory of a device, all arrays are in that memory, and you have to give
+ * If comm->mem is the memory of a device, all arrays are in that memory, and you must provide
  * kernels, which enqueue on its stream. No function waits for the device.
  *
- * Megatron's sequence parallelism is something else: it cuts the activations between
- * tensor-parallel layers along the sequence, with an all-gather and a reduce-scatter round these
- * layers. tensor.h has it. */
+ * Megatron's sequence parallelism is different: it divides the activations between tensor-parallel
+ * layers along the sequence, with an all-gather before and a reduce-scatter after these layers. See
+ * tensor.h. */
 
 typedef struct dpar_attention_desc dpar_attention_desc;
 
-/* Selects how ranks get the keys of other ranks. NULL is the ring, dpar_attention_ulysses is in
- * ulysses.h, and dpar_attention_halo is in window_attention.h (dpar_spatial.h). Assign one to
- * layer.method; only the plan calls it. */
+/* Selects how ranks get the keys of other ranks. NULL selects the ring; dpar_attention_ulysses is
+ * in ulysses.h, and dpar_attention_halo is in window_attention.h (dpar_spatial.h). Assign one to
+ * layer.method, but do not call it. */
 struct dpari_attention_method;
 typedef void (*dpar_attention_method)(struct dpari_attention_method *way);
 
 /* Describes a block for a kernel: a run of queries and a run of keys of one document. Query i sees
- * key j if i + low <= j <= i + high; no sum exceeds the counts of both. Arrays begin at the first
- * token of the block, have rows as described above, and contain all heads. "Sums" are f64 if the
- * layer's type is f64, otherwise f32. */
+ * key j if i + low <= j <= i + high. low and high are between -queries and keys, so that these sums
+ * do not overflow. Arrays begin at the first token of the block, have rows as described at the top,
+ * and contain all heads. "Sums" are f64 if the layer's type is f64, otherwise f32. */
 typedef struct dpar_attention_call {
     const dpar_attention_desc *layer;
     int64_t queries, keys; /* numbers of queries and keys */
     int64_t first_query,
-        first_key; /* places of the first query and the first key in the packed sequence */
+        first_key; /* positions of the first query and the first key in the packed sequence */
     int64_t low, high;
     const void *q, *k, *v; /* of the layer's type */
-    void *out;             /* forward writes sums; backward reads the result of forward, of the
-                              layer's type */
-    /* Sums. Forward writes the natural logarithm of the sum over keys of exp(scale q k). For a
-     * query that sees no key of the block it writes -1e30 or less, and 0 to out. Backward reads the
-     * logarithm over all keys. */
+    void *out;             /* forward writes sums; backward reads the final result, of the layer's
+                              type */
+    /* Sums. Forward writes ln(sum of exp(scale q . k)) over the keys of the block. For a query that
+     * sees no key of the block it writes -1e30 or less, and 0 to out. Backward reads the logarithm
+     * over all keys. */
     void *lse;
     const void *out_gradient;                   /* of the layer's type */
     const void *delta;                          /* sums, [queries][heads]: out . out_gradient */
     void *q_gradient, *k_gradient, *v_gradient; /* sums, to which backward adds */
-    void *user;                                 /* that of the layer */
+    void *user;                                 /* layer->user */
 } dpar_attention_call;
-/* Computes the attention of a block, or its gradients: a callback of yours. */
+/* Computes the attention of a block, or its gradients. It is your callback. */
 typedef void (*dpar_attention_kernel)(const dpar_attention_call *call);
 
 /* Describes a layer of attention. Zero it and fill in what differs from the defaults. All ranks
- * give the same values, except kernels, user, memory and bytes. */
+ * pass the same values, except for kernels, user, memory and bytes. */
 struct dpar_attention_desc {
-    /* NULL selects the ring, in which every rank gets all keys. With dpar_attention_ulysses and
-     * dpar_attention_halo each rank has a part of the packed sequence, whatever the documents. */
+    /* NULL selects the ring, in which each document is divided among the ranks. With
+     * dpar_attention_ulysses and dpar_attention_halo the packed sequence is divided instead,
+     * without regard to documents. */
     dpar_attention_method method;
-    /* The documents, and which of their tokens each rank has, for as many ranks as the
-     * communicator has. The rule is ZIGZAG, CHUNK or EVEN; CYCLIC also works, but in blocks of one
-     * token. */
+    /* The documents and the number of ranks of the communicator. tokens.rule says which tokens each
+     * rank has: ZIGZAG, CHUNK or EVEN; CYCLIC also works, but in blocks of one token. */
     dpar_packed tokens;
     int32_t heads;       /* number of query heads */
     int32_t groups;      /* number of key-value heads (GQA), which divides heads; 0 selects heads */
     int32_t width;       /* elements of a query or key */
     int32_t value_width; /* elements of a value; 0 selects width */
     int32_t type;        /* DPAR_F64, F32, BF16 or F16 */
-    int32_t causal;      /* 1: a query sees no key after it */
-    int64_t window;      /* above 0: a query sees no key that is more than this many tokens away.
-                            Documents never see each other */
+    int32_t causal;      /* 1 if a query sees no later key */
+    int64_t window;      /* if above 0, a query sees no key that is more than this many tokens away.
+                            A query never sees keys of other documents */
     double scale;        /* factor of the scores; 0 selects 1 / sqrt(width) */
     int32_t tag;         /* messages use tag .. tag + 3 */
-    int32_t heads_chunked; /* Ulysses: 1 cuts heads by DPAR_SPLIT_CHUNK, so that the last ranks have
-                              fewer; 0 cuts them by DPAR_SPLIT_EVEN */
-    /* Ulysses: how ranks share the tokens, by any rule; NULL selects tokens.rule. Kept by you as
-     * long as the plan exists. */
+    int32_t heads_chunked; /* Ulysses: 1 divides heads by DPAR_SPLIT_CHUNK, so that the last ranks
+                              have fewer; 0 divides them by DPAR_SPLIT_EVEN */
+    /* Ulysses: divides the tokens by any rule; NULL selects tokens.rule. You keep it until the plan
+     * is freed. */
     const dpar_split *token_split;
     dpar_attention_kernel forward, backward; /* NULL selects dpar_attention_host (F64 and F32) */
     void *user;                              /* passed to the kernels */
-    /* Memory of yours for the plan, aligned to 64, as long as the plan exists. It is memory of the
-     * host; that of dpar_comm_alloc is the fastest. NULL with bytes 0: dpar_attention_make
-     * allocates it. Too few bytes are DPAR_E_ROOM, and why->bytes tells how many are needed; to
-     * ask, set memory NULL and bytes 1. */
+    /* Your memory for the plan, on the host and aligned to 64 bytes, which you keep until the plan
+     * is freed; memory of dpar_comm_alloc is the fastest. If it is NULL and bytes is 0, make
+     * allocates it. If bytes is too small, make fails with DPAR_E_ROOM, and why->bytes is the size
+     * that is needed. To query that size, set memory to NULL and bytes to 1. */
     void *memory;
     int64_t bytes;
 };
@@ -1503,24 +1510,24 @@ struct dpar_attention_desc {
 /* ---- blocks; local ---- */
 
 /* Computes the attention of a block in plain C for F64 and F32, or its gradients if out_gradient is
- * given. It goes row by row and subtracts the largest score so far. It also computes the attention
- * of a whole document at once: with low = -keys, and high = 0 if causal. For other types it writes
- * nothing. Local. O(pairs of a query and a key). */
+ * not NULL. It processes one query at a time and subtracts the largest score so far. You can also
+ * call it for a whole document: with low = -keys, and high = 0 if causal, otherwise keys. For other
+ * types it writes nothing. Local. O(pairs of a query and a key). */
 DPAR_API void dpar_attention_host(const dpar_attention_call *call);
 
 /* ---- plans ---- */
 
 /* A plan of attention, whose fields you may read. */
 typedef struct dpar_attention_plan {
-    dpar_attention_desc layer; /* as given, with the defaults filled in */
+    dpar_attention_desc layer; /* with the defaults filled in */
     int64_t tokens;            /* tokens of this rank: rows of its arrays */
-    int64_t saved_bytes;       /* bytes of arrays.saved */
-    int64_t pairs;      /* pairs of a query and a key, in one head, that forward computed so far */
+    int64_t saved_bytes;       /* size of arrays.saved in bytes */
+    int64_t pairs;      /* pairs of a query and a key that forward computed so far, in one head */
     int64_t sent_bytes; /* bytes that were sent to other ranks so far */
 } dpar_attention_plan;
 
-/* Arrays of one layer, all of the layer's type except lse and saved. A rank without tokens gives
- * NULLs. Messages from memory of dpar_comm_alloc are not copied. */
+/* Arrays of one layer, all of the layer's type except lse and saved. On a rank without tokens they
+ * may be NULL. Messages are sent from memory of dpar_comm_alloc without a copy. */
 typedef struct dpar_attention_arrays {
     const void *q, *k, *v;
     void *out; /* forward writes it, backward reads it */
@@ -1533,15 +1540,14 @@ typedef struct dpar_attention_arrays {
     void *q_gradient, *k_gradient, *v_gradient; /* backward writes them */
 } dpar_attention_arrays;
 
-/* Plans attention. One plan serves all layers of this shape, one after the other.
+/* Makes a plan of attention. All layers of this shape can use the same plan, one after the other.
  *
- * layer: the array of document ends in layer->tokens stays yours, and has to exist as long as the
- *        plan.
+ * layer: you keep the array of document ends in layer->tokens until the plan is freed.
  *
- * The ring needs two blocks of keys and values of the rank that has most tokens. It also needs one
- * out for forward, or four such blocks of sums for backward (three on 2 ranks), whichever is
- * larger. 16-bit types need an out and a query's gradient in f32 as well. If comm->mem is the
- * memory of a device, these buffers are allocated there with dpar_comm_alloc until free.
+ * Let a block be the keys and values of the rank with the most tokens. The plan of a ring contains
+ * two blocks, and the larger of one out for forward and four blocks of sums for backward (three on
+ * 2 ranks). For 16-bit types it also contains out or the queries' gradients in f32. If comm->mem is
+ * the memory of a device, dpar_comm_alloc allocates these buffers there.
  *
  * Collective over comm: one all-reduce. O(docs x ranks). Fails on all ranks with DPAR_E_MISMATCH if
  * layers differ, DPAR_E_ROOM, DPAR_E_MEMORY, DPAR_E_ARG, DPAR_E_DIVIDE or DPAR_E_RANGE. */
@@ -1549,91 +1555,94 @@ DPAR_API dpar_status dpar_attention_make(dpar_comm *comm, const dpar_attention_d
                                          dpar_attention_plan **plan, dpar_why *why);
 /* Computes out and lse from q, k and v.
  *
- * Collective. The top of this file gives the traffic; the arithmetic is the kernel's. Messages
+ * Collective. The top of this file lists the traffic; the kernel does the arithmetic. Messages
  * progress between calls of the kernel, or all the time with dpar_comm_progress.
  *
- * Fails with DPAR_E_ARG if arrays are missing, which breaks the communicator so that the other
- * ranks notice. Fails with DPAR_E_PEER and DPAR_E_TIMEOUT as described in comm.h. The message is in
- * the communicator's why, except for DPAR_E_ARG because plan or arrays is NULL. */
+ * Fails with DPAR_E_ARG if an array is NULL, which breaks the communicator, so that the other ranks
+ * notice. Fails with DPAR_E_PEER and DPAR_E_TIMEOUT as described in comm.h. The message is in the
+ * communicator's why. If plan or arrays itself is NULL, fails with DPAR_E_ARG without a message. */
 DPAR_API dpar_status dpar_attention_forward(dpar_attention_plan *plan,
                                             const dpar_attention_arrays *arrays);
 /* Computes the gradients of q, k and v from that of out. The arrays q, k, v, out, lse and saved
- * must be as dpar_attention_forward left them. Collective. The top of this file gives the traffic.
- * Fails as dpar_attention_forward does. */
+ * must be as dpar_attention_forward left them. Collective. The top of this file lists the traffic.
+ * Fails like dpar_attention_forward. */
 DPAR_API dpar_status dpar_attention_backward(dpar_attention_plan *plan,
                                              const dpar_attention_arrays *arrays);
 
-/* Frees a plan of attention. NULL is allowed. Collective. With dpar_attention_halo it fails as
- * dpar_halo_plan_free does. */
+/* Frees a plan of attention. NULL is allowed. Collective. With dpar_attention_halo it fails like
+ * dpar_halo_plan_free. */
 DPAR_API dpar_status dpar_attention_free(dpar_attention_plan *plan);
 
 /* ==== train/ulysses.h ==== */
 
 /* ulysses - computes attention (sequence.h) by exchanging tokens for heads. Before attention, each
- * rank has some of the tokens with all heads. An exchange gives it all tokens with some of the
- * heads. It computes attention as one rank would, and the results are exchanged back.
+ * rank has some of the tokens with all heads. After an exchange it has all tokens with some of the
+ * heads. It then computes attention as a single rank would, and the results are exchanged back.
  *
- *     layer.method = dpar_attention_ulysses;   layer: as sequence.h says
+ *     layer.method = dpar_attention_ulysses;   set other fields as in sequence.h
  *     dpar_packed_init(&layer.tokens, docs, ends, c->size, DPAR_SPLIT_EVEN, &why);
- *     dpar_attention_make(c, &layer, &plan, &why);         and on, as for the ring
- *     arrays.saved = plan->saved_bytes bytes of each layer
+ *     dpar_attention_make(c, &layer, &plan, &why);         continue as for the ring
+ *     arrays.saved = plan->saved_bytes bytes for each layer
  *
- * Each rank has a part of the packed sequence, whatever the documents: by tokens.rule, or by
- * layer.token_split. Heads are cut by dpar_heads_init and may be uneven. If there are fewer groups
- * than ranks, several ranks hold copies of a group, and its gradients are added in rank order
- * (16-bit types in f32, rounded once). The kernel gets whole documents and this rank's heads;
- * call->layer says how many.
+ * Each rank has a part of the packed sequence, without regard to documents: by tokens.rule, or by
+ * layer.token_split. dpar_heads_init divides the heads, and ranks may have different numbers of
+ * them. If there are fewer groups than ranks, several ranks hold copies of a group, and its
+ * gradients are added in rank order (16-bit types in f32, rounded once). The kernel gets whole
+ * documents and this rank's heads, whose numbers are in call->layer.
  *
  * If ranks share memory, and the arrays to be exchanged come from dpar_comm_alloc on all ranks,
  * each rank reads its heads (or tokens) directly from the other ranks' arrays. This takes one pass
- * and is as fast as a bare all-to-all. Otherwise they are packed before an all-to-all and sorted
- * after it, which is three passes. Both give the same bits.
+ * and is as fast as a plain all-to-all. Otherwise the arrays are packed before an all-to-all and
+ * sorted after it, which takes three passes. Both methods give the same bits.
  *
- * Traffic. This rank has n of all N tokens, and h heads; H is the number of heads of all ranks,
- * counting each copy. Of an array with `width` elements for each token and head, it sends
+ * Traffic. Let this rank have n of all N tokens, and h heads. Let H be the number of heads of all
+ * ranks, counting each copy. For an array with `width` elements per token and head, the rank sends
  *
- *     (H - h) n width bytes(type)     on the way to the heads
- *     h (N - n) width bytes(type)     on the way back
+ *     (H - h) n width bytes(type)     from tokens to heads
+ *     h (N - n) width bytes(type)     from heads to tokens
  *
- * Forward exchanges q, k and v to the heads, and out back. Backward exchanges the gradient of out
- * to the heads, and those of q, k and v back.
+ * Forward exchanges q, k and v to heads, and out back to tokens. Backward exchanges the gradient of
+ * out to heads, and those of q, k and v back to tokens.
  *
- * The plan holds one copy of the rank's tokens with all heads for queries and one for keys, or two
- * of each if values and keys differ in width. If tokens are out of order, it also holds one copy of
- * all tokens with the rank's heads. It also holds the gradients that backward computes. */
+ * The plan contains one copy of the rank's tokens with all heads for queries and one for keys, or
+ * two of each if values and keys differ in width. If the rule does not give each rank consecutive
+ * tokens in rank order, it also contains the same number of copies of all tokens with the rank's
+ * heads. It also contains the gradients that backward computes. */
 
-/* Selects the exchange of tokens for heads: a value for dpar_attention_desc.method. Do not call it.
- * O(1). */
+/* Selects the exchange of tokens for heads. Assign it to dpar_attention_desc.method, but do not
+ * call it. O(1). */
 DPAR_API void dpar_attention_ulysses(struct dpari_attention_method *way);
 
 /* Arrays of a layer, for dpar_attention_exchange. */
 enum { DPAR_ATTENTION_Q, DPAR_ATTENTION_K, DPAR_ATTENTION_V, DPAR_ATTENTION_OUT };
 
-/* Executes one exchange of a plan with dpar_attention_ulysses, for attention of your own between
- * two exchanges.
+/* Executes one exchange of a plan with dpar_attention_ulysses. Use it if you compute attention
+ * yourself between two exchanges.
  *
  * array:   DPAR_ATTENTION_Q, ... DPAR_ATTENTION_OUT.
  * back:    0 fills out[all tokens][heads of this rank][width] from in[tokens][all heads][width]. 1
- *          is the opposite, and also the gradient of 0: copies of a group are added.
+ *          is the opposite direction, in which copies of a group are added. Each direction is also
+ *          the gradient of the other.
  * in, out: must not overlap.
  *
- * Collective: one all-to-all-v or one pass. The top of this file gives the traffic. Fails with
- * DPAR_E_ARG, which breaks the communicator, for a plan with another method, if there is no such
- * array, or if in or out is NULL. Fails with DPAR_E_MISMATCH if ranks exchange different arrays;
- * with MPI or DPAR_WORLD_NO_DIRECT this is not noticed if the numbers of elements are equal. Other
- * errors are those of dpar_attention_forward. The message is in the communicator's why, except for
- * DPAR_E_ARG because plan is NULL. */
+ * Collective: one all-to-all-v, or one pass of direct reads. The top of this file lists the
+ * traffic. Fails with DPAR_E_ARG, which breaks the communicator, if the plan has another method,
+ * there is no such array, or in or out is NULL. Fails with DPAR_E_MISMATCH if ranks exchange
+ * different arrays. With MPI or DPAR_WORLD_NO_DIRECT this is noticed only if the numbers of
+ * elements differ. Other errors are those of dpar_attention_forward. The message is in the
+ * communicator's why. If plan is NULL, fails with DPAR_E_ARG without a message. */
 DPAR_API dpar_status dpar_attention_exchange(dpar_attention_plan *plan, int32_t array, int back,
                                              const void *in, void *out);
 
 /* ==== train/expert.h ==== */
 
 /* expert - runs mixtures of experts whose experts are on different ranks (expert parallelism). The
- * router chooses k experts for each token. Tokens are sent to the ranks of their experts, and the
- * results back, forward and backward. Each step gives what one rank with all tokens and all experts
- * would give. The experts themselves are yours:
+ * router chooses k experts for each token. dpar sends tokens to the ranks of their experts and the
+ * results back, forward and backward. The results equal those of one rank with all tokens and all
+ * experts. You compute the experts themselves:
  *
- *     dpar_split_init(&layer.experts, DPAR_SPLIT_EVEN, 64, comm->size, 1, &why);   layer: zeroed
+ *     dpar_experts_desc layer = {0};
+ *     dpar_split_init(&layer.experts, DPAR_SPLIT_EVEN, 64, comm->size, 1, &why);
  *     layer.choices = 2; layer.drop = DPAR_EXPERTS_DROP_NONE;
  *     layer.max_tokens = 4096; layer.width = 1024; layer.type = DPAR_F32;
  *     dpar_experts_make(comm, &layer, &plan, &why);                  one plan for all such layers
@@ -1654,76 +1663,77 @@ DPAR_API dpar_status dpar_attention_exchange(dpar_attention_plan *plan, int32_t 
  *
  *     dpar_experts_free(plan);
  *
- * If the backward of a layer comes after the forward of other layers, each layer needs a routing of
- * its own: give dpar_experts_route plan->routing_bytes of memory for it.
+ * If the forward of other layers runs before the backward of a layer, each layer needs a separate
+ * routing: pass memory of plan->routing_bytes bytes to dpar_experts_route for each.
  *
- * The rows of an expert are in the order of the ranks, then of their tokens. If ranks hold
- * consecutive tokens, this is the order that one rank would have, so that an expert's sums have the
- * same bits. A token's results are summed in the order of its choices, in f64, and rounded to the
- * type once.
+ * The rows of an expert are in the order of the ranks, then of the tokens of a rank. If each rank
+ * holds consecutive tokens, this is the order that one rank would use, so that an expert's sums
+ * have the same bits. A token's results are summed in the order of its choices, in f64, and rounded
+ * once.
  *
- * Traffic. With R ranks, E experts of which own[r] are on rank r, rows of B = width bytes(type)
- * bytes, and S = choices for DPAR_EXPERTS_DROP_POSITION, otherwise 1, a rank sends to other ranks
+ * Traffic. Let there be R ranks and E experts, of which `own` are on the rank, let rows have B =
+ * width bytes(type) bytes, and let S be k with DPAR_EXPERTS_DROP_POSITION, otherwise 1. A rank
+ * sends to other ranks
  *
  *     route      4 (R - 1 + S (E - own)) bytes; for DPAR_EXPERTS_DROP_POSITION another
  *                4 (R - 1) (1 + S own); for DPAR_EXPERTS_DROP_NONE also an all-reduce of 24 bytes
  *     dispatch, combine_backward    B for each kept choice of its tokens of another rank's expert
- *     combine, dispatch_backward    B for each row of its experts that is another rank's token
+ *     combine, dispatch_backward    B for each row of its experts from another rank's token
  *
  * Nothing else is sent, because weights and their gradients stay with the tokens. plan->sent_bytes
  * counts the bytes.
  *
- * Shared memory. If the arrays that other ranks read come from dpar_comm_alloc on all ranks, a rank
- * reads each row directly from them and stores it, or adds it, at its destination. This takes one
- * pass, which moves less than two bare all-to-alls. These arrays are routings, x, dy and weights,
- * and the rows that are sent back; outputs may be any memory. Do not change such inputs until the
- * call returns, which it does once all ranks have read them. Otherwise rows are packed before an
- * all-to-all and sorted after it, which is three passes. Both give the same bits and counts.
+ * Shared memory. Ranks can read the rows directly from each other's arrays and store or add them at
+ * their destination, in one pass. This moves less data than two plain all-to-alls. It requires that
+ * the arrays that other ranks read come from dpar_comm_alloc on all ranks: routings, x, dy,
+ * weights, and the rows that are sent back. Do not change these inputs until the call returns,
+ * which it does once all ranks have read them. Otherwise rows are packed before an all-to-all and
+ * sorted after it, which takes three passes. Both methods give the same bits and counts.
  *
  * Devices. If comm->mem is the memory of a device, x, rows, results, saved, y, weights and all
- * their gradients are in that memory. Dispatch, combine and their backward enqueue on its stream;
- * they wait for nothing and allocate nothing. The host makes the decisions. Therefore `chosen`, and
- * with DPAR_EXPERTS_DROP_WEIGHT_LOCAL the weights that dpar_experts_route reads, must be where the
- * CPU can read them: download them and wait for that. The plan is in the memory of the host, too.
+ * their gradients are in that memory. Dispatch, combine and their backward enqueue work on its
+ * stream, without waiting or allocating. The host decides which choices are kept, and the plan is
+ * in host memory. Therefore the CPU must be able to read the arguments of dpar_experts_route:
+ * `chosen`, and with DPAR_EXPERTS_DROP_WEIGHT_LOCAL `weight`. Copy them to the host and wait before
+ * you call it.
  *
- * Routings are then in memory that both host and device reach (page-locked). When another routing
- * is used than before, the first operation copies 12 bytes for each choice to the device.
- * dpar_experts_route waits for the stream before it writes, because it needs counts in any case and
- * the device may still read the old contents. So do not capture these calls in a graph.
+ * Routings must then be in page-locked memory, which both host and device can access. The first
+ * operation that uses another routing than the previous operation copies 12 bytes per choice to the
+ * device. dpar_experts_route waits for the stream, because the device may still read the old
+ * contents, and because it needs the counts. Therefore do not capture these calls in a graph.
  *
- * The router's functions run on the host. Give them page-locked logits, weights and dweight, which
- * both sides reach, or use kernels of your own. The device's values equal the host's bit by bit,
- * with two exceptions: -0 in the results of combine_backward becomes 0, and sums of dweight use the
- * device's order.
+ * The router's functions run on the host. Pass them page-locked logits, weights and dweight, or use
+ * your own kernels instead. The device's values equal the host's bit by bit, with two exceptions:
+ * -0 in the results of combine_backward becomes 0, and sums of dweight use the device's order.
  *
- * Together with tensor and data parallelism, the communicator is one of the experts' view of the
- * mesh:
+ * Together with tensor and data parallelism, make the communicator from a view of the mesh for
+ * experts:
  *
  *     dpar_mesh_view(&view, &mesh, "edp ep etp", sizes, DPAR_ORDER_LAST_FASTEST, &why);
  *     dpar_comm_split_axes(world, &view, 1u << 1, &ep);     for this file
  *     dpar_comm_split_axes(world, &view, 1u << 2, &etp);    an expert's matrices, tensor.h: these
- *                                          ranks give the same tokens and get the same rows
+ *                                          ranks pass the same tokens and get the same rows
  *     dpar_comm_split_axes(world, &view, 1u << 0, &edp);    gradients of experts, ddp.h
  *
- * The router, and everything else that is not an expert, uses the axes of `mesh` itself. An expert
- * that all tokens share is an ordinary layer in parallel to these: add its y to theirs. */
+ * The router and all other layers use the axes of `mesh`. An expert that all tokens use is an
+ * ordinary layer: add its output to y. */
 
 /* ---- the router ------------------------------------------------------------------------------ */
 
 /* Functions that turn logits into scores. */
 enum {
-    DPAR_ROUTER_SOFTMAX, /* over all experts (Switch, Mixtral with normalise, Qwen) */
-    DPAR_ROUTER_SIGMOID, /* of each expert separately (DeepSeek-V3, Llama 4) */
+    DPAR_ROUTER_SOFTMAX, /* softmax over all experts (Switch, Mixtral with normalise, Qwen) */
+    DPAR_ROUTER_SIGMOID, /* sigmoid of each expert's logit (DeepSeek-V3, Llama 4) */
     DPAR_ROUTER_GIVEN /* logits are the scores; if normalised or balanced they must be at least 0 */
 };
 
-/* Describes a router. Zero it and fill it in. A token chooses the k experts of the highest score +
- * bias, in that order; of equal ones the lower index comes first, and NaN comes last. The weight of
- * a choice with score s is
+/* Describes a router. Zero it and fill it in. A token chooses the k experts with the highest score
+ * + bias, highest first. If two are equal, the one with the lower index comes first; NaN comes
+ * last. The weight of a choice with score s is
  *
  *     scale s            or, with normalise:    scale s / (the sum of the token's k scores + 1e-20)
  *
- * If the capacity drops a choice, the weights of the others do not change. */
+ * If the capacity drops a choice, the weights of the token's other choices do not change. */
 typedef struct dpar_router {
     int32_t experts;    /* E, at least 1 */
     int32_t choices;    /* k, 1 .. E */
@@ -1737,11 +1747,12 @@ typedef struct dpar_router {
                            no gradient */
 } dpar_router;
 
-/* Arrays of the router for one layer and micro-batch. What a function does not use may be NULL. */
+/* Arrays of the router for one layer and micro-batch. Arrays that a function does not use may be
+ * NULL. */
 typedef struct dpar_router_arrays {
     int64_t tokens;
     const void *logits;  /* [tokens][experts] */
-    int32_t *chosen;     /* [tokens][k]; forward writes it, the others read it */
+    int32_t *chosen;     /* [tokens][k]; forward writes it, balance and backward read it */
     void *weight;        /* [tokens][k]; forward writes it */
     double *sums;        /* [2 experts + 1]; balance writes it */
     const void *dweight; /* [tokens][k]; backward reads it; NULL means zeros */
@@ -1750,16 +1761,17 @@ typedef struct dpar_router_arrays {
 } dpar_router_arrays;
 
 /* Chooses the experts of each token: computes chosen and weight from logits. Local. O(tokens x
- * experts), and k times that in the worst case, ascending scores. Fails with DPAR_E_ARG. */
+ * experts), or in the worst case, which is ascending scores, k times that. Fails with DPAR_E_ARG.
+ */
 DPAR_API dpar_status dpar_router_forward(const dpar_router *r, const dpar_router_arrays *a,
                                          dpar_why *why);
 
 /* How evenly the tokens of all ranks choose the experts, before capacity drops any choice. */
 typedef struct dpar_router_load {
-    int64_t tokens;   /* of all ranks */
-    int64_t idle;     /* experts that no token chose */
-    double imbalance; /* load of the busiest expert over the mean; 1 is even, 0 means no choices */
-    double loss;      /* that of dpar_router_balance */
+    int64_t tokens;   /* number of tokens of all ranks */
+    int64_t idle;     /* number of experts that no token chose */
+    double imbalance; /* load of the busiest expert / mean load; 1 is even, 0 means no choices */
+    double loss;      /* see dpar_router_balance */
     double *chosen;   /* [experts] how often each was chosen, as whole numbers; part of a->sums */
     double *score; /* [experts] P, the mean over tokens of the expert's share of the token's scores;
                       part of a->sums */
@@ -1769,74 +1781,77 @@ typedef struct dpar_router_load {
  *
  *     loss = a E sum over experts of f P,    f = chosen / (k tokens)
  *
- * The loss is a if tokens are spread evenly. It uses a->chosen from dpar_router_forward. A token
+ * The loss is `a` if tokens are spread evenly. It uses a->chosen from dpar_router_forward. A token
  * whose first choice is -1 is padding and is not counted. A token that several ranks hold is
- * counted once for each.
+ * counted once per rank.
  *
- * comm: the ranks that share the router; NULL for the loss of these tokens only, as of each
- *       sequence in DeepSeek.
+ * comm: the ranks that share the router. NULL computes the loss of these tokens only, as DeepSeek
+ *       does for each sequence.
  *
  * Collective over comm: an all-reduce of 2 x experts + 1 doubles, which gives the same bits on all
  * its ranks. With comm->mem it waits for the device's stream. Local if comm is NULL. O(tokens x
  * experts). Fails with DPAR_E_ARG, which breaks the communicator; the message is in comm->why.
- * Fails with DPAR_E_MISMATCH if ranks give different routers (apart from bias), on engines that
- * compare calls: shared memory, and MPI with check. */
+ * Fails with DPAR_E_MISMATCH if ranks pass different routers (apart from bias), but only on engines
+ * that compare calls: shared memory, and MPI with its option `check`. */
 DPAR_API dpar_status dpar_router_balance(const dpar_router *r, dpar_comm *comm,
                                          const dpar_router_arrays *a, dpar_router_load *load);
 /* Computes dlogits from dweight.
  *
- * load: from dpar_router_balance, to add the gradient of its loss, in which f counts as a constant
- *       as usual. NULL leaves the loss out.
+ * load: from dpar_router_balance, to add the gradient of its loss, in which f is constant as usual.
+ *       NULL omits the loss.
  *
- * The loss is that of all ranks' tokens, so its gradients have to be summed over the ranks. If ddp
+ * The loss is that of all ranks' tokens, so its gradients must be summed over the ranks. If ddp
  * averages the gradients of the router, multiply `balance` by the number of ranks.
  *
- * Local. O(tokens x experts). Fails as dpar_router_forward does, and with DPAR_E_ARG if a choice is
+ * Local. O(tokens x experts). Fails like dpar_router_forward, and with DPAR_E_ARG if a choice is
  * not an expert. */
 DPAR_API dpar_status dpar_router_backward(const dpar_router *r, const dpar_router_arrays *a,
                                           const dpar_router_load *load, dpar_why *why);
-/* Balancing without a loss (DeepSeek-V3): once a step, bias[e] += rate if load->chosen[e] < m, and
- * bias[e] -= rate if load->chosen[e] > m, where m is the mean of chosen and rate is 0.001. With
- * several micro-batches, use the sum of their chosen, which is the same on all ranks. */
+/* You can also balance experts without a loss (DeepSeek-V3). Once per step, add 0.001 to bias[e] if
+ * load->chosen[e] is below the mean of load->chosen, and subtract 0.001 if it is above. With
+ * several micro-batches, use the sums of their load->chosen, which are the same on all ranks. */
 
 /* ---- experts --------------------------------------------------------------------------------- */
 
-/* Rules for dropping choices when an expert is full. An expert takes C = ceil(capacity_factor k T /
- * E) rows. */
+/* Rules for dropping choices if an expert is full. Except with DPAR_EXPERTS_DROP_NONE, an expert
+ * has a capacity of C = ceil(capacity_factor k T / E) rows. */
 enum {
-    DPAR_EXPERTS_DROP_NONE, /* nothing is dropped; experts take all rows */
-    /* Keeps first choices before second ones, and so on, and among these tokens in the order of the
-     * ranks, then of the rank's tokens. T is the number of tokens of all ranks. One rank with all
-     * tokens would drop the same choices (GShard, Switch). */
+    DPAR_EXPERTS_DROP_NONE, /* keeps all choices */
+    /* Keeps first choices before second ones, and so on. Choices of the same position are kept in
+     * the order of the ranks, then of the rank's tokens. T is the number of tokens of all ranks.
+     * One rank with all tokens would drop the same choices (GShard, Switch). */
     DPAR_EXPERTS_DROP_POSITION,
-    /* Keeps choices in the same order, but for the tokens of each rank separately: T is their
-     * number, and C applies to each rank (position in Megatron). */
+    /* Keeps choices in the same order, but for the tokens of each rank separately. T is the number
+     * of the rank's tokens, and an expert keeps C rows from each rank (position in Megatron). */
     DPAR_EXPERTS_DROP_POSITION_LOCAL,
-    /* Keeps, on each rank, the C choices of the largest weight, of equal ones the lower token's.
-     * NaN is dropped first (probs in Megatron). */
+    /* Keeps, for each rank and expert, the C choices with the largest weights. If two are equal,
+     * prefers the lower token. Drops NaN first. T is the number of the rank's tokens (probs in
+     * Megatron). */
     DPAR_EXPERTS_DROP_WEIGHT_LOCAL
 };
 
-/* Describes a layer of experts. Zero it and fill it in. All ranks give the same values, except
+/* Describes a layer of experts. Zero it and fill it in. All ranks pass the same values, except for
  * max_rows, memory and bytes. */
 typedef struct dpar_experts_desc {
     dpar_split experts; /* which experts each rank has: CHUNK, EVEN, FLOOR or RAGGED, with as many
-                           parts as the communicator has ranks. Shares may be uneven, and empty */
+                           parts as the communicator has ranks. Parts may differ in size and may be
+                           empty */
     int32_t choices;    /* k */
     int32_t drop;       /* DPAR_EXPERTS_DROP_NONE, ... */
-    double capacity_factor; /* of the capacity, 0.000001 to 1000000, rounded to millionths; not read
-                      with DPAR_EXPERTS_DROP_NONE */
-    int64_t max_tokens;     /* the most tokens that a rank ever has, at least 1 */
-    int64_t max_rows; /* DPAR_EXPERTS_DROP_NONE: the most rows for this rank's experts in one step.
-                     0 selects all that could arrive, ranks x tokens x min(k, own experts) */
+    double capacity_factor; /* 0.000001 to 1000000, rounded to millionths; not read with
+                      DPAR_EXPERTS_DROP_NONE */
+    int64_t max_tokens;     /* largest number of tokens that a rank will have, at least 1 */
+    int64_t max_rows; /* DPAR_EXPERTS_DROP_NONE: largest number of rows for this rank's experts in
+                     one step. 0 selects ranks x max_tokens x min(k, own experts), which is always
+                     enough */
     int64_t width;    /* elements of a row */
     int32_t type; /* of rows: DPAR_F64, F32, BF16 or F16. Weights are F64 for F64, otherwise F32 */
     int32_t reserved; /* 0 */
-    /* Memory of yours for the plan, aligned to 64, as long as the plan exists. It is memory of the
-     * host; that of dpar_comm_alloc is the fastest. NULL with bytes 0: dpar_experts_make allocates
-     * it, together with memory for one routing unless comm->mem is given. Too few bytes are
-     * DPAR_E_ROOM, and why->bytes tells how many are needed; to ask, set memory NULL and bytes 1.
-     */
+    /* Your memory for the plan, on the host and aligned to 64 bytes, which you keep until the plan
+     * is freed; memory of dpar_comm_alloc is the fastest. If it is NULL and bytes is 0, make
+     * allocates it, and without comm->mem also memory for one routing. If bytes is too small, make
+     * fails with DPAR_E_ROOM, and why->bytes is the size that is needed. To query that size, set
+     * memory to NULL and bytes to 1. */
     void *memory;
     int64_t bytes;
 } dpar_experts_desc;
@@ -1844,37 +1859,37 @@ typedef struct dpar_experts_desc {
 /* A plan of a layer of experts, whose fields you may read. */
 typedef struct dpar_experts_plan {
     dpar_experts_desc layer;
-    int32_t first, count; /* first expert of this rank, or E if it has none, and how many */
-    int64_t max_rows;     /* the most rows for this rank's experts: the size of your arrays */
-    /* Bytes of one routing, a little more than 12 tokens k + 16 ranks x own experts. */
+    int32_t first, count; /* first expert of this rank, or E if it has none, and their number */
+    int64_t max_rows;     /* largest number of rows for this rank's experts: size of your arrays */
+    /* Size of one routing in bytes, a little more than 12 max_tokens k + 16 ranks x own experts. */
     int64_t routing_bytes;
     int64_t sent_bytes;              /* bytes sent to other ranks so far */
     int64_t kept, dropped, received; /* choices kept, choices dropped, and rows received, so far */
 } dpar_experts_plan;
 
-/* Where the tokens of one layer and micro-batch are sent, whose fields you may read. It is used
- * from forward to the end of backward. */
+/* Describes where the tokens of one layer and micro-batch are sent. You may read its fields. It is
+ * used from forward to the end of backward. */
 typedef struct dpar_experts_routing {
     int64_t tokens;
-    int64_t kept;      /* choices of this rank's tokens that have a row: rows of arrays.saved */
-    int64_t dropped;   /* choices that have none */
+    int64_t kept;      /* choices of this rank's tokens that are kept: rows of arrays.saved */
+    int64_t dropped;   /* choices of this rank's tokens that were dropped */
     int64_t rows;      /* rows for this rank's experts */
     int64_t *count;    /* [own] rows of each expert */
     int64_t *first;    /* [own] first row of each expert */
-    int32_t *position; /* [tokens][k] row among the kept ones, which are sorted by expert; -1 if
-                       dropped */
+    int32_t *position; /* [tokens][k] position among the kept choices, which are sorted by expert;
+                       -1 if dropped */
 } dpar_experts_routing;
 
 /* Choices of the tokens of a rank. */
 typedef struct dpar_experts_choices {
     int64_t tokens;        /* 0 .. layer.max_tokens; it may differ between ranks and calls */
-    const int32_t *chosen; /* [tokens][k] experts as dpar_router_forward gives them, each at most
-                              once for a token; -1 for no choice (padding) */
+    const int32_t *chosen; /* [tokens][k] experts from dpar_router_forward, each at most once per
+                              token; -1 for no choice (padding) */
     const void *weight; /* [tokens][k]; only DPAR_EXPERTS_DROP_WEIGHT_LOCAL reads it, otherwise it
                            may be NULL */
 } dpar_experts_choices;
 
-/* Arrays of one layer, which must not overlap. What a function does not use may be NULL. */
+/* Arrays of one layer, which must not overlap. Arrays that a function does not use may be NULL. */
 typedef struct dpar_experts_arrays {
     const void *x;       /* [tokens][width]; dispatch reads it */
     void *rows;          /* [routing->rows][width]; dispatch writes it, grouped by expert */
@@ -1891,13 +1906,14 @@ typedef struct dpar_experts_arrays {
     void *dx;          /* [tokens][width]; dispatch_backward writes it */
 } dpar_experts_arrays;
 
-/* Plans a layer of experts. One plan serves all layers of this shape, one function at a time.
+/* Makes a plan for layers of experts. All layers of this shape can use the same plan, but not at
+ * the same time.
  *
- * layer: cuts of a RAGGED split stay yours, and have to exist as long as the plan.
+ * layer: if its split is RAGGED, you keep the array of cuts until the plan is freed.
  *
- * The plan contains a buffer for tokens x k rows and, if the rank has several experts, another for
- * max_rows rows. With comm->mem these buffers, and 12 + bytes(weight) bytes for each of tokens k
- * choices, are allocated on the device with dpar_comm_alloc until free.
+ * The plan contains a buffer for max_tokens x k rows and, if the rank has several experts, another
+ * for max_rows rows. With comm->mem, dpar_comm_alloc allocates these buffers on the device, and 12
+ * + bytes(weight) bytes for each of max_tokens k choices.
  *
  * Collective over comm: one all-reduce. O(ranks). Fails on all ranks, with DPAR_E_MISMATCH if
  * layers differ, DPAR_E_ROOM, DPAR_E_MEMORY, DPAR_E_ARG or DPAR_E_RANGE. With comm->mem it also
@@ -1905,50 +1921,51 @@ typedef struct dpar_experts_arrays {
  * dot. */
 DPAR_API dpar_status dpar_experts_make(dpar_comm *comm, const dpar_experts_desc *layer,
                                        dpar_experts_plan **plan, dpar_why *why);
-/* Frees a plan of experts, and what it has on a device once its stream has finished with it. NULL
- * is allowed. Local. Fails with the errors of waiting for the stream; the message is in the
- * communicator's why. */
+/* Frees a plan of experts. If it has memory on a device, waits for the device's stream first. NULL
+ * is allowed. Local. Fails if this wait fails; the message is in the communicator's why. */
 DPAR_API dpar_status dpar_experts_free(dpar_experts_plan *plan);
 /* Decides which choices are kept, and sends the counts to the ranks of the experts.
  *
  * memory, bytes: plan->routing_bytes bytes, aligned to 64, which hold the routing as long
  *                as you use it. Memory of dpar_comm_alloc is the fastest; with comm->mem it must be
- *                page-locked. NULL selects the plan's own memory, if dpar_experts_make allocated
- *                it and without comm->mem; the previous routing there is then lost.
+ *                page-locked. NULL selects memory in the plan, whose previous routing is then lost.
+ *                The plan has such memory if dpar_experts_make allocated it, without comm->mem.
  *
- * Collective. The top of this file gives the traffic, all-to-alls of counts. O(tokens k + ranks own
- * k + experts), with DPAR_EXPERTS_DROP_WEIGHT_LOCAL times a logarithm. Fails on all ranks with
- * DPAR_E_ROOM and the numbers if layer.max_rows is too small on one of them
- * (DPAR_EXPERTS_DROP_NONE). Nothing has happened then, and the plan can still be used. DPAR_E_ARG
- * on one rank breaks the communicator. */
+ * Collective. Costs the all-to-alls of counts that the top of this file lists, and O(tokens k +
+ * ranks own k + experts), with DPAR_EXPERTS_DROP_WEIGHT_LOCAL times a logarithm. With
+ * DPAR_EXPERTS_DROP_NONE, fails on all ranks with DPAR_E_ROOM, naming the numbers, if
+ * layer.max_rows is too small on one rank. The plan can still be used then. DPAR_E_ARG on one rank
+ * breaks the communicator. */
 DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, int64_t bytes,
                                         const dpar_experts_choices *choices,
                                         dpar_experts_routing **routing, dpar_why *why);
 
-/* Sends the tokens x to their experts: copies them to rows, bit by bit.
+/* Sends the tokens x to their experts, which get exact copies of them in `rows`.
  *
- * Collective, as the three functions below: one all-to-all-v or one pass. The top of this file
- * gives the traffic; O(tokens k width) and O(rows width) elements are copied as well. Fails with
- * DPAR_E_ARG if an array is missing, which breaks the communicator. Fails with DPAR_E_MISMATCH if
- * the routings of the ranks are not from the same dpar_experts_route. With MPI, the memory of a
- * device or DPAR_WORLD_NO_DIRECT this is not noticed if the numbers of rows are equal. Fails with
- * DPAR_E_PEER and DPAR_E_TIMEOUT as described in comm.h. The message is in comm->why. */
+ * Collective, like the three functions below. Costs one all-to-all-v or one pass of direct reads,
+ * whose traffic the top of this file lists, and copies of O(tokens k width + rows width) elements.
+ * Fails with DPAR_E_ARG, which breaks the communicator, if an array is NULL. Fails with
+ * DPAR_E_MISMATCH if the routings of the ranks are not from the same call of dpar_experts_route.
+ * With MPI, the memory of a device or DPAR_WORLD_NO_DIRECT this is noticed only if the numbers of
+ * rows differ. Fails with DPAR_E_PEER and DPAR_E_TIMEOUT as described in comm.h. The message is in
+ * comm->why. */
 DPAR_API dpar_status dpar_experts_dispatch(dpar_experts_plan *plan,
                                            const dpar_experts_routing *routing,
                                            const dpar_experts_arrays *arrays);
 /* Sends the results back and combines them: y[token] is the sum over its kept choices of weight x
- * result, or 0 if all were dropped. Collective. Costs and fails as dpar_experts_dispatch. */
+ * result, or 0 if all were dropped. Collective. Has the costs and errors of
+ * dpar_experts_dispatch. */
 DPAR_API dpar_status dpar_experts_combine(dpar_experts_plan *plan,
                                           const dpar_experts_routing *routing,
                                           const dpar_experts_arrays *arrays);
 /* Computes the gradients of dpar_experts_combine: dresults = weight x dy, and dweight = dy . result
- * with sums in f64, or 0 for choices that were dropped. Collective. Costs and fails as
+ * with sums in f64, or 0 for choices that were dropped. Collective. Has the costs and errors of
  * dpar_experts_dispatch. */
 DPAR_API dpar_status dpar_experts_combine_backward(dpar_experts_plan *plan,
                                                    const dpar_experts_routing *routing,
                                                    const dpar_experts_arrays *arrays);
 /* Computes the gradient of dpar_experts_dispatch: dx[token] is the sum over its kept choices of
- * drows. Collective. Costs and fails as dpar_experts_dispatch. */
+ * drows. Collective. Has the costs and errors of dpar_experts_dispatch. */
 DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,
                                                     const dpar_experts_routing *routing,
                                                     const dpar_experts_arrays *arrays);
@@ -1964,180 +1981,183 @@ DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,
  *     desc.forward = my_forward; desc.backward = my_backward;
  *     dpar_pipeline_make(comm, &desc, &p, &why);
  *     each step: dpar_pipeline_run(p, 1, &why);
- *     in my_forward, if it computes for long: dpar_pipeline_progress(p);
+ *     in my_forward, now and then if it takes long: dpar_pipeline_progress(p);
  *     dpar_pipeline_free(p);
  *
- * A list of your own in place of an order:
+ * You can also pass your own schedule instead of the name of an order:
  *
  *     dpar_schedule_generate(&made, ...); dpar_schedule_lower(&list, &made, &how, ...);
- *     desc.schedule = &list;             (how.passes: MESSAGES, REDUCE, SHARDS as you like)
+ *     desc.schedule = &list;             (how.passes: MESSAGES, and REDUCE or SHARDS if wanted)
  *
  * comm connects the ranks of the schedule, and rank r runs list r. Stages may be placed in any way:
- * in a loop, in a V, in both directions, or by your own rank_of. Neighbouring stages of one rank
- * pass their data in memory, without a message.
+ * in a loop, in a V, in both directions, or by your own rank_of. If neighbouring stages are on the
+ * same rank, they pass their data in memory, without a message.
  *
- * Guarantees. A rank begins its actions in exactly the order of its list, and waits only for data
- * that has not arrived. F, B and I wait for what they receive. An action that fills a send slot
- * waits until the previous message from that slot is done. dpar_pipeline_make proves that no step
- * can deadlock, whatever the speed of the ranks. There are never more live slots than
- * dpar_schedule_slots reports, and nothing is allocated after make. If a callback fails or a rank
- * is lost, the step ends on all ranks with the message.
+ * Guarantees. A rank begins its actions in exactly the order of its list. F, B and I wait until
+ * their input has been received. An action that fills a send slot waits until the previous message
+ * from that slot is complete. dpar_pipeline_make proves that no step can deadlock, whatever the
+ * speed of the ranks. The pipeline uses as many slots as dpar_schedule_slots reports, and only make
+ * allocates memory. If a callback fails or a rank is lost, the step ends on all ranks with the
+ * message.
  *
- * If comm->mem is the memory of a device (dpar_nccl.h), the slots are in that memory, and so are
- * the buffers that callbacks get and `tied`. The pipeline itself never reads them. Callbacks
- * enqueue their work on the stream of comm->mem and return; that stream waits for messages, and the
- * thread does not. Because a stream has one queue for all messages, a list with keep_sends must
- * pass DPAR_TRANSPORT_RANK. The thread waits at the end of a step, unless `no_final_barrier` is
- * set. The times in start and end are then those of enqueuing. */
+ * If comm->mem is the memory of a device (dpar_nccl.h), `tied`, the slots and thus the buffers of
+ * the callbacks are in that memory. The pipeline itself never reads them. Callbacks enqueue their
+ * work on the stream of comm->mem and return. That stream waits for messages, while the thread
+ * continues. Because a stream has one queue for all messages, a list with keep_sends must pass
+ * DPAR_TRANSPORT_RANK. The thread waits only at the end of a step, unless `no_final_barrier` is
+ * set. The times in start and end are those of enqueuing. */
 
 /* Describes the work of one call of a stage's callback. Buffers hold elements of desc.type and
  * belong to the callback until it returns. */
 typedef struct dpar_stage_task {
     dpar_action action; /* kind, stage and micro-batch */
-    int32_t last;       /* 1 if gradients are sent after this step, as in dpar_pipeline_run */
-    /* For F: the output of the stage before, or NULL for the first stage, which reads the
+    int32_t last;       /* the argument `last` of dpar_pipeline_run */
+    /* For F: the output of the previous stage, or NULL for the first stage, which reads the
      * micro-batch itself. For B and I: the gradient of this stage's output, or NULL for the last
-     * stage, which begins at the loss. Read it before you return. F has to copy what backward needs
-     * of its input into the activation, because backward does not get this input. */
+     * stage, which begins at the loss. The buffer is reused once you return: F must copy what
+     * backward needs of its input into the activation. */
     const void *in;
     /* For F: the input of the next stage, which must be written completely, or NULL for the last
      * stage, which computes the loss. For B and I: the gradient of F's input, or NULL for the first
      * stage. */
     void *out;
     int64_t in_count, out_count; /* elements of in and out */
-    /* Number of the activation's slot, in use from F to B or W; -1 if there is none. OFFLOAD gets
-     * the slot that is free once it returns, RELOAD the slot that holds the activation from then
-     * on. */
+    /* Number of the activation's slot, which is in use from F to B or W; -1 if there is none. For
+     * OFFLOAD it is the slot that becomes free when you return, for RELOAD the slot that holds the
+     * activation afterwards. */
     int32_t activation_slot;
-    int32_t weight_slot; /* number of the weight gradient's slot, in use from I to W; -1 if none */
-    void *activation_memory; /* the activation's slot, desc.activation_bytes; NULL if that is 0 */
-    void *weight_memory;     /* the weight's slot, desc.weight_bytes; NULL if that is 0 */
+    /* number of the weight gradient's slot, which is in use from I to W; -1 if there is none */
+    int32_t weight_slot;
+    void *activation_memory; /* activation_slot's desc.activation_bytes; NULL if that is 0 */
+    void *weight_memory;     /* weight_slot's desc.weight_bytes; NULL if that is 0 */
 } dpar_stage_task;
 
-/* Executes a task: a callback of yours. Return DPAR_OK, or a positive status, which counts as
- * DPAR_OK. A negative status ends the step on all ranks; write its message to *why, which is never
- * NULL and empty at first. The callback may use other communicators and dpar_pipeline_progress. */
+/* Executes a task. It is your callback. Return DPAR_OK, or a positive status, which counts as
+ * DPAR_OK. A negative status ends the step on all ranks. Write its message to *why, which is never
+ * NULL and initially empty. The callback may use other communicators and dpar_pipeline_progress. */
 typedef dpar_status (*dpar_stage_callback)(void *ctx, const dpar_stage_task *task, dpar_why *why);
-/* Executes the forward and the backward of a joined pair together: a callback of yours, with the
+/* Executes the forward and the backward of a joined pair together. It is your callback, with the
  * rules of dpar_stage_callback. */
 typedef dpar_status (*dpar_stage_pair_callback)(void *ctx, const dpar_stage_task *forward,
                                                 const dpar_stage_task *backward, dpar_why *why);
 
-/* Describes a pipeline. Zero it and fill in what your list needs. All ranks give the same values,
- * except pointers and the bytes of slots. */
+/* Describes a pipeline. Zero it and fill in what your list needs. All ranks pass the same values,
+ * except for pointers, activation_bytes and weight_bytes. */
 typedef struct dpar_pipeline_desc {
     /* Name of the order of actions, such as "1f1b" or "zbv" (dpar_schedule_find). The pipeline
-     * makes this schedule in memory of its own: lowered with its messages, with REDUCE_GRAD if
-     * `reduce` is given, and with UNSHARD and RESHARD if `unshard` is. Only dpar_pipeline_make
-     * reads the name. */
+     * generates and stores this schedule, lowered to messages. It contains REDUCE_GRAD if `reduce`
+     * is not NULL, and UNSHARD and RESHARD if `unshard` is not NULL. Only make reads the name. */
     const char *order;
-    int32_t micro_batches; /* number of micro-batches; read with `order` */
-    /* In place of `order`: a schedule with messages, kept by you while the pipeline exists. */
+    int32_t micro_batches; /* number of micro-batches; read only with `order` */
+    /* Instead of `order`: a schedule with messages, which you keep until the pipeline is freed. */
     const dpar_schedule *schedule;
     int32_t type;  /* of the elements that stages send to each other */
     int32_t tag;   /* of the messages on comm */
     int64_t count; /* elements that a stage sends to the next one */
-    /* [stages] elements that each stage sends, kept by you as long as the pipeline exists. NULL if
+    /* [stages] elements that each stage sends, which you keep until the pipeline is freed. NULL if
      * every stage sends `count`. */
     const int64_t *count_per_stage;
-    /* Bytes of an activation's slot, the largest of the rank's stages. 0 if callbacks use the
-     * slots' numbers with memory of their own. */
+    /* Size of an activation's slot in bytes, the largest of the rank's stages. 0 if the callbacks
+     * have their own memory for each slot number. */
     int64_t activation_bytes;
-    int64_t weight_bytes; /* the same for what an I leaves to its W */
-    /* 0 uses as few send slots as possible. The list must pass DPAR_TRANSPORT_BLOCKING, as lists
-     * made by lowering do. 1 uses a slot for each message, so that nothing waits for a send before
-     * the end of the step. The list must pass DPAR_TRANSPORT_EDGE, which DPAR_LOWER_LATE_RECV with
-     * DPAR_CHANNEL_EDGE ensures; on the memory of a device DPAR_TRANSPORT_RANK. */
+    int64_t weight_bytes; /* the same for the slot in which I leaves data for its W */
+    /* 0 uses as few send slots as possible. The list must then pass DPAR_TRANSPORT_BLOCKING, as
+     * lists from dpar_schedule_lower do. 1 uses one send slot per message, so that nothing waits
+     * for a send before the end of the step. The list must then pass DPAR_TRANSPORT_EDGE, which
+     * DPAR_LOWER_LATE_RECV with DPAR_CHANNEL_EDGE ensures, or DPAR_TRANSPORT_RANK if comm->mem is
+     * the memory of a device. */
     int32_t keep_sends;
-    int32_t no_final_barrier; /* 1: ranks do not wait for each other at the end of a step. A rank
+    int32_t no_final_barrier; /* 1 if ranks do not wait for each other at the end of a step. A rank
                       may then learn of another rank's failure only in its next step */
 
     dpar_stage_callback forward, backward, input, weight; /* for F, B, I and W */
     dpar_stage_pair_callback forward_backward; /* NULL selects forward, then backward or input */
-    /* For REDUCE_GRAD: dpar_ddp_end, or what begins the reduction (ready of ddp or fsdp). For
-     * WAIT_REDUCE_GRAD: what ends it. */
+    /* REDUCE_GRAD: calls dpar_ddp_end, or begins the reduction (dpar_ddp_ready, dpar_fsdp_ready).
+     * WAIT_REDUCE_GRAD: ends the reduction. */
     dpar_stage_callback reduce, wait_reduce;
     dpar_stage_callback unshard, reshard, recompute, offload, reload;
     void *ctx; /* passed to all callbacks */
 
     /* Gradient of a weight that the first and the last stage share (embedding and output). At the
-     * end of the step it is summed over the ranks that have these stages. If one rank has both,
-     * they add into the same `tied` themselves. On other ranks it is not read. */
+     * end of the step it is summed over the ranks that have these stages. If one rank has both
+     * stages, their callbacks add into the same `tied`. Other ranks do not read it. */
     void *tied;
-    int64_t tied_count; /* elements; 0 if there is no such weight. The same on all ranks */
+    int64_t tied_count; /* elements, the same on all ranks; 0 if there is no such weight */
     int32_t tied_type;
 
     /* [actions of this rank] times when each action of the last step began and ended, in ns since
-     * the step began, or NULL. A message lasts from its posting until the rank saw that it was
-     * done. Give both or none, the same on all ranks. Costs a barrier in each step, which
-     * synchronises the clocks. */
+     * the step began, or NULL. A message ends when the rank notices that it is complete. Set both
+     * or neither, and the same on all ranks. Costs one barrier per step, so that all ranks measure
+     * from the same moment. */
     int64_t *start, *end;
 
-    /* Memory of yours for the pipeline, on the host, aligned to 64, as long as the pipeline exists.
-     * It is about 300 bytes for each message of this rank, 12 for each action, and what
-     * dpar_schedule_check and dpar_schedule_slots need. NULL with bytes 0: dpar_pipeline_make
-     * allocates it. Too few bytes are DPAR_E_ROOM, and why->bytes tells how many are needed; to
-     * ask, set memory NULL and bytes 1. The slots themselves are allocated by dpar_comm_alloc. */
+    /* Your memory for the pipeline, on the host and aligned to 64 bytes, which you keep until the
+     * pipeline is freed. It has about 300 bytes per message of this rank, 12 per action, and what
+     * dpar_schedule_check and dpar_schedule_slots need. If it is NULL and bytes is 0, make
+     * allocates it. If bytes is too small, make fails with DPAR_E_ROOM, and why->bytes is the size
+     * that is needed. To query that size, set memory to NULL and bytes to 1. The slots are not in
+     * this memory, but allocated by dpar_comm_alloc. */
     void *memory;
     int64_t bytes;
 } dpar_pipeline_desc;
 
-/* A pipeline that is ready to run: a handle. */
+/* A handle to a pipeline that is ready to run. */
 typedef struct dpar_pipeline dpar_pipeline;
 
 /* Makes a pipeline: proves the list free of deadlock, and assigns and allocates slots.
  *
- * Collective over comm, whose ranks are those of the schedule: all ranks give the same schedule and
- * numbers. It splits comm if tied_count is above 0. Costs O(actions) and small collectives that
- * compare. Fails on all ranks as dpar_schedule_find and dpar_schedule_generate do, and with
+ * Collective over comm, whose ranks are those of the schedule. Splits comm if tied_count is above
+ * 0. Costs O(actions), and small collectives that compare the schedules and descriptors. Fails on
+ * all ranks like dpar_schedule_find and dpar_schedule_generate, and with
  *
  *  - DPAR_E_MISMATCH if schedules or descriptors differ;
- *  - DPAR_E_ARG if both or neither of `order` and `schedule` are given;
+ *  - DPAR_E_ARG if both or neither of `order` and `schedule` are NULL;
  *  - DPAR_E_ARG if the schedule is not valid for these ranks or has no messages, a callback that
  *    the list needs is NULL, or a type or number is outside of its domain;
- *  - DPAR_E_STUCK if ranks would wait for each other in a circle, which the message names;
+ *  - DPAR_E_STUCK if ranks would wait for each other in a cycle, which the message names;
  *  - DPAR_E_RANGE, DPAR_E_ROOM or DPAR_E_MEMORY. */
 DPAR_API dpar_status dpar_pipeline_make(dpar_comm *comm, const dpar_pipeline_desc *desc,
                                         dpar_pipeline **out, dpar_why *why);
-/* Runs one step: all micro-batches through the list.
+/* Runs one step, which executes the whole list for all micro-batches.
  *
- * last: 1 to send gradients at the end of the step. 0 if more steps follow that add to them;
- *       REDUCE_GRAD, WAIT_REDUCE_GRAD and the sum of `tied` are then left out.
+ * last: 1 to reduce gradients at the end of the step. 0 if more steps follow that add to them; this
+ *       omits REDUCE_GRAD, WAIT_REDUCE_GRAD and the sum of `tied`.
  *
  * Collective. For each micro-batch, a stage sends its count of elements to the next stage and
- * receives as many gradients, unless that stage is on the same rank. Costs O(actions) plus the
- * callbacks.
+ * receives the same number of gradients, unless that stage is on the same rank. Costs O(actions)
+ * plus the callbacks.
  *
- * Fails on all ranks with the status of a callback, as in "rank 1: 2B3: its message", or with
- * DPAR_E_PEER, DPAR_E_TIMEOUT or DPAR_E_MISMATCH as described in comm.h. With
- * desc.no_final_barrier some ranks learn of it in their next step. This breaks comm. Communicators
- * that callbacks use are not aborted; do that yourself. Fails with DPAR_E_ARG on this rank if
- * `pipeline` is NULL or in a step. */
+ * Fails on all ranks with the status of a callback and a message like "rank 1: 2B3: its message",
+ * or with DPAR_E_PEER, DPAR_E_TIMEOUT or DPAR_E_MISMATCH as described in comm.h. These errors break
+ * comm. With desc.no_final_barrier some ranks notice them only in their next step. If callbacks use
+ * other communicators, abort those yourself. Fails with DPAR_E_ARG on this rank if `pipeline` is
+ * NULL or a step of it is in progress. */
 DPAR_API dpar_status dpar_pipeline_run(dpar_pipeline *pipeline, int32_t last, dpar_why *why);
-/* Advances the messages under way and checks which are done. Call it from a callback that computes
- * for long. Outside of a step it does nothing and returns DPAR_OK.
+/* Advances the posted messages and notes which are complete. Call it now and then from a callback
+ * that takes long. Outside of a step it does nothing and returns DPAR_OK.
  *
- * Local. O(messages under way). Fails with the error of a message that failed, described in the
- * communicator's why, and with DPAR_E_ARG for NULL. */
+ * Local. O(posted messages that are not complete). Fails with the error of a message, described in
+ * the communicator's why, and with DPAR_E_ARG if `pipeline` is NULL. */
 DPAR_API dpar_status dpar_pipeline_progress(dpar_pipeline *pipeline);
 /* Returns the numbers of slots of this rank.
  *
- * local: set to the number of buffers between stages of this rank. May be NULL.
+ * local: set to the number of buffers in which stages of this rank pass data to each other. May be
+ *        NULL.
  *
  * Local. O(1). */
 DPAR_API dpar_slot_counts dpar_pipeline_slots(const dpar_pipeline *pipeline, int32_t *local);
 /* Gathers the times of the last step from all ranks on rank 0.
  *
- * start, end: [actions of the schedule] on rank 0, times of schedule->action[k] in ns, in the form
- *             of dpar_schedule_simulate. May be NULL on other ranks.
+ * start, end: [actions of the schedule] on rank 0, the times of schedule->action[k] in ns, in the
+ *             form of dpar_schedule_simulate. May be NULL on other ranks.
  *
- * dpar_schedule_draw with unit 1000 then draws the step that really ran. Collective. O(actions).
- * Fails with DPAR_E_ARG without desc.start. */
+ * dpar_schedule_draw with unit 1000 then draws the step as it ran. Collective. O(actions). Fails
+ * with DPAR_E_ARG if desc.start is NULL. */
 DPAR_API dpar_status dpar_pipeline_times(dpar_pipeline *pipeline, int64_t *start, int64_t *end,
                                          dpar_why *why);
-/* Frees a pipeline, with its slots and the communicator that it split off. NULL is allowed.
+/* Frees a pipeline, its slots and the communicator that it split off. NULL is allowed.
  *
- * Collective. With tied_count it costs and fails as dpar_comm_free. */
+ * Collective. With tied_count, has the costs and errors of dpar_comm_free. */
 DPAR_API dpar_status dpar_pipeline_free(dpar_pipeline *pipeline);
 
 #endif /* DPAR_TRAIN_H */
@@ -2150,9 +2170,9 @@ DPAR_API dpar_status dpar_pipeline_free(dpar_pipeline *pipeline);
 
 /* ==== train/layers_private.h ==== */
 
-/* layers_private - private: runs the operations of layers.h in the memory of a communicator, as
- * mem_private.h does for those of mem.h. If comm->mem has no table of layers, the communicator
- * breaks with DPAR_E_UNKNOWN. */
+/* layers_private - private: runs the operations of layers.h in the memory of a communicator, like
+ * mem_private.h for the operations of mem.h. If comm->mem has no table of layers or the table has
+ * no such operation, the communicator breaks with DPAR_E_UNKNOWN. */
 
 /* Run one operation in the memory of comm. */
 DPARI_API dpar_status dpari_do_moments(dpar_comm *comm, const dpar_mem_moments *call);
@@ -2160,76 +2180,86 @@ DPARI_API dpar_status dpari_do_norm(dpar_comm *comm, const dpar_mem_norm *call);
 
 /* ==== train/attention_way.h ==== */
 
-/* attention_way - private: the plan of attention, the functions by which a method other than the
- * ring (ulysses.h, window_attention.h) takes part in it, and the functions of sequence.c that such
- * a method calls. window_attention.h is in dpar_spatial.h, which includes training. */
+/* attention_way - private: the plan of attention, the functions that a method other than the ring
+ * provides (ulysses.h, window_attention.h), and the functions of sequence.c that such a method
+ * calls. window_attention.h is in dpar_spatial.h, which includes dpar_train.h. */
 
-/* The most sends and receives of one step: keys, values and the gradients of both, to one rank and
- * from another. */
+/* Largest number of sends and receives in one step: keys, values and the gradients of both, each to
+ * one rank and from another. */
 enum { DPARI_ATTENTION_MAIL = 8 };
 
-/* A plan of attention. The arrays below `work` are buffers; those that are not used are NULL. */
+/* A plan of attention. The pointers below `work` are buffers; a buffer that is not used is NULL. */
 typedef struct dpari_attention {
     dpar_attention_plan head;
     dpar_comm *comm;
     int32_t sums;   /* type of sums: DPAR_F64 or DPAR_F32 */
-    int32_t calls;  /* entries of `call` that are to be posted */
-    int32_t posted; /* entries of `work` under way */
+    int32_t calls;  /* number of entries of `call` that are to be posted */
+    int32_t posted; /* number of entries of `work` that were posted and not waited for */
     dpar_call call[DPARI_ATTENTION_MAIL];
     dpar_work work[DPARI_ATTENTION_MAIL];
     void *keys[2];          /* keys, then values, of other ranks; used in turns */
-    void *part, *part_lse;  /* the result of one block, before it is merged */
+    void *part, *part_lse;  /* out and lse of one block, before they are merged */
     void *out, *q_gradient; /* in the type of sums, if the layer has another type */
-    void *delta;            /* out . out_gradient of each query and head */
-    void *gradients[4];     /* of keys, then values: two being sent, one to add, the rank's own */
-    void *of_way;           /* state of the method */
-    void *device;           /* memory of the device that holds the buffers, if comm->mem is one */
+    void *delta;            /* [tokens][heads] of sums: out . out_gradient */
+    /* gradients of keys, then values: two blocks that are sent and received in turns, one that is
+     * added to them, and the one of this rank's own keys (see dpari_seq_home_buffer) */
+    void *gradients[4];
+    void *of_way; /* state of the method */
+    void *device; /* memory of the device that contains the buffers if comm->mem is one */
     int64_t device_bytes;
 } dpari_attention;
 
-/* Keys and values of a rank's tokens, or of a slice of them, or their gradients. */
+/* Keys and values of a rank's tokens or of a slice of them, or their gradients. */
 typedef struct dpari_seq_block {
     int32_t rank, own; /* own: 1 for the tokens of this rank */
-    int64_t lo, hi;    /* which tokens of the packed sequence, if the method has slices */
+    int64_t lo, hi;    /* tokens of the packed sequence, if the method has slices */
     int64_t tokens;
     const void *k, *v;
-    void *to_k, *to_v; /* the same arrays, to write to */
+    void *to_k, *to_v; /* the same arrays, for writing */
 } dpari_seq_block;
 
-/* A method of attention. If a function is NULL, the ring's is used, or nothing is done. */
+/* A method of attention. If a function is NULL, that of the ring is used, or nothing is done. */
 struct dpari_attention_method {
-    int32_t number; /* of the method, 1 or more; ranks compare it */
-    int32_t whole;  /* 1: forward and backward fill the caller's arrays, sums rounded to the type */
-    /* Checks that the method can compute the layer, whose defaults are filled in. state adds what
-     * the ranks have to compare. */
+    int32_t number; /* identifies the method, 1 or more; ranks compare it */
+    /* 1 if forward and backward fill the caller's arrays, with sums already rounded to the type */
+    int32_t whole;
+    /* Checks that the method can compute the layer, whose defaults are filled in. */
     dpar_status (*check)(const dpar_attention_desc *a, dpar_why *why);
+    /* Lists the values that must be equal on all ranks, in addition to those of the ring. */
     void (*state)(dpari_facts *f, const dpar_attention_desc *a);
-    /* Takes the memory that the plan needs on this rank: its own state behind the plan (p->of_way),
-     * and buffers where the arrays are. While bytes are counted, the rooms return NULL. */
+    /* Takes the memory that the plan needs on this rank: `behind` for its state (p->of_way), and
+     * `buffers` for arrays of elements, which may be on a device. If they return NULL, only counts
+     * the bytes. */
     dpar_status (*lay)(dpari_attention *p, const dpar_comm *comm, dpari_room *behind,
                        dpari_room *buffers, dpar_why *why);
-    dpar_status (*init)(dpari_attention *p, dpar_why *why); /* collective, as those below */
-    void (*push)(dpari_attention *p);                       /* between two blocks: local */
+    /* Completes dpar_attention_make once all ranks have agreed on the layer. Collective. */
+    dpar_status (*init)(dpari_attention *p, dpar_why *why);
+    /* Advances the method's messages between two blocks. Local. */
+    void (*push)(dpari_attention *p);
+    /* Computes out and lse. Collective. */
     dpar_status (*forward)(dpari_attention *p, const dpar_attention_arrays *a);
-    /* *home: the gradients of this rank's keys and values, in the type of sums. */
+    /* Computes the gradients. dq: receives those of the queries, in the type of sums. *home: set to
+     * those of this rank's keys and values, in the type of sums. Collective. */
     dpar_status (*backward)(dpari_attention *p, const dpar_attention_arrays *a, void *dq,
                             dpari_seq_block *home);
+    /* Frees the state. Collective. */
     dpar_status (*close)(dpari_attention *p);
 };
 typedef struct dpari_attention_method dpari_attention_method;
 
-/* Computes the slice of tokens of a rank; it is empty for a rank that does not exist. */
+/* Computes the slice lo .. hi - 1 of the tokens of a rank. It is empty for a rank that does not
+ * exist. */
 DPARI_API void dpari_seq_slice(const dpar_attention_desc *layer, int32_t rank, int64_t *lo,
                                int64_t *hi);
-/* Computes attention of all queries of the rank to the keys of one block, and merges it with the
- * result so far. Call it first with the own block, in which each query sees at least its own
+/* Computes attention of all queries of the rank to the keys of one block, and merges it into the
+ * result so far. Call it first with the rank's own block, in which each query sees at least its own
  * key. */
 DPARI_API dpar_status dpari_seq_attend(dpari_attention *plan, const dpar_attention_arrays *x,
                                        const dpari_seq_block *b);
 /* Computes out . out_gradient of each row, which dpari_seq_attend_back needs. */
 DPARI_API dpar_status dpari_seq_delta(dpari_attention *plan, const dpar_attention_arrays *arrays);
-/* Adds the gradients from the rank's queries and block b to dq and to g, the gradients of block
- * b. */
+/* Computes the gradients of attention of the rank's queries to the keys of block b. Adds those of
+ * the queries to dq, and those of the keys and values to g. */
 DPARI_API void dpari_seq_attend_back(dpari_attention *plan, const dpar_attention_arrays *x,
                                      const dpari_seq_block *b, const dpari_seq_block *g, void *dq);
 
@@ -2243,7 +2273,7 @@ DPARI_API void dpari_seq_attend_back(dpari_attention *plan, const dpar_attention
 
 /* ==== train/layers_private.h ==== */
 
-/* Runs the operation in the memory of the host. */
+/* Runs the operation in host memory. */
 DPARI_INTERNAL dpar_status dpari_mem_attention_merge(void *ctx, const dpar_mem_attention_merge *m);
 
 /* Run one operation in the memory of comm. */
@@ -2261,107 +2291,112 @@ DPARI_INTERNAL dpar_status dpari_do_attention_merge(dpar_comm *comm,
 
 /* ==== train/attention_way.h ==== */
 
-/* Rounds sums of a plan to the layer's type. If `to` is `from`, nothing happens. */
+/* Rounds n sums of a plan to the layer's type. Does nothing if `to` is `from`. */
 DPARI_INTERNAL dpar_status dpari_seq_round(const dpari_attention *plan, void *to, const void *from,
                                            int64_t n);
-/* The type of sums: F64 or F32. */
+/* Returns the type of sums for a layer's type: F64 or F32. */
 DPARI_INTERNAL int32_t dpari_seq_sums(int32_t type);
-/* The address of an element; NULL if base is NULL. */
+/* Return the address that is `elements` elements after base, or NULL if base is NULL. */
 DPARI_INTERNAL const void *dpari_seq_in(const void *base, int64_t elements, int32_t type);
 DPARI_INTERNAL void *dpari_seq_at(void *base, int64_t elements, int32_t type);
 
 /* ==== train/random_private.h ==== */
 
-/* random_private - private: the random words that the numbers of random.h are made of, and
- * stochastic rounding with them. */
+/* random_private - private: the random words from which random.h makes its numbers, and stochastic
+ * rounding with them. */
 
-/* Computes the four words 4 block .. 4 block + 3 of a stream. */
+/* Computes words 4 block .. 4 block + 3 of a stream into words[4]. */
 DPARI_INTERNAL void dpari_random_block(uint64_t seed, uint64_t stream, uint64_t block,
                                        uint32_t *words);
-/* Rounds F32 to BF16 stochastically. Whether element i is rounded up or down depends on word index
- * + i: on its high half with shift 16, on its low half with shift 0. NaN, infinities and numbers
- * that BF16 holds exactly keep their values. O(count). */
+/* Rounds F32 to BF16 stochastically. Element i is rounded up or down depending on 16 bits of word
+ * index + i: the high half if shift is 16, the low half if it is 0. NaN, infinities and numbers
+ * that BF16 represents exactly keep their values. O(count). */
 DPARI_INTERNAL void dpari_random_round(void *to, const void *from, int64_t count, uint64_t seed,
                                        uint64_t stream, uint64_t index, int32_t shift);
 
 /* ==== train/optimizer_private.h ==== */
 
-/* optimizer_private - private: properties of an optimizer that dpar_optimizer_check has accepted,
- * for the strategies that run it. */
+/* optimizer_private - private: what zero1 and fsdp need to know of an optimizer that
+ * dpar_optimizer_check has accepted. */
 
-/* Returns the number of moments of an optimizer: 2, 1 or 0. */
+/* Returns the number of moments of an optimizer: 0, 1 or 2. */
 DPARI_INTERNAL int32_t dpari_optimizer_moments(const dpar_optimizer *optimizer);
-/* Returns the type of the moments for weights of this type. */
+/* Returns the type of the moments for weights of weight_type. */
 DPARI_INTERNAL int32_t dpari_optimizer_moment_type(const dpar_optimizer *optimizer,
                                                    int32_t weight_type);
-/* Writes a message into why and returns DPAR_E_ARG. The form is that of dpari_text_print. */
+/* Writes a message into why, unless that is NULL, and returns DPAR_E_ARG. The format is that of
+ * dpari_text_print, which also has numbers of type double. */
 DPARI_INTERNAL dpar_status dpari_optimizer_say(dpar_why *why, const char *form, ...)
     DPARI_PRINTF(2, 3);
 
 /* ==== train/lanes.h ==== */
 
-/* lanes - private: loops over parts of rows that process several elements at once, for norms,
- * cross-entropy, attention and codes of 8 bits. On x86-64 there are several versions of each: for
- * vectors of 64 and 32 bytes, and by elements. All give the same bits: products are not fused with
- * sums, and sums have one order. */
+/* lanes - private: loops over rows that process several elements at once, for norms, cross-entropy,
+ * attention and 8-bit codes. On x86-64 there are several versions of each loop: for vectors of 64
+ * and 32 bytes, and for single elements. All give the same bits, because products are not fused
+ * with sums, and sums always have the same order. */
 
-/* Codes of 8 bits (I8, F8) of `count` numbers, in blocks of `block` that have an f32 scale each. */
+/* 8-bit codes (I8, F8) of `count` numbers, in blocks of `block` numbers with one F32 scale each. */
 typedef struct dpari_lanes_blocks {
     const unsigned char *code, *scale;
     int64_t code_step, scale_step; /* bytes from one block to the next */
     int64_t block, count;
-    int32_t type, add; /* add: 1 to add to x */
+    int32_t type, add; /* add: 1 if values are added to x */
 } dpari_lanes_blocks;
 
 /* Functions on rows of n elements of type F64 or F32. Rows do not overlap unless they are the same.
- * Elements are converted to f64. A sum has 16 chains (8 in f32), where chain c adds elements c,
- * c + 16, ...; then halves are added: c and c + 8, and so on. */
+ * Elements are converted to f64 unless a comment says f32. A sum has 16 chains (8 in f32): chain c
+ * adds elements c, c + 16, ... Then the upper half of the chains is added to the lower half: c + 8
+ * to c, or in f32 c + 4 to c, and so on. */
 typedef struct dpari_lanes {
+    /* Convert F32 to F64, and F64 to F32. */
     void (*widen)(double *to, const float *from, int64_t n);
     void (*thin)(float *to, const double *from, int64_t n);
+    /* Returns the sum of x. */
     double (*total)(const void *x, int32_t type, int64_t n);
-    /* about: the sum of (x - mean)^2. product: the sum of x (y - mean); *total receives the sum of
-     * x unless it is NULL */
+    /* Returns the sum of (x - mean)^2. */
     double (*about)(const void *x, int32_t type, double mean, int64_t n);
+    /* Returns the sum of x (y - mean). Sets *total to the sum of x unless total is NULL. */
     double (*product)(const void *x, const void *y, int32_t type, double mean, int64_t n,
                       double *total);
-    /* The largest of x and `most` */
+    /* Returns the largest of x and `most`. */
     double (*largest)(const void *x, int32_t type, double most, int64_t n);
-    /* to = a (x - mean) + b; by: a, mean, b */
+    /* Computes to = by[0] (x - by[1]) + by[2]. */
     void (*line)(void *to, const void *x, int32_t type, const double *by, int64_t n);
-    /* to = by[0] (by[1] y - by[2] - (x - by[3]) by[4]) */
+    /* Computes to = by[0] (by[1] y - by[2] - (x - by[3]) by[4]). */
     void (*slope)(void *to, const void *x, const void *y, int32_t type, const double *by,
                   int64_t n);
-    /* to = by[1] e^(x - by[0]) + by[2]; the power is accurate to 1e-15, and 0 below e^-708. With
-     * `to` NULL nothing is stored. Returns the sum of the powers */
+    /* Computes to = by[1] e^(x - by[0]) + by[2], unless `to` is NULL. Returns the sum of the
+     * powers. A power has a relative error of at most 1e-15, and is 0 below e^-708. */
     double (*exps)(void *to, const void *x, int32_t type, const double *by, int64_t n);
-    /* x = log(1 + x), 0 <= x <= 1 */
+    /* Computes x = log(1 + x) for 0 <= x <= 1. */
     void (*logs)(double *x, int64_t n);
-    /* to[j] = scale (x . row j) for n rows, which are `step` elements apart. The sum is in f32, the
-     * product with scale in f64 */
+    /* Computes to[j] = scale (x . row j) for n rows, which are `step` elements apart. Sums are in
+     * f32, the product with scale is in f64. */
     void (*scores)(double *to, const float *x, const float *row, int64_t step, int64_t n,
                    int64_t width, double scale);
-    /* y = keep y + by[0] row 0 + by[1] row 1 + ..., n of them, in that order */
+    /* Computes y = keep y + by[0] row 0 + ... + by[n - 1] row n - 1, in this order, in f32. */
     void (*mix)(float *y, float keep, const float *by, const float *row, int64_t step, int64_t n,
                 int64_t width);
-    /* y = keep y + by x */
+    /* Computes y = keep y + by x, in f32. */
     void (*add)(float *y, float keep, float by, const float *x, int64_t n);
-    /* Returns the bits of the largest |x|, which are above those of infinity for NaN */
+    /* Returns the bits of the largest |x|. If x contains NaN, they are above those of infinity. */
     uint32_t (*size)(const float *x, int64_t n);
-    /* codes: computes codes (I8, F8) of x / scale, where x is finite and scale is above 0. values:
-     * computes x = scale x code, or adds it to x. NaN has no sign and no payload */
+    /* Computes the codes (I8, F8) of x / scale, where x is finite and scale is above 0. */
     void (*codes)(unsigned char *code, const float *x, float scale, int64_t n, int32_t type);
+    /* Computes x = scale code, or adds that to x. All NaNs get the same bits. */
     void (*values)(float *x, const dpari_lanes_blocks *blocks);
 } dpari_lanes;
 
-/* Returns the functions for a call of this much work, counted in elements of a sum. The CPU is
- * queried only if that pays. */
+/* Returns the functions for a call that processes `work` elements. The CPU is queried only if that
+ * takes little time compared with the work. */
 DPARI_INTERNAL dpari_lanes dpari_lanes_for(int64_t work);
 
 /* ==== train/layers_norm.h ==== */
 
-/* layers_norm - private: moments and norms in the host's memory. */
+/* layers_norm - private: moments and norms in host memory, and functions that read rows. */
 
+/* Execute the operations of layers.h. ctx is ignored. */
 DPARI_INTERNAL dpar_status dpari_mem_moments(void *ctx, const dpar_mem_moments *m);
 DPARI_INTERNAL dpar_status dpari_mem_norm(void *ctx, const dpar_mem_norm *call);
 
@@ -2375,122 +2410,129 @@ enum { DPARI_ROW_PART = 256 };
 /* Reads `count` elements at, at + step, ... of x (F64, F32, BF16 or F16) as doubles. */
 DPARI_INTERNAL void dpari_row_read(const dpari_lanes *lanes, const void *x, int32_t type,
                                    int64_t at, int64_t step, int64_t count, double *to);
-/* Returns elements at .. at + count - 1: in place if x is F64 or F32, otherwise converted to F64 in
- * `room`. *as receives their type. */
+/* Returns elements at .. at + count - 1 of x, and sets *as to their type. For F64 and F32 the
+ * result is their address in x, otherwise `room`, which receives them converted to F64. */
 DPARI_INTERNAL const void *dpari_row_at(const dpari_lanes *lanes, const void *x, int32_t type,
                                         int64_t at, int64_t count, double *room, int32_t *as);
-/* to = keep to + scale from, for F64 in f64, for F32 in f32. `from` may be `to`. */
+/* Computes to = keep to + scale from, for F64 in f64, for F32 in f32. `from` may be `to`. */
 DPARI_INTERNAL void dpari_row_add(const dpari_lanes *lanes, int32_t type, void *to, double keep,
                                   double scale, const void *from, int64_t n);
 
 /* ==== train/micro.h ==== */
 
-/* micro - private: quantizes and dequantizes blocks in the formats of tensor cores (layers.h) in
- * the host's memory. Also reads and writes elements for blocks of all formats. */
+/* micro - private: quantizes and dequantizes blocks of the formats for tensor cores (layers.h) in
+ * host memory. Also reads and writes elements for blocks of all formats. */
 
-/* True if the call is in the domain of its format. The caller has checked what all formats have in
- * common. */
+/* True if the call has one of the formats of this module and fields that are valid for it. The
+ * caller has checked the fields whose rules are the same for all formats. */
 DPARI_INTERNAL int dpari_micro_fits(const dpar_mem_quantize *call);
-/* Returns the elements of a block. */
+/* Returns the number of elements of a block. */
 DPARI_INTERNAL int64_t dpari_micro_elements(int32_t format);
-/* Quantize and dequantize block b of a call that fits. */
+/* Quantize and dequantize block b of a call that dpari_micro_fits accepts. */
 DPARI_INTERNAL void dpari_micro_block(const dpar_mem_quantize *call, int64_t b);
 DPARI_INTERNAL void dpari_micro_unblock(const dpar_mem_quantize *call, int64_t b);
 
 /* ---- for all formats ---- */
 
-/* Returns elements i .. i + n - 1 of x as floats, n <= DPARI_ELEMENTS: in place, or converted in
- * `room`. */
+/* Returns elements i .. i + n - 1 of call->x as floats, where n <= DPARI_ELEMENTS. For F32 the
+ * result is their address in call->x, otherwise `room`, which receives the converted elements. */
 DPARI_INTERNAL const float *dpari_quant_read(const dpar_mem_quantize *call, int64_t i, int64_t n,
                                              float *room);
-/* Stores n numbers in elements i .. i + n - 1 of call->x. With call->accumulate it adds them, and
- * overwrites its argument x. */
+/* Stores x[n] in elements i .. i + n - 1 of call->x. With call->accumulate, adds it to them, and
+ * overwrites x by the sums. */
 DPARI_INTERNAL void dpari_quant_give(const dpar_mem_quantize *call, double *x, int64_t i,
                                      int64_t n);
 
 /* ==== train/ddp_private.h ==== */
 
-/* ddp_private - private: the structs of a ddp and a zero1, and the functions of ddp.c that zero1.c
- * calls. */
+/* ddp_private - private: the structs of a ddp and a zero1, and the functions of ddp.c that zero1.c,
+ * the tests and the benchmarks call. */
 
 struct dpar_ddp {
-    /* the fields that dpar_ddp_ready uses, kept together */
-    /* [params] the last pass since dpar_ddp_zero in which each was ready, or 0; a 0 precedes them,
-     * at which a search backwards stops */
+    /* dpar_ddp_ready uses the fields down to `status`, which are therefore kept together. */
+
+    /* [params] number of the last pass since dpar_ddp_zero in which each parameter was ready; 0 if
+     * none. seen[-1] is 0, so that the backward search in dpar_ddp_ready stops there. */
     uint8_t *seen;
-    int32_t open;       /* params while a pass is under way, otherwise 0 */
-    int32_t pass;       /* number of the pass, 1 to 255 */
-    int32_t latest;     /* the last parameter that is not ready */
-    int32_t edge;       /* once `latest` is below this parameter, the next bucket is sent */
-    dpar_status status; /* of this pass; the first error stays */
+    int32_t open;   /* params during a pass, otherwise 0 */
+    int32_t pass;   /* number of the pass, 1 to 255; after 255 comes 2 */
+    int32_t latest; /* the largest parameter that is not ready yet; -1 if all are */
+    /* first parameter of the next bucket, which is sent once `latest` is below it; -1 if no bucket
+     * is left or this pass sends nothing */
+    int32_t edge;
+    dpar_status status; /* first error of this pass, or DPAR_OK */
     dpar_comm *comm;
     dpar_ddp_desc desc;
-    int64_t *count; /* [params] elements of each */
-    /* [params + 1] where each begins, in elements of `buffer`, or of `copy` with arrays; an array
-     * that is sent in place has no elements there */
+    int64_t *count; /* [params] elements of each parameter */
+    /* [params + 1] first element of each parameter in `buffer`, or in `copy` with desc.arrays. An
+     * array that is sent in place has no elements in `copy`: start[i] == start[i + 1]. */
     int64_t *start;
     void **array; /* [params] the caller's arrays; NULL if all gradients are in `buffer` */
-    /* [params] with desc.track_used: 1 if any rank reported it, valid after the end */
+    /* [params] with desc.track_used: 1 if any rank reported the parameter, valid after the pass */
     uint8_t *used;
-    dpar_bucket *bucket;   /* lo and hi count as `start` does */
-    int32_t *works;        /* [buckets] works of this pass up to the end of each bucket */
-    dpar_work *work;       /* in the order in which they are posted */
-    unsigned char *buffer; /* all gradients; NULL with arrays */
-    unsigned char *copy;   /* gradients that are sent from a copy, as copy_type; or NULL */
+    dpar_bucket *bucket;   /* [buckets] lo and hi are positions like those in `start` */
+    int32_t *works;        /* [buckets] works posted in this pass up to the end of each bucket */
+    dpar_work *work;       /* works of this pass, in the order in which they were posted */
+    unsigned char *buffer; /* all gradients in one array; NULL with desc.arrays */
+    unsigned char *copy;   /* of type copy_type: gradients that are sent from a copy, or NULL */
     int32_t copy_type;
-    int32_t through; /* 1 if the all-reduce itself rounds F32 to the wire type */
-    int32_t owns;    /* 1 if dpar allocated the buffer */
+    int32_t through; /* 1 if the all-reduce itself rounds F32 to the wire type, without a copy */
+    int32_t owns;    /* 1 if dpar allocated `buffer` */
     int32_t made;    /* 1 if dpar allocated the memory of this struct */
-    /* desc.check_finite: the first element of the buffer that is not finite, or -1 */
+    /* with desc.check_finite on a device: position (like those in `start`) of the first element
+     * that is not finite, or -1 */
     int64_t found;
     int32_t pinned;   /* 1 if a device can write `found` */
-    int64_t elements; /* of the buffer, or of the copy with arrays */
+    int64_t elements; /* size of `buffer`, or of `copy` with desc.arrays */
     int32_t params, buckets;
-    int32_t next;         /* the bucket to be posted next */
-    int32_t posted, back; /* buckets of this pass that were posted, and those that have arrived */
-    int32_t work_count;   /* works of this pass so far */
-    int32_t last;         /* 1 if this pass reduces */
-    int32_t under_way;    /* 1 within a pass */
-    int32_t alone;        /* 1 while the only bucket is sent by a call that waits for it */
-    /* zero1: 1 if buckets of this pass are sent only to the owners of their parts */
+    int32_t next;       /* the bucket to be posted next */
+    int32_t posted;     /* buckets that were posted in this pass */
+    int32_t back;       /* buckets of this pass whose reduction was waited for */
+    int32_t work_count; /* works that were posted in this pass */
+    int32_t last;       /* 1 if this pass sends the gradients */
+    int32_t under_way;  /* 1 during a pass */
+    int32_t alone;      /* 1 while the only bucket is sent by a call that waits for it */
+    /* 1 if a zero1 exists and each part of a bucket is sent only to the rank that owns it */
     int32_t scatter;
-    int32_t ended;     /* zero1: 1 if there are averages that no step has used yet */
-    dpar_zero1 *zero1; /* or NULL */
+    int32_t ended;     /* 1 if dpar_ddp_end has computed averages that no zero1 step has used yet */
+    dpar_zero1 *zero1; /* NULL if there is none */
 };
 
 struct dpar_zero1 {
     dpar_ddp *ddp;
     unsigned char *weights;
     const dpar_optimizer *optimizer;
-    int32_t kind, moments, moment_type; /* of the optimizer */
+    int32_t kind, moments, moment_type; /* of the optimizer when the zero1 was made */
     int32_t pinned;                     /* 1 if a device can write *squares */
-    unsigned char *moment[2];           /* the second follows the first in memory */
-    int64_t steps;
-    dpar_zero1_group *group;
+    /* [moments] this rank's share of each moment, of moment_type; both are in one allocation */
+    unsigned char *moment[2];
+    int64_t steps;           /* steps of the optimizer so far, including desc.steps */
+    dpar_zero1_group *group; /* [groups] copy of desc.group */
     int32_t groups;
-    /* sum for this rank's gradients; in memory of its own, because CUDA does not copy an array of
-     * which a part is pinned */
+    /* sum of the squares of this rank's averaged gradients. It has its own allocation, because CUDA
+     * cannot copy an array that is only partly pinned. */
     double *squares;
-    int64_t share;  /* elements of a rank's share; the last shares may be shorter */
-    int64_t *count; /* [ranks] elements of each rank's share */
+    int64_t share;  /* elements of each rank's share; the last ranks may have fewer */
+    int64_t *count; /* [ranks] elements that each rank really has */
 };
 
-/* Ends a pass; if none is under way, runs a whole one. scatter: 1 if each rank needs only its share
- * of the averages. */
+/* Ends the pass in progress. If there is none, runs a whole pass in which nothing was reported.
+ * scatter: 1 if each rank needs only the averages of its share. */
 DPARI_INTERNAL dpar_status dpari_ddp_finish(dpar_ddp *ddp, int32_t scatter);
-/* The address of bucket k's elements where all gradients are in one buffer, and the bucket; NULL if
- * there is none. For tests and benchmarks. */
+/* Returns the address of the elements of bucket k, or NULL if there is no such bucket. Requires
+ * that all gradients are in one buffer. bucket: set to the bucket; may be NULL. Only tests and
+ * benchmarks call it. */
 DPARI_INTERNAL void *dpari_ddp_bucket(const dpar_ddp *ddp, int32_t k, dpar_bucket *bucket);
-/* The first element of this rank's share. */
+/* Returns the first element of this rank's share in the flat array. */
 DPARI_INTERNAL int64_t dpari_ddp_first(const dpar_zero1 *zero1);
-/* Gathers the shares of all ranks into data[elements] on all ranks. hash: of the values that all
- * ranks must have given alike; DPAR_E_MISMATCH if it differs. Collective. */
+/* Gathers the shares of all ranks into data[elements] on all ranks. Collective. Fails with
+ * DPAR_E_MISMATCH if the ranks pass different hashes. */
 DPARI_INTERNAL dpar_status dpari_ddp_gather(const dpar_zero1 *zero1, void *data, uint64_t hash);
 
 /* ==== train/random.c ==== */
 
-/* Philox4x32-10, and the numbers made of its words: uniform, normal, and the stochastic rounding of
- * F32 to BF16. Nothing here has state, so a number depends only on seed, stream and index.
+/* Philox4x32-10, and what is made from its words: uniform and normal numbers, and the stochastic
+ * rounding of F32 to BF16. There is no state, so a number depends only on seed, stream and index.
  * dpar_cuda.h has the same functions for kernels. */
 
 DPARI_INTERNAL void dpari_random_block(uint64_t seed, uint64_t stream, uint64_t block,
@@ -2538,7 +2580,7 @@ DPARI_INTERNAL void dpari_random_round(void *to, const void *from, int64_t count
         if ((x & 0x7f800000u) != 0x7f800000u) {
             x += words[at % 4] >> shift & 0xffffu;
         } else {
-            /* so that a NaN stays one when its low bits are cut */
+            /* sets a high bit of a NaN, so that it remains NaN without its low bits */
             x |= (x & 0x7fffffu) != 0 ? 0x400000u : 0u;
         }
         h = (uint16_t)(x >> 16);
@@ -2569,8 +2611,8 @@ static double dpari_random_ratio(const double *over, const double *under, double
     return a / b;
 }
 
-/* Returns the number below which a normal variable is with probability p. Wichura, Applied
- * Statistics 37 (1988), PPND16: a rational function near the middle, and one of sqrt(-ln p) in the
+/* Returns the x for which a normal variable is below x with probability p. Uses PPND16 of Wichura,
+ * Applied Statistics 37 (1988): a rational function of p near 1/2, and one of sqrt(-ln p) in the
  * tails. */
 static double dpari_random_inverse(double p)
 {
@@ -2593,7 +2635,7 @@ static double dpari_random_inverse(double p)
     if (q >= -0.425 && q <= 0.425) {
         return q * dpari_random_ratio(middle[0], middle[1], 0.180625 - q * q);
     }
-    /* r is below 5, because p is at least 1e-10 */
+    /* r is below 5, up to which these coefficients are valid, because p is at least 1e-10 */
     r = dpari_sqrt(-dpari_log(q < 0.0 ? p : 1.0 - p));
     z = dpari_random_ratio(tail[0], tail[1], r - 1.6);
     return q < 0.0 ? -z : z;
@@ -2606,10 +2648,10 @@ DPAR_API double dpar_random_normal(uint64_t seed, uint64_t stream, uint64_t inde
 
 /* ==== train/optimizer.c ==== */
 
-/* AdamW and SGD. Elements are loaded in small parts into f64, updated, and rounded once when they
- * are stored. Loops for types that need no conversion work on the arrays directly. On x86-64 they
- * exist for AVX2 and AVX-512 too, and all give the same bits, since products are not fused with
- * sums. */
+/* AdamW and SGD. Elements are converted in small parts to f64, updated, and rounded once when they
+ * are stored. For F64 and F32, loops work on the arrays directly. On x86-64 these loops are also
+ * compiled for AVX2 and AVX-512. All versions give the same bits, because products are not fused
+ * with sums. */
 
 DPAR_API DPARI_COLD void dpar_optimizer_init(dpar_optimizer *optimizer, int32_t kind)
 {
@@ -2670,11 +2712,13 @@ DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *optim
         (optimizer->nesterov != 0 && optimizer->nesterov != 1) ||
         (optimizer->stochastic != 0 && optimizer->stochastic != 1)) {
         return dpari_wrong(
-            why, "optimizer: kind %d (AdamW 1, SGD 2), nesterov %d and stochastic %d (0 or 1)",
+            why,
+            "optimizer: kind is %d, nesterov %d and stochastic %d, but kind must be 1 (AdamW) or 2 "
+            "(SGD), and the others 0 or 1",
             optimizer->kind, optimizer->nesterov, optimizer->stochastic);
     }
     if (optimizer->moment_type != DPAR_TYPE_NONE && optimizer->moment_type != DPAR_BF16) {
-        return dpari_wrong(why, "optimizer: moment_type is %s, but must be bf16 or left out",
+        return dpari_wrong(why, "optimizer: moment_type is %s, but must be bf16 or 0",
                            dpar_type_name(optimizer->moment_type));
     }
     if (!(optimizer->decay >= 0.0) || !dpari_finite(optimizer->decay)) {
@@ -2684,15 +2728,16 @@ DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *optim
     if (optimizer->kind == DPAR_OPTIMIZER_ADAMW &&
         (!dpari_optim_share(optimizer->beta1) || !dpari_optim_share(optimizer->beta2) ||
          !(optimizer->epsilon > 0.0) || !dpari_finite(optimizer->epsilon))) {
-        return dpari_optimizer_say(
-            why,
-            "optimizer: AdamW's beta1 is %.9g, beta2 %.9g (0 or more, below 1), "
-            "epsilon %.9g (above 0, finite)",
-            optimizer->beta1, optimizer->beta2, optimizer->epsilon);
+        return dpari_optimizer_say(why,
+                                   "optimizer: AdamW's beta1 is %.9g, beta2 %.9g and epsilon %.9g, "
+                                   "but both betas must be 0 "
+                                   "or more and below 1, and epsilon above 0 and finite",
+                                   optimizer->beta1, optimizer->beta2, optimizer->epsilon);
     }
     if (optimizer->kind == DPAR_OPTIMIZER_SGD && !dpari_optim_share(optimizer->momentum)) {
-        return dpari_optimizer_say(why, "optimizer: SGD's momentum is %.9g (0 or more, below 1)",
-                                   optimizer->momentum);
+        return dpari_optimizer_say(
+            why, "optimizer: SGD's momentum is %.9g, but must be 0 or more and below 1",
+            optimizer->momentum);
     }
     if (!dpari_is_float(weight_type)) {
         return dpari_wrong(why, "optimizer: weights are %s, but must be f64, f32, bf16 or f16",
@@ -2700,7 +2745,7 @@ DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *optim
     }
     if (optimizer->moment_type != DPAR_TYPE_NONE && weight_type == DPAR_F64) {
         return dpari_wrong(
-            why, "optimizer: moments in bf16 need weights in f32, bf16 or f16, but they are f64");
+            why, "optimizer: moment_type is bf16, but weights are f64, which need f64 moments");
     }
     if (moments != NULL) {
         *moments = dpari_optimizer_moments(optimizer);
@@ -2713,7 +2758,7 @@ DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *optim
 
 /* ---- numbers --------------------------------------------------------------------------------- */
 
-/* Returns b^t by squaring, accurately enough that 1 - b^t keeps its digits. */
+/* Returns b^t by repeated squaring, which is accurate enough for 1 - b^t. */
 static double dpari_optim_power(double b, int64_t t)
 {
     double power = 1.0;
@@ -2741,16 +2786,17 @@ DPAR_API DPARI_COLD double dpar_optimizer_clip(double norm, double limit)
 typedef struct dpari_optim_now {
     double rate, factor;
     double shrink;     /* AdamW: 1 - rate decay */
-    double reach, fix; /* rate / (1 - beta1^t), 1 / (1 - beta2^t) */
+    double reach, fix; /* AdamW: rate / (1 - beta1^t), 1 / (1 - beta2^t) */
     int64_t t;
-    uint64_t index; /* number of element 0, for random numbers */
-    /* 0 if the CPU has no vectors of 4 doubles, otherwise 1, or 2 or more with vectors of 8 */
+    uint64_t index; /* index of the piece's first element, for random numbers */
+    /* vectors of the CPU: 0 if there are none of 4 doubles, 1 for 4 doubles, 2 or more for 8 */
     int32_t wide;
 } dpari_optim_now;
-enum { DPARI_OPTIM_ASKS = 4096 }; /* number of elements from which on it pays to query the CPU */
+enum { DPARI_OPTIM_ASKS = 4096 }; /* with fewer elements, querying the CPU takes too long */
 
-/* Several elements at a time, in f64, of arrays that are all F64 or all F32. Each operation is
- * rounded exactly, so the bits do not depend on how many elements are processed at once. */
+/* The functions below process several elements at a time, in f64, of arrays that are all F64 or all
+ * F32. Each operation is correctly rounded, so the bits do not depend on how many elements are
+ * processed at once. */
 #if defined(__GNUC__) && !defined(DPARI_NO_VECTOR)
 #define DPARI_OPTIM_INLINE static inline __attribute__((always_inline))
 enum { DPARI_OPTIM_STEP = 4 };
@@ -2777,7 +2823,7 @@ DPARI_OPTIM_INLINE void dpari_optim_get(dpari_optim_some *x, const void *from, i
     }
 }
 
-/* Stores elements. All NaN get the same bits, as in dpari_elements_store. */
+/* Stores elements. All NaNs get the same bits, as in dpari_elements_store. */
 DPARI_OPTIM_INLINE void dpari_optim_put(void *to, int64_t i, int32_t type,
                                         const dpari_optim_some *x)
 {
@@ -2824,8 +2870,7 @@ static void dpari_optim_root(double *x)
 }
 #endif
 
-/* Keeps a compiler that is given -mfma from fusing a product with a sum, which would change the
- * bits. */
+/* With -mfma, keeps the compiler from fusing a product with a sum, which would change the bits. */
 #if defined(__FMA__)
 #define DPARI_OPTIM_ROUNDED(x) __asm__("" : "+x"(x))
 #else
@@ -2849,8 +2894,8 @@ DPARI_OPTIM_INLINE void dpari_optim_times_each(dpari_optim_some *to, const dpari
 }
 
 typedef struct dpari_optim_arrays {
-    void *w, *m, *v; /* SGD has no v, and without momentum no m */
-    const void *g;
+    void *w, *m, *v; /* weights and moments; SGD has no v, and without momentum m is NULL */
+    const void *g;   /* gradients */
 } dpari_optim_arrays;
 
 #define DPARI_OPTIM_ADAMW(name, type, some, get, put, root, times)                                 \
@@ -2932,7 +2977,7 @@ dpari_optim_get_wide(dpari_optim_some *x, const void *from, int64_t i, int32_t t
     dpari_optim_f4 f;
     if (type == DPAR_F64) {
         dpari_optim_get(x, from, i, type);
-    } else { /* one instruction, for which gcc emits five */
+    } else { /* in assembly, because gcc emits five instructions for it */
         __builtin_memcpy(&f, (const float *)from + i, sizeof f);
         __asm__("vcvtps2pd %1, %0" : "=x"(*x) : "xm"(f));
     }
@@ -2956,7 +3001,7 @@ DPARI_OPTIM_IN_WIDE DPARI_OPTIM_SGD(dpari_optim_sgd_wide_f64, DPAR_F64, dpari_op
 DPARI_OPTIM_IN_WIDE DPARI_OPTIM_SGD(dpari_optim_sgd_wide_f32, DPAR_F32, dpari_optim_some,
                                     dpari_optim_get_wide, dpari_optim_put, dpari_optim_times)
 
-/* And for a CPU with vectors of 8 doubles; only for F32. */
+/* The same functions for a CPU with vectors of 8 doubles; only for F32. */
 #define DPARI_OPTIM_IN_EIGHT __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw")))
     typedef double dpari_optim_eight __attribute__((vector_size(64)));
 typedef float dpari_optim_f8 __attribute__((vector_size(32)));
@@ -2992,7 +3037,7 @@ DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_INLINE void dpari_optim_root_eight(dpari_optim_
     __asm__("vsqrtpd %1, %0" : "=v"(*x) : "v"(y));
 }
 
-/* In assembly, because a compiler may fuse a product with a sum. */
+/* Is in assembly, because a compiler could fuse the product with a sum. */
 DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_INLINE void
 dpari_optim_times_eight_each(dpari_optim_eight *to, const dpari_optim_eight *x,
                              const dpari_optim_eight *y)
@@ -3043,15 +3088,17 @@ DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_SGD(dpari_optim_sgd_eight, DPAR_F32, dpari_opti
     }
 }
 
+/* The arrays that are stored, for dpari_optim_store. */
 enum { DPARI_OPTIM_WEIGHT, DPARI_OPTIM_M, DPARI_OPTIM_V };
 
-/* Stores updated elements in their type, with stochastic rounding for BF16 if the optimizer asks
- * for it. Weights and moments use different random numbers. */
+/* Stores updated elements in their type. BF16 is rounded stochastically if the optimizer has this
+ * option. Weights and moments use different random numbers. */
 static void dpari_optim_store(const dpar_optimizer *optimizer, const dpari_optim_now *now,
                               int32_t what, void *to, int32_t type, const double *from, int64_t i,
                               int64_t n)
 {
-    const uint64_t other = UINT64_C(1) << 63; /* a stream that weights never reach */
+    const uint64_t other = UINT64_C(1)
+                           << 63; /* added to streams of moments; weights never reach it */
     const uint64_t stream = (uint64_t)now->t + (what == DPARI_OPTIM_WEIGHT ? 0 : other);
     float f[DPARI_ELEMENTS];
     if (type != DPAR_BF16 || !optimizer->stochastic) {
@@ -3063,9 +3110,9 @@ static void dpari_optim_store(const dpar_optimizer *optimizer, const dpari_optim
                        now->index + (uint64_t)i, what == DPARI_OPTIM_V ? 0 : 16);
 }
 
-/* Updates elements in place, if weights and moments are all F64 or all F32, and gradients have that
- * type or convert to it exactly. Leaves a few elements at the end. Returns the number of elements
- * that were updated. */
+/* Updates elements in place if weights and moments are all F64 or all F32, and gradients have that
+ * type or convert to it exactly. Does not update the remainder that is no multiple of the vector
+ * size. Returns the number of elements that were updated, which may be 0. */
 static int64_t dpari_optim_direct(const dpar_optimizer *optimizer, const dpari_optim_now *now,
                                   const dpar_optimizer_piece *p, int32_t moment_type)
 {
@@ -3121,7 +3168,7 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *optimizer,
     now.index = p->index;
     now.wide = DPARI_OPTIM_WIDE && p->count >= DPARI_OPTIM_ASKS ? dpari_os_wide() : 0;
     blocks.w = w;
-    blocks.g = g; /* with a factor of 0 these are zeros, because NaN and infinity times 0 are NaN */
+    blocks.g = g; /* stays zero if factor is 0, because NaN and infinity times 0 would be NaN */
     blocks.m = moments > 0 ? m : NULL;
     blocks.v = v;
     for (i = dpari_optim_direct(optimizer, &now, p, type); i < p->count; i += DPARI_ELEMENTS) {
@@ -3136,7 +3183,7 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *optimizer,
         if (moments > 1) {
             dpari_elements_load(v, p->v, i, n, type);
         }
-        /* elements after n are ignored */
+        /* also updates the elements after n, which are not stored */
         dpari_optim_update(optimizer, &now, &blocks, DPAR_F64, DPARI_ELEMENTS);
         if (moments > 1) {
             dpari_optim_store(optimizer, &now, DPARI_OPTIM_V, p->v, type, v, i, n);
@@ -3151,10 +3198,10 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *optimizer,
 
 /* ==== train/lanes.c ==== */
 
-/* Vectorised loops over rows, for norms, cross-entropy, attention and codes of 8 bits. Each loop
- * exists for vectors of the compiler (GCC's vector extensions), for AVX2 or AVX-512 if the CPU has
- * them at run time, and element by element. All give the same bits: sums have 16 chains (8 in f32)
- * whose order is fixed, and products are not fused with sums. lanes.h describes each loop.
+/* Vectorised loops over rows, for norms, cross-entropy, attention and 8-bit codes. Each loop exists
+ * in several versions: with GCC's vector extensions, for AVX2 or AVX-512 if the CPU has them at run
+ * time, and for single elements. All give the same bits, because sums have 16 chains (8 in f32)
+ * with a fixed order, and products are not fused with sums. lanes.h describes each loop.
  *
  * dpari_lanes_for returns the table of functions for this CPU. layers.c, layers_norm.c, sequence.c
  * and tests call it. */
@@ -3166,15 +3213,16 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *optimizer,
 #define DPARI_LANES_VECTOR 0
 #endif
 
-/* 1 if this is compiled for plain x86-64, so that the CPU may have more than the compiler knows. */
+/* 1 if this is compiled for plain x86-64, so that the CPU may have vectors that the compiler does
+ * not use, and is queried at run time. */
 #if DPARI_LANES_VECTOR && defined(__x86_64__) && !defined(__AVX2__)
 #define DPARI_LANES_ASKED 1
 #else
 #define DPARI_LANES_ASKED 0
 #endif
 
-/* 1 if instructions are written in assembly. Clang does not need it, and without its optimiser gcc
- * does not remove the branch that is not taken. */
+/* 1 if some instructions are written in assembly. Clang does not need that. Without optimization,
+ * gcc would keep the branch with instructions that the CPU may not have. */
 #if defined(__x86_64__) && !defined(__clang__) && defined(__OPTIMIZE__)
 #define DPARI_LANES_ASM 1
 #else
@@ -3189,7 +3237,7 @@ static float dpari_lanes_scale(const dpari_lanes_blocks *b, int64_t i)
     return scale;
 }
 
-/* Replaces every NaN by the same one. */
+/* Gives all NaNs the same bits. */
 DPARI_FN void dpari_lanes_quiet(float *x, int64_t n)
 {
     const uint32_t quiet = 0x7fc00000u;
@@ -3223,8 +3271,8 @@ enum { DPARI_LANES_D = 16, DPARI_LANES_F = 8 };
 #define dpari_lanes_get(to, from) __builtin_memcpy(to, from, sizeof *(to))
 #define dpari_lanes_put(to, from) __builtin_memcpy(to, from, sizeof *(from))
 
-/* A vector whose elements are all x. Vectors are passed by address, because they are too large to
- * be passed by value on targets without such vectors. */
+/* A vector whose elements are all x. Functions get vectors by address, because targets without such
+ * vectors cannot pass them by value in registers. */
 #define DPARI_LANES_ALL4(x)                                                                        \
     {                                                                                              \
         x, x, x, x                                                                                 \
@@ -3245,15 +3293,15 @@ DPARI_LANES_INLINE void dpari_lanes_all(dpari_lanes_16 *to, double x)
     to->a = to->b = to->c = to->d = all;
 }
 
-/* Adds the 16 chains in the fixed order of lanes.h. */
+/* Adds the 16 chains in the order that lanes.h describes. */
 DPARI_LANES_INLINE double dpari_lanes_fold(const dpari_lanes_16 *x)
 {
     const dpari_lanes_d4 s = (x->a + x->c) + (x->b + x->d);
     return (s[0] + s[2]) + (s[1] + s[3]);
 }
 
-/* Converts a vector, with one instruction if vectors have 32 bytes, for which gcc emits five. wide:
- * 1 in the functions for AVX2. */
+/* Converts a vector. In the functions for AVX2 (wide = 1) it is one instruction in assembly,
+ * because gcc would emit five. */
 #if DPARI_LANES_ASM
 #define DPARI_LANES_CONVERT(wide, instruction, to, from, type)                                     \
     do {                                                                                           \
@@ -3304,7 +3352,7 @@ DPARI_LANES_INLINE void dpari_lanes_thin(float *to, const double *from, int64_t 
     }
 }
 
-/* Loads elements i .. i + 15 as doubles; dpari_lanes_store is the reverse. */
+/* Loads elements i .. i + 15 as doubles; dpari_lanes_store does the opposite. */
 DPARI_LANES_INLINE void dpari_lanes_load(dpari_lanes_16 *to, const void *x, int64_t i, int32_t type,
                                          int wide)
 {
@@ -3343,7 +3391,7 @@ DPARI_LANES_INLINE void dpari_lanes_store(void *x, int64_t i, int32_t type,
     }
 }
 
-/* Copies the last elements, from i on, to `room`, and fills it up with `rest`. */
+/* Copies the last elements, from i on, to `room`, and fills the remainder of `room` with `rest`. */
 DPARI_STATIC_NOINLINE const double *dpari_lanes_last(double *room, const void *x, int64_t i,
                                                      int64_t n, int32_t type, double rest)
 {
@@ -3561,13 +3609,13 @@ DPARI_LANES_INLINE void dpari_lanes_slope(void *to, const void *x, const void *y
     }
 }
 
-/* Computes the smaller of x and `most`. A NaN in x stays. */
+/* Computes the smaller of x and `most`. A NaN in x remains. */
 DPARI_LANES_INLINE void dpari_lanes_least(dpari_lanes_d4 *to, const dpari_lanes_d4 *x,
                                           const dpari_lanes_d4 *most, int wide)
 {
     dpari_lanes_u4 over;
 #if DPARI_LANES_ASM
-    if (wide) { /* one instruction, for which gcc emits four */
+    if (wide) { /* in assembly, because gcc would emit four instructions */
         __asm__("vminpd %1, %2, %0" : "=x"(*to) : "x"(*x), "x"(*most));
         return;
     }
@@ -3577,11 +3625,12 @@ DPARI_LANES_INLINE void dpari_lanes_least(dpari_lanes_d4 *to, const dpari_lanes_
     *to = (dpari_lanes_d4)(((dpari_lanes_u4)*x & ~over) | ((dpari_lanes_u4)*most & over));
 }
 
-/* Computes x = e^x and z = e^z, two vectors at once, because their operations do not wait for each
- * other. x = k ln 2 + f, where k is an integer: adding 1.5 2^52 leaves it in the last bits. ln 2 is
- * in two parts, of which the first times k is exact. e^f is a Taylor sum of degree 12 for |f| <
- * 0.347, whose error is below 2e-16, added in pairs (Estrin), so that few operations wait for one
- * another. 2^k is made from its bits. NaN stays NaN, because f is NaN. */
+/* Computes x = e^x and z = e^z. Two vectors are processed at once, because their operations do not
+ * depend on each other. x is split into k ln 2 + f, where k is an integer, which adding 1.5 2^52
+ * leaves in the last bits. ln 2 is stored in two parts, so that k times the first part is exact.
+ * e^f for |f| < 0.347 is a Taylor sum of degree 12 with an error below 2e-16. Its terms are added
+ * in pairs (Estrin), so that few operations depend on each other. 2^k is made from its bits. NaN
+ * remains NaN, because f is NaN. */
 DPARI_LANES_INLINE void dpari_lanes_exp(dpari_lanes_d4 *x, dpari_lanes_d4 *z, int wide)
 {
     const dpari_lanes_d4 low = DPARI_LANES_ALL4(-708.0), high = DPARI_LANES_ALL4(709.0);
@@ -3638,7 +3687,7 @@ DPARI_LANES_INLINE void dpari_lanes_exps_16(dpari_lanes_16 *sum, void *to, const
         dpari_lanes_exp(&each[0], &each[1], wide);
         dpari_lanes_exp(&each[2], &each[3], wide);
     }
-    for (k = 0; k < 4 && !wide; k += 2) { /* with fewer registers a loop is as fast */
+    for (k = 0; k < 4 && !wide; k += 2) { /* a loop, which is as fast with fewer registers */
         dpari_lanes_exp(&each[k], &each[k + 1], wide);
     }
     sum->a += each[0];
@@ -3654,8 +3703,8 @@ DPARI_LANES_INLINE void dpari_lanes_exps_16(dpari_lanes_16 *sum, void *to, const
     }
 }
 
-/* One loop for full groups of 16 elements, and then for the last elements, which are copied to
- * `room`. */
+/* The same loop processes full groups of 16 elements and then the last elements, which are copied
+ * to `room`. */
 DPARI_LANES_INLINE double dpari_lanes_exps(void *to, const void *x, int32_t type, const double *by,
                                            int64_t n, int wide)
 {
@@ -3733,7 +3782,7 @@ DPARI_LANES_INLINE void dpari_lanes_logs(double *x, int64_t n)
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
-/* A vector of the words i, j, k and l, where 0 .. 3 are those of a and 4 .. 7 those of b. */
+/* A vector of words i, j, k and l, where words 0 .. 3 are those of a and 4 .. 7 those of b. */
 #if defined(__clang__)
 #define DPARI_LANES_WORDS(a, b, i, j, k, l) __builtin_shufflevector(a, b, i, j, k, l)
 #else
@@ -3802,7 +3851,7 @@ DPARI_LANES_INLINE void dpari_lanes_scores(double *to, const float *x, const flo
     int64_t j, k;
     for (j = 0; j < n; j += 4) {
         const float *each[4];
-        for (k = 0; k < 4; k++) { /* if fewer than four are left, the last one is repeated */
+        for (k = 0; k < 4; k++) { /* if fewer than four rows are left, the last one is repeated */
             each[k] = row + dpari_least(j + k, n - 1) * step;
         }
         dpari_lanes_scores_four(n - j < 4 ? room : to + j, x, each, width, scale);
@@ -3878,17 +3927,17 @@ DPARI_LANES_INLINE void dpari_lanes_add(float *y, float keep, float by, const fl
     }
 }
 
-/* ---- codes of 8 bits ------------------------------------------------------------------------- */
+/* ---- 8-bit codes ----------------------------------------------------------------------------- */
 
-/* Computes the larger of each |x| and `most`, as integers: the bits of |x| have the order of
- * |x|. */
+/* Computes the larger of each |x| and `most`. Compares them as integers, because the bits of |x|
+ * are ordered like |x|. */
 DPARI_LANES_INLINE void dpari_lanes_sizes(dpari_lanes_i8 *most, const float *x, int wide)
 {
     dpari_lanes_i8 p, above;
     dpari_lanes_get(&p, x);
     p &= 0x7fffffff;
 #if DPARI_LANES_ASM
-    if (wide) { /* one instruction, for which gcc emits two slower ones */
+    if (wide) { /* in assembly, because gcc would emit two slower instructions */
         __asm__("vpmaxsd %1, %0, %0" : "+x"(*most) : "x"(p));
         return;
     }
@@ -3930,15 +3979,16 @@ DPARI_LANES_INLINE uint32_t dpari_lanes_size(const float *x, int64_t n, int wide
     return (uint32_t)most;
 }
 
-/* Rounds to integers: for |x| below 2^22, adding 1.5 2^23 leaves the rounded integer in the last
- * bits, with its sign. */
+/* Rounds to signed integers: for |x| below 2^22, adding 1.5 2^23 leaves the rounded integer in the
+ * last bits. */
 DPARI_LANES_INLINE void dpari_lanes_code_i8(dpari_lanes_i8 *code, const dpari_lanes_f8 *x)
 {
     *code = (dpari_lanes_i8)(*x + 12582912.0f) & 0xff;
 }
 
-/* Computes codes of F8. Below 2^-6 its numbers are 2^-9 apart, which are the last bits of a sum
- * with 2^14. No code exceeds 0x7e, because x is at most 448, up to the rounding of a division. */
+/* Computes codes of F8. Below 2^-6, F8 numbers are multiples of 2^-9. Adding 2^14 leaves the
+ * multiple in the last bits. No code exceeds 0x7e, because x exceeds 448 at most by a rounding
+ * error. */
 DPARI_LANES_INLINE void dpari_lanes_code_f8(dpari_lanes_i8 *code, const dpari_lanes_f8 *x)
 {
     const dpari_lanes_i8 bits = (dpari_lanes_i8)*x, size = bits & 0x7fffffff;
@@ -3949,8 +3999,8 @@ DPARI_LANES_INLINE void dpari_lanes_code_f8(dpari_lanes_i8 *code, const dpari_la
     *code = all | (((bits >> 24) & 0x80) & (all != 0));
 }
 
-/* Stores sixteen integers of 0 to 255 as bytes. dpari_lanes_unpack loads 16 bytes as signed
- * integers. */
+/* Stores 16 integers from 0 to 255 as bytes. dpari_lanes_unpack loads 16 bytes as signed integers.
+ */
 DPARI_LANES_INLINE void dpari_lanes_pack(unsigned char *to, const dpari_lanes_i8 *x)
 {
 #if defined(__SSE2__)
@@ -3987,7 +4037,7 @@ DPARI_LANES_INLINE void dpari_lanes_unpack(dpari_lanes_i8 to[2], const unsigned 
         __asm__("vpmovsxbd %1, %0" : "=x"(to[1]) : "m"(*(const int64_t *)(const void *)(from + 8)));
         return;
     }
-    dpari_lanes_get(&all, from); /* each byte becomes the highest of four */
+    dpari_lanes_get(&all, from); /* below, each byte becomes the highest of a word */
     low = (dpari_lanes_h8)__builtin_ia32_punpcklbw128(none, all);
     high = (dpari_lanes_h8)__builtin_ia32_punpckhbw128(none, all);
     each[0] = (dpari_lanes_w4)__builtin_ia32_punpcklwd128(zero, low) >> 24;
@@ -4063,8 +4113,8 @@ DPARI_LANES_INLINE void dpari_lanes_lesser(dpari_lanes_f8 *x, const dpari_lanes_
     }
 }
 
-/* Computes the values of codes of F8. u is the code with the exponent of an f32. From 2^-6 on the
- * value is u; below, it is 2 u - 2^-6. The smaller of both is right everywhere. */
+/* Computes the values of F8 codes. u is the code with the exponent of an F32. From 2^-6 on the
+ * value is u, and below it is 2 u - 2^-6. In both cases it is the smaller of the two. */
 DPARI_LANES_INLINE void dpari_lanes_value_f8(dpari_lanes_f8 *x, const dpari_lanes_i8 *code,
                                              int wide)
 {
@@ -4093,8 +4143,8 @@ DPARI_LANES_INLINE void dpari_lanes_value(dpari_lanes_f8 *p, const float *x,
     }
 }
 
-/* Computes 16 values. If one of x is NaN, an element of `all` becomes NaN, and it may become NaN if
- * one is infinite. */
+/* Computes 16 values. If one of them is NaN, an element of `all` becomes NaN. That may also happen
+ * if one is infinite. */
 DPARI_LANES_INLINE void dpari_lanes_sixteen_values(float *x, const unsigned char *code, float scale,
                                                    int32_t type, int add, dpari_lanes_f8 *all,
                                                    int wide)
@@ -4128,8 +4178,7 @@ DPARI_LANES_INLINE void dpari_lanes_last_values(float *x, const unsigned char *c
     }
 }
 
-/* Computes the values of a block. Cases with few operations for each element have loops of their
- * own. */
+/* Computes the values of a block. Cases with few operations per element have separate loops. */
 DPARI_LANES_INLINE void dpari_lanes_values_block(float *x, const unsigned char *code, float scale,
                                                  int64_t n, int32_t type, int add,
                                                  dpari_lanes_f8 *all, int wide)
@@ -4153,8 +4202,8 @@ DPARI_LANES_INLINE void dpari_lanes_values_block(float *x, const unsigned char *
     }
 }
 
-/* Computes the values of all blocks, and replaces NaN by the same one if there may be any. If the
- * scale is a number, only a code of F8 can give NaN. */
+/* Computes the values of all blocks, and gives all NaNs the same bits if there may be any. If the
+ * scale is a number, only an F8 code can give NaN. */
 DPARI_LANES_INLINE void dpari_lanes_values(float *x, const dpari_lanes_blocks *b, int wide)
 {
     const int64_t count = b->count, block = b->block, step = b->code_step;
@@ -4178,8 +4227,8 @@ DPARI_LANES_INLINE void dpari_lanes_values(float *x, const dpari_lanes_blocks *b
 
 #endif
 
-/* Element by element, in the same order. Used without vectors, and for calls so small that the CPU
- * is not queried. */
+/* The same loops for single elements, in the same order. They are used without vectors, and for
+ * calls that are so small that the CPU is not queried. */
 #if !DPARI_LANES_VECTOR || DPARI_LANES_ASKED
 
 static double dpari_each_fold(const double *c)
@@ -4312,7 +4361,7 @@ static double dpari_each_exps(void *to, const void *x, int32_t type, const doubl
     for (i = 0; i < n; i++) {
 #if DPARI_LANES_VECTOR
         const double power = dpari_each_exp(dpari_element_get(x, type, i) - by[0]);
-#else /* doubles may have extra precision here, which the sums of dpari_each_exp do not allow */
+#else /* doubles may have extra precision, with which dpari_each_exp would be wrong */
         const double power = dpari_exp(dpari_element_get(x, type, i) - by[0]);
 #endif
         c[i % 16] += power;
@@ -4460,7 +4509,8 @@ static void dpari_each_values(float *x, const dpari_lanes_blocks *b, int wide)
 
 /* ---- the tables ------------------------------------------------------------------------------ */
 
-/* Defines the functions of a table. The inlined loops are compiled for the CPU that `in` names. */
+/* Defines the functions of a table. The attribute `in` says for which CPU the inlined loops are
+ * compiled. */
 #define DPARI_LANES_PLAIN
 #define DPARI_LANES_TABLE(in, table, loop, wide)                                                   \
     in static void table##_widen(double *to, const float *from, int64_t n)                         \
@@ -4568,7 +4618,8 @@ DPARI_LANES_TABLE(__attribute__((target("avx2"))), dpari_lanes_wide, dpari_lanes
 
 /* ---- vectors of 64 bytes ---------------------------------------------------------------------
  *
- * Only loops with few operations for each element; the others are those of 32 bytes. */
+ * These exist only for loops with few operations per element. Other loops use vectors of 32 bytes.
+ */
 
 #define DPARI_EIGHT __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw"))) static
 #define DPARI_EIGHT_INLINE                                                                         \
@@ -4582,7 +4633,7 @@ typedef struct dpari_eight {
     dpari_lanes_d8 a, b; /* chains 0 to 7, 8 to 15 */
 } dpari_eight;
 
-/* In assembly, because a compiler may fuse a product with a sum. */
+/* Is in assembly, because a compiler could fuse the product with a sum. */
 DPARI_EIGHT_INLINE void dpari_eight_times(dpari_lanes_d8 *to, const dpari_lanes_d8 *x,
                                           const dpari_lanes_d8 *y)
 {
@@ -4629,8 +4680,8 @@ DPARI_EIGHT_INLINE double dpari_eight_fold(const dpari_eight *x)
     return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
 }
 
-/* Defines a loop that adds parts of 16 elements with `part`. The last part is filled up with
- * `rest`, which changes no sum. */
+/* Defines a loop that adds parts of 16 elements with `part`. The last part is padded with `rest`,
+ * which does not change the sum. */
 #define DPARI_EIGHT_SUM(name, part, rest)                                                          \
     DPARI_EIGHT_INLINE double name##_of(const void *x, const void *y, int32_t type, double mean,   \
                                         int64_t n, double *total)                                  \
@@ -4884,8 +4935,8 @@ static dpari_lanes dpari_lanes_eights(void)
 }
 #endif
 
-/* From this number of elements on the CPU is queried, which takes as long as some thousands of
- * elements. */
+/* With fewer elements the CPU is not queried, because that takes as long as processing some
+ * thousands of elements. */
 enum { DPARI_LANES_ASKS = 4096 };
 
 DPARI_INTERNAL dpari_lanes dpari_lanes_for(int64_t work)
@@ -4902,11 +4953,11 @@ DPARI_INTERNAL dpari_lanes dpari_lanes_for(int64_t work)
 
 /* ==== train/micro.c ==== */
 
-/* Blocks in the formats of tensor cores (MXFP8, MXFP4, NVFP4) in the memory of the host, in integer
- * arithmetic on the bits of F32, which gives the same bits on every machine. layers.h describes the
- * formats. layers.c calls it for quantize and dequantize. */
+/* Blocks of the formats for tensor cores (MXFP8, MXFP4, NVFP4) in host memory. Rounding uses
+ * integer arithmetic on the bits of F32, which gives the same bits on every machine. layers.h
+ * describes the formats. layers.c calls these functions to quantize and dequantize. */
 
-/* Converts elements of another type than F32 in `room`. */
+/* Converts elements of another type than F32 into `room`. */
 DPARI_STATIC_NOINLINE const float *dpari_quant_narrow(const dpar_mem_quantize *call, int64_t i,
                                                       int64_t n, float *room)
 {
@@ -4936,18 +4987,19 @@ DPARI_INTERNAL void dpari_quant_give(const dpar_mem_quantize *call, double *x, i
     dpari_elements_store(call->x, x, i, n, call->type);
 }
 
-/* A format: the floats of few bits that its codes are, and its blocks. */
+/* A format: the small floats that are its codes, and the size of its blocks. */
 typedef struct dpari_micro {
-    uint8_t digits; /* bits of the fraction */
-    uint8_t least;  /* biased exponent in F32 of the least normal number */
-    uint8_t most;   /* exponent of the largest number, without bias */
+    uint8_t digits; /* number of fraction bits */
+    uint8_t least;  /* biased exponent of the smallest normal number in F32 */
+    uint8_t most;   /* unbiased exponent of the largest number */
     uint8_t top;    /* code of the largest number */
-    uint8_t bits;   /* of a code */
-    uint8_t block;  /* elements of a block */
+    uint8_t bits;   /* number of bits of a code */
+    uint8_t block;  /* number of elements of a block */
 } dpari_micro;
 
-enum { DPARI_MICRO_NV = 16 }; /* size of a block of NVFP4, which identifies the format */
+enum { DPARI_MICRO_NV = 16 }; /* block size of NVFP4, by which this file recognizes the format */
 
+/* Returns the properties of a format: MXFP8 (E4M3, E5M2), MXFP4 (E2M1) or NVFP4 (E2M1). */
 static const dpari_micro *dpari_micro_of(int32_t format)
 {
     static const dpari_micro all[4] = {{3, 121, 8, 0x7e, 8, 32},
@@ -4973,19 +5025,20 @@ DPARI_INTERNAL int64_t dpari_micro_elements(int32_t format)
     return dpari_micro_of(format)->block;
 }
 
-/* Returns the code of a number without its sign, given by its bits `size`. word: a random word for
- * stochastic rounding, or NULL to round to nearest even. The significand is aligned to its own
- * exponent, or to that of the least normal number if that is larger. Then `cut` bits are cut off.
- * What is added before, for rounding, carries into the code and thus into its exponent. */
+/* Returns the code of a positive F32 number with the bits `size`. word: a random word for
+ * stochastic rounding, or NULL to round to nearest even. The significand is shifted right if the
+ * number is below the smallest normal number of the format. Then `cut` bits are cut off. A number
+ * that is added before rounds the rest; its carry increments the code and, if needed, the exponent
+ * in it. */
 static uint32_t dpari_micro_code(const dpari_micro *f, uint32_t size, const uint32_t *word)
 {
     const int32_t own = (int32_t)(size >> 23), cut = 23 - f->digits, under = f->least - own;
     int32_t shift = 0;
     uint32_t x = (size & 0x7fffffu) | 0x800000u, code;
     if (under > 0) {
-        shift = under < 25 ? under : 25; /* 25 leaves nothing of a significand of 24 bits */
+        shift = under < 25 ? under : 25; /* 25 is enough to remove all 24 bits of a significand */
     }
-    /* a bit that is lost rules out a tie */
+    /* if a 1 is shifted out, the number is not a tie: sets the last bit */
     x = x >> shift | (word == NULL && (x & (((uint32_t)1 << shift) - 1)) != 0);
     x += word != NULL ? *word >> (32 - cut) : ((uint32_t)1 << (cut - 1)) - 1 + (x >> cut & 1u);
     code = ((uint32_t)(under < 0 ? -under : 0) << f->digits) + (x >> cut);
@@ -5006,7 +5059,7 @@ static float dpari_micro_value(const dpari_micro *f, uint32_t code)
     return under ? x - less : x;
 }
 
-/* Returns the value of a scale, by which the numbers of the codes of its block are multiplied. */
+/* Returns the value of a scale, the factor of all elements of a block. */
 DPARI_STATIC_NOINLINE float dpari_micro_unit(const dpar_mem_quantize *call, const dpari_micro *f,
                                              uint32_t scale)
 {
@@ -5025,7 +5078,8 @@ DPARI_STATIC_NOINLINE float dpari_micro_unit(const dpar_mem_quantize *call, cons
     return x;
 }
 
-/* Returns the scale of a block whose largest |x| has the bits `most`. */
+/* Returns the scale of a block whose largest |x| has the bits `most`. If that is infinite or NaN,
+ * the scale is NaN. */
 static uint32_t dpari_micro_scale(const dpar_mem_quantize *call, const dpari_micro *f,
                                   uint32_t most)
 {
@@ -5105,11 +5159,11 @@ DPARI_INTERNAL void dpari_micro_unblock(const dpar_mem_quantize *call, int64_t b
 
 /* ==== train/layers.c ==== */
 
-/* The operations of layers.h in the memory of the host, and their dispatch: dpari_do_x runs
- * operation x by the table of comm->mem, or by the host's. A dpar_mem without the operation breaks
- * the communicator with DPAR_E_UNKNOWN. Strategies call dpari_do_x; tests of devices compare a
- * device's results with the host's table. Norms are in layers_norm.c and formats of tensor cores in
- * micro.c. */
+/* The operations of layers.h in host memory, and their dispatch: dpari_do_x runs operation x with
+ * the table of comm->mem, or with the host's if comm->mem is NULL. If the table has no such
+ * operation, the communicator breaks with DPAR_E_UNKNOWN. Strategies call dpari_do_x. Tests compare
+ * the results of a device with those of the host's table. Norms are in layers_norm.c, and formats
+ * for tensor cores in micro.c. */
 
 /* ---- norms of gradients ---------------------------------------------------------------------- */
 
@@ -5164,7 +5218,7 @@ static dpar_status dpari_mem_round(void *ctx, const dpar_mem_round *r)
         (r->count > 0 && (r->to == NULL || r->from == NULL))) {
         return DPAR_E_ARG;
     }
-    if (r->from_type == DPAR_F32) { /* without conversion, so that NaN keep their bits */
+    if (r->from_type == DPAR_F32) { /* without conversion, so that NaNs keep their bits */
         dpari_random_round(r->to, r->from, r->count, r->seed, r->stream, r->index, 16);
         return DPAR_OK;
     }
@@ -5178,8 +5232,8 @@ static dpar_status dpari_mem_round(void *ctx, const dpar_mem_round *r)
     return DPAR_OK;
 }
 
-/* Computes F32 from BF16 and the remainder of 16 bits. dpari_mem_halve is the reverse; the high
- * half is rounded, so that the remainder has a sign. */
+/* Computes F32 from BF16 and the 16-bit remainder. dpari_mem_halve does the opposite. It rounds the
+ * high half to nearest, so that the remainder is signed. */
 static void dpari_mem_join(float *to, const uint16_t *high, const int16_t *low, int64_t n)
 {
     int64_t i;
@@ -5200,7 +5254,7 @@ static void dpari_mem_halve(uint16_t *high, int16_t *low, const float *from, int
     }
 }
 
-/* Updates weights that are stored in two halves. Some at a time are joined to F32. */
+/* Updates weights that are stored in two halves. Joins DPARI_ELEMENTS weights at a time to F32. */
 static dpar_status dpari_mem_optimize_halves(const dpar_mem_optimize *o, double factor)
 {
     const dpar_optimizer_piece *all = o->piece;
@@ -5226,7 +5280,7 @@ static dpar_status dpari_mem_optimize_halves(const dpar_mem_optimize *o, double 
     return st;
 }
 
-/* Stores a copy of the new weights in another type. */
+/* Stores a copy of the new weights in copy_type. */
 static dpar_status dpari_optimize_copy(const dpar_mem_optimize *o)
 {
     const dpar_optimizer_piece *p = o->piece;
@@ -5270,7 +5324,7 @@ static dpar_status dpari_mem_optimize(void *ctx, const dpar_mem_optimize *o)
         return DPAR_E_ARG;
     }
     none = *p;
-    /* with 0 elements this only checks the arguments */
+    /* with a remainder, this step has 0 elements and only checks the arguments */
     none.count = o->remainder != NULL && p->count >= 0 ? 0 : p->count;
     st = dpar_optimizer_step(o->optimizer, &none, o->step, o->rate, factor);
     if (st == DPAR_OK && o->remainder != NULL) {
@@ -5284,20 +5338,20 @@ static dpar_status dpari_mem_optimize(void *ctx, const dpar_mem_optimize *o)
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-/* True if an index is in its domain. */
+/* True if the fields of an index of `rows` rows are valid. */
 static int dpari_mem_index_fits(const dpar_mem_index *x, int64_t rows)
 {
     return (x->type == DPAR_I32 || x->type == DPAR_I64) && x->windows >= 0 && x->windows <= 2 &&
            (x->at != NULL || rows == 0);
 }
 
-/* Returns number i of an index. */
+/* Returns at[i] of an index. */
 static int64_t dpari_mem_at(const dpar_mem_index *x, int64_t i)
 {
     return x->type == DPAR_I32 ? ((const int32_t *)x->at)[i] : ((const int64_t *)x->at)[i];
 }
 
-/* Returns the row for a number of an index; below 0 there is none. */
+/* Returns the row for a number at[i] of an index; a result below 0 means that there is none. */
 DPARI_STATIC_NOINLINE int64_t dpari_mem_row(const dpar_mem_index *x, int64_t number)
 {
     int32_t w;
@@ -5332,7 +5386,7 @@ static dpar_status dpari_mem_gather(void *ctx, const dpar_mem_gather *g)
     return DPAR_OK;
 }
 
-/* Adds n elements of F64 or F32. */
+/* Adds n elements of `from` to `to`, which are F64 or F32. */
 static void dpari_mem_add(int32_t type, void *to, int64_t at, const void *from, int64_t from_at,
                           int64_t n)
 {
@@ -5366,7 +5420,7 @@ static dpar_status dpari_mem_scatter(void *ctx, const dpar_mem_scatter *s)
     return DPAR_OK;
 }
 
-/* Computes one row of `to`. */
+/* Computes row t of `to`. */
 static void dpari_mem_combine_row(const dpar_mem_combine *c, int64_t t)
 {
     double x[DPARI_ELEMENTS], sum[DPARI_ELEMENTS];
@@ -5437,7 +5491,7 @@ static dpar_status dpari_mem_dot(void *ctx, const dpar_mem_dot *d)
 
 /* ---- cross-entropy --------------------------------------------------------------------------- */
 
-/* True if a token with this target counts in the loss. */
+/* True if a token with this target is counted in the loss. */
 static int dpari_entropy_counts(const dpar_mem_cross_entropy *loss, int64_t target)
 {
     return target >= 0 && (loss->ignore == 0 || target != loss->ignore - 1);
@@ -5449,8 +5503,8 @@ static void *dpari_entropy_at(const dpar_mem_cross_entropy *loss, int64_t at)
     return (unsigned char *)loss->logits + at * dpar_type_bytes(loss->type);
 }
 
-/* Updates *most with the largest logit of a run, and adds the logits to *sum. *first: 1 if no run
- * came before, so that *most is not used. */
+/* Updates *most with the largest of logits lo .. hi - 1, and adds these logits to *sum. *first: 1
+ * if *most has no value yet; set to 0. */
 static void dpari_entropy_largest(const dpari_lanes *lanes, const dpar_mem_cross_entropy *loss,
                                   int64_t lo, int64_t hi, int *first, double *most, double *sum)
 {
@@ -5464,7 +5518,7 @@ static void dpari_entropy_largest(const dpari_lanes *lanes, const dpar_mem_cross
     }
 }
 
-/* Returns the sum of e^(logit - most) over a run. */
+/* Returns the sum of e^(logit - most) over logits lo .. hi - 1. */
 static double dpari_entropy_below(const dpari_lanes *lanes, const dpar_mem_cross_entropy *loss,
                                   int64_t lo, int64_t hi, double most)
 {
@@ -5478,8 +5532,8 @@ static double dpari_entropy_below(const dpari_lanes *lanes, const dpar_mem_cross
 }
 
 /* Computes the three numbers of a token on this rank: the largest logit, the sum of exponentials
- * relative to it, and what is subtracted from lse in the loss. Smoothing is linear in the logits,
- * so it is part of the third one. */
+ * relative to it, and this rank's part of the number that the loss subtracts from lse. Smoothing is
+ * linear in the logits, so it is included in the third number. */
 static void dpari_entropy_part(const dpari_lanes *lanes, const dpar_mem_cross_entropy *loss,
                                int64_t token)
 {
@@ -5491,7 +5545,7 @@ static void dpari_entropy_part(const dpari_lanes *lanes, const dpar_mem_cross_en
     for (w = 0; w < 2; w++) {
         dpari_entropy_largest(lanes, loss, at + loss->lo[w], at + loss->hi[w], &first, &most, &sum);
     }
-    for (w = 0; w < 2; w++) { /* if all are -infinity, the sums are 0 */
+    for (w = 0; w < 2; w++) { /* relative to 0 if all logits are -infinity, so that sums are 0 */
         below += dpari_entropy_below(lanes, loss, at + loss->lo[w], at + loss->hi[w],
                                      most < -1.7e308 ? 0.0 : most);
     }
@@ -5506,8 +5560,8 @@ static void dpari_entropy_part(const dpari_lanes *lanes, const dpar_mem_cross_en
     dpari_element_put(loss->partial, loss->type, 3 * token + 2, own);
 }
 
-/* Returns lse of a token from the numbers of all ranks, and in *subtracted what the loss subtracts.
- * Returns NaN if no rank has an exponential above 0. */
+/* Returns lse of a token, computed from the numbers of all ranks, or NaN if no rank has an
+ * exponential above 0. Sets *subtracted to the number that the loss subtracts from lse. */
 static double dpari_entropy_unite(const dpar_mem_cross_entropy *loss, int64_t token,
                                   double *subtracted)
 {
@@ -5556,8 +5610,8 @@ static void dpari_entropy_loss(const dpar_mem_cross_entropy *loss)
     }
 }
 
-/* Replaces one run of a token's logits by scale ((1 + 2 z lse) exp(logit - lse) - smoothing /
- * V). */
+/* Replaces logits lo .. hi - 1 of a token by scale ((1 + 2 z_loss lse) exp(logit - lse) - smoothing
+ * / V). by: lse, scale (1 + 2 z_loss lse), -scale smoothing / V. */
 static void dpari_entropy_run(const dpari_lanes *lanes, const dpar_mem_cross_entropy *loss,
                               int64_t lo, int64_t hi, const double *by)
 {
@@ -5580,7 +5634,7 @@ static void dpari_entropy_gradient(const dpari_lanes *lanes, const dpar_mem_cros
     double hot = row >= 0 ? dpari_element_get(loss->logits, loss->type, at + row) : 0.0;
     unsigned char *line = (unsigned char *)loss->logits + at * bytes;
     const double by[3] = {lse, factor, -smooth};
-    int64_t done = 0; /* columns before this one are done */
+    int64_t done = 0; /* number of columns that were written */
     int32_t w;
     for (w = 0; w < 2; w++) {
         const int64_t lo = loss->lo[w], hi = counts ? loss->hi[w] : lo;
@@ -5589,7 +5643,7 @@ static void dpari_entropy_gradient(const dpari_lanes *lanes, const dpar_mem_cros
         done = hi;
     }
     dpari_zero(line + done * bytes, (size_t)((loss->rows - done) * bytes));
-    if (row >= 0 && counts) { /* in f64, because the terms nearly cancel */
+    if (row >= 0 && counts) { /* computed from the logit in f64, because the terms nearly cancel */
         hot = factor * dpari_exp(hot - lse) - smooth - loss->scale * (1.0 - loss->smoothing);
         dpari_element_put(loss->logits, loss->type, at + row, hot);
     }
@@ -5640,8 +5694,8 @@ static dpar_status dpari_mem_cross_entropy(void *ctx, const dpar_mem_cross_entro
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
-/* Merges rows i .. i + rows - 1 into out and lse. less: e^(smaller lse - larger lse); more: log(1 +
- * less). */
+/* Merges rows i .. i + rows - 1 into out and lse. less[k] is e^(smaller lse - larger lse), and
+ * more[k] is log(1 + less[k]). */
 static void dpari_merge_rows(const dpari_lanes *lanes, const dpar_mem_attention_merge *m, int64_t i,
                              int64_t rows)
 {
@@ -5696,7 +5750,7 @@ DPARI_INTERNAL dpar_status dpari_mem_attention_merge(void *ctx, const dpar_mem_a
 
 /* ---- 8 bits ---------------------------------------------------------------------------------- */
 
-/* Returns the scale of elements lo .. hi - 1. */
+/* Returns the scale for elements lo .. hi - 1. */
 static float dpari_quant_scale(const dpari_lanes *lanes, const dpar_mem_quantize *call, int64_t lo,
                                int64_t hi)
 {
@@ -5734,7 +5788,7 @@ static void dpari_quant_block(const dpari_lanes *lanes, const dpar_mem_quantize 
     }
 }
 
-/* Returns the blocks of a call as lanes.h describes them. */
+/* Returns the codes and scales of a call in the form of lanes.h. */
 static dpari_lanes_blocks dpari_quant_blocks(const dpar_mem_quantize *call)
 {
     dpari_lanes_blocks b;
@@ -5811,8 +5865,8 @@ static dpar_status dpari_mem_quantize(void *ctx, const dpar_mem_quantize *call)
     return DPAR_OK;
 }
 
-/* F32 is accumulated in f32. This gives the same bits as in f64: a sum of two F32 that is computed
- * in f64 and then rounded is the sum in f32 (Figueroa 1995). */
+/* Dequantizes. F32 is accumulated in f32, which gives the same bits as in f64: if the sum of two
+ * F32 numbers is computed in f64 and then rounded, it equals their sum in f32 (Figueroa 1995). */
 static dpar_status dpari_mem_dequantize(void *ctx, const dpar_mem_quantize *call)
 {
     dpari_lanes l;
@@ -5906,14 +5960,15 @@ DPARI_DO_LAYER(DPARI_API, norm)
 
 /* ==== train/layers_norm.c ==== */
 
-/* Moments and norms in the memory of the host. A plane is processed row by row and in parts of a
- * fixed size. Each part takes two passes, one for the mean and one for the squares about it, and
- * parts are merged in order. So no large numbers cancel, and the bits depend only on the sizes. */
+/* Moments and norms in host memory. A plane is processed row by row and in parts of a fixed size.
+ * The moments of a part take two passes, one for the mean and one for the squared deviations from
+ * it, and the parts are merged in order. Therefore large numbers do not cancel, and the bits depend
+ * only on the sizes. */
 
 /* ---- moments --------------------------------------------------------------------------------- */
 
-/* Copies like memcpy, for rows that are too short for a call. Four elements are read before they
- * are written, so that compilers use vectors even though `to` may be `from`. */
+/* Copies like memcpy, but faster for short rows. Reads four elements before it writes them, so that
+ * compilers use vectors although `to` may be `from`. */
 static void dpari_moments_copy(double *to, const double *from, int64_t count)
 {
     int64_t i;
@@ -5999,15 +6054,15 @@ static void dpari_moments_merge(dpar_moments *a, const dpar_moments *b)
     a->count = n;
 }
 
-/* Elements of a plane that were read and are not yet merged into `to`. */
+/* Elements of a plane that were read but are not yet merged into `to`. */
 typedef struct dpari_moments_held {
     DPARI_ROW double part[DPARI_ROW_PART];
     int64_t count;
     dpar_moments *to;
 } dpari_moments_held;
 
-/* Computes the moments of the elements held, in two passes, and merges them. No number is then far
- * from the mean that is subtracted from it. */
+/* Computes the moments of the elements in h in two passes, so that the mean that is subtracted is
+ * close to the elements, and merges them. */
 static void dpari_moments_flush(const dpari_lanes *lanes, dpari_moments_held *h)
 {
     dpar_moments one;
@@ -6078,7 +6133,7 @@ static int64_t dpari_layer_points(const int64_t *extent, int32_t dims)
     return n;
 }
 
-/* True if the call is in the domain of moments. */
+/* True if the fields of the call are valid. */
 static int dpari_moments_fits(const dpar_mem_moments *m, int64_t sets)
 {
     int64_t points = 1;
@@ -6181,8 +6236,8 @@ static int64_t dpari_norm_rows(const dpar_mem_norm *call, int64_t *at)
     return call->dims > 0 ? call->extent[call->dims - 1] : 1;
 }
 
-/* Returns elements of a row from `at` on: in place if `direct`, otherwise converted to F64 in
- * `room`. */
+/* Returns `count` elements of a row from element `at` on. If direct is 1 the result is their
+ * address, otherwise `room`, which receives them converted to F64. */
 static const void *dpari_norm_read(const dpari_lanes *lanes, const dpar_mem_norm *call,
                                    const dpar_mem_planes *p, int64_t at, int64_t count, int direct,
                                    double *room)
@@ -6194,6 +6249,7 @@ static const void *dpari_norm_read(const dpari_lanes *lanes, const dpar_mem_norm
     return room;
 }
 
+/* Stores `count` numbers in the elements of call->to from `at` on. */
 static void dpari_norm_write(const dpar_mem_norm *call, int64_t at, int64_t count,
                              const double *from)
 {
@@ -6204,7 +6260,7 @@ static void dpari_norm_write(const dpar_mem_norm *call, int64_t at, int64_t coun
     }
 }
 
-/* Merges the moments of all ranks, and saves the mean and 1 / deviation of each set. */
+/* Merges the moments of all ranks, and saves the mean and 1 / (standard deviation) of each set. */
 static void dpari_norm_merge(const dpar_mem_norm *call, int64_t sets)
 {
     int64_t i;
@@ -6264,7 +6320,7 @@ static void dpari_norm_apply(const dpari_lanes *lanes, const dpar_mem_norm *call
     } while (dpari_norm_row(call, at));
 }
 
-/* Computes for a plane sum[0] of dy and sum[1] of dy (x - mean) / deviation. */
+/* Computes for a plane sum[0] = sum of dy and sum[1] = sum of dy (x - mean) / deviation. */
 static void dpari_norm_sums(const dpari_lanes *lanes, const dpar_mem_norm *call, int64_t plane,
                             double *sum)
 {
@@ -6297,7 +6353,8 @@ static void dpari_norm_sums(const dpari_lanes *lanes, const dpar_mem_norm *call,
     } while (dpari_norm_row(call, at));
 }
 
-/* Computes the sums of each plane, and adds them, times the scale, to the totals of its set. */
+/* Computes the sums of each plane, and adds them, multiplied by the scale, to the totals of its set
+ * and to the gradients of scale and shift. */
 static void dpari_norm_totals(const dpari_lanes *lanes, const dpar_mem_norm *call, int64_t sets)
 {
     const double points = (double)dpari_layer_points(call->extent, call->dims);
@@ -6360,7 +6417,7 @@ static void dpari_norm_gradient(const dpari_lanes *lanes, const dpar_mem_norm *c
     } while (dpari_norm_row(call, at));
 }
 
-/* True if no array that the phase needs is NULL. */
+/* True if the fields of the call are valid and no array that the phase needs is NULL. */
 static int dpari_norm_fits(const dpar_mem_norm *call)
 {
     const int walks = call->phase != DPAR_MEM_NORM_MERGE, sums = call->phase == DPAR_MEM_NORM_SUMS;
@@ -6415,20 +6472,27 @@ DPARI_INTERNAL dpar_status dpari_mem_norm(void *ctx, const dpar_mem_norm *call)
 /* ==== train/ddp.c ==== */
 
 /* Averages gradients over all ranks. The buckets have a fixed order, from the last parameter to the
- * first. dpar_ddp_ready notes that a parameter is ready; when all parameters of the next bucket
- * are, the bucket is posted, and so are complete buckets that follow it. All ranks therefore post
- * the same collectives in the same order, even if their gradients become ready in different orders.
+ * first. dpar_ddp_ready notes that a parameter is ready. Once all parameters of the next bucket are
+ * ready, it posts that bucket, and the buckets after it that are already complete. All ranks
+ * therefore post the same collectives in the same order, even if their gradients become ready in
+ * different orders.
  *
- * dpar_ddp_end posts the rest and waits for all buckets. Whether every rank had a gradient for
- * every parameter is settled there, so that an error is the same on all ranks.
+ * dpar_ddp_end posts the remaining buckets and waits for all of them. With desc.require_ready, it
+ * also checks that every parameter was reported; a rank that misses one breaks the communicator, so
+ * that all ranks get the same error.
  *
- * The gradients are stored in one of three ways. dpar lays them out itself in one buffer (the last
- * parameter first), or they are the caller's flat array (the first parameter first): a bucket is
- * then one contiguous range of the buffer. Or each parameter has an array of the caller's: a bucket
- * then sends its long arrays in place, and its short ones packed in a copy, because many small
- * messages take longer. zero1.c uses the flat array, and replaces what is sent (d->scatter). */
+ * The gradients are stored in one of three ways:
+ *
+ *  - dpar allocates one buffer, in which the last parameter comes first. A bucket is one contiguous
+ *    range of it.
+ *  - The caller has one flat array, in which the first parameter comes first. A bucket is a range
+ *    of it, too.
+ *  - The caller has one array per parameter. A bucket sends long arrays in place and packs short
+ *    ones in a copy, because many small messages take longer.
+ *
+ * zero1.c uses the flat array, and sends each part of a bucket only to its owner (ddp->scatter). */
 
-/* Arrays of fewer bytes are packed and sent together, if there are several. */
+/* If there are several arrays, those of fewer bytes are packed and sent together. */
 enum { DPARI_DDP_SHORT = 1 << 16 };
 
 /* ---- the descriptor -------------------------------------------------------------------------- */
@@ -6439,13 +6503,13 @@ static int32_t dpari_ddp_wire(const dpar_ddp_desc *desc)
     return desc->wire_type != DPAR_TYPE_NONE ? desc->wire_type : desc->type;
 }
 
-/* True if gradients are sent in another type than they have. */
+/* True if gradients are sent in another type than they are stored in. */
 static int dpari_ddp_rounds(const dpar_ddp_desc *desc)
 {
     return dpari_ddp_wire(desc) != desc->type;
 }
 
-/* True if the caller owns the gradients. */
+/* True if the gradients are in the caller's memory. */
 static int dpari_ddp_given(const dpar_ddp_desc *desc)
 {
     return desc->gradients != NULL || desc->arrays != NULL;
@@ -6457,8 +6521,9 @@ static int dpari_ddp_no_flag(int32_t v)
     return v != 0 && v != 1;
 }
 
-/* Checks the number of elements of each parameter, and that it has an array. */
-static dpar_status dpari_ddp_judge_counts(const dpar_ddp_desc *desc, dpar_why *why)
+/* Checks that the numbers of elements are allowed and that every parameter with elements has an
+ * array. */
+static dpar_status dpari_ddp_check_counts(const dpar_ddp_desc *desc, dpar_why *why)
 {
     int64_t elements = 0;
     int32_t i;
@@ -6467,15 +6532,16 @@ static dpar_status dpari_ddp_judge_counts(const dpar_ddp_desc *desc, dpar_why *w
         if (count < 0 || (count > 0 && desc->arrays != NULL && desc->arrays[i] == NULL)) {
             return dpari_wrong(
                 why,
-                "dpar_ddp_make: parameter %d has %ld elements (0 or more, with an array "
-                "that is not NULL)",
+                "dpar_ddp_make: parameter %d has %ld elements, but needs 0 or more, and with "
+                "desc.arrays an array that is not NULL",
                 i, count);
         }
         if (count > INT64_MAX / 16 - elements) {
-            return dpari_say(DPAR_E_RANGE, why,
-                             "dpar_ddp_make: parameter %d has %ld elements, those before it %ld: "
-                             "together they may have 2^59 - 1",
-                             i, count, elements);
+            return dpari_say(
+                DPAR_E_RANGE, why,
+                "dpar_ddp_make: parameter %d has %ld elements and those before it have "
+                "%ld, but together they may have at most 2^59 - 1",
+                i, count, elements);
         }
         elements += count;
     }
@@ -6483,15 +6549,17 @@ static dpar_status dpari_ddp_judge_counts(const dpar_ddp_desc *desc, dpar_why *w
 }
 
 /* Checks a descriptor. */
-static dpar_status dpari_ddp_judge(const dpar_ddp_desc *desc, dpar_why *why)
+static dpar_status dpari_ddp_check_desc(const dpar_ddp_desc *desc, dpar_why *why)
 {
     if (desc == NULL) {
         return dpari_wrong(why, "dpar_ddp_make: the descriptor is NULL");
     }
     if (desc->params < 0 || (desc->params > 0 && desc->count == NULL)) {
         return dpari_wrong(
-            why, "dpar_ddp_make: there are %d parameters (0 or more); desc.count is NULL: %d",
-            desc->params, desc->count == NULL);
+            why,
+            "dpar_ddp_make: params is %d, but must be 0 or more; above 0, desc.count must not be "
+            "NULL",
+            desc->params);
     }
     if (!dpari_is_float(desc->type)) {
         return dpari_wrong(why, "dpar_ddp_make: type is %s, but must be f64, f32, f16 or bf16",
@@ -6507,30 +6575,31 @@ static dpar_status dpari_ddp_judge(const dpar_ddp_desc *desc, dpar_why *why)
     if (dpari_ddp_no_flag(desc->sum) || dpari_ddp_no_flag(desc->require_ready) ||
         dpari_ddp_no_flag(desc->track_used) || dpari_ddp_no_flag(desc->check_finite) ||
         (desc->require_ready && desc->track_used)) {
-        return dpari_wrong(
-            why,
-            "dpar_ddp_make: sum %d, require_ready %d, track_used %d, check_finite %d: "
-            "each 0 or 1, and not both of require_ready and track_used",
-            desc->sum, desc->require_ready, desc->track_used, desc->check_finite);
+        return dpari_wrong(why,
+                           "dpar_ddp_make: sum is %d, require_ready %d, track_used %d and "
+                           "check_finite %d, but each "
+                           "must be 0 or 1, and require_ready excludes track_used",
+                           desc->sum, desc->require_ready, desc->track_used, desc->check_finite);
     }
     if (desc->first_bucket_bytes < 0 || desc->bucket_bytes < 0 || desc->align < 0) {
-        return dpari_wrong(
-            why,
-            "dpar_ddp_make: first_bucket_bytes %ld, bucket_bytes %ld, align %ld: none may be "
-            "negative",
-            desc->first_bucket_bytes, desc->bucket_bytes, desc->align);
+        return dpari_wrong(why,
+                           "dpar_ddp_make: first_bucket_bytes is %ld, bucket_bytes %ld and align "
+                           "%ld, but none may "
+                           "be negative",
+                           desc->first_bucket_bytes, desc->bucket_bytes, desc->align);
     }
     if ((desc->gradients != NULL && desc->arrays != NULL) ||
         (dpari_ddp_given(desc) && desc->align != 0)) {
         return dpari_wrong(why,
                            "dpar_ddp_make: at most one of gradients, arrays and align may be set");
     }
-    return dpari_ddp_judge_counts(desc, why);
+    return dpari_ddp_check_counts(desc, why);
 }
 
-/* Checks that no two arrays overlap. Sorts them by address first (Shell's sort). */
-static DPARI_COLD dpar_status dpari_ddp_apart(dpar_comm *comm, const dpar_ddp_desc *desc,
-                                              dpar_why *why)
+/* Checks that no two arrays overlap. Sorts them by address first (Shell sort), so that only
+ * neighbours need to be compared. */
+static DPARI_COLD dpar_status dpari_ddp_check_overlap(dpar_comm *comm, const dpar_ddp_desc *desc,
+                                                      dpar_why *why)
 {
     const int64_t each = dpar_type_bytes(desc->type);
     void *const *const array = desc->arrays;
@@ -6570,7 +6639,7 @@ static DPARI_COLD dpar_status dpari_ddp_apart(dpar_comm *comm, const dpar_ddp_de
     return status;
 }
 
-/* Returns how parameters are divided into buckets. */
+/* Describes how the parameters are divided into buckets. */
 static dpar_buckets_desc dpari_ddp_bucketing(const dpar_ddp_desc *desc)
 {
     const int64_t each = dpar_type_bytes(desc->type);
@@ -6592,15 +6661,15 @@ static dpar_buckets_desc dpari_ddp_bucketing(const dpar_ddp_desc *desc)
     return how;
 }
 
-/* True if the gradients in the wire type need a copy in memory. Ranks that share memory do not,
- * since their all-reduce rounds f32 while it adds. */
+/* True if all gradients are copied in the wire type. Ranks that share memory need no copy of F32
+ * gradients, because their all-reduce rounds them while it adds. */
 static int dpari_ddp_copies(const dpar_comm *comm, const dpar_ddp_desc *desc)
 {
     return dpari_ddp_rounds(desc) && (desc->type != DPAR_F32 || desc->hook != NULL ||
                                       comm->mem != NULL || dpari_world_of(comm) == NULL);
 }
 
-/* True if array i is sent from a copy, together with others of its bucket. */
+/* True if array i is sent from a copy, together with other arrays of its bucket. */
 static int dpari_ddp_packs(const dpar_comm *comm, const dpar_ddp_desc *desc, int32_t i)
 {
     if (desc->hook != NULL || dpari_ddp_copies(comm, desc)) {
@@ -6611,8 +6680,8 @@ static int dpari_ddp_packs(const dpar_comm *comm, const dpar_ddp_desc *desc, int
 
 /* ---- made and freed -------------------------------------------------------------------------- */
 
-/* Places the parts of a ddp in memory and returns their total size; with memory NULL only
- * counts. */
+/* Places the arrays of a ddp after its struct in memory, and zeroes the struct. Returns the ddp,
+ * and in *bytes the total size. If memory is NULL, only computes the size and returns NULL. */
 static dpar_ddp *dpari_ddp_place(void *memory, const dpar_comm *comm, const dpar_ddp_desc *desc,
                                  int32_t buckets, int64_t *bytes)
 {
@@ -6651,17 +6720,17 @@ static dpar_ddp *dpari_ddp_place(void *memory, const dpar_comm *comm, const dpar
     return (dpar_ddp *)memory;
 }
 
-/* Checks the descriptor, and counts the buckets and the bytes that a ddp takes. */
+/* Checks the descriptor, and computes the number of buckets and the size of a ddp in bytes. */
 static dpar_status dpari_ddp_count(dpar_comm *comm, const dpar_ddp_desc *desc, int32_t *buckets,
                                    int64_t *bytes, dpar_why *why)
 {
     dpar_buckets_desc how;
-    dpar_status status = dpari_ddp_judge(desc, why);
+    dpar_status status = dpari_ddp_check_desc(desc, why);
     if (status != DPAR_OK) {
         return status;
     }
     if (desc->arrays != NULL && desc->params > 1) {
-        status = dpari_ddp_apart(comm, desc, why);
+        status = dpari_ddp_check_overlap(comm, desc, why);
         if (status != DPAR_OK) {
             return status;
         }
@@ -6674,8 +6743,8 @@ static dpar_status dpari_ddp_count(dpar_comm *comm, const dpar_ddp_desc *desc, i
     return status;
 }
 
-/* Lists what all ranks must give alike, for comparison. */
-static DPARI_COLD void dpari_ddp_state(dpari_facts *facts, const void *given)
+/* Lists the values that must be equal on all ranks. */
+static DPARI_COLD void dpari_ddp_facts(dpari_facts *facts, const void *given)
 {
     const dpar_ddp_desc *desc = (const dpar_ddp_desc *)given;
     const dpar_buckets_desc how = dpari_ddp_bucketing(desc);
@@ -6698,9 +6767,9 @@ static DPARI_COLD void dpari_ddp_state(dpari_facts *facts, const void *given)
     }
 }
 
-/* Computes the buckets for gradients of the caller: they are ranges of the flat array, or of the
- * copy. */
-static void dpari_ddp_follow(dpar_ddp *ddp)
+/* Computes parameter positions and bucket ranges for gradients in the caller's memory. The ranges
+ * are those of the flat array, or of the copy that holds the packed arrays. */
+static void dpari_ddp_place_given(dpar_ddp *ddp)
 {
     int32_t i;
     int64_t end = 0;
@@ -6723,8 +6792,8 @@ static void dpari_ddp_follow(dpar_ddp *ddp)
     ddp->elements = end;
 }
 
-/* Computes the buckets and allocates memory for the gradients and their copy. */
-static dpar_status dpari_ddp_lay(dpar_ddp *ddp, dpar_why *why)
+/* Computes the buckets, and allocates memory for the gradients and their copy as needed. */
+static dpar_status dpari_ddp_allocate(dpar_ddp *ddp, dpar_why *why)
 {
     const dpar_ddp_desc *desc = &ddp->desc;
     const dpar_buckets_desc how = dpari_ddp_bucketing(desc);
@@ -6745,7 +6814,7 @@ static dpar_status dpari_ddp_lay(dpar_ddp *ddp, dpar_why *why)
     ddp->copy_type = copies ? dpari_ddp_wire(desc) : desc->type;
     ddp->through = dpari_ddp_rounds(desc) && !copies;
     if (dpari_ddp_given(desc)) {
-        dpari_ddp_follow(ddp);
+        dpari_ddp_place_given(ddp);
     } else if (ddp->elements > INT64_MAX / 16) {
         status = DPAR_E_RANGE;
     } else {
@@ -6767,9 +6836,11 @@ static dpar_status dpari_ddp_lay(dpar_ddp *ddp, dpar_why *why)
     if (status == DPAR_OK) {
         return status;
     }
-    return dpari_say(status, why,
-                     "dpar_ddp_make: no memory for %ld gradients of %ld bytes, sent as %d bytes",
-                     ddp->elements, each, dpar_type_bytes(dpari_ddp_wire(desc)));
+    return dpari_say(
+        status, why,
+        "dpar_ddp_make: no memory for %ld gradients of %ld bytes each, sent in %d bytes "
+        "each",
+        ddp->elements, each, dpar_type_bytes(dpari_ddp_wire(desc)));
 }
 
 /* Frees the memory of a ddp. */
@@ -6807,7 +6878,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_make(dpar_comm *comm, const dpar_ddp_de
         status = dpari_object_memory(comm, desc->memory, desc->bytes, needed, "dpar_ddp_make",
                                      &memory, why);
     }
-    status = dpari_agree_on(comm, status, "ddp", dpari_ddp_state, desc, why);
+    status = dpari_agree_on(comm, status, "ddp", dpari_ddp_facts, desc, why);
     if (status != DPAR_OK) {
         return dpari_object_failed(status, desc != NULL ? desc->memory : NULL, memory, needed, why);
     }
@@ -6818,7 +6889,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_make(dpar_comm *comm, const dpar_ddp_de
     d->made = desc->memory == NULL;
     dpari_zero(d->seen, (size_t)d->params);
     dpari_zero(d->used, (size_t)d->params);
-    status = dpari_agree(comm, dpari_ddp_lay(d, why), why);
+    status = dpari_agree(comm, dpari_ddp_allocate(d, why), why);
     if (status != DPAR_OK) {
         dpari_ddp_release(d);
         return status;
@@ -6832,13 +6903,14 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_make(dpar_comm *comm, const dpar_ddp_de
 
 /* ---- a pass ---------------------------------------------------------------------------------- */
 
-/* True if the parameter was ready on any rank with desc.track_used, otherwise on this one. */
+/* True if parameter i was reported since dpar_ddp_zero: with desc.track_used by any rank, otherwise
+ * by this rank. */
 static int dpari_ddp_used(const dpar_ddp *ddp, int32_t i)
 {
     return ddp->desc.track_used ? ddp->used[i] != 0 : ddp->seen[i] != 0;
 }
 
-/* The address of parameter i. */
+/* Returns the address of parameter i's gradient. */
 static unsigned char *dpari_ddp_at(const dpar_ddp *ddp, int32_t i)
 {
     return ddp->array != NULL ? (unsigned char *)ddp->array[i]
@@ -6919,7 +6991,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_begin(dpar_ddp *ddp, int32_t last)
     return DPAR_OK;
 }
 
-/* "'wte'" or "parameter 3". */
+/* Writes "'wte'" or "parameter 3". */
 static DPARI_COLD void dpari_ddp_put_name(const dpar_ddp *ddp, dpar_text *text, int32_t i)
 {
     const char *name = ddp->desc.names != NULL ? ddp->desc.names[i] : NULL;
@@ -6931,7 +7003,7 @@ static DPARI_COLD void dpari_ddp_put_name(const dpar_ddp *ddp, dpar_text *text, 
     }
 }
 
-/* Ends the pass with an error on all ranks. */
+/* Breaks the communicator, so that the pass fails on all ranks. */
 static dpar_status dpari_ddp_stop(dpar_ddp *ddp, const char *text)
 {
     dpar_comm_abort(ddp->comm, DPAR_E_ARG, text);
@@ -6939,10 +7011,10 @@ static dpar_status dpari_ddp_stop(dpar_ddp *ddp, const char *text)
     return ddp->status;
 }
 
-/* Finds the first NaN or infinity of `count` elements in the memory of a device, and waits for the
- * result in ddp->found: first + its index. */
-static dpar_status dpari_ddp_look_there(dpar_ddp *ddp, const void *data, int64_t first,
-                                        int64_t count)
+/* Looks for NaN and infinity in `count` elements in the memory of a device, and waits for the
+ * result. Sets ddp->found to `first` plus the index of the first one, or to -1. */
+static dpar_status dpari_ddp_search_device(dpar_ddp *ddp, const void *data, int64_t first,
+                                           int64_t count)
 {
     dpar_mem_finite f;
     dpar_status status;
@@ -6962,9 +7034,9 @@ static dpar_status dpari_ddp_look_there(dpar_ddp *ddp, const void *data, int64_t
     return status;
 }
 
-/* The index of the first NaN or infinity in parameter i, or its number of elements if it has none.
- * In the memory of a device ddp->found has been written before. */
-static int64_t dpari_ddp_look_at(const dpar_ddp *ddp, int32_t i)
+/* Returns the index of the first NaN or infinity in parameter i, or its number of elements if it
+ * has none. For the memory of a device, ddp->found must hold the result of the search. */
+static int64_t dpari_ddp_not_finite(const dpar_ddp *ddp, int32_t i)
 {
     const int64_t at = ddp->found - ddp->start[i];
     if (ddp->comm->mem == NULL) {
@@ -6973,27 +7045,28 @@ static int64_t dpari_ddp_look_at(const dpar_ddp *ddp, int32_t i)
     return ddp->found >= 0 && at >= 0 && at < ddp->count[i] ? at : ddp->count[i];
 }
 
-/* Refuses to send a bucket that contains NaN or infinity (desc.check_finite). */
-static dpar_status dpari_ddp_look(dpar_ddp *ddp, int32_t k)
+/* Checks that bucket k contains no NaN or infinity (desc.check_finite). Otherwise the pass fails on
+ * all ranks. */
+static dpar_status dpari_ddp_check_finite(dpar_ddp *ddp, int32_t k)
 {
     const dpar_bucket *b = &ddp->bucket[k];
     int32_t i;
     dpar_status status = DPAR_OK;
     if (ddp->comm->mem != NULL && ddp->array == NULL) {
-        status = dpari_ddp_look_there(ddp, ddp->buffer + b->lo * dpar_type_bytes(ddp->desc.type),
-                                      b->lo, b->hi - b->lo);
+        status = dpari_ddp_search_device(ddp, ddp->buffer + b->lo * dpar_type_bytes(ddp->desc.type),
+                                         b->lo, b->hi - b->lo);
     }
     for (i = b->first_param; i < b->end_param && status == DPAR_OK; i++) {
         int64_t at;
         dpar_why why;
         dpar_text t;
         if (ddp->comm->mem != NULL && ddp->array != NULL) {
-            status = dpari_ddp_look_there(ddp, ddp->array[i], ddp->start[i], ddp->count[i]);
+            status = dpari_ddp_search_device(ddp, ddp->array[i], ddp->start[i], ddp->count[i]);
             if (status != DPAR_OK) {
                 break;
             }
         }
-        at = dpari_ddp_look_at(ddp, i);
+        at = dpari_ddp_not_finite(ddp, i);
         if (at == ddp->count[i]) {
             continue;
         }
@@ -7006,7 +7079,8 @@ static dpar_status dpari_ddp_look(dpar_ddp *ddp, int32_t k)
     return status;
 }
 
-/* Converts `count` gradients to the copy, or with `back` those of the copy to the gradients. */
+/* Converts `count` gradients into the copy. If back is 1, converts those of the copy into the
+ * gradients. */
 static dpar_status dpari_ddp_convert(const dpar_ddp *ddp, void *mine, void *copy, int64_t count,
                                      int back)
 {
@@ -7017,8 +7091,8 @@ static dpar_status dpari_ddp_convert(const dpar_ddp *ddp, void *mine, void *copy
     return dpari_do_convert(ddp->comm, copy, copy_type, mine, type, count, 0);
 }
 
-/* Converts the gradients of bucket k to the copy, or with `back` the averages in the copy to the
- * gradients. */
+/* Converts the gradients of bucket k into the copy. If back is 1, converts the results in the copy
+ * into the gradients. */
 static dpar_status dpari_ddp_copy(dpar_ddp *ddp, int32_t k, int back)
 {
     const int64_t each = dpar_type_bytes(ddp->desc.type);
@@ -7038,8 +7112,8 @@ static dpar_status dpari_ddp_copy(dpar_ddp *ddp, int32_t k, int back)
     return status;
 }
 
-/* Waits for all buckets that were posted, and converts those that were sent from a copy. */
-static void dpari_ddp_take(dpar_ddp *ddp)
+/* Waits for all buckets that were posted, and converts the results of a copy into the gradients. */
+static void dpari_ddp_wait_posted(dpar_ddp *ddp)
 {
     int32_t from = ddp->back > 0 ? ddp->works[ddp->back - 1] : 0;
     for (; ddp->back < ddp->posted; ddp->back++) {
@@ -7054,8 +7128,8 @@ static void dpari_ddp_take(dpar_ddp *ddp)
     }
 }
 
-/* Returns the next work of this pass, counted as one of bucket k, or NULL if the call itself
- * waits. */
+/* Returns the next unused work and counts it for bucket k. Returns NULL if the bucket is sent by a
+ * call that waits. */
 static dpar_work *dpari_ddp_work(dpar_ddp *ddp, int32_t k)
 {
     dpar_work *work = &ddp->work[ddp->work_count];
@@ -7091,7 +7165,8 @@ DPARI_INTERNAL dpar_status dpari_ddp_gather(const dpar_zero1 *zero1, void *data,
                             "zero1: rate, clip or the optimizer's numbers, or dpar_ddp_end", NULL);
 }
 
-/* Posts bucket k so that each part of it is reduced to the rank in whose share it is. */
+/* Posts the reductions of bucket k for zero1: each part of it is sent only to the rank that owns
+ * it. */
 static dpar_status dpari_ddp_scatter(dpar_ddp *ddp, int32_t k)
 {
     const dpar_zero1 *zero1 = ddp->zero1;
@@ -7109,7 +7184,7 @@ static dpar_status dpari_ddp_scatter(dpar_ddp *ddp, int32_t k)
                    : dpar_reduce_scatter_v(ddp->comm, ddp->buffer, own, zero1->count, type,
                                            DPAR_AVG, work);
     }
-    while (lo < b->hi && status == DPAR_OK) { /* one reduction for each rank's share */
+    while (lo < b->hi && status == DPAR_OK) { /* one reduction per share that the bucket touches */
         const int32_t owner = (int32_t)(lo / zero1->share);
         const int64_t hi = dpari_least(b->hi, (owner + INT64_C(1)) * zero1->share);
         unsigned char *const data = ddp->buffer + lo * each;
@@ -7120,7 +7195,7 @@ static dpar_status dpari_ddp_scatter(dpar_ddp *ddp, int32_t k)
     return status;
 }
 
-/* Posts the all-reduce of some gradients of bucket k. */
+/* Posts an all-reduce of `count` elements of bucket k. */
 static dpar_status dpari_ddp_reduce(dpar_ddp *ddp, int32_t k, void *data, int64_t count,
                                     int32_t type)
 {
@@ -7140,7 +7215,7 @@ static dpar_status dpari_ddp_send(dpar_ddp *ddp, int32_t k)
     unsigned char *data = ddp->copy != NULL ? ddp->copy : ddp->buffer;
     int32_t i;
     dpar_status status = DPAR_OK;
-    if (desc->check_finite && dpari_ddp_look(ddp, k) != DPAR_OK) {
+    if (desc->check_finite && dpari_ddp_check_finite(ddp, k) != DPAR_OK) {
         return ddp->status;
     }
     if (ddp->copy != NULL) {
@@ -7150,7 +7225,7 @@ static dpar_status dpari_ddp_send(dpar_ddp *ddp, int32_t k)
         }
     }
     ddp->works[k] = ddp->work_count;
-    ddp->posted++; /* counted first, because a call that fails may have posted */
+    ddp->posted++; /* before posting, because a call that fails may already have posted */
     if (ddp->scatter) {
         return dpari_ddp_scatter(ddp, k);
     }
@@ -7168,12 +7243,12 @@ static dpar_status dpari_ddp_send(dpar_ddp *ddp, int32_t k)
     if (desc->hook != NULL) {
         status =
             desc->hook(desc->ctx, ddp->comm, k, data, b->hi - b->lo, type, dpari_ddp_work(ddp, k));
-        return status > 0 ? DPAR_OK : status; /* a positive status is no error */
+        return status > 0 ? DPAR_OK : status; /* a positive status is not an error */
     }
     return dpari_ddp_reduce(ddp, k, data, b->hi - b->lo, type);
 }
 
-/* Posts all buckets that are next in order and complete. */
+/* Posts the next bucket and those after it, up to the first that is not complete. */
 static dpar_status dpari_ddp_send_ready(dpar_ddp *ddp)
 {
     while (ddp->latest < ddp->edge && ddp->status == DPAR_OK) {
@@ -7183,8 +7258,8 @@ static dpar_status dpari_ddp_send_ready(dpar_ddp *ddp)
     return ddp->status;
 }
 
-/* Handles the calls of dpar_ddp_ready that are not ordinary: begins a pass if none is under way,
- * otherwise refuses parameter i. */
+/* Handles the rare cases of dpar_ddp_ready: begins a pass if none is in progress, and otherwise
+ * reports why parameter i is rejected. */
 static DPARI_COLD dpar_status dpari_ddp_not_ready(dpar_ddp *ddp, int32_t i)
 {
     if (ddp == NULL) {
@@ -7222,8 +7297,8 @@ DPAR_API dpar_status dpar_ddp_ready(dpar_ddp *ddp, int32_t i)
     return i < ddp->edge ? dpari_ddp_send_ready(ddp) : ddp->status;
 }
 
-/* "ddp: rank 1 has no gradient of 'a', 'b' and 7 others (...)". */
-static dpar_status dpari_ddp_tell_missing(dpar_ddp *ddp)
+/* Makes the pass fail with "ddp: rank 1 has no gradient of 'a', 'b', 'c' and 7 others (...)". */
+static dpar_status dpari_ddp_report_missing(dpar_ddp *ddp)
 {
     enum { NAMED = 3 };
     dpar_why why;
@@ -7248,9 +7323,9 @@ static dpar_status dpari_ddp_tell_missing(dpar_ddp *ddp)
     return dpari_ddp_stop(ddp, why.text);
 }
 
-/* Tells all ranks which parameters any rank reported. The flags travel in an array of this
- * function: an engine for a device looks at where memory is, and that of a caller may be pinned on
- * one rank. */
+/* Combines the flags in ddp->used, so that they are 1 if any rank reported the parameter. The flags
+ * are sent from an array on the stack. An engine for a device checks whether memory is pinned, and
+ * desc.memory may be pinned on one rank only. */
 static dpar_status dpari_ddp_agree_on_used(dpar_ddp *ddp)
 {
     enum { FLAGS = 256 };
@@ -7285,7 +7360,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_ddp_finish(dpar_ddp *ddp, int32_t sc
         }
     }
     if (ddp->last && ddp->latest >= 0 && ddp->desc.require_ready && ddp->status == DPAR_OK) {
-        (void)dpari_ddp_tell_missing(ddp);
+        (void)dpari_ddp_report_missing(ddp);
     }
     ddp->latest = -1;
     /* If there is only one bucket and nothing was sent yet, one call sends it and waits. */
@@ -7293,7 +7368,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_ddp_finish(dpar_ddp *ddp, int32_t sc
                  (ddp->array == NULL || ddp->params == 1);
     (void)dpari_ddp_send_ready(ddp);
     ddp->alone = 0;
-    dpari_ddp_take(ddp);
+    dpari_ddp_wait_posted(ddp);
     for (i = 0; track_used && i < ddp->params; i++) {
         ddp->used[i] = ddp->seen[i] != 0;
     }
@@ -7323,14 +7398,15 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_free(dpar_ddp *ddp)
         return DPAR_OK;
     }
     if (ddp->under_way && ddp->comm->status == DPAR_OK) {
-        return dpari_comm_wrong(ddp->comm, "dpar_ddp_free: a pass is under way");
+        return dpari_comm_wrong(ddp->comm, "dpar_ddp_free: a pass is in progress (dpar_ddp_end)");
     }
-    if (ddp->zero1 != NULL) { /* this is an error on a broken communicator, too */
-        (void)dpari_comm_wrong(ddp->comm,
-                               "dpar_ddp_free: its zero1 exists (dpar_zero1_free comes first)");
+    if (ddp->zero1 != NULL) { /* also an error if the communicator is broken */
+        (void)dpari_comm_wrong(
+            ddp->comm, "dpar_ddp_free: the zero1 on it must be freed first (dpar_zero1_free)");
         return DPAR_E_ARG;
     }
-    dpari_ddp_take(ddp); /* if a pass failed: its operations must end before the memory is freed */
+    dpari_ddp_wait_posted(
+        ddp); /* a pass that failed may still have operations that use the memory */
     dpari_ddp_release(ddp);
     return DPAR_OK;
 }
@@ -7338,26 +7414,28 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_free(dpar_ddp *ddp)
 /* ==== train/zero1.c ==== */
 
 /* ZeRO-1 on the flat array of a ddp. A step ends the pass with a reduce-scatter, updates this
- * rank's share with the optimizer, group after group, and gathers the shares of all ranks.
+ * rank's share with the optimizer, group after group, and gathers the weights of all ranks.
  *
- * Whether the buckets of a pass are averaged on all ranks or only sent to the owners of their parts
- * (ddp->scatter) follows from how the pass before ended, because ranks that report early must not
- * differ from those that do not. If a pass that was scattered ends with dpar_ddp_end, the averages
- * are gathered. Both are in ddp.c.
+ * The buckets of a pass are sent in one of two ways (ddp->scatter): each part only to the rank that
+ * owns it, or the averages to all ranks. The way must be known before the pass ends, because a rank
+ * that reports gradients early sends them before it calls dpar_zero1_step or dpar_ddp_end. It must
+ * also be the same on all ranks. Each pass therefore sends in the way in which the previous pass
+ * ended. If a pass that was sent only to owners ends with dpar_ddp_end, the averages are gathered.
+ * ddp.c implements both ways and this gather.
  *
- * Ranks compare a hash of what they must give alike (optimizer, rate, clip) in the collectives that
- * a step needs anyway. A rank that rejects its arguments still takes part in one collective, so
- * that the others learn of it and do not wait. */
+ * The ranks must use the same optimizer, rate and clip. They compare a hash of these values in the
+ * collectives that a step needs anyway. A rank that rejects its arguments still takes part in one
+ * collective, so that the other ranks learn of it and do not wait. */
 
 /* ---- made and freed -------------------------------------------------------------------------- */
 
-/* What all ranks must give alike in dpar_zero1_make. */
+/* The values that must be equal on all ranks in dpar_zero1_make. */
 typedef struct dpari_zero1_given {
     const dpar_zero1_desc *desc;
     int32_t moments, moment_type;
 } dpari_zero1_given;
 
-/* Lists what all ranks must give alike, for comparison. */
+/* Lists the values that must be equal on all ranks. */
 static DPARI_COLD void dpari_zero1_facts(dpari_facts *facts, const void *given)
 {
     const dpari_zero1_given *g = (const dpari_zero1_given *)given;
@@ -7385,16 +7463,18 @@ static DPARI_COLD void dpari_zero1_facts(dpari_facts *facts, const void *given)
     }
 }
 
-/* Checks the groups of a descriptor: they ascend and do not overlap. */
-static DPARI_COLD dpar_status dpari_zero1_judge_groups(const dpar_ddp *ddp,
+/* Checks that the groups of a descriptor ascend, do not overlap, and have valid numbers. */
+static DPARI_COLD dpar_status dpari_zero1_check_groups(const dpar_ddp *ddp,
                                                        const dpar_zero1_desc *desc, dpar_why *why)
 {
     int64_t at = 0;
     int32_t i;
     if (desc->groups < 0 || (desc->groups > 0 && desc->group == NULL)) {
         return dpari_wrong(
-            why, "dpar_zero1_make: there are %d groups (0 or more); desc.group is NULL: %d",
-            desc->groups, desc->group == NULL);
+            why,
+            "dpar_zero1_make: groups is %d, but must be 0 or more; above 0, desc.group must not be "
+            "NULL",
+            desc->groups);
     }
     for (i = 0; i < desc->groups; i++) {
         const dpar_zero1_group *p = &desc->group[i];
@@ -7402,15 +7482,15 @@ static DPARI_COLD dpar_status dpari_zero1_judge_groups(const dpar_ddp *ddp,
             p->count > ddp->elements - p->first) {
             return dpari_wrong(
                 why,
-                "dpar_zero1_make: group %d begins at %ld and has %ld elements: groups "
-                "must ascend within %ld elements",
+                "dpar_zero1_make: group %d begins at element %ld and has %ld elements, but groups "
+                "must ascend without overlap within %ld elements",
                 i, p->first, p->count, ddp->elements);
         }
         if (!(p->decay >= 0.0) || !(p->rate >= 0.0) || !dpari_finite(p->decay) ||
             !dpari_finite(p->rate)) {
             return dpari_optimizer_say(
                 why,
-                "dpar_zero1_make: group %d has decay %.9g and rate %.9g: each must "
+                "dpar_zero1_make: group %d has decay %.9g and rate %.9g, but each must "
                 "be 0 or more, and finite",
                 i, p->decay, p->rate);
         }
@@ -7419,9 +7499,9 @@ static DPARI_COLD dpar_status dpari_zero1_judge_groups(const dpar_ddp *ddp,
     return DPAR_OK;
 }
 
-/* Checks the ddp and the descriptor. Sets the number and type of moments in g. */
-static DPARI_COLD dpar_status dpari_zero1_judge(const dpar_ddp *ddp, dpari_zero1_given *g,
-                                                dpar_why *why)
+/* Checks the ddp and the descriptor. Sets the number and type of the moments in g. */
+static DPARI_COLD dpar_status dpari_zero1_check_desc(const dpar_ddp *ddp, dpari_zero1_given *g,
+                                                     dpar_why *why)
 {
     const dpar_zero1_desc *desc = g->desc;
     const int64_t bytes = ddp->elements * dpar_type_bytes(ddp->desc.type);
@@ -7433,9 +7513,8 @@ static DPARI_COLD dpar_status dpari_zero1_judge(const dpar_ddp *ddp, dpari_zero1
                                 "without hook, wire_type and sum");
     }
     if (ddp->zero1 != NULL || ddp->under_way) {
-        return dpari_wrong(why,
-                           "dpar_zero1_make: the ddp has a zero1 already (%d) or is in a pass (%d)",
-                           ddp->zero1 != NULL, ddp->under_way);
+        return dpari_wrong(
+            why, "dpar_zero1_make: the ddp already has a zero1, or a pass of it is in progress");
     }
     if (desc == NULL || (desc->weights == NULL && bytes > 0)) {
         return dpari_wrong(why, "dpar_zero1_make: the descriptor or its weights are NULL");
@@ -7445,18 +7524,19 @@ static DPARI_COLD dpar_status dpari_zero1_judge(const dpar_ddp *ddp, dpari_zero1
         return dpari_wrong(
             why,
             "dpar_zero1_make: the weights overlap the gradients: they begin %ld bytes "
-            "after the beginning of the gradients, which have %ld bytes",
+            "after the beginning of the gradients, which take %ld bytes",
             apart, bytes);
     }
     if (desc->steps < 0 || desc->steps > INT64_MAX / 2) {
-        return dpari_wrong(why, "dpar_zero1_make: steps is %ld (0 or more)", desc->steps);
+        return dpari_wrong(why, "dpar_zero1_make: steps is %ld, but must be 0 to 2^62 - 1",
+                           desc->steps);
     }
     status =
         dpar_optimizer_check(desc->optimizer, ddp->desc.type, &g->moments, &g->moment_type, why);
     if (status != DPAR_OK) {
         return status;
     }
-    return dpari_zero1_judge_groups(ddp, desc, why);
+    return dpari_zero1_check_groups(ddp, desc, why);
 }
 
 /* Frees the memory of a zero1. */
@@ -7473,9 +7553,9 @@ static DPARI_COLD void dpari_zero1_release(dpar_zero1 *zero1)
     dpari_object_release(zero1);
 }
 
-/* Allocates a zero1 and fills in the values of the descriptor. Returns NULL if there is no
+/* Allocates a zero1 and copies the values of the descriptor into it. Returns NULL if there is no
  * memory. */
-static DPARI_COLD dpar_zero1 *dpari_zero1_lay(dpar_ddp *ddp, const dpari_zero1_given *g)
+static DPARI_COLD dpar_zero1 *dpari_zero1_create(dpar_ddp *ddp, const dpari_zero1_given *g)
 {
     const dpar_zero1_desc *desc = g->desc;
     const int64_t groups = desc->groups * (int64_t)sizeof *desc->group;
@@ -7495,7 +7575,8 @@ static DPARI_COLD dpar_zero1 *dpari_zero1_lay(dpar_ddp *ddp, const dpari_zero1_g
     zero1->ddp = ddp;
     zero1->weights = (unsigned char *)desc->weights;
     if (zero1->weights == NULL) {
-        zero1->weights = at; /* without elements: an address to which 0 can be added */
+        /* There are no elements. Any address does to which C allows 0 to be added. */
+        zero1->weights = at;
     }
     zero1->optimizer = desc->optimizer;
     zero1->kind = desc->optimizer->kind;
@@ -7514,8 +7595,9 @@ static DPARI_COLD dpar_zero1 *dpari_zero1_lay(dpar_ddp *ddp, const dpari_zero1_g
     return zero1;
 }
 
-/* Allocates the optimizer's state, which begins as zeros. */
-static DPARI_COLD dpar_status dpari_zero1_fill(dpar_zero1 *zero1)
+/* Allocates the moments, which dpar_comm_alloc sets to 0, and `squares`, which it pins for a
+ * device. */
+static DPARI_COLD dpar_status dpari_zero1_allocate(dpar_zero1 *zero1)
 {
     dpar_comm *comm = zero1->ddp->comm;
     const int64_t each = zero1->count[comm->rank] * dpar_type_bytes(zero1->moment_type);
@@ -7556,14 +7638,14 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_make(dpar_ddp *ddp, const dpar_zero1_
     dpari_zero(&g, sizeof g);
     g.desc = desc;
     status = zero1 == NULL ? dpari_wrong(why, "dpar_zero1_make: the result is NULL")
-                           : dpari_zero1_judge(ddp, &g, why);
+                           : dpari_zero1_check_desc(ddp, &g, why);
     if (status == DPAR_OK) {
-        z = dpari_zero1_lay(ddp, &g);
-        status = z != NULL ? dpari_zero1_fill(z) : DPAR_E_MEMORY;
+        z = dpari_zero1_create(ddp, &g);
+        status = z != NULL ? dpari_zero1_allocate(z) : DPAR_E_MEMORY;
         if (status != DPAR_OK) {
             (void)dpari_say(status, why,
-                            "dpar_zero1_make: no memory for %d moments of %ld elements", g.moments,
-                            ddp->elements);
+                            "dpar_zero1_make: no memory for %d moments of %ld elements per rank",
+                            g.moments, dpari_ceil_div(ddp->elements, ddp->comm->size));
         }
     }
     status = dpari_agree_on(ddp->comm, status, "zero1", dpari_zero1_facts, &g, why);
@@ -7588,9 +7670,9 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_free(dpar_zero1 *zero1)
     }
     ddp = zero1->ddp;
     if (ddp->under_way && ddp->comm->status == DPAR_OK) {
-        return dpari_comm_wrong(ddp->comm, "dpar_zero1_free: a pass is under way");
+        return dpari_comm_wrong(ddp->comm, "dpar_zero1_free: a pass is in progress (dpar_ddp_end)");
     }
-    if (ddp->under_way) { /* the communicator broke: end its operations, which read zero1->count */
+    if (ddp->under_way) { /* the communicator broke: its operations still read zero1->count */
         (void)dpari_ddp_finish(ddp, 0);
     }
     ddp->zero1 = NULL;
@@ -7619,7 +7701,8 @@ DPAR_API DPARI_COLD void *dpar_zero1_state(dpar_zero1 *zero1, int32_t array, int
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-/* Computes the factor of the gradients that limits their norm to `clip`. Waits for a device. */
+/* Computes the factor by which the gradients are multiplied so that their norm is at most `clip`.
+ * Waits for a device. Collective if clip is positive. */
 static dpar_status dpari_zero1_factor(dpar_zero1 *zero1, double clip, double *factor)
 {
     dpar_comm *comm = zero1->ddp->comm;
@@ -7643,23 +7726,23 @@ static dpar_status dpari_zero1_factor(dpar_zero1 *zero1, double clip, double *fa
         status = dpari_do_wait(comm);
     }
     if (status == DPAR_OK) {
-        const double mine = *s.sum; /* both arrays of the all-reduce are in the host's memory */
+        const double mine = *s.sum; /* copied, because *s.sum may be pinned and `sum` is not */
         status = dpar_all_reduce(comm, &mine, &sum, 1, DPAR_F64, DPAR_SUM, NULL);
     }
     *factor = dpar_optimizer_clip(dpari_finite(sum) ? dpari_elements_sqrt(sum) : sum, clip);
     return status;
 }
 
-/* Updates elements lo .. hi - 1 of this rank's share with the values of a group, or only those of
- * the optimizer if group is NULL. */
+/* Updates elements lo .. hi - 1 of the flat array, which are in this rank's share, with the decay
+ * and rate of a group. If group is NULL, uses those of the optimizer and the step. */
 static dpar_status dpari_zero1_update(dpar_zero1 *zero1, const dpar_zero1_group *group, int64_t lo,
                                       int64_t hi, const dpar_mem_optimize *call)
 {
-    const int64_t first = dpari_ddp_first(zero1), in = lo - first;
+    const int64_t first = dpari_ddp_first(zero1), in_share = lo - first;
     const int64_t each = dpar_type_bytes(zero1->ddp->desc.type);
-    const int64_t moment = in * dpar_type_bytes(zero1->moment_type);
-    dpar_optimizer of = *call->optimizer;
-    dpar_mem_optimize now = *call;
+    const int64_t moment = in_share * dpar_type_bytes(zero1->moment_type);
+    dpar_optimizer optimizer = *call->optimizer;
+    dpar_mem_optimize update = *call;
     dpar_optimizer_piece p;
     dpari_zero(&p, sizeof p);
     p.weight = zero1->weights + lo * each;
@@ -7670,16 +7753,15 @@ static dpar_status dpari_zero1_update(dpar_zero1 *zero1, const dpar_zero1_group 
     p.count = hi - lo;
     p.index = (uint64_t)lo;
     if (group != NULL) {
-        of.decay = group->decay;
-        now.rate *= group->rate > 0.0 ? group->rate : 1.0;
+        optimizer.decay = group->decay;
+        update.rate *= group->rate > 0.0 ? group->rate : 1.0;
     }
-    now.optimizer = &of;
-    now.piece = &p;
-    return dpari_do_optimize(zero1->ddp->comm, &now);
+    update.optimizer = &optimizer;
+    update.piece = &p;
+    return dpari_do_optimize(zero1->ddp->comm, &update);
 }
 
-/* Updates this rank's share, group after group. Elements between groups use the optimizer's
- * values. */
+/* Updates this rank's share, one piece per group and one per gap between groups. */
 static dpar_status dpari_zero1_update_all(dpar_zero1 *zero1, const dpar_mem_optimize *call)
 {
     const int64_t end = dpari_ddp_first(zero1) + zero1->count[zero1->ddp->comm->rank];
@@ -7704,16 +7786,17 @@ static dpar_status dpari_zero1_update_all(dpar_zero1 *zero1, const dpar_mem_opti
     return st;
 }
 
-/* Appends to the message in why. */
-static DPARI_COLD void dpari_zero1_add(dpar_comm *comm, const char *by, const char *more)
+/* Appends a separator and a text to the message in comm->why. */
+static DPARI_COLD void dpari_zero1_append(dpar_comm *comm, const char *separator, const char *text)
 {
-    const dpar_why said = comm->why;
+    const dpar_why before = comm->why;
     dpar_text t;
     dpari_text_why(&t, &comm->why);
-    dpari_text_print(&t, "%s%s%s", said.text, by, more);
+    dpari_text_print(&t, "%s%s%s", before.text, separator, text);
 }
 
-/* Checks what a step is given, and that the optimizer has the kind and types of the state. */
+/* Checks the arguments of a step, and that the optimizer still has the kind and the moments for
+ * which the state was allocated. */
 static dpar_status dpari_zero1_check(const dpar_zero1 *zero1, double rate, double clip,
                                      dpar_why *why)
 {
@@ -7728,24 +7811,25 @@ static dpar_status dpari_zero1_check(const dpar_zero1 *zero1, double rate, doubl
         zero1->moment_type != moment_type) {
         return dpari_wrong(
             why,
-            "dpar_zero1_step: the optimizer has kind %d with %d moments, the state is "
-            "of kind %d with %d (or of another type)",
+            "dpar_zero1_step: the optimizer has kind %d with %d moments, the state is for kind %d "
+            "with %d, or of another type",
             optimizer->kind, moments, zero1->kind, zero1->moments);
     }
     if (!dpari_finite(rate) || clip != clip) {
         return dpari_optimizer_say(
-            why, "dpar_zero1_step: the rate is %.9g (finite), the clip %.9g (a number)", rate,
-            clip);
+            why,
+            "dpar_zero1_step: rate is %.9g and clip %.9g, but rate must be finite and clip not NaN",
+            rate, clip);
     }
     if (zero1->ddp->under_way && !zero1->ddp->last) {
-        return dpari_wrong(why,
-                           "dpar_zero1_step: the pass that is under way was begun with last = 0");
+        return dpari_wrong(why, "dpar_zero1_step: the pass in progress was begun with last = 0");
     }
     return DPAR_OK;
 }
 
-/* Ends a step that this rank rejects. It takes part in a collective, so that the ranks that call
- * something else notice. If all ranks reject the step, nothing has happened. */
+/* Ends a step that this rank rejects. Takes part in a collective that breaks the communicator if
+ * other ranks did not reject the step. If all ranks reject it, nothing else happens. Returns the
+ * status, and leaves the message in comm->why. */
 static DPARI_COLD dpar_status dpari_zero1_refuse(dpar_comm *comm, dpar_status st,
                                                  const dpar_why *own)
 {
@@ -7756,14 +7840,15 @@ static DPARI_COLD dpar_status dpari_zero1_refuse(dpar_comm *comm, dpar_status st
     } else {
         (void)dpari_repeat(st, &why, comm->why.text);
         comm->why = *own;
-        dpari_zero1_add(comm, "; ", why.text);
+        dpari_zero1_append(comm, "; ", why.text);
     }
     return st;
 }
 
-/* Returns a hash of the values that all ranks must give alike in a step. The kind of the state was
- * compared before. */
-static uint64_t dpari_zero1_alike(const dpar_optimizer *p, double rate, double clip)
+/* Returns a hash of the values that must be equal on all ranks in a step. The kind and the moment
+ * type need no comparison: all ranks had the same ones in dpar_zero1_make, and dpari_zero1_check
+ * rejects a change. */
+static uint64_t dpari_zero1_hash(const dpar_optimizer *p, double rate, double clip)
 {
     uint64_t h = dpari_hash_real(dpari_hash_real(0, rate), clip);
     h = dpari_hash(dpari_hash(dpari_hash(h, p->nesterov), p->stochastic), (int64_t)p->seed);
@@ -7808,107 +7893,112 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_step(dpar_zero1 *zero1, double rate, 
     if (status != DPAR_OK) {
         return status;
     }
-    status = dpari_ddp_gather(z, z->weights, dpari_zero1_alike(z->optimizer, rate, clip));
+    status = dpari_ddp_gather(z, z->weights, dpari_zero1_hash(z->optimizer, rate, clip));
     if (status == DPAR_E_MISMATCH && comm->status == status) {
         why = comm->why;
-        (void)dpari_optimizer_say(
-            &comm->why, "zero1: on this rank the rate is %.9g, the clip %.9g. ", rate, clip);
-        dpari_zero1_add(comm, "", why.text);
+        (void)dpari_optimizer_say(&comm->why, "zero1: on this rank rate is %.9g and clip %.9g. ",
+                                  rate, clip);
+        dpari_zero1_append(comm, "", why.text);
     }
     return status;
 }
 
 /* ==== train/fsdp.c ==== */
 
-/* ZeRO-1, 2 and 3. A unit's weights are in a slot while they are whole, and its gradients are in a
- * bucket while they are computed. With ZeRO-1 and 2 each unit has a slot of its own. With ZeRO-3
- * there is a pool of prefetch + units_in_use slots: dpar_fsdp_unshard gathers the unit and those
- * after it in the same direction, into free slots or into the slot whose unit is needed last. The
- * same holds for buckets if gradients are shards.
+/* ZeRO-1, 2 and 3. The gathered weights of a unit are in a slot, and its gradients are computed in
+ * a bucket. With ZeRO-1 and 2 each unit keeps the same slot. With ZeRO-3 there is a pool of
+ * prefetch + units_in_use slots: dpar_fsdp_unshard gathers the unit and the next ones in the same
+ * direction, into free slots or into the slot whose unit is needed last. Buckets form such a pool
+ * if gradients are shards; otherwise each unit keeps the same bucket.
  *
- * dpar_fsdp_ready posts the reduce-scatter of a bucket. The bucket is free again once it has been
- * reduced, and the result has been added to the rank's shard. Every collective has the unit in its
- * tag, so that ranks that visit units in different orders get DPAR_E_MISMATCH in place of mixed
- * weights.
+ * dpar_fsdp_ready posts the reduce-scatter of a bucket. The bucket is free again once its result
+ * has been added to the rank's shard. Every collective has the unit as its tag, so that ranks that
+ * visit units in different orders get DPAR_E_MISMATCH instead of mixed weights.
  *
- * Zeroing is lazy: dpar_fsdp_zero only marks gradients as 0, and each unit writes or zeroes its own
- * when it reaches them. */
+ * Zeroing is lazy: dpar_fsdp_zero only marks the gradients of each unit as 0 (`fresh`). The next
+ * function that needs them overwrites or zeroes their memory. */
 
 /* A unit: parameters that are gathered and reduced together. */
 typedef struct dpari_fsdp_unit {
     dpari_flat flat;
-    int64_t shard_at; /* where its shard begins in arrays of shards, in elements */
-    int64_t whole_at; /* where it begins in arrays of whole units, in elements */
-    /* number of its first element among all, without padding, so that random numbers do not depend
-     * on the number of ranks */
+    int64_t shard_at; /* first element of its shard in arrays that hold this rank's shards */
+    int64_t whole_at; /* its first element in arrays that hold all whole units */
+    /* index of its first element among the elements of all units without padding, so that random
+     * numbers do not depend on the number of ranks */
     uint64_t key;
-    int32_t first, last; /* parameters first <= i < last */
-    int32_t slot;        /* slot that has its weights or receives them, or -1 */
-    int32_t bucket;      /* bucket in which its gradients are computed, or -1 */
+    int32_t first, last; /* its parameters are first <= i < last */
+    int32_t slot;        /* slot that holds or receives its weights, or -1 */
+    int32_t bucket;      /* bucket in which its gradients are computed or reduced, or -1 */
     int32_t used;        /* 1 between unshard and reshard */
     int32_t state;       /* of its gradients in this pass: DPARI_FSDP_NONE, ... */
     int32_t fresh;       /* 1 if its gradients count as 0, whatever the memory contains */
     int32_t adds;        /* 1 if backward of this pass adds to the contents of the bucket */
-    dpar_work across;    /* the reduction over replicas */
+    dpar_work across;    /* the reduction of its shard over replicas */
 } dpari_fsdp_unit;
 
-/* States of gradients in a pass: not begun, being computed, ready. */
+/* States of a unit's gradients in a pass: no backward yet, being computed, ready. */
 enum { DPARI_FSDP_NONE, DPARI_FSDP_OPEN, DPARI_FSDP_DONE };
 
-/* the most elements, so that no number of bytes exceeds 2^63 */
+/* The largest number of elements, so that sizes of several arrays in bytes stay below 2^63. */
 #define DPARI_FSDP_MOST (INT64_C(1) << 50)
 
-/* Memory for the weights (a slot) or the gradients (a bucket) of a unit, and the operation under
- * way in it. */
+/* Memory for the weights (a slot) or the gradients (a bucket) of a unit. */
 typedef struct dpari_fsdp_slot {
     int32_t unit; /* the unit in it, or -1 if it is free */
-    int32_t sent; /* buckets: 0, or the order in which reductions were posted, from 1 on */
-    /* buckets: 1 if the reduction writes the shard itself, so that nothing is added */
+    /* bucket: 0 if no reduction was posted; otherwise larger than in buckets posted earlier */
+    int32_t sent;
+    /* bucket: 1 if the reduction writes directly into the shard, so that nothing is added */
     int32_t straight;
-    dpar_work work;
+    dpar_work work; /* the all-gather or reduce-scatter of the unit */
 } dpari_fsdp_slot;
 
 struct dpar_fsdp {
-    dpar_comm *shard, *replicas; /* replicas: NULL if there are none */
-    dpar_fsdp_desc desc;         /* with the defaults filled in */
-    dpari_fsdp_unit *unit;
-    dpari_fsdp_slot *slot, *bucket;
-    int64_t *count, *start; /* elements of each parameter, and where it begins in its unit */
-    int32_t *home;          /* the unit of each parameter */
-    unsigned char *memory;  /* all registered memory; the arrays below are in it */
-    unsigned char *weights, *sums, *master, *moment[2], *grads;
-    int64_t largest;             /* elements of the largest unit, padding included */
-    int64_t shard_sum;           /* elements of all shards of this rank */
-    int64_t whole_sum;           /* elements of all units, padding included */
-    int32_t units, params, full; /* full: the number of units with elements */
+    dpar_comm *shard, *replicas;    /* replicas: NULL if there are none */
+    dpar_fsdp_desc desc;            /* with the defaults filled in */
+    dpari_fsdp_unit *unit;          /* [units] */
+    dpari_fsdp_slot *slot, *bucket; /* [slots], [buckets] */
+    int64_t *count;                 /* [params] elements of each parameter */
+    int64_t *start;                 /* [params] first element of each parameter in its unit */
+    int32_t *home;                  /* [params] the unit of each parameter */
+    unsigned char *memory;          /* the registered memory, which contains the arrays below */
+    unsigned char *weights;         /* of compute_type: all whole units, or the pool of slots */
+    unsigned char *sums;            /* shards of reduced gradients; unused if these stay whole */
+    unsigned char *master;          /* of desc.type: shards of the master weights */
+    unsigned char *moment[2];       /* shards of the optimizer's moments */
+    unsigned char *grads;           /* of gradient_type: all whole gradients, or the buckets */
+    int64_t largest;                /* elements of the largest unit, including padding */
+    int64_t shard_sum;              /* elements of all shards of this rank */
+    int64_t whole_sum;              /* elements of all units, including padding */
+    int32_t units, params;
+    int32_t full; /* number of units that have elements */
     int32_t slots, buckets;
-    int64_t steps;  /* of the optimizer so far */
-    double squares; /* sum for the norm of gradients; a device can write it if it is pinned */
-    int32_t pinned;
-    int32_t last;       /* 1 if this pass reduces gradients */
-    int32_t under_way;  /* 1 within a pass */
-    dpar_status status; /* of this pass; the first error stays */
+    int64_t steps;      /* steps of the optimizer so far */
+    double squares;     /* sum of the squares of this rank's gradients */
+    int32_t pinned;     /* 1 if a device can write `squares` */
+    int32_t last;       /* 1 in the last micro-batch of a step */
+    int32_t under_way;  /* 1 during a pass */
+    dpar_status status; /* first error of this pass, or DPAR_OK */
 };
 
 /* ---- the descriptor -------------------------------------------------------------------------- */
 
-/* True if weights stay whole, so that each unit has a slot of its own. */
-static int dpari_fsdp_wide(const dpar_fsdp_desc *desc)
+/* True if weights stay whole, so that each unit always has the slot of the same number. */
+static int dpari_fsdp_weights_whole(const dpar_fsdp_desc *desc)
 {
     return desc->zero < 3;
 }
 
-/* True if gradients stay whole until the last micro-batch, so that each unit has a bucket of its
- * own. */
-static int dpari_fsdp_kept(const dpar_fsdp_desc *desc)
+/* True if gradients stay whole until the last micro-batch, so that each unit always has the bucket
+ * of the same number. */
+static int dpari_fsdp_gradients_whole(const dpar_fsdp_desc *desc)
 {
     return desc->zero < 2 || desc->reduce_last;
 }
 
-/* True if the masters are parts of the whole weights, in place of arrays of their own. */
+/* True if the masters are a part of the whole weights and need no separate array. */
 static int dpari_fsdp_inside(const dpar_fsdp_desc *desc)
 {
-    return dpari_fsdp_wide(desc) && desc->type == desc->compute_type;
+    return dpari_fsdp_weights_whole(desc) && desc->type == desc->compute_type;
 }
 
 /* Returns the type in which shards of gradients are summed over micro-batches. */
@@ -7948,7 +8038,7 @@ static int32_t dpari_fsdp_params(const dpar_fsdp_desc *desc, int32_t u)
     return desc->params_per_unit != NULL ? desc->params_per_unit[u] : 1;
 }
 
-static dpar_status dpari_fsdp_judge_types(const dpar_fsdp_desc *desc, dpar_why *why)
+static dpar_status dpari_fsdp_check_types(const dpar_fsdp_desc *desc, dpar_why *why)
 {
     if (!dpari_is_float(desc->type)) {
         return dpari_wrong(why, "fsdp: type is %s, but must be f64, f32, bf16 or f16",
@@ -7975,32 +8065,34 @@ static int dpari_fsdp_is_flag(int32_t value)
 }
 
 /* Checks a descriptor whose defaults are filled in, except for the lists. */
-static dpar_status dpari_fsdp_judge(int32_t shards, const dpar_fsdp_desc *desc, dpar_why *why)
+static dpar_status dpari_fsdp_check_desc(int32_t shards, const dpar_fsdp_desc *desc, dpar_why *why)
 {
     dpar_status st;
     if (shards < 1) {
-        return dpari_wrong(why, "fsdp: %d ranks share a copy of the model (1 or more)", shards);
+        return dpari_wrong(
+            why, "fsdp: %d ranks share a copy of the model, but need to be 1 or more", shards);
     }
     if (desc->units < 0) {
-        return dpari_wrong(why, "fsdp: the number of units is %d (0 or more)", desc->units);
+        return dpari_wrong(why, "fsdp: units is %d, but must be 0 or more", desc->units);
     }
     if (desc->units > 0 && desc->count == NULL) {
         return dpari_wrong(why, "fsdp: count is NULL, but there are %d units", desc->units);
     }
     if (desc->zero < 1 || desc->zero > 3) {
-        return dpari_wrong(why, "fsdp: zero is %d (1, 2 or 3)", desc->zero);
+        return dpari_wrong(why, "fsdp: zero is %d, but must be 1, 2 or 3, or 0 for 3", desc->zero);
     }
     if (!dpari_fsdp_is_flag(desc->reduce_last) || !dpari_fsdp_is_flag(desc->sum) ||
         !dpari_fsdp_is_flag(desc->overwrite_gradients)) {
         return dpari_wrong(why,
-                           "fsdp: reduce_last is %d, sum %d, overwrite_gradients %d (each 0 or 1)",
+                           "fsdp: reduce_last is %d, sum %d and overwrite_gradients %d, but each "
+                           "must be 0 or 1",
                            desc->reduce_last, desc->sum, desc->overwrite_gradients);
     }
     if (desc->prefetch < 0 || desc->gradient_buffers < 0 || desc->align < 0 ||
         desc->units_in_use < 0) {
         return dpari_wrong(
             why,
-            "fsdp: prefetch is %d, gradient_buffers %d, align %ld, units_in_use %d: none "
+            "fsdp: prefetch is %d, gradient_buffers %d, align %ld and units_in_use %d, but none "
             "may be negative",
             desc->prefetch, desc->gradient_buffers, desc->align, desc->units_in_use);
     }
@@ -8010,7 +8102,7 @@ static dpar_status dpari_fsdp_judge(int32_t shards, const dpar_fsdp_desc *desc, 
                          "only %d units",
                          desc->units_in_use, desc->gradient_buffers);
     }
-    st = dpari_fsdp_judge_types(desc, why);
+    st = dpari_fsdp_check_types(desc, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -8019,8 +8111,8 @@ static dpar_status dpari_fsdp_judge(int32_t shards, const dpar_fsdp_desc *desc, 
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
-/* Places the parts of an fsdp in memory and returns their total size; with memory NULL only
- * counts. */
+/* Places the arrays of an fsdp after its struct in memory, and sets *bytes to the total size. If
+ * memory is NULL, only computes the size. */
 static void dpari_fsdp_place(dpar_fsdp *fsdp, void *memory, int64_t *bytes)
 {
     dpari_room r;
@@ -8046,8 +8138,9 @@ static dpar_status dpari_fsdp_total(int32_t u, int32_t params, const int64_t *co
     for (i = 0; i < params; i++) {
         const int64_t at = *total + (align - *total % align) % align;
         if (count[i] < 0) {
-            return dpari_wrong(why, "fsdp: parameter %d of unit %d has %ld elements (0 or more)", i,
-                               u, count[i]);
+            return dpari_wrong(
+                why, "fsdp: parameter %d of unit %d has %ld elements, but must have 0 or more", i,
+                u, count[i]);
         }
         if (count[i] > (INT64_C(1) << 48) || at > (INT64_C(1) << 48)) {
             return dpari_say(DPAR_E_RANGE, why, "fsdp: unit %d has more than 2^48 elements", u);
@@ -8064,16 +8157,16 @@ static void dpari_fsdp_count_slots(dpar_fsdp *fsdp)
     const int64_t in_use = dpari_most(1, desc->units_in_use);
     fsdp->slots = fsdp->units;
     fsdp->buckets = fsdp->units;
-    if (!dpari_fsdp_wide(desc)) {
+    if (!dpari_fsdp_weights_whole(desc)) {
         fsdp->slots = (int32_t)dpari_least(fsdp->full, desc->prefetch + in_use);
     }
-    if (!dpari_fsdp_kept(desc)) {
+    if (!dpari_fsdp_gradients_whole(desc)) {
         fsdp->buckets =
             (int32_t)dpari_least(fsdp->full, dpari_most(in_use, desc->gradient_buffers));
     }
 }
 
-/* Counts the units of a descriptor into `fsdp`: parameters, elements and slots. */
+/* Counts the parameters, elements and slots of a descriptor, and stores the numbers in `fsdp`. */
 static dpar_status dpari_fsdp_count(dpar_fsdp *fsdp, int32_t shards, const dpar_fsdp_desc *desc,
                                     dpar_why *why)
 {
@@ -8088,8 +8181,10 @@ static dpar_status dpari_fsdp_count(dpar_fsdp *fsdp, int32_t shards, const dpar_
         dpar_status st;
         if (here < 0 || align > (INT64_C(1) << 40)) {
             return dpari_wrong(
-                why, "fsdp: unit %d has %d parameters (0 or more), align is %ld (at most 2^40)", u,
-                here, align);
+                why,
+                "fsdp: unit %d has %d parameters and align is %ld, but a unit must have 0 or more, "
+                "and align must be at most 2^40",
+                u, here, align);
         }
         st = dpari_fsdp_total(u, here, desc->count + params, align, &total, why);
         if (st != DPAR_OK) {
@@ -8104,24 +8199,24 @@ static dpar_status dpari_fsdp_count(dpar_fsdp *fsdp, int32_t shards, const dpar_
         if (params > INT32_MAX || fsdp->whole_sum > DPARI_FSDP_MOST) {
             return dpari_say(
                 DPAR_E_RANGE, why,
-                "fsdp: the units up to %d have %ld parameters and %ld elements, but may have "
-                "2^31 - 1 and 2^50",
+                "fsdp: the units up to %d have %ld parameters and %ld elements, but may have at "
+                "most 2^31 - 1 and 2^50",
                 u, params, fsdp->whole_sum);
         }
     }
     fsdp->params = (int32_t)params;
     dpari_fsdp_count_slots(fsdp);
-    if (!dpari_fsdp_wide(desc)) {
+    if (!dpari_fsdp_weights_whole(desc)) {
         pool = dpari_most(pool, fsdp->slots);
     }
-    if (!dpari_fsdp_kept(desc)) {
+    if (!dpari_fsdp_gradients_whole(desc)) {
         pool = dpari_most(pool, fsdp->buckets);
     }
     if (fsdp->largest > DPARI_FSDP_MOST / pool) {
         return dpari_say(
             DPAR_E_RANGE, why,
-            "fsdp: %ld units of up to %ld elements are kept at once, but may have 2^50 "
-            "elements together",
+            "fsdp: %ld units of up to %ld elements are in memory at once, but together they may "
+            "have at most 2^50 elements",
             pool, fsdp->largest);
     }
     return DPAR_OK;
@@ -8134,12 +8229,12 @@ static void dpari_fsdp_sizes_of(dpar_fsdp *fsdp, dpar_fsdp_sizes *s)
     const int64_t gradient = dpar_type_bytes(desc->gradient_type);
     dpari_zero(s, sizeof *s);
     dpari_fsdp_place(fsdp, NULL, &s->plan);
-    if (dpari_fsdp_wide(desc)) {
+    if (dpari_fsdp_weights_whole(desc)) {
         s->weights = fsdp->whole_sum * compute;
     } else {
         s->gathered = fsdp->slots * fsdp->largest * compute;
     }
-    if (dpari_fsdp_kept(desc)) {
+    if (dpari_fsdp_gradients_whole(desc)) {
         s->gradients = fsdp->whole_sum * gradient;
     } else {
         s->gradients = fsdp->shard_sum * dpar_type_bytes(dpari_fsdp_sums(desc));
@@ -8155,7 +8250,7 @@ static void dpari_fsdp_sizes_of(dpar_fsdp *fsdp, dpar_fsdp_sizes *s)
                     dpari_room_up(s->master) + dpari_room_up(s->moments);
 }
 
-/* Checks a descriptor and counts what it describes. */
+/* Checks a descriptor, and computes the numbers in `fsdp` and the sizes. */
 static dpar_status dpari_fsdp_plan(dpar_fsdp *fsdp, int32_t shards, const dpar_fsdp_desc *desc,
                                    dpar_fsdp_sizes *sizes, dpar_why *why)
 {
@@ -8165,7 +8260,7 @@ static dpar_status dpari_fsdp_plan(dpar_fsdp *fsdp, int32_t shards, const dpar_f
         return dpari_wrong(why, "fsdp: the descriptor is NULL");
     }
     full = dpari_fsdp_complete(desc);
-    st = dpari_fsdp_judge(shards, &full, why);
+    st = dpari_fsdp_check_desc(shards, &full, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -8188,17 +8283,19 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_sizes_init(dpar_fsdp_sizes *sizes, int
 
 /* ---- make and free --------------------------------------------------------------------------- */
 
-/* The values that all ranks must give alike in dpar_fsdp_make or dpar_fsdp_load. */
+/* The values that must be equal on all ranks in dpar_fsdp_make or dpar_fsdp_load. */
 typedef struct dpari_fsdp_given {
-    const dpar_comm *shard; /* set when ranks compare across replicas, NULL within one */
+    /* the communicator of the shards while values are compared across replicas, otherwise NULL */
+    const dpar_comm *shard;
     const dpar_fsdp *fsdp;
     int32_t replicas; /* 1 if there are replicas */
-    int32_t ranks;    /* of dpar_fsdp_load */
-    int64_t steps;    /* of dpar_fsdp_load */
+    int32_t ranks;    /* argument of dpar_fsdp_load */
+    int64_t steps;    /* argument of dpar_fsdp_load */
 } dpari_fsdp_given;
 
-/* Lists what tells ranks apart: across replicas they must have the same shard of as many. */
-static DPARI_COLD void dpari_fsdp_state_place(dpari_facts *facts, const dpari_fsdp_given *g)
+/* Lists the position of the rank. Across replicas, ranks must have the same shard of the same
+ * number of shards; within a copy of the model, all or none must have replicas. */
+static DPARI_COLD void dpari_fsdp_facts_place(dpari_facts *facts, const dpari_fsdp_given *g)
 {
     if (g->shard != NULL) {
         facts->of = "across replicas: ";
@@ -8209,14 +8306,14 @@ static DPARI_COLD void dpari_fsdp_state_place(dpari_facts *facts, const dpari_fs
     }
 }
 
-/* Lists what all ranks must give alike in dpar_fsdp_make. */
-static DPARI_COLD void dpari_fsdp_state(dpari_facts *facts, const void *given)
+/* Lists the values that must be equal on all ranks in dpar_fsdp_make. */
+static DPARI_COLD void dpari_fsdp_facts(dpari_facts *facts, const void *given)
 {
     const dpari_fsdp_given *g = (const dpari_fsdp_given *)given;
     const dpar_fsdp_desc *desc = &g->fsdp->desc;
     const dpar_optimizer *m = &desc->optimizer;
     int32_t i;
-    dpari_fsdp_state_place(facts, g);
+    dpari_fsdp_facts_place(facts, g);
     dpari_fact(facts, "the number of units", 0, g->fsdp->units);
     dpari_fact(facts, "zero", 0, desc->zero);
     dpari_fact_type(facts, "type", 0, desc->type);
@@ -8247,17 +8344,17 @@ static DPARI_COLD void dpari_fsdp_state(dpari_facts *facts, const void *given)
     }
 }
 
-/* Lists what all ranks must give alike in dpar_fsdp_load. */
-static DPARI_COLD void dpari_fsdp_state_load(dpari_facts *facts, const void *given)
+/* Lists the values that must be equal on all ranks in dpar_fsdp_load. */
+static DPARI_COLD void dpari_fsdp_facts_load(dpari_facts *facts, const void *given)
 {
     const dpari_fsdp_given *g = (const dpari_fsdp_given *)given;
-    dpari_fsdp_state_place(facts, g);
+    dpari_fsdp_facts_place(facts, g);
     dpari_fact(facts, "the number of ranks that saved", 0, g->ranks);
     dpari_fact(facts, "the number of steps", 0, g->steps);
 }
 
 /* Computes where each unit and parameter is, and empties slots and buckets. */
-static dpar_status dpari_fsdp_lay(dpar_fsdp *fsdp, dpar_why *why)
+static dpar_status dpari_fsdp_fill_in(dpar_fsdp *fsdp, dpar_why *why)
 {
     const int64_t *count = fsdp->desc.count;
     int64_t shard_at = 0, whole_at = 0;
@@ -8301,7 +8398,7 @@ static dpar_status dpari_fsdp_lay(dpar_fsdp *fsdp, dpar_why *why)
 }
 
 /* Allocates the registered memory and divides it into its parts. */
-static dpar_status dpari_fsdp_take(dpar_fsdp *fsdp, const dpar_fsdp_sizes *s, dpar_why *why)
+static dpar_status dpari_fsdp_allocate(dpar_fsdp *fsdp, const dpar_fsdp_sizes *s, dpar_why *why)
 {
     const int64_t moment = fsdp->shard_sum * dpar_type_bytes(dpari_fsdp_moment_type(&fsdp->desc));
     void *memory = NULL;
@@ -8311,10 +8408,10 @@ static dpar_status dpari_fsdp_take(dpar_fsdp *fsdp, const dpar_fsdp_sizes *s, dp
         return dpari_say(st, why, "%s: no memory for %ld bytes", "fsdp", s->registered);
     }
     at = fsdp->memory = (unsigned char *)memory;
-    fsdp->weights = at; /* whole weights or a pool; the size of the other one is 0 */
+    fsdp->weights = at; /* s->weights or s->gathered is 0 */
     at += dpari_room_up(s->weights) + dpari_room_up(s->gathered);
-    fsdp->grads = at; /* whole gradients, or buckets and then sums */
-    if (!dpari_fsdp_kept(&fsdp->desc)) {
+    fsdp->grads = at; /* whole gradients, or the buckets, which the sums follow */
+    if (!dpari_fsdp_gradients_whole(&fsdp->desc)) {
         at += dpari_room_up(s->buckets);
     }
     fsdp->sums = at;
@@ -8332,7 +8429,7 @@ static dpar_status dpari_fsdp_take(dpar_fsdp *fsdp, const dpar_fsdp_sizes *s, dp
 }
 
 /* Frees the registered memory. */
-static void dpari_fsdp_give_back(dpar_fsdp *fsdp)
+static void dpari_fsdp_release(dpar_fsdp *fsdp)
 {
     if (fsdp->pinned && fsdp->shard->mem->unpin != NULL) {
         (void)fsdp->shard->mem->unpin(fsdp->shard->mem->ctx, &fsdp->squares);
@@ -8342,7 +8439,7 @@ static void dpari_fsdp_give_back(dpar_fsdp *fsdp)
     }
 }
 
-/* Agrees on a status over both communicators. If state is NULL, nothing is compared. */
+/* Agrees on a status over both communicators. If state is NULL, no values are compared. */
 static dpar_status dpari_fsdp_agree(dpar_comm *shard, dpar_comm *replicas, dpar_status st,
                                     const char *plan, dpari_state *state, dpari_fsdp_given *given,
                                     dpar_why *why)
@@ -8361,7 +8458,8 @@ static dpar_status dpari_fsdp_agree(dpar_comm *shard, dpar_comm *replicas, dpar_
     return within == DPAR_OK ? dpari_agree(shard, st, why) : st;
 }
 
-/* Lays out what was counted, in memory that has been provided. */
+/* Fills in an fsdp for which the numbers were computed and memory was provided, and allocates the
+ * registered memory. */
 static dpar_status dpari_fsdp_build(dpar_fsdp *fsdp, dpar_comm *comm, const dpar_fsdp_sizes *sizes,
                                     dpar_why *why)
 {
@@ -8370,11 +8468,11 @@ static dpar_status dpari_fsdp_build(dpar_fsdp *fsdp, dpar_comm *comm, const dpar
     dpari_fsdp_place(fsdp, fsdp, &plan);
     fsdp->shard = comm;
     fsdp->replicas = fsdp->desc.replicas;
-    st = dpari_fsdp_lay(fsdp, why);
+    st = dpari_fsdp_fill_in(fsdp, why);
     if (st != DPAR_OK) {
         return st;
     }
-    return dpari_fsdp_take(fsdp, sizes, why);
+    return dpari_fsdp_allocate(fsdp, sizes, why);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *comm, const dpar_fsdp_desc *desc,
@@ -8399,7 +8497,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *comm, const dpar_fsdp_
     }
     dpari_zero(&given, sizeof given);
     given.fsdp = &counted;
-    st = dpari_fsdp_agree(comm, replicas, st, "fsdp", dpari_fsdp_state, &given, why);
+    st = dpari_fsdp_agree(comm, replicas, st, "fsdp", dpari_fsdp_facts, &given, why);
     if (st == DPAR_OK) {
         d = (dpar_fsdp *)memory;
         *d = counted;
@@ -8409,7 +8507,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *comm, const dpar_fsdp_
             *fsdp = d;
             return DPAR_OK;
         }
-        dpari_fsdp_give_back(d);
+        dpari_fsdp_release(d);
     }
     return dpari_object_failed(st, desc != NULL ? desc->memory : NULL, memory, sizes.plan, why);
 }
@@ -8421,8 +8519,8 @@ static int dpari_fsdp_broken(const dpar_fsdp *fsdp)
            (fsdp->replicas != NULL && fsdp->replicas->status != DPAR_OK);
 }
 
-/* Waits for all weights that are being gathered, and marks all slots as free, because the masters
- * change. */
+/* Waits for all weights that are being gathered, and marks all slots as free. The caller then
+ * changes the masters, from which the weights must be gathered again. */
 static DPARI_COLD dpar_status dpari_fsdp_forget(dpar_fsdp *fsdp)
 {
     dpar_status st = DPAR_OK;
@@ -8450,7 +8548,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_free(dpar_fsdp *fsdp)
     if (fsdp->under_way && !dpari_fsdp_broken(fsdp)) {
         return dpari_comm_wrong(fsdp->shard, "dpar_fsdp_free: the pass has not ended");
     }
-    /* A communicator that broke within a pass still has operations, which end here. */
+    /* If a communicator broke during a pass, operations may still use the memory. */
     (void)dpari_fsdp_forget(fsdp);
     for (i = 0; i < fsdp->buckets; i++) {
         (void)dpar_wait(&fsdp->bucket[i].work);
@@ -8458,12 +8556,12 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_free(dpar_fsdp *fsdp)
     for (i = 0; i < fsdp->units; i++) {
         (void)dpar_wait(&fsdp->unit[i].across);
     }
-    dpari_fsdp_give_back(fsdp);
+    dpari_fsdp_release(fsdp);
     return dpari_object_end(DPAR_OK, fsdp->desc.memory == NULL ? fsdp : NULL);
 }
 
-/* Posts a collective on the shards of unit u. The unit is its tag, so that ranks which visit units
- * of equal size in different orders get an error. */
+/* Posts a collective on unit u. The tag is the unit, so that ranks that visit units of equal size
+ * in different orders get an error. */
 static dpar_status dpari_fsdp_post(dpar_fsdp *fsdp, int32_t kind, int32_t u, const void *in,
                                    void *out, int32_t type, dpar_work *work)
 {
@@ -8491,14 +8589,14 @@ static int dpari_fsdp_is_unit(const dpar_fsdp *fsdp, int32_t u)
 static unsigned char *dpari_fsdp_slot_at(const dpar_fsdp *fsdp, int32_t slot)
 {
     const int64_t at =
-        dpari_fsdp_wide(&fsdp->desc) ? fsdp->unit[slot].whole_at : slot * fsdp->largest;
+        dpari_fsdp_weights_whole(&fsdp->desc) ? fsdp->unit[slot].whole_at : slot * fsdp->largest;
     return fsdp->weights + at * dpar_type_bytes(fsdp->desc.compute_type);
 }
 
 static unsigned char *dpari_fsdp_bucket_at(const dpar_fsdp *fsdp, int32_t bucket)
 {
-    const int64_t at =
-        dpari_fsdp_kept(&fsdp->desc) ? fsdp->unit[bucket].whole_at : bucket * fsdp->largest;
+    const int64_t at = dpari_fsdp_gradients_whole(&fsdp->desc) ? fsdp->unit[bucket].whole_at
+                                                               : bucket * fsdp->largest;
     return fsdp->grads + at * dpar_type_bytes(fsdp->desc.gradient_type);
 }
 
@@ -8516,10 +8614,11 @@ static unsigned char *dpari_fsdp_master_at(const dpar_fsdp *fsdp, int32_t u)
     return fsdp->master + fsdp->unit[u].shard_at * dpar_type_bytes(fsdp->desc.type);
 }
 
-/* Returns the address of this rank's shard of reduced gradients, and its type. */
+/* Returns the address of this rank's shard of unit u's reduced gradients. Sets *type to its type.
+ */
 static unsigned char *dpari_fsdp_reduced_at(const dpar_fsdp *fsdp, int32_t u, int32_t *type)
 {
-    if (dpari_fsdp_kept(&fsdp->desc)) {
+    if (dpari_fsdp_gradients_whole(&fsdp->desc)) {
         *type = fsdp->desc.gradient_type;
         return dpari_fsdp_bucket_at(fsdp, u) + dpari_fsdp_own(fsdp, u, *type);
     }
@@ -8527,14 +8626,15 @@ static unsigned char *dpari_fsdp_reduced_at(const dpar_fsdp *fsdp, int32_t u, in
     return fsdp->sums + fsdp->unit[u].shard_at * dpar_type_bytes(*type);
 }
 
-/* Returns the same address after gradients that only count as 0 have been set to 0. */
+/* Returns the same address as dpari_fsdp_reduced_at. If the gradients only count as 0, sets their
+ * memory to 0. */
 static unsigned char *dpari_fsdp_settled(const dpar_fsdp *fsdp, int32_t u, int32_t *type)
 {
     dpari_fsdp_unit *unit = &fsdp->unit[u];
     unsigned char *at = dpari_fsdp_reduced_at(fsdp, u, type);
     const int64_t bytes = unit->flat.shard * dpar_type_bytes(*type);
-    /* the whole unit, because later passes add to it */
-    if (unit->fresh && dpari_fsdp_kept(&fsdp->desc)) {
+    /* zeroes the whole unit, because later passes add to all of it */
+    if (unit->fresh && dpari_fsdp_gradients_whole(&fsdp->desc)) {
         (void)dpari_do_copy(fsdp->shard, dpari_fsdp_bucket_at(fsdp, u), NULL,
                             bytes * fsdp->shard->size);
     } else if (unit->fresh) {
@@ -8550,7 +8650,7 @@ static unsigned char *dpari_fsdp_moment_at(const dpar_fsdp *fsdp, int32_t k, int
            fsdp->unit[u].shard_at * dpar_type_bytes(dpari_fsdp_moment_type(&fsdp->desc));
 }
 
-/* Returns the number of the first element of this rank's shard among all elements. */
+/* Returns the index of the first element of this rank's shard among the elements of all units. */
 static uint64_t dpari_fsdp_key(const dpar_fsdp *fsdp, int32_t u)
 {
     return fsdp->unit[u].key + (uint64_t)(fsdp->unit[u].flat.shard * fsdp->shard->rank);
@@ -8676,19 +8776,19 @@ static DPARI_COLD dpar_status dpari_fsdp_no_room(dpar_fsdp *fsdp, int32_t u, int
     if (n > NAMED) {
         dpari_text_say(&t, " and %d more", n - (int32_t)NAMED);
     }
-    dpar_text_put(&t, gradients ? ", which are not ready; desc.units_in_use sets how many"
-                                : ", which are in use; desc.units_in_use sets how many");
+    dpar_text_put(&t, gradients ? ", which are not ready (desc.units_in_use is the limit)"
+                                : ", which are in use (desc.units_in_use is the limit)");
     return dpari_comm_say(fsdp->shard, DPAR_E_ROOM, "%s", why.text);
 }
 
-/* Returns a slot for unit u, or -1 if there is none: a free one, otherwise the slot of the unit
- * that is needed last. Forward that is the first unit, backward the last. Units in use, and units
- * lo .. hi, which are wanted next, keep their slots. */
+/* Returns a slot for unit u: a free one, otherwise the slot of the unit that is needed last, which
+ * is the smallest unit in forward and the largest in backward. Units in use keep their slots, and
+ * so do units lo .. hi, which are needed next. Returns -1 if that leaves no slot. */
 static int32_t dpari_fsdp_pick(const dpar_fsdp *fsdp, int32_t u, int32_t lo, int32_t hi,
                                int32_t back)
 {
     int32_t i, best = -1;
-    if (dpari_fsdp_wide(&fsdp->desc)) {
+    if (dpari_fsdp_weights_whole(&fsdp->desc)) {
         return u;
     }
     for (i = 0; i < fsdp->slots; i++) {
@@ -8706,7 +8806,7 @@ static int32_t dpari_fsdp_pick(const dpar_fsdp *fsdp, int32_t u, int32_t lo, int
     return best;
 }
 
-/* Converts this rank's masters to its part of the weights in `to`, which have another type. */
+/* Converts this rank's masters of unit u from desc.type to compute_type. */
 static dpar_status dpari_fsdp_cast(const dpar_fsdp *fsdp, int32_t u, unsigned char *to)
 {
     const dpar_fsdp_desc *desc = &fsdp->desc;
@@ -8727,9 +8827,10 @@ static dpar_status dpari_fsdp_cast(const dpar_fsdp *fsdp, int32_t u, unsigned ch
     return dpari_do_round(fsdp->shard, &r);
 }
 
-/* Requests unit u's weights. Returns DPAR_MORE if there is no slot for them. */
-static DPARI_COLD dpar_status dpari_fsdp_ask(dpar_fsdp *fsdp, int32_t u, int32_t lo, int32_t hi,
-                                             int32_t back)
+/* Posts the all-gather of unit u's weights if they are in no slot. Returns DPAR_MORE if no slot is
+ * free for them. back is 1 in backward; dpari_fsdp_pick explains lo and hi. */
+static DPARI_COLD dpar_status dpari_fsdp_request(dpar_fsdp *fsdp, int32_t u, int32_t lo, int32_t hi,
+                                                 int32_t back)
 {
     dpari_fsdp_unit *unit = &fsdp->unit[u];
     dpari_fsdp_slot *s;
@@ -8770,20 +8871,21 @@ static DPARI_COLD dpar_status dpari_fsdp_ask(dpar_fsdp *fsdp, int32_t u, int32_t
     return st;
 }
 
-/* Gathers unit u and requests the units after it in this direction. Waits for u. */
+/* Requests unit u and the next units in this direction, and waits for unit u. */
 static dpar_status dpari_fsdp_gather(dpar_fsdp *fsdp, int32_t u, int32_t back)
 {
     const int64_t ahead = fsdp->desc.prefetch;
     const int32_t lo = back ? (int32_t)dpari_most(0, u - ahead) : u;
     const int32_t hi = back ? u : (int32_t)dpari_least(fsdp->units - 1, u + ahead);
     int32_t k;
-    dpar_status st = dpari_fsdp_ask(fsdp, u, lo, hi, back);
-    /* all slots are in use or have wanted units; those can be gathered again */
+    dpar_status st = dpari_fsdp_request(fsdp, u, lo, hi, back);
+    /* All slots hold units that are in use or needed next. Gives up one of the latter, which can be
+     * gathered again. */
     if (st == DPAR_MORE) {
-        st = dpari_fsdp_ask(fsdp, u, u, u, back);
+        st = dpari_fsdp_request(fsdp, u, u, u, back);
     }
     for (k = 1; k <= hi - lo && st == DPAR_OK; k++) {
-        st = dpari_fsdp_ask(fsdp, back ? u - k : u + k, lo, hi, back);
+        st = dpari_fsdp_request(fsdp, back ? u - k : u + k, lo, hi, back);
     }
     if (st == DPAR_MORE && fsdp->unit[u].slot < 0 && fsdp->unit[u].flat.shard > 0) {
         return dpari_fsdp_no_room(fsdp, u, 0);
@@ -8796,7 +8898,7 @@ static dpar_status dpari_fsdp_gather(dpar_fsdp *fsdp, int32_t u, int32_t back)
 
 /* ---- gradients ------------------------------------------------------------------------------- */
 
-/* a += b, element by element, in the type of a: F64 or F32. */
+/* Adds `from` to `to`, element by element, in the type of `to` (F64 or F32), in host memory. */
 static void dpari_fsdp_add_here(void *to, int32_t to_type, const void *from, int32_t from_type,
                                 int64_t count)
 {
@@ -8811,7 +8913,7 @@ static void dpari_fsdp_add_here(void *to, int32_t to_type, const void *from, int
         out[0] = (unsigned char *)to + i * to_size;
         in[0] = out[0];
         in[1] = (const unsigned char *)from + i * from_size;
-        if (from_type != to_type && from_type != DPAR_F32) { /* 16 bits or F64; to F32 first */
+        if (from_type != to_type && from_type != DPAR_F32) { /* 16-bit types and F64 to F32 first */
             dpari_kern_convert(f32, DPAR_F32, in[1], from_type, n);
             in[1] = f32;
         }
@@ -8833,7 +8935,8 @@ static dpar_status dpari_fsdp_add(const dpar_fsdp *fsdp, void *to, int32_t to_ty
     return DPAR_OK;
 }
 
-/* Completes the reduction of bucket b. */
+/* Waits for the reduction of bucket b, adds the result to the shard and frees the bucket. With
+ * replicas, posts the all-reduce of the shard in the last micro-batch. */
 static DPARI_COLD dpar_status dpari_fsdp_collect(dpar_fsdp *fsdp, int32_t b)
 {
     const dpar_fsdp_desc *desc = &fsdp->desc;
@@ -8849,7 +8952,7 @@ static DPARI_COLD dpar_status dpari_fsdp_collect(dpar_fsdp *fsdp, int32_t b)
     if (st != DPAR_OK) {
         return st;
     }
-    if (!dpari_fsdp_kept(desc) && !s->straight) {
+    if (!dpari_fsdp_gradients_whole(desc) && !s->straight) {
         const unsigned char *came =
             dpari_fsdp_bucket_at(fsdp, b) + dpari_fsdp_own(fsdp, u, desc->gradient_type);
         if (unit->fresh && desc->gradient_type != type) {
@@ -8868,20 +8971,20 @@ static DPARI_COLD dpar_status dpari_fsdp_collect(dpar_fsdp *fsdp, int32_t b)
     return st;
 }
 
-/* Prepares the bucket of unit u. If gradients of earlier passes are kept, they stay. Otherwise all
- * is set to 0; with overwrite_gradients only the gaps between parameters and the end are, because
- * backward assigns the rest. */
+/* Prepares the bucket of unit u at address `whole`. Leaves it unchanged if it contains gradients of
+ * earlier passes. Otherwise sets all of it to 0, or with overwrite_gradients only the gaps between
+ * parameters and the padding at the end, because backward writes the rest. */
 static dpar_status dpari_fsdp_clear(dpar_fsdp *fsdp, int32_t u, unsigned char *whole)
 {
     dpari_fsdp_unit *unit = &fsdp->unit[u];
     const int64_t each = dpar_type_bytes(fsdp->desc.gradient_type),
                   all = unit->flat.shard * fsdp->shard->size;
-    const int earlier = dpari_fsdp_kept(&fsdp->desc) && !unit->fresh;
+    const int earlier = dpari_fsdp_gradients_whole(&fsdp->desc) && !unit->fresh;
     dpar_status st = DPAR_OK;
     int64_t at = 0;
     int32_t i;
     unit->adds = earlier || !fsdp->desc.overwrite_gradients;
-    unit->fresh = unit->fresh && !dpari_fsdp_kept(&fsdp->desc);
+    unit->fresh = unit->fresh && !dpari_fsdp_gradients_whole(&fsdp->desc);
     if (earlier) {
         return DPAR_OK;
     }
@@ -8895,8 +8998,8 @@ static dpar_status dpari_fsdp_clear(dpar_fsdp *fsdp, int32_t u, unsigned char *w
     return dpari_do_copy(fsdp->shard, whole + at * each, NULL, (all - at) * each);
 }
 
-/* The bucket that a unit's gradients may use: a free one, otherwise that which was sent first; -1
- * if all hold gradients that are not ready. */
+/* Returns a bucket for a unit's gradients: a free one, otherwise the one whose reduction was posted
+ * first. Returns -1 if all buckets hold gradients that are not ready. */
 static int32_t dpari_fsdp_pick_bucket(const dpar_fsdp *fsdp)
 {
     int32_t i, best = -1;
@@ -8912,12 +9015,12 @@ static int32_t dpari_fsdp_pick_bucket(const dpar_fsdp *fsdp)
     return best;
 }
 
-/* Gives the gradients of unit u a bucket in which backward computes them. */
+/* Assigns a bucket to unit u, in which backward computes its gradients. */
 static dpar_status dpari_fsdp_open(dpar_fsdp *fsdp, int32_t u)
 {
     dpari_fsdp_unit *unit = &fsdp->unit[u];
     int32_t b = u;
-    if (unit->flat.shard > 0 && !dpari_fsdp_kept(&fsdp->desc)) {
+    if (unit->flat.shard > 0 && !dpari_fsdp_gradients_whole(&fsdp->desc)) {
         b = dpari_fsdp_pick_bucket(fsdp);
         if (b < 0) {
             return dpari_fsdp_no_room(fsdp, u, 1);
@@ -8951,18 +9054,18 @@ static dpar_status dpari_fsdp_send(dpar_fsdp *fsdp, int32_t u)
         return DPAR_OK;
     }
     s = &fsdp->bucket[unit->bucket];
-    if (dpari_fsdp_kept(desc) && !fsdp->last) {
+    if (dpari_fsdp_gradients_whole(desc) && !fsdp->last) {
         s->unit = -1;
         unit->bucket = -1;
         return DPAR_OK;
     }
     whole = dpari_fsdp_bucket_at(fsdp, unit->bucket);
-    for (b = 0; b < fsdp->buckets && !dpari_fsdp_kept(desc); b++) {
+    for (b = 0; b < fsdp->buckets && !dpari_fsdp_gradients_whole(desc); b++) {
         most = (int32_t)dpari_most(most, fsdp->bucket[b].sent);
     }
     s->sent = most + 1;
     to = dpari_fsdp_reduced_at(fsdp, u, &type);
-    s->straight = unit->fresh && !dpari_fsdp_kept(desc) && type == desc->gradient_type;
+    s->straight = unit->fresh && !dpari_fsdp_gradients_whole(desc) && type == desc->gradient_type;
     return dpari_fsdp_post(fsdp, DPAR_CALL_REDUCE_SCATTER, u, whole,
                            s->straight ? to : whole + dpari_fsdp_own(fsdp, u, desc->gradient_type),
                            desc->gradient_type, &s->work);
@@ -9000,7 +9103,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_begin(dpar_fsdp *fsdp, int32_t last)
     return DPAR_OK;
 }
 
-/* Checks the number of a unit and a direction. */
+/* Checks that unit u exists and that the direction is valid. */
 static dpar_status dpari_fsdp_check_unit(dpar_fsdp *fsdp, int32_t u, int32_t direction)
 {
     if (!dpari_fsdp_is_unit(fsdp, u)) {
@@ -9032,11 +9135,13 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_unshard(dpar_fsdp *fsdp, int32_t u, in
     }
     if (back && !fsdp->under_way) {
         return dpari_comm_wrong(fsdp->shard,
-                                "dpar_fsdp_unshard: unit %d for backward outside of a pass", u);
+                                "dpar_fsdp_unshard: unit %d for backward, but no pass is in "
+                                "progress (dpar_fsdp_begin)",
+                                u);
     }
     if (back && fsdp->unit[u].state != DPARI_FSDP_NONE) {
         return dpari_comm_wrong(fsdp->shard,
-                                "dpar_fsdp_unshard: unit %d for backward twice in one pass", u);
+                                "dpar_fsdp_unshard: unit %d already had backward in this pass", u);
     }
     if (fsdp->under_way && fsdp->status != DPAR_OK) {
         return fsdp->status;
@@ -9091,7 +9196,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_ready(dpar_fsdp *fsdp, int32_t u)
 
 /* Checks at the end of a pass that no unit is in use and all gradients are ready. If not, the pass
  * fails on all ranks. */
-static void dpari_fsdp_look(dpar_fsdp *fsdp)
+static void dpari_fsdp_check_ended(dpar_fsdp *fsdp)
 {
     int32_t u;
     for (u = 0; u < fsdp->units && fsdp->status == DPAR_OK; u++) {
@@ -9116,10 +9221,11 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_end(dpar_fsdp *fsdp)
         return DPAR_E_ARG;
     }
     if (!fsdp->under_way) {
-        return dpari_comm_wrong(fsdp->shard, "dpar_fsdp_end: no pass is under way");
+        return dpari_comm_wrong(fsdp->shard,
+                                "dpar_fsdp_end: no pass is in progress (dpar_fsdp_begin)");
     }
-    dpari_fsdp_look(fsdp);
-    /* if buckets are units, this is the order of backward */
+    dpari_fsdp_check_ended(fsdp);
+    /* The order matters if each unit has its own bucket: it is then that of backward. */
     for (b = fsdp->buckets - 1; b >= 0; b--) {
         if (fsdp->bucket[b].unit >= 0 && fsdp->bucket[b].sent) {
             const dpar_status st = dpari_fsdp_collect(fsdp, b);
@@ -9145,7 +9251,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_end(dpar_fsdp *fsdp)
     return fsdp->status;
 }
 
-/* Computes the sum of squares of this rank's shard, and waits for it. */
+/* Computes the sum of squares of this rank's gradients in fsdp->squares, and waits for it. */
 static dpar_status dpari_fsdp_squares(dpar_fsdp *fsdp)
 {
     dpar_status st = DPAR_OK;
@@ -9234,7 +9340,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_step(dpar_fsdp *fsdp, double rate, dou
 
 /* ---- state ----------------------------------------------------------------------------------- */
 
-/* True if unit u has such an array now. Gradients are available only between passes. */
+/* True if there is such an array of unit u now. Gradients are available only between passes. */
 static int dpari_fsdp_has(const dpar_fsdp *fsdp, int32_t array, int32_t u)
 {
     if (!dpari_fsdp_is_unit(fsdp, u) || array < 0) {
@@ -9278,11 +9384,11 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_layout(const dpar_fsdp *fsdp, int32_t 
     dpar_status st;
     if (!dpari_fsdp_is_unit(fsdp, u) || layout == NULL || first < 0 || ranks < 1 ||
         ranks - 1 > INT32_MAX - first) {
-        return dpari_wrong(
-            why,
-            "dpar_fsdp_layout: unit %d does not exist, or ranks %d or first %d is not allowed, or "
-            "layout is NULL",
-            u, ranks, first);
+        return dpari_wrong(why,
+                           "dpar_fsdp_layout: u is %d, ranks %d and first %d, but unit u must "
+                           "exist, ranks must be "
+                           "1 or more, first 0 or more, and layout not NULL",
+                           u, ranks, first);
     }
     st = dpar_mesh_init(&mesh, "shard", &ranks, DPAR_ORDER_LAST_FASTEST, 0, why);
     if (st != DPAR_OK) {
@@ -9292,7 +9398,8 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_layout(const dpar_fsdp *fsdp, int32_t 
     return dpar_layout_init(layout, &mesh, 1, &fsdp->unit[u].flat.total, &cut, why);
 }
 
-/* Begins a walk over the parts of this rank's shard in the shards that `ranks` ranks saved. */
+/* Begins a walk over the parts of this rank's shard of unit u in the shards that `ranks` ranks
+ * saved. */
 static DPARI_COLD dpar_status dpari_fsdp_walk_saved(const dpar_fsdp *fsdp, int32_t u, int32_t ranks,
                                                     dpar_redistribute_cursor *walk, dpar_why *why)
 {
@@ -9336,15 +9443,15 @@ static DPARI_COLD dpar_status dpari_fsdp_read_one(dpar_fsdp *fsdp, int32_t array
     if (st != DPAR_OK) {
         return st;
     }
-    st = dpari_do_wait(fsdp->shard); /* the callback writes next */
+    st = dpari_do_wait(fsdp->shard); /* the zeros must be written before the callback writes */
     while (st == DPAR_OK && dpar_redistribute_next(&walk, &t)) {
         const dpar_status got =
             read(ctx, array, u, t.peer, t.theirs[0], t.extent[0], at + t.mine[0] * each);
         if (got < DPAR_OK) { /* a positive status is a condition, not a failure */
             st = dpari_say(
                 got, why,
-                "dpar_fsdp_load: reading %ld elements of array %d of unit %d that rank %d "
-                "saved failed",
+                "dpar_fsdp_load: the callback failed to read %ld elements of array %d of unit %d "
+                "that rank %d saved",
                 t.extent[0], array, u, t.peer);
         }
     }
@@ -9364,9 +9471,9 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_load(dpar_fsdp *fsdp, int32_t ranks, i
     if (read == NULL || ranks < 1 || steps < 0 || fsdp->under_way) {
         st = dpari_wrong(
             why,
-            "dpar_fsdp_load: %d ranks (1 or more), %ld steps (0 or more), pass under way: %d "
-            "(0), or read is NULL",
-            ranks, steps, fsdp->under_way);
+            "dpar_fsdp_load: ranks is %d and steps %ld, but ranks must be 1 or more, steps 0 or "
+            "more, read not NULL, and no pass may be in progress",
+            ranks, steps);
     } else {
         st = dpari_fsdp_forget(fsdp);
     }
@@ -9378,7 +9485,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_load(dpar_fsdp *fsdp, int32_t ranks, i
     dpari_zero(&given, sizeof given);
     given.ranks = ranks;
     given.steps = steps;
-    st = dpari_fsdp_agree(fsdp->shard, fsdp->replicas, st, "fsdp load", dpari_fsdp_state_load,
+    st = dpari_fsdp_agree(fsdp->shard, fsdp->replicas, st, "fsdp load", dpari_fsdp_facts_load,
                           &given, why);
     if (st == DPAR_OK) {
         fsdp->steps = steps;
@@ -9392,18 +9499,18 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_load(dpar_fsdp *fsdp, int32_t ranks, i
  * loop with sums in f64. In the backward of a column layer, the inputs are gathered while dx is
  * computed, and dx is summed over the ranks while dw is computed.
  *
- * Errors of one rank: arguments are checked before anything is posted, and an error breaks the
- * communicator, so that the other ranks do not wait for a collective that never comes. Collectives
- * carry a hash of what all ranks must give alike (ids, vocabulary). */
+ * Each rank checks its arguments before it posts anything. An error breaks the communicator, so
+ * that the other ranks do not wait for a collective that this rank never posts. Values that must be
+ * equal on all ranks (vocabulary, ids) are hashed, and collectives compare the hashes. */
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-/* c is computed in tiles of 16 x 16, over 32 values of k at a time. The three arrays are then 10 KB
- * of the stack, which the first cache holds. */
+/* c is computed in tiles of 16 x 16, over 32 values of k at a time. The three arrays on the stack
+ * then take 10 KB, which fits in the first-level cache. */
 enum { DPARI_MATMUL_TILE = 16, DPARI_MATMUL_DEEP = 32 };
 
-/* Packs a tile: to[d * TILE + i] = data[at + i * along + d * down], as f64. Lanes from `lanes` on
- * become 0. */
+/* Packs a tile: to[d * TILE + i] = data[at + i * along + d * down], as f64, for i < lanes. The
+ * other elements of each row become 0. */
 static void dpari_matmul_pack(double *to, const void *data, int32_t type, int64_t at, int64_t along,
                               int64_t down, int32_t lanes, int32_t deep)
 {
@@ -9449,7 +9556,7 @@ static void dpari_matmul_tile(double *sum, const double *a, const double *b, int
     }
 }
 
-/* Stores a tile: c = alpha sum + beta c. With beta 0, c is not read. */
+/* Stores a tile at row i0 and column j0: c = alpha sum + beta c. If beta is 0, c is not read. */
 static void dpari_matmul_store(const dpar_matmul *p, const double *sum, int64_t i0, int64_t j0,
                                int32_t rows, int32_t columns)
 {
@@ -9530,14 +9637,14 @@ DPAR_API DPARI_COLD dpar_status dpar_tensor_parallel_init(dpar_tensor_parallel *
     return st;
 }
 
-/* The number of a rank's tokens outside of a pair of layers: its share, or all without sequence
- * parallelism. */
+/* Returns the number of a rank's tokens outside of a pair of layers: with sequence parallelism its
+ * part, otherwise all tokens. */
 static int64_t dpari_tensor_tokens(const dpar_tensor_parallel *tp, int32_t rank)
 {
     return tp->counts == NULL ? tp->tokens.count : dpar_split_part_count(&tp->tokens, rank);
 }
 
-/* Reports an error that one rank found: breaks the communicator, so that all ranks notice. */
+/* Reports an error that this rank found, and breaks the communicator, so that all ranks notice. */
 static DPARI_COLD DPARI_PRINTF(3, 4) dpar_status
     dpari_tensor_refuse(const dpar_tensor_parallel *tp, dpar_status st, const char *form, ...)
 {
@@ -9549,9 +9656,9 @@ static DPARI_COLD DPARI_PRINTF(3, 4) dpar_status
     return dpari_comm_wrong_all(tp->comm, st, &why);
 }
 
-/* Checks that the structs that describe a call are not NULL. If tp has no communicator, only the
- * caller gets the error. */
-static dpar_status dpari_tensor_there(const dpar_tensor_parallel *tp, int described)
+/* Checks that tp has a communicator and that the structs that describe the call are not NULL
+ * (described = 1). Without a communicator, only the caller gets the error. */
+static dpar_status dpari_tensor_check_not_null(const dpar_tensor_parallel *tp, int described)
 {
     if (tp == NULL || tp->comm == NULL) {
         return DPAR_E_ARG;
@@ -9571,8 +9678,8 @@ static DPARI_COLD dpar_status dpari_tensor_check(const dpar_tensor_parallel *tp)
     if (!dpari_is_wide(tp->type) || tp->tokens.parts != tp->comm->size) {
         return dpari_tensor_refuse(
             tp, DPAR_E_ARG,
-            "layers: type is %d (DPAR_F64 or DPAR_F32); the communicator has %d ranks, but tokens "
-            "has %d parts",
+            "layers: type is %d, the communicator has %d ranks and tokens has %d parts, but type "
+            "must be DPAR_F64 or DPAR_F32, and the two numbers must be equal",
             tp->type, tp->comm->size, tp->tokens.parts);
     }
     if (tp->counts != NULL && rule != DPAR_SPLIT_EVEN && rule != DPAR_SPLIT_CHUNK &&
@@ -9608,8 +9715,7 @@ static dpar_status dpari_tensor_multiply(const dpar_tensor_parallel *tp, dpar_ma
                                tp->comm->rank, p->m, p->n, p->k);
 }
 
-/* The three products of a linear layer for all tokens: y = x w^T here, and below dx = dy w and dw =
- * dy^T x. */
+/* Computes y = x w^T for all tokens. The next two functions compute dx = dy w and dw = dy^T x. */
 static dpar_status dpari_linear_apply(const dpar_tensor_parallel *tp, const dpar_linear *l,
                                       const void *x, const void *w, void *y)
 {
@@ -9678,8 +9784,8 @@ static dpar_status dpari_tensor_add_bias(const dpar_tensor_parallel *tp, void *y
     return DPAR_OK;
 }
 
-/* Computes sum[j] = the sum over rows of dy[row][j] in f64, or adds it to sum[j]. Does nothing if
- * sum is NULL. Takes 64 columns at a time, whose sums are on the stack. */
+/* Sums dy[row][j] over the rows in f64, and stores the result in sum[j] or adds it. Does nothing if
+ * sum is NULL. Processes 64 columns at a time, so that their sums fit on the stack. */
 static void dpari_tensor_add_rows(int32_t type, const void *dy, int64_t rows, int64_t n, void *sum,
                                   int add)
 {
@@ -9702,7 +9808,7 @@ static void dpari_tensor_add_rows(int32_t type, const void *dy, int64_t rows, in
     }
 }
 
-/* Does the same where the arrays are, which may be on a device. */
+/* Does the same in the memory of the communicator, which may be that of a device. */
 static dpar_status dpari_tensor_sum_rows(const dpar_tensor_parallel *tp, const void *dy,
                                          int64_t rows, int64_t n, void *sum, int add)
 {
@@ -9729,9 +9835,9 @@ static dpar_status dpari_tensor_sum_rows(const dpar_tensor_parallel *tp, const v
 
 /* ---- collectives of rows --------------------------------------------------------------------- */
 
-/* Fills in the counts for collectives of rows. Call it once in a function before anything is
- * posted, because posted operations read them. The width of a layer that will be rejected may be
- * anything, so the product is unsigned. */
+/* Fills in tp->counts for collectives on rows of this width. A function calls it once, before it
+ * posts anything, because posted operations read the counts. The product is unsigned because it may
+ * overflow if the layer has an invalid width and is rejected later. */
 static void dpari_tensor_count(const dpar_tensor_parallel *tp, int64_t width)
 {
     int32_t r;
@@ -9741,10 +9847,10 @@ static void dpari_tensor_count(const dpar_tensor_parallel *tp, int64_t width)
     }
 }
 
-/* What the ranks of a collective compare: a hash, and the words for a message if it differs. */
+/* What the ranks of a collective compare. */
 typedef struct dpari_tensor_alike {
     uint64_t hash;
-    const char *what;
+    const char *what; /* names the hashed values in the message if hashes differ */
 } dpari_tensor_alike;
 
 static dpari_tensor_alike dpari_linear_alike(const dpar_linear *l)
@@ -9769,7 +9875,7 @@ static uint64_t dpari_vocab_hash(const dpar_tensor_parallel *tp, const dpar_voca
     return h;
 }
 
-/* Gathers whole[n][width] from each rank's own rows. Only with sequence parallelism. */
+/* Gathers the rows of all ranks into whole[n][width]. Only with sequence parallelism. */
 static dpar_status dpari_tensor_collect(const dpar_tensor_parallel *tp, const void *own,
                                         void *whole, const dpari_tensor_alike *alike,
                                         dpar_work *work)
@@ -9786,8 +9892,8 @@ static dpar_status dpari_tensor_collect(const dpar_tensor_parallel *tp, const vo
     return dpari_post_alike(tp->comm, &call, alike->hash, alike->what, work);
 }
 
-/* Adds part[n][width] over the ranks: in place on all ranks, or with sequence parallelism each
- * rank's own rows into `own`. */
+/* Sums part[n][width] over the ranks. The result is in `part` on all ranks, or with sequence
+ * parallelism each rank's rows of it are in `own`. */
 static dpar_status dpari_tensor_reduce(const dpar_tensor_parallel *tp, int64_t width, void *part,
                                        void *own, const dpari_tensor_alike *alike, dpar_work *work)
 {
@@ -9804,8 +9910,8 @@ static dpar_status dpari_tensor_reduce(const dpar_tensor_parallel *tp, int64_t w
     return dpari_post_alike(tp->comm, &call, alike->hash, alike->what, work);
 }
 
-/* Waits for a work even if st is an error, because the memory is in use until then. Returns the
- * first error. A work that was not posted counts as done. */
+/* Waits for a work even if st is an error, because the operation uses the memory until it ends.
+ * Returns st if it is an error, otherwise that of the wait. A zeroed work counts as complete. */
 static dpar_status dpari_tensor_finish(dpar_status st, dpar_work *work)
 {
     const dpar_status ended = dpar_wait(work);
@@ -9817,14 +9923,15 @@ static dpar_status dpari_tensor_finish(dpar_status st, dpar_work *work)
 
 /* ---- linear layers --------------------------------------------------------------------------- */
 
-/* True if an array that has elements is NULL. */
+/* True if an array is NULL although it has elements. */
 static int dpari_tensor_missing(const void *at, int64_t rows, int64_t width)
 {
     return at == NULL && rows > 0 && width > 0;
 }
 
-/* Reports the number of arrays that are missing, if any, to all ranks. */
-static dpar_status dpari_tensor_given(const dpar_tensor_parallel *tp, int missing, const char *form)
+/* If arrays are missing, reports their number to all ranks. */
+static dpar_status dpari_tensor_check_missing(const dpar_tensor_parallel *tp, int missing,
+                                              const char *form)
 {
     if (missing == 0) {
         return DPAR_OK;
@@ -9854,15 +9961,16 @@ static DPARI_COLD dpar_status dpari_linear_check(const dpar_tensor_parallel *tp,
         ((arrays->accumulate_dx || arrays->defer_reduce) && !column)) {
         return dpari_tensor_refuse(
             tp, DPAR_E_ARG,
-            "linear: kind is %d (column 1, row 2), in %ld, out %ld (neither negative), "
-            "accumulate_dx or defer_reduce %d (only for a column layer)",
-            l->kind, l->in, l->out, arrays->accumulate_dx || arrays->defer_reduce);
+            "linear: kind is %d, in %ld and out %ld, but kind must be 1 (column) or 2 (row), in "
+            "and "
+            "out 0 or more, and accumulate_dx and defer_reduce 0 in a row layer",
+            l->kind, l->in, l->out);
     }
     if (tp->comm->mem != NULL && tp->matmul == NULL) {
-        return dpari_tensor_refuse(
-            tp, DPAR_E_ARG,
-            "rank %d: linear: arrays on a device need matmul, a function for that device",
-            tp->comm->rank);
+        return dpari_tensor_refuse(tp, DPAR_E_ARG,
+                                   "rank %d: linear: matmul is NULL, but arrays on a device need a "
+                                   "function for that device",
+                                   tp->comm->rank);
     }
     missing += dpari_tensor_missing(arrays->w, l->in, l->out) && (forward || arrays->dx != NULL);
     missing += reads_x && dpari_tensor_missing(arrays->x, rows_x, l->in);
@@ -9881,8 +9989,8 @@ static DPARI_COLD dpar_status dpari_linear_check(const dpar_tensor_parallel *tp,
         tp->comm->rank, missing, l->in, l->out);
 }
 
-/* Forward of both kinds: a column layer gathers x before the product, a row layer reduces y after
- * it. The arguments are not NULL. */
+/* Computes the forward of both kinds: a column layer gathers x before the product, a row layer
+ * reduces y after it. The arguments are not NULL. */
 static dpar_status dpari_linear_forward(const dpar_tensor_parallel *tp, const dpar_linear *layer,
                                         const dpar_linear_arrays *arrays)
 {
@@ -9913,15 +10021,15 @@ DPAR_API DPARI_COLD dpar_status dpar_linear_forward(const dpar_tensor_parallel *
                                                     const dpar_linear *layer,
                                                     const dpar_linear_arrays *arrays)
 {
-    const dpar_status st = dpari_tensor_there(tp, layer != NULL && arrays != NULL);
+    const dpar_status st = dpari_tensor_check_not_null(tp, layer != NULL && arrays != NULL);
     if (st != DPAR_OK) {
         return st;
     }
     return dpari_linear_forward(tp, layer, arrays);
 }
 
-/* Backward of a column layer. x is gathered while dx is computed, and dx is summed over the ranks
- * while dw is computed. */
+/* Computes the backward of a column layer. x is gathered while dx is computed, and dx is summed
+ * over the ranks while dw is computed. */
 static dpar_status dpari_column_backward(const dpar_tensor_parallel *tp, const dpar_linear *l,
                                          const dpar_linear_arrays *arrays)
 {
@@ -9949,7 +10057,8 @@ static dpar_status dpari_column_backward(const dpar_tensor_parallel *tp, const d
     return dpari_tensor_finish(st, &reduce);
 }
 
-/* Backward of a row layer: gathers dy; nothing is summed. */
+/* Computes the backward of a row layer. Gathers dy with sequence parallelism; dx needs no sum over
+ * the ranks. */
 static dpar_status dpari_row_backward(const dpar_tensor_parallel *tp, const dpar_linear *l,
                                       const dpar_linear_arrays *arrays)
 {
@@ -9991,7 +10100,7 @@ DPAR_API DPARI_COLD dpar_status dpar_linear_backward(const dpar_tensor_parallel 
                                                      const dpar_linear *layer,
                                                      const dpar_linear_arrays *arrays)
 {
-    const dpar_status st = dpari_tensor_there(tp, layer != NULL && arrays != NULL);
+    const dpar_status st = dpari_tensor_check_not_null(tp, layer != NULL && arrays != NULL);
     if (st != DPAR_OK) {
         return st;
     }
@@ -10000,8 +10109,8 @@ DPAR_API DPARI_COLD dpar_status dpar_linear_backward(const dpar_tensor_parallel 
 
 /* ---- vocabulary: embedding ------------------------------------------------------------------- */
 
-/* Computes the rows lo <= row < hi of a rank that belong to ids: those of the model (which = 0) or
- * added ones (which = 1). The rows after each run are padding. */
+/* Computes the rows lo <= row < hi of a rank that belong to ids of the model (which = 0) or to
+ * added ids (which = 1). The rows after each of these two ranges are padding. */
 static void dpari_vocab_run(const dpar_vocab *vocab, int32_t rank, int32_t which, int64_t *lo,
                             int64_t *hi)
 {
@@ -10012,8 +10121,8 @@ static void dpari_vocab_run(const dpar_vocab *vocab, int32_t rank, int32_t which
     *hi = *lo + dpari_most(0, dpari_least(each, left));
 }
 
-/* Fills in an index that maps the ids of tokens to rows of this rank. Ids of other ranks map to
- * none. */
+/* Fills in an index that maps the ids of tokens to rows of this rank. Ids whose rows are on other
+ * ranks map to no row. */
 static void dpari_vocab_index(const dpar_vocab *vocab, int32_t rank, const int32_t *ids,
                               dpar_mem_index *index)
 {
@@ -10032,27 +10141,26 @@ static void dpari_vocab_index(const dpar_vocab *vocab, int32_t rank, const int32
     }
 }
 
-/* Checks a vocabulary and the ids of all tokens. Ids below 0 are allowed here, because targets may
- * be ignored. */
+/* Checks a vocabulary and the ids of all tokens. Allows ids below 0, which are ignored targets. */
 static DPARI_COLD dpar_status dpari_vocab_check(const dpar_tensor_parallel *tp,
                                                 const dpar_vocab *vocab, const int32_t *ids)
 {
-    dpar_status st = dpari_tensor_there(tp, vocab != NULL);
+    dpar_status st = dpari_tensor_check_not_null(tp, vocab != NULL);
     int64_t i;
     if (st == DPAR_OK) {
         st = dpari_tensor_check(tp);
     }
     if (st == DPAR_OK &&
         (vocab->ranks != tp->comm->size || (ids == NULL && tp->tokens.count > 0))) {
-        st = dpari_tensor_refuse(
-            tp, DPAR_E_ARG,
-            "vocabulary: it is for %d ranks, the communicator has %d; ids or targets are NULL: %d",
-            vocab->ranks, tp->comm->size, ids == NULL);
+        st = dpari_tensor_refuse(tp, DPAR_E_ARG,
+                                 "vocabulary: it is for %d ranks, but the communicator has %d, or "
+                                 "ids or targets are NULL",
+                                 vocab->ranks, tp->comm->size);
     }
     for (i = 0; st == DPAR_OK && i < tp->tokens.count; i++) {
         if (ids[i] >= vocab->count + vocab->added) {
             st = dpari_tensor_refuse(tp, DPAR_E_ARG,
-                                     "vocabulary: token %ld has id %d, but there are only %ld ids",
+                                     "vocabulary: token %ld has id %d, but ids must be below %ld",
                                      i, ids[i], vocab->count + vocab->added);
         }
     }
@@ -10094,8 +10202,8 @@ static DPARI_COLD dpar_status dpari_embedding_check(const dpar_tensor_parallel *
     missing +=
         dpari_tensor_missing(back ? a->dy : a->y, dpari_tensor_tokens(tp, tp->comm->rank), width);
     missing += tp->counts != NULL && dpari_tensor_missing(a->gathered, tp->tokens.count, width);
-    return dpari_tensor_given(tp, missing,
-                              "rank #: embedding: # arrays that this call needs are NULL");
+    return dpari_tensor_check_missing(tp, missing,
+                                      "rank #: embedding: # arrays that this call needs are NULL");
 }
 
 static dpari_tensor_alike dpari_embedding_alike(const dpar_tensor_parallel *tp,
@@ -10171,7 +10279,7 @@ DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor_parallel *tp,
 static dpar_status dpari_entropy_check(const dpar_tensor_parallel *tp, const dpar_cross_entropy *e,
                                        const dpar_cross_entropy_arrays *a)
 {
-    dpar_status st = dpari_tensor_there(tp, e != NULL && a != NULL);
+    dpar_status st = dpari_tensor_check_not_null(tp, e != NULL && a != NULL);
     if (st == DPAR_OK) {
         st = dpari_vocab_check(tp, &e->vocab, a->targets);
     }
@@ -10182,7 +10290,7 @@ static dpar_status dpari_entropy_check(const dpar_tensor_parallel *tp, const dpa
     return st;
 }
 
-/* Fills in what all phases of a cross-entropy have in common. */
+/* Fills in the fields that all phases of a cross-entropy have in common. */
 static void dpari_entropy_of(const dpar_tensor_parallel *tp, const dpar_cross_entropy *e,
                              const int32_t *targets, dpar_mem_cross_entropy *x)
 {
@@ -10203,8 +10311,7 @@ static void dpari_entropy_of(const dpar_tensor_parallel *tp, const dpar_cross_en
     x->ranks = tp->comm->size;
 }
 
-/* Gathers what each rank has computed from its rows of the vocabulary: three numbers for each
- * token. */
+/* Gathers the three numbers per token that each rank computed from its rows of the vocabulary. */
 static dpar_status dpari_entropy_gather(const dpar_tensor_parallel *tp, const dpar_cross_entropy *e,
                                         const int32_t *targets, const void *own, void *all)
 {
@@ -10231,7 +10338,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_forward(const dpar_tensor_par
     int64_t n = 0;
     if (st == DPAR_OK) {
         n = tp->tokens.count;
-        st = dpari_tensor_given(
+        st = dpari_tensor_check_missing(
             tp,
             dpari_tensor_missing(a->logits, n, dpar_vocab_row_count(&e->vocab)) +
                 dpari_tensor_missing(a->lse, n, 1) + dpari_tensor_missing(a->scratch, n, 1),
@@ -10265,7 +10372,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_backward(const dpar_tensor_pa
                                                             const dpar_cross_entropy_arrays *a,
                                                             double scale)
 {
-    const dpar_status st = dpari_tensor_there(tp, e != NULL && a != NULL);
+    const dpar_status st = dpari_tensor_check_not_null(tp, e != NULL && a != NULL);
     dpar_mem_cross_entropy x;
     if (st != DPAR_OK) {
         return st;
@@ -10280,21 +10387,21 @@ DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_backward(const dpar_tensor_pa
 
 /* ==== train/sequence.c ==== */
 
-/* Plans of attention and the ring. The plan is shared by all methods (attention_way.h): the ring is
- * here, and ulysses.c and window_attention.c replace its steps.
+/* Plans of attention, and the ring. All methods use the same plan (attention_way.h). This file has
+ * the ring; ulysses.c and window_attention.c replace some of its functions.
  *
- * Each rank walks over the blocks of its queries and another rank's keys: pairs of runs of
- * consecutive tokens in one document. The kernel is called for each block in which the mask leaves
- * something. The result of a block is merged into the result so far by the two logarithms of the
- * sums (lse), so that the order of ranks, not the time of arrival, decides the bits.
+ * Each rank visits the blocks of its queries and another rank's keys: pairs of runs of consecutive
+ * tokens in one document. The kernel is called for each block in which a query sees a key. The
+ * result of a block is merged into the result so far with the logarithms of their sums (lse), in
+ * the order of the steps. The bits therefore do not depend on when messages arrive.
  *
  * While a rank computes with one block of keys and values, the next one is received into the other
- * buffer. In backward, gradients follow one step behind in buffers of their own. */
+ * buffer. In backward, the gradients of a block follow one step later in separate buffers. */
 
 /* ---- layers ---------------------------------------------------------------------------------- */
 
-/* The lse that dpar_attention_host writes for a query that sees no key. Other kernels may write
- * less. */
+/* The lse that dpar_attention_host writes for a query that sees no key. Other kernels may write a
+ * smaller number. */
 static const double dpari_seq_nothing = -1e30;
 
 DPARI_INTERNAL int32_t dpari_seq_sums(int32_t type)
@@ -10302,7 +10409,7 @@ DPARI_INTERNAL int32_t dpari_seq_sums(int32_t type)
     return type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
 }
 
-/* The layer with its defaults filled in. */
+/* Returns the layer with its defaults filled in. */
 static dpar_attention_desc dpari_seq_filled(const dpar_attention_desc *layer)
 {
     dpar_attention_desc a = *layer;
@@ -10327,7 +10434,7 @@ static dpari_attention_method dpari_seq_way(const dpar_attention_desc *layer)
     return way;
 }
 
-/* Returns the number of elements of keys and values for each token. */
+/* Returns the number of elements of keys and values per token. */
 static int64_t dpari_seq_each(const dpar_attention_desc *layer)
 {
     return (int64_t)layer->groups * ((int64_t)layer->width + layer->value_width);
@@ -10353,7 +10460,8 @@ static dpar_status dpari_seq_check(const dpar_attention_desc *layer, dpar_why *w
     if (a.heads < 1 || a.groups < 1 || a.width < 1 || a.value_width < 1) {
         return dpari_wrong(
             why,
-            "attention: heads %d, groups %d, width %d, value_width %d: each must be at least 1",
+            "attention: heads is %d, groups %d, width %d and value_width %d, but each must be at "
+            "least 1",
             a.heads, a.groups, a.width, a.value_width);
     }
     if (a.heads % a.groups != 0) {
@@ -10366,13 +10474,13 @@ static dpar_status dpari_seq_check(const dpar_attention_desc *layer, dpar_why *w
     }
     if (!dpari_is_wide(a.type) && (layer->forward == NULL || layer->backward == NULL)) {
         return dpari_wrong(
-            why, "attention: 16-bit floats (type %d) need forward and backward, your own kernels",
+            why, "attention: forward or backward is NULL, but type %d needs kernels of your own",
             a.type);
     }
     if (a.window < 0 || a.tag < 0 || a.tag > INT32_MAX - DPARI_ATTENTION_MAIL) {
         return dpari_wrong(why,
-                           "attention: window is %ld and tag %d: both must be at least 0, and tag "
-                           "at most 2^31 - 9",
+                           "attention: window is %ld and tag %d, but both must be at least 0, and "
+                           "tag at most 2^31 - 9",
                            a.window, a.tag);
     }
     if (!dpari_mul(a.tokens.ends[a.tokens.docs], (int64_t)a.heads, &room) ||
@@ -10391,9 +10499,9 @@ static dpar_status dpari_seq_check(const dpar_attention_desc *layer, dpar_why *w
 /* One side of a walk over blocks: the queries of one rank, or the keys of another. */
 typedef struct dpari_seq_side {
     int32_t rank;
-    int64_t lo, hi; /* which tokens of the packed sequence, if the method has slices */
-    int64_t base;   /* tokens of the rank in earlier documents */
-    int64_t local;  /* tokens of the rank in this document before the current run */
+    int64_t lo, hi; /* its tokens in the packed sequence, if the method has slices */
+    int64_t base;   /* number of the rank's tokens in earlier documents */
+    int64_t local;  /* number of the rank's tokens in this document before the current run */
 } dpari_seq_side;
 
 /* A walk over the blocks of queries of one rank and keys of another. A block is a pair of runs of
@@ -10401,15 +10509,15 @@ typedef struct dpari_seq_side {
 typedef struct dpari_seq_walk {
     const dpar_attention_desc *layer;
     dpari_seq_side q, k;
-    int32_t doc, open; /* open: 1 if `split` is that of doc */
+    int32_t doc, open; /* open: 1 if `split` is the split of this document */
     dpar_split split;
 
-    /* The block that was found. */
-    int64_t q_at, k_at;    /* its first rows in the ranks' arrays */
-    int64_t query, key;    /* its first tokens in the packed sequence */
-    int64_t queries, keys; /* how many */
+    /* The block that dpari_seq_next found. */
+    int64_t q_at, k_at;    /* rows of its first query and key in the ranks' arrays */
+    int64_t query, key;    /* positions of its first query and key in the packed sequence */
+    int64_t queries, keys; /* numbers of queries and keys */
     int64_t low, high;     /* query i sees keys i + low to i + high of the block */
-    int32_t again;         /* 1 if another block of these queries was found before */
+    int32_t again;         /* set by the caller: 1 if these queries already had a block */
 } dpari_seq_walk;
 
 DPARI_API void dpari_seq_slice(const dpar_attention_desc *layer, int32_t rank, int64_t *lo,
@@ -10436,8 +10544,8 @@ static void dpari_seq_begin(dpari_seq_walk *w, const dpar_attention_desc *layer,
     }
 }
 
-/* Finds the next run of a side in this document. Returns 0 if there are no more. With slices a
- * document has one run, otherwise the runs of the split of the document. */
+/* Finds the next run of a side in this document. Returns 0 if there is none left. With slices a
+ * document has at most one run, otherwise it has those of its split. */
 static int dpari_seq_run(const dpari_seq_walk *w, const dpari_seq_side *s, int64_t *at,
                          int64_t *first, int64_t *count)
 {
@@ -10455,8 +10563,8 @@ static int dpari_seq_run(const dpari_seq_walk *w, const dpari_seq_side *s, int64
     return i >= 0;
 }
 
-/* Computes low and high of the block from the mask. Returns 0 if no query of the block sees a key
- * of it. */
+/* Computes low and high of the block from the mask. Returns 0 if no query of the block sees a
+ * key. */
 static int dpari_seq_band(dpari_seq_walk *w)
 {
     const int64_t apart = w->query - w->key, window = w->layer->window;
@@ -10512,13 +10620,13 @@ static int64_t dpari_seq_triangle(int64_t n)
     return dpari_mul(even / 2, odd, &product) ? product : INT64_MAX;
 }
 
-/* Returns the sum over rows 0 <= i < n of i + shift, limited to 0 .. most, or INT64_MAX if that
- * overflows. */
+/* Returns the sum over 0 <= i < n of i + shift, each term limited to 0 .. most, or INT64_MAX if the
+ * sum overflows. */
 static int64_t dpari_seq_ramp(int64_t n, int64_t shift, int64_t most)
 {
-    /* rows before this one give 0 */
+    /* terms before this one are 0 */
     const int64_t begin = dpari_least(n, dpari_most(0, -shift));
-    /* rows from here on give `most` */
+    /* terms from this one on are `most` */
     const int64_t end = dpari_most(begin, dpari_least(n, most - shift));
     int64_t flat;
     if (!dpari_mul(n - end, most, &flat)) {
@@ -10532,7 +10640,7 @@ static int64_t dpari_seq_ramp(int64_t n, int64_t shift, int64_t most)
     return flat;
 }
 
-/* Returns the number of pairs of a query and a key that it sees in the current block. */
+/* Returns the number of pairs of a query and a key that it sees, in the current block. */
 static int64_t dpari_seq_pairs(const dpari_seq_walk *w)
 {
     const int64_t all = dpari_seq_ramp(w->queries, w->high + 1, w->keys);
@@ -10552,7 +10660,6 @@ DPARI_INTERNAL DPARI_NOINLINE void *dpari_seq_at(void *base, int64_t elements, i
     return base != NULL ? (unsigned char *)base + elements * dpar_type_bytes(type) : NULL;
 }
 
-/* Rounds n sums to the layer's type. Does nothing if they are the same array. */
 DPARI_INTERNAL dpar_status dpari_seq_round(const dpari_attention *plan, void *to, const void *from,
                                            int64_t n)
 {
@@ -10578,7 +10685,7 @@ static void dpari_seq_row(const dpar_attention_call *call, int64_t i, int64_t *l
     *hi = dpari_most(begin, dpari_least(call->keys, i + call->high + 1));
 }
 
-/* to[j] = by (x . row j of n), rows `step` elements apart. */
+/* Computes to[j] = by (x . row j) for n rows, which are `step` elements apart. */
 static void dpari_seq_scores(const dpari_lanes *lanes, int32_t type, double *to, const void *x,
                              const void *row, int64_t step, int64_t n, int64_t width, double by)
 {
@@ -10592,7 +10699,7 @@ static void dpari_seq_scores(const dpari_lanes *lanes, int32_t type, double *to,
     }
 }
 
-/* y = keep y + the sum of by[j] row j. */
+/* Computes y = keep y + the sum of by[j] row j. */
 static void dpari_seq_mix(const dpari_lanes *lanes, int32_t type, void *y, double keep,
                           const double *by, const void *row, int64_t step, int64_t n, int64_t width)
 {
@@ -10609,8 +10716,8 @@ static void dpari_seq_mix(const dpari_lanes *lanes, int32_t type, void *y, doubl
     }
 }
 
-/* Computes out and lse of query i and head h. Keys are taken in parts of DPARI_ROW_PART; when a
- * part has a larger score than those before, the sum and the result so far are scaled down. */
+/* Computes out and lse of query i and head h. Processes keys in parts of DPARI_ROW_PART. If a part
+ * has a larger score than those before, scales the sum and the result so far down. */
 static void dpari_seq_query(const dpari_lanes *lanes, const dpar_attention_call *call,
                             const dpar_attention_desc *layer, int64_t i, int64_t h)
 {
@@ -10645,8 +10752,8 @@ static void dpari_seq_query(const dpari_lanes *lanes, const dpar_attention_call 
     dpari_element_put(call->lse, layer->type, row, most + dpari_log(sum));
 }
 
-/* Adds the gradients that query i with head h gives to itself, its keys and its values. The weights
- * of the keys are computed again from lse. */
+/* Adds the gradients of query i and head h to those of the query, its keys and its values. Computes
+ * the weights of the keys again from lse. */
 static void dpari_seq_query_gradient(const dpari_lanes *lanes, const dpar_attention_call *call,
                                      const dpar_attention_desc *layer, int64_t i, int64_t h)
 {
@@ -10703,9 +10810,10 @@ DPAR_API void dpar_attention_host(const dpar_attention_call *call)
 
 /* ---- planning -------------------------------------------------------------------------------- */
 
-/* Returns the number of the buffer for the gradients that this rank's queries give to its own keys
- * and values. The buffers before it are for other ranks: two for gradients that are sent and
- * received, and with more than two ranks one for what this rank adds to them. */
+/* Returns the index in plan->gradients of the buffer for gradients of this rank's own keys and
+ * values from its own queries. The buffers before it are for other ranks' keys: two for gradients
+ * that are sent and received, and with more than two ranks one for the gradients that this rank
+ * adds. */
 static int32_t dpari_seq_home_buffer(int32_t ranks)
 {
     if (ranks > 2) {
@@ -10731,7 +10839,7 @@ static void dpari_seq_lay_ring(dpari_attention *plan, const dpar_comm *comm, dpa
     for (i = 0; i < 2 && comm->size > 1; i++) {
         plan->keys[i] = dpari_room_take(buffers, most * dpari_seq_each(layer) * type, 1);
     }
-    forward = *buffers; /* forward's buffers; backward's are in the same place */
+    forward = *buffers; /* the buffers of forward; those of backward use the same memory */
     plan->part = dpari_room_take(&forward, heads * layer->value_width * sum, 1);
     plan->part_lse = dpari_room_take(&forward, heads * sum, 1);
     if (layer->type != plan->sums) {
@@ -10747,8 +10855,9 @@ static void dpari_seq_lay_ring(dpari_attention *plan, const dpar_comm *comm, dpa
     buffers->used = dpari_most(buffers->used, forward.used);
 }
 
-/* Assigns memory to the parts of a plan and returns its size in *bytes. With memory NULL it only
- * counts. If comm->mem is a device, the buffers are on it: device_bytes bytes at plan->device. */
+/* Assigns memory to the parts of a plan, and sets *bytes to its size. If memory is NULL, only
+ * computes the size. If comm->mem is a device, the buffers are at plan->device, and their size is
+ * stored in plan->device_bytes. */
 static dpar_status dpari_seq_lay(dpari_attention *plan, const dpar_comm *comm, void *memory,
                                  int64_t *bytes, dpar_why *why)
 {
@@ -10759,7 +10868,7 @@ static dpar_status dpari_seq_lay(dpari_attention *plan, const dpar_comm *comm, v
     there.at = (unsigned char *)plan->device;
     behind.used = there.used = 0;
     (void)dpari_room_take(&behind, 1, sizeof *plan);
-    (void)dpari_room_take(&there, 1, 1); /* so that the size on the device is never 0 */
+    (void)dpari_room_take(&there, 1, 1); /* so that device_bytes is never 0 */
     if (way.lay != NULL) {
         st = way.lay(plan, comm, &behind, comm->mem != NULL ? &there : &behind, why);
     } else {
@@ -10770,7 +10879,7 @@ static dpar_status dpari_seq_lay(dpari_attention *plan, const dpar_comm *comm, v
     return st;
 }
 
-/* Checks a layer and counts the bytes of its plan. */
+/* Checks a layer, and sets *need to the size of its plan in bytes. */
 static DPARI_COLD dpar_status dpari_seq_count(const dpar_comm *comm,
                                               const dpar_attention_desc *layer, int64_t *need,
                                               dpar_why *why)
@@ -10794,7 +10903,7 @@ static DPARI_COLD dpar_status dpari_seq_count(const dpar_comm *comm,
     return dpari_seq_lay(&p, comm, NULL, need, why);
 }
 
-/* Lists what all ranks must give alike, for comparison. */
+/* Lists the values that must be equal on all ranks. */
 static void dpari_seq_state(dpari_facts *facts, const void *given)
 {
     const dpar_attention_desc *layer = (const dpar_attention_desc *)given;
@@ -10820,22 +10929,21 @@ static void dpari_seq_state(dpari_facts *facts, const void *given)
     }
 }
 
-/* Allocates the buffers on the communicator's device, and checks that the kernels are not those of
- * the host. */
+/* Checks that the kernels are not the host's, allocates the buffers on the communicator's device,
+ * and assigns them to the plan. */
 static dpar_status dpari_seq_elsewhere(dpari_attention *plan, dpar_why *why)
 {
     int64_t need;
     dpar_status st;
     if (plan->head.layer.forward == dpar_attention_host ||
         plan->head.layer.backward == dpar_attention_host) {
-        return dpari_wrong(
-            why,
-            "attention: arrays on a device need forward and backward, kernels for that device");
+        return dpari_wrong(why, "attention: forward or backward is for the host, but arrays on a "
+                                "device need kernels for "
+                                "that device");
     }
     st = dpar_comm_alloc(plan->comm, plan->device_bytes, &plan->device);
     if (st != DPAR_OK) {
-        return dpari_say(st, why,
-                         "attention: rank %d: no %ld bytes of the device's memory are free",
+        return dpari_say(st, why, "attention: rank %d: the device has no memory for %ld bytes",
                          plan->comm->rank, plan->device_bytes);
     }
     return dpari_seq_lay(plan, plan->comm, plan, &need, why);
@@ -10922,7 +11030,7 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_free(dpar_attention_plan *plan)
     return dpari_object_end(st, p->head.layer.memory == NULL ? p : NULL);
 }
 
-/* Checks that no array that a step reads or writes is NULL. */
+/* Checks that no array that forward or backward uses is NULL. */
 static dpar_status dpari_seq_given(const dpari_attention *plan, const dpar_attention_arrays *arrays,
                                    int backward)
 {
@@ -10951,8 +11059,8 @@ static dpar_status dpari_seq_given(const dpari_attention *plan, const dpar_atten
 
 /* ---- the ring -------------------------------------------------------------------------------- */
 
-/* Describes the keys and values of the rank `steps` before this one, stored end to end in
- * memory. */
+/* Describes the keys and values of the rank that is `steps` ranks before this one, stored end to
+ * end in memory. */
 static dpari_seq_block dpari_seq_block_in(const dpari_attention *plan, int32_t steps, void *memory,
                                           int32_t type)
 {
@@ -10969,8 +11077,8 @@ static dpari_seq_block dpari_seq_block_in(const dpari_attention *plan, int32_t s
     return b;
 }
 
-/* Adds a send to the next rank (in is not NULL) or a receive from the rank before (in is NULL) to
- * the calls of this step. */
+/* Adds a call to those of this step: a send to the next rank if `in` is not NULL, otherwise a
+ * receive from the previous rank. */
 static void dpari_seq_mail(dpari_attention *plan, const void *in, void *out, int64_t count,
                            int32_t type, int32_t tag)
 {
@@ -10992,8 +11100,8 @@ static void dpari_seq_mail(dpari_attention *plan, const void *in, void *out, int
     }
 }
 
-/* Adds the messages that send block `from` to the next rank and receive block `to` from the one
- * before. */
+/* Adds the messages that send block `from` to the next rank and receive block `to` from the
+ * previous rank. */
 static void dpari_seq_pass(dpari_attention *plan, const dpari_seq_block *from,
                            const dpari_seq_block *to, int32_t type, int32_t tag)
 {
@@ -11022,8 +11130,8 @@ static dpar_status dpari_seq_wait(dpari_attention *plan)
     return st;
 }
 
-/* Advances messages between two blocks, because they only progress inside calls. Errors are
- * reported when they are waited for. */
+/* Advances messages between two blocks, because they progress only inside calls. Ignores errors,
+ * which the wait reports. */
 static void dpari_seq_push(dpari_attention *plan)
 {
     int32_t i;
@@ -11035,7 +11143,7 @@ static void dpari_seq_push(dpari_attention *plan)
     }
 }
 
-/* Fills in the arguments of the kernel that forward and backward have in common. */
+/* Fills in the arguments of the kernel that are the same in forward and backward. */
 static DPARI_COLD void dpari_seq_call_of(const dpari_attention *plan,
                                          const dpar_attention_arrays *x, const dpari_seq_block *b,
                                          const dpari_seq_walk *w, dpar_attention_call *call)
@@ -11056,8 +11164,8 @@ static DPARI_COLD void dpari_seq_call_of(const dpari_attention *plan,
     call->lse = dpari_seq_at(x->lse, w->q_at * layer->heads, plan->sums);
 }
 
-/* Begins a walk over the queries of this rank and the keys of a block. If the layer has one rank,
- * as within ulysses, the queries are those of rank 0. */
+/* Begins a walk over the queries of this rank and the keys of a block. If the layer has only one
+ * rank, as within ulysses, the queries are those of rank 0. */
 static void dpari_seq_walk_of(const dpari_attention *plan, const dpari_seq_block *b,
                               dpari_seq_walk *w)
 {
@@ -11110,8 +11218,9 @@ DPARI_API dpar_status dpari_seq_attend(dpari_attention *plan, const dpar_attenti
     return st;
 }
 
-/* Forward around the ring. In step t the rank attends to the keys of the rank t before it, while it
- * sends them on and receives those of the next step. */
+/* Computes forward around the ring. In step t, the rank computes attention to the keys of the rank
+ * that is t ranks before it. Meanwhile it sends these keys to the next rank and receives those of
+ * the next step. */
 static dpar_status dpari_seq_ring(dpari_attention *plan, const dpar_attention_arrays *arrays)
 {
     dpar_status st = DPAR_OK, ended;
@@ -11158,7 +11267,7 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_forward(dpar_attention_plan *plan
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-/* Does dpari_seq_delta in the memory of the host. */
+/* Does what dpari_seq_delta does, in host memory. */
 static void dpari_seq_delta_here(dpari_attention *plan, const dpar_attention_arrays *arrays)
 {
     const int64_t rows = plan->head.tokens * plan->head.layer.heads,
@@ -11240,17 +11349,17 @@ static dpar_status dpari_seq_gather(const dpari_attention *plan, const dpari_seq
     return DPAR_OK;
 }
 
-/* Returns the block for the gradients that this rank's queries give to its own keys and values. It
- * is not sent. */
+/* Returns the block for gradients of this rank's own keys and values from its own queries. It is
+ * not sent. */
 static dpari_seq_block dpari_seq_home(const dpari_attention *plan)
 {
     return dpari_seq_block_in(plan, 0, plan->gradients[dpari_seq_home_buffer(plan->comm->size)],
                               plan->sums);
 }
 
-/* Step t of backward. Keys and values are sent on as in forward. From t = 2 on the gradients of the
- * block of step t - 1 are sent on too, and those of this step's block are received; this rank's are
- * added to them. */
+/* Does step t of backward. Keys and values are passed on as in forward. From t = 2 on, the
+ * gradients of the block of step t - 1 are passed on, too. Meanwhile the rank receives the
+ * gradients of this step's block, to which it then adds its own. */
 static dpar_status dpari_seq_step_back(dpari_attention *plan, const dpar_attention_arrays *arrays,
                                        int32_t t, dpari_seq_block *here, void *dq)
 {
@@ -11290,7 +11399,7 @@ static dpar_status dpari_seq_step_back(dpari_attention *plan, const dpar_attenti
     return st;
 }
 
-/* Backward around the ring. *home receives the gradients of this rank's keys and values. */
+/* Computes backward around the ring. Sets *home to the gradients of this rank's keys and values. */
 static dpar_status dpari_seq_ring_back(dpari_attention *plan, const dpar_attention_arrays *arrays,
                                        void *dq, dpari_seq_block *home)
 {
@@ -11362,10 +11471,11 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_backward(dpar_attention_plan *pla
 
 /* ==== train/ulysses.c ==== */
 
-/* Attention by exchanging tokens for heads. An exchange of one array has two implementations:
- * direct, where each rank reads its part from the arrays of the other ranks (peers.h), and packed,
- * around an all-to-all-v. Both give the same bits; direct is used if the arrays of all ranks are in
- * memory that peers can read. On the way back, copies of a group are added in rank order.
+/* Attention by exchanging tokens for heads. The exchange of an array has two implementations: each
+ * rank reads its part directly from the arrays of the other ranks (peers.h), or the parts are
+ * packed and sent with an all-to-all-v. Both give the same bits. Ranks read directly if the arrays
+ * of all ranks are in memory that the others can read. From heads to tokens, copies of a group are
+ * added in rank order.
  *
  * dpar_attention_ulysses fills in the functions of a plan (attention_way.h); sequence.c calls
  * them. */
@@ -11376,35 +11486,37 @@ enum { DPARI_ULYSSES_ARRAYS = 4 };
 
 /* Describes the exchange of one array: its tokens and heads. */
 typedef struct dpari_ulysses_layer {
-    /* if parts are out of order or have several pieces (ZIGZAG, CYCLIC, BLOCK_CYCLIC, STRIDED), the
-     * all-to-all needs one more copy */
+    /* If ranks do not have consecutive tokens in rank order (ZIGZAG, CYCLIC, BLOCK_CYCLIC,
+     * STRIDED), the all-to-all needs one more copy. */
     dpar_split tokens;
     dpar_heads heads;
-    int32_t of_groups; /* 1 for heads of keys and values, 0 for those of queries */
+    int32_t of_groups; /* 1 for heads of keys and values, 0 for heads of queries */
     int32_t type;
-    int64_t width; /* elements of a token and head */
+    int64_t width; /* elements per token and head */
 } dpari_ulysses_layer;
 
 /* The exchange of one array on this rank. */
 typedef struct dpari_ulysses {
     dpari_ulysses_layer layer;
-    int64_t tokens, whole; /* tokens of this rank, and of all ranks */
-    /* of all ranks: the array before the exchange is [tokens][heads][width] */
+    int64_t tokens, whole; /* number of tokens of this rank, and of all ranks */
+    /* number of heads of the array, which before the exchange is [tokens][heads][width] */
     int32_t heads;
-    /* heads of this rank: after the exchange the array is [whole][mine][width] */
+    /* first head and number of heads of this rank; after the exchange the array is
+     * [whole][mine][width] */
     int32_t first, mine;
     dpar_comm *comm;
     int64_t *send, *send_at, *receive, *receive_at; /* [ranks] for the all-to-all, in elements */
-    int64_t *cuts; /* [ranks + 1] heads of the ranks before, counting each copy */
-    /* [ranks] where each rank's part is; then [ranks] parts of a head that are added */
+    int64_t *cuts; /* [ranks + 1] number of heads of all lower ranks, counting each copy */
+    /* [ranks] address of each rank's part, followed by [ranks] addresses of copies that are added
+     */
     const void **piece;
-    dpari_peer *peer;
-    int32_t tag;
-    void *packed;  /* parts of other ranks, as the all-to-all sends them */
-    void *ordered; /* all tokens in the order of ranks; NULL if that is their own order */
+    dpari_peer *peer; /* [ranks] */
+    int32_t tag;      /* even number from a hash of the layer, to which the direction is added */
+    void *packed;     /* parts that are sent to or received from other ranks */
+    void *ordered;    /* all tokens sorted by rank; NULL if that is their own order */
 } dpari_ulysses;
 
-/* Returns the number of heads of a rank, and its first head in *first, which may be NULL. */
+/* Returns the number of heads of a rank. Sets *first to its first head unless first is NULL. */
 static int32_t dpari_ulysses_heads(const dpari_ulysses_layer *u, int32_t rank, int32_t *first)
 {
     const dpar_heads_share share = dpar_heads_local(&u->heads, rank);
@@ -11420,7 +11532,7 @@ static int32_t dpari_ulysses_all(const dpari_ulysses_layer *u)
     return u->of_groups ? u->heads.groups : u->heads.queries;
 }
 
-/* The number of heads that all ranks hold, counting each copy. */
+/* Returns the number of heads of all ranks, counting each copy. */
 static int64_t dpari_ulysses_held(const dpari_ulysses_layer *u)
 {
     int64_t held = 0;
@@ -11444,7 +11556,7 @@ static dpar_status dpari_ulysses_fits(const dpari_ulysses_layer *u, dpar_why *wh
     return DPAR_OK;
 }
 
-/* Fills in u: how an array of a layer, whose defaults are filled in, is exchanged. */
+/* Describes in u how an array of a layer is exchanged. The defaults of the layer are filled in. */
 static DPARI_COLD dpar_status dpari_ulysses_of(const dpar_attention_desc *layer, int32_t array,
                                                dpari_ulysses_layer *u, dpar_why *why)
 {
@@ -11464,7 +11576,7 @@ static DPARI_COLD dpar_status dpari_ulysses_of(const dpar_attention_desc *layer,
         if (u->tokens.count != all || u->tokens.parts != layer->tokens.ranks) {
             st = dpari_wrong(why,
                              "ulysses: token_split has %ld tokens in %d parts, but the layer has "
-                             "%ld on %d ranks",
+                             "%ld tokens on %d ranks",
                              u->tokens.count, u->tokens.parts, all, layer->tokens.ranks);
         }
     }
@@ -11485,7 +11597,7 @@ static DPARI_COLD dpar_status dpari_ulysses_check(const dpar_attention_desc *lay
     return st;
 }
 
-/* Returns the bytes that this rank sends. back: from heads to tokens. */
+/* Returns the number of bytes that this rank sends to heads, or to tokens if back is 1. */
 static int64_t dpari_ulysses_sent(const dpari_ulysses *ulysses, int back)
 {
     const dpari_ulysses_layer *u = &ulysses->layer;
@@ -11496,7 +11608,8 @@ static int64_t dpari_ulysses_sent(const dpari_ulysses *ulysses, int back)
     return each * ulysses->tokens * (dpari_ulysses_held(u) - ulysses->mine);
 }
 
-/* Assigns memory to an exchange: arrays of elements from `buffers`, the others from `behind`. */
+/* Assigns memory to an exchange: `buffers` for arrays of elements, `behind` for all other arrays.
+ */
 static void dpari_ulysses_lay_one(dpari_ulysses *ulysses, const dpar_comm *comm, dpari_room *behind,
                                   dpari_room *buffers)
 {
@@ -11519,8 +11632,8 @@ static void dpari_ulysses_lay_one(dpari_ulysses *ulysses, const dpar_comm *comm,
     }
 }
 
-/* Computes the counts of the all-to-all. If ranks hold copies of a head, each copy counts as a head
- * of its own. */
+/* Computes the counts of the all-to-all. If several ranks hold a copy of a head, each copy counts
+ * as a separate head. */
 static dpar_status dpari_ulysses_count(dpari_ulysses *ulysses, dpar_why *why)
 {
     const dpari_ulysses_layer *u = &ulysses->layer;
@@ -11541,7 +11654,7 @@ static dpar_status dpari_ulysses_count(dpari_ulysses *ulysses, dpar_why *why)
     return st;
 }
 
-/* Lists how the tokens are divided. */
+/* Lists how the tokens are divided, which must be equal on all ranks. */
 static DPARI_COLD void dpari_ulysses_state_tokens(dpari_facts *facts, const dpari_ulysses_layer *u)
 {
     int32_t i;
@@ -11554,7 +11667,7 @@ static DPARI_COLD void dpari_ulysses_state_tokens(dpari_facts *facts, const dpar
     }
 }
 
-/* Lists what describes an exchange, so that ranks can compare it. */
+/* Lists the values that describe an exchange. The tag is made from their hash. */
 static DPARI_COLD void dpari_ulysses_state_one(dpari_facts *facts, const void *given)
 {
     const dpari_ulysses_layer *u = (const dpari_ulysses_layer *)given;
@@ -11568,8 +11681,8 @@ static DPARI_COLD void dpari_ulysses_state_one(dpari_facts *facts, const void *g
     dpari_fact_type(facts, "type", 0, u->type);
 }
 
-/* Checks that the arrays are not NULL. If one is, breaks the communicator, so that the other ranks
- * do not wait for this one. */
+/* Checks that the arrays are not NULL (in and out are 1). Otherwise breaks the communicator, so
+ * that the other ranks do not wait for this one. */
 static dpar_status dpari_ulysses_given(const dpari_ulysses *ulysses, int in, int out)
 {
     dpar_why why;
@@ -11581,7 +11694,7 @@ static dpar_status dpari_ulysses_given(const dpari_ulysses *ulysses, int in, int
     return dpari_comm_wrong_all(ulysses->comm, DPAR_E_ARG, &why);
 }
 
-/* Copies rows of `bytes` with the given distances. */
+/* Copies rows of `bytes` bytes. The steps are the bytes from one row to the next. */
 static void dpari_ulysses_rows(void *to, int64_t to_step, const void *from, int64_t from_step,
                                int64_t bytes, int64_t rows, int32_t stream)
 {
@@ -11596,9 +11709,9 @@ static void dpari_ulysses_rows(void *to, int64_t to_step, const void *from, int6
     }
 }
 
-/* Finds a run of consecutive tokens of a rank, from its token `local` on. Returns the position of
- * the first one, among all tokens if `whole`, otherwise among those of the rank, or -1 if there are
- * no more. */
+/* Finds the run of consecutive tokens of a rank that begins with its token `local`, and sets *run
+ * to its length. Returns the position of its first token, among all tokens if whole is 1, otherwise
+ * among the rank's tokens. Returns -1 if there is no such token. */
 static int64_t dpari_ulysses_run(const dpari_ulysses *ulysses, int32_t rank, int64_t local,
                                  int whole, int64_t *run)
 {
@@ -11609,8 +11722,8 @@ static int64_t dpari_ulysses_run(const dpari_ulysses *ulysses, int32_t rank, int
     return *run > 0 ? local : -1;
 }
 
-/* Copies all tokens from the order of the ranks to their own order, or with `back` the other
- * way. */
+/* Copies all tokens from the order of ranks to the order of the sequence, or with `back` from the
+ * order of the sequence to that of ranks. */
 static DPARI_COLD dpar_status dpari_ulysses_order(const dpari_ulysses *ulysses, void *to,
                                                   const void *from, int back)
 {
@@ -11637,8 +11750,8 @@ static DPARI_COLD dpar_status dpari_ulysses_order(const dpari_ulysses *ulysses, 
     return st;
 }
 
-/* Packs this rank's tokens by the ranks of their heads. The rank's own piece is copied to its final
- * place in `to`. */
+/* Packs this rank's tokens, sorted by the ranks of their heads. Copies the rank's own piece
+ * directly to its place in `to`. */
 static dpar_status dpari_ulysses_cut(const dpari_ulysses *ulysses, const void *in, void *to)
 {
     const int64_t width = ulysses->layer.width, each = width * dpar_type_bytes(ulysses->layer.type);
@@ -11663,7 +11776,7 @@ static dpar_status dpari_ulysses_cut(const dpari_ulysses *ulysses, const void *i
 }
 
 /* Reads this rank's heads of all tokens directly from the arrays of the other ranks. Each rank
- * begins with its own array, so that not all read from one rank at once. */
+ * begins with its own array, so that the ranks do not all read from the same rank at once. */
 static void dpari_ulysses_take(const dpari_ulysses *ulysses, const dpari_peers *peers, void *out)
 {
     const int64_t width = ulysses->layer.width, bytes = dpar_type_bytes(ulysses->layer.type);
@@ -11688,8 +11801,8 @@ static void dpari_ulysses_take(const dpari_ulysses *ulysses, const dpari_peers *
     dpari_kern_rows_end(stream);
 }
 
-/* Publishes the array of this rank, and finds out whether all ranks can read the arrays of the
- * others directly (peers->direct). */
+/* Publishes the array of this rank, and finds out whether all ranks can read each other's arrays
+ * directly (peers->direct). */
 static dpar_status dpari_ulysses_open(dpari_ulysses *ulysses, const void *in, int64_t elements,
                                       int backward, dpari_peers *peers)
 {
@@ -11700,15 +11813,15 @@ static dpar_status dpari_ulysses_open(dpari_ulysses *ulysses, const void *in, in
                             ulysses->peer);
 }
 
-/* Ends the direct reads: waits until all ranks have read. counts: elements of this rank that each
- * rank has read. */
+/* Ends the direct reads: waits until all ranks have read. counts: [ranks] number of elements that
+ * each other rank read from this rank. */
 static dpar_status dpari_ulysses_end(const dpari_ulysses *ulysses, const dpari_peers *peers,
                                      const int64_t *counts)
 {
     int64_t n = 0;
     int32_t i;
     for (i = 0; i < ulysses->comm->size; i++) {
-        n += counts[i]; /* the own count is 0 */
+        n += counts[i]; /* the count of this rank is 0 */
     }
     return dpari_peers_close(peers, n * dpar_type_bytes(ulysses->layer.type));
 }
@@ -11740,9 +11853,9 @@ static DPARI_COLD dpar_status dpari_ulysses_there(dpari_ulysses *plan, const voi
     return st == DPAR_OK && to != out ? dpari_ulysses_order(plan, out, to, 0) : st;
 }
 
-/* Adds the copies of head h in rank order, for `run` tokens. They begin at token `local` of this
- * rank and at row `at` of each piece[rank]. If there are copies, a rank holds one head, so that the
- * rows of a piece are those of that head. */
+/* Adds the copies of head h in rank order, for `run` tokens, which begin at token `local` of this
+ * rank and at row `at` of each piece[rank]. If heads have copies, each rank holds at most one head,
+ * so that a row of a piece is a row of that head. */
 static void dpari_ulysses_unite(const dpari_ulysses *ulysses, int32_t h, int64_t local, int64_t at,
                                 int64_t run, void *out)
 {
@@ -11797,7 +11910,7 @@ static void dpari_ulysses_join(const dpari_ulysses *ulysses, int whole, void *ou
     dpari_kern_rows_end(stream);
 }
 
-/* Adds the n copies of a head that the ranks from `rank` on hold, for this rank's tokens, in a
+/* Adds the n copies of a head that ranks `rank` .. rank + n - 1 hold, for this rank's tokens, in a
  * device's memory. The sum replaces the first copy in ulysses->packed. */
 static dpar_status dpari_ulysses_add_there(const dpari_ulysses *ulysses, int32_t rank, int32_t n)
 {
@@ -11806,7 +11919,7 @@ static dpar_status dpari_ulysses_add_there(const dpari_ulysses *ulysses, int32_t
     const int32_t me = ulysses->comm->rank;
     dpar_status st = DPAR_OK;
     dpar_mem_reduce r;
-    /* this rank's own copy was not sent: copy it to the others */
+    /* this rank's own copy was not received into `packed`, where the other copies are */
     if (me >= rank && me < rank + n) {
         st = dpari_do_copy(ulysses->comm,
                            dpari_seq_at(ulysses->packed, ulysses->send_at[me], u->type),
@@ -11901,14 +12014,16 @@ static DPARI_COLD dpar_status dpari_ulysses_back(dpari_ulysses *plan, const void
 
 /* ---- a layer --------------------------------------------------------------------------------- */
 
+/* The state of the method in a plan. */
 typedef struct dpari_ulysses_state {
-    /* attention on this rank: all tokens, the heads of this rank */
+    /* attention on this rank, with all tokens and the heads of this rank */
     dpari_attention one;
-    /* if values are as wide as keys, V shares K's and OUT shares Q's */
+    /* the exchange of each array; if values are as wide as keys, V uses that of K, and OUT that of
+     * Q */
     dpari_ulysses *of[DPARI_ULYSSES_ARRAYS];
     void *out_gradient; /* of this rank's heads */
-    /* of q, k and v, in the type of sums and in the layer's type; the same memory if the types are
-     * equal */
+    /* gradients of q, k and v in the type of sums, and in the layer's type; the same memory if the
+     * types are equal */
     void *sums[3], *gradient[3];
 } dpari_ulysses_state;
 
@@ -11930,8 +12045,8 @@ static int64_t dpari_ulysses_elements(const dpari_attention *one, int32_t array)
     }
 }
 
-/* Lets x point to what forward saves for backward, in `memory`, and returns its bytes. With memory
- * NULL it only counts them. */
+/* Sets the pointers in x to the arrays in `memory` (arrays.saved) that forward saves for backward.
+ * Returns their size in bytes. If memory is NULL, only computes the size. */
 static int64_t dpari_ulysses_kept(const dpari_attention *one, void *memory,
                                   dpar_attention_arrays *x)
 {
@@ -11950,8 +12065,8 @@ static int64_t dpari_ulysses_kept(const dpari_attention *one, void *memory,
     return r.used;
 }
 
-/* Fills in attention on this rank, which has all tokens and this rank's heads, and assigns memory
- * to its buffers. */
+/* Fills in the plan of attention with all tokens and this rank's heads, and assigns memory to its
+ * buffers. */
 static dpar_status dpari_ulysses_lay_here(const dpari_attention *plan, const dpari_ulysses_layer *q,
                                           const dpar_comm *comm, dpari_ulysses_state *s,
                                           dpari_room *buffers, dpar_why *why)
@@ -11984,8 +12099,8 @@ static dpar_status dpari_ulysses_lay_here(const dpari_attention *plan, const dpa
     return dpar_packed_init(&layer->tokens, t->docs, t->ends, 1, DPAR_SPLIT_CHUNK, why);
 }
 
-/* Lays out the part of a plan that belongs to this method. With memory NULL (behind->at) it only
- * counts bytes, and works on local variables in place of the state. */
+/* Assigns memory to the state of this method. If behind->at is NULL, only counts bytes, and uses
+ * local variables in place of the state. */
 static DPARI_COLD dpar_status dpari_ulysses_lay(dpari_attention *plan, const dpar_comm *comm,
                                                 dpari_room *behind, dpari_room *buffers,
                                                 dpar_why *why)
@@ -12025,7 +12140,7 @@ static DPARI_COLD dpar_status dpari_ulysses_lay(dpari_attention *plan, const dpa
     return st;
 }
 
-/* Lists what ranks compare in addition to the layer. */
+/* Lists the values of this method that must be equal on all ranks, in addition to the layer's. */
 static DPARI_COLD void dpari_ulysses_facts(dpari_facts *facts, const dpar_attention_desc *layer)
 {
     dpari_ulysses_layer u;
@@ -12138,7 +12253,7 @@ static dpar_status dpari_ulysses_attend_back(dpari_ulysses_state *s, dpar_attent
         st = dpari_do_copy(one->comm, s->sums[i], NULL,
                            dpari_ulysses_elements(one, i) * dpar_type_bytes(one->sums));
     }
-    /* a rank without queries holds a copy of a group, whose gradient is 0 */
+    /* a rank without query heads still holds a copy of a group, whose gradient is then 0 */
     if (st == DPAR_OK && one->head.layer.heads > 0) {
         st = dpari_seq_delta(one, x);
         dpari_seq_attend_back(one, x, &all, &to, s->sums[0]);
@@ -12188,11 +12303,12 @@ DPAR_API void dpar_attention_ulysses(struct dpari_attention_method *way)
 /* Router, routing and exchange of tokens for mixtures of experts.
  *
  * Routing: each rank counts its choices for each expert, applies the capacity, and exchanges the
- * counts. With DPAR_EXPERTS_DROP_POSITION capacity is global: each expert's rank divides its rows
- * among the ranks, slot by slot, and answers with what each rank may send. From the counts every
- * rank knows where its rows begin on the others, and nothing else needs to be agreed.
+ * counts. With DPAR_EXPERTS_DROP_POSITION the capacity is global. The rank of an expert then
+ * divides the expert's rows among the ranks, first choices first, and answers how many rows each
+ * rank may send. The counts also determine where the rows of each rank begin, so that ranks need to
+ * exchange nothing else.
  *
- * Exchange: rows go to experts in the order of ranks and tokens, and results are summed in the
+ * Exchange: an expert's rows are in the order of ranks and tokens, and results are summed in the
  * order of choices. There are three implementations with the same bits: direct reads from the
  * arrays of the other ranks (peers.h), packing around an all-to-all-v, and gathers and sums on a
  * device. */
@@ -12200,7 +12316,7 @@ DPAR_API void dpar_attention_ulysses(struct dpari_attention_method *way)
 /* ---- the router ------------------------------------------------------------------------------ */
 
 /* Checks a router and the arguments of one of its functions. given: 1 if all arrays that the
- * function needs are there. */
+ * function needs are not NULL. */
 static dpar_status dpari_router_check(const dpar_router *router, int64_t tokens, int given,
                                       dpar_why *why)
 {
@@ -12212,7 +12328,8 @@ static dpar_status dpari_router_check(const dpar_router *router, int64_t tokens,
             choices, experts);
     }
     if (router->score < DPAR_ROUTER_SOFTMAX || router->score > DPAR_ROUTER_GIVEN) {
-        return dpari_wrong(why, "router: score is %d, not DPAR_ROUTER_SOFTMAX, SIGMOID or GIVEN",
+        return dpari_wrong(why,
+                           "router: score is %d, but must be DPAR_ROUTER_SOFTMAX, SIGMOID or GIVEN",
                            router->score);
     }
     if (!dpari_is_wide(router->type)) {
@@ -12221,7 +12338,7 @@ static dpar_status dpari_router_check(const dpar_router *router, int64_t tokens,
     }
     if (tokens < 0 || tokens > INT64_MAX / 8 / router->experts) {
         return dpari_wrong(why,
-                           "router: tokens is %ld with %d experts, which is negative or too large",
+                           "router: tokens is %ld, but must be 0 to 2^60 / experts (experts is %d)",
                            tokens, router->experts);
     }
     if (!given) {
@@ -12231,7 +12348,7 @@ static dpar_status dpari_router_check(const dpar_router *router, int64_t tokens,
     return DPAR_OK;
 }
 
-/* Computes the scores of one token from its logits into s[experts]. Returns their sum. Softmax
+/* Computes the scores s[experts] of one token from its logits, and returns their sum. Softmax
  * subtracts the largest logit, so that no exponential overflows. */
 static double dpari_router_scores(const dpar_router *router, const void *logits, int64_t token,
                                   double *s)
@@ -12263,15 +12380,15 @@ static double dpari_router_scores(const dpar_router *router, const void *logits,
     return 1.0;
 }
 
-/* True if score a belongs before score b in the order of choice, where b has the lower index. Equal
- * scores keep their order, and NaN ranks last. */
+/* True if an expert with score a is chosen before one with score b, where b has the lower index.
+ * Equal scores keep their order, and NaN ranks last. */
 static int dpari_router_higher(double a, double b)
 {
     return a > b || (a == a && b != b);
 }
 
 /* Chooses the k experts with the largest by[expert], largest first. Each expert is inserted from
- * the end of the list, so that equal ones stay in the order of their indices. */
+ * the end of the sorted list, so that equal ones stay in the order of their indices. */
 static void dpari_router_choose(const dpar_router *router, const double *by, int32_t *chosen)
 {
     int32_t e, n = 0, at;
@@ -12287,7 +12404,7 @@ static void dpari_router_choose(const dpar_router *router, const double *by, int
     }
 }
 
-/* Returns the factor of the weights, of which 0 selects 1. */
+/* Returns the factor of the weights. A scale of 0 selects 1. */
 static double dpari_router_scale(const dpar_router *router)
 {
     return router->scale != 0.0 ? router->scale : 1.0;
@@ -12349,9 +12466,9 @@ static dpar_status dpari_router_chosen(const dpar_router *router, int64_t tokens
     return DPAR_OK;
 }
 
-/* Adds the tokens of this rank to sums[2 experts + 1]: how often each expert is chosen, then the
- * sum of its shares of the scores, then the number of tokens. Tokens that chose nothing (padding)
- * do not count. */
+/* Adds the tokens of this rank to sums[2 experts + 1]: for each expert how often it is chosen, then
+ * for each expert the sum of its shares of the scores, then the number of tokens. Tokens without
+ * choices (padding) do not count. */
 static void dpari_router_add(const dpar_router *router, int64_t tokens, const void *logits,
                              const int32_t *chosen, double *sums, double *scratch)
 {
@@ -12398,7 +12515,8 @@ static void dpari_router_loads(const dpar_router *router, double *sums, dpar_rou
         tokens > 0.0 ? router->balance * router->experts * dot / (router->choices * tokens) : 0.0;
 }
 
-/* Breaks the communicator with a message, so that the other ranks notice. */
+/* Breaks the communicator with a message, so that the other ranks notice. Copies it to *why unless
+ * why is NULL. */
 static DPARI_COLD dpar_status dpari_expert_wrong(dpar_comm *comm, const dpar_why *said,
                                                  dpar_why *why)
 {
@@ -12463,8 +12581,8 @@ DPAR_API dpar_status dpar_router_balance(const dpar_router *router, dpar_comm *c
     return st;
 }
 
-/* Adds the gradient of one token's scores to d[experts]: through the weights of its choices, and
- * through the balancing loss unless load is NULL. sum: of the token's scores s. */
+/* Adds the gradient of one token's scores to d[experts]. The scores affect the weights of its
+ * choices and, unless load is NULL, the balancing loss. s: the scores. sum: their sum. */
 static void dpari_router_back(const dpar_router *router, int64_t token, const int32_t *chosen,
                               const void *dweight, const dpar_router_load *load, double sum,
                               const double *s, double *d)
@@ -12541,63 +12659,66 @@ DPAR_API dpar_status dpar_router_backward(const dpar_router *router, const dpar_
 typedef struct dpari_experts {
     dpar_experts_plan head;
     dpar_comm *comm;
-    /* Counts per expert: k with DPAR_EXPERTS_DROP_POSITION, one for each position of a choice,
-     * otherwise 1. */
+    /* number of counts per expert: with DPAR_EXPERTS_DROP_POSITION k, one for each position of a
+     * choice, otherwise 1 */
     int32_t slots;
     int32_t tag;    /* from a hash of the layer, the same on all ranks */
     int32_t routes; /* calls of dpar_experts_route so far, modulo DPARI_EXPERT_ROUTES */
 
-    /* The exchange of counts: what is sent and received, [rank]{tokens, [slot][its experts]}, and
-     * how many numbers that is for each rank. */
+    /* The exchange of counts. For each rank: the number of tokens, then [slots][experts of the
+     * receiving rank] counts. */
     int32_t *sent_counts, *received_counts;
-    int64_t *sent_number, *received_number;
+    int64_t *sent_number, *received_number; /* [ranks] length of these lists for each rank */
 
-    int32_t *tally;          /* [slot][experts] counts, or free rows, of each expert */
+    int32_t *tally;          /* [slots][experts] number of choices, or of free rows */
     int32_t *order;          /* choices sorted by expert, for DPAR_EXPERTS_DROP_WEIGHT_LOCAL */
     int64_t *send, *receive; /* [ranks] elements of an all-to-all-v */
-    int64_t *fill;           /* [experts] a position in the order of experts */
+    /* [experts] next position of each expert in a list that is sorted by expert; in
+     * dpari_expert_find the offset from a kept choice to its row in from[e] */
+    int64_t *fill;
 
-    /* [experts] the array that holds the rows of each expert. Behind it, for two tokens, [2][k]
-     * the rows that are added, whose weights are by[2][k]. */
+    /* [experts] the array that contains the rows of each expert. The rest, [2][k], holds the rows
+     * of two tokens that are added, with the weights by[2][k]. */
     const void **from;
     double *by;
 
-    dpari_peer *peer;
-    void *packed; /* kept rows in the order of experts, as they are sent */
-    void *staged; /* rows in the order of ranks; NULL if that is the order of experts */
+    dpari_peer *peer; /* [ranks] */
+    void *packed;     /* rows of the kept choices in the order of experts, as they are sent */
+    void *staged;     /* rows in the order of ranks; NULL if that is the order of experts */
 
-    /* Memory of the device, if comm->mem is one. It holds packed, staged, the weights of rows, and
-     * copies of three arrays of the routing `indexed`, whose tag was indexed_tag. */
+    /* Memory of the device if comm->mem is one. It contains packed, staged, `weight`, and copies
+     * (place, token, choice) of three arrays of the routing `indexed`, whose tag was indexed_tag.
+     */
     void *device;
     int64_t device_bytes;
     int32_t *place, *token, *choice;
-    void *weight; /* of each kept row */
+    void *weight; /* weights of the kept choices, in the order of experts */
     const struct dpari_routing *indexed;
     int32_t indexed_tag;
 
-    void *routing_memory; /* for one routing, if dpar_experts_make allocated the plan */
-    dpar_mem_span *span;  /* [ranks][own], and at least DPARI_EXPERT_INDICES */
+    /* memory for one routing if dpar_experts_make allocated the plan without comm->mem, or NULL */
+    void *routing_memory;
+    dpar_mem_span *span; /* on a device: [ranks][own], and at least DPARI_EXPERT_INDICES */
 } dpari_experts;
 
 /* A routing. Other ranks read the first four arrays, which are at the same offsets in every rank's
- * routing. */
+ * routing. The kept choices are sorted by expert, then by token. */
 typedef struct dpari_routing {
     dpar_experts_routing head;
-    int64_t *send;   /* [ranks] rows to each */
-    int64_t *take;   /* [ranks] rows from each */
-    int32_t *choice; /* [tokens][k] the choice of each kept row */
-    int64_t *row;    /* [ranks][own] first row of the piece from a rank to an expert */
-    int64_t *piece;  /* [ranks][own] rows of that piece */
-    int64_t *start;  /* [experts] the first kept row of each */
-    int32_t *expert; /* [tokens][k] the expert of each choice that has a row */
-    /* [tokens][k] the token of each kept row; NULL if rows are in the host's memory */
-    int32_t *token;
-    int32_t tag; /* of the layer and this call of dpar_experts_route: the same on all ranks */
+    int64_t *send;   /* [ranks] rows that are sent to each rank */
+    int64_t *take;   /* [ranks] rows that are received from each rank */
+    int32_t *choice; /* [kept] index token k + position of each kept choice */
+    int64_t *row;    /* [ranks][own] first row of the piece from a rank to an expert of this rank */
+    int64_t *piece;  /* [ranks][own] number of rows of that piece */
+    int64_t *start;  /* [experts] first kept choice of each expert */
+    int32_t *expert; /* [tokens][k] expert of each choice that is kept */
+    int32_t *token;  /* [kept] token of each kept choice; NULL without a device */
+    int32_t tag;     /* identifies the layer and this call of dpar_experts_route on all ranks */
 } dpari_routing;
 
 enum { DPARI_EXPERT_INDICES = 3 }; /* arrays of a routing that a device reads */
 
-/* Returns the capacity factor in millionths, or 0 if it is out of its domain. */
+/* Returns the capacity factor in millionths, or 0 if it is outside of its domain. */
 static int64_t dpari_expert_factor(const dpar_experts_desc *layer)
 {
     return layer->capacity_factor > 0.0 && layer->capacity_factor <= 1e6
@@ -12605,9 +12726,9 @@ static int64_t dpari_expert_factor(const dpar_experts_desc *layer)
                : 0;
 }
 
-/* The capacity C for this number of tokens: those of all ranks with DPAR_EXPERTS_DROP_POSITION,
- * those of one rank with the other rules. 2^63 - 1 with DPAR_EXPERTS_DROP_NONE, or if C exceeds it.
- * Computed in integers, so that all ranks agree. */
+/* Returns the capacity C for a number of tokens, which is that of all ranks for
+ * DPAR_EXPERTS_DROP_POSITION, otherwise that of one rank. Returns 2^63 - 1 for
+ * DPAR_EXPERTS_DROP_NONE and if C is too large. Computes in integers, so that all ranks agree. */
 static int64_t dpari_expert_capacity(const dpar_experts_desc *layer, int64_t tokens)
 {
     int64_t n;
@@ -12627,15 +12748,15 @@ static dpar_status dpari_expert_check(const dpar_experts_desc *layer, dpar_why *
         !dpari_split_in_order(split) || layer->choices < 1 || layer->choices > split->count) {
         return dpari_wrong(
             why,
-            "experts: choices %d, count %ld, parts %d, rule %d; allowed are 1 <= choices <= count, "
-            "parts from 1 on, and rule CHUNK, EVEN, FLOOR or RAGGED",
+            "experts: choices is %d, experts.count %ld, parts %d and rule %d, but 1 <= choices <= "
+            "count, parts >= 1 and rule CHUNK, EVEN, FLOOR or RAGGED is required",
             layer->choices, split->count, split->parts, split->rule);
     }
     if (layer->drop < DPAR_EXPERTS_DROP_NONE || layer->drop > DPAR_EXPERTS_DROP_WEIGHT_LOCAL) {
         return dpari_wrong(
             why,
-            "experts: drop is %d in a layer of %ld experts, not one of DPAR_EXPERTS_DROP_NONE, "
-            "POSITION, POSITION_LOCAL, WEIGHT_LOCAL",
+            "experts: drop is %d in a layer of %ld experts, but must be DPAR_EXPERTS_DROP_NONE, "
+            "POSITION, POSITION_LOCAL or WEIGHT_LOCAL",
             layer->drop, split->count);
     }
     if (layer->drop != DPAR_EXPERTS_DROP_NONE && dpari_expert_factor(layer) < 1) {
@@ -12647,8 +12768,8 @@ static dpar_status dpari_expert_check(const dpar_experts_desc *layer, dpar_why *
         !dpari_is_float(layer->type)) {
         return dpari_wrong(
             why,
-            "experts: max_tokens %ld, max_rows %ld, width %ld, type %s; max_tokens and width must "
-            "be at least 1, max_rows at least 0, type f64, f32, bf16 or f16",
+            "experts: max_tokens is %ld, max_rows %ld, width %ld and type %s, but max_tokens and "
+            "width must be at least 1, max_rows at least 0, and type f64, f32, bf16 or f16",
             layer->max_tokens, layer->max_rows, layer->width, dpar_type_name(layer->type));
     }
     if (!dpari_mul(layer->max_tokens, layer->choices, &n) || n > INT32_MAX ||
@@ -12663,8 +12784,8 @@ static dpar_status dpari_expert_check(const dpar_experts_desc *layer, dpar_why *
     return DPAR_OK;
 }
 
-/* Returns the most rows that the experts of a rank can receive. dpari_expert_check has bounded the
- * products, so that they do not overflow. */
+/* Returns the largest number of rows that the experts of a rank can receive. The products cannot
+ * overflow, because dpari_expert_check limits them. */
 static int64_t dpari_expert_most(const dpar_experts_desc *layer, int32_t own)
 {
     const int64_t all = layer->experts.parts * layer->max_tokens;
@@ -12679,14 +12800,14 @@ static int64_t dpari_expert_most(const dpar_experts_desc *layer, int32_t own)
     return dpari_mul(c, ranks * own, &c) ? dpari_least(c, come) : come;
 }
 
-/* Returns the type of weights for rows of the type of the layer. */
+/* Returns the type of the weights of a layer. */
 static int32_t dpari_expert_weights(const dpar_experts_desc *layer)
 {
     return layer->type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
 }
 
-/* Assigns memory from byte *used on to the buffers for rows and, on a device, to its copies of the
- * numbers of a routing. Advances *used. */
+/* Assigns memory from byte *used on to the buffers for rows and, for a device, to the copies of a
+ * routing's arrays. Advances *used. */
 static void dpari_expert_buffers(dpari_experts *plan, const dpar_comm *comm, unsigned char *memory,
                                  int64_t *used)
 {
@@ -12710,9 +12831,10 @@ static void dpari_expert_buffers(dpari_experts *plan, const dpar_comm *comm, uns
     *used = room.used;
 }
 
-/* Assigns memory to the arrays of the plan and returns the bytes used. With memory NULL it only
- * counts them. */
-static int64_t dpari_expert_lay(dpari_experts *plan, const dpar_comm *comm, unsigned char *memory)
+/* Assigns memory to the arrays of the plan and returns its size in bytes. If memory is NULL, only
+ * computes the size. */
+static int64_t dpari_expert_place_plan(dpari_experts *plan, const dpar_comm *comm,
+                                       unsigned char *memory)
 {
     const dpar_experts_desc *layer = &plan->head.layer;
     const int64_t ranks = comm->size, experts = layer->experts.count;
@@ -12740,7 +12862,7 @@ static int64_t dpari_expert_lay(dpari_experts *plan, const dpar_comm *comm, unsi
         (const void **)dpari_room_take(&used, experts + 2 * layer->choices, sizeof *plan->from);
     plan->by = (double *)dpari_room_take(&used, 2 * layer->choices, 8);
     plan->peer = (dpari_peer *)dpari_room_take(&used, ranks, sizeof *plan->peer);
-    if (comm->mem != NULL) { /* the buffers are in the memory of the device */
+    if (comm->mem != NULL) { /* the buffers are in the device's memory */
         plan->span = (dpar_mem_span *)dpari_room_take(
             &used, dpari_most(ranks * plan->head.count, DPARI_EXPERT_INDICES), sizeof *plan->span);
         plan->device_bytes = 0;
@@ -12751,10 +12873,10 @@ static int64_t dpari_expert_lay(dpari_experts *plan, const dpar_comm *comm, unsi
     return used.used;
 }
 
-/* Does the same for a routing. Other ranks read the first four arrays at the same offsets: the
- * first three have the same length on all ranks. */
-static int64_t dpari_expert_lay_routing(const dpari_experts *plan, const dpar_comm *comm,
-                                        dpari_routing *routing, unsigned char *memory)
+/* Does the same for a routing. Other ranks read the first four arrays. These have the same offsets
+ * on all ranks, because the first three have the same length on all ranks. */
+static int64_t dpari_expert_place_routing(const dpari_experts *plan, const dpar_comm *comm,
+                                          dpari_routing *routing, unsigned char *memory)
 {
     const int64_t most = plan->head.layer.max_tokens * plan->head.layer.choices;
     dpari_room used;
@@ -12775,7 +12897,7 @@ static int64_t dpari_expert_lay_routing(const dpari_experts *plan, const dpar_co
     return used.used;
 }
 
-/* Checks a layer and counts the bytes of its plan (*bytes) and of a routing (*each). */
+/* Checks a layer and computes the size of its plan (*bytes) and of a routing (*each). */
 static DPARI_COLD dpar_status dpari_expert_needs(const dpar_comm *comm,
                                                  const dpar_experts_desc *layer, int64_t *bytes,
                                                  int64_t *each, dpar_why *why)
@@ -12797,13 +12919,13 @@ static DPARI_COLD dpar_status dpari_expert_needs(const dpar_comm *comm,
     }
     dpari_zero(&p, sizeof p);
     p.head.layer = *layer;
-    *bytes = dpari_expert_lay(&p, comm, NULL);
-    *each = dpari_expert_lay_routing(&p, comm, &r, NULL);
+    *bytes = dpari_expert_place_plan(&p, comm, NULL);
+    *each = dpari_expert_place_routing(&p, comm, &r, NULL);
     return DPAR_OK;
 }
 
-/* Lists what describes the layer, so that ranks can compare it. */
-static void dpari_expert_state(dpari_facts *facts, const void *given)
+/* Lists the values that must be equal on all ranks. */
+static void dpari_expert_facts(dpari_facts *facts, const void *given)
 {
     const dpar_experts_desc *layer = (const dpar_experts_desc *)given;
     int32_t i;
@@ -12821,9 +12943,9 @@ static void dpari_expert_state(dpari_facts *facts, const void *given)
     dpari_fact(facts, "width", 0, layer->width);
 }
 
-/* Allocates the buffers on the device of the communicator, if its table has the functions that are
- * needed, and lays the plan out again with them. */
-static dpar_status dpari_expert_elsewhere(dpari_experts *plan, dpar_why *why)
+/* Checks that comm->mem has the functions that experts need, allocates the buffers on the device,
+ * and assigns them to the plan. */
+static dpar_status dpari_expert_use_device(dpari_experts *plan, dpar_why *why)
 {
     dpar_comm *comm = plan->comm;
     const dpar_mem *m = comm->mem;
@@ -12838,14 +12960,14 @@ static dpar_status dpari_expert_elsewhere(dpari_experts *plan, dpar_why *why)
     }
     st = dpar_comm_alloc(comm, plan->device_bytes, &plan->device);
     if (st != DPAR_OK) {
-        return dpari_say(st, why, "experts: no %ld bytes of the device's memory are free",
+        return dpari_say(st, why, "experts: the device has no memory for %ld bytes",
                          plan->device_bytes);
     }
-    (void)dpari_expert_lay(plan, comm, (unsigned char *)(void *)plan);
+    (void)dpari_expert_place_plan(plan, comm, (unsigned char *)(void *)plan);
     return DPAR_OK;
 }
 
-/* Fills in a plan in its memory. each: bytes of a routing. */
+/* Fills in a plan in its memory. each: size of a routing in bytes. */
 static DPARI_COLD dpar_status dpari_expert_fill_plan(dpari_experts *plan, dpar_comm *comm,
                                                      const dpar_experts_desc *layer, int64_t each,
                                                      dpar_why *why)
@@ -12855,21 +12977,21 @@ static DPARI_COLD dpar_status dpari_expert_fill_plan(dpari_experts *plan, dpar_c
     plan->head.layer = *layer;
     plan->head.routing_bytes = each;
     plan->comm = comm;
-    plan->tag = (int32_t)(dpari_facts_hash("experts", dpari_expert_state, &plan->head.layer) >> 40);
-    (void)dpari_expert_lay(plan, comm, (unsigned char *)(void *)plan);
+    plan->tag = (int32_t)(dpari_facts_hash("experts", dpari_expert_facts, &plan->head.layer) >> 40);
+    (void)dpari_expert_place_plan(plan, comm, (unsigned char *)(void *)plan);
     for (i = 0; i < comm->size; i++) {
         plan->sent_number[i] = 1 + plan->slots * dpar_split_part_count(&layer->experts, i);
         plan->received_number[i] = 1 + (int64_t)plan->slots * plan->head.count;
     }
-    return comm->mem != NULL ? dpari_expert_elsewhere(plan, why) : DPAR_OK;
+    return comm->mem != NULL ? dpari_expert_use_device(plan, why) : DPAR_OK;
 }
 
 /* Frees the memory on the device, once its stream has finished with it. */
-static DPARI_COLD dpar_status dpari_expert_give_back(dpari_experts *plan)
+static DPARI_COLD dpar_status dpari_expert_release(dpari_experts *plan)
 {
     dpar_status st = DPAR_OK;
     if (plan->device != NULL) {
-        st = dpari_do_wait(plan->comm); /* over NCCL this orders nothing, but release waits there */
+        st = dpari_do_wait(plan->comm); /* not sufficient with NCCL, where the release waits */
         dpar_comm_release(plan->comm, plan->device);
     }
     return st;
@@ -12899,10 +13021,10 @@ DPAR_API DPARI_COLD dpar_status dpar_experts_make(dpar_comm *comm, const dpar_ex
     if (p != NULL) {
         st = dpari_expert_fill_plan(p, comm, layer, each, why);
     }
-    st = dpari_agree_on(comm, st, "experts", dpari_expert_state, layer, why);
+    st = dpari_agree_on(comm, st, "experts", dpari_expert_facts, layer, why);
     if (st != DPAR_OK) {
         if (p != NULL) {
-            (void)dpari_expert_give_back(p);
+            (void)dpari_expert_release(p);
         }
         return dpari_object_failed(st, layer != NULL ? layer->memory : NULL, memory, need, why);
     }
@@ -12920,13 +13042,13 @@ DPAR_API DPARI_COLD dpar_status dpar_experts_free(dpar_experts_plan *plan)
     if (p == NULL) {
         return DPAR_OK;
     }
-    st = dpari_expert_give_back(p);
+    st = dpari_expert_release(p);
     return dpari_object_end(st, p->head.layer.memory == NULL ? p : NULL);
 }
 
 /* ---- which choices are kept ------------------------------------------------------------------ */
 
-/* Returns the number of choices of the tokens of a routing, dropped ones included. */
+/* Returns the number of choices of the tokens of a routing, including dropped ones. */
 static int64_t dpari_expert_choices(const dpari_experts *plan, const dpari_routing *routing)
 {
     return routing->head.tokens * plan->head.layer.choices;
@@ -12934,8 +13056,8 @@ static int64_t dpari_expert_choices(const dpari_experts *plan, const dpari_routi
 
 /* Returns the first token that chose an expert that does not exist, or one expert twice, or -1 if
  * there is none. */
-static int64_t dpari_expert_odd(const dpar_experts_desc *layer, int64_t tokens,
-                                const int32_t *chosen)
+static int64_t dpari_expert_invalid_token(const dpar_experts_desc *layer, int64_t tokens,
+                                          const int32_t *chosen)
 {
     const int32_t k = layer->choices;
     int64_t t;
@@ -12964,12 +13086,12 @@ static dpar_status dpari_expert_given(const dpari_experts *plan, const void *mem
     const int64_t tokens = choices != NULL ? choices->tokens : 0;
     int64_t odd;
     if (memory == NULL || bytes < plan->head.routing_bytes || (uintptr_t)memory % 64 != 0) {
-        return dpari_wrong(
-            why,
-            "routing: memory has %ld bytes, but %ld are needed at a multiple of 64; it begins %ld "
-            "bytes past one",
-            memory == NULL ? 0 : bytes, plan->head.routing_bytes,
-            (int64_t)((uintptr_t)memory % 64));
+        return dpari_wrong(why,
+                           "routing: memory has %ld bytes, but %ld bytes at a multiple of 64 are "
+                           "needed; it begins "
+                           "%ld bytes after such a multiple",
+                           memory == NULL ? 0 : bytes, plan->head.routing_bytes,
+                           (int64_t)((uintptr_t)memory % 64));
     }
     if (tokens < 0 || tokens > layer->max_tokens) {
         return dpari_wrong(why, "routing: tokens is %ld, but must be 0 to %ld (layer.max_tokens)",
@@ -12981,7 +13103,7 @@ static dpar_status dpari_expert_given(const dpari_experts *plan, const void *mem
         return dpari_wrong(why, "routing: choices, chosen or weight is NULL for %ld tokens",
                            tokens);
     }
-    odd = dpari_expert_odd(layer, tokens, choices->chosen);
+    odd = dpari_expert_invalid_token(layer, tokens, choices->chosen);
     if (odd < 0) {
         return DPAR_OK;
     }
@@ -12990,7 +13112,7 @@ static dpar_status dpari_expert_given(const dpari_experts *plan, const void *mem
                        odd, layer->experts.count - 1);
 }
 
-/* Counts the kept choices in tally[slot][expert]. */
+/* Counts the kept choices in plan->tally. */
 static void dpari_expert_count(dpari_experts *plan, const dpari_routing *routing,
                                const int32_t *chosen)
 {
@@ -13004,15 +13126,16 @@ static void dpari_expert_count(dpari_experts *plan, const dpari_routing *routing
     }
 }
 
-/* True if choice a is kept in preference to b, by weight. */
+/* True if choice a is kept rather than choice b: it has the larger weight, or the same weight and
+ * the lower index. */
 static int dpari_expert_heavier(const void *weight, int32_t type, int32_t a, int32_t b)
 {
     const double x = dpari_element_get(weight, type, a), y = dpari_element_get(weight, type, b);
     return dpari_router_higher(x, y) || (!dpari_router_higher(y, x) && a < b);
 }
 
-/* Moves a[at] down to its place in a heap of n choices. The first element of the heap is the one to
- * drop next. */
+/* Moves a[at] down to its place in a heap of n choices, whose first element is the one to drop
+ * next. */
 static void dpari_expert_sink(int32_t *a, int64_t at, int64_t n, const void *weight, int32_t type)
 {
     int64_t below = 2 * at + 1;
@@ -13063,8 +13186,8 @@ static DPARI_COLD void dpari_expert_drop_light(dpari_experts *plan, const dpari_
     }
 }
 
-/* Walks over the choices, first choices of all tokens first, and drops those for which
- * room[slot][expert] has no row left. Counts room down. */
+/* Visits the first choices of all tokens, then the second ones, and so on. Drops those for which
+ * room[slot][expert] has no row left, and decrements it for the others. */
 static void dpari_expert_drop_last(const dpari_experts *plan, const dpari_routing *routing,
                                    const int32_t *chosen, int32_t *room)
 {
@@ -13086,7 +13209,7 @@ static void dpari_expert_drop_last(const dpari_experts *plan, const dpari_routin
     }
 }
 
-/* Drops choices by the rules that look only at the tokens of this rank. */
+/* Drops choices by the rules that depend only on the tokens of this rank. */
 static void dpari_expert_drop_own(dpari_experts *plan, const dpari_routing *routing,
                                   const int32_t *chosen, const void *weight)
 {
@@ -13105,8 +13228,8 @@ static void dpari_expert_drop_own(dpari_experts *plan, const dpari_routing *rout
 
 /* ---- the exchange of counts ------------------------------------------------------------------ */
 
-/* Copies tally[slot][expert] into the counts for each rank, [rank]{tokens, [slot][its experts]}, or
- * with `back` the answers from there into tally. */
+/* Copies plan->tally into the lists of counts that are sent to each rank. With `back`, copies the
+ * answers in these lists into plan->tally. */
 static void dpari_expert_sort(dpari_experts *plan, int64_t tokens, int back)
 {
     const int64_t experts = plan->head.layer.experts.count;
@@ -13140,8 +13263,8 @@ static int64_t dpari_expert_away(const dpar_comm *comm, const int64_t *counts)
     return n;
 }
 
-/* Exchanges values between ranks, and counts the bytes sent. All traffic of this module that is not
- * read directly takes this function. */
+/* Exchanges values between ranks, and counts the bytes sent. Except for direct reads, this function
+ * sends all data of this module. */
 static dpar_status dpari_expert_send(dpari_experts *plan, const void *in, const int64_t *in_count,
                                      void *out, const int64_t *out_count, int32_t type)
 {
@@ -13153,9 +13276,9 @@ static dpar_status dpari_expert_send(dpari_experts *plan, const void *in, const 
     return st;
 }
 
-/* For DPAR_EXPERTS_DROP_POSITION: reduces the counts that this rank has received to the rows that
- * its experts have left, slot after slot and within a slot rank after rank. They are then the
- * answers to the ranks. */
+/* For DPAR_EXPERTS_DROP_POSITION: replaces the counts that this rank received by its answers, the
+ * numbers of rows that its experts accept. They accept first choices of all ranks in the order of
+ * the ranks, then second choices, and so on, until their capacity is used up. */
 static void dpari_expert_grant(dpari_experts *plan)
 {
     const int64_t step = 1 + (int64_t)plan->slots * plan->head.count;
@@ -13178,8 +13301,8 @@ static void dpari_expert_grant(dpari_experts *plan)
     }
 }
 
-/* Exchanges counts and waits until they have arrived, because the memory may be page-locked, on
- * which a device works asynchronously. */
+/* Exchanges counts and waits until they have arrived. The wait is needed because a device may
+ * access page-locked memory asynchronously. */
 static dpar_status dpari_expert_send_counts(dpari_experts *plan, const int32_t *in,
                                             const int64_t *in_count, int32_t *out,
                                             const int64_t *out_count)
@@ -13189,7 +13312,7 @@ static dpar_status dpari_expert_send_counts(dpari_experts *plan, const int32_t *
 }
 
 /* Exchanges the counts. With DPAR_EXPERTS_DROP_POSITION also exchanges the answers, and drops the
- * choices that the experts do not take. */
+ * choices that the experts do not accept. */
 static dpar_status dpari_expert_exchange(dpari_experts *plan, const dpari_routing *routing,
                                          const int32_t *chosen)
 {
@@ -13211,11 +13334,12 @@ static dpar_status dpari_expert_exchange(dpari_experts *plan, const dpari_routin
     return st;
 }
 
-/* Calls of dpar_experts_route that have different tags: 8 (2^24 - 1) + 3 is below 2^31. */
+/* Number of different tags of routings. A tag in a message is 8 times this tag plus 0 to 3 for the
+ * exchange, at most 8 (2^24 - 1) + 3, which is below 2^31. */
 enum { DPARI_EXPERT_ROUTES = 1 << 24 };
 
-/* Computes from the received counts which rows this rank receives, and where: grouped by expert,
- * and within an expert in the order of the ranks. */
+/* Computes from the received counts how many rows this rank receives from each rank and where they
+ * are stored: grouped by expert, and within an expert in the order of the ranks. */
 static void dpari_expert_expect(const dpari_experts *plan, dpari_routing *routing)
 {
     const int64_t step = 1 + (int64_t)plan->slots * plan->head.count;
@@ -13239,8 +13363,8 @@ static void dpari_expert_expect(const dpari_experts *plan, dpari_routing *routin
     }
 }
 
-/* Computes the order in which this rank sends its rows, by expert and then by token, and where each
- * kept choice is in it. */
+/* Sorts the kept choices by expert and then by token, which is the order in which their rows are
+ * sent. */
 static void dpari_expert_place(dpari_experts *plan, dpari_routing *routing, const int32_t *chosen)
 {
     const int64_t n = dpari_expert_choices(plan, routing);
@@ -13272,7 +13396,7 @@ static void dpari_expert_place(dpari_experts *plan, dpari_routing *routing, cons
     }
 }
 
-/* Returns st, with the communicator's message in why. */
+/* Returns st, and copies the communicator's message to *why. */
 static dpar_status dpari_expert_ended(const dpar_comm *comm, dpar_status st, dpar_why *why)
 {
     return dpari_repeat(st, why, comm->why.text);
@@ -13306,7 +13430,7 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
     chosen = choices->chosen;
     dpari_zero(r, sizeof *r);
     r->head.tokens = choices->tokens;
-    (void)dpari_expert_lay_routing(p, p->comm, r, (unsigned char *)memory);
+    (void)dpari_expert_place_routing(p, p->comm, r, (unsigned char *)memory);
     for (i = 0; i < dpari_expert_choices(p, r); i++) {
         r->head.position[i] = chosen[i] >= 0 ? 0 : -1;
     }
@@ -13323,7 +13447,7 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
             dpari_needs_bytes(why, 0);
             st = dpari_say(
                 DPAR_E_ROOM, why,
-                "experts %d .. %d receive %ld rows, but their bound is %ld (layer.max_rows)",
+                "experts %d .. %d receive %ld rows, but their limit is %ld (layer.max_rows)",
                 p->head.first, p->head.first + p->head.count - 1, r->head.rows, p->head.max_rows);
         }
         st = dpari_agree(p->comm, st, why);
@@ -13340,7 +13464,7 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-/* The address of a row. */
+/* Returns the address of a row. */
 static void *dpari_expert_at(void *rows, const dpar_experts_desc *layer, int64_t row)
 {
     return (unsigned char *)rows + row * layer->width * dpar_type_bytes(layer->type);
@@ -13351,13 +13475,13 @@ static const void *dpari_expert_in(const void *rows, const dpar_experts_desc *la
     return (const unsigned char *)rows + row * layer->width * dpar_type_bytes(layer->type);
 }
 
-/* Bytes of a row. */
+/* Returns the size of a row in bytes. */
 static int64_t dpari_expert_row(const dpar_experts_desc *layer)
 {
     return layer->width * dpar_type_bytes(layer->type);
 }
 
-/* to = by x from, for one row. 16-bit floats are scaled as f32. */
+/* Computes to = by x from for one row. 16-bit floats are scaled as f32. */
 static void dpari_expert_scale(void *to, const void *from, const dpar_experts_desc *layer,
                                double by)
 {
@@ -13381,15 +13505,15 @@ static void dpari_expert_scale(void *to, const void *from, const dpar_experts_de
     }
 }
 
-/* The rows that are added for one token, and their weights. */
+/* The `count` rows that are added for one token, and their weights. */
 typedef struct dpari_expert_terms {
     const void **row;
     double *by;
     int32_t count;
 } dpari_expert_terms;
 
-/* Computes out = sum of by[j] x row[j], in f64 in this order, rounded once. Prefetches the rows of
- * `next`, the token after this one. */
+/* Computes out = sum of by[j] x row[j], in f64 in the order of j, rounded once. Prefetches the rows
+ * of the next token. */
 static void dpari_expert_add(const dpar_experts_desc *layer, const dpari_expert_terms *z,
                              const dpari_expert_terms *next, void *out, int32_t stream)
 {
@@ -13414,9 +13538,9 @@ static void dpari_expert_add(const dpar_experts_desc *layer, const dpari_expert_
     }
 }
 
-/* Fills in z with the rows of the kept choices of a token, which plan->from and plan->fill locate,
- * and with their weights, which are 1 if weight is NULL. Two tokens use different halves of the
- * memory of z, because dpari_expert_sums looks one token ahead. */
+/* Sets z to the rows of the kept choices of a token, which plan->from and plan->fill locate, and to
+ * their weights, which are 1 if weight is NULL. Even and odd tokens use different halves of the
+ * memory for z, because dpari_expert_sums also needs the next token. */
 static void dpari_expert_find(const dpari_experts *plan, const dpari_routing *routing,
                               int64_t token, const void *weight, dpari_expert_terms *z)
 {
@@ -13438,7 +13562,7 @@ static void dpari_expert_find(const dpari_experts *plan, const dpari_routing *ro
     }
 }
 
-/* Copies the rows of z into `kept`, where backward reads them, and lets z point to the copies. */
+/* Copies the rows of z into `kept`, where backward reads them, and makes z point to the copies. */
 static void dpari_expert_keep(const dpari_experts *plan, const dpari_routing *routing,
                               int64_t token, void *kept, dpari_expert_terms *z)
 {
@@ -13454,8 +13578,8 @@ static void dpari_expert_keep(const dpari_experts *plan, const dpari_routing *ro
     }
 }
 
-/* Computes out[token], the sum of its rows, for all tokens. kept: where the rows are also saved;
- * NULL if they are not wanted or already there. */
+/* Computes out[token], the weighted sum of the token's rows, for all tokens. kept: where the rows
+ * are saved; NULL if they are not wanted or already saved. */
 static void dpari_expert_sums(const dpari_experts *plan, const dpari_routing *routing,
                               const void *weight, void *kept, void *out, int32_t stream)
 {
@@ -13474,8 +13598,8 @@ static void dpari_expert_sums(const dpari_experts *plan, const dpari_routing *ro
     dpari_kern_rows_end(stream);
 }
 
-/* Fills in a copy of bytes for the device. Returns 1, or 0 if there are no bytes, so that the entry
- * is used again. */
+/* Describes a copy of bytes for the device in s. Returns 1, or 0 if there are no bytes, so that the
+ * caller can use s for the next copy. */
 static int32_t dpari_expert_span(dpar_mem_span *s, void *to, const void *from, int64_t bytes)
 {
     dpari_zero(s, sizeof *s);
@@ -13487,8 +13611,8 @@ static int32_t dpari_expert_span(dpar_mem_span *s, void *to, const void *from, i
     return bytes > 0;
 }
 
-/* Copies rows from the order of ranks (each with its rows by expert) to the order of experts, or
- * with `back` the other way. */
+/* Copies rows from the order of ranks, then experts, to the order of experts, then ranks. With
+ * `back`, copies them in the opposite direction. */
 static dpar_status dpari_expert_group(const dpari_experts *plan, const dpari_routing *routing,
                                       void *to, const void *from, int back)
 {
@@ -13512,7 +13636,7 @@ static dpar_status dpari_expert_group(const dpari_experts *plan, const dpari_rou
     return n > 0 ? dpari_do_span(plan->comm, plan->span, n) : DPAR_OK;
 }
 
-/* Computes the elements that are sent to and received from each rank. */
+/* Computes the numbers of elements that are sent to and received from each rank. */
 static void dpari_expert_sizes(dpari_experts *plan, const dpari_routing *routing)
 {
     int32_t rank;
@@ -13524,19 +13648,19 @@ static void dpari_expert_sizes(dpari_experts *plan, const dpari_routing *routing
 
 /* ---- direct reads of other ranks' arrays ----------------------------------------------------- */
 
-/* The four exchanges, which distinguish the tags, and the arrays that ranks read from each
- * other. */
+/* The four exchanges, which have different tags. */
 enum {
     DPARI_EXPERT_DISPATCH,
     DPARI_EXPERT_COMBINE,
     DPARI_EXPERT_COMBINE_BACK,
     DPARI_EXPERT_DISPATCH_BACK
 };
+/* The arrays that ranks read from each other. */
 enum { DPARI_EXPERT_ROUTING, DPARI_EXPERT_ROWS, DPARI_EXPERT_WEIGHTS };
 
-/* Publishes the arrays of this rank, and finds out whether all ranks can read the arrays of the
- * others directly (peers->direct). rows: count rows that others read. weight: only combine_backward
- * lets others read weights. */
+/* Publishes the arrays of this rank, and finds out whether all ranks can read each other's arrays
+ * directly (peers->direct). rows: `count` rows that other ranks read. weight: read by other ranks
+ * only in combine_backward. */
 static DPARI_COLD dpar_status dpari_expert_open(dpari_experts *plan, const dpari_routing *routing,
                                                 int32_t what, const void *rows, int64_t count,
                                                 const void *weight, dpari_peers *peers)
@@ -13555,8 +13679,8 @@ static DPARI_COLD dpar_status dpari_expert_open(dpari_experts *plan, const dpari
     return dpari_peers_open(peers, plan->comm, routing->tag + what, a, 3, plan->peer);
 }
 
-/* Returns the array of another rank's routing that corresponds to `mine` in this rank's. Only for
- * the arrays at the same offsets on all ranks. */
+/* Returns the array of another rank's routing that corresponds to the array `mine` of this rank's
+ * routing. Only for the arrays that have the same offsets on all ranks. */
 static const void *dpari_expert_theirs(const dpari_peers *peers, int32_t rank,
                                        const dpari_routing *routing, const void *mine)
 {
@@ -13564,8 +13688,8 @@ static const void *dpari_expert_theirs(const dpari_peers *peers, int32_t rank,
            ((const unsigned char *)mine - (const unsigned char *)(const void *)routing);
 }
 
-/* Checks that each rank has as many rows for this rank as this rank expects. They differ if the
- * ranks use routings of different calls. back: rows from experts to tokens. */
+/* Checks that each rank has as many rows for this rank as this rank expects. The numbers may differ
+ * if the ranks use routings of different calls. back: 1 if rows are sent from experts to tokens. */
 static dpar_status dpari_expert_fits(const dpari_experts *plan, const dpari_routing *routing,
                                      const dpari_peers *peers, int back)
 {
@@ -13578,9 +13702,8 @@ static dpar_status dpari_expert_fits(const dpari_experts *plan, const dpari_rout
         const int64_t *theirs = (const int64_t *)dpari_expert_theirs(peers, rank, routing, give);
         if (theirs[comm->rank] != take[rank]) {
             (void)dpari_say(DPAR_E_MISMATCH, &why,
-                            "rank %d sends %ld rows to rank %d, which expects %ld; their routings "
-                            "must come from "
-                            "the same call of dpar_experts_route",
+                            "experts: rank %d sends %ld rows to rank %d, which expects %ld; their "
+                            "routings must be from the same call of dpar_experts_route",
                             rank, theirs[comm->rank], comm->rank, take[rank]);
             return dpari_comm_wrong_all(comm, DPAR_E_MISMATCH, &why);
         }
@@ -13588,8 +13711,8 @@ static dpar_status dpari_expert_fits(const dpari_experts *plan, const dpari_rout
     return DPAR_OK;
 }
 
-/* Ends the direct reads: waits until all ranks have read, and counts the bytes that others read
- * here. rows: of this rank for each rank. */
+/* Ends the direct reads: waits until all ranks have read, and counts the bytes that other ranks
+ * read from this rank. rows: [ranks] rows of this rank that each rank read. */
 static dpar_status dpari_expert_close(dpari_experts *plan, const dpari_peers *peers,
                                       const int64_t *rows)
 {
@@ -13599,16 +13722,17 @@ static dpar_status dpari_expert_close(dpari_experts *plan, const dpari_peers *pe
     return st;
 }
 
-/* Limits a number that another rank sent to 0 .. n - 1. If this rank is late, the memory may
- * already hold data of a time after the others timed out (comm.h). The result is then lost in any
- * case, but this rank must get as far as the error, and not read outside of the arrays. */
+/* Returns a number of another rank's routing, or 0 if it is not 0 .. n - 1. If the other ranks
+ * timed out while this rank was late (comm.h), they may have overwritten the routing. The results
+ * are then lost in any case, but this rank must not read outside of the arrays before it notices
+ * the error. */
 static int64_t dpari_expert_limit(int64_t i, int64_t n)
 {
     return i >= 0 && i < n ? i : 0;
 }
 
-/* Copies the rows of the tokens of n choices, times their weights unless weight is NULL. Prefetches
- * the next row. */
+/* Copies the rows of the tokens of n choices, multiplied by their weights unless weight is NULL.
+ * Prefetches the next row. */
 static void dpari_expert_copy(const dpar_experts_desc *layer, void *to, const void *from,
                               const int32_t *choice, int64_t n, const void *weight, int32_t stream)
 {
@@ -13637,7 +13761,7 @@ static void dpari_expert_take(dpari_experts *plan, const dpari_routing *routing,
     const int32_t stream =
         dpari_peers_stream(peers, routing->head.rows * dpari_expert_row(&plan->head.layer));
     const int64_t most = plan->head.layer.max_tokens * plan->head.layer.choices + 1;
-    int64_t *at = plan->receive; /* how far each rank's rows have been taken */
+    int64_t *at = plan->receive; /* [ranks] the next kept choice of each rank to be read */
     int32_t rank, e;
     for (rank = 0; rank < plan->comm->size; rank++) {
         const int64_t *send =
@@ -13662,8 +13786,8 @@ static void dpari_expert_take(dpari_experts *plan, const dpari_routing *routing,
     dpari_kern_rows_end(stream);
 }
 
-/* Locates the results in the arrays of the ranks of the experts. The kept row i of this rank, of
- * expert e, is the row i + plan->fill[e] of the array plan->from[e]. */
+/* Locates the results in the arrays of the experts' ranks. The result of kept choice i of this
+ * rank, which is for expert e, is row i + plan->fill[e] of the array plan->from[e]. */
 static void dpari_expert_locate(dpari_experts *plan, const dpari_routing *routing,
                                 const dpari_peers *peers)
 {
@@ -13685,7 +13809,7 @@ static void dpari_expert_locate(dpari_experts *plan, const dpari_routing *routin
 
 /* ---- in a device's memory -------------------------------------------------------------------- */
 
-/* Copies the numbers of the routing to the device, unless the last operation used the same
+/* Copies three arrays of the routing to the device, unless the last operation used the same
  * routing. */
 static dpar_status dpari_expert_index(dpari_experts *plan, const dpari_routing *routing)
 {
@@ -13704,7 +13828,7 @@ static dpar_status dpari_expert_index(dpari_experts *plan, const dpari_routing *
     return st;
 }
 
-/* to[i] = from[index[i]], of `bytes` bytes each. */
+/* Copies to[i] = from[index[i]], elements of `bytes` bytes. */
 static dpar_status dpari_expert_gather(dpari_experts *plan, void *to, const void *from,
                                        const int32_t *index, int64_t rows, int64_t bytes)
 {
@@ -13719,7 +13843,7 @@ static dpar_status dpari_expert_gather(dpari_experts *plan, void *to, const void
     return rows > 0 ? dpari_do_gather(plan->comm, &g) : DPAR_OK;
 }
 
-/* to[i] = the sum of k rows, each times its weight; index gives the k rows. */
+/* Computes to[i] = the sum of the rows from[index[i][k]], each times its weight. */
 static dpar_status dpari_expert_combine(dpari_experts *plan, void *to, const void *from,
                                         const void *weight, const int32_t *index, int64_t rows,
                                         int64_t k)
@@ -13740,8 +13864,8 @@ static dpar_status dpari_expert_combine(dpari_experts *plan, void *to, const voi
 }
 
 /* Does what dpari_expert_pack does, on a device. */
-static dpar_status dpari_expert_pack_there(dpari_experts *plan, const dpari_routing *routing,
-                                           const void *from, const void *weight)
+static dpar_status dpari_expert_pack_on_device(dpari_experts *plan, const dpari_routing *routing,
+                                               const void *from, const void *weight)
 {
     dpar_status st = dpari_expert_index(plan, routing);
     if (st == DPAR_OK && weight == NULL) {
@@ -13759,7 +13883,7 @@ static dpar_status dpari_expert_pack_there(dpari_experts *plan, const dpari_rout
                                 routing->head.kept, 1);
 }
 
-/* dweight[tokens][k] = dy . result, or 0 for choices that were dropped. */
+/* Computes dweight[tokens][k] = dy . result, or 0 for choices that were dropped. */
 static dpar_status dpari_expert_dots(dpari_experts *plan, const dpari_routing *routing,
                                      const void *dy, const void *kept, void *dweight)
 {
@@ -13789,14 +13913,14 @@ static dpar_status dpari_expert_dots(dpari_experts *plan, const dpari_routing *r
 
 /* ---- dispatch and combine -------------------------------------------------------------------- */
 
-/* Packs the rows of the kept choices in the order in which they are sent, times weights unless
- * weight is NULL. */
+/* Packs the rows of the kept choices in the order in which they are sent, multiplied by their
+ * weights unless weight is NULL. */
 static dpar_status dpari_expert_pack(dpari_experts *plan, const dpari_routing *routing,
                                      const void *from, const void *weight)
 {
     int64_t i;
     if (plan->comm->mem != NULL) {
-        return dpari_expert_pack_there(plan, routing, from, weight);
+        return dpari_expert_pack_on_device(plan, routing, from, weight);
     }
     for (i = 0; i < routing->head.kept; i++) {
         dpari_expert_copy(&plan->head.layer, dpari_expert_at(plan->packed, &plan->head.layer, i),
@@ -13805,7 +13929,7 @@ static dpar_status dpari_expert_pack(dpari_experts *plan, const dpari_routing *r
     return DPAR_OK;
 }
 
-/* Adds the received rows of each token. */
+/* Computes the weighted sum of the received rows of each token. */
 static dpar_status dpari_expert_unite(dpari_experts *plan, const dpari_routing *routing,
                                       const void *came, const void *weight, void *out)
 {
@@ -13826,7 +13950,7 @@ static dpar_status dpari_expert_unite(dpari_experts *plan, const dpari_routing *
     return DPAR_OK;
 }
 
-/* Sends the rows of tokens to their experts, times weights unless weight is NULL. */
+/* Sends the rows of tokens to their experts, multiplied by their weights unless weight is NULL. */
 static dpar_status dpari_expert_out(dpari_experts *plan, const dpari_routing *routing, int32_t what,
                                     const void *from, const void *weight, void *rows)
 {
@@ -13856,8 +13980,8 @@ static dpar_status dpari_expert_out(dpari_experts *plan, const dpari_routing *ro
     return st;
 }
 
-/* Sends the rows of experts back to their tokens and adds them. kept: receives the rows that were
- * added, which dpar_experts_combine saves; NULL if they are not wanted. */
+/* Sends the rows of experts back to their tokens and adds them. kept: where dpar_experts_combine
+ * saves the received rows; NULL if they are not wanted. */
 static dpar_status dpari_expert_back(dpari_experts *plan, const dpari_routing *routing,
                                      int32_t what, const void *rows, const void *weight, void *kept,
                                      void *out)
@@ -13890,7 +14014,8 @@ static dpar_status dpari_expert_back(dpari_experts *plan, const dpari_routing *r
     return st;
 }
 
-/* Checks that no array that has elements is NULL. */
+/* Checks that no array that has elements is NULL. tokens, rows: 1 if the arrays with one row per
+ * token, or with one row per row of an expert, are not NULL. */
 static dpar_status dpari_expert_arrays(const dpari_experts *plan, const dpari_routing *routing,
                                        const dpar_experts_arrays *arrays, int tokens, int rows)
 {
@@ -13981,26 +14106,26 @@ DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,
 
 /* ==== train/pipeline.c ==== */
 
-/* Runs a rank's list of actions. At the start, the schedule is checked for deadlock and each
- * message gets the slots it is sent from and received into.
+/* Runs a rank's list of actions. dpar_pipeline_make checks the schedule for deadlock, and assigns
+ * to each message the slots from which it is sent and into which it is received.
  *
- * A step goes through the list once. A message is posted where the list has it, together with
- * neighbours that may be posted as one batch. Before an action runs, it waits for the messages that
- * it reads and for the earlier message from the slot that it fills. Messages between stages of one
- * rank are local slots instead. When an action fails, the rank breaks the communicator with the
- * message of the callback, so that the others end their step too. */
+ * A step executes the list once. A message is posted at its position in the list, together with the
+ * messages that follow it directly if they may form one batch. Before an action runs, it waits for
+ * the message that it reads and for the earlier message from the slot that it fills. Stages of the
+ * same rank pass data in local slots without messages. If an action fails, the rank breaks the
+ * communicator with the message of the callback, so that the other ranks end their step, too. */
 
 enum {
-    DPARI_PL_BATCH = 8, /* the most messages of one batch */
+    DPARI_PL_BATCH = 8, /* largest number of messages in one batch */
     DPARI_PL_NONE = -1
 };
-#define DPARI_PL_MOST_BYTES (INT64_C(1) << 40) /* the largest slot */
+#define DPARI_PL_MOST_BYTES                                                                        \
+    (INT64_C(1) << 40) /* largest slot; sums of 65535 slots fit in int64_t */
 
-/* An action of this rank: its slots for messages and activations, and the local ones between stages
- * of this rank. */
+/* The slots of an action of this rank. */
 typedef struct dpari_pl_item {
     dpar_action_slots slots;
-    uint16_t local_in, local_out;
+    uint16_t local_in, local_out; /* local slots that it reads and fills, or DPAR_SLOT_NONE */
 } dpari_pl_item;
 
 /* Slots of one kind, stored one after the other. */
@@ -14011,24 +14136,28 @@ typedef struct dpari_pl_pool {
 } dpari_pl_pool;
 
 struct dpar_pipeline {
-    dpar_comm *comm, *tied; /* tied: ranks with a first or last stage; NULL if nothing is tied */
+    dpar_comm *comm;
+    dpar_comm
+        *tied; /* the ranks with a first or last stage; NULL on other ranks or without `tied` */
     dpar_pipeline_desc desc;
-    const dpar_action *list; /* actions of this rank */
+    const dpar_action *list; /* [actions] the actions of this rank */
     int64_t actions, messages;
-    dpari_pl_item *item;   /* [actions] */
-    dpar_work *work;       /* [messages], in the order of the list */
-    int64_t *index;        /* [messages] the action of each message */
-    uint8_t *seen;         /* [messages] 1 if it is done in this step */
-    int64_t *of_receive;   /* [receive slots] the message in it, or DPARI_PL_NONE */
-    int64_t *of_send;      /* [send slots] the same */
-    int64_t *rank_actions; /* [ranks] the number of actions of each */
+    dpari_pl_item *item; /* [actions] */
+    dpar_work *work;     /* [messages] in the order of the list */
+    int64_t *index;      /* [messages] the action of each message */
+    uint8_t *seen;       /* [messages] 1 if the message is complete in this step */
+    int64_t *of_receive; /* [receive slots] the last message posted in the slot, or DPARI_PL_NONE */
+    int64_t *of_send;    /* [send slots] the last message posted from it, or DPARI_PL_NONE */
+    int64_t *rank_actions; /* [ranks] number of actions of each rank */
     dpari_pl_pool receive, send, local, activation, weight;
     void *slots; /* memory of all pools */
-    /* messages before `oldest` are done, those from `posted` on are not posted */
+    /* All messages before `oldest` are complete in this step, and those before `posted` are
+     * posted. */
     int64_t oldest, posted;
-    double began;
-    int32_t last, under_way;
-    void *made; /* memory of the schedule, if dpar_pipeline_make generated it */
+    double began;      /* time when the step began, in seconds */
+    int32_t last;      /* 1 if this step reduces gradients */
+    int32_t under_way; /* 1 during a step */
+    void *made;        /* memory of the schedule if make generated it, otherwise NULL */
 };
 
 static int dpari_pl_is_message(int32_t kind)
@@ -14042,8 +14171,8 @@ static int dpari_pl_passes(int32_t kind)
     return kind == DPAR_ACTION_FORWARD || kind == DPAR_ACTION_BACKWARD || kind == DPAR_ACTION_INPUT;
 }
 
-/* The stage that F, B or I gets its input from (1) or gives its output to (0); -1 if there is
- * none. */
+/* Returns the stage from which F, B or I gets its input (takes = 1) or to which it passes its
+ * output (takes = 0); -1 if there is none. */
 static int32_t dpari_pl_neighbour(const dpar_schedule *schedule, const dpar_action *action,
                                   int takes)
 {
@@ -14053,18 +14182,18 @@ static int32_t dpari_pl_neighbour(const dpar_schedule *schedule, const dpar_acti
     return dpar_schedule_partner(schedule, DPAR_ACTION_SEND_F, action->stage);
 }
 
-/* Returns the elements of the output of a stage. */
+/* Returns the number of elements of a stage's output. */
 static int64_t dpari_pl_elements(const dpar_pipeline_desc *o, int32_t stage)
 {
     return o->count_per_stage != NULL ? o->count_per_stage[stage] : o->count;
 }
 
-/* Returns the elements of the output of action a, or with `takes` of its input. Between two stages
- * it is the output of the earlier one, in both directions. */
+/* Returns the number of elements of the input (takes = 1) or the output (takes = 0) of an action.
+ * In both directions it is the size of the earlier stage's output. */
 static int64_t dpari_pl_between(const dpar_pipeline_desc *o, const dpar_action *action, int forward,
                                 int takes)
 {
-    const int own = forward != takes; /* F's output, or its gradient, which is the input of B */
+    const int own = forward != takes; /* 1 for F's output and for its gradient, B's input */
     const int32_t stage =
         own ? action->stage : dpar_schedule_partner(o->schedule, DPAR_ACTION_RECV_F, action->stage);
     return stage < 0 ? 0 : dpari_pl_elements(o, stage);
@@ -14072,8 +14201,9 @@ static int64_t dpari_pl_between(const dpar_pipeline_desc *o, const dpar_action *
 
 /* ---- options and memory ---------------------------------------------------------------------- */
 
-/* Checks a descriptor, whose schedule has been made. */
-static dpar_status dpari_pl_judge(const dpar_comm *comm, const dpar_pipeline_desc *o, dpar_why *why)
+/* Checks a descriptor that has a schedule. */
+static dpar_status dpari_pl_check_desc(const dpar_comm *comm, const dpar_pipeline_desc *o,
+                                       dpar_why *why)
 {
     const dpar_schedule *schedule = o->schedule;
     int32_t i;
@@ -14093,8 +14223,8 @@ static dpar_status dpari_pl_judge(const dpar_comm *comm, const dpar_pipeline_des
     if (o->tag < 0 || o->tied_count < 0 ||
         (o->tied_count > 0 && !dpari_type_can_reduce(o->tied_type))) {
         return dpari_wrong(why,
-                           "pipeline: tag is %d and tied_count %ld, neither of which may be "
-                           "negative; tied_type is %s, which must be a type that can be added",
+                           "pipeline: tag is %d, tied_count %ld and tied_type %s, but tag and "
+                           "tied_count must be 0 or more, and tied_type a type that can be summed",
                            o->tag, o->tied_count, dpar_type_name(o->tied_type));
     }
     if (o->activation_bytes < 0 || o->activation_bytes > DPARI_PL_MOST_BYTES ||
@@ -14115,7 +14245,7 @@ static dpar_status dpari_pl_judge(const dpar_comm *comm, const dpar_pipeline_des
     if ((o->start == NULL) == (o->end == NULL)) {
         return DPAR_OK;
     }
-    return dpari_wrong(why, "pipeline: start and end must both be given or both be NULL");
+    return dpari_wrong(why, "pipeline: one of start and end is NULL, but both or neither must be");
 }
 
 /* Returns the number of messages of a rank. */
@@ -14128,19 +14258,18 @@ static int64_t dpari_pl_count_messages(const dpar_schedule *schedule, int32_t ra
     return n;
 }
 
-/* Memory that dpar_pipeline_make works with: for the check of the schedule, the slots of all ranks,
- * and the local slots. */
+/* Memory that only dpar_pipeline_make uses. */
 typedef struct dpari_pl_scratch {
-    void *mem;
-    int64_t bytes;
+    void *mem;                /* for dpar_schedule_check and dpar_schedule_slots */
+    int64_t bytes;            /* size of mem */
     dpar_action_slots *slots; /* [actions of all ranks] */
     dpar_slot_counts *counts; /* [ranks] */
-    uint16_t *cell;           /* [chain][micro_batches]: see dpari_pl_cell */
-    uint16_t *free;           /* [actions of this rank] local slots that are free again */
+    uint16_t *cell;           /* [chain][micro_batches] see dpari_pl_cell */
+    uint16_t *free;           /* [actions of this rank] stack of local slots that are free again */
 } dpari_pl_scratch;
 
-/* Places the parts of a pipeline in memory, the struct first, and returns their total size; with
- * memory NULL only counts. The schedule has been checked. */
+/* Places the struct and the arrays of a pipeline in memory, and sets *bytes to the total size. If
+ * memory is NULL, only computes the size. The schedule must be valid. */
 static void dpari_pl_place(dpar_pipeline *pipeline, void *memory, const dpar_comm *comm,
                            const dpar_schedule *schedule, dpari_pl_scratch *w, int64_t *bytes)
 {
@@ -14176,8 +14305,8 @@ static void dpari_pl_place(dpar_pipeline *pipeline, void *memory, const dpar_com
     *bytes = r.used;
 }
 
-/* Lists what all ranks must give alike, for comparison. */
-static DPARI_COLD void dpari_pl_state(dpari_facts *facts, const void *given)
+/* Lists the values that must be equal on all ranks. */
+static DPARI_COLD void dpari_pl_facts(dpari_facts *facts, const void *given)
 {
     const dpar_pipeline_desc *o = (const dpar_pipeline_desc *)given;
     const dpar_schedule *schedule = o->schedule;
@@ -14213,7 +14342,7 @@ static DPARI_COLD void dpari_pl_state(dpari_facts *facts, const void *given)
 
 /* ---- callbacks and slots of the list --------------------------------------------------------- */
 
-/* Returns the callback for a kind of action; NULL if there is none. */
+/* Returns the callback for a kind of action, or NULL if there is none. */
 static dpar_stage_callback dpari_pl_callback(const dpar_pipeline_desc *o, int32_t kind)
 {
     switch (kind) {
@@ -14235,11 +14364,11 @@ static dpar_stage_callback dpari_pl_callback(const dpar_pipeline_desc *o, int32_
 /* Writes the name of an action, such as "1F3", into `at`. */
 static void dpari_pl_name(const dpar_action *action, char *at, size_t bytes)
 {
-    dpar_action alone = *action;
+    dpar_action single = *action;
     dpar_text t;
-    alone.joined = 0;
+    single.joined = 0; /* otherwise the text would also contain the second action of the pair */
     dpar_text_init(&t, at, bytes);
-    dpar_action_write(&alone, &t);
+    dpar_action_write(&single, &t);
 }
 
 /* Checks that there is a callback for each action of this rank. */
@@ -14254,14 +14383,14 @@ static dpar_status dpari_pl_callbacks(const dpar_pipeline *pipeline, dpar_why *w
             continue;
         }
         dpari_pl_name(&pipeline->list[k], name, sizeof name);
-        return dpari_wrong(why, "pipeline: rank %d has %s in its list, but no callback for it",
+        return dpari_wrong(why, "pipeline: rank %d has %s in its list, but its callback is NULL",
                            pipeline->comm->rank, name);
     }
     return DPAR_OK;
 }
 
-/* Returns the stage of this rank that action i gets its input from (takes = 1) or gives its output
- * to (0), or DPARI_PL_NONE. */
+/* Returns the stage from which action i gets its input (takes = 1) or to which it passes its output
+ * (takes = 0) if that stage is on this rank, otherwise DPARI_PL_NONE. */
 static int32_t dpari_pl_inside(const dpar_pipeline *pipeline, int64_t i, int takes)
 {
     const dpar_schedule *schedule = pipeline->desc.schedule;
@@ -14273,9 +14402,9 @@ static int32_t dpari_pl_inside(const dpar_pipeline *pipeline, int64_t i, int tak
                : DPARI_PL_NONE;
 }
 
-/* Returns the cell that records which local slot holds the result of `stage` for the micro-batch of
- * a. Forward and backward share the cell, because the output of F is read before the backward of
- * the same stage. */
+/* Returns the cell that records which local slot holds the result of `stage` for the action's
+ * micro-batch. Forward and backward share the cell, because the output of F is read before the
+ * backward of the same stage. */
 static uint16_t *dpari_pl_cell(const dpar_pipeline *pipeline, const dpari_pl_scratch *w,
                                const dpar_action *action, int32_t stage)
 {
@@ -14284,9 +14413,9 @@ static uint16_t *dpari_pl_cell(const dpar_pipeline *pipeline, const dpari_pl_scr
                     action->micro_batch];
 }
 
-/* Assigns local slots to the results that one stage of this rank gives to another. A slot is in use
- * until the action that reads it has ended. The two actions of a joined pair run together, so both
- * get their slots before either frees one. */
+/* Assigns local slots to the results that one stage of this rank passes to another. A slot is in
+ * use until the action that reads it has ended. The two actions of a joined pair run together, so
+ * both get their slots before either frees one. */
 static dpar_status dpari_pl_assign_local(dpar_pipeline *pipeline, const dpari_pl_scratch *w,
                                          dpar_why *why)
 {
@@ -14302,7 +14431,8 @@ static dpar_status dpari_pl_assign_local(dpar_pipeline *pipeline, const dpari_pl
             }
             if (idle == 0 && pipeline->local.count == DPAR_SLOT_NONE) {
                 return dpari_say(DPAR_E_RANGE, why,
-                                 "pipeline: more than 65535 buffers between stages of rank %d",
+                                 "pipeline: the stages of rank %d need more than 65535 buffers "
+                                 "between each other",
                                  pipeline->comm->rank);
             }
             pipeline->item[i].local_out =
@@ -14321,7 +14451,7 @@ static dpar_status dpari_pl_assign_local(dpar_pipeline *pipeline, const dpari_pl
     return DPAR_OK;
 }
 
-/* Checks the schedule for deadlock, and assigns slots to the actions. */
+/* Checks the schedule for validity and deadlock, and assigns slots to the actions. */
 static dpar_status dpari_pl_prepare(dpar_pipeline *pipeline, const dpari_pl_scratch *w,
                                     dpar_why *why)
 {
@@ -14366,7 +14496,7 @@ static dpar_status dpari_pl_prepare(dpar_pipeline *pipeline, const dpari_pl_scra
     return dpari_pl_assign_local(pipeline, w, why);
 }
 
-/* Sets the size of the slots of a pool. Returns the bytes of the pool. */
+/* Sets the size of the slots of a pool to at least `each` bytes. Returns the size of the pool. */
 static int64_t dpari_pl_pool_bytes(dpari_pl_pool *pool, int64_t each)
 {
     pool->each = dpari_room_up(each);
@@ -14374,14 +14504,14 @@ static int64_t dpari_pl_pool_bytes(dpari_pl_pool *pool, int64_t each)
 }
 
 /* Places a pool at *at and advances *at. */
-static void dpari_pl_pool_lay(dpari_pl_pool *pool, unsigned char **at)
+static void dpari_pl_pool_place(dpari_pl_pool *pool, unsigned char **at)
 {
     pool->at = *at;
     *at += pool->each * pool->count;
 }
 
 /* Allocates the slots of all pools. */
-static dpar_status dpari_pl_lay(dpar_pipeline *pipeline, dpar_why *why)
+static dpar_status dpari_pl_allocate_slots(dpar_pipeline *pipeline, dpar_why *why)
 {
     unsigned char *at;
     int64_t most = 0, bytes;
@@ -14390,7 +14520,7 @@ static dpar_status dpari_pl_lay(dpar_pipeline *pipeline, dpar_why *why)
     for (i = 0; i < pipeline->desc.schedule->stages; i++) {
         most = dpari_most(most, dpari_pl_elements(&pipeline->desc, i));
     }
-    /* so that no slot for a message is NULL */
+    /* at least 1 byte, so that dpari_pl_slot does not return NULL for a message's slot */
     most = dpari_most(1, most * dpar_type_bytes(pipeline->desc.type));
     bytes = dpari_pl_pool_bytes(&pipeline->receive, most) +
             dpari_pl_pool_bytes(&pipeline->send, most) +
@@ -14400,22 +14530,22 @@ static dpar_status dpari_pl_lay(dpar_pipeline *pipeline, dpar_why *why)
     st = dpar_comm_alloc(pipeline->comm, dpari_most(1, bytes), &pipeline->slots);
     if (st != DPAR_OK) {
         pipeline->slots = NULL;
-        return dpari_say(st, why, "pipeline: no memory for %ld slots, which need %ld bytes",
+        return dpari_say(st, why, "pipeline: no memory for %ld slots of together %ld bytes",
                          (int64_t)pipeline->receive.count + pipeline->send.count +
                              pipeline->local.count + pipeline->activation.count +
                              pipeline->weight.count,
                          bytes);
     }
     at = (unsigned char *)pipeline->slots;
-    dpari_pl_pool_lay(&pipeline->receive, &at);
-    dpari_pl_pool_lay(&pipeline->send, &at);
-    dpari_pl_pool_lay(&pipeline->local, &at);
-    dpari_pl_pool_lay(&pipeline->activation, &at);
-    dpari_pl_pool_lay(&pipeline->weight, &at);
+    dpari_pl_pool_place(&pipeline->receive, &at);
+    dpari_pl_pool_place(&pipeline->send, &at);
+    dpari_pl_pool_place(&pipeline->local, &at);
+    dpari_pl_pool_place(&pipeline->activation, &at);
+    dpari_pl_pool_place(&pipeline->weight, &at);
     return DPAR_OK;
 }
 
-/* True if the first or the last stage is on this rank. */
+/* True if the first or the last stage is on the given rank. */
 static int dpari_pl_at_end(const dpar_schedule *schedule, int32_t rank)
 {
     int32_t i;
@@ -14440,14 +14570,16 @@ static dpar_status dpari_pl_tie(dpar_pipeline *pipeline, dpar_why *why)
     }
     st = dpar_comm_split(pipeline->comm, color, pipeline->comm->rank, &pipeline->tied);
     if (st != DPAR_OK) {
-        const dpar_why said = pipeline->comm->why; /* why may be &pipeline->comm->why */
-        return dpari_say(st, why, "pipeline: tied weights: %s", said.text);
+        const dpar_why copy = pipeline->comm->why; /* why may be &pipeline->comm->why */
+        return dpari_say(st, why, "pipeline: the communicator for tied weights failed: %s",
+                         copy.text);
     }
     return st;
 }
 
-/* Prepares what needs no other rank: slots, checks and memory. */
-static dpar_status dpari_pl_open(dpar_pipeline *pipeline, const dpari_pl_scratch *w, dpar_why *why)
+/* Does the part of dpar_pipeline_make that needs no other rank: checks, slots and memory. */
+static dpar_status dpari_pl_set_up_local(dpar_pipeline *pipeline, const dpari_pl_scratch *w,
+                                         dpar_why *why)
 {
     dpar_status st = dpari_pl_prepare(pipeline, w, why);
     if (st == DPAR_OK && pipeline->desc.tied_count > 0 && pipeline->desc.tied == NULL &&
@@ -14458,11 +14590,11 @@ static dpar_status dpari_pl_open(dpar_pipeline *pipeline, const dpari_pl_scratch
     if (st != DPAR_OK) {
         return st;
     }
-    return dpari_pl_lay(pipeline, why);
+    return dpari_pl_allocate_slots(pipeline, why);
 }
 
 /* Frees the slots and the communicator that was split off. */
-static DPARI_COLD dpar_status dpari_pl_give_back(dpar_pipeline *pipeline)
+static DPARI_COLD dpar_status dpari_pl_release(dpar_pipeline *pipeline)
 {
     const dpar_status st = pipeline->tied != NULL ? dpar_comm_free(pipeline->tied) : DPAR_OK;
     if (pipeline->slots != NULL) {
@@ -14471,8 +14603,9 @@ static DPARI_COLD dpar_status dpari_pl_give_back(dpar_pipeline *pipeline)
     return st;
 }
 
-/* Generates the schedule of desc->order and lowers it to the actions that there are callbacks for.
- * Stores it in the descriptor. *memory receives its memory, and stays NULL if there is no order. */
+/* Generates the schedule of desc->order, and lowers it to messages and to the actions that have
+ * callbacks. Stores it in desc->schedule and its memory in *memory. If desc->order is NULL, does
+ * nothing. */
 static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *comm, dpar_pipeline_desc *desc,
                                                  void **memory, dpar_why *why)
 {
@@ -14484,7 +14617,7 @@ static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *comm, dpar_pipeline_
     int64_t bytes;
     dpar_status st;
     if ((desc->order == NULL) == (desc->schedule == NULL)) {
-        return dpari_wrong(why, "pipeline: exactly one of order and schedule must be given");
+        return dpari_wrong(why, "pipeline: exactly one of order and schedule must be NULL");
     }
     if (desc->order == NULL) {
         return DPAR_OK;
@@ -14540,7 +14673,7 @@ static DPARI_COLD dpar_status dpari_pl_provide(dpar_comm *comm, dpar_pipeline_de
     if (st != DPAR_OK) {
         return st;
     }
-    st = dpari_pl_judge(comm, desc, why);
+    st = dpari_pl_check_desc(comm, desc, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -14548,9 +14681,9 @@ static DPARI_COLD dpar_status dpari_pl_provide(dpar_comm *comm, dpar_pipeline_de
     return dpari_object_memory(comm, desc->memory, desc->bytes, *need, "pipeline", memory, why);
 }
 
-/* Lays out a pipeline in its memory, opens it, and agrees with the other ranks on how that went. */
-static DPARI_COLD dpar_status dpari_pl_begin(dpar_pipeline *pipeline, dpar_comm *comm,
-                                             const dpar_pipeline_desc *desc, dpar_why *why)
+/* Sets up a pipeline in its memory. Fails on all ranks if it fails on one. */
+static DPARI_COLD dpar_status dpari_pl_set_up(dpar_pipeline *pipeline, dpar_comm *comm,
+                                              const dpar_pipeline_desc *desc, dpar_why *why)
 {
     const int64_t *begin = desc->schedule->begin;
     dpari_pl_scratch w;
@@ -14565,12 +14698,12 @@ static DPARI_COLD dpar_status dpari_pl_begin(dpar_pipeline *pipeline, dpar_comm 
         pipeline->rank_actions[i] = begin[i + 1] - begin[i];
     }
     dpari_zero(pipeline->work, (size_t)pipeline->messages * sizeof *pipeline->work);
-    st = dpari_agree(comm, dpari_pl_open(pipeline, &w, why), why);
+    st = dpari_agree(comm, dpari_pl_set_up_local(pipeline, &w, why), why);
     if (st == DPAR_OK) {
         st = dpari_agree(comm, dpari_pl_tie(pipeline, why), why);
     }
     if (st != DPAR_OK) {
-        (void)dpari_pl_give_back(pipeline);
+        (void)dpari_pl_release(pipeline);
     }
     return st;
 }
@@ -14592,9 +14725,9 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_make(dpar_comm *comm, const dpar_p
     }
     st = out == NULL ? dpari_wrong(why, "pipeline: the result is NULL")
                      : dpari_pl_provide(comm, &full, &list, &memory, &need, why);
-    st = dpari_agree_on(comm, st, "pipeline", dpari_pl_state, &full, why);
+    st = dpari_agree_on(comm, st, "pipeline", dpari_pl_facts, &full, why);
     if (st == DPAR_OK) {
-        st = dpari_pl_begin((dpar_pipeline *)memory, comm, &full, why);
+        st = dpari_pl_set_up((dpar_pipeline *)memory, comm, &full, why);
     }
     if (st != DPAR_OK) {
         dpari_object_release(list);
@@ -14611,7 +14744,7 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_free(dpar_pipeline *pipeline)
     if (pipeline == NULL) {
         return DPAR_OK;
     }
-    st = dpari_pl_give_back(pipeline);
+    st = dpari_pl_release(pipeline);
     dpari_object_release(pipeline->made);
     if (pipeline->desc.memory == NULL) {
         dpari_object_release(pipeline);
@@ -14645,13 +14778,13 @@ static int64_t dpari_pl_now(const dpar_pipeline *pipeline)
     return (int64_t)((dpari_os_now() - pipeline->began) * 1e9);
 }
 
-/* Returns the memory of a slot, or NULL if there is no slot or slots are empty. */
+/* Returns the memory of a slot, or NULL if there is no slot or the pool's slots have 0 bytes. */
 static void *dpari_pl_slot(const dpari_pl_pool *pool, uint16_t slot)
 {
     return slot == DPAR_SLOT_NONE || pool->each == 0 ? NULL : pool->at + pool->each * slot;
 }
 
-/* Records that message m is done. */
+/* Records that message m is complete. */
 static void dpari_pl_arrived(dpar_pipeline *pipeline, int64_t m)
 {
     pipeline->seen[m] = 1;
@@ -14660,7 +14793,7 @@ static void dpari_pl_arrived(dpar_pipeline *pipeline, int64_t m)
     }
 }
 
-/* Waits until message m is done. DPARI_PL_NONE counts as done. */
+/* Waits until message m is complete. Returns at once if m is DPARI_PL_NONE. */
 static dpar_status dpari_pl_await(dpar_pipeline *pipeline, int64_t m)
 {
     dpar_status st;
@@ -14693,7 +14826,7 @@ DPAR_API dpar_status dpar_pipeline_progress(dpar_pipeline *pipeline)
     return DPAR_OK;
 }
 
-/* Fills in the call of the next message m, which is action k, and records it in its slot. */
+/* Fills in the call for message m, which is action k, and records m as the message of its slot. */
 static void dpari_pl_call(dpar_pipeline *pipeline, int64_t k, int64_t m, dpar_call *call)
 {
     const dpar_action *action = &pipeline->list[k];
@@ -14715,9 +14848,10 @@ static void dpari_pl_call(dpar_pipeline *pipeline, int64_t k, int64_t m, dpar_ca
     }
 }
 
-/* True if action k may be posted together with the n calls: a batch has at most one message to and
- * one from each rank. NCCL starts a second message to a rank only when the first one from it has
- * arrived, which that rank may send only after it has received the second. */
+/* True if action k may be posted in one batch with the n calls. A batch has at most one message to
+ * each rank and one from each rank. With more, NCCL could deadlock: it starts a second message to a
+ * rank only after the first message from that rank has arrived, but that rank may be waiting for
+ * the second message before it sends. */
 static int dpari_pl_joins(const dpar_pipeline *pipeline, int64_t k, const dpar_call *call,
                           int32_t n)
 {
@@ -14732,8 +14866,8 @@ static int dpari_pl_joins(const dpar_pipeline *pipeline, int64_t k, const dpar_c
     return i == n && n < DPARI_PL_BATCH;
 }
 
-/* Posts the message of action k together with the messages that follow it directly, as long as they
- * may be in one batch. *next receives the action after them. */
+/* Posts the message of action k together with the messages that follow it directly, as far as they
+ * may be in one batch. Sets *next to the first action after them. */
 static dpar_status dpari_pl_post(dpar_pipeline *pipeline, int64_t k, int64_t *next)
 {
     dpar_call call[DPARI_PL_BATCH];
@@ -14794,8 +14928,8 @@ static dpar_status dpari_pl_task(dpar_pipeline *pipeline, int64_t k, dpar_stage_
     return st;
 }
 
-/* Ends the step on all ranks: with the communicator's message if it is broken, otherwise with that
- * of the callback of `action`. */
+/* Breaks the communicator with the status and message of a callback that failed, unless it is
+ * already broken. Returns the communicator's status. */
 static dpar_status dpari_pl_fail(dpar_pipeline *pipeline, dpar_status st, const dpar_action *action,
                                  dpar_why *said)
 {
@@ -14812,7 +14946,7 @@ static dpar_status dpari_pl_fail(dpar_pipeline *pipeline, dpar_status st, const 
     return pipeline->comm->status != DPAR_OK ? pipeline->comm->status : st;
 }
 
-/* Runs the callbacks of n actions (1, or 2 of a joined pair). */
+/* Runs the callbacks of one action (n = 1) or of a joined pair (n = 2). */
 static dpar_status dpari_pl_callback_run(dpar_pipeline *pipeline, const dpar_stage_task *t,
                                          int32_t n)
 {
@@ -14834,14 +14968,15 @@ static dpar_status dpari_pl_callback_run(dpar_pipeline *pipeline, const dpar_sta
     return st < 0 ? dpari_pl_fail(pipeline, st, &t[i].action, &said) : DPAR_OK;
 }
 
-/* True if the action is left out in a step that only accumulates gradients. */
-static int dpari_pl_left_out(const dpar_pipeline *pipeline, int32_t kind)
+/* True for actions without a callback in this step: idle ones, and reductions if the step only
+ * accumulates gradients. */
+static int dpari_pl_omits(const dpar_pipeline *pipeline, int32_t kind)
 {
     return kind == DPAR_ACTION_IDLE || (!pipeline->last && (kind == DPAR_ACTION_REDUCE_GRAD ||
                                                             kind == DPAR_ACTION_WAIT_REDUCE));
 }
 
-/* Runs one action or a joined pair. *next receives the action after it. */
+/* Runs action k, or the joined pair that begins with it. Sets *next to the action after it. */
 static dpar_status dpari_pl_work(dpar_pipeline *pipeline, int64_t k, int64_t *next)
 {
     const int32_t n = 1 + pipeline->list[k].joined;
@@ -14855,7 +14990,7 @@ static dpar_status dpari_pl_work(dpar_pipeline *pipeline, int64_t k, int64_t *ne
     }
     if (st == DPAR_OK) {
         began = pipeline->desc.start != NULL ? dpari_pl_now(pipeline) : 0;
-        st = dpari_pl_left_out(pipeline, pipeline->list[k].kind)
+        st = dpari_pl_omits(pipeline, pipeline->list[k].kind)
                  ? DPAR_OK
                  : dpari_pl_callback_run(pipeline, t, n);
         ended = pipeline->desc.start != NULL ? dpari_pl_now(pipeline) : 0;
@@ -14867,8 +15002,8 @@ static dpar_status dpari_pl_work(dpar_pipeline *pipeline, int64_t k, int64_t *ne
     return st;
 }
 
-/* Ends a step that failed: aborts the communicators, and waits until no message of this rank is
- * under way. */
+/* Ends a step that failed: aborts the communicators, and waits until all messages of this rank have
+ * ended, because they use the slots. */
 static void dpari_pl_give_up(dpar_pipeline *pipeline, dpar_status st)
 {
     int64_t m;
@@ -14884,7 +15019,7 @@ static void dpari_pl_give_up(dpar_pipeline *pipeline, dpar_status st)
     pipeline->posted = 0;
 }
 
-/* Goes through the list of actions once, and waits for the messages that are left. */
+/* Executes the list of actions once, and waits for the remaining messages. */
 static DPARI_COLD dpar_status dpari_pl_list(dpar_pipeline *pipeline)
 {
     int64_t k = 0, m;
@@ -14902,7 +15037,7 @@ static DPARI_COLD dpar_status dpari_pl_list(dpar_pipeline *pipeline)
     return st;
 }
 
-/* Sums the gradients that the first and the last stage share. */
+/* Sums the gradient of the tied weight over the ranks that have the first or the last stage. */
 static dpar_status dpari_pl_tied_sum(dpar_pipeline *pipeline)
 {
     dpar_status st;
@@ -14917,7 +15052,7 @@ static dpar_status dpari_pl_tied_sum(dpar_pipeline *pipeline)
     return st;
 }
 
-/* Prepares the state for a new step. */
+/* Resets the state of the messages for a new step. */
 static void dpari_pl_restart(dpar_pipeline *pipeline, int32_t last)
 {
     int64_t m;

@@ -1,17 +1,24 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Averages gradients over all ranks. The buckets have a fixed order, from the last parameter to the
- * first. dpar_ddp_ready notes that a parameter is ready; when all parameters of the next bucket
- * are, the bucket is posted, and so are complete buckets that follow it. All ranks therefore post
- * the same collectives in the same order, even if their gradients become ready in different orders.
+ * first. dpar_ddp_ready notes that a parameter is ready. Once all parameters of the next bucket are
+ * ready, it posts that bucket, and the buckets after it that are already complete. All ranks
+ * therefore post the same collectives in the same order, even if their gradients become ready in
+ * different orders.
  *
- * dpar_ddp_end posts the rest and waits for all buckets. Whether every rank had a gradient for
- * every parameter is settled there, so that an error is the same on all ranks.
+ * dpar_ddp_end posts the remaining buckets and waits for all of them. With desc.require_ready, it
+ * also checks that every parameter was reported; a rank that misses one breaks the communicator, so
+ * that all ranks get the same error.
  *
- * The gradients are stored in one of three ways. dpar lays them out itself in one buffer (the last
- * parameter first), or they are the caller's flat array (the first parameter first): a bucket is
- * then one contiguous range of the buffer. Or each parameter has an array of the caller's: a bucket
- * then sends its long arrays in place, and its short ones packed in a copy, because many small
- * messages take longer. zero1.c uses the flat array, and replaces what is sent (d->scatter). */
+ * The gradients are stored in one of three ways:
+ *
+ *  - dpar allocates one buffer, in which the last parameter comes first. A bucket is one contiguous
+ *    range of it.
+ *  - The caller has one flat array, in which the first parameter comes first. A bucket is a range
+ *    of it, too.
+ *  - The caller has one array per parameter. A bucket sends long arrays in place and packs short
+ *    ones in a copy, because many small messages take longer.
+ *
+ * zero1.c uses the flat array, and sends each part of a bucket only to its owner (ddp->scatter). */
 #include "ddp.h"
 
 #include "../base/arith.h"
@@ -29,7 +36,7 @@
 #include "../index/inner.h"
 #include "ddp_private.h"
 
-/* Arrays of fewer bytes are packed and sent together, if there are several. */
+/* If there are several arrays, those of fewer bytes are packed and sent together. */
 enum { DPARI_DDP_SHORT = 1 << 16 };
 
 /* ---- the descriptor -------------------------------------------------------------------------- */
@@ -40,13 +47,13 @@ static int32_t dpari_ddp_wire(const dpar_ddp_desc *desc)
     return desc->wire_type != DPAR_TYPE_NONE ? desc->wire_type : desc->type;
 }
 
-/* True if gradients are sent in another type than they have. */
+/* True if gradients are sent in another type than they are stored in. */
 static int dpari_ddp_rounds(const dpar_ddp_desc *desc)
 {
     return dpari_ddp_wire(desc) != desc->type;
 }
 
-/* True if the caller owns the gradients. */
+/* True if the gradients are in the caller's memory. */
 static int dpari_ddp_given(const dpar_ddp_desc *desc)
 {
     return desc->gradients != NULL || desc->arrays != NULL;
@@ -58,8 +65,9 @@ static int dpari_ddp_no_flag(int32_t v)
     return v != 0 && v != 1;
 }
 
-/* Checks the number of elements of each parameter, and that it has an array. */
-static dpar_status dpari_ddp_judge_counts(const dpar_ddp_desc *desc, dpar_why *why)
+/* Checks that the numbers of elements are allowed and that every parameter with elements has an
+ * array. */
+static dpar_status dpari_ddp_check_counts(const dpar_ddp_desc *desc, dpar_why *why)
 {
     int64_t elements = 0;
     int32_t i;
@@ -68,15 +76,16 @@ static dpar_status dpari_ddp_judge_counts(const dpar_ddp_desc *desc, dpar_why *w
         if (count < 0 || (count > 0 && desc->arrays != NULL && desc->arrays[i] == NULL)) {
             return dpari_wrong(
                 why,
-                "dpar_ddp_make: parameter %d has %ld elements (0 or more, with an array "
-                "that is not NULL)",
+                "dpar_ddp_make: parameter %d has %ld elements, but needs 0 or more, and with "
+                "desc.arrays an array that is not NULL",
                 i, count);
         }
         if (count > INT64_MAX / 16 - elements) {
-            return dpari_say(DPAR_E_RANGE, why,
-                             "dpar_ddp_make: parameter %d has %ld elements, those before it %ld: "
-                             "together they may have 2^59 - 1",
-                             i, count, elements);
+            return dpari_say(
+                DPAR_E_RANGE, why,
+                "dpar_ddp_make: parameter %d has %ld elements and those before it have "
+                "%ld, but together they may have at most 2^59 - 1",
+                i, count, elements);
         }
         elements += count;
     }
@@ -84,15 +93,17 @@ static dpar_status dpari_ddp_judge_counts(const dpar_ddp_desc *desc, dpar_why *w
 }
 
 /* Checks a descriptor. */
-static dpar_status dpari_ddp_judge(const dpar_ddp_desc *desc, dpar_why *why)
+static dpar_status dpari_ddp_check_desc(const dpar_ddp_desc *desc, dpar_why *why)
 {
     if (desc == NULL) {
         return dpari_wrong(why, "dpar_ddp_make: the descriptor is NULL");
     }
     if (desc->params < 0 || (desc->params > 0 && desc->count == NULL)) {
         return dpari_wrong(
-            why, "dpar_ddp_make: there are %d parameters (0 or more); desc.count is NULL: %d",
-            desc->params, desc->count == NULL);
+            why,
+            "dpar_ddp_make: params is %d, but must be 0 or more; above 0, desc.count must not be "
+            "NULL",
+            desc->params);
     }
     if (!dpari_is_float(desc->type)) {
         return dpari_wrong(why, "dpar_ddp_make: type is %s, but must be f64, f32, f16 or bf16",
@@ -108,30 +119,31 @@ static dpar_status dpari_ddp_judge(const dpar_ddp_desc *desc, dpar_why *why)
     if (dpari_ddp_no_flag(desc->sum) || dpari_ddp_no_flag(desc->require_ready) ||
         dpari_ddp_no_flag(desc->track_used) || dpari_ddp_no_flag(desc->check_finite) ||
         (desc->require_ready && desc->track_used)) {
-        return dpari_wrong(
-            why,
-            "dpar_ddp_make: sum %d, require_ready %d, track_used %d, check_finite %d: "
-            "each 0 or 1, and not both of require_ready and track_used",
-            desc->sum, desc->require_ready, desc->track_used, desc->check_finite);
+        return dpari_wrong(why,
+                           "dpar_ddp_make: sum is %d, require_ready %d, track_used %d and "
+                           "check_finite %d, but each "
+                           "must be 0 or 1, and require_ready excludes track_used",
+                           desc->sum, desc->require_ready, desc->track_used, desc->check_finite);
     }
     if (desc->first_bucket_bytes < 0 || desc->bucket_bytes < 0 || desc->align < 0) {
-        return dpari_wrong(
-            why,
-            "dpar_ddp_make: first_bucket_bytes %ld, bucket_bytes %ld, align %ld: none may be "
-            "negative",
-            desc->first_bucket_bytes, desc->bucket_bytes, desc->align);
+        return dpari_wrong(why,
+                           "dpar_ddp_make: first_bucket_bytes is %ld, bucket_bytes %ld and align "
+                           "%ld, but none may "
+                           "be negative",
+                           desc->first_bucket_bytes, desc->bucket_bytes, desc->align);
     }
     if ((desc->gradients != NULL && desc->arrays != NULL) ||
         (dpari_ddp_given(desc) && desc->align != 0)) {
         return dpari_wrong(why,
                            "dpar_ddp_make: at most one of gradients, arrays and align may be set");
     }
-    return dpari_ddp_judge_counts(desc, why);
+    return dpari_ddp_check_counts(desc, why);
 }
 
-/* Checks that no two arrays overlap. Sorts them by address first (Shell's sort). */
-static DPARI_COLD dpar_status dpari_ddp_apart(dpar_comm *comm, const dpar_ddp_desc *desc,
-                                              dpar_why *why)
+/* Checks that no two arrays overlap. Sorts them by address first (Shell sort), so that only
+ * neighbours need to be compared. */
+static DPARI_COLD dpar_status dpari_ddp_check_overlap(dpar_comm *comm, const dpar_ddp_desc *desc,
+                                                      dpar_why *why)
 {
     const int64_t each = dpar_type_bytes(desc->type);
     void *const *const array = desc->arrays;
@@ -171,7 +183,7 @@ static DPARI_COLD dpar_status dpari_ddp_apart(dpar_comm *comm, const dpar_ddp_de
     return status;
 }
 
-/* Returns how parameters are divided into buckets. */
+/* Describes how the parameters are divided into buckets. */
 static dpar_buckets_desc dpari_ddp_bucketing(const dpar_ddp_desc *desc)
 {
     const int64_t each = dpar_type_bytes(desc->type);
@@ -193,15 +205,15 @@ static dpar_buckets_desc dpari_ddp_bucketing(const dpar_ddp_desc *desc)
     return how;
 }
 
-/* True if the gradients in the wire type need a copy in memory. Ranks that share memory do not,
- * since their all-reduce rounds f32 while it adds. */
+/* True if all gradients are copied in the wire type. Ranks that share memory need no copy of F32
+ * gradients, because their all-reduce rounds them while it adds. */
 static int dpari_ddp_copies(const dpar_comm *comm, const dpar_ddp_desc *desc)
 {
     return dpari_ddp_rounds(desc) && (desc->type != DPAR_F32 || desc->hook != NULL ||
                                       comm->mem != NULL || dpari_world_of(comm) == NULL);
 }
 
-/* True if array i is sent from a copy, together with others of its bucket. */
+/* True if array i is sent from a copy, together with other arrays of its bucket. */
 static int dpari_ddp_packs(const dpar_comm *comm, const dpar_ddp_desc *desc, int32_t i)
 {
     if (desc->hook != NULL || dpari_ddp_copies(comm, desc)) {
@@ -212,8 +224,8 @@ static int dpari_ddp_packs(const dpar_comm *comm, const dpar_ddp_desc *desc, int
 
 /* ---- made and freed -------------------------------------------------------------------------- */
 
-/* Places the parts of a ddp in memory and returns their total size; with memory NULL only
- * counts. */
+/* Places the arrays of a ddp after its struct in memory, and zeroes the struct. Returns the ddp,
+ * and in *bytes the total size. If memory is NULL, only computes the size and returns NULL. */
 static dpar_ddp *dpari_ddp_place(void *memory, const dpar_comm *comm, const dpar_ddp_desc *desc,
                                  int32_t buckets, int64_t *bytes)
 {
@@ -252,17 +264,17 @@ static dpar_ddp *dpari_ddp_place(void *memory, const dpar_comm *comm, const dpar
     return (dpar_ddp *)memory;
 }
 
-/* Checks the descriptor, and counts the buckets and the bytes that a ddp takes. */
+/* Checks the descriptor, and computes the number of buckets and the size of a ddp in bytes. */
 static dpar_status dpari_ddp_count(dpar_comm *comm, const dpar_ddp_desc *desc, int32_t *buckets,
                                    int64_t *bytes, dpar_why *why)
 {
     dpar_buckets_desc how;
-    dpar_status status = dpari_ddp_judge(desc, why);
+    dpar_status status = dpari_ddp_check_desc(desc, why);
     if (status != DPAR_OK) {
         return status;
     }
     if (desc->arrays != NULL && desc->params > 1) {
-        status = dpari_ddp_apart(comm, desc, why);
+        status = dpari_ddp_check_overlap(comm, desc, why);
         if (status != DPAR_OK) {
             return status;
         }
@@ -275,8 +287,8 @@ static dpar_status dpari_ddp_count(dpar_comm *comm, const dpar_ddp_desc *desc, i
     return status;
 }
 
-/* Lists what all ranks must give alike, for comparison. */
-static DPARI_COLD void dpari_ddp_state(dpari_facts *facts, const void *given)
+/* Lists the values that must be equal on all ranks. */
+static DPARI_COLD void dpari_ddp_facts(dpari_facts *facts, const void *given)
 {
     const dpar_ddp_desc *desc = (const dpar_ddp_desc *)given;
     const dpar_buckets_desc how = dpari_ddp_bucketing(desc);
@@ -299,9 +311,9 @@ static DPARI_COLD void dpari_ddp_state(dpari_facts *facts, const void *given)
     }
 }
 
-/* Computes the buckets for gradients of the caller: they are ranges of the flat array, or of the
- * copy. */
-static void dpari_ddp_follow(dpar_ddp *ddp)
+/* Computes parameter positions and bucket ranges for gradients in the caller's memory. The ranges
+ * are those of the flat array, or of the copy that holds the packed arrays. */
+static void dpari_ddp_place_given(dpar_ddp *ddp)
 {
     int32_t i;
     int64_t end = 0;
@@ -324,8 +336,8 @@ static void dpari_ddp_follow(dpar_ddp *ddp)
     ddp->elements = end;
 }
 
-/* Computes the buckets and allocates memory for the gradients and their copy. */
-static dpar_status dpari_ddp_lay(dpar_ddp *ddp, dpar_why *why)
+/* Computes the buckets, and allocates memory for the gradients and their copy as needed. */
+static dpar_status dpari_ddp_allocate(dpar_ddp *ddp, dpar_why *why)
 {
     const dpar_ddp_desc *desc = &ddp->desc;
     const dpar_buckets_desc how = dpari_ddp_bucketing(desc);
@@ -346,7 +358,7 @@ static dpar_status dpari_ddp_lay(dpar_ddp *ddp, dpar_why *why)
     ddp->copy_type = copies ? dpari_ddp_wire(desc) : desc->type;
     ddp->through = dpari_ddp_rounds(desc) && !copies;
     if (dpari_ddp_given(desc)) {
-        dpari_ddp_follow(ddp);
+        dpari_ddp_place_given(ddp);
     } else if (ddp->elements > INT64_MAX / 16) {
         status = DPAR_E_RANGE;
     } else {
@@ -368,9 +380,11 @@ static dpar_status dpari_ddp_lay(dpar_ddp *ddp, dpar_why *why)
     if (status == DPAR_OK) {
         return status;
     }
-    return dpari_say(status, why,
-                     "dpar_ddp_make: no memory for %ld gradients of %ld bytes, sent as %d bytes",
-                     ddp->elements, each, dpar_type_bytes(dpari_ddp_wire(desc)));
+    return dpari_say(
+        status, why,
+        "dpar_ddp_make: no memory for %ld gradients of %ld bytes each, sent in %d bytes "
+        "each",
+        ddp->elements, each, dpar_type_bytes(dpari_ddp_wire(desc)));
 }
 
 /* Frees the memory of a ddp. */
@@ -408,7 +422,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_make(dpar_comm *comm, const dpar_ddp_de
         status = dpari_object_memory(comm, desc->memory, desc->bytes, needed, "dpar_ddp_make",
                                      &memory, why);
     }
-    status = dpari_agree_on(comm, status, "ddp", dpari_ddp_state, desc, why);
+    status = dpari_agree_on(comm, status, "ddp", dpari_ddp_facts, desc, why);
     if (status != DPAR_OK) {
         return dpari_object_failed(status, desc != NULL ? desc->memory : NULL, memory, needed, why);
     }
@@ -419,7 +433,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_make(dpar_comm *comm, const dpar_ddp_de
     d->made = desc->memory == NULL;
     dpari_zero(d->seen, (size_t)d->params);
     dpari_zero(d->used, (size_t)d->params);
-    status = dpari_agree(comm, dpari_ddp_lay(d, why), why);
+    status = dpari_agree(comm, dpari_ddp_allocate(d, why), why);
     if (status != DPAR_OK) {
         dpari_ddp_release(d);
         return status;
@@ -433,13 +447,14 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_make(dpar_comm *comm, const dpar_ddp_de
 
 /* ---- a pass ---------------------------------------------------------------------------------- */
 
-/* True if the parameter was ready on any rank with desc.track_used, otherwise on this one. */
+/* True if parameter i was reported since dpar_ddp_zero: with desc.track_used by any rank, otherwise
+ * by this rank. */
 static int dpari_ddp_used(const dpar_ddp *ddp, int32_t i)
 {
     return ddp->desc.track_used ? ddp->used[i] != 0 : ddp->seen[i] != 0;
 }
 
-/* The address of parameter i. */
+/* Returns the address of parameter i's gradient. */
 static unsigned char *dpari_ddp_at(const dpar_ddp *ddp, int32_t i)
 {
     return ddp->array != NULL ? (unsigned char *)ddp->array[i]
@@ -520,7 +535,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_begin(dpar_ddp *ddp, int32_t last)
     return DPAR_OK;
 }
 
-/* "'wte'" or "parameter 3". */
+/* Writes "'wte'" or "parameter 3". */
 static DPARI_COLD void dpari_ddp_put_name(const dpar_ddp *ddp, dpar_text *text, int32_t i)
 {
     const char *name = ddp->desc.names != NULL ? ddp->desc.names[i] : NULL;
@@ -532,7 +547,7 @@ static DPARI_COLD void dpari_ddp_put_name(const dpar_ddp *ddp, dpar_text *text, 
     }
 }
 
-/* Ends the pass with an error on all ranks. */
+/* Breaks the communicator, so that the pass fails on all ranks. */
 static dpar_status dpari_ddp_stop(dpar_ddp *ddp, const char *text)
 {
     dpar_comm_abort(ddp->comm, DPAR_E_ARG, text);
@@ -540,10 +555,10 @@ static dpar_status dpari_ddp_stop(dpar_ddp *ddp, const char *text)
     return ddp->status;
 }
 
-/* Finds the first NaN or infinity of `count` elements in the memory of a device, and waits for the
- * result in ddp->found: first + its index. */
-static dpar_status dpari_ddp_look_there(dpar_ddp *ddp, const void *data, int64_t first,
-                                        int64_t count)
+/* Looks for NaN and infinity in `count` elements in the memory of a device, and waits for the
+ * result. Sets ddp->found to `first` plus the index of the first one, or to -1. */
+static dpar_status dpari_ddp_search_device(dpar_ddp *ddp, const void *data, int64_t first,
+                                           int64_t count)
 {
     dpar_mem_finite f;
     dpar_status status;
@@ -563,9 +578,9 @@ static dpar_status dpari_ddp_look_there(dpar_ddp *ddp, const void *data, int64_t
     return status;
 }
 
-/* The index of the first NaN or infinity in parameter i, or its number of elements if it has none.
- * In the memory of a device ddp->found has been written before. */
-static int64_t dpari_ddp_look_at(const dpar_ddp *ddp, int32_t i)
+/* Returns the index of the first NaN or infinity in parameter i, or its number of elements if it
+ * has none. For the memory of a device, ddp->found must hold the result of the search. */
+static int64_t dpari_ddp_not_finite(const dpar_ddp *ddp, int32_t i)
 {
     const int64_t at = ddp->found - ddp->start[i];
     if (ddp->comm->mem == NULL) {
@@ -574,27 +589,28 @@ static int64_t dpari_ddp_look_at(const dpar_ddp *ddp, int32_t i)
     return ddp->found >= 0 && at >= 0 && at < ddp->count[i] ? at : ddp->count[i];
 }
 
-/* Refuses to send a bucket that contains NaN or infinity (desc.check_finite). */
-static dpar_status dpari_ddp_look(dpar_ddp *ddp, int32_t k)
+/* Checks that bucket k contains no NaN or infinity (desc.check_finite). Otherwise the pass fails on
+ * all ranks. */
+static dpar_status dpari_ddp_check_finite(dpar_ddp *ddp, int32_t k)
 {
     const dpar_bucket *b = &ddp->bucket[k];
     int32_t i;
     dpar_status status = DPAR_OK;
     if (ddp->comm->mem != NULL && ddp->array == NULL) {
-        status = dpari_ddp_look_there(ddp, ddp->buffer + b->lo * dpar_type_bytes(ddp->desc.type),
-                                      b->lo, b->hi - b->lo);
+        status = dpari_ddp_search_device(ddp, ddp->buffer + b->lo * dpar_type_bytes(ddp->desc.type),
+                                         b->lo, b->hi - b->lo);
     }
     for (i = b->first_param; i < b->end_param && status == DPAR_OK; i++) {
         int64_t at;
         dpar_why why;
         dpar_text t;
         if (ddp->comm->mem != NULL && ddp->array != NULL) {
-            status = dpari_ddp_look_there(ddp, ddp->array[i], ddp->start[i], ddp->count[i]);
+            status = dpari_ddp_search_device(ddp, ddp->array[i], ddp->start[i], ddp->count[i]);
             if (status != DPAR_OK) {
                 break;
             }
         }
-        at = dpari_ddp_look_at(ddp, i);
+        at = dpari_ddp_not_finite(ddp, i);
         if (at == ddp->count[i]) {
             continue;
         }
@@ -607,7 +623,8 @@ static dpar_status dpari_ddp_look(dpar_ddp *ddp, int32_t k)
     return status;
 }
 
-/* Converts `count` gradients to the copy, or with `back` those of the copy to the gradients. */
+/* Converts `count` gradients into the copy. If back is 1, converts those of the copy into the
+ * gradients. */
 static dpar_status dpari_ddp_convert(const dpar_ddp *ddp, void *mine, void *copy, int64_t count,
                                      int back)
 {
@@ -618,8 +635,8 @@ static dpar_status dpari_ddp_convert(const dpar_ddp *ddp, void *mine, void *copy
     return dpari_do_convert(ddp->comm, copy, copy_type, mine, type, count, 0);
 }
 
-/* Converts the gradients of bucket k to the copy, or with `back` the averages in the copy to the
- * gradients. */
+/* Converts the gradients of bucket k into the copy. If back is 1, converts the results in the copy
+ * into the gradients. */
 static dpar_status dpari_ddp_copy(dpar_ddp *ddp, int32_t k, int back)
 {
     const int64_t each = dpar_type_bytes(ddp->desc.type);
@@ -639,8 +656,8 @@ static dpar_status dpari_ddp_copy(dpar_ddp *ddp, int32_t k, int back)
     return status;
 }
 
-/* Waits for all buckets that were posted, and converts those that were sent from a copy. */
-static void dpari_ddp_take(dpar_ddp *ddp)
+/* Waits for all buckets that were posted, and converts the results of a copy into the gradients. */
+static void dpari_ddp_wait_posted(dpar_ddp *ddp)
 {
     int32_t from = ddp->back > 0 ? ddp->works[ddp->back - 1] : 0;
     for (; ddp->back < ddp->posted; ddp->back++) {
@@ -655,8 +672,8 @@ static void dpari_ddp_take(dpar_ddp *ddp)
     }
 }
 
-/* Returns the next work of this pass, counted as one of bucket k, or NULL if the call itself
- * waits. */
+/* Returns the next unused work and counts it for bucket k. Returns NULL if the bucket is sent by a
+ * call that waits. */
 static dpar_work *dpari_ddp_work(dpar_ddp *ddp, int32_t k)
 {
     dpar_work *work = &ddp->work[ddp->work_count];
@@ -692,7 +709,8 @@ DPARI_INTERNAL dpar_status dpari_ddp_gather(const dpar_zero1 *zero1, void *data,
                             "zero1: rate, clip or the optimizer's numbers, or dpar_ddp_end", NULL);
 }
 
-/* Posts bucket k so that each part of it is reduced to the rank in whose share it is. */
+/* Posts the reductions of bucket k for zero1: each part of it is sent only to the rank that owns
+ * it. */
 static dpar_status dpari_ddp_scatter(dpar_ddp *ddp, int32_t k)
 {
     const dpar_zero1 *zero1 = ddp->zero1;
@@ -710,7 +728,7 @@ static dpar_status dpari_ddp_scatter(dpar_ddp *ddp, int32_t k)
                    : dpar_reduce_scatter_v(ddp->comm, ddp->buffer, own, zero1->count, type,
                                            DPAR_AVG, work);
     }
-    while (lo < b->hi && status == DPAR_OK) { /* one reduction for each rank's share */
+    while (lo < b->hi && status == DPAR_OK) { /* one reduction per share that the bucket touches */
         const int32_t owner = (int32_t)(lo / zero1->share);
         const int64_t hi = dpari_least(b->hi, (owner + INT64_C(1)) * zero1->share);
         unsigned char *const data = ddp->buffer + lo * each;
@@ -721,7 +739,7 @@ static dpar_status dpari_ddp_scatter(dpar_ddp *ddp, int32_t k)
     return status;
 }
 
-/* Posts the all-reduce of some gradients of bucket k. */
+/* Posts an all-reduce of `count` elements of bucket k. */
 static dpar_status dpari_ddp_reduce(dpar_ddp *ddp, int32_t k, void *data, int64_t count,
                                     int32_t type)
 {
@@ -741,7 +759,7 @@ static dpar_status dpari_ddp_send(dpar_ddp *ddp, int32_t k)
     unsigned char *data = ddp->copy != NULL ? ddp->copy : ddp->buffer;
     int32_t i;
     dpar_status status = DPAR_OK;
-    if (desc->check_finite && dpari_ddp_look(ddp, k) != DPAR_OK) {
+    if (desc->check_finite && dpari_ddp_check_finite(ddp, k) != DPAR_OK) {
         return ddp->status;
     }
     if (ddp->copy != NULL) {
@@ -751,7 +769,7 @@ static dpar_status dpari_ddp_send(dpar_ddp *ddp, int32_t k)
         }
     }
     ddp->works[k] = ddp->work_count;
-    ddp->posted++; /* counted first, because a call that fails may have posted */
+    ddp->posted++; /* before posting, because a call that fails may already have posted */
     if (ddp->scatter) {
         return dpari_ddp_scatter(ddp, k);
     }
@@ -769,12 +787,12 @@ static dpar_status dpari_ddp_send(dpar_ddp *ddp, int32_t k)
     if (desc->hook != NULL) {
         status =
             desc->hook(desc->ctx, ddp->comm, k, data, b->hi - b->lo, type, dpari_ddp_work(ddp, k));
-        return status > 0 ? DPAR_OK : status; /* a positive status is no error */
+        return status > 0 ? DPAR_OK : status; /* a positive status is not an error */
     }
     return dpari_ddp_reduce(ddp, k, data, b->hi - b->lo, type);
 }
 
-/* Posts all buckets that are next in order and complete. */
+/* Posts the next bucket and those after it, up to the first that is not complete. */
 static dpar_status dpari_ddp_send_ready(dpar_ddp *ddp)
 {
     while (ddp->latest < ddp->edge && ddp->status == DPAR_OK) {
@@ -784,8 +802,8 @@ static dpar_status dpari_ddp_send_ready(dpar_ddp *ddp)
     return ddp->status;
 }
 
-/* Handles the calls of dpar_ddp_ready that are not ordinary: begins a pass if none is under way,
- * otherwise refuses parameter i. */
+/* Handles the rare cases of dpar_ddp_ready: begins a pass if none is in progress, and otherwise
+ * reports why parameter i is rejected. */
 static DPARI_COLD dpar_status dpari_ddp_not_ready(dpar_ddp *ddp, int32_t i)
 {
     if (ddp == NULL) {
@@ -823,8 +841,8 @@ DPAR_API dpar_status dpar_ddp_ready(dpar_ddp *ddp, int32_t i)
     return i < ddp->edge ? dpari_ddp_send_ready(ddp) : ddp->status;
 }
 
-/* "ddp: rank 1 has no gradient of 'a', 'b' and 7 others (...)". */
-static dpar_status dpari_ddp_tell_missing(dpar_ddp *ddp)
+/* Makes the pass fail with "ddp: rank 1 has no gradient of 'a', 'b', 'c' and 7 others (...)". */
+static dpar_status dpari_ddp_report_missing(dpar_ddp *ddp)
 {
     enum { NAMED = 3 };
     dpar_why why;
@@ -849,9 +867,9 @@ static dpar_status dpari_ddp_tell_missing(dpar_ddp *ddp)
     return dpari_ddp_stop(ddp, why.text);
 }
 
-/* Tells all ranks which parameters any rank reported. The flags travel in an array of this
- * function: an engine for a device looks at where memory is, and that of a caller may be pinned on
- * one rank. */
+/* Combines the flags in ddp->used, so that they are 1 if any rank reported the parameter. The flags
+ * are sent from an array on the stack. An engine for a device checks whether memory is pinned, and
+ * desc.memory may be pinned on one rank only. */
 static dpar_status dpari_ddp_agree_on_used(dpar_ddp *ddp)
 {
     enum { FLAGS = 256 };
@@ -886,7 +904,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_ddp_finish(dpar_ddp *ddp, int32_t sc
         }
     }
     if (ddp->last && ddp->latest >= 0 && ddp->desc.require_ready && ddp->status == DPAR_OK) {
-        (void)dpari_ddp_tell_missing(ddp);
+        (void)dpari_ddp_report_missing(ddp);
     }
     ddp->latest = -1;
     /* If there is only one bucket and nothing was sent yet, one call sends it and waits. */
@@ -894,7 +912,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_ddp_finish(dpar_ddp *ddp, int32_t sc
                  (ddp->array == NULL || ddp->params == 1);
     (void)dpari_ddp_send_ready(ddp);
     ddp->alone = 0;
-    dpari_ddp_take(ddp);
+    dpari_ddp_wait_posted(ddp);
     for (i = 0; track_used && i < ddp->params; i++) {
         ddp->used[i] = ddp->seen[i] != 0;
     }
@@ -924,14 +942,15 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_free(dpar_ddp *ddp)
         return DPAR_OK;
     }
     if (ddp->under_way && ddp->comm->status == DPAR_OK) {
-        return dpari_comm_wrong(ddp->comm, "dpar_ddp_free: a pass is under way");
+        return dpari_comm_wrong(ddp->comm, "dpar_ddp_free: a pass is in progress (dpar_ddp_end)");
     }
-    if (ddp->zero1 != NULL) { /* this is an error on a broken communicator, too */
-        (void)dpari_comm_wrong(ddp->comm,
-                               "dpar_ddp_free: its zero1 exists (dpar_zero1_free comes first)");
+    if (ddp->zero1 != NULL) { /* also an error if the communicator is broken */
+        (void)dpari_comm_wrong(
+            ddp->comm, "dpar_ddp_free: the zero1 on it must be freed first (dpar_zero1_free)");
         return DPAR_E_ARG;
     }
-    dpari_ddp_take(ddp); /* if a pass failed: its operations must end before the memory is freed */
+    dpari_ddp_wait_posted(
+        ddp); /* a pass that failed may still have operations that use the memory */
     dpari_ddp_release(ddp);
     return DPAR_OK;
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* ddp - averages gradients over all ranks while backward runs, for a model that every rank holds
- * whole. The gradients are in the flat array, or in the several arrays, that a training code
- * already has, or dpar allocates them.
+ * whole. The gradients stay in the array or arrays that a training code already has, or dpar
+ * allocates them.
  *
  *     dpar_comm_alloc(world, n * sizeof *grads, &memory);          in place of malloc
  *     grads = (float *)memory;
- *     dpar_broadcast(world, weights, n, DPAR_F32, 0, NULL);        all ranks begin alike
+ *     dpar_broadcast(world, weights, n, DPAR_F32, 0, NULL);        all ranks start equal
  *     dpar_ddp_desc desc = {0};
  *     desc.params = 1;
  *     desc.count = &n;
@@ -28,91 +28,95 @@
  * whatever order their gradients become ready in. Gradients that were not reported are sent by
  * dpar_ddp_end.
  *
- * Micro-batches: accumulate the gradients, and report and end only the last micro-batch. A code
- * that reports in each micro-batch calls dpar_ddp_begin(ddp, 0) and dpar_ddp_end for those in which
- * nothing is to be sent. A weight that is used twice (a tied weight) is one parameter, which is
- * ready after its second use. Between steps the gradients belong to you: zero them, with
- * dpar_ddp_zero for instance, or let backward overwrite them. Evaluation needs no call.
+ * Micro-batches: accumulate the gradients, and call dpar_ddp_ready and dpar_ddp_end only in the
+ * last micro-batch. If your code reports gradients in every micro-batch, enclose each earlier one
+ * in dpar_ddp_begin(ddp, 0) and dpar_ddp_end, so that it sends nothing. A weight that is used twice
+ * (a tied weight) is one parameter, which is ready after its second use. Between steps you may
+ * change the gradients: zero them, for instance with dpar_ddp_zero, or let backward overwrite them.
+ * Evaluation needs no call.
  *
  * Guarantees. Sums are computed in rank order (comm.h), so all ranks get the same bits in every
- * run, with one bucket or many, whoever owns the arrays. Only dpar_ddp_make allocates. The traffic
- * of each rank is an all-reduce of the elements, and of the padding of desc.align. It overlaps with
- * backward during the calls below, or all the time with dpar_comm_progress. Registered memory
- * (dpar_comm_alloc) is reduced in place; other memory gives the same result but is
- * copied on the way.
+ * run, with one bucket or many, whoever owns the arrays. Only dpar_ddp_make allocates. A step costs
+ * an all-reduce of all elements, including the padding of desc.align. Communication advances during
+ * the calls below, or all the time with dpar_comm_progress, and so overlaps with backward.
+ * Registered memory (dpar_comm_alloc) is reduced in place; other memory gives the same result but
+ * is copied on the way.
  *
- * If comm->mem is the memory of a device, the gradients are in that memory. dpar_ddp_ready takes
- * effect after the work that the device's stream was given before, and work given to the stream
- * after dpar_ddp_end sees the result. The thread never waits for the device, except once for each
- * bucket with desc.check_finite (once for each array with desc.arrays).
+ * If comm->mem is the memory of a device, the gradients are in that memory. The reduction that
+ * dpar_ddp_ready posts starts after the work that is already in the device's stream, and work that
+ * you add to the stream after dpar_ddp_end sees the result. The thread waits for the device only
+ * with desc.check_finite: once per bucket, or once per array with desc.arrays.
  *
- * zero1.h is ZeRO-1 on the same flat array. */
+ * zero1.h trains with ZeRO-1 on the same flat array. */
 #ifndef DPARI_TRAIN_DDP_H
 #define DPARI_TRAIN_DDP_H
 
 #include "../index/flat.h"
 #include "../comm/comm.h"
 
-/* Processes a bucket in place of the all-reduce: a callback of yours, like a DDP communication hook
- * of PyTorch.
+/* Reduces a bucket in place of the all-reduce. It is your callback, like a communication hook of
+ * PyTorch's DDP.
  *
  * data:  [count] elements of `type`, this rank's gradients, neither summed nor averaged. When *work
- *        is done they must be what all ranks shall have.
- * work:  post the communication with it. A hook that waits by itself leaves it unchanged.
+ *        is complete, they must hold the result for all ranks.
+ * work:  post the communication with it. If the hook waits itself, it leaves *work unchanged.
  *
  * It is called for the same buckets in the same order on all ranks. An error ends the step on this
  * rank only; abort comm to end it on all ranks. */
 typedef dpar_status (*dpar_ddp_hook)(void *ctx, dpar_comm *comm, int32_t bucket, void *data,
                                      int64_t count, int32_t type, dpar_work *work);
 
-/* Describes a ddp. Zero it and fill in what differs from the defaults. All ranks give the same
- * values, except addresses, ctx and names, and all of them gradients, or arrays, or neither. */
+/* Describes a ddp. Zero it and fill in what differs from the defaults. All ranks pass the same
+ * values, except for addresses, ctx and names. Either all ranks set gradients, or all set arrays,
+ * or none sets either. */
 typedef struct dpar_ddp_desc {
     int32_t params;       /* number of parameters, in the order in which forward uses them */
     int32_t type;         /* of the gradients: DPAR_F64, F32, F16 or BF16. Required */
     const int64_t *count; /* [params] elements of each parameter, 0 or more. Only make reads it */
     /* Your array of gradients: all parameters one after the other, without gaps, in the memory of
-     * the communicator. It stays yours, and in place as long as the ddp exists. */
+     * the communicator. You keep it until the ddp is freed. */
     void *gradients;
-    /* Or an array of yours for each parameter: [params], none overlaps another, in place as long as
-     * the ddp exists. Only make reads the list itself. Arrays of less than 64 KiB, with a hook all
-     * arrays, are copied, so that they can be sent together. If both are NULL, dpar allocates the
-     * gradients. */
+    /* Or [params] your arrays, one per parameter, without overlap. You keep the arrays until the
+     * ddp is freed; only make reads the list of their addresses. Arrays of less than 64 KiB (with a
+     * hook all arrays) are copied, so that they can be sent together. If gradients and arrays are
+     * both NULL, dpar allocates the gradients. */
     void *const *arrays;
     /* Type in which gradients are sent: 0 for the type that they have, F32 for gradients in F64,
      * F16 or BF16 for gradients in F32. They are rounded to nearest, summed in F32 and rounded once
-     * more. This needs a copy of all gradients in the wire type, unless the ranks share memory and
-     * an all-reduce without a hook rounds F32, because then it rounds while it adds. */
+     * more. This needs a copy of all gradients in the wire type, with one exception: if the ranks
+     * share memory, F32 gradients without a hook are rounded while they are added. */
     int32_t wire_type;
     int32_t sum; /* 1 computes sums over the ranks; 0 averages */
     /* 1 makes dpar_ddp_end fail with DPAR_E_ARG on all ranks, naming the parameters, if some were
-     * not reported ready in the last pass of a step. 0: dpar_ddp_end sends what their memory
-     * holds. */
+     * not reported ready in the last pass of a step. With 0, dpar_ddp_end sends the present
+     * contents of such gradients. */
     int32_t require_ready;
-    /* 1 finds out which parameters were reported by any rank, for dpar_ddp_gradient. Costs an
-     * all-reduce of one byte for each parameter. Excludes require_ready. */
+    /* 1 makes dpar_ddp_end find out which parameters any rank reported, for dpar_ddp_gradient.
+     * Costs an all-reduce of one byte per parameter. Cannot be combined with require_ready. */
     int32_t track_used;
-    /* 1 looks for NaN and infinity before a bucket is rounded and sent. If there is one, the
+    /* 1 checks each bucket for NaN and infinity before it is rounded and sent. If there is one, the
      * communicator breaks with DPAR_E_ARG on all ranks, naming parameter, element and rank. Use it
-     * where such values are errors; with scaled losses, inspect the reduced gradients instead. */
+     * if such values are errors; with scaled losses, inspect the reduced gradients instead. */
     int32_t check_finite;
     int64_t first_bucket_bytes; /* size of the first bucket, sent early; 0 selects 1 MiB */
-    int64_t bucket_bytes;       /* size of the other buckets; 0 selects 25 MiB. A parameter is never
-                                   cut, so that a larger parameter makes its bucket larger */
+    int64_t bucket_bytes; /* size of the other buckets; 0 selects 25 MiB. A bucket is larger if
+                             it consists of one larger parameter, which is never cut */
     int64_t align; /* parameters that dpar allocates begin at multiples of this many elements; 0
                       selects 64. Must be 0 with gradients or arrays */
-    dpar_ddp_hook hook; /* NULL selects the all-reduce. It gets one contiguous block a bucket */
+    dpar_ddp_hook hook; /* is called with each bucket as one contiguous block; NULL selects the
+                           all-reduce */
     void *ctx;          /* passed to hook */
-    const char *const *names; /* [params] names of the parameters for messages, kept by you as long
-                                 as the ddp exists. If NULL, messages give their numbers */
-    /* Memory of yours for the ddp's own data (not the gradients), aligned to 64, as long as the ddp
-     * exists. If it is NULL and bytes is 0, make allocates it. */
+    const char *const *names; /* [params] names of the parameters for messages, which you keep until
+                                 the ddp is freed. If NULL, messages give their numbers */
+    /* Your memory for the ddp's own data (not the gradients), aligned to 64 bytes, which you keep
+     * until the ddp is freed. If it is NULL and bytes is 0, make allocates it. */
     void *memory;
-    int64_t bytes; /* of memory. Too few, or not aligned: DPAR_E_ROOM, and why.bytes is the number
-                      that this rank needs; to query it, set memory to NULL and bytes to 1 */
+    int64_t bytes; /* size of memory. If that is too small or not aligned, make fails with
+                      DPAR_E_ROOM, and why.bytes is the size that this rank needs. To query that
+                      size, set memory to NULL and bytes to 1 */
 } dpar_ddp_desc;
 
-/* Gradients that are averaged over the ranks: a handle. */
+/* A handle to gradients that are averaged over the ranks. */
 typedef struct dpar_ddp dpar_ddp;
 
 /* Makes a ddp. Gradients that dpar allocates (dpar_comm_alloc) are set to 0; yours stay as they
@@ -125,41 +129,42 @@ DPAR_API dpar_status dpar_ddp_make(dpar_comm *comm, const dpar_ddp_desc *desc, d
                                    dpar_why *why);
 /* Frees a ddp, and the gradients if dpar allocated them. NULL is allowed.
  *
- * Collective only in that no other rank may still be in a pass. O(buckets). Fails with DPAR_E_ARG
- * if a pass is under way on a communicator that is not broken, or if a dpar_zero1 of it exists. */
+ * No communication, but no other rank may still be in a pass. O(buckets). Fails with DPAR_E_ARG if
+ * a pass is in progress and the communicator is not broken, or if its dpar_zero1 still exists. */
 DPAR_API dpar_status dpar_ddp_free(dpar_ddp *ddp);
-/* Returns the address of parameter i's gradient, count[i] elements, or NULL if there is no such
- * parameter. The address stays the same as long as the ddp exists.
+/* Returns the address of parameter i's gradient (count[i] elements), or NULL if there is no such
+ * parameter. The address does not change until the ddp is freed.
  *
- * used: set, after the end of the last pass, to 1 if the parameter was ready since dpar_ddp_zero:
- *       on any rank with desc.track_used, otherwise on this rank. May be NULL.
+ * used: set to 1 if the parameter was reported since dpar_ddp_zero, otherwise to 0. Reports of this
+ *       rank count, or with desc.track_used those of all ranks, after the end of the last pass. May
+ *       be NULL.
  *
  * Local. O(1). */
 DPAR_API void *dpar_ddp_gradient(const dpar_ddp *ddp, int32_t i, int *used);
 /* Sets all gradients to 0 and marks all parameters as unused. Call it before the first micro-batch
  * of a step. Local. O(elements). */
 DPAR_API void dpar_ddp_zero(dpar_ddp *ddp);
-/* Begins a backward pass. Optional if last is 1, because dpar_ddp_ready and dpar_ddp_end begin a
- * last pass where none is under way.
+/* Begins a backward pass. Optional if last is 1, because dpar_ddp_ready and dpar_ddp_end begin such
+ * a pass if none is in progress.
  *
  * last: 1 if the accumulated gradients are sent in this pass, 0 if more micro-batches follow and
  *       nothing is sent.
  *
- * Local. O(1), and O(params) in every 255th call. Fails with DPAR_E_ARG if the pass before has not
- * ended, and with the status of a broken communicator; no pass has begun then. Here and in the
- * functions below, the message of an error is in comm->why. */
+ * Local. O(1), and O(params) in about every 255th call. Fails with DPAR_E_ARG if the previous pass
+ * has not ended, or with the status of a broken communicator; then no pass begins. The message of
+ * an error is in comm->why, also for the functions below. */
 DPAR_API dpar_status dpar_ddp_begin(dpar_ddp *ddp, int32_t last);
-/* Marks the gradient of parameter i as complete for this pass, and posts the buckets that are next
- * in order and complete. Optional. Do not touch the gradient again before the pass ends. Each rank
- * may report its parameters in its own order.
+/* Marks the gradient of parameter i as complete for this pass. Sends the next bucket if that
+ * completes it, and those after it that are already complete. Optional. Do not touch the gradient
+ * again before the pass ends. Each rank may report its parameters in its own order.
  *
- * Collective only in that the passes of the other ranks wait for this one. O(1) on average, plus
- * the posting if a bucket is complete. Fails with DPAR_E_ARG if the parameter is already ready in
- * this pass or there is no such parameter, and with DPAR_E_PEER, DPAR_E_TIMEOUT or DPAR_E_MISMATCH
+ * Local, except that other ranks need this rank's gradients to end their pass. O(1) on average,
+ * plus posting the buckets that are complete. Fails with DPAR_E_ARG if the parameter was already
+ * reported in this pass or does not exist, and with DPAR_E_PEER, DPAR_E_TIMEOUT or DPAR_E_MISMATCH
  * as described in comm.h. */
 DPAR_API dpar_status dpar_ddp_ready(dpar_ddp *ddp, int32_t i);
-/* Ends the pass: sends the gradients that were not reported, and waits for the buckets that are
- * under way. After the last pass of a step, all gradients are averages, or what desc asks for.
+/* Ends the pass: sends the gradients that were not reported, and waits for all buckets. After the
+ * last pass of a step, all gradients are averages (sums with desc.sum, or the results of the hook).
  *
  * Collective in the last pass, otherwise local. O(params) plus the wait. Fails with DPAR_E_ARG on
  * all ranks, naming the parameters, if some are not ready and desc.require_ready is 1; this breaks

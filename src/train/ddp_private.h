@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* ddp_private - private: the structs of a ddp and a zero1, and the functions of ddp.c that zero1.c
- * calls. */
+/* ddp_private - private: the structs of a ddp and a zero1, and the functions of ddp.c that zero1.c,
+ * the tests and the benchmarks call. */
 #ifndef DPARI_TRAIN_DDP_PRIVATE_H
 #define DPARI_TRAIN_DDP_PRIVATE_H
 
@@ -9,77 +9,84 @@
 #include "zero1.h"
 
 struct dpar_ddp {
-    /* the fields that dpar_ddp_ready uses, kept together */
-    /* [params] the last pass since dpar_ddp_zero in which each was ready, or 0; a 0 precedes them,
-     * at which a search backwards stops */
+    /* dpar_ddp_ready uses the fields down to `status`, which are therefore kept together. */
+
+    /* [params] number of the last pass since dpar_ddp_zero in which each parameter was ready; 0 if
+     * none. seen[-1] is 0, so that the backward search in dpar_ddp_ready stops there. */
     uint8_t *seen;
-    int32_t open;       /* params while a pass is under way, otherwise 0 */
-    int32_t pass;       /* number of the pass, 1 to 255 */
-    int32_t latest;     /* the last parameter that is not ready */
-    int32_t edge;       /* once `latest` is below this parameter, the next bucket is sent */
-    dpar_status status; /* of this pass; the first error stays */
+    int32_t open;   /* params during a pass, otherwise 0 */
+    int32_t pass;   /* number of the pass, 1 to 255; after 255 comes 2 */
+    int32_t latest; /* the largest parameter that is not ready yet; -1 if all are */
+    /* first parameter of the next bucket, which is sent once `latest` is below it; -1 if no bucket
+     * is left or this pass sends nothing */
+    int32_t edge;
+    dpar_status status; /* first error of this pass, or DPAR_OK */
     dpar_comm *comm;
     dpar_ddp_desc desc;
-    int64_t *count; /* [params] elements of each */
-    /* [params + 1] where each begins, in elements of `buffer`, or of `copy` with arrays; an array
-     * that is sent in place has no elements there */
+    int64_t *count; /* [params] elements of each parameter */
+    /* [params + 1] first element of each parameter in `buffer`, or in `copy` with desc.arrays. An
+     * array that is sent in place has no elements in `copy`: start[i] == start[i + 1]. */
     int64_t *start;
     void **array; /* [params] the caller's arrays; NULL if all gradients are in `buffer` */
-    /* [params] with desc.track_used: 1 if any rank reported it, valid after the end */
+    /* [params] with desc.track_used: 1 if any rank reported the parameter, valid after the pass */
     uint8_t *used;
-    dpar_bucket *bucket;   /* lo and hi count as `start` does */
-    int32_t *works;        /* [buckets] works of this pass up to the end of each bucket */
-    dpar_work *work;       /* in the order in which they are posted */
-    unsigned char *buffer; /* all gradients; NULL with arrays */
-    unsigned char *copy;   /* gradients that are sent from a copy, as copy_type; or NULL */
+    dpar_bucket *bucket;   /* [buckets] lo and hi are positions like those in `start` */
+    int32_t *works;        /* [buckets] works posted in this pass up to the end of each bucket */
+    dpar_work *work;       /* works of this pass, in the order in which they were posted */
+    unsigned char *buffer; /* all gradients in one array; NULL with desc.arrays */
+    unsigned char *copy;   /* of type copy_type: gradients that are sent from a copy, or NULL */
     int32_t copy_type;
-    int32_t through; /* 1 if the all-reduce itself rounds F32 to the wire type */
-    int32_t owns;    /* 1 if dpar allocated the buffer */
+    int32_t through; /* 1 if the all-reduce itself rounds F32 to the wire type, without a copy */
+    int32_t owns;    /* 1 if dpar allocated `buffer` */
     int32_t made;    /* 1 if dpar allocated the memory of this struct */
-    /* desc.check_finite: the first element of the buffer that is not finite, or -1 */
+    /* with desc.check_finite on a device: position (like those in `start`) of the first element
+     * that is not finite, or -1 */
     int64_t found;
     int32_t pinned;   /* 1 if a device can write `found` */
-    int64_t elements; /* of the buffer, or of the copy with arrays */
+    int64_t elements; /* size of `buffer`, or of `copy` with desc.arrays */
     int32_t params, buckets;
-    int32_t next;         /* the bucket to be posted next */
-    int32_t posted, back; /* buckets of this pass that were posted, and those that have arrived */
-    int32_t work_count;   /* works of this pass so far */
-    int32_t last;         /* 1 if this pass reduces */
-    int32_t under_way;    /* 1 within a pass */
-    int32_t alone;        /* 1 while the only bucket is sent by a call that waits for it */
-    /* zero1: 1 if buckets of this pass are sent only to the owners of their parts */
+    int32_t next;       /* the bucket to be posted next */
+    int32_t posted;     /* buckets that were posted in this pass */
+    int32_t back;       /* buckets of this pass whose reduction was waited for */
+    int32_t work_count; /* works that were posted in this pass */
+    int32_t last;       /* 1 if this pass sends the gradients */
+    int32_t under_way;  /* 1 during a pass */
+    int32_t alone;      /* 1 while the only bucket is sent by a call that waits for it */
+    /* 1 if a zero1 exists and each part of a bucket is sent only to the rank that owns it */
     int32_t scatter;
-    int32_t ended;     /* zero1: 1 if there are averages that no step has used yet */
-    dpar_zero1 *zero1; /* or NULL */
+    int32_t ended;     /* 1 if dpar_ddp_end has computed averages that no zero1 step has used yet */
+    dpar_zero1 *zero1; /* NULL if there is none */
 };
 
 struct dpar_zero1 {
     dpar_ddp *ddp;
     unsigned char *weights;
     const dpar_optimizer *optimizer;
-    int32_t kind, moments, moment_type; /* of the optimizer */
+    int32_t kind, moments, moment_type; /* of the optimizer when the zero1 was made */
     int32_t pinned;                     /* 1 if a device can write *squares */
-    unsigned char *moment[2];           /* the second follows the first in memory */
-    int64_t steps;
-    dpar_zero1_group *group;
+    /* [moments] this rank's share of each moment, of moment_type; both are in one allocation */
+    unsigned char *moment[2];
+    int64_t steps;           /* steps of the optimizer so far, including desc.steps */
+    dpar_zero1_group *group; /* [groups] copy of desc.group */
     int32_t groups;
-    /* sum for this rank's gradients; in memory of its own, because CUDA does not copy an array of
-     * which a part is pinned */
+    /* sum of the squares of this rank's averaged gradients. It has its own allocation, because CUDA
+     * cannot copy an array that is only partly pinned. */
     double *squares;
-    int64_t share;  /* elements of a rank's share; the last shares may be shorter */
-    int64_t *count; /* [ranks] elements of each rank's share */
+    int64_t share;  /* elements of each rank's share; the last ranks may have fewer */
+    int64_t *count; /* [ranks] elements that each rank really has */
 };
 
-/* Ends a pass; if none is under way, runs a whole one. scatter: 1 if each rank needs only its share
- * of the averages. */
+/* Ends the pass in progress. If there is none, runs a whole pass in which nothing was reported.
+ * scatter: 1 if each rank needs only the averages of its share. */
 DPARI_INTERNAL dpar_status dpari_ddp_finish(dpar_ddp *ddp, int32_t scatter);
-/* The address of bucket k's elements where all gradients are in one buffer, and the bucket; NULL if
- * there is none. For tests and benchmarks. */
+/* Returns the address of the elements of bucket k, or NULL if there is no such bucket. Requires
+ * that all gradients are in one buffer. bucket: set to the bucket; may be NULL. Only tests and
+ * benchmarks call it. */
 DPARI_INTERNAL void *dpari_ddp_bucket(const dpar_ddp *ddp, int32_t k, dpar_bucket *bucket);
-/* The first element of this rank's share. */
+/* Returns the first element of this rank's share in the flat array. */
 DPARI_INTERNAL int64_t dpari_ddp_first(const dpar_zero1 *zero1);
-/* Gathers the shares of all ranks into data[elements] on all ranks. hash: of the values that all
- * ranks must have given alike; DPAR_E_MISMATCH if it differs. Collective. */
+/* Gathers the shares of all ranks into data[elements] on all ranks. Collective. Fails with
+ * DPAR_E_MISMATCH if the ranks pass different hashes. */
 DPARI_INTERNAL dpar_status dpari_ddp_gather(const dpar_zero1 *zero1, void *data, uint64_t hash);
 
 #endif

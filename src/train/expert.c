@@ -2,11 +2,12 @@
 /* Router, routing and exchange of tokens for mixtures of experts.
  *
  * Routing: each rank counts its choices for each expert, applies the capacity, and exchanges the
- * counts. With DPAR_EXPERTS_DROP_POSITION capacity is global: each expert's rank divides its rows
- * among the ranks, slot by slot, and answers with what each rank may send. From the counts every
- * rank knows where its rows begin on the others, and nothing else needs to be agreed.
+ * counts. With DPAR_EXPERTS_DROP_POSITION the capacity is global. The rank of an expert then
+ * divides the expert's rows among the ranks, first choices first, and answers how many rows each
+ * rank may send. The counts also determine where the rows of each rank begin, so that ranks need to
+ * exchange nothing else.
  *
- * Exchange: rows go to experts in the order of ranks and tokens, and results are summed in the
+ * Exchange: an expert's rows are in the order of ranks and tokens, and results are summed in the
  * order of choices. There are three implementations with the same bits: direct reads from the
  * arrays of the other ranks (peers.h), packing around an all-to-all-v, and gathers and sums on a
  * device. */
@@ -27,7 +28,7 @@
 /* ---- the router ------------------------------------------------------------------------------ */
 
 /* Checks a router and the arguments of one of its functions. given: 1 if all arrays that the
- * function needs are there. */
+ * function needs are not NULL. */
 static dpar_status dpari_router_check(const dpar_router *router, int64_t tokens, int given,
                                       dpar_why *why)
 {
@@ -39,7 +40,8 @@ static dpar_status dpari_router_check(const dpar_router *router, int64_t tokens,
             choices, experts);
     }
     if (router->score < DPAR_ROUTER_SOFTMAX || router->score > DPAR_ROUTER_GIVEN) {
-        return dpari_wrong(why, "router: score is %d, not DPAR_ROUTER_SOFTMAX, SIGMOID or GIVEN",
+        return dpari_wrong(why,
+                           "router: score is %d, but must be DPAR_ROUTER_SOFTMAX, SIGMOID or GIVEN",
                            router->score);
     }
     if (!dpari_is_wide(router->type)) {
@@ -48,7 +50,7 @@ static dpar_status dpari_router_check(const dpar_router *router, int64_t tokens,
     }
     if (tokens < 0 || tokens > INT64_MAX / 8 / router->experts) {
         return dpari_wrong(why,
-                           "router: tokens is %ld with %d experts, which is negative or too large",
+                           "router: tokens is %ld, but must be 0 to 2^60 / experts (experts is %d)",
                            tokens, router->experts);
     }
     if (!given) {
@@ -58,7 +60,7 @@ static dpar_status dpari_router_check(const dpar_router *router, int64_t tokens,
     return DPAR_OK;
 }
 
-/* Computes the scores of one token from its logits into s[experts]. Returns their sum. Softmax
+/* Computes the scores s[experts] of one token from its logits, and returns their sum. Softmax
  * subtracts the largest logit, so that no exponential overflows. */
 static double dpari_router_scores(const dpar_router *router, const void *logits, int64_t token,
                                   double *s)
@@ -90,15 +92,15 @@ static double dpari_router_scores(const dpar_router *router, const void *logits,
     return 1.0;
 }
 
-/* True if score a belongs before score b in the order of choice, where b has the lower index. Equal
- * scores keep their order, and NaN ranks last. */
+/* True if an expert with score a is chosen before one with score b, where b has the lower index.
+ * Equal scores keep their order, and NaN ranks last. */
 static int dpari_router_higher(double a, double b)
 {
     return a > b || (a == a && b != b);
 }
 
 /* Chooses the k experts with the largest by[expert], largest first. Each expert is inserted from
- * the end of the list, so that equal ones stay in the order of their indices. */
+ * the end of the sorted list, so that equal ones stay in the order of their indices. */
 static void dpari_router_choose(const dpar_router *router, const double *by, int32_t *chosen)
 {
     int32_t e, n = 0, at;
@@ -114,7 +116,7 @@ static void dpari_router_choose(const dpar_router *router, const double *by, int
     }
 }
 
-/* Returns the factor of the weights, of which 0 selects 1. */
+/* Returns the factor of the weights. A scale of 0 selects 1. */
 static double dpari_router_scale(const dpar_router *router)
 {
     return router->scale != 0.0 ? router->scale : 1.0;
@@ -176,9 +178,9 @@ static dpar_status dpari_router_chosen(const dpar_router *router, int64_t tokens
     return DPAR_OK;
 }
 
-/* Adds the tokens of this rank to sums[2 experts + 1]: how often each expert is chosen, then the
- * sum of its shares of the scores, then the number of tokens. Tokens that chose nothing (padding)
- * do not count. */
+/* Adds the tokens of this rank to sums[2 experts + 1]: for each expert how often it is chosen, then
+ * for each expert the sum of its shares of the scores, then the number of tokens. Tokens without
+ * choices (padding) do not count. */
 static void dpari_router_add(const dpar_router *router, int64_t tokens, const void *logits,
                              const int32_t *chosen, double *sums, double *scratch)
 {
@@ -225,7 +227,8 @@ static void dpari_router_loads(const dpar_router *router, double *sums, dpar_rou
         tokens > 0.0 ? router->balance * router->experts * dot / (router->choices * tokens) : 0.0;
 }
 
-/* Breaks the communicator with a message, so that the other ranks notice. */
+/* Breaks the communicator with a message, so that the other ranks notice. Copies it to *why unless
+ * why is NULL. */
 static DPARI_COLD dpar_status dpari_expert_wrong(dpar_comm *comm, const dpar_why *said,
                                                  dpar_why *why)
 {
@@ -290,8 +293,8 @@ DPAR_API dpar_status dpar_router_balance(const dpar_router *router, dpar_comm *c
     return st;
 }
 
-/* Adds the gradient of one token's scores to d[experts]: through the weights of its choices, and
- * through the balancing loss unless load is NULL. sum: of the token's scores s. */
+/* Adds the gradient of one token's scores to d[experts]. The scores affect the weights of its
+ * choices and, unless load is NULL, the balancing loss. s: the scores. sum: their sum. */
 static void dpari_router_back(const dpar_router *router, int64_t token, const int32_t *chosen,
                               const void *dweight, const dpar_router_load *load, double sum,
                               const double *s, double *d)
@@ -368,63 +371,66 @@ DPAR_API dpar_status dpar_router_backward(const dpar_router *router, const dpar_
 typedef struct dpari_experts {
     dpar_experts_plan head;
     dpar_comm *comm;
-    /* Counts per expert: k with DPAR_EXPERTS_DROP_POSITION, one for each position of a choice,
-     * otherwise 1. */
+    /* number of counts per expert: with DPAR_EXPERTS_DROP_POSITION k, one for each position of a
+     * choice, otherwise 1 */
     int32_t slots;
     int32_t tag;    /* from a hash of the layer, the same on all ranks */
     int32_t routes; /* calls of dpar_experts_route so far, modulo DPARI_EXPERT_ROUTES */
 
-    /* The exchange of counts: what is sent and received, [rank]{tokens, [slot][its experts]}, and
-     * how many numbers that is for each rank. */
+    /* The exchange of counts. For each rank: the number of tokens, then [slots][experts of the
+     * receiving rank] counts. */
     int32_t *sent_counts, *received_counts;
-    int64_t *sent_number, *received_number;
+    int64_t *sent_number, *received_number; /* [ranks] length of these lists for each rank */
 
-    int32_t *tally;          /* [slot][experts] counts, or free rows, of each expert */
+    int32_t *tally;          /* [slots][experts] number of choices, or of free rows */
     int32_t *order;          /* choices sorted by expert, for DPAR_EXPERTS_DROP_WEIGHT_LOCAL */
     int64_t *send, *receive; /* [ranks] elements of an all-to-all-v */
-    int64_t *fill;           /* [experts] a position in the order of experts */
+    /* [experts] next position of each expert in a list that is sorted by expert; in
+     * dpari_expert_find the offset from a kept choice to its row in from[e] */
+    int64_t *fill;
 
-    /* [experts] the array that holds the rows of each expert. Behind it, for two tokens, [2][k]
-     * the rows that are added, whose weights are by[2][k]. */
+    /* [experts] the array that contains the rows of each expert. The rest, [2][k], holds the rows
+     * of two tokens that are added, with the weights by[2][k]. */
     const void **from;
     double *by;
 
-    dpari_peer *peer;
-    void *packed; /* kept rows in the order of experts, as they are sent */
-    void *staged; /* rows in the order of ranks; NULL if that is the order of experts */
+    dpari_peer *peer; /* [ranks] */
+    void *packed;     /* rows of the kept choices in the order of experts, as they are sent */
+    void *staged;     /* rows in the order of ranks; NULL if that is the order of experts */
 
-    /* Memory of the device, if comm->mem is one. It holds packed, staged, the weights of rows, and
-     * copies of three arrays of the routing `indexed`, whose tag was indexed_tag. */
+    /* Memory of the device if comm->mem is one. It contains packed, staged, `weight`, and copies
+     * (place, token, choice) of three arrays of the routing `indexed`, whose tag was indexed_tag.
+     */
     void *device;
     int64_t device_bytes;
     int32_t *place, *token, *choice;
-    void *weight; /* of each kept row */
+    void *weight; /* weights of the kept choices, in the order of experts */
     const struct dpari_routing *indexed;
     int32_t indexed_tag;
 
-    void *routing_memory; /* for one routing, if dpar_experts_make allocated the plan */
-    dpar_mem_span *span;  /* [ranks][own], and at least DPARI_EXPERT_INDICES */
+    /* memory for one routing if dpar_experts_make allocated the plan without comm->mem, or NULL */
+    void *routing_memory;
+    dpar_mem_span *span; /* on a device: [ranks][own], and at least DPARI_EXPERT_INDICES */
 } dpari_experts;
 
 /* A routing. Other ranks read the first four arrays, which are at the same offsets in every rank's
- * routing. */
+ * routing. The kept choices are sorted by expert, then by token. */
 typedef struct dpari_routing {
     dpar_experts_routing head;
-    int64_t *send;   /* [ranks] rows to each */
-    int64_t *take;   /* [ranks] rows from each */
-    int32_t *choice; /* [tokens][k] the choice of each kept row */
-    int64_t *row;    /* [ranks][own] first row of the piece from a rank to an expert */
-    int64_t *piece;  /* [ranks][own] rows of that piece */
-    int64_t *start;  /* [experts] the first kept row of each */
-    int32_t *expert; /* [tokens][k] the expert of each choice that has a row */
-    /* [tokens][k] the token of each kept row; NULL if rows are in the host's memory */
-    int32_t *token;
-    int32_t tag; /* of the layer and this call of dpar_experts_route: the same on all ranks */
+    int64_t *send;   /* [ranks] rows that are sent to each rank */
+    int64_t *take;   /* [ranks] rows that are received from each rank */
+    int32_t *choice; /* [kept] index token k + position of each kept choice */
+    int64_t *row;    /* [ranks][own] first row of the piece from a rank to an expert of this rank */
+    int64_t *piece;  /* [ranks][own] number of rows of that piece */
+    int64_t *start;  /* [experts] first kept choice of each expert */
+    int32_t *expert; /* [tokens][k] expert of each choice that is kept */
+    int32_t *token;  /* [kept] token of each kept choice; NULL without a device */
+    int32_t tag;     /* identifies the layer and this call of dpar_experts_route on all ranks */
 } dpari_routing;
 
 enum { DPARI_EXPERT_INDICES = 3 }; /* arrays of a routing that a device reads */
 
-/* Returns the capacity factor in millionths, or 0 if it is out of its domain. */
+/* Returns the capacity factor in millionths, or 0 if it is outside of its domain. */
 static int64_t dpari_expert_factor(const dpar_experts_desc *layer)
 {
     return layer->capacity_factor > 0.0 && layer->capacity_factor <= 1e6
@@ -432,9 +438,9 @@ static int64_t dpari_expert_factor(const dpar_experts_desc *layer)
                : 0;
 }
 
-/* The capacity C for this number of tokens: those of all ranks with DPAR_EXPERTS_DROP_POSITION,
- * those of one rank with the other rules. 2^63 - 1 with DPAR_EXPERTS_DROP_NONE, or if C exceeds it.
- * Computed in integers, so that all ranks agree. */
+/* Returns the capacity C for a number of tokens, which is that of all ranks for
+ * DPAR_EXPERTS_DROP_POSITION, otherwise that of one rank. Returns 2^63 - 1 for
+ * DPAR_EXPERTS_DROP_NONE and if C is too large. Computes in integers, so that all ranks agree. */
 static int64_t dpari_expert_capacity(const dpar_experts_desc *layer, int64_t tokens)
 {
     int64_t n;
@@ -454,15 +460,15 @@ static dpar_status dpari_expert_check(const dpar_experts_desc *layer, dpar_why *
         !dpari_split_in_order(split) || layer->choices < 1 || layer->choices > split->count) {
         return dpari_wrong(
             why,
-            "experts: choices %d, count %ld, parts %d, rule %d; allowed are 1 <= choices <= count, "
-            "parts from 1 on, and rule CHUNK, EVEN, FLOOR or RAGGED",
+            "experts: choices is %d, experts.count %ld, parts %d and rule %d, but 1 <= choices <= "
+            "count, parts >= 1 and rule CHUNK, EVEN, FLOOR or RAGGED is required",
             layer->choices, split->count, split->parts, split->rule);
     }
     if (layer->drop < DPAR_EXPERTS_DROP_NONE || layer->drop > DPAR_EXPERTS_DROP_WEIGHT_LOCAL) {
         return dpari_wrong(
             why,
-            "experts: drop is %d in a layer of %ld experts, not one of DPAR_EXPERTS_DROP_NONE, "
-            "POSITION, POSITION_LOCAL, WEIGHT_LOCAL",
+            "experts: drop is %d in a layer of %ld experts, but must be DPAR_EXPERTS_DROP_NONE, "
+            "POSITION, POSITION_LOCAL or WEIGHT_LOCAL",
             layer->drop, split->count);
     }
     if (layer->drop != DPAR_EXPERTS_DROP_NONE && dpari_expert_factor(layer) < 1) {
@@ -474,8 +480,8 @@ static dpar_status dpari_expert_check(const dpar_experts_desc *layer, dpar_why *
         !dpari_is_float(layer->type)) {
         return dpari_wrong(
             why,
-            "experts: max_tokens %ld, max_rows %ld, width %ld, type %s; max_tokens and width must "
-            "be at least 1, max_rows at least 0, type f64, f32, bf16 or f16",
+            "experts: max_tokens is %ld, max_rows %ld, width %ld and type %s, but max_tokens and "
+            "width must be at least 1, max_rows at least 0, and type f64, f32, bf16 or f16",
             layer->max_tokens, layer->max_rows, layer->width, dpar_type_name(layer->type));
     }
     if (!dpari_mul(layer->max_tokens, layer->choices, &n) || n > INT32_MAX ||
@@ -490,8 +496,8 @@ static dpar_status dpari_expert_check(const dpar_experts_desc *layer, dpar_why *
     return DPAR_OK;
 }
 
-/* Returns the most rows that the experts of a rank can receive. dpari_expert_check has bounded the
- * products, so that they do not overflow. */
+/* Returns the largest number of rows that the experts of a rank can receive. The products cannot
+ * overflow, because dpari_expert_check limits them. */
 static int64_t dpari_expert_most(const dpar_experts_desc *layer, int32_t own)
 {
     const int64_t all = layer->experts.parts * layer->max_tokens;
@@ -506,14 +512,14 @@ static int64_t dpari_expert_most(const dpar_experts_desc *layer, int32_t own)
     return dpari_mul(c, ranks * own, &c) ? dpari_least(c, come) : come;
 }
 
-/* Returns the type of weights for rows of the type of the layer. */
+/* Returns the type of the weights of a layer. */
 static int32_t dpari_expert_weights(const dpar_experts_desc *layer)
 {
     return layer->type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
 }
 
-/* Assigns memory from byte *used on to the buffers for rows and, on a device, to its copies of the
- * numbers of a routing. Advances *used. */
+/* Assigns memory from byte *used on to the buffers for rows and, for a device, to the copies of a
+ * routing's arrays. Advances *used. */
 static void dpari_expert_buffers(dpari_experts *plan, const dpar_comm *comm, unsigned char *memory,
                                  int64_t *used)
 {
@@ -537,9 +543,10 @@ static void dpari_expert_buffers(dpari_experts *plan, const dpar_comm *comm, uns
     *used = room.used;
 }
 
-/* Assigns memory to the arrays of the plan and returns the bytes used. With memory NULL it only
- * counts them. */
-static int64_t dpari_expert_lay(dpari_experts *plan, const dpar_comm *comm, unsigned char *memory)
+/* Assigns memory to the arrays of the plan and returns its size in bytes. If memory is NULL, only
+ * computes the size. */
+static int64_t dpari_expert_place_plan(dpari_experts *plan, const dpar_comm *comm,
+                                       unsigned char *memory)
 {
     const dpar_experts_desc *layer = &plan->head.layer;
     const int64_t ranks = comm->size, experts = layer->experts.count;
@@ -567,7 +574,7 @@ static int64_t dpari_expert_lay(dpari_experts *plan, const dpar_comm *comm, unsi
         (const void **)dpari_room_take(&used, experts + 2 * layer->choices, sizeof *plan->from);
     plan->by = (double *)dpari_room_take(&used, 2 * layer->choices, 8);
     plan->peer = (dpari_peer *)dpari_room_take(&used, ranks, sizeof *plan->peer);
-    if (comm->mem != NULL) { /* the buffers are in the memory of the device */
+    if (comm->mem != NULL) { /* the buffers are in the device's memory */
         plan->span = (dpar_mem_span *)dpari_room_take(
             &used, dpari_most(ranks * plan->head.count, DPARI_EXPERT_INDICES), sizeof *plan->span);
         plan->device_bytes = 0;
@@ -578,10 +585,10 @@ static int64_t dpari_expert_lay(dpari_experts *plan, const dpar_comm *comm, unsi
     return used.used;
 }
 
-/* Does the same for a routing. Other ranks read the first four arrays at the same offsets: the
- * first three have the same length on all ranks. */
-static int64_t dpari_expert_lay_routing(const dpari_experts *plan, const dpar_comm *comm,
-                                        dpari_routing *routing, unsigned char *memory)
+/* Does the same for a routing. Other ranks read the first four arrays. These have the same offsets
+ * on all ranks, because the first three have the same length on all ranks. */
+static int64_t dpari_expert_place_routing(const dpari_experts *plan, const dpar_comm *comm,
+                                          dpari_routing *routing, unsigned char *memory)
 {
     const int64_t most = plan->head.layer.max_tokens * plan->head.layer.choices;
     dpari_room used;
@@ -602,7 +609,7 @@ static int64_t dpari_expert_lay_routing(const dpari_experts *plan, const dpar_co
     return used.used;
 }
 
-/* Checks a layer and counts the bytes of its plan (*bytes) and of a routing (*each). */
+/* Checks a layer and computes the size of its plan (*bytes) and of a routing (*each). */
 static DPARI_COLD dpar_status dpari_expert_needs(const dpar_comm *comm,
                                                  const dpar_experts_desc *layer, int64_t *bytes,
                                                  int64_t *each, dpar_why *why)
@@ -624,13 +631,13 @@ static DPARI_COLD dpar_status dpari_expert_needs(const dpar_comm *comm,
     }
     dpari_zero(&p, sizeof p);
     p.head.layer = *layer;
-    *bytes = dpari_expert_lay(&p, comm, NULL);
-    *each = dpari_expert_lay_routing(&p, comm, &r, NULL);
+    *bytes = dpari_expert_place_plan(&p, comm, NULL);
+    *each = dpari_expert_place_routing(&p, comm, &r, NULL);
     return DPAR_OK;
 }
 
-/* Lists what describes the layer, so that ranks can compare it. */
-static void dpari_expert_state(dpari_facts *facts, const void *given)
+/* Lists the values that must be equal on all ranks. */
+static void dpari_expert_facts(dpari_facts *facts, const void *given)
 {
     const dpar_experts_desc *layer = (const dpar_experts_desc *)given;
     int32_t i;
@@ -648,9 +655,9 @@ static void dpari_expert_state(dpari_facts *facts, const void *given)
     dpari_fact(facts, "width", 0, layer->width);
 }
 
-/* Allocates the buffers on the device of the communicator, if its table has the functions that are
- * needed, and lays the plan out again with them. */
-static dpar_status dpari_expert_elsewhere(dpari_experts *plan, dpar_why *why)
+/* Checks that comm->mem has the functions that experts need, allocates the buffers on the device,
+ * and assigns them to the plan. */
+static dpar_status dpari_expert_use_device(dpari_experts *plan, dpar_why *why)
 {
     dpar_comm *comm = plan->comm;
     const dpar_mem *m = comm->mem;
@@ -665,14 +672,14 @@ static dpar_status dpari_expert_elsewhere(dpari_experts *plan, dpar_why *why)
     }
     st = dpar_comm_alloc(comm, plan->device_bytes, &plan->device);
     if (st != DPAR_OK) {
-        return dpari_say(st, why, "experts: no %ld bytes of the device's memory are free",
+        return dpari_say(st, why, "experts: the device has no memory for %ld bytes",
                          plan->device_bytes);
     }
-    (void)dpari_expert_lay(plan, comm, (unsigned char *)(void *)plan);
+    (void)dpari_expert_place_plan(plan, comm, (unsigned char *)(void *)plan);
     return DPAR_OK;
 }
 
-/* Fills in a plan in its memory. each: bytes of a routing. */
+/* Fills in a plan in its memory. each: size of a routing in bytes. */
 static DPARI_COLD dpar_status dpari_expert_fill_plan(dpari_experts *plan, dpar_comm *comm,
                                                      const dpar_experts_desc *layer, int64_t each,
                                                      dpar_why *why)
@@ -682,21 +689,21 @@ static DPARI_COLD dpar_status dpari_expert_fill_plan(dpari_experts *plan, dpar_c
     plan->head.layer = *layer;
     plan->head.routing_bytes = each;
     plan->comm = comm;
-    plan->tag = (int32_t)(dpari_facts_hash("experts", dpari_expert_state, &plan->head.layer) >> 40);
-    (void)dpari_expert_lay(plan, comm, (unsigned char *)(void *)plan);
+    plan->tag = (int32_t)(dpari_facts_hash("experts", dpari_expert_facts, &plan->head.layer) >> 40);
+    (void)dpari_expert_place_plan(plan, comm, (unsigned char *)(void *)plan);
     for (i = 0; i < comm->size; i++) {
         plan->sent_number[i] = 1 + plan->slots * dpar_split_part_count(&layer->experts, i);
         plan->received_number[i] = 1 + (int64_t)plan->slots * plan->head.count;
     }
-    return comm->mem != NULL ? dpari_expert_elsewhere(plan, why) : DPAR_OK;
+    return comm->mem != NULL ? dpari_expert_use_device(plan, why) : DPAR_OK;
 }
 
 /* Frees the memory on the device, once its stream has finished with it. */
-static DPARI_COLD dpar_status dpari_expert_give_back(dpari_experts *plan)
+static DPARI_COLD dpar_status dpari_expert_release(dpari_experts *plan)
 {
     dpar_status st = DPAR_OK;
     if (plan->device != NULL) {
-        st = dpari_do_wait(plan->comm); /* over NCCL this orders nothing, but release waits there */
+        st = dpari_do_wait(plan->comm); /* not sufficient with NCCL, where the release waits */
         dpar_comm_release(plan->comm, plan->device);
     }
     return st;
@@ -726,10 +733,10 @@ DPAR_API DPARI_COLD dpar_status dpar_experts_make(dpar_comm *comm, const dpar_ex
     if (p != NULL) {
         st = dpari_expert_fill_plan(p, comm, layer, each, why);
     }
-    st = dpari_agree_on(comm, st, "experts", dpari_expert_state, layer, why);
+    st = dpari_agree_on(comm, st, "experts", dpari_expert_facts, layer, why);
     if (st != DPAR_OK) {
         if (p != NULL) {
-            (void)dpari_expert_give_back(p);
+            (void)dpari_expert_release(p);
         }
         return dpari_object_failed(st, layer != NULL ? layer->memory : NULL, memory, need, why);
     }
@@ -747,13 +754,13 @@ DPAR_API DPARI_COLD dpar_status dpar_experts_free(dpar_experts_plan *plan)
     if (p == NULL) {
         return DPAR_OK;
     }
-    st = dpari_expert_give_back(p);
+    st = dpari_expert_release(p);
     return dpari_object_end(st, p->head.layer.memory == NULL ? p : NULL);
 }
 
 /* ---- which choices are kept ------------------------------------------------------------------ */
 
-/* Returns the number of choices of the tokens of a routing, dropped ones included. */
+/* Returns the number of choices of the tokens of a routing, including dropped ones. */
 static int64_t dpari_expert_choices(const dpari_experts *plan, const dpari_routing *routing)
 {
     return routing->head.tokens * plan->head.layer.choices;
@@ -761,8 +768,8 @@ static int64_t dpari_expert_choices(const dpari_experts *plan, const dpari_routi
 
 /* Returns the first token that chose an expert that does not exist, or one expert twice, or -1 if
  * there is none. */
-static int64_t dpari_expert_odd(const dpar_experts_desc *layer, int64_t tokens,
-                                const int32_t *chosen)
+static int64_t dpari_expert_invalid_token(const dpar_experts_desc *layer, int64_t tokens,
+                                          const int32_t *chosen)
 {
     const int32_t k = layer->choices;
     int64_t t;
@@ -791,12 +798,12 @@ static dpar_status dpari_expert_given(const dpari_experts *plan, const void *mem
     const int64_t tokens = choices != NULL ? choices->tokens : 0;
     int64_t odd;
     if (memory == NULL || bytes < plan->head.routing_bytes || (uintptr_t)memory % 64 != 0) {
-        return dpari_wrong(
-            why,
-            "routing: memory has %ld bytes, but %ld are needed at a multiple of 64; it begins %ld "
-            "bytes past one",
-            memory == NULL ? 0 : bytes, plan->head.routing_bytes,
-            (int64_t)((uintptr_t)memory % 64));
+        return dpari_wrong(why,
+                           "routing: memory has %ld bytes, but %ld bytes at a multiple of 64 are "
+                           "needed; it begins "
+                           "%ld bytes after such a multiple",
+                           memory == NULL ? 0 : bytes, plan->head.routing_bytes,
+                           (int64_t)((uintptr_t)memory % 64));
     }
     if (tokens < 0 || tokens > layer->max_tokens) {
         return dpari_wrong(why, "routing: tokens is %ld, but must be 0 to %ld (layer.max_tokens)",
@@ -808,7 +815,7 @@ static dpar_status dpari_expert_given(const dpari_experts *plan, const void *mem
         return dpari_wrong(why, "routing: choices, chosen or weight is NULL for %ld tokens",
                            tokens);
     }
-    odd = dpari_expert_odd(layer, tokens, choices->chosen);
+    odd = dpari_expert_invalid_token(layer, tokens, choices->chosen);
     if (odd < 0) {
         return DPAR_OK;
     }
@@ -817,7 +824,7 @@ static dpar_status dpari_expert_given(const dpari_experts *plan, const void *mem
                        odd, layer->experts.count - 1);
 }
 
-/* Counts the kept choices in tally[slot][expert]. */
+/* Counts the kept choices in plan->tally. */
 static void dpari_expert_count(dpari_experts *plan, const dpari_routing *routing,
                                const int32_t *chosen)
 {
@@ -831,15 +838,16 @@ static void dpari_expert_count(dpari_experts *plan, const dpari_routing *routing
     }
 }
 
-/* True if choice a is kept in preference to b, by weight. */
+/* True if choice a is kept rather than choice b: it has the larger weight, or the same weight and
+ * the lower index. */
 static int dpari_expert_heavier(const void *weight, int32_t type, int32_t a, int32_t b)
 {
     const double x = dpari_element_get(weight, type, a), y = dpari_element_get(weight, type, b);
     return dpari_router_higher(x, y) || (!dpari_router_higher(y, x) && a < b);
 }
 
-/* Moves a[at] down to its place in a heap of n choices. The first element of the heap is the one to
- * drop next. */
+/* Moves a[at] down to its place in a heap of n choices, whose first element is the one to drop
+ * next. */
 static void dpari_expert_sink(int32_t *a, int64_t at, int64_t n, const void *weight, int32_t type)
 {
     int64_t below = 2 * at + 1;
@@ -890,8 +898,8 @@ static DPARI_COLD void dpari_expert_drop_light(dpari_experts *plan, const dpari_
     }
 }
 
-/* Walks over the choices, first choices of all tokens first, and drops those for which
- * room[slot][expert] has no row left. Counts room down. */
+/* Visits the first choices of all tokens, then the second ones, and so on. Drops those for which
+ * room[slot][expert] has no row left, and decrements it for the others. */
 static void dpari_expert_drop_last(const dpari_experts *plan, const dpari_routing *routing,
                                    const int32_t *chosen, int32_t *room)
 {
@@ -913,7 +921,7 @@ static void dpari_expert_drop_last(const dpari_experts *plan, const dpari_routin
     }
 }
 
-/* Drops choices by the rules that look only at the tokens of this rank. */
+/* Drops choices by the rules that depend only on the tokens of this rank. */
 static void dpari_expert_drop_own(dpari_experts *plan, const dpari_routing *routing,
                                   const int32_t *chosen, const void *weight)
 {
@@ -932,8 +940,8 @@ static void dpari_expert_drop_own(dpari_experts *plan, const dpari_routing *rout
 
 /* ---- the exchange of counts ------------------------------------------------------------------ */
 
-/* Copies tally[slot][expert] into the counts for each rank, [rank]{tokens, [slot][its experts]}, or
- * with `back` the answers from there into tally. */
+/* Copies plan->tally into the lists of counts that are sent to each rank. With `back`, copies the
+ * answers in these lists into plan->tally. */
 static void dpari_expert_sort(dpari_experts *plan, int64_t tokens, int back)
 {
     const int64_t experts = plan->head.layer.experts.count;
@@ -967,8 +975,8 @@ static int64_t dpari_expert_away(const dpar_comm *comm, const int64_t *counts)
     return n;
 }
 
-/* Exchanges values between ranks, and counts the bytes sent. All traffic of this module that is not
- * read directly takes this function. */
+/* Exchanges values between ranks, and counts the bytes sent. Except for direct reads, this function
+ * sends all data of this module. */
 static dpar_status dpari_expert_send(dpari_experts *plan, const void *in, const int64_t *in_count,
                                      void *out, const int64_t *out_count, int32_t type)
 {
@@ -980,9 +988,9 @@ static dpar_status dpari_expert_send(dpari_experts *plan, const void *in, const 
     return st;
 }
 
-/* For DPAR_EXPERTS_DROP_POSITION: reduces the counts that this rank has received to the rows that
- * its experts have left, slot after slot and within a slot rank after rank. They are then the
- * answers to the ranks. */
+/* For DPAR_EXPERTS_DROP_POSITION: replaces the counts that this rank received by its answers, the
+ * numbers of rows that its experts accept. They accept first choices of all ranks in the order of
+ * the ranks, then second choices, and so on, until their capacity is used up. */
 static void dpari_expert_grant(dpari_experts *plan)
 {
     const int64_t step = 1 + (int64_t)plan->slots * plan->head.count;
@@ -1005,8 +1013,8 @@ static void dpari_expert_grant(dpari_experts *plan)
     }
 }
 
-/* Exchanges counts and waits until they have arrived, because the memory may be page-locked, on
- * which a device works asynchronously. */
+/* Exchanges counts and waits until they have arrived. The wait is needed because a device may
+ * access page-locked memory asynchronously. */
 static dpar_status dpari_expert_send_counts(dpari_experts *plan, const int32_t *in,
                                             const int64_t *in_count, int32_t *out,
                                             const int64_t *out_count)
@@ -1016,7 +1024,7 @@ static dpar_status dpari_expert_send_counts(dpari_experts *plan, const int32_t *
 }
 
 /* Exchanges the counts. With DPAR_EXPERTS_DROP_POSITION also exchanges the answers, and drops the
- * choices that the experts do not take. */
+ * choices that the experts do not accept. */
 static dpar_status dpari_expert_exchange(dpari_experts *plan, const dpari_routing *routing,
                                          const int32_t *chosen)
 {
@@ -1038,11 +1046,12 @@ static dpar_status dpari_expert_exchange(dpari_experts *plan, const dpari_routin
     return st;
 }
 
-/* Calls of dpar_experts_route that have different tags: 8 (2^24 - 1) + 3 is below 2^31. */
+/* Number of different tags of routings. A tag in a message is 8 times this tag plus 0 to 3 for the
+ * exchange, at most 8 (2^24 - 1) + 3, which is below 2^31. */
 enum { DPARI_EXPERT_ROUTES = 1 << 24 };
 
-/* Computes from the received counts which rows this rank receives, and where: grouped by expert,
- * and within an expert in the order of the ranks. */
+/* Computes from the received counts how many rows this rank receives from each rank and where they
+ * are stored: grouped by expert, and within an expert in the order of the ranks. */
 static void dpari_expert_expect(const dpari_experts *plan, dpari_routing *routing)
 {
     const int64_t step = 1 + (int64_t)plan->slots * plan->head.count;
@@ -1066,8 +1075,8 @@ static void dpari_expert_expect(const dpari_experts *plan, dpari_routing *routin
     }
 }
 
-/* Computes the order in which this rank sends its rows, by expert and then by token, and where each
- * kept choice is in it. */
+/* Sorts the kept choices by expert and then by token, which is the order in which their rows are
+ * sent. */
 static void dpari_expert_place(dpari_experts *plan, dpari_routing *routing, const int32_t *chosen)
 {
     const int64_t n = dpari_expert_choices(plan, routing);
@@ -1099,7 +1108,7 @@ static void dpari_expert_place(dpari_experts *plan, dpari_routing *routing, cons
     }
 }
 
-/* Returns st, with the communicator's message in why. */
+/* Returns st, and copies the communicator's message to *why. */
 static dpar_status dpari_expert_ended(const dpar_comm *comm, dpar_status st, dpar_why *why)
 {
     return dpari_repeat(st, why, comm->why.text);
@@ -1133,7 +1142,7 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
     chosen = choices->chosen;
     dpari_zero(r, sizeof *r);
     r->head.tokens = choices->tokens;
-    (void)dpari_expert_lay_routing(p, p->comm, r, (unsigned char *)memory);
+    (void)dpari_expert_place_routing(p, p->comm, r, (unsigned char *)memory);
     for (i = 0; i < dpari_expert_choices(p, r); i++) {
         r->head.position[i] = chosen[i] >= 0 ? 0 : -1;
     }
@@ -1150,7 +1159,7 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
             dpari_needs_bytes(why, 0);
             st = dpari_say(
                 DPAR_E_ROOM, why,
-                "experts %d .. %d receive %ld rows, but their bound is %ld (layer.max_rows)",
+                "experts %d .. %d receive %ld rows, but their limit is %ld (layer.max_rows)",
                 p->head.first, p->head.first + p->head.count - 1, r->head.rows, p->head.max_rows);
         }
         st = dpari_agree(p->comm, st, why);
@@ -1167,7 +1176,7 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-/* The address of a row. */
+/* Returns the address of a row. */
 static void *dpari_expert_at(void *rows, const dpar_experts_desc *layer, int64_t row)
 {
     return (unsigned char *)rows + row * layer->width * dpar_type_bytes(layer->type);
@@ -1178,13 +1187,13 @@ static const void *dpari_expert_in(const void *rows, const dpar_experts_desc *la
     return (const unsigned char *)rows + row * layer->width * dpar_type_bytes(layer->type);
 }
 
-/* Bytes of a row. */
+/* Returns the size of a row in bytes. */
 static int64_t dpari_expert_row(const dpar_experts_desc *layer)
 {
     return layer->width * dpar_type_bytes(layer->type);
 }
 
-/* to = by x from, for one row. 16-bit floats are scaled as f32. */
+/* Computes to = by x from for one row. 16-bit floats are scaled as f32. */
 static void dpari_expert_scale(void *to, const void *from, const dpar_experts_desc *layer,
                                double by)
 {
@@ -1208,15 +1217,15 @@ static void dpari_expert_scale(void *to, const void *from, const dpar_experts_de
     }
 }
 
-/* The rows that are added for one token, and their weights. */
+/* The `count` rows that are added for one token, and their weights. */
 typedef struct dpari_expert_terms {
     const void **row;
     double *by;
     int32_t count;
 } dpari_expert_terms;
 
-/* Computes out = sum of by[j] x row[j], in f64 in this order, rounded once. Prefetches the rows of
- * `next`, the token after this one. */
+/* Computes out = sum of by[j] x row[j], in f64 in the order of j, rounded once. Prefetches the rows
+ * of the next token. */
 static void dpari_expert_add(const dpar_experts_desc *layer, const dpari_expert_terms *z,
                              const dpari_expert_terms *next, void *out, int32_t stream)
 {
@@ -1241,9 +1250,9 @@ static void dpari_expert_add(const dpar_experts_desc *layer, const dpari_expert_
     }
 }
 
-/* Fills in z with the rows of the kept choices of a token, which plan->from and plan->fill locate,
- * and with their weights, which are 1 if weight is NULL. Two tokens use different halves of the
- * memory of z, because dpari_expert_sums looks one token ahead. */
+/* Sets z to the rows of the kept choices of a token, which plan->from and plan->fill locate, and to
+ * their weights, which are 1 if weight is NULL. Even and odd tokens use different halves of the
+ * memory for z, because dpari_expert_sums also needs the next token. */
 static void dpari_expert_find(const dpari_experts *plan, const dpari_routing *routing,
                               int64_t token, const void *weight, dpari_expert_terms *z)
 {
@@ -1265,7 +1274,7 @@ static void dpari_expert_find(const dpari_experts *plan, const dpari_routing *ro
     }
 }
 
-/* Copies the rows of z into `kept`, where backward reads them, and lets z point to the copies. */
+/* Copies the rows of z into `kept`, where backward reads them, and makes z point to the copies. */
 static void dpari_expert_keep(const dpari_experts *plan, const dpari_routing *routing,
                               int64_t token, void *kept, dpari_expert_terms *z)
 {
@@ -1281,8 +1290,8 @@ static void dpari_expert_keep(const dpari_experts *plan, const dpari_routing *ro
     }
 }
 
-/* Computes out[token], the sum of its rows, for all tokens. kept: where the rows are also saved;
- * NULL if they are not wanted or already there. */
+/* Computes out[token], the weighted sum of the token's rows, for all tokens. kept: where the rows
+ * are saved; NULL if they are not wanted or already saved. */
 static void dpari_expert_sums(const dpari_experts *plan, const dpari_routing *routing,
                               const void *weight, void *kept, void *out, int32_t stream)
 {
@@ -1301,8 +1310,8 @@ static void dpari_expert_sums(const dpari_experts *plan, const dpari_routing *ro
     dpari_kern_rows_end(stream);
 }
 
-/* Fills in a copy of bytes for the device. Returns 1, or 0 if there are no bytes, so that the entry
- * is used again. */
+/* Describes a copy of bytes for the device in s. Returns 1, or 0 if there are no bytes, so that the
+ * caller can use s for the next copy. */
 static int32_t dpari_expert_span(dpar_mem_span *s, void *to, const void *from, int64_t bytes)
 {
     dpari_zero(s, sizeof *s);
@@ -1314,8 +1323,8 @@ static int32_t dpari_expert_span(dpar_mem_span *s, void *to, const void *from, i
     return bytes > 0;
 }
 
-/* Copies rows from the order of ranks (each with its rows by expert) to the order of experts, or
- * with `back` the other way. */
+/* Copies rows from the order of ranks, then experts, to the order of experts, then ranks. With
+ * `back`, copies them in the opposite direction. */
 static dpar_status dpari_expert_group(const dpari_experts *plan, const dpari_routing *routing,
                                       void *to, const void *from, int back)
 {
@@ -1339,7 +1348,7 @@ static dpar_status dpari_expert_group(const dpari_experts *plan, const dpari_rou
     return n > 0 ? dpari_do_span(plan->comm, plan->span, n) : DPAR_OK;
 }
 
-/* Computes the elements that are sent to and received from each rank. */
+/* Computes the numbers of elements that are sent to and received from each rank. */
 static void dpari_expert_sizes(dpari_experts *plan, const dpari_routing *routing)
 {
     int32_t rank;
@@ -1351,19 +1360,19 @@ static void dpari_expert_sizes(dpari_experts *plan, const dpari_routing *routing
 
 /* ---- direct reads of other ranks' arrays ----------------------------------------------------- */
 
-/* The four exchanges, which distinguish the tags, and the arrays that ranks read from each
- * other. */
+/* The four exchanges, which have different tags. */
 enum {
     DPARI_EXPERT_DISPATCH,
     DPARI_EXPERT_COMBINE,
     DPARI_EXPERT_COMBINE_BACK,
     DPARI_EXPERT_DISPATCH_BACK
 };
+/* The arrays that ranks read from each other. */
 enum { DPARI_EXPERT_ROUTING, DPARI_EXPERT_ROWS, DPARI_EXPERT_WEIGHTS };
 
-/* Publishes the arrays of this rank, and finds out whether all ranks can read the arrays of the
- * others directly (peers->direct). rows: count rows that others read. weight: only combine_backward
- * lets others read weights. */
+/* Publishes the arrays of this rank, and finds out whether all ranks can read each other's arrays
+ * directly (peers->direct). rows: `count` rows that other ranks read. weight: read by other ranks
+ * only in combine_backward. */
 static DPARI_COLD dpar_status dpari_expert_open(dpari_experts *plan, const dpari_routing *routing,
                                                 int32_t what, const void *rows, int64_t count,
                                                 const void *weight, dpari_peers *peers)
@@ -1382,8 +1391,8 @@ static DPARI_COLD dpar_status dpari_expert_open(dpari_experts *plan, const dpari
     return dpari_peers_open(peers, plan->comm, routing->tag + what, a, 3, plan->peer);
 }
 
-/* Returns the array of another rank's routing that corresponds to `mine` in this rank's. Only for
- * the arrays at the same offsets on all ranks. */
+/* Returns the array of another rank's routing that corresponds to the array `mine` of this rank's
+ * routing. Only for the arrays that have the same offsets on all ranks. */
 static const void *dpari_expert_theirs(const dpari_peers *peers, int32_t rank,
                                        const dpari_routing *routing, const void *mine)
 {
@@ -1391,8 +1400,8 @@ static const void *dpari_expert_theirs(const dpari_peers *peers, int32_t rank,
            ((const unsigned char *)mine - (const unsigned char *)(const void *)routing);
 }
 
-/* Checks that each rank has as many rows for this rank as this rank expects. They differ if the
- * ranks use routings of different calls. back: rows from experts to tokens. */
+/* Checks that each rank has as many rows for this rank as this rank expects. The numbers may differ
+ * if the ranks use routings of different calls. back: 1 if rows are sent from experts to tokens. */
 static dpar_status dpari_expert_fits(const dpari_experts *plan, const dpari_routing *routing,
                                      const dpari_peers *peers, int back)
 {
@@ -1405,9 +1414,8 @@ static dpar_status dpari_expert_fits(const dpari_experts *plan, const dpari_rout
         const int64_t *theirs = (const int64_t *)dpari_expert_theirs(peers, rank, routing, give);
         if (theirs[comm->rank] != take[rank]) {
             (void)dpari_say(DPAR_E_MISMATCH, &why,
-                            "rank %d sends %ld rows to rank %d, which expects %ld; their routings "
-                            "must come from "
-                            "the same call of dpar_experts_route",
+                            "experts: rank %d sends %ld rows to rank %d, which expects %ld; their "
+                            "routings must be from the same call of dpar_experts_route",
                             rank, theirs[comm->rank], comm->rank, take[rank]);
             return dpari_comm_wrong_all(comm, DPAR_E_MISMATCH, &why);
         }
@@ -1415,8 +1423,8 @@ static dpar_status dpari_expert_fits(const dpari_experts *plan, const dpari_rout
     return DPAR_OK;
 }
 
-/* Ends the direct reads: waits until all ranks have read, and counts the bytes that others read
- * here. rows: of this rank for each rank. */
+/* Ends the direct reads: waits until all ranks have read, and counts the bytes that other ranks
+ * read from this rank. rows: [ranks] rows of this rank that each rank read. */
 static dpar_status dpari_expert_close(dpari_experts *plan, const dpari_peers *peers,
                                       const int64_t *rows)
 {
@@ -1426,16 +1434,17 @@ static dpar_status dpari_expert_close(dpari_experts *plan, const dpari_peers *pe
     return st;
 }
 
-/* Limits a number that another rank sent to 0 .. n - 1. If this rank is late, the memory may
- * already hold data of a time after the others timed out (comm.h). The result is then lost in any
- * case, but this rank must get as far as the error, and not read outside of the arrays. */
+/* Returns a number of another rank's routing, or 0 if it is not 0 .. n - 1. If the other ranks
+ * timed out while this rank was late (comm.h), they may have overwritten the routing. The results
+ * are then lost in any case, but this rank must not read outside of the arrays before it notices
+ * the error. */
 static int64_t dpari_expert_limit(int64_t i, int64_t n)
 {
     return i >= 0 && i < n ? i : 0;
 }
 
-/* Copies the rows of the tokens of n choices, times their weights unless weight is NULL. Prefetches
- * the next row. */
+/* Copies the rows of the tokens of n choices, multiplied by their weights unless weight is NULL.
+ * Prefetches the next row. */
 static void dpari_expert_copy(const dpar_experts_desc *layer, void *to, const void *from,
                               const int32_t *choice, int64_t n, const void *weight, int32_t stream)
 {
@@ -1464,7 +1473,7 @@ static void dpari_expert_take(dpari_experts *plan, const dpari_routing *routing,
     const int32_t stream =
         dpari_peers_stream(peers, routing->head.rows * dpari_expert_row(&plan->head.layer));
     const int64_t most = plan->head.layer.max_tokens * plan->head.layer.choices + 1;
-    int64_t *at = plan->receive; /* how far each rank's rows have been taken */
+    int64_t *at = plan->receive; /* [ranks] the next kept choice of each rank to be read */
     int32_t rank, e;
     for (rank = 0; rank < plan->comm->size; rank++) {
         const int64_t *send =
@@ -1489,8 +1498,8 @@ static void dpari_expert_take(dpari_experts *plan, const dpari_routing *routing,
     dpari_kern_rows_end(stream);
 }
 
-/* Locates the results in the arrays of the ranks of the experts. The kept row i of this rank, of
- * expert e, is the row i + plan->fill[e] of the array plan->from[e]. */
+/* Locates the results in the arrays of the experts' ranks. The result of kept choice i of this
+ * rank, which is for expert e, is row i + plan->fill[e] of the array plan->from[e]. */
 static void dpari_expert_locate(dpari_experts *plan, const dpari_routing *routing,
                                 const dpari_peers *peers)
 {
@@ -1512,7 +1521,7 @@ static void dpari_expert_locate(dpari_experts *plan, const dpari_routing *routin
 
 /* ---- in a device's memory -------------------------------------------------------------------- */
 
-/* Copies the numbers of the routing to the device, unless the last operation used the same
+/* Copies three arrays of the routing to the device, unless the last operation used the same
  * routing. */
 static dpar_status dpari_expert_index(dpari_experts *plan, const dpari_routing *routing)
 {
@@ -1531,7 +1540,7 @@ static dpar_status dpari_expert_index(dpari_experts *plan, const dpari_routing *
     return st;
 }
 
-/* to[i] = from[index[i]], of `bytes` bytes each. */
+/* Copies to[i] = from[index[i]], elements of `bytes` bytes. */
 static dpar_status dpari_expert_gather(dpari_experts *plan, void *to, const void *from,
                                        const int32_t *index, int64_t rows, int64_t bytes)
 {
@@ -1546,7 +1555,7 @@ static dpar_status dpari_expert_gather(dpari_experts *plan, void *to, const void
     return rows > 0 ? dpari_do_gather(plan->comm, &g) : DPAR_OK;
 }
 
-/* to[i] = the sum of k rows, each times its weight; index gives the k rows. */
+/* Computes to[i] = the sum of the rows from[index[i][k]], each times its weight. */
 static dpar_status dpari_expert_combine(dpari_experts *plan, void *to, const void *from,
                                         const void *weight, const int32_t *index, int64_t rows,
                                         int64_t k)
@@ -1567,8 +1576,8 @@ static dpar_status dpari_expert_combine(dpari_experts *plan, void *to, const voi
 }
 
 /* Does what dpari_expert_pack does, on a device. */
-static dpar_status dpari_expert_pack_there(dpari_experts *plan, const dpari_routing *routing,
-                                           const void *from, const void *weight)
+static dpar_status dpari_expert_pack_on_device(dpari_experts *plan, const dpari_routing *routing,
+                                               const void *from, const void *weight)
 {
     dpar_status st = dpari_expert_index(plan, routing);
     if (st == DPAR_OK && weight == NULL) {
@@ -1586,7 +1595,7 @@ static dpar_status dpari_expert_pack_there(dpari_experts *plan, const dpari_rout
                                 routing->head.kept, 1);
 }
 
-/* dweight[tokens][k] = dy . result, or 0 for choices that were dropped. */
+/* Computes dweight[tokens][k] = dy . result, or 0 for choices that were dropped. */
 static dpar_status dpari_expert_dots(dpari_experts *plan, const dpari_routing *routing,
                                      const void *dy, const void *kept, void *dweight)
 {
@@ -1616,14 +1625,14 @@ static dpar_status dpari_expert_dots(dpari_experts *plan, const dpari_routing *r
 
 /* ---- dispatch and combine -------------------------------------------------------------------- */
 
-/* Packs the rows of the kept choices in the order in which they are sent, times weights unless
- * weight is NULL. */
+/* Packs the rows of the kept choices in the order in which they are sent, multiplied by their
+ * weights unless weight is NULL. */
 static dpar_status dpari_expert_pack(dpari_experts *plan, const dpari_routing *routing,
                                      const void *from, const void *weight)
 {
     int64_t i;
     if (plan->comm->mem != NULL) {
-        return dpari_expert_pack_there(plan, routing, from, weight);
+        return dpari_expert_pack_on_device(plan, routing, from, weight);
     }
     for (i = 0; i < routing->head.kept; i++) {
         dpari_expert_copy(&plan->head.layer, dpari_expert_at(plan->packed, &plan->head.layer, i),
@@ -1632,7 +1641,7 @@ static dpar_status dpari_expert_pack(dpari_experts *plan, const dpari_routing *r
     return DPAR_OK;
 }
 
-/* Adds the received rows of each token. */
+/* Computes the weighted sum of the received rows of each token. */
 static dpar_status dpari_expert_unite(dpari_experts *plan, const dpari_routing *routing,
                                       const void *came, const void *weight, void *out)
 {
@@ -1653,7 +1662,7 @@ static dpar_status dpari_expert_unite(dpari_experts *plan, const dpari_routing *
     return DPAR_OK;
 }
 
-/* Sends the rows of tokens to their experts, times weights unless weight is NULL. */
+/* Sends the rows of tokens to their experts, multiplied by their weights unless weight is NULL. */
 static dpar_status dpari_expert_out(dpari_experts *plan, const dpari_routing *routing, int32_t what,
                                     const void *from, const void *weight, void *rows)
 {
@@ -1683,8 +1692,8 @@ static dpar_status dpari_expert_out(dpari_experts *plan, const dpari_routing *ro
     return st;
 }
 
-/* Sends the rows of experts back to their tokens and adds them. kept: receives the rows that were
- * added, which dpar_experts_combine saves; NULL if they are not wanted. */
+/* Sends the rows of experts back to their tokens and adds them. kept: where dpar_experts_combine
+ * saves the received rows; NULL if they are not wanted. */
 static dpar_status dpari_expert_back(dpari_experts *plan, const dpari_routing *routing,
                                      int32_t what, const void *rows, const void *weight, void *kept,
                                      void *out)
@@ -1717,7 +1726,8 @@ static dpar_status dpari_expert_back(dpari_experts *plan, const dpari_routing *r
     return st;
 }
 
-/* Checks that no array that has elements is NULL. */
+/* Checks that no array that has elements is NULL. tokens, rows: 1 if the arrays with one row per
+ * token, or with one row per row of an expert, are not NULL. */
 static dpar_status dpari_expert_arrays(const dpari_experts *plan, const dpari_routing *routing,
                                        const dpar_experts_arrays *arrays, int tokens, int rows)
 {

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* ZeRO-1, 2 and 3. A unit's weights are in a slot while they are whole, and its gradients are in a
- * bucket while they are computed. With ZeRO-1 and 2 each unit has a slot of its own. With ZeRO-3
- * there is a pool of prefetch + units_in_use slots: dpar_fsdp_unshard gathers the unit and those
- * after it in the same direction, into free slots or into the slot whose unit is needed last. The
- * same holds for buckets if gradients are shards.
+/* ZeRO-1, 2 and 3. The gathered weights of a unit are in a slot, and its gradients are computed in
+ * a bucket. With ZeRO-1 and 2 each unit keeps the same slot. With ZeRO-3 there is a pool of
+ * prefetch + units_in_use slots: dpar_fsdp_unshard gathers the unit and the next ones in the same
+ * direction, into free slots or into the slot whose unit is needed last. Buckets form such a pool
+ * if gradients are shards; otherwise each unit keeps the same bucket.
  *
- * dpar_fsdp_ready posts the reduce-scatter of a bucket. The bucket is free again once it has been
- * reduced, and the result has been added to the rank's shard. Every collective has the unit in its
- * tag, so that ranks that visit units in different orders get DPAR_E_MISMATCH in place of mixed
- * weights.
+ * dpar_fsdp_ready posts the reduce-scatter of a bucket. The bucket is free again once its result
+ * has been added to the rank's shard. Every collective has the unit as its tag, so that ranks that
+ * visit units in different orders get DPAR_E_MISMATCH instead of mixed weights.
  *
- * Zeroing is lazy: dpar_fsdp_zero only marks gradients as 0, and each unit writes or zeroes its own
- * when it reaches them. */
+ * Zeroing is lazy: dpar_fsdp_zero only marks the gradients of each unit as 0 (`fresh`). The next
+ * function that needs them overwrites or zeroes their memory. */
 #include "fsdp.h"
 
 #include "../base/arith.h"
@@ -35,78 +34,84 @@
 /* A unit: parameters that are gathered and reduced together. */
 typedef struct dpari_fsdp_unit {
     dpari_flat flat;
-    int64_t shard_at; /* where its shard begins in arrays of shards, in elements */
-    int64_t whole_at; /* where it begins in arrays of whole units, in elements */
-    /* number of its first element among all, without padding, so that random numbers do not depend
-     * on the number of ranks */
+    int64_t shard_at; /* first element of its shard in arrays that hold this rank's shards */
+    int64_t whole_at; /* its first element in arrays that hold all whole units */
+    /* index of its first element among the elements of all units without padding, so that random
+     * numbers do not depend on the number of ranks */
     uint64_t key;
-    int32_t first, last; /* parameters first <= i < last */
-    int32_t slot;        /* slot that has its weights or receives them, or -1 */
-    int32_t bucket;      /* bucket in which its gradients are computed, or -1 */
+    int32_t first, last; /* its parameters are first <= i < last */
+    int32_t slot;        /* slot that holds or receives its weights, or -1 */
+    int32_t bucket;      /* bucket in which its gradients are computed or reduced, or -1 */
     int32_t used;        /* 1 between unshard and reshard */
     int32_t state;       /* of its gradients in this pass: DPARI_FSDP_NONE, ... */
     int32_t fresh;       /* 1 if its gradients count as 0, whatever the memory contains */
     int32_t adds;        /* 1 if backward of this pass adds to the contents of the bucket */
-    dpar_work across;    /* the reduction over replicas */
+    dpar_work across;    /* the reduction of its shard over replicas */
 } dpari_fsdp_unit;
 
-/* States of gradients in a pass: not begun, being computed, ready. */
+/* States of a unit's gradients in a pass: no backward yet, being computed, ready. */
 enum { DPARI_FSDP_NONE, DPARI_FSDP_OPEN, DPARI_FSDP_DONE };
 
-/* the most elements, so that no number of bytes exceeds 2^63 */
+/* The largest number of elements, so that sizes of several arrays in bytes stay below 2^63. */
 #define DPARI_FSDP_MOST (INT64_C(1) << 50)
 
-/* Memory for the weights (a slot) or the gradients (a bucket) of a unit, and the operation under
- * way in it. */
+/* Memory for the weights (a slot) or the gradients (a bucket) of a unit. */
 typedef struct dpari_fsdp_slot {
     int32_t unit; /* the unit in it, or -1 if it is free */
-    int32_t sent; /* buckets: 0, or the order in which reductions were posted, from 1 on */
-    /* buckets: 1 if the reduction writes the shard itself, so that nothing is added */
+    /* bucket: 0 if no reduction was posted; otherwise larger than in buckets posted earlier */
+    int32_t sent;
+    /* bucket: 1 if the reduction writes directly into the shard, so that nothing is added */
     int32_t straight;
-    dpar_work work;
+    dpar_work work; /* the all-gather or reduce-scatter of the unit */
 } dpari_fsdp_slot;
 
 struct dpar_fsdp {
-    dpar_comm *shard, *replicas; /* replicas: NULL if there are none */
-    dpar_fsdp_desc desc;         /* with the defaults filled in */
-    dpari_fsdp_unit *unit;
-    dpari_fsdp_slot *slot, *bucket;
-    int64_t *count, *start; /* elements of each parameter, and where it begins in its unit */
-    int32_t *home;          /* the unit of each parameter */
-    unsigned char *memory;  /* all registered memory; the arrays below are in it */
-    unsigned char *weights, *sums, *master, *moment[2], *grads;
-    int64_t largest;             /* elements of the largest unit, padding included */
-    int64_t shard_sum;           /* elements of all shards of this rank */
-    int64_t whole_sum;           /* elements of all units, padding included */
-    int32_t units, params, full; /* full: the number of units with elements */
+    dpar_comm *shard, *replicas;    /* replicas: NULL if there are none */
+    dpar_fsdp_desc desc;            /* with the defaults filled in */
+    dpari_fsdp_unit *unit;          /* [units] */
+    dpari_fsdp_slot *slot, *bucket; /* [slots], [buckets] */
+    int64_t *count;                 /* [params] elements of each parameter */
+    int64_t *start;                 /* [params] first element of each parameter in its unit */
+    int32_t *home;                  /* [params] the unit of each parameter */
+    unsigned char *memory;          /* the registered memory, which contains the arrays below */
+    unsigned char *weights;         /* of compute_type: all whole units, or the pool of slots */
+    unsigned char *sums;            /* shards of reduced gradients; unused if these stay whole */
+    unsigned char *master;          /* of desc.type: shards of the master weights */
+    unsigned char *moment[2];       /* shards of the optimizer's moments */
+    unsigned char *grads;           /* of gradient_type: all whole gradients, or the buckets */
+    int64_t largest;                /* elements of the largest unit, including padding */
+    int64_t shard_sum;              /* elements of all shards of this rank */
+    int64_t whole_sum;              /* elements of all units, including padding */
+    int32_t units, params;
+    int32_t full; /* number of units that have elements */
     int32_t slots, buckets;
-    int64_t steps;  /* of the optimizer so far */
-    double squares; /* sum for the norm of gradients; a device can write it if it is pinned */
-    int32_t pinned;
-    int32_t last;       /* 1 if this pass reduces gradients */
-    int32_t under_way;  /* 1 within a pass */
-    dpar_status status; /* of this pass; the first error stays */
+    int64_t steps;      /* steps of the optimizer so far */
+    double squares;     /* sum of the squares of this rank's gradients */
+    int32_t pinned;     /* 1 if a device can write `squares` */
+    int32_t last;       /* 1 in the last micro-batch of a step */
+    int32_t under_way;  /* 1 during a pass */
+    dpar_status status; /* first error of this pass, or DPAR_OK */
 };
 
 /* ---- the descriptor -------------------------------------------------------------------------- */
 
-/* True if weights stay whole, so that each unit has a slot of its own. */
-static int dpari_fsdp_wide(const dpar_fsdp_desc *desc)
+/* True if weights stay whole, so that each unit always has the slot of the same number. */
+static int dpari_fsdp_weights_whole(const dpar_fsdp_desc *desc)
 {
     return desc->zero < 3;
 }
 
-/* True if gradients stay whole until the last micro-batch, so that each unit has a bucket of its
- * own. */
-static int dpari_fsdp_kept(const dpar_fsdp_desc *desc)
+/* True if gradients stay whole until the last micro-batch, so that each unit always has the bucket
+ * of the same number. */
+static int dpari_fsdp_gradients_whole(const dpar_fsdp_desc *desc)
 {
     return desc->zero < 2 || desc->reduce_last;
 }
 
-/* True if the masters are parts of the whole weights, in place of arrays of their own. */
+/* True if the masters are a part of the whole weights and need no separate array. */
 static int dpari_fsdp_inside(const dpar_fsdp_desc *desc)
 {
-    return dpari_fsdp_wide(desc) && desc->type == desc->compute_type;
+    return dpari_fsdp_weights_whole(desc) && desc->type == desc->compute_type;
 }
 
 /* Returns the type in which shards of gradients are summed over micro-batches. */
@@ -146,7 +151,7 @@ static int32_t dpari_fsdp_params(const dpar_fsdp_desc *desc, int32_t u)
     return desc->params_per_unit != NULL ? desc->params_per_unit[u] : 1;
 }
 
-static dpar_status dpari_fsdp_judge_types(const dpar_fsdp_desc *desc, dpar_why *why)
+static dpar_status dpari_fsdp_check_types(const dpar_fsdp_desc *desc, dpar_why *why)
 {
     if (!dpari_is_float(desc->type)) {
         return dpari_wrong(why, "fsdp: type is %s, but must be f64, f32, bf16 or f16",
@@ -173,32 +178,34 @@ static int dpari_fsdp_is_flag(int32_t value)
 }
 
 /* Checks a descriptor whose defaults are filled in, except for the lists. */
-static dpar_status dpari_fsdp_judge(int32_t shards, const dpar_fsdp_desc *desc, dpar_why *why)
+static dpar_status dpari_fsdp_check_desc(int32_t shards, const dpar_fsdp_desc *desc, dpar_why *why)
 {
     dpar_status st;
     if (shards < 1) {
-        return dpari_wrong(why, "fsdp: %d ranks share a copy of the model (1 or more)", shards);
+        return dpari_wrong(
+            why, "fsdp: %d ranks share a copy of the model, but need to be 1 or more", shards);
     }
     if (desc->units < 0) {
-        return dpari_wrong(why, "fsdp: the number of units is %d (0 or more)", desc->units);
+        return dpari_wrong(why, "fsdp: units is %d, but must be 0 or more", desc->units);
     }
     if (desc->units > 0 && desc->count == NULL) {
         return dpari_wrong(why, "fsdp: count is NULL, but there are %d units", desc->units);
     }
     if (desc->zero < 1 || desc->zero > 3) {
-        return dpari_wrong(why, "fsdp: zero is %d (1, 2 or 3)", desc->zero);
+        return dpari_wrong(why, "fsdp: zero is %d, but must be 1, 2 or 3, or 0 for 3", desc->zero);
     }
     if (!dpari_fsdp_is_flag(desc->reduce_last) || !dpari_fsdp_is_flag(desc->sum) ||
         !dpari_fsdp_is_flag(desc->overwrite_gradients)) {
         return dpari_wrong(why,
-                           "fsdp: reduce_last is %d, sum %d, overwrite_gradients %d (each 0 or 1)",
+                           "fsdp: reduce_last is %d, sum %d and overwrite_gradients %d, but each "
+                           "must be 0 or 1",
                            desc->reduce_last, desc->sum, desc->overwrite_gradients);
     }
     if (desc->prefetch < 0 || desc->gradient_buffers < 0 || desc->align < 0 ||
         desc->units_in_use < 0) {
         return dpari_wrong(
             why,
-            "fsdp: prefetch is %d, gradient_buffers %d, align %ld, units_in_use %d: none "
+            "fsdp: prefetch is %d, gradient_buffers %d, align %ld and units_in_use %d, but none "
             "may be negative",
             desc->prefetch, desc->gradient_buffers, desc->align, desc->units_in_use);
     }
@@ -208,7 +215,7 @@ static dpar_status dpari_fsdp_judge(int32_t shards, const dpar_fsdp_desc *desc, 
                          "only %d units",
                          desc->units_in_use, desc->gradient_buffers);
     }
-    st = dpari_fsdp_judge_types(desc, why);
+    st = dpari_fsdp_check_types(desc, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -217,8 +224,8 @@ static dpar_status dpari_fsdp_judge(int32_t shards, const dpar_fsdp_desc *desc, 
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
-/* Places the parts of an fsdp in memory and returns their total size; with memory NULL only
- * counts. */
+/* Places the arrays of an fsdp after its struct in memory, and sets *bytes to the total size. If
+ * memory is NULL, only computes the size. */
 static void dpari_fsdp_place(dpar_fsdp *fsdp, void *memory, int64_t *bytes)
 {
     dpari_room r;
@@ -244,8 +251,9 @@ static dpar_status dpari_fsdp_total(int32_t u, int32_t params, const int64_t *co
     for (i = 0; i < params; i++) {
         const int64_t at = *total + (align - *total % align) % align;
         if (count[i] < 0) {
-            return dpari_wrong(why, "fsdp: parameter %d of unit %d has %ld elements (0 or more)", i,
-                               u, count[i]);
+            return dpari_wrong(
+                why, "fsdp: parameter %d of unit %d has %ld elements, but must have 0 or more", i,
+                u, count[i]);
         }
         if (count[i] > (INT64_C(1) << 48) || at > (INT64_C(1) << 48)) {
             return dpari_say(DPAR_E_RANGE, why, "fsdp: unit %d has more than 2^48 elements", u);
@@ -262,16 +270,16 @@ static void dpari_fsdp_count_slots(dpar_fsdp *fsdp)
     const int64_t in_use = dpari_most(1, desc->units_in_use);
     fsdp->slots = fsdp->units;
     fsdp->buckets = fsdp->units;
-    if (!dpari_fsdp_wide(desc)) {
+    if (!dpari_fsdp_weights_whole(desc)) {
         fsdp->slots = (int32_t)dpari_least(fsdp->full, desc->prefetch + in_use);
     }
-    if (!dpari_fsdp_kept(desc)) {
+    if (!dpari_fsdp_gradients_whole(desc)) {
         fsdp->buckets =
             (int32_t)dpari_least(fsdp->full, dpari_most(in_use, desc->gradient_buffers));
     }
 }
 
-/* Counts the units of a descriptor into `fsdp`: parameters, elements and slots. */
+/* Counts the parameters, elements and slots of a descriptor, and stores the numbers in `fsdp`. */
 static dpar_status dpari_fsdp_count(dpar_fsdp *fsdp, int32_t shards, const dpar_fsdp_desc *desc,
                                     dpar_why *why)
 {
@@ -286,8 +294,10 @@ static dpar_status dpari_fsdp_count(dpar_fsdp *fsdp, int32_t shards, const dpar_
         dpar_status st;
         if (here < 0 || align > (INT64_C(1) << 40)) {
             return dpari_wrong(
-                why, "fsdp: unit %d has %d parameters (0 or more), align is %ld (at most 2^40)", u,
-                here, align);
+                why,
+                "fsdp: unit %d has %d parameters and align is %ld, but a unit must have 0 or more, "
+                "and align must be at most 2^40",
+                u, here, align);
         }
         st = dpari_fsdp_total(u, here, desc->count + params, align, &total, why);
         if (st != DPAR_OK) {
@@ -302,24 +312,24 @@ static dpar_status dpari_fsdp_count(dpar_fsdp *fsdp, int32_t shards, const dpar_
         if (params > INT32_MAX || fsdp->whole_sum > DPARI_FSDP_MOST) {
             return dpari_say(
                 DPAR_E_RANGE, why,
-                "fsdp: the units up to %d have %ld parameters and %ld elements, but may have "
-                "2^31 - 1 and 2^50",
+                "fsdp: the units up to %d have %ld parameters and %ld elements, but may have at "
+                "most 2^31 - 1 and 2^50",
                 u, params, fsdp->whole_sum);
         }
     }
     fsdp->params = (int32_t)params;
     dpari_fsdp_count_slots(fsdp);
-    if (!dpari_fsdp_wide(desc)) {
+    if (!dpari_fsdp_weights_whole(desc)) {
         pool = dpari_most(pool, fsdp->slots);
     }
-    if (!dpari_fsdp_kept(desc)) {
+    if (!dpari_fsdp_gradients_whole(desc)) {
         pool = dpari_most(pool, fsdp->buckets);
     }
     if (fsdp->largest > DPARI_FSDP_MOST / pool) {
         return dpari_say(
             DPAR_E_RANGE, why,
-            "fsdp: %ld units of up to %ld elements are kept at once, but may have 2^50 "
-            "elements together",
+            "fsdp: %ld units of up to %ld elements are in memory at once, but together they may "
+            "have at most 2^50 elements",
             pool, fsdp->largest);
     }
     return DPAR_OK;
@@ -332,12 +342,12 @@ static void dpari_fsdp_sizes_of(dpar_fsdp *fsdp, dpar_fsdp_sizes *s)
     const int64_t gradient = dpar_type_bytes(desc->gradient_type);
     dpari_zero(s, sizeof *s);
     dpari_fsdp_place(fsdp, NULL, &s->plan);
-    if (dpari_fsdp_wide(desc)) {
+    if (dpari_fsdp_weights_whole(desc)) {
         s->weights = fsdp->whole_sum * compute;
     } else {
         s->gathered = fsdp->slots * fsdp->largest * compute;
     }
-    if (dpari_fsdp_kept(desc)) {
+    if (dpari_fsdp_gradients_whole(desc)) {
         s->gradients = fsdp->whole_sum * gradient;
     } else {
         s->gradients = fsdp->shard_sum * dpar_type_bytes(dpari_fsdp_sums(desc));
@@ -353,7 +363,7 @@ static void dpari_fsdp_sizes_of(dpar_fsdp *fsdp, dpar_fsdp_sizes *s)
                     dpari_room_up(s->master) + dpari_room_up(s->moments);
 }
 
-/* Checks a descriptor and counts what it describes. */
+/* Checks a descriptor, and computes the numbers in `fsdp` and the sizes. */
 static dpar_status dpari_fsdp_plan(dpar_fsdp *fsdp, int32_t shards, const dpar_fsdp_desc *desc,
                                    dpar_fsdp_sizes *sizes, dpar_why *why)
 {
@@ -363,7 +373,7 @@ static dpar_status dpari_fsdp_plan(dpar_fsdp *fsdp, int32_t shards, const dpar_f
         return dpari_wrong(why, "fsdp: the descriptor is NULL");
     }
     full = dpari_fsdp_complete(desc);
-    st = dpari_fsdp_judge(shards, &full, why);
+    st = dpari_fsdp_check_desc(shards, &full, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -386,17 +396,19 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_sizes_init(dpar_fsdp_sizes *sizes, int
 
 /* ---- make and free --------------------------------------------------------------------------- */
 
-/* The values that all ranks must give alike in dpar_fsdp_make or dpar_fsdp_load. */
+/* The values that must be equal on all ranks in dpar_fsdp_make or dpar_fsdp_load. */
 typedef struct dpari_fsdp_given {
-    const dpar_comm *shard; /* set when ranks compare across replicas, NULL within one */
+    /* the communicator of the shards while values are compared across replicas, otherwise NULL */
+    const dpar_comm *shard;
     const dpar_fsdp *fsdp;
     int32_t replicas; /* 1 if there are replicas */
-    int32_t ranks;    /* of dpar_fsdp_load */
-    int64_t steps;    /* of dpar_fsdp_load */
+    int32_t ranks;    /* argument of dpar_fsdp_load */
+    int64_t steps;    /* argument of dpar_fsdp_load */
 } dpari_fsdp_given;
 
-/* Lists what tells ranks apart: across replicas they must have the same shard of as many. */
-static DPARI_COLD void dpari_fsdp_state_place(dpari_facts *facts, const dpari_fsdp_given *g)
+/* Lists the position of the rank. Across replicas, ranks must have the same shard of the same
+ * number of shards; within a copy of the model, all or none must have replicas. */
+static DPARI_COLD void dpari_fsdp_facts_place(dpari_facts *facts, const dpari_fsdp_given *g)
 {
     if (g->shard != NULL) {
         facts->of = "across replicas: ";
@@ -407,14 +419,14 @@ static DPARI_COLD void dpari_fsdp_state_place(dpari_facts *facts, const dpari_fs
     }
 }
 
-/* Lists what all ranks must give alike in dpar_fsdp_make. */
-static DPARI_COLD void dpari_fsdp_state(dpari_facts *facts, const void *given)
+/* Lists the values that must be equal on all ranks in dpar_fsdp_make. */
+static DPARI_COLD void dpari_fsdp_facts(dpari_facts *facts, const void *given)
 {
     const dpari_fsdp_given *g = (const dpari_fsdp_given *)given;
     const dpar_fsdp_desc *desc = &g->fsdp->desc;
     const dpar_optimizer *m = &desc->optimizer;
     int32_t i;
-    dpari_fsdp_state_place(facts, g);
+    dpari_fsdp_facts_place(facts, g);
     dpari_fact(facts, "the number of units", 0, g->fsdp->units);
     dpari_fact(facts, "zero", 0, desc->zero);
     dpari_fact_type(facts, "type", 0, desc->type);
@@ -445,17 +457,17 @@ static DPARI_COLD void dpari_fsdp_state(dpari_facts *facts, const void *given)
     }
 }
 
-/* Lists what all ranks must give alike in dpar_fsdp_load. */
-static DPARI_COLD void dpari_fsdp_state_load(dpari_facts *facts, const void *given)
+/* Lists the values that must be equal on all ranks in dpar_fsdp_load. */
+static DPARI_COLD void dpari_fsdp_facts_load(dpari_facts *facts, const void *given)
 {
     const dpari_fsdp_given *g = (const dpari_fsdp_given *)given;
-    dpari_fsdp_state_place(facts, g);
+    dpari_fsdp_facts_place(facts, g);
     dpari_fact(facts, "the number of ranks that saved", 0, g->ranks);
     dpari_fact(facts, "the number of steps", 0, g->steps);
 }
 
 /* Computes where each unit and parameter is, and empties slots and buckets. */
-static dpar_status dpari_fsdp_lay(dpar_fsdp *fsdp, dpar_why *why)
+static dpar_status dpari_fsdp_fill_in(dpar_fsdp *fsdp, dpar_why *why)
 {
     const int64_t *count = fsdp->desc.count;
     int64_t shard_at = 0, whole_at = 0;
@@ -499,7 +511,7 @@ static dpar_status dpari_fsdp_lay(dpar_fsdp *fsdp, dpar_why *why)
 }
 
 /* Allocates the registered memory and divides it into its parts. */
-static dpar_status dpari_fsdp_take(dpar_fsdp *fsdp, const dpar_fsdp_sizes *s, dpar_why *why)
+static dpar_status dpari_fsdp_allocate(dpar_fsdp *fsdp, const dpar_fsdp_sizes *s, dpar_why *why)
 {
     const int64_t moment = fsdp->shard_sum * dpar_type_bytes(dpari_fsdp_moment_type(&fsdp->desc));
     void *memory = NULL;
@@ -509,10 +521,10 @@ static dpar_status dpari_fsdp_take(dpar_fsdp *fsdp, const dpar_fsdp_sizes *s, dp
         return dpari_say(st, why, "%s: no memory for %ld bytes", "fsdp", s->registered);
     }
     at = fsdp->memory = (unsigned char *)memory;
-    fsdp->weights = at; /* whole weights or a pool; the size of the other one is 0 */
+    fsdp->weights = at; /* s->weights or s->gathered is 0 */
     at += dpari_room_up(s->weights) + dpari_room_up(s->gathered);
-    fsdp->grads = at; /* whole gradients, or buckets and then sums */
-    if (!dpari_fsdp_kept(&fsdp->desc)) {
+    fsdp->grads = at; /* whole gradients, or the buckets, which the sums follow */
+    if (!dpari_fsdp_gradients_whole(&fsdp->desc)) {
         at += dpari_room_up(s->buckets);
     }
     fsdp->sums = at;
@@ -530,7 +542,7 @@ static dpar_status dpari_fsdp_take(dpar_fsdp *fsdp, const dpar_fsdp_sizes *s, dp
 }
 
 /* Frees the registered memory. */
-static void dpari_fsdp_give_back(dpar_fsdp *fsdp)
+static void dpari_fsdp_release(dpar_fsdp *fsdp)
 {
     if (fsdp->pinned && fsdp->shard->mem->unpin != NULL) {
         (void)fsdp->shard->mem->unpin(fsdp->shard->mem->ctx, &fsdp->squares);
@@ -540,7 +552,7 @@ static void dpari_fsdp_give_back(dpar_fsdp *fsdp)
     }
 }
 
-/* Agrees on a status over both communicators. If state is NULL, nothing is compared. */
+/* Agrees on a status over both communicators. If state is NULL, no values are compared. */
 static dpar_status dpari_fsdp_agree(dpar_comm *shard, dpar_comm *replicas, dpar_status st,
                                     const char *plan, dpari_state *state, dpari_fsdp_given *given,
                                     dpar_why *why)
@@ -559,7 +571,8 @@ static dpar_status dpari_fsdp_agree(dpar_comm *shard, dpar_comm *replicas, dpar_
     return within == DPAR_OK ? dpari_agree(shard, st, why) : st;
 }
 
-/* Lays out what was counted, in memory that has been provided. */
+/* Fills in an fsdp for which the numbers were computed and memory was provided, and allocates the
+ * registered memory. */
 static dpar_status dpari_fsdp_build(dpar_fsdp *fsdp, dpar_comm *comm, const dpar_fsdp_sizes *sizes,
                                     dpar_why *why)
 {
@@ -568,11 +581,11 @@ static dpar_status dpari_fsdp_build(dpar_fsdp *fsdp, dpar_comm *comm, const dpar
     dpari_fsdp_place(fsdp, fsdp, &plan);
     fsdp->shard = comm;
     fsdp->replicas = fsdp->desc.replicas;
-    st = dpari_fsdp_lay(fsdp, why);
+    st = dpari_fsdp_fill_in(fsdp, why);
     if (st != DPAR_OK) {
         return st;
     }
-    return dpari_fsdp_take(fsdp, sizes, why);
+    return dpari_fsdp_allocate(fsdp, sizes, why);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *comm, const dpar_fsdp_desc *desc,
@@ -597,7 +610,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *comm, const dpar_fsdp_
     }
     dpari_zero(&given, sizeof given);
     given.fsdp = &counted;
-    st = dpari_fsdp_agree(comm, replicas, st, "fsdp", dpari_fsdp_state, &given, why);
+    st = dpari_fsdp_agree(comm, replicas, st, "fsdp", dpari_fsdp_facts, &given, why);
     if (st == DPAR_OK) {
         d = (dpar_fsdp *)memory;
         *d = counted;
@@ -607,7 +620,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *comm, const dpar_fsdp_
             *fsdp = d;
             return DPAR_OK;
         }
-        dpari_fsdp_give_back(d);
+        dpari_fsdp_release(d);
     }
     return dpari_object_failed(st, desc != NULL ? desc->memory : NULL, memory, sizes.plan, why);
 }
@@ -619,8 +632,8 @@ static int dpari_fsdp_broken(const dpar_fsdp *fsdp)
            (fsdp->replicas != NULL && fsdp->replicas->status != DPAR_OK);
 }
 
-/* Waits for all weights that are being gathered, and marks all slots as free, because the masters
- * change. */
+/* Waits for all weights that are being gathered, and marks all slots as free. The caller then
+ * changes the masters, from which the weights must be gathered again. */
 static DPARI_COLD dpar_status dpari_fsdp_forget(dpar_fsdp *fsdp)
 {
     dpar_status st = DPAR_OK;
@@ -648,7 +661,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_free(dpar_fsdp *fsdp)
     if (fsdp->under_way && !dpari_fsdp_broken(fsdp)) {
         return dpari_comm_wrong(fsdp->shard, "dpar_fsdp_free: the pass has not ended");
     }
-    /* A communicator that broke within a pass still has operations, which end here. */
+    /* If a communicator broke during a pass, operations may still use the memory. */
     (void)dpari_fsdp_forget(fsdp);
     for (i = 0; i < fsdp->buckets; i++) {
         (void)dpar_wait(&fsdp->bucket[i].work);
@@ -656,12 +669,12 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_free(dpar_fsdp *fsdp)
     for (i = 0; i < fsdp->units; i++) {
         (void)dpar_wait(&fsdp->unit[i].across);
     }
-    dpari_fsdp_give_back(fsdp);
+    dpari_fsdp_release(fsdp);
     return dpari_object_end(DPAR_OK, fsdp->desc.memory == NULL ? fsdp : NULL);
 }
 
-/* Posts a collective on the shards of unit u. The unit is its tag, so that ranks which visit units
- * of equal size in different orders get an error. */
+/* Posts a collective on unit u. The tag is the unit, so that ranks that visit units of equal size
+ * in different orders get an error. */
 static dpar_status dpari_fsdp_post(dpar_fsdp *fsdp, int32_t kind, int32_t u, const void *in,
                                    void *out, int32_t type, dpar_work *work)
 {
@@ -689,14 +702,14 @@ static int dpari_fsdp_is_unit(const dpar_fsdp *fsdp, int32_t u)
 static unsigned char *dpari_fsdp_slot_at(const dpar_fsdp *fsdp, int32_t slot)
 {
     const int64_t at =
-        dpari_fsdp_wide(&fsdp->desc) ? fsdp->unit[slot].whole_at : slot * fsdp->largest;
+        dpari_fsdp_weights_whole(&fsdp->desc) ? fsdp->unit[slot].whole_at : slot * fsdp->largest;
     return fsdp->weights + at * dpar_type_bytes(fsdp->desc.compute_type);
 }
 
 static unsigned char *dpari_fsdp_bucket_at(const dpar_fsdp *fsdp, int32_t bucket)
 {
-    const int64_t at =
-        dpari_fsdp_kept(&fsdp->desc) ? fsdp->unit[bucket].whole_at : bucket * fsdp->largest;
+    const int64_t at = dpari_fsdp_gradients_whole(&fsdp->desc) ? fsdp->unit[bucket].whole_at
+                                                               : bucket * fsdp->largest;
     return fsdp->grads + at * dpar_type_bytes(fsdp->desc.gradient_type);
 }
 
@@ -714,10 +727,11 @@ static unsigned char *dpari_fsdp_master_at(const dpar_fsdp *fsdp, int32_t u)
     return fsdp->master + fsdp->unit[u].shard_at * dpar_type_bytes(fsdp->desc.type);
 }
 
-/* Returns the address of this rank's shard of reduced gradients, and its type. */
+/* Returns the address of this rank's shard of unit u's reduced gradients. Sets *type to its type.
+ */
 static unsigned char *dpari_fsdp_reduced_at(const dpar_fsdp *fsdp, int32_t u, int32_t *type)
 {
-    if (dpari_fsdp_kept(&fsdp->desc)) {
+    if (dpari_fsdp_gradients_whole(&fsdp->desc)) {
         *type = fsdp->desc.gradient_type;
         return dpari_fsdp_bucket_at(fsdp, u) + dpari_fsdp_own(fsdp, u, *type);
     }
@@ -725,14 +739,15 @@ static unsigned char *dpari_fsdp_reduced_at(const dpar_fsdp *fsdp, int32_t u, in
     return fsdp->sums + fsdp->unit[u].shard_at * dpar_type_bytes(*type);
 }
 
-/* Returns the same address after gradients that only count as 0 have been set to 0. */
+/* Returns the same address as dpari_fsdp_reduced_at. If the gradients only count as 0, sets their
+ * memory to 0. */
 static unsigned char *dpari_fsdp_settled(const dpar_fsdp *fsdp, int32_t u, int32_t *type)
 {
     dpari_fsdp_unit *unit = &fsdp->unit[u];
     unsigned char *at = dpari_fsdp_reduced_at(fsdp, u, type);
     const int64_t bytes = unit->flat.shard * dpar_type_bytes(*type);
-    /* the whole unit, because later passes add to it */
-    if (unit->fresh && dpari_fsdp_kept(&fsdp->desc)) {
+    /* zeroes the whole unit, because later passes add to all of it */
+    if (unit->fresh && dpari_fsdp_gradients_whole(&fsdp->desc)) {
         (void)dpari_do_copy(fsdp->shard, dpari_fsdp_bucket_at(fsdp, u), NULL,
                             bytes * fsdp->shard->size);
     } else if (unit->fresh) {
@@ -748,7 +763,7 @@ static unsigned char *dpari_fsdp_moment_at(const dpar_fsdp *fsdp, int32_t k, int
            fsdp->unit[u].shard_at * dpar_type_bytes(dpari_fsdp_moment_type(&fsdp->desc));
 }
 
-/* Returns the number of the first element of this rank's shard among all elements. */
+/* Returns the index of the first element of this rank's shard among the elements of all units. */
 static uint64_t dpari_fsdp_key(const dpar_fsdp *fsdp, int32_t u)
 {
     return fsdp->unit[u].key + (uint64_t)(fsdp->unit[u].flat.shard * fsdp->shard->rank);
@@ -874,19 +889,19 @@ static DPARI_COLD dpar_status dpari_fsdp_no_room(dpar_fsdp *fsdp, int32_t u, int
     if (n > NAMED) {
         dpari_text_say(&t, " and %d more", n - (int32_t)NAMED);
     }
-    dpar_text_put(&t, gradients ? ", which are not ready; desc.units_in_use sets how many"
-                                : ", which are in use; desc.units_in_use sets how many");
+    dpar_text_put(&t, gradients ? ", which are not ready (desc.units_in_use is the limit)"
+                                : ", which are in use (desc.units_in_use is the limit)");
     return dpari_comm_say(fsdp->shard, DPAR_E_ROOM, "%s", why.text);
 }
 
-/* Returns a slot for unit u, or -1 if there is none: a free one, otherwise the slot of the unit
- * that is needed last. Forward that is the first unit, backward the last. Units in use, and units
- * lo .. hi, which are wanted next, keep their slots. */
+/* Returns a slot for unit u: a free one, otherwise the slot of the unit that is needed last, which
+ * is the smallest unit in forward and the largest in backward. Units in use keep their slots, and
+ * so do units lo .. hi, which are needed next. Returns -1 if that leaves no slot. */
 static int32_t dpari_fsdp_pick(const dpar_fsdp *fsdp, int32_t u, int32_t lo, int32_t hi,
                                int32_t back)
 {
     int32_t i, best = -1;
-    if (dpari_fsdp_wide(&fsdp->desc)) {
+    if (dpari_fsdp_weights_whole(&fsdp->desc)) {
         return u;
     }
     for (i = 0; i < fsdp->slots; i++) {
@@ -904,7 +919,7 @@ static int32_t dpari_fsdp_pick(const dpar_fsdp *fsdp, int32_t u, int32_t lo, int
     return best;
 }
 
-/* Converts this rank's masters to its part of the weights in `to`, which have another type. */
+/* Converts this rank's masters of unit u from desc.type to compute_type. */
 static dpar_status dpari_fsdp_cast(const dpar_fsdp *fsdp, int32_t u, unsigned char *to)
 {
     const dpar_fsdp_desc *desc = &fsdp->desc;
@@ -925,9 +940,10 @@ static dpar_status dpari_fsdp_cast(const dpar_fsdp *fsdp, int32_t u, unsigned ch
     return dpari_do_round(fsdp->shard, &r);
 }
 
-/* Requests unit u's weights. Returns DPAR_MORE if there is no slot for them. */
-static DPARI_COLD dpar_status dpari_fsdp_ask(dpar_fsdp *fsdp, int32_t u, int32_t lo, int32_t hi,
-                                             int32_t back)
+/* Posts the all-gather of unit u's weights if they are in no slot. Returns DPAR_MORE if no slot is
+ * free for them. back is 1 in backward; dpari_fsdp_pick explains lo and hi. */
+static DPARI_COLD dpar_status dpari_fsdp_request(dpar_fsdp *fsdp, int32_t u, int32_t lo, int32_t hi,
+                                                 int32_t back)
 {
     dpari_fsdp_unit *unit = &fsdp->unit[u];
     dpari_fsdp_slot *s;
@@ -968,20 +984,21 @@ static DPARI_COLD dpar_status dpari_fsdp_ask(dpar_fsdp *fsdp, int32_t u, int32_t
     return st;
 }
 
-/* Gathers unit u and requests the units after it in this direction. Waits for u. */
+/* Requests unit u and the next units in this direction, and waits for unit u. */
 static dpar_status dpari_fsdp_gather(dpar_fsdp *fsdp, int32_t u, int32_t back)
 {
     const int64_t ahead = fsdp->desc.prefetch;
     const int32_t lo = back ? (int32_t)dpari_most(0, u - ahead) : u;
     const int32_t hi = back ? u : (int32_t)dpari_least(fsdp->units - 1, u + ahead);
     int32_t k;
-    dpar_status st = dpari_fsdp_ask(fsdp, u, lo, hi, back);
-    /* all slots are in use or have wanted units; those can be gathered again */
+    dpar_status st = dpari_fsdp_request(fsdp, u, lo, hi, back);
+    /* All slots hold units that are in use or needed next. Gives up one of the latter, which can be
+     * gathered again. */
     if (st == DPAR_MORE) {
-        st = dpari_fsdp_ask(fsdp, u, u, u, back);
+        st = dpari_fsdp_request(fsdp, u, u, u, back);
     }
     for (k = 1; k <= hi - lo && st == DPAR_OK; k++) {
-        st = dpari_fsdp_ask(fsdp, back ? u - k : u + k, lo, hi, back);
+        st = dpari_fsdp_request(fsdp, back ? u - k : u + k, lo, hi, back);
     }
     if (st == DPAR_MORE && fsdp->unit[u].slot < 0 && fsdp->unit[u].flat.shard > 0) {
         return dpari_fsdp_no_room(fsdp, u, 0);
@@ -994,7 +1011,7 @@ static dpar_status dpari_fsdp_gather(dpar_fsdp *fsdp, int32_t u, int32_t back)
 
 /* ---- gradients ------------------------------------------------------------------------------- */
 
-/* a += b, element by element, in the type of a: F64 or F32. */
+/* Adds `from` to `to`, element by element, in the type of `to` (F64 or F32), in host memory. */
 static void dpari_fsdp_add_here(void *to, int32_t to_type, const void *from, int32_t from_type,
                                 int64_t count)
 {
@@ -1009,7 +1026,7 @@ static void dpari_fsdp_add_here(void *to, int32_t to_type, const void *from, int
         out[0] = (unsigned char *)to + i * to_size;
         in[0] = out[0];
         in[1] = (const unsigned char *)from + i * from_size;
-        if (from_type != to_type && from_type != DPAR_F32) { /* 16 bits or F64; to F32 first */
+        if (from_type != to_type && from_type != DPAR_F32) { /* 16-bit types and F64 to F32 first */
             dpari_kern_convert(f32, DPAR_F32, in[1], from_type, n);
             in[1] = f32;
         }
@@ -1031,7 +1048,8 @@ static dpar_status dpari_fsdp_add(const dpar_fsdp *fsdp, void *to, int32_t to_ty
     return DPAR_OK;
 }
 
-/* Completes the reduction of bucket b. */
+/* Waits for the reduction of bucket b, adds the result to the shard and frees the bucket. With
+ * replicas, posts the all-reduce of the shard in the last micro-batch. */
 static DPARI_COLD dpar_status dpari_fsdp_collect(dpar_fsdp *fsdp, int32_t b)
 {
     const dpar_fsdp_desc *desc = &fsdp->desc;
@@ -1047,7 +1065,7 @@ static DPARI_COLD dpar_status dpari_fsdp_collect(dpar_fsdp *fsdp, int32_t b)
     if (st != DPAR_OK) {
         return st;
     }
-    if (!dpari_fsdp_kept(desc) && !s->straight) {
+    if (!dpari_fsdp_gradients_whole(desc) && !s->straight) {
         const unsigned char *came =
             dpari_fsdp_bucket_at(fsdp, b) + dpari_fsdp_own(fsdp, u, desc->gradient_type);
         if (unit->fresh && desc->gradient_type != type) {
@@ -1066,20 +1084,20 @@ static DPARI_COLD dpar_status dpari_fsdp_collect(dpar_fsdp *fsdp, int32_t b)
     return st;
 }
 
-/* Prepares the bucket of unit u. If gradients of earlier passes are kept, they stay. Otherwise all
- * is set to 0; with overwrite_gradients only the gaps between parameters and the end are, because
- * backward assigns the rest. */
+/* Prepares the bucket of unit u at address `whole`. Leaves it unchanged if it contains gradients of
+ * earlier passes. Otherwise sets all of it to 0, or with overwrite_gradients only the gaps between
+ * parameters and the padding at the end, because backward writes the rest. */
 static dpar_status dpari_fsdp_clear(dpar_fsdp *fsdp, int32_t u, unsigned char *whole)
 {
     dpari_fsdp_unit *unit = &fsdp->unit[u];
     const int64_t each = dpar_type_bytes(fsdp->desc.gradient_type),
                   all = unit->flat.shard * fsdp->shard->size;
-    const int earlier = dpari_fsdp_kept(&fsdp->desc) && !unit->fresh;
+    const int earlier = dpari_fsdp_gradients_whole(&fsdp->desc) && !unit->fresh;
     dpar_status st = DPAR_OK;
     int64_t at = 0;
     int32_t i;
     unit->adds = earlier || !fsdp->desc.overwrite_gradients;
-    unit->fresh = unit->fresh && !dpari_fsdp_kept(&fsdp->desc);
+    unit->fresh = unit->fresh && !dpari_fsdp_gradients_whole(&fsdp->desc);
     if (earlier) {
         return DPAR_OK;
     }
@@ -1093,8 +1111,8 @@ static dpar_status dpari_fsdp_clear(dpar_fsdp *fsdp, int32_t u, unsigned char *w
     return dpari_do_copy(fsdp->shard, whole + at * each, NULL, (all - at) * each);
 }
 
-/* The bucket that a unit's gradients may use: a free one, otherwise that which was sent first; -1
- * if all hold gradients that are not ready. */
+/* Returns a bucket for a unit's gradients: a free one, otherwise the one whose reduction was posted
+ * first. Returns -1 if all buckets hold gradients that are not ready. */
 static int32_t dpari_fsdp_pick_bucket(const dpar_fsdp *fsdp)
 {
     int32_t i, best = -1;
@@ -1110,12 +1128,12 @@ static int32_t dpari_fsdp_pick_bucket(const dpar_fsdp *fsdp)
     return best;
 }
 
-/* Gives the gradients of unit u a bucket in which backward computes them. */
+/* Assigns a bucket to unit u, in which backward computes its gradients. */
 static dpar_status dpari_fsdp_open(dpar_fsdp *fsdp, int32_t u)
 {
     dpari_fsdp_unit *unit = &fsdp->unit[u];
     int32_t b = u;
-    if (unit->flat.shard > 0 && !dpari_fsdp_kept(&fsdp->desc)) {
+    if (unit->flat.shard > 0 && !dpari_fsdp_gradients_whole(&fsdp->desc)) {
         b = dpari_fsdp_pick_bucket(fsdp);
         if (b < 0) {
             return dpari_fsdp_no_room(fsdp, u, 1);
@@ -1149,18 +1167,18 @@ static dpar_status dpari_fsdp_send(dpar_fsdp *fsdp, int32_t u)
         return DPAR_OK;
     }
     s = &fsdp->bucket[unit->bucket];
-    if (dpari_fsdp_kept(desc) && !fsdp->last) {
+    if (dpari_fsdp_gradients_whole(desc) && !fsdp->last) {
         s->unit = -1;
         unit->bucket = -1;
         return DPAR_OK;
     }
     whole = dpari_fsdp_bucket_at(fsdp, unit->bucket);
-    for (b = 0; b < fsdp->buckets && !dpari_fsdp_kept(desc); b++) {
+    for (b = 0; b < fsdp->buckets && !dpari_fsdp_gradients_whole(desc); b++) {
         most = (int32_t)dpari_most(most, fsdp->bucket[b].sent);
     }
     s->sent = most + 1;
     to = dpari_fsdp_reduced_at(fsdp, u, &type);
-    s->straight = unit->fresh && !dpari_fsdp_kept(desc) && type == desc->gradient_type;
+    s->straight = unit->fresh && !dpari_fsdp_gradients_whole(desc) && type == desc->gradient_type;
     return dpari_fsdp_post(fsdp, DPAR_CALL_REDUCE_SCATTER, u, whole,
                            s->straight ? to : whole + dpari_fsdp_own(fsdp, u, desc->gradient_type),
                            desc->gradient_type, &s->work);
@@ -1198,7 +1216,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_begin(dpar_fsdp *fsdp, int32_t last)
     return DPAR_OK;
 }
 
-/* Checks the number of a unit and a direction. */
+/* Checks that unit u exists and that the direction is valid. */
 static dpar_status dpari_fsdp_check_unit(dpar_fsdp *fsdp, int32_t u, int32_t direction)
 {
     if (!dpari_fsdp_is_unit(fsdp, u)) {
@@ -1230,11 +1248,13 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_unshard(dpar_fsdp *fsdp, int32_t u, in
     }
     if (back && !fsdp->under_way) {
         return dpari_comm_wrong(fsdp->shard,
-                                "dpar_fsdp_unshard: unit %d for backward outside of a pass", u);
+                                "dpar_fsdp_unshard: unit %d for backward, but no pass is in "
+                                "progress (dpar_fsdp_begin)",
+                                u);
     }
     if (back && fsdp->unit[u].state != DPARI_FSDP_NONE) {
         return dpari_comm_wrong(fsdp->shard,
-                                "dpar_fsdp_unshard: unit %d for backward twice in one pass", u);
+                                "dpar_fsdp_unshard: unit %d already had backward in this pass", u);
     }
     if (fsdp->under_way && fsdp->status != DPAR_OK) {
         return fsdp->status;
@@ -1289,7 +1309,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_ready(dpar_fsdp *fsdp, int32_t u)
 
 /* Checks at the end of a pass that no unit is in use and all gradients are ready. If not, the pass
  * fails on all ranks. */
-static void dpari_fsdp_look(dpar_fsdp *fsdp)
+static void dpari_fsdp_check_ended(dpar_fsdp *fsdp)
 {
     int32_t u;
     for (u = 0; u < fsdp->units && fsdp->status == DPAR_OK; u++) {
@@ -1314,10 +1334,11 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_end(dpar_fsdp *fsdp)
         return DPAR_E_ARG;
     }
     if (!fsdp->under_way) {
-        return dpari_comm_wrong(fsdp->shard, "dpar_fsdp_end: no pass is under way");
+        return dpari_comm_wrong(fsdp->shard,
+                                "dpar_fsdp_end: no pass is in progress (dpar_fsdp_begin)");
     }
-    dpari_fsdp_look(fsdp);
-    /* if buckets are units, this is the order of backward */
+    dpari_fsdp_check_ended(fsdp);
+    /* The order matters if each unit has its own bucket: it is then that of backward. */
     for (b = fsdp->buckets - 1; b >= 0; b--) {
         if (fsdp->bucket[b].unit >= 0 && fsdp->bucket[b].sent) {
             const dpar_status st = dpari_fsdp_collect(fsdp, b);
@@ -1343,7 +1364,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_end(dpar_fsdp *fsdp)
     return fsdp->status;
 }
 
-/* Computes the sum of squares of this rank's shard, and waits for it. */
+/* Computes the sum of squares of this rank's gradients in fsdp->squares, and waits for it. */
 static dpar_status dpari_fsdp_squares(dpar_fsdp *fsdp)
 {
     dpar_status st = DPAR_OK;
@@ -1432,7 +1453,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_step(dpar_fsdp *fsdp, double rate, dou
 
 /* ---- state ----------------------------------------------------------------------------------- */
 
-/* True if unit u has such an array now. Gradients are available only between passes. */
+/* True if there is such an array of unit u now. Gradients are available only between passes. */
 static int dpari_fsdp_has(const dpar_fsdp *fsdp, int32_t array, int32_t u)
 {
     if (!dpari_fsdp_is_unit(fsdp, u) || array < 0) {
@@ -1476,11 +1497,11 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_layout(const dpar_fsdp *fsdp, int32_t 
     dpar_status st;
     if (!dpari_fsdp_is_unit(fsdp, u) || layout == NULL || first < 0 || ranks < 1 ||
         ranks - 1 > INT32_MAX - first) {
-        return dpari_wrong(
-            why,
-            "dpar_fsdp_layout: unit %d does not exist, or ranks %d or first %d is not allowed, or "
-            "layout is NULL",
-            u, ranks, first);
+        return dpari_wrong(why,
+                           "dpar_fsdp_layout: u is %d, ranks %d and first %d, but unit u must "
+                           "exist, ranks must be "
+                           "1 or more, first 0 or more, and layout not NULL",
+                           u, ranks, first);
     }
     st = dpar_mesh_init(&mesh, "shard", &ranks, DPAR_ORDER_LAST_FASTEST, 0, why);
     if (st != DPAR_OK) {
@@ -1490,7 +1511,8 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_layout(const dpar_fsdp *fsdp, int32_t 
     return dpar_layout_init(layout, &mesh, 1, &fsdp->unit[u].flat.total, &cut, why);
 }
 
-/* Begins a walk over the parts of this rank's shard in the shards that `ranks` ranks saved. */
+/* Begins a walk over the parts of this rank's shard of unit u in the shards that `ranks` ranks
+ * saved. */
 static DPARI_COLD dpar_status dpari_fsdp_walk_saved(const dpar_fsdp *fsdp, int32_t u, int32_t ranks,
                                                     dpar_redistribute_cursor *walk, dpar_why *why)
 {
@@ -1534,15 +1556,15 @@ static DPARI_COLD dpar_status dpari_fsdp_read_one(dpar_fsdp *fsdp, int32_t array
     if (st != DPAR_OK) {
         return st;
     }
-    st = dpari_do_wait(fsdp->shard); /* the callback writes next */
+    st = dpari_do_wait(fsdp->shard); /* the zeros must be written before the callback writes */
     while (st == DPAR_OK && dpar_redistribute_next(&walk, &t)) {
         const dpar_status got =
             read(ctx, array, u, t.peer, t.theirs[0], t.extent[0], at + t.mine[0] * each);
         if (got < DPAR_OK) { /* a positive status is a condition, not a failure */
             st = dpari_say(
                 got, why,
-                "dpar_fsdp_load: reading %ld elements of array %d of unit %d that rank %d "
-                "saved failed",
+                "dpar_fsdp_load: the callback failed to read %ld elements of array %d of unit %d "
+                "that rank %d saved",
                 t.extent[0], array, u, t.peer);
         }
     }
@@ -1562,9 +1584,9 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_load(dpar_fsdp *fsdp, int32_t ranks, i
     if (read == NULL || ranks < 1 || steps < 0 || fsdp->under_way) {
         st = dpari_wrong(
             why,
-            "dpar_fsdp_load: %d ranks (1 or more), %ld steps (0 or more), pass under way: %d "
-            "(0), or read is NULL",
-            ranks, steps, fsdp->under_way);
+            "dpar_fsdp_load: ranks is %d and steps %ld, but ranks must be 1 or more, steps 0 or "
+            "more, read not NULL, and no pass may be in progress",
+            ranks, steps);
     } else {
         st = dpari_fsdp_forget(fsdp);
     }
@@ -1576,7 +1598,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_load(dpar_fsdp *fsdp, int32_t ranks, i
     dpari_zero(&given, sizeof given);
     given.ranks = ranks;
     given.steps = steps;
-    st = dpari_fsdp_agree(fsdp->shard, fsdp->replicas, st, "fsdp load", dpari_fsdp_state_load,
+    st = dpari_fsdp_agree(fsdp->shard, fsdp->replicas, st, "fsdp load", dpari_fsdp_facts_load,
                           &given, why);
     if (st == DPAR_OK) {
         fsdp->steps = steps;

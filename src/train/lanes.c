@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Vectorised loops over rows, for norms, cross-entropy, attention and codes of 8 bits. Each loop
- * exists for vectors of the compiler (GCC's vector extensions), for AVX2 or AVX-512 if the CPU has
- * them at run time, and element by element. All give the same bits: sums have 16 chains (8 in f32)
- * whose order is fixed, and products are not fused with sums. lanes.h describes each loop.
+/* Vectorised loops over rows, for norms, cross-entropy, attention and 8-bit codes. Each loop exists
+ * in several versions: with GCC's vector extensions, for AVX2 or AVX-512 if the CPU has them at run
+ * time, and for single elements. All give the same bits, because sums have 16 chains (8 in f32)
+ * with a fixed order, and products are not fused with sums. lanes.h describes each loop.
  *
  * dpari_lanes_for returns the table of functions for this CPU. layers.c, layers_norm.c, sequence.c
  * and tests call it. */
@@ -20,15 +20,16 @@
 #define DPARI_LANES_VECTOR 0
 #endif
 
-/* 1 if this is compiled for plain x86-64, so that the CPU may have more than the compiler knows. */
+/* 1 if this is compiled for plain x86-64, so that the CPU may have vectors that the compiler does
+ * not use, and is queried at run time. */
 #if DPARI_LANES_VECTOR && defined(__x86_64__) && !defined(__AVX2__)
 #define DPARI_LANES_ASKED 1
 #else
 #define DPARI_LANES_ASKED 0
 #endif
 
-/* 1 if instructions are written in assembly. Clang does not need it, and without its optimiser gcc
- * does not remove the branch that is not taken. */
+/* 1 if some instructions are written in assembly. Clang does not need that. Without optimization,
+ * gcc would keep the branch with instructions that the CPU may not have. */
 #if defined(__x86_64__) && !defined(__clang__) && defined(__OPTIMIZE__)
 #define DPARI_LANES_ASM 1
 #else
@@ -43,7 +44,7 @@ static float dpari_lanes_scale(const dpari_lanes_blocks *b, int64_t i)
     return scale;
 }
 
-/* Replaces every NaN by the same one. */
+/* Gives all NaNs the same bits. */
 DPARI_FN void dpari_lanes_quiet(float *x, int64_t n)
 {
     const uint32_t quiet = 0x7fc00000u;
@@ -77,8 +78,8 @@ enum { DPARI_LANES_D = 16, DPARI_LANES_F = 8 };
 #define dpari_lanes_get(to, from) __builtin_memcpy(to, from, sizeof *(to))
 #define dpari_lanes_put(to, from) __builtin_memcpy(to, from, sizeof *(from))
 
-/* A vector whose elements are all x. Vectors are passed by address, because they are too large to
- * be passed by value on targets without such vectors. */
+/* A vector whose elements are all x. Functions get vectors by address, because targets without such
+ * vectors cannot pass them by value in registers. */
 #define DPARI_LANES_ALL4(x)                                                                        \
     {                                                                                              \
         x, x, x, x                                                                                 \
@@ -99,15 +100,15 @@ DPARI_LANES_INLINE void dpari_lanes_all(dpari_lanes_16 *to, double x)
     to->a = to->b = to->c = to->d = all;
 }
 
-/* Adds the 16 chains in the fixed order of lanes.h. */
+/* Adds the 16 chains in the order that lanes.h describes. */
 DPARI_LANES_INLINE double dpari_lanes_fold(const dpari_lanes_16 *x)
 {
     const dpari_lanes_d4 s = (x->a + x->c) + (x->b + x->d);
     return (s[0] + s[2]) + (s[1] + s[3]);
 }
 
-/* Converts a vector, with one instruction if vectors have 32 bytes, for which gcc emits five. wide:
- * 1 in the functions for AVX2. */
+/* Converts a vector. In the functions for AVX2 (wide = 1) it is one instruction in assembly,
+ * because gcc would emit five. */
 #if DPARI_LANES_ASM
 #define DPARI_LANES_CONVERT(wide, instruction, to, from, type)                                     \
     do {                                                                                           \
@@ -158,7 +159,7 @@ DPARI_LANES_INLINE void dpari_lanes_thin(float *to, const double *from, int64_t 
     }
 }
 
-/* Loads elements i .. i + 15 as doubles; dpari_lanes_store is the reverse. */
+/* Loads elements i .. i + 15 as doubles; dpari_lanes_store does the opposite. */
 DPARI_LANES_INLINE void dpari_lanes_load(dpari_lanes_16 *to, const void *x, int64_t i, int32_t type,
                                          int wide)
 {
@@ -197,7 +198,7 @@ DPARI_LANES_INLINE void dpari_lanes_store(void *x, int64_t i, int32_t type,
     }
 }
 
-/* Copies the last elements, from i on, to `room`, and fills it up with `rest`. */
+/* Copies the last elements, from i on, to `room`, and fills the remainder of `room` with `rest`. */
 DPARI_STATIC_NOINLINE const double *dpari_lanes_last(double *room, const void *x, int64_t i,
                                                      int64_t n, int32_t type, double rest)
 {
@@ -415,13 +416,13 @@ DPARI_LANES_INLINE void dpari_lanes_slope(void *to, const void *x, const void *y
     }
 }
 
-/* Computes the smaller of x and `most`. A NaN in x stays. */
+/* Computes the smaller of x and `most`. A NaN in x remains. */
 DPARI_LANES_INLINE void dpari_lanes_least(dpari_lanes_d4 *to, const dpari_lanes_d4 *x,
                                           const dpari_lanes_d4 *most, int wide)
 {
     dpari_lanes_u4 over;
 #if DPARI_LANES_ASM
-    if (wide) { /* one instruction, for which gcc emits four */
+    if (wide) { /* in assembly, because gcc would emit four instructions */
         __asm__("vminpd %1, %2, %0" : "=x"(*to) : "x"(*x), "x"(*most));
         return;
     }
@@ -431,11 +432,12 @@ DPARI_LANES_INLINE void dpari_lanes_least(dpari_lanes_d4 *to, const dpari_lanes_
     *to = (dpari_lanes_d4)(((dpari_lanes_u4)*x & ~over) | ((dpari_lanes_u4)*most & over));
 }
 
-/* Computes x = e^x and z = e^z, two vectors at once, because their operations do not wait for each
- * other. x = k ln 2 + f, where k is an integer: adding 1.5 2^52 leaves it in the last bits. ln 2 is
- * in two parts, of which the first times k is exact. e^f is a Taylor sum of degree 12 for |f| <
- * 0.347, whose error is below 2e-16, added in pairs (Estrin), so that few operations wait for one
- * another. 2^k is made from its bits. NaN stays NaN, because f is NaN. */
+/* Computes x = e^x and z = e^z. Two vectors are processed at once, because their operations do not
+ * depend on each other. x is split into k ln 2 + f, where k is an integer, which adding 1.5 2^52
+ * leaves in the last bits. ln 2 is stored in two parts, so that k times the first part is exact.
+ * e^f for |f| < 0.347 is a Taylor sum of degree 12 with an error below 2e-16. Its terms are added
+ * in pairs (Estrin), so that few operations depend on each other. 2^k is made from its bits. NaN
+ * remains NaN, because f is NaN. */
 DPARI_LANES_INLINE void dpari_lanes_exp(dpari_lanes_d4 *x, dpari_lanes_d4 *z, int wide)
 {
     const dpari_lanes_d4 low = DPARI_LANES_ALL4(-708.0), high = DPARI_LANES_ALL4(709.0);
@@ -492,7 +494,7 @@ DPARI_LANES_INLINE void dpari_lanes_exps_16(dpari_lanes_16 *sum, void *to, const
         dpari_lanes_exp(&each[0], &each[1], wide);
         dpari_lanes_exp(&each[2], &each[3], wide);
     }
-    for (k = 0; k < 4 && !wide; k += 2) { /* with fewer registers a loop is as fast */
+    for (k = 0; k < 4 && !wide; k += 2) { /* a loop, which is as fast with fewer registers */
         dpari_lanes_exp(&each[k], &each[k + 1], wide);
     }
     sum->a += each[0];
@@ -508,8 +510,8 @@ DPARI_LANES_INLINE void dpari_lanes_exps_16(dpari_lanes_16 *sum, void *to, const
     }
 }
 
-/* One loop for full groups of 16 elements, and then for the last elements, which are copied to
- * `room`. */
+/* The same loop processes full groups of 16 elements and then the last elements, which are copied
+ * to `room`. */
 DPARI_LANES_INLINE double dpari_lanes_exps(void *to, const void *x, int32_t type, const double *by,
                                            int64_t n, int wide)
 {
@@ -587,7 +589,7 @@ DPARI_LANES_INLINE void dpari_lanes_logs(double *x, int64_t n)
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
-/* A vector of the words i, j, k and l, where 0 .. 3 are those of a and 4 .. 7 those of b. */
+/* A vector of words i, j, k and l, where words 0 .. 3 are those of a and 4 .. 7 those of b. */
 #if defined(__clang__)
 #define DPARI_LANES_WORDS(a, b, i, j, k, l) __builtin_shufflevector(a, b, i, j, k, l)
 #else
@@ -656,7 +658,7 @@ DPARI_LANES_INLINE void dpari_lanes_scores(double *to, const float *x, const flo
     int64_t j, k;
     for (j = 0; j < n; j += 4) {
         const float *each[4];
-        for (k = 0; k < 4; k++) { /* if fewer than four are left, the last one is repeated */
+        for (k = 0; k < 4; k++) { /* if fewer than four rows are left, the last one is repeated */
             each[k] = row + dpari_least(j + k, n - 1) * step;
         }
         dpari_lanes_scores_four(n - j < 4 ? room : to + j, x, each, width, scale);
@@ -732,17 +734,17 @@ DPARI_LANES_INLINE void dpari_lanes_add(float *y, float keep, float by, const fl
     }
 }
 
-/* ---- codes of 8 bits ------------------------------------------------------------------------- */
+/* ---- 8-bit codes ----------------------------------------------------------------------------- */
 
-/* Computes the larger of each |x| and `most`, as integers: the bits of |x| have the order of
- * |x|. */
+/* Computes the larger of each |x| and `most`. Compares them as integers, because the bits of |x|
+ * are ordered like |x|. */
 DPARI_LANES_INLINE void dpari_lanes_sizes(dpari_lanes_i8 *most, const float *x, int wide)
 {
     dpari_lanes_i8 p, above;
     dpari_lanes_get(&p, x);
     p &= 0x7fffffff;
 #if DPARI_LANES_ASM
-    if (wide) { /* one instruction, for which gcc emits two slower ones */
+    if (wide) { /* in assembly, because gcc would emit two slower instructions */
         __asm__("vpmaxsd %1, %0, %0" : "+x"(*most) : "x"(p));
         return;
     }
@@ -784,15 +786,16 @@ DPARI_LANES_INLINE uint32_t dpari_lanes_size(const float *x, int64_t n, int wide
     return (uint32_t)most;
 }
 
-/* Rounds to integers: for |x| below 2^22, adding 1.5 2^23 leaves the rounded integer in the last
- * bits, with its sign. */
+/* Rounds to signed integers: for |x| below 2^22, adding 1.5 2^23 leaves the rounded integer in the
+ * last bits. */
 DPARI_LANES_INLINE void dpari_lanes_code_i8(dpari_lanes_i8 *code, const dpari_lanes_f8 *x)
 {
     *code = (dpari_lanes_i8)(*x + 12582912.0f) & 0xff;
 }
 
-/* Computes codes of F8. Below 2^-6 its numbers are 2^-9 apart, which are the last bits of a sum
- * with 2^14. No code exceeds 0x7e, because x is at most 448, up to the rounding of a division. */
+/* Computes codes of F8. Below 2^-6, F8 numbers are multiples of 2^-9. Adding 2^14 leaves the
+ * multiple in the last bits. No code exceeds 0x7e, because x exceeds 448 at most by a rounding
+ * error. */
 DPARI_LANES_INLINE void dpari_lanes_code_f8(dpari_lanes_i8 *code, const dpari_lanes_f8 *x)
 {
     const dpari_lanes_i8 bits = (dpari_lanes_i8)*x, size = bits & 0x7fffffff;
@@ -803,8 +806,8 @@ DPARI_LANES_INLINE void dpari_lanes_code_f8(dpari_lanes_i8 *code, const dpari_la
     *code = all | (((bits >> 24) & 0x80) & (all != 0));
 }
 
-/* Stores sixteen integers of 0 to 255 as bytes. dpari_lanes_unpack loads 16 bytes as signed
- * integers. */
+/* Stores 16 integers from 0 to 255 as bytes. dpari_lanes_unpack loads 16 bytes as signed integers.
+ */
 DPARI_LANES_INLINE void dpari_lanes_pack(unsigned char *to, const dpari_lanes_i8 *x)
 {
 #if defined(__SSE2__)
@@ -841,7 +844,7 @@ DPARI_LANES_INLINE void dpari_lanes_unpack(dpari_lanes_i8 to[2], const unsigned 
         __asm__("vpmovsxbd %1, %0" : "=x"(to[1]) : "m"(*(const int64_t *)(const void *)(from + 8)));
         return;
     }
-    dpari_lanes_get(&all, from); /* each byte becomes the highest of four */
+    dpari_lanes_get(&all, from); /* below, each byte becomes the highest of a word */
     low = (dpari_lanes_h8)__builtin_ia32_punpcklbw128(none, all);
     high = (dpari_lanes_h8)__builtin_ia32_punpckhbw128(none, all);
     each[0] = (dpari_lanes_w4)__builtin_ia32_punpcklwd128(zero, low) >> 24;
@@ -917,8 +920,8 @@ DPARI_LANES_INLINE void dpari_lanes_lesser(dpari_lanes_f8 *x, const dpari_lanes_
     }
 }
 
-/* Computes the values of codes of F8. u is the code with the exponent of an f32. From 2^-6 on the
- * value is u; below, it is 2 u - 2^-6. The smaller of both is right everywhere. */
+/* Computes the values of F8 codes. u is the code with the exponent of an F32. From 2^-6 on the
+ * value is u, and below it is 2 u - 2^-6. In both cases it is the smaller of the two. */
 DPARI_LANES_INLINE void dpari_lanes_value_f8(dpari_lanes_f8 *x, const dpari_lanes_i8 *code,
                                              int wide)
 {
@@ -947,8 +950,8 @@ DPARI_LANES_INLINE void dpari_lanes_value(dpari_lanes_f8 *p, const float *x,
     }
 }
 
-/* Computes 16 values. If one of x is NaN, an element of `all` becomes NaN, and it may become NaN if
- * one is infinite. */
+/* Computes 16 values. If one of them is NaN, an element of `all` becomes NaN. That may also happen
+ * if one is infinite. */
 DPARI_LANES_INLINE void dpari_lanes_sixteen_values(float *x, const unsigned char *code, float scale,
                                                    int32_t type, int add, dpari_lanes_f8 *all,
                                                    int wide)
@@ -982,8 +985,7 @@ DPARI_LANES_INLINE void dpari_lanes_last_values(float *x, const unsigned char *c
     }
 }
 
-/* Computes the values of a block. Cases with few operations for each element have loops of their
- * own. */
+/* Computes the values of a block. Cases with few operations per element have separate loops. */
 DPARI_LANES_INLINE void dpari_lanes_values_block(float *x, const unsigned char *code, float scale,
                                                  int64_t n, int32_t type, int add,
                                                  dpari_lanes_f8 *all, int wide)
@@ -1007,8 +1009,8 @@ DPARI_LANES_INLINE void dpari_lanes_values_block(float *x, const unsigned char *
     }
 }
 
-/* Computes the values of all blocks, and replaces NaN by the same one if there may be any. If the
- * scale is a number, only a code of F8 can give NaN. */
+/* Computes the values of all blocks, and gives all NaNs the same bits if there may be any. If the
+ * scale is a number, only an F8 code can give NaN. */
 DPARI_LANES_INLINE void dpari_lanes_values(float *x, const dpari_lanes_blocks *b, int wide)
 {
     const int64_t count = b->count, block = b->block, step = b->code_step;
@@ -1032,8 +1034,8 @@ DPARI_LANES_INLINE void dpari_lanes_values(float *x, const dpari_lanes_blocks *b
 
 #endif
 
-/* Element by element, in the same order. Used without vectors, and for calls so small that the CPU
- * is not queried. */
+/* The same loops for single elements, in the same order. They are used without vectors, and for
+ * calls that are so small that the CPU is not queried. */
 #if !DPARI_LANES_VECTOR || DPARI_LANES_ASKED
 
 static double dpari_each_fold(const double *c)
@@ -1166,7 +1168,7 @@ static double dpari_each_exps(void *to, const void *x, int32_t type, const doubl
     for (i = 0; i < n; i++) {
 #if DPARI_LANES_VECTOR
         const double power = dpari_each_exp(dpari_element_get(x, type, i) - by[0]);
-#else /* doubles may have extra precision here, which the sums of dpari_each_exp do not allow */
+#else /* doubles may have extra precision, with which dpari_each_exp would be wrong */
         const double power = dpari_exp(dpari_element_get(x, type, i) - by[0]);
 #endif
         c[i % 16] += power;
@@ -1314,7 +1316,8 @@ static void dpari_each_values(float *x, const dpari_lanes_blocks *b, int wide)
 
 /* ---- the tables ------------------------------------------------------------------------------ */
 
-/* Defines the functions of a table. The inlined loops are compiled for the CPU that `in` names. */
+/* Defines the functions of a table. The attribute `in` says for which CPU the inlined loops are
+ * compiled. */
 #define DPARI_LANES_PLAIN
 #define DPARI_LANES_TABLE(in, table, loop, wide)                                                   \
     in static void table##_widen(double *to, const float *from, int64_t n)                         \
@@ -1422,7 +1425,8 @@ DPARI_LANES_TABLE(__attribute__((target("avx2"))), dpari_lanes_wide, dpari_lanes
 
 /* ---- vectors of 64 bytes ---------------------------------------------------------------------
  *
- * Only loops with few operations for each element; the others are those of 32 bytes. */
+ * These exist only for loops with few operations per element. Other loops use vectors of 32 bytes.
+ */
 
 #define DPARI_EIGHT __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw"))) static
 #define DPARI_EIGHT_INLINE                                                                         \
@@ -1436,7 +1440,7 @@ typedef struct dpari_eight {
     dpari_lanes_d8 a, b; /* chains 0 to 7, 8 to 15 */
 } dpari_eight;
 
-/* In assembly, because a compiler may fuse a product with a sum. */
+/* Is in assembly, because a compiler could fuse the product with a sum. */
 DPARI_EIGHT_INLINE void dpari_eight_times(dpari_lanes_d8 *to, const dpari_lanes_d8 *x,
                                           const dpari_lanes_d8 *y)
 {
@@ -1483,8 +1487,8 @@ DPARI_EIGHT_INLINE double dpari_eight_fold(const dpari_eight *x)
     return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
 }
 
-/* Defines a loop that adds parts of 16 elements with `part`. The last part is filled up with
- * `rest`, which changes no sum. */
+/* Defines a loop that adds parts of 16 elements with `part`. The last part is padded with `rest`,
+ * which does not change the sum. */
 #define DPARI_EIGHT_SUM(name, part, rest)                                                          \
     DPARI_EIGHT_INLINE double name##_of(const void *x, const void *y, int32_t type, double mean,   \
                                         int64_t n, double *total)                                  \
@@ -1738,8 +1742,8 @@ static dpari_lanes dpari_lanes_eights(void)
 }
 #endif
 
-/* From this number of elements on the CPU is queried, which takes as long as some thousands of
- * elements. */
+/* With fewer elements the CPU is not queried, because that takes as long as processing some
+ * thousands of elements. */
 enum { DPARI_LANES_ASKS = 4096 };
 
 DPARI_INTERNAL dpari_lanes dpari_lanes_for(int64_t work)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* The operations of layers.h in the memory of the host, and their dispatch: dpari_do_x runs
- * operation x by the table of comm->mem, or by the host's. A dpar_mem without the operation breaks
- * the communicator with DPAR_E_UNKNOWN. Strategies call dpari_do_x; tests of devices compare a
- * device's results with the host's table. Norms are in layers_norm.c and formats of tensor cores in
- * micro.c. */
+/* The operations of layers.h in host memory, and their dispatch: dpari_do_x runs operation x with
+ * the table of comm->mem, or with the host's if comm->mem is NULL. If the table has no such
+ * operation, the communicator breaks with DPAR_E_UNKNOWN. Strategies call dpari_do_x. Tests compare
+ * the results of a device with those of the host's table. Norms are in layers_norm.c, and formats
+ * for tensor cores in micro.c. */
 #include "layers.h"
 
 #include "../base/arith.h"
@@ -70,7 +70,7 @@ static dpar_status dpari_mem_round(void *ctx, const dpar_mem_round *r)
         (r->count > 0 && (r->to == NULL || r->from == NULL))) {
         return DPAR_E_ARG;
     }
-    if (r->from_type == DPAR_F32) { /* without conversion, so that NaN keep their bits */
+    if (r->from_type == DPAR_F32) { /* without conversion, so that NaNs keep their bits */
         dpari_random_round(r->to, r->from, r->count, r->seed, r->stream, r->index, 16);
         return DPAR_OK;
     }
@@ -84,8 +84,8 @@ static dpar_status dpari_mem_round(void *ctx, const dpar_mem_round *r)
     return DPAR_OK;
 }
 
-/* Computes F32 from BF16 and the remainder of 16 bits. dpari_mem_halve is the reverse; the high
- * half is rounded, so that the remainder has a sign. */
+/* Computes F32 from BF16 and the 16-bit remainder. dpari_mem_halve does the opposite. It rounds the
+ * high half to nearest, so that the remainder is signed. */
 static void dpari_mem_join(float *to, const uint16_t *high, const int16_t *low, int64_t n)
 {
     int64_t i;
@@ -106,7 +106,7 @@ static void dpari_mem_halve(uint16_t *high, int16_t *low, const float *from, int
     }
 }
 
-/* Updates weights that are stored in two halves. Some at a time are joined to F32. */
+/* Updates weights that are stored in two halves. Joins DPARI_ELEMENTS weights at a time to F32. */
 static dpar_status dpari_mem_optimize_halves(const dpar_mem_optimize *o, double factor)
 {
     const dpar_optimizer_piece *all = o->piece;
@@ -132,7 +132,7 @@ static dpar_status dpari_mem_optimize_halves(const dpar_mem_optimize *o, double 
     return st;
 }
 
-/* Stores a copy of the new weights in another type. */
+/* Stores a copy of the new weights in copy_type. */
 static dpar_status dpari_optimize_copy(const dpar_mem_optimize *o)
 {
     const dpar_optimizer_piece *p = o->piece;
@@ -176,7 +176,7 @@ static dpar_status dpari_mem_optimize(void *ctx, const dpar_mem_optimize *o)
         return DPAR_E_ARG;
     }
     none = *p;
-    /* with 0 elements this only checks the arguments */
+    /* with a remainder, this step has 0 elements and only checks the arguments */
     none.count = o->remainder != NULL && p->count >= 0 ? 0 : p->count;
     st = dpar_optimizer_step(o->optimizer, &none, o->step, o->rate, factor);
     if (st == DPAR_OK && o->remainder != NULL) {
@@ -190,20 +190,20 @@ static dpar_status dpari_mem_optimize(void *ctx, const dpar_mem_optimize *o)
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-/* True if an index is in its domain. */
+/* True if the fields of an index of `rows` rows are valid. */
 static int dpari_mem_index_fits(const dpar_mem_index *x, int64_t rows)
 {
     return (x->type == DPAR_I32 || x->type == DPAR_I64) && x->windows >= 0 && x->windows <= 2 &&
            (x->at != NULL || rows == 0);
 }
 
-/* Returns number i of an index. */
+/* Returns at[i] of an index. */
 static int64_t dpari_mem_at(const dpar_mem_index *x, int64_t i)
 {
     return x->type == DPAR_I32 ? ((const int32_t *)x->at)[i] : ((const int64_t *)x->at)[i];
 }
 
-/* Returns the row for a number of an index; below 0 there is none. */
+/* Returns the row for a number at[i] of an index; a result below 0 means that there is none. */
 DPARI_STATIC_NOINLINE int64_t dpari_mem_row(const dpar_mem_index *x, int64_t number)
 {
     int32_t w;
@@ -238,7 +238,7 @@ static dpar_status dpari_mem_gather(void *ctx, const dpar_mem_gather *g)
     return DPAR_OK;
 }
 
-/* Adds n elements of F64 or F32. */
+/* Adds n elements of `from` to `to`, which are F64 or F32. */
 static void dpari_mem_add(int32_t type, void *to, int64_t at, const void *from, int64_t from_at,
                           int64_t n)
 {
@@ -272,7 +272,7 @@ static dpar_status dpari_mem_scatter(void *ctx, const dpar_mem_scatter *s)
     return DPAR_OK;
 }
 
-/* Computes one row of `to`. */
+/* Computes row t of `to`. */
 static void dpari_mem_combine_row(const dpar_mem_combine *c, int64_t t)
 {
     double x[DPARI_ELEMENTS], sum[DPARI_ELEMENTS];
@@ -343,7 +343,7 @@ static dpar_status dpari_mem_dot(void *ctx, const dpar_mem_dot *d)
 
 /* ---- cross-entropy --------------------------------------------------------------------------- */
 
-/* True if a token with this target counts in the loss. */
+/* True if a token with this target is counted in the loss. */
 static int dpari_entropy_counts(const dpar_mem_cross_entropy *loss, int64_t target)
 {
     return target >= 0 && (loss->ignore == 0 || target != loss->ignore - 1);
@@ -355,8 +355,8 @@ static void *dpari_entropy_at(const dpar_mem_cross_entropy *loss, int64_t at)
     return (unsigned char *)loss->logits + at * dpar_type_bytes(loss->type);
 }
 
-/* Updates *most with the largest logit of a run, and adds the logits to *sum. *first: 1 if no run
- * came before, so that *most is not used. */
+/* Updates *most with the largest of logits lo .. hi - 1, and adds these logits to *sum. *first: 1
+ * if *most has no value yet; set to 0. */
 static void dpari_entropy_largest(const dpari_lanes *lanes, const dpar_mem_cross_entropy *loss,
                                   int64_t lo, int64_t hi, int *first, double *most, double *sum)
 {
@@ -370,7 +370,7 @@ static void dpari_entropy_largest(const dpari_lanes *lanes, const dpar_mem_cross
     }
 }
 
-/* Returns the sum of e^(logit - most) over a run. */
+/* Returns the sum of e^(logit - most) over logits lo .. hi - 1. */
 static double dpari_entropy_below(const dpari_lanes *lanes, const dpar_mem_cross_entropy *loss,
                                   int64_t lo, int64_t hi, double most)
 {
@@ -384,8 +384,8 @@ static double dpari_entropy_below(const dpari_lanes *lanes, const dpar_mem_cross
 }
 
 /* Computes the three numbers of a token on this rank: the largest logit, the sum of exponentials
- * relative to it, and what is subtracted from lse in the loss. Smoothing is linear in the logits,
- * so it is part of the third one. */
+ * relative to it, and this rank's part of the number that the loss subtracts from lse. Smoothing is
+ * linear in the logits, so it is included in the third number. */
 static void dpari_entropy_part(const dpari_lanes *lanes, const dpar_mem_cross_entropy *loss,
                                int64_t token)
 {
@@ -397,7 +397,7 @@ static void dpari_entropy_part(const dpari_lanes *lanes, const dpar_mem_cross_en
     for (w = 0; w < 2; w++) {
         dpari_entropy_largest(lanes, loss, at + loss->lo[w], at + loss->hi[w], &first, &most, &sum);
     }
-    for (w = 0; w < 2; w++) { /* if all are -infinity, the sums are 0 */
+    for (w = 0; w < 2; w++) { /* relative to 0 if all logits are -infinity, so that sums are 0 */
         below += dpari_entropy_below(lanes, loss, at + loss->lo[w], at + loss->hi[w],
                                      most < -1.7e308 ? 0.0 : most);
     }
@@ -412,8 +412,8 @@ static void dpari_entropy_part(const dpari_lanes *lanes, const dpar_mem_cross_en
     dpari_element_put(loss->partial, loss->type, 3 * token + 2, own);
 }
 
-/* Returns lse of a token from the numbers of all ranks, and in *subtracted what the loss subtracts.
- * Returns NaN if no rank has an exponential above 0. */
+/* Returns lse of a token, computed from the numbers of all ranks, or NaN if no rank has an
+ * exponential above 0. Sets *subtracted to the number that the loss subtracts from lse. */
 static double dpari_entropy_unite(const dpar_mem_cross_entropy *loss, int64_t token,
                                   double *subtracted)
 {
@@ -462,8 +462,8 @@ static void dpari_entropy_loss(const dpar_mem_cross_entropy *loss)
     }
 }
 
-/* Replaces one run of a token's logits by scale ((1 + 2 z lse) exp(logit - lse) - smoothing /
- * V). */
+/* Replaces logits lo .. hi - 1 of a token by scale ((1 + 2 z_loss lse) exp(logit - lse) - smoothing
+ * / V). by: lse, scale (1 + 2 z_loss lse), -scale smoothing / V. */
 static void dpari_entropy_run(const dpari_lanes *lanes, const dpar_mem_cross_entropy *loss,
                               int64_t lo, int64_t hi, const double *by)
 {
@@ -486,7 +486,7 @@ static void dpari_entropy_gradient(const dpari_lanes *lanes, const dpar_mem_cros
     double hot = row >= 0 ? dpari_element_get(loss->logits, loss->type, at + row) : 0.0;
     unsigned char *line = (unsigned char *)loss->logits + at * bytes;
     const double by[3] = {lse, factor, -smooth};
-    int64_t done = 0; /* columns before this one are done */
+    int64_t done = 0; /* number of columns that were written */
     int32_t w;
     for (w = 0; w < 2; w++) {
         const int64_t lo = loss->lo[w], hi = counts ? loss->hi[w] : lo;
@@ -495,7 +495,7 @@ static void dpari_entropy_gradient(const dpari_lanes *lanes, const dpar_mem_cros
         done = hi;
     }
     dpari_zero(line + done * bytes, (size_t)((loss->rows - done) * bytes));
-    if (row >= 0 && counts) { /* in f64, because the terms nearly cancel */
+    if (row >= 0 && counts) { /* computed from the logit in f64, because the terms nearly cancel */
         hot = factor * dpari_exp(hot - lse) - smooth - loss->scale * (1.0 - loss->smoothing);
         dpari_element_put(loss->logits, loss->type, at + row, hot);
     }
@@ -546,8 +546,8 @@ static dpar_status dpari_mem_cross_entropy(void *ctx, const dpar_mem_cross_entro
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
-/* Merges rows i .. i + rows - 1 into out and lse. less: e^(smaller lse - larger lse); more: log(1 +
- * less). */
+/* Merges rows i .. i + rows - 1 into out and lse. less[k] is e^(smaller lse - larger lse), and
+ * more[k] is log(1 + less[k]). */
 static void dpari_merge_rows(const dpari_lanes *lanes, const dpar_mem_attention_merge *m, int64_t i,
                              int64_t rows)
 {
@@ -602,7 +602,7 @@ DPARI_INTERNAL dpar_status dpari_mem_attention_merge(void *ctx, const dpar_mem_a
 
 /* ---- 8 bits ---------------------------------------------------------------------------------- */
 
-/* Returns the scale of elements lo .. hi - 1. */
+/* Returns the scale for elements lo .. hi - 1. */
 static float dpari_quant_scale(const dpari_lanes *lanes, const dpar_mem_quantize *call, int64_t lo,
                                int64_t hi)
 {
@@ -640,7 +640,7 @@ static void dpari_quant_block(const dpari_lanes *lanes, const dpar_mem_quantize 
     }
 }
 
-/* Returns the blocks of a call as lanes.h describes them. */
+/* Returns the codes and scales of a call in the form of lanes.h. */
 static dpari_lanes_blocks dpari_quant_blocks(const dpar_mem_quantize *call)
 {
     dpari_lanes_blocks b;
@@ -717,8 +717,8 @@ static dpar_status dpari_mem_quantize(void *ctx, const dpar_mem_quantize *call)
     return DPAR_OK;
 }
 
-/* F32 is accumulated in f32. This gives the same bits as in f64: a sum of two F32 that is computed
- * in f64 and then rounded is the sum in f32 (Figueroa 1995). */
+/* Dequantizes. F32 is accumulated in f32, which gives the same bits as in f64: if the sum of two
+ * F32 numbers is computed in f64 and then rounded, it equals their sum in f32 (Figueroa 1995). */
 static dpar_status dpari_mem_dequantize(void *ctx, const dpar_mem_quantize *call)
 {
     dpari_lanes l;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Moments and norms in the memory of the host. A plane is processed row by row and in parts of a
- * fixed size. Each part takes two passes, one for the mean and one for the squares about it, and
- * parts are merged in order. So no large numbers cancel, and the bits depend only on the sizes. */
+/* Moments and norms in host memory. A plane is processed row by row and in parts of a fixed size.
+ * The moments of a part take two passes, one for the mean and one for the squared deviations from
+ * it, and the parts are merged in order. Therefore large numbers do not cancel, and the bits depend
+ * only on the sizes. */
 #include "layers_norm.h"
 
 #include "../base/arith.h"
@@ -11,8 +12,8 @@
 
 /* ---- moments --------------------------------------------------------------------------------- */
 
-/* Copies like memcpy, for rows that are too short for a call. Four elements are read before they
- * are written, so that compilers use vectors even though `to` may be `from`. */
+/* Copies like memcpy, but faster for short rows. Reads four elements before it writes them, so that
+ * compilers use vectors although `to` may be `from`. */
 static void dpari_moments_copy(double *to, const double *from, int64_t count)
 {
     int64_t i;
@@ -98,15 +99,15 @@ static void dpari_moments_merge(dpar_moments *a, const dpar_moments *b)
     a->count = n;
 }
 
-/* Elements of a plane that were read and are not yet merged into `to`. */
+/* Elements of a plane that were read but are not yet merged into `to`. */
 typedef struct dpari_moments_held {
     DPARI_ROW double part[DPARI_ROW_PART];
     int64_t count;
     dpar_moments *to;
 } dpari_moments_held;
 
-/* Computes the moments of the elements held, in two passes, and merges them. No number is then far
- * from the mean that is subtracted from it. */
+/* Computes the moments of the elements in h in two passes, so that the mean that is subtracted is
+ * close to the elements, and merges them. */
 static void dpari_moments_flush(const dpari_lanes *lanes, dpari_moments_held *h)
 {
     dpar_moments one;
@@ -177,7 +178,7 @@ static int64_t dpari_layer_points(const int64_t *extent, int32_t dims)
     return n;
 }
 
-/* True if the call is in the domain of moments. */
+/* True if the fields of the call are valid. */
 static int dpari_moments_fits(const dpar_mem_moments *m, int64_t sets)
 {
     int64_t points = 1;
@@ -280,8 +281,8 @@ static int64_t dpari_norm_rows(const dpar_mem_norm *call, int64_t *at)
     return call->dims > 0 ? call->extent[call->dims - 1] : 1;
 }
 
-/* Returns elements of a row from `at` on: in place if `direct`, otherwise converted to F64 in
- * `room`. */
+/* Returns `count` elements of a row from element `at` on. If direct is 1 the result is their
+ * address, otherwise `room`, which receives them converted to F64. */
 static const void *dpari_norm_read(const dpari_lanes *lanes, const dpar_mem_norm *call,
                                    const dpar_mem_planes *p, int64_t at, int64_t count, int direct,
                                    double *room)
@@ -293,6 +294,7 @@ static const void *dpari_norm_read(const dpari_lanes *lanes, const dpar_mem_norm
     return room;
 }
 
+/* Stores `count` numbers in the elements of call->to from `at` on. */
 static void dpari_norm_write(const dpar_mem_norm *call, int64_t at, int64_t count,
                              const double *from)
 {
@@ -303,7 +305,7 @@ static void dpari_norm_write(const dpar_mem_norm *call, int64_t at, int64_t coun
     }
 }
 
-/* Merges the moments of all ranks, and saves the mean and 1 / deviation of each set. */
+/* Merges the moments of all ranks, and saves the mean and 1 / (standard deviation) of each set. */
 static void dpari_norm_merge(const dpar_mem_norm *call, int64_t sets)
 {
     int64_t i;
@@ -363,7 +365,7 @@ static void dpari_norm_apply(const dpari_lanes *lanes, const dpar_mem_norm *call
     } while (dpari_norm_row(call, at));
 }
 
-/* Computes for a plane sum[0] of dy and sum[1] of dy (x - mean) / deviation. */
+/* Computes for a plane sum[0] = sum of dy and sum[1] = sum of dy (x - mean) / deviation. */
 static void dpari_norm_sums(const dpari_lanes *lanes, const dpar_mem_norm *call, int64_t plane,
                             double *sum)
 {
@@ -396,7 +398,8 @@ static void dpari_norm_sums(const dpari_lanes *lanes, const dpar_mem_norm *call,
     } while (dpari_norm_row(call, at));
 }
 
-/* Computes the sums of each plane, and adds them, times the scale, to the totals of its set. */
+/* Computes the sums of each plane, and adds them, multiplied by the scale, to the totals of its set
+ * and to the gradients of scale and shift. */
 static void dpari_norm_totals(const dpari_lanes *lanes, const dpar_mem_norm *call, int64_t sets)
 {
     const double points = (double)dpari_layer_points(call->extent, call->dims);
@@ -459,7 +462,7 @@ static void dpari_norm_gradient(const dpari_lanes *lanes, const dpar_mem_norm *c
     } while (dpari_norm_row(call, at));
 }
 
-/* True if no array that the phase needs is NULL. */
+/* True if the fields of the call are valid and no array that the phase needs is NULL. */
 static int dpari_norm_fits(const dpar_mem_norm *call)
 {
     const int walks = call->phase != DPAR_MEM_NORM_MERGE, sums = call->phase == DPAR_MEM_NORM_SUMS;

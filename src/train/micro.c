@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Blocks in the formats of tensor cores (MXFP8, MXFP4, NVFP4) in the memory of the host, in integer
- * arithmetic on the bits of F32, which gives the same bits on every machine. layers.h describes the
- * formats. layers.c calls it for quantize and dequantize. */
+/* Blocks of the formats for tensor cores (MXFP8, MXFP4, NVFP4) in host memory. Rounding uses
+ * integer arithmetic on the bits of F32, which gives the same bits on every machine. layers.h
+ * describes the formats. layers.c calls these functions to quantize and dequantize. */
 #include "micro.h"
 
 #include "../base/arith.h"
 #include "../comm/elements.h"
 #include "random_private.h"
 
-/* Converts elements of another type than F32 in `room`. */
+/* Converts elements of another type than F32 into `room`. */
 DPARI_STATIC_NOINLINE const float *dpari_quant_narrow(const dpar_mem_quantize *call, int64_t i,
                                                       int64_t n, float *room)
 {
@@ -38,18 +38,19 @@ DPARI_INTERNAL void dpari_quant_give(const dpar_mem_quantize *call, double *x, i
     dpari_elements_store(call->x, x, i, n, call->type);
 }
 
-/* A format: the floats of few bits that its codes are, and its blocks. */
+/* A format: the small floats that are its codes, and the size of its blocks. */
 typedef struct dpari_micro {
-    uint8_t digits; /* bits of the fraction */
-    uint8_t least;  /* biased exponent in F32 of the least normal number */
-    uint8_t most;   /* exponent of the largest number, without bias */
+    uint8_t digits; /* number of fraction bits */
+    uint8_t least;  /* biased exponent of the smallest normal number in F32 */
+    uint8_t most;   /* unbiased exponent of the largest number */
     uint8_t top;    /* code of the largest number */
-    uint8_t bits;   /* of a code */
-    uint8_t block;  /* elements of a block */
+    uint8_t bits;   /* number of bits of a code */
+    uint8_t block;  /* number of elements of a block */
 } dpari_micro;
 
-enum { DPARI_MICRO_NV = 16 }; /* size of a block of NVFP4, which identifies the format */
+enum { DPARI_MICRO_NV = 16 }; /* block size of NVFP4, by which this file recognizes the format */
 
+/* Returns the properties of a format: MXFP8 (E4M3, E5M2), MXFP4 (E2M1) or NVFP4 (E2M1). */
 static const dpari_micro *dpari_micro_of(int32_t format)
 {
     static const dpari_micro all[4] = {{3, 121, 8, 0x7e, 8, 32},
@@ -75,19 +76,20 @@ DPARI_INTERNAL int64_t dpari_micro_elements(int32_t format)
     return dpari_micro_of(format)->block;
 }
 
-/* Returns the code of a number without its sign, given by its bits `size`. word: a random word for
- * stochastic rounding, or NULL to round to nearest even. The significand is aligned to its own
- * exponent, or to that of the least normal number if that is larger. Then `cut` bits are cut off.
- * What is added before, for rounding, carries into the code and thus into its exponent. */
+/* Returns the code of a positive F32 number with the bits `size`. word: a random word for
+ * stochastic rounding, or NULL to round to nearest even. The significand is shifted right if the
+ * number is below the smallest normal number of the format. Then `cut` bits are cut off. A number
+ * that is added before rounds the rest; its carry increments the code and, if needed, the exponent
+ * in it. */
 static uint32_t dpari_micro_code(const dpari_micro *f, uint32_t size, const uint32_t *word)
 {
     const int32_t own = (int32_t)(size >> 23), cut = 23 - f->digits, under = f->least - own;
     int32_t shift = 0;
     uint32_t x = (size & 0x7fffffu) | 0x800000u, code;
     if (under > 0) {
-        shift = under < 25 ? under : 25; /* 25 leaves nothing of a significand of 24 bits */
+        shift = under < 25 ? under : 25; /* 25 is enough to remove all 24 bits of a significand */
     }
-    /* a bit that is lost rules out a tie */
+    /* if a 1 is shifted out, the number is not a tie: sets the last bit */
     x = x >> shift | (word == NULL && (x & (((uint32_t)1 << shift) - 1)) != 0);
     x += word != NULL ? *word >> (32 - cut) : ((uint32_t)1 << (cut - 1)) - 1 + (x >> cut & 1u);
     code = ((uint32_t)(under < 0 ? -under : 0) << f->digits) + (x >> cut);
@@ -108,7 +110,7 @@ static float dpari_micro_value(const dpari_micro *f, uint32_t code)
     return under ? x - less : x;
 }
 
-/* Returns the value of a scale, by which the numbers of the codes of its block are multiplied. */
+/* Returns the value of a scale, the factor of all elements of a block. */
 DPARI_STATIC_NOINLINE float dpari_micro_unit(const dpar_mem_quantize *call, const dpari_micro *f,
                                              uint32_t scale)
 {
@@ -127,7 +129,8 @@ DPARI_STATIC_NOINLINE float dpari_micro_unit(const dpar_mem_quantize *call, cons
     return x;
 }
 
-/* Returns the scale of a block whose largest |x| has the bits `most`. */
+/* Returns the scale of a block whose largest |x| has the bits `most`. If that is infinite or NaN,
+ * the scale is NaN. */
 static uint32_t dpari_micro_scale(const dpar_mem_quantize *call, const dpari_micro *f,
                                   uint32_t most)
 {

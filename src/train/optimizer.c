@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* AdamW and SGD. Elements are loaded in small parts into f64, updated, and rounded once when they
- * are stored. Loops for types that need no conversion work on the arrays directly. On x86-64 they
- * exist for AVX2 and AVX-512 too, and all give the same bits, since products are not fused with
- * sums. */
+/* AdamW and SGD. Elements are converted in small parts to f64, updated, and rounded once when they
+ * are stored. For F64 and F32, loops work on the arrays directly. On x86-64 these loops are also
+ * compiled for AVX2 and AVX-512. All versions give the same bits, because products are not fused
+ * with sums. */
 #include "optimizer.h"
 
 #include "../base/arith.h"
@@ -72,11 +72,13 @@ DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *optim
         (optimizer->nesterov != 0 && optimizer->nesterov != 1) ||
         (optimizer->stochastic != 0 && optimizer->stochastic != 1)) {
         return dpari_wrong(
-            why, "optimizer: kind %d (AdamW 1, SGD 2), nesterov %d and stochastic %d (0 or 1)",
+            why,
+            "optimizer: kind is %d, nesterov %d and stochastic %d, but kind must be 1 (AdamW) or 2 "
+            "(SGD), and the others 0 or 1",
             optimizer->kind, optimizer->nesterov, optimizer->stochastic);
     }
     if (optimizer->moment_type != DPAR_TYPE_NONE && optimizer->moment_type != DPAR_BF16) {
-        return dpari_wrong(why, "optimizer: moment_type is %s, but must be bf16 or left out",
+        return dpari_wrong(why, "optimizer: moment_type is %s, but must be bf16 or 0",
                            dpar_type_name(optimizer->moment_type));
     }
     if (!(optimizer->decay >= 0.0) || !dpari_finite(optimizer->decay)) {
@@ -86,15 +88,16 @@ DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *optim
     if (optimizer->kind == DPAR_OPTIMIZER_ADAMW &&
         (!dpari_optim_share(optimizer->beta1) || !dpari_optim_share(optimizer->beta2) ||
          !(optimizer->epsilon > 0.0) || !dpari_finite(optimizer->epsilon))) {
-        return dpari_optimizer_say(
-            why,
-            "optimizer: AdamW's beta1 is %.9g, beta2 %.9g (0 or more, below 1), "
-            "epsilon %.9g (above 0, finite)",
-            optimizer->beta1, optimizer->beta2, optimizer->epsilon);
+        return dpari_optimizer_say(why,
+                                   "optimizer: AdamW's beta1 is %.9g, beta2 %.9g and epsilon %.9g, "
+                                   "but both betas must be 0 "
+                                   "or more and below 1, and epsilon above 0 and finite",
+                                   optimizer->beta1, optimizer->beta2, optimizer->epsilon);
     }
     if (optimizer->kind == DPAR_OPTIMIZER_SGD && !dpari_optim_share(optimizer->momentum)) {
-        return dpari_optimizer_say(why, "optimizer: SGD's momentum is %.9g (0 or more, below 1)",
-                                   optimizer->momentum);
+        return dpari_optimizer_say(
+            why, "optimizer: SGD's momentum is %.9g, but must be 0 or more and below 1",
+            optimizer->momentum);
     }
     if (!dpari_is_float(weight_type)) {
         return dpari_wrong(why, "optimizer: weights are %s, but must be f64, f32, bf16 or f16",
@@ -102,7 +105,7 @@ DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *optim
     }
     if (optimizer->moment_type != DPAR_TYPE_NONE && weight_type == DPAR_F64) {
         return dpari_wrong(
-            why, "optimizer: moments in bf16 need weights in f32, bf16 or f16, but they are f64");
+            why, "optimizer: moment_type is bf16, but weights are f64, which need f64 moments");
     }
     if (moments != NULL) {
         *moments = dpari_optimizer_moments(optimizer);
@@ -115,7 +118,7 @@ DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *optim
 
 /* ---- numbers --------------------------------------------------------------------------------- */
 
-/* Returns b^t by squaring, accurately enough that 1 - b^t keeps its digits. */
+/* Returns b^t by repeated squaring, which is accurate enough for 1 - b^t. */
 static double dpari_optim_power(double b, int64_t t)
 {
     double power = 1.0;
@@ -143,16 +146,17 @@ DPAR_API DPARI_COLD double dpar_optimizer_clip(double norm, double limit)
 typedef struct dpari_optim_now {
     double rate, factor;
     double shrink;     /* AdamW: 1 - rate decay */
-    double reach, fix; /* rate / (1 - beta1^t), 1 / (1 - beta2^t) */
+    double reach, fix; /* AdamW: rate / (1 - beta1^t), 1 / (1 - beta2^t) */
     int64_t t;
-    uint64_t index; /* number of element 0, for random numbers */
-    /* 0 if the CPU has no vectors of 4 doubles, otherwise 1, or 2 or more with vectors of 8 */
+    uint64_t index; /* index of the piece's first element, for random numbers */
+    /* vectors of the CPU: 0 if there are none of 4 doubles, 1 for 4 doubles, 2 or more for 8 */
     int32_t wide;
 } dpari_optim_now;
-enum { DPARI_OPTIM_ASKS = 4096 }; /* number of elements from which on it pays to query the CPU */
+enum { DPARI_OPTIM_ASKS = 4096 }; /* with fewer elements, querying the CPU takes too long */
 
-/* Several elements at a time, in f64, of arrays that are all F64 or all F32. Each operation is
- * rounded exactly, so the bits do not depend on how many elements are processed at once. */
+/* The functions below process several elements at a time, in f64, of arrays that are all F64 or all
+ * F32. Each operation is correctly rounded, so the bits do not depend on how many elements are
+ * processed at once. */
 #if defined(__GNUC__) && !defined(DPARI_NO_VECTOR)
 #define DPARI_OPTIM_INLINE static inline __attribute__((always_inline))
 enum { DPARI_OPTIM_STEP = 4 };
@@ -179,7 +183,7 @@ DPARI_OPTIM_INLINE void dpari_optim_get(dpari_optim_some *x, const void *from, i
     }
 }
 
-/* Stores elements. All NaN get the same bits, as in dpari_elements_store. */
+/* Stores elements. All NaNs get the same bits, as in dpari_elements_store. */
 DPARI_OPTIM_INLINE void dpari_optim_put(void *to, int64_t i, int32_t type,
                                         const dpari_optim_some *x)
 {
@@ -226,8 +230,7 @@ static void dpari_optim_root(double *x)
 }
 #endif
 
-/* Keeps a compiler that is given -mfma from fusing a product with a sum, which would change the
- * bits. */
+/* With -mfma, keeps the compiler from fusing a product with a sum, which would change the bits. */
 #if defined(__FMA__)
 #define DPARI_OPTIM_ROUNDED(x) __asm__("" : "+x"(x))
 #else
@@ -251,8 +254,8 @@ DPARI_OPTIM_INLINE void dpari_optim_times_each(dpari_optim_some *to, const dpari
 }
 
 typedef struct dpari_optim_arrays {
-    void *w, *m, *v; /* SGD has no v, and without momentum no m */
-    const void *g;
+    void *w, *m, *v; /* weights and moments; SGD has no v, and without momentum m is NULL */
+    const void *g;   /* gradients */
 } dpari_optim_arrays;
 
 #define DPARI_OPTIM_ADAMW(name, type, some, get, put, root, times)                                 \
@@ -334,7 +337,7 @@ dpari_optim_get_wide(dpari_optim_some *x, const void *from, int64_t i, int32_t t
     dpari_optim_f4 f;
     if (type == DPAR_F64) {
         dpari_optim_get(x, from, i, type);
-    } else { /* one instruction, for which gcc emits five */
+    } else { /* in assembly, because gcc emits five instructions for it */
         __builtin_memcpy(&f, (const float *)from + i, sizeof f);
         __asm__("vcvtps2pd %1, %0" : "=x"(*x) : "xm"(f));
     }
@@ -358,7 +361,7 @@ DPARI_OPTIM_IN_WIDE DPARI_OPTIM_SGD(dpari_optim_sgd_wide_f64, DPAR_F64, dpari_op
 DPARI_OPTIM_IN_WIDE DPARI_OPTIM_SGD(dpari_optim_sgd_wide_f32, DPAR_F32, dpari_optim_some,
                                     dpari_optim_get_wide, dpari_optim_put, dpari_optim_times)
 
-/* And for a CPU with vectors of 8 doubles; only for F32. */
+/* The same functions for a CPU with vectors of 8 doubles; only for F32. */
 #define DPARI_OPTIM_IN_EIGHT __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw")))
     typedef double dpari_optim_eight __attribute__((vector_size(64)));
 typedef float dpari_optim_f8 __attribute__((vector_size(32)));
@@ -394,7 +397,7 @@ DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_INLINE void dpari_optim_root_eight(dpari_optim_
     __asm__("vsqrtpd %1, %0" : "=v"(*x) : "v"(y));
 }
 
-/* In assembly, because a compiler may fuse a product with a sum. */
+/* Is in assembly, because a compiler could fuse the product with a sum. */
 DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_INLINE void
 dpari_optim_times_eight_each(dpari_optim_eight *to, const dpari_optim_eight *x,
                              const dpari_optim_eight *y)
@@ -445,15 +448,17 @@ DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_SGD(dpari_optim_sgd_eight, DPAR_F32, dpari_opti
     }
 }
 
+/* The arrays that are stored, for dpari_optim_store. */
 enum { DPARI_OPTIM_WEIGHT, DPARI_OPTIM_M, DPARI_OPTIM_V };
 
-/* Stores updated elements in their type, with stochastic rounding for BF16 if the optimizer asks
- * for it. Weights and moments use different random numbers. */
+/* Stores updated elements in their type. BF16 is rounded stochastically if the optimizer has this
+ * option. Weights and moments use different random numbers. */
 static void dpari_optim_store(const dpar_optimizer *optimizer, const dpari_optim_now *now,
                               int32_t what, void *to, int32_t type, const double *from, int64_t i,
                               int64_t n)
 {
-    const uint64_t other = UINT64_C(1) << 63; /* a stream that weights never reach */
+    const uint64_t other = UINT64_C(1)
+                           << 63; /* added to streams of moments; weights never reach it */
     const uint64_t stream = (uint64_t)now->t + (what == DPARI_OPTIM_WEIGHT ? 0 : other);
     float f[DPARI_ELEMENTS];
     if (type != DPAR_BF16 || !optimizer->stochastic) {
@@ -465,9 +470,9 @@ static void dpari_optim_store(const dpar_optimizer *optimizer, const dpari_optim
                        now->index + (uint64_t)i, what == DPARI_OPTIM_V ? 0 : 16);
 }
 
-/* Updates elements in place, if weights and moments are all F64 or all F32, and gradients have that
- * type or convert to it exactly. Leaves a few elements at the end. Returns the number of elements
- * that were updated. */
+/* Updates elements in place if weights and moments are all F64 or all F32, and gradients have that
+ * type or convert to it exactly. Does not update the remainder that is no multiple of the vector
+ * size. Returns the number of elements that were updated, which may be 0. */
 static int64_t dpari_optim_direct(const dpar_optimizer *optimizer, const dpari_optim_now *now,
                                   const dpar_optimizer_piece *p, int32_t moment_type)
 {
@@ -523,7 +528,7 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *optimizer,
     now.index = p->index;
     now.wide = DPARI_OPTIM_WIDE && p->count >= DPARI_OPTIM_ASKS ? dpari_os_wide() : 0;
     blocks.w = w;
-    blocks.g = g; /* with a factor of 0 these are zeros, because NaN and infinity times 0 are NaN */
+    blocks.g = g; /* stays zero if factor is 0, because NaN and infinity times 0 would be NaN */
     blocks.m = moments > 0 ? m : NULL;
     blocks.v = v;
     for (i = dpari_optim_direct(optimizer, &now, p, type); i < p->count; i += DPARI_ELEMENTS) {
@@ -538,7 +543,7 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *optimizer,
         if (moments > 1) {
             dpari_elements_load(v, p->v, i, n, type);
         }
-        /* elements after n are ignored */
+        /* also updates the elements after n, which are not stored */
         dpari_optim_update(optimizer, &now, &blocks, DPAR_F64, DPARI_ELEMENTS);
         if (moments > 1) {
             dpari_optim_store(optimizer, &now, DPARI_OPTIM_V, p->v, type, v, i, n);

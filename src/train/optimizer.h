@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* optimizer - updates any piece of the parameters with AdamW or SGD, in the memory of the host. A
- * rank of ZeRO updates its shard with it; a single rank updates everything.
+/* optimizer - updates any piece of the parameters with AdamW or SGD, in host memory. A rank of ZeRO
+ * updates its shard with it; a single rank updates all parameters.
  *
  *     dpar_optimizer o;
  *     dpar_optimizer_init(&o, DPAR_OPTIMIZER_ADAMW);
  *     dpar_optimizer_step(&o, &piece, t, 1e-3, dpar_optimizer_clip(norm, 1.0));    t = 1, 2, ...
  *
- * Each element is converted to f64, updated there, and rounded once when it is stored. Its bits
- * therefore depend neither on its address nor on how the parameters are cut.
+ * Each element is converted to f64, updated, and rounded once when it is stored. Its bits therefore
+ * depend neither on its address nor on how the parameters are divided.
  *
  *     AdamW (Loshchilov and Hutter 2019), decay decoupled from the gradient:
  *         w -= rate decay w;   m = beta1 m + (1 - beta1) g;   v = beta2 v + (1 - beta2) g g
@@ -16,38 +16,37 @@
  *         g += decay w;   m = momentum m + g;   w -= rate m, or rate (g + momentum m) (nesterov)
  *
  * g is the gradient times `factor`, which combines the clip, a loss scale and an average. A factor
- * of 0 replaces gradients by 0 whatever they are, NaN included, so that the step only decays
- * moments and weights.
+ * of 0 replaces all gradients by 0, even NaN, so that the step only decays moments and weights.
  *
- * Moments may be BF16 (moment_type). If weights and gradients are BF16 too, a step of AdamW moves
- * 14 bytes for each element. The weights are computed from m and v before these are rounded.
+ * Moments may be BF16 (moment_type). If weights and gradients are BF16, too, a step of AdamW moves
+ * 14 bytes per element. The weights are computed from m and v before these are rounded.
  *
- * Round such moments stochastically, because then they follow the sums above on average. Rounded to
- * nearest they get stuck. With beta2 = 0.999, v never falls, because a thousandth of v is less than
- * half a unit of its 8 bits (2^-9 to 2^-8 of it). Nor does v grow until g g is 3 to 5 times v. With
- * beta1 = 0.9, m does not change while g is within 2 to 4 % of it. */
+ * Round such moments stochastically, so that on average they follow the sums above. Rounded to
+ * nearest, they would get stuck. With beta2 = 0.999, v never falls, because a thousandth of v is
+ * less than half a unit in the last of its 8 bits (2^-9 to 2^-8 of v). Nor does v grow until g g is
+ * 3 to 5 times v. With beta1 = 0.9, m does not change while g is within 2 to 4 % of m. */
 #ifndef DPARI_TRAIN_OPTIMIZER_H
 #define DPARI_TRAIN_OPTIMIZER_H
 
 #include "../base/type.h"
 
-/* Kinds of optimizers. 0 means that none was chosen and is DPAR_E_ARG. */
+/* Kinds of optimizers. 0 means that none was chosen, which is an error. */
 enum { DPAR_OPTIMIZER_ADAMW = 1, DPAR_OPTIMIZER_SGD };
 
 /* Describes an optimizer. Begin with dpar_optimizer_init and change what differs. */
 typedef struct dpar_optimizer {
     int32_t kind;     /* DPAR_OPTIMIZER_ADAMW or DPAR_OPTIMIZER_SGD */
-    int32_t nesterov; /* 1 selects Nesterov's momentum, for SGD */
-    /* 1 rounds stochastically to BF16: up with the probability of the remainder, so that on average
-     * small updates are not lost. Element i uses number index + i of a stream of `seed` (random.h):
-     * for weights the high half of each word of stream t. For moments it is stream t + 2^63, the
-     * high half for m and the low half for v. */
+    int32_t nesterov; /* SGD: 1 selects Nesterov momentum */
+    /* 1 rounds to BF16 stochastically: up with a probability equal to the remainder, so that small
+     * updates are not lost on average. Element i of a piece uses word index + i of a stream of
+     * `seed` (random.h). Weights use the high half of the words of stream t. Moments use stream t +
+     * 2^63, m the high half and v the low half. */
     int32_t stochastic;
     int32_t moment_type; /* 0 selects F64 for F64 weights and F32 for others; DPAR_BF16 selects BF16
                             for weights that are not F64 */
     uint64_t seed;       /* of the random numbers for `stochastic` */
-    double beta1, beta2, epsilon; /* of AdamW */
-    double momentum;              /* of SGD */
+    double beta1, beta2, epsilon; /* used by AdamW */
+    double momentum;              /* used by SGD */
     double decay;                 /* weight decay */
 } dpar_optimizer;
 /* Fills in the defaults of a kind of optimizer. DPAR_OPTIMIZER_ADAMW has beta1 0.9, beta2 0.999,
@@ -56,17 +55,16 @@ typedef struct dpar_optimizer {
 DPAR_API void dpar_optimizer_init(dpar_optimizer *optimizer, int32_t kind);
 /* Checks an optimizer for weights of a type, and reports the arrays that it keeps for them.
  *
- * moments:     set to the number of arrays: 2 for AdamW, 1 for SGD with momentum, 0 without. May be
- *              NULL.
- * moment_type: set to the type of their elements. May be NULL.
+ * moments:     set to the number of arrays: 2 for AdamW, 1 for SGD with momentum, 0 for SGD
+ * without. May be NULL. moment_type: set to the type of their elements. May be NULL.
  *
  * Local. O(1). Fails with DPAR_E_ARG if a kind, flag, type or number is outside of its domain, or
- * for moments in BF16 with weights in F64. beta1, beta2 and momentum are at least 0 and below 1,
- * decay is at least 0, and epsilon is above 0. */
+ * if moments are BF16 but weights F64. beta1, beta2 and momentum must be at least 0 and below 1,
+ * decay at least 0, and epsilon above 0. */
 DPAR_API dpar_status dpar_optimizer_check(const dpar_optimizer *optimizer, int32_t weight_type,
                                           int32_t *moments, int32_t *moment_type, dpar_why *why);
 
-/* A piece of the parameters: elements index .. index + count - 1 of all of them. */
+/* A piece of the parameters: elements index .. index + count - 1 of all parameters. */
 typedef struct dpar_optimizer_piece {
     void *weight;         /* [count] of weight_type: F64, F32, BF16 or F16 */
     const void *gradient; /* [count] of gradient_type, any of these types */
@@ -75,7 +73,7 @@ typedef struct dpar_optimizer_piece {
     int32_t weight_type, gradient_type;
     int64_t count;
     uint64_t index; /* of the first element; selects the random numbers, so that an element gets the
-                       same number however the parameters are cut */
+                       same number however the parameters are divided */
 } dpar_optimizer_piece;
 /* Updates a piece of the parameters by one step of the optimizer.
  *
@@ -84,8 +82,8 @@ typedef struct dpar_optimizer_piece {
  * factor: gradients are multiplied by it.
  *
  * Local. O(count). Fails with DPAR_E_ARG, and does nothing, if dpar_optimizer_check rejects the
- * optimizer (call it for the message), for wrong types, t below 1, count below 0, or a required
- * pointer that is NULL. */
+ * optimizer, a type is wrong, t is below 1, count is below 0, or an array that is needed is NULL.
+ * There is no message, but dpar_optimizer_check has one. */
 DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *optimizer,
                                          const dpar_optimizer_piece *p, int64_t t, double rate,
                                          double factor);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Runs a rank's list of actions. At the start, the schedule is checked for deadlock and each
- * message gets the slots it is sent from and received into.
+/* Runs a rank's list of actions. dpar_pipeline_make checks the schedule for deadlock, and assigns
+ * to each message the slots from which it is sent and into which it is received.
  *
- * A step goes through the list once. A message is posted where the list has it, together with
- * neighbours that may be posted as one batch. Before an action runs, it waits for the messages that
- * it reads and for the earlier message from the slot that it fills. Messages between stages of one
- * rank are local slots instead. When an action fails, the rank breaks the communicator with the
- * message of the callback, so that the others end their step too. */
+ * A step executes the list once. A message is posted at its position in the list, together with the
+ * messages that follow it directly if they may form one batch. Before an action runs, it waits for
+ * the message that it reads and for the earlier message from the slot that it fills. Stages of the
+ * same rank pass data in local slots without messages. If an action fails, the rank breaks the
+ * communicator with the message of the callback, so that the other ranks end their step, too. */
 #include "pipeline.h"
 
 #include "../base/inner.h"
@@ -24,16 +24,16 @@
 #include "../schedule/steps.h"
 
 enum {
-    DPARI_PL_BATCH = 8, /* the most messages of one batch */
+    DPARI_PL_BATCH = 8, /* largest number of messages in one batch */
     DPARI_PL_NONE = -1
 };
-#define DPARI_PL_MOST_BYTES (INT64_C(1) << 40) /* the largest slot */
+#define DPARI_PL_MOST_BYTES                                                                        \
+    (INT64_C(1) << 40) /* largest slot; sums of 65535 slots fit in int64_t */
 
-/* An action of this rank: its slots for messages and activations, and the local ones between stages
- * of this rank. */
+/* The slots of an action of this rank. */
 typedef struct dpari_pl_item {
     dpar_action_slots slots;
-    uint16_t local_in, local_out;
+    uint16_t local_in, local_out; /* local slots that it reads and fills, or DPAR_SLOT_NONE */
 } dpari_pl_item;
 
 /* Slots of one kind, stored one after the other. */
@@ -44,24 +44,28 @@ typedef struct dpari_pl_pool {
 } dpari_pl_pool;
 
 struct dpar_pipeline {
-    dpar_comm *comm, *tied; /* tied: ranks with a first or last stage; NULL if nothing is tied */
+    dpar_comm *comm;
+    dpar_comm
+        *tied; /* the ranks with a first or last stage; NULL on other ranks or without `tied` */
     dpar_pipeline_desc desc;
-    const dpar_action *list; /* actions of this rank */
+    const dpar_action *list; /* [actions] the actions of this rank */
     int64_t actions, messages;
-    dpari_pl_item *item;   /* [actions] */
-    dpar_work *work;       /* [messages], in the order of the list */
-    int64_t *index;        /* [messages] the action of each message */
-    uint8_t *seen;         /* [messages] 1 if it is done in this step */
-    int64_t *of_receive;   /* [receive slots] the message in it, or DPARI_PL_NONE */
-    int64_t *of_send;      /* [send slots] the same */
-    int64_t *rank_actions; /* [ranks] the number of actions of each */
+    dpari_pl_item *item; /* [actions] */
+    dpar_work *work;     /* [messages] in the order of the list */
+    int64_t *index;      /* [messages] the action of each message */
+    uint8_t *seen;       /* [messages] 1 if the message is complete in this step */
+    int64_t *of_receive; /* [receive slots] the last message posted in the slot, or DPARI_PL_NONE */
+    int64_t *of_send;    /* [send slots] the last message posted from it, or DPARI_PL_NONE */
+    int64_t *rank_actions; /* [ranks] number of actions of each rank */
     dpari_pl_pool receive, send, local, activation, weight;
     void *slots; /* memory of all pools */
-    /* messages before `oldest` are done, those from `posted` on are not posted */
+    /* All messages before `oldest` are complete in this step, and those before `posted` are
+     * posted. */
     int64_t oldest, posted;
-    double began;
-    int32_t last, under_way;
-    void *made; /* memory of the schedule, if dpar_pipeline_make generated it */
+    double began;      /* time when the step began, in seconds */
+    int32_t last;      /* 1 if this step reduces gradients */
+    int32_t under_way; /* 1 during a step */
+    void *made;        /* memory of the schedule if make generated it, otherwise NULL */
 };
 
 static int dpari_pl_is_message(int32_t kind)
@@ -75,8 +79,8 @@ static int dpari_pl_passes(int32_t kind)
     return kind == DPAR_ACTION_FORWARD || kind == DPAR_ACTION_BACKWARD || kind == DPAR_ACTION_INPUT;
 }
 
-/* The stage that F, B or I gets its input from (1) or gives its output to (0); -1 if there is
- * none. */
+/* Returns the stage from which F, B or I gets its input (takes = 1) or to which it passes its
+ * output (takes = 0); -1 if there is none. */
 static int32_t dpari_pl_neighbour(const dpar_schedule *schedule, const dpar_action *action,
                                   int takes)
 {
@@ -86,18 +90,18 @@ static int32_t dpari_pl_neighbour(const dpar_schedule *schedule, const dpar_acti
     return dpar_schedule_partner(schedule, DPAR_ACTION_SEND_F, action->stage);
 }
 
-/* Returns the elements of the output of a stage. */
+/* Returns the number of elements of a stage's output. */
 static int64_t dpari_pl_elements(const dpar_pipeline_desc *o, int32_t stage)
 {
     return o->count_per_stage != NULL ? o->count_per_stage[stage] : o->count;
 }
 
-/* Returns the elements of the output of action a, or with `takes` of its input. Between two stages
- * it is the output of the earlier one, in both directions. */
+/* Returns the number of elements of the input (takes = 1) or the output (takes = 0) of an action.
+ * In both directions it is the size of the earlier stage's output. */
 static int64_t dpari_pl_between(const dpar_pipeline_desc *o, const dpar_action *action, int forward,
                                 int takes)
 {
-    const int own = forward != takes; /* F's output, or its gradient, which is the input of B */
+    const int own = forward != takes; /* 1 for F's output and for its gradient, B's input */
     const int32_t stage =
         own ? action->stage : dpar_schedule_partner(o->schedule, DPAR_ACTION_RECV_F, action->stage);
     return stage < 0 ? 0 : dpari_pl_elements(o, stage);
@@ -105,8 +109,9 @@ static int64_t dpari_pl_between(const dpar_pipeline_desc *o, const dpar_action *
 
 /* ---- options and memory ---------------------------------------------------------------------- */
 
-/* Checks a descriptor, whose schedule has been made. */
-static dpar_status dpari_pl_judge(const dpar_comm *comm, const dpar_pipeline_desc *o, dpar_why *why)
+/* Checks a descriptor that has a schedule. */
+static dpar_status dpari_pl_check_desc(const dpar_comm *comm, const dpar_pipeline_desc *o,
+                                       dpar_why *why)
 {
     const dpar_schedule *schedule = o->schedule;
     int32_t i;
@@ -126,8 +131,8 @@ static dpar_status dpari_pl_judge(const dpar_comm *comm, const dpar_pipeline_des
     if (o->tag < 0 || o->tied_count < 0 ||
         (o->tied_count > 0 && !dpari_type_can_reduce(o->tied_type))) {
         return dpari_wrong(why,
-                           "pipeline: tag is %d and tied_count %ld, neither of which may be "
-                           "negative; tied_type is %s, which must be a type that can be added",
+                           "pipeline: tag is %d, tied_count %ld and tied_type %s, but tag and "
+                           "tied_count must be 0 or more, and tied_type a type that can be summed",
                            o->tag, o->tied_count, dpar_type_name(o->tied_type));
     }
     if (o->activation_bytes < 0 || o->activation_bytes > DPARI_PL_MOST_BYTES ||
@@ -148,7 +153,7 @@ static dpar_status dpari_pl_judge(const dpar_comm *comm, const dpar_pipeline_des
     if ((o->start == NULL) == (o->end == NULL)) {
         return DPAR_OK;
     }
-    return dpari_wrong(why, "pipeline: start and end must both be given or both be NULL");
+    return dpari_wrong(why, "pipeline: one of start and end is NULL, but both or neither must be");
 }
 
 /* Returns the number of messages of a rank. */
@@ -161,19 +166,18 @@ static int64_t dpari_pl_count_messages(const dpar_schedule *schedule, int32_t ra
     return n;
 }
 
-/* Memory that dpar_pipeline_make works with: for the check of the schedule, the slots of all ranks,
- * and the local slots. */
+/* Memory that only dpar_pipeline_make uses. */
 typedef struct dpari_pl_scratch {
-    void *mem;
-    int64_t bytes;
+    void *mem;                /* for dpar_schedule_check and dpar_schedule_slots */
+    int64_t bytes;            /* size of mem */
     dpar_action_slots *slots; /* [actions of all ranks] */
     dpar_slot_counts *counts; /* [ranks] */
-    uint16_t *cell;           /* [chain][micro_batches]: see dpari_pl_cell */
-    uint16_t *free;           /* [actions of this rank] local slots that are free again */
+    uint16_t *cell;           /* [chain][micro_batches] see dpari_pl_cell */
+    uint16_t *free;           /* [actions of this rank] stack of local slots that are free again */
 } dpari_pl_scratch;
 
-/* Places the parts of a pipeline in memory, the struct first, and returns their total size; with
- * memory NULL only counts. The schedule has been checked. */
+/* Places the struct and the arrays of a pipeline in memory, and sets *bytes to the total size. If
+ * memory is NULL, only computes the size. The schedule must be valid. */
 static void dpari_pl_place(dpar_pipeline *pipeline, void *memory, const dpar_comm *comm,
                            const dpar_schedule *schedule, dpari_pl_scratch *w, int64_t *bytes)
 {
@@ -209,8 +213,8 @@ static void dpari_pl_place(dpar_pipeline *pipeline, void *memory, const dpar_com
     *bytes = r.used;
 }
 
-/* Lists what all ranks must give alike, for comparison. */
-static DPARI_COLD void dpari_pl_state(dpari_facts *facts, const void *given)
+/* Lists the values that must be equal on all ranks. */
+static DPARI_COLD void dpari_pl_facts(dpari_facts *facts, const void *given)
 {
     const dpar_pipeline_desc *o = (const dpar_pipeline_desc *)given;
     const dpar_schedule *schedule = o->schedule;
@@ -246,7 +250,7 @@ static DPARI_COLD void dpari_pl_state(dpari_facts *facts, const void *given)
 
 /* ---- callbacks and slots of the list --------------------------------------------------------- */
 
-/* Returns the callback for a kind of action; NULL if there is none. */
+/* Returns the callback for a kind of action, or NULL if there is none. */
 static dpar_stage_callback dpari_pl_callback(const dpar_pipeline_desc *o, int32_t kind)
 {
     switch (kind) {
@@ -268,11 +272,11 @@ static dpar_stage_callback dpari_pl_callback(const dpar_pipeline_desc *o, int32_
 /* Writes the name of an action, such as "1F3", into `at`. */
 static void dpari_pl_name(const dpar_action *action, char *at, size_t bytes)
 {
-    dpar_action alone = *action;
+    dpar_action single = *action;
     dpar_text t;
-    alone.joined = 0;
+    single.joined = 0; /* otherwise the text would also contain the second action of the pair */
     dpar_text_init(&t, at, bytes);
-    dpar_action_write(&alone, &t);
+    dpar_action_write(&single, &t);
 }
 
 /* Checks that there is a callback for each action of this rank. */
@@ -287,14 +291,14 @@ static dpar_status dpari_pl_callbacks(const dpar_pipeline *pipeline, dpar_why *w
             continue;
         }
         dpari_pl_name(&pipeline->list[k], name, sizeof name);
-        return dpari_wrong(why, "pipeline: rank %d has %s in its list, but no callback for it",
+        return dpari_wrong(why, "pipeline: rank %d has %s in its list, but its callback is NULL",
                            pipeline->comm->rank, name);
     }
     return DPAR_OK;
 }
 
-/* Returns the stage of this rank that action i gets its input from (takes = 1) or gives its output
- * to (0), or DPARI_PL_NONE. */
+/* Returns the stage from which action i gets its input (takes = 1) or to which it passes its output
+ * (takes = 0) if that stage is on this rank, otherwise DPARI_PL_NONE. */
 static int32_t dpari_pl_inside(const dpar_pipeline *pipeline, int64_t i, int takes)
 {
     const dpar_schedule *schedule = pipeline->desc.schedule;
@@ -306,9 +310,9 @@ static int32_t dpari_pl_inside(const dpar_pipeline *pipeline, int64_t i, int tak
                : DPARI_PL_NONE;
 }
 
-/* Returns the cell that records which local slot holds the result of `stage` for the micro-batch of
- * a. Forward and backward share the cell, because the output of F is read before the backward of
- * the same stage. */
+/* Returns the cell that records which local slot holds the result of `stage` for the action's
+ * micro-batch. Forward and backward share the cell, because the output of F is read before the
+ * backward of the same stage. */
 static uint16_t *dpari_pl_cell(const dpar_pipeline *pipeline, const dpari_pl_scratch *w,
                                const dpar_action *action, int32_t stage)
 {
@@ -317,9 +321,9 @@ static uint16_t *dpari_pl_cell(const dpar_pipeline *pipeline, const dpari_pl_scr
                     action->micro_batch];
 }
 
-/* Assigns local slots to the results that one stage of this rank gives to another. A slot is in use
- * until the action that reads it has ended. The two actions of a joined pair run together, so both
- * get their slots before either frees one. */
+/* Assigns local slots to the results that one stage of this rank passes to another. A slot is in
+ * use until the action that reads it has ended. The two actions of a joined pair run together, so
+ * both get their slots before either frees one. */
 static dpar_status dpari_pl_assign_local(dpar_pipeline *pipeline, const dpari_pl_scratch *w,
                                          dpar_why *why)
 {
@@ -335,7 +339,8 @@ static dpar_status dpari_pl_assign_local(dpar_pipeline *pipeline, const dpari_pl
             }
             if (idle == 0 && pipeline->local.count == DPAR_SLOT_NONE) {
                 return dpari_say(DPAR_E_RANGE, why,
-                                 "pipeline: more than 65535 buffers between stages of rank %d",
+                                 "pipeline: the stages of rank %d need more than 65535 buffers "
+                                 "between each other",
                                  pipeline->comm->rank);
             }
             pipeline->item[i].local_out =
@@ -354,7 +359,7 @@ static dpar_status dpari_pl_assign_local(dpar_pipeline *pipeline, const dpari_pl
     return DPAR_OK;
 }
 
-/* Checks the schedule for deadlock, and assigns slots to the actions. */
+/* Checks the schedule for validity and deadlock, and assigns slots to the actions. */
 static dpar_status dpari_pl_prepare(dpar_pipeline *pipeline, const dpari_pl_scratch *w,
                                     dpar_why *why)
 {
@@ -399,7 +404,7 @@ static dpar_status dpari_pl_prepare(dpar_pipeline *pipeline, const dpari_pl_scra
     return dpari_pl_assign_local(pipeline, w, why);
 }
 
-/* Sets the size of the slots of a pool. Returns the bytes of the pool. */
+/* Sets the size of the slots of a pool to at least `each` bytes. Returns the size of the pool. */
 static int64_t dpari_pl_pool_bytes(dpari_pl_pool *pool, int64_t each)
 {
     pool->each = dpari_room_up(each);
@@ -407,14 +412,14 @@ static int64_t dpari_pl_pool_bytes(dpari_pl_pool *pool, int64_t each)
 }
 
 /* Places a pool at *at and advances *at. */
-static void dpari_pl_pool_lay(dpari_pl_pool *pool, unsigned char **at)
+static void dpari_pl_pool_place(dpari_pl_pool *pool, unsigned char **at)
 {
     pool->at = *at;
     *at += pool->each * pool->count;
 }
 
 /* Allocates the slots of all pools. */
-static dpar_status dpari_pl_lay(dpar_pipeline *pipeline, dpar_why *why)
+static dpar_status dpari_pl_allocate_slots(dpar_pipeline *pipeline, dpar_why *why)
 {
     unsigned char *at;
     int64_t most = 0, bytes;
@@ -423,7 +428,7 @@ static dpar_status dpari_pl_lay(dpar_pipeline *pipeline, dpar_why *why)
     for (i = 0; i < pipeline->desc.schedule->stages; i++) {
         most = dpari_most(most, dpari_pl_elements(&pipeline->desc, i));
     }
-    /* so that no slot for a message is NULL */
+    /* at least 1 byte, so that dpari_pl_slot does not return NULL for a message's slot */
     most = dpari_most(1, most * dpar_type_bytes(pipeline->desc.type));
     bytes = dpari_pl_pool_bytes(&pipeline->receive, most) +
             dpari_pl_pool_bytes(&pipeline->send, most) +
@@ -433,22 +438,22 @@ static dpar_status dpari_pl_lay(dpar_pipeline *pipeline, dpar_why *why)
     st = dpar_comm_alloc(pipeline->comm, dpari_most(1, bytes), &pipeline->slots);
     if (st != DPAR_OK) {
         pipeline->slots = NULL;
-        return dpari_say(st, why, "pipeline: no memory for %ld slots, which need %ld bytes",
+        return dpari_say(st, why, "pipeline: no memory for %ld slots of together %ld bytes",
                          (int64_t)pipeline->receive.count + pipeline->send.count +
                              pipeline->local.count + pipeline->activation.count +
                              pipeline->weight.count,
                          bytes);
     }
     at = (unsigned char *)pipeline->slots;
-    dpari_pl_pool_lay(&pipeline->receive, &at);
-    dpari_pl_pool_lay(&pipeline->send, &at);
-    dpari_pl_pool_lay(&pipeline->local, &at);
-    dpari_pl_pool_lay(&pipeline->activation, &at);
-    dpari_pl_pool_lay(&pipeline->weight, &at);
+    dpari_pl_pool_place(&pipeline->receive, &at);
+    dpari_pl_pool_place(&pipeline->send, &at);
+    dpari_pl_pool_place(&pipeline->local, &at);
+    dpari_pl_pool_place(&pipeline->activation, &at);
+    dpari_pl_pool_place(&pipeline->weight, &at);
     return DPAR_OK;
 }
 
-/* True if the first or the last stage is on this rank. */
+/* True if the first or the last stage is on the given rank. */
 static int dpari_pl_at_end(const dpar_schedule *schedule, int32_t rank)
 {
     int32_t i;
@@ -473,14 +478,16 @@ static dpar_status dpari_pl_tie(dpar_pipeline *pipeline, dpar_why *why)
     }
     st = dpar_comm_split(pipeline->comm, color, pipeline->comm->rank, &pipeline->tied);
     if (st != DPAR_OK) {
-        const dpar_why said = pipeline->comm->why; /* why may be &pipeline->comm->why */
-        return dpari_say(st, why, "pipeline: tied weights: %s", said.text);
+        const dpar_why copy = pipeline->comm->why; /* why may be &pipeline->comm->why */
+        return dpari_say(st, why, "pipeline: the communicator for tied weights failed: %s",
+                         copy.text);
     }
     return st;
 }
 
-/* Prepares what needs no other rank: slots, checks and memory. */
-static dpar_status dpari_pl_open(dpar_pipeline *pipeline, const dpari_pl_scratch *w, dpar_why *why)
+/* Does the part of dpar_pipeline_make that needs no other rank: checks, slots and memory. */
+static dpar_status dpari_pl_set_up_local(dpar_pipeline *pipeline, const dpari_pl_scratch *w,
+                                         dpar_why *why)
 {
     dpar_status st = dpari_pl_prepare(pipeline, w, why);
     if (st == DPAR_OK && pipeline->desc.tied_count > 0 && pipeline->desc.tied == NULL &&
@@ -491,11 +498,11 @@ static dpar_status dpari_pl_open(dpar_pipeline *pipeline, const dpari_pl_scratch
     if (st != DPAR_OK) {
         return st;
     }
-    return dpari_pl_lay(pipeline, why);
+    return dpari_pl_allocate_slots(pipeline, why);
 }
 
 /* Frees the slots and the communicator that was split off. */
-static DPARI_COLD dpar_status dpari_pl_give_back(dpar_pipeline *pipeline)
+static DPARI_COLD dpar_status dpari_pl_release(dpar_pipeline *pipeline)
 {
     const dpar_status st = pipeline->tied != NULL ? dpar_comm_free(pipeline->tied) : DPAR_OK;
     if (pipeline->slots != NULL) {
@@ -504,8 +511,9 @@ static DPARI_COLD dpar_status dpari_pl_give_back(dpar_pipeline *pipeline)
     return st;
 }
 
-/* Generates the schedule of desc->order and lowers it to the actions that there are callbacks for.
- * Stores it in the descriptor. *memory receives its memory, and stays NULL if there is no order. */
+/* Generates the schedule of desc->order, and lowers it to messages and to the actions that have
+ * callbacks. Stores it in desc->schedule and its memory in *memory. If desc->order is NULL, does
+ * nothing. */
 static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *comm, dpar_pipeline_desc *desc,
                                                  void **memory, dpar_why *why)
 {
@@ -517,7 +525,7 @@ static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *comm, dpar_pipeline_
     int64_t bytes;
     dpar_status st;
     if ((desc->order == NULL) == (desc->schedule == NULL)) {
-        return dpari_wrong(why, "pipeline: exactly one of order and schedule must be given");
+        return dpari_wrong(why, "pipeline: exactly one of order and schedule must be NULL");
     }
     if (desc->order == NULL) {
         return DPAR_OK;
@@ -573,7 +581,7 @@ static DPARI_COLD dpar_status dpari_pl_provide(dpar_comm *comm, dpar_pipeline_de
     if (st != DPAR_OK) {
         return st;
     }
-    st = dpari_pl_judge(comm, desc, why);
+    st = dpari_pl_check_desc(comm, desc, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -581,9 +589,9 @@ static DPARI_COLD dpar_status dpari_pl_provide(dpar_comm *comm, dpar_pipeline_de
     return dpari_object_memory(comm, desc->memory, desc->bytes, *need, "pipeline", memory, why);
 }
 
-/* Lays out a pipeline in its memory, opens it, and agrees with the other ranks on how that went. */
-static DPARI_COLD dpar_status dpari_pl_begin(dpar_pipeline *pipeline, dpar_comm *comm,
-                                             const dpar_pipeline_desc *desc, dpar_why *why)
+/* Sets up a pipeline in its memory. Fails on all ranks if it fails on one. */
+static DPARI_COLD dpar_status dpari_pl_set_up(dpar_pipeline *pipeline, dpar_comm *comm,
+                                              const dpar_pipeline_desc *desc, dpar_why *why)
 {
     const int64_t *begin = desc->schedule->begin;
     dpari_pl_scratch w;
@@ -598,12 +606,12 @@ static DPARI_COLD dpar_status dpari_pl_begin(dpar_pipeline *pipeline, dpar_comm 
         pipeline->rank_actions[i] = begin[i + 1] - begin[i];
     }
     dpari_zero(pipeline->work, (size_t)pipeline->messages * sizeof *pipeline->work);
-    st = dpari_agree(comm, dpari_pl_open(pipeline, &w, why), why);
+    st = dpari_agree(comm, dpari_pl_set_up_local(pipeline, &w, why), why);
     if (st == DPAR_OK) {
         st = dpari_agree(comm, dpari_pl_tie(pipeline, why), why);
     }
     if (st != DPAR_OK) {
-        (void)dpari_pl_give_back(pipeline);
+        (void)dpari_pl_release(pipeline);
     }
     return st;
 }
@@ -625,9 +633,9 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_make(dpar_comm *comm, const dpar_p
     }
     st = out == NULL ? dpari_wrong(why, "pipeline: the result is NULL")
                      : dpari_pl_provide(comm, &full, &list, &memory, &need, why);
-    st = dpari_agree_on(comm, st, "pipeline", dpari_pl_state, &full, why);
+    st = dpari_agree_on(comm, st, "pipeline", dpari_pl_facts, &full, why);
     if (st == DPAR_OK) {
-        st = dpari_pl_begin((dpar_pipeline *)memory, comm, &full, why);
+        st = dpari_pl_set_up((dpar_pipeline *)memory, comm, &full, why);
     }
     if (st != DPAR_OK) {
         dpari_object_release(list);
@@ -644,7 +652,7 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_free(dpar_pipeline *pipeline)
     if (pipeline == NULL) {
         return DPAR_OK;
     }
-    st = dpari_pl_give_back(pipeline);
+    st = dpari_pl_release(pipeline);
     dpari_object_release(pipeline->made);
     if (pipeline->desc.memory == NULL) {
         dpari_object_release(pipeline);
@@ -678,13 +686,13 @@ static int64_t dpari_pl_now(const dpar_pipeline *pipeline)
     return (int64_t)((dpari_os_now() - pipeline->began) * 1e9);
 }
 
-/* Returns the memory of a slot, or NULL if there is no slot or slots are empty. */
+/* Returns the memory of a slot, or NULL if there is no slot or the pool's slots have 0 bytes. */
 static void *dpari_pl_slot(const dpari_pl_pool *pool, uint16_t slot)
 {
     return slot == DPAR_SLOT_NONE || pool->each == 0 ? NULL : pool->at + pool->each * slot;
 }
 
-/* Records that message m is done. */
+/* Records that message m is complete. */
 static void dpari_pl_arrived(dpar_pipeline *pipeline, int64_t m)
 {
     pipeline->seen[m] = 1;
@@ -693,7 +701,7 @@ static void dpari_pl_arrived(dpar_pipeline *pipeline, int64_t m)
     }
 }
 
-/* Waits until message m is done. DPARI_PL_NONE counts as done. */
+/* Waits until message m is complete. Returns at once if m is DPARI_PL_NONE. */
 static dpar_status dpari_pl_await(dpar_pipeline *pipeline, int64_t m)
 {
     dpar_status st;
@@ -726,7 +734,7 @@ DPAR_API dpar_status dpar_pipeline_progress(dpar_pipeline *pipeline)
     return DPAR_OK;
 }
 
-/* Fills in the call of the next message m, which is action k, and records it in its slot. */
+/* Fills in the call for message m, which is action k, and records m as the message of its slot. */
 static void dpari_pl_call(dpar_pipeline *pipeline, int64_t k, int64_t m, dpar_call *call)
 {
     const dpar_action *action = &pipeline->list[k];
@@ -748,9 +756,10 @@ static void dpari_pl_call(dpar_pipeline *pipeline, int64_t k, int64_t m, dpar_ca
     }
 }
 
-/* True if action k may be posted together with the n calls: a batch has at most one message to and
- * one from each rank. NCCL starts a second message to a rank only when the first one from it has
- * arrived, which that rank may send only after it has received the second. */
+/* True if action k may be posted in one batch with the n calls. A batch has at most one message to
+ * each rank and one from each rank. With more, NCCL could deadlock: it starts a second message to a
+ * rank only after the first message from that rank has arrived, but that rank may be waiting for
+ * the second message before it sends. */
 static int dpari_pl_joins(const dpar_pipeline *pipeline, int64_t k, const dpar_call *call,
                           int32_t n)
 {
@@ -765,8 +774,8 @@ static int dpari_pl_joins(const dpar_pipeline *pipeline, int64_t k, const dpar_c
     return i == n && n < DPARI_PL_BATCH;
 }
 
-/* Posts the message of action k together with the messages that follow it directly, as long as they
- * may be in one batch. *next receives the action after them. */
+/* Posts the message of action k together with the messages that follow it directly, as far as they
+ * may be in one batch. Sets *next to the first action after them. */
 static dpar_status dpari_pl_post(dpar_pipeline *pipeline, int64_t k, int64_t *next)
 {
     dpar_call call[DPARI_PL_BATCH];
@@ -827,8 +836,8 @@ static dpar_status dpari_pl_task(dpar_pipeline *pipeline, int64_t k, dpar_stage_
     return st;
 }
 
-/* Ends the step on all ranks: with the communicator's message if it is broken, otherwise with that
- * of the callback of `action`. */
+/* Breaks the communicator with the status and message of a callback that failed, unless it is
+ * already broken. Returns the communicator's status. */
 static dpar_status dpari_pl_fail(dpar_pipeline *pipeline, dpar_status st, const dpar_action *action,
                                  dpar_why *said)
 {
@@ -845,7 +854,7 @@ static dpar_status dpari_pl_fail(dpar_pipeline *pipeline, dpar_status st, const 
     return pipeline->comm->status != DPAR_OK ? pipeline->comm->status : st;
 }
 
-/* Runs the callbacks of n actions (1, or 2 of a joined pair). */
+/* Runs the callbacks of one action (n = 1) or of a joined pair (n = 2). */
 static dpar_status dpari_pl_callback_run(dpar_pipeline *pipeline, const dpar_stage_task *t,
                                          int32_t n)
 {
@@ -867,14 +876,15 @@ static dpar_status dpari_pl_callback_run(dpar_pipeline *pipeline, const dpar_sta
     return st < 0 ? dpari_pl_fail(pipeline, st, &t[i].action, &said) : DPAR_OK;
 }
 
-/* True if the action is left out in a step that only accumulates gradients. */
-static int dpari_pl_left_out(const dpar_pipeline *pipeline, int32_t kind)
+/* True for actions without a callback in this step: idle ones, and reductions if the step only
+ * accumulates gradients. */
+static int dpari_pl_omits(const dpar_pipeline *pipeline, int32_t kind)
 {
     return kind == DPAR_ACTION_IDLE || (!pipeline->last && (kind == DPAR_ACTION_REDUCE_GRAD ||
                                                             kind == DPAR_ACTION_WAIT_REDUCE));
 }
 
-/* Runs one action or a joined pair. *next receives the action after it. */
+/* Runs action k, or the joined pair that begins with it. Sets *next to the action after it. */
 static dpar_status dpari_pl_work(dpar_pipeline *pipeline, int64_t k, int64_t *next)
 {
     const int32_t n = 1 + pipeline->list[k].joined;
@@ -888,7 +898,7 @@ static dpar_status dpari_pl_work(dpar_pipeline *pipeline, int64_t k, int64_t *ne
     }
     if (st == DPAR_OK) {
         began = pipeline->desc.start != NULL ? dpari_pl_now(pipeline) : 0;
-        st = dpari_pl_left_out(pipeline, pipeline->list[k].kind)
+        st = dpari_pl_omits(pipeline, pipeline->list[k].kind)
                  ? DPAR_OK
                  : dpari_pl_callback_run(pipeline, t, n);
         ended = pipeline->desc.start != NULL ? dpari_pl_now(pipeline) : 0;
@@ -900,8 +910,8 @@ static dpar_status dpari_pl_work(dpar_pipeline *pipeline, int64_t k, int64_t *ne
     return st;
 }
 
-/* Ends a step that failed: aborts the communicators, and waits until no message of this rank is
- * under way. */
+/* Ends a step that failed: aborts the communicators, and waits until all messages of this rank have
+ * ended, because they use the slots. */
 static void dpari_pl_give_up(dpar_pipeline *pipeline, dpar_status st)
 {
     int64_t m;
@@ -917,7 +927,7 @@ static void dpari_pl_give_up(dpar_pipeline *pipeline, dpar_status st)
     pipeline->posted = 0;
 }
 
-/* Goes through the list of actions once, and waits for the messages that are left. */
+/* Executes the list of actions once, and waits for the remaining messages. */
 static DPARI_COLD dpar_status dpari_pl_list(dpar_pipeline *pipeline)
 {
     int64_t k = 0, m;
@@ -935,7 +945,7 @@ static DPARI_COLD dpar_status dpari_pl_list(dpar_pipeline *pipeline)
     return st;
 }
 
-/* Sums the gradients that the first and the last stage share. */
+/* Sums the gradient of the tied weight over the ranks that have the first or the last stage. */
 static dpar_status dpari_pl_tied_sum(dpar_pipeline *pipeline)
 {
     dpar_status st;
@@ -950,7 +960,7 @@ static dpar_status dpari_pl_tied_sum(dpar_pipeline *pipeline)
     return st;
 }
 
-/* Prepares the state for a new step. */
+/* Resets the state of the messages for a new step. */
 static void dpari_pl_restart(dpar_pipeline *pipeline, int32_t last)
 {
     int64_t m;

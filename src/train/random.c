@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Philox4x32-10, and the numbers made of its words: uniform, normal, and the stochastic rounding of
- * F32 to BF16. Nothing here has state, so a number depends only on seed, stream and index.
+/* Philox4x32-10, and what is made from its words: uniform and normal numbers, and the stochastic
+ * rounding of F32 to BF16. There is no state, so a number depends only on seed, stream and index.
  * dpar_cuda.h has the same functions for kernels. */
 #include "random.h"
 
@@ -54,7 +54,7 @@ DPARI_INTERNAL void dpari_random_round(void *to, const void *from, int64_t count
         if ((x & 0x7f800000u) != 0x7f800000u) {
             x += words[at % 4] >> shift & 0xffffu;
         } else {
-            /* so that a NaN stays one when its low bits are cut */
+            /* sets a high bit of a NaN, so that it remains NaN without its low bits */
             x |= (x & 0x7fffffu) != 0 ? 0x400000u : 0u;
         }
         h = (uint16_t)(x >> 16);
@@ -85,8 +85,8 @@ static double dpari_random_ratio(const double *over, const double *under, double
     return a / b;
 }
 
-/* Returns the number below which a normal variable is with probability p. Wichura, Applied
- * Statistics 37 (1988), PPND16: a rational function near the middle, and one of sqrt(-ln p) in the
+/* Returns the x for which a normal variable is below x with probability p. Uses PPND16 of Wichura,
+ * Applied Statistics 37 (1988): a rational function of p near 1/2, and one of sqrt(-ln p) in the
  * tails. */
 static double dpari_random_inverse(double p)
 {
@@ -109,7 +109,7 @@ static double dpari_random_inverse(double p)
     if (q >= -0.425 && q <= 0.425) {
         return q * dpari_random_ratio(middle[0], middle[1], 0.180625 - q * q);
     }
-    /* r is below 5, because p is at least 1e-10 */
+    /* r is below 5, up to which these coefficients are valid, because p is at least 1e-10 */
     r = dpari_sqrt(-dpari_log(q < 0.0 ? p : 1.0 - p));
     z = dpari_random_ratio(tail[0], tail[1], r - 1.6);
     return q < 0.0 ? -z : z;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Plans of attention and the ring. The plan is shared by all methods (attention_way.h): the ring is
- * here, and ulysses.c and window_attention.c replace its steps.
+/* Plans of attention, and the ring. All methods use the same plan (attention_way.h). This file has
+ * the ring; ulysses.c and window_attention.c replace some of its functions.
  *
- * Each rank walks over the blocks of its queries and another rank's keys: pairs of runs of
- * consecutive tokens in one document. The kernel is called for each block in which the mask leaves
- * something. The result of a block is merged into the result so far by the two logarithms of the
- * sums (lse), so that the order of ranks, not the time of arrival, decides the bits.
+ * Each rank visits the blocks of its queries and another rank's keys: pairs of runs of consecutive
+ * tokens in one document. The kernel is called for each block in which a query sees a key. The
+ * result of a block is merged into the result so far with the logarithms of their sums (lse), in
+ * the order of the steps. The bits therefore do not depend on when messages arrive.
  *
  * While a rank computes with one block of keys and values, the next one is received into the other
- * buffer. In backward, gradients follow one step behind in buffers of their own. */
+ * buffer. In backward, the gradients of a block follow one step later in separate buffers. */
 #include "sequence.h"
 
 #include "../base/arith.h"
@@ -27,8 +27,8 @@
 
 /* ---- layers ---------------------------------------------------------------------------------- */
 
-/* The lse that dpar_attention_host writes for a query that sees no key. Other kernels may write
- * less. */
+/* The lse that dpar_attention_host writes for a query that sees no key. Other kernels may write a
+ * smaller number. */
 static const double dpari_seq_nothing = -1e30;
 
 DPARI_INTERNAL int32_t dpari_seq_sums(int32_t type)
@@ -36,7 +36,7 @@ DPARI_INTERNAL int32_t dpari_seq_sums(int32_t type)
     return type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
 }
 
-/* The layer with its defaults filled in. */
+/* Returns the layer with its defaults filled in. */
 static dpar_attention_desc dpari_seq_filled(const dpar_attention_desc *layer)
 {
     dpar_attention_desc a = *layer;
@@ -61,7 +61,7 @@ static dpari_attention_method dpari_seq_way(const dpar_attention_desc *layer)
     return way;
 }
 
-/* Returns the number of elements of keys and values for each token. */
+/* Returns the number of elements of keys and values per token. */
 static int64_t dpari_seq_each(const dpar_attention_desc *layer)
 {
     return (int64_t)layer->groups * ((int64_t)layer->width + layer->value_width);
@@ -87,7 +87,8 @@ static dpar_status dpari_seq_check(const dpar_attention_desc *layer, dpar_why *w
     if (a.heads < 1 || a.groups < 1 || a.width < 1 || a.value_width < 1) {
         return dpari_wrong(
             why,
-            "attention: heads %d, groups %d, width %d, value_width %d: each must be at least 1",
+            "attention: heads is %d, groups %d, width %d and value_width %d, but each must be at "
+            "least 1",
             a.heads, a.groups, a.width, a.value_width);
     }
     if (a.heads % a.groups != 0) {
@@ -100,13 +101,13 @@ static dpar_status dpari_seq_check(const dpar_attention_desc *layer, dpar_why *w
     }
     if (!dpari_is_wide(a.type) && (layer->forward == NULL || layer->backward == NULL)) {
         return dpari_wrong(
-            why, "attention: 16-bit floats (type %d) need forward and backward, your own kernels",
+            why, "attention: forward or backward is NULL, but type %d needs kernels of your own",
             a.type);
     }
     if (a.window < 0 || a.tag < 0 || a.tag > INT32_MAX - DPARI_ATTENTION_MAIL) {
         return dpari_wrong(why,
-                           "attention: window is %ld and tag %d: both must be at least 0, and tag "
-                           "at most 2^31 - 9",
+                           "attention: window is %ld and tag %d, but both must be at least 0, and "
+                           "tag at most 2^31 - 9",
                            a.window, a.tag);
     }
     if (!dpari_mul(a.tokens.ends[a.tokens.docs], (int64_t)a.heads, &room) ||
@@ -125,9 +126,9 @@ static dpar_status dpari_seq_check(const dpar_attention_desc *layer, dpar_why *w
 /* One side of a walk over blocks: the queries of one rank, or the keys of another. */
 typedef struct dpari_seq_side {
     int32_t rank;
-    int64_t lo, hi; /* which tokens of the packed sequence, if the method has slices */
-    int64_t base;   /* tokens of the rank in earlier documents */
-    int64_t local;  /* tokens of the rank in this document before the current run */
+    int64_t lo, hi; /* its tokens in the packed sequence, if the method has slices */
+    int64_t base;   /* number of the rank's tokens in earlier documents */
+    int64_t local;  /* number of the rank's tokens in this document before the current run */
 } dpari_seq_side;
 
 /* A walk over the blocks of queries of one rank and keys of another. A block is a pair of runs of
@@ -135,15 +136,15 @@ typedef struct dpari_seq_side {
 typedef struct dpari_seq_walk {
     const dpar_attention_desc *layer;
     dpari_seq_side q, k;
-    int32_t doc, open; /* open: 1 if `split` is that of doc */
+    int32_t doc, open; /* open: 1 if `split` is the split of this document */
     dpar_split split;
 
-    /* The block that was found. */
-    int64_t q_at, k_at;    /* its first rows in the ranks' arrays */
-    int64_t query, key;    /* its first tokens in the packed sequence */
-    int64_t queries, keys; /* how many */
+    /* The block that dpari_seq_next found. */
+    int64_t q_at, k_at;    /* rows of its first query and key in the ranks' arrays */
+    int64_t query, key;    /* positions of its first query and key in the packed sequence */
+    int64_t queries, keys; /* numbers of queries and keys */
     int64_t low, high;     /* query i sees keys i + low to i + high of the block */
-    int32_t again;         /* 1 if another block of these queries was found before */
+    int32_t again;         /* set by the caller: 1 if these queries already had a block */
 } dpari_seq_walk;
 
 DPARI_API void dpari_seq_slice(const dpar_attention_desc *layer, int32_t rank, int64_t *lo,
@@ -170,8 +171,8 @@ static void dpari_seq_begin(dpari_seq_walk *w, const dpar_attention_desc *layer,
     }
 }
 
-/* Finds the next run of a side in this document. Returns 0 if there are no more. With slices a
- * document has one run, otherwise the runs of the split of the document. */
+/* Finds the next run of a side in this document. Returns 0 if there is none left. With slices a
+ * document has at most one run, otherwise it has those of its split. */
 static int dpari_seq_run(const dpari_seq_walk *w, const dpari_seq_side *s, int64_t *at,
                          int64_t *first, int64_t *count)
 {
@@ -189,8 +190,8 @@ static int dpari_seq_run(const dpari_seq_walk *w, const dpari_seq_side *s, int64
     return i >= 0;
 }
 
-/* Computes low and high of the block from the mask. Returns 0 if no query of the block sees a key
- * of it. */
+/* Computes low and high of the block from the mask. Returns 0 if no query of the block sees a
+ * key. */
 static int dpari_seq_band(dpari_seq_walk *w)
 {
     const int64_t apart = w->query - w->key, window = w->layer->window;
@@ -246,13 +247,13 @@ static int64_t dpari_seq_triangle(int64_t n)
     return dpari_mul(even / 2, odd, &product) ? product : INT64_MAX;
 }
 
-/* Returns the sum over rows 0 <= i < n of i + shift, limited to 0 .. most, or INT64_MAX if that
- * overflows. */
+/* Returns the sum over 0 <= i < n of i + shift, each term limited to 0 .. most, or INT64_MAX if the
+ * sum overflows. */
 static int64_t dpari_seq_ramp(int64_t n, int64_t shift, int64_t most)
 {
-    /* rows before this one give 0 */
+    /* terms before this one are 0 */
     const int64_t begin = dpari_least(n, dpari_most(0, -shift));
-    /* rows from here on give `most` */
+    /* terms from this one on are `most` */
     const int64_t end = dpari_most(begin, dpari_least(n, most - shift));
     int64_t flat;
     if (!dpari_mul(n - end, most, &flat)) {
@@ -266,7 +267,7 @@ static int64_t dpari_seq_ramp(int64_t n, int64_t shift, int64_t most)
     return flat;
 }
 
-/* Returns the number of pairs of a query and a key that it sees in the current block. */
+/* Returns the number of pairs of a query and a key that it sees, in the current block. */
 static int64_t dpari_seq_pairs(const dpari_seq_walk *w)
 {
     const int64_t all = dpari_seq_ramp(w->queries, w->high + 1, w->keys);
@@ -286,7 +287,6 @@ DPARI_INTERNAL DPARI_NOINLINE void *dpari_seq_at(void *base, int64_t elements, i
     return base != NULL ? (unsigned char *)base + elements * dpar_type_bytes(type) : NULL;
 }
 
-/* Rounds n sums to the layer's type. Does nothing if they are the same array. */
 DPARI_INTERNAL dpar_status dpari_seq_round(const dpari_attention *plan, void *to, const void *from,
                                            int64_t n)
 {
@@ -312,7 +312,7 @@ static void dpari_seq_row(const dpar_attention_call *call, int64_t i, int64_t *l
     *hi = dpari_most(begin, dpari_least(call->keys, i + call->high + 1));
 }
 
-/* to[j] = by (x . row j of n), rows `step` elements apart. */
+/* Computes to[j] = by (x . row j) for n rows, which are `step` elements apart. */
 static void dpari_seq_scores(const dpari_lanes *lanes, int32_t type, double *to, const void *x,
                              const void *row, int64_t step, int64_t n, int64_t width, double by)
 {
@@ -326,7 +326,7 @@ static void dpari_seq_scores(const dpari_lanes *lanes, int32_t type, double *to,
     }
 }
 
-/* y = keep y + the sum of by[j] row j. */
+/* Computes y = keep y + the sum of by[j] row j. */
 static void dpari_seq_mix(const dpari_lanes *lanes, int32_t type, void *y, double keep,
                           const double *by, const void *row, int64_t step, int64_t n, int64_t width)
 {
@@ -343,8 +343,8 @@ static void dpari_seq_mix(const dpari_lanes *lanes, int32_t type, void *y, doubl
     }
 }
 
-/* Computes out and lse of query i and head h. Keys are taken in parts of DPARI_ROW_PART; when a
- * part has a larger score than those before, the sum and the result so far are scaled down. */
+/* Computes out and lse of query i and head h. Processes keys in parts of DPARI_ROW_PART. If a part
+ * has a larger score than those before, scales the sum and the result so far down. */
 static void dpari_seq_query(const dpari_lanes *lanes, const dpar_attention_call *call,
                             const dpar_attention_desc *layer, int64_t i, int64_t h)
 {
@@ -379,8 +379,8 @@ static void dpari_seq_query(const dpari_lanes *lanes, const dpar_attention_call 
     dpari_element_put(call->lse, layer->type, row, most + dpari_log(sum));
 }
 
-/* Adds the gradients that query i with head h gives to itself, its keys and its values. The weights
- * of the keys are computed again from lse. */
+/* Adds the gradients of query i and head h to those of the query, its keys and its values. Computes
+ * the weights of the keys again from lse. */
 static void dpari_seq_query_gradient(const dpari_lanes *lanes, const dpar_attention_call *call,
                                      const dpar_attention_desc *layer, int64_t i, int64_t h)
 {
@@ -437,9 +437,10 @@ DPAR_API void dpar_attention_host(const dpar_attention_call *call)
 
 /* ---- planning -------------------------------------------------------------------------------- */
 
-/* Returns the number of the buffer for the gradients that this rank's queries give to its own keys
- * and values. The buffers before it are for other ranks: two for gradients that are sent and
- * received, and with more than two ranks one for what this rank adds to them. */
+/* Returns the index in plan->gradients of the buffer for gradients of this rank's own keys and
+ * values from its own queries. The buffers before it are for other ranks' keys: two for gradients
+ * that are sent and received, and with more than two ranks one for the gradients that this rank
+ * adds. */
 static int32_t dpari_seq_home_buffer(int32_t ranks)
 {
     if (ranks > 2) {
@@ -465,7 +466,7 @@ static void dpari_seq_lay_ring(dpari_attention *plan, const dpar_comm *comm, dpa
     for (i = 0; i < 2 && comm->size > 1; i++) {
         plan->keys[i] = dpari_room_take(buffers, most * dpari_seq_each(layer) * type, 1);
     }
-    forward = *buffers; /* forward's buffers; backward's are in the same place */
+    forward = *buffers; /* the buffers of forward; those of backward use the same memory */
     plan->part = dpari_room_take(&forward, heads * layer->value_width * sum, 1);
     plan->part_lse = dpari_room_take(&forward, heads * sum, 1);
     if (layer->type != plan->sums) {
@@ -481,8 +482,9 @@ static void dpari_seq_lay_ring(dpari_attention *plan, const dpar_comm *comm, dpa
     buffers->used = dpari_most(buffers->used, forward.used);
 }
 
-/* Assigns memory to the parts of a plan and returns its size in *bytes. With memory NULL it only
- * counts. If comm->mem is a device, the buffers are on it: device_bytes bytes at plan->device. */
+/* Assigns memory to the parts of a plan, and sets *bytes to its size. If memory is NULL, only
+ * computes the size. If comm->mem is a device, the buffers are at plan->device, and their size is
+ * stored in plan->device_bytes. */
 static dpar_status dpari_seq_lay(dpari_attention *plan, const dpar_comm *comm, void *memory,
                                  int64_t *bytes, dpar_why *why)
 {
@@ -493,7 +495,7 @@ static dpar_status dpari_seq_lay(dpari_attention *plan, const dpar_comm *comm, v
     there.at = (unsigned char *)plan->device;
     behind.used = there.used = 0;
     (void)dpari_room_take(&behind, 1, sizeof *plan);
-    (void)dpari_room_take(&there, 1, 1); /* so that the size on the device is never 0 */
+    (void)dpari_room_take(&there, 1, 1); /* so that device_bytes is never 0 */
     if (way.lay != NULL) {
         st = way.lay(plan, comm, &behind, comm->mem != NULL ? &there : &behind, why);
     } else {
@@ -504,7 +506,7 @@ static dpar_status dpari_seq_lay(dpari_attention *plan, const dpar_comm *comm, v
     return st;
 }
 
-/* Checks a layer and counts the bytes of its plan. */
+/* Checks a layer, and sets *need to the size of its plan in bytes. */
 static DPARI_COLD dpar_status dpari_seq_count(const dpar_comm *comm,
                                               const dpar_attention_desc *layer, int64_t *need,
                                               dpar_why *why)
@@ -528,7 +530,7 @@ static DPARI_COLD dpar_status dpari_seq_count(const dpar_comm *comm,
     return dpari_seq_lay(&p, comm, NULL, need, why);
 }
 
-/* Lists what all ranks must give alike, for comparison. */
+/* Lists the values that must be equal on all ranks. */
 static void dpari_seq_state(dpari_facts *facts, const void *given)
 {
     const dpar_attention_desc *layer = (const dpar_attention_desc *)given;
@@ -554,22 +556,21 @@ static void dpari_seq_state(dpari_facts *facts, const void *given)
     }
 }
 
-/* Allocates the buffers on the communicator's device, and checks that the kernels are not those of
- * the host. */
+/* Checks that the kernels are not the host's, allocates the buffers on the communicator's device,
+ * and assigns them to the plan. */
 static dpar_status dpari_seq_elsewhere(dpari_attention *plan, dpar_why *why)
 {
     int64_t need;
     dpar_status st;
     if (plan->head.layer.forward == dpar_attention_host ||
         plan->head.layer.backward == dpar_attention_host) {
-        return dpari_wrong(
-            why,
-            "attention: arrays on a device need forward and backward, kernels for that device");
+        return dpari_wrong(why, "attention: forward or backward is for the host, but arrays on a "
+                                "device need kernels for "
+                                "that device");
     }
     st = dpar_comm_alloc(plan->comm, plan->device_bytes, &plan->device);
     if (st != DPAR_OK) {
-        return dpari_say(st, why,
-                         "attention: rank %d: no %ld bytes of the device's memory are free",
+        return dpari_say(st, why, "attention: rank %d: the device has no memory for %ld bytes",
                          plan->comm->rank, plan->device_bytes);
     }
     return dpari_seq_lay(plan, plan->comm, plan, &need, why);
@@ -656,7 +657,7 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_free(dpar_attention_plan *plan)
     return dpari_object_end(st, p->head.layer.memory == NULL ? p : NULL);
 }
 
-/* Checks that no array that a step reads or writes is NULL. */
+/* Checks that no array that forward or backward uses is NULL. */
 static dpar_status dpari_seq_given(const dpari_attention *plan, const dpar_attention_arrays *arrays,
                                    int backward)
 {
@@ -685,8 +686,8 @@ static dpar_status dpari_seq_given(const dpari_attention *plan, const dpar_atten
 
 /* ---- the ring -------------------------------------------------------------------------------- */
 
-/* Describes the keys and values of the rank `steps` before this one, stored end to end in
- * memory. */
+/* Describes the keys and values of the rank that is `steps` ranks before this one, stored end to
+ * end in memory. */
 static dpari_seq_block dpari_seq_block_in(const dpari_attention *plan, int32_t steps, void *memory,
                                           int32_t type)
 {
@@ -703,8 +704,8 @@ static dpari_seq_block dpari_seq_block_in(const dpari_attention *plan, int32_t s
     return b;
 }
 
-/* Adds a send to the next rank (in is not NULL) or a receive from the rank before (in is NULL) to
- * the calls of this step. */
+/* Adds a call to those of this step: a send to the next rank if `in` is not NULL, otherwise a
+ * receive from the previous rank. */
 static void dpari_seq_mail(dpari_attention *plan, const void *in, void *out, int64_t count,
                            int32_t type, int32_t tag)
 {
@@ -726,8 +727,8 @@ static void dpari_seq_mail(dpari_attention *plan, const void *in, void *out, int
     }
 }
 
-/* Adds the messages that send block `from` to the next rank and receive block `to` from the one
- * before. */
+/* Adds the messages that send block `from` to the next rank and receive block `to` from the
+ * previous rank. */
 static void dpari_seq_pass(dpari_attention *plan, const dpari_seq_block *from,
                            const dpari_seq_block *to, int32_t type, int32_t tag)
 {
@@ -756,8 +757,8 @@ static dpar_status dpari_seq_wait(dpari_attention *plan)
     return st;
 }
 
-/* Advances messages between two blocks, because they only progress inside calls. Errors are
- * reported when they are waited for. */
+/* Advances messages between two blocks, because they progress only inside calls. Ignores errors,
+ * which the wait reports. */
 static void dpari_seq_push(dpari_attention *plan)
 {
     int32_t i;
@@ -769,7 +770,7 @@ static void dpari_seq_push(dpari_attention *plan)
     }
 }
 
-/* Fills in the arguments of the kernel that forward and backward have in common. */
+/* Fills in the arguments of the kernel that are the same in forward and backward. */
 static DPARI_COLD void dpari_seq_call_of(const dpari_attention *plan,
                                          const dpar_attention_arrays *x, const dpari_seq_block *b,
                                          const dpari_seq_walk *w, dpar_attention_call *call)
@@ -790,8 +791,8 @@ static DPARI_COLD void dpari_seq_call_of(const dpari_attention *plan,
     call->lse = dpari_seq_at(x->lse, w->q_at * layer->heads, plan->sums);
 }
 
-/* Begins a walk over the queries of this rank and the keys of a block. If the layer has one rank,
- * as within ulysses, the queries are those of rank 0. */
+/* Begins a walk over the queries of this rank and the keys of a block. If the layer has only one
+ * rank, as within ulysses, the queries are those of rank 0. */
 static void dpari_seq_walk_of(const dpari_attention *plan, const dpari_seq_block *b,
                               dpari_seq_walk *w)
 {
@@ -844,8 +845,9 @@ DPARI_API dpar_status dpari_seq_attend(dpari_attention *plan, const dpar_attenti
     return st;
 }
 
-/* Forward around the ring. In step t the rank attends to the keys of the rank t before it, while it
- * sends them on and receives those of the next step. */
+/* Computes forward around the ring. In step t, the rank computes attention to the keys of the rank
+ * that is t ranks before it. Meanwhile it sends these keys to the next rank and receives those of
+ * the next step. */
 static dpar_status dpari_seq_ring(dpari_attention *plan, const dpar_attention_arrays *arrays)
 {
     dpar_status st = DPAR_OK, ended;
@@ -892,7 +894,7 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_forward(dpar_attention_plan *plan
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-/* Does dpari_seq_delta in the memory of the host. */
+/* Does what dpari_seq_delta does, in host memory. */
 static void dpari_seq_delta_here(dpari_attention *plan, const dpar_attention_arrays *arrays)
 {
     const int64_t rows = plan->head.tokens * plan->head.layer.heads,
@@ -974,17 +976,17 @@ static dpar_status dpari_seq_gather(const dpari_attention *plan, const dpari_seq
     return DPAR_OK;
 }
 
-/* Returns the block for the gradients that this rank's queries give to its own keys and values. It
- * is not sent. */
+/* Returns the block for gradients of this rank's own keys and values from its own queries. It is
+ * not sent. */
 static dpari_seq_block dpari_seq_home(const dpari_attention *plan)
 {
     return dpari_seq_block_in(plan, 0, plan->gradients[dpari_seq_home_buffer(plan->comm->size)],
                               plan->sums);
 }
 
-/* Step t of backward. Keys and values are sent on as in forward. From t = 2 on the gradients of the
- * block of step t - 1 are sent on too, and those of this step's block are received; this rank's are
- * added to them. */
+/* Does step t of backward. Keys and values are passed on as in forward. From t = 2 on, the
+ * gradients of the block of step t - 1 are passed on, too. Meanwhile the rank receives the
+ * gradients of this step's block, to which it then adds its own. */
 static dpar_status dpari_seq_step_back(dpari_attention *plan, const dpar_attention_arrays *arrays,
                                        int32_t t, dpari_seq_block *here, void *dq)
 {
@@ -1024,7 +1026,7 @@ static dpar_status dpari_seq_step_back(dpari_attention *plan, const dpar_attenti
     return st;
 }
 
-/* Backward around the ring. *home receives the gradients of this rank's keys and values. */
+/* Computes backward around the ring. Sets *home to the gradients of this rank's keys and values. */
 static dpar_status dpari_seq_ring_back(dpari_attention *plan, const dpar_attention_arrays *arrays,
                                        void *dq, dpari_seq_block *home)
 {

@@ -3,9 +3,9 @@
  * loop with sums in f64. In the backward of a column layer, the inputs are gathered while dx is
  * computed, and dx is summed over the ranks while dw is computed.
  *
- * Errors of one rank: arguments are checked before anything is posted, and an error breaks the
- * communicator, so that the other ranks do not wait for a collective that never comes. Collectives
- * carry a hash of what all ranks must give alike (ids, vocabulary). */
+ * Each rank checks its arguments before it posts anything. An error breaks the communicator, so
+ * that the other ranks do not wait for a collective that this rank never posts. Values that must be
+ * equal on all ranks (vocabulary, ids) are hashed, and collectives compare the hashes. */
 #include "tensor.h"
 
 #include "../base/arith.h"
@@ -18,12 +18,12 @@
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-/* c is computed in tiles of 16 x 16, over 32 values of k at a time. The three arrays are then 10 KB
- * of the stack, which the first cache holds. */
+/* c is computed in tiles of 16 x 16, over 32 values of k at a time. The three arrays on the stack
+ * then take 10 KB, which fits in the first-level cache. */
 enum { DPARI_MATMUL_TILE = 16, DPARI_MATMUL_DEEP = 32 };
 
-/* Packs a tile: to[d * TILE + i] = data[at + i * along + d * down], as f64. Lanes from `lanes` on
- * become 0. */
+/* Packs a tile: to[d * TILE + i] = data[at + i * along + d * down], as f64, for i < lanes. The
+ * other elements of each row become 0. */
 static void dpari_matmul_pack(double *to, const void *data, int32_t type, int64_t at, int64_t along,
                               int64_t down, int32_t lanes, int32_t deep)
 {
@@ -69,7 +69,7 @@ static void dpari_matmul_tile(double *sum, const double *a, const double *b, int
     }
 }
 
-/* Stores a tile: c = alpha sum + beta c. With beta 0, c is not read. */
+/* Stores a tile at row i0 and column j0: c = alpha sum + beta c. If beta is 0, c is not read. */
 static void dpari_matmul_store(const dpar_matmul *p, const double *sum, int64_t i0, int64_t j0,
                                int32_t rows, int32_t columns)
 {
@@ -150,14 +150,14 @@ DPAR_API DPARI_COLD dpar_status dpar_tensor_parallel_init(dpar_tensor_parallel *
     return st;
 }
 
-/* The number of a rank's tokens outside of a pair of layers: its share, or all without sequence
- * parallelism. */
+/* Returns the number of a rank's tokens outside of a pair of layers: with sequence parallelism its
+ * part, otherwise all tokens. */
 static int64_t dpari_tensor_tokens(const dpar_tensor_parallel *tp, int32_t rank)
 {
     return tp->counts == NULL ? tp->tokens.count : dpar_split_part_count(&tp->tokens, rank);
 }
 
-/* Reports an error that one rank found: breaks the communicator, so that all ranks notice. */
+/* Reports an error that this rank found, and breaks the communicator, so that all ranks notice. */
 static DPARI_COLD DPARI_PRINTF(3, 4) dpar_status
     dpari_tensor_refuse(const dpar_tensor_parallel *tp, dpar_status st, const char *form, ...)
 {
@@ -169,9 +169,9 @@ static DPARI_COLD DPARI_PRINTF(3, 4) dpar_status
     return dpari_comm_wrong_all(tp->comm, st, &why);
 }
 
-/* Checks that the structs that describe a call are not NULL. If tp has no communicator, only the
- * caller gets the error. */
-static dpar_status dpari_tensor_there(const dpar_tensor_parallel *tp, int described)
+/* Checks that tp has a communicator and that the structs that describe the call are not NULL
+ * (described = 1). Without a communicator, only the caller gets the error. */
+static dpar_status dpari_tensor_check_not_null(const dpar_tensor_parallel *tp, int described)
 {
     if (tp == NULL || tp->comm == NULL) {
         return DPAR_E_ARG;
@@ -191,8 +191,8 @@ static DPARI_COLD dpar_status dpari_tensor_check(const dpar_tensor_parallel *tp)
     if (!dpari_is_wide(tp->type) || tp->tokens.parts != tp->comm->size) {
         return dpari_tensor_refuse(
             tp, DPAR_E_ARG,
-            "layers: type is %d (DPAR_F64 or DPAR_F32); the communicator has %d ranks, but tokens "
-            "has %d parts",
+            "layers: type is %d, the communicator has %d ranks and tokens has %d parts, but type "
+            "must be DPAR_F64 or DPAR_F32, and the two numbers must be equal",
             tp->type, tp->comm->size, tp->tokens.parts);
     }
     if (tp->counts != NULL && rule != DPAR_SPLIT_EVEN && rule != DPAR_SPLIT_CHUNK &&
@@ -228,8 +228,7 @@ static dpar_status dpari_tensor_multiply(const dpar_tensor_parallel *tp, dpar_ma
                                tp->comm->rank, p->m, p->n, p->k);
 }
 
-/* The three products of a linear layer for all tokens: y = x w^T here, and below dx = dy w and dw =
- * dy^T x. */
+/* Computes y = x w^T for all tokens. The next two functions compute dx = dy w and dw = dy^T x. */
 static dpar_status dpari_linear_apply(const dpar_tensor_parallel *tp, const dpar_linear *l,
                                       const void *x, const void *w, void *y)
 {
@@ -298,8 +297,8 @@ static dpar_status dpari_tensor_add_bias(const dpar_tensor_parallel *tp, void *y
     return DPAR_OK;
 }
 
-/* Computes sum[j] = the sum over rows of dy[row][j] in f64, or adds it to sum[j]. Does nothing if
- * sum is NULL. Takes 64 columns at a time, whose sums are on the stack. */
+/* Sums dy[row][j] over the rows in f64, and stores the result in sum[j] or adds it. Does nothing if
+ * sum is NULL. Processes 64 columns at a time, so that their sums fit on the stack. */
 static void dpari_tensor_add_rows(int32_t type, const void *dy, int64_t rows, int64_t n, void *sum,
                                   int add)
 {
@@ -322,7 +321,7 @@ static void dpari_tensor_add_rows(int32_t type, const void *dy, int64_t rows, in
     }
 }
 
-/* Does the same where the arrays are, which may be on a device. */
+/* Does the same in the memory of the communicator, which may be that of a device. */
 static dpar_status dpari_tensor_sum_rows(const dpar_tensor_parallel *tp, const void *dy,
                                          int64_t rows, int64_t n, void *sum, int add)
 {
@@ -349,9 +348,9 @@ static dpar_status dpari_tensor_sum_rows(const dpar_tensor_parallel *tp, const v
 
 /* ---- collectives of rows --------------------------------------------------------------------- */
 
-/* Fills in the counts for collectives of rows. Call it once in a function before anything is
- * posted, because posted operations read them. The width of a layer that will be rejected may be
- * anything, so the product is unsigned. */
+/* Fills in tp->counts for collectives on rows of this width. A function calls it once, before it
+ * posts anything, because posted operations read the counts. The product is unsigned because it may
+ * overflow if the layer has an invalid width and is rejected later. */
 static void dpari_tensor_count(const dpar_tensor_parallel *tp, int64_t width)
 {
     int32_t r;
@@ -361,10 +360,10 @@ static void dpari_tensor_count(const dpar_tensor_parallel *tp, int64_t width)
     }
 }
 
-/* What the ranks of a collective compare: a hash, and the words for a message if it differs. */
+/* What the ranks of a collective compare. */
 typedef struct dpari_tensor_alike {
     uint64_t hash;
-    const char *what;
+    const char *what; /* names the hashed values in the message if hashes differ */
 } dpari_tensor_alike;
 
 static dpari_tensor_alike dpari_linear_alike(const dpar_linear *l)
@@ -389,7 +388,7 @@ static uint64_t dpari_vocab_hash(const dpar_tensor_parallel *tp, const dpar_voca
     return h;
 }
 
-/* Gathers whole[n][width] from each rank's own rows. Only with sequence parallelism. */
+/* Gathers the rows of all ranks into whole[n][width]. Only with sequence parallelism. */
 static dpar_status dpari_tensor_collect(const dpar_tensor_parallel *tp, const void *own,
                                         void *whole, const dpari_tensor_alike *alike,
                                         dpar_work *work)
@@ -406,8 +405,8 @@ static dpar_status dpari_tensor_collect(const dpar_tensor_parallel *tp, const vo
     return dpari_post_alike(tp->comm, &call, alike->hash, alike->what, work);
 }
 
-/* Adds part[n][width] over the ranks: in place on all ranks, or with sequence parallelism each
- * rank's own rows into `own`. */
+/* Sums part[n][width] over the ranks. The result is in `part` on all ranks, or with sequence
+ * parallelism each rank's rows of it are in `own`. */
 static dpar_status dpari_tensor_reduce(const dpar_tensor_parallel *tp, int64_t width, void *part,
                                        void *own, const dpari_tensor_alike *alike, dpar_work *work)
 {
@@ -424,8 +423,8 @@ static dpar_status dpari_tensor_reduce(const dpar_tensor_parallel *tp, int64_t w
     return dpari_post_alike(tp->comm, &call, alike->hash, alike->what, work);
 }
 
-/* Waits for a work even if st is an error, because the memory is in use until then. Returns the
- * first error. A work that was not posted counts as done. */
+/* Waits for a work even if st is an error, because the operation uses the memory until it ends.
+ * Returns st if it is an error, otherwise that of the wait. A zeroed work counts as complete. */
 static dpar_status dpari_tensor_finish(dpar_status st, dpar_work *work)
 {
     const dpar_status ended = dpar_wait(work);
@@ -437,14 +436,15 @@ static dpar_status dpari_tensor_finish(dpar_status st, dpar_work *work)
 
 /* ---- linear layers --------------------------------------------------------------------------- */
 
-/* True if an array that has elements is NULL. */
+/* True if an array is NULL although it has elements. */
 static int dpari_tensor_missing(const void *at, int64_t rows, int64_t width)
 {
     return at == NULL && rows > 0 && width > 0;
 }
 
-/* Reports the number of arrays that are missing, if any, to all ranks. */
-static dpar_status dpari_tensor_given(const dpar_tensor_parallel *tp, int missing, const char *form)
+/* If arrays are missing, reports their number to all ranks. */
+static dpar_status dpari_tensor_check_missing(const dpar_tensor_parallel *tp, int missing,
+                                              const char *form)
 {
     if (missing == 0) {
         return DPAR_OK;
@@ -474,15 +474,16 @@ static DPARI_COLD dpar_status dpari_linear_check(const dpar_tensor_parallel *tp,
         ((arrays->accumulate_dx || arrays->defer_reduce) && !column)) {
         return dpari_tensor_refuse(
             tp, DPAR_E_ARG,
-            "linear: kind is %d (column 1, row 2), in %ld, out %ld (neither negative), "
-            "accumulate_dx or defer_reduce %d (only for a column layer)",
-            l->kind, l->in, l->out, arrays->accumulate_dx || arrays->defer_reduce);
+            "linear: kind is %d, in %ld and out %ld, but kind must be 1 (column) or 2 (row), in "
+            "and "
+            "out 0 or more, and accumulate_dx and defer_reduce 0 in a row layer",
+            l->kind, l->in, l->out);
     }
     if (tp->comm->mem != NULL && tp->matmul == NULL) {
-        return dpari_tensor_refuse(
-            tp, DPAR_E_ARG,
-            "rank %d: linear: arrays on a device need matmul, a function for that device",
-            tp->comm->rank);
+        return dpari_tensor_refuse(tp, DPAR_E_ARG,
+                                   "rank %d: linear: matmul is NULL, but arrays on a device need a "
+                                   "function for that device",
+                                   tp->comm->rank);
     }
     missing += dpari_tensor_missing(arrays->w, l->in, l->out) && (forward || arrays->dx != NULL);
     missing += reads_x && dpari_tensor_missing(arrays->x, rows_x, l->in);
@@ -501,8 +502,8 @@ static DPARI_COLD dpar_status dpari_linear_check(const dpar_tensor_parallel *tp,
         tp->comm->rank, missing, l->in, l->out);
 }
 
-/* Forward of both kinds: a column layer gathers x before the product, a row layer reduces y after
- * it. The arguments are not NULL. */
+/* Computes the forward of both kinds: a column layer gathers x before the product, a row layer
+ * reduces y after it. The arguments are not NULL. */
 static dpar_status dpari_linear_forward(const dpar_tensor_parallel *tp, const dpar_linear *layer,
                                         const dpar_linear_arrays *arrays)
 {
@@ -533,15 +534,15 @@ DPAR_API DPARI_COLD dpar_status dpar_linear_forward(const dpar_tensor_parallel *
                                                     const dpar_linear *layer,
                                                     const dpar_linear_arrays *arrays)
 {
-    const dpar_status st = dpari_tensor_there(tp, layer != NULL && arrays != NULL);
+    const dpar_status st = dpari_tensor_check_not_null(tp, layer != NULL && arrays != NULL);
     if (st != DPAR_OK) {
         return st;
     }
     return dpari_linear_forward(tp, layer, arrays);
 }
 
-/* Backward of a column layer. x is gathered while dx is computed, and dx is summed over the ranks
- * while dw is computed. */
+/* Computes the backward of a column layer. x is gathered while dx is computed, and dx is summed
+ * over the ranks while dw is computed. */
 static dpar_status dpari_column_backward(const dpar_tensor_parallel *tp, const dpar_linear *l,
                                          const dpar_linear_arrays *arrays)
 {
@@ -569,7 +570,8 @@ static dpar_status dpari_column_backward(const dpar_tensor_parallel *tp, const d
     return dpari_tensor_finish(st, &reduce);
 }
 
-/* Backward of a row layer: gathers dy; nothing is summed. */
+/* Computes the backward of a row layer. Gathers dy with sequence parallelism; dx needs no sum over
+ * the ranks. */
 static dpar_status dpari_row_backward(const dpar_tensor_parallel *tp, const dpar_linear *l,
                                       const dpar_linear_arrays *arrays)
 {
@@ -611,7 +613,7 @@ DPAR_API DPARI_COLD dpar_status dpar_linear_backward(const dpar_tensor_parallel 
                                                      const dpar_linear *layer,
                                                      const dpar_linear_arrays *arrays)
 {
-    const dpar_status st = dpari_tensor_there(tp, layer != NULL && arrays != NULL);
+    const dpar_status st = dpari_tensor_check_not_null(tp, layer != NULL && arrays != NULL);
     if (st != DPAR_OK) {
         return st;
     }
@@ -620,8 +622,8 @@ DPAR_API DPARI_COLD dpar_status dpar_linear_backward(const dpar_tensor_parallel 
 
 /* ---- vocabulary: embedding ------------------------------------------------------------------- */
 
-/* Computes the rows lo <= row < hi of a rank that belong to ids: those of the model (which = 0) or
- * added ones (which = 1). The rows after each run are padding. */
+/* Computes the rows lo <= row < hi of a rank that belong to ids of the model (which = 0) or to
+ * added ids (which = 1). The rows after each of these two ranges are padding. */
 static void dpari_vocab_run(const dpar_vocab *vocab, int32_t rank, int32_t which, int64_t *lo,
                             int64_t *hi)
 {
@@ -632,8 +634,8 @@ static void dpari_vocab_run(const dpar_vocab *vocab, int32_t rank, int32_t which
     *hi = *lo + dpari_most(0, dpari_least(each, left));
 }
 
-/* Fills in an index that maps the ids of tokens to rows of this rank. Ids of other ranks map to
- * none. */
+/* Fills in an index that maps the ids of tokens to rows of this rank. Ids whose rows are on other
+ * ranks map to no row. */
 static void dpari_vocab_index(const dpar_vocab *vocab, int32_t rank, const int32_t *ids,
                               dpar_mem_index *index)
 {
@@ -652,27 +654,26 @@ static void dpari_vocab_index(const dpar_vocab *vocab, int32_t rank, const int32
     }
 }
 
-/* Checks a vocabulary and the ids of all tokens. Ids below 0 are allowed here, because targets may
- * be ignored. */
+/* Checks a vocabulary and the ids of all tokens. Allows ids below 0, which are ignored targets. */
 static DPARI_COLD dpar_status dpari_vocab_check(const dpar_tensor_parallel *tp,
                                                 const dpar_vocab *vocab, const int32_t *ids)
 {
-    dpar_status st = dpari_tensor_there(tp, vocab != NULL);
+    dpar_status st = dpari_tensor_check_not_null(tp, vocab != NULL);
     int64_t i;
     if (st == DPAR_OK) {
         st = dpari_tensor_check(tp);
     }
     if (st == DPAR_OK &&
         (vocab->ranks != tp->comm->size || (ids == NULL && tp->tokens.count > 0))) {
-        st = dpari_tensor_refuse(
-            tp, DPAR_E_ARG,
-            "vocabulary: it is for %d ranks, the communicator has %d; ids or targets are NULL: %d",
-            vocab->ranks, tp->comm->size, ids == NULL);
+        st = dpari_tensor_refuse(tp, DPAR_E_ARG,
+                                 "vocabulary: it is for %d ranks, but the communicator has %d, or "
+                                 "ids or targets are NULL",
+                                 vocab->ranks, tp->comm->size);
     }
     for (i = 0; st == DPAR_OK && i < tp->tokens.count; i++) {
         if (ids[i] >= vocab->count + vocab->added) {
             st = dpari_tensor_refuse(tp, DPAR_E_ARG,
-                                     "vocabulary: token %ld has id %d, but there are only %ld ids",
+                                     "vocabulary: token %ld has id %d, but ids must be below %ld",
                                      i, ids[i], vocab->count + vocab->added);
         }
     }
@@ -714,8 +715,8 @@ static DPARI_COLD dpar_status dpari_embedding_check(const dpar_tensor_parallel *
     missing +=
         dpari_tensor_missing(back ? a->dy : a->y, dpari_tensor_tokens(tp, tp->comm->rank), width);
     missing += tp->counts != NULL && dpari_tensor_missing(a->gathered, tp->tokens.count, width);
-    return dpari_tensor_given(tp, missing,
-                              "rank #: embedding: # arrays that this call needs are NULL");
+    return dpari_tensor_check_missing(tp, missing,
+                                      "rank #: embedding: # arrays that this call needs are NULL");
 }
 
 static dpari_tensor_alike dpari_embedding_alike(const dpar_tensor_parallel *tp,
@@ -791,7 +792,7 @@ DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor_parallel *tp,
 static dpar_status dpari_entropy_check(const dpar_tensor_parallel *tp, const dpar_cross_entropy *e,
                                        const dpar_cross_entropy_arrays *a)
 {
-    dpar_status st = dpari_tensor_there(tp, e != NULL && a != NULL);
+    dpar_status st = dpari_tensor_check_not_null(tp, e != NULL && a != NULL);
     if (st == DPAR_OK) {
         st = dpari_vocab_check(tp, &e->vocab, a->targets);
     }
@@ -802,7 +803,7 @@ static dpar_status dpari_entropy_check(const dpar_tensor_parallel *tp, const dpa
     return st;
 }
 
-/* Fills in what all phases of a cross-entropy have in common. */
+/* Fills in the fields that all phases of a cross-entropy have in common. */
 static void dpari_entropy_of(const dpar_tensor_parallel *tp, const dpar_cross_entropy *e,
                              const int32_t *targets, dpar_mem_cross_entropy *x)
 {
@@ -823,8 +824,7 @@ static void dpari_entropy_of(const dpar_tensor_parallel *tp, const dpar_cross_en
     x->ranks = tp->comm->size;
 }
 
-/* Gathers what each rank has computed from its rows of the vocabulary: three numbers for each
- * token. */
+/* Gathers the three numbers per token that each rank computed from its rows of the vocabulary. */
 static dpar_status dpari_entropy_gather(const dpar_tensor_parallel *tp, const dpar_cross_entropy *e,
                                         const int32_t *targets, const void *own, void *all)
 {
@@ -851,7 +851,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_forward(const dpar_tensor_par
     int64_t n = 0;
     if (st == DPAR_OK) {
         n = tp->tokens.count;
-        st = dpari_tensor_given(
+        st = dpari_tensor_check_missing(
             tp,
             dpari_tensor_missing(a->logits, n, dpar_vocab_row_count(&e->vocab)) +
                 dpari_tensor_missing(a->lse, n, 1) + dpari_tensor_missing(a->scratch, n, 1),
@@ -885,7 +885,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_backward(const dpar_tensor_pa
                                                             const dpar_cross_entropy_arrays *a,
                                                             double scale)
 {
-    const dpar_status st = dpari_tensor_there(tp, e != NULL && a != NULL);
+    const dpar_status st = dpari_tensor_check_not_null(tp, e != NULL && a != NULL);
     dpar_mem_cross_entropy x;
     if (st != DPAR_OK) {
         return st;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Attention by exchanging tokens for heads. An exchange of one array has two implementations:
- * direct, where each rank reads its part from the arrays of the other ranks (peers.h), and packed,
- * around an all-to-all-v. Both give the same bits; direct is used if the arrays of all ranks are in
- * memory that peers can read. On the way back, copies of a group are added in rank order.
+/* Attention by exchanging tokens for heads. The exchange of an array has two implementations: each
+ * rank reads its part directly from the arrays of the other ranks (peers.h), or the parts are
+ * packed and sent with an all-to-all-v. Both give the same bits. Ranks read directly if the arrays
+ * of all ranks are in memory that the others can read. From heads to tokens, copies of a group are
+ * added in rank order.
  *
  * dpar_attention_ulysses fills in the functions of a plan (attention_way.h); sequence.c calls
  * them. */
@@ -22,35 +23,37 @@ enum { DPARI_ULYSSES_ARRAYS = 4 };
 
 /* Describes the exchange of one array: its tokens and heads. */
 typedef struct dpari_ulysses_layer {
-    /* if parts are out of order or have several pieces (ZIGZAG, CYCLIC, BLOCK_CYCLIC, STRIDED), the
-     * all-to-all needs one more copy */
+    /* If ranks do not have consecutive tokens in rank order (ZIGZAG, CYCLIC, BLOCK_CYCLIC,
+     * STRIDED), the all-to-all needs one more copy. */
     dpar_split tokens;
     dpar_heads heads;
-    int32_t of_groups; /* 1 for heads of keys and values, 0 for those of queries */
+    int32_t of_groups; /* 1 for heads of keys and values, 0 for heads of queries */
     int32_t type;
-    int64_t width; /* elements of a token and head */
+    int64_t width; /* elements per token and head */
 } dpari_ulysses_layer;
 
 /* The exchange of one array on this rank. */
 typedef struct dpari_ulysses {
     dpari_ulysses_layer layer;
-    int64_t tokens, whole; /* tokens of this rank, and of all ranks */
-    /* of all ranks: the array before the exchange is [tokens][heads][width] */
+    int64_t tokens, whole; /* number of tokens of this rank, and of all ranks */
+    /* number of heads of the array, which before the exchange is [tokens][heads][width] */
     int32_t heads;
-    /* heads of this rank: after the exchange the array is [whole][mine][width] */
+    /* first head and number of heads of this rank; after the exchange the array is
+     * [whole][mine][width] */
     int32_t first, mine;
     dpar_comm *comm;
     int64_t *send, *send_at, *receive, *receive_at; /* [ranks] for the all-to-all, in elements */
-    int64_t *cuts; /* [ranks + 1] heads of the ranks before, counting each copy */
-    /* [ranks] where each rank's part is; then [ranks] parts of a head that are added */
+    int64_t *cuts; /* [ranks + 1] number of heads of all lower ranks, counting each copy */
+    /* [ranks] address of each rank's part, followed by [ranks] addresses of copies that are added
+     */
     const void **piece;
-    dpari_peer *peer;
-    int32_t tag;
-    void *packed;  /* parts of other ranks, as the all-to-all sends them */
-    void *ordered; /* all tokens in the order of ranks; NULL if that is their own order */
+    dpari_peer *peer; /* [ranks] */
+    int32_t tag;      /* even number from a hash of the layer, to which the direction is added */
+    void *packed;     /* parts that are sent to or received from other ranks */
+    void *ordered;    /* all tokens sorted by rank; NULL if that is their own order */
 } dpari_ulysses;
 
-/* Returns the number of heads of a rank, and its first head in *first, which may be NULL. */
+/* Returns the number of heads of a rank. Sets *first to its first head unless first is NULL. */
 static int32_t dpari_ulysses_heads(const dpari_ulysses_layer *u, int32_t rank, int32_t *first)
 {
     const dpar_heads_share share = dpar_heads_local(&u->heads, rank);
@@ -66,7 +69,7 @@ static int32_t dpari_ulysses_all(const dpari_ulysses_layer *u)
     return u->of_groups ? u->heads.groups : u->heads.queries;
 }
 
-/* The number of heads that all ranks hold, counting each copy. */
+/* Returns the number of heads of all ranks, counting each copy. */
 static int64_t dpari_ulysses_held(const dpari_ulysses_layer *u)
 {
     int64_t held = 0;
@@ -90,7 +93,7 @@ static dpar_status dpari_ulysses_fits(const dpari_ulysses_layer *u, dpar_why *wh
     return DPAR_OK;
 }
 
-/* Fills in u: how an array of a layer, whose defaults are filled in, is exchanged. */
+/* Describes in u how an array of a layer is exchanged. The defaults of the layer are filled in. */
 static DPARI_COLD dpar_status dpari_ulysses_of(const dpar_attention_desc *layer, int32_t array,
                                                dpari_ulysses_layer *u, dpar_why *why)
 {
@@ -110,7 +113,7 @@ static DPARI_COLD dpar_status dpari_ulysses_of(const dpar_attention_desc *layer,
         if (u->tokens.count != all || u->tokens.parts != layer->tokens.ranks) {
             st = dpari_wrong(why,
                              "ulysses: token_split has %ld tokens in %d parts, but the layer has "
-                             "%ld on %d ranks",
+                             "%ld tokens on %d ranks",
                              u->tokens.count, u->tokens.parts, all, layer->tokens.ranks);
         }
     }
@@ -131,7 +134,7 @@ static DPARI_COLD dpar_status dpari_ulysses_check(const dpar_attention_desc *lay
     return st;
 }
 
-/* Returns the bytes that this rank sends. back: from heads to tokens. */
+/* Returns the number of bytes that this rank sends to heads, or to tokens if back is 1. */
 static int64_t dpari_ulysses_sent(const dpari_ulysses *ulysses, int back)
 {
     const dpari_ulysses_layer *u = &ulysses->layer;
@@ -142,7 +145,8 @@ static int64_t dpari_ulysses_sent(const dpari_ulysses *ulysses, int back)
     return each * ulysses->tokens * (dpari_ulysses_held(u) - ulysses->mine);
 }
 
-/* Assigns memory to an exchange: arrays of elements from `buffers`, the others from `behind`. */
+/* Assigns memory to an exchange: `buffers` for arrays of elements, `behind` for all other arrays.
+ */
 static void dpari_ulysses_lay_one(dpari_ulysses *ulysses, const dpar_comm *comm, dpari_room *behind,
                                   dpari_room *buffers)
 {
@@ -165,8 +169,8 @@ static void dpari_ulysses_lay_one(dpari_ulysses *ulysses, const dpar_comm *comm,
     }
 }
 
-/* Computes the counts of the all-to-all. If ranks hold copies of a head, each copy counts as a head
- * of its own. */
+/* Computes the counts of the all-to-all. If several ranks hold a copy of a head, each copy counts
+ * as a separate head. */
 static dpar_status dpari_ulysses_count(dpari_ulysses *ulysses, dpar_why *why)
 {
     const dpari_ulysses_layer *u = &ulysses->layer;
@@ -187,7 +191,7 @@ static dpar_status dpari_ulysses_count(dpari_ulysses *ulysses, dpar_why *why)
     return st;
 }
 
-/* Lists how the tokens are divided. */
+/* Lists how the tokens are divided, which must be equal on all ranks. */
 static DPARI_COLD void dpari_ulysses_state_tokens(dpari_facts *facts, const dpari_ulysses_layer *u)
 {
     int32_t i;
@@ -200,7 +204,7 @@ static DPARI_COLD void dpari_ulysses_state_tokens(dpari_facts *facts, const dpar
     }
 }
 
-/* Lists what describes an exchange, so that ranks can compare it. */
+/* Lists the values that describe an exchange. The tag is made from their hash. */
 static DPARI_COLD void dpari_ulysses_state_one(dpari_facts *facts, const void *given)
 {
     const dpari_ulysses_layer *u = (const dpari_ulysses_layer *)given;
@@ -214,8 +218,8 @@ static DPARI_COLD void dpari_ulysses_state_one(dpari_facts *facts, const void *g
     dpari_fact_type(facts, "type", 0, u->type);
 }
 
-/* Checks that the arrays are not NULL. If one is, breaks the communicator, so that the other ranks
- * do not wait for this one. */
+/* Checks that the arrays are not NULL (in and out are 1). Otherwise breaks the communicator, so
+ * that the other ranks do not wait for this one. */
 static dpar_status dpari_ulysses_given(const dpari_ulysses *ulysses, int in, int out)
 {
     dpar_why why;
@@ -227,7 +231,7 @@ static dpar_status dpari_ulysses_given(const dpari_ulysses *ulysses, int in, int
     return dpari_comm_wrong_all(ulysses->comm, DPAR_E_ARG, &why);
 }
 
-/* Copies rows of `bytes` with the given distances. */
+/* Copies rows of `bytes` bytes. The steps are the bytes from one row to the next. */
 static void dpari_ulysses_rows(void *to, int64_t to_step, const void *from, int64_t from_step,
                                int64_t bytes, int64_t rows, int32_t stream)
 {
@@ -242,9 +246,9 @@ static void dpari_ulysses_rows(void *to, int64_t to_step, const void *from, int6
     }
 }
 
-/* Finds a run of consecutive tokens of a rank, from its token `local` on. Returns the position of
- * the first one, among all tokens if `whole`, otherwise among those of the rank, or -1 if there are
- * no more. */
+/* Finds the run of consecutive tokens of a rank that begins with its token `local`, and sets *run
+ * to its length. Returns the position of its first token, among all tokens if whole is 1, otherwise
+ * among the rank's tokens. Returns -1 if there is no such token. */
 static int64_t dpari_ulysses_run(const dpari_ulysses *ulysses, int32_t rank, int64_t local,
                                  int whole, int64_t *run)
 {
@@ -255,8 +259,8 @@ static int64_t dpari_ulysses_run(const dpari_ulysses *ulysses, int32_t rank, int
     return *run > 0 ? local : -1;
 }
 
-/* Copies all tokens from the order of the ranks to their own order, or with `back` the other
- * way. */
+/* Copies all tokens from the order of ranks to the order of the sequence, or with `back` from the
+ * order of the sequence to that of ranks. */
 static DPARI_COLD dpar_status dpari_ulysses_order(const dpari_ulysses *ulysses, void *to,
                                                   const void *from, int back)
 {
@@ -283,8 +287,8 @@ static DPARI_COLD dpar_status dpari_ulysses_order(const dpari_ulysses *ulysses, 
     return st;
 }
 
-/* Packs this rank's tokens by the ranks of their heads. The rank's own piece is copied to its final
- * place in `to`. */
+/* Packs this rank's tokens, sorted by the ranks of their heads. Copies the rank's own piece
+ * directly to its place in `to`. */
 static dpar_status dpari_ulysses_cut(const dpari_ulysses *ulysses, const void *in, void *to)
 {
     const int64_t width = ulysses->layer.width, each = width * dpar_type_bytes(ulysses->layer.type);
@@ -309,7 +313,7 @@ static dpar_status dpari_ulysses_cut(const dpari_ulysses *ulysses, const void *i
 }
 
 /* Reads this rank's heads of all tokens directly from the arrays of the other ranks. Each rank
- * begins with its own array, so that not all read from one rank at once. */
+ * begins with its own array, so that the ranks do not all read from the same rank at once. */
 static void dpari_ulysses_take(const dpari_ulysses *ulysses, const dpari_peers *peers, void *out)
 {
     const int64_t width = ulysses->layer.width, bytes = dpar_type_bytes(ulysses->layer.type);
@@ -334,8 +338,8 @@ static void dpari_ulysses_take(const dpari_ulysses *ulysses, const dpari_peers *
     dpari_kern_rows_end(stream);
 }
 
-/* Publishes the array of this rank, and finds out whether all ranks can read the arrays of the
- * others directly (peers->direct). */
+/* Publishes the array of this rank, and finds out whether all ranks can read each other's arrays
+ * directly (peers->direct). */
 static dpar_status dpari_ulysses_open(dpari_ulysses *ulysses, const void *in, int64_t elements,
                                       int backward, dpari_peers *peers)
 {
@@ -346,15 +350,15 @@ static dpar_status dpari_ulysses_open(dpari_ulysses *ulysses, const void *in, in
                             ulysses->peer);
 }
 
-/* Ends the direct reads: waits until all ranks have read. counts: elements of this rank that each
- * rank has read. */
+/* Ends the direct reads: waits until all ranks have read. counts: [ranks] number of elements that
+ * each other rank read from this rank. */
 static dpar_status dpari_ulysses_end(const dpari_ulysses *ulysses, const dpari_peers *peers,
                                      const int64_t *counts)
 {
     int64_t n = 0;
     int32_t i;
     for (i = 0; i < ulysses->comm->size; i++) {
-        n += counts[i]; /* the own count is 0 */
+        n += counts[i]; /* the count of this rank is 0 */
     }
     return dpari_peers_close(peers, n * dpar_type_bytes(ulysses->layer.type));
 }
@@ -386,9 +390,9 @@ static DPARI_COLD dpar_status dpari_ulysses_there(dpari_ulysses *plan, const voi
     return st == DPAR_OK && to != out ? dpari_ulysses_order(plan, out, to, 0) : st;
 }
 
-/* Adds the copies of head h in rank order, for `run` tokens. They begin at token `local` of this
- * rank and at row `at` of each piece[rank]. If there are copies, a rank holds one head, so that the
- * rows of a piece are those of that head. */
+/* Adds the copies of head h in rank order, for `run` tokens, which begin at token `local` of this
+ * rank and at row `at` of each piece[rank]. If heads have copies, each rank holds at most one head,
+ * so that a row of a piece is a row of that head. */
 static void dpari_ulysses_unite(const dpari_ulysses *ulysses, int32_t h, int64_t local, int64_t at,
                                 int64_t run, void *out)
 {
@@ -443,7 +447,7 @@ static void dpari_ulysses_join(const dpari_ulysses *ulysses, int whole, void *ou
     dpari_kern_rows_end(stream);
 }
 
-/* Adds the n copies of a head that the ranks from `rank` on hold, for this rank's tokens, in a
+/* Adds the n copies of a head that ranks `rank` .. rank + n - 1 hold, for this rank's tokens, in a
  * device's memory. The sum replaces the first copy in ulysses->packed. */
 static dpar_status dpari_ulysses_add_there(const dpari_ulysses *ulysses, int32_t rank, int32_t n)
 {
@@ -452,7 +456,7 @@ static dpar_status dpari_ulysses_add_there(const dpari_ulysses *ulysses, int32_t
     const int32_t me = ulysses->comm->rank;
     dpar_status st = DPAR_OK;
     dpar_mem_reduce r;
-    /* this rank's own copy was not sent: copy it to the others */
+    /* this rank's own copy was not received into `packed`, where the other copies are */
     if (me >= rank && me < rank + n) {
         st = dpari_do_copy(ulysses->comm,
                            dpari_seq_at(ulysses->packed, ulysses->send_at[me], u->type),
@@ -547,14 +551,16 @@ static DPARI_COLD dpar_status dpari_ulysses_back(dpari_ulysses *plan, const void
 
 /* ---- a layer --------------------------------------------------------------------------------- */
 
+/* The state of the method in a plan. */
 typedef struct dpari_ulysses_state {
-    /* attention on this rank: all tokens, the heads of this rank */
+    /* attention on this rank, with all tokens and the heads of this rank */
     dpari_attention one;
-    /* if values are as wide as keys, V shares K's and OUT shares Q's */
+    /* the exchange of each array; if values are as wide as keys, V uses that of K, and OUT that of
+     * Q */
     dpari_ulysses *of[DPARI_ULYSSES_ARRAYS];
     void *out_gradient; /* of this rank's heads */
-    /* of q, k and v, in the type of sums and in the layer's type; the same memory if the types are
-     * equal */
+    /* gradients of q, k and v in the type of sums, and in the layer's type; the same memory if the
+     * types are equal */
     void *sums[3], *gradient[3];
 } dpari_ulysses_state;
 
@@ -576,8 +582,8 @@ static int64_t dpari_ulysses_elements(const dpari_attention *one, int32_t array)
     }
 }
 
-/* Lets x point to what forward saves for backward, in `memory`, and returns its bytes. With memory
- * NULL it only counts them. */
+/* Sets the pointers in x to the arrays in `memory` (arrays.saved) that forward saves for backward.
+ * Returns their size in bytes. If memory is NULL, only computes the size. */
 static int64_t dpari_ulysses_kept(const dpari_attention *one, void *memory,
                                   dpar_attention_arrays *x)
 {
@@ -596,8 +602,8 @@ static int64_t dpari_ulysses_kept(const dpari_attention *one, void *memory,
     return r.used;
 }
 
-/* Fills in attention on this rank, which has all tokens and this rank's heads, and assigns memory
- * to its buffers. */
+/* Fills in the plan of attention with all tokens and this rank's heads, and assigns memory to its
+ * buffers. */
 static dpar_status dpari_ulysses_lay_here(const dpari_attention *plan, const dpari_ulysses_layer *q,
                                           const dpar_comm *comm, dpari_ulysses_state *s,
                                           dpari_room *buffers, dpar_why *why)
@@ -630,8 +636,8 @@ static dpar_status dpari_ulysses_lay_here(const dpari_attention *plan, const dpa
     return dpar_packed_init(&layer->tokens, t->docs, t->ends, 1, DPAR_SPLIT_CHUNK, why);
 }
 
-/* Lays out the part of a plan that belongs to this method. With memory NULL (behind->at) it only
- * counts bytes, and works on local variables in place of the state. */
+/* Assigns memory to the state of this method. If behind->at is NULL, only counts bytes, and uses
+ * local variables in place of the state. */
 static DPARI_COLD dpar_status dpari_ulysses_lay(dpari_attention *plan, const dpar_comm *comm,
                                                 dpari_room *behind, dpari_room *buffers,
                                                 dpar_why *why)
@@ -671,7 +677,7 @@ static DPARI_COLD dpar_status dpari_ulysses_lay(dpari_attention *plan, const dpa
     return st;
 }
 
-/* Lists what ranks compare in addition to the layer. */
+/* Lists the values of this method that must be equal on all ranks, in addition to the layer's. */
 static DPARI_COLD void dpari_ulysses_facts(dpari_facts *facts, const dpar_attention_desc *layer)
 {
     dpari_ulysses_layer u;
@@ -784,7 +790,7 @@ static dpar_status dpari_ulysses_attend_back(dpari_ulysses_state *s, dpar_attent
         st = dpari_do_copy(one->comm, s->sums[i], NULL,
                            dpari_ulysses_elements(one, i) * dpar_type_bytes(one->sums));
     }
-    /* a rank without queries holds a copy of a group, whose gradient is 0 */
+    /* a rank without query heads still holds a copy of a group, whose gradient is then 0 */
     if (st == DPAR_OK && one->head.layer.heads > 0) {
         st = dpari_seq_delta(one, x);
         dpari_seq_attend_back(one, x, &all, &to, s->sums[0]);

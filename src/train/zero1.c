@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* ZeRO-1 on the flat array of a ddp. A step ends the pass with a reduce-scatter, updates this
- * rank's share with the optimizer, group after group, and gathers the shares of all ranks.
+ * rank's share with the optimizer, group after group, and gathers the weights of all ranks.
  *
- * Whether the buckets of a pass are averaged on all ranks or only sent to the owners of their parts
- * (ddp->scatter) follows from how the pass before ended, because ranks that report early must not
- * differ from those that do not. If a pass that was scattered ends with dpar_ddp_end, the averages
- * are gathered. Both are in ddp.c.
+ * The buckets of a pass are sent in one of two ways (ddp->scatter): each part only to the rank that
+ * owns it, or the averages to all ranks. The way must be known before the pass ends, because a rank
+ * that reports gradients early sends them before it calls dpar_zero1_step or dpar_ddp_end. It must
+ * also be the same on all ranks. Each pass therefore sends in the way in which the previous pass
+ * ended. If a pass that was sent only to owners ends with dpar_ddp_end, the averages are gathered.
+ * ddp.c implements both ways and this gather.
  *
- * Ranks compare a hash of what they must give alike (optimizer, rate, clip) in the collectives that
- * a step needs anyway. A rank that rejects its arguments still takes part in one collective, so
- * that the others learn of it and do not wait. */
+ * The ranks must use the same optimizer, rate and clip. They compare a hash of these values in the
+ * collectives that a step needs anyway. A rank that rejects its arguments still takes part in one
+ * collective, so that the other ranks learn of it and do not wait. */
 #include "zero1.h"
 
 #include "../base/arith.h"
@@ -27,13 +29,13 @@
 
 /* ---- made and freed -------------------------------------------------------------------------- */
 
-/* What all ranks must give alike in dpar_zero1_make. */
+/* The values that must be equal on all ranks in dpar_zero1_make. */
 typedef struct dpari_zero1_given {
     const dpar_zero1_desc *desc;
     int32_t moments, moment_type;
 } dpari_zero1_given;
 
-/* Lists what all ranks must give alike, for comparison. */
+/* Lists the values that must be equal on all ranks. */
 static DPARI_COLD void dpari_zero1_facts(dpari_facts *facts, const void *given)
 {
     const dpari_zero1_given *g = (const dpari_zero1_given *)given;
@@ -61,16 +63,18 @@ static DPARI_COLD void dpari_zero1_facts(dpari_facts *facts, const void *given)
     }
 }
 
-/* Checks the groups of a descriptor: they ascend and do not overlap. */
-static DPARI_COLD dpar_status dpari_zero1_judge_groups(const dpar_ddp *ddp,
+/* Checks that the groups of a descriptor ascend, do not overlap, and have valid numbers. */
+static DPARI_COLD dpar_status dpari_zero1_check_groups(const dpar_ddp *ddp,
                                                        const dpar_zero1_desc *desc, dpar_why *why)
 {
     int64_t at = 0;
     int32_t i;
     if (desc->groups < 0 || (desc->groups > 0 && desc->group == NULL)) {
         return dpari_wrong(
-            why, "dpar_zero1_make: there are %d groups (0 or more); desc.group is NULL: %d",
-            desc->groups, desc->group == NULL);
+            why,
+            "dpar_zero1_make: groups is %d, but must be 0 or more; above 0, desc.group must not be "
+            "NULL",
+            desc->groups);
     }
     for (i = 0; i < desc->groups; i++) {
         const dpar_zero1_group *p = &desc->group[i];
@@ -78,15 +82,15 @@ static DPARI_COLD dpar_status dpari_zero1_judge_groups(const dpar_ddp *ddp,
             p->count > ddp->elements - p->first) {
             return dpari_wrong(
                 why,
-                "dpar_zero1_make: group %d begins at %ld and has %ld elements: groups "
-                "must ascend within %ld elements",
+                "dpar_zero1_make: group %d begins at element %ld and has %ld elements, but groups "
+                "must ascend without overlap within %ld elements",
                 i, p->first, p->count, ddp->elements);
         }
         if (!(p->decay >= 0.0) || !(p->rate >= 0.0) || !dpari_finite(p->decay) ||
             !dpari_finite(p->rate)) {
             return dpari_optimizer_say(
                 why,
-                "dpar_zero1_make: group %d has decay %.9g and rate %.9g: each must "
+                "dpar_zero1_make: group %d has decay %.9g and rate %.9g, but each must "
                 "be 0 or more, and finite",
                 i, p->decay, p->rate);
         }
@@ -95,9 +99,9 @@ static DPARI_COLD dpar_status dpari_zero1_judge_groups(const dpar_ddp *ddp,
     return DPAR_OK;
 }
 
-/* Checks the ddp and the descriptor. Sets the number and type of moments in g. */
-static DPARI_COLD dpar_status dpari_zero1_judge(const dpar_ddp *ddp, dpari_zero1_given *g,
-                                                dpar_why *why)
+/* Checks the ddp and the descriptor. Sets the number and type of the moments in g. */
+static DPARI_COLD dpar_status dpari_zero1_check_desc(const dpar_ddp *ddp, dpari_zero1_given *g,
+                                                     dpar_why *why)
 {
     const dpar_zero1_desc *desc = g->desc;
     const int64_t bytes = ddp->elements * dpar_type_bytes(ddp->desc.type);
@@ -109,9 +113,8 @@ static DPARI_COLD dpar_status dpari_zero1_judge(const dpar_ddp *ddp, dpari_zero1
                                 "without hook, wire_type and sum");
     }
     if (ddp->zero1 != NULL || ddp->under_way) {
-        return dpari_wrong(why,
-                           "dpar_zero1_make: the ddp has a zero1 already (%d) or is in a pass (%d)",
-                           ddp->zero1 != NULL, ddp->under_way);
+        return dpari_wrong(
+            why, "dpar_zero1_make: the ddp already has a zero1, or a pass of it is in progress");
     }
     if (desc == NULL || (desc->weights == NULL && bytes > 0)) {
         return dpari_wrong(why, "dpar_zero1_make: the descriptor or its weights are NULL");
@@ -121,18 +124,19 @@ static DPARI_COLD dpar_status dpari_zero1_judge(const dpar_ddp *ddp, dpari_zero1
         return dpari_wrong(
             why,
             "dpar_zero1_make: the weights overlap the gradients: they begin %ld bytes "
-            "after the beginning of the gradients, which have %ld bytes",
+            "after the beginning of the gradients, which take %ld bytes",
             apart, bytes);
     }
     if (desc->steps < 0 || desc->steps > INT64_MAX / 2) {
-        return dpari_wrong(why, "dpar_zero1_make: steps is %ld (0 or more)", desc->steps);
+        return dpari_wrong(why, "dpar_zero1_make: steps is %ld, but must be 0 to 2^62 - 1",
+                           desc->steps);
     }
     status =
         dpar_optimizer_check(desc->optimizer, ddp->desc.type, &g->moments, &g->moment_type, why);
     if (status != DPAR_OK) {
         return status;
     }
-    return dpari_zero1_judge_groups(ddp, desc, why);
+    return dpari_zero1_check_groups(ddp, desc, why);
 }
 
 /* Frees the memory of a zero1. */
@@ -149,9 +153,9 @@ static DPARI_COLD void dpari_zero1_release(dpar_zero1 *zero1)
     dpari_object_release(zero1);
 }
 
-/* Allocates a zero1 and fills in the values of the descriptor. Returns NULL if there is no
+/* Allocates a zero1 and copies the values of the descriptor into it. Returns NULL if there is no
  * memory. */
-static DPARI_COLD dpar_zero1 *dpari_zero1_lay(dpar_ddp *ddp, const dpari_zero1_given *g)
+static DPARI_COLD dpar_zero1 *dpari_zero1_create(dpar_ddp *ddp, const dpari_zero1_given *g)
 {
     const dpar_zero1_desc *desc = g->desc;
     const int64_t groups = desc->groups * (int64_t)sizeof *desc->group;
@@ -171,7 +175,8 @@ static DPARI_COLD dpar_zero1 *dpari_zero1_lay(dpar_ddp *ddp, const dpari_zero1_g
     zero1->ddp = ddp;
     zero1->weights = (unsigned char *)desc->weights;
     if (zero1->weights == NULL) {
-        zero1->weights = at; /* without elements: an address to which 0 can be added */
+        /* There are no elements. Any address does to which C allows 0 to be added. */
+        zero1->weights = at;
     }
     zero1->optimizer = desc->optimizer;
     zero1->kind = desc->optimizer->kind;
@@ -190,8 +195,9 @@ static DPARI_COLD dpar_zero1 *dpari_zero1_lay(dpar_ddp *ddp, const dpari_zero1_g
     return zero1;
 }
 
-/* Allocates the optimizer's state, which begins as zeros. */
-static DPARI_COLD dpar_status dpari_zero1_fill(dpar_zero1 *zero1)
+/* Allocates the moments, which dpar_comm_alloc sets to 0, and `squares`, which it pins for a
+ * device. */
+static DPARI_COLD dpar_status dpari_zero1_allocate(dpar_zero1 *zero1)
 {
     dpar_comm *comm = zero1->ddp->comm;
     const int64_t each = zero1->count[comm->rank] * dpar_type_bytes(zero1->moment_type);
@@ -232,14 +238,14 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_make(dpar_ddp *ddp, const dpar_zero1_
     dpari_zero(&g, sizeof g);
     g.desc = desc;
     status = zero1 == NULL ? dpari_wrong(why, "dpar_zero1_make: the result is NULL")
-                           : dpari_zero1_judge(ddp, &g, why);
+                           : dpari_zero1_check_desc(ddp, &g, why);
     if (status == DPAR_OK) {
-        z = dpari_zero1_lay(ddp, &g);
-        status = z != NULL ? dpari_zero1_fill(z) : DPAR_E_MEMORY;
+        z = dpari_zero1_create(ddp, &g);
+        status = z != NULL ? dpari_zero1_allocate(z) : DPAR_E_MEMORY;
         if (status != DPAR_OK) {
             (void)dpari_say(status, why,
-                            "dpar_zero1_make: no memory for %d moments of %ld elements", g.moments,
-                            ddp->elements);
+                            "dpar_zero1_make: no memory for %d moments of %ld elements per rank",
+                            g.moments, dpari_ceil_div(ddp->elements, ddp->comm->size));
         }
     }
     status = dpari_agree_on(ddp->comm, status, "zero1", dpari_zero1_facts, &g, why);
@@ -264,9 +270,9 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_free(dpar_zero1 *zero1)
     }
     ddp = zero1->ddp;
     if (ddp->under_way && ddp->comm->status == DPAR_OK) {
-        return dpari_comm_wrong(ddp->comm, "dpar_zero1_free: a pass is under way");
+        return dpari_comm_wrong(ddp->comm, "dpar_zero1_free: a pass is in progress (dpar_ddp_end)");
     }
-    if (ddp->under_way) { /* the communicator broke: end its operations, which read zero1->count */
+    if (ddp->under_way) { /* the communicator broke: its operations still read zero1->count */
         (void)dpari_ddp_finish(ddp, 0);
     }
     ddp->zero1 = NULL;
@@ -295,7 +301,8 @@ DPAR_API DPARI_COLD void *dpar_zero1_state(dpar_zero1 *zero1, int32_t array, int
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-/* Computes the factor of the gradients that limits their norm to `clip`. Waits for a device. */
+/* Computes the factor by which the gradients are multiplied so that their norm is at most `clip`.
+ * Waits for a device. Collective if clip is positive. */
 static dpar_status dpari_zero1_factor(dpar_zero1 *zero1, double clip, double *factor)
 {
     dpar_comm *comm = zero1->ddp->comm;
@@ -319,23 +326,23 @@ static dpar_status dpari_zero1_factor(dpar_zero1 *zero1, double clip, double *fa
         status = dpari_do_wait(comm);
     }
     if (status == DPAR_OK) {
-        const double mine = *s.sum; /* both arrays of the all-reduce are in the host's memory */
+        const double mine = *s.sum; /* copied, because *s.sum may be pinned and `sum` is not */
         status = dpar_all_reduce(comm, &mine, &sum, 1, DPAR_F64, DPAR_SUM, NULL);
     }
     *factor = dpar_optimizer_clip(dpari_finite(sum) ? dpari_elements_sqrt(sum) : sum, clip);
     return status;
 }
 
-/* Updates elements lo .. hi - 1 of this rank's share with the values of a group, or only those of
- * the optimizer if group is NULL. */
+/* Updates elements lo .. hi - 1 of the flat array, which are in this rank's share, with the decay
+ * and rate of a group. If group is NULL, uses those of the optimizer and the step. */
 static dpar_status dpari_zero1_update(dpar_zero1 *zero1, const dpar_zero1_group *group, int64_t lo,
                                       int64_t hi, const dpar_mem_optimize *call)
 {
-    const int64_t first = dpari_ddp_first(zero1), in = lo - first;
+    const int64_t first = dpari_ddp_first(zero1), in_share = lo - first;
     const int64_t each = dpar_type_bytes(zero1->ddp->desc.type);
-    const int64_t moment = in * dpar_type_bytes(zero1->moment_type);
-    dpar_optimizer of = *call->optimizer;
-    dpar_mem_optimize now = *call;
+    const int64_t moment = in_share * dpar_type_bytes(zero1->moment_type);
+    dpar_optimizer optimizer = *call->optimizer;
+    dpar_mem_optimize update = *call;
     dpar_optimizer_piece p;
     dpari_zero(&p, sizeof p);
     p.weight = zero1->weights + lo * each;
@@ -346,16 +353,15 @@ static dpar_status dpari_zero1_update(dpar_zero1 *zero1, const dpar_zero1_group 
     p.count = hi - lo;
     p.index = (uint64_t)lo;
     if (group != NULL) {
-        of.decay = group->decay;
-        now.rate *= group->rate > 0.0 ? group->rate : 1.0;
+        optimizer.decay = group->decay;
+        update.rate *= group->rate > 0.0 ? group->rate : 1.0;
     }
-    now.optimizer = &of;
-    now.piece = &p;
-    return dpari_do_optimize(zero1->ddp->comm, &now);
+    update.optimizer = &optimizer;
+    update.piece = &p;
+    return dpari_do_optimize(zero1->ddp->comm, &update);
 }
 
-/* Updates this rank's share, group after group. Elements between groups use the optimizer's
- * values. */
+/* Updates this rank's share, one piece per group and one per gap between groups. */
 static dpar_status dpari_zero1_update_all(dpar_zero1 *zero1, const dpar_mem_optimize *call)
 {
     const int64_t end = dpari_ddp_first(zero1) + zero1->count[zero1->ddp->comm->rank];
@@ -380,16 +386,17 @@ static dpar_status dpari_zero1_update_all(dpar_zero1 *zero1, const dpar_mem_opti
     return st;
 }
 
-/* Appends to the message in why. */
-static DPARI_COLD void dpari_zero1_add(dpar_comm *comm, const char *by, const char *more)
+/* Appends a separator and a text to the message in comm->why. */
+static DPARI_COLD void dpari_zero1_append(dpar_comm *comm, const char *separator, const char *text)
 {
-    const dpar_why said = comm->why;
+    const dpar_why before = comm->why;
     dpar_text t;
     dpari_text_why(&t, &comm->why);
-    dpari_text_print(&t, "%s%s%s", said.text, by, more);
+    dpari_text_print(&t, "%s%s%s", before.text, separator, text);
 }
 
-/* Checks what a step is given, and that the optimizer has the kind and types of the state. */
+/* Checks the arguments of a step, and that the optimizer still has the kind and the moments for
+ * which the state was allocated. */
 static dpar_status dpari_zero1_check(const dpar_zero1 *zero1, double rate, double clip,
                                      dpar_why *why)
 {
@@ -404,24 +411,25 @@ static dpar_status dpari_zero1_check(const dpar_zero1 *zero1, double rate, doubl
         zero1->moment_type != moment_type) {
         return dpari_wrong(
             why,
-            "dpar_zero1_step: the optimizer has kind %d with %d moments, the state is "
-            "of kind %d with %d (or of another type)",
+            "dpar_zero1_step: the optimizer has kind %d with %d moments, the state is for kind %d "
+            "with %d, or of another type",
             optimizer->kind, moments, zero1->kind, zero1->moments);
     }
     if (!dpari_finite(rate) || clip != clip) {
         return dpari_optimizer_say(
-            why, "dpar_zero1_step: the rate is %.9g (finite), the clip %.9g (a number)", rate,
-            clip);
+            why,
+            "dpar_zero1_step: rate is %.9g and clip %.9g, but rate must be finite and clip not NaN",
+            rate, clip);
     }
     if (zero1->ddp->under_way && !zero1->ddp->last) {
-        return dpari_wrong(why,
-                           "dpar_zero1_step: the pass that is under way was begun with last = 0");
+        return dpari_wrong(why, "dpar_zero1_step: the pass in progress was begun with last = 0");
     }
     return DPAR_OK;
 }
 
-/* Ends a step that this rank rejects. It takes part in a collective, so that the ranks that call
- * something else notice. If all ranks reject the step, nothing has happened. */
+/* Ends a step that this rank rejects. Takes part in a collective that breaks the communicator if
+ * other ranks did not reject the step. If all ranks reject it, nothing else happens. Returns the
+ * status, and leaves the message in comm->why. */
 static DPARI_COLD dpar_status dpari_zero1_refuse(dpar_comm *comm, dpar_status st,
                                                  const dpar_why *own)
 {
@@ -432,14 +440,15 @@ static DPARI_COLD dpar_status dpari_zero1_refuse(dpar_comm *comm, dpar_status st
     } else {
         (void)dpari_repeat(st, &why, comm->why.text);
         comm->why = *own;
-        dpari_zero1_add(comm, "; ", why.text);
+        dpari_zero1_append(comm, "; ", why.text);
     }
     return st;
 }
 
-/* Returns a hash of the values that all ranks must give alike in a step. The kind of the state was
- * compared before. */
-static uint64_t dpari_zero1_alike(const dpar_optimizer *p, double rate, double clip)
+/* Returns a hash of the values that must be equal on all ranks in a step. The kind and the moment
+ * type need no comparison: all ranks had the same ones in dpar_zero1_make, and dpari_zero1_check
+ * rejects a change. */
+static uint64_t dpari_zero1_hash(const dpar_optimizer *p, double rate, double clip)
 {
     uint64_t h = dpari_hash_real(dpari_hash_real(0, rate), clip);
     h = dpari_hash(dpari_hash(dpari_hash(h, p->nesterov), p->stochastic), (int64_t)p->seed);
@@ -484,12 +493,12 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_step(dpar_zero1 *zero1, double rate, 
     if (status != DPAR_OK) {
         return status;
     }
-    status = dpari_ddp_gather(z, z->weights, dpari_zero1_alike(z->optimizer, rate, clip));
+    status = dpari_ddp_gather(z, z->weights, dpari_zero1_hash(z->optimizer, rate, clip));
     if (status == DPAR_E_MISMATCH && comm->status == status) {
         why = comm->why;
-        (void)dpari_optimizer_say(
-            &comm->why, "zero1: on this rank the rate is %.9g, the clip %.9g. ", rate, clip);
-        dpari_zero1_add(comm, "", why.text);
+        (void)dpari_optimizer_say(&comm->why, "zero1: on this rank rate is %.9g and clip %.9g. ",
+                                  rate, clip);
+        dpari_zero1_append(comm, "", why.text);
     }
     return status;
 }

@@ -111,7 +111,7 @@ static void test_narrow_bytes(void)
     o.type = o.compute_type = o.gradient_type = DPAR_F64;
     CHECK_INT(dpar_fsdp_sizes_init(&z, 4, &o, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text,
-               "optimizer: moments in bf16 need weights in f32, bf16 or f16, but they are f64");
+               "optimizer: moment_type is bf16, but weights are f64, which need f64 moments");
 }
 
 /* Models of 2^48 elements beside small ones: pools of that size pass 2^50 elements. */
@@ -143,8 +143,8 @@ static void test_huge(void)
         CHECK_INT(dpar_fsdp_sizes_init(&z, 1, &o, &why), o.zero == 1 ? DPAR_OK : DPAR_E_RANGE);
     }
     CHECK_TEXT(why.text,
-               "fsdp: 5 units of up to 281474976710656 elements are kept at once, but may "
-               "have 2^50 elements together");
+               "fsdp: 5 units of up to 281474976710656 elements are in memory at once, but "
+               "together they may have at most 2^50 elements");
     o.zero = 3;
     numel[1] = INT64_MAX;
     CHECK_INT(dpar_fsdp_sizes_init(&z, 1, &o, &why), DPAR_E_RANGE);

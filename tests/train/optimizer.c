@@ -264,7 +264,8 @@ static void test_refusals(void)
     o.kind = 0; /* left out */
     CHECK_INT(dpar_optimizer_check(&o, DPAR_F32, NULL, NULL, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text,
-               "optimizer: kind 0 (AdamW 1, SGD 2), nesterov 0 and stochastic 0 (0 or 1)");
+               "optimizer: kind is 0, nesterov 0 and stochastic 0, but kind must be 1 (AdamW) or 2 "
+               "(SGD), and the others 0 or 1");
 }
 
 /* 1 + k / 1024 lies between 1 and 1 + 1/128: of many, a share k / 8 is rounded up, whatever the
@@ -583,7 +584,7 @@ static void test_moment_types(void)
     CHECK(x == 0.0 && m == 0.0 && v == 0.0);
     o.moment_type = DPAR_F16;
     CHECK_INT(dpar_optimizer_check(&o, DPAR_F32, NULL, NULL, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "optimizer: moment_type is f16, but must be bf16 or left out");
+    CHECK_TEXT(why.text, "optimizer: moment_type is f16, but must be bf16 or 0");
 }
 
 static void test_norms(void)

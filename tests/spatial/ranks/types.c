@@ -313,7 +313,7 @@ static void linear(dpar_comm *c)
     memset(&layer, 0, sizeof layer);
     memset(&arrays, 0, sizeof arrays);
     CHECK_INT(dpar_linear_forward(&t, &layer, &arrays), DPAR_E_ARG);
-    CHECK(strstr(apart->why.text, "kind is 0 (column 1, row 2)") != NULL);
+    CHECK(strstr(apart->why.text, "linear: kind is 0, in ") != NULL);
     (void)dpar_comm_free(apart);
 }
 

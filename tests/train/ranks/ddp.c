@@ -408,7 +408,7 @@ static void in_order(dpar_comm *world)
     CHECK_INT(dpar_ddp_begin(w.d, 1), DPAR_E_ARG);
     CHECK_TEXT(w.c->why.text, "dpar_ddp_begin: the previous pass has not ended (dpar_ddp_end)");
     CHECK_INT(dpar_ddp_free(w.d), DPAR_E_ARG);
-    CHECK_TEXT(w.c->why.text, "dpar_ddp_free: a pass is under way");
+    CHECK_TEXT(w.c->why.text, "dpar_ddp_free: a pass is in progress (dpar_ddp_end)");
     CHECK_INT(dpar_ddp_ready(w.d, 3), DPAR_E_ARG);
     CHECK_TEXT(w.c->why.text, "dpar_ddp_ready: parameter 3 does not exist (the model has 0 to 2)");
     CHECK_INT(dpar_ddp_ready(w.d, 2), DPAR_OK);
@@ -531,8 +531,8 @@ static void wrong_plans(dpar_comm *c)
     count[0] = 1;
     count[1] = INT64_MAX / 16;
     CHECK_INT(dpar_ddp_make(c, &o, &d, &why), DPAR_E_RANGE);
-    CHECK_TEXT(why.text, "dpar_ddp_make: parameter 1 has 576460752303423487 elements, those before "
-                         "it 1: together they may have 2^59 - 1");
+    CHECK_TEXT(why.text, "dpar_ddp_make: parameter 1 has 576460752303423487 elements and those "
+                         "before it have 1, but together they may have at most 2^59 - 1");
     count[0] = count[1] = 5;
     o.type = DPAR_I32;
     CHECK_INT(dpar_ddp_make(c, &o, &d, &why), DPAR_E_ARG);
@@ -561,8 +561,8 @@ static void wrong_plans(dpar_comm *c)
     o.check_finite = 0;
     o.track_used = 2;
     CHECK_INT(dpar_ddp_make(c, &o, &d, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "dpar_ddp_make: sum 0, require_ready 0, track_used 2, check_finite 0: "
-                         "each 0 or 1, and not both of require_ready and track_used");
+    CHECK_TEXT(why.text, "dpar_ddp_make: sum is 0, require_ready 0, track_used 2 and check_finite "
+                         "0, but each must be 0 or 1, and require_ready excludes track_used");
     o.track_used = o.require_ready = 1;
     CHECK_INT(dpar_ddp_make(c, &o, &d, &why), DPAR_E_ARG);
     CHECK_INT(dpar_ddp_free(NULL), DPAR_OK);

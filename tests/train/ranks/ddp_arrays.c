@@ -214,7 +214,7 @@ static void early(dpar_comm *c, int apart)
         report(&f, 1, 0);
         CHECK(c->size == 1 || sent(c) > before);
         CHECK_INT(dpar_ddp_free(f.d), DPAR_E_ARG);
-        CHECK_TEXT(c->why.text, "dpar_ddp_free: a pass is under way");
+        CHECK_TEXT(c->why.text, "dpar_ddp_free: a pass is in progress (dpar_ddp_end)");
         left = sent(c);
         CHECK_INT(dpar_ddp_end(f.d), DPAR_OK);
         CHECK_INT(sent(c), left);
@@ -302,8 +302,9 @@ static void refused(dpar_comm *c)
     o.align = 0;
     count[1] = -1;
     CHECK_INT(dpar_ddp_make(c, &o, &d, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "dpar_ddp_make: parameter 1 has -1 elements (0 or more, with an array "
-                         "that is not NULL)");
+    CHECK_TEXT(why.text,
+               "dpar_ddp_make: parameter 1 has -1 elements, but needs 0 or more, and with "
+               "desc.arrays an array that is not NULL");
     count[1] = 20;
     if (c->size > 1) { /* what one rank gives otherwise all hear of */
         count[0] = c->rank == last ? 21 : 20;

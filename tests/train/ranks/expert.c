@@ -1735,7 +1735,7 @@ static int room_case(dpar_comm *c)
     }
     bad += experts_route(plan, mine, each, TOKENS, chosen, NULL, &route, &why) != DPAR_E_ROOM;
     snprintf(expected, sizeof expected,
-             "experts %d .. %d receive %d rows, but their bound is 3 (layer.max_rows)",
+             "experts %d .. %d receive %d rows, but their limit is 3 (layer.max_rows)",
              (int)c->size - 1, (int)c->size - 1, TOKENS * (int)c->size);
     bad += strstr(why.text, expected) == NULL || route != NULL;
     /* three tokens of the last rank alone */

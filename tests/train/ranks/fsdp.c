@@ -1272,7 +1272,7 @@ static void refusals(dpar_comm *c)
     other = o;
     other.zero = 4;
     CHECK_INT(dpar_fsdp_sizes_init(&sizes, c->size, &other, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "fsdp: zero is 4 (1, 2 or 3)");
+    CHECK_TEXT(why.text, "fsdp: zero is 4, but must be 1, 2 or 3, or 0 for 3");
     other = o;
     other.overwrite_gradients = 2;
     CHECK_INT(dpar_fsdp_sizes_init(&sizes, c->size, &other, &why), DPAR_E_ARG);
@@ -1338,7 +1338,8 @@ static void refusals(dpar_comm *c)
     CHECK_INT(dpar_fsdp_set(f, 1, NULL), DPAR_E_ARG);
     CHECK_TEXT(c->why.text, "dpar_fsdp_set: the 20 values of parameter 1 are NULL");
     CHECK_INT(dpar_fsdp_unshard(f, 0, DPAR_ACTION_BACKWARD), DPAR_E_ARG);
-    CHECK_TEXT(c->why.text, "dpar_fsdp_unshard: unit 0 for backward outside of a pass");
+    CHECK_TEXT(c->why.text, "dpar_fsdp_unshard: unit 0 for backward, but no pass is in progress "
+                            "(dpar_fsdp_begin)");
     CHECK_INT(dpar_fsdp_unshard(f, 3, DPAR_ACTION_FORWARD), DPAR_E_ARG);
     CHECK_INT(dpar_fsdp_reshard(f, 0, DPAR_ACTION_FORWARD), DPAR_E_ARG);
     CHECK_INT(dpar_fsdp_ready(f, 0), DPAR_E_ARG);
@@ -1357,14 +1358,13 @@ static void refusals(dpar_comm *c)
     CHECK_INT(dpar_fsdp_unshard(f, 1, DPAR_ACTION_BACKWARD),
               DPAR_E_ROOM); /* prefetch 0: one at a time */
     CHECK_TEXT(c->why.text, "fsdp: no memory is left for the weights of unit 1 in addition to "
-                            "those of unit 2, which are in "
-                            "use; desc.units_in_use sets how many");
+                            "those of unit 2, which are in use (desc.units_in_use is the limit)");
     CHECK_INT(dpar_fsdp_reshard(f, 2, DPAR_ACTION_BACKWARD), DPAR_OK);
     CHECK_INT(dpar_fsdp_unshard(f, 1, DPAR_ACTION_BACKWARD),
               DPAR_E_ROOM); /* 2 is not ready: one bucket */
     CHECK_TEXT(c->why.text, "fsdp: no memory is left for the gradients of unit 1 in addition to "
-                            "those of unit 2, which are "
-                            "not ready; desc.units_in_use sets how many");
+                            "those of unit 2, which are not ready (desc.units_in_use is the "
+                            "limit)");
     for (n = 2; n >= 0; n--) {
         CHECK(n == 2 || dpar_fsdp_unshard(f, (int32_t)n, DPAR_ACTION_BACKWARD) == DPAR_OK);
         CHECK(n == 2 || dpar_fsdp_reshard(f, (int32_t)n, DPAR_ACTION_BACKWARD) == DPAR_OK);

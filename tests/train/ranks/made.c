@@ -90,8 +90,8 @@ static void fsdp_made(dpar_comm *c, int32_t zero)
                 CHECK_INT(dpar_fsdp_unshard(f, 1, DPAR_ACTION_BACKWARD), DPAR_E_ROOM);
                 CHECK_TEXT(c->why.text,
                            "fsdp: no memory is left for the weights of unit 'h.0' in "
-                           "addition to those of unit 'wte', unit 'h.1', which are in use; "
-                           "desc.units_in_use sets how many");
+                           "addition to those of unit 'wte', unit 'h.1', which are in use "
+                           "(desc.units_in_use is the limit)");
             }
             CHECK_INT(dpar_fsdp_reshard(f, u, DPAR_ACTION_BACKWARD), DPAR_OK);
             CHECK_INT(dpar_fsdp_ready(f, u), DPAR_OK);
@@ -224,10 +224,10 @@ static void fsdp_counts_refused(dpar_comm *c)
     o.count = numel;
     dpar_optimizer_init(&o.optimizer, DPAR_OPTIMIZER_SGD);
     CHECK_INT(dpar_fsdp_make(c, &o, &f, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "fsdp: parameter 0 of unit 1 has -1 elements (0 or more)");
+    CHECK_TEXT(why.text, "fsdp: parameter 0 of unit 1 has -1 elements, but must have 0 or more");
     o.units = -1;
     CHECK_INT(dpar_fsdp_make(c, &o, &f, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "fsdp: the number of units is -1 (0 or more)");
+    CHECK_TEXT(why.text, "fsdp: units is -1, but must be 0 or more");
     o.units = 1;
     o.count = NULL;
     CHECK_INT(dpar_fsdp_make(c, &o, &f, &why), DPAR_E_ARG);

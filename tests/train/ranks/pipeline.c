@@ -1367,8 +1367,8 @@ static void refused(dpar_comm *c)
     CHECK_INT(tried(c, &o, 0, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text,
                c->rank == 1
-                   ? "pipeline: rank 1 has 1B0 in its list, but no callback for it"
-                   : "rank 1: pipeline: rank 1 has 1B0 in its list, but no callback for it");
+                   ? "pipeline: rank 1 has 1B0 in its list, but its callback is NULL"
+                   : "rank 1: pipeline: rank 1 has 1B0 in its list, but its callback is NULL");
     o.backward = backward;
     count_of[1] = c->rank == 0 ? 5 : -1;
     CHECK_INT(tried(c, &o, 0, &why), DPAR_E_ARG);

@@ -406,14 +406,14 @@ static void make_refused(dpar_comm *c)
     of->kind = DPAR_OPTIMIZER_ADAMW;
     of->beta1 = 1.5;
     CHECK_INT(dpar_zero1_make(m.f.d, &o, &zero, &why), DPAR_E_ARG);
-    CHECK(strstr(why.text, "AdamW's beta1 is 1.5, beta2 0.999 (0 or more, below 1)") != NULL);
+    CHECK(strstr(why.text, "AdamW's beta1 is 1.5, beta2 0.999 and epsilon 1e-08, but") != NULL);
     *of = adamw();
     of->decay = -0.5;
     CHECK_INT(dpar_zero1_make(m.f.d, &o, &zero, &why), DPAR_E_ARG);
     CHECK(strstr(why.text, "optimizer: decay is -0.5, but must be 0 or more, and finite") != NULL);
     *of = sgd(1.0);
     CHECK_INT(dpar_zero1_make(m.f.d, &o, &zero, &why), DPAR_E_ARG);
-    CHECK(strstr(why.text, "SGD's momentum is 1 (0 or more, below 1)") != NULL);
+    CHECK(strstr(why.text, "SGD's momentum is 1, but must be 0 or more and below 1") != NULL);
     *of = adamw();
     o.optimizer = NULL;
     CHECK_INT(dpar_zero1_make(m.f.d, &o, &zero, &why), DPAR_E_ARG);
@@ -431,8 +431,8 @@ static void make_refused(dpar_comm *c)
     m.group[0].count = 41;
     o.groups = 1;
     CHECK_INT(dpar_zero1_make(m.f.d, &o, &zero, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "dpar_zero1_make: group 0 begins at 10 and has 41 elements: groups "
-                         "must ascend within 50 elements");
+    CHECK_TEXT(why.text, "dpar_zero1_make: group 0 begins at element 10 and has 41 elements, but "
+                         "groups must ascend without overlap within 50 elements");
     m.group[0].count = 10;
     m.group[1].first = 19;
     o.groups = 2;
@@ -441,7 +441,7 @@ static void make_refused(dpar_comm *c)
     m.group[1].rate = -1.0;
     CHECK_INT(dpar_zero1_make(m.f.d, &o, &zero, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text,
-               "dpar_zero1_make: group 1 has decay 0 and rate -1: each must be 0 or more, and "
+               "dpar_zero1_make: group 1 has decay 0 and rate -1, but each must be 0 or more, and "
                "finite");
     m.group[1].rate = NAN;
     CHECK_INT(dpar_zero1_make(m.f.d, &o, &zero, &why), DPAR_E_ARG);
@@ -483,7 +483,7 @@ static void make_refused(dpar_comm *c)
     CHECK_INT(dpar_zero1_make(m.f.d, &o, &m.zero, &why), DPAR_OK);
     CHECK_INT(dpar_zero1_make(m.f.d, &o, &zero, &why), DPAR_E_ARG); /* it has one */
     CHECK_INT(dpar_ddp_free(m.f.d), DPAR_E_ARG);
-    CHECK_TEXT(c->why.text, "dpar_ddp_free: its zero1 exists (dpar_zero1_free comes first)");
+    CHECK_TEXT(c->why.text, "dpar_ddp_free: the zero1 on it must be freed first (dpar_zero1_free)");
     CHECK_INT(dpar_ddp_ready(m.f.d, 0), DPAR_OK);
     CHECK_INT(dpar_zero1_free(m.zero), DPAR_E_ARG);
     CHECK_INT(dpar_zero1_step(m.zero, 0.1, 0.0), DPAR_OK);
@@ -509,12 +509,13 @@ static void step_refused(dpar_comm *c)
     CHECK_INT(dpar_zero1_step(m.zero, 0.1, 0.0), DPAR_OK);
     CHECK_INT(dpar_zero1_step(m.zero, 0.1, NAN), DPAR_E_ARG);
     CHECK(strstr(c->why.text,
-                 "dpar_zero1_step: the rate is 0.1 (finite), the clip nan (a number)") != NULL);
+                 "dpar_zero1_step: rate is 0.1 and clip nan, but rate must be finite and clip "
+                 "not NaN") != NULL);
     CHECK_INT(dpar_ddp_ready(m.f.d, 1), DPAR_OK);
     CHECK_INT(dpar_zero1_step(m.zero, INFINITY, 0.0), DPAR_E_ARG);
     m.of.beta2 = -0.5;
     CHECK_INT(dpar_zero1_step(m.zero, 0.1, 0.0), DPAR_E_ARG);
-    CHECK(strstr(c->why.text, "beta2 -0.5 (0 or more") != NULL);
+    CHECK(strstr(c->why.text, "beta2 -0.5 and epsilon") != NULL);
     m.of.beta2 = 0.999;
     CHECK_INT(dpar_zero1_step(m.zero, 0.1, 0.0), DPAR_OK);
     CHECK_INT(dpar_ddp_begin(m.f.d, 0), DPAR_OK);
@@ -542,8 +543,8 @@ static void zero1_rate(dpar_comm *world)
     CHECK(c->size == 1 || strstr(c->why.text, "zero1: rate, clip") != NULL);
     CHECK(c->size == 1 ||
           strstr(c->why.text, c->rank == c->size - 1
-                                  ? "zero1: on this rank the rate is 0.2, the clip 0. "
-                                  : "zero1: on this rank the rate is 0.1, the clip 0. "));
+                                  ? "zero1: on this rank rate is 0.2 and clip 0. "
+                                  : "zero1: on this rank rate is 0.1 and clip 0. "));
     model_close(&m);
     (void)dpar_comm_free(c);
 }
