@@ -10176,7 +10176,7 @@ static DPARI_COLD dpar_status dpari_embedding_check(const dpar_tensor_parallel *
     const int32_t *ids;
     int64_t width, i;
     int missing;
-    dpar_status st = dpari_tensor_there(tp, layer != NULL && a != NULL);
+    dpar_status st = dpari_tensor_check_not_null(tp, layer != NULL && a != NULL);
     if (st != DPAR_OK) {
         return st;
     }
