@@ -12,7 +12,7 @@
  *         static char text[20000];
  *         dpar_text report;
  *         dpar_text_init(&report, text, sizeof text);
- *         dpar_doctor(NULL, &report);                     returns the number of things that are wrong
+ *         dpar_doctor(NULL, &report);                     returns how many things are wrong
  *         puts(text);
  *         return 0;
  *     }
@@ -37,7 +37,7 @@
 /* ==== debug/doctor.h ==== */
 
 /* doctor - reports what dpar sees on this machine, how its ranks reach each other, how fast, and
- * what is wrong. commands/doctor.c runs it for any job; a program may run it on its own
+ * what is wrong. commands/doctor.c runs it for any job, and a program may run it on its own
  * communicator:
  *
  *     static char text[65536];
@@ -50,95 +50,98 @@
 /* Writes a report about this machine and job, with a line "WRONG: ... -> what to do" for each thing
  * that is wrong. Returns the number of these lines.
  *
- * world: NULL, or of one rank, for a report about this process: launcher and its numbers, cores,
- *        memory, limits, how ranks would share memory, network interfaces and GPUs. The text has at
- *        most about 10 KB.
+ * world: NULL, or a communicator of one rank, for a report about this process: launcher and its
+ *        numbers, cores, memory, limits, how ranks would share memory, network interfaces and GPUs.
+ *        The text has at most about 10 KB. Local.
  *
- *        Otherwise the report is about all ranks of world, over any engine. This is collective,
- *        with no other work under way on world. Rank 0 gets the text, at most about 20 KB with any
- *        number of ranks. The other ranks get no text and the same result.
+ *        Otherwise the report is about all ranks of world, on any engine. The call is then
+ *        collective, and no other operation on world may be in progress. Rank 0 gets the text, at
+ *        most about 20 KB with any number of ranks. The other ranks get no text, but the same
+ *        result.
  *
- *     joined     how ranks communicate, as dpar_comm_describe says it
+ *     joined     how ranks communicate, as dpar_comm_describe writes it
  *     n1         ranks 0 to 7 on 64 cores of 2 sockets, each bound to 1 core, memory, /dev/shm,
- *                ports that are up with their speed; above 8 nodes, equal ones share a line
+ *                ports that are up with their speed; if there are more than 8 nodes, equal
+ *                neighbours share a line
  *     within     a socket or a node: the time of 8 B and the rate of 1 MiB in one direction, as
- *     between    halves of a round trip; medians, and the worst pair. Each rank meets the next one
- *                of its node, and the first rank of a node that of the next node, one pair of a
- *                node at a time, with private memory
+ *     between    halves of a round trip; medians, and the worst pair. Each rank is measured with
+ *                the next one of its node, and the first rank of a node with that of the next
+ *                node, one pair per node at a time, with messages from private memory
  *     WRONG:     "rank 5 on n2: /dev/shm holds 64.0 MiB, that of rank 0 on n1 23.5 GiB; ..."
  *
  * These are WRONG:
  *
- *  - what is wrong with any rank by itself;
+ *  - what the report about a single process calls WRONG, on any rank;
  *  - ranks of a node that do not share memory;
  *  - more ranks than cores, ranks bound to the same cores, or unbound ranks on a machine of several
  *    sockets;
  *  - a version of dpar, an MPI or a deadline that differs between ranks;
- *  - one GPU for two ranks;
+ *  - two ranks that use the same GPU;
  *  - a link with 8 times the latency of the others or a fifth of their rate, and nodes at a tenth
  *    of the rate of their ports.
  *
- * The communicator's `sent` does not change. If ranks lose each other meanwhile, the communicator
- * breaks; each rank's text then says what is wrong with itself and why it broke.
+ * The communicator's `sent` does not change. If a rank fails during the call, the communicator
+ * breaks; the text of each rank then says what is wrong with this rank and why the communicator
+ * broke.
  *
- * It forks a child to find out what the kernel allows. It takes tenths of a second, and about 5 ms
- * for each rank of the fullest node, or 40 ms if messages are slow. A rank uses 1 MiB and 150 bytes
- * for each rank; rank 0 uses a kilobyte for each. */
+ * The call forks a child to find out what the kernel allows. It takes tenths of a second, and about
+ * 5 ms per rank of the fullest node, or 40 ms if messages are slow. Each rank uses 1 MiB of memory
+ * and 150 bytes per rank of world, and rank 0 a kilobyte per rank. */
 DPAR_API int32_t dpar_doctor(dpar_comm *world, dpar_text *out);
 
 /* ==== debug/halo_check.h ==== */
 
-/* halo_check - checks whether an exchange of halos (halo_exchange.h) brought the right values, for
- * tests and for a code that you suspect. A correct code does not need it.
+/* halo_check - checks whether a halo exchange (halo_exchange.h) brought the right values, for tests
+ * and for debugging. A correct code does not need it.
  *
  *     dpar_halo_plan_check(x, DPAR_HALO_POISON, &why);          halos become NaN
  *     dpar_halo_plan_exchange(x);
- *     st = dpar_halo_plan_check(x, DPAR_HALO_UNFILLED, &why);   none is left
- *     st = dpar_halo_plan_check(x, DPAR_HALO_WRONG, &why);      and each has its owner's value
+ *     st = dpar_halo_plan_check(x, DPAR_HALO_UNFILLED, &why);   no NaN is left
+ *     st = dpar_halo_plan_check(x, DPAR_HALO_WRONG, &why);      each cell has its owner's value
  *     ... steps ...
  *     st = dpar_halo_plan_check(x, DPAR_HALO_STALE, &why);      no exchange was forgotten */
 
-/* Kinds of checks. 0 is not one of them. */
+/* Kinds of checks. 0 is no check. */
 enum {
-    /* Sets all halo cells that an exchange fills to NaN (integers: 2^n - 1) and looks for nothing.
+    /* Sets all halo cells that an exchange fills to NaN (integers: all bits 1) and checks nothing.
      * Local. */
     DPAR_HALO_POISON = 1,
-    /* Looks for a NaN that is left in a cell that exchanges fill, for fields that have no NaN of
-     * their own. It is DPAR_E_ARG with field, cell and rank. Local. */
+    /* Fails with DPAR_E_ARG if a halo cell that an exchange fills is still NaN; the message names
+     * field, cell and rank. For fields whose own values have no NaN. Local. */
     DPAR_HALO_UNFILLED,
-    /* Looks for a value that an exchange would change, bit for bit: a halo that is stale, or with a
-     * plan of shared points a copy that differs from its owner's. It is DPAR_E_MISMATCH on all
-     * ranks, with field, point, both ranks and both values of the first one. Halos change during
-     * the check and are restored afterwards. Collective. Costs an exchange, and a copy of the halos
-     * from dpar_comm_alloc. */
+    /* Fails with DPAR_E_MISMATCH on all ranks if an exchange would change the bits of a value: a
+     * halo is stale, or with a plan of shared points a copy differs from its owner's. The message
+     * names field, point, both ranks and both values of the first one. Halos change during the
+     * check and are restored afterwards. Collective. Costs an exchange, and memory from
+     * dpar_comm_alloc for two copies of the halos. */
     DPAR_HALO_STALE,
-    /* Looks for a halo cell that differs from its owner's, by another method than exchanges use.
-     * Rank 0 gathers the own points of each field by plain messages and arranges them as a serial
-     * code would. The halos of all ranks are compared with that, cell by cell, with indices by the
-     * rules of halo.h and without transfer lists. It is DPAR_E_MISMATCH on all ranks with the first
-     * one. Collective. Slow, and allocates memory for the whole grid on rank 0 with
-     * dpar_comm_alloc. */
+    /* Fails with DPAR_E_MISMATCH on all ranks if a halo cell differs from its owner's, and names
+     * the first one. Unlike exchanges it uses no transfer lists: rank 0 gathers the own points of
+     * each field by plain messages, arranges them as a serial code would, and compares the halos of
+     * all ranks cell by cell, with indices by the rules of halo.h. Collective. Slow, and allocates
+     * memory for the whole grid on rank 0 with dpar_comm_alloc. */
     DPAR_HALO_WRONG
 };
-/* Checks the fields of a plan between two exchanges. Returns DPAR_OK if nothing was found.
+/* Checks the fields of a plan between two exchanges. Returns DPAR_OK if nothing is wrong.
  *
  * what: DPAR_HALO_POISON, ... DPAR_HALO_WRONG. The first two cost O(halo cells).
  *
- * Fails with what the check found, as described there. Fails with DPAR_E_ARG if plan is NULL, there
- * is no such check, or an exchange is under way. Fields in the memory of a device are also
- * DPAR_E_ARG if all halos are sent by messages, because nothing waits for that memory. Other errors
- * are those of the communicator. */
+ * Fails as described above for each check. Fails with DPAR_E_ARG if plan is NULL, there is no such
+ * check, or an exchange is in progress. Fields in a device's memory are also DPAR_E_ARG if all
+ * halos are sent by messages, because nothing then waits for the device. Other errors are those of
+ * the communicator. */
 DPAR_API dpar_status dpar_halo_plan_check(dpar_halo_plan *plan, int32_t what, dpar_why *why);
 
-/* Writes a table of what a rank sends to each peer in each exchange; nothing if plan is NULL. Its
- * columns are the peer, `method`, `hops`, pieces (boxes), bytes, bytes that the peer
- * reads directly, and runs of memory. `hops` is the distance in blocks, the largest along any mesh
- * axis, so that it is 1 for a neighbour.
+/* Writes a table of the data that a rank sends to each peer in each exchange; nothing if plan is
+ * NULL. Its columns are the peer, the way (method), hops, pieces (boxes), bytes, bytes that the
+ * peer reads directly, and runs of memory. Hops are the distance in blocks, the largest along any
+ * mesh axis, so that a neighbour has 1.
  *
- * With options.timers it adds the times of the phases, in microseconds an exchange. One more line
- * follows for each field that is packed although peers that share memory could read it directly.
- * Such a field is not in memory of dpar_comm_alloc of the plan's communicator, or of one that was
- * split from the same. Local. O(peers x pieces). */
+ * With dpar_halo_plan_desc.timers it adds the times of the phases, in microseconds per exchange.
+ * One more line follows for each field that is packed because it is not in registered memory,
+ * although there are peers that share memory with this rank. Registered memory comes from
+ * dpar_comm_alloc of the plan's communicator, or of one that was split from the same communicator.
+ * Local. O(peers x pieces). */
 DPAR_API void dpar_halo_plan_report(const dpar_halo_plan *plan, dpar_text *out);
 
 #endif /* DPAR_DEBUG_H */
@@ -154,11 +157,12 @@ DPAR_API void dpar_halo_plan_report(const dpar_halo_plan *plan, dpar_text *out);
 /* ==== debug/checkup.h ==== */
 
 /* checkup - private: the facts that dpar_doctor collects about a machine and a job, and what is
- * wrong with them. Collecting is separate from judging, so that tests can present any machine. */
+ * wrong with them. Collecting the facts is separate from checking them, so that tests can present
+ * any machine. */
 
 enum { DPARI_DOCTOR_NAMES = 32, DPARI_DOCTOR_NAME = 24 };
 
-/* Names in a directory of the system; longer names are cut. */
+/* The names in a system directory. Longer names are cut. */
 typedef struct dpari_names {
     int32_t count;
     char name[DPARI_DOCTOR_NAMES][DPARI_DOCTOR_NAME];
@@ -167,7 +171,7 @@ typedef struct dpari_names {
 /* The facts about a machine and a job. */
 typedef struct dpari_checkup {
     dpar_launcher_info job;
-    dpar_status job_status; /* of dpari_job_here, with its message in job_why */
+    dpar_status job_status; /* result of dpari_job_here, whose message is in job_why */
     dpar_why job_why;
     int32_t nodes;                         /* nodes of the job; 0 if unknown */
     int32_t here;                          /* ranks of the job on this node */
@@ -188,44 +192,46 @@ typedef struct dpari_checkup {
     int64_t addresses, locked, open_files; /* ulimit -v, -l (bytes), -n; -1 if unlimited */
     int64_t file_bytes;                    /* ulimit -f in bytes; -1 if unlimited */
     int32_t gpus;                          /* NVIDIA GPUs of the machine */
-    int32_t infiniband, slingshot;         /* 1 if there are such cards */
+    int32_t infiniband, slingshot;         /* 1 if the machine has such a card */
     dpari_names links;                     /* network interfaces */
     uint32_t up;                           /* bit i is set if interface i is up */
-    int64_t speed[DPARI_DOCTOR_NAMES];     /* of each interface in Mb/s; 0 if unknown */
+    int64_t speed[DPARI_DOCTOR_NAMES];     /* speed of each interface in Mb/s; 0 if unknown */
     int32_t sockets;                       /* sockets of the machine; 0 if unknown */
-    int32_t socket;                        /* socket of all allowed cores; -1 if several */
-    char mpi[48];                          /* file of the MPI that is loaded; "" if none */
+    int32_t socket;                        /* socket of the allowed cores; -1 if on several */
+    char mpi[48];                          /* file of the loaded MPI library; "" if none */
 } dpari_checkup;
 
 /* Return the cores that the cgroups of this process grant (0 if all), and their limit on memory in
  * bytes (0 if none). */
 DPARI_INTERNAL double dpari_doctor_quota(const dpari_site *site);
 DPARI_INTERNAL int64_t dpari_doctor_memory_limit(const dpari_site *site);
-/* Fills in all that is read from files of a site. */
+/* Sets the facts that are read from files. */
 DPARI_INTERNAL void dpari_doctor_files(const dpari_site *site, dpari_checkup *checkup);
-/* Writes a line "note: ..." if something is not wrong for dpar, but will be for other libraries. */
+/* Writes a line "note: ..." if /dev/shm is large enough for dpar, but not for other libraries. */
 DPARI_INTERNAL void dpari_doctor_note(const dpari_checkup *checkup, dpar_text *out);
 /* Writes a line "WRONG: ... -> ..." for each thing that is wrong. Returns how many there are. */
 DPARI_INTERNAL int32_t dpari_doctor_judge(const dpari_site *site, const dpari_checkup *checkup,
                                           dpar_text *out);
 /* Collects the facts about the machine and the job of this process. Forks a child. */
 DPARI_INTERNAL void dpari_doctor_look(const dpari_site *site, dpari_checkup *checkup);
-/* Finds the sockets, from checkup->cores and the CPUs of this process. */
+/* Counts the sockets, and finds the socket of the CPUs in the mask `cpus`. Reads checkup->cores. */
 DPARI_INTERNAL void dpari_doctor_sockets(const dpari_site *site, const uint64_t *cpus,
                                          dpari_checkup *checkup);
+/* Sets `name` to the host name. */
 DPARI_INTERNAL void dpari_doctor_host(char name[256]);
 
 /* True if ranks of the job are on other nodes too. */
 DPARI_INTERNAL int dpari_doctor_spread(const dpari_checkup *checkup);
-/* True if interface i joins this machine to others: it is up and not a bridge or tunnel of this
+/* True if interface i connects this machine to others: it is up and not a bridge or tunnel of this
  * machine. */
 DPARI_INTERNAL int dpari_doctor_is_network(const dpari_checkup *checkup, int32_t i);
-/* Returns the number of devices in CUDA_VISIBLE_DEVICES, or all if list is NULL. */
+/* Returns the number of devices in `list`, the value of CUDA_VISIBLE_DEVICES, or `gpus` if it is
+ * NULL. */
 DPARI_INTERNAL int32_t dpari_doctor_visible(const char *list, int32_t gpus);
 /* Returns the number of CPUs in a mask. */
 DPARI_INTERNAL int32_t dpari_doctor_bits(const uint64_t *mask);
 
-/* Writes the first word of a line, and spaces up to the column of the text. */
+/* Writes the first word of a line, and spaces up to the column at which its text begins. */
 DPARI_INTERNAL void dpari_doctor_head(dpar_text *out, const char *title);
 /* Appends "47.2 GiB", or "unlimited" for a negative number. */
 DPARI_INTERNAL void dpari_doctor_bytes(dpar_text *out, int64_t bytes);
@@ -233,18 +239,19 @@ DPARI_INTERNAL void dpari_doctor_bytes(dpar_text *out, int64_t bytes);
 /* ==== debug/doctor_ranks.h ==== */
 
 /* doctor_ranks - private: what the ranks of a communicator exchange for dpar_doctor, how fast
- * messages between them are, and what is wrong with the ranks together. All conclusions and lines
- * are a function of the exchanged data, so that tests can present any job. */
+ * messages between them are, and what is wrong with the ranks together. The report depends only on
+ * the exchanged data, so that tests can present any job. */
 
-/* What each rank sends to all others first. The layout of these 128 bytes is the same in all
- * versions of dpar from 0.2 on, so that ranks of different versions can recognise that. */
+/* The record that each rank first sends to all others. The layout of its 128 bytes is the same in
+ * all versions of dpar from 0.2 on, so that ranks notice if their versions differ. */
 typedef struct dpari_doctor_who {
     int32_t version;     /* DPAR_VERSION */
     int32_t chart_bytes; /* sizeof(dpari_doctor_chart) */
     uint64_t machine;    /* hash of the boot_id of its kernel; 0 if unknown */
     int32_t share;       /* the lowest rank with which it shares memory; -1 if the engine shares
                             none */
-    int32_t socket;      /* socket of all its cores; -1 if several */
+    int32_t socket;      /* the socket that all its cores are on; -1 if they are on several, or the
+                            machine has only one */
     char host[64];
     int32_t padding[10];
 } dpari_doctor_who;
@@ -257,20 +264,21 @@ enum {                        /* how two ranks reach each other, nearest first *
        DPARI_DOCTOR_LEVELS
 };
 
-/* What a rank has measured with another one. */
+/* The speed of messages between this rank and a peer. */
 typedef struct dpari_doctor_link {
-    int32_t peer; /* -1 if nothing was measured */
-    double latency_s, bytes_s;
+    int32_t peer;     /* -1 if nothing was measured */
+    double latency_s; /* time of 8 bytes in one direction, in seconds */
+    double bytes_s;   /* rate of 1 MiB in one direction, in bytes per second */
 } dpari_doctor_link;
 
-/* What each rank sends to rank 0 after that. */
+/* The facts and measurements that each rank then sends to rank 0. */
 typedef struct dpari_doctor_chart {
     uint64_t cpus[DPARI_CPU_WORDS];
     int32_t cores, sockets, gpus;
     int32_t local_rank; /* -1 if unknown */
     int64_t memory, shm;
-    int64_t port;       /* the fastest of `ports`, Mb/s; 0 if unknown */
-    int64_t text_bytes; /* bytes of the lines about this rank by itself */
+    int64_t port;       /* the fastest port, even if not in `ports`, Mb/s; 0 if unknown */
+    int64_t text_bytes; /* bytes of the lines that the rank writes about itself */
     double timeout_s;
     dpari_doctor_link within, between; /* to the next rank of its node, and to the next node */
     char gpu[44];    /* the device it would use, as in CUDA_VISIBLE_DEVICES; "" if none */
@@ -278,27 +286,28 @@ typedef struct dpari_doctor_chart {
     char mpi[48];
 } dpari_doctor_chart;
 
-/* All ranks. chart and text exist only on rank 0. */
+/* The job as its ranks describe it. chart and text are set only on rank 0. */
 typedef struct dpari_doctor_job {
     int32_t size, nodes, most; /* ranks, nodes, ranks of the fullest node */
     const dpari_doctor_who *who;
     const dpari_doctor_chart *chart;
-    const char *text;       /* the lines about each rank by itself, rank after rank */
-    int32_t *node, *local;  /* [size] the node of each rank, its position among the ranks there */
-    int32_t *first, *ranks; /* [nodes] the first rank of each node, the number of its ranks */
-    char *mark;             /* [size] scratch */
+    const char *text;       /* the lines that each rank writes about itself, rank after rank */
+    int32_t *node, *local;  /* [size] the node of each rank, and its position among the ranks of the
+                               node */
+    int32_t *first, *ranks; /* [nodes] the first rank of each node, and its number of ranks */
+    char *mark;             /* [size] 1 for the ranks that a line is about */
 } dpari_doctor_job;
 
-/* Returns the bytes of node, local, first, ranks and mark for so many ranks. */
+/* Returns the bytes of node, local, first, ranks and mark for `size` ranks. */
 DPARI_INTERNAL int64_t dpari_doctor_job_bytes(int32_t size);
-/* Numbers the nodes, and sets these arrays in `memory`. */
+/* Numbers the nodes, and places node, local, first, ranks and mark in `memory`. */
 DPARI_INTERNAL void dpari_doctor_number_nodes(dpari_doctor_job *job, void *memory);
 /* Returns how two ranks reach each other, DPARI_DOCTOR_x. */
 DPARI_INTERNAL int32_t dpari_doctor_level(const dpari_doctor_job *job, int32_t a, int32_t b);
-/* Pairs of ranks exchange messages in rounds, in which each node has one pair, or none. The rounds
- * of pairs within nodes are first. dpari_doctor_rounds returns the number of rounds.
- * dpari_doctor_meets returns the rank that `me` meets in a round, or -1. dpari_doctor_leads returns
- * 1 if `me` leads its pair, which means that it measures. */
+/* Links are measured in rounds, in which each node takes part in at most one pair of ranks. Pairs
+ * within nodes come first. dpari_doctor_rounds returns the number of rounds. dpari_doctor_meets
+ * returns the rank with which `me` exchanges messages in a round, or -1. dpari_doctor_leads returns
+ * 1 if `me` is the rank of its pair that measures the times. */
 DPARI_INTERNAL int32_t dpari_doctor_rounds(const dpari_doctor_job *job);
 DPARI_INTERNAL int32_t dpari_doctor_meets(const dpari_doctor_job *job, int32_t round, int32_t me);
 DPARI_INTERNAL int dpari_doctor_leads(const dpari_doctor_job *job, int32_t round, int32_t me);
@@ -306,20 +315,22 @@ DPARI_INTERNAL int dpari_doctor_leads(const dpari_doctor_job *job, int32_t round
 /* Write the lines about the nodes, and about the speed of each level. */
 DPARI_INTERNAL void dpari_doctor_say_nodes(const dpari_doctor_job *job, dpar_text *out);
 DPARI_INTERNAL void dpari_doctor_say_levels(const dpari_doctor_job *job, dpar_text *out);
-/* Writes what is wrong with the ranks by themselves and together. Returns how many things are. */
+/* Writes what is wrong with each rank, and with the ranks together. Returns the number of lines
+ * WRONG. */
 DPARI_INTERNAL int32_t dpari_doctor_compare(const dpari_doctor_job *job, dpar_text *out);
 /* Writes a line if versions of dpar differ. Returns the number of lines. Needs no charts. */
 DPARI_INTERNAL int32_t dpari_doctor_versions(const dpari_doctor_job *job, dpar_text *out);
 
-/* Fills in the chart of this rank. */
+/* Sets the chart of this rank, except timeout_s, text_bytes and the links. */
 DPARI_INTERNAL void dpari_doctor_fill(const dpari_site *site, const dpari_checkup *checkup,
                                       dpari_doctor_chart *chart);
-/* Replaces contradictory numbers of the launcher by those of the communicator, which was made
- * without them. */
+/* If the launcher's numbers contradict each other, replaces them by the rank and size of the
+ * communicator, which was made without them. */
 DPARI_INTERNAL void dpari_doctor_joined(const dpar_comm *world, dpari_checkup *checkup);
-/* Makes the whole report, in `out` of rank 0. COLLECTIVE. Returns the number of things that are
- * wrong, on all ranks, or -1 if the communicator broke; world->why then has the reason. checkup:
- * the facts of this rank; its numbers of ranks and nodes become those of the communicator. */
+/* Makes the whole report, in `out` of rank 0. COLLECTIVE. Returns on all ranks the number of things
+ * that are wrong, or -1 if the communicator broke; world->why then has the reason. checkup: the
+ * facts of this rank; its numbers of nodes and of ranks on this node become those of the
+ * communicator. */
 DPARI_INTERNAL int32_t dpari_doctor_together(const dpari_site *site, dpari_checkup *checkup,
                                              dpar_comm *world, dpar_text *out);
 
@@ -1471,7 +1482,7 @@ static size_t dpari_doctor_line_length(const char *s, size_t most)
 }
 
 /* True if two lines differ only in numbers. */
-static int dpari_doctor_alike(const char *a, size_t n, const char *b, size_t m)
+static int dpari_doctor_same_but_numbers(const char *a, size_t n, const char *b, size_t m)
 {
     size_t i = 0, k = 0;
     for (;;) {
@@ -1500,7 +1511,7 @@ static void dpari_doctor_mark_sayers(const dpari_doctor_job *job, const char *li
         job->mark[r] = 0;
         while (at < end) {
             const size_t m = dpari_doctor_line_length(at, (size_t)(end - at));
-            job->mark[r] = (char)(job->mark[r] || dpari_doctor_alike(line, n, at, m));
+            job->mark[r] = (char)(job->mark[r] || dpari_doctor_same_but_numbers(line, n, at, m));
             at += m + (at + m < end);
         }
     }
@@ -1518,7 +1529,8 @@ static void dpari_doctor_say_own(dpari_doctor_tally *tally, const dpari_doctor_j
         while (at < end && lines < DPARI_DOCTOR_LINES) {
             const size_t n = dpari_doctor_line_length(at, (size_t)(end - at));
             size_t head = 0;
-            for (k = 0; k < lines && !dpari_doctor_alike(at, n, seen[k], length[k]); k++) {
+            for (k = 0; k < lines && !dpari_doctor_same_but_numbers(at, n, seen[k], length[k]);
+                 k++) {
                 ;
             }
             if (k == lines && n > 0) {
@@ -1577,7 +1589,7 @@ DPARI_INTERNAL int32_t dpari_doctor_versions(const dpari_doctor_job *job, dpar_t
 }
 
 /* Reports ranks of one node that do not share memory, because of MPI or the system. */
-static void dpari_doctor_apart(dpari_doctor_tally *tally, const dpari_doctor_job *job)
+static void dpari_doctor_unshared(dpari_doctor_tally *tally, const dpari_doctor_job *job)
 {
     int32_t r, apart = 0;
     for (r = 0; r < job->size; r++) {
@@ -1805,7 +1817,7 @@ static void dpari_doctor_small_shm(dpari_doctor_tally *tally, const dpari_doctor
 }
 
 /* Reports an MPI or a deadline that differs from that of rank 0. */
-static void dpari_doctor_unlike(dpari_doctor_tally *tally, const dpari_doctor_job *job)
+static void dpari_doctor_differences(dpari_doctor_tally *tally, const dpari_doctor_job *job)
 {
     int32_t r, other = -1;
     for (r = 0; r < job->size; r++) {
@@ -2032,9 +2044,9 @@ DPARI_INTERNAL int32_t dpari_doctor_compare(const dpari_doctor_job *job, dpar_te
     int32_t level;
     dpari_doctor_tally_init(&t, out);
     dpari_doctor_say_own(&t, job);
-    dpari_doctor_unlike(&t, job);
+    dpari_doctor_differences(&t, job);
     dpari_doctor_small_shm(&t, job);
-    dpari_doctor_apart(&t, job);
+    dpari_doctor_unshared(&t, job);
     dpari_doctor_containers(&t, job);
     dpari_doctor_binding(&t, job);
     dpari_doctor_twins(&t, job);
@@ -2998,7 +3010,7 @@ static void dpari_hx_put_value(dpar_text *out, int32_t type, const unsigned char
 }
 
 /* Copies all that this rank receives, one item after the other, into `kept`, or back. */
-static dpar_status dpari_hx_keep(const dpar_halo_plan *plan, unsigned char *kept, int back)
+static dpar_status dpari_hx_copy_halos(const dpar_halo_plan *plan, unsigned char *kept, int back)
 {
     dpar_status st = DPAR_OK;
     dpar_mem_box b;
@@ -3016,7 +3028,7 @@ static dpar_status dpari_hx_keep(const dpar_halo_plan *plan, unsigned char *kept
     return st;
 }
 
-/* The number of bytes that dpari_hx_keep copies. */
+/* The number of bytes that dpari_hx_copy_halos copies. */
 static int64_t dpari_hx_kept_bytes(const dpar_halo_plan *plan)
 {
     int64_t bytes = 0, k;
@@ -3102,8 +3114,8 @@ static int32_t dpari_hx_stale(const dpar_halo_plan *plan, const unsigned char *w
 }
 
 /* Gives all ranks the message of the rank that found the first field. */
-static dpar_status dpari_hx_tell(dpar_halo_plan *plan, int32_t field, dpar_why *found,
-                                 dpar_why *why)
+static dpar_status dpari_hx_share(dpar_halo_plan *plan, int32_t field, dpar_why *found,
+                                  dpar_why *why)
 {
     const int64_t unit = INT64_C(1) << 32;
     int64_t mine = field < 0 ? INT64_MAX : field * unit + plan->rank, first = 0;
@@ -3157,7 +3169,7 @@ static dpar_status dpari_hx_find_stale(dpar_halo_plan *plan, dpar_why *why)
         st = dpari_hx_pin(plan, memory, 2 * bytes + 64, 1);
     }
     if (st == DPAR_OK) {
-        st = dpari_hx_keep(plan, was, 0);
+        st = dpari_hx_copy_halos(plan, was, 0);
     }
     kept = st;
     st = dpari_agree(plan->comm, st, why);
@@ -3165,18 +3177,18 @@ static dpar_status dpari_hx_find_stale(dpar_halo_plan *plan, dpar_why *why)
         st = dpar_halo_plan_exchange(plan);
     }
     if (st == DPAR_OK) {
-        st = dpari_hx_keep(plan, is, 0);
+        st = dpari_hx_copy_halos(plan, is, 0);
         field = st == DPAR_OK ? dpari_hx_stale(plan, was, is, &found) : -1;
     }
     if (kept == DPAR_OK) {
-        kept = dpari_hx_keep(plan, was, 1);
+        kept = dpari_hx_copy_halos(plan, was, 1);
     }
     if (memory) {
         (void)dpari_hx_pin(plan, memory, 2 * bytes + 64, 0);
         dpar_comm_release(plan->comm, memory);
     }
     st = dpari_agree(plan->comm, st == DPAR_OK ? kept : st, why);
-    return st == DPAR_OK ? dpari_hx_tell(plan, field, &found, why) : st;
+    return st == DPAR_OK ? dpari_hx_share(plan, field, &found, why) : st;
 }
 
 /* ---- check WRONG: comparing with the whole array --------------------------------------------- */
@@ -3472,7 +3484,8 @@ static dpar_status dpari_hx_differs(const dpari_hx_whole *whole, int32_t rank, c
 }
 
 /* Checks all cells of one rank's local box that are an image of a point with an owner. */
-static dpar_status dpari_hx_look_up(const dpari_hx_whole *whole, const dpar_box *grid, int32_t rank)
+static dpar_status dpari_hx_compare_box(const dpari_hx_whole *whole, const dpar_box *grid,
+                                        int32_t rank)
 {
     int64_t p[DPAR_MAX_DIMS], q[DPAR_MAX_DIMS];
     int32_t d, k, turn;
@@ -3577,7 +3590,7 @@ static dpar_status dpari_hx_compare_copy(dpar_halo_plan *plan, dpari_hx_whole *w
             if (st == DPAR_OK && pass < 2) {
                 dpari_hx_assemble(whole, grid, pass);
             } else if (st == DPAR_OK && whole->why->text[0] == 0) {
-                (void)dpari_hx_look_up(whole, grid, r);
+                (void)dpari_hx_compare_box(whole, grid, r);
             }
         }
     }

@@ -230,7 +230,7 @@ static size_t dpari_doctor_line_length(const char *s, size_t most)
 }
 
 /* True if two lines differ only in numbers. */
-static int dpari_doctor_alike(const char *a, size_t n, const char *b, size_t m)
+static int dpari_doctor_same_but_numbers(const char *a, size_t n, const char *b, size_t m)
 {
     size_t i = 0, k = 0;
     for (;;) {
@@ -259,7 +259,7 @@ static void dpari_doctor_mark_sayers(const dpari_doctor_job *job, const char *li
         job->mark[r] = 0;
         while (at < end) {
             const size_t m = dpari_doctor_line_length(at, (size_t)(end - at));
-            job->mark[r] = (char)(job->mark[r] || dpari_doctor_alike(line, n, at, m));
+            job->mark[r] = (char)(job->mark[r] || dpari_doctor_same_but_numbers(line, n, at, m));
             at += m + (at + m < end);
         }
     }
@@ -277,7 +277,8 @@ static void dpari_doctor_say_own(dpari_doctor_tally *tally, const dpari_doctor_j
         while (at < end && lines < DPARI_DOCTOR_LINES) {
             const size_t n = dpari_doctor_line_length(at, (size_t)(end - at));
             size_t head = 0;
-            for (k = 0; k < lines && !dpari_doctor_alike(at, n, seen[k], length[k]); k++) {
+            for (k = 0; k < lines && !dpari_doctor_same_but_numbers(at, n, seen[k], length[k]);
+                 k++) {
                 ;
             }
             if (k == lines && n > 0) {
@@ -336,7 +337,7 @@ DPARI_INTERNAL int32_t dpari_doctor_versions(const dpari_doctor_job *job, dpar_t
 }
 
 /* Reports ranks of one node that do not share memory, because of MPI or the system. */
-static void dpari_doctor_apart(dpari_doctor_tally *tally, const dpari_doctor_job *job)
+static void dpari_doctor_unshared(dpari_doctor_tally *tally, const dpari_doctor_job *job)
 {
     int32_t r, apart = 0;
     for (r = 0; r < job->size; r++) {
@@ -564,7 +565,7 @@ static void dpari_doctor_small_shm(dpari_doctor_tally *tally, const dpari_doctor
 }
 
 /* Reports an MPI or a deadline that differs from that of rank 0. */
-static void dpari_doctor_unlike(dpari_doctor_tally *tally, const dpari_doctor_job *job)
+static void dpari_doctor_differences(dpari_doctor_tally *tally, const dpari_doctor_job *job)
 {
     int32_t r, other = -1;
     for (r = 0; r < job->size; r++) {
@@ -791,9 +792,9 @@ DPARI_INTERNAL int32_t dpari_doctor_compare(const dpari_doctor_job *job, dpar_te
     int32_t level;
     dpari_doctor_tally_init(&t, out);
     dpari_doctor_say_own(&t, job);
-    dpari_doctor_unlike(&t, job);
+    dpari_doctor_differences(&t, job);
     dpari_doctor_small_shm(&t, job);
-    dpari_doctor_apart(&t, job);
+    dpari_doctor_unshared(&t, job);
     dpari_doctor_containers(&t, job);
     dpari_doctor_binding(&t, job);
     dpari_doctor_twins(&t, job);

@@ -307,7 +307,7 @@ static void dpari_hx_put_value(dpar_text *out, int32_t type, const unsigned char
 }
 
 /* Copies all that this rank receives, one item after the other, into `kept`, or back. */
-static dpar_status dpari_hx_keep(const dpar_halo_plan *plan, unsigned char *kept, int back)
+static dpar_status dpari_hx_copy_halos(const dpar_halo_plan *plan, unsigned char *kept, int back)
 {
     dpar_status st = DPAR_OK;
     dpar_mem_box b;
@@ -325,7 +325,7 @@ static dpar_status dpari_hx_keep(const dpar_halo_plan *plan, unsigned char *kept
     return st;
 }
 
-/* The number of bytes that dpari_hx_keep copies. */
+/* The number of bytes that dpari_hx_copy_halos copies. */
 static int64_t dpari_hx_kept_bytes(const dpar_halo_plan *plan)
 {
     int64_t bytes = 0, k;
@@ -411,8 +411,8 @@ static int32_t dpari_hx_stale(const dpar_halo_plan *plan, const unsigned char *w
 }
 
 /* Gives all ranks the message of the rank that found the first field. */
-static dpar_status dpari_hx_tell(dpar_halo_plan *plan, int32_t field, dpar_why *found,
-                                 dpar_why *why)
+static dpar_status dpari_hx_share(dpar_halo_plan *plan, int32_t field, dpar_why *found,
+                                  dpar_why *why)
 {
     const int64_t unit = INT64_C(1) << 32;
     int64_t mine = field < 0 ? INT64_MAX : field * unit + plan->rank, first = 0;
@@ -466,7 +466,7 @@ static dpar_status dpari_hx_find_stale(dpar_halo_plan *plan, dpar_why *why)
         st = dpari_hx_pin(plan, memory, 2 * bytes + 64, 1);
     }
     if (st == DPAR_OK) {
-        st = dpari_hx_keep(plan, was, 0);
+        st = dpari_hx_copy_halos(plan, was, 0);
     }
     kept = st;
     st = dpari_agree(plan->comm, st, why);
@@ -474,18 +474,18 @@ static dpar_status dpari_hx_find_stale(dpar_halo_plan *plan, dpar_why *why)
         st = dpar_halo_plan_exchange(plan);
     }
     if (st == DPAR_OK) {
-        st = dpari_hx_keep(plan, is, 0);
+        st = dpari_hx_copy_halos(plan, is, 0);
         field = st == DPAR_OK ? dpari_hx_stale(plan, was, is, &found) : -1;
     }
     if (kept == DPAR_OK) {
-        kept = dpari_hx_keep(plan, was, 1);
+        kept = dpari_hx_copy_halos(plan, was, 1);
     }
     if (memory) {
         (void)dpari_hx_pin(plan, memory, 2 * bytes + 64, 0);
         dpar_comm_release(plan->comm, memory);
     }
     st = dpari_agree(plan->comm, st == DPAR_OK ? kept : st, why);
-    return st == DPAR_OK ? dpari_hx_tell(plan, field, &found, why) : st;
+    return st == DPAR_OK ? dpari_hx_share(plan, field, &found, why) : st;
 }
 
 /* ---- check WRONG: comparing with the whole array --------------------------------------------- */
@@ -781,7 +781,8 @@ static dpar_status dpari_hx_differs(const dpari_hx_whole *whole, int32_t rank, c
 }
 
 /* Checks all cells of one rank's local box that are an image of a point with an owner. */
-static dpar_status dpari_hx_look_up(const dpari_hx_whole *whole, const dpar_box *grid, int32_t rank)
+static dpar_status dpari_hx_compare_box(const dpari_hx_whole *whole, const dpar_box *grid,
+                                        int32_t rank)
 {
     int64_t p[DPAR_MAX_DIMS], q[DPAR_MAX_DIMS];
     int32_t d, k, turn;
@@ -886,7 +887,7 @@ static dpar_status dpari_hx_compare_copy(dpar_halo_plan *plan, dpari_hx_whole *w
             if (st == DPAR_OK && pass < 2) {
                 dpari_hx_assemble(whole, grid, pass);
             } else if (st == DPAR_OK && whole->why->text[0] == 0) {
-                (void)dpari_hx_look_up(whole, grid, r);
+                (void)dpari_hx_compare_box(whole, grid, r);
             }
         }
     }

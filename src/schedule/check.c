@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Proves schedules. Each action is first checked on its own, then against the earlier actions of
- * its rank, then against the totals of all ranks. To find deadlocks the ranks run their lists as
+ * its rank. Then the set of all actions is checked. To find deadlocks the ranks run their lists as
  * far as possible under the rules of the transport. A step of one rank never disables a step of
  * another one. Therefore the order in which ranks advance does not decide whether they reach the
- * end, and one run is a proof. If the ranks get stuck, a circle of ranks that wait for each other
- * is searched and reported. */
+ * end, and one run is a proof. If the ranks get stuck, a cycle of ranks that wait for each other is
+ * found and reported. */
 #include "check.h"
 
 #include "../base/inner.h"
@@ -37,18 +37,18 @@ enum { DPARI_NO_CHAIN = 65535 };
 
 /* The actions of a stage and a micro-batch. */
 typedef struct dpari_proof_cell {
-    int32_t send[2]; /* SEND_F, SEND_B: number on its channel, later index in the list */
+    int32_t send[2]; /* SEND_F and SEND_B: first the number on its channel, then its index */
     uint16_t seen;   /* kinds in its rank's list */
     uint16_t done;   /* kinds that the run has completed */
 } dpari_proof_cell;
 
 /* A message in its queue. The record of the first message of a queue also describes the queue. */
 typedef struct dpari_proof_link {
-    int32_t mate;  /* the other end; once the message was transferred, the next one in `pending` */
+    int32_t mate;  /* the other end; after the transfer, the next message in `pending` */
     int32_t next;  /* the next message of the queue, or -1 */
     int32_t first; /* the first message of the queue */
-    /* In the record of the first message: the first one that was not transferred, or -1. With
-     * EAGER, on the receiver's side: the number of messages in the buffer. */
+    /* In the record of a queue's first message: the first message that was not transferred, or -1.
+     * With EAGER, on the receiver's side: the number of messages in the buffer. */
     int32_t head;
 } dpari_proof_link;
 
@@ -70,8 +70,8 @@ typedef struct dpari_proof {
     uint8_t *stage;         /* [stages], DPARI_STAGE_x */
     uint32_t kinds;         /* the kinds of all actions */
     int32_t transport, room, ready_count;
-    int32_t
-        pending; /* a list of transferred messages whose successors may be next; -1 at its end */
+    /* the first of a list of transferred messages whose successors may be next, or -1 */
+    int32_t pending;
 } dpari_proof;
 
 /* ---- messages -------------------------------------------------------------------------------- */
@@ -176,15 +176,16 @@ static dpar_status dpari_proof_shape(const dpar_schedule *schedule, dpar_why *wh
     return dpari_proof_begins(schedule, why);
 }
 
-/* The number of cells, one for each stage of a chain and micro-batch. Returns 0 if there are fewer
- * actions than cells, because a correct schedule has a forward for each cell. */
+/* Returns the number of cells, one for each stage of a chain and micro-batch, or 0 if there are
+ * fewer actions than cells, because a correct schedule has a forward for each cell. */
 DPARI_STATIC_NOINLINE int64_t dpari_proof_cells(const dpar_schedule *schedule)
 {
     int64_t cells = (int64_t)schedule->chain * schedule->micro_batches;
     return cells <= schedule->begin[schedule->ranks] ? cells : 0;
 }
 
-/* The bytes of all arrays, where each action has a link of so many bytes. */
+/* Returns the bytes of all arrays, with `link` bytes for the link of each action, or -1 if the
+ * shape is wrong. */
 DPARI_STATIC_NOINLINE int64_t dpari_proof_size(const dpar_schedule *schedule, int64_t link)
 {
     if (dpari_proof_shape(schedule, NULL) != DPAR_OK) {
@@ -205,8 +206,8 @@ DPARI_API int64_t dpari_schedule_check_bytes(const dpar_schedule *schedule,
 
 /* Places the arrays in mem and zeroes them. The shape of the schedule and the size of mem were
  * checked. */
-static void dpari_proof_lay(dpari_proof *proof, const dpar_schedule *schedule, int run, void *mem,
-                            dpar_why *why)
+static void dpari_proof_arrange(dpari_proof *proof, const dpar_schedule *schedule, int run,
+                                void *mem, dpar_why *why)
 {
     int64_t cells = dpari_proof_cells(schedule), links = run ? schedule->begin[schedule->ranks] : 0;
     int32_t r;
@@ -245,13 +246,13 @@ static int dpari_proof_is(int32_t kind, uint32_t set)
     return (set >> kind & 1) != 0;
 }
 
-/* The direction of a message: 0 with the forward, 1 with the backward. */
+/* Returns the direction of a message: 0 with the forward, 1 with the backward. */
 static int dpari_proof_way(int32_t kind)
 {
     return kind == DPAR_ACTION_SEND_B || kind == DPAR_ACTION_RECV_B;
 }
 
-/* The cell of a message's other end. */
+/* Returns the cell of a message's other end. */
 static dpari_proof_cell *dpari_proof_mate_cell(const dpari_proof *proof, const dpar_action *action)
 {
     return dpari_proof_at(proof, dpar_schedule_partner(proof->s, action->kind, action->stage),
@@ -370,8 +371,8 @@ static uint32_t dpari_proof_later(int32_t kind)
     }
 }
 
-/* Checks that no action of `set` with this stage and micro-batch comes before a, because each of
- * them needs a. */
+/* Checks that no action of `set` with this stage and micro-batch comes before `action`, which each
+ * of them needs. */
 static dpar_status dpari_proof_after(const dpari_proof *proof, int32_t r, const dpar_action *action,
                                      uint32_t set, int32_t stage, int32_t micro)
 {
@@ -403,7 +404,7 @@ static dpar_status dpari_proof_local(const dpari_proof *proof, int32_t r, const 
     return st;
 }
 
-/* Checks the place of an action in its rank's list and enters it in its cell. */
+/* Checks the position of an action in its rank's list and enters it in its cell. */
 static dpar_status dpari_proof_order(const dpari_proof *proof, int32_t r, const dpar_action *action)
 {
     dpari_proof_cell *cell = dpari_proof_at(proof, action->stage, action->micro_batch);
@@ -493,10 +494,10 @@ static dpar_status dpari_proof_list(dpari_proof *proof, int32_t r)
     return st;
 }
 
-/* ---- no action missing, none too many -------------------------------------------------------- */
+/* ---- missing and superfluous actions --------------------------------------------------------- */
 
-/* Returns the kinds that a stage must have for a micro-batch. Whether that is B or I and W depends
- * on the kinds `seen`. */
+/* Returns the kinds that a stage must have for a micro-batch. `seen` decides between B, and I and
+ * W. */
 static uint32_t dpari_proof_expected(const dpari_proof *proof, int32_t stage, uint32_t seen)
 {
     uint32_t set = DPARI_SET_F;
@@ -612,7 +613,7 @@ static void dpari_proof_number(const dpari_proof *proof, int32_t r)
     dpari_proof_forget(proof, r, 0);
 }
 
-/* Returns send number n of rank q to rank r, counted from 0. It exists. */
+/* Returns send number n of rank q to rank r, counted from 0. It must exist. */
 static const dpar_action *dpari_proof_nth(const dpari_proof *proof, int32_t q, int32_t r, int32_t n)
 {
     int64_t i = proof->s->begin[q];
@@ -744,8 +745,8 @@ static int dpari_proof_compute(dpari_proof *proof, int32_t r)
     return 1;
 }
 
-/* The following three run message i of the rank that is advanced and return 1, or return 0 if it
- * waits. Without a transport a send never waits and a receive waits for its send. */
+/* The next three functions run message i, the next action of its rank, and return 1, or return 0 if
+ * it has to wait. Without a transport a send never waits and a receive waits for its send. */
 static int dpari_proof_free(dpari_proof *proof, int32_t i)
 {
     const dpar_action *action = &proof->s->action[i];
@@ -796,7 +797,7 @@ static int dpari_proof_buffer(dpari_proof *proof, int32_t i)
     return 1;
 }
 
-/* The first message in the queue of message i that was not transferred. */
+/* Returns the first message in the queue of message i that was not transferred. */
 static int32_t dpari_proof_head(const dpari_proof *proof, int32_t i)
 {
     return proof->link[proof->link[i].first].head;
@@ -804,7 +805,7 @@ static int32_t dpari_proof_head(const dpari_proof *proof, int32_t i)
 
 /* Transfers message i if it and its other end are posted and both are first in their queues. Both
  * are then added to `pending`. */
-static void dpari_proof_go(dpari_proof *proof, int32_t i)
+static void dpari_proof_transfer(dpari_proof *proof, int32_t i)
 {
     const dpar_action *list = proof->s->action;
     int32_t j = proof->link[i].mate, end[2], k;
@@ -830,12 +831,12 @@ static void dpari_proof_go(dpari_proof *proof, int32_t i)
 static int dpari_proof_post(dpari_proof *proof, int32_t r, int32_t i)
 {
     proof->lane[r].at++;
-    dpari_proof_go(proof, i);
+    dpari_proof_transfer(proof, i);
     while (proof->pending >= 0) {
         const dpari_proof_link *l = &proof->link[proof->pending];
         proof->pending = l->mate;
         if (l->next >= 0 && dpari_proof_head(proof, l->next) == l->next) {
-            dpari_proof_go(proof, l->next);
+            dpari_proof_transfer(proof, l->next);
         }
     }
     return 1;
@@ -893,14 +894,14 @@ static int32_t dpari_proof_stuck(const dpari_proof *proof, int32_t r)
     return -1;
 }
 
-/* `rank` is stuck at action `at`. It waits for `needs`, an action of `other_rank`, which is itself
- * stuck at action `other`. */
+/* Why a rank is stuck: `rank` is at action `at` and waits for `needs`, an action of `other_rank`,
+ * which is itself stuck at action `other`. */
 typedef struct dpari_proof_wait {
     int32_t rank, at, other_rank, other;
     dpar_action needs;
 } dpari_proof_wait;
 
-/* Finds what a rank waits for if actions only wait for their data. */
+/* Finds what a rank waits for if actions wait only for their data. */
 static void dpari_proof_wait_data(const dpari_proof *proof, dpari_proof_wait *blocked)
 {
     const dpar_action *action = &proof->s->action[blocked->at];
@@ -954,9 +955,9 @@ DPARI_STATIC_NOINLINE void dpari_proof_follow(const dpari_proof *proof, dpari_pr
     dpari_proof_blocker(proof, blocked);
 }
 
-/* Moves *k from a stuck rank to a circle of waiting ranks, with Floyd's algorithm of a slow and a
- * fast pointer. Then moves it to the action of the circle with the lowest index, so that the
- * message does not depend on where the search started. */
+/* Moves *blocked from a stuck rank to a cycle of waiting ranks, with Floyd's algorithm of a slow
+ * and a fast pointer. Then moves it to the action of the cycle with the lowest index, so that the
+ * message does not depend on the start of the search. */
 static void dpari_proof_circle(const dpari_proof *proof, dpari_proof_wait *blocked)
 {
     dpari_proof_wait fast = *blocked, least;
@@ -991,7 +992,7 @@ static const char *dpari_transport_name(int32_t transport)
     }
 }
 
-/* Describes the first two members of the circle and counts the others. More would not fit into
+/* Describes the first two members of the cycle and counts the others. More would not fit into
  * dpar_why if the numbers are long. */
 static void dpari_proof_say_circle(const dpari_proof *proof, dpari_proof_wait *blocked)
 {
@@ -1020,7 +1021,8 @@ static void dpari_proof_say_circle(const dpari_proof *proof, dpari_proof_wait *b
     }
 }
 
-/* Runs all ranks as far as possible. Returns DPAR_E_STUCK if they do not all reach their end. */
+/* Runs all ranks as far as possible. Returns DPAR_E_STUCK if not all reach the end of their lists.
+ */
 static DPARI_COLD dpar_status dpari_proof_run(dpari_proof *proof, int64_t *stuck)
 {
     int32_t r, through = 0;
@@ -1037,8 +1039,8 @@ static DPARI_COLD dpar_status dpari_proof_run(dpari_proof *proof, int64_t *stuck
     for (r = 0; r < proof->s->ranks; r++) {
         through += proof->lane[r].at == proof->lane[r].end;
     }
-    if (through ==
-        proof->s->ranks) { /* then each RECV was done, because an F, B or I waits for it */
+    /* If all lists have ended, each RECV has been done, too, because an F, B or I waits for it. */
+    if (through == proof->s->ranks) {
         return DPAR_OK;
     }
     for (r = 0; r < proof->s->ranks && stuck != NULL; r++) {
@@ -1060,7 +1062,7 @@ static DPARI_COLD dpar_status dpari_proof_run(dpari_proof *proof, int64_t *stuck
 
 /* ---- the check as a whole -------------------------------------------------------------------- */
 
-/* Checks everything but channels and deadlock. */
+/* Checks everything except the order of channels and deadlock. */
 static dpar_status dpari_proof_lists(dpari_proof *proof)
 {
     const dpar_schedule *schedule = proof->s;
@@ -1089,7 +1091,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_proof_rules(const dpar_schedu
 {
     dpari_proof w;
     dpar_status st;
-    dpari_proof_lay(&w, schedule, 0, mem, why);
+    dpari_proof_arrange(&w, schedule, 0, mem, why);
     st = dpari_proof_lists(&w);
     if (st == DPAR_OK && (flags & DPAR_CHECK_TRAINS) != 0 && (w.kinds & DPARI_SET_TRAINING) == 0) {
         st = dpari_wrong(why, "the schedule has no backward, which DPAR_CHECK_TRAINS requires");
@@ -1143,7 +1145,7 @@ static void dpari_proof_queue(dpari_proof *proof, int32_t r)
     dpari_proof_forget(proof, r, -1);
 }
 
-/* Links all queues and connects the two ends of each message. */
+/* Links the messages of all queues and connects the two ends of each message. */
 static void dpari_proof_connect(dpari_proof *proof)
 {
     int32_t r, i, count = (int32_t)proof->s->begin[proof->s->ranks];
@@ -1187,7 +1189,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_proof_transport(
 {
     dpari_proof w;
     dpar_status st;
-    dpari_proof_lay(&w, schedule, 1, mem, why);
+    dpari_proof_arrange(&w, schedule, 1, mem, why);
     (void)dpari_proof_kinds(&w);
     st = dpari_proof_lowered(&w);
     if (st != DPAR_OK) {

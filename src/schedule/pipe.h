@@ -257,7 +257,7 @@ DPARI_FN void dpari_pipe_place(dpari_pipe *pipe, const dpar_schedule_optimize_de
 }
 
 /* Sets the times and bytes of a checked job. */
-DPARI_FN void dpari_pipe_fill(dpari_pipe *pipe, const dpar_schedule_optimize_desc *job)
+DPARI_FN void dpari_pipe_values(dpari_pipe *pipe, const dpar_schedule_optimize_desc *job)
 {
     int32_t r, s;
     for (r = 0; r < pipe->ranks; r++) {
@@ -280,7 +280,8 @@ DPARI_FN void dpari_pipe_fill(dpari_pipe *pipe, const dpar_schedule_optimize_des
 
 /* Places the arrays of a checked job in mem, with an empty schedule. Returns the address after
  * them. */
-DPARI_FN char *dpari_pipe_lay(dpari_pipe *pipe, const dpar_schedule_optimize_desc *job, void *mem)
+DPARI_FN char *dpari_pipe_arrange(dpari_pipe *pipe, const dpar_schedule_optimize_desc *job,
+                                  void *mem)
 {
     char *at = (char *)mem;
     int64_t s = job->stages, p = job->ranks;
@@ -314,7 +315,7 @@ DPARI_FN char *dpari_pipe_lay(dpari_pipe *pipe, const dpar_schedule_optimize_des
     pipe->first = dpari_pipe_narrow(&at, p + 1);
     pipe->action = NULL;
     dpari_pipe_place(pipe, job);
-    dpari_pipe_fill(pipe, job);
+    dpari_pipe_values(pipe, job);
     dpari_pipe_reset(pipe);
     return (char *)mem + dpari_pipe_bytes(job);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* A simulation with unit times and a picture of it, in one call. */
+/* Simulates a schedule with unit times and draws it, in one call. */
 #include "sketch.h"
 
 #include "../base/arith.h"

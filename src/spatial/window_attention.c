@@ -336,14 +336,14 @@ static dpar_status dpari_windows_backward(dpari_attention *plan,
     return dpar_halo_plan_end(windows->exchange[1]);
 }
 
-DPAR_API void dpar_attention_halo(struct dpari_attention_method *way)
+DPAR_API void dpar_attention_halo(struct dpari_attention_method *method)
 {
-    way->number = 1;
-    way->check = dpari_windows_check;
-    way->lay = dpari_windows_lay;
-    way->init = dpari_windows_init;
-    way->push = dpari_windows_push;
-    way->forward = dpari_windows_forward;
-    way->backward = dpari_windows_backward;
-    way->close = dpari_windows_close;
+    method->number = 1;
+    method->check = dpari_windows_check;
+    method->lay = dpari_windows_lay;
+    method->init = dpari_windows_init;
+    method->push = dpari_windows_push;
+    method->forward = dpari_windows_forward;
+    method->backward = dpari_windows_backward;
+    method->close = dpari_windows_close;
 }
