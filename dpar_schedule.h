@@ -4300,33 +4300,61 @@ static void dpari_proof_put(const dpar_action *action, dpar_text *text)
     dpar_action_write(&one, text);
 }
 
-/* Appends `form`. The first '#' is replaced by m and the second by n, the first '@' by a and the
- * second by b. */
-static void dpari_proof_words(dpar_text *text, const char *form, int64_t m, int64_t n,
-                              const dpar_action *action, const dpar_action *b)
+/* Appends `form`, with `number` in place of '#', `action` in place of the first '@' and `other` in
+ * place of the second. */
+static void dpari_proof_words(dpar_text *text, const char *form, int64_t number,
+                              const dpar_action *action, const dpar_action *other)
 {
     for (; *form != 0; form++) {
         if (*form == '#') {
-            dpari_text_int(text, m);
-            m = n;
+            dpari_text_int(text, number);
         } else if (*form == '@') {
             dpari_proof_put(action, text);
-            action = b;
+            action = other;
         } else {
             dpari_text_char(text, *form);
         }
     }
 }
 
-static dpar_status dpari_proof_say(const dpari_proof *proof, const char *form, int64_t m, int64_t n,
-                                   const dpar_action *action, const dpar_action *b)
+/* Writes a message about actions of rank r or a peer, and a number. dpari_proof_say, _say_number
+ * and _say_pair leave out what their messages do not contain. */
+DPARI_STATIC_NOINLINE dpar_status dpari_proof_report(const dpari_proof *proof, int32_t r,
+                                                     const dpar_action *action, const char *form,
+                                                     int64_t number, const dpar_action *other)
 {
     dpar_text t;
     if (proof->why != NULL) {
         dpar_text_init(&t, proof->why->text, sizeof(proof->why->text));
-        dpari_proof_words(&t, form, m, n, action, b);
+        dpar_text_put(&t, "rank "); /* not dpari_text_say, which takes more stack */
+        dpari_text_int(&t, r);
+        dpar_text_put(&t, ": ");
+        dpari_proof_words(&t, form, number, action, other);
     }
     return DPAR_E_ARG;
+}
+
+/* Writes a message about an action: "rank 2: 1B3 is listed twice". */
+static dpar_status dpari_proof_say(const dpari_proof *proof, int32_t r, const dpar_action *action,
+                                   const char *form)
+{
+    return dpari_proof_report(proof, r, action, form, 0, NULL);
+}
+
+/* Writes a message about an action and a number: "rank 2: the stage of 1B3 is on rank 1". */
+static dpar_status dpari_proof_say_number(const dpari_proof *proof, int32_t r,
+                                          const dpar_action *action, const char *form,
+                                          int64_t number)
+{
+    return dpari_proof_report(proof, r, action, form, number, NULL);
+}
+
+/* Writes a message about two actions: "rank 2: 1F3 comes after 1B3, which needs it". */
+static dpar_status dpari_proof_say_pair(const dpari_proof *proof, int32_t r,
+                                        const dpar_action *action, const char *form,
+                                        const dpar_action *other)
+{
+    return dpari_proof_report(proof, r, action, form, 0, other);
 }
 
 static dpar_action dpari_proof_action(int32_t kind, int32_t stage, int32_t micro)
@@ -4503,13 +4531,11 @@ static dpar_status dpari_proof_joined(const dpari_proof *proof, int32_t r,
 {
     if (action->joined != 1 || action->kind != DPAR_ACTION_FORWARD || last || action[1].joined ||
         !dpari_proof_is(action[1].kind, DPARI_SET_GRADIENT)) {
-        return dpari_proof_say(proof,
-                               "rank #: @ is joined, but it is not an F that a B or I follows", r,
-                               0, action, NULL);
+        return dpari_proof_say(proof, r, action,
+                               "@ is joined, but it is not an F that a B or I follows");
     }
     if (action[1].stage == action->stage && action[1].micro_batch == action->micro_batch) {
-        return dpari_proof_say(proof, "rank #: @ is joined with its own @", r, 0, action,
-                               action + 1);
+        return dpari_proof_say_pair(proof, r, action, "@ is joined with its own @", action + 1);
     }
     return DPAR_OK;
 }
@@ -4520,17 +4546,16 @@ static dpar_status dpari_proof_message(const dpari_proof *proof, int32_t r,
 {
     int32_t there = dpar_schedule_partner(proof->s, action->kind, action->stage);
     if (there < 0) {
-        return dpari_proof_say(proof, "rank #: @ has no partner, because stage # ends its chain", r,
-                               action->stage, action, NULL);
+        return dpari_proof_say_number(
+            proof, r, action, "@ has no partner, because stage # ends its chain", action->stage);
     }
     if (proof->s->rank_of[there] == r) {
-        return dpari_proof_say(proof,
-                               "rank #: @ is not needed, because stage # is on the same rank", r,
-                               there, action, NULL);
+        return dpari_proof_say_number(
+            proof, r, action, "@ is not needed, because stage # is on the same rank", there);
     }
     if (action->peer != proof->s->rank_of[there]) {
-        return dpari_proof_say(proof, "rank #: @ has peer #, but its other end is on another rank",
-                               r, action->peer, action, NULL);
+        return dpari_proof_say_number(
+            proof, r, action, "@ has peer #, but its other end is on another rank", action->peer);
     }
     return DPAR_OK;
 }
@@ -4542,25 +4567,26 @@ static dpar_status dpari_proof_ids(dpari_proof *proof, int32_t r, const dpar_act
     const dpar_schedule *schedule = proof->s;
     int32_t chain = action->stage / schedule->chain;
     if (action->stage >= schedule->stages) {
-        return dpari_proof_say(proof, "rank #: @ does not exist, there are only # stages", r,
-                               schedule->stages, action, NULL);
+        return dpari_proof_say_number(proof, r, action, "@ does not exist, there are only # stages",
+                                      schedule->stages);
     }
     if (schedule->rank_of[action->stage] != r) {
-        return dpari_proof_say(proof, "rank #: the stage of @ is on rank #", r,
-                               schedule->rank_of[action->stage], action, NULL);
+        return dpari_proof_say_number(proof, r, action, "the stage of @ is on rank #",
+                                      schedule->rank_of[action->stage]);
     }
     if (!dpari_action_has_micro(action->kind)) {
         return DPAR_OK;
     }
     if (action->micro_batch >= schedule->micro_batches) {
-        return dpari_proof_say(proof, "rank #: @ does not exist, there are only # micro-batches", r,
-                               schedule->micro_batches, action, NULL);
+        return dpari_proof_say_number(proof, r, action,
+                                      "@ does not exist, there are only # micro-batches",
+                                      schedule->micro_batches);
     }
     if (proof->chain[action->micro_batch] != DPARI_NO_CHAIN &&
         proof->chain[action->micro_batch] != chain) {
-        return dpari_proof_say(
-            proof, "rank #: the micro-batch of @ is also in the chain from stage # on", r,
-            proof->chain[action->micro_batch] * (int64_t)schedule->chain, action, NULL);
+        return dpari_proof_say_number(proof, r, action,
+                                      "the micro-batch of @ is also in the chain from stage # on",
+                                      proof->chain[action->micro_batch] * (int64_t)schedule->chain);
     }
     proof->chain[action->micro_batch] = (uint16_t)chain;
     return dpari_proof_is(action->kind, DPARI_SET_MESSAGES) ? dpari_proof_message(proof, r, action)
@@ -4595,8 +4621,7 @@ static dpar_status dpari_proof_after(const dpari_proof *proof, int32_t r, const 
     uint32_t seen = set & dpari_proof_at(proof, stage, micro)->seen;
     dpar_action needs = dpari_proof_action(dpari_proof_kind(seen), stage, micro);
     if (seen != 0) {
-        return dpari_proof_say(proof, "rank #: @ comes after @, which needs it", r, 0, action,
-                               &needs);
+        return dpari_proof_say_pair(proof, r, action, "@ comes after @, which needs it", &needs);
     }
     return DPAR_OK;
 }
@@ -4627,7 +4652,7 @@ static dpar_status dpari_proof_order(const dpari_proof *proof, int32_t r, const 
     uint32_t split = DPARI_SET_I | DPARI_SET_W, twin = 0;
     dpar_status st;
     if (dpari_proof_is(action->kind, cell->seen)) {
-        return dpari_proof_say(proof, "rank #: @ is listed twice", r, 0, action, NULL);
+        return dpari_proof_say(proof, r, action, "@ is listed twice");
     }
     if (action->kind == DPAR_ACTION_BACKWARD) {
         twin = split & cell->seen;
@@ -4637,9 +4662,8 @@ static dpar_status dpari_proof_order(const dpari_proof *proof, int32_t r, const 
     if (twin != 0) {
         dpar_action other =
             dpari_proof_action(dpari_proof_kind(twin), action->stage, action->micro_batch);
-        return dpari_proof_say(proof,
-                               "rank #: @ and @ exclude each other, because a B is I and W in one",
-                               r, 0, &other, action);
+        return dpari_proof_say_pair(
+            proof, r, &other, "@ and @ exclude each other, because a B is I and W in one", action);
     }
     st = dpari_proof_after(proof, r, action, dpari_proof_later(action->kind), action->stage,
                            action->micro_batch);
@@ -4657,24 +4681,24 @@ static dpar_status dpari_proof_state(const dpari_proof *proof, int32_t r, const 
     uint8_t *state = &proof->stage[action->stage];
     int unsharded = (*state & DPARI_STAGE_UNSHARDED) != 0;
     if (action->kind == DPAR_ACTION_UNSHARD && unsharded) {
-        return dpari_proof_say(proof, "rank #: @, but stage # is already unsharded", r,
-                               action->stage, action, NULL);
+        return dpari_proof_say_number(proof, r, action, "@, but stage # is already unsharded",
+                                      action->stage);
     }
     if (!unsharded &&
         (action->kind == DPAR_ACTION_RESHARD || (dpari_proof_is(action->kind, DPARI_SET_COMPUTE) &&
                                                  (proof->kinds & DPARI_SET_SHARDING) != 0))) {
-        return dpari_proof_say(proof, "rank #: @, but stage # is not unsharded there", r,
-                               action->stage, action, NULL);
+        return dpari_proof_say_number(proof, r, action, "@, but stage # is not unsharded there",
+                                      action->stage);
     }
     if ((*state & DPARI_STAGE_REDUCED) != 0 &&
         dpari_proof_is(action->kind, DPARI_SET_TRAINING | 1u << DPAR_ACTION_REDUCE_GRAD)) {
-        return dpari_proof_say(proof, "rank #: @ comes after #REDUCE_GRAD", r, action->stage,
-                               action, NULL);
+        return dpari_proof_say_number(proof, r, action, "@ comes after #REDUCE_GRAD",
+                                      action->stage);
     }
     if (action->kind == DPAR_ACTION_WAIT_REDUCE) {
         if ((*state & DPARI_STAGE_REDUCED) == 0 || (*state & DPARI_STAGE_WAITED) != 0) {
-            return dpari_proof_say(proof, "rank #: @ has no #REDUCE_GRAD before it", r,
-                                   action->stage, action, NULL);
+            return dpari_proof_say_number(proof, r, action, "@ has no #REDUCE_GRAD before it",
+                                          action->stage);
         }
         *state |= DPARI_STAGE_WAITED;
     } else if (dpari_proof_is(action->kind, DPARI_SET_SHARDING)) {
@@ -4744,12 +4768,11 @@ static dpar_status dpari_proof_complete(const dpari_proof *proof, int32_t stage,
     dpar_action a = dpari_proof_action(dpari_proof_kind((set & ~seen) | extra), stage, micro);
     if ((set & ~seen) != 0) {
         a = dpari_proof_action(dpari_proof_kind(set & ~seen), stage, micro);
-        return dpari_proof_say(proof, "rank #: @ is missing", proof->s->rank_of[stage], 0, &a,
-                               NULL);
+        return dpari_proof_say(proof, proof->s->rank_of[stage], &a, "@ is missing");
     }
     if (extra != 0) {
-        return dpari_proof_say(proof, "rank #: @ is not needed, because there is no backward",
-                               proof->s->rank_of[stage], 0, &a, NULL);
+        return dpari_proof_say(proof, proof->s->rank_of[stage], &a,
+                               "@ is not needed, because there is no backward");
     }
     return DPAR_OK;
 }
@@ -4851,11 +4874,10 @@ static dpar_status dpari_proof_channel(const dpari_proof *proof, int32_t r)
         if (dpari_proof_is(action->kind, DPARI_SET_RECVS)) {
             int32_t n = proof->key[2 * action->peer]++;
             if (dpari_proof_mate_cell(proof, action)->send[dpari_proof_way(action->kind)] != n) {
-                return dpari_proof_say(proof,
-                                       "rank #: @ is in the place where rank # sends @; without "
-                                       "tags (NCCL) it receives the wrong data",
-                                       r, action->peer, action,
-                                       dpari_proof_nth(proof, action->peer, r, n));
+                return dpari_proof_report(proof, r, action,
+                                          "@ is in the place where rank # sends @; without tags "
+                                          "(NCCL) it receives the wrong data",
+                                          action->peer, dpari_proof_nth(proof, action->peer, r, n));
             }
         }
     }
@@ -5221,19 +5243,21 @@ static void dpari_proof_say_circle(const dpari_proof *proof, dpari_proof_wait *b
     do {
         if (count++ < 2) {
             dpar_text_put(&t, count > 1 ? "; " : "");
-            dpari_proof_words(&t, "rank # at @ waits for ", blocked->rank, 0, &list[blocked->at],
+            dpari_proof_words(&t, "rank # at @ waits for ", blocked->rank, &list[blocked->at],
                               NULL);
             if (dpari_proof_same(&list[blocked->other], &blocked->needs)) {
-                dpari_proof_words(&t, "@ of rank #", blocked->other_rank, 0, &blocked->needs, NULL);
+                dpari_proof_words(&t, "@ of rank #", blocked->other_rank, &blocked->needs, NULL);
             } else {
-                dpari_proof_words(&t, "@ that rank # has after @", blocked->other_rank, 0,
+                dpari_proof_words(&t, "@ that rank # has after @", blocked->other_rank,
                                   &blocked->needs, &list[blocked->other]);
             }
         }
         dpari_proof_follow(proof, blocked);
     } while (blocked->at != start);
     if (count > 2) {
-        dpari_proof_words(&t, "; and # more", count - 2, 0, NULL, NULL);
+        dpar_text_put(&t, "; and ");
+        dpari_text_int(&t, count - 2);
+        dpar_text_put(&t, " more");
     }
 }
 
@@ -6171,7 +6195,33 @@ static int dpari_sim_row(int kind)
     }
 }
 
-/* "rank 2: 2B1 comes before 2F1 or without it". */
+/* Begins a message with an action: "rank 2: 2B1". */
+DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_name(dpar_why *why, int32_t rank,
+                                                     const dpar_action *action, dpar_text *text)
+{
+    dpar_text_init(text, why->text, sizeof(why->text));
+    dpari_text_say(text, "rank %d: %d%s", rank, (int32_t)action->stage,
+                   dpari_action_name(action->kind));
+    if (dpari_action_has_micro(action->kind)) {
+        dpari_text_int(text, action->micro_batch);
+    }
+}
+
+/* Writes a message about an action: "rank 2: 2B1 is listed twice". */
+DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_wrong(dpar_why *why, int32_t rank,
+                                                             const dpar_action *action,
+                                                             const char *what)
+{
+    dpar_text t;
+    if (why != NULL) {
+        dpari_sim_name(why, rank, action, &t);
+        dpar_text_put(&t, what);
+    }
+    return DPAR_E_ARG;
+}
+
+/* Writes a message about an action and one that it needs, given by kind, stage and micro-batch:
+ * "rank 2: 2B1 comes before 2F1 or without it". */
 DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_say(dpar_why *why, int32_t rank,
                                                            const dpar_action *action,
                                                            const char *what, int kind,
@@ -6184,15 +6234,10 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_say(dpar_why *why, int32_
         other.kind = (uint8_t)kind;
         other.stage = (uint16_t)stage;
         other.micro_batch = (uint16_t)micro;
-        dpar_text_init(&t, why->text, sizeof(why->text));
-        dpari_text_say(&t, "rank %d: %d%s", rank, (int32_t)action->stage,
-                       dpari_action_name(action->kind));
-        if (dpari_action_has_micro(action->kind)) {
-            dpari_text_int(&t, action->micro_batch);
-        }
+        dpari_sim_name(why, rank, action, &t);
         dpar_text_put(&t, what);
         dpar_action_write(&other, &t);
-        dpar_text_put(&t, kind == DPAR_ACTION_IDLE ? "" : " or without it");
+        dpar_text_put(&t, " or without it");
     }
     return DPAR_E_ARG;
 }
@@ -6209,8 +6254,7 @@ static dpar_status dpari_sim_needs(const dpari_sim *sim, int32_t rank, int64_t i
     const int work = way ? DPAR_ACTION_BACKWARD : DPAR_ACTION_FORWARD;
     if (dpari_sim_is_message(action->kind)) {
         if (st->rank_at[dpari_sim_message_side(action->kind)] < 0) {
-            return dpari_sim_say(why, rank, action, " has no partner on another rank",
-                                 DPAR_ACTION_IDLE, 0, 0);
+            return dpari_sim_wrong(why, rank, action, " has no partner on another rank");
         }
         if (dpari_sim_is_send(action->kind) &&
             !*dpari_sim_place(sim, DPARI_AT_WORK + way, action->stage, k)) {
@@ -6312,15 +6356,13 @@ static dpar_status dpari_sim_check(const dpari_sim *sim, int32_t rank, int64_t i
                            (int32_t)action->micro_batch);
     }
     if (schedule->rank_of[action->stage] != rank) {
-        return dpari_sim_say(why, rank, action, " has a stage of another rank", DPAR_ACTION_IDLE, 0,
-                             0);
+        return dpari_sim_wrong(why, rank, action, " has a stage of another rank");
     }
     if (action->joined &&
         (action->kind != DPAR_ACTION_FORWARD || i + 1 >= schedule->begin[rank + 1] ||
          (action[1].kind != DPAR_ACTION_BACKWARD && action[1].kind != DPAR_ACTION_INPUT))) {
-        return dpari_sim_say(why, rank, action,
-                             " is joined, but it is not an F that a B or I follows",
-                             DPAR_ACTION_IDLE, 0, 0);
+        return dpari_sim_wrong(why, rank, action,
+                               " is joined, but it is not an F that a B or I follows");
     }
     return DPAR_OK;
 }
@@ -6355,7 +6397,7 @@ static dpar_status dpari_sim_enter(dpari_sim *sim, int32_t rank, int64_t i, dpar
     if (row >= 0) {
         uint32_t *place = dpari_sim_place(sim, row, action->stage, action->micro_batch);
         if (*place != 0) {
-            return dpari_sim_say(why, rank, action, " is listed twice", DPAR_ACTION_IDLE, 0, 0);
+            return dpari_sim_wrong(why, rank, action, " is listed twice");
         }
         *place = (uint32_t)i + 1;
     }

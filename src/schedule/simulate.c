@@ -433,7 +433,33 @@ static int dpari_sim_row(int kind)
     }
 }
 
-/* "rank 2: 2B1 comes before 2F1 or without it". */
+/* Begins a message with an action: "rank 2: 2B1". */
+DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_name(dpar_why *why, int32_t rank,
+                                                     const dpar_action *action, dpar_text *text)
+{
+    dpar_text_init(text, why->text, sizeof(why->text));
+    dpari_text_say(text, "rank %d: %d%s", rank, (int32_t)action->stage,
+                   dpari_action_name(action->kind));
+    if (dpari_action_has_micro(action->kind)) {
+        dpari_text_int(text, action->micro_batch);
+    }
+}
+
+/* Writes a message about an action: "rank 2: 2B1 is listed twice". */
+DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_wrong(dpar_why *why, int32_t rank,
+                                                             const dpar_action *action,
+                                                             const char *what)
+{
+    dpar_text t;
+    if (why != NULL) {
+        dpari_sim_name(why, rank, action, &t);
+        dpar_text_put(&t, what);
+    }
+    return DPAR_E_ARG;
+}
+
+/* Writes a message about an action and one that it needs, given by kind, stage and micro-batch:
+ * "rank 2: 2B1 comes before 2F1 or without it". */
 DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_say(dpar_why *why, int32_t rank,
                                                            const dpar_action *action,
                                                            const char *what, int kind,
@@ -446,15 +472,10 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_say(dpar_why *why, int32_
         other.kind = (uint8_t)kind;
         other.stage = (uint16_t)stage;
         other.micro_batch = (uint16_t)micro;
-        dpar_text_init(&t, why->text, sizeof(why->text));
-        dpari_text_say(&t, "rank %d: %d%s", rank, (int32_t)action->stage,
-                       dpari_action_name(action->kind));
-        if (dpari_action_has_micro(action->kind)) {
-            dpari_text_int(&t, action->micro_batch);
-        }
+        dpari_sim_name(why, rank, action, &t);
         dpar_text_put(&t, what);
         dpar_action_write(&other, &t);
-        dpar_text_put(&t, kind == DPAR_ACTION_IDLE ? "" : " or without it");
+        dpar_text_put(&t, " or without it");
     }
     return DPAR_E_ARG;
 }
@@ -471,8 +492,7 @@ static dpar_status dpari_sim_needs(const dpari_sim *sim, int32_t rank, int64_t i
     const int work = way ? DPAR_ACTION_BACKWARD : DPAR_ACTION_FORWARD;
     if (dpari_sim_is_message(action->kind)) {
         if (st->rank_at[dpari_sim_message_side(action->kind)] < 0) {
-            return dpari_sim_say(why, rank, action, " has no partner on another rank",
-                                 DPAR_ACTION_IDLE, 0, 0);
+            return dpari_sim_wrong(why, rank, action, " has no partner on another rank");
         }
         if (dpari_sim_is_send(action->kind) &&
             !*dpari_sim_place(sim, DPARI_AT_WORK + way, action->stage, k)) {
@@ -574,15 +594,13 @@ static dpar_status dpari_sim_check(const dpari_sim *sim, int32_t rank, int64_t i
                            (int32_t)action->micro_batch);
     }
     if (schedule->rank_of[action->stage] != rank) {
-        return dpari_sim_say(why, rank, action, " has a stage of another rank", DPAR_ACTION_IDLE, 0,
-                             0);
+        return dpari_sim_wrong(why, rank, action, " has a stage of another rank");
     }
     if (action->joined &&
         (action->kind != DPAR_ACTION_FORWARD || i + 1 >= schedule->begin[rank + 1] ||
          (action[1].kind != DPAR_ACTION_BACKWARD && action[1].kind != DPAR_ACTION_INPUT))) {
-        return dpari_sim_say(why, rank, action,
-                             " is joined, but it is not an F that a B or I follows",
-                             DPAR_ACTION_IDLE, 0, 0);
+        return dpari_sim_wrong(why, rank, action,
+                               " is joined, but it is not an F that a B or I follows");
     }
     return DPAR_OK;
 }
@@ -617,7 +635,7 @@ static dpar_status dpari_sim_enter(dpari_sim *sim, int32_t rank, int64_t i, dpar
     if (row >= 0) {
         uint32_t *place = dpari_sim_place(sim, row, action->stage, action->micro_batch);
         if (*place != 0) {
-            return dpari_sim_say(why, rank, action, " is listed twice", DPAR_ACTION_IDLE, 0, 0);
+            return dpari_sim_wrong(why, rank, action, " is listed twice");
         }
         *place = (uint32_t)i + 1;
     }
