@@ -735,11 +735,11 @@ typedef struct dpar_schedule_lower_desc {
  * and a few bits with TURNS), 8 per stage, and 16 for each stage and micro-batch.
  *
  * Fails with DPAR_E_ARG if times are out of their domain, or the list already has actions of a kind
- * that a pass adds. Fails with DPAR_E_ARG, too, if a kind, stage or micro-batch does not exist, a
- * stage is not on the rank that rank_of names, a joined forward has no B or I after it, or a
- * message connects stages that are not neighbours. Fails with DPAR_E_STUCK as described above,
- * DPAR_E_RANGE if a sum of times exceeds INT64_MAX, or DPAR_E_ROOM if `bytes` is too small. Costs
- * O(actions x (max_active + log ranks)).
+ * that a pass adds. Fails with DPAR_E_ARG, too, if a kind, stage or micro-batch does not exist, or
+ * a stage is not on the rank that rank_of names. The same happens if a joined forward has no B or I
+ * after it, or a message connects stages that are not neighbours. Fails with DPAR_E_STUCK as
+ * described above, DPAR_E_RANGE if a sum of times exceeds INT64_MAX, or DPAR_E_ROOM if `bytes` is
+ * too small. Costs O(actions x (max_active + log ranks)).
  */
 DPAR_API dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule *in,
                                          const dpar_schedule_lower_desc *how, void *mem,
@@ -8436,7 +8436,9 @@ static dpar_status dpari_job_holds(const dpar_schedule_optimize_desc *job, dpar_
         if (!dpari_job_add(&sum, f) ||
             !dpari_job_add(&each, dpari_each_at(&job->times->hold_always, s))) {
             return dpari_say(DPAR_E_RANGE, why,
-                             "the bytes of stages 0 to %d add up to more than 2^60", s);
+                             "hold_forward or hold_always of stages 0 to %d adds up to more than "
+                             "2^60 bytes",
+                             s);
         }
     }
     if (!dpari_mul(sum, job->micro_batches, &all) || all > (INT64_C(1) << DPARI_MOST_SUM)) {
@@ -10136,8 +10138,7 @@ static dpar_status dpari_placing_fit(const dpar_schedule_optimize_desc *job, int
             }
             if (v > most - sum) {
                 return dpari_say(DPAR_E_RANGE, why,
-                                 "the times or bytes of layers 0 to %d add up to more than 2^60",
-                                 l);
+                                 "layers 0 to %d: a time or hold_x adds up to more than 2^60", l);
             }
             sum += v;
         }
@@ -11512,7 +11513,11 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_sketch(const dpar_schedule *schedu
     how.times = &times;
     own = dpari_schedule_simulate_bytes(schedule, &how);
     if (own < 0) {
-        return dpari_wrong(why, "this is not a schedule");
+        return dpari_wrong(
+            why,
+            "this is not a schedule: it has %d stages in chains of %d, and %d micro-batches in "
+            "slices of %d",
+            schedule->stages, schedule->chain, schedule->micro_batches, schedule->slices);
     }
     actions = schedule->begin[schedule->ranks];
     need = own + 16 * actions;

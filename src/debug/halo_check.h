@@ -29,10 +29,10 @@ enum {
      * dpar_comm_alloc for two copies of the halos. */
     DPAR_HALO_STALE,
     /* Fails with DPAR_E_MISMATCH on all ranks if a halo cell differs from its owner's, and names
-     * the first one. Unlike exchanges it uses no transfer lists: rank 0 gathers the own points of
-     * each field by plain messages, arranges them as a serial code would, and compares the halos of
-     * all ranks cell by cell, with indices by the rules of halo.h. Collective. Slow, and allocates
-     * memory for the whole grid on rank 0 with dpar_comm_alloc. */
+     * the first one. Unlike exchanges it uses no transfer lists. Rank 0 gathers the own points of
+     * each field by plain messages and arranges them as a serial code would. It compares the halos
+     * of all ranks with them cell by cell, with indices by the rules of halo.h. Collective. Slow,
+     * and allocates memory for the whole grid on rank 0 with dpar_comm_alloc. */
     DPAR_HALO_WRONG
 };
 /* Checks the fields of a plan between two exchanges. Returns DPAR_OK if nothing is wrong.

@@ -112,7 +112,9 @@ static dpar_status dpari_job_holds(const dpar_schedule_optimize_desc *job, dpar_
         if (!dpari_job_add(&sum, f) ||
             !dpari_job_add(&each, dpari_each_at(&job->times->hold_always, s))) {
             return dpari_say(DPAR_E_RANGE, why,
-                             "the bytes of stages 0 to %d add up to more than 2^60", s);
+                             "hold_forward or hold_always of stages 0 to %d adds up to more than "
+                             "2^60 bytes",
+                             s);
         }
     }
     if (!dpari_mul(sum, job->micro_batches, &all) || all > (INT64_C(1) << DPARI_MOST_SUM)) {

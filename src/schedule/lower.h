@@ -100,11 +100,11 @@ typedef struct dpar_schedule_lower_desc {
  * and a few bits with TURNS), 8 per stage, and 16 for each stage and micro-batch.
  *
  * Fails with DPAR_E_ARG if times are out of their domain, or the list already has actions of a kind
- * that a pass adds. Fails with DPAR_E_ARG, too, if a kind, stage or micro-batch does not exist, a
- * stage is not on the rank that rank_of names, a joined forward has no B or I after it, or a
- * message connects stages that are not neighbours. Fails with DPAR_E_STUCK as described above,
- * DPAR_E_RANGE if a sum of times exceeds INT64_MAX, or DPAR_E_ROOM if `bytes` is too small. Costs
- * O(actions x (max_active + log ranks)).
+ * that a pass adds. Fails with DPAR_E_ARG, too, if a kind, stage or micro-batch does not exist, or
+ * a stage is not on the rank that rank_of names. The same happens if a joined forward has no B or I
+ * after it, or a message connects stages that are not neighbours. Fails with DPAR_E_STUCK as
+ * described above, DPAR_E_RANGE if a sum of times exceeds INT64_MAX, or DPAR_E_ROOM if `bytes` is
+ * too small. Costs O(actions x (max_active + log ranks)).
  */
 DPAR_API dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule *in,
                                          const dpar_schedule_lower_desc *how, void *mem,

@@ -94,8 +94,7 @@ static dpar_status dpari_placing_fit(const dpar_schedule_optimize_desc *job, int
             }
             if (v > most - sum) {
                 return dpari_say(DPAR_E_RANGE, why,
-                                 "the times or bytes of layers 0 to %d add up to more than 2^60",
-                                 l);
+                                 "layers 0 to %d: a time or hold_x adds up to more than 2^60", l);
             }
             sum += v;
         }
