@@ -12,7 +12,7 @@
  *         static char text[20000];
  *         dpar_text report;
  *         dpar_text_init(&report, text, sizeof text);
- *         dpar_doctor(NULL, &report);                     returns the number of things that are wrong
+ *         dpar_doctor(NULL, &report);                     returns how many things are wrong
  *         puts(text);
  *         return 0;
  *     }
@@ -37,7 +37,7 @@
 /* ==== debug/doctor.h ==== */
 
 /* doctor - reports what dpar sees on this machine, how its ranks reach each other, how fast, and
- * what is wrong. commands/doctor.c runs it for any job; a program may run it on its own
+ * what is wrong. commands/doctor.c runs it for any job, and a program may run it on its own
  * communicator:
  *
  *     static char text[65536];
@@ -50,95 +50,98 @@
 /* Writes a report about this machine and job, with a line "WRONG: ... -> what to do" for each thing
  * that is wrong. Returns the number of these lines.
  *
- * world: NULL, or of one rank, for a report about this process: launcher and its numbers, cores,
- *        memory, limits, how ranks would share memory, network interfaces and GPUs. The text has at
- *        most about 10 KB.
+ * world: NULL, or a communicator of one rank, for a report about this process: launcher and its
+ *        numbers, cores, memory, limits, how ranks would share memory, network interfaces and GPUs.
+ *        The text has at most about 10 KB. Local.
  *
- *        Otherwise the report is about all ranks of world, over any engine. This is collective,
- *        with no other work under way on world. Rank 0 gets the text, at most about 20 KB with any
- *        number of ranks. The other ranks get no text and the same result.
+ *        Otherwise the report is about all ranks of world, on any engine. The call is then
+ *        collective, and no other operation on world may be in progress. Rank 0 gets the text, at
+ *        most about 20 KB with any number of ranks. The other ranks get no text, but the same
+ *        result.
  *
- *     joined     how ranks communicate, as dpar_comm_describe says it
+ *     joined     how ranks communicate, as dpar_comm_describe writes it
  *     n1         ranks 0 to 7 on 64 cores of 2 sockets, each bound to 1 core, memory, /dev/shm,
- *                ports that are up with their speed; above 8 nodes, equal ones share a line
+ *                ports that are up with their speed; if there are more than 8 nodes, equal
+ *                neighbours share a line
  *     within     a socket or a node: the time of 8 B and the rate of 1 MiB in one direction, as
- *     between    halves of a round trip; medians, and the worst pair. Each rank meets the next one
- *                of its node, and the first rank of a node that of the next node, one pair of a
- *                node at a time, with private memory
+ *     between    halves of a round trip; medians, and the worst pair. Each rank is measured with
+ *                the next one of its node, and the first rank of a node with that of the next
+ *                node, one pair per node at a time, with messages from private memory
  *     WRONG:     "rank 5 on n2: /dev/shm holds 64.0 MiB, that of rank 0 on n1 23.5 GiB; ..."
  *
  * These are WRONG:
  *
- *  - what is wrong with any rank by itself;
+ *  - what the report about a single process calls WRONG, on any rank;
  *  - ranks of a node that do not share memory;
  *  - more ranks than cores, ranks bound to the same cores, or unbound ranks on a machine of several
  *    sockets;
  *  - a version of dpar, an MPI or a deadline that differs between ranks;
- *  - one GPU for two ranks;
+ *  - two ranks that use the same GPU;
  *  - a link with 8 times the latency of the others or a fifth of their rate, and nodes at a tenth
  *    of the rate of their ports.
  *
- * The communicator's `sent` does not change. If ranks lose each other meanwhile, the communicator
- * breaks; each rank's text then says what is wrong with itself and why it broke.
+ * The communicator's `sent` does not change. If a rank fails during the call, the communicator
+ * breaks; the text of each rank then says what is wrong with this rank and why the communicator
+ * broke.
  *
- * It forks a child to find out what the kernel allows. It takes tenths of a second, and about 5 ms
- * for each rank of the fullest node, or 40 ms if messages are slow. A rank uses 1 MiB and 150 bytes
- * for each rank; rank 0 uses a kilobyte for each. */
+ * The call forks a child to find out what the kernel allows. It takes tenths of a second, and about
+ * 5 ms per rank of the fullest node, or 40 ms if messages are slow. Each rank uses 1 MiB of memory
+ * and 150 bytes per rank of world, and rank 0 a kilobyte per rank. */
 DPAR_API int32_t dpar_doctor(dpar_comm *world, dpar_text *out);
 
 /* ==== debug/halo_check.h ==== */
 
-/* halo_check - checks whether an exchange of halos (halo_exchange.h) brought the right values, for
- * tests and for a code that you suspect. A correct code does not need it.
+/* halo_check - checks whether a halo exchange (halo_exchange.h) brought the right values, for tests
+ * and for debugging. A correct code does not need it.
  *
  *     dpar_halo_plan_check(x, DPAR_HALO_POISON, &why);          halos become NaN
  *     dpar_halo_plan_exchange(x);
- *     st = dpar_halo_plan_check(x, DPAR_HALO_UNFILLED, &why);   none is left
- *     st = dpar_halo_plan_check(x, DPAR_HALO_WRONG, &why);      and each has its owner's value
+ *     st = dpar_halo_plan_check(x, DPAR_HALO_UNFILLED, &why);   no NaN is left
+ *     st = dpar_halo_plan_check(x, DPAR_HALO_WRONG, &why);      each cell has its owner's value
  *     ... steps ...
  *     st = dpar_halo_plan_check(x, DPAR_HALO_STALE, &why);      no exchange was forgotten */
 
-/* Kinds of checks. 0 is not one of them. */
+/* Kinds of checks. 0 is no check. */
 enum {
-    /* Sets all halo cells that an exchange fills to NaN (integers: 2^n - 1) and looks for nothing.
+    /* Sets all halo cells that an exchange fills to NaN (integers: all bits 1) and checks nothing.
      * Local. */
     DPAR_HALO_POISON = 1,
-    /* Looks for a NaN that is left in a cell that exchanges fill, for fields that have no NaN of
-     * their own. It is DPAR_E_ARG with field, cell and rank. Local. */
+    /* Fails with DPAR_E_ARG if a halo cell that an exchange fills is still NaN; the message names
+     * field, cell and rank. For fields whose own values have no NaN. Local. */
     DPAR_HALO_UNFILLED,
-    /* Looks for a value that an exchange would change, bit for bit: a halo that is stale, or with a
-     * plan of shared points a copy that differs from its owner's. It is DPAR_E_MISMATCH on all
-     * ranks, with field, point, both ranks and both values of the first one. Halos change during
-     * the check and are restored afterwards. Collective. Costs an exchange, and a copy of the halos
-     * from dpar_comm_alloc. */
+    /* Fails with DPAR_E_MISMATCH on all ranks if an exchange would change the bits of a value: a
+     * halo is stale, or with a plan of shared points a copy differs from its owner's. The message
+     * names field, point, both ranks and both values of the first one. Halos change during the
+     * check and are restored afterwards. Collective. Costs an exchange, and memory from
+     * dpar_comm_alloc for two copies of the halos. */
     DPAR_HALO_STALE,
-    /* Looks for a halo cell that differs from its owner's, by another method than exchanges use.
-     * Rank 0 gathers the own points of each field by plain messages and arranges them as a serial
-     * code would. The halos of all ranks are compared with that, cell by cell, with indices by the
-     * rules of halo.h and without transfer lists. It is DPAR_E_MISMATCH on all ranks with the first
-     * one. Collective. Slow, and allocates memory for the whole grid on rank 0 with
-     * dpar_comm_alloc. */
+    /* Fails with DPAR_E_MISMATCH on all ranks if a halo cell differs from its owner's, and names
+     * the first one. Unlike exchanges it uses no transfer lists. Rank 0 gathers the own points of
+     * each field by plain messages and arranges them as a serial code would. It compares the halos
+     * of all ranks with them cell by cell, with indices by the rules of halo.h. Collective. Slow,
+     * and allocates memory for the whole grid on rank 0 with dpar_comm_alloc. */
     DPAR_HALO_WRONG
 };
-/* Checks the fields of a plan between two exchanges. Returns DPAR_OK if nothing was found.
+/* Checks the fields of a plan between two exchanges. Returns DPAR_OK if nothing is wrong.
  *
  * what: DPAR_HALO_POISON, ... DPAR_HALO_WRONG. The first two cost O(halo cells).
  *
- * Fails with what the check found, as described there. Fails with DPAR_E_ARG if plan is NULL, there
- * is no such check, or an exchange is under way. Fields in the memory of a device are also
- * DPAR_E_ARG if all halos are sent by messages, because nothing waits for that memory. Other errors
- * are those of the communicator. */
+ * Fails as described above for each check. Fails with DPAR_E_ARG if plan is NULL, there is no such
+ * check, or an exchange is in progress. Fields in a device's memory are also DPAR_E_ARG if all
+ * halos are sent by messages, because nothing then waits for the device. Other errors are those of
+ * the communicator. */
 DPAR_API dpar_status dpar_halo_plan_check(dpar_halo_plan *plan, int32_t what, dpar_why *why);
 
-/* Writes a table of what a rank sends to each peer in each exchange; nothing if plan is NULL. Its
- * columns are the peer, `method`, `hops`, pieces (boxes), bytes, bytes that the peer
- * reads directly, and runs of memory. `hops` is the distance in blocks, the largest along any mesh
- * axis, so that it is 1 for a neighbour.
+/* Writes a table of the data that a rank sends to each peer in each exchange; nothing if plan is
+ * NULL. Its columns are the peer, the way (method), hops, pieces (boxes), bytes, bytes that the
+ * peer reads directly, and runs of memory. Hops are the distance in blocks, the largest along any
+ * mesh axis, so that a neighbour has 1.
  *
- * With options.timers it adds the times of the phases, in microseconds an exchange. One more line
- * follows for each field that is packed although peers that share memory could read it directly.
- * Such a field is not in memory of dpar_comm_alloc of the plan's communicator, or of one that was
- * split from the same. Local. O(peers x pieces). */
+ * With dpar_halo_plan_desc.timers it adds the times of the phases, in microseconds per exchange.
+ * One more line follows for each field that is packed because it is not in registered memory,
+ * although there are peers that share memory with this rank. Registered memory comes from
+ * dpar_comm_alloc of the plan's communicator, or of one that was split from the same communicator.
+ * Local. O(peers x pieces). */
 DPAR_API void dpar_halo_plan_report(const dpar_halo_plan *plan, dpar_text *out);
 
 #endif /* DPAR_DEBUG_H */
@@ -154,11 +157,12 @@ DPAR_API void dpar_halo_plan_report(const dpar_halo_plan *plan, dpar_text *out);
 /* ==== debug/checkup.h ==== */
 
 /* checkup - private: the facts that dpar_doctor collects about a machine and a job, and what is
- * wrong with them. Collecting is separate from judging, so that tests can present any machine. */
+ * wrong with them. Collecting the facts is separate from checking them, so that tests can present
+ * any machine. */
 
 enum { DPARI_DOCTOR_NAMES = 32, DPARI_DOCTOR_NAME = 24 };
 
-/* Names in a directory of the system; longer names are cut. */
+/* The names in a system directory. Longer names are cut. */
 typedef struct dpari_names {
     int32_t count;
     char name[DPARI_DOCTOR_NAMES][DPARI_DOCTOR_NAME];
@@ -167,7 +171,7 @@ typedef struct dpari_names {
 /* The facts about a machine and a job. */
 typedef struct dpari_checkup {
     dpar_launcher_info job;
-    dpar_status job_status; /* of dpari_job_here, with its message in job_why */
+    dpar_status job_status; /* result of dpari_job_here, whose message is in job_why */
     dpar_why job_why;
     int32_t nodes;                         /* nodes of the job; 0 if unknown */
     int32_t here;                          /* ranks of the job on this node */
@@ -188,44 +192,46 @@ typedef struct dpari_checkup {
     int64_t addresses, locked, open_files; /* ulimit -v, -l (bytes), -n; -1 if unlimited */
     int64_t file_bytes;                    /* ulimit -f in bytes; -1 if unlimited */
     int32_t gpus;                          /* NVIDIA GPUs of the machine */
-    int32_t infiniband, slingshot;         /* 1 if there are such cards */
+    int32_t infiniband, slingshot;         /* 1 if the machine has such a card */
     dpari_names links;                     /* network interfaces */
     uint32_t up;                           /* bit i is set if interface i is up */
-    int64_t speed[DPARI_DOCTOR_NAMES];     /* of each interface in Mb/s; 0 if unknown */
+    int64_t speed[DPARI_DOCTOR_NAMES];     /* speed of each interface in Mb/s; 0 if unknown */
     int32_t sockets;                       /* sockets of the machine; 0 if unknown */
-    int32_t socket;                        /* socket of all allowed cores; -1 if several */
-    char mpi[48];                          /* file of the MPI that is loaded; "" if none */
+    int32_t socket;                        /* socket of the allowed cores; -1 if on several */
+    char mpi[48];                          /* file of the loaded MPI library; "" if none */
 } dpari_checkup;
 
 /* Return the cores that the cgroups of this process grant (0 if all), and their limit on memory in
  * bytes (0 if none). */
 DPARI_INTERNAL double dpari_doctor_quota(const dpari_site *site);
 DPARI_INTERNAL int64_t dpari_doctor_memory_limit(const dpari_site *site);
-/* Fills in all that is read from files of a site. */
+/* Sets the facts that are read from files. */
 DPARI_INTERNAL void dpari_doctor_files(const dpari_site *site, dpari_checkup *checkup);
-/* Writes a line "note: ..." if something is not wrong for dpar, but will be for other libraries. */
+/* Writes a line "note: ..." if /dev/shm is large enough for dpar, but not for other libraries. */
 DPARI_INTERNAL void dpari_doctor_note(const dpari_checkup *checkup, dpar_text *out);
 /* Writes a line "WRONG: ... -> ..." for each thing that is wrong. Returns how many there are. */
 DPARI_INTERNAL int32_t dpari_doctor_judge(const dpari_site *site, const dpari_checkup *checkup,
                                           dpar_text *out);
 /* Collects the facts about the machine and the job of this process. Forks a child. */
 DPARI_INTERNAL void dpari_doctor_look(const dpari_site *site, dpari_checkup *checkup);
-/* Finds the sockets, from checkup->cores and the CPUs of this process. */
+/* Counts the sockets, and finds the socket of the CPUs in the mask `cpus`. Reads checkup->cores. */
 DPARI_INTERNAL void dpari_doctor_sockets(const dpari_site *site, const uint64_t *cpus,
                                          dpari_checkup *checkup);
+/* Sets `name` to the host name. */
 DPARI_INTERNAL void dpari_doctor_host(char name[256]);
 
 /* True if ranks of the job are on other nodes too. */
 DPARI_INTERNAL int dpari_doctor_spread(const dpari_checkup *checkup);
-/* True if interface i joins this machine to others: it is up and not a bridge or tunnel of this
+/* True if interface i connects this machine to others: it is up and not a bridge or tunnel of this
  * machine. */
 DPARI_INTERNAL int dpari_doctor_is_network(const dpari_checkup *checkup, int32_t i);
-/* Returns the number of devices in CUDA_VISIBLE_DEVICES, or all if list is NULL. */
+/* Returns the number of devices in `list`, the value of CUDA_VISIBLE_DEVICES, or `gpus` if it is
+ * NULL. */
 DPARI_INTERNAL int32_t dpari_doctor_visible(const char *list, int32_t gpus);
 /* Returns the number of CPUs in a mask. */
 DPARI_INTERNAL int32_t dpari_doctor_bits(const uint64_t *mask);
 
-/* Writes the first word of a line, and spaces up to the column of the text. */
+/* Writes the first word of a line, and spaces up to the column at which its text begins. */
 DPARI_INTERNAL void dpari_doctor_head(dpar_text *out, const char *title);
 /* Appends "47.2 GiB", or "unlimited" for a negative number. */
 DPARI_INTERNAL void dpari_doctor_bytes(dpar_text *out, int64_t bytes);
@@ -233,18 +239,19 @@ DPARI_INTERNAL void dpari_doctor_bytes(dpar_text *out, int64_t bytes);
 /* ==== debug/doctor_ranks.h ==== */
 
 /* doctor_ranks - private: what the ranks of a communicator exchange for dpar_doctor, how fast
- * messages between them are, and what is wrong with the ranks together. All conclusions and lines
- * are a function of the exchanged data, so that tests can present any job. */
+ * messages between them are, and what is wrong with the ranks together. The report depends only on
+ * the exchanged data, so that tests can present any job. */
 
-/* What each rank sends to all others first. The layout of these 128 bytes is the same in all
- * versions of dpar from 0.2 on, so that ranks of different versions can recognise that. */
+/* The record that each rank first sends to all others. The layout of its 128 bytes is the same in
+ * all versions of dpar from 0.2 on, so that ranks notice if their versions differ. */
 typedef struct dpari_doctor_who {
     int32_t version;     /* DPAR_VERSION */
     int32_t chart_bytes; /* sizeof(dpari_doctor_chart) */
     uint64_t machine;    /* hash of the boot_id of its kernel; 0 if unknown */
     int32_t share;       /* the lowest rank with which it shares memory; -1 if the engine shares
                             none */
-    int32_t socket;      /* socket of all its cores; -1 if several */
+    int32_t socket;      /* the socket that all its cores are on; -1 if they are on several, or the
+                            machine has only one */
     char host[64];
     int32_t padding[10];
 } dpari_doctor_who;
@@ -257,20 +264,21 @@ enum {                        /* how two ranks reach each other, nearest first *
        DPARI_DOCTOR_LEVELS
 };
 
-/* What a rank has measured with another one. */
+/* The speed of messages between this rank and a peer. */
 typedef struct dpari_doctor_link {
-    int32_t peer; /* -1 if nothing was measured */
-    double latency_s, bytes_s;
+    int32_t peer;     /* -1 if nothing was measured */
+    double latency_s; /* time of 8 bytes in one direction, in seconds */
+    double bytes_s;   /* rate of 1 MiB in one direction, in bytes per second */
 } dpari_doctor_link;
 
-/* What each rank sends to rank 0 after that. */
+/* The facts and measurements that each rank then sends to rank 0. */
 typedef struct dpari_doctor_chart {
     uint64_t cpus[DPARI_CPU_WORDS];
     int32_t cores, sockets, gpus;
     int32_t local_rank; /* -1 if unknown */
     int64_t memory, shm;
-    int64_t port;       /* the fastest of `ports`, Mb/s; 0 if unknown */
-    int64_t text_bytes; /* bytes of the lines about this rank by itself */
+    int64_t port;       /* the fastest port, even if not in `ports`, Mb/s; 0 if unknown */
+    int64_t text_bytes; /* bytes of the lines that the rank writes about itself */
     double timeout_s;
     dpari_doctor_link within, between; /* to the next rank of its node, and to the next node */
     char gpu[44];    /* the device it would use, as in CUDA_VISIBLE_DEVICES; "" if none */
@@ -278,27 +286,28 @@ typedef struct dpari_doctor_chart {
     char mpi[48];
 } dpari_doctor_chart;
 
-/* All ranks. chart and text exist only on rank 0. */
+/* The job as its ranks describe it. chart and text are set only on rank 0. */
 typedef struct dpari_doctor_job {
     int32_t size, nodes, most; /* ranks, nodes, ranks of the fullest node */
     const dpari_doctor_who *who;
     const dpari_doctor_chart *chart;
-    const char *text;       /* the lines about each rank by itself, rank after rank */
-    int32_t *node, *local;  /* [size] the node of each rank, its position among the ranks there */
-    int32_t *first, *ranks; /* [nodes] the first rank of each node, the number of its ranks */
-    char *mark;             /* [size] scratch */
+    const char *text;       /* the lines that each rank writes about itself, rank after rank */
+    int32_t *node, *local;  /* [size] the node of each rank, and its position among the ranks of the
+                               node */
+    int32_t *first, *ranks; /* [nodes] the first rank of each node, and its number of ranks */
+    char *mark;             /* [size] 1 for the ranks that a line is about */
 } dpari_doctor_job;
 
-/* Returns the bytes of node, local, first, ranks and mark for so many ranks. */
+/* Returns the bytes of node, local, first, ranks and mark for `size` ranks. */
 DPARI_INTERNAL int64_t dpari_doctor_job_bytes(int32_t size);
-/* Numbers the nodes, and sets these arrays in `memory`. */
+/* Numbers the nodes, and places node, local, first, ranks and mark in `memory`. */
 DPARI_INTERNAL void dpari_doctor_number_nodes(dpari_doctor_job *job, void *memory);
 /* Returns how two ranks reach each other, DPARI_DOCTOR_x. */
 DPARI_INTERNAL int32_t dpari_doctor_level(const dpari_doctor_job *job, int32_t a, int32_t b);
-/* Pairs of ranks exchange messages in rounds, in which each node has one pair, or none. The rounds
- * of pairs within nodes are first. dpari_doctor_rounds returns the number of rounds.
- * dpari_doctor_meets returns the rank that `me` meets in a round, or -1. dpari_doctor_leads returns
- * 1 if `me` leads its pair, which means that it measures. */
+/* Links are measured in rounds, in which each node takes part in at most one pair of ranks. Pairs
+ * within nodes come first. dpari_doctor_rounds returns the number of rounds. dpari_doctor_meets
+ * returns the rank with which `me` exchanges messages in a round, or -1. dpari_doctor_leads returns
+ * 1 if `me` is the rank of its pair that measures the times. */
 DPARI_INTERNAL int32_t dpari_doctor_rounds(const dpari_doctor_job *job);
 DPARI_INTERNAL int32_t dpari_doctor_meets(const dpari_doctor_job *job, int32_t round, int32_t me);
 DPARI_INTERNAL int dpari_doctor_leads(const dpari_doctor_job *job, int32_t round, int32_t me);
@@ -306,20 +315,22 @@ DPARI_INTERNAL int dpari_doctor_leads(const dpari_doctor_job *job, int32_t round
 /* Write the lines about the nodes, and about the speed of each level. */
 DPARI_INTERNAL void dpari_doctor_say_nodes(const dpari_doctor_job *job, dpar_text *out);
 DPARI_INTERNAL void dpari_doctor_say_levels(const dpari_doctor_job *job, dpar_text *out);
-/* Writes what is wrong with the ranks by themselves and together. Returns how many things are. */
+/* Writes what is wrong with each rank, and with the ranks together. Returns the number of lines
+ * WRONG. */
 DPARI_INTERNAL int32_t dpari_doctor_compare(const dpari_doctor_job *job, dpar_text *out);
 /* Writes a line if versions of dpar differ. Returns the number of lines. Needs no charts. */
 DPARI_INTERNAL int32_t dpari_doctor_versions(const dpari_doctor_job *job, dpar_text *out);
 
-/* Fills in the chart of this rank. */
+/* Sets the chart of this rank, except timeout_s, text_bytes and the links. */
 DPARI_INTERNAL void dpari_doctor_fill(const dpari_site *site, const dpari_checkup *checkup,
                                       dpari_doctor_chart *chart);
-/* Replaces contradictory numbers of the launcher by those of the communicator, which was made
- * without them. */
+/* If the launcher's numbers contradict each other, replaces them by the rank and size of the
+ * communicator, which was made without them. */
 DPARI_INTERNAL void dpari_doctor_joined(const dpar_comm *world, dpari_checkup *checkup);
-/* Makes the whole report, in `out` of rank 0. COLLECTIVE. Returns the number of things that are
- * wrong, on all ranks, or -1 if the communicator broke; world->why then has the reason. checkup:
- * the facts of this rank; its numbers of ranks and nodes become those of the communicator. */
+/* Makes the whole report, in `out` of rank 0. COLLECTIVE. Returns on all ranks the number of things
+ * that are wrong, or -1 if the communicator broke; world->why then has the reason. checkup: the
+ * facts of this rank; its numbers of nodes and of ranks on this node become those of the
+ * communicator. */
 DPARI_INTERNAL int32_t dpari_doctor_together(const dpari_site *site, dpari_checkup *checkup,
                                              dpar_comm *world, dpar_text *out);
 
@@ -357,7 +368,7 @@ DPARI_STATIC_NOINLINE int dpari_doctor_begins(const char *s, const char *with)
     return with[i] == 0;
 }
 
-/* Reads the number at s after blanks. Returns -1 if there is none, as in "max". */
+/* Returns the number at s, after blanks, or -1 if there is none, as in "max". */
 static int64_t dpari_doctor_number(const char *s)
 {
     int64_t v = 0;
@@ -437,7 +448,7 @@ static DPARI_COLD int dpari_doctor_lists(const char *s, size_t n, const char *wo
 
 /* The longest path of a group and the longest list of groups, in bytes. The path of a container in
  * Kubernetes has about 250 characters, and version 1 lists one for each of 13 controllers.
- * dpari_site_read takes paths of 511 characters. If a path is longer, only groups above are
+ * dpari_site_read takes paths of 511 characters. If a path is longer, only groups above it are
  * checked.
  */
 enum { DPARI_DOCTOR_PATH = 512 - 64, DPARI_DOCTOR_GROUPS = 16 * 512 };
@@ -473,8 +484,8 @@ static DPARI_COLD int dpari_doctor_group(const dpari_site *site, const char *con
     return 0;
 }
 
-/* Calls `value` for the group and for each group above it. Returns the least positive result, or 0
- * if there is none. */
+/* Calls `value` for a group and for each group above it. Returns the least positive result, or 0 if
+ * there is none. */
 static DPARI_COLD double
 dpari_doctor_least(const dpari_site *s, const char *base, const char *group,
                    double (*value)(const dpari_site *s, const char *folder))
@@ -502,7 +513,7 @@ dpari_doctor_least(const dpari_site *s, const char *base, const char *group,
     }
 }
 
-/* Reads the file `name` in a folder. */
+/* Reads the file `name` in a folder. Returns the bytes, or -1. */
 static DPARI_COLD int64_t dpari_doctor_in(const dpari_site *site, const char *folder,
                                           const char *name, char *text, size_t room)
 {
@@ -513,7 +524,8 @@ static DPARI_COLD int64_t dpari_doctor_in(const dpari_site *site, const char *fo
     return dpari_site_read(site, path, text, room);
 }
 
-/* The limits of one group on cores and memory, in cgroups of version 2 and 1; 0 if none. */
+/* Return the limits of one group on cores and memory, in cgroups of version 2 and 1, or 0 if there
+ * is none. */
 static DPARI_COLD double dpari_doctor_cpu_2(const dpari_site *site, const char *folder)
 {
     char text[64];
@@ -584,7 +596,7 @@ DPARI_INTERNAL DPARI_COLD int64_t dpari_doctor_memory_limit(const dpari_site *si
     return least > 0.0 && least < 4e18 ? (int64_t)least : 0; /* version 1 has 2^63 for no limit */
 }
 
-/* Reads the word in brackets, as in "always [never] force". */
+/* Sets `word` to the word in brackets in a file like "always [never] force". */
 static void dpari_doctor_choice(const dpari_site *site, const char *path, char *word, size_t room)
 {
     char text[128];
@@ -674,7 +686,7 @@ static int32_t dpari_doctor_runnable(const dpari_site *site, char *load, size_t 
     return (int32_t)dpari_least(dpari_doctor_number(text + i), INT64_C(1) << 20);
 }
 
-/* Takes the least of five looks within 20 ms, so that brief activity does not count. */
+/* Takes the least of five readings within 20 ms, so that brief activity does not count. */
 static void dpari_doctor_load(const dpari_site *site, dpari_checkup *checkup)
 {
     int32_t look;
@@ -697,7 +709,8 @@ static int32_t dpari_doctor_socket(const dpari_site *site, int32_t cpu)
     return (int32_t)dpari_least(dpari_doctor_file(site, path), INT32_MAX);
 }
 
-/* The numbers of CPUs have gaps if some are turned off. */
+/* The numbers of CPUs have gaps if some CPUs are turned off, which ends the search after 2 x cores.
+ */
 DPARI_INTERNAL void dpari_doctor_sockets(const dpari_site *site, const uint64_t *cpus,
                                          dpari_checkup *checkup)
 {
@@ -801,8 +814,8 @@ static int64_t dpari_doctor_ulimit(int which)
                : (int64_t)limit.rlim_cur;
 }
 
-/* Finds out whether a process may read a sibling's memory: a child tries to read this process,
- * which is the direction that stricter rules forbid. Returns 0, or the error. */
+/* Checks whether a process may read a sibling's memory: a child tries to read this process, which
+ * is the direction that stricter rules forbid. Returns 0, or the error. */
 static int32_t dpari_doctor_try_cma(void)
 {
     int32_t *answer =
@@ -820,7 +833,7 @@ static int32_t dpari_doctor_try_cma(void)
         target.pid = (int32_t)parent;
         target.at = (uint64_t)(uintptr_t)&probe;
         target.word = probe;
-        probe = 0; /* so that the word is found only in the memory of the parent */
+        probe = 0; /* only the memory of the parent still has the word */
         *answer = 0;
         if (dpari_os_read_peer(&target, NULL, 0, 0) != 0) {
             *answer = errno != 0 ? errno : EPERM;
@@ -841,7 +854,8 @@ DPARI_INTERNAL void dpari_doctor_host(char name[256])
     name[255] = 0;
 }
 
-/* Returns the ranks of the job on this node, as far as the launcher tells; 1 if unknown. */
+/* Returns the number of ranks of the job on this node, as the launcher reports it, or 1 if unknown.
+ */
 static int32_t dpari_doctor_here(const dpari_checkup *checkup)
 {
     if (checkup->job_status != DPAR_OK) {
@@ -976,8 +990,7 @@ static int dpari_doctor_takes(const char *list, const char *link)
     }
 }
 
-/* An interface that NCCL could take for the network: up, and no bridge or tunnel of this machine.
- */
+/* NCCL could take such an interface for the network. */
 DPARI_INTERNAL int dpari_doctor_is_network(const dpari_checkup *checkup, int32_t i)
 {
     const char *name = checkup->links.name[i];
@@ -1022,7 +1035,8 @@ static void dpari_doctor_network(dpari_doctor *doctor)
     }
 }
 
-/* Checks one setting that Slingshot needs. want: how its value must begin; "" accepts any. */
+/* Checks one setting that Slingshot needs. want: the beginning of a correct value; "" accepts any.
+ * advice: the value to export. */
 static void dpari_doctor_setting(dpari_doctor *doctor, const char *name, const char *want,
                                  const char *advice)
 {
@@ -1043,7 +1057,7 @@ static void dpari_doctor_setting(dpari_doctor *doctor, const char *name, const c
     dpari_doctor_wrong(doctor, "on Slingshot with GPUs, %s", line);
 }
 
-/* The settings of sites that run NCCL on HPE Slingshot 11 (Derecho, Isambard-AI). */
+/* Checks the settings with which sites run NCCL on HPE Slingshot 11 (Derecho, Isambard-AI). */
 static void dpari_doctor_slingshot(dpari_doctor *doctor)
 {
     if (!doctor->c->slingshot || doctor->c->gpus == 0) {
@@ -1110,24 +1124,26 @@ static void dpari_doctor_devices(dpari_doctor *doctor)
     }
 }
 
-/* Returns the number of ranks that will share memory here. A single process may still launch some,
- * so it counts as two. */
+/* Returns the number of ranks that will share memory on this node. A single process may still
+ * launch ranks, so it counts as two. */
 static int32_t dpari_doctor_ranks(const dpari_checkup *checkup)
 {
     return checkup->here > 1 ? checkup->here : 2;
 }
 
-/* Bytes of shared memory that a rank uses before it allocates any: staging of 2 * 256 KiB in its
- * first communicator and at most 80 KiB of tables (1024 ranks). */
+/* Bytes of shared memory that a rank uses before it allocates any: 2 * 256 KiB of staging memory in
+ * its first communicator, and at most 80 KiB of tables (1024 ranks). */
 #define DPARI_DOCTOR_SHARED (INT64_C(640) << 10)
-/* The same with the private memory of its process. */
+/* Bytes of memory that a rank uses at the start: shared memory, and the private memory of its
+ * process. */
 #define DPARI_DOCTOR_RANK (INT64_C(2) << 20)
-/* Bytes of /dev/shm that MPI uses for each rank: Open MPI 4.1 has files of 4 MiB, MPICH 4 over UCX
- * of 4.2 MiB. */
+/* Bytes of /dev/shm that MPI uses per rank: Open MPI 4.1 has files of 4 MiB, MPICH 4 over UCX of
+ * 4.2 MiB. */
 #define DPARI_DOCTOR_MPI (INT64_C(4) << 20)
 
-/* Returns the least bytes of the shared file for one rank. If a limit forbids a part as large as
- * the memory, it is halved until it fits, but not below 64 MiB. The rank's record is added. */
+/* Returns the least bytes of the shared file for one rank. Its part of the file is as large as the
+ * memory; if a limit forbids that, the part is halved until it fits, but not below 64 MiB. The
+ * bytes of the rank's record are added. */
 static int64_t dpari_doctor_addresses(const dpari_checkup *checkup)
 {
     const int64_t least = INT64_C(64) << 20;
@@ -1252,17 +1268,16 @@ DPARI_INTERNAL int32_t dpari_doctor_judge(const dpari_site *site, const dpari_ch
 
 /* Makes the report of dpar_doctor about all ranks of a communicator. First all ranks exchange a
  * record of fixed format (dpari_doctor_who), so that ranks of different versions of dpar can
- * recognise each other. Then they measure their links: each rank of a node with the next one, and
- * the first rank of a node with that of the next node. Rank 0 gathers the results and the facts
- * about all machines, and writes the report. Called by doctor.c.
+ * recognise each other. Then they measure their links: each rank of a node with the next rank of
+ * the node, and the first rank of a node with that of the next node. Rank 0 gathers the results and
+ * the facts about all machines, and writes the report. Called by doctor.c.
  *
- * Everything that is concluded and written is a function of the exchanged data, so that tests can
- * present any job. */
+ * The report depends only on the exchanged data, so that tests can present any job. */
 
 /* ---- nodes ----------------------------------------------------------------------------------- */
 
-/* Compares name and machine, because containers give one machine several names, and two machines
- * may have the same one ("localhost"). */
+/* True if two ranks are on one node. Compares name and machine, because containers give one machine
+ * several names, and two machines may have the same name ("localhost"). */
 static int dpari_doctor_one_node(const dpari_doctor_who *a, const dpari_doctor_who *b)
 {
     return dpari_same(a->host, b->host) && a->machine == b->machine;
@@ -1273,7 +1288,7 @@ DPARI_INTERNAL int64_t dpari_doctor_job_bytes(int32_t size)
     return size * (4 * (int64_t)sizeof(int32_t) + 1);
 }
 
-/* The order of nodes is that of their first ranks. */
+/* Nodes are numbered in the order of their first ranks. */
 DPARI_INTERNAL void dpari_doctor_number_nodes(dpari_doctor_job *job, void *memory)
 {
     int32_t r, k;
@@ -1312,7 +1327,7 @@ DPARI_INTERNAL int32_t dpari_doctor_level(const dpari_doctor_job *job, int32_t a
     return job->node[a] == job->node[b] ? DPARI_DOCTOR_UNSHARED : DPARI_DOCTOR_BETWEEN;
 }
 
-/* Returns the rank at a place of a node, or -1 if there is none. */
+/* Returns rank number `local` of a node, or -1 if there is none. */
 static int32_t dpari_doctor_at(const dpari_doctor_job *job, int32_t node, int32_t local)
 {
     int32_t r;
@@ -1325,8 +1340,9 @@ static int32_t dpari_doctor_at(const dpari_doctor_job *job, int32_t node, int32_
     return r;
 }
 
-/* The round in which a node meets the next one. Nodes form a ring: even nodes meet the next one
- * first, then odd ones, and then, if the number of nodes is odd, the last one. */
+/* Returns the round in which the link from a node to the next one is measured. Nodes form a ring:
+ * the even nodes measure first, then the odd ones, and then, if the number of nodes is odd, the
+ * last one. */
 static int32_t dpari_doctor_first_round(const dpari_doctor_job *job, int32_t node)
 {
     return node == job->nodes - 1 && node % 2 == 0 ? 2 : node % 2;
@@ -1385,7 +1401,7 @@ static void dpari_doctor_tally_init(dpari_doctor_tally *tally, dpar_text *out)
     tally->wrong = 0;
 }
 
-/* Appends the marked ranks of a node (all if -1): "0 to 3, 6, 9". */
+/* Appends the marked ranks of a node, or of all nodes if it is -1: "0 to 3, 6, 9". */
 static void dpari_doctor_put_runs(const dpari_doctor_job *job, int32_t node, dpar_text *out)
 {
     int32_t r, end, said = 0;
@@ -1459,7 +1475,7 @@ static dpar_text *dpari_doctor_accuse(dpari_doctor_tally *tally, const dpari_doc
     return out;
 }
 
-/* ---- what is wrong with each rank by itself -------------------------------------------------- */
+/* ---- what each rank reports about itself ----------------------------------------------------- */
 
 static size_t dpari_doctor_line_length(const char *s, size_t most)
 {
@@ -1471,7 +1487,7 @@ static size_t dpari_doctor_line_length(const char *s, size_t most)
 }
 
 /* True if two lines differ only in numbers. */
-static int dpari_doctor_alike(const char *a, size_t n, const char *b, size_t m)
+static int dpari_doctor_same_but_numbers(const char *a, size_t n, const char *b, size_t m)
 {
     size_t i = 0, k = 0;
     for (;;) {
@@ -1500,14 +1516,14 @@ static void dpari_doctor_mark_sayers(const dpari_doctor_job *job, const char *li
         job->mark[r] = 0;
         while (at < end) {
             const size_t m = dpari_doctor_line_length(at, (size_t)(end - at));
-            job->mark[r] = (char)(job->mark[r] || dpari_doctor_alike(line, n, at, m));
+            job->mark[r] = (char)(job->mark[r] || dpari_doctor_same_but_numbers(line, n, at, m));
             at += m + (at + m < end);
         }
     }
 }
 
-/* Writes what ranks found wrong by themselves. Equal lines are written once, with the ranks that
- * have them. */
+/* Writes the lines that the ranks wrote about themselves. Lines that differ only in numbers are
+ * written once, with the ranks that have them. */
 static void dpari_doctor_say_own(dpari_doctor_tally *tally, const dpari_doctor_job *job)
 {
     const char *seen[DPARI_DOCTOR_LINES], *at = job->text;
@@ -1518,7 +1534,8 @@ static void dpari_doctor_say_own(dpari_doctor_tally *tally, const dpari_doctor_j
         while (at < end && lines < DPARI_DOCTOR_LINES) {
             const size_t n = dpari_doctor_line_length(at, (size_t)(end - at));
             size_t head = 0;
-            for (k = 0; k < lines && !dpari_doctor_alike(at, n, seen[k], length[k]); k++) {
+            for (k = 0; k < lines && !dpari_doctor_same_but_numbers(at, n, seen[k], length[k]);
+                 k++) {
                 ;
             }
             if (k == lines && n > 0) {
@@ -1546,7 +1563,7 @@ static void dpari_doctor_say_own(dpari_doctor_tally *tally, const dpari_doctor_j
     }
 }
 
-/* ---- what is wrong with them together -------------------------------------------------------- */
+/* ---- what is wrong with the ranks together --------------------------------------------------- */
 
 static void dpari_doctor_put_version(dpar_text *out, int32_t version)
 {
@@ -1577,7 +1594,7 @@ DPARI_INTERNAL int32_t dpari_doctor_versions(const dpari_doctor_job *job, dpar_t
 }
 
 /* Reports ranks of one node that do not share memory, because of MPI or the system. */
-static void dpari_doctor_apart(dpari_doctor_tally *tally, const dpari_doctor_job *job)
+static void dpari_doctor_unshared(dpari_doctor_tally *tally, const dpari_doctor_job *job)
 {
     int32_t r, apart = 0;
     for (r = 0; r < job->size; r++) {
@@ -1615,8 +1632,8 @@ static int32_t dpari_doctor_first_cpu(const uint64_t *mask)
     return i;
 }
 
-/* Reports ranks that are bound to the same cores as rank r if they are more than these cores.
- * Returns 1 if that is so. */
+/* Reports the ranks that are bound to the same cores as rank r if there are more of them than
+ * cores. Returns 1 if it reported them. */
 static int dpari_doctor_bound_together(dpari_doctor_tally *tally, const dpari_doctor_job *job,
                                        int32_t r)
 {
@@ -1673,8 +1690,8 @@ static void dpari_doctor_crowded(dpari_doctor_tally *tally, const dpari_doctor_j
     }
 }
 
-/* Reports ranks that are bound to the same cores, or to none. It skips nodes with more ranks than
- * cores, because each rank reports that by itself. */
+/* Reports ranks that are bound to the same cores, or not bound. Skips nodes with more ranks than
+ * cores, because each rank reports that itself. */
 static void dpari_doctor_binding(dpari_doctor_tally *tally, const dpari_doctor_job *job)
 {
     int32_t r, node, unbound = 0, sockets = 1;
@@ -1705,8 +1722,9 @@ static void dpari_doctor_binding(dpari_doctor_tally *tally, const dpari_doctor_j
     }
 }
 
-/* Reports nodes that run the same kernel. They are containers on one machine, each of which counts
- * all its cores. It is only a note if the machine has a core for each rank. */
+/* Reports nodes that run the same kernel. They are containers on one machine, and each of them
+ * counts all cores of the machine. The line is only a note if the machine has a core for each rank.
+ */
 static void dpari_doctor_containers(dpari_doctor_tally *tally, const dpari_doctor_job *job)
 {
     int32_t r, k, first, count, others;
@@ -1739,8 +1757,8 @@ static void dpari_doctor_containers(dpari_doctor_tally *tally, const dpari_docto
     }
 }
 
-/* Reports ranks of a node that have the same local rank, or would use the same device, once for
- * each rank. */
+/* Reports ranks of a node that have the same local rank, or would use the same device, with one
+ * line per rank at most. */
 static void dpari_doctor_twins(dpari_doctor_tally *tally, const dpari_doctor_job *job)
 {
     int32_t i, k;
@@ -1805,7 +1823,7 @@ static void dpari_doctor_small_shm(dpari_doctor_tally *tally, const dpari_doctor
 }
 
 /* Reports an MPI or a deadline that differs from that of rank 0. */
-static void dpari_doctor_unlike(dpari_doctor_tally *tally, const dpari_doctor_job *job)
+static void dpari_doctor_differences(dpari_doctor_tally *tally, const dpari_doctor_job *job)
 {
     int32_t r, other = -1;
     for (r = 0; r < job->size; r++) {
@@ -1855,8 +1873,8 @@ static const dpari_doctor_link *dpari_doctor_measured(const dpari_doctor_job *jo
                                                                                           : NULL;
 }
 
-/* Counts the links of the level that have a lower latency, or bandwidth if `thin`, than link k.
- * Equal links count in their order. */
+/* Counts the links of the level that have a lower latency than link k, or a lower bandwidth if
+ * `thin` is 1. Of equal links, those with a lower number count. */
 static int32_t dpari_doctor_below(const dpari_doctor_job *job, int32_t level, int32_t k, int thin)
 {
     const dpari_doctor_link *a = dpari_doctor_measured(job, level, k);
@@ -1872,7 +1890,7 @@ static int32_t dpari_doctor_below(const dpari_doctor_job *job, int32_t level, in
     return n;
 }
 
-/* Computes the medians (the upper one if the number is even) and finds the worst links. */
+/* Computes the medians (the upper one of an even number) and finds the worst links. */
 static dpari_doctor_speed dpari_doctor_speed_of(const dpari_doctor_job *job, int32_t level)
 {
     dpari_doctor_speed s;
@@ -1963,7 +1981,8 @@ DPARI_INTERNAL void dpari_doctor_say_levels(const dpari_doctor_job *job, dpar_te
     }
 }
 
-/* True if there is a core for each rank of the node. If not, links are slow for that reason. */
+/* True if the node of rank r has a core for each of its ranks. Otherwise its links are slow for
+ * that reason. */
 static int dpari_doctor_fits(const dpari_doctor_job *job, int32_t r)
 {
     return job->ranks[job->node[r]] <= job->chart[r].cores;
@@ -2032,9 +2051,9 @@ DPARI_INTERNAL int32_t dpari_doctor_compare(const dpari_doctor_job *job, dpar_te
     int32_t level;
     dpari_doctor_tally_init(&t, out);
     dpari_doctor_say_own(&t, job);
-    dpari_doctor_unlike(&t, job);
+    dpari_doctor_differences(&t, job);
     dpari_doctor_small_shm(&t, job);
-    dpari_doctor_apart(&t, job);
+    dpari_doctor_unshared(&t, job);
     dpari_doctor_containers(&t, job);
     dpari_doctor_binding(&t, job);
     dpari_doctor_twins(&t, job);
@@ -2209,8 +2228,8 @@ DPARI_INTERNAL void dpari_doctor_fill(const dpari_site *site, const dpari_checku
 
 enum { DPARI_DOCTOR_TRIPS = 64, DPARI_DOCTOR_BULK_TRIPS = 16, DPARI_DOCTOR_BULK = 1 << 20 };
 
-/* Measures half the time of a round trip of so many bytes, the median of several. The rank that
- * leads puts into the first byte whether another round trip follows. It ends after `most` of them
+/* Measures half the time of a round trip of `bytes` bytes, as the median of several. The rank that
+ * leads puts 1 into the first byte if another round trip follows. It stops after `most` round trips
  * (at most 64) or after 20 ms. */
 static dpar_status dpari_doctor_trips(dpar_comm *comm, int32_t peer, int leads, int64_t bytes,
                                       int32_t most, char *buffer, double *seconds)
@@ -2247,7 +2266,7 @@ static dpar_status dpari_doctor_trips(dpar_comm *comm, int32_t peer, int leads, 
     return DPAR_OK;
 }
 
-/* Measures the links of this rank, in rounds that barriers separate. */
+/* Measures the links of this rank, in rounds that are separated by barriers. */
 static dpar_status dpari_doctor_measure(dpar_comm *comm, const dpari_doctor_job *job,
                                         dpari_doctor_chart *mine, char *buffer)
 {
@@ -2281,7 +2300,8 @@ static dpar_status dpari_doctor_measure(dpar_comm *comm, const dpari_doctor_job 
 
 /* ---- the whole report ------------------------------------------------------------------------ */
 
-/* Hashes the boot_id, which two kernels never have in common, but two containers on one machine do.
+/* Returns a hash of the boot_id, which is the same in all containers on one machine, and different
+ * on other machines.
  */
 static uint64_t dpari_doctor_boot(const dpari_site *site)
 {
@@ -2294,8 +2314,7 @@ static uint64_t dpari_doctor_boot(const dpari_site *site)
     return h;
 }
 
-/* Fills in the record that all ranks exchange first. COLLECTIVE over the ranks that share memory.
- */
+/* Sets the record that all ranks exchange first. COLLECTIVE over the ranks that share memory. */
 static dpar_status dpari_doctor_fill_who(const dpari_site *site, const dpari_checkup *checkup,
                                          dpar_comm *world, dpari_doctor_who *who)
 {
@@ -2343,13 +2362,13 @@ static void dpari_doctor_say_joined(const dpari_checkup *checkup, const dpari_do
 /* The memory of a rank for the report. */
 typedef struct dpari_doctor_room {
     dpari_doctor_who *who;      /* [size] */
-    void *nodes;                /* dpari_doctor_number_nodes */
-    char *own;                  /* [DPARI_DOCTOR_OWN] lines about this rank by itself */
+    void *nodes;                /* memory for dpari_doctor_number_nodes */
+    char *own;                  /* [DPARI_DOCTOR_OWN] lines of this rank about itself */
     char *buffer;               /* [DPARI_DOCTOR_BULK] for messages */
     dpari_doctor_chart *charts; /* [size] on rank 0 */
     dpari_doctor_chart *chart;  /* of this rank */
     int64_t *count;             /* [size] on rank 0, bytes of each rank's own lines */
-    int64_t bytes;              /* bytes of all this, which begins at base */
+    int64_t bytes;              /* bytes of all these arrays, which begin at base */
     char *base;
 } dpari_doctor_room;
 enum { DPARI_DOCTOR_OWN = 8192 };
@@ -2386,7 +2405,7 @@ static int dpari_doctor_room_make(dpari_doctor_room *m, int32_t n, int root)
     return 1;
 }
 
-/* Writes what is wrong with this rank by itself. */
+/* Writes the lines of this rank about itself. */
 static void dpari_doctor_own_text(const dpari_site *site, const dpari_checkup *checkup,
                                   dpari_doctor_room *m)
 {
@@ -2414,7 +2433,8 @@ DPARI_STATIC_NOINLINE dpar_status dpari_doctor_report(dpar_comm *world, dpari_do
     if (bytes > 0) {
         text = (char *)dpari_os_pages(bytes);
         if (text == NULL) {
-            dpar_comm_abort(world, DPAR_E_SYSTEM, "rank 0 has no memory for the others' reports");
+            dpar_comm_abort(world, DPAR_E_SYSTEM,
+                            "dpar_doctor: rank 0 has no memory for the lines of other ranks");
             return DPAR_E_SYSTEM;
         }
     }
@@ -2447,7 +2467,8 @@ DPARI_INTERNAL void dpari_doctor_joined(const dpar_comm *world, dpari_checkup *c
     }
 }
 
-/* Replaces the launcher's numbers of nodes and of ranks on this node by those that were found. */
+/* Replaces the launcher's numbers of nodes and of ranks on this node by those of the job, and
+ * counts the ranks in other containers on this machine. */
 static void dpari_doctor_correct(const dpari_doctor_job *job, const dpar_comm *world,
                                  dpari_checkup *checkup)
 {
@@ -2471,7 +2492,11 @@ DPARI_INTERNAL int32_t dpari_doctor_together(const dpari_site *site, dpari_check
     dpar_status st;
     dpari_zero(&m, sizeof m);
     if (!dpari_doctor_room_make(&m, world->size, world->rank == 0)) {
-        dpar_comm_abort(world, DPAR_E_SYSTEM, "a rank has no memory for the report");
+        dpar_why why;
+        (void)dpari_say(DPAR_E_SYSTEM, &why,
+                        "dpar_doctor: rank %d has no memory for the report (%ld bytes)",
+                        world->rank, m.bytes);
+        dpar_comm_abort(world, DPAR_E_SYSTEM, why.text);
         return -1;
     }
     for (k = 0; k < DPAR_CALL_COUNT; k++) {
@@ -2511,8 +2536,8 @@ DPARI_INTERNAL int32_t dpari_doctor_together(const dpari_site *site, dpari_check
 
 /* ==== debug/doctor.c ==== */
 
-/* dpar_doctor: the report about this process, and the entry for the report about all ranks
- * (doctor_ranks.c). */
+/* Writes the report of dpar_doctor about this process, and calls doctor_ranks.c for the report
+ * about all ranks. */
 
 #include <errno.h>
 
@@ -2662,7 +2687,8 @@ static void dpari_doctor_say_here(const dpari_site *site, const dpari_checkup *c
     dpari_doctor_note(checkup, out);
 }
 
-/* The report of each rank by itself if the communicator broke while the ranks were compared. */
+/* Writes the report of this rank about itself if the communicator broke while the ranks were
+ * compared. Returns the number of things that are wrong. */
 static int32_t dpari_doctor_not_compared(const dpari_site *site, const dpari_checkup *checkup,
                                          const dpar_comm *world, dpar_text *out)
 {
@@ -2680,7 +2706,7 @@ DPAR_API DPARI_COLD int32_t dpar_doctor(dpar_comm *world, dpar_text *out)
     int32_t wrong = -1;
     if (checkup == NULL) {
         if (together) {
-            dpar_comm_abort(world, DPAR_E_SYSTEM, "a rank has no page of memory left");
+            dpar_comm_abort(world, DPAR_E_SYSTEM, "dpar_doctor: a rank has no page of memory left");
         }
         dpar_text_put(out, "WRONG: no page of memory is left -> end other programs\n");
         return 1;
@@ -2713,12 +2739,12 @@ DPAR_API DPARI_COLD int32_t dpar_doctor(dpar_comm *world, dpar_text *out)
 
 /* ==== debug/halo_check.c ==== */
 
-/* Reports of a halo exchange, and checks of its results.
+/* Writes reports of a halo exchange, and checks its results.
  *
- * Stale halos are found by comparing them with what a new exchange brings. Wrong halos are found by
- * an independent computation: rank 0 assembles each whole field from the own points, and the owner
- * of each halo cell is computed from the rules of halo.h, without the transfer lists that exchanges
- * use. */
+ * Stale halos are found by comparing them with the results of a new exchange. Wrong halos are found
+ * by an independent computation: rank 0 assembles each whole field from the own points, and the
+ * owner of each halo cell is computed from the rules of halo.h, without the transfer lists that
+ * exchanges use. */
 
 /* ---- reports --------------------------------------------------------------------------------- */
 
@@ -2738,8 +2764,8 @@ static void dpari_hx_put_time(dpar_text *out, const char *name, double seconds, 
     dpari_text_print(out, "%s%.2f us", name, times > 0 ? 1e6 * seconds / (double)times : 0.0);
 }
 
-/* Names the fields that are packed although peers that share memory could read them directly, if
- * they were in registered memory. */
+/* Names the fields that are packed because they are not in registered memory, from which peers that
+ * share memory could read them directly. */
 static void dpari_hx_put_unreached(dpar_text *out, const dpar_halo_plan *plan)
 {
     const int32_t way = plan->options.method;
@@ -2821,7 +2847,7 @@ static void dpari_hx_poison_of(int32_t type, unsigned char *element)
     }
 }
 
-/* True for any NaN, or for that integer. */
+/* True for any NaN, or for the integer with all bits set. */
 DPARI_STATIC_NOINLINE int dpari_hx_is_poison(int32_t type, const unsigned char *at)
 {
     unsigned char element[8];
@@ -2840,7 +2866,7 @@ DPARI_STATIC_NOINLINE int dpari_hx_is_poison(int32_t type, const unsigned char *
     return memcmp(at, element, (size_t)dpar_type_bytes(type)) == 0;
 }
 
-/* Sets all halo cells that an exchange fills to that value. */
+/* Sets all halo cells that an exchange fills to the value of dpari_hx_poison_of. */
 static void dpari_hx_poison(dpar_halo_plan *plan)
 {
     int32_t s;
@@ -2876,8 +2902,8 @@ static void dpari_hx_put_cell(const dpar_halo_plan *plan, const dpari_hx_item *i
     dpari_text_print(out, ") component %ld of rank %d", at[it->dims - 1], plan->rank);
 }
 
-/* Advances to the next cell of an item: at[] is its index in the item's dims, *place its offset in
- * elements with these steps. Returns 0 after the last one. */
+/* Advances to the next cell of an item: at[] is its index in the item's dims, and *place its offset
+ * in elements, by step[] in each dim. Returns 0 after the last cell. */
 static int dpari_hx_step_on(const dpari_hx_item *it, const int64_t *step, int64_t *at,
                             int64_t *place)
 {
@@ -2893,8 +2919,8 @@ static int dpari_hx_step_on(const dpari_hx_item *it, const int64_t *step, int64_
     return 0;
 }
 
-/* Returns the cells of an item where the CPU can read them, and their steps. Cells in the memory of
- * a device are copied to plan->look first. Returns NULL if that fails. */
+/* Returns the address at which the CPU can read the cells of an item, and their steps. Cells in the
+ * memory of a device are first copied to plan->look. Returns NULL if that fails. */
 static const unsigned char *dpari_hx_look_at(const dpar_halo_plan *plan, const dpari_hx_item *it,
                                              const int64_t **step)
 {
@@ -2998,8 +3024,9 @@ static void dpari_hx_put_value(dpar_text *out, int32_t type, const unsigned char
     dpari_text_real(out, d, type == DPAR_F64 ? 17 : 9);
 }
 
-/* Copies all that this rank receives, one item after the other, into `kept`, or back. */
-static dpar_status dpari_hx_keep(const dpar_halo_plan *plan, unsigned char *kept, int back)
+/* Copies all halo cells that this rank receives, one item after another, to `kept`, or back if
+ * `back` is 1. */
+static dpar_status dpari_hx_copy_halos(const dpar_halo_plan *plan, unsigned char *kept, int back)
 {
     dpar_status st = DPAR_OK;
     dpar_mem_box b;
@@ -3017,7 +3044,7 @@ static dpar_status dpari_hx_keep(const dpar_halo_plan *plan, unsigned char *kept
     return st;
 }
 
-/* The number of bytes that dpari_hx_keep copies. */
+/* Returns the number of bytes that dpari_hx_copy_halos copies. */
 static int64_t dpari_hx_kept_bytes(const dpar_halo_plan *plan)
 {
     int64_t bytes = 0, k;
@@ -3057,7 +3084,8 @@ static int32_t dpari_hx_owner(const dpar_halo_plan *plan, const dpari_hx_item *i
     return it->peer < 0 ? plan->rank : plan->peer[it->peer].rank;
 }
 
-/* Describes the first cell of an item that differs in *why. */
+/* Compares an item with its kept copy. Returns 1 if they differ, and describes the first cell that
+ * differs in *why. */
 static int dpari_hx_item_differs(const dpar_halo_plan *plan, const dpari_hx_item *it,
                                  const unsigned char *was, const unsigned char *is, dpar_why *why)
 {
@@ -3102,9 +3130,10 @@ static int32_t dpari_hx_stale(const dpar_halo_plan *plan, const unsigned char *w
     return found;
 }
 
-/* Gives all ranks the message of the rank that found the first field. */
-static dpar_status dpari_hx_tell(dpar_halo_plan *plan, int32_t field, dpar_why *found,
-                                 dpar_why *why)
+/* Returns on all ranks the message of the rank that found the first field. field: the field that
+ * this rank found, or -1. */
+static dpar_status dpari_hx_share(dpar_halo_plan *plan, int32_t field, dpar_why *found,
+                                  dpar_why *why)
 {
     const int64_t unit = INT64_C(1) << 32;
     int64_t mine = field < 0 ? INT64_MAX : field * unit + plan->rank, first = 0;
@@ -3119,25 +3148,26 @@ static dpar_status dpari_hx_tell(dpar_halo_plan *plan, int32_t field, dpar_why *
     return first == INT64_MAX ? DPAR_OK : dpari_repeat(DPAR_E_MISMATCH, why, found->text);
 }
 
-/* Checks that the CPU can read a plan's arrays now. */
+/* Checks that no exchange is in progress and that the CPU may read the plan's arrays. */
 static dpar_status dpari_hx_not_idle(const dpar_halo_plan *plan, dpar_why *why)
 {
     if (!plan) {
         return dpari_wrong(why, "dpar_halo_plan_check: the plan is NULL");
     }
     if (plan->active) {
-        return dpari_wrong(why, "halo exchange %ld has not ended", plan->count);
+        return dpari_wrong(why, "dpar_halo_plan_check: halo exchange %ld has not ended",
+                           plan->count);
     }
     if (plan->in_order) {
         return dpari_wrong(why,
-                           "%d fields are in the memory of a device and all their halos are sent "
-                           "by messages: a check cannot wait for that memory",
+                           "dpar_halo_plan_check: %d fields are in the memory of a device and all "
+                           "their halos are sent by messages; nothing waits for that memory",
                            plan->fields);
     }
     return DPAR_OK;
 }
 
-/* Keeps the halos, exchanges them, compares, and restores what was kept. */
+/* Copies the halos, exchanges them, compares them with the copy, and restores the copy. */
 static dpar_status dpari_hx_find_stale(dpar_halo_plan *plan, dpar_why *why)
 {
     dpar_why found;
@@ -3158,7 +3188,7 @@ static dpar_status dpari_hx_find_stale(dpar_halo_plan *plan, dpar_why *why)
         st = dpari_hx_pin(plan, memory, 2 * bytes + 64, 1);
     }
     if (st == DPAR_OK) {
-        st = dpari_hx_keep(plan, was, 0);
+        st = dpari_hx_copy_halos(plan, was, 0);
     }
     kept = st;
     st = dpari_agree(plan->comm, st, why);
@@ -3166,18 +3196,18 @@ static dpar_status dpari_hx_find_stale(dpar_halo_plan *plan, dpar_why *why)
         st = dpar_halo_plan_exchange(plan);
     }
     if (st == DPAR_OK) {
-        st = dpari_hx_keep(plan, is, 0);
+        st = dpari_hx_copy_halos(plan, is, 0);
         field = st == DPAR_OK ? dpari_hx_stale(plan, was, is, &found) : -1;
     }
     if (kept == DPAR_OK) {
-        kept = dpari_hx_keep(plan, was, 1);
+        kept = dpari_hx_copy_halos(plan, was, 1);
     }
     if (memory) {
         (void)dpari_hx_pin(plan, memory, 2 * bytes + 64, 0);
         dpar_comm_release(plan->comm, memory);
     }
     st = dpari_agree(plan->comm, st == DPAR_OK ? kept : st, why);
-    return st == DPAR_OK ? dpari_hx_tell(plan, field, &found, why) : st;
+    return st == DPAR_OK ? dpari_hx_share(plan, field, &found, why) : st;
 }
 
 /* ---- check WRONG: comparing with the whole array --------------------------------------------- */
@@ -3185,7 +3215,7 @@ static dpar_status dpari_hx_find_stale(dpar_halo_plan *plan, dpar_why *why)
 /* A field while it is compared. */
 typedef struct dpari_hx_whole {
     const dpar_halo_plan *x;
-    int32_t f, components, width; /* number of the field, components, bytes of one */
+    int32_t f, components, width; /* number of the field, its components, bytes of a component */
     dpar_box own, all;            /* own points and local box of the rank that is checked */
     unsigned char *points[2];     /* rank 0: all points of the field and of a pair's other field */
     unsigned char *known[2];      /* rank 0: 1 for each point that has an owner */
@@ -3299,8 +3329,8 @@ static void dpari_hx_assemble(dpari_hx_whole *whole, const dpar_box *grid, int o
     } while (dpari_hx_next_point(&whole->own, p));
 }
 
-/* Moves a point over an edge of a cube's face, across dim k of at[] (0 is y, 1 is x), which is in
- * half cells. half: the position of points in their cells, in half cells. */
+/* Moves a point over an edge of a cube's face, in dim k of at[] (0 is y, 1 is x). at[] is in half
+ * cells. half: the position of points in their cells, in half cells. */
 static void dpari_hx_over_edge(int64_t n, int32_t k, int64_t *face, int64_t *at, int32_t *half,
                                int32_t *turn)
 {
@@ -3319,8 +3349,8 @@ static void dpari_hx_over_edge(int64_t n, int32_t k, int64_t *face, int64_t *at,
     }
 }
 
-/* Computes q, the point of a cubed sphere at the place of p, which is beyond an edge or on a border
- * that another face owns. Returns 0 if p is beyond two edges, where three faces meet. */
+/* Computes q, the point of a cubed sphere at the position of p, which is beyond an edge or on a
+ * border that another face owns. Returns 0 if p is beyond two edges, where three faces meet. */
 static int dpari_hx_on_cube(const dpar_halo *halo, const int64_t *p, int64_t *q, int32_t *turn)
 {
     const int32_t y = halo->grid.dims - 2;
@@ -3355,8 +3385,8 @@ static int dpari_hx_on_cube(const dpar_halo *halo, const int64_t *p, int64_t *q,
     return 1;
 }
 
-/* Computes the column of q, which is beyond a fold or a pole in dim `fold`. Returns 0 if p is an
- * image of itself. */
+/* Computes the column of q. over: 1 if the point is beyond a fold, 2 if beyond a pole. seam: 1 if
+ * it is on the fold. Returns 0 if the point is no image of another one. */
 static int dpari_hx_turned(const dpar_halo *halo, int over, int seam, int64_t *q)
 {
     const int32_t m = halo->mirror;
@@ -3374,9 +3404,9 @@ static int dpari_hx_turned(const dpar_halo *halo, int over, int seam, int64_t *q
     return 1;
 }
 
-/* Computes the point that cell p is an image of, by the rules of halo.h but independently of its
- * code. Returns 0 if there is none, or if p is that point itself. *turn is set to the turn of
- * vectors. */
+/* Computes the point of which cell p is an image, by the rules of halo.h but independently of its
+ * code. Returns 0 if there is none, or if p is that point itself. Sets *turn to the quarter turns
+ * of vectors. */
 static int dpari_hx_image(const dpari_hx_whole *whole, const int64_t *p, int64_t *q, int32_t *turn)
 {
     const dpar_halo *halo = whole->x->field[whole->f].halo;
@@ -3413,7 +3443,8 @@ static int dpari_hx_image(const dpari_hx_whole *whole, const int64_t *p, int64_t
     return outside > 0 && (!halo->cube || dpari_hx_on_cube(halo, p, q, turn));
 }
 
-/* True if p is among the points that blocks share: an own point, or on the face after the last one.
+/* True if p is among the points that blocks share: an own point, or on the face next to the own
+ * points.
  */
 static int dpari_hx_is_shared(const dpari_hx_whole *whole, const int64_t *p)
 {
@@ -3428,7 +3459,7 @@ static int dpari_hx_is_shared(const dpari_hx_whole *whole, const int64_t *p)
     return n == whole->all.dims;
 }
 
-/* Computes component k of a point as it arrives after so many quarter turns: rounded to the type in
+/* Computes component k of a point as it arrives after `turn` quarter turns: rounded to the type in
  * which it is sent, with the sign of vectors. A pair (u, v) becomes (-v, u), (-u, -v) or (v, -u).
  */
 static void dpari_hx_passed(const dpari_hx_whole *whole, int32_t turn, int32_t k, void *to,
@@ -3473,7 +3504,8 @@ static dpar_status dpari_hx_differs(const dpari_hx_whole *whole, int32_t rank, c
 }
 
 /* Checks all cells of one rank's local box that are an image of a point with an owner. */
-static dpar_status dpari_hx_look_up(const dpari_hx_whole *whole, const dpar_box *grid, int32_t rank)
+static dpar_status dpari_hx_compare_box(const dpari_hx_whole *whole, const dpar_box *grid,
+                                        int32_t rank)
 {
     int64_t p[DPAR_MAX_DIMS], q[DPAR_MAX_DIMS];
     int32_t d, k, turn;
@@ -3539,8 +3571,8 @@ static int64_t dpari_hx_local_bytes(const dpar_halo_plan *plan, int32_t f)
     return most;
 }
 
-/* The field of a pass. The passes are the own points of the field, the own points of the other
- * field of a pair (-1 if there is none), and the halos of the field. */
+/* Returns the field of a pass, or -1 if there is none. The passes are the own points of the field,
+ * the own points of the other field of a pair, and the halos of the field. */
 static int32_t dpari_hx_pass_field(const dpari_hx_whole *whole, int32_t pass)
 {
     const dpar_halo_field *field = &whole->x->field[whole->f];
@@ -3550,9 +3582,9 @@ static int32_t dpari_hx_pass_field(const dpari_hx_whole *whole, int32_t pass)
     return field->pair ? (int32_t)(dpari_hx_other(field) - whole->x->field) : -1;
 }
 
-/* Rank 0: receives the local boxes of all ranks that have one copy of the grid, one after the
- * other. It assembles own points first, then compares halos and writes the first difference. It
- * receives all boxes even after an error, because the others send them. */
+/* Rank 0: receives the local boxes of all ranks that have one copy of the grid, one after another.
+ * First assembles own points, then compares halos and writes the first difference. Receives all
+ * boxes even after an error, because the other ranks send them. */
 static dpar_status dpari_hx_compare_copy(dpar_halo_plan *plan, dpari_hx_whole *whole,
                                          const dpar_box *grid, int64_t copy)
 {
@@ -3578,14 +3610,14 @@ static dpar_status dpari_hx_compare_copy(dpar_halo_plan *plan, dpari_hx_whole *w
             if (st == DPAR_OK && pass < 2) {
                 dpari_hx_assemble(whole, grid, pass);
             } else if (st == DPAR_OK && whole->why->text[0] == 0) {
-                (void)dpari_hx_look_up(whole, grid, r);
+                (void)dpari_hx_compare_box(whole, grid, r);
             }
         }
     }
     return st;
 }
 
-/* Other ranks: send their local boxes in the order in which rank 0 receives them. */
+/* Other ranks: sends the local boxes in the order in which rank 0 receives them. */
 static dpar_status dpari_hx_compare_send(dpar_halo_plan *plan, dpari_hx_whole *whole)
 {
     dpar_status st = DPAR_OK, now;
@@ -3607,8 +3639,8 @@ static dpar_status dpari_hx_compare_send(dpar_halo_plan *plan, dpari_hx_whole *w
     return st;
 }
 
-/* Compares field f. Allocates memory for a local box, and on rank 0 for the whole field and the
- * other one of a pair. */
+/* Compares field f. Allocates memory for a local box, and on rank 0 also for the whole field and
+ * the other field of a pair. */
 static dpar_status dpari_hx_compare_field(dpar_halo_plan *plan, int32_t f, dpar_why *found)
 {
     const dpar_halo *halo = plan->field[f].halo;
@@ -3694,7 +3726,9 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_check(dpar_halo_plan *plan, int32
     case DPAR_HALO_STALE: return dpari_hx_find_stale(plan, why);
     case DPAR_HALO_WRONG: return dpari_hx_find_wrong(plan, why);
     default:
-        return dpari_wrong(why, "there is no check %d: use DPAR_HALO_POISON (1) to _WRONG (4)",
+        return dpari_wrong(why,
+                           "dpar_halo_plan_check: check %d does not exist; use DPAR_HALO_POISON "
+                           "(1) to DPAR_HALO_WRONG (4)",
                            what);
     }
 }

@@ -2,8 +2,8 @@
 /* dpar_schedule.h - makes, checks, simulates and draws the order in which the stages of a pipeline work.
  * Version 0.2.0. GENERATED from src/ by tools/amalgamate: edit the files there.
  *
- * All arithmetic is in integers, so that results are the same on every machine. All memory is the caller's. Ranks
- * cannot deadlock on a schedule that dpar_schedule_check accepts.
+ * All functions are local. They compute in integers, so that results are the same on every machine, and work in
+ * memory of the caller. Ranks cannot deadlock on a schedule that dpar_schedule_check accepts.
  *
  *     #include "dpar_schedule.h"
  *     #include <stdio.h>
@@ -61,8 +61,8 @@
  * Papers on zero bubbles write B for what is called I here. */
 enum {
     DPAR_ACTION_IDLE, /* an explicit pause in the list; passes over the schedule may remove it */
-    /* F: the forward. Needs the forward of the previous stage. Its activation is held from here on.
-     */
+    /* F: the forward. Needs the forward of the previous stage. Its activation is held from its
+     * start on. */
     DPAR_ACTION_FORWARD,
     /* B: the gradients of input and weights. Needs the backward of the next stage. Releases the
      * activation. */
@@ -91,7 +91,7 @@ enum {
 /* One action in a rank's list. */
 typedef struct dpar_action {
     uint8_t kind;   /* DPAR_ACTION_FORWARD, ... */
-    uint8_t joined; /* 1 for a forward that runs together with the backward after it in the list */
+    uint8_t joined; /* 1 for a forward that runs together with the next action, a backward */
     uint16_t stage;
     uint16_t micro_batch; /* micro-batch; 0 for kinds that have none */
     uint16_t peer;        /* SEND, RECV: the other rank; otherwise 0 */
@@ -102,14 +102,14 @@ typedef struct dpar_action {
  *
  * Stage s feeds s + 1 unless it ends a chain. An ordinary pipeline is one chain of all stages. A
  * bidirectional one (Chimera, DualPipe) has two chains: stages 0 .. chain - 1 run down the ranks,
- * and stages chain .. 2 chain - 1 run up. Each micro-batch passes through one of the two chains.
- * With sliced micro-batches (Seq1F1B), micro = micro-batch x slices + slice, and the backward runs
- * from a micro-batch's last slice to its first.
+ * and stages chain .. 2 chain - 1 run up. Each micro-batch passes through one of the two chains. If
+ * micro-batches are sliced (Seq1F1B), dpar_action.micro_batch is micro-batch x slices + slice, and
+ * the backward runs from a micro-batch's last slice to its first.
  */
 typedef struct dpar_schedule {
-    int32_t ranks, stages, micro_batches; /* micros counts the slices of all micro-batches */
+    int32_t ranks, stages, micro_batches; /* micro_batches counts slices if there are any */
     int32_t chain;                        /* stages in a chain; `stages` is a multiple of it */
-    int32_t slices;                       /* slices of a micro-batch: 1 except for Seq1F1B */
+    int32_t slices;                       /* slices of a micro-batch; 1 except for Seq1F1B */
     int64_t *begin; /* [ranks + 1]; rank r has action[begin[r]] .. action[begin[r + 1] - 1] */
     dpar_action *action;
     uint16_t *rank_of; /* [stages], the rank of each stage */
@@ -125,9 +125,9 @@ enum {
 };
 
 /* Makes an empty schedule in the caller's memory, with capacity for `actions` actions. Set
- * schedule->ranks and schedule->stages before. The function sets chain = stages, slices = 1, micros
- * = 0 and all of begin to 0. Like all sizes of this header, that of a schedule is a multiple of 8,
- * so that an object placed right after it is aligned as well.
+ * schedule->ranks and schedule->stages before the call. The function sets chain = stages, slices =
+ * 1, micro_batches = 0 and all of begin to 0. Like all sizes in this header, that of a schedule is
+ * a multiple of 8, so that an object placed right after it is aligned as well.
  *
  * mem:  aligned as for int64_t. With NULL and 0 bytes the call fails with DPAR_E_ROOM, and
  *       why->bytes is how many it needs.
@@ -166,15 +166,15 @@ typedef struct dpar_schedule_read_desc {
     int32_t chain; /* stages of a chain; 0 makes all stages one chain */
 } dpar_schedule_read_desc;
 
-/* Reads a schedule from text into the caller's memory. micros becomes the largest micro-batch + 1
- * and slices becomes 1; set your own number of slices afterwards.
+/* Reads a schedule from text into the caller's memory. schedule->micro_batches becomes the largest
+ * micro-batch + 1 and slices becomes 1; if the micro-batches are slices, set slices afterwards.
  *
  * mem:  aligned as for int64_t. With NULL and 0 bytes the call fails with DPAR_E_ROOM, and
  *       why->bytes is how many it needs.
  *
  * Fails with DPAR_E_PARSE or DPAR_E_ARG as described above, or DPAR_E_ROOM if `bytes` is too small.
- * DPAR_E_ARG also means a message between stages that are not neighbours in a chain or are on the
- * same rank. Costs O(text).
+ * Fails with DPAR_E_ARG, too, if `chain` does not divide the stages, or a message connects stages
+ * that are not neighbours in a chain or are on the same rank. Costs O(text).
  */
 DPAR_API dpar_status dpar_schedule_read(dpar_schedule *schedule, const dpar_schedule_read_desc *in,
                                         void *mem, int64_t bytes, dpar_why *why);
@@ -205,32 +205,33 @@ enum {
     /* GPipe: all F, then all B in the same order (PyTorch, DeepSpeed), or with `lifo` from the last
      * micro-batch to the first (as drawn in Huang 2019). Live: m. */
     DPAR_SCHEDULE_GPIPE = 1,
-    /* 1F1B: p-1-r F ahead, then F and B in turn (PipeDream-flush; Narayanan 2021). Fewer
-     * micro-batches than ranks are allowed. Live: p-r. */
+    /* 1F1B: p-1-r F, then F and B in turn (PipeDream-flush; Narayanan 2021). Fewer micro-batches
+     * than ranks are allowed. Live: p-r. */
     DPAR_SCHEDULE_1F1B,
-    /* Interleaved 1F1B: a rank has the v stages r, r+p, r+2p and so on. Micro-batches are run in
-     * groups of N
-     * (`group`), each group through all stages of a rank before the next group. (v-1) N + 2 (p-1-r)
-     * F ahead (Narayanan 2021). Live: one more than are ahead. */
+    /* Interleaved 1F1B: a rank has the v stages r, r+p, r+2p and so on. Micro-batches run in groups
+     * of N (`group`), and each group passes all stages of a rank before the next group starts. A
+     * rank starts with (v-1) N + 2 (p-1-r) F (Narayanan 2021). Live: one more than that. */
     DPAR_SCHEDULE_INTERLEAVED,
     /* Breadth first: all micro-batches through a rank's first stage, then all through its second,
      * and so on; then back, the last micro-batch first (Lamy-Poirier 2022, PyTorch's LoopedBFS).
      * Live: m v. */
     DPAR_SCHEDULE_BREADTH_FIRST,
-    /* ZB-H1 or ZB-1P, a handcrafted zero-bubble schedule (Qi 2023) with I and W apart: it starts as
-     * 1F1B, and the W of an I follows r micro-batches later. Live: p on every rank. */
+    /* ZB-H1 or ZB-1P, a handcrafted zero-bubble schedule (Qi 2023) with separate I and W: it starts
+     * like 1F1B, and the W of an I follows r micro-batches later. Live: p on every rank. */
     DPAR_SCHEDULE_ZB_H1,
-    /* ZB-2P: as ZB-H1, but with 2 (p-1-r) F ahead and W 2 r behind. If F = I = W, no rank pauses
-     * between its first F and its last W. Live: 2p-1 on every rank. */
+    /* ZB-2P: as ZB-H1, but it starts with 2 (p-1-r) F, and the W of an I follows 2 r micro-batches
+     * later. If F = I = W, no rank pauses between its first F and its last W. Live: 2p-1 on every
+     * rank. */
     DPAR_SCHEDULE_ZB_2P,
     /* ZB-V: zero bubble on a V, in which a rank has stages r and 2p-1-r. With fewer than 2p-1
-     * micro-batches it is the schedule of 2p-1 with the others left out. Live: 2p. */
+     * micro-batches it is the schedule for 2p-1 without the missing ones. Live: 2p. */
     DPAR_SCHEDULE_ZBV,
-    /* V-Half: the V of ZB-V with half of the memory (Qi 2024). A block of 6 slots is repeated for
-     * each micro-batch, then actions move forward where memory allows. Live: 2 ((p+2)/2), rounded
-     * down as in C. */
+    /* V-Half: the V of ZB-V with half the memory (Qi 2024). A block of 6 slots is repeated for each
+     * micro-batch, then actions move forward where memory allows. Live: 2 ((p+2)/2), rounded down
+     * as in C. */
     DPAR_SCHEDULE_V_HALF,
-    /* V-Min: the same with a third of the memory. Live: 2 ((p+4)/3), rounded down as in C. */
+    /* V-Min: the same with a third of the memory of ZB-V. Live: 2 ((p+4)/3), rounded down as in C.
+     */
     DPAR_SCHEDULE_V_MIN,
     /* DualPipe: two pipelines in opposite directions, stages 0 .. p-1 and p .. 2p-1, each with half
      * of the micro-batches. F of one runs together with B of the other (DeepSeek 2024). p and m
@@ -238,25 +239,26 @@ enum {
     DPAR_SCHEDULE_DUALPIPE,
     /* DualPipeV: DualPipe folded onto a V, with m >= 2p. Live: 2p+1. */
     DPAR_SCHEDULE_DUALPIPEV,
-    /* Eager 1F1B: 1F1B with 2 (p-1-r) F ahead, so that the latency between ranks is paid once, not
-     * for each micro-batch (Alpa's overlap-friendly 1F1B). Live: 2 (p-r) - 1. */
+    /* Eager 1F1B: 1F1B that starts with 2 (p-1-r) F, so that the latency between ranks counts once,
+     * not for each micro-batch (Alpa's overlap-friendly 1F1B). Live: 2 (p-r) - 1. */
     DPAR_SCHEDULE_EAGER_1F1B,
-    /* Interleaved zero bubble: ZB-H1 with v stages per rank, grouped as INTERLEAVED, (v-1) N +
-     * p-1-r F ahead (PyTorch's InterleavedZeroBubble). Live with N = p: v p. */
+    /* Interleaved zero bubble: ZB-H1 with v stages per rank and the groups of INTERLEAVED. A rank
+     * starts with (v-1) N + p-1-r F (PyTorch's InterleavedZeroBubble). Live with N = p: v p. */
     DPAR_SCHEDULE_INTERLEAVED_ZB,
     /* 1F1B-V: V_HALF with unsplit backwards, and 2/3 of the memory of 1F1B (Qi 2024). Live: 2 (2p/3
      * + 1), rounded down as in C. */
     DPAR_SCHEDULE_1F1B_V,
-    /* MoE overlap: INTERLEAVED, or for v = 1 EAGER_1F1B, with one F more ahead, so that each F runs
-     * together with a B that does not need it (Megatron's overlap of the experts' all-to-all). */
+    /* MoE overlap: INTERLEAVED, or for v = 1 EAGER_1F1B, with one more F at the start, so that each
+     * F runs together with a B that does not need it (Megatron's overlap of the experts'
+     * all-to-all). */
     DPAR_SCHEDULE_MOE_OVERLAP,
-    /* Seq1F1B: 1F1B over slices of the sequence, with p-2-r + slices F ahead. The backward of a
-     * micro-batch begins with its last slice (Sun 2024). Live: p-1-r + slices, in slices. */
+    /* Seq1F1B: 1F1B over slices of the sequence that starts with p-2-r + slices F. The backward of
+     * a micro-batch begins with its last slice (Sun 2024). Live: p-1-r + slices, in slices. */
     DPAR_SCHEDULE_SEQ1F1B,
     /* Chimera: two 1F1B pipelines in opposite directions (Li 2021). Micro-batches form units of p
-     * that follow each other. In unit u, micro-batches u p .. u p + p/2 - 1 go down and the rest
-     * up. F and B take equal slots. p must be even. Live: p/2+1 on the outer ranks, p on the inner
-     * ones. */
+     * that follow each other. In unit u, micro-batches u p .. u p + p/2 - 1 pass down the ranks and
+     * the others up. F and B take equal slots. p must be even. Live: p/2+1 on the outer ranks, p on
+     * the inner ones. */
     DPAR_SCHEDULE_CHIMERA,
     /* Inference: only F, a rank's stages one after another. */
     DPAR_SCHEDULE_FORWARD_ONLY,
@@ -264,13 +266,13 @@ enum {
                          rule */
 };
 
-/* A schedule to be made. Zero it, then set rule or name, ranks and micros; 0 in another field
- * selects the rule's own value. A schedule has ranks x chunks stages; a rule in two directions has
- * 2 x ranks, in two chains. */
+/* A schedule to be made. Zero it, then set rule or name, ranks and micro_batches; 0 in another
+ * field selects the rule's own value. A schedule has ranks x chunks stages; a rule in two
+ * directions has two chains of `ranks` stages. */
 typedef struct dpar_schedule_desc {
     int32_t rule;          /* DPAR_SCHEDULE_GPIPE, ...; 0 selects `name` */
     int32_t ranks;         /* 1 to 65535 */
-    int32_t micro_batches; /* 1 to 65535; for SEQ1F1B, micros x slices at most 65535 */
+    int32_t micro_batches; /* 1 to 65535; for SEQ1F1B, micro_batches x slices at most 65535 */
     /* Stages per rank: any number for INTERLEAVED, BREADTH_FIRST and INTERLEAVED_ZB (0 selects 2),
      * and for MOE_OVERLAP and FORWARD_ONLY (0 selects 1); 2 for rules on a V or in two directions;
      * 1 for the others. */
@@ -279,20 +281,20 @@ typedef struct dpar_schedule_desc {
      * `ranks`; 0 selects `ranks`. If there are fewer micro-batches than `ranks`, they are one
      * group.
      *
-     * A last group may be shorter if it has `ranks` or more (Megatron's rule). If fewer would be
-     * left, the full groups share them as evenly as possible, and the first groups get one more.
-     * PyTorch does so if all groups come out equal: 10 micro-batches on 4 ranks are groups of 5 and
-     * 5.
+     * The last group may be shorter if it has at least `ranks` micro-batches (Megatron's rule).
+     * Otherwise its micro-batches are shared among the full groups as evenly as possible, and the
+     * first groups get one more. If all groups are then equal, the result is also PyTorch's: 10
+     * micro-batches on 4 ranks form groups of 5 and 5.
      */
     int32_t group;
     int32_t slices; /* SEQ1F1B: slices of a micro-batch; 0 selects 2 */
     int32_t lifo;   /* GPIPE: 1 runs backwards from the last micro-batch to the first */
-    /* [stages], the rank of each stage. NULL puts stage s on rank s mod p, or on a V and in two
-     * directions there and back. GPIPE, BREADTH_FIRST and FORWARD_ONLY accept any map. The other
-     * rules accept their own map with its ranks renumbered, so that stages which the rule puts on
-     * one rank stay together. */
+    /* [stages], the rank of each stage. NULL selects the rule's own map: DPAR_STAGE_MAP_LOOP, _V or
+     * _BIDIRECTIONAL. GPIPE, BREADTH_FIRST and FORWARD_ONLY accept any map. The other rules accept
+     * their own map with renumbered ranks, so that stages which the rule puts on one rank stay
+     * together. */
     const uint16_t *rank_of;
-    /* For BREADTH_FIRST and FORWARD_ONLY with rank_of, the number of stages of all ranks; 0 selects
+    /* For BREADTH_FIRST and FORWARD_ONLY with rank_of, the stages of all ranks together; 0 selects
      * ranks x chunks. */
     int32_t stages;
     /* The name of the rule, as for dpar_schedule_find, which also sets `lifo`. Read only by
@@ -300,11 +302,13 @@ typedef struct dpar_schedule_desc {
     const char *name;
 } dpar_schedule_desc;
 
-/* Makes a schedule in the caller's memory: F, B, I and W, without messages and idle actions.
+/* Makes a schedule in the caller's memory. It has F, B, I and W, but no messages and no idle
+ * actions.
  *
  * mem:  aligned as for int64_t. With NULL and 0 bytes the call fails with DPAR_E_ROOM, and
- *       why->bytes is how many it needs. Memory behind the schedule's own bytes is free again
- *       afterwards. V_HALF, V_MIN and 1F1B_V work in another 88 m + 72 p + 248 bytes per rank.
+ *       why->bytes is how many it needs. After the call only the bytes of the schedule itself are
+ *       in use. V_HALF, V_MIN and 1F1B_V need another 88 m + 72 p + 248 bytes per rank during the
+ *       call.
  *
  * Fails with DPAR_E_UNKNOWN if there is no rule of that name, DPAR_E_ARG, DPAR_E_DIVIDE or
  * DPAR_E_RANGE if there is no such schedule, or DPAR_E_ROOM if `bytes` is too small. Costs
@@ -335,83 +339,83 @@ DPAR_API dpar_status dpar_schedule_find(dpar_schedule_desc *order, const char *n
 /* check - proves that a schedule is correct, and that it cannot deadlock on a given transport.
  *
  *     dpar_schedule_check_desc how = {0};
- *     how.transport = DPAR_TRANSPORT_PAIR;                 NCCL, a communicator for each pair
+ *     how.transport = DPAR_TRANSPORT_PAIR;       NCCL with a communicator per pair of ranks
  *     st = dpar_schedule_check(&lowered, &how, memory, sizeof memory, &why);
  */
 
-/* Bits that change what counts as correct. */
+/* Bits of dpar_schedule_check_desc.flags, which change what counts as correct. */
 enum {
-    /* Refuses a list without any backward, which otherwise counts as forward-only. */
+    /* Refuses a schedule without backwards, which otherwise counts as forward-only. */
     DPAR_CHECK_TRAINS = 1,
-    /* Says that messages have tags (MPI), so that any order on a channel is correct. */
+    /* Messages have tags (MPI), so that any order of the messages between two ranks is correct. */
     DPAR_CHECK_TAGGED = 2
 };
 
-/* How messages are transported. A schedule that passes BLOCKING passes all.
+/* How messages are transported. A schedule that reaches its end with BLOCKING reaches it on every
+ * transport.
  *
- * With the four kinds from RANK to EDGE, messages are posted and wait in queues. A message is
- * transferred once it is first in the queues of both its ends, and a computation waits for what it
- * receives. With BLOCKING and EAGER a rank does its actions in order.
+ * With the four transports from RANK to EDGE, messages are posted and wait in queues. A message is
+ * transferred once it is the first in its queue on both ranks, and a computation waits until its
+ * input has been received. With BLOCKING and EAGER a rank runs its actions in order.
  */
 enum {
     DPAR_TRANSPORT_NONE,      /* messages wait for nothing but their data */
-    DPAR_TRANSPORT_BLOCKING,  /* a message holds each end until the other arrives (MPI_Ssend) */
+    DPAR_TRANSPORT_BLOCKING,  /* each end of a message waits for the other end (MPI_Ssend) */
     DPAR_TRANSPORT_RANK,      /* one queue per rank: one NCCL communicator */
-    DPAR_TRANSPORT_DIRECTION, /* one queue for the forward's, one for the backward's messages */
-    DPAR_TRANSPORT_PAIR,      /* a queue for each other rank: communicators of 2 ranks */
-    DPAR_TRANSPORT_EDGE,      /* a queue for each other rank and direction: torch's p2p_per_edge */
-    /* From each rank to each other one there is a first-in, first-out buffer of `capacity`
-     * messages. A send waits until the buffer has a free place, a receive until its message is at
-     * the front. */
+    DPAR_TRANSPORT_DIRECTION, /* two queues per rank, for forward and for backward messages */
+    DPAR_TRANSPORT_PAIR,      /* a queue per peer: NCCL communicators of 2 ranks */
+    DPAR_TRANSPORT_EDGE, /* two queues per peer, for sends and receives: torch's p2p_per_edge */
+    /* A first-in, first-out buffer of `capacity` messages from each rank to each other rank. A send
+     * waits until the buffer has a free place, a receive until its message is at the front. */
     DPAR_TRANSPORT_EAGER,
     DPAR_TRANSPORT_COUNT
 };
 
 /* What to check. Zero it to prove the schedule without a transport. */
 typedef struct dpar_schedule_check_desc {
-    int32_t flags;     /* DPAR_CHECK_x; DPAR_CHECK_TAGGED is implied by a transport */
+    int32_t flags;     /* sum of DPAR_CHECK_x; a transport implies DPAR_CHECK_TAGGED */
     int32_t transport; /* DPAR_TRANSPORT_x */
     int32_t capacity;  /* EAGER: capacity of a buffer in messages, at least 1; otherwise ignored */
-    /* [ranks], receives where each rank is stuck, as an index of s->action, or -1 if it has
-     * finished. For queued messages it is the first of the queue that holds up the rank. Written
-     * only if the transport gets stuck; may be NULL. */
+    /* [ranks], receives the action at which each rank is stuck, as an index of schedule->action, or
+     * -1 if the rank has finished. With queues it is the first message of the queue that the rank
+     * waits for. Written only if ranks get stuck on the transport; may be NULL. */
     int64_t *stuck;
 } dpar_schedule_check_desc;
 
-/* Proves that a schedule is correct, with messages or without. With a transport it also proves that
- * all ranks reach their end on it.
+/* Proves that a schedule with or without messages is correct. With a transport it also proves that
+ * all ranks reach the end of their lists.
  *
- * how:  NULL means all zero. With a transport, the schedule must have its messages.
+ * how:  NULL means all zero. A transport needs a schedule with messages (dpar_schedule_lower).
  * mem:  aligned as for int64_t. With NULL and 0 bytes the call fails with DPAR_E_ROOM, and
  *       why->bytes is how many it needs.
  *
- * Fails with DPAR_E_ARG if the schedule is not correct, and the message names the first fault,
- * "rank 2: 1B3 is listed twice". Fails with DPAR_E_STUCK if ranks wait for each other, and the
- * message names the circle: "pair: rank 0 at 0SEND_F1 waits for 1RECV_F1 that rank 1 has after
- * 1SEND_F0; rank 1 ...". Fails with DPAR_E_ROOM if `bytes` is too small. Costs O(actions).
+ * Fails with DPAR_E_ARG if the schedule is not correct; the message names the first fault, such as
+ * "rank 2: 1B3 is listed twice". Fails with DPAR_E_STUCK if ranks wait for each other; the message
+ * names the cycle: "pair: rank 0 at 0SEND_F1 waits for 1RECV_F1 that rank 1 has after 1SEND_F0;
+ * rank 1 ...". Fails with DPAR_E_ROOM if `bytes` is too small. Costs O(actions).
  *
  * The outcome does not depend on the speed of ranks, so that one run proves all runs. (PyTorch
  * issue #172668 and PR #195760 are about such a deadlock.) A correct schedule keeps these rules:
  *
- *  - Kinds, stages and micro-batches are in range, and stages are on their rank. After a joined
- *    forward comes a B or I of the same rank, of another stage or micro-batch.
- *  - Every micro-batch passes all stages of one chain, and its slices the same chain. Each stage
- *    has F once, and B once or I and W once, unless there is no backward at all.
- *  - In a rank's list F, OFFLOAD, RELOAD, RECOMPUTE, B or I, W of a stage and micro-batch come in
- *    this order.
- *  - What a stage gives to another stage of the same rank is made before it is used.
- *  - Slices go forward in ascending and backward in descending order.
- *  - There is an OFFLOAD for every RELOAD, and with backwards a RELOAD for every OFFLOAD.
- *  - If there are messages, each value between neighbouring stages on different ranks has one SEND
- *    and one RECV with the right peer, and there is no other message. RECV comes before its
- *    consumer and SEND after its producer. The messages from one rank to another are received in
- *    the order in which they are sent. (NCCL has no tags, so another order there gives wrong data
- *    without an error.)
- *  - If there are UNSHARD and RESHARD, they alternate for each stage, the last is a RESHARD, and F,
- *    B, I, W and RECOMPUTE are between them.
- *  - If there is a REDUCE_GRAD, there is one for each stage that has backwards, after them, and at
- *    most one WAIT_REDUCE_GRAD after it.
- *  - All ranks together reach the end if actions wait for their data only.
+ *  - Kinds, stages and micro-batches are in range, and stages are on their rank. A joined forward
+ *    is followed by a B or I of the same rank, with another stage or micro-batch.
+ *  - Every micro-batch passes all stages of one chain, and all its slices pass the same chain. Each
+ *    stage runs it in one F, and in one B or one I and one W unless there are no backwards at all.
+ *  - In a rank's list, the actions of a stage and micro-batch are in the order F, OFFLOAD, RELOAD,
+ *    RECOMPUTE, B or I, W.
+ *  - A result that a stage passes to another stage on the same rank is made before it is used.
+ *  - Slices run forward in ascending order and backward in descending order.
+ *  - There is an OFFLOAD for every RELOAD and, if there are backwards, a RELOAD for every OFFLOAD.
+ *  - If there are messages, each value that passes between neighbouring stages on different ranks
+ *    has one SEND and one RECV with the right peer, and there are no other messages. A RECV is
+ *    before the action that needs it, and a SEND after the action that makes its data. Messages
+ *    from one rank to another are received in the order in which they are sent. (NCCL has no tags,
+ *    so that another order would give wrong data without an error.)
+ *  - If there are UNSHARD and RESHARD, they alternate for each stage and end with a RESHARD. F, B,
+ *    I, W and RECOMPUTE are between an UNSHARD and the next RESHARD of their stage.
+ *  - If there is a REDUCE_GRAD, each stage that has backwards has one, after them. At most one
+ *    WAIT_REDUCE_GRAD follows it.
+ *  - If actions wait only for their data, all ranks reach the end of their lists.
  */
 DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *schedule,
                                          const dpar_schedule_check_desc *how, void *mem,
@@ -432,9 +436,9 @@ DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *schedule,
  *     timing.makespan, timing.bubble_of_work.part, ...
  */
 
-/* A number for each stage: of[stage] if `of` is not NULL, otherwise `all`. For numbers of edges,
- * of[s] belongs to the edge between stages s and s + 1, in both directions; the entry of a stage
- * that ends a chain is read and not used. */
+/* A number for each stage: each[stage] if `each` is not NULL, otherwise `all`. For numbers of
+ * edges, each[s] belongs to the edge between stages s and s + 1, in both directions; the entry of a
+ * stage that ends a chain is read but not used. */
 typedef struct dpar_stage_values {
     int64_t all;
     /* [stages], the caller's; may be NULL */
@@ -444,13 +448,13 @@ typedef struct dpar_stage_values {
 /* How messages are sent. */
 enum {
     /* A message starts when its SEND is reached, and arrives whether or not its RECV has been
-     * reached. Neither holds a rank. A list without messages implies this. */
+     * reached. Neither occupies its rank. A list without messages implies this mode. */
     DPAR_SEND_MODE_BUFFERED,
-    /* A message starts when both its SEND and its RECV have been reached. Neither holds a rank, and
-     * it waits for no other message. For lists with messages. */
+    /* A message starts when both its SEND and its RECV have been reached. Neither occupies its
+     * rank, and the message waits for no other message. For lists with messages. */
     DPAR_SEND_MODE_POSTED,
-    /* As POSTED, and each end holds its rank until the message has arrived: rendezvous in the order
-     * of the list (MPI_Ssend, MPI_Recv). */
+    /* As POSTED, but each end occupies its rank until the message has arrived: rendezvous in the
+     * order of the list (MPI_Ssend, MPI_Recv). */
     DPAR_SEND_MODE_BLOCKING,
     DPAR_SEND_MODE_COUNT
 };
@@ -458,8 +462,9 @@ enum {
 /* Which messages share a link. */
 enum {
     DPAR_CONTENTION_NONE, /* each message has its own link */
-    /* Messages from one rank to another use one link in turn, in the order of their sends. A turn
-     * takes bytes / bandwidth; the latency is not part of it. Only with DPAR_SEND_MODE_BUFFERED. */
+    /* All messages from one rank to another use one link in turn, in the order of their sends. A
+     * turn takes bytes / bandwidth; the latency is not part of it. Only with
+     * DPAR_SEND_MODE_BUFFERED. */
     DPAR_CONTENTION_PAIR,
     DPAR_CONTENTION_RANK, /* all messages that a rank sends use one link in turn */
     DPAR_CONTENTION_COUNT
@@ -472,8 +477,8 @@ typedef struct dpar_schedule_times {
     dpar_stage_values backward;               /* B; 0 selects input + weight */
     dpar_stage_values overlap; /* a joined pair, by the stage of its forward; 0 runs F and B one
                                   after the other */
-    /* These actions hold the rank too. WAIT_REDUCE_GRAD takes no time, because its REDUCE_GRAD is
-     * over. */
+    /* These actions occupy the rank, too. WAIT_REDUCE_GRAD takes no time, because its REDUCE_GRAD
+     * has ended. */
     dpar_stage_values unshard, reshard, reduce_grad, recompute, offload, reload;
 
     /* A message takes latency + bytes * 10^9 / bandwidth, with the quotient rounded up. */
@@ -487,11 +492,11 @@ typedef struct dpar_schedule_times {
     /* The transport, DPAR_TRANSPORT_x of check.h, for lists with messages; `sends` and `links` must
      * then be 0. With DPAR_TRANSPORT_NONE, `sends` and `links` say how messages are sent.
      *
-     * RANK, DIR, PAIR and EDGE are as POSTED, but a message starts when it is the first in the
-     * queues of both its ends. Messages behind it wait until it has arrived, because an NCCL
-     * communicator runs its operations one after the other. With EAGER, a SEND holds its rank until
-     * the buffer to the other rank has a free place, and a RECV until its message is the first
-     * there and has arrived. BLOCKING is as DPAR_SEND_MODE_BLOCKING.
+     * RANK, DIRECTION, PAIR and EDGE are as POSTED, but a message starts when it is the first in
+     * its queue on both ranks. Messages behind it wait until it has arrived, because an NCCL
+     * communicator runs its operations one after another. With EAGER, a SEND occupies its rank
+     * until the buffer to the other rank has a free place, and a RECV until its message is at the
+     * front of the buffer and has arrived. BLOCKING is as DPAR_SEND_MODE_BLOCKING.
      */
     int32_t transport;
     int32_t capacity; /* EAGER: capacity of a buffer in messages, at least 1; otherwise ignored */
@@ -504,13 +509,13 @@ typedef struct dpar_schedule_times {
     dpar_stage_values
         hold_always; /* bytes of each stage at all times: parameters, gradients, optimizer */
 
-    /* Bytes that a rank may hold, by rank; 0 is no limit. A cap does not change any time. It
-     * decides which idle time is counted as lack of memory, and what exceeds it is reported in
-     * over_cap.
+    /* [ranks], bytes that each rank may hold; 0 means no limit. A cap does not change any time. It
+     * decides which idle time is counted as lack of memory, and over_cap reports by how much it is
+     * exceeded.
      *
-     * With a cap (`of`, or `all` not 0) and no hold_forward, an activation counts as 1 from F to B
-     * or W, as in a dpar_schedule_optimize_desc, and hold_input and hold_weight are not read. The
-     * cap and peak_bytes then count activations, on top of hold_always.
+     * With a cap (`each` not NULL, or `all` not 0) and no hold_forward, an activation counts as 1
+     * from F to B or W, as in a dpar_schedule_optimize_desc, and hold_input and hold_weight are not
+     * read. The cap and peak_bytes then count activations, on top of hold_always.
      */
     dpar_stage_values cap;
 } dpar_schedule_times;
@@ -523,32 +528,33 @@ typedef struct dpar_ratio {
 /* The timing of one rank. busy + the five kinds of idle time = makespan. Idle time belongs to the
  * gap before an action, in which the rank waits for the action's last input.
  *
- * A gap counts as lack of memory under the following rule. A rank does its list in order, so memory
- * delays no action; but with more of it the rank might have run ahead of its list. Take the next
- * forward after the action that ends the gap. (With blocking sends that action may be a message. Of
- * a joined pair only the forward counts.) The forward could start once its input has arrived,
- * whether or not the list has reached it, and what it needs on this rank is done. From then on the
- * gap counts as memory if the forward would not fit, which means that what the rank holds before
- * the gap plus hold_forward exceeds the cap.
+ * A gap counts as lack of memory under the following rule. A rank runs its list in order, so that
+ * memory delays no action; but with more memory the rank might have run ahead of its list. Take the
+ * next forward after the action that ends the gap. (With blocking sends that action may be a
+ * message. Of a joined pair only the forward counts.) The forward could start once its input has
+ * arrived and the actions that it needs on this rank have ended, whether or not the list has
+ * reached it. From that moment on the gap counts as memory if the forward would not fit, which
+ * means that the bytes that the rank holds before the gap plus hold_forward exceed the cap.
  *
  * The part of the gap before that moment keeps its cause, and so does the whole gap if there is no
- * forward left. A larger cap never gives more of this time. A list that itself exceeds its cap is
+ * forward left. A larger cap never increases this time. A list that itself exceeds its cap is
  * not refused: over_cap reports it, and its gaps count as if the rank kept to the cap.
  */
 typedef struct dpar_rank_timing {
-    int64_t busy;       /* everything that holds the rank except blocking messages */
+    int64_t busy;       /* everything that occupies the rank except blocking messages */
     int64_t warm_up;    /* before its first work; the whole makespan if it has none */
-    int64_t dependency; /* the work that it waits for is not done */
-    /* The work is done but its message has not arrived, or a message holds the rank (BLOCKING,
-     * EAGER). */
+    int64_t dependency; /* the work that the rank waits for has not ended */
+    /* That work has ended but its message has not arrived, or a message occupies the rank
+     * (BLOCKING, EAGER). */
     int64_t communication;
     int64_t memory;      /* the next forward could start but does not fit; 0 without a cap */
     int64_t drain;       /* after its last work */
     int64_t first, last; /* start of its first work and end of its last; 0, 0 if it has none */
-    int64_t peak_bytes;  /* most bytes that its stages hold at once, with hold_always */
-    int64_t over_cap;    /* by how much that exceeds the cap; 0 if it fits or there is none */
-    /* Most activations at once, in stages x micro-batches, from F through B or W, without those
-     * that are offloaded. */
+    int64_t peak_bytes;  /* the most bytes that its stages hold at once, with hold_always */
+    int64_t over_cap;    /* by how much peak_bytes exceeds the cap; 0 if it does not or there is no
+                            cap */
+    /* The most activations at once, in stages x micro-batches, each from F through B or W, without
+     * those that are offloaded. */
     int32_t peak_count;
     int32_t reserved;
 } dpar_rank_timing;
@@ -566,16 +572,16 @@ typedef struct dpar_timing {
     dpar_ratio bubble_of_work;     /* idle / busy: Megatron's (p - 1) / m; may exceed 1 */
     /* 1 - busy / (ranks x span): zero-bubble papers; a late start of a rank does not count */
     dpar_ratio bubble_of_span;
-    int64_t bubble_worst; /* idle time of the rank with most: DualPipe's table */
+    int64_t bubble_worst; /* the longest idle time of a rank: DualPipe's table */
     int64_t bubble_first; /* idle time of rank 0: the zero-bubble paper's formulas */
 
-    int64_t peak_bytes; /* peak_bytes of the rank with most */
-    int32_t peak_count; /* peak_count of the rank with most */
+    int64_t peak_bytes; /* the largest peak_bytes of a rank */
+    int32_t peak_count; /* the largest peak_count of a rank */
     int32_t lowered;    /* 1 if the list has messages; 0 if they were implied */
-    int64_t over_cap;   /* over_cap of the rank with most; 0 if all fit */
+    int64_t over_cap;   /* the largest over_cap of a rank; 0 if all fit */
 
-    /* The critical path, a chain of actions that bounds the makespan: each starts when the one
-     * before it allows. */
+    /* The critical path, a chain of actions that determines the makespan, because each starts as
+     * soon as the one before it allows. */
     int64_t path_actions;       /* number of actions */
     int64_t path_compute;       /* time of these actions */
     int64_t path_communication; /* the rest of the makespan: messages on the path */
@@ -585,44 +591,45 @@ typedef struct dpar_timing {
  * results that you want. */
 typedef struct dpar_schedule_simulate_desc {
     const dpar_schedule_times *times;
-    /* [actions], receive when each action starts and ends. A message starts when its SEND or RECV
-     * is reached and ends when it arrives, which for a buffered one may be earlier. Both actions of
-     * a joined pair have the pair's times. */
+    /* [actions], receive when each action starts and ends; may be NULL. A SEND or RECV starts when
+     * it is reached and ends when its message arrives, which for a buffered message may be earlier.
+     * Both actions of a joined pair have the pair's times. */
     int64_t *start, *end;
-    dpar_rank_timing *rank; /* [ranks], receives the timing of each rank */
+    dpar_rank_timing *rank; /* [ranks], receives the timing of each rank; may be NULL */
     /* [actions], receives the critical path, first action first, as timing->path_actions indices of
-     * s->action. It has work and the messages of the list, and the forward of a joined pair. Of
-     * equally long chains it is the one that stays on its rank, and of ranks that end last it is
-     * the first. */
+     * schedule->action; may be NULL. It contains work and messages of the list; a joined pair is
+     * represented by its forward. Of equally long chains it is the one that stays on its rank, and
+     * it ends on the first of the ranks that end last. */
     int64_t *path;
 } dpar_schedule_simulate_desc;
 
-/* Simulates a schedule. Each rank does its list in order, and an action starts when the rank is
- * free and its inputs have arrived. A joined pair starts with the inputs of both actions and ends
- * both at once.
+/* Simulates a schedule. Each rank runs its list in order, and an action starts when the rank is
+ * free and its inputs have arrived. A joined pair starts when the inputs of both actions have
+ * arrived, and both end at the same time.
  *
  * mem:  aligned as for int64_t. With NULL and 0 bytes the call fails with DPAR_E_ROOM, and
- *       why->bytes is how many it needs: 12 per action, 28 per stage and micro-batch, 240 per
+ *       why->bytes is how many it needs: 12 per action, 28 per stage and micro-batch, 248 per
  *       stage, 156 per rank. Shared links take 8 more per action and 20 per stage; transports from
  *       RANK to EAGER take 8 more per action and 24 per rank.
  *
  * If the list has no SEND or RECV, messages are implied: between ranks an input arrives one message
- * time after the end of its producer. Otherwise work waits for the message that its RECV names.
- * Messages are sent to where the stages are; `peer` is not read.
+ * time after the end of its producer. Otherwise work waits for the message of its RECV. Messages
+ * are sent to the ranks of the stages; `peer` is not read.
  *
  * Fails with DPAR_E_ARG for
  *
  *  - a negative time, size or cap;
  *  - an action that is out of the schedule's domain or appears twice;
- *  - work before what it needs on its own rank: B before F, W before I, the V's turn, slices;
+ *  - work before other work that it needs on its own rank: B before F, W before I, a stage or slice
+ *    before the previous one;
  *  - a message without its other half;
  *  - sends that are not BUFFERED on a list without messages or with shared links;
  *  - a transport on a list without messages, or with sends and links that are not 0.
  *
- * Fails with DPAR_E_STUCK if ranks wait for each other in a circle; the message names a rank and
- * the actions, and dpar_schedule_check with the transport names the circle. Fails with DPAR_E_RANGE
- * if a sum of times or bytes exceeds INT64_MAX, or DPAR_E_ROOM if `bytes` is too small. Costs
- * O(actions + stages + ranks), however long the times are.
+ * Fails with DPAR_E_STUCK if ranks wait for each other in a cycle; the message names a rank and the
+ * actions, and dpar_schedule_check with the transport names the cycle. Fails with DPAR_E_RANGE if a
+ * sum of times or bytes exceeds INT64_MAX, or DPAR_E_ROOM if `bytes` is too small. Costs O(actions
+ * + stages + ranks), however long the times are.
  */
 DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *schedule,
                                             const dpar_schedule_simulate_desc *how,
@@ -632,10 +639,9 @@ DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *schedule,
 /* ==== schedule/lower.h ==== */
 
 /* lower - turns a list of computations into a list that a runner can execute. Passes add messages,
- * gathers of a stage's parameters and reductions of its gradients, merge a split backward, and move
- * receives.
+ * gathers of parameters and reductions of gradients, merge split backwards, and move receives.
  *
- *     dpar_schedule_lower_desc how = {0};                           messages
+ *     dpar_schedule_lower_desc how = {0};                           adds messages
  *     dpar_schedule_lower(&out, &s, &how, memory, sizeof memory, &why);
  */
 
@@ -647,27 +653,27 @@ DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *schedule,
  * their own. SHARDS, REDUCE, MESSAGES and MERGE drop idle actions.
  */
 enum {
-    /* Gathers a stage's parameters (UNSHARD) while the stage is among the first `max_active`
-     * different stages that the rank computes from that point on, and otherwise frees them
-     * (RESHARD). Both stages of a joined pair count, so there may be one more. Of several stages
-     * the smaller number comes first, where PyTorch has the order of a set. */
+    /* Keeps a stage's parameters gathered while the stage is among the next `max_active` different
+     * stages that the rank computes: UNSHARD gathers them, RESHARD frees them. A joined pair is not
+     * divided, so that there may be one stage more. Stages that are freed at the same time are
+     * freed in ascending order, where PyTorch has the order of a set. */
     DPAR_LOWER_SHARDS = 1,
     /* Puts a REDUCE_GRAD after a stage's last B or W (PyTorch: after the m-th). */
     DPAR_LOWER_REDUCE = 2,
     /* Adds SEND and RECV between neighbours of a chain that are on two ranks. Stages on the same
-     * rank pass values in memory. Messages are listed in the order in which their data are made:
-     * the SEND directly after the action that makes them, the RECV before whatever the peer
-     * computes at that time. The times are those of a simulation with
-     * dpar_schedule_lower_desc.times. Fails with DPAR_E_STUCK if a rank can never continue; the
-     * message names it and what it waits for.
+     * rank pass values in memory. Messages are listed in the order in which their data are made: a
+     * SEND directly after the action that makes its data, and its RECV before the action that the
+     * peer runs at that time. The times come from a simulation with dpar_schedule_lower_desc.times.
+     * Fails with DPAR_E_STUCK if a rank can never continue; the message names it and what it waits
+     * for.
      *
      * All lists follow one global order of messages. Therefore no transport that keeps the order of
-     * a channel can deadlock, and both ends of a pair of ranks see the same order. Once the data of
-     * a message are there, both of its ends and all messages before it have been posted. If the
+     * a channel can deadlock, and both ranks of a pair see the same order. When the data of a
+     * message have been made, both of its ends and all messages before it have been posted. If the
      * times are right, no message waits in a queue behind one whose data do not exist yet. If
      * messages take no time, one queue per rank (DPAR_TRANSPORT_RANK: one NCCL communicator) is
-     * then as fast as a link for every message. If a receive holds its rank (BLOCKING, EAGER), run
-     * LATE_RECV on the result. */
+     * then as fast as a link for every message. If a receive occupies its rank (BLOCKING, EAGER),
+     * run LATE_RECV on the result. */
     DPAR_LOWER_MESSAGES = 4,
     /* As TURNS, but idle actions take a turn before they are dropped, as in a direct call of
      * _add_send_recv. Other actions (UNSHARD, W) always take a turn. */
@@ -682,21 +688,20 @@ enum {
     DPAR_LOWER_LATE_RECV = 32,
     /* Makes MESSAGES use PyTorch's order (_add_send_recv) instead, action by action. Ranks take
      * turns in ascending order. A rank appends its next action to its list if the receive that it
-     * needs, or the neighbouring stage's result on the same rank, is there. At the same moment the
-     * SEND is appended after the action and the RECV to the peer's list.
+     * needs, or the neighbouring stage's action on the same rank, is in the list. At the same
+     * moment the SEND of its result is appended after it, and the RECV to the peer's list.
      *
-     * This is free of deadlock too, but a turn is not a time. On one queue per rank, messages that
-     * are ready wait for others that are not, and interleaved schedules take up to twice as
+     * This cannot deadlock either, but turns are not times. With one queue per rank, messages that
+     * are ready wait behind others that are not, and interleaved schedules take up to twice as
      * long. */
     DPAR_LOWER_TURNS = 64
 };
 
 /* The channels whose order LATE_RECV keeps. */
 enum {
-    /* One channel for all messages. Safe whatever the transport keeps in order, even for blocking
-     * rendezvous. */
+    /* One channel for all messages. Safe on every transport, even with blocking rendezvous. */
     DPAR_CHANNEL_ANY,
-    DPAR_CHANNEL_PEER, /* a channel for each pair of ranks, or finer */
+    DPAR_CHANNEL_PEER, /* a channel for each pair of ranks, in both directions */
     DPAR_CHANNEL_EDGE, /* a channel for each sender and receiver */
     DPAR_CHANNEL_COUNT
 };
@@ -721,20 +726,20 @@ typedef struct dpar_schedule_lower_desc {
  *
  * how:  NULL means all zero.
  * mem:  aligned as for int64_t, and not the memory of `in`. With NULL and 0 bytes the call fails
- *       with DPAR_E_ROOM, and why->bytes is how many it needs; with REDUCE that has capacity for
- *       one action per stage. The schedule is first in it, and memory behind out->rank_of is free
- *       again afterwards.
+ *       with DPAR_E_ROOM, and why->bytes is how many it needs; with REDUCE this includes one action
+ *       per stage. The schedule is at the front of mem, and after the call only its bytes are in
+ *       use.
  *
- * MERGE needs only the schedule. LATE_RECV adds 16 bytes per rank, 8 per action of the longest
- * list, and one for each stage and micro-batch. The others add 52 bytes per rank (48 and a
- * few bits with TURNS), 8 per stage, and 16 for each stage and micro-batch.
+ * MERGE needs only the bytes of the schedule. LATE_RECV needs 16 more per rank, 8 per action of the
+ * longest list, and one for each stage and micro-batch. The other passes need 52 more per rank (48
+ * and a few bits with TURNS), 8 per stage, and 16 for each stage and micro-batch.
  *
- * Fails with DPAR_E_ARG if times are out of their domain or the list already has what a pass adds.
- * It also does so if a kind, stage or micro-batch does not exist, or a stage is on another rank
- * than rank_of says. So it does if a joined forward has no B or I after it, or a message connects
- * stages that are not neighbours. Fails with DPAR_E_STUCK as described above, DPAR_E_RANGE if a sum
- * of times exceeds INT64_MAX, or DPAR_E_ROOM if `bytes` is too small. Costs O(actions x (max_active
- * + log ranks)).
+ * Fails with DPAR_E_ARG if times are out of their domain, or the list already has actions of a kind
+ * that a pass adds. Fails with DPAR_E_ARG, too, if a kind, stage or micro-batch does not exist, or
+ * a stage is not on the rank that rank_of names. The same happens if a joined forward has no B or I
+ * after it, or a message connects stages that are not neighbours. Fails with DPAR_E_STUCK as
+ * described above, DPAR_E_RANGE if a sum of times exceeds INT64_MAX, or DPAR_E_ROOM if `bytes` is
+ * too small. Costs O(actions x (max_active + log ranks)).
  */
 DPAR_API dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule *in,
                                          const dpar_schedule_lower_desc *how, void *mem,
@@ -746,24 +751,24 @@ DPAR_API dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule
  *
  *     dpar_schedule_slots(&s, &how, memory, bytes, &why);         how.slots: one for each action
  *     for (i = s.begin[rank]; i < s.begin[rank + 1]; i++) {       a training step
- *         do s.action[i] in the buffers how.slots[i]; if it is `joined`, together with the next one
+ *         run s.action[i] in the buffers how.slots[i]; if it is `joined`, also the next action
  *     }
  */
 
 /* The buffers (slots) that an action uses, numbered from 0 for each rank and kind. DPAR_SLOT_NONE
  * means none. F and B use receive, activation and send; I uses all four; W uses activation and
- * weight; RECV and SEND use their own.
+ * weight; RECV uses receive, and SEND uses send.
  *
- *  - receive holds an input from RECV to the end of the F, B or I that uses it. What the backward
- *    needs of a stage's input belongs to the activation.
+ *  - receive holds an input from RECV to the end of the F, B or I that uses it. The part of a
+ *    stage's input that the backward needs belongs to the activation.
  *  - activation is taken by F and freed by B, or by W if the backward is split; without backwards
  *    it is held to the end. An OFFLOAD frees it, and its RELOAD takes another one. In a joined pair
  *    F takes a slot before B frees one.
- *  - send holds a result from the F, B or I that makes it to its SEND, and while some later sends
- *    are posted (in_flight).
- *  - weight holds what I leaves to W, the gradients in between.
+ *  - send holds a result from the F, B or I that makes it until its SEND and the next in_flight
+ *    sends of the rank have been posted.
+ *  - weight holds the intermediate gradients that I leaves for W.
  *
- * A list without messages has neither receives nor sends. Data between stages of one rank use no
+ * A list without messages uses neither receive nor send. Data between stages of one rank use no
  * slots.
  */
 enum { DPAR_SLOT_NONE = 65535 };
@@ -779,12 +784,12 @@ typedef struct dpar_slot_counts {
 /* How many sends are in flight, and where results are stored. Zero it, then set the fields that you
  * need. */
 typedef struct dpar_schedule_slots_desc {
-    /* A send's slot stays taken while the next `in_flight` sends of the rank are posted. With 0, a
-     * SEND has copied the data out of its slot when it returns. With k, the runner posts k sends at
-     * a time and then waits for the oldest. With INT32_MAX, it waits at the end of the step only,
-     * as PyTorch does.
+    /* A send's slot stays taken until the next `in_flight` sends of the rank have been posted. 0 is
+     * for a runner whose SEND has copied the data out of its slot when it returns. k is for a
+     * runner that has at most k sends in flight and then waits for the oldest. INT32_MAX is for one
+     * that waits only at the end of the step, as PyTorch does.
      *
-     * With 0 a runner may instead wait, before it fills a slot, for the last send that used it.
+     * With 0 a runner may instead wait, before it writes to a slot, for the last send that used it.
      * This cannot deadlock if the list passes DPAR_TRANSPORT_BLOCKING.
      */
     int32_t in_flight;
@@ -792,8 +797,8 @@ typedef struct dpar_schedule_slots_desc {
     dpar_slot_counts *counts; /* [ranks], receives the number of slots of each rank; may be NULL */
 } dpar_schedule_slots_desc;
 
-/* Assigns slots to all actions so that no two values share a slot while both are needed. Of each
- * kind a rank gets no more slots than it has values at one time.
+/* Assigns slots to all actions so that no two values share a slot while both are needed. A rank
+ * gets no more slots of a kind than it has values of that kind at one time.
  *
  * mem:  aligned as for int64_t. With NULL and 0 bytes the call fails with DPAR_E_ROOM, and
  *       why->bytes is how many it needs.
@@ -808,21 +813,22 @@ DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *schedule,
 
 /* ==== schedule/closed.h ==== */
 
-/* closed - evaluates the published formulas for pipeline schedules. A formula is only given where
- * simulation agrees with it; elsewhere a message says which condition is not met.
+/* closed - evaluates the published formulas for pipeline schedules. A formula is given only where
+ * simulation agrees with it; otherwise the call fails, and the message names the condition that is
+ * not met.
  *
  *     dpar_schedule_closed_form(&order, &times, DPAR_FORMULA_MAKESPAN, 0, &formula, &why);
  *     formula.text                                     "(m + p - 1) (F + B)"
  */
 
-/* The quantities that a formula may give, in the units of dpar_schedule_times. Times of a stage are
- * those of 1/v of a rank's layers. Activations are counted in stages x micro-batches. */
+/* The quantities that a formula may give, in the units of dpar_schedule_times. The times of a stage
+ * are those of 1/v of a rank's layers. Activations are counted in stages x micro-batches. */
 enum {
     DPAR_FORMULA_MAKESPAN, /* the makespan, with the latency term if there is a latency */
     DPAR_FORMULA_SPAN,     /* the longest time from a rank's first start to its last end */
-    DPAR_FORMULA_LATENCY,  /* what the latency adds to the makespan */
-    DPAR_FORMULA_IDLE,     /* idle time of the rank with most */
-    DPAR_FORMULA_PEAK,     /* most activations that `rank` holds at one time */
+    DPAR_FORMULA_LATENCY,  /* the time that the latency adds to the makespan */
+    DPAR_FORMULA_IDLE,     /* the longest idle time of a rank */
+    DPAR_FORMULA_PEAK,     /* the most activations that `rank` holds at one time */
     DPAR_FORMULA_COUNT
 };
 
@@ -832,11 +838,11 @@ typedef struct dpar_formula {
     const char *text; /* static text, such as "(m + p - 1) (F + B)" */
 } dpar_formula;
 
-/* Evaluates a formula for p ranks, v stages per rank, m micro-batches and s slices, if all stages
- * are alike. F, B, I, W and FB (joined) are the times of one stage. Messages are buffered, with
- * latency c, and groups have p micro-batches.
+/* Evaluates a formula for p ranks, v stages per rank, m micro-batches and s slices. All stages must
+ * take the same times: F, B, I, W and FB (a joined pair). Messages are buffered and have a latency
+ * c, and groups have p micro-batches.
  *
- * rank:  read for DPAR_FORMULA_PEAK only, where it is r.
+ * rank: 0 to p - 1; r in the formulas of DPAR_FORMULA_PEAK, otherwise without effect.
  *
  * MAKESPAN (if c > 0, LATENCY is added)
  *     gpipe, 1f1b, eager-1f1b      (m + p - 1) (F + B)
@@ -883,7 +889,8 @@ typedef struct dpar_formula {
  *     chimera                      p / 2 + 1 + min(r, p - 1 - r)            p divides m
  *
  * Sources: Huang 2019, Narayanan 2021, Lamy-Poirier 2022, Qi 2023 and 2024, Li 2021, DeepSeek's
- * DualPipe, Victarry's visualiser for moe-overlap, Sun 2024. Simulation showed where they hold.
+ * DualPipe, Victarry's visualiser for moe-overlap, Sun 2024. The conditions were found by
+ * simulation.
  *
  * Fails with DPAR_E_NONE if no formula holds, or DPAR_E_ARG, DPAR_E_DIVIDE or DPAR_E_RANGE if there
  * is no such order, a time is negative, or a value exceeds INT64_MAX. Costs O(stages), for the
@@ -909,24 +916,28 @@ enum {
     DPAR_OBJECTIVE_SPAN
 };
 
-/* One step of a pipeline of one chain. Each micro-batch runs F(0) .. F(stages - 1), then I (or B)
- * back to stage 0; W of a stage may run at any time after its I. Zero it, then set the fields. */
+/* One step of a pipeline with one chain. Each micro-batch runs F on stages 0 to stages - 1, then I
+ * (or B) back to stage 0; the W of a stage may run at any time after its I. Zero it, then set the
+ * fields. */
 typedef struct dpar_schedule_optimize_desc {
-    /* At least 1 each; at most 4096 ranks, 16384 stages, and stages x micros at most 2^28. */
+    /* At least 1 each; at most 4096 ranks, 16384 stages and 65535 micro-batches, and stages x
+     * micro_batches at most 2^28. */
     int32_t ranks, stages, micro_batches;
     int32_t map;       /* DPAR_STAGE_MAP_LOOP or DPAR_STAGE_MAP_V; not read if rank_of is given */
     int32_t split;     /* 1 makes I and W two actions; 0 makes B one action */
     int32_t objective; /* DPAR_OBJECTIVE_MAKESPAN or DPAR_OBJECTIVE_SPAN */
-    const uint16_t *rank_of; /* [stages], in which each rank has a stage; NULL selects `map` */
+    const uint16_t *rank_of; /* [stages]; each rank needs a stage; NULL selects `map` */
     /* Times, messages and memory, as in dpar_schedule_times. Without hold_forward an activation
-     * counts as 1, from F to B or W. Messages are DPAR_SEND_MODE_BUFFERED on links of their own.
+     * counts as 1, from F to B or W. Messages are DPAR_SEND_MODE_BUFFERED, each on a link of its
+     * own.
      *
-     * The fields read are forward, input, weight, backward, latency, bytes, bandwidth (at most
-     * INT64_MAX / 10) and hold_always, and hold_forward (0 or more), hold_input and hold_weight (0
-     * or less). With hold_forward these three must add up to 0.
+     * Only these fields are read: forward, input, weight, backward, latency, bytes, bandwidth (at
+     * most INT64_MAX / 10), hold_always, hold_forward (0 or more), hold_input and hold_weight (0 or
+     * less). With hold_forward the last three must add up to 0.
      */
     const dpar_schedule_times *times;
-    dpar_stage_values cap; /* by rank, the most that a rank may hold at any time; 0 is no limit */
+    dpar_stage_values cap; /* [ranks], the most that each rank may hold at any time; 0 means no
+                              limit */
     int64_t nodes;         /* nodes that dpar_schedule_optimize may search; 0 disables the search */
 } dpar_schedule_optimize_desc;
 
@@ -946,42 +957,43 @@ typedef struct dpar_schedule_optimize_result {
  *
  *     job.ranks = job.stages = 4;
  *     job.micro_batches = 8;
- *     job.split = 1;                                  I and W apart
+ *     job.split = 1;                                  I and W are separate actions
  *     job.times = &times;                             measured
  *     dpar_schedule_optimize(&s, &job, &result, memory, sizeof memory, &why);
  */
 
-/* Makes the best schedule that it finds for a job within its caps: F, I and W, or F and B, without
- * messages. Returns DPAR_OK if no schedule is better, because the objective equals result->bound,
- * or DPAR_MORE if one may be. The schedule is the same on every machine, and never worse than the
- * orders of generate.h.
+/* Makes the best schedule that it can find for a job within its caps. The schedule has F, I and W,
+ * or F and B, and no messages. Returns DPAR_OK if the objective equals result->bound, so that no
+ * schedule is better, or DPAR_MORE if there may be a better one. The schedule is the same on every
+ * machine, and never worse than those of generate.h.
  *
  * mem:  aligned as for int64_t. With NULL and 0 bytes the call fails with DPAR_E_ROOM, and
- *       why->bytes is how many it needs at least. More gives the exact search a larger
- *       table. Memory behind the schedule's own bytes is free again afterwards.
+ *       why->bytes is the least number that it needs. More bytes give the exact search a larger
+ *       table. After the call only the bytes of the schedule itself are in use.
  *
  * The result is the best, by the objective and then by the other measure, of
  *
- *  - with one stage per rank, the eight variants of the heuristic of sail-sg's zero-bubble
- *    scheduler (Qi 2023), with the times and memory of each stage. Rounds with an I on every stage
- *    run from the last stage to the first, with F before and W in the gaps;
- *  - list schedules, in which a free rank takes the best action that is ready, by twelve rules of
- *    preference, each with nine limits on the micro-batches between a stage's F and its I. A
- *    micro-batch is admitted only if the oldest one can still finish, which prevents deadlock;
- *  - the orders of generate.h that have this shape and keep the caps;
- *  - the best list schedule with its limits changed stage by stage as long as that helps, for at
- *    most job->nodes actions tried;
+ *  - if each rank has one stage, the eight variants of the heuristic of sail-sg's zero-bubble
+ *    scheduler (Qi 2023), here with the times and memory of each stage. In each of its rounds every
+ *    stage runs an I, from the last stage to the first, with F before them and W in the gaps;
+ *  - list schedules, in which a free rank runs the preferred one of the actions that are ready.
+ *    There are up to twelve rules of preference, and for each nine limits on the micro-batches
+ *    between a stage's F and its I. A micro-batch is admitted only if the oldest one can still
+ *    finish, which prevents deadlock;
+ *  - the schedules of generate.h that have the stages and ranks of the job and keep its caps;
+ *  - the best list schedule, improved by changing its limits stage by stage, until nothing helps or
+ *    job->nodes actions have been tried;
  *  - if stages x micro-batches is at most 48 and the bound is not reached, an exact search of at
  *    most job->nodes nodes (10^6 take about a second).
  *
- * With job->nodes = 0 the last two are skipped. About 2^25 actions are tried before `nodes` counts:
- * 64 ranks and 512 micro-batches take half a second. Costs O(rules x actions x ranks).
+ * With job->nodes = 0 the last two methods are skipped. The others try about 2^25 actions at most;
+ * with 64 ranks and 512 micro-batches they take half a second. Costs O(rules x actions x ranks).
  *
  * Fails with DPAR_E_ARG for a job out of its domain, DPAR_E_RANGE if a sum of times or bytes
  * exceeds 2^60, or DPAR_E_ROOM if `bytes` is too small. Fails with DPAR_E_MEMORY if a cap cannot
- * hold one micro-batch on all stages of its rank, which every schedule needs and which is
- * sufficient. The message is, for example, "cannot fit: rank 2 needs 3 activations of 10 bytes, its
- * cap is 20".
+ * hold one micro-batch on all stages of its rank. Every schedule needs that much, and with it there
+ * is a schedule. The message is, for example, "cannot fit: rank 2 needs 3 activations of 10 bytes,
+ * its cap is 20".
  */
 DPAR_API dpar_status dpar_schedule_optimize(dpar_schedule *schedule,
                                             const dpar_schedule_optimize_desc *job,
@@ -1004,16 +1016,16 @@ DPAR_API dpar_status dpar_schedule_optimize(dpar_schedule *schedule,
 /* Layers to be placed on stages. Zero it, then set the fields. */
 typedef struct dpar_schedule_partition_desc {
     /* The job as for dpar_schedule_optimize, but with numbers for layers. In job->times forward,
-     * input, weight, backward, hold_forward, hold_input, hold_weight and hold_always are those of
-     * layers, of[layers]. A stage has the sum of its layers; without hold_forward its activation
-     * counts as
-     * 1. latency, bytes and bandwidth are those of the edges between stages. job->nodes is not
-     * read. */
+     * input, weight, backward, hold_forward, hold_input, hold_weight and hold_always are values of
+     * layers, each[layers]. The value of a stage is the sum over its layers, except that without
+     * hold_forward its activation counts as 1. latency, bytes and bandwidth are those of the edges
+     * between stages. job->nodes is not read. */
     const dpar_schedule_optimize_desc *job;
     int32_t layers;
     /* NULL makes a schedule with dpar_schedule_optimize for each cut. Otherwise a schedule of one
-     * chain on the job's ranks, stages and micro-batches, such as one of dpar_schedule_generate:
-     * its lists stay as they are, layers move, and dpar_schedule_simulate computes the objective.
+     * chain with the job's ranks, stages and micro-batches, such as one from
+     * dpar_schedule_generate. Its lists stay as they are while layers move, and
+     * dpar_schedule_simulate computes the objective.
      */
     const dpar_schedule *given;
     int64_t tries; /* the most cuts to evaluate */
@@ -1021,20 +1033,21 @@ typedef struct dpar_schedule_partition_desc {
     int64_t *cuts;
 } dpar_schedule_partition_desc;
 
-/* Cuts the layers into job->stages runs, none empty, so that the objective is as small as the
- * search can make it. Returns DPAR_OK, or DPAR_MORE if `tries` cuts were evaluated before the
+/* Cuts the layers into job->stages runs, none of them empty, so that the objective is as small as
+ * the search can make it. Returns DPAR_OK, or DPAR_MORE if `tries` cuts were evaluated before the
  * search ended.
  *
  * schedule: receives the schedule of the best cut. With `given` it is unchanged and may be NULL.
  * result:   receives makespan, span and bound of this cut, and in `nodes` the number of cuts that
  *           were evaluated.
  * mem:      aligned as for int64_t. With NULL and 0 bytes the call fails with DPAR_E_ROOM, and
- *           why->bytes is how many it needs. The schedule is first in it.
+ *           why->bytes is how many it needs. The schedule is at its front.
  *
- * The search starts from the runs of dpar_split_balance over the time of a micro-batch, and from
- * equal numbers of layers. Then it moves a layer from one stage to another, with each stage in
- * between passing one on, as long as the objective or the bytes over the caps decrease. Of 1486
- * random small jobs 1450 came out as good as the best of all cuts, the others up to 4 % longer.
+ * The search starts twice: from the cut of dpar_split_balance by the time of a micro-batch, and
+ * from equal numbers of layers. It moves a layer from one stage to another, and each stage in
+ * between passes one on, as long as this decreases the bytes over the caps or the objective. For
+ * 1450 of 1486 random small jobs the result was as good as the best of all cuts; for the others it
+ * was up to 4 % longer.
  *
  * Fails with DPAR_E_MEMORY if no cut was found that keeps the caps; the message is that of
  * dpar_schedule_optimize, or names the rank with its peak. Fails with DPAR_E_ARG, DPAR_E_RANGE,
@@ -1051,20 +1064,26 @@ DPAR_API dpar_status dpar_schedule_partition(dpar_schedule *schedule,
 /* schedule_show - draws a schedule with the times of its actions: as a Gantt chart in plain
  * characters, as SVG, or as a Chrome trace. Integers only.
  *
- *     dpar_schedule_draw_desc g = {&s, start, end, 1000, "1f1b", 0};          times from
- * dpar_schedule_simulate dpar_schedule_draw(&text, &g, DPAR_SCHEDULE_DRAW_SVG, &why);
+ *     how.start = start;
+ *     how.end = end;
+ *     dpar_schedule_simulate(&s, &how, &timing, memory, sizeof memory, &why);
+ *     desc.schedule = &s;
+ *     desc.start = start;
+ *     desc.end = end;
+ *     desc.unit = 1000;
+ *     dpar_schedule_draw(&text, &desc, DPAR_SCHEDULE_DRAW_SVG, &why);
  */
 
-/* A Gantt chart to be drawn. Times are whole ticks, 0 or more, with start <= end, except that a
- * message which arrived before its RECV was reached ends before it starts. Both actions of a joined
- * pair have the pair's times.
+/* A Gantt chart to be drawn. Times are whole ticks, 0 or more, with start <= end. Only a message
+ * that arrived before its RECV was reached ends before it starts. Both actions of a joined pair
+ * have the pair's times.
  *
  * Times are printed as ticks / unit. If ticks are nanoseconds, unit = 1000 prints microseconds; if
  * F takes 1000 ticks, unit = 1000 prints multiples of F.
  */
 typedef struct dpar_schedule_draw_desc {
     const dpar_schedule *schedule;
-    const int64_t *start, *end; /* [actions], as dpar_schedule_simulate fills them */
+    const int64_t *start, *end; /* [actions], as dpar_schedule_simulate writes them */
     int64_t unit;               /* ticks of a printed unit, 1 to 10^12 */
     const char *title;          /* printable ASCII; NULL if there is none */
     int32_t width;              /* TEXT: characters of a line, 32 to 4096; 0 selects 80 */
@@ -1072,19 +1091,19 @@ typedef struct dpar_schedule_draw_desc {
 
 /* The formats of a picture. */
 enum {
-    /* 7-bit ASCII text with one line per rank of at most `width` characters. If they fit, a time
-     * step is one column or more, and slices are exact. Otherwise columns are scaled: each shows
-     * what ran at its middle, and the first line says so. A wide slice is a letter, its micro-batch
-     * and dashes, "B3--". Lower case marks the rank's odd chunks, and '*' an overlapped pair, whose
-     * first half is the forward. A narrow chart has one mark per column: 0-9 F, A-Z B, a-z I, '+'
-     * W. '.' is idle. Messages and collectives are left out. The legend explains all this. Costs
-     * O(actions x width). */
+    /* 7-bit ASCII text with one line per rank of at most `width` characters. If all time steps fit,
+     * each one has the same number of columns, and slices are exact. Otherwise columns are scaled:
+     * each shows what ran at its middle, and the first line says so. A wide slice is written as a
+     * letter, the micro-batch and dashes: "B3--". Lower case marks the rank's odd chunks, and '*'
+     * an overlapped pair, whose first half is the forward. A narrow chart has one mark per column:
+     * 0-9 F, A-Z B, a-z I, '+' W. '.' is idle. Messages and collectives are left out. The legend
+     * explains all this. Costs O(actions x width). */
     DPAR_SCHEDULE_DRAW_TEXT,
     /* SVG. Slices are coloured by kind, with a rank's later chunks lighter; overlapped pairs are
-     * two halves, idle time is hatched, and messages are arrows. Collectives and offloads are on a
-     * strip below. There are an axis, a legend and tooltips. The file is valid XML without scripts
-     * and without fonts other than sans-serif. Costs O(actions) if messages are received nearly in
-     * the order of their sends. */
+     * drawn as two halves, idle time is hatched, and messages are arrows. Collectives and offloads
+     * are on a strip below the rank's lane. There are an axis, a legend and tooltips. The file is
+     * valid XML without scripts and without fonts other than sans-serif. Costs O(actions) if
+     * messages are received nearly in the order of their sends. */
     DPAR_SCHEDULE_DRAW_SVG,
     /* A trace for Perfetto (ui.perfetto.dev) or Chrome's own page. A rank is a process with threads
      * for compute, for each direction's sends and receives, and for the rest. Events are complete
@@ -1095,9 +1114,9 @@ enum {
     DPAR_SCHEDULE_DRAW_TRACE
 };
 
-/* Draws a Gantt chart and appends it to a text, at the cost that the format states. Fails with
- * DPAR_E_ARG and appends nothing if a time is negative or ends before it starts, an action is not
- * of the schedule, or there is no such format. */
+/* Draws a Gantt chart and appends it to a text, at the cost that is stated with the format. Fails
+ * with DPAR_E_ARG and appends nothing if a time is negative, an action ends before it starts or is
+ * out of range, or there is no such format. */
 DPAR_API dpar_status dpar_schedule_draw(dpar_text *text, const dpar_schedule_draw_desc *desc,
                                         int32_t format, dpar_why *why);
 
@@ -1114,12 +1133,14 @@ DPAR_API dpar_status dpar_schedule_draw(dpar_text *text, const dpar_schedule_dra
 /* Draws a schedule with F = I = W = 1, B = 2 and messages that take no time, and appends the
  * picture to a text.
  *
- * format:  DPAR_SCHEDULE_DRAW_TEXT (at most 100 characters a line), DPAR_SCHEDULE_DRAW_SVG or
- * DPAR_SCHEDULE_DRAW_TRACE. mem:     working memory, aligned as for int64_t. If it is too small,
- * DPAR_E_ROOM says how many bytes are needed.
+ * format:  DPAR_SCHEDULE_DRAW_TEXT (lines of at most 100 characters), DPAR_SCHEDULE_DRAW_SVG or
+ *          DPAR_SCHEDULE_DRAW_TRACE.
+ * mem:     working memory, aligned as for int64_t. With NULL and 0 bytes the call fails with
+ *          DPAR_E_ROOM, and why->bytes is how many it needs.
  *
- * Fails with DPAR_E_ARG if `schedule` is not a schedule, or DPAR_E_STUCK if its ranks wait for each
- * other; nothing is appended. Costs a simulation and the picture, O(actions x 100).
+ * Fails with DPAR_E_ARG if `schedule` is not a schedule, DPAR_E_STUCK if its ranks wait for each
+ * other, or DPAR_E_ROOM if `bytes` is too small; nothing is appended. Costs a simulation and the
+ * picture, O(actions x 100).
  */
 DPAR_API dpar_status dpar_schedule_sketch(const dpar_schedule *schedule, int32_t format, void *mem,
                                           int64_t bytes, dpar_text *text, dpar_why *why);
@@ -1142,21 +1163,22 @@ DPAR_API dpar_status dpar_schedule_selftest(dpar_why *why);
 
 /* ==== schedule/inner.h ==== */
 
-/* inner - private: how many bytes of memory the calls of dpar_schedule.h need. A program learns it
- * from why->bytes when a call without memory fails with DPAR_E_ROOM. */
+/* inner - private: how many bytes of memory the functions of dpar_schedule.h need. A program learns
+ * the number from why->bytes when a call without memory fails with DPAR_E_ROOM. */
 
-/* The bytes for dpar_schedule_generate: dpari_schedule_bytes, and for V_HALF, V_MIN and 1F1B_V
- * another 88 m + 72 p + 248 bytes per rank of working memory. -1 if there is no such schedule, and
- * `why` receives the reason. O(stages). */
+/* Returns the bytes for dpar_schedule_generate: dpari_schedule_bytes, and for V_HALF, V_MIN and
+ * 1F1B_V another 88 m + 72 p + 248 bytes of working memory per rank. Returns -1 if there is no such
+ * schedule; `why` receives the reason. O(stages). */
 DPARI_API int64_t dpari_schedule_generate_bytes(const dpar_schedule_desc *order, dpar_why *why);
-/* The bytes for dpar_schedule_check. -1 if ranks, stages, chain, micros, slices or begin are not
- * those of a schedule. O(ranks). */
+/* Returns the bytes for dpar_schedule_check, or -1 if ranks, stages, chain, micro_batches, slices
+ * or begin are not those of a schedule. O(ranks). */
 DPARI_API int64_t dpari_schedule_check_bytes(const dpar_schedule *schedule,
                                              const dpar_schedule_check_desc *how);
-/* The bytes for dpar_schedule_slots. -1 if dpari_schedule_check_bytes returns -1. O(ranks). */
+/* Returns the bytes for dpar_schedule_slots, or -1 if dpari_schedule_check_bytes returns -1.
+ * O(ranks). */
 DPARI_API int64_t dpari_schedule_slots_bytes(const dpar_schedule *schedule);
-/* The bytes for dpar_schedule_lower. -1 if it refuses the list or the passes, and `why` receives
- * the reason. O(actions x max_active). */
+/* Returns the bytes for dpar_schedule_lower, or -1 if it refuses the schedule or the passes; `why`
+ * receives the reason. O(actions x max_active). */
 DPARI_API int64_t dpari_schedule_lower_bytes(const dpar_schedule *in,
                                              const dpar_schedule_lower_desc *how, dpar_why *why);
 
@@ -1170,28 +1192,30 @@ DPARI_API int64_t dpari_schedule_lower_bytes(const dpar_schedule *in,
 
 /* ==== schedule/inner.h ==== */
 
-/* The bytes of a schedule. -1 unless there are 1 to 65535 ranks and stages and 0 or more actions.
- * O(1). */
+/* Returns the bytes of a schedule, or -1 unless there are 1 to 65535 ranks and stages and 0 or more
+ * actions. O(1). */
 DPARI_INTERNAL int64_t dpari_schedule_bytes(int32_t ranks, int32_t stages, int64_t actions);
-/* The bytes for dpar_schedule_read. -1 if the text cannot be read, and `why` receives the reason.
- * O(text). */
+/* Returns the bytes for dpar_schedule_read, or -1 if the text cannot be read; `why` receives the
+ * reason. O(text). */
 DPARI_INTERNAL int64_t dpari_schedule_read_bytes(const dpar_schedule_read_desc *in, dpar_why *why);
-/* The bytes for dpar_schedule_simulate. -1 if the struct is not a schedule or has more than 2^32 -
- * 2 actions. O(1). */
+/* Returns the bytes for dpar_schedule_simulate, or -1 if the struct is not a schedule or has more
+ * than 2^32 - 2 actions. O(1). */
 DPARI_INTERNAL int64_t dpari_schedule_simulate_bytes(const dpar_schedule *schedule,
                                                      const dpar_schedule_simulate_desc *how);
-/* The least bytes for dpar_schedule_optimize. -1 if a job is out of its domain or cannot fit, and
- * `why` receives the reason. O(stages x ranks). */
+/* Returns the least bytes for dpar_schedule_optimize, or -1 if a job is out of its domain or cannot
+ * fit; `why` receives the reason. O(stages x ranks). */
 DPARI_INTERNAL int64_t dpari_schedule_auto_bytes(const dpar_schedule_optimize_desc *job,
                                                  dpar_why *why);
-/* The bytes for dpar_schedule_partition. -1 if a number is out of its domain. O(1). */
+/* Returns the bytes for dpar_schedule_partition, or -1 if a number is out of its domain. O(1). */
 DPARI_INTERNAL int64_t dpari_schedule_place_bytes(const dpar_schedule_partition_desc *how);
 
 /* ==== schedule/action.h ==== */
 
-/* action - private: facts about kinds and stages that all modules of schedules use. Header-only. */
+/* action - private: facts about kinds and stages that all modules of dpar_schedule.h use.
+ * Header-only. */
 
-/* "F", "B", "I", "W", "SEND_F", ...; "" for DPAR_ACTION_IDLE and any other number. */
+/* Returns the name of a kind, such as "F" or "SEND_F", or "" for DPAR_ACTION_IDLE and any other
+ * number. */
 DPARI_FN const char *dpari_action_name(int32_t kind)
 {
     switch (kind) { /* a table of pointers would have to be relocated at load time */
@@ -1214,9 +1238,9 @@ DPARI_FN const char *dpari_action_name(int32_t kind)
     }
 }
 
-/* Rounds a number of bytes up to a multiple of 8. All sizes of memory in this header are rounded
- * like this, because callers place one array after another in the same memory, and each must be
- * aligned as for int64_t. */
+/* Rounds a number of bytes up to a multiple of 8. All sizes of memory in dpar_schedule.h are
+ * rounded like this, because callers place one array after another in the same memory, and each
+ * must be aligned as for int64_t. */
 DPARI_FN int64_t dpari_whole_words(int64_t bytes)
 {
     return (bytes + 7) & ~(int64_t)7;
@@ -1231,19 +1255,20 @@ DPARI_FN int dpari_action_has_micro(int32_t kind)
            kind != DPAR_ACTION_WAIT_REDUCE;
 }
 
-/* The stage before this one in its chain, or -1 if there is none. */
+/* Returns the stage before this one in its chain, or -1 if there is none. */
 DPARI_FN int32_t dpari_schedule_before(const dpar_schedule *schedule, int32_t stage)
 {
     return stage % schedule->chain == 0 ? -1 : stage - 1;
 }
 
-/* The stage after this one in its chain, or -1 if there is none. */
+/* Returns the stage after this one in its chain, or -1 if there is none. */
 DPARI_FN int32_t dpari_schedule_behind(const dpar_schedule *schedule, int32_t stage)
 {
     return (stage + 1) % schedule->chain == 0 ? -1 : stage + 1;
 }
 
-/* The rank of a stage by DPAR_STAGE_MAP_x, or -1 if a number is out of range. */
+/* Returns the rank that a map, DPAR_STAGE_MAP_x, puts a stage on, or -1 if a number is out of
+ * range. */
 DPARI_FN int32_t dpari_stage_rank(int32_t map, int32_t ranks, int32_t stage)
 {
     int32_t at;
@@ -1256,21 +1281,21 @@ DPARI_FN int32_t dpari_stage_rank(int32_t map, int32_t ranks, int32_t stage)
     return map != DPAR_STAGE_MAP_LOOP && stage / ranks % 2 == 1 ? ranks - 1 - at : at;
 }
 
-/* As dpar_schedule_init, with the ranks and stages as arguments. */
+/* Does the same as dpar_schedule_init, with the ranks and stages as arguments. */
 DPARI_INTERNAL dpar_status dpari_schedule_empty(dpar_schedule *schedule, int32_t ranks,
                                                 int32_t stages, int64_t actions, void *mem,
                                                 int64_t bytes, dpar_why *why);
 
 /* ==== schedule/order.h ==== */
 
-/* order - private: what closed.c needs to know of a description. generate.c has the functions. */
+/* order - private: functions of generate.c with which closed.c reads a description. */
 
-/* Checks whether there is such a schedule. Fails with DPAR_E_ARG, DPAR_E_DIVIDE or DPAR_E_RANGE.
- * O(stages). */
+/* Checks whether the schedule that is described exists. Fails with DPAR_E_ARG, DPAR_E_DIVIDE or
+ * DPAR_E_RANGE. O(stages). */
 DPARI_INTERNAL dpar_status dpari_order_check(const dpar_schedule_desc *order, dpar_why *why);
-/* Stages per rank: the number that was given, or the rule's default, 1 or 2. */
+/* Returns the stages per rank: order->chunks, or the rule's default, 1 or 2. */
 DPARI_INTERNAL int32_t dpari_order_chunks(const dpar_schedule_desc *order);
-/* Slices of a micro-batch: 1 unless the rule is SEQ1F1B. */
+/* Returns the slices of a micro-batch, which are 1 unless the rule is SEQ1F1B. */
 DPARI_INTERNAL int32_t dpari_order_slices(const dpar_schedule_desc *order);
 
 /* ==== schedule/vshape.h ==== */
@@ -1278,9 +1303,10 @@ DPARI_INTERNAL int32_t dpari_order_slices(const dpar_schedule_desc *order);
 /* vshape - private: the orders V-Half, V-Min and 1F1B-V. They repeat a block of 6 slots on a V of 2
  * p stages (Qi 2024, Pipeline Parallelism with Controllable Memory). */
 
-/* The bytes of working memory that such an order needs; p and m as dpari_order_check allows. */
+/* Returns the bytes of working memory for p ranks and m micro-batches, which dpari_order_check has
+ * accepted. */
 DPARI_INTERNAL int64_t dpari_v_work(int32_t p, int32_t m);
-/* Fills the lists of `schedule`, whose other fields and arrays are filled. work is aligned as for
+/* Writes the lists of `schedule`, whose other fields and arrays are set. work is aligned as for
  * int64_t.
  */
 DPARI_INTERNAL void dpari_v_make(int32_t rule, const dpar_schedule *schedule, void *work);
@@ -1290,49 +1316,50 @@ DPARI_INTERNAL void dpari_v_make(int32_t rule, const dpar_schedule *schedule, vo
 /* exact - private: checks whether a job is possible, bounds how good its schedule can be, and finds
  * the best schedule of a tiny job by exhaustive search. Integers only. */
 
-/* Checks whether a job is in its domain and fits. Fails with DPAR_E_ARG, DPAR_E_RANGE if a sum of
- * times or bytes exceeds 2^60, or DPAR_E_MEMORY if a cap cannot hold one micro-batch on all stages
- * of its rank, which every schedule needs and which is sufficient: "cannot fit: rank 2 needs 3
- * activations of 10 bytes, its cap is 20". O(stages x ranks). */
+/* Checks whether a job is in its domain and fits. Fails with DPAR_E_ARG, with DPAR_E_RANGE if a sum
+ * of times or bytes exceeds 2^60, or with DPAR_E_MEMORY if a cap cannot hold one micro-batch on all
+ * stages of its rank: "cannot fit: rank 2 needs 3 activations of 10 bytes, its cap is 20". Every
+ * schedule needs that much memory, and it is enough for one. O(stages x ranks). */
 DPARI_INTERNAL dpar_status dpari_pipe_check(const dpar_schedule_optimize_desc *job, dpar_why *why);
-/* The number of actions in a schedule of this job: stages x micros x 3 if the backward is split, x
- * 2 otherwise. O(1). */
+/* Returns the number of actions in a schedule of this job: three per stage and micro-batch if
+ * backwards are split, otherwise two. O(1). */
 DPARI_INTERNAL int64_t dpari_pipe_actions(const dpar_schedule_optimize_desc *job);
 /* Returns a lower bound of the objective, or -1 if dpari_pipe_check refuses the job. It is the
  * largest of these:
  *
- *  - for each rank, its work; for the makespan plus the shortest time to its first stage and from
- * its last action back to stage 0;
+ *  - for each rank, its work; for the makespan also the shortest time before its first stage can
+ *    start, and from its last action back to stage 0;
  *  - for each stage, the time in which one micro-batch passes the whole chain, plus the time in
- * which the others pass that stage one after the other;
- *  - for each rank with a cap, the least time that each activation is held times its bytes, summed
- * up and divided by the cap;
+ *    which the other micro-batches pass that stage one after another;
+ *  - for each rank with a cap, the sum of bytes x least time held over its activations, divided by
+ *    the cap;
  *  - for each stage of which only A activations fit under the cap, ceil(micros / A) times the least
- * time that one of them is held.
+ *    time that one of them is held.
  *
  * O(stages x ranks).
  */
 DPARI_INTERNAL int64_t dpari_pipe_bound(const dpar_schedule_optimize_desc *job);
 
 /* The search finds the best schedule of a tiny job by depth-first branch and bound. Whenever a rank
- * is free it runs one of the actions that are ready, or waits for the next arrival. States that
- * were searched to the end are kept in a table and are not searched again. Jobs may have up to 12
- * ranks, 24 stages and 255 micro-batches. F and I may take 1 to 2^31 - 1, W and messages 0 to 2^31
- * - 1. In practice stages x micros up to 24 can be searched to the end. */
+ * is free, it runs one of the actions that are ready, or waits for the next arrival. A table keeps
+ * the states that were searched to the end, so that they are not searched again. Jobs may have up
+ * to 12 ranks, 24 stages and 255 micro-batches. F and I may take 1 to 2^31 - 1, W and messages 0 to
+ * 2^31 - 1. In practice jobs of up to 24 stages x micro-batches can be searched to the end. */
 
-/* Returns the bytes of working memory with a table of `entries` states, 1 to 2^31. A larger table
- * shortens the search. Returns -1 if the job is out of its domain. O(stages). */
+/* Returns the bytes of working memory for a search with a table of `entries` states, 1 to 2^31. A
+ * larger table shortens the search. Returns -1 if the job is out of its domain. O(stages). */
 DPARI_INTERNAL int64_t dpari_exact_bytes(const dpar_schedule_optimize_desc *job, int64_t entries);
 /* Searches at most `nodes` states for a schedule whose objective is smaller than `known`; 0 means
  * that none is known.
  *
- * *s:   initialised by dpar_schedule_init for the ranks and stages of the job and
- * dpari_pipe_actions(job) actions. Receives the best schedule found. If none is better than `known`
- * it is unchanged and result->makespan is 0. mem:  aligned as for int64_t; all of it is used.
+ * schedule: initialised by dpar_schedule_init for the ranks and stages of the job and
+ *           dpari_pipe_actions(job) actions. Receives the best schedule found. If none is better
+ *           than `known`, it is unchanged and result->makespan is 0.
+ * mem:      aligned as for int64_t; all of it is used.
  *
- * Returns DPAR_OK if no better schedule exists, or DPAR_MORE if the nodes were used up;
- * result->bound is then a lower bound. Fails with DPAR_E_ARG, DPAR_E_ROOM, and as dpari_pipe_check
- * does.
+ * Returns DPAR_OK if no better schedule exists, or DPAR_MORE if the nodes were used up before that
+ * was known; result->bound is then a lower bound. Fails with DPAR_E_ARG, DPAR_E_ROOM, and as
+ * dpari_pipe_check does.
  */
 DPARI_INTERNAL dpar_status dpari_exact_search(const dpar_schedule_optimize_desc *job, int64_t nodes,
                                               int64_t known, dpar_schedule *schedule,
@@ -1341,7 +1368,7 @@ DPARI_INTERNAL dpar_status dpari_exact_search(const dpar_schedule_optimize_desc 
 
 /* ==== schedule/pipe.h ==== */
 
-/* pipe - private: a pipeline job in arrays, and a schedule of it that grows action by action.
+/* pipe - private: a pipeline job in arrays, and its schedule, which grows action by action.
  * exact.c, auto.c, place.c and lower.c use it. Header-only. */
 
 /* Kinds as indices of arrays. If the job does not split backwards, B is counted as I. */
@@ -1356,7 +1383,8 @@ enum { DPARI_OPTIMIZE_MAX_RANKS = 4096, DPARI_OPTIMIZE_MAX_STAGES = 16384 };
 typedef struct dpari_pipe {
     int32_t ranks, stages, micros, split;
     int64_t *time[3], *hold[3]; /* [stages], time and added bytes of F, I or B, and W */
-    int64_t *lag;               /* [stages], time of a message between s and s + 1; 0 on one rank */
+    int64_t *lag;               /* [stages], time of a message between s and s + 1; 0 if both are on
+                                   one rank */
     int64_t *cap;               /* [ranks], INT64_MAX if there is no cap */
     int32_t *rank;              /* [stages] */
     /* [ranks + 1] and [stages]: the stages of rank r in ascending order are list[first[r]] to
@@ -1375,21 +1403,21 @@ typedef struct dpari_pipe {
     int64_t *begin;         /* [ranks], where a rank's actions begin in `action` */
 } dpari_pipe;
 
-/* The value of stage (or rank, or layer) i. */
+/* Returns the value of stage (or rank, or layer) i. */
 DPARI_FN int64_t dpari_each_at(const dpar_stage_values *each, int64_t i)
 {
     return each->each != NULL ? each->each[i] : each->all;
 }
 
-/* The rank that the job puts a stage on. */
+/* Returns the rank that the job puts a stage on. */
 DPARI_FN int32_t dpari_pipe_rank(const dpar_schedule_optimize_desc *job, int32_t stage)
 {
     return job->rank_of != NULL ? job->rank_of[stage]
                                 : dpari_stage_rank(job->map, job->ranks, stage);
 }
 
-/* The bytes that F, I or W of a stage adds. Without hold_forward an activation counts as 1, from F
- * to W. */
+/* Returns the bytes that F, I or W of a stage adds. Without hold_forward an activation counts as 1,
+ * from F to W. */
 DPARI_FN int64_t dpari_pipe_hold(const dpar_schedule_times *times, int kind, int32_t stage)
 {
     if (times->hold_forward.each == NULL && times->hold_forward.all == 0) {
@@ -1401,8 +1429,8 @@ DPARI_FN int64_t dpari_pipe_hold(const dpar_schedule_times *times, int kind, int
     return dpari_each_at(kind == DPARI_I ? &times->hold_input : &times->hold_weight, stage);
 }
 
-/* The time of B, or of I if the backward is split. A B without a time of its own takes as long as I
- * and W. */
+/* Returns the time of B, or of I if the backward is split. A B without a time of its own takes as
+ * long as I and W. */
 DPARI_FN int64_t dpari_pipe_back(const dpar_schedule_optimize_desc *job, int32_t stage)
 {
     const dpar_schedule_times *times = job->times;
@@ -1414,8 +1442,8 @@ DPARI_FN int64_t dpari_pipe_back(const dpar_schedule_optimize_desc *job, int32_t
     return whole > 0 ? whole : input + dpari_each_at(&times->weight, stage);
 }
 
-/* The time of a message from a stage to the next one: latency + bytes x 10^9 / bandwidth, rounded
- * up. It is computed digit by digit, because the product may exceed 64 bits. */
+/* Returns the time of a message from a stage to the next one: latency + bytes x 10^9 / bandwidth,
+ * rounded up. The quotient is computed digit by digit, because bytes x 10^9 may exceed 64 bits. */
 DPARI_FN int64_t dpari_pipe_message(const dpar_schedule_times *times, int32_t stage)
 {
     int64_t bytes = dpari_each_at(&times->bytes, stage),
@@ -1437,7 +1465,7 @@ DPARI_FN int64_t dpari_pipe_message(const dpar_schedule_times *times, int32_t st
     return dpari_each_at(&times->latency, stage) + time;
 }
 
-/* The DPAR_ACTION_x of a kind. */
+/* Returns the DPAR_ACTION_x of a kind. */
 DPARI_FN uint8_t dpari_pipe_kind(int32_t split, int kind)
 {
     if (kind == DPARI_F) {
@@ -1463,8 +1491,8 @@ DPARI_FN void dpari_pipe_reset(dpari_pipe *pipe)
     }
 }
 
-/* When the input of the stage's next F or I arrives on its rank, or DPARI_NEVER if that is not
- * known yet. */
+/* Returns when the input of the stage's next F or I arrives on its rank, or DPARI_NEVER if that is
+ * not known yet. */
 DPARI_FN int64_t dpari_pipe_arrival(const dpari_pipe *pipe, int kind, int32_t stage)
 {
     int32_t k = pipe->done[kind][stage], from = kind == DPARI_F ? stage - 1 : stage + 1;
@@ -1523,7 +1551,7 @@ DPARI_FN void dpari_pipe_put(dpari_pipe *pipe, int kind, int32_t stage)
     pipe->held[r] += pipe->hold[kind][stage];
 }
 
-/* Fills rank_of and begin of `schedule` and makes dpari_pipe_put write its actions there.
+/* Sets rank_of and begin of `schedule`, and makes dpari_pipe_put write its actions there.
  * `schedule` must have capacity for all actions. */
 DPARI_FN void dpari_pipe_open(dpari_pipe *pipe, dpar_schedule *schedule)
 {
@@ -1552,7 +1580,7 @@ DPARI_FN void dpari_pipe_measure(const dpari_pipe *pipe, int64_t *makespan, int6
     }
 }
 
-/* The bytes of all arrays. */
+/* Returns the bytes of all arrays. */
 DPARI_FN int64_t dpari_pipe_bytes(const dpar_schedule_optimize_desc *job)
 {
     int64_t s = job->stages, p = job->ranks;
@@ -1567,7 +1595,7 @@ DPARI_FN int64_t *dpari_pipe_wide(char **mem, int64_t count)
     return at;
 }
 
-/* The same with 4-byte numbers. */
+/* Takes an array of `count` 4-byte numbers from the front of *mem. */
 DPARI_FN int32_t *dpari_pipe_narrow(char **mem, int64_t count)
 {
     int32_t *at = (int32_t *)(void *)*mem;
@@ -1575,7 +1603,7 @@ DPARI_FN int32_t *dpari_pipe_narrow(char **mem, int64_t count)
     return at;
 }
 
-/* Fills the map of stages and the times of messages. */
+/* Sets the map of stages and the times of messages. */
 DPARI_FN void dpari_pipe_place(dpari_pipe *pipe, const dpar_schedule_optimize_desc *job)
 {
     int32_t r, s, n = 0;
@@ -1596,8 +1624,8 @@ DPARI_FN void dpari_pipe_place(dpari_pipe *pipe, const dpar_schedule_optimize_de
     }
 }
 
-/* Fills the times and bytes of a checked job. */
-DPARI_FN void dpari_pipe_fill(dpari_pipe *pipe, const dpar_schedule_optimize_desc *job)
+/* Sets the times and bytes of a checked job. */
+DPARI_FN void dpari_pipe_values(dpari_pipe *pipe, const dpar_schedule_optimize_desc *job)
 {
     int32_t r, s;
     for (r = 0; r < pipe->ranks; r++) {
@@ -1620,7 +1648,8 @@ DPARI_FN void dpari_pipe_fill(dpari_pipe *pipe, const dpar_schedule_optimize_des
 
 /* Places the arrays of a checked job in mem, with an empty schedule. Returns the address after
  * them. */
-DPARI_FN char *dpari_pipe_lay(dpari_pipe *pipe, const dpar_schedule_optimize_desc *job, void *mem)
+DPARI_FN char *dpari_pipe_arrange(dpari_pipe *pipe, const dpar_schedule_optimize_desc *job,
+                                  void *mem)
 {
     char *at = (char *)mem;
     int64_t s = job->stages, p = job->ranks;
@@ -1654,7 +1683,7 @@ DPARI_FN char *dpari_pipe_lay(dpari_pipe *pipe, const dpar_schedule_optimize_des
     pipe->first = dpari_pipe_narrow(&at, p + 1);
     pipe->action = NULL;
     dpari_pipe_place(pipe, job);
-    dpari_pipe_fill(pipe, job);
+    dpari_pipe_values(pipe, job);
     dpari_pipe_reset(pipe);
     return (char *)mem + dpari_pipe_bytes(job);
 }
@@ -1662,7 +1691,8 @@ DPARI_FN char *dpari_pipe_lay(dpari_pipe *pipe, const dpar_schedule_optimize_des
 /* ==== schedule/schedule.c ==== */
 
 /* Places a schedule in the caller's memory, and reads and writes it as PyTorch's CSV. Reading takes
- * two passes over the text: the first one counts, the second one writes. */
+ * two passes over the text: the first counts ranks, stages and actions, the second writes the
+ * actions. */
 
 /* ---- maps and memory ------------------------------------------------------------------------- */
 
@@ -1777,7 +1807,7 @@ static int dpari_csv_peek(const dpari_csv *csv)
     return csv->at < csv->n ? (unsigned char)csv->s[csv->at] : -1;
 }
 
-/* "line 2, column 14: expected a stage's number, not 'F0xyz'". */
+/* Writes a message like "line 2, column 14: expected a stage's number, not 'F0xyz'". */
 static dpar_status dpari_csv_say(const dpari_csv *csv, const char *expected, dpar_why *why)
 {
     dpar_text t;
@@ -2014,7 +2044,7 @@ DPARI_INTERNAL int64_t dpari_schedule_read_bytes(const dpar_schedule_read_desc *
     return dpari_schedule_bytes(c.rows, c.stages, c.actions);
 }
 
-/* Fills rank_of: a stage is on the rank whose line names it. Each stage must be on one rank. */
+/* Sets rank_of: a stage is on the rank whose line names it. Each stage must be on one rank. */
 static dpar_status dpari_csv_ranks(dpar_schedule *schedule, dpar_why *why)
 {
     const uint16_t nobody = 65535;
@@ -2048,7 +2078,7 @@ static dpar_status dpari_csv_ranks(dpar_schedule *schedule, dpar_why *why)
     return DPAR_OK;
 }
 
-/* Fills the peers of messages. */
+/* Sets the peers of messages. */
 static dpar_status dpari_csv_peers(dpar_schedule *schedule, dpar_why *why)
 {
     int64_t k;
@@ -2135,13 +2165,13 @@ DPAR_API DPARI_COLD void dpar_schedule_write(const dpar_schedule *schedule, cons
 /* ==== schedule/generate.c ==== */
 
 /* Makes the published schedules. With most rules a rank alternates between F and backward; these
- * rules differ in how many F a rank is ahead and in the order of micro-batches. The other rules
- * have a section each. The three rules on a V with controlled memory are in vshape.c. A description
- * is first checked, then filled with its defaults (dpari_plan), then written rank by rank. */
+ * rules differ in how many F a rank runs first and in the order of micro-batches. Each other rule
+ * has a section. The three rules on a V with controlled memory are in vshape.c. A description is
+ * first checked, then filled with its defaults (dpari_plan), then written rank by rank. */
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-/* Entry n of names that follow each other, each with its zero. On a small processor constants take
+/* Returns entry n of a text of names that each end in a zero. On a small processor constants take
  * RAM, and rows of equal length would take twice as much. */
 static const char *dpari_name_in(const char *names, int32_t n)
 {
@@ -2240,7 +2270,7 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_find(dpar_schedule_desc *order, co
                      (int32_t)24, name);
 }
 
-/* ---- what an order means --------------------------------------------------------------------- */
+/* ---- properties of rules --------------------------------------------------------------------- */
 
 /* True if the caller may choose the number of stages per rank. */
 static int dpari_order_loops(int32_t rule)
@@ -2310,8 +2340,8 @@ static int32_t dpari_order_rank(const dpar_schedule_desc *desc, int32_t stage)
                : dpari_stage_rank(dpari_order_map(desc->rule), desc->ranks, stage);
 }
 
-/* A description with its defaults filled in, for p ranks, v stages per rank and m micro-batches.
- * With slices, m counts slices. */
+/* A description with its defaults filled in, for p ranks, v stages per rank and m micro-batches. If
+ * micro-batches are sliced, m counts slices. */
 typedef struct dpari_plan {
     int32_t rule, p, v, m;
     int32_t stages, slices, lifo;
@@ -2432,8 +2462,8 @@ static dpar_status dpari_order_shape(const dpar_schedule_desc *desc, dpar_why *w
     return DPAR_OK;
 }
 
-/* Checks that rank_of only renumbers the ranks of the rule. It checks the ranks in windows of 1024,
- * because a mark for each of 65535 ranks would take too much stack. */
+/* Checks that rank_of only renumbers the ranks of the rule. Checks 1024 ranks at a time, because
+ * marks for 65535 ranks would take too much stack. */
 static dpar_status dpari_order_ranks(const dpar_schedule_desc *desc, dpar_why *why)
 {
     enum { WINDOW = 1024 };
@@ -2482,7 +2512,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_order_check(const dpar_schedule_desc
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
-/* Counts the actions of a stage. The W of the backwards that DualPipe and DualPipeV split are all
+/* Counts the actions of a stage. All W of the backwards that DualPipe and DualPipeV split are
  * counted with the first stage of their rank. */
 static int64_t dpari_plan_count(const dpari_plan *plan, int32_t stage)
 {
@@ -2651,7 +2681,7 @@ static void dpari_order_turns(const dpari_plan *plan, int32_t rank, dpari_pen *p
     }
 }
 
-/* ---- the rules that run all micro-batches of a stage in one go ------------------------------- */
+/* ---- the rules in which a stage runs all its micro-batches without a break ------------------- */
 
 /* Appends all F, or all B, of a stage to its rank's list. While lists are written,
  * schedule->begin[r] is the current end of rank r's list. */
@@ -2708,8 +2738,8 @@ static void dpari_two_back(dpari_two *t, int way)
     dpari_two_put(t, DPAR_ACTION_WEIGHT, way);
 }
 
-/* The phases of ZB-V in Qi 2023: warm-up, steady state, and the W that fill the end. With fewer
- * than 2p-1 micro-batches the list for 2p-1 is written without the missing ones. */
+/* Writes the phases of ZB-V in Qi 2023: warm-up, steady state, and the W at the end. With fewer
+ * than 2p-1 micro-batches it writes the list for 2p-1 without the missing ones. */
 static void dpari_order_zbv(const dpari_plan *plan, int32_t rank, dpari_pen *pen)
 {
     int32_t n = plan->m > 2 * plan->p - 1 ? plan->m : 2 * plan->p - 1, i;
@@ -2860,7 +2890,7 @@ static void dpari_chimera_put(const dpari_plan *plan, int32_t rank, int up, int3
 static void dpari_order_chimera(const dpari_plan *plan, int32_t rank, dpari_pen *pen)
 {
     int up = rank >= plan->p / 2; /* the stream that starts first on this rank */
-    int32_t lead = up ? rank - plan->p / 2 + 1 : plan->p / 2 - rank; /* by how many slots */
+    int32_t lead = up ? rank - plan->p / 2 + 1 : plan->p / 2 - rank; /* by this number of slots */
     int32_t n = (plan->m + plan->p - 1) / plan->p * plan->p, i;
     for (i = 0; i < n + lead; i++) {
         if (i >= lead) {
@@ -2872,7 +2902,7 @@ static void dpari_order_chimera(const dpari_plan *plan, int32_t rank, dpari_pen 
     }
 }
 
-/* ---- all of them ----------------------------------------------------------------------------- */
+/* ---- writing the lists ----------------------------------------------------------------------- */
 
 static void dpari_order_write(const dpari_plan *plan, int32_t rank, dpar_action *at)
 {
@@ -2888,7 +2918,7 @@ static void dpari_order_write(const dpari_plan *plan, int32_t rank, dpar_action 
     }
 }
 
-/* Fills rank_of and begin of the schedule. */
+/* Sets rank_of and begin of the schedule. */
 static void dpari_order_lists(dpar_schedule *schedule, const dpari_plan *plan,
                               const dpar_schedule_desc *order)
 {
@@ -2902,10 +2932,11 @@ static void dpari_order_lists(dpar_schedule *schedule, const dpari_plan *plan,
     }
 }
 
-/* Fills the memory, which is large enough. Not inlined, so that its frame and those of the check
- * are not on the stack at the same time. */
-DPARI_STATIC_NOINLINE void
-dpari_order_fill(dpar_schedule *schedule, const dpar_schedule_desc *order, void *mem, int64_t bytes)
+/* Writes the schedule to the memory, which is large enough. Not inlined, so that its frame and
+ * those of the check are not on the stack at the same time. */
+DPARI_STATIC_NOINLINE void dpari_order_write_all(dpar_schedule *schedule,
+                                                 const dpar_schedule_desc *order, void *mem,
+                                                 int64_t bytes)
 {
     dpari_plan k = dpari_plan_of(order);
     int64_t actions, own = dpari_plan_bytes(&k, &actions);
@@ -2927,7 +2958,7 @@ dpari_order_fill(dpar_schedule *schedule, const dpar_schedule_desc *order, void 
 }
 
 /* Checks the description and the memory. Not inlined, so that its frame is gone when the lists are
- * filled, which takes the most stack. */
+ * written, which takes the most stack. */
 DPARI_STATIC_NOINLINE dpar_status dpari_order_room(const dpar_schedule_desc *order, const void *mem,
                                                    int64_t bytes, dpar_why *why)
 {
@@ -2951,7 +2982,7 @@ static dpar_status dpari_order_make(dpar_schedule *schedule, const dpar_schedule
 {
     const dpar_status status = dpari_order_room(order, mem, bytes, why);
     if (status == DPAR_OK) {
-        dpari_order_fill(schedule, order, mem, bytes);
+        dpari_order_write_all(schedule, order, mem, bytes);
     }
     return status;
 }
@@ -2975,16 +3006,16 @@ DPAR_API dpar_status dpar_schedule_generate(dpar_schedule *schedule,
 
 /* ==== schedule/lower.c ==== */
 
-/* The passes over a schedule. Each one reads one schedule and writes another. SHARDS and REDUCE go
- * through each rank's list with a window of the next stages. MESSAGES simulates all ranks with the
+/* The passes over a schedule. Each one reads one schedule and writes another. SHARDS and REDUCE
+ * read each rank's list with a window of the next stages. MESSAGES simulates all ranks with the
  * given times and lists every message at the time at which its data are made, so that all lists
  * follow one global order; with TURNS it imitates PyTorch's loop instead. LATE_RECV holds receives
- * in queues, one for each channel, and releases each one, with those before it in its queue, just
- * before the action that needs it. */
+ * in a queue per channel. It writes a receive, and those before it in its queue, just before the
+ * action that needs it. */
 
 /* ---- checks of the input --------------------------------------------------------------------- */
 
-/* Says what is wrong with an action: "rank 0, action 2: 0B0 is already in the list". */
+/* Writes what is wrong with an action: "rank 0, action 2: 0B0 is already in the list". */
 static DPARI_COLD dpar_status dpari_lower_say(dpar_why *why, int32_t rank, int64_t index,
                                               const dpar_action *action, const char *wrong)
 {
@@ -3017,7 +3048,7 @@ enum {
     DPARI_MESSAGES = DPARI_RECEIVES | 1 << DPAR_ACTION_SEND_F | 1 << DPAR_ACTION_SEND_B
 };
 
-/* Says what is wrong with action k of rank r, or returns NULL. */
+/* Returns what is wrong with action k of rank r, or NULL if nothing is. */
 static const char *dpari_lower_wrong(const dpar_schedule *schedule, int32_t r, int64_t k)
 {
     const dpar_action *action = &schedule->action[k];
@@ -3052,7 +3083,7 @@ static const char *dpari_lower_wrong(const dpar_schedule *schedule, int32_t r, i
 }
 
 /* Checks that a pass can read the schedule, and that no action has a kind in the set `already`,
- * because a pass is going to add these. */
+ * which has the kinds that the passes will add. */
 static DPARI_COLD dpar_status dpari_lower_check(const dpar_schedule *schedule, uint32_t already,
                                                 dpar_why *why)
 {
@@ -3095,9 +3126,9 @@ static DPARI_COLD dpar_status dpari_lower_check(const dpar_schedule *schedule, u
     return DPAR_OK;
 }
 
-/* Initialises `out` in mem with capacity for so many actions, and copies everything but the lists
- * from `in`. *work receives the address after it. */
-static dpar_status dpari_lower_lay(dpar_schedule *out, const dpar_schedule *in, int64_t actions,
+/* Initialises `out` in mem with capacity for `actions` actions, and copies everything except the
+ * lists from `in`. *work receives the address after it. */
+static dpar_status dpari_lower_out(dpar_schedule *out, const dpar_schedule *in, int64_t actions,
                                    int64_t needed, void *mem, int64_t bytes, char **work,
                                    dpar_why *why)
 {
@@ -3148,12 +3179,12 @@ static void dpari_sink_stage(dpari_sink *to, int32_t kind, int32_t stage)
 
 /* The window: the stages of the actions from the current one up to `end`, in the order in which
  * they are first needed. A stage stays in the window after its last use until its RESHARD is
- * written; at most two stages wait for that, those of a joined pair. The window may have one stage
- * more than max_active if a pair was added last. */
+ * written. At most two stages wait for their RESHARD, those of a joined pair. The window may have
+ * one stage more than max_active if a pair was added last. */
 typedef struct dpari_window {
     int64_t end;
     int32_t stages; /* stages in the window */
-    int32_t used;   /* those of them with uses > 0 */
+    int32_t used;   /* stages in the window with uses > 0 */
     int32_t max_active;
     int64_t uses[DPAR_LOWER_MAX_ACTIVE + 3]; /* actions of the stage that are in the window */
     uint16_t stage[DPAR_LOWER_MAX_ACTIVE + 3];
@@ -3203,7 +3234,7 @@ static void dpari_window_extend(dpari_window *window, const dpar_schedule *sched
 }
 
 /* Writes a RESHARD of each stage that is no longer used, in ascending order, and removes it. */
-static void dpari_window_let_go(dpari_window *window, dpari_sink *to)
+static void dpari_window_reshard(dpari_window *window, dpari_sink *to)
 {
     while (window->stages > window->used) {
         int32_t i, least = -1;
@@ -3250,7 +3281,7 @@ static void dpari_lower_rank(const dpar_schedule *schedule, int32_t r, int32_t m
             continue;
         }
         dpari_window_extend(&w, schedule, schedule->begin[r + 1]);
-        dpari_window_let_go(&w, to);
+        dpari_window_reshard(&w, to);
         dpari_window_gather(&w, to);
         for (h = 0; h <= action->joined; h++) {
             dpari_sink_put(to, action + h);
@@ -3266,7 +3297,7 @@ static void dpari_lower_rank(const dpar_schedule *schedule, int32_t r, int32_t m
             }
         }
     }
-    dpari_window_let_go(&w, to);
+    dpari_window_reshard(&w, to);
 }
 
 /* ---- a set of ranks whose smallest member is found quickly ----------------------------------- */
@@ -3282,7 +3313,7 @@ static int64_t dpari_ready_words(int32_t ranks)
     return 1 + (ranks + 4095) / 4096 + (ranks + 63) / 64;
 }
 
-static void dpari_ready_lay(dpari_ready *s, int32_t ranks, uint64_t *mem)
+static void dpari_ready_init(dpari_ready *s, int32_t ranks, uint64_t *mem)
 {
     s->top = mem;
     s->middle = mem + 1;
@@ -3332,13 +3363,13 @@ static int32_t dpari_ready_take(dpari_ready *s)
 
 /* ---- messages -------------------------------------------------------------------------------
  *
- * A small simulation decides the order. By time, each rank starts an action as soon as its inputs
- * have arrived. The action is written to the rank's list when it ends; its SEND follows it, and the
- * RECV is written to the peer's list at the same moment. An action that the peer computes at that
- * moment is not in the peer's list yet, so that the RECV comes before it. Therefore both ends of a
- * message, and all messages before it, are posted when the data are made. By turns, the clock
- * counts turns, and in a turn each rank writes one action. In both cases all lists follow one order
- * of all messages. */
+ * A small simulation decides the order, by time or by turns. By time, each rank starts an action as
+ * soon as its inputs have arrived. The action is written to the rank's list when it ends; its SEND
+ * follows it, and the RECV is written to the peer's list at the same moment. An action that the
+ * peer computes at that moment is not in the peer's list yet, so that the RECV is before it.
+ * Therefore both ends of a message, and all messages before it, are posted when the data are made.
+ * By turns, each rank writes one action in a turn. In both cases all lists follow one order of all
+ * messages. */
 
 enum { DPARI_NOT_GIVEN = -1, DPARI_NOT_STARTED = -1 };
 
@@ -3359,11 +3390,11 @@ typedef struct dpari_turns {
     const dpar_schedule_times *times; /* NULL selects the default times */
     dpari_head *head;                 /* [ranks] */
     dpari_ready now, next; /* by turns: the ranks that act in this turn and in the next one */
-    int32_t *heap;         /* by time: [working] ranks; the first one is done first */
+    int32_t *heap;         /* by time: [working] ranks; the first one ends its action first */
     int32_t working;       /* the number of ranks in the heap */
     int64_t clock;         /* by time: the current time */
-    /* [stage][micro][2], when the input and the gradient of the output arrive, or DPARI_NOT_GIVEN
-     */
+    /* [stage][micro-batch][2], when the input and the gradient of the output arrive, or
+     * DPARI_NOT_GIVEN */
     int64_t *given;
     int turns;    /* 1 by turns, 0 by time */
     int idle;     /* 1 if idle actions take a turn */
@@ -3414,7 +3445,7 @@ static int dpari_lower_ready(const dpari_turns *turns, int32_t rank)
            (!head->a[0].joined || dpari_lower_has(turns, &head->a[1]));
 }
 
-/* Quantities of dpar_schedule_times that no kind of action has, numbered after the kinds. */
+/* Fields of dpar_schedule_times that belong to no kind of action, numbered after the kinds. */
 enum {
     DPARI_LOWER_LATENCY = DPAR_ACTION_COUNT,
     DPARI_LOWER_BYTES,
@@ -3444,11 +3475,12 @@ static const dpar_stage_values *dpari_lower_each(const dpar_schedule_times *time
 }
 
 /* The default time of a forward. A message takes 1 by default, which is so short that it only
- * decides the order of actions that are ready at the same moment: the one whose data passed fewer
- * messages comes first, as it would if messages took time. */
+ * decides the order of actions that are ready at the same moment: the action whose data passed
+ * fewer messages is first, as it would be if messages took time. */
 #define DPARI_LOWER_UNIT (INT64_C(1) << 20)
 
-/* The time of an action on its own. A B without a time of its own takes as long as I and W. */
+/* Returns the time of an action that is not joined. A B without a time of its own takes as long as
+ * I and W. */
 static int64_t dpari_lower_cost(const dpar_schedule_times *times, const dpar_action *action)
 {
     int64_t takes;
@@ -3480,7 +3512,8 @@ static int64_t dpari_lower_sum(dpari_turns *turns, int64_t a, int64_t b)
     return a + b;
 }
 
-/* True if rank a's action ends before rank b's. If both end at once, the lower rank's is first. */
+/* True if rank a's action ends before rank b's. If both end at the same time, the lower rank is
+ * first. */
 static int dpari_lower_earlier(const dpari_turns *turns, int32_t a, int32_t b)
 {
     const int64_t x = turns->head[a].done, y = turns->head[b].done;
@@ -3498,7 +3531,7 @@ static void dpari_lower_push(dpari_turns *turns, int32_t rank)
     turns->heap[i] = rank;
 }
 
-/* Removes the rank that is done first. */
+/* Removes the rank whose action ends first, and returns it. */
 static int32_t dpari_lower_pop(dpari_turns *turns)
 {
     const int32_t first = turns->heap[0], last = turns->heap[--turns->working], n = turns->working;
@@ -3517,7 +3550,7 @@ static int32_t dpari_lower_pop(dpari_turns *turns)
     return first;
 }
 
-/* An idle rank starts its next action as soon as the inputs arrive. */
+/* Makes an idle rank start its next action as soon as the inputs arrive. */
 static void dpari_lower_start(dpari_turns *turns, int32_t rank)
 {
     dpari_head *head = &turns->head[rank];
@@ -3535,8 +3568,8 @@ static void dpari_lower_start(dpari_turns *turns, int32_t rank)
     dpari_lower_push(turns, rank);
 }
 
-/* Moves a rank to its next action. If the rank can run it, it starts now, or by turns in the next
- * turn. */
+/* Moves a rank to its next action. If the rank can run it, the action starts now, or by turns in
+ * the next turn. */
 static void dpari_lower_next(dpari_turns *turns, int32_t rank)
 {
     dpari_head *head = &turns->head[rank];
@@ -3570,9 +3603,9 @@ static void dpari_lower_message(dpari_turns *turns, int32_t rank, const dpar_act
     m->peer = (uint16_t)peer;
 }
 
-/* Passes the result of an action to the neighbouring stage, in memory or by a message. If that is
- * on another rank which can now continue, it does so; by turns in this turn if its number is
- * larger, as in PyTorch's loop. */
+/* Passes the result of an action to the neighbouring stage, in memory or by a message. If that
+ * stage is on another rank which can now continue, this rank continues. By turns it does so in the
+ * same turn if it has the higher number, as in PyTorch's loop. */
 static void dpari_lower_give(dpari_turns *turns, int32_t rank, const dpar_action *action)
 {
     int32_t stage = dpari_lower_receiver(turns->in, action), peer;
@@ -3620,7 +3653,7 @@ static void dpari_lower_step(dpari_turns *turns, int32_t rank)
     dpari_lower_next(turns, rank);
 }
 
-/* "rank 2 waits for 2RECV_F3: F3 of stage 1 never runs". */
+/* Writes a message like "rank 2 waits for 2RECV_F3: F3 of stage 1 never runs". */
 static DPARI_COLD dpar_status dpari_lower_stuck(const dpari_turns *turns, int32_t rank,
                                                 dpar_why *why)
 {
@@ -3648,7 +3681,8 @@ static DPARI_COLD dpar_status dpari_lower_stuck(const dpari_turns *turns, int32_
     return DPAR_E_STUCK;
 }
 
-/* Runs turns until no rank can continue. A turn visits the ranks that can, in ascending order. */
+/* Runs turns until no rank can continue. A turn visits the ranks that can continue, in ascending
+ * order. */
 static void dpari_lower_by_turns(dpari_turns *turns)
 {
     int32_t r;
@@ -3698,7 +3732,7 @@ static dpar_status dpari_lower_messages(dpari_turns *turns, dpar_why *why)
 
 /* ---- lowering -------------------------------------------------------------------------------- */
 
-/* Checks the times that MESSAGES reads: each one is 0 or more, and so small that the sum of three
+/* Checks the times that MESSAGES reads: each must be 0 or more, and so small that the sum of three
  * does not overflow. */
 static DPARI_COLD dpar_status dpari_lower_times(const dpar_schedule_times *times, int32_t stages,
                                                 dpar_why *why)
@@ -3722,9 +3756,10 @@ static DPARI_COLD dpar_status dpari_lower_times(const dpar_schedule_times *times
 enum { DPARI_LOWER_TOGETHER = 15 | DPAR_LOWER_TURNS };
 
 /* Copies a descriptor with its defaults filled in, and checks it and the schedule. */
-static DPARI_COLD dpar_status dpari_lower_how(dpar_schedule_lower_desc *how,
-                                              const dpar_schedule *in,
-                                              const dpar_schedule_lower_desc *given, dpar_why *why)
+static DPARI_COLD dpar_status dpari_lower_settings(dpar_schedule_lower_desc *how,
+                                                   const dpar_schedule *in,
+                                                   const dpar_schedule_lower_desc *given,
+                                                   dpar_why *why)
 {
     uint32_t already = 0;
     dpar_status status;
@@ -3778,8 +3813,8 @@ static DPARI_COLD dpar_status dpari_lower_how(dpar_schedule_lower_desc *how,
     return dpari_lower_times(how->times, in->stages, why);
 }
 
-/* Counts the SEND and RECV actions that MESSAGES adds. If `count` is not NULL, those of each rank
- * are added to count[rank]. */
+/* Counts the SEND and RECV actions that MESSAGES adds. If `count` is not NULL, adds those of each
+ * rank to count[rank]. */
 static int64_t dpari_lower_count(const dpar_schedule *schedule, int64_t *count)
 {
     int64_t k, total = 0;
@@ -3799,7 +3834,7 @@ static int64_t dpari_lower_count(const dpar_schedule *schedule, int64_t *count)
     return total;
 }
 
-/* Returns the most actions that `out` can have. REDUCE counts as one action per stage. */
+/* Returns the most actions that `out` can have, with one per stage for REDUCE. */
 static int64_t dpari_lower_actions(const dpar_schedule *in, const dpar_schedule_lower_desc *how)
 {
     dpari_sink counted;
@@ -3818,15 +3853,15 @@ static int64_t dpari_lower_actions(const dpar_schedule *in, const dpar_schedule_
     return counted.n;
 }
 
-/* The bytes of the two sets of ready ranks, or of the heap. */
+/* Returns the bytes of the two sets of ready ranks, or of the heap. */
 static int64_t dpari_lower_order_bytes(const dpar_schedule *in, const dpar_schedule_lower_desc *how)
 {
     return (how->passes & DPAR_LOWER_TURNS) != 0 ? 16 * dpari_ready_words(in->ranks)
                                                  : dpari_whole_words(4 * (int64_t)in->ranks);
 }
 
-/* The bytes of the schedule, the heads, the sets or the heap, the counts of remaining backwards,
- * and the arrivals. -1 if they exceed an int64_t. */
+/* Returns the bytes of the schedule, the heads, the sets or the heap, the counts of remaining
+ * backwards, and the arrivals, or -1 if there is no such schedule. */
 static int64_t dpari_lower_size(const dpar_schedule *in, const dpar_schedule_lower_desc *how,
                                 int64_t actions)
 {
@@ -3849,10 +3884,10 @@ static void dpari_lower_backwards(const dpar_schedule *schedule, int64_t *left)
     }
 }
 
-/* Places the arrays after `out`, runs SHARDS and REDUCE, and fills out->begin. These passes write
+/* Places the arrays after `out`, runs SHARDS and REDUCE, and sets out->begin. These passes write
  * each rank's list to the end of the rank's part of `out`; MESSAGES then writes from the front of
- * that part. The space between is as large as the messages to come, so that no action is
- * overwritten before it is read. */
+ * that part. The space in front of the list is as large as the messages that MESSAGES adds, so that
+ * no action is overwritten before it is read. */
 static void dpari_lower_begin(dpari_turns *turns, const dpar_schedule_lower_desc *how, char *work)
 {
     const dpar_schedule *schedule = turns->in;
@@ -3864,9 +3899,9 @@ static void dpari_lower_begin(dpari_turns *turns, const dpar_schedule_lower_desc
     turns->head = (dpari_head *)(void *)work;
     work = (char *)(turns->head + schedule->ranks);
     if (turns->turns) {
-        dpari_ready_lay(&turns->now, schedule->ranks, (uint64_t *)(void *)work);
-        dpari_ready_lay(&turns->next, schedule->ranks,
-                        turns->now.top + dpari_ready_words(schedule->ranks));
+        dpari_ready_init(&turns->now, schedule->ranks, (uint64_t *)(void *)work);
+        dpari_ready_init(&turns->next, schedule->ranks,
+                         turns->now.top + dpari_ready_words(schedule->ranks));
     }
     turns->heap = (int32_t *)(void *)work;
     left = (int64_t *)(void *)(work + dpari_lower_order_bytes(schedule, how));
@@ -3889,8 +3924,7 @@ static void dpari_lower_begin(dpari_turns *turns, const dpar_schedule_lower_desc
     }
 }
 
-/* Marks all inputs as not given, except those at the ends of chains, which are there from the
- * start. */
+/* Marks all inputs as not given, except those at the ends of chains, which exist from the start. */
 static void dpari_lower_ends(dpari_turns *turns)
 {
     int32_t i, m;
@@ -3911,7 +3945,7 @@ static dpar_status dpari_lower_passes(dpar_schedule *out, const dpar_schedule *i
     dpari_turns l;
     int64_t actions = dpari_lower_actions(in, how);
     char *work;
-    dpar_status st = dpari_lower_lay(out, in, actions, dpari_lower_size(in, how, actions), mem,
+    dpar_status st = dpari_lower_out(out, in, actions, dpari_lower_size(in, how, actions), mem,
                                      bytes, &work, why);
     if (st != DPAR_OK) {
         return st;
@@ -3935,7 +3969,7 @@ static dpar_status dpari_lower_passes(dpar_schedule *out, const dpar_schedule *i
  * is merged with it into a B. */
 static void dpari_merge_rank(const dpar_schedule *schedule, int32_t r, dpari_sink *to)
 {
-    dpar_action last; /* read, but not written yet */
+    dpar_action last; /* the last action that was read, which is not written yet */
     int64_t k;
     int whole = 1; /* 0 if `last` is an I that is not part of a pair */
     dpari_zero(&last, sizeof(last));
@@ -3984,7 +4018,7 @@ static dpar_status dpari_merge(dpar_schedule *out, const dpar_schedule *in, void
     dpari_sink to;
     char *work;
     int32_t r;
-    dpar_status st = dpari_lower_lay(out, in, dpari_merge_count(in), dpari_merge_size(in), mem,
+    dpar_status st = dpari_lower_out(out, in, dpari_merge_count(in), dpari_merge_size(in), mem,
                                      bytes, &work, why);
     if (st != DPAR_OK) {
         return st;
@@ -4002,14 +4036,14 @@ static dpar_status dpari_merge(dpar_schedule *out, const dpar_schedule *in, void
 
 enum { DPARI_GIVEN_F = 1, DPARI_GIVEN_B = 2 };
 
-/* The receives of a rank that are held back, in one queue for each channel. All queues are linked
- * through `next`. */
+/* The receives of a rank that are held back, in one queue per channel. Each queue is a list linked
+ * by `next`. */
 typedef struct dpari_held {
     const dpar_schedule *in;
     dpari_sink to;
     int64_t *first, *last; /* [ranks], the queue of each peer; with ANY only queue 0 is used */
     int64_t *next;         /* [actions of the list], the next receive of the queue */
-    uint8_t *given;        /* [stage][micro], DPARI_GIVEN_x for the receives that are held */
+    uint8_t *given;        /* [stage][micro-batch], DPARI_GIVEN_x for the receives that are held */
     int one_queue;
 } dpari_held;
 
@@ -4045,7 +4079,7 @@ static void dpari_held_pop(dpari_held *held, int32_t q, int64_t begin)
 }
 
 /* If the receive of the action's stage and micro-batch is held, writes it and those before it in
- * its queue.
+ * the queue.
  */
 static void dpari_held_need(dpari_held *held, const dpar_action *action, int forward, int64_t begin)
 {
@@ -4057,7 +4091,7 @@ static void dpari_held_need(dpari_held *held, const dpar_action *action, int for
     }
 }
 
-/* Writes all held receives that must come before action a. */
+/* Writes all held receives that must be before `action`. */
 static void dpari_held_before(dpari_held *held, const dpar_action *action, int32_t channel,
                               int64_t begin)
 {
@@ -4103,7 +4137,7 @@ static void dpari_late_rank(dpari_held *held, int32_t r, int32_t channel)
     }
 }
 
-/* The number of actions in the longest list. */
+/* Returns the number of actions in the longest list. */
 DPARI_STATIC_NOINLINE int64_t dpari_late_longest(const dpar_schedule *schedule)
 {
     int64_t most = 0;
@@ -4129,7 +4163,7 @@ static dpar_status dpari_late(dpar_schedule *out, const dpar_schedule *in, int32
     char *work;
     int32_t r;
     dpar_status st =
-        dpari_lower_lay(out, in, in->begin[in->ranks], dpari_late_size(in), mem, bytes, &work, why);
+        dpari_lower_out(out, in, in->begin[in->ranks], dpari_late_size(in), mem, bytes, &work, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -4158,7 +4192,7 @@ DPARI_API int64_t dpari_schedule_lower_bytes(const dpar_schedule *in,
                                              const dpar_schedule_lower_desc *how, dpar_why *why)
 {
     dpar_schedule_lower_desc h;
-    if (dpari_lower_how(&h, in, how, why) != DPAR_OK) {
+    if (dpari_lower_settings(&h, in, how, why) != DPAR_OK) {
         return -1;
     }
     if (h.passes == DPAR_LOWER_MERGE) {
@@ -4176,7 +4210,7 @@ DPAR_API dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule
 {
     dpar_schedule_lower_desc h;
     dpar_schedule got;
-    dpar_status st = dpari_lower_how(&h, in, how, why);
+    dpar_status st = dpari_lower_settings(&h, in, how, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -4196,11 +4230,11 @@ DPAR_API dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule
 /* ==== schedule/check.c ==== */
 
 /* Proves schedules. Each action is first checked on its own, then against the earlier actions of
- * its rank, then against the totals of all ranks. To find deadlocks the ranks run their lists as
+ * its rank. Then the set of all actions is checked. To find deadlocks the ranks run their lists as
  * far as possible under the rules of the transport. A step of one rank never disables a step of
  * another one. Therefore the order in which ranks advance does not decide whether they reach the
- * end, and one run is a proof. If the ranks get stuck, a circle of ranks that wait for each other
- * is searched and reported. */
+ * end, and one run is a proof. If the ranks get stuck, a cycle of ranks that wait for each other is
+ * found and reported. */
 
 /* Sets of kinds, with a bit for each kind. */
 enum {
@@ -4228,18 +4262,18 @@ enum { DPARI_NO_CHAIN = 65535 };
 
 /* The actions of a stage and a micro-batch. */
 typedef struct dpari_proof_cell {
-    int32_t send[2]; /* SEND_F, SEND_B: number on its channel, later index in the list */
+    int32_t send[2]; /* SEND_F and SEND_B: first the number on its channel, then its index */
     uint16_t seen;   /* kinds in its rank's list */
     uint16_t done;   /* kinds that the run has completed */
 } dpari_proof_cell;
 
 /* A message in its queue. The record of the first message of a queue also describes the queue. */
 typedef struct dpari_proof_link {
-    int32_t mate;  /* the other end; once the message was transferred, the next one in `pending` */
+    int32_t mate;  /* the other end; after the transfer, the next message in `pending` */
     int32_t next;  /* the next message of the queue, or -1 */
     int32_t first; /* the first message of the queue */
-    /* In the record of the first message: the first one that was not transferred, or -1. With
-     * EAGER, on the receiver's side: the number of messages in the buffer. */
+    /* In the record of a queue's first message: the first message that was not transferred, or -1.
+     * With EAGER, on the receiver's side: the number of messages in the buffer. */
     int32_t head;
 } dpari_proof_link;
 
@@ -4261,8 +4295,8 @@ typedef struct dpari_proof {
     uint8_t *stage;         /* [stages], DPARI_STAGE_x */
     uint32_t kinds;         /* the kinds of all actions */
     int32_t transport, room, ready_count;
-    int32_t
-        pending; /* a list of transferred messages whose successors may be next; -1 at its end */
+    /* the first of a list of transferred messages whose successors may be next, or -1 */
+    int32_t pending;
 } dpari_proof;
 
 /* ---- messages -------------------------------------------------------------------------------- */
@@ -4275,33 +4309,61 @@ static void dpari_proof_put(const dpar_action *action, dpar_text *text)
     dpar_action_write(&one, text);
 }
 
-/* Appends `form`. The first '#' is replaced by m and the second by n, the first '@' by a and the
- * second by b. */
-static void dpari_proof_words(dpar_text *text, const char *form, int64_t m, int64_t n,
-                              const dpar_action *action, const dpar_action *b)
+/* Appends `form`, with `number` in place of '#', `action` in place of the first '@' and `other` in
+ * place of the second. */
+static void dpari_proof_words(dpar_text *text, const char *form, int64_t number,
+                              const dpar_action *action, const dpar_action *other)
 {
     for (; *form != 0; form++) {
         if (*form == '#') {
-            dpari_text_int(text, m);
-            m = n;
+            dpari_text_int(text, number);
         } else if (*form == '@') {
             dpari_proof_put(action, text);
-            action = b;
+            action = other;
         } else {
             dpari_text_char(text, *form);
         }
     }
 }
 
-static dpar_status dpari_proof_say(const dpari_proof *proof, const char *form, int64_t m, int64_t n,
-                                   const dpar_action *action, const dpar_action *b)
+/* Writes a message about actions of rank r or a peer, and a number. dpari_proof_say, _say_number
+ * and _say_pair leave out what their messages do not contain. */
+DPARI_STATIC_NOINLINE dpar_status dpari_proof_report(const dpari_proof *proof, int32_t r,
+                                                     const dpar_action *action, const char *form,
+                                                     int64_t number, const dpar_action *other)
 {
     dpar_text t;
     if (proof->why != NULL) {
         dpari_text_why(&t, proof->why);
-        dpari_proof_words(&t, form, m, n, action, b);
+        dpar_text_put(&t, "rank "); /* not dpari_text_say, which takes more stack */
+        dpari_text_int(&t, r);
+        dpar_text_put(&t, ": ");
+        dpari_proof_words(&t, form, number, action, other);
     }
     return DPAR_E_ARG;
+}
+
+/* Writes a message about an action: "rank 2: 1B3 is listed twice". */
+static dpar_status dpari_proof_say(const dpari_proof *proof, int32_t r, const dpar_action *action,
+                                   const char *form)
+{
+    return dpari_proof_report(proof, r, action, form, 0, NULL);
+}
+
+/* Writes a message about an action and a number: "rank 2: the stage of 1B3 is on rank 1". */
+static dpar_status dpari_proof_say_number(const dpari_proof *proof, int32_t r,
+                                          const dpar_action *action, const char *form,
+                                          int64_t number)
+{
+    return dpari_proof_report(proof, r, action, form, number, NULL);
+}
+
+/* Writes a message about two actions: "rank 2: 1F3 comes after 1B3, which needs it". */
+static dpar_status dpari_proof_say_pair(const dpari_proof *proof, int32_t r,
+                                        const dpar_action *action, const char *form,
+                                        const dpar_action *other)
+{
+    return dpari_proof_report(proof, r, action, form, 0, other);
 }
 
 static dpar_action dpari_proof_action(int32_t kind, int32_t stage, int32_t micro)
@@ -4367,15 +4429,16 @@ static dpar_status dpari_proof_shape(const dpar_schedule *schedule, dpar_why *wh
     return dpari_proof_begins(schedule, why);
 }
 
-/* The number of cells, one for each stage of a chain and micro-batch. Returns 0 if there are fewer
- * actions than cells, because a correct schedule has a forward for each cell. */
+/* Returns the number of cells, one for each stage of a chain and micro-batch, or 0 if there are
+ * fewer actions than cells, because a correct schedule has a forward for each cell. */
 DPARI_STATIC_NOINLINE int64_t dpari_proof_cells(const dpar_schedule *schedule)
 {
     int64_t cells = (int64_t)schedule->chain * schedule->micro_batches;
     return cells <= schedule->begin[schedule->ranks] ? cells : 0;
 }
 
-/* The bytes of all arrays, where each action has a link of so many bytes. */
+/* Returns the bytes of all arrays, with `link` bytes for the link of each action, or -1 if the
+ * shape is wrong. */
 DPARI_STATIC_NOINLINE int64_t dpari_proof_size(const dpar_schedule *schedule, int64_t link)
 {
     if (dpari_proof_shape(schedule, NULL) != DPAR_OK) {
@@ -4396,8 +4459,8 @@ DPARI_API int64_t dpari_schedule_check_bytes(const dpar_schedule *schedule,
 
 /* Places the arrays in mem and zeroes them. The shape of the schedule and the size of mem were
  * checked. */
-static void dpari_proof_lay(dpari_proof *proof, const dpar_schedule *schedule, int run, void *mem,
-                            dpar_why *why)
+static void dpari_proof_arrange(dpari_proof *proof, const dpar_schedule *schedule, int run,
+                                void *mem, dpar_why *why)
 {
     int64_t cells = dpari_proof_cells(schedule), links = run ? schedule->begin[schedule->ranks] : 0;
     int32_t r;
@@ -4436,13 +4499,13 @@ static int dpari_proof_is(int32_t kind, uint32_t set)
     return (set >> kind & 1) != 0;
 }
 
-/* The direction of a message: 0 with the forward, 1 with the backward. */
+/* Returns the direction of a message: 0 with the forward, 1 with the backward. */
 static int dpari_proof_way(int32_t kind)
 {
     return kind == DPAR_ACTION_SEND_B || kind == DPAR_ACTION_RECV_B;
 }
 
-/* The cell of a message's other end. */
+/* Returns the cell of a message's other end. */
 static dpari_proof_cell *dpari_proof_mate_cell(const dpari_proof *proof, const dpar_action *action)
 {
     return dpari_proof_at(proof, dpar_schedule_partner(proof->s, action->kind, action->stage),
@@ -4477,13 +4540,11 @@ static dpar_status dpari_proof_joined(const dpari_proof *proof, int32_t r,
 {
     if (action->joined != 1 || action->kind != DPAR_ACTION_FORWARD || last || action[1].joined ||
         !dpari_proof_is(action[1].kind, DPARI_SET_GRADIENT)) {
-        return dpari_proof_say(proof,
-                               "rank #: @ is joined, but it is not an F that a B or I follows", r,
-                               0, action, NULL);
+        return dpari_proof_say(proof, r, action,
+                               "@ is joined, but it is not an F that a B or I follows");
     }
     if (action[1].stage == action->stage && action[1].micro_batch == action->micro_batch) {
-        return dpari_proof_say(proof, "rank #: @ is joined with its own @", r, 0, action,
-                               action + 1);
+        return dpari_proof_say_pair(proof, r, action, "@ is joined with its own @", action + 1);
     }
     return DPAR_OK;
 }
@@ -4494,17 +4555,16 @@ static dpar_status dpari_proof_message(const dpari_proof *proof, int32_t r,
 {
     int32_t there = dpar_schedule_partner(proof->s, action->kind, action->stage);
     if (there < 0) {
-        return dpari_proof_say(proof, "rank #: @ has no partner, because stage # ends its chain", r,
-                               action->stage, action, NULL);
+        return dpari_proof_say_number(
+            proof, r, action, "@ has no partner, because stage # ends its chain", action->stage);
     }
     if (proof->s->rank_of[there] == r) {
-        return dpari_proof_say(proof,
-                               "rank #: @ is not needed, because stage # is on the same rank", r,
-                               there, action, NULL);
+        return dpari_proof_say_number(
+            proof, r, action, "@ is not needed, because stage # is on the same rank", there);
     }
     if (action->peer != proof->s->rank_of[there]) {
-        return dpari_proof_say(proof, "rank #: @ has peer #, but its other end is on another rank",
-                               r, action->peer, action, NULL);
+        return dpari_proof_say_number(
+            proof, r, action, "@ has peer #, but its other end is on another rank", action->peer);
     }
     return DPAR_OK;
 }
@@ -4516,25 +4576,26 @@ static dpar_status dpari_proof_ids(dpari_proof *proof, int32_t r, const dpar_act
     const dpar_schedule *schedule = proof->s;
     int32_t chain = action->stage / schedule->chain;
     if (action->stage >= schedule->stages) {
-        return dpari_proof_say(proof, "rank #: @ does not exist, there are only # stages", r,
-                               schedule->stages, action, NULL);
+        return dpari_proof_say_number(proof, r, action, "@ does not exist, there are only # stages",
+                                      schedule->stages);
     }
     if (schedule->rank_of[action->stage] != r) {
-        return dpari_proof_say(proof, "rank #: the stage of @ is on rank #", r,
-                               schedule->rank_of[action->stage], action, NULL);
+        return dpari_proof_say_number(proof, r, action, "the stage of @ is on rank #",
+                                      schedule->rank_of[action->stage]);
     }
     if (!dpari_action_has_micro(action->kind)) {
         return DPAR_OK;
     }
     if (action->micro_batch >= schedule->micro_batches) {
-        return dpari_proof_say(proof, "rank #: @ does not exist, there are only # micro-batches", r,
-                               schedule->micro_batches, action, NULL);
+        return dpari_proof_say_number(proof, r, action,
+                                      "@ does not exist, there are only # micro-batches",
+                                      schedule->micro_batches);
     }
     if (proof->chain[action->micro_batch] != DPARI_NO_CHAIN &&
         proof->chain[action->micro_batch] != chain) {
-        return dpari_proof_say(
-            proof, "rank #: the micro-batch of @ is also in the chain from stage # on", r,
-            proof->chain[action->micro_batch] * (int64_t)schedule->chain, action, NULL);
+        return dpari_proof_say_number(proof, r, action,
+                                      "the micro-batch of @ is also in the chain from stage # on",
+                                      proof->chain[action->micro_batch] * (int64_t)schedule->chain);
     }
     proof->chain[action->micro_batch] = (uint16_t)chain;
     return dpari_proof_is(action->kind, DPARI_SET_MESSAGES) ? dpari_proof_message(proof, r, action)
@@ -4561,16 +4622,15 @@ static uint32_t dpari_proof_later(int32_t kind)
     }
 }
 
-/* Checks that no action of `set` with this stage and micro-batch comes before a, because each of
- * them needs a. */
+/* Checks that no action of `set` with this stage and micro-batch comes before `action`, which each
+ * of them needs. */
 static dpar_status dpari_proof_after(const dpari_proof *proof, int32_t r, const dpar_action *action,
                                      uint32_t set, int32_t stage, int32_t micro)
 {
     uint32_t seen = set & dpari_proof_at(proof, stage, micro)->seen;
     dpar_action needs = dpari_proof_action(dpari_proof_kind(seen), stage, micro);
     if (seen != 0) {
-        return dpari_proof_say(proof, "rank #: @ comes after @, which needs it", r, 0, action,
-                               &needs);
+        return dpari_proof_say_pair(proof, r, action, "@ comes after @, which needs it", &needs);
     }
     return DPAR_OK;
 }
@@ -4594,14 +4654,14 @@ static dpar_status dpari_proof_local(const dpari_proof *proof, int32_t r, const 
     return st;
 }
 
-/* Checks the place of an action in its rank's list and enters it in its cell. */
+/* Checks the position of an action in its rank's list and enters it in its cell. */
 static dpar_status dpari_proof_order(const dpari_proof *proof, int32_t r, const dpar_action *action)
 {
     dpari_proof_cell *cell = dpari_proof_at(proof, action->stage, action->micro_batch);
     uint32_t split = DPARI_SET_I | DPARI_SET_W, twin = 0;
     dpar_status st;
     if (dpari_proof_is(action->kind, cell->seen)) {
-        return dpari_proof_say(proof, "rank #: @ is listed twice", r, 0, action, NULL);
+        return dpari_proof_say(proof, r, action, "@ is listed twice");
     }
     if (action->kind == DPAR_ACTION_BACKWARD) {
         twin = split & cell->seen;
@@ -4611,9 +4671,8 @@ static dpar_status dpari_proof_order(const dpari_proof *proof, int32_t r, const 
     if (twin != 0) {
         dpar_action other =
             dpari_proof_action(dpari_proof_kind(twin), action->stage, action->micro_batch);
-        return dpari_proof_say(proof,
-                               "rank #: @ and @ exclude each other, because a B is I and W in one",
-                               r, 0, &other, action);
+        return dpari_proof_say_pair(
+            proof, r, &other, "@ and @ exclude each other, because a B is I and W in one", action);
     }
     st = dpari_proof_after(proof, r, action, dpari_proof_later(action->kind), action->stage,
                            action->micro_batch);
@@ -4631,24 +4690,24 @@ static dpar_status dpari_proof_state(const dpari_proof *proof, int32_t r, const 
     uint8_t *state = &proof->stage[action->stage];
     int unsharded = (*state & DPARI_STAGE_UNSHARDED) != 0;
     if (action->kind == DPAR_ACTION_UNSHARD && unsharded) {
-        return dpari_proof_say(proof, "rank #: @, but stage # is already unsharded", r,
-                               action->stage, action, NULL);
+        return dpari_proof_say_number(proof, r, action, "@, but stage # is already unsharded",
+                                      action->stage);
     }
     if (!unsharded &&
         (action->kind == DPAR_ACTION_RESHARD || (dpari_proof_is(action->kind, DPARI_SET_COMPUTE) &&
                                                  (proof->kinds & DPARI_SET_SHARDING) != 0))) {
-        return dpari_proof_say(proof, "rank #: @, but stage # is not unsharded there", r,
-                               action->stage, action, NULL);
+        return dpari_proof_say_number(proof, r, action, "@, but stage # is not unsharded there",
+                                      action->stage);
     }
     if ((*state & DPARI_STAGE_REDUCED) != 0 &&
         dpari_proof_is(action->kind, DPARI_SET_TRAINING | 1u << DPAR_ACTION_REDUCE_GRAD)) {
-        return dpari_proof_say(proof, "rank #: @ comes after #REDUCE_GRAD", r, action->stage,
-                               action, NULL);
+        return dpari_proof_say_number(proof, r, action, "@ comes after #REDUCE_GRAD",
+                                      action->stage);
     }
     if (action->kind == DPAR_ACTION_WAIT_REDUCE) {
         if ((*state & DPARI_STAGE_REDUCED) == 0 || (*state & DPARI_STAGE_WAITED) != 0) {
-            return dpari_proof_say(proof, "rank #: @ has no #REDUCE_GRAD before it", r,
-                                   action->stage, action, NULL);
+            return dpari_proof_say_number(proof, r, action, "@ has no #REDUCE_GRAD before it",
+                                          action->stage);
         }
         *state |= DPARI_STAGE_WAITED;
     } else if (dpari_proof_is(action->kind, DPARI_SET_SHARDING)) {
@@ -4684,10 +4743,10 @@ static dpar_status dpari_proof_list(dpari_proof *proof, int32_t r)
     return st;
 }
 
-/* ---- no action missing, none too many -------------------------------------------------------- */
+/* ---- missing and superfluous actions --------------------------------------------------------- */
 
-/* Returns the kinds that a stage must have for a micro-batch. Whether that is B or I and W depends
- * on the kinds `seen`. */
+/* Returns the kinds that a stage must have for a micro-batch. `seen` decides between B, and I and
+ * W. */
 static uint32_t dpari_proof_expected(const dpari_proof *proof, int32_t stage, uint32_t seen)
 {
     uint32_t set = DPARI_SET_F;
@@ -4718,12 +4777,11 @@ static dpar_status dpari_proof_complete(const dpari_proof *proof, int32_t stage,
     dpar_action a = dpari_proof_action(dpari_proof_kind((set & ~seen) | extra), stage, micro);
     if ((set & ~seen) != 0) {
         a = dpari_proof_action(dpari_proof_kind(set & ~seen), stage, micro);
-        return dpari_proof_say(proof, "rank #: @ is missing", proof->s->rank_of[stage], 0, &a,
-                               NULL);
+        return dpari_proof_say(proof, proof->s->rank_of[stage], &a, "@ is missing");
     }
     if (extra != 0) {
-        return dpari_proof_say(proof, "rank #: @ is not needed, because there is no backward",
-                               proof->s->rank_of[stage], 0, &a, NULL);
+        return dpari_proof_say(proof, proof->s->rank_of[stage], &a,
+                               "@ is not needed, because there is no backward");
     }
     return DPAR_OK;
 }
@@ -4803,7 +4861,7 @@ static void dpari_proof_number(const dpari_proof *proof, int32_t r)
     dpari_proof_forget(proof, r, 0);
 }
 
-/* Returns send number n of rank q to rank r, counted from 0. It exists. */
+/* Returns send number n of rank q to rank r, counted from 0. It must exist. */
 static const dpar_action *dpari_proof_nth(const dpari_proof *proof, int32_t q, int32_t r, int32_t n)
 {
     int64_t i = proof->s->begin[q];
@@ -4825,11 +4883,10 @@ static dpar_status dpari_proof_channel(const dpari_proof *proof, int32_t r)
         if (dpari_proof_is(action->kind, DPARI_SET_RECVS)) {
             int32_t n = proof->key[2 * action->peer]++;
             if (dpari_proof_mate_cell(proof, action)->send[dpari_proof_way(action->kind)] != n) {
-                return dpari_proof_say(proof,
-                                       "rank #: @ is in the place where rank # sends @; without "
-                                       "tags (NCCL) it receives the wrong data",
-                                       r, action->peer, action,
-                                       dpari_proof_nth(proof, action->peer, r, n));
+                return dpari_proof_report(proof, r, action,
+                                          "@ is in the place where rank # sends @; without tags "
+                                          "(NCCL) it receives the wrong data",
+                                          action->peer, dpari_proof_nth(proof, action->peer, r, n));
             }
         }
     }
@@ -4935,8 +4992,8 @@ static int dpari_proof_compute(dpari_proof *proof, int32_t r)
     return 1;
 }
 
-/* The following three run message i of the rank that is advanced and return 1, or return 0 if it
- * waits. Without a transport a send never waits and a receive waits for its send. */
+/* The next three functions run message i, the next action of its rank, and return 1, or return 0 if
+ * it has to wait. Without a transport a send never waits and a receive waits for its send. */
 static int dpari_proof_free(dpari_proof *proof, int32_t i)
 {
     const dpar_action *action = &proof->s->action[i];
@@ -4987,7 +5044,7 @@ static int dpari_proof_buffer(dpari_proof *proof, int32_t i)
     return 1;
 }
 
-/* The first message in the queue of message i that was not transferred. */
+/* Returns the first message in the queue of message i that was not transferred. */
 static int32_t dpari_proof_head(const dpari_proof *proof, int32_t i)
 {
     return proof->link[proof->link[i].first].head;
@@ -4995,7 +5052,7 @@ static int32_t dpari_proof_head(const dpari_proof *proof, int32_t i)
 
 /* Transfers message i if it and its other end are posted and both are first in their queues. Both
  * are then added to `pending`. */
-static void dpari_proof_go(dpari_proof *proof, int32_t i)
+static void dpari_proof_transfer(dpari_proof *proof, int32_t i)
 {
     const dpar_action *list = proof->s->action;
     int32_t j = proof->link[i].mate, end[2], k;
@@ -5021,12 +5078,12 @@ static void dpari_proof_go(dpari_proof *proof, int32_t i)
 static int dpari_proof_post(dpari_proof *proof, int32_t r, int32_t i)
 {
     proof->lane[r].at++;
-    dpari_proof_go(proof, i);
+    dpari_proof_transfer(proof, i);
     while (proof->pending >= 0) {
         const dpari_proof_link *l = &proof->link[proof->pending];
         proof->pending = l->mate;
         if (l->next >= 0 && dpari_proof_head(proof, l->next) == l->next) {
-            dpari_proof_go(proof, l->next);
+            dpari_proof_transfer(proof, l->next);
         }
     }
     return 1;
@@ -5084,14 +5141,14 @@ static int32_t dpari_proof_stuck(const dpari_proof *proof, int32_t r)
     return -1;
 }
 
-/* `rank` is stuck at action `at`. It waits for `needs`, an action of `other_rank`, which is itself
- * stuck at action `other`. */
+/* Why a rank is stuck: `rank` is at action `at` and waits for `needs`, an action of `other_rank`,
+ * which is itself stuck at action `other`. */
 typedef struct dpari_proof_wait {
     int32_t rank, at, other_rank, other;
     dpar_action needs;
 } dpari_proof_wait;
 
-/* Finds what a rank waits for if actions only wait for their data. */
+/* Finds what a rank waits for if actions wait only for their data. */
 static void dpari_proof_wait_data(const dpari_proof *proof, dpari_proof_wait *blocked)
 {
     const dpar_action *action = &proof->s->action[blocked->at];
@@ -5145,9 +5202,9 @@ DPARI_STATIC_NOINLINE void dpari_proof_follow(const dpari_proof *proof, dpari_pr
     dpari_proof_blocker(proof, blocked);
 }
 
-/* Moves *k from a stuck rank to a circle of waiting ranks, with Floyd's algorithm of a slow and a
- * fast pointer. Then moves it to the action of the circle with the lowest index, so that the
- * message does not depend on where the search started. */
+/* Moves *blocked from a stuck rank to a cycle of waiting ranks, with Floyd's algorithm of a slow
+ * and a fast pointer. Then moves it to the action of the cycle with the lowest index, so that the
+ * message does not depend on the start of the search. */
 static void dpari_proof_circle(const dpari_proof *proof, dpari_proof_wait *blocked)
 {
     dpari_proof_wait fast = *blocked, least;
@@ -5182,7 +5239,7 @@ static const char *dpari_transport_name(int32_t transport)
     }
 }
 
-/* Describes the first two members of the circle and counts the others. More would not fit into
+/* Describes the first two members of the cycle and counts the others. More would not fit into
  * dpar_why if the numbers are long. */
 static void dpari_proof_say_circle(const dpari_proof *proof, dpari_proof_wait *blocked)
 {
@@ -5195,23 +5252,26 @@ static void dpari_proof_say_circle(const dpari_proof *proof, dpari_proof_wait *b
     do {
         if (count++ < 2) {
             dpar_text_put(&t, count > 1 ? "; " : "");
-            dpari_proof_words(&t, "rank # at @ waits for ", blocked->rank, 0, &list[blocked->at],
+            dpari_proof_words(&t, "rank # at @ waits for ", blocked->rank, &list[blocked->at],
                               NULL);
             if (dpari_proof_same(&list[blocked->other], &blocked->needs)) {
-                dpari_proof_words(&t, "@ of rank #", blocked->other_rank, 0, &blocked->needs, NULL);
+                dpari_proof_words(&t, "@ of rank #", blocked->other_rank, &blocked->needs, NULL);
             } else {
-                dpari_proof_words(&t, "@ that rank # has after @", blocked->other_rank, 0,
+                dpari_proof_words(&t, "@ that rank # has after @", blocked->other_rank,
                                   &blocked->needs, &list[blocked->other]);
             }
         }
         dpari_proof_follow(proof, blocked);
     } while (blocked->at != start);
     if (count > 2) {
-        dpari_proof_words(&t, "; and # more", count - 2, 0, NULL, NULL);
+        dpar_text_put(&t, "; and ");
+        dpari_text_int(&t, count - 2);
+        dpar_text_put(&t, " more");
     }
 }
 
-/* Runs all ranks as far as possible. Returns DPAR_E_STUCK if they do not all reach their end. */
+/* Runs all ranks as far as possible. Returns DPAR_E_STUCK if not all reach the end of their lists.
+ */
 static DPARI_COLD dpar_status dpari_proof_run(dpari_proof *proof, int64_t *stuck)
 {
     int32_t r, through = 0;
@@ -5228,8 +5288,8 @@ static DPARI_COLD dpar_status dpari_proof_run(dpari_proof *proof, int64_t *stuck
     for (r = 0; r < proof->s->ranks; r++) {
         through += proof->lane[r].at == proof->lane[r].end;
     }
-    if (through ==
-        proof->s->ranks) { /* then each RECV was done, because an F, B or I waits for it */
+    /* If all lists have ended, each RECV has been done, too, because an F, B or I waits for it. */
+    if (through == proof->s->ranks) {
         return DPAR_OK;
     }
     for (r = 0; r < proof->s->ranks && stuck != NULL; r++) {
@@ -5251,7 +5311,7 @@ static DPARI_COLD dpar_status dpari_proof_run(dpari_proof *proof, int64_t *stuck
 
 /* ---- the check as a whole -------------------------------------------------------------------- */
 
-/* Checks everything but channels and deadlock. */
+/* Checks everything except the order of channels and deadlock. */
 static dpar_status dpari_proof_lists(dpari_proof *proof)
 {
     const dpar_schedule *schedule = proof->s;
@@ -5280,7 +5340,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_proof_rules(const dpar_schedu
 {
     dpari_proof w;
     dpar_status st;
-    dpari_proof_lay(&w, schedule, 0, mem, why);
+    dpari_proof_arrange(&w, schedule, 0, mem, why);
     st = dpari_proof_lists(&w);
     if (st == DPAR_OK && (flags & DPAR_CHECK_TRAINS) != 0 && (w.kinds & DPARI_SET_TRAINING) == 0) {
         st = dpari_wrong(why, "the schedule has no backward, which DPAR_CHECK_TRAINS requires");
@@ -5334,7 +5394,7 @@ static void dpari_proof_queue(dpari_proof *proof, int32_t r)
     dpari_proof_forget(proof, r, -1);
 }
 
-/* Links all queues and connects the two ends of each message. */
+/* Links the messages of all queues and connects the two ends of each message. */
 static void dpari_proof_connect(dpari_proof *proof)
 {
     int32_t r, i, count = (int32_t)proof->s->begin[proof->s->ranks];
@@ -5378,7 +5438,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_proof_transport(
 {
     dpari_proof w;
     dpar_status st;
-    dpari_proof_lay(&w, schedule, 1, mem, why);
+    dpari_proof_arrange(&w, schedule, 1, mem, why);
     (void)dpari_proof_kinds(&w);
     st = dpari_proof_lowered(&w);
     if (st != DPAR_OK) {
@@ -5445,16 +5505,16 @@ DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *schedule,
 
 /* ==== schedule/steps.c ==== */
 
-/* Assigns buffers by going through each rank's list: a slot is taken when a value is made and freed
- * after its last use. The slot that was freed last is taken first. A new slot is only created if
- * none is free, so that a rank never has more slots than values at one time. */
+/* Assigns buffers by reading each rank's list: a slot is taken when a value is made and freed after
+ * its last use. The slot that was freed last is taken first. A new slot is created only if none is
+ * free, so that a rank never has more slots than values at one time. */
 
-/* The slots of a stage and a micro-batch: 0 with the forward, 1 with the backward. */
+/* The slots of a stage and a micro-batch. Index 0 is for the forward, 1 for the backward. */
 typedef struct dpari_slots_cell {
     uint16_t receive[2], send[2], activation, weight;
 } dpari_slots_cell;
 
-/* The slots of a rank and kind. `free` is a stack. */
+/* The slots of a rank and kind. `free` is a stack of the free ones. */
 typedef struct dpari_slots_pool {
     uint16_t *free;
     int32_t free_count;
@@ -5467,7 +5527,7 @@ typedef struct dpari_slots {
     dpari_slots_cell *cell; /* [chain][micros] */
     dpari_slots_pool receive, activation, send, weight;
     int messages;      /* 1 if the list has messages */
-    int32_t in_flight; /* how many later sends are posted before a send's slot is free */
+    int32_t in_flight; /* the number of later sends after which a send's slot is free */
     int64_t sends;     /* sends of the rank so far */
     int64_t at;        /* index after the last send whose slot was freed */
 } dpari_slots;
@@ -5497,7 +5557,7 @@ static dpari_slots_cell *dpari_slots_at(const dpari_slots *slots, const dpar_act
                         action->micro_batch];
 }
 
-/* The capacity of a pool's stack: a rank has no more slots than actions. */
+/* Returns the capacity of a pool's stack: a rank has no more slots than actions. */
 DPARI_STATIC_NOINLINE int64_t dpari_slots_room(const dpar_schedule *schedule)
 {
     int64_t most = 0;
@@ -5520,8 +5580,8 @@ DPARI_API int64_t dpari_schedule_slots_bytes(const dpar_schedule *schedule)
                                                8 * dpari_slots_room(schedule)));
 }
 
-static void dpari_slots_lay(dpari_slots *slots, const dpar_schedule *schedule, int32_t in_flight,
-                            void *mem)
+static void dpari_slots_init(dpari_slots *slots, const dpar_schedule *schedule, int32_t in_flight,
+                             void *mem)
 {
     int64_t i;
     dpari_zero(slots, sizeof(*slots));
@@ -5539,7 +5599,8 @@ static void dpari_slots_lay(dpari_slots *slots, const dpar_schedule *schedule, i
     }
 }
 
-/* A send was posted. The slot of the send that is `in_flight` sends before it becomes free. */
+/* Counts a send that was posted, and frees the slot of the send that is `in_flight` sends before
+ * it. */
 static void dpari_slots_sent(dpari_slots *slots)
 {
     const dpar_action *action;
@@ -5553,7 +5614,8 @@ static void dpari_slots_sent(dpari_slots *slots)
                      dpari_slots_at(slots, action)->send[action->kind == DPAR_ACTION_SEND_B]);
 }
 
-/* F, B or I: uses the received input, and takes a slot for its result if that is sent. */
+/* Assigns the slots of an F, B or I: that of its received input, which becomes free, and one for
+ * its result if that is sent. */
 static void dpari_slots_pass(dpari_slots *slots, const dpar_action *action, dpar_action_slots *out)
 {
     dpari_slots_cell *cell = dpari_slots_at(slots, action);
@@ -5653,14 +5715,14 @@ static DPARI_COLD int32_t dpari_slots_walk(dpari_slots *w, dpar_action_slots *sl
     int64_t i, cells = (int64_t)w->s->chain * w->s->micro_batches;
     int32_t r;
     for (i = 0; i < cells; i++) {
-        w->cell[i].receive[0] = w->cell[i].receive[1] =
-            DPAR_SLOT_NONE; /* if there are no messages */
+        w->cell[i].receive[0] = DPAR_SLOT_NONE; /* stays if there are no messages */
+        w->cell[i].receive[1] = DPAR_SLOT_NONE;
     }
     for (r = 0; r < w->s->ranks; r++) {
         dpar_slot_counts count;
         dpari_slots_rank(w, r, slots, &count);
-        /* The other pools cannot be full before: a micro-batch waits for one stage at a time, and a
-         * W holds an activation as well. */
+        /* The other pools cannot be full before these: a micro-batch waits for one stage at a time,
+         * and a W holds an activation, too. */
         if (w->activation.full || w->send.full) {
             return r;
         }
@@ -5671,14 +5733,15 @@ static DPARI_COLD int32_t dpari_slots_walk(dpari_slots *w, dpar_action_slots *sl
     return -1;
 }
 
-/* Not inlined, so that its frame and those of the check are not on the stack at the same time. */
+/* Assigns the slots of a schedule that was checked. Not inlined, so that its frame and those of the
+ * check are not on the stack at the same time. */
 DPARI_STATIC_NOINLINE dpar_status dpari_slots_assign(const dpar_schedule *schedule,
                                                      const dpar_schedule_slots_desc *how, void *mem,
                                                      dpar_why *why)
 {
     dpari_slots w;
     int32_t full;
-    dpari_slots_lay(&w, schedule, how->in_flight, mem);
+    dpari_slots_init(&w, schedule, how->in_flight, mem);
     full = dpari_slots_walk(&w, NULL, NULL); /* first without output, in case it fails */
     if (full >= 0) {
         return dpari_say(DPAR_E_RANGE, why, "rank %d needs more than 65535 slots of a kind", full);
@@ -5713,7 +5776,7 @@ DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *schedule,
 /* ==== schedule/simulate.c ==== */
 
 /* Simulates schedules. One pass over the lists enters each action in a table by stage, micro-batch
- * and kind, and adds up memory, which only depends on the order. The run then advances each rank as
+ * and kind, and adds up memory, which depends only on the order. The run then advances each rank as
  * far as its inputs allow. A rank that waits is resumed when its input arrives. Each action is
  * visited a bounded number of times, so that the cost does not depend on the lengths of times. */
 
@@ -5736,15 +5799,15 @@ typedef struct dpari_sim_stage {
     int64_t hold[3];     /* bytes that F, I and W add */
     int64_t edge[2];     /* time of a message on each side */
     int64_t turn[2];     /* the part of `edge` during which the message occupies a shared wire */
-    int64_t come[2];     /* time from the end of the action at `look` to the arrival of the input */
-    int64_t look[2];     /* row and stage in the table of the action that brings the input */
+    int64_t delay[2];    /* time from the end of the action `source` to the arrival of the input */
+    int64_t source[2];   /* offset in the table of the actions that bring the input */
     int32_t stage_at[2]; /* the stage on that side, or -1 */
     int32_t rank_at[2];  /* its rank, or -1 if that is this rank */
     int32_t link[2];     /* the wire to that side, if wires are shared */
 } dpari_sim_stage;
 
 /* A message in its queue. With EAGER a SEND is in a queue of all SENDs to the same rank, and
- * `before` of its RECV is the SEND whose place in the buffer it takes. */
+ * `before` of its RECV is the SEND whose place in the buffer this SEND takes, or 0. */
 typedef struct dpari_sim_link {
     uint32_t before, behind; /* 1 + the action, or 0 */
 } dpari_sim_link;
@@ -5756,12 +5819,12 @@ typedef struct dpari_sim_line {
     int32_t count;  /* EAGER: SENDs so far */
 } dpari_sim_line;
 
-/* Ways to send that follow from a transport, in addition to DPAR_SEND_MODE_x. */
+/* Modes of sending that follow from a transport, in addition to DPAR_SEND_MODE_x. */
 enum { DPARI_SENDS_QUEUED = DPAR_SEND_MODE_COUNT, DPARI_SENDS_EAGER };
 
 typedef struct dpari_sim_rank {
     int64_t at, end;                   /* the next action, and one past the last */
-    int64_t free;                      /* when the actions before it are done */
+    int64_t free;                      /* when the actions before the next one have ended */
     int64_t waits;                     /* 1 + the action that the rank waits for, or 0 */
     int64_t dependency, communication; /* idle time since the last work */
     int64_t held;                      /* bytes */
@@ -5774,8 +5837,9 @@ typedef struct dpari_sim {
     dpar_schedule s;
     dpari_sim_stage *stage;
     dpari_sim_rank *rank;
-    int64_t *end; /* [actions], when it ends; -1 if unknown, -2 - t for a message reached at t */
-    /* [actions], when its output arrives. The same array as `end` unless links are shared. */
+    /* [actions], when each action ends; -1 if unknown, -2 - t for a message reached at t. */
+    int64_t *end;
+    /* [actions], when the output arrives. The same array as `end` unless links are shared. */
     int64_t *arrive;
     int64_t *wire;   /* when each shared wire is free */
     uint32_t *where; /* the table: 1 + the index of the action, or 0 */
@@ -5785,11 +5849,11 @@ typedef struct dpari_sim {
     int32_t *scratch;
     dpari_sim_link *link; /* [actions], if messages wait in queues or buffers */
     dpari_sim_line *line; /* [2 ranks] */
-    uint32_t
-        moved; /* 1 + a transferred message whose successor may be next, the head of a list; 0 */
-    int64_t cells; /* entries in a row of the table */
-    int64_t total; /* the sum of all times, which no time of the run can exceed */
-    int64_t last;  /* the last action of the critical path, or -1 */
+    uint32_t moved; /* 1 + the first of a list of transferred messages whose successors may be next,
+                       or 0 */
+    int64_t cells;  /* entries in a row of the table */
+    int64_t total;  /* the sum of all times, which no time of the run can exceed */
+    int64_t last;   /* the last action of the critical path, or -1 */
     int32_t tops, lowered, sends, links, transport, room;
 } dpari_sim;
 
@@ -5821,10 +5885,10 @@ static int dpari_sim_lines(int32_t transport)
     return transport >= DPAR_TRANSPORT_RANK && transport <= DPAR_TRANSPORT_EAGER;
 }
 
-/* Divides mem into the struct and its arrays, and returns their bytes. If mem is NULL they are only
- * counted. */
-static int64_t dpari_sim_lay(dpari_sim *sim, const dpar_schedule *schedule,
-                             const dpar_schedule_times *times, void *mem)
+/* Divides mem into the struct and its arrays, and returns their bytes. If mem is NULL, only counts
+ * the bytes. */
+static int64_t dpari_sim_arrange(dpari_sim *sim, const dpar_schedule *schedule,
+                                 const dpar_schedule_times *times, void *mem)
 {
     char *at = (char *)mem;
     const int64_t n = schedule->begin[schedule->ranks], ranks = schedule->ranks,
@@ -5866,7 +5930,7 @@ DPARI_INTERNAL int64_t dpari_schedule_simulate_bytes(const dpar_schedule *schedu
                                                      const dpar_schedule_simulate_desc *how)
 {
     dpari_sim m;
-    return dpari_sim_fits(schedule) ? dpari_sim_lay(&m, schedule, how->times, NULL) : -1;
+    return dpari_sim_fits(schedule) ? dpari_sim_arrange(&m, schedule, how->times, NULL) : -1;
 }
 
 /* ---- times and bytes ------------------------------------------------------------------------- */
@@ -5876,7 +5940,7 @@ static int64_t dpari_each(const dpar_stage_values *e, int32_t stage)
     return e->each != NULL ? e->each[stage] : e->all;
 }
 
-/* Adds a number of 0 or more. Returns 0 if the sum would exceed INT64_MAX. */
+/* Adds a number of 0 or more to *sum. Returns 0 if the sum would exceed INT64_MAX. */
 static int dpari_sum(int64_t *sum, int64_t more)
 {
     if (more > INT64_MAX - *sum) {
@@ -5934,7 +5998,7 @@ static dpar_status dpari_sim_edge(const dpar_schedule_times *times, int32_t stag
     return DPAR_OK;
 }
 
-/* Fills the values of one side of a stage. */
+/* Sets the values of one side of a stage. */
 static dpar_status dpari_sim_side(dpari_sim *sim, const dpar_schedule_times *times, int32_t stage,
                                   int side, dpar_why *why)
 {
@@ -5947,21 +6011,21 @@ static dpar_status dpari_sim_side(dpari_sim *sim, const dpar_schedule_times *tim
     st->rank_at[side] = beside < 0 || schedule->rank_of[beside] == schedule->rank_of[stage]
                             ? -1
                             : (int32_t)schedule->rank_of[beside];
-    st->edge[side] = st->turn[side] = st->come[side] = st->look[side] = 0;
+    st->edge[side] = st->turn[side] = st->delay[side] = st->source[side] = 0;
     st->link[side] = schedule->rank_of[stage];
     if (st->rank_at[side] < 0) {
         return DPAR_OK;
     }
-    st->look[side] =
+    st->source[side] =
         sim->lowered
             ? (DPARI_AT_RECV + side) * sim->cells + (int64_t)stage * schedule->micro_batches
             : (DPARI_AT_WORK + side) * sim->cells + (int64_t)beside * schedule->micro_batches;
     status = dpari_sim_edge(times, side ? stage : beside, &st->edge[side], &st->turn[side], why);
-    st->come[side] = sim->lowered || sim->links != DPAR_CONTENTION_NONE ? 0 : st->edge[side];
+    st->delay[side] = sim->lowered || sim->links != DPAR_CONTENTION_NONE ? 0 : st->edge[side];
     return status;
 }
 
-/* Fills the times of all kinds of actions on a stage. */
+/* Sets the times of all kinds of actions on a stage. */
 static dpar_status dpari_sim_costs(dpari_sim_stage *st, const dpar_schedule_times *times,
                                    int32_t stage, dpar_why *why)
 {
@@ -6002,7 +6066,7 @@ static int dpari_sim_capped(const dpar_schedule_times *times)
     return times->cap.each != NULL || times->cap.all != 0;
 }
 
-/* Fills the bytes that F, I and W add. If there is a cap but no bytes, activations are counted
+/* Sets the bytes that F, I and W add. If there is a cap but no bytes, activations are counted
  * instead. */
 static void dpari_sim_holding(dpari_sim_stage *st, const dpar_schedule_times *times, int32_t stage)
 {
@@ -6013,7 +6077,7 @@ static void dpari_sim_holding(dpari_sim_stage *st, const dpar_schedule_times *ti
     st->hold[2] = count ? -1 : dpari_each(&times->hold_weight, stage);
 }
 
-/* Fills the values of all stages, and adds hold_always to what each rank holds. */
+/* Sets the values of all stages, and adds hold_always to the bytes that each rank holds. */
 static dpar_status dpari_sim_stages(dpari_sim *sim, const dpar_schedule_times *times, dpar_why *why)
 {
     int32_t i;
@@ -6042,8 +6106,8 @@ static dpar_status dpari_sim_stages(dpari_sim *sim, const dpar_schedule_times *t
     return DPAR_OK;
 }
 
-/* Numbers the shared wires, one for each ordered pair of ranks. The number is 2 x stage + side of
- * the first stage and side of the sender with that pair. */
+/* Numbers the shared wires, one for each ordered pair of ranks. The number is 2 x stage + side, for
+ * the sender's first stage and side that has the receiver on the other end. */
 DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_wires(dpari_sim *sim)
 {
     const dpar_schedule *schedule = &sim->s;
@@ -6077,15 +6141,17 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_wires(dpari_sim *sim)
 
 /* ---- the pass over the lists ------------------------------------------------------------------
  *
- * It fills the table, checks the order of each rank's own actions, and adds up memory. */
+ * The pass enters all actions in the table, checks the order of each rank's own actions, and adds
+ * up memory. */
 
-/* The entry of the table for a row, stage and micro-batch. */
+/* Returns the entry of the table for a row, stage and micro-batch. */
 static uint32_t *dpari_sim_place(const dpari_sim *sim, int row, int32_t stage, int32_t micro)
 {
     return &sim->where[row * sim->cells + (int64_t)stage * sim->s.micro_batches + micro];
 }
 
-/* The direction of a kind: 0 forward, 1 backward, or -1 if it does not wait for another stage. */
+/* Returns the direction of a kind: 0 forward, 1 backward, or -1 if it does not wait for another
+ * stage. */
 static int dpari_sim_way(int kind)
 {
     switch (kind) {
@@ -6110,19 +6176,19 @@ static int dpari_sim_is_send(int kind)
     return kind == DPAR_ACTION_SEND_F || kind == DPAR_ACTION_SEND_B;
 }
 
-/* The direction of a message. */
+/* Returns the direction of a message. */
 static int dpari_sim_message_way(int kind)
 {
     return kind == DPAR_ACTION_SEND_B || kind == DPAR_ACTION_RECV_B;
 }
 
-/* The side of the stage on which a message's other end is. */
+/* Returns the side of the stage on which a message's other end is. */
 static int dpari_sim_message_side(int kind)
 {
     return kind == DPAR_ACTION_SEND_F || kind == DPAR_ACTION_RECV_B;
 }
 
-/* The row of a kind in the table, or -1 if it is not entered. */
+/* Returns the row of a kind in the table, or -1 if such actions are not entered. */
 static int dpari_sim_row(int kind)
 {
     switch (kind) {
@@ -6138,7 +6204,33 @@ static int dpari_sim_row(int kind)
     }
 }
 
-/* "rank 2: 2B1 comes before 2F1 or without it". */
+/* Begins a message with an action: "rank 2: 2B1". */
+DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_name(dpar_why *why, int32_t rank,
+                                                     const dpar_action *action, dpar_text *text)
+{
+    dpari_text_why(text, why);
+    dpari_text_say(text, "rank %d: %d%s", rank, (int32_t)action->stage,
+                   dpari_action_name(action->kind));
+    if (dpari_action_has_micro(action->kind)) {
+        dpari_text_int(text, action->micro_batch);
+    }
+}
+
+/* Writes a message about an action: "rank 2: 2B1 is listed twice". */
+DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_wrong(dpar_why *why, int32_t rank,
+                                                             const dpar_action *action,
+                                                             const char *what)
+{
+    dpar_text t;
+    if (why != NULL) {
+        dpari_sim_name(why, rank, action, &t);
+        dpar_text_put(&t, what);
+    }
+    return DPAR_E_ARG;
+}
+
+/* Writes a message about an action and one that it needs, given by kind, stage and micro-batch:
+ * "rank 2: 2B1 comes before 2F1 or without it". */
 DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_say(dpar_why *why, int32_t rank,
                                                            const dpar_action *action,
                                                            const char *what, int kind,
@@ -6151,21 +6243,16 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_say(dpar_why *why, int32_
         other.kind = (uint8_t)kind;
         other.stage = (uint16_t)stage;
         other.micro_batch = (uint16_t)micro;
-        dpari_text_why(&t, why);
-        dpari_text_say(&t, "rank %d: %d%s", rank, (int32_t)action->stage,
-                       dpari_action_name(action->kind));
-        if (dpari_action_has_micro(action->kind)) {
-            dpari_text_int(&t, action->micro_batch);
-        }
+        dpari_sim_name(why, rank, action, &t);
         dpar_text_put(&t, what);
         dpar_action_write(&other, &t);
-        dpar_text_put(&t, kind == DPAR_ACTION_IDLE ? "" : " or without it");
+        dpar_text_put(&t, " or without it");
     }
     return DPAR_E_ARG;
 }
 
-/* Checks that the actions on the same rank which action i needs come before it. The message names
- * the first one that does not. */
+/* Checks that the actions on the same rank that action i needs are before it in the list. The
+ * message names the first one that is not. */
 static dpar_status dpari_sim_needs(const dpari_sim *sim, int32_t rank, int64_t i, dpar_why *why)
 {
     static const char before[] = " comes before ";
@@ -6176,8 +6263,7 @@ static dpar_status dpari_sim_needs(const dpari_sim *sim, int32_t rank, int64_t i
     const int work = way ? DPAR_ACTION_BACKWARD : DPAR_ACTION_FORWARD;
     if (dpari_sim_is_message(action->kind)) {
         if (st->rank_at[dpari_sim_message_side(action->kind)] < 0) {
-            return dpari_sim_say(why, rank, action, " has no partner on another rank",
-                                 DPAR_ACTION_IDLE, 0, 0);
+            return dpari_sim_wrong(why, rank, action, " has no partner on another rank");
         }
         if (dpari_sim_is_send(action->kind) &&
             !*dpari_sim_place(sim, DPARI_AT_WORK + way, action->stage, k)) {
@@ -6235,9 +6321,9 @@ static int dpari_sim_hold(dpari_sim_rank *q, int64_t more)
     return 1;
 }
 
-/* Updates the memory of a rank for an action. A rank runs one action after the other, so that its
- * memory only depends on the order. In a joined pair the forward comes first in the list: it adds
- * its bytes before the backward frees any. */
+/* Updates the memory of a rank for an action. Returns 0 if it overflows. A rank runs one action
+ * after another, so that its memory depends only on the order. In a joined pair the forward is
+ * first in the list: it adds its bytes before the backward frees any. */
 static int dpari_sim_memory(dpari_sim_rank *q, const dpari_sim_stage *st, int kind)
 {
     int64_t more = 0;
@@ -6285,21 +6371,19 @@ static dpar_status dpari_sim_check(const dpari_sim *sim, int32_t rank, int64_t i
                            (int32_t)action->micro_batch);
     }
     if (schedule->rank_of[action->stage] != rank) {
-        return dpari_sim_say(why, rank, action, " has a stage of another rank", DPAR_ACTION_IDLE, 0,
-                             0);
+        return dpari_sim_wrong(why, rank, action, " has a stage of another rank");
     }
     if (action->joined &&
         (action->kind != DPAR_ACTION_FORWARD || i + 1 >= schedule->begin[rank + 1] ||
          (action[1].kind != DPAR_ACTION_BACKWARD && action[1].kind != DPAR_ACTION_INPUT))) {
-        return dpari_sim_say(why, rank, action,
-                             " is joined, but it is not an F that a B or I follows",
-                             DPAR_ACTION_IDLE, 0, 0);
+        return dpari_sim_wrong(why, rank, action,
+                               " is joined, but it is not an F that a B or I follows");
     }
     return DPAR_OK;
 }
 
 /* True if the run sends a message after an action of this kind. */
-static int dpari_sim_leaves(const dpari_sim *sim, int kind)
+static int dpari_sim_makes_message(const dpari_sim *sim, int kind)
 {
     return sim->lowered ? kind == DPAR_ACTION_SEND_F || kind == DPAR_ACTION_SEND_B
                         : dpari_sim_way(kind) >= 0;
@@ -6328,14 +6412,15 @@ static dpar_status dpari_sim_enter(dpari_sim *sim, int32_t rank, int64_t i, dpar
     if (row >= 0) {
         uint32_t *place = dpari_sim_place(sim, row, action->stage, action->micro_batch);
         if (*place != 0) {
-            return dpari_sim_say(why, rank, action, " is listed twice", DPAR_ACTION_IDLE, 0, 0);
+            return dpari_sim_wrong(why, rank, action, " is listed twice");
         }
         *place = (uint32_t)i + 1;
     }
     way = dpari_sim_way(action->kind);
     if (!dpari_sum(&sim->total, st->cost[action->kind]) ||
         (action->joined && !dpari_sum(&sim->total, st->overlap)) ||
-        (dpari_sim_leaves(sim, action->kind) && !dpari_sum(&sim->total, st->edge[1 - way]))) {
+        (dpari_sim_makes_message(sim, action->kind) &&
+         !dpari_sum(&sim->total, st->edge[1 - way]))) {
         return dpari_say(DPAR_E_RANGE, why, "rank %d, action %ld: the times exceed INT64_MAX", rank,
                          i - sim->s.begin[rank]);
     }
@@ -6396,7 +6481,7 @@ static int64_t dpari_sim_send(dpari_sim *sim, const dpari_sim_stage *st, int sid
     return now + st->edge[side];
 }
 
-/* Looks up the input of work in direction `way`. If it arrives after *begin, moves *begin to the
+/* Finds the input of work in direction `way`. If it arrives after *begin, moves *begin to the
  * arrival and sets *cause to the action that brings it. Returns 0 if the arrival is not known yet;
  * the rank then waits. */
 static int dpari_sim_input(dpari_sim *sim, dpari_sim_rank *q, const dpar_action *action, int way,
@@ -6408,14 +6493,14 @@ static int dpari_sim_input(dpari_sim *sim, dpari_sim_rank *q, const dpar_action 
     if (st->rank_at[way] < 0) {
         return 1;
     }
-    at = sim->where[st->look[way] + action->micro_batch];
+    at = sim->where[st->source[way] + action->micro_batch];
     there = at == 0 ? -1 : sim->arrive[at - 1];
     if (there < 0) {
         q->waits = at;
         return 0;
     }
-    if (there + st->come[way] > *begin) {
-        *begin = there + st->come[way];
+    if (there + st->delay[way] > *begin) {
+        *begin = there + st->delay[way];
         *cause = at;
     }
     return 1;
@@ -6434,7 +6519,8 @@ static int64_t dpari_sim_done(const dpari_sim *sim, uint32_t cause)
 }
 
 /* Adds idle time from q->free to `until`, in which the rank waits for the input that `cause`
- * brings. Up to the end of its producer this is a dependency, after that communication. */
+ * brings. Until the end of the work that makes the input this is a dependency, afterwards
+ * communication. */
 static void dpari_sim_idle(dpari_sim *sim, dpari_sim_rank *q, uint32_t cause, int64_t until)
 {
     int64_t done = dpari_most(dpari_sim_done(sim, cause), q->free);
@@ -6442,7 +6528,7 @@ static void dpari_sim_idle(dpari_sim *sim, dpari_sim_rank *q, uint32_t cause, in
     q->communication += until - done;
 }
 
-/* Sends the output of work i to another rank, if the list has no messages for that. */
+/* Sends the output of work i to another rank if messages are implied. */
 static void dpari_sim_output(dpari_sim *sim, const dpar_action *action, int64_t i)
 {
     const dpari_sim_stage *st = &sim->stage[action->stage];
@@ -6456,7 +6542,7 @@ static void dpari_sim_output(dpari_sim *sim, const dpar_action *action, int64_t 
     dpari_sim_wake(sim, st->rank_at[side], i);
 }
 
-/* The time of work, or of a joined pair. */
+/* Returns the time of work, or of a joined pair. */
 static int64_t dpari_sim_takes(const dpari_sim *sim, const dpar_action *action)
 {
     const dpari_sim_stage *st = &sim->stage[action->stage];
@@ -6485,7 +6571,7 @@ static void dpari_sim_book(dpari_sim_rank *q, int kind, int64_t begin, int64_t e
     q->out.last = end;
 }
 
-/* Runs work a, the next action of rank q. Returns 0 if it has to wait. */
+/* Runs work, the next action of rank q. Returns 0 if it has to wait. */
 static int dpari_sim_work(dpari_sim *sim, dpari_sim_rank *q, const dpar_action *action)
 {
     const int64_t i = q->at;
@@ -6527,7 +6613,7 @@ static uint32_t dpari_sim_half(const dpari_sim *sim, const dpar_action *action, 
                             action->micro_batch);
 }
 
-/* Both halves of a message were reached, this one at `mine` and the other at `theirs`. The later
+/* Transfers a message whose halves were reached, half i at `mine` and half j at `theirs`. The later
  * one starts the transfer. Returns when it ends. */
 static int64_t dpari_sim_meet(dpari_sim *sim, int64_t i, int64_t mine, int64_t j, int64_t theirs)
 {
@@ -6540,7 +6626,7 @@ static int64_t dpari_sim_meet(dpari_sim *sim, int64_t i, int64_t mine, int64_t j
     return end;
 }
 
-/* A blocking message occupies rank q until `end`. */
+/* Makes blocking message i occupy rank q until `end`. */
 static void dpari_sim_block(dpari_sim *sim, dpari_sim_rank *q, int64_t i, int64_t end)
 {
     const dpar_action *action = &sim->s.action[i];
@@ -6620,8 +6706,8 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_line_all(dpari_sim *sim)
     }
 }
 
-/* Returns when the message before message i in its queue has been transferred; 0 if there is none,
- * -1 if that is not known yet. */
+/* Returns when the message before message i in its queue has been transferred, 0 if there is none,
+ * or -1 if the time is not known yet. */
 static int64_t dpari_sim_first(const dpari_sim *sim, int64_t i)
 {
     const uint32_t before = sim->link[i].before;
@@ -6631,10 +6717,10 @@ static int64_t dpari_sim_first(const dpari_sim *sim, int64_t i)
     return dpari_most(sim->end[before - 1], -1);
 }
 
-/* Returns the cause for which message i was transferred at `start` and not earlier: 0 for its own
+/* Returns why message i was transferred at `start` and not earlier, as 1 + an action: 0 for its own
  * rank, its other half j, or the message before it in one of the two queues. */
-static uint32_t dpari_sim_let(const dpari_sim *sim, int64_t i, int64_t j, int64_t mine,
-                              int64_t theirs, int64_t start)
+static uint32_t dpari_sim_cause_of(const dpari_sim *sim, int64_t i, int64_t j, int64_t mine,
+                                   int64_t theirs, int64_t start)
 {
     if (mine == start) {
         return 0;
@@ -6647,7 +6733,7 @@ static uint32_t dpari_sim_let(const dpari_sim *sim, int64_t i, int64_t j, int64_
 
 /* Transfers message i, which was reached, if its other half was reached too and both are first in
  * their queues. */
-DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_leave(dpari_sim *sim, int64_t i)
+DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_transfer(dpari_sim *sim, int64_t i)
 {
     const dpar_action *action = &sim->s.action[i];
     int32_t other;
@@ -6659,8 +6745,8 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_leave(dpari_sim *sim, int64_t i)
         return;
     }
     start = dpari_most(dpari_most(mine, theirs), dpari_most(here, there));
-    sim->cause[i] = dpari_sim_let(sim, i, j, mine, theirs, start);
-    sim->cause[j] = dpari_sim_let(sim, j, i, theirs, mine, start);
+    sim->cause[i] = dpari_sim_cause_of(sim, i, j, mine, theirs, start);
+    sim->cause[j] = dpari_sim_cause_of(sim, j, i, theirs, mine, start);
     sim->end[i] = sim->end[j] =
         start + sim->stage[action->stage].edge[dpari_sim_message_side(action->kind)];
     sim->link[i].before = sim->moved; /* not needed any more, so that it links the list `moved` */
@@ -6670,25 +6756,26 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_leave(dpari_sim *sim, int64_t i)
     dpari_sim_wake(sim, sim->s.rank_of[action->stage], i);
 }
 
-/* Rank q posts message i, its next action. All messages that can be transferred then are. */
+/* Posts message i, the next action of rank q. Then transfers all messages that can be transferred.
+ */
 DPARI_COLD DPARI_STATIC_NOINLINE int dpari_sim_post(dpari_sim *sim, dpari_sim_rank *q, int64_t i)
 {
     q->at = i + 1;
     sim->end[i] = -2 - q->free;
-    dpari_sim_leave(sim, i);
+    dpari_sim_transfer(sim, i);
     while (sim->moved != 0) {
         const dpari_sim_link *link = &sim->link[sim->moved - 1];
         const int64_t next = (int64_t)link->behind - 1;
         sim->moved = link->before;
         if (next >= 0 && sim->end[next] < -1) {
-            dpari_sim_leave(sim, next);
+            dpari_sim_transfer(sim, next);
         }
     }
     return 1;
 }
 
-/* EAGER: a SEND into a buffer, or a RECV out of one, occupies rank q until it is possible. Returns
- * 0 if that time is not known yet. */
+/* EAGER: makes a SEND into a buffer, or a RECV out of one, occupy rank q until it is possible.
+ * Returns 0 if that time is not known yet. */
 DPARI_COLD DPARI_STATIC_NOINLINE int dpari_sim_buffer(dpari_sim *sim, dpari_sim_rank *q, int64_t i,
                                                       int64_t j, int32_t other)
 {
@@ -6726,7 +6813,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE int dpari_sim_buffer(dpari_sim *sim, dpari_sim_
     return 1;
 }
 
-/* Runs message a, the next action of rank q. Returns 0 if it has to wait. */
+/* Runs a message, the next action of rank q. Returns 0 if it has to wait. */
 static int dpari_sim_message(dpari_sim *sim, dpari_sim_rank *q, const dpar_action *action)
 {
     const int64_t i = q->at;
@@ -6773,7 +6860,7 @@ static int dpari_sim_message(dpari_sim *sim, dpari_sim_rank *q, const dpar_actio
 }
 
 /* Advances all ranks until each has finished or waits. */
-static void dpari_sim_go(dpari_sim *sim)
+static void dpari_sim_run(dpari_sim *sim)
 {
     int32_t r;
     sim->tops = 0;
@@ -6797,7 +6884,7 @@ static void dpari_sim_go(dpari_sim *sim)
 
 /* ---- results --------------------------------------------------------------------------------- */
 
-/* "rank 3 waits at 3F0 for 2F0 of rank 2, which is at 2B0". */
+/* Writes a message like "rank 3 waits at 3F0 for 2F0 of rank 2, which is at 2B0". */
 DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_stuck(dpari_sim *sim, int32_t rank,
                                                              dpar_why *why)
 {
@@ -6853,7 +6940,8 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_stuck(dpari_sim *sim, int
     return DPAR_E_STUCK;
 }
 
-/* All ranks have finished, but a message is still in its queue. */
+/* Writes the message for a schedule whose ranks have all finished, but with a message still in its
+ * queue. */
 DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_left(int32_t rank, const dpar_action *action,
                                                             dpar_why *why)
 {
@@ -6887,8 +6975,7 @@ static dpar_status dpari_sim_finished(dpari_sim *sim, dpar_why *why)
     return DPAR_OK;
 }
 
-/* True if an action of this kind occupies its rank, as work and messages of blocking transports do.
- */
+/* True if an action of this kind occupies its rank: work, and messages of blocking transports. */
 static int dpari_sim_holds(const dpari_sim *sim, int kind)
 {
     if (dpari_sim_is_message(kind)) {
@@ -6914,15 +7001,15 @@ static int64_t dpari_sim_before(const dpari_sim *sim, int64_t i)
     return i >= begin ? i : -1;
 }
 
-/* Returns when forward i could start if its rank were free: its input has arrived, and the previous
- * slice and the previous stage on its own rank are done. */
+/* Returns when forward i could start if its rank were free: when its input has arrived, and the
+ * previous slice and the previous stage on its own rank have ended. */
 static int64_t dpari_sim_could(const dpari_sim *sim, int64_t i)
 {
     const dpar_action *action = &sim->s.action[i];
     const dpari_sim_stage *st = &sim->stage[action->stage];
     int64_t at = 0;
     if (st->rank_at[0] >= 0) {
-        at = sim->arrive[sim->where[st->look[0] + action->micro_batch] - 1] + st->come[0];
+        at = sim->arrive[sim->where[st->source[0] + action->micro_batch] - 1] + st->delay[0];
     } else if (st->stage_at[0] >= 0) {
         at = sim->end[*dpari_sim_place(sim, DPARI_AT_WORK, st->stage_at[0], action->micro_batch) -
                       1];
@@ -6936,21 +7023,22 @@ static int64_t dpari_sim_could(const dpari_sim *sim, int64_t i)
     return at;
 }
 
-/* True if `more` on top of what is held exceeds the cap, which is above 0. */
+/* True if held + more exceeds the cap, which is above 0. */
 static int dpari_sim_over(int64_t held, int64_t more, int64_t cap)
 {
     return more > 0 ? held > cap - more : held > cap && held + more > cap;
 }
 
-/* The rank is idle before action i from `clock` to `until`. The part from `since` on is due to
- * memory; it is moved to o->memory from dependency and communication, to which the run added it.
- * Idle time before the first work was not added, and is left out. */
+/* Counts idle time before action i as lack of memory. The rank is idle from `clock` to `until`, and
+ * memory is the cause from `since` on. That part is moved to o->memory from dependency and
+ * communication, to which the run added it. Idle time before the first work was not added there,
+ * and is left out. */
 DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_move(const dpari_sim *sim, dpar_rank_timing *o,
                                                      int64_t i, int64_t clock, int64_t until,
                                                      int64_t since)
 {
     const int kind = sim->s.action[i].kind;
-    int64_t done = clock; /* a blocking SEND: communication from the start */
+    int64_t done = clock; /* of a blocking SEND all is communication */
     since = dpari_most(since, clock);
     if (since >= until || clock < o->first) {
         return;
@@ -6964,8 +7052,8 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_move(const dpari_sim *sim, dpar_
     o->memory += until - since;
 }
 
-/* Goes through a rank's list once more, after the run, and finds the gaps that are due to memory:
- * those in which the next forward has its input, but its activation does not fit under the cap. */
+/* Reads a rank's list once more after the run and finds the gaps that are due to memory: those in
+ * which the next forward has its input, but its activation does not fit under the cap. */
 DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_starved(dpari_sim *sim, dpari_sim_rank *q,
                                                         int64_t begin, int64_t cap)
 {
@@ -6997,7 +7085,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_starved(dpari_sim *sim, dpari_si
     }
 }
 
-/* Finds the idle time that is due to caps, and by how much each rank exceeds its cap. */
+/* Computes the idle time that is due to caps, and by how much each rank exceeds its cap. */
 DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_caps(dpari_sim *sim,
                                                      const dpar_schedule_times *times)
 {
@@ -7260,10 +7348,10 @@ DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *schedule,
         return dpari_say(DPAR_E_ROOM, why, "simulating %ld actions needs %ld bytes, got %ld",
                          schedule->begin[schedule->ranks], needed, bytes);
     }
-    (void)dpari_sim_lay(sim, schedule, times, mem);
+    (void)dpari_sim_arrange(sim, schedule, times, mem);
     status = dpari_sim_ready(sim, times, why);
     if (status == DPAR_OK) {
-        dpari_sim_go(sim);
+        dpari_sim_run(sim);
         status = dpari_sim_finished(sim, why);
     }
     if (status == DPAR_OK && dpari_sim_capped(times)) {
@@ -7293,9 +7381,9 @@ DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *schedule,
 
 /* ==== schedule/closed.c ==== */
 
-/* Evaluates published formulas under the conditions for which simulation agrees with them. The
- * function of a formula sets its text, adds up its value and notes the first condition that is not
- * met. */
+/* Evaluates published formulas under the conditions for which simulation agrees with them. A
+ * function for each formula sets its text, adds up its value and notes the first condition that is
+ * not met. */
 
 /* The numbers in the formulas, named as in closed.h, and the value so far. */
 typedef struct dpari_closed {
@@ -7308,7 +7396,7 @@ typedef struct dpari_closed {
     int32_t over; /* 1 if the sum exceeds INT64_MAX */
 } dpari_closed;
 
-/* Adds count x time, which are both 0 or more. */
+/* Adds count x time to the sum. Both are 0 or more. */
 static void dpari_closed_add(dpari_closed *closed, int64_t count, int64_t time)
 {
     int64_t product;
@@ -7319,7 +7407,7 @@ static void dpari_closed_add(dpari_closed *closed, int64_t count, int64_t time)
     closed->sum += product;
 }
 
-/* Notes a condition if it does not hold and no other one was noted. An empty condition means that
+/* Notes a condition if it does not hold and none was noted before. An empty condition means that
  * there is no formula. Returns `holds`. */
 DPARI_STATIC_NOINLINE int dpari_closed_need(dpari_closed *closed, int holds, const char *condition)
 {
@@ -7365,7 +7453,7 @@ static void dpari_closed_zero_bubble(dpari_closed *closed)
     dpari_closed_add(closed, closed->p - 1, closed->i - closed->w);
 }
 
-/* ZB-2P and ZBV: 3 v m F, and for the makespan (p - 1) F more. */
+/* Adds 3 v m F for ZB-2P and ZBV, and for the makespan (p - 1) F more. */
 static void dpari_closed_no_bubble(dpari_closed *closed, int span)
 {
     if (closed->rule == DPAR_SCHEDULE_ZBV) {
@@ -7553,7 +7641,7 @@ DPARI_STATIC_NOINLINE void dpari_closed_idle(dpari_closed *closed)
 
 /* ---- activations ----------------------------------------------------------------------------- */
 
-/* Rules on a V or in two directions. */
+/* Adds the peak of a rule on a V or in two directions. */
 static void dpari_closed_peak_folded(dpari_closed *closed, int64_t r)
 {
     const int64_t p = closed->p;
@@ -7648,7 +7736,7 @@ DPARI_STATIC_NOINLINE void dpari_closed_peak(dpari_closed *closed, int64_t r)
 
 /* ---- the call -------------------------------------------------------------------------------- */
 
-/* Fills the numbers of the formulas after checking the order and the times. */
+/* Checks the order and the times, and sets the numbers of the formulas. */
 static dpar_status dpari_closed_read(dpari_closed *closed, const dpar_schedule_desc *order,
                                      const dpar_schedule_times *times, dpar_why *why)
 {
@@ -7688,7 +7776,7 @@ static dpar_status dpari_closed_read(dpari_closed *closed, const dpar_schedule_d
     return DPAR_OK;
 }
 
-/* True if all stages are alike and messages are buffered and have a latency only. */
+/* True if all stages take the same times, and messages are buffered and have only a latency. */
 static int dpari_closed_plain(const dpar_schedule_times *times)
 {
     return times->forward.each == NULL && times->input.each == NULL && times->weight.each == NULL &&
@@ -7727,7 +7815,7 @@ DPARI_STATIC_NOINLINE void dpari_closed_value(dpari_closed *closed,
     }
 }
 
-/* "zbv: no formula gives the makespan, unless m >= 2 p - 1". */
+/* Writes a message like "zbv: no formula gives the makespan, unless m >= 2 p - 1". */
 static dpar_status dpari_closed_say(const dpari_closed *closed, const char *what, dpar_why *why)
 {
     dpar_text t;
@@ -7739,7 +7827,7 @@ static dpar_status dpari_closed_say(const dpari_closed *closed, const char *what
     return DPAR_E_NONE;
 }
 
-/* The text of the makespan's formula with its latency term. */
+/* Returns the text of the makespan's formula with its latency term. */
 static const char *dpari_closed_late(int32_t rule)
 {
     switch (rule) {
@@ -7795,19 +7883,20 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_closed_form(const dpar_schedule_de
 
 /* ==== schedule/vshape.c ==== */
 
-/* Schedules on a V with controlled memory. Each rank has a row of slots. A block of 6 slots is
- * repeated for each micro-batch. Then actions are moved to earlier slots, as far as free slots and
- * the memory limit allow, and each W takes the first free slot after its I. generate.c calls this.
+/* Makes schedules on a V with controlled memory. Each rank has a row of slots. A block of 6 slots
+ * is repeated for each micro-batch. Then actions are moved to earlier slots, as far as free slots
+ * and the memory limit allow, and each W takes the first free slot after its I. generate.c calls
+ * dpari_v_make.
  */
 
 /* The contents of a slot. F0 and F1 are the forwards of the stage on the way down and on the way
- * up, B1 and B0 their backwards: either I, or a whole B, which takes a second slot, TAIL. Each one
- * needs the one before it in this list, and the same one on a neighbouring rank: F0 and B1 pass the
- * ranks from 0 to p-1, F1 and B0 from p-1 to 0. */
+ * up, B1 and B0 their backwards: either I, or a whole B, which takes a second slot, TAIL. Each of
+ * these four needs the one before it in this list, and the same kind on a neighbouring rank: F0 and
+ * B1 pass the ranks from 0 to p-1, F1 and B0 from p-1 to 0. */
 enum { DPARI_V_FREE, DPARI_V_F0, DPARI_V_F1, DPARI_V_B1, DPARI_V_B0, DPARI_V_W, DPARI_V_TAIL };
-/* Indices of the numbers that are kept for each rank. The index of a kind has the next micro-batch
- * of that kind. The others are the next slot in which an action can start, the number of I whose W
- * is missing, and the slot of the last W. */
+/* Indices of the numbers that are kept for each rank. The number of a kind is its next micro-batch.
+ * The others are the next slot in which an action can start (END), the number of I whose W is
+ * missing (OWED), and the slot of the last W. */
 enum { DPARI_V_END = 0, DPARI_V_OWED = 6, DPARI_V_LAST_W = 7, DPARI_V_NUMBERS = 8 };
 
 typedef struct dpari_v {
@@ -7821,7 +7910,8 @@ typedef struct dpari_v {
     uint8_t *cell;   /* [p][slots], the contents of the slots */
 } dpari_v;
 
-/* The last block starts at slot 6 m and ends 8 p slots later. The others are for W. */
+/* Returns the slots of a rank. The last block starts before slot 6 m and ends about 8 p slots
+ * later. The other slots are for W. */
 static int32_t dpari_v_slots(int32_t p, int32_t m)
 {
     return 8 * m + 8 * p + 24;
@@ -7833,7 +7923,7 @@ DPARI_INTERNAL int64_t dpari_v_work(int32_t p, int32_t m)
     return 4 * (4 * (int64_t)p * m + 2 * cells + (int64_t)p * DPARI_V_NUMBERS) + cells;
 }
 
-static void dpari_v_lay(dpari_v *v, int32_t p, int32_t m, void *work)
+static void dpari_v_arrange(dpari_v *v, int32_t p, int32_t m, void *work)
 {
     int64_t cells = (int64_t)p * dpari_v_slots(p, m);
     v->p = p;
@@ -7876,9 +7966,9 @@ static void dpari_v_repeat(dpari_v *v, int32_t rank, int kind, int32_t at)
     }
 }
 
-/* Returns the last slot of all actions that must be done before number k of a kind, or -1 if there
- * are none. The tail of a B counts if it is on another rank; on the same rank its slot is not free
- * in any case. */
+/* Returns the last slot of all actions that must have ended before number k of a kind, or -1 if
+ * there are none. The tail of a B counts if it is on another rank; on the same rank its slot is not
+ * free in any case. */
 static int32_t dpari_v_needs(const dpari_v *v, int32_t rank, int kind, int32_t k)
 {
     int32_t from = kind == DPARI_V_F0 || kind == DPARI_V_B1 ? rank - 1 : rank + 1;
@@ -7937,12 +8027,12 @@ static int32_t dpari_v_peak(dpari_v *v, int filled)
     return most;
 }
 
-/* An action has moved from slot `from` to the earlier slot `to`. Returns 1 if the rank stays within
- * `limit`. With `keep` it also writes the new numbers.
+/* Updates the numbers of a rank after an action has moved from slot `from` to the earlier slot
+ * `to`. Returns 1 if the rank stays within `limit`. Writes the new numbers only if `keep` is 1.
  *
- * It stops at the first slot after which nothing changes any more. It is enough to compare `live`:
- * after slot `from` the same F and I are done as before, and live - owed is the difference of their
- * numbers. In the last slot nothing is live, so that the loop ends.
+ * Stops at the first slot after which nothing changes any more. It is enough to compare `live`:
+ * after slot `from` the same F and I have run as before the move, and live - owed is the difference
+ * of their numbers. In the last slot nothing is live, so that the loop ends.
  */
 static int dpari_v_replay(dpari_v *v, int32_t rank, int32_t to, int32_t from, int filled,
                           int32_t limit, int keep)
@@ -8007,8 +8097,7 @@ static void dpari_v_fill(dpari_v *v)
     }
 }
 
-/* Returns the slot of I number k of a rank, counting both stages. `done` of them are before slot t.
- */
+/* Returns the slot of I number k of a rank, counting both stages. `done` I are before slot t. */
 static int32_t dpari_v_input(const dpari_v *v, int32_t rank, int32_t t, int32_t done, int32_t k)
 {
     const uint8_t *row = dpari_v_row(v, rank);
@@ -8034,9 +8123,9 @@ static void dpari_v_move(dpari_v *v, int32_t rank, int32_t t, int32_t k, int fil
     }
 }
 
-/* Moves actions to earlier slots, as far as their inputs and the current peak of memory allow:
- * those after the steady state, and with `filled` also those before it. The steady state (phase 1)
- * lasts from the first B0 of rank 0 to the F0 of the last micro-batch. */
+/* Moves actions to earlier slots, as far as their inputs and the current peak of memory allow: the
+ * actions after the steady state, and with `filled` also those before it. The steady state (phase
+ * 1) lasts from the first B0 of rank 0 to the F0 of the last micro-batch. */
 static void dpari_v_reorder(dpari_v *v, int filled)
 {
     int32_t limit = dpari_v_peak(v, filled);
@@ -8093,7 +8182,7 @@ static void dpari_v_squeeze(dpari_v *v, int filled)
     }
 }
 
-/* The block of V-Half. The pause keeps the kinds of a rank in different slots modulo 6. */
+/* Writes the blocks of V-Half. The pause keeps the kinds of a rank in different slots modulo 6. */
 static void dpari_v_half_blocks(dpari_v *v)
 {
     int32_t p = v->p, i, pause = p % 2 == 0 ? 3 : 0;
@@ -8105,7 +8194,7 @@ static void dpari_v_half_blocks(dpari_v *v)
     }
 }
 
-/* The block of V-Min. */
+/* Writes the blocks of V-Min. */
 static void dpari_v_min_blocks(dpari_v *v)
 {
     int32_t p = v->p, i, pause = p % 3 == 0 ? 2 : 0;
@@ -8129,9 +8218,9 @@ static void dpari_v_leg(dpari_v *v, int32_t i, int32_t down, int32_t up, int32_t
     }
 }
 
-/* The block of 1F1B-V: the forwards down and up the V, one slot each, then the backwards, two slots
- * each, with a pause of 3 slots after every third one, so that no two kinds of a rank are in the
- * same slot modulo 6. */
+/* Writes the blocks of 1F1B-V: the forwards down and up the V, one slot each, then the backwards,
+ * two slots each, with a pause of 3 slots after every third backward, so that no two kinds of a
+ * rank are in the same slot modulo 6. */
 static void dpari_v_whole_blocks(dpari_v *v)
 {
     int32_t p = v->p, i, at = 7; /* the first slots are free, for moves */
@@ -8147,11 +8236,11 @@ static void dpari_v_whole_blocks(dpari_v *v)
     }
 }
 
-/* Moves number k of its kind from slot t to an earlier slot, and updates v->live. An F moves as
- * long as the rank holds less than `limit` after the slot before. A B moves to the first two free
- * slots after the actions that it needs; its own slots count as free. Each action moves by at least
- * one slot, because every earlier action did: slot t - 1 is free, and the actions that it needs are
- * done before it. */
+/* Moves number k of its kind from slot t to an earlier slot, and updates v->live. An F moves while
+ * the rank holds less than `limit` after the previous slot. A B moves to the first two free slots
+ * after the actions that it needs; its own slots count as free. Each action can move by at least
+ * one slot, because every earlier action did: slot t - 1 is free, and the actions that it needs
+ * have ended before it. */
 static void dpari_v_bring(dpari_v *v, int32_t rank, int32_t t, int32_t k, int32_t limit)
 {
     uint8_t *row = dpari_v_row(v, rank);
@@ -8198,7 +8287,7 @@ static void dpari_v_whole_moves(dpari_v *v)
     }
 }
 
-/* ---- both ------------------------------------------------------------------------------------ */
+/* ---- all three rules ------------------------------------------------------------------------- */
 
 DPARI_STATIC_NOINLINE void dpari_v_put(dpar_action **at, int kind, int32_t stage, int32_t micro)
 {
@@ -8210,8 +8299,8 @@ DPARI_STATIC_NOINLINE void dpari_v_put(dpar_action **at, int kind, int32_t stage
     ++*at;
 }
 
-/* Writes a rank's slots as actions. Free slots run the owed W, first those of the stage on the way
- * up. */
+/* Writes a rank's slots as actions. Free slots run the missing W, first those of the stage on the
+ * way up. */
 static void dpari_v_write(const dpari_v *v, int32_t rank, dpar_action *at)
 {
     const uint8_t *row = dpari_v_row(v, rank);
@@ -8238,7 +8327,7 @@ DPARI_INTERNAL void dpari_v_make(int32_t rule, const dpar_schedule *schedule, vo
 {
     dpari_v v;
     int32_t rank;
-    dpari_v_lay(&v, schedule->ranks, schedule->micro_batches, work);
+    dpari_v_arrange(&v, schedule->ranks, schedule->micro_batches, work);
     v.tail = rule == DPAR_SCHEDULE_1F1B_V;
     if (v.tail) {
         dpari_v_whole_blocks(&v);
@@ -8262,10 +8351,10 @@ DPARI_INTERNAL void dpari_v_make(int32_t rule, const dpar_schedule *schedule, vo
 
 /* ==== schedule/exact.c ==== */
 
-/* Checks jobs, computes lower bounds, and searches the best schedule of a tiny job. The search is a
- * depth-first branch and bound over the decisions of the rank that is free first. States that were
- * searched to the end are kept in a table, relative to their time, and are not searched again.
- * auto.c and place.c call it. */
+/* Checks jobs, computes lower bounds, and searches for the best schedule of a tiny job. The search
+ * is a depth-first branch and bound over the decisions of the rank that is free first. A table
+ * keeps the states that were searched to the end, with times relative to the state's time, so that
+ * they are not searched again. auto.c and place.c call it. */
 
 enum { DPARI_MOST_SUM = 60 }; /* sums of times and bytes are at most 2^60 */
 
@@ -8351,7 +8440,8 @@ static dpar_status dpari_job_times(const dpar_schedule_optimize_desc *job, dpar_
     return DPAR_OK;
 }
 
-/* The same for bytes. */
+/* Checks that I and W free the bytes that F takes, and that the bytes of all micro-batches are at
+ * most 2^60. */
 static dpar_status dpari_job_holds(const dpar_schedule_optimize_desc *job, dpar_why *why)
 {
     int64_t sum = 0, each = 0, all;
@@ -8371,7 +8461,9 @@ static dpar_status dpari_job_holds(const dpar_schedule_optimize_desc *job, dpar_
         if (!dpari_job_add(&sum, f) ||
             !dpari_job_add(&each, dpari_each_at(&job->times->hold_always, s))) {
             return dpari_say(DPAR_E_RANGE, why,
-                             "the bytes of stages 0 to %d add up to more than 2^60", s);
+                             "hold_forward or hold_always of stages 0 to %d adds up to more than "
+                             "2^60 bytes",
+                             s);
         }
     }
     if (!dpari_mul(sum, job->micro_batches, &all) || all > (INT64_C(1) << DPARI_MOST_SUM)) {
@@ -8440,14 +8532,14 @@ DPARI_INTERNAL int64_t dpari_pipe_actions(const dpar_schedule_optimize_desc *job
     return (int64_t)job->stages * job->micro_batches * (job->split ? 3 : 2);
 }
 
-/* The least times of one micro-batch along the chain, for the stage that is looked at. */
+/* The least times of one micro-batch along the chain, as seen from one stage. */
 typedef struct dpari_chain {
-    int64_t way;  /* the whole chain: all F, all I, the messages, and the W of stage 0 */
-    int64_t head; /* from the start to the F of the stage */
+    int64_t way;  /* the whole chain: all F, all I, all messages, and the W of stage 0 */
+    int64_t head; /* from the start of the chain to the start of the stage's F */
     int64_t back; /* from the end of the stage's I to the end of stage 0's I */
 } dpari_chain;
 
-/* The time of a message from a stage to the next one; 0 if both are on the same rank. */
+/* Returns the time of a message from a stage to the next one, or 0 if both are on the same rank. */
 static int64_t dpari_job_lag(const dpar_schedule_optimize_desc *job, int32_t stage)
 {
     return stage + 1 < job->stages && dpari_pipe_rank(job, stage) != dpari_pipe_rank(job, stage + 1)
@@ -8461,7 +8553,7 @@ DPARI_STATIC_NOINLINE int64_t dpari_job_weight(const dpar_schedule_optimize_desc
     return job->split ? dpari_each_at(&job->times->weight, stage) : 0;
 }
 
-/* The least time that a stage's activation is held, from the start of F to the end of I. */
+/* Returns the least time that a stage's activation is held, from the start of F to the end of I. */
 static int64_t dpari_bound_hold(const dpar_schedule_optimize_desc *job, const dpari_chain *c)
 {
     return c->way - c->head - c->back - dpari_job_weight(job, 0);
@@ -8474,9 +8566,10 @@ static void dpari_bound_step(const dpar_schedule_optimize_desc *job, int32_t sta
     c->back += dpari_pipe_back(job, stage) + dpari_job_lag(job, stage);
 }
 
-/* The bound from the cap of a rank: the sum of bytes x time over all its activations, divided by
- * the cap. Bytes are rounded down and the cap up to units of 2^-20 of the cap, so that products fit
- * and the result is still a lower bound. Returns 0 if a product overflows all the same. */
+/* Returns the bound from the cap of a rank: the sum of bytes x time over all its activations,
+ * divided by the cap. Bytes are rounded down and the cap up to multiples of about 2^-20 of the cap,
+ * so that products fit into 64 bits and the result is still a lower bound. Returns 0 if a product
+ * overflows nevertheless. */
 static int64_t dpari_bound_area(const dpar_schedule_optimize_desc *job, int32_t first,
                                 const dpari_chain *chain)
 {
@@ -8503,11 +8596,11 @@ static int64_t dpari_bound_area(const dpar_schedule_optimize_desc *job, int32_t 
            (job->objective == DPAR_OBJECTIVE_MAKESPAN ? chain->head : 0);
 }
 
-/* The bound of a rank whose first stage is `first`; *chain is at that stage. */
+/* Returns the bound of a rank whose first stage is `first`; *chain is at that stage. */
 static int64_t dpari_bound_rank(const dpar_schedule_optimize_desc *job, int32_t first,
                                 const dpari_chain *chain)
 {
-    int64_t pass = 0, weight = 0; /* time of F and I, and of W, of the rank */
+    int64_t pass = 0, weight = 0; /* times of all F and I, and of all W, of the rank */
     int64_t bound;
     int32_t s, r = dpari_pipe_rank(job, first);
     for (s = first; s < job->stages; s++) {
@@ -8527,9 +8620,9 @@ static int64_t dpari_bound_rank(const dpar_schedule_optimize_desc *job, int32_t 
     return dpari_most(bound, dpari_bound_area(job, first, chain));
 }
 
-/* The bound of a stage. One micro-batch passes the whole chain, and the stage runs the F of all
- * others before, or the I of all others after it. If only `fit` activations fit, the micro-batches
- * of the stage also take turns. */
+/* Returns the bound of a stage. One micro-batch passes the whole chain, and the stage runs the F of
+ * all others before it, or the I of all others after it. If only `fit` activations fit, the
+ * micro-batches of the stage also take turns. */
 static int64_t dpari_bound_stage(const dpar_schedule_optimize_desc *job, int32_t s,
                                  const dpari_chain *c)
 {
@@ -8583,16 +8676,17 @@ DPARI_INTERNAL int64_t dpari_pipe_bound(const dpar_schedule_optimize_desc *job)
 
 /* ---- the search ------------------------------------------------------------------------------ */
 
-/* Limits of the fields of a key: done counts have 8 bits. */
+/* The largest job of a search. The counts in a key have 8 bits, which limits micro-batches. */
 enum { DPARI_EXACT_STAGES = 24, DPARI_EXACT_RANKS = 12, DPARI_EXACT_MICROS = 255 };
 enum {
     DPARI_WAIT = 3,  /* a kind: the rank waits */
-    DPARI_LATE = 3,  /* most messages to a stage and kind that are in flight, in a key */
+    DPARI_LATE = 3,  /* messages in flight to a stage and kind in a key, whose count has 2 bits */
     DPARI_PROBES = 4 /* slots of the table that are tried for a key */
 };
 
 /* A decision on the path from the root of the search: rank `rank` is free at time `at`. It runs the
- * action `kind` of `stage`, or waits. free, seen and start are the rank's values before that. */
+ * action `kind` of `stage`, or waits. free, seen and start are the rank's values before the
+ * decision. */
 typedef struct dpari_place {
     int64_t at, free, seen, start;
     int64_t arrives; /* the earliest time at which another input can reach the rank */
@@ -8602,17 +8696,18 @@ typedef struct dpari_place {
 } dpari_place;
 
 /* The state of a search. An entry of the table has the times `since`, a hash that is not 0, and the
- * key. For the makespan there is one time, that of the state; for the span each rank's time since
- * its start. A state that was searched before with times that are not larger need not be searched
- * again. */
+ * key. For the makespan there is one time, that of the state; for the span there is each rank's
+ * time since its start. A state need not be searched again if it was searched before with times
+ * that are not larger. */
 typedef struct dpari_search {
     dpari_pipe q;
     /* [ranks], the time at which the rank decided to wait, or DPARI_NEVER. It then does not start
      * any action that was ready at that time before another input arrives. */
     int64_t *seen;
-    int32_t span; /* 1 if the objective is the span */
-    int64_t best, bound, nodes, most;
-    dpari_place *place; /* the path from the root, `depth` decisions */
+    int32_t span;        /* 1 if the objective is the span */
+    int64_t best, bound; /* the smallest objective so far, and its lower bound */
+    int64_t nodes, most; /* the states entered so far, and the most that may be */
+    dpari_place *place;  /* the path from the root, `depth` decisions */
     int64_t depth, actions;
     uint32_t *key;  /* [keys] */
     int64_t *since; /* [sinces] */
@@ -8706,14 +8801,14 @@ static void dpari_exact_arrivals(dpari_search *search)
     }
 }
 
-/* The time of all remaining actions of a stage and kind. */
+/* Returns the time of all remaining actions of a stage and kind. */
 static int64_t dpari_exact_left(const dpari_pipe *pipe, int kind, int32_t s)
 {
     return (pipe->micros - pipe->done[kind][s]) * pipe->time[kind][s];
 }
 
-/* The time from which the objective counts for a rank: 0 for the makespan, its start for the span,
- * or `fallback` if it has not started. */
+/* Returns the time from which the objective counts for a rank: 0 for the makespan, for the span its
+ * start, or `fallback` if it has not started. */
 static int64_t dpari_exact_zero(const dpari_search *search, int32_t r, int64_t fallback)
 {
     if (!search->span) {
@@ -8724,8 +8819,8 @@ static int64_t dpari_exact_zero(const dpari_search *search, int32_t r, int64_t f
 
 /* Returns a lower bound of the objective of all schedules that continue from this state. In the
  * first pass, down the chain, a stage ends its last F after all remaining F of its rank on this
- * stage and earlier ones. In the second one, up the chain, it ends its last I after all F of the
- * rank and the I of this stage and later ones. Then come the W. */
+ * stage and earlier ones. In the second pass, up the chain, it ends its last I after all F of the
+ * rank and all I on this stage and later ones. Finally all W are added. */
 static int64_t dpari_exact_bound(dpari_search *search)
 {
     dpari_pipe *pipe = &search->q;
@@ -8792,8 +8887,8 @@ static int32_t dpari_exact_late(const dpari_search *search, int kind, int32_t s,
     return count;
 }
 
-/* Computes the key of the state at time `at` and its times: search->key is relative to `at`,
- * search->since is not. Returns 0 if the state does not fit into a key. */
+/* Computes the key of the state at time `at` and its times. Times in search->key are relative to
+ * `at`, those in search->since are not. Returns 0 if the state does not fit into a key. */
 static int dpari_exact_key(dpari_search *search, int64_t at)
 {
     const dpari_pipe *pipe = &search->q;
@@ -8899,7 +8994,7 @@ static void dpari_exact_keep(dpari_search *search, int64_t at)
     }
 }
 
-/* Finds the rank that decides next, and when. Returns 0 if there is none. */
+/* Finds the rank that decides next, and the time. Returns 0 if there is none. */
 static int dpari_exact_turn(const dpari_search *search, int32_t *rank, int64_t *at)
 {
     int32_t r;
@@ -8930,9 +9025,9 @@ static int dpari_exact_twin(const dpari_search *search, int32_t s)
     return 0;
 }
 
-/* True if it may help that the rank waits. It cannot if no input can arrive, or if an action that
- * takes no memory ends before the next arrival. Without a cap this holds for F too, except for the
- * span, because an early F may start the clock of another rank. */
+/* True if it may help that the rank waits. It cannot help if no input can arrive, or if an action
+ * that takes no memory ends before the next arrival. Without a cap an F is such an action, too,
+ * except for the span, because an early F may start the clock of another rank. */
 static int dpari_exact_may_wait(const dpari_search *search, const dpari_place *place)
 {
     const dpari_pipe *pipe = &search->q;
@@ -8953,8 +9048,8 @@ static int dpari_exact_may_wait(const dpari_search *search, const dpari_place *p
     return 1;
 }
 
-/* Sets the next alternative of a place: the I of its stages, then F, then W, each from the last
- * stage to the first, and then to wait. Returns 0 if there is none left. */
+/* Sets the next alternative of a decision: the I of the rank's stages, then F, then W, each from
+ * the last stage to the first, and finally waiting. Returns 0 if there is none left. */
 static int dpari_exact_choose(dpari_search *search, dpari_place *place)
 {
     static const int order[] = {DPARI_I, DPARI_F, DPARI_W};
@@ -8973,7 +9068,7 @@ static int dpari_exact_choose(dpari_search *search, dpari_place *place)
     return place->choice++ == 3 * count && dpari_exact_may_wait(search, place);
 }
 
-/* Carries out the decision of a place, and keeps what dpari_exact_undo needs. */
+/* Carries out a decision, and keeps the values that dpari_exact_undo needs. */
 static void dpari_exact_do(dpari_search *search, dpari_place *place)
 {
     dpari_pipe *pipe = &search->q;
@@ -9003,8 +9098,8 @@ static void dpari_exact_undo(dpari_search *search, const dpari_place *place)
     }
 }
 
-/* A better schedule is complete. Runs its decisions once more, which writes the actions to
- * `schedule`. */
+/* Called when a better schedule is complete. Runs its decisions once more, which writes the actions
+ * to `schedule`. */
 static void dpari_exact_write(dpari_search *search, dpar_schedule *schedule,
                               dpar_schedule_optimize_result *result)
 {
@@ -9022,8 +9117,8 @@ static void dpari_exact_write(dpari_search *search, dpar_schedule *schedule,
     pipe->action = NULL;
 }
 
-/* Returns the earliest time after `at` at which an input can arrive at a rank, or INT64_MAX. Reads
- * pipe->next, which dpari_exact_bound computed. */
+/* Returns the earliest time after `at` at which an input can arrive at a rank, or INT64_MAX if none
+ * can. Reads pipe->next, which dpari_exact_bound computed. */
 static int64_t dpari_exact_next(const dpari_search *search, int32_t r, int64_t at)
 {
     const dpari_pipe *pipe = &search->q;
@@ -9040,7 +9135,7 @@ static int64_t dpari_exact_next(const dpari_search *search, int32_t r, int64_t a
     return next;
 }
 
-/* Enters the next place of the path. Returns 0 if it cannot lead to a better schedule. */
+/* Enters the next state of the path. Returns 0 if it cannot lead to a better schedule. */
 static int dpari_exact_enter(dpari_search *search, const dpar_schedule_optimize_desc *job,
                              dpar_schedule *schedule, dpar_schedule_optimize_result *result)
 {
@@ -9062,8 +9157,8 @@ static int dpari_exact_enter(dpari_search *search, const dpar_schedule_optimize_
     return 1;
 }
 
-/* Searches depth-first. Returns 0 if all is searched or the bound is reached, or 1 if the nodes are
- * used up. */
+/* Searches depth-first. Returns 0 if everything was searched or the bound was reached, or 1 if the
+ * nodes were used up. */
 static int dpari_exact_walk(dpari_search *search, const dpar_schedule_optimize_desc *job,
                             dpar_schedule *schedule, dpar_schedule_optimize_result *result)
 {
@@ -9090,19 +9185,19 @@ static int dpari_exact_walk(dpari_search *search, const dpar_schedule_optimize_d
     return 0;
 }
 
-/* The most places on a path. Between two actions a rank waits at most once for the F and once for
- * the I of each of its stages, and once more. */
+/* Returns the most decisions on a path. Between two actions a rank waits at most once for the F and
+ * once for the I of each of its stages, and once more. */
 static int64_t dpari_exact_depth(const dpar_schedule_optimize_desc *job)
 {
     return (dpari_pipe_actions(job) + job->ranks) * (2 * job->stages + 2);
 }
 
 /* Places the struct and its arrays in mem. The table gets the rest of the memory. */
-static dpari_search *dpari_exact_lay(const dpar_schedule_optimize_desc *job, void *mem,
-                                     int64_t bytes)
+static dpari_search *dpari_exact_arrange(const dpar_schedule_optimize_desc *job, void *mem,
+                                         int64_t bytes)
 {
     dpari_search *search = (dpari_search *)mem;
-    char *at = dpari_pipe_lay(&search->q, job, search + 1), *end = (char *)mem + bytes;
+    char *at = dpari_pipe_arrange(&search->q, job, search + 1), *end = (char *)mem + bytes;
     int32_t r;
     search->span = job->objective == DPAR_OBJECTIVE_SPAN;
     search->sinces = search->span ? job->ranks : 1;
@@ -9189,7 +9284,7 @@ DPARI_INTERNAL dpar_status dpari_exact_search(const dpar_schedule_optimize_desc 
         return st;
     }
     dpari_zero(&got, sizeof(got));
-    search = dpari_exact_lay(job, mem, bytes);
+    search = dpari_exact_arrange(job, mem, bytes);
     search->most = nodes;
     search->best = known > 0 ? known : INT64_MAX;
     search->bound = dpari_pipe_bound(job);
@@ -9205,14 +9300,15 @@ DPARI_INTERNAL dpar_status dpari_exact_search(const dpar_schedule_optimize_desc 
 /* Makes a schedule for measured times. It runs many inexpensive constructions (the zero-bubble
  * heuristic, list schedules by several rules and limits, the published orders), keeps the best,
  * improves it by local search over the limits, and for tiny jobs proves or improves it with the
- * exact search of exact.c. The bound of exact.c tells when to stop. place.c calls it for each cut.
+ * exact search of exact.c. The bound of exact.c tells when no better schedule exists. place.c calls
+ * this module for each cut.
  */
 
-/* A rule is a number: 0 to 7 are the variants of the heuristic, "rounds"; then come 6 or 12 list
- * schedules; from DPARI_PUBLISHED on they are the published orders. */
+/* A rule is a number. 0 to 7 are the variants of the heuristic "rounds", the next 6 or 12 are list
+ * schedules, and numbers from DPARI_PUBLISHED on are published orders. */
 enum { DPARI_AUTO_ROUNDS = 8, DPARI_PREFERS = 3, DPARI_WEIGHTS = 2 };
-enum { DPARI_PUBLISHED = 1024 };           /* plus a DPAR_SCHEDULE_x */
-#define DPARI_AUTO_WORK (INT32_C(1) << 25) /* actions to try by rules; they take two seconds */
+enum { DPARI_PUBLISHED = 1024 };           /* added to a DPAR_SCHEDULE_x; above all lists */
+#define DPARI_AUTO_WORK (INT32_C(1) << 25) /* actions that rules may try, in about two seconds */
 enum { DPARI_AUTO_SEARCH = 48 }; /* most stages x micro-batches for which a search can finish */
 
 /* A rule and the result of its schedule; rule is -1 if there is none. */
@@ -9234,15 +9330,15 @@ typedef struct dpari_auto {
     int prefer, weights;       /* lists: the rule of preference */
     int32_t group;             /* lists: micro-batches that pass the chain together */
     int64_t period;            /* work of the busiest rank for one micro-batch */
-    /* [ranks], lists: when the rank looks for work again; INT64_MAX waits for an event. Published:
-     * the number of actions done. */
+    /* [ranks], lists: when the rank chooses its next action, or INT64_MAX if it waits for another
+     * rank. Published: the number of actions that the rank has run. */
     int64_t *wake;
     int64_t *whole; /* [ranks], bytes of one micro-batch on all stages of the rank */
     int64_t *idle;  /* [stages], rounds: idle time of the stage's rank since its first action */
     int64_t *hold;  /* [stages], time from the start of F to the end of I if nothing waits */
     int32_t *want;  /* rounds: [stages], F to run; lists: [ranks], the kind that ran last */
     int32_t *limit; /* [stages], lists: the most micro-batches between F and I */
-    int32_t *kept;  /* [stages], the limits of the best list schedule */
+    int32_t *kept;  /* [stages], limits of the best list schedule */
     char *rest;     /* published: memory in which the schedule is made */
     int64_t rest_bytes;
 } dpari_auto;
@@ -9252,8 +9348,8 @@ static int64_t dpari_auto_actions(const dpari_pipe *pipe)
     return (int64_t)pipe->stages * pipe->micros * (2 + pipe->split);
 }
 
-/* True if all actions have been done. */
-static int dpari_auto_all(const dpari_pipe *pipe)
+/* True if all actions have been run. */
+static int dpari_auto_complete(const dpari_pipe *pipe)
 {
     int64_t all = 0;
     int32_t r;
@@ -9263,7 +9359,7 @@ static int dpari_auto_all(const dpari_pipe *pipe)
     return all == dpari_auto_actions(pipe);
 }
 
-/* ---- rounds: one stage per rank; a round has one I of every stage ---------------------------- */
+/* ---- rounds: one stage per rank; in a round each stage runs one I ---------------------------- */
 
 /* Appends an action and adds the gap before it to the rank's idle time. */
 static void dpari_rounds_put(dpari_auto *search, int kind, int32_t s)
@@ -9279,9 +9375,9 @@ static void dpari_rounds_put(dpari_auto *search, int kind, int32_t s)
     }
 }
 
-/* Appends the W that fit into the gap before `arrival`. One more is appended, although it ends too
- * late, if the rule fills gaps or if the rest of the gap would make this rank the one with the most
- * idle time. */
+/* Appends the W that fit into the gap before `arrival`. Appends one more, although it ends after
+ * the gap, if the rule fills gaps or if the rest of the gap would make this rank the one with the
+ * most idle time. */
 static void dpari_rounds_fill(dpari_auto *search, int32_t s, int64_t arrival)
 {
     dpari_pipe *pipe = &search->q;
@@ -9295,9 +9391,9 @@ static void dpari_rounds_fill(dpari_auto *search, int32_t s, int64_t arrival)
     }
 }
 
-/* Computes into search->want how many F after its first one each stage runs before its first I can
- * start. The first loop counts the F that fit, from the last stage to the first. The second one
- * makes each stage run fewer F than the stage before it. */
+/* Sets search->want to the number of F that each stage runs between its first F and its first I.
+ * The first loop counts the F that fit before the I can start, from the last stage to the first.
+ * The second loop makes each stage run fewer F than the stage before it. */
 static void dpari_rounds_ahead(dpari_auto *search)
 {
     dpari_pipe *pipe = &search->q;
@@ -9347,7 +9443,7 @@ static void dpari_rounds_begin(dpari_auto *search)
 }
 
 /* True if the stage may run its next F in this round. With back_first it may not if it is two or
- * more F ahead of the next stage and this F would delay the I that follows. */
+ * more F ahead of the next stage and this F would delay its next I. */
 static int dpari_rounds_wants(const dpari_auto *search, int32_t s)
 {
     const dpari_pipe *pipe = &search->q;
@@ -9373,11 +9469,11 @@ static int dpari_rounds_wants(const dpari_auto *search, int32_t s)
            next - free > search->most - search->idle[s];
 }
 
-/* Appends an F of each stage that may run one, after the W that free enough memory for it.
+/* Appends an F for each stage that may run one, after the W that free enough memory for it.
  *
- * The input of the F exists: no stage is ahead of the stage before it, and if both have run equally
- * many F, the stage before has just run one. Once the W of all I have run there is enough memory,
- * because no more micro-batches are in flight than before the first I.
+ * The input of the F exists: no stage has run more F than the stage before it, and if both have run
+ * equally many, the stage before has just run one. Once the W of all I have run, there is enough
+ * memory, because no more micro-batches are in flight than before the first I.
  */
 static void dpari_rounds_forward(dpari_auto *search)
 {
@@ -9402,7 +9498,7 @@ static void dpari_rounds_forward(dpari_auto *search)
 }
 
 /* Runs the heuristic of sail-sg's zero-bubble scheduler (Qi 2023), with the bits of `rule` as its
- * switches. It always completes the schedule, and returns 1. */
+ * switches. Always completes the schedule, and returns 1. */
 static int dpari_rounds_run(dpari_auto *search, int rule)
 {
     dpari_pipe *pipe = &search->q;
@@ -9436,14 +9532,14 @@ static int dpari_rounds_run(dpari_auto *search, int rule)
 
 /* prefer: which of F and I runs first if both are ready; IN_TURN alternates. */
 enum { DPARI_BACK, DPARI_FORTH, DPARI_IN_TURN };
-/* weights: a W runs if no F or I is ready; with FITS only if it also ends before the next one
+/* weights: a W runs if no F or I is ready; with FITS only if it also ends before the next input
  * arrives. */
 enum { DPARI_W_IDLE, DPARI_W_FITS };
 
 /* True if the stage's next F may start. For the oldest micro-batch that has not passed all stages
- * it is enough that its own activation fits. All other micro-batches must also leave free what one
- * micro-batch takes on all stages of this rank. The oldest one can therefore always finish, and
- * there is no deadlock. */
+ * it is enough that its own activation fits. All other micro-batches must also leave free the
+ * memory that one micro-batch takes on all stages of this rank. Therefore the oldest one can always
+ * finish, which prevents deadlock. */
 static int dpari_list_admits(const dpari_auto *search, int32_t s)
 {
     const dpari_pipe *pipe = &search->q;
@@ -9493,7 +9589,7 @@ static int32_t dpari_list_head(const dpari_auto *search, int kind, int32_t r, in
     return best;
 }
 
-/* Returns the stage whose waiting W is the oldest, or -1 if no W waits. */
+/* Returns the stage of rank r whose next W has the lowest micro-batch, or -1 if no W is ready. */
 static int32_t dpari_list_weight(const dpari_pipe *pipe, int32_t r)
 {
     int32_t i, best = -1;
@@ -9507,7 +9603,7 @@ static int32_t dpari_list_weight(const dpari_pipe *pipe, int32_t r)
     return best;
 }
 
-/* True if the input of an F has arrived but its activation does not fit. */
+/* True if the input of an F of rank r has arrived but its activation does not fit. */
 static int dpari_list_blocked(const dpari_auto *search, int32_t r, int64_t at)
 {
     const dpari_pipe *pipe = &search->q;
@@ -9559,8 +9655,8 @@ static int dpari_list_choose(const dpari_auto *search, int32_t r, int64_t at, in
     return f >= 0 ? DPARI_F : -1;
 }
 
-/* Makes a rank look for work at time `at`, or once it is free if that is later. */
-static void dpari_list_tell(dpari_auto *search, int32_t r, int64_t at)
+/* Makes a rank choose its next action at time `at`, or once it is free if that is later. */
+static void dpari_list_wake(dpari_auto *search, int32_t r, int64_t at)
 {
     search->wake[r] = dpari_least(search->wake[r], dpari_most(at, search->q.free[r]));
 }
@@ -9574,25 +9670,25 @@ static void dpari_list_do(dpari_auto *search, int kind, int32_t s, int64_t at)
     search->want[r] = kind;
     search->wake[r] = pipe->free[r];
     if (kind != DPARI_W && to >= 0 && to < pipe->stages) {
-        dpari_list_tell(search, pipe->rank[to],
+        dpari_list_wake(search, pipe->rank[to],
                         pipe->free[r] + pipe->lag[kind == DPARI_F ? s : to]);
     }
     if (kind == DPARI_F && to == pipe->stages && pipe->stages > pipe->ranks) {
-        for (k = 0; k < pipe->ranks; k++) { /* the oldest micro-batch has passed: see _admits */
-            dpari_list_tell(search, k, at);
+        for (k = 0; k < pipe->ranks; k++) { /* another micro-batch is now the oldest */
+            dpari_list_wake(search, k, at);
         }
     }
 }
 
-/* Sets x->limit, the most micro-batches that a stage may have between F and I. A stage needs as
- * many as the busiest rank completes in the time from its F to its I; the limit is `fourths` / 4 of
- * that, and 0 means no limit. SHARE divides the cap among the stages of a rank in proportion to
- * that time, and EVEN equally. */
+/* Sets search->limit, the most micro-batches that a stage may have between F and I. A stage needs
+ * as many as the busiest rank completes in the time from the stage's F to its I. The limit is
+ * `fourths` / 4 of that number; 0 means no limit. SHARE divides the cap among the stages of a rank
+ * in proportion to that time, and EVEN divides it equally. */
 enum { DPARI_LIMIT_SHARE = -1, DPARI_LIMIT_EVEN = -2 };
 DPARI_STATIC_NOINLINE void dpari_list_limits(dpari_auto *search, int fourths)
 {
     const dpari_pipe *pipe = &search->q;
-    int64_t unit = 1 + (search->hold[0] >> 40); /* hold[0] is the longest: no product overflows */
+    int64_t unit = 1 + (search->hold[0] >> 40); /* hold[0] is the longest, so nothing overflows */
     int32_t r, i;
     for (r = 0; r < pipe->ranks; r++) {
         int64_t sum = 0;
@@ -9620,8 +9716,8 @@ DPARI_STATIC_NOINLINE void dpari_list_limits(dpari_auto *search, int fourths)
     }
 }
 
-/* Makes a list schedule. The rule is a number of mixed radix: prefer, weights, group. Ranks act in
- * the order of their times. Returns 1 if all actions were run. */
+/* Makes a list schedule. The rule encodes prefer, weights and group as digits. Ranks act in the
+ * order of their times. Returns 1 if all actions were run. */
 static int dpari_list_run(dpari_auto *search, int rule)
 {
     dpari_pipe *pipe = &search->q;
@@ -9653,7 +9749,7 @@ static int dpari_list_run(dpari_auto *search, int rule)
             dpari_list_do(search, kind, stage, at);
         }
     }
-    return dpari_auto_all(pipe);
+    return dpari_auto_complete(pipe);
 }
 
 /* ---- published orders ------------------------------------------------------------------------ */
@@ -9722,10 +9818,10 @@ static int dpari_auto_published(dpari_auto *search, const dpar_schedule_optimize
             }
         }
     }
-    return dpari_auto_all(&search->q);
+    return dpari_auto_complete(&search->q);
 }
 
-/* ---- the best of them ------------------------------------------------------------------------ */
+/* ---- the best schedule ----------------------------------------------------------------------- */
 
 /* Makes the schedule of a rule. Returns 1 if it is complete. */
 static int dpari_auto_run(dpari_auto *search, const dpar_schedule_optimize_desc *job, int rule)
@@ -9740,7 +9836,8 @@ static int dpari_auto_run(dpari_auto *search, const dpar_schedule_optimize_desc 
     return dpari_rounds_run(search, rule);
 }
 
-/* True if a has the smaller objective, or an equal one and the smaller other measure. */
+/* True if a has the smaller objective, or the same objective and the smaller sum of makespan and
+ * span. */
 static int dpari_auto_better(const dpari_auto *search, const dpari_found *a, const dpari_found *b)
 {
     int64_t more = search->span ? a->span - b->span : a->makespan - b->makespan;
@@ -9802,8 +9899,8 @@ static void dpari_auto_rules(dpari_auto *search, const dpar_schedule_optimize_de
     }
 }
 
-/* Improves the best list schedule: raises and lowers the limit of one stage after another by 1.
- * Stops after a whole pass without improvement, or when `work` more actions were tried. */
+/* Improves the best list schedule by lowering and raising the limit of one stage after another by
+ * 1. Stops after a whole pass without improvement, or when `work` more actions were tried. */
 static void dpari_auto_climb(dpari_auto *search, const dpar_schedule_optimize_desc *job,
                              int64_t work)
 {
@@ -9825,7 +9922,7 @@ static void dpari_auto_climb(dpari_auto *search, const dpar_schedule_optimize_de
 }
 
 /* Returns the most bytes that a published order of this job needs. */
-static int64_t dpari_auto_rest(const dpar_schedule_optimize_desc *job)
+static int64_t dpari_auto_published_bytes(const dpar_schedule_optimize_desc *job)
 {
     int64_t most = 0;
     int32_t rule;
@@ -9836,8 +9933,8 @@ static int64_t dpari_auto_rest(const dpar_schedule_optimize_desc *job)
     return most;
 }
 
-/* The bytes of the resulting schedule, which is at the front of the caller's memory. */
-static int64_t dpari_auto_front(const dpar_schedule_optimize_desc *job)
+/* Returns the bytes of the resulting schedule, which is at the front of the caller's memory. */
+static int64_t dpari_auto_schedule_bytes(const dpar_schedule_optimize_desc *job)
 {
     return dpari_schedule_bytes(job->ranks, job->stages, dpari_pipe_actions(job));
 }
@@ -9849,16 +9946,17 @@ DPARI_INTERNAL int64_t dpari_schedule_auto_bytes(const dpar_schedule_optimize_de
     if (dpari_pipe_check(job, why) != DPAR_OK) {
         return -1;
     }
-    return dpari_auto_front(job) + dpari_whole_words((int64_t)sizeof(dpari_auto)) +
+    return dpari_auto_schedule_bytes(job) + dpari_whole_words((int64_t)sizeof(dpari_auto)) +
            dpari_pipe_bytes(job) + 8 * (2 * p + 2 * s) + 8 * ((3 * s + 1) / 2) +
-           dpari_auto_rest(job);
+           dpari_auto_published_bytes(job);
 }
 
-/* Places the struct and its arrays in mem, because the struct is large for a stack. */
-static dpari_auto *dpari_auto_lay(const dpar_schedule_optimize_desc *job, void *mem)
+/* Places the struct and its arrays in mem, because the struct is large for a stack. Sets the fields
+ * that do not change between rules. */
+static dpari_auto *dpari_auto_arrange(const dpar_schedule_optimize_desc *job, void *mem)
 {
     dpari_auto *search = (dpari_auto *)mem;
-    char *at = dpari_pipe_lay(&search->q, job, search + 1);
+    char *at = dpari_pipe_arrange(&search->q, job, search + 1);
     const dpari_pipe *pipe = &search->q;
     int32_t r, i, s;
     search->wake = dpari_pipe_wide(&at, job->ranks);
@@ -9869,7 +9967,7 @@ static dpari_auto *dpari_auto_lay(const dpar_schedule_optimize_desc *job, void *
     search->limit = dpari_pipe_narrow(&at, job->stages);
     search->kept = dpari_pipe_narrow(&at, job->stages);
     search->rest = at + 4 * (3 * (int64_t)job->stages % 2);
-    search->rest_bytes = dpari_auto_rest(job);
+    search->rest_bytes = dpari_auto_published_bytes(job);
     search->span = job->objective == DPAR_OBJECTIVE_SPAN;
     search->found[0].rule = search->found[1].rule = -1;
     search->work = search->period = 0;
@@ -9964,9 +10062,9 @@ DPAR_API dpar_status dpar_schedule_optimize(dpar_schedule *schedule,
     if (st != DPAR_OK) {
         return st;
     }
-    front = dpari_auto_front(job);
+    front = dpari_auto_schedule_bytes(job);
     work = (char *)mem + front;
-    search = dpari_auto_lay(job, work);
+    search = dpari_auto_arrange(job, work);
     dpari_auto_rules(search, job);
     dpari_auto_climb(search, job, job->nodes);
     dpari_auto_again(search, job, &got, &best);
@@ -10009,7 +10107,8 @@ typedef struct dpari_placing {
     int64_t *cost;                      /* [layers] */
     dpar_rank_timing *rank;             /* [ranks] */
     dpar_timing timing;
-    dpari_placing_cut cut[3]; /* the one to evaluate; the best from this start; the best of all */
+    dpari_placing_cut cut[3]; /* the cut to evaluate, the best one from this start, and the best of
+                                 all */
     int64_t evaluated, tries; /* cuts evaluated so far, and the most that may be */
     int32_t layers;
     void *rest; /* the first bytes of the caller's memory, for optimize or simulate */
@@ -10034,7 +10133,7 @@ static const dpar_stage_values *dpari_placing_each(const dpar_schedule_times *ti
 }
 
 /* Returns quantity k of a layer. A B without a time of its own takes as long as I and W. */
-static int64_t dpari_placing_of(const dpar_schedule_times *times, int k, int32_t layer)
+static int64_t dpari_placing_value(const dpar_schedule_times *times, int k, int32_t layer)
 {
     int64_t v = dpari_each_at(dpari_placing_each(times, k), layer);
     if (k == 3 && v == 0) {
@@ -10043,7 +10142,7 @@ static int64_t dpari_placing_of(const dpar_schedule_times *times, int k, int32_t
     return v;
 }
 
-/* Checks the values of layers, and that no sum over layers overflows, whatever the cut. */
+/* Checks the values of layers, and that no sum over layers overflows with any cut. */
 static dpar_status dpari_placing_fit(const dpar_schedule_optimize_desc *job, int32_t layers,
                                      dpar_why *why)
 {
@@ -10066,8 +10165,7 @@ static dpar_status dpari_placing_fit(const dpar_schedule_optimize_desc *job, int
             }
             if (v > most - sum) {
                 return dpari_say(DPAR_E_RANGE, why,
-                                 "the times or bytes of layers 0 to %d add up to more than 2^60",
-                                 l);
+                                 "layers 0 to %d: a time or hold_x adds up to more than 2^60", l);
             }
             sum += v;
         }
@@ -10085,7 +10183,7 @@ static dpar_status dpari_placing_fit(const dpar_schedule_optimize_desc *job, int
     return DPAR_OK;
 }
 
-/* Sums the layers of each stage of a cut. */
+/* Adds up the values of the layers of each stage of a cut. */
 static void dpari_placing_sum(dpari_placing *placing, const int64_t *cuts)
 {
     int32_t s, l;
@@ -10094,7 +10192,7 @@ static void dpari_placing_sum(dpari_placing *placing, const int64_t *cuts)
         for (s = 0; s < placing->job->stages; s++) {
             placing->sum[k][s] = 0;
             for (l = (int32_t)cuts[s]; l < cuts[s + 1]; l++) {
-                placing->sum[k][s] += dpari_placing_of(placing->job->times, k, l);
+                placing->sum[k][s] += dpari_placing_value(placing->job->times, k, l);
             }
         }
     }
@@ -10109,7 +10207,7 @@ DPARI_STATIC_NOINLINE int dpari_placing_better(const dpari_placing_cut *a,
            (a->score.over == b->score.over && a->score.objective < b->score.objective);
 }
 
-/* Adds to *over by how much a rank that holds so much exceeds its cap. The sum stops at 2^61. */
+/* Adds to *over by how much rank r exceeds its cap if it holds `holds`. The sum stops at 2^61. */
 static void dpari_placing_over(const dpari_placing *placing, int32_t r, int64_t holds,
                                int64_t *over)
 {
@@ -10119,13 +10217,13 @@ static void dpari_placing_over(const dpari_placing *placing, int32_t r, int64_t 
     }
 }
 
-/* True if the job says how much an activation holds. Otherwise an activation counts as 1. */
+/* True if the job has the bytes of an activation. Otherwise an activation counts as 1. */
 static int dpari_placing_holds(const dpar_schedule_optimize_desc *job)
 {
     return job->times->hold_forward.each != NULL || job->times->hold_forward.all != 0;
 }
 
-/* The most that a rank holds in the schedule that was simulated last. */
+/* Returns the most that a rank holds in the schedule that was simulated last. */
 static int64_t dpari_placing_peak(const dpari_placing *placing, int32_t r)
 {
     return dpari_placing_holds(placing->job) ? placing->rank[r].peak_bytes
@@ -10155,8 +10253,8 @@ static dpar_status dpari_placing_simulate(dpari_placing *placing, dpari_placing_
     return DPAR_OK;
 }
 
-/* Evaluates a cut by making a schedule for its stages. Makes none if a micro-batch does not fit on
- * a rank, or if the lower bound shows that the cut cannot be better than `best`. */
+/* Evaluates a cut by making a schedule for its stages. Makes no schedule if a micro-batch does not
+ * fit on a rank, or if the lower bound shows that the cut cannot be better than `best`. */
 static dpar_status dpari_placing_auto(dpari_placing *placing, dpari_placing_cut *c,
                                       const dpari_placing_cut *best, dpar_schedule *schedule,
                                       dpar_why *why)
@@ -10230,7 +10328,7 @@ static int dpari_placing_move(dpari_placing *placing, int32_t from, int32_t to)
     return 1;
 }
 
-/* Moves layers as long as that improves cut[1], first between neighbouring stages. Returns
+/* Moves layers as long as a move improves cut[1], first between neighbouring stages. Returns
  * DPAR_MORE if no tries are left. */
 static dpar_status dpari_placing_descend(dpari_placing *placing, dpar_schedule *schedule,
                                          dpar_why *why)
@@ -10264,16 +10362,16 @@ static dpar_status dpari_placing_descend(dpari_placing *placing, dpar_schedule *
     return DPAR_OK;
 }
 
-/* Makes the cut from which the search starts: stages with equal times (start 0), or with equal
- * numbers of layers (start 1). */
+/* Sets cut[0] to the cut from which the search starts: stages with equal times (start 0), or with
+ * equal numbers of layers (start 1), as far as possible. */
 static void dpari_placing_start(dpari_placing *placing, int start)
 {
     int32_t l;
     for (l = 0; l < placing->layers; l++) {
         placing->cost[l] = 1;
         if (start == 0) { /* F and B */
-            placing->cost[l] = dpari_placing_of(placing->job->times, 0, l);
-            placing->cost[l] += dpari_placing_of(placing->job->times, 3, l);
+            placing->cost[l] = dpari_placing_value(placing->job->times, 0, l);
+            placing->cost[l] += dpari_placing_value(placing->job->times, 3, l);
         }
     }
     (void)dpar_split_balance(placing->cut[0].at, placing->layers, placing->cost,
@@ -10364,7 +10462,7 @@ dpari_schedule_place_bytes(const dpar_schedule_partition_desc *how)
 }
 
 /* Places the struct and its arrays in mem, after the bytes for evaluations. */
-static dpari_placing *dpari_placing_lay(const dpar_schedule_partition_desc *how, void *mem)
+static dpari_placing *dpari_placing_arrange(const dpar_schedule_partition_desc *how, void *mem)
 {
     const dpar_schedule_optimize_desc *job = how->job;
     const int64_t rest = dpari_placing_rest(how);
@@ -10404,7 +10502,7 @@ static dpari_placing *dpari_placing_lay(const dpar_schedule_partition_desc *how,
     return placing;
 }
 
-/* Evaluates the best cut once more, which makes its schedule. Fails with DPAR_E_MEMORY if it
+/* Evaluates the best cut once more, which makes its schedule. Fails with DPAR_E_MEMORY if the cut
  * exceeds a cap. */
 static dpar_status dpari_placing_end(dpari_placing *placing, dpar_schedule *schedule, dpar_why *why)
 {
@@ -10462,7 +10560,7 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_partition(dpar_schedule *schedule,
     if (st != DPAR_OK) {
         return st;
     }
-    placing = dpari_placing_lay(how, mem);
+    placing = dpari_placing_arrange(how, mem);
     st = dpari_placing_search(placing, &made, why);
     ended = st < 0 ? st : dpari_placing_end(placing, &made, why);
     if (ended != DPAR_OK) {
@@ -10486,7 +10584,7 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_partition(dpar_schedule *schedule,
 
 /* ---- for all three formats ------------------------------------------------------------------- */
 
-/* True for computations, which are drawn on the rank's main lane. The other actions are messages,
+/* True for computations, which are drawn on the rank's main lane. All other actions are messages,
  * collectives and copies. */
 static int dpari_gantt_is_work(int32_t kind)
 {
@@ -10671,9 +10769,9 @@ static void dpari_gantt_numbers(dpar_text *text, const dpar_schedule_draw_desc *
     dpari_gantt_time(text, last, desc->unit, 6);
 }
 
-/* Where the other half of the last message was found, for each kind of message and for two peers.
- * The next one is usually close to it, so that the search takes a few steps. Zero it at the start
- * of a list. */
+/* The index at which the other half of the last message was found, for each kind of message and for
+ * two peers. The half of the next message is usually close to it, so that the search takes a few
+ * steps. Zero it at the start of a list. */
 typedef struct dpari_seek {
     int64_t at[4][2];
 } dpari_seek;
@@ -10706,7 +10804,7 @@ static int64_t dpari_gantt_partner(const dpar_schedule *schedule, const dpar_act
 /* The layout of a chart. */
 typedef struct dpari_chart {
     int64_t ticks;   /* time of all columns: the makespan, rounded up to whole steps */
-    int64_t columns; /* between the bars */
+    int64_t columns; /* columns between the bars */
     int32_t named;   /* 1 writes names like "B3--", 0 a mark in each column */
     int32_t label;   /* characters before the first column */
     int32_t exact;   /* 1 if every start and end is at a column, 0 if times are rounded */
@@ -10718,11 +10816,10 @@ static int64_t dpari_chart_column(const dpari_chart *chart, int64_t ticks)
     return (dpari_gantt_at(ticks, chart->ticks, 2 * chart->columns) + 1) / 2;
 }
 
-/* Chooses the layout. If the steps of `common` ticks fit into the width, each one gets the same
- * number of columns, with enough of them for names if possible. Otherwise times are scaled to the
- * width. */
-static void dpari_chart_lay(dpari_chart *chart, const dpar_schedule_draw_desc *desc, int64_t last,
-                            int32_t width, uint32_t *kinds)
+/* Chooses the layout. If all steps of `common` ticks fit into the width, each gets the same number
+ * of columns, and enough for names if possible. Otherwise times are scaled to the width. */
+static void dpari_chart_layout(dpari_chart *chart, const dpar_schedule_draw_desc *desc,
+                               int64_t last, int32_t width, uint32_t *kinds)
 {
     int64_t common, shortest = dpari_gantt_survey(desc, last, &common, kinds);
     int64_t name = 1 + dpari_gantt_digits(dpari_most(desc->schedule->micro_batches - 1, 0)), room,
@@ -10762,26 +10859,26 @@ static char dpari_chart_letter(const dpar_schedule *schedule, const dpar_action 
     return dpari_gantt_chunk(schedule, action->stage) % 2 == 1 ? (char)(c + ('a' - 'A')) : c;
 }
 
-DPARI_STATIC_NOINLINE void dpari_chart_fill(dpar_text *text, char c, int64_t n)
+DPARI_STATIC_NOINLINE void dpari_chart_repeat(dpar_text *text, char c, int64_t n)
 {
     for (; n > 0; n--) {
         dpari_text_char(text, c);
     }
 }
 
-/* Draws an action over so many columns. */
+/* Draws an action over `columns` columns. */
 static void dpari_chart_slice(dpar_text *text, const dpari_chart *chart,
                               const dpar_schedule *schedule, const dpar_action *action,
                               int64_t columns, char dash)
 {
     int64_t name = 1 + dpari_gantt_digits(action->micro_batch);
     if (!chart->named || columns < name || !dpari_gantt_is_work(action->kind)) {
-        dpari_chart_fill(text, dpari_chart_mark(action), columns);
+        dpari_chart_repeat(text, dpari_chart_mark(action), columns);
         return;
     }
     dpari_text_char(text, dpari_chart_letter(schedule, action));
     dpari_text_int(text, action->micro_batch);
-    dpari_chart_fill(text, dash, columns - name);
+    dpari_chart_repeat(text, dash, columns - name);
 }
 
 /* Draws the line of a rank. A joined pair shares its columns, half for each action. */
@@ -10791,7 +10888,7 @@ static void dpari_chart_rank(dpar_text *text, const dpari_chart *chart,
     const dpar_schedule *schedule = desc->schedule;
     int64_t k, at = 0;
     dpar_text_put(text, "rank ");
-    dpari_chart_fill(text, ' ', chart->label - 7 - dpari_gantt_digits(rank));
+    dpari_chart_repeat(text, ' ', chart->label - 7 - dpari_gantt_digits(rank));
     dpari_text_say(text, "%d |", rank);
     for (k = schedule->begin[rank]; k < schedule->begin[rank + 1];
          k += 1 + schedule->action[k].joined) {
@@ -10801,7 +10898,7 @@ static void dpari_chart_rank(dpar_text *text, const dpari_chart *chart,
         if (!dpari_gantt_holds(action->kind)) {
             continue;
         }
-        dpari_chart_fill(text, '.', from - at);
+        dpari_chart_repeat(text, '.', from - at);
         half = action->joined ? from + (to - from + 1) / 2 : to;
         dpari_chart_slice(text, chart, schedule, action, half - from, action->joined ? '*' : '-');
         if (action->joined) {
@@ -10809,7 +10906,7 @@ static void dpari_chart_rank(dpar_text *text, const dpari_chart *chart,
         }
         at = to;
     }
-    dpari_chart_fill(text, '.', chart->columns - at);
+    dpari_chart_repeat(text, '.', chart->columns - at);
     dpar_text_put(text, "|\n");
 }
 
@@ -10822,12 +10919,12 @@ static void dpari_chart_axis(dpar_text *text, const dpari_chart *chart,
                                           : dpari_ceil_div(10 * chart->ticks, chart->columns);
     every = dpari_gantt_round(every);
     dpar_text_put(text, "time");
-    dpari_chart_fill(text, ' ', chart->label - 4);
+    dpari_chart_repeat(text, ' ', chart->label - 4);
     at = 0;
     for (tick = 0;; tick += every) {
         size_t before;
         int64_t column = dpari_chart_column(chart, tick);
-        dpari_chart_fill(text, ' ', column - at);
+        dpari_chart_repeat(text, ' ', column - at);
         before = text->used;
         dpari_gantt_time(text, tick, desc->unit, 3);
         at = dpari_most(column, at) + (int64_t)(text->used - before);
@@ -10851,7 +10948,7 @@ static void dpari_chart_head(dpar_text *text, const dpari_chart *chart,
     dpari_text_char(text, '\n');
 }
 
-/* Sets of kinds. KINDS_APART are those below the lane, collectives and copies. */
+/* Sets of kinds. KINDS_APART are collectives and copies, which are drawn below the lane. */
 #define DPARI_KIND(kind) (UINT32_C(1) << (kind))
 #define DPARI_KINDS_APART                                                                          \
     (DPARI_KIND(DPAR_ACTION_UNSHARD) | DPARI_KIND(DPAR_ACTION_RESHARD) |                           \
@@ -10891,7 +10988,7 @@ static void dpari_chart_draw(dpar_text *text, const dpar_schedule_draw_desc *des
     dpari_chart c;
     uint32_t kinds;
     int32_t r;
-    dpari_chart_lay(&c, desc, last, desc->width != 0 ? desc->width : 80, &kinds);
+    dpari_chart_layout(&c, desc, last, desc->width != 0 ? desc->width : 80, &kinds);
     dpari_chart_head(text, &c, desc, last);
     for (r = 0; r < desc->schedule->ranks; r++) {
         dpari_chart_rank(text, &c, desc, r);
@@ -10911,7 +11008,7 @@ typedef struct dpari_figure {
     int64_t last;   /* the makespan */
     int64_t width;  /* width of the lanes */
     int64_t pitch;  /* distance between lanes */
-    uint32_t kinds; /* as from dpari_gantt_survey */
+    uint32_t kinds; /* kinds in the schedule, as dpari_gantt_survey sets them */
 } dpari_figure;
 
 static void dpari_figure_number(dpar_text *text, const char *name, int64_t tenths)
@@ -10952,7 +11049,7 @@ static void dpari_figure_text(dpar_text *text, const char *style, int64_t x, int
 }
 
 /* Writes the title so that both XML and JSON can contain it: their special characters become
- * apostrophes, and characters that are not printable ASCII question marks. */
+ * apostrophes, and characters other than printable ASCII become question marks. */
 static void dpari_gantt_title(dpar_text *text, const char *s)
 {
     for (; *s != 0; s++) {
@@ -11027,7 +11124,7 @@ static const char *dpari_figure_strip(int32_t kind)
     }
 }
 
-/* The legend: the meaning of each colour that the picture uses. */
+/* Draws the legend: the meaning of each colour that the picture uses. */
 static void dpari_figure_legend(dpar_text *text, const dpari_figure *figure)
 {
     static const struct {
@@ -11079,7 +11176,7 @@ static void dpari_figure_axis(dpar_text *text, const dpari_figure *figure)
     dpari_figure_text(text, "s", 200, bottom + 150, "time");
 }
 
-/* Opens a group with a tooltip, "3F12 on rank 3, 10 to 11". */
+/* Opens a group with a tooltip like "3F12 on rank 3, 10 to 11". */
 static void dpari_figure_tip(dpar_text *text, const dpari_figure *figure, int64_t k, int32_t rank)
 {
     dpar_text_put(text, "<g><title>");
@@ -11187,7 +11284,7 @@ static void dpari_figure_draw(dpar_text *text, const dpar_schedule_draw_desc *de
     f.last = last;
     shortest = dpari_most(dpari_gantt_survey(desc, f.last, &common, &f.kinds), 1);
     f.width = dpari_least(dpari_most(f.last / shortest, 44) * 180,
-                          28000); /* 18 pixels for the shortest, at most 2800 */
+                          28000); /* 18 pixels for the shortest action, 2800 in all at most */
     f.pitch = DPARI_SVG_LANE + (f.kinds & DPARI_KINDS_APART ? 220 : 140);
     dpari_figure_head(text, &f);
     dpari_figure_legend(text, &f);
@@ -11209,9 +11306,9 @@ static void dpari_figure_draw(dpar_text *text, const dpar_schedule_draw_desc *de
 
 /* ---- Chrome trace ---------------------------------------------------------------------------- */
 
-/* The threads of a process, which is a rank. Slices of one thread must not overlap in part. Each
- * kind of message therefore has its own threads, one for each of up to 8 messages that are in
- * flight at once (lanes). */
+/* The threads of a process, which is a rank. Slices of one thread must not overlap partially. Each
+ * kind of message therefore has its own threads (lanes), one for each of up to 8 messages that are
+ * in flight at once. */
 enum {
     DPARI_TRACE_WORK,
     DPARI_TRACE_SEND_F,
@@ -11263,7 +11360,7 @@ static void dpari_trace_time(dpar_text *text, const char *name, int64_t ticks, i
     dpari_gantt_time(text, ticks, unit, 6);
 }
 
-/* Writes a complete event for action a. For a joined pair this is a slice that contains those of
+/* Writes a complete event for an action. For a joined pair this is a slice that contains those of
  * both halves. */
 static void dpari_trace_slice(dpar_text *text, const dpar_schedule_draw_desc *desc,
                               const dpar_action *action, int32_t rank, int32_t lane, int64_t start,
@@ -11342,7 +11439,7 @@ static void dpari_trace_rest(dpar_text *text, const dpar_schedule_draw_desc *des
         other = dpari_gantt_partner(desc->schedule, action, seek);
         if (other >= 0 &&
             (action->kind == DPAR_ACTION_RECV_F || action->kind == DPAR_ACTION_RECV_B)) {
-            start = dpari_most(start, desc->start[other]); /* before that it only waits */
+            start = dpari_most(start, desc->start[other]); /* before that the receive only waits */
         }
     }
     start = dpari_least(start, desc->end[k]);
@@ -11426,7 +11523,7 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_draw(dpar_text *text,
 
 /* ==== schedule/sketch.c ==== */
 
-/* A simulation with unit times and a picture of it, in one call. */
+/* Simulates a schedule with unit times and draws it, in one call. */
 
 DPAR_API DPARI_COLD dpar_status dpar_schedule_sketch(const dpar_schedule *schedule, int32_t format,
                                                      void *mem, int64_t bytes, dpar_text *text,
@@ -11445,7 +11542,11 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_sketch(const dpar_schedule *schedu
     how.times = &times;
     own = dpari_schedule_simulate_bytes(schedule, &how);
     if (own < 0) {
-        return dpari_wrong(why, "this is not a schedule");
+        return dpari_wrong(
+            why,
+            "this is not a schedule: it has %d stages in chains of %d, and %d micro-batches in "
+            "slices of %d",
+            schedule->stages, schedule->chain, schedule->micro_batches, schedule->slices);
     }
     actions = schedule->begin[schedule->ranks];
     need = own + 16 * actions;

@@ -3,9 +3,9 @@
  * Version 0.2.0. GENERATED from src/ by tools/amalgamate: change it there.
  *
  * The layers are convolutions of any stride, dilation and padding, transposed convolutions, pooling, interpolation,
- * neighbourhood attention, norms, and attention within a window of tokens. From the outputs of a rank, a layer
- * computes which inputs the rank needs, exchanges the halos and calls your kernel. Results equal those of one rank
- * up to rounding. apps/unet.c is a whole network.
+ * neighbourhood attention, norms, and attention within a window of tokens. A layer computes from the outputs of a rank
+ * which inputs the rank needs, exchanges the halos and calls your kernel. Results equal those of one rank up to
+ * rounding. apps/unet.c is a whole network.
  *
  * This program prints which inputs each of 4 ranks needs for a pooling of 3 with stride 2 over a row of 32 points:
  *
@@ -26,7 +26,7 @@
  *             puts(why.text);
  *             return 1;
  *         }
- *         layer.kind = DPAR_SPATIAL_CONVOLUTION;                  for pooling too
+ *         layer.kind = DPAR_SPATIAL_CONVOLUTION;                  also for pooling
  *         layer.type = DPAR_F32;
  *         layer.padding[0] = DPAR_SPATIAL_PAD_LOWEST;
  *         layer.window[0].kernel = 3;
@@ -74,48 +74,48 @@
 /* ==== spatial/spatial.h ==== */
 
 /* spatial - runs layers of networks on a field that ranks share: convolution, transposed
- * convolution, pooling, interpolation, neighbourhood attention, GroupNorm and BatchNorm. dpar finds
- * which outputs a rank computes and which inputs they read. It exchanges the halos, pads, and sends
- * gradients back. The arithmetic is your kernel. Because it gets global indices, it is the kernel
- * that you would write for one rank:
+ * convolution, pooling, interpolation, neighbourhood attention, GroupNorm and BatchNorm. dpar
+ * determines which outputs a rank computes and which inputs they read. It exchanges the halos,
+ * fills the padding, and sends gradients back. The arithmetic is your kernel. Because it gets
+ * global indices, it is the kernel that you would write for one rank:
  *
- *     dpar_spatial_desc layer;                        zeroed, then:
+ *     dpar_spatial_desc layer;                   zeroed, then:
  *     layer.kind = DPAR_SPATIAL_CONVOLUTION;
  *     layer.in = field;                          which rank has which inputs (dpar_layout)
- *     layer.window[0].kernel = 3; ...            as dpar_window_outputs takes it
- *     layer.type = DPAR_F32; layer.planes = 16;  channels, times samples
+ *     layer.window[0].kernel = 3; ...            as dpar_window_outputs reads it
+ *     layer.type = DPAR_F32; layer.planes = 16;  channels times samples
  *     layer.forward = convolve; ...
  *     dpar_spatial_make(c, &layer, &plan, &why);
- *     arrays.in[0] = planes of dpar_box_volume(&plan->in_box);  own points and around them
+ *     arrays.in[0] = planes of dpar_box_volume(&plan->in_box);  own points, halos and padding
  *     dpar_spatial_forward(plan, &arrays);                      every step
  *     dpar_spatial_backward(plan, &arrays);
  *     next.in = plan->out;                                      the next layer follows
  *     dpar_spatial_free(plan);
  *
  * Any kernel, stride, dilation and padding is allowed, and so are uneven and empty blocks, and
- * halos that reach past the neighbour, because dpar computes what a rank reads from its outputs. An
- * output has the same bits on any number of ranks if the kernel's result does not depend on the
- * tile. Input gradients near the ends of blocks are sums of parts from several ranks, always in the
- * same order, but rounded differently than on one rank.
+ * halos that reach past the neighbour, because dpar computes from the outputs of a rank what it
+ * reads. An output has the same bits on any number of ranks if the kernel's result does not depend
+ * on the tile. Input gradients near the ends of blocks are sums of parts from several ranks, always
+ * in the same order, but rounded differently than on one rank.
  *
  * If comm->mem is the memory of a device, the arrays of a step are in that memory. Halos and
- * padding are handled there, and kernels enqueue on the stream of comm->mem and return. The thread
- * waits for nothing if that stream also orders what is sent (dpar_nccl.h). The plan is in the
- * memory of the host. */
+ * padding are handled there, and kernels enqueue their work on the stream of comm->mem and return.
+ * The thread waits for nothing if messages are also ordered by that stream (dpar_nccl.h). The plan
+ * is in the memory of the host. */
 
 /* The most inputs that a layer has. */
 enum { DPAR_SPATIAL_MAX_TENSORS = 4 };
 
-/* Kinds of layers: which inputs an output reads, along each dim. dpar_spatial_taps gives it for one
- * output. */
+/* Kinds of layers: which inputs an output reads along each dim. dpar_spatial_taps computes them for
+ * one output. */
 enum {
     DPAR_SPATIAL_CONVOLUTION = 1, /* also pooling */
     DPAR_SPATIAL_TRANSPOSED,      /* (n - 1) stride - pads + dilation (kernel - 1) + 1 outputs */
     DPAR_SPATIAL_INTERPOLATION,   /* window.kernel taps: 1 nearest, 2 linear, 4 cubic */
     /* Neighbourhood attention: `in` are keys and values; queries are passed in `user` and cut like
-     * the outputs. stride and pads are ignored; DPAR_SPATIAL_PAD_WRAP makes the dim a ring. Keys
-     * that no query of a rank sees are not sent to it, except keys between others that it sees, if
-     * its block has fewer queries than the dilation. */
+     * the outputs. stride and pads are ignored; DPAR_SPATIAL_PAD_WRAP makes the dim a ring. A rank
+     * receives only keys that its queries see. If its block has fewer queries than the dilation, it
+     * also receives the keys between them. */
     DPAR_SPATIAL_NEIGHBOURHOOD
 };
 
@@ -123,40 +123,43 @@ enum {
 enum {
     DPAR_SPATIAL_PAD_ZERO,
     DPAR_SPATIAL_PAD_WRAP,      /* the points of the other end, as for longitudes */
-    DPAR_SPATIAL_PAD_REFLECT,   /* mirrored without the end itself; pads must be below the extent */
-    DPAR_SPATIAL_PAD_REPLICATE, /* the end; interpolation also uses it for DPAR_SPATIAL_PAD_ZERO */
+    DPAR_SPATIAL_PAD_REFLECT,   /* mirrored without the end point; pads must be below the extent */
+    DPAR_SPATIAL_PAD_REPLICATE, /* the end point; interpolation also uses it for PAD_ZERO */
     DPAR_SPATIAL_PAD_LOWEST     /* minus infinity, or the least integer, for max pooling; not f8 */
 };
 
 /* Rules for which rank computes which outputs. */
 enum {
     DPAR_SPATIAL_OUTPUTS_BALANCED, /* cut by DPAR_SPLIT_EVEN over the mesh axes of the inputs */
-    DPAR_SPATIAL_OUTPUTS_FOLLOW,   /* near their inputs, for small halos; only for dims that are cut
-                                      by one mesh axis */
-    DPAR_SPATIAL_OUTPUTS_GIVEN /* layer.given_layout, whose dims are cut by the same mesh axes as
-                                  those of `in` */
+    DPAR_SPATIAL_OUTPUTS_FOLLOW,   /* each rank computes the outputs near its inputs, which makes
+                                      halos small; a dim may then be cut by one mesh axis only */
+    DPAR_SPATIAL_OUTPUTS_GIVEN /* as in layer.given_layout, whose dims are cut by the same mesh axes
+                                  as those of `in` */
 };
 
 /* A piece of a field in memory, with global indices. Point i, j, ... of plane p is
  * data[origin + p * plane + i * stride[0] + j * stride[1] + ...]. */
 typedef struct dpar_tile {
     void *data;
-    int64_t origin, plane, planes; /* elements, elements, number of planes */
+    int64_t origin;                /* offset of the point with all indices 0, in elements */
+    int64_t plane;                 /* distance of planes, in elements */
+    int64_t planes;                /* number of planes */
     int64_t stride[DPAR_MAX_DIMS]; /* elements */
-    dpar_box box; /* what to compute, or all that this computation reads, padding included */
+    dpar_box box; /* the points to compute, or all points that this computation reads, padding
+                     included */
 } dpar_tile;
 
 typedef struct dpar_spatial_desc dpar_spatial_desc;
 
-/* Describes the work of a kernel. Tiles that a step does not use have no data. in[].box is exactly
- * what the outputs of out.box read. It extends below 0 and beyond the extent where padding is read,
- * so that a routine without padding (im2col, cuDNN) can use it as it is. */
+/* Describes the work of a kernel. Tiles that a step does not use have no data. in[].box has exactly
+ * the inputs that the outputs of out.box read. It extends below 0 and beyond the extent where
+ * padding is read, so that a routine without padding (im2col, cuDNN) can use it as it is. */
 typedef struct dpar_spatial_call {
     const dpar_spatial_desc *layer;
     dpar_tile in[DPAR_SPATIAL_MAX_TENSORS];
     dpar_tile in_gradient[DPAR_SPATIAL_MAX_TENSORS];
     dpar_tile out, out_gradient;
-    void *user; /* that of the layer */
+    void *user; /* layer->user */
 } dpar_spatial_call;
 /* Computes outputs or gradients on a tile: a callback of yours. */
 typedef void (*dpar_spatial_kernel)(const dpar_spatial_call *call);
@@ -166,51 +169,51 @@ typedef void (*dpar_spatial_kernel)(const dpar_spatial_call *call);
 struct dpar_spatial_desc {
     int32_t kind;                      /* DPAR_SPATIAL_CONVOLUTION, ... */
     int32_t outputs;                   /* DPAR_SPATIAL_OUTPUTS_BALANCED, ... */
-    dpar_layout in;                    /* of one plane of the inputs; blocks as in halo.h */
+    dpar_layout in;                    /* layout of one plane of the inputs; blocks as in halo.h */
     dpar_layout given_layout;          /* for DPAR_SPATIAL_OUTPUTS_GIVEN */
     dpar_window window[DPAR_MAX_DIMS]; /* kernel, stride, dilation, pads, ceil_mode */
     int32_t padding[DPAR_MAX_DIMS];    /* DPAR_SPATIAL_PAD_ZERO, ... */
-    /* Outputs of each dim; 0 selects as many as there are. Required for interpolation. For a
-     * transposed convolution it may include PyTorch's output padding. */
+    /* Outputs of each dim; 0 selects the number that the window gives. Required for interpolation.
+     * For a transposed convolution it may include PyTorch's output padding. */
     int64_t out_extent[DPAR_MAX_DIMS];
     int32_t align_corners; /* interpolation: 1 selects align_corners */
-    int32_t type;          /* of inputs and outputs: DPAR_F32, ...; with gradients reductions must
-                              accept it */
+    int32_t type;          /* of inputs and outputs: DPAR_F32, ...; with input gradients, a type
+                              that reductions accept */
     int32_t tensors;       /* inputs of one shape (keys, values), at most 4; 0 selects 1 */
     int32_t channels_last; /* 1 if planes are innermost (NHWC) */
     /* 1 calls the kernel once, when all halos have arrived. 0 calls it on the inner outputs while
-     * halos are under way, then on the others as at most 2 boxes for each dim. */
+     * halos are in transit, then on the others, in at most 2 boxes per dim. */
     int32_t no_overlap;
     int64_t planes, out_planes; /* channels times samples of each input, and of the output; 0
-                                   selects 1, and as many as the inputs have */
+                                   selects 1, and for the output as many as an input has */
     /* Box of this rank's arrays, if it is larger than the layer needs because two layers read them.
-     * dims 0 selects the box of dpar_spatial_check. At most 2^60 elements, as the outputs, or it is
-     * DPAR_E_RANGE. */
+     * dims 0 selects the box of dpar_spatial_check. Inputs and outputs may have at most 2^60
+     * elements, otherwise it is DPAR_E_RANGE. */
     dpar_box in_box;
     dpar_spatial_kernel forward;         /* writes out at out.box from in */
     dpar_spatial_kernel input_gradient;  /* adds to in_gradient the gradient from out_gradient at
                                             out.box; in and out are as forward left them */
-    dpar_spatial_kernel weight_gradient; /* uses in and out_gradient; called while gradients are
-                                            under way. Summing over ranks (dpar_all_reduce) is up to
-                                            you */
+    dpar_spatial_kernel weight_gradient; /* uses in and out_gradient; called while input gradients
+                                            are in transit. Summing over ranks (dpar_all_reduce) is
+                                            up to you */
     void *user;                          /* passed to the kernels */
     /* How halos are exchanged; `field` and `field_count` are ignored. NULL selects the defaults,
-     * with which boxes are packed wherever arrays are. With method DPAR_HALO_DIRECT, peers read
-     * long runs directly from the arrays. Then in and in_gradient must be memory of dpar_comm_alloc
-     * in every step, on all ranks; otherwise it is DPAR_E_ARG. */
+     * with which boxes are packed whatever memory the arrays are in. With method DPAR_HALO_DIRECT,
+     * peers read long runs directly from the arrays. in and in_gradient must then be in memory of
+     * dpar_comm_alloc in every step, on all ranks; otherwise it is DPAR_E_ARG. */
     const dpar_halo_plan_desc *halo;
-    /* Memory of yours for the plan, on the host, aligned to 64, as long as the plan exists. NULL
-     * with bytes 0: dpar_spatial_make allocates it. Too few bytes are DPAR_E_ROOM, and why->bytes
-     * tells how many are needed; to ask, set memory NULL and bytes 1. */
+    /* Your memory for the plan, on the host and aligned to 64; keep it as long as the plan exists.
+     * With NULL and 0 bytes dpar_spatial_make allocates it. Too few bytes are DPAR_E_ROOM, and
+     * why->bytes is how many it needs; to query that, set memory NULL and bytes 1. */
     void *memory;
     int64_t bytes;
 };
 
 /* ---- one dim; local ---- */
 
-/* The inputs that an output y reads: first, first + step, ..., which are `count`, padding included.
- * In a transposed convolution, input i meets tap (y + pad_low - i stride) / dilation if that is a
- * whole number. */
+/* The inputs that an output y reads: `count` inputs first, first + step, ..., padding included. In
+ * a transposed convolution, input i belongs to tap (y + pad_low - i stride) / dilation, if that is
+ * a whole number. */
 typedef struct dpar_spatial_tap_range {
     int64_t first, step, count;
     int64_t inside;  /* how many are within 0 .. extent - 1, for averages without padded cells */
@@ -222,16 +225,16 @@ typedef struct dpar_spatial_tap_range {
  * Local. O(taps). Fails with DPAR_E_ARG, without a message, if there is no such dim or output. */
 DPAR_API dpar_status dpar_spatial_taps(const dpar_spatial_desc *layer, int32_t dim, int64_t y,
                                        dpar_spatial_tap_range *taps);
-/* The outputs of a layer, and what a rank has of it. Boxes without points have dims 0. */
+/* The extent of a layer's outputs, and the boxes of a rank. Boxes without points have dims 0. */
 typedef struct dpar_spatial_boxes {
     int64_t extent[DPAR_MAX_DIMS]; /* outputs of each dim */
-    dpar_box in;  /* the least that its input arrays must hold: own points, halos, padding */
+    dpar_box in;  /* the smallest box for its input arrays: own points, halos, padding */
     dpar_box out; /* outputs that it computes */
 } dpar_spatial_boxes;
 /* Checks a layer and computes its boxes on a rank without planning it. If several layers read one
  * array, its box is the smallest that holds the boxes `in` of all of them.
  *
- * boxes: set to the boxes. May be NULL.
+ * boxes: receives the boxes; may be NULL.
  *
  * Local. O(dims x axes). Fails with DPAR_E_ARG or DPAR_E_RANGE. */
 DPAR_API dpar_status dpar_spatial_check(const dpar_spatial_desc *layer, int32_t rank,
@@ -256,26 +259,26 @@ typedef struct dpar_spatial_plan {
     int64_t halo_bytes; /* bytes that this rank sends to others in a forward exchange */
 } dpar_spatial_plan;
 
-/* Arrays of one step, in memory that the CPU reaches, or in that of the device of comm->mem. A rank
- * without points gives NULLs. */
+/* Arrays of one step, in memory that the CPU can access, or in that of the device of comm->mem. A
+ * rank without points passes NULLs. */
 typedef struct dpar_spatial_arrays {
-    /* Over in_box. Forward reads the rank's own points and fills in the others. Backward uses it as
-     * forward left it; it may be NULL if no kernel reads it. */
+    /* Inputs over in_box. Forward reads the rank's own points and writes the others. Backward uses
+     * them as forward left them; they may be NULL if no kernel of backward reads them. */
     void *in[DPAR_SPATIAL_MAX_TENSORS];
-    /* Over in_box. Backward writes the rank's own points; the others become 0. */
+    /* Input gradients over in_box. Backward writes the rank's own points; the others become 0. */
     void *in_gradient[DPAR_SPATIAL_MAX_TENSORS];
     void *out;          /* over out_box */
     void *out_gradient; /* over out_box */
     dpar_box out_box;   /* box of out and out_gradient: in_box of the next layer; dims 0 selects
                            out_owned */
-    int32_t accumulate; /* 1 adds to the own points of in_gradient, because another layer read the
-                           inputs too */
+    int32_t accumulate; /* 1 adds to the own points of in_gradient, because another layer reads the
+                           inputs, too */
 } dpar_spatial_arrays;
 
 /* Plans a layer. Rank n of the mesh is rank n of comm.
  *
- * Collective: all ranks give the same layer, except in_box, no_overlap, kernels, user, memory and
- * bytes; either all or none have an input_gradient. Costs O(outputs x taps) of each dim, one
+ * Collective: all ranks pass the same layer, except for in_box, no_overlap, kernels, user, memory
+ * and bytes; either all or none have an input_gradient. Costs O(outputs x taps) of each dim, one
  * all-reduce, and the planning of the halo exchange. Fails on all ranks with DPAR_E_MISMATCH if
  * layers differ, DPAR_E_ROOM, DPAR_E_MEMORY, or as dpar_spatial_check and dpar_halo_plan_make do.
  */
@@ -285,20 +288,23 @@ DPAR_API dpar_status dpar_spatial_make(dpar_comm *comm, const dpar_spatial_desc 
  *
  * Collective. Sends plan->halo_bytes. Fails with DPAR_E_ARG if arrays are missing or out_box does
  * not hold the rank's outputs, which breaks the communicator so that the other ranks notice. Other
- * errors are those of dpar_halo_plan_exchange. The message is in the communicator's why, except for
- * DPAR_E_ARG because plan or a is NULL. */
-DPAR_API dpar_status dpar_spatial_forward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a);
-/* Computes input gradients from output gradients, and weight gradients meanwhile. The kernel runs
- * on all outputs of the rank. What it adds to padding is moved to the points that the padding came
- * from (for zeros: nowhere), and what it adds to halos is sent to their owners, in a fixed order.
+ * errors are those of dpar_halo_plan_exchange. The message is in the communicator's why; there is
+ * none if plan or arrays is NULL. */
+DPAR_API dpar_status dpar_spatial_forward(dpar_spatial_plan *plan,
+                                          const dpar_spatial_arrays *arrays);
+/* Computes input gradients from output gradients, and weight gradients while input gradients are in
+ * transit. Both kernels run on all outputs of the rank. Gradients of padding are added to the
+ * points from which the padding was copied (those of constants are dropped), and gradients of halos
+ * are sent to their owners, which add them in a fixed order.
  *
  * Without input_gradient or in_gradient[0] only weight gradients are computed, and nothing is sent.
- * This must be so on all ranks that have points, or on none.
+ * That must be the case on all ranks that have points, or on none.
  *
  * Collective. Sends as much as dpar_spatial_forward, in gradients, and fails as it does. */
-DPAR_API dpar_status dpar_spatial_backward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a);
-/* Frees a plan of a layer. NULL is allowed. Collective. Fails as dpar_halo_plan_free does; the
- * message is in the communicator's why. */
+DPAR_API dpar_status dpar_spatial_backward(dpar_spatial_plan *plan,
+                                           const dpar_spatial_arrays *arrays);
+/* Frees a plan of a layer. NULL is allowed. Collective: a barrier over the communicator. Fails as
+ * dpar_halo_plan_free does; the message is in the communicator's why. */
 DPAR_API dpar_status dpar_spatial_free(dpar_spatial_plan *plan);
 
 /* ---- normalisation: by (count, mean, M2), never by sums of squares ----
@@ -311,14 +317,14 @@ DPAR_API dpar_status dpar_spatial_free(dpar_spatial_plan *plan);
 typedef struct dpar_norm {
     int32_t type; /* also of scale and shift: DPAR_F32 or DPAR_F64 */
     int32_t samples, channels;
-    int32_t groups; /* sets of a sample, of channels / groups channels each (GroupNorm). 1 is a
-                       LayerNorm of all channels, `channels` is InstanceNorm. 0 is BatchNorm: a set
-                       is one channel of all samples */
+    int32_t groups; /* sets of a sample, each with channels / groups channels (GroupNorm). 1 is a
+                       LayerNorm over all channels, `channels` is InstanceNorm. 0 is BatchNorm: a
+                       set is one channel of all samples */
     double epsilon; /* 0 to 1e300 */
     const void *scale, *shift; /* [channels]; NULL selects 1 and 0 */
 } dpar_norm;
-/* Arrays of one step of a norm. Tiles may have their dims in any order. dpar_norm_sizes gives the
- * sizes of saved and scratch. */
+/* Arrays of one step of a norm. Tiles may have their dims in any order. dpar_norm_sizes computes
+ * the sizes of saved and scratch. */
 typedef struct dpar_norm_arrays {
     const dpar_tile *x;  /* the rank's points; the box is the same in all tiles and may be empty */
     const dpar_tile *y;  /* forward writes it; may be x */
@@ -326,39 +332,39 @@ typedef struct dpar_norm_arrays {
     const dpar_tile *dx; /* backward writes it; may be dy */
     double *saved;       /* mean and inverse deviation of each set, one set after the other; forward
                             writes it, backward reads it */
-    /* [channels]; backward adds this rank's part. NULL if not wanted. Summing over ranks is up to
+    /* [channels], to which backward adds this rank's part; may be NULL. Summing over ranks is up to
      * you, as for other weights. */
     double *scale_gradient, *shift_gradient;
     double *scratch;
 } dpar_norm_arrays;
 /* Computes the numbers of doubles in saved and scratch. Each may be NULL. Local. O(1). */
-DPAR_API void dpar_norm_sizes(const dpar_comm *comm, const dpar_norm *n, int64_t *saved,
+DPAR_API void dpar_norm_sizes(const dpar_comm *comm, const dpar_norm *norm, int64_t *saved,
                               int64_t *scratch);
 /* Computes y from x, with sums in f64.
  *
- * comm: the ranks that share the sets: those with tiles of the same sample, for BatchNorm those
- *       with tiles of any sample.
+ * comm: the ranks that share sets, which are those with tiles of the same sample, and for BatchNorm
+ *       those with tiles of any sample.
  *
- * Collective: one all-gather of 24 bytes a set. O(points). Fails with DPAR_E_ARG; the message is in
- * comm->why unless comm is NULL. Points without data break the communicator so that the other ranks
- * notice. Fails with DPAR_E_MISMATCH if ranks give a different type, samples, channels, groups or
- * epsilon, on engines that compare calls: shared memory, and MPI with check. */
-DPAR_API dpar_status dpar_norm_forward(dpar_comm *comm, const dpar_norm *n,
-                                       const dpar_norm_arrays *a);
-/* Computes dx from dy and x. Collective: one all-reduce of 24 bytes a set. O(points). Fails as
+ * Collective: one all-gather of 24 bytes per set. O(points). Fails with DPAR_E_ARG; the message is
+ * in comm->why unless comm is NULL. A tile with points but without data breaks the communicator, so
+ * that the other ranks notice. Fails with DPAR_E_MISMATCH if ranks pass a different type, samples,
+ * channels, groups or epsilon, on engines that compare calls: shared memory, and MPI with check. */
+DPAR_API dpar_status dpar_norm_forward(dpar_comm *comm, const dpar_norm *norm,
+                                       const dpar_norm_arrays *arrays);
+/* Computes dx from dy and x. Collective: one all-reduce of 24 bytes per set. O(points). Fails as
  * dpar_norm_forward does. */
-DPAR_API dpar_status dpar_norm_backward(dpar_comm *comm, const dpar_norm *n,
-                                        const dpar_norm_arrays *a);
+DPAR_API dpar_status dpar_norm_backward(dpar_comm *comm, const dpar_norm *norm,
+                                        const dpar_norm_arrays *arrays);
 
 /* ==== spatial/window_attention.h ==== */
 
 /* window_attention - computes attention in a sliding window without a ring (sequence.h): each rank
- * gets the keys and values in the window around its own tokens as a halo.
+ * receives the keys and values in the window around its own tokens as a halo.
  *
- *     layer.window = 4096;                  layer: as sequence.h says
+ *     layer.window = 4096;                  other fields as in sequence.h
  *     layer.method = dpar_attention_halo;
  *     dpar_packed_init(&layer.tokens, docs, ends, c->size, DPAR_SPLIT_EVEN, &why);
- *     dpar_attention_make(c, &layer, &plan, &why);         and on, as for the ring
+ *     dpar_attention_make(c, &layer, &plan, &why);         then as for the ring
  *
  * Each rank has a slice of the packed sequence: tokens.rule is CHUNK or EVEN, applied to the whole
  * sequence, whatever the documents. The rank receives the `window` tokens before its slice, and
@@ -367,20 +373,20 @@ DPAR_API dpar_status dpar_norm_backward(dpar_comm *comm, const dpar_norm *n,
  *
  * Traffic. Let s be the number of this rank's tokens in the halos of other ranks, counted once for
  * each halo. Let h be the number of tokens in its own halo, without those beyond the ends of the
- * sequence, or 0 if it has no tokens. With E = groups (width + value_width) elements a token, it
+ * sequence, or 0 if it has no tokens. With E = groups (width + value_width) elements per token, it
  * sends
  *
  *     forward   s E bytes(type)
  *     backward  s E bytes(type) + h E bytes(sums)
  *
- * The plan holds the rank's own keys and values and those of its halo, their gradients, and a part
- * of an out. It also holds two halo exchanges, which dpar_attention_make plans with
+ * The plan holds the rank's own keys and values and those of its halo, their gradients, and partial
+ * results of `out`. It also holds two halo exchanges, which dpar_attention_make plans with
  * dpar_halo_plan_make and dpar_attention_free frees. */
 
-/* Selects halos for a sliding window: a value for dpar_attention_desc.method. Do not call it. With
- * it, dpar_attention_make fails with DPAR_E_ARG for a layer without window, a rule that is not
- * CHUNK or EVEN, or E above 2^24. Local. O(1). */
-DPAR_API void dpar_attention_halo(struct dpari_attention_method *way);
+/* Selects halos for a sliding window. Assign it to dpar_attention_desc.method; only the plan calls
+ * it. dpar_attention_make then fails with DPAR_E_ARG for a layer without window, a rule other than
+ * CHUNK and EVEN, or E above 2^24. Local. O(1). */
+DPAR_API void dpar_attention_halo(struct dpari_attention_method *method);
 
 #endif /* DPAR_SPATIAL_H */
 
@@ -396,24 +402,24 @@ DPAR_API void dpar_attention_halo(struct dpari_attention_method *way);
 
 /* Runs layers of networks on a field that ranks share.
  *
- * Planning goes dim by dim. The blocks of outputs decide which inputs a rank reads, and these
- * decide its halo and padding. The plan is a halo exchange whose windows cover both, so that
- * halo_exchange.h does the communication.
+ * Planning proceeds dim by dim. The blocks of outputs decide which inputs a rank reads, and these
+ * inputs decide its halo and padding. The plan has a halo exchange whose windows cover both, so
+ * that halo_exchange.h does the communication.
  *
- * Forward: the exchange begins; the kernel runs on the core, which are the outputs that read only
- * own points and constants; the exchange ends; padding is filled dim by dim, so that corners are
- * filled from corners; and the kernel runs on the slabs around the core. Backward runs the same
- * steps in reverse: padding is added to the points that it was copied from, the last dim first, and
- * halos are added to their owners.
+ * In forward the exchange begins, and the kernel runs on the core: the outputs that read only own
+ * points and constants. Then the exchange ends, padding is filled dim by dim, so that corners are
+ * filled from corners, and the kernel runs on the slabs around the core. Backward runs the adjoint
+ * steps in reverse order: gradients of padding are added to the points from which it was copied,
+ * the last dim first, and gradients of halos are added to those of their owners.
  *
  * Norms exchange (count, mean, M2) of each set and merge them in rank order. */
 
-/* A plan: the public part, and the private one. */
+/* A plan: the public part and the private fields. */
 typedef struct dpari_spatial {
     dpar_spatial_plan head;
     dpar_comm *comm;
     dpar_box core;            /* outputs that need no halo */
-    dpar_halo_plan *exchange; /* NULL if one rank needs no values of its own as a halo */
+    dpar_halo_plan *exchange; /* NULL if there is one rank, and it needs no own values as a halo */
     dpar_halo halo;
     dpar_halo_field field[DPAR_SPATIAL_MAX_TENSORS];
     unsigned char *constants; /* values of padding, in the memory of a device; otherwise NULL */
@@ -441,7 +447,7 @@ static int64_t dpari_spatial_dilation(const dpar_spatial_desc *layer, int32_t d)
     return layer->window[d].dilation > 0 ? layer->window[d].dilation : 1;
 }
 
-/* The distance from the first tap to the last. */
+/* Returns the distance from the first tap to the last. */
 static int64_t dpari_spatial_reach(const dpar_spatial_desc *layer, int32_t d)
 {
     return dpari_spatial_dilation(layer, d) * (layer->window[d].kernel - 1);
@@ -511,7 +517,7 @@ static int dpari_spatial_window(const dpar_spatial_desc *layer, int32_t d, dpar_
     return 1;
 }
 
-/* Sets the outputs of a dim of layers other than convolutions. */
+/* Checks a dim of a layer that is not a convolution, and sets *m to its outputs. */
 static dpar_status dpari_spatial_other_extent(const dpar_spatial_desc *layer, int32_t d, int64_t *m,
                                               dpar_why *why)
 {
@@ -530,7 +536,8 @@ static dpar_status dpari_spatial_other_extent(const dpar_spatial_desc *layer, in
             (window->kernel != 1 && window->kernel != 2 && window->kernel != 4)) {
             return dpari_wrong(
                 why,
-                "dim %d: %ld outputs of %ld points by %ld taps (taps: 1, 2, 4; extents: 1 to 2^30)",
+                "dim %d: %ld outputs are interpolated from %ld points with %ld taps; 1 to 2^30 "
+                "outputs and points and 1, 2 or 4 taps are allowed",
                 d, *m, n, window->kernel);
         }
         return DPAR_OK;
@@ -541,8 +548,10 @@ static dpar_status dpari_spatial_other_extent(const dpar_spatial_desc *layer, in
     }
     if (*m < 1 || *m > most || layer->padding[d] != DPAR_SPATIAL_PAD_ZERO) {
         return dpari_wrong(
-            why, "dim %d: %ld transposed outputs (allowed: 1 to %ld), or padding %d (only 0 is)", d,
-            *m, most, layer->padding[d]);
+            why,
+            "dim %d: a transposed convolution has %ld outputs and padding %d; 1 to %ld outputs and "
+            "padding 0 are allowed",
+            d, *m, layer->padding[d], most);
     }
     return DPAR_OK;
 }
@@ -562,7 +571,7 @@ static DPARI_COLD dpar_status dpari_spatial_extent(const dpar_spatial_desc *laye
         return DPAR_OK;
     }
     if (layer->padding[d] < DPAR_SPATIAL_PAD_ZERO || layer->padding[d] > DPAR_SPATIAL_PAD_LOWEST) {
-        return dpari_wrong(why, "dim %d: padding is %d (allowed: 0 to 4)", d, layer->padding[d]);
+        return dpari_wrong(why, "dim %d: padding is %d; 0 to 4 are allowed", d, layer->padding[d]);
     }
     if (window->kernel < 0 || window->kernel > dpari_spatial_limit || window->stride < 0 ||
         window->dilation < 0 || window->stride > dpari_spatial_limit ||
@@ -617,7 +626,7 @@ static int64_t dpari_spatial_source(const dpar_spatial_desc *layer, int32_t d, i
     return first;
 }
 
-/* Sets [*lo, *hi) to the inputs that outputs [y0, y1) read, padding included. Returns 0 if they
+/* Sets [*lo, *hi) to the inputs that the outputs [y0, y1) read, padding included. Returns 0 if they
  * read none. */
 static int dpari_spatial_reads(const dpar_spatial_desc *layer, int32_t d, int64_t y0, int64_t y1,
                                int64_t *lo, int64_t *hi)
@@ -690,13 +699,13 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_taps(const dpar_spatial_desc *layer
 
 /* ---- one dim: blocks ------------------------------------------------------------------------- */
 
-/* A block of a dim, as ranges [0] to [1]: own inputs, outputs, and the box of the input array.
- * Empty ranges have [1] <= [0]. */
+/* A block of a dim, as ranges from [0] to before [1]: own inputs, outputs, and the box of the input
+ * array. Empty ranges have [1] <= [0]. */
 typedef struct dpari_spatial_block {
     int64_t own[2], out[2], box[2];
 } dpari_spatial_block;
 
-/* Sets the outputs that stay near the inputs [own[0], own[1]). The dim has m outputs. */
+/* Sets `out` to the outputs that follow the inputs [own[0], own[1]). The dim has m outputs. */
 static void dpari_spatial_follow(const dpar_spatial_desc *layer, int32_t d, int64_t m,
                                  const int64_t *own, int64_t *out)
 {
@@ -730,7 +739,7 @@ static void dpari_spatial_set_outputs(const dpar_spatial_desc *layer, const dpar
     }
 }
 
-/* Widens a range so that it holds [lo, hi), unless that is empty. */
+/* Widens a range so that it holds [lo, hi), unless [lo, hi) is empty. */
 static void dpari_spatial_widen(int64_t *box, int64_t lo, int64_t hi)
 {
     if (hi <= lo) {
@@ -783,7 +792,7 @@ static void dpari_spatial_block_of(const dpar_spatial_desc *layer, const dpar_la
 /* ---- checks ---------------------------------------------------------------------------------- */
 
 /* Checks that the layout of the outputs has the right extents, and that the same mesh axes cut the
- * same dims as in that of the inputs. */
+ * same dims as in the layout of the inputs. */
 static dpar_status dpari_spatial_check_given(const dpar_spatial_desc *layer, const int64_t *m,
                                              dpar_why *why)
 {
@@ -818,15 +827,18 @@ static dpar_status dpari_spatial_check_layer(const dpar_spatial_desc *layer, int
     if (layer->kind < DPAR_SPATIAL_CONVOLUTION || layer->kind > DPAR_SPATIAL_NEIGHBOURHOOD ||
         layer->outputs < DPAR_SPATIAL_OUTPUTS_BALANCED ||
         layer->outputs > DPAR_SPATIAL_OUTPUTS_GIVEN) {
-        return dpari_wrong(why, "kind is %d (1 to 4), outputs is %d (0 to 2)", layer->kind,
-                           layer->outputs);
+        return dpari_wrong(why,
+                           "kind is %d and outputs is %d; kinds 1 to 4 and outputs 0 to 2 are "
+                           "allowed",
+                           layer->kind, layer->outputs);
     }
     if (layer->tensors < 0 || layer->tensors > DPAR_SPATIAL_MAX_TENSORS || layer->planes < 0 ||
         layer->planes > INT32_MAX || layer->out_planes < 0 || layer->out_planes > INT32_MAX ||
         dpar_type_bytes(layer->type) == 0) {
         return dpari_wrong(
             why,
-            "%d tensors (0 to 4), %ld planes, %ld out_planes (0 to 2^31 - 1) or type %s is wrong",
+            "the layer has %d tensors, %ld planes and %ld out_planes of type %s; 0 to 4 tensors, 0 "
+            "to 2^31 - 1 planes, and types of whole bytes are allowed",
             layer->tensors, layer->planes, layer->out_planes, dpar_type_name(layer->type));
     }
     if (layer->input_gradient != NULL && !dpari_type_can_reduce(layer->type)) {
@@ -840,7 +852,9 @@ static dpar_status dpari_spatial_check_layer(const dpar_spatial_desc *layer, int
         }
         if (layer->padding[d] == DPAR_SPATIAL_PAD_LOWEST && layer->type == DPAR_F8) {
             return dpari_wrong(
-                why, "dim %d: the lowest f8 depends on its encoding, so that you must pad yourself",
+                why,
+                "dim %d: the lowest f8 depends on the encoding, so that you must fill this padding "
+                "yourself",
                 d);
         }
     }
@@ -863,7 +877,7 @@ static int dpari_spatial_is_only_axis(const dpar_layout *layout, int32_t i)
     return 1;
 }
 
-/* Sets the cuts between outputs that follow the inputs along axis i: its parts + 1. */
+/* Sets cuts[parts + 1] between the outputs that follow the inputs along axis i. */
 static void dpari_spatial_cuts(const dpar_spatial_desc *layer, int32_t i, int64_t m, int64_t *cuts)
 {
     int32_t coord[DPAR_MAX_AXES], p;
@@ -881,8 +895,8 @@ static void dpari_spatial_cuts(const dpar_spatial_desc *layer, int32_t i, int64_
 
 /* Lays out the outputs over the ranks.
  *
- * cuts: memory for the cuts of all axes. NULL lays out following outputs as balanced ones, for
- * callers that need only the others. */
+ * cuts: memory for the cuts of all axes. If it is NULL, outputs that follow are laid out like
+ * balanced ones, for callers that do not use their layout. */
 static dpar_status dpari_spatial_layout(const dpar_spatial_desc *layer, const int64_t *m,
                                         int64_t *cuts, dpar_layout *out, dpar_why *why)
 {
@@ -961,9 +975,9 @@ static void dpari_spatial_coords(const dpar_layout *layout, int32_t d, int64_t b
     }
 }
 
-/* Sets `hull` to what the halo's window provides a block with: from its own points to those that
- * its outputs read. Interpolations that wrap, and padding whose source no output reads, need more,
- * which is provided by the width of the halo. */
+/* Sets `hull` to the points that the halo's window provides to a block: its own points and those
+ * that its outputs read. Interpolations that wrap, and padding whose source no output reads, need
+ * more points, which the width of the halo provides. */
 static void dpari_spatial_hull_of(const dpar_halo *halo, int32_t d, int64_t outputs,
                                   const dpari_spatial_block *block, int64_t *hull)
 {
@@ -1016,10 +1030,10 @@ static void dpari_spatial_halo(const dpar_spatial_desc *layer, const dpar_layout
     }
 }
 
-/* A rank's own inputs, its outputs, and the box of its input array. */
+/* The ranges and boxes of a rank: its own inputs, its outputs, and the box of its input array. */
 enum { DPARI_SPATIAL_OWN, DPARI_SPATIAL_OUT, DPARI_SPATIAL_BOX };
 
-/* Sets `part` to one of these ranges in dim d. */
+/* Sets `part` to the range DPARI_SPATIAL_x in dim d. */
 static void dpari_spatial_part(const dpar_spatial_desc *layer, const dpar_halo *halo, int32_t d,
                                const int32_t *coord, int32_t which, int64_t *part)
 {
@@ -1037,7 +1051,8 @@ static void dpari_spatial_part(const dpar_spatial_desc *layer, const dpar_halo *
     part[1] = which == DPARI_SPATIAL_OWN ? block.own[1] : block.out[1];
 }
 
-/* Computes one of these boxes of a rank. Returns 0 if it is empty, or there is no such rank. */
+/* Computes the box DPARI_SPATIAL_x of a rank. Returns 0 if it is empty, or there is no such rank.
+ */
 static int dpari_spatial_box_of(const dpar_spatial_desc *layer, int32_t rank, int32_t which,
                                 dpar_box *box)
 {
@@ -1095,7 +1110,7 @@ static int dpari_spatial_needs(const dpar_spatial_desc *layer, const dpar_box *o
     return 1;
 }
 
-/* Sets `core` to those outputs of a dim that read only own points and constants. */
+/* Sets `core` to the outputs of a dim that read only own points and constants. */
 static void dpari_spatial_inner(const dpar_spatial_desc *layer, int32_t d, const int64_t *own,
                                 const int64_t *out, int64_t *core)
 {
@@ -1139,10 +1154,10 @@ static void dpari_spatial_core(dpari_spatial *plan)
 
 /* ---- planning -------------------------------------------------------------------------------- */
 
-/* How the memory of a plan is divided: its struct, the cuts of following outputs, the halo
+/* How the memory of a plan is divided: its struct, the cuts of outputs that follow, and the halo
  * exchange. */
 typedef struct dpari_spatial_memory {
-    int64_t cuts, exchange; /* offsets of the last two, bytes */
+    int64_t cuts, exchange; /* offsets of the last two in bytes */
 } dpari_spatial_memory;
 
 static void dpari_spatial_divide(const dpar_spatial_desc *layer, dpari_spatial_memory *at)
@@ -1183,8 +1198,8 @@ static void dpari_spatial_fields(dpari_spatial *plan, const dpar_box *least)
     }
 }
 
-/* True if an array over the box has at most 2^60 elements, and offsets of global indices are at
- * most 2^60, too, so that sums of them do not overflow. */
+/* True if an array over the box has at most 2^60 elements, and the offsets of global indices are at
+ * most 2^60, too, so that their sums do not overflow. */
 static int dpari_spatial_fits(const dpar_box *box, int64_t planes)
 {
     const int64_t most = INT64_C(1) << 60;
@@ -1202,7 +1217,8 @@ static int dpari_spatial_fits(const dpar_box *box, int64_t planes)
     return 1;
 }
 
-/* Sets the box of the input arrays: the caller's if there is one. It must contain `least`. */
+/* Sets the box of the input arrays: the caller's, which must contain `least`, or `least` if there
+ * is none. */
 static dpar_status dpari_spatial_choose_box(dpari_spatial *plan, const dpar_box *least,
                                             dpar_why *why)
 {
@@ -1211,7 +1227,7 @@ static dpar_status dpari_spatial_choose_box(dpari_spatial *plan, const dpar_box 
     if (given->dims != 0) {
         if (given->dims != plan->head.layer.in.dims || !dpari_spatial_fits(given, 1)) {
             return dpari_wrong(
-                why, "in_box has %d dims (inputs: %d), or is not a box of lo <= hi within 2^60",
+                why, "in_box has %d dims; it must have %d, with lo <= hi, and indices within 2^60",
                 given->dims, plan->head.layer.in.dims);
         }
         if (least->dims > 0 || dpar_box_volume(given) > 0) {
@@ -1219,7 +1235,8 @@ static dpar_status dpari_spatial_choose_box(dpari_spatial *plan, const dpar_box 
         }
     }
     if (least->dims > 0 && !dpari_box_contains(&plan->head.in_box, least)) {
-        return dpari_wrong(why, "in_box does not contain the box of dpar_spatial_check");
+        return dpari_wrong(why, "rank %d: in_box does not contain the box of dpar_spatial_check",
+                           plan->comm->rank);
     }
     if (!dpari_spatial_fits(&plan->head.in_box, plan->head.layer.planes) ||
         !dpari_spatial_fits(&plan->head.out_owned, plan->head.layer.out_planes)) {
@@ -1231,7 +1248,8 @@ static dpar_status dpari_spatial_choose_box(dpari_spatial *plan, const dpar_box 
     return DPAR_OK;
 }
 
-/* Sets all of a plan except for its exchange, in memory of dpari_spatial_divide. Local. */
+/* Sets all fields of a plan except its exchange, in memory that dpari_spatial_divide divides.
+ * Local. */
 static dpar_status dpari_spatial_set_plan(unsigned char *memory, dpar_comm *comm,
                                           const dpar_spatial_desc *layer, dpar_why *why)
 {
@@ -1287,7 +1305,7 @@ static DPARI_COLD void dpari_spatial_exchange_desc(const dpari_spatial *p,
     desc->field_count = p->head.layer.tensors;
 }
 
-/* Checks a layer and counts the bytes of its plan, which it therefore sets in temporary memory.
+/* Checks a layer and counts the bytes of its plan, which is set in temporary memory for that.
  * Local.
  *
  * exchange: receives the offset of the plan of the halo exchange. */
@@ -1305,7 +1323,8 @@ static DPARI_COLD dpar_status dpari_spatial_count(dpar_comm *comm, const dpar_sp
     dpari_spatial_divide(layer, &at);
     memory = dpari_os_pages(at.exchange);
     if (memory == NULL) {
-        return dpari_say(DPAR_E_MEMORY, why, "no memory for %ld temporary bytes", at.exchange);
+        return dpari_say(DPAR_E_MEMORY, why, "dpar_spatial_make: no memory for %ld temporary bytes",
+                         at.exchange);
     }
     status = dpari_spatial_set_plan((unsigned char *)memory, comm, layer, why);
     if (status == DPAR_OK) {
@@ -1319,7 +1338,8 @@ static DPARI_COLD dpar_status dpari_spatial_count(dpar_comm *comm, const dpar_sp
     return status;
 }
 
-/* States what all ranks must pass alike, in addition to what the halo exchange compares. */
+/* States the fields that must be equal on all ranks, in addition to those that the halo exchange
+ * compares. */
 static DPARI_COLD void dpari_spatial_state(dpari_facts *facts, const void *given)
 {
     const dpar_spatial_desc *layer = (const dpar_spatial_desc *)given;
@@ -1375,8 +1395,8 @@ static void dpari_spatial_lowest(int32_t type, unsigned char *element)
  * type. */
 enum { DPARI_SPATIAL_ZERO = 0, DPARI_SPATIAL_LOWEST = 8, DPARI_SPATIAL_CONSTANTS = 16 };
 
-/* Allocates these values and computes the lowest number. A device has only one operation for that,
- * to scale a span of floats, so that integers are written as floats with the same bits. */
+/* Allocates the values of padding and computes the lowest number. The only operation of a device
+ * for that scales a span of floats, so that integers are written as floats with the same bits. */
 static dpar_status dpari_spatial_constants(const dpari_spatial *plan, void **constants,
                                            dpar_why *why)
 {
@@ -1406,8 +1426,7 @@ static dpar_status dpari_spatial_constants(const dpari_spatial *plan, void **con
     return dpari_do_span(plan->comm, &span, 1);
 }
 
-/* Checks a layer, takes the memory of its plan, and sets the plan except for its exchange. Local.
- */
+/* Checks a layer, takes the memory of its plan, and sets the plan except its exchange. Local. */
 static DPARI_COLD dpar_status dpari_spatial_prepare(dpar_comm *comm, const dpar_spatial_desc *layer,
                                                     int64_t *exchange, int64_t *need, void **memory,
                                                     void **constants, dpar_why *why)
@@ -1521,7 +1540,8 @@ DPAR_API DPARI_COLD void dpar_tile_init(dpar_tile *tile, void *data, const dpar_
 /* A walk over the elements of a tile's box at one index of dim `skip`, in rows of adjacent
  * elements. A row goes along the planes if these are innermost, otherwise along the last dim. */
 typedef struct dpari_spatial_rows {
-    int32_t row;                      /* the dim of the row; -1: planes; -2: single elements */
+    int32_t row;                      /* the dim of the row; -1 if rows go along planes, -2 if they
+                                         are single elements */
     int64_t count;                    /* elements of a row */
     int64_t plane, at[DPAR_MAX_DIMS]; /* the first element of the current row */
 } dpari_spatial_rows;
@@ -1592,10 +1612,11 @@ static void dpari_spatial_repeat(unsigned char *to, int64_t count, const unsigne
     }
 }
 
-/* Operations on a layer of padding: fill it, add its gradients to their source, or clear it. */
+/* Operations on a slice of padding: fill it, add its gradients to those of their source and clear
+ * it, or clear it. */
 enum { DPARI_SPATIAL_FILL, DPARI_SPATIAL_FOLD, DPARI_SPATIAL_CLEAR };
 
-/* Does one of these with the cells at index i of dim d.
+/* Applies DPARI_SPATIAL_x to the cells at index i of dim d.
  *
  * from:    the index of their source, or -1 if they are a constant.
  * element: the constant, for FILL. */
@@ -1634,7 +1655,8 @@ static DPARI_COLD void dpari_spatial_slice(const dpar_tile *tile, int32_t type, 
     } while (dpari_spatial_rows_next(&rows, tile, d));
 }
 
-/* Operations on boxes in a device's memory, which are enqueued together: up to so many in one call.
+/* Operations on boxes in a device's memory, up to DPARI_SPATIAL_BOXES of which are enqueued in one
+ * call.
  */
 enum { DPARI_SPATIAL_BOXES = 16 };
 typedef struct dpari_spatial_moves {
@@ -1664,7 +1686,7 @@ static dpar_status dpari_spatial_moves_run(dpari_spatial_moves *boxes)
 }
 
 /* Does the same as dpari_spatial_slice on a device. Boxes that add and boxes that copy are enqueued
- * apart, because one call has one operation.
+ * separately, because one call has one operation.
  *
  * constant: the offset of the constant: DPARI_SPATIAL_ZERO or _LOWEST. */
 static void dpari_spatial_slice_on_device(dpari_spatial_moves *boxes, const dpar_tile *tile,
@@ -1708,7 +1730,7 @@ static void dpari_spatial_slice_on_device(dpari_spatial_moves *boxes, const dpar
     }
 }
 
-/* Does one of these with all padding of dim d. */
+/* Applies DPARI_SPATIAL_x to all padding of dim d. */
 static dpar_status dpari_spatial_pad(const dpari_spatial *plan, const dpar_tile *tile, int32_t d,
                                      int32_t what)
 {
@@ -1815,8 +1837,8 @@ static dpar_status dpari_spatial_clear_around(const dpari_spatial *plan, const d
     return dpari_spatial_moves_run(&boxes);
 }
 
-/* Sets input gradients to 0 before the kernel adds to them: all, or, if they accumulate, those
- * around the own points. */
+/* Sets input gradients to 0 before the kernel adds to them. If they accumulate, own points are left
+ * as they are. */
 static dpar_status dpari_spatial_clear(const dpari_spatial *plan, const dpar_spatial_arrays *arrays)
 {
     dpar_status status;
@@ -1935,7 +1957,7 @@ static DPARI_COLD dpar_status dpari_spatial_check_arrays(const dpari_spatial *pl
 {
     int32_t i, missing = 0;
     dpar_why why;
-    int cut; /* out_box does not hold the outputs */
+    int cut; /* 1 if out_box does not hold the outputs */
     if (plan == NULL || arrays == NULL) {
         return DPAR_E_ARG;
     }
@@ -2109,7 +2131,7 @@ static DPARI_COLD dpar_status dpari_norm_check(dpar_comm *comm, const dpar_norm 
 
 /* ---- normalisation: over the ranks ----------------------------------------------------------- */
 
-/* Describes the points of a tile for layers.h. data stays NULL if it has none. */
+/* Describes the points of a tile for layers.h. data stays NULL if the tile has no data. */
 static void dpari_norm_planes_of(const dpar_tile *tile, int32_t type, dpar_mem_planes *planes)
 {
     unsigned char *data = (unsigned char *)tile->data;
@@ -2201,7 +2223,7 @@ DPAR_API DPARI_COLD dpar_status dpar_norm_forward(dpar_comm *comm, const dpar_no
     int32_t d;
     if (comm == NULL || norm == NULL || arrays == NULL || arrays->x == NULL || arrays->y == NULL ||
         arrays->saved == NULL || arrays->scratch == NULL) {
-        return dpari_norm_missing(comm, "dpar_norm_forward: n, x, y, saved or scratch is NULL");
+        return dpari_norm_missing(comm, "dpar_norm_forward: norm, x, y, saved or scratch is NULL");
     }
     status = dpari_norm_check(comm, norm, arrays->x, arrays->y);
     if (status != DPAR_OK) {
@@ -2253,7 +2275,7 @@ DPAR_API DPARI_COLD dpar_status dpar_norm_backward(dpar_comm *comm, const dpar_n
     if (comm == NULL || norm == NULL || arrays == NULL || arrays->x == NULL || arrays->dy == NULL ||
         arrays->dx == NULL || arrays->saved == NULL || arrays->scratch == NULL) {
         return dpari_norm_missing(comm,
-                                  "dpar_norm_backward: n, x, dy, dx, saved or scratch is NULL");
+                                  "dpar_norm_backward: norm, x, dy, dx, saved or scratch is NULL");
     }
     status = dpari_norm_check(comm, norm, arrays->x, arrays->dy);
     if (status != DPAR_OK) {
@@ -2296,14 +2318,15 @@ DPAR_API DPARI_COLD dpar_status dpar_norm_backward(dpar_comm *comm, const dpar_n
 
 /* ---- planning -------------------------------------------------------------------------------- */
 
-/* The fields are keys, values, gradients of keys, and gradients of values. */
+/* The private part of a plan. The fields are keys, values, gradients of keys, and gradients of
+ * values. */
 typedef struct dpari_windows {
     dpar_halo halo;
     dpar_halo_field field[4];
     dpar_halo_plan *exchange[2]; /* of keys and values, and of their gradients */
     void *memory[2];             /* of the exchanges */
     int64_t bytes[2];
-    void *own[4], *beside[4]; /* each field: own tokens, and those of the halo */
+    void *own[4], *beside[4]; /* own tokens and halo of each field */
     int64_t points;           /* tokens of the halo */
     int64_t sent;             /* bytes that forward's exchange sends */
 } dpari_windows;
@@ -2335,8 +2358,8 @@ static DPARI_COLD dpar_status dpari_windows_check(const dpar_attention_desc *lay
         each > 1 << 24) {
         return dpari_wrong(
             why,
-            "dpar_attention_halo: window %ld (1 or more), rule %d (CHUNK or EVEN) or %ld elements "
-            "a token (to 2^24) is out of range",
+            "dpar_attention_halo: window is %ld, rule is %d and a token has %ld elements; 1 or "
+            "more, CHUNK or EVEN, and at most 2^24 are allowed",
             layer->window, layer->tokens.rule, each);
     }
     return DPAR_OK;
@@ -2377,7 +2400,8 @@ static dpar_status dpari_windows_halo(const dpari_attention *plan, const dpar_co
     return dpar_halo_check(&windows->halo, why);
 }
 
-/* Takes the memory of the fields and of partial results. buffers->at NULL only counts bytes. */
+/* Takes the memory of the fields and of partial results. Only counts bytes if buffers->at is NULL.
+ */
 static void dpari_windows_buffers(dpari_attention *plan, const dpar_comm *comm,
                                   dpari_windows *windows, dpari_room *buffers)
 {
@@ -2455,7 +2479,7 @@ static DPARI_COLD dpar_status dpari_windows_init(dpari_attention *plan, dpar_why
         desc.bytes = windows->bytes[i];
         status = dpar_halo_plan_make(plan->comm, &desc, &windows->exchange[i], why);
     }
-    if (status != DPAR_OK) { /* on all ranks, which close the first exchange again */
+    if (status != DPAR_OK) { /* then it failed on all ranks, and all free the first exchange */
         (void)dpar_halo_plan_free(windows->exchange[0]);
         return status;
     }
@@ -2549,7 +2573,7 @@ static dpar_status dpari_windows_begin(dpari_attention *plan, const dpar_attenti
     return dpar_halo_plan_begin(windows->exchange[0]);
 }
 
-/* Computes on own keys first, while those of the halo arrive. */
+/* Computes on own keys first, while the keys of the halo are in transit. */
 static dpar_status dpari_windows_forward(dpari_attention *plan, const dpar_attention_arrays *arrays)
 {
     dpari_seq_block block = dpari_windows_own(plan, 0);
@@ -2569,7 +2593,7 @@ static dpar_status dpari_windows_forward(dpari_attention *plan, const dpar_atten
 }
 
 /* Exchanges keys and values once more, computes gradients of own tokens and of the halo, and adds
- * the latter to those of their owners. */
+ * those of the halo to the gradients of their owners. */
 static dpar_status dpari_windows_backward(dpari_attention *plan,
                                           const dpar_attention_arrays *arrays, void *dq,
                                           dpari_seq_block *home)
@@ -2615,16 +2639,16 @@ static dpar_status dpari_windows_backward(dpari_attention *plan,
     return dpar_halo_plan_end(windows->exchange[1]);
 }
 
-DPAR_API void dpar_attention_halo(struct dpari_attention_method *way)
+DPAR_API void dpar_attention_halo(struct dpari_attention_method *method)
 {
-    way->number = 1;
-    way->check = dpari_windows_check;
-    way->lay = dpari_windows_lay;
-    way->init = dpari_windows_init;
-    way->push = dpari_windows_push;
-    way->forward = dpari_windows_forward;
-    way->backward = dpari_windows_backward;
-    way->close = dpari_windows_close;
+    method->number = 1;
+    method->check = dpari_windows_check;
+    method->lay = dpari_windows_lay;
+    method->init = dpari_windows_init;
+    method->push = dpari_windows_push;
+    method->forward = dpari_windows_forward;
+    method->backward = dpari_windows_backward;
+    method->close = dpari_windows_close;
 }
 
 #endif /* DPAR_SPATIAL_IMPLEMENTATION */

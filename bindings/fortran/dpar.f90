@@ -1065,27 +1065,27 @@ module dpar
     ! wrong.
 
     ! ==== halo_check ====
-    ! checks whether an exchange of halos (halo_exchange.h) brought the right values, for tests and
-    ! for a code that you suspect.
+    ! checks whether a halo exchange (halo_exchange.h) brought the right values, for tests and for
+    ! debugging.
 
-    ! Kinds of checks. 0 is not one of them.
-    ! Sets all halo cells that an exchange fills to NaN (integers: 2^n - 1) and looks for nothing.
+    ! Kinds of checks. 0 is no check.
+    ! Sets all halo cells that an exchange fills to NaN (integers: all bits 1) and checks nothing.
     ! Local.
     integer(c_int32_t), parameter :: DPAR_HALO_POISON = 1
-    ! Looks for a NaN that is left in a cell that exchanges fill, for fields that have no NaN of
-    ! their own. It is DPAR_E_ARG with field, cell and rank. Local.
+    ! Fails with DPAR_E_ARG if a halo cell that an exchange fills is still NaN; the message names
+    ! field, cell and rank. For fields whose own values have no NaN. Local.
     integer(c_int32_t), parameter :: DPAR_HALO_UNFILLED = 2
-    ! Looks for a value that an exchange would change, bit for bit: a halo that is stale, or with a
-    ! plan of shared points a copy that differs from its owner's. It is DPAR_E_MISMATCH on all
-    ! ranks, with field, point, both ranks and both values of the first one. Halos change during the
-    ! check and are restored afterwards. Collective. Costs an exchange, and a copy of the halos from
-    ! dpar_comm_alloc.
+    ! Fails with DPAR_E_MISMATCH on all ranks if an exchange would change the bits of a value: a
+    ! halo is stale, or with a plan of shared points a copy differs from its owner's. The message
+    ! names field, point, both ranks and both values of the first one. Halos change during the check
+    ! and are restored afterwards. Collective. Costs an exchange, and memory from dpar_comm_alloc
+    ! for two copies of the halos.
     integer(c_int32_t), parameter :: DPAR_HALO_STALE = 3
-    ! Looks for a halo cell that differs from its owner's, by another method than exchanges use.
-    ! Rank 0 gathers the own points of each field by plain messages and arranges them as a serial
-    ! code would. The halos of all ranks are compared with that, cell by cell, with indices by the
-    ! rules of halo.h and without transfer lists. It is DPAR_E_MISMATCH on all ranks with the first
-    ! one. Collective. Slow, and allocates memory for the whole grid on rank 0 with dpar_comm_alloc.
+    ! Fails with DPAR_E_MISMATCH on all ranks if a halo cell differs from its owner's, and names the
+    ! first one. Unlike exchanges it uses no transfer lists. Rank 0 gathers the own points of each
+    ! field by plain messages and arranges them as a serial code would. It compares the halos of all
+    ! ranks with them cell by cell, with indices by the rules of halo.h. Collective. Slow, and
+    ! allocates memory for the whole grid on rank 0 with dpar_comm_alloc.
     integer(c_int32_t), parameter :: DPAR_HALO_WRONG = 4
 
     ! ==== points ====
@@ -2664,7 +2664,7 @@ module dpar
             integer(c_int32_t) :: dpar_halo_plan_check
         end function
 
-        ! Writes a table of what a rank sends to each peer in each exchange.
+        ! Writes a table of the data that a rank sends to each peer in each exchange.
         subroutine dpar_halo_plan_report(plan, out) bind(c)
             import
             type(c_ptr), value :: plan

@@ -37,7 +37,7 @@ DPARI_STATIC_NOINLINE int dpari_doctor_begins(const char *s, const char *with)
     return with[i] == 0;
 }
 
-/* Reads the number at s after blanks. Returns -1 if there is none, as in "max". */
+/* Returns the number at s, after blanks, or -1 if there is none, as in "max". */
 static int64_t dpari_doctor_number(const char *s)
 {
     int64_t v = 0;
@@ -117,7 +117,7 @@ static DPARI_COLD int dpari_doctor_lists(const char *s, size_t n, const char *wo
 
 /* The longest path of a group and the longest list of groups, in bytes. The path of a container in
  * Kubernetes has about 250 characters, and version 1 lists one for each of 13 controllers.
- * dpari_site_read takes paths of 511 characters. If a path is longer, only groups above are
+ * dpari_site_read takes paths of 511 characters. If a path is longer, only groups above it are
  * checked.
  */
 enum { DPARI_DOCTOR_PATH = 512 - 64, DPARI_DOCTOR_GROUPS = 16 * 512 };
@@ -153,8 +153,8 @@ static DPARI_COLD int dpari_doctor_group(const dpari_site *site, const char *con
     return 0;
 }
 
-/* Calls `value` for the group and for each group above it. Returns the least positive result, or 0
- * if there is none. */
+/* Calls `value` for a group and for each group above it. Returns the least positive result, or 0 if
+ * there is none. */
 static DPARI_COLD double
 dpari_doctor_least(const dpari_site *s, const char *base, const char *group,
                    double (*value)(const dpari_site *s, const char *folder))
@@ -182,7 +182,7 @@ dpari_doctor_least(const dpari_site *s, const char *base, const char *group,
     }
 }
 
-/* Reads the file `name` in a folder. */
+/* Reads the file `name` in a folder. Returns the bytes, or -1. */
 static DPARI_COLD int64_t dpari_doctor_in(const dpari_site *site, const char *folder,
                                           const char *name, char *text, size_t room)
 {
@@ -193,7 +193,8 @@ static DPARI_COLD int64_t dpari_doctor_in(const dpari_site *site, const char *fo
     return dpari_site_read(site, path, text, room);
 }
 
-/* The limits of one group on cores and memory, in cgroups of version 2 and 1; 0 if none. */
+/* Return the limits of one group on cores and memory, in cgroups of version 2 and 1, or 0 if there
+ * is none. */
 static DPARI_COLD double dpari_doctor_cpu_2(const dpari_site *site, const char *folder)
 {
     char text[64];
@@ -264,7 +265,7 @@ DPARI_INTERNAL DPARI_COLD int64_t dpari_doctor_memory_limit(const dpari_site *si
     return least > 0.0 && least < 4e18 ? (int64_t)least : 0; /* version 1 has 2^63 for no limit */
 }
 
-/* Reads the word in brackets, as in "always [never] force". */
+/* Sets `word` to the word in brackets in a file like "always [never] force". */
 static void dpari_doctor_choice(const dpari_site *site, const char *path, char *word, size_t room)
 {
     char text[128];
@@ -354,7 +355,7 @@ static int32_t dpari_doctor_runnable(const dpari_site *site, char *load, size_t 
     return (int32_t)dpari_least(dpari_doctor_number(text + i), INT64_C(1) << 20);
 }
 
-/* Takes the least of five looks within 20 ms, so that brief activity does not count. */
+/* Takes the least of five readings within 20 ms, so that brief activity does not count. */
 static void dpari_doctor_load(const dpari_site *site, dpari_checkup *checkup)
 {
     int32_t look;
@@ -377,7 +378,8 @@ static int32_t dpari_doctor_socket(const dpari_site *site, int32_t cpu)
     return (int32_t)dpari_least(dpari_doctor_file(site, path), INT32_MAX);
 }
 
-/* The numbers of CPUs have gaps if some are turned off. */
+/* The numbers of CPUs have gaps if some CPUs are turned off, which ends the search after 2 x cores.
+ */
 DPARI_INTERNAL void dpari_doctor_sockets(const dpari_site *site, const uint64_t *cpus,
                                          dpari_checkup *checkup)
 {
@@ -481,8 +483,8 @@ static int64_t dpari_doctor_ulimit(int which)
                : (int64_t)limit.rlim_cur;
 }
 
-/* Finds out whether a process may read a sibling's memory: a child tries to read this process,
- * which is the direction that stricter rules forbid. Returns 0, or the error. */
+/* Checks whether a process may read a sibling's memory: a child tries to read this process, which
+ * is the direction that stricter rules forbid. Returns 0, or the error. */
 static int32_t dpari_doctor_try_cma(void)
 {
     int32_t *answer =
@@ -500,7 +502,7 @@ static int32_t dpari_doctor_try_cma(void)
         target.pid = (int32_t)parent;
         target.at = (uint64_t)(uintptr_t)&probe;
         target.word = probe;
-        probe = 0; /* so that the word is found only in the memory of the parent */
+        probe = 0; /* only the memory of the parent still has the word */
         *answer = 0;
         if (dpari_os_read_peer(&target, NULL, 0, 0) != 0) {
             *answer = errno != 0 ? errno : EPERM;
@@ -521,7 +523,8 @@ DPARI_INTERNAL void dpari_doctor_host(char name[256])
     name[255] = 0;
 }
 
-/* Returns the ranks of the job on this node, as far as the launcher tells; 1 if unknown. */
+/* Returns the number of ranks of the job on this node, as the launcher reports it, or 1 if unknown.
+ */
 static int32_t dpari_doctor_here(const dpari_checkup *checkup)
 {
     if (checkup->job_status != DPAR_OK) {
@@ -656,8 +659,7 @@ static int dpari_doctor_takes(const char *list, const char *link)
     }
 }
 
-/* An interface that NCCL could take for the network: up, and no bridge or tunnel of this machine.
- */
+/* NCCL could take such an interface for the network. */
 DPARI_INTERNAL int dpari_doctor_is_network(const dpari_checkup *checkup, int32_t i)
 {
     const char *name = checkup->links.name[i];
@@ -702,7 +704,8 @@ static void dpari_doctor_network(dpari_doctor *doctor)
     }
 }
 
-/* Checks one setting that Slingshot needs. want: how its value must begin; "" accepts any. */
+/* Checks one setting that Slingshot needs. want: the beginning of a correct value; "" accepts any.
+ * advice: the value to export. */
 static void dpari_doctor_setting(dpari_doctor *doctor, const char *name, const char *want,
                                  const char *advice)
 {
@@ -723,7 +726,7 @@ static void dpari_doctor_setting(dpari_doctor *doctor, const char *name, const c
     dpari_doctor_wrong(doctor, "on Slingshot with GPUs, %s", line);
 }
 
-/* The settings of sites that run NCCL on HPE Slingshot 11 (Derecho, Isambard-AI). */
+/* Checks the settings with which sites run NCCL on HPE Slingshot 11 (Derecho, Isambard-AI). */
 static void dpari_doctor_slingshot(dpari_doctor *doctor)
 {
     if (!doctor->c->slingshot || doctor->c->gpus == 0) {
@@ -790,24 +793,26 @@ static void dpari_doctor_devices(dpari_doctor *doctor)
     }
 }
 
-/* Returns the number of ranks that will share memory here. A single process may still launch some,
- * so it counts as two. */
+/* Returns the number of ranks that will share memory on this node. A single process may still
+ * launch ranks, so it counts as two. */
 static int32_t dpari_doctor_ranks(const dpari_checkup *checkup)
 {
     return checkup->here > 1 ? checkup->here : 2;
 }
 
-/* Bytes of shared memory that a rank uses before it allocates any: staging of 2 * 256 KiB in its
- * first communicator and at most 80 KiB of tables (1024 ranks). */
+/* Bytes of shared memory that a rank uses before it allocates any: 2 * 256 KiB of staging memory in
+ * its first communicator, and at most 80 KiB of tables (1024 ranks). */
 #define DPARI_DOCTOR_SHARED (INT64_C(640) << 10)
-/* The same with the private memory of its process. */
+/* Bytes of memory that a rank uses at the start: shared memory, and the private memory of its
+ * process. */
 #define DPARI_DOCTOR_RANK (INT64_C(2) << 20)
-/* Bytes of /dev/shm that MPI uses for each rank: Open MPI 4.1 has files of 4 MiB, MPICH 4 over UCX
- * of 4.2 MiB. */
+/* Bytes of /dev/shm that MPI uses per rank: Open MPI 4.1 has files of 4 MiB, MPICH 4 over UCX of
+ * 4.2 MiB. */
 #define DPARI_DOCTOR_MPI (INT64_C(4) << 20)
 
-/* Returns the least bytes of the shared file for one rank. If a limit forbids a part as large as
- * the memory, it is halved until it fits, but not below 64 MiB. The rank's record is added. */
+/* Returns the least bytes of the shared file for one rank. Its part of the file is as large as the
+ * memory; if a limit forbids that, the part is halved until it fits, but not below 64 MiB. The
+ * bytes of the rank's record are added. */
 static int64_t dpari_doctor_addresses(const dpari_checkup *checkup)
 {
     const int64_t least = INT64_C(64) << 20;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* checkup - private: the facts that dpar_doctor collects about a machine and a job, and what is
- * wrong with them. Collecting is separate from judging, so that tests can present any machine. */
+ * wrong with them. Collecting the facts is separate from checking them, so that tests can present
+ * any machine. */
 #ifndef DPARI_DEBUG_CHECKUP_H
 #define DPARI_DEBUG_CHECKUP_H
 
@@ -10,7 +11,7 @@
 
 enum { DPARI_DOCTOR_NAMES = 32, DPARI_DOCTOR_NAME = 24 };
 
-/* Names in a directory of the system; longer names are cut. */
+/* The names in a system directory. Longer names are cut. */
 typedef struct dpari_names {
     int32_t count;
     char name[DPARI_DOCTOR_NAMES][DPARI_DOCTOR_NAME];
@@ -19,7 +20,7 @@ typedef struct dpari_names {
 /* The facts about a machine and a job. */
 typedef struct dpari_checkup {
     dpar_launcher_info job;
-    dpar_status job_status; /* of dpari_job_here, with its message in job_why */
+    dpar_status job_status; /* result of dpari_job_here, whose message is in job_why */
     dpar_why job_why;
     int32_t nodes;                         /* nodes of the job; 0 if unknown */
     int32_t here;                          /* ranks of the job on this node */
@@ -40,44 +41,46 @@ typedef struct dpari_checkup {
     int64_t addresses, locked, open_files; /* ulimit -v, -l (bytes), -n; -1 if unlimited */
     int64_t file_bytes;                    /* ulimit -f in bytes; -1 if unlimited */
     int32_t gpus;                          /* NVIDIA GPUs of the machine */
-    int32_t infiniband, slingshot;         /* 1 if there are such cards */
+    int32_t infiniband, slingshot;         /* 1 if the machine has such a card */
     dpari_names links;                     /* network interfaces */
     uint32_t up;                           /* bit i is set if interface i is up */
-    int64_t speed[DPARI_DOCTOR_NAMES];     /* of each interface in Mb/s; 0 if unknown */
+    int64_t speed[DPARI_DOCTOR_NAMES];     /* speed of each interface in Mb/s; 0 if unknown */
     int32_t sockets;                       /* sockets of the machine; 0 if unknown */
-    int32_t socket;                        /* socket of all allowed cores; -1 if several */
-    char mpi[48];                          /* file of the MPI that is loaded; "" if none */
+    int32_t socket;                        /* socket of the allowed cores; -1 if on several */
+    char mpi[48];                          /* file of the loaded MPI library; "" if none */
 } dpari_checkup;
 
 /* Return the cores that the cgroups of this process grant (0 if all), and their limit on memory in
  * bytes (0 if none). */
 DPARI_INTERNAL double dpari_doctor_quota(const dpari_site *site);
 DPARI_INTERNAL int64_t dpari_doctor_memory_limit(const dpari_site *site);
-/* Fills in all that is read from files of a site. */
+/* Sets the facts that are read from files. */
 DPARI_INTERNAL void dpari_doctor_files(const dpari_site *site, dpari_checkup *checkup);
-/* Writes a line "note: ..." if something is not wrong for dpar, but will be for other libraries. */
+/* Writes a line "note: ..." if /dev/shm is large enough for dpar, but not for other libraries. */
 DPARI_INTERNAL void dpari_doctor_note(const dpari_checkup *checkup, dpar_text *out);
 /* Writes a line "WRONG: ... -> ..." for each thing that is wrong. Returns how many there are. */
 DPARI_INTERNAL int32_t dpari_doctor_judge(const dpari_site *site, const dpari_checkup *checkup,
                                           dpar_text *out);
 /* Collects the facts about the machine and the job of this process. Forks a child. */
 DPARI_INTERNAL void dpari_doctor_look(const dpari_site *site, dpari_checkup *checkup);
-/* Finds the sockets, from checkup->cores and the CPUs of this process. */
+/* Counts the sockets, and finds the socket of the CPUs in the mask `cpus`. Reads checkup->cores. */
 DPARI_INTERNAL void dpari_doctor_sockets(const dpari_site *site, const uint64_t *cpus,
                                          dpari_checkup *checkup);
+/* Sets `name` to the host name. */
 DPARI_INTERNAL void dpari_doctor_host(char name[256]);
 
 /* True if ranks of the job are on other nodes too. */
 DPARI_INTERNAL int dpari_doctor_spread(const dpari_checkup *checkup);
-/* True if interface i joins this machine to others: it is up and not a bridge or tunnel of this
+/* True if interface i connects this machine to others: it is up and not a bridge or tunnel of this
  * machine. */
 DPARI_INTERNAL int dpari_doctor_is_network(const dpari_checkup *checkup, int32_t i);
-/* Returns the number of devices in CUDA_VISIBLE_DEVICES, or all if list is NULL. */
+/* Returns the number of devices in `list`, the value of CUDA_VISIBLE_DEVICES, or `gpus` if it is
+ * NULL. */
 DPARI_INTERNAL int32_t dpari_doctor_visible(const char *list, int32_t gpus);
 /* Returns the number of CPUs in a mask. */
 DPARI_INTERNAL int32_t dpari_doctor_bits(const uint64_t *mask);
 
-/* Writes the first word of a line, and spaces up to the column of the text. */
+/* Writes the first word of a line, and spaces up to the column at which its text begins. */
 DPARI_INTERNAL void dpari_doctor_head(dpar_text *out, const char *title);
 /* Appends "47.2 GiB", or "unlimited" for a negative number. */
 DPARI_INTERNAL void dpari_doctor_bytes(dpar_text *out, int64_t bytes);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* dpar_doctor: the report about this process, and the entry for the report about all ranks
- * (doctor_ranks.c). */
+/* Writes the report of dpar_doctor about this process, and calls doctor_ranks.c for the report
+ * about all ranks. */
 #include "doctor.h"
 
 #include "../base/inner.h"
@@ -159,7 +159,8 @@ static void dpari_doctor_say_here(const dpari_site *site, const dpari_checkup *c
     dpari_doctor_note(checkup, out);
 }
 
-/* The report of each rank by itself if the communicator broke while the ranks were compared. */
+/* Writes the report of this rank about itself if the communicator broke while the ranks were
+ * compared. Returns the number of things that are wrong. */
 static int32_t dpari_doctor_not_compared(const dpari_site *site, const dpari_checkup *checkup,
                                          const dpar_comm *world, dpar_text *out)
 {
@@ -177,7 +178,7 @@ DPAR_API DPARI_COLD int32_t dpar_doctor(dpar_comm *world, dpar_text *out)
     int32_t wrong = -1;
     if (checkup == NULL) {
         if (together) {
-            dpar_comm_abort(world, DPAR_E_SYSTEM, "a rank has no page of memory left");
+            dpar_comm_abort(world, DPAR_E_SYSTEM, "dpar_doctor: a rank has no page of memory left");
         }
         dpar_text_put(out, "WRONG: no page of memory is left -> end other programs\n");
         return 1;

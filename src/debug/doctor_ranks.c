@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Makes the report of dpar_doctor about all ranks of a communicator. First all ranks exchange a
  * record of fixed format (dpari_doctor_who), so that ranks of different versions of dpar can
- * recognise each other. Then they measure their links: each rank of a node with the next one, and
- * the first rank of a node with that of the next node. Rank 0 gathers the results and the facts
- * about all machines, and writes the report. Called by doctor.c.
+ * recognise each other. Then they measure their links: each rank of a node with the next rank of
+ * the node, and the first rank of a node with that of the next node. Rank 0 gathers the results and
+ * the facts about all machines, and writes the report. Called by doctor.c.
  *
- * Everything that is concluded and written is a function of the exchanged data, so that tests can
- * present any job. */
+ * The report depends only on the exchanged data, so that tests can present any job. */
 #include "doctor_ranks.h"
 
 #include "../base/arith.h"
@@ -20,8 +19,8 @@
 
 /* ---- nodes ----------------------------------------------------------------------------------- */
 
-/* Compares name and machine, because containers give one machine several names, and two machines
- * may have the same one ("localhost"). */
+/* True if two ranks are on one node. Compares name and machine, because containers give one machine
+ * several names, and two machines may have the same name ("localhost"). */
 static int dpari_doctor_one_node(const dpari_doctor_who *a, const dpari_doctor_who *b)
 {
     return dpari_same(a->host, b->host) && a->machine == b->machine;
@@ -32,7 +31,7 @@ DPARI_INTERNAL int64_t dpari_doctor_job_bytes(int32_t size)
     return size * (4 * (int64_t)sizeof(int32_t) + 1);
 }
 
-/* The order of nodes is that of their first ranks. */
+/* Nodes are numbered in the order of their first ranks. */
 DPARI_INTERNAL void dpari_doctor_number_nodes(dpari_doctor_job *job, void *memory)
 {
     int32_t r, k;
@@ -71,7 +70,7 @@ DPARI_INTERNAL int32_t dpari_doctor_level(const dpari_doctor_job *job, int32_t a
     return job->node[a] == job->node[b] ? DPARI_DOCTOR_UNSHARED : DPARI_DOCTOR_BETWEEN;
 }
 
-/* Returns the rank at a place of a node, or -1 if there is none. */
+/* Returns rank number `local` of a node, or -1 if there is none. */
 static int32_t dpari_doctor_at(const dpari_doctor_job *job, int32_t node, int32_t local)
 {
     int32_t r;
@@ -84,8 +83,9 @@ static int32_t dpari_doctor_at(const dpari_doctor_job *job, int32_t node, int32_
     return r;
 }
 
-/* The round in which a node meets the next one. Nodes form a ring: even nodes meet the next one
- * first, then odd ones, and then, if the number of nodes is odd, the last one. */
+/* Returns the round in which the link from a node to the next one is measured. Nodes form a ring:
+ * the even nodes measure first, then the odd ones, and then, if the number of nodes is odd, the
+ * last one. */
 static int32_t dpari_doctor_first_round(const dpari_doctor_job *job, int32_t node)
 {
     return node == job->nodes - 1 && node % 2 == 0 ? 2 : node % 2;
@@ -144,7 +144,7 @@ static void dpari_doctor_tally_init(dpari_doctor_tally *tally, dpar_text *out)
     tally->wrong = 0;
 }
 
-/* Appends the marked ranks of a node (all if -1): "0 to 3, 6, 9". */
+/* Appends the marked ranks of a node, or of all nodes if it is -1: "0 to 3, 6, 9". */
 static void dpari_doctor_put_runs(const dpari_doctor_job *job, int32_t node, dpar_text *out)
 {
     int32_t r, end, said = 0;
@@ -218,7 +218,7 @@ static dpar_text *dpari_doctor_accuse(dpari_doctor_tally *tally, const dpari_doc
     return out;
 }
 
-/* ---- what is wrong with each rank by itself -------------------------------------------------- */
+/* ---- what each rank reports about itself ----------------------------------------------------- */
 
 static size_t dpari_doctor_line_length(const char *s, size_t most)
 {
@@ -230,7 +230,7 @@ static size_t dpari_doctor_line_length(const char *s, size_t most)
 }
 
 /* True if two lines differ only in numbers. */
-static int dpari_doctor_alike(const char *a, size_t n, const char *b, size_t m)
+static int dpari_doctor_same_but_numbers(const char *a, size_t n, const char *b, size_t m)
 {
     size_t i = 0, k = 0;
     for (;;) {
@@ -259,14 +259,14 @@ static void dpari_doctor_mark_sayers(const dpari_doctor_job *job, const char *li
         job->mark[r] = 0;
         while (at < end) {
             const size_t m = dpari_doctor_line_length(at, (size_t)(end - at));
-            job->mark[r] = (char)(job->mark[r] || dpari_doctor_alike(line, n, at, m));
+            job->mark[r] = (char)(job->mark[r] || dpari_doctor_same_but_numbers(line, n, at, m));
             at += m + (at + m < end);
         }
     }
 }
 
-/* Writes what ranks found wrong by themselves. Equal lines are written once, with the ranks that
- * have them. */
+/* Writes the lines that the ranks wrote about themselves. Lines that differ only in numbers are
+ * written once, with the ranks that have them. */
 static void dpari_doctor_say_own(dpari_doctor_tally *tally, const dpari_doctor_job *job)
 {
     const char *seen[DPARI_DOCTOR_LINES], *at = job->text;
@@ -277,7 +277,8 @@ static void dpari_doctor_say_own(dpari_doctor_tally *tally, const dpari_doctor_j
         while (at < end && lines < DPARI_DOCTOR_LINES) {
             const size_t n = dpari_doctor_line_length(at, (size_t)(end - at));
             size_t head = 0;
-            for (k = 0; k < lines && !dpari_doctor_alike(at, n, seen[k], length[k]); k++) {
+            for (k = 0; k < lines && !dpari_doctor_same_but_numbers(at, n, seen[k], length[k]);
+                 k++) {
                 ;
             }
             if (k == lines && n > 0) {
@@ -305,7 +306,7 @@ static void dpari_doctor_say_own(dpari_doctor_tally *tally, const dpari_doctor_j
     }
 }
 
-/* ---- what is wrong with them together -------------------------------------------------------- */
+/* ---- what is wrong with the ranks together --------------------------------------------------- */
 
 static void dpari_doctor_put_version(dpar_text *out, int32_t version)
 {
@@ -336,7 +337,7 @@ DPARI_INTERNAL int32_t dpari_doctor_versions(const dpari_doctor_job *job, dpar_t
 }
 
 /* Reports ranks of one node that do not share memory, because of MPI or the system. */
-static void dpari_doctor_apart(dpari_doctor_tally *tally, const dpari_doctor_job *job)
+static void dpari_doctor_unshared(dpari_doctor_tally *tally, const dpari_doctor_job *job)
 {
     int32_t r, apart = 0;
     for (r = 0; r < job->size; r++) {
@@ -374,8 +375,8 @@ static int32_t dpari_doctor_first_cpu(const uint64_t *mask)
     return i;
 }
 
-/* Reports ranks that are bound to the same cores as rank r if they are more than these cores.
- * Returns 1 if that is so. */
+/* Reports the ranks that are bound to the same cores as rank r if there are more of them than
+ * cores. Returns 1 if it reported them. */
 static int dpari_doctor_bound_together(dpari_doctor_tally *tally, const dpari_doctor_job *job,
                                        int32_t r)
 {
@@ -432,8 +433,8 @@ static void dpari_doctor_crowded(dpari_doctor_tally *tally, const dpari_doctor_j
     }
 }
 
-/* Reports ranks that are bound to the same cores, or to none. It skips nodes with more ranks than
- * cores, because each rank reports that by itself. */
+/* Reports ranks that are bound to the same cores, or not bound. Skips nodes with more ranks than
+ * cores, because each rank reports that itself. */
 static void dpari_doctor_binding(dpari_doctor_tally *tally, const dpari_doctor_job *job)
 {
     int32_t r, node, unbound = 0, sockets = 1;
@@ -464,8 +465,9 @@ static void dpari_doctor_binding(dpari_doctor_tally *tally, const dpari_doctor_j
     }
 }
 
-/* Reports nodes that run the same kernel. They are containers on one machine, each of which counts
- * all its cores. It is only a note if the machine has a core for each rank. */
+/* Reports nodes that run the same kernel. They are containers on one machine, and each of them
+ * counts all cores of the machine. The line is only a note if the machine has a core for each rank.
+ */
 static void dpari_doctor_containers(dpari_doctor_tally *tally, const dpari_doctor_job *job)
 {
     int32_t r, k, first, count, others;
@@ -498,8 +500,8 @@ static void dpari_doctor_containers(dpari_doctor_tally *tally, const dpari_docto
     }
 }
 
-/* Reports ranks of a node that have the same local rank, or would use the same device, once for
- * each rank. */
+/* Reports ranks of a node that have the same local rank, or would use the same device, with one
+ * line per rank at most. */
 static void dpari_doctor_twins(dpari_doctor_tally *tally, const dpari_doctor_job *job)
 {
     int32_t i, k;
@@ -564,7 +566,7 @@ static void dpari_doctor_small_shm(dpari_doctor_tally *tally, const dpari_doctor
 }
 
 /* Reports an MPI or a deadline that differs from that of rank 0. */
-static void dpari_doctor_unlike(dpari_doctor_tally *tally, const dpari_doctor_job *job)
+static void dpari_doctor_differences(dpari_doctor_tally *tally, const dpari_doctor_job *job)
 {
     int32_t r, other = -1;
     for (r = 0; r < job->size; r++) {
@@ -614,8 +616,8 @@ static const dpari_doctor_link *dpari_doctor_measured(const dpari_doctor_job *jo
                                                                                           : NULL;
 }
 
-/* Counts the links of the level that have a lower latency, or bandwidth if `thin`, than link k.
- * Equal links count in their order. */
+/* Counts the links of the level that have a lower latency than link k, or a lower bandwidth if
+ * `thin` is 1. Of equal links, those with a lower number count. */
 static int32_t dpari_doctor_below(const dpari_doctor_job *job, int32_t level, int32_t k, int thin)
 {
     const dpari_doctor_link *a = dpari_doctor_measured(job, level, k);
@@ -631,7 +633,7 @@ static int32_t dpari_doctor_below(const dpari_doctor_job *job, int32_t level, in
     return n;
 }
 
-/* Computes the medians (the upper one if the number is even) and finds the worst links. */
+/* Computes the medians (the upper one of an even number) and finds the worst links. */
 static dpari_doctor_speed dpari_doctor_speed_of(const dpari_doctor_job *job, int32_t level)
 {
     dpari_doctor_speed s;
@@ -722,7 +724,8 @@ DPARI_INTERNAL void dpari_doctor_say_levels(const dpari_doctor_job *job, dpar_te
     }
 }
 
-/* True if there is a core for each rank of the node. If not, links are slow for that reason. */
+/* True if the node of rank r has a core for each of its ranks. Otherwise its links are slow for
+ * that reason. */
 static int dpari_doctor_fits(const dpari_doctor_job *job, int32_t r)
 {
     return job->ranks[job->node[r]] <= job->chart[r].cores;
@@ -791,9 +794,9 @@ DPARI_INTERNAL int32_t dpari_doctor_compare(const dpari_doctor_job *job, dpar_te
     int32_t level;
     dpari_doctor_tally_init(&t, out);
     dpari_doctor_say_own(&t, job);
-    dpari_doctor_unlike(&t, job);
+    dpari_doctor_differences(&t, job);
     dpari_doctor_small_shm(&t, job);
-    dpari_doctor_apart(&t, job);
+    dpari_doctor_unshared(&t, job);
     dpari_doctor_containers(&t, job);
     dpari_doctor_binding(&t, job);
     dpari_doctor_twins(&t, job);
@@ -968,8 +971,8 @@ DPARI_INTERNAL void dpari_doctor_fill(const dpari_site *site, const dpari_checku
 
 enum { DPARI_DOCTOR_TRIPS = 64, DPARI_DOCTOR_BULK_TRIPS = 16, DPARI_DOCTOR_BULK = 1 << 20 };
 
-/* Measures half the time of a round trip of so many bytes, the median of several. The rank that
- * leads puts into the first byte whether another round trip follows. It ends after `most` of them
+/* Measures half the time of a round trip of `bytes` bytes, as the median of several. The rank that
+ * leads puts 1 into the first byte if another round trip follows. It stops after `most` round trips
  * (at most 64) or after 20 ms. */
 static dpar_status dpari_doctor_trips(dpar_comm *comm, int32_t peer, int leads, int64_t bytes,
                                       int32_t most, char *buffer, double *seconds)
@@ -1006,7 +1009,7 @@ static dpar_status dpari_doctor_trips(dpar_comm *comm, int32_t peer, int leads, 
     return DPAR_OK;
 }
 
-/* Measures the links of this rank, in rounds that barriers separate. */
+/* Measures the links of this rank, in rounds that are separated by barriers. */
 static dpar_status dpari_doctor_measure(dpar_comm *comm, const dpari_doctor_job *job,
                                         dpari_doctor_chart *mine, char *buffer)
 {
@@ -1040,7 +1043,8 @@ static dpar_status dpari_doctor_measure(dpar_comm *comm, const dpari_doctor_job 
 
 /* ---- the whole report ------------------------------------------------------------------------ */
 
-/* Hashes the boot_id, which two kernels never have in common, but two containers on one machine do.
+/* Returns a hash of the boot_id, which is the same in all containers on one machine, and different
+ * on other machines.
  */
 static uint64_t dpari_doctor_boot(const dpari_site *site)
 {
@@ -1053,8 +1057,7 @@ static uint64_t dpari_doctor_boot(const dpari_site *site)
     return h;
 }
 
-/* Fills in the record that all ranks exchange first. COLLECTIVE over the ranks that share memory.
- */
+/* Sets the record that all ranks exchange first. COLLECTIVE over the ranks that share memory. */
 static dpar_status dpari_doctor_fill_who(const dpari_site *site, const dpari_checkup *checkup,
                                          dpar_comm *world, dpari_doctor_who *who)
 {
@@ -1102,13 +1105,13 @@ static void dpari_doctor_say_joined(const dpari_checkup *checkup, const dpari_do
 /* The memory of a rank for the report. */
 typedef struct dpari_doctor_room {
     dpari_doctor_who *who;      /* [size] */
-    void *nodes;                /* dpari_doctor_number_nodes */
-    char *own;                  /* [DPARI_DOCTOR_OWN] lines about this rank by itself */
+    void *nodes;                /* memory for dpari_doctor_number_nodes */
+    char *own;                  /* [DPARI_DOCTOR_OWN] lines of this rank about itself */
     char *buffer;               /* [DPARI_DOCTOR_BULK] for messages */
     dpari_doctor_chart *charts; /* [size] on rank 0 */
     dpari_doctor_chart *chart;  /* of this rank */
     int64_t *count;             /* [size] on rank 0, bytes of each rank's own lines */
-    int64_t bytes;              /* bytes of all this, which begins at base */
+    int64_t bytes;              /* bytes of all these arrays, which begin at base */
     char *base;
 } dpari_doctor_room;
 enum { DPARI_DOCTOR_OWN = 8192 };
@@ -1145,7 +1148,7 @@ static int dpari_doctor_room_make(dpari_doctor_room *m, int32_t n, int root)
     return 1;
 }
 
-/* Writes what is wrong with this rank by itself. */
+/* Writes the lines of this rank about itself. */
 static void dpari_doctor_own_text(const dpari_site *site, const dpari_checkup *checkup,
                                   dpari_doctor_room *m)
 {
@@ -1173,7 +1176,8 @@ DPARI_STATIC_NOINLINE dpar_status dpari_doctor_report(dpar_comm *world, dpari_do
     if (bytes > 0) {
         text = (char *)dpari_os_pages(bytes);
         if (text == NULL) {
-            dpar_comm_abort(world, DPAR_E_SYSTEM, "rank 0 has no memory for the others' reports");
+            dpar_comm_abort(world, DPAR_E_SYSTEM,
+                            "dpar_doctor: rank 0 has no memory for the lines of other ranks");
             return DPAR_E_SYSTEM;
         }
     }
@@ -1206,7 +1210,8 @@ DPARI_INTERNAL void dpari_doctor_joined(const dpar_comm *world, dpari_checkup *c
     }
 }
 
-/* Replaces the launcher's numbers of nodes and of ranks on this node by those that were found. */
+/* Replaces the launcher's numbers of nodes and of ranks on this node by those of the job, and
+ * counts the ranks in other containers on this machine. */
 static void dpari_doctor_correct(const dpari_doctor_job *job, const dpar_comm *world,
                                  dpari_checkup *checkup)
 {
@@ -1230,7 +1235,11 @@ DPARI_INTERNAL int32_t dpari_doctor_together(const dpari_site *site, dpari_check
     dpar_status st;
     dpari_zero(&m, sizeof m);
     if (!dpari_doctor_room_make(&m, world->size, world->rank == 0)) {
-        dpar_comm_abort(world, DPAR_E_SYSTEM, "a rank has no memory for the report");
+        dpar_why why;
+        (void)dpari_say(DPAR_E_SYSTEM, &why,
+                        "dpar_doctor: rank %d has no memory for the report (%ld bytes)",
+                        world->rank, m.bytes);
+        dpar_comm_abort(world, DPAR_E_SYSTEM, why.text);
         return -1;
     }
     for (k = 0; k < DPAR_CALL_COUNT; k++) {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Reports of a halo exchange, and checks of its results.
+/* Writes reports of a halo exchange, and checks its results.
  *
- * Stale halos are found by comparing them with what a new exchange brings. Wrong halos are found by
- * an independent computation: rank 0 assembles each whole field from the own points, and the owner
- * of each halo cell is computed from the rules of halo.h, without the transfer lists that exchanges
- * use. */
+ * Stale halos are found by comparing them with the results of a new exchange. Wrong halos are found
+ * by an independent computation: rank 0 assembles each whole field from the own points, and the
+ * owner of each halo cell is computed from the rules of halo.h, without the transfer lists that
+ * exchanges use. */
 #include "halo_check.h"
 
 #include "../base/arith.h"
@@ -46,8 +46,8 @@ static void dpari_hx_put_time(dpar_text *out, const char *name, double seconds, 
     dpari_text_print(out, "%s%.2f us", name, times > 0 ? 1e6 * seconds / (double)times : 0.0);
 }
 
-/* Names the fields that are packed although peers that share memory could read them directly, if
- * they were in registered memory. */
+/* Names the fields that are packed because they are not in registered memory, from which peers that
+ * share memory could read them directly. */
 static void dpari_hx_put_unreached(dpar_text *out, const dpar_halo_plan *plan)
 {
     const int32_t way = plan->options.method;
@@ -129,7 +129,7 @@ static void dpari_hx_poison_of(int32_t type, unsigned char *element)
     }
 }
 
-/* True for any NaN, or for that integer. */
+/* True for any NaN, or for the integer with all bits set. */
 DPARI_STATIC_NOINLINE int dpari_hx_is_poison(int32_t type, const unsigned char *at)
 {
     unsigned char element[8];
@@ -148,7 +148,7 @@ DPARI_STATIC_NOINLINE int dpari_hx_is_poison(int32_t type, const unsigned char *
     return memcmp(at, element, (size_t)dpar_type_bytes(type)) == 0;
 }
 
-/* Sets all halo cells that an exchange fills to that value. */
+/* Sets all halo cells that an exchange fills to the value of dpari_hx_poison_of. */
 static void dpari_hx_poison(dpar_halo_plan *plan)
 {
     int32_t s;
@@ -184,8 +184,8 @@ static void dpari_hx_put_cell(const dpar_halo_plan *plan, const dpari_hx_item *i
     dpari_text_print(out, ") component %ld of rank %d", at[it->dims - 1], plan->rank);
 }
 
-/* Advances to the next cell of an item: at[] is its index in the item's dims, *place its offset in
- * elements with these steps. Returns 0 after the last one. */
+/* Advances to the next cell of an item: at[] is its index in the item's dims, and *place its offset
+ * in elements, by step[] in each dim. Returns 0 after the last cell. */
 static int dpari_hx_step_on(const dpari_hx_item *it, const int64_t *step, int64_t *at,
                             int64_t *place)
 {
@@ -201,8 +201,8 @@ static int dpari_hx_step_on(const dpari_hx_item *it, const int64_t *step, int64_
     return 0;
 }
 
-/* Returns the cells of an item where the CPU can read them, and their steps. Cells in the memory of
- * a device are copied to plan->look first. Returns NULL if that fails. */
+/* Returns the address at which the CPU can read the cells of an item, and their steps. Cells in the
+ * memory of a device are first copied to plan->look. Returns NULL if that fails. */
 static const unsigned char *dpari_hx_look_at(const dpar_halo_plan *plan, const dpari_hx_item *it,
                                              const int64_t **step)
 {
@@ -306,8 +306,9 @@ static void dpari_hx_put_value(dpar_text *out, int32_t type, const unsigned char
     dpari_text_real(out, d, type == DPAR_F64 ? 17 : 9);
 }
 
-/* Copies all that this rank receives, one item after the other, into `kept`, or back. */
-static dpar_status dpari_hx_keep(const dpar_halo_plan *plan, unsigned char *kept, int back)
+/* Copies all halo cells that this rank receives, one item after another, to `kept`, or back if
+ * `back` is 1. */
+static dpar_status dpari_hx_copy_halos(const dpar_halo_plan *plan, unsigned char *kept, int back)
 {
     dpar_status st = DPAR_OK;
     dpar_mem_box b;
@@ -325,7 +326,7 @@ static dpar_status dpari_hx_keep(const dpar_halo_plan *plan, unsigned char *kept
     return st;
 }
 
-/* The number of bytes that dpari_hx_keep copies. */
+/* Returns the number of bytes that dpari_hx_copy_halos copies. */
 static int64_t dpari_hx_kept_bytes(const dpar_halo_plan *plan)
 {
     int64_t bytes = 0, k;
@@ -365,7 +366,8 @@ static int32_t dpari_hx_owner(const dpar_halo_plan *plan, const dpari_hx_item *i
     return it->peer < 0 ? plan->rank : plan->peer[it->peer].rank;
 }
 
-/* Describes the first cell of an item that differs in *why. */
+/* Compares an item with its kept copy. Returns 1 if they differ, and describes the first cell that
+ * differs in *why. */
 static int dpari_hx_item_differs(const dpar_halo_plan *plan, const dpari_hx_item *it,
                                  const unsigned char *was, const unsigned char *is, dpar_why *why)
 {
@@ -410,9 +412,10 @@ static int32_t dpari_hx_stale(const dpar_halo_plan *plan, const unsigned char *w
     return found;
 }
 
-/* Gives all ranks the message of the rank that found the first field. */
-static dpar_status dpari_hx_tell(dpar_halo_plan *plan, int32_t field, dpar_why *found,
-                                 dpar_why *why)
+/* Returns on all ranks the message of the rank that found the first field. field: the field that
+ * this rank found, or -1. */
+static dpar_status dpari_hx_share(dpar_halo_plan *plan, int32_t field, dpar_why *found,
+                                  dpar_why *why)
 {
     const int64_t unit = INT64_C(1) << 32;
     int64_t mine = field < 0 ? INT64_MAX : field * unit + plan->rank, first = 0;
@@ -427,25 +430,26 @@ static dpar_status dpari_hx_tell(dpar_halo_plan *plan, int32_t field, dpar_why *
     return first == INT64_MAX ? DPAR_OK : dpari_repeat(DPAR_E_MISMATCH, why, found->text);
 }
 
-/* Checks that the CPU can read a plan's arrays now. */
+/* Checks that no exchange is in progress and that the CPU may read the plan's arrays. */
 static dpar_status dpari_hx_not_idle(const dpar_halo_plan *plan, dpar_why *why)
 {
     if (!plan) {
         return dpari_wrong(why, "dpar_halo_plan_check: the plan is NULL");
     }
     if (plan->active) {
-        return dpari_wrong(why, "halo exchange %ld has not ended", plan->count);
+        return dpari_wrong(why, "dpar_halo_plan_check: halo exchange %ld has not ended",
+                           plan->count);
     }
     if (plan->in_order) {
         return dpari_wrong(why,
-                           "%d fields are in the memory of a device and all their halos are sent "
-                           "by messages: a check cannot wait for that memory",
+                           "dpar_halo_plan_check: %d fields are in the memory of a device and all "
+                           "their halos are sent by messages; nothing waits for that memory",
                            plan->fields);
     }
     return DPAR_OK;
 }
 
-/* Keeps the halos, exchanges them, compares, and restores what was kept. */
+/* Copies the halos, exchanges them, compares them with the copy, and restores the copy. */
 static dpar_status dpari_hx_find_stale(dpar_halo_plan *plan, dpar_why *why)
 {
     dpar_why found;
@@ -466,7 +470,7 @@ static dpar_status dpari_hx_find_stale(dpar_halo_plan *plan, dpar_why *why)
         st = dpari_hx_pin(plan, memory, 2 * bytes + 64, 1);
     }
     if (st == DPAR_OK) {
-        st = dpari_hx_keep(plan, was, 0);
+        st = dpari_hx_copy_halos(plan, was, 0);
     }
     kept = st;
     st = dpari_agree(plan->comm, st, why);
@@ -474,18 +478,18 @@ static dpar_status dpari_hx_find_stale(dpar_halo_plan *plan, dpar_why *why)
         st = dpar_halo_plan_exchange(plan);
     }
     if (st == DPAR_OK) {
-        st = dpari_hx_keep(plan, is, 0);
+        st = dpari_hx_copy_halos(plan, is, 0);
         field = st == DPAR_OK ? dpari_hx_stale(plan, was, is, &found) : -1;
     }
     if (kept == DPAR_OK) {
-        kept = dpari_hx_keep(plan, was, 1);
+        kept = dpari_hx_copy_halos(plan, was, 1);
     }
     if (memory) {
         (void)dpari_hx_pin(plan, memory, 2 * bytes + 64, 0);
         dpar_comm_release(plan->comm, memory);
     }
     st = dpari_agree(plan->comm, st == DPAR_OK ? kept : st, why);
-    return st == DPAR_OK ? dpari_hx_tell(plan, field, &found, why) : st;
+    return st == DPAR_OK ? dpari_hx_share(plan, field, &found, why) : st;
 }
 
 /* ---- check WRONG: comparing with the whole array --------------------------------------------- */
@@ -493,7 +497,7 @@ static dpar_status dpari_hx_find_stale(dpar_halo_plan *plan, dpar_why *why)
 /* A field while it is compared. */
 typedef struct dpari_hx_whole {
     const dpar_halo_plan *x;
-    int32_t f, components, width; /* number of the field, components, bytes of one */
+    int32_t f, components, width; /* number of the field, its components, bytes of a component */
     dpar_box own, all;            /* own points and local box of the rank that is checked */
     unsigned char *points[2];     /* rank 0: all points of the field and of a pair's other field */
     unsigned char *known[2];      /* rank 0: 1 for each point that has an owner */
@@ -607,8 +611,8 @@ static void dpari_hx_assemble(dpari_hx_whole *whole, const dpar_box *grid, int o
     } while (dpari_hx_next_point(&whole->own, p));
 }
 
-/* Moves a point over an edge of a cube's face, across dim k of at[] (0 is y, 1 is x), which is in
- * half cells. half: the position of points in their cells, in half cells. */
+/* Moves a point over an edge of a cube's face, in dim k of at[] (0 is y, 1 is x). at[] is in half
+ * cells. half: the position of points in their cells, in half cells. */
 static void dpari_hx_over_edge(int64_t n, int32_t k, int64_t *face, int64_t *at, int32_t *half,
                                int32_t *turn)
 {
@@ -627,8 +631,8 @@ static void dpari_hx_over_edge(int64_t n, int32_t k, int64_t *face, int64_t *at,
     }
 }
 
-/* Computes q, the point of a cubed sphere at the place of p, which is beyond an edge or on a border
- * that another face owns. Returns 0 if p is beyond two edges, where three faces meet. */
+/* Computes q, the point of a cubed sphere at the position of p, which is beyond an edge or on a
+ * border that another face owns. Returns 0 if p is beyond two edges, where three faces meet. */
 static int dpari_hx_on_cube(const dpar_halo *halo, const int64_t *p, int64_t *q, int32_t *turn)
 {
     const int32_t y = halo->grid.dims - 2;
@@ -663,8 +667,8 @@ static int dpari_hx_on_cube(const dpar_halo *halo, const int64_t *p, int64_t *q,
     return 1;
 }
 
-/* Computes the column of q, which is beyond a fold or a pole in dim `fold`. Returns 0 if p is an
- * image of itself. */
+/* Computes the column of q. over: 1 if the point is beyond a fold, 2 if beyond a pole. seam: 1 if
+ * it is on the fold. Returns 0 if the point is no image of another one. */
 static int dpari_hx_turned(const dpar_halo *halo, int over, int seam, int64_t *q)
 {
     const int32_t m = halo->mirror;
@@ -682,9 +686,9 @@ static int dpari_hx_turned(const dpar_halo *halo, int over, int seam, int64_t *q
     return 1;
 }
 
-/* Computes the point that cell p is an image of, by the rules of halo.h but independently of its
- * code. Returns 0 if there is none, or if p is that point itself. *turn is set to the turn of
- * vectors. */
+/* Computes the point of which cell p is an image, by the rules of halo.h but independently of its
+ * code. Returns 0 if there is none, or if p is that point itself. Sets *turn to the quarter turns
+ * of vectors. */
 static int dpari_hx_image(const dpari_hx_whole *whole, const int64_t *p, int64_t *q, int32_t *turn)
 {
     const dpar_halo *halo = whole->x->field[whole->f].halo;
@@ -721,7 +725,8 @@ static int dpari_hx_image(const dpari_hx_whole *whole, const int64_t *p, int64_t
     return outside > 0 && (!halo->cube || dpari_hx_on_cube(halo, p, q, turn));
 }
 
-/* True if p is among the points that blocks share: an own point, or on the face after the last one.
+/* True if p is among the points that blocks share: an own point, or on the face next to the own
+ * points.
  */
 static int dpari_hx_is_shared(const dpari_hx_whole *whole, const int64_t *p)
 {
@@ -736,7 +741,7 @@ static int dpari_hx_is_shared(const dpari_hx_whole *whole, const int64_t *p)
     return n == whole->all.dims;
 }
 
-/* Computes component k of a point as it arrives after so many quarter turns: rounded to the type in
+/* Computes component k of a point as it arrives after `turn` quarter turns: rounded to the type in
  * which it is sent, with the sign of vectors. A pair (u, v) becomes (-v, u), (-u, -v) or (v, -u).
  */
 static void dpari_hx_passed(const dpari_hx_whole *whole, int32_t turn, int32_t k, void *to,
@@ -781,7 +786,8 @@ static dpar_status dpari_hx_differs(const dpari_hx_whole *whole, int32_t rank, c
 }
 
 /* Checks all cells of one rank's local box that are an image of a point with an owner. */
-static dpar_status dpari_hx_look_up(const dpari_hx_whole *whole, const dpar_box *grid, int32_t rank)
+static dpar_status dpari_hx_compare_box(const dpari_hx_whole *whole, const dpar_box *grid,
+                                        int32_t rank)
 {
     int64_t p[DPAR_MAX_DIMS], q[DPAR_MAX_DIMS];
     int32_t d, k, turn;
@@ -847,8 +853,8 @@ static int64_t dpari_hx_local_bytes(const dpar_halo_plan *plan, int32_t f)
     return most;
 }
 
-/* The field of a pass. The passes are the own points of the field, the own points of the other
- * field of a pair (-1 if there is none), and the halos of the field. */
+/* Returns the field of a pass, or -1 if there is none. The passes are the own points of the field,
+ * the own points of the other field of a pair, and the halos of the field. */
 static int32_t dpari_hx_pass_field(const dpari_hx_whole *whole, int32_t pass)
 {
     const dpar_halo_field *field = &whole->x->field[whole->f];
@@ -858,9 +864,9 @@ static int32_t dpari_hx_pass_field(const dpari_hx_whole *whole, int32_t pass)
     return field->pair ? (int32_t)(dpari_hx_other(field) - whole->x->field) : -1;
 }
 
-/* Rank 0: receives the local boxes of all ranks that have one copy of the grid, one after the
- * other. It assembles own points first, then compares halos and writes the first difference. It
- * receives all boxes even after an error, because the others send them. */
+/* Rank 0: receives the local boxes of all ranks that have one copy of the grid, one after another.
+ * First assembles own points, then compares halos and writes the first difference. Receives all
+ * boxes even after an error, because the other ranks send them. */
 static dpar_status dpari_hx_compare_copy(dpar_halo_plan *plan, dpari_hx_whole *whole,
                                          const dpar_box *grid, int64_t copy)
 {
@@ -886,14 +892,14 @@ static dpar_status dpari_hx_compare_copy(dpar_halo_plan *plan, dpari_hx_whole *w
             if (st == DPAR_OK && pass < 2) {
                 dpari_hx_assemble(whole, grid, pass);
             } else if (st == DPAR_OK && whole->why->text[0] == 0) {
-                (void)dpari_hx_look_up(whole, grid, r);
+                (void)dpari_hx_compare_box(whole, grid, r);
             }
         }
     }
     return st;
 }
 
-/* Other ranks: send their local boxes in the order in which rank 0 receives them. */
+/* Other ranks: sends the local boxes in the order in which rank 0 receives them. */
 static dpar_status dpari_hx_compare_send(dpar_halo_plan *plan, dpari_hx_whole *whole)
 {
     dpar_status st = DPAR_OK, now;
@@ -915,8 +921,8 @@ static dpar_status dpari_hx_compare_send(dpar_halo_plan *plan, dpari_hx_whole *w
     return st;
 }
 
-/* Compares field f. Allocates memory for a local box, and on rank 0 for the whole field and the
- * other one of a pair. */
+/* Compares field f. Allocates memory for a local box, and on rank 0 also for the whole field and
+ * the other field of a pair. */
 static dpar_status dpari_hx_compare_field(dpar_halo_plan *plan, int32_t f, dpar_why *found)
 {
     const dpar_halo *halo = plan->field[f].halo;
@@ -1002,7 +1008,9 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_check(dpar_halo_plan *plan, int32
     case DPAR_HALO_STALE: return dpari_hx_find_stale(plan, why);
     case DPAR_HALO_WRONG: return dpari_hx_find_wrong(plan, why);
     default:
-        return dpari_wrong(why, "there is no check %d: use DPAR_HALO_POISON (1) to _WRONG (4)",
+        return dpari_wrong(why,
+                           "dpar_halo_plan_check: check %d does not exist; use DPAR_HALO_POISON "
+                           "(1) to DPAR_HALO_WRONG (4)",
                            what);
     }
 }

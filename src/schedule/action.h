@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* action - private: facts about kinds and stages that all modules of schedules use. Header-only. */
+/* action - private: facts about kinds and stages that all modules of dpar_schedule.h use.
+ * Header-only. */
 #ifndef DPARI_SCHEDULE_ACTION_H
 #define DPARI_SCHEDULE_ACTION_H
 
 #include "../base/arith.h"
 #include "schedule.h"
 
-/* "F", "B", "I", "W", "SEND_F", ...; "" for DPAR_ACTION_IDLE and any other number. */
+/* Returns the name of a kind, such as "F" or "SEND_F", or "" for DPAR_ACTION_IDLE and any other
+ * number. */
 DPARI_FN const char *dpari_action_name(int32_t kind)
 {
     switch (kind) { /* a table of pointers would have to be relocated at load time */
@@ -29,9 +31,9 @@ DPARI_FN const char *dpari_action_name(int32_t kind)
     }
 }
 
-/* Rounds a number of bytes up to a multiple of 8. All sizes of memory in this header are rounded
- * like this, because callers place one array after another in the same memory, and each must be
- * aligned as for int64_t. */
+/* Rounds a number of bytes up to a multiple of 8. All sizes of memory in dpar_schedule.h are
+ * rounded like this, because callers place one array after another in the same memory, and each
+ * must be aligned as for int64_t. */
 DPARI_FN int64_t dpari_whole_words(int64_t bytes)
 {
     return (bytes + 7) & ~(int64_t)7;
@@ -46,19 +48,20 @@ DPARI_FN int dpari_action_has_micro(int32_t kind)
            kind != DPAR_ACTION_WAIT_REDUCE;
 }
 
-/* The stage before this one in its chain, or -1 if there is none. */
+/* Returns the stage before this one in its chain, or -1 if there is none. */
 DPARI_FN int32_t dpari_schedule_before(const dpar_schedule *schedule, int32_t stage)
 {
     return stage % schedule->chain == 0 ? -1 : stage - 1;
 }
 
-/* The stage after this one in its chain, or -1 if there is none. */
+/* Returns the stage after this one in its chain, or -1 if there is none. */
 DPARI_FN int32_t dpari_schedule_behind(const dpar_schedule *schedule, int32_t stage)
 {
     return (stage + 1) % schedule->chain == 0 ? -1 : stage + 1;
 }
 
-/* The rank of a stage by DPAR_STAGE_MAP_x, or -1 if a number is out of range. */
+/* Returns the rank that a map, DPAR_STAGE_MAP_x, puts a stage on, or -1 if a number is out of
+ * range. */
 DPARI_FN int32_t dpari_stage_rank(int32_t map, int32_t ranks, int32_t stage)
 {
     int32_t at;
@@ -71,7 +74,7 @@ DPARI_FN int32_t dpari_stage_rank(int32_t map, int32_t ranks, int32_t stage)
     return map != DPAR_STAGE_MAP_LOOP && stage / ranks % 2 == 1 ? ranks - 1 - at : at;
 }
 
-/* As dpar_schedule_init, with the ranks and stages as arguments. */
+/* Does the same as dpar_schedule_init, with the ranks and stages as arguments. */
 DPARI_INTERNAL dpar_status dpari_schedule_empty(dpar_schedule *schedule, int32_t ranks,
                                                 int32_t stages, int64_t actions, void *mem,
                                                 int64_t bytes, dpar_why *why);

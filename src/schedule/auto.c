@@ -2,7 +2,8 @@
 /* Makes a schedule for measured times. It runs many inexpensive constructions (the zero-bubble
  * heuristic, list schedules by several rules and limits, the published orders), keeps the best,
  * improves it by local search over the limits, and for tiny jobs proves or improves it with the
- * exact search of exact.c. The bound of exact.c tells when to stop. place.c calls it for each cut.
+ * exact search of exact.c. The bound of exact.c tells when no better schedule exists. place.c calls
+ * this module for each cut.
  */
 #include "auto.h"
 
@@ -12,11 +13,11 @@
 #include "inner.h"
 #include "pipe.h"
 
-/* A rule is a number: 0 to 7 are the variants of the heuristic, "rounds"; then come 6 or 12 list
- * schedules; from DPARI_PUBLISHED on they are the published orders. */
+/* A rule is a number. 0 to 7 are the variants of the heuristic "rounds", the next 6 or 12 are list
+ * schedules, and numbers from DPARI_PUBLISHED on are published orders. */
 enum { DPARI_AUTO_ROUNDS = 8, DPARI_PREFERS = 3, DPARI_WEIGHTS = 2 };
-enum { DPARI_PUBLISHED = 1024 };           /* plus a DPAR_SCHEDULE_x */
-#define DPARI_AUTO_WORK (INT32_C(1) << 25) /* actions to try by rules; they take two seconds */
+enum { DPARI_PUBLISHED = 1024 };           /* added to a DPAR_SCHEDULE_x; above all lists */
+#define DPARI_AUTO_WORK (INT32_C(1) << 25) /* actions that rules may try, in about two seconds */
 enum { DPARI_AUTO_SEARCH = 48 }; /* most stages x micro-batches for which a search can finish */
 
 /* A rule and the result of its schedule; rule is -1 if there is none. */
@@ -38,15 +39,15 @@ typedef struct dpari_auto {
     int prefer, weights;       /* lists: the rule of preference */
     int32_t group;             /* lists: micro-batches that pass the chain together */
     int64_t period;            /* work of the busiest rank for one micro-batch */
-    /* [ranks], lists: when the rank looks for work again; INT64_MAX waits for an event. Published:
-     * the number of actions done. */
+    /* [ranks], lists: when the rank chooses its next action, or INT64_MAX if it waits for another
+     * rank. Published: the number of actions that the rank has run. */
     int64_t *wake;
     int64_t *whole; /* [ranks], bytes of one micro-batch on all stages of the rank */
     int64_t *idle;  /* [stages], rounds: idle time of the stage's rank since its first action */
     int64_t *hold;  /* [stages], time from the start of F to the end of I if nothing waits */
     int32_t *want;  /* rounds: [stages], F to run; lists: [ranks], the kind that ran last */
     int32_t *limit; /* [stages], lists: the most micro-batches between F and I */
-    int32_t *kept;  /* [stages], the limits of the best list schedule */
+    int32_t *kept;  /* [stages], limits of the best list schedule */
     char *rest;     /* published: memory in which the schedule is made */
     int64_t rest_bytes;
 } dpari_auto;
@@ -56,8 +57,8 @@ static int64_t dpari_auto_actions(const dpari_pipe *pipe)
     return (int64_t)pipe->stages * pipe->micros * (2 + pipe->split);
 }
 
-/* True if all actions have been done. */
-static int dpari_auto_all(const dpari_pipe *pipe)
+/* True if all actions have been run. */
+static int dpari_auto_complete(const dpari_pipe *pipe)
 {
     int64_t all = 0;
     int32_t r;
@@ -67,7 +68,7 @@ static int dpari_auto_all(const dpari_pipe *pipe)
     return all == dpari_auto_actions(pipe);
 }
 
-/* ---- rounds: one stage per rank; a round has one I of every stage ---------------------------- */
+/* ---- rounds: one stage per rank; in a round each stage runs one I ---------------------------- */
 
 /* Appends an action and adds the gap before it to the rank's idle time. */
 static void dpari_rounds_put(dpari_auto *search, int kind, int32_t s)
@@ -83,9 +84,9 @@ static void dpari_rounds_put(dpari_auto *search, int kind, int32_t s)
     }
 }
 
-/* Appends the W that fit into the gap before `arrival`. One more is appended, although it ends too
- * late, if the rule fills gaps or if the rest of the gap would make this rank the one with the most
- * idle time. */
+/* Appends the W that fit into the gap before `arrival`. Appends one more, although it ends after
+ * the gap, if the rule fills gaps or if the rest of the gap would make this rank the one with the
+ * most idle time. */
 static void dpari_rounds_fill(dpari_auto *search, int32_t s, int64_t arrival)
 {
     dpari_pipe *pipe = &search->q;
@@ -99,9 +100,9 @@ static void dpari_rounds_fill(dpari_auto *search, int32_t s, int64_t arrival)
     }
 }
 
-/* Computes into search->want how many F after its first one each stage runs before its first I can
- * start. The first loop counts the F that fit, from the last stage to the first. The second one
- * makes each stage run fewer F than the stage before it. */
+/* Sets search->want to the number of F that each stage runs between its first F and its first I.
+ * The first loop counts the F that fit before the I can start, from the last stage to the first.
+ * The second loop makes each stage run fewer F than the stage before it. */
 static void dpari_rounds_ahead(dpari_auto *search)
 {
     dpari_pipe *pipe = &search->q;
@@ -151,7 +152,7 @@ static void dpari_rounds_begin(dpari_auto *search)
 }
 
 /* True if the stage may run its next F in this round. With back_first it may not if it is two or
- * more F ahead of the next stage and this F would delay the I that follows. */
+ * more F ahead of the next stage and this F would delay its next I. */
 static int dpari_rounds_wants(const dpari_auto *search, int32_t s)
 {
     const dpari_pipe *pipe = &search->q;
@@ -177,11 +178,11 @@ static int dpari_rounds_wants(const dpari_auto *search, int32_t s)
            next - free > search->most - search->idle[s];
 }
 
-/* Appends an F of each stage that may run one, after the W that free enough memory for it.
+/* Appends an F for each stage that may run one, after the W that free enough memory for it.
  *
- * The input of the F exists: no stage is ahead of the stage before it, and if both have run equally
- * many F, the stage before has just run one. Once the W of all I have run there is enough memory,
- * because no more micro-batches are in flight than before the first I.
+ * The input of the F exists: no stage has run more F than the stage before it, and if both have run
+ * equally many, the stage before has just run one. Once the W of all I have run, there is enough
+ * memory, because no more micro-batches are in flight than before the first I.
  */
 static void dpari_rounds_forward(dpari_auto *search)
 {
@@ -206,7 +207,7 @@ static void dpari_rounds_forward(dpari_auto *search)
 }
 
 /* Runs the heuristic of sail-sg's zero-bubble scheduler (Qi 2023), with the bits of `rule` as its
- * switches. It always completes the schedule, and returns 1. */
+ * switches. Always completes the schedule, and returns 1. */
 static int dpari_rounds_run(dpari_auto *search, int rule)
 {
     dpari_pipe *pipe = &search->q;
@@ -240,14 +241,14 @@ static int dpari_rounds_run(dpari_auto *search, int rule)
 
 /* prefer: which of F and I runs first if both are ready; IN_TURN alternates. */
 enum { DPARI_BACK, DPARI_FORTH, DPARI_IN_TURN };
-/* weights: a W runs if no F or I is ready; with FITS only if it also ends before the next one
+/* weights: a W runs if no F or I is ready; with FITS only if it also ends before the next input
  * arrives. */
 enum { DPARI_W_IDLE, DPARI_W_FITS };
 
 /* True if the stage's next F may start. For the oldest micro-batch that has not passed all stages
- * it is enough that its own activation fits. All other micro-batches must also leave free what one
- * micro-batch takes on all stages of this rank. The oldest one can therefore always finish, and
- * there is no deadlock. */
+ * it is enough that its own activation fits. All other micro-batches must also leave free the
+ * memory that one micro-batch takes on all stages of this rank. Therefore the oldest one can always
+ * finish, which prevents deadlock. */
 static int dpari_list_admits(const dpari_auto *search, int32_t s)
 {
     const dpari_pipe *pipe = &search->q;
@@ -297,7 +298,7 @@ static int32_t dpari_list_head(const dpari_auto *search, int kind, int32_t r, in
     return best;
 }
 
-/* Returns the stage whose waiting W is the oldest, or -1 if no W waits. */
+/* Returns the stage of rank r whose next W has the lowest micro-batch, or -1 if no W is ready. */
 static int32_t dpari_list_weight(const dpari_pipe *pipe, int32_t r)
 {
     int32_t i, best = -1;
@@ -311,7 +312,7 @@ static int32_t dpari_list_weight(const dpari_pipe *pipe, int32_t r)
     return best;
 }
 
-/* True if the input of an F has arrived but its activation does not fit. */
+/* True if the input of an F of rank r has arrived but its activation does not fit. */
 static int dpari_list_blocked(const dpari_auto *search, int32_t r, int64_t at)
 {
     const dpari_pipe *pipe = &search->q;
@@ -363,8 +364,8 @@ static int dpari_list_choose(const dpari_auto *search, int32_t r, int64_t at, in
     return f >= 0 ? DPARI_F : -1;
 }
 
-/* Makes a rank look for work at time `at`, or once it is free if that is later. */
-static void dpari_list_tell(dpari_auto *search, int32_t r, int64_t at)
+/* Makes a rank choose its next action at time `at`, or once it is free if that is later. */
+static void dpari_list_wake(dpari_auto *search, int32_t r, int64_t at)
 {
     search->wake[r] = dpari_least(search->wake[r], dpari_most(at, search->q.free[r]));
 }
@@ -378,25 +379,25 @@ static void dpari_list_do(dpari_auto *search, int kind, int32_t s, int64_t at)
     search->want[r] = kind;
     search->wake[r] = pipe->free[r];
     if (kind != DPARI_W && to >= 0 && to < pipe->stages) {
-        dpari_list_tell(search, pipe->rank[to],
+        dpari_list_wake(search, pipe->rank[to],
                         pipe->free[r] + pipe->lag[kind == DPARI_F ? s : to]);
     }
     if (kind == DPARI_F && to == pipe->stages && pipe->stages > pipe->ranks) {
-        for (k = 0; k < pipe->ranks; k++) { /* the oldest micro-batch has passed: see _admits */
-            dpari_list_tell(search, k, at);
+        for (k = 0; k < pipe->ranks; k++) { /* another micro-batch is now the oldest */
+            dpari_list_wake(search, k, at);
         }
     }
 }
 
-/* Sets x->limit, the most micro-batches that a stage may have between F and I. A stage needs as
- * many as the busiest rank completes in the time from its F to its I; the limit is `fourths` / 4 of
- * that, and 0 means no limit. SHARE divides the cap among the stages of a rank in proportion to
- * that time, and EVEN equally. */
+/* Sets search->limit, the most micro-batches that a stage may have between F and I. A stage needs
+ * as many as the busiest rank completes in the time from the stage's F to its I. The limit is
+ * `fourths` / 4 of that number; 0 means no limit. SHARE divides the cap among the stages of a rank
+ * in proportion to that time, and EVEN divides it equally. */
 enum { DPARI_LIMIT_SHARE = -1, DPARI_LIMIT_EVEN = -2 };
 DPARI_STATIC_NOINLINE void dpari_list_limits(dpari_auto *search, int fourths)
 {
     const dpari_pipe *pipe = &search->q;
-    int64_t unit = 1 + (search->hold[0] >> 40); /* hold[0] is the longest: no product overflows */
+    int64_t unit = 1 + (search->hold[0] >> 40); /* hold[0] is the longest, so nothing overflows */
     int32_t r, i;
     for (r = 0; r < pipe->ranks; r++) {
         int64_t sum = 0;
@@ -424,8 +425,8 @@ DPARI_STATIC_NOINLINE void dpari_list_limits(dpari_auto *search, int fourths)
     }
 }
 
-/* Makes a list schedule. The rule is a number of mixed radix: prefer, weights, group. Ranks act in
- * the order of their times. Returns 1 if all actions were run. */
+/* Makes a list schedule. The rule encodes prefer, weights and group as digits. Ranks act in the
+ * order of their times. Returns 1 if all actions were run. */
 static int dpari_list_run(dpari_auto *search, int rule)
 {
     dpari_pipe *pipe = &search->q;
@@ -457,7 +458,7 @@ static int dpari_list_run(dpari_auto *search, int rule)
             dpari_list_do(search, kind, stage, at);
         }
     }
-    return dpari_auto_all(pipe);
+    return dpari_auto_complete(pipe);
 }
 
 /* ---- published orders ------------------------------------------------------------------------ */
@@ -526,10 +527,10 @@ static int dpari_auto_published(dpari_auto *search, const dpar_schedule_optimize
             }
         }
     }
-    return dpari_auto_all(&search->q);
+    return dpari_auto_complete(&search->q);
 }
 
-/* ---- the best of them ------------------------------------------------------------------------ */
+/* ---- the best schedule ----------------------------------------------------------------------- */
 
 /* Makes the schedule of a rule. Returns 1 if it is complete. */
 static int dpari_auto_run(dpari_auto *search, const dpar_schedule_optimize_desc *job, int rule)
@@ -544,7 +545,8 @@ static int dpari_auto_run(dpari_auto *search, const dpar_schedule_optimize_desc 
     return dpari_rounds_run(search, rule);
 }
 
-/* True if a has the smaller objective, or an equal one and the smaller other measure. */
+/* True if a has the smaller objective, or the same objective and the smaller sum of makespan and
+ * span. */
 static int dpari_auto_better(const dpari_auto *search, const dpari_found *a, const dpari_found *b)
 {
     int64_t more = search->span ? a->span - b->span : a->makespan - b->makespan;
@@ -606,8 +608,8 @@ static void dpari_auto_rules(dpari_auto *search, const dpar_schedule_optimize_de
     }
 }
 
-/* Improves the best list schedule: raises and lowers the limit of one stage after another by 1.
- * Stops after a whole pass without improvement, or when `work` more actions were tried. */
+/* Improves the best list schedule by lowering and raising the limit of one stage after another by
+ * 1. Stops after a whole pass without improvement, or when `work` more actions were tried. */
 static void dpari_auto_climb(dpari_auto *search, const dpar_schedule_optimize_desc *job,
                              int64_t work)
 {
@@ -629,7 +631,7 @@ static void dpari_auto_climb(dpari_auto *search, const dpar_schedule_optimize_de
 }
 
 /* Returns the most bytes that a published order of this job needs. */
-static int64_t dpari_auto_rest(const dpar_schedule_optimize_desc *job)
+static int64_t dpari_auto_published_bytes(const dpar_schedule_optimize_desc *job)
 {
     int64_t most = 0;
     int32_t rule;
@@ -640,8 +642,8 @@ static int64_t dpari_auto_rest(const dpar_schedule_optimize_desc *job)
     return most;
 }
 
-/* The bytes of the resulting schedule, which is at the front of the caller's memory. */
-static int64_t dpari_auto_front(const dpar_schedule_optimize_desc *job)
+/* Returns the bytes of the resulting schedule, which is at the front of the caller's memory. */
+static int64_t dpari_auto_schedule_bytes(const dpar_schedule_optimize_desc *job)
 {
     return dpari_schedule_bytes(job->ranks, job->stages, dpari_pipe_actions(job));
 }
@@ -653,16 +655,17 @@ DPARI_INTERNAL int64_t dpari_schedule_auto_bytes(const dpar_schedule_optimize_de
     if (dpari_pipe_check(job, why) != DPAR_OK) {
         return -1;
     }
-    return dpari_auto_front(job) + dpari_whole_words((int64_t)sizeof(dpari_auto)) +
+    return dpari_auto_schedule_bytes(job) + dpari_whole_words((int64_t)sizeof(dpari_auto)) +
            dpari_pipe_bytes(job) + 8 * (2 * p + 2 * s) + 8 * ((3 * s + 1) / 2) +
-           dpari_auto_rest(job);
+           dpari_auto_published_bytes(job);
 }
 
-/* Places the struct and its arrays in mem, because the struct is large for a stack. */
-static dpari_auto *dpari_auto_lay(const dpar_schedule_optimize_desc *job, void *mem)
+/* Places the struct and its arrays in mem, because the struct is large for a stack. Sets the fields
+ * that do not change between rules. */
+static dpari_auto *dpari_auto_arrange(const dpar_schedule_optimize_desc *job, void *mem)
 {
     dpari_auto *search = (dpari_auto *)mem;
-    char *at = dpari_pipe_lay(&search->q, job, search + 1);
+    char *at = dpari_pipe_arrange(&search->q, job, search + 1);
     const dpari_pipe *pipe = &search->q;
     int32_t r, i, s;
     search->wake = dpari_pipe_wide(&at, job->ranks);
@@ -673,7 +676,7 @@ static dpari_auto *dpari_auto_lay(const dpar_schedule_optimize_desc *job, void *
     search->limit = dpari_pipe_narrow(&at, job->stages);
     search->kept = dpari_pipe_narrow(&at, job->stages);
     search->rest = at + 4 * (3 * (int64_t)job->stages % 2);
-    search->rest_bytes = dpari_auto_rest(job);
+    search->rest_bytes = dpari_auto_published_bytes(job);
     search->span = job->objective == DPAR_OBJECTIVE_SPAN;
     search->found[0].rule = search->found[1].rule = -1;
     search->work = search->period = 0;
@@ -768,9 +771,9 @@ DPAR_API dpar_status dpar_schedule_optimize(dpar_schedule *schedule,
     if (st != DPAR_OK) {
         return st;
     }
-    front = dpari_auto_front(job);
+    front = dpari_auto_schedule_bytes(job);
     work = (char *)mem + front;
-    search = dpari_auto_lay(job, work);
+    search = dpari_auto_arrange(job, work);
     dpari_auto_rules(search, job);
     dpari_auto_climb(search, job, job->nodes);
     dpari_auto_again(search, job, &got, &best);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Proves schedules. Each action is first checked on its own, then against the earlier actions of
- * its rank, then against the totals of all ranks. To find deadlocks the ranks run their lists as
+ * its rank. Then the set of all actions is checked. To find deadlocks the ranks run their lists as
  * far as possible under the rules of the transport. A step of one rank never disables a step of
  * another one. Therefore the order in which ranks advance does not decide whether they reach the
- * end, and one run is a proof. If the ranks get stuck, a circle of ranks that wait for each other
- * is searched and reported. */
+ * end, and one run is a proof. If the ranks get stuck, a cycle of ranks that wait for each other is
+ * found and reported. */
 #include "check.h"
 
 #include "../base/inner.h"
@@ -37,18 +37,18 @@ enum { DPARI_NO_CHAIN = 65535 };
 
 /* The actions of a stage and a micro-batch. */
 typedef struct dpari_proof_cell {
-    int32_t send[2]; /* SEND_F, SEND_B: number on its channel, later index in the list */
+    int32_t send[2]; /* SEND_F and SEND_B: first the number on its channel, then its index */
     uint16_t seen;   /* kinds in its rank's list */
     uint16_t done;   /* kinds that the run has completed */
 } dpari_proof_cell;
 
 /* A message in its queue. The record of the first message of a queue also describes the queue. */
 typedef struct dpari_proof_link {
-    int32_t mate;  /* the other end; once the message was transferred, the next one in `pending` */
+    int32_t mate;  /* the other end; after the transfer, the next message in `pending` */
     int32_t next;  /* the next message of the queue, or -1 */
     int32_t first; /* the first message of the queue */
-    /* In the record of the first message: the first one that was not transferred, or -1. With
-     * EAGER, on the receiver's side: the number of messages in the buffer. */
+    /* In the record of a queue's first message: the first message that was not transferred, or -1.
+     * With EAGER, on the receiver's side: the number of messages in the buffer. */
     int32_t head;
 } dpari_proof_link;
 
@@ -70,8 +70,8 @@ typedef struct dpari_proof {
     uint8_t *stage;         /* [stages], DPARI_STAGE_x */
     uint32_t kinds;         /* the kinds of all actions */
     int32_t transport, room, ready_count;
-    int32_t
-        pending; /* a list of transferred messages whose successors may be next; -1 at its end */
+    /* the first of a list of transferred messages whose successors may be next, or -1 */
+    int32_t pending;
 } dpari_proof;
 
 /* ---- messages -------------------------------------------------------------------------------- */
@@ -84,33 +84,61 @@ static void dpari_proof_put(const dpar_action *action, dpar_text *text)
     dpar_action_write(&one, text);
 }
 
-/* Appends `form`. The first '#' is replaced by m and the second by n, the first '@' by a and the
- * second by b. */
-static void dpari_proof_words(dpar_text *text, const char *form, int64_t m, int64_t n,
-                              const dpar_action *action, const dpar_action *b)
+/* Appends `form`, with `number` in place of '#', `action` in place of the first '@' and `other` in
+ * place of the second. */
+static void dpari_proof_words(dpar_text *text, const char *form, int64_t number,
+                              const dpar_action *action, const dpar_action *other)
 {
     for (; *form != 0; form++) {
         if (*form == '#') {
-            dpari_text_int(text, m);
-            m = n;
+            dpari_text_int(text, number);
         } else if (*form == '@') {
             dpari_proof_put(action, text);
-            action = b;
+            action = other;
         } else {
             dpari_text_char(text, *form);
         }
     }
 }
 
-static dpar_status dpari_proof_say(const dpari_proof *proof, const char *form, int64_t m, int64_t n,
-                                   const dpar_action *action, const dpar_action *b)
+/* Writes a message about actions of rank r or a peer, and a number. dpari_proof_say, _say_number
+ * and _say_pair leave out what their messages do not contain. */
+DPARI_STATIC_NOINLINE dpar_status dpari_proof_report(const dpari_proof *proof, int32_t r,
+                                                     const dpar_action *action, const char *form,
+                                                     int64_t number, const dpar_action *other)
 {
     dpar_text t;
     if (proof->why != NULL) {
         dpari_text_why(&t, proof->why);
-        dpari_proof_words(&t, form, m, n, action, b);
+        dpar_text_put(&t, "rank "); /* not dpari_text_say, which takes more stack */
+        dpari_text_int(&t, r);
+        dpar_text_put(&t, ": ");
+        dpari_proof_words(&t, form, number, action, other);
     }
     return DPAR_E_ARG;
+}
+
+/* Writes a message about an action: "rank 2: 1B3 is listed twice". */
+static dpar_status dpari_proof_say(const dpari_proof *proof, int32_t r, const dpar_action *action,
+                                   const char *form)
+{
+    return dpari_proof_report(proof, r, action, form, 0, NULL);
+}
+
+/* Writes a message about an action and a number: "rank 2: the stage of 1B3 is on rank 1". */
+static dpar_status dpari_proof_say_number(const dpari_proof *proof, int32_t r,
+                                          const dpar_action *action, const char *form,
+                                          int64_t number)
+{
+    return dpari_proof_report(proof, r, action, form, number, NULL);
+}
+
+/* Writes a message about two actions: "rank 2: 1F3 comes after 1B3, which needs it". */
+static dpar_status dpari_proof_say_pair(const dpari_proof *proof, int32_t r,
+                                        const dpar_action *action, const char *form,
+                                        const dpar_action *other)
+{
+    return dpari_proof_report(proof, r, action, form, 0, other);
 }
 
 static dpar_action dpari_proof_action(int32_t kind, int32_t stage, int32_t micro)
@@ -176,15 +204,16 @@ static dpar_status dpari_proof_shape(const dpar_schedule *schedule, dpar_why *wh
     return dpari_proof_begins(schedule, why);
 }
 
-/* The number of cells, one for each stage of a chain and micro-batch. Returns 0 if there are fewer
- * actions than cells, because a correct schedule has a forward for each cell. */
+/* Returns the number of cells, one for each stage of a chain and micro-batch, or 0 if there are
+ * fewer actions than cells, because a correct schedule has a forward for each cell. */
 DPARI_STATIC_NOINLINE int64_t dpari_proof_cells(const dpar_schedule *schedule)
 {
     int64_t cells = (int64_t)schedule->chain * schedule->micro_batches;
     return cells <= schedule->begin[schedule->ranks] ? cells : 0;
 }
 
-/* The bytes of all arrays, where each action has a link of so many bytes. */
+/* Returns the bytes of all arrays, with `link` bytes for the link of each action, or -1 if the
+ * shape is wrong. */
 DPARI_STATIC_NOINLINE int64_t dpari_proof_size(const dpar_schedule *schedule, int64_t link)
 {
     if (dpari_proof_shape(schedule, NULL) != DPAR_OK) {
@@ -205,8 +234,8 @@ DPARI_API int64_t dpari_schedule_check_bytes(const dpar_schedule *schedule,
 
 /* Places the arrays in mem and zeroes them. The shape of the schedule and the size of mem were
  * checked. */
-static void dpari_proof_lay(dpari_proof *proof, const dpar_schedule *schedule, int run, void *mem,
-                            dpar_why *why)
+static void dpari_proof_arrange(dpari_proof *proof, const dpar_schedule *schedule, int run,
+                                void *mem, dpar_why *why)
 {
     int64_t cells = dpari_proof_cells(schedule), links = run ? schedule->begin[schedule->ranks] : 0;
     int32_t r;
@@ -245,13 +274,13 @@ static int dpari_proof_is(int32_t kind, uint32_t set)
     return (set >> kind & 1) != 0;
 }
 
-/* The direction of a message: 0 with the forward, 1 with the backward. */
+/* Returns the direction of a message: 0 with the forward, 1 with the backward. */
 static int dpari_proof_way(int32_t kind)
 {
     return kind == DPAR_ACTION_SEND_B || kind == DPAR_ACTION_RECV_B;
 }
 
-/* The cell of a message's other end. */
+/* Returns the cell of a message's other end. */
 static dpari_proof_cell *dpari_proof_mate_cell(const dpari_proof *proof, const dpar_action *action)
 {
     return dpari_proof_at(proof, dpar_schedule_partner(proof->s, action->kind, action->stage),
@@ -286,13 +315,11 @@ static dpar_status dpari_proof_joined(const dpari_proof *proof, int32_t r,
 {
     if (action->joined != 1 || action->kind != DPAR_ACTION_FORWARD || last || action[1].joined ||
         !dpari_proof_is(action[1].kind, DPARI_SET_GRADIENT)) {
-        return dpari_proof_say(proof,
-                               "rank #: @ is joined, but it is not an F that a B or I follows", r,
-                               0, action, NULL);
+        return dpari_proof_say(proof, r, action,
+                               "@ is joined, but it is not an F that a B or I follows");
     }
     if (action[1].stage == action->stage && action[1].micro_batch == action->micro_batch) {
-        return dpari_proof_say(proof, "rank #: @ is joined with its own @", r, 0, action,
-                               action + 1);
+        return dpari_proof_say_pair(proof, r, action, "@ is joined with its own @", action + 1);
     }
     return DPAR_OK;
 }
@@ -303,17 +330,16 @@ static dpar_status dpari_proof_message(const dpari_proof *proof, int32_t r,
 {
     int32_t there = dpar_schedule_partner(proof->s, action->kind, action->stage);
     if (there < 0) {
-        return dpari_proof_say(proof, "rank #: @ has no partner, because stage # ends its chain", r,
-                               action->stage, action, NULL);
+        return dpari_proof_say_number(
+            proof, r, action, "@ has no partner, because stage # ends its chain", action->stage);
     }
     if (proof->s->rank_of[there] == r) {
-        return dpari_proof_say(proof,
-                               "rank #: @ is not needed, because stage # is on the same rank", r,
-                               there, action, NULL);
+        return dpari_proof_say_number(
+            proof, r, action, "@ is not needed, because stage # is on the same rank", there);
     }
     if (action->peer != proof->s->rank_of[there]) {
-        return dpari_proof_say(proof, "rank #: @ has peer #, but its other end is on another rank",
-                               r, action->peer, action, NULL);
+        return dpari_proof_say_number(
+            proof, r, action, "@ has peer #, but its other end is on another rank", action->peer);
     }
     return DPAR_OK;
 }
@@ -325,25 +351,26 @@ static dpar_status dpari_proof_ids(dpari_proof *proof, int32_t r, const dpar_act
     const dpar_schedule *schedule = proof->s;
     int32_t chain = action->stage / schedule->chain;
     if (action->stage >= schedule->stages) {
-        return dpari_proof_say(proof, "rank #: @ does not exist, there are only # stages", r,
-                               schedule->stages, action, NULL);
+        return dpari_proof_say_number(proof, r, action, "@ does not exist, there are only # stages",
+                                      schedule->stages);
     }
     if (schedule->rank_of[action->stage] != r) {
-        return dpari_proof_say(proof, "rank #: the stage of @ is on rank #", r,
-                               schedule->rank_of[action->stage], action, NULL);
+        return dpari_proof_say_number(proof, r, action, "the stage of @ is on rank #",
+                                      schedule->rank_of[action->stage]);
     }
     if (!dpari_action_has_micro(action->kind)) {
         return DPAR_OK;
     }
     if (action->micro_batch >= schedule->micro_batches) {
-        return dpari_proof_say(proof, "rank #: @ does not exist, there are only # micro-batches", r,
-                               schedule->micro_batches, action, NULL);
+        return dpari_proof_say_number(proof, r, action,
+                                      "@ does not exist, there are only # micro-batches",
+                                      schedule->micro_batches);
     }
     if (proof->chain[action->micro_batch] != DPARI_NO_CHAIN &&
         proof->chain[action->micro_batch] != chain) {
-        return dpari_proof_say(
-            proof, "rank #: the micro-batch of @ is also in the chain from stage # on", r,
-            proof->chain[action->micro_batch] * (int64_t)schedule->chain, action, NULL);
+        return dpari_proof_say_number(proof, r, action,
+                                      "the micro-batch of @ is also in the chain from stage # on",
+                                      proof->chain[action->micro_batch] * (int64_t)schedule->chain);
     }
     proof->chain[action->micro_batch] = (uint16_t)chain;
     return dpari_proof_is(action->kind, DPARI_SET_MESSAGES) ? dpari_proof_message(proof, r, action)
@@ -370,16 +397,15 @@ static uint32_t dpari_proof_later(int32_t kind)
     }
 }
 
-/* Checks that no action of `set` with this stage and micro-batch comes before a, because each of
- * them needs a. */
+/* Checks that no action of `set` with this stage and micro-batch comes before `action`, which each
+ * of them needs. */
 static dpar_status dpari_proof_after(const dpari_proof *proof, int32_t r, const dpar_action *action,
                                      uint32_t set, int32_t stage, int32_t micro)
 {
     uint32_t seen = set & dpari_proof_at(proof, stage, micro)->seen;
     dpar_action needs = dpari_proof_action(dpari_proof_kind(seen), stage, micro);
     if (seen != 0) {
-        return dpari_proof_say(proof, "rank #: @ comes after @, which needs it", r, 0, action,
-                               &needs);
+        return dpari_proof_say_pair(proof, r, action, "@ comes after @, which needs it", &needs);
     }
     return DPAR_OK;
 }
@@ -403,14 +429,14 @@ static dpar_status dpari_proof_local(const dpari_proof *proof, int32_t r, const 
     return st;
 }
 
-/* Checks the place of an action in its rank's list and enters it in its cell. */
+/* Checks the position of an action in its rank's list and enters it in its cell. */
 static dpar_status dpari_proof_order(const dpari_proof *proof, int32_t r, const dpar_action *action)
 {
     dpari_proof_cell *cell = dpari_proof_at(proof, action->stage, action->micro_batch);
     uint32_t split = DPARI_SET_I | DPARI_SET_W, twin = 0;
     dpar_status st;
     if (dpari_proof_is(action->kind, cell->seen)) {
-        return dpari_proof_say(proof, "rank #: @ is listed twice", r, 0, action, NULL);
+        return dpari_proof_say(proof, r, action, "@ is listed twice");
     }
     if (action->kind == DPAR_ACTION_BACKWARD) {
         twin = split & cell->seen;
@@ -420,9 +446,8 @@ static dpar_status dpari_proof_order(const dpari_proof *proof, int32_t r, const 
     if (twin != 0) {
         dpar_action other =
             dpari_proof_action(dpari_proof_kind(twin), action->stage, action->micro_batch);
-        return dpari_proof_say(proof,
-                               "rank #: @ and @ exclude each other, because a B is I and W in one",
-                               r, 0, &other, action);
+        return dpari_proof_say_pair(
+            proof, r, &other, "@ and @ exclude each other, because a B is I and W in one", action);
     }
     st = dpari_proof_after(proof, r, action, dpari_proof_later(action->kind), action->stage,
                            action->micro_batch);
@@ -440,24 +465,24 @@ static dpar_status dpari_proof_state(const dpari_proof *proof, int32_t r, const 
     uint8_t *state = &proof->stage[action->stage];
     int unsharded = (*state & DPARI_STAGE_UNSHARDED) != 0;
     if (action->kind == DPAR_ACTION_UNSHARD && unsharded) {
-        return dpari_proof_say(proof, "rank #: @, but stage # is already unsharded", r,
-                               action->stage, action, NULL);
+        return dpari_proof_say_number(proof, r, action, "@, but stage # is already unsharded",
+                                      action->stage);
     }
     if (!unsharded &&
         (action->kind == DPAR_ACTION_RESHARD || (dpari_proof_is(action->kind, DPARI_SET_COMPUTE) &&
                                                  (proof->kinds & DPARI_SET_SHARDING) != 0))) {
-        return dpari_proof_say(proof, "rank #: @, but stage # is not unsharded there", r,
-                               action->stage, action, NULL);
+        return dpari_proof_say_number(proof, r, action, "@, but stage # is not unsharded there",
+                                      action->stage);
     }
     if ((*state & DPARI_STAGE_REDUCED) != 0 &&
         dpari_proof_is(action->kind, DPARI_SET_TRAINING | 1u << DPAR_ACTION_REDUCE_GRAD)) {
-        return dpari_proof_say(proof, "rank #: @ comes after #REDUCE_GRAD", r, action->stage,
-                               action, NULL);
+        return dpari_proof_say_number(proof, r, action, "@ comes after #REDUCE_GRAD",
+                                      action->stage);
     }
     if (action->kind == DPAR_ACTION_WAIT_REDUCE) {
         if ((*state & DPARI_STAGE_REDUCED) == 0 || (*state & DPARI_STAGE_WAITED) != 0) {
-            return dpari_proof_say(proof, "rank #: @ has no #REDUCE_GRAD before it", r,
-                                   action->stage, action, NULL);
+            return dpari_proof_say_number(proof, r, action, "@ has no #REDUCE_GRAD before it",
+                                          action->stage);
         }
         *state |= DPARI_STAGE_WAITED;
     } else if (dpari_proof_is(action->kind, DPARI_SET_SHARDING)) {
@@ -493,10 +518,10 @@ static dpar_status dpari_proof_list(dpari_proof *proof, int32_t r)
     return st;
 }
 
-/* ---- no action missing, none too many -------------------------------------------------------- */
+/* ---- missing and superfluous actions --------------------------------------------------------- */
 
-/* Returns the kinds that a stage must have for a micro-batch. Whether that is B or I and W depends
- * on the kinds `seen`. */
+/* Returns the kinds that a stage must have for a micro-batch. `seen` decides between B, and I and
+ * W. */
 static uint32_t dpari_proof_expected(const dpari_proof *proof, int32_t stage, uint32_t seen)
 {
     uint32_t set = DPARI_SET_F;
@@ -527,12 +552,11 @@ static dpar_status dpari_proof_complete(const dpari_proof *proof, int32_t stage,
     dpar_action a = dpari_proof_action(dpari_proof_kind((set & ~seen) | extra), stage, micro);
     if ((set & ~seen) != 0) {
         a = dpari_proof_action(dpari_proof_kind(set & ~seen), stage, micro);
-        return dpari_proof_say(proof, "rank #: @ is missing", proof->s->rank_of[stage], 0, &a,
-                               NULL);
+        return dpari_proof_say(proof, proof->s->rank_of[stage], &a, "@ is missing");
     }
     if (extra != 0) {
-        return dpari_proof_say(proof, "rank #: @ is not needed, because there is no backward",
-                               proof->s->rank_of[stage], 0, &a, NULL);
+        return dpari_proof_say(proof, proof->s->rank_of[stage], &a,
+                               "@ is not needed, because there is no backward");
     }
     return DPAR_OK;
 }
@@ -612,7 +636,7 @@ static void dpari_proof_number(const dpari_proof *proof, int32_t r)
     dpari_proof_forget(proof, r, 0);
 }
 
-/* Returns send number n of rank q to rank r, counted from 0. It exists. */
+/* Returns send number n of rank q to rank r, counted from 0. It must exist. */
 static const dpar_action *dpari_proof_nth(const dpari_proof *proof, int32_t q, int32_t r, int32_t n)
 {
     int64_t i = proof->s->begin[q];
@@ -634,11 +658,10 @@ static dpar_status dpari_proof_channel(const dpari_proof *proof, int32_t r)
         if (dpari_proof_is(action->kind, DPARI_SET_RECVS)) {
             int32_t n = proof->key[2 * action->peer]++;
             if (dpari_proof_mate_cell(proof, action)->send[dpari_proof_way(action->kind)] != n) {
-                return dpari_proof_say(proof,
-                                       "rank #: @ is in the place where rank # sends @; without "
-                                       "tags (NCCL) it receives the wrong data",
-                                       r, action->peer, action,
-                                       dpari_proof_nth(proof, action->peer, r, n));
+                return dpari_proof_report(proof, r, action,
+                                          "@ is in the place where rank # sends @; without tags "
+                                          "(NCCL) it receives the wrong data",
+                                          action->peer, dpari_proof_nth(proof, action->peer, r, n));
             }
         }
     }
@@ -744,8 +767,8 @@ static int dpari_proof_compute(dpari_proof *proof, int32_t r)
     return 1;
 }
 
-/* The following three run message i of the rank that is advanced and return 1, or return 0 if it
- * waits. Without a transport a send never waits and a receive waits for its send. */
+/* The next three functions run message i, the next action of its rank, and return 1, or return 0 if
+ * it has to wait. Without a transport a send never waits and a receive waits for its send. */
 static int dpari_proof_free(dpari_proof *proof, int32_t i)
 {
     const dpar_action *action = &proof->s->action[i];
@@ -796,7 +819,7 @@ static int dpari_proof_buffer(dpari_proof *proof, int32_t i)
     return 1;
 }
 
-/* The first message in the queue of message i that was not transferred. */
+/* Returns the first message in the queue of message i that was not transferred. */
 static int32_t dpari_proof_head(const dpari_proof *proof, int32_t i)
 {
     return proof->link[proof->link[i].first].head;
@@ -804,7 +827,7 @@ static int32_t dpari_proof_head(const dpari_proof *proof, int32_t i)
 
 /* Transfers message i if it and its other end are posted and both are first in their queues. Both
  * are then added to `pending`. */
-static void dpari_proof_go(dpari_proof *proof, int32_t i)
+static void dpari_proof_transfer(dpari_proof *proof, int32_t i)
 {
     const dpar_action *list = proof->s->action;
     int32_t j = proof->link[i].mate, end[2], k;
@@ -830,12 +853,12 @@ static void dpari_proof_go(dpari_proof *proof, int32_t i)
 static int dpari_proof_post(dpari_proof *proof, int32_t r, int32_t i)
 {
     proof->lane[r].at++;
-    dpari_proof_go(proof, i);
+    dpari_proof_transfer(proof, i);
     while (proof->pending >= 0) {
         const dpari_proof_link *l = &proof->link[proof->pending];
         proof->pending = l->mate;
         if (l->next >= 0 && dpari_proof_head(proof, l->next) == l->next) {
-            dpari_proof_go(proof, l->next);
+            dpari_proof_transfer(proof, l->next);
         }
     }
     return 1;
@@ -893,14 +916,14 @@ static int32_t dpari_proof_stuck(const dpari_proof *proof, int32_t r)
     return -1;
 }
 
-/* `rank` is stuck at action `at`. It waits for `needs`, an action of `other_rank`, which is itself
- * stuck at action `other`. */
+/* Why a rank is stuck: `rank` is at action `at` and waits for `needs`, an action of `other_rank`,
+ * which is itself stuck at action `other`. */
 typedef struct dpari_proof_wait {
     int32_t rank, at, other_rank, other;
     dpar_action needs;
 } dpari_proof_wait;
 
-/* Finds what a rank waits for if actions only wait for their data. */
+/* Finds what a rank waits for if actions wait only for their data. */
 static void dpari_proof_wait_data(const dpari_proof *proof, dpari_proof_wait *blocked)
 {
     const dpar_action *action = &proof->s->action[blocked->at];
@@ -954,9 +977,9 @@ DPARI_STATIC_NOINLINE void dpari_proof_follow(const dpari_proof *proof, dpari_pr
     dpari_proof_blocker(proof, blocked);
 }
 
-/* Moves *k from a stuck rank to a circle of waiting ranks, with Floyd's algorithm of a slow and a
- * fast pointer. Then moves it to the action of the circle with the lowest index, so that the
- * message does not depend on where the search started. */
+/* Moves *blocked from a stuck rank to a cycle of waiting ranks, with Floyd's algorithm of a slow
+ * and a fast pointer. Then moves it to the action of the cycle with the lowest index, so that the
+ * message does not depend on the start of the search. */
 static void dpari_proof_circle(const dpari_proof *proof, dpari_proof_wait *blocked)
 {
     dpari_proof_wait fast = *blocked, least;
@@ -991,7 +1014,7 @@ static const char *dpari_transport_name(int32_t transport)
     }
 }
 
-/* Describes the first two members of the circle and counts the others. More would not fit into
+/* Describes the first two members of the cycle and counts the others. More would not fit into
  * dpar_why if the numbers are long. */
 static void dpari_proof_say_circle(const dpari_proof *proof, dpari_proof_wait *blocked)
 {
@@ -1004,23 +1027,26 @@ static void dpari_proof_say_circle(const dpari_proof *proof, dpari_proof_wait *b
     do {
         if (count++ < 2) {
             dpar_text_put(&t, count > 1 ? "; " : "");
-            dpari_proof_words(&t, "rank # at @ waits for ", blocked->rank, 0, &list[blocked->at],
+            dpari_proof_words(&t, "rank # at @ waits for ", blocked->rank, &list[blocked->at],
                               NULL);
             if (dpari_proof_same(&list[blocked->other], &blocked->needs)) {
-                dpari_proof_words(&t, "@ of rank #", blocked->other_rank, 0, &blocked->needs, NULL);
+                dpari_proof_words(&t, "@ of rank #", blocked->other_rank, &blocked->needs, NULL);
             } else {
-                dpari_proof_words(&t, "@ that rank # has after @", blocked->other_rank, 0,
+                dpari_proof_words(&t, "@ that rank # has after @", blocked->other_rank,
                                   &blocked->needs, &list[blocked->other]);
             }
         }
         dpari_proof_follow(proof, blocked);
     } while (blocked->at != start);
     if (count > 2) {
-        dpari_proof_words(&t, "; and # more", count - 2, 0, NULL, NULL);
+        dpar_text_put(&t, "; and ");
+        dpari_text_int(&t, count - 2);
+        dpar_text_put(&t, " more");
     }
 }
 
-/* Runs all ranks as far as possible. Returns DPAR_E_STUCK if they do not all reach their end. */
+/* Runs all ranks as far as possible. Returns DPAR_E_STUCK if not all reach the end of their lists.
+ */
 static DPARI_COLD dpar_status dpari_proof_run(dpari_proof *proof, int64_t *stuck)
 {
     int32_t r, through = 0;
@@ -1037,8 +1063,8 @@ static DPARI_COLD dpar_status dpari_proof_run(dpari_proof *proof, int64_t *stuck
     for (r = 0; r < proof->s->ranks; r++) {
         through += proof->lane[r].at == proof->lane[r].end;
     }
-    if (through ==
-        proof->s->ranks) { /* then each RECV was done, because an F, B or I waits for it */
+    /* If all lists have ended, each RECV has been done, too, because an F, B or I waits for it. */
+    if (through == proof->s->ranks) {
         return DPAR_OK;
     }
     for (r = 0; r < proof->s->ranks && stuck != NULL; r++) {
@@ -1060,7 +1086,7 @@ static DPARI_COLD dpar_status dpari_proof_run(dpari_proof *proof, int64_t *stuck
 
 /* ---- the check as a whole -------------------------------------------------------------------- */
 
-/* Checks everything but channels and deadlock. */
+/* Checks everything except the order of channels and deadlock. */
 static dpar_status dpari_proof_lists(dpari_proof *proof)
 {
     const dpar_schedule *schedule = proof->s;
@@ -1089,7 +1115,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_proof_rules(const dpar_schedu
 {
     dpari_proof w;
     dpar_status st;
-    dpari_proof_lay(&w, schedule, 0, mem, why);
+    dpari_proof_arrange(&w, schedule, 0, mem, why);
     st = dpari_proof_lists(&w);
     if (st == DPAR_OK && (flags & DPAR_CHECK_TRAINS) != 0 && (w.kinds & DPARI_SET_TRAINING) == 0) {
         st = dpari_wrong(why, "the schedule has no backward, which DPAR_CHECK_TRAINS requires");
@@ -1143,7 +1169,7 @@ static void dpari_proof_queue(dpari_proof *proof, int32_t r)
     dpari_proof_forget(proof, r, -1);
 }
 
-/* Links all queues and connects the two ends of each message. */
+/* Links the messages of all queues and connects the two ends of each message. */
 static void dpari_proof_connect(dpari_proof *proof)
 {
     int32_t r, i, count = (int32_t)proof->s->begin[proof->s->ranks];
@@ -1187,7 +1213,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_proof_transport(
 {
     dpari_proof w;
     dpar_status st;
-    dpari_proof_lay(&w, schedule, 1, mem, why);
+    dpari_proof_arrange(&w, schedule, 1, mem, why);
     (void)dpari_proof_kinds(&w);
     st = dpari_proof_lowered(&w);
     if (st != DPAR_OK) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Evaluates published formulas under the conditions for which simulation agrees with them. The
- * function of a formula sets its text, adds up its value and notes the first condition that is not
- * met. */
+/* Evaluates published formulas under the conditions for which simulation agrees with them. A
+ * function for each formula sets its text, adds up its value and notes the first condition that is
+ * not met. */
 #include "closed.h"
 
 #include "../base/arith.h"
@@ -19,7 +19,7 @@ typedef struct dpari_closed {
     int32_t over; /* 1 if the sum exceeds INT64_MAX */
 } dpari_closed;
 
-/* Adds count x time, which are both 0 or more. */
+/* Adds count x time to the sum. Both are 0 or more. */
 static void dpari_closed_add(dpari_closed *closed, int64_t count, int64_t time)
 {
     int64_t product;
@@ -30,7 +30,7 @@ static void dpari_closed_add(dpari_closed *closed, int64_t count, int64_t time)
     closed->sum += product;
 }
 
-/* Notes a condition if it does not hold and no other one was noted. An empty condition means that
+/* Notes a condition if it does not hold and none was noted before. An empty condition means that
  * there is no formula. Returns `holds`. */
 DPARI_STATIC_NOINLINE int dpari_closed_need(dpari_closed *closed, int holds, const char *condition)
 {
@@ -76,7 +76,7 @@ static void dpari_closed_zero_bubble(dpari_closed *closed)
     dpari_closed_add(closed, closed->p - 1, closed->i - closed->w);
 }
 
-/* ZB-2P and ZBV: 3 v m F, and for the makespan (p - 1) F more. */
+/* Adds 3 v m F for ZB-2P and ZBV, and for the makespan (p - 1) F more. */
 static void dpari_closed_no_bubble(dpari_closed *closed, int span)
 {
     if (closed->rule == DPAR_SCHEDULE_ZBV) {
@@ -264,7 +264,7 @@ DPARI_STATIC_NOINLINE void dpari_closed_idle(dpari_closed *closed)
 
 /* ---- activations ----------------------------------------------------------------------------- */
 
-/* Rules on a V or in two directions. */
+/* Adds the peak of a rule on a V or in two directions. */
 static void dpari_closed_peak_folded(dpari_closed *closed, int64_t r)
 {
     const int64_t p = closed->p;
@@ -359,7 +359,7 @@ DPARI_STATIC_NOINLINE void dpari_closed_peak(dpari_closed *closed, int64_t r)
 
 /* ---- the call -------------------------------------------------------------------------------- */
 
-/* Fills the numbers of the formulas after checking the order and the times. */
+/* Checks the order and the times, and sets the numbers of the formulas. */
 static dpar_status dpari_closed_read(dpari_closed *closed, const dpar_schedule_desc *order,
                                      const dpar_schedule_times *times, dpar_why *why)
 {
@@ -399,7 +399,7 @@ static dpar_status dpari_closed_read(dpari_closed *closed, const dpar_schedule_d
     return DPAR_OK;
 }
 
-/* True if all stages are alike and messages are buffered and have a latency only. */
+/* True if all stages take the same times, and messages are buffered and have only a latency. */
 static int dpari_closed_plain(const dpar_schedule_times *times)
 {
     return times->forward.each == NULL && times->input.each == NULL && times->weight.each == NULL &&
@@ -438,7 +438,7 @@ DPARI_STATIC_NOINLINE void dpari_closed_value(dpari_closed *closed,
     }
 }
 
-/* "zbv: no formula gives the makespan, unless m >= 2 p - 1". */
+/* Writes a message like "zbv: no formula gives the makespan, unless m >= 2 p - 1". */
 static dpar_status dpari_closed_say(const dpari_closed *closed, const char *what, dpar_why *why)
 {
     dpar_text t;
@@ -450,7 +450,7 @@ static dpar_status dpari_closed_say(const dpari_closed *closed, const char *what
     return DPAR_E_NONE;
 }
 
-/* The text of the makespan's formula with its latency term. */
+/* Returns the text of the makespan's formula with its latency term. */
 static const char *dpari_closed_late(int32_t rule)
 {
     switch (rule) {

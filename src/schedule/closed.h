@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* closed - evaluates the published formulas for pipeline schedules. A formula is only given where
- * simulation agrees with it; elsewhere a message says which condition is not met.
+/* closed - evaluates the published formulas for pipeline schedules. A formula is given only where
+ * simulation agrees with it; otherwise the call fails, and the message names the condition that is
+ * not met.
  *
  *     dpar_schedule_closed_form(&order, &times, DPAR_FORMULA_MAKESPAN, 0, &formula, &why);
  *     formula.text                                     "(m + p - 1) (F + B)"
@@ -11,14 +12,14 @@
 #include "generate.h"
 #include "simulate.h"
 
-/* The quantities that a formula may give, in the units of dpar_schedule_times. Times of a stage are
- * those of 1/v of a rank's layers. Activations are counted in stages x micro-batches. */
+/* The quantities that a formula may give, in the units of dpar_schedule_times. The times of a stage
+ * are those of 1/v of a rank's layers. Activations are counted in stages x micro-batches. */
 enum {
     DPAR_FORMULA_MAKESPAN, /* the makespan, with the latency term if there is a latency */
     DPAR_FORMULA_SPAN,     /* the longest time from a rank's first start to its last end */
-    DPAR_FORMULA_LATENCY,  /* what the latency adds to the makespan */
-    DPAR_FORMULA_IDLE,     /* idle time of the rank with most */
-    DPAR_FORMULA_PEAK,     /* most activations that `rank` holds at one time */
+    DPAR_FORMULA_LATENCY,  /* the time that the latency adds to the makespan */
+    DPAR_FORMULA_IDLE,     /* the longest idle time of a rank */
+    DPAR_FORMULA_PEAK,     /* the most activations that `rank` holds at one time */
     DPAR_FORMULA_COUNT
 };
 
@@ -28,11 +29,11 @@ typedef struct dpar_formula {
     const char *text; /* static text, such as "(m + p - 1) (F + B)" */
 } dpar_formula;
 
-/* Evaluates a formula for p ranks, v stages per rank, m micro-batches and s slices, if all stages
- * are alike. F, B, I, W and FB (joined) are the times of one stage. Messages are buffered, with
- * latency c, and groups have p micro-batches.
+/* Evaluates a formula for p ranks, v stages per rank, m micro-batches and s slices. All stages must
+ * take the same times: F, B, I, W and FB (a joined pair). Messages are buffered and have a latency
+ * c, and groups have p micro-batches.
  *
- * rank:  read for DPAR_FORMULA_PEAK only, where it is r.
+ * rank: 0 to p - 1; r in the formulas of DPAR_FORMULA_PEAK, otherwise without effect.
  *
  * MAKESPAN (if c > 0, LATENCY is added)
  *     gpipe, 1f1b, eager-1f1b      (m + p - 1) (F + B)
@@ -79,7 +80,8 @@ typedef struct dpar_formula {
  *     chimera                      p / 2 + 1 + min(r, p - 1 - r)            p divides m
  *
  * Sources: Huang 2019, Narayanan 2021, Lamy-Poirier 2022, Qi 2023 and 2024, Li 2021, DeepSeek's
- * DualPipe, Victarry's visualiser for moe-overlap, Sun 2024. Simulation showed where they hold.
+ * DualPipe, Victarry's visualiser for moe-overlap, Sun 2024. The conditions were found by
+ * simulation.
  *
  * Fails with DPAR_E_NONE if no formula holds, or DPAR_E_ARG, DPAR_E_DIVIDE or DPAR_E_RANGE if there
  * is no such order, a time is negative, or a value exceeds INT64_MAX. Costs O(stages), for the

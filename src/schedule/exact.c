@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Checks jobs, computes lower bounds, and searches the best schedule of a tiny job. The search is a
- * depth-first branch and bound over the decisions of the rank that is free first. States that were
- * searched to the end are kept in a table, relative to their time, and are not searched again.
- * auto.c and place.c call it. */
+/* Checks jobs, computes lower bounds, and searches for the best schedule of a tiny job. The search
+ * is a depth-first branch and bound over the decisions of the rank that is free first. A table
+ * keeps the states that were searched to the end, with times relative to the state's time, so that
+ * they are not searched again. auto.c and place.c call it. */
 #include "exact.h"
 
 #include "pipe.h"
@@ -91,7 +91,8 @@ static dpar_status dpari_job_times(const dpar_schedule_optimize_desc *job, dpar_
     return DPAR_OK;
 }
 
-/* The same for bytes. */
+/* Checks that I and W free the bytes that F takes, and that the bytes of all micro-batches are at
+ * most 2^60. */
 static dpar_status dpari_job_holds(const dpar_schedule_optimize_desc *job, dpar_why *why)
 {
     int64_t sum = 0, each = 0, all;
@@ -111,7 +112,9 @@ static dpar_status dpari_job_holds(const dpar_schedule_optimize_desc *job, dpar_
         if (!dpari_job_add(&sum, f) ||
             !dpari_job_add(&each, dpari_each_at(&job->times->hold_always, s))) {
             return dpari_say(DPAR_E_RANGE, why,
-                             "the bytes of stages 0 to %d add up to more than 2^60", s);
+                             "hold_forward or hold_always of stages 0 to %d adds up to more than "
+                             "2^60 bytes",
+                             s);
         }
     }
     if (!dpari_mul(sum, job->micro_batches, &all) || all > (INT64_C(1) << DPARI_MOST_SUM)) {
@@ -180,14 +183,14 @@ DPARI_INTERNAL int64_t dpari_pipe_actions(const dpar_schedule_optimize_desc *job
     return (int64_t)job->stages * job->micro_batches * (job->split ? 3 : 2);
 }
 
-/* The least times of one micro-batch along the chain, for the stage that is looked at. */
+/* The least times of one micro-batch along the chain, as seen from one stage. */
 typedef struct dpari_chain {
-    int64_t way;  /* the whole chain: all F, all I, the messages, and the W of stage 0 */
-    int64_t head; /* from the start to the F of the stage */
+    int64_t way;  /* the whole chain: all F, all I, all messages, and the W of stage 0 */
+    int64_t head; /* from the start of the chain to the start of the stage's F */
     int64_t back; /* from the end of the stage's I to the end of stage 0's I */
 } dpari_chain;
 
-/* The time of a message from a stage to the next one; 0 if both are on the same rank. */
+/* Returns the time of a message from a stage to the next one, or 0 if both are on the same rank. */
 static int64_t dpari_job_lag(const dpar_schedule_optimize_desc *job, int32_t stage)
 {
     return stage + 1 < job->stages && dpari_pipe_rank(job, stage) != dpari_pipe_rank(job, stage + 1)
@@ -201,7 +204,7 @@ DPARI_STATIC_NOINLINE int64_t dpari_job_weight(const dpar_schedule_optimize_desc
     return job->split ? dpari_each_at(&job->times->weight, stage) : 0;
 }
 
-/* The least time that a stage's activation is held, from the start of F to the end of I. */
+/* Returns the least time that a stage's activation is held, from the start of F to the end of I. */
 static int64_t dpari_bound_hold(const dpar_schedule_optimize_desc *job, const dpari_chain *c)
 {
     return c->way - c->head - c->back - dpari_job_weight(job, 0);
@@ -214,9 +217,10 @@ static void dpari_bound_step(const dpar_schedule_optimize_desc *job, int32_t sta
     c->back += dpari_pipe_back(job, stage) + dpari_job_lag(job, stage);
 }
 
-/* The bound from the cap of a rank: the sum of bytes x time over all its activations, divided by
- * the cap. Bytes are rounded down and the cap up to units of 2^-20 of the cap, so that products fit
- * and the result is still a lower bound. Returns 0 if a product overflows all the same. */
+/* Returns the bound from the cap of a rank: the sum of bytes x time over all its activations,
+ * divided by the cap. Bytes are rounded down and the cap up to multiples of about 2^-20 of the cap,
+ * so that products fit into 64 bits and the result is still a lower bound. Returns 0 if a product
+ * overflows nevertheless. */
 static int64_t dpari_bound_area(const dpar_schedule_optimize_desc *job, int32_t first,
                                 const dpari_chain *chain)
 {
@@ -243,11 +247,11 @@ static int64_t dpari_bound_area(const dpar_schedule_optimize_desc *job, int32_t 
            (job->objective == DPAR_OBJECTIVE_MAKESPAN ? chain->head : 0);
 }
 
-/* The bound of a rank whose first stage is `first`; *chain is at that stage. */
+/* Returns the bound of a rank whose first stage is `first`; *chain is at that stage. */
 static int64_t dpari_bound_rank(const dpar_schedule_optimize_desc *job, int32_t first,
                                 const dpari_chain *chain)
 {
-    int64_t pass = 0, weight = 0; /* time of F and I, and of W, of the rank */
+    int64_t pass = 0, weight = 0; /* times of all F and I, and of all W, of the rank */
     int64_t bound;
     int32_t s, r = dpari_pipe_rank(job, first);
     for (s = first; s < job->stages; s++) {
@@ -267,9 +271,9 @@ static int64_t dpari_bound_rank(const dpar_schedule_optimize_desc *job, int32_t 
     return dpari_most(bound, dpari_bound_area(job, first, chain));
 }
 
-/* The bound of a stage. One micro-batch passes the whole chain, and the stage runs the F of all
- * others before, or the I of all others after it. If only `fit` activations fit, the micro-batches
- * of the stage also take turns. */
+/* Returns the bound of a stage. One micro-batch passes the whole chain, and the stage runs the F of
+ * all others before it, or the I of all others after it. If only `fit` activations fit, the
+ * micro-batches of the stage also take turns. */
 static int64_t dpari_bound_stage(const dpar_schedule_optimize_desc *job, int32_t s,
                                  const dpari_chain *c)
 {
@@ -323,16 +327,17 @@ DPARI_INTERNAL int64_t dpari_pipe_bound(const dpar_schedule_optimize_desc *job)
 
 /* ---- the search ------------------------------------------------------------------------------ */
 
-/* Limits of the fields of a key: done counts have 8 bits. */
+/* The largest job of a search. The counts in a key have 8 bits, which limits micro-batches. */
 enum { DPARI_EXACT_STAGES = 24, DPARI_EXACT_RANKS = 12, DPARI_EXACT_MICROS = 255 };
 enum {
     DPARI_WAIT = 3,  /* a kind: the rank waits */
-    DPARI_LATE = 3,  /* most messages to a stage and kind that are in flight, in a key */
+    DPARI_LATE = 3,  /* messages in flight to a stage and kind in a key, whose count has 2 bits */
     DPARI_PROBES = 4 /* slots of the table that are tried for a key */
 };
 
 /* A decision on the path from the root of the search: rank `rank` is free at time `at`. It runs the
- * action `kind` of `stage`, or waits. free, seen and start are the rank's values before that. */
+ * action `kind` of `stage`, or waits. free, seen and start are the rank's values before the
+ * decision. */
 typedef struct dpari_place {
     int64_t at, free, seen, start;
     int64_t arrives; /* the earliest time at which another input can reach the rank */
@@ -342,17 +347,18 @@ typedef struct dpari_place {
 } dpari_place;
 
 /* The state of a search. An entry of the table has the times `since`, a hash that is not 0, and the
- * key. For the makespan there is one time, that of the state; for the span each rank's time since
- * its start. A state that was searched before with times that are not larger need not be searched
- * again. */
+ * key. For the makespan there is one time, that of the state; for the span there is each rank's
+ * time since its start. A state need not be searched again if it was searched before with times
+ * that are not larger. */
 typedef struct dpari_search {
     dpari_pipe q;
     /* [ranks], the time at which the rank decided to wait, or DPARI_NEVER. It then does not start
      * any action that was ready at that time before another input arrives. */
     int64_t *seen;
-    int32_t span; /* 1 if the objective is the span */
-    int64_t best, bound, nodes, most;
-    dpari_place *place; /* the path from the root, `depth` decisions */
+    int32_t span;        /* 1 if the objective is the span */
+    int64_t best, bound; /* the smallest objective so far, and its lower bound */
+    int64_t nodes, most; /* the states entered so far, and the most that may be */
+    dpari_place *place;  /* the path from the root, `depth` decisions */
     int64_t depth, actions;
     uint32_t *key;  /* [keys] */
     int64_t *since; /* [sinces] */
@@ -446,14 +452,14 @@ static void dpari_exact_arrivals(dpari_search *search)
     }
 }
 
-/* The time of all remaining actions of a stage and kind. */
+/* Returns the time of all remaining actions of a stage and kind. */
 static int64_t dpari_exact_left(const dpari_pipe *pipe, int kind, int32_t s)
 {
     return (pipe->micros - pipe->done[kind][s]) * pipe->time[kind][s];
 }
 
-/* The time from which the objective counts for a rank: 0 for the makespan, its start for the span,
- * or `fallback` if it has not started. */
+/* Returns the time from which the objective counts for a rank: 0 for the makespan, for the span its
+ * start, or `fallback` if it has not started. */
 static int64_t dpari_exact_zero(const dpari_search *search, int32_t r, int64_t fallback)
 {
     if (!search->span) {
@@ -464,8 +470,8 @@ static int64_t dpari_exact_zero(const dpari_search *search, int32_t r, int64_t f
 
 /* Returns a lower bound of the objective of all schedules that continue from this state. In the
  * first pass, down the chain, a stage ends its last F after all remaining F of its rank on this
- * stage and earlier ones. In the second one, up the chain, it ends its last I after all F of the
- * rank and the I of this stage and later ones. Then come the W. */
+ * stage and earlier ones. In the second pass, up the chain, it ends its last I after all F of the
+ * rank and all I on this stage and later ones. Finally all W are added. */
 static int64_t dpari_exact_bound(dpari_search *search)
 {
     dpari_pipe *pipe = &search->q;
@@ -532,8 +538,8 @@ static int32_t dpari_exact_late(const dpari_search *search, int kind, int32_t s,
     return count;
 }
 
-/* Computes the key of the state at time `at` and its times: search->key is relative to `at`,
- * search->since is not. Returns 0 if the state does not fit into a key. */
+/* Computes the key of the state at time `at` and its times. Times in search->key are relative to
+ * `at`, those in search->since are not. Returns 0 if the state does not fit into a key. */
 static int dpari_exact_key(dpari_search *search, int64_t at)
 {
     const dpari_pipe *pipe = &search->q;
@@ -639,7 +645,7 @@ static void dpari_exact_keep(dpari_search *search, int64_t at)
     }
 }
 
-/* Finds the rank that decides next, and when. Returns 0 if there is none. */
+/* Finds the rank that decides next, and the time. Returns 0 if there is none. */
 static int dpari_exact_turn(const dpari_search *search, int32_t *rank, int64_t *at)
 {
     int32_t r;
@@ -670,9 +676,9 @@ static int dpari_exact_twin(const dpari_search *search, int32_t s)
     return 0;
 }
 
-/* True if it may help that the rank waits. It cannot if no input can arrive, or if an action that
- * takes no memory ends before the next arrival. Without a cap this holds for F too, except for the
- * span, because an early F may start the clock of another rank. */
+/* True if it may help that the rank waits. It cannot help if no input can arrive, or if an action
+ * that takes no memory ends before the next arrival. Without a cap an F is such an action, too,
+ * except for the span, because an early F may start the clock of another rank. */
 static int dpari_exact_may_wait(const dpari_search *search, const dpari_place *place)
 {
     const dpari_pipe *pipe = &search->q;
@@ -693,8 +699,8 @@ static int dpari_exact_may_wait(const dpari_search *search, const dpari_place *p
     return 1;
 }
 
-/* Sets the next alternative of a place: the I of its stages, then F, then W, each from the last
- * stage to the first, and then to wait. Returns 0 if there is none left. */
+/* Sets the next alternative of a decision: the I of the rank's stages, then F, then W, each from
+ * the last stage to the first, and finally waiting. Returns 0 if there is none left. */
 static int dpari_exact_choose(dpari_search *search, dpari_place *place)
 {
     static const int order[] = {DPARI_I, DPARI_F, DPARI_W};
@@ -713,7 +719,7 @@ static int dpari_exact_choose(dpari_search *search, dpari_place *place)
     return place->choice++ == 3 * count && dpari_exact_may_wait(search, place);
 }
 
-/* Carries out the decision of a place, and keeps what dpari_exact_undo needs. */
+/* Carries out a decision, and keeps the values that dpari_exact_undo needs. */
 static void dpari_exact_do(dpari_search *search, dpari_place *place)
 {
     dpari_pipe *pipe = &search->q;
@@ -743,8 +749,8 @@ static void dpari_exact_undo(dpari_search *search, const dpari_place *place)
     }
 }
 
-/* A better schedule is complete. Runs its decisions once more, which writes the actions to
- * `schedule`. */
+/* Called when a better schedule is complete. Runs its decisions once more, which writes the actions
+ * to `schedule`. */
 static void dpari_exact_write(dpari_search *search, dpar_schedule *schedule,
                               dpar_schedule_optimize_result *result)
 {
@@ -762,8 +768,8 @@ static void dpari_exact_write(dpari_search *search, dpar_schedule *schedule,
     pipe->action = NULL;
 }
 
-/* Returns the earliest time after `at` at which an input can arrive at a rank, or INT64_MAX. Reads
- * pipe->next, which dpari_exact_bound computed. */
+/* Returns the earliest time after `at` at which an input can arrive at a rank, or INT64_MAX if none
+ * can. Reads pipe->next, which dpari_exact_bound computed. */
 static int64_t dpari_exact_next(const dpari_search *search, int32_t r, int64_t at)
 {
     const dpari_pipe *pipe = &search->q;
@@ -780,7 +786,7 @@ static int64_t dpari_exact_next(const dpari_search *search, int32_t r, int64_t a
     return next;
 }
 
-/* Enters the next place of the path. Returns 0 if it cannot lead to a better schedule. */
+/* Enters the next state of the path. Returns 0 if it cannot lead to a better schedule. */
 static int dpari_exact_enter(dpari_search *search, const dpar_schedule_optimize_desc *job,
                              dpar_schedule *schedule, dpar_schedule_optimize_result *result)
 {
@@ -802,8 +808,8 @@ static int dpari_exact_enter(dpari_search *search, const dpar_schedule_optimize_
     return 1;
 }
 
-/* Searches depth-first. Returns 0 if all is searched or the bound is reached, or 1 if the nodes are
- * used up. */
+/* Searches depth-first. Returns 0 if everything was searched or the bound was reached, or 1 if the
+ * nodes were used up. */
 static int dpari_exact_walk(dpari_search *search, const dpar_schedule_optimize_desc *job,
                             dpar_schedule *schedule, dpar_schedule_optimize_result *result)
 {
@@ -830,19 +836,19 @@ static int dpari_exact_walk(dpari_search *search, const dpar_schedule_optimize_d
     return 0;
 }
 
-/* The most places on a path. Between two actions a rank waits at most once for the F and once for
- * the I of each of its stages, and once more. */
+/* Returns the most decisions on a path. Between two actions a rank waits at most once for the F and
+ * once for the I of each of its stages, and once more. */
 static int64_t dpari_exact_depth(const dpar_schedule_optimize_desc *job)
 {
     return (dpari_pipe_actions(job) + job->ranks) * (2 * job->stages + 2);
 }
 
 /* Places the struct and its arrays in mem. The table gets the rest of the memory. */
-static dpari_search *dpari_exact_lay(const dpar_schedule_optimize_desc *job, void *mem,
-                                     int64_t bytes)
+static dpari_search *dpari_exact_arrange(const dpar_schedule_optimize_desc *job, void *mem,
+                                         int64_t bytes)
 {
     dpari_search *search = (dpari_search *)mem;
-    char *at = dpari_pipe_lay(&search->q, job, search + 1), *end = (char *)mem + bytes;
+    char *at = dpari_pipe_arrange(&search->q, job, search + 1), *end = (char *)mem + bytes;
     int32_t r;
     search->span = job->objective == DPAR_OBJECTIVE_SPAN;
     search->sinces = search->span ? job->ranks : 1;
@@ -929,7 +935,7 @@ DPARI_INTERNAL dpar_status dpari_exact_search(const dpar_schedule_optimize_desc 
         return st;
     }
     dpari_zero(&got, sizeof(got));
-    search = dpari_exact_lay(job, mem, bytes);
+    search = dpari_exact_arrange(job, mem, bytes);
     search->most = nodes;
     search->best = known > 0 ? known : INT64_MAX;
     search->bound = dpari_pipe_bound(job);

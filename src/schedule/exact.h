@@ -7,49 +7,50 @@
 #include "../base/arith.h"
 #include "job.h"
 
-/* Checks whether a job is in its domain and fits. Fails with DPAR_E_ARG, DPAR_E_RANGE if a sum of
- * times or bytes exceeds 2^60, or DPAR_E_MEMORY if a cap cannot hold one micro-batch on all stages
- * of its rank, which every schedule needs and which is sufficient: "cannot fit: rank 2 needs 3
- * activations of 10 bytes, its cap is 20". O(stages x ranks). */
+/* Checks whether a job is in its domain and fits. Fails with DPAR_E_ARG, with DPAR_E_RANGE if a sum
+ * of times or bytes exceeds 2^60, or with DPAR_E_MEMORY if a cap cannot hold one micro-batch on all
+ * stages of its rank: "cannot fit: rank 2 needs 3 activations of 10 bytes, its cap is 20". Every
+ * schedule needs that much memory, and it is enough for one. O(stages x ranks). */
 DPARI_INTERNAL dpar_status dpari_pipe_check(const dpar_schedule_optimize_desc *job, dpar_why *why);
-/* The number of actions in a schedule of this job: stages x micros x 3 if the backward is split, x
- * 2 otherwise. O(1). */
+/* Returns the number of actions in a schedule of this job: three per stage and micro-batch if
+ * backwards are split, otherwise two. O(1). */
 DPARI_INTERNAL int64_t dpari_pipe_actions(const dpar_schedule_optimize_desc *job);
 /* Returns a lower bound of the objective, or -1 if dpari_pipe_check refuses the job. It is the
  * largest of these:
  *
- *  - for each rank, its work; for the makespan plus the shortest time to its first stage and from
- * its last action back to stage 0;
+ *  - for each rank, its work; for the makespan also the shortest time before its first stage can
+ *    start, and from its last action back to stage 0;
  *  - for each stage, the time in which one micro-batch passes the whole chain, plus the time in
- * which the others pass that stage one after the other;
- *  - for each rank with a cap, the least time that each activation is held times its bytes, summed
- * up and divided by the cap;
+ *    which the other micro-batches pass that stage one after another;
+ *  - for each rank with a cap, the sum of bytes x least time held over its activations, divided by
+ *    the cap;
  *  - for each stage of which only A activations fit under the cap, ceil(micros / A) times the least
- * time that one of them is held.
+ *    time that one of them is held.
  *
  * O(stages x ranks).
  */
 DPARI_INTERNAL int64_t dpari_pipe_bound(const dpar_schedule_optimize_desc *job);
 
 /* The search finds the best schedule of a tiny job by depth-first branch and bound. Whenever a rank
- * is free it runs one of the actions that are ready, or waits for the next arrival. States that
- * were searched to the end are kept in a table and are not searched again. Jobs may have up to 12
- * ranks, 24 stages and 255 micro-batches. F and I may take 1 to 2^31 - 1, W and messages 0 to 2^31
- * - 1. In practice stages x micros up to 24 can be searched to the end. */
+ * is free, it runs one of the actions that are ready, or waits for the next arrival. A table keeps
+ * the states that were searched to the end, so that they are not searched again. Jobs may have up
+ * to 12 ranks, 24 stages and 255 micro-batches. F and I may take 1 to 2^31 - 1, W and messages 0 to
+ * 2^31 - 1. In practice jobs of up to 24 stages x micro-batches can be searched to the end. */
 
-/* Returns the bytes of working memory with a table of `entries` states, 1 to 2^31. A larger table
- * shortens the search. Returns -1 if the job is out of its domain. O(stages). */
+/* Returns the bytes of working memory for a search with a table of `entries` states, 1 to 2^31. A
+ * larger table shortens the search. Returns -1 if the job is out of its domain. O(stages). */
 DPARI_INTERNAL int64_t dpari_exact_bytes(const dpar_schedule_optimize_desc *job, int64_t entries);
 /* Searches at most `nodes` states for a schedule whose objective is smaller than `known`; 0 means
  * that none is known.
  *
- * *s:   initialised by dpar_schedule_init for the ranks and stages of the job and
- * dpari_pipe_actions(job) actions. Receives the best schedule found. If none is better than `known`
- * it is unchanged and result->makespan is 0. mem:  aligned as for int64_t; all of it is used.
+ * schedule: initialised by dpar_schedule_init for the ranks and stages of the job and
+ *           dpari_pipe_actions(job) actions. Receives the best schedule found. If none is better
+ *           than `known`, it is unchanged and result->makespan is 0.
+ * mem:      aligned as for int64_t; all of it is used.
  *
- * Returns DPAR_OK if no better schedule exists, or DPAR_MORE if the nodes were used up;
- * result->bound is then a lower bound. Fails with DPAR_E_ARG, DPAR_E_ROOM, and as dpari_pipe_check
- * does.
+ * Returns DPAR_OK if no better schedule exists, or DPAR_MORE if the nodes were used up before that
+ * was known; result->bound is then a lower bound. Fails with DPAR_E_ARG, DPAR_E_ROOM, and as
+ * dpari_pipe_check does.
  */
 DPARI_INTERNAL dpar_status dpari_exact_search(const dpar_schedule_optimize_desc *job, int64_t nodes,
                                               int64_t known, dpar_schedule *schedule,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Makes the published schedules. With most rules a rank alternates between F and backward; these
- * rules differ in how many F a rank is ahead and in the order of micro-batches. The other rules
- * have a section each. The three rules on a V with controlled memory are in vshape.c. A description
- * is first checked, then filled with its defaults (dpari_plan), then written rank by rank. */
+ * rules differ in how many F a rank runs first and in the order of micro-batches. Each other rule
+ * has a section. The three rules on a V with controlled memory are in vshape.c. A description is
+ * first checked, then filled with its defaults (dpari_plan), then written rank by rank. */
 #include "generate.h"
 
 #include "../base/arith.h"
@@ -13,7 +13,7 @@
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-/* Entry n of names that follow each other, each with its zero. On a small processor constants take
+/* Returns entry n of a text of names that each end in a zero. On a small processor constants take
  * RAM, and rows of equal length would take twice as much. */
 static const char *dpari_name_in(const char *names, int32_t n)
 {
@@ -112,7 +112,7 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_find(dpar_schedule_desc *order, co
                      (int32_t)24, name);
 }
 
-/* ---- what an order means --------------------------------------------------------------------- */
+/* ---- properties of rules --------------------------------------------------------------------- */
 
 /* True if the caller may choose the number of stages per rank. */
 static int dpari_order_loops(int32_t rule)
@@ -182,8 +182,8 @@ static int32_t dpari_order_rank(const dpar_schedule_desc *desc, int32_t stage)
                : dpari_stage_rank(dpari_order_map(desc->rule), desc->ranks, stage);
 }
 
-/* A description with its defaults filled in, for p ranks, v stages per rank and m micro-batches.
- * With slices, m counts slices. */
+/* A description with its defaults filled in, for p ranks, v stages per rank and m micro-batches. If
+ * micro-batches are sliced, m counts slices. */
 typedef struct dpari_plan {
     int32_t rule, p, v, m;
     int32_t stages, slices, lifo;
@@ -304,8 +304,8 @@ static dpar_status dpari_order_shape(const dpar_schedule_desc *desc, dpar_why *w
     return DPAR_OK;
 }
 
-/* Checks that rank_of only renumbers the ranks of the rule. It checks the ranks in windows of 1024,
- * because a mark for each of 65535 ranks would take too much stack. */
+/* Checks that rank_of only renumbers the ranks of the rule. Checks 1024 ranks at a time, because
+ * marks for 65535 ranks would take too much stack. */
 static dpar_status dpari_order_ranks(const dpar_schedule_desc *desc, dpar_why *why)
 {
     enum { WINDOW = 1024 };
@@ -354,7 +354,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_order_check(const dpar_schedule_desc
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
-/* Counts the actions of a stage. The W of the backwards that DualPipe and DualPipeV split are all
+/* Counts the actions of a stage. All W of the backwards that DualPipe and DualPipeV split are
  * counted with the first stage of their rank. */
 static int64_t dpari_plan_count(const dpari_plan *plan, int32_t stage)
 {
@@ -523,7 +523,7 @@ static void dpari_order_turns(const dpari_plan *plan, int32_t rank, dpari_pen *p
     }
 }
 
-/* ---- the rules that run all micro-batches of a stage in one go ------------------------------- */
+/* ---- the rules in which a stage runs all its micro-batches without a break ------------------- */
 
 /* Appends all F, or all B, of a stage to its rank's list. While lists are written,
  * schedule->begin[r] is the current end of rank r's list. */
@@ -580,8 +580,8 @@ static void dpari_two_back(dpari_two *t, int way)
     dpari_two_put(t, DPAR_ACTION_WEIGHT, way);
 }
 
-/* The phases of ZB-V in Qi 2023: warm-up, steady state, and the W that fill the end. With fewer
- * than 2p-1 micro-batches the list for 2p-1 is written without the missing ones. */
+/* Writes the phases of ZB-V in Qi 2023: warm-up, steady state, and the W at the end. With fewer
+ * than 2p-1 micro-batches it writes the list for 2p-1 without the missing ones. */
 static void dpari_order_zbv(const dpari_plan *plan, int32_t rank, dpari_pen *pen)
 {
     int32_t n = plan->m > 2 * plan->p - 1 ? plan->m : 2 * plan->p - 1, i;
@@ -732,7 +732,7 @@ static void dpari_chimera_put(const dpari_plan *plan, int32_t rank, int up, int3
 static void dpari_order_chimera(const dpari_plan *plan, int32_t rank, dpari_pen *pen)
 {
     int up = rank >= plan->p / 2; /* the stream that starts first on this rank */
-    int32_t lead = up ? rank - plan->p / 2 + 1 : plan->p / 2 - rank; /* by how many slots */
+    int32_t lead = up ? rank - plan->p / 2 + 1 : plan->p / 2 - rank; /* by this number of slots */
     int32_t n = (plan->m + plan->p - 1) / plan->p * plan->p, i;
     for (i = 0; i < n + lead; i++) {
         if (i >= lead) {
@@ -744,7 +744,7 @@ static void dpari_order_chimera(const dpari_plan *plan, int32_t rank, dpari_pen 
     }
 }
 
-/* ---- all of them ----------------------------------------------------------------------------- */
+/* ---- writing the lists ----------------------------------------------------------------------- */
 
 static void dpari_order_write(const dpari_plan *plan, int32_t rank, dpar_action *at)
 {
@@ -760,7 +760,7 @@ static void dpari_order_write(const dpari_plan *plan, int32_t rank, dpar_action 
     }
 }
 
-/* Fills rank_of and begin of the schedule. */
+/* Sets rank_of and begin of the schedule. */
 static void dpari_order_lists(dpar_schedule *schedule, const dpari_plan *plan,
                               const dpar_schedule_desc *order)
 {
@@ -774,10 +774,11 @@ static void dpari_order_lists(dpar_schedule *schedule, const dpari_plan *plan,
     }
 }
 
-/* Fills the memory, which is large enough. Not inlined, so that its frame and those of the check
- * are not on the stack at the same time. */
-DPARI_STATIC_NOINLINE void
-dpari_order_fill(dpar_schedule *schedule, const dpar_schedule_desc *order, void *mem, int64_t bytes)
+/* Writes the schedule to the memory, which is large enough. Not inlined, so that its frame and
+ * those of the check are not on the stack at the same time. */
+DPARI_STATIC_NOINLINE void dpari_order_write_all(dpar_schedule *schedule,
+                                                 const dpar_schedule_desc *order, void *mem,
+                                                 int64_t bytes)
 {
     dpari_plan k = dpari_plan_of(order);
     int64_t actions, own = dpari_plan_bytes(&k, &actions);
@@ -799,7 +800,7 @@ dpari_order_fill(dpar_schedule *schedule, const dpar_schedule_desc *order, void 
 }
 
 /* Checks the description and the memory. Not inlined, so that its frame is gone when the lists are
- * filled, which takes the most stack. */
+ * written, which takes the most stack. */
 DPARI_STATIC_NOINLINE dpar_status dpari_order_room(const dpar_schedule_desc *order, const void *mem,
                                                    int64_t bytes, dpar_why *why)
 {
@@ -823,7 +824,7 @@ static dpar_status dpari_order_make(dpar_schedule *schedule, const dpar_schedule
 {
     const dpar_status status = dpari_order_room(order, mem, bytes, why);
     if (status == DPAR_OK) {
-        dpari_order_fill(schedule, order, mem, bytes);
+        dpari_order_write_all(schedule, order, mem, bytes);
     }
     return status;
 }

@@ -17,24 +17,28 @@ enum {
     DPAR_OBJECTIVE_SPAN
 };
 
-/* One step of a pipeline of one chain. Each micro-batch runs F(0) .. F(stages - 1), then I (or B)
- * back to stage 0; W of a stage may run at any time after its I. Zero it, then set the fields. */
+/* One step of a pipeline with one chain. Each micro-batch runs F on stages 0 to stages - 1, then I
+ * (or B) back to stage 0; the W of a stage may run at any time after its I. Zero it, then set the
+ * fields. */
 typedef struct dpar_schedule_optimize_desc {
-    /* At least 1 each; at most 4096 ranks, 16384 stages, and stages x micros at most 2^28. */
+    /* At least 1 each; at most 4096 ranks, 16384 stages and 65535 micro-batches, and stages x
+     * micro_batches at most 2^28. */
     int32_t ranks, stages, micro_batches;
     int32_t map;       /* DPAR_STAGE_MAP_LOOP or DPAR_STAGE_MAP_V; not read if rank_of is given */
     int32_t split;     /* 1 makes I and W two actions; 0 makes B one action */
     int32_t objective; /* DPAR_OBJECTIVE_MAKESPAN or DPAR_OBJECTIVE_SPAN */
-    const uint16_t *rank_of; /* [stages], in which each rank has a stage; NULL selects `map` */
+    const uint16_t *rank_of; /* [stages]; each rank needs a stage; NULL selects `map` */
     /* Times, messages and memory, as in dpar_schedule_times. Without hold_forward an activation
-     * counts as 1, from F to B or W. Messages are DPAR_SEND_MODE_BUFFERED on links of their own.
+     * counts as 1, from F to B or W. Messages are DPAR_SEND_MODE_BUFFERED, each on a link of its
+     * own.
      *
-     * The fields read are forward, input, weight, backward, latency, bytes, bandwidth (at most
-     * INT64_MAX / 10) and hold_always, and hold_forward (0 or more), hold_input and hold_weight (0
-     * or less). With hold_forward these three must add up to 0.
+     * Only these fields are read: forward, input, weight, backward, latency, bytes, bandwidth (at
+     * most INT64_MAX / 10), hold_always, hold_forward (0 or more), hold_input and hold_weight (0 or
+     * less). With hold_forward the last three must add up to 0.
      */
     const dpar_schedule_times *times;
-    dpar_stage_values cap; /* by rank, the most that a rank may hold at any time; 0 is no limit */
+    dpar_stage_values cap; /* [ranks], the most that each rank may hold at any time; 0 means no
+                              limit */
     int64_t nodes;         /* nodes that dpar_schedule_optimize may search; 0 disables the search */
 } dpar_schedule_optimize_desc;
 

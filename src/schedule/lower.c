@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* The passes over a schedule. Each one reads one schedule and writes another. SHARDS and REDUCE go
- * through each rank's list with a window of the next stages. MESSAGES simulates all ranks with the
+/* The passes over a schedule. Each one reads one schedule and writes another. SHARDS and REDUCE
+ * read each rank's list with a window of the next stages. MESSAGES simulates all ranks with the
  * given times and lists every message at the time at which its data are made, so that all lists
  * follow one global order; with TURNS it imitates PyTorch's loop instead. LATE_RECV holds receives
- * in queues, one for each channel, and releases each one, with those before it in its queue, just
- * before the action that needs it. */
+ * in a queue per channel. It writes a receive, and those before it in its queue, just before the
+ * action that needs it. */
 #include "lower.h"
 
 #include "../base/inner.h"
@@ -14,7 +14,7 @@
 
 /* ---- checks of the input --------------------------------------------------------------------- */
 
-/* Says what is wrong with an action: "rank 0, action 2: 0B0 is already in the list". */
+/* Writes what is wrong with an action: "rank 0, action 2: 0B0 is already in the list". */
 static DPARI_COLD dpar_status dpari_lower_say(dpar_why *why, int32_t rank, int64_t index,
                                               const dpar_action *action, const char *wrong)
 {
@@ -47,7 +47,7 @@ enum {
     DPARI_MESSAGES = DPARI_RECEIVES | 1 << DPAR_ACTION_SEND_F | 1 << DPAR_ACTION_SEND_B
 };
 
-/* Says what is wrong with action k of rank r, or returns NULL. */
+/* Returns what is wrong with action k of rank r, or NULL if nothing is. */
 static const char *dpari_lower_wrong(const dpar_schedule *schedule, int32_t r, int64_t k)
 {
     const dpar_action *action = &schedule->action[k];
@@ -82,7 +82,7 @@ static const char *dpari_lower_wrong(const dpar_schedule *schedule, int32_t r, i
 }
 
 /* Checks that a pass can read the schedule, and that no action has a kind in the set `already`,
- * because a pass is going to add these. */
+ * which has the kinds that the passes will add. */
 static DPARI_COLD dpar_status dpari_lower_check(const dpar_schedule *schedule, uint32_t already,
                                                 dpar_why *why)
 {
@@ -125,9 +125,9 @@ static DPARI_COLD dpar_status dpari_lower_check(const dpar_schedule *schedule, u
     return DPAR_OK;
 }
 
-/* Initialises `out` in mem with capacity for so many actions, and copies everything but the lists
- * from `in`. *work receives the address after it. */
-static dpar_status dpari_lower_lay(dpar_schedule *out, const dpar_schedule *in, int64_t actions,
+/* Initialises `out` in mem with capacity for `actions` actions, and copies everything except the
+ * lists from `in`. *work receives the address after it. */
+static dpar_status dpari_lower_out(dpar_schedule *out, const dpar_schedule *in, int64_t actions,
                                    int64_t needed, void *mem, int64_t bytes, char **work,
                                    dpar_why *why)
 {
@@ -178,12 +178,12 @@ static void dpari_sink_stage(dpari_sink *to, int32_t kind, int32_t stage)
 
 /* The window: the stages of the actions from the current one up to `end`, in the order in which
  * they are first needed. A stage stays in the window after its last use until its RESHARD is
- * written; at most two stages wait for that, those of a joined pair. The window may have one stage
- * more than max_active if a pair was added last. */
+ * written. At most two stages wait for their RESHARD, those of a joined pair. The window may have
+ * one stage more than max_active if a pair was added last. */
 typedef struct dpari_window {
     int64_t end;
     int32_t stages; /* stages in the window */
-    int32_t used;   /* those of them with uses > 0 */
+    int32_t used;   /* stages in the window with uses > 0 */
     int32_t max_active;
     int64_t uses[DPAR_LOWER_MAX_ACTIVE + 3]; /* actions of the stage that are in the window */
     uint16_t stage[DPAR_LOWER_MAX_ACTIVE + 3];
@@ -233,7 +233,7 @@ static void dpari_window_extend(dpari_window *window, const dpar_schedule *sched
 }
 
 /* Writes a RESHARD of each stage that is no longer used, in ascending order, and removes it. */
-static void dpari_window_let_go(dpari_window *window, dpari_sink *to)
+static void dpari_window_reshard(dpari_window *window, dpari_sink *to)
 {
     while (window->stages > window->used) {
         int32_t i, least = -1;
@@ -280,7 +280,7 @@ static void dpari_lower_rank(const dpar_schedule *schedule, int32_t r, int32_t m
             continue;
         }
         dpari_window_extend(&w, schedule, schedule->begin[r + 1]);
-        dpari_window_let_go(&w, to);
+        dpari_window_reshard(&w, to);
         dpari_window_gather(&w, to);
         for (h = 0; h <= action->joined; h++) {
             dpari_sink_put(to, action + h);
@@ -296,7 +296,7 @@ static void dpari_lower_rank(const dpar_schedule *schedule, int32_t r, int32_t m
             }
         }
     }
-    dpari_window_let_go(&w, to);
+    dpari_window_reshard(&w, to);
 }
 
 /* ---- a set of ranks whose smallest member is found quickly ----------------------------------- */
@@ -312,7 +312,7 @@ static int64_t dpari_ready_words(int32_t ranks)
     return 1 + (ranks + 4095) / 4096 + (ranks + 63) / 64;
 }
 
-static void dpari_ready_lay(dpari_ready *s, int32_t ranks, uint64_t *mem)
+static void dpari_ready_init(dpari_ready *s, int32_t ranks, uint64_t *mem)
 {
     s->top = mem;
     s->middle = mem + 1;
@@ -362,13 +362,13 @@ static int32_t dpari_ready_take(dpari_ready *s)
 
 /* ---- messages -------------------------------------------------------------------------------
  *
- * A small simulation decides the order. By time, each rank starts an action as soon as its inputs
- * have arrived. The action is written to the rank's list when it ends; its SEND follows it, and the
- * RECV is written to the peer's list at the same moment. An action that the peer computes at that
- * moment is not in the peer's list yet, so that the RECV comes before it. Therefore both ends of a
- * message, and all messages before it, are posted when the data are made. By turns, the clock
- * counts turns, and in a turn each rank writes one action. In both cases all lists follow one order
- * of all messages. */
+ * A small simulation decides the order, by time or by turns. By time, each rank starts an action as
+ * soon as its inputs have arrived. The action is written to the rank's list when it ends; its SEND
+ * follows it, and the RECV is written to the peer's list at the same moment. An action that the
+ * peer computes at that moment is not in the peer's list yet, so that the RECV is before it.
+ * Therefore both ends of a message, and all messages before it, are posted when the data are made.
+ * By turns, each rank writes one action in a turn. In both cases all lists follow one order of all
+ * messages. */
 
 enum { DPARI_NOT_GIVEN = -1, DPARI_NOT_STARTED = -1 };
 
@@ -389,11 +389,11 @@ typedef struct dpari_turns {
     const dpar_schedule_times *times; /* NULL selects the default times */
     dpari_head *head;                 /* [ranks] */
     dpari_ready now, next; /* by turns: the ranks that act in this turn and in the next one */
-    int32_t *heap;         /* by time: [working] ranks; the first one is done first */
+    int32_t *heap;         /* by time: [working] ranks; the first one ends its action first */
     int32_t working;       /* the number of ranks in the heap */
     int64_t clock;         /* by time: the current time */
-    /* [stage][micro][2], when the input and the gradient of the output arrive, or DPARI_NOT_GIVEN
-     */
+    /* [stage][micro-batch][2], when the input and the gradient of the output arrive, or
+     * DPARI_NOT_GIVEN */
     int64_t *given;
     int turns;    /* 1 by turns, 0 by time */
     int idle;     /* 1 if idle actions take a turn */
@@ -444,7 +444,7 @@ static int dpari_lower_ready(const dpari_turns *turns, int32_t rank)
            (!head->a[0].joined || dpari_lower_has(turns, &head->a[1]));
 }
 
-/* Quantities of dpar_schedule_times that no kind of action has, numbered after the kinds. */
+/* Fields of dpar_schedule_times that belong to no kind of action, numbered after the kinds. */
 enum {
     DPARI_LOWER_LATENCY = DPAR_ACTION_COUNT,
     DPARI_LOWER_BYTES,
@@ -474,11 +474,12 @@ static const dpar_stage_values *dpari_lower_each(const dpar_schedule_times *time
 }
 
 /* The default time of a forward. A message takes 1 by default, which is so short that it only
- * decides the order of actions that are ready at the same moment: the one whose data passed fewer
- * messages comes first, as it would if messages took time. */
+ * decides the order of actions that are ready at the same moment: the action whose data passed
+ * fewer messages is first, as it would be if messages took time. */
 #define DPARI_LOWER_UNIT (INT64_C(1) << 20)
 
-/* The time of an action on its own. A B without a time of its own takes as long as I and W. */
+/* Returns the time of an action that is not joined. A B without a time of its own takes as long as
+ * I and W. */
 static int64_t dpari_lower_cost(const dpar_schedule_times *times, const dpar_action *action)
 {
     int64_t takes;
@@ -510,7 +511,8 @@ static int64_t dpari_lower_sum(dpari_turns *turns, int64_t a, int64_t b)
     return a + b;
 }
 
-/* True if rank a's action ends before rank b's. If both end at once, the lower rank's is first. */
+/* True if rank a's action ends before rank b's. If both end at the same time, the lower rank is
+ * first. */
 static int dpari_lower_earlier(const dpari_turns *turns, int32_t a, int32_t b)
 {
     const int64_t x = turns->head[a].done, y = turns->head[b].done;
@@ -528,7 +530,7 @@ static void dpari_lower_push(dpari_turns *turns, int32_t rank)
     turns->heap[i] = rank;
 }
 
-/* Removes the rank that is done first. */
+/* Removes the rank whose action ends first, and returns it. */
 static int32_t dpari_lower_pop(dpari_turns *turns)
 {
     const int32_t first = turns->heap[0], last = turns->heap[--turns->working], n = turns->working;
@@ -547,7 +549,7 @@ static int32_t dpari_lower_pop(dpari_turns *turns)
     return first;
 }
 
-/* An idle rank starts its next action as soon as the inputs arrive. */
+/* Makes an idle rank start its next action as soon as the inputs arrive. */
 static void dpari_lower_start(dpari_turns *turns, int32_t rank)
 {
     dpari_head *head = &turns->head[rank];
@@ -565,8 +567,8 @@ static void dpari_lower_start(dpari_turns *turns, int32_t rank)
     dpari_lower_push(turns, rank);
 }
 
-/* Moves a rank to its next action. If the rank can run it, it starts now, or by turns in the next
- * turn. */
+/* Moves a rank to its next action. If the rank can run it, the action starts now, or by turns in
+ * the next turn. */
 static void dpari_lower_next(dpari_turns *turns, int32_t rank)
 {
     dpari_head *head = &turns->head[rank];
@@ -600,9 +602,9 @@ static void dpari_lower_message(dpari_turns *turns, int32_t rank, const dpar_act
     m->peer = (uint16_t)peer;
 }
 
-/* Passes the result of an action to the neighbouring stage, in memory or by a message. If that is
- * on another rank which can now continue, it does so; by turns in this turn if its number is
- * larger, as in PyTorch's loop. */
+/* Passes the result of an action to the neighbouring stage, in memory or by a message. If that
+ * stage is on another rank which can now continue, this rank continues. By turns it does so in the
+ * same turn if it has the higher number, as in PyTorch's loop. */
 static void dpari_lower_give(dpari_turns *turns, int32_t rank, const dpar_action *action)
 {
     int32_t stage = dpari_lower_receiver(turns->in, action), peer;
@@ -650,7 +652,7 @@ static void dpari_lower_step(dpari_turns *turns, int32_t rank)
     dpari_lower_next(turns, rank);
 }
 
-/* "rank 2 waits for 2RECV_F3: F3 of stage 1 never runs". */
+/* Writes a message like "rank 2 waits for 2RECV_F3: F3 of stage 1 never runs". */
 static DPARI_COLD dpar_status dpari_lower_stuck(const dpari_turns *turns, int32_t rank,
                                                 dpar_why *why)
 {
@@ -678,7 +680,8 @@ static DPARI_COLD dpar_status dpari_lower_stuck(const dpari_turns *turns, int32_
     return DPAR_E_STUCK;
 }
 
-/* Runs turns until no rank can continue. A turn visits the ranks that can, in ascending order. */
+/* Runs turns until no rank can continue. A turn visits the ranks that can continue, in ascending
+ * order. */
 static void dpari_lower_by_turns(dpari_turns *turns)
 {
     int32_t r;
@@ -728,7 +731,7 @@ static dpar_status dpari_lower_messages(dpari_turns *turns, dpar_why *why)
 
 /* ---- lowering -------------------------------------------------------------------------------- */
 
-/* Checks the times that MESSAGES reads: each one is 0 or more, and so small that the sum of three
+/* Checks the times that MESSAGES reads: each must be 0 or more, and so small that the sum of three
  * does not overflow. */
 static DPARI_COLD dpar_status dpari_lower_times(const dpar_schedule_times *times, int32_t stages,
                                                 dpar_why *why)
@@ -752,9 +755,10 @@ static DPARI_COLD dpar_status dpari_lower_times(const dpar_schedule_times *times
 enum { DPARI_LOWER_TOGETHER = 15 | DPAR_LOWER_TURNS };
 
 /* Copies a descriptor with its defaults filled in, and checks it and the schedule. */
-static DPARI_COLD dpar_status dpari_lower_how(dpar_schedule_lower_desc *how,
-                                              const dpar_schedule *in,
-                                              const dpar_schedule_lower_desc *given, dpar_why *why)
+static DPARI_COLD dpar_status dpari_lower_settings(dpar_schedule_lower_desc *how,
+                                                   const dpar_schedule *in,
+                                                   const dpar_schedule_lower_desc *given,
+                                                   dpar_why *why)
 {
     uint32_t already = 0;
     dpar_status status;
@@ -808,8 +812,8 @@ static DPARI_COLD dpar_status dpari_lower_how(dpar_schedule_lower_desc *how,
     return dpari_lower_times(how->times, in->stages, why);
 }
 
-/* Counts the SEND and RECV actions that MESSAGES adds. If `count` is not NULL, those of each rank
- * are added to count[rank]. */
+/* Counts the SEND and RECV actions that MESSAGES adds. If `count` is not NULL, adds those of each
+ * rank to count[rank]. */
 static int64_t dpari_lower_count(const dpar_schedule *schedule, int64_t *count)
 {
     int64_t k, total = 0;
@@ -829,7 +833,7 @@ static int64_t dpari_lower_count(const dpar_schedule *schedule, int64_t *count)
     return total;
 }
 
-/* Returns the most actions that `out` can have. REDUCE counts as one action per stage. */
+/* Returns the most actions that `out` can have, with one per stage for REDUCE. */
 static int64_t dpari_lower_actions(const dpar_schedule *in, const dpar_schedule_lower_desc *how)
 {
     dpari_sink counted;
@@ -848,15 +852,15 @@ static int64_t dpari_lower_actions(const dpar_schedule *in, const dpar_schedule_
     return counted.n;
 }
 
-/* The bytes of the two sets of ready ranks, or of the heap. */
+/* Returns the bytes of the two sets of ready ranks, or of the heap. */
 static int64_t dpari_lower_order_bytes(const dpar_schedule *in, const dpar_schedule_lower_desc *how)
 {
     return (how->passes & DPAR_LOWER_TURNS) != 0 ? 16 * dpari_ready_words(in->ranks)
                                                  : dpari_whole_words(4 * (int64_t)in->ranks);
 }
 
-/* The bytes of the schedule, the heads, the sets or the heap, the counts of remaining backwards,
- * and the arrivals. -1 if they exceed an int64_t. */
+/* Returns the bytes of the schedule, the heads, the sets or the heap, the counts of remaining
+ * backwards, and the arrivals, or -1 if there is no such schedule. */
 static int64_t dpari_lower_size(const dpar_schedule *in, const dpar_schedule_lower_desc *how,
                                 int64_t actions)
 {
@@ -879,10 +883,10 @@ static void dpari_lower_backwards(const dpar_schedule *schedule, int64_t *left)
     }
 }
 
-/* Places the arrays after `out`, runs SHARDS and REDUCE, and fills out->begin. These passes write
+/* Places the arrays after `out`, runs SHARDS and REDUCE, and sets out->begin. These passes write
  * each rank's list to the end of the rank's part of `out`; MESSAGES then writes from the front of
- * that part. The space between is as large as the messages to come, so that no action is
- * overwritten before it is read. */
+ * that part. The space in front of the list is as large as the messages that MESSAGES adds, so that
+ * no action is overwritten before it is read. */
 static void dpari_lower_begin(dpari_turns *turns, const dpar_schedule_lower_desc *how, char *work)
 {
     const dpar_schedule *schedule = turns->in;
@@ -894,9 +898,9 @@ static void dpari_lower_begin(dpari_turns *turns, const dpar_schedule_lower_desc
     turns->head = (dpari_head *)(void *)work;
     work = (char *)(turns->head + schedule->ranks);
     if (turns->turns) {
-        dpari_ready_lay(&turns->now, schedule->ranks, (uint64_t *)(void *)work);
-        dpari_ready_lay(&turns->next, schedule->ranks,
-                        turns->now.top + dpari_ready_words(schedule->ranks));
+        dpari_ready_init(&turns->now, schedule->ranks, (uint64_t *)(void *)work);
+        dpari_ready_init(&turns->next, schedule->ranks,
+                         turns->now.top + dpari_ready_words(schedule->ranks));
     }
     turns->heap = (int32_t *)(void *)work;
     left = (int64_t *)(void *)(work + dpari_lower_order_bytes(schedule, how));
@@ -919,8 +923,7 @@ static void dpari_lower_begin(dpari_turns *turns, const dpar_schedule_lower_desc
     }
 }
 
-/* Marks all inputs as not given, except those at the ends of chains, which are there from the
- * start. */
+/* Marks all inputs as not given, except those at the ends of chains, which exist from the start. */
 static void dpari_lower_ends(dpari_turns *turns)
 {
     int32_t i, m;
@@ -941,7 +944,7 @@ static dpar_status dpari_lower_passes(dpar_schedule *out, const dpar_schedule *i
     dpari_turns l;
     int64_t actions = dpari_lower_actions(in, how);
     char *work;
-    dpar_status st = dpari_lower_lay(out, in, actions, dpari_lower_size(in, how, actions), mem,
+    dpar_status st = dpari_lower_out(out, in, actions, dpari_lower_size(in, how, actions), mem,
                                      bytes, &work, why);
     if (st != DPAR_OK) {
         return st;
@@ -965,7 +968,7 @@ static dpar_status dpari_lower_passes(dpar_schedule *out, const dpar_schedule *i
  * is merged with it into a B. */
 static void dpari_merge_rank(const dpar_schedule *schedule, int32_t r, dpari_sink *to)
 {
-    dpar_action last; /* read, but not written yet */
+    dpar_action last; /* the last action that was read, which is not written yet */
     int64_t k;
     int whole = 1; /* 0 if `last` is an I that is not part of a pair */
     dpari_zero(&last, sizeof(last));
@@ -1014,7 +1017,7 @@ static dpar_status dpari_merge(dpar_schedule *out, const dpar_schedule *in, void
     dpari_sink to;
     char *work;
     int32_t r;
-    dpar_status st = dpari_lower_lay(out, in, dpari_merge_count(in), dpari_merge_size(in), mem,
+    dpar_status st = dpari_lower_out(out, in, dpari_merge_count(in), dpari_merge_size(in), mem,
                                      bytes, &work, why);
     if (st != DPAR_OK) {
         return st;
@@ -1032,14 +1035,14 @@ static dpar_status dpari_merge(dpar_schedule *out, const dpar_schedule *in, void
 
 enum { DPARI_GIVEN_F = 1, DPARI_GIVEN_B = 2 };
 
-/* The receives of a rank that are held back, in one queue for each channel. All queues are linked
- * through `next`. */
+/* The receives of a rank that are held back, in one queue per channel. Each queue is a list linked
+ * by `next`. */
 typedef struct dpari_held {
     const dpar_schedule *in;
     dpari_sink to;
     int64_t *first, *last; /* [ranks], the queue of each peer; with ANY only queue 0 is used */
     int64_t *next;         /* [actions of the list], the next receive of the queue */
-    uint8_t *given;        /* [stage][micro], DPARI_GIVEN_x for the receives that are held */
+    uint8_t *given;        /* [stage][micro-batch], DPARI_GIVEN_x for the receives that are held */
     int one_queue;
 } dpari_held;
 
@@ -1075,7 +1078,7 @@ static void dpari_held_pop(dpari_held *held, int32_t q, int64_t begin)
 }
 
 /* If the receive of the action's stage and micro-batch is held, writes it and those before it in
- * its queue.
+ * the queue.
  */
 static void dpari_held_need(dpari_held *held, const dpar_action *action, int forward, int64_t begin)
 {
@@ -1087,7 +1090,7 @@ static void dpari_held_need(dpari_held *held, const dpar_action *action, int for
     }
 }
 
-/* Writes all held receives that must come before action a. */
+/* Writes all held receives that must be before `action`. */
 static void dpari_held_before(dpari_held *held, const dpar_action *action, int32_t channel,
                               int64_t begin)
 {
@@ -1133,7 +1136,7 @@ static void dpari_late_rank(dpari_held *held, int32_t r, int32_t channel)
     }
 }
 
-/* The number of actions in the longest list. */
+/* Returns the number of actions in the longest list. */
 DPARI_STATIC_NOINLINE int64_t dpari_late_longest(const dpar_schedule *schedule)
 {
     int64_t most = 0;
@@ -1159,7 +1162,7 @@ static dpar_status dpari_late(dpar_schedule *out, const dpar_schedule *in, int32
     char *work;
     int32_t r;
     dpar_status st =
-        dpari_lower_lay(out, in, in->begin[in->ranks], dpari_late_size(in), mem, bytes, &work, why);
+        dpari_lower_out(out, in, in->begin[in->ranks], dpari_late_size(in), mem, bytes, &work, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -1188,7 +1191,7 @@ DPARI_API int64_t dpari_schedule_lower_bytes(const dpar_schedule *in,
                                              const dpar_schedule_lower_desc *how, dpar_why *why)
 {
     dpar_schedule_lower_desc h;
-    if (dpari_lower_how(&h, in, how, why) != DPAR_OK) {
+    if (dpari_lower_settings(&h, in, how, why) != DPAR_OK) {
         return -1;
     }
     if (h.passes == DPAR_LOWER_MERGE) {
@@ -1206,7 +1209,7 @@ DPAR_API dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule
 {
     dpar_schedule_lower_desc h;
     dpar_schedule got;
-    dpar_status st = dpari_lower_how(&h, in, how, why);
+    dpar_status st = dpari_lower_settings(&h, in, how, why);
     if (st != DPAR_OK) {
         return st;
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* pipe - private: a pipeline job in arrays, and a schedule of it that grows action by action.
+/* pipe - private: a pipeline job in arrays, and its schedule, which grows action by action.
  * exact.c, auto.c, place.c and lower.c use it. Header-only. */
 #ifndef DPARI_SCHEDULE_PIPE_H
 #define DPARI_SCHEDULE_PIPE_H
@@ -19,7 +19,8 @@ enum { DPARI_OPTIMIZE_MAX_RANKS = 4096, DPARI_OPTIMIZE_MAX_STAGES = 16384 };
 typedef struct dpari_pipe {
     int32_t ranks, stages, micros, split;
     int64_t *time[3], *hold[3]; /* [stages], time and added bytes of F, I or B, and W */
-    int64_t *lag;               /* [stages], time of a message between s and s + 1; 0 on one rank */
+    int64_t *lag;               /* [stages], time of a message between s and s + 1; 0 if both are on
+                                   one rank */
     int64_t *cap;               /* [ranks], INT64_MAX if there is no cap */
     int32_t *rank;              /* [stages] */
     /* [ranks + 1] and [stages]: the stages of rank r in ascending order are list[first[r]] to
@@ -38,21 +39,21 @@ typedef struct dpari_pipe {
     int64_t *begin;         /* [ranks], where a rank's actions begin in `action` */
 } dpari_pipe;
 
-/* The value of stage (or rank, or layer) i. */
+/* Returns the value of stage (or rank, or layer) i. */
 DPARI_FN int64_t dpari_each_at(const dpar_stage_values *each, int64_t i)
 {
     return each->each != NULL ? each->each[i] : each->all;
 }
 
-/* The rank that the job puts a stage on. */
+/* Returns the rank that the job puts a stage on. */
 DPARI_FN int32_t dpari_pipe_rank(const dpar_schedule_optimize_desc *job, int32_t stage)
 {
     return job->rank_of != NULL ? job->rank_of[stage]
                                 : dpari_stage_rank(job->map, job->ranks, stage);
 }
 
-/* The bytes that F, I or W of a stage adds. Without hold_forward an activation counts as 1, from F
- * to W. */
+/* Returns the bytes that F, I or W of a stage adds. Without hold_forward an activation counts as 1,
+ * from F to W. */
 DPARI_FN int64_t dpari_pipe_hold(const dpar_schedule_times *times, int kind, int32_t stage)
 {
     if (times->hold_forward.each == NULL && times->hold_forward.all == 0) {
@@ -64,8 +65,8 @@ DPARI_FN int64_t dpari_pipe_hold(const dpar_schedule_times *times, int kind, int
     return dpari_each_at(kind == DPARI_I ? &times->hold_input : &times->hold_weight, stage);
 }
 
-/* The time of B, or of I if the backward is split. A B without a time of its own takes as long as I
- * and W. */
+/* Returns the time of B, or of I if the backward is split. A B without a time of its own takes as
+ * long as I and W. */
 DPARI_FN int64_t dpari_pipe_back(const dpar_schedule_optimize_desc *job, int32_t stage)
 {
     const dpar_schedule_times *times = job->times;
@@ -77,8 +78,8 @@ DPARI_FN int64_t dpari_pipe_back(const dpar_schedule_optimize_desc *job, int32_t
     return whole > 0 ? whole : input + dpari_each_at(&times->weight, stage);
 }
 
-/* The time of a message from a stage to the next one: latency + bytes x 10^9 / bandwidth, rounded
- * up. It is computed digit by digit, because the product may exceed 64 bits. */
+/* Returns the time of a message from a stage to the next one: latency + bytes x 10^9 / bandwidth,
+ * rounded up. The quotient is computed digit by digit, because bytes x 10^9 may exceed 64 bits. */
 DPARI_FN int64_t dpari_pipe_message(const dpar_schedule_times *times, int32_t stage)
 {
     int64_t bytes = dpari_each_at(&times->bytes, stage),
@@ -100,7 +101,7 @@ DPARI_FN int64_t dpari_pipe_message(const dpar_schedule_times *times, int32_t st
     return dpari_each_at(&times->latency, stage) + time;
 }
 
-/* The DPAR_ACTION_x of a kind. */
+/* Returns the DPAR_ACTION_x of a kind. */
 DPARI_FN uint8_t dpari_pipe_kind(int32_t split, int kind)
 {
     if (kind == DPARI_F) {
@@ -126,8 +127,8 @@ DPARI_FN void dpari_pipe_reset(dpari_pipe *pipe)
     }
 }
 
-/* When the input of the stage's next F or I arrives on its rank, or DPARI_NEVER if that is not
- * known yet. */
+/* Returns when the input of the stage's next F or I arrives on its rank, or DPARI_NEVER if that is
+ * not known yet. */
 DPARI_FN int64_t dpari_pipe_arrival(const dpari_pipe *pipe, int kind, int32_t stage)
 {
     int32_t k = pipe->done[kind][stage], from = kind == DPARI_F ? stage - 1 : stage + 1;
@@ -186,7 +187,7 @@ DPARI_FN void dpari_pipe_put(dpari_pipe *pipe, int kind, int32_t stage)
     pipe->held[r] += pipe->hold[kind][stage];
 }
 
-/* Fills rank_of and begin of `schedule` and makes dpari_pipe_put write its actions there.
+/* Sets rank_of and begin of `schedule`, and makes dpari_pipe_put write its actions there.
  * `schedule` must have capacity for all actions. */
 DPARI_FN void dpari_pipe_open(dpari_pipe *pipe, dpar_schedule *schedule)
 {
@@ -215,7 +216,7 @@ DPARI_FN void dpari_pipe_measure(const dpari_pipe *pipe, int64_t *makespan, int6
     }
 }
 
-/* The bytes of all arrays. */
+/* Returns the bytes of all arrays. */
 DPARI_FN int64_t dpari_pipe_bytes(const dpar_schedule_optimize_desc *job)
 {
     int64_t s = job->stages, p = job->ranks;
@@ -230,7 +231,7 @@ DPARI_FN int64_t *dpari_pipe_wide(char **mem, int64_t count)
     return at;
 }
 
-/* The same with 4-byte numbers. */
+/* Takes an array of `count` 4-byte numbers from the front of *mem. */
 DPARI_FN int32_t *dpari_pipe_narrow(char **mem, int64_t count)
 {
     int32_t *at = (int32_t *)(void *)*mem;
@@ -238,7 +239,7 @@ DPARI_FN int32_t *dpari_pipe_narrow(char **mem, int64_t count)
     return at;
 }
 
-/* Fills the map of stages and the times of messages. */
+/* Sets the map of stages and the times of messages. */
 DPARI_FN void dpari_pipe_place(dpari_pipe *pipe, const dpar_schedule_optimize_desc *job)
 {
     int32_t r, s, n = 0;
@@ -259,8 +260,8 @@ DPARI_FN void dpari_pipe_place(dpari_pipe *pipe, const dpar_schedule_optimize_de
     }
 }
 
-/* Fills the times and bytes of a checked job. */
-DPARI_FN void dpari_pipe_fill(dpari_pipe *pipe, const dpar_schedule_optimize_desc *job)
+/* Sets the times and bytes of a checked job. */
+DPARI_FN void dpari_pipe_values(dpari_pipe *pipe, const dpar_schedule_optimize_desc *job)
 {
     int32_t r, s;
     for (r = 0; r < pipe->ranks; r++) {
@@ -283,7 +284,8 @@ DPARI_FN void dpari_pipe_fill(dpari_pipe *pipe, const dpar_schedule_optimize_des
 
 /* Places the arrays of a checked job in mem, with an empty schedule. Returns the address after
  * them. */
-DPARI_FN char *dpari_pipe_lay(dpari_pipe *pipe, const dpar_schedule_optimize_desc *job, void *mem)
+DPARI_FN char *dpari_pipe_arrange(dpari_pipe *pipe, const dpar_schedule_optimize_desc *job,
+                                  void *mem)
 {
     char *at = (char *)mem;
     int64_t s = job->stages, p = job->ranks;
@@ -317,7 +319,7 @@ DPARI_FN char *dpari_pipe_lay(dpari_pipe *pipe, const dpar_schedule_optimize_des
     pipe->first = dpari_pipe_narrow(&at, p + 1);
     pipe->action = NULL;
     dpari_pipe_place(pipe, job);
-    dpari_pipe_fill(pipe, job);
+    dpari_pipe_values(pipe, job);
     dpari_pipe_reset(pipe);
     return (char *)mem + dpari_pipe_bytes(job);
 }

@@ -36,7 +36,8 @@ typedef struct dpari_placing {
     int64_t *cost;                      /* [layers] */
     dpar_rank_timing *rank;             /* [ranks] */
     dpar_timing timing;
-    dpari_placing_cut cut[3]; /* the one to evaluate; the best from this start; the best of all */
+    dpari_placing_cut cut[3]; /* the cut to evaluate, the best one from this start, and the best of
+                                 all */
     int64_t evaluated, tries; /* cuts evaluated so far, and the most that may be */
     int32_t layers;
     void *rest; /* the first bytes of the caller's memory, for optimize or simulate */
@@ -61,7 +62,7 @@ static const dpar_stage_values *dpari_placing_each(const dpar_schedule_times *ti
 }
 
 /* Returns quantity k of a layer. A B without a time of its own takes as long as I and W. */
-static int64_t dpari_placing_of(const dpar_schedule_times *times, int k, int32_t layer)
+static int64_t dpari_placing_value(const dpar_schedule_times *times, int k, int32_t layer)
 {
     int64_t v = dpari_each_at(dpari_placing_each(times, k), layer);
     if (k == 3 && v == 0) {
@@ -70,7 +71,7 @@ static int64_t dpari_placing_of(const dpar_schedule_times *times, int k, int32_t
     return v;
 }
 
-/* Checks the values of layers, and that no sum over layers overflows, whatever the cut. */
+/* Checks the values of layers, and that no sum over layers overflows with any cut. */
 static dpar_status dpari_placing_fit(const dpar_schedule_optimize_desc *job, int32_t layers,
                                      dpar_why *why)
 {
@@ -93,8 +94,7 @@ static dpar_status dpari_placing_fit(const dpar_schedule_optimize_desc *job, int
             }
             if (v > most - sum) {
                 return dpari_say(DPAR_E_RANGE, why,
-                                 "the times or bytes of layers 0 to %d add up to more than 2^60",
-                                 l);
+                                 "layers 0 to %d: a time or hold_x adds up to more than 2^60", l);
             }
             sum += v;
         }
@@ -112,7 +112,7 @@ static dpar_status dpari_placing_fit(const dpar_schedule_optimize_desc *job, int
     return DPAR_OK;
 }
 
-/* Sums the layers of each stage of a cut. */
+/* Adds up the values of the layers of each stage of a cut. */
 static void dpari_placing_sum(dpari_placing *placing, const int64_t *cuts)
 {
     int32_t s, l;
@@ -121,7 +121,7 @@ static void dpari_placing_sum(dpari_placing *placing, const int64_t *cuts)
         for (s = 0; s < placing->job->stages; s++) {
             placing->sum[k][s] = 0;
             for (l = (int32_t)cuts[s]; l < cuts[s + 1]; l++) {
-                placing->sum[k][s] += dpari_placing_of(placing->job->times, k, l);
+                placing->sum[k][s] += dpari_placing_value(placing->job->times, k, l);
             }
         }
     }
@@ -136,7 +136,7 @@ DPARI_STATIC_NOINLINE int dpari_placing_better(const dpari_placing_cut *a,
            (a->score.over == b->score.over && a->score.objective < b->score.objective);
 }
 
-/* Adds to *over by how much a rank that holds so much exceeds its cap. The sum stops at 2^61. */
+/* Adds to *over by how much rank r exceeds its cap if it holds `holds`. The sum stops at 2^61. */
 static void dpari_placing_over(const dpari_placing *placing, int32_t r, int64_t holds,
                                int64_t *over)
 {
@@ -146,13 +146,13 @@ static void dpari_placing_over(const dpari_placing *placing, int32_t r, int64_t 
     }
 }
 
-/* True if the job says how much an activation holds. Otherwise an activation counts as 1. */
+/* True if the job has the bytes of an activation. Otherwise an activation counts as 1. */
 static int dpari_placing_holds(const dpar_schedule_optimize_desc *job)
 {
     return job->times->hold_forward.each != NULL || job->times->hold_forward.all != 0;
 }
 
-/* The most that a rank holds in the schedule that was simulated last. */
+/* Returns the most that a rank holds in the schedule that was simulated last. */
 static int64_t dpari_placing_peak(const dpari_placing *placing, int32_t r)
 {
     return dpari_placing_holds(placing->job) ? placing->rank[r].peak_bytes
@@ -182,8 +182,8 @@ static dpar_status dpari_placing_simulate(dpari_placing *placing, dpari_placing_
     return DPAR_OK;
 }
 
-/* Evaluates a cut by making a schedule for its stages. Makes none if a micro-batch does not fit on
- * a rank, or if the lower bound shows that the cut cannot be better than `best`. */
+/* Evaluates a cut by making a schedule for its stages. Makes no schedule if a micro-batch does not
+ * fit on a rank, or if the lower bound shows that the cut cannot be better than `best`. */
 static dpar_status dpari_placing_auto(dpari_placing *placing, dpari_placing_cut *c,
                                       const dpari_placing_cut *best, dpar_schedule *schedule,
                                       dpar_why *why)
@@ -257,7 +257,7 @@ static int dpari_placing_move(dpari_placing *placing, int32_t from, int32_t to)
     return 1;
 }
 
-/* Moves layers as long as that improves cut[1], first between neighbouring stages. Returns
+/* Moves layers as long as a move improves cut[1], first between neighbouring stages. Returns
  * DPAR_MORE if no tries are left. */
 static dpar_status dpari_placing_descend(dpari_placing *placing, dpar_schedule *schedule,
                                          dpar_why *why)
@@ -291,16 +291,16 @@ static dpar_status dpari_placing_descend(dpari_placing *placing, dpar_schedule *
     return DPAR_OK;
 }
 
-/* Makes the cut from which the search starts: stages with equal times (start 0), or with equal
- * numbers of layers (start 1). */
+/* Sets cut[0] to the cut from which the search starts: stages with equal times (start 0), or with
+ * equal numbers of layers (start 1), as far as possible. */
 static void dpari_placing_start(dpari_placing *placing, int start)
 {
     int32_t l;
     for (l = 0; l < placing->layers; l++) {
         placing->cost[l] = 1;
         if (start == 0) { /* F and B */
-            placing->cost[l] = dpari_placing_of(placing->job->times, 0, l);
-            placing->cost[l] += dpari_placing_of(placing->job->times, 3, l);
+            placing->cost[l] = dpari_placing_value(placing->job->times, 0, l);
+            placing->cost[l] += dpari_placing_value(placing->job->times, 3, l);
         }
     }
     (void)dpar_split_balance(placing->cut[0].at, placing->layers, placing->cost,
@@ -391,7 +391,7 @@ dpari_schedule_place_bytes(const dpar_schedule_partition_desc *how)
 }
 
 /* Places the struct and its arrays in mem, after the bytes for evaluations. */
-static dpari_placing *dpari_placing_lay(const dpar_schedule_partition_desc *how, void *mem)
+static dpari_placing *dpari_placing_arrange(const dpar_schedule_partition_desc *how, void *mem)
 {
     const dpar_schedule_optimize_desc *job = how->job;
     const int64_t rest = dpari_placing_rest(how);
@@ -431,7 +431,7 @@ static dpari_placing *dpari_placing_lay(const dpar_schedule_partition_desc *how,
     return placing;
 }
 
-/* Evaluates the best cut once more, which makes its schedule. Fails with DPAR_E_MEMORY if it
+/* Evaluates the best cut once more, which makes its schedule. Fails with DPAR_E_MEMORY if the cut
  * exceeds a cap. */
 static dpar_status dpari_placing_end(dpari_placing *placing, dpar_schedule *schedule, dpar_why *why)
 {
@@ -489,7 +489,7 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_partition(dpar_schedule *schedule,
     if (st != DPAR_OK) {
         return st;
     }
-    placing = dpari_placing_lay(how, mem);
+    placing = dpari_placing_arrange(how, mem);
     st = dpari_placing_search(placing, &made, why);
     ended = st < 0 ? st : dpari_placing_end(placing, &made, why);
     if (ended != DPAR_OK) {

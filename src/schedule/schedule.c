@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Places a schedule in the caller's memory, and reads and writes it as PyTorch's CSV. Reading takes
- * two passes over the text: the first one counts, the second one writes. */
+ * two passes over the text: the first counts ranks, stages and actions, the second writes the
+ * actions. */
 #include "schedule.h"
 
 #include "../base/inner.h"
@@ -120,7 +121,7 @@ static int dpari_csv_peek(const dpari_csv *csv)
     return csv->at < csv->n ? (unsigned char)csv->s[csv->at] : -1;
 }
 
-/* "line 2, column 14: expected a stage's number, not 'F0xyz'". */
+/* Writes a message like "line 2, column 14: expected a stage's number, not 'F0xyz'". */
 static dpar_status dpari_csv_say(const dpari_csv *csv, const char *expected, dpar_why *why)
 {
     dpar_text t;
@@ -357,7 +358,7 @@ DPARI_INTERNAL int64_t dpari_schedule_read_bytes(const dpar_schedule_read_desc *
     return dpari_schedule_bytes(c.rows, c.stages, c.actions);
 }
 
-/* Fills rank_of: a stage is on the rank whose line names it. Each stage must be on one rank. */
+/* Sets rank_of: a stage is on the rank whose line names it. Each stage must be on one rank. */
 static dpar_status dpari_csv_ranks(dpar_schedule *schedule, dpar_why *why)
 {
     const uint16_t nobody = 65535;
@@ -391,7 +392,7 @@ static dpar_status dpari_csv_ranks(dpar_schedule *schedule, dpar_why *why)
     return DPAR_OK;
 }
 
-/* Fills the peers of messages. */
+/* Sets the peers of messages. */
 static dpar_status dpari_csv_peers(dpar_schedule *schedule, dpar_why *why)
 {
     int64_t k;

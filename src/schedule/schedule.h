@@ -17,8 +17,8 @@
  * Papers on zero bubbles write B for what is called I here. */
 enum {
     DPAR_ACTION_IDLE, /* an explicit pause in the list; passes over the schedule may remove it */
-    /* F: the forward. Needs the forward of the previous stage. Its activation is held from here on.
-     */
+    /* F: the forward. Needs the forward of the previous stage. Its activation is held from its
+     * start on. */
     DPAR_ACTION_FORWARD,
     /* B: the gradients of input and weights. Needs the backward of the next stage. Releases the
      * activation. */
@@ -47,7 +47,7 @@ enum {
 /* One action in a rank's list. */
 typedef struct dpar_action {
     uint8_t kind;   /* DPAR_ACTION_FORWARD, ... */
-    uint8_t joined; /* 1 for a forward that runs together with the backward after it in the list */
+    uint8_t joined; /* 1 for a forward that runs together with the next action, a backward */
     uint16_t stage;
     uint16_t micro_batch; /* micro-batch; 0 for kinds that have none */
     uint16_t peer;        /* SEND, RECV: the other rank; otherwise 0 */
@@ -58,14 +58,14 @@ typedef struct dpar_action {
  *
  * Stage s feeds s + 1 unless it ends a chain. An ordinary pipeline is one chain of all stages. A
  * bidirectional one (Chimera, DualPipe) has two chains: stages 0 .. chain - 1 run down the ranks,
- * and stages chain .. 2 chain - 1 run up. Each micro-batch passes through one of the two chains.
- * With sliced micro-batches (Seq1F1B), micro = micro-batch x slices + slice, and the backward runs
- * from a micro-batch's last slice to its first.
+ * and stages chain .. 2 chain - 1 run up. Each micro-batch passes through one of the two chains. If
+ * micro-batches are sliced (Seq1F1B), dpar_action.micro_batch is micro-batch x slices + slice, and
+ * the backward runs from a micro-batch's last slice to its first.
  */
 typedef struct dpar_schedule {
-    int32_t ranks, stages, micro_batches; /* micros counts the slices of all micro-batches */
+    int32_t ranks, stages, micro_batches; /* micro_batches counts slices if there are any */
     int32_t chain;                        /* stages in a chain; `stages` is a multiple of it */
-    int32_t slices;                       /* slices of a micro-batch: 1 except for Seq1F1B */
+    int32_t slices;                       /* slices of a micro-batch; 1 except for Seq1F1B */
     int64_t *begin; /* [ranks + 1]; rank r has action[begin[r]] .. action[begin[r + 1] - 1] */
     dpar_action *action;
     uint16_t *rank_of; /* [stages], the rank of each stage */
@@ -81,9 +81,9 @@ enum {
 };
 
 /* Makes an empty schedule in the caller's memory, with capacity for `actions` actions. Set
- * schedule->ranks and schedule->stages before. The function sets chain = stages, slices = 1, micros
- * = 0 and all of begin to 0. Like all sizes of this header, that of a schedule is a multiple of 8,
- * so that an object placed right after it is aligned as well.
+ * schedule->ranks and schedule->stages before the call. The function sets chain = stages, slices =
+ * 1, micro_batches = 0 and all of begin to 0. Like all sizes in this header, that of a schedule is
+ * a multiple of 8, so that an object placed right after it is aligned as well.
  *
  * mem:  aligned as for int64_t. With NULL and 0 bytes the call fails with DPAR_E_ROOM, and
  *       why->bytes is how many it needs.
@@ -122,15 +122,15 @@ typedef struct dpar_schedule_read_desc {
     int32_t chain; /* stages of a chain; 0 makes all stages one chain */
 } dpar_schedule_read_desc;
 
-/* Reads a schedule from text into the caller's memory. micros becomes the largest micro-batch + 1
- * and slices becomes 1; set your own number of slices afterwards.
+/* Reads a schedule from text into the caller's memory. schedule->micro_batches becomes the largest
+ * micro-batch + 1 and slices becomes 1; if the micro-batches are slices, set slices afterwards.
  *
  * mem:  aligned as for int64_t. With NULL and 0 bytes the call fails with DPAR_E_ROOM, and
  *       why->bytes is how many it needs.
  *
  * Fails with DPAR_E_PARSE or DPAR_E_ARG as described above, or DPAR_E_ROOM if `bytes` is too small.
- * DPAR_E_ARG also means a message between stages that are not neighbours in a chain or are on the
- * same rank. Costs O(text).
+ * Fails with DPAR_E_ARG, too, if `chain` does not divide the stages, or a message connects stages
+ * that are not neighbours in a chain or are on the same rank. Costs O(text).
  */
 DPAR_API dpar_status dpar_schedule_read(dpar_schedule *schedule, const dpar_schedule_read_desc *in,
                                         void *mem, int64_t bytes, dpar_why *why);

@@ -9,7 +9,7 @@
 
 /* ---- for all three formats ------------------------------------------------------------------- */
 
-/* True for computations, which are drawn on the rank's main lane. The other actions are messages,
+/* True for computations, which are drawn on the rank's main lane. All other actions are messages,
  * collectives and copies. */
 static int dpari_gantt_is_work(int32_t kind)
 {
@@ -194,9 +194,9 @@ static void dpari_gantt_numbers(dpar_text *text, const dpar_schedule_draw_desc *
     dpari_gantt_time(text, last, desc->unit, 6);
 }
 
-/* Where the other half of the last message was found, for each kind of message and for two peers.
- * The next one is usually close to it, so that the search takes a few steps. Zero it at the start
- * of a list. */
+/* The index at which the other half of the last message was found, for each kind of message and for
+ * two peers. The half of the next message is usually close to it, so that the search takes a few
+ * steps. Zero it at the start of a list. */
 typedef struct dpari_seek {
     int64_t at[4][2];
 } dpari_seek;
@@ -229,7 +229,7 @@ static int64_t dpari_gantt_partner(const dpar_schedule *schedule, const dpar_act
 /* The layout of a chart. */
 typedef struct dpari_chart {
     int64_t ticks;   /* time of all columns: the makespan, rounded up to whole steps */
-    int64_t columns; /* between the bars */
+    int64_t columns; /* columns between the bars */
     int32_t named;   /* 1 writes names like "B3--", 0 a mark in each column */
     int32_t label;   /* characters before the first column */
     int32_t exact;   /* 1 if every start and end is at a column, 0 if times are rounded */
@@ -241,11 +241,10 @@ static int64_t dpari_chart_column(const dpari_chart *chart, int64_t ticks)
     return (dpari_gantt_at(ticks, chart->ticks, 2 * chart->columns) + 1) / 2;
 }
 
-/* Chooses the layout. If the steps of `common` ticks fit into the width, each one gets the same
- * number of columns, with enough of them for names if possible. Otherwise times are scaled to the
- * width. */
-static void dpari_chart_lay(dpari_chart *chart, const dpar_schedule_draw_desc *desc, int64_t last,
-                            int32_t width, uint32_t *kinds)
+/* Chooses the layout. If all steps of `common` ticks fit into the width, each gets the same number
+ * of columns, and enough for names if possible. Otherwise times are scaled to the width. */
+static void dpari_chart_layout(dpari_chart *chart, const dpar_schedule_draw_desc *desc,
+                               int64_t last, int32_t width, uint32_t *kinds)
 {
     int64_t common, shortest = dpari_gantt_survey(desc, last, &common, kinds);
     int64_t name = 1 + dpari_gantt_digits(dpari_most(desc->schedule->micro_batches - 1, 0)), room,
@@ -285,26 +284,26 @@ static char dpari_chart_letter(const dpar_schedule *schedule, const dpar_action 
     return dpari_gantt_chunk(schedule, action->stage) % 2 == 1 ? (char)(c + ('a' - 'A')) : c;
 }
 
-DPARI_STATIC_NOINLINE void dpari_chart_fill(dpar_text *text, char c, int64_t n)
+DPARI_STATIC_NOINLINE void dpari_chart_repeat(dpar_text *text, char c, int64_t n)
 {
     for (; n > 0; n--) {
         dpari_text_char(text, c);
     }
 }
 
-/* Draws an action over so many columns. */
+/* Draws an action over `columns` columns. */
 static void dpari_chart_slice(dpar_text *text, const dpari_chart *chart,
                               const dpar_schedule *schedule, const dpar_action *action,
                               int64_t columns, char dash)
 {
     int64_t name = 1 + dpari_gantt_digits(action->micro_batch);
     if (!chart->named || columns < name || !dpari_gantt_is_work(action->kind)) {
-        dpari_chart_fill(text, dpari_chart_mark(action), columns);
+        dpari_chart_repeat(text, dpari_chart_mark(action), columns);
         return;
     }
     dpari_text_char(text, dpari_chart_letter(schedule, action));
     dpari_text_int(text, action->micro_batch);
-    dpari_chart_fill(text, dash, columns - name);
+    dpari_chart_repeat(text, dash, columns - name);
 }
 
 /* Draws the line of a rank. A joined pair shares its columns, half for each action. */
@@ -314,7 +313,7 @@ static void dpari_chart_rank(dpar_text *text, const dpari_chart *chart,
     const dpar_schedule *schedule = desc->schedule;
     int64_t k, at = 0;
     dpar_text_put(text, "rank ");
-    dpari_chart_fill(text, ' ', chart->label - 7 - dpari_gantt_digits(rank));
+    dpari_chart_repeat(text, ' ', chart->label - 7 - dpari_gantt_digits(rank));
     dpari_text_say(text, "%d |", rank);
     for (k = schedule->begin[rank]; k < schedule->begin[rank + 1];
          k += 1 + schedule->action[k].joined) {
@@ -324,7 +323,7 @@ static void dpari_chart_rank(dpar_text *text, const dpari_chart *chart,
         if (!dpari_gantt_holds(action->kind)) {
             continue;
         }
-        dpari_chart_fill(text, '.', from - at);
+        dpari_chart_repeat(text, '.', from - at);
         half = action->joined ? from + (to - from + 1) / 2 : to;
         dpari_chart_slice(text, chart, schedule, action, half - from, action->joined ? '*' : '-');
         if (action->joined) {
@@ -332,7 +331,7 @@ static void dpari_chart_rank(dpar_text *text, const dpari_chart *chart,
         }
         at = to;
     }
-    dpari_chart_fill(text, '.', chart->columns - at);
+    dpari_chart_repeat(text, '.', chart->columns - at);
     dpar_text_put(text, "|\n");
 }
 
@@ -345,12 +344,12 @@ static void dpari_chart_axis(dpar_text *text, const dpari_chart *chart,
                                           : dpari_ceil_div(10 * chart->ticks, chart->columns);
     every = dpari_gantt_round(every);
     dpar_text_put(text, "time");
-    dpari_chart_fill(text, ' ', chart->label - 4);
+    dpari_chart_repeat(text, ' ', chart->label - 4);
     at = 0;
     for (tick = 0;; tick += every) {
         size_t before;
         int64_t column = dpari_chart_column(chart, tick);
-        dpari_chart_fill(text, ' ', column - at);
+        dpari_chart_repeat(text, ' ', column - at);
         before = text->used;
         dpari_gantt_time(text, tick, desc->unit, 3);
         at = dpari_most(column, at) + (int64_t)(text->used - before);
@@ -374,7 +373,7 @@ static void dpari_chart_head(dpar_text *text, const dpari_chart *chart,
     dpari_text_char(text, '\n');
 }
 
-/* Sets of kinds. KINDS_APART are those below the lane, collectives and copies. */
+/* Sets of kinds. KINDS_APART are collectives and copies, which are drawn below the lane. */
 #define DPARI_KIND(kind) (UINT32_C(1) << (kind))
 #define DPARI_KINDS_APART                                                                          \
     (DPARI_KIND(DPAR_ACTION_UNSHARD) | DPARI_KIND(DPAR_ACTION_RESHARD) |                           \
@@ -414,7 +413,7 @@ static void dpari_chart_draw(dpar_text *text, const dpar_schedule_draw_desc *des
     dpari_chart c;
     uint32_t kinds;
     int32_t r;
-    dpari_chart_lay(&c, desc, last, desc->width != 0 ? desc->width : 80, &kinds);
+    dpari_chart_layout(&c, desc, last, desc->width != 0 ? desc->width : 80, &kinds);
     dpari_chart_head(text, &c, desc, last);
     for (r = 0; r < desc->schedule->ranks; r++) {
         dpari_chart_rank(text, &c, desc, r);
@@ -434,7 +433,7 @@ typedef struct dpari_figure {
     int64_t last;   /* the makespan */
     int64_t width;  /* width of the lanes */
     int64_t pitch;  /* distance between lanes */
-    uint32_t kinds; /* as from dpari_gantt_survey */
+    uint32_t kinds; /* kinds in the schedule, as dpari_gantt_survey sets them */
 } dpari_figure;
 
 static void dpari_figure_number(dpar_text *text, const char *name, int64_t tenths)
@@ -475,7 +474,7 @@ static void dpari_figure_text(dpar_text *text, const char *style, int64_t x, int
 }
 
 /* Writes the title so that both XML and JSON can contain it: their special characters become
- * apostrophes, and characters that are not printable ASCII question marks. */
+ * apostrophes, and characters other than printable ASCII become question marks. */
 static void dpari_gantt_title(dpar_text *text, const char *s)
 {
     for (; *s != 0; s++) {
@@ -550,7 +549,7 @@ static const char *dpari_figure_strip(int32_t kind)
     }
 }
 
-/* The legend: the meaning of each colour that the picture uses. */
+/* Draws the legend: the meaning of each colour that the picture uses. */
 static void dpari_figure_legend(dpar_text *text, const dpari_figure *figure)
 {
     static const struct {
@@ -602,7 +601,7 @@ static void dpari_figure_axis(dpar_text *text, const dpari_figure *figure)
     dpari_figure_text(text, "s", 200, bottom + 150, "time");
 }
 
-/* Opens a group with a tooltip, "3F12 on rank 3, 10 to 11". */
+/* Opens a group with a tooltip like "3F12 on rank 3, 10 to 11". */
 static void dpari_figure_tip(dpar_text *text, const dpari_figure *figure, int64_t k, int32_t rank)
 {
     dpar_text_put(text, "<g><title>");
@@ -710,7 +709,7 @@ static void dpari_figure_draw(dpar_text *text, const dpar_schedule_draw_desc *de
     f.last = last;
     shortest = dpari_most(dpari_gantt_survey(desc, f.last, &common, &f.kinds), 1);
     f.width = dpari_least(dpari_most(f.last / shortest, 44) * 180,
-                          28000); /* 18 pixels for the shortest, at most 2800 */
+                          28000); /* 18 pixels for the shortest action, 2800 in all at most */
     f.pitch = DPARI_SVG_LANE + (f.kinds & DPARI_KINDS_APART ? 220 : 140);
     dpari_figure_head(text, &f);
     dpari_figure_legend(text, &f);
@@ -732,9 +731,9 @@ static void dpari_figure_draw(dpar_text *text, const dpar_schedule_draw_desc *de
 
 /* ---- Chrome trace ---------------------------------------------------------------------------- */
 
-/* The threads of a process, which is a rank. Slices of one thread must not overlap in part. Each
- * kind of message therefore has its own threads, one for each of up to 8 messages that are in
- * flight at once (lanes). */
+/* The threads of a process, which is a rank. Slices of one thread must not overlap partially. Each
+ * kind of message therefore has its own threads (lanes), one for each of up to 8 messages that are
+ * in flight at once. */
 enum {
     DPARI_TRACE_WORK,
     DPARI_TRACE_SEND_F,
@@ -786,7 +785,7 @@ static void dpari_trace_time(dpar_text *text, const char *name, int64_t ticks, i
     dpari_gantt_time(text, ticks, unit, 6);
 }
 
-/* Writes a complete event for action a. For a joined pair this is a slice that contains those of
+/* Writes a complete event for an action. For a joined pair this is a slice that contains those of
  * both halves. */
 static void dpari_trace_slice(dpar_text *text, const dpar_schedule_draw_desc *desc,
                               const dpar_action *action, int32_t rank, int32_t lane, int64_t start,
@@ -865,7 +864,7 @@ static void dpari_trace_rest(dpar_text *text, const dpar_schedule_draw_desc *des
         other = dpari_gantt_partner(desc->schedule, action, seek);
         if (other >= 0 &&
             (action->kind == DPAR_ACTION_RECV_F || action->kind == DPAR_ACTION_RECV_B)) {
-            start = dpari_most(start, desc->start[other]); /* before that it only waits */
+            start = dpari_most(start, desc->start[other]); /* before that the receive only waits */
         }
     }
     start = dpari_least(start, desc->end[k]);

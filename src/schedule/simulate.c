@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Simulates schedules. One pass over the lists enters each action in a table by stage, micro-batch
- * and kind, and adds up memory, which only depends on the order. The run then advances each rank as
+ * and kind, and adds up memory, which depends only on the order. The run then advances each rank as
  * far as its inputs allow. A rank that waits is resumed when its input arrives. Each action is
  * visited a bounded number of times, so that the cost does not depend on the lengths of times. */
 #include "simulate.h"
@@ -28,15 +28,15 @@ typedef struct dpari_sim_stage {
     int64_t hold[3];     /* bytes that F, I and W add */
     int64_t edge[2];     /* time of a message on each side */
     int64_t turn[2];     /* the part of `edge` during which the message occupies a shared wire */
-    int64_t come[2];     /* time from the end of the action at `look` to the arrival of the input */
-    int64_t look[2];     /* row and stage in the table of the action that brings the input */
+    int64_t delay[2];    /* time from the end of the action `source` to the arrival of the input */
+    int64_t source[2];   /* offset in the table of the actions that bring the input */
     int32_t stage_at[2]; /* the stage on that side, or -1 */
     int32_t rank_at[2];  /* its rank, or -1 if that is this rank */
     int32_t link[2];     /* the wire to that side, if wires are shared */
 } dpari_sim_stage;
 
 /* A message in its queue. With EAGER a SEND is in a queue of all SENDs to the same rank, and
- * `before` of its RECV is the SEND whose place in the buffer it takes. */
+ * `before` of its RECV is the SEND whose place in the buffer this SEND takes, or 0. */
 typedef struct dpari_sim_link {
     uint32_t before, behind; /* 1 + the action, or 0 */
 } dpari_sim_link;
@@ -48,12 +48,12 @@ typedef struct dpari_sim_line {
     int32_t count;  /* EAGER: SENDs so far */
 } dpari_sim_line;
 
-/* Ways to send that follow from a transport, in addition to DPAR_SEND_MODE_x. */
+/* Modes of sending that follow from a transport, in addition to DPAR_SEND_MODE_x. */
 enum { DPARI_SENDS_QUEUED = DPAR_SEND_MODE_COUNT, DPARI_SENDS_EAGER };
 
 typedef struct dpari_sim_rank {
     int64_t at, end;                   /* the next action, and one past the last */
-    int64_t free;                      /* when the actions before it are done */
+    int64_t free;                      /* when the actions before the next one have ended */
     int64_t waits;                     /* 1 + the action that the rank waits for, or 0 */
     int64_t dependency, communication; /* idle time since the last work */
     int64_t held;                      /* bytes */
@@ -66,8 +66,9 @@ typedef struct dpari_sim {
     dpar_schedule s;
     dpari_sim_stage *stage;
     dpari_sim_rank *rank;
-    int64_t *end; /* [actions], when it ends; -1 if unknown, -2 - t for a message reached at t */
-    /* [actions], when its output arrives. The same array as `end` unless links are shared. */
+    /* [actions], when each action ends; -1 if unknown, -2 - t for a message reached at t. */
+    int64_t *end;
+    /* [actions], when the output arrives. The same array as `end` unless links are shared. */
     int64_t *arrive;
     int64_t *wire;   /* when each shared wire is free */
     uint32_t *where; /* the table: 1 + the index of the action, or 0 */
@@ -77,11 +78,11 @@ typedef struct dpari_sim {
     int32_t *scratch;
     dpari_sim_link *link; /* [actions], if messages wait in queues or buffers */
     dpari_sim_line *line; /* [2 ranks] */
-    uint32_t
-        moved; /* 1 + a transferred message whose successor may be next, the head of a list; 0 */
-    int64_t cells; /* entries in a row of the table */
-    int64_t total; /* the sum of all times, which no time of the run can exceed */
-    int64_t last;  /* the last action of the critical path, or -1 */
+    uint32_t moved; /* 1 + the first of a list of transferred messages whose successors may be next,
+                       or 0 */
+    int64_t cells;  /* entries in a row of the table */
+    int64_t total;  /* the sum of all times, which no time of the run can exceed */
+    int64_t last;   /* the last action of the critical path, or -1 */
     int32_t tops, lowered, sends, links, transport, room;
 } dpari_sim;
 
@@ -113,10 +114,10 @@ static int dpari_sim_lines(int32_t transport)
     return transport >= DPAR_TRANSPORT_RANK && transport <= DPAR_TRANSPORT_EAGER;
 }
 
-/* Divides mem into the struct and its arrays, and returns their bytes. If mem is NULL they are only
- * counted. */
-static int64_t dpari_sim_lay(dpari_sim *sim, const dpar_schedule *schedule,
-                             const dpar_schedule_times *times, void *mem)
+/* Divides mem into the struct and its arrays, and returns their bytes. If mem is NULL, only counts
+ * the bytes. */
+static int64_t dpari_sim_arrange(dpari_sim *sim, const dpar_schedule *schedule,
+                                 const dpar_schedule_times *times, void *mem)
 {
     char *at = (char *)mem;
     const int64_t n = schedule->begin[schedule->ranks], ranks = schedule->ranks,
@@ -158,7 +159,7 @@ DPARI_INTERNAL int64_t dpari_schedule_simulate_bytes(const dpar_schedule *schedu
                                                      const dpar_schedule_simulate_desc *how)
 {
     dpari_sim m;
-    return dpari_sim_fits(schedule) ? dpari_sim_lay(&m, schedule, how->times, NULL) : -1;
+    return dpari_sim_fits(schedule) ? dpari_sim_arrange(&m, schedule, how->times, NULL) : -1;
 }
 
 /* ---- times and bytes ------------------------------------------------------------------------- */
@@ -168,7 +169,7 @@ static int64_t dpari_each(const dpar_stage_values *e, int32_t stage)
     return e->each != NULL ? e->each[stage] : e->all;
 }
 
-/* Adds a number of 0 or more. Returns 0 if the sum would exceed INT64_MAX. */
+/* Adds a number of 0 or more to *sum. Returns 0 if the sum would exceed INT64_MAX. */
 static int dpari_sum(int64_t *sum, int64_t more)
 {
     if (more > INT64_MAX - *sum) {
@@ -226,7 +227,7 @@ static dpar_status dpari_sim_edge(const dpar_schedule_times *times, int32_t stag
     return DPAR_OK;
 }
 
-/* Fills the values of one side of a stage. */
+/* Sets the values of one side of a stage. */
 static dpar_status dpari_sim_side(dpari_sim *sim, const dpar_schedule_times *times, int32_t stage,
                                   int side, dpar_why *why)
 {
@@ -239,21 +240,21 @@ static dpar_status dpari_sim_side(dpari_sim *sim, const dpar_schedule_times *tim
     st->rank_at[side] = beside < 0 || schedule->rank_of[beside] == schedule->rank_of[stage]
                             ? -1
                             : (int32_t)schedule->rank_of[beside];
-    st->edge[side] = st->turn[side] = st->come[side] = st->look[side] = 0;
+    st->edge[side] = st->turn[side] = st->delay[side] = st->source[side] = 0;
     st->link[side] = schedule->rank_of[stage];
     if (st->rank_at[side] < 0) {
         return DPAR_OK;
     }
-    st->look[side] =
+    st->source[side] =
         sim->lowered
             ? (DPARI_AT_RECV + side) * sim->cells + (int64_t)stage * schedule->micro_batches
             : (DPARI_AT_WORK + side) * sim->cells + (int64_t)beside * schedule->micro_batches;
     status = dpari_sim_edge(times, side ? stage : beside, &st->edge[side], &st->turn[side], why);
-    st->come[side] = sim->lowered || sim->links != DPAR_CONTENTION_NONE ? 0 : st->edge[side];
+    st->delay[side] = sim->lowered || sim->links != DPAR_CONTENTION_NONE ? 0 : st->edge[side];
     return status;
 }
 
-/* Fills the times of all kinds of actions on a stage. */
+/* Sets the times of all kinds of actions on a stage. */
 static dpar_status dpari_sim_costs(dpari_sim_stage *st, const dpar_schedule_times *times,
                                    int32_t stage, dpar_why *why)
 {
@@ -294,7 +295,7 @@ static int dpari_sim_capped(const dpar_schedule_times *times)
     return times->cap.each != NULL || times->cap.all != 0;
 }
 
-/* Fills the bytes that F, I and W add. If there is a cap but no bytes, activations are counted
+/* Sets the bytes that F, I and W add. If there is a cap but no bytes, activations are counted
  * instead. */
 static void dpari_sim_holding(dpari_sim_stage *st, const dpar_schedule_times *times, int32_t stage)
 {
@@ -305,7 +306,7 @@ static void dpari_sim_holding(dpari_sim_stage *st, const dpar_schedule_times *ti
     st->hold[2] = count ? -1 : dpari_each(&times->hold_weight, stage);
 }
 
-/* Fills the values of all stages, and adds hold_always to what each rank holds. */
+/* Sets the values of all stages, and adds hold_always to the bytes that each rank holds. */
 static dpar_status dpari_sim_stages(dpari_sim *sim, const dpar_schedule_times *times, dpar_why *why)
 {
     int32_t i;
@@ -334,8 +335,8 @@ static dpar_status dpari_sim_stages(dpari_sim *sim, const dpar_schedule_times *t
     return DPAR_OK;
 }
 
-/* Numbers the shared wires, one for each ordered pair of ranks. The number is 2 x stage + side of
- * the first stage and side of the sender with that pair. */
+/* Numbers the shared wires, one for each ordered pair of ranks. The number is 2 x stage + side, for
+ * the sender's first stage and side that has the receiver on the other end. */
 DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_wires(dpari_sim *sim)
 {
     const dpar_schedule *schedule = &sim->s;
@@ -369,15 +370,17 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_wires(dpari_sim *sim)
 
 /* ---- the pass over the lists ------------------------------------------------------------------
  *
- * It fills the table, checks the order of each rank's own actions, and adds up memory. */
+ * The pass enters all actions in the table, checks the order of each rank's own actions, and adds
+ * up memory. */
 
-/* The entry of the table for a row, stage and micro-batch. */
+/* Returns the entry of the table for a row, stage and micro-batch. */
 static uint32_t *dpari_sim_place(const dpari_sim *sim, int row, int32_t stage, int32_t micro)
 {
     return &sim->where[row * sim->cells + (int64_t)stage * sim->s.micro_batches + micro];
 }
 
-/* The direction of a kind: 0 forward, 1 backward, or -1 if it does not wait for another stage. */
+/* Returns the direction of a kind: 0 forward, 1 backward, or -1 if it does not wait for another
+ * stage. */
 static int dpari_sim_way(int kind)
 {
     switch (kind) {
@@ -402,19 +405,19 @@ static int dpari_sim_is_send(int kind)
     return kind == DPAR_ACTION_SEND_F || kind == DPAR_ACTION_SEND_B;
 }
 
-/* The direction of a message. */
+/* Returns the direction of a message. */
 static int dpari_sim_message_way(int kind)
 {
     return kind == DPAR_ACTION_SEND_B || kind == DPAR_ACTION_RECV_B;
 }
 
-/* The side of the stage on which a message's other end is. */
+/* Returns the side of the stage on which a message's other end is. */
 static int dpari_sim_message_side(int kind)
 {
     return kind == DPAR_ACTION_SEND_F || kind == DPAR_ACTION_RECV_B;
 }
 
-/* The row of a kind in the table, or -1 if it is not entered. */
+/* Returns the row of a kind in the table, or -1 if such actions are not entered. */
 static int dpari_sim_row(int kind)
 {
     switch (kind) {
@@ -430,7 +433,33 @@ static int dpari_sim_row(int kind)
     }
 }
 
-/* "rank 2: 2B1 comes before 2F1 or without it". */
+/* Begins a message with an action: "rank 2: 2B1". */
+DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_name(dpar_why *why, int32_t rank,
+                                                     const dpar_action *action, dpar_text *text)
+{
+    dpari_text_why(text, why);
+    dpari_text_say(text, "rank %d: %d%s", rank, (int32_t)action->stage,
+                   dpari_action_name(action->kind));
+    if (dpari_action_has_micro(action->kind)) {
+        dpari_text_int(text, action->micro_batch);
+    }
+}
+
+/* Writes a message about an action: "rank 2: 2B1 is listed twice". */
+DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_wrong(dpar_why *why, int32_t rank,
+                                                             const dpar_action *action,
+                                                             const char *what)
+{
+    dpar_text t;
+    if (why != NULL) {
+        dpari_sim_name(why, rank, action, &t);
+        dpar_text_put(&t, what);
+    }
+    return DPAR_E_ARG;
+}
+
+/* Writes a message about an action and one that it needs, given by kind, stage and micro-batch:
+ * "rank 2: 2B1 comes before 2F1 or without it". */
 DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_say(dpar_why *why, int32_t rank,
                                                            const dpar_action *action,
                                                            const char *what, int kind,
@@ -443,21 +472,16 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_say(dpar_why *why, int32_
         other.kind = (uint8_t)kind;
         other.stage = (uint16_t)stage;
         other.micro_batch = (uint16_t)micro;
-        dpari_text_why(&t, why);
-        dpari_text_say(&t, "rank %d: %d%s", rank, (int32_t)action->stage,
-                       dpari_action_name(action->kind));
-        if (dpari_action_has_micro(action->kind)) {
-            dpari_text_int(&t, action->micro_batch);
-        }
+        dpari_sim_name(why, rank, action, &t);
         dpar_text_put(&t, what);
         dpar_action_write(&other, &t);
-        dpar_text_put(&t, kind == DPAR_ACTION_IDLE ? "" : " or without it");
+        dpar_text_put(&t, " or without it");
     }
     return DPAR_E_ARG;
 }
 
-/* Checks that the actions on the same rank which action i needs come before it. The message names
- * the first one that does not. */
+/* Checks that the actions on the same rank that action i needs are before it in the list. The
+ * message names the first one that is not. */
 static dpar_status dpari_sim_needs(const dpari_sim *sim, int32_t rank, int64_t i, dpar_why *why)
 {
     static const char before[] = " comes before ";
@@ -468,8 +492,7 @@ static dpar_status dpari_sim_needs(const dpari_sim *sim, int32_t rank, int64_t i
     const int work = way ? DPAR_ACTION_BACKWARD : DPAR_ACTION_FORWARD;
     if (dpari_sim_is_message(action->kind)) {
         if (st->rank_at[dpari_sim_message_side(action->kind)] < 0) {
-            return dpari_sim_say(why, rank, action, " has no partner on another rank",
-                                 DPAR_ACTION_IDLE, 0, 0);
+            return dpari_sim_wrong(why, rank, action, " has no partner on another rank");
         }
         if (dpari_sim_is_send(action->kind) &&
             !*dpari_sim_place(sim, DPARI_AT_WORK + way, action->stage, k)) {
@@ -527,9 +550,9 @@ static int dpari_sim_hold(dpari_sim_rank *q, int64_t more)
     return 1;
 }
 
-/* Updates the memory of a rank for an action. A rank runs one action after the other, so that its
- * memory only depends on the order. In a joined pair the forward comes first in the list: it adds
- * its bytes before the backward frees any. */
+/* Updates the memory of a rank for an action. Returns 0 if it overflows. A rank runs one action
+ * after another, so that its memory depends only on the order. In a joined pair the forward is
+ * first in the list: it adds its bytes before the backward frees any. */
 static int dpari_sim_memory(dpari_sim_rank *q, const dpari_sim_stage *st, int kind)
 {
     int64_t more = 0;
@@ -577,21 +600,19 @@ static dpar_status dpari_sim_check(const dpari_sim *sim, int32_t rank, int64_t i
                            (int32_t)action->micro_batch);
     }
     if (schedule->rank_of[action->stage] != rank) {
-        return dpari_sim_say(why, rank, action, " has a stage of another rank", DPAR_ACTION_IDLE, 0,
-                             0);
+        return dpari_sim_wrong(why, rank, action, " has a stage of another rank");
     }
     if (action->joined &&
         (action->kind != DPAR_ACTION_FORWARD || i + 1 >= schedule->begin[rank + 1] ||
          (action[1].kind != DPAR_ACTION_BACKWARD && action[1].kind != DPAR_ACTION_INPUT))) {
-        return dpari_sim_say(why, rank, action,
-                             " is joined, but it is not an F that a B or I follows",
-                             DPAR_ACTION_IDLE, 0, 0);
+        return dpari_sim_wrong(why, rank, action,
+                               " is joined, but it is not an F that a B or I follows");
     }
     return DPAR_OK;
 }
 
 /* True if the run sends a message after an action of this kind. */
-static int dpari_sim_leaves(const dpari_sim *sim, int kind)
+static int dpari_sim_makes_message(const dpari_sim *sim, int kind)
 {
     return sim->lowered ? kind == DPAR_ACTION_SEND_F || kind == DPAR_ACTION_SEND_B
                         : dpari_sim_way(kind) >= 0;
@@ -620,14 +641,15 @@ static dpar_status dpari_sim_enter(dpari_sim *sim, int32_t rank, int64_t i, dpar
     if (row >= 0) {
         uint32_t *place = dpari_sim_place(sim, row, action->stage, action->micro_batch);
         if (*place != 0) {
-            return dpari_sim_say(why, rank, action, " is listed twice", DPAR_ACTION_IDLE, 0, 0);
+            return dpari_sim_wrong(why, rank, action, " is listed twice");
         }
         *place = (uint32_t)i + 1;
     }
     way = dpari_sim_way(action->kind);
     if (!dpari_sum(&sim->total, st->cost[action->kind]) ||
         (action->joined && !dpari_sum(&sim->total, st->overlap)) ||
-        (dpari_sim_leaves(sim, action->kind) && !dpari_sum(&sim->total, st->edge[1 - way]))) {
+        (dpari_sim_makes_message(sim, action->kind) &&
+         !dpari_sum(&sim->total, st->edge[1 - way]))) {
         return dpari_say(DPAR_E_RANGE, why, "rank %d, action %ld: the times exceed INT64_MAX", rank,
                          i - sim->s.begin[rank]);
     }
@@ -688,7 +710,7 @@ static int64_t dpari_sim_send(dpari_sim *sim, const dpari_sim_stage *st, int sid
     return now + st->edge[side];
 }
 
-/* Looks up the input of work in direction `way`. If it arrives after *begin, moves *begin to the
+/* Finds the input of work in direction `way`. If it arrives after *begin, moves *begin to the
  * arrival and sets *cause to the action that brings it. Returns 0 if the arrival is not known yet;
  * the rank then waits. */
 static int dpari_sim_input(dpari_sim *sim, dpari_sim_rank *q, const dpar_action *action, int way,
@@ -700,14 +722,14 @@ static int dpari_sim_input(dpari_sim *sim, dpari_sim_rank *q, const dpar_action 
     if (st->rank_at[way] < 0) {
         return 1;
     }
-    at = sim->where[st->look[way] + action->micro_batch];
+    at = sim->where[st->source[way] + action->micro_batch];
     there = at == 0 ? -1 : sim->arrive[at - 1];
     if (there < 0) {
         q->waits = at;
         return 0;
     }
-    if (there + st->come[way] > *begin) {
-        *begin = there + st->come[way];
+    if (there + st->delay[way] > *begin) {
+        *begin = there + st->delay[way];
         *cause = at;
     }
     return 1;
@@ -726,7 +748,8 @@ static int64_t dpari_sim_done(const dpari_sim *sim, uint32_t cause)
 }
 
 /* Adds idle time from q->free to `until`, in which the rank waits for the input that `cause`
- * brings. Up to the end of its producer this is a dependency, after that communication. */
+ * brings. Until the end of the work that makes the input this is a dependency, afterwards
+ * communication. */
 static void dpari_sim_idle(dpari_sim *sim, dpari_sim_rank *q, uint32_t cause, int64_t until)
 {
     int64_t done = dpari_most(dpari_sim_done(sim, cause), q->free);
@@ -734,7 +757,7 @@ static void dpari_sim_idle(dpari_sim *sim, dpari_sim_rank *q, uint32_t cause, in
     q->communication += until - done;
 }
 
-/* Sends the output of work i to another rank, if the list has no messages for that. */
+/* Sends the output of work i to another rank if messages are implied. */
 static void dpari_sim_output(dpari_sim *sim, const dpar_action *action, int64_t i)
 {
     const dpari_sim_stage *st = &sim->stage[action->stage];
@@ -748,7 +771,7 @@ static void dpari_sim_output(dpari_sim *sim, const dpar_action *action, int64_t 
     dpari_sim_wake(sim, st->rank_at[side], i);
 }
 
-/* The time of work, or of a joined pair. */
+/* Returns the time of work, or of a joined pair. */
 static int64_t dpari_sim_takes(const dpari_sim *sim, const dpar_action *action)
 {
     const dpari_sim_stage *st = &sim->stage[action->stage];
@@ -777,7 +800,7 @@ static void dpari_sim_book(dpari_sim_rank *q, int kind, int64_t begin, int64_t e
     q->out.last = end;
 }
 
-/* Runs work a, the next action of rank q. Returns 0 if it has to wait. */
+/* Runs work, the next action of rank q. Returns 0 if it has to wait. */
 static int dpari_sim_work(dpari_sim *sim, dpari_sim_rank *q, const dpar_action *action)
 {
     const int64_t i = q->at;
@@ -819,7 +842,7 @@ static uint32_t dpari_sim_half(const dpari_sim *sim, const dpar_action *action, 
                             action->micro_batch);
 }
 
-/* Both halves of a message were reached, this one at `mine` and the other at `theirs`. The later
+/* Transfers a message whose halves were reached, half i at `mine` and half j at `theirs`. The later
  * one starts the transfer. Returns when it ends. */
 static int64_t dpari_sim_meet(dpari_sim *sim, int64_t i, int64_t mine, int64_t j, int64_t theirs)
 {
@@ -832,7 +855,7 @@ static int64_t dpari_sim_meet(dpari_sim *sim, int64_t i, int64_t mine, int64_t j
     return end;
 }
 
-/* A blocking message occupies rank q until `end`. */
+/* Makes blocking message i occupy rank q until `end`. */
 static void dpari_sim_block(dpari_sim *sim, dpari_sim_rank *q, int64_t i, int64_t end)
 {
     const dpar_action *action = &sim->s.action[i];
@@ -912,8 +935,8 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_line_all(dpari_sim *sim)
     }
 }
 
-/* Returns when the message before message i in its queue has been transferred; 0 if there is none,
- * -1 if that is not known yet. */
+/* Returns when the message before message i in its queue has been transferred, 0 if there is none,
+ * or -1 if the time is not known yet. */
 static int64_t dpari_sim_first(const dpari_sim *sim, int64_t i)
 {
     const uint32_t before = sim->link[i].before;
@@ -923,10 +946,10 @@ static int64_t dpari_sim_first(const dpari_sim *sim, int64_t i)
     return dpari_most(sim->end[before - 1], -1);
 }
 
-/* Returns the cause for which message i was transferred at `start` and not earlier: 0 for its own
+/* Returns why message i was transferred at `start` and not earlier, as 1 + an action: 0 for its own
  * rank, its other half j, or the message before it in one of the two queues. */
-static uint32_t dpari_sim_let(const dpari_sim *sim, int64_t i, int64_t j, int64_t mine,
-                              int64_t theirs, int64_t start)
+static uint32_t dpari_sim_cause_of(const dpari_sim *sim, int64_t i, int64_t j, int64_t mine,
+                                   int64_t theirs, int64_t start)
 {
     if (mine == start) {
         return 0;
@@ -939,7 +962,7 @@ static uint32_t dpari_sim_let(const dpari_sim *sim, int64_t i, int64_t j, int64_
 
 /* Transfers message i, which was reached, if its other half was reached too and both are first in
  * their queues. */
-DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_leave(dpari_sim *sim, int64_t i)
+DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_transfer(dpari_sim *sim, int64_t i)
 {
     const dpar_action *action = &sim->s.action[i];
     int32_t other;
@@ -951,8 +974,8 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_leave(dpari_sim *sim, int64_t i)
         return;
     }
     start = dpari_most(dpari_most(mine, theirs), dpari_most(here, there));
-    sim->cause[i] = dpari_sim_let(sim, i, j, mine, theirs, start);
-    sim->cause[j] = dpari_sim_let(sim, j, i, theirs, mine, start);
+    sim->cause[i] = dpari_sim_cause_of(sim, i, j, mine, theirs, start);
+    sim->cause[j] = dpari_sim_cause_of(sim, j, i, theirs, mine, start);
     sim->end[i] = sim->end[j] =
         start + sim->stage[action->stage].edge[dpari_sim_message_side(action->kind)];
     sim->link[i].before = sim->moved; /* not needed any more, so that it links the list `moved` */
@@ -962,25 +985,26 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_leave(dpari_sim *sim, int64_t i)
     dpari_sim_wake(sim, sim->s.rank_of[action->stage], i);
 }
 
-/* Rank q posts message i, its next action. All messages that can be transferred then are. */
+/* Posts message i, the next action of rank q. Then transfers all messages that can be transferred.
+ */
 DPARI_COLD DPARI_STATIC_NOINLINE int dpari_sim_post(dpari_sim *sim, dpari_sim_rank *q, int64_t i)
 {
     q->at = i + 1;
     sim->end[i] = -2 - q->free;
-    dpari_sim_leave(sim, i);
+    dpari_sim_transfer(sim, i);
     while (sim->moved != 0) {
         const dpari_sim_link *link = &sim->link[sim->moved - 1];
         const int64_t next = (int64_t)link->behind - 1;
         sim->moved = link->before;
         if (next >= 0 && sim->end[next] < -1) {
-            dpari_sim_leave(sim, next);
+            dpari_sim_transfer(sim, next);
         }
     }
     return 1;
 }
 
-/* EAGER: a SEND into a buffer, or a RECV out of one, occupies rank q until it is possible. Returns
- * 0 if that time is not known yet. */
+/* EAGER: makes a SEND into a buffer, or a RECV out of one, occupy rank q until it is possible.
+ * Returns 0 if that time is not known yet. */
 DPARI_COLD DPARI_STATIC_NOINLINE int dpari_sim_buffer(dpari_sim *sim, dpari_sim_rank *q, int64_t i,
                                                       int64_t j, int32_t other)
 {
@@ -1018,7 +1042,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE int dpari_sim_buffer(dpari_sim *sim, dpari_sim_
     return 1;
 }
 
-/* Runs message a, the next action of rank q. Returns 0 if it has to wait. */
+/* Runs a message, the next action of rank q. Returns 0 if it has to wait. */
 static int dpari_sim_message(dpari_sim *sim, dpari_sim_rank *q, const dpar_action *action)
 {
     const int64_t i = q->at;
@@ -1065,7 +1089,7 @@ static int dpari_sim_message(dpari_sim *sim, dpari_sim_rank *q, const dpar_actio
 }
 
 /* Advances all ranks until each has finished or waits. */
-static void dpari_sim_go(dpari_sim *sim)
+static void dpari_sim_run(dpari_sim *sim)
 {
     int32_t r;
     sim->tops = 0;
@@ -1089,7 +1113,7 @@ static void dpari_sim_go(dpari_sim *sim)
 
 /* ---- results --------------------------------------------------------------------------------- */
 
-/* "rank 3 waits at 3F0 for 2F0 of rank 2, which is at 2B0". */
+/* Writes a message like "rank 3 waits at 3F0 for 2F0 of rank 2, which is at 2B0". */
 DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_stuck(dpari_sim *sim, int32_t rank,
                                                              dpar_why *why)
 {
@@ -1145,7 +1169,8 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_stuck(dpari_sim *sim, int
     return DPAR_E_STUCK;
 }
 
-/* All ranks have finished, but a message is still in its queue. */
+/* Writes the message for a schedule whose ranks have all finished, but with a message still in its
+ * queue. */
 DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_left(int32_t rank, const dpar_action *action,
                                                             dpar_why *why)
 {
@@ -1179,8 +1204,7 @@ static dpar_status dpari_sim_finished(dpari_sim *sim, dpar_why *why)
     return DPAR_OK;
 }
 
-/* True if an action of this kind occupies its rank, as work and messages of blocking transports do.
- */
+/* True if an action of this kind occupies its rank: work, and messages of blocking transports. */
 static int dpari_sim_holds(const dpari_sim *sim, int kind)
 {
     if (dpari_sim_is_message(kind)) {
@@ -1206,15 +1230,15 @@ static int64_t dpari_sim_before(const dpari_sim *sim, int64_t i)
     return i >= begin ? i : -1;
 }
 
-/* Returns when forward i could start if its rank were free: its input has arrived, and the previous
- * slice and the previous stage on its own rank are done. */
+/* Returns when forward i could start if its rank were free: when its input has arrived, and the
+ * previous slice and the previous stage on its own rank have ended. */
 static int64_t dpari_sim_could(const dpari_sim *sim, int64_t i)
 {
     const dpar_action *action = &sim->s.action[i];
     const dpari_sim_stage *st = &sim->stage[action->stage];
     int64_t at = 0;
     if (st->rank_at[0] >= 0) {
-        at = sim->arrive[sim->where[st->look[0] + action->micro_batch] - 1] + st->come[0];
+        at = sim->arrive[sim->where[st->source[0] + action->micro_batch] - 1] + st->delay[0];
     } else if (st->stage_at[0] >= 0) {
         at = sim->end[*dpari_sim_place(sim, DPARI_AT_WORK, st->stage_at[0], action->micro_batch) -
                       1];
@@ -1228,21 +1252,22 @@ static int64_t dpari_sim_could(const dpari_sim *sim, int64_t i)
     return at;
 }
 
-/* True if `more` on top of what is held exceeds the cap, which is above 0. */
+/* True if held + more exceeds the cap, which is above 0. */
 static int dpari_sim_over(int64_t held, int64_t more, int64_t cap)
 {
     return more > 0 ? held > cap - more : held > cap && held + more > cap;
 }
 
-/* The rank is idle before action i from `clock` to `until`. The part from `since` on is due to
- * memory; it is moved to o->memory from dependency and communication, to which the run added it.
- * Idle time before the first work was not added, and is left out. */
+/* Counts idle time before action i as lack of memory. The rank is idle from `clock` to `until`, and
+ * memory is the cause from `since` on. That part is moved to o->memory from dependency and
+ * communication, to which the run added it. Idle time before the first work was not added there,
+ * and is left out. */
 DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_move(const dpari_sim *sim, dpar_rank_timing *o,
                                                      int64_t i, int64_t clock, int64_t until,
                                                      int64_t since)
 {
     const int kind = sim->s.action[i].kind;
-    int64_t done = clock; /* a blocking SEND: communication from the start */
+    int64_t done = clock; /* of a blocking SEND all is communication */
     since = dpari_most(since, clock);
     if (since >= until || clock < o->first) {
         return;
@@ -1256,8 +1281,8 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_move(const dpari_sim *sim, dpar_
     o->memory += until - since;
 }
 
-/* Goes through a rank's list once more, after the run, and finds the gaps that are due to memory:
- * those in which the next forward has its input, but its activation does not fit under the cap. */
+/* Reads a rank's list once more after the run and finds the gaps that are due to memory: those in
+ * which the next forward has its input, but its activation does not fit under the cap. */
 DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_starved(dpari_sim *sim, dpari_sim_rank *q,
                                                         int64_t begin, int64_t cap)
 {
@@ -1289,7 +1314,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_starved(dpari_sim *sim, dpari_si
     }
 }
 
-/* Finds the idle time that is due to caps, and by how much each rank exceeds its cap. */
+/* Computes the idle time that is due to caps, and by how much each rank exceeds its cap. */
 DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_caps(dpari_sim *sim,
                                                      const dpar_schedule_times *times)
 {
@@ -1552,10 +1577,10 @@ DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *schedule,
         return dpari_say(DPAR_E_ROOM, why, "simulating %ld actions needs %ld bytes, got %ld",
                          schedule->begin[schedule->ranks], needed, bytes);
     }
-    (void)dpari_sim_lay(sim, schedule, times, mem);
+    (void)dpari_sim_arrange(sim, schedule, times, mem);
     status = dpari_sim_ready(sim, times, why);
     if (status == DPAR_OK) {
-        dpari_sim_go(sim);
+        dpari_sim_run(sim);
         status = dpari_sim_finished(sim, why);
     }
     if (status == DPAR_OK && dpari_sim_capped(times)) {

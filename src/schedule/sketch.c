@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* A simulation with unit times and a picture of it, in one call. */
+/* Simulates a schedule with unit times and draws it, in one call. */
 #include "sketch.h"
 
 #include "../base/arith.h"
@@ -23,7 +23,11 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_sketch(const dpar_schedule *schedu
     how.times = &times;
     own = dpari_schedule_simulate_bytes(schedule, &how);
     if (own < 0) {
-        return dpari_wrong(why, "this is not a schedule");
+        return dpari_wrong(
+            why,
+            "this is not a schedule: it has %d stages in chains of %d, and %d micro-batches in "
+            "slices of %d",
+            schedule->stages, schedule->chain, schedule->micro_batches, schedule->slices);
     }
     actions = schedule->begin[schedule->ranks];
     need = own + 16 * actions;

@@ -15,12 +15,14 @@
 /* Draws a schedule with F = I = W = 1, B = 2 and messages that take no time, and appends the
  * picture to a text.
  *
- * format:  DPAR_SCHEDULE_DRAW_TEXT (at most 100 characters a line), DPAR_SCHEDULE_DRAW_SVG or
- * DPAR_SCHEDULE_DRAW_TRACE. mem:     working memory, aligned as for int64_t. If it is too small,
- * DPAR_E_ROOM says how many bytes are needed.
+ * format:  DPAR_SCHEDULE_DRAW_TEXT (lines of at most 100 characters), DPAR_SCHEDULE_DRAW_SVG or
+ *          DPAR_SCHEDULE_DRAW_TRACE.
+ * mem:     working memory, aligned as for int64_t. With NULL and 0 bytes the call fails with
+ *          DPAR_E_ROOM, and why->bytes is how many it needs.
  *
- * Fails with DPAR_E_ARG if `schedule` is not a schedule, or DPAR_E_STUCK if its ranks wait for each
- * other; nothing is appended. Costs a simulation and the picture, O(actions x 100).
+ * Fails with DPAR_E_ARG if `schedule` is not a schedule, DPAR_E_STUCK if its ranks wait for each
+ * other, or DPAR_E_ROOM if `bytes` is too small; nothing is appended. Costs a simulation and the
+ * picture, O(actions x 100).
  */
 DPAR_API dpar_status dpar_schedule_sketch(const dpar_schedule *schedule, int32_t format, void *mem,
                                           int64_t bytes, dpar_text *text, dpar_why *why);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Assigns buffers by going through each rank's list: a slot is taken when a value is made and freed
- * after its last use. The slot that was freed last is taken first. A new slot is only created if
- * none is free, so that a rank never has more slots than values at one time. */
+/* Assigns buffers by reading each rank's list: a slot is taken when a value is made and freed after
+ * its last use. The slot that was freed last is taken first. A new slot is created only if none is
+ * free, so that a rank never has more slots than values at one time. */
 #include "steps.h"
 
 #include "../base/arith.h"
@@ -9,12 +9,12 @@
 #include "check.h"
 #include "inner.h"
 
-/* The slots of a stage and a micro-batch: 0 with the forward, 1 with the backward. */
+/* The slots of a stage and a micro-batch. Index 0 is for the forward, 1 for the backward. */
 typedef struct dpari_slots_cell {
     uint16_t receive[2], send[2], activation, weight;
 } dpari_slots_cell;
 
-/* The slots of a rank and kind. `free` is a stack. */
+/* The slots of a rank and kind. `free` is a stack of the free ones. */
 typedef struct dpari_slots_pool {
     uint16_t *free;
     int32_t free_count;
@@ -27,7 +27,7 @@ typedef struct dpari_slots {
     dpari_slots_cell *cell; /* [chain][micros] */
     dpari_slots_pool receive, activation, send, weight;
     int messages;      /* 1 if the list has messages */
-    int32_t in_flight; /* how many later sends are posted before a send's slot is free */
+    int32_t in_flight; /* the number of later sends after which a send's slot is free */
     int64_t sends;     /* sends of the rank so far */
     int64_t at;        /* index after the last send whose slot was freed */
 } dpari_slots;
@@ -57,7 +57,7 @@ static dpari_slots_cell *dpari_slots_at(const dpari_slots *slots, const dpar_act
                         action->micro_batch];
 }
 
-/* The capacity of a pool's stack: a rank has no more slots than actions. */
+/* Returns the capacity of a pool's stack: a rank has no more slots than actions. */
 DPARI_STATIC_NOINLINE int64_t dpari_slots_room(const dpar_schedule *schedule)
 {
     int64_t most = 0;
@@ -80,8 +80,8 @@ DPARI_API int64_t dpari_schedule_slots_bytes(const dpar_schedule *schedule)
                                                8 * dpari_slots_room(schedule)));
 }
 
-static void dpari_slots_lay(dpari_slots *slots, const dpar_schedule *schedule, int32_t in_flight,
-                            void *mem)
+static void dpari_slots_init(dpari_slots *slots, const dpar_schedule *schedule, int32_t in_flight,
+                             void *mem)
 {
     int64_t i;
     dpari_zero(slots, sizeof(*slots));
@@ -99,7 +99,8 @@ static void dpari_slots_lay(dpari_slots *slots, const dpar_schedule *schedule, i
     }
 }
 
-/* A send was posted. The slot of the send that is `in_flight` sends before it becomes free. */
+/* Counts a send that was posted, and frees the slot of the send that is `in_flight` sends before
+ * it. */
 static void dpari_slots_sent(dpari_slots *slots)
 {
     const dpar_action *action;
@@ -113,7 +114,8 @@ static void dpari_slots_sent(dpari_slots *slots)
                      dpari_slots_at(slots, action)->send[action->kind == DPAR_ACTION_SEND_B]);
 }
 
-/* F, B or I: uses the received input, and takes a slot for its result if that is sent. */
+/* Assigns the slots of an F, B or I: that of its received input, which becomes free, and one for
+ * its result if that is sent. */
 static void dpari_slots_pass(dpari_slots *slots, const dpar_action *action, dpar_action_slots *out)
 {
     dpari_slots_cell *cell = dpari_slots_at(slots, action);
@@ -213,14 +215,14 @@ static DPARI_COLD int32_t dpari_slots_walk(dpari_slots *w, dpar_action_slots *sl
     int64_t i, cells = (int64_t)w->s->chain * w->s->micro_batches;
     int32_t r;
     for (i = 0; i < cells; i++) {
-        w->cell[i].receive[0] = w->cell[i].receive[1] =
-            DPAR_SLOT_NONE; /* if there are no messages */
+        w->cell[i].receive[0] = DPAR_SLOT_NONE; /* stays if there are no messages */
+        w->cell[i].receive[1] = DPAR_SLOT_NONE;
     }
     for (r = 0; r < w->s->ranks; r++) {
         dpar_slot_counts count;
         dpari_slots_rank(w, r, slots, &count);
-        /* The other pools cannot be full before: a micro-batch waits for one stage at a time, and a
-         * W holds an activation as well. */
+        /* The other pools cannot be full before these: a micro-batch waits for one stage at a time,
+         * and a W holds an activation, too. */
         if (w->activation.full || w->send.full) {
             return r;
         }
@@ -231,14 +233,15 @@ static DPARI_COLD int32_t dpari_slots_walk(dpari_slots *w, dpar_action_slots *sl
     return -1;
 }
 
-/* Not inlined, so that its frame and those of the check are not on the stack at the same time. */
+/* Assigns the slots of a schedule that was checked. Not inlined, so that its frame and those of the
+ * check are not on the stack at the same time. */
 DPARI_STATIC_NOINLINE dpar_status dpari_slots_assign(const dpar_schedule *schedule,
                                                      const dpar_schedule_slots_desc *how, void *mem,
                                                      dpar_why *why)
 {
     dpari_slots w;
     int32_t full;
-    dpari_slots_lay(&w, schedule, how->in_flight, mem);
+    dpari_slots_init(&w, schedule, how->in_flight, mem);
     full = dpari_slots_walk(&w, NULL, NULL); /* first without output, in case it fails */
     if (full >= 0) {
         return dpari_say(DPAR_E_RANGE, why, "rank %d needs more than 65535 slots of a kind", full);

@@ -3,7 +3,7 @@
  *
  *     dpar_schedule_slots(&s, &how, memory, bytes, &why);         how.slots: one for each action
  *     for (i = s.begin[rank]; i < s.begin[rank + 1]; i++) {       a training step
- *         do s.action[i] in the buffers how.slots[i]; if it is `joined`, together with the next one
+ *         run s.action[i] in the buffers how.slots[i]; if it is `joined`, also the next action
  *     }
  */
 #ifndef DPARI_SCHEDULE_STEPS_H
@@ -13,18 +13,18 @@
 
 /* The buffers (slots) that an action uses, numbered from 0 for each rank and kind. DPAR_SLOT_NONE
  * means none. F and B use receive, activation and send; I uses all four; W uses activation and
- * weight; RECV and SEND use their own.
+ * weight; RECV uses receive, and SEND uses send.
  *
- *  - receive holds an input from RECV to the end of the F, B or I that uses it. What the backward
- *    needs of a stage's input belongs to the activation.
+ *  - receive holds an input from RECV to the end of the F, B or I that uses it. The part of a
+ *    stage's input that the backward needs belongs to the activation.
  *  - activation is taken by F and freed by B, or by W if the backward is split; without backwards
  *    it is held to the end. An OFFLOAD frees it, and its RELOAD takes another one. In a joined pair
  *    F takes a slot before B frees one.
- *  - send holds a result from the F, B or I that makes it to its SEND, and while some later sends
- *    are posted (in_flight).
- *  - weight holds what I leaves to W, the gradients in between.
+ *  - send holds a result from the F, B or I that makes it until its SEND and the next in_flight
+ *    sends of the rank have been posted.
+ *  - weight holds the intermediate gradients that I leaves for W.
  *
- * A list without messages has neither receives nor sends. Data between stages of one rank use no
+ * A list without messages uses neither receive nor send. Data between stages of one rank use no
  * slots.
  */
 enum { DPAR_SLOT_NONE = 65535 };
@@ -40,12 +40,12 @@ typedef struct dpar_slot_counts {
 /* How many sends are in flight, and where results are stored. Zero it, then set the fields that you
  * need. */
 typedef struct dpar_schedule_slots_desc {
-    /* A send's slot stays taken while the next `in_flight` sends of the rank are posted. With 0, a
-     * SEND has copied the data out of its slot when it returns. With k, the runner posts k sends at
-     * a time and then waits for the oldest. With INT32_MAX, it waits at the end of the step only,
-     * as PyTorch does.
+    /* A send's slot stays taken until the next `in_flight` sends of the rank have been posted. 0 is
+     * for a runner whose SEND has copied the data out of its slot when it returns. k is for a
+     * runner that has at most k sends in flight and then waits for the oldest. INT32_MAX is for one
+     * that waits only at the end of the step, as PyTorch does.
      *
-     * With 0 a runner may instead wait, before it fills a slot, for the last send that used it.
+     * With 0 a runner may instead wait, before it writes to a slot, for the last send that used it.
      * This cannot deadlock if the list passes DPAR_TRANSPORT_BLOCKING.
      */
     int32_t in_flight;
@@ -53,8 +53,8 @@ typedef struct dpar_schedule_slots_desc {
     dpar_slot_counts *counts; /* [ranks], receives the number of slots of each rank; may be NULL */
 } dpar_schedule_slots_desc;
 
-/* Assigns slots to all actions so that no two values share a slot while both are needed. Of each
- * kind a rank gets no more slots than it has values at one time.
+/* Assigns slots to all actions so that no two values share a slot while both are needed. A rank
+ * gets no more slots of a kind than it has values of that kind at one time.
  *
  * mem:  aligned as for int64_t. With NULL and 0 bytes the call fails with DPAR_E_ROOM, and
  *       why->bytes is how many it needs.

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Schedules on a V with controlled memory. Each rank has a row of slots. A block of 6 slots is
- * repeated for each micro-batch. Then actions are moved to earlier slots, as far as free slots and
- * the memory limit allow, and each W takes the first free slot after its I. generate.c calls this.
+/* Makes schedules on a V with controlled memory. Each rank has a row of slots. A block of 6 slots
+ * is repeated for each micro-batch. Then actions are moved to earlier slots, as far as free slots
+ * and the memory limit allow, and each W takes the first free slot after its I. generate.c calls
+ * dpari_v_make.
  */
 #include "vshape.h"
 
 /* The contents of a slot. F0 and F1 are the forwards of the stage on the way down and on the way
- * up, B1 and B0 their backwards: either I, or a whole B, which takes a second slot, TAIL. Each one
- * needs the one before it in this list, and the same one on a neighbouring rank: F0 and B1 pass the
- * ranks from 0 to p-1, F1 and B0 from p-1 to 0. */
+ * up, B1 and B0 their backwards: either I, or a whole B, which takes a second slot, TAIL. Each of
+ * these four needs the one before it in this list, and the same kind on a neighbouring rank: F0 and
+ * B1 pass the ranks from 0 to p-1, F1 and B0 from p-1 to 0. */
 enum { DPARI_V_FREE, DPARI_V_F0, DPARI_V_F1, DPARI_V_B1, DPARI_V_B0, DPARI_V_W, DPARI_V_TAIL };
-/* Indices of the numbers that are kept for each rank. The index of a kind has the next micro-batch
- * of that kind. The others are the next slot in which an action can start, the number of I whose W
- * is missing, and the slot of the last W. */
+/* Indices of the numbers that are kept for each rank. The number of a kind is its next micro-batch.
+ * The others are the next slot in which an action can start (END), the number of I whose W is
+ * missing (OWED), and the slot of the last W. */
 enum { DPARI_V_END = 0, DPARI_V_OWED = 6, DPARI_V_LAST_W = 7, DPARI_V_NUMBERS = 8 };
 
 typedef struct dpari_v {
@@ -26,7 +27,8 @@ typedef struct dpari_v {
     uint8_t *cell;   /* [p][slots], the contents of the slots */
 } dpari_v;
 
-/* The last block starts at slot 6 m and ends 8 p slots later. The others are for W. */
+/* Returns the slots of a rank. The last block starts before slot 6 m and ends about 8 p slots
+ * later. The other slots are for W. */
 static int32_t dpari_v_slots(int32_t p, int32_t m)
 {
     return 8 * m + 8 * p + 24;
@@ -38,7 +40,7 @@ DPARI_INTERNAL int64_t dpari_v_work(int32_t p, int32_t m)
     return 4 * (4 * (int64_t)p * m + 2 * cells + (int64_t)p * DPARI_V_NUMBERS) + cells;
 }
 
-static void dpari_v_lay(dpari_v *v, int32_t p, int32_t m, void *work)
+static void dpari_v_arrange(dpari_v *v, int32_t p, int32_t m, void *work)
 {
     int64_t cells = (int64_t)p * dpari_v_slots(p, m);
     v->p = p;
@@ -81,9 +83,9 @@ static void dpari_v_repeat(dpari_v *v, int32_t rank, int kind, int32_t at)
     }
 }
 
-/* Returns the last slot of all actions that must be done before number k of a kind, or -1 if there
- * are none. The tail of a B counts if it is on another rank; on the same rank its slot is not free
- * in any case. */
+/* Returns the last slot of all actions that must have ended before number k of a kind, or -1 if
+ * there are none. The tail of a B counts if it is on another rank; on the same rank its slot is not
+ * free in any case. */
 static int32_t dpari_v_needs(const dpari_v *v, int32_t rank, int kind, int32_t k)
 {
     int32_t from = kind == DPARI_V_F0 || kind == DPARI_V_B1 ? rank - 1 : rank + 1;
@@ -142,12 +144,12 @@ static int32_t dpari_v_peak(dpari_v *v, int filled)
     return most;
 }
 
-/* An action has moved from slot `from` to the earlier slot `to`. Returns 1 if the rank stays within
- * `limit`. With `keep` it also writes the new numbers.
+/* Updates the numbers of a rank after an action has moved from slot `from` to the earlier slot
+ * `to`. Returns 1 if the rank stays within `limit`. Writes the new numbers only if `keep` is 1.
  *
- * It stops at the first slot after which nothing changes any more. It is enough to compare `live`:
- * after slot `from` the same F and I are done as before, and live - owed is the difference of their
- * numbers. In the last slot nothing is live, so that the loop ends.
+ * Stops at the first slot after which nothing changes any more. It is enough to compare `live`:
+ * after slot `from` the same F and I have run as before the move, and live - owed is the difference
+ * of their numbers. In the last slot nothing is live, so that the loop ends.
  */
 static int dpari_v_replay(dpari_v *v, int32_t rank, int32_t to, int32_t from, int filled,
                           int32_t limit, int keep)
@@ -212,8 +214,7 @@ static void dpari_v_fill(dpari_v *v)
     }
 }
 
-/* Returns the slot of I number k of a rank, counting both stages. `done` of them are before slot t.
- */
+/* Returns the slot of I number k of a rank, counting both stages. `done` I are before slot t. */
 static int32_t dpari_v_input(const dpari_v *v, int32_t rank, int32_t t, int32_t done, int32_t k)
 {
     const uint8_t *row = dpari_v_row(v, rank);
@@ -239,9 +240,9 @@ static void dpari_v_move(dpari_v *v, int32_t rank, int32_t t, int32_t k, int fil
     }
 }
 
-/* Moves actions to earlier slots, as far as their inputs and the current peak of memory allow:
- * those after the steady state, and with `filled` also those before it. The steady state (phase 1)
- * lasts from the first B0 of rank 0 to the F0 of the last micro-batch. */
+/* Moves actions to earlier slots, as far as their inputs and the current peak of memory allow: the
+ * actions after the steady state, and with `filled` also those before it. The steady state (phase
+ * 1) lasts from the first B0 of rank 0 to the F0 of the last micro-batch. */
 static void dpari_v_reorder(dpari_v *v, int filled)
 {
     int32_t limit = dpari_v_peak(v, filled);
@@ -298,7 +299,7 @@ static void dpari_v_squeeze(dpari_v *v, int filled)
     }
 }
 
-/* The block of V-Half. The pause keeps the kinds of a rank in different slots modulo 6. */
+/* Writes the blocks of V-Half. The pause keeps the kinds of a rank in different slots modulo 6. */
 static void dpari_v_half_blocks(dpari_v *v)
 {
     int32_t p = v->p, i, pause = p % 2 == 0 ? 3 : 0;
@@ -310,7 +311,7 @@ static void dpari_v_half_blocks(dpari_v *v)
     }
 }
 
-/* The block of V-Min. */
+/* Writes the blocks of V-Min. */
 static void dpari_v_min_blocks(dpari_v *v)
 {
     int32_t p = v->p, i, pause = p % 3 == 0 ? 2 : 0;
@@ -334,9 +335,9 @@ static void dpari_v_leg(dpari_v *v, int32_t i, int32_t down, int32_t up, int32_t
     }
 }
 
-/* The block of 1F1B-V: the forwards down and up the V, one slot each, then the backwards, two slots
- * each, with a pause of 3 slots after every third one, so that no two kinds of a rank are in the
- * same slot modulo 6. */
+/* Writes the blocks of 1F1B-V: the forwards down and up the V, one slot each, then the backwards,
+ * two slots each, with a pause of 3 slots after every third backward, so that no two kinds of a
+ * rank are in the same slot modulo 6. */
 static void dpari_v_whole_blocks(dpari_v *v)
 {
     int32_t p = v->p, i, at = 7; /* the first slots are free, for moves */
@@ -352,11 +353,11 @@ static void dpari_v_whole_blocks(dpari_v *v)
     }
 }
 
-/* Moves number k of its kind from slot t to an earlier slot, and updates v->live. An F moves as
- * long as the rank holds less than `limit` after the slot before. A B moves to the first two free
- * slots after the actions that it needs; its own slots count as free. Each action moves by at least
- * one slot, because every earlier action did: slot t - 1 is free, and the actions that it needs are
- * done before it. */
+/* Moves number k of its kind from slot t to an earlier slot, and updates v->live. An F moves while
+ * the rank holds less than `limit` after the previous slot. A B moves to the first two free slots
+ * after the actions that it needs; its own slots count as free. Each action can move by at least
+ * one slot, because every earlier action did: slot t - 1 is free, and the actions that it needs
+ * have ended before it. */
 static void dpari_v_bring(dpari_v *v, int32_t rank, int32_t t, int32_t k, int32_t limit)
 {
     uint8_t *row = dpari_v_row(v, rank);
@@ -403,7 +404,7 @@ static void dpari_v_whole_moves(dpari_v *v)
     }
 }
 
-/* ---- both ------------------------------------------------------------------------------------ */
+/* ---- all three rules ------------------------------------------------------------------------- */
 
 DPARI_STATIC_NOINLINE void dpari_v_put(dpar_action **at, int kind, int32_t stage, int32_t micro)
 {
@@ -415,8 +416,8 @@ DPARI_STATIC_NOINLINE void dpari_v_put(dpar_action **at, int kind, int32_t stage
     ++*at;
 }
 
-/* Writes a rank's slots as actions. Free slots run the owed W, first those of the stage on the way
- * up. */
+/* Writes a rank's slots as actions. Free slots run the missing W, first those of the stage on the
+ * way up. */
 static void dpari_v_write(const dpari_v *v, int32_t rank, dpar_action *at)
 {
     const uint8_t *row = dpari_v_row(v, rank);
@@ -443,7 +444,7 @@ DPARI_INTERNAL void dpari_v_make(int32_t rule, const dpar_schedule *schedule, vo
 {
     dpari_v v;
     int32_t rank;
-    dpari_v_lay(&v, schedule->ranks, schedule->micro_batches, work);
+    dpari_v_arrange(&v, schedule->ranks, schedule->micro_batches, work);
     v.tail = rule == DPAR_SCHEDULE_1F1B_V;
     if (v.tail) {
         dpari_v_whole_blocks(&v);

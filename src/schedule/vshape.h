@@ -7,9 +7,10 @@
 #include "../base/arith.h"
 #include "generate.h"
 
-/* The bytes of working memory that such an order needs; p and m as dpari_order_check allows. */
+/* Returns the bytes of working memory for p ranks and m micro-batches, which dpari_order_check has
+ * accepted. */
 DPARI_INTERNAL int64_t dpari_v_work(int32_t p, int32_t m);
-/* Fills the lists of `schedule`, whose other fields and arrays are filled. work is aligned as for
+/* Writes the lists of `schedule`, whose other fields and arrays are set. work is aligned as for
  * int64_t.
  */
 DPARI_INTERNAL void dpari_v_make(int32_t rule, const dpar_schedule *schedule, void *work);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Runs layers of networks on a field that ranks share.
  *
- * Planning goes dim by dim. The blocks of outputs decide which inputs a rank reads, and these
- * decide its halo and padding. The plan is a halo exchange whose windows cover both, so that
- * halo_exchange.h does the communication.
+ * Planning proceeds dim by dim. The blocks of outputs decide which inputs a rank reads, and these
+ * inputs decide its halo and padding. The plan has a halo exchange whose windows cover both, so
+ * that halo_exchange.h does the communication.
  *
- * Forward: the exchange begins; the kernel runs on the core, which are the outputs that read only
- * own points and constants; the exchange ends; padding is filled dim by dim, so that corners are
- * filled from corners; and the kernel runs on the slabs around the core. Backward runs the same
- * steps in reverse: padding is added to the points that it was copied from, the last dim first, and
- * halos are added to their owners.
+ * In forward the exchange begins, and the kernel runs on the core: the outputs that read only own
+ * points and constants. Then the exchange ends, padding is filled dim by dim, so that corners are
+ * filled from corners, and the kernel runs on the slabs around the core. Backward runs the adjoint
+ * steps in reverse order: gradients of padding are added to the points from which it was copied,
+ * the last dim first, and gradients of halos are added to those of their owners.
  *
  * Norms exchange (count, mean, M2) of each set and merge them in rank order. */
 #include "spatial.h"
@@ -28,12 +28,12 @@
 #include "../train/layers_private.h"
 #include "../comm/object_memory.h"
 
-/* A plan: the public part, and the private one. */
+/* A plan: the public part and the private fields. */
 typedef struct dpari_spatial {
     dpar_spatial_plan head;
     dpar_comm *comm;
     dpar_box core;            /* outputs that need no halo */
-    dpar_halo_plan *exchange; /* NULL if one rank needs no values of its own as a halo */
+    dpar_halo_plan *exchange; /* NULL if there is one rank, and it needs no own values as a halo */
     dpar_halo halo;
     dpar_halo_field field[DPAR_SPATIAL_MAX_TENSORS];
     unsigned char *constants; /* values of padding, in the memory of a device; otherwise NULL */
@@ -61,7 +61,7 @@ static int64_t dpari_spatial_dilation(const dpar_spatial_desc *layer, int32_t d)
     return layer->window[d].dilation > 0 ? layer->window[d].dilation : 1;
 }
 
-/* The distance from the first tap to the last. */
+/* Returns the distance from the first tap to the last. */
 static int64_t dpari_spatial_reach(const dpar_spatial_desc *layer, int32_t d)
 {
     return dpari_spatial_dilation(layer, d) * (layer->window[d].kernel - 1);
@@ -131,7 +131,7 @@ static int dpari_spatial_window(const dpar_spatial_desc *layer, int32_t d, dpar_
     return 1;
 }
 
-/* Sets the outputs of a dim of layers other than convolutions. */
+/* Checks a dim of a layer that is not a convolution, and sets *m to its outputs. */
 static dpar_status dpari_spatial_other_extent(const dpar_spatial_desc *layer, int32_t d, int64_t *m,
                                               dpar_why *why)
 {
@@ -150,7 +150,8 @@ static dpar_status dpari_spatial_other_extent(const dpar_spatial_desc *layer, in
             (window->kernel != 1 && window->kernel != 2 && window->kernel != 4)) {
             return dpari_wrong(
                 why,
-                "dim %d: %ld outputs of %ld points by %ld taps (taps: 1, 2, 4; extents: 1 to 2^30)",
+                "dim %d: %ld outputs are interpolated from %ld points with %ld taps; 1 to 2^30 "
+                "outputs and points and 1, 2 or 4 taps are allowed",
                 d, *m, n, window->kernel);
         }
         return DPAR_OK;
@@ -161,8 +162,10 @@ static dpar_status dpari_spatial_other_extent(const dpar_spatial_desc *layer, in
     }
     if (*m < 1 || *m > most || layer->padding[d] != DPAR_SPATIAL_PAD_ZERO) {
         return dpari_wrong(
-            why, "dim %d: %ld transposed outputs (allowed: 1 to %ld), or padding %d (only 0 is)", d,
-            *m, most, layer->padding[d]);
+            why,
+            "dim %d: a transposed convolution has %ld outputs and padding %d; 1 to %ld outputs and "
+            "padding 0 are allowed",
+            d, *m, layer->padding[d], most);
     }
     return DPAR_OK;
 }
@@ -182,7 +185,7 @@ static DPARI_COLD dpar_status dpari_spatial_extent(const dpar_spatial_desc *laye
         return DPAR_OK;
     }
     if (layer->padding[d] < DPAR_SPATIAL_PAD_ZERO || layer->padding[d] > DPAR_SPATIAL_PAD_LOWEST) {
-        return dpari_wrong(why, "dim %d: padding is %d (allowed: 0 to 4)", d, layer->padding[d]);
+        return dpari_wrong(why, "dim %d: padding is %d; 0 to 4 are allowed", d, layer->padding[d]);
     }
     if (window->kernel < 0 || window->kernel > dpari_spatial_limit || window->stride < 0 ||
         window->dilation < 0 || window->stride > dpari_spatial_limit ||
@@ -237,7 +240,7 @@ static int64_t dpari_spatial_source(const dpar_spatial_desc *layer, int32_t d, i
     return first;
 }
 
-/* Sets [*lo, *hi) to the inputs that outputs [y0, y1) read, padding included. Returns 0 if they
+/* Sets [*lo, *hi) to the inputs that the outputs [y0, y1) read, padding included. Returns 0 if they
  * read none. */
 static int dpari_spatial_reads(const dpar_spatial_desc *layer, int32_t d, int64_t y0, int64_t y1,
                                int64_t *lo, int64_t *hi)
@@ -310,13 +313,13 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_taps(const dpar_spatial_desc *layer
 
 /* ---- one dim: blocks ------------------------------------------------------------------------- */
 
-/* A block of a dim, as ranges [0] to [1]: own inputs, outputs, and the box of the input array.
- * Empty ranges have [1] <= [0]. */
+/* A block of a dim, as ranges from [0] to before [1]: own inputs, outputs, and the box of the input
+ * array. Empty ranges have [1] <= [0]. */
 typedef struct dpari_spatial_block {
     int64_t own[2], out[2], box[2];
 } dpari_spatial_block;
 
-/* Sets the outputs that stay near the inputs [own[0], own[1]). The dim has m outputs. */
+/* Sets `out` to the outputs that follow the inputs [own[0], own[1]). The dim has m outputs. */
 static void dpari_spatial_follow(const dpar_spatial_desc *layer, int32_t d, int64_t m,
                                  const int64_t *own, int64_t *out)
 {
@@ -350,7 +353,7 @@ static void dpari_spatial_set_outputs(const dpar_spatial_desc *layer, const dpar
     }
 }
 
-/* Widens a range so that it holds [lo, hi), unless that is empty. */
+/* Widens a range so that it holds [lo, hi), unless [lo, hi) is empty. */
 static void dpari_spatial_widen(int64_t *box, int64_t lo, int64_t hi)
 {
     if (hi <= lo) {
@@ -403,7 +406,7 @@ static void dpari_spatial_block_of(const dpar_spatial_desc *layer, const dpar_la
 /* ---- checks ---------------------------------------------------------------------------------- */
 
 /* Checks that the layout of the outputs has the right extents, and that the same mesh axes cut the
- * same dims as in that of the inputs. */
+ * same dims as in the layout of the inputs. */
 static dpar_status dpari_spatial_check_given(const dpar_spatial_desc *layer, const int64_t *m,
                                              dpar_why *why)
 {
@@ -438,15 +441,18 @@ static dpar_status dpari_spatial_check_layer(const dpar_spatial_desc *layer, int
     if (layer->kind < DPAR_SPATIAL_CONVOLUTION || layer->kind > DPAR_SPATIAL_NEIGHBOURHOOD ||
         layer->outputs < DPAR_SPATIAL_OUTPUTS_BALANCED ||
         layer->outputs > DPAR_SPATIAL_OUTPUTS_GIVEN) {
-        return dpari_wrong(why, "kind is %d (1 to 4), outputs is %d (0 to 2)", layer->kind,
-                           layer->outputs);
+        return dpari_wrong(why,
+                           "kind is %d and outputs is %d; kinds 1 to 4 and outputs 0 to 2 are "
+                           "allowed",
+                           layer->kind, layer->outputs);
     }
     if (layer->tensors < 0 || layer->tensors > DPAR_SPATIAL_MAX_TENSORS || layer->planes < 0 ||
         layer->planes > INT32_MAX || layer->out_planes < 0 || layer->out_planes > INT32_MAX ||
         dpar_type_bytes(layer->type) == 0) {
         return dpari_wrong(
             why,
-            "%d tensors (0 to 4), %ld planes, %ld out_planes (0 to 2^31 - 1) or type %s is wrong",
+            "the layer has %d tensors, %ld planes and %ld out_planes of type %s; 0 to 4 tensors, 0 "
+            "to 2^31 - 1 planes, and types of whole bytes are allowed",
             layer->tensors, layer->planes, layer->out_planes, dpar_type_name(layer->type));
     }
     if (layer->input_gradient != NULL && !dpari_type_can_reduce(layer->type)) {
@@ -460,7 +466,9 @@ static dpar_status dpari_spatial_check_layer(const dpar_spatial_desc *layer, int
         }
         if (layer->padding[d] == DPAR_SPATIAL_PAD_LOWEST && layer->type == DPAR_F8) {
             return dpari_wrong(
-                why, "dim %d: the lowest f8 depends on its encoding, so that you must pad yourself",
+                why,
+                "dim %d: the lowest f8 depends on the encoding, so that you must fill this padding "
+                "yourself",
                 d);
         }
     }
@@ -483,7 +491,7 @@ static int dpari_spatial_is_only_axis(const dpar_layout *layout, int32_t i)
     return 1;
 }
 
-/* Sets the cuts between outputs that follow the inputs along axis i: its parts + 1. */
+/* Sets cuts[parts + 1] between the outputs that follow the inputs along axis i. */
 static void dpari_spatial_cuts(const dpar_spatial_desc *layer, int32_t i, int64_t m, int64_t *cuts)
 {
     int32_t coord[DPAR_MAX_AXES], p;
@@ -501,8 +509,8 @@ static void dpari_spatial_cuts(const dpar_spatial_desc *layer, int32_t i, int64_
 
 /* Lays out the outputs over the ranks.
  *
- * cuts: memory for the cuts of all axes. NULL lays out following outputs as balanced ones, for
- * callers that need only the others. */
+ * cuts: memory for the cuts of all axes. If it is NULL, outputs that follow are laid out like
+ * balanced ones, for callers that do not use their layout. */
 static dpar_status dpari_spatial_layout(const dpar_spatial_desc *layer, const int64_t *m,
                                         int64_t *cuts, dpar_layout *out, dpar_why *why)
 {
@@ -581,9 +589,9 @@ static void dpari_spatial_coords(const dpar_layout *layout, int32_t d, int64_t b
     }
 }
 
-/* Sets `hull` to what the halo's window provides a block with: from its own points to those that
- * its outputs read. Interpolations that wrap, and padding whose source no output reads, need more,
- * which is provided by the width of the halo. */
+/* Sets `hull` to the points that the halo's window provides to a block: its own points and those
+ * that its outputs read. Interpolations that wrap, and padding whose source no output reads, need
+ * more points, which the width of the halo provides. */
 static void dpari_spatial_hull_of(const dpar_halo *halo, int32_t d, int64_t outputs,
                                   const dpari_spatial_block *block, int64_t *hull)
 {
@@ -636,10 +644,10 @@ static void dpari_spatial_halo(const dpar_spatial_desc *layer, const dpar_layout
     }
 }
 
-/* A rank's own inputs, its outputs, and the box of its input array. */
+/* The ranges and boxes of a rank: its own inputs, its outputs, and the box of its input array. */
 enum { DPARI_SPATIAL_OWN, DPARI_SPATIAL_OUT, DPARI_SPATIAL_BOX };
 
-/* Sets `part` to one of these ranges in dim d. */
+/* Sets `part` to the range DPARI_SPATIAL_x in dim d. */
 static void dpari_spatial_part(const dpar_spatial_desc *layer, const dpar_halo *halo, int32_t d,
                                const int32_t *coord, int32_t which, int64_t *part)
 {
@@ -657,7 +665,8 @@ static void dpari_spatial_part(const dpar_spatial_desc *layer, const dpar_halo *
     part[1] = which == DPARI_SPATIAL_OWN ? block.own[1] : block.out[1];
 }
 
-/* Computes one of these boxes of a rank. Returns 0 if it is empty, or there is no such rank. */
+/* Computes the box DPARI_SPATIAL_x of a rank. Returns 0 if it is empty, or there is no such rank.
+ */
 static int dpari_spatial_box_of(const dpar_spatial_desc *layer, int32_t rank, int32_t which,
                                 dpar_box *box)
 {
@@ -715,7 +724,7 @@ static int dpari_spatial_needs(const dpar_spatial_desc *layer, const dpar_box *o
     return 1;
 }
 
-/* Sets `core` to those outputs of a dim that read only own points and constants. */
+/* Sets `core` to the outputs of a dim that read only own points and constants. */
 static void dpari_spatial_inner(const dpar_spatial_desc *layer, int32_t d, const int64_t *own,
                                 const int64_t *out, int64_t *core)
 {
@@ -759,10 +768,10 @@ static void dpari_spatial_core(dpari_spatial *plan)
 
 /* ---- planning -------------------------------------------------------------------------------- */
 
-/* How the memory of a plan is divided: its struct, the cuts of following outputs, the halo
+/* How the memory of a plan is divided: its struct, the cuts of outputs that follow, and the halo
  * exchange. */
 typedef struct dpari_spatial_memory {
-    int64_t cuts, exchange; /* offsets of the last two, bytes */
+    int64_t cuts, exchange; /* offsets of the last two in bytes */
 } dpari_spatial_memory;
 
 static void dpari_spatial_divide(const dpar_spatial_desc *layer, dpari_spatial_memory *at)
@@ -803,8 +812,8 @@ static void dpari_spatial_fields(dpari_spatial *plan, const dpar_box *least)
     }
 }
 
-/* True if an array over the box has at most 2^60 elements, and offsets of global indices are at
- * most 2^60, too, so that sums of them do not overflow. */
+/* True if an array over the box has at most 2^60 elements, and the offsets of global indices are at
+ * most 2^60, too, so that their sums do not overflow. */
 static int dpari_spatial_fits(const dpar_box *box, int64_t planes)
 {
     const int64_t most = INT64_C(1) << 60;
@@ -822,7 +831,8 @@ static int dpari_spatial_fits(const dpar_box *box, int64_t planes)
     return 1;
 }
 
-/* Sets the box of the input arrays: the caller's if there is one. It must contain `least`. */
+/* Sets the box of the input arrays: the caller's, which must contain `least`, or `least` if there
+ * is none. */
 static dpar_status dpari_spatial_choose_box(dpari_spatial *plan, const dpar_box *least,
                                             dpar_why *why)
 {
@@ -831,7 +841,7 @@ static dpar_status dpari_spatial_choose_box(dpari_spatial *plan, const dpar_box 
     if (given->dims != 0) {
         if (given->dims != plan->head.layer.in.dims || !dpari_spatial_fits(given, 1)) {
             return dpari_wrong(
-                why, "in_box has %d dims (inputs: %d), or is not a box of lo <= hi within 2^60",
+                why, "in_box has %d dims; it must have %d, with lo <= hi, and indices within 2^60",
                 given->dims, plan->head.layer.in.dims);
         }
         if (least->dims > 0 || dpar_box_volume(given) > 0) {
@@ -839,7 +849,8 @@ static dpar_status dpari_spatial_choose_box(dpari_spatial *plan, const dpar_box 
         }
     }
     if (least->dims > 0 && !dpari_box_contains(&plan->head.in_box, least)) {
-        return dpari_wrong(why, "in_box does not contain the box of dpar_spatial_check");
+        return dpari_wrong(why, "rank %d: in_box does not contain the box of dpar_spatial_check",
+                           plan->comm->rank);
     }
     if (!dpari_spatial_fits(&plan->head.in_box, plan->head.layer.planes) ||
         !dpari_spatial_fits(&plan->head.out_owned, plan->head.layer.out_planes)) {
@@ -851,7 +862,8 @@ static dpar_status dpari_spatial_choose_box(dpari_spatial *plan, const dpar_box 
     return DPAR_OK;
 }
 
-/* Sets all of a plan except for its exchange, in memory of dpari_spatial_divide. Local. */
+/* Sets all fields of a plan except its exchange, in memory that dpari_spatial_divide divides.
+ * Local. */
 static dpar_status dpari_spatial_set_plan(unsigned char *memory, dpar_comm *comm,
                                           const dpar_spatial_desc *layer, dpar_why *why)
 {
@@ -907,7 +919,7 @@ static DPARI_COLD void dpari_spatial_exchange_desc(const dpari_spatial *p,
     desc->field_count = p->head.layer.tensors;
 }
 
-/* Checks a layer and counts the bytes of its plan, which it therefore sets in temporary memory.
+/* Checks a layer and counts the bytes of its plan, which is set in temporary memory for that.
  * Local.
  *
  * exchange: receives the offset of the plan of the halo exchange. */
@@ -925,7 +937,8 @@ static DPARI_COLD dpar_status dpari_spatial_count(dpar_comm *comm, const dpar_sp
     dpari_spatial_divide(layer, &at);
     memory = dpari_os_pages(at.exchange);
     if (memory == NULL) {
-        return dpari_say(DPAR_E_MEMORY, why, "no memory for %ld temporary bytes", at.exchange);
+        return dpari_say(DPAR_E_MEMORY, why, "dpar_spatial_make: no memory for %ld temporary bytes",
+                         at.exchange);
     }
     status = dpari_spatial_set_plan((unsigned char *)memory, comm, layer, why);
     if (status == DPAR_OK) {
@@ -939,7 +952,8 @@ static DPARI_COLD dpar_status dpari_spatial_count(dpar_comm *comm, const dpar_sp
     return status;
 }
 
-/* States what all ranks must pass alike, in addition to what the halo exchange compares. */
+/* States the fields that must be equal on all ranks, in addition to those that the halo exchange
+ * compares. */
 static DPARI_COLD void dpari_spatial_state(dpari_facts *facts, const void *given)
 {
     const dpar_spatial_desc *layer = (const dpar_spatial_desc *)given;
@@ -995,8 +1009,8 @@ static void dpari_spatial_lowest(int32_t type, unsigned char *element)
  * type. */
 enum { DPARI_SPATIAL_ZERO = 0, DPARI_SPATIAL_LOWEST = 8, DPARI_SPATIAL_CONSTANTS = 16 };
 
-/* Allocates these values and computes the lowest number. A device has only one operation for that,
- * to scale a span of floats, so that integers are written as floats with the same bits. */
+/* Allocates the values of padding and computes the lowest number. The only operation of a device
+ * for that scales a span of floats, so that integers are written as floats with the same bits. */
 static dpar_status dpari_spatial_constants(const dpari_spatial *plan, void **constants,
                                            dpar_why *why)
 {
@@ -1026,8 +1040,7 @@ static dpar_status dpari_spatial_constants(const dpari_spatial *plan, void **con
     return dpari_do_span(plan->comm, &span, 1);
 }
 
-/* Checks a layer, takes the memory of its plan, and sets the plan except for its exchange. Local.
- */
+/* Checks a layer, takes the memory of its plan, and sets the plan except its exchange. Local. */
 static DPARI_COLD dpar_status dpari_spatial_prepare(dpar_comm *comm, const dpar_spatial_desc *layer,
                                                     int64_t *exchange, int64_t *need, void **memory,
                                                     void **constants, dpar_why *why)
@@ -1141,7 +1154,8 @@ DPAR_API DPARI_COLD void dpar_tile_init(dpar_tile *tile, void *data, const dpar_
 /* A walk over the elements of a tile's box at one index of dim `skip`, in rows of adjacent
  * elements. A row goes along the planes if these are innermost, otherwise along the last dim. */
 typedef struct dpari_spatial_rows {
-    int32_t row;                      /* the dim of the row; -1: planes; -2: single elements */
+    int32_t row;                      /* the dim of the row; -1 if rows go along planes, -2 if they
+                                         are single elements */
     int64_t count;                    /* elements of a row */
     int64_t plane, at[DPAR_MAX_DIMS]; /* the first element of the current row */
 } dpari_spatial_rows;
@@ -1212,10 +1226,11 @@ static void dpari_spatial_repeat(unsigned char *to, int64_t count, const unsigne
     }
 }
 
-/* Operations on a layer of padding: fill it, add its gradients to their source, or clear it. */
+/* Operations on a slice of padding: fill it, add its gradients to those of their source and clear
+ * it, or clear it. */
 enum { DPARI_SPATIAL_FILL, DPARI_SPATIAL_FOLD, DPARI_SPATIAL_CLEAR };
 
-/* Does one of these with the cells at index i of dim d.
+/* Applies DPARI_SPATIAL_x to the cells at index i of dim d.
  *
  * from:    the index of their source, or -1 if they are a constant.
  * element: the constant, for FILL. */
@@ -1254,7 +1269,8 @@ static DPARI_COLD void dpari_spatial_slice(const dpar_tile *tile, int32_t type, 
     } while (dpari_spatial_rows_next(&rows, tile, d));
 }
 
-/* Operations on boxes in a device's memory, which are enqueued together: up to so many in one call.
+/* Operations on boxes in a device's memory, up to DPARI_SPATIAL_BOXES of which are enqueued in one
+ * call.
  */
 enum { DPARI_SPATIAL_BOXES = 16 };
 typedef struct dpari_spatial_moves {
@@ -1284,7 +1300,7 @@ static dpar_status dpari_spatial_moves_run(dpari_spatial_moves *boxes)
 }
 
 /* Does the same as dpari_spatial_slice on a device. Boxes that add and boxes that copy are enqueued
- * apart, because one call has one operation.
+ * separately, because one call has one operation.
  *
  * constant: the offset of the constant: DPARI_SPATIAL_ZERO or _LOWEST. */
 static void dpari_spatial_slice_on_device(dpari_spatial_moves *boxes, const dpar_tile *tile,
@@ -1328,7 +1344,7 @@ static void dpari_spatial_slice_on_device(dpari_spatial_moves *boxes, const dpar
     }
 }
 
-/* Does one of these with all padding of dim d. */
+/* Applies DPARI_SPATIAL_x to all padding of dim d. */
 static dpar_status dpari_spatial_pad(const dpari_spatial *plan, const dpar_tile *tile, int32_t d,
                                      int32_t what)
 {
@@ -1435,8 +1451,8 @@ static dpar_status dpari_spatial_clear_around(const dpari_spatial *plan, const d
     return dpari_spatial_moves_run(&boxes);
 }
 
-/* Sets input gradients to 0 before the kernel adds to them: all, or, if they accumulate, those
- * around the own points. */
+/* Sets input gradients to 0 before the kernel adds to them. If they accumulate, own points are left
+ * as they are. */
 static dpar_status dpari_spatial_clear(const dpari_spatial *plan, const dpar_spatial_arrays *arrays)
 {
     dpar_status status;
@@ -1555,7 +1571,7 @@ static DPARI_COLD dpar_status dpari_spatial_check_arrays(const dpari_spatial *pl
 {
     int32_t i, missing = 0;
     dpar_why why;
-    int cut; /* out_box does not hold the outputs */
+    int cut; /* 1 if out_box does not hold the outputs */
     if (plan == NULL || arrays == NULL) {
         return DPAR_E_ARG;
     }
@@ -1729,7 +1745,7 @@ static DPARI_COLD dpar_status dpari_norm_check(dpar_comm *comm, const dpar_norm 
 
 /* ---- normalisation: over the ranks ----------------------------------------------------------- */
 
-/* Describes the points of a tile for layers.h. data stays NULL if it has none. */
+/* Describes the points of a tile for layers.h. data stays NULL if the tile has no data. */
 static void dpari_norm_planes_of(const dpar_tile *tile, int32_t type, dpar_mem_planes *planes)
 {
     unsigned char *data = (unsigned char *)tile->data;
@@ -1821,7 +1837,7 @@ DPAR_API DPARI_COLD dpar_status dpar_norm_forward(dpar_comm *comm, const dpar_no
     int32_t d;
     if (comm == NULL || norm == NULL || arrays == NULL || arrays->x == NULL || arrays->y == NULL ||
         arrays->saved == NULL || arrays->scratch == NULL) {
-        return dpari_norm_missing(comm, "dpar_norm_forward: n, x, y, saved or scratch is NULL");
+        return dpari_norm_missing(comm, "dpar_norm_forward: norm, x, y, saved or scratch is NULL");
     }
     status = dpari_norm_check(comm, norm, arrays->x, arrays->y);
     if (status != DPAR_OK) {
@@ -1873,7 +1889,7 @@ DPAR_API DPARI_COLD dpar_status dpar_norm_backward(dpar_comm *comm, const dpar_n
     if (comm == NULL || norm == NULL || arrays == NULL || arrays->x == NULL || arrays->dy == NULL ||
         arrays->dx == NULL || arrays->saved == NULL || arrays->scratch == NULL) {
         return dpari_norm_missing(comm,
-                                  "dpar_norm_backward: n, x, dy, dx, saved or scratch is NULL");
+                                  "dpar_norm_backward: norm, x, dy, dx, saved or scratch is NULL");
     }
     status = dpari_norm_check(comm, norm, arrays->x, arrays->dy);
     if (status != DPAR_OK) {

@@ -1,33 +1,33 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* spatial - runs layers of networks on a field that ranks share: convolution, transposed
- * convolution, pooling, interpolation, neighbourhood attention, GroupNorm and BatchNorm. dpar finds
- * which outputs a rank computes and which inputs they read. It exchanges the halos, pads, and sends
- * gradients back. The arithmetic is your kernel. Because it gets global indices, it is the kernel
- * that you would write for one rank:
+ * convolution, pooling, interpolation, neighbourhood attention, GroupNorm and BatchNorm. dpar
+ * determines which outputs a rank computes and which inputs they read. It exchanges the halos,
+ * fills the padding, and sends gradients back. The arithmetic is your kernel. Because it gets
+ * global indices, it is the kernel that you would write for one rank:
  *
- *     dpar_spatial_desc layer;                        zeroed, then:
+ *     dpar_spatial_desc layer;                   zeroed, then:
  *     layer.kind = DPAR_SPATIAL_CONVOLUTION;
  *     layer.in = field;                          which rank has which inputs (dpar_layout)
- *     layer.window[0].kernel = 3; ...            as dpar_window_outputs takes it
- *     layer.type = DPAR_F32; layer.planes = 16;  channels, times samples
+ *     layer.window[0].kernel = 3; ...            as dpar_window_outputs reads it
+ *     layer.type = DPAR_F32; layer.planes = 16;  channels times samples
  *     layer.forward = convolve; ...
  *     dpar_spatial_make(c, &layer, &plan, &why);
- *     arrays.in[0] = planes of dpar_box_volume(&plan->in_box);  own points and around them
+ *     arrays.in[0] = planes of dpar_box_volume(&plan->in_box);  own points, halos and padding
  *     dpar_spatial_forward(plan, &arrays);                      every step
  *     dpar_spatial_backward(plan, &arrays);
  *     next.in = plan->out;                                      the next layer follows
  *     dpar_spatial_free(plan);
  *
  * Any kernel, stride, dilation and padding is allowed, and so are uneven and empty blocks, and
- * halos that reach past the neighbour, because dpar computes what a rank reads from its outputs. An
- * output has the same bits on any number of ranks if the kernel's result does not depend on the
- * tile. Input gradients near the ends of blocks are sums of parts from several ranks, always in the
- * same order, but rounded differently than on one rank.
+ * halos that reach past the neighbour, because dpar computes from the outputs of a rank what it
+ * reads. An output has the same bits on any number of ranks if the kernel's result does not depend
+ * on the tile. Input gradients near the ends of blocks are sums of parts from several ranks, always
+ * in the same order, but rounded differently than on one rank.
  *
  * If comm->mem is the memory of a device, the arrays of a step are in that memory. Halos and
- * padding are handled there, and kernels enqueue on the stream of comm->mem and return. The thread
- * waits for nothing if that stream also orders what is sent (dpar_nccl.h). The plan is in the
- * memory of the host. */
+ * padding are handled there, and kernels enqueue their work on the stream of comm->mem and return.
+ * The thread waits for nothing if messages are also ordered by that stream (dpar_nccl.h). The plan
+ * is in the memory of the host. */
 #ifndef DPARI_SPATIAL_SPATIAL_H
 #define DPARI_SPATIAL_SPATIAL_H
 
@@ -37,16 +37,16 @@
 /* The most inputs that a layer has. */
 enum { DPAR_SPATIAL_MAX_TENSORS = 4 };
 
-/* Kinds of layers: which inputs an output reads, along each dim. dpar_spatial_taps gives it for one
- * output. */
+/* Kinds of layers: which inputs an output reads along each dim. dpar_spatial_taps computes them for
+ * one output. */
 enum {
     DPAR_SPATIAL_CONVOLUTION = 1, /* also pooling */
     DPAR_SPATIAL_TRANSPOSED,      /* (n - 1) stride - pads + dilation (kernel - 1) + 1 outputs */
     DPAR_SPATIAL_INTERPOLATION,   /* window.kernel taps: 1 nearest, 2 linear, 4 cubic */
     /* Neighbourhood attention: `in` are keys and values; queries are passed in `user` and cut like
-     * the outputs. stride and pads are ignored; DPAR_SPATIAL_PAD_WRAP makes the dim a ring. Keys
-     * that no query of a rank sees are not sent to it, except keys between others that it sees, if
-     * its block has fewer queries than the dilation. */
+     * the outputs. stride and pads are ignored; DPAR_SPATIAL_PAD_WRAP makes the dim a ring. A rank
+     * receives only keys that its queries see. If its block has fewer queries than the dilation, it
+     * also receives the keys between them. */
     DPAR_SPATIAL_NEIGHBOURHOOD
 };
 
@@ -54,40 +54,43 @@ enum {
 enum {
     DPAR_SPATIAL_PAD_ZERO,
     DPAR_SPATIAL_PAD_WRAP,      /* the points of the other end, as for longitudes */
-    DPAR_SPATIAL_PAD_REFLECT,   /* mirrored without the end itself; pads must be below the extent */
-    DPAR_SPATIAL_PAD_REPLICATE, /* the end; interpolation also uses it for DPAR_SPATIAL_PAD_ZERO */
+    DPAR_SPATIAL_PAD_REFLECT,   /* mirrored without the end point; pads must be below the extent */
+    DPAR_SPATIAL_PAD_REPLICATE, /* the end point; interpolation also uses it for PAD_ZERO */
     DPAR_SPATIAL_PAD_LOWEST     /* minus infinity, or the least integer, for max pooling; not f8 */
 };
 
 /* Rules for which rank computes which outputs. */
 enum {
     DPAR_SPATIAL_OUTPUTS_BALANCED, /* cut by DPAR_SPLIT_EVEN over the mesh axes of the inputs */
-    DPAR_SPATIAL_OUTPUTS_FOLLOW,   /* near their inputs, for small halos; only for dims that are cut
-                                      by one mesh axis */
-    DPAR_SPATIAL_OUTPUTS_GIVEN /* layer.given_layout, whose dims are cut by the same mesh axes as
-                                  those of `in` */
+    DPAR_SPATIAL_OUTPUTS_FOLLOW,   /* each rank computes the outputs near its inputs, which makes
+                                      halos small; a dim may then be cut by one mesh axis only */
+    DPAR_SPATIAL_OUTPUTS_GIVEN /* as in layer.given_layout, whose dims are cut by the same mesh axes
+                                  as those of `in` */
 };
 
 /* A piece of a field in memory, with global indices. Point i, j, ... of plane p is
  * data[origin + p * plane + i * stride[0] + j * stride[1] + ...]. */
 typedef struct dpar_tile {
     void *data;
-    int64_t origin, plane, planes; /* elements, elements, number of planes */
+    int64_t origin;                /* offset of the point with all indices 0, in elements */
+    int64_t plane;                 /* distance of planes, in elements */
+    int64_t planes;                /* number of planes */
     int64_t stride[DPAR_MAX_DIMS]; /* elements */
-    dpar_box box; /* what to compute, or all that this computation reads, padding included */
+    dpar_box box; /* the points to compute, or all points that this computation reads, padding
+                     included */
 } dpar_tile;
 
 typedef struct dpar_spatial_desc dpar_spatial_desc;
 
-/* Describes the work of a kernel. Tiles that a step does not use have no data. in[].box is exactly
- * what the outputs of out.box read. It extends below 0 and beyond the extent where padding is read,
- * so that a routine without padding (im2col, cuDNN) can use it as it is. */
+/* Describes the work of a kernel. Tiles that a step does not use have no data. in[].box has exactly
+ * the inputs that the outputs of out.box read. It extends below 0 and beyond the extent where
+ * padding is read, so that a routine without padding (im2col, cuDNN) can use it as it is. */
 typedef struct dpar_spatial_call {
     const dpar_spatial_desc *layer;
     dpar_tile in[DPAR_SPATIAL_MAX_TENSORS];
     dpar_tile in_gradient[DPAR_SPATIAL_MAX_TENSORS];
     dpar_tile out, out_gradient;
-    void *user; /* that of the layer */
+    void *user; /* layer->user */
 } dpar_spatial_call;
 /* Computes outputs or gradients on a tile: a callback of yours. */
 typedef void (*dpar_spatial_kernel)(const dpar_spatial_call *call);
@@ -97,51 +100,51 @@ typedef void (*dpar_spatial_kernel)(const dpar_spatial_call *call);
 struct dpar_spatial_desc {
     int32_t kind;                      /* DPAR_SPATIAL_CONVOLUTION, ... */
     int32_t outputs;                   /* DPAR_SPATIAL_OUTPUTS_BALANCED, ... */
-    dpar_layout in;                    /* of one plane of the inputs; blocks as in halo.h */
+    dpar_layout in;                    /* layout of one plane of the inputs; blocks as in halo.h */
     dpar_layout given_layout;          /* for DPAR_SPATIAL_OUTPUTS_GIVEN */
     dpar_window window[DPAR_MAX_DIMS]; /* kernel, stride, dilation, pads, ceil_mode */
     int32_t padding[DPAR_MAX_DIMS];    /* DPAR_SPATIAL_PAD_ZERO, ... */
-    /* Outputs of each dim; 0 selects as many as there are. Required for interpolation. For a
-     * transposed convolution it may include PyTorch's output padding. */
+    /* Outputs of each dim; 0 selects the number that the window gives. Required for interpolation.
+     * For a transposed convolution it may include PyTorch's output padding. */
     int64_t out_extent[DPAR_MAX_DIMS];
     int32_t align_corners; /* interpolation: 1 selects align_corners */
-    int32_t type;          /* of inputs and outputs: DPAR_F32, ...; with gradients reductions must
-                              accept it */
+    int32_t type;          /* of inputs and outputs: DPAR_F32, ...; with input gradients, a type
+                              that reductions accept */
     int32_t tensors;       /* inputs of one shape (keys, values), at most 4; 0 selects 1 */
     int32_t channels_last; /* 1 if planes are innermost (NHWC) */
     /* 1 calls the kernel once, when all halos have arrived. 0 calls it on the inner outputs while
-     * halos are under way, then on the others as at most 2 boxes for each dim. */
+     * halos are in transit, then on the others, in at most 2 boxes per dim. */
     int32_t no_overlap;
     int64_t planes, out_planes; /* channels times samples of each input, and of the output; 0
-                                   selects 1, and as many as the inputs have */
+                                   selects 1, and for the output as many as an input has */
     /* Box of this rank's arrays, if it is larger than the layer needs because two layers read them.
-     * dims 0 selects the box of dpar_spatial_check. At most 2^60 elements, as the outputs, or it is
-     * DPAR_E_RANGE. */
+     * dims 0 selects the box of dpar_spatial_check. Inputs and outputs may have at most 2^60
+     * elements, otherwise it is DPAR_E_RANGE. */
     dpar_box in_box;
     dpar_spatial_kernel forward;         /* writes out at out.box from in */
     dpar_spatial_kernel input_gradient;  /* adds to in_gradient the gradient from out_gradient at
                                             out.box; in and out are as forward left them */
-    dpar_spatial_kernel weight_gradient; /* uses in and out_gradient; called while gradients are
-                                            under way. Summing over ranks (dpar_all_reduce) is up to
-                                            you */
+    dpar_spatial_kernel weight_gradient; /* uses in and out_gradient; called while input gradients
+                                            are in transit. Summing over ranks (dpar_all_reduce) is
+                                            up to you */
     void *user;                          /* passed to the kernels */
     /* How halos are exchanged; `field` and `field_count` are ignored. NULL selects the defaults,
-     * with which boxes are packed wherever arrays are. With method DPAR_HALO_DIRECT, peers read
-     * long runs directly from the arrays. Then in and in_gradient must be memory of dpar_comm_alloc
-     * in every step, on all ranks; otherwise it is DPAR_E_ARG. */
+     * with which boxes are packed whatever memory the arrays are in. With method DPAR_HALO_DIRECT,
+     * peers read long runs directly from the arrays. in and in_gradient must then be in memory of
+     * dpar_comm_alloc in every step, on all ranks; otherwise it is DPAR_E_ARG. */
     const dpar_halo_plan_desc *halo;
-    /* Memory of yours for the plan, on the host, aligned to 64, as long as the plan exists. NULL
-     * with bytes 0: dpar_spatial_make allocates it. Too few bytes are DPAR_E_ROOM, and why->bytes
-     * tells how many are needed; to ask, set memory NULL and bytes 1. */
+    /* Your memory for the plan, on the host and aligned to 64; keep it as long as the plan exists.
+     * With NULL and 0 bytes dpar_spatial_make allocates it. Too few bytes are DPAR_E_ROOM, and
+     * why->bytes is how many it needs; to query that, set memory NULL and bytes 1. */
     void *memory;
     int64_t bytes;
 };
 
 /* ---- one dim; local ---- */
 
-/* The inputs that an output y reads: first, first + step, ..., which are `count`, padding included.
- * In a transposed convolution, input i meets tap (y + pad_low - i stride) / dilation if that is a
- * whole number. */
+/* The inputs that an output y reads: `count` inputs first, first + step, ..., padding included. In
+ * a transposed convolution, input i belongs to tap (y + pad_low - i stride) / dilation, if that is
+ * a whole number. */
 typedef struct dpar_spatial_tap_range {
     int64_t first, step, count;
     int64_t inside;  /* how many are within 0 .. extent - 1, for averages without padded cells */
@@ -153,16 +156,16 @@ typedef struct dpar_spatial_tap_range {
  * Local. O(taps). Fails with DPAR_E_ARG, without a message, if there is no such dim or output. */
 DPAR_API dpar_status dpar_spatial_taps(const dpar_spatial_desc *layer, int32_t dim, int64_t y,
                                        dpar_spatial_tap_range *taps);
-/* The outputs of a layer, and what a rank has of it. Boxes without points have dims 0. */
+/* The extent of a layer's outputs, and the boxes of a rank. Boxes without points have dims 0. */
 typedef struct dpar_spatial_boxes {
     int64_t extent[DPAR_MAX_DIMS]; /* outputs of each dim */
-    dpar_box in;  /* the least that its input arrays must hold: own points, halos, padding */
+    dpar_box in;  /* the smallest box for its input arrays: own points, halos, padding */
     dpar_box out; /* outputs that it computes */
 } dpar_spatial_boxes;
 /* Checks a layer and computes its boxes on a rank without planning it. If several layers read one
  * array, its box is the smallest that holds the boxes `in` of all of them.
  *
- * boxes: set to the boxes. May be NULL.
+ * boxes: receives the boxes; may be NULL.
  *
  * Local. O(dims x axes). Fails with DPAR_E_ARG or DPAR_E_RANGE. */
 DPAR_API dpar_status dpar_spatial_check(const dpar_spatial_desc *layer, int32_t rank,
@@ -187,26 +190,26 @@ typedef struct dpar_spatial_plan {
     int64_t halo_bytes; /* bytes that this rank sends to others in a forward exchange */
 } dpar_spatial_plan;
 
-/* Arrays of one step, in memory that the CPU reaches, or in that of the device of comm->mem. A rank
- * without points gives NULLs. */
+/* Arrays of one step, in memory that the CPU can access, or in that of the device of comm->mem. A
+ * rank without points passes NULLs. */
 typedef struct dpar_spatial_arrays {
-    /* Over in_box. Forward reads the rank's own points and fills in the others. Backward uses it as
-     * forward left it; it may be NULL if no kernel reads it. */
+    /* Inputs over in_box. Forward reads the rank's own points and writes the others. Backward uses
+     * them as forward left them; they may be NULL if no kernel of backward reads them. */
     void *in[DPAR_SPATIAL_MAX_TENSORS];
-    /* Over in_box. Backward writes the rank's own points; the others become 0. */
+    /* Input gradients over in_box. Backward writes the rank's own points; the others become 0. */
     void *in_gradient[DPAR_SPATIAL_MAX_TENSORS];
     void *out;          /* over out_box */
     void *out_gradient; /* over out_box */
     dpar_box out_box;   /* box of out and out_gradient: in_box of the next layer; dims 0 selects
                            out_owned */
-    int32_t accumulate; /* 1 adds to the own points of in_gradient, because another layer read the
-                           inputs too */
+    int32_t accumulate; /* 1 adds to the own points of in_gradient, because another layer reads the
+                           inputs, too */
 } dpar_spatial_arrays;
 
 /* Plans a layer. Rank n of the mesh is rank n of comm.
  *
- * Collective: all ranks give the same layer, except in_box, no_overlap, kernels, user, memory and
- * bytes; either all or none have an input_gradient. Costs O(outputs x taps) of each dim, one
+ * Collective: all ranks pass the same layer, except for in_box, no_overlap, kernels, user, memory
+ * and bytes; either all or none have an input_gradient. Costs O(outputs x taps) of each dim, one
  * all-reduce, and the planning of the halo exchange. Fails on all ranks with DPAR_E_MISMATCH if
  * layers differ, DPAR_E_ROOM, DPAR_E_MEMORY, or as dpar_spatial_check and dpar_halo_plan_make do.
  */
@@ -216,20 +219,23 @@ DPAR_API dpar_status dpar_spatial_make(dpar_comm *comm, const dpar_spatial_desc 
  *
  * Collective. Sends plan->halo_bytes. Fails with DPAR_E_ARG if arrays are missing or out_box does
  * not hold the rank's outputs, which breaks the communicator so that the other ranks notice. Other
- * errors are those of dpar_halo_plan_exchange. The message is in the communicator's why, except for
- * DPAR_E_ARG because plan or a is NULL. */
-DPAR_API dpar_status dpar_spatial_forward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a);
-/* Computes input gradients from output gradients, and weight gradients meanwhile. The kernel runs
- * on all outputs of the rank. What it adds to padding is moved to the points that the padding came
- * from (for zeros: nowhere), and what it adds to halos is sent to their owners, in a fixed order.
+ * errors are those of dpar_halo_plan_exchange. The message is in the communicator's why; there is
+ * none if plan or arrays is NULL. */
+DPAR_API dpar_status dpar_spatial_forward(dpar_spatial_plan *plan,
+                                          const dpar_spatial_arrays *arrays);
+/* Computes input gradients from output gradients, and weight gradients while input gradients are in
+ * transit. Both kernels run on all outputs of the rank. Gradients of padding are added to the
+ * points from which the padding was copied (those of constants are dropped), and gradients of halos
+ * are sent to their owners, which add them in a fixed order.
  *
  * Without input_gradient or in_gradient[0] only weight gradients are computed, and nothing is sent.
- * This must be so on all ranks that have points, or on none.
+ * That must be the case on all ranks that have points, or on none.
  *
  * Collective. Sends as much as dpar_spatial_forward, in gradients, and fails as it does. */
-DPAR_API dpar_status dpar_spatial_backward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a);
-/* Frees a plan of a layer. NULL is allowed. Collective. Fails as dpar_halo_plan_free does; the
- * message is in the communicator's why. */
+DPAR_API dpar_status dpar_spatial_backward(dpar_spatial_plan *plan,
+                                           const dpar_spatial_arrays *arrays);
+/* Frees a plan of a layer. NULL is allowed. Collective: a barrier over the communicator. Fails as
+ * dpar_halo_plan_free does; the message is in the communicator's why. */
 DPAR_API dpar_status dpar_spatial_free(dpar_spatial_plan *plan);
 
 /* ---- normalisation: by (count, mean, M2), never by sums of squares ----
@@ -242,14 +248,14 @@ DPAR_API dpar_status dpar_spatial_free(dpar_spatial_plan *plan);
 typedef struct dpar_norm {
     int32_t type; /* also of scale and shift: DPAR_F32 or DPAR_F64 */
     int32_t samples, channels;
-    int32_t groups; /* sets of a sample, of channels / groups channels each (GroupNorm). 1 is a
-                       LayerNorm of all channels, `channels` is InstanceNorm. 0 is BatchNorm: a set
-                       is one channel of all samples */
+    int32_t groups; /* sets of a sample, each with channels / groups channels (GroupNorm). 1 is a
+                       LayerNorm over all channels, `channels` is InstanceNorm. 0 is BatchNorm: a
+                       set is one channel of all samples */
     double epsilon; /* 0 to 1e300 */
     const void *scale, *shift; /* [channels]; NULL selects 1 and 0 */
 } dpar_norm;
-/* Arrays of one step of a norm. Tiles may have their dims in any order. dpar_norm_sizes gives the
- * sizes of saved and scratch. */
+/* Arrays of one step of a norm. Tiles may have their dims in any order. dpar_norm_sizes computes
+ * the sizes of saved and scratch. */
 typedef struct dpar_norm_arrays {
     const dpar_tile *x;  /* the rank's points; the box is the same in all tiles and may be empty */
     const dpar_tile *y;  /* forward writes it; may be x */
@@ -257,28 +263,28 @@ typedef struct dpar_norm_arrays {
     const dpar_tile *dx; /* backward writes it; may be dy */
     double *saved;       /* mean and inverse deviation of each set, one set after the other; forward
                             writes it, backward reads it */
-    /* [channels]; backward adds this rank's part. NULL if not wanted. Summing over ranks is up to
+    /* [channels], to which backward adds this rank's part; may be NULL. Summing over ranks is up to
      * you, as for other weights. */
     double *scale_gradient, *shift_gradient;
     double *scratch;
 } dpar_norm_arrays;
 /* Computes the numbers of doubles in saved and scratch. Each may be NULL. Local. O(1). */
-DPAR_API void dpar_norm_sizes(const dpar_comm *comm, const dpar_norm *n, int64_t *saved,
+DPAR_API void dpar_norm_sizes(const dpar_comm *comm, const dpar_norm *norm, int64_t *saved,
                               int64_t *scratch);
 /* Computes y from x, with sums in f64.
  *
- * comm: the ranks that share the sets: those with tiles of the same sample, for BatchNorm those
- *       with tiles of any sample.
+ * comm: the ranks that share sets, which are those with tiles of the same sample, and for BatchNorm
+ *       those with tiles of any sample.
  *
- * Collective: one all-gather of 24 bytes a set. O(points). Fails with DPAR_E_ARG; the message is in
- * comm->why unless comm is NULL. Points without data break the communicator so that the other ranks
- * notice. Fails with DPAR_E_MISMATCH if ranks give a different type, samples, channels, groups or
- * epsilon, on engines that compare calls: shared memory, and MPI with check. */
-DPAR_API dpar_status dpar_norm_forward(dpar_comm *comm, const dpar_norm *n,
-                                       const dpar_norm_arrays *a);
-/* Computes dx from dy and x. Collective: one all-reduce of 24 bytes a set. O(points). Fails as
+ * Collective: one all-gather of 24 bytes per set. O(points). Fails with DPAR_E_ARG; the message is
+ * in comm->why unless comm is NULL. A tile with points but without data breaks the communicator, so
+ * that the other ranks notice. Fails with DPAR_E_MISMATCH if ranks pass a different type, samples,
+ * channels, groups or epsilon, on engines that compare calls: shared memory, and MPI with check. */
+DPAR_API dpar_status dpar_norm_forward(dpar_comm *comm, const dpar_norm *norm,
+                                       const dpar_norm_arrays *arrays);
+/* Computes dx from dy and x. Collective: one all-reduce of 24 bytes per set. O(points). Fails as
  * dpar_norm_forward does. */
-DPAR_API dpar_status dpar_norm_backward(dpar_comm *comm, const dpar_norm *n,
-                                        const dpar_norm_arrays *a);
+DPAR_API dpar_status dpar_norm_backward(dpar_comm *comm, const dpar_norm *norm,
+                                        const dpar_norm_arrays *arrays);
 
 #endif

@@ -17,14 +17,15 @@
 
 /* ---- planning -------------------------------------------------------------------------------- */
 
-/* The fields are keys, values, gradients of keys, and gradients of values. */
+/* The private part of a plan. The fields are keys, values, gradients of keys, and gradients of
+ * values. */
 typedef struct dpari_windows {
     dpar_halo halo;
     dpar_halo_field field[4];
     dpar_halo_plan *exchange[2]; /* of keys and values, and of their gradients */
     void *memory[2];             /* of the exchanges */
     int64_t bytes[2];
-    void *own[4], *beside[4]; /* each field: own tokens, and those of the halo */
+    void *own[4], *beside[4]; /* own tokens and halo of each field */
     int64_t points;           /* tokens of the halo */
     int64_t sent;             /* bytes that forward's exchange sends */
 } dpari_windows;
@@ -56,8 +57,8 @@ static DPARI_COLD dpar_status dpari_windows_check(const dpar_attention_desc *lay
         each > 1 << 24) {
         return dpari_wrong(
             why,
-            "dpar_attention_halo: window %ld (1 or more), rule %d (CHUNK or EVEN) or %ld elements "
-            "a token (to 2^24) is out of range",
+            "dpar_attention_halo: window is %ld, rule is %d and a token has %ld elements; 1 or "
+            "more, CHUNK or EVEN, and at most 2^24 are allowed",
             layer->window, layer->tokens.rule, each);
     }
     return DPAR_OK;
@@ -98,7 +99,8 @@ static dpar_status dpari_windows_halo(const dpari_attention *plan, const dpar_co
     return dpar_halo_check(&windows->halo, why);
 }
 
-/* Takes the memory of the fields and of partial results. buffers->at NULL only counts bytes. */
+/* Takes the memory of the fields and of partial results. Only counts bytes if buffers->at is NULL.
+ */
 static void dpari_windows_buffers(dpari_attention *plan, const dpar_comm *comm,
                                   dpari_windows *windows, dpari_room *buffers)
 {
@@ -176,7 +178,7 @@ static DPARI_COLD dpar_status dpari_windows_init(dpari_attention *plan, dpar_why
         desc.bytes = windows->bytes[i];
         status = dpar_halo_plan_make(plan->comm, &desc, &windows->exchange[i], why);
     }
-    if (status != DPAR_OK) { /* on all ranks, which close the first exchange again */
+    if (status != DPAR_OK) { /* then it failed on all ranks, and all free the first exchange */
         (void)dpar_halo_plan_free(windows->exchange[0]);
         return status;
     }
@@ -270,7 +272,7 @@ static dpar_status dpari_windows_begin(dpari_attention *plan, const dpar_attenti
     return dpar_halo_plan_begin(windows->exchange[0]);
 }
 
-/* Computes on own keys first, while those of the halo arrive. */
+/* Computes on own keys first, while the keys of the halo are in transit. */
 static dpar_status dpari_windows_forward(dpari_attention *plan, const dpar_attention_arrays *arrays)
 {
     dpari_seq_block block = dpari_windows_own(plan, 0);
@@ -290,7 +292,7 @@ static dpar_status dpari_windows_forward(dpari_attention *plan, const dpar_atten
 }
 
 /* Exchanges keys and values once more, computes gradients of own tokens and of the halo, and adds
- * the latter to those of their owners. */
+ * those of the halo to the gradients of their owners. */
 static dpar_status dpari_windows_backward(dpari_attention *plan,
                                           const dpar_attention_arrays *arrays, void *dq,
                                           dpari_seq_block *home)
@@ -336,14 +338,14 @@ static dpar_status dpari_windows_backward(dpari_attention *plan,
     return dpar_halo_plan_end(windows->exchange[1]);
 }
 
-DPAR_API void dpar_attention_halo(struct dpari_attention_method *way)
+DPAR_API void dpar_attention_halo(struct dpari_attention_method *method)
 {
-    way->number = 1;
-    way->check = dpari_windows_check;
-    way->lay = dpari_windows_lay;
-    way->init = dpari_windows_init;
-    way->push = dpari_windows_push;
-    way->forward = dpari_windows_forward;
-    way->backward = dpari_windows_backward;
-    way->close = dpari_windows_close;
+    method->number = 1;
+    method->check = dpari_windows_check;
+    method->lay = dpari_windows_lay;
+    method->init = dpari_windows_init;
+    method->push = dpari_windows_push;
+    method->forward = dpari_windows_forward;
+    method->backward = dpari_windows_backward;
+    method->close = dpari_windows_close;
 }

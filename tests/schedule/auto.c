@@ -309,7 +309,7 @@ static void test_work(void)
     dpari_auto *x;
     pipe_start(&c, 4, 1, 12, DPAR_STAGE_MAP_LOOP, 1);
     pipe_uniform(&c, 5, 6, 4, 7, 3);
-    x = dpari_auto_lay(&c.job, memory);
+    x = dpari_auto_arrange(&c.job, memory);
     x->work = DPARI_AUTO_WORK;
     dpari_auto_rules(x, &c.job);
     CHECK(x->found[0].rule >= 0);

@@ -322,7 +322,8 @@ static void test_domain(void)
     CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_OK);
     pipe_holds(&c, most, -most, 0);
     CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_E_RANGE);
-    CHECK_TEXT(why.text, "the bytes of stages 0 to 1 add up to more than 2^60");
+    CHECK_TEXT(why.text,
+               "hold_forward or hold_always of stages 0 to 1 adds up to more than 2^60 bytes");
     c.job.times = NULL;
     CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_E_ARG);
 }

@@ -190,7 +190,7 @@ static void test_place_errors(void)
     CHECK_INT(place_layers(&c.job, 6, NULL, 9, cuts, &s, &result, place_memory, sizeof place_memory,
                            &why),
               DPAR_E_RANGE);
-    CHECK_TEXT(why.text, "the times or bytes of layers 0 to 3 add up to more than 2^60");
+    CHECK_TEXT(why.text, "layers 0 to 3: a time or hold_x adds up to more than 2^60");
     c.f[3] = 1;
     c.times.hold_forward.all = 3;
     CHECK_INT(place_layers(&c.job, 6, NULL, 9, cuts, &s, &result, place_memory, sizeof place_memory,

@@ -456,10 +456,10 @@ static void test_jobs(void)
     t = fine;
     t.hold_forward.all = most, t.hold_input.all = -most;
     REFUSED(dpar_schedule_optimize(&s, &wrong_job, &result, work, sizeof work, &why), DPAR_E_RANGE,
-            "the bytes of stages 0 to 1 add up to more than 2^60");
+            "hold_forward or hold_always of stages 0 to 1 adds up to more than 2^60 bytes");
     t.hold_forward.all = 1, t.hold_input.all = -1, t.hold_always.all = most;
     REFUSED(dpar_schedule_optimize(&s, &wrong_job, &result, work, sizeof work, &why), DPAR_E_RANGE,
-            "the bytes of stages 0 to 1 add up to more than 2^60");
+            "hold_forward or hold_always of stages 0 to 1 adds up to more than 2^60 bytes");
     t.hold_always.all = 0;
     t.hold_forward.all = most / 4, t.hold_input.all = -most / 4;
     REFUSED(dpar_schedule_optimize(&s, &wrong_job, &result, work, sizeof work, &why), DPAR_E_RANGE,

@@ -165,11 +165,13 @@ static void refusals_and_report(dpar_comm *c)
         refused(NULL, what, "NULL");
     }
     x = plan_of(c, &f, 1, NULL, &memory);
-    refused(x, 0, "there is no check 0: use DPAR_HALO_POISON (1) to _WRONG (4)");
-    refused(x, DPAR_HALO_WRONG + 1, "no check 5: ");
+    refused(x, 0,
+            "dpar_halo_plan_check: check 0 does not exist; use DPAR_HALO_POISON (1) to "
+            "DPAR_HALO_WRONG (4)");
+    refused(x, DPAR_HALO_WRONG + 1, "check 5 does not exist");
     CHECK_INT(dpar_halo_plan_begin(x), DPAR_OK);
     for (what = DPAR_HALO_POISON; what <= DPAR_HALO_WRONG; what++) {
-        refused(x, what, "halo exchange 1 has not ended");
+        refused(x, what, "dpar_halo_plan_check: halo exchange 1 has not ended");
     }
     CHECK_INT(dpar_halo_plan_end(x), DPAR_OK);
     dpar_text_init(&t, small, sizeof small);

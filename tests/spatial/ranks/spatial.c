@@ -1922,7 +1922,7 @@ static int bad_norms(dpar_comm *c)
     a.y = NULL;
     c->why.text[0] = 0;
     bad += dpar_norm_forward(c, &good, &a) != DPAR_E_ARG ||
-           strcmp(c->why.text, "dpar_norm_forward: n, x, y, saved or scratch is NULL") != 0;
+           strcmp(c->why.text, "dpar_norm_forward: norm, x, y, saved or scratch is NULL") != 0;
     a.y = &t;
     a.saved = NULL;
     c->why.text[0] = 0;
@@ -1930,8 +1930,9 @@ static int bad_norms(dpar_comm *c)
     a.saved = room;
     a.scratch = NULL;
     c->why.text[0] = 0;
-    bad += dpar_norm_backward(c, &good, &a) != DPAR_E_ARG ||
-           strcmp(c->why.text, "dpar_norm_backward: n, x, dy, dx, saved or scratch is NULL") != 0;
+    bad +=
+        dpar_norm_backward(c, &good, &a) != DPAR_E_ARG ||
+        strcmp(c->why.text, "dpar_norm_backward: norm, x, dy, dx, saved or scratch is NULL") != 0;
     return bad;
 }
 

@@ -284,7 +284,7 @@ static void grids(dpar_comm *c, int last, void *memory)
     s.memory = memory;
     s.bytes = ROOM;
     CHECK_INT(dpar_spatial_make(c, &s, &plan, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "kind is 0 (1 to 4), outputs is 0 (0 to 2)");
+    CHECK_TEXT(why.text, "kind is 0 and outputs is 0; kinds 1 to 4 and outputs 0 to 2 are allowed");
     s.type = DPAR_TYPE_NONE;
     s.kind = DPAR_SPATIAL_CONVOLUTION;
     LEFT_OUT(dpar_spatial_make(c, &s, &plan, &why), 1);
