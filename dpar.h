@@ -3982,6 +3982,19 @@ static DPARI_COLD void dpari_cart_put(dpar_text *text, int32_t dims, const int64
     }
 }
 
+/* Appends the parts that are not to be chosen, as in ", where parts[0] is 1". */
+static DPARI_COLD void dpari_cart_put_fixed(dpar_text *text, int32_t dims, const int32_t *parts)
+{
+    const char *before = ", where ";
+    int32_t d;
+    for (d = 0; d < dims; d++) {
+        if (parts[d] > 0) {
+            dpari_text_say(text, "%sparts[%d] is %d", before, d, parts[d]);
+            before = " and ";
+        }
+    }
+}
+
 /* Returns how many axes are 0 (free), and sets *rest to ranks / product of the other parts. */
 static dpar_status dpari_cart_rest(int32_t ranks, int32_t dims, const int32_t *parts, int32_t *open,
                                    int32_t *rest, dpar_why *why)
@@ -4462,6 +4475,7 @@ static dpar_status dpari_grid_solve(int32_t divides, int32_t ranks, int32_t dims
         dpari_text_say(&t, "no grid of %d ranks has at most ", ranks);
         dpari_cart_put(&t, dims, cells);
         dpar_text_put(&t, " parts");
+        dpari_cart_put_fixed(&t, dims, parts);
         return DPAR_E_NONE;
     }
     return DPAR_OK;

@@ -419,6 +419,7 @@ static void test_grid_extremes(void)
     static const int64_t wide[6] = {1 << 20, 1 << 20, 1 << 20, 1 << 20, 1 << 20, 1 << 20};
     static const int64_t small[6] = {9, 70, 80, 90, 100, 110};
     static const int64_t none[6] = {INT64_C(9223372036854775807), 0};
+    static const int64_t plate[2] = {120, 100};
     int32_t x[6] = {0, 0, 0, 0, 0, 0}, d;
     int64_t cut = -5, product = 1;
     dpar_why why;
@@ -438,7 +439,18 @@ static void test_grid_extremes(void)
     CHECK_TEXT(why.text, "dims must be 0 to 6, not 7");
     CHECK_INT(create(11, 1, small, NULL, 0, x, &cut, &why), DPAR_E_NONE);
     CHECK_TEXT(why.text, "no grid of 11 ranks has at most 9 parts");
+    x[0] = 1; /* so that only 100 parts remain */
+    CHECK_INT(create(119, 2, plate, NULL, 0, x, &cut, &why), DPAR_E_NONE);
+    CHECK_TEXT(why.text, "no grid of 119 ranks has at most 120 x 100 parts, where parts[0] is 1");
+    x[1] = 7;
+    CHECK_INT(create(77, 3, small, NULL, 0, x, &cut, &why), DPAR_OK);
+    x[1] = 7;
+    x[2] = 0;
+    CHECK_INT(create(581, 3, small, NULL, 0, x, &cut, &why), DPAR_E_NONE);
+    CHECK_TEXT(why.text, "no grid of 581 ranks has at most 9 x 70 x 80 parts, where parts[0] is 1 "
+                         "and parts[1] is 7");
     x[0] = 10;
+    x[1] = 0;
     CHECK_INT(create(10, 1, small, NULL, 0, x, &cut, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "dim 0 is fixed at 10 parts but has only 9 cells");
     x[0] = 0;
