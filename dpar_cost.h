@@ -46,8 +46,8 @@
 /* ==== cost/halo_cost.h ==== */
 
 /* halo_cost - predicts the time of a halo exchange on a process grid and chooses the best grid. The
- * prediction counts the contiguous runs of memory that the faces consist of, their area, and what
- * the network carries.
+ * prediction counts the contiguous runs of memory that the faces consist of, their area, and the
+ * bytes that the network carries.
  *
  *     dpar_halo_cost_desc job = {0};
  *     dpar_halo_cost grid = {0};
@@ -78,14 +78,17 @@ DPAR_API void dpar_halo_rates_init(dpar_halo_rates *rates);
 
 /* Describes a halo exchange. Zero the struct, then fill it in. Dim 0 is the slowest in memory. */
 typedef struct dpar_halo_cost_desc {
-    int32_t ranks, per_node;      /* rank r is on node r / per_node; 0 if all are on one node */
+    /* number of ranks, and ranks per node: rank r is on node r / per_node; per_node 0 puts all
+     * ranks on one node */
+    int32_t ranks, per_node;
     int32_t dims;                 /* 1..DPAR_MAX_DIMS */
     int32_t shape;                /* DPAR_STENCIL_STAR, ... */
     uint32_t periodic;            /* bit d is set if dim d is periodic */
     int64_t cells[DPAR_MAX_DIMS]; /* cells of the whole grid along each dim */
     int64_t width[DPAR_MAX_DIMS]; /* cells of the halo on either side */
     int64_t bytes;                /* bytes of one cell, all fields together */
-    int64_t contiguous_bytes;     /* bytes of these that are contiguous: one field's components */
+    int64_t contiguous_bytes;     /* contiguous part of these bytes, such as one field's components;
+                                     0 if all are contiguous */
 } dpar_halo_cost_desc;
 
 /* A process grid and the predicted cost of one exchange on it. The rank at a position is the sum
@@ -96,8 +99,8 @@ typedef struct dpar_halo_cost {
     double seconds;                /* predicted time of the exchange */
     double copy_s;    /* part of `seconds`: the busiest rank's copies, also to itself if periodic */
     double network_s; /* part of `seconds`: the network of the busiest node */
-    int64_t bytes;    /* received by a rank in the middle of the grid, also from itself */
-    int64_t network_bytes; /* sent to other nodes by a node in the middle of the grid */
+    int64_t bytes;    /* bytes that a rank in the middle of the grid receives, also from itself */
+    int64_t network_bytes; /* bytes that a node in the middle of the grid sends to other nodes */
     int32_t peers;         /* peers of a rank in the middle of the grid, itself not counted */
 } dpar_halo_cost;
 
@@ -115,7 +118,7 @@ typedef struct dpar_halo_cost {
  *                                                   (from another node, or in runs below 64 bytes);
  *                                                   far_s replaces run_s for blocks beyond the
  *                                                   cache
- *     seconds = copies + peers peer_s, or + messages message_s + network_bytes / nic_Bps if longer
+ *     seconds = copies + max(peers peer_s, messages message_s + network_bytes / nic_Bps)
  *
  * Local. O(ranks of a node x 3^dims). Fails with DPAR_E_ARG if a number is not allowed and with
  * DPAR_E_RANGE if the grid is larger than 2^61 bytes. */
@@ -131,10 +134,10 @@ DPAR_API dpar_status dpar_halo_cost_predict(const dpar_halo_cost_desc *job,
  * rates: rates of the machine; NULL selects those of dpar_halo_rates_init.
  * grid:  written on success only.
  *
- * Local. All ranks that pass the same arguments get the same grid; if the machines are not alike,
- * let one rank decide. It tries every ordered factorisation with every order of the axes, which
- * takes milliseconds for up to 1000 ranks in 3 dims. Fails with DPAR_E_NONE if no grid gives each
- * rank a cell, and otherwise like dpar_halo_cost_predict. */
+ * Local. All ranks that pass the same arguments get the same grid. If the rates are measured and
+ * differ between ranks, let one rank choose. It tries every ordered factorisation with every order
+ * of the axes, which takes milliseconds for up to 1000 ranks in 3 dims. Fails with DPAR_E_NONE if
+ * no grid gives each rank a cell, and otherwise like dpar_halo_cost_predict. */
 DPAR_API dpar_status dpar_halo_cost_choose(const dpar_halo_cost_desc *job,
                                            const dpar_halo_rates *rates, dpar_halo_cost *grid,
                                            dpar_why *why);
@@ -143,17 +146,18 @@ DPAR_API dpar_status dpar_halo_cost_choose(const dpar_halo_cost_desc *job,
  * such as lists of ids or indices (dpar_points_peer counts them). */
 typedef struct dpar_neighbour {
     int64_t bytes;    /* bytes received */
-    int64_t runs;     /* contiguous pieces that are copied, in all copies together */
-    int32_t copies;   /* 1 if read where they are; 2 if packed and unpacked, as messages are */
+    int64_t runs;     /* contiguous pieces, counted in each copy */
+    int32_t copies;   /* 1 if the values are read in place; 2 if they are packed and unpacked, as in
+                         messages */
     int32_t location; /* 0 if on the same node, 1 if on another node, 2 if it is the rank itself */
 } dpar_neighbour;
 
 /* Predicts the seconds that one rank takes for an exchange with n neighbours.
  *
  *     copies = sum of copies bytes / copy_Bps + runs run_s
- *     seconds = copies + peers peer_s, or + messages message_s + network_bytes / nic_Bps if longer
+ *     seconds = copies + max(peers peer_s, messages message_s + network_bytes / nic_Bps)
  *
- * neighbour: n entries; the result is 0 if n is 0.
+ * neighbour: [n]; if n is 0, the result is 0.
  * per_node:  ranks that share the node's NIC and send as much as this one.
  * rates:     rates of the machine, such as dpar_cluster.halo; NULL selects those of
  *            dpar_halo_rates_init.
@@ -170,7 +174,7 @@ DPAR_API double dpar_neighbours_cost(const dpar_neighbour *neighbour, int32_t n,
  * Bandwidths are in bytes/s and count ONE direction. 1 GB = 1e9 bytes, 1 GiB = 2^30 bytes.
  *
  *     dpar_cluster c;
- *     dpar_cluster_read(&c, "8x8:h100-80,nic=8x50", 20, &why);    64 GPUs; a node: 8 NICs */
+ *     dpar_cluster_read(&c, "8x8:h100-80,nic=8x50", 20, &why);    64 GPUs, 8 NICs per node */
 
 /* Chip generations. The chips of a generation share one set of calibration constants. */
 enum {
@@ -204,7 +208,8 @@ enum {
     DPAR_CAL_GEMM,       /* share of the matrix peak that a large GEMM reaches */
     DPAR_CAL_ATTENTION,  /* share of the matrix peak that fused attention reaches */
     DPAR_CAL_HBM,        /* share of memory_Bps that streaming kernels reach */
-    DPAR_CAL_LAUNCH_S,   /* seconds of the host per kernel; small layers take at least that */
+    DPAR_CAL_LAUNCH_S,   /* host seconds per kernel launch, a lower bound of the time of small
+                            layers */
     DPAR_CAL_LINK_SHARE, /* share of the in-node link bandwidth that collectives reach */
     DPAR_CAL_LINK_S,     /* seconds per step of a collective inside a node */
     DPAR_CAL_NET_SHARE,  /* share of the NIC bandwidth that collectives reach */
@@ -214,7 +219,7 @@ enum {
     DPAR_CAL_SKEW,   /* time spent waiting for the slowest rank, as a share of the compute for each
                         doubling of dp x cp x tiles */
     DPAR_CAL_STEP_S, /* seconds per step outside of the layers (data, loss sync, host) */
-    DPAR_CAL_HOP_S,  /* seconds of a piece up and down one level of a tree between nodes */
+    DPAR_CAL_HOP_S,  /* seconds that a piece takes up and down one level of a tree between nodes */
     DPAR_CAL_COUNT   /* number of constants */
 };
 
@@ -226,7 +231,7 @@ typedef struct dpar_calibration {
     char source[64];              /* which measurements, with the date */
 } dpar_calibration;
 
-enum { DPAR_CURVE_POINTS = 16 }; /* most points of a measured curve */
+enum { DPAR_CURVE_POINTS = 16 }; /* maximum number of points of a measured curve */
 /* Measured times of a call by message size. They replace the formulas of dpar_collective_predict.
  */
 typedef struct dpar_curve {
@@ -236,9 +241,10 @@ typedef struct dpar_curve {
 } dpar_curve;
 /* The calls that can be measured. */
 enum {
-    DPAR_CURVE_LINK,      /* all_reduce of the ranks of a node */
+    DPAR_CURVE_LINK,      /* all-reduce over the ranks of a node */
     DPAR_CURVE_LINK_SEND, /* a message inside a node, one way */
-    DPAR_CURVE_NET,       /* all_reduce of one rank per node, for all ranks of a node at once */
+    DPAR_CURVE_NET,       /* all-reduces over one rank per node, by all ranks of a node at the same
+                             time */
     DPAR_CURVE_NET_SEND,  /* a message between nodes, one way */
     DPAR_CURVE_COUNT      /* number of measured calls */
 };
@@ -252,13 +258,13 @@ typedef struct dpar_cluster {
     double link_Bps;       /* bandwidth of a GPU inside the node, bytes/s, one direction */
     int32_t link_switched; /* 1 if any pair gets link_Bps (NVSwitch), 0 if the peers share it */
     int32_t link_reduces;  /* 1 if the switch inside a node can reduce (NVLS) */
-    int32_t nics;          /* NICs of a node; 0 if there is no network (one node) */
+    int32_t nics;          /* NICs per node; 0 if there is no network (one node) */
     double nic_Bps;        /* bandwidth of one NIC, bytes/s, one direction */
     int32_t net_reduces;   /* 1 if the network between nodes can reduce (SHARP) */
     double taper;          /* share of the NICs' bandwidth that the network carries, (0, 1] */
-    double host_bytes;     /* host memory of a node; 0 if unknown, and then nothing is offloaded */
+    double host_bytes;     /* host memory per node; 0 if unknown, and then nothing is offloaded */
     double nvme_Bps;       /* bandwidth of a node's NVMe, bytes/s; 0 if it has none */
-    dpar_calibration cal;
+    dpar_calibration cal;  /* shares of the data sheet that programs reach, and latencies */
     dpar_curve curve[DPAR_CURVE_COUNT]; /* measured calls, by DPAR_CURVE_* */
     dpar_halo_rates halo;               /* rates for dpar_halo_cost_predict */
     char source[96];                    /* source of the machine's numbers, with the date */
@@ -267,19 +273,20 @@ typedef struct dpar_cluster {
 /* Finds a machine by its name ("derecho", "dgx-h100"), in upper or lower case. *cluster is written
  * on success only. O(presets). Fails with DPAR_E_UNKNOWN; the message names the nearest machine. */
 DPAR_API dpar_status dpar_cluster_find(dpar_cluster *cluster, const char *name, dpar_why *why);
-/* Returns the name of a machine, or NULL if there is no machine of that index. Indices count from
- * 0. Static text. O(1). */
+/* Returns the name of machine number `index`, or NULL if there is none. Indices count from 0. The
+ * text is static. O(1). */
 DPAR_API const char *dpar_cluster_name(int32_t index);
-/* Returns the name of a chip, or NULL if there is no chip of that index. Indices count from 0. The
- * chip itself is the gpu of the machine "1:NAME" (dpar_cluster_read). Static text. O(1). */
+/* Returns the name of chip number `index`, or NULL if there is none. Indices count from 0. To get
+ * the chip itself, read the machine "1:NAME" with dpar_cluster_read and take its gpu. The text is
+ * static. O(1). */
 DPAR_API const char *dpar_gpu_name(int32_t index);
 
 /* Sets the default constants of a generation, with their source, date and errors. An unknown
- * generation gets those of DPAR_GEN_OTHER. O(1). */
+ * generation gets the constants of DPAR_GEN_OTHER. O(1). */
 DPAR_API void dpar_calibration_init(dpar_calibration *cal, int32_t generation);
 /* Returns the name of a calibration constant, or NULL if there is no such constant. The names are
- * keys of dpar_cluster_read: "gemm", "attention", "hbm", "launch_us", "link_share", ... Static
- * text. O(1). */
+ * keys of dpar_cluster_read: "gemm", "attention", "hbm", "launch_us", "link_share", ... The text is
+ * static. O(1). */
 DPAR_API const char *dpar_calibration_name(int32_t which);
 
 /* Reads a machine from text: a preset's name or NODESxGPUS:GPU, followed by ",key=value" settings.
@@ -300,9 +307,9 @@ DPAR_API const char *dpar_calibration_name(int32_t which);
  *     halo_cache (MB), halo_far (ns): the fields of dpar_cluster.halo;
  *     settings (the least number of settings that follow; a file that was cut short is refused)
  *
- * "hbm" has two meanings: a value up to 2 is the share DPAR_CAL_HBM, a larger one is GB/s. Links
- * and NICs that NODESxGPUS:GPU leaves open are the usual ones of the chip, with one NIC per GPU,
- * and `source` says so. *cluster is written on success only. O(bytes + presets).
+ * "hbm" has two meanings: a value up to 2 is the share DPAR_CAL_HBM, a larger one is GB/s. Unless
+ * settings give them, the links and NICs of NODESxGPUS:GPU are the usual ones of the chip, with one
+ * NIC per GPU, and `source` says so. *cluster is written on success only. O(bytes + presets).
  *
  * Fails with DPAR_E_PARSE if the text cannot be read, DPAR_E_UNKNOWN for an unknown name, and
  * DPAR_E_ARG for a value that is not allowed. If the text has several lines, the message begins
@@ -310,10 +317,11 @@ DPAR_API const char *dpar_calibration_name(int32_t which);
 DPAR_API dpar_status dpar_cluster_read(dpar_cluster *cluster, const char *text, size_t bytes,
                                        dpar_why *why);
 
-/* Changes the number of GPUs of a machine. `gpus` is a multiple of gpus_per_node, or fewer: then
- * the machine becomes a part of one node, with the same share of its NICs. *cluster is written on
- * success only. O(1). Fails with DPAR_E_DIVIDE if the last node would not be full, and with
- * DPAR_E_ARG if gpus < 1 or if a machine without NICs would get several nodes. */
+/* Changes the number of GPUs of a machine. `gpus` must be a multiple of gpus_per_node, or smaller
+ * than it. A smaller number makes the machine a part of one node, with the same share of its NICs.
+ * *cluster is written on success only. O(1). Fails with DPAR_E_DIVIDE if the last node would not be
+ * full, and with DPAR_E_ARG if gpus is below 1 or a machine without NICs would get several
+ * nodes. */
 DPAR_API dpar_status dpar_cluster_resize(dpar_cluster *cluster, int32_t gpus, dpar_why *why);
 
 /* ==== cost/collective.h ==== */
@@ -323,7 +331,7 @@ DPAR_API dpar_status dpar_cluster_resize(dpar_cluster *cluster, int32_t gpus, dp
  *
  *     dpar_cluster_group_init(&g, &cluster, 8, 1);                          8 neighbouring ranks
  *     dpar_collective_predict(&cluster, &g, DPAR_CALL_ALL_REDUCE, 1e9, &cost);
- *     cost.seconds
+ *     cost.seconds                             the predicted time of the call
  *
  * Bytes always count the FULL vector, which is the "size" of nccl-tests: the output of an
  * all-gather, the input of a reduce-scatter, one rank's buffer of an all-to-all. By the textbook, a
@@ -341,7 +349,7 @@ enum {
     DPAR_ALG_COUNT         /* number of algorithms */
 };
 
-/* A group of ranks and its place on the machine. */
+/* A group of ranks and its distribution over the nodes of the machine. */
 typedef struct dpar_cluster_group {
     int32_t size;     /* ranks of the group */
     int32_t per_node; /* ranks of the group on one node, >= 1 */
@@ -371,13 +379,13 @@ DPAR_API void dpar_cluster_group_init(dpar_cluster_group *group, const dpar_clus
  * cluster: the machine. If it has measured times (cluster->curve), they replace the formulas.
  * group:   the group of ranks; the groups of a node share its NICs.
  * kind:    DPAR_CALL_ALL_REDUCE, ...
- * bytes:   of the full vector; a barrier has none.
+ * bytes:   size of the full vector; ignored for a barrier.
  * cost:    the result. All of it is 0 for a group of one rank, for no bytes, and for an unknown
  *          kind.
  *
  * The prediction is that of the fastest algorithm that the machine has: flat ring, tree,
- * hierarchical, a low-latency protocol, and in-switch reduction. The last exists for all-reduce
- * only and is faster than the others only from some size on. All-gather and reduce-scatter between
+ * hierarchical, a low-latency protocol, and in-switch reduction. In-switch reduction exists for
+ * all-reduce only, and is the fastest only for large vectors. All-gather and reduce-scatter between
  * nodes are rings, as in NCCL. With one rank per node they may also be trees on Hopper and
  * Blackwell (NCCL's PAT). The calibration of `cluster` gives the latency of a step and the share of
  * the bandwidth that collectives reach. The bandwidth also depends on the size and the number of
@@ -395,13 +403,13 @@ DPAR_API void dpar_collective_predict(const dpar_cluster *cluster, const dpar_cl
  * a new architecture is a new list, and the cost of pricing does not grow with the number of
  * layers.
  *
- *     static dpar_workload w;                                  27 KB
+ *     static dpar_workload w;                                  takes 27 KB
  *     dpar_model_find(&model, "llama-3-8b", &why);             models.h
  *     dpar_workload_init(&w, &model, 0, &why); */
 
 enum {
-    DPAR_MAX_LAYER_CLASSES = 24, /* most layer classes of a workload */
-    DPAR_MAX_LAYER_OPS = 320,    /* most operations of a workload */
+    DPAR_MAX_LAYER_CLASSES = 24, /* maximum number of layer classes of a workload */
+    DPAR_MAX_LAYER_OPS = 320,    /* maximum number of operations of a workload */
     DPAR_MAX_NOTE = 800          /* bytes of a note */
 };
 
@@ -418,22 +426,22 @@ enum {
 
 /* Private: how tensor parallelism (TP) divides an operation among its ranks. */
 enum {
-    DPARI_CUT_NONE,     /* every TP rank computes or holds all of it */
+    DPARI_CUT_NONE,     /* every TP rank computes or holds the whole operation */
     DPARI_CUT_SEQUENCE, /* as NONE, but with sequence parallelism 1/tp of the tokens */
     DPARI_CUT_COLUMN,   /* output width / tp */
     DPARI_CUT_ROW,      /* inner width / tp */
     DPARI_CUT_TENSOR,   /* bytes or heads / tp */
     /* For a mixture of experts: the experts are spread over ep ranks, and each expert is cut over
      * etp ranks. Sequence parallelism divides the tokens. */
-    DPARI_CUT_EXPERT,        /* every rank of etp computes or holds all of it */
+    DPARI_CUT_EXPERT,        /* every rank of etp computes or holds the whole operation */
     DPARI_CUT_EXPERT_COLUMN, /* output width / etp */
     DPARI_CUT_EXPERT_ROW,    /* inner width / etp */
     DPARI_CUT_EXPERT_TENSOR  /* bytes / etp */
 };
 
-/* The activations that are dropped and computed again in the backward. A value is one of the first
- * four; NONE and SELECTIVE may be combined with the bits below (Megatron-Core's recompute modules).
- */
+/* Which activations are dropped, and computed again in the backward. A value is one of the first
+ * four. NONE and SELECTIVE may be combined with the bits below (Megatron-Core's recompute
+ * modules). */
 enum {
     DPAR_RECOMPUTE_NONE,
     DPAR_RECOMPUTE_SELECTIVE, /* the scores of unfused attention */
@@ -466,7 +474,7 @@ typedef struct dpari_layer_op {
     double n, k;       /* sizes, see DPARI_OP_* */
     double copies;     /* number of products or rows, see DPARI_OP_*; usually 1 */
     double params;     /* weights, all ranks together */
-    double touch;      /* bytes of device memory per token that the forward moves, without GEMM
+    double touch;      /* bytes of device memory per token that the forward moves, not counting GEMM
                           operands */
     double touch_back; /* the same for the backward */
     double save;       /* bytes per token kept for the backward */
@@ -487,7 +495,8 @@ typedef struct dpar_workload_layer {
     int32_t count;              /* number of layers */
     int32_t from, span;         /* blocks: spread evenly over [from, from + span) of all blocks */
     int32_t first, ops;         /* its operations: `ops` entries of workload.op from `first` on */
-    int32_t shared, shared_ops; /* the part of these that belongs to shared experts */
+    int32_t shared, shared_ops; /* the same for its shared experts; shared_ops is 0 if there are
+                                   none */
     double tokens;              /* tokens (pixels, cells) per sample */
     double width_bytes;         /* bytes per token of its output, which a pipeline stage sends */
     double alternate;   /* bytes per token that RECOMPUTE_ALTERNATE keeps, all ranks together */
@@ -526,8 +535,8 @@ enum {
  * of its family. In text a year may follow, as in core@2024. It selects the latest generation up to
  * that year; if no run of that year is known, the note says so. */
 enum {
-    DPAR_MODEL_STACK_MEGATRON =
-        1, /* Megatron-LM of 2022, Megatron-DeepSpeed: apex kernels; only TP overlaps */
+    /* Megatron-LM of 2022, Megatron-DeepSpeed: apex kernels; only TP overlaps */
+    DPAR_MODEL_STACK_MEGATRON = 1,
     DPAR_MODEL_STACK_MEGATRON_CORE, /* Megatron-Core with TransformerEngine */
     DPAR_MODEL_STACK_TORCH,         /* PyTorch FSDP, eager */
     DPAR_MODEL_STACK_TORCH_COMPILE, /* PyTorch FSDP, torch.compile */
@@ -547,7 +556,7 @@ enum {
 /* The work of a job. dpar_workload_init builds it. */
 typedef struct dpar_workload {
     char name[32];
-    int32_t layers, ops;
+    int32_t layers, ops;                               /* entries of `layer` and of `op` in use */
     dpar_workload_layer layer[DPAR_MAX_LAYER_CLASSES]; /* in order of execution */
     dpari_layer_op op[DPAR_MAX_LAYER_OPS];             /* private */
     int32_t element;       /* bytes of an activation element: 2, 4 or 8 */
@@ -565,19 +574,19 @@ typedef struct dpar_workload {
     int32_t time_steps;        /* grid solver: time steps in one "step"; 0 for other families */
     int32_t trains;            /* 1 if it has a backward and an optimizer, 0 if forward only */
     int32_t shard_units;       /* parameter groups that ZeRO-3 gathers one by one, usually layers */
-    double params;             /* all weights */
+    double params;             /* number of weights */
     double model_flops_full;   /* FLOP per sample, forward and backward, as if not causal */
     double model_flops_causal; /* the same with causal attention at half */
     double capacity;           /* mixture of experts: load of the fullest expert / mean, >= 1 */
-    char note[DPAR_MAX_NOTE];  /* what was assumed or left out, one line each */
+    char note[DPAR_MAX_NOTE];  /* what was assumed or left out, one line per fact */
 } dpar_workload;
 
 /* The families of models. */
 enum {
-    DPAR_MODEL_FAMILY_GPT =
-        1, /* learned positions, LayerNorm, GELU, biases, dropout: Megatron's GPT */
-    DPAR_MODEL_FAMILY_LLAMA,  /* RMSNorm, rotary, gated MLP, no bias; GQA, MLA and experts by fields
-                               */
+    /* learned positions, LayerNorm, GELU, biases, dropout: Megatron's GPT */
+    DPAR_MODEL_FAMILY_GPT = 1,
+    /* RMSNorm, rotary, gated MLP, no biases; fields add GQA, MLA and experts */
+    DPAR_MODEL_FAMILY_LLAMA,
     DPAR_MODEL_FAMILY_VIT,    /* vision transformer: patches, not causal */
     DPAR_MODEL_FAMILY_DIT,    /* diffusion transformer: ViT with adaptive norms */
     DPAR_MODEL_FAMILY_T5,     /* encoder-decoder */
@@ -624,8 +633,8 @@ enum {
 };
 
 /* A model with the parameters that its paper gives. Zero the struct, then fill it in. 0 means "not
- * given". dpar_workload_init derives such fields from the others: head_width = hidden / heads,
- * kv_heads = heads, ffn = 4 hidden. */
+ * given". dpar_workload_init derives fields that are not given from the others: head_width = hidden
+ * / heads, kv_heads = heads, ffn = 4 hidden. */
 typedef struct dpar_model {
     char name[32];
     int32_t family; /* DPAR_MODEL_FAMILY_*; must be given */
@@ -637,32 +646,38 @@ typedef struct dpar_model {
     int32_t experts, topk, expert_ffn, shared_ffn, dense_layers; /* mixture of experts */
     int32_t expert_groups, topk_groups; /* groups of experts; groups that a token uses, 0 for all */
     double capacity; /* load of the fullest expert over the mean, >= 1; 0 selects 1, balanced */
-    int32_t q_lora, kv_lora, rope_width, qk_width, v_width; /* MLA if kv_lora > 0 */
+    /* latent attention (MLA), if kv_lora > 0 */
+    int32_t q_lora, kv_lora, rope_width, qk_width, v_width;
     int32_t decoder_layers; /* T5: layers of the decoder; 0 selects as many as in the encoder */
     int32_t image[2], patch, channels, out_channels; /* ViT, DiT, conv nets */
-    int32_t levels, blocks_per_level, kernel;        /* U-Net: level l has hidden * 2^l channels */
-    int64_t extent[3];                               /* GRID: cells; a U-Net uses image instead */
-    int32_t dims, fields, halo;                      /* GRID */
+    /* U-Net: number of levels (level l has hidden * 2^l channels), pairs of convolutions per level,
+     * side of a kernel */
+    int32_t levels, blocks_per_level, kernel;
+    int64_t extent[3]; /* GRID: cells; a U-Net uses image instead */
+    /* GRID: number of axes, fields per cell, width of the halo in cells */
+    int32_t dims, fields, halo;
     double flops_per_cell, bytes_per_cell; /* GRID, per time step; 0 counts fields and stencil */
     int32_t attention;                     /* DPAR_MODEL_ATTENTION_*; 0 selects the usual one */
-    int32_t stack;              /* DPAR_MODEL_STACK_*; 0 selects the family's usual one */
-    int32_t loss;               /* DPAR_MODEL_LOSS_*; 0 selects the stack's */
-    int32_t element;            /* bytes of an activation element; 0 selects 2, in GRID 4 */
-    int32_t inference;          /* 1 for forward only */
-    int32_t gated;              /* MLP of three matrices: 1 yes, -1 no, 0 as usual in the family */
-    int32_t causal;             /* 1 yes, -1 no, 0 as usual in the family */
-    int32_t positions;          /* rows of learned positions; -1 none, 0 as usual in the family */
-    int32_t head;               /* DPAR_MODEL_HEAD_* */
-    int32_t embed;              /* width of the token embedding; 0 selects hidden */
-    int32_t aside, aside_vocab; /* width and rows of a second embedding, one for each layer */
-    int32_t q_gate;             /* 1 if there are as many output gates as queries */
-    int32_t window, window_kv_heads; /* tokens that a window layer sees; its key-value heads */
-    int32_t scan, scan_heads, scan_groups, scan_width, scan_state, conv; /* DPAR_MODEL_SCAN_* */
-    int32_t expert_step,
-        expert_offset;        /* layers with experts: layer % step = offset; step 0 selects all */
+    int32_t stack;     /* DPAR_MODEL_STACK_*; 0 selects the family's usual one */
+    int32_t loss;      /* DPAR_MODEL_LOSS_*; 0 selects the stack's */
+    int32_t element;   /* bytes of an activation element; 0 selects 2, in GRID 4 */
+    int32_t inference; /* 1 for forward only */
+    int32_t gated;     /* MLP of three matrices: 1 yes, -1 no, 0 as usual in the family */
+    int32_t causal;    /* 1 yes, -1 no, 0 as usual in the family */
+    int32_t positions; /* rows of learned positions; -1 none, 0 as usual in the family */
+    int32_t head;      /* DPAR_MODEL_HEAD_* */
+    int32_t embed;     /* width of the token embedding; 0 selects hidden */
+    /* a second embedding that every layer has (Gemma 3n): its width in each layer, and its rows */
+    int32_t aside, aside_vocab;
+    int32_t q_gate; /* 1 if attention gates its output, with a gate as wide as the output */
+    int32_t window, window_kv_heads; /* WINDOW layers: tokens that a token sees; key-value heads */
+    /* recurrences: DPAR_MODEL_SCAN_*, the sizes named there, and taps of the short convolution */
+    int32_t scan, scan_heads, scan_groups, scan_width, scan_state, conv;
+    /* layers with experts: those with layer % expert_step = expert_offset; step 0 selects all */
+    int32_t expert_step, expert_offset;
     int32_t o_lora, o_groups; /* low-rank, block-diagonal output projection of attention */
     int32_t index_heads, index_width, index_topk; /* sparse attention: an indexer picks top-k */
-    int32_t mtp; /* extra blocks that predict tokens further ahead; only counted if given */
+    int32_t mtp; /* number of extra blocks that predict further tokens (multi-token prediction) */
     /* A vision or audio tower in front of the model: ViT blocks on tower_tokens patches of
      * tower_patch numbers. Its projectors join tower_merge tokens and map them, over a width of
      * tower_inner, to hidden. */
@@ -672,9 +687,9 @@ typedef struct dpar_model {
      * scan, B is both. Lower-case letters are such layers without MLP or experts. D is only a dense
      * MLP, E only experts. Empty selects F for all. */
     char pattern[16];
-    int32_t kinds[DPAR_MODEL_MIXER_COUNT *
-                  DPAR_MODEL_FFN_COUNT]; /* layers of each kind; all 0 selects the pattern */
-    char note[DPAR_MAX_NOTE];            /* what the reader assumed or left out, one line each */
+    /* number of layers of each kind, at MIXER_* x FFN_COUNT + FFN_*; all 0 selects the pattern */
+    int32_t kinds[DPAR_MODEL_MIXER_COUNT * DPAR_MODEL_FFN_COUNT];
+    char note[DPAR_MAX_NOTE]; /* what the reader assumed or left out, one line per fact */
 } dpar_model;
 
 /* Builds the workload of a model.
@@ -698,8 +713,8 @@ DPAR_API dpar_status dpar_workload_init(dpar_workload *work, const dpar_model *m
  * case. *model is written on success only. O(presets x letters). Fails with DPAR_E_UNKNOWN; the
  * message names similar models, if there are any. */
 DPAR_API dpar_status dpar_model_find(dpar_model *model, const char *name, dpar_why *why);
-/* Returns the name of a preset model, or NULL if there is no model of that index. Indices count
- * from 0. O(1). */
+/* Returns the name of preset number `index`, or NULL if there is none. Indices count from 0.
+ * O(1). */
 DPAR_API const char *dpar_model_name(int32_t index);
 
 /* Reads a model from text: "PRESET[,key=value...]", "FAMILY:key=value,...", or a Hugging Face
@@ -746,7 +761,7 @@ enum {
 };
 enum {
     DPAR_SCHEDULE_PRICED_END = DPAR_SCHEDULE_DUALPIPEV + 1
-}; /* rules of dpar_schedule_desc below it are priced */
+}; /* the rules of dpar_schedule_desc below this number are priced */
 /* Bits of dpar_strategy.offload: what is kept in the host's memory. */
 enum {
     DPAR_OFFLOAD_OPTIMIZER = 1,
@@ -792,27 +807,27 @@ typedef struct dpar_recipe {
  *     zero++        16; weights gathered in int8, gradients reduced in int4 (ZeRO++ 2023,
  *                   without its second copy of the weights inside nodes, which shard= describes) */
 DPAR_API dpar_status dpar_recipe_find(dpar_recipe *recipe, const char *name, dpar_why *why);
-/* Returns the name of a recipe, or NULL if there is no recipe of that index. Indices count from 0.
- * Static text. O(1). */
+/* Returns the name of recipe number `index`, or NULL if there is none. Indices count from 0. The
+ * text is static. O(1). */
 DPAR_API const char *dpar_recipe_name(int32_t index);
 
 /* How a workload is spread over tp * cp * dp * pp * tiles ranks. tp is the fastest axis, then cp,
  * then dp, then pp (Megatron's tp-cp-dp-pp). The tiles of a grid take the place of cp. */
 typedef struct dpar_strategy {
     int32_t tp, sp, cp, cp_kind; /* tensor, sequence (0 or 1) and context parallel; DPAR_CP_* */
-    int32_t dp;                  /* data-parallel ranks in all: replicas x shards */
+    int32_t dp;                  /* all data-parallel ranks: replicas x shards */
     int32_t shard;               /* ranks of a ZeRO group, 1..dp; less than dp is HSDP; 0 is dp */
     int32_t zero;                /* ZeRO stage, 0..3 */
-    int32_t pp, vp,
-        schedule;          /* pipeline: ranks, chunks per rank, DPAR_SCHEDULE_1F1B, ... (never 0) */
-    int32_t ep, etp;       /* ranks over which the experts are spread; ranks of one expert */
-    int32_t micro_batch;   /* samples */
-    int32_t micro_batches; /* per step and data-parallel rank */
-    int32_t recompute;     /* DPAR_RECOMPUTE_* */
-    int32_t recompute_layers; /* with RECOMPUTE_FULL: layers of each stage; 0 selects all */
-    int32_t offload;          /* bits DPAR_OFFLOAD_* */
-    int32_t overlap;          /* bits DPAR_OVERLAP_* */
-    int32_t tiles[3];         /* domain parallelism: parts along each axis of the grid */
+    int32_t pp, vp;              /* pipeline: ranks, and chunks per rank */
+    int32_t schedule;            /* DPAR_SCHEDULE_1F1B, ...; never 0 */
+    int32_t ep, etp;             /* ranks that share the experts; ranks that share one expert */
+    int32_t micro_batch;         /* samples per micro-batch */
+    int32_t micro_batches;       /* number of micro-batches per step and data-parallel rank */
+    int32_t recompute;           /* DPAR_RECOMPUTE_* */
+    int32_t recompute_layers;    /* with RECOMPUTE_FULL: layers of each stage; 0 selects all */
+    int32_t offload;             /* bits DPAR_OFFLOAD_* */
+    int32_t overlap;             /* bits DPAR_OVERLAP_* */
+    int32_t tiles[3];            /* domain parallelism: parts along each axis of the grid */
 } dpar_strategy;
 
 /* Sets the strategy of a single rank: every degree 1, one micro-batch of one sample, no
@@ -849,8 +864,8 @@ enum {
  *      recompute=full,recompute_layers=4,schedule=1f1b,offload=optimizer+activations,
  *      overlap=dp+tp,tiles=2x2"
  *
- * `named` gets bit DPAR_STRATEGY_FIELD_x for each field in the text; it may be NULL. O(bytes).
- * Fails with DPAR_E_PARSE if the text cannot be read; *strategy is then unchanged. */
+ * *named receives bit 1 << DPAR_STRATEGY_FIELD_x for each field in the text; `named` may be NULL.
+ * O(bytes). Fails with DPAR_E_PARSE if the text cannot be read; *strategy is then unchanged. */
 DPAR_API dpar_status dpar_strategy_read(dpar_strategy *strategy, const char *text, size_t bytes,
                                         uint32_t *named, dpar_why *why);
 /* Appends a strategy to a text in the form that dpar_strategy_read reads:
@@ -870,15 +885,16 @@ typedef struct dpar_job {
 
 /* Completes a strategy so that it uses all GPUs of the cluster and the whole batch.
  *
- * named: bits DPAR_STRATEGY_FIELD_x of the fields that the caller has set and that do not change.
- * The function sets dp, and micro_batches if batch > 0, unless their bits are set. batch: samples
- * per step; 0 if it is free.
+ * named: bits 1 << DPAR_STRATEGY_FIELD_x of the fields that the caller has set and that must not
+ *        change. The function sets dp, and micro_batches if batch > 0, unless their bits are set.
+ * batch: samples per step; 0 allows any batch.
  *
  * O(1). Fails with DPAR_E_DIVIDE if the GPUs are not a multiple of the other degrees. */
 DPAR_API dpar_status dpar_strategy_complete(const dpar_job *job, dpar_strategy *strategy,
                                             uint32_t named, int64_t batch, dpar_why *why);
 
-/* The rules of a legal strategy. The planner counts by rule what it rejects. */
+/* The rules that a legal strategy obeys. The planner counts the strategies that it rejects by
+ * rule. */
 enum {
     DPAR_STRATEGY_RULE_NONE,
     DPAR_STRATEGY_RULE_DEGREE,    /* a degree below 1, or an option that does not exist */
@@ -898,8 +914,8 @@ enum {
     DPAR_STRATEGY_RULE_MEMORY,  /* the plan does not fit into memory */
     DPAR_STRATEGY_RULE_COUNT    /* number of rules */
 };
-/* Returns the name of a rule, such as "degree" or "tp-heads", or "?" if there is no such rule.
- * Static text. O(1). */
+/* Returns the name of a rule, such as "degree" or "tp-heads", or "?" if there is no such rule. The
+ * text is static. O(1). */
 DPAR_API const char *dpar_strategy_rule_name(int32_t rule);
 
 /* The purposes of traffic. */
@@ -928,16 +944,16 @@ enum {
 enum {
     DPAR_MEMORY_WEIGHTS,
     DPAR_MEMORY_GRADIENTS,
-    DPAR_MEMORY_MASTER,      /* master copies of the weights */
-    DPAR_MEMORY_OPTIMIZER,   /* moments of the optimizer */
-    DPAR_MEMORY_ACTIVATIONS, /* kept from forward to backward, for all micro-batches in flight */
-    DPAR_MEMORY_LOGITS,      /* the last stage's logits and loss, less what TRANSIENT includes */
-    DPAR_MEMORY_GATHERED,    /* ZeRO-3: weights that are gathered at the same time */
-    DPAR_MEMORY_BUCKETS,     /* gradient buckets in flight */
-    DPAR_MEMORY_HALO,        /* halo cells and their buffers */
-    DPAR_MEMORY_TRANSIENT,   /* exists only during the backward of one layer */
-    DPAR_MEMORY_COMM,        /* buffers of the communication library */
-    DPAR_MEMORY_CONTEXT,     /* runtime context and library workspaces */
+    DPAR_MEMORY_MASTER,        /* master copies of the weights */
+    DPAR_MEMORY_OPTIMIZER,     /* moments of the optimizer */
+    DPAR_MEMORY_ACTIVATIONS,   /* kept from forward to backward, for all micro-batches in flight */
+    DPAR_MEMORY_LOGITS,        /* the last stage's logits and loss, less what TRANSIENT includes */
+    DPAR_MEMORY_GATHERED,      /* ZeRO-3: weights that are gathered at the same time */
+    DPAR_MEMORY_BUCKETS,       /* gradient buckets in flight */
+    DPAR_MEMORY_HALO,          /* halo cells and their buffers */
+    DPAR_MEMORY_TRANSIENT,     /* exists only during the backward of one layer */
+    DPAR_MEMORY_COMM,          /* buffers of the communication library */
+    DPAR_MEMORY_CONTEXT,       /* runtime context and library workspaces */
     DPAR_MEMORY_FRAGMENTATION, /* memory that the allocator reserves beyond what is allocated */
     DPAR_MEMORY_COUNT          /* number of terms */
 };
@@ -956,16 +972,18 @@ typedef struct dpar_memory_usage {
     /* The range of the total. It assumes 3 % to 10 % of fragmentation in place of the expected 5 %;
      * with ZeRO-3 in DeepSpeed 12 % to 25 % in place of 20 %. `lower` does not include `late`. */
     double lower, upper;
-    double late;        /* part of GATHERED: released late unless the memory is needed earlier */
+    double late;        /* part of GATHERED that is released late, but at once if the memory is
+                           needed */
     double first, last; /* totals of the first and of the last stage */
     int32_t worst;      /* pipeline rank of the stage that needs the most */
-    int32_t moment;     /* DPAR_MEMORY_PEAK_*: when it needs the most */
+    int32_t moment;     /* DPAR_MEMORY_PEAK_*: when this stage needs the most */
     double host;        /* bytes of host memory per rank that offloading takes, NVMe not included */
-    double params;      /* weights on a rank of the worst stage, before ZeRO divides them */
+    double params;      /* number of weights on a rank of the worst stage, before ZeRO divides
+                           them */
 } dpar_memory_usage;
 
 /* Returns the name of a term as in the JSON output ("weights", ...), or "?" if there is no such
- * term. Static text. O(1). */
+ * term. The text is static. O(1). */
 DPAR_API const char *dpar_memory_name(int32_t term);
 /* Predicts the memory of one pipeline rank.
  *
@@ -986,7 +1004,7 @@ DPAR_API void dpar_memory_stage(const dpar_job *job, const dpar_strategy *strate
  *     t.bytes[DPAR_TRAFFIC_DP][DPAR_CALL_ALL_REDUCE] */
 
 /* The bytes that all ranks of the job together send in one step. Divided by dpar_strategy_ranks
- * they are the mean of a rank; if all cuts are even, they are the bytes of every rank. */
+ * they are the mean per rank; if all cuts are even, every rank sends as much. */
 typedef struct dpar_traffic {
     /* bytes by purpose, DPAR_TRAFFIC_*, and by operation; messages are under DPAR_CALL_SEND_RECV */
     double bytes[DPAR_TRAFFIC_COUNT][DPAR_CALL_COLLECTIVE_COUNT];
@@ -1010,9 +1028,9 @@ typedef struct dpar_traffic {
  *           Replicas add an all-reduce of the shards.
  *     TP    all-reduces of a layer's regions, forward and backward. With sp=1 all-gathers and
  *           reduce-scatters instead; a column layer's input is gathered again in the backward
- *           (tensor.h: kept=0), and once per step there is an all-reduce of the gradients of norms
- *           and positions, which see only the tokens of their rank. The loss adds an all-gather of
- *           three numbers per token.
+ *           (tensor.h: reuse_gathered=0), and once per step there is an all-reduce of the gradients
+ *           of norms and positions, which see only the tokens of their rank. The loss adds an
+ *           all-gather of three numbers per token.
  *     CP    ring: keys and values forward and backward, and their gradients, with cp - 1 hops each,
  *           in the model's element (16 bits; sequence.h sends gradients in f32, which is twice as
  *           much). Ulysses: q, k, v and the output, and their gradients.
@@ -1028,8 +1046,8 @@ typedef struct dpar_traffic {
  *
  *  - padding: ddp.h starts parameters at multiples of 64 elements, and fsdp.h makes the shards of a
  *    unit equal. dpar_buckets_init and dpar_fsdp_layout report how much that is.
- *  - what a training run sends besides the step of the model: a norm for clipping (dpar_fsdp_norm,
- *    8 bytes), the balancing loss, losses to print.
+ *  - messages of a training run that are not part of the model's step: a norm for clipping
+ * (dpar_fsdp_norm, 8 bytes), the balancing loss, losses to print.
  *  - what the planner does not model: copies of key-value heads with tp > kv_heads, and the second
  *    copy of the weights in DualPipe. */
 DPAR_API void dpar_traffic_count(const dpar_job *job, const dpar_strategy *strategy,
@@ -1080,8 +1098,8 @@ enum {
 typedef struct dpar_step_cost {
     double term[DPAR_TIME_COUNT]; /* seconds, by DPAR_TIME_*; they add up to total */
     double total;                 /* seconds of the step */
-    double samples;               /* of a step, all ranks */
-    double tokens_per_s_gpu;
+    double samples;               /* samples of a step, all ranks */
+    double tokens_per_s_gpu;      /* tokens per second and GPU */
     double model_flops; /* FLOP of a step, all ranks. Attention counts as if it were not causal, the
                            vocabulary counts, recomputation does not (Megatron's and PaLM's MFU) */
     double model_flops_causal;    /* the same with causal attention at half */
@@ -1091,21 +1109,22 @@ typedef struct dpar_step_cost {
                                      mfu_causal, because it counts products that are skipped */
     double tflops_gpu;            /* model_flops per GPU and second, in 1e12 */
     double link_bytes, nic_bytes; /* bytes that a GPU sends in a step: in-node links, NICs */
-    double dp_bytes;              /* the part of these bytes that data parallelism sends */
+    double dp_bytes;              /* the part of link_bytes + nic_bytes that data parallelism
+                                     sends */
     double dp_hidden_s;           /* seconds of data-parallel communication hidden by overlap */
     double bubble; /* share of the makespan of the micro-batches that filling and draining takes */
     double largest_stage_s, mean_stage_s; /* seconds of a micro-batch, forward and backward */
 } dpar_step_cost;
 
 /* Returns the name of a term as in the JSON output ("forward", ...), or "?" if there is no such
- * term. Static text. O(1). */
+ * term. The text is static. O(1). */
 DPAR_API const char *dpar_time_name(int32_t term);
 
 /* ==== cost/calibrate.h ==== */
 
 /* calibrate - fits the constants of a machine to your own measurements, with error bars.
  *
- *     rows[0].work = &work;                                what ran, where, how
+ *     rows[0].work = &work;                                the job and its strategy
  *     rows[0].cluster = &cluster;
  *     rows[0].recipe = recipe;
  *     rows[0].strategy = strategy;
@@ -1117,7 +1136,7 @@ DPAR_API const char *dpar_time_name(int32_t term);
 /* One measured step: the model, the machine, the plan and the time. */
 typedef struct dpar_measurement {
     const dpar_workload *work;
-    const dpar_cluster *cluster; /* its own calibration is ignored: the fitted one replaces it */
+    const dpar_cluster *cluster; /* the machine; the constants to fit replace its `cal` */
     dpar_recipe recipe;
     dpar_strategy strategy;
     double seconds; /* measured time of one step, > 0 */
@@ -1127,20 +1146,20 @@ typedef struct dpar_measurement {
 /* Fits chosen constants of a machine to measured step times. The fit minimises the mean absolute
  * logarithm of predicted over measured time.
  *
- * cal:        in: the starting values. Out: the fitted constants and their errors, written on
- *             success only. Constants that are not fitted keep their values.
- * rows:       n >= 1 measurements.
+ * cal:        on entry the starting values, on success the fitted constants and their errors.
+ *             Constants that are not fitted keep their values. Unchanged on failure.
+ * rows:       [n] the measurements; n is at least 1.
  * which:      bit i selects constant i (DPAR_CAL_*).
- * mean_error: gets the mean |predicted / measured - 1|; may be NULL.
+ * mean_error: receives the mean of |predicted / measured - 1|; may be NULL.
  *
  * Constants stay within physical bounds: shares in (0.05, 1], times in [1e-8, 1] s. A weak pull
  * towards the starting values keeps a constant where it was if the rows do not determine it. The
  * error of a constant is the relative change that worsens the mean by one standard error of the
  * residuals. It is 1 if the rows say nothing about the constant.
  *
- * Do not test a model on the rows that it was fitted to. Deterministic. About 2000 step evaluations
- * per row. Fails with DPAR_E_ARG if there are no rows or no constants, if a time is not positive
- * and finite, or if a weight is not positive. */
+ * To test the fitted constants, use measurements that were not fitted. The result is deterministic.
+ * Costs about 2000 predictions of a step per row. Fails with DPAR_E_ARG if there are no rows or no
+ * constants, if a time is not positive and finite, or if a weight is not positive. */
 DPAR_API dpar_status dpar_calibration_fit(dpar_calibration *cal, const dpar_measurement *rows,
                                           int32_t n, uint32_t which, double *mean_error,
                                           dpar_why *why);
@@ -1151,12 +1170,12 @@ DPAR_API dpar_status dpar_calibration_fit(dpar_calibration *cal, const dpar_meas
  * dpar_plan_search (plan_text.h) does it all in one call.
  *
  *     dpar_plan best;
- *     dpar_planner_desc search = {0};                            the whole cluster, a free batch
+ *     dpar_planner_desc search = {0};                            the whole cluster, any batch
  *     search.top = &best;
  *     search.top_capacity = 1;
  *     dpar_planner_init(&planner, &job, &search, &why);
  *     while ((st = dpar_planner_run(&planner, 100000, &why)) == DPAR_MORE) {
- *         planner.progress                                 0..1
+ *         show(planner.progress);                          0..1
  *     } */
 
 /* A strategy and its price. */
@@ -1173,7 +1192,7 @@ typedef struct dpar_plan {
  *
  * global_batch: samples per step that the strategy must have; 0 if it is free.
  * plan:         the result; also written if the plan does not fit.
- * rule:         gets the rule that the strategy breaks, DPAR_STRATEGY_RULE_*; may be NULL.
+ * rule:         receives the rule that the strategy breaks, DPAR_STRATEGY_RULE_*; may be NULL.
  *
  * O(layer classes), about 300 ns. Fails with DPAR_E_DIVIDE, DPAR_E_ARG or another status if the
  * strategy is not legal, and with DPAR_E_MEMORY if it does not fit. The message has the numbers. */
@@ -1183,12 +1202,12 @@ DPAR_API dpar_status dpar_plan_price(const dpar_job *job, const dpar_strategy *s
 
 /* The spaces of a search. */
 enum {
-    /* The strategies that are usual. tp divides a node and comes with sequence parallelism. cp and
-     * micro-batch are powers of two. Pipelines are 1F1B, or interleaved with chunks of equal
-     * length; those of the last round may be one layer shorter, and a fixed vp may cut otherwise.
-     * ZeRO is 0 or 1, without pipelines also 2 or 3. etp is 1. Overlap is as in the software stack.
-     * Grids are cut where the surface is smallest. Nothing is offloaded, although offloading
-     * activations can be a few per cent faster on paper.
+    /* The strategies that are usual in practice. tp divides a node and comes with sequence
+     * parallelism. cp and micro-batch are powers of two. Pipelines are 1F1B, or interleaved with
+     * chunks of equal length; those of the last round may be one layer shorter, and a fixed vp may
+     * cut otherwise. ZeRO is 0 or 1, without pipelines also 2 or 3. etp is 1. Overlap is as in the
+     * software stack. Grids are cut where the surface is smallest. Nothing is offloaded, although
+     * offloading activations can be a few per cent faster on paper.
      *
      * A search without a front does not price strategies that cannot reach the top; it counts them
      * in `cut`. With a front it prices all. */
@@ -1201,18 +1220,18 @@ enum {
      * wanted, are counted in `cut`. The bounds are safe, so the plans found are those of the full
      * walk. Without top and front it prices everything.
      *
-     * The space includes that of Calculon except for two choices: a network for each degree (here
-     * the placement decides that) and the way in which an all-reduce of TP is split. */
+     * The space includes that of Calculon except for two choices: which network each degree uses
+     * (here that follows from where its ranks are) and how an all-reduce of TP is split. */
     DPAR_SPACE_WHOLE
 };
 
 /* Describes a search. Zero selects the whole cluster, a free batch and the usual space. */
 typedef struct dpar_planner_desc {
     int32_t gpus;          /* GPUs of the cluster; 0 selects all of them */
-    int64_t global_batch;  /* samples per step; 0 if free: four micro-batches per pipeline stage */
+    int64_t global_batch;  /* samples per step; 0 selects four micro-batches per pipeline stage */
     int32_t space;         /* DPAR_SPACE_* */
     dpar_strategy fixed;   /* values of the fields whose bits are set in fixed_fields */
-    uint32_t fixed_fields; /* bits 1 << DPAR_STRATEGY_FIELD_* */
+    uint32_t fixed_fields; /* bits 1 << DPAR_STRATEGY_FIELD_* of the fields that are fixed */
     double memory_bytes;   /* limit per GPU; 0 selects the memory of the GPU */
     /* Where the search writes its plans. Only dpar_planner_init reads these fields. */
     dpar_plan *top;   /* [top_capacity] the best plans, best first; may be NULL */
@@ -1246,23 +1265,25 @@ typedef struct dpar_planner {
     double progress;           /* share of the space that is done, 0..1 */
     int64_t state[64];         /* private: the position of the walk */
     struct dpari_kinds *kinds; /* private: used by dpar_plan_recommend */
-    double slack; /* private: a strategy slower than the kept ones by up to this factor is priced */
+    double slack; /* private: strategies up to this factor slower than the kept ones are priced */
     /* private: prices of layers, shared by many strategies */
     double layers[DPAR_MAX_LAYER_CLASSES * 32];
 } dpar_planner;
 
 /* Prepares a search. If search->gpus is not 0, it must be the number of GPUs of the cluster
- * (dpar_cluster_resize). Fails with DPAR_E_ARG or DPAR_E_RANGE if a number of the job or of the
- * search is not allowed. */
+ * (dpar_cluster_resize). Local. Costs O(sqrt(gpus)) for each divisor of the number of GPUs and of
+ * the batch. Fails with DPAR_E_ARG or DPAR_E_RANGE if a number of the job or of the search is not
+ * allowed. */
 DPAR_API dpar_status dpar_planner_init(dpar_planner *planner, const dpar_job *job,
                                        const dpar_planner_desc *search, dpar_why *why);
 /* Continues a search for about `budget` strategies. Returns DPAR_MORE while there are more to
  * visit, and DPAR_DONE at the end. Between calls the plans found so far are valid: the caller may
  * show the progress, look at the clock, or stop.
  *
- * Deterministic: of equally good plans the first in the order of the walk is kept. O(budget x layer
- * classes). If `top` has room for a plan, the function fails with DPAR_E_NONE at the end if no
- * strategy fits or none is legal; the message says what came nearest. */
+ * The result is deterministic: of equally good plans, the one visited first is kept. Local.
+ * O(budget x layer classes). If top_capacity is at least 1, the function fails with DPAR_E_NONE at
+ * the end if no strategy fits or none is legal; the message says which plan came nearest, or which
+ * rule most strategies break. */
 DPAR_API dpar_status dpar_planner_run(dpar_planner *planner, int64_t budget, dpar_why *why);
 
 /* Lists the neighbours of a plan at the same batch, each with the reason why it was not chosen: how
@@ -1270,7 +1291,7 @@ DPAR_API dpar_status dpar_planner_run(dpar_planner *planner, int64_t budget, dpa
  * most `room` and at most 18.
  *
  * global_batch: samples per step; 0 if it is free.
- * out:          array of `room` entries.
+ * out:          [room], receives the neighbours.
  *
  * A neighbour has twice or half of tp, pp, micro-batch, vp, ep or cp, or another ZeRO stage,
  * recomputation or shard group. Costs at most 18 times dpar_plan_price. */
@@ -1284,7 +1305,7 @@ DPAR_API int32_t dpar_plan_neighbours(const dpar_job *job, const dpar_plan *plan
  * global_batch: samples per step that the result must have; 0 if it is free.
  * near_one:     written on success only.
  *
- * About 200 checks. Fails with DPAR_E_NONE if no legal strategy is near; the message says which
+ * About 200 checks. Fails with DPAR_E_NONE if it finds no legal strategy; the message says which
  * rule `strategy` breaks. */
 DPAR_API dpar_status dpar_strategy_nearest(const dpar_job *job, const dpar_strategy *strategy,
                                            int64_t global_batch, dpar_strategy *near_one,
@@ -1293,14 +1314,13 @@ DPAR_API dpar_status dpar_strategy_nearest(const dpar_job *job, const dpar_strat
 /* Finds the smallest number of GPUs on which a job fits, and the best plan there. The GPUs are a
  * part of one node of the cluster's kind, or whole nodes.
  *
- * search:    leave global_batch 0 unless it must be kept, because a fixed batch excludes the sizes
- *            that do not divide it.
- * most_gpus: the largest size to try.
- * plan:      the result; dpar_strategy_ranks of its strategy is the number of GPUs.
+ * search:    set global_batch only if it must be kept, because a fixed batch excludes the sizes
+ * that do not divide it. most_gpus: the largest size to try. plan:      the result;
+ * dpar_strategy_ranks of its strategy is the number of GPUs.
  *
  * The function first looks for a size that suffices: each number of nodes up to 32, then steps of a
  * sixteenth. Then it tries every smaller size, so the answer is the smallest of all. If the cluster
- * has no network, more than one node of it gets one NIC of 25 GB/s per GPU.
+ * has no network, sizes of several nodes are priced with one NIC of 25 GB/s per GPU.
  *
  * Takes some tenths of a millisecond per size in the usual space. Fails with DPAR_E_NONE if
  * most_gpus are not enough. */
@@ -1319,7 +1339,7 @@ DPAR_API dpar_status dpar_plan_smallest(const dpar_job *job, const dpar_planner_
 enum {
     DPAR_WARN_FSDP_NEEDLESS = 1, /* the model fits without FSDP, which only adds traffic */
     DPAR_WARN_TP_ACROSS = 2,     /* TP across nodes, or over PCIe */
-    DPAR_WARN_FEW_MICRO = 4,     /* fewer than 4 pp micro-batches */
+    DPAR_WARN_FEW_MICRO = 4,     /* fewer than 4 x pp micro-batches */
     DPAR_WARN_ACTIVATIONS = 8,   /* activations dominate, and FSDP does not shard them */
     DPAR_WARN_DDP_STATE = 16,    /* the replicated state does not fit */
     DPAR_WARN_LEARNING_RATE = 32 /* the global batch was scaled, so scale the learning rate */
@@ -1331,28 +1351,28 @@ typedef struct dpar_advice {
     char why[400];       /* the reason */
     char runner_up[256]; /* a simpler plan, how much slower it is and what it saves; may be empty */
     char fastest[256];   /* the fastest plan and what it needs in addition; empty if it is `plan` */
-    double slower;       /* time of `plan` over the fastest, less 1: 0.03 is 3 % slower */
+    double slower;       /* time of `plan` / time of the fastest plan - 1; 0.03 is 3 % slower */
     int32_t warnings;    /* bits DPAR_WARN_* of the plan */
     char warning_text[400];
 } dpar_advice;
 /* Recommends the simplest plan that is nearly as fast as the fastest one.
  *
  * job:    the workload, the machine and the precision.
- * search: what is fixed holds for the answer, and the warnings refer to the answer. If dpar would
- *         recommend another plan with nothing fixed, runner_up names that plan.
+ * search: fields that it fixes are fixed in the recommended plan too. If another plan would be
+ *         recommended with nothing fixed, runner_up names that plan.
  * advice: the result.
  *
  * The function prices all usual plans and keeps the best of each kind. A kind is a combination of
  * tensor, sequence, pipeline and domain parallelism, sharding and recomputation; expert parallelism
  * does not count, because codes with experts have it anyway. Of the kinds that are at most 5 %
- * slower than the fastest, it takes the one with the least time after a penalty: 4.8 % for each
- * kind of parallelism, 1.6 % for each option.
+ * slower than the fastest, it takes the one with the least time after a penalty of 4.8 % for each
+ * kind of parallelism and 1.6 % for each option.
  *
  * It recommends tensor parallelism over PCIe or between nodes, and experts cut over ranks, only if
- * nothing else fits or everything else takes more than twice as long. Otherwise `fastest` says how
- * much faster they would be.
+ * no other plan fits or all others take more than twice as long. If such a plan is the fastest,
+ * `fastest` says how much faster it is.
  *
- * The times are those of the closed forms; dpar_plan_simulate gives those of the schedule. Takes
+ * The times come from closed formulas; dpar_plan_simulate computes the time of the schedule. Takes
  * milliseconds: one search, or two if something is fixed.
  *
  * Fails with DPAR_E_MEMORY if nothing fits; *advice then has the plan that comes nearest, how much
@@ -1372,7 +1392,7 @@ DPAR_API dpar_status dpar_plan_recommend(const dpar_job *job, const dpar_planner
  *     dpar_plan_simulate(&job, &plan, &sim, memory, sizeof memory, &why);
  *     sim.slower                                       0.03: 3 % more than plan.step.total */
 
-/* The result of the simulation of a plan. */
+/* The result of simulating a plan. */
 typedef struct dpar_plan_simulation {
     double total;  /* seconds of the step */
     double slower; /* total / plan.step.total - 1; negative if the simulation is faster */
@@ -1389,16 +1409,17 @@ typedef struct dpar_plan_simulation {
  * job, plan: a job and a plan that dpar_plan_price or a search has written.
  * sim:       the result.
  * mem:       scratch memory of `bytes` bytes, aligned as for int64_t. 16 MB are enough for about
- *            100,000 forwards. Beyond that fewer micro-batches are simulated, and the slowest
- * rank's time is added for each of the others.
+ *            100,000 forwards. Beyond that fewer micro-batches are simulated, and the time of the
+ *            slowest rank is added for each of the others.
  *
- * Messages wait for their data only, not for other messages. On one NCCL communicator they do wait
- * for each other: the lists of dpar_schedule_lower then take up to 8 % longer while a message takes
- * less than a fifth of a forward. For longer messages use dpar_schedule_times.transport.
+ * The simulation assumes that a message waits only for its data, not for other messages. On one
+ * NCCL communicator messages also wait for each other. The lists of dpar_schedule_lower then take
+ * up to 8 % longer, as long as a message takes less than a fifth of a forward. For longer messages
+ * use dpar_schedule_times.transport.
  *
- * Local. O(stages x micro-batches). Fails with DPAR_E_ROOM if mem is too small. why->bytes then is
- * what the step that failed needs; with so many bytes a later step may fail and need more.
- * Otherwise it fails like dpar_schedule_generate and dpar_plan_price. */
+ * Local. O(stages x micro-batches). Fails with DPAR_E_ROOM if mem is too small. why->bytes is then
+ * the number of bytes that the failed step needs; a call with as many may fail again in a later
+ * step that needs more. Otherwise it fails like dpar_schedule_generate and dpar_plan_price. */
 DPAR_API dpar_status dpar_plan_simulate(const dpar_job *job, const dpar_plan *plan,
                                         dpar_plan_simulation *sim, void *mem, int64_t bytes,
                                         dpar_why *why);
@@ -1417,17 +1438,17 @@ DPAR_API dpar_status dpar_plan_simulate(const dpar_job *job, const dpar_plan *pl
 /* The contents of a report. Zero the struct, then fill it in. */
 typedef struct dpar_plan_draw_desc {
     const dpar_job *job;
-    const dpar_plan *plan;  /* [plan_count] the best first */
+    const dpar_plan *plan;  /* [plan_count] plans, the best one first */
     int32_t plan_count;     /* number of plans */
     const dpar_plan *front; /* [front_count] Pareto front of time x memory; may be NULL */
     int32_t front_count;
-    const dpar_plan_rejection
-        *rejected; /* [rejected_count] neighbours of the best plan; may be NULL */
+    /* [rejected_count] neighbours of the best plan; may be NULL */
+    const dpar_plan_rejection *rejected;
     int32_t rejected_count;
     const int64_t *rejected_by_rule; /* [DPAR_STRATEGY_RULE_COUNT] counts; may be NULL */
     int64_t global_batch, evaluated; /* samples per step; strategies priced */
     double seconds;                  /* time of the search; 0 if there was none */
-    const char *note;                /* one more assumption to print; may be NULL */
+    const char *note;                /* an additional assumption to print; may be NULL */
     const dpar_advice *advice;       /* for the JSON; may be NULL */
     int32_t colour;                  /* 1 for ANSI colours */
 } dpar_plan_draw_desc;
@@ -1457,21 +1478,22 @@ DPAR_API dpar_status dpar_plan_draw(dpar_text *text, const dpar_plan_draw_desc *
  *
  *     static dpar_plan_result plan;
  *     dpar_plan_search("llama-3-70b", "8x8:a100-80", "batch=512", &plan, &why);
- *     plan.step seconds a step, plan.memory bytes a GPU
  *     dpar_plan_draw(&text, &plan.report, DPAR_PLAN_DRAW_LINE, &why);        the plan in one line
- */
+ *
+ * plan.step is then the time of a step in seconds, and plan.memory the bytes that a GPU needs. */
 
-/* A request for a plan, as dpar_plan_query_read reads it from text. It has 29 KB and must not be
- * moved or copied, because job points into it. */
+/* A request for a plan, made by dpar_plan_query_read. The struct takes 29 KB and must not be moved
+ * or copied, because `job` points into it. */
 typedef struct dpar_plan_query {
     dpar_job job;             /* the workload, the machine and the precision */
-    dpar_planner_desc search; /* the search; its fields gpus, top and front are not set */
-    dpar_strategy strategy;   /* the strategy of evaluate=..., or the default without that option */
-    uint32_t
-        strategy_fields; /* bits 1 << DPAR_STRATEGY_FIELD_* of its fields; 0 without evaluate=... */
-    int64_t batch; /* the option batch; -1 without it, then search.global_batch is a usual one */
-    int32_t machine_gpus; /* GPUs of the machine if the option gpus asks for more, otherwise 0 */
-    dpar_workload work;
+    dpar_planner_desc search; /* the search, for dpar_planner_init; gpus, top and front are 0 */
+    dpar_strategy strategy;   /* the strategy of evaluate=..., or the default one */
+    /* bits 1 << DPAR_STRATEGY_FIELD_* of the fields that evaluate=... names; 0 without it */
+    uint32_t strategy_fields;
+    /* value of the option batch; -1 if it is not given and search.global_batch has the default */
+    int64_t batch;
+    int32_t machine_gpus; /* GPUs of the machine if the option gpus requests more, otherwise 0 */
+    dpar_workload work;   /* the workload and the machine to which `job` points */
     dpar_cluster cluster;
 } dpar_plan_query;
 
@@ -1479,10 +1501,10 @@ typedef struct dpar_plan_query {
  *
  * model:   as in dpar_model_read: "llama-3-8b,seq=32768", or the text of a config.json.
  * machine: as in dpar_cluster_read: "8x8:h100-80,nic=8x50".
- * options: words with blanks between them, each at most once; NULL or "" if there are none.
+ * options: words separated by blanks, each at most once; NULL or "" if there are none.
  *
- *     batch=512        samples per step of all GPUs, at most 2^31 - 1; 0 if it is free; the default
- *                      is about 4 million tokens, or 16 samples per GPU
+ *     batch=512        samples per step of all GPUs, at most 2^31 - 1; 0 allows any batch; the
+ *                      default is about 4 million tokens, or 16 samples per GPU
  *     gpus=64          whole nodes, or a part of one; may be more than the machine has
  *     seq=8192         tokens per sample
  *     precision=fp8    as in dpar_recipe_find; the default is megatron
@@ -1492,18 +1514,20 @@ typedef struct dpar_plan_query {
  *     whole                 every divisor and option, not only the usual ones
  *
  * O(bytes). Fails with DPAR_E_ARG, DPAR_E_PARSE, DPAR_E_UNKNOWN or another status of the functions
- * named above. The message names the word and, if there is one, a similar word that exists. */
+ * named above. The message quotes the word, and suggests a similar one (models, machines, GPUs) or
+ * lists the words that are allowed. */
 DPAR_API dpar_status dpar_plan_query_read(const char *model, const char *machine,
                                           const char *options, dpar_plan_query *query,
                                           dpar_why *why);
 
-/* The result of dpar_plan_search. It has 40 KB and must not be moved or copied, because report
- * points into it. */
+/* The result of dpar_plan_search. The struct takes 41 KB and must not be moved or copied, because
+ * `report` points into it. */
 typedef struct dpar_plan_result {
     double step;                /* seconds of a step with the best plan */
     double memory;              /* bytes that this plan needs on a GPU */
     dpar_plan_draw_desc report; /* all plans, for dpar_plan_draw */
-    dpar_plan plan[8];          /* the first report.plan_count of them are set, the best first */
+    dpar_plan plan[8];          /* the best plans, best first; the first report.plan_count entries
+                                   are set */
     dpar_plan_query query;      /* the request */
     dpar_planner planner;       /* private: the search */
 } dpar_plan_result;
@@ -1511,17 +1535,18 @@ typedef struct dpar_plan_result {
 /* Reads a request like dpar_plan_query_read and finds the best plans for it, or prices the strategy
  * of the option evaluate. The arguments are those of dpar_plan_query_read.
  *
- * The times and the order of the plans are those of the closed forms. The command `plan` also
- * simulates the schedules of its first plans with dpar_plan_simulate, which takes megabytes of
- * memory; this library allocates none. The simulated times of uneven stages and of schedules with
- * split backwards differ by a few per cent.
+ * Times and ranking come from the closed formulas of step.h. The command `plan` also simulates its
+ * best plans with dpar_plan_simulate, which this function does not call because a simulation needs
+ * megabytes of scratch memory. For uneven stages and for schedules with split backwards the
+ * simulated times differ by a few per cent.
  *
  * Usually takes milliseconds. With `whole` and on large machines it takes seconds; use
  * dpar_plan_query_read and dpar_planner if the search must be interruptible.
  *
- * Fails with DPAR_E_NONE if no strategy fits or none is legal (the message says what came nearest).
- * Fails with DPAR_E_MEMORY if the strategy of `evaluate` does not fit; step and memory are then
- * those of this strategy. Otherwise it fails like dpar_plan_query_read and dpar_plan_price. */
+ * Fails with DPAR_E_NONE if no strategy fits or none is legal; the message says which plan came
+ * nearest, or which rule most strategies break. Fails with DPAR_E_MEMORY if the strategy of
+ * `evaluate` does not fit; `step` and `memory` then describe this strategy. Otherwise it fails like
+ * dpar_plan_query_read and dpar_plan_price. */
 DPAR_API dpar_status dpar_plan_search(const char *model, const char *machine, const char *options,
                                       dpar_plan_result *planned, dpar_why *why);
 
@@ -1544,7 +1569,7 @@ DPAR_API dpar_status dpar_plan_search(const char *model, const char *machine, co
 
 /* Returns how much the n letters at s differ from `name`: 6 for each edit that turns s into a
  * prefix of `name`, and 1 for each letter of `name` that then remains. So "a100" is near "a100-80".
- * A part of a name ("4090") and a name with a suffix ("p5.48xlarge") are near as well. */
+ * A part of a name ("4090") and a name with a suffix ("p5.48xlarge") are also near. */
 DPARI_INTERNAL int32_t dpari_unlike(const char *s, size_t n, const char *name);
 
 /* Returns the number of GPUs of a machine. */
@@ -1572,11 +1597,11 @@ typedef struct dpari_generation {
     int8_t sliced;  /* 1 if ZeRO-1 reduces whole gradients, and handles each rank's slice of each
                      * tensor in a call of its own */
     int8_t once;    /* 1 if a token is sent to a node once, however many of its experts are there */
-    /* Shares of today's rates that it reaches on Hopper and later chips, which were new when it was
-     * written. */
+    /* Shares of today's rates that the software of these years reached on Hopper and later chips,
+     * which were new then. */
     float products, attention, streams;
     float contention; /* as DPAR_CAL_CONTENTION; 0 selects that of the machine */
-    int8_t of;        /* DPAR_MODEL_STACK_*: the stack that this is a generation of */
+    int8_t of;        /* DPAR_MODEL_STACK_*: the stack to whose generations it belongs */
     int16_t from, to; /* first and last year of its runs */
 } dpari_generation;
 /* Returns the generation that the workload names. */
@@ -1587,7 +1612,7 @@ DPARI_INTERNAL const char *dpari_loss_name(int32_t loss);
 /* Returns the parameters of one layer of a class, or 0 if there is no such class. */
 DPARI_INTERNAL double dpari_layer_params(const dpar_workload *work, int32_t layer);
 /* Returns the bytes that one layer of a class saves per token under a recomputation, before
- * anything is cut, or 0 if there is no such class. */
+ * parallelism divides them, or 0 if there is no such class. */
 DPARI_INTERNAL double dpari_layer_saved(const dpar_workload *work, int32_t layer,
                                         int32_t recompute);
 /* Returns the index of the class whose layers have the most parameters each. */
@@ -1606,7 +1631,7 @@ DPARI_INTERNAL void dpari_model_kinds(dpar_model *model, const char *mix, int32_
 
 /* Appends "full", "selective+norm", ... */
 DPARI_INTERNAL void dpari_write_recompute(dpar_text *text, int32_t recompute);
-/* Returns the place of a field's value; for TILES that of the first of three. */
+/* Returns a pointer to the value of a field; for TILES to the first of three values. */
 DPARI_INTERNAL int32_t *dpari_field_at(dpar_strategy *strategy, int32_t field);
 /* Returns "ring", "ulysses", ..., or "?" for an unknown kind. */
 DPARI_INTERNAL const char *dpari_cp_name(int32_t cp_kind);
@@ -1619,8 +1644,9 @@ DPARI_INTERNAL void dpari_write_tiles(dpar_text *text, const int32_t *tiles);
 DPARI_INTERNAL double dpari_zero_ranks(const dpar_strategy *strategy);
 /* Returns 1 if tp x cp divides the sequence, which sequence parallelism needs, otherwise 0. */
 DPARI_INTERNAL int dpari_sequence_cuts(const dpar_workload *work, const dpar_strategy *strategy);
-/* Checks that a strategy is legal for a job, memory apart. On failure *rule gets
- * DPAR_STRATEGY_RULE_*; it may be NULL. global_batch 0 allows any batch. O(1). */
+/* Checks that a strategy is legal for a job. It does not check whether it fits into memory. On
+ * failure *rule receives DPAR_STRATEGY_RULE_*; `rule` may be NULL. global_batch 0 allows any batch.
+ * O(1). */
 DPARI_INTERNAL dpar_status dpari_strategy_check(const dpar_job *job, const dpar_strategy *strategy,
                                                 int64_t global_batch, int32_t *rule, dpar_why *why);
 
@@ -1647,15 +1673,15 @@ enum {
 typedef struct dpari_json {
     const char *text; /* not copied; must outlive the reader */
     size_t bytes;
-    size_t at;
+    size_t at;        /* offset of the next byte to read */
     uint64_t objects; /* bit d is set if level d is an object */
-    int32_t depth;
-    int32_t expect; /* what may come next; private to json.c */
+    int32_t depth;    /* objects and arrays that are open */
+    int32_t expect;   /* what may come next; private to json.c */
 } dpari_json;
 
 typedef struct dpari_json_item {
     int32_t kind;
-    int32_t depth;   /* of the value; 0 for the outermost */
+    int32_t depth;   /* depth of the value; 0 for the outermost one */
     const char *key; /* inside an object, otherwise NULL; raw bytes between the quotes */
     size_t key_length;
     const char *string; /* raw bytes between the quotes; escapes are checked, not resolved */
@@ -1663,7 +1689,7 @@ typedef struct dpari_json_item {
     double number;
 } dpari_json_item;
 
-/* Begins to read. It checks nothing yet. O(1). */
+/* Prepares the reader. The text is checked later, item by item. O(1). */
 DPARI_INTERNAL void dpari_json_init(dpari_json *json, const char *text, size_t bytes);
 /* Reads the next item. Its kind is DPARI_JSON_END after the outermost value. O(length of the item).
  * Fails with DPAR_E_PARSE; the message has line and column. */
@@ -1695,22 +1721,24 @@ typedef struct dpari_tally {
 DPARI_INTERNAL void dpari_tally_add(dpari_tally *tally, int32_t what, int32_t kind, int32_t n,
                                     double bytes, double forward, double backward);
 
-/* One layer of a class, one micro-batch, one rank. Seconds and bytes. */
+/* The price of one layer of a class for one micro-batch on one rank, in seconds and bytes. */
 typedef struct dpari_layer_price {
     dpari_tally *tally;
     double forward, backward;           /* compute, without the time of launches */
     double again[DPAR_RECOMPUTE_COUNT]; /* forward work repeated in the backward */
     double attention; /* part of forward: scores, and their product with the values */
-    double host_forward, host_backward; /* host's time to launch it, a lower bound */
+    double host_forward, host_backward; /* host time to launch its kernels, a lower bound of its
+                                           time */
     double tp_forward, tp_backward, tp_again;
     double cp_forward, cp_backward;
     double ep_forward, ep_backward;
     double halo_forward, halo_backward;
-    double params, expert_params;      /* weights on this rank */
+    double params, expert_params;      /* number of weights on this rank */
     double kept[DPAR_RECOMPUTE_COUNT]; /* activation bytes from forward to backward */
     double transient;                  /* bytes that exist only during its backward */
     double send;                       /* bytes of its output, on this rank */
-    double link_forward, nic_forward;  /* bytes of TP, CP, EP, halo; recomputation repeats them */
+    double link_forward, nic_forward;  /* bytes sent by TP, CP, EP and halo; recomputation repeats
+                                          them */
     double link_backward, nic_backward;
 } dpari_layer_price;
 
@@ -1729,10 +1757,10 @@ DPARI_INTERNAL void dpari_tally_layer(const dpar_job *job, const dpar_strategy *
 /* The price of one pipeline rank: the sum over its layers, for one micro-batch. */
 typedef struct dpari_stage {
     int32_t rank;
-    double layers; /* blocks */
+    double layers; /* number of blocks */
     double forward, backward, again, host;
     double tp, cp, ep, halo;
-    double sent; /* the part of these in the forward */
+    double sent; /* the part of tp, cp, ep and halo that is in the forward */
     double params, expert_params;
     double kept;   /* bytes per micro-batch */
     double logits; /* bytes, on the last stage */
@@ -1750,12 +1778,12 @@ DPARI_INTERNAL void dpari_price_stage(const dpar_job *job, const dpar_strategy *
 /* Returns the number of layers of class i (blocks) on a pipeline rank. */
 DPARI_INTERNAL double dpari_stage_blocks(const dpar_workload *work, const dpar_strategy *strategy,
                                          int32_t rank, int32_t i);
-/* Returns the v-th chunk of a rank. */
+/* Returns the number of the v-th chunk of a rank. */
 DPARI_INTERNAL int64_t dpari_chunk_of(const dpar_strategy *strategy, int32_t rank, int32_t v);
 /* Returns 1 if the first and the last chunk are on different ranks, otherwise 0. */
 DPARI_INTERNAL int dpari_ends_apart(const dpar_strategy *strategy);
 /* The prices of the pipeline ranks that can be the worst: the first, the second, the last, and
- * those around each change of class if there are blocks of several classes. If they are too many,
+ * those around each change of class if there are blocks of several classes. If there are too many,
  * the fastest are left out. The stages depend on pp, vp, schedule, recompute and recompute_layers
  * in addition to the options of the layers. */
 enum { DPARI_MAX_STAGES = 8 };
@@ -1782,8 +1810,8 @@ DPARI_INTERNAL dpar_status dpari_recipe_check(const dpar_recipe *recipe, dpar_wh
  * zero, micro_batches, offload and overlap have the same stages. */
 DPARI_INTERNAL void dpari_price_memory(const dpar_job *job, const dpar_strategy *strategy,
                                        const dpari_stages *stages, dpar_memory_usage *memory);
-/* The same without prices of stages. The strategy must have passed dpari_strategy_check. O(layer
- * classes). */
+/* Does the same, but prices the stages itself. The strategy must have passed dpari_strategy_check.
+ * O(layer classes). */
 DPARI_INTERNAL void dpari_memory_of(const dpar_job *job, const dpar_strategy *strategy,
                                     dpar_memory_usage *memory);
 /* Returns 1 if a plan fits with a margin, otherwise 0: `upper` less `late` into `limit` bytes of a
@@ -1808,7 +1836,8 @@ DPARI_INTERNAL double dpari_in_flight(int32_t schedule, int32_t pp, int32_t vp, 
 /* Predicts the time of a step. */
 DPARI_INTERNAL void dpari_price_step(const dpar_job *job, const dpar_strategy *strategy,
                                      const dpari_stages *stages, dpar_step_cost *cost);
-/* The same without prices of stages. The strategy must have passed dpari_strategy_check. */
+/* Does the same, but prices the stages itself. The strategy must have passed
+ * dpari_strategy_check. */
 DPARI_INTERNAL void dpari_step_of(const dpar_job *job, const dpar_strategy *strategy,
                                   dpar_step_cost *cost);
 /* Returns the seconds of one message between stages. */
@@ -1846,15 +1875,15 @@ DPARI_INTERNAL int dpari_over_pcie(const dpar_cluster *cluster);
 
 enum {
     DPARI_KINDS = 64
-}; /* most kinds that are kept; if there are more, the slowest are dropped */
+}; /* maximum number of kinds that are kept; if there are more, the slowest are dropped */
 /* The fastest plan of a kind. */
 typedef struct dpari_kind {
     int32_t bits;   /* DPARI_KIND_* */
-    double seconds; /* per sample */
+    double seconds; /* time per sample */
     dpar_strategy strategy;
 } dpari_kind;
 typedef struct dpari_kinds {
-    int32_t n; /* entries of `of` that are used */
+    int32_t n; /* number of entries of `of` in use */
     dpari_kind of[DPARI_KINDS];
 } dpari_kinds;
 /* Enters a plan if it is the fastest of its kind. */

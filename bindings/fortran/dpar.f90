@@ -556,7 +556,8 @@ module dpar
 
     ! Describes a halo exchange. Zero the struct, then fill it in.
     type, bind(c) :: dpar_halo_cost_desc
-        integer(c_int32_t) :: ranks = 0 ! rank r is on node r / per_node; 0 if all are on one node
+        ! number of ranks, and ranks per node.
+        integer(c_int32_t) :: ranks = 0
         integer(c_int32_t) :: per_node = 0
         integer(c_int32_t) :: dims = 0 ! 1..DPAR_MAX_DIMS
         integer(c_int32_t) :: shape = 0 ! DPAR_STENCIL_STAR, ...
@@ -565,7 +566,7 @@ module dpar
         integer(c_int64_t) :: cells(0:DPAR_MAX_DIMS - 1) = 0
         integer(c_int64_t) :: width(0:DPAR_MAX_DIMS - 1) = 0 ! cells of the halo on either side
         integer(c_int64_t) :: bytes = 0 ! bytes of one cell, all fields together
-        ! bytes of these that are contiguous.
+        ! contiguous part of these bytes, such as one field's components.
         integer(c_int64_t) :: contiguous_bytes = 0
     end type
 
@@ -579,9 +580,9 @@ module dpar
         real(c_double) :: copy_s = 0.0_c_double
         ! part of `seconds`: the network of the busiest node
         real(c_double) :: network_s = 0.0_c_double
-        ! received by a rank in the middle of the grid, also from itself
+        ! bytes that a rank in the middle of the grid receives, also from itself
         integer(c_int64_t) :: bytes = 0
-        ! sent to other nodes by a node in the middle of the grid
+        ! bytes that a node in the middle of the grid sends to other nodes
         integer(c_int64_t) :: network_bytes = 0
         ! peers of a rank in the middle of the grid, itself not counted
         integer(c_int32_t) :: peers = 0
@@ -590,8 +591,8 @@ module dpar
     ! What a rank receives from one neighbour in each exchange.
     type, bind(c) :: dpar_neighbour
         integer(c_int64_t) :: bytes = 0 ! bytes received
-        integer(c_int64_t) :: runs = 0 ! contiguous pieces that are copied, in all copies together
-        ! 1 if read where they are; 2 if packed and unpacked, as messages are
+        integer(c_int64_t) :: runs = 0 ! contiguous pieces, counted in each copy
+        ! 1 if the values are read in place.
         integer(c_int32_t) :: copies = 0
         ! 0 if on the same node, 1 if on another node, 2 if it is the rank itself
         integer(c_int32_t) :: location = 0
