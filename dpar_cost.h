@@ -1175,7 +1175,7 @@ DPAR_API dpar_status dpar_calibration_fit(dpar_calibration *cal, const dpar_meas
  *     search.top_capacity = 1;
  *     dpar_planner_init(&planner, &job, &search, &why);
  *     while ((st = dpar_planner_run(&planner, 100000, &why)) == DPAR_MORE) {
- *         show(planner.progress);                          0..1
+ *         printf("%.0f %%\n", 100 * planner.progress);
  *     } */
 
 /* A strategy and its price. */
@@ -1478,9 +1478,9 @@ DPAR_API dpar_status dpar_plan_draw(dpar_text *text, const dpar_plan_draw_desc *
  *
  *     static dpar_plan_result plan;
  *     dpar_plan_search("llama-3-70b", "8x8:a100-80", "batch=512", &plan, &why);
+ *     printf("%.3g s per step, %.3g bytes per GPU\n", plan.step, plan.memory);
  *     dpar_plan_draw(&text, &plan.report, DPAR_PLAN_DRAW_LINE, &why);        the plan in one line
- *
- * plan.step is then the time of a step in seconds, and plan.memory the bytes that a GPU needs. */
+ */
 
 /* A request for a plan, made by dpar_plan_query_read. The struct takes 29 KB and must not be moved
  * or copied, because `job` points into it. */
@@ -3372,7 +3372,8 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_cluster_check(const dpar_cluster *cl
         int share = i != DPAR_CAL_CONTENTION && i != DPAR_CAL_SKEW && dpari_cal_unit(i) >= 1.0;
         if (!(v >= 0.0 && v <= (share ? 2.0 : 10.0)) || (share && !(v > 0.0))) {
             st = dpari_wrong(why,
-                             share ? "calibration '%s' must be a share above 0 and at most 2"
+                             share ? "calibration '%s' must be a share above 0 and at most 2 (a "
+                                     "larger hbm is GB/s)"
                                    : "calibration '%s' must be 0 to 10 (times in seconds)",
                              dpari_cal_name[i]);
         }
@@ -5995,7 +5996,7 @@ static dpar_status dpari_model_setting(dpar_model *model, const char *s, size_t 
         return dpari_model_bad(s, n, why, "'%.*s' needs a value: key=value");
     }
     if (seen[key / 64] >> key % 64 & 1u) {
-        return dpari_model_bad(s, n, why, "'%.*s': given twice");
+        return dpari_model_bad(s, n, why, "'%.*s' is given twice");
     }
     seen[key / 64] |= (uint64_t)1 << key % 64;
     k++;
@@ -6065,7 +6066,7 @@ static dpar_status dpari_model_family(dpar_model *model, const char *s, size_t c
     if (model->dims == 0) {
         return dpari_model_bad(
             s + at, k - at, why,
-            "'%.*s': a grid has 1 to 3 extents of at least 1, as in 1440x720x100");
+            "'%.*s': a grid has 1 to 3 extents of 1 to 2147483647, as in 1440x720x100");
     }
     return k < n ? dpari_model_settings(model, s + k + 1, n - k - 1, why) : DPAR_OK;
 }
@@ -8203,7 +8204,7 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_read(dpar_strategy *strategy, cons
                 (int32_t)(end - name), text + name);
         }
         if (seen >> field & 1u) {
-            return dpari_say(DPAR_E_PARSE, why, "'%.*s': given twice", (int32_t)(end - name),
+            return dpari_say(DPAR_E_PARSE, why, "'%.*s' is given twice", (int32_t)(end - name),
                              text + name);
         }
         if (!dpari_read_field(&s, field, text + eq + 1, end - eq - 1)) {
@@ -8392,7 +8393,7 @@ static DPARI_COLD dpar_status dpari_check_degrees(const dpar_strategy *strategy,
         strategy->schedule >= DPAR_SCHEDULE_PRICED_END || strategy->cp_kind < 0 ||
         strategy->cp_kind >= DPAR_CP_KIND_COUNT) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_DEGREE, why,
-                            "recompute=%d, schedule=%d or cp_kind=%d does not exist",
+                            "recompute=%d, schedule=%d or cp_kind=%d is not one that is priced",
                             strategy->recompute, strategy->schedule, strategy->cp_kind);
     }
     return DPAR_OK;
@@ -8462,7 +8463,8 @@ static DPARI_COLD dpar_status dpari_check_pipeline(const dpar_workload *work,
                  strategy->schedule == DPAR_SCHEDULE_BREADTH_FIRST;
     if (strategy->recompute != DPAR_RECOMPUTE_NONE && !work->trains) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_OPTION, why,
-                            "recompute must be none, because the job has no backward");
+                            "recompute=%d must be 0 (none), because the job has no backward",
+                            strategy->recompute);
     }
     if (strategy->recompute_layers > 0 &&
         (strategy->recompute != DPAR_RECOMPUTE_FULL || strategy->recompute_layers > work->blocks)) {
@@ -8623,7 +8625,8 @@ static DPARI_COLD dpar_status dpari_check_data(const dpar_job *job, const dpar_s
     }
     if (strategy->offload != 0 && !(job->cluster->host_bytes > 0.0)) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_OFFLOAD, why,
-                            "offload needs the host's memory: add host=GB to the machine");
+                            "offload=%d needs the host's memory: add host=GB to the machine",
+                            strategy->offload);
     }
     if (strategy->offload < 0 || strategy->offload > 15 ||
         ((strategy->offload & DPAR_OFFLOAD_NVME) &&
@@ -11012,13 +11015,12 @@ static DPARI_COLD dpar_status dpari_plan_too_big(const dpar_job *job,
     }
     share = over < memory->term[most] ? 100.0 * over / memory->term[most] + 1.0 : 100.0;
     if (over > 0.1 * gpu || share > 99.0) {
-        return dpari_say(DPAR_E_MEMORY, why, "needs %ld.%ld GB a GPU, the GPU has %ld.%ld GB",
+        return dpari_say(DPAR_E_MEMORY, why, "needs %ld.%ld GB per GPU, but the GPU has %ld.%ld GB",
                          need / 10, need % 10, has / 10, has % 10);
     }
     return dpari_say(
         DPAR_E_MEMORY, why,
-        "needs %ld GB a GPU, the GPU has %ld GB; close: it fits if %s (%ld GB) shrink by "
-        "%ld %%",
+        "needs %ld GB per GPU, but the GPU has %ld GB; it fits if %s (%ld GB) shrink by %ld %%",
         (need + 9) / 10, has / 10, dpar_memory_name(most), dpari_tenths(memory->term[most]) / 10,
         (int64_t)share);
 }
@@ -11998,7 +12000,7 @@ static DPARI_COLD dpar_status dpari_planner_none(const dpar_planner *planner, dp
     name = dpar_strategy_rule_name(most);
     return dpari_say(DPAR_E_NONE, why,
                      "none of %ld configurations is legal on %d GPUs with a global batch of %ld: "
-                     "most break the rule '%s'",
+                     "most break the rule '%s' (see DPAR_STRATEGY_RULE_*)",
                      planner->walked, planner->search.gpus, planner->search.global_batch, name);
 }
 
@@ -13303,7 +13305,9 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_simulate(const dpar_job *job, const dp
     micros = dpari_simulated_micros(strategy);
     if (bytes < head) {
         dpari_needs_bytes(why, head);
-        return dpari_say(DPAR_E_ROOM, why, "the stages alone need %ld bytes of memory", head);
+        return dpari_say(DPAR_E_ROOM, why,
+                         "memory of %ld bytes is too small: the stages alone need %ld", bytes,
+                         head);
     }
     chunks.stages = stages;
     chunks.forward = at;
@@ -13382,7 +13386,10 @@ static DPARI_COLD dpar_status dpari_halo_job_check(const dpar_halo_cost_desc *jo
         if (job->cells[d] > INT64_C(1) << 60 ||
             !dpari_mul(cells, job->cells[d] + 2 * job->width[d], &cells) ||
             cells > INT64_MAX / 4 / job->bytes) {
-            return dpari_say(DPAR_E_RANGE, why, "the grid and its halo have more than 2^61 bytes");
+            return dpari_say(
+                DPAR_E_RANGE, why,
+                "dim %d of %ld cells with halos of %ld: the grid has more than 2^61 bytes", d,
+                job->cells[d], job->width[d]);
         }
     }
     if (!(rates->copy_Bps > 0) || !(rates->run_s >= 0) || !(rates->peer_s >= 0) ||
@@ -13602,7 +13609,8 @@ static dpar_status dpari_halo_grid_check(const dpar_halo_cost_desc *job, const d
         return dpari_wrong(why, "the parts multiply to %d, not to ranks=%d", k, job->ranks);
     }
     if (ranks != job->ranks) {
-        return dpari_wrong(why, "each stride must be the product of the parts of all faster axes");
+        return dpari_wrong(
+            why, "a dim must have stride=%d, the product of the parts of all faster axes", ranks);
     }
     return DPAR_OK;
 }
@@ -14668,7 +14676,7 @@ static dpar_status dpari_ask_word(dpari_ask *a, const char *s, size_t n, dpar_wh
                            (int32_t)n, s);
     }
     if (a->value[i] != NULL) {
-        return dpari_wrong(why, "given twice: '%.*s'", (int32_t)n, s);
+        return dpari_wrong(why, "'%.*s' is given twice", (int32_t)n, s);
     }
     a->value[i] = value != NULL ? value : s;
     a->length[i] = n - (size_t)(a->value[i] - s);

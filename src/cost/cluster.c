@@ -1175,7 +1175,8 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_cluster_check(const dpar_cluster *cl
         int share = i != DPAR_CAL_CONTENTION && i != DPAR_CAL_SKEW && dpari_cal_unit(i) >= 1.0;
         if (!(v >= 0.0 && v <= (share ? 2.0 : 10.0)) || (share && !(v > 0.0))) {
             st = dpari_wrong(why,
-                             share ? "calibration '%s' must be a share above 0 and at most 2"
+                             share ? "calibration '%s' must be a share above 0 and at most 2 (a "
+                                     "larger hbm is GB/s)"
                                    : "calibration '%s' must be 0 to 10 (times in seconds)",
                              dpari_cal_name[i]);
         }

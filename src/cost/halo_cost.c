@@ -49,7 +49,10 @@ static DPARI_COLD dpar_status dpari_halo_job_check(const dpar_halo_cost_desc *jo
         if (job->cells[d] > INT64_C(1) << 60 ||
             !dpari_mul(cells, job->cells[d] + 2 * job->width[d], &cells) ||
             cells > INT64_MAX / 4 / job->bytes) {
-            return dpari_say(DPAR_E_RANGE, why, "the grid and its halo have more than 2^61 bytes");
+            return dpari_say(
+                DPAR_E_RANGE, why,
+                "dim %d of %ld cells with halos of %ld: the grid has more than 2^61 bytes", d,
+                job->cells[d], job->width[d]);
         }
     }
     if (!(rates->copy_Bps > 0) || !(rates->run_s >= 0) || !(rates->peer_s >= 0) ||
@@ -269,7 +272,8 @@ static dpar_status dpari_halo_grid_check(const dpar_halo_cost_desc *job, const d
         return dpari_wrong(why, "the parts multiply to %d, not to ranks=%d", k, job->ranks);
     }
     if (ranks != job->ranks) {
-        return dpari_wrong(why, "each stride must be the product of the parts of all faster axes");
+        return dpari_wrong(
+            why, "a dim must have stride=%d, the product of the parts of all faster axes", ranks);
     }
     return DPAR_OK;
 }

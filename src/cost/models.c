@@ -572,7 +572,7 @@ static dpar_status dpari_model_setting(dpar_model *model, const char *s, size_t 
         return dpari_model_bad(s, n, why, "'%.*s' needs a value: key=value");
     }
     if (seen[key / 64] >> key % 64 & 1u) {
-        return dpari_model_bad(s, n, why, "'%.*s': given twice");
+        return dpari_model_bad(s, n, why, "'%.*s' is given twice");
     }
     seen[key / 64] |= (uint64_t)1 << key % 64;
     k++;
@@ -642,7 +642,7 @@ static dpar_status dpari_model_family(dpar_model *model, const char *s, size_t c
     if (model->dims == 0) {
         return dpari_model_bad(
             s + at, k - at, why,
-            "'%.*s': a grid has 1 to 3 extents of at least 1, as in 1440x720x100");
+            "'%.*s': a grid has 1 to 3 extents of 1 to 2147483647, as in 1440x720x100");
     }
     return k < n ? dpari_model_settings(model, s + k + 1, n - k - 1, why) : DPAR_OK;
 }

@@ -81,7 +81,7 @@ static dpar_status dpari_ask_word(dpari_ask *a, const char *s, size_t n, dpar_wh
                            (int32_t)n, s);
     }
     if (a->value[i] != NULL) {
-        return dpari_wrong(why, "given twice: '%.*s'", (int32_t)n, s);
+        return dpari_wrong(why, "'%.*s' is given twice", (int32_t)n, s);
     }
     a->value[i] = value != NULL ? value : s;
     a->length[i] = n - (size_t)(a->value[i] - s);

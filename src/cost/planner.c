@@ -47,13 +47,12 @@ static DPARI_COLD dpar_status dpari_plan_too_big(const dpar_job *job,
     }
     share = over < memory->term[most] ? 100.0 * over / memory->term[most] + 1.0 : 100.0;
     if (over > 0.1 * gpu || share > 99.0) {
-        return dpari_say(DPAR_E_MEMORY, why, "needs %ld.%ld GB a GPU, the GPU has %ld.%ld GB",
+        return dpari_say(DPAR_E_MEMORY, why, "needs %ld.%ld GB per GPU, but the GPU has %ld.%ld GB",
                          need / 10, need % 10, has / 10, has % 10);
     }
     return dpari_say(
         DPAR_E_MEMORY, why,
-        "needs %ld GB a GPU, the GPU has %ld GB; close: it fits if %s (%ld GB) shrink by "
-        "%ld %%",
+        "needs %ld GB per GPU, but the GPU has %ld GB; it fits if %s (%ld GB) shrink by %ld %%",
         (need + 9) / 10, has / 10, dpar_memory_name(most), dpari_tenths(memory->term[most]) / 10,
         (int64_t)share);
 }
@@ -1033,7 +1032,7 @@ static DPARI_COLD dpar_status dpari_planner_none(const dpar_planner *planner, dp
     name = dpar_strategy_rule_name(most);
     return dpari_say(DPAR_E_NONE, why,
                      "none of %ld configurations is legal on %d GPUs with a global batch of %ld: "
-                     "most break the rule '%s'",
+                     "most break the rule '%s' (see DPAR_STRATEGY_RULE_*)",
                      planner->walked, planner->search.gpus, planner->search.global_batch, name);
 }
 

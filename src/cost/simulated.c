@@ -186,7 +186,9 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_simulate(const dpar_job *job, const dp
     micros = dpari_simulated_micros(strategy);
     if (bytes < head) {
         dpari_needs_bytes(why, head);
-        return dpari_say(DPAR_E_ROOM, why, "the stages alone need %ld bytes of memory", head);
+        return dpari_say(DPAR_E_ROOM, why,
+                         "memory of %ld bytes is too small: the stages alone need %ld", bytes,
+                         head);
     }
     chunks.stages = stages;
     chunks.forward = at;

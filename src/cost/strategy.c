@@ -355,7 +355,7 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_read(dpar_strategy *strategy, cons
                 (int32_t)(end - name), text + name);
         }
         if (seen >> field & 1u) {
-            return dpari_say(DPAR_E_PARSE, why, "'%.*s': given twice", (int32_t)(end - name),
+            return dpari_say(DPAR_E_PARSE, why, "'%.*s' is given twice", (int32_t)(end - name),
                              text + name);
         }
         if (!dpari_read_field(&s, field, text + eq + 1, end - eq - 1)) {
@@ -544,7 +544,7 @@ static DPARI_COLD dpar_status dpari_check_degrees(const dpar_strategy *strategy,
         strategy->schedule >= DPAR_SCHEDULE_PRICED_END || strategy->cp_kind < 0 ||
         strategy->cp_kind >= DPAR_CP_KIND_COUNT) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_DEGREE, why,
-                            "recompute=%d, schedule=%d or cp_kind=%d does not exist",
+                            "recompute=%d, schedule=%d or cp_kind=%d is not one that is priced",
                             strategy->recompute, strategy->schedule, strategy->cp_kind);
     }
     return DPAR_OK;
@@ -614,7 +614,8 @@ static DPARI_COLD dpar_status dpari_check_pipeline(const dpar_workload *work,
                  strategy->schedule == DPAR_SCHEDULE_BREADTH_FIRST;
     if (strategy->recompute != DPAR_RECOMPUTE_NONE && !work->trains) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_OPTION, why,
-                            "recompute must be none, because the job has no backward");
+                            "recompute=%d must be 0 (none), because the job has no backward",
+                            strategy->recompute);
     }
     if (strategy->recompute_layers > 0 &&
         (strategy->recompute != DPAR_RECOMPUTE_FULL || strategy->recompute_layers > work->blocks)) {
@@ -775,7 +776,8 @@ static DPARI_COLD dpar_status dpari_check_data(const dpar_job *job, const dpar_s
     }
     if (strategy->offload != 0 && !(job->cluster->host_bytes > 0.0)) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_OFFLOAD, why,
-                            "offload needs the host's memory: add host=GB to the machine");
+                            "offload=%d needs the host's memory: add host=GB to the machine",
+                            strategy->offload);
     }
     if (strategy->offload < 0 || strategy->offload > 15 ||
         ((strategy->offload & DPAR_OFFLOAD_NVME) &&

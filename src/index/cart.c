@@ -141,7 +141,7 @@ static dpar_status dpari_cart_rest(int32_t ranks, int32_t dims, const int32_t *p
     }
     if (ranks % fixed != 0) {
         return dpari_say(DPAR_E_DIVIDE, why,
-                         "the nonzero parts make %ld, which does not divide %d ranks", fixed,
+                         "the fixed parts multiply to %ld, which does not divide %d ranks", fixed,
                          ranks);
     }
     if (zeros == 0 && fixed != ranks) {
@@ -224,7 +224,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cart_dims(int32_t ranks, int32_t dims, int3
     dpar_status st;
     int32_t rest, d, next = 0;
     if (ranks < 1 || dims < 0 || dims > DPAR_MAX_AXES) {
-        return dpari_wrong(why, "ranks is %d (at least 1), dims is %d (0 to %d)", ranks, dims,
+        return dpari_wrong(why, "ranks=%d must be at least 1, dims=%d must be 0 to %d", ranks, dims,
                            (int32_t)DPAR_MAX_AXES);
     }
     dpari_zero(&s, sizeof(s));
@@ -476,7 +476,7 @@ static dpar_status dpari_grid_judge(int32_t dims, const int64_t *cells, const in
     }
     for (d = 0; d < dims; d++) {
         if (cells[d] < 1 || (weight != NULL && weight[d] < 0)) {
-            return dpari_wrong(why, "dim %d: cells is %ld (at least 1), weight is %ld (at least 0)",
+            return dpari_wrong(why, "dim %d: cells=%ld must be at least 1, weight=%ld at least 0",
                                d, cells[d], weight != NULL ? weight[d] : 1);
         }
         if (parts[d] > cells[d]) {
@@ -693,8 +693,8 @@ DPAR_API DPARI_COLD dpar_status dpar_cart_init(dpar_cart *cart, int32_t dims, co
         }
         size *= parts[d];
         if (size > INT32_MAX) {
-            return dpari_say(DPAR_E_RANGE, why, "axes 0 to %d make %ld ranks: at most 2^31 - 1", d,
-                             size);
+            return dpari_say(DPAR_E_RANGE, why, "axes 0 to %d make %ld ranks, more than 2^31 - 1",
+                             d, size);
         }
         c.parts[d] = parts[d];
     }
@@ -768,7 +768,7 @@ DPARI_API DPARI_COLD int32_t dpari_stencil_axes(int32_t shape, int32_t dims)
 static dpar_status dpari_place_judge(int32_t kind, int32_t per_node, dpar_why *why)
 {
     if (per_node < 1 || kind < 0 || kind >= DPAR_MAPPING_COUNT) {
-        return dpari_wrong(why, "kind is %d (0 to %d), per_node is %d (at least 1)", kind,
+        return dpari_wrong(why, "kind=%d must be 0 to %d, per_node=%d at least 1", kind,
                            (int32_t)DPAR_MAPPING_COUNT - 1, per_node);
     }
     return DPAR_OK;

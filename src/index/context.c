@@ -12,7 +12,8 @@ static dpar_status dpari_context_ends(int32_t docs, const int64_t *ends, int32_t
 {
     int32_t k;
     if (docs < 0 || ranks < 1 || ends[0] != 0) {
-        return dpari_wrong(why, "docs is %d (at least 0), ends[0] %ld (0), ranks %d (at least 1)",
+        return dpari_wrong(why,
+                           "docs=%d must be at least 0, ends[0]=%ld must be 0, ranks=%d at least 1",
                            docs, docs < 0 ? 0 : ends[0], ranks);
     }
     for (k = 0; k < docs; k++) {

@@ -127,7 +127,7 @@ DPAR_API DPARI_COLD dpar_status dpar_box_cover(int32_t dims, const int64_t *exte
     int64_t left;
     int32_t d, i, j, dim, used = 0;
     if (dims < 0 || dims > DPAR_MAX_DIMS || n < 0) {
-        return dpari_wrong(why, "n is %d (at least 0), dims is %d (0 to %d)", n, dims,
+        return dpari_wrong(why, "n=%d must be at least 0, dims=%d must be 0 to %d", n, dims,
                            (int32_t)DPAR_MAX_DIMS);
     }
     dpari_zero(&whole, sizeof(whole));

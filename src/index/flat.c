@@ -156,8 +156,10 @@ DPAR_API DPARI_COLD dpar_status dpar_buckets_init(const dpar_buckets_desc *how, 
     if (how->params < 0 || how->first < 0 || how->size < 0 || how->ranks < 0 || how->align < 0 ||
         how->multiple < 0) {
         return dpari_wrong(
-            why, "params %d, size %ld, ranks %d, align %ld, first or multiple is negative",
-            how->params, how->size, how->ranks, how->align);
+            why,
+            "params=%d, first=%ld, size=%ld, ranks=%d, align=%ld, multiple=%ld: none "
+            "may be negative",
+            how->params, how->first, how->size, how->ranks, how->align, how->multiple);
     }
     if (!dpari_mul(unit / dpari_gcd(unit, ranks), ranks, &unit)) {
         return dpari_say(DPAR_E_RANGE, why, "lcm(multiple %ld, ranks %ld) exceeds 2^63",

@@ -34,9 +34,10 @@ static DPARI_COLD dpar_status dpari_halo_check_dim(const dpar_halo *halo, int32_
     }
     if ((halo->periodic >> d & 1u) != 0 && halo->grid.extent[d] > 0 &&
         dpari_most(halo->low[d], halo->high[d]) / 16 >= halo->grid.extent[d]) {
-        return dpari_say(DPAR_E_RANGE, why,
-                         "dim %d has halos of %ld and %ld, 16 times its %ld points or more", d,
-                         halo->low[d], halo->high[d], halo->grid.extent[d]);
+        return dpari_say(
+            DPAR_E_RANGE, why,
+            "dim %d has halos of %ld and %ld: must be less than 16 times its %ld points", d,
+            halo->low[d], halo->high[d], halo->grid.extent[d]);
     }
     if (halo->points[d] < DPAR_HALO_AT_CELLS || halo->points[d] > DPAR_HALO_AT_HIGH_FACES) {
         return dpari_wrong(why, "points[%d] is %d, which is no DPAR_HALO_AT_x", d, halo->points[d]);
@@ -60,11 +61,12 @@ static DPARI_COLD dpar_status dpari_halo_check_fold(const dpar_halo *halo, dpar_
                            halo->fold, halo->mirror, halo->grid.dims);
     }
     if ((halo->periodic >> halo->mirror & 1u) == 0 || (halo->periodic >> halo->fold & 1u) != 0) {
-        return dpari_wrong(why, "dim %d (fold) must not be periodic, a later dim %d (mirror) must",
+        return dpari_wrong(why,
+                           "fold=%d must not be periodic, mirror=%d must be a later, periodic dim",
                            halo->fold, halo->mirror);
     }
     if (halo->on_row < 0 || halo->on_row > 1 || halo->shift < -1 || halo->shift > 1) {
-        return dpari_wrong(why, "on_row is %d (0 or 1), shift is %d (-1 to 1)", halo->on_row,
+        return dpari_wrong(why, "on_row=%d must be 0 or 1, shift=%d must be -1 to 1", halo->on_row,
                            halo->shift);
     }
     if (halo->high[halo->fold] > dpar_halo_points(halo, halo->fold) - halo->on_row) {
@@ -99,15 +101,17 @@ static DPARI_COLD dpar_status dpari_halo_check_poles(const dpar_halo *halo, dpar
 {
     dpar_status st;
     if (halo->poles > 3 || (halo->pole_rows & ~halo->poles) != 0) {
-        return dpari_wrong(why, "poles is %ld (0 to 3), pole_rows is %ld (only bits of poles)",
-                           (int64_t)halo->poles, (int64_t)halo->pole_rows);
+        return dpari_wrong(
+            why, "poles=%ld must be 0 to 3, and pole_rows=%ld may only have bits of poles",
+            (int64_t)halo->poles, (int64_t)halo->pole_rows);
     }
     if (halo->folds && (halo->poles & DPAR_HALO_POLE_HIGH) != 0) {
         return dpari_wrong(why, "dim %d has both a fold and a pole at its high end", halo->fold);
     }
     if (halo->fold < 0 || halo->mirror >= halo->grid.dims || halo->mirror <= halo->fold ||
         (halo->periodic >> halo->mirror & 1u) == 0 || (halo->periodic >> halo->fold & 1u) != 0) {
-        return dpari_wrong(why, "dim %d (fold) must not be periodic, a later dim %d (mirror) must",
+        return dpari_wrong(why,
+                           "fold=%d must not be periodic, mirror=%d must be a later, periodic dim",
                            halo->fold, halo->mirror);
     }
     if (halo->grid.extent[halo->mirror] % 2 != 0) {
@@ -122,9 +126,9 @@ static DPARI_COLD dpar_status dpari_halo_check_cube(const dpar_halo *halo, dpar_
 {
     int32_t y = halo->grid.dims - 2, d;
     if (y < 1 || halo->grid.extent[0] != 6 || halo->grid.extent[y] != halo->grid.extent[y + 1]) {
-        return dpari_wrong(why,
-                           "a cubed sphere of %d dims: needs at least 3, with extents 6, ..., N, N",
-                           halo->grid.dims);
+        return dpari_wrong(
+            why, "a cubed sphere has %d dims, but needs at least 3, with extents 6, ..., N, N",
+            halo->grid.dims);
     }
     if (halo->folds || halo->poles != 0) {
         return dpari_wrong(why, "a cubed sphere cannot have folds or poles");
@@ -141,7 +145,8 @@ static DPARI_COLD dpar_status dpari_halo_check_cube(const dpar_halo *halo, dpar_
         if ((halo->periodic >> d & 1u) != 0 || halo->window[d].kernel != 0 || halo->low[d] > most ||
             halo->high[d] > most) {
             return dpari_wrong(
-                why, "dim %d of a cubed sphere cannot be periodic, have windows or halos over %ld",
+                why,
+                "dim %d of a cubed sphere cannot be periodic, have windows or halos wider than %ld",
                 d, most);
         }
     }
@@ -213,15 +218,17 @@ static DPARI_COLD dpar_status dpari_halo_check_outputs(const dpar_halo *halo, dp
     const dpar_layout *o = halo->outputs, *g = &halo->grid;
     int32_t i;
     if (o->dims != g->dims || !dpari_mesh_same(&o->mesh, &g->mesh)) {
-        return dpari_wrong(why, "outputs has %d dims, grid has %d, or their meshes differ", o->dims,
-                           g->dims);
+        return dpari_wrong(why,
+                           "outputs has %d dims, grid has %d, or their meshes are not the same",
+                           o->dims, g->dims);
     }
     for (i = 0; i < g->mesh.axes; i++) {
         const dpar_placement *a = &o->axis[i], *b = &g->axis[i];
         if (a->kind != b->kind || (a->kind == DPAR_PLACEMENT_SHARD && a->dim != b->dim) ||
             o->order[i] != g->order[i] || !dpari_halo_in_one_piece(a)) {
             return dpari_wrong(
-                why, "axis %d must cut outputs and grid alike, into contiguous blocks", i);
+                why, "axis %d must cut the same dim of outputs and grid, into contiguous blocks",
+                i);
         }
     }
     return DPAR_OK;
@@ -249,9 +256,10 @@ static DPARI_COLD dpar_status dpari_halo_check_window(const dpar_halo *halo, int
         int64_t reach =
             dpari_most(k * by, dpari_most(halo->window[d].pad_low, halo->window[d].pad_high));
         if (reach / 16 >= n) {
-            return dpari_say(DPAR_E_RANGE, why,
-                             "dim %d: windows reach %ld, 16 times its %ld points or more", d, reach,
-                             n);
+            return dpari_say(
+                DPAR_E_RANGE, why,
+                "dim %d: windows reach %ld points: must be less than 16 times its %ld points", d,
+                reach, n);
         }
     }
     return st;

@@ -132,7 +132,8 @@ DPARI_API DPARI_COLD dpar_status dpari_ulysses_counts(const dpar_split *seq,
     int32_t q;
     if (seq->parts != heads->parts || rank < 0 || rank >= seq->parts || width < 1) {
         return dpari_wrong(why,
-                           "rank %d, sequence in %d parts, heads in %d (must be equal), width %ld",
+                           "rank=%d is not one of %d parts of the sequence, the heads have %d "
+                           "parts, or width=%ld is below 1",
                            rank, seq->parts, heads->parts, width);
     }
     if (!dpari_mul(seq->count, heads->count, &all) || !dpari_mul(all, width, &all)) {
@@ -176,7 +177,7 @@ DPAR_API DPARI_COLD dpar_status dpar_vocab_init(dpar_vocab *vocab, int64_t count
     }
     if (count > limit || added > limit || multiple > limit / 4) {
         return dpari_say(DPAR_E_RANGE, why,
-                         "count %ld, added %ld (at most 2^61) or multiple %ld (2^59) is too large",
+                         "count=%ld and added=%ld must be at most 2^61, multiple=%ld at most 2^59",
                          count, added, multiple);
     }
     padded = dpari_ceil_div(count, multiple) * multiple;
@@ -254,8 +255,9 @@ static dpar_status dpari_stages_check(const dpar_stage_layers_desc *s, int32_t c
     if (s->layers < 0 || s->stages < 1 || chunks < 1 || s->first_layers < 0 || s->last_layers < 0) {
         return dpari_wrong(
             why,
-            "layers %d, first_layers or last_layers is negative, or stages %d or chunks %d below 1",
-            s->layers, s->stages, chunks);
+            "layers=%d, first_layers=%d and last_layers=%d must be at least 0, stages=%d "
+            "and chunks=%d at least 1",
+            s->layers, s->first_layers, s->last_layers, s->stages, chunks);
     }
     if (s->embedding < 0 || s->embedding > 1 || s->loss < 0 || s->loss > 1 || s->v_shape < 0 ||
         s->v_shape > 1) {

@@ -471,8 +471,8 @@ static dpar_status dpari_mesh_agree(const dpar_mesh *a, const dpar_mesh *b, dpar
         if (x->size != y->size || (x->size > 1 && x->stride != y->stride) ||
             a->first_rank != b->first_rank) {
             return dpari_say(DPAR_E_DIVIDE, why,
-                             "axis '%s' has size %d, stride %d in the mesh, %d, %d in the view: "
-                             "their groups differ",
+                             "axis '%s' has size %d, stride %d in the mesh, but %d, %d in the "
+                             "view: their groups differ",
                              x->name, x->size, x->stride, y->size, y->stride);
         }
     }

@@ -579,7 +579,8 @@ static dpar_status dpari_halo_may_begin(const dpar_halo *halo, int32_t rank, int
     int32_t d, i, blocks = 0;
     if ((direction != DPAR_TRANSFER_RECV && direction != DPAR_TRANSFER_SEND) ||
         mode < DPAR_HALO_FORWARD || mode > DPAR_HALO_SYNC_ADJOINT) {
-        return dpari_wrong(why, "direction is %d (0 or 1), mode is %d (0 to 3)", direction, mode);
+        return dpari_wrong(why, "direction=%d must be 0 or 1, mode=%d must be 0 to 3", direction,
+                           mode);
     }
     for (i = 0; halo->owner != NULL && i < halo->grid.mesh.size; i++) {
         blocks += halo->owner[i] == rank;
@@ -597,7 +598,8 @@ static dpar_status dpari_halo_may_begin(const dpar_halo *halo, int32_t rank, int
         if ((halo->points[d] == DPAR_HALO_AT_LOW_FACES && halo->high[d] < 1) ||
             (halo->points[d] == DPAR_HALO_AT_HIGH_FACES && halo->low[d] < 1)) {
             return dpari_wrong(
-                why, "dim %d: SYNC needs a halo for the other face, but they are %ld and %ld", d,
+                why,
+                "dim %d: SYNC needs a halo that holds the other face, but low=%ld and high=%ld", d,
                 halo->low[d], halo->high[d]);
         }
     }

@@ -433,9 +433,9 @@ DPAR_API DPARI_COLD dpar_status dpar_route_plan(const dpar_route_desc *q, dpar_r
         return st;
     }
     if (q->node_capacity < 2 || q->step_cost < 0 || q->step_cost > INT32_MAX) {
-        return dpari_wrong(why,
-                           "node_capacity is %d (at least 2), step_cost is %ld (0 to 2^31 - 1)",
-                           q->node_capacity, q->step_cost);
+        return dpari_wrong(
+            why, "node_capacity=%d must be at least 2, step_cost=%ld must be 0 to 2^31 - 1",
+            q->node_capacity, q->step_cost);
     }
     r.layout = q->from;
     r.byte_cost = q->byte_cost;

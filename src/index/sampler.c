@@ -19,7 +19,7 @@ DPAR_API DPARI_COLD dpar_status dpar_sampler_init(dpar_sampler *sampler, dpar_wh
                            sampler->remainder);
     }
     if (sampler->ranks < 1 || sampler->run < 0) {
-        return dpari_wrong(why, "ranks is %d (at least 1), run is %ld (at least 0)", sampler->ranks,
+        return dpari_wrong(why, "ranks=%d must be at least 1, run=%ld at least 0", sampler->ranks,
                            sampler->run);
     }
     if (sampler->count < 0 || sampler->count > most || sampler->run > most / sampler->ranks) {

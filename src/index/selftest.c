@@ -20,8 +20,9 @@ DPARI_API DPARI_COLD dpar_status dpari_differs(uint32_t sum, uint32_t right, con
     if (sum == right) {
         return DPAR_OK;
     }
-    return dpari_say(DPAR_E_MISMATCH, why, "%s differ here (%ld for %ld): a fault of the compiler",
-                     what, (int64_t)sum, (int64_t)right);
+    return dpari_say(DPAR_E_MISMATCH, why,
+                     "%s differ here (checksum %ld, not %ld): a fault of the compiler", what,
+                     (int64_t)sum, (int64_t)right);
 }
 
 /* Division, products and shifts of 64 bits, which small processors leave to the compiler's library.

@@ -31,23 +31,26 @@ static dpar_status dpari_window_judge(const dpar_window *window, int64_t inputs,
     if (window->kernel < 1 || window->stride < 0 || window->dilation < 0 || window->pad_low < 0 ||
         window->pad_high < 0) {
         return dpari_wrong(
-            why, "kernel %ld must be at least 1, stride %ld, dilation %ld, pad %ld at least 0",
-            window->kernel, window->stride, window->dilation,
-            dpari_least(window->pad_low, window->pad_high));
+            why,
+            "kernel=%ld must be at least 1, stride=%ld, dilation=%ld, pad_low=%ld and "
+            "pad_high=%ld at least 0",
+            window->kernel, window->stride, window->dilation, window->pad_low, window->pad_high);
     }
     if (window->kernel > limit || window->stride > limit || window->dilation > limit ||
         window->pad_low > limit || window->pad_high > limit || inputs < 0 ||
         inputs > dpari_window_limit) {
-        return dpari_say(
-            DPAR_E_RANGE, why,
-            "%ld inputs (0 to 2^60), kernel %ld, stride %ld, dilation %ld or a pad (to 2^30)",
-            inputs, window->kernel, window->stride, window->dilation);
+        return dpari_say(DPAR_E_RANGE, why,
+                         "%ld inputs must be 0 to 2^60, kernel=%ld, stride=%ld, dilation=%ld, "
+                         "pad_low=%ld and pad_high=%ld at most 2^30",
+                         inputs, window->kernel, window->stride, window->dilation, window->pad_low,
+                         window->pad_high);
     }
     if (window->kind < DPAR_WINDOW_CONVOLUTION || window->kind > DPAR_WINDOW_NEIGHBOURHOOD) {
         return dpari_wrong(why, "window kind %d does not exist", window->kind);
     }
     if (window->kind == DPAR_WINDOW_NEIGHBOURHOOD && window->dilation > 4096) {
-        return dpari_say(DPAR_E_RANGE, why, "a neighbourhood's dilation is %ld: at most 4096",
+        return dpari_say(DPAR_E_RANGE, why,
+                         "a neighbourhood's dilation is %ld: must be at most 4096",
                          window->dilation);
     }
     return DPAR_OK;
@@ -78,7 +81,7 @@ DPAR_API dpar_status dpar_window_outputs(const dpar_window *window, int64_t inpu
         return st;
     }
     if (window->kind == DPAR_WINDOW_INTERPOLATION) {
-        return dpari_wrong(why, "an interpolation needs outputs");
+        return dpari_wrong(why, "outputs must be set for an interpolation");
     }
     if (window->kind == DPAR_WINDOW_TRANSPOSED) {
         return dpari_window_transposed_outputs(window, inputs, outputs, why);
@@ -93,9 +96,9 @@ DPAR_API dpar_status dpar_window_outputs(const dpar_window *window, int64_t inpu
     }
     room = inputs + window->pad_low + window->pad_high - dpari_window_reach(window) - 1;
     if (room < 0) {
-        return dpari_wrong(why, "the kernel spans %ld, more than %ld inputs and %ld of padding",
-                           dpari_window_reach(window) + 1, inputs,
-                           window->pad_low + window->pad_high);
+        return dpari_wrong(
+            why, "the kernel spans %ld elements, more than %ld inputs and %ld of padding",
+            dpari_window_reach(window) + 1, inputs, window->pad_low + window->pad_high);
     }
     m = room / s + 1;
     if (window->ceil_mode && room % s != 0 && m * s < inputs + window->pad_low) {
@@ -120,7 +123,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_window_check(const dpar_window *wind
             return DPAR_OK;
         }
         return dpari_say(DPAR_E_RANGE, why,
-                         "%ld inputs, %ld outputs: an interpolation has 1 to 2^30", inputs,
+                         "%ld inputs, %ld outputs: an interpolation has 1 to 2^30 of each", inputs,
                          outputs);
     }
     if (st == DPAR_OK) {
