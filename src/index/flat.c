@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Flat buffers. Parameters are laid out in order, each at a multiple of the alignment, and a bucket
- * ends once it is full and its end is rounded up to a whole multiple. The part of a parameter on a
- * rank is the intersection of two intervals. dpar_train.h calls this for DDP and FSDP. */
+/* Flat buffers. Parameters are placed one after another, each at a multiple of the alignment. A
+ * bucket ends once it is full, and its end is rounded up to a whole multiple. The part of a
+ * parameter on a rank is the intersection of two intervals. dpar_train.h calls this for DDP and
+ * FSDP. */
 #include "flat.h"
 
 #include "inner.h"
 
 static const int64_t dpari_flat_limit = INT64_C(1) << 62;
 
-/* ---- laying ---------------------------------------------------------------------------------- */
+/* ---- placing parameters ---------------------------------------------------------------------- */
 
 /* Rounds a up to a multiple of m. Returns 0 if that exceeds 2^62. */
 static int dpari_round_up(int64_t a, int64_t m, int64_t *up)
@@ -75,7 +76,7 @@ static int dpari_flat_cut(int64_t lo, int64_t hi, int64_t start, int64_t numel, 
         return 0;
     }
     to = dpari_least(hi, start + numel);
-    if (to <= from) { /* also of fewer than 0 elements */
+    if (to <= from) { /* also if numel is negative */
         return 0;
     }
     piece->count = to - from;

@@ -96,7 +96,7 @@ DPAR_API DPARI_COLD int dpar_heads_rows(const dpar_heads *heads, int32_t rank, i
                                : heads->queries + (i - 1) * (int64_t)heads->groups + s.first_group;
             run[i][1] = run[i][0] + (i == 0 ? s.queries : s.groups);
         }
-    } else { /* a rank with several groups has all their queries */
+    } else { /* a rank with several groups has all queries of these groups */
         run[0][0] = s.first_group * (each + 2) + (s.first_query - s.first_group * each);
         run[0][1] = run[0][0] + s.queries;
         run[1][0] = s.first_group * (each + 2) + each;
@@ -231,14 +231,17 @@ DPAR_API int64_t dpar_vocab_id(const dpar_vocab *vocab, int32_t rank, int64_t ro
 
 /* ---- layers ---------------------------------------------------------------------------------- */
 
-/* Counts the layers before position v of the pipeline, which has the chunks of all stages in order.
- * The embedding and the loss count if the caller counts them. */
+/* Counts the layers before position v of the pipeline, whose positions are the chunks of all stages
+ * in order. `rest` is the number of layers that first_layers and last_layers do not fix, embedding
+ * and loss included if they count as layers. */
 static int64_t dpari_stage_before(const dpar_stage_layers_desc *s, int32_t chunks, int64_t rest,
                                   int64_t v)
 {
     int64_t round = v / s->stages, in = v % s->stages, others = s->stages, plain, before = 0;
     others -= (s->first_layers > 0) + (s->last_layers > 0);
-    plain = round * others + dpari_most(0, in - (s->first_layers > 0)); /* other chunks before v */
+    plain = round * others + dpari_most(0, in - (s->first_layers > 0)); /* chunks before v of the
+                                                                           stages that are not
+                                                                           fixed */
     if (others > 0) {
         before = rest / (others * chunks) * plain + dpari_least(plain, rest % (others * chunks));
     }

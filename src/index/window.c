@@ -102,7 +102,7 @@ DPAR_API dpar_status dpar_window_outputs(const dpar_window *window, int64_t inpu
     }
     m = room / s + 1;
     if (window->ceil_mode && room % s != 0 && m * s < inputs + window->pad_low) {
-        m++; /* as torch, which leaves out a window that would begin in the right padding */
+        m++; /* as in torch, which leaves out a window that would begin in the right padding */
     }
     *outputs = m;
     return DPAR_OK;
@@ -176,7 +176,7 @@ static void dpari_window_keys(const dpar_window *window, int64_t inputs, int64_t
     *lo = dpari_window_start(window, inputs, y0);
     *hi = dpari_window_start(window, inputs, y1 - 1);
     for (y = y0 + 1; y < y1 && y < y0 + d;
-         y++) { /* the first query of each dilation group, then the last */
+         y++) { /* first over the first query of each dilation group, then over the last */
         *lo = dpari_least(*lo, dpari_window_start(window, inputs, y));
     }
     for (y = y1 - 2; y >= y0 && y >= y1 - d; y--) {
@@ -185,9 +185,9 @@ static void dpari_window_keys(const dpar_window *window, int64_t inputs, int64_t
     *hi += dpari_window_reach(window) + 1;
 }
 
-/* Computes the inputs that output y reads. Both ends must not decrease as y grows, so that
- * bisection works; for that the keys of a query are joined with those of the other groups before
- * and after it. */
+/* Computes the inputs that output y reads. For bisection, neither end may decrease as y grows.
+ * Therefore the keys of a query are joined with the keys of the other dilation groups before and
+ * after it. */
 static void dpari_window_span(const dpar_window *window, int64_t inputs, int64_t outputs, int64_t y,
                               int64_t *lo, int64_t *hi)
 {
@@ -246,7 +246,8 @@ DPARI_INTERNAL void dpari_window_whole(const dpar_window *window, int64_t inputs
                                        int64_t lo, int64_t hi, int64_t *y0, int64_t *y1)
 {
     int64_t first = *y0, last = *y1, end, a, b;
-    for (end = last; first < end;) { /* bisection: the first that reads nothing below lo */
+    for (end = last; first < end;) { /* bisection for the first output that reads nothing below
+                                        lo */
         int64_t y = first + (end - first) / 2;
         dpari_window_span(window, inputs, outputs, y, &a, &b);
         if (a >= lo) {
@@ -255,7 +256,8 @@ DPARI_INTERNAL void dpari_window_whole(const dpar_window *window, int64_t inputs
             first = y + 1;
         }
     }
-    for (end = first; end < last;) { /* from there, the first that reads something above hi */
+    for (end = first; end < last;) { /* from there on, for the first output that reads something
+                                        above hi */
         int64_t y = end + (last - end) / 2;
         dpari_window_span(window, inputs, outputs, y, &a, &b);
         if (b > hi) {
