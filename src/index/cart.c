@@ -468,8 +468,8 @@ static dpar_status dpari_grid_face(int32_t dims, const int64_t *cells, const int
     return DPAR_OK;
 }
 
-static dpar_status dpari_grid_judge(int32_t dims, const int64_t *cells, const int64_t *weight,
-                                    const int32_t *parts, dpar_why *why)
+static dpar_status dpari_grid_check_dims(int32_t dims, const int64_t *cells, const int64_t *weight,
+                                         const int32_t *parts, dpar_why *why)
 {
     int32_t d;
     if (dims < 0 || dims > DPAR_MAX_DIMS) {
@@ -581,7 +581,7 @@ DPARI_STATIC_NOINLINE DPARI_COLD dpar_status dpari_grid_check(int32_t ranks, int
                                                               const int32_t *parts, int32_t *rest,
                                                               dpar_why *why)
 {
-    dpar_status st = dpari_grid_judge(dims, cells, weight, parts, why);
+    dpar_status st = dpari_grid_check_dims(dims, cells, weight, parts, why);
     int32_t open = 0;
     if (st == DPAR_OK) {
         st = dpari_cart_rest(ranks, dims, parts, &open, rest, why);
@@ -768,7 +768,7 @@ DPARI_API DPARI_COLD int32_t dpari_stencil_axes(int32_t shape, int32_t dims)
 
 /* ---- mapping ---- */
 
-static dpar_status dpari_place_judge(int32_t kind, int32_t per_node, dpar_why *why)
+static dpar_status dpari_place_check(int32_t kind, int32_t per_node, dpar_why *why)
 {
     if (per_node < 1 || kind < 0 || kind >= DPAR_MAPPING_COUNT) {
         return dpari_wrong(why, "kind=%d must be 0 to %d, per_node=%d at least 1", kind,
@@ -801,7 +801,7 @@ static dpar_status dpari_place_bricks(dpar_mapping *place, const dpar_cart *grid
 {
     int64_t parts[DPAR_MAX_DIMS];
     int32_t nodes[DPAR_MAX_DIMS], d;
-    dpar_status st = dpari_place_judge(DPAR_MAPPING_BRICKS, per_node, why);
+    dpar_status st = dpari_place_check(DPAR_MAPPING_BRICKS, per_node, why);
     if (st == DPAR_OK && grid->size % per_node != 0) {
         st = dpari_say(DPAR_E_DIVIDE, why, "per_node is %d, which does not divide %d ranks",
                        per_node, grid->size);
@@ -831,7 +831,7 @@ DPAR_API DPARI_COLD dpar_status dpar_mapping_init(dpar_mapping *place, const dpa
     if (kind == DPAR_MAPPING_BRICKS) {
         return dpari_place_bricks(place, grid, per_node, NULL, why);
     }
-    st = dpari_place_judge(kind, per_node, why);
+    st = dpari_place_check(kind, per_node, why);
     if (st == DPAR_OK) {
         dpari_place_start(place, grid, kind, per_node);
     }
@@ -1025,7 +1025,7 @@ static int64_t dpari_stencil_weight(const dpar_stencil *stencil, int32_t dims,
     return w;
 }
 
-static dpar_status dpari_stencil_judge(const dpar_stencil *stencil, const dpar_cart *grid,
+static dpar_status dpari_stencil_check(const dpar_stencil *stencil, const dpar_cart *grid,
                                        dpar_why *why)
 {
     int32_t offset[DPAR_MAX_DIMS], i, d;
@@ -1124,7 +1124,7 @@ DPAR_API DPARI_COLD dpar_status dpar_mapping_cost(const dpar_mapping *place,
 {
     int64_t sum = 0, node = 0, most = 0;
     int32_t rank, d, volume = 1;
-    dpar_status st = dpari_stencil_judge(stencil, &place->grid, why);
+    dpar_status st = dpari_stencil_check(stencil, &place->grid, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -1175,9 +1175,9 @@ DPAR_API DPARI_COLD dpar_status dpar_mapping_choose(dpar_mapping *place, const d
 {
     int64_t weight[DPAR_MAX_DIMS], sum = 0, most = 0, least_sum = 0, least_most = -1;
     int32_t kind, best = 0;
-    dpar_status st = dpari_stencil_judge(stencil, grid, why);
+    dpar_status st = dpari_stencil_check(stencil, grid, why);
     if (st == DPAR_OK) {
-        st = dpari_place_judge(DPAR_MAPPING_ROW_MAJOR, per_node, why);
+        st = dpari_place_check(DPAR_MAPPING_ROW_MAJOR, per_node, why);
     }
     if (st == DPAR_OK) {
         dpari_stencil_faces(stencil, grid->dims, weight);

@@ -23,8 +23,8 @@ static int dpari_round_up(int64_t a, int64_t m, int64_t *up)
 }
 
 /* Places a parameter of n elements at the next multiple of `align`, and moves *end to its end. */
-static dpar_status dpari_flat_lay(int32_t i, int64_t n, int64_t align, int64_t *end, int64_t *start,
-                                  dpar_why *why)
+static dpar_status dpari_flat_place(int32_t i, int64_t n, int64_t align, int64_t *end,
+                                    int64_t *start, dpar_why *why)
 {
     int64_t at;
     if (n < 0) {
@@ -50,7 +50,7 @@ DPARI_API DPARI_COLD dpar_status dpari_flat_init(dpari_flat *flat, int32_t param
     }
     for (i = 0; i < params; i++) {
         int64_t at;
-        dpar_status st = dpari_flat_lay(i, numel[i], align, &end, &at, why);
+        dpar_status st = dpari_flat_place(i, numel[i], align, &end, &at, why);
         if (st != DPAR_OK) {
             return st;
         }
@@ -63,7 +63,7 @@ DPARI_API DPARI_COLD dpar_status dpari_flat_init(dpari_flat *flat, int32_t param
     flat->total = end;
     flat->shard = padded / ranks;
     for (i = 0, end = 0; i < params; i++) {
-        (void)dpari_flat_lay(i, numel[i], align, &end, &start[i], NULL);
+        (void)dpari_flat_place(i, numel[i], align, &end, &start[i], NULL);
     }
     return DPAR_OK;
 }
@@ -118,7 +118,7 @@ static dpar_status dpari_buckets_walk(const dpar_buckets_desc *how, int64_t unit
         int64_t limit = n == 0 && how->first > 0 ? how->first : how->size;
         dpar_status st;
         i = how->forward ? k : how->params - 1 - k;
-        st = dpari_flat_lay(i, how->count[i], align, &end, &at, why);
+        st = dpari_flat_place(i, how->count[i], align, &end, &at, why);
         if (st != DPAR_OK) {
             return st;
         }

@@ -483,7 +483,7 @@ static void dpari_walk_node(dpar_redistribute_cursor *cursor)
 }
 
 /* Makes the walk go over the array of `rank` in the layout `mine`. */
-static void dpari_stand(dpar_redistribute_cursor *cursor, int32_t rank)
+static void dpari_walk_over(dpar_redistribute_cursor *cursor, int32_t rank)
 {
     const dpar_layout *from = dpari_from(cursor), *to = dpari_to(cursor);
     int32_t i;
@@ -538,7 +538,7 @@ DPAR_API DPARI_COLD dpar_status dpar_redistribute_first(dpar_redistribute_cursor
     }
     cursor->copies = dpar_mesh_group_size(&from->mesh, cursor->free_from);
     cursor->partials = dpar_mesh_group_size(&from->mesh, cursor->part_from);
-    dpari_stand(cursor, rank);
+    dpari_walk_over(cursor, rank);
     cursor->phase = cursor->copies == 1 || per_node < 0 ? DPARI_TO_ALL : DPARI_TO_NODE;
     cursor->me = cursor->sends ? rank : -1;
     dpari_walk_node(cursor);
@@ -653,8 +653,8 @@ static int dpari_range(dpar_redistribute_cursor *cursor, int32_t n, int32_t take
 
 /* Narrows the local ranges of `rank` in a layout to the indices between the first and the last one
  * of the ranks at coord[] in another layout. Returns the number of elements in them. */
-static int64_t dpari_meet(const dpar_layout *layout, int32_t rank, const dpar_layout *other,
-                          const int32_t *coord, int64_t *low, int64_t *high)
+static int64_t dpari_narrow(const dpar_layout *layout, int32_t rank, const dpar_layout *other,
+                            const int32_t *coord, int64_t *low, int64_t *high)
 {
     int64_t size = 1, from, to;
     int32_t d;
@@ -673,7 +673,7 @@ static int64_t dpari_meet(const dpar_layout *layout, int32_t rank, const dpar_la
 }
 
 /* Turns the walk around: from a sender to the receiver `rank` of the other layout, or back. */
-DPARI_STATIC_NOINLINE void dpari_turn_round(dpar_redistribute_cursor *cursor, int32_t rank)
+DPARI_STATIC_NOINLINE void dpari_turn_around(dpar_redistribute_cursor *cursor, int32_t rank)
 {
     int32_t d;
     for (d = 0; d < (int32_t)sizeof(dpar_layout); d++) {
@@ -683,7 +683,7 @@ DPARI_STATIC_NOINLINE void dpari_turn_round(dpar_redistribute_cursor *cursor, in
     }
     cursor->sends = !cursor->sends;
     cursor->partial = 0;
-    dpari_stand(cursor, rank);
+    dpari_walk_over(cursor, rank);
     for (d = 0; d < cursor->mine.dims && !cursor->sends;
          d++) { /* dpari_range_to stored the range there */
         cursor->low[d] = cursor->at[d];
@@ -708,14 +708,14 @@ static int dpari_range_to(dpar_redistribute_cursor *cursor, int32_t q)
                                                           include this rank */
         return 0;
     }
-    here = dpari_meet(&cursor->mine, cursor->rank, &cursor->other, cursor->guest, cursor->low,
-                      cursor->high);
+    here = dpari_narrow(&cursor->mine, cursor->rank, &cursor->other, cursor->guest, cursor->low,
+                        cursor->high);
     dpar_layout_local(&cursor->other, q, cursor->begin, NULL);
     for (d = 0; d < cursor->mine.dims; d++) {
         cursor->at[d] = 0;
     }
-    cursor->taker = dpari_meet(&cursor->other, q, &cursor->mine, cursor->coord, cursor->at,
-                               cursor->begin) < here
+    cursor->taker = dpari_narrow(&cursor->other, q, &cursor->mine, cursor->coord, cursor->at,
+                                 cursor->begin) < here
                         ? -1
                         : 0;
     cursor->takers = 1;
@@ -833,13 +833,13 @@ static int dpari_walk_on(dpar_redistribute_cursor *cursor)
             }
             cursor->state = cursor->taker < 0;
             if (cursor->state) {
-                dpari_turn_round(cursor, cursor->node + cursor->mate - 1);
+                dpari_turn_around(cursor, cursor->node + cursor->mate - 1);
             }
         } else if (!dpari_next_receive(cursor)) {
             if (cursor->me < 0) {
                 cursor->state = 0;
             } else {
-                dpari_turn_round(cursor, cursor->me);
+                dpari_turn_around(cursor, cursor->me);
             }
         } else if (cursor->me < 0 || cursor->now == cursor->me) {
             return 1;

@@ -25,7 +25,8 @@ static int64_t dpari_window_reach(const dpar_window *window)
 }
 
 /* Checks what holds for every kind of window. */
-static dpar_status dpari_window_judge(const dpar_window *window, int64_t inputs, dpar_why *why)
+static dpar_status dpari_window_check_fields(const dpar_window *window, int64_t inputs,
+                                             dpar_why *why)
 {
     const int64_t limit = INT64_C(1) << 30;
     if (window->kernel < 1 || window->stride < 0 || window->dilation < 0 || window->pad_low < 0 ||
@@ -76,7 +77,7 @@ DPAR_API dpar_status dpar_window_outputs(const dpar_window *window, int64_t inpu
                                          int64_t *outputs, dpar_why *why)
 {
     int64_t room, s = dpari_window_stride(window), m;
-    dpar_status st = dpari_window_judge(window, inputs, why);
+    dpar_status st = dpari_window_check_fields(window, inputs, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -112,7 +113,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_window_check(const dpar_window *wind
                                                          int64_t outputs, dpar_why *why)
 {
     int64_t least = 0, more = 0;
-    dpar_status st = dpari_window_judge(window, inputs, why);
+    dpar_status st = dpari_window_check_fields(window, inputs, why);
     if (st == DPAR_OK && window->kind == DPAR_WINDOW_INTERPOLATION) {
         const int64_t limit = INT64_C(1) << 30;
         if (window->kernel > 1 && window->kernel % 2 != 0) {
