@@ -4,7 +4,7 @@
  *
  * Ranks form a mesh with named axes. An array is cut over the axes of a mesh, and each rank computes from that
  * description alone what it owns, what it sends and what it receives. No function of this header communicates,
- * allocates memory or calls a library. One query costs O(axes) also on a million ranks, because there are no tables.
+ * allocates memory or calls a library. One query costs O(axes) even on a million ranks, because there are no tables.
  *
  *     #include "dpar.h"
  *     #include <stdio.h>
@@ -3385,10 +3385,10 @@ DPARI_API DPARI_COLD size_t dpari_text_number(const char *s, size_t n, double *v
 
 /* ==== index/mesh.c ==== */
 
-/* Meshes. A rank is offset + the sum of coordinate x stride, so coordinates are the digits of a
- * number. For strides that nest they follow by division; for other strides, as a caller may set
- * them, a depth-first search bounds each digit by what the smaller strides can still reach. Groups
- * are the same sums over some of the axes. */
+/* Meshes. A rank is first_rank + the sum of coordinate x stride, so coordinates are the digits of a
+ * number. For strides that nest, division gives the digits. For other strides, which a caller may
+ * set, a depth-first search bounds each digit by the sum that the smaller strides can still reach.
+ * Groups are the same sums over some of the axes. */
 
 static void dpari_mesh_strides(dpar_mesh *mesh, int32_t order)
 {
@@ -3423,8 +3423,8 @@ static size_t dpari_mesh_word(const char **at)
     return n;
 }
 
-/* Checks that a name has 1 to 15 characters and that no other axis has it. An axis with a cut or
- * repeated name could not be found. */
+/* Checks that a name has 1 to 15 characters and that no other axis has it. An axis whose name is
+ * cut or repeated could not be found. */
 static dpar_status dpari_mesh_name(dpar_mesh *mesh, int32_t i, const char *name, size_t n,
                                    dpar_why *why)
 {
@@ -3571,13 +3571,14 @@ static int32_t dpari_mesh_sorted(const dpar_mesh *mesh, uint32_t which, int32_t 
 typedef struct dpari_digits {
     const dpar_mesh *mesh;
     int32_t axis[DPAR_MAX_AXES], count;
-    int32_t signs; /* digits from -(size - 1) instead of from 0, and not all of them 0 */
+    int32_t signs; /* 1 to allow digits from -(size - 1) on, and to require that they are not all
+                      0 */
     int32_t digit[DPAR_MAX_AXES], low[DPAR_MAX_AXES];
     int64_t rest[DPAR_MAX_AXES + 1];
 } dpari_digits;
 
-/* Computes the range of digit k from what the smaller strides can still reach, and starts with its
- * largest value. If strides are nested, the range has one value, otherwise a few. */
+/* Computes the range of digit k from the sum that the smaller strides can still reach, and starts
+ * with the largest digit. If strides are nested, the range has one value, otherwise a few. */
 static void dpari_digits_bound(dpari_digits *s, int32_t k)
 {
     const dpar_mesh_axis *a = &s->mesh->axis[s->axis[k]];
@@ -3617,7 +3618,7 @@ static int dpari_digits_find(dpari_digits *s, const dpar_mesh *mesh, int64_t sum
     }
     dpari_digits_bound(s, 0);
     while (k >= 0) {
-        if (s->digit[k] < s->low[k]) { /* none is left: lower the digit before */
+        if (s->digit[k] < s->low[k]) { /* no digit is left here, so lower the previous one */
             k--;
             if (k >= 0) {
                 s->digit[k]--;
@@ -3783,7 +3784,7 @@ static dpar_status dpari_mesh_chain(const dpar_mesh *mesh, dpar_mesh_axis *one, 
     return DPAR_OK;
 }
 
-/* ---- other ways to make one ------------------------------------------------------------------ */
+/* ---- other functions that make a mesh -------------------------------------------------------- */
 
 /* Returns the position of a word in a list of names, or -1. */
 static int32_t dpari_mesh_named(const char *names, const char *word, size_t length)
@@ -3891,10 +3892,9 @@ DPAR_API DPARI_COLD dpar_status dpar_mesh_view(dpar_mesh *view, const dpar_mesh 
 
 /* Process grids. Every function here works on ordered factorisations of a number of ranks, which it
  * enumerates from the prime factors. dpar_cart_dims takes the most balanced factorisation;
- * dpar_cart_choose_parts finds the one with the least cut by branch and bound; placements on nodes
- * use the same search for bricks; the torus functions write each logical size as a product of parts
- * of physical axes. Space-filling curves walk down a cube of side 2^k and skip whole subcubes
- * outside the grid, so that no table of ranks is needed. */
+ * dpar_cart_choose_parts finds the one with the least cut by branch and bound; mappings to nodes
+ * use the same search for bricks. Space-filling curves walk down a cube of side 2^k and skip whole
+ * subcubes outside the grid, so that no table of ranks is needed. */
 
 /* ---- prime factors and divisors ---- */
 
@@ -3926,8 +3926,8 @@ static dpari_cart_primes dpari_cart_factor(int32_t n)
 }
 
 /* Returns the smallest divisor of n that is at least `least`, or 0. f has the primes of a multiple
- * of n. The exponents of the primes count like an odometer: wheel i shows the power of prime i, at
- * most full[i]. */
+ * of n. The exponents of the primes count like an odometer: wheel i is the power of prime i, which
+ * is at most full[i]. */
 static int32_t dpari_cart_divisor_from(const dpari_cart_primes *f, int32_t n, int32_t least)
 {
     int32_t full[DPARI_CART_PRIMES], i, d = 1, best = n;
@@ -3949,7 +3949,7 @@ static int32_t dpari_cart_divisor_from(const dpari_cart_primes *f, int32_t n, in
     return best;
 }
 
-/* The largest divisor of n that is at most `most` >= 1. */
+/* Returns the largest divisor of n that is at most `most` >= 1. */
 static int32_t dpari_cart_divisor_upto(const dpari_cart_primes *f, int32_t n, int32_t most)
 {
     return n / dpari_cart_divisor_from(f, n, (int32_t)dpari_ceil_div(n, most));
@@ -3981,13 +3981,13 @@ static int32_t dpari_cart_root(int32_t n, int32_t k)
     return low;
 }
 
-/* Starts a message, or an empty text without a buffer if why is NULL. */
+/* Starts a message in *why, or a text without a buffer if why is NULL. */
 static DPARI_COLD void dpari_cart_begin(dpar_text *text, dpar_why *why)
 {
     dpar_text_init(text, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
 }
 
-/* Appends a grid as in "64 x 64 x 8". */
+/* Appends the sizes of a grid, as in "64 x 64 x 8". */
 static DPARI_COLD void dpari_cart_put(dpar_text *text, int32_t dims, const int64_t *n)
 {
     int32_t d;
@@ -4010,7 +4010,8 @@ static DPARI_COLD void dpari_cart_put_fixed(dpar_text *text, int32_t dims, const
     }
 }
 
-/* Returns how many axes are 0 (free), and sets *rest to ranks / product of the other parts. */
+/* Sets *open to the number of parts that are 0 (free), and *rest to ranks / product of the other
+ * parts. */
 static dpar_status dpari_cart_rest(int32_t ranks, int32_t dims, const int32_t *parts, int32_t *open,
                                    int32_t *rest, dpar_why *why)
 {
@@ -4044,8 +4045,8 @@ static dpar_status dpari_cart_rest(int32_t ranks, int32_t dims, const int32_t *p
 
 typedef struct dpari_dims {
     dpari_cart_primes primes;
-    int32_t count; /* parts to choose */
-    int32_t gap;   /* largest - smallest of the best so far */
+    int32_t count; /* number of parts to choose */
+    int32_t gap;   /* largest - smallest part of the best solution so far */
     int32_t part[DPAR_MAX_AXES], best[DPAR_MAX_AXES], rest[DPAR_MAX_AXES];
 } dpari_dims;
 
@@ -4072,7 +4073,7 @@ static int dpari_dims_above(dpari_dims *s, int32_t n, int32_t least)
         }
         if (next == 0 || next > most ||
             dpari_cart_power(least, last - j, s->rest[j] / next) > s->rest[j] / next) {
-            j--; /* larger ones leave the others even less */
+            j--; /* larger parts leave even less to the other axes */
             continue;
         }
         s->part[j] = next;
@@ -4111,7 +4112,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cart_dims(int32_t ranks, int32_t dims, int3
     dpar_status st;
     int32_t rest, d, next = 0;
     if (ranks < 1 || dims < 0 || dims > DPAR_MAX_AXES) {
-        return dpari_wrong(why, "ranks=%d must be at least 1, dims=%d 0 to %d", ranks, dims,
+        return dpari_wrong(why, "ranks=%d must be at least 1, dims=%d must be 0 to %d", ranks, dims,
                            (int32_t)DPAR_MAX_AXES);
     }
     dpari_zero(&s, sizeof(s));
@@ -4144,7 +4145,7 @@ DPARI_API DPARI_COLD dpar_status dpari_cart_next_parts(int32_t ranks, int32_t di
     }
     f = dpari_cart_factor(ranks);
     rest[0] = ranks;
-    j = parts[0] == 0 ? 0 : dims - 1; /* the last axis has no second choice: it steps back */
+    j = parts[0] == 0 ? 0 : dims - 1; /* the last axis has only one choice, so it steps back */
     for (d = 0; d <= j; d++) {
         x[d] = parts[d];
         if (x[d] < 0 || (j > 0 && (x[d] == 0 || rest[d] % x[d] != 0))) {
@@ -4181,16 +4182,16 @@ DPARI_API DPARI_COLD dpar_status dpari_cart_next_parts(int32_t ranks, int32_t di
 typedef struct dpari_cart_grid {
     dpari_cart_primes primes;
     int32_t axes;                 /* number of free axes, which j counts */
-    int32_t divides;              /* parts must divide cells */
+    int32_t divides;              /* 1 if parts must divide cells */
     int32_t found;                /* 1 once best[] is set; its cost is `limit` */
-    uint32_t wraps;               /* bit j: periodic */
-    int32_t cells[DPAR_MAX_DIMS]; /* the most parts, cut to 2^31 - 1 */
+    uint32_t wraps;               /* bit j: axis j is periodic */
+    int32_t cells[DPAR_MAX_DIMS]; /* maximum number of parts, limited to 2^31 - 1 */
     int64_t face[DPAR_MAX_DIMS];  /* cost of one plane of the cut */
     int32_t log[DPAR_MAX_DIMS];   /* dpari_cart_log2 of face, where that is not 0 */
     int32_t part[DPAR_MAX_DIMS], best[DPAR_MAX_DIMS];
-    int32_t rest[DPAR_MAX_DIMS + 1]; /* ranks that axes j.. must make */
-    int64_t cost[DPAR_MAX_DIMS + 1]; /* of axes 0..j-1 and of the fixed ones */
-    int64_t limit;                   /* the search looks for less than this */
+    int32_t rest[DPAR_MAX_DIMS + 1]; /* ranks that axes j, j + 1, ... must make */
+    int64_t cost[DPAR_MAX_DIMS + 1]; /* cost of axes 0..j-1 and of the fixed ones */
+    int64_t limit;                   /* the search looks for costs below this */
 } dpari_cart_grid;
 
 /* Returns how many planes cut an axis. The ends of a periodic axis are one more cut. */
@@ -4227,13 +4228,14 @@ static int32_t dpari_cart_log2(int64_t v)
     return log;
 }
 
-/* True if a choice for axes j.. may still cost less than the limit. For z axes with faces a_d > 0
- * that must make r ranks, sum a_d (p_d - 1) >= z (r product a_d)^(1/z) - sum a_d (arithmetic and
- * geometric mean). The two sides are compared as logarithms, rounded so that 0 is always right.
- * Axes that cost nothing get as many ranks as they have cells. */
+/* True if a choice for the axes from j on may still cost less than the limit. For z axes with faces
+ * a_d > 0 that must make r ranks, sum a_d (p_d - 1) >= z (r product a_d)^(1/z) - sum a_d
+ * (arithmetic and geometric mean). The two sides are compared as logarithms, rounded so that 0 is
+ * always right. Axes that cost nothing get as many ranks as they have cells. */
 static int dpari_grid_hopes(const dpari_cart_grid *grid, int32_t j)
 {
-    const int64_t slack = grid->limit - grid->cost[j]; /* above 0: the search left the rest */
+    const int64_t slack = grid->limit - grid->cost[j]; /* above 0, because the search skips costs
+                                                          from the limit on */
     int64_t room = 1, idle = 1, faces = 0;
     int32_t z = 0, logs = 0, i;
     for (i = j; i < grid->axes; i++) {
@@ -4275,7 +4277,7 @@ static int32_t dpari_grid_advance(const dpari_cart_grid *grid, int32_t j)
     return x <= grid->cells[j] ? x : 0;
 }
 
-/* Searches depth-first for the cheapest choice, and keeps the first one of equal cost. */
+/* Searches depth-first for the choice of least cost, and keeps the first one of equal cost. */
 static void dpari_grid_search(dpari_cart_grid *grid)
 {
     int32_t j = 0, d;
@@ -4354,8 +4356,8 @@ static dpar_status dpari_grid_face(int32_t dims, const int64_t *cells, const int
     return DPAR_OK;
 }
 
-static dpar_status dpari_grid_judge(int32_t dims, const int64_t *cells, const int64_t *weight,
-                                    const int32_t *parts, dpar_why *why)
+static dpar_status dpari_grid_check_dims(int32_t dims, const int64_t *cells, const int64_t *weight,
+                                         const int32_t *parts, dpar_why *why)
 {
     int32_t d;
     if (dims < 0 || dims > DPAR_MAX_DIMS) {
@@ -4385,7 +4387,8 @@ static dpar_status dpari_grid_passes(int32_t dims, const int64_t *cells, int64_t
     return DPAR_E_RANGE;
 }
 
-/* Returns that cost where dpari_grid_face has found that it does not overflow. */
+/* Returns the cost that dpari_grid_face computes, after dpari_grid_bound has found that it does not
+ * overflow. */
 static int64_t dpari_grid_plane(int32_t dims, const int64_t *cells, const int64_t *weight,
                                 int32_t axis)
 {
@@ -4466,7 +4469,7 @@ DPARI_STATIC_NOINLINE DPARI_COLD dpar_status dpari_grid_check(int32_t ranks, int
                                                               const int32_t *parts, int32_t *rest,
                                                               dpar_why *why)
 {
-    dpar_status st = dpari_grid_judge(dims, cells, weight, parts, why);
+    dpar_status st = dpari_grid_check_dims(dims, cells, weight, parts, why);
     int32_t open = 0;
     if (st == DPAR_OK) {
         st = dpari_cart_rest(ranks, dims, parts, &open, rest, why);
@@ -4474,7 +4477,8 @@ DPARI_STATIC_NOINLINE DPARI_COLD dpar_status dpari_grid_check(int32_t ranks, int
     return st == DPAR_OK ? dpari_grid_bound(ranks, dims, cells, weight, why) : st;
 }
 
-/* dpar_cart_choose_parts, or with `divides` the grid of nodes whose bricks tile a grid of ranks. */
+/* Does the work of dpar_cart_choose_parts. With `divides` it finds the grid of nodes whose bricks
+ * tile a grid of ranks, so the parts must divide the cells. */
 static dpar_status dpari_grid_solve(int32_t divides, int32_t ranks, int32_t dims,
                                     const int64_t *cells, const int64_t *weight, uint32_t periodic,
                                     int32_t *parts, int64_t *cut, dpar_why *why)
@@ -4592,8 +4596,8 @@ DPAR_API DPARI_COLD dpar_status dpar_cart_init(dpar_cart *cart, int32_t dims, co
     return DPAR_OK;
 }
 
-/* Wraps coordinate c around a periodic axis. Returns -1 if it is outside of another axis. |c| <
- * 2^33. */
+/* Wraps coordinate c around a periodic axis. Returns -1 if it is outside an axis that is not
+ * periodic. |c| < 2^33. */
 static int32_t dpari_cart_wrap(const dpar_cart *cart, int32_t axis, int64_t c)
 {
     const int64_t n = cart->parts[axis];
@@ -4650,9 +4654,9 @@ DPARI_API DPARI_COLD int32_t dpari_stencil_axes(int32_t shape, int32_t dims)
     }
 }
 
-/* ---- placement ---- */
+/* ---- mapping ---- */
 
-static dpar_status dpari_place_judge(int32_t kind, int32_t per_node, dpar_why *why)
+static dpar_status dpari_place_check(int32_t kind, int32_t per_node, dpar_why *why)
 {
     if (per_node < 1 || kind < 0 || kind >= DPAR_MAPPING_COUNT) {
         return dpari_wrong(why, "kind=%d must be 0 to %d, per_node=%d at least 1", kind,
@@ -4661,7 +4665,8 @@ static dpar_status dpari_place_judge(int32_t kind, int32_t per_node, dpar_why *w
     return DPAR_OK;
 }
 
-/* Places ranks in bricks of one rank, with the last axis fastest. `grid` may be inside *mapping. */
+/* Makes a mapping with bricks of one rank and the last axis fastest. `grid` may be inside
+ * *mapping. */
 static void dpari_place_start(dpar_mapping *mapping, const dpar_cart *grid, int32_t kind,
                               int32_t per_node)
 {
@@ -4677,14 +4682,14 @@ static void dpari_place_start(dpar_mapping *mapping, const dpar_cart *grid, int3
 
 /* Finds the sides q of a node's brick, with product(q) = per_node, that leave the least surface
  * between nodes: the sum over d of weight[d] * planes[d] * product of the other parts. Of equal
- * ones it takes the one with the fewest nodes along axis 0, then axis 1, and so on. weight NULL
- * means 1. There is a solution if per_node divides the ranks. */
+ * solutions it takes the one with the fewest nodes along axis 0, then axis 1, and so on. weight
+ * NULL means 1. There is a solution if per_node divides the ranks. */
 static dpar_status dpari_place_bricks(dpar_mapping *place, const dpar_cart *grid, int32_t per_node,
                                       const int64_t *weight, dpar_why *why)
 {
     int64_t parts[DPAR_MAX_DIMS];
     int32_t nodes[DPAR_MAX_DIMS], d;
-    dpar_status st = dpari_place_judge(DPAR_MAPPING_BRICKS, per_node, why);
+    dpar_status st = dpari_place_check(DPAR_MAPPING_BRICKS, per_node, why);
     if (st == DPAR_OK && grid->size % per_node != 0) {
         st = dpari_say(DPAR_E_DIVIDE, why, "per_node is %d, which does not divide %d ranks",
                        per_node, grid->size);
@@ -4714,14 +4719,15 @@ DPAR_API DPARI_COLD dpar_status dpar_mapping_init(dpar_mapping *place, const dpa
     if (kind == DPAR_MAPPING_BRICKS) {
         return dpari_place_bricks(place, grid, per_node, NULL, why);
     }
-    st = dpari_place_judge(kind, per_node, why);
+    st = dpari_place_check(kind, per_node, why);
     if (st == DPAR_OK) {
         dpari_place_start(place, grid, kind, per_node);
     }
     return st;
 }
 
-/* Numbers the nodes in their grid, and the ranks within their brick. */
+/* Returns the rank at a coordinate: nodes are numbered in their grid, and ranks within their
+ * brick. */
 static int32_t dpari_brick_rank(const dpar_mapping *mapping, const int32_t *coord)
 {
     int32_t i, node = 0, inside = 0, volume = 1;
@@ -4751,7 +4757,8 @@ static void dpari_brick_coords(const dpar_mapping *mapping, int32_t rank, int32_
 }
 
 /* A subcube on the way down a curve. For Hilbert's curve (C. Hamilton, "Compact Hilbert indices",
- * 2006) it has the corner at which the curve enters and the axis along which it leaves. */
+ * 2006) it has `entry`, the corner at which the curve enters, and `turn`, the axis along which it
+ * leaves. */
 typedef struct dpari_cart_curve {
     int32_t dims, hilbert, turn;
     uint32_t entry;
@@ -4775,7 +4782,7 @@ static dpari_cart_curve dpari_curve_start(const dpar_mapping *mapping)
     return c;
 }
 
-/* Rotates the lowest `dims` bits to the left; by >= 0. */
+/* Rotates the lowest `dims` bits to the left by `by` >= 0. */
 static uint32_t dpari_curve_turn(const dpari_cart_curve *curve, uint32_t bits, int32_t by)
 {
     by %= curve->dims;
@@ -4906,7 +4913,7 @@ static int64_t dpari_stencil_weight(const dpar_stencil *stencil, int32_t dims,
     return w;
 }
 
-static dpar_status dpari_stencil_judge(const dpar_stencil *stencil, const dpar_cart *grid,
+static dpar_status dpari_stencil_check(const dpar_stencil *stencil, const dpar_cart *grid,
                                        dpar_why *why)
 {
     int32_t offset[DPAR_MAX_DIMS], i, d;
@@ -4959,8 +4966,8 @@ static void dpari_cart_pairs_along(dpari_cart_pairs *at, int32_t p, int32_t q, i
     }
 }
 
-/* Computes the cost of a placement in equal bricks by counting pairs, without visiting the ranks.
- */
+/* Computes the cost of a mapping with equal bricks by counting pairs, without visiting the
+ * ranks. */
 static void dpari_place_cost_tiles(const dpar_mapping *mapping, const dpar_stencil *stencil,
                                    int64_t *total, int64_t *worst)
 {
@@ -5005,7 +5012,7 @@ DPAR_API DPARI_COLD dpar_status dpar_mapping_cost(const dpar_mapping *place,
 {
     int64_t sum = 0, node = 0, most = 0;
     int32_t rank, d, volume = 1;
-    dpar_status st = dpari_stencil_judge(stencil, &place->grid, why);
+    dpar_status st = dpari_stencil_check(stencil, &place->grid, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -5039,8 +5046,7 @@ static void dpari_stencil_faces(const dpar_stencil *stencil, int32_t dims, int64
     }
 }
 
-/* Makes a placement from arguments that have been checked, so that it fails only if no brick fits.
- */
+/* Makes a mapping from arguments that have been checked, so that it fails only if no brick fits. */
 static dpar_status dpari_place_try(dpar_mapping *mapping, const dpar_cart *grid, int32_t kind,
                                    int32_t per_node, const int64_t *weight)
 {
@@ -5057,9 +5063,9 @@ DPAR_API DPARI_COLD dpar_status dpar_mapping_choose(dpar_mapping *place, const d
 {
     int64_t weight[DPAR_MAX_DIMS], sum = 0, most = 0, least_sum = 0, least_most = -1;
     int32_t kind, best = 0;
-    dpar_status st = dpari_stencil_judge(stencil, grid, why);
+    dpar_status st = dpari_stencil_check(stencil, grid, why);
     if (st == DPAR_OK) {
-        st = dpari_place_judge(DPAR_MAPPING_ROW_MAJOR, per_node, why);
+        st = dpari_place_check(DPAR_MAPPING_ROW_MAJOR, per_node, why);
     }
     if (st == DPAR_OK) {
         dpari_stencil_faces(stencil, grid->dims, weight);
@@ -5082,7 +5088,7 @@ DPAR_API DPARI_COLD dpar_status dpar_mapping_choose(dpar_mapping *place, const d
 
 /* Splits. Queries are called in loops, so division by the block or the number of parts is replaced
  * by multiplication with an inverse that dpar_split_init computes. Contiguous rules are described
- * by where a part begins; scattered rules by whole rounds of blocks and what is left after them. */
+ * by where a part begins; scattered rules by whole rounds of blocks and the elements after them. */
 
 static const int64_t dpari_split_limit = INT64_C(1) << 62;
 
@@ -5125,7 +5131,7 @@ static uint64_t dpari_inverse(uint64_t d)
     uint64_t d1 = d >> 32, d0 = d & 0xffffffffu, high = (uint64_t)1 << 63, q = 0;
     int digit;
     for (digit = 0; digit < 2; digit++) {
-        uint64_t guess = high / d1, rest = high % d1; /* too large by 2 at most */
+        uint64_t guess = high / d1, rest = high % d1; /* at most 2 too large */
         while (rest <= 0xffffffffu && (guess > 0xffffffffu || guess * d0 > rest << 32)) {
             guess--;
             rest += d1;
@@ -5152,7 +5158,7 @@ static int dpari_bits(uint64_t d)
 #endif
 }
 
-/* Sets divisor k and its inverse. */
+/* Sets divisor number k and its inverse. */
 static void dpari_split_by(dpar_split *split, int k, int64_t divisor)
 {
     uint64_t d = divisor > 0 ? (uint64_t)divisor : 1;
@@ -5314,7 +5320,7 @@ DPAR_API DPARI_COLD dpar_status dpar_split_weighted_cuts(int64_t *cuts, int64_t 
     return DPAR_OK;
 }
 
-/* Returns how many runs are needed if each is filled up to `most`. */
+/* Returns how many runs are needed if the cost of each is at most `most`. */
 static int64_t dpari_balance_runs(int64_t items, const int64_t *cost, int64_t most)
 {
     int64_t i, runs = items > 0, load = 0;
@@ -5475,13 +5481,14 @@ DPARI_HOT int64_t dpari_cyclic_global(const dpar_split *split, int64_t part, int
     return (round * split->parts + turn) * split->block + in;
 }
 
-/* STRIDED: returns how much of a full piece part p has. */
+/* For STRIDED, returns how many elements of a full piece part p has. */
 DPARI_HOT int64_t dpari_strided_full(const dpar_split *split, int64_t p)
 {
     return dpari_least(split->by[1], split->by[0] - dpari_least(split->by[0], p * split->by[1]));
 }
 
-/* Returns how much of the last, short piece part p has. *offset receives where that begins. */
+/* Returns how many elements of the last, short piece part p has. *offset receives where they begin
+ * in the piece. */
 static int64_t dpari_strided_last(const dpar_split *split, int64_t p, int64_t *offset)
 {
     int64_t b = dpari_ceil_div(split->tail, split->parts);
@@ -5521,13 +5528,13 @@ DPARI_HOT int64_t dpari_strided_global(const dpar_split *split, int64_t part, in
     return split->rounds * split->by[0] + offset + local;
 }
 
-/* ZIGZAG: returns where chunk c of 2 P begins. */
+/* For ZIGZAG, returns where chunk c of 2 P begins. */
 DPARI_HOT int64_t dpari_zigzag_cut(const dpar_split *split, int64_t c)
 {
     return dpari_least(split->count, c * split->by[0]);
 }
 
-/* Count the elements of a part's first chunk, and of its second. */
+/* These functions count the elements of a part's first chunk, and of its second one. */
 DPARI_HOT int64_t dpari_zigzag_first(const dpar_split *split, int64_t part)
 {
     return dpari_zigzag_cut(split, part + 1) - dpari_zigzag_cut(split, part);
@@ -5538,7 +5545,7 @@ DPARI_HOT int64_t dpari_zigzag_second(const dpar_split *split, int64_t part)
     return dpari_zigzag_first(split, 2 * (int64_t)split->parts - 1 - part);
 }
 
-/* If a second chunk has elements, the first one is full. */
+/* If the second chunk of a part has elements, the first one is full. */
 DPARI_HOT int64_t dpari_zigzag_find(const dpar_split *split, int64_t i, int64_t *local)
 {
     int64_t in, chunk = dpari_split_div(split, 0, i, &in);
@@ -5612,7 +5619,7 @@ static int64_t dpari_split_run(const dpar_split *split, int32_t part, int64_t i,
         return split->parts == 1 ? left : dpari_least(left, split->block - in);
     case DPAR_SPLIT_STRIDED:
         if (split->by[0] ==
-            split->by[1]) { /* pieces of one element, or one part: part 0 has everything */
+            split->by[1]) { /* with pieces of one element or only one part, part 0 has everything */
             return left;
         }
         if (dpari_split_div(split, 0, i, &in) < split->rounds) {
@@ -5620,7 +5627,7 @@ static int64_t dpari_split_run(const dpar_split *split, int32_t part, int64_t i,
         }
         left = dpari_strided_last(split, part, &local);
         return local + left - in;
-    case DPAR_SPLIT_ZIGZAG: /* the two middle chunks touch: part P-1 has one run */
+    case DPAR_SPLIT_ZIGZAG: /* the two middle chunks are adjacent, so part P-1 has one run */
         in = dpari_zigzag_first(split, part);
         return local < in && part < split->parts - 1
                    ? in - local
@@ -5659,7 +5666,7 @@ DPARI_API int dpari_split_in_order(const dpar_split *split)
 
 DPARI_INTERNAL int32_t dpari_even_of(int64_t n, int32_t parts, int64_t i)
 {
-    /* each + 1 would pass 2^63 where one part has all of it */
+    /* not longer * (each + 1), because each + 1 overflows if one part has 2^63 - 1 elements */
     const int64_t each = n / parts, longer = n % parts, beyond = longer * each + longer;
     return (int32_t)(i < beyond ? i / (each + 1) : longer + (i - beyond) / each);
 }
@@ -5721,8 +5728,8 @@ static int64_t dpari_split_past(int64_t i, int64_t start, int64_t length)
     return i <= start ? 0 : dpari_least(i - start, length);
 }
 
-/* Counts the elements of `part` among the first i. They are those that the rule would give it if
- * there were only i elements, except that cuts stay where they are. */
+/* Counts the elements of `part` among the first i elements. The cuts are those of the whole count,
+ * not of i elements. */
 DPARI_INTERNAL int64_t dpari_split_before(const dpar_split *split, int32_t part, int64_t i)
 {
     int64_t in, offset, piece, size, turn;
@@ -5759,7 +5766,7 @@ DPARI_INTERNAL int64_t dpari_split_before(const dpar_split *split, int32_t part,
 
 DPAR_API int32_t dpar_split_owner(int32_t rule, int64_t count, int32_t parts, int64_t i)
 {
-    dpar_split s; /* with a block of 0, which the rules that need one refuse */
+    dpar_split s; /* made with a block of 0, which the rules that need a block refuse */
     return dpar_split_init(&s, rule, count, parts, 0, NULL) == DPAR_OK
                ? dpar_split_locate(&s, i, NULL, NULL)
                : -1;
@@ -5978,13 +5985,14 @@ DPAR_API DPARI_COLD dpar_status dpar_layout_init(dpar_layout *layout, const dpar
 /* The cuts of one dim as one rank sees them: cut k splits the part that cut k - 1 gave it. */
 typedef struct dpari_nest {
     int32_t cuts;
-    int64_t size[DPAR_MAX_AXES + 1]; /* indices left before cut k; size[n] are the rank's own */
+    int64_t size[DPAR_MAX_AXES + 1]; /* number of indices before cut k; size[cuts] is what the rank
+                                        owns */
     int8_t axis[DPAR_MAX_AXES];
-    dpar_split split; /* scratch: one cut */
+    dpar_split split; /* scratch for one cut */
 } dpari_nest;
 
-/* Lists the cuts of a dim. `coord` has the rank's coordinates; NULL means that it is not in the
- * mesh and owns nothing. */
+/* Lists the cuts of a dim. `coord` has the rank's coordinates; NULL means that the rank is not in
+ * the mesh and owns nothing. */
 static void dpari_nest_of(const dpar_layout *layout, const int32_t *coord, int32_t dim,
                           dpari_nest *e)
 {
@@ -6308,7 +6316,7 @@ DPARI_INTERNAL int dpari_layout_same(const dpar_layout *a, const dpar_layout *b)
         if (a->extent[d] != b->extent[d]) {
             return 0;
         }
-        do { /* the same axes cut the dim, in the same order */
+        do { /* both layouts must cut the dim by the same axes, in the same order */
             j = dpari_next_cut(a, d, j + 1);
             k = dpari_next_cut(b, d, k + 1);
             if ((j < 0) != (k < 0) || (j >= 0 && a->order[j] != b->order[k])) {
@@ -6321,27 +6329,27 @@ DPARI_INTERNAL int dpari_layout_same(const dpar_layout *a, const dpar_layout *b)
 
 /* ==== index/reach.c ==== */
 
-/* The walk over a halo's transfers: for a receiver, from which owners its halo points come; for a
- * sender, which receivers read its points. A receiver's points are visited in several passes, one
- * for each way in which they may be reached (inside the grid, over a fold or a pole, over each edge
- * of a cubed sphere). Within a pass each dim is cut into segments with one owner, and a product of
- * segments is one transfer. A sender walks what its receivers would walk and keeps the transfers
- * that name it. Both sides therefore list the same transfers in the same order without
- * communication. */
+/* The walk over a halo's transfers: for a receiver, which ranks own its halo points; for a sender,
+ * which receivers read its points. A receiver's points are visited in several passes, one for each
+ * path to them (inside the grid, over a fold or a pole, over each edge of a cubed sphere). Within a
+ * pass each dim is cut into segments with one owner, and a product of segments is one transfer. A
+ * sender walks what its receivers would walk and keeps the transfers that name it. Both sides
+ * therefore list the same transfers in the same order without communication. */
 
 /* ---- where points come from ------------------------------------------------------------------ */
 
-/* The passes over a receiver's points. Each pass visits the points that are reached in one way: in
- * each dim a range of points, which one map takes into one dim of the sender. */
+/* The passes over a receiver's points. Each pass visits the points on one path: in each dim it is a
+ * range of points, which one map takes into one dim of the sender. */
 enum {
     DPARI_PLAIN,
     DPARI_SEAM,   /* the row on a fold, its first half */
-    DPARI_TWICE,  /* its second half, with the images of the first */
+    DPARI_TWICE,  /* the second half of that row, with the images of the first */
     DPARI_FOLDED, /* beyond the fold */
     DPARI_SOUTH,  /* beyond the low pole */
     DPARI_NORTH,
-    DPARI_EDGES,                      /* 24 passes: over each of the 4 edges of 6 faces */
-    DPARI_BORDERS = DPARI_EDGES + 24, /* 24 more: to the border there that a third face owns */
+    DPARI_EDGES,                      /* 24 passes, over each of the 4 edges of 6 faces */
+    DPARI_BORDERS = DPARI_EDGES + 24, /* 24 passes to the border beyond an edge that a third face
+                                         owns */
     DPARI_PASSES = DPARI_BORDERS + 24
 };
 
@@ -6351,7 +6359,7 @@ typedef struct dpari_halo_map {
     int64_t offset; /* the sender's point is offset + x, */
     int32_t back;   /* or offset - x if this is 1, */
     int32_t from;   /* in this dim of the sender */
-    int32_t half;   /* 1 or 2: only columns in this half of the row on a fold; 0: all */
+    int32_t half;   /* 1 or 2 for only the columns in this half of the row on a fold; 0 for all */
 } dpari_halo_map;
 
 static const int64_t dpari_halo_far = INT64_C(1) << 62;
@@ -6361,13 +6369,13 @@ static int dpari_halo_has_seam(const dpar_halo *halo)
     return halo->folds && halo->on_row;
 }
 
-/* Returns the edge of a pass over edges. Four passes follow each other for each face. */
+/* Returns the edge of a pass over edges. Each face has four consecutive passes. */
 static int32_t dpari_halo_pass_edge(int32_t pass)
 {
     return (pass - DPARI_EDGES) % 4;
 }
 
-/* Returns the kind of points along that edge, DPAR_HALO_AT_x. */
+/* Returns the kind of points along the edge of a pass, DPAR_HALO_AT_x. */
 static int32_t dpari_halo_along(const dpar_halo *halo, int32_t pass)
 {
     return halo->points[halo->grid.dims - (dpari_halo_pass_edge(pass) >= DPARI_EDGE_SOUTH ? 1 : 2)];
@@ -6389,8 +6397,8 @@ static int dpari_halo_has_pass(const dpar_halo *halo, int32_t pass)
     }
 }
 
-/* From an even face, east leads to the next face without a turn, and north to the face after it
- * with a turn. From an odd face it is the other way round. West and south lead back. */
+/* From an even face, east leads to the next face without a turn, and north to the face after that
+ * with a turn. From an odd face, east and north are exchanged. West and south lead back. */
 DPARI_API int32_t dpari_halo_edge(int32_t face, int32_t edge, int32_t *turn)
 {
     int32_t along_y = edge >= DPARI_EDGE_SOUTH, step;
@@ -6414,7 +6422,7 @@ DPARI_API int32_t dpari_halo_edge(int32_t face, int32_t edge, int32_t *turn)
  * face is reached over the west or south edge of the second one, or for points at low faces over
  * its east or north edge. */
 typedef struct dpari_halo_way {
-    int32_t edges, face, turn; /* 1 or 2 edges; the last face; quarter turns in all */
+    int32_t edges, face, turn; /* number of edges, 1 or 2; the last face; all quarter turns */
     int32_t edge[2], turns[2]; /* each edge and its quarter turns */
 } dpari_halo_way;
 
@@ -6437,8 +6445,8 @@ static void dpari_halo_way_of(const dpar_halo *halo, int32_t pass, dpari_halo_wa
 }
 
 /* Sets the range of points that a pass visits in the dim along the edge. The face beyond the edge
- * counts both of its borders, but owns only one. Of low faces it does not own the last one, of high
- * faces the first one; if the face is turned it is the other way round. */
+ * has points on both of its borders, but owns only one border: with low faces not the last one,
+ * with high faces not the first one, and the reverse if the face is turned. */
 static void dpari_halo_map_along(const dpar_halo *halo, int32_t pass, int32_t turn,
                                  dpari_halo_map *map)
 {
@@ -6454,7 +6462,7 @@ static void dpari_halo_map_along(const dpar_halo *halo, int32_t pass, int32_t tu
     map->hi = pass >= DPARI_BORDERS ? border + 1 : first + at_first + n;
 }
 
-/* Returns the dim that leads over an edge. */
+/* Returns the dim in which an edge is crossed. */
 static int32_t dpari_halo_across(const dpar_halo *halo, int32_t edge)
 {
     return halo->grid.dims - (edge >= DPARI_EDGE_SOUTH ? 2 : 1);
@@ -6568,8 +6576,8 @@ static void dpari_halo_map_of(const dpar_halo *halo, int32_t pass, int32_t d, dp
     }
 }
 
-/* Computes the columns [at[0], at[1]) of the row on the fold that are images, the later one of each
- * pair. */
+/* Computes the columns [at[0], at[1]) of the row on the fold that are images: the later column of
+ * each pair. */
 static void dpari_halo_second_half(const dpar_halo *halo, int64_t *at)
 {
     int64_t columns = dpar_halo_points(halo, halo->mirror);
@@ -6648,7 +6656,7 @@ static int dpari_halo_segment(dpar_halo_cursor *cursor, int32_t d, int32_t *coor
 
 /* ---- the walk over one receiver -------------------------------------------------------------- */
 
-/* Counts in how many of the first n dims the point is outside. */
+/* Counts in how many of the first n dims the segment is outside the receiver's own points. */
 static int32_t dpari_halo_beyond(const dpar_halo_cursor *cursor, int32_t n)
 {
     int32_t d, beyond = 0;
@@ -6658,7 +6666,8 @@ static int32_t dpari_halo_beyond(const dpar_halo_cursor *cursor, int32_t n)
     return beyond;
 }
 
-/* True if the earlier dims are outside as often as allowed, so that dim d must be inside. */
+/* True if the segments of the earlier dims are outside in as many dims as allowed, so that dim d
+ * must be inside. */
 static int dpari_halo_only_inside(const dpar_halo_cursor *cursor, int32_t d)
 {
     return cursor->outside <= d && dpari_halo_beyond(cursor, d) >= cursor->outside;
@@ -6670,8 +6679,8 @@ static void dpari_halo_enter(dpar_halo_cursor *cursor, int32_t d)
     cursor->x[d] = dpari_halo_only_inside(cursor, d) ? cursor->at[d][0] : cursor->fill[d][0];
 }
 
-/* Returns where the sender's own points come next, after a segment of another rank. Wide halos skip
- * many segments this way. */
+/* After a segment of another rank, returns the distance to the next point that the sender owns.
+ * Wide halos skip many segments with it. */
 static int64_t dpari_halo_skip(const dpar_halo_cursor *cursor, int32_t d)
 {
     dpari_halo_map m;
@@ -6708,7 +6717,7 @@ static int dpari_halo_seek(dpar_halo_cursor *cursor, int32_t d)
     return 0;
 }
 
-/* True if the box of segments is sent. The rank's own cells are not. */
+/* True if the box of segments is sent. A rank's own cells are not sent to itself. */
 static int dpari_halo_travels(const dpar_halo_cursor *cursor)
 {
     const int32_t beyond = dpari_halo_beyond(cursor, cursor->h->grid.dims);
@@ -6753,7 +6762,7 @@ static void dpari_halo_receiver(dpar_halo_cursor *cursor, int32_t d, const int64
     cursor->fill[d][0] = box[0];
     cursor->fill[d][1] = box[1];
     if (cursor->mode >=
-        DPAR_HALO_SYNC) { /* the faces of own cells, also those that other ranks own */
+        DPAR_HALO_SYNC) { /* the faces of own cells, also the faces that other ranks own */
         cursor->fill[d][0] = cursor->at[d][0] - (halo->points[d] == DPAR_HALO_AT_HIGH_FACES);
         cursor->fill[d][1] = cursor->at[d][1] + (halo->points[d] == DPAR_HALO_AT_LOW_FACES);
         if (!dpari_halo_closed(halo, d)) {
@@ -6779,9 +6788,9 @@ static int64_t dpari_halo_part(const dpar_halo *halo, int32_t d, int64_t n, int3
     return parts;
 }
 
-/* Sets the range of receivers in dim d. With windows, all blocks are visited one by one. Otherwise
- * the range is one of points, from the first point of a block on; in a periodic dim it continues
- * beyond the ends. */
+/* Sets the range of receivers in dim d. With windows it is a range of blocks, which are visited one
+ * by one. Otherwise it is a range of points that begins at the first point of a block; in a
+ * periodic dim it continues beyond the ends. */
 static void dpari_halo_reach(dpar_halo_cursor *cursor, int32_t d)
 {
     const dpar_halo *halo = cursor->h;
@@ -6814,11 +6823,11 @@ static void dpari_halo_reach(dpar_halo_cursor *cursor, int32_t d)
     dpari_halo_owner(halo, d, dpari_halo_ring(lo, points), coord, at);
     lo -= dpari_halo_ring(lo, points) - at[0];
     cursor->from[d][0] = lo;
-    cursor->from[d][1] = dpari_least(hi, lo + points); /* once round at most */
+    cursor->from[d][1] = dpari_least(hi, lo + points); /* at most once around the dim */
 }
 
-/* True if the points `want` overlap those that may be filled, in a periodic dim after any number of
- * turns. */
+/* True if the points `want` overlap those that the receiver may receive, in a periodic dim after
+ * any number of turns. */
 static int dpari_halo_meets(const dpar_halo_cursor *cursor, int32_t d)
 {
     int64_t lo = cursor->want[d][0], hi = cursor->want[d][1],
@@ -6831,8 +6840,8 @@ static int dpari_halo_meets(const dpar_halo_cursor *cursor, int32_t d)
     return lo < cursor->fill[d][1] && hi > cursor->fill[d][0];
 }
 
-/* Moves to the receiver at from[d][0], or to the next one if it receives nothing. Returns 0 if
- * there is none. */
+/* Moves to the receiver at from[d][0], or to a later one if that receives nothing. Returns 1, or 0
+ * if there is none. */
 static int dpari_halo_find(dpar_halo_cursor *cursor, int32_t d)
 {
     const dpar_halo *halo = cursor->h;
@@ -6898,7 +6907,8 @@ static dpar_status dpari_halo_may_begin(const dpar_halo *halo, int32_t rank, int
     int32_t d, i, blocks = 0;
     if ((direction != DPAR_TRANSFER_RECV && direction != DPAR_TRANSFER_SEND) ||
         mode < DPAR_HALO_FORWARD || mode > DPAR_HALO_SYNC_ADJOINT) {
-        return dpari_wrong(why, "direction=%d must be 0 or 1, mode=%d 0 to 3", direction, mode);
+        return dpari_wrong(why, "direction=%d must be 0 or 1, mode=%d must be 0 to 3", direction,
+                           mode);
     }
     for (i = 0; halo->owner != NULL && i < halo->grid.mesh.size; i++) {
         blocks += halo->owner[i] == rank;
@@ -6956,7 +6966,7 @@ DPAR_API dpar_status dpar_halo_first(dpar_halo_cursor *cursor, const dpar_halo *
         dpari_halo_receiver(cursor, i, box);
     }
     for (i = 0; i < halo->grid.mesh.axes;
-         i++) { /* a replica exchanges with ranks of its own replica */
+         i++) { /* a replica exchanges only with ranks of the same replica */
         cursor->peer[i] = cursor->coord[i];
     }
     if (!cursor->sends || !nothing) {
@@ -7038,7 +7048,7 @@ DPAR_API int dpar_halo_next(dpar_halo_cursor *cursor, dpar_transfer *t)
             }
             continue;
         }
-        cursor->state = 1; /* another receiver, or the next pass */
+        cursor->state = 1; /* continues with another receiver, or with the next pass */
         if (!cursor->sends || !dpari_halo_receivers(cursor, 0)) {
             cursor->pass++;
             cursor->state = 0;
@@ -7121,8 +7131,8 @@ DPARI_STATIC_NOINLINE uint32_t dpari_axes_of(const dpar_layout *layout, int32_t 
     return set;
 }
 
-/* True if each stride is larger than the sum that the smaller ones can reach, so that the members
- * of a group ascend. */
+/* True if each stride is larger than the sum that the smaller strides can reach, so that the
+ * members of a group ascend. */
 static int dpari_mesh_nested(const dpar_mesh *mesh)
 {
     int32_t i, k;
@@ -7202,8 +7212,8 @@ static int dpari_holds(const dpar_layout *from, uint32_t replicated, const int32
     return 1;
 }
 
-/* Finds the copies at `coord` that may send to q, which are those nearest to it: returns their
- * number, and *low receives the number of the first one. */
+/* Finds the copies at `coord` that may send to q, which are the copies nearest to q. Returns how
+ * many there are; *low receives the number of the first one. */
 DPARI_STATIC_NOINLINE int32_t dpari_pool(const dpar_redistribute_cursor *cursor,
                                          const int32_t *coord, int32_t q, int32_t *low)
 {
@@ -7230,9 +7240,9 @@ DPARI_STATIC_NOINLINE int32_t dpari_pool(const dpar_redistribute_cursor *cursor,
     return n;
 }
 
-/* Finds the number of q among the receivers of its box that share a pool of n copies, and how many
- * receivers these are. They are those of its node if the pool is that of the node, otherwise all.
- */
+/* Returns how many receivers of the box of q share a pool of n copies, and sets *number to the
+ * number of q among them. If the pool is that of the node, they are the receivers on the node,
+ * otherwise all receivers. */
 DPARI_STATIC_NOINLINE int32_t dpari_takers(const dpar_redistribute_cursor *cursor, int32_t q,
                                            int32_t n, int32_t *number)
 {
@@ -7265,9 +7275,9 @@ static int32_t dpari_rows_of(int32_t rule)
     }
 }
 
-/* Counts the parts into which the axes of a layout cut dim d. *rows says whether the indices of a
- * part are consecutive (ROWS) and all parts nearly equal (EVEN_ROWS); it is SCATTERED otherwise,
- * and if nothing cuts the dim. */
+/* Counts the parts into which the axes of a layout cut dim d. *rows is ROWS if the indices of each
+ * part are consecutive, and EVEN_ROWS if also all parts are nearly equal. Otherwise, and if nothing
+ * cuts the dim, it is SCATTERED. */
 static int32_t dpari_parts_of(const dpar_layout *layout, int32_t d, int32_t *rows)
 {
     int32_t parts = 1, i, worst = DPARI_EVEN_ROWS;
@@ -7284,8 +7294,8 @@ static int32_t dpari_parts_of(const dpar_layout *layout, int32_t d, int32_t *row
     return parts;
 }
 
-/* Returns the dim to cut further, or -1 if none can be cut. Dims that the receivers cut into rows
- * come first, then the one with the longest parts. */
+/* Returns the dim to cut further, or -1 if none can be cut. It prefers dims that the receivers cut
+ * into rows, and among these the one with the longest parts. */
 static int32_t dpari_share_dim(const dpar_redistribute_cursor *cursor)
 {
     int32_t d, best = -1, best_rows = 0, rows;
@@ -7303,8 +7313,9 @@ static int32_t dpari_share_dim(const dpar_redistribute_cursor *cursor)
     return best;
 }
 
-/* Chooses a grid of at most `shares` parts over what the copies hold. If both sides have rows,
- * outer parts end where the receivers' boxes end; more parts cut these further. */
+/* Chooses a grid of at most `shares` parts of the elements that the copies hold. If both sides have
+ * rows, outer parts end where the receivers' boxes end; additional parts cut the outer parts
+ * further. */
 static void dpari_share_grid(dpar_redistribute_cursor *cursor, int32_t shares)
 {
     int32_t d, rows, held, own, parts;
@@ -7328,8 +7339,8 @@ static void dpari_share_grid(dpar_redistribute_cursor *cursor, int32_t shares)
 }
 
 /* Returns by how many copies round `round` of takers / n is shifted. Receivers that hold a copy
- * themselves are one round, or one in every n in a row. The shift distributes them over all copies.
- */
+ * themselves may be one round, or every n-th receiver. The shift distributes them over all
+ * copies. */
 static int32_t dpari_share_skew(int32_t n, int32_t takers, int32_t round)
 {
     int32_t rounds = takers / n;
@@ -7371,7 +7382,7 @@ static int64_t dpari_even_start(int64_t size, int32_t n, int32_t i)
 }
 
 /* Returns where outer part j of dim d begins: at an even part, moved to the nearest end of a
- * receiver's box. Both sides have rows, so that local index x is global index lead + x. */
+ * receiver's box. Both sides have rows, so local index x is global index lead + x. */
 DPARI_STATIC_NOINLINE int64_t dpari_outer_start(const dpar_redistribute_cursor *cursor, int32_t d,
                                                 int32_t j)
 {
@@ -7394,8 +7405,8 @@ static int64_t dpari_share_start(const dpar_redistribute_cursor *cursor, int32_t
     if (cursor->grid[d] == 1) {
         return i == 0 ? 0 : cursor->held[d];
     }
-    if (d ==
-        cursor->line) { /* copies share a line through all boxes; a box has one unit per copy */
+    if (d == cursor->line) { /* the copies share a line through all boxes; each box has one unit per
+                                copy */
         int64_t unit = (int64_t)i * cursor->left - cursor->into;
         unit = dpari_most(0, dpari_least(unit, cursor->units));
         return cursor->held[d] / cursor->units * unit +
@@ -7409,7 +7420,7 @@ static int64_t dpari_share_start(const dpar_redistribute_cursor *cursor, int32_t
     return low + dpari_even_start(high - low, more, i % more);
 }
 
-/* Returns the share of dim d that has local index x. */
+/* Returns the share of dim d that contains local index x. */
 static int32_t dpari_share_of(const dpar_redistribute_cursor *cursor, int32_t d, int64_t x)
 {
     int32_t more = cursor->grid[d] / cursor->outer[d], low = 0, high = cursor->grid[d], at;
@@ -7442,8 +7453,8 @@ static int32_t dpari_share_of(const dpar_redistribute_cursor *cursor, int32_t d,
 
 /* ---- the walk -------------------------------------------------------------------------------- */
 
-/* Computes the piece of dim d that begins at at[d]. It ends where one of the sides is no longer
- * consecutive. */
+/* Computes the piece of dim d that begins at at[d]. It ends where the indices of one side are no
+ * longer consecutive. */
 static void dpari_walk_piece(dpar_redistribute_cursor *cursor, int32_t d)
 {
     int64_t here, there;
@@ -7485,8 +7496,8 @@ static int dpari_walk_box(dpar_redistribute_cursor *cursor)
     return 0;
 }
 
-/* True if the rank receives anything. On a Partial axis of `to` that is not one of `from`, only
- * coordinate 0 does. */
+/* True if the rank receives anything. On a Partial axis of `to` that is not Partial in `from`, only
+ * coordinate 0 receives. */
 static int dpari_takes(const dpar_redistribute_cursor *cursor, int32_t rank)
 {
     const dpar_layout *from = dpari_from(cursor), *to = dpari_to(cursor);
@@ -7529,7 +7540,7 @@ static void dpari_walk_node(dpar_redistribute_cursor *cursor)
 }
 
 /* Makes the walk go over the array of `rank` in the layout `mine`. */
-static void dpari_stand(dpar_redistribute_cursor *cursor, int32_t rank)
+static void dpari_walk_over(dpar_redistribute_cursor *cursor, int32_t rank)
 {
     const dpar_layout *from = dpari_from(cursor), *to = dpari_to(cursor);
     int32_t i;
@@ -7567,13 +7578,14 @@ DPAR_API DPARI_COLD dpar_status dpar_redistribute_first(dpar_redistribute_cursor
     cursor->mine = cursor->sends ? *from : *to;
     cursor->other = cursor->sends ? *to : *from;
     cursor->per_node = per_node;
-    if (dpari_mesh_nested(
-            &from->mesh)) { /* 1: copies of a node are consecutive; 2: its receivers too */
+    if (dpari_mesh_nested(&from->mesh)) { /* 1 if the copies on a node are consecutive, 2 if its
+                                             receivers are too */
         cursor->nested = 1 + dpari_mesh_nested(&to->mesh);
     }
     cursor->free_from = dpari_axes_of(from, DPAR_PLACEMENT_REPLICATE);
     cursor->free_to = dpari_axes_of(to, DPAR_PLACEMENT_REPLICATE);
-    for (i = 0; i < from->mesh.axes; i++) { /* the check refused different ops */
+    for (i = 0; i < from->mesh.axes; i++) { /* all ops are the same, because the check refused
+                                               others */
         int stays = i < to->mesh.axes && to->axis[i].kind == DPAR_PLACEMENT_PARTIAL &&
                     dpari_partial_stays(from, to, i);
         if (from->axis[i].kind == DPAR_PLACEMENT_PARTIAL && !stays) {
@@ -7583,7 +7595,7 @@ DPAR_API DPARI_COLD dpar_status dpar_redistribute_first(dpar_redistribute_cursor
     }
     cursor->copies = dpar_mesh_group_size(&from->mesh, cursor->free_from);
     cursor->partials = dpar_mesh_group_size(&from->mesh, cursor->part_from);
-    dpari_stand(cursor, rank);
+    dpari_walk_over(cursor, rank);
     cursor->phase = cursor->copies == 1 || per_node < 0 ? DPARI_TO_ALL : DPARI_TO_NODE;
     cursor->me = cursor->sends ? rank : -1;
     dpari_walk_node(cursor);
@@ -7676,8 +7688,8 @@ static int dpari_next_receive(dpar_redistribute_cursor *cursor)
 
 /* ---- sending: to the ranks of the node one by one, then to all others ------------------------ */
 
-/* Sets the range of the walk to what the rank, copy `me` of n, sends of the box of receiver
- * `number` of `takers`. Returns 0 if that is nothing. */
+/* Sets the range of the walk to the part of a box that the rank, copy `me` of n, sends to receiver
+ * `number` of `takers`. Returns 1, or 0 if it sends nothing. */
 static int dpari_range(dpar_redistribute_cursor *cursor, int32_t n, int32_t takers, int32_t number,
                        int32_t me)
 {
@@ -7698,8 +7710,8 @@ static int dpari_range(dpar_redistribute_cursor *cursor, int32_t n, int32_t take
 
 /* Narrows the local ranges of `rank` in a layout to the indices between the first and the last one
  * of the ranks at coord[] in another layout. Returns the number of elements in them. */
-static int64_t dpari_meet(const dpar_layout *layout, int32_t rank, const dpar_layout *other,
-                          const int32_t *coord, int64_t *low, int64_t *high)
+static int64_t dpari_narrow(const dpar_layout *layout, int32_t rank, const dpar_layout *other,
+                            const int32_t *coord, int64_t *low, int64_t *high)
 {
     int64_t size = 1, from, to;
     int32_t d;
@@ -7717,8 +7729,8 @@ static int64_t dpari_meet(const dpar_layout *layout, int32_t rank, const dpar_la
     return size;
 }
 
-/* Turns the walk round, from a sender to the receiver `rank` of the other layout, or back. */
-DPARI_STATIC_NOINLINE void dpari_turn_round(dpar_redistribute_cursor *cursor, int32_t rank)
+/* Turns the walk around: from a sender to the receiver `rank` of the other layout, or back. */
+DPARI_STATIC_NOINLINE void dpari_turn_around(dpar_redistribute_cursor *cursor, int32_t rank)
 {
     int32_t d;
     for (d = 0; d < (int32_t)sizeof(dpar_layout); d++) {
@@ -7728,17 +7740,17 @@ DPARI_STATIC_NOINLINE void dpari_turn_round(dpar_redistribute_cursor *cursor, in
     }
     cursor->sends = !cursor->sends;
     cursor->partial = 0;
-    dpari_stand(cursor, rank);
+    dpari_walk_over(cursor, rank);
     for (d = 0; d < cursor->mine.dims && !cursor->sends;
-         d++) { /* dpari_range_to left the range there */
+         d++) { /* dpari_range_to stored the range there */
         cursor->low[d] = cursor->at[d];
         cursor->high[d] = cursor->begin[d];
     }
 }
 
-/* Sets the range for rank q of the node: this rank's share, as far as it overlaps the elements of
- * q. If these are scattered in it, taker is -1, and the walk is to turn round and go over the
- * elements of q. */
+/* Sets the range for rank q of the node: the part of this rank's share that overlaps the elements
+ * of q. If the elements of q are scattered in it, sets taker to -1; the walk must then turn around
+ * and go over the elements of q. Returns 1, or 0 if q receives nothing from this rank. */
 static int dpari_range_to(dpar_redistribute_cursor *cursor, int32_t q)
 {
     int32_t low, n, takers, number, me, d;
@@ -7749,17 +7761,18 @@ static int dpari_range_to(dpar_redistribute_cursor *cursor, int32_t q)
     n = dpari_pool(cursor, cursor->base, q, &low);
     takers = dpari_takers(cursor, q, n, &number);
     me = dpar_mesh_group_index(&cursor->mine.mesh, cursor->free_from, cursor->me) - low;
-    if (!dpari_range(cursor, n, takers, number, me)) { /* also if q has another pool */
+    if (!dpari_range(cursor, n, takers, number, me)) { /* also refuses q if its pool does not
+                                                          include this rank */
         return 0;
     }
-    here = dpari_meet(&cursor->mine, cursor->rank, &cursor->other, cursor->guest, cursor->low,
-                      cursor->high);
+    here = dpari_narrow(&cursor->mine, cursor->rank, &cursor->other, cursor->guest, cursor->low,
+                        cursor->high);
     dpar_layout_local(&cursor->other, q, cursor->begin, NULL);
     for (d = 0; d < cursor->mine.dims; d++) {
         cursor->at[d] = 0;
     }
-    cursor->taker = dpari_meet(&cursor->other, q, &cursor->mine, cursor->coord, cursor->at,
-                               cursor->begin) < here
+    cursor->taker = dpari_narrow(&cursor->other, q, &cursor->mine, cursor->coord, cursor->at,
+                                 cursor->begin) < here
                         ? -1
                         : 0;
     cursor->takers = 1;
@@ -7780,8 +7793,8 @@ DPARI_STATIC_NOINLINE int dpari_next_mate(dpar_redistribute_cursor *cursor)
     return 0;
 }
 
-/* Moves to the next range, which may be empty, for receivers on any node: first all that receive
- * whole boxes, then the one or two that receive a share. Returns 0 at the end. */
+/* Moves to the next range, which may be empty, for receivers on any node: first for all that
+ * receive whole boxes, then for the one or two that receive a share. Returns 0 at the end. */
 DPARI_STATIC_NOINLINE int dpari_next_phase(dpar_redistribute_cursor *cursor)
 {
     int32_t me = dpar_mesh_group_index(&cursor->mine.mesh, cursor->free_from, cursor->rank);
@@ -7791,7 +7804,7 @@ DPARI_STATIC_NOINLINE int dpari_next_phase(dpar_redistribute_cursor *cursor)
         cursor->phase = me < n ? DPARI_TO_ONE : DPARI_DONE;
         cursor->around = 1;
         cursor->taker = 0;
-        cursor->takers = me < n ? takers / n : 0; /* one in every n */
+        cursor->takers = me < n ? takers / n : 0; /* every n-th receiver */
         for (d = 0; d < cursor->mine.dims; d++) {
             cursor->low[d] = 0;
             cursor->high[d] = cursor->held[d];
@@ -7824,7 +7837,7 @@ static int32_t dpari_next_taker(dpar_redistribute_cursor *cursor)
         q = cursor->node + cursor->mate - 1;
         return dpar_mesh_group_member(mesh, cursor->free_to, q, 0) == first ? q : -1;
     }
-    if (cursor->around) { /* in the order of dpari_share_out */
+    if (cursor->around) { /* numbered as in dpari_share_out */
         int32_t me = dpar_mesh_group_index(&cursor->mine.mesh, cursor->free_from, cursor->rank);
         int32_t skew;
         n = cursor->per_node < 0 ? 1 : cursor->copies;
@@ -7839,8 +7852,8 @@ static int32_t dpari_next_taker(dpar_redistribute_cursor *cursor)
     return -1; /* it has a nearer copy */
 }
 
-/* Sends the box to the next of the receivers that take it from this rank. Returns 0 at the end, and
- * if the walk is to turn round. */
+/* Moves to the next receiver that takes the box from this rank. Returns 0 at the end, and if the
+ * walk must turn around. */
 static int dpari_next_send(dpar_redistribute_cursor *cursor)
 {
     for (;;) {
@@ -7866,8 +7879,8 @@ static int dpari_next_send(dpar_redistribute_cursor *cursor)
     }
 }
 
-/* Moves to the next transfer. A sender that walks over the elements of a receiver takes those that
- * come from itself. */
+/* Moves to the next transfer. A sender that walks over the elements of a receiver returns only the
+ * transfers that it sends itself. */
 static int dpari_walk_on(dpar_redistribute_cursor *cursor)
 {
     while (cursor->state) {
@@ -7877,13 +7890,13 @@ static int dpari_walk_on(dpar_redistribute_cursor *cursor)
             }
             cursor->state = cursor->taker < 0;
             if (cursor->state) {
-                dpari_turn_round(cursor, cursor->node + cursor->mate - 1);
+                dpari_turn_around(cursor, cursor->node + cursor->mate - 1);
             }
         } else if (!dpari_next_receive(cursor)) {
             if (cursor->me < 0) {
                 cursor->state = 0;
             } else {
-                dpari_turn_round(cursor, cursor->me);
+                dpari_turn_around(cursor, cursor->me);
             }
         } else if (cursor->me < 0 || cursor->now == cursor->me) {
             return 1;
@@ -7930,7 +7943,7 @@ static int dpari_box_empty(const dpar_box *b)
     return 0;
 }
 
-/* Sorts order[] by lo[dim], with heap sort, which needs no memory. */
+/* Sorts order[] by lo[dim]. Heap sort needs no additional memory. */
 static void dpari_sort_boxes(const dpar_box *box, int32_t n, int32_t dim, int32_t *order)
 {
     int32_t start = n / 2, end = n;
@@ -7955,8 +7968,8 @@ static void dpari_sort_boxes(const dpar_box *box, int32_t n, int32_t dim, int32_
     }
 }
 
-/* Returns the dim along which the boxes are thinnest on average. Thickness is measured relative to
- * the extent, in thousandths. */
+/* Returns the dim along which the boxes are thinnest on average. The thickness is measured in
+ * thousandths of the extent. */
 static int32_t dpari_thin_dim(int32_t dims, const int64_t *extent, const dpar_box *box,
                               const int32_t *order, int32_t n)
 {
@@ -7975,9 +7988,9 @@ static int32_t dpari_thin_dim(int32_t dims, const int64_t *extent, const dpar_bo
     return best;
 }
 
-/* Finds the first element that is in no box, with the last dim fastest. If one row
- * along the last dim is covered, the next rows are covered by the same boxes until the first of
- * these boxes ends. The search skips those rows, and does the same in the other dims. */
+/* Finds the first element that is in no box, with the last dim fastest. If one row along the last
+ * dim is covered, the same boxes cover the next rows until the first of these boxes ends. The
+ * search skips these rows, and does the same in the other dims. */
 static void dpari_first_missing(int32_t dims, const int64_t *extent, const dpar_box *box,
                                 const int32_t *order, int32_t n, int64_t *at)
 {
@@ -8040,7 +8053,7 @@ DPAR_API DPARI_COLD dpar_status dpar_box_cover(int32_t dims, const int64_t *exte
     int64_t left;
     int32_t d, i, j, dim, used = 0;
     if (dims < 0 || dims > DPAR_MAX_DIMS || n < 0) {
-        return dpari_wrong(why, "n=%d must be at least 0, dims=%d 0 to %d", n, dims,
+        return dpari_wrong(why, "n=%d must be at least 0, dims=%d must be 0 to %d", n, dims,
                            (int32_t)DPAR_MAX_DIMS);
     }
     dpari_zero(&whole, sizeof(whole));
@@ -8111,9 +8124,9 @@ DPAR_API DPARI_COLD const char *dpar_route_step_name(int32_t kind)
 
 /* ---- states ---------------------------------------------------------------------------------- */
 
-/* A state is a layout as a number, with a byte for each axis. Its high half is the dim that the
- * axis cuts, or R (replicated) or P (partial). Its low half is the place of the axis among the cuts
- * of that dim, with 0 for the outermost cut. */
+/* A state is a layout as a number, with a byte for each axis. The high half of a byte is the dim
+ * that the axis cuts, or R (replicated) or P (partial). The low half is the position of the axis
+ * among the cuts of that dim, with 0 for the outermost cut. */
 enum { DPARI_STATE_R = 15, DPARI_STATE_P = 14 };
 
 static int32_t dpari_state_dim(uint64_t state, int32_t axis)
@@ -8189,7 +8202,8 @@ static int64_t dpari_state_elements(const dpar_layout *layout, uint64_t state)
 {
     int64_t n = 1;
     int32_t d;
-    for (d = 0; d < layout->dims; d++) { /* an empty dim makes it 0, also after INT64_MAX */
+    for (d = 0; d < layout->dims; d++) { /* an empty dim makes the product 0, even after
+                                            INT64_MAX */
         if (!dpari_mul(n, dpari_state_extent(layout, state, d), &n)) {
             n = INT64_MAX;
         }
@@ -8240,7 +8254,7 @@ static uint64_t dpari_state_step(uint64_t state, int32_t axes, const dpar_route_
 /* ---- search ---------------------------------------------------------------------------------- */
 
 typedef struct dpari_route {
-    const dpar_layout *layout; /* the one that the route starts from */
+    const dpar_layout *layout; /* the layout from which the route starts */
     const int64_t *byte_cost;
     int64_t step_cost;
     uint64_t goal;
@@ -8301,7 +8315,7 @@ static int32_t dpari_route_find(dpari_route *route, uint64_t state)
         }
         at = at + 1 < route->room ? at + 1 : 0;
     }
-    if (route->known + 1 >= route->room) { /* one stays empty, so that searching ends */
+    if (route->known + 1 >= route->room) { /* one slot stays empty, so that a search ends */
         return -1;
     }
     route->node[at].hash = route->known + 1;
@@ -8327,7 +8341,7 @@ static int64_t dpari_state_chunk(const dpar_layout *layout, uint64_t state, int3
     return extent > 0 ? n / extent * dpari_ceil_div(extent, size) : 0;
 }
 
-/* Returns how many elements a rank sends in a step. */
+/* Returns how many elements a rank receives in a step. */
 static int64_t dpari_route_moved(const dpari_route *route, uint64_t state, const dpar_route_step *p)
 {
     int64_t n = dpari_state_elements(route->layout, state), size;
@@ -8376,7 +8390,8 @@ static int dpari_route_try(dpari_route *route, int32_t k, int32_t kind, int32_t 
     p.to = to;
     p.held = 0;
     p.elements = dpari_route_moved(route, route->node[k].state, &p);
-    /* in sixteenths, with one for the step, so that the shorter of equal routes is taken */
+    /* costs count in sixteenths, plus one per step, so that of equally expensive routes the shorter
+     * one is taken */
     cost = dpari_route_price(p.elements, each) + (p.elements > 0 ? route->step_cost : 0);
     cost = route->node[k].cost + 1 + 16 * cost;
     next = dpari_route_find(
@@ -8428,7 +8443,7 @@ static int dpari_route_axis(dpari_route *route, int32_t k, int32_t axis)
     return ok;
 }
 
-/* True if a dim has equal tiles under a state. Replication, which is no dim, counts as equal. */
+/* True if a dim has equal tiles under a state. Replication, which is not a dim, counts as equal. */
 static int dpari_state_even(const dpar_layout *layout, uint64_t state, int32_t dim)
 {
     int64_t parts = 1;
@@ -8521,8 +8536,9 @@ DPAR_API DPARI_COLD dpar_status dpar_route_plan(const dpar_route_desc *q, dpar_r
         return st;
     }
     if (q->node_capacity < 2 || q->step_cost < 0 || q->step_cost > INT32_MAX) {
-        return dpari_wrong(why, "node_capacity=%d must be at least 2, step_cost=%ld 0 to 2^31 - 1",
-                           q->node_capacity, q->step_cost);
+        return dpari_wrong(
+            why, "node_capacity=%d must be at least 2, step_cost=%ld must be 0 to 2^31 - 1",
+            q->node_capacity, q->step_cost);
     }
     r.layout = q->from;
     r.byte_cost = q->byte_cost;
@@ -8608,13 +8624,14 @@ DPAR_API DPARI_COLD dpar_status dpar_route_step_apply(const dpar_layout *layout,
 
 /* ==== index/flat.c ==== */
 
-/* Flat buffers. Parameters are laid out in order, each at a multiple of the alignment, and a bucket
- * ends once it is full and its end is rounded up to a whole multiple. The part of a parameter on a
- * rank is the intersection of two intervals. dpar_train.h calls this for DDP and FSDP. */
+/* Flat buffers. Parameters are placed one after another, each at a multiple of the alignment. A
+ * bucket ends once it is full, and its end is rounded up to a whole multiple. The part of a
+ * parameter on a rank is the intersection of two intervals. dpar_train.h calls this for DDP and
+ * FSDP. */
 
 static const int64_t dpari_flat_limit = INT64_C(1) << 62;
 
-/* ---- laying ---------------------------------------------------------------------------------- */
+/* ---- placing parameters ---------------------------------------------------------------------- */
 
 /* Rounds a up to a multiple of m. Returns 0 if that exceeds 2^62. */
 static int dpari_round_up(int64_t a, int64_t m, int64_t *up)
@@ -8628,8 +8645,8 @@ static int dpari_round_up(int64_t a, int64_t m, int64_t *up)
 }
 
 /* Places a parameter of n elements at the next multiple of `align`, and moves *end to its end. */
-static dpar_status dpari_flat_lay(int32_t i, int64_t n, int64_t align, int64_t *end, int64_t *start,
-                                  dpar_why *why)
+static dpar_status dpari_flat_place(int32_t i, int64_t n, int64_t align, int64_t *end,
+                                    int64_t *start, dpar_why *why)
 {
     int64_t at;
     if (n < 0) {
@@ -8655,7 +8672,7 @@ DPARI_API DPARI_COLD dpar_status dpari_flat_init(dpari_flat *flat, int32_t param
     }
     for (i = 0; i < params; i++) {
         int64_t at;
-        dpar_status st = dpari_flat_lay(i, numel[i], align, &end, &at, why);
+        dpar_status st = dpari_flat_place(i, numel[i], align, &end, &at, why);
         if (st != DPAR_OK) {
             return st;
         }
@@ -8668,7 +8685,7 @@ DPARI_API DPARI_COLD dpar_status dpari_flat_init(dpari_flat *flat, int32_t param
     flat->total = end;
     flat->shard = padded / ranks;
     for (i = 0, end = 0; i < params; i++) {
-        (void)dpari_flat_lay(i, numel[i], align, &end, &start[i], NULL);
+        (void)dpari_flat_place(i, numel[i], align, &end, &start[i], NULL);
     }
     return DPAR_OK;
 }
@@ -8681,7 +8698,7 @@ static int dpari_flat_cut(int64_t lo, int64_t hi, int64_t start, int64_t numel, 
         return 0;
     }
     to = dpari_least(hi, start + numel);
-    if (to <= from) { /* also of fewer than 0 elements */
+    if (to <= from) { /* also if numel is negative */
         return 0;
     }
     piece->count = to - from;
@@ -8723,7 +8740,7 @@ static dpar_status dpari_buckets_walk(const dpar_buckets_desc *how, int64_t unit
         int64_t limit = n == 0 && how->first > 0 ? how->first : how->size;
         dpar_status st;
         i = how->forward ? k : how->params - 1 - k;
-        st = dpari_flat_lay(i, how->count[i], align, &end, &at, why);
+        st = dpari_flat_place(i, how->count[i], align, &end, &at, why);
         if (st != DPAR_OK) {
             return st;
         }
@@ -8929,7 +8946,7 @@ DPAR_API DPARI_COLD int dpar_heads_rows(const dpar_heads *heads, int32_t rank, i
                                : heads->queries + (i - 1) * (int64_t)heads->groups + s.first_group;
             run[i][1] = run[i][0] + (i == 0 ? s.queries : s.groups);
         }
-    } else { /* a rank with several groups has all their queries */
+    } else { /* a rank with several groups has all queries of these groups */
         run[0][0] = s.first_group * (each + 2) + (s.first_query - s.first_group * each);
         run[0][1] = run[0][0] + s.queries;
         run[1][0] = s.first_group * (each + 2) + each;
@@ -9064,14 +9081,17 @@ DPAR_API int64_t dpar_vocab_id(const dpar_vocab *vocab, int32_t rank, int64_t ro
 
 /* ---- layers ---------------------------------------------------------------------------------- */
 
-/* Counts the layers before position v of the pipeline, which has the chunks of all stages in order.
- * The embedding and the loss count if the caller counts them. */
+/* Counts the layers before position v of the pipeline, whose positions are the chunks of all stages
+ * in order. `rest` is the number of layers that first_layers and last_layers do not fix, embedding
+ * and loss included if they count as layers. */
 static int64_t dpari_stage_before(const dpar_stage_layers_desc *s, int32_t chunks, int64_t rest,
                                   int64_t v)
 {
     int64_t round = v / s->stages, in = v % s->stages, others = s->stages, plain, before = 0;
     others -= (s->first_layers > 0) + (s->last_layers > 0);
-    plain = round * others + dpari_most(0, in - (s->first_layers > 0)); /* other chunks before v */
+    plain = round * others + dpari_most(0, in - (s->first_layers > 0)); /* chunks before v of the
+                                                                           stages that are not
+                                                                           fixed */
     if (others > 0) {
         before = rest / (others * chunks) * plain + dpari_least(plain, rest % (others * chunks));
     }
@@ -9140,9 +9160,8 @@ DPAR_API DPARI_COLD dpar_status dpar_stage_layers(const dpar_stage_layers_desc *
 
 /* ==== index/context.c ==== */
 
-/* Context parallelism. Packed documents are one dpar_split per document, made when it is needed, so
- * that memory does not grow with the number of documents. The balanced method sorts units by cost
- * and deals them out in rows. */
+/* Context parallelism. Each document is a dpar_split that is made when it is needed, so that memory
+ * does not grow with the number of documents. */
 
 /* Checks the ends of packed documents, of which ends[0] is the start of the first one. */
 static dpar_status dpari_context_ends(int32_t docs, const int64_t *ends, int32_t ranks,
@@ -9229,8 +9248,8 @@ DPAR_API int dpar_packed_next(const dpar_packed *packed, int32_t rank, dpar_pack
     return 0;
 }
 
-/* Counts the pairs of n tokens of a document from `first` on: they see first + 1, ..., first + n
- * keys. */
+/* Counts the query-key pairs of n tokens of a document from `first` on, which see first + 1, ...,
+ * first + n keys. */
 static int64_t dpari_causal_pairs(int64_t first, int64_t n)
 {
     int64_t most, last = n % 2 == 0 ? n / 2 : n;
@@ -9241,15 +9260,15 @@ static int64_t dpari_causal_pairs(int64_t first, int64_t n)
     return most + last;
 }
 
-/* Counts the pairs of a stripe: its tokens rank, rank + ranks, ... see rank + 1, rank + 1 + ranks,
- * ... keys. */
+/* Counts the query-key pairs of a stripe, whose tokens rank, rank + ranks, ... see rank + 1, rank +
+ * 1 + ranks, ... keys. */
 static int64_t dpari_stripe_pairs(const dpar_packed *packed, int32_t doc, int32_t rank)
 {
     dpar_split s;
     int64_t n, steps, half, sum;
     dpari_packed_split(packed, doc, &s);
     n = dpar_split_part_count(&s, rank);
-    steps = n % 2 == 0 ? n - 1 : n; /* n (n - 1) / 2 without its product first */
+    steps = n % 2 == 0 ? n - 1 : n; /* n (n - 1) / 2 without an overflow of n (n - 1) */
     half = n % 2 == 0 ? n / 2 : (n - 1) / 2;
     if (n < 1) {
         return 0;
@@ -9306,7 +9325,8 @@ static int64_t dpari_window_reach(const dpar_window *window)
 }
 
 /* Checks what holds for every kind of window. */
-static dpar_status dpari_window_judge(const dpar_window *window, int64_t inputs, dpar_why *why)
+static dpar_status dpari_window_check_fields(const dpar_window *window, int64_t inputs,
+                                             dpar_why *why)
 {
     const int64_t limit = INT64_C(1) << 30;
     if (window->kernel < 1 || window->stride < 0 || window->dilation < 0 || window->pad_low < 0 ||
@@ -9357,7 +9377,7 @@ DPAR_API dpar_status dpar_window_outputs(const dpar_window *window, int64_t inpu
                                          int64_t *outputs, dpar_why *why)
 {
     int64_t room, s = dpari_window_stride(window), m;
-    dpar_status st = dpari_window_judge(window, inputs, why);
+    dpar_status st = dpari_window_check_fields(window, inputs, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -9383,7 +9403,7 @@ DPAR_API dpar_status dpar_window_outputs(const dpar_window *window, int64_t inpu
     }
     m = room / s + 1;
     if (window->ceil_mode && room % s != 0 && m * s < inputs + window->pad_low) {
-        m++; /* as torch, which leaves out a window that would begin in the right padding */
+        m++; /* as in torch, which leaves out a window that would begin in the right padding */
     }
     *outputs = m;
     return DPAR_OK;
@@ -9393,7 +9413,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_window_check(const dpar_window *wind
                                                          int64_t outputs, dpar_why *why)
 {
     int64_t least = 0, more = 0;
-    dpar_status st = dpari_window_judge(window, inputs, why);
+    dpar_status st = dpari_window_check_fields(window, inputs, why);
     if (st == DPAR_OK && window->kind == DPAR_WINDOW_INTERPOLATION) {
         const int64_t limit = INT64_C(1) << 30;
         if (window->kernel > 1 && window->kernel % 2 != 0) {
@@ -9457,7 +9477,7 @@ static void dpari_window_keys(const dpar_window *window, int64_t inputs, int64_t
     *lo = dpari_window_start(window, inputs, y0);
     *hi = dpari_window_start(window, inputs, y1 - 1);
     for (y = y0 + 1; y < y1 && y < y0 + d;
-         y++) { /* the first query of each dilation group, then the last */
+         y++) { /* first over the first query of each dilation group, then over the last */
         *lo = dpari_least(*lo, dpari_window_start(window, inputs, y));
     }
     for (y = y1 - 2; y >= y0 && y >= y1 - d; y--) {
@@ -9466,9 +9486,9 @@ static void dpari_window_keys(const dpar_window *window, int64_t inputs, int64_t
     *hi += dpari_window_reach(window) + 1;
 }
 
-/* Computes the inputs that output y reads. Both ends must not decrease as y grows, so that
- * bisection works; for that the keys of a query are joined with those of the other groups before
- * and after it. */
+/* Computes the inputs that output y reads. For bisection, neither end may decrease as y grows.
+ * Therefore the keys of a query are joined with the keys of the other dilation groups before and
+ * after it. */
 static void dpari_window_span(const dpar_window *window, int64_t inputs, int64_t outputs, int64_t y,
                               int64_t *lo, int64_t *hi)
 {
@@ -9527,7 +9547,8 @@ DPARI_INTERNAL void dpari_window_whole(const dpar_window *window, int64_t inputs
                                        int64_t lo, int64_t hi, int64_t *y0, int64_t *y1)
 {
     int64_t first = *y0, last = *y1, end, a, b;
-    for (end = last; first < end;) { /* bisection: the first that reads nothing below lo */
+    for (end = last; first < end;) { /* bisection for the first output that reads nothing below
+                                        lo */
         int64_t y = first + (end - first) / 2;
         dpari_window_span(window, inputs, outputs, y, &a, &b);
         if (a >= lo) {
@@ -9536,7 +9557,8 @@ DPARI_INTERNAL void dpari_window_whole(const dpar_window *window, int64_t inputs
             first = y + 1;
         }
     }
-    for (end = first; end < last;) { /* from there, the first that reads something above hi */
+    for (end = first; end < last;) { /* from there on, for the first output that reads something
+                                        above hi */
         int64_t y = end + (last - end) / 2;
         dpari_window_span(window, inputs, outputs, y, &a, &b);
         if (b > hi) {
@@ -9598,12 +9620,13 @@ DPARI_INTERNAL int64_t dpari_window_start(const dpar_window *window, int64_t inp
 /* ==== index/halo.c ==== */
 
 /* Checks descriptions of halos and computes their boxes: which points a rank owns, holds, computes,
- * and can compute before an exchange. Each box is a product over dims, so that every question is
- * answered in one dim at a time. The transfers are in reach.c. */
+ * and can compute before an exchange. Each box is a product of ranges, one for each dim, so that
+ * every dim is computed separately. The transfers are in reach.c. */
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
-/* Of extents and widths: the sum of a dim and both of its halos fits into 64 bits. */
+/* The limit of extents and widths. The sum of a dim and both of its halos then fits into 64
+ * bits. */
 static const int64_t dpari_halo_limit = INT64_C(1) << 60;
 
 static int dpari_halo_in_one_piece(const dpar_placement *placement)
@@ -9660,7 +9683,7 @@ static DPARI_COLD dpar_status dpari_halo_check_fold(const dpar_halo *halo, dpar_
                            halo->fold, halo->mirror);
     }
     if (halo->on_row < 0 || halo->on_row > 1 || halo->shift < -1 || halo->shift > 1) {
-        return dpari_wrong(why, "on_row=%d must be 0 or 1, shift=%d -1 to 1", halo->on_row,
+        return dpari_wrong(why, "on_row=%d must be 0 or 1, shift=%d must be -1 to 1", halo->on_row,
                            halo->shift);
     }
     if (halo->high[halo->fold] > dpar_halo_points(halo, halo->fold) - halo->on_row) {
@@ -9671,7 +9694,7 @@ static DPARI_COLD dpar_status dpari_halo_check_fold(const dpar_halo *halo, dpar_
     return DPAR_OK;
 }
 
-/* Returns the rows beyond a pole, without the one that is held twice. */
+/* Returns the number of rows beyond a pole, without the row that is held twice. */
 DPARI_INTERNAL int64_t dpari_halo_behind(const dpar_halo *halo, uint32_t pole)
 {
     return dpar_halo_points(halo, halo->fold) - ((halo->pole_rows & pole) != 0) -
@@ -9919,7 +9942,7 @@ DPARI_INTERNAL int dpari_halo_closed(const dpar_halo *halo, int32_t d)
     return (halo->periodic >> d & 1u) != 0 || (halo->cube && d >= halo->grid.dims - 2);
 }
 
-/* 1 if the dim has one more point than cells, otherwise 0. */
+/* Returns 1 if the dim has one more point than cells, otherwise 0. */
 static int dpari_halo_more(const dpar_halo *halo, int32_t d)
 {
     return halo->points[d] != DPAR_HALO_AT_CELLS && !dpari_halo_closed(halo, d);
@@ -9945,8 +9968,8 @@ static DPARI_COLD void dpari_halo_of_cells(const dpar_halo *halo, int32_t d, int
     }
 }
 
-/* Finds the owner of point i: the coordinates of the axes that cut the dim, and the range of points
- * that it owns. */
+/* Finds the owner of point i. coord receives its coordinates on the axes that cut the dim, and
+ * at[0], at[1] the range of points that it owns. */
 DPARI_INTERNAL void dpari_halo_owner(const dpar_halo *halo, int32_t d, int64_t i, int32_t *coord,
                                      int64_t *at)
 {
@@ -9972,9 +9995,9 @@ static int64_t dpari_halo_all(const dpar_halo *halo, int32_t d)
     return all;
 }
 
-/* Returns the layout whose blocks say which outputs a rank computes: that of the outputs, or of the
- * inputs to which they belong. Nothing of this is stored, because small targets have little stack.
- */
+/* Returns the layout whose blocks say which outputs a rank computes: that of the outputs, or that
+ * of the inputs to which the outputs belong. It is not stored, because small targets have little
+ * stack. */
 static const dpar_layout *dpari_halo_computers(const dpar_halo *halo)
 {
     return halo->outputs != NULL ? halo->outputs : &halo->grid;
@@ -9990,9 +10013,8 @@ static int dpari_halo_computes(const dpar_halo *halo, int32_t d, int64_t *y)
     return y[1] > y[0] && halo->grid.extent[d] > 0;
 }
 
-/* Computes, in one dim of one rank, its own points and the points that its array holds. If it has
- * no points of its own, they are an empty range at the start of the array. Returns 0 if it has
- * neither. */
+/* Computes, in one dim of one rank, the points that it owns and the points in its array. If it owns
+ * none, `own` is an empty range at the start of the array. Returns 1, or 0 if it has neither. */
 DPARI_INTERNAL int dpari_halo_range(const dpar_halo *halo, const int32_t *coord, int32_t d,
                                     int64_t *own, int64_t *box)
 {
@@ -10051,22 +10073,23 @@ static int dpari_halo_open(const dpar_halo *halo, int32_t d, int side)
     return !(halo->folds && d == halo->fold && side);
 }
 
-/* Computes the core of own points [own[0], own[1]) in a dim: without the sides on which an exchange
- * receives points. */
+/* Computes the core of the own points [own[0], own[1]) in a dim, which excludes the points that
+ * read what an exchange receives. */
 static void dpari_halo_shrink(const dpar_halo *halo, int32_t d, const int64_t *own, int64_t *core)
 {
     int64_t end = dpar_halo_points(halo, d);
     core[0] = own[0] + (own[0] > 0 || !dpari_halo_open(halo, d, 0) ? halo->low[d] : 0);
     core[1] = own[1] - (own[1] < end || !dpari_halo_open(halo, d, 1) ? halo->high[d] : 0);
     if (halo->folds && halo->fold == d && halo->on_row && own[1] == end) {
-        core[1] =
-            dpari_least(core[1], end - 1 - halo->high[d]); /* the row held twice arrives too */
+        core[1] = dpari_least(core[1], end - 1 - halo->high[d]); /* the row that is held twice is
+                                                                    received too */
     }
     core[0] = dpari_least(core[0], own[1]);
     core[1] = dpari_most(core[1], core[0]);
 }
 
-/* Computes what a rank computes in a dim, and the core of that. */
+/* Sets out[] to the points that a rank computes in a dim, and core[] to their core. Returns 1, or 0
+ * if there are none. */
 DPARI_STATIC_NOINLINE int dpari_halo_work(const dpar_halo *halo, const int32_t *coord, int32_t d,
                                           int64_t *out, int64_t *core)
 {
@@ -10096,8 +10119,8 @@ DPARI_STATIC_NOINLINE int dpari_halo_work(const dpar_halo *halo, const int32_t *
     return 1;
 }
 
-/* Boxes come in pairs, one inside the other: the own points in the local array, and the core in
- * what a rank computes. They are computed dim by dim, which needs little stack. */
+/* The two pairs of boxes, one inside the other: the own points in the local array, and the core in
+ * the points that a rank computes. They are computed dim by dim, which needs little stack. */
 enum { DPARI_ARRAY, DPARI_WORK };
 
 static int dpari_halo_pair(const dpar_halo *halo, const int32_t *coord, int32_t d, int kind,
@@ -10116,7 +10139,8 @@ DPARI_STATIC_NOINLINE int dpari_halo_get(const dpar_halo *halo, int32_t rank, in
     if (!dpari_halo_coords(halo, rank, coord)) {
         return 0;
     }
-    for (i = 0; i < 2 * dims; i++) { /* looks, then writes */
+    for (i = 0; i < 2 * dims; i++) { /* the first pass over the dims checks, the second one
+                                        writes */
         const int64_t *from = want_outer ? outer : inner;
         int32_t d = i % dims;
         if (!dpari_halo_pair(halo, coord, d, kind, inner, outer) || from[1] <= from[0]) {
@@ -10172,13 +10196,14 @@ static int32_t dpari_halo_nth_slab(const dpar_halo *halo, const int32_t *coord, 
                 *side = k;
             }
         }
-        around = around && inner[1] > inner[0]; /* if not, later dims have no slabs */
+        around = around && inner[1] > inner[0]; /* if the inner range is empty, later dims have no
+                                                   slabs */
     }
     return found;
 }
 
-/* Computes that slab. Dims before its own are cut to the inner box. Later dims are whole, or cut
- * too for a star. */
+/* Computes the box of slab n. In dims before the slab's dim it is as wide as the inner box; in
+ * later dims it is as wide as the outer box, or for a star as the inner one. */
 static DPARI_COLD int dpari_halo_slab_of(const dpar_halo *halo, int32_t rank, int kind, int star,
                                          int32_t n, dpar_box *box)
 {
@@ -10230,7 +10255,7 @@ DPAR_API int dpar_halo_slab(const dpar_halo *halo, int32_t rank, int32_t n, dpar
     return dpari_halo_slab_of(halo, rank, DPARI_ARRAY, dpari_halo_star(halo), n, box);
 }
 
-/* Returns a + b c, or -1 if that exceeds 2^63 - 1 or one of them is already -1. */
+/* Returns a + b c, or -1 if that exceeds 2^63 - 1 or an argument is -1. */
 static int64_t dpari_halo_add(int64_t a, int64_t b, int64_t c)
 {
     int64_t more;
@@ -10265,7 +10290,7 @@ DPAR_API DPARI_COLD int64_t dpar_halo_slab_points(const dpar_halo *halo, int32_t
 /* ==== index/halo_show.c ==== */
 
 /* Draws an exchange of halos as SVG. The picture is built from the same walk over transfers that an
- * exchange uses, so that it shows what is really sent. */
+ * exchange uses, so that it shows the transfers that are really sent. */
 
 /* Lengths are in tenths of a pixel. */
 enum {
@@ -10274,17 +10299,17 @@ enum {
     DPARI_HSHOW_TOP = 800,
     DPARI_HSHOW_TABLE = 3400,
     DPARI_HSHOW_ROW = 190,
-    DPARI_HSHOW_ROWS = 40,    /* peers that the table names */
-    DPARI_HSHOW_BLOCKS = 4096 /* blocks that are drawn */
+    DPARI_HSHOW_ROWS = 40,    /* maximum number of peers in the table */
+    DPARI_HSHOW_BLOCKS = 4096 /* maximum number of blocks that are drawn */
 };
 
 typedef struct dpari_hshow {
     const dpar_halo_draw_desc *desc;
     int32_t dim[2];       /* down, across; -1 if the grid has one dim */
-    dpar_box own, box;    /* of the rank */
-    int64_t lo[2], hi[2]; /* points that are drawn */
-    int64_t scale;        /* 1024 times the tenths of a pixel of a point */
-    int64_t peers;        /* rows of the table */
+    dpar_box own, box;    /* points that the rank owns, and those of its array */
+    int64_t lo[2], hi[2]; /* range of points that is drawn */
+    int64_t scale;        /* tenths of a pixel per point, times 1024 */
+    int64_t peers;        /* number of rows of the table */
 } dpari_hshow;
 
 /* ---- elements -------------------------------------------------------------------------------- */
@@ -10458,7 +10483,7 @@ static void dpari_hshow_piece(dpar_text *text, const dpari_hshow *show, const dp
     dpari_hshow_flat(show, lo, hi, there);
     dpari_hshow_rect(text, show, "out", there[0], there[1], r->peer);
     if (here[0][0] == there[0][0] && here[0][1] == there[0][1]) {
-        return; /* no arrow: it is where it comes from */
+        return; /* no arrow, because the piece is drawn at its source */
     }
     dpar_text_put(text, "<path class=\"w\" stroke=\"");
     dpari_hshow_colour(text, r->peer);
@@ -10490,8 +10515,8 @@ typedef struct dpari_hshow_sum {
     int64_t pieces, points;
 } dpari_hshow_sum;
 
-/* Counts what is exchanged with `peer` in one direction. *next becomes the least peer above
- * `after`, unless it is already less. */
+/* Counts the pieces and points that are exchanged with `peer` in one direction. *next becomes the
+ * least peer above `after`, unless it is already smaller. */
 static dpari_hshow_sum dpari_hshow_count(const dpari_hshow *show, int32_t direction, int32_t peer,
                                          int32_t after, int32_t *next)
 {
@@ -10629,9 +10654,9 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_draw(dpar_text *text, const dpar_halo_
 
 /* ==== index/sampler.c ==== */
 
-/* Samplers. Positions are dealt to ranks by arithmetic alone. Shuffling without memory is a Feistel
- * network on just enough bits for the count, applied again until the result is below the count.
- * dpar_sampler_shuffle repeats torch's generator and algorithm bit for bit. */
+/* Samplers. Positions are dealt to ranks by arithmetic only, without tables. Shuffling without
+ * memory is a Feistel network on just enough bits for the count, applied again until the result is
+ * below the count. dpar_sampler_shuffle repeats torch's generator and algorithm bit for bit. */
 
 /* ---- the samples of a rank ------------------------------------------------------------------- */
 
@@ -10663,8 +10688,8 @@ DPAR_API DPARI_COLD dpar_status dpar_sampler_init(dpar_sampler *sampler, dpar_wh
     return DPAR_OK;
 }
 
-/* Returns the whole rounds, in which each rank reads a run, of the remaining samples. *after
- * receives the samples after them. */
+/* Returns the number of whole rounds, in each of which every rank reads one run, in the remaining
+ * samples. *after receives the number of samples after these rounds. */
 static int64_t dpari_sampler_rounds(const dpar_sampler *sampler, int64_t *after)
 {
     int64_t left = sampler->count - sampler->first, round = sampler->run * sampler->ranks;
@@ -10848,7 +10873,7 @@ static int64_t dpari_permutation_walk(const dpar_sampler *sampler, int64_t x)
     if (x < 0 || x >= sampler->count) {
         return -1;
     }
-    do { /* x is on a cycle of the permutation, so that this comes back into the range */
+    do { /* x is on a cycle of the permutation, so the loop returns into the range */
         x = (int64_t)dpari_feistel(sampler, (uint64_t)x);
     } while (x >= sampler->count);
     return x;
@@ -10878,7 +10903,7 @@ DPARI_API DPARI_COLD dpar_status dpari_differs(uint32_t sum, uint32_t right, con
 }
 
 /* Division, products and shifts of 64 bits, which small processors leave to the compiler's library.
- * The dividend is `volatile`, so that no compiler does it beforehand. */
+ * The dividend is `volatile`, so that no compiler computes the results beforehand. */
 static DPARI_COLD uint32_t dpari_prove_arithmetic(void)
 {
     volatile int64_t dividend = INT64_C(-7000000000000000001);
@@ -10908,8 +10933,8 @@ static DPARI_COLD uint32_t dpari_prove_splits(void)
     return sum;
 }
 
-/* 11 x 13 cells on 2 x 3 ranks, a ring in x, folded in the north. The grid is made in place: this
- * must run in 4 KB. */
+/* 11 x 13 cells on 2 x 3 ranks, a ring in x, folded in the north. The grid is made in place,
+ * because this must run in 4 KB. */
 static DPARI_COLD uint32_t dpari_prove_halos(void)
 {
     static const int32_t sizes[2] = {2, 3};
@@ -10939,7 +10964,8 @@ static DPARI_COLD uint32_t dpari_prove_halos(void)
     return sum;
 }
 
-/* The sums are those of x86-64; tests/embedded/golden.txt has finer ones of all targets. */
+/* The checksums come from x86-64; tests/embedded/golden.txt has more detailed ones of all
+ * targets. */
 DPAR_API DPARI_COLD dpar_status dpar_selftest(dpar_why *why)
 {
     dpar_status st =
