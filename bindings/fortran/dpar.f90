@@ -206,7 +206,7 @@ module dpar
 
     ! A grid of cells to distribute over ranks.
     type, bind(c) :: dpar_cart_choose_desc
-        integer(c_int32_t) :: ranks = 0 ! at least 1; 0..DPAR_MAX_DIMS
+        integer(c_int32_t) :: ranks = 0 ! ranks, at least 1; dims, 0..DPAR_MAX_DIMS
         integer(c_int32_t) :: dims = 0
         integer(c_int64_t) :: cells(0:DPAR_MAX_DIMS - 1) = 0 ! cells along each dim, at least 1
         ! The cost of one cell face between two ranks, by the dim that the face is normal to.
@@ -229,7 +229,7 @@ module dpar
     ! the 2 dims^2 neighbours that differ along one or two axes, as the 18 of D3Q19
     integer(c_int32_t), parameter :: DPAR_STENCIL_EDGES = 2
 
-    ! How ranks are placed on the coordinates of a grid.
+    ! How the ranks, and so the nodes, are mapped to the coordinates of a grid.
     ! the last axis fastest, as in MPI_Cart
     integer(c_int32_t), parameter :: DPAR_MAPPING_ROW_MAJOR = 0
     integer(c_int32_t), parameter :: DPAR_MAPPING_BRICKS = 1 ! each node has a brick of the grid
@@ -239,7 +239,8 @@ module dpar
     integer(c_int32_t), parameter :: DPAR_MAPPING_HILBERT = 3
     integer(c_int32_t), parameter :: DPAR_MAPPING_COUNT = 4
 
-    ! A placement, which says which rank is at which coordinate.
+    ! A mapping, which says which rank is at which coordinate, made by dpar_mapping_init or
+    ! dpar_mapping_choose.
     type, bind(c) :: dpar_mapping
         type(dpar_cart) :: grid
         integer(c_int32_t) :: kind = 0 ! DPAR_MAPPING_x
@@ -262,25 +263,25 @@ module dpar
     ! computes which part owns which elements of one dim.
 
     ! The rules by which N elements are divided over P parts.
-    ! Blocks of b = ceil(N/P): part p owns [min(N, p b), min(N, (p+1) b)): 3 3 3 1. As torch.chunk,
-    ! DTensor, FSDP, FFTW-MPI, MPI darray BLOCK, HPF BLOCK, PetscSplitOwnershipEqual. Empty parts
-    ! are last.
+    ! Blocks of b = ceil(N/P): part p owns [min(N, p b), min(N, (p+1) b)): 3 3 3 1. Used by
+    ! torch.chunk, DTensor, FSDP, FFTW-MPI, MPI darray BLOCK, HPF BLOCK, PetscSplitOwnershipEqual.
+    ! Empty parts are last.
     integer(c_int32_t), parameter :: DPAR_SPLIT_CHUNK = 0
-    ! Balanced: part p owns N/P + (p < N%P) elements: 3 3 2 2. As numpy.array_split,
+    ! Balanced: part p owns N/P + (p < N%P) elements: 3 3 2 2. Used by numpy.array_split,
     ! torch.tensor_split, PETSc DMDA, DeepSpeed, cuDecomp, heFFTe, AMReX, hypre. Empty parts are
     ! last.
     integer(c_int32_t), parameter :: DPAR_SPLIT_EVEN = 1
-    ! Rounded down: part p owns [floor(N p/P), floor(N (p+1)/P)): 2 3 2 3. As p4est. Empty parts are
-    ! between full ones.
+    ! Rounded down: part p owns [floor(N p/P), floor(N (p+1)/P)): 2 3 2 3. Used by p4est. Empty
+    ! parts are between full ones.
     integer(c_int32_t), parameter :: DPAR_SPLIT_FLOOR = 2
-    ! Blocks of `block` elements, dealt in turn from part `source` on. As ScaLAPACK, MPI darray
-    ! CYCLIC(k).
+    ! Blocks of `block` elements, dealt in turn from part `source` on. Used by ScaLAPACK and as MPI
+    ! darray CYCLIC(k).
     integer(c_int32_t), parameter :: DPAR_SPLIT_BLOCK_CYCLIC = 3
     ! Any ascending cuts: part p owns [cuts[p], cuts[p+1]). For ragged and weighted shards and whole
     ! atoms.
     integer(c_int32_t), parameter :: DPAR_SPLIT_RAGGED = 4
     ! `block` pieces by CHUNK, each of them divided over P by CHUNK; part p owns the p-th share of
-    ! every piece. As DTensor's strided shard (FSDP over TP), fused QKV and gate/up weights.
+    ! every piece. Used by DTensor's strided shard (FSDP over TP), fused QKV and gate/up weights.
     integer(c_int32_t), parameter :: DPAR_SPLIT_STRIDED = 5
     ! 2P chunks by CHUNK; part p owns chunks p and 2P-1-p. For causal context parallelism.
     integer(c_int32_t), parameter :: DPAR_SPLIT_ZIGZAG = 6
@@ -302,7 +303,7 @@ module dpar
         type(c_ptr) :: cuts = c_null_ptr ! RAGGED: [parts + 1], the caller's
         integer(c_int64_t) :: by(0:1) = 0 ! private: the divisors of indices
         integer(c_int64_t) :: inverse(0:1) = 0 ! private: their inverses, times 2^shift
-        integer(c_int64_t) :: rounds = 0 ! private: the count in whole rounds, and what is left
+        integer(c_int64_t) :: rounds = 0 ! private: whole rounds in `count`, and the rest
         integer(c_int64_t) :: extra = 0
         integer(c_int64_t) :: tail = 0
     end type
@@ -315,7 +316,7 @@ module dpar
     integer(c_int32_t), parameter :: DPAR_PLACEMENT_REPLICATE = 0
     ! each rank along the axis holds a part of one dim
     integer(c_int32_t), parameter :: DPAR_PLACEMENT_SHARD = 1
-    ! each rank along the axis holds values that must be combined with the others'
+    ! each rank along the axis holds values that must be combined with those of the others
     integer(c_int32_t), parameter :: DPAR_PLACEMENT_PARTIAL = 2
 
     ! What one mesh axis does with the array.
@@ -359,7 +360,7 @@ module dpar
     integer(c_int32_t), parameter :: DPAR_TRANSFER_RECV = 0 ! the transfers that a rank receives
     integer(c_int32_t), parameter :: DPAR_TRANSFER_SEND = 1 ! the transfers that a rank sends
 
-    ! A value of `ranks_per_node`: copy 0 sends everything, as files need that copy 0 wrote.
+    ! A value of `per_node`: copy 0 sends everything, which is needed for files that copy 0 wrote.
     integer(c_int32_t), parameter :: DPAR_REDISTRIBUTE_PRIMARY = -1
 
     ! A walk over one rank's transfers.
@@ -437,7 +438,8 @@ module dpar
         integer(c_int64_t) :: dilation = 0
         integer(c_int64_t) :: pad_low = 0 ! elements of padding below and above the inputs
         integer(c_int64_t) :: pad_high = 0
-        integer(c_int32_t) :: ceil_mode = 0 ! pooling: 1 counts a last window that begins inside
+        ! pooling: 1 also counts a last window that begins inside but is not complete
+        integer(c_int32_t) :: ceil_mode = 0
         integer(c_int32_t) :: kind = 0 ! DPAR_WINDOW_x
         ! For interpolation, as in torch.
         integer(c_int32_t) :: align_corners = 0
@@ -459,7 +461,7 @@ module dpar
     type, bind(c) :: dpar_halo
         ! the cells; dims are cut by CHUNK, EVEN, FLOOR or RAGGED, also nested
         type(dpar_layout) :: grid
-        ! The part of the halo that is filled.
+        ! The part of the halo that is exchanged.
         integer(c_int32_t) :: shape = 0
         ! Width of the halo below the block in points, 0..2^60.
         integer(c_int64_t) :: low(0:DPAR_MAX_DIMS - 1) = 0
@@ -501,9 +503,9 @@ module dpar
     ! Owners receive the values collected in halos (the transpose). Set the halos to zero
     ! afterwards, and the half row that a fold overwrote.
     integer(c_int32_t), parameter :: DPAR_HALO_ADJOINT = 1
-    ! Only points that two ranks hold: faces at the end of a block whose owner is the neighbour, and
-    ! the half row on a fold. To check that copies agree, compare what is received with what is
-    ! there. This mode needs `high` of at least 1 in dims with DPAR_HALO_AT_LOW_FACES, and `low`
+    ! Only points that two ranks hold: faces at the end of a block that belong to the neighbour, and
+    ! the half row on a fold. To check that copies agree, compare the values received with those in
+    ! the array. This mode needs `high` of at least 1 in dims with DPAR_HALO_AT_LOW_FACES, and `low`
     ! with DPAR_HALO_AT_HIGH_FACES.
     integer(c_int32_t), parameter :: DPAR_HALO_SYNC = 2
     ! owners receive the values collected in these copies
@@ -511,8 +513,10 @@ module dpar
 
     ! A walk over one rank's transfers.
     type, bind(c) :: dpar_halo_cursor
-        type(c_ptr) :: h = c_null_ptr ! private, as are all fields; *h must live during the walk
-        integer(c_int32_t) :: rank = 0 ! outside: in at most so many dims
+        ! private, as are all fields; the halo, which must live during the walk
+        type(c_ptr) :: h = c_null_ptr
+        ! outside: the number of dims in which points may be outside the block
+        integer(c_int32_t) :: rank = 0
         integer(c_int32_t) :: sends = 0
         integer(c_int32_t) :: mode = 0
         integer(c_int32_t) :: outside = 0
@@ -520,16 +524,20 @@ module dpar
         integer(c_int32_t) :: state = 0
         integer(c_int32_t) :: coord(0:DPAR_MAX_AXES - 1) = 0
         integer(c_int32_t) :: peer(0:DPAR_MAX_AXES - 1) = 0
-        integer(c_int64_t) :: own(0:1, 0:DPAR_MAX_DIMS - 1) = 0 ! this rank's;
-        ! sends: points that have images here,
+        integer(c_int64_t) :: own(0:1, 0:DPAR_MAX_DIMS - 1) = 0 ! points that this rank owns
+        ! for sends, points whose images this rank owns
         integer(c_int64_t) :: want(0:1, 0:DPAR_MAX_DIMS - 1) = 0
-        integer(c_int64_t) :: from(0:1, 0:DPAR_MAX_DIMS - 1) = 0 ! receivers to visit in a dim
-        integer(c_int64_t) :: at(0:1, 0:DPAR_MAX_DIMS - 1) = 0 ! the receiver's own points,
-        integer(c_int64_t) :: fill(0:1, 0:DPAR_MAX_DIMS - 1) = 0 ! all that it may receive,
-        integer(c_int64_t) :: origin(0:DPAR_MAX_DIMS - 1) = 0 ! and where its array begins
-        integer(c_int64_t) :: x(0:DPAR_MAX_DIMS - 1) = 0 ! by the receiver's dims
+        ! range of receivers to visit in a dim
+        integer(c_int64_t) :: from(0:1, 0:DPAR_MAX_DIMS - 1) = 0
+        integer(c_int64_t) :: at(0:1, 0:DPAR_MAX_DIMS - 1) = 0 ! points that the receiver owns
+        ! points that the receiver may receive
+        integer(c_int64_t) :: fill(0:1, 0:DPAR_MAX_DIMS - 1) = 0
+        integer(c_int64_t) :: origin(0:DPAR_MAX_DIMS - 1) = 0 ! first point of the receiver's array
+        ! begin and length of a segment, by the receiver's dims
+        integer(c_int64_t) :: x(0:DPAR_MAX_DIMS - 1) = 0
         integer(c_int64_t) :: n(0:DPAR_MAX_DIMS - 1) = 0
-        integer(c_int64_t) :: g(0:DPAR_MAX_DIMS - 1) = 0 ! by the sender's
+        ! the same on the sender's side, and where its block begins
+        integer(c_int64_t) :: g(0:DPAR_MAX_DIMS - 1) = 0
         integer(c_int64_t) :: source(0:DPAR_MAX_DIMS - 1) = 0
         integer(c_int32_t) :: inside = 0
         integer(c_int32_t) :: reversed = 0
@@ -555,7 +563,8 @@ module dpar
 
     ! Describes a halo exchange. Zero the struct, then fill it in.
     type, bind(c) :: dpar_halo_cost_desc
-        integer(c_int32_t) :: ranks = 0 ! rank r is on node r / per_node; 0 if all are on one node
+        ! number of ranks, and ranks per node.
+        integer(c_int32_t) :: ranks = 0
         integer(c_int32_t) :: per_node = 0
         integer(c_int32_t) :: dims = 0 ! 1..DPAR_MAX_DIMS
         integer(c_int32_t) :: shape = 0 ! DPAR_STENCIL_STAR, ...
@@ -564,7 +573,7 @@ module dpar
         integer(c_int64_t) :: cells(0:DPAR_MAX_DIMS - 1) = 0
         integer(c_int64_t) :: width(0:DPAR_MAX_DIMS - 1) = 0 ! cells of the halo on either side
         integer(c_int64_t) :: bytes = 0 ! bytes of one cell, all fields together
-        ! bytes of these that are contiguous.
+        ! contiguous part of these bytes, such as one field's components.
         integer(c_int64_t) :: contiguous_bytes = 0
     end type
 
@@ -578,9 +587,9 @@ module dpar
         real(c_double) :: copy_s = 0.0_c_double
         ! part of `seconds`: the network of the busiest node
         real(c_double) :: network_s = 0.0_c_double
-        ! received by a rank in the middle of the grid, also from itself
+        ! bytes that a rank in the middle of the grid receives, also from itself
         integer(c_int64_t) :: bytes = 0
-        ! sent to other nodes by a node in the middle of the grid
+        ! bytes that a node in the middle of the grid sends to other nodes
         integer(c_int64_t) :: network_bytes = 0
         ! peers of a rank in the middle of the grid, itself not counted
         integer(c_int32_t) :: peers = 0
@@ -589,8 +598,8 @@ module dpar
     ! What a rank receives from one neighbour in each exchange.
     type, bind(c) :: dpar_neighbour
         integer(c_int64_t) :: bytes = 0 ! bytes received
-        integer(c_int64_t) :: runs = 0 ! contiguous pieces that are copied, in all copies together
-        ! 1 if read where they are; 2 if packed and unpacked, as messages are
+        integer(c_int64_t) :: runs = 0 ! contiguous pieces, counted in each copy
+        ! 1 if the values are read in place.
         integer(c_int32_t) :: copies = 0
         ! 0 if on the same node, 1 if on another node, 2 if it is the rank itself
         integer(c_int32_t) :: location = 0
@@ -1043,7 +1052,7 @@ module dpar
     end type
 
     ! ==== halo_show ====
-    ! draws an exchange of halos: which ranks send what to which.
+    ! draws an exchange of halos, which shows what each rank sends to which other one.
 
     ! A picture of the blocks of all ranks in two dims of a grid, and of the halo of one rank.
     type, bind(c) :: dpar_halo_draw_desc
@@ -1524,7 +1533,7 @@ module dpar
             integer(c_int32_t) :: dpar_cart_init
         end function
 
-        ! Makes a placement of a kind on nodes of per_node >= 1 ranks.
+        ! Makes a mapping of a kind for nodes of per_node >= 1 ranks.
         function dpar_mapping_init(place, grid, kind, per_node, why) bind(c)
             import
             type(dpar_mapping), intent(inout), target :: place
@@ -1563,8 +1572,7 @@ module dpar
             integer(c_int32_t) :: dpar_mapping_cost
         end function
 
-        ! Chooses the kind of placement whose busiest node sends least, then the least total, then
-        ! the first kind.
+        ! Chooses the kind of mapping whose busiest node sends the least.
         function dpar_mapping_choose(place, grid, per_node, stencil, why) bind(c)
             import
             type(dpar_mapping), intent(inout), target :: place

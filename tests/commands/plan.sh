@@ -63,7 +63,7 @@ expect 0 '8.19G parameters' "$work/model" --cluster 1x8:h100-80
 expect 0 'images a sample' resnet-50 --cluster 1x8:h100-80
 expect 2 "'a100-40' or 'a100-80'" llama-3-8b --cluster 8x8:a100
 expect 1 'fits' llama-3.1-405b --cluster 1x8:a100-80
-expect 1 'GB a GPU, the GPU has 86.0 GB' llama-3.1-405b --cluster 1x8:a100-80 --evaluate tp=8
+expect 1 'GB per GPU, but the GPU has 86.0 GB' llama-3.1-405b --cluster 1x8:a100-80 --evaluate tp=8
 expect 1 '"message": "nothing fits' llama-3.1-405b --cluster 1x8:a100-80 --json
 expect 1 'it fits on [0-9]* such GPUs (nodes of 8)' llama-3.1-405b --cluster 1x8:a100-80
 expect 1 'it fits on [0-9]* such GPUs (nodes of 7)' llama-2-70b --cluster 1x8:a100-40 --gpus 7 --batch 64 --recommend
@@ -116,7 +116,7 @@ expect 2 'given twice' gpt:layers=3,layers=4,hidden=64,heads=2,vocab=100,seq=16 
 expect 2 'tokens of a language model' resnet-50 --cluster dgx-h100 --seq 5
 expect 2 'leave 0' unet-0.25deg --cluster dgx-h100 --evaluate tiles=65536x65536x65536
 expect 2 'must follow' llama-3-8b --cluster dgx-h100 --fix ''
-expect 2 'recompute must be none' grid:64x64 --cluster dgx-h100 --evaluate tiles=4x2,recompute=full
+expect 2 'recompute=2 must be 0 (none)' grid:64x64 --cluster dgx-h100 --evaluate tiles=4x2,recompute=full
 expect 1 'does not fit' gpt-174.6b --cluster tpu-v5e --gpus 64 --recommend --json
 expect 2 'tp=0 must be at least 1' llama-3-8b --cluster 8x8:h100-80 --fix tp=0
 expect 2 'given twice' llama-3-8b --cluster 8x8:h100-80 --fix tp=8,tp=4
@@ -162,7 +162,7 @@ expect 1 'it would fit:' llama-3-70b --cluster 1x8:a100-80
 if grep -E '(:|^) +(8[6-9]|9[0-9]|[1-9][0-9]+[0-9])\.[0-9] GB with' "$work/err"; then
     echo "more than a GPU's 86 GB 'would fit'"; bad=1
 fi
-expect 1 'close: it fits if activations' llama-3-8b --cluster 1x8:h100-80 --precision fp8-grad32 --evaluate cp=2,zero=1,mbs=1
+expect 1 '; it fits if activations' llama-3-8b --cluster 1x8:h100-80 --precision fp8-grad32 --evaluate cp=2,zero=1,mbs=1
 expect 0 'at the loss: ' llama-3-8b,stack=torch --cluster 8x8:h100-80 --evaluate zero=3,mbs=1 --memory
 expect 0 'stage 3: ' llama-3-8b --cluster 1x8:h100-80 --evaluate zero=1,pp=4,mbs=1 --memory
 expect 0 'recompute=norm+experts' mixtral-8x7b --cluster 8x8:h100-80 --evaluate zero=1,ep=8,pp=4,mbs=1,recompute=norm+experts
