@@ -2601,8 +2601,8 @@ template <typename Joint> static dpar_status dpari_cuda_joint_flush(dpari_cuda_j
     return st;
 }
 
-/* Adds box k as a giver: with the address in its `from` that corresponds to index 0 of the frame.
- */
+/* Adds box k as a giver: with the address in its `from` that corresponds to index 0 of the
+ * frame. */
 template <typename Joint>
 static int16_t dpari_cuda_joint_giver(dpari_cuda_joining<Joint> *j, int32_t k)
 {
@@ -3454,8 +3454,8 @@ static dpar_status dpari_cuda_reduce(void *ctx, const dpar_mem_reduce *reduce)
 
 /* ---- over a block ------------------------------------------------------------------------------
  *
- * The order is fixed: within a warp by halves, then over the warps. All threads of the block call.
- */
+ * The order is fixed: within a warp by halves, then over the warps. All threads of the block
+ * call. */
 
 #define DPARI_CUDA_WARPS (DPARI_CUDA_THREADS / 32)
 
@@ -5123,8 +5123,8 @@ template <typename V> struct dpari_cuda_soft {
     double below;
 };
 
-/* Adds N more logits. Their maximum is computed first, so that the sum changes its base only once.
- */
+/* Adds N more logits. Their maximum is computed first, so that the sum changes its base only
+ * once. */
 template <int HOW, int N, typename V>
 __device__ static inline void dpari_cuda_soften(dpari_cuda_soft<V> *a, const V *x)
 {
@@ -5696,8 +5696,8 @@ struct dpari_cuda_moment {
     uint8_t shift, room[7];
 };
 
-/* Merges b into a. share: b's part of both counts. both: the product of the counts over their sum.
- */
+/* Merges b into a. share: b's part of both counts. both: the product of the counts over their
+ * sum. */
 __device__ static inline void dpari_cuda_three_join_by(dpari_cuda_three_of *a,
                                                        const dpari_cuda_three_of &b, double share,
                                                        double both)
@@ -6305,8 +6305,8 @@ static dpar_status dpari_cuda_norm_sum(dpar_cuda *gpu, const dpari_cuda_norm *s)
                          : st;
 }
 
-/* Points of a slice: slices are long, as long as there are enough of them for all multiprocessors.
- */
+/* Points of a slice: slices are long, as long as there are enough of them for all
+ * multiprocessors. */
 static int64_t dpari_cuda_norm_each(const dpar_cuda *gpu, int64_t planes, int64_t points)
 {
     int64_t each = 16384;

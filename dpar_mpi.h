@@ -646,8 +646,8 @@ static MPI_Datatype dpari_mpi_by_bytes(int32_t bytes)
     }
 }
 
-/* The type as which MPI reduces. Sums and products of integers use unsigned types, which wrap in C.
- */
+/* The type as which MPI reduces. Sums and products of integers use unsigned types, which wrap in
+ * C. */
 static MPI_Datatype dpari_mpi_summand(int32_t type, int32_t op)
 {
     int32_t ordered = op == DPAR_MAX || op == DPAR_MIN;
@@ -1256,8 +1256,8 @@ static void dpari_mpi_release_pieces(dpari_mpi_task *task)
     task->requests = 0;
 }
 
-/* Provides space for n messages, each of which may be sent in two parts. Returns 0 without memory.
- */
+/* Provides space for n messages, each of which may be sent in two parts. Returns 0 without
+ * memory. */
 static int32_t dpari_mpi_reserve(dpari_mpi_task *task, int32_t n)
 {
     size_t one = sizeof(MPI_Request) + sizeof(MPI_Status) + sizeof(dpari_mpi_piece);
@@ -1465,8 +1465,8 @@ static void dpari_mpi_end(dpari_mpi_task *task, dpar_status status)
          ? DPARI_MPI_C(blocking)(__VA_ARGS__)                                                      \
          : DPARI_MPI_C(posting)(__VA_ARGS__, (dpari_mpi_slot(t, -1), dpari_mpi_last_request(t))))
 
-/* Makes a type of which one element holds n of `base`: blocks of DPARI_MPI_LIMIT and a remainder.
- */
+/* Makes a type of which one element holds n of `base`: blocks of DPARI_MPI_LIMIT and a
+ * remainder. */
 static int dpari_mpi_big_type(MPI_Datatype base, int64_t n, int64_t bytes, MPI_Datatype *big)
 {
     MPI_Datatype part[2];
@@ -1990,8 +1990,8 @@ static int64_t dpari_mpi_clamp(int64_t piece, int64_t at, int64_t len)
     return piece <= at ? 0 : dpari_least(piece - at, len);
 }
 
-/* Fills task->counts with each piece's elements in the block under way. Returns 0 without memory.
- */
+/* Fills task->counts with each piece's elements in the block under way. Returns 0 without
+ * memory. */
 static int32_t dpari_mpi_block_counts(dpari_mpi_task *task)
 {
     int32_t r, n = task->ctx->comm.size;
@@ -2934,8 +2934,8 @@ static int32_t dpari_mpi_deals_of(dpari_mpi_task *task, dpari_mpi_deals *deals)
     return 1;
 }
 
-/* The numbers at the beginning of slot i: 1 if some slot of its sender is too small, then counts.
- */
+/* The numbers at the beginning of slot i: 1 if some slot of its sender is too small, then
+ * counts. */
 static int64_t *dpari_mpi_slot_counts(const dpari_mpi_deals *deals, char *slots, int32_t i)
 {
     return (int64_t *)(void *)(slots + i * deals->slot);
@@ -3778,8 +3778,8 @@ static void dpari_mpi_land(dpari_mpi_task *task)
     }
 }
 
-/* Posts the requests of the next step: of the check (check = 1, or a split), then of the operation.
- */
+/* Posts the requests of the next step: of the check (check = 1, or a split), then of the
+ * operation. */
 static int dpari_mpi_step(dpari_mpi_task *task)
 {
     int split = task->call.kind == DPAR_CALL_BARRIER && task->call.root == DPARI_SPLIT;
@@ -4512,8 +4512,8 @@ static dpar_status dpari_mpi_worst(MPI_Comm user, dpar_status mine, dpar_why *sa
 static int dpari_mpi_env(const char *name);
 static int dpari_mpi_node_of(MPI_Comm own, MPI_Comm *node);
 
-/* Fills `levels` from first[r], the lowest rank of r's node. The ranks of a node keep their order.
- */
+/* Fills `levels` from first[r], the lowest rank of r's node. The ranks of a node keep their
+ * order. */
 static void dpari_mpi_sort_nodes(dpari_mpi_levels *levels, const int *first, int32_t n)
 {
     int32_t r, k;
@@ -4818,8 +4818,8 @@ static dpar_status dpari_mpi_find_at_once(dpari_mpi_ctx *context)
                                : dpari_mpi_failed(context, NULL, "measuring messages", code);
 }
 
-/* Sets *best to the seconds of an all-reduce of `bytes`, the best of TURNS on rank 0, on all ranks.
- */
+/* Sets *best to the seconds of an all-reduce of `bytes`, the best of TURNS on rank 0, on all
+ * ranks. */
 static dpar_status dpari_mpi_sum_time(dpar_comm *comm, int64_t bytes, int64_t lanes_from, float *in,
                                       double *best)
 {
@@ -5275,8 +5275,8 @@ static int32_t dpari_mpi_in_time(MPI_Request *request, dpari_stopwatch *watch, d
 }
 
 /* Reads all notes that were sent to this rank, because MPICH 5 ends the job if a communicator is
- * freed that still has messages. All ranks are closing and none waits, so that no new note is sent.
- */
+ * freed that still has messages. All ranks are closing and none waits, so that no new note is
+ * sent. */
 static dpar_status dpari_mpi_last_notes(dpari_mpi_ctx *context)
 {
     const double limit = context->comm.timeout_s;
@@ -5750,8 +5750,8 @@ static dpar_status dpari_mpi_meet(MPI_Comm user, MPI_Comm own, const dpar_world_
     return DPAR_OK;
 }
 
-/* Seconds after which ranks that MPI reports to be on one node, but that share no memory, time out.
- */
+/* Seconds after which ranks that MPI reports to be on one node, but that share no memory, time
+ * out. */
 enum { DPARI_MPI_MEETING = 20 };
 
 /* Makes *node, the ranks of this node in the order of own. With DPAR_MPI_NODE=n, nodes count as
