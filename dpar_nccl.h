@@ -2489,7 +2489,9 @@ static dpar_status dpari_nccl_batch(dpar_comm *comm, const dpar_call *calls, int
     if (works == NULL) {
         mine = (dpar_work *)calloc((size_t)n, sizeof *mine);
         if (mine == NULL) {
-            return dpari_say(DPAR_E_MEMORY, &context->comm.why, "batch: no memory for %d calls", n);
+            return dpari_say(DPAR_E_MEMORY, &context->comm.why,
+                             "batch: no memory for %d calls (%ld bytes)", n,
+                             n * (int64_t)sizeof *works);
         }
     }
     dpari_nccl_flush(context->world);
