@@ -2604,8 +2604,8 @@ static void dpari_nccl_memory_end(dpari_nccl_world *world, dpari_nccl_memory *me
     }
     memory->ctx = NULL;
     if (memory->near != NULL) {
-        (void)cudaStreamSynchronize(world->freeing); /* orders nothing but its end: it is used only
-                                                        for broken communicators */
+        (void)cudaStreamSynchronize(world->freeing); /* waits for the copies that set flags of
+                                                        broken communicators */
     }
     free((void *)memory->near);
     memory->near = NULL;
