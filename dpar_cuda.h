@@ -125,10 +125,10 @@ typedef struct dpar_cuda {
  * desc: NULL selects the defaults. The stream stays yours, and has to exist until dpar_cuda_close.
  *
  * Local. Takes milliseconds; the first CUDA call of a process takes up to a second. Fails with
- * DPAR_E_ARG if gpu is NULL, device or max_blocks is negative, or fast_math is neither 0 nor 1;
- * DPAR_E_SYSTEM, with CUDA's own message, if there is no such device or no device memory;
- * DPAR_E_UNKNOWN if the compute capability is below 7.0; and DPAR_E_MEMORY if there is no host
- * memory. */
+ * DPAR_E_ARG if gpu is NULL, device or max_blocks is negative, or fast_math is neither 0 nor 1.
+ * Fails with DPAR_E_SYSTEM and CUDA's own message if there is no such device or no device memory,
+ * with DPAR_E_UNKNOWN if the compute capability is below 7.0, and with DPAR_E_MEMORY if there is no
+ * host memory. */
 DPAR_API dpar_status dpar_cuda_open(dpar_cuda *gpu, const dpar_cuda_desc *desc, dpar_why *why);
 /* Closes a device: waits for the stream, frees the memory, and unpins pages that are still pinned.
  * NULL, and a device that is already closed, are allowed. Local. Fails with DPAR_E_SYSTEM if work

@@ -120,10 +120,10 @@
  * Cost: blocking calls are also posted to MPI, and tested until the deadline, so that one rank may
  * post an operation for which another rank waits at once. MPI's own posted reductions are slow:
  * with Open MPI 4.1 they take up to 5 times as long as the blocking ones. Therefore dpar reduces by
- * its own messages with up to 8 ranks, and with up to 64 if pieces have 2 KiB: each rank receives
- * one piece from all ranks, adds it up, and sends the result to all. Small reductions of more ranks
- * use recursive doubling. blocking = 1 selects MPI's blocking calls where only messages carry the
- * data.
+ * its own messages with up to 8 ranks, and with up to 64 if pieces have 2 KiB. Each rank then
+ * receives one piece from all ranks, adds it up, and sends the result to all. Small reductions of
+ * more ranks use recursive doubling. blocking = 1 selects MPI's blocking calls where only messages
+ * carry the data.
  *
  * Posted work advances inside calls of dpar. An operation of several steps (16-bit floats,
  * rank_order, check, pieces) begins its next step only there. There is no progress thread:

@@ -93,7 +93,7 @@
  * Reductions on the device are NCCL's. Their order, and the last bits, may differ between sizes,
  * versions and machines. 16-bit floats may be rounded at each step, DPAR_AVG of floats may divide
  * first, MAX and MIN may drop NaNs, and AVG of integers is DPAR_E_ARG. With desc.rank_order, floats
- * have the same bits as with shared memory, on all ranks and in every run: they are added in rank
+ * have the same bits as with shared memory, on all ranks and in every run. They are added in rank
  * order, 16-bit floats are summed in f32 and rounded once, and NaNs are treated as in dpar_comm.h.
  * This uses an all-to-all and dpar_mem.reduce.
  *
@@ -228,11 +228,11 @@ typedef struct dpar_nccl_desc {
  * separate host, and the ranks communicate by sockets.
  *
  * Collective over host, or over the job. Takes 0.1 s to seconds. A failure is reported on all
- * ranks: DPAR_E_SYSTEM if libnccl.so.2 is missing or older than 2.18, or with the message of NCCL
- * or CUDA if one of their calls fails; DPAR_E_TIMEOUT if not all ranks call it; DPAR_E_MISMATCH if
- * ranks pass different descriptors or have different versions of NCCL; DPAR_E_ARG for rank_order
- * without reduce_mem and comm_stream, or for scratch_bytes or staging_bytes that are too small for
- * the number of ranks.
+ * ranks. Fails with DPAR_E_SYSTEM if libnccl.so.2 is missing or older than 2.18, or if a call of
+ * NCCL or CUDA fails, whose own message is then included. Fails with DPAR_E_TIMEOUT if not all
+ * ranks call it, and with DPAR_E_MISMATCH if ranks pass different descriptors or have different
+ * versions of NCCL. Fails with DPAR_E_ARG for rank_order without reduce_mem and comm_stream, and
+ * for scratch_bytes or staging_bytes that are too small for the number of ranks.
  *
  * Without a host it also fails with DPAR_E_ARG if the environment lacks a variable, which the
  * message names for each method, if the secret is too short, or if others can read its file. With
@@ -265,9 +265,9 @@ DPAR_API dpar_status dpar_nccl_register(dpar_comm *comm, void *memory, int64_t b
  * gone: [n] ranks of comm that are left out, in ascending order: at least one, and not this rank.
  *
  * Collective over the ranks that stay. Fails with DPAR_E_UNKNOWN if comm is not elastic or NCCL is
- * older than 2.27, DPAR_E_ARG if comm is of another engine, gone is not as described or out is
- * NULL, DPAR_E_MEMORY, DPAR_E_SYSTEM with NCCL's own message, and DPAR_E_TIMEOUT if not all ranks
- * that stay call it before comm's deadline. */
+ * older than 2.27, and with DPAR_E_ARG if comm is of another engine, gone is not as described or
+ * out is NULL. Fails with DPAR_E_TIMEOUT if not all ranks that stay call it before comm's deadline,
+ * with DPAR_E_SYSTEM and NCCL's own message, or with DPAR_E_MEMORY. */
 DPAR_API dpar_status dpar_nccl_shrink(dpar_comm *comm, const int32_t *gone, int32_t n,
                                       dpar_comm **out, dpar_why *why);
 
@@ -4491,11 +4491,9 @@ static dpari_nccl_ctx *dpari_nccl_ctx_make(dpari_nccl_world *world, int32_t rank
 /* Fails because dpari_nccl_ctx_make had no memory for a communicator of `size` ranks. */
 static dpar_status dpari_nccl_ctx_missing(dpar_why *why, const char *doing, int32_t size)
 {
-    const dpari_nccl_ctx *none = NULL;
-    return dpari_say(
-        DPAR_E_MEMORY, why, "%s: no memory for a communicator of %d ranks (%ld bytes)", doing, size,
-        (int64_t)sizeof *none +
-            size * (int64_t)(sizeof *none->member + sizeof *none->piece + sizeof *none->parts));
+    const int64_t each = sizeof(int32_t) + sizeof(dpari_nccl_piece) + sizeof(void *);
+    return dpari_say(DPAR_E_MEMORY, why, "%s: no memory for a communicator of %d ranks (%ld bytes)",
+                     doing, size, (int64_t)sizeof(dpari_nccl_ctx) + size * each);
 }
 
 /* Appends the context to the world's communicators. */
