@@ -1289,7 +1289,7 @@ module dpar
         ! 1 selects MPI's blocking calls for blocking collectives if they are carried only by
         ! messages of MPI (no ranks share memory, or flat).
         integer(c_int32_t) :: blocking = 0
-        ! 1, on any rank, uses only messages of MPI even if ranks share memory.
+        ! 1, on any rank, uses only MPI messages even if ranks share memory.
         integer(c_int32_t) :: flat = 0
     end type
 
@@ -2898,7 +2898,7 @@ module dpar
             integer(c_int32_t) :: dpar_mpi_make
         end function
 
-        ! Makes a grid on a process grid of MPI.
+        ! Makes a grid on an MPI process grid.
         function dpar_mpi_grid_make(cart, options, desc, grid, why) bind(c, &
         name="dpar_mpi_grid_make_f")
             import
