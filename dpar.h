@@ -306,7 +306,7 @@ enum {
 
 /* Counts the elements of a transfer, the product of its extents. Returns -1 if there are more than
  * 2^63 - 1. Costs O(dims). */
-DPAR_API int64_t dpar_transfer_volume(const dpar_transfer *t);
+DPAR_API int64_t dpar_transfer_volume(const dpar_transfer *transfer);
 
 /* ==== base/text.h ==== */
 
@@ -610,30 +610,29 @@ typedef struct dpar_stencil {
     int64_t width[DPAR_MAX_DIMS]; /* width of the halo in cells */
 } dpar_stencil;
 
-/* Makes a mapping of a kind for nodes of per_node >= 1 ranks.
+/* Makes a mapping of a kind for nodes of ranks_per_node >= 1 ranks.
  *
- * Bricks have sides q[d] that divide parts[d] and multiply to per_node, with the least surface
- * between nodes. The surface is the cut of dpar_cart_choose_parts with parts[d] / q[d] nodes along
- * axis d. Among bricks with the same surface the function takes those with the fewest nodes along
- * axis 0, then along axis 1, and so on. Nodes in the grid and ranks in a brick are both row-major.
- * Morton and Hilbert number the cells of the smallest power-of-two cube around the grid and skip
- * cells outside the grid.
+ * Bricks have sides q[d] that divide parts[d] and multiply to ranks_per_node, with the least
+ * surface between nodes. The surface is the cut of dpar_cart_choose_parts with parts[d] / q[d]
+ * nodes along axis d. Among bricks with the same surface the function takes those with the fewest
+ * nodes along axis 0, then along axis 1, and so on. Nodes in the grid and ranks in a brick are both
+ * row-major. Morton and Hilbert number the cells of the smallest power-of-two cube around the grid
+ * and skip cells outside the grid.
  *
- * Fails with DPAR_E_ARG, and for bricks with DPAR_E_DIVIDE if per_node does not divide the ranks
- * (use DPAR_MAPPING_HILBERT). Costs O(1), but for bricks as much as dpar_cart_choose_parts for size
- * / per_node ranks.
- */
-DPAR_API dpar_status dpar_mapping_init(dpar_mapping *place, const dpar_cart *grid, int32_t kind,
-                                       int32_t per_node, dpar_why *why);
+ * Fails with DPAR_E_ARG, and for bricks with DPAR_E_DIVIDE if ranks_per_node does not divide
+ * the ranks (use DPAR_MAPPING_HILBERT). Costs O(1), but for bricks as much as
+ * dpar_cart_choose_parts for size / ranks_per_node ranks. */
+DPAR_API dpar_status dpar_mapping_init(dpar_mapping *mapping, const dpar_cart *grid, int32_t kind,
+                                       int32_t ranks_per_node, dpar_why *why);
 
 /* Computes the rank at a coordinate. Returns DPAR_PROC_NULL outside the grid. Costs O(dims) for
  * row-major and bricks. Morton and Hilbert cost O(2^dims * dims * bits of the longest axis),
  * because cells that the curve skips are counted one cube at a time. */
-DPAR_API int32_t dpar_mapping_rank(const dpar_mapping *place, const int32_t *coord);
+DPAR_API int32_t dpar_mapping_rank(const dpar_mapping *mapping, const int32_t *coord);
 
 /* Computes the coordinate of a rank, the inverse of dpar_mapping_rank at the same cost. Fails with
  * DPAR_E_ARG if there is no such rank. */
-DPAR_API dpar_status dpar_mapping_coords(const dpar_mapping *place, int32_t rank, int32_t *coord);
+DPAR_API dpar_status dpar_mapping_coords(const dpar_mapping *mapping, int32_t rank, int32_t *coord);
 
 /* Computes the traffic between nodes in one exchange, in the units of stencil->bytes.
  *
@@ -645,14 +644,14 @@ DPAR_API dpar_status dpar_mapping_coords(const dpar_mapping *place, int32_t rank
  * row-major with one rank per node. Other mappings cost O(ranks * 3^dims * dims) times
  * dpar_mapping_rank.
  */
-DPAR_API dpar_status dpar_mapping_cost(const dpar_mapping *place, const dpar_stencil *stencil,
+DPAR_API dpar_status dpar_mapping_cost(const dpar_mapping *mapping, const dpar_stencil *stencil,
                                        int64_t *total, int64_t *worst, dpar_why *why);
 
 /* Chooses the kind of mapping whose busiest node sends the least. Among equal kinds it takes the
  * one with the least total, then the first one. Bricks are computed with the stencil's faces as
  * weights, and are skipped if none fits. Fails and costs as dpar_mapping_cost for every kind. */
-DPAR_API dpar_status dpar_mapping_choose(dpar_mapping *place, const dpar_cart *grid,
-                                         int32_t per_node, const dpar_stencil *stencil,
+DPAR_API dpar_status dpar_mapping_choose(dpar_mapping *mapping, const dpar_cart *grid,
+                                         int32_t ranks_per_node, const dpar_stencil *stencil,
                                          dpar_why *why);
 
 /* ==== index/split.h ==== */
@@ -1058,7 +1057,7 @@ DPAR_API dpar_status dpar_redistribute_first(dpar_redistribute_cursor *cursor,
  * Receives are ordered by box, the last dim fastest, and within a box by sender. Sends are ordered
  * by rank, with the ranks of the own node before all others. Costs O(axes x dims).
  */
-DPAR_API int dpar_redistribute_next(dpar_redistribute_cursor *cursor, dpar_transfer *t);
+DPAR_API int dpar_redistribute_next(dpar_redistribute_cursor *cursor, dpar_transfer *transfer);
 
 /* ==== index/cover.h ==== */
 
@@ -1143,7 +1142,7 @@ typedef struct dpar_route_desc {
 /* Finds the least expensive sequence of collectives from one layout to another on the same mesh.
  * The result is the same on all ranks.
  *
- * steps:  [room], receives the steps.
+ * steps:  [capacity], receives the steps.
  * count:  receives the number of steps.
  *
  * Shards must be CHUNK; strided ones are refused. The moves are DTensor's: the innermost cut of a
@@ -1165,8 +1164,8 @@ typedef struct dpar_route_desc {
  * expensive. Fails with DPAR_E_ROOM if there are too few steps or nodes, DPAR_E_ARG if the layouts
  * are not as described, or DPAR_E_NONE if no sequence exists.
  */
-DPAR_API dpar_status dpar_route_plan(const dpar_route_desc *q, dpar_route_step *steps, int32_t room,
-                                     int32_t *count, dpar_why *why);
+DPAR_API dpar_status dpar_route_plan(const dpar_route_desc *desc, dpar_route_step *steps,
+                                     int32_t capacity, int32_t *count, dpar_why *why);
 
 /* Computes the layout after a step of a plan, from the layout before it. It does not
  * detect a step of another plan. Fails with DPAR_E_ARG if there is no such axis or dim. Costs
@@ -1229,14 +1228,14 @@ typedef struct dpar_bucket {
  * same on all ranks.
  *
  * start:    [params], receives the first element of each parameter in the buffer.
- * bucket:   [room], receives the buckets in the order of the buffer.
- * buckets:  receives the number of buckets, which may exceed `room`. Call with room 0 to count
- *           them.
+ * bucket:   [capacity], receives the buckets in the order of the buffer.
+ * buckets:  receives the number of buckets, which may exceed `capacity`. Call with capacity 0
+ *           to count them.
  *
  * Fails with DPAR_E_ARG or DPAR_E_RANGE. Costs O(params).
  */
 DPAR_API dpar_status dpar_buckets_init(const dpar_buckets_desc *how, int64_t *start,
-                                       dpar_bucket *bucket, int32_t room, int32_t *buckets,
+                                       dpar_bucket *bucket, int32_t capacity, int32_t *buckets,
                                        dpar_why *why);
 
 /* The part of one parameter that a rank has. */
@@ -1252,12 +1251,12 @@ typedef struct dpar_piece {
  * is none; *piece is then unchanged.
  *
  * ranks:         the number of equal shares of the bucket.
- * start, numel:  the first element of the parameter in the buffer, and its number of elements.
+ * start, count:  the first element of the parameter in the buffer, and its number of elements.
  *
  * Costs O(1).
  */
 DPAR_API int dpar_bucket_piece(const dpar_bucket *bucket, int32_t ranks, int64_t start,
-                               int64_t numel, int32_t rank, dpar_piece *piece);
+                               int64_t count, int32_t rank, dpar_piece *piece);
 
 /* ---- intervals of a flattened array ---- */
 
@@ -1398,11 +1397,11 @@ typedef struct dpar_stage_layers_desc {
     int32_t v_shape;
 } dpar_stage_layers_desc;
 
-/* Computes the layers [*lo, *hi) of one chunk of a stage. Shares are equal; if they do not divide,
- * the first ones have one layer more. To cut by cost use dpar_split_balance. Fails with DPAR_E_ARG
- * or DPAR_E_DIVIDE. Costs O(1). */
-DPAR_API dpar_status dpar_stage_layers(const dpar_stage_layers_desc *s, int32_t stage,
-                                       int32_t chunk, int32_t *lo, int32_t *hi, dpar_why *why);
+/* Computes the layers [*first, *end) of one chunk of a stage. Shares are equal; if they do not
+ * divide, the first ones have one layer more. To cut by cost use dpar_split_balance. Fails with
+ * DPAR_E_ARG or DPAR_E_DIVIDE. Costs O(1). */
+DPAR_API dpar_status dpar_stage_layers(const dpar_stage_layers_desc *desc, int32_t stage,
+                                       int32_t chunk, int32_t *first, int32_t *end, dpar_why *why);
 
 /* ==== index/context.h ==== */
 
@@ -1785,7 +1784,7 @@ DPAR_API dpar_status dpar_halo_first(dpar_halo_cursor *cursor, const dpar_halo *
 
 /* Advances to the next transfer. Returns 1, or 0 when there is none left. The cost is stated at
  * dpar_halo_first. */
-DPAR_API int dpar_halo_next(dpar_halo_cursor *cursor, dpar_transfer *t);
+DPAR_API int dpar_halo_next(dpar_halo_cursor *cursor, dpar_transfer *transfer);
 
 /* ==== index/halo_show.h ==== */
 
@@ -1822,8 +1821,8 @@ enum { DPAR_HALO_SVG };
  * scripts and without fonts other than sans-serif. Fails with DPAR_E_ARG if there is no such rank,
  * dim or format, or the rank has no points. Costs O(blocks + transfers).
  */
-DPAR_API dpar_status dpar_halo_draw(dpar_text *text, const dpar_halo_draw_desc *p, int32_t format,
-                                    dpar_why *why);
+DPAR_API dpar_status dpar_halo_draw(dpar_text *text, const dpar_halo_draw_desc *desc,
+                                    int32_t format, dpar_why *why);
 
 /* ==== index/sampler.h ==== */
 
@@ -2742,12 +2741,12 @@ DPARI_API int dpari_box_contains(const dpar_box *outer, const dpar_box *inner)
     return 1;
 }
 
-DPAR_API int64_t dpar_transfer_volume(const dpar_transfer *t)
+DPAR_API int64_t dpar_transfer_volume(const dpar_transfer *transfer)
 {
     int64_t n = 1;
     int32_t d;
-    for (d = 0; d < t->dims; d++) {
-        if (!dpari_mul(n, t->extent[d], &n)) {
+    for (d = 0; d < transfer->dims; d++) {
+        if (!dpari_mul(n, transfer->extent[d], &n)) {
             return -1;
         }
     }
@@ -4730,16 +4729,17 @@ static dpar_status dpari_place_bricks(dpar_mapping *place, const dpar_cart *grid
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_mapping_init(dpar_mapping *place, const dpar_cart *grid,
-                                                  int32_t kind, int32_t per_node, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_mapping_init(dpar_mapping *mapping, const dpar_cart *grid,
+                                                  int32_t kind, int32_t ranks_per_node,
+                                                  dpar_why *why)
 {
     dpar_status st;
     if (kind == DPAR_MAPPING_BRICKS) {
-        return dpari_place_bricks(place, grid, per_node, NULL, why);
+        return dpari_place_bricks(mapping, grid, ranks_per_node, NULL, why);
     }
-    st = dpari_place_check(kind, per_node, why);
+    st = dpari_place_check(kind, ranks_per_node, why);
     if (st == DPAR_OK) {
-        dpari_place_start(place, grid, kind, per_node);
+        dpari_place_start(mapping, grid, kind, ranks_per_node);
     }
     return st;
 }
@@ -4887,27 +4887,27 @@ static int dpari_place_curved(const dpar_mapping *mapping)
     return mapping->kind == DPAR_MAPPING_MORTON || mapping->kind == DPAR_MAPPING_HILBERT;
 }
 
-DPAR_API int32_t dpar_mapping_rank(const dpar_mapping *place, const int32_t *coord)
+DPAR_API int32_t dpar_mapping_rank(const dpar_mapping *mapping, const int32_t *coord)
 {
     int32_t d;
-    for (d = 0; d < place->grid.dims; d++) {
-        if (coord[d] < 0 || coord[d] >= place->grid.parts[d]) {
+    for (d = 0; d < mapping->grid.dims; d++) {
+        if (coord[d] < 0 || coord[d] >= mapping->grid.parts[d]) {
             return DPAR_PROC_NULL;
         }
     }
-    return dpari_place_curved(place) ? dpari_curve_rank(place, coord)
-                                     : dpari_brick_rank(place, coord);
+    return dpari_place_curved(mapping) ? dpari_curve_rank(mapping, coord)
+                                       : dpari_brick_rank(mapping, coord);
 }
 
-DPAR_API dpar_status dpar_mapping_coords(const dpar_mapping *place, int32_t rank, int32_t *coord)
+DPAR_API dpar_status dpar_mapping_coords(const dpar_mapping *mapping, int32_t rank, int32_t *coord)
 {
-    if (rank < 0 || rank >= place->grid.size) {
+    if (rank < 0 || rank >= mapping->grid.size) {
         return DPAR_E_ARG;
     }
-    if (dpari_place_curved(place)) {
-        dpari_curve_coords(place, rank, coord);
+    if (dpari_place_curved(mapping)) {
+        dpari_curve_coords(mapping, rank, coord);
     } else {
-        dpari_brick_coords(place, rank, coord);
+        dpari_brick_coords(mapping, rank, coord);
     }
     return DPAR_OK;
 }
@@ -5024,26 +5024,26 @@ static int64_t dpari_place_sends(const dpar_mapping *mapping, const dpar_stencil
     return sum;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_mapping_cost(const dpar_mapping *place,
+DPAR_API DPARI_COLD dpar_status dpar_mapping_cost(const dpar_mapping *mapping,
                                                   const dpar_stencil *stencil, int64_t *total,
                                                   int64_t *worst, dpar_why *why)
 {
     int64_t sum = 0, node = 0, most = 0;
     int32_t rank, d, volume = 1;
-    dpar_status st = dpari_stencil_check(stencil, &place->grid, why);
+    dpar_status st = dpari_stencil_check(stencil, &mapping->grid, why);
     if (st != DPAR_OK) {
         return st;
     }
-    for (d = 0; d < place->grid.dims; d++) {
-        volume *= place->brick[d];
+    for (d = 0; d < mapping->grid.dims; d++) {
+        volume *= mapping->brick[d];
     }
-    if (volume == place->per_node && !dpari_place_curved(place)) {
-        dpari_place_cost_tiles(place, stencil, total, worst);
+    if (volume == mapping->per_node && !dpari_place_curved(mapping)) {
+        dpari_place_cost_tiles(mapping, stencil, total, worst);
         return DPAR_OK;
     }
-    for (rank = 0; rank < place->grid.size; rank++) {
-        int64_t sends = dpari_place_sends(place, stencil, rank);
-        node = rank % place->per_node == 0 ? sends : node + sends;
+    for (rank = 0; rank < mapping->grid.size; rank++) {
+        int64_t sends = dpari_place_sends(mapping, stencil, rank);
+        node = rank % mapping->per_node == 0 ? sends : node + sends;
         most = dpari_most(most, node);
         sum += sends;
     }
@@ -5075,31 +5075,31 @@ static dpar_status dpari_place_try(dpar_mapping *mapping, const dpar_cart *grid,
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_mapping_choose(dpar_mapping *place, const dpar_cart *grid,
-                                                    int32_t per_node, const dpar_stencil *stencil,
-                                                    dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_mapping_choose(dpar_mapping *mapping, const dpar_cart *grid,
+                                                    int32_t ranks_per_node,
+                                                    const dpar_stencil *stencil, dpar_why *why)
 {
     int64_t weight[DPAR_MAX_DIMS], sum = 0, most = 0, least_sum = 0, least_most = -1;
     int32_t kind, best = 0;
     dpar_status st = dpari_stencil_check(stencil, grid, why);
     if (st == DPAR_OK) {
-        st = dpari_place_check(DPAR_MAPPING_ROW_MAJOR, per_node, why);
+        st = dpari_place_check(DPAR_MAPPING_ROW_MAJOR, ranks_per_node, why);
     }
     if (st == DPAR_OK) {
         dpari_stencil_faces(stencil, grid->dims, weight);
     }
     for (kind = 0; st == DPAR_OK && kind < DPAR_MAPPING_COUNT; kind++) {
-        if (dpari_place_try(place, grid, kind, per_node, weight) != DPAR_OK) {
+        if (dpari_place_try(mapping, grid, kind, ranks_per_node, weight) != DPAR_OK) {
             continue;
         }
-        st = dpar_mapping_cost(place, stencil, &sum, &most, why);
+        st = dpar_mapping_cost(mapping, stencil, &sum, &most, why);
         if (least_most < 0 || most < least_most || (most == least_most && sum < least_sum)) {
             best = kind;
             least_sum = sum;
             least_most = most;
         }
     }
-    return st == DPAR_OK ? dpari_place_try(place, grid, best, per_node, weight) : st;
+    return st == DPAR_OK ? dpari_place_try(mapping, grid, best, ranks_per_node, weight) : st;
 }
 
 /* ==== index/split.c ==== */
@@ -7051,7 +7051,7 @@ static int32_t dpari_halo_peer(const dpar_halo_cursor *cursor)
     return cursor->h->owner == NULL ? block : cursor->h->owner[block];
 }
 
-DPAR_API int dpar_halo_next(dpar_halo_cursor *cursor, dpar_transfer *t)
+DPAR_API int dpar_halo_next(dpar_halo_cursor *cursor, dpar_transfer *transfer)
 {
     while (cursor->pass < DPARI_PASSES) {
         int fresh = cursor->state < 2;
@@ -7064,7 +7064,7 @@ DPAR_API int dpar_halo_next(dpar_halo_cursor *cursor, dpar_transfer *t)
         if (dpari_halo_box_next(cursor, fresh)) {
             int32_t peer = dpari_halo_peer(cursor);
             if (peer >= 0) {
-                dpari_halo_fill(cursor, peer, t);
+                dpari_halo_fill(cursor, peer, transfer);
                 return 1;
             }
             continue;
@@ -7926,23 +7926,23 @@ static int dpari_walk_on(dpar_redistribute_cursor *cursor)
     return 0;
 }
 
-DPAR_API int dpar_redistribute_next(dpar_redistribute_cursor *cursor, dpar_transfer *t)
+DPAR_API int dpar_redistribute_next(dpar_redistribute_cursor *cursor, dpar_transfer *transfer)
 {
     int32_t d, turned;
     if (!dpari_walk_on(cursor)) {
         return 0;
     }
     turned = cursor->me >= 0 && !cursor->sends;
-    dpari_zero(t, sizeof(*t));
-    t->peer = turned ? cursor->rank : cursor->now;
-    t->dims = cursor->mine.dims;
-    t->op = cursor->op;
+    dpari_zero(transfer, sizeof(*transfer));
+    transfer->peer = turned ? cursor->rank : cursor->now;
+    transfer->dims = cursor->mine.dims;
+    transfer->op = cursor->op;
     for (d = 0; d < cursor->mine.dims; d++) {
         int64_t skip = cursor->sends ? 0 : cursor->cut[d] - cursor->there[d];
-        t->extent[d] = cursor->sends ? cursor->length[d] : cursor->cut_length[d];
-        t->mine[d] = (turned ? cursor->there[d] : cursor->at[d]) + skip;
-        t->theirs[d] = (turned ? cursor->at[d] : cursor->there[d]) + skip;
-        t->global[d] = cursor->begin[d] + skip;
+        transfer->extent[d] = cursor->sends ? cursor->length[d] : cursor->cut_length[d];
+        transfer->mine[d] = (turned ? cursor->there[d] : cursor->at[d]) + skip;
+        transfer->theirs[d] = (turned ? cursor->at[d] : cursor->there[d]) + skip;
+        transfer->global[d] = cursor->begin[d] + skip;
     }
     return 1;
 }
@@ -8544,45 +8544,45 @@ static int64_t dpari_route_sum(int64_t a, int64_t b)
     return a > INT64_MAX - b ? INT64_MAX : a + b;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_route_plan(const dpar_route_desc *q, dpar_route_step *steps,
-                                                int32_t room, int32_t *count, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_route_plan(const dpar_route_desc *desc, dpar_route_step *steps,
+                                                int32_t capacity, int32_t *count, dpar_why *why)
 {
-    dpar_route_node *nodes = q->nodes;
+    dpar_route_node *nodes = desc->nodes;
     dpari_route r;
     uint64_t start;
     int32_t k, end = 0, n = 0;
     dpar_status st;
     dpari_zero(&r, sizeof(r));
-    st = dpari_route_ends(q->from, q->to, &start, &r.goal, why);
+    st = dpari_route_ends(desc->from, desc->to, &start, &r.goal, why);
     if (st != DPAR_OK) {
         return st;
     }
-    if (q->node_capacity < 2 || q->step_cost < 0 || q->step_cost > INT32_MAX) {
+    if (desc->node_capacity < 2 || desc->step_cost < 0 || desc->step_cost > INT32_MAX) {
         return dpari_wrong(
             why, "node_capacity=%d must be at least 2, step_cost=%ld must be 0 to 2^31 - 1",
-            q->node_capacity, q->step_cost);
+            desc->node_capacity, desc->step_cost);
     }
-    r.layout = q->from;
-    r.byte_cost = q->byte_cost;
-    r.step_cost = q->step_cost;
+    r.layout = desc->from;
+    r.byte_cost = desc->byte_cost;
+    r.step_cost = desc->step_cost;
     r.node = nodes;
-    r.room = q->node_capacity;
-    dpari_zero(nodes, (size_t)q->node_capacity * sizeof(*nodes));
+    r.room = desc->node_capacity;
+    dpari_zero(nodes, (size_t)desc->node_capacity * sizeof(*nodes));
     st = dpari_route_search(&r, start, &end);
     if (st != DPAR_OK) {
         if (st == DPAR_E_ROOM) {
             dpari_needs_bytes(why, 0);
             return dpari_say(st, why, "node_capacity %d is too small for this search",
-                             q->node_capacity);
+                             desc->node_capacity);
         }
         return dpari_say(st, why, "no sequence of collectives makes that layout");
     }
     for (k = end; nodes[k].before >= 0; k = nodes[k].before) {
         n++;
     }
-    if (n > room) {
+    if (n > capacity) {
         dpari_needs_bytes(why, 0);
-        return dpari_say(DPAR_E_ROOM, why, "the plan has %d steps, but room is %d", n, room);
+        return dpari_say(DPAR_E_ROOM, why, "the plan has %d steps, but room is %d", n, capacity);
     }
     *count = n;
     for (k = end; nodes[k].before >= 0; k = nodes[k].before) {
@@ -8792,7 +8792,7 @@ static dpar_status dpari_buckets_walk(const dpar_buckets_desc *how, int64_t unit
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_buckets_init(const dpar_buckets_desc *how, int64_t *start,
-                                                  dpar_bucket *bucket, int32_t room,
+                                                  dpar_bucket *bucket, int32_t capacity,
                                                   int32_t *buckets, dpar_why *why)
 {
     int64_t ranks = how->ranks > 0 ? how->ranks : 1, unit = dpari_most(1, how->multiple);
@@ -8811,11 +8811,12 @@ DPAR_API DPARI_COLD dpar_status dpar_buckets_init(const dpar_buckets_desc *how, 
                          how->multiple, ranks);
     }
     st = dpari_buckets_walk(how, unit, NULL, NULL, 0, &n, why);
-    return st != DPAR_OK ? st : dpari_buckets_walk(how, unit, start, bucket, room, buckets, why);
+    return st != DPAR_OK ? st
+                         : dpari_buckets_walk(how, unit, start, bucket, capacity, buckets, why);
 }
 
 DPAR_API int dpar_bucket_piece(const dpar_bucket *bucket, int32_t ranks, int64_t start,
-                               int64_t numel, int32_t rank, dpar_piece *piece)
+                               int64_t count, int32_t rank, dpar_piece *piece)
 {
     int64_t shard, lo;
     if (rank < 0 || rank >= ranks) {
@@ -8823,7 +8824,7 @@ DPAR_API int dpar_bucket_piece(const dpar_bucket *bucket, int32_t ranks, int64_t
     }
     shard = (bucket->hi - bucket->lo) / ranks;
     lo = bucket->lo + rank * shard;
-    if (!dpari_flat_cut(lo, lo + shard, start, numel, piece)) {
+    if (!dpari_flat_cut(lo, lo + shard, start, count, piece)) {
         return 0;
     }
     piece->in_bucket -= bucket->lo;
@@ -9157,26 +9158,28 @@ static dpar_status dpari_stages_check(const dpar_stage_layers_desc *s, int32_t c
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_stage_layers(const dpar_stage_layers_desc *s, int32_t stage,
-                                                  int32_t chunk, int32_t *lo, int32_t *hi,
+DPAR_API DPARI_COLD dpar_status dpar_stage_layers(const dpar_stage_layers_desc *desc, int32_t stage,
+                                                  int32_t chunk, int32_t *first, int32_t *end,
                                                   dpar_why *why)
 {
-    int32_t chunks = s->chunks == 0 ? 1 : s->chunks;
-    int64_t rest = (int64_t)s->layers + s->embedding + s->loss - s->first_layers - s->last_layers,
+    int32_t chunks = desc->chunks == 0 ? 1 : desc->chunks;
+    int64_t rest = (int64_t)desc->layers + desc->embedding + desc->loss - desc->first_layers -
+                   desc->last_layers,
             v, from, to;
-    dpar_status st = dpari_stages_check(s, chunks, rest, why);
-    if (st == DPAR_OK && (stage < 0 || stage >= s->stages || chunk < 0 || chunk >= chunks)) {
+    dpar_status st = dpari_stages_check(desc, chunks, rest, why);
+    if (st == DPAR_OK && (stage < 0 || stage >= desc->stages || chunk < 0 || chunk >= chunks)) {
         st = dpari_wrong(why, "chunk %d of stage %d: there are %d chunks and %d stages", chunk,
-                         stage, chunks, s->stages);
+                         stage, chunks, desc->stages);
     }
     if (st != DPAR_OK) {
         return st;
     }
-    v = (int64_t)chunk * s->stages + (s->v_shape && chunk % 2 ? s->stages - 1 - stage : stage);
-    from = dpari_stage_before(s, chunks, rest, v) - s->embedding;
-    to = dpari_stage_before(s, chunks, rest, v + 1) - s->embedding;
-    *lo = (int32_t)dpari_most(0, dpari_least(from, s->layers));
-    *hi = (int32_t)dpari_most(0, dpari_least(to, s->layers));
+    v = (int64_t)chunk * desc->stages +
+        (desc->v_shape && chunk % 2 ? desc->stages - 1 - stage : stage);
+    from = dpari_stage_before(desc, chunks, rest, v) - desc->embedding;
+    to = dpari_stage_before(desc, chunks, rest, v + 1) - desc->embedding;
+    *first = (int32_t)dpari_most(0, dpari_least(from, desc->layers));
+    *end = (int32_t)dpari_most(0, dpari_least(to, desc->layers));
     return DPAR_OK;
 }
 
@@ -10644,19 +10647,19 @@ static void dpari_hshow_head(dpar_text *text, const dpari_hshow *show)
     dpar_text_put(text, "dashed: its halo; paler: the cells that it is a copy of</text>\n");
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_halo_draw(dpar_text *text, const dpar_halo_draw_desc *p,
+DPAR_API DPARI_COLD dpar_status dpar_halo_draw(dpar_text *text, const dpar_halo_draw_desc *desc,
                                                int32_t format, dpar_why *why)
 {
     dpari_hshow s;
     int32_t peer = -1, next;
     dpar_status status;
-    if (!text || !p || !p->halo) {
+    if (!text || !desc || !desc->halo) {
         return dpari_wrong(why, "the text, the desc or its halo is NULL");
     }
     if (format != DPAR_HALO_SVG) {
         return dpari_wrong(why, "format is %d: must be DPAR_HALO_SVG", format);
     }
-    status = dpari_hshow_begin(&s, p, why);
+    status = dpari_hshow_begin(&s, desc, why);
     if (status != DPAR_OK) {
         return status;
     }

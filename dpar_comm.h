@@ -416,12 +416,12 @@ DPAR_API dpar_status dpar_scatter(dpar_comm *comm, const void *in, void *out, in
  * ones.
  *
  * count: [size] elements of each rank's piece, equal on all ranks.
- * begin: [size] first element of each piece; NULL if the pieces are contiguous in rank order.
+ * first: [size] first element of each piece; NULL if the pieces are contiguous in rank order.
  *        Pieces of `out` must not overlap.
  *
  * Fails with DPAR_E_MISMATCH if ranks pass different counts. */
 DPAR_API dpar_status dpar_all_gather_v(dpar_comm *comm, const void *in, void *out,
-                                       const int64_t *count, const int64_t *begin, int32_t type,
+                                       const int64_t *count, const int64_t *first, int32_t type,
                                        dpar_work *work);
 /* Combines `in` of all ranks elementwise, in rank order. Each rank r gets the next count[r]
  * elements of the result. count is [size] and must be equal on all ranks; otherwise the call fails
@@ -430,20 +430,20 @@ DPAR_API dpar_status dpar_reduce_scatter_v(dpar_comm *comm, const void *in, void
                                            const int64_t *count, int32_t type, int32_t op,
                                            dpar_work *work);
 /* Sends a piece from each rank to each other, where every pair of ranks may use a different size.
- * Counts and begins are [size], as in dpar_all_gather_v. Fails with DPAR_E_MISMATCH if two ranks
+ * Counts and firsts are [size], as in dpar_all_gather_v. Fails with DPAR_E_MISMATCH if two ranks
  * pass different sizes for the piece between them. */
 DPAR_API dpar_status dpar_all_to_all_v(dpar_comm *comm, const void *in, const int64_t *in_count,
-                                       const int64_t *in_begin, void *out, const int64_t *out_count,
-                                       const int64_t *out_begin, int32_t type, dpar_work *work);
-/* Gathers in_count elements of each rank into `out` of the root, at `begin`. Only the root reads
- * count and begin, which are as in dpar_all_gather_v. */
+                                       const int64_t *in_first, void *out, const int64_t *out_count,
+                                       const int64_t *out_first, int32_t type, dpar_work *work);
+/* Gathers in_count elements of each rank into `out` of the root, at `first`. Only the root reads
+ * count and first, which are as in dpar_all_gather_v. */
 DPAR_API dpar_status dpar_gather_v(dpar_comm *comm, const void *in, int64_t in_count, void *out,
-                                   const int64_t *count, const int64_t *begin, int32_t type,
+                                   const int64_t *count, const int64_t *first, int32_t type,
                                    int32_t root, dpar_work *work);
 /* Sends pieces of the root's `in` to all ranks, each of which receives out_count elements. Only the
- * root reads count and begin, which are as in dpar_all_gather_v. */
+ * root reads count and first, which are as in dpar_all_gather_v. */
 DPAR_API dpar_status dpar_scatter_v(dpar_comm *comm, const void *in, const int64_t *count,
-                                    const int64_t *begin, void *out, int64_t out_count,
+                                    const int64_t *first, void *out, int64_t out_count,
                                     int32_t type, int32_t root, dpar_work *work);
 
 /* ---- messages, and any operation ---- */
@@ -722,7 +722,7 @@ DPAR_API dpar_status dpar_launcher_detect(dpar_launcher_info *job, dpar_why *why
  * launcher started becomes the only rank.
  *
  * world:   the communicator of all ranks; close it with dpar_comm_free.
- * options: NULL selects the defaults. Memory sizes are those of rank 0; `threads` is ignored.
+ * desc: NULL selects the defaults. Memory sizes are those of rank 0; `threads` is ignored.
  *          DPAR_TIMEOUT (seconds) in the environment overrides timeout_s.
  *
  * Collective over the job. Ranks find each other at a socket that belongs to this user and job.
@@ -730,7 +730,7 @@ DPAR_API dpar_status dpar_launcher_detect(dpar_launcher_info *job, dpar_why *why
  * Fails on all ranks with DPAR_E_TIMEOUT if ranks do not arrive before the deadline, DPAR_E_PEER if
  * ranks end meanwhile, and DPAR_E_MISMATCH if ranks have another build or another number of ranks.
  * The message names those ranks. Takes milliseconds. */
-DPAR_API dpar_status dpar_init(dpar_comm **world, const dpar_world_desc *options, dpar_why *why);
+DPAR_API dpar_status dpar_init(dpar_comm **world, const dpar_world_desc *desc, dpar_why *why);
 
 /* ==== comm/simple.h ==== */
 
@@ -793,11 +793,11 @@ DPAR_API int dpar_launch_main(int argc, char **argv, dpar_main fn, void *arg);
  *     }
  *
  * argc, argv: as main has them. --ranks and its number are removed; the rest is yours.
- * options:    NULL selects the defaults. `threads` is ignored.
+ * desc:    NULL selects the defaults. `threads` is ignored.
  * world:      the communicator of all ranks; close it with dpar_finalize.
  *
  * Under a launcher it joins, as dpar_init does. Otherwise the number of ranks is that of --ranks,
- * of DPAR_RANKS in the environment, or options->ranks, the first that is set, and 1 if none is.
+ * of DPAR_RANKS in the environment, or desc->ranks, the first that is set, and 1 if none is.
  * More than one rank are new processes of this program with the same arguments. Each runs main from
  * its start, as under mpiexec, so do nothing before dpar_init_or_launch that only one process
  * should do. New processes inherit neither threads nor locks. They are therefore safe where forked
@@ -809,9 +809,9 @@ DPAR_API int dpar_launch_main(int argc, char **argv, dpar_main fn, void *arg);
  * stderr which rank failed and how, unless dpar_fail did. A rank that ends without dpar_finalize
  * has failed.
  *
- * Collective; call it once. Fails with DPAR_E_ARG if --ranks, DPAR_RANKS, DPAR_TIMEOUT, options or
+ * Collective; call it once. Fails with DPAR_E_ARG if --ranks, DPAR_RANKS, DPAR_TIMEOUT, desc or
  * the variables of a launcher are wrong, otherwise as dpar_init. Starting takes milliseconds. */
-DPAR_API dpar_status dpar_init_or_launch(int *argc, char ***argv, const dpar_world_desc *options,
+DPAR_API dpar_status dpar_init_or_launch(int *argc, char ***argv, const dpar_world_desc *desc,
                                          dpar_comm **world, dpar_why *why);
 /* Waits for all ranks, closes the communicator of dpar_init_or_launch and returns the program's
  * exit code. The code is 0, or 1 if a rank has died, world is broken or NULL, or posted work was
@@ -8371,14 +8371,14 @@ DPAR_API dpar_status dpar_scatter(dpar_comm *comm, const void *in, void *out, in
 }
 
 DPAR_API dpar_status dpar_all_gather_v(dpar_comm *comm, const void *in, void *out,
-                                       const int64_t *count, const int64_t *begin, int32_t type,
+                                       const int64_t *count, const int64_t *first, int32_t type,
                                        dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_ALL_GATHER, in, out, 0, type);
     call.variable_counts = 1;
     call.count = comm && count ? count[comm->rank] : 0;
     call.out_count = count;
-    call.out_first = begin;
+    call.out_first = first;
     return dpari_post(comm, &call, work);
 }
 
@@ -8395,39 +8395,39 @@ DPAR_API dpar_status dpar_reduce_scatter_v(dpar_comm *comm, const void *in, void
 }
 
 DPAR_API dpar_status dpar_all_to_all_v(dpar_comm *comm, const void *in, const int64_t *in_count,
-                                       const int64_t *in_begin, void *out, const int64_t *out_count,
-                                       const int64_t *out_begin, int32_t type, dpar_work *work)
+                                       const int64_t *in_first, void *out, const int64_t *out_count,
+                                       const int64_t *out_first, int32_t type, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_ALL_TO_ALL, in, out, 0, type);
     call.variable_counts = 1;
     call.in_count = in_count;
-    call.in_first = in_begin;
+    call.in_first = in_first;
     call.out_count = out_count;
-    call.out_first = out_begin;
+    call.out_first = out_first;
     return dpari_post(comm, &call, work);
 }
 
 DPAR_API dpar_status dpar_gather_v(dpar_comm *comm, const void *in, int64_t in_count, void *out,
-                                   const int64_t *count, const int64_t *begin, int32_t type,
+                                   const int64_t *count, const int64_t *first, int32_t type,
                                    int32_t root, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_GATHER, in, out, in_count, type);
     call.variable_counts = 1;
     call.root = root;
     call.out_count = count;
-    call.out_first = begin;
+    call.out_first = first;
     return dpari_post(comm, &call, work);
 }
 
 DPAR_API dpar_status dpar_scatter_v(dpar_comm *comm, const void *in, const int64_t *count,
-                                    const int64_t *begin, void *out, int64_t out_count,
+                                    const int64_t *first, void *out, int64_t out_count,
                                     int32_t type, int32_t root, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_SCATTER, in, out, out_count, type);
     call.variable_counts = 1;
     call.root = root;
     call.in_count = count;
-    call.in_first = begin;
+    call.in_first = first;
     return dpari_post(comm, &call, work);
 }
 
@@ -17929,7 +17929,7 @@ DPARI_API DPARI_COLD dpar_status dpari_job_try(const dpar_launcher_info *job,
     return status;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_init(dpar_comm **world, const dpar_world_desc *options,
+DPAR_API DPARI_COLD dpar_status dpar_init(dpar_comm **world, const dpar_world_desc *desc,
                                           dpar_why *why)
 {
     dpar_launcher_info job;
@@ -17941,8 +17941,8 @@ DPAR_API DPARI_COLD dpar_status dpar_init(dpar_comm **world, const dpar_world_de
         return dpari_wrong(why, "dpar_init: world is NULL");
     }
     dpari_zero(&own, sizeof own);
-    if (options != NULL) {
-        own = *options;
+    if (desc != NULL) {
+        own = *desc;
     }
     own.threads = 0;
     dpari_site_here(&site);
@@ -18297,8 +18297,8 @@ DPAR_API DPARI_COLD int dpar_launch_main(int argc, char **argv, dpar_main fn, vo
 /* ---- two calls in a main that was serial ----------------------------------------------------- */
 
 DPAR_API DPARI_COLD dpar_status dpar_init_or_launch(int *argc, char ***argv,
-                                                    const dpar_world_desc *options,
-                                                    dpar_comm **world, dpar_why *why)
+                                                    const dpar_world_desc *desc, dpar_comm **world,
+                                                    dpar_why *why)
 {
     dpari_verdict verdict;
     dpari_site site;
@@ -18309,7 +18309,7 @@ DPAR_API DPARI_COLD dpar_status dpar_init_or_launch(int *argc, char ***argv,
     char **words = argc != NULL && argv != NULL ? *argv : NULL;
     int32_t n = 0;
     dpari_zero(&o, sizeof o);
-    o = options != NULL ? *options : o;
+    o = desc != NULL ? *desc : o;
     o.threads = 0;
     if (world == NULL) {
         return dpari_wrong(why, "dpar_init_or_launch: world is NULL");

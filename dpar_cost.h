@@ -1051,7 +1051,7 @@ typedef struct dpar_traffic {
  *  - what the planner does not model: copies of key-value heads with tp > kv_heads, and the second
  *    copy of the weights in DualPipe. */
 DPAR_API void dpar_traffic_count(const dpar_job *job, const dpar_strategy *strategy,
-                                 dpar_traffic *t);
+                                 dpar_traffic *traffic);
 
 /* ==== cost/step.h ==== */
 
@@ -1288,15 +1288,16 @@ DPAR_API dpar_status dpar_planner_run(dpar_planner *planner, int64_t budget, dpa
 
 /* Lists the neighbours of a plan at the same batch, each with the reason why it was not chosen: how
  * much slower it is, how much memory it lacks, or which rule it breaks. Returns their number, at
- * most `room` and at most 18.
+ * most `capacity` and at most 18.
  *
  * global_batch: samples per step; 0 if it is free.
- * out:          [room], receives the neighbours.
+ * plans:        [capacity], receives the neighbours.
  *
  * A neighbour has twice or half of tp, pp, micro-batch, vp, ep or cp, or another ZeRO stage,
  * recomputation or shard group. Costs at most 18 times dpar_plan_price. */
 DPAR_API int32_t dpar_plan_neighbours(const dpar_job *job, const dpar_plan *plan,
-                                      int64_t global_batch, dpar_plan_rejection *out, int32_t room);
+                                      int64_t global_batch, dpar_plan_rejection *plans,
+                                      int32_t capacity);
 
 /* Finds the legal strategy nearest to `strategy`, which is `strategy` itself if it is legal. Memory
  * is not considered. The nearest strategy has the fewest and smallest changes; a change of a degree
@@ -9237,17 +9238,17 @@ static void dpari_traffic_of_pipeline(const dpar_job *job, const dpar_strategy *
 }
 
 DPAR_API DPARI_COLD void dpar_traffic_count(const dpar_job *job, const dpar_strategy *strategy,
-                                            dpar_traffic *t)
+                                            dpar_traffic *traffic)
 {
     dpari_layers layers;
     dpari_stage st;
     dpari_tally tally;
     int32_t i, kind;
-    dpari_zero(t, sizeof(*t));
+    dpari_zero(traffic, sizeof(*traffic));
     dpari_zero(&tally, sizeof(tally));
     tally.ranks = (double)dpar_strategy_ranks(strategy) / strategy->pp;
     dpari_price_layers(job, strategy, &layers);
-    dpari_traffic_of_layers(job, strategy, tally.ranks, t);
+    dpari_traffic_of_layers(job, strategy, tally.ranks, traffic);
     for (i = 0; i < strategy->pp; i++) {
         dpari_price_stage(job, strategy, &layers, i, &st);
         dpari_tally_data(job, strategy, &st, &tally);
@@ -9257,8 +9258,8 @@ DPAR_API DPARI_COLD void dpar_traffic_count(const dpar_job *job, const dpar_stra
     dpari_traffic_of_pipeline(job, strategy, &layers, &tally);
     for (i = 0; i < DPAR_TRAFFIC_COUNT; i++) {
         for (kind = 0; kind < DPAR_CALL_COLLECTIVE_COUNT; kind++) {
-            t->bytes[i][kind] += tally.backward[i][kind];
-            t->total += t->bytes[i][kind];
+            traffic->bytes[i][kind] += tally.backward[i][kind];
+            traffic->total += traffic->bytes[i][kind];
         }
     }
 }
@@ -12241,14 +12242,14 @@ static void dpari_neighbour_text(const dpar_job *job, const dpar_plan *plan, con
 }
 
 DPAR_API DPARI_COLD int32_t dpar_plan_neighbours(const dpar_job *job, const dpar_plan *plan,
-                                                 int64_t global_batch, dpar_plan_rejection *out,
-                                                 int32_t room)
+                                                 int64_t global_batch, dpar_plan_rejection *plans,
+                                                 int32_t capacity)
 {
     const dpar_strategy *strategy = &plan->strategy;
     int64_t batch = (int64_t)strategy->dp * strategy->micro_batch * strategy->micro_batches;
     int32_t k, n = 0;
-    for (k = 0; k < 2 * DPARI_CHANGES && n < room; k++) {
-        dpar_plan_rejection *r = &out[n];
+    for (k = 0; k < 2 * DPARI_CHANGES && n < capacity; k++) {
+        dpar_plan_rejection *r = &plans[n];
         dpar_plan other;
         dpar_text t;
         dpar_why why;

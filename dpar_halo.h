@@ -327,15 +327,16 @@ typedef struct dpar_halo_plan dpar_halo_plan;
  * several messages per peer. Staging memory comes from dpar_comm_alloc. */
 DPAR_API dpar_status dpar_halo_plan_make(dpar_comm *comm, const dpar_halo_plan_desc *desc,
                                          dpar_halo_plan **plan, dpar_why *why);
-/* Replaces the array of field f by another array of the same shape, for codes that swap old and new
+/* Replaces the array of a field by another array of the same shape, for codes that swap old and new
  * values. Call it between exchanges. The new array must be as large as the old one and must have no
  * element in common with other fields; neither is checked.
  *
- * Local. Fails with DPAR_E_ARG if f does not exist, an exchange has not ended, or the arrays passed
- * are not those that the field was planned with (data, halos or both). Also fails with DPAR_E_ARG
- * if the old array is in registered memory, where peers may read it in place, and the new one is
- * not. The message is in comm->why. Costs O(1). */
-DPAR_API dpar_status dpar_halo_plan_bind(dpar_halo_plan *plan, int32_t f, void *data, void *halos);
+ * Local. Fails with DPAR_E_ARG if the field does not exist, an exchange has not ended, or the
+ * arrays passed are not those that the field was planned with (data, halos or both). Also fails
+ * with DPAR_E_ARG if the old array is in registered memory, where peers may read it in place, and
+ * the new one is not. The message is in comm->why. Costs O(1). */
+DPAR_API dpar_status dpar_halo_plan_bind(dpar_halo_plan *plan, int32_t field, void *data,
+                                         void *halos);
 /* Starts an exchange: packs values, posts messages and copies the halos that the rank sends to
  * itself. Until dpar_halo_plan_end, own cells may be read but not written, and halo cells must be
  * neither read nor written.
@@ -5991,7 +5992,7 @@ static DPARI_COLD const char *dpari_hx_given(const void *data, const void *halos
     return halos ? "halos only" : "no array";
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bind(dpar_halo_plan *plan, int32_t f, void *data,
+DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bind(dpar_halo_plan *plan, int32_t field, void *data,
                                                     void *halos)
 {
     dpari_hx_array *array;
@@ -5999,10 +6000,10 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bind(dpar_halo_plan *plan, int32_
     if (!plan) {
         return DPAR_E_ARG;
     }
-    if (f < 0 || f >= plan->fields) {
+    if (field < 0 || field >= plan->fields) {
         return dpari_comm_wrong(
-            plan->comm, "dpar_halo_plan_bind: field %d does not exist (the plan has 0 to %d)", f,
-            plan->fields - 1);
+            plan->comm, "dpar_halo_plan_bind: field %d does not exist (the plan has 0 to %d)",
+            field, plan->fields - 1);
     }
     if (plan->active) {
         return dpari_comm_wrong(
@@ -6010,26 +6011,27 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bind(dpar_halo_plan *plan, int32_
             "dpar_halo_plan_bind: halo exchange %ld has not ended; call dpar_halo_plan_end first",
             plan->count);
     }
-    if ((data != NULL) != (plan->part[2 * f] != NULL) ||
-        (halos != NULL) != (plan->part[2 * f + 1] != NULL)) {
+    if ((data != NULL) != (plan->part[2 * field] != NULL) ||
+        (halos != NULL) != (plan->part[2 * field + 1] != NULL)) {
         return dpari_comm_wrong(plan->comm,
                                 "dpar_halo_plan_bind: field %d was planned with %s, but this call "
                                 "passes %s",
-                                f, dpari_hx_given(plan->part[2 * f], plan->part[2 * f + 1]),
+                                field,
+                                dpari_hx_given(plan->part[2 * field], plan->part[2 * field + 1]),
                                 dpari_hx_given(data, halos));
     }
-    array = &plan->array[f];
+    array = &plan->array[field];
     if ((array->reach[0] && dpari_ref(plan->world, data, 1) == 0) ||
         (array->reach[1] && dpari_ref(plan->world, halos, 1) == 0)) {
         return dpari_comm_wrong(
             plan->comm,
             "dpar_halo_plan_bind: field %d was planned in memory of dpar_comm_alloc, where peers "
             "may read it, but the new array is not in such memory",
-            f);
+            field);
     }
-    plan->field[f].data = data;
-    plan->field[f].compact_halo = halos;
-    dpari_hx_bind_field(plan, f);
+    plan->field[field].data = data;
+    plan->field[field].compact_halo = halos;
+    dpari_hx_bind_field(plan, field);
     if (!plan->bound) {
         plan->bound = 1;
         dpari_hx_gather_all(plan);

@@ -178,7 +178,7 @@ typedef struct dpar_mpi_desc {
  * dpar_comm_free before MPI_Finalize.
  *
  * user:    stays yours.
- * options: NULL selects the defaults.
+ * desc:    NULL selects the defaults.
  *
  * Collective over `user`. MPI's own calls wait for all ranks, without a deadline. It takes
  * milliseconds on one node, and tens of milliseconds on several nodes, where it measures which
@@ -187,9 +187,9 @@ typedef struct dpar_mpi_desc {
  *
  * Fails with DPAR_E_ARG if MPI is not initialised or is finalised, `user` is MPI_COMM_NULL or an
  * inter-communicator, DPAR_TIMEOUT is not a number, or blocking is set with a deadline. Fails with
- * DPAR_E_MISMATCH if ranks pass different options, and with DPAR_E_SYSTEM and MPI's own message if
- * an MPI call fails. */
-DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_desc *options, dpar_comm **out,
+ * DPAR_E_MISMATCH if ranks pass different descriptors, and with DPAR_E_SYSTEM and MPI's own message
+ * if an MPI call fails. */
+DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_desc *desc, dpar_comm **comm,
                                    dpar_why *why);
 
 #endif
@@ -203,7 +203,7 @@ DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_desc *options, 
  * cart:    made by MPI_Cart_create. Its dims and parts are used, so that each rank's block is at
  *          its MPI_Cart_coords. A communicator without a process grid is allowed if desc sets dims
  *          and all parts.
- * options: NULL selects the defaults of dpar_mpi_make.
+ * mpi: NULL selects the defaults of dpar_mpi_make.
  * desc:    describes the grid. Its dims and parts must be 0 or the same as those of cart. A dim is
  *          periodic if it is periodic in cart or in desc. Dims are in cart's order; with desc.order
  *          DPAR_ORDER_FIRST_FASTEST they are reversed, as Fortran arrays are stored.
@@ -213,7 +213,7 @@ DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_desc *options, 
  *
  * Collective over cart. Costs and fails as the two functions do, and also fails with DPAR_E_ARG if
  * dims or parts differ or there is no process grid. After an error nothing is left to free. */
-DPAR_API dpar_status dpar_mpi_grid_make(MPI_Comm cart, const dpar_mpi_desc *options,
+DPAR_API dpar_status dpar_mpi_grid_make(MPI_Comm cart, const dpar_mpi_desc *mpi,
                                         const dpar_grid_desc *desc, dpar_grid **grid,
                                         dpar_why *why);
 
@@ -5920,7 +5920,7 @@ static dpar_comm *dpari_mpi_share(MPI_Comm own, const dpar_mpi_desc *o, int32_t 
     return made;
 }
 
-DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_desc *options, dpar_comm **out,
+DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_desc *desc, dpar_comm **comm,
                                    dpar_why *why)
 {
     dpar_mpi_desc chosen;
@@ -5931,15 +5931,15 @@ DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_desc *options, 
     int32_t nodes = 0;
     dpar_status status = dpari_mpi_usable(user, why);
     int code;
-    if (status == DPAR_OK && out == NULL) {
+    if (status == DPAR_OK && comm == NULL) {
         status = dpari_wrong(why, "dpar_mpi_make: out, which receives the result, is NULL");
     }
     if (status < 0) {
         return status;
     }
     memset(&chosen, 0, sizeof chosen);
-    if (options != NULL) {
-        chosen = *options;
+    if (desc != NULL) {
+        chosen = *desc;
     }
     code = MPI_Comm_dup(user, &own);
     if (code != MPI_SUCCESS) {
@@ -5954,7 +5954,7 @@ DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_desc *options, 
     }
     if (node != NULL && nodes == 1) {
         MPI_Comm_free(&own);
-        *out = node;
+        *comm = node;
         return DPAR_OK;
     }
     world = status >= 0 ? dpari_mpi_new_world(why) : NULL;
@@ -5964,15 +5964,15 @@ DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_desc *options, 
         return status < 0 ? status : (dpar_status)DPAR_E_SYSTEM;
     }
     world->flat = flat;
-    status = dpari_mpi_make(world, &own, &chosen, out, why);
+    status = dpari_mpi_make(world, &own, &chosen, comm, why);
     if (status < 0) {
         (void)dpar_comm_free(node);
         world->communicators = 1;
         dpari_mpi_leave_world(world, 1);
         return status;
     }
-    (*out)->node = world->node = node;
-    return dpari_mpi_complete(out, why);
+    (*comm)->node = world->node = node;
+    return dpari_mpi_complete(comm, why);
 }
 
 #endif /* DPAR_IMPLEMENTATION */
@@ -6020,13 +6020,13 @@ static dpar_status dpari_mpi_cart(MPI_Comm cart, dpar_grid_desc *d, dpar_why *wh
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_mpi_grid_make(MPI_Comm cart, const dpar_mpi_desc *options,
+DPAR_API dpar_status dpar_mpi_grid_make(MPI_Comm cart, const dpar_mpi_desc *mpi,
                                         const dpar_grid_desc *desc, dpar_grid **grid, dpar_why *why)
 {
     dpar_grid_desc d;
     dpar_comm *world;
     dpar_why said;
-    dpar_status status = dpar_mpi_make(cart, options, &world, why);
+    dpar_status status = dpar_mpi_make(cart, mpi, &world, why);
     if (status < DPAR_OK) {
         return status;
     }

@@ -314,9 +314,8 @@ typedef struct dpar_schedule_desc {
  * DPAR_E_RANGE if there is no such schedule, or DPAR_E_ROOM if `bytes` is too small. Costs
  * O(actions); V_HALF, V_MIN and 1F1B_V cost O(actions + p^2), and more if many actions move.
  */
-DPAR_API dpar_status dpar_schedule_generate(dpar_schedule *schedule,
-                                            const dpar_schedule_desc *order, void *mem,
-                                            int64_t bytes, dpar_why *why);
+DPAR_API dpar_status dpar_schedule_generate(dpar_schedule *schedule, const dpar_schedule_desc *desc,
+                                            void *mem, int64_t bytes, dpar_why *why);
 
 /* Returns the name of a rule: "gpipe", "1f1b", "interleaved", "breadth-first", "zb-h1", "zb-2p",
  * "zbv", "v-half", "v-min", "dualpipe", "dualpipev", "eager-1f1b", "interleaved-zb", "1f1b-v",
@@ -324,7 +323,7 @@ DPAR_API dpar_status dpar_schedule_generate(dpar_schedule *schedule,
  * is static. */
 DPAR_API const char *dpar_schedule_name(int32_t rule);
 
-/* Finds the rule with a given name, and sets order->rule and order->lifo. Case, '-', '_' and a
+/* Finds the rule with a given name, and sets desc->rule and desc->lifo. Case, '-', '_' and a
  * leading "Schedule" do not matter, so PyTorch's class names are found too. Fails with
  * DPAR_E_UNKNOWN; the message lists the names. Costs O(rules).
  *
@@ -332,7 +331,7 @@ DPAR_API const char *dpar_schedule_name(int32_t rule);
  * zbv-zero-bubble, izb, interleaved-zero-bubble, flexible-interleaved-1f1b, eager, v1f1b,
  * overlap-1f1b, seq-1f1b, inference.
  */
-DPAR_API dpar_status dpar_schedule_find(dpar_schedule_desc *order, const char *name, dpar_why *why);
+DPAR_API dpar_status dpar_schedule_find(dpar_schedule_desc *desc, const char *name, dpar_why *why);
 
 /* ==== schedule/check.h ==== */
 
@@ -896,7 +895,7 @@ typedef struct dpar_formula {
  * is no such order, a time is negative, or a value exceeds INT64_MAX. Costs O(stages), for the
  * check of the order.
  */
-DPAR_API dpar_status dpar_schedule_closed_form(const dpar_schedule_desc *order,
+DPAR_API dpar_status dpar_schedule_closed_form(const dpar_schedule_desc *desc,
                                                const dpar_schedule_times *times, int32_t what,
                                                int32_t rank, dpar_formula *formula, dpar_why *why);
 
@@ -2234,7 +2233,7 @@ static const char *dpari_name_past(const char *name, const char *head)
     return name + i;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_schedule_find(dpar_schedule_desc *order, const char *name,
+DPAR_API DPARI_COLD dpar_status dpar_schedule_find(dpar_schedule_desc *desc, const char *name,
                                                    dpar_why *why)
 {
     static const char others[] = "gpipe-lifo\0interleaved-1f1b\0flexible-interleaved-1f1b\0bfs\0"
@@ -2251,15 +2250,15 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_find(dpar_schedule_desc *order, co
     int32_t i;
     for (i = 1; i < DPAR_SCHEDULE_END; i++) {
         if (dpari_name_same(bare, dpar_schedule_name(i))) {
-            order->rule = i;
-            order->lifo = 0;
+            desc->rule = i;
+            desc->lifo = 0;
             return DPAR_OK;
         }
     }
     for (i = 0; i < (int32_t)sizeof other_rule; i++) {
         if (dpari_name_same(bare, dpari_name_in(others, i))) {
-            order->rule = other_rule[i];
-            order->lifo = i == 0; /* gpipe-lifo */
+            desc->rule = other_rule[i];
+            desc->lifo = i == 0; /* gpipe-lifo */
             return DPAR_OK;
         }
     }
@@ -2987,17 +2986,16 @@ static dpar_status dpari_order_make(dpar_schedule *schedule, const dpar_schedule
     return status;
 }
 
-DPAR_API dpar_status dpar_schedule_generate(dpar_schedule *schedule,
-                                            const dpar_schedule_desc *order, void *mem,
-                                            int64_t bytes, dpar_why *why)
+DPAR_API dpar_status dpar_schedule_generate(dpar_schedule *schedule, const dpar_schedule_desc *desc,
+                                            void *mem, int64_t bytes, dpar_why *why)
 {
     dpar_schedule_desc named;
     dpar_status st;
-    if (order->rule != 0 || order->name == NULL) {
-        return dpari_order_make(schedule, order, mem, bytes, why);
+    if (desc->rule != 0 || desc->name == NULL) {
+        return dpari_order_make(schedule, desc, mem, bytes, why);
     }
-    named = *order;
-    st = dpar_schedule_find(&named, order->name, why);
+    named = *desc;
+    st = dpar_schedule_find(&named, desc->name, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -7850,20 +7848,20 @@ static const char *dpari_closed_name(int32_t what)
     }
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_schedule_closed_form(const dpar_schedule_desc *order,
+DPAR_API DPARI_COLD dpar_status dpar_schedule_closed_form(const dpar_schedule_desc *desc,
                                                           const dpar_schedule_times *times,
                                                           int32_t what, int32_t rank,
                                                           dpar_formula *formula, dpar_why *why)
 {
     dpari_closed q;
     int late;
-    dpar_status status = dpari_closed_read(&q, order, times, why);
+    dpar_status status = dpari_closed_read(&q, desc, times, why);
     if (status != DPAR_OK) {
         return status;
     }
-    if (what < 0 || what >= DPAR_FORMULA_COUNT || rank < 0 || rank >= order->ranks) {
+    if (what < 0 || what >= DPAR_FORMULA_COUNT || rank < 0 || rank >= desc->ranks) {
         return dpari_wrong(why, "formula %d of rank %d; formulas are 0 to %d and ranks 0 to %d",
-                           what, rank, (int32_t)DPAR_FORMULA_COUNT - 1, order->ranks - 1);
+                           what, rank, (int32_t)DPAR_FORMULA_COUNT - 1, desc->ranks - 1);
     }
     dpari_closed_value(&q, times, what, rank);
     if (q.unmet != NULL) {
@@ -7872,7 +7870,7 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_closed_form(const dpar_schedule_de
     if (q.over) {
         return dpari_say(DPAR_E_RANGE, why,
                          "%d micro-batches on %d ranks: the value exceeds INT64_MAX",
-                         order->micro_batches, order->ranks);
+                         desc->micro_batches, desc->ranks);
     }
     late = what == DPAR_FORMULA_MAKESPAN ||
            (what == DPAR_FORMULA_SPAN && q.rule != DPAR_SCHEDULE_FORWARD_ONLY);

@@ -1009,7 +1009,7 @@ DPAR_API void dpar_fsdp_zero(dpar_fsdp *fsdp);
  * Local. O(units). Fails with DPAR_E_ARG if the previous micro-batch has not ended, or with the
  * status of a broken communicator. */
 DPAR_API dpar_status dpar_fsdp_begin(dpar_fsdp *fsdp, int32_t last);
-/* Gathers the weights of unit u, waits until they are complete, and requests those of the
+/* Gathers the weights of a unit, waits until they are complete, and requests those of the
  * `prefetch` units that follow in this direction. In backward it also provides memory for the
  * unit's gradients. With ZeRO-1 or desc.reduce_last the gradients hold the sum of earlier
  * micro-batches. Otherwise they are 0, or undefined with desc.overwrite_gradients.
@@ -1022,10 +1022,10 @@ DPAR_API dpar_status dpar_fsdp_begin(dpar_fsdp *fsdp, int32_t last);
  * unit or it is already in use, and for backward if no pass is in progress or the unit already had
  * backward in it. Fails with DPAR_E_ROOM, naming the units, if more than desc.units_in_use are in
  * use or have gradients that are not ready. Other errors are those of comm.h. */
-DPAR_API dpar_status dpar_fsdp_unshard(dpar_fsdp *fsdp, int32_t u, int32_t direction);
-/* Ends the use of unit u's weights until the next unshard. Local. O(1). Fails with DPAR_E_ARG if
+DPAR_API dpar_status dpar_fsdp_unshard(dpar_fsdp *fsdp, int32_t unit, int32_t direction);
+/* Ends the use of a unit's weights until the next unshard. Local. O(1). Fails with DPAR_E_ARG if
  * they were not in use. */
-DPAR_API dpar_status dpar_fsdp_reshard(dpar_fsdp *fsdp, int32_t u, int32_t direction);
+DPAR_API dpar_status dpar_fsdp_reshard(dpar_fsdp *fsdp, int32_t unit, int32_t direction);
 /* Returns the address of parameter i's weights: count[i] elements of compute_type, aligned to that
  * type. Returns NULL unless its unit is between unshard and reshard. Local. O(1). */
 DPAR_API const void *dpar_fsdp_weight(const dpar_fsdp *fsdp, int32_t i);
@@ -1039,13 +1039,13 @@ DPAR_API const void *dpar_fsdp_weight(const dpar_fsdp *fsdp, int32_t i);
  * whole (ZeRO-1, desc.reduce_last) and have contents: an earlier micro-batch of the step had this
  * unit in backward, or dpar_fsdp_norm, _state or _step read them since dpar_fsdp_zero. */
 DPAR_API void *dpar_fsdp_gradient(const dpar_fsdp *fsdp, int32_t i, int *adds);
-/* Marks the gradients of unit u as complete for this micro-batch, and posts their reduction.
+/* Marks the gradients of a unit as complete for this micro-batch, and posts their reduction.
  *
  * Collective over comm: all ranks call it for the same units in the same order. Costs a
  * reduce-scatter of the unit in gradient_type, with ZeRO-1 or desc.reduce_last only in the last
  * micro-batch. Fails with DPAR_E_ARG if the unit has no gradients in this pass or is already ready.
  * Other errors are those of comm.h. */
-DPAR_API dpar_status dpar_fsdp_ready(dpar_fsdp *fsdp, int32_t u);
+DPAR_API dpar_status dpar_fsdp_ready(dpar_fsdp *fsdp, int32_t unit);
 /* Ends the micro-batch. After the last one, the gradients of this rank's shards are reduced.
  *
  * Collective. Waits for the reductions that dpar_fsdp_ready posted, and with replicas for an
@@ -1079,7 +1079,7 @@ enum {
     DPAR_FSDP_GRADIENT = DPAR_FSDP_ARRAY_COUNT
 };
 
-/* Returns this rank's shard of an array of unit u. Returns NULL, with 0 elements and
+/* Returns this rank's shard of an array of a unit. Returns NULL, with 0 elements and
  * DPAR_TYPE_NONE, if there is no such unit or the optimizer has no such array. dpar_fsdp_piece
  * reports where a parameter is in the shard.
  *
@@ -1095,8 +1095,8 @@ enum {
  * other communicators.
  *
  * Local. O(1), except that gradients that count as 0 are zeroed here. */
-DPAR_API void *dpar_fsdp_state(const dpar_fsdp *fsdp, int32_t array, int32_t u, int64_t *elements,
-                               int32_t *type);
+DPAR_API void *dpar_fsdp_state(const dpar_fsdp *fsdp, int32_t array, int32_t unit,
+                               int64_t *elements, int32_t *type);
 /* Finds the piece of parameter i in this rank's shard. Returns 1, or 0 if the shard has no element
  * of the parameter.
  *
@@ -1105,7 +1105,7 @@ DPAR_API void *dpar_fsdp_state(const dpar_fsdp *fsdp, int32_t array, int32_t u, 
  *
  * Local. O(1). */
 DPAR_API int dpar_fsdp_piece(const dpar_fsdp *fsdp, int32_t i, dpar_piece *piece);
-/* Describes unit u as an array of one dim on ranks first .. first + ranks - 1, divided like its
+/* Describes a unit as an array of one dim on ranks first .. first + ranks - 1, divided like its
  * shards (DPAR_SPLIT_CHUNK), for redistribute.h and move.h. layout->extent[0] is the number of
  * elements of the unit without padding, and each rank's shard has ceil(extent / ranks) elements.
  *
@@ -1113,7 +1113,7 @@ DPAR_API int dpar_fsdp_piece(const dpar_fsdp *fsdp, int32_t i, dpar_piece *piece
  * the first layout->extent[0] elements. Load it like a sharded checkpoint of one rank.
  *
  * Local. O(1). Fails with DPAR_E_ARG. */
-DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *fsdp, int32_t u, int32_t first,
+DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *fsdp, int32_t unit, int32_t first,
                                       int32_t ranks, dpar_layout *layout, dpar_why *why);
 /* Reads a part of a saved shard. It is your callback. The part is elements first .. first + count -
  * 1 of the shard of unit u in an array, as rank `rank` of the saving job wrote it. Write the part
@@ -1315,7 +1315,7 @@ typedef struct dpar_embedding_arrays {
  * calls: shared memory, and MPI with its option `check`. */
 DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor_parallel *tp,
                                             const dpar_embedding *layer,
-                                            const dpar_embedding_arrays *a);
+                                            const dpar_embedding_arrays *arrays);
 /* Computes the gradient of an embedding's table: dtable[row] is the sum of dy over the tokens that
  * use the row, in the order of the tokens. It has the same bits on any number of ranks.
  *
@@ -1323,7 +1323,7 @@ DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor_parallel *tp,
  * `gathered`. O((n + rows) width). Fails like dpar_embedding_forward. */
 DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor_parallel *tp,
                                              const dpar_embedding *layer,
-                                             const dpar_embedding_arrays *a);
+                                             const dpar_embedding_arrays *arrays);
 
 /* Describes a cross-entropy over a vocabulary that is divided among the ranks. With lse = ln(sum of
  * exp(logit) over the vocabulary) and V = vocab.count + vocab.added:
@@ -1363,14 +1363,15 @@ typedef struct dpar_cross_entropy_arrays {
  * different vocabulary, targets, ignore, smoothing or z_loss, but only on engines that compare
  * calls: shared memory, and MPI with its option `check`. */
 DPAR_API dpar_status dpar_cross_entropy_forward(const dpar_tensor_parallel *tp,
-                                                const dpar_cross_entropy *e,
-                                                const dpar_cross_entropy_arrays *a);
+                                                const dpar_cross_entropy *layer,
+                                                const dpar_cross_entropy_arrays *arrays);
 /* Replaces the logits by `scale` times the gradient of the sum of the losses. For the gradient of
  * the mean, pass 1 / (number of tokens of all data-parallel ranks). Local. O(n rows). Fails with
- * DPAR_E_ARG if `e` or `a` is NULL. */
+ * DPAR_E_ARG if `layer` or `arrays` is NULL. */
 DPAR_API dpar_status dpar_cross_entropy_backward(const dpar_tensor_parallel *tp,
-                                                 const dpar_cross_entropy *e,
-                                                 const dpar_cross_entropy_arrays *a, double scale);
+                                                 const dpar_cross_entropy *layer,
+                                                 const dpar_cross_entropy_arrays *arrays,
+                                                 double scale);
 
 /* ---- attention heads ---- */
 
@@ -1611,7 +1612,7 @@ DPAR_API dpar_status dpar_attention_free(dpar_attention_plan *plan);
 
 /* Selects the exchange of tokens for heads. Assign it to dpar_attention_desc.method, but do not
  * call it. O(1). */
-DPAR_API void dpar_attention_ulysses(struct dpari_attention_method *way);
+DPAR_API void dpar_attention_ulysses(struct dpari_attention_method *method);
 
 /* Arrays of a layer, for dpar_attention_exchange. */
 enum { DPAR_ATTENTION_Q, DPAR_ATTENTION_K, DPAR_ATTENTION_V, DPAR_ATTENTION_OUT };
@@ -1763,8 +1764,8 @@ typedef struct dpar_router_arrays {
 /* Chooses the experts of each token: computes chosen and weight from logits. Local. O(tokens x
  * experts), or in the worst case, which is ascending scores, k times that. Fails with DPAR_E_ARG.
  */
-DPAR_API dpar_status dpar_router_forward(const dpar_router *r, const dpar_router_arrays *a,
-                                         dpar_why *why);
+DPAR_API dpar_status dpar_router_forward(const dpar_router *router,
+                                         const dpar_router_arrays *arrays, dpar_why *why);
 
 /* How evenly the tokens of all ranks choose the experts, before capacity drops any choice. */
 typedef struct dpar_router_load {
@@ -1781,9 +1782,9 @@ typedef struct dpar_router_load {
  *
  *     loss = a E sum over experts of f P,    f = chosen / (k tokens)
  *
- * The loss is `a` if tokens are spread evenly. It uses a->chosen from dpar_router_forward. A token
- * whose first choice is -1 is padding and is not counted. A token that several ranks hold is
- * counted once per rank.
+ * The loss is `a` if tokens are spread evenly. It uses arrays->chosen from dpar_router_forward.
+ * A token whose first choice is -1 is padding and is not counted. A token that
+ * several ranks hold is counted once per rank.
  *
  * comm: the ranks that share the router. NULL computes the loss of these tokens only, as DeepSeek
  *       does for each sequence.
@@ -1793,8 +1794,8 @@ typedef struct dpar_router_load {
  * experts). Fails with DPAR_E_ARG, which breaks the communicator; the message is in comm->why.
  * Fails with DPAR_E_MISMATCH if ranks pass different routers (apart from bias), but only on engines
  * that compare calls: shared memory, and MPI with its option `check`. */
-DPAR_API dpar_status dpar_router_balance(const dpar_router *r, dpar_comm *comm,
-                                         const dpar_router_arrays *a, dpar_router_load *load);
+DPAR_API dpar_status dpar_router_balance(const dpar_router *router, dpar_comm *comm,
+                                         const dpar_router_arrays *arrays, dpar_router_load *load);
 /* Computes dlogits from dweight.
  *
  * load: from dpar_router_balance, to add the gradient of its loss, in which f is constant as usual.
@@ -1805,7 +1806,8 @@ DPAR_API dpar_status dpar_router_balance(const dpar_router *r, dpar_comm *comm,
  *
  * Local. O(tokens x experts). Fails like dpar_router_forward, and with DPAR_E_ARG if a choice is
  * not an expert. */
-DPAR_API dpar_status dpar_router_backward(const dpar_router *r, const dpar_router_arrays *a,
+DPAR_API dpar_status dpar_router_backward(const dpar_router *router,
+                                          const dpar_router_arrays *arrays,
                                           const dpar_router_load *load, dpar_why *why);
 /* You can also balance experts without a loss (DeepSeek-V3). Once per step, add 0.001 to bias[e] if
  * load->chosen[e] is below the mean of load->chosen, and subtract 0.001 if it is above. With
@@ -2117,7 +2119,7 @@ typedef struct dpar_pipeline dpar_pipeline;
  *  - DPAR_E_STUCK if ranks would wait for each other in a cycle, which the message names;
  *  - DPAR_E_RANGE, DPAR_E_ROOM or DPAR_E_MEMORY. */
 DPAR_API dpar_status dpar_pipeline_make(dpar_comm *comm, const dpar_pipeline_desc *desc,
-                                        dpar_pipeline **out, dpar_why *why);
+                                        dpar_pipeline **pipeline, dpar_why *why);
 /* Runs one step, which executes the whole list for all micro-batches.
  *
  * last: 1 to reduce gradients at the end of the step. 0 if more steps follow that add to them; this
@@ -9119,77 +9121,77 @@ static dpar_status dpari_fsdp_check_unit(dpar_fsdp *fsdp, int32_t u, int32_t dir
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_fsdp_unshard(dpar_fsdp *fsdp, int32_t u, int32_t direction)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_unshard(dpar_fsdp *fsdp, int32_t unit, int32_t direction)
 {
     const int32_t back = direction == DPAR_ACTION_BACKWARD;
     dpar_status st;
     if (fsdp == NULL) {
         return DPAR_E_ARG;
     }
-    st = dpari_fsdp_check_unit(fsdp, u, direction);
+    st = dpari_fsdp_check_unit(fsdp, unit, direction);
     if (st != DPAR_OK) {
         return st;
     }
-    if (fsdp->unit[u].used) {
-        return dpari_comm_wrong(fsdp->shard, "dpar_fsdp_unshard: unit %d is already in use", u);
+    if (fsdp->unit[unit].used) {
+        return dpari_comm_wrong(fsdp->shard, "dpar_fsdp_unshard: unit %d is already in use", unit);
     }
     if (back && !fsdp->under_way) {
         return dpari_comm_wrong(fsdp->shard,
                                 "dpar_fsdp_unshard: unit %d for backward, but no pass is in "
                                 "progress (dpar_fsdp_begin)",
-                                u);
+                                unit);
     }
-    if (back && fsdp->unit[u].state != DPARI_FSDP_NONE) {
-        return dpari_comm_wrong(fsdp->shard,
-                                "dpar_fsdp_unshard: unit %d already had backward in this pass", u);
+    if (back && fsdp->unit[unit].state != DPARI_FSDP_NONE) {
+        return dpari_comm_wrong(
+            fsdp->shard, "dpar_fsdp_unshard: unit %d already had backward in this pass", unit);
     }
     if (fsdp->under_way && fsdp->status != DPAR_OK) {
         return fsdp->status;
     }
-    st = dpari_fsdp_gather(fsdp, u, back);
+    st = dpari_fsdp_gather(fsdp, unit, back);
     if (st == DPAR_OK && back) {
-        st = dpari_fsdp_open(fsdp, u);
+        st = dpari_fsdp_open(fsdp, unit);
     }
     if (st == DPAR_OK) {
-        fsdp->unit[u].used = 1;
+        fsdp->unit[unit].used = 1;
     } else if (fsdp->under_way && dpari_fsdp_broken(fsdp)) {
         fsdp->status = st;
     }
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_fsdp_reshard(dpar_fsdp *fsdp, int32_t u, int32_t direction)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_reshard(dpar_fsdp *fsdp, int32_t unit, int32_t direction)
 {
     dpar_status st;
     if (fsdp == NULL) {
         return DPAR_E_ARG;
     }
-    st = dpari_fsdp_check_unit(fsdp, u, direction);
+    st = dpari_fsdp_check_unit(fsdp, unit, direction);
     if (st != DPAR_OK) {
         return st;
     }
-    if (!fsdp->unit[u].used) {
-        return dpari_comm_wrong(fsdp->shard, "dpar_fsdp_reshard: unit %d is not in use", u);
+    if (!fsdp->unit[unit].used) {
+        return dpari_comm_wrong(fsdp->shard, "dpar_fsdp_reshard: unit %d is not in use", unit);
     }
-    fsdp->unit[u].used = 0;
+    fsdp->unit[unit].used = 0;
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_fsdp_ready(dpar_fsdp *fsdp, int32_t u)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_ready(dpar_fsdp *fsdp, int32_t unit)
 {
     if (fsdp == NULL) {
         return DPAR_E_ARG;
     }
-    if (!dpari_fsdp_is_unit(fsdp, u) || !fsdp->under_way ||
-        fsdp->unit[u].state != DPARI_FSDP_OPEN) {
+    if (!dpari_fsdp_is_unit(fsdp, unit) || !fsdp->under_way ||
+        fsdp->unit[unit].state != DPARI_FSDP_OPEN) {
         return dpari_comm_wrong(fsdp->shard,
                                 "dpar_fsdp_ready: unit %d of %d was not unsharded for backward in "
                                 "this pass, or is already ready",
-                                u, fsdp->units);
+                                unit, fsdp->units);
     }
-    fsdp->unit[u].state = DPARI_FSDP_DONE;
+    fsdp->unit[unit].state = DPARI_FSDP_DONE;
     if (fsdp->status == DPAR_OK) {
-        fsdp->status = dpari_fsdp_send(fsdp, u);
+        fsdp->status = dpari_fsdp_send(fsdp, unit);
     }
     return fsdp->status;
 }
@@ -9352,23 +9354,23 @@ static int dpari_fsdp_has(const dpar_fsdp *fsdp, int32_t array, int32_t u)
     return array <= dpari_optimizer_moments(&fsdp->desc.optimizer); /* the masters are array 0 */
 }
 
-DPAR_API DPARI_COLD void *dpar_fsdp_state(const dpar_fsdp *fsdp, int32_t array, int32_t u,
+DPAR_API DPARI_COLD void *dpar_fsdp_state(const dpar_fsdp *fsdp, int32_t array, int32_t unit,
                                           int64_t *elements, int32_t *type)
 {
-    const int there = dpari_fsdp_has(fsdp, array, u);
+    const int there = dpari_fsdp_has(fsdp, array, unit);
     int32_t of_type = DPAR_TYPE_NONE;
     void *at = NULL;
     if (there && array == DPAR_FSDP_GRADIENT) {
-        at = dpari_fsdp_settled(fsdp, u, &of_type);
+        at = dpari_fsdp_settled(fsdp, unit, &of_type);
     } else if (there && array == DPAR_FSDP_MASTER) {
         of_type = fsdp->desc.type;
-        at = dpari_fsdp_master_at(fsdp, u);
+        at = dpari_fsdp_master_at(fsdp, unit);
     } else if (there) {
         of_type = dpari_fsdp_moment_type(&fsdp->desc);
-        at = dpari_fsdp_moment_at(fsdp, array - DPAR_FSDP_MOMENT_1, u);
+        at = dpari_fsdp_moment_at(fsdp, array - DPAR_FSDP_MOMENT_1, unit);
     }
     if (elements != NULL) {
-        *elements = there ? fsdp->unit[u].flat.shard : 0;
+        *elements = there ? fsdp->unit[unit].flat.shard : 0;
     }
     if (type != NULL) {
         *type = of_type;
@@ -9376,26 +9378,26 @@ DPAR_API DPARI_COLD void *dpar_fsdp_state(const dpar_fsdp *fsdp, int32_t array, 
     return at;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_fsdp_layout(const dpar_fsdp *fsdp, int32_t u, int32_t first,
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_layout(const dpar_fsdp *fsdp, int32_t unit, int32_t first,
                                                  int32_t ranks, dpar_layout *layout, dpar_why *why)
 {
     dpar_placement cut = dpar_shard(0);
     dpar_mesh mesh;
     dpar_status st;
-    if (!dpari_fsdp_is_unit(fsdp, u) || layout == NULL || first < 0 || ranks < 1 ||
+    if (!dpari_fsdp_is_unit(fsdp, unit) || layout == NULL || first < 0 || ranks < 1 ||
         ranks - 1 > INT32_MAX - first) {
         return dpari_wrong(why,
                            "dpar_fsdp_layout: u is %d, ranks %d and first %d, but unit u must "
                            "exist, ranks must be "
                            "1 or more, first 0 or more, and layout not NULL",
-                           u, ranks, first);
+                           unit, ranks, first);
     }
     st = dpar_mesh_init(&mesh, "shard", &ranks, DPAR_ORDER_LAST_FASTEST, 0, why);
     if (st != DPAR_OK) {
         return st;
     }
     mesh.first_rank = first;
-    return dpar_layout_init(layout, &mesh, 1, &fsdp->unit[u].flat.total, &cut, why);
+    return dpar_layout_init(layout, &mesh, 1, &fsdp->unit[unit].flat.total, &cut, why);
 }
 
 /* Begins a walk over the parts of this rank's shard of unit u in the shards that `ranks` ranks
@@ -10216,58 +10218,59 @@ static dpari_tensor_alike dpari_embedding_alike(const dpar_tensor_parallel *tp,
 
 DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor_parallel *tp,
                                             const dpar_embedding *layer,
-                                            const dpar_embedding_arrays *a)
+                                            const dpar_embedding_arrays *arrays)
 {
-    dpar_status st = dpari_embedding_check(tp, layer, a, 0);
+    dpar_status st = dpari_embedding_check(tp, layer, arrays, 0);
     dpar_mem_gather g;
     if (st == DPAR_OK) {
         dpari_zero(&g, sizeof g);
-        g.to = tp->counts != NULL ? a->gathered : a->y;
-        g.from = a->table;
+        g.to = tp->counts != NULL ? arrays->gathered : arrays->y;
+        g.from = arrays->table;
         g.rows = tp->tokens.count;
         g.bytes = g.to_step = g.from_step = layer->width * dpar_type_bytes(tp->type);
-        dpari_vocab_index(&layer->vocab, tp->comm->rank, a->ids, &g.index);
+        dpari_vocab_index(&layer->vocab, tp->comm->rank, arrays->ids, &g.index);
         st = dpari_do_gather(tp->comm, &g);
     }
     if (st == DPAR_OK) {
-        const dpari_tensor_alike alike = dpari_embedding_alike(tp, layer, a->ids);
+        const dpari_tensor_alike alike = dpari_embedding_alike(tp, layer, arrays->ids);
         dpari_tensor_count(tp, layer->width);
-        st = dpari_tensor_reduce(tp, layer->width, tp->counts != NULL ? a->gathered : a->y, a->y,
-                                 &alike, NULL);
+        st =
+            dpari_tensor_reduce(tp, layer->width, tp->counts != NULL ? arrays->gathered : arrays->y,
+                                arrays->y, &alike, NULL);
     }
     return st;
 }
 
 DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor_parallel *tp,
                                              const dpar_embedding *layer,
-                                             const dpar_embedding_arrays *a)
+                                             const dpar_embedding_arrays *arrays)
 {
-    dpar_status st = dpari_embedding_check(tp, layer, a, 1);
+    dpar_status st = dpari_embedding_check(tp, layer, arrays, 1);
     const void *dy;
     dpar_mem_scatter s;
     if (st != DPAR_OK) {
         return st;
     }
-    dy = a->dy;
+    dy = arrays->dy;
     if (tp->counts != NULL) {
-        const dpari_tensor_alike alike = dpari_embedding_alike(tp, layer, a->ids);
+        const dpari_tensor_alike alike = dpari_embedding_alike(tp, layer, arrays->ids);
         dpari_tensor_count(tp, layer->width);
-        st = dpari_tensor_collect(tp, dy, a->gathered, &alike, NULL);
-        dy = a->gathered;
+        st = dpari_tensor_collect(tp, dy, arrays->gathered, &alike, NULL);
+        dy = arrays->gathered;
     }
-    if (st == DPAR_OK && !a->accumulate) {
-        st = dpari_do_copy(tp->comm, a->dtable, NULL,
+    if (st == DPAR_OK && !arrays->accumulate) {
+        st = dpari_do_copy(tp->comm, arrays->dtable, NULL,
                            dpar_vocab_row_count(&layer->vocab) * layer->width *
                                dpar_type_bytes(tp->type));
     }
     if (st == DPAR_OK) {
         dpari_zero(&s, sizeof s);
-        s.to = a->dtable;
+        s.to = arrays->dtable;
         s.from = dy;
         s.rows = tp->tokens.count;
         s.width = layer->width;
         s.type = tp->type;
-        dpari_vocab_index(&layer->vocab, tp->comm->rank, a->ids, &s.index);
+        dpari_vocab_index(&layer->vocab, tp->comm->rank, arrays->ids, &s.index);
         st = dpari_do_scatter(tp->comm, &s);
     }
     return st;
@@ -10329,10 +10332,10 @@ static dpar_status dpari_entropy_gather(const dpar_tensor_parallel *tp, const dp
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_forward(const dpar_tensor_parallel *tp,
-                                                           const dpar_cross_entropy *e,
-                                                           const dpar_cross_entropy_arrays *a)
+                                                           const dpar_cross_entropy *layer,
+                                                           const dpar_cross_entropy_arrays *arrays)
 {
-    dpar_status st = dpari_entropy_check(tp, e, a);
+    dpar_status st = dpari_entropy_check(tp, layer, arrays);
     unsigned char *all;
     dpar_mem_cross_entropy x;
     int64_t n = 0;
@@ -10340,27 +10343,28 @@ DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_forward(const dpar_tensor_par
         n = tp->tokens.count;
         st = dpari_tensor_check_missing(
             tp,
-            dpari_tensor_missing(a->logits, n, dpar_vocab_row_count(&e->vocab)) +
-                dpari_tensor_missing(a->lse, n, 1) + dpari_tensor_missing(a->scratch, n, 1),
+            dpari_tensor_missing(arrays->logits, n, dpar_vocab_row_count(&layer->vocab)) +
+                dpari_tensor_missing(arrays->lse, n, 1) +
+                dpari_tensor_missing(arrays->scratch, n, 1),
             "rank #: cross-entropy: # arrays that this call needs are NULL");
     }
     if (st != DPAR_OK) {
         return st;
     }
-    all = (unsigned char *)a->scratch + 3 * n * dpar_type_bytes(tp->type);
-    dpari_entropy_of(tp, e, a->targets, &x);
+    all = (unsigned char *)arrays->scratch + 3 * n * dpar_type_bytes(tp->type);
+    dpari_entropy_of(tp, layer, arrays->targets, &x);
     x.phase = DPAR_MEM_CROSS_ENTROPY_PART;
-    x.logits = a->logits; /* this phase only reads it */
-    x.partial = a->scratch;
+    x.logits = arrays->logits; /* this phase only reads it */
+    x.partial = arrays->scratch;
     x.all = all;
     st = dpari_do_cross_entropy(tp->comm, &x);
     if (st == DPAR_OK) {
-        st = dpari_entropy_gather(tp, e, a->targets, a->scratch, all);
+        st = dpari_entropy_gather(tp, layer, arrays->targets, arrays->scratch, all);
     }
     x.phase = DPAR_MEM_CROSS_ENTROPY_LOSS;
-    x.lse = a->lse;
-    x.loss = a->loss;
-    x.sum = a->sum;
+    x.lse = arrays->lse;
+    x.loss = arrays->loss;
+    x.sum = arrays->sum;
     if (st != DPAR_OK) {
         return st;
     }
@@ -10368,19 +10372,19 @@ DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_forward(const dpar_tensor_par
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_backward(const dpar_tensor_parallel *tp,
-                                                            const dpar_cross_entropy *e,
-                                                            const dpar_cross_entropy_arrays *a,
+                                                            const dpar_cross_entropy *layer,
+                                                            const dpar_cross_entropy_arrays *arrays,
                                                             double scale)
 {
-    const dpar_status st = dpari_tensor_check_not_null(tp, e != NULL && a != NULL);
+    const dpar_status st = dpari_tensor_check_not_null(tp, layer != NULL && arrays != NULL);
     dpar_mem_cross_entropy x;
     if (st != DPAR_OK) {
         return st;
     }
-    dpari_entropy_of(tp, e, a->targets, &x);
+    dpari_entropy_of(tp, layer, arrays->targets, &x);
     x.phase = DPAR_MEM_CROSS_ENTROPY_GRADIENT;
-    x.logits = a->logits;
-    x.lse = a->lse; /* read only */
+    x.logits = arrays->logits;
+    x.lse = arrays->lse; /* read only */
     x.scale = scale;
     return dpari_do_cross_entropy(tp->comm, &x);
 }
@@ -12286,16 +12290,16 @@ static DPARI_COLD dpar_status dpari_ulysses_backward(dpari_attention *plan,
     return st;
 }
 
-DPAR_API void dpar_attention_ulysses(struct dpari_attention_method *way)
+DPAR_API void dpar_attention_ulysses(struct dpari_attention_method *method)
 {
-    way->number = 2;
-    way->whole = 1;
-    way->check = dpari_ulysses_check;
-    way->state = dpari_ulysses_facts;
-    way->lay = dpari_ulysses_lay;
-    way->init = dpari_ulysses_init;
-    way->forward = dpari_ulysses_forward;
-    way->backward = dpari_ulysses_backward;
+    method->number = 2;
+    method->whole = 1;
+    method->check = dpari_ulysses_check;
+    method->state = dpari_ulysses_facts;
+    method->lay = dpari_ulysses_lay;
+    method->init = dpari_ulysses_init;
+    method->forward = dpari_ulysses_forward;
+    method->backward = dpari_ulysses_backward;
 }
 
 /* ==== train/expert.c ==== */
@@ -12425,27 +12429,27 @@ static double dpari_router_norm(const dpar_router *router, const double *s, cons
     return sum;
 }
 
-DPAR_API dpar_status dpar_router_forward(const dpar_router *router, const dpar_router_arrays *a,
-                                         dpar_why *why)
+DPAR_API dpar_status dpar_router_forward(const dpar_router *router,
+                                         const dpar_router_arrays *arrays, dpar_why *why)
 {
-    const int64_t tokens = a != NULL ? a->tokens : 0;
-    const int given =
-        a != NULL && a->scratch != NULL &&
-        (tokens == 0 || (a->logits != NULL && a->chosen != NULL && a->weight != NULL));
+    const int64_t tokens = arrays != NULL ? arrays->tokens : 0;
+    const int given = arrays != NULL && arrays->scratch != NULL &&
+                      (tokens == 0 || (arrays->logits != NULL && arrays->chosen != NULL &&
+                                       arrays->weight != NULL));
     const dpar_status st = dpari_router_check(router, tokens, given, why);
     int64_t t;
     int32_t e, j;
     for (t = 0; st == DPAR_OK && t < tokens; t++) {
-        int32_t *mine = a->chosen + t * router->choices;
-        double norm, *scores = a->scratch, *biased = scores + router->experts;
-        (void)dpari_router_scores(router, a->logits, t, scores);
+        int32_t *mine = arrays->chosen + t * router->choices;
+        double norm, *scores = arrays->scratch, *biased = scores + router->experts;
+        (void)dpari_router_scores(router, arrays->logits, t, scores);
         for (e = 0; e < router->experts; e++) {
             biased[e] = scores[e] + (router->bias != NULL ? router->bias[e] : 0.0);
         }
         dpari_router_choose(router, biased, mine);
         norm = dpari_router_norm(router, scores, mine);
         for (j = 0; j < router->choices; j++) {
-            dpari_element_put(a->weight, router->type, t * router->choices + j,
+            dpari_element_put(arrays->weight, router->type, t * router->choices + j,
                               dpari_router_scale(router) * scores[mine[j]] / norm);
         }
     }
@@ -12552,31 +12556,32 @@ static dpar_status dpari_router_sum(const dpar_router *router, dpar_comm *comm, 
 }
 
 DPAR_API dpar_status dpar_router_balance(const dpar_router *router, dpar_comm *comm,
-                                         const dpar_router_arrays *a, dpar_router_load *load)
+                                         const dpar_router_arrays *arrays, dpar_router_load *load)
 {
-    const int64_t tokens = a != NULL ? a->tokens : 0;
-    const int given = a != NULL && a->sums != NULL && load != NULL && a->scratch != NULL &&
-                      (tokens == 0 || (a->logits != NULL && a->chosen != NULL));
+    const int64_t tokens = arrays != NULL ? arrays->tokens : 0;
+    const int given = arrays != NULL && arrays->sums != NULL && load != NULL &&
+                      arrays->scratch != NULL &&
+                      (tokens == 0 || (arrays->logits != NULL && arrays->chosen != NULL));
     int64_t n = 0;
     dpar_why said;
     dpar_status st = dpari_router_check(router, tokens, given, &said);
     if (st == DPAR_OK) {
-        st = dpari_router_chosen(router, tokens, a->chosen, &said);
+        st = dpari_router_chosen(router, tokens, arrays->chosen, &said);
     }
     if (st != DPAR_OK) {
         return comm != NULL ? dpari_expert_wrong(comm, &said, NULL) : st;
     }
     n = 2 * (int64_t)router->experts + 1;
-    dpari_zero(a->sums, (size_t)n * sizeof *a->sums);
-    dpari_router_add(router, tokens, a->logits, a->chosen, a->sums, a->scratch);
+    dpari_zero(arrays->sums, (size_t)n * sizeof *arrays->sums);
+    dpari_router_add(router, tokens, arrays->logits, arrays->chosen, arrays->sums, arrays->scratch);
     if (comm != NULL) {
-        st = dpari_router_sum(router, comm, a->sums, n);
+        st = dpari_router_sum(router, comm, arrays->sums, n);
         if (st == DPAR_OK) {
             st = dpari_do_wait(comm); /* a device may still be writing page-locked sums */
         }
     }
     if (st == DPAR_OK) {
-        dpari_router_loads(router, a->sums, load);
+        dpari_router_loads(router, arrays->sums, load);
     }
     return st;
 }
@@ -12616,25 +12621,26 @@ static void dpari_router_back(const dpar_router *router, int64_t token, const in
     }
 }
 
-DPAR_API dpar_status dpar_router_backward(const dpar_router *router, const dpar_router_arrays *a,
+DPAR_API dpar_status dpar_router_backward(const dpar_router *router,
+                                          const dpar_router_arrays *arrays,
                                           const dpar_router_load *load, dpar_why *why)
 {
-    const int64_t tokens = a != NULL ? a->tokens : 0;
-    const int given =
-        a != NULL && a->scratch != NULL &&
-        (tokens == 0 || (a->logits != NULL && a->chosen != NULL && a->dlogits != NULL));
+    const int64_t tokens = arrays != NULL ? arrays->tokens : 0;
+    const int given = arrays != NULL && arrays->scratch != NULL &&
+                      (tokens == 0 || (arrays->logits != NULL && arrays->chosen != NULL &&
+                                       arrays->dlogits != NULL));
     dpar_status st = dpari_router_check(router, tokens, given, why);
     int64_t t;
     int32_t e;
     if (st == DPAR_OK) {
-        st = dpari_router_chosen(router, tokens, a->chosen, why);
+        st = dpari_router_chosen(router, tokens, arrays->chosen, why);
     }
     for (t = 0; st == DPAR_OK && t < tokens; t++) {
-        double *scores = a->scratch, *d = scores + router->experts, mean = 0.0;
-        const double sum = dpari_router_scores(router, a->logits, t, scores);
+        double *scores = arrays->scratch, *d = scores + router->experts, mean = 0.0;
+        const double sum = dpari_router_scores(router, arrays->logits, t, scores);
         dpari_zero(d, (size_t)router->experts * sizeof *d);
-        dpari_router_back(router, t, a->chosen + t * router->choices, a->dweight, load, sum, scores,
-                          d);
+        dpari_router_back(router, t, arrays->chosen + t * router->choices, arrays->dweight, load,
+                          sum, scores, d);
         for (e = 0; router->score == DPAR_ROUTER_SOFTMAX && e < router->experts; e++) {
             mean += d[e] * scores[e];
         }
@@ -12646,7 +12652,7 @@ DPAR_API dpar_status dpar_router_backward(const dpar_router *router, const dpar_
             } else if (router->score == DPAR_ROUTER_SIGMOID) {
                 slope = s * (1.0 - s);
             }
-            dpari_element_put(a->dlogits, router->type, t * router->experts + e,
+            dpari_element_put(arrays->dlogits, router->type, t * router->experts + e,
                               slope * (d[e] - mean));
         }
     }
@@ -14710,7 +14716,7 @@ static DPARI_COLD dpar_status dpari_pl_set_up(dpar_pipeline *pipeline, dpar_comm
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_pipeline_make(dpar_comm *comm, const dpar_pipeline_desc *desc,
-                                                   dpar_pipeline **out, dpar_why *why)
+                                                   dpar_pipeline **pipeline, dpar_why *why)
 {
     dpar_pipeline_desc full;
     void *list = NULL, *memory = NULL;
@@ -14724,8 +14730,8 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_make(dpar_comm *comm, const dpar_p
     if (desc != NULL) {
         full = *desc;
     }
-    st = out == NULL ? dpari_wrong(why, "pipeline: the result is NULL")
-                     : dpari_pl_provide(comm, &full, &list, &memory, &need, why);
+    st = pipeline == NULL ? dpari_wrong(why, "pipeline: the result is NULL")
+                          : dpari_pl_provide(comm, &full, &list, &memory, &need, why);
     st = dpari_agree_on(comm, st, "pipeline", dpari_pl_facts, &full, why);
     if (st == DPAR_OK) {
         st = dpari_pl_set_up((dpar_pipeline *)memory, comm, &full, why);
@@ -14734,8 +14740,8 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_make(dpar_comm *comm, const dpar_p
         dpari_object_release(list);
         return dpari_object_failed(st, full.memory, memory, need, why);
     }
-    *out = (dpar_pipeline *)memory;
-    (*out)->made = list;
+    *pipeline = (dpar_pipeline *)memory;
+    (*pipeline)->made = list;
     return DPAR_OK;
 }
 

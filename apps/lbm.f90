@@ -797,7 +797,7 @@ program lbm
         stop 2, quiet=.true.
     end if
 #ifdef USE_MPI
-    call need(dpar_mpi_make(MPI_COMM_WORLD, out=world, why=why), "MPI")
+    call need(dpar_mpi_make(MPI_COMM_WORLD, comm=world, why=why), "MPI")
     if (rank_main(world, c_loc(chosen)) /= 0) stop 1, quiet=.true.
     call need(dpar_comm_free(world), "close")
     call MPI_Finalize(result)

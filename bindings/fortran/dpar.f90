@@ -1348,9 +1348,9 @@ module dpar
         end function
 
         ! Counts the elements of a transfer, the product of its extents.
-        function dpar_transfer_volume(t) bind(c)
+        function dpar_transfer_volume(transfer) bind(c)
             import
-            type(dpar_transfer), intent(in), target :: t
+            type(dpar_transfer), intent(in), target :: transfer
             integer(c_int64_t) :: dpar_transfer_volume
         end function
 
@@ -1542,38 +1542,38 @@ module dpar
             integer(c_int32_t) :: dpar_cart_init
         end function
 
-        ! Makes a mapping of a kind for nodes of per_node >= 1 ranks.
-        function dpar_mapping_init(place, grid, kind, per_node, why) bind(c)
+        ! Makes a mapping of a kind for nodes of ranks_per_node >= 1 ranks.
+        function dpar_mapping_init(mapping, grid, kind, ranks_per_node, why) bind(c)
             import
-            type(dpar_mapping), intent(inout), target :: place
+            type(dpar_mapping), intent(inout), target :: mapping
             type(dpar_cart), intent(in), target :: grid
             integer(c_int32_t), value :: kind
-            integer(c_int32_t), value :: per_node
+            integer(c_int32_t), value :: ranks_per_node
             type(dpar_why), intent(inout), optional, target :: why
             integer(c_int32_t) :: dpar_mapping_init
         end function
 
         ! Computes the rank at a coordinate.
-        function dpar_mapping_rank(place, coord) bind(c)
+        function dpar_mapping_rank(mapping, coord) bind(c)
             import
-            type(dpar_mapping), intent(in), target :: place
+            type(dpar_mapping), intent(in), target :: mapping
             integer(c_int32_t), intent(in), target :: coord(*)
             integer(c_int32_t) :: dpar_mapping_rank
         end function
 
         ! Computes the coordinate of a rank, the inverse of dpar_mapping_rank at the same cost.
-        function dpar_mapping_coords(place, rank, coord) bind(c)
+        function dpar_mapping_coords(mapping, rank, coord) bind(c)
             import
-            type(dpar_mapping), intent(in), target :: place
+            type(dpar_mapping), intent(in), target :: mapping
             integer(c_int32_t), value :: rank
             integer(c_int32_t), intent(inout), target :: coord(*)
             integer(c_int32_t) :: dpar_mapping_coords
         end function
 
         ! Computes the traffic between nodes in one exchange, in the units of stencil->bytes.
-        function dpar_mapping_cost(place, stencil, total, worst, why) bind(c)
+        function dpar_mapping_cost(mapping, stencil, total, worst, why) bind(c)
             import
-            type(dpar_mapping), intent(in), target :: place
+            type(dpar_mapping), intent(in), target :: mapping
             type(dpar_stencil), intent(in), target :: stencil
             integer(c_int64_t), intent(inout), target :: total
             integer(c_int64_t), intent(inout), target :: worst
@@ -1582,11 +1582,11 @@ module dpar
         end function
 
         ! Chooses the kind of mapping whose busiest node sends the least.
-        function dpar_mapping_choose(place, grid, per_node, stencil, why) bind(c)
+        function dpar_mapping_choose(mapping, grid, ranks_per_node, stencil, why) bind(c)
             import
-            type(dpar_mapping), intent(inout), target :: place
+            type(dpar_mapping), intent(inout), target :: mapping
             type(dpar_cart), intent(in), target :: grid
-            integer(c_int32_t), value :: per_node
+            integer(c_int32_t), value :: ranks_per_node
             type(dpar_stencil), intent(in), target :: stencil
             type(dpar_why), intent(inout), optional, target :: why
             integer(c_int32_t) :: dpar_mapping_choose
@@ -1846,10 +1846,10 @@ module dpar
         end function
 
         ! Advances to the next transfer of the list.
-        function dpar_redistribute_next(cursor, t) bind(c)
+        function dpar_redistribute_next(cursor, transfer) bind(c)
             import
             type(dpar_redistribute_cursor), intent(inout), target :: cursor
-            type(dpar_transfer), intent(inout), target :: t
+            type(dpar_transfer), intent(inout), target :: transfer
             integer(c_int) :: dpar_redistribute_next
         end function
 
@@ -1962,10 +1962,10 @@ module dpar
         end function
 
         ! Advances to the next transfer. Returns 1, or 0 when there is none left.
-        function dpar_halo_next(cursor, t) bind(c)
+        function dpar_halo_next(cursor, transfer) bind(c)
             import
             type(dpar_halo_cursor), intent(inout), target :: cursor
-            type(dpar_transfer), intent(inout), target :: t
+            type(dpar_transfer), intent(inout), target :: transfer
             integer(c_int) :: dpar_halo_next
         end function
 
@@ -2124,13 +2124,13 @@ module dpar
 
         ! Gathers pieces of different sizes from all ranks on all ranks, as dpar_all_gather does for
         ! equal ones.
-        function dpar_all_gather_v(comm, in, out, count, begin, type, work) bind(c)
+        function dpar_all_gather_v(comm, in, out, count, first, type, work) bind(c)
             import
             type(c_ptr), value :: comm
             type(c_ptr), value :: in
             type(c_ptr), value :: out
             integer(c_int64_t), intent(in), target :: count(*)
-            integer(c_int64_t), intent(in), optional, target :: begin(*)
+            integer(c_int64_t), intent(in), optional, target :: first(*)
             integer(c_int32_t), value :: type
             type(dpar_work), intent(inout), optional, target :: work
             integer(c_int32_t) :: dpar_all_gather_v
@@ -2151,30 +2151,30 @@ module dpar
 
         ! Sends a piece from each rank to each other, where every pair of ranks may use a different
         ! size.
-        function dpar_all_to_all_v(comm, in, in_count, in_begin, out, out_count, out_begin, &
+        function dpar_all_to_all_v(comm, in, in_count, in_first, out, out_count, out_first, &
         type, work) bind(c)
             import
             type(c_ptr), value :: comm
             type(c_ptr), value :: in
             integer(c_int64_t), intent(in), target :: in_count(*)
-            integer(c_int64_t), intent(in), optional, target :: in_begin(*)
+            integer(c_int64_t), intent(in), optional, target :: in_first(*)
             type(c_ptr), value :: out
             integer(c_int64_t), intent(in), target :: out_count(*)
-            integer(c_int64_t), intent(in), optional, target :: out_begin(*)
+            integer(c_int64_t), intent(in), optional, target :: out_first(*)
             integer(c_int32_t), value :: type
             type(dpar_work), intent(inout), optional, target :: work
             integer(c_int32_t) :: dpar_all_to_all_v
         end function
 
-        ! Gathers in_count elements of each rank into `out` of the root, at `begin`.
-        function dpar_gather_v(comm, in, in_count, out, count, begin, type, root, work) bind(c)
+        ! Gathers in_count elements of each rank into `out` of the root, at `first`.
+        function dpar_gather_v(comm, in, in_count, out, count, first, type, root, work) bind(c)
             import
             type(c_ptr), value :: comm
             type(c_ptr), value :: in
             integer(c_int64_t), value :: in_count
             type(c_ptr), value :: out
             integer(c_int64_t), intent(in), optional, target :: count(*)
-            integer(c_int64_t), intent(in), optional, target :: begin(*)
+            integer(c_int64_t), intent(in), optional, target :: first(*)
             integer(c_int32_t), value :: type
             integer(c_int32_t), value :: root
             type(dpar_work), intent(inout), optional, target :: work
@@ -2182,12 +2182,12 @@ module dpar
         end function
 
         ! Sends pieces of the root's `in` to all ranks, each of which receives out_count elements.
-        function dpar_scatter_v(comm, in, count, begin, out, out_count, type, root, work) bind(c)
+        function dpar_scatter_v(comm, in, count, first, out, out_count, type, root, work) bind(c)
             import
             type(c_ptr), value :: comm
             type(c_ptr), value :: in
             integer(c_int64_t), intent(in), optional, target :: count(*)
-            integer(c_int64_t), intent(in), optional, target :: begin(*)
+            integer(c_int64_t), intent(in), optional, target :: first(*)
             type(c_ptr), value :: out
             integer(c_int64_t), value :: out_count
             integer(c_int32_t), value :: type
@@ -2364,10 +2364,10 @@ module dpar
         end function
 
         ! Joins the ranks of the job that this process belongs to, over shared memory.
-        function dpar_init(world, options, why) bind(c)
+        function dpar_init(world, desc, why) bind(c)
             import
             type(c_ptr), intent(inout), target :: world
-            type(dpar_world_desc), intent(in), optional, target :: options
+            type(dpar_world_desc), intent(in), optional, target :: desc
             type(dpar_why), intent(inout), optional, target :: why
             integer(c_int32_t) :: dpar_init
         end function
@@ -2414,12 +2414,12 @@ module dpar
             integer(c_int32_t) :: dpar_halo_plan_make
         end function
 
-        ! Replaces the array of field f by another array of the same shape, for codes that swap old
+        ! Replaces the array of a field by another array of the same shape, for codes that swap old
         ! and new values.
-        function dpar_halo_plan_bind(plan, f, data, halos) bind(c)
+        function dpar_halo_plan_bind(plan, field, data, halos) bind(c)
             import
             type(c_ptr), value :: plan
-            integer(c_int32_t), value :: f
+            integer(c_int32_t), value :: field
             type(c_ptr), value :: data
             type(c_ptr), value :: halos
             integer(c_int32_t) :: dpar_halo_plan_bind
@@ -2652,10 +2652,10 @@ module dpar
         ! ==== halo_show ====
 
         ! Draws a picture as SVG and appends it to a text.
-        function dpar_halo_draw(text, p, format, why) bind(c)
+        function dpar_halo_draw(text, desc, format, why) bind(c)
             import
             type(dpar_text), intent(inout), target :: text
-            type(dpar_halo_draw_desc), intent(in), target :: p
+            type(dpar_halo_draw_desc), intent(in), target :: desc
             integer(c_int32_t), value :: format
             type(dpar_why), intent(inout), optional, target :: why
             integer(c_int32_t) :: dpar_halo_draw
@@ -2889,21 +2889,21 @@ module dpar
         ! ==== dpar_mpi.h ====
 
         ! Makes a communicator over the ranks of an MPI communicator.
-        function dpar_mpi_make(user, options, out, why) bind(c, name="dpar_mpi_make_f")
+        function dpar_mpi_make(user, desc, comm, why) bind(c, name="dpar_mpi_make_f")
             import
             integer(c_int), value :: user
-            type(dpar_mpi_desc), intent(in), optional, target :: options
-            type(c_ptr), intent(inout), target :: out
+            type(dpar_mpi_desc), intent(in), optional, target :: desc
+            type(c_ptr), intent(inout), target :: comm
             type(dpar_why), intent(inout), optional, target :: why
             integer(c_int32_t) :: dpar_mpi_make
         end function
 
         ! Makes a grid on an MPI process grid.
-        function dpar_mpi_grid_make(cart, options, desc, grid, why) bind(c, &
+        function dpar_mpi_grid_make(cart, mpi, desc, grid, why) bind(c, &
         name="dpar_mpi_grid_make_f")
             import
             integer(c_int), value :: cart
-            type(dpar_mpi_desc), intent(in), optional, target :: options
+            type(dpar_mpi_desc), intent(in), optional, target :: mpi
             type(dpar_grid_desc), intent(in), target :: desc
             type(c_ptr), intent(inout), target :: grid
             type(dpar_why), intent(inout), optional, target :: why

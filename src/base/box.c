@@ -67,12 +67,12 @@ DPARI_API int dpari_box_contains(const dpar_box *outer, const dpar_box *inner)
     return 1;
 }
 
-DPAR_API int64_t dpar_transfer_volume(const dpar_transfer *t)
+DPAR_API int64_t dpar_transfer_volume(const dpar_transfer *transfer)
 {
     int64_t n = 1;
     int32_t d;
-    for (d = 0; d < t->dims; d++) {
-        if (!dpari_mul(n, t->extent[d], &n)) {
+    for (d = 0; d < transfer->dims; d++) {
+        if (!dpari_mul(n, transfer->extent[d], &n)) {
             return -1;
         }
     }

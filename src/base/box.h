@@ -61,6 +61,6 @@ enum {
 
 /* Counts the elements of a transfer, the product of its extents. Returns -1 if there are more than
  * 2^63 - 1. Costs O(dims). */
-DPAR_API int64_t dpar_transfer_volume(const dpar_transfer *t);
+DPAR_API int64_t dpar_transfer_volume(const dpar_transfer *transfer);
 
 #endif

@@ -731,14 +731,14 @@ DPAR_API dpar_status dpar_scatter(dpar_comm *comm, const void *in, void *out, in
 }
 
 DPAR_API dpar_status dpar_all_gather_v(dpar_comm *comm, const void *in, void *out,
-                                       const int64_t *count, const int64_t *begin, int32_t type,
+                                       const int64_t *count, const int64_t *first, int32_t type,
                                        dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_ALL_GATHER, in, out, 0, type);
     call.variable_counts = 1;
     call.count = comm && count ? count[comm->rank] : 0;
     call.out_count = count;
-    call.out_first = begin;
+    call.out_first = first;
     return dpari_post(comm, &call, work);
 }
 
@@ -755,39 +755,39 @@ DPAR_API dpar_status dpar_reduce_scatter_v(dpar_comm *comm, const void *in, void
 }
 
 DPAR_API dpar_status dpar_all_to_all_v(dpar_comm *comm, const void *in, const int64_t *in_count,
-                                       const int64_t *in_begin, void *out, const int64_t *out_count,
-                                       const int64_t *out_begin, int32_t type, dpar_work *work)
+                                       const int64_t *in_first, void *out, const int64_t *out_count,
+                                       const int64_t *out_first, int32_t type, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_ALL_TO_ALL, in, out, 0, type);
     call.variable_counts = 1;
     call.in_count = in_count;
-    call.in_first = in_begin;
+    call.in_first = in_first;
     call.out_count = out_count;
-    call.out_first = out_begin;
+    call.out_first = out_first;
     return dpari_post(comm, &call, work);
 }
 
 DPAR_API dpar_status dpar_gather_v(dpar_comm *comm, const void *in, int64_t in_count, void *out,
-                                   const int64_t *count, const int64_t *begin, int32_t type,
+                                   const int64_t *count, const int64_t *first, int32_t type,
                                    int32_t root, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_GATHER, in, out, in_count, type);
     call.variable_counts = 1;
     call.root = root;
     call.out_count = count;
-    call.out_first = begin;
+    call.out_first = first;
     return dpari_post(comm, &call, work);
 }
 
 DPAR_API dpar_status dpar_scatter_v(dpar_comm *comm, const void *in, const int64_t *count,
-                                    const int64_t *begin, void *out, int64_t out_count,
+                                    const int64_t *first, void *out, int64_t out_count,
                                     int32_t type, int32_t root, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_SCATTER, in, out, out_count, type);
     call.variable_counts = 1;
     call.root = root;
     call.in_count = count;
-    call.in_first = begin;
+    call.in_first = first;
     return dpari_post(comm, &call, work);
 }
 

@@ -242,12 +242,12 @@ DPAR_API dpar_status dpar_scatter(dpar_comm *comm, const void *in, void *out, in
  * ones.
  *
  * count: [size] elements of each rank's piece, equal on all ranks.
- * begin: [size] first element of each piece; NULL if the pieces are contiguous in rank order.
+ * first: [size] first element of each piece; NULL if the pieces are contiguous in rank order.
  *        Pieces of `out` must not overlap.
  *
  * Fails with DPAR_E_MISMATCH if ranks pass different counts. */
 DPAR_API dpar_status dpar_all_gather_v(dpar_comm *comm, const void *in, void *out,
-                                       const int64_t *count, const int64_t *begin, int32_t type,
+                                       const int64_t *count, const int64_t *first, int32_t type,
                                        dpar_work *work);
 /* Combines `in` of all ranks elementwise, in rank order. Each rank r gets the next count[r]
  * elements of the result. count is [size] and must be equal on all ranks; otherwise the call fails
@@ -256,20 +256,20 @@ DPAR_API dpar_status dpar_reduce_scatter_v(dpar_comm *comm, const void *in, void
                                            const int64_t *count, int32_t type, int32_t op,
                                            dpar_work *work);
 /* Sends a piece from each rank to each other, where every pair of ranks may use a different size.
- * Counts and begins are [size], as in dpar_all_gather_v. Fails with DPAR_E_MISMATCH if two ranks
+ * Counts and firsts are [size], as in dpar_all_gather_v. Fails with DPAR_E_MISMATCH if two ranks
  * pass different sizes for the piece between them. */
 DPAR_API dpar_status dpar_all_to_all_v(dpar_comm *comm, const void *in, const int64_t *in_count,
-                                       const int64_t *in_begin, void *out, const int64_t *out_count,
-                                       const int64_t *out_begin, int32_t type, dpar_work *work);
-/* Gathers in_count elements of each rank into `out` of the root, at `begin`. Only the root reads
- * count and begin, which are as in dpar_all_gather_v. */
+                                       const int64_t *in_first, void *out, const int64_t *out_count,
+                                       const int64_t *out_first, int32_t type, dpar_work *work);
+/* Gathers in_count elements of each rank into `out` of the root, at `first`. Only the root reads
+ * count and first, which are as in dpar_all_gather_v. */
 DPAR_API dpar_status dpar_gather_v(dpar_comm *comm, const void *in, int64_t in_count, void *out,
-                                   const int64_t *count, const int64_t *begin, int32_t type,
+                                   const int64_t *count, const int64_t *first, int32_t type,
                                    int32_t root, dpar_work *work);
 /* Sends pieces of the root's `in` to all ranks, each of which receives out_count elements. Only the
- * root reads count and begin, which are as in dpar_all_gather_v. */
+ * root reads count and first, which are as in dpar_all_gather_v. */
 DPAR_API dpar_status dpar_scatter_v(dpar_comm *comm, const void *in, const int64_t *count,
-                                    const int64_t *begin, void *out, int64_t out_count,
+                                    const int64_t *first, void *out, int64_t out_count,
                                     int32_t type, int32_t root, dpar_work *work);
 
 /* ---- messages, and any operation ---- */

@@ -1002,7 +1002,7 @@ DPARI_API DPARI_COLD dpar_status dpari_job_try(const dpar_launcher_info *job,
     return status;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_init(dpar_comm **world, const dpar_world_desc *options,
+DPAR_API DPARI_COLD dpar_status dpar_init(dpar_comm **world, const dpar_world_desc *desc,
                                           dpar_why *why)
 {
     dpar_launcher_info job;
@@ -1014,8 +1014,8 @@ DPAR_API DPARI_COLD dpar_status dpar_init(dpar_comm **world, const dpar_world_de
         return dpari_wrong(why, "dpar_init: world is NULL");
     }
     dpari_zero(&own, sizeof own);
-    if (options != NULL) {
-        own = *options;
+    if (desc != NULL) {
+        own = *desc;
     }
     own.threads = 0;
     dpari_site_here(&site);

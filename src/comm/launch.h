@@ -90,7 +90,7 @@ DPAR_API dpar_status dpar_launcher_detect(dpar_launcher_info *job, dpar_why *why
  * launcher started becomes the only rank.
  *
  * world:   the communicator of all ranks; close it with dpar_comm_free.
- * options: NULL selects the defaults. Memory sizes are those of rank 0; `threads` is ignored.
+ * desc: NULL selects the defaults. Memory sizes are those of rank 0; `threads` is ignored.
  *          DPAR_TIMEOUT (seconds) in the environment overrides timeout_s.
  *
  * Collective over the job. Ranks find each other at a socket that belongs to this user and job.
@@ -98,6 +98,6 @@ DPAR_API dpar_status dpar_launcher_detect(dpar_launcher_info *job, dpar_why *why
  * Fails on all ranks with DPAR_E_TIMEOUT if ranks do not arrive before the deadline, DPAR_E_PEER if
  * ranks end meanwhile, and DPAR_E_MISMATCH if ranks have another build or another number of ranks.
  * The message names those ranks. Takes milliseconds. */
-DPAR_API dpar_status dpar_init(dpar_comm **world, const dpar_world_desc *options, dpar_why *why);
+DPAR_API dpar_status dpar_init(dpar_comm **world, const dpar_world_desc *desc, dpar_why *why);
 
 #endif

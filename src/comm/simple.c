@@ -338,8 +338,8 @@ DPAR_API DPARI_COLD int dpar_launch_main(int argc, char **argv, dpar_main fn, vo
 /* ---- two calls in a main that was serial ----------------------------------------------------- */
 
 DPAR_API DPARI_COLD dpar_status dpar_init_or_launch(int *argc, char ***argv,
-                                                    const dpar_world_desc *options,
-                                                    dpar_comm **world, dpar_why *why)
+                                                    const dpar_world_desc *desc, dpar_comm **world,
+                                                    dpar_why *why)
 {
     dpari_verdict verdict;
     dpari_site site;
@@ -350,7 +350,7 @@ DPAR_API DPARI_COLD dpar_status dpar_init_or_launch(int *argc, char ***argv,
     char **words = argc != NULL && argv != NULL ? *argv : NULL;
     int32_t n = 0;
     dpari_zero(&o, sizeof o);
-    o = options != NULL ? *options : o;
+    o = desc != NULL ? *desc : o;
     o.threads = 0;
     if (world == NULL) {
         return dpari_wrong(why, "dpar_init_or_launch: world is NULL");

@@ -63,11 +63,11 @@ DPAR_API int dpar_launch_main(int argc, char **argv, dpar_main fn, void *arg);
  *     }
  *
  * argc, argv: as main has them. --ranks and its number are removed; the rest is yours.
- * options:    NULL selects the defaults. `threads` is ignored.
+ * desc:    NULL selects the defaults. `threads` is ignored.
  * world:      the communicator of all ranks; close it with dpar_finalize.
  *
  * Under a launcher it joins, as dpar_init does. Otherwise the number of ranks is that of --ranks,
- * of DPAR_RANKS in the environment, or options->ranks, the first that is set, and 1 if none is.
+ * of DPAR_RANKS in the environment, or desc->ranks, the first that is set, and 1 if none is.
  * More than one rank are new processes of this program with the same arguments. Each runs main from
  * its start, as under mpiexec, so do nothing before dpar_init_or_launch that only one process
  * should do. New processes inherit neither threads nor locks. They are therefore safe where forked
@@ -79,9 +79,9 @@ DPAR_API int dpar_launch_main(int argc, char **argv, dpar_main fn, void *arg);
  * stderr which rank failed and how, unless dpar_fail did. A rank that ends without dpar_finalize
  * has failed.
  *
- * Collective; call it once. Fails with DPAR_E_ARG if --ranks, DPAR_RANKS, DPAR_TIMEOUT, options or
+ * Collective; call it once. Fails with DPAR_E_ARG if --ranks, DPAR_RANKS, DPAR_TIMEOUT, desc or
  * the variables of a launcher are wrong, otherwise as dpar_init. Starting takes milliseconds. */
-DPAR_API dpar_status dpar_init_or_launch(int *argc, char ***argv, const dpar_world_desc *options,
+DPAR_API dpar_status dpar_init_or_launch(int *argc, char ***argv, const dpar_world_desc *desc,
                                          dpar_comm **world, dpar_why *why);
 /* Waits for all ranks, closes the communicator of dpar_init_or_launch and returns the program's
  * exit code. The code is 0, or 1 if a rank has died, world is broken or NULL, or posted work was

@@ -1220,14 +1220,14 @@ static void dpari_neighbour_text(const dpar_job *job, const dpar_plan *plan, con
 }
 
 DPAR_API DPARI_COLD int32_t dpar_plan_neighbours(const dpar_job *job, const dpar_plan *plan,
-                                                 int64_t global_batch, dpar_plan_rejection *out,
-                                                 int32_t room)
+                                                 int64_t global_batch, dpar_plan_rejection *plans,
+                                                 int32_t capacity)
 {
     const dpar_strategy *strategy = &plan->strategy;
     int64_t batch = (int64_t)strategy->dp * strategy->micro_batch * strategy->micro_batches;
     int32_t k, n = 0;
-    for (k = 0; k < 2 * DPARI_CHANGES && n < room; k++) {
-        dpar_plan_rejection *r = &out[n];
+    for (k = 0; k < 2 * DPARI_CHANGES && n < capacity; k++) {
+        dpar_plan_rejection *r = &plans[n];
         dpar_plan other;
         dpar_text t;
         dpar_why why;

@@ -126,15 +126,16 @@ DPAR_API dpar_status dpar_planner_run(dpar_planner *planner, int64_t budget, dpa
 
 /* Lists the neighbours of a plan at the same batch, each with the reason why it was not chosen: how
  * much slower it is, how much memory it lacks, or which rule it breaks. Returns their number, at
- * most `room` and at most 18.
+ * most `capacity` and at most 18.
  *
  * global_batch: samples per step; 0 if it is free.
- * out:          [room], receives the neighbours.
+ * plans:        [capacity], receives the neighbours.
  *
  * A neighbour has twice or half of tp, pp, micro-batch, vp, ep or cp, or another ZeRO stage,
  * recomputation or shard group. Costs at most 18 times dpar_plan_price. */
 DPAR_API int32_t dpar_plan_neighbours(const dpar_job *job, const dpar_plan *plan,
-                                      int64_t global_batch, dpar_plan_rejection *out, int32_t room);
+                                      int64_t global_batch, dpar_plan_rejection *plans,
+                                      int32_t capacity);
 
 /* Finds the legal strategy nearest to `strategy`, which is `strategy` itself if it is legal. Memory
  * is not considered. The nearest strategy has the fewest and smallest changes; a change of a degree

@@ -161,17 +161,17 @@ static void dpari_traffic_of_pipeline(const dpar_job *job, const dpar_strategy *
 }
 
 DPAR_API DPARI_COLD void dpar_traffic_count(const dpar_job *job, const dpar_strategy *strategy,
-                                            dpar_traffic *t)
+                                            dpar_traffic *traffic)
 {
     dpari_layers layers;
     dpari_stage st;
     dpari_tally tally;
     int32_t i, kind;
-    dpari_zero(t, sizeof(*t));
+    dpari_zero(traffic, sizeof(*traffic));
     dpari_zero(&tally, sizeof(tally));
     tally.ranks = (double)dpar_strategy_ranks(strategy) / strategy->pp;
     dpari_price_layers(job, strategy, &layers);
-    dpari_traffic_of_layers(job, strategy, tally.ranks, t);
+    dpari_traffic_of_layers(job, strategy, tally.ranks, traffic);
     for (i = 0; i < strategy->pp; i++) {
         dpari_price_stage(job, strategy, &layers, i, &st);
         dpari_tally_data(job, strategy, &st, &tally);
@@ -181,8 +181,8 @@ DPAR_API DPARI_COLD void dpar_traffic_count(const dpar_job *job, const dpar_stra
     dpari_traffic_of_pipeline(job, strategy, &layers, &tally);
     for (i = 0; i < DPAR_TRAFFIC_COUNT; i++) {
         for (kind = 0; kind < DPAR_CALL_COLLECTIVE_COUNT; kind++) {
-            t->bytes[i][kind] += tally.backward[i][kind];
-            t->total += t->bytes[i][kind];
+            traffic->bytes[i][kind] += tally.backward[i][kind];
+            traffic->total += traffic->bytes[i][kind];
         }
     }
 }

@@ -58,6 +58,6 @@ typedef struct dpar_traffic {
  *  - what the planner does not model: copies of key-value heads with tp > kv_heads, and the second
  *    copy of the weights in DualPipe. */
 DPAR_API void dpar_traffic_count(const dpar_job *job, const dpar_strategy *strategy,
-                                 dpar_traffic *t);
+                                 dpar_traffic *traffic);
 
 #endif

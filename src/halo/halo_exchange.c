@@ -1621,7 +1621,7 @@ static DPARI_COLD const char *dpari_hx_given(const void *data, const void *halos
     return halos ? "halos only" : "no array";
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bind(dpar_halo_plan *plan, int32_t f, void *data,
+DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bind(dpar_halo_plan *plan, int32_t field, void *data,
                                                     void *halos)
 {
     dpari_hx_array *array;
@@ -1629,10 +1629,10 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bind(dpar_halo_plan *plan, int32_
     if (!plan) {
         return DPAR_E_ARG;
     }
-    if (f < 0 || f >= plan->fields) {
+    if (field < 0 || field >= plan->fields) {
         return dpari_comm_wrong(
-            plan->comm, "dpar_halo_plan_bind: field %d does not exist (the plan has 0 to %d)", f,
-            plan->fields - 1);
+            plan->comm, "dpar_halo_plan_bind: field %d does not exist (the plan has 0 to %d)",
+            field, plan->fields - 1);
     }
     if (plan->active) {
         return dpari_comm_wrong(
@@ -1640,26 +1640,27 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bind(dpar_halo_plan *plan, int32_
             "dpar_halo_plan_bind: halo exchange %ld has not ended; call dpar_halo_plan_end first",
             plan->count);
     }
-    if ((data != NULL) != (plan->part[2 * f] != NULL) ||
-        (halos != NULL) != (plan->part[2 * f + 1] != NULL)) {
+    if ((data != NULL) != (plan->part[2 * field] != NULL) ||
+        (halos != NULL) != (plan->part[2 * field + 1] != NULL)) {
         return dpari_comm_wrong(plan->comm,
                                 "dpar_halo_plan_bind: field %d was planned with %s, but this call "
                                 "passes %s",
-                                f, dpari_hx_given(plan->part[2 * f], plan->part[2 * f + 1]),
+                                field,
+                                dpari_hx_given(plan->part[2 * field], plan->part[2 * field + 1]),
                                 dpari_hx_given(data, halos));
     }
-    array = &plan->array[f];
+    array = &plan->array[field];
     if ((array->reach[0] && dpari_ref(plan->world, data, 1) == 0) ||
         (array->reach[1] && dpari_ref(plan->world, halos, 1) == 0)) {
         return dpari_comm_wrong(
             plan->comm,
             "dpar_halo_plan_bind: field %d was planned in memory of dpar_comm_alloc, where peers "
             "may read it, but the new array is not in such memory",
-            f);
+            field);
     }
-    plan->field[f].data = data;
-    plan->field[f].compact_halo = halos;
-    dpari_hx_bind_field(plan, f);
+    plan->field[field].data = data;
+    plan->field[field].compact_halo = halos;
+    dpari_hx_bind_field(plan, field);
     if (!plan->bound) {
         plan->bound = 1;
         dpari_hx_gather_all(plan);

@@ -233,15 +233,16 @@ typedef struct dpar_halo_plan dpar_halo_plan;
  * several messages per peer. Staging memory comes from dpar_comm_alloc. */
 DPAR_API dpar_status dpar_halo_plan_make(dpar_comm *comm, const dpar_halo_plan_desc *desc,
                                          dpar_halo_plan **plan, dpar_why *why);
-/* Replaces the array of field f by another array of the same shape, for codes that swap old and new
+/* Replaces the array of a field by another array of the same shape, for codes that swap old and new
  * values. Call it between exchanges. The new array must be as large as the old one and must have no
  * element in common with other fields; neither is checked.
  *
- * Local. Fails with DPAR_E_ARG if f does not exist, an exchange has not ended, or the arrays passed
- * are not those that the field was planned with (data, halos or both). Also fails with DPAR_E_ARG
- * if the old array is in registered memory, where peers may read it in place, and the new one is
- * not. The message is in comm->why. Costs O(1). */
-DPAR_API dpar_status dpar_halo_plan_bind(dpar_halo_plan *plan, int32_t f, void *data, void *halos);
+ * Local. Fails with DPAR_E_ARG if the field does not exist, an exchange has not ended, or the
+ * arrays passed are not those that the field was planned with (data, halos or both). Also fails
+ * with DPAR_E_ARG if the old array is in registered memory, where peers may read it in place, and
+ * the new one is not. The message is in comm->why. Costs O(1). */
+DPAR_API dpar_status dpar_halo_plan_bind(dpar_halo_plan *plan, int32_t field, void *data,
+                                         void *halos);
 /* Starts an exchange: packs values, posts messages and copies the halos that the rank sends to
  * itself. Until dpar_halo_plan_end, own cells may be read but not written, and halo cells must be
  * neither read nor written.

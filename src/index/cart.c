@@ -818,16 +818,17 @@ static dpar_status dpari_place_bricks(dpar_mapping *place, const dpar_cart *grid
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_mapping_init(dpar_mapping *place, const dpar_cart *grid,
-                                                  int32_t kind, int32_t per_node, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_mapping_init(dpar_mapping *mapping, const dpar_cart *grid,
+                                                  int32_t kind, int32_t ranks_per_node,
+                                                  dpar_why *why)
 {
     dpar_status st;
     if (kind == DPAR_MAPPING_BRICKS) {
-        return dpari_place_bricks(place, grid, per_node, NULL, why);
+        return dpari_place_bricks(mapping, grid, ranks_per_node, NULL, why);
     }
-    st = dpari_place_check(kind, per_node, why);
+    st = dpari_place_check(kind, ranks_per_node, why);
     if (st == DPAR_OK) {
-        dpari_place_start(place, grid, kind, per_node);
+        dpari_place_start(mapping, grid, kind, ranks_per_node);
     }
     return st;
 }
@@ -975,27 +976,27 @@ static int dpari_place_curved(const dpar_mapping *mapping)
     return mapping->kind == DPAR_MAPPING_MORTON || mapping->kind == DPAR_MAPPING_HILBERT;
 }
 
-DPAR_API int32_t dpar_mapping_rank(const dpar_mapping *place, const int32_t *coord)
+DPAR_API int32_t dpar_mapping_rank(const dpar_mapping *mapping, const int32_t *coord)
 {
     int32_t d;
-    for (d = 0; d < place->grid.dims; d++) {
-        if (coord[d] < 0 || coord[d] >= place->grid.parts[d]) {
+    for (d = 0; d < mapping->grid.dims; d++) {
+        if (coord[d] < 0 || coord[d] >= mapping->grid.parts[d]) {
             return DPAR_PROC_NULL;
         }
     }
-    return dpari_place_curved(place) ? dpari_curve_rank(place, coord)
-                                     : dpari_brick_rank(place, coord);
+    return dpari_place_curved(mapping) ? dpari_curve_rank(mapping, coord)
+                                       : dpari_brick_rank(mapping, coord);
 }
 
-DPAR_API dpar_status dpar_mapping_coords(const dpar_mapping *place, int32_t rank, int32_t *coord)
+DPAR_API dpar_status dpar_mapping_coords(const dpar_mapping *mapping, int32_t rank, int32_t *coord)
 {
-    if (rank < 0 || rank >= place->grid.size) {
+    if (rank < 0 || rank >= mapping->grid.size) {
         return DPAR_E_ARG;
     }
-    if (dpari_place_curved(place)) {
-        dpari_curve_coords(place, rank, coord);
+    if (dpari_place_curved(mapping)) {
+        dpari_curve_coords(mapping, rank, coord);
     } else {
-        dpari_brick_coords(place, rank, coord);
+        dpari_brick_coords(mapping, rank, coord);
     }
     return DPAR_OK;
 }
@@ -1112,26 +1113,26 @@ static int64_t dpari_place_sends(const dpar_mapping *mapping, const dpar_stencil
     return sum;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_mapping_cost(const dpar_mapping *place,
+DPAR_API DPARI_COLD dpar_status dpar_mapping_cost(const dpar_mapping *mapping,
                                                   const dpar_stencil *stencil, int64_t *total,
                                                   int64_t *worst, dpar_why *why)
 {
     int64_t sum = 0, node = 0, most = 0;
     int32_t rank, d, volume = 1;
-    dpar_status st = dpari_stencil_check(stencil, &place->grid, why);
+    dpar_status st = dpari_stencil_check(stencil, &mapping->grid, why);
     if (st != DPAR_OK) {
         return st;
     }
-    for (d = 0; d < place->grid.dims; d++) {
-        volume *= place->brick[d];
+    for (d = 0; d < mapping->grid.dims; d++) {
+        volume *= mapping->brick[d];
     }
-    if (volume == place->per_node && !dpari_place_curved(place)) {
-        dpari_place_cost_tiles(place, stencil, total, worst);
+    if (volume == mapping->per_node && !dpari_place_curved(mapping)) {
+        dpari_place_cost_tiles(mapping, stencil, total, worst);
         return DPAR_OK;
     }
-    for (rank = 0; rank < place->grid.size; rank++) {
-        int64_t sends = dpari_place_sends(place, stencil, rank);
-        node = rank % place->per_node == 0 ? sends : node + sends;
+    for (rank = 0; rank < mapping->grid.size; rank++) {
+        int64_t sends = dpari_place_sends(mapping, stencil, rank);
+        node = rank % mapping->per_node == 0 ? sends : node + sends;
         most = dpari_most(most, node);
         sum += sends;
     }
@@ -1163,29 +1164,29 @@ static dpar_status dpari_place_try(dpar_mapping *mapping, const dpar_cart *grid,
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_mapping_choose(dpar_mapping *place, const dpar_cart *grid,
-                                                    int32_t per_node, const dpar_stencil *stencil,
-                                                    dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_mapping_choose(dpar_mapping *mapping, const dpar_cart *grid,
+                                                    int32_t ranks_per_node,
+                                                    const dpar_stencil *stencil, dpar_why *why)
 {
     int64_t weight[DPAR_MAX_DIMS], sum = 0, most = 0, least_sum = 0, least_most = -1;
     int32_t kind, best = 0;
     dpar_status st = dpari_stencil_check(stencil, grid, why);
     if (st == DPAR_OK) {
-        st = dpari_place_check(DPAR_MAPPING_ROW_MAJOR, per_node, why);
+        st = dpari_place_check(DPAR_MAPPING_ROW_MAJOR, ranks_per_node, why);
     }
     if (st == DPAR_OK) {
         dpari_stencil_faces(stencil, grid->dims, weight);
     }
     for (kind = 0; st == DPAR_OK && kind < DPAR_MAPPING_COUNT; kind++) {
-        if (dpari_place_try(place, grid, kind, per_node, weight) != DPAR_OK) {
+        if (dpari_place_try(mapping, grid, kind, ranks_per_node, weight) != DPAR_OK) {
             continue;
         }
-        st = dpar_mapping_cost(place, stencil, &sum, &most, why);
+        st = dpar_mapping_cost(mapping, stencil, &sum, &most, why);
         if (least_most < 0 || most < least_most || (most == least_most && sum < least_sum)) {
             best = kind;
             least_sum = sum;
             least_most = most;
         }
     }
-    return st == DPAR_OK ? dpari_place_try(place, grid, best, per_node, weight) : st;
+    return st == DPAR_OK ? dpari_place_try(mapping, grid, best, ranks_per_node, weight) : st;
 }

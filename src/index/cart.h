@@ -149,30 +149,29 @@ typedef struct dpar_stencil {
     int64_t width[DPAR_MAX_DIMS]; /* width of the halo in cells */
 } dpar_stencil;
 
-/* Makes a mapping of a kind for nodes of per_node >= 1 ranks.
+/* Makes a mapping of a kind for nodes of ranks_per_node >= 1 ranks.
  *
- * Bricks have sides q[d] that divide parts[d] and multiply to per_node, with the least surface
- * between nodes. The surface is the cut of dpar_cart_choose_parts with parts[d] / q[d] nodes along
- * axis d. Among bricks with the same surface the function takes those with the fewest nodes along
- * axis 0, then along axis 1, and so on. Nodes in the grid and ranks in a brick are both row-major.
- * Morton and Hilbert number the cells of the smallest power-of-two cube around the grid and skip
- * cells outside the grid.
+ * Bricks have sides q[d] that divide parts[d] and multiply to ranks_per_node, with the least
+ * surface between nodes. The surface is the cut of dpar_cart_choose_parts with parts[d] / q[d]
+ * nodes along axis d. Among bricks with the same surface the function takes those with the fewest
+ * nodes along axis 0, then along axis 1, and so on. Nodes in the grid and ranks in a brick are both
+ * row-major. Morton and Hilbert number the cells of the smallest power-of-two cube around the grid
+ * and skip cells outside the grid.
  *
- * Fails with DPAR_E_ARG, and for bricks with DPAR_E_DIVIDE if per_node does not divide the ranks
- * (use DPAR_MAPPING_HILBERT). Costs O(1), but for bricks as much as dpar_cart_choose_parts for size
- * / per_node ranks.
- */
-DPAR_API dpar_status dpar_mapping_init(dpar_mapping *place, const dpar_cart *grid, int32_t kind,
-                                       int32_t per_node, dpar_why *why);
+ * Fails with DPAR_E_ARG, and for bricks with DPAR_E_DIVIDE if ranks_per_node does not divide
+ * the ranks (use DPAR_MAPPING_HILBERT). Costs O(1), but for bricks as much as
+ * dpar_cart_choose_parts for size / ranks_per_node ranks. */
+DPAR_API dpar_status dpar_mapping_init(dpar_mapping *mapping, const dpar_cart *grid, int32_t kind,
+                                       int32_t ranks_per_node, dpar_why *why);
 
 /* Computes the rank at a coordinate. Returns DPAR_PROC_NULL outside the grid. Costs O(dims) for
  * row-major and bricks. Morton and Hilbert cost O(2^dims * dims * bits of the longest axis),
  * because cells that the curve skips are counted one cube at a time. */
-DPAR_API int32_t dpar_mapping_rank(const dpar_mapping *place, const int32_t *coord);
+DPAR_API int32_t dpar_mapping_rank(const dpar_mapping *mapping, const int32_t *coord);
 
 /* Computes the coordinate of a rank, the inverse of dpar_mapping_rank at the same cost. Fails with
  * DPAR_E_ARG if there is no such rank. */
-DPAR_API dpar_status dpar_mapping_coords(const dpar_mapping *place, int32_t rank, int32_t *coord);
+DPAR_API dpar_status dpar_mapping_coords(const dpar_mapping *mapping, int32_t rank, int32_t *coord);
 
 /* Computes the traffic between nodes in one exchange, in the units of stencil->bytes.
  *
@@ -184,14 +183,14 @@ DPAR_API dpar_status dpar_mapping_coords(const dpar_mapping *place, int32_t rank
  * row-major with one rank per node. Other mappings cost O(ranks * 3^dims * dims) times
  * dpar_mapping_rank.
  */
-DPAR_API dpar_status dpar_mapping_cost(const dpar_mapping *place, const dpar_stencil *stencil,
+DPAR_API dpar_status dpar_mapping_cost(const dpar_mapping *mapping, const dpar_stencil *stencil,
                                        int64_t *total, int64_t *worst, dpar_why *why);
 
 /* Chooses the kind of mapping whose busiest node sends the least. Among equal kinds it takes the
  * one with the least total, then the first one. Bricks are computed with the stencil's faces as
  * weights, and are skipped if none fits. Fails and costs as dpar_mapping_cost for every kind. */
-DPAR_API dpar_status dpar_mapping_choose(dpar_mapping *place, const dpar_cart *grid,
-                                         int32_t per_node, const dpar_stencil *stencil,
+DPAR_API dpar_status dpar_mapping_choose(dpar_mapping *mapping, const dpar_cart *grid,
+                                         int32_t ranks_per_node, const dpar_stencil *stencil,
                                          dpar_why *why);
 
 #endif

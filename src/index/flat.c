@@ -148,7 +148,7 @@ static dpar_status dpari_buckets_walk(const dpar_buckets_desc *how, int64_t unit
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_buckets_init(const dpar_buckets_desc *how, int64_t *start,
-                                                  dpar_bucket *bucket, int32_t room,
+                                                  dpar_bucket *bucket, int32_t capacity,
                                                   int32_t *buckets, dpar_why *why)
 {
     int64_t ranks = how->ranks > 0 ? how->ranks : 1, unit = dpari_most(1, how->multiple);
@@ -167,11 +167,12 @@ DPAR_API DPARI_COLD dpar_status dpar_buckets_init(const dpar_buckets_desc *how, 
                          how->multiple, ranks);
     }
     st = dpari_buckets_walk(how, unit, NULL, NULL, 0, &n, why);
-    return st != DPAR_OK ? st : dpari_buckets_walk(how, unit, start, bucket, room, buckets, why);
+    return st != DPAR_OK ? st
+                         : dpari_buckets_walk(how, unit, start, bucket, capacity, buckets, why);
 }
 
 DPAR_API int dpar_bucket_piece(const dpar_bucket *bucket, int32_t ranks, int64_t start,
-                               int64_t numel, int32_t rank, dpar_piece *piece)
+                               int64_t count, int32_t rank, dpar_piece *piece)
 {
     int64_t shard, lo;
     if (rank < 0 || rank >= ranks) {
@@ -179,7 +180,7 @@ DPAR_API int dpar_bucket_piece(const dpar_bucket *bucket, int32_t ranks, int64_t
     }
     shard = (bucket->hi - bucket->lo) / ranks;
     lo = bucket->lo + rank * shard;
-    if (!dpari_flat_cut(lo, lo + shard, start, numel, piece)) {
+    if (!dpari_flat_cut(lo, lo + shard, start, count, piece)) {
         return 0;
     }
     piece->in_bucket -= bucket->lo;

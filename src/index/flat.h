@@ -55,14 +55,14 @@ typedef struct dpar_bucket {
  * same on all ranks.
  *
  * start:    [params], receives the first element of each parameter in the buffer.
- * bucket:   [room], receives the buckets in the order of the buffer.
- * buckets:  receives the number of buckets, which may exceed `room`. Call with room 0 to count
- *           them.
+ * bucket:   [capacity], receives the buckets in the order of the buffer.
+ * buckets:  receives the number of buckets, which may exceed `capacity`. Call with capacity 0
+ *           to count them.
  *
  * Fails with DPAR_E_ARG or DPAR_E_RANGE. Costs O(params).
  */
 DPAR_API dpar_status dpar_buckets_init(const dpar_buckets_desc *how, int64_t *start,
-                                       dpar_bucket *bucket, int32_t room, int32_t *buckets,
+                                       dpar_bucket *bucket, int32_t capacity, int32_t *buckets,
                                        dpar_why *why);
 
 /* The part of one parameter that a rank has. */
@@ -78,12 +78,12 @@ typedef struct dpar_piece {
  * is none; *piece is then unchanged.
  *
  * ranks:         the number of equal shares of the bucket.
- * start, numel:  the first element of the parameter in the buffer, and its number of elements.
+ * start, count:  the first element of the parameter in the buffer, and its number of elements.
  *
  * Costs O(1).
  */
 DPAR_API int dpar_bucket_piece(const dpar_bucket *bucket, int32_t ranks, int64_t start,
-                               int64_t numel, int32_t rank, dpar_piece *piece);
+                               int64_t count, int32_t rank, dpar_piece *piece);
 
 /* ---- intervals of a flattened array ---- */
 

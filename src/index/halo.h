@@ -270,6 +270,6 @@ DPAR_API dpar_status dpar_halo_first(dpar_halo_cursor *cursor, const dpar_halo *
 
 /* Advances to the next transfer. Returns 1, or 0 when there is none left. The cost is stated at
  * dpar_halo_first. */
-DPAR_API int dpar_halo_next(dpar_halo_cursor *cursor, dpar_transfer *t);
+DPAR_API int dpar_halo_next(dpar_halo_cursor *cursor, dpar_transfer *transfer);
 
 #endif

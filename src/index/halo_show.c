@@ -334,19 +334,19 @@ static void dpari_hshow_head(dpar_text *text, const dpari_hshow *show)
     dpar_text_put(text, "dashed: its halo; paler: the cells that it is a copy of</text>\n");
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_halo_draw(dpar_text *text, const dpar_halo_draw_desc *p,
+DPAR_API DPARI_COLD dpar_status dpar_halo_draw(dpar_text *text, const dpar_halo_draw_desc *desc,
                                                int32_t format, dpar_why *why)
 {
     dpari_hshow s;
     int32_t peer = -1, next;
     dpar_status status;
-    if (!text || !p || !p->halo) {
+    if (!text || !desc || !desc->halo) {
         return dpari_wrong(why, "the text, the desc or its halo is NULL");
     }
     if (format != DPAR_HALO_SVG) {
         return dpari_wrong(why, "format is %d: must be DPAR_HALO_SVG", format);
     }
-    status = dpari_hshow_begin(&s, p, why);
+    status = dpari_hshow_begin(&s, desc, why);
     if (status != DPAR_OK) {
         return status;
     }

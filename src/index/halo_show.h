@@ -37,7 +37,7 @@ enum { DPAR_HALO_SVG };
  * scripts and without fonts other than sans-serif. Fails with DPAR_E_ARG if there is no such rank,
  * dim or format, or the rank has no points. Costs O(blocks + transfers).
  */
-DPAR_API dpar_status dpar_halo_draw(dpar_text *text, const dpar_halo_draw_desc *p, int32_t format,
-                                    dpar_why *why);
+DPAR_API dpar_status dpar_halo_draw(dpar_text *text, const dpar_halo_draw_desc *desc,
+                                    int32_t format, dpar_why *why);
 
 #endif

@@ -285,25 +285,27 @@ static dpar_status dpari_stages_check(const dpar_stage_layers_desc *s, int32_t c
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_stage_layers(const dpar_stage_layers_desc *s, int32_t stage,
-                                                  int32_t chunk, int32_t *lo, int32_t *hi,
+DPAR_API DPARI_COLD dpar_status dpar_stage_layers(const dpar_stage_layers_desc *desc, int32_t stage,
+                                                  int32_t chunk, int32_t *first, int32_t *end,
                                                   dpar_why *why)
 {
-    int32_t chunks = s->chunks == 0 ? 1 : s->chunks;
-    int64_t rest = (int64_t)s->layers + s->embedding + s->loss - s->first_layers - s->last_layers,
+    int32_t chunks = desc->chunks == 0 ? 1 : desc->chunks;
+    int64_t rest = (int64_t)desc->layers + desc->embedding + desc->loss - desc->first_layers -
+                   desc->last_layers,
             v, from, to;
-    dpar_status st = dpari_stages_check(s, chunks, rest, why);
-    if (st == DPAR_OK && (stage < 0 || stage >= s->stages || chunk < 0 || chunk >= chunks)) {
+    dpar_status st = dpari_stages_check(desc, chunks, rest, why);
+    if (st == DPAR_OK && (stage < 0 || stage >= desc->stages || chunk < 0 || chunk >= chunks)) {
         st = dpari_wrong(why, "chunk %d of stage %d: there are %d chunks and %d stages", chunk,
-                         stage, chunks, s->stages);
+                         stage, chunks, desc->stages);
     }
     if (st != DPAR_OK) {
         return st;
     }
-    v = (int64_t)chunk * s->stages + (s->v_shape && chunk % 2 ? s->stages - 1 - stage : stage);
-    from = dpari_stage_before(s, chunks, rest, v) - s->embedding;
-    to = dpari_stage_before(s, chunks, rest, v + 1) - s->embedding;
-    *lo = (int32_t)dpari_most(0, dpari_least(from, s->layers));
-    *hi = (int32_t)dpari_most(0, dpari_least(to, s->layers));
+    v = (int64_t)chunk * desc->stages +
+        (desc->v_shape && chunk % 2 ? desc->stages - 1 - stage : stage);
+    from = dpari_stage_before(desc, chunks, rest, v) - desc->embedding;
+    to = dpari_stage_before(desc, chunks, rest, v + 1) - desc->embedding;
+    *first = (int32_t)dpari_most(0, dpari_least(from, desc->layers));
+    *end = (int32_t)dpari_most(0, dpari_least(to, desc->layers));
     return DPAR_OK;
 }

@@ -124,10 +124,10 @@ typedef struct dpar_stage_layers_desc {
     int32_t v_shape;
 } dpar_stage_layers_desc;
 
-/* Computes the layers [*lo, *hi) of one chunk of a stage. Shares are equal; if they do not divide,
- * the first ones have one layer more. To cut by cost use dpar_split_balance. Fails with DPAR_E_ARG
- * or DPAR_E_DIVIDE. Costs O(1). */
-DPAR_API dpar_status dpar_stage_layers(const dpar_stage_layers_desc *s, int32_t stage,
-                                       int32_t chunk, int32_t *lo, int32_t *hi, dpar_why *why);
+/* Computes the layers [*first, *end) of one chunk of a stage. Shares are equal; if they do not
+ * divide, the first ones have one layer more. To cut by cost use dpar_split_balance. Fails with
+ * DPAR_E_ARG or DPAR_E_DIVIDE. Costs O(1). */
+DPAR_API dpar_status dpar_stage_layers(const dpar_stage_layers_desc *desc, int32_t stage,
+                                       int32_t chunk, int32_t *first, int32_t *end, dpar_why *why);
 
 #endif

@@ -703,7 +703,7 @@ static int32_t dpari_halo_peer(const dpar_halo_cursor *cursor)
     return cursor->h->owner == NULL ? block : cursor->h->owner[block];
 }
 
-DPAR_API int dpar_halo_next(dpar_halo_cursor *cursor, dpar_transfer *t)
+DPAR_API int dpar_halo_next(dpar_halo_cursor *cursor, dpar_transfer *transfer)
 {
     while (cursor->pass < DPARI_PASSES) {
         int fresh = cursor->state < 2;
@@ -716,7 +716,7 @@ DPAR_API int dpar_halo_next(dpar_halo_cursor *cursor, dpar_transfer *t)
         if (dpari_halo_box_next(cursor, fresh)) {
             int32_t peer = dpari_halo_peer(cursor);
             if (peer >= 0) {
-                dpari_halo_fill(cursor, peer, t);
+                dpari_halo_fill(cursor, peer, transfer);
                 return 1;
             }
             continue;

@@ -848,23 +848,23 @@ static int dpari_walk_on(dpar_redistribute_cursor *cursor)
     return 0;
 }
 
-DPAR_API int dpar_redistribute_next(dpar_redistribute_cursor *cursor, dpar_transfer *t)
+DPAR_API int dpar_redistribute_next(dpar_redistribute_cursor *cursor, dpar_transfer *transfer)
 {
     int32_t d, turned;
     if (!dpari_walk_on(cursor)) {
         return 0;
     }
     turned = cursor->me >= 0 && !cursor->sends;
-    dpari_zero(t, sizeof(*t));
-    t->peer = turned ? cursor->rank : cursor->now;
-    t->dims = cursor->mine.dims;
-    t->op = cursor->op;
+    dpari_zero(transfer, sizeof(*transfer));
+    transfer->peer = turned ? cursor->rank : cursor->now;
+    transfer->dims = cursor->mine.dims;
+    transfer->op = cursor->op;
     for (d = 0; d < cursor->mine.dims; d++) {
         int64_t skip = cursor->sends ? 0 : cursor->cut[d] - cursor->there[d];
-        t->extent[d] = cursor->sends ? cursor->length[d] : cursor->cut_length[d];
-        t->mine[d] = (turned ? cursor->there[d] : cursor->at[d]) + skip;
-        t->theirs[d] = (turned ? cursor->at[d] : cursor->there[d]) + skip;
-        t->global[d] = cursor->begin[d] + skip;
+        transfer->extent[d] = cursor->sends ? cursor->length[d] : cursor->cut_length[d];
+        transfer->mine[d] = (turned ? cursor->there[d] : cursor->at[d]) + skip;
+        transfer->theirs[d] = (turned ? cursor->at[d] : cursor->there[d]) + skip;
+        transfer->global[d] = cursor->begin[d] + skip;
     }
     return 1;
 }

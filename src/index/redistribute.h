@@ -93,6 +93,6 @@ DPAR_API dpar_status dpar_redistribute_first(dpar_redistribute_cursor *cursor,
  * Receives are ordered by box, the last dim fastest, and within a box by sender. Sends are ordered
  * by rank, with the ranks of the own node before all others. Costs O(axes x dims).
  */
-DPAR_API int dpar_redistribute_next(dpar_redistribute_cursor *cursor, dpar_transfer *t);
+DPAR_API int dpar_redistribute_next(dpar_redistribute_cursor *cursor, dpar_transfer *transfer);
 
 #endif

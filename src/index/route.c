@@ -421,45 +421,45 @@ static int64_t dpari_route_sum(int64_t a, int64_t b)
     return a > INT64_MAX - b ? INT64_MAX : a + b;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_route_plan(const dpar_route_desc *q, dpar_route_step *steps,
-                                                int32_t room, int32_t *count, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_route_plan(const dpar_route_desc *desc, dpar_route_step *steps,
+                                                int32_t capacity, int32_t *count, dpar_why *why)
 {
-    dpar_route_node *nodes = q->nodes;
+    dpar_route_node *nodes = desc->nodes;
     dpari_route r;
     uint64_t start;
     int32_t k, end = 0, n = 0;
     dpar_status st;
     dpari_zero(&r, sizeof(r));
-    st = dpari_route_ends(q->from, q->to, &start, &r.goal, why);
+    st = dpari_route_ends(desc->from, desc->to, &start, &r.goal, why);
     if (st != DPAR_OK) {
         return st;
     }
-    if (q->node_capacity < 2 || q->step_cost < 0 || q->step_cost > INT32_MAX) {
+    if (desc->node_capacity < 2 || desc->step_cost < 0 || desc->step_cost > INT32_MAX) {
         return dpari_wrong(
             why, "node_capacity=%d must be at least 2, step_cost=%ld must be 0 to 2^31 - 1",
-            q->node_capacity, q->step_cost);
+            desc->node_capacity, desc->step_cost);
     }
-    r.layout = q->from;
-    r.byte_cost = q->byte_cost;
-    r.step_cost = q->step_cost;
+    r.layout = desc->from;
+    r.byte_cost = desc->byte_cost;
+    r.step_cost = desc->step_cost;
     r.node = nodes;
-    r.room = q->node_capacity;
-    dpari_zero(nodes, (size_t)q->node_capacity * sizeof(*nodes));
+    r.room = desc->node_capacity;
+    dpari_zero(nodes, (size_t)desc->node_capacity * sizeof(*nodes));
     st = dpari_route_search(&r, start, &end);
     if (st != DPAR_OK) {
         if (st == DPAR_E_ROOM) {
             dpari_needs_bytes(why, 0);
             return dpari_say(st, why, "node_capacity %d is too small for this search",
-                             q->node_capacity);
+                             desc->node_capacity);
         }
         return dpari_say(st, why, "no sequence of collectives makes that layout");
     }
     for (k = end; nodes[k].before >= 0; k = nodes[k].before) {
         n++;
     }
-    if (n > room) {
+    if (n > capacity) {
         dpari_needs_bytes(why, 0);
-        return dpari_say(DPAR_E_ROOM, why, "the plan has %d steps, but room is %d", n, room);
+        return dpari_say(DPAR_E_ROOM, why, "the plan has %d steps, but room is %d", n, capacity);
     }
     *count = n;
     for (k = end; nodes[k].before >= 0; k = nodes[k].before) {

@@ -62,7 +62,7 @@ typedef struct dpar_route_desc {
 /* Finds the least expensive sequence of collectives from one layout to another on the same mesh.
  * The result is the same on all ranks.
  *
- * steps:  [room], receives the steps.
+ * steps:  [capacity], receives the steps.
  * count:  receives the number of steps.
  *
  * Shards must be CHUNK; strided ones are refused. The moves are DTensor's: the innermost cut of a
@@ -84,8 +84,8 @@ typedef struct dpar_route_desc {
  * expensive. Fails with DPAR_E_ROOM if there are too few steps or nodes, DPAR_E_ARG if the layouts
  * are not as described, or DPAR_E_NONE if no sequence exists.
  */
-DPAR_API dpar_status dpar_route_plan(const dpar_route_desc *q, dpar_route_step *steps, int32_t room,
-                                     int32_t *count, dpar_why *why);
+DPAR_API dpar_status dpar_route_plan(const dpar_route_desc *desc, dpar_route_step *steps,
+                                     int32_t capacity, int32_t *count, dpar_why *why);
 
 /* Computes the layout after a step of a plan, from the layout before it. It does not
  * detect a step of another plan. Fails with DPAR_E_ARG if there is no such axis or dim. Costs

@@ -473,20 +473,20 @@ static const char *dpari_closed_name(int32_t what)
     }
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_schedule_closed_form(const dpar_schedule_desc *order,
+DPAR_API DPARI_COLD dpar_status dpar_schedule_closed_form(const dpar_schedule_desc *desc,
                                                           const dpar_schedule_times *times,
                                                           int32_t what, int32_t rank,
                                                           dpar_formula *formula, dpar_why *why)
 {
     dpari_closed q;
     int late;
-    dpar_status status = dpari_closed_read(&q, order, times, why);
+    dpar_status status = dpari_closed_read(&q, desc, times, why);
     if (status != DPAR_OK) {
         return status;
     }
-    if (what < 0 || what >= DPAR_FORMULA_COUNT || rank < 0 || rank >= order->ranks) {
+    if (what < 0 || what >= DPAR_FORMULA_COUNT || rank < 0 || rank >= desc->ranks) {
         return dpari_wrong(why, "formula %d of rank %d; formulas are 0 to %d and ranks 0 to %d",
-                           what, rank, (int32_t)DPAR_FORMULA_COUNT - 1, order->ranks - 1);
+                           what, rank, (int32_t)DPAR_FORMULA_COUNT - 1, desc->ranks - 1);
     }
     dpari_closed_value(&q, times, what, rank);
     if (q.unmet != NULL) {
@@ -495,7 +495,7 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_closed_form(const dpar_schedule_de
     if (q.over) {
         return dpari_say(DPAR_E_RANGE, why,
                          "%d micro-batches on %d ranks: the value exceeds INT64_MAX",
-                         order->micro_batches, order->ranks);
+                         desc->micro_batches, desc->ranks);
     }
     late = what == DPAR_FORMULA_MAKESPAN ||
            (what == DPAR_FORMULA_SPAN && q.rule != DPAR_SCHEDULE_FORWARD_ONLY);

@@ -87,7 +87,7 @@ typedef struct dpar_formula {
  * is no such order, a time is negative, or a value exceeds INT64_MAX. Costs O(stages), for the
  * check of the order.
  */
-DPAR_API dpar_status dpar_schedule_closed_form(const dpar_schedule_desc *order,
+DPAR_API dpar_status dpar_schedule_closed_form(const dpar_schedule_desc *desc,
                                                const dpar_schedule_times *times, int32_t what,
                                                int32_t rank, dpar_formula *formula, dpar_why *why);
 

@@ -76,7 +76,7 @@ static const char *dpari_name_past(const char *name, const char *head)
     return name + i;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_schedule_find(dpar_schedule_desc *order, const char *name,
+DPAR_API DPARI_COLD dpar_status dpar_schedule_find(dpar_schedule_desc *desc, const char *name,
                                                    dpar_why *why)
 {
     static const char others[] = "gpipe-lifo\0interleaved-1f1b\0flexible-interleaved-1f1b\0bfs\0"
@@ -93,15 +93,15 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_find(dpar_schedule_desc *order, co
     int32_t i;
     for (i = 1; i < DPAR_SCHEDULE_END; i++) {
         if (dpari_name_same(bare, dpar_schedule_name(i))) {
-            order->rule = i;
-            order->lifo = 0;
+            desc->rule = i;
+            desc->lifo = 0;
             return DPAR_OK;
         }
     }
     for (i = 0; i < (int32_t)sizeof other_rule; i++) {
         if (dpari_name_same(bare, dpari_name_in(others, i))) {
-            order->rule = other_rule[i];
-            order->lifo = i == 0; /* gpipe-lifo */
+            desc->rule = other_rule[i];
+            desc->lifo = i == 0; /* gpipe-lifo */
             return DPAR_OK;
         }
     }
@@ -829,17 +829,16 @@ static dpar_status dpari_order_make(dpar_schedule *schedule, const dpar_schedule
     return status;
 }
 
-DPAR_API dpar_status dpar_schedule_generate(dpar_schedule *schedule,
-                                            const dpar_schedule_desc *order, void *mem,
-                                            int64_t bytes, dpar_why *why)
+DPAR_API dpar_status dpar_schedule_generate(dpar_schedule *schedule, const dpar_schedule_desc *desc,
+                                            void *mem, int64_t bytes, dpar_why *why)
 {
     dpar_schedule_desc named;
     dpar_status st;
-    if (order->rule != 0 || order->name == NULL) {
-        return dpari_order_make(schedule, order, mem, bytes, why);
+    if (desc->rule != 0 || desc->name == NULL) {
+        return dpari_order_make(schedule, desc, mem, bytes, why);
     }
-    named = *order;
-    st = dpar_schedule_find(&named, order->name, why);
+    named = *desc;
+    st = dpar_schedule_find(&named, desc->name, why);
     if (st != DPAR_OK) {
         return st;
     }

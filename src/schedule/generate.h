@@ -132,9 +132,8 @@ typedef struct dpar_schedule_desc {
  * DPAR_E_RANGE if there is no such schedule, or DPAR_E_ROOM if `bytes` is too small. Costs
  * O(actions); V_HALF, V_MIN and 1F1B_V cost O(actions + p^2), and more if many actions move.
  */
-DPAR_API dpar_status dpar_schedule_generate(dpar_schedule *schedule,
-                                            const dpar_schedule_desc *order, void *mem,
-                                            int64_t bytes, dpar_why *why);
+DPAR_API dpar_status dpar_schedule_generate(dpar_schedule *schedule, const dpar_schedule_desc *desc,
+                                            void *mem, int64_t bytes, dpar_why *why);
 
 /* Returns the name of a rule: "gpipe", "1f1b", "interleaved", "breadth-first", "zb-h1", "zb-2p",
  * "zbv", "v-half", "v-min", "dualpipe", "dualpipev", "eager-1f1b", "interleaved-zb", "1f1b-v",
@@ -142,7 +141,7 @@ DPAR_API dpar_status dpar_schedule_generate(dpar_schedule *schedule,
  * is static. */
 DPAR_API const char *dpar_schedule_name(int32_t rule);
 
-/* Finds the rule with a given name, and sets order->rule and order->lifo. Case, '-', '_' and a
+/* Finds the rule with a given name, and sets desc->rule and desc->lifo. Case, '-', '_' and a
  * leading "Schedule" do not matter, so PyTorch's class names are found too. Fails with
  * DPAR_E_UNKNOWN; the message lists the names. Costs O(rules).
  *
@@ -150,6 +149,6 @@ DPAR_API const char *dpar_schedule_name(int32_t rule);
  * zbv-zero-bubble, izb, interleaved-zero-bubble, flexible-interleaved-1f1b, eager, v1f1b,
  * overlap-1f1b, seq-1f1b, inference.
  */
-DPAR_API dpar_status dpar_schedule_find(dpar_schedule_desc *order, const char *name, dpar_why *why);
+DPAR_API dpar_status dpar_schedule_find(dpar_schedule_desc *desc, const char *name, dpar_why *why);
 
 #endif

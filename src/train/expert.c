@@ -137,27 +137,27 @@ static double dpari_router_norm(const dpar_router *router, const double *s, cons
     return sum;
 }
 
-DPAR_API dpar_status dpar_router_forward(const dpar_router *router, const dpar_router_arrays *a,
-                                         dpar_why *why)
+DPAR_API dpar_status dpar_router_forward(const dpar_router *router,
+                                         const dpar_router_arrays *arrays, dpar_why *why)
 {
-    const int64_t tokens = a != NULL ? a->tokens : 0;
-    const int given =
-        a != NULL && a->scratch != NULL &&
-        (tokens == 0 || (a->logits != NULL && a->chosen != NULL && a->weight != NULL));
+    const int64_t tokens = arrays != NULL ? arrays->tokens : 0;
+    const int given = arrays != NULL && arrays->scratch != NULL &&
+                      (tokens == 0 || (arrays->logits != NULL && arrays->chosen != NULL &&
+                                       arrays->weight != NULL));
     const dpar_status st = dpari_router_check(router, tokens, given, why);
     int64_t t;
     int32_t e, j;
     for (t = 0; st == DPAR_OK && t < tokens; t++) {
-        int32_t *mine = a->chosen + t * router->choices;
-        double norm, *scores = a->scratch, *biased = scores + router->experts;
-        (void)dpari_router_scores(router, a->logits, t, scores);
+        int32_t *mine = arrays->chosen + t * router->choices;
+        double norm, *scores = arrays->scratch, *biased = scores + router->experts;
+        (void)dpari_router_scores(router, arrays->logits, t, scores);
         for (e = 0; e < router->experts; e++) {
             biased[e] = scores[e] + (router->bias != NULL ? router->bias[e] : 0.0);
         }
         dpari_router_choose(router, biased, mine);
         norm = dpari_router_norm(router, scores, mine);
         for (j = 0; j < router->choices; j++) {
-            dpari_element_put(a->weight, router->type, t * router->choices + j,
+            dpari_element_put(arrays->weight, router->type, t * router->choices + j,
                               dpari_router_scale(router) * scores[mine[j]] / norm);
         }
     }
@@ -264,31 +264,32 @@ static dpar_status dpari_router_sum(const dpar_router *router, dpar_comm *comm, 
 }
 
 DPAR_API dpar_status dpar_router_balance(const dpar_router *router, dpar_comm *comm,
-                                         const dpar_router_arrays *a, dpar_router_load *load)
+                                         const dpar_router_arrays *arrays, dpar_router_load *load)
 {
-    const int64_t tokens = a != NULL ? a->tokens : 0;
-    const int given = a != NULL && a->sums != NULL && load != NULL && a->scratch != NULL &&
-                      (tokens == 0 || (a->logits != NULL && a->chosen != NULL));
+    const int64_t tokens = arrays != NULL ? arrays->tokens : 0;
+    const int given = arrays != NULL && arrays->sums != NULL && load != NULL &&
+                      arrays->scratch != NULL &&
+                      (tokens == 0 || (arrays->logits != NULL && arrays->chosen != NULL));
     int64_t n = 0;
     dpar_why said;
     dpar_status st = dpari_router_check(router, tokens, given, &said);
     if (st == DPAR_OK) {
-        st = dpari_router_chosen(router, tokens, a->chosen, &said);
+        st = dpari_router_chosen(router, tokens, arrays->chosen, &said);
     }
     if (st != DPAR_OK) {
         return comm != NULL ? dpari_expert_wrong(comm, &said, NULL) : st;
     }
     n = 2 * (int64_t)router->experts + 1;
-    dpari_zero(a->sums, (size_t)n * sizeof *a->sums);
-    dpari_router_add(router, tokens, a->logits, a->chosen, a->sums, a->scratch);
+    dpari_zero(arrays->sums, (size_t)n * sizeof *arrays->sums);
+    dpari_router_add(router, tokens, arrays->logits, arrays->chosen, arrays->sums, arrays->scratch);
     if (comm != NULL) {
-        st = dpari_router_sum(router, comm, a->sums, n);
+        st = dpari_router_sum(router, comm, arrays->sums, n);
         if (st == DPAR_OK) {
             st = dpari_do_wait(comm); /* a device may still be writing page-locked sums */
         }
     }
     if (st == DPAR_OK) {
-        dpari_router_loads(router, a->sums, load);
+        dpari_router_loads(router, arrays->sums, load);
     }
     return st;
 }
@@ -328,25 +329,26 @@ static void dpari_router_back(const dpar_router *router, int64_t token, const in
     }
 }
 
-DPAR_API dpar_status dpar_router_backward(const dpar_router *router, const dpar_router_arrays *a,
+DPAR_API dpar_status dpar_router_backward(const dpar_router *router,
+                                          const dpar_router_arrays *arrays,
                                           const dpar_router_load *load, dpar_why *why)
 {
-    const int64_t tokens = a != NULL ? a->tokens : 0;
-    const int given =
-        a != NULL && a->scratch != NULL &&
-        (tokens == 0 || (a->logits != NULL && a->chosen != NULL && a->dlogits != NULL));
+    const int64_t tokens = arrays != NULL ? arrays->tokens : 0;
+    const int given = arrays != NULL && arrays->scratch != NULL &&
+                      (tokens == 0 || (arrays->logits != NULL && arrays->chosen != NULL &&
+                                       arrays->dlogits != NULL));
     dpar_status st = dpari_router_check(router, tokens, given, why);
     int64_t t;
     int32_t e;
     if (st == DPAR_OK) {
-        st = dpari_router_chosen(router, tokens, a->chosen, why);
+        st = dpari_router_chosen(router, tokens, arrays->chosen, why);
     }
     for (t = 0; st == DPAR_OK && t < tokens; t++) {
-        double *scores = a->scratch, *d = scores + router->experts, mean = 0.0;
-        const double sum = dpari_router_scores(router, a->logits, t, scores);
+        double *scores = arrays->scratch, *d = scores + router->experts, mean = 0.0;
+        const double sum = dpari_router_scores(router, arrays->logits, t, scores);
         dpari_zero(d, (size_t)router->experts * sizeof *d);
-        dpari_router_back(router, t, a->chosen + t * router->choices, a->dweight, load, sum, scores,
-                          d);
+        dpari_router_back(router, t, arrays->chosen + t * router->choices, arrays->dweight, load,
+                          sum, scores, d);
         for (e = 0; router->score == DPAR_ROUTER_SOFTMAX && e < router->experts; e++) {
             mean += d[e] * scores[e];
         }
@@ -358,7 +360,7 @@ DPAR_API dpar_status dpar_router_backward(const dpar_router *router, const dpar_
             } else if (router->score == DPAR_ROUTER_SIGMOID) {
                 slope = s * (1.0 - s);
             }
-            dpari_element_put(a->dlogits, router->type, t * router->experts + e,
+            dpari_element_put(arrays->dlogits, router->type, t * router->experts + e,
                               slope * (d[e] - mean));
         }
     }

@@ -131,8 +131,8 @@ typedef struct dpar_router_arrays {
 /* Chooses the experts of each token: computes chosen and weight from logits. Local. O(tokens x
  * experts), or in the worst case, which is ascending scores, k times that. Fails with DPAR_E_ARG.
  */
-DPAR_API dpar_status dpar_router_forward(const dpar_router *r, const dpar_router_arrays *a,
-                                         dpar_why *why);
+DPAR_API dpar_status dpar_router_forward(const dpar_router *router,
+                                         const dpar_router_arrays *arrays, dpar_why *why);
 
 /* How evenly the tokens of all ranks choose the experts, before capacity drops any choice. */
 typedef struct dpar_router_load {
@@ -149,9 +149,9 @@ typedef struct dpar_router_load {
  *
  *     loss = a E sum over experts of f P,    f = chosen / (k tokens)
  *
- * The loss is `a` if tokens are spread evenly. It uses a->chosen from dpar_router_forward. A token
- * whose first choice is -1 is padding and is not counted. A token that several ranks hold is
- * counted once per rank.
+ * The loss is `a` if tokens are spread evenly. It uses arrays->chosen from dpar_router_forward.
+ * A token whose first choice is -1 is padding and is not counted. A token that
+ * several ranks hold is counted once per rank.
  *
  * comm: the ranks that share the router. NULL computes the loss of these tokens only, as DeepSeek
  *       does for each sequence.
@@ -161,8 +161,8 @@ typedef struct dpar_router_load {
  * experts). Fails with DPAR_E_ARG, which breaks the communicator; the message is in comm->why.
  * Fails with DPAR_E_MISMATCH if ranks pass different routers (apart from bias), but only on engines
  * that compare calls: shared memory, and MPI with its option `check`. */
-DPAR_API dpar_status dpar_router_balance(const dpar_router *r, dpar_comm *comm,
-                                         const dpar_router_arrays *a, dpar_router_load *load);
+DPAR_API dpar_status dpar_router_balance(const dpar_router *router, dpar_comm *comm,
+                                         const dpar_router_arrays *arrays, dpar_router_load *load);
 /* Computes dlogits from dweight.
  *
  * load: from dpar_router_balance, to add the gradient of its loss, in which f is constant as usual.
@@ -173,7 +173,8 @@ DPAR_API dpar_status dpar_router_balance(const dpar_router *r, dpar_comm *comm,
  *
  * Local. O(tokens x experts). Fails like dpar_router_forward, and with DPAR_E_ARG if a choice is
  * not an expert. */
-DPAR_API dpar_status dpar_router_backward(const dpar_router *r, const dpar_router_arrays *a,
+DPAR_API dpar_status dpar_router_backward(const dpar_router *router,
+                                          const dpar_router_arrays *arrays,
                                           const dpar_router_load *load, dpar_why *why);
 /* You can also balance experts without a loss (DeepSeek-V3). Once per step, add 0.001 to bias[e] if
  * load->chosen[e] is below the mean of load->chosen, and subtract 0.001 if it is above. With

@@ -1232,77 +1232,77 @@ static dpar_status dpari_fsdp_check_unit(dpar_fsdp *fsdp, int32_t u, int32_t dir
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_fsdp_unshard(dpar_fsdp *fsdp, int32_t u, int32_t direction)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_unshard(dpar_fsdp *fsdp, int32_t unit, int32_t direction)
 {
     const int32_t back = direction == DPAR_ACTION_BACKWARD;
     dpar_status st;
     if (fsdp == NULL) {
         return DPAR_E_ARG;
     }
-    st = dpari_fsdp_check_unit(fsdp, u, direction);
+    st = dpari_fsdp_check_unit(fsdp, unit, direction);
     if (st != DPAR_OK) {
         return st;
     }
-    if (fsdp->unit[u].used) {
-        return dpari_comm_wrong(fsdp->shard, "dpar_fsdp_unshard: unit %d is already in use", u);
+    if (fsdp->unit[unit].used) {
+        return dpari_comm_wrong(fsdp->shard, "dpar_fsdp_unshard: unit %d is already in use", unit);
     }
     if (back && !fsdp->under_way) {
         return dpari_comm_wrong(fsdp->shard,
                                 "dpar_fsdp_unshard: unit %d for backward, but no pass is in "
                                 "progress (dpar_fsdp_begin)",
-                                u);
+                                unit);
     }
-    if (back && fsdp->unit[u].state != DPARI_FSDP_NONE) {
-        return dpari_comm_wrong(fsdp->shard,
-                                "dpar_fsdp_unshard: unit %d already had backward in this pass", u);
+    if (back && fsdp->unit[unit].state != DPARI_FSDP_NONE) {
+        return dpari_comm_wrong(
+            fsdp->shard, "dpar_fsdp_unshard: unit %d already had backward in this pass", unit);
     }
     if (fsdp->under_way && fsdp->status != DPAR_OK) {
         return fsdp->status;
     }
-    st = dpari_fsdp_gather(fsdp, u, back);
+    st = dpari_fsdp_gather(fsdp, unit, back);
     if (st == DPAR_OK && back) {
-        st = dpari_fsdp_open(fsdp, u);
+        st = dpari_fsdp_open(fsdp, unit);
     }
     if (st == DPAR_OK) {
-        fsdp->unit[u].used = 1;
+        fsdp->unit[unit].used = 1;
     } else if (fsdp->under_way && dpari_fsdp_broken(fsdp)) {
         fsdp->status = st;
     }
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_fsdp_reshard(dpar_fsdp *fsdp, int32_t u, int32_t direction)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_reshard(dpar_fsdp *fsdp, int32_t unit, int32_t direction)
 {
     dpar_status st;
     if (fsdp == NULL) {
         return DPAR_E_ARG;
     }
-    st = dpari_fsdp_check_unit(fsdp, u, direction);
+    st = dpari_fsdp_check_unit(fsdp, unit, direction);
     if (st != DPAR_OK) {
         return st;
     }
-    if (!fsdp->unit[u].used) {
-        return dpari_comm_wrong(fsdp->shard, "dpar_fsdp_reshard: unit %d is not in use", u);
+    if (!fsdp->unit[unit].used) {
+        return dpari_comm_wrong(fsdp->shard, "dpar_fsdp_reshard: unit %d is not in use", unit);
     }
-    fsdp->unit[u].used = 0;
+    fsdp->unit[unit].used = 0;
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_fsdp_ready(dpar_fsdp *fsdp, int32_t u)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_ready(dpar_fsdp *fsdp, int32_t unit)
 {
     if (fsdp == NULL) {
         return DPAR_E_ARG;
     }
-    if (!dpari_fsdp_is_unit(fsdp, u) || !fsdp->under_way ||
-        fsdp->unit[u].state != DPARI_FSDP_OPEN) {
+    if (!dpari_fsdp_is_unit(fsdp, unit) || !fsdp->under_way ||
+        fsdp->unit[unit].state != DPARI_FSDP_OPEN) {
         return dpari_comm_wrong(fsdp->shard,
                                 "dpar_fsdp_ready: unit %d of %d was not unsharded for backward in "
                                 "this pass, or is already ready",
-                                u, fsdp->units);
+                                unit, fsdp->units);
     }
-    fsdp->unit[u].state = DPARI_FSDP_DONE;
+    fsdp->unit[unit].state = DPARI_FSDP_DONE;
     if (fsdp->status == DPAR_OK) {
-        fsdp->status = dpari_fsdp_send(fsdp, u);
+        fsdp->status = dpari_fsdp_send(fsdp, unit);
     }
     return fsdp->status;
 }
@@ -1465,23 +1465,23 @@ static int dpari_fsdp_has(const dpar_fsdp *fsdp, int32_t array, int32_t u)
     return array <= dpari_optimizer_moments(&fsdp->desc.optimizer); /* the masters are array 0 */
 }
 
-DPAR_API DPARI_COLD void *dpar_fsdp_state(const dpar_fsdp *fsdp, int32_t array, int32_t u,
+DPAR_API DPARI_COLD void *dpar_fsdp_state(const dpar_fsdp *fsdp, int32_t array, int32_t unit,
                                           int64_t *elements, int32_t *type)
 {
-    const int there = dpari_fsdp_has(fsdp, array, u);
+    const int there = dpari_fsdp_has(fsdp, array, unit);
     int32_t of_type = DPAR_TYPE_NONE;
     void *at = NULL;
     if (there && array == DPAR_FSDP_GRADIENT) {
-        at = dpari_fsdp_settled(fsdp, u, &of_type);
+        at = dpari_fsdp_settled(fsdp, unit, &of_type);
     } else if (there && array == DPAR_FSDP_MASTER) {
         of_type = fsdp->desc.type;
-        at = dpari_fsdp_master_at(fsdp, u);
+        at = dpari_fsdp_master_at(fsdp, unit);
     } else if (there) {
         of_type = dpari_fsdp_moment_type(&fsdp->desc);
-        at = dpari_fsdp_moment_at(fsdp, array - DPAR_FSDP_MOMENT_1, u);
+        at = dpari_fsdp_moment_at(fsdp, array - DPAR_FSDP_MOMENT_1, unit);
     }
     if (elements != NULL) {
-        *elements = there ? fsdp->unit[u].flat.shard : 0;
+        *elements = there ? fsdp->unit[unit].flat.shard : 0;
     }
     if (type != NULL) {
         *type = of_type;
@@ -1489,26 +1489,26 @@ DPAR_API DPARI_COLD void *dpar_fsdp_state(const dpar_fsdp *fsdp, int32_t array, 
     return at;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_fsdp_layout(const dpar_fsdp *fsdp, int32_t u, int32_t first,
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_layout(const dpar_fsdp *fsdp, int32_t unit, int32_t first,
                                                  int32_t ranks, dpar_layout *layout, dpar_why *why)
 {
     dpar_placement cut = dpar_shard(0);
     dpar_mesh mesh;
     dpar_status st;
-    if (!dpari_fsdp_is_unit(fsdp, u) || layout == NULL || first < 0 || ranks < 1 ||
+    if (!dpari_fsdp_is_unit(fsdp, unit) || layout == NULL || first < 0 || ranks < 1 ||
         ranks - 1 > INT32_MAX - first) {
         return dpari_wrong(why,
                            "dpar_fsdp_layout: u is %d, ranks %d and first %d, but unit u must "
                            "exist, ranks must be "
                            "1 or more, first 0 or more, and layout not NULL",
-                           u, ranks, first);
+                           unit, ranks, first);
     }
     st = dpar_mesh_init(&mesh, "shard", &ranks, DPAR_ORDER_LAST_FASTEST, 0, why);
     if (st != DPAR_OK) {
         return st;
     }
     mesh.first_rank = first;
-    return dpar_layout_init(layout, &mesh, 1, &fsdp->unit[u].flat.total, &cut, why);
+    return dpar_layout_init(layout, &mesh, 1, &fsdp->unit[unit].flat.total, &cut, why);
 }
 
 /* Begins a walk over the parts of this rank's shard of unit u in the shards that `ranks` ranks

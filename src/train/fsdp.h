@@ -200,7 +200,7 @@ DPAR_API void dpar_fsdp_zero(dpar_fsdp *fsdp);
  * Local. O(units). Fails with DPAR_E_ARG if the previous micro-batch has not ended, or with the
  * status of a broken communicator. */
 DPAR_API dpar_status dpar_fsdp_begin(dpar_fsdp *fsdp, int32_t last);
-/* Gathers the weights of unit u, waits until they are complete, and requests those of the
+/* Gathers the weights of a unit, waits until they are complete, and requests those of the
  * `prefetch` units that follow in this direction. In backward it also provides memory for the
  * unit's gradients. With ZeRO-1 or desc.reduce_last the gradients hold the sum of earlier
  * micro-batches. Otherwise they are 0, or undefined with desc.overwrite_gradients.
@@ -213,10 +213,10 @@ DPAR_API dpar_status dpar_fsdp_begin(dpar_fsdp *fsdp, int32_t last);
  * unit or it is already in use, and for backward if no pass is in progress or the unit already had
  * backward in it. Fails with DPAR_E_ROOM, naming the units, if more than desc.units_in_use are in
  * use or have gradients that are not ready. Other errors are those of comm.h. */
-DPAR_API dpar_status dpar_fsdp_unshard(dpar_fsdp *fsdp, int32_t u, int32_t direction);
-/* Ends the use of unit u's weights until the next unshard. Local. O(1). Fails with DPAR_E_ARG if
+DPAR_API dpar_status dpar_fsdp_unshard(dpar_fsdp *fsdp, int32_t unit, int32_t direction);
+/* Ends the use of a unit's weights until the next unshard. Local. O(1). Fails with DPAR_E_ARG if
  * they were not in use. */
-DPAR_API dpar_status dpar_fsdp_reshard(dpar_fsdp *fsdp, int32_t u, int32_t direction);
+DPAR_API dpar_status dpar_fsdp_reshard(dpar_fsdp *fsdp, int32_t unit, int32_t direction);
 /* Returns the address of parameter i's weights: count[i] elements of compute_type, aligned to that
  * type. Returns NULL unless its unit is between unshard and reshard. Local. O(1). */
 DPAR_API const void *dpar_fsdp_weight(const dpar_fsdp *fsdp, int32_t i);
@@ -230,13 +230,13 @@ DPAR_API const void *dpar_fsdp_weight(const dpar_fsdp *fsdp, int32_t i);
  * whole (ZeRO-1, desc.reduce_last) and have contents: an earlier micro-batch of the step had this
  * unit in backward, or dpar_fsdp_norm, _state or _step read them since dpar_fsdp_zero. */
 DPAR_API void *dpar_fsdp_gradient(const dpar_fsdp *fsdp, int32_t i, int *adds);
-/* Marks the gradients of unit u as complete for this micro-batch, and posts their reduction.
+/* Marks the gradients of a unit as complete for this micro-batch, and posts their reduction.
  *
  * Collective over comm: all ranks call it for the same units in the same order. Costs a
  * reduce-scatter of the unit in gradient_type, with ZeRO-1 or desc.reduce_last only in the last
  * micro-batch. Fails with DPAR_E_ARG if the unit has no gradients in this pass or is already ready.
  * Other errors are those of comm.h. */
-DPAR_API dpar_status dpar_fsdp_ready(dpar_fsdp *fsdp, int32_t u);
+DPAR_API dpar_status dpar_fsdp_ready(dpar_fsdp *fsdp, int32_t unit);
 /* Ends the micro-batch. After the last one, the gradients of this rank's shards are reduced.
  *
  * Collective. Waits for the reductions that dpar_fsdp_ready posted, and with replicas for an
@@ -270,7 +270,7 @@ enum {
     DPAR_FSDP_GRADIENT = DPAR_FSDP_ARRAY_COUNT
 };
 
-/* Returns this rank's shard of an array of unit u. Returns NULL, with 0 elements and
+/* Returns this rank's shard of an array of a unit. Returns NULL, with 0 elements and
  * DPAR_TYPE_NONE, if there is no such unit or the optimizer has no such array. dpar_fsdp_piece
  * reports where a parameter is in the shard.
  *
@@ -286,8 +286,8 @@ enum {
  * other communicators.
  *
  * Local. O(1), except that gradients that count as 0 are zeroed here. */
-DPAR_API void *dpar_fsdp_state(const dpar_fsdp *fsdp, int32_t array, int32_t u, int64_t *elements,
-                               int32_t *type);
+DPAR_API void *dpar_fsdp_state(const dpar_fsdp *fsdp, int32_t array, int32_t unit,
+                               int64_t *elements, int32_t *type);
 /* Finds the piece of parameter i in this rank's shard. Returns 1, or 0 if the shard has no element
  * of the parameter.
  *
@@ -296,7 +296,7 @@ DPAR_API void *dpar_fsdp_state(const dpar_fsdp *fsdp, int32_t array, int32_t u, 
  *
  * Local. O(1). */
 DPAR_API int dpar_fsdp_piece(const dpar_fsdp *fsdp, int32_t i, dpar_piece *piece);
-/* Describes unit u as an array of one dim on ranks first .. first + ranks - 1, divided like its
+/* Describes a unit as an array of one dim on ranks first .. first + ranks - 1, divided like its
  * shards (DPAR_SPLIT_CHUNK), for redistribute.h and move.h. layout->extent[0] is the number of
  * elements of the unit without padding, and each rank's shard has ceil(extent / ranks) elements.
  *
@@ -304,7 +304,7 @@ DPAR_API int dpar_fsdp_piece(const dpar_fsdp *fsdp, int32_t i, dpar_piece *piece
  * the first layout->extent[0] elements. Load it like a sharded checkpoint of one rank.
  *
  * Local. O(1). Fails with DPAR_E_ARG. */
-DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *fsdp, int32_t u, int32_t first,
+DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *fsdp, int32_t unit, int32_t first,
                                       int32_t ranks, dpar_layout *layout, dpar_why *why);
 /* Reads a part of a saved shard. It is your callback. The part is elements first .. first + count -
  * 1 of the shard of unit u in an array, as rank `rank` of the saving job wrote it. Write the part

@@ -617,7 +617,7 @@ static DPARI_COLD dpar_status dpari_pl_set_up(dpar_pipeline *pipeline, dpar_comm
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_pipeline_make(dpar_comm *comm, const dpar_pipeline_desc *desc,
-                                                   dpar_pipeline **out, dpar_why *why)
+                                                   dpar_pipeline **pipeline, dpar_why *why)
 {
     dpar_pipeline_desc full;
     void *list = NULL, *memory = NULL;
@@ -631,8 +631,8 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_make(dpar_comm *comm, const dpar_p
     if (desc != NULL) {
         full = *desc;
     }
-    st = out == NULL ? dpari_wrong(why, "pipeline: the result is NULL")
-                     : dpari_pl_provide(comm, &full, &list, &memory, &need, why);
+    st = pipeline == NULL ? dpari_wrong(why, "pipeline: the result is NULL")
+                          : dpari_pl_provide(comm, &full, &list, &memory, &need, why);
     st = dpari_agree_on(comm, st, "pipeline", dpari_pl_facts, &full, why);
     if (st == DPAR_OK) {
         st = dpari_pl_set_up((dpar_pipeline *)memory, comm, &full, why);
@@ -641,8 +641,8 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_make(dpar_comm *comm, const dpar_p
         dpari_object_release(list);
         return dpari_object_failed(st, full.memory, memory, need, why);
     }
-    *out = (dpar_pipeline *)memory;
-    (*out)->made = list;
+    *pipeline = (dpar_pipeline *)memory;
+    (*pipeline)->made = list;
     return DPAR_OK;
 }
 

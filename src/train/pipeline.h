@@ -149,7 +149,7 @@ typedef struct dpar_pipeline dpar_pipeline;
  *  - DPAR_E_STUCK if ranks would wait for each other in a cycle, which the message names;
  *  - DPAR_E_RANGE, DPAR_E_ROOM or DPAR_E_MEMORY. */
 DPAR_API dpar_status dpar_pipeline_make(dpar_comm *comm, const dpar_pipeline_desc *desc,
-                                        dpar_pipeline **out, dpar_why *why);
+                                        dpar_pipeline **pipeline, dpar_why *why);
 /* Runs one step, which executes the whole list for all micro-batches.
  *
  * last: 1 to reduce gradients at the end of the step. 0 if more steps follow that add to them; this

@@ -729,58 +729,59 @@ static dpari_tensor_alike dpari_embedding_alike(const dpar_tensor_parallel *tp,
 
 DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor_parallel *tp,
                                             const dpar_embedding *layer,
-                                            const dpar_embedding_arrays *a)
+                                            const dpar_embedding_arrays *arrays)
 {
-    dpar_status st = dpari_embedding_check(tp, layer, a, 0);
+    dpar_status st = dpari_embedding_check(tp, layer, arrays, 0);
     dpar_mem_gather g;
     if (st == DPAR_OK) {
         dpari_zero(&g, sizeof g);
-        g.to = tp->counts != NULL ? a->gathered : a->y;
-        g.from = a->table;
+        g.to = tp->counts != NULL ? arrays->gathered : arrays->y;
+        g.from = arrays->table;
         g.rows = tp->tokens.count;
         g.bytes = g.to_step = g.from_step = layer->width * dpar_type_bytes(tp->type);
-        dpari_vocab_index(&layer->vocab, tp->comm->rank, a->ids, &g.index);
+        dpari_vocab_index(&layer->vocab, tp->comm->rank, arrays->ids, &g.index);
         st = dpari_do_gather(tp->comm, &g);
     }
     if (st == DPAR_OK) {
-        const dpari_tensor_alike alike = dpari_embedding_alike(tp, layer, a->ids);
+        const dpari_tensor_alike alike = dpari_embedding_alike(tp, layer, arrays->ids);
         dpari_tensor_count(tp, layer->width);
-        st = dpari_tensor_reduce(tp, layer->width, tp->counts != NULL ? a->gathered : a->y, a->y,
-                                 &alike, NULL);
+        st =
+            dpari_tensor_reduce(tp, layer->width, tp->counts != NULL ? arrays->gathered : arrays->y,
+                                arrays->y, &alike, NULL);
     }
     return st;
 }
 
 DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor_parallel *tp,
                                              const dpar_embedding *layer,
-                                             const dpar_embedding_arrays *a)
+                                             const dpar_embedding_arrays *arrays)
 {
-    dpar_status st = dpari_embedding_check(tp, layer, a, 1);
+    dpar_status st = dpari_embedding_check(tp, layer, arrays, 1);
     const void *dy;
     dpar_mem_scatter s;
     if (st != DPAR_OK) {
         return st;
     }
-    dy = a->dy;
+    dy = arrays->dy;
     if (tp->counts != NULL) {
-        const dpari_tensor_alike alike = dpari_embedding_alike(tp, layer, a->ids);
+        const dpari_tensor_alike alike = dpari_embedding_alike(tp, layer, arrays->ids);
         dpari_tensor_count(tp, layer->width);
-        st = dpari_tensor_collect(tp, dy, a->gathered, &alike, NULL);
-        dy = a->gathered;
+        st = dpari_tensor_collect(tp, dy, arrays->gathered, &alike, NULL);
+        dy = arrays->gathered;
     }
-    if (st == DPAR_OK && !a->accumulate) {
-        st = dpari_do_copy(tp->comm, a->dtable, NULL,
+    if (st == DPAR_OK && !arrays->accumulate) {
+        st = dpari_do_copy(tp->comm, arrays->dtable, NULL,
                            dpar_vocab_row_count(&layer->vocab) * layer->width *
                                dpar_type_bytes(tp->type));
     }
     if (st == DPAR_OK) {
         dpari_zero(&s, sizeof s);
-        s.to = a->dtable;
+        s.to = arrays->dtable;
         s.from = dy;
         s.rows = tp->tokens.count;
         s.width = layer->width;
         s.type = tp->type;
-        dpari_vocab_index(&layer->vocab, tp->comm->rank, a->ids, &s.index);
+        dpari_vocab_index(&layer->vocab, tp->comm->rank, arrays->ids, &s.index);
         st = dpari_do_scatter(tp->comm, &s);
     }
     return st;
@@ -842,10 +843,10 @@ static dpar_status dpari_entropy_gather(const dpar_tensor_parallel *tp, const dp
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_forward(const dpar_tensor_parallel *tp,
-                                                           const dpar_cross_entropy *e,
-                                                           const dpar_cross_entropy_arrays *a)
+                                                           const dpar_cross_entropy *layer,
+                                                           const dpar_cross_entropy_arrays *arrays)
 {
-    dpar_status st = dpari_entropy_check(tp, e, a);
+    dpar_status st = dpari_entropy_check(tp, layer, arrays);
     unsigned char *all;
     dpar_mem_cross_entropy x;
     int64_t n = 0;
@@ -853,27 +854,28 @@ DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_forward(const dpar_tensor_par
         n = tp->tokens.count;
         st = dpari_tensor_check_missing(
             tp,
-            dpari_tensor_missing(a->logits, n, dpar_vocab_row_count(&e->vocab)) +
-                dpari_tensor_missing(a->lse, n, 1) + dpari_tensor_missing(a->scratch, n, 1),
+            dpari_tensor_missing(arrays->logits, n, dpar_vocab_row_count(&layer->vocab)) +
+                dpari_tensor_missing(arrays->lse, n, 1) +
+                dpari_tensor_missing(arrays->scratch, n, 1),
             "rank #: cross-entropy: # arrays that this call needs are NULL");
     }
     if (st != DPAR_OK) {
         return st;
     }
-    all = (unsigned char *)a->scratch + 3 * n * dpar_type_bytes(tp->type);
-    dpari_entropy_of(tp, e, a->targets, &x);
+    all = (unsigned char *)arrays->scratch + 3 * n * dpar_type_bytes(tp->type);
+    dpari_entropy_of(tp, layer, arrays->targets, &x);
     x.phase = DPAR_MEM_CROSS_ENTROPY_PART;
-    x.logits = a->logits; /* this phase only reads it */
-    x.partial = a->scratch;
+    x.logits = arrays->logits; /* this phase only reads it */
+    x.partial = arrays->scratch;
     x.all = all;
     st = dpari_do_cross_entropy(tp->comm, &x);
     if (st == DPAR_OK) {
-        st = dpari_entropy_gather(tp, e, a->targets, a->scratch, all);
+        st = dpari_entropy_gather(tp, layer, arrays->targets, arrays->scratch, all);
     }
     x.phase = DPAR_MEM_CROSS_ENTROPY_LOSS;
-    x.lse = a->lse;
-    x.loss = a->loss;
-    x.sum = a->sum;
+    x.lse = arrays->lse;
+    x.loss = arrays->loss;
+    x.sum = arrays->sum;
     if (st != DPAR_OK) {
         return st;
     }
@@ -881,19 +883,19 @@ DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_forward(const dpar_tensor_par
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_backward(const dpar_tensor_parallel *tp,
-                                                            const dpar_cross_entropy *e,
-                                                            const dpar_cross_entropy_arrays *a,
+                                                            const dpar_cross_entropy *layer,
+                                                            const dpar_cross_entropy_arrays *arrays,
                                                             double scale)
 {
-    const dpar_status st = dpari_tensor_check_not_null(tp, e != NULL && a != NULL);
+    const dpar_status st = dpari_tensor_check_not_null(tp, layer != NULL && arrays != NULL);
     dpar_mem_cross_entropy x;
     if (st != DPAR_OK) {
         return st;
     }
-    dpari_entropy_of(tp, e, a->targets, &x);
+    dpari_entropy_of(tp, layer, arrays->targets, &x);
     x.phase = DPAR_MEM_CROSS_ENTROPY_GRADIENT;
-    x.logits = a->logits;
-    x.lse = a->lse; /* read only */
+    x.logits = arrays->logits;
+    x.lse = arrays->lse; /* read only */
     x.scale = scale;
     return dpari_do_cross_entropy(tp->comm, &x);
 }

@@ -180,7 +180,7 @@ typedef struct dpar_embedding_arrays {
  * calls: shared memory, and MPI with its option `check`. */
 DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor_parallel *tp,
                                             const dpar_embedding *layer,
-                                            const dpar_embedding_arrays *a);
+                                            const dpar_embedding_arrays *arrays);
 /* Computes the gradient of an embedding's table: dtable[row] is the sum of dy over the tokens that
  * use the row, in the order of the tokens. It has the same bits on any number of ranks.
  *
@@ -188,7 +188,7 @@ DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor_parallel *tp,
  * `gathered`. O((n + rows) width). Fails like dpar_embedding_forward. */
 DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor_parallel *tp,
                                              const dpar_embedding *layer,
-                                             const dpar_embedding_arrays *a);
+                                             const dpar_embedding_arrays *arrays);
 
 /* Describes a cross-entropy over a vocabulary that is divided among the ranks. With lse = ln(sum of
  * exp(logit) over the vocabulary) and V = vocab.count + vocab.added:
@@ -228,14 +228,15 @@ typedef struct dpar_cross_entropy_arrays {
  * different vocabulary, targets, ignore, smoothing or z_loss, but only on engines that compare
  * calls: shared memory, and MPI with its option `check`. */
 DPAR_API dpar_status dpar_cross_entropy_forward(const dpar_tensor_parallel *tp,
-                                                const dpar_cross_entropy *e,
-                                                const dpar_cross_entropy_arrays *a);
+                                                const dpar_cross_entropy *layer,
+                                                const dpar_cross_entropy_arrays *arrays);
 /* Replaces the logits by `scale` times the gradient of the sum of the losses. For the gradient of
  * the mean, pass 1 / (number of tokens of all data-parallel ranks). Local. O(n rows). Fails with
- * DPAR_E_ARG if `e` or `a` is NULL. */
+ * DPAR_E_ARG if `layer` or `arrays` is NULL. */
 DPAR_API dpar_status dpar_cross_entropy_backward(const dpar_tensor_parallel *tp,
-                                                 const dpar_cross_entropy *e,
-                                                 const dpar_cross_entropy_arrays *a, double scale);
+                                                 const dpar_cross_entropy *layer,
+                                                 const dpar_cross_entropy_arrays *arrays,
+                                                 double scale);
 
 /* ---- attention heads ---- */
 

@@ -823,14 +823,14 @@ static DPARI_COLD dpar_status dpari_ulysses_backward(dpari_attention *plan,
     return st;
 }
 
-DPAR_API void dpar_attention_ulysses(struct dpari_attention_method *way)
+DPAR_API void dpar_attention_ulysses(struct dpari_attention_method *method)
 {
-    way->number = 2;
-    way->whole = 1;
-    way->check = dpari_ulysses_check;
-    way->state = dpari_ulysses_facts;
-    way->lay = dpari_ulysses_lay;
-    way->init = dpari_ulysses_init;
-    way->forward = dpari_ulysses_forward;
-    way->backward = dpari_ulysses_backward;
+    method->number = 2;
+    method->whole = 1;
+    method->check = dpari_ulysses_check;
+    method->state = dpari_ulysses_facts;
+    method->lay = dpari_ulysses_lay;
+    method->init = dpari_ulysses_init;
+    method->forward = dpari_ulysses_forward;
+    method->backward = dpari_ulysses_backward;
 }

@@ -39,7 +39,7 @@
 
 /* Selects the exchange of tokens for heads. Assign it to dpar_attention_desc.method, but do not
  * call it. O(1). */
-DPAR_API void dpar_attention_ulysses(struct dpari_attention_method *way);
+DPAR_API void dpar_attention_ulysses(struct dpari_attention_method *method);
 
 /* Arrays of a layer, for dpar_attention_exchange. */
 enum { DPAR_ATTENTION_Q, DPAR_ATTENTION_K, DPAR_ATTENTION_V, DPAR_ATTENTION_OUT };
