@@ -4,8 +4,8 @@
  * so that sums are exact in each type and must agree bit for bit. An average is one division,
  * correctly rounded in F64 and F32.
  *
- *  ddp [processes|threads] [ranks]      without arguments: both, 1 to 6 ranks
- *  mpirun -np 4 ddp                     built with -DUSE_MPI */
+ *   ddp [processes|threads] [ranks]      without arguments: both, 1 to 6 ranks
+ *   mpirun -np 4 ddp                     built with -DUSE_MPI */
 #include "dpar_train.h"
 #include "rank_program.h"
 #ifdef DEVICE_MEMORY
@@ -112,7 +112,7 @@ static void draw(model *m, uint64_t *seed)
     int32_t i, long_ones;
     memset(&m->o, 0, sizeof m->o);
     m->params = (int32_t)lot_below(seed, MOST + 1);
-    long_ones = lot_below(seed, 8) == 0; /* arrays that are not packed */
+    long_ones = lot_below(seed, 8) == 0; /* some arrays of many elements */
     for (i = 0; i < m->params; i++) {
         m->count[i] =
             lot_below(seed, 8) == 0 ? 0 : lot_below(seed, INT64_C(1) << lot_below(seed, 13));
@@ -381,7 +381,7 @@ typedef struct few {
     dpar_why why;
 } few;
 
-/* Makes a ddp of three parameters of 1000, 20 and 3 elements on a duplicate communicator. */
+/* Makes a ddp of three parameters of 1000, 20 and 3 elements on its own communicator. */
 static dpar_status few_open(few *w, dpar_comm *world, int32_t finite, int32_t wire)
 {
     memset(w, 0, sizeof *w);
@@ -482,8 +482,8 @@ static void not_finite(dpar_comm *world)
 }
 
 #if !defined(USE_MPI) && !defined(DEVICE_MEMORY)
-/* Passes another wire type on the last rank than on the others, with buckets of as many bytes. The
- * message names both types. */
+/* On the last rank calls an all-reduce of as many F32 elements as the ddp of the other ranks sends
+ * rounded to BF16. The message must tell the two apart. */
 static void other_wire(dpar_comm *world)
 {
     few w;

@@ -4,8 +4,8 @@
  * are small whole numbers, whose sums are exact, so that an average is one correctly rounded
  * division in F64 and F32.
  *
- *  ddp_arrays [processes|threads] [ranks]     without arguments: both, 1 to 4 ranks
- *  mpirun -np 4 ddp_arrays                    built with -DUSE_MPI */
+ *   ddp_arrays [processes|threads] [ranks]     without arguments: both, 1 to 4 ranks
+ *   mpirun -np 4 ddp_arrays                    built with -DUSE_MPI */
 #include "dpar_train.h"
 #include "rank_program.h"
 #ifdef DEVICE_MEMORY

@@ -5,8 +5,8 @@
  * all tokens and all weights, to 1e-10 of the parameter's largest gradient, because sums are added
  * in another order.
  *
- *   gpt [processes|threads] [ranks]
- *   mpirun -np 4 gpt                         built with -DUSE_MPI */
+ *    gpt [processes|threads] [ranks]
+ *    mpirun -np 4 gpt                         built with -DUSE_MPI */
 #include "dpar_train.h"
 #include "rank_program.h"
 

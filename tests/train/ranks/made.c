@@ -3,8 +3,8 @@
  * ranks. Results are compared with those of the same object in the caller's memory (_bytes and
  * _init), or with numbers written out here.
  *
- *   made [processes|threads] [ranks]     without arguments: both, 1 to 4 ranks
- *   mpirun -np 4 made                    built with -DUSE_MPI */
+ *    made [processes|threads] [ranks]     without arguments: both, 1 to 4 ranks
+ *    mpirun -np 4 made                    built with -DUSE_MPI */
 #include "dpar_train.h"
 #include "plan_memory.h"
 #include "rank_program.h"

@@ -2,9 +2,9 @@
 /* sequence: compares ring attention on real ranks with the textbook formulas (attention_cases.h),
  * and checks its balance and what attention refuses.
  *
- *  sequence [processes|threads] [ranks]     without arguments: processes 1 to 8, threads 1 to 4
- *  sequence long [ranks]                    more random layers
- *  mpirun -np 4 sequence                    built with -DUSE_MPI */
+ *   sequence [processes|threads] [ranks]     without arguments: processes 1 to 8, threads 1 to 4
+ *   sequence long [ranks]                    more random layers
+ *   mpirun -np 4 sequence                    built with -DUSE_MPI */
 #include "attention_cases.h"
 
 /* Tests shapes that must work on any number of ranks. */

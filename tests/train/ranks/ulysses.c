@@ -2,9 +2,9 @@
 /* ulysses: compares layers of Ulysses attention on real ranks with the textbook formulas
  * (attention_cases.h), and each element that an exchange moves, bit by bit.
  *
- *  ulysses [processes|threads] [ranks]     without arguments: processes 1 to 8, threads 1 to 4
- *  ulysses long [ranks]                    more random layers
- *  mpirun -np 4 ulysses                    built with -DUSE_MPI */
+ *   ulysses [processes|threads] [ranks]     without arguments: processes 1 to 8, threads 1 to 4
+ *   ulysses long [ranks]                    more random layers
+ *   mpirun -np 4 ulysses                    built with -DUSE_MPI */
 #include "attention_cases.h"
 
 /* One exchange of a plan: of queries (which are then as wide as keys and values), or of keys. */

@@ -6,8 +6,8 @@
  * weights, gradients, state and buffers. Values are not checked here; the tests of each module
  * check them.
  *
- *   wire [processes|threads] [ranks]      without arguments: both, 2 to 8 ranks
- *   mpirun -np 4 wire                     built with -DUSE_MPI */
+ *    wire [processes|threads] [ranks]      without arguments: both, 2 to 8 ranks
+ *    mpirun -np 4 wire                     built with -DUSE_MPI */
 #include "dpar_cost.h"
 #include "dpar_train.h"
 #include "rank_program.h"

@@ -3,8 +3,8 @@
  * numbers, whose sums are exact, so that an average is one correctly rounded division in F64 and
  * F32. Weights are compared with AdamW and SGD written out here in f64, over the whole model.
  *
- *  zero1 [processes|threads] [ranks]    without arguments: both, 1 to 4 ranks
- *  mpirun -np 4 zero1                   built with -DUSE_MPI */
+ *   zero1 [processes|threads] [ranks]    without arguments: both, 1 to 4 ranks
+ *   mpirun -np 4 zero1                   built with -DUSE_MPI */
 #include "dpar_train.h"
 #include "optimizers.h"
 #include "rank_program.h"
