@@ -231,8 +231,7 @@ static void lists(dpar_comm *c, int64_t bucket_bytes)
 {
     enum { ARRAYS = 12 };
     static const int64_t count[ARRAYS] = {1000,  0,     MIB / 2, 1,       77,  16384,
-                                          /* elements of f32 */
-                                          16383, 30000, 5,       MIB + 3, 640, 2};
+                                          16383, 30000, 5,       MIB + 3, 640, 2}; /* f32 */
     void *list[ARRAYS];
     dpar_ddp_desc o;
     dpar_ddp *d = NULL;

@@ -1047,8 +1047,7 @@ static int entropy_case(dpar_comm *c, const words *s)
 static int word_cases(dpar_comm *c)
 {
     static const int64_t sizes[][4] = {
-        /* tokens of the model, added tokens, multiple to which the rows of a rank are padded,
-         * tokens */
+        /* tokens of the model, added ones, unit that a rank's rows are padded to, tokens */
         {10, 0, 16, 5}, {37, 0, 1, 17}, {1, 0, 2, 3}, {13, 5, 2, 8}, {300, 2, 64, 4}, {9, 0, 3, 0}};
     int i, k, bad = 0;
     for (i = 0; i < 6; i++) {
