@@ -247,8 +247,8 @@ static dpar_status all_sizes(dpar_comm *c, const int *world, int *wrong)
     return status;
 }
 
-/* Checks that rank 2, which waits for rank 0, sees its message as recent by the clock that they
- * share, even if their own clocks differ. */
+/* Rank 2 waits for rank 0, so its last heartbeat is recent. Checks that rank 0 sees that by the
+ * clock that they share, whatever the clocks of their namespaces show. */
 static int clocks_agree(dpar_comm *c)
 {
     int32_t word = 0;

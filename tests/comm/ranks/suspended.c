@@ -6,8 +6,9 @@
  *   cc -DDPAR_IMPLEMENTATION -I. -Itests/lib tests/comm/ranks/suspended.c -o suspended
  *   ./suspended
  *
- * The timeout is 3 s. Rank 1 arrives 5.1 s after the others by wall clock, during 0.6 s of which
- * the job runs. */
+ * The timeout is 3 s. Rank 1 arrives about 5.1 s after the others by wall clock: it computes for
+ * 0.6 s, and the job is suspended for 4.5 s. Of these only 0.6 + 0.25 s count (a gap counts as 0.25
+ * s, see dpari_os_suspended), which is less than 3 s. */
 #include "dpar_halo.h"
 
 #include <signal.h>
