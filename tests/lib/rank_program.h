@@ -2,8 +2,8 @@
 /* rank_program: the main of a test of one function on real ranks: as processes, as threads, or
  * under mpirun if built with -DUSE_MPI.
  *
- *   PROGRAM [processes|threads] [ranks]      without arguments: both, 1 to the test's number of
- * ranks mpirun -np 4 PROGRAM                     built with -DUSE_MPI
+ *   PROGRAM [processes|threads] [ranks]      without arguments: both, with 1 rank and more
+ *   mpirun -np 4 PROGRAM                     built with -DUSE_MPI
  *
  * Ranks that are threads count their checks together. */
 #ifndef DPAR_RANK_PROGRAM_H
