@@ -276,7 +276,7 @@ static void test_no_start(void)
     CHECK_INT(unsetenv("DPAR_SIZE") + unsetenv("DPAR_TIMEOUT"), 0);
 }
 
-/* ---- two processes, of which one cannot or does not ---- */
+/* ---- two processes, one of which fails or does not join ---- */
 
 static void as_rank(int rank, const char *size, const char *limit)
 {

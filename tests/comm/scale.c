@@ -106,7 +106,7 @@ static void reduces(const scale_job *j)
     }
 }
 
-/* ---- all_to_all: how often the piece from s for d has come to rank r ---- */
+/* ---- all_to_all: how often rank r has received the piece from s to d ---- */
 
 static uint8_t piece[RANKS_MOST][RANKS_MOST][RANKS_MOST],
     piece_before[RANKS_MOST][RANKS_MOST][RANKS_MOST];
@@ -150,7 +150,7 @@ static void moves_all(const scale_job *j)
     }
 }
 
-/* ---- halo: each face comes once, from the rank beside, with its bytes ---- */
+/* ---- halo: each face is received once, from the neighbour, with its bytes ---- */
 
 static void brings_halos(const scale_job *j)
 {
@@ -181,7 +181,7 @@ static void brings_halos(const scale_job *j)
     }
 }
 
-/* ---- a node for all ---- */
+/* ---- one node in place of all ---- */
 
 static void same_step(const scale_step *a, const scale_step *b)
 {

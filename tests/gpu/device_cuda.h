@@ -45,7 +45,7 @@ static void device_end(void)
     memset(&the_device, 0, sizeof the_device);
 }
 
-/* ---- the table: each address that it is given is one that the device reaches ---- */
+/* ---- the table: checks that the device can access each address that it gets ---- */
 
 static void *device_reached(const void *at)
 {

@@ -427,7 +427,7 @@ static void test_strict()
     unsetenv("FAKE_NCCL_STRICT");
 }
 
-// ---- ends ----
+// ---- abort, split, shrink ----
 
 // Rank 0 waits for a rank that never calls; another thread aborts.
 static void abort_it(dpar_comm *c)
@@ -635,7 +635,7 @@ static void replay(dpar_comm *c)
     OK(ncclCommDestroy(nccl));
 }
 
-// ---- failures to order, versions ----
+// ---- requested failures, versions ----
 
 static void failures(dpar_comm *c)
 {

@@ -167,7 +167,7 @@ static int64_t some_count(void)
     return counts[below(15)];
 }
 
-/* ---- conversions: the device's by bits against the host's engine ---- */
+/* ---- conversions: the device's bits compared with the host's ---- */
 
 static void test_numbers(void)
 {

@@ -758,7 +758,7 @@ static int captured(dpar_comm *c, void *arg)
     return end();
 }
 
-/* ---- what goes wrong ---- */
+/* ---- failures ---- */
 
 static void has(const char *text, const char *part)
 {
@@ -1019,7 +1019,7 @@ static int dies(dpar_comm *c, void *arg)
     return checks_failed > 0;
 }
 
-/* ---- memory that devices lend each other ---- */
+/* ---- memory that devices share ---- */
 
 enum { LENT = 5000 };
 

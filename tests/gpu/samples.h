@@ -256,7 +256,7 @@ int samples::same()
     return all && lost == 0;
 }
 
-/* ---- what the host makes of stretches of an operation's arrays ---- */
+/* ---- expected results of each operation on stretches of its arrays ---- */
 
 /* `same` reports a refusal by the host's table. */
 template <typename Operation>

@@ -206,7 +206,7 @@ static int ddp(dpar_comm *host, void *arg)
     return end();
 }
 
-/* ---- fsdp: what was asked for ahead and is not used ---- */
+/* ---- fsdp: prefetched weights that are not used ---- */
 
 enum { UNITS = 5 };
 static const int64_t sizes_of[UNITS] = {700, 96, 1311, 260, 33}; /* pieces are not contiguous */

@@ -157,7 +157,7 @@ static int halo_kernels(dpar_comm *host, void *arg)
     return end();
 }
 
-/* ---- by each other's memory ---- */
+/* ---- exchanges through shared device memory ---- */
 
 /* Returns how many peers an exchange reaches in this way, by messages for example. */
 static int halo_ways(const halo_case *k, const char *way)

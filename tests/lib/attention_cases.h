@@ -191,7 +191,7 @@ static inline void textbook_free(test_case *t)
     free(t->lse);
 }
 
-/* ---- what a rank has ------------------------------------------------------------------------- */
+/* ---- the part of a rank ---------------------------------------------------------------------- */
 
 static inline int type_bytes(int type)
 {
@@ -301,7 +301,7 @@ static inline double difference(const test_case *t, const part *p, int each, con
     return most;
 }
 
-/* ---- what goes through the engine ------------------------------------------------------------ */
+/* ---- counts of the engine -------------------------------------------------------------------- */
 
 /* Ranks may be threads, so each has its own slot. */
 static dpar_status (*engine_batch[MOST_RANKS])(dpar_comm *c, const dpar_call *calls, int32_t n,

@@ -500,7 +500,7 @@ static void device_fill_table(device_memory *d)
     DEVICE_FILL(&d->table, &d->layers);
 }
 
-/* ---- the engine: in order behind the queue, on the second mapping ---- */
+/* ---- the engine: runs after the queue, on the second mapping ---- */
 
 static dpar_call device_moved(const dpar_call *call)
 {
@@ -575,7 +575,7 @@ static inline dpar_comm *device_return(dpar_comm *c)
     return c;
 }
 
-/* ---- who may touch it ---- */
+/* ---- access to the first mapping ---- */
 
 static void device_close(void)
 {

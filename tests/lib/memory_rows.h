@@ -525,7 +525,7 @@ static void memory_rows(const char *dir, memory_visit *visit, void *context)
     memory_real(dir, visit, context);
 }
 
-/* ---- what dpar says of one ------------------------------------------------------------------- */
+/* ---- predictions for a row ------------------------------------------------------------------- */
 
 typedef struct memory_said {
     dpar_status status; /* of the prediction: DPAR_OK, DPAR_E_MEMORY, or an error */

@@ -1212,7 +1212,7 @@ static dpar_status soak_pipeline(soak_job *j, uint64_t seed)
     return soak_first(s, dpar_pipeline_free(p));
 }
 
-/* ---- any ---- */
+/* ---- one random operation ---- */
 
 static dpar_status soak_operation(soak_job *j, uint64_t seed)
 {

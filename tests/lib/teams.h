@@ -173,7 +173,7 @@ static inline void team_close(team *t)
     dpar_comm_release(t->comm[0], t->own < t->next ? t->own : t->next);
 }
 
-/* ---- one thread asks, the others compute ---- */
+/* ---- one thread calls, the others compute ---- */
 
 static inline void team_fill(int64_t *to, int64_t rank, int64_t round, int part, int parts)
 {
@@ -237,7 +237,7 @@ static inline void team_funneled(team *t, int me)
     }
 }
 
-/* ---- any thread asks ---- */
+/* ---- any thread calls ---- */
 
 static inline void team_group(dpar_comm *c, int64_t k)
 {

@@ -106,7 +106,7 @@ static void wrong(job *j, const char *format, ...)
     }
 }
 
-/* ---- what is right: element i of rank r ---- */
+/* ---- expected values: element i of rank r ---- */
 
 static float value(int r, int64_t i)
 {

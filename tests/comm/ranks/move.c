@@ -30,7 +30,7 @@ enum { MOST = 1 << 14, GUARD = 64, DIMS = 6 };
 
 /* ---- random numbers, the same on all ranks --------------------------------------------------- */
 
-/* ---- what is moved, one argument each -------------------------------------------------------- */
+/* ---- moves, with one argument for each field ------------------------------------------------- */
 
 /* Returns a descriptor. `more` adds the method, scratch and shapes; NULL for the defaults. */
 static dpar_redistribute_desc layouts_of(const dpar_layout *from, const dpar_layout *to,
@@ -799,7 +799,7 @@ static void test_long_sums(dpar_comm *c)
     check_redistribution(c, &from, &to, DPAR_BF16, DPAR_SUM, &o);
 }
 
-/* ---- lists, replayed ------------------------------------------------------------------------- */
+/* ---- replays of lists ------------------------------------------------------------------------ */
 
 enum { LISTS = 2000 };
 

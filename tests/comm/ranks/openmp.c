@@ -40,7 +40,7 @@ static int adds(dpar_comm *c, void *unused)
     return c->status != DPAR_OK;
 }
 
-/* ---- a pool of one thread, which adds what it is given ---- */
+/* ---- a pool of one thread, which computes sums ---- */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t news = PTHREAD_COND_INITIALIZER;

@@ -336,7 +336,7 @@ static int rank_main(dpar_comm *world, void *arg)
     return 0;
 }
 
-/* ---- without a death: also of ranks that are threads ---- */
+/* ---- shrinking without a death, also with ranks that are threads ---- */
 
 static int adds_up(dpar_comm *c, int64_t expected)
 {
@@ -407,7 +407,7 @@ static void without_a_death(void)
     }
 }
 
-/* ---- who hits them ---- */
+/* ---- the process that sends signals ---- */
 
 /* Returns 1 if the process is dead, even if its parent has not waited for it yet. */
 static int is_dead(int pid)

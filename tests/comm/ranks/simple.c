@@ -67,7 +67,7 @@ static void memory(dpar_comm *c)
     CHECK_INT(c->status, DPAR_OK);
 }
 
-/* ---- the same on all ranks? ---- */
+/* ---- checks that all ranks have the same values ---- */
 
 /* Stores a value that is exact in each type and that %g prints completely. */
 static void put(void *at, int64_t i, int32_t type, int v)

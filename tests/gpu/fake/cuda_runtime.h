@@ -253,7 +253,7 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 
-/* ---- for tests alone ---- */
+/* ---- only for tests ---- */
 
 /* Returns how often a function was called, or failed on request, since the process began. "kernel":
  * kernels that ran to their end; "held": operations that are enqueued and have not run. */

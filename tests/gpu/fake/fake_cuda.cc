@@ -66,7 +66,7 @@ const char *setting(const char *name, const char *otherwise)
     return text != nullptr && text[0] != 0 ? text : otherwise;
 }
 
-// ---- what there is ----
+// ---- objects ----
 
 struct op { // an operation of a stream
     starter start;
@@ -195,7 +195,7 @@ void set_seed(unsigned long long seed)
     m().lot = seed * 1000003u + (unsigned long long)(m().rank + 1);
 }
 
-// ---- failures to order ----
+// ---- requested failures ----
 
 std::vector<failure> parse_failures(const char *list)
 {

@@ -208,7 +208,7 @@ comm_ptr comm_of(ncclComm_t comm)
     return it == comms().end() ? nullptr : it->second;
 }
 
-// ---- failures to order ----
+// ---- requested failures ----
 
 void parse_failures(const char *list)
 {

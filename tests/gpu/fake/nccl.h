@@ -261,7 +261,7 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags);
 ncclResult_t ncclGetPeerDevicePointer(ncclWindow_t window, size_t offset, int peer, void **out);
 #endif
 
-/* ---- for tests alone ---- */
+/* ---- only for tests ---- */
 
 /* Returns how often a function was called. */
 long long fake_nccl_count(const char *name);

@@ -869,7 +869,6 @@ static int least_keys(const work *w, const dpar_spatial_plan *p)
 
 static long cases;
 
-/* Returns how much was wrong. */
 /* Returns 1 if the plan's memory is to be registered. It may be or not, whatever the arrays are
  * (arrays_of). */
 static int is_plan_registered(const test_case *t)
@@ -1239,8 +1238,7 @@ static int sweep_lots(dpar_comm *c, int rounds)
 /* ---- norms ----------------------------------------------------------------------------------- */
 
 /* Compares norms with sums over the whole array in double. The values are around 1e4, where
- * mean(x^2) - mean(x)^2 would lose nine digits. */
-/* Ranks from `ranks` on have no points. */
+ * mean(x^2) - mean(x)^2 would lose nine digits. Ranks from `ranks` on have no points. */
 static int norm_case(dpar_comm *c, int groups, int ranks, int N)
 {
     dpar_norm_arrays a;
@@ -1744,7 +1742,7 @@ static int lowest_case(dpar_comm *c)
     return bad + (all[0] != 20) + (all[1] != 0); /* 10 types, 2 cells */
 }
 
-/* ---- what one rank does wrong ---------------------------------------------------------------- */
+/* ---- errors on one rank ---------------------------------------------------------------------- */
 
 /* Makes a layer in `bytes` of memory (0: allocated) and frees it again. */
 static dpar_status try_layer(dpar_comm *c, const dpar_spatial_desc *s, int64_t bytes, dpar_why *why)

@@ -42,7 +42,7 @@
 
 enum { MOST_RANKS = 64 };
 
-/* ---- what is sent ---------------------------------------------------------------------------- */
+/* ---- bytes sent ------------------------------------------------------------------------------ */
 
 static __thread dpar_engine real_engine; /* ranks may be threads */
 static __thread int64_t bytes_away, exchanges;
@@ -186,7 +186,7 @@ static int compare(const char *what, const void *got, int32_t type, const double
     return bad;
 }
 
-/* ---- one rank with everything ---------------------------------------------------------------- */
+/* ---- the reference on one rank --------------------------------------------------------------- */
 
 /* One case. Expert e computes out = W x + x^2 / 2, where the square is element by element. */
 typedef struct job {
@@ -824,7 +824,7 @@ static int cases(dpar_comm *c)
     return bad;
 }
 
-/* ---- what one rank can see ------------------------------------------------------------------- */
+/* ---- tests of the router on one rank --------------------------------------------------------- */
 
 /* Tests the router: equal scores, NaN, bias, all experts chosen, padding, f32, messages, and the
  * capacity in integers. */
@@ -986,7 +986,7 @@ static int narrow_cases(dpar_comm *c)
     return bad;
 }
 
-/* ---- where rows lie -------------------------------------------------------------------------- */
+/* ---- memory of rows -------------------------------------------------------------------------- */
 
 /* How rows travel: by all-to-alls, or read directly if the rows and routings of all ranks are
  * registered. */
@@ -1303,7 +1303,7 @@ static int where_cases(dpar_comm *c)
     return bad;
 }
 
-/* ---- one after the other --------------------------------------------------------------------- */
+/* ---- several routings at a time -------------------------------------------------------------- */
 
 enum { Q_TOKENS = 6, Q_K = 2, Q_WIDTH = 8, Q_EXPERTS = 5 };
 
@@ -1471,7 +1471,7 @@ static int table_case(dpar_comm *c)
 }
 #endif
 
-/* ---- beside tensor and data parallelism ------------------------------------------------------ */
+/* ---- with tensor and data parallelism -------------------------------------------------------- */
 
 enum { M_EXPERTS = 5, M_WIDTH = 6, M_INNER = 4, M_TOKENS = 13, M_K = 2 };
 
@@ -1702,7 +1702,7 @@ static int mesh_case(dpar_comm *c)
     return bad;
 }
 
-/* ---- what goes wrong ------------------------------------------------------------------------- */
+/* ---- errors ---------------------------------------------------------------------------------- */
 
 /* All tokens choose the last rank's expert, whose limit is 3 rows. All ranks get the error, and the
  * plan still works. */

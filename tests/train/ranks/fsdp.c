@@ -85,7 +85,7 @@ static int number(int step, int r, int m, int i, int64_t e)
     return (int)((h ^ h >> 12) % 7u) - 3;
 }
 
-/* ---- what the library asks of the engine ----------------------------------------------------- */
+/* ---- calls of the engine --------------------------------------------------------------------- */
 
 static __thread struct counts {
     dpar_engine engine;
@@ -1220,7 +1220,7 @@ static void crossed(dpar_comm *c)
     dpar_comm_release(c, memory);
 }
 
-/* ---- what it refuses ------------------------------------------------------------------------- */
+/* ---- what is refused ------------------------------------------------------------------------- */
 
 /* Makes a ddp on the last rank and an fsdp on the others. */
 static void other_plan(dpar_comm *c, const int64_t *numel, const dpar_fsdp_desc *o, void *memory,

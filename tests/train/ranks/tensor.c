@@ -32,7 +32,7 @@
 
 enum { MOST_RANKS = 64, TRACE = 32 };
 
-/* ---- what is sent, and when ------------------------------------------------------------------ */
+/* ---- calls, and their order ------------------------------------------------------------------ */
 
 /* Counts the operations of one rank. trace: m for a product, r for a collective, p for a posted
  * collective. */
@@ -255,7 +255,7 @@ static void affine_back(const double *x, const double *w, const double *dy, int6
     }
 }
 
-/* ---- the host's product ---------------------------------------------------------------------- */
+/* ---- matrix products on the host ------------------------------------------------------------- */
 
 /* Tests all transpositions, leading dimensions, alpha and beta, with sizes around those of
  * tiles. */
