@@ -973,8 +973,7 @@ static void test_optimize(void)
         const int narrow = wt != DPAR_F64 && turn / 16 % 2 == 0; /* moments of BF16 */
         const int32_t st = wt == DPAR_F64 ? DPAR_F64 : narrow ? DPAR_BF16 : DPAR_F32;
         const int32_t ct = turn % 3 == 0 ? DPAR_BF16 : turn % 3 == 1 ? DPAR_F16 : DPAR_F32;
-        const int many =
-            turn % 3 == 2; /* one block does more elements than it has threads */
+        const int many = turn % 3 == 2; /* one block does more elements than it has threads */
         const int64_t n = many ? 2100 + turn : some_count();
         const int quickly = below(3) == 0;
         twin w(n * dpar_type_bytes(wt), odd_place(wt)), g(n * dpar_type_bytes(gt), odd_place(gt));

@@ -31,13 +31,13 @@ typedef struct hit {
 /* What a rank reports to the test, in shared memory. */
 typedef struct seat {
     volatile int pid;
-    volatile int stage;        /* number of shrinks before the communicator in use */
-    volatile int entered;      /* operations on this communicator */
-    volatile int shrinking;    /* number of the shrink that it is about to begin */
-    volatile int closing;      /* 1 before it frees the last communicator */
-    volatile int done;         /* 1 when its function returns */
-    volatile int wrong;        /* wrong results */
-    volatile int rounds;       /* rounds of checks on the last communicator */
+    volatile int stage;     /* number of shrinks before the communicator in use */
+    volatile int entered;   /* operations on this communicator */
+    volatile int shrinking; /* number of the shrink that it is about to begin */
+    volatile int closing;   /* 1 before it frees the last communicator */
+    volatile int done;      /* 1 when its function returns */
+    volatile int wrong;     /* wrong results */
+    volatile int rounds;    /* rounds of checks on the last communicator */
     /* of a rank that was stopped: status of its call; `later` is that of the shrink */
     volatile dpar_status late;
     volatile dpar_status later;
