@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* What dpar_comm.h refuses before any rank runs, and what a world of one rank refuses of a move:
- * one wrong number at a time, with its sentence; and what is said without memory and files.
- *     comm_refusals slow    what takes seconds */
+/* Tests what dpar_comm.h refuses before any rank runs, and what a world of one rank refuses in a
+ * move: one wrong number at a time, each with its message. Also tests the messages when memory or
+ * files run out.
+ *   comm_refusals slow    the tests that take seconds */
 #include "dpar_comm.h"
 
 #include "axes.h"
@@ -38,7 +39,7 @@ static void test_launch(void)
     REFUSED(dpar_init(NULL, NULL, &why), DPAR_E_ARG, "world is NULL");
 }
 
-/* Jobs that a launcher says are there. */
+/* Tests jobs whose environment variables are wrong or incomplete. */
 static void test_jobs(void)
 {
     static const char *const names[] = {"DPAR_RANK", "DPAR_SIZE", "DPAR_LOCAL_RANK",
@@ -58,7 +59,8 @@ static void test_jobs(void)
     for (i = 0; i < sizeof names / sizeof names[0]; i++) {
         CHECK_INT(unsetenv(names[i]), 0);
     }
-    for (i = 0; i < 3; i++) { /* Flux: ranks, nodes, this rank; nothing says how many are here */
+    /* Flux sets ranks, nodes and this rank, but not how many ranks are on this node */
+    for (i = 0; i < 3; i++) {
         static const char *const flux[] = {"FLUX_TASK_RANK", "FLUX_JOB_SIZE", "FLUX_JOB_NNODES"};
         CHECK_INT(setenv(flux[i], i == 0 ? "0" : i == 1 ? "5" : "2", 1), 0);
         if (i == 2) {
@@ -110,23 +112,24 @@ static void test_moves(dpar_comm *c)
     t.dims = 3, t.extent[0] = t.extent[1] = t.extent[2] = 1;
     move.send = move.receive = &t, move.send_count = move.receive_count = 1;
     REFUSED(dpar_transfers_exchange(c, &move, &why), DPAR_E_ARG, "dim 1 of a shape is -1");
-    t.dims = 7; /* more than there are */
+    t.dims = 7; /* more than the maximum */
     CHECK(dpar_transfers_exchange(c, &move, &why) == DPAR_E_ARG);
     t.dims = -1;
     CHECK(dpar_transfers_exchange(c, &move, &why) == DPAR_E_ARG);
-    far[0] = INT64_C(1) << 61; /* elements that fit, bytes that do not */
+    far[0] = INT64_C(1) << 61; /* the count of elements fits, the count of bytes does not */
     t.dims = 1;
     move.in_shape = move.out_shape = far;
     REFUSED(dpar_transfers_exchange(c, &move, &why), DPAR_E_RANGE,
             "2305843009213693952 elements of 8 bytes");
-    for (i = 0; i < 4; i++) { /* 2^63 bytes in pieces as large as one likes: they are kept twice */
+    /* 2^63 bytes: pieces of any size are allowed, but the total of both copies is not */
+    for (i = 0; i < 4; i++) {
         memset(&many[i], 0, sizeof many[i]);
         many[i].dims = 1, many[i].extent[0] = INT64_C(1) << 58;
     }
     far[0] = INT64_C(1) << 59;
     move.send = move.receive = many, move.send_count = move.receive_count = 4;
     move.piece_bytes = INT64_MAX;
-    move.out = in; /* arrays so large cannot lie apart */
+    move.out = in; /* arrays of this size cannot be disjoint */
     REFUSED(dpar_transfers_exchange(c, &move, &why), DPAR_E_RANGE, "more than 2^62 bytes of");
     extent[0] = INT64_C(1) << 61, extent[1] = extent[2] = 4;
     CHECK_INT(dpar_layout_init(&huge, &m, 3, extent, &p, NULL), DPAR_OK);
@@ -147,7 +150,7 @@ static void too_many_calls(void *arg, char *text)
     int32_t i;
     memset(calls, 0, sizeof calls);
     for (i = 0; i < CALLS; i++) {
-        calls[i].kind = i % 2 ? DPAR_CALL_RECV : DPAR_CALL_SEND; /* each to this rank itself */
+        calls[i].kind = i % 2 ? DPAR_CALL_RECV : DPAR_CALL_SEND; /* each to this rank */
         calls[i].type = DPAR_F64, calls[i].tag = i / 2, calls[i].count = 1;
         calls[i].in = &from[i], calls[i].out = &to[i];
     }
@@ -156,7 +159,8 @@ static void too_many_calls(void *arg, char *text)
 
 static void a_thread(void *arg, char *text)
 {
-    static int calls; /* the first does nothing: a thread that has ended leaves its stack */
+    /* the first call does nothing: a thread that has ended leaves its stack behind */
+    static int calls;
     dpar_comm *c = (dpar_comm *)arg;
     text[0] = 0;
     if (calls++ == 0) {
@@ -166,7 +170,7 @@ static void a_thread(void *arg, char *text)
     (void)dpar_comm_progress(c, 0);
 }
 
-/* Communicators to shrink, from before memory is short. */
+/* Communicators to shrink, made before memory is limited. */
 typedef struct shrinks {
     dpar_comm *from[40];
     int next;
@@ -222,7 +226,7 @@ static void threads(void *arg, char *text)
     o.threads = 1;
     why.text[0] = 0;
     strcpy(text, dpar_launch(8, nothing, NULL, &o, &why) == DPAR_OK ? "" : why.text);
-    if (strstr(text, "could not join: ") != NULL) { /* whichever it is */
+    if (strstr(text, "could not join: ") != NULL) { /* any of the ranks */
         CHECK(strstr(text, "could not join: memory for this rank: out of ") != NULL);
         text[0] = 0;
     } else if (strncmp(text, "thread ", 7) == 0) {
@@ -272,7 +276,7 @@ static void test_no_start(void)
     CHECK_INT(unsetenv("DPAR_SIZE") + unsetenv("DPAR_TIMEOUT"), 0);
 }
 
-/* ---- two processes, of which one cannot or does not ---- */
+/* ---- two processes, one of which fails or does not join ---- */
 
 static void as_rank(int rank, const char *size, const char *limit)
 {
@@ -294,7 +298,8 @@ static dpar_status joins(dpar_why *why)
     return st;
 }
 
-/* With as many files as there are and 0, 1, 2 more: a socket is one, the segment another. */
+/* Limits open files to the current number plus 0, 1 and 2: a socket needs one, the segment
+ * another. */
 static void test_no_files(void)
 {
     struct rlimit before, less;
@@ -318,7 +323,8 @@ static void test_no_files(void)
     CHECK(found[0] > 0 && found[1] > 0);
 }
 
-/* Rank 1 has no addresses for the segment's head, 16 pages, or for what it needs beyond that. */
+/* Limits rank 1 to so many pages of address space that it cannot map the segment's head (12 pages)
+ * or the rest that it needs (64 pages). */
 static void rank_without_room(rlim_t pages, dpar_status status, const char *words)
 {
     struct rlimit less;
@@ -349,8 +355,8 @@ static void test_no_room(void)
     rank_without_room(64, DPAR_E_PEER, "start: rank 1 has ended (1 of 2 ranks)");
 }
 
-/* Rank 0 lets rank 1 in and waits for the third: longer than rank 1, which waits 5 s more for what
- * it would say. */
+/* Rank 0 accepts rank 1 and waits for rank 2 longer than rank 1 does, which waits 5 s more for a
+ * message of rank 0. */
 static void test_third(void)
 {
     dpar_why why;
@@ -366,7 +372,7 @@ static void test_third(void)
     CHECK_INT(waitpid(other, NULL, 0), other);
 }
 
-/* An engine that cannot shrink. */
+/* Tests an engine that cannot shrink. */
 static void test_engine(dpar_comm *c)
 {
     dpar_comm without = *c, *out = NULL;
@@ -394,7 +400,7 @@ int main(int argc, char **argv)
         return CHECK_DONE();
     }
     memset(&o, 0, sizeof o);
-    o.threads = 1; /* the checks count here */
+    o.threads = 1; /* so that the checks count in this process */
     test_launch();
     test_jobs();
     CHECK_INT(dpar_launch(1, one_rank, NULL, &o, &why), DPAR_OK);

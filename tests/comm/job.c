@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* launch: every row of the table of launchers, what is half a row, mixed rows and what only looks
- * like a launcher, against the variables that each launcher sets. Recorded from the launchers
- * themselves: Open MPI 4.1.4 and 5.0.11, MPICH 4.0.2 and 5.0.2, Intel MPI 2021.19, torchrun 2.15.
- * The others as their documents or sources have them, named where they are. Nothing here touches
- * the environment. */
+/* launch: tests the table of launchers with the environment variables that each launcher sets: each
+ * row, incomplete rows, mixed rows, and environments that only resemble a launcher. The variables
+ * were recorded from the launchers for Open MPI 4.1.4 and 5.0.11, MPICH 4.0.2 and 5.0.2, Intel MPI
+ * 2021.19 and torchrun 2.15. The other rows follow the documents or sources that are named there.
+ * These tests do not change the environment. */
 #include "dpar_comm.h"
 
 #include "check.h"
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* A list "A=1", "B=2", ..., NULL in place of the environment. */
+/* Looks a name up in a list "A=1", "B=2", ..., NULL in place of the environment. */
 static const char *listed(const void *user, const char *name)
 {
     const char *const *list = (const char *const *)user;
@@ -40,7 +40,7 @@ static dpar_status find(const char *const *list)
     return dpari_job_from(&site, &job, &nodes, &why);
 }
 
-/* The row is taken, with these numbers. */
+/* Checks that the row of a launcher is chosen, with these numbers. */
 static void expect(const char *const *list, int launcher, int rank, int size, int local_rank,
                    int local_size, int in_nodes, const char *id)
 {
@@ -55,7 +55,7 @@ static void expect(const char *const *list, int launcher, int rank, int size, in
     CHECK_TEXT(job.id, id);
 }
 
-/* It fails, the sentence holds `word`, and nothing is written. */
+/* Checks that detection fails, that the message contains `word`, and that nothing is written. */
 static void refuse(const char *const *list, const char *word)
 {
     CHECK_INT(find(list), DPAR_E_ARG);
@@ -103,7 +103,7 @@ static void test_rows(void)
         LIST("OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=4", "OMPI_MCA_ess_base_jobid=7")
         expect(list, DPAR_LAUNCHER_OPENMPI, 3, 4, -1, -1, 0, "7");
     }
-    { /* Open MPI 5.0.11: started by PRRTE */
+    { /* Open MPI 5.0.11, which PRRTE starts */
         LIST("OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2", "OMPI_COMM_WORLD_LOCAL_RANK=1",
              "OMPI_COMM_WORLD_LOCAL_SIZE=2", "OMPI_COMM_WORLD_NODE_RANK=1", "OMPI_UNIVERSE_SIZE=2",
              "OMPI_VERSION=5.0.11", "PMIX_RANK=1", "PMIX_NAMESPACE=prterun-vm-17799@1",
@@ -115,7 +115,7 @@ static void test_rows(void)
              "HYDI_CONTROL_FD=7")
         expect(list, DPAR_LAUNCHER_HYDRA, 1, 2, 1, 2, 1, "");
     }
-    { /* Intel MPI 2021.19; MPICH 5.0.2 is as MPICH 4 above, and PMI_HOSTNAME */
+    { /* Intel MPI 2021.19; MPICH 5.0.2 sets the variables of MPICH 4 above and PMI_HOSTNAME */
         LIST("PMI_RANK=1", "PMI_SIZE=4", "PMI_FD=9", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=2",
              "HYDRA_BSTRAP_LAUNCHER=ssh", "I_MPI_INFO_NP=1", "I_MPI_PIN_INFO=0,1")
         expect(list, DPAR_LAUNCHER_HYDRA, 1, 4, 1, 2, 0, "");
@@ -144,7 +144,7 @@ static void test_rows(void)
              "FLUX_JOB_ID=fx1")
         expect(list, DPAR_LAUNCHER_FLUX, 7, 8, 3, 4, 2, "fx1");
     }
-    { /* the same by default: the simple PMI server's variables are there too */
+    { /* the default: the variables of the simple PMI server are set too */
         LIST("PMI_RANK=7", "PMI_SIZE=8", "PMI_FD=22", "FLUX_TASK_RANK=7", "FLUX_JOB_SIZE=8",
              "FLUX_TASK_LOCAL_ID=3", "FLUX_JOB_NNODES=2", "FLUX_JOB_ID=fx1")
         expect(list, DPAR_LAUNCHER_FLUX, 7, 8, 3, 4, 2, "fx1");
@@ -155,11 +155,11 @@ static void test_rows(void)
              "FLUX_JOB_NNODES=2", "FLUX_JOB_ID=fx1")
         expect(list, DPAR_LAUNCHER_FLUX, 7, 8, 3, 4, 2, "fx1");
     }
-    { /* 5 ranks on 2 nodes: 3 and 2, nobody knows where */
+    { /* 5 ranks on 2 nodes, 3 and 2, in an unknown order */
         LIST("FLUX_TASK_RANK=4", "FLUX_JOB_SIZE=5", "FLUX_TASK_LOCAL_ID=1", "FLUX_JOB_NNODES=2")
         expect(list, DPAR_LAUNCHER_FLUX, 4, 5, 1, -1, 2, "");
     }
-    { /* as PyTorch Lightning's LSFEnvironment and IBM's jsrun have them */
+    { /* as in PyTorch Lightning's LSFEnvironment and IBM's jsrun */
         LIST("JSM_NAMESPACE_RANK=3", "JSM_NAMESPACE_SIZE=12", "JSM_NAMESPACE_LOCAL_RANK=3",
              "LSB_JOBID=5", "PMIX_RANK=3")
         expect(list, DPAR_LAUNCHER_JSRUN, 3, 12, 3, -1, 0, "5");
@@ -177,10 +177,10 @@ static void test_rows(void)
     }
 }
 
-/* An inner launcher wins; numbers of two rows are never mixed. */
+/* Checks that an inner launcher wins and that numbers of two rows are never mixed. */
 static void test_mixed(void)
 {
-    { /* mpirun inside sbatch: both sets are there */
+    { /* mpirun inside sbatch: both sets of variables are there */
         LIST("SLURM_PROCID=0", "SLURM_NTASKS=2", "SLURM_STEP_ID=0", "SLURM_STEP_NUM_TASKS=2",
              "SLURM_LOCALID=0", "SLURM_JOB_ID=42", "OMPI_COMM_WORLD_RANK=5",
              "OMPI_COMM_WORLD_SIZE=8", "OMPI_COMM_WORLD_LOCAL_RANK=1",
@@ -192,7 +192,7 @@ static void test_mixed(void)
              "RANK=4", "WORLD_SIZE=8", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=4")
         expect(list, DPAR_LAUNCHER_TORCHRUN, 4, 8, 0, 4, 0, "");
     }
-    { /* dpar's own above all */
+    { /* the variables of dpar take precedence */
         LIST("RANK=4", "WORLD_SIZE=8", "DPAR_RANK=1", "DPAR_SIZE=2", "PMI_RANK=0", "PMI_SIZE=1")
         expect(list, DPAR_LAUNCHER_DPAR, 1, 2, -1, -1, 0, "");
     }
@@ -210,7 +210,9 @@ static void test_mixed(void)
              "SLURM_JOB_ID=42")
         expect(list, DPAR_LAUNCHER_SLURM, 5, 8, 1, 4, 2, "42.3");
     }
-    { /* from 23.02 on, PMI's too (plugins/mpi/cray_shasta/mpi_cray_shasta.c) */
+    /* from 23.02 on the variables of PMI are set too
+     * (plugins/mpi/cray_shasta/mpi_cray_shasta.c) */
+    {
         LIST("PALS_RANKID=5", "PALS_NODEID=1", "PALS_APID=42.3", "PALS_LOCAL_RANKID=1",
              "PMI_RANK=5", "PMI_SIZE=8", "PMI_LOCAL_RANK=1", "PMI_LOCAL_SIZE=4",
              "PMI_UNIVERSE_SIZE=8", "PMI_JOBID=42", "SLURM_PROCID=5", "SLURM_STEP_ID=3",
@@ -218,13 +220,13 @@ static void test_mixed(void)
              "SLURM_STEP_TASKS_PER_NODE=4(x2)", "SLURM_JOB_ID=42")
         expect(list, DPAR_LAUNCHER_SLURM, 5, 8, 1, 4, 2, "42.3");
     }
-    { /* another PALS job than the step or the Flux job that it was started in */
+    { /* a PALS job other than the step or the Flux job in which it was started */
         LIST("PALS_RANKID=5", "PALS_NRANKS=6", "PALS_LOCAL_RANKID=1", "PALS_APID=a",
              "FLUX_TASK_RANK=0", "FLUX_JOB_SIZE=1", "SLURM_PROCID=0", "SLURM_STEP_ID=3",
              "SLURM_STEP_NUM_TASKS=1")
         expect(list, DPAR_LAUNCHER_PALS, 5, 6, 1, -1, 0, "+a");
     }
-    { /* MPICH's mpiexec inside flux run: another job, with the same numbers */
+    { /* MPICH's mpiexec inside flux run: another job with the same numbers */
         LIST("PMI_RANK=0", "PMI_SIZE=1", "MPI_LOCALRANKID=0", "MPI_LOCALNRANKS=1",
              "FLUX_TASK_RANK=0", "FLUX_JOB_SIZE=1", "FLUX_JOB_NNODES=1")
         expect(list, DPAR_LAUNCHER_HYDRA, 0, 1, 0, 1, 1, "");
@@ -241,7 +243,7 @@ static void test_mixed(void)
     }
 }
 
-/* What looks like a launcher and is none. */
+/* Tests environments that resemble a launcher but are none. */
 static void test_false_positives(void)
 {
     { /* salloc or sbatch without srun */
@@ -249,7 +251,7 @@ static void test_false_positives(void)
              "SLURM_NODEID=0")
         expect(list, DPAR_LAUNCHER_NONE, 0, 1, 0, 1, 1, "");
     }
-    { /* the shell of an allocation is a step of its own: 2^32 - 6; the batch script: 2^32 - 5 */
+    { /* the shell of an allocation is a step of its own, 2^32 - 6; the batch script is 2^32 - 5 */
         LIST("SLURM_PROCID=0", "SLURM_STEP_ID=4294967290", "SLURM_STEP_NUM_TASKS=8",
              "SLURM_JOB_ID=42")
         expect(list, DPAR_LAUNCHER_NONE, 0, 1, 0, 1, 1, "");
@@ -258,7 +260,7 @@ static void test_false_positives(void)
         LIST("SLURM_PROCID=0", "SLURM_STEP_ID=0", "SLURM_NTASKS=8")
         expect(list, DPAR_LAUNCHER_NONE, 0, 1, 0, 1, 1, "");
     }
-    { /* left over in a shell: sizes without a rank, names that only begin alike */
+    { /* left over in a shell: sizes without a rank, names with the same beginning only */
         LIST("WORLD_SIZE=8", "LOCAL_RANK=1", "RANKS=3", "OMPI_COMM_WORLD_SIZE=2", "PMI_SIZE=2",
              "PMI_RANKS=1", "MASTER_ADDR=h")
         expect(list, DPAR_LAUNCHER_NONE, 0, 1, 0, 1, 1, "");
@@ -389,7 +391,8 @@ static void test_tasks(void)
     }
 }
 
-/* A name longer than its room keeps its beginning and tells apart what follows. */
+/* Checks that a name longer than its buffer keeps its beginning and that different names stay
+ * different. */
 static void test_long_id(void)
 {
     char text[600], first[64];
@@ -409,10 +412,11 @@ static void test_long_id(void)
     CHECK_INT(strlen(job.id), 63);
     CHECK(strcmp(first, job.id) != 0);
     CHECK(strncmp(first, job.id, 46) == 0);
-    text[9 + 63] = 0; /* fits whole */
+    text[9 + 63] = 0; /* fits completely */
     CHECK_INT(find(list), DPAR_OK);
     CHECK_TEXT(job.id, text + 9);
-    memset(text + 9, 'a', sizeof text - 9); /* two such might differ in what is not read */
+    /* the end of a longer name would not be read, so two names could be confused */
+    memset(text + 9, 'a', sizeof text - 9);
     text[9 + 511] = 0;
     CHECK_INT(find(list), DPAR_OK);
     text[9 + 511] = 'a';
@@ -421,7 +425,7 @@ static void test_long_id(void)
     CHECK_TEXT(why.text, "the name of this job has 512 characters, but at most 511 are allowed");
 }
 
-/* PALS at times says the size only by a file of a line a rank. */
+/* Checks the case where PALS gives the size only as a file with one line per rank. */
 static void test_nodefile(void)
 {
     char name[] = "/tmp/dpar_test_XXXXXX", text[64];
@@ -437,7 +441,7 @@ static void test_nodefile(void)
     expect(list, DPAR_LAUNCHER_PALS, 3, 4, -1, 2, 0, "");
     list[0] = "PALS_RANKID=4";
     refuse(list, "rank 4 is not in a job of 4");
-    CHECK_INT(write(fd, "n3", 2), 2); /* the last line may lack its end */
+    CHECK_INT(write(fd, "n3", 2), 2); /* the last line may lack its newline */
     expect(list, DPAR_LAUNCHER_PALS, 4, 5, -1, 2, 0, "");
     close(fd);
     unlink(name);
@@ -457,8 +461,8 @@ static void test_names(void)
     CHECK_INT(dpar_launcher_detect(NULL, &why), DPAR_E_ARG);
 }
 
-/* Sockets of different jobs have different names, of one job the same; abstract ones begin with a
- * zero, files are in /tmp. */
+/* Checks that sockets of different jobs have different names and those of one job the same name.
+ * Abstract names begin with a zero byte, files are in /tmp. */
 static void test_socket_names(void)
 {
     struct sockaddr_un a, b;
@@ -471,7 +475,8 @@ static void test_socket_names(void)
     n = dpari_meet_name(&j, 0, 0, &a);
     CHECK(a.sun_path[0] == 0 && strncmp(a.sun_path + 1, "dpar.", 5) == 0);
     j.rank = 3;
-    j.size = 5; /* told apart by the greeting, so that it can be said */
+    /* another size has the same name: the greeting detects it, so that a message is possible */
+    j.size = 5;
     m = dpari_meet_name(&j, 0, 0, &b);
     CHECK(n == m && memcmp(&a, &b, n) == 0);
     m = dpari_meet_name(&j, 1, 0, &b);
@@ -487,7 +492,7 @@ static void test_socket_names(void)
     CHECK_INT(m, offsetof(struct sockaddr_un, sun_path) + strlen(b.sun_path) + 1);
 }
 
-/* What is handed over and is none, and a job that is too large. */
+/* Passes something that is not shared memory, and a job that is too large. */
 static void test_handed_over(void)
 {
     static dpari_world w;
@@ -502,7 +507,7 @@ static void test_handed_over(void)
     large.size = 5000;
     CHECK_INT(dpari_job_try(&large, NULL, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "5000 ranks, but shared memory joins at most 1024");
-    CHECK_INT(pipe(pipes), 0); /* has no bytes to lock */
+    CHECK_INT(pipe(pipes), 0); /* a pipe cannot be locked */
     w.rank = ranks;
     w.segment.fd = pipes[0];
     CHECK(dpari_world_enter(&w, 1, &why) < 0);
@@ -510,7 +515,7 @@ static void test_handed_over(void)
     CHECK(close(pipes[0]) == 0 && close(pipes[1]) == 0);
 }
 
-/* A device whose memory does not answer ends its communicator. */
+/* Checks that a failure of a device's memory breaks its communicator. */
 static int device_fails(dpar_comm *c, void *arg)
 {
     CHECK_INT(dpari_do_ended(c, DPAR_E_SYSTEM, "span"), DPAR_E_SYSTEM);
@@ -523,7 +528,7 @@ int main(void)
 {
     dpar_world_desc o;
     memset(&o, 0, sizeof o);
-    o.threads = 1; /* the checks count here */
+    o.threads = 1; /* so that the checks count in this process */
     (void)dpar_launch(1, device_fails, NULL, &o, NULL);
     test_handed_over();
     test_rows();

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* kernel: reductions of every type, operation, number of inputs and outputs against scalar loops
- * over float, double and integers, in rank order; 16-bit rounding against a search of the nearest
- * of all 65536 values, computed in double; the same bits whatever the alignment, the count, the
- * place and the kind of stores. Conversions of whole arrays against the same, and the compiler's
- * own between f32 and f64; rows that are copied, scaled and added up likewise; NaN and infinity are
- * found at every place of every length. */
+/* kernel: compares reductions of each type, operation, and number of inputs and outputs with scalar
+ * loops over float, double and integers, in rank order. 16-bit rounding is compared with a search
+ * for the nearest of all 65536 values, computed in double. The bits must not depend on alignment,
+ * count, position or kind of stores. Conversions of whole arrays are compared with the same
+ * rounding, and between f32 and f64 with the compiler's own; so are rows that are copied, scaled
+ * and summed. NaN and infinity must be found at each position in arrays of each length. */
 #include "dpar_comm.h"
 
 #include "check.h"
@@ -35,7 +35,7 @@ static uint32_t bits_of(float f)
     return bits;
 }
 
-/* IEEE 754 binary16: (-1)^s 2^(e-15) 1.m, 2^-14 0.m for e = 0. */
+/* Returns the value of an IEEE 754 binary16: (-1)^s 2^(e-15) 1.m, or 2^-14 0.m for e = 0. */
 static double half_value(uint32_t h)
 {
     const int e = (int)((h >> 10) & 31), m = (int)(h & 1023);
@@ -56,8 +56,8 @@ static double value_of(uint32_t b, int32_t type)
     return type == DPAR_F16 ? half_value(b) : bfloat_value(b);
 }
 
-/* The nearest in [0, last], whose values rise with the bits; last + 1 stands for infinity, and for
- * the distance to it, for where the next finite value would be. */
+/* Returns the bits of the value nearest to `size`, by a search: values rise with the bits. The
+ * value that would follow the largest finite one is infinity and counts in the distance. */
 static uint32_t nearest(double size, int32_t type)
 {
     const uint32_t top = type == DPAR_F16 ? 0x7c00u : 0x7f80u;
@@ -83,7 +83,7 @@ static uint32_t nearest(double size, int32_t type)
     return low % 2 == 0 ? low : high;
 }
 
-/* All 65536, as slow as it is: proves the search above. */
+/* Searches all 65536 values, which is slow, to check the search above. */
 static uint32_t nearest_of_all(double size, int32_t type)
 {
     const uint32_t top = type == DPAR_F16 ? 0x7c00u : 0x7f80u;
@@ -104,7 +104,7 @@ static uint32_t nearest_of_all(double size, int32_t type)
     return size >= beyond ? top : best;
 }
 
-/* 0xffff stands for any NaN. */
+/* Returns the rounded bits; 0xffff for any NaN. */
 static uint32_t rounded(float x, int32_t type)
 {
     const uint32_t sign = (bits_of(x) >> 16) & 0x8000u;
@@ -156,8 +156,8 @@ static void check_narrow(uint32_t x, int32_t type)
     }
 }
 
-/* Every value, every boundary between two and the f32 on both sides of each: all places where
- * rounding may go wrong. */
+/* Tests each value, each boundary between two of them, and the f32 on both sides of each boundary,
+ * which are all points where rounding could be wrong. */
 static void test_rounding(int32_t type)
 {
     uint32_t h, k;
@@ -226,7 +226,7 @@ static double double_of(uint64_t bits)
 
 #define NAN_BITS UINT64_C(0xfedcba9876543210) /* any NaN; no test number has these bits */
 
-/* NaN anywhere is NaN: said first, not found by comparing. */
+/* Does not compare NaN: the callers handle it before, because it makes the result NaN. */
 #define EXTREME(TYPE, a, b) (op == DPAR_MAX ? ((a) > (b) ? (a) : (b)) : ((a) < (b) ? (a) : (b)))
 
 static uint64_t expected_f64(const uint64_t *x, int32_t ins, int32_t op)
@@ -274,7 +274,8 @@ static uint64_t expected_f32(const uint64_t *x, int32_t ins, int32_t type, int32
     return type == DPAR_F32 ? bits_of(f) : rounded(f, type);
 }
 
-/* Integers modulo 2^64, cut to the type at the end: the same as wrapping at each step. */
+/* Reduces integers modulo 2^64 and cuts to the type at the end, which is the same as wrapping in
+ * each step. */
 static int64_t sign_out(uint64_t bits, int32_t type)
 {
     switch (type) {
@@ -333,14 +334,15 @@ static int same_value(uint64_t got, uint64_t want, int32_t type, int32_t op)
     if (want == NAN_BITS) {
         return g != g;
     }
-    if ((op == DPAR_MAX || op == DPAR_MIN) && g == 0) { /* either zero */
+    if ((op == DPAR_MAX || op == DPAR_MIN) && g == 0) { /* a zero of either sign */
         return (want & ~(UINT64_C(1) << (8 * dpar_type_bytes(type) - 1))) == 0;
     }
     return got == want;
 }
 
-/* Mostly numbers of size near 1, so that sums round; one in eight any bits at all (NaN, infinity,
- * subnormals, largest); one in eight zeros of either sign; those as runs over all inputs too. */
+/* Stores random values: mostly numbers of size near 1, so that sums round; one in eight has any
+ * bits (NaN, infinity, subnormals, largest); one in eight is a zero of either sign. Some of these
+ * come in runs over all inputs. */
 static void put_random(unsigned char *to, int32_t type, int64_t e)
 {
     const uint64_t kind =
@@ -373,7 +375,7 @@ static void put_random(unsigned char *to, int32_t type, int64_t e)
 static unsigned char given[INS][8 * MOST], base[8 * MOST];
 static unsigned char in_room[INS][ROOM], out_room[OUTS][ROOM];
 
-/* A place for an array `shift` elements behind a line. */
+/* Returns an address for an array `shift` elements after the beginning of a cache line. */
 static unsigned char *placed(unsigned char *room, int64_t shift, int32_t width)
 {
     unsigned char *at = room + GUARD;
@@ -391,7 +393,7 @@ static int untouched(const unsigned char *from, size_t n)
     return 1;
 }
 
-/* One reduction of elements [first, first + count); its bits must be those of `base`. */
+/* Reduces elements [first, first + count) in one variant and compares the bits with `base`. */
 static void check_variant(int32_t type, int32_t op, int32_t ins, int32_t outs, int64_t first,
                           int64_t count, int32_t apart, int in_place, int32_t stream)
 {
@@ -411,7 +413,7 @@ static void check_variant(int32_t type, int32_t op, int32_t ins, int32_t outs, i
         unsigned char *at = placed(out_room[i], apart == 2 ? 3 * i + 2 : apart, width);
         memset(at - GUARD, 0xa5, bytes + 2 * GUARD);
         out[i] = at;
-        if (in_place && i < ins) { /* the last input into the first output, and so on */
+        if (in_place && i < ins) { /* the last inputs are also the first outputs */
             out[i] = placed(in_room[ins - 1 - i], apart == 2 ? ins - i : apart, width);
         }
     }
@@ -486,8 +488,8 @@ static void test_type(int32_t type)
     }
 }
 
-/* 1000 inputs: more than 8 bits hold. Of i8 all 1: the sum wraps to 1000 - 1024 = -24, divided by
- * 1000 it is 0; of u8 all 255: 255000 mod 256 = 24; of i8 -128 twice: 0. */
+/* Reduces 1000 inputs, more than 8 bits hold. For i8 all 1 the sum wraps to 1000 - 1024 = -24,
+ * divided by 1000 it is 0. For u8 all 255 it is 255000 mod 256 = 24; for i8 -128 twice it is 0. */
 static void test_many(void)
 {
     static int8_t one = 1, low = -128;
@@ -525,7 +527,7 @@ static void test_many(void)
     CHECK_INT(bits_of(f_out), bits_of(sum));
 }
 
-/* What must come out of a few, by hand. */
+/* Compares a few sums with values computed by hand. */
 static void test_known(void)
 {
     static const uint16_t f16[][3] = {
@@ -550,8 +552,8 @@ static void test_known(void)
     }
 }
 
-/* Sums of bf16 round once: 1 + 2^-9 + 2^-9 + ... (eight of them) is 1 + 2^-6; rounding each sum to
- * 8 bits would leave 1. */
+/* Checks that sums of bf16 round once: 1 and eight times 2^-9 give 1 + 2^-6; rounding each sum to 8
+ * bits would leave 1. */
 static void test_round_once(void)
 {
     static const uint16_t one = 0x3f80, tiny = 0x3b00;
@@ -620,7 +622,7 @@ static void test_rows(void)
     }
 }
 
-/* n rows of `count` numbers, added up in double from 0 on, in their order, rounded once. */
+/* Sums n rows of `count` numbers in double from 0 on, in their order, and rounds once. */
 static void check_mix(int32_t type, int32_t n, int64_t count, int32_t stream)
 {
     static const double by[INS] = {0.5, -1.0 / 3.0, 3.0, 1e-30, 1.0, -0.0, 7.0, 1e30, 0.1};
@@ -632,8 +634,9 @@ static void check_mix(int32_t type, int32_t n, int64_t count, int32_t stream)
     int32_t j;
     for (j = 0; j < n; j++) {
         row[j] = given[j] + each * (j % 3);
-        weight[j] = (double)(float)by[j]; /* products are exact: fused or not, the same */
-        for (e = 0; e < count; e++) {     /* finite, of all magnitudes near 1, and zeros */
+        /* products are exact, so that fused operations give the same */
+        weight[j] = (double)(float)by[j];
+        for (e = 0; e < count; e++) { /* finite values of all magnitudes near 1, and zeros */
             const double x = (double)(int32_t)(uint32_t)random_bits() / 65536.0;
             const float f = e % 9 == 0 ? -0.0f : (float)x;
             const double d = e % 9 == 0 ? -0.0 : (double)(float)(x / 3.0);
@@ -676,7 +679,7 @@ static void test_mix(void)
     }
 }
 
-/* A product of two f32 by the compiler, and none of the guards. */
+/* Compares products with those that the compiler computes in f32. The guards must not change. */
 static void test_scale(void)
 {
     float x[40], y[48];
@@ -698,7 +701,8 @@ static void test_scale(void)
 
 /* ---- conversions of arrays */
 
-/* An element of `type` with these bits as another type; NAN_BITS: a NaN without sign or payload. */
+/* Returns an element of `type` with these bits converted to another type. NAN_BITS is a NaN without
+ * sign or payload. */
 static uint64_t converted(uint64_t bits, int32_t from, int32_t to)
 {
     volatile float f = from == DPAR_F64 ? (float)double_of(bits) : float_of((uint32_t)bits);
@@ -727,7 +731,7 @@ static uint64_t quiet_nan(int32_t type)
     return type == DPAR_F32 ? 0x7fc00000u : type == DPAR_F16 ? 0x7e00u : 0x7fc0u;
 }
 
-/* in[n] of a type, aligned to it and no more; out behind and before guards. */
+/* Converts in[n], which is aligned to its type only; out has guards before and after it. */
 static void check_convert(const unsigned char *in, int32_t from, int32_t to, int64_t n)
 {
     const int32_t width = dpar_type_bytes(to), each = dpar_type_bytes(from);
@@ -756,7 +760,8 @@ static const int32_t pairs[][2] = {{DPAR_BF16, DPAR_F32}, {DPAR_F16, DPAR_F32},
                                    {DPAR_F32, DPAR_F64},  {DPAR_F64, DPAR_F32}};
 enum { PAIRS = sizeof(pairs) / sizeof(pairs[0]) };
 
-/* f64 around what f32 can hold: exact, between two, at ties, too large, subnormal. */
+/* Returns an f64 near the limits of f32: exact, between two values, a tie, too large, or
+ * subnormal. */
 static uint64_t f64_near_f32(void)
 {
     const uint64_t r = random_bits();
@@ -766,8 +771,8 @@ static uint64_t f64_near_f32(void)
     return r % 4 == 0 ? random_bits() : bits + (r % 8 < 3 ? 0 : (r >> 3 & 3) << 28 | (r >> 5 & 1));
 }
 
-/* Every length to 70 at every alignment of elements; all bits of 16; f32 round every 16-bit value
- * and at random. The first 16 bits that go back are themselves. */
+/* Tests lengths up to 70 at each alignment of elements: all bits of 16-bit types, and f32 near each
+ * 16-bit value and random ones. All 16-bit values must survive the conversion there and back. */
 static void test_convert(const int32_t *pair)
 {
     const int32_t from = pair[0], to = pair[1], each = dpar_type_bytes(from);
@@ -803,7 +808,8 @@ static void test_convert(const int32_t *pair)
     }
 }
 
-/* So many at once that the CPU is asked for wider vectors, against pieces of 4096; some NaN. */
+/* Compares a conversion large enough for wider vectors with pieces of 4096 elements; some are
+ * NaN. */
 static void test_convert_large(const int32_t *pair)
 {
     enum { MANY = 140001, PIECE = 4096 };
@@ -831,7 +837,7 @@ static void test_convert_large(const int32_t *pair)
     free(in);
 }
 
-/* ---- f32 rounded while it is added */
+/* ---- f32 rounded before it is added */
 
 static void put_bits(unsigned char *to, uint64_t bits, int32_t type)
 {
@@ -844,7 +850,8 @@ static void put_bits(unsigned char *to, uint64_t bits, int32_t type)
     }
 }
 
-/* `ins` arrays of n f32: the bits of what is rounded, reduced as that type, and widened. */
+/* Reduces `ins` arrays of n f32 through the wire type: each is rounded, reduced in that type, and
+ * widened. */
 static void check_through(int32_t wire, int32_t op, int32_t ins, int32_t outs, int64_t n,
                           int stream)
 {
@@ -863,7 +870,7 @@ static void check_through(int32_t wire, int32_t op, int32_t ins, int32_t outs, i
     one[0] = sum;
     dpari_kern_reduce(one, 1, rounded_in, ins, n, wire, op, 0);
     dpari_kern_convert(want, DPAR_F32, sum, wire, n);
-    for (i = 0; i < outs; i++) { /* one of them over an input */
+    for (i = 0; i < outs; i++) { /* one of the outputs overwrites an input */
         unsigned char *at = placed(out_room[i], n % 3, 4);
         memset(at - GUARD, 0xa5, bytes + 2 * GUARD);
         out[i] = i == 0 ? placed(in_room[ins - 1], n % 5 + ins - 1, 4) : at;
@@ -876,7 +883,7 @@ static void check_through(int32_t wire, int32_t op, int32_t ins, int32_t outs, i
     }
 }
 
-/* Around what 16 bits hold, at ties, infinite, NaN, and at random. */
+/* Tests f32 near the limits of 16-bit types, ties, infinities, NaN and random values. */
 static void test_through(int32_t wire)
 {
     static const uint32_t low[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0xffff, 0xfff, 0x1000, 0x1001};
@@ -889,8 +896,7 @@ static void test_through(int32_t wire)
                 const uint64_t r = random_bits();
                 uint32_t w = (uint32_t)(r >> 32);
                 w = r % 3 == 0 ? (w & 0xffff0000u) | low[r / 3 % 9] : w;
-                w = turn % 2 == 0 ? (w & 0x8fffffffu) | 0x30000000u
-                                  : w; /* without NaN: -20 to 20 */
+                w = turn % 2 == 0 ? (w & 0x8fffffffu) | 0x30000000u : w; /* no NaN: -20 to 20 */
                 put_bits(given[i] + e * 4, w, DPAR_F32);
             }
         }
@@ -902,7 +908,8 @@ static void test_through(int32_t wire)
     }
 }
 
-/* Largest finite ones of both signs everywhere, and one, or two, that are not. */
+/* Fills an array with the largest finite values of both signs, and puts one or two values that are
+ * not finite into it. */
 static void test_finite(int32_t type)
 {
     const int32_t each = dpar_type_bytes(type), top = type == DPAR_F16 ? 10 : 7;
@@ -918,7 +925,7 @@ static void test_finite(int32_t type)
         for (e = 0; e < n; e++) {
             put_bits(at + e * each, (infinite - 1) | (e % 2 == 0 ? sign : 0), type);
         }
-        put_bits(at + n * each, infinite, type); /* behind the end */
+        put_bits(at + n * each, infinite, type); /* after the end */
         CHECK_INT(dpari_kern_finite(at, n, type), n);
         for (e = 0; e < n; e++) {
             const uint64_t was = load_bits(at + e * each, type);
@@ -932,14 +939,15 @@ static void test_finite(int32_t type)
     }
 }
 
-/* ---- sums so long that the CPU is asked for wider vectors */
+/* ---- sums long enough for wider vectors */
 
 static void long_sums(int32_t type)
 {
     enum { LONG = 140001, PART = 999 };
     static uint16_t x[LONG + 8], y[LONG + 8], whole[LONG + 8], parts[LONG + 8];
     int32_t at, in_place;
-    for (at = 0; at < LONG + 8; at++) { /* any bits: NaN, infinities, subnormals; some none */
+    /* random bits with NaN, infinities and subnormals; some blocks have none */
+    for (at = 0; at < LONG + 8; at++) {
         x[at] = (uint16_t)(random_bits() >> 20 & (at / 64 % 3 ? 0xbfff : 0xffff));
         y[at] = (uint16_t)(random_bits() >> 20 & (at / 64 % 3 ? 0xbfff : 0xffff));
     }
@@ -973,7 +981,7 @@ int main(void)
         test_convert(pairs[t]);
         test_convert_large(pairs[t]);
     }
-    for (t = 0; t < 4; t++) { /* the floats */
+    for (t = 0; t < 4; t++) { /* the float types */
         test_finite(types[t]);
     }
     test_through(DPAR_F16);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* limits: what the shared-memory engine takes and refuses under limits of memory. Limits are set
- * here (setrlimit, a directory that looks like /sys/fs/cgroup); the expected numbers follow from
- * them by hand. Addresses are counted by the system (VmSize), core files as it wrote them. */
+/* limits: tests what the shared-memory engine accepts and refuses under limits of memory. The
+ * limits are set here (setrlimit, and a directory that imitates /sys/fs/cgroup), and the expected
+ * numbers follow from them by hand. Address space is read from the system (VmSize), core files as
+ * the system wrote them. */
 #include "dpar_comm.h"
 
 #include "check.h"
@@ -73,7 +74,8 @@ static void quota_is(const char *text, int32_t cpus)
     CHECK_INT(a.cpus, cpus);
 }
 
-/* Whole processors: the quota over its period, 1 at least, of the group and those around it. */
+/* Checks the number of whole processors: the quota over its period, at least 1, of the group and
+ * all enclosing ones. */
 static void test_quotas(void)
 {
     char remove_all[128];
@@ -115,19 +117,20 @@ static void test_groups(void)
     put("a/b/memory.max", "max\n");
     put("a/b/memory.current", "10\n");
     put("a/b/memory.stat", "anon 10\n");
-    /* the limit of a group around counts: 100000 free, 70000 of page cache */
+    /* The limit of an enclosing group counts: 100000 are free and 70000 are page cache. */
     group_is("0::/a/b\n", 1 << 30, 170000, 1000000, "/a");
     group_is("0::/a\n", 1 << 30, 170000, 1000000, "/a");
     group_is("0::/a/b\n", 5000, 5000, 0, ""); /* the machine has less */
     group_is("0::/\n", 1 << 30, 1 << 30, 0, "");
     put("a/b/memory.max", "100\n");
     group_is("0::/a/b\n", 1 << 30, 90, 100, "/a/b");
-    put("memory.max", "64\n"); /* in a container the path is another one's: its own is the root */
+    /* in a container the path is that of the host, and the root is the group itself */
+    put("memory.max", "64\n");
     put("memory.current", "60\n");
     group_is("0::/docker/0123\n", 1 << 30, 4, 64, "/");
-    put("memory.current", "70\n"); /* a limit that was lowered */
+    put("memory.current", "70\n"); /* the limit was lowered below the usage */
     group_is("0::/docker/0123\n", 1 << 30, 0, 64, "/");
-    { /* a path of 1,000 characters, as nested containers have */
+    { /* a path of 1,000 characters, as in nested containers */
         char path[1024] = "a", line[1100];
         int k;
         for (k = 0; k < 4; k++) {
@@ -168,7 +171,8 @@ static int one_page(dpar_comm *c, void *arg)
     CHECK(strstr(c->why.text, "no shared memory for 1 more bytes: this rank has ") != NULL);
     CHECK(strstr(c->why.text, "dpar_world_desc.heap_bytes is the limit") != NULL);
     CHECK(strstr(c->why.text, page == 4096 ? "4096 of at most 4096 in use" : "") != NULL);
-    CHECK_INT(dpar_comm_split(c, 0, 0, &part), DPAR_OK); /* the library's own does not count */
+    /* memory of the library itself does not count */
+    CHECK_INT(dpar_comm_split(c, 0, 0, &part), DPAR_OK);
     CHECK_INT(dpar_comm_free(part), DPAR_OK);
     dpar_comm_release(c, one);
     CHECK_INT(dpar_comm_alloc(c, 1, &more), DPAR_OK);
@@ -199,7 +203,8 @@ static int64_t addresses(void)
     return (int64_t)pages * sysconf(_SC_PAGESIZE);
 }
 
-/* Not so many bytes more than there are now; 0: no limit can be set here. */
+/* Limits the address space to `more` bytes above the current use. Returns 0 if no limit can be set
+ * here. */
 static int limit_to(int64_t more)
 {
     struct rlimit r;
@@ -212,14 +217,14 @@ static int limit_to(int64_t more)
 
 enum { ARRAYS = 12 };
 
-/* Arrays in several extents, each filled by its rank and summed where it lies. */
+/* Allocates arrays in several extents. Each rank fills its own; sums are in place. */
 static int in_extents(dpar_comm *c, void *arg)
 {
     const int64_t began = *(const int64_t *)arg;
     double *array[ARRAYS];
     int64_t i, n, k, had = addresses();
     int wrong = 0;
-    /* a rank's first extent is 4 MiB; nothing here reserves the machine's memory */
+    /* A rank's first extent is 4 MiB; nothing here reserves the machine's memory. */
     CHECK(had < began + 64 * MIB);
     for (k = 0; k < ARRAYS; k++) {
         n = 100000 << (k % 5);
@@ -231,7 +236,7 @@ static int in_extents(dpar_comm *c, void *arg)
     for (k = 0; k < ARRAYS; k++) {
         n = 100000 << (k % 5);
         CHECK_INT(dpar_all_reduce(c, array[k], array[k], n, DPAR_F64, DPAR_SUM, NULL), DPAR_OK);
-        for (i = 0; i < n; i++) { /* ranks 0, 1, 2: three times and 0 + 1 + 2 */
+        for (i = 0; i < n; i++) { /* ranks 0, 1 and 2: three times the value plus 0 + 1 + 2 */
             wrong += array[k][i] != (double)(3 * (i + k) + 3);
         }
     }
@@ -240,7 +245,7 @@ static int in_extents(dpar_comm *c, void *arg)
     for (k = 0; k < ARRAYS; k++) {
         dpar_comm_release(c, array[k]);
     }
-    CHECK(addresses() < had); /* empty extents give theirs back, and can be had again, */
+    CHECK(addresses() < had); /* empty extents are unmapped, and can be allocated again */
     CHECK_INT(dpar_comm_alloc(c, 8 * MIB, (void **)&array[0]), DPAR_OK);
     for (i = 0; i < MIB; i++) { /* zeroed */
         wrong += array[0][i] != 0.0;
@@ -249,7 +254,7 @@ static int in_extents(dpar_comm *c, void *arg)
     return checks_failed != 0;
 }
 
-/* Rank 0 has no addresses for an array of rank 1. */
+/* Allocates an array on rank 1 that rank 0 has no address space to map. */
 static int no_addresses(dpar_comm *c, void *arg)
 {
     const int64_t n = 64 * MIB;
@@ -267,7 +272,7 @@ static int no_addresses(dpar_comm *c, void *arg)
         CHECK(strstr(c->why.text, "out of addresses (ulimit -v is ") != NULL);
         CHECK_INT(dpar_comm_alloc(c, MIB, (void **)&array), DPAR_OK);
     }
-    /* a message goes as from private memory */
+    /* A message is sent as if from private memory. */
     if (c->rank == 1) {
         CHECK_INT(dpar_send(c, array, n, DPAR_U8, 0, 5, NULL), DPAR_OK);
     } else {
@@ -277,7 +282,7 @@ static int no_addresses(dpar_comm *c, void *arg)
         }
     }
     CHECK_INT(wrong, 0);
-    /* a collective cannot: all learn why */
+    /* A collective fails: all ranks get the reason. */
     CHECK_INT(dpar_broadcast(c, c->rank == 1 ? array : own, n, DPAR_U8, 1, NULL), DPAR_E_MEMORY);
     CHECK(strstr(c->why.text, "rank 0: mapping ") != NULL);
     CHECK(strstr(c->why.text, " bytes of rank 1's memory: out of addresses (ulimit -v is ") !=
@@ -289,7 +294,8 @@ static int no_addresses(dpar_comm *c, void *arg)
 static void test_addresses(void)
 {
     int64_t began = addresses();
-    if (began == 0 || began > INT64_C(1) << 40) { /* no /proc, or a sanitizer's shadow */
+    /* /proc is missing, or a sanitizer maps its shadow memory */
+    if (began == 0 || began > INT64_C(1) << 40) {
         puts("addresses: not counted here, skipped");
         return;
     }
@@ -306,7 +312,7 @@ static int crashes(dpar_comm *c, void *arg)
     (void)arg;
     CHECK_INT(dpar_comm_alloc(c, c->rank == 0 ? 256 * MIB : 16 * MIB, (void **)&array), DPAR_OK);
     memset(array, 3, (size_t)(c->rank == 0 ? 256 * MIB : 16 * MIB));
-    CHECK_INT(dpar_broadcast(c, array, 16 * MIB, DPAR_U8, 0, NULL), DPAR_OK); /* 1 maps it */
+    CHECK_INT(dpar_broadcast(c, array, 16 * MIB, DPAR_U8, 0, NULL), DPAR_OK); /* rank 1 maps it */
     CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
     if (c->rank == 1) {
         (void)setrlimit(RLIMIT_CORE, &all);
@@ -319,7 +325,7 @@ static int crashes(dpar_comm *c, void *arg)
     return checks_failed != 0;
 }
 
-/* The core of rank 1 holds its own 16 MiB, and not the 256 of rank 0. */
+/* Checks that the core file of rank 1 contains its own 16 MiB, and not the 256 MiB of rank 0. */
 static void test_core(void)
 {
     char pattern[64] = "", here[512], dir[] = "/tmp/dpar.limits.XXXXXX", path[128];

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* mem: what each operation of the table does, in the host's memory: what a device's is compared
- * with. Expected: one loop over the elements in scalar double or float, by the sentence in mem.h.
- * Sizes of 0, odd ones, those round blocks; what lies behind an output stays. */
+/* mem: tests the reference implementation, in host memory, of each operation in the memory table,
+ * which devices are compared with. Expected values come from one loop over the elements in scalar
+ * double or float, as documented in mem.h. Tested sizes are 0, odd ones, and those just below and
+ * above a block. Bytes after an output must not change. */
 #include "dpar_comm.h"
 
 #include "elements.h"
@@ -51,7 +52,7 @@ static void spans(void)
     for (i = 0; i < MOST; i++) {
         bits[i] = (uint32_t)(random_bits() >> 32) | (i % 5 == 0 ? 0x7f800001u : 0u);
     }
-    memset(s, 0, sizeof s); /* copied as it is, filled, 0: three at once */
+    memset(s, 0, sizeof s); /* copied unchanged, filled, and cleared: three spans in one call */
     s[0].to = copy;
     s[0].from = bits;
     s[0].count = 333;
@@ -76,8 +77,8 @@ static void spans(void)
     CHECK_INT(j, 0);
 }
 
-/* So many that the CPU is asked for wider vectors; one in 1000 is NaN or infinite. F32 scaled, by a
- * number that f32 does not hold, and F32, BF16 and F16 added to it. */
+/* Tests spans long enough for wider vectors, where one value in 1000 is NaN or infinite: F32 scaled
+ * by a number that is not exact in f32, with F32, BF16 and F16 added to it. */
 static void spans_large(int32_t from, double scale, int add)
 {
     enum { MANY = 140003 };
@@ -165,7 +166,7 @@ static void reduce_case(int32_t to, int32_t from, int32_t sums, int32_t op, int6
     CHECK_INT(wrong, 0);
 }
 
-/* Integers by their definition: a part's bytes as a number, in long long or unsigned long long. */
+/* Returns the integer in the bytes of a part, by definition, as an unsigned long long. */
 static unsigned long long int_bits(const unsigned char *at, int bytes)
 {
     uint8_t b;
@@ -177,7 +178,7 @@ static unsigned long long int_bits(const unsigned char *at, int bytes)
     return bytes == 1 ? b : bytes == 4 ? w : l;
 }
 
-/* Cut to a type: what it holds. */
+/* Returns the value cut to a type. */
 static long long int_of(unsigned long long x, int32_t type)
 {
     switch (type) {
@@ -210,7 +211,7 @@ static void reduce_ints_case(int32_t type, int32_t op, int64_t n, int64_t parts)
     r.to_type = r.from_type = r.sum_type = type;
     r.op = op;
     r.scale = 1.0;
-    for (way = 0; way < 2; way++) { /* into an array of its own, into a part */
+    for (way = 0; way < 2; way++) { /* into a separate array, then into one of the parts */
         r.to = way == 0 ? (unsigned char *)a : (unsigned char *)b + inside;
         CHECK_INT(host.reduce(NULL, &r), DPAR_OK);
         for (i = 0; i < n; i++) {
@@ -232,7 +233,7 @@ static void reduce_ints_case(int32_t type, int32_t op, int64_t n, int64_t parts)
                 int_of(int_bits((unsigned char *)r.to + i * bytes, bytes), type) != int_of(x, type);
         }
     }
-    for (i = 0; i < 3 * bytes; i++) { /* behind both */
+    for (i = 0; i < 3 * bytes; i++) { /* bytes after both outputs */
         wrong += ((unsigned char *)a)[n * bytes + i] != 0x5a;
         wrong += ((unsigned char *)b)[inside + n * bytes + i] !=
                  ((unsigned char *)was)[inside + n * bytes + i];
@@ -282,7 +283,7 @@ static void looks(void)
         f.first = 1000;
         f.type = t;
         f.found = &found;
-        write_at(a, n, t, 1e300); /* behind it: infinite, or large */
+        write_at(a, n, t, 1e300); /* the element after the array is infinite or large */
         CHECK_INT(host.finite(NULL, &f), DPAR_OK);
         CHECK_INT(found, -1);
         if (n > 2) {
@@ -325,7 +326,7 @@ static void refused(void)
     s.from = a;
     s.count = 1;
     s.scale = 1.0;
-    REFUSED(host.span(NULL, &s, 1), (void)0); /* types that were left out */
+    REFUSED(host.span(NULL, &s, 1), (void)0); /* the types are 0 */
     REFUSED(host.span(NULL, &s, 1), s.to_type = DPAR_F64);
     REFUSED(host.span(NULL, &s, 1), (s.to_type = DPAR_TYPE_NONE, s.from_type = DPAR_F64));
     s.to_type = DPAR_F64;
@@ -386,7 +387,7 @@ static void boxes(void)
     x.to_stride[0] = 1;
     x.to_stride[1] = 2;
     b[1] = 9.0;
-    CHECK_INT(host.move(NULL, &x, 1), DPAR_E_ARG); /* types that were left out */
+    CHECK_INT(host.move(NULL, &x, 1), DPAR_E_ARG); /* the types are 0 */
     x.to_type = DPAR_F64;
     CHECK_INT(dpari_mem_move_box(&x), DPAR_E_ARG);
     x.from_type = DPAR_F64;

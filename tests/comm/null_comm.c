@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Every public function of dpar_comm.h that takes a communicator, with NULL for it: those with a
- * status return DPAR_E_ARG (closing nothing is fine, as the header has it), with a message where
- * they have a place for one; the others return without a crash. Then works that nobody has zeroed.
- */
+/* Calls each public function of dpar_comm.h that takes a communicator with NULL. Functions with a
+ * status return DPAR_E_ARG (freeing NULL is allowed, as documented in the header), with a message
+ * if they can store one. The others return without a crash. Then tests works whose memory was not
+ * zeroed. */
 #include "dpar_comm.h"
 
 #include "check.h"
@@ -39,7 +39,7 @@ static void test_statuses(void)
     CHECK_INT(dpar_gather_v(NULL, x, 1, y, count, NULL, DPAR_F64, 0, NULL), DPAR_E_ARG);
     CHECK_INT(dpar_scatter_v(NULL, x, count, NULL, y, 1, DPAR_F64, 0, NULL), DPAR_E_ARG);
     CHECK_INT(dpar_send(NULL, x, 1, DPAR_F64, 0, 0, &work), DPAR_E_ARG);
-    CHECK_INT(dpar_wait(&work), DPAR_E_ARG); /* it keeps the status */
+    CHECK_INT(dpar_wait(&work), DPAR_E_ARG); /* the work keeps the status */
     CHECK_INT(dpar_recv(NULL, x, 1, DPAR_F64, 0, 0, NULL), DPAR_E_ARG);
     CHECK_INT(dpar_batch(NULL, &call, 1, NULL), DPAR_E_ARG);
     CHECK_INT(dpari_post(NULL, &call, NULL), DPAR_E_ARG);
@@ -61,7 +61,7 @@ static void test_statuses(void)
     CHECK(out == NULL && memory == NULL);
 }
 
-/* A maximum over nobody is NaN, as after any other failure. */
+/* The maximum is NaN, as after any other failure. */
 static void test_others(void)
 {
     char text[100] = "";
@@ -80,8 +80,9 @@ static void test_others(void)
     CHECK(t.used < sizeof text);
 }
 
-/* MPI_Request needs no initial value, and codes that come from MPI have their works from malloc: a
- * work of any bytes is posted, and waiting for one that never was is refused. */
+/* Tests works with any initial bytes. MPI_Request needs no initial value, and code written for MPI
+ * often allocates its works with malloc. So a work with any bytes can be posted, and waiting for
+ * one that was never posted is refused. */
 static int works(dpar_comm *c, void *arg)
 {
     static const int fill[] = {0xa5, 255, 1, 0};
@@ -102,9 +103,10 @@ static int works(dpar_comm *c, void *arg)
         CHECK(y == (double)c->size);
         memset(k, fill[i], 3 * sizeof *k);
         CHECK_INT(dpar_recv(c, &y, 1, DPAR_F64, (c->rank + 1) % c->size, 0, &k[0]), DPAR_OK);
-        CHECK_INT(dpar_recv(c, &y, 1, DPAR_F64, 0, 0, &k[0]), DPAR_E_ARG); /* under way */
+        CHECK_INT(dpar_recv(c, &y, 1, DPAR_F64, 0, 0, &k[0]), DPAR_E_ARG); /* in progress */
         CHECK(strstr(c->why.text, "in progress") != NULL);
-        CHECK_INT(dpar_barrier(c, NULL), DPAR_OK); /* sent before, it would not be under way */
+        /* no message may be sent before this, or the receive would not be in progress */
+        CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
         CHECK_INT(dpar_send(c, &x, 1, DPAR_F64, (c->rank + 1) % c->size, 0, &k[1]), DPAR_OK);
         CHECK_INT(dpar_wait_all(k, 2), DPAR_OK);
         memset(k, fill[i], 3 * sizeof *k);
@@ -117,8 +119,8 @@ static int works(dpar_comm *c, void *arg)
         call[0].root = call[1].root = (c->rank + 1) % c->size;
         CHECK_INT(dpar_batch(c, call, 2, k), DPAR_OK);
         CHECK_INT(dpar_wait_all(k, 2), DPAR_OK);
-        CHECK_INT(dpar_batch(c, call, 2, NULL), DPAR_OK); /* works of its own */
-        memset(k, fill[i], 3 * sizeof *k); /* one that is refused keeps the status */
+        CHECK_INT(dpar_batch(c, call, 2, NULL), DPAR_OK); /* uses works of the library */
+        memset(k, fill[i], 3 * sizeof *k); /* a work whose call is refused keeps the status */
         CHECK_INT(dpar_all_reduce(c, &x, &y, -1, DPAR_F64, DPAR_SUM, &k[0]), DPAR_E_ARG);
         CHECK_INT(dpar_wait(&k[0]), DPAR_E_ARG);
     }
@@ -134,7 +136,7 @@ int main(void)
     test_statuses();
     test_others();
     CHECK_INT(dpar_launch(2, works, NULL, &o, &why), DPAR_OK);
-    o.threads = 1; /* the checks of one rank count here */
+    o.threads = 1; /* the checks of one rank must count in this process */
     CHECK_INT(dpar_launch(1, works, NULL, &o, &why), DPAR_OK);
     return CHECK_DONE();
 }

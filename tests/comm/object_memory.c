@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Memory of objects: the caller's, with the number of bytes that is missing, or memory of its own,
- * which is zeroed, aligned and released by its pointer alone. */
+/* Tests the memory of objects. It is the caller's, where a failure reports the number of bytes
+ * needed, or allocated by the library: then it is zeroed, aligned, and released through the pointer
+ * only. */
 #include "dpar_comm.h"
 
 #include "check.h"
@@ -18,7 +19,7 @@ static int all_zero(const unsigned char *at, int64_t bytes)
     return 1;
 }
 
-/* A caller's memory is taken as it is, or refused without a byte being written. */
+/* Checks that a caller's memory is used as it is, or refused without writing a byte to it. */
 static void callers_memory(void)
 {
     static unsigned char room[256 + 64];
@@ -42,7 +43,7 @@ static void callers_memory(void)
     }
 }
 
-/* Memory of its own, over a communicator or without one. */
+/* Checks allocated memory, with a communicator and without one. */
 static void own_memory(dpar_comm *comm)
 {
     enum { BYTES = 100000 };
@@ -53,7 +54,7 @@ static void own_memory(dpar_comm *comm)
     CHECK(all_zero((unsigned char *)at, BYTES));
     memset(at, 1, BYTES);
     CHECK_INT(dpari_object_memory(comm, NULL, 0, BYTES, "test", &second, &why), DPAR_OK);
-    CHECK(all_zero((unsigned char *)second, BYTES)); /* and it does not overlap the first */
+    CHECK(all_zero((unsigned char *)second, BYTES)); /* it does not overlap the first block */
     memset(second, 2, BYTES);
     CHECK(((unsigned char *)at)[0] == 1 && ((unsigned char *)at)[BYTES - 1] == 1);
     CHECK_INT(dpari_object_end(DPAR_E_PEER, at), DPAR_E_PEER);
@@ -62,8 +63,8 @@ static void own_memory(dpar_comm *comm)
     CHECK_INT(dpari_object_end(DPAR_OK, NULL), DPAR_OK);
 }
 
-/* Ranks whose arrays are in the memory of a device have their objects in the host's. The table of
- * the device is empty, because no function of it may be called. */
+/* Checks that objects are in host memory if the arrays of the ranks are in device memory. The table
+ * of the device is empty, because none of its functions may be called. */
 static void with_a_device(dpar_comm *world)
 {
     static const dpar_mem device;
@@ -72,7 +73,7 @@ static void with_a_device(dpar_comm *world)
     own_memory(&comm);
 }
 
-/* More bytes than there are. */
+/* Asks for more bytes than there are. */
 static void no_memory(void)
 {
     void *at = NULL;

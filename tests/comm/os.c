@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* How ranks wait: the clock of deadlines does not count time for which the process was suspended,
- * and a rank that finds its peer on its own CPU moves to another one, with the CPUs that it may use
- * as they were.
+/* Tests how ranks wait. The clock of deadlines must not count time in which the process was
+ * suspended. A rank that finds a peer on its own CPU must move to another one, and the set of CPUs
+ * that it may use must not change.
  *
- * Expected values: a gap of more than 0.25 s between two looks counts as 0.25 s (os.h). The CPUs
- * that a thread may use are those that sched_getaffinity gives before and after. */
+ * Expected values: a gap of more than 0.25 s between two looks at the clock counts as 0.25 s
+ * (os.h). The allowed CPUs are those that sched_getaffinity returns before and after. */
 #if !defined(_GNU_SOURCE)
 #define _GNU_SOURCE
 #endif
@@ -31,7 +31,7 @@ static void clock_of_deadlines(void)
     CHECK(waited > 0.2 && waited < 0.3);
 }
 
-/* Four ranks: 0, 1 and 2 in one control group, 3 in another. Spinning is short where a group has
+/* Tests four ranks: 0, 1 and 2 in one control group, 3 in another. Spinning is short if a group has
  * fewer processors than ranks. */
 static void quotas(void)
 {
@@ -80,7 +80,7 @@ static void moving(void)
     CHECK_INT(dpari_os_move_to(64 * DPARI_CPU_WORDS), 0);
 }
 
-/* Both ranks go to the first CPU that they may use, and then wait for each other for a while. */
+/* Moves both ranks to the first CPU that they may use, and then lets them wait for each other. */
 static int share(dpar_comm *c, void *arg)
 {
     const dpar_world_desc *o = (const dpar_world_desc *)arg;
@@ -123,7 +123,8 @@ static int share(dpar_comm *c, void *arg)
     return c->status < 0;
 }
 
-/* A rank that has not come is on no CPU: not on 0, where a rank that waits for it may be. */
+/* Checks that a rank that has not joined has no CPU. It must not be CPU 0, which a waiting rank
+ * could be using. */
 static void absent(void)
 {
     dpari_segment segment;

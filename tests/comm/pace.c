@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* pace: of two ways of copying the faster one is found, and found again when the machine changes
- * which that is. The machine here is a table of seconds; expected: the way with the least of them,
- * by the table, in all but a small share of the calls. */
+/* pace: checks that the faster of two ways of copying is found, and found again when the machine
+ * changes which one is faster. The machine is simulated by a table of seconds. Expected is the way
+ * with the smaller number in all but a small share of the calls. */
 #include "dpar_comm.h"
 
 #include "check.h"
@@ -9,8 +9,8 @@
 
 enum { BYTES = 1 << 20 };
 
-/* Calls until one way was faster, and how many of `calls` did not go by it. A way that was not used
- * just before takes `cold` times as long; one in 30 is late by 10 times. */
+/* Makes `calls` calls and returns how many did not use the faster way. A way that was not used in
+ * the previous call takes `cold` times as long, and one call in 30 takes 10 times as long. */
 static int32_t astray(dpari_pace *p, const double *seconds, double cold, int32_t calls)
 {
     static int32_t last = -1;
@@ -39,11 +39,13 @@ int main(void)
         CHECK(astray(&p, far, 2.0, 1500) <= 1500 / 8);
         CHECK(astray(&p, alike, 2.0, 1500) <= 1500 / 4);
     }
-    for (int32_t round = 0; round < 20; round++) { /* whichever it starts on, all seldom wrong */
+    /* whichever way is tried first, wrong choices are rare */
+    for (int32_t round = 0; round < 20; round++) {
         memset(&p, 0, sizeof p);
         CHECK(astray(&p, round % 2 ? near : far, 3.0, 20000) <= 20000 / 16);
     }
-    memset(&p, 0, sizeof p); /* a wait for somebody counts little, and not clearly faster is not */
+    /* a single long wait counts little, and a way that is not clearly faster is not chosen */
+    memset(&p, 0, sizeof p);
     CHECK(astray(&p, near, 1.0, 640) <= 640 / 8);
     dpari_pace_tell(&p, DPARI_BY_RING, BYTES, 1.0);
     CHECK(astray(&p, near, 1.0, 640) <= 640 / 8);

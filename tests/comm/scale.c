@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* The message lists of bench/scale_lists.h, executed symbolically on small worlds: every rank ends
- * with everything, each contribution once; every send has its receive; what scale_replay takes of a
- * world is the busiest of all its nodes and ranks. The counts of
- * bench/scale_lines.h against closed forms. What real ranks send: tests/mpi/scale.c. */
+/* Runs the message lists of bench/scale_lists.h symbolically on small worlds. At the end each rank
+ * has all data, each contribution once, and each send has its receive. What scale_replay takes from
+ * a world must be that of the busiest node and rank. The counts of bench/scale_lines.h are compared
+ * with closed forms. tests/mpi/scale.c tests what real ranks send. */
 #include "bench/scale_lines.h"
 #include "bench/scale_replay.h"
 #include "check.h"
@@ -16,7 +16,7 @@ typedef struct list {
     int32_t n, room;
 } list;
 
-/* A world's messages: as their senders have them, and as their receivers do. */
+/* All messages of a world as listed by their senders, and by their receivers. */
 static list sent, got;
 static int32_t whose;
 
@@ -38,10 +38,11 @@ static int by_all(const void *a, const void *b)
     if (x->step != y->step) {
         return x->step < y->step ? -1 : 1;
     }
-    return memcmp(x, y, sizeof *x); /* any order will do, but the same for equal ones */
+    /* equal messages may be in any order, as long as it is the same in both lists */
+    return memcmp(x, y, sizeof *x);
 }
 
-/* Both lists of all ranks, in order of steps; they must be the same. */
+/* Collects both lists of all ranks in the order of steps and checks that they are equal. */
 static void collect(const scale_job *j)
 {
     const int32_t n = j->nodes * j->per_node;
@@ -105,7 +106,7 @@ static void reduces(const scale_job *j)
     }
 }
 
-/* ---- all_to_all: how often the piece from s for d has come to rank r ---- */
+/* ---- all_to_all: how often rank r has received the piece from s to d ---- */
 
 static uint8_t piece[RANKS_MOST][RANKS_MOST][RANKS_MOST],
     piece_before[RANKS_MOST][RANKS_MOST][RANKS_MOST];
@@ -116,7 +117,7 @@ static void land_pieces(const scale_message *m)
     for (s = m->source; s < m->source + m->sources; s++) {
         for (i = 0; i < m->targets; i++) {
             const int32_t d = m->target + i * m->apart;
-            CHECK(piece_before[m->from][s][d] > 0); /* it has what it sends */
+            CHECK(piece_before[m->from][s][d] > 0); /* the rank has what it sends */
             piece[m->to][s][d]++;
         }
     }
@@ -149,7 +150,7 @@ static void moves_all(const scale_job *j)
     }
 }
 
-/* ---- halo: each face comes once, from the rank beside, with its bytes ---- */
+/* ---- halo: each face is received once, from the neighbour, with its bytes ---- */
 
 static void brings_halos(const scale_job *j)
 {
@@ -180,7 +181,7 @@ static void brings_halos(const scale_job *j)
     }
 }
 
-/* ---- a node for all ---- */
+/* ---- one node in place of all ---- */
 
 static void same_step(const scale_step *a, const scale_step *b)
 {
@@ -199,7 +200,7 @@ static void same_step(const scale_step *a, const scale_step *b)
     CHECK_INT(a->node_moved, b->node_moved);
 }
 
-/* The busiest of all nodes, each rank replayed, in each step. */
+/* Replays each rank and compares the maximum over all nodes and ranks in each step. */
 static void stands_for_all(const scale_job *job, int32_t ports)
 {
     scale_job j = *job;
@@ -249,7 +250,7 @@ static int is_power(int32_t n)
 
 static void vectors(int32_t nodes, int32_t per_node)
 {
-    /* below 16 KiB, above, and where pieces between nodes have 2 KiB; a message in two */
+    /* Below 16 KiB, above it, and with pieces of 2 KiB between nodes; a message in two parts. */
     static const int32_t count[] = {1, 7, 12, 96, 96, 96}, bytes[] = {4, 8, 2048, 512, 4096, 4096};
     scale_job j;
     int32_t i;
@@ -265,7 +266,7 @@ static void vectors(int32_t nodes, int32_t per_node)
             reduces(&j);
         }
     }
-    for (i = 0; i < 3; i++) { /* pieces of one size: nodes do not differ by the rounding */
+    for (i = 0; i < 3; i++) { /* pieces of equal size, so that nodes do not differ by rounding */
         j.count = 96 * nodes * per_node;
         j.bytes = i == 0 ? 1 : i == 1 ? 16 : 4096;
         j.at_once = j.lanes_from = 0;
@@ -297,8 +298,8 @@ static void exchanges(int32_t nodes, int32_t per_node)
     }
 }
 
-/* All grids of nodes x per_node ranks, in two orders of the axes; the ports' bytes against those of
- * dpar_halo_cost_predict, which counts in its own way. */
+/* Tests all grids of nodes x per_node ranks, in two orders of the axes. The bytes of the ports are
+ * compared with those of dpar_halo_cost_predict, which counts in another way. */
 static void halos(int32_t nodes, int32_t per_node)
 {
     const int32_t n = nodes * per_node;
@@ -329,7 +330,7 @@ static void halos(int32_t nodes, int32_t per_node)
     }
 }
 
-/* The grid that dpar_halo_cost_choose takes, and what it says that a node sends. */
+/* Tests the grid that dpar_halo_cost_choose selects and the bytes that it predicts per node. */
 static void halos_of_cost(int32_t nodes, int32_t per_node)
 {
     dpar_halo_cost_desc cost;
@@ -347,7 +348,7 @@ static void halos_of_cost(int32_t nodes, int32_t per_node)
     cost.periodic = 7;
     cost.bytes = cost.contiguous_bytes = 8;
     for (d = 0; d < 3; d++) {
-        cost.cells[d] = 64 * nodes * per_node; /* every grid cuts it into cubes' faces evenly */
+        cost.cells[d] = 64 * nodes * per_node; /* each grid cuts these cells evenly, into cubes */
         cost.width[d] = 1;
     }
     CHECK_INT(dpar_halo_cost_choose(&cost, NULL, &grid, NULL), DPAR_OK);
@@ -378,7 +379,8 @@ static void halos_of_cost(int32_t nodes, int32_t per_node)
 
 /* ---- cache lines ---- */
 
-/* Two levels of G groups of g: members' lines to the first, the firsts' to each other, one to the
+/* Checks counts of cache lines. Two levels of G groups of g ranks: the members' lines go to the
+ * first rank of the group, those of the first ranks to each other, and one line back to the
  * members. One level: all to all. */
 static void lines(void)
 {
@@ -395,7 +397,8 @@ static void lines(void)
         CHECK_INT(c.taken_back, n);
         CHECK_INT(c.busiest, n - 1);
         CHECK_INT(c.together, n);
-        /* its right neighbour's neighbours have looked at nothing behind it */
+        /* The neighbours of the late rank's right neighbour have not looked at any line after its
+         * own. */
         CHECK_INT(c.late, 2 * n - 2);
         for (size = 2; size <= 16 && size < n; size *= 2) {
             const int32_t groups = n / size;
@@ -406,19 +409,19 @@ static void lines(void)
             CHECK_INT(c.transfers, groups * (size - 1) + groups * (groups - 1) + n - groups);
             CHECK_INT(c.taken_back, n + 2 * groups);
             CHECK_INT(c.busiest, size - 1 + groups - 1);
-            /* the firsts read each other's lines one behind the other */
+            /* The first ranks of the groups read each other's lines one after the other. */
             CHECK(c.together >= 1 + (size - 1) + 1 + (groups - 1) + 1 + (size - 1));
             CHECK(c.together <= 1 + (size - 1) + 1 + 2 * (groups - 1) + 1 + (size - 1));
-            /* the first looks at nobody behind who is late; who gets its line last has then to read
-             * those of all others */
+            /* A first rank does not look at lines after that of a late one. The rank that gets the
+             * late line last must then read those of all others. */
             CHECK_INT(c.late, 1 + (size - 1) + 1 + (groups - 1) + (groups - 2) + 1 + (size - 1));
         }
     }
 }
 
-/* What scale_lines.h takes a line for: a rank's entry shares none with another's; a number of 4
- * bytes lies in the line that says that the rank has come, and those of a cluster in its leader's.
- */
+/* Checks the sizes that scale_lines.h assumes: a rank's entry shares no cache line with another
+ * one. A number of 4 bytes is in the line that announces the rank's arrival, and the numbers of a
+ * cluster are in its leader's line. */
 static void entries(void)
 {
     CHECK_INT(sizeof(dpari_entry) % DPARI_LINE, 0);
@@ -436,7 +439,7 @@ int main(void)
             if (node_counts[i] * p <= RANKS_MOST) {
                 exchanges(node_counts[i], p);
                 halos(node_counts[i], p);
-                if (is_power(node_counts[i]) && is_power(p)) { /* else nodes differ */
+                if (is_power(node_counts[i]) && is_power(p)) { /* otherwise nodes differ */
                     halos_of_cost(node_counts[i], p);
                 }
             }

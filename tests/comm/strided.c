@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* strided: boxes copied, converted, negated, combined and cleared between arrays of any strides.
- * Expected: the same by one loop over the elements, each at the address that its index and the
- * strides give, in scalar arithmetic; 16-bit rounding by a search of the nearest value. Both
- * arrays are compared whole, bit by bit: what lies beside the box stays as it was. */
+/* strided: tests boxes that are copied, converted, negated, combined and cleared between arrays
+ * with any strides. Expected is one loop over the elements, each at the address that follows from
+ * its index and the strides, in scalar arithmetic. 16-bit rounding is by a search for the nearest
+ * value. Both arrays are compared completely, bit by bit, so that nothing outside of the box may
+ * change. */
 #include "dpar_halo.h"
 
 #include "check.h"
@@ -34,7 +35,7 @@ static double value_16(uint32_t h, int32_t type)
     return (h & 0x8000u) != 0 ? -size : size;
 }
 
-/* Nearest, ties to even; infinity stands where the next finite value would be. */
+/* Rounds to nearest, ties to even. Infinity counts as the value after the largest finite one. */
 static uint32_t bits_16(float x, int32_t type)
 {
     const uint32_t top = type == DPAR_F16 ? 0x7c00u : 0x7f80u;
@@ -65,7 +66,8 @@ static uint32_t bits_16(float x, int32_t type)
 static uint64_t get(const unsigned char *at, int32_t type)
 {
     uint64_t bits = 0;
-    memcpy(&bits, at, (size_t)dpar_type_bytes(type)); /* little endian, as is what runs here */
+    /* little endian, like all machines that run these tests */
+    memcpy(&bits, at, (size_t)dpar_type_bytes(type));
     return bits;
 }
 
@@ -122,7 +124,7 @@ static uint64_t narrowed(float f, int32_t type)
     return type == DPAR_F32 ? bits_f32(f) : bits_16(f, type);
 }
 
-/* A NaN keeps its payload on the way to a wider type. */
+/* Widens a NaN, which keeps its payload. */
 static uint64_t widened_nan(uint64_t bits, int32_t from)
 {
     switch (from) {
@@ -209,7 +211,7 @@ static uint64_t met(uint64_t a, uint64_t b, int32_t type, int32_t op)
     return met_int(a, b, type, op);
 }
 
-/* Is `wire` narrower than both? */
+/* Returns 1 if the wire type is narrower than both others, otherwise 0. */
 static int narrows(const dpari_stride_piece *p)
 {
     const int32_t w = dpar_type_bytes(p->through);
@@ -255,8 +257,8 @@ static void naive(const dpari_stride_piece *p, unsigned char *to, unsigned char 
 
 /* ---- random pieces */
 
-/* Floats of all sizes with some NaN (quiet, of either sign, with payloads), infinities and
- * subnormals. No zeros where MAX and MIN may choose between +0 and -0. */
+/* Stores floats of all magnitudes and some NaN (quiet, of either sign, with payloads), infinities
+ * and subnormals. There are no zeros, because MAX and MIN may choose either +0 or -0. */
 static void scatter_values(unsigned char *array, int32_t type)
 {
     const int32_t size = dpar_type_bytes(type);
@@ -278,8 +280,8 @@ static void scatter_values(unsigned char *array, int32_t type)
     }
 }
 
-/* Strides of an array that holds the box somewhere: dims in random order, with room between. The
- * offset of index 0, in elements; -1: too large. */
+/* Draws the strides of an array that contains the box: dims in random order with gaps. Returns the
+ * offset of index 0 in elements, or -1 if the array is too large. */
 static int64_t lay_out(const dpari_stride_piece *p, int64_t *stride, int64_t room)
 {
     int32_t order[DPARI_STRIDE_DIMS], d;
@@ -380,7 +382,7 @@ static void compare(int k, const dpari_stride_piece *p)
     }
 }
 
-/* What lies beside it makes it 0, as a halo exchange decides after preparing. */
+/* Turns clearing off, as a halo exchange does after preparing if another piece clears the box. */
 static void leave_alone(dpari_stride_piece *p, dpari_stride *s)
 {
     p->clear = s->clear = 0;
@@ -429,7 +431,7 @@ static void two_pieces(void)
     }
     for (int k = 0; k < 2; k++) {
         if (k == 1 && below(2) == 0 && memcmp(p[1].extent, p[0].extent, sizeof p[0].extent) == 0) {
-            p[1] = p[0]; /* with its strides */
+            p[1] = p[0]; /* the same strides */
             to[1] = to[0];
             from[1] = from[0];
         } else if (!random_piece(&p[k], &to[k], &from[k])) {
@@ -448,7 +450,7 @@ static void two_pieces(void)
     compare(1, &p[1]);
 }
 
-/* At some of the places: a NaN with a payload, infinities, zeros, the largest. */
+/* Stores a NaN with a payload, infinities, zeros and the largest value at some positions. */
 static void special(unsigned char *array, int32_t type, int64_t first, int64_t places)
 {
     static const uint64_t f64[] = {UINT64_C(0xfff8000000000123),
@@ -466,7 +468,7 @@ static void special(unsigned char *array, int32_t type, int64_t first, int64_t p
     }
 }
 
-/* What `beside` says: the same sums, and zeroes so many elements from each. */
+/* Computes the same sums, and clears the element p->beside after each one. */
 static void naive_beside(const dpari_stride_piece *p, unsigned char *to, unsigned char *from)
 {
     const int32_t size = dpar_type_bytes(p->to_type);
@@ -481,8 +483,8 @@ static void naive_beside(const dpari_stride_piece *p, unsigned char *to, unsigne
     }
 }
 
-/* Both ends of rows of a block whose halos lie beside them, from dense memory, as an adjoint adds
- * them: alone and together. Maxima leave what lies beside them. */
+/* Tests both ends of rows of a block whose halos are next to them, added from dense memory as an
+ * adjoint does: each end separately and both in one call. Maxima do not clear the halo. */
 static void beside(void)
 {
     static const int32_t sums[] = {DPAR_F64, DPAR_F64, DPAR_F32, DPAR_I32};
@@ -539,7 +541,8 @@ static void beside(void)
     compare(1, &p[1]);
 }
 
-/* Sums along rows that lie in one piece, at every place in a line, by vectors of both sizes. */
+/* Tests sums along contiguous rows, at each position in a cache line, with vectors of both
+ * sizes. */
 static void rows_of_sums(void)
 {
     dpari_stride_piece p;
@@ -569,9 +572,10 @@ static void rows_of_sums(void)
     compare(0, &p);
 }
 
-/* Sums of rows as above where what is read and written together lies at about a multiple of 4 KiB
- * from each other: before the middle of `to` the addresses differ in bits 19 and 24 beside, which
- * is the same for the first cache, behind it in 20 and 24. Returns whether such rows were met. */
+/* Tests sums of such rows where the address that is read and the one that is written differ by
+ * about a multiple of 4 KiB. Before the middle of `to` the addresses differ in bits 19 and 24 as
+ * well, after it in bits 20 and 24; for the first-level cache they are the same. Returns 1 if there
+ * were such rows, otherwise 0. */
 static int rows_of_twins(unsigned char *space)
 {
     dpari_stride_piece p;
@@ -615,8 +619,8 @@ static int rows_of_twins(unsigned char *space)
     return met;
 }
 
-/* Copies of rows of 65 bytes and more, of every length and from everywhere, also as a list. Returns
- * whether vectors of 32 bytes copied them. */
+/* Tests copies of rows of 65 bytes and more, of each length and from any address, also as a list.
+ * Returns 1 if vectors of 32 bytes copied them, otherwise 0. */
 static int rows_of_copies(void)
 {
     dpari_stride_piece p;
@@ -649,8 +653,8 @@ static int rows_of_copies(void)
     return s.loop == DPARI_STRIDE_MIDDLE;
 }
 
-/* The halos of a block that is its own neighbour, added to its ends: |h x ... y g| in one array.
- * Returns whether one vector went over each end. */
+/* Adds the halos of a block that is its own neighbour to its ends: |h x ... y g| in one array.
+ * Returns 1 if one vector covers each end, otherwise 0. */
 static int around(void)
 {
     dpari_stride_piece p[2];
@@ -678,14 +682,14 @@ static int around(void)
     special(to_got[0], p[0].to_type, start, 200);
     memcpy(to_want[0], to_got[0], ROOM);
     for (int i = 0; i < 2; i++) {
-        const int low = (i == 0) != (swapped != 0); /* this takes the low halo to the high end */
+        const int low = (i == 0) != (swapped != 0); /* adds the low halo to the high end */
         const int64_t size = dpar_type_bytes(p[i].to_type);
         to[i] = to_got[0] + (start + (low ? n : w) * step) * size;
         from[i] = to_got[0] + (start + (low ? 0 : n + w) * step) * size;
         dpari_stride_prepare(&s[i], &p[i]);
         naive(&p[i], to_want[0] + (to[i] - to_got[0]), to_want[0] + (from[i] - to_got[0]));
     }
-    if (n >= 2 * w) { /* x is not y */
+    if (n >= 2 * w) { /* x and y do not overlap */
         dpari_stride_run_beside(&s[0], to[0], from[0], &s[1], to[1], from[1]);
         CHECK(memcmp(to_got[0], to_want[0], ROOM) == 0);
     }
@@ -696,7 +700,7 @@ static int around(void)
     CHECK_INT(k.round != NULL, DPARI_STRIDE_VECTOR && dim == 2 && n >= 2 * w &&
                                    (w == 1 || s[0].loop == DPARI_STRIDE_SUM_F32_2 ||
                                     (s[0].loop == DPARI_STRIDE_SUM_F64_2 && s[0].wide)));
-    for (int by = 0; by < 2 && k.round; by++) { /* rows or planes of another length on one side */
+    for (int by = 0; by < 2 && k.round; by++) { /* rows or planes have another length on one side */
         dpari_stride_pair other = k;
         other.a.from_step += 8 * by;
         other.a.from_row += 8 * !by;
@@ -705,8 +709,8 @@ static int around(void)
     return k.round && w == 1;
 }
 
-/* The halos at both ends of rows, copied from the block's other end or out of dense memory. Returns
- * the loop that went over both sides in turns; 0: none did. */
+/* Copies the halos at both ends of rows, from the block's other end or from dense memory. Returns
+ * the loop that handled both sides alternately; 0 if none did. */
 static int32_t both_ends(void)
 {
     static const int32_t kinds[] = {DPAR_U8, DPAR_BF16, DPAR_F32, DPAR_F64};
@@ -751,7 +755,7 @@ static int32_t both_ends(void)
     return dpari_stride_pairs(&s[0], &s[1]) ? s[0].loop : 0;
 }
 
-/* Runs of a box that another core will read densely, alone or with those of its other side. */
+/* Tests runs of a box that another core will read densely, by itself or with the opposite side. */
 static int64_t packed(void)
 {
     static const int32_t kinds[] = {DPAR_F64, DPAR_F32, DPAR_U8};
@@ -794,7 +798,7 @@ static int64_t packed(void)
     return s[0].packs != 0;
 }
 
-/* Runs of every length from 1 to 300 bytes, copied and wiped, at every alignment. */
+/* Copies and clears runs of 1 to 300 bytes at each alignment. */
 static void runs(void)
 {
     for (int64_t n = 1; n <= 300; n++) {
@@ -821,7 +825,7 @@ static void runs(void)
     }
 }
 
-/* A 4-d box with its components inside rows that continue: one run. */
+/* Tests a 4-d box with its components in contiguous rows: it must become one run. */
 static void merged(void)
 {
     dpari_stride_piece p;
@@ -836,10 +840,10 @@ static void merged(void)
     p.to[3] = p.from[3] = 1;
     dpari_stride_prepare(&s, &p);
     CHECK_INT(s.run, 3 * 4 * 5 * 2 * 8);
-    p.from[0] = 41; /* three of them */
+    p.from[0] = 41; /* three runs */
     dpari_stride_prepare(&s, &p);
     CHECK_INT(s.run, 4 * 5 * 2 * 8);
-    for (int32_t d = 0; d < 4; d++) { /* backwards on both sides: as forwards */
+    for (int32_t d = 0; d < 4; d++) { /* backwards in both arrays, which is the same as forwards */
         p.from[d] = -p.to[d];
         p.to[d] = -p.to[d];
     }
@@ -850,8 +854,8 @@ static void merged(void)
     CHECK_INT(s.run, 8);
 }
 
-/* How many entries a small box has: a plain copy one for each run, a sum of floats one for
- * each element or a few of them, which -1 stands for; what goes through a buffer has none. */
+/* Returns how many entries a small box has: for a plain copy one per run, for a sum of floats one
+ * per element or per few elements (then -1), and none for pieces that use a buffer. */
 static int64_t entries(const dpari_stride_piece *p, const dpari_stride *s)
 {
     const int64_t runs = s->run > 0 ? s->elements * dpar_type_bytes(p->to_type) / s->run : 0;
@@ -871,7 +875,7 @@ static int64_t entries(const dpari_stride_piece *p, const dpari_stride *s)
 #endif
 }
 
-/* A small box and the same in other places, in one list, from any addresses. */
+/* Puts a small box, and the same at other positions, into one list, with any addresses. */
 static void in_a_list(void)
 {
     enum { HALF = ROOM / 2 };
@@ -911,7 +915,8 @@ static void in_a_list(void)
     compare(0, &p);
 }
 
-/* Offsets of 31 bits and a sign; boxes of other runs, of other work are of other lists. */
+/* Checks what cannot share a list: offsets that need more than 31 bits and a sign, and boxes with
+ * other runs or other work. */
 static void no_list(void)
 {
     const int64_t most = INT32_MAX;
@@ -941,7 +946,7 @@ static void no_list(void)
     CHECK(!dpari_stride_lists_alike(&s, &other));
     p.op = DPAR_COPY;
     p.to_type = p.from_type = p.through = DPAR_U8;
-    for (int64_t run = 33; run < 36; run++) { /* one loop for all of them */
+    for (int64_t run = 33; run < 36; run++) { /* the same loop for all of them */
         p.dims = 2;
         p.extent[1] = run;
         p.to[1] = p.from[1] = 1;

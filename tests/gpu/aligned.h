@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* aligned - the kernels of dpar_cuda.h that know types and alignment: what models are trained with,
- * in units of 16 bytes, of sizes that fill the last unit or do not. Beside the host's table where
- * bits are promised, else beside the general kernel, which the same numbers get an element further
- * on: the same bits. */
+/* aligned: tests the kernels of dpar_cuda.h for known types and alignment, with which models are
+ * trained. They work in units of 16 bytes; sizes fill the last unit or do not. Results are compared
+ * with the host's table where equal bits are guaranteed, otherwise with the general kernel, which
+ * gets the same numbers one element further on: the bits must be equal. */
 
 static int guarded(const bytes_of &x)
 {
@@ -15,7 +15,7 @@ static int guarded(const bytes_of &x)
     return 1;
 }
 
-/* An array twice in the device's memory: aligned, and `off` bytes further on. */
+/* An array that is twice in device memory: aligned, and `off` bytes further on. */
 struct pair_of {
     twin even, odd;
     pair_of(int64_t n, int64_t off) : even(n, 0), odd(n, off)
@@ -43,11 +43,12 @@ struct pair_of {
     }
 };
 
-/* AdamW in all its forms, in f64 and in f32. */
+/* Tests all forms of AdamW in f64 and in f32. */
 static void test_aligned_steps(void)
 {
     static const struct {
-        int32_t weight, gradient, moment, how; /* 1 stochastic, 2 a copy, 3 a rest, 4 SGD */
+        /* how: 1 stochastic, 2 with a copy, 3 with a rest, 4 SGD */
+        int32_t weight, gradient, moment, how;
     } forms[] = {{DPAR_F32, DPAR_F32, DPAR_F32, 0},    {DPAR_F32, DPAR_BF16, DPAR_F32, 2},
                  {DPAR_BF16, DPAR_BF16, DPAR_F32, 3},  {DPAR_BF16, DPAR_BF16, DPAR_F32, 1},
                  {DPAR_BF16, DPAR_BF16, DPAR_BF16, 1}, {DPAR_F32, DPAR_F32, DPAR_F32, 4}};
@@ -130,9 +131,9 @@ static void test_aligned_sums(void)
             r.from = from.at(on_device);
         });
         gpu.max_blocks = 0;
-        CHECK(to.same(type, type == DPAR_F32 ? 0.0 : -1.0)); /* any NaN there */
+        CHECK(to.same(type, type == DPAR_F32 ? 0.0 : -1.0)); /* NaN payloads may differ */
     }
-    for (int turn = 0; turn < 6; turn++) { /* up or down by numbers */
+    for (int turn = 0; turn < 6; turn++) { /* rounded up or down by random numbers */
         const int64_t count = turn == 0 ? 4100 : 1 + below(60);
         twin to(count * 2, 0), from(count * 4, 0);
         dpar_mem_round round;
@@ -152,7 +153,7 @@ static void test_aligned_sums(void)
     }
 }
 
-/* Boxes that are more than a wave's work: casts, and sums. */
+/* Tests boxes that are more work than a wave: casts and sums. */
 static void test_aligned_boxes(void)
 {
     static const int32_t types[][3] = {
@@ -181,9 +182,10 @@ static void test_aligned_boxes(void)
             b[k].to_stride[0] = b[k].from_stride[0] = step;
             b[k].to_stride[1] = b[k].from_stride[1] = 1;
         }
-        /* sums may meet; the second time the boxes are known, the third other blocks do them */
+        /* Sums may overlap. In the second run the boxes are known, in the third other blocks do
+         * them. */
         const int64_t second = b[0].op != DPAR_COPY && turn % 3 == 0 ? 20 : 30;
-        gpu.multiprocessors = 1; /* a wave of which is little */
+        gpu.multiprocessors = 1; /* so that a wave is small */
         for (int time = 0; time < 6; time++) {
             const int on_device = time % 2 == 0;
             for (int k = 0; k < 2; k++) {
@@ -199,7 +201,7 @@ static void test_aligned_boxes(void)
         }
         gpu.max_blocks = 0;
         gpu.multiprocessors = units;
-        CHECK(to.same(tt, b[0].op == DPAR_COPY ? -1.0 : 0.0)); /* any NaN there */
+        CHECK(to.same(tt, b[0].op == DPAR_COPY ? -1.0 : 0.0)); /* NaN payloads may differ */
     }
 }
 
@@ -253,7 +255,7 @@ static void test_aligned_rows(void)
     }
 }
 
-/* Planes one after the other: moments, and the phases of a norm that walk over them. */
+/* Tests consecutive planes: moments, and the phases of a norm that read them. */
 static void test_aligned_planes(void)
 {
     for (int turn = 0; turn < 8; turn++) {
@@ -314,7 +316,7 @@ static void test_aligned_planes(void)
     }
 }
 
-/* Quotients by way of 1 over the divisor: those of divisions. */
+/* Compares quotients computed with the reciprocal of the divisor with divisions. */
 static void test_aligned_quotients(void)
 {
     for (int i = 0; i < 200000; i++) {
@@ -332,7 +334,8 @@ static void test_aligned_quotients(void)
     CHECK(1);
 }
 
-/* Blocks whose scale is a power of two, with quotients on the border of two codes; any others. */
+/* Tests blocks whose scale is a power of two, with quotients at the limit between two codes, and
+ * other blocks. */
 static void test_aligned_codes(void)
 {
     for (int turn = 0; turn < 24; turn++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* apart - tests in a process of their own each, since a device cannot be used after fork. C++17. */
+/* apart: runs each test in its own process, because a device cannot be used after fork. C++17. */
 #ifndef GPU_APART_H
 #define GPU_APART_H
 
@@ -13,9 +13,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static std::string said; // by the last child, on stderr
+static std::string said; // by the last child on stderr
 
-// Runs it in a process of its own: its exit status, or -signal.
+// Runs the test in a new process. Returns its exit status, or -signal.
 template <class F> static int apart(F test)
 {
     int ends[2];
@@ -62,7 +62,7 @@ static inline bool says(const char *words)
 static inline void seed(int s)
 {
     setenv("FAKE_CUDA_SEED", std::to_string(s).c_str(), 1);
-    setenv("FAKE_CUDA_HOLD", "1000", 1); // a test that waits for it is slow and seen
+    setenv("FAKE_CUDA_HOLD", "1000", 1); // so that a test that waits for this is noticeably slow
 }
 
 static inline cudaStream_t new_stream(unsigned flags = cudaStreamNonBlocking)

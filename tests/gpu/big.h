@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* big - what kernels.cc does with the argument "big": each operation on arrays of more than 2^31
- * elements, whose offsets no 32 bits hold. Numbers are hashes of their indices, so that an index
- * that is cut short meets others; results are compared with the host's on samples (samples.h), sums
- * of all of them with sums that the host makes chunk by chunk, which are exact in f64.
+/* big: the tests that kernels.cc runs with the argument "big": each operation on arrays of more
+ * than 2^31 elements, whose offsets need more than 32 bits. Numbers are hashes of their indices, so
+ * that a truncated index finds other numbers. Results are compared with the host's on samples
+ * (samples.h). Sums over all elements are compared with sums that the host computes chunk by chunk,
+ * which are exact in f64.
  *
- * "big 20": of 2^20 and some elements, to test these checks without a device. A part for which
- * there is no memory says so, with what it needs: n elements of so many bytes. */
+ * "big 20" uses a little more than 2^20 elements, to test these checks without a device. A part for
+ * which there is not enough memory is skipped and prints what it needs: n elements of so many
+ * bytes. */
 
 /* ---- numbers by index ---- */
 
@@ -14,10 +16,11 @@ struct big_fill {
     int64_t count;
     uint64_t salt;
     int32_t type;
-    int32_t squares; /* 1: of the numbers: none is below 0 */
+    int32_t squares; /* 1: squares, none of which is negative */
 };
 
-/* One of -2, -1.984375, ... 1.984375: all floats hold it, sums of products are exact. */
+/* Returns one of -2, -1.984375, ... 1.984375, which are exact in all float types; sums of their
+ * products are exact too. */
 DPARI_CUDA_FN double big_value(uint64_t salt, int64_t i)
 {
     uint64_t x = ((uint64_t)i ^ salt << 56) * UINT64_C(0x9E3779B97F4A7C15);
@@ -45,7 +48,8 @@ struct big_index {
     int64_t count, have, twins;
 };
 
-/* `twins` numbers that follow on each other are the same, the next ones lie far away. */
+/* Returns the row of index i: `twins` consecutive indices have the same row, the next ones are far
+ * away. */
 DPARI_CUDA_FN int64_t big_row(int64_t i, int64_t have, int64_t twins)
 {
     return (i / twins * 7919 + 13) % have;
@@ -60,7 +64,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     }
 }
 
-/* The arrays of one part: poison at first. */
+/* The arrays of one part, filled with poison at first. */
 struct big_arrays {
     std::vector<void *> all;
     uint64_t salt = 0;
@@ -109,13 +113,13 @@ struct big_arrays {
     }
 };
 
-/* Such an index, for the host. */
+/* Returns the same index as a function for the host. */
 static row_of big_rows(int64_t have, int64_t twins)
 {
     return [have, twins](int64_t i) { return big_row(i, have, twins); };
 }
 
-/* What is in the device's memory, chunk by chunk, as doubles. */
+/* Reads device memory chunk by chunk as doubles. */
 static void big_chunks(const void *base, int64_t count, int32_t type,
                        const std::function<void(const double *chunk, int64_t n)> &each)
 {
@@ -140,7 +144,7 @@ static double big_double(const double *at)
 
 /* ---- the operations ---- */
 
-/* With arithmetic, a cast, as they are. */
+/* Tests spans with arithmetic, a cast, and a copy. */
 static void big_span(int64_t n)
 {
     static const struct {
@@ -195,7 +199,7 @@ static void big_finite(int64_t n)
     f.found = (int64_t *)arrays.empty(1, DPAR_I64);
     f.count = n;
     f.type = DPAR_BF16;
-    for (int64_t at : {n, n - 3, n / 2}) { /* n: nowhere */
+    for (int64_t at : {n, n - 3, n / 2}) { /* n: no such element */
         int64_t found = 0;
         CHECK(at == n ||
               cudaMemcpy(in + at, &nan, sizeof nan, cudaMemcpyHostToDevice) == cudaSuccess);
@@ -205,7 +209,7 @@ static void big_finite(int64_t n)
     }
 }
 
-/* A box of n elements that follow on each other. */
+/* Returns a box of n consecutive elements. */
 static dpar_mem_box big_box(void *to, int32_t to_type, const void *from, int32_t from_type,
                             int64_t n)
 {
@@ -222,7 +226,7 @@ static dpar_mem_box big_box(void *to, int32_t to_type, const void *from, int32_t
     return x;
 }
 
-/* Such boxes, into one place; turned: the last element comes first. */
+/* Runs boxes with the same target. turned: the last element comes first. */
 static void big_boxes(std::vector<dpar_mem_box> boxes, int turned)
 {
     const dpar_mem_box &first = boxes[0];
@@ -250,7 +254,8 @@ static void big_boxes(std::vector<dpar_mem_box> boxes, int turned)
     CHECK(x.same());
 }
 
-/* A cast turned round, one by fours, a copy, a sum by vectors, two boxes that meet. */
+/* Tests a reversed cast, one in units of four, a copy, a sum in vectors, and two overlapping
+ * boxes. */
 static void big_move(int64_t n)
 {
     big_arrays arrays;
@@ -270,8 +275,8 @@ static void big_move(int64_t n)
     big_boxes({least, most}, 0);
 }
 
-/* AdamW of bf16, stochastic, whose random numbers have numbers past 2^31; of bf16 with 16 bits of
- * rest; SGD of f32 with a copy, stochastic too. */
+/* Tests AdamW in bf16 with stochastic rounding, whose random numbers have indices above 2^31; in
+ * bf16 with 16 bits of rest; SGD in f32 with a copy, also stochastic. */
 static void big_optimize(int64_t n, int turn)
 {
     const int32_t wt = turn == 2 ? DPAR_F32 : DPAR_BF16;
@@ -342,7 +347,8 @@ static void big_reduce(int64_t n)
 
 enum { BIG_WIDTH = 1024 };
 
-/* Rows whose offsets are long, and more rows of one byte than 32 bits count. */
+/* Tests rows whose offsets need more than 32 bits, and more rows of one byte than 32 bits can
+ * count. */
 static void big_gather_rows(int64_t rows, int64_t bytes)
 {
     big_arrays arrays;
@@ -369,7 +375,7 @@ static void big_gather_bytes(int64_t n)
     big_gather_rows(n, 1);
 }
 
-/* Two rows that follow on each other go to one target. */
+/* Two consecutive rows have the same target. */
 static void big_scatter(int64_t n)
 {
     const int64_t rows = n / BIG_WIDTH / 2 * 2;
@@ -397,7 +403,7 @@ static void big_scatter(int64_t n)
     CHECK(x.same());
 }
 
-/* And products of what comes out with rows of what went in. */
+/* Also tests products of the results with input rows. */
 static void big_combine(int64_t n)
 {
     const int64_t rows = n / BIG_WIDTH;
@@ -428,7 +434,8 @@ static void big_combine(int64_t n)
     d.width = BIG_WIDTH;
     d.to_type = DPAR_F64;
     d.type = DPAR_BF16;
-    expect_dot(multiplied, d, big_rows(rows, 1), 0.0); /* exact: 8 bits times 8, 1024 of them */
+    /* exact: products of 8 bits times 8, 1024 of them */
+    expect_dot(multiplied, d, big_rows(rows, 1), 0.0);
     CHECK_INT(device_layers.dot(device.ctx, &d), DPAR_OK);
     CHECK(multiplied.same());
 }
@@ -504,7 +511,8 @@ static void big_quantize(int64_t n)
     }
 }
 
-/* Sets of two planes, or one of one; with a gap behind planes they are read one by one. */
+/* Tests sets of two planes, or one set of one plane. With a gap after planes elements are read one
+ * by one. */
 static void big_moments_of(int64_t n, int64_t planes, int64_t gap)
 {
     const int64_t points = n / planes / 4 * 4 + 4, groups = (planes + 1) / 2, per = planes / groups;
@@ -551,11 +559,11 @@ static void big_moments(int64_t n)
     big_moments_of(n, 64, 1);
 }
 
-/* Planes of rows of 1000 points, 1001 apart in dy: dims that do not become one. */
+/* Planes of rows of 1000 points, which are 1001 apart in dy, so that dims cannot be merged. */
 enum { BIG_ROW = 1000, BIG_STEP = 1001 };
 
-/* The sums of all planes, by the host: of dy, and of dy (x - mean), in multiples of 2^-12: exact.
- */
+/* Computes the sums of all planes on the host: of dy, and of dy (x - mean), in multiples of 2^-12:
+ * exact. */
 static void big_norm_sums(const dpar_mem_norm *m, int64_t rows)
 {
     const int64_t most = 1024;
@@ -589,7 +597,7 @@ static void big_norm_sums(const dpar_mem_norm *m, int64_t rows)
     }
 }
 
-/* All phases that walk, of sets of one plane each; sums are exact. */
+/* Tests all phases that read the planes, with sets of one plane each; sums are exact. */
 static void big_norm_of(int64_t n, int64_t planes, int32_t type)
 {
     const int64_t rows = n / planes / BIG_ROW + 1, points = rows * BIG_ROW;
@@ -662,7 +670,7 @@ static void test_big(int64_t n)
 {
     static const struct {
         const char *name;
-        double bytes; /* an element, of all arrays; a hundredth more is asked for */
+        double bytes; /* per element, of all arrays; the test needs 1 % more */
         void (*test)(int64_t n);
     } parts[] = {{"span", 6.0, big_span},
                  {"squares", 2.0, big_squares},

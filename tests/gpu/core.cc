@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* core: dpar_cuda.h of a program that does not train: dpar_train.h is not there, the table has no
- * layers, and its moves and sums are right all the same. */
+/* core: tests dpar_cuda.h in a program that does not train. dpar_train.h is not included and the
+ * table has no layers, but its moves and sums must be right. */
 #define DPAR_IMPLEMENTATION
 #define DPAR_CUDA_IMPLEMENTATION
 #include "dpar_cuda.h"

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: MIT-0
-# Sourced by tests/gpu/run.sh and tools/gpu-check: where CUDA and NCCL are. Empty: not found.
-#     NVCC            the one given, that of the PATH, that of /usr/local/cuda
+# Finds CUDA and NCCL; sourced by tests/gpu/run.sh and tools/gpu-check. Sets these, empty if not found:
+#     NVCC            the caller's, otherwise that in the PATH, otherwise that in /usr/local/cuda
 #     cuda            the folder of its toolkit
 #     cuda_headers    flags for a C compiler that finds cuda_runtime.h
-#     cuda_folders    those with libcudart.so and libcublas.so
-#     cuda_link       flags that link with what is there and find it again
+#     cuda_folders    the folders with libcudart.so and libcublas.so
+#     cuda_link       flags that link with these libraries and find them at run time
 #     nccl            a folder with include/nccl.h: DPAR_NCCL_HOME, a wheel, in the toolkit or beside it, the system's
 #     nccl_headers    flags that find it
 #     nccl_library    libnccl.so.2 of that folder
-# nvcc itself says where its headers and libraries are: conda and the HPC SDK have them elsewhere than the
-# toolkit's installer, and nvcc may be a script that begins another one.
-those_with() { # file, folders...: those that have it, each once
+# nvcc itself prints where its headers and libraries are, because conda and the HPC SDK have them in other places
+# than the toolkit's installer, and nvcc may be a script that starts another one.
+those_with() { # file, folders...: prints the folders that contain the file, each once
     file=$1 found=
     shift
     for folder in "$@"; do
@@ -22,12 +22,12 @@ those_with() { # file, folders...: those that have it, each once
     done
     echo "$found"
 }
-headers_in() { # folders: /usr/include would hide C's headers from those of C++, and is found anyway
+headers_in() { # folders; not /usr/include, which would hide C's headers from those of C++ and is found anyway
     for folder in "$@"; do
         [ "$folder" = /usr/include ] || printf '%s' "-isystem $folder "
     done
 }
-nvcc_says() { # a name, what stands before each value
+nvcc_says() { # a name, the prefix of each value
     printf '%s\n' "$cuda_said" | sed -n "s/^#[\$] $1= *//p" | tr -d '"' | tr ' ' '\n' | sed -n "s/^$2\(.\)/\1/p"
 }
 find_cuda() {
@@ -53,7 +53,7 @@ find_nccl() {
         "$(python3 -c 'import nvidia.nccl; print(list(nvidia.nccl.__path__)[0])' 2> /dev/null)" \
         ${cuda:+"$cuda" "$cuda/../../comm_libs/nccl" "$cuda/../comm_libs/nccl"} /usr /usr/local; do
         [ -n "$folder" ] && [ -e "$folder/include/nccl.h" ] || continue
-        : "${nccl:=$folder}" # one without a library, where none has both
+        : "${nccl:=$folder}" # a folder without a library, if none has both
         for file in "$folder"/lib/libnccl.so.2 "$folder"/lib64/libnccl.so.2 "$folder"/lib/*-linux-gnu/libnccl.so.2; do
             [ -z "$nccl_library" ] && [ -e "$file" ] && nccl=$folder && nccl_library=$file
         done

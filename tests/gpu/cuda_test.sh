@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# What cuda.sh finds in layouts as installers make them, of empty files, with an nvcc that says what theirs
-# says (`nvcc --dryrun`), and no wheel.
+# Tests what cuda.sh finds in the layouts of installers, made of empty files, with a script as nvcc that prints what
+# theirs prints (`nvcc --dryrun`), and without a wheel.
 work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
 work=$(cd "$work" && pwd -P)
@@ -13,7 +13,7 @@ chmod +x "$work/path/python3"
 PATH=$work/path:$PATH
 
 files() { for file in "$@"; do mkdir -p "$work/${file%/*}" && : > "$work/$file"; done; }
-compiler() { # where, folder of headers, of libraries: below its toolkit
+compiler() { # path, folder of headers, folder of libraries: relative to its toolkit
     mkdir -p "$work/${1%/*}"
     cat > "$work/$1" << NVCC
 #!/bin/sh
@@ -30,7 +30,7 @@ compiler() { # where, folder of headers, of libraries: below its toolkit
 NVCC
     chmod +x "$work/$1"
 }
-found() { # layout, nvcc, what is expected: lines NAME=...
+found() { # layout, nvcc, expected lines NAME=...
     layouts=$((layouts + 1))
     (
         NVCC=$work/$2
@@ -90,7 +90,7 @@ cuda_folders=
 nccl=@nccl
 nccl_library=@nccl/lib/aarch64-linux-gnu/libnccl.so.2'
 
-# an nvcc that says nothing: the folder above its own
+# An nvcc that prints nothing: the folder above its own is used.
 printf '#!/bin/sh\nexit 1\n' > "$work/cuda-13.0/bin/nvcc"
 found silent cuda/bin/nvcc 'cuda=@cuda-13.0
 cuda_headers=-isystem @cuda-13.0/include

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* device_cuda - what device_memory.h offers, by dpar_cuda.h and dpar_nccl.h: the same tests of
- * strategies, on a device or on the stand-ins. The test's arrays are page-locked memory of the
- * host, which both reach; its kernels are functions of the host in the order of the stream. */
+/* device_cuda: the functions of device_memory.h on top of dpar_cuda.h and dpar_nccl.h: the same
+ * tests of strategies, on a device or on the stand-ins. The test's arrays are page-locked host
+ * memory, which CPU and device can access. Its kernels are host functions in the order of the
+ * stream. */
 #ifndef DPAR_DEVICE_CUDA_H
 #define DPAR_DEVICE_CUDA_H
 
@@ -11,16 +12,16 @@
 #include <unistd.h>
 
 typedef struct device_memory {
-    unsigned char *first; /* NULL: there is none yet */
+    unsigned char *first; /* NULL if not allocated yet */
     size_t bytes, used;
-    int64_t pieces; /* that were not given back; 0: all of it is free again */
+    int64_t pieces; /* that were not freed; if 0 all memory is free again */
     int64_t calls;
     dpar_cuda gpu;
-    dpar_mem table, real; /* what strategies are given, and what does the work */
+    dpar_mem table, real; /* the table that strategies get, and the one that does the work */
     dpar_mem_layers layers;
-    dpar_engine engine; /* the communicator's own */
+    dpar_engine engine; /* the communicator's real engine */
     cudaStream_t stream;
-    dpar_comm *host; /* over which it was made */
+    dpar_comm *host; /* the communicator that it was made over */
 } device_memory;
 static __thread device_memory the_device;
 
@@ -44,7 +45,7 @@ static void device_end(void)
     memset(&the_device, 0, sizeof the_device);
 }
 
-/* ---- the table: each address that it is given is one that the device reaches ---- */
+/* ---- the table: checks that the device can access each address that it gets ---- */
 
 static void *device_reached(const void *at)
 {
@@ -55,7 +56,7 @@ static void *device_reached(const void *at)
             printf("memory of the host that the device does not reach: %p\n",
                    (void *)(uintptr_t)at);
             fflush(stdout);
-            abort(); /* a debugger says who gave it */
+            abort(); /* a debugger shows the caller */
         }
     }
     return (void *)(uintptr_t)at;
@@ -107,8 +108,8 @@ static dpar_status device_optimize(void *ctx, const dpar_mem_optimize *call)
     return DEVICE_REAL->optimize(ctx, call);
 }
 
-/* ---- the communicator: what strategies take from it is page-locked, as the test's arrays are,
- * which the test's own kernels work in ---- */
+/* ---- the communicator: what strategies allocate from it is page-locked, like the test's arrays,
+ * because the test's own kernels work in it ---- */
 
 static void device_wrap(dpar_comm *c);
 
@@ -121,7 +122,7 @@ static dpar_status device_split(dpar_comm *c, int32_t color, int32_t key, dpar_c
     return st;
 }
 
-/* What the engine lends is its own. */
+/* Memory of the engine is left to the engine. */
 static void device_give(dpar_comm *c, void *memory)
 {
     if ((unsigned char *)memory >= the_device.first &&
@@ -139,7 +140,8 @@ static void device_wrap(dpar_comm *c)
     c->engine.split = device_split;
 }
 
-/* The same ranks over NCCL; all strategies on it work in the device's memory. */
+/* Returns a communicator of the same ranks over NCCL; all strategies on it work in device
+ * memory. */
 static dpar_comm *device_take(dpar_comm *c)
 {
     dpar_nccl_desc o;
@@ -227,7 +229,7 @@ static void device_turn_comes(void *at)
     free(t);
 }
 
-/* run(copy of call) in the order of the stream. */
+/* Enqueues run(copy of call) in the order of the stream. */
 static inline void device_later(void (*run)(void *call), const void *call, size_t bytes)
 {
     device_turn *t = (device_turn *)malloc(sizeof *t);
@@ -251,7 +253,7 @@ static inline dpar_status device_matmul(void *user, const dpar_matmul *call)
     return DPAR_OK;
 }
 
-/* Whole pages: a plan pins its own, and what else lay in them would be the device's. */
+/* Allocates whole pages: a plan pins its memory, so nothing else may share a page with it. */
 static inline dpar_status host_alloc(dpar_comm *c, int64_t bytes, void **memory)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);

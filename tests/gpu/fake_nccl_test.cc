@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT-0
-// The stand-in for NCCL itself: every operation against the shared-memory engine; groups; what waits
-// for ever; abort, split, shrink; polling; failures to order; versions.
+// Tests the stand-in for NCCL: each operation is compared with the shared-memory engine; groups;
+// operations that would wait for ever; abort, split, shrink; polling; requested failures;
+// versions.
 #include "nccl.h"
 
 #define CHECK_THREADS
@@ -36,7 +37,7 @@ static dpar_status launch(int n, body test, bool threads = false)
     return st;
 }
 
-// n ranks that are processes, none of them this one.
+// Runs the test on n ranks that are new processes.
 static int ranks(int n, int s, const body &test)
 {
     return apart([&] {
@@ -89,8 +90,9 @@ static const struct {
            {ncclMin, DPAR_MIN},
            {ncclAvg, DPAR_AVG}};
 
-// Random floats between 0.5 and 2 of either sign, so that the order of sums shows; integers of any
-// bits (small ones for averages: a sum that wraps is nobody's average).
+// Fills in random floats between 0.5 and 2 of either sign, so that the order of sums matters, and
+// integers of any bits (small ones for averages, since engines may average a sum that wraps
+// differently).
 static void numbers(void *at, int64_t n, int32_t type, int rank, bool small)
 {
     unsigned x = 12345u + 777u * (unsigned)rank;
@@ -128,7 +130,7 @@ struct both { // one operation, on a device and on the host
     bool in_place;
 };
 
-// Runs kind k both ways; the bytes that differ. dpar's `in place` is NCCL's.
+// Runs kind k both ways. Returns how many bytes differ. In place has NCCL's meaning.
 static long differ(both *b, int k, int root)
 {
     const int64_t size = dpar_type_bytes(b->type), n = b->c->size, me = b->c->rank;
@@ -184,7 +186,8 @@ static long differ(both *b, int k, int root)
         std::fprintf(stderr, "kind %d: %s\n", k, ncclGetLastError(b->nccl));
     }
     OK(dpari_post(b->c, &call, nullptr));
-    // in and out, all of both: nothing else is written (a broadcast out of place: out is in)
+    // Compares all of in and out: nothing else is written. In a broadcast out of place, out is
+    // in.
     long wrong = 0;
     OK(cudaMemcpyAsync(b->got.data(), b->din, all, cudaMemcpyDeviceToHost, b->s));
     if (k == DPAR_CALL_BROADCAST && !b->in_place) {
@@ -197,7 +200,7 @@ static long differ(both *b, int k, int root)
     return wrong;
 }
 
-// All kinds; all types and operations for one of the reductions.
+// Tests all kinds, and for one of the reductions all types and operations.
 static void operations(dpar_comm *c, int64_t most)
 {
     static const int kinds[] = {
@@ -238,7 +241,7 @@ static void operations(dpar_comm *c, int64_t most)
             }
         }
     }
-    OK(ncclAllReduce(nullptr, nullptr, 0, ncclFloat32, ncclSum, b.nccl, b.s)); // nothing at all
+    OK(ncclAllReduce(nullptr, nullptr, 0, ncclFloat32, ncclSum, b.nccl, b.s)); // no elements
     OK(cudaStreamSynchronize(b.s));
     OK(ncclCommDestroy(b.nccl));
 }
@@ -268,7 +271,7 @@ static void groups(dpar_comm *c)
     }
     OK(cudaStreamSynchronize(s));
     const long long held = fake_cuda_count("held");
-    // all post sends first; two to one peer come in order; one to itself
+    // All post sends first; two to one peer arrive in order; one is to the rank itself.
     OK(ncclGroupStart());
     OK(ncclSend(x, 1, ncclInt32, next, nccl, s));
     OK(ncclSend(x + 1, 2, ncclInt32, next, nccl, s));
@@ -284,13 +287,13 @@ static void groups(dpar_comm *c)
     CHECK_INT(got(y, s), 100 * last);
     CHECK_INT(got(y + 2, s), 100 * last + 2);
     CHECK_INT(got(y + 3, s), 100 * me + 3);
-    // over two streams: both go on when it is done
+    // Uses two streams: both continue when it is complete.
     OK(ncclGroupStart());
     OK(ncclSend(x + 4, 1, ncclInt32, next, nccl, s));
     OK(ncclRecv(y + 4, 1, ncclInt32, last, nccl, other));
     OK(ncclGroupEnd());
     CHECK_INT(got(y + 4, s), 100 * last + 4);
-    // a message to itself alone, an error inside a group, an end without a beginning
+    // A message only to the rank itself, an error inside a group, an end without a beginning.
     OK(ncclGroupStart());
     OK(ncclSend(x, 1, ncclInt32, me, nccl, s));
     CHECK_INT(ncclGroupEnd(), ncclInvalidUsage);
@@ -298,7 +301,7 @@ static void groups(dpar_comm *c)
     CHECK_INT(ncclSend(x, 1, ncclInt32, n, nccl, s), ncclInvalidArgument);
     CHECK_INT(ncclGroupEnd(), ncclInvalidArgument);
     CHECK_INT(ncclGroupEnd(), ncclInvalidUsage);
-    // not on the default stream, not host memory, not beyond the end, not another device's stream
+    // Not the default stream, host memory, an access beyond the end, or another device's stream.
     int host[2] = {0, 0};
     CHECK_INT(ncclBcast(x, 1, ncclInt32, 0, nccl, nullptr), ncclInvalidUsage);
     CHECK_INT(ncclBcast(host, 1, ncclInt32, 0, nccl, s), ncclInvalidArgument);
@@ -310,7 +313,7 @@ static void groups(dpar_comm *c)
     CHECK_INT(ncclBcast(x, 1, ncclInt32, 0, nccl, s), ncclInvalidArgument);
 }
 
-// What the real one does for ever ends with status 86 and a sentence.
+// Checks that what waits for ever in the real library ends with status 86 and a message.
 static void forever(const body &wrong, const char *sentence)
 {
     setenv("FAKE_NCCL_DEADLINE", "0.3", 1);
@@ -352,7 +355,7 @@ static void test_forever()
                            : ncclBcast(x, 4, ncclInt32, 0, nccl, s));
             }),
             "gave ncclAllReduce of 16 bytes");
-    forever(with([](auto nccl, auto s, int *x, int me) { // one does not come
+    forever(with([](auto nccl, auto s, int *x, int me) { // one does not call
                 if (me == 0) {
                     OK(ncclAllReduce(x, x, 4, ncclInt32, ncclSum, nccl, s));
                 } else {
@@ -367,7 +370,7 @@ static void test_forever()
             "ncclRecv from 0 of 16 bytes");
 }
 
-// Two communicators on a device that is full, launched in different orders.
+// Launches two communicators on a device that is full in different orders.
 static void two_comms(dpar_comm *c)
 {
     ncclComm_t a = join(c), b = join(c);
@@ -382,8 +385,8 @@ static void two_comms(dpar_comm *c)
     OK(cudaStreamSynchronize(t));
 }
 
-// Rank 0 gives two and takes one, in a group; rank 1 gives its one when it has both. The library's
-// first batch has rank 0's first message and rank 1's.
+// Rank 0 sends two messages and receives one in a group; rank 1 sends its one after it has both.
+// The library's first batch contains rank 0's first message and rank 1's.
 static void in_batches(dpar_comm *c)
 {
     const int me = c->rank;
@@ -424,9 +427,9 @@ static void test_strict()
     unsetenv("FAKE_NCCL_STRICT");
 }
 
-// ---- ends ----
+// ---- abort, split, shrink ----
 
-// Rank 0 waits for one that never calls; another thread aborts.
+// Rank 0 waits for a rank that never calls; another thread aborts.
 static void abort_it(dpar_comm *c)
 {
     ncclComm_t nccl = join(c);
@@ -442,7 +445,7 @@ static void abort_it(dpar_comm *c)
         OK(cudaStreamSynchronize(s));
         watchdog.join();
         CHECK_INT(ncclAllReduce(x, x, 4, ncclInt32, ncclSum, nccl, s), ncclInvalidArgument);
-        put(x, 5, s); // the stream lives
+        put(x, 5, s); // the stream still works
         CHECK_INT(got(x, s), 5);
     } else {
         OK(ncclCommDestroy(nccl));
@@ -462,12 +465,12 @@ static void splits(dpar_comm *c)
     ncclComm_t nccl = join(c), half = nullptr, none = nullptr, twice = nullptr;
     cudaStream_t s = new_stream();
     int rank = -1, count = -1, device_of = -1;
-    const int me = c->rank; // of 4
+    const int me = c->rank; // of 4 ranks
     OK(ncclCommSplit(nccl, me % 2, -me, &half, nullptr));
     OK(ncclCommUserRank(half, &rank));
     OK(ncclCommCount(half, &count));
     OK(ncclCommCuDevice(half, &device_of));
-    CHECK_INT(rank, me < 2); // the greatest is the first
+    CHECK_INT(rank, me < 2); // the rank with the greatest key is the first
     CHECK_INT(count, 2);
     CHECK_INT(device_of, me);
     CHECK_INT(sum_of_ranks(half, s, 1 << me), me % 2 == 0 ? 5 : 10);
@@ -480,7 +483,7 @@ static void splits(dpar_comm *c)
         OK(ncclCommDestroy(none));
     }
     CHECK_INT(sum_of_ranks(nccl, s, 1 << me), 15);
-    // rank 2 is gone; the others were waiting for it
+    // Rank 2 has ended; the others were waiting for it.
     if (me != 2) {
         static int *x = device<int>(1);
         int gone[] = {2};
@@ -520,10 +523,10 @@ static void polling(dpar_comm *c)
     OK(cudaStreamSynchronize(s));
     CHECK_INT(ncclAllReduce(x, x, 1, ncclInt32, ncclSum, nccl, s), ncclInProgress);
     CHECK_INT(ncclAllReduce(x, x, 1, ncclInt32, ncclSum, nccl, s), ncclInvalidArgument);
-    CHECK_INT(got(x, s), 1); // it is not even in the stream
+    CHECK_INT(got(x, s), 1); // it is not in the stream yet
     OK(polled(nccl));
     CHECK_INT(got(x, s), c->size);
-    OK(ncclCommSplit(nccl, c->rank / 2, 0, &half, nullptr)); // made once its parent is through
+    OK(ncclCommSplit(nccl, c->rank / 2, 0, &half, nullptr)); // complete when its parent is
     CHECK(half == nullptr);
     OK(polled(nccl));
     CHECK(half != nullptr);
@@ -556,8 +559,8 @@ static void run_add(int *at, int n, int v, cudaStream_t s)
     OK(cudaLaunchKernel(add, dim3((unsigned)(n + 63) / 64), dim3(64), args, 0, s));
 }
 
-// A step computes what is reduced on another stream, and reads it: with both events, or without the
-// first, or the second. 1 when the result is wrong.
+// Computes the input of a reduction on another stream and reads the result: with both events, or
+// without the first or the second one. Returns 1 if the result is wrong.
 static int step(dpar_comm *c, int without)
 {
     enum { N = 300 };
@@ -623,7 +626,7 @@ static void replay(dpar_comm *c)
     run_add(x + 1, 1, 1, s);
     OK(cudaStreamEndCapture(s, &graph));
     OK(cudaGraphInstantiate(&exec, graph, 0));
-    for (int k = 0; k < 2; k++) { // 1, 2 * 1 + 1, 2 * 3 + 1 of two ranks
+    for (int k = 0; k < 2; k++) { // 1, 2 * 1 + 1, 2 * 3 + 1 on two ranks
         OK(cudaGraphLaunch(exec, s));
     }
     CHECK_INT(got(x, s), 7);
@@ -632,7 +635,7 @@ static void replay(dpar_comm *c)
     OK(ncclCommDestroy(nccl));
 }
 
-// ---- failures to order, versions ----
+// ---- requested failures, versions ----
 
 static void failures(dpar_comm *c)
 {
@@ -644,7 +647,7 @@ static void failures(dpar_comm *c)
     OK(ncclAllReduce(x, x, 4, ncclInt32, ncclSum, nccl, s));
     CHECK_INT(ncclAllReduce(x, x, 4, ncclInt32, ncclSum, nccl, s),
               c->rank == 0 ? ncclSystemError : ncclSuccess);
-    if (c->rank == 0) { // the other's is still there
+    if (c->rank == 0) { // the other rank's is still mapped
         OK(ncclAllReduce(x, x, 4, ncclInt32, ncclSum, nccl, s));
     }
     OK(cudaStreamSynchronize(s));
@@ -657,7 +660,7 @@ static void failures(dpar_comm *c)
     OK(cudaStreamSynchronize(s));
     CHECK(dpari_os_now() - began > 0.03);
     CHECK_INT(fake_nccl_count("ncclAllReduce"), c->rank == 0 ? 4 : 3);
-    // never, and one less: abort ends both
+    // Tests never, and one element less: abort ends both.
     fake_nccl_fail("never:ncclAllReduce:1@0,count:ncclBroadcast:1@1");
     for (int k = 0; k < 2; k++) {
         ncclComm_t victim = join(c);
@@ -722,7 +725,8 @@ static void test_versions()
         OK(ncclGetUniqueId(&b));
         CHECK_INT(std::memcmp(&a, &b, sizeof a), 0);
     });
-    // several ranks on one device: refused; a host each; allowed since 2.30.3
+    // Several ranks on one device are refused; with different hosts, or since 2.30.3, they are
+    // allowed.
     const auto way = [](const char *w) {
         return [w](dpar_comm *c) {
             setenv("WAY", w, 1);
@@ -743,7 +747,7 @@ static void test_versions()
     }
 }
 
-// Sums as a ring makes them: other bits than in rank order, the same on all ranks.
+// Checks sums in ring order: other bits than in rank order, but the same on all ranks.
 static void ring(dpar_comm *c)
 {
     enum { N = 999 };
@@ -760,7 +764,8 @@ static void ring(dpar_comm *c)
     OK(dpar_broadcast(c, first.data(), N, DPAR_U8, 0, nullptr));
     CHECK_INT(std::memcmp(first.data(), all.data(), N), 0);
     OK(dpar_all_reduce(c, mine.data(), exact.data(), N, DPAR_BF16, DPAR_SUM, nullptr));
-    for (size_t i = 0; i < N; i++) { // of 4 of at most 2: each of 3 roundings half of 2^-6 at most
+    // sums of 4 numbers up to 2: each of 3 roundings is at most half of 2^-6
+    for (size_t i = 0; i < N; i++) {
         const auto value = [](uint16_t h) {
             const uint32_t word = (uint32_t)h << 16;
             float f;
@@ -771,7 +776,7 @@ static void ring(dpar_comm *c)
         CHECK(std::fabs(value(all[i]) - value(exact[i])) <= 4 * 0.015625f);
     }
     CHECK(other > 20);
-    // scaled sums, with the factor on the host and on the device
+    // Tests scaled sums, with the factor on the host and on the device.
     ncclRedOp_t op;
     float quarter = 0.25f, *at = device<float>(1), *y = device<float>(1), v = (float)(c->rank + 1);
     OK(cudaMemcpyAsync(at, &quarter, 4, cudaMemcpyHostToDevice, s));
@@ -807,7 +812,7 @@ static void registered(dpar_comm *c)
     OK(ncclCommDestroy(nccl));
     OK(ncclMemFree(memory));
     CHECK_INT(ncclMemFree(memory), ncclInvalidArgument);
-    // freed while an operation uses it: a fault
+    // Freed while an operation uses it: a fault.
     nccl = join(c);
     OK(ncclMemAlloc(&memory, 100));
     OK(ncclBcast(memory, 100, ncclInt8, 0, nccl, s));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT-0
-// The stand-in for the CUDA runtime itself: streams that really delay, events, the default stream,
-// graphs, kernels against plain loops, failures to order, poison and guards. Each test in a process of
-// its own, since a device cannot be used after fork.
+// Tests the stand-in for the CUDA runtime: streams that really delay, events, the default stream,
+// graphs, kernels compared with plain loops, requested failures, poison and guards. Each test runs
+// in its own process, because a device cannot be used after fork.
 #include "apart.h"
 
 #include <csignal>
@@ -14,7 +14,7 @@ struct fill_args {
     long n;
     int add;
 };
-__global__ static void fill(fill_args a) // to = from + add; from null: the index
+__global__ static void fill(fill_args a) // to = from + add; if from is null: index + add
 {
     const long i = (long)blockIdx.x * blockDim.x + threadIdx.x;
     if (i < a.n) {
@@ -43,7 +43,8 @@ static long wrong_in(const int *at, long n, int add, cudaStream_t s)
 
 enum { N = 1000 };
 
-// One stream makes what another reads (or the reverse: writes over); ordered by an event, or not.
+// One stream writes what another reads (over: reads what another overwrites), with an event to
+// order them or without.
 static long race(bool event, bool over)
 {
     cudaStream_t a = new_stream(), b = new_stream();
@@ -88,7 +89,8 @@ static void test_races()
     }
 }
 
-// Nothing runs before it has to; what is held back runs by itself in the end.
+// Checks that nothing runs before it must, and that held operations run by themselves in the
+// end.
 static void test_delay()
 {
     FINE({
@@ -125,17 +127,18 @@ static void default_stream()
     cudaStream_t a = new_stream(cudaStreamDefault), free_one = new_stream();
     int *x = device<int>(N), *y = device<int>(N), *z = device<int>(N);
     OK(run_fill(x, nullptr, N, 3, a));
-    OK(run_fill(y, x, N, 0, nullptr)); // after a
+    OK(run_fill(y, x, N, 0, nullptr)); // after the work on a
     OK(run_fill(x, nullptr, N, 8, a)); // after it
     OK(cudaStreamSynchronize(a));
     CHECK_INT(wrong_in(y, N, 3, free_one), 0);
     OK(run_fill(x, nullptr, N, 4, a));
     std::vector<int> host(N);
-    OK(cudaMemcpy(host.data(), x, N * sizeof(int), cudaMemcpyDeviceToHost)); // the same rules
+    // follows the same rules
+    OK(cudaMemcpy(host.data(), x, N * sizeof(int), cudaMemcpyDeviceToHost));
     CHECK_INT(host[1], 5);
     OK(run_fill(z, nullptr, N, 0, free_one));
     OK(cudaMemcpy(host.data(), x, 4, cudaMemcpyDeviceToHost));
-    CHECK_INT(fake_cuda_count("held"), getenv("FAKE_CUDA_SEED")[0] == '0'); // free_one's, still
+    CHECK_INT(fake_cuda_count("held"), getenv("FAKE_CUDA_SEED")[0] == '0'); // that of free_one
     OK(cudaDeviceSynchronize());
     CHECK_INT(fake_cuda_count("held"), 0);
     OK(cudaMemset(z, 0, 8));
@@ -161,7 +164,7 @@ static void events()
     while (cudaEventQuery(e) == cudaErrorNotReady) {
     }
     CHECK_INT(fake_cuda_count("kernel"), 1);
-    // a wait is for the record before it, not for later ones
+    // A wait is for the record before it, not for later ones.
     OK(run_fill(x, nullptr, N, 1, a));
     OK(cudaEventRecord(e, a));
     OK(cudaStreamWaitEvent(b, e, 0));
@@ -211,7 +214,7 @@ static void capture()
     CHECK_INT(nodes, 3);
     OK(cudaGraphInstantiate(&exec, graph, 0));
     OK(cudaGraphDestroy(graph));
-    for (int k = 0; k < 3; k++) { // x: 1, 2, 3 more than the index before
+    for (int k = 0; k < 3; k++) { // x is 1, 2, 3 more than the index before
         OK(cudaGraphLaunch(exec, k == 1 ? b : a));
     }
     OK(cudaDeviceSynchronize());
@@ -231,7 +234,7 @@ static void capture_errors()
     cudaStreamCaptureStatus status;
     OK(run_fill(x, nullptr, N, 0, a));
     OK(cudaEventRecord(old, a));
-    OK(cudaStreamBeginCapture(a, cudaStreamCaptureModeGlobal)); // a branch that nobody joins
+    OK(cudaStreamBeginCapture(a, cudaStreamCaptureModeGlobal)); // a branch that is never joined
     OK(cudaEventRecord(e, a));
     OK(cudaStreamWaitEvent(b, e, 0));
     OK(run_fill(x, nullptr, N, 0, b));
@@ -260,7 +263,7 @@ static void capture_errors()
     int host = 0;
     spoils(global, cudaErrorStreamCaptureUnsupported,
            [&] { return cudaMemcpyAsync(x, &host, 4, cudaMemcpyHostToDevice, a); });
-    // another thread: only a global capture minds, and not one that has said "relaxed"
+    // Another thread: refused only in a global capture, unless that thread is in relaxed mode.
     const auto by_other = [&](bool relaxed) {
         return [&, relaxed] {
             cudaError_t how = cudaSuccess;
@@ -288,7 +291,7 @@ struct sum_args {
     float *to;
     int *words;
     long n;
-    int without; // barrier number to leave out: the mistake that is to be seen
+    int without; // number of the barrier to leave out, as a fault that must be detected
 };
 __global__ static void __launch_bounds__(128) block_sum(sum_args a)
 {
@@ -319,7 +322,7 @@ __global__ static void __launch_bounds__(128) block_sum(sum_args a)
             a.to[blockIdx.x] = s;
         }
     }
-    if (blockIdx.x == 0) { // shuffles, each against its definition below
+    if (blockIdx.x == 0) { // shuffles, each compared with its definition below
         int *w = a.words + 8 * t;
         w[0] = __shfl_sync(0xffffffffu, (int)t, 5);
         w[1] = (int)__shfl_down_sync(0xffffffffu, (long long)t, 3);
@@ -332,7 +335,7 @@ __global__ static void __launch_bounds__(128) block_sum(sum_args a)
     }
 }
 
-// Wrong results of sums and shuffles.
+// Returns the number of wrong results of sums and shuffles.
 static long kernels(long n, int without)
 {
     enum { GRID = 7 };
@@ -393,7 +396,7 @@ static void test_kernels()
                              }) == 3;
         }
     }
-    CHECK(seen[1] > 0 && seen[2] > 0); // a missing barrier
+    CHECK(seen[1] > 0 && seen[2] > 0); // a missing barrier is seen
 }
 
 struct shape_args {
@@ -405,7 +408,7 @@ __global__ static void count_all(shape_args a) // of 2 x 3 x 2 blocks of 5 x 3 x
     const unsigned t = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
     atomicAdd(&a.count[b * 30 + t], 1);
 }
-__global__ static void stuck(shape_args a) // half of a block waits for the other
+__global__ static void stuck(shape_args a) // half of a block waits for the other half
 {
     if (threadIdx.x < 40) {
         __syncthreads();
@@ -413,7 +416,7 @@ __global__ static void stuck(shape_args a) // half of a block waits for the othe
         a.count[0] = __shfl_xor_sync(0xffffffffu, 1, 1);
     }
 }
-__global__ static void ended(shape_args a) // lanes that have ended cannot be asked
+__global__ static void ended(shape_args a) // lanes that have ended take part in a shuffle
 {
     if (threadIdx.x < 7) {
         a.count[0] = __shfl_xor_sync(0xffffffffu, 1, 1);
@@ -508,7 +511,7 @@ static void memory()
     CHECK_INT(cudaMemcpyAsync(host, x, 10, cudaMemcpyHostToDevice, s), cudaErrorInvalidValue);
     CHECK_INT(cudaMemsetAsync(host, 0, 10, s), cudaErrorInvalidValue);
     CHECK_INT(cudaGetLastError(), cudaErrorInvalidValue);
-    // page-locked memory is read when the copy runs, other memory at once
+    // Page-locked memory is read when the copy runs, other memory at once.
     pinned[0] = host[0] = 1;
     OK(cudaMemcpyAsync(x, pinned, 1, cudaMemcpyHostToDevice, s));
     OK(cudaMemcpyAsync(x + 1, host, 1, cudaMemcpyDefault, s));
@@ -536,7 +539,7 @@ static void failures()
     void *at = nullptr;
     cudaStream_t s = new_stream();
     int *x = nullptr;
-    // of the environment: "cudaMalloc:2,cudaStreamCreate:3+:801"
+    // From the environment: "cudaMalloc:2,cudaStreamCreate:3+:801".
     OK(cudaMalloc(&at, 8));
     CHECK_INT(cudaMalloc(&at, 8), cudaErrorMemoryAllocation);
     CHECK_INT(cudaPeekAtLastError(), cudaErrorMemoryAllocation);
@@ -554,7 +557,7 @@ static void failures()
     OK(run_fill(x, nullptr, N, 0, s));
     CHECK_INT(fake_cuda_count("cudaLaunchKernel"), 3);
     OK(cudaStreamSynchronize(s));
-    fake_cuda_fail("kernel:1"); // when it runs; everything tells it from then on
+    fake_cuda_fail("kernel:1"); // reported when it runs, then by each call
     OK(run_fill(x, nullptr, N, 0, s));
     CHECK_INT(cudaStreamSynchronize(s), cudaErrorIllegalAddress);
     CHECK_INT(cudaMalloc(&at, 8), cudaErrorIllegalAddress);

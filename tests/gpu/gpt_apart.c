@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* gpt_apart A B BOUND - how far two checkpoints of train_gpt are apart, of whatever types: of the
- * weights and of either of the optimizer's arrays the 2-norm of the difference over that of B's.
- * Exit code 1 where one is more than BOUND, 2 where files are not two of the same model. */
+/* gpt_apart A B BOUND: prints how much two checkpoints of train_gpt differ, whatever their types.
+ * For the weights and for each array of the optimizer it is the 2-norm of the difference over that
+ * of B. Exit code 1 if one is more than BOUND, 2 if the files are not two of the same model. */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { HEAD = 32, WHOLE = 16 }; /* train_files.h; head[2]: bytes of a number */
+enum { HEAD = 32, WHOLE = 16 }; /* see train_files.h; head[2] is the bytes of a number */
 
 static int open_one(const char *name, FILE **file, int64_t *head)
 {

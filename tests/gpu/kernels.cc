@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* kernels: each operation of dpar_cuda.h's tables against the host's (dpar_mem_host and
+/* kernels: compares each operation of dpar_cuda.h's tables with the host's (dpar_mem_host and
  * dpar_mem_host_layers, which tests/comm/mem.c and tests/train/layers.c compare with scalar loops),
  * on random numbers of all types: odd sizes, unaligned pointers, NaN and Inf, sizes of 0, outputs
- * between guards. Equal bits where mem.h and layers.h promise them, else within some units in the
- * last place of f64, or f32 where results are that. Then the kernels that know types and alignment
- * (aligned.h), index math past 2^31 as pure functions, errors, launch counts, graphs.
+ * between guards. Bits must be equal where mem.h and layers.h guarantee it; otherwise results must
+ * agree within some units in the last place of f64, or of f32 for results in f32. Then tests the
+ * kernels for known types and alignment (aligned.h), index math past 2^31 as pure functions,
+ * errors, launch counts, and graphs.
  *
- *     g++ -std=c++17 -Itests/gpu/fake -Itests/lib -I. tests/gpu/kernels.cc -Lbuild/gpu -lcudart -ldl
- *     nvcc -x cu -std=c++17 -arch=sm_90 -Itests/lib -I. tests/gpu/kernels.cc -o kernels -ldl
+ *   g++ -std=c++17 -Itests/gpu/fake -Itests/lib -I. tests/gpu/kernels.cc -Lbuild/gpu -lcudart -ldl
+ *   nvcc -x cu -std=c++17 -arch=sm_90 -Itests/lib -I. tests/gpu/kernels.cc -o kernels -ldl
  *
- * Arguments: a seed; "few": an eighth of the random cases; "big": arrays of more than 2^31 elements
- * alone (big.h; 35 GB are enough for all), or, with an exponent behind it, of more than 2^that. */
+ * Arguments: a seed; "few": an eighth of the random cases; "big": only arrays of more than 2^31
+ * elements (big.h; 35 GB are enough for all) or, with an exponent after it, of more than 2 to that
+ * power. */
 #define DPAR_IMPLEMENTATION
 #define DPAR_CUDA_IMPLEMENTATION
 #include "dpar_cost.h"
@@ -27,8 +29,8 @@
 
 typedef std::vector<unsigned char> bytes_of;
 
-/* Of the random cases: all on a device; on a stand-in, where a thread is slow, and with "few", a
- * part of them: of all operations. */
+/* Share of the random cases of each operation: all on a device, fewer on a stand-in, where a thread
+ * is slow, and with "few". */
 #if defined(__CUDACC__)
 static int rounds = 8;
 #else
@@ -50,8 +52,8 @@ static const int32_t floats[4] = {DPAR_F64, DPAR_F32, DPAR_BF16, DPAR_F16};
 
 enum { GUARD = 64 };
 
-/* An array in the host's memory and one in the device's, of one content; `odd` bytes off 256, with
- * guards before and behind. */
+/* An array in host memory and one in device memory with the same content, `odd` bytes after a
+ * multiple of 256, with guards before and after. */
 struct twin {
     bytes_of here;
     unsigned char *there;
@@ -107,7 +109,7 @@ static void write_at(void *at, int64_t i, int32_t type, double v)
     }
 }
 
-/* Numbers in -2 .. 2; of wild ones every eighth is any bits at all. */
+/* Fills with numbers in -2 .. 2; if wild, each eighth has random bits. */
 void twin::fill(int32_t type, int wild)
 {
     const int64_t width = dpar_type_bytes(type);
@@ -122,7 +124,7 @@ void twin::fill(int32_t type, int wild)
     give();
 }
 
-/* Is what the device has what the host has, as `alike` says? The guards too. */
+/* Returns 1 if device and host have the same, as `alike` compares, guards included; otherwise 0. */
 int twin::same(int32_t type, double relative)
 {
     const bytes_of made = taken();
@@ -134,7 +136,7 @@ int twin::same(int32_t type, double relative)
     return alike(made.data() + GUARD, h(), bytes / dpar_type_bytes(type), type, relative);
 }
 
-/* A task of both tables, on the arrays of either side, which place() puts into it. */
+/* Runs a task of both tables on the arrays of each side, which place() puts into it. */
 template <class Task, class Place>
 static void on_both(dpar_status (*dpar_mem::*run)(void *, const Task *), Task *task, Place place)
 {
@@ -165,11 +167,11 @@ static int64_t some_count(void)
     return counts[below(15)];
 }
 
-/* ---- conversions: the device's by bits against the host's engine ---- */
+/* ---- conversions: the device's bits compared with the host's ---- */
 
 static void test_numbers(void)
 {
-    for (int32_t i = 0; i < 65536; i++) { /* all of them, both ways */
+    for (int32_t i = 0; i < 65536; i++) { /* all 16-bit values, in both directions */
         const uint16_t h = (uint16_t)i;
         float f, expected;
         dpari_kern_convert(&expected, DPAR_F32, &h, DPAR_F16, 1);
@@ -197,7 +199,7 @@ static void test_numbers(void)
             return;
         }
     }
-    for (int32_t i = 0; i < 200000; i++) { /* what cross_entropy of F32 logits takes */
+    for (int32_t i = 0; i < 200000; i++) { /* the range that cross_entropy of F32 logits uses */
         const double x =
             (double)(int64_t)random_bits() * (i % 2 ? 0x1p-53 : 0x1p-63) * (i % 2 ? 0.683 : 0.5);
         if (!(fabs(dpari_cuda_exp_short(x) / exp(x) - 1.0) < 0x1p-39)) {
@@ -215,8 +217,8 @@ struct draw {
     uint64_t first; /* a multiple of four */
     int64_t count;
     const float *x;
-    double *uniform;   /* of each by itself, */
-    float *one, *four; /* dropped by ones and by fours */
+    double *uniform;   /* computed one at a time */
+    float *one, *four; /* dropout one at a time, and four at a time */
 };
 
 static __global__ void draw_kernel(const draw s)
@@ -234,7 +236,8 @@ static __global__ void draw_kernel(const draw s)
     }
 }
 
-/* Against the host's numbers, and dropout by the sentence in random.h; two launches each. */
+/* Compares with the host's numbers, and dropout with its definition in random.h; two launches
+ * each. */
 static void test_draws(void)
 {
     static const uint64_t places[] = {0, 4, UINT64_C(0xfffffff0), UINT64_C(0x100000000),
@@ -264,10 +267,11 @@ static void test_draws(void)
             const float v = ((const float *)x.h())[i], y = u < p ? 0.0f : v / (float)(1.0 - p);
             ((double *)uniform.h())[i] = u;
             ((float *)one.h())[i] = ((float *)four.h())[i] = y;
-            wrong += dpar_cuda_dropout_one(&s.dropout, at + (uint64_t)i, v) != y; /* the host's */
+            /* the same function on the host */
+            wrong += dpar_cuda_dropout_one(&s.dropout, at + (uint64_t)i, v) != y;
         }
         CHECK_INT(wrong, 0);
-        for (unsigned way = 0; way < 2; way++) { /* the same bits, whatever the launch */
+        for (unsigned way = 0; way < 2; way++) { /* the bits must not depend on the launch */
             CHECK(cudaLaunchKernel(draw_kernel, dim3(1 + 6 * way), dim3(way == 0 ? 64 : 32), list,
                                    0, gpu.stream) == cudaSuccess);
             CHECK(uniform.same(DPAR_F64, -1.0));
@@ -298,8 +302,8 @@ static void test_places(void)
             }
         }
     }
-    /* Boxes of up to 2^40 elements: pieces cover each unit once; the addresses of some of them by
-     * plain division of their number. Pointers that nobody follows. */
+    /* Boxes of up to 2^40 elements: pieces cover each unit once. Some addresses are compared with a
+     * plain division of the unit's number. The pointers are never dereferenced. */
     for (int turn = 0; turn < 200; turn++) {
         dpar_mem_box box;
         dpari_cuda_cut cut;
@@ -319,7 +323,7 @@ static void test_places(void)
         box.from_stride[0] = box.from_stride[1] * (box.extent[1] + below(3));
         const int made = dpari_cuda_prepare(&box, &cut);
         if (made < 0) {
-            continue; /* more than 2^30 before the last dim: halves, see test_boxes_cut */
+            continue; /* more than 2^30 before the last dim: it is halved, see test_boxes_cut */
         }
         CHECK_INT(made, 1);
         int64_t units = 0;
@@ -353,7 +357,7 @@ static void test_places(void)
             CHECK_INT(covered, count);
         }
     }
-    { /* rows: chunks have each unit of each row once, past 2^31 units too */
+    { /* rows: chunks have each unit of each row once, also past 2^31 units */
         const dpari_cuda_rows r = dpari_cuda_rows_of(INT64_C(5000000000), 3);
         int64_t row, unit;
         CHECK_INT(r.chunks, (INT64_C(5000000000) + r.rows - 1) / r.rows);
@@ -371,10 +375,10 @@ static void test_places(void)
 
 struct some_box {
     dpar_mem_box box;
-    int64_t to_size, from_size, to_at, from_at; /* elements; of index 0 */
+    int64_t to_size, from_size, to_at, from_at; /* in elements; *_at is the offset of index 0 */
 };
 
-/* Dims in any order, some backward, with room between; one to four of them. */
+/* Returns a box of one to four dims in any order, some backward, with gaps. */
 static some_box any_box(int32_t to_type, int32_t from_type)
 {
     some_box s;
@@ -404,7 +408,7 @@ static some_box any_box(int32_t to_type, int32_t from_type)
     }
     s.to_size = to_step + 8;
     s.from_size = from_step + 8;
-    if (below(12) == 0) { /* one element everywhere */
+    if (below(12) == 0) { /* one element is read everywhere */
         memset(s.box.from_stride, 0, sizeof s.box.from_stride);
     }
     return s;
@@ -447,8 +451,8 @@ static void test_boxes(void)
     }
 }
 
-/* Many boxes of one array, which meet in `to`: sums in their order. And how many launches that is:
- * 1 for copies. */
+/* Tests many boxes of one array that overlap in `to`: sums must be in order. Also checks the number
+ * of launches: 1 for copies. */
 static void test_box_batches(void)
 {
     enum { SIDE = 12, BOXES = 60 };
@@ -467,7 +471,8 @@ static void test_box_batches(void)
             b->op = sums ? DPAR_SUM : DPAR_COPY;
             b->dims = 3;
             for (int d = 2; d >= 0; d--) {
-                /* copies: slabs [k % 12] of dim 0 cut in five along dim 1, that do not meet */
+                /* Copies: slab k % 12 of dim 0, cut in five parts along dim 1 that do not
+                 * overlap. */
                 const int64_t lo = sums     ? below(SIDE)
                                    : d == 0 ? k % SIDE
                                    : d == 1 ? k / SIDE * 2
@@ -500,7 +505,7 @@ static void test_box_batches(void)
         CHECK_INT(host.move(host.ctx, box[1], BOXES), DPAR_OK);
         CHECK(to.same(DPAR_F64, -1.0));
     }
-    { /* two columns that interleave in memory, or meet: one launch */
+    { /* two columns that interleave in memory, or overlap: one launch */
         twin to(4096 * 4, 0), from(4096 * 4, 0);
         dpar_mem_box box[2];
         memset(box, 0, sizeof box);
@@ -533,10 +538,10 @@ static void test_box_batches(void)
     }
 }
 
-/* A block with halos of `low` and `high` layers in each dim: what comes into its cells from the
- * halos of neighbours, one box for each of the 3^dims - 1 directions. From staging memory, or from
- * its own halos (periodic, alone), which become 0. Components last or first, folded: the
- * neighbour's index runs the other way. Steps of `to` in elements; the array begins at 0. */
+/* A block with halos of `low` and `high` layers in each dim. Its cells get the halos of neighbours,
+ * one box for each of the 3^dims - 1 directions, from staging memory, or from its own halos
+ * (periodic, a single rank), which become 0. Components are last or first. Folded: the neighbour's
+ * index runs the other way. Strides of `to` are in elements; the array begins at 0. */
 struct block {
     int32_t dims, components, first, own, fold;
     int64_t n, low, high;
@@ -574,7 +579,7 @@ static void adjoint_boxes(const block &b, int32_t type, void *array, void *stagi
         x.from_stride[b.dims] = b.own ? x.to_stride[b.dims] : 1;
         dense = b.components;
         for (int32_t d = b.dims - 1; d >= 0; d--, rest /= 3) {
-            const int way = rest % 3 - 1; /* to its first cells, all, the last */
+            const int way = rest % 3 - 1; /* to its first cells, all, or the last ones */
             const int64_t layers = way < 0 ? b.high : way > 0 ? b.low : b.n;
             some |= way != 0;
             x.extent[d] = layers;
@@ -602,7 +607,7 @@ static void adjoint_boxes(const block &b, int32_t type, void *array, void *stagi
     }
 }
 
-/* The adjoint of a halo exchange: one launch, whatever meets, as long as its description fits. */
+/* Tests the adjoint of a halo exchange: one launch, whatever overlaps, if its description fits. */
 static void test_joint(void)
 {
     static const block blocks[] = {
@@ -610,7 +615,8 @@ static void test_joint(void)
         {3, 1, 0, 0, 0, 6, 1, 1}, {3, 1, 0, 1, 0, 5, 2, 1}, {3, 3, 0, 0, 1, 4, 1, 2},
         {3, 2, 1, 1, 0, 4, 1, 1}, {2, 1, 0, 0, 1, 7, 3, 2}, {1, 1, 0, 1, 0, 9, 2, 2},
         {4, 1, 0, 1, 0, 3, 1, 1}, {4, 2, 0, 0, 0, 3, 1, 1}, {2, 5, 1, 0, 0, 1, 1, 1},
-        {3, 1, 0, 0, 0, 24, 2, 2}}; /* the last one is much work: several elements a thread */
+        /* the last one is so much work that a thread does several elements */
+        {3, 1, 0, 0, 0, 24, 2, 2}};
     static const int32_t types[] = {DPAR_F64, DPAR_F32, DPAR_BF16, DPAR_F16, DPAR_I32, DPAR_U8};
     for (int turn = 0; turn < rounds * 30; turn++) {
         const block &b = blocks[turn % 10];
@@ -637,7 +643,8 @@ static void test_joint(void)
         CHECK(array.same(type, -1.0));
         CHECK(staging.same(type, -1.0));
     }
-    for (int old = 0; old < 2; old++) { /* more fields than a launch describes: some launches */
+    /* more fields than the description of a launch can hold: several launches */
+    for (int old = 0; old < 2; old++) {
         const block b = {3, 1, 0, 0, 0, 3, 1, 1};
         const int32_t arguments = gpu.arguments;
         twin array(9 * block_cells(b) * 8, 0), staging(9 * 8 * block_cells(b) * 8, 0);
@@ -653,14 +660,14 @@ static void test_joint(void)
             }
         }
         gpu.launches = 0;
-        gpu.arguments = old ? 4096 : arguments; /* an old driver: seven sums meet in a corner */
+        gpu.arguments = old ? 4096 : arguments; /* an old driver: seven sums overlap in a corner */
         CHECK_INT(device.move(device.ctx, boxes[0].data(), 9 * 26), DPAR_OK);
         CHECK(old ? gpu.launches >= 7 : gpu.launches == 2);
         gpu.arguments = arguments;
         CHECK_INT(host.move(host.ctx, boxes[1].data(), 9 * 26), DPAR_OK);
         CHECK(array.same(DPAR_F64, -1.0));
     }
-    /* Boxes that no array explains, and such that read what others wrote: in their order. */
+    /* Boxes that are no halo, some of which read what others wrote: they must run in order. */
     for (int turn = 0; turn < 8; turn++) {
         twin to(400 * 4, 4 * below(4)), from(400 * 4, 0);
         dpar_mem_box box[2][12];
@@ -669,7 +676,7 @@ static void test_joint(void)
         from.fill(DPAR_F32, 0);
         for (int k = 0; k < 12; k++) {
             dpar_mem_box *b = &box[0][k];
-            const int64_t at = below(200); /* of 190 elements at most */
+            const int64_t at = below(200); /* of at most 190 elements */
             b->to_type = b->from_type = b->round_type = DPAR_F32;
             b->op = below(4) == 0 ? DPAR_MAX : DPAR_SUM;
             b->dims = 2;
@@ -680,7 +687,7 @@ static void test_joint(void)
             b->from_stride[0] = 9;
             b->from_stride[1] = 1;
             box[1][k] = *b;
-            /* 81 elements of its own array beside the box, or of another one */
+            /* Reads 81 elements of its own array next to the box, or of another one. */
             const int inside = turn % 4 > 1;
             const int64_t away = !inside ? below(300) : at < 100 ? at + 190 + below(29) : at % 20;
             b->to = (float *)to.d() + at;
@@ -694,8 +701,8 @@ static void test_joint(void)
     }
 }
 
-/* As many boxes as are looked at together, all into one place, of four dims and of five: each
- * element's sum has its order. */
+/* Tests as many boxes as are considered together, all with one target, of four dims and of five:
+ * the sum of each element has its order. */
 static void test_joint_crowd(void)
 {
     enum { BOXES = 300, VOLUME = 32 };
@@ -760,7 +767,7 @@ static void test_spans(void)
         CHECK(to.same(to_type, -1.0));
         CHECK(from.same(from_type, -1.0));
     }
-    for (int turn = 0; turn < rounds * 12; turn++) { /* up or down by numbers */
+    for (int turn = 0; turn < rounds * 12; turn++) { /* rounded up or down by random numbers */
         const int32_t type = floats[turn % 4];
         const int64_t count = some_count();
         twin to(count * 2, odd_place(DPAR_BF16)),
@@ -781,7 +788,7 @@ static void test_spans(void)
         CHECK(to.same(DPAR_BF16, -1.0));
         CHECK(from.same(type, -1.0));
     }
-    /* A bucket of many arrays there, in one launch, and back. */
+    /* Copies a bucket of many arrays there, in one launch, and back. */
     enum { MANY = 300 };
     dpar_mem_span there[MANY];
     twin bucket(MANY * 40 * 2, 2), arrays(MANY * 40 * 4, 0);
@@ -838,11 +845,11 @@ static void test_reduce(void)
             r.to = to.at(on_device);
             r.from = from.at(on_device);
         });
-        CHECK(to.same(to_type, to_type == DPAR_F32 ? 0.0 : -1.0)); /* any NaN there */
+        CHECK(to.same(to_type, to_type == DPAR_F32 ? 0.0 : -1.0)); /* NaN payloads may differ */
     }
 }
 
-/* Integers: any bits, so that sums and products wrap; arrays that lie in units of 16 bytes, and
+/* Tests integers with random bits, so that sums and products wrap; arrays in units of 16 bytes, and
  * others; into one of the parts. */
 static void test_reduce_ints(void)
 {
@@ -871,7 +878,7 @@ static void test_reduce_ints(void)
         });
         CHECK(to.same(type, -1.0));
         CHECK(from.same(type, -1.0));
-        r.accumulate = 1; /* what integers do not have */
+        r.accumulate = 1; /* not allowed for integers */
         CHECK_INT(device.reduce(device.ctx, &r), DPAR_E_ARG);
         CHECK_INT(host.reduce(host.ctx, &r), DPAR_E_ARG);
         r.accumulate = 0;
@@ -908,7 +915,7 @@ static void test_finite(void)
     }
 }
 
-/* Also: the same bits with fewer blocks, and at another address. */
+/* Tests sums of squares. The bits must not depend on the number of blocks or the address. */
 static void test_squares(void)
 {
     for (int turn = 0; turn < rounds * 20; turn++) {
@@ -966,8 +973,7 @@ static void test_optimize(void)
         const int narrow = wt != DPAR_F64 && turn / 16 % 2 == 0; /* moments of BF16 */
         const int32_t st = wt == DPAR_F64 ? DPAR_F64 : narrow ? DPAR_BF16 : DPAR_F32;
         const int32_t ct = turn % 3 == 0 ? DPAR_BF16 : turn % 3 == 1 ? DPAR_F16 : DPAR_F32;
-        const int many =
-            turn % 3 == 2; /* more than one block's threads have at once, by one block */
+        const int many = turn % 3 == 2; /* one block does more elements than it has threads */
         const int64_t n = many ? 2100 + turn : some_count();
         const int quickly = below(3) == 0;
         twin w(n * dpar_type_bytes(wt), odd_place(wt)), g(n * dpar_type_bytes(gt), odd_place(gt));
@@ -995,7 +1001,7 @@ static void test_optimize(void)
         }
         v.give();
         rest.give();
-        const int dead = below(5) == 0; /* a factor of 0: whatever the gradients are */
+        const int dead = below(5) == 0; /* a factor of 0, whatever the gradients are */
         if (dead && n > 0) {
             write_at(g.h(), n / 2, gt, (double)NAN);
             g.give();
@@ -1023,8 +1029,8 @@ static void test_optimize(void)
             x[k].copy_type = ct;
             x[k].remainder = has_rest ? (int16_t *)(k ? rest.h() : rest.d()) : NULL;
         }
-        /* 16 bits: a double that differs in its last bit may lie on the other side of a border, so
-         * that the result differs by one unit; f32: by one too */
+        /* 16 bits: a double that differs in its last bit may be on the other side of a limit of
+         * rounding, so that the result differs by one unit. The same holds for f32. */
         const double one = wt == DPAR_F64    ? 1e-14
                            : wt == DPAR_F32  ? 1.3e-7
                            : wt == DPAR_BF16 ? 8e-3
@@ -1040,7 +1046,7 @@ static void test_optimize(void)
         const int moments = moments_of(&o);
         within = f32 ? 1.0 : 1e-2; /* weights cancel */
         CHECK(w.same(wt, f32 && wt == DPAR_F32 ? 1e-6 : one));
-        /* moments have no roots: of BF16 the same bits, in f32 one unit apart at most */
+        /* Moments have no roots: in BF16 the bits are the same, in f32 at most one unit differs. */
         const double of_m = narrow           ? f32 ? 8e-3 : -1.0
                             : f32            ? 1e-5
                             : st == DPAR_F64 ? 1e-14
@@ -1049,8 +1055,9 @@ static void test_optimize(void)
         CHECK(m.same(st, moments > 0 ? of_m : -1.0));
         CHECK(v.same(st, moments > 1 ? of_v : -1.0));
         const double of_copy = ct == DPAR_F32 ? 1e-6 : ct == DPAR_BF16 ? 8e-3 : 1e-3;
-        CHECK(copy.same(ct, has_copy ? std::max(of_copy, one) : -1.0)); /* of a weight as above */
-        if (has_rest && n > 0) { /* both halves together: an f32 */
+        /* rounded from a weight compared above */
+        CHECK(copy.same(ct, has_copy ? std::max(of_copy, one) : -1.0));
+        if (has_rest && n > 0) { /* both halves together are an f32 */
             const bytes_of high = w.taken(), low = rest.taken();
             for (int64_t i = 0; i < n; i++) {
                 const double made = (double)whole_of(high.data() + GUARD, low.data() + GUARD, i);
@@ -1067,7 +1074,8 @@ static void test_optimize(void)
 
 /* ---- rows ---- */
 
-/* An index of `n` rows of `have` in a twin, some of them below 0 or outside of the windows. */
+/* Returns an index of `n` rows of `have` in a twin, some of them below 0 or outside of the
+ * windows. */
 static dpar_mem_index any_index(twin *at, int64_t n, int64_t have, int wide, int windows)
 {
     dpar_mem_index x;
@@ -1123,7 +1131,7 @@ static void test_gather(void)
     }
 }
 
-/* Done by both tables, on either side's arrays. */
+/* Runs the operation with both tables on the arrays of each side. */
 static void scatter_both(dpar_mem_scatter s, twin &to, twin &from, twin &at, double relative)
 {
     on_both(&dpar_mem_layers::scatter, &s, [&](int on_device) {
@@ -1149,12 +1157,12 @@ static void test_scatter(void)
         s.rows = rows;
         s.width = width;
         s.type = type;
-        scatter_both(s, to, from, at, type == DPAR_F32 ? 0.0 : -1.0); /* payloads of NaN aside */
+        scatter_both(s, to, from, at, type == DPAR_F32 ? 0.0 : -1.0); /* NaN payloads may differ */
     }
 }
 
-/* Runs that are merged, windows, hot targets, numbers at the ends of their range: the order of rows
- * is in the bits. */
+/* Tests merged runs, windows, targets of many rows, and row numbers at the ends of their range. The
+ * bits depend on the order of the rows. */
 static void test_scatter_order(void)
 {
     const int64_t bytes = gpu.scratch_bytes;
@@ -1185,7 +1193,7 @@ static void test_scatter_order(void)
         gpu.scratch_bytes = turn % 2 ? bytes : 16 * 2500; /* windows of 2500 rows */
         for (int64_t left = rows; left > 0; left -= gpu.scratch_bytes / 16) {
             const int64_t now = std::min(left, gpu.scratch_bytes / 16);
-            launches += 2 + (now > 1024) + (now >= 32); /* a target of many rows is looked for */
+            launches += 2 + (now > 1024) + (now >= 32); /* also searches for targets of many rows */
         }
         gpu.launches = 0;
         scatter_both(s, to, from, at, -1.0);
@@ -1238,7 +1246,7 @@ static void test_combine_and_dot(void)
             d.b = from.at(on_device);
             d.index.at = at.at(on_device);
         });
-        within = 100.0; /* products of up to 4, which cancel */
+        within = 100.0; /* products of up to 4 that cancel */
         CHECK(sums.same(wt, wt == DPAR_F64 ? 1e-15 : 1e-7));
         within = 1e-30;
     }
@@ -1264,7 +1272,7 @@ static void test_cross_entropy(void)
         dpar_mem_cross_entropy x[2];
         logits.fill(type, 0);
         all.fill(type, 0);
-        for (int64_t i = 0; i < ranks * tokens; i++) { /* sums of exponentials are not below 0 */
+        for (int64_t i = 0; i < ranks * tokens; i++) { /* sums of exponentials are never negative */
             const double s = read_at(all.h(), 3 * i + 1, type);
             write_at(all.h(), 3 * i + 1, type, below(6) == 0 ? 0.0 : fabs(s) + 0.1);
         }
@@ -1285,7 +1293,7 @@ static void test_cross_entropy(void)
         x[0].lo[1] = rows / 2 + 1;
         x[0].hi[1] = rows / 2 + 1 + below(rows / 2 - 1);
         x[0].vocabulary = 3 * rows;
-        if (turn % 4 == 3 || turn % 8 == 4) { /* all columns are of the vocabulary */
+        if (turn % 4 == 3 || turn % 8 == 4) { /* all columns belong to the vocabulary */
             x[0].hi[0] = x[0].lo[1] = x[0].hi[1] = rows;
         }
         x[0].ignore = below(2) == 0 ? 0 : 3;
@@ -1379,7 +1387,7 @@ static void test_moments(void)
             m.stride[d] = step;
             step = step * std::max<int64_t>(1, m.extent[d]) + below(2) * below(3);
         }
-        if (turn % 5 < 2) { /* dense planes, fours of them; slices of a set */
+        if (turn % 5 < 2) { /* dense planes in units of four; slices of a set */
             m.dims = 2;
             m.extent[0] = turn % 5 ? 2000 : 1 + below(60);
             m.extent[1] = turn % 2 ? 4 : 8;
@@ -1411,7 +1419,7 @@ static void test_moments(void)
     }
 }
 
-/* Points of `dims` dims in planes: dense or with gaps, planes outermost or innermost. */
+/* Draws planes of points of `dims` dims: dense or with gaps, planes outermost or innermost. */
 static int64_t any_planes(const dpar_mem_norm *m, dpar_mem_planes *p)
 {
     const int last = (int)below(3) == 0;
@@ -1444,7 +1452,7 @@ static void norm_takes(dpar_mem_norm *m, int32_t phase, int there, twin *const *
     m->shift_gradient = at[9] == NULL ? NULL : (double *)at[9] + m->channels;
 }
 
-/* All phases, each from what the host's table made of the one before. */
+/* Tests all phases, each from the host's results of the phase before. */
 static void test_norm(void)
 {
     for (int turn = 0; turn < rounds * 20; turn++) {
@@ -1528,7 +1536,7 @@ static void test_quantize(void)
         if (turn % 3 == 0 && count > 0) {
             write_at(x.h(), below(count), type, turn % 2 ? (double)NAN : -(double)INFINITY);
         }
-        for (int64_t i = 0; i < count && turn % 7 == 0; i++) { /* tiny ones */
+        for (int64_t i = 0; i < count && turn % 7 == 0; i++) { /* tiny values */
             write_at(x.h(), i, type, 1e-37 * read_at(x.h(), i, type));
         }
         x.give();
@@ -1563,7 +1571,7 @@ static void test_quantize(void)
 
 /* ---- errors, streams, graphs ---- */
 
-/* The formats of tensor cores, to nearest and by lot. */
+/* Tests the formats of tensor cores, rounded to nearest and stochastically. */
 static void test_quantize_formats(void)
 {
     for (int turn = 0; turn < 48 + rounds * 24; turn++) {
@@ -1571,7 +1579,7 @@ static void test_quantize_formats(void)
         const int64_t block = format == DPAR_MEM_NVFP4 ? 16 : 32;
         const int64_t bytes = format < DPAR_MEM_MXFP4 ? 32 : block / 2;
         const int64_t count = some_count(), blocks = (count + block - 1) / block;
-        const int beside = (int)below(3); /* scales behind their codes */
+        const int beside = (int)below(3); /* scales after their codes */
         const int64_t step = beside == 0 ? bytes : bytes + 1 + below(3);
         const int64_t place = turn % 3 == 0 ? 0 : odd_place(type);
         twin x(count * dpar_type_bytes(type), place), back(count * dpar_type_bytes(type), place);
@@ -1579,7 +1587,8 @@ static void test_quantize_formats(void)
         dpar_mem_quantize q;
         x.fill(type, turn % 5 == 0);
         back.fill(type, 0);
-        for (int64_t i = 0; i < count; i++) { /* blocks of many sizes, one with NaN or infinity */
+        /* blocks of many magnitudes, one with NaN or infinity */
+        for (int64_t i = 0; i < count; i++) {
             const double v = read_at(x.h(), i, type);
             const int64_t b = i / block;
             if (b % 3 == 1) {
@@ -1620,7 +1629,7 @@ static void test_quantize_formats(void)
         CHECK(code.same(DPAR_U8, -1.0));
         CHECK(scale.same(DPAR_U8, -1.0));
         CHECK(back.same(type, -1.0));
-        /* all codes and scales, also those that quantize does not make */
+        /* Also tests all codes and scales that quantize does not make. */
         code.fill(DPAR_U8, 0);
         scale.fill(DPAR_U8, 0);
         q.accumulate = 0;
@@ -1670,9 +1679,10 @@ static void test_errors(void)
     step.piece = &none;
     step.step = 1;
     CHECK_INT(device_layers.optimize(device.ctx, &step), DPAR_OK);
-    none.weight_type = DPAR_F64; /* moments of BF16 */
+    none.weight_type = DPAR_F64; /* moments are BF16 */
     CHECK_INT(device_layers.optimize(device.ctx, &step), DPAR_E_ARG);
-    CHECK(cudaSetDevice(1000) != cudaSuccess); /* what others did wrong is not the launch's */
+    /* an earlier error of other code is not reported as the launch's */
+    CHECK(cudaSetDevice(1000) != cudaSuccess);
     twin one(4, 0);
     span.to = one.d();
     span.from = NULL;
@@ -1688,8 +1698,8 @@ static int reached(const void *at)
     return about.type != cudaMemoryTypeUnregistered;
 }
 
-/* Pages are registered while one of the pins needs them: scalars of two owners in one page, ranges
- * that overlap, what others have registered. */
+/* Tests pinning: pages are registered while a pin needs them: scalars of two owners in one page,
+ * overlapping ranges, and memory that others have registered. */
 static void test_pins(void)
 {
     void *memory = NULL;
@@ -1709,7 +1719,7 @@ static void test_pins(void)
     CHECK(reached(at));
     CHECK_INT(device.unpin(device.ctx, at + 100), DPAR_OK);
     CHECK(!reached(at) && reached(at + 3 * page) && reached(at + 6 * page - 1));
-    { /* a kernel through it */
+    { /* a kernel accesses it */
         dpar_mem_span span;
         memset(&span, 0, sizeof span);
         span.to = at + 3 * page;
@@ -1721,18 +1731,22 @@ static void test_pins(void)
         CHECK(((double *)(void *)at)[6 * page / 8 - 1] == 2.5);
     }
     CHECK_INT(device.unpin(device.ctx, at + 2 * page), DPAR_OK);
-    CHECK_INT(device.unpin(device.ctx, at + 2 * page), DPAR_OK); /* no more */
+    CHECK_INT(device.unpin(device.ctx, at + 2 * page), DPAR_OK); /* pinned no more */
     CHECK(!reached(at + 2 * page) && gpu.held_n == 0 && gpu.pins == 0);
-    CHECK(cudaHostRegister(at, 2 * page, 0) == cudaSuccess); /* by others: stays theirs */
+    /* registered by others: remains theirs */
+    CHECK(cudaHostRegister(at, 2 * page, 0) == cudaSuccess);
     CHECK_INT(device.pin(device.ctx, at + 8, 8), DPAR_OK);
     CHECK_INT(device.unpin(device.ctx, at + 8), DPAR_OK);
     CHECK(reached(at + 8));
-    CHECK_INT(device.pin(device.ctx, at + page, (int64_t)(2 * page)), DPAR_E_SYSTEM); /* a half */
+    /* half registered */
+    CHECK_INT(device.pin(device.ctx, at + page, (int64_t)(2 * page)), DPAR_E_SYSTEM);
     CHECK(strlen(gpu.why.text) > 10 && gpu.held_n == 0 && gpu.pins == 0);
     CHECK(cudaHostUnregister(at) == cudaSuccess);
-    CHECK_INT(device.pin(device.ctx, gpu.scratch, 4096), DPAR_OK); /* a device's: as it is, */
+    /* device memory is not registered */
+    CHECK_INT(device.pin(device.ctx, gpu.scratch, 4096), DPAR_OK);
     CHECK_INT(gpu.held_n, 0);
-    CHECK_INT(device.pin(device.ctx, &memory, 8), DPAR_OK); /* also below pages that are held */
+    /* also with an address below pages that are registered */
+    CHECK_INT(device.pin(device.ctx, &memory, 8), DPAR_OK);
     CHECK((uintptr_t)gpu.scratch < (uintptr_t)&memory);
     CHECK_INT(device.pin(device.ctx, gpu.scratch, 4096), DPAR_OK);
     CHECK_INT(gpu.held_n, 1);
@@ -1749,7 +1763,7 @@ static void test_pins(void)
     free(memory);
 }
 
-/* Another thread's device is current: stream 0 of this one is meant. */
+/* Another thread has another device current: stream 0 of this one is used. */
 static void test_devices(void)
 {
     int devices = 0, now = -1;
@@ -1782,7 +1796,8 @@ static void test_devices(void)
     CHECK(cudaFreeHost(host_at) == cudaSuccess);
 }
 
-/* Captured once, replayed twice: the work is the same and follows the arrays. */
+/* Captures once and replays twice: the work is the same and uses the current contents of the
+ * arrays. */
 static void test_graph(void)
 {
     cudaStream_t stream = NULL;
@@ -1838,7 +1853,8 @@ static void test_graph(void)
     CHECK(cudaStreamDestroy(stream) == cudaSuccess);
 }
 
-/* What is measured is of no meaning on a stand-in; what is written of it is read by the planner. */
+/* A product for the measurement. Times on a stand-in mean nothing, but the planner must be able to
+ * read the file. */
 static dpar_status no_gemm(void *user, dpar_cuda_stream stream, const void *a, const void *b,
                            void *c, int32_t n)
 {
@@ -1885,8 +1901,8 @@ static void test_measure(void)
 #include "aligned.h"
 #include "big.h"
 
-/* A kernel that faults while nobody waits for it: closing says so. The last thing: the device is
- * lost then. */
+/* A kernel faults while no call waits for it: dpar_cuda_close reports it. Must be the last test,
+ * because the device is lost then. */
 static void test_last_fault()
 {
 #ifdef FAKE_CUDA
@@ -1901,7 +1917,7 @@ static void test_last_fault()
     span.to_type = span.from_type = DPAR_F32;
     span.count = 64;
     fake_cuda_fail("kernel:1");
-    (void)table.span(table.ctx, &span, 1); /* where it ran at once it is told here already */
+    (void)table.span(table.ctx, &span, 1); /* reports the fault already if it ran at once */
     CHECK_INT(dpar_cuda_close(&lost), DPAR_E_SYSTEM);
 #endif
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* dpar_nccl.h compiled against the real nccl.h, with the real library and the real CUDA runtime:
- * the version that is there; two ranks, each with a device or with a sentence why not. */
+/* Compiles dpar_nccl.h with the real nccl.h and links the real library and the real CUDA runtime.
+ * Prints the version, then starts two ranks, each with a device or with a message why there is
+ * none. */
 #include "dpar_nccl.h"
 
 #include "check.h"
@@ -8,7 +9,7 @@
 #include <cuda.h>
 #include <stddef.h>
 
-/* dpar_nccl.h's own declaration of what the driver takes. */
+/* Checks dpar_nccl.h's own declaration of the driver's arguments. */
 #define SAME(a, b) (sizeof(a) == sizeof(b) ? 1 : -1)
 typedef CUstreamBatchMemOpParams op;
 typedef char op_size[SAME(op, dpari_nccl_stream_op)];
@@ -30,8 +31,7 @@ static void stream_ops(void)
     CHECK_INT(CU_STREAM_WRITE_VALUE_DEFAULT, 0);
 }
 
-/* major x 10000 + minor x 100 + patch of the NCCL that is there; E_SYSTEM where
- * there is none. */
+/* Sets major x 10000 + minor x 100 + patch of the NCCL library; E_SYSTEM if there is none. */
 static dpar_status nccl_version(int32_t *version, dpar_why *why)
 {
     dpari_nccl_api api;

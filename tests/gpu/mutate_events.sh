@@ -1,18 +1,17 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# Leaves out, one by one, each event record, each wait of a stream or of the host for an event, each
-# wait for a stream and each question whether an event has come in dpar_nccl.h and dpar_cuda.h, and what
-# streams wait for and write by the driver (ops: meetings of devices): a test over the stand-ins must fail
-# each time. With `waits`: what those do for each wait that stands in a
-# strategy (for a message, a collective or the device's work). No compiler is needed for that:
-# the stand-in leaves out the call of one line (FAKE_CUDA_DROP). The programs are those of
-# tests/gpu/run.sh, which builds them here unless build/gpu has those of these very sources (run.sh keep).
-# A push takes a part of the places.
+# Leaves out, one at a time, each event record, each wait of a stream or of the host for an event, each wait for
+# a stream and each query of an event in dpar_nccl.h and dpar_cuda.h, and the waits and writes that streams do
+# through the driver (ops: exchanges between devices). A test over the stand-ins must fail each time. With `waits`
+# it leaves out what these calls do for each wait in a strategy (for a message, a collective or the device's work).
+# This needs no compiler: the stand-in leaves out the call of one line (FAKE_CUDA_DROP). The programs are those of
+# tests/gpu/run.sh, which builds them here unless build/gpu has those of the current sources (run.sh keep).
+# A push tests some of the places.
 #     tests/gpu/mutate_events.sh turn            the first and then the second; a push: one of them
-#     tests/gpu/mutate_events.sh          all places of both headers; the first test that tells ends each
+#     tests/gpu/mutate_events.sh          all places of both headers; each ends with the first test that fails
 #     tests/gpu/mutate_events.sh waits           the waits of strategies
-#     tests/gpu/mutate_events.sh table           each place by each test: who tells (minutes)
-#     tests/gpu/mutate_events.sh FILE:LINE       only that one, and what the tests say
+#     tests/gpu/mutate_events.sh table           each place with each test: which ones fail (minutes)
+#     tests/gpu/mutate_events.sh FILE:LINE       only that place, with the output of the tests
 if [ "${1:-}" = turn ]; then
     case ${DPAR_PARTS_OF:-1}:${DPAR_MPI:-0} in
     1:*) sh "$0" && exec sh "$0" waits ;;
@@ -29,11 +28,11 @@ mkdir -p "$bin/meet"
 export FAKE_NCCL_DEADLINE=8 DPAR_NCCL_LIBRARY="$bin/libnccl.so.2"
 
 rank_tests=$(sed -n "s/^rank_tests='\(.*\)'/\1/p" tests/gpu/run.sh)
-# Not those whose line says why nothing would be seen.
+# Leaves out lines with a comment that the call orders nothing.
 calls='cuda(EventRecord|EventQuery|EventSynchronize|StreamWaitEvent|StreamSynchronize)\('
 places="ops:wait ops:write $(grep -n -E "$calls" dpar_nccl.h dpar_cuda.h | grep -v 'orders nothing' | cut -d: -f1,2)"
-# Waits of strategies, and what is left out of each: the compute stream's wait for the operation, the
-# host's for the compute stream. (void): where something failed already.
+# The waits of strategies, and what is left out of each: the wait of the compute stream for the operation, or that
+# of the host for the compute stream. Lines with (void) are error paths.
 waits=$(grep -n -E '(dpar_wait\((&[^()]*|work)\)|dpari_do_wait\([a-z>-]+\)|m(em)?->wait\(m(em)?->ctx\))' dpar_comm.h dpar_halo.h dpar_train.h \
     dpar_spatial.h | grep -v -E ':[0-9]+: \* |DPARI?_(API|INTERNAL)|\(void\)dpar_wait|dpari_do_ended|orders nothing' | cut -d: -f1,2)
 line_of() { awk -v begins="$2" -v holds="$3" 'index($0, begins) == 1 && /\)$/ { f = 1 } f && index($0, holds) { print FILENAME ":" NR; exit }' "$1"; }
@@ -41,9 +40,9 @@ stream_waits=$(line_of dpar_nccl.h 'static dpar_status dpari_nccl_wait(' cudaStr
 host_waits=$(line_of dpar_cuda.h 'static dpar_status dpari_cuda_wait(' cudaStreamSynchronize)
 [ -n "$stream_waits" ] && [ -n "$host_waits" ] || { echo 'dpari_nccl_wait or dpari_cuda_wait: not found'; exit 1; }
 
-# The file of src that a line of a header is of, without folder and .c: header line
+# Prints the file of src that a line of a header comes from, without folder and .c: header, line
 file_of() { awk -v line="$2" '/^\/\* ==== / { name = $3 } NR == line { gsub(/.*\/|\.c/, "", name); print name; exit }' "$1"; }
-# seed and command, what tells most first
+# seed and command, those that find most first
 tests_of() {
     case $1 in dpar_comm.h* | dpar_halo.h* | dpar_train.h* | dpar_spatial.h*)
         name=$(file_of "${1%:*}" "${1#*:}")
@@ -96,7 +95,7 @@ one() {
         # shellcheck disable=SC2086
         passes "$tag" "$seed" $command && continue
         [ "$way" != one ] || tail -n 20 "$work/meet_$tag.said"
-        # without the mutant it passes: else it tells nothing
+        # a test that fails without the mutant proves nothing
         fine="$work/fine $seed $command"
         [ -e "$fine" ] || (unset FAKE_CUDA_DROP && passes "$tag" "$seed" $command && : > "$fine") ||
             { echo "fails as it is: seed $seed, $command"; cat "$work/meet_$tag.said"; return 1; }

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* dpar_nccl.h over the stand-ins: every operation x type x in place x size x way of waiting, on 1
- * to 4 ranks, bit by bit against the shared-memory engine; messages, batches on periodic axes, host
- * memory, splits; ways to meet; what goes wrong and what is said then.
- *     nccl ops|exact|messages|host|groups|graph|lends|meet|busy|late|...|pure [ranks]     without
- * words: all mpiexec -n 3 nccl launched any|node|pmi|mpi      meets as the launcher has it (mpi:
- * -DUSE_MPI) FAKE_CUDA_SEED says how streams are delayed, DPAR_NCCL_LIBRARY which version is stood
- * in for. */
+/* Tests dpar_nccl.h over the stand-ins: each operation x type x in place x size x form of waiting,
+ * on 1 to 4 ranks, bit by bit against the shared-memory engine; messages, batches on periodic axes,
+ * host memory, splits; ways to meet; failures and their messages.
+ *
+ *   nccl ops|exact|messages|host|groups|graph|lends|meet|busy|late|...|pure [ranks]
+ *   mpiexec -n 3 nccl launched any|node|pmi|mpi
+ *
+ * Without words it runs all sections. `launched` meets through the launcher (mpi: built with
+ * -DUSE_MPI). FAKE_CUDA_SEED sets how streams are delayed, DPAR_NCCL_LIBRARY which version the
+ * stand-in has. */
 #include "dpar_nccl.h"
 #ifdef USE_MPI
 #include "dpar_mpi.h"
@@ -19,8 +22,7 @@
 
 enum { MOST = 700, GUARD = 16, ROOM = 4 * MOST + 2 * GUARD };
 
-/* major x 10000 + minor x 100 + patch of the NCCL that is there; E_SYSTEM where
- * there is none. */
+/* Sets major x 10000 + minor x 100 + patch of the NCCL library; E_SYSTEM if there is none. */
 static dpar_status nccl_version(int32_t *version, dpar_why *why)
 {
     dpari_nccl_api api;
@@ -32,15 +34,15 @@ static dpar_status nccl_version(int32_t *version, dpar_why *why)
 }
 
 static int quiet_failures, verbose;
-static int every = 4; /* of how many operations one is run; short runs: more */
+static int every = 4; /* one operation of this many is run; more in short runs */
 
 /* ---- a rank ---- */
 
 typedef struct rank_state {
     dpar_comm *host, *nccl;
     cudaStream_t stream;
-    char *in, *out; /* of the device; 8 ROOM bytes each */
-    char *pinned;   /* of tests of lent memory */
+    char *in, *out; /* device memory; 8 ROOM bytes each */
+    char *pinned;   /* for tests of lent memory */
     char a[8 * ROOM], b[8 * ROOM], want[8 * ROOM];
 } rank_state;
 
@@ -49,13 +51,13 @@ static rank_state state; /* each rank is a process */
 enum { CPUS = 64 };
 
 typedef struct shared_page {
-    int told;             /* dies: ranks that a rank's end was told to */
-    int stalled_ms[CPUS]; /* how long each processor did nothing of ours, at most */
+    int told;             /* dies: number of ranks that were told that a rank has ended */
+    int stalled_ms[CPUS]; /* the longest time in which a processor did not run us */
 } shared_page;
 
-static shared_page *page; /* of all processes */
+static shared_page *page; /* shared by all processes */
 
-/* Faults can be ordered, and ranks have devices of their own. */
+/* Returns 1 on the stand-in: failures can be requested, and each rank has its own device. */
 static int stand_in(void)
 {
 #if defined(FAKE_CUDA)
@@ -73,7 +75,7 @@ static void cuda(cudaError_t code)
     }
 }
 
-/* With DPAR_TEST_SHARE_GPU all ranks may have the same one. */
+/* Selects a device. With DPAR_TEST_SHARE_GPU all ranks may have the same one. */
 static void take_device(int rank)
 {
     int devices = 0;
@@ -130,7 +132,7 @@ static void download(char *to, const char *from)
     cuda(cudaStreamSynchronize(state.stream));
 }
 
-/* Waits in one of three ways: not at all, dpar_wait, dpar_test. */
+/* Waits in one of three ways: not at all, by dpar_wait, or by dpar_test. */
 static dpar_status finish(int how, const dpar_call *call)
 {
     dpar_work work;
@@ -150,7 +152,8 @@ static dpar_status finish(int how, const dpar_call *call)
 
 /* ---- numbers ---- */
 
-/* Small whole numbers that n divides: sums and averages are exact in every order and type. */
+/* Stores a small whole number that n divides: sums and averages are exact in each order and
+ * type. */
 static void put(char *to, int64_t i, int32_t type, int v)
 {
     static const int16_t halves[9] = {0,      0x3c00, 0x4000, 0x4200, 0x4400,
@@ -201,10 +204,11 @@ static int rough; /* numbers whose sums depend on the order */
 typedef struct op_case {
     dpar_call call, host;
     int64_t in_count[4], in_begin[4], out_count[4], out_begin[4];
-    int64_t in_at, out_at; /* bytes into the memory of in and out */
+    int64_t in_at, out_at; /* offsets in bytes into the memory of in and out */
 } op_case;
 
-/* The pieces: rank s gives rank r (count + 2 s + 3 r) % 5 less, at least none; gaps between. */
+/* Returns the size of a piece: rank s sends rank r (count + 2 s + 3 r) % 5 less, at least 0. There
+ * are gaps. */
 static int64_t piece(int64_t count, int s, int r)
 {
     const int64_t n = count - (2 * s + 3 * r) % 5;
@@ -296,7 +300,7 @@ static void one(int kind, int varies, int32_t type, int32_t op, int64_t count, u
     k.host.out = s->want + k.out_at;
     host = dpari_post(s->host, &k.host, NULL);
     st = finish(how, &k.call);
-    if (!in_place) { /* who writes `in` next must not come too early */
+    if (!in_place) { /* a later write to `in` must wait for the operation */
         cuda(cudaMemsetAsync(s->in, 0x33, 8 * ROOM, s->stream));
     }
     download(s->b, in_place ? s->in : s->out);
@@ -352,14 +356,14 @@ static int operations(dpar_comm *c, void *arg)
     (void)arg;
     begin(c, NULL);
     all_operations(7, TYPES);
-    /* averages of integers are refused on each rank alone, and nothing breaks */
+    /* Averages of integers are refused on each rank locally, and nothing breaks. */
     CHECK_INT(dpar_all_reduce(state.nccl, state.in, state.out, 4, DPAR_I32, DPAR_AVG, NULL),
               DPAR_E_ARG);
     CHECK_INT(dpar_barrier(state.nccl, NULL), DPAR_OK);
     return end();
 }
 
-/* The host's table, but in stream order: each sum is a function of the host in the stream. */
+/* The host's table in stream order: each sum is a host function in the stream. */
 typedef struct adding {
     dpar_mem_reduce sum;
 } adding;
@@ -382,8 +386,8 @@ static dpar_status add_later(void *ctx, const dpar_mem_reduce *sum)
                : (dpar_status)DPAR_E_SYSTEM;
 }
 
-/* Rank order, blocks of 64 elements and more: sums that depend on the order too. Runs with
- * FAKE_CUDA_GUARD=0, because the host does the device's sums, and FAKE_NCCL_RING=1. */
+/* Checks rank order and blocks of 64 elements and more, with sums that depend on the order. Runs
+ * with FAKE_CUDA_GUARD=0, because the host does the device's sums, and FAKE_NCCL_RING=1. */
 static int exactly(dpar_comm *c, void *arg)
 {
     dpar_nccl_desc o;
@@ -424,8 +428,9 @@ static dpar_call message(int32_t kind, void *at, int64_t count, int32_t peer, in
     return call;
 }
 
-/* A halo on a periodic axis: right and left are one rank where there are two, oneself where there
- * is one. order: neighbours named in another order on odd ranks; host: on host memory. */
+/* Exchanges a halo on a periodic axis. With two ranks right and left are the same one, with one
+ * rank they are itself. order: odd ranks list their neighbours in another order; host: in host
+ * memory; alone: one call each. */
 static void halo(int order, int host, int alone)
 {
     rank_state *s = &state;
@@ -458,7 +463,7 @@ static void halo(int order, int host, int alone)
             call[3 - k] = turned;
         }
     }
-    if (alone) { /* one by one */
+    if (alone) { /* one at a time */
         for (k = 0; k < 4; k++) {
             CHECK_INT(dpari_post(s->nccl, &call[k], &work[k]), DPAR_OK);
         }
@@ -494,7 +499,7 @@ static int messages(dpar_comm *c, void *arg)
             }
         }
     }
-    /* a receive posted before a collective, its send after one: in the order of posting */
+    /* A receive is posted before a collective and its send after one: in the order of posting. */
     if (c->size > 1 && c->rank < 2) {
         float *at = (float *)(void *)(c->rank == 0 ? state.in : state.out);
         dpar_call call =
@@ -510,7 +515,7 @@ static int messages(dpar_comm *c, void *arg)
         download(state.b, state.out);
         CHECK(c->rank == 0 || (state.b[0] == 7 && state.b[199] == 7));
     }
-    /* to oneself alone: would wait for ever */
+    /* A single message to the rank itself would wait for ever. */
     memset(&work, 0, sizeof work);
     CHECK_INT(dpar_send(state.nccl, state.in, 1, DPAR_F32, c->rank, 0, &work), DPAR_OK);
     CHECK_INT(dpar_test(&work), DPAR_MORE);
@@ -546,7 +551,7 @@ static int on_host(dpar_comm *c, void *arg)
     CHECK_INT(dpar_all_reduce(state.nccl, x, y, 3, DPAR_I32, DPAR_AVG, &work), DPAR_OK);
     CHECK_INT(dpar_wait(&work), DPAR_OK);
     CHECK_INT(y[0], (5 * c->size + c->size * (c->size - 1) / 2) / c->size);
-    CHECK_INT(y[1], -7); /* towards zero */
+    CHECK_INT(y[1], -7); /* rounded towards zero */
     for (k = 0; k < c->size; k++) {
         x[0] = c->rank == k ? 4711 + k : 0;
         CHECK_INT(dpar_broadcast(state.nccl, x, 1, DPAR_I32, k, NULL), DPAR_OK);
@@ -577,8 +582,8 @@ static void described(dpar_comm *c, const char *expected)
     CHECK_TEXT(words, whole);
 }
 
-/* Where its ranks are, as dpar_nccl_make heard it; as if rank 0 were elsewhere; as if nobody had
- * said. */
+/* Checks the description of where the ranks are: as dpar_nccl_make found it; as if rank 0 were on
+ * another node; and as if it were not known. */
 static void describes(dpar_comm *c)
 {
     dpari_nccl_world *w = dpari_nccl_ctx_of(c)->world;
@@ -624,7 +629,7 @@ static int groups(dpar_comm *c, void *arg)
     }
     CHECK_INT(dpar_wait_all(work, 2), DPAR_OK);
     CHECK_INT(dpar_broadcast(reversed, state.in, 1, DPAR_F32, 0, NULL),
-              DPAR_OK); /* the last rank's */
+              DPAR_OK); /* wrong on the last rank */
     download(state.b, state.out);
     CHECK(b[0] == (float)(c->size * (c->size + 1) / 2));
     CHECK(half == NULL || b[1] == (float)(10 + (color == 0 ? (c->size > 2 ? 2 : 0) : 1)));
@@ -647,7 +652,7 @@ static int groups(dpar_comm *c, void *arg)
     CHECK_INT(dpar_comm_free(reversed), DPAR_OK);
     CHECK_INT(dpar_comm_free(twin), DPAR_OK);
     CHECK_INT(dpar_comm_free(half), DPAR_OK);
-    memset(work, 0, sizeof work); /* what is under way is done before memory goes */
+    memset(work, 0, sizeof work); /* an operation in progress ends before its memory is freed */
     CHECK_INT(dpar_all_reduce(state.nccl, state.out, state.out, 64, DPAR_F32, DPAR_SUM, &work[0]),
               DPAR_OK);
     dpar_comm_release(state.nccl, state.out);
@@ -661,8 +666,8 @@ static int groups(dpar_comm *c, void *arg)
     return end();
 }
 
-/* Halves of the job that each split again, without the other: their parts have nothing to do with
- * each other. Both wait at once, in different calls of the same number; then one breaks. */
+/* Splits halves of the job again, without the other half: their parts are independent. Both wait at
+ * the same time, in different calls with the same number; then one breaks. */
 static int cousins(dpar_comm *c, void *arg)
 {
     dpar_comm *half = NULL, *part = NULL;
@@ -676,7 +681,7 @@ static int cousins(dpar_comm *c, void *arg)
     CHECK_INT(dpar_comm_split(state.nccl, upper, 0, &half), DPAR_OK);
     CHECK_INT(dpar_comm_split(half, 0, 0, &part), DPAR_OK);
     CHECK_INT(dpar_barrier(part, NULL), DPAR_OK);
-    if (later) { /* the others ask what is the matter after a second */
+    if (later) { /* the other ranks ask for the reason after a second */
         dpari_os_sleep(1.6);
     }
     st = upper ? dpar_all_gather(part, state.in, state.out, 8, DPAR_F32, NULL)
@@ -699,8 +704,8 @@ static int cousins(dpar_comm *c, void *arg)
 
 /* ---- graphs ---- */
 
-/* A batch in a ring and an all-reduce behind it, captured once and replayed: each time the numbers
- * are those of the rank before, and the sum of what all sent. */
+/* Captures a batch in a ring and an all-reduce after it once, and replays them: each time the
+ * results are the numbers of the rank before and the sum of what all ranks sent. */
 static int captured(dpar_comm *c, void *arg)
 {
     float *a = (float *)(void *)state.a, *b = (float *)(void *)state.b;
@@ -721,12 +726,13 @@ static int captured(dpar_comm *c, void *arg)
     memset(&before, 0, sizeof before);
     memset(&work, 0, sizeof work);
     upload(state.in, state.a);
-    CHECK_INT(dpar_batch(state.nccl, calls, 2, NULL), DPAR_OK); /* ranks connect */
+    CHECK_INT(dpar_batch(state.nccl, calls, 2, NULL), DPAR_OK); /* so that ranks connect */
     CHECK_INT(dpar_all_reduce(state.nccl, state.in, state.out, 2, DPAR_F32, DPAR_SUM, &before),
               DPAR_OK);
     cuda(cudaStreamSynchronize(state.stream));
     cuda(cudaStreamBeginCapture(state.stream, cudaStreamCaptureModeGlobal));
-    while (dpar_test(&before) == DPAR_MORE) { /* of before: asking about it spoils nothing */
+    /* started before the capture: testing it does not invalidate the capture */
+    while (dpar_test(&before) == DPAR_MORE) {
     }
     CHECK_INT(dpar_all_reduce(state.nccl, &x, &x, 1, DPAR_I32, DPAR_SUM, NULL), DPAR_E_ARG);
     CHECK(strstr(state.nccl->why.text, "captured") != NULL);
@@ -752,7 +758,7 @@ static int captured(dpar_comm *c, void *arg)
     return end();
 }
 
-/* ---- what goes wrong ---- */
+/* ---- failures ---- */
 
 static void has(const char *text, const char *part)
 {
@@ -767,7 +773,7 @@ static void nap(double s)
     dpari_os_sleep(s);
 }
 
-/* What is to go wrong from now on, where it can be ordered (fake/nccl.h); the real one has no such
+/* Requests failures from now on, if possible (fake/nccl.h); the real library has no such
  * function. */
 static void fail_as(const char *list)
 {
@@ -783,7 +789,7 @@ static void begin_soon(dpar_comm *c, double timeout_s)
 {
     dpar_nccl_desc o;
     memset(&o, 0, sizeof o);
-    o.timeout_s = stand_in() ? 20 : 60; /* it takes its time to be made */
+    o.timeout_s = stand_in() ? 20 : 60; /* making it takes time */
     begin(c, &o);
     state.nccl->timeout_s = timeout_s;
 }
@@ -794,7 +800,7 @@ static void sleep_long(void *arg)
     nap(1.1);
 }
 
-/* What this rank's own stream still computes is no time that it waits for others. */
+/* Checks that work of this rank's own stream does not count as waiting for other ranks. */
 static int busy(dpar_comm *c, void *arg)
 {
     dpar_work work;
@@ -812,14 +818,14 @@ static int busy(dpar_comm *c, void *arg)
     return end();
 }
 
-/* Rank 1 comes too late to an all-reduce that the others wait for. */
+/* Rank 1 is late for an all-reduce that the others wait for. */
 static int late(dpar_comm *c, void *arg)
 {
     double began;
     dpar_status st;
     (void)arg;
     begin_soon(c, 5);
-    /* as long as the one below: NCCL connects there */
+    /* As long as the timeout below, because NCCL connects in it. */
     CHECK_INT(dpar_all_reduce(state.nccl, state.in, state.in, 1000, DPAR_F32, DPAR_SUM, NULL),
               DPAR_OK);
     CHECK_INT(dpar_barrier(state.nccl, NULL), DPAR_OK);
@@ -827,7 +833,7 @@ static int late(dpar_comm *c, void *arg)
     began = dpari_os_now();
     if (c->rank == 1) {
         nap(1.5);
-        CHECK(dpar_barrier(state.nccl, NULL) < 0); /* it has heard */
+        CHECK(dpar_barrier(state.nccl, NULL) < 0); /* it has got the error */
         has(state.nccl->why.text, " says: ");
     } else {
         st = dpar_all_reduce(state.nccl, state.in, state.in, 1000, DPAR_F32, DPAR_SUM, NULL);
@@ -844,8 +850,8 @@ static int late(dpar_comm *c, void *arg)
     return checks_failed > 0;
 }
 
-/* Rank 1 comes to operations of two communicators, one behind the other, too late: each ends with
- * its own deadline, though what NCCL frees of the first waits for the kernel of the second. */
+/* Rank 1 is late for operations of two communicators, one after the other. Each must end after its
+ * own timeout, although what NCCL frees of the first one waits for the kernel of the second. */
 static int late_twice(dpar_comm *c, void *arg)
 {
     dpar_comm *second = NULL;
@@ -873,8 +879,8 @@ static int late_twice(dpar_comm *c, void *arg)
     return checks_failed > 0;
 }
 
-/* Rank 1 does not come to the first one, in which ranks connect: nothing is enqueued, the call
- * itself waits, and ends with the same sentence. */
+/* Rank 1 does not call the first operation, in which ranks connect. Nothing is enqueued, so the
+ * call itself waits, and ends with the same message. */
 static int unconnected(dpar_comm *c, void *arg)
 {
     double began;
@@ -889,7 +895,7 @@ static int unconnected(dpar_comm *c, void *arg)
         has(state.nccl->why.text, " says: ");
     } else {
         st = dpar_all_reduce(state.nccl, state.in, state.in, 9, DPAR_F32, DPAR_SUM, NULL);
-        if (st == DPAR_OK && !stand_in()) { /* one that connects all when it is made */
+        if (st == DPAR_OK && !stand_in()) { /* a library that connects all ranks when it is made */
             st = dpar_barrier(state.nccl, NULL);
         }
         CHECK_INT(st, DPAR_E_TIMEOUT);
@@ -902,7 +908,8 @@ static int unconnected(dpar_comm *c, void *arg)
     return checks_failed > 0;
 }
 
-/* The same without a watchdog: the call has the deadline. And with one that all come to: late. */
+/* The same without a watchdog: the call has the timeout. Then with an operation that all ranks
+ * call: late. */
 static int unwatched(dpar_comm *c, void *arg)
 {
     dpar_nccl_desc o;
@@ -928,7 +935,8 @@ static int unwatched(dpar_comm *c, void *arg)
     return checks_failed > 0;
 }
 
-/* More works than there are, none of them waited for: refused, and fine once one was. */
+/* Posts more works than there are without waiting: refused, and allowed after a wait for one of
+ * them. */
 static int works_out(dpar_comm *c, void *arg)
 {
     dpar_nccl_desc o;
@@ -938,7 +946,7 @@ static int works_out(dpar_comm *c, void *arg)
     memset(&o, 0, sizeof o);
     memset(works, 0, sizeof works);
     o.work_count = 8;
-    o.scratch_bytes = 4097; /* the word of a barrier lies behind it, aligned */
+    o.scratch_bytes = 4097; /* the word of a barrier is after it, aligned */
     begin(c, &o);
     CHECK_INT(dpar_barrier(state.nccl, NULL), DPAR_OK);
     for (i = 0; i < 8; i++) {
@@ -958,7 +966,7 @@ static int works_out(dpar_comm *c, void *arg)
     return end();
 }
 
-/* Ranks in different calls. */
+/* Ranks make different calls. */
 static int differ(dpar_comm *c, void *arg)
 {
     double began;
@@ -980,15 +988,15 @@ static int differ(dpar_comm *c, void *arg)
     return checks_failed > 0;
 }
 
-/* Rank 1's process ends. The first communicator that breaks is not the one whose kernel the device
- * is at. */
+/* Rank 1's process ends. The communicator that breaks first is not the one whose kernel the device
+ * runs. */
 static int dies(dpar_comm *c, void *arg)
 {
     dpar_comm *second = NULL;
     (void)arg;
     begin_soon(c, 20);
     CHECK_INT(dpar_comm_split(state.nccl, 0, 0, &second), DPAR_OK);
-    if (c->rank != 1) { /* what NCCL itself hears of it, before anyone knows who is gone */
+    if (c->rank != 1) { /* NCCL may notice it before it is known which rank has ended */
         fail_as("async:ncclAllReduce:1:6");
     }
     CHECK_INT(dpar_barrier(second, NULL), DPAR_OK);
@@ -1006,16 +1014,17 @@ static int dies(dpar_comm *c, void *arg)
     (void)dpar_comm_free(second);
     if (checks_failed == 0) {
         (void)__atomic_add_fetch(&page->told, 1,
-                                 __ATOMIC_SEQ_CST); /* that ranks fail says nothing */
+                                 __ATOMIC_SEQ_CST); /* errors of the ranks are expected */
     }
     return checks_failed > 0;
 }
 
-/* ---- memory that devices lend each other ---- */
+/* ---- memory that devices share ---- */
 
 enum { LENT = 5000 };
 
-/* "Writes" a part, as a kernel would, and reads the same of each peer: what exchange k gives. */
+/* Writes a part, as a kernel would, and reads the same part of each peer: the results of exchange
+ * k. */
 static void lent_once(char *memory, const int32_t *ranks, int n, int k, char *to)
 {
     dpar_comm *c = state.nccl;
@@ -1049,8 +1058,8 @@ static void lend_all(void **memory, int64_t more)
     CHECK_INT(state.nccl->engine.alloc_shared(state.nccl, 3 * LENT + more, 1, memory), DPAR_OK);
 }
 
-/* Exchanges that follow each other without a wait of the host's: called, and captured each in a
- * graph of its own or two in one, which are replayed. Neighbours in a ring; 4 ranks: two nodes. */
+/* Runs consecutive exchanges without a wait on the host: called directly, or captured in a graph,
+ * one or two in each, which are replayed. Neighbours are in a ring; 4 ranks are on two nodes. */
 static int lends(dpar_comm *c, void *arg)
 {
     enum { MOST_TIMES = 12 };
@@ -1081,7 +1090,7 @@ static int lends(dpar_comm *c, void *arg)
         }
     }
     if (n > 0) {
-        for (i = 0; i < 2; i++) { /* exchanges 0; 1 and 2 are what replays do */
+        for (i = 0; i < 2; i++) { /* 0 is called; 1 and 2 are what the replays do */
             cuda(cudaStreamBeginCapture(state.stream, cudaStreamCaptureModeThreadLocal));
             lent_once((char *)memory, ranks, n, i, (char *)to);
             if (i == 1) {
@@ -1116,8 +1125,9 @@ static int lends(dpar_comm *c, void *arg)
     return end();
 }
 
-/* Rank 1 does not come to a meeting, or dies: the others' streams wait no longer than the deadline,
- * with all that is enqueued behind it; what they read then is still mapped. */
+/* Rank 1 does not call an exchange, or dies: the streams of the others, with all that is enqueued
+ * after it, wait no longer than the timeout; the memory that they read afterwards is still
+ * mapped. */
 static int lent_alone(dpar_comm *c, void *arg)
 {
     const int dies_here = strcmp((const char *)arg, "dies") == 0;
@@ -1154,7 +1164,7 @@ static int lent_alone(dpar_comm *c, void *arg)
         }
         if (dies_here) {
             cuda(cudaStreamSynchronize(state.stream));
-        } else { /* closing has to wait for what still reads */
+        } else { /* closing has to wait for pending reads */
             cuda(cudaLaunchHostFunc(state.stream, sleep_long, NULL));
             cuda(cudaMemcpyAsync(into,
                                  state.nccl->engine.peer_address(state.nccl, memory, ranks[0]),
@@ -1178,7 +1188,7 @@ static int lent_alone(dpar_comm *c, void *arg)
     return checks_failed > 0;
 }
 
-/* A rank aborts: the others hear its sentence. */
+/* A rank aborts: the others get its message. */
 static int aborts(dpar_comm *c, void *arg)
 {
     (void)arg;
@@ -1195,8 +1205,8 @@ static int aborts(dpar_comm *c, void *arg)
     return checks_failed > 0;
 }
 
-/* The n-th call of a function of NCCL or CUDA fails, on one rank or all: an error with the words of
- * the library, nothing that hangs. */
+/* The n-th call of a function of NCCL or CUDA fails, on one rank or on all: an error with the text
+ * of the library, and nothing hangs. */
 static int injected(dpar_comm *c, void *arg)
 {
     const char *what = (const char *)arg;
@@ -1205,7 +1215,8 @@ static int injected(dpar_comm *c, void *arg)
     begin_soon(c, 3);
     if (strncmp(what, "cuda", 4) == 0) {
         if (c->rank == 1) {
-#if defined(FAKE_CUDA) /* the real one has no such function, and is only asked for its symbols */
+/* the real library has no such function, and is only asked for its symbols */
+#if defined(FAKE_CUDA)
             fake_cuda_fail(what);
 #endif
         }
@@ -1215,13 +1226,13 @@ static int injected(dpar_comm *c, void *arg)
     st = dpar_all_reduce(state.nccl, state.in, state.out, 8, DPAR_F32, DPAR_SUM, NULL);
     began = dpari_os_now();
     while (st >= 0 &&
-           dpari_os_now() - began < 5) { /* an asynchronous error is seen a little later */
+           dpari_os_now() - began < 5) { /* an asynchronous error is noticed a little later */
         st = dpar_barrier(state.nccl, NULL);
     }
     CHECK(st < 0);
     CHECK(state.nccl->why.text[0] != 0);
     if (strncmp(what, "never", 5) !=
-        0) { /* the others hear of it, they do not wait for the deadline */
+        0) { /* the others get the error, they do not wait for the timeout */
         CHECK(dpari_os_now() - began < 2);
     }
     if (verbose) {
@@ -1235,7 +1246,7 @@ static int injected(dpar_comm *c, void *arg)
     return checks_failed > 0;
 }
 
-/* Making one fails on one rank: on all, with that rank's sentence. */
+/* Making a communicator fails on one rank: all ranks get its message. */
 static int cannot_begin(dpar_comm *c, void *arg)
 {
     dpar_nccl_desc o;
@@ -1270,7 +1281,7 @@ static int cannot_begin(dpar_comm *c, void *arg)
     return checks_failed > 0;
 }
 
-/* The last rank is left out; arg: of one that broke before. */
+/* Leaves the last rank out; with arg, of a communicator that broke before. */
 static int shrinks(dpar_comm *c, void *arg)
 {
     dpar_nccl_desc o;
@@ -1284,7 +1295,7 @@ static int shrinks(dpar_comm *c, void *arg)
     begin(c, &o);
     CHECK_INT(dpar_barrier(state.nccl, NULL), DPAR_OK);
     state.nccl->timeout_s = arg != NULL ? 1 : state.nccl->timeout_s;
-    if (arg != NULL && c->rank != gone) { /* which does not come: all others give up */
+    if (arg != NULL && c->rank != gone) { /* it does not call: all others time out */
         CHECK_INT(dpar_nccl_shrink(state.nccl, &gone, 0, &rest, &why), DPAR_E_ARG);
         CHECK(dpar_barrier(state.nccl, NULL) < 0);
         state.nccl->timeout_s = stand_in() ? 3 : 60;
@@ -1304,15 +1315,15 @@ static int shrinks(dpar_comm *c, void *arg)
             CHECK_INT(dpar_comm_free(rest), DPAR_OK);
         }
     }
-    if (arg != NULL) { /* a broken one closes, and says nothing */
+    if (arg != NULL) { /* a broken communicator is freed without an error */
         (void)dpar_comm_free(state.nccl);
         return checks_failed > 0;
     }
     return end();
 }
 
-/* What broke of an elastic communicator stays on the stream where NCCL cannot revoke it (before
- * 2.28.7): what another one has behind it ends with the deadline all the same. */
+/* What broke on an elastic communicator stays on the stream if NCCL cannot revoke it (before
+ * 2.28.7). An operation of another communicator after it must still end after the timeout. */
 static int behind(dpar_comm *c, void *arg)
 {
     dpar_nccl_desc o;
@@ -1348,16 +1359,18 @@ static int behind(dpar_comm *c, void *arg)
 typedef struct meeting_case {
     dpar_nccl_rendezvous m;
     int size, leave_out, pmi[4];
-    int stranger; /* leave_out comes, of another job */
+    int stranger; /* rank leave_out calls, but for another job */
     int apart;    /* or with another secret */
-    int guesses;  /* who comes in its place does not know the secret, and says so to rank 0 */
-    int broken;   /* rank 0 gets no id from NCCL */
-    int after;    /* the last rank comes when this can be read; 0: with the others */
+    /* a process in its place does not know the secret, and sends rank 0 a wrong proof */
+    int guesses;
+    int broken; /* rank 0 gets no id from NCCL */
+    /* file descriptor: the last rank starts when it is readable; 0: with the others */
+    int after;
 } meeting_case;
 
 static int by_pipes(void *user, void *buffer, size_t bytes, int root);
 
-/* One process each, without any communicator before. */
+/* Runs in one process per rank, without any communicator before. */
 static int meets(const meeting_case *k, int rank)
 {
     dpar_nccl_desc o;
@@ -1370,7 +1383,7 @@ static int meets(const meeting_case *k, int rank)
     dpar_status st;
     memset(&o, 0, sizeof o);
     o.timeout_s = k->leave_out >= 0 ? 0.8 : stand_in() ? 15 : 60;
-    if (rank == k->leave_out) { /* it is told, then rank 0 goes */
+    if (rank == k->leave_out) { /* it gets the error, then rank 0 ends */
         o.timeout_s = 1.8;
     }
     if (k->broken && rank == 0) {
@@ -1431,7 +1444,7 @@ static int free_port(void)
     return (int)port;
 }
 
-/* mpiexec's side of PMI-1, for the process's children. */
+/* Does mpiexec's side of PMI-1 for the children of this process. */
 static void serve_pmi(int *fd, int n)
 {
     char line[1300], key[1200], answer[1400];
@@ -1467,7 +1480,7 @@ static void serve_pmi(int *fd, int n)
             } else if (strncmp(line, "cmd=put", 7) == 0) {
                 CHECK(strstr(line, "kvsname=kvs_17_0 key=dpar_nccl value=") != NULL);
                 CHECK_INT(dpari_nccl_pmi_value(line, "value=", value, sizeof value), 0);
-                CHECK(strlen(value) < 1024); /* vallen_max of mpiexec.hydra */
+                CHECK(strlen(value) < 1024); /* the vallen_max of mpiexec.hydra */
                 says = "cmd=put_result rc=0 msg=success\n";
             } else if (strncmp(line, "cmd=get ", 8) == 0) {
                 CHECK_INT(dpari_nccl_pmi_value(line, "key=", key, sizeof key), 0);
@@ -1493,7 +1506,7 @@ static void serve_pmi(int *fd, int n)
 
 static int pipes[4][2];
 
-/* A broadcast of the caller's, over pipes that were made before the fork. */
+/* A broadcast of the caller, over pipes that were made before the fork. */
 static int by_pipes(void *user, void *buffer, size_t bytes, int root)
 {
     const int *rank_size = (const int *)user;
@@ -1509,7 +1522,7 @@ static int by_pipes(void *user, void *buffer, size_t bytes, int root)
     return 0;
 }
 
-/* Says hello as rank 2, and proves nothing. */
+/* Says hello as rank 2 with a wrong proof. */
 static int guess(const meeting_case *k)
 {
     const double until = dpari_os_now() + 0.6;
@@ -1582,11 +1595,11 @@ static void meet_by(meeting_case *k, const char *what)
     }
 }
 
-/* Others find the port too: most say nothing, one something else, one goes at once, one says as
- * much as it may, slowly, without end. */
+/* Lets strangers connect to the port: most are silent, one sends garbage, one disconnects at once,
+ * and one sends as much as allowed, slowly and without end. */
 static void knocks(meeting_case *k)
 {
-    enum { CROWD = 200 }; /* more than rank 0 lets wait */
+    enum { CROWD = 200 }; /* more than rank 0 keeps waiting */
     dpari_nccl_address here;
     pid_t child;
     double began;
@@ -1608,7 +1621,7 @@ static void knocks(meeting_case *k)
         hello.rank = 1;
         hello.size = k->size;
         (void)signal(SIGPIPE, SIG_IGN);
-        for (i = 0; i < CROWD; i++) { /* rank 0 comes a little later */
+        for (i = 0; i < CROWD; i++) { /* rank 0 starts a little later */
             const double until = dpari_os_now() + 5;
             while ((fd[i] = dpari_nccl_connect(&here, k->m.port, until)) < 0 &&
                    dpari_os_now() < until) {
@@ -1616,7 +1629,7 @@ static void knocks(meeting_case *k)
             }
         }
         (void)!write(fd[1], "GET / HTTP/1.1\r\n\r\n", 18);
-        (void)!write(knocked[1], "!", 1); /* before that the ranks do not meet */
+        (void)!write(knocked[1], "!", 1); /* the ranks meet only after this */
         (void)close(fd[2]);
         for (i = 0; i < 100; i++) {
             (void)!write(fd[CROWD - 1], (const char *)&hello + i, 1);
@@ -1641,7 +1654,7 @@ static void hex(const unsigned char *from, char *to)
     }
 }
 
-/* FIPS 180-4's examples; RFC 4231, cases 1, 2, 3 and 6. */
+/* Tests the examples of FIPS 180-4, and RFC 4231, cases 1, 2, 3 and 6. */
 static void hashes(void)
 {
     static const struct {
@@ -1689,10 +1702,10 @@ static void hashes(void)
     CHECK(!dpari_nccl_alike(key, text, 32));
 }
 
-/* Rank 0's door, and one who comes to it, in one process: each step can be looked at. */
+/* Rank 0's listening side and a guest in one process, so that each step can be checked. */
 typedef struct door {
     dpari_nccl_world host, guest;
-    dpari_nccl_link link; /* the guest's */
+    dpari_nccl_link link; /* of the guest */
     dpari_nccl_message hello, challenge, proof;
 } door;
 
@@ -1726,7 +1739,7 @@ static void door_close(door *d)
     free(s->link), free(s->note), free(s->known), free(s->polls), free(s->knock);
 }
 
-/* Rank 0 looks at its door; what is at it does not make it wait. */
+/* Lets rank 0 handle its connections, none of which may make it wait. */
 static void door_looks(door *d)
 {
     const double began = dpari_os_now();
@@ -1735,7 +1748,7 @@ static void door_looks(door *d)
     CHECK(dpari_os_now() - began < 0.3);
 }
 
-/* Comes, says hello, and hears rank 0's challenge: 1. */
+/* Connects, says hello, and receives rank 0's challenge. Returns 1 on success. */
 static int door_knock(door *d)
 {
     CHECK_INT(dpari_nccl_reach(&d->guest, &d->link, dpari_os_now() + 2), 0);
@@ -1745,7 +1758,7 @@ static int door_knock(door *d)
            d->challenge.kind == DPARI_NCCL_CHALLENGE;
 }
 
-/* Says that as its proof, and whether rank 0 hung up. */
+/* Sends this as the proof and checks that rank 0 disconnects. */
 static int door_refuses(door *d, const dpari_nccl_message *proof)
 {
     const int before = d->host.side.link[1].fd, refused = d->host.side.refused;
@@ -1774,7 +1787,7 @@ static void doors(void)
     unsigned char drawn[DPARI_NCCL_DRAWN];
     int fd[CROWD], genuine, quiet, i, k;
     door_open(&d);
-    CHECK(door_knock(&d)); /* one of the job */
+    CHECK(door_knock(&d)); /* a rank of the job */
     CHECK(dpari_nccl_genuine(&d.guest, &d.link, &d.challenge));
     door_proof(&d, &first);
     memcpy(drawn, d.link.drawn, sizeof drawn);
@@ -1784,9 +1797,9 @@ static void doors(void)
     genuine = d.link.fd;
 
     quiet = dpari_nccl_connect(&d.guest.side.card.address[0], d.guest.side.card.port,
-                               dpari_os_now() + 1); /* says nothing, in all that follows */
+                               dpari_os_now() + 1); /* says nothing in all that follows */
     CHECK(quiet >= 0);
-    /* who heard all of that and says it again, word by word */
+    /* Somebody repeats all that was sent, word by word. */
     CHECK(door_knock(&d));
     CHECK(memcmp(d.link.drawn, drawn, sizeof drawn) != 0);
     CHECK(door_refuses(&d, &first));
@@ -1801,29 +1814,29 @@ static void doors(void)
     CHECK(memcmp(m.text, d.challenge.text, DPARI_NCCL_DRAWN) != 0);
     CHECK(door_refuses(&d, &first));
 
-    CHECK(door_knock(&d)); /* rank 0's own proof, thrown back */
+    CHECK(door_knock(&d)); /* rank 0's own proof, sent back */
     dpari_nccl_message_init(&d.guest, &m, DPARI_NCCL_PROOF);
     memcpy(m.text, d.challenge.text + DPARI_NCCL_DRAWN, DPARI_NCCL_KEY);
     CHECK(door_refuses(&d, &m));
 
-    d.guest.side.card.key[31] ^= 1; /* another secret: neither believes the other */
+    d.guest.side.card.key[31] ^= 1; /* another secret: each side refuses the other */
     CHECK(door_knock(&d));
     CHECK(!dpari_nccl_genuine(&d.guest, &d.link, &d.challenge));
     door_proof(&d, &m);
     CHECK(door_refuses(&d, &m));
     d.guest.side.card.key[31] ^= 1;
 
-    CHECK(door_knock(&d)); /* one rank's proof where another has said hello */
+    CHECK(door_knock(&d)); /* one rank's proof after another rank's hello */
     d.guest.rank = 2;
     door_proof(&d, &m);
     d.guest.rank = 1;
     CHECK(door_refuses(&d, &m));
-    CHECK(door_knock(&d)); /* one bit */
+    CHECK(door_knock(&d)); /* one bit is wrong */
     door_proof(&d, &m);
     m.text[31] ^= 1;
     CHECK(door_refuses(&d, &m));
 
-    for (k = 0; k < 3; k++) { /* garbage: none of ours, half of ours, of ours but no hello */
+    for (k = 0; k < 3; k++) { /* garbage: another protocol, half of a hello, no hello */
         static const unsigned char noise[600] = {'G', 'E', 'T', ' ', '/', ' ', 'H', 'T'};
         fd[0] = dpari_nccl_connect(&d.guest.side.card.address[0], d.guest.side.card.port,
                                    dpari_os_now() + 1);
@@ -1831,11 +1844,11 @@ static void doors(void)
         CHECK(k == 0 ? write(fd[0], noise, sizeof noise) == (ssize_t)sizeof noise
                      : write(fd[0], &m, sizeof m) == (ssize_t)sizeof m);
         door_looks(&d);
-        CHECK_INT(d.host.side.knocks, 1); /* the quiet one */
+        CHECK_INT(d.host.side.knocks, 1); /* the silent one */
         (void)close(fd[0]);
     }
 
-    for (i = 0; i < CROWD; i++) { /* a silent crowd, more than there is room for */
+    for (i = 0; i < CROWD; i++) { /* silent connections, more than there is space for */
         fd[i] = dpari_nccl_connect(&d.guest.side.card.address[0], d.guest.side.card.port,
                                    dpari_os_now() + 1);
         CHECK(fd[i] >= 0);
@@ -1843,7 +1856,7 @@ static void doors(void)
     door_looks(&d);
     CHECK_INT(d.host.side.knocks, d.host.side.knocks_room);
     for (k = 0; k < 2; k++) {
-        CHECK(door_knock(&d)); /* again one of the job, whose newest connection counts */
+        CHECK(door_knock(&d)); /* a rank of the job again, whose newest connection counts */
         CHECK_INT(dpari_nccl_enter(&d.guest, &d.link, &d.challenge, dpari_os_now() + 1), 0);
         door_looks(&d);
         CHECK_INT(d.host.side.link[1].state, DPARI_NCCL_HERE);
@@ -1854,7 +1867,8 @@ static void doors(void)
     for (i = 0; i < d.host.side.knocks; i++) { /* as if it were later */
         d.host.side.knock[i].since -= 2 * (int)DPARI_NCCL_PATIENCE;
     }
-    CHECK(write(fd[CROWD - 1], &first, 20) == 20); /* a slow one has no longer than the others */
+    /* a slow connection has no more time than the others */
+    CHECK(write(fd[CROWD - 1], &first, 20) == 20);
     door_looks(&d);
     CHECK_INT(d.host.side.knocks, 0);
     CHECK_INT(d.host.side.link[1].state, DPARI_NCCL_HERE);
@@ -1865,8 +1879,8 @@ static void doors(void)
     door_close(&d);
 }
 
-/* Rank 0 said something and went, with what it was told unread: that is heard, although more cannot
- * be said to it. */
+/* Rank 0 sent a message and ended, with the answer unread: the message is received, although no
+ * more can be sent. */
 static void last_words(void)
 {
     static door d;
@@ -1898,7 +1912,7 @@ static void last_words(void)
     door_close(&d);
 }
 
-/* Where rank 0 listens, and what the doctor says of it. */
+/* Tests where rank 0 listens, and what the doctor prints about it. */
 static void listens(const char *address, int32_t at, int loop, const char *words)
 {
     dpari_nccl_world w;
@@ -1913,7 +1927,7 @@ static void listens(const char *address, int32_t at, int loop, const char *words
     memset(&found, 0, sizeof found);
     CHECK_INT(dpari_nccl_resolve(address, free_port(), &found, &why), DPAR_OK);
     w.side.at = dpari_nccl_listens_where(address, &found);
-    if (at == DPARI_NCCL_LOOP_BY_NAME) { /* /etc/hosts is not ours to write */
+    if (at == DPARI_NCCL_LOOP_BY_NAME) { /* the test cannot change /etc/hosts */
         CHECK_INT(dpari_nccl_listens_where("node17", &found), at);
         w.side.at = at;
     }
@@ -1938,7 +1952,7 @@ static void listens(const char *address, int32_t at, int loop, const char *words
     }
 }
 
-/* What no secret can be, and what is none. */
+/* Tests invalid secrets, and no secret. */
 static void secrets(void)
 {
     dpari_nccl_world w;
@@ -1965,13 +1979,14 @@ static void secrets(void)
     memcpy(one, w.side.card.key, sizeof one);
     CHECK(memcmp(one, none, sizeof one) != 0);
     (void)unsetenv("DPAR_SECRET");
-    strcat(name, "/.dpar_secret"); /* what is there by default */
+    strcat(name, "/.dpar_secret"); /* the default file */
     fd = open(name, O_WRONLY | O_CREAT, 0600);
     CHECK(write(fd, "sixteen letters.\n", 17) == 17);
     (void)close(fd);
     CHECK_INT(dpari_nccl_secret(&w, &why), DPAR_OK);
     CHECK_INT(w.side.secret, DPARI_NCCL_BY_FILE);
-    CHECK(memcmp(one, w.side.card.key, sizeof one) == 0); /* the same, however it is given */
+    /* the key does not depend on where the secret is from */
+    CHECK(memcmp(one, w.side.card.key, sizeof one) == 0);
     (void)setenv("DPAR_SECRET_FILE", "/none such", 1);
     CHECK_INT(dpari_nccl_secret(&w, &why), DPAR_E_ARG);
     has(why.text, "DPAR_SECRET_FILE names /none such, which does not exist");
@@ -1990,8 +2005,8 @@ static void secrets(void)
     free(kept);
 }
 
-/* Rank 0's first address swallows what comes, as one behind a firewall does: the next is reached,
- * and a rank 0 that was not reached is not tried again at once. */
+/* Rank 0's first address does not answer, as behind a firewall: the next one is used, and an
+ * address that did not answer is not tried again at once. */
 static void unreachable(void)
 {
     dpari_nccl_world w;
@@ -2007,7 +2022,7 @@ static void unreachable(void)
     name.sin_addr.s_addr = htonl(0x7f000002);
     fd[n++] = socket(AF_INET, SOCK_STREAM, 0);
     if (bind(fd[0], (struct sockaddr *)(void *)&name, bytes) != 0) {
-        (void)close(fd[0]); /* no such address here */
+        (void)close(fd[0]); /* this address does not exist here */
         return;
     }
     CHECK(listen(fd[0], 0) == 0);
@@ -2019,7 +2034,7 @@ static void unreachable(void)
     w.side.card.address[0].at[3] = 2;
     w.side.card.address[1].at[3] = 1;
     while (n < 7 && dpari_nccl_reach(&w, &to, dpari_os_now() + 0.2) == 0) {
-        fd[n++] = to.fd; /* until nobody else finds room before that door */
+        fd[n++] = to.fd; /* until the backlog of that port is full */
     }
     CHECK(n < 7);
     w.rank = 1;
@@ -2088,8 +2103,8 @@ static void meetings(void)
     k.m.file = file;
     meet_by(&k, "file");
     dpari_nccl_file_name(name, sizeof name, file, 4711, 3);
-    CHECK(access(name, F_OK) != 0);  /* it is gone */
-    memset(&stale, 0, sizeof stale); /* what a run that was killed left: nobody answers there */
+    CHECK(access(name, F_OK) != 0);  /* the file is removed */
+    memset(&stale, 0, sizeof stale); /* a file left by a run that was killed: nobody answers */
     stale.magic = DPARI_NCCL_MAGIC;
     stale.job = 4711;
     stale.size = 3;
@@ -2097,7 +2112,7 @@ static void meetings(void)
     stale.addresses = dpari_nccl_addresses(stale.address, 2);
     CHECK_INT(dpari_nccl_file_write(name, &stale, sizeof stale, &why), DPAR_OK);
     meet_by(&k, "file, one of before");
-    stale.port = 0; /* or somebody else */
+    stale.port = 0; /* or another program answers */
     stranger = dpari_nccl_listen(NULL, &stale.port);
     CHECK(stranger >= 0);
     CHECK_INT(dpari_nccl_file_write(name, &stale, sizeof stale, &why), DPAR_OK);
@@ -2132,8 +2147,8 @@ static void meetings(void)
     CHECK_INT(dpar_nccl_make(NULL, &o, &c, &why), DPAR_E_ARG);
 }
 
-/* A rank that a launcher began: by its PMI-1, by this node's memory (which `any` takes there), by
- * MPI. Prints one line a rank. */
+/* A rank that a launcher started meets through its PMI-1, through this node's memory (which `any`
+ * selects there), or through MPI. Prints one line per rank. */
 static int launched(const char *way)
 {
     dpar_nccl_rendezvous m;
@@ -2163,7 +2178,7 @@ static int launched(const char *way)
 #endif
     CHECK_INT(st, DPAR_OK);
     if (st == DPAR_OK) {
-        mine = (int64_t)1 << 8 * c->rank; /* a byte a rank: each came once */
+        mine = (int64_t)1 << 8 * c->rank; /* one byte per rank: each arrived once */
         CHECK_INT(dpar_all_reduce(c, &mine, &all, 1, DPAR_I64, DPAR_SUM, NULL), DPAR_OK);
         CHECK(all == (((int64_t)1 << 8 * c->size) - 1) / 255);
         printf("rank %d of %d by %s\n", (int)c->rank, (int)c->size, way);
@@ -2180,7 +2195,8 @@ static int launched(const char *way)
 
 /* ---- without any rank ---- */
 
-/* What the doctor says about a log: how many lines are WRONG; `words` has all of them. */
+/* Returns how many lines are WRONG in what the doctor prints about a log; `words` gets all
+ * lines. */
 static int32_t judged(const char *file, const void *log, size_t bytes, int shared, char *words,
                       size_t room)
 {
@@ -2196,11 +2212,11 @@ static int32_t judged(const char *file, const void *log, size_t bytes, int share
     return wrong;
 }
 
-/* Whole logs and bad ones: cut after each byte, empty, missing, of any bytes, huge. The memory of
- * each cut is exactly as long, so that a sanitizer sees what reads past it. */
+/* Tests complete and bad logs: cut after each byte, empty, missing, random bytes, huge. The memory
+ * of each cut has exactly its length, so that a sanitizer detects reads past it. */
 static void logs(const char *log, size_t bytes)
 {
-    /* as NCCL 2.27 and 2.30 write them, on a node with NVLink, and over InfiniBand */
+    /* As NCCL 2.27 and 2.30 write them, on a node with NVLink, and over InfiniBand. */
     static const char inside[] =
         "n0:7:9 [2] NCCL INFO Initialized NET plugin IB\n"
         "n0:7:9 [2] NCCL INFO Assigned NET plugin IB to comm\n"
@@ -2233,11 +2249,11 @@ static void logs(const char *log, size_t bytes)
     CHECK_INT(judged(file, inside, sizeof inside - 1, 0, words, sizeof words), 0);
     has(words, "1 by P2P, 1 by shared memory, 2 by InfiniBand, 0 by sockets, 1 by others; network "
                "IB\n");
-    CHECK_INT(judged(file, log, bytes, 0, words, sizeof words), 1); /* one line is of a socket */
+    CHECK_INT(judged(file, log, bytes, 0, words, sizeof words), 1); /* one line is about a socket */
     has(words, "1 by sockets, 1 by others; network AWS Libfabric\nWRONG: NCCL moves data through "
                "TCP sockets");
     has(words, "NCCL_NET=\"AWS Libfabric\"");
-    CHECK_INT(judged(file, log, bytes, 1, words, sizeof words), 0); /* ranks that share a device */
+    CHECK_INT(judged(file, log, bytes, 1, words, sizeof words), 0); /* ranks share a device */
     CHECK_INT(judged(file, quiet, sizeof quiet - 1, 0, words, sizeof words), 0);
     has(words, "none yet");
     has(words, "network Socket");
@@ -2249,17 +2265,17 @@ static void logs(const char *log, size_t bytes)
         noise[i] = (char)lot;
     }
     memcpy(noise + 500, "Using network \x01\xff", 16);
-    memcpy(noise + 99990, "via NET/So", 10); /* the file ends in it */
+    memcpy(noise + 99990, "via NET/So", 10); /* the file ends within it */
     CHECK_INT(judged(file, noise, 100000, 0, words, sizeof words), 0);
     has(words, "none yet");
     has(words, "network not known");
     free(noise);
-    f = fopen(file, "wb"); /* 80 MiB with nothing in them but the first line: read up to 64 */
+    f = fopen(file, "wb"); /* 80 MiB with only the first line: read up to 64 */
     CHECK(f != NULL && fputs("Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0\n", f) >= 0 &&
           fclose(f) == 0 && truncate(file, (off_t)80 << 20) == 0);
     CHECK_INT(judged(file, NULL, 0, 0, words, sizeof words), 1);
     (void)unlink(file);
-    CHECK_INT(judged(file, NULL, 0, 0, words, sizeof words), 0); /* none */
+    CHECK_INT(judged(file, NULL, 0, 0, words, sizeof words), 0); /* no file */
     has(words, "not known -> set log_file");
     CHECK_INT(judged("/", NULL, 0, 0, words, sizeof words), 0);
     has(words, "not known");
@@ -2267,7 +2283,7 @@ static void logs(const char *log, size_t bytes)
 
 static void pure(void)
 {
-    /* lines as NCCL 2.21 writes them */
+    /* Lines as NCCL 2.21 writes them. */
     static const char log[] =
         "n0:1:2 [0] NCCL INFO NET/Socket : Using [0]hsn0:10.0.0.1<0>\n"
         "n0:1:2 [0] NCCL INFO Using network AWS Libfabric\n"
@@ -2293,7 +2309,7 @@ static void pure(void)
     CHECK_INT(t.other, 1);
     CHECK_TEXT(t.network, "AWS Libfabric");
     logs(log, sizeof log - 1);
-    /* versions take functions away */
+    /* Versions lack functions. */
     CHECK_INT(dpari_nccl_load(&api, &why), DPAR_OK);
     CHECK_INT(nccl_version(&version, &why), DPAR_OK);
     CHECK_INT(version, api.version);
@@ -2306,13 +2322,13 @@ static void pure(void)
     dpar_text_init(&text, words, sizeof words);
     CHECK_INT(dpar_nccl_doctor(NULL, &text), 0);
     has(words, "NCCL 2.");
-    (void)setenv("NCCL_COMM_BLOCKING", "1", 1); /* takes the deadline away */
+    (void)setenv("NCCL_COMM_BLOCKING", "1", 1); /* disables the timeout */
     dpar_text_init(&text, words, sizeof words);
     CHECK_INT(dpar_nccl_doctor(NULL, &text), 1);
     has(words, "WRONG: NCCL_COMM_BLOCKING=1");
     (void)unsetenv("NCCL_COMM_BLOCKING");
     CHECK(dpar_nccl_stream(NULL) == NULL);
-    /* several ranks on one device: by version */
+    /* Several ranks on one device: depends on the version. */
     (void)setenv("DPAR_TEST_SHARE_GPU", "1", 1);
     dpari_nccl_share_device(23002, 3);
     (void)snprintf(words, sizeof words, "dpar-3-%d", (int)getpid());
@@ -2345,7 +2361,7 @@ static void pure(void)
     (void)w;
 }
 
-/* The real library, where there is one: all its functions are found, an id can be made. */
+/* Loads the real library if there is one: all its functions are found, and an id can be made. */
 static void real_library(const char *path)
 {
     dpari_nccl_api api;
@@ -2358,7 +2374,7 @@ static void real_library(const char *path)
         return;
     }
     CHECK(api.version >= DPARI_NCCL_OLDEST);
-    CHECK(api.CommSplit != NULL); /* what came with which version: by the tags of its header */
+    CHECK(api.CommSplit != NULL); /* functions by version, as the tags of its header say */
     CHECK((api.MemAlloc != NULL && api.CommRegister != NULL) == (api.version >= 21901));
     CHECK((api.CommShrink != NULL && api.CommWindowRegister != NULL) == (api.version >= 22703));
     CHECK((api.AlltoAll != NULL && api.Gather != NULL && api.Scatter != NULL) ==
@@ -2376,8 +2392,7 @@ static void real_library(const char *path)
 static const char *wanted;
 static int ranks_wanted;
 
-/* One rank in a process of its own: after the first call of CUDA a process cannot fork for others.
- */
+/* Runs one rank in a new process: after the first CUDA call a process cannot fork ranks. */
 static dpar_status alone(dpar_main each, void *arg)
 {
     int status = 1;
@@ -2391,8 +2406,8 @@ static dpar_status alone(dpar_main each, void *arg)
                                                               : (dpar_status)DPAR_E_PEER;
 }
 
-/* The tests of deadlines are of parts of a second, and this machine may be a guest that is not run
- * for as long. On each processor a process of ours sleeps for 10 ms at a time and says by how much
+/* The timeouts of these tests are parts of a second, and this machine may be a virtual one that
+ * pauses that long. On each processor a process sleeps for 10 ms at a time and records by how much
  * it overslept. */
 static pid_t watcher[CPUS];
 
@@ -2410,7 +2425,7 @@ static void watch(void)
         }
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (sched_setaffinity(0, sizeof here, &here) != 0) {
-            _exit(0); /* not one of ours */
+            _exit(0); /* not a rank */
         }
         for (;;) {
             const double began = dpari_os_now();
@@ -2435,9 +2450,8 @@ static void unwatch(void)
     }
 }
 
-/* Of a test of deadlines: begins it, then says whether it is to be done again, which it is where
- * checks failed while the machine stood still for a quarter of the shortest deadline. At most three
- * times. */
+/* Counts the attempts of a test of timeouts. It is repeated, at most three times, if checks failed
+ * while the machine paused for a quarter of the shortest timeout. */
 typedef struct attempt {
     int failed, times;
 } attempt;
@@ -2462,7 +2476,7 @@ static int again(attempt *a)
     return 1;
 }
 
-/* A section's ranks count their own checks: what failed in one before is not theirs. */
+/* A section. Its ranks count their own checks, without the failures before. */
 typedef struct section_case {
     dpar_main each;
     void *arg;
@@ -2508,7 +2522,7 @@ static void section(const char *name, dpar_main each, void *arg, int first, int 
     }
 }
 
-/* A section of deadlines. */
+/* Runs a section with timeouts. */
 static void timed(const char *name, dpar_main each, void *arg, int ranks)
 {
     attempt a = {0, 0};
@@ -2522,7 +2536,7 @@ static void timed(const char *name, dpar_main each, void *arg, int ranks)
     }
 }
 
-/* What does not depend on how streams are delayed. */
+/* Runs the tests that do not depend on how streams are delayed. */
 static void deadlines(int32_t version)
 {
     attempt a = {0, 0};
@@ -2534,7 +2548,7 @@ static void deadlines(int32_t version)
         secrets();
         listens("127.0.0.1", DPARI_NCCL_AT_GIVEN, 1, "reach rank 0 at the given address, port ");
         listens("localhost", DPARI_NCCL_AT_GIVEN, 1, "at the given address, port ");
-        listens("192.0.2.1", DPARI_NCCL_NOT_OURS, 0, /* of no network: RFC 5737 */
+        listens("192.0.2.1", DPARI_NCCL_NOT_OURS, 0, /* an address of no network: RFC 5737 */
                 "at any of its addresses, because no network of this machine has the given one, ");
         listens("127.0.0.1", DPARI_NCCL_LOOP_BY_NAME, 0,
                 "at any of its addresses, because the given name is a loopback address here "
@@ -2550,13 +2564,12 @@ static void deadlines(int32_t version)
     timed("twice", late_twice, NULL, 3);
     timed("works", works_out, NULL, 2);
     timed("unconnected", unconnected, NULL, 3);
-    if (stand_in()) { /* the real one need not notice, nor connect so late */
+    if (stand_in()) { /* the real library need not notice, nor connect that late */
         timed("differ", differ, NULL, 3);
         timed("unwatched", unwatched, NULL, 2);
     }
     timed("dies", dies, NULL, 3);
-    if (version >= 22902 &&
-        stand_in()) { /* where ranks share a device they may not reach each other */
+    if (version >= 22902 && stand_in()) { /* ranks that share a device may not reach each other */
         timed("lent", lent_alone, (void *)"dies", 3);
         timed("lent", lent_alone, (void *)"late", 3);
     }
@@ -2574,7 +2587,7 @@ static void deadlines(int32_t version)
         timed("fails", injected, (void *)"async:ncclAllReduce:1", 2);
         timed("fails", injected, (void *)"cudaEventRecord:1", 2);
         timed("fails", injected, (void *)"cudaStreamWaitEvent:1", 2);
-        timed("fails", injected, (void *)"cudaEventQuery:1+", 2); /* both threads see it */
+        timed("fails", injected, (void *)"cudaEventQuery:1+", 2); /* both threads get the error */
     }
 }
 

@@ -1,13 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# What is for GPUs, without a GPU: the stand-ins of tests/gpu/fake (built, and tested themselves), then the
-# tests of dpar_cuda.h and dpar_nccl.h over them, with streams that run late, early and in turns. Where
-# nvcc is found: all that tools/gpu-check builds with it compiled by it, dpar_nccl.h against the real
-# header, all linked, with NCCL loaded and NCCL linked; of the programs a push takes half. What cannot be done here
-# is named.
-#     tests/gpu/run.sh [keep]         keep: the programs, when all is well, in build/gpu
+# Tests the code for GPUs without a GPU: builds and tests the stand-ins of tests/gpu/fake, then runs the tests of
+# dpar_cuda.h and dpar_nccl.h over them, with streams that run late, early and in random order. If nvcc is found,
+# it compiles all that tools/gpu-check builds, compiles dpar_nccl.h with the real header, and links everything, with
+# NCCL loaded and with NCCL linked; a push takes half of the programs. Prints what cannot be done here.
+#     tests/gpu/run.sh [keep]         keeps the programs in build/gpu if all tests pass
 #     tests/gpu/run.sh build FOLDER   only the programs that mutate_events.sh runs
-#     tests/gpu/run.sh sources        which sources kept programs are of
+#     tests/gpu/run.sh sources        prints the sources that the kept programs were built from
 # DPAR_NCCL_HOME: a folder with include/nccl.h and libnccl.so.2 (cuda.sh). DPAR_CUDA_ARCH (sm_90).
 . tests/compile/common.sh
 : "${CXX:=g++}" "${DPAR_CUDA_ARCH:=sm_90}"
@@ -28,7 +27,7 @@ mkdir -p "$bin/meet"
 skipped() { echo "skipped: $1: $2"; }
 has() { [ -e "$DPAR_DIR/$1" ] && [ -e "${2:-$1}" ]; }
 
-cxx() { # program, sources and flags
+cxx() { # program, sources and flags in C++
     name=$1
     shift
     try $CXX $cxx_flags -Itests/gpu/fake $include "$@" -o "$bin/$name" -L"$bin" -lcudart -ldl -Wl,-rpath,"$bin"
@@ -48,13 +47,13 @@ real() {
         $include tests/gpu/link.c -o "$bin/$1" $how $cuda_link -lcudart -lm -ldl -pthread -Wl,--unresolved-symbols=ignore-in-shared-libs
 }
 
-# All that ranks with GPUs use, in one unit.
+# Everything that ranks with GPUs use, in one unit.
 whole='#include "dpar_cost.h"
 #include "dpar_spatial.h"
 #include "dpar_debug.h"
 #include "dpar_nccl.h"'
 
-# What the programs need: the stand-ins; dpar.h with dpar_nccl.h, and dpar_cuda.h, as objects.
+# The programs need the stand-ins, and as objects dpar.h with dpar_nccl.h, and dpar_cuda.h.
 prepare() {
     case $1 in
     standins) try sh tests/gpu/fake/build.sh "$bin" $versions ;;
@@ -65,7 +64,7 @@ prepare() {
         ;;
     nccl_part)
         mkdir -p "$work/waits" && echo "$whole" > "$work/waits/nccl_part.c"
-        # waits of strategies can be told apart: mutate_events.sh
+        # marks the waits of strategies for mutate_events.sh
         for each in $headers dpar_nccl; do
             sed -E '/^DPARI?_(API|DOOR|INTERNAL)/!s/(dpar_wait\((&[^()]*|work)\)|dpari_do_wait\([a-z>-]+\)|m(em)?->wait\(m(em)?->ctx\))/FAKE_WAIT(\1)/' \
                 "$DPAR_DIR/$each.h" > "$work/waits/$each.h"
@@ -75,7 +74,7 @@ prepare() {
         ;;
     esac
 }
-linked() { # name, and how to compile it: with both objects
+linked() { # name, and how to compile it; links both objects
     name=$1
     shift
     try "$@" -DDPAR_NCCL_LINK -Itests/gpu/fake $include "$bin/nccl_part.o" "$bin/cuda_part.o" -o "$bin/$name" -L"$bin" \
@@ -91,7 +90,7 @@ build() {
     gpu_halo) linked gpu_halo $CXX $cxx_flags -Iapps -x c++ bench/gpu_halo.cu -x none ;;
     gpu_bus) linked gpu_bus $CXX $cxx_flags -Iapps -x c++ bench/gpu_bus.cu -x none ;;
     planet) linked planet $CC -D_GNU_SOURCE -O1 -ffp-contract=off apps/shallow_water.c ;;
-    gpt_parts) # the host's train_gpt in f64, what compares with it, a cuBLAS
+    gpt_parts) # the host's train_gpt in f64, the comparison, a stand-in for cuBLAS
         linked gpt_host $CC -D_GNU_SOURCE -O1 -DGPT_DOUBLE apps/train_gpt.c
         try $CC -O1 -Wall -Wextra -Werror tests/gpu/gpt_apart.c -o "$bin/gpt_apart" -lm
         try $CXX -std=c++17 -O1 -fPIC -shared -Itests/gpu/fake tests/gpu/fake/fake_cublas.cc -o "$bin/fake_cublas.so" \
@@ -114,11 +113,11 @@ build() {
 # ---- the compilers of NVIDIA ----
 
 . tests/gpu/cuda.sh
-# Nothing is optimised: what becomes of machine code a device must say (tools/gpu-check).
-nvcc() { # architecture and more; -x cu: links with objects too
+# Compiles without optimisation: only a device can test the machine code (tools/gpu-check).
+nvcc() { # architecture and more arguments; -x cu also links with objects
     try "$NVCC" -std=c++17 -O0 -Xcicc -O0 -Xptxas -O0 -Werror all-warnings $nccl_headers $include -Iapps -arch="$@"
 }
-# A push takes every second program, in turns.
+# A push takes each second program, alternately.
 nvcc_programs=$(set -- $examples gpu_halo gpu_bus gpu_kernels strategies
     [ "${DPAR_PARTS_OF:-1}" -eq 1 ] && echo "$*" || DPAR_PARTS_OF=2 some_of "$@")
 source_of() { ls "apps/$1.cu" "bench/$1.cu" "tests/gpu/$1.cc" 2> /dev/null; }
@@ -134,7 +133,7 @@ nvcc_part() {
     esac
     nvcc "$DPAR_CUDA_ARCH" -x cu $2 -c "$work/nvcc_$1.cu" -o "$work/nvcc_$1.o"
 }
-# A program's own code, linked with these; where it sees no device it says so.
+# Links a program's own code with these objects. Without a device it must print that.
 nvcc_program() {
     nvcc "$DPAR_CUDA_ARCH" -x cu -DDPAR_APART -c "$(source_of "$1")" -o "$work/nvcc_$1.o"
     for way in loads linked; do
@@ -146,8 +145,8 @@ nvcc_program() {
             { echo "failed: $1 without a device, NCCL $way: exit $bad"; cat "$work/nvcc_$1.said"; exit 1; }
     done
 }
-# All in one unit, as users build it, by the front ends of nvcc and its host's compiler. (kernels.cc is such
-# a unit with its machine code.)
+# Compiles everything in one unit, as users do, with the front ends of nvcc and of its host compiler. (kernels.cc
+# is such a unit too, and is compiled to machine code.)
 nvcc_whole() {
     case $1 in gpu_kernels | strategies) whole= ;; *) whole='-DDPAR_IMPLEMENTATION -DDPAR_CUDA_IMPLEMENTATION' ;; esac
     nvcc "compute_${DPAR_CUDA_ARCH#sm_}" -x cu -Xcompiler -fsyntax-only $whole -c "$(source_of "$1")" -o "$work/none.o"
@@ -217,7 +216,7 @@ in_pairs build $programs fake_nccl_test fake_test
 
 # ---- run ----
 
-run() { # what to say, command
+run() { # name to print, command
     what=$1
     shift
     timeout 100 "$@" > "$said" 2>&1 || { echo "failed: $what, exit $?"; sed '13,$d' "$said"; echo ...; tail -n 10 "$said"; exit 1; }
@@ -225,15 +224,15 @@ run() { # what to say, command
     echo "$what: $(tail -n 1 "$said")"
 }
 
-# The examples, on the stand-ins: bits and losses against one rank (--check), and losses beside each
-# other, which fall. llm RANKS and options.
+# Runs the examples on the stand-ins: bits and losses are compared with one rank (--check), losses also with each
+# other, and they must fall. llm RANKS and options.
 llm() {
     n=$1
     shift
     run "ddp_llm, $n ranks${*:+, $*}" "$bin/ddp_llm" --ranks "$n" --text LICENSE --steps 12 --check "$@"
     awk '/^step/ { if (!n++) { first = $4 } last = $4 } END { print first, last }' "$said" >> "$work/losses"
 }
-# train_gpt in a device's memory against one rank of the host's program in f64. gpt 'options of the model'
+# Compares train_gpt in device memory with one rank of the host's program in f64. gpt 'options of the model'
 # options of the mesh
 model=$(sh tests/gpu/train_gpt.sh model)
 export GPT_CUBLAS= GPT_MODEL=
@@ -260,7 +259,7 @@ run_gpt() { # seed
         gpt '--gelu --width 20 --heads 1 --groups 1' --ranks 1 --zero 0 # a head wider than a block of attention
     grep -q '^[1-9][0-9]* products' "$said.products" || { echo 'failed: cuBLAS was not asked'; exit 1; }
     gpt '' --ranks 2 --cp 2 --ulysses
-    gpt '--experts 4 --balance 0' --ranks 2 --dp 2 --ep 2 --zero 3 # balance: of tokens that come together
+    gpt '--experts 4 --balance 0' --ranks 2 --dp 2 --ep 2 --zero 3 # balance depends on which tokens share a batch
     gpt '--experts 4 --balance 0' --ranks 4 --pp 2 --dp 2 --ep 2 --zero 2 --schedule zb-h1
     trace --ranks 2 --pp 2 --schedule zbv
     trace --ranks 4 --pp 2 --dp 2 --schedule interleaved
@@ -268,7 +267,7 @@ run_gpt() { # seed
     run "train_gpt, all bf16" "$bin/train_gpt" $model --ranks 2 --zero 1 --pure-bf16 --check --quiet
     refused 'gpt: a head is wider' "$bin/train_gpt" $model --width 258 --heads 2
 }
-refused() { # the sentence, command
+refused() { # message, command
     sentence=$1
     shift
     "$@" > "$said" 2>&1
@@ -279,7 +278,7 @@ run_examples() {
     for n in 1 2 3; do
         run "stencil, $n ranks" "$bin/stencil" --ranks $n --cells 13 --steps 12 --check
     done
-    run "gpu_halo, 2 ranks" "$bin/gpu_halo" --ranks 2 --cells 3 --fields 2 --times 1 # exits 1 above two kernels
+    run "gpu_halo, 2 ranks" "$bin/gpu_halo" --ranks 2 --cells 3 --fields 2 --times 1 # exits with 1 if there are more than two kernels
     run "stencil, 2 ranks by a launcher" env "DPAR_NCCL_FILE=$work/ranks_$1" sh -c 'export DPAR_SIZE=2 DPAR_JOB=$$
         DPAR_RANK=1 "$0" "$@" & DPAR_RANK=0 "$0" "$@"; bad=$?; wait $! && exit $bad' \
         "$bin/stencil" --cells 9 --steps 5 --rate 0.15 --apart --check
@@ -300,8 +299,7 @@ run_examples() {
     refused 'multiple of the ranks' "$bin/ddp_llm" --ranks 5
 }
 
-# Ranks that a launcher began find each other over the program's communicator of NCCL. launched WAY
-# LAUNCHER...
+# Tests that ranks that a launcher started meet to make a communicator of NCCL. launched WAY LAUNCHER...
 launched() {
     way=$1
     shift
@@ -319,7 +317,7 @@ launchers() {
         mpirun.openmpi --oversubscribe -n 3 "$bin/nccl_mpi"
 }
 
-# What stands behind the colon: the seed. 0: streams as late as may be, the rest as cuda_runtime.h says.
+# The number after the colon is the seed. 0: streams as late as possible, others as in cuda_runtime.h.
 one() {
     name=${1%:*} seed=${1#*:} said=$work/out_$1
     export FAKE_CUDA_SEED=$seed DPAR_NCCL_LIBRARY="$bin/libnccl.so.2"
@@ -343,12 +341,12 @@ one() {
     gpu_kernels) run "gpu_kernels, rows compared with the host's" "$bin/gpu_kernels" ;;
     kernels | core | strategies | nccl) run "$name, seed $seed" "$bin/$name" ;;
     nccl_*) DPAR_NCCL_LIBRARY="$bin/${name#nccl_}/libnccl.so.2" run "nccl ${name#nccl_}, seed $seed" "$bin/nccl_old" ;;
-    messages) # halos where nothing is lent
+    messages) # halos without lent memory
         NEAR_AS=messages FAKE_NCCL_VERSION=22809 run "halos, NCCL 2.28.9" "$bin/strategies" near
         NEAR_AS=messages DPAR_NCCL_LEND=0 run "halos, DPAR_NCCL_LEND=0" "$bin/strategies" near
         ;;
     ring) FAKE_CUDA_GUARD=0 FAKE_NCCL_RING=1 run "nccl, sums as a ring" "$bin/nccl" exact ;;
-    strict) # all orders of pipelines, and the other strategies, where NCCL has one channel
+    strict) # all orders of pipelines, and the other strategies, as if NCCL has one channel
         export FAKE_CUDA_GUARD=0 FAKE_NCCL_STRICT=1
         for n in 1 2 3 4; do run "pipeline, $n ranks, messages in batches" "$bin/pipeline" processes $n; done
         for each in $rank_tests; do
@@ -369,7 +367,7 @@ esac
 case " $programs " in *' kernels '*) items="$items kernels:0 kernels:1 core:1 big:0 gpu_kernels:1" ;; esac
 case " $programs " in
 *' strategies '*)
-    seeds='0 7' # the others on a push in turns
+    seeds='0 7' # a push takes the others alternately
     [ "${DPAR_PARTS_OF:-1}" -gt 1 ] && seeds="$seeds $((${DPAR_PART:-0} % 3 + 1))" || seeds='0 1 2 3 7'
     for each in $seeds; do items="$items strategies:$each"; done
     items="$items messages:2"
@@ -383,7 +381,7 @@ for item in $items; do
     k=$((k + 1))
     cat "$work/said_$k"
 done
-if [ -e "$work/losses" ]; then # from log(256) = 5.55 or so; bf16 nearly as f32
+if [ -e "$work/losses" ]; then # begin at about log(256) = 5.55; bf16 nearly as f32
     awk '!($2 < $1 - 1 && $2 > 1) { print "losses did not fall:", $0; bad = 1 }
         { low = NR == 1 || $2 < low ? $2 : low; high = $2 > high ? $2 : high }
         END { if (!(high - low < 0.02)) { print "losses differ:", low, high; bad = 1 } exit bad }' "$work/losses" || exit 1

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* samples - is what an operation made of arrays of a device what the host's table (dpar_mem_host)
- * makes of parts of them? For arrays that are too large to be done by the host as a whole: some
- * stretches, the beginning, the end, those about powers of two, are taken before the operation
- * runs, the host does the same to them, and afterwards both are compared.
+/* samples: checks operations on device arrays that are too large to repeat on the host, by samples.
+ * Some stretches (the beginning, the end, and those around powers of two) are copied before the
+ * operation runs. The host's table (dpar_mem_host) does the same to them, and afterwards both are
+ * compared.
  *
- *     samples x;
- *     for (stretch p : stretches(n, 1)) {
- *         span.from = x.in(from, p, DPAR_F32);
- *         span.to = x.out(to, p, DPAR_F32, -1.0);
- *         span.count = p.count;
- *         host.span(host.ctx, &span, 1);
- *     }
- *     device.span(device.ctx, &the_whole_span, 1);
- *     CHECK(x.same());
+ *   samples x;
+ *   for (stretch p : stretches(n, 1)) {
+ *       span.from = x.in(from, p, DPAR_F32);
+ *       span.to = x.out(to, p, DPAR_F32, -1.0);
+ *       span.count = p.count;
+ *       host.span(host.ctx, &span, 1);
+ *   }
+ *   device.span(device.ctx, &the_whole_span, 1);
+ *   CHECK(x.same());
  *
- * Work is on the default stream. C++; dpar_cuda.h comes first. */
+ * The work is on the default stream. C++; include dpar_cuda.h first. */
 #ifndef DPAR_SAMPLES_H
 #define DPAR_SAMPLES_H
 
@@ -38,7 +38,7 @@ static int is_float(int32_t type)
     return type == DPAR_F64 || type == DPAR_F32 || type == DPAR_BF16 || type == DPAR_F16;
 }
 
-/* As the host's table makes doubles of them. */
+/* Converts to doubles as the host's table does. */
 static void read_all(const void *at, int64_t count, int32_t type, double *wide)
 {
     static const dpar_mem table = dpar_mem_host();
@@ -61,7 +61,7 @@ static double read_at(const void *at, int64_t i, int32_t type)
     return wide;
 }
 
-/* The F32 whose halves are a BF16 and the rest of it: layers.h, optimize. */
+/* Returns the F32 whose halves are a BF16 and its rest, see optimize in layers.h. */
 static float whole_of(const void *high, const void *low, int64_t i)
 {
     const uint32_t bits = ((uint32_t)((const uint16_t *)high)[i] << 16) +
@@ -71,8 +71,8 @@ static float whole_of(const void *high, const void *low, int64_t i)
     return whole;
 }
 
-/* NaN is NaN; else |difference| <= relative * (both + within): what cancels has errors of what it
- * was made of. */
+/* Compares two numbers: both NaN, or |difference| <= relative * (both + within). `within` is for
+ * results that cancel, whose errors depend on the operands. */
 static double within = 1e-30;
 static int near_enough(double a, double b, double relative)
 {
@@ -80,8 +80,8 @@ static int near_enough(double a, double b, double relative)
                             : a == b || fabs(a - b) <= relative * (fabs(a) + fabs(b) + within);
 }
 
-/* Are n elements what the host has? relative < 0: bit by bit (a NaN of f64, that came out of
- * arithmetic, is a NaN). Says which is not. */
+/* Returns 1 if n elements are the host's. relative < 0: bit by bit, except that any NaN of f64 from
+ * arithmetic is the same. Prints the first one that differs. */
 static int alike(const void *made, const void *expected, int64_t n, int32_t type, double relative)
 {
     const int64_t width = dpar_type_bytes(type);
@@ -114,8 +114,8 @@ struct stretch {
     int64_t first, count;
 };
 
-/* Of [0, n): the beginning, the end, those about powers of two; the first of each a multiple of
- * `grain`, `each` elements, or as many as there are. */
+/* Returns stretches of [0, n): the beginning, the end, and those around powers of two. Each begins
+ * at a multiple of `grain` and has `each` elements, or as many as there are. */
 static std::vector<stretch> stretches(int64_t n, int64_t grain, int64_t each = 256)
 {
     std::vector<int64_t> at = {0, n - each};
@@ -129,13 +129,13 @@ static std::vector<stretch> stretches(int64_t n, int64_t grain, int64_t each = 2
             made.push_back({first, std::min(each, n - first)});
         }
     }
-    if (!made.empty()) { /* to the very end, whatever the grain has cut off */
+    if (!made.empty()) { /* up to the very end, whatever the grain has cut off */
         made[1].count = n - made[1].first;
     }
     return made;
 }
 
-/* The elements of so many rows. */
+/* Returns the elements of a stretch of rows. */
 static stretch rows_of(stretch p, int64_t width)
 {
     return {p.first * width, p.count * width};
@@ -156,28 +156,29 @@ struct samples {
     std::vector<part> parts;
     int lost = 0; /* copies that failed */
 
-    /* Elements of an array that the operation only reads: afterwards they are as they were. */
+    /* Takes elements that the operation only reads, which must not change. */
     void *in(const void *base, stretch p, int32_t type)
     {
         return take(base, p, type, IN, -1.0);
     }
-    /* That it writes: poison until then. Compared as `alike` does, with `within` as it is now. */
+    /* Takes elements that the operation writes, filled with poison before. Compared by `alike` with
+     * the current `within`. */
     void *out(void *base, stretch p, int32_t type, double relative)
     {
         return take(base, p, type, OUT, relative);
     }
-    /* That it reads and writes. */
+    /* Takes elements that the operation reads and writes. */
     void *both(void *base, stretch p, int32_t type, double relative)
     {
         return take(base, p, type, BOTH, relative);
     }
-    /* The 16 bits behind weights that were the last: both are compared as one F32, as the weights
-     * are. */
+    /* Takes the 16-bit rests of the weights taken last. Both are compared together as one F32, in
+     * the same way as the weights. */
     void *rest(void *base, stretch p)
     {
         return take(base, p, DPAR_BF16, REST, 0.0);
     }
-    /* Ask once, behind the operation. */
+    /* Compares all. Call it once, after the operation. */
     int same();
 
   private:
@@ -220,7 +221,7 @@ int samples::same_part(size_t k)
     const part &p = parts[k];
     const int zeros =
         std::all_of(p.here.begin(), p.here.end(), [](unsigned char c) { return c == 0; });
-    if (p.way == REST) { /* compared with the weights before it */
+    if (p.way == REST) { /* compared together with the weights before it */
         return 1;
     }
     if (p.way != IN && p.count > 0 && (p.here == p.was || zeros)) {
@@ -255,9 +256,9 @@ int samples::same()
     return all && lost == 0;
 }
 
-/* ---- what the host makes of stretches of an operation's arrays ---- */
+/* ---- expected results of each operation on stretches of its arrays ---- */
 
-/* A refusal by the host's table is heard by `same`. */
+/* `same` reports a refusal by the host's table. */
 template <typename Operation>
 static void host_does(samples &x, dpar_status (*operation)(void *, const Operation *),
                       const Operation &part)
@@ -306,8 +307,9 @@ static void expect_reduce(samples &x, const dpar_mem_reduce &r)
     }
 }
 
-/* How near results must be: as kernels.cc has it; but where random numbers decide how 16 bits are
- * rounded they are the same, as long as all is computed in f64 (fast 0). */
+/* Sets the expected results of a step and how close they must be: as in kernels.cc, but where
+ * random numbers decide how 16 bits are rounded they must be equal if all is computed in f64 (fast
+ * 0). */
 static void expect_step(samples &x, const dpar_mem_optimize &s, int fast)
 {
     const dpar_optimizer_piece &w = *s.piece;
@@ -338,7 +340,7 @@ static void expect_step(samples &x, const dpar_mem_optimize &s, int fast)
     within = before;
 }
 
-/* Row i of an index, as the host knows it. */
+/* Returns row i of an index, as the host knows it. */
 typedef std::function<int64_t(int64_t)> row_of;
 
 static std::vector<unsigned char> rows_in(samples &x, const void *base, int64_t width, int32_t type,
@@ -353,7 +355,7 @@ static std::vector<unsigned char> rows_in(samples &x, const void *base, int64_t 
     return all;
 }
 
-/* Rows that follow on each other. */
+/* Rows are consecutive. */
 static void expect_gather(samples &x, const dpar_mem_gather &g, const row_of &row)
 {
     for (stretch p : stretches(g.rows, 1, g.bytes < 64 ? 32 : 2)) {
@@ -381,7 +383,7 @@ static void expect_combine(samples &x, const dpar_mem_combine &m, const row_of &
     }
 }
 
-/* With k = 1. */
+/* For k = 1. */
 static void expect_dot(samples &x, const dpar_mem_dot &d, const row_of &row, double relative)
 {
     for (stretch p : stretches(d.rows, 1, 1)) {
@@ -396,7 +398,7 @@ static void expect_dot(samples &x, const dpar_mem_dot &d, const row_of &row, dou
     }
 }
 
-/* Part and gradient, of F32 logits; targets are I64. */
+/* Sets the expected parts and gradients of F32 logits; targets are I64. */
 static void expect_cross_entropy(samples &x, const dpar_mem_cross_entropy &s, const row_of &target,
                                  int fast)
 {
@@ -435,7 +437,7 @@ static void expect_merge(samples &x, const dpar_mem_attention_merge &m)
     within = before;
 }
 
-/* Codes and scales lie in arrays of their own; back: dequantize. */
+/* Codes and scales are in separate arrays. back: dequantize. */
 static void expect_quantize(samples &x, const dpar_mem_quantize &q, int back)
 {
     for (stretch p : stretches((q.count + q.block - 1) / q.block, 1, 2)) {

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# `tools/gpu-check several` over programs of the stand-ins, with an nvidia-smi of four devices, or of one: what
-# it runs, what it prints, what it says of steps that fail. several.sh FOLDER (of run.sh's programs)
+# Tests `tools/gpu-check several` with programs on the stand-ins and an nvidia-smi that lists four devices, or one:
+# what it runs, what it prints, and what it reports about steps that fail. several.sh FOLDER (of run.sh's programs)
 bin=$1
 work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
@@ -28,7 +28,7 @@ md=$work/out/several.md
 grep -q '^### 4 x A Card 80GB, a GPU a rank, 20' "$md" && grep -q '^Driver 580.1, .*NCCL [0-9.]*\.$' "$md" &&
     grep -q 'by: NV18 NV18 SYS (nvidia-smi topo -m)' "$md" || fail 'what it ran on'
 grep -q '^    ran | 20..-..-.. | several | nccl | .* | a GPU a rank | fine: 2 of 2 steps$' "$md" || fail 'rows of the record'
-# the record takes them
+# The record accepts the new rows.
 mkdir -p "$work/tools" "$work/tests/gpu" "$work/docs/records"
 cp tools/gpu-record "$work/tools" && cp docs/gpu.md docs/results.md "$work/docs" && cp docs/records/gpu.md "$work/docs/records"
 { cat tests/gpu/record && sed -n 's/^    \(machine\|ran\) /\1 /p' "$md"; } > "$work/tests/gpu/record"

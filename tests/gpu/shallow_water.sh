@@ -1,9 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# The planet on devices against the host's program: cases 2 and 5, checkpoints read by one that the
-# other wrote. shallow_water.sh HOST DEVICE 'RANKS...' [ROWS [DAYS [close]]]
-# Byte for byte, which compilers without fused products and sums give; close: within 1e-9 m and 1e-10
-# m/s after a day (fused on the host: 3e-11 and 2e-12 on up to 192 rows, docs/records/gpu.md).
+# Compares the planet on devices with the host's program: cases 2 and 5, and checkpoints that one writes and the
+# other reads. shallow_water.sh HOST DEVICE 'RANKS...' [ROWS [DAYS [close]]]
+# Results must be equal byte for byte, which needs compilers that do not fuse products and sums. With close they
+# must agree within 1e-9 m and 1e-10 m/s after a day (fused on the host the differences are 3e-11 and 2e-12 on up to
+# 192 rows, docs/records/gpu.md).
 host=$1 device=$2 list=$3 rows=${4:-13} days=${5:-0.1} how=${6:-same}
 work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
@@ -49,7 +50,7 @@ for ranks in $list; do
     frame=$(cd "$work" && ls whole${case}*.ppm | tail -n 1)
     [ "$how" = close ] || cmp "$work/$frame" "$work/many${frame#whole?}" || bad=1
 done
-# from the host to the device and back
+# A checkpoint goes from the host to the device and back.
 must "$device" --resume "$work/half5" --ranks "$ranks" --days "$days" --save "$work/many"
 same "$work/many" 5 'restart from the host'
 must "$device" $(options 2) --ranks "$ranks" --days "$half" --save "$work/part"

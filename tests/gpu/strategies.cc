@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Strategies on device memory: dpar_cuda.h computes, dpar_nccl.h moves, over the stand-ins, against
- * the same strategy on the shared-memory engine in the host's memory, bit by bit: ddp (averages,
- * sums, with a narrow wire), weights of fsdp that were asked for and are not used, halos and their
- * adjoint, over NCCL and over the host's ranks; operations captured in a graph and replayed. On 1
- * to 4 ranks. */
-#ifndef DPAR_APART /* dpar.h and both headers are objects of their own */
+/* Tests strategies on device memory, where dpar_cuda.h computes and dpar_nccl.h communicates, over
+ * the stand-ins. They are compared bit by bit with the same strategy on the shared-memory engine in
+ * host memory: ddp (averages, sums, a narrow wire), weights of fsdp that were prefetched and not
+ * used, halos and their adjoint, over NCCL and over the host's ranks; operations captured in a
+ * graph and replayed. On 1 to 4 ranks. */
+#ifndef DPAR_APART /* dpar.h and both headers are separate objects */
 #define DPAR_IMPLEMENTATION
 #define DPAR_CUDA_IMPLEMENTATION
 #endif
@@ -111,15 +111,15 @@ static float number(int64_t i, int rank, int step)
 enum { PARAMS = 7 };
 static const int64_t numel[PARAMS] = {300, 5, 0, 1000, 64, 17, 2048};
 
-static void *room(int64_t bytes) /* pages of its own: a plan pins parts of them */
+static void *room(int64_t bytes) /* whole pages, because a plan pins parts of them */
 {
     void *at = NULL;
     CHECK_INT(posix_memalign(&at, 65536, ((size_t)bytes / 65536 + 1) * 65536), 0);
     return at;
 }
 
-/* Two micro-batches; what becomes of each gradient. On the device the gradients are added by its
- * table (span), in the compute stream, as a backward would. */
+/* Runs two micro-batches and returns the reduced gradients. On the device the gradients are added
+ * by its table (span) in the compute stream, as a backward pass would. */
 static void steps(dpar_comm *c, const dpar_ddp_desc *o, int on_device, float *to)
 {
     static float numbers[2048], *staged = NULL;
@@ -206,10 +206,10 @@ static int ddp(dpar_comm *host, void *arg)
     return end();
 }
 
-/* ---- fsdp: what was asked for ahead and is not used ---- */
+/* ---- fsdp: prefetched weights that are not used ---- */
 
 enum { UNITS = 5 };
-static const int64_t sizes_of[UNITS] = {700, 96, 1311, 260, 33}; /* of which pieces lie apart */
+static const int64_t sizes_of[UNITS] = {700, 96, 1311, 260, 33}; /* pieces are not contiguous */
 
 static dpar_fsdp *weights_open(dpar_comm *c)
 {
@@ -226,7 +226,7 @@ static dpar_fsdp *weights_open(dpar_comm *c)
     return f;
 }
 
-/* Unit u's weights become others: `staged` is the device's, or not used. */
+/* Changes the weights of unit u: `staged` is device memory, or not used. */
 static void weights_set(dpar_fsdp *f, const dpar_comm *c, int u, int step, float *staged)
 {
     static float numbers[1311];
@@ -240,7 +240,7 @@ static void weights_set(dpar_fsdp *f, const dpar_comm *c, int u, int step, float
     right(dpar_fsdp_set(f, u, staged != NULL ? staged : numbers), c->why.text);
 }
 
-/* The weights of unit u as they come, behind what was read before. */
+/* Appends the weights of unit u to those that were read before. */
 static uint16_t *weights_read(dpar_fsdp *f, const dpar_comm *c, int u, int on_device, uint16_t *to)
 {
     right(dpar_fsdp_unshard(f, u, DPAR_ACTION_FORWARD), c->why.text);
@@ -253,8 +253,9 @@ static uint16_t *weights_read(dpar_fsdp *f, const dpar_comm *c, int u, int on_de
     return to + sizes_of[u];
 }
 
-/* Twice unit 1 is on its way into the pool when its room goes to another one: as that is wanted (0,
- * with 1 ahead; 3, with 4 ahead), and as all that was gathered counts no longer (set). */
+/* Twice the transfer of unit 1 into the pool is in progress when its memory is given to another
+ * unit: because that one is needed (0, with 1 ahead; 3, with 4 ahead), and because all that was
+ * gathered is outdated (set). */
 static void weights(dpar_comm *c, int on_device, uint16_t *to)
 {
     void *staged = NULL;
@@ -292,8 +293,8 @@ static int fsdp(dpar_comm *host, void *arg)
 
 /* ---- halos ---- */
 
-/* on_device: the fields are there. c may be the host's then: what they give and take goes through
- * the host, which waits for the device; halos that an exchange is to fill are NaN before. */
+/* on_device: the fields are in device memory. c may be the host's: then data goes through the host,
+ * which waits for the device. Halos that an exchange fills are NaN before. */
 static void exchange(dpar_comm *c, int on_device, int adjoint, int32_t axes_periodic, double *out,
                      int64_t room_for, int64_t *n)
 {
@@ -391,7 +392,7 @@ static int halos(dpar_comm *host, void *arg)
 
 /* ---- a graph ---- */
 
-/* sum += 1 on all ranks, three times: captured once, replayed. */
+/* Computes sum += 1 on all ranks three times: captured once and replayed. */
 static int graph(dpar_comm *host, void *arg)
 {
     static float numbers[500], sums[500];
@@ -439,8 +440,7 @@ static int graph(dpar_comm *host, void *arg)
 
 #include "strategies_halo.h"
 
-/* One rank in a process of its own: after the first call of CUDA a process cannot fork for others.
- */
+/* Runs one rank in a new process: after the first CUDA call a process cannot fork ranks. */
 static dpar_status alone(dpar_main each)
 {
     int status = 1;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Included by strategies.cc: halo exchanges of several fields in three dims, edges and corners too,
- * and their adjoint: the bits of the host's, and how many kernels: two of each, whatever the number
- * of neighbours and of boxes that meet. Captured in a graph and replayed, too. */
+/* Included by strategies.cc: tests halo exchanges of several fields in three dims, with edges and
+ * corners, and their adjoint. The bits must be the host's. There are two kernels for each exchange,
+ * whatever the number of neighbours and of overlapping boxes. Also captured in a graph and
+ * replayed. */
 
 enum { HALO_FIELDS = 4, HALO_ROOM = 4000 };
 
@@ -14,7 +15,7 @@ struct halo_case {
     int on_device;
 };
 
-/* f64 and f32 by turns; folds, shifts: halo tests of the host have them. */
+/* Fields are f64 and f32 alternately; tests of the host cover folds and shifts. */
 static void halo_open_as(halo_case *k, dpar_comm *c, int on_device, uint32_t periodic,
                          int32_t shape, int32_t way)
 {
@@ -65,8 +66,8 @@ static void halo_fill(halo_case *k, int rank)
         const void *from = i % 2 ? (const void *)narrow : (const void *)wide;
         const int64_t bytes = k->n * dpar_type_bytes(k->f[i].type);
         for (int64_t e = 0; e < k->n; e++) {
-            /* whole numbers: the host may go dim by dim by itself (options.ordered), which rounds
-             * sums of corners in another order */
+            /* Whole numbers, because the host may exchange one dim after the other
+             * (options.ordered), which rounds sums of corners in another order. */
             narrow[e] = (float)(int)(1000.0f * number(e + 1000 * i, rank, 5));
             wide[e] = 3.0 * (double)narrow[e];
         }
@@ -125,7 +126,7 @@ static int halo_kernels(dpar_comm *host, void *arg)
         for (int mode = 0; mode < 3; mode++) { /* forward, adjoint sums, adjoint maxima */
             cudaGraph_t graph = NULL;
             cudaGraphExec_t exec = NULL;
-            const int64_t most = host->size == 1 && periodic == 0 ? 0 : 2; /* nothing moves */
+            const int64_t most = host->size == 1 && periodic == 0 ? 0 : 2; /* nothing is moved */
             halo_fill(&a, host->rank);
             halo_fill(&b, host->rank);
             halo_once(&a, host, mode);
@@ -156,9 +157,9 @@ static int halo_kernels(dpar_comm *host, void *arg)
     return end();
 }
 
-/* ---- by each other's memory ---- */
+/* ---- exchanges through shared device memory ---- */
 
-/* How many peers an exchange reaches so, or by messages. */
+/* Returns how many peers an exchange reaches in this way, by messages for example. */
 static int halo_ways(const halo_case *k, const char *way)
 {
     char text[4000];
@@ -174,8 +175,9 @@ static int halo_ways(const halo_case *k, const char *way)
 
 enum { NEAR_TIMES = 10 };
 
-/* Exchanges behind each other, the host waits for none: own cells are set before each (a copy on
- * the stream), all cells kept after it. f, a: a forward one, an adjoint, called; F, A: replayed. */
+/* Runs consecutive exchanges without a wait on the host: own cells are set before each one (a copy
+ * on the stream), all cells are saved after it. f, a: forward or adjoint, called; F, A:
+ * replayed. */
 static void near_run(halo_case *k, dpar_comm *c, const char *order, unsigned char *out)
 {
     const int64_t bytes = 8 * HALO_FIELDS * k->n;
@@ -223,8 +225,8 @@ static void near_run(halo_case *k, dpar_comm *c, const char *order, unsigned cha
     dpar_comm_release(c, given);
 }
 
-/* The same bits as by messages, which the host's were compared with above. 4 ranks: on one node,
- * then (stand-ins) on two. NEAR_AS of the environment: nothing is lent. */
+/* Checks that the bits are those of messages, which were compared with the host's above. 4 ranks:
+ * on one node, then (stand-ins) on two. With NEAR_AS in the environment no memory is lent. */
 static int halo_near_on(dpar_comm *host, int nodes)
 {
     static unsigned char want[8 * HALO_ROOM * NEAR_TIMES], got[8 * HALO_ROOM * NEAR_TIMES];

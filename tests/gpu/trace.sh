@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# The trace that train_gpt writes of a device's times, beside that of the host's program: the same actions of
-# the same ranks; on each rank one computes after the other; what comes has come before the action that
-# needs it begins, what goes begins when the action that makes it has ended. (For the stand-ins: there a
-# stage takes longer than a microsecond.)
+# Compares the trace of device times that train_gpt writes with that of the host's program: the same actions on the
+# same ranks. On each rank computations follow each other, a receive ends before the action that needs it begins,
+# and a send begins after the action that made its data has ended. (For the stand-ins, where a stage takes longer
+# than a microsecond.)
 #     trace.sh HOST DEVICE options of the model and the mesh
 host=$1 device=$2
 shift 2
@@ -11,7 +11,7 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
 for program in "$host" "$device"; do
     "$program" "$@" --quiet --trace "$work/trace" > "$work/said" 2>&1 || { tail -n 20 "$work/said"; exit 1; }
-    # rank, line, name, begin, end: of actions; names have no blanks
+    # Prints rank, line, name, begin and end of each action; names have no blanks.
     sed -n 's/.*"ph":"X","pid":\([0-9]*\),"tid":\([0-9]*\),"ts":\([0-9.e+-]*\),"dur":\([0-9.e+-]*\),"name":"\([^"]*\)".*/\1 \2 \5 \3 \4/p' \
         "$work/trace" > "$work/rows"
     [ "$program" != "$host" ] || cut -d ' ' -f 1,3 "$work/rows" | sort > "$work/host"
@@ -19,7 +19,7 @@ done
 cut -d ' ' -f 1,3 "$work/rows" | sort | diff - "$work/host" > "$work/apart" || { echo 'other actions than on the host:'; cat "$work/apart"; exit 1; }
 sort -k 1,1n -k 4,4n "$work/rows" | awk '
     function off(what) { print what ": rank " $1 " " $3 " " $4 " " $5; bad = 1 }
-    $2 == 0 && $3 !~ /^\(/ { # names: stage, kind, micro-batch; of a joined pair both have the times of both
+    $2 == 0 && $3 !~ /^\(/ { # name: stage, kind, micro-batch; both actions of a joined pair have the times of the pair
         if ($1 in end && $4 < end[$1] - 0.002 && $4 != begin[$1]) off("computes while it computes")
         begin[$1] = $4; end[$1] = $4 + $5
         match($3, /[A-Z]+/)

@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# train_gpt on devices against the host's program in f64, after four steps: losses, weights and both
-# moments of AdamW. train_gpt.sh HOST DEVICE GPT_APART options of the mesh; GPT_MODEL: more of the model.
-#     train_gpt.sh model          says which model
-# Measured on stand-ins: losses within 1e-6, moments 1.4e-6, weights 7e-8 (docs/records/gpu.md).
+# Compares train_gpt on devices with the host's program in f64 after four steps: losses, weights and both moments of
+# AdamW. train_gpt.sh HOST DEVICE GPT_APART options of the mesh; GPT_MODEL: more options of the model.
+#     train_gpt.sh model          prints the model
+# On the stand-ins losses differ by 1e-6, moments by 1.4e-6, weights by 7e-8 (docs/records/gpu.md).
 model='--blocks 2 --width 16 --heads 4 --groups 2 --hidden 24 --length 17 --batch 4 --micro 1 --steps 4 --text LICENSE'
 [ "$1" != model ] || { echo "$model"; exit; }
 host=$1 device=$2 apart=$3

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* attention_cases - layers of attention on ranks against the textbook over whole arrays, written out
- * here with exp and log of libm: forward, its log-sum-exp, gradients of queries, keys and values to
- * 1e-12 in f64. Gradients are also compared with finite differences of what the ranks computed.
- * Bytes are counted under the engine, pairs of query and key one by one. */
+/* attention_cases: compares attention layers on ranks with the textbook formulas over whole arrays,
+ * written out here with exp and log of libm: forward, its log-sum-exp, and gradients of queries,
+ * keys and values, to 1e-12 in f64. Gradients are also compared with finite differences of the
+ * ranks' own results. Bytes are counted below the engine, pairs of query and key one by one. */
 #ifndef DPAR_ATTENTION_CASES_H
 #define DPAR_ATTENTION_CASES_H
 
@@ -22,19 +22,19 @@
 
 enum { MOST_DOCS = 6, MOST_RANKS = 64, TENSORS = 3 };
 
-/* A layer. Whole arrays are f64 and every rank has them; `loud`: how large scores get. */
+/* A layer. Whole arrays are f64, and each rank has them. `loud` sets how large scores get. */
 typedef struct test_case {
     int docs, heads, groups, width, values, type, causal, window, rule, halo, ulysses, chunked;
-    const dpar_split *cut; /* of Ulysses; NULL: by rule */
+    const dpar_split *cut; /* split for Ulysses; NULL to cut by rule */
     double loud;
     int64_t ends[MOST_DOCS + 1];
-    double *x[TENSORS], *dx[TENSORS]; /* q, k, v and their gradients */
+    double *x[TENSORS], *dx[TENSORS]; /* q, k, v, out and their gradients */
     double *out, *dout, *lse;
 } test_case;
 
-/* What a rank has of a case, in the case's type. */
+/* A rank's part of a case, in the case's type. */
 typedef struct part {
-    int64_t tokens, *token; /* token[row] in the packed sequence */
+    int64_t tokens, *token; /* token[row]: its index in the packed sequence */
     void *x[TENSORS], *dx[TENSORS], *out, *dout, *lse;
 } part;
 
@@ -50,7 +50,7 @@ static inline int lot(uint32_t *state, int n) /* 0 .. n - 1 */
     return (int)((*state >> 8) % (uint32_t)n);
 }
 
-/* The host's. */
+/* Allocates host memory. */
 static inline void *reached(int64_t n, int64_t unit)
 {
     void *a = calloc((size_t)n + 1, (size_t)unit);
@@ -80,7 +80,7 @@ static int64_t total(const test_case *t)
     return t->ends[t->docs];
 }
 
-static inline int elements(const test_case *t, int tensor) /* of a token */
+static inline int elements(const test_case *t, int tensor) /* per token */
 {
     return tensor == 0 ? t->heads * t->width : t->groups * (tensor == 1 ? t->width : t->values);
 }
@@ -107,7 +107,7 @@ static inline double dot(const double *a, const double *b, int n)
     return sum;
 }
 
-/* One query of one head: out, lse and what it gives to the gradients. */
+/* Computes one query of one head: out, lse, and its contributions to the gradients. */
 static inline void textbook_row(test_case *t, int64_t i, int h, double *p)
 {
     const int g = h / (t->heads / t->groups), w = t->width, n = t->values;
@@ -145,7 +145,7 @@ static inline void textbook_row(test_case *t, int64_t i, int h, double *p)
     }
 }
 
-/* Numbers are rounded to the type first, so that ranks and textbook begin with the same. */
+/* Rounds to the type, so that ranks and textbook begin with the same numbers. */
 static inline double rounded(int type, double v)
 {
     uint64_t room = 0;
@@ -191,7 +191,7 @@ static inline void textbook_free(test_case *t)
     free(t->lse);
 }
 
-/* ---- what a rank has ------------------------------------------------------------------------- */
+/* ---- the part of a rank ---------------------------------------------------------------------- */
 
 static inline int type_bytes(int type)
 {
@@ -229,7 +229,7 @@ static inline void part_arrays(const test_case *t, part *p)
     scatter(t, p, each, t->dout, p->dout);
 }
 
-/* A rank's tokens of a packed layer, in the order of the documents. */
+/* Sets a rank's tokens of a packed layer, in the order of the documents. */
 static inline void part_packed(const test_case *t, const dpar_packed *packed, int rank, part *p)
 {
     dpar_packed_cursor cursor;
@@ -255,7 +255,7 @@ static inline void part_split(const test_case *t, const dpar_split *split, int r
     }
 }
 
-/* A rank's tokens in a layer. */
+/* Sets a rank's tokens of a layer. */
 static inline void part_of(const test_case *t, const dpar_attention_desc *layer, int rank, part *p)
 {
     dpar_split s;
@@ -282,7 +282,7 @@ static inline void part_free(part *p)
     free(p->token);
 }
 
-/* The largest difference from the textbook, relative to numbers of 1 and larger ones. NaN: 1e9. */
+/* Returns the largest difference from the textbook, relative for numbers above 1; 1e9 for NaN. */
 static inline double difference(const test_case *t, const part *p, int each, const double *whole,
                          const void *got, int type)
 {
@@ -301,9 +301,9 @@ static inline double difference(const test_case *t, const part *p, int each, con
     return most;
 }
 
-/* ---- what goes through the engine ------------------------------------------------------------ */
+/* ---- counts of the engine -------------------------------------------------------------------- */
 
-/* Ranks may be threads: one slot each. */
+/* Ranks may be threads, so each has its own slot. */
 static dpar_status (*engine_batch[MOST_RANKS])(dpar_comm *c, const dpar_call *calls, int32_t n,
                                                dpar_work *works);
 static int64_t engine_sent[MOST_RANKS];
@@ -331,7 +331,7 @@ static inline dpar_status counting_run(dpar_comm *c, const dpar_call *call)
 
 /* ---- ring attention -------------------------------------------------------------------------- */
 
-/* A user's kernel of bf16: widens the block and calls the plain one. */
+/* A user's kernel for bf16: widens the block and calls the plain kernel. */
 static inline void widen(const void *from, int64_t n, float *to)
 {
     int64_t i;
@@ -368,7 +368,7 @@ static inline void wide_kernel(const dpar_attention_call *call)
     free(d);
 }
 
-/* Counts pairs one by one, checks what a block says of itself. */
+/* Counts pairs one by one and checks the sizes that a block reports. */
 typedef struct witness {
     const test_case *t;
     int64_t pairs;
@@ -470,7 +470,7 @@ static inline double tolerance(const test_case *t)
     return t->type == DPAR_F64 ? 1e-12 : t->type == DPAR_F32 ? 2e-5 * t->loud : 2e-2 * t->loud;
 }
 
-/* Everything of a part against the textbook; how many of its arrays differ. */
+/* Compares all arrays of a part with the textbook. Returns how many differ. */
 static inline int judge(const test_case *t, const part *p, const char *what, int rank, int ranks)
 {
     double d[5];
@@ -493,7 +493,7 @@ static inline int judge(const test_case *t, const part *p, const char *what, int
     return bad;
 }
 
-/* The sum of out . dout over all ranks: what finite differences are taken of. */
+/* Returns the sum of out . dout over all ranks, which finite differences are computed of. */
 static inline double loss(dpar_comm *c, dpar_attention_plan *plan, const dpar_attention_arrays *a,
                    const test_case *t, const part *p)
 {
@@ -509,7 +509,7 @@ static inline double loss(dpar_comm *c, dpar_attention_plan *plan, const dpar_at
     return all;
 }
 
-/* Some elements of each input are moved on the rank that has them. f64 alone. */
+/* Changes some elements of each input on the rank that has them. Only for f64. */
 static inline int differences(dpar_comm *c, dpar_attention_plan *plan, const dpar_attention_arrays *a,
                        const test_case *t, const part *p)
 {
@@ -547,7 +547,7 @@ static inline int differences(dpar_comm *c, dpar_attention_plan *plan, const dpa
     return bad;
 }
 
-/* Pairs between two ranks, one by one. */
+/* Returns the number of pairs between two ranks, counted one by one. */
 static int64_t pairs_between(const test_case *t, const dpar_attention_desc *layer, int rank,
                              int from)
 {
@@ -565,9 +565,9 @@ static int64_t pairs_between(const test_case *t, const dpar_attention_desc *laye
     return pairs;
 }
 
-/* Forward and backward of the halo form: keys that lie at most a window before the first token of
- * another rank (or behind its last one), one by one; backward the same again, and the gradients of
- * those that this rank has beside its own. */
+/* Returns the bytes of the halo method. Forward sends keys at most a window before the first token
+ * of another rank (or after its last one), counted one by one. Backward sends them again, and the
+ * gradients of those that this rank received. */
 static int64_t halo_bytes(const dpar_comm *c, const test_case *t, const dpar_attention_desc *layer)
 {
     const int64_t each = t->groups * (t->width + t->values);
@@ -595,7 +595,7 @@ static int64_t halo_bytes(const dpar_comm *c, const test_case *t, const dpar_att
     return bytes;
 }
 
-/* As the headers say: of the ring and of Ulysses. */
+/* Returns the bytes that the headers document for the ring and for Ulysses. */
 static int64_t foretold(const dpar_comm *c, const test_case *t, const dpar_attention_desc *layer,
                         int back)
 {
@@ -630,7 +630,7 @@ static int64_t foretold(const dpar_comm *c, const test_case *t, const dpar_atten
                         : there + s.queries * (all - mine) * t->values);
 }
 
-/* Bytes and pairs as foretold? */
+/* Returns 1 unless bytes and pairs are as documented. */
 static inline int accounts(dpar_comm *c, const test_case *t, const dpar_attention_desc *layer,
                     const dpar_attention_plan *plan, const witness *w, const int64_t *sent)
 {
@@ -657,12 +657,12 @@ static inline int accounts(dpar_comm *c, const test_case *t, const dpar_attentio
     return bad;
 }
 
-/* Memory of a plan, every second time registered. */
+/* Allocates memory of a plan, each second time registered. */
 static inline void *plan_memory(dpar_comm *c, int64_t bytes, int registered)
 {
     void *memory = NULL;
 #ifdef DEVICE_MEMORY
-    registered = 0; /* what is registered is the device's */
+    registered = 0; /* registered memory is device memory */
 #endif
     if (registered) {
         return dpar_comm_alloc(c, bytes, &memory) == DPAR_OK ? memory : NULL;
@@ -682,7 +682,7 @@ static inline void plan_release(dpar_comm *c, void *memory, int registered)
     }
 }
 
-/* Where the arrays are. */
+/* Allocates memory of the kind that the arrays are in. */
 static inline void *kept_memory(dpar_comm *c, int64_t bytes, int registered)
 {
 #ifdef DEVICE_MEMORY
@@ -705,7 +705,7 @@ static inline void kept_release(dpar_comm *c, void *memory, int registered)
 #endif
 }
 
-/* The lse of a part as the textbook has it. */
+/* Sets the lse of a part to that of the textbook. */
 static inline void float_scatter(const test_case *t, const part *p)
 {
     int64_t i;
@@ -717,7 +717,7 @@ static inline void float_scatter(const test_case *t, const part *p)
     }
 }
 
-/* One layer: forward, backward, twice (a plan does all layers), then by differences. */
+/* Runs one layer forward and backward, twice (a plan can run many layers), then by differences. */
 static inline int layer_case(dpar_comm *c, test_case *t, uint32_t seed, int differ)
 {
     dpar_attention_desc layer;
@@ -744,7 +744,7 @@ static inline int layer_case(dpar_comm *c, test_case *t, uint32_t seed, int diff
     part_arrays(t, &p);
     arrays_of(&p, &a);
     bad += plan->tokens != p.tokens || (plan->saved_bytes > 0 && !t->ulysses);
-    if (t->ulysses) { /* it stays with the heads */
+    if (t->ulysses) { /* lse stays with the heads */
         float_scatter(t, &p);
         a.lse = NULL;
         a.saved = kept_memory(c, plan->saved_bytes, seed % 2 == 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* bf16 - the upper half of a float's bits, by its definition. */
+/* bf16: the upper half of a float's bits, by its definition. */
 #ifndef BF16_H
 #define BF16_H
 
@@ -14,7 +14,7 @@ static inline float bf16_value(uint16_t h)
     return x;
 }
 
-/* The nearest, ties to even; one NaN for all. */
+/* Rounds to nearest, ties to even. All NaN give the same one. */
 static inline uint16_t bf16_of(float x)
 {
     uint32_t bits, high, low;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* boxes - what tests ask about two boxes, written apart from the library. */
+/* boxes: functions on two boxes for tests, written independently of the library. */
 #ifndef BOXES_H
 #define BOXES_H
 
 #include "dpar.h"
 
-/* What both hold, into *out (may be one of them); 0 when that is empty or the dims differ. */
+/* Writes the intersection to *out, which may be a or b. Returns 0 if it is empty or the dims
+ * differ. */
 static inline int box_intersect(const dpar_box *a, const dpar_box *b, dpar_box *out)
 {
     dpar_box both = *a;
@@ -23,7 +24,7 @@ static inline int box_intersect(const dpar_box *a, const dpar_box *b, dpar_box *
     return a->dims == b->dims;
 }
 
-/* Is every element of `inner` in `outer`? */
+/* Returns 1 if each element of `inner` is in `outer`, otherwise 0. */
 static inline int box_contains(const dpar_box *outer, const dpar_box *inner)
 {
     dpar_box both;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* check - what a test program needs. A failed check prints place and values; main ends with
- * CHECK_DONE(), which says how many checks ran and fails when one did or none ran. */
+/* check: macros for test programs. A failed check prints its place and values. main ends with
+ * CHECK_DONE(), which prints how many checks ran and fails if one failed or none ran. */
 #ifndef DPAR_CHECK_H
 #define DPAR_CHECK_H
 
@@ -10,7 +10,7 @@
 
 static int checks_run, checks_failed;
 
-/* With CHECK_STOP the first failure ends the program (tests/mutate.sh is in a hurry). */
+/* With CHECK_STOP the first failure ends the program, to save time in tests/mutate.sh. */
 #if defined(CHECK_STOP)
 #include <stdlib.h>
 #define CHECK_FAILED() exit(1)
@@ -18,7 +18,7 @@ static int checks_run, checks_failed;
 #define CHECK_FAILED() CHECK_COUNT(checks_failed)
 #endif
 
-/* With CHECK_THREADS ranks that are threads count together. */
+/* With CHECK_THREADS ranks that are threads count their checks together. */
 #if defined(CHECK_THREADS)
 #define CHECK_COUNT(counter) ((void)__atomic_add_fetch(&(counter), 1, __ATOMIC_RELAXED))
 #else

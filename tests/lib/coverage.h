@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* coverage - compiled in before everything else by tests/compile/coverage.sh: a rank that is a
- * process ends by _exit, which would leave out what it counted. */
+/* coverage: tests/compile/coverage.sh includes this before everything else. Ranks that are
+ * processes end by _exit, which would lose the counts. */
 #ifndef DPAR_COVERAGE_H
 #define DPAR_COVERAGE_H
 

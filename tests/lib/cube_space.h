@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* cube_space - points on faces of a cubed sphere's cells by their places on the surface of a cube
- * in space, and their components' directions there: beyond an edge of its face the plane is bent
- * down. All that is taken from halo.h are the faces' frames; no edge, turn or neighbour is. */
+/* cube_space: the positions in space of points on cells of a cubed sphere, on the surface of a
+ * cube, and the directions of their components there. Beyond an edge of its face the plane is bent
+ * down. Only the frames of the faces are taken from halo.h, but no edge, turn or neighbour. */
 #ifndef CUBE_SPACE_H
 #define CUBE_SPACE_H
 
-/* Outward, x, y of each face; axis 1, 2, 3, negative for minus. */
+/* Outward, x and y of each face: axis 1, 2 or 3, negative for the opposite direction. */
 static const int cube_frame[6][3] = {{1, 2, 3},    {2, -1, 3},  {3, -1, -2},
                                      {-1, -3, -2}, {-2, -3, 1}, {-3, 2, 1}};
 
@@ -19,7 +19,8 @@ static void cube_add(int64_t *p, int axis, int64_t times)
     p[cube_size(axis) - 1] += axis < 0 ? -times : times;
 }
 
-/* Twice the distance of point i from the middle of a face: cells' middles, faces below, above. */
+/* Returns twice the distance of point i from the middle of a face, for cell centres, lower and
+ * upper cell faces. */
 static int64_t cube_along(int64_t n, int32_t points, int64_t i)
 {
     return 2 * i - n +
@@ -28,13 +29,13 @@ static int64_t cube_along(int64_t n, int32_t points, int64_t i)
                                                : 2);
 }
 
-/* On a cube's edge the direction off one face is the direction into the other: one name for both.
- */
+/* Returns one name for a direction: on a cube's edge the direction out of one face is the direction
+ * into the other. */
 static int cube_direction(int64_t n, const int64_t *p, int axis)
 {
     int d, own = (int)cube_size(axis) - 1;
     for (d = 0; d < own && cube_size(p[own]) == n; d++) {
-        if (cube_size(p[d]) == n) { /* its end goes over into that of an earlier axis */
+        if (cube_size(p[d]) == n) { /* its end continues in that of an earlier axis */
             const int off = (axis > 0) == (p[own] > 0);
             return (off == (p[d] > 0) ? -1 : 1) * (d + 1);
         }
@@ -42,8 +43,9 @@ static int cube_direction(int64_t n, const int64_t *p, int axis)
     return axis;
 }
 
-/* Where point x of component 0, u along the last dim, or 1, v along the one before, lies on a cube
- * from -n to n; *direction: the component's axis. 0: beyond two edges. */
+/* Returns where point x is on a cube from -n to n. Component 0 is u along the last dim, component 1
+ * is v along the one before. Sets *direction to the component's axis. Returns 0 beyond two
+ * edges. */
 static int cube_position(const dpar_halo *h, int component, const int64_t *x, int64_t *p,
                          int *direction)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* data_lines - the files of tests/data/pipeline. */
+/* data_lines: reads the files of tests/data/pipeline. */
 #ifndef DPAR_DATA_LINES_H
 #define DPAR_DATA_LINES_H
 
-/* The lines of NAME.csv that are no comments, as they are, ended by NUL; returns their bytes. */
+/* Copies the lines of NAME.csv except comments, ended by NUL. Returns their bytes. */
 static size_t data_lines(const char *name, char *text, size_t room)
 {
     static char line[1 << 14];

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* device_memory - memory that the CPU does not reach, for tests of strategies that have no device:
- * pages that are there twice. The rank's own pointers name the first mapping, which may be touched
- * while the test computes and not while the library does (ON_DEVICE(call)): a direct touch ends
- * the test by SIGSEGV. The tables of mem.h and layers.h and the engine go to the second one. What
- * they are given waits in a queue until something orders it: an operation of the communicator,
- * `wait`, the end of ON_DEVICE (the test's own synchronisation). With DEVICE_CUDA: a device of
- * CUDA, and NCCL. */
+/* device_memory: memory that the CPU cannot access, for tests of strategies without a device. Its
+ * pages are mapped twice. Pointers of the rank name the first mapping, which may be accessed while
+ * the test computes, but not while the library runs (ON_DEVICE(call)): then a direct access ends
+ * the test by SIGSEGV. The tables of mem.h and layers.h and the engine use the second mapping.
+ * Their operations wait in a queue until something orders them: an operation of the communicator,
+ * `wait`, or the end of ON_DEVICE (the test's own synchronisation). With DEVICE_CUDA the device is
+ * CUDA's, with NCCL. */
 #ifndef DPAR_DEVICE_MEMORY_H
 #define DPAR_DEVICE_MEMORY_H
 
@@ -14,7 +14,7 @@
 static void *device_zeroed(int64_t bytes);
 static void device_free(void *at);
 
-/* An engine's memory is the device's: for dpar_engine. */
+/* Allocates device memory for dpar_engine. */
 static dpar_status device_alloc(dpar_comm *c, int64_t bytes, void **memory)
 {
     (void)c;
@@ -95,7 +95,7 @@ static void *device_copied(const void *from, size_t bytes)
     return to;
 }
 
-/* A copy whose pointers are this entry's own. */
+/* Copies a call with all its pointers into the entry. */
 static inline void device_take_optimize(device_entry *e, const dpar_mem_optimize *call)
 {
     e->call.optimize = *call;
@@ -105,7 +105,7 @@ static inline void device_take_optimize(device_entry *e, const dpar_mem_optimize
     e->call.optimize.piece = &e->piece;
 }
 
-/* Each address that a call works at becomes what there() makes of it. */
+/* Replaces each address of a call by there() of it. */
 #define DEVICE_AT(pointer, type) ((pointer) = (type *)there(pointer))
 
 static void device_lists(device_entry *e, void *(*there)(const void *))
@@ -150,7 +150,7 @@ static void device_optimize_pointers(device_entry *e, void *(*there)(const void 
     DEVICE_AT(e->call.optimize.remainder, int16_t);
 }
 
-/* Those of rows that an index names. */
+/* Replaces the pointers of rows that an index names. */
 static void device_row_pointers(device_entry *e, void *(*there)(const void *))
 {
     device_call *c = &e->call;
@@ -233,7 +233,7 @@ static void device_pointers(device_entry *e, void *(*there)(const void *))
         DEVICE_AT(c->quantize.scale, void);
         DEVICE_AT(c->quantize.tensor, const float);
         break;
-    case DEVICE_LATER: break; /* knows its own */
+    case DEVICE_LATER: break; /* replaces its pointers itself */
     case DEVICE_MATMUL:
         DEVICE_AT(c->matmul.a, const void);
         DEVICE_AT(c->matmul.b, const void);
@@ -243,13 +243,13 @@ static void device_pointers(device_entry *e, void *(*there)(const void *))
     }
 }
 
-/* DEVICE_OPERATION(name, member, type, number) for each operation of the table that takes one call.
- */
+/* DEVICE_OPERATION(name, member, type, number) for each operation of the table with one
+ * argument. */
 #define DEVICE_OPERATIONS                                                                          \
     DEVICE_OPERATION(reduce, reduce, dpar_mem_reduce, DEVICE_REDUCE)                               \
     DEVICE_OPERATION(finite, finite, dpar_mem_finite, DEVICE_FINITE)
 
-/* The same of the table of layers. */
+/* The same for the table of layers. */
 #define DEVICE_LAYERS                                                                              \
     DEVICE_OPERATION(squares, squares, dpar_mem_squares, DEVICE_SQUARES)                           \
     DEVICE_OPERATION(clip, clip, dpar_mem_clip, DEVICE_CLIP)                                       \
@@ -266,7 +266,7 @@ static void device_pointers(device_entry *e, void *(*there)(const void *))
     DEVICE_OPERATION(quantize, quantize, dpar_mem_quantize, DEVICE_QUANTIZE)                       \
     DEVICE_OPERATION(dequantize, quantize, dpar_mem_quantize, DEVICE_DEQUANTIZE)
 
-/* The tables' pointers to them. */
+/* Sets the pointers of the tables. */
 #define DEVICE_FILL(m, l)                                                                          \
     ((m)->move = device_move, (m)->span = device_span, (m)->reduce = device_reduce,                \
      (m)->finite = device_finite, (m)->layers = (l), (l)->squares = device_squares,                \
@@ -289,14 +289,14 @@ enum { DEVICE_QUEUE = 4096, DEVICE_TABLES = 4 };
 typedef struct device_memory {
     unsigned char *first, *second; /* the two mappings */
     size_t bytes, used;
-    int64_t pieces; /* that were not given back; 0: all of it is free again */
-    int open;       /* may the CPU touch the first? */
-    int64_t calls;  /* that the table was given so far */
+    int64_t pieces; /* that were not freed; if 0 all memory is free again */
+    int open;       /* 1 if the CPU may access the first mapping */
+    int64_t calls;  /* calls of the table so far */
     int queued;
     device_entry *queue;
     dpar_mem table;
     dpar_mem_layers layers;
-    dpar_engine engine; /* the communicator's own */
+    dpar_engine engine; /* the communicator's real engine */
 } device_memory;
 static __thread device_memory the_device; /* ranks may be threads */
 
@@ -337,7 +337,7 @@ static inline int device_has(const void *at)
            (uintptr_t)at < (uintptr_t)(the_device.first + the_device.bytes);
 }
 
-/* Zeroed, at a multiple of 64. */
+/* Allocates zeroed device memory at a multiple of 64. */
 static void *device_zeroed(int64_t bytes)
 {
     device_memory *d = &the_device;
@@ -352,7 +352,7 @@ static void *device_zeroed(int64_t bytes)
     return d->first + at;
 }
 
-/* Of the device or not. */
+/* Frees memory of the device, or of the host. */
 static void device_free(void *at)
 {
     if (!device_has(at)) {
@@ -362,7 +362,7 @@ static void device_free(void *at)
     }
 }
 
-/* The same byte in the second mapping; what is not a device's stays. */
+/* Returns the same byte in the second mapping; other pointers are returned unchanged. */
 static void *device_there(const void *at)
 {
     return device_has(at) ? the_device.second + ((uintptr_t)at - (uintptr_t)the_device.first)
@@ -410,7 +410,7 @@ static dpar_status device_entry_run(const dpar_mem *host, const dpar_mem_layers 
     }
 }
 
-/* All that was queued, in its order. */
+/* Runs all queued operations in order. */
 static dpar_status device_flush(void)
 {
     const dpar_mem host = dpar_mem_host();
@@ -442,7 +442,7 @@ static device_entry *device_push(int32_t kind)
     return e;
 }
 
-/* A kernel of the test's: run(copy of call) in its turn; there it uses DEVICE_THERE. */
+/* Enqueues a kernel of the test: run(copy of call), which uses DEVICE_THERE. */
 static inline void device_later(void (*run)(void *call), const void *call, size_t bytes)
 {
     device_entry *e = device_push(DEVICE_LATER);
@@ -500,7 +500,7 @@ static void device_fill_table(device_memory *d)
     DEVICE_FILL(&d->table, &d->layers);
 }
 
-/* ---- the engine: in order behind the queue, on the second mapping ---- */
+/* ---- the engine: runs after the queue, on the second mapping ---- */
 
 static dpar_call device_moved(const dpar_call *call)
 {
@@ -558,7 +558,7 @@ static dpar_status device_split(dpar_comm *c, int32_t color, int32_t key, dpar_c
     return st;
 }
 
-/* All strategies on c work in the device's memory from now on. */
+/* Makes all strategies on c work in device memory from now on. */
 static dpar_comm *device_take(dpar_comm *c)
 {
     the_device.engine = c->engine;
@@ -575,7 +575,7 @@ static inline dpar_comm *device_return(dpar_comm *c)
     return c;
 }
 
-/* ---- who may touch it ---- */
+/* ---- access to the first mapping ---- */
 
 static void device_close(void)
 {
@@ -600,7 +600,7 @@ static inline int64_t device_opened(int64_t result)
     return result;
 }
 
-/* Memory of a plan: not what is registered, which is the device's. */
+/* Allocates memory of a plan on the host, because registered memory is the device's. */
 static inline dpar_status host_alloc(dpar_comm *c, int64_t bytes, void **memory)
 {
     (void)c;
@@ -608,7 +608,7 @@ static inline dpar_status host_alloc(dpar_comm *c, int64_t bytes, void **memory)
     return *memory != NULL ? DPAR_OK : DPAR_E_MEMORY;
 }
 
-/* A call of the library that returns a status or a number. */
+/* Makes a library call that returns a status or a number. */
 #define ON_DEVICE(call) (device_close(), device_opened((int64_t)(call)))
 
 #endif /* DEVICE_CUDA */

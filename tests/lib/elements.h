@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* elements - numbers of the four types of floats by their definition, for tests of tables of
- * operations: scalar double or float, 16 bits one by one. */
+/* elements: numbers of the four float types by their definition, for tests of tables of operations:
+ * scalar double or float, 16-bit values one by one. */
 #ifndef DPAR_TEST_ELEMENTS_H
 #define DPAR_TEST_ELEMENTS_H
 
@@ -16,7 +16,7 @@ static const int32_t floats[4] = {DPAR_F64, DPAR_F32, DPAR_BF16, DPAR_F16};
 static const int64_t counts[] = {0, 1, 7, 127, 128, 129, 300};
 enum { COUNTS = 7 };
 
-/* In -1 .. 1. */
+/* Returns a number in -1 .. 1. */
 static double number(void)
 {
     return (double)(random_bits() >> 11) / 4503599627370496.0 - 1.0;
@@ -43,7 +43,7 @@ static double read_at(const void *at, int64_t i, int32_t type)
     return (double)bf16_value(h);
 }
 
-/* v to nearest even of a type, by way of a float. */
+/* Rounds v to nearest even of a type, through a float. */
 static double rounded(double v, int32_t type)
 {
     const float f = (float)v;

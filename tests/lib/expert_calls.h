@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* The router's and the experts' functions with their arrays as arguments. */
+/* The functions of the router and the experts, with their arrays as arguments. */
 #ifndef EXPERT_CALLS_H
 #define EXPERT_CALLS_H
 
@@ -90,7 +90,7 @@ static inline dpar_status experts_combine_backward(dpar_experts_plan *plan,
     memset(&a, 0, sizeof a);
     a.dy = dy;
     a.weight = weight;
-    a.saved = (void *)(uintptr_t)kept; /* read */
+    a.saved = (void *)(uintptr_t)kept; /* only read */
     a.dresults = dresults;
     a.dweight = dweight;
     return dpar_experts_combine_backward(plan, routing, &a);

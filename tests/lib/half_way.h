@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* half_way - where printf and dpar print differently. */
+/* half_way: where printf and dpar print a number differently. */
 #ifndef HALF_WAY_H
 #define HALF_WAY_H
 
 #include <stdio.h>
 #include <string.h>
 
-/* Is v exactly half-way between two numbers of so many decimals? There printf goes to even, dpar
- * away from zero. A double has at most 1074 decimals. */
+/* Returns 1 if v is exactly half-way between two numbers with this many decimals, otherwise 0.
+ * There printf rounds to even and dpar away from zero. A double has at most 1074 decimals. */
 static inline int half_way(double v, int decimals, int scientific)
 {
     static char exact[1600];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* halo_grid - grids over the ranks of a test, and plans of fields on them. */
+/* halo_grid: grids over the ranks of a test, and plans of fields on them. */
 #ifndef HALO_GRID_H
 #define HALO_GRID_H
 
@@ -10,7 +10,7 @@
 
 enum { COLUMNS = 7 };
 
-/* Rows cut by the first axis, columns by the second. */
+/* Returns a grid whose rows are cut by the first axis and whose columns by the second. */
 static inline dpar_layout grid_of(int32_t dims, const int64_t *extent, int32_t down, int32_t across)
 {
     int32_t size[2], kind = DPAR_ORDER_LAST_FASTEST;
@@ -42,7 +42,7 @@ static inline dpar_halo_plan *plan_of(dpar_comm *c, const dpar_halo_field *f, in
     return x;
 }
 
-/* All ranks have the same block of a periodic row of blocks: rows 2 and columns COLUMNS wide. */
+/* Returns a periodic row of equal blocks, one per rank: 2 rows, COLUMNS wide. */
 static inline dpar_halo two_rows(dpar_comm *c)
 {
     const int64_t extent[2] = {2 * (int64_t)c->size, COLUMNS};

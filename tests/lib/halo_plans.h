@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* halo_plans - a plan of n fields; o NULL: the defaults. */
+/* halo_plans: makes a plan of n fields; o is NULL for the defaults. */
 #ifndef DPAR_HALO_PLANS_H
 #define DPAR_HALO_PLANS_H
 
@@ -18,7 +18,7 @@ static inline dpar_halo_plan_desc plan_options(const dpar_halo_field *f, int32_t
     return all;
 }
 
-/* How many bytes this rank needs, without the others. */
+/* Returns how many bytes this rank needs, without calling the other ranks. */
 static inline dpar_status plan_bytes(const dpar_comm *c, const dpar_halo_field *f, int32_t n,
                                      const dpar_halo_plan_desc *o, int64_t *bytes, dpar_why *why)
 {
@@ -36,7 +36,7 @@ static inline dpar_status plan_init(void *memory, int64_t bytes, dpar_comm *c,
     return dpar_halo_plan_make(c, &all, x, why);
 }
 
-/* The fastest method. */
+/* Finds the fastest method. */
 static inline dpar_status plan_tune(dpar_comm *c, const dpar_halo_field *f, int32_t n,
                                     const dpar_halo_plan_desc *o, dpar_halo_plan_desc *best,
                                     double *seconds, dpar_why *why)

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* halo_work - halo exchanges of a random grid whose every cell each rank can foretell by the words
- * of halo.h: for tests that care what happens to the ranks. (Geometry:
- * tests/halo/ranks/halo_oracle.c.) Two fields: eight f64 a point, whose rows are long enough to be
- * read where they lie, and one i32.
- */
+/* halo_work: halo exchanges on a random grid, where each rank can compute each cell from the
+ * documentation in halo.h. For tests about faults of ranks; tests/halo/ranks/halo_oracle.c tests
+ * the geometry. There are two fields: eight f64 per point, whose rows are long enough to be read
+ * directly from another rank's memory, and one i32. */
 #ifndef DPAR_HALO_WORK_H
 #define DPAR_HALO_WORK_H
 
@@ -51,15 +50,16 @@ static void halo_work_set(halo_array *a, int64_t at, double v)
     }
 }
 
-/* A whole number for component k of point p in a round: sums of them are exact. `who`: -1 the
- * owner's, else what that rank's halo holds before an adjoint. */
+/* Returns a whole number for component k of point p in a round, so that sums are exact. `who` is -1
+ * for the owner's value, otherwise the rank whose halo holds the value before an adjoint. */
 static double halo_work_value(uint64_t round, int64_t who, const int64_t *p, int k)
 {
     uint64_t h = oracle_mix(round * 1024 + (uint64_t)(who + 1) * 16 + (uint64_t)k);
     return (double)(oracle_mix(h ^ ((uint64_t)(p[0] + 99) << 32) ^ (uint64_t)(p[1] + 99)) % 1000);
 }
 
-/* The owned point that a cell of that rank's halo shows; 0: none, or the cell is owned. */
+/* Finds the owned point that a cell of the rank's halo shows. Returns 0 if there is none or the
+ * cell is owned. */
 static int halo_work_image(const halo_array *a, const dpar_box *own, const int64_t *p, int64_t *q)
 {
     int d, outside = 0;
@@ -90,7 +90,8 @@ static int halo_work_next(const dpar_box *b, int64_t *p)
     return ++p[0] < b->hi[0];
 }
 
-/* Own points hold theirs, halos what is theirs before an adjoint (`adds`), all else the poison. */
+/* Fills own points with their values, halos with theirs before an adjoint (`adds`), and everything
+ * else with the poison value. */
 static void halo_work_fill(halo_work *w, uint64_t round, int adds)
 {
     int i, k;
@@ -112,7 +113,7 @@ static void halo_work_fill(halo_work *w, uint64_t round, int adds)
     }
 }
 
-/* What the halos of all ranks hold of an owned point, added up. */
+/* Returns the sum of what the halos of all ranks hold of an owned point. */
 static double halo_work_collected(const halo_work *w, const halo_array *a, uint64_t round,
                                   const int64_t *mine, int k)
 {
@@ -134,7 +135,7 @@ static double halo_work_collected(const halo_work *w, const halo_array *a, uint6
     return sum;
 }
 
-/* Cells that are not what they should be after an exchange. */
+/* Returns how many cells are wrong after an exchange. */
 static int halo_work_wrong(const halo_work *w, uint64_t round, int adds)
 {
     int i, k, wrong = 0;
@@ -150,7 +151,7 @@ static int halo_work_wrong(const halo_work *w, uint64_t round, int adds)
                 double want = own      ? halo_work_value(round, -1, p, k)
                               : !shown ? HALO_WORK_POISON
                                        : (adds ? 0.0 : halo_work_value(round, -1, q, k));
-                if (own && adds && k == 0) { /* the others' sums: one component tells */
+                if (own && adds && k == 0) { /* the other ranks' sums; one component is enough */
                     want += halo_work_collected(w, a, round, p, k);
                 }
                 if ((!own || !adds || k == 0) && !(halo_work_get(a, at) == want)) {
@@ -163,7 +164,7 @@ static int halo_work_wrong(const halo_work *w, uint64_t round, int adds)
     return wrong;
 }
 
-/* The grid and what travels, by a seed that all ranks know. */
+/* Draws the grid and the fields from a seed that all ranks know. */
 static void halo_work_plan(halo_work *w, dpar_comm *c, uint64_t seed)
 {
     static const int64_t runs[3] = {0, 1, 1 << 20};
@@ -202,7 +203,8 @@ static void halo_work_plan(halo_work *w, dpar_comm *c, uint64_t seed)
     w->options.tag = (int32_t)oracle_below(&seed, 1000);
 }
 
-/* Arrays and the plan. COLLECTIVE; after an error all is still to be freed. */
+/* Allocates arrays and makes the plan. Collective; after an error halo_work_close must still be
+ * called. */
 static dpar_status halo_work_open(halo_work *w, dpar_comm *c, uint64_t seed)
 {
     dpar_why why;
@@ -236,7 +238,7 @@ static dpar_status halo_work_open(halo_work *w, dpar_comm *c, uint64_t seed)
     return plan_init(w->memory, w->bytes, c, w->f, HALO_WORK_FIELDS, &w->options, &w->x, &why);
 }
 
-/* COLLECTIVE while all is well. */
+/* Frees all. Collective unless an error happened. */
 static dpar_status halo_work_close(halo_work *w)
 {
     dpar_status s = dpar_halo_plan_free(w->x);
@@ -252,8 +254,8 @@ static dpar_status halo_work_close(halo_work *w)
     return s;
 }
 
-/* One exchange in one of four ways to wait for it; *wrong counts cells. A rank that only tests has
- * no deadline: a thousand tests, then it waits. */
+/* Runs one exchange and waits for it in one of four ways; *wrong counts cells. A rank that only
+ * tests has no timeout, so it waits after a thousand tests. */
 static dpar_status halo_work_run(halo_work *w, oracle *o, uint64_t round, int adds, int how,
                                  volatile int32_t *wrong)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* halo_world - a world of RANKS ranks in one process, each with an array of up to MOST points:
- * lists of up to LISTS transfers are executed and each point of each array compared with the whole
- * grid, by `image`, a definition that knows no blocks and that the test brings along. */
+/* halo_world: a world of RANKS ranks in one process, each with an array of up to MOST points. Lists
+ * of up to LISTS transfers are executed, and each point of each array is compared with the whole
+ * grid by `image`, a definition without blocks that the test provides. */
 #ifndef HALO_WORLD_H
 #define HALO_WORLD_H
 
@@ -9,8 +9,8 @@
 #include "boxes.h"
 #include "points.h"
 
-/* Where the value of point x comes from, in place, and after how many quarter turns: 0 when from
- * nowhere. */
+/* Replaces x by the point that its value comes from and sets the number of quarter turns. Returns 0
+ * if it comes from nowhere. */
 static int image(const dpar_halo *h, int64_t *x, int *turn);
 
 static inline int64_t ring(int64_t i, int64_t n)
@@ -18,7 +18,7 @@ static inline int64_t ring(int64_t i, int64_t n)
     return (i % n + n) % n;
 }
 
-/* Point x where it lies on the grid, periodic dims wrapped; 0 when beyond it. */
+/* Wraps x along periodic dims. Returns 0 if it is not on the grid. */
 static inline int wrapped(const dpar_halo *h, int64_t *x)
 {
     int32_t d;
@@ -97,8 +97,8 @@ static int list_all(const dpar_halo *h, int direction, int mode, entry *list)
     return n;
 }
 
-/* Element j (of the sender's box) of a received transfer: its places in the receiver's and the
- * sender's array. */
+/* Computes where element j (of the sender's box) of a received transfer is in the receiver's and in
+ * the sender's array. */
 static void places(const entry *e, const int64_t *j, int64_t *here, int64_t *there)
 {
     int64_t a = 0, b = 0;
@@ -132,7 +132,7 @@ static void deliver(const entry *list, int n)
     }
 }
 
-/* Does some rank own it? */
+/* Returns 1 if a rank owns x, otherwise 0. */
 static int owned(const dpar_halo *h, const int64_t *x)
 {
     int rank, d, in = 0;
@@ -144,7 +144,7 @@ static int owned(const dpar_halo *h, const int64_t *x)
     return in;
 }
 
-/* Every point of every local array. */
+/* Checks each point of each local array. */
 static void check_values(const dpar_halo *h)
 {
     int rank;
@@ -179,7 +179,7 @@ static void check_values(const dpar_halo *h)
     }
 }
 
-/* The k-th send from a to b is the k-th receive of b from a. */
+/* Checks that the k-th send from a to b matches the k-th receive of b from a. */
 static void check_pairs(int sends, int receives)
 {
     static int next[RANKS][RANKS];
@@ -204,8 +204,9 @@ static void check_pairs(int sends, int receives)
     }
 }
 
-/* <E x, y> = <x, E' y>: y random on all points; E' adds what halos hold to their owners, then
- * zeroes the halos and what E overwrote. Integers, so exactly. */
+/* Checks <E x, y> = <x, E' y> with y random on all points. E' adds what halos hold to their owners
+ * and then clears the halos and what E overwrote. All numbers are integers, so the equality is
+ * exact. */
 static void check_adjoint(const dpar_halo *h, int mode)
 {
     static int64_t y[RANKS][MOST];
@@ -215,12 +216,12 @@ static void check_adjoint(const dpar_halo *h, int mode)
     uint32_t r = 1;
     check_pairs(list_all(h, DPAR_TRANSFER_SEND, mode, sent), n);
     for (rank = 0; rank < RANKS; rank++) {
-        /* the points that E writes */
+        /* Records the points that E writes. */
         memcpy(seen[rank], arrived[rank], count_of[rank] * sizeof arrived[0][0]);
         for (place = 0; holds[rank] && place < dpar_box_volume(&held[rank]); place++) {
             r = r * 1664525u + 1013904223u;
             y[rank][place] = (int64_t)(r >> 20) - 2048;
-            /* points that are neither owned nor written carry nothing */
+            /* Points that are neither owned nor written have no value. */
             y[rank][place] *= array[rank][place] != 0;
             left += array[rank][place] * y[rank][place];
         }
@@ -244,7 +245,8 @@ static void check_adjoint(const dpar_halo *h, int mode)
     CHECK_INT(left, right);
 }
 
-/* Core and rim: they make up the owned points; no stencil of the core reads what arrives. */
+/* Checks core and boundary: together they are the owned points, and no stencil of the core reads
+ * what is received. */
 static void check_core(const dpar_halo *h)
 {
     int rank, d;
@@ -269,7 +271,7 @@ static void check_core(const dpar_halo *h)
         points += cores ? dpar_box_volume(&core) : 0;
         CHECK_INT(points, dpar_box_volume(&mine[rank]));
         if (h->shape == DPAR_STENCIL_BOX && !(h->folds && h->on_row) && h->owner == NULL &&
-            !h->cube) { /* and it is the largest */
+            !h->cube) { /* the core is the largest such box */
             int64_t most = 0;
             memcpy(x, mine[rank].lo, sizeof x);
             do {
@@ -291,7 +293,8 @@ static void check_core(const dpar_halo *h)
         if (!cores) {
             continue;
         }
-        for (d = 0; d < h->grid.dims; d++) { /* the stencil's reach, cut to what has an image */
+        /* the stencil's reach, cut to points that have an image */
+        for (d = 0; d < h->grid.dims; d++) {
             core.lo[d] -= h->low[d];
             core.hi[d] += h->high[d];
         }
@@ -302,8 +305,9 @@ static void check_core(const dpar_halo *h)
     }
 }
 
-/* Slabs: each halo point (of a star: with one dim outside) in exactly one, no owned point in any,
- * and each transfer that arrives outside of the owned points in one. */
+/* Checks slabs: each halo point (of a star: with one dim outside) is in exactly one of them, no
+ * owned point is in any, and each transfer that is received outside of the owned points is in
+ * one. */
 static void check_slabs(const dpar_halo *h, int transfers)
 {
     int rank, k;
@@ -376,7 +380,7 @@ static void check_halo(const dpar_halo *h)
     check_adjoint(h, DPAR_HALO_ADJOINT);
 }
 
-/* A grid whose dim d is cut into parts[d] by rule[d]. */
+/* Makes a grid whose dim d is cut into parts[d] by rule[d]. */
 static void grid_of(dpar_halo *h, int32_t dims, const int64_t *extent, const int32_t *parts,
                     const int32_t *rule)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* index_oracle - n-d indices one by one, in C order. */
+/* index_oracle: n-d indices one by one, in C order. */
 #ifndef DPAR_INDEX_ORACLE_H
 #define DPAR_INDEX_ORACLE_H
 
@@ -15,7 +15,7 @@ static inline int64_t at_of(int32_t dims, const int64_t *shape, const int64_t *i
     return at;
 }
 
-/* The n-th index of a box of `shape`; 0 past the end. */
+/* Sets the n-th index of a box of `shape`. Returns 0 past the end. */
 static inline int nth(int32_t dims, const int64_t *shape, int64_t n, int64_t *index)
 {
     int32_t d;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* layout_oracle - the indices that a rank owns, by the words of each rule, cut by cut. Include it
- * after dpar.h. */
+/* layout_oracle: the indices that a rank owns, by the definition of each rule, cut by cut. Include
+ * it after dpar.h. */
 #ifndef DPAR_LAYOUT_ORACLE_H
 #define DPAR_LAYOUT_ORACLE_H
 
 #include "split_oracle.h"
 
-/* The indices of a dim that the ranks at coord own, into list[]; how many. */
+/* Writes the indices of a dim that the ranks at coord own to list[]. Returns how many. */
 static int owned(const dpar_layout *l, const int32_t *coord, int dim, int *list)
 {
     int n = (int)l->extent[dim], i, k, kept;

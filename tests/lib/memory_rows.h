@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* memory_rows - published runs as jobs: that each of them fits, what memory it took and how long a
- * step. From the tables in tests/data/cost. */
+/* memory_rows: published runs as jobs, from the tables in tests/data/cost: that each one fits, its
+ * memory and its time per step. */
 #ifndef MEMORY_ROWS_H
 #define MEMORY_ROWS_H
 
@@ -10,19 +10,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a measured number is set against. */
+/* What a measured number is compared with. */
 enum { RAN, ALLOCATED, RESERVED, DRIVER, REFUSED };
 
 typedef struct memory_row {
     char table[24], name[96];
     char model[320], machine[64], recipe[16], strategy[160];
-    int what;       /* RAN: it ran, no more is known; REFUSED: it ran out of memory */
-    double gib;     /* ALLOCATED, RESERVED, DRIVER */
-    int rank;       /* of the pipeline, -1: the worst */
-    double seconds; /* of a step; 0: not known, or read by bench/accuracy itself */
-    double flops;   /* instead: FLOP/s of all GPUs, counted with full attention */
-    int calibrates; /* may set constants: never judged */
-    double release; /* of the container that ran it */
+    int what;       /* RAN: it ran, but its memory is not known; REFUSED: it ran out of memory */
+    double gib;     /* for ALLOCATED, RESERVED, DRIVER */
+    int rank;       /* rank of the pipeline; -1 for the largest */
+    double seconds; /* per step; 0 if not known, or if bench/accuracy reads it itself */
+    double flops;   /* in place of seconds: FLOP/s of all GPUs, counted with full attention */
+    int calibrates; /* 1 if the row was used to set constants, so it is not a test */
+    double release; /* of the container of the run */
 } memory_row;
 
 typedef void memory_visit(const memory_row *row, void *context);
@@ -123,7 +123,7 @@ static void memory_machine(memory_row *r, int gpus, const char *gpu)
              gpus < 8 ? gpus : 8, gpu);
 }
 
-/* What the global batch leaves for each replica. */
+/* Returns the number of micro-batches that a global batch gives each replica. */
 static int memory_batches(int gbs, int dp, int mbs)
 {
     return gbs / (dp * mbs) > 0 ? gbs / (dp * mbs) : 1;
@@ -241,7 +241,7 @@ static void memory_torchtitan(const char *dir, const char *file, memory_visit *v
         r = memory_begin("torchtitan", name);
         memory_machine(&r, memory_count(&t, "gpus", 8),
                        memory_is(&t, "gpu", "H200") ? "h200" : "h100-96");
-        /* until 2025 the loss was not compiled with the layers */
+        /* Until 2025 the loss was not compiled together with the layers. */
         snprintf(r.model, sizeof r.model, "llama-3-%s,seq=%d,stack=%s%s",
                  strstr(memory_text(&t, "model"), "70B") != NULL ? "70b" : "8b",
                  memory_count(&t, "seq", 8192), compiled ? "torchtitan" : "torch",
@@ -299,7 +299,7 @@ static void memory_dgxc(const char *dir, memory_visit *visit, void *context)
     }
 }
 
-/* 26.04.01 as 260401. */
+/* Returns 26.04.01 as 260401. */
 static double memory_release(const char *text)
 {
     int year = 0, month = 0, patch = 0;
@@ -307,7 +307,8 @@ static double memory_release(const char *text)
     return 10000.0 * year + 100.0 * month + patch;
 }
 
-/* Pre-training rows whose shape is given. Recomputation is not stated: none is taken. */
+/* Visits pre-training rows whose shape is given. Recomputation is not stated, so none is
+ * assumed. */
 static void memory_bridge(const char *dir, memory_visit *visit, void *context)
 {
     static const char *const model[][2] = {
@@ -336,7 +337,8 @@ static void memory_bridge(const char *dir, memory_visit *visit, void *context)
         const char *heading;
         int mbs = memory_count(&t, "MBS", 1), dp = gpus / (tp * pp * cp);
         memory_row r;
-        /* until 25.11 the heading has the machine; "FP8-CS (FP8-MX)" has both in a cell */
+        /* Until 25.11 the heading contains the machine; "FP8-CS (FP8-MX)" has two types in a
+         * cell. */
         heading = memory_text(&t, "heading");
         old = strncmp(heading, "sys  ", 5) == 0;
         for (m = 0; m < 3 && !memory_is(&t, old ? "Model" : "heading", model[m][0]); m++) {
@@ -373,7 +375,7 @@ static void memory_bridge(const char *dir, memory_visit *visit, void *context)
     }
 }
 
-/* One sample in many GPUs, up to 1,048,576 tokens. */
+/* Visits runs of one sample on many GPUs, with up to 1,048,576 tokens. */
 static void memory_long(const char *dir, memory_visit *visit, void *context)
 {
     memory_table t;
@@ -453,8 +455,8 @@ static void memory_simumax(const char *dir, memory_visit *visit, void *context)
     }
 }
 
-/* Shapes that have the parameters: 16 layers of 2048 and tied embeddings, Llama-8B with all heads.
- */
+/* Visits shapes that have the stated number of parameters: 16 layers of 2048 with tied embeddings,
+ * and Llama-8B with all heads. */
 static void memory_nanotron(const char *dir, memory_visit *visit, void *context)
 {
     memory_table t;
@@ -485,7 +487,7 @@ static void memory_nanotron(const char *dir, memory_visit *visit, void *context)
     }
 }
 
-/* Runs as people report them, in the words of the command. */
+/* Visits runs as people report them, in the words of the command. */
 static void memory_real(const char *dir, memory_visit *visit, void *context)
 {
     static const char *const word[] = {"ran", "allocated", "reserved", "driver", "out of memory"};
@@ -523,13 +525,13 @@ static void memory_rows(const char *dir, memory_visit *visit, void *context)
     memory_real(dir, visit, context);
 }
 
-/* ---- what dpar says of one ------------------------------------------------------------------- */
+/* ---- predictions for a row ------------------------------------------------------------------- */
 
 typedef struct memory_said {
-    dpar_status status; /* of pricing it: DPAR_OK, DPAR_E_MEMORY, or what it refuses */
+    dpar_status status; /* of the prediction: DPAR_OK, DPAR_E_MEMORY, or an error */
     dpar_memory_usage memory;
     double capacity;
-    double gib; /* what is set against the row's */
+    double gib; /* the prediction to compare with the row's number */
     dpar_why why;
 } memory_said;
 

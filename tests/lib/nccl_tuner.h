@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* nccl_tuner - NCCL 2.30's tuner (src/graph/tuning.cc): its own prediction of the time of each
- * algorithm and protocol, and the best. A bar for dpar_collective_predict: it exists to rank, and
- * is 7 to 32 % off as a clock. All-reduce, all-gather, reduce-scatter, broadcast, reduce. *seconds
- * and the names of the winner; E_UNKNOWN for a chip or kind that it has no table for, size 1 or
- * bytes below 0. */
+/* nccl_tuner: the tuner of NCCL 2.30 (src/graph/tuning.cc), which predicts the time of each
+ * algorithm and protocol and chooses the best. dpar_collective_predict is compared with it; the
+ * tuner is made to rank algorithms, and its times are wrong by 7 to 32 %. It has all-reduce,
+ * all-gather, reduce-scatter, broadcast and reduce. Returns *seconds and the names of the winner,
+ * or E_UNKNOWN for a chip or kind that it has no table for, size 1, or bytes below 0. */
 #ifndef NCCL_TUNER_H
 #define NCCL_TUNER_H
 
@@ -14,7 +14,7 @@
 enum {
     TUNER_TREE,
     TUNER_RING,
-    TUNER_DIRECT, /* CollNet: SHARP between nodes, every rank of a node at once */
+    TUNER_DIRECT, /* CollNet: SHARP between nodes, where all ranks of a node take part at once */
     TUNER_COLLNET_CHAIN,
     TUNER_NVLS,
     TUNER_NVLS_TREE,
@@ -23,8 +23,8 @@ enum {
 };
 enum { TUNER_LL, TUNER_LL128, TUNER_SIMPLE, TUNER_PROTOCOLS };
 
-/* NCCL 2.30, src/graph/tuning.cc (5067397, 2026-06), by algorithm and protocol, us: base; a hop
- * over NVLink, PCI, the network. */
+/* Base latencies of NCCL 2.30, src/graph/tuning.cc (5067397, 2026-06), in us, by algorithm and
+ * protocol; then those of a hop over NVLink, PCI and the network. */
 static const float tuner_base[TUNER_ALGORITHMS][TUNER_PROTOCOLS] = {
     {6.8f, 14, 8.4f}, {6.6f, 14, 8.4f}, {0, 0, 0}, {0, 0, 0}, {0, 0, 0}, {0, 0, 0}, {8, 8, 8}};
 static const float tuner_nvlink[TUNER_ALGORITHMS][TUNER_PROTOCOLS] = {
@@ -34,8 +34,9 @@ static const float tuner_pci[TUNER_ALGORITHMS][TUNER_PROTOCOLS] = {
     {1, 1.9f, 4}, {1, 2.5f, 5.7f}, {0, 0, 3.7f}, {0, 0, 2.8f}, {0, 0, 0}, {0, 0, 0}, {0, 0, 4}};
 static const float tuner_net[TUNER_ALGORITHMS][TUNER_PROTOCOLS] = {
     {5, 8.5f, 14}, {2.7f, 4, 14}, {0, 0, 31}, {0, 0, 30}, {0, 0, 18}, {0, 0, 20.9f}, {0, 0, 14}};
-/* GB/s caps on 1, 2 and more nodes for Volta, Ampere, Hopper, Blackwell: LL in all, the others a
- * channel. Across nodes LL's row is the processor's: Ampere's stands for AMD, Volta's for Intel. */
+/* Limits in GB/s on 1, 2 and more nodes for Volta, Ampere, Hopper and Blackwell: for LL in all, for
+ * others per channel. Across nodes the row of LL depends on the processor: that of Ampere is for
+ * AMD, that of Volta for Intel. */
 static const float tuner_ll[4][3] = {
     {39, 39, 20.4f}, {87.7f, 22.5f, 19}, {141, 45, 35}, {282, 90, 70}};
 static const float tuner_ring128[4][3] = {
@@ -46,7 +47,7 @@ static const float tuner_tree[4][3] = {
     {26.5f, 18.5f, 10}, {24, 23.6f, 17.8f}, {38.7f, 41.4f, 36}, {70, 42.8f, 24}};
 static const float tuner_nvls_tree[4][3] = {
     {26.5f, 18.5f, 10}, {24, 23.6f, 17.8f}, {0, 57.7f, 45.5f}, {0, 96, 80}};
-/* Tree's correction for 64 B * 2^i. */
+/* Tree's correction factors for 64 B * 2^i. */
 static const float tuner_correct[3][24] = {
     {1,   1,   1,   1,   .9f, .8f, .7f, .7f, .7f, .7f, .6f, .5f,
      .4f, .4f, .5f, .6f, .7f, .8f, .9f, 1,   1,   1,   1,   1},
@@ -65,18 +66,18 @@ static inline double tuner_most(double a, double b)
     return a > b ? a : b;
 }
 
-/* The machine as the tuner sees it. */
+/* The machine as the tuner describes it. */
 typedef struct tuner {
     const dpar_cluster_group *g;
-    int32_t generation, column; /* rows and columns of the caps */
+    int32_t generation, column; /* rows and columns of the limits */
     int32_t pci, kind;
     double channels, bus; /* GB/s */
-    double steps;         /* of a ring */
+    double steps;         /* steps of a ring */
     double bytes;
 } tuner;
 
-/* What the tuner assumes of a link: 12 GB/s for PCI and for 100 Gb/s of network, and about 0.8 of
- * NVLink's 25 (Blackwell 50) GB/s: 12 x 20 on A100, 18 x 20.6 on H100. */
+/* Sets what the tuner assumes of links: 12 GB/s for PCI and for a network of 100 Gb/s, and about
+ * 0.8 of NVLink's 25 (Blackwell 50) GB/s: 12 x 20 on A100, 18 x 20.6 on H100. */
 static inline void tuner_init(tuner *t, const dpar_cluster *c, const dpar_cluster_group *g,
                               int32_t kind, double bytes)
 {
@@ -97,7 +98,7 @@ static inline void tuner_init(tuner *t, const dpar_cluster *c, const dpar_cluste
                                                                                   : n;
 }
 
-/* Does NCCL have this combination here? */
+/* Returns 1 if NCCL has this combination here, otherwise 0. */
 static inline int tuner_has(const tuner *t, const dpar_cluster *c, int32_t a, int32_t p)
 {
     int reduce = t->kind == DPAR_CALL_ALL_REDUCE, across = t->g->nodes > 1;
@@ -114,7 +115,7 @@ static inline int tuner_has(const tuner *t, const dpar_cluster *c, int32_t a, in
     }
 }
 
-/* GB/s of the bus: caps, then what each protocol and algorithm leaves of it. */
+/* Returns the bus bandwidth in GB/s: the limits, times the efficiency of protocol and algorithm. */
 static inline double tuner_bus(const tuner *t, int32_t a, int32_t p)
 {
     int32_t row = t->generation, col = t->column, across = t->g->nodes > 1;
@@ -162,7 +163,7 @@ static inline double tuner_latency(const tuner *t, int32_t a, int32_t p)
     case TUNER_PAT: return us + log2(nodes) * net / 3.5 + 2.8 * n;
     default: break;
     }
-    if (t->g->nodes > 1) { /* the network's own overhead: 1 us, three times under simple */
+    if (t->g->nodes > 1) { /* overhead of the network: 1 us, three times with Simple */
         link = tuner_most(link, p == TUNER_SIMPLE ? 3.0 : 1.0);
     }
     us += (t->steps - crossing) * link + crossing * net;

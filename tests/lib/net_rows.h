@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* net_rows - published all-reduces, all-gathers and all-to-alls across nodes and racks
- * (tests/data/cost/nccl_tests_net.csv), and what dpar says of each. */
+/* net_rows: published all-reduces, all-gathers and all-to-alls across nodes and racks
+ * (tests/data/cost/nccl_tests_net.csv), and the prediction of dpar for each. */
 #ifndef NET_ROWS_H
 #define NET_ROWS_H
 
@@ -13,7 +13,7 @@
 typedef struct net_row {
     char text[512]; /* the line, cut at its commas */
     const char
-        *cell[9]; /* source, gpu, nodes, chips a node, fabric, collective, bytes, us, machine */
+        *cell[9]; /* source, gpu, nodes, chips per node, fabric, collective, bytes, us, machine */
     int kind, ranks, marked;
     double bytes, us, predicted_us;
 } net_row;
@@ -27,7 +27,7 @@ static FILE *net_open(const char *dir)
     return f != NULL && fgets(head, sizeof head, f) != NULL ? f : NULL;
 }
 
-/* 0: the end. A machine that dpar does not know predicts 0. */
+/* Reads the next row. Returns 0 at the end. An unknown machine has prediction 0. */
 static int net_next(FILE *f, net_row *r)
 {
     static const char *const kinds[] = {"all_reduce", "all_gather", "reduce_scatter", "alltoall"};
@@ -59,7 +59,7 @@ static int net_next(FILE *f, net_row *r)
     r->ranks = atoi(r->cell[2]) * atoi(r->cell[3]);
     r->bytes = atof(r->cell[6]);
     r->us = atof(r->cell[7]);
-    /* these set constants: sizes of the smallest groups of each network but GCP's */
+    /* These rows set constants: sizes of the smallest groups of each network except GCP's. */
     r->marked = atoi(r->cell[2]) <= 2 && strstr(r->cell[4], "gIB") == NULL &&
                 (r->bytes == 1048576.0 || r->bytes == 67108864.0 || r->bytes == 2147483648.0 ||
                  r->bytes == 8589934592.0);

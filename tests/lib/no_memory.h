@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* no_memory - all that a call says when the system gives it few pages, or none: it is called again
- * and again with less and less address space, wherever two neighbours differ. Linux; nothing is
- * done where that is not kept (sanitizers, emulators). */
+/* no_memory: finds all messages that a call gives if the system has few pages for it, or none.
+ * Calls it again and again with less and less address space, between each two limits whose results
+ * differ. Linux; does nothing where such limits are not enforced (sanitizers, emulators). */
 #ifndef DPAR_NO_MEMORY_H
 #define DPAR_NO_MEMORY_H
 
@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-/* Calls, gives back what it got, and puts what was said into text: "" when all went well. */
+/* Makes the call, frees what it got, and writes the message to text: "" on success. */
 typedef void (*few_pages_call)(void *arg, char *text);
 
 enum { FEW_SAID = 12, FEW_TEXT = 240 };
@@ -20,7 +20,7 @@ typedef struct few_pages {
     void *arg;
     struct rlimit before;
     rlim_t used;
-    char said[FEW_SAID][FEW_TEXT]; /* each sentence once */
+    char said[FEW_SAID][FEW_TEXT]; /* each message once */
     int count;
 } few_pages;
 
@@ -35,7 +35,7 @@ static inline rlim_t few_pages_used(void)
     return (rlim_t)pages * 4096;
 }
 
-/* With so many pages more than are used now. */
+/* Calls with this many pages more than are in use. */
 static inline void few_pages_with(few_pages *few, rlim_t pages, char *text)
 {
     struct rlimit less = few->before;
@@ -66,7 +66,7 @@ static inline void few_pages_between(few_pages *few, rlim_t low, const char *at_
     few_pages_between(few, middle, text, high, at_high);
 }
 
-/* From none to `most` pages. 0: the limit is not kept here. */
+/* Tries limits from 0 to `most` pages. Returns 0 if limits are not enforced here. */
 static inline int few_pages_said(few_pages *few, few_pages_call call, void *arg, rlim_t most)
 {
     char none[FEW_TEXT], all[FEW_TEXT];
@@ -79,7 +79,7 @@ static inline int few_pages_said(few_pages *few, few_pages_call call, void *arg,
     if (few->used == 0 || few->used >> 12 > (rlim_t)1 << 26 || getrlimit(RLIMIT_AS, &few->before) != 0) {
         return 0;
     }
-    call(arg, none); /* what is taken once is there */
+    call(arg, none); /* memory that is allocated only once exists after this */
     few->used = few_pages_used();
     less = few->before;
     less.rlim_cur = few->used;
@@ -96,7 +96,7 @@ static inline int few_pages_said(few_pages *few, few_pages_call call, void *arg,
     return 1;
 }
 
-/* Is there one with these words? */
+/* Returns 1 if a message contains these words, otherwise 0. */
 static inline int few_pages_has(const few_pages *few, const char *words)
 {
     int i, found = 0;

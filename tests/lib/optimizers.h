@@ -26,7 +26,7 @@ static inline int32_t moments_of(const dpar_optimizer *o)
     return dpar_optimizer_check(o, DPAR_F32, &moments, NULL, NULL) == DPAR_OK ? moments : -1;
 }
 
-/* Beside weights of a type; DPAR_TYPE_NONE: none. */
+/* Returns the type of moments for weights of a type; DPAR_TYPE_NONE if there are none. */
 static inline int32_t moment_type_of(const dpar_optimizer *o, int32_t weight_type)
 {
     int32_t type = DPAR_TYPE_NONE;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* pipe_judge - is a schedule that was found what the search says of it? The simulator judges, which
- * shares no code with the schedulers. Calls what is private to dpar_schedule.h. */
+/* pipe_judge: checks that a schedule that the search found has the properties that the search
+ * reports. The simulator measures them; it shares no code with the schedulers. Uses private
+ * functions of dpar_schedule.h. */
 #ifndef PIPE_JUDGE_H
 #define PIPE_JUDGE_H
 
@@ -9,8 +10,8 @@
 #include "check.h"
 #include "schedule_calls.h"
 
-/* The schedule has every action of the job once, is in order, takes what the result says and stays
- * within the caps. */
+/* Checks that the schedule has each action of the job once, is in order, takes the reported time
+ * and stays within the limits. */
 static inline void pipe_judge(const dpar_schedule_optimize_desc *job, const dpar_schedule *s,
                               const dpar_schedule_optimize_result *result)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* pipe_oracle - jobs to schedule. Include it after dpar_schedule.h and check.h. */
+/* pipe_oracle: jobs to schedule. Include it after dpar_schedule.h and check.h. */
 #ifndef DPAR_PIPE_ORACLE_H
 #define DPAR_PIPE_ORACLE_H
 
@@ -9,7 +9,7 @@
 
 enum { PIPE_MOST = 24 };
 
-/* A job with its arrays beside it. */
+/* A job and its arrays. */
 typedef struct pipe_case {
     dpar_schedule_optimize_desc job;
     dpar_schedule_times times;
@@ -56,7 +56,7 @@ static inline const int64_t *pipe_numbers(const char *text, int n, int64_t *out)
     return out;
 }
 
-/* The next line of tests/data/pipeline/exact_optimum.txt: 1, or 0 at the end. */
+/* Reads the next line of tests/data/pipeline/exact_optimum.txt. Returns 1, or 0 at the end. */
 static inline int pipe_line(FILE *file, pipe_case *c)
 {
     char line[256], map[8], split[12];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* pipeline_lists - lists of actions for tests: the files of tests/data/pipeline, free editing, and
- * messages by PyTorch's rule, restated plainly. */
+/* pipeline_lists: lists of actions for tests: the files of tests/data/pipeline, editing, and
+ * messages by PyTorch's rule, written out in a simple way. */
 #ifndef DPAR_PIPELINE_LISTS_H
 #define DPAR_PIPELINE_LISTS_H
 
@@ -56,7 +56,7 @@ static int list_random(int below)
     return (int)((list_seed >> 11) % (uint64_t)below);
 }
 
-/* The schedule of a text; what it points to lies in a buffer that the next call uses again. */
+/* Reads the schedule of a text. It points to a buffer that the next call overwrites. */
 static dpar_status list_read(dpar_schedule *s, const char *csv, size_t n, int chain)
 {
     static int64_t memory[1 << 14];
@@ -68,7 +68,8 @@ static dpar_status list_read(dpar_schedule *s, const char *csv, size_t n, int ch
     return st;
 }
 
-/* The chain of the bidirectional files is 4 stages, and seq1f1b has 2 slices: their comments. */
+/* Loads a file. The chain of the bidirectional files has 4 stages, and seq1f1b has 2 slices, as
+ * their comments say. */
 static int list_load(dpar_schedule *s, const char *name)
 {
     static char text[1 << 16];
@@ -105,7 +106,8 @@ static void list_open(lists *l, const dpar_schedule *s)
     }
 }
 
-/* Into exactly as many bytes as it takes, so that a sanitizer sees what passes the end. */
+/* Converts to a schedule in a buffer of exactly the needed size, so that a sanitizer sees any
+ * access past the end. */
 static void *list_close(const lists *l, dpar_schedule *s)
 {
     int64_t total = 0, bytes;
@@ -160,7 +162,8 @@ static int list_behind(const lists *l, int stage)
     return stage % l->chain + 1 < l->chain ? stage + 1 : -1;
 }
 
-/* Is one of these kinds in the list of rank r? A kind below 0 is none. */
+/* Returns 1 if the list of rank r has an action of one of two kinds, otherwise 0. A kind below 0 is
+ * ignored. */
 static int list_has(const lists *l, int r, int kind, int other, int stage, int micro)
 {
     int i;
@@ -204,8 +207,9 @@ static void list_message(lists *out, int r, const dpar_action *a)
     }
 }
 
-/* PyTorch's _add_send_recv: one action a rank and turn, ready judged by the rank's own list, both
- * ends of a message placed at once. 0: it cannot go on. */
+/* Computes PyTorch's _add_send_recv: one action per rank and turn, where an action is ready by the
+ * rank's own list, and both ends of a message are placed at once. Returns 0 if it cannot
+ * continue. */
 static int list_lower(lists *out, const lists *in)
 {
     int at[LIST_RANKS] = {0}, r, k, went = 1;
@@ -248,7 +252,7 @@ static int list_has_messages(const lists *l)
     return found;
 }
 
-/* A file, with messages. */
+/* Loads a file and adds messages. */
 static int list_lowered(lists *l, const char *name)
 {
     static lists plain;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* plan_calls - what tests of strategies and plans begin with. Included behind dpar.h. */
+/* plan_calls: what tests of strategies and plans begin with. Include it after dpar.h. */
 #ifndef PLAN_CALLS_H
 #define PLAN_CALLS_H
 
 #include "dpar_cost.h"
 
-/* One of each. */
+/* Returns a strategy in which each number is 1. */
 static inline dpar_strategy plain_strategy(void)
 {
     dpar_strategy s;
@@ -13,7 +13,7 @@ static inline dpar_strategy plain_strategy(void)
     return s;
 }
 
-/* A search whose plans go there. */
+/* Begins a search that writes its plans there. */
 static inline dpar_status begin_search(dpar_planner *p, const dpar_job *job,
                                        const dpar_planner_desc *search, dpar_plan *top,
                                        int32_t top_capacity, dpar_plan *front,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* plan_job - the job that tests of strategies and plans look at: what of, where, how. */
+/* plan_job: the job that tests of strategies and plans use: model, cluster and settings. */
 #ifndef PLAN_JOB_H
 #define PLAN_JOB_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Plans in memory of the caller: how many bytes one needs, and one made there. Both are collective.
- */
+/* Plans in the caller's memory: how many bytes a plan needs, and making one there. Both are
+ * collective. */
 #ifndef PLAN_MEMORY_H
 #define PLAN_MEMORY_H
 
@@ -27,7 +27,7 @@ static inline dpar_status attention_in(void *memory, int64_t bytes, dpar_comm *c
     return dpar_attention_make(c, &there, plan, why);
 }
 
-/* each: set to the bytes of a routing. */
+/* Sets *each to the bytes of a routing. */
 static inline dpar_status experts_bytes(dpar_comm *c, const dpar_experts_desc *layer,
                                         int64_t *bytes, int64_t *each, dpar_why *why)
 {

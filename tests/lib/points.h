@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* points - the points of boxes one by one, the last dim fastest. */
+/* points: the points of boxes one by one, the last dim fastest. */
 #ifndef DPAR_POINTS_H
 #define DPAR_POINTS_H
 
-/* Where x lies in an array of the box. */
+/* Returns where x is in an array of the box. */
 static inline int64_t at_of(const dpar_box *box, const int64_t *x)
 {
     int64_t at = 0;
@@ -14,7 +14,7 @@ static inline int64_t at_of(const dpar_box *box, const int64_t *x)
     return at;
 }
 
-/* The next point of a box; 0 at the end. */
+/* Advances to the next point of a box. Returns 0 at the end. */
 static int next_point(const dpar_box *box, int64_t *x)
 {
     int32_t d;
@@ -27,7 +27,7 @@ static int next_point(const dpar_box *box, int64_t *x)
     return 0;
 }
 
-/* The next element of a transfer, from 0; 0 at the end. */
+/* Advances to the next element of a transfer, from 0 on. Returns 0 at the end. */
 static inline int next_of(const dpar_transfer *t, int64_t *j)
 {
     int32_t d;

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* random - numbers by chance for tests, the same at each run: a congruential generator, whose seed
+/* random: random numbers for tests, the same in each run, from a congruential generator whose seed
  * a test sets first. */
 #ifndef RANDOM_H
 #define RANDOM_H
 
 #include <stdint.h>
 
-#ifndef PER_RANK /* of ranks that are threads: __thread */
+#ifndef PER_RANK /* __thread if ranks are threads */
 #define PER_RANK
 #endif
 
 static PER_RANK uint32_t random_seed;
 
-/* 0 .. n - 1 */
+/* Returns 0 .. n - 1. */
 static inline int below(int n)
 {
     random_seed = random_seed * 1664525u + 1013904223u;
@@ -23,7 +23,8 @@ static inline int random_int(int from, int to)
 {
     return from + below(to - from + 1);
 }
-/* 0, or one of 0..most: two draws one after the other, where a product of two has any order. */
+/* Returns 0 or one of 0 .. most. Uses two statements, because the order of two draws in one
+ * expression is not defined. */
 static inline int random_some(int most)
 {
     int some = random_int(0, 1);

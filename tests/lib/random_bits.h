@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* random_bits - 64 bits by chance for tests, the same at each run: xorshift64*. */
+/* random_bits: 64 random bits for tests, the same in each run, by xorshift64*. */
 #ifndef RANDOM_BITS_H
 #define RANDOM_BITS_H
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* rank_program - a test of one function on real ranks: as processes, as threads, or under mpirun
- * when built with -DUSE_MPI.
+/* rank_program: the main of a test of one function on real ranks: as processes, as threads, or
+ * under mpirun if built with -DUSE_MPI.
  *
- *   PROGRAM [processes|threads] [ranks]      without arguments: both, 1 to as many as the test says
+ *   PROGRAM [processes|threads] [ranks]      without arguments: both, with 1 rank and more
  *   mpirun -np 4 PROGRAM                     built with -DUSE_MPI
  *
  * Ranks that are threads count their checks together. */
@@ -51,7 +51,7 @@ static inline int64_t lot_below(uint64_t *seed, int64_t n)
     return (int64_t)(lot_next(seed) % (uint64_t)n);
 }
 
-/* The i-th of many numbers of 32 bits, which a chooses. */
+/* Returns number i of a random sequence of 32-bit numbers that `a` selects. */
 static inline uint32_t scrambled(uint32_t a, int64_t i)
 {
     uint32_t h = (uint32_t)i * 2654435761u + a * 40503u + 12345u;
@@ -63,7 +63,7 @@ static inline uint32_t scrambled(uint32_t a, int64_t i)
     return h;
 }
 
-/* Zeroed. */
+/* Allocates zeroed memory. */
 static inline void *zeroed(int64_t bytes)
 {
     void *at = calloc((size_t)bytes / 64 + 1, 64);
@@ -73,7 +73,7 @@ static inline void *zeroed(int64_t bytes)
     return at;
 }
 
-/* Memory at a multiple of 64; *whole is to be freed. */
+/* Allocates memory at a multiple of 64; *whole is the pointer to free. */
 static inline void *zeroed_aligned(int64_t bytes, void **whole)
 {
     *whole = zeroed(bytes + 64);
@@ -102,7 +102,7 @@ static inline double float_get(const void *at, int64_t i, int32_t type)
     return (double)bf16_value(h);
 }
 
-/* v rounded to nearest even; F16: of at most 65504. */
+/* Rounds v to nearest even; in F16 it must be at most 65504. */
 static inline void float_put(void *at, int64_t i, int32_t type, double v)
 {
     const float f = (float)v;
@@ -125,14 +125,15 @@ static inline void float_put(void *at, int64_t i, int32_t type, double v)
 
 /* ---- ranks ---- */
 
-/* The sum of the ranks' numbers of mistakes; a million where it cannot be had. */
+/* Returns the sum of the ranks' numbers of mistakes, or a million if the sum fails. */
 static inline int64_t all_sum(dpar_comm *c, int64_t mine)
 {
     int64_t all = 0;
     return dpar_all_reduce(c, &mine, &all, 1, DPAR_I64, DPAR_SUM, NULL) == DPAR_OK ? all : 1000000;
 }
 
-/* What a test of all ranks returns: 1 when one of them counted mistakes; rank 0 says how many. */
+/* Returns the result of a test on all ranks: 1 if a rank has counted mistakes. Rank 0 prints how
+ * many. */
 static inline int all_right(dpar_comm *c, int64_t mistakes, double began)
 {
     const int64_t all = all_sum(c, mistakes);
@@ -144,8 +145,8 @@ static inline int all_right(dpar_comm *c, int64_t mistakes, double began)
     return all != 0;
 }
 
-/* Does the sentence say what the last of so many ranks gives unlike the others, of whom, and both?
- * others NULL: without what they give. */
+/* Returns 1 if the message names the value that the last rank passes, unlike the others, and both
+ * values, otherwise 0. If others is NULL, the value of the other ranks is not checked. */
 static inline int says_who_differs(const char *text, int ranks, const char *what,
                                    const char *others, const char *last)
 {
@@ -165,7 +166,7 @@ static inline int says_who_differs(const char *text, int ranks, const char *what
     return 0;
 }
 
-/* Runs it on n ranks; what: where it failed. */
+/* Runs the test on n ranks. what: printed on failure. */
 static inline void on_ranks(int n, const char *what, rank_test each, void *arg,
                             const dpar_world_desc *o)
 {
@@ -177,7 +178,7 @@ static inline void on_ranks(int n, const char *what, rank_test each, void *arg,
     }
 }
 
-/* The whole program. `also`, or NULL, is called for each number of ranks, without MPI. */
+/* Runs the whole program. `also`, unless NULL, is called for each number of ranks without MPI. */
 static int rank_program(int argc, char **argv, rank_test each, void *arg, int processes,
                         int threads, void (*also)(int n, const dpar_world_desc *o))
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* refused - a call that must end with that status, and whose sentence (in `why`) must hold these
- * words: "" any, NULL none is asked for. */
+/* refused: checks that a call ends with a status and that its message (in `why`) contains these
+ * words: "" for any message, NULL if the message is not checked. */
 #ifndef REFUSED_H
 #define REFUSED_H
 

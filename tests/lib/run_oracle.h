@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* run_oracle - what the rank programs (tests/FOLDER/ranks) share: data that every rank can compute for every
- * other, a serial reference of each collective, and the ways to start ranks. Compile with
- * -DUSE_MPI to run the same programs under mpirun (dpar_mpi.h).
+/* run_oracle: what the rank programs (tests/FOLDER/ranks) share: data that each rank can compute
+ * for each other rank, a serial reference of each collective, and functions to start ranks. With
+ * -DUSE_MPI the same programs run under mpirun (dpar_mpi.h).
  *
  * Element i of rank r's input is entry (i + shift) mod 4099 of a table of pseudo-random elements of
- * that rank and type; the reduced element is the same entry of a table that was folded over the
- * ranks one by one, in rank order, here. 4099 is prime and `shift` differs from call to call, so
- * that data of another rank, place, chunk or call does not pass for the right one. */
+ * that rank and type. The reduced element is the same entry of a table that is folded here over the
+ * ranks one by one, in rank order. 4099 is prime and `shift` differs between calls, so that data of
+ * another rank, position, chunk or call is detected as wrong. */
 #ifndef DPAR_RUN_ORACLE_H
 #define DPAR_RUN_ORACLE_H
 
@@ -72,7 +72,7 @@ static inline float oracle_from_f16(uint16_t h)
     return (float)((h & 0x8000) != 0 ? -v : v);
 }
 
-/* Nearest, ties to even: a / quantum is exact in double, so is its remainder. */
+/* Rounds to nearest, ties to even: a / quantum is exact in double, and so is its remainder. */
 static inline uint16_t oracle_to_f16(float x)
 {
     uint32_t bits, sign;
@@ -121,9 +121,9 @@ static inline void *oracle_memory(size_t bytes)
     return p;
 }
 
-/* A float for entry i: small whole numbers when the order of adding is not promised (their sums and
- * products are exact in every type), else 24 significant exponents and now and then a NaN, an
- * infinity, a signed zero, a subnormal. */
+/* Returns a float for entry i. If the order of additions is not guaranteed, it is a small whole
+ * number, whose sums and products are exact in each type; otherwise it has one of 24 exponents, and
+ * sometimes it is a NaN, an infinity, a signed zero or a subnormal. */
 static inline double oracle_float(uint64_t h, int whole)
 {
     double v = 1.0 + (double)(h >> 40) / 16777216.0;
@@ -156,7 +156,8 @@ static inline void oracle_put(unsigned char *at, int type, uint64_t h, int whole
     case DPAR_F32: memcpy(at, &f, 4); break;
     case DPAR_F16: u = oracle_to_f16(f), memcpy(at, &u, 2); break;
     case DPAR_BF16: u = bf16_of(f), memcpy(at, &u, 2); break;
-    default: memcpy(at, &h, (size_t)dpar_type_bytes(type)); /* little endian or not: random bits */
+    /* random bits, so that the byte order does not matter */
+    default: memcpy(at, &h, (size_t)dpar_type_bytes(type));
     }
 }
 
@@ -176,7 +177,7 @@ static inline double oracle_fold_f64(double a, double b, int op)
 
 static inline float oracle_fold_f32(float a, float b, int op)
 {
-    volatile float r; /* one rounding to f32 an operation, whatever the compiler would like */
+    volatile float r; /* rounds to f32 after each operation, whatever the compiler does */
     if (op == DPAR_SUM || op == DPAR_AVG) {
         r = a + b;
     } else if (op == DPAR_PRODUCT) {
@@ -201,7 +202,7 @@ static inline float oracle_read_f32(const unsigned char *at, int type)
     return type == DPAR_F16 ? oracle_from_f16(u) : bf16_value(u);
 }
 
-/* The integer at `at`, sign or zero extended. */
+/* Returns the integer at `at`, sign or zero extended. */
 static inline uint64_t oracle_read_int(const unsigned char *at, int type)
 {
     int8_t i8;
@@ -218,7 +219,7 @@ static inline uint64_t oracle_read_int(const unsigned char *at, int type)
     }
 }
 
-/* Modulo 2^bits of the type, and extended again. */
+/* Reduces modulo 2^bits of the type and extends again. */
 static inline uint64_t oracle_wrap(uint64_t v, int type)
 {
     switch (type) {
@@ -309,17 +310,19 @@ static inline void oracle_fold(unsigned char *out, unsigned char *const *in, int
     }
 }
 
-/* What a rank of a test knows. */
+/* The state of a test on a rank. */
 typedef struct oracle {
     dpar_comm *world;
-    uint64_t seed;                           /* the same on all ranks */
-    uint64_t own;                            /* state of this rank's own numbers, for delays */
-    int whole;                               /* small whole numbers: the engine promises no order */
+    uint64_t seed;                           /* equal on all ranks */
+    /* state of this rank's own random numbers, for delays */
+    uint64_t own;
+    /* 1: small whole numbers, because the engine guarantees no order */
+    int whole;
     int threads;                             /* ranks are threads */
     int effort;                              /* 0 short, 1 long */
-    int delays;                              /* sleep now and then */
+    int delays;                              /* 1: sleeps at random */
     long cases;                              /* operations checked */
-    int failed;                              /* wrong ones */
+    int failed;                              /* operations with a wrong result */
     oracle_tables *tables[ORACLE_RANKS + 1]; /* by the number of ranks */
 } oracle;
 
@@ -382,7 +385,7 @@ static inline void oracle_free(oracle *o)
     }
 }
 
-/* count elements of a table from entry `start` on. */
+/* Copies `count` elements of a table from entry `start` on. */
 static inline void oracle_fill(unsigned char *at, const unsigned char *table, size_t bytes,
                                uint64_t start, int64_t count)
 {
@@ -397,7 +400,7 @@ static inline void oracle_fill(unsigned char *at, const unsigned char *table, si
     }
 }
 
-/* Sleeps up to half a millisecond at one call in 32: ranks come in every order. */
+/* Sleeps up to half a millisecond in one of 32 calls, so that ranks arrive in any order. */
 static inline void oracle_delay(oracle *o)
 {
     if (o->delays && (oracle_next(&o->own) & 31) == 0) {
@@ -405,32 +408,33 @@ static inline void oracle_delay(oracle *o)
     }
 }
 
-/* --- one collective: what goes in, what must come out --- */
+/* --- one collective: its inputs and its expected results --- */
 
 enum { ORACLE_PRIVATE, ORACLE_REGISTERED, ORACLE_MIXED };
 enum { ORACLE_BLOCKING, ORACLE_WAIT, ORACLE_TEST, ORACLE_POST, ORACLE_HOWS };
 
 typedef struct oracle_case {
     int kind, varies, type, op, root;
-    int64_t count; /* of the v forms: the longest piece */
+    int64_t count; /* in the v forms that of the longest piece */
     int in_place, memory, how;
-    uint64_t seed; /* everything else: pieces of the v forms, shift, alignment, pointers */
+    /* determines everything else: pieces of the v forms, shift, alignment, pointers */
+    uint64_t seed;
 } oracle_case;
 
-/* Elements begin .. begin + count - 1 are those of a table from `start` on. */
+/* Elements begin .. begin + count - 1 come from a table, from entry `start` on. */
 typedef struct oracle_piece {
     int64_t begin, count;
-    int rank; /* whose values; -1: the reduced ones */
+    int rank; /* the rank whose values they are; -1 for the reduced ones */
     uint64_t start;
 } oracle_piece;
 
 typedef struct oracle_side {
     oracle_piece piece[ORACLE_RANKS];
     int pieces;
-    int64_t length; /* elements in all */
+    int64_t length; /* number of all elements */
 } oracle_side;
 
-/* Memory for one collective under way: room for `in` and for `out`, private and registered. */
+/* Memory for one collective in progress: for `in` and `out`, private and registered. */
 typedef struct oracle_slot {
     unsigned char *memory[2][2]; /* [registered][in, out] */
     unsigned char *image;
@@ -443,11 +447,11 @@ typedef struct oracle_flight {
     oracle_slot *slot;
     oracle_side in, out;
     int64_t in_at, out_at, length[2]; /* in elements; length: of the windows of in and out */
-    unsigned char *window[2];         /* NULL: not used; first byte before the guard */
+    unsigned char *window[2];         /* the first byte before the guard; NULL if not used */
     size_t skew[2];                   /* bytes from the guard to the first element */
     int64_t in_count[ORACLE_RANKS], in_begin[ORACLE_RANKS];
     int64_t out_count[ORACLE_RANKS], out_begin[ORACLE_RANKS];
-    int packed; /* begins are given as NULL */
+    int packed; /* 1 if begins are passed as NULL */
     dpar_work work;
 } oracle_flight;
 
@@ -479,20 +483,21 @@ static inline void oracle_describe(char *text, size_t room, const oracle_case *k
                    k->in_place ? " in place" : "", (unsigned long long)k->seed);
 }
 
-/* Does this rank's out lie in its in (or the other way round)? */
+/* Returns 1 if this rank's out is inside its in or the reverse, otherwise 0. */
 static inline int oracle_here_in_place(const oracle_case *k, int me)
 {
     return k->kind == DPAR_CALL_BROADCAST ||
            (k->in_place && (!oracle_rooted(k->kind) || me == k->root));
 }
 
-/* Elements of the piece that goes from rank `from` to rank `to` in a v form; a third are empty. */
+/* Returns the elements of the piece from rank `from` to rank `to` in a v form; a third are
+ * empty. */
 static inline int64_t oracle_v_count(const oracle_case *k, int from, int to)
 {
     uint64_t h;
     int a = from, b = to;
     if (k->kind == DPAR_CALL_ALL_TO_ALL && k->in_place && from > to) {
-        a = to, b = from; /* in place needs the same piece both ways */
+        a = to, b = from; /* in place both directions need equal pieces */
     }
     h = oracle_mix(k->seed ^ (uint64_t)(a * 16 + b + 1) * UINT64_C(0xD6E8FEB86659FD93));
     if (h % 3 == 0) {
@@ -501,8 +506,8 @@ static inline int64_t oracle_v_count(const oracle_case *k, int from, int to)
     return (int64_t)((h >> 8) % (uint64_t)(k->count + 1));
 }
 
-/* Where n pieces begin: in a random order, with gaps of up to 7 elements; or one after the other.
- */
+/* Sets where n pieces begin: in a random order with gaps of up to 7 elements, or one after the
+ * other. Returns the total. */
 static inline int64_t oracle_v_begins(uint64_t seed, int packed, const int64_t *count, int n,
                                       int64_t *begin)
 {
@@ -532,7 +537,7 @@ static inline void oracle_piece_add(oracle_side *s, int64_t begin, int64_t count
     }
 }
 
-/* The forms with equal pieces. */
+/* Plans the forms with equal pieces. */
 static inline void oracle_plan_even(oracle_flight *f, int me, int n)
 {
     const oracle_case *k = &f->k;
@@ -580,13 +585,13 @@ static inline void oracle_plan_even(oracle_flight *f, int me, int n)
     }
 }
 
-/* The v forms. The piece for rank s begins at entry shift + 1237 s of the sender's table. */
+/* Plans the v forms. The piece for rank s begins at entry shift + 1237 s of the sender's table. */
 static inline void oracle_plan_v(oracle_flight *f, int me, int n)
 {
     const oracle_case *k = &f->k;
     uint64_t shift = k->seed % ORACLE_PERIOD;
     uint64_t own =
-        oracle_mix(k->seed * 31 + (uint64_t)me); /* begins are each rank's own business */
+        oracle_mix(k->seed * 31 + (uint64_t)me); /* begins may differ between ranks */
     int r, here = oracle_here_in_place(k, me);
     int64_t at = 0;
     f->packed = (k->seed >> 40) % 3 == 0 || k->kind == DPAR_CALL_REDUCE_SCATTER;
@@ -634,7 +639,7 @@ static inline void oracle_plan_v(oracle_flight *f, int me, int n)
     }
 }
 
-/* Where in and out lie: two windows, or both in window 0. */
+/* Places in and out: in two windows, or both in window 0. */
 static inline void oracle_place(oracle_flight *f, int me)
 {
     const oracle_case *k = &f->k;
@@ -683,7 +688,7 @@ static inline size_t oracle_window_bytes(const oracle_flight *f, int w)
            (size_t)f->length[w] * (size_t)dpar_type_bytes(f->k.type);
 }
 
-/* What window w holds before (after = 0) or after the operation. */
+/* Builds the expected content of window w before (after = 0) or after the operation. */
 static inline void oracle_image(oracle *o, const oracle_flight *f, int w, int after,
                                 unsigned char *to)
 {
@@ -703,7 +708,8 @@ static inline unsigned char *oracle_first(const oracle_flight *f, int w)
     return f->window[w] + ORACLE_GUARD + f->skew[w];
 }
 
-/* The pointers handed to the library. Those that do not matter are NULL or not, by the seed. */
+/* Sets the pointers that are passed to the library. Unused ones are NULL or not, depending on the
+ * seed. */
 static inline void oracle_pointers(const oracle_flight *f, const void **in, void **out)
 {
     const oracle_case *k = &f->k;
@@ -787,7 +793,7 @@ static inline dpar_status oracle_call(oracle_flight *f, dpar_work *w)
     return dpari_post(f->comm, &call, w);
 }
 
-/* Prepares and starts a collective; blocking ones are over when it returns. */
+/* Prepares and starts a collective; a blocking one is complete on return. */
 static inline dpar_status oracle_begin(oracle *o, dpar_comm *c, const oracle_case *k,
                                        oracle_slot *slot, oracle_flight *f)
 {
@@ -844,7 +850,8 @@ static inline void oracle_show(const unsigned char *at, int type, char *text, si
     }
 }
 
-/* Bitwise, but for NaN (any) and, with max and min, the sign of zero: comm.h leaves these open. */
+/* Compares bit by bit, except for NaN (any) and, with max and min, the sign of zero, which comm.h
+ * does not define. */
 static inline int oracle_same(const unsigned char *a, const unsigned char *b, int type,
                               int reduced, int op)
 {
@@ -876,7 +883,7 @@ static inline void oracle_complain(oracle *o, const oracle_flight *f, const char
     o->failed++;
 }
 
-/* Element by element; only after memcmp has found a difference. */
+/* Compares element by element; only after memcmp has found a difference. */
 static inline int oracle_search(oracle *o, const oracle_flight *f, int w,
                                 const unsigned char *want)
 {
@@ -907,7 +914,7 @@ static inline int oracle_search(oracle *o, const oracle_flight *f, int w,
     return 0;
 }
 
-/* Both windows: results, inputs, gaps and guards. */
+/* Checks both windows: results, inputs, gaps and guards. */
 static inline void oracle_check(oracle *o, const oracle_flight *f)
 {
     int w;
@@ -920,7 +927,8 @@ static inline void oracle_check(oracle *o, const oracle_flight *f)
     o->cases++;
 }
 
-/* A status that is not OK is a failure too; 0: go on, else the communicator is of no more use. */
+/* Counts a status other than OK as a failure. Returns 0 to continue, 1 if the communicator is
+ * broken. */
 static inline int oracle_bad(oracle *o, const oracle_flight *f, dpar_status s)
 {
     char text[400];
@@ -933,7 +941,7 @@ static inline int oracle_bad(oracle *o, const oracle_flight *f, dpar_status s)
     return 1;
 }
 
-/* One collective from beginning to end. 0: the communicator lives. */
+/* Runs one collective. Returns 0 unless the communicator is broken. */
 static inline int oracle_run(oracle *o, dpar_comm *c, const oracle_case *k, oracle_slot *slot)
 {
     oracle_flight f;
@@ -945,7 +953,7 @@ static inline int oracle_run(oracle *o, dpar_comm *c, const oracle_case *k, orac
     return 0;
 }
 
-/* `bytes` of elements for in and for out, private and registered. */
+/* Allocates `bytes` of elements for in and for out, private and registered. */
 static inline dpar_status oracle_slot_make(oracle *o, oracle_slot *slot, int64_t bytes)
 {
     dpar_status s = DPAR_OK;
@@ -978,7 +986,8 @@ static inline void oracle_slot_free(oracle *o, oracle_slot *slot)
     free(slot->image);
 }
 
-/* A collective of any kind with pieces of at most `bytes`; the same on all ranks for one seed. */
+/* Returns a random collective with pieces of at most `bytes`, which is the same on all ranks for
+ * one seed. */
 static inline oracle_case oracle_random_case(uint64_t seed, int n, int64_t bytes)
 {
     static const int kinds[9] = {
@@ -1000,7 +1009,7 @@ static inline oracle_case oracle_random_case(uint64_t seed, int n, int64_t bytes
     k.varies = k.kind != DPAR_CALL_ALL_REDUCE && k.kind != DPAR_CALL_BROADCAST &&
                k.kind != DPAR_CALL_REDUCE && k.kind != DPAR_CALL_BARRIER &&
                oracle_below(&seed, 3) == 0;
-    bytes = bytes >> oracle_below(&seed, 12); /* sizes over decades */
+    bytes = bytes >> oracle_below(&seed, 12); /* sizes of all magnitudes */
     k.count = oracle_below(&seed, bytes / dpar_type_bytes(k.type) + 1);
     k.seed = oracle_next(&seed) >> 4;
     return k;
@@ -1008,8 +1017,8 @@ static inline oracle_case oracle_random_case(uint64_t seed, int n, int64_t bytes
 
 /* --- starting ranks --- */
 
-/* One test: returns when it is over or its communicator is broken; wrong things are in o->failed.
- */
+/* A test. Returns at its end or when its communicator is broken. Errors are counted in
+ * o->failed. */
 typedef void (*oracle_body)(oracle *o);
 
 typedef struct oracle_start {
@@ -1033,12 +1042,12 @@ static inline int oracle_main(dpar_comm *world, void *arg)
     return failed != 0;
 }
 
-/* Totals of a whole program. */
+/* Totals of a program. */
 typedef struct oracle_total {
     long cases, failed, runs;
 } oracle_total;
 
-/* n ranks run `body`; prints a line. Under MPI n does not matter: all ranks that there are. */
+/* Runs `body` on n ranks and prints a line. Under MPI n is ignored: all ranks run. */
 static inline void oracle_launch(oracle_total *t, const char *name, int n, oracle_body body,
                                  const oracle *base, const dpar_world_desc *options)
 {
@@ -1101,13 +1110,14 @@ static inline void oracle_launch(oracle_total *t, const char *name, int n, oracl
     t->runs++;
 }
 
-/* What every program's arguments are: words in any order. */
+/* The arguments of each program: words in any order. */
 typedef struct oracle_args {
     int threads, effort, from, to;
     uint64_t seed;
 } oracle_args;
 
-/* [processes|threads] [short|long] [N|A-B ranks] [seed=S]; 0 when one is not understood. */
+/* Parses [processes|threads] [short|long] [N|A-B ranks] [seed=S]. Returns 0 if a word is
+ * unknown. */
 static inline int oracle_read_args(oracle_args *a, int argc, char **argv)
 {
     int i, used, from, to;
@@ -1153,8 +1163,8 @@ static inline int oracle_end(const oracle_total *t)
     return t->failed != 0 || t->cases == 0;
 }
 
-/* A program's whole main: `body` under each number of ranks, with the ways of the engine (effort
- * 0: one of them) in turn; under MPI once. */
+/* The main of a program: runs `body` on each number of ranks, with all configurations of the engine
+ * (effort 0: one of them in turn); under MPI once. */
 static inline int oracle_program(int argc, char **argv, const char *name, oracle_body body)
 {
     static const int plain[3] = {0, DPAR_WORLD_NO_CMA | DPAR_WORLD_NO_DIRECT, DPAR_WORLD_NO_FUTEX};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* schedule_calls - dpar_schedule.h's calls with what they ask spelled out, for tests that ask one
- * thing at a time. Included behind dpar.h. */
+/* schedule_calls: the calls of dpar_schedule.h with separate arguments, for tests of one of them at
+ * a time. Include it after dpar.h. */
 #ifndef SCHEDULE_CALLS_H
 #define SCHEDULE_CALLS_H
 
@@ -8,9 +8,9 @@
 
 #include <string.h>
 
-/* A test uses some of them. */
+/* Each test uses only some of these functions. */
 
-/* What a call without memory says it needs; -1 where it fails otherwise. */
+/* Returns the bytes that a call without memory reports as needed; -1 if it fails otherwise. */
 static inline int64_t needed_bytes(dpar_status status, const dpar_why *said, dpar_why *why)
 {
     if (why != NULL) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* soak_work - what the soak (tests/soak.c) does between faults: one random operation after the
- * other, of every kind, small. A seed says all of it, the same on all ranks: what each rank gives,
- * how, and so what each must get. Values are small whole numbers, whose sums are exact in any
- * order; attention alone has a tolerance. */
+/* soak_work: what the soak test (tests/soak.c) does between faults: random small operations of each
+ * kind. All of it follows from a seed that is equal on all ranks: the inputs of each rank, the
+ * options, and so the expected results. Values are small whole numbers, whose sums are exact in any
+ * order; only attention has a tolerance. */
 #ifndef DPAR_SOAK_WORK_H
 #define DPAR_SOAK_WORK_H
 
@@ -38,17 +38,17 @@ enum { SOAK_ROOM = 300000, SOAK_SLOTS = 3, SOAK_PIECES = 48 };
 typedef struct soak_job {
     oracle o;
     oracle_slot slot[SOAK_SLOTS];
-    dpar_comm *world, *twin, *half; /* all ranks, again, every second one */
-    dpar_comm *failed;              /* whose call failed */
-    int keep;  /* over MPI: after a failure MPI may still write where it was told to */
-    int spoil; /* so many results from now on one is spoiled on purpose; 0: none */
-    int kind;  /* of the operation that it is in, or that failed */
+    dpar_comm *world, *twin, *half; /* all ranks; the same ranks again; each second rank */
+    dpar_comm *failed;              /* the communicator whose call failed */
+    int keep;  /* 1: after a failure keep memory, because MPI may still write to it */
+    int spoil; /* the number of results until one is made wrong on purpose; 0: none */
+    int kind;  /* of the operation in progress, or of the failed one */
     int64_t done[SOAK_KINDS];
-    int64_t bytes; /* of results that were compared */
+    int64_t bytes; /* of compared results */
     int64_t wrong;
-    char text[200]; /* of the first wrong one */
+    char text[200]; /* describes the first wrong result */
     void *piece[SOAK_PIECES];
-    dpar_comm *piece_of[SOAK_PIECES]; /* NULL: private memory */
+    dpar_comm *piece_of[SOAK_PIECES]; /* NULL for private memory */
     int pieces;
 } soak_job;
 
@@ -67,7 +67,7 @@ static void soak_wrong(soak_job *j, const char *what, int64_t at, double got, do
     }
 }
 
-/* 1: this result is to be spoiled. */
+/* Returns 1 if this result is to be made wrong. */
 static int soak_spoils(soak_job *j)
 {
     return j->spoil > 0 && --j->spoil == 0;
@@ -83,7 +83,7 @@ static void soak_same(soak_job *j, const char *what, int64_t at, double got, dou
     }
 }
 
-/* What must be OK whatever other ranks do: a local call. */
+/* Checks a local call, which must succeed whatever other ranks do. */
 static dpar_status soak_fine(soak_job *j, const char *what, dpar_status s, const char *why)
 {
     if (s < 0 && j->wrong++ == 0) {
@@ -92,7 +92,7 @@ static dpar_status soak_fine(soak_job *j, const char *what, dpar_status s, const
     return s;
 }
 
-/* Zeroed, until soak_clear. registered: of dpar_comm_alloc. */
+/* Allocates zeroed memory, valid until soak_clear. registered: from dpar_comm_alloc. */
 static void *soak_memory(soak_job *j, dpar_comm *c, int64_t bytes, int registered)
 {
     void *p = NULL;
@@ -174,7 +174,7 @@ static dpar_status soak_collective(soak_job *j, uint64_t seed)
     return s;
 }
 
-/* Three under way; after a failure the other works must end, too. */
+/* Posts three operations. After a failure the other works must end, too. */
 static dpar_status soak_posted(soak_job *j, uint64_t seed)
 {
     oracle_flight f[SOAK_SLOTS];
@@ -201,7 +201,7 @@ static dpar_status soak_posted(soak_job *j, uint64_t seed)
     return first;
 }
 
-/* Each to each, in one batch, pieces of different sizes. */
+/* Sends from each rank to each rank in one batch, with pieces of different sizes. */
 static dpar_status soak_messages(soak_job *j, uint64_t seed)
 {
     dpar_comm *c = soak_any(j, &seed);
@@ -259,12 +259,12 @@ static dpar_status soak_split(soak_job *j, uint64_t seed)
             k++;
         }
     }
-    if (s < 0) { /* its sentence is asked for when it is closed */
+    if (s < 0) { /* its message is read when it is closed */
         c->why = part->why;
     }
     closed = dpar_comm_free(part);
     j->failed = c;
-    if (s == DPAR_OK && closed < 0) { /* somebody is gone: what does the one that lives say? */
+    if (s == DPAR_OK && closed < 0) { /* a rank has died: reports what the survivor gets */
         s = soak_first(dpar_barrier(c, NULL), closed);
     }
     return s;
@@ -321,7 +321,7 @@ static void soak_layout(soak_job *j, dpar_comm *c, uint64_t *seed, const int64_t
     (void)soak_fine(j, "layout", dpar_layout_init(l, &m, 2, extent, p, &why), why.text);
 }
 
-/* What the ranks that hold parts of a sum make of v: v + 0 + 1 + ... of their numbers. */
+/* Returns the sum over the ranks that hold parts of it: v + 0 + 1 + ... of their numbers. */
 static double soak_share(const dpar_layout *l, const int32_t *coord, double v, int all)
 {
     int64_t part = 0, parts = 1, k;
@@ -506,7 +506,8 @@ static dpar_status soak_over(soak_job *j, uint64_t seed)
     dpar_comm *c = soak_any(j, &seed);
     const int64_t n = 1 + oracle_below(&seed, INT64_C(1) << oracle_below(&seed, 13));
     const int32_t type = oracle_below(&seed, 2) ? DPAR_F64 : DPAR_F32;
-    const int64_t count = oracle_below(&seed, n); /* two parts: the second one is reported */
+    /* two parts: the second one is what is reported */
+    const int64_t count = oracle_below(&seed, n);
     void *g = soak_memory(j, c, n * 8, (int)oracle_below(&seed, 2));
     int64_t counts[2];
     dpar_ddp_desc o;
@@ -563,7 +564,7 @@ static dpar_status soak_ddp(soak_job *j, uint64_t seed)
         numel[k] = oracle_below(&seed, 700);
         order[k] = k;
     }
-    if (oracle_below(&seed, 2) != 0) { /* an array for each, or memory of dpar */
+    if (oracle_below(&seed, 2) != 0) { /* one array for each, or memory of dpar */
         for (k = 0; k < o.params; k++) {
             array[k] = soak_memory(j, c, 8 + numel[k] * 4, k % 2);
             memset(array[k], 0, (size_t)numel[k] * 4);
@@ -576,7 +577,8 @@ static dpar_status soak_ddp(soak_job *j, uint64_t seed)
     s = soak_fine(j, "ddp", dpar_ddp_make(c, &o, &d, &why), why.text);
     for (m = 0; m < micros && s == DPAR_OK; m++) {
         s = dpar_ddp_begin(d, m == micros - 1);
-        for (k = o.params - 1; k >= 0 && s == DPAR_OK; k--) { /* each rank in an order of its own */
+        /* in a different order on each rank */
+        for (k = o.params - 1; k >= 0 && s == DPAR_OK; k--) {
             const int other = (int)oracle_below(&j->o.own, k + 1), param = order[other];
             float *g = (float *)dpar_ddp_gradient(d, param, NULL);
             order[other] = order[k];
@@ -627,7 +629,7 @@ static void soak_unit(soak_job *j, const dpar_fsdp *f, uint64_t seed, int steps,
     }
 }
 
-/* Forward of all units, then backward from the last. */
+/* Runs forward of all units, then backward from the last. */
 static dpar_status soak_pass(soak_job *j, dpar_fsdp *f, const dpar_fsdp_desc *o, uint64_t seed,
                              int steps, int micros, int micro)
 {
@@ -854,7 +856,8 @@ static double soak_qkv(const soak_heads *a, int which, int64_t t, int h, int k)
     return soak_value(a->seed + (uint64_t)which, t, h * 16 + k) / 8;
 }
 
-/* Probabilities of query t of head h for the keys of its document, from *first on; how many. */
+/* Computes the probabilities of query t of head h for the keys of its document, from *first on.
+ * Returns how many. */
 static int64_t soak_softmax(const soak_heads *a, int64_t t, int h, double *p, int64_t *first)
 {
     const int d = t >= a->ends[1], g = h / (a->heads / a->groups);
@@ -877,8 +880,8 @@ static int64_t soak_softmax(const soak_heads *a, int64_t t, int h, double *p, in
     return last - *first;
 }
 
-/* out, dq, dk, dv of all tokens, [tokens][heads or groups][width], on one rank, from the formulas:
- * dS = P (dP - sum P dP), dP = dO V. */
+/* Computes out, dq, dk and dv of all tokens, [tokens][heads or groups][width], on one rank, from
+ * the formulas: dS = P (dP - sum P dP), dP = dO V. */
 static void soak_attention_whole(const soak_heads *a, int64_t tokens, double *out, double *dq,
                                  double *dk, double *dv)
 {
@@ -933,7 +936,7 @@ static dpar_status soak_attention(soak_job *j, uint64_t seed)
     memset(&layer, 0, sizeof layer), memset(&x, 0, sizeof x), memset(&a, 0, sizeof a);
     a.groups = 1 + (int)oracle_below(&seed, 2);
     a.heads = a.groups * (1 + (int)oracle_below(&seed, 2));
-    if (ulysses) { /* a head of keys for each rank at least */
+    if (ulysses) { /* at least one key head per rank */
         a.groups = a.heads = c->size * (1 + (int)oracle_below(&seed, 2));
     }
     a.width = 1 + (int)oracle_below(&seed, 6);
@@ -958,7 +961,7 @@ static dpar_status soak_attention(soak_job *j, uint64_t seed)
             }
         }
     } else {
-        for (h = 0; h < a.docs; h++) { /* each document is cut by the rule */
+        for (h = 0; h < a.docs; h++) { /* the rule cuts each document */
             const int64_t n = a.ends[h + 1] - a.ends[h];
             for (t = 0; t < n; t++) {
                 if (owner_of(rule, (int)t, (int)n, c->size, 1, 0) == c->rank) {
@@ -1106,7 +1109,7 @@ static dpar_status soak_experts(soak_job *j, uint64_t seed)
 typedef struct soak_pipe {
     soak_job *j;
     uint64_t seed;
-    int64_t losses, starts; /* that this rank computed */
+    int64_t losses, starts; /* computed by this rank */
 } soak_pipe;
 
 static dpar_status soak_stage_forward(void *ctx, const dpar_stage_task *t, dpar_why *why)
@@ -1120,7 +1123,8 @@ static dpar_status soak_stage_forward(void *ctx, const dpar_stage_task *t, dpar_
     (void)why;
     for (i = 0; i < n; i++) {
         const double want =
-            soak_value(p->seed, micro, i) + (double)(stage * (stage + 1) / 2); /* of those before */
+            /* that of the stages before */
+            soak_value(p->seed, micro, i) + (double)(stage * (stage + 1) / 2);
         if (in != NULL) {
             soak_same(p->j, "pipeline", i, in[i], want, 0);
         }
@@ -1141,7 +1145,7 @@ static dpar_status soak_stage_backward(void *ctx, const dpar_stage_task *t, dpar
     const int64_t n = t->out != NULL ? t->out_count : t->in_count;
     int64_t i;
     (void)why;
-    for (i = 0; i < n; i++) { /* element 0 tells how many stages there are */
+    for (i = 0; i < n; i++) { /* element 0 counts the stages */
         const int64_t all = in != NULL ? (int64_t)in[0] / 1000 : stage + 1;
         const double at_the_end = soak_value(p->seed + 1, micro, i) + 500;
         const double want = (i == 0 ? (double)all * 1000 : at_the_end) +
@@ -1208,7 +1212,7 @@ static dpar_status soak_pipeline(soak_job *j, uint64_t seed)
     return soak_first(s, dpar_pipeline_free(p));
 }
 
-/* ---- any ---- */
+/* ---- one random operation ---- */
 
 static dpar_status soak_operation(soak_job *j, uint64_t seed)
 {
@@ -1216,7 +1220,7 @@ static dpar_status soak_operation(soak_job *j, uint64_t seed)
         soak_collective, soak_posted,    soak_messages, soak_split,   soak_move,
         soak_halo,       soak_points,    soak_over,     soak_ddp,     soak_fsdp,
         soak_tensor,     soak_attention, soak_experts,  soak_pipeline};
-    /* of 40: how often each comes */
+    /* The frequency of each kind, of 40. */
     static const int weight[SOAK_KINDS] = {8, 3, 4, 2, 4, 4, 3, 2, 2, 2, 2, 1, 2, 1};
     int64_t draw = oracle_below(&seed, 40);
     dpar_status s;
@@ -1231,7 +1235,8 @@ static dpar_status soak_operation(soak_job *j, uint64_t seed)
     return s;
 }
 
-/* All tables of the oracle, so that memory does not grow with what happens to be asked. */
+/* Makes all tables of the oracle first, so that memory does not grow with the choice of
+ * operations. */
 static void soak_tables(oracle *o, int most)
 {
     int n, t, k;
@@ -1247,7 +1252,7 @@ static void soak_tables(oracle *o, int most)
     }
 }
 
-/* The world is made: what a job needs beside it. COLLECTIVE. */
+/* Makes what a job needs besides the world. Collective. */
 static dpar_status soak_open(soak_job *j, dpar_comm *world)
 {
     dpar_status s = DPAR_OK;
@@ -1262,7 +1267,7 @@ static dpar_status soak_open(soak_job *j, dpar_comm *world)
     return s < 0 ? s : dpar_comm_split(world, world->rank % 2, -world->rank, &j->half);
 }
 
-/* All but the world. */
+/* Frees everything except the world. */
 static dpar_status soak_close(soak_job *j, dpar_status s)
 {
     int i;

@@ -1,24 +1,26 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* split_oracle - the owner of an element by the words of each rule, for brute force. Include it
- * after dpar.h. */
+/* split_oracle: the owner of an element by the definition of each rule, for comparison by brute
+ * force. Include it after dpar.h. */
 #ifndef DPAR_SPLIT_ORACLE_H
 #define DPAR_SPLIT_ORACLE_H
 
-/* torch.chunk: pieces of ceil(n / p); -1 where there is no p-th. */
+/* Returns the piece of torch.chunk: pieces of ceil(n / p) elements; -1 if there is no p-th
+ * piece. */
 static int chunk_of(int i, int n, int p)
 {
     int b = (n + p - 1) / p;
     return b > 0 ? i / b : 0;
 }
 
-/* The owner of element i by the words of the rule. */
+/* Returns the owner of element i by the definition of the rule. */
 static int owner_of(int rule, int i, int n, int p, int block, int source)
 {
     int k, at;
     switch (rule) {
     case DPAR_SPLIT_CHUNK: return chunk_of(i, n, p);
     case DPAR_SPLIT_EVEN:
-        for (k = 0, at = 0; k < p; k++) { /* numpy.array_split: n % p parts of n / p + 1 first */
+        /* numpy.array_split: the first n % p parts have n / p + 1 elements */
+        for (k = 0, at = 0; k < p; k++) {
             at += n / p + (k < n % p);
             if (i < at) {
                 return k;

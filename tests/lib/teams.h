@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* teams - the threads of a rank and what they ask of communicators: one of them alone while the
- * others compute on the same memory, each in its turn, or at once, each of a world of its own.
- * OpenMP's threads where it is compiled with them, else POSIX's. Every number is known beforehand:
- * element i of rank r in round k is value(r, k, i). */
+/* teams: the threads of a rank and what they do with communicators: one thread calls while the
+ * others compute on the same memory; threads take turns; or all call at once, each with its own
+ * world. Uses OpenMP threads if compiled with OpenMP, otherwise POSIX threads. All values are known
+ * beforehand: element i of rank r in round k is value(r, k, i). */
 #ifndef DPAR_TEAMS_H
 #define DPAR_TEAMS_H
 
@@ -22,9 +22,9 @@ typedef struct team {
     dpar_comm *comm[TEAM];
     void (*work)(struct team *t, int me);
     int64_t rounds, turn;
-    int64_t *own, *next; /* of dpar_comm_alloc: a round's data, the next one's */
+    int64_t *own, *next; /* from dpar_comm_alloc: data of this round and of the next */
     int64_t *out[TEAM];
-    dpar_work posted; /* in one thread's turn, waited for in the next one's */
+    dpar_work posted; /* posted in one thread's turn, waited for in the next one's */
     int64_t sum[2];
     int here, met;
     pthread_cond_t all;
@@ -46,7 +46,7 @@ static inline int64_t value(int64_t rank, int64_t round, int64_t i)
     return rank * 1000003 + round * 101 + i;
 }
 
-/* Of all ranks of c. */
+/* Returns the sum over all ranks of c. */
 static inline int64_t value_sum(const dpar_comm *c, int64_t round, int64_t i)
 {
     const int64_t n = c->size;
@@ -71,7 +71,7 @@ static inline void team_unlock(team *t)
 #endif
 }
 
-/* All threads of the team have come. */
+/* Waits until all threads of the team have arrived. */
 static inline void team_meet(team *t)
 {
 #if defined(_OPENMP)
@@ -103,7 +103,7 @@ static void *team_thread(void *arg)
 }
 #endif
 
-/* work(t, 0 .. TEAM - 1), each in a thread; the caller's is 0. */
+/* Runs work(t, 0 .. TEAM - 1), each in a thread; the caller's is 0. */
 static inline void team_run(team *t, void (*work)(team *t, int me))
 {
     t->work = work;
@@ -173,7 +173,7 @@ static inline void team_close(team *t)
     dpar_comm_release(t->comm[0], t->own < t->next ? t->own : t->next);
 }
 
-/* ---- one thread asks, the others compute ---- */
+/* ---- one thread calls, the others compute ---- */
 
 static inline void team_fill(int64_t *to, int64_t rank, int64_t round, int part, int parts)
 {
@@ -183,7 +183,7 @@ static inline void team_fill(int64_t *to, int64_t rank, int64_t round, int part,
     }
 }
 
-/* A round's data goes to the next rank and into a sum, posted. */
+/* Posts sending the round's data to the next rank, and a sum of it. */
 static inline void team_exchange(team *t)
 {
     dpar_comm *c = t->comm[0];
@@ -237,7 +237,7 @@ static inline void team_funneled(team *t, int me)
     }
 }
 
-/* ---- any thread asks ---- */
+/* ---- any thread calls ---- */
 
 static inline void team_group(dpar_comm *c, int64_t k)
 {
@@ -270,7 +270,8 @@ static inline void team_ring(dpar_comm *c, int64_t k, const int64_t *in, int64_t
     CHECK_INT(out[n - 1], value(down, k, n - 1));
 }
 
-/* The k-th operation on c, the same on all ranks. room: (TEAM_RANKS + 1) TEAM_N elements. */
+/* Runs the k-th operation on c, which is the same on all ranks. room: (TEAM_RANKS + 1) TEAM_N
+ * elements. */
 static inline void team_ask(dpar_comm *c, int64_t k, int64_t *room)
 {
     static const int64_t counts[] = {1, TEAM_N, 300};
@@ -322,7 +323,8 @@ static inline void team_ask(dpar_comm *c, int64_t k, int64_t *room)
     CHECK_INT(bad, 0);
 }
 
-/* What the thread before this one has posted ends here; a sum is posted for the next. */
+/* Waits for the sum that the thread before this one has posted, and posts one for the next
+ * thread. */
 static inline void team_hand_over(team *t, int64_t k)
 {
     if (k > 0) {
@@ -335,7 +337,7 @@ static inline void team_hand_over(team *t, int64_t k)
         DPAR_OK);
 }
 
-/* One communicator, its threads one after the other. */
+/* Uses one communicator by the threads in turn. */
 static inline void team_serialized(team *t, int me)
 {
     int64_t k = me;
@@ -356,7 +358,7 @@ static inline void team_serialized(team *t, int me)
     }
 }
 
-/* A world each, all at once. */
+/* Uses one world per thread, all at once. */
 static inline void team_multiple(team *t, int me)
 {
     int64_t k;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* The functions of vocabularies with their arrays as arguments. */
+/* The functions of vocabularies, with their arrays as arguments. */
 #ifndef TENSOR_CALLS_H
 #define TENSOR_CALLS_H
 

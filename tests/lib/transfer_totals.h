@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* transfer_totals - adds up the transfers that are left in a walk of dpar_redistribute_next, in
- * elements. Sums that do not fit are 2^63 - 1. */
+/* transfer_totals: adds up the transfers that a walk of dpar_redistribute_next has left, in
+ * elements. Sums that overflow are 2^63 - 1. */
 #ifndef TRANSFER_TOTALS_H
 #define TRANSFER_TOTALS_H
 
@@ -20,7 +20,7 @@ static void transfers_total(dpar_redistribute_cursor *w, transfer_totals *sum)
     while (dpar_redistribute_next(w, &t)) {
         const int64_t volume = dpar_transfer_volume(&t);
         int64_t *to = &sum->away;
-        /* A sender may walk what a rank of its node receives; it is then `me`. */
+        /* A sender may walk the receives of a rank of its node; the sender is then `me`. */
         const int32_t rank = w->me >= 0 && !w->sends ? w->me : w->rank;
         if (t.peer == rank) {
             to = &sum->kept;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* What is under way beside something else, on "two nodes" of two ranks (DPAR_MPI_NODE=2): it goes
- * on while a rank blocks in another call, of another communicator, or in a close; a close waits for
- * those that still take messages. Nothing here has any reason to wait for a deadline. */
+/* Tests operations in progress on "two nodes" of two ranks (DPAR_MPI_NODE=2): they must progress
+ * while a rank blocks in another call, on another communicator, or while it frees one. Freeing
+ * waits for ranks that still receive messages. No call here may run into its timeout. */
 #include "dpar_mpi.h"
 #include "check.h"
 #include <dirent.h>
@@ -26,7 +26,7 @@ static dpar_comm *made(double timeout_s, int blocking)
     return c;
 }
 
-/* Rank 0 closes when its message has gone; rank 1 takes it 6 s later. */
+/* Rank 0 frees once its message is sent; rank 1 receives it 6 s later. */
 static void close_before_receive(void)
 {
     dpar_comm *c = made(60, 0);
@@ -45,7 +45,7 @@ static void close_before_receive(void)
     CHECK_INT(dpar_comm_free(c), DPAR_OK);
 }
 
-/* Of options.blocking: a receive is posted, then all block in a collective. */
+/* With options.blocking: posts a receive, then all ranks block in a collective. */
 static void receive_beside_blocking(void)
 {
     dpar_comm *c = made(-1, 1);
@@ -61,7 +61,7 @@ static void receive_beside_blocking(void)
     CHECK_INT(dpar_comm_free(c), DPAR_OK);
 }
 
-/* ... a collective is posted, rank 0 blocks in the next one, the others wait first. */
+/* The same with a posted collective: rank 0 blocks in the next one, the others wait first. */
 static void posted_beside_blocking(void)
 {
     dpar_comm *c = made(-1, 1);
@@ -74,7 +74,7 @@ static void posted_beside_blocking(void)
     CHECK_INT(dpar_comm_free(c), DPAR_OK);
 }
 
-/* ... rank 0 posts on b before it blocks on a, the others after it. */
+/* The same with two communicators: rank 0 posts on b before it blocks on a, the others after. */
 static void two_communicators(void)
 {
     dpar_comm *c = made(-1, 1), *a = NULL, *b = NULL;
@@ -91,7 +91,7 @@ static void two_communicators(void)
     CHECK_INT(dpar_comm_free(c), DPAR_OK);
 }
 
-/* All post on b; rank 0 closes a, then waits, the others the other way round. */
+/* All ranks post on b. Rank 0 frees a and then waits; the others do so in the opposite order. */
 static void close_beside_posted(void)
 {
     dpar_comm *c = made(60, 0), *a = NULL, *b = NULL;
@@ -122,7 +122,8 @@ static int open_files(void)
     return n;
 }
 
-/* The world's close takes with it what was split from it: nothing of the node's memory is left. */
+/* Frees only the world, which frees what was split from it: no shared memory of the node is
+ * left. */
 static void close_the_world_alone(void)
 {
     int first = 0, turn;
@@ -139,7 +140,7 @@ static void close_the_world_alone(void)
     CHECK_INT(open_files(), first);
 }
 
-/* And where it is broken who waits in one that was split from it hears of it. */
+/* The same for a broken world: ranks that wait in a communicator split from it get the error. */
 static void close_a_broken_world_alone(void)
 {
     dpar_comm *c = made(60, 0), *a = NULL;

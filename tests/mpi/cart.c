@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* dpar_mpi_grid_make: a grid on a process grid of MPI's. Each rank's block lies where
- * MPI_Cart_coords says, dims in either order; halos come from the ranks that MPI_Cart_shift names.
- * What is refused, on all ranks. A grid that is freed after its world was closed. */
+/* Tests dpar_mpi_grid_make: a grid on an MPI process grid. Each rank's block is where
+ * MPI_Cart_coords puts it, with dims in either order, and halos come from the ranks that
+ * MPI_Cart_shift returns. Also tests what is refused on all ranks, and a grid that is freed after
+ * its world. */
 #include "dpar_halo.h"
-/* the grid's call stands in dpar_mpi.h behind that */
+/* dpar_mpi.h declares dpar_mpi_grid_make only after dpar_halo.h */
 #include "dpar_mpi.h"
 #include "check.h"
 #include <stdlib.h>
@@ -24,7 +25,8 @@ static int64_t share(int64_t n, int parts, int part, int64_t *first)
     return n / parts + (part < n % parts);
 }
 
-/* turned: the grid's dims are cart's from the last to the first, as Fortran has them. */
+/* Compares blocks and halos. turned: the grid's dims are those of cart from the last to the first,
+ * as in Fortran. */
 static void blocks(MPI_Comm cart, int turned, const int *periods)
 {
     const int64_t n[2] = {N0, N1};
@@ -90,7 +92,8 @@ static void refused(MPI_Comm comm, const dpar_grid_desc *desc, const char *want)
     says(why.text, want);
 }
 
-/* The caller's sizes, right and with the last rank's wrong: that is told on all. */
+/* Passes the caller's sizes, first right and then wrong on the last rank: all ranks get the
+ * error. */
 static void own_sizes(MPI_Comm cart, const int *parts, int rank, int size)
 {
     const int64_t cells[2] = {23, 19};
@@ -130,19 +133,19 @@ static void refusals(MPI_Comm cart, const int *parts, int rank, int size)
     refused(cart, &d, "process grid has 2 dims, but must have at most 6, and desc.dims is 3");
     d = good, d.parts[1] = parts[1] + 1;
     refused(cart, &d, "desc.parts[1] is ");
-    d = good, d.parts[0] = rank == size - 1 ? parts[0] + 1 : parts[0]; /* one rank alone */
+    d = good, d.parts[0] = rank == size - 1 ? parts[0] + 1 : parts[0]; /* only on one rank */
     refused(cart, &d, "desc.parts[0] is ");
-    d = good, d.halo = -1; /* of dpar_grid_make */
+    d = good, d.halo = -1; /* an error of dpar_grid_make */
     refused(cart, &d, "the halo is -1 wide below");
     d = good, d.dims = 2;
     refused(MPI_COMM_WORLD, &d, "has no process grid");
-    d.parts[0] = size, d.parts[1] = 1; /* said */
+    d.parts[0] = size, d.parts[1] = 1; /* without a process grid the parts must be passed */
     CHECK_INT(dpar_mpi_grid_make(MPI_COMM_WORLD, NULL, &d, &g, &why),
               size <= N0 ? DPAR_OK : DPAR_E_NONE);
     CHECK_INT(dpar_grid_free(g), DPAR_OK);
 }
 
-/* The world is closed before the grid: its memory goes with the free. */
+/* Frees the world before the grid: the grid's memory is then released by dpar_grid_free. */
 static void closed_first(MPI_Comm cart)
 {
     dpar_grid_desc d;
@@ -161,12 +164,12 @@ static void closed_first(MPI_Comm cart)
     CHECK_INT(dpar_grid_exchange(g, u), DPAR_E_ARG);
     CHECK_INT(dpar_grid_free(g), DPAR_OK);
     CHECK_INT(dpar_mpi_grid_make(cart, NULL, &d, &made, NULL), DPAR_OK);
-    CHECK_INT(dpar_comm_free(made->comm), DPAR_OK); /* the world of dpar_mpi_grid_make */
+    CHECK_INT(dpar_comm_free(made->comm), DPAR_OK); /* the world that dpar_mpi_grid_make made */
     CHECK(made->comm == NULL);
     CHECK_INT(dpar_grid_free(made), DPAR_OK);
 }
 
-/* The deadline of the environment, where the options say none; the same on all ranks. */
+/* Checks the timeout: that of the environment unless the options set one, equal on all ranks. */
 static void deadlines(MPI_Comm cart, int rank, int size)
 {
     dpar_grid_desc d;
@@ -227,7 +230,7 @@ int main(int argc, char **argv)
             closed_first(cart);
             deadlines(cart, rank, size);
         }
-        if (k == 3) { /* freed too late: by messages of MPI that is told, in memory it is fine */
+        if (k == 3) { /* freed too late: an error with MPI messages, allowed in shared memory */
             memset(&late, 0, sizeof late);
             memset(&freed, 0, sizeof freed);
             late.halo = 1, late.cells[0] = late.cells[1] = 8, late.free_why = &freed;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* all_to_all and all_to_all_v by nodes: pieces of every size about the one from which they go by
- * themselves, each element checked by what its sender and place make it; ranks that expect
- * something else are told. mpirun -n 5 deals */
+/* Tests all_to_all and all_to_all_v by nodes, with pieces of all sizes around the one from which
+ * they are sent directly. Each element is compared with the value that follows from its sender and
+ * position. Ranks that expect another size get an error. mpirun -n 5 deals */
 #include "dpar_mpi.h"
 #include "check.h"
 
@@ -21,7 +21,7 @@ static dpar_comm *made(double timeout_s)
         printf("%s\n", why.text);
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
-    if (made->node != NULL) { /* over several nodes: whatever is faster here */
+    if (made->node != NULL) { /* over several nodes by nodes, even if that is slower here */
         dpari_mpi_ctx_of(made)->world->dealt[0] = DPARI_MPI_DEALT;
         dpari_mpi_ctx_of(made)->world->dealt[1] = DPARI_MPI_DEALT;
     }
@@ -34,8 +34,8 @@ static uint64_t mixed(uint64_t h)
     return h ^ h >> 29;
 }
 
-/* What the round makes of a pair of ranks: elements of `size` bytes. Kinds of rounds: all small,
- * all large, about the border, some of each, many of none. */
+/* Returns the number of elements of `size` bytes for a pair of ranks. Kinds of rounds: all small,
+ * all large, around the limit, some of each, many empty. */
 static int64_t count_of(uint64_t round, int64_t from, int64_t to, int64_t size)
 {
     const uint64_t h = mixed(mixed(round * 4099 + (uint64_t)from) * 4099 + (uint64_t)to);
@@ -74,7 +74,8 @@ static unsigned char *memory(int64_t bytes)
     return m;
 }
 
-/* gaps: pieces in the order of ranks backwards, with a gap of one before each. */
+/* Returns the total and sets where pieces begin. gaps: pieces in reverse order of ranks, with a gap
+ * of one element before each. */
 static int64_t begins(const int64_t *count, int64_t *begin, int32_t gaps)
 {
     int64_t at = 0;
@@ -145,7 +146,7 @@ static void finish(exchange *x, int32_t post)
         left += x->out[i] != 0xee;
     }
     CHECK_INT(wrong, 0);
-    CHECK_INT(left, 0); /* nothing outside the pieces */
+    CHECK_INT(left, 0); /* nothing outside of the pieces has changed */
     CHECK(filled <= x->out_bytes);
     if (x->out != x->in) {
         free(x->out);
@@ -153,7 +154,7 @@ static void finish(exchange *x, int32_t post)
     free(x->in);
 }
 
-/* Pieces of one size. */
+/* Tests pieces of equal size. */
 static void even(uint64_t round)
 {
     const int64_t border = DPARI_MPI_DEALT, n = (int64_t[]){1, 7, border, border + 1}[round % 4];
@@ -178,7 +179,8 @@ static void even(uint64_t round)
     free(in);
 }
 
-/* turned: first the ranks of even number, so that those of a node do not follow each other. */
+/* Tests right calls. turned: ranks of even number come first, so that those of a node are not
+ * consecutive. */
 static void right(int32_t turned)
 {
     dpar_comm *world = made(60);
@@ -191,7 +193,7 @@ static void right(int32_t turned)
     for (round = 0; round < ROUNDS; round++) {
         const int32_t gaps = round / 3 % 2 == 1, in_place = round % 7 == 6;
         exchange x, y;
-        if (round % 4 == 3) { /* two under way */
+        if (round % 4 == 3) { /* two in progress */
             start(&x, round, gaps, in_place, 1);
             start(&y, round + 1000, gaps, 0, 1);
             finish(&y, 1);
@@ -208,7 +210,8 @@ static void right(int32_t turned)
     CHECK_INT(dpar_comm_free(world), DPAR_OK);
 }
 
-/* The last rank sends rank 0 `sent` elements, which expects `expected`; all others `others`. */
+/* The last rank sends `sent` elements to rank 0, which expects `expected`; all others match with
+ * `others` elements. */
 static void told(int64_t sent, int64_t expected, int64_t others)
 {
     static char in[RANKS * 6000], out[RANKS * 6000];
@@ -237,10 +240,10 @@ static void told(int64_t sent, int64_t expected, int64_t others)
         if (strstr(c->why.text, words) == NULL || s != DPAR_E_MISMATCH) {
             printf("%d, %d, %d: %s\n", (int)sent, (int)expected, (int)others, c->why.text);
         }
-    } else { /* done, or told by rank 0 */
+    } else { /* complete, or failed with rank 0's message */
         CHECK(s == DPAR_OK || s == DPAR_E_MISMATCH);
     }
-    CHECK(MPI_Wtime() - begin < 5); /* the deadline is 8 s, a quarter of it 1 s at most */
+    CHECK(MPI_Wtime() - begin < 5); /* well below the timeout of 8 s */
     dpar_comm_free(c);
     MPI_Barrier(MPI_COMM_WORLD);
 }
@@ -257,13 +260,13 @@ int main(int argc, char **argv)
     setenv("DPAR_MPI_NODE", size == 4 ? "2" : "3", 1); /* 5 ranks: nodes of 3 and 2 */
     right(1);
     if (size > 3) {
-        told(3, 4, 5);                    /* small, small */
-        told(0, 4, 5);                    /* none */
-        told(4, 0, 5);                    /* none is expected */
-        told(3, border + 9, 5);           /* small, where it should be large */
-        told(border + 9, 3, 5);           /* large, where it should be small */
+        told(3, 4, 5);                    /* both small */
+        told(0, 4, 5);                    /* nothing sent */
+        told(4, 0, 5);                    /* nothing expected */
+        told(3, border + 9, 5);           /* small, but expected large */
+        told(border + 9, 3, 5);           /* large, but expected small */
         told(border + 9, border + 10, 5); /* both large */
-        told(3, border + 9, border + 9);  /* of a node whose others are large */
+        told(3, border + 9, border + 9);  /* small, while the other pieces of the node are large */
         told(border + 9, 3, border + 9);
         told(border + 9, 0, border + 9);
     }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Every kind of operation over MPI, against values that are small whole numbers and therefore exact
- * in every type: rank r gives (r * 3 + i) % 5 + 1 at element i. Blocking, posted, and mixed between
- * the ranks; in place on all ranks, on none, on every second one. Words on the command line set
- * options: order, check, block (which has no deadline); private: the arrays are not registered;
- * turned, ragged: on a part of the communicator; two: messages of 300 to 600 bytes go in two parts.
- * With -DDPAR_MPI_LIMIT=7 every count above 7 takes the way of counts past 2^31 - 1. */
+/* Tests each kind of operation over MPI with values that are small whole numbers and therefore
+ * exact in each type: rank r has (r * 3 + i) % 5 + 1 at element i. Calls are blocking, posted, or
+ * mixed between the ranks; in place on all ranks, on none, or on each second one. Words on the
+ * command line set options: order, check, block (without a timeout); private: the arrays are not
+ * registered; turned, ragged: on a part of the communicator; two: messages of 300 to 600 bytes are
+ * sent in two parts. With -DDPAR_MPI_LIMIT=7 each count above 7 uses the code for counts above 2^31
+ * - 1. */
 #include "dpar_mpi.h"
 #include "check.h"
 #include <stdlib.h>
@@ -54,7 +55,7 @@ static int is_float(int32_t type)
     return type == DPAR_F64 || type == DPAR_F32 || type == DPAR_F16 || type == DPAR_BF16;
 }
 
-/* The reduced value of element i: 8-bit integers wrap (the largest product is 5^8). */
+/* Returns the reduced value of element i. 8-bit integers wrap; the largest product is 5^8. */
 static double reduced(int32_t type, int32_t op, int64_t i)
 {
     int64_t acc = value(0, i);
@@ -78,13 +79,13 @@ static double reduced(int32_t type, int32_t op, int64_t i)
     } else {
         x = type == DPAR_F64 ? (double)acc / c->size : (double)((float)acc / (float)c->size);
     }
-    /* one rounding; what the inputs and partial results hold is exact in f32 */
+    /* Rounds once: inputs and partial results are exact in f32. */
     return type == DPAR_BF16  ? dpari_mpi_real((uint32_t)dpari_mpi_to_bf16((float)x) << 16)
            : type == DPAR_F16 ? dpari_mpi_from_f16(dpari_mpi_to_f16((float)x))
                               : x;
 }
 
-/* Runs the call as the mode says; returns how it ended. */
+/* Makes the call in the current mode. Returns its final status. */
 static dpar_status go(const dpar_call *call)
 {
     dpar_work work;
@@ -240,7 +241,8 @@ static void moves(int64_t n, int32_t type, int in_place, int32_t root)
     CHECK_INT(go(&call), DPAR_OK);
 }
 
-/* Pieces of different sizes, rank r's is (r * 7) % 5 * k; with begins they lie in reverse order. */
+/* Tests pieces of different sizes: that of rank r is (r * 7) % 5 * k. With begins they are in
+ * reverse order. */
 static void varying(int64_t k, int32_t type, int32_t op, int reverse, int32_t root)
 {
     int64_t count[8], begin[8], to[8], from[8], sum = 0, at = 0, own = 0;
@@ -250,7 +252,7 @@ static void varying(int64_t k, int32_t type, int32_t op, int reverse, int32_t ro
         count[r] = (r * 7) % 5 * k;
         sum += count[r];
     }
-    for (r = n - 1; r >= 0; r--) { /* begins: the last rank first, one element between */
+    for (r = n - 1; r >= 0; r--) { /* begins: the last rank first, with a gap of one element */
         begin[r] = at;
         at += count[r] + 1;
     }
@@ -299,7 +301,7 @@ static void varying(int64_t k, int32_t type, int32_t op, int reverse, int32_t ro
     CHECK_INT(go(&call), DPAR_OK);
     same_reduced(call.out, type, op, count[me], own, "reduce_scatter_v");
 
-    /* all_to_all_v: rank s sends (s + 2 r) % 3 * k to rank r */
+    /* all_to_all_v: rank s sends (s + 2 r) % 3 * k to rank r. */
     for (r = 0, at = 0; r < n; r++) {
         to[r] = (me + 2 * r) % 3 * k;
         from[r] = (r + 2 * me) % 3 * k;
@@ -315,7 +317,7 @@ static void varying(int64_t k, int32_t type, int32_t op, int reverse, int32_t ro
         same(b, type, at, from[r], r, me, "all_to_all_v");
         at += from[r];
     }
-    /* in place: both directions have (s + r) % 3 * k */
+    /* In place both directions have (s + r) % 3 * k. */
     for (r = 0, at = 0; r < n; r++) {
         to[r] = (me + r) % 3 * k;
         fill(a, type, at, to[r], me, r);
@@ -332,7 +334,8 @@ static void varying(int64_t k, int32_t type, int32_t op, int reverse, int32_t ro
     }
 }
 
-/* A ring, both ways at once, as batch; a message to oneself; two tags out of order. */
+/* Sends around a ring in both directions, as a batch; to the rank itself; with two tags out of
+ * order. */
 static void messages(int64_t n, int32_t type)
 {
     int32_t right = (c->rank + 1) % c->size, left = (c->rank + c->size - 1) % c->size;
@@ -364,8 +367,8 @@ static void messages(int64_t n, int32_t type)
     same(b, type, n, n, c->rank, 0, "from oneself, tag 8");
 }
 
-/* Twelve operations under way at once, of one and of several steps, on a communicator and on a
- * part of it; waited for in reverse. */
+/* Posts twelve operations, of one and of several steps, on a communicator and on a part of it, and
+ * waits for them in reverse order. */
 static void at_once(void)
 {
     enum { N = 600 };
@@ -377,7 +380,7 @@ static void at_once(void)
     memset(work, 0, sizeof work);
     CHECK_INT(dpar_comm_split(all, all->rank % 2, -all->rank, &half), DPAR_OK);
     CHECK_INT(half->size, (all->size + 1 - all->rank % 2) / 2);
-    CHECK_INT(half->rank, half->size - 1 - all->rank / 2); /* the key turns the order round */
+    CHECK_INT(half->rank, half->size - 1 - all->rank / 2); /* the key reverses the order */
     for (k = 0; k < 12; k++) {
         for (int32_t i = 0; i < N; i++) {
             x[k][i] = (float)(value(all->rank, i) + k);
@@ -408,8 +411,9 @@ static void at_once(void)
     CHECK_INT(dpar_comm_free(half), DPAR_OK);
 }
 
-/* Ranks in another order: nodes of ranks that do not follow each other, or without rank 1: nodes of
- * different sizes, where nodes have two (DPAR_MPI_NODE=2). */
+/* Returns a communicator with ranks in another order, so that those of a node are not consecutive,
+ * or without rank 1, so that nodes have different sizes if they have two ranks
+ * (DPAR_MPI_NODE=2). */
 static dpar_comm *part_of(dpar_comm *all, int turned, int ragged)
 {
     dpar_comm *part = NULL;
@@ -487,7 +491,7 @@ int main(int argc, char **argv)
             messages(n, type);
         }
         at_once();
-#if !defined(DPAR_MPI_LIMIT) /* 96000 bytes: MPIs take other ways there */
+#if !defined(DPAR_MPI_LIMIT) /* 96000 bytes, where MPI libraries use other methods */
         reductions(2 * MOST, DPAR_F64, DPAR_SUM, c->rank % 2, 0);
         reductions(2 * MOST - 5, DPAR_F32, DPAR_AVG, 0, 0);
         reductions(2 * MOST - 5, DPAR_I32, DPAR_AVG, 1, c->size - 1);
@@ -504,7 +508,7 @@ int main(int argc, char **argv)
     if (c != all) {
         CHECK_INT(dpar_comm_free(c), DPAR_OK);
     }
-    CHECK_INT(dpar_comm_free(all), DPAR_OK); /* releases a */
+    CHECK_INT(dpar_comm_free(all), DPAR_OK); /* also releases a */
     failed = CHECK_DONE();
     MPI_Finalize();
     return failed;

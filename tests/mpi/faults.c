@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Faults over MPI, round by round: four ranks or so do random operations of random sizes, by level
- * or by messages alone; at a random one a rank is killed, stopped, late, gone, or calls something
- * else. Then each other rank's call ends in time, with the right status and a sentence that names
- * that rank and its node; later calls say the same; and what had come before was right. mpirun -np
- * 4 ./faults FIRST ROUNDS SEED does rounds FIRST, FIRST + 1, ... until a rank has died or there are
- * no more; each rank writes a line a round. tests/mpi/faults.sh goes on from there and counts.
- * Needs MPI's recovery. */
+/* Tests random faults over MPI. Four ranks or so run random operations of random sizes, by level or
+ * by messages only. At a random operation one rank is killed, stopped, late, ends, or calls
+ * something else. Then each other rank's call must end in time, with the right status and a message
+ * that names the rank and its node. Later calls return the same, and all results before the fault
+ * were right.
+ *
+ *   mpirun -np 4 ./faults FIRST ROUNDS SEED
+ *
+ * runs rounds FIRST, FIRST + 1, ... until a rank has died or all are done; each rank prints a line
+ * per round. tests/mpi/faults.sh starts it again from there and counts. Needs an MPI that survives
+ * the death of a rank. */
 #include "dpar_halo.h"
 #include "dpar_mpi.h"
 #include <math.h>
@@ -102,7 +106,7 @@ static void wrong(job *j, const char *format, ...)
     }
 }
 
-/* ---- what is right: element i of rank r ---- */
+/* ---- expected values: element i of rank r ---- */
 
 static float value(int r, int64_t i)
 {
@@ -190,7 +194,7 @@ static dpar_status halo(job *j, int64_t n)
     dpar_comm *c = j->c;
     dpar_status s;
     int64_t i;
-    for (i = 0; i < n; i++) { /* rows: low halo, two own ones, high halo */
+    for (i = 0; i < n; i++) { /* rows: the low halo, two own ones, the high halo */
         j->grid[i] = j->grid[3 * n + i] = -1;
         j->grid[n + i] = value(c->rank, i);
         j->grid[2 * n + i] = value(c->rank, i) + 1;
@@ -233,7 +237,7 @@ static void look(job *j, int operation, int64_t n, int root)
     }
 }
 
-/* more: so many elements more are expected of rank 0 than it sends. */
+/* more: number of elements that are expected from rank 0 in addition to those that it sends. */
 static dpar_status each(job *j, int64_t n, int64_t more)
 {
     int64_t to[RANKS], from[RANKS], begin[RANKS];
@@ -246,7 +250,7 @@ static dpar_status each(job *j, int64_t n, int64_t more)
     return dpar_all_to_all_v(j->c, j->in, to, NULL, j->out, from, begin, DPAR_F32, NULL);
 }
 
-/* more: so many elements more than the others. */
+/* more: number of elements in addition to those of the other ranks. */
 static dpar_status go(job *j, int operation, int64_t n, int root, int64_t more)
 {
     dpar_comm *c = j->c;
@@ -324,7 +328,7 @@ static plan plan_of(int round, uint64_t seed, int ranks)
     if (p.fault == COUNT && (p.operation == BARRIER || p.operation == HALO)) {
         p.operation = ALL_REDUCE;
     }
-    if (p.fault == COUNT && p.operation == REDUCE) { /* MPI's own: it may notice, or not */
+    if (p.fault == COUNT && p.operation == REDUCE) { /* MPI's own reduce may notice this or not */
         p.check = 1;
     }
     return p;
@@ -341,7 +345,7 @@ static void strike(int unused)
     (void)raise(stops(now_fault) ? SIGSTOP : SIGKILL);
 }
 
-/* What the victim does before, or at some time during, the operation. */
+/* Does the victim's fault before the operation, or starts a timer for a fault during it. */
 static void prepare(job *j)
 {
     const plan *p = j->p;
@@ -380,19 +384,20 @@ static int names_victim(const job *j)
     (void)snprintf(part, sizeof part, host[j->p->victim][0] != 0 ? "%d on %s" : "rank %d",
                    j->p->victim, host[j->p->victim]);
     if (j->p->fault == COUNT &&
-        j->p->operation == MOVE) { /* told of by the lists, not the engine */
+        j->p->operation == MOVE) { /* reported by the lists, not the engine */
         (void)snprintf(part, sizeof part, "rank %d", j->p->victim);
     }
     if (j->p->fault == ABORTS && host[0][0] == 0) {
-        return 1; /* in one memory the words alone are told */
+        return 1; /* in a single shared memory only the words are reported */
     }
     if (strncmp(j->c->why.text, "halo ", 5) == 0 || strstr(j->c->why.text, ": halo ") != NULL ||
         (j->p->fault == OTHER && j->p->operation == HALO)) {
-        return 1; /* it names whom it waits for, who may wait for another; a halo and a collective
-                     that wait for each other both come too late */
+        /* The message names the rank that this one waits for, which may wait for another rank.
+         * A halo and a collective that wait for each other are both late. */
+        return 1;
     }
     (void)snprintf(listed, sizeof listed, "ranks: %d", j->p->victim);
-    (void)snprintf(among, sizeof among, "%d, ", j->p->victim); /* of several on its node */
+    (void)snprintf(among, sizeof among, "%d, ", j->p->victim); /* one of several on its node */
     list = strstr(j->c->why.text, "ranks: ");
     return strstr(j->c->why.text, part) != NULL ||
            (host[0][0] == 0 && strstr(j->c->why.text, listed) != NULL) ||
@@ -400,7 +405,7 @@ static int names_victim(const job *j)
             strstr(list, host[j->p->victim]) != NULL);
 }
 
-/* MPI noticed first that a rank is gone, and said so in its own words. */
+/* Returns 1 if MPI noticed first that a rank has died, and reported it in its own words. */
 static int by_mpi(const job *j, dpar_status s)
 {
     return s == DPAR_E_SYSTEM && fatal(j->p->fault) && strstr(j->c->why.text, "MPI says") != NULL;
@@ -420,7 +425,7 @@ static int expected(const job *j, dpar_status s)
     }
 }
 
-/* After the first failure. */
+/* Checks the calls after the first failure. */
 static void afterwards(job *j, dpar_status s, double took)
 {
     const plan *p = j->p;
@@ -438,7 +443,8 @@ static void afterwards(job *j, dpar_status s, double took)
     if (!me && p->fault == ABORTS && strstr(j->c->why.text, "the disk is full") == NULL) {
         wrong(j, "not the victim's words");
     }
-    if (p->fault == COUNT && p->operation == MOVE) { /* nothing was moved, and all goes on */
+    /* nothing was moved, and the communicator still works */
+    if (p->fault == COUNT && p->operation == MOVE) {
         if (j->c->status != DPAR_OK || dpar_barrier(j->c, NULL) != DPAR_OK) {
             wrong(j, "lists that do not fit broke the communicator");
         }
@@ -474,7 +480,7 @@ static dpar_status turns(job *j, double *took)
             return DPAR_E_PEER;
         }
         if (i == last - 1 && j->c->rank == p->victim && p->timer > 0) {
-            nap(0.02); /* by then the timer has struck, however fast all were */
+            nap(0.02); /* by then the timer has fired, however fast the ranks were */
         }
         *took = MPI_Wtime();
         s = go(j, operation, n, root, more);
@@ -524,7 +530,7 @@ static void one_round(const plan *p, float *memory)
         tell(&j, DPAR_E_SYSTEM, 0, 0, "no communicator");
         _exit(1);
     }
-    if (p->round % 2) { /* by nodes, whether or not that is faster here */
+    if (p->round % 2) { /* by nodes, even if that is slower here */
         dpari_mpi_world *w = dpari_mpi_ctx_of(j.c)->world;
         w->dealt[0] = w->dealt[1] = DPARI_MPI_DEALT;
     }
@@ -575,7 +581,8 @@ int main(int argc, char **argv)
     for (r = 1; r < size; r++) {
         several |= strcmp(host[r], host[0]) != 0;
     }
-    for (r = 0; r < size; r++) { /* what sentences call its node, if there are several */
+    /* the name of each rank's node in messages, if there are several nodes */
+    for (r = 0; r < size; r++) {
         if (!several) {
             host[r][0] = 0;
         } else if (per > 0) {
@@ -597,5 +604,5 @@ int main(int argc, char **argv)
         }
         MPI_Barrier(MPI_COMM_WORLD);
     }
-    _exit(0); /* what broke may have left MPI messages for ever */
+    _exit(0); /* what broke may leave MPI messages that never complete */
 }

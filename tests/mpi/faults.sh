@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# Random faults over MPI: tests/mpi/faults.c, started again where a rank died, until all rounds are done.
+# Runs random faults over MPI: starts tests/mpi/faults.c again after a rank has died, until all rounds are done.
 #     RUN='mpirun --mca orte_enable_recovery 1 -np 4' sh tests/mpi/faults.sh PROGRAM ROUNDS [SEED [FIRST]]
-# RUN starts the ranks, with an MPI that goes on without one of them: Open MPI so, MPICH with
-# -disable-auto-cleanup. Ends with how many ranks heard of what; fails at a wrong line, at a rank that
-# said nothing in 90 s, and where a process, or a file of dpar's in /dev/shm, is left.
+# RUN starts the ranks, with an MPI that continues without a dead rank: Open MPI as above, MPICH with
+# -disable-auto-cleanup. Prints at the end how many ranks got which error. Fails if a line is wrong, a rank has
+# printed nothing for 90 s, or a process or a file of dpar in /dev/shm is left.
 set -u
 program=$1 rounds=$2 seed=${3:-1} first=${4:-0}
 work=$(mktemp -d "${TMPDIR:-/tmp}/faults.XXXXXX") || exit 1
@@ -19,7 +19,7 @@ fail() {
 }
 fatal='| \(killed\|ends\|stopped, killed\) |'
 
-# Where a rank has died Open MPI's launcher may wait for ever over several nodes: ended here then.
+# After the death of a rank Open MPI's launcher may wait for ever on several nodes, so it is ended here.
 until_all_have_said() {
     while kill -0 "$1" 2> /dev/null; do
         ranks=$(sed -n "s/^ranks //p" "$work/said" | head -n 1)
@@ -44,8 +44,8 @@ while [ "$next" -lt "$end" ]; do
     ranks=$(sed -n "s/^ranks //p" "$work/said" | head -n 1)
     [ -n "$ranks" ] || fail "it did not start"
     last=$(sed 's/^round \([0-9]*\) .*/\1/' "$work/lines" | sort -n | tail -n 1)
-    # Hydra falls over a rank that dies while it asks it something (141: by SIGPIPE); Open MPI ends one that
-    # cannot connect to it, of which the others then tell
+    # Hydra dies of SIGPIPE (141) if a rank dies while Hydra sends to it. Open MPI ends a rank that cannot connect
+    # to it, which the others then report.
     if [ "$rc" -eq 141 ] || grep -q -e '^\[mpiexec@.*error' -e 'failed to TCP connect' "$work/said"; then
         fallen=$((fallen + 1)) next=$((${last:-$next} + 1))
         [ "$fallen" -le $((1 + rounds / 10)) ] || fail "the launcher fell $fallen times"

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* /dev/shm is full, and memfd_create is not allowed (as in some containers): dpar_mpi_make gives a
- * communicator that goes by messages and says why, or one whose memory is all there: no later touch
- * of it ends in SIGBUS. What does not fit any more is refused with a sentence.
- *     unshare -m sh -c 'mount -t tmpfs -o size=64k none /dev/shm && mpirun -np 4 full 64' */
+/* Tests dpar_mpi_make when /dev/shm is full and memfd_create is not allowed, as in some containers.
+ * It must return a communicator that uses messages and reports why, or one whose memory is
+ * completely allocated, so that no later access ends in SIGBUS. What does not fit any more is
+ * refused with a message.
+ *   unshare -m sh -c 'mount -t tmpfs -o size=64k none /dev/shm && mpirun -np 4 full 64' */
 #include "dpar_mpi.h"
 #include "check.h"
 #include <errno.h>
@@ -59,7 +60,7 @@ int main(int argc, char **argv)
         MPI_Abort(MPI_COMM_WORLD, 77);
     }
     status = dpar_mpi_make(MPI_COMM_WORLD, NULL, &c, &why);
-    if (status < 0) { /* there was room for one communicator in the node's memory, not for two */
+    if (status < 0) { /* one communicator fits in the node's memory, but not two */
         CHECK_INT(status, DPAR_E_MEMORY);
         CHECK(strstr(why.text, "no memory for a communicator") != NULL);
         failed = CHECK_DONE();
@@ -71,7 +72,7 @@ int main(int argc, char **argv)
     flat = strstr(text, "all communication by MPI messages: ") != NULL;
     CHECK(flat ? strstr(text, "o space left") != NULL
                : c->node != NULL || c->engine.name[0] == 's');
-    CHECK(flat || kib > 64); /* nothing fits into so little */
+    CHECK(flat || kib > 64); /* nothing fits into 64 KiB */
     if (c->rank == 0) {
         printf("%d KiB: %s\n", kib, text);
     }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Four ranks on "two nodes" (DPAR_MPI_NODE=2), collectives of all kinds that go by level; at the
- * 50th rank 3 is killed, aborts, calls something else, or comes too late. Each of the others hears
- * of it, at once or at the deadline, with a sentence that names it and its node (what it calls
- * instead: with check = 1). After a death the others go on, on one node, and on several with an MPI
- * that has ULFM (Open MPI 5: mpirun --with-ft ulfm).
+/* Four ranks on "two nodes" (DPAR_MPI_NODE=2) run collectives of all kinds by level. At the 50th
+ * one rank 3 is killed, aborts, calls something else, or is late. Each of the others must get an
+ * error, at once or after the timeout, whose message names rank 3 and its node (with check = 1 also
+ * what it calls instead). After a death the others continue, on one node, and on several with an
+ * MPI that has ULFM (Open MPI 5: mpirun --with-ft ulfm).
  *
  *   DPAR_MPI_NODE=2 mpirun --mca orte_enable_recovery 1 -np 4 gone killed|aborts|other|late
  *   mpirun --mca orte_enable_recovery 1 -np 4 gone one_node */
@@ -47,8 +47,7 @@ static void heard(const dpar_comm *c, const char *what, dpar_status st, double s
                                                 : DPAR_E_MISMATCH);
     CHECK(seconds < (late ? 20 : 15));
 #if defined(OMPI_HAVE_MPI_EXT_FTMPI)
-    if (strstr(c->why.text, "MPI_ERR_PROC_FAILED") !=
-        NULL) { /* rank 1 was the first to hear of it */
+    if (strstr(c->why.text, "MPI_ERR_PROC_FAILED") != NULL) { /* rank 1 noticed it first */
         (void)snprintf(part, sizeof part, ", rank 3 on %.55s#1 has died", host);
     }
 #endif
@@ -58,7 +57,7 @@ static void heard(const dpar_comm *c, const char *what, dpar_status st, double s
     }
 }
 
-/* Rank 3 has died: its sum is that of 0 + 1 + 2. */
+/* Shrinks after rank 3 has died: the sum of the ranks is 0 + 1 + 2. */
 static void goes_on(dpar_comm *c, int can)
 {
     dpar_comm *next = NULL;
@@ -110,7 +109,7 @@ static void on_one_node(void)
     (void)dpar_comm_free(c);
 }
 
-/* `first`: which kind comes at the fatal turn. */
+/* `first`: the kind of collective at the 50th turn. */
 static void one(const char *what, int first, int64_t n)
 {
     dpar_mpi_desc o;
@@ -174,5 +173,5 @@ int main(int argc, char **argv)
     }
     failed = CHECK_DONE();
     (void)fflush(stdout);
-    _exit(failed); /* with a rank gone MPI_Finalize may wait for it */
+    _exit(failed); /* MPI_Finalize may wait for the dead rank */
 }

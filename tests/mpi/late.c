@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* What goes wrong: a rank that comes too late, calls that do not fit, messages of another length,
- * an abort, errors of MPI. Three ranks or more. Each part has its own communicator, which is broken
- * by it; whoever was late comes in the end, so that MPI_Finalize finds nothing pending. */
+/* Tests failures on three ranks or more: a late rank, calls that do not match, messages of another
+ * length, an abort, and errors of MPI. Each part breaks its own communicator. A late rank arrives
+ * in the end, so that nothing is pending in MPI_Finalize. */
 #include "dpar_mpi.h"
 #include "check.h"
 #include <signal.h>
@@ -24,7 +24,8 @@ static dpar_comm *make(double timeout_s, int32_t check)
     return c;
 }
 
-/* "rank 2<1>" holds where a rank's node is named, if there are several: "rank 2 on host#1". */
+/* Checks that a text contains a part. "rank 2<1>" stands for rank 2 and, if there are several
+ * nodes, the name of its node: "rank 2 on host#1". */
 static void has(const char *text, const char *part)
 {
     const char *fake = getenv("DPAR_MPI_NODE");
@@ -55,8 +56,8 @@ static void nap(double s)
     }
 }
 
-/* Rank 1 comes when all others have told that they gave up, however long that takes a busy machine;
- * the others tell. */
+/* Makes rank 1 wait until all other ranks have sent it a message that they timed out, however long
+ * that takes on a busy machine. */
 static void told(const dpar_comm *c)
 {
     if (c->rank != 1) {
@@ -77,7 +78,7 @@ static void told(const dpar_comm *c)
     }
 }
 
-/* Rank 1 comes too late to a collective. */
+/* Rank 1 is late for a collective. */
 static void late(int64_t n)
 {
     dpar_comm *c = make(60, 0);
@@ -90,7 +91,7 @@ static void late(int64_t n)
     if (c->rank == 1) {
         told(c);
         s = dpar_all_reduce(c, x, y, n, DPAR_F32, DPAR_SUM, NULL);
-        /* alone it may find all that it needs, or hear that the others have given up */
+        /* Rank 1 may find all data that it needs, or the others' timeout. */
         CHECK(s == DPAR_OK || s == DPAR_E_TIMEOUT);
     } else {
         s = dpar_all_reduce(c, x, y, n, DPAR_F32, DPAR_SUM, NULL);
@@ -106,7 +107,7 @@ static void late(int64_t n)
     dpar_comm_free(c);
 }
 
-/* All ranks are stopped for 4 s, longer than the deadline of 2.5 s, and continued: nobody was late.
+/* Stops all ranks for 4 s, longer than the timeout of 2.5 s, and continues them: no rank was late.
  * Rank 1 computes for half a second of the time in which it runs. */
 static void suspended(void)
 {
@@ -144,7 +145,7 @@ static void suspended(void)
     dpar_comm_free(c);
 }
 
-/* Rank 1 comes late to a split: MPI_Comm_split, where it would wait for ever, is not reached. */
+/* Rank 1 is late for a split: MPI_Comm_split, where a rank would wait for ever, is not called. */
 static void late_split(void)
 {
     dpar_comm *c = make(60, 0), *part = NULL;
@@ -165,10 +166,9 @@ static void late_split(void)
     dpar_comm_free(c);
 }
 
-/* Without check: who waits long enough tells where, and so both hear that they called unlike
- * things: other kinds, and an all-gather whose tag is another (as a layer's that was given other
- * options).
- */
+/* Tests calls that do not match, without check. A rank that has waited for some time sends the
+ * others its call, so that both sides get the mismatch: other kinds, or all-gathers with different
+ * tags (as in layers with different options). */
 static void unlike(int what)
 {
     dpar_comm *c = make(60, 0), *part = NULL;
@@ -189,7 +189,7 @@ static void unlike(int what)
         s = last ? dpar_comm_split(c, 0, 0, &part) : dpar_barrier(c, NULL);
     } else if (what == 1) {
         s = dpari_post(c, &tagged, NULL);
-    } else { /* a plan is named, not the all-reduce by which ranks agree on it */
+    } else { /* the plan is named, not the all-reduce by which ranks agree on it */
         s = last ? dpar_comm_check_equal(c, x, 1, DPAR_F32, NULL) : dpar_barrier(c, NULL);
     }
     CHECK_INT(s, DPAR_E_MISMATCH);
@@ -202,7 +202,7 @@ static void unlike(int what)
     dpar_comm_free(c);
 }
 
-/* A message that never comes, waited for as work; and a deadline that is met by all. */
+/* Tests a message that is never sent, waited for as a work; then a timeout that all ranks meet. */
 static void no_message(void)
 {
     dpar_comm *c = make(60, 0);
@@ -219,7 +219,7 @@ static void no_message(void)
         has(c->why.text, "recv of 1 i32 from 2 on rank 0");
         MPI_Send(NULL, 0, MPI_INT, 2, 78, MPI_COMM_WORLD);
         nap(0.3);
-    } else if (c->rank == 2) { /* so that MPI has nothing pending in the end */
+    } else if (c->rank == 2) { /* so that nothing is pending in MPI at the end */
         MPI_Recv(NULL, 0, MPI_INT, 0, 78, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         x = 5;
         dpar_send(c, &x, 1, DPAR_I32, 0, 7, NULL);
@@ -229,7 +229,7 @@ static void no_message(void)
     dpar_comm_free(c);
 }
 
-/* check = 1: the last rank calls something else. */
+/* With check = 1 the last rank calls something else. */
 static void mismatch(int what)
 {
     dpar_comm *c = make(5, 1), *part = NULL;
@@ -277,8 +277,8 @@ static void mismatch(int what)
     dpar_comm_free(c);
 }
 
-/* Messages of 65 to 128 bytes go in two: one that goes so where the other rank expects it whole, or
- * the other way round, is no other than one of another length. */
+/* Tests messages of 65 to 128 bytes, which are sent in two parts. If the other rank expects one
+ * part, or the other way round, the error is that of another length. */
 static void parts(int32_t sent, int32_t expected)
 {
     dpar_comm *c = make(30, 0);
@@ -299,7 +299,7 @@ static void parts(int32_t sent, int32_t expected)
     dpar_comm_free(c);
 }
 
-/* A message longer or shorter than the receive, alone and as a piece of a _v form. */
+/* Tests a message longer or shorter than the receive, by itself and as a piece of a _v form. */
 static void lengths(int64_t sent)
 {
     dpar_comm *c = make(5, 0);
@@ -324,7 +324,7 @@ static void lengths(int64_t sent)
         CHECK_INT(dpar_all_to_all_v(c, x, to, NULL, y, from, NULL, DPAR_I32, NULL),
                   DPAR_E_MISMATCH);
         has(c->why.text, "rank 0<0> sent ");
-    } else { /* done, or told by rank 1 */
+    } else { /* complete, or failed with rank 1's message */
         dpar_status s = dpar_all_to_all_v(c, x, to, NULL, y, from, NULL, DPAR_I32, NULL);
         CHECK(s == DPAR_OK || s == DPAR_E_MISMATCH);
     }
@@ -351,7 +351,7 @@ static void aborted(void)
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* What MPI itself refuses comes back as its own words: a tag above MPI_TAG_UB. */
+/* Checks that an error of MPI is returned with MPI's text: a tag above MPI_TAG_UB. */
 static void refused(void)
 {
     dpar_comm *c = make(5, 0);
@@ -372,7 +372,7 @@ int main(int argc, char **argv)
     int failed, rank, part = argc > 1 ? atoi(argv[1]) : -1;
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN); /* MPICH, see dpar_mpi.h */
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN); /* for MPICH, see dpar_mpi.h */
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
     if (part < 0 || part == 0) {
         late(10);
@@ -403,7 +403,7 @@ int main(int argc, char **argv)
     if (part < 0 || part == 4) {
         refused();
     }
-    if (part < 0 || part == 5) { /* the last: a barrier of MPI stays pending */
+    if (part < 0 || part == 5) { /* the last part: a barrier of MPI remains pending */
         aborted();
     }
     failed = CHECK_DONE();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Ranks that share a node's memory, as a communicator over MPI finds them: all of them, some (as if
- * nodes had two ranks), none (flat); their order, splits, memory, closing; and what describes it.
- */
+/* Tests how a communicator over MPI finds the ranks that share a node's memory: all ranks, some (as
+ * if nodes had two ranks), or none (flat). Also tests their order, splits, memory, freeing, and the
+ * description. */
 #include "dpar_mpi.h"
 #include "check.h"
 
@@ -32,7 +32,7 @@ static dpar_comm *made(const dpar_mpi_desc *options)
     return c;
 }
 
-/* The sum of ranks over c, and over its ranks of this node where it goes over MPI. */
+/* Checks the sum of ranks over c and, if c uses MPI, over its ranks on this node. */
 static void adds(dpar_comm *c)
 {
     const int64_t n = c->size;
@@ -46,7 +46,7 @@ static void adds(dpar_comm *c)
     }
 }
 
-/* Memory of one communicator goes back by way of another. */
+/* Releases memory of one communicator through another. */
 static void parts(dpar_comm *world)
 {
     dpar_comm *half = NULL;
@@ -82,7 +82,7 @@ static void nodes_of_two(void)
     CHECK_INT(dpar_comm_free(c), DPAR_OK);
 }
 
-/* One rank that says so is enough. */
+/* Checks that one rank with the option flat is enough. */
 static void flat(void)
 {
     dpar_mpi_desc o;
@@ -113,7 +113,7 @@ int main(int argc, char **argv)
     CHECK_TEXT(all->engine.name, "shm");
     describes(all, size == 1 ? "shm: 1 rank" : " of one node; ");
     parts(all);
-    MPI_Finalize(); /* it needs MPI no more */
+    MPI_Finalize(); /* it does not use MPI any more */
     adds(all);
     CHECK_INT(dpar_comm_free(all), DPAR_OK);
     return CHECK_DONE();

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* What reductions promise in bits: rank order where it was asked for, NaN in MAX and MIN, one
- * rounding of 16-bit floats, and the conversions themselves, all 65536 of them. */
+/* Tests what reductions guarantee bit by bit: rank order where requested, NaN in MAX and MIN, a
+ * single rounding of 16-bit floats, and all 65536 conversions. */
 #include "dpar_mpi.h"
 #include "check.h"
 #include <stdlib.h>
 
 static dpar_comm *c;
 
-/* Numbers of very different sizes: their sum depends on the order. */
+/* Returns numbers of very different magnitudes, whose sum depends on the order. */
 static float uneven(int64_t rank, int64_t i)
 {
     uint32_t h = (uint32_t)(rank * 7919 + i) * 2654435761u;
@@ -15,7 +15,7 @@ static float uneven(int64_t rank, int64_t i)
     return (h & 1 ? x : -x) * (h & 2 ? 1e6f : 1e-3f);
 }
 
-/* The serial sum in rank order is the definition. */
+/* Compares a reduction with the serial sum in rank order, which is the definition. */
 static void rank_order(int64_t n, int32_t kind)
 {
     int64_t all = kind == DPAR_CALL_REDUCE_SCATTER ? n * c->size : n, bad = 0, i;
@@ -44,7 +44,7 @@ static void rank_order(int64_t n, int32_t kind)
     free(out);
 }
 
-/* MAX and MIN of n floats, of which each rank gives one NaN somewhere else. */
+/* Tests MAX and MIN of n floats, where each rank has one NaN at another position. */
 static void nans(int32_t op, int32_t type, int64_t n)
 {
     double *d = (double *)calloc((size_t)n, 8);
@@ -75,8 +75,9 @@ static void nans(int32_t op, int32_t type, int64_t n)
     free(d);
 }
 
-/* 1 + k * 2^-8: each summand is exact in bf16, their sum is rounded once. With rounding after each
- * step 256 + 1 + 1 would stay 256; in f32 it is 258, which bf16 holds. */
+/* Sums 1 + k * 2^-8, where each summand is exact in bf16 and the sum is rounded once. With a
+ * rounding after each step 256 + 1 + 1 would remain 256; in f32 it is 258, which is exact in
+ * bf16. */
 static void one_rounding(void)
 {
     uint16_t x[5], y[5];
@@ -109,7 +110,7 @@ static void conversions(void)
         bad += x == x ? dpari_mpi_to_bf16(x) != h : (dpari_mpi_to_bf16(x) & 0x7fff) <= 0x7f80;
     }
     CHECK_INT(bad, 0);
-    /* halfway between neighbours goes to the even one, a little more or less to the nearer */
+    /* Halfway between neighbours is rounded to even; a little more or less to the nearer one. */
     for (uint32_t h = 0; h < 0x7c00; h++) {
         float a = dpari_mpi_from_f16((uint16_t)h);
         float b = h == 0x7bff ? 65536.0f : dpari_mpi_from_f16((uint16_t)(h + 1));

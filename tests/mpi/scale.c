@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* The messages that bench/scale_lists.h says, against those that ranks really send: all calls of
- * MPI_Isend and MPI_Irecv are counted here on their way to the library, to and from each rank, with
- * their bytes. all_reduce, all_to_all and halos, as if nodes had two ranks (an even number of them)
- * and by messages alone; messages whole and in two. With -DDPAR_MPI_LIMIT=100000000 few ranks go
- * the ways of many. */
+/* Compares the messages that bench/scale_lists.h lists with those that ranks really send. All calls
+ * of MPI_Isend and MPI_Irecv are intercepted and counted here, to and from each rank, with their
+ * bytes. Tests all_reduce, all_to_all and halos, as if nodes had two ranks (if the number of ranks
+ * is even) and by messages only; with messages whole and in two parts. With
+ * -DDPAR_MPI_LIMIT=100000000 a few ranks use the methods of many. */
 #include <mpi.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@ enum { MOST = 64, SENDS = 0, GETS = 1 };
 
 static struct {
     int on;
-    MPI_Comm side; /* notes of who waits go here, with a tag of their own */
+    MPI_Comm side; /* reports of waiting ranks are sent on this one, with a tag of their own */
     int64_t messages[2][MOST], bytes[2][MOST];
 } counted, expected;
 
@@ -149,7 +149,7 @@ static void all_to_all(dpar_comm *c, scale_job j, int64_t n)
     for (i = 0; i < all; i++) {
         x[i] = (int32_t)(c->rank * 1000 + i / n);
     }
-    dpari_mpi_ctx_of(c)->world->dealt[0] = DPARI_MPI_DEALT; /* whatever is faster here */
+    dpari_mpi_ctx_of(c)->world->dealt[0] = DPARI_MPI_DEALT; /* even if that is slower here */
     j.way = j.per_node > 1 && n * 4 <= DPARI_MPI_DEALT ? ALL_LANES : ALL_EACH;
     j.count = n;
     j.bytes = 4;
@@ -164,7 +164,7 @@ static void all_to_all(dpar_comm *c, scale_job j, int64_t n)
     free(y);
 }
 
-/* Blocks of cells^3 doubles on this grid of ranks, dim 0 the slowest. */
+/* Tests blocks of cells^3 doubles on this grid of ranks, dim 0 the slowest. */
 static void halo(dpar_comm *c, scale_job j, const int32_t *parts)
 {
     const int32_t cells = 6, width = 2;
@@ -221,11 +221,11 @@ static void every(dpar_comm *c, int32_t per_node)
     memset(&j, 0, sizeof j);
     j.per_node = per_node;
     j.nodes = c->size / per_node;
-    for (two = 0; two < 3; two++) { /* 2: nor in lanes */
+    for (two = 0; two < 3; two++) { /* 2: without lanes too */
         j.at_once = dpari_mpi_ctx_of(c)->world->at_once = two % 2 ? 3000 : 0;
         j.lanes_from = dpari_mpi_ctx_of(c)->world->lanes_from = lanes_from[two];
         for (i = 0; i < N; i++) {
-            /* past these MPI's own operations go where there are many ranks */
+            /* For larger sizes and many ranks the engine calls MPI's own operations. */
             if (per_node > 1 || c->size <= SCALE_DIRECT || n[i] * 4 <= SCALE_SMALL) {
                 all_reduce(c, j, n[i]);
             }

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* A program of MPI and threads, with no more of MPI_Init_thread than what it does takes:
+/* Tests an MPI program with threads that requests only the level of MPI_Init_thread that it needs:
  *
- *   threads funneled     the main thread alone calls, others compute on the same memory meanwhile
+ *   threads funneled     only the main thread calls, others compute on the same memory meanwhile
  *   threads serialized   three threads take turns on one communicator
- *   threads multiple     three threads call at once, each on a communicator of its own
- * dpar_mpi_make
+ *   threads multiple     three threads call at the same time, each on its own communicator
  *
- * A progress thread is refused over messages of MPI, with what it would take. */
+ * A progress thread is refused with MPI messages; the error says what it needs. */
 #include "dpar_mpi.h"
 #include "teams.h"
 
@@ -23,7 +22,7 @@ static dpar_comm *made(void)
 
 static void progress(dpar_comm *c, int level)
 {
-    if (strcmp(c->engine.name, "mpi") != 0) { /* one node: MPI carries nothing */
+    if (strcmp(c->engine.name, "mpi") != 0) { /* on one node MPI is not used for messages */
         CHECK_INT(dpar_comm_progress(c, 1), DPAR_OK);
         team_ask(c, 0, (int64_t[2 * TEAM_N]){0});
     } else {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* A code that has MPI: the three lines, what is refused, groups, memory, the report. Also compiled
- * as C++. */
+/* Tests an existing MPI program: the three lines of dpar, what is refused, groups, memory, the
+ * report. Also compiled as C++. */
 #include "dpar_mpi.h"
 #include "check.h"
 
@@ -30,7 +30,7 @@ static void refused(dpar_comm *c)
     CHECK_INT(dpar_mpi_make(MPI_COMM_NULL, NULL, &other, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "the communicator is MPI_COMM_NULL");
     memset(&options, 0, sizeof options);
-    options.blocking = 1; /* with the default deadline */
+    options.blocking = 1; /* with the default timeout */
     CHECK_INT(dpar_mpi_make(MPI_COMM_WORLD, &options, &other, &why), DPAR_E_ARG);
     CHECK(strstr(why.text, "blocking = 1") != NULL);
     options.blocking = 0;
@@ -62,7 +62,7 @@ static void alone(void)
     CHECK_INT(dpar_comm_free(c), DPAR_OK);
 }
 
-/* A 2 x n/2 mesh: rows and columns; a second communicator over the same ranks. */
+/* Tests a 2 x n/2 mesh with rows and columns, and a second communicator over the same ranks. */
 static void groups(dpar_comm *c)
 {
     dpar_comm *row = NULL, *twin = NULL;
@@ -71,7 +71,7 @@ static void groups(dpar_comm *c)
     memset(work, 0, sizeof work);
     CHECK_INT(dpar_comm_split(c, 0, 0, &twin), DPAR_OK);
     CHECK(twin->rank == c->rank && twin->size == c->size && twin->timeout_s == c->timeout_s);
-    /* posted on two communicators in different orders on even and odd ranks */
+    /* Posted on two communicators in a different order on even and odd ranks. */
     if (c->rank % 2 == 0) {
         dpar_all_reduce(c, &a, &sum_a, 1, DPAR_I32, DPAR_SUM, &work[0]);
         dpar_all_reduce(twin, &b, &sum_b, 1, DPAR_I32, DPAR_SUM, &work[1]);
@@ -91,7 +91,7 @@ static void groups(dpar_comm *c)
     CHECK_INT(dpar_comm_free(twin), DPAR_OK);
 }
 
-/* Work that nobody waits for is lost, and said to be. */
+/* Checks that an operation that no rank waits for is lost, and reported. */
 static void lost_work(void)
 {
     dpar_comm *c = NULL;

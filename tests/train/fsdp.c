@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* The bytes of an fsdp (dpar_fsdp_sizes_init) against the planner's terms for the same model, and
- * models of up to 2^48 elements. */
+/* Compares the bytes of an fsdp (dpar_fsdp_sizes_init) with the planner's terms for the same model,
+ * and checks models of up to 2^48 elements. */
 #include "dpar_cost.h"
 #include "dpar_train.h"
 
@@ -9,7 +9,7 @@
 
 enum { MOST_UNITS = 64, RANKS = 8 };
 
-/* The layers of a model as units. */
+/* Lists the layers of a model as fsdp units. */
 static int32_t units_of(const dpar_workload *w, int32_t *params_of, int64_t *numel)
 {
     int32_t l, k, units = 0;
@@ -22,7 +22,8 @@ static int32_t units_of(const dpar_workload *w, int32_t *params_of, int64_t *num
     return units;
 }
 
-/* Every term, to the byte; for ZeRO-2 the planner has PyTorch's flat buffers of 100 MB. */
+/* Compares each term, to the byte. For ZeRO-2 the planner counts PyTorch's flat buffers of 100
+ * MB. */
 static void compare(const char *recipe, int32_t zero, int32_t type, int32_t compute,
                     int32_t gradient, int32_t moment_type)
 {
@@ -88,7 +89,7 @@ static void test_bytes(void)
     compare("pure-bf16", 1, DPAR_BF16, DPAR_BF16, DPAR_BF16, DPAR_BF16);
 }
 
-/* Moments of an fsdp: 2 bytes instead of 4, and none beside masters of F64. */
+/* Checks the size of narrow moments: 2 bytes instead of 4. Masters of F64 allow none. */
 static void test_narrow_bytes(void)
 {
     const int32_t params_of[1] = {1};
@@ -114,7 +115,7 @@ static void test_narrow_bytes(void)
                "optimizer: moment_type is bf16, but weights are f64, which need f64 moments");
 }
 
-/* Models of 2^48 elements beside small ones: pools of that size pass 2^50 elements. */
+/* Adds huge units to small ones: units of up to 2^48 elements make pools of more than 2^50. */
 static void test_huge(void)
 {
     enum { SMALL = 20 };
@@ -130,7 +131,7 @@ static void test_huge(void)
     memset(&o, 0, sizeof o);
     o.type = o.compute_type = o.gradient_type = DPAR_F64;
     dpar_optimizer_init(&o.optimizer, DPAR_OPTIMIZER_ADAMW);
-    for (o.zero = 1; o.zero <= 3; o.zero++) { /* as many as fit, one more */
+    for (o.zero = 1; o.zero <= 3; o.zero++) { /* as many units as fit, and one more */
         o.prefetch = o.zero == 3 ? 3 : SMALL;
         o.gradient_buffers = o.zero == 1 ? SMALL : 4;
         o.units = SMALL + 1;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* operations on so much at once that the CPU is asked for wider vectors (dpari_lanes_for),
- * against the same ones row by row, which tests/train/layers.c and sequence.c hold against libm:
- * equal bits, whatever the CPU has. Lengths are odd: ends of rows, too. */
+/* Tests operations on arrays large enough that the library uses wider vectors of the CPU
+ * (dpari_lanes_for). The results must have the same bits as those of the operation done row by row,
+ * which tests/train/layers.c and sequence.c compare with libm. Lengths are odd, so that ends of
+ * rows are tested too. */
 #include "dpar_train.h"
 
 #include "check.h"
@@ -37,7 +38,7 @@ static void squares_and_dots(void)
     CHECK_INT(host.squares(NULL, &s), DPAR_OK);
     s.accumulate = 1;
     s.sum = &sum[1];
-    for (int64_t i = 0; i < ALL; i += 256) { /* the parts that sums are of */
+    for (int64_t i = 0; i < ALL; i += 256) { /* sums are taken over parts of 256 elements */
         s.in = x + i;
         s.count = ALL - i < 256 ? ALL - i : 256;
         CHECK_INT(host.squares(NULL, &s), DPAR_OK);
@@ -63,7 +64,7 @@ static void squares_and_dots(void)
     CHECK(memcmp(wide[0], wide[1], ROWS * sizeof(double)) == 0);
 }
 
-/* Planes of 7 x 29, each a channel. */
+/* Runs one phase of a norm on planes of 7 x 29; each plane is a channel. */
 static void norm_phase(dpar_mem_norm m, int32_t phase, int planes, int first)
 {
     m.phase = phase;
@@ -201,7 +202,7 @@ static void merges(void)
     CHECK(memcmp(lse[0], lse[1], sizeof lse[0]) == 0);
 }
 
-/* Blocks of WIDTH; one with a NaN, one of zeros, one that is tiny. */
+/* Quantizes blocks of WIDTH: one holds a NaN, one is all zeros, one has tiny values. */
 static void quantizes(int32_t code_type)
 {
     static float scale[2][ROWS];
@@ -241,7 +242,8 @@ static void quantizes(int32_t code_type)
     fill(x, 1.0);
 }
 
-/* Queries of two heads on keys of one group, in a band; all at once, and one by one. */
+/* Compares attention of queries with two heads per group, in a band, done at once and row by
+ * row. */
 static void attention(int32_t type, int64_t low)
 {
     enum { TOKENS = 150, HEADS = 4, W = 67, V = 41 };
@@ -291,8 +293,8 @@ static void attention(int32_t type, int64_t low)
     CHECK(memcmp(g[0], g[1], (size_t)(TOKENS * (HEADS * W + 2 * W + 2 * V) * bytes)) == 0);
 }
 
-/* e^x of what a CPU's wide vectors and its usual ones compute, against libm: by lse of one logit,
- * in f64. */
+/* Compares e^x as computed with the CPU's wide vectors and with its usual ones to libm. The value
+ * is read from the lse of one logit, in f64. */
 static void powers(void)
 {
     static const double at[] = {0.0, -1e-12, -0.3, -0.6931, -1.0, -20.5, -300.0, -707.9, -745.2};
@@ -305,7 +307,8 @@ static void powers(void)
             double *to = wide_one ? many : logits;
             memset(&e, 0, sizeof e);
             memset(many, 0, sizeof many);
-            memset(target, 0xff, sizeof target); /* -1: none; then one that counts */
+            /* all -1, which is no target; then one valid target */
+            memset(target, 0xff, sizeof target);
             target[0] = 0;
             e.phase = DPAR_MEM_CROSS_ENTROPY_GRADIENT;
             e.type = DPAR_F64;
@@ -329,7 +332,7 @@ static void powers(void)
     }
 }
 
-/* A step on all elements, and on parts for which the CPU is not asked. */
+/* Compares a step on all elements with steps on parts too small for wider vectors. */
 static void optimizes(int32_t kind, int32_t nesterov)
 {
     static float m[2][ALL], v[2][ALL];

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* layers: what each operation of the table of layers does, in the host's memory: what a device's is
- * compared with. Expected: one loop over the elements in scalar double or float, by the sentence in
- * layers.h; exponentials and roots of libm; codes of 8 bits by a search of the nearest. Sizes of 0,
- * odd ones, those round blocks; what lies behind an output stays. */
+/* layers: tests the reference implementation, in host memory, of each operation in the table of
+ * layers, which devices are compared with. Expected values come from one loop over the elements in
+ * scalar double or float, as documented in layers.h, with exponentials and roots of libm. Codes of
+ * 8 bits are found by a search for the nearest one. Tested sizes are 0, odd ones, and those just
+ * below and above a block. Bytes after an output must not change. */
 #include "dpar_train.h"
 
 #include "elements.h"
@@ -25,7 +26,7 @@ static void norms(void)
         n = counts[k / 4];
         t = floats[k % 4];
         fill(a, n + 1, t);
-        write_at(a, n, t, 1e300); /* behind it: infinite, or large */
+        write_at(a, n, t, 1e300); /* the element after the array is infinite or large */
         memset(&s, 0, sizeof s);
         s.in = a;
         s.count = n;
@@ -41,7 +42,7 @@ static void norms(void)
         CHECK_INT(host.squares(NULL, &s), DPAR_OK);
         CHECK_NEAR(sum, 2.0 * (double)want, 1e-14);
     }
-    memset(&c, 0, sizeof c); /* a norm of 5, cut to 2 */
+    memset(&c, 0, sizeof c); /* a norm of 5, clipped to 2 */
     c.squares = &sum;
     c.factor = &factor;
     c.limit = 2.0;
@@ -54,7 +55,7 @@ static void norms(void)
     CHECK(factor <= 0.0 && factor >= 0.0);
 }
 
-/* ---- rounded by lot: halves, too */
+/* ---- stochastic rounding, also into two halves */
 
 static void rounds(void)
 {
@@ -86,13 +87,13 @@ static void rounds(void)
     }
 }
 
-/* ---- optimizers: what the step does is the optimizer's test; here: what stands round it */
+/* ---- optimizers: optimizer.c tests the formula of the step, this tests the operation around it */
 
 static void optimize_case(const dpar_optimizer *o, int what)
 {
     enum { N = 301 };
     float w[N], x[N], g[N];
-    float m[2][N], v[2][N]; /* where moments are BF16 half of it */
+    float m[2][N], v[2][N]; /* BF16 moments use half of these arrays */
     uint16_t high[N], copy[N], want[N];
     int16_t rest[N];
     double at = what % 3 == 0 ? 0.25 : what % 3 == 1 ? 0.0 : 1.0;
@@ -150,7 +151,8 @@ static void optimize_case(const dpar_optimizer *o, int what)
             }
             CHECK(memcmp(copy, want, sizeof copy) == 0);
         }
-        for (i = 0; i < N && what >= 3; i++) { /* the two halves are the float; the first is near */
+        /* the two halves make up the float; the first is its nearest bf16 */
+        for (i = 0; i < N && what >= 3; i++) {
             uint32_t bits;
             double half = read_at(high, i, DPAR_BF16);
             memcpy(&bits, &w[i], 4);
@@ -174,7 +176,7 @@ static void optimizes(void)
     o[4] = o[2];
     o[3].moment_type = o[4].moment_type = DPAR_BF16;
     for (i = 0; i < 5; i++) {
-        for (k = 0; k < (o[i].stochastic ? 3 : 6); k++) { /* in two halves nothing is random */
+        for (k = 0; k < (o[i].stochastic ? 3 : 6); k++) { /* two halves have no random rounding */
             optimize_case(&o[i], k);
         }
     }
@@ -202,7 +204,7 @@ static void rows_case(int wide, int windows)
     x.at = wide ? (const void *)index : (const void *)narrow;
     x.type = wide ? DPAR_I64 : DPAR_I32;
     x.windows = windows;
-    x.lo[0] = 10; /* 10 .. 14: rows 3 ..; 30 .. 31: rows 12 .. */
+    x.lo[0] = 10; /* tokens 10 to 14 are rows 3 and on; tokens 30 and 31 are rows 12 and on */
     x.hi[0] = 15;
     x.row[0] = 3;
     x.lo[1] = 30;
@@ -274,7 +276,7 @@ static void rows_case(int wide, int windows)
     d.width = WIDTH;
     d.to_type = d.type = DPAR_F32;
     d.index = x;
-    d.index.at = windows == 2 ? NULL : x.at; /* itself */
+    d.index.at = windows == 2 ? NULL : x.at; /* NULL selects the array itself */
     CHECK_INT(host.dot(NULL, &d), DPAR_OK);
     for (i = 0; i < d.rows; i++) {
         const int64_t r = windows == 2 ? i : row[i];
@@ -287,7 +289,7 @@ static void rows_case(int wide, int windows)
     CHECK_INT(wrong, 0);
 }
 
-/* ---- cross-entropy: two ranks of 2 x (5 + 1 padding) + added columns, one after the other */
+/* ---- cross-entropy: two ranks of 2 x (5 + 1 padding) + added columns, computed in turn */
 
 static void cross_entropy_case(int32_t type, double smoothing, double z, int64_t ignore)
 {
@@ -295,7 +297,7 @@ static void cross_entropy_case(int32_t type, double smoothing, double z, int64_t
         N = 5,
         EACH = 8,
         V = 14
-    }; /* rank r: tokens 6 r .. 6 r + 5, then 12 + r; one of padding */
+    }; /* rank r has tokens 6 r to 6 r + 5, then 12 + r; one of them is padding */
     double x[N][V], logits[2][N * EACH], all[2 * N * 3], lse[N], loss[N], total = 0.0;
     const double tolerance = type == DPAR_F64 ? 1e-12 : 2e-5;
     int32_t targets[N] = {3, 13, -100, 6, 11};
@@ -431,7 +433,7 @@ static double code_value(int code, int32_t type)
     return sign * (e == 0 ? ldexp(m, -9) : ldexp(8 + m, e - 10));
 }
 
-/* The nearest code of x, of two as near the even one; 0 has no sign. */
+/* Returns the code nearest to x; of two equally near codes the even one. 0 has no sign. */
 static int nearest_code(double x, int32_t type)
 {
     int code, best = 0;
@@ -457,7 +459,8 @@ static void quantize_case(int32_t type, int32_t code_type, int64_t n, int64_t bl
     int64_t i;
     int wrong = 0;
     fill(x, n, type);
-    for (i = 0; i < n; i++) { /* of all sizes; a block of zeros, one with infinity */
+    /* values of all magnitudes; one block is all zeros, one has an infinity */
+    for (i = 0; i < n; i++) {
         const double v = i / block == 2 ? 0.0 : read_at(x, i, type) * (i % 7 == 0 ? 1e-3 : 1.0);
         write_at(x, i, type, v);
     }
@@ -516,7 +519,7 @@ static void quantize_case(int32_t type, int32_t code_type, int64_t n, int64_t bl
     CHECK_INT(wrong, 0);
 }
 
-/* What `add` adds to. */
+/* Checks dequantization that adds to the output. */
 static void dequantize_adds(void)
 {
     float x[4] = {1.0f, 2.0f, -3.0f, 4.0f}, scale = 0.5f;
@@ -557,7 +560,7 @@ static void refused(void)
     r.to = a;
     r.from = a;
     r.count = 1;
-    REFUSED(host.round(NULL, &r), (void)0); /* a type that was left out */
+    REFUSED(host.round(NULL, &r), (void)0); /* the type is 0 */
     r.from_type = DPAR_F64;
     CHECK_INT(host.round(NULL, &r), DPAR_OK);
     REFUSED(host.round(NULL, &r), r.from_type = DPAR_I32);

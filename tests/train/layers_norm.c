@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Moments of samples, channels and groups against two passes over all numbers, and the moments of
- * two sets that are merged. */
+/* Compares moments of samples, channels and groups with two passes over all numbers, and checks the
+ * merge of the moments of two sets. */
 #include "dpar_train.h"
 
 #include "elements.h"
 
 static dpar_mem_layers host;
 
-/* 2 samples of 6 channels of a x b x c points in rows that are longer, around 1000. */
+/* Tests 2 samples of 6 channels of a x b x c points around 1000, in rows longer than the data. */
 static void moments_case(int32_t type, int dims, int32_t groups)
 {
     static double x[40000], to[12 * 3];
@@ -62,7 +62,8 @@ static void moments_case(int32_t type, int dims, int32_t groups)
     }
 }
 
-/* Numbers around 1e8, one by one and in two sets: against two passes over all of them. */
+/* Compares moments of numbers around 1e8, added one at a time and as two sets, with two passes over
+ * all of them. */
 static void test_moments(void)
 {
     dpar_moments half[2], none, one;
@@ -90,7 +91,7 @@ static void test_moments(void)
 
 int main(void)
 {
-    static const int32_t groups[3] = {0, 2, 6}; /* 0: a set for each channel of all samples */
+    static const int32_t groups[3] = {0, 2, 6}; /* 0: one set for each channel over all samples */
     host = dpar_mem_host_layers();
     for (int i = 0; i < 4 * 4 * 3; i++) {
         moments_case(floats[i % 4], i / 4 % 4, groups[i / 16]);

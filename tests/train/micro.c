@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Blocks in the formats of tensor cores (layers.h), in the host's memory. Values of codes
- * by the definition of OCP's 8-bit floats and Microscaling Formats 1.0; codes by a search of the
- * nearest among all, in double; scales by log2 and by that search; stochastic rounding by the rule
- * in layers.h. Ties and their neighbours, blocks of zeros, with NaN, too large and too small for
- * their scale, ends of odd length; what lies behind an output stays. */
+/* Tests quantization to the block formats of tensor cores (layers.h) in host memory. Values of
+ * codes follow the definitions in OCP's 8-bit floats and Microscaling Formats 1.0. Expected codes
+ * come from a search for the nearest of all codes, in double; expected scales from log2 and that
+ * search; stochastic rounding follows the rule in layers.h. Tested are ties and their neighbours,
+ * blocks that are all zeros, contain a NaN, or are too large or too small for their scale, and odd
+ * lengths. Bytes after an output must not change. */
 #include "dpar_train.h"
 
 #include "elements.h"
@@ -13,7 +14,8 @@ static dpar_mem_layers host;
 /* ---- the formats by definition */
 
 typedef struct format {
-    int32_t id, exponent, mantissa, bias, most, block; /* bits; bias; exponent of the largest */
+    /* numbers of bits; the bias; exponent of the largest value; block length */
+    int32_t id, exponent, mantissa, bias, most, block;
     double largest;
 } format;
 
@@ -27,7 +29,8 @@ static int bits_of(const format *f)
     return 1 + f->exponent + f->mantissa;
 }
 
-/* e4m3: no infinity, one NaN of either sign; e5m2: as IEEE 754; e2m1: numbers alone. */
+/* Returns the value of a code. e4m3 has no infinity and one NaN of each sign; e5m2 is as in IEEE
+ * 754; e2m1 has only finite numbers. */
 static double value_of(const format *f, int code)
 {
     const int top = 1 << f->exponent, e = code >> f->mantissa & (top - 1);
@@ -43,7 +46,7 @@ static double value_of(const format *f, int code)
     return sign * (e == 0 ? ldexp(part, 1 - f->bias) : ldexp(1.0 + part, e - f->bias));
 }
 
-/* The nearest finite code of a size, of two the even one. */
+/* Returns the finite code nearest to a magnitude; of two equally near codes the even one. */
 static int nearest(const format *f, double size)
 {
     int code, best = 0;
@@ -58,7 +61,7 @@ static int nearest(const format *f, double size)
     return best;
 }
 
-/* By lot: up where the first digits of what is cut off, and of the word, make 1. */
+/* Rounds stochastically: up if the first cut-off digits plus those of the random word reach 1. */
 static int by_lot(const format *f, double size, uint32_t word)
 {
     const int digits = 23 - f->mantissa;
@@ -84,7 +87,7 @@ static void tables(void)
     for (i = 0; i < 16; i++) {
         CHECK_NEAR(value_of(&formats[2], i), e2m1[i], 0.0);
     }
-    /* the corners that the specifications name */
+    /* the limits that the specifications name */
     CHECK_NEAR(value_of(&formats[0], 0x7e), 448.0, 0.0);
     CHECK_NEAR(value_of(&formats[0], 0x08), 0.015625, 0.0);
     CHECK_NEAR(value_of(&formats[0], 0x07), 0.875 * 0.015625, 0.0);
@@ -127,7 +130,7 @@ static int code_at(const lot *l, const format *f, int64_t i)
     return bits_of(f) == 8 ? at[k] : k % 2 == 0 ? at[k / 2] & 15 : at[k / 2] >> 4;
 }
 
-/* What codes of the block of element i are multiples of. */
+/* Returns the number that the codes of element i's block are multiples of. */
 static float unit_at(const lot *l, const format *f, int64_t i)
 {
     const int scale = l->scale[i / f->block];
@@ -138,7 +141,7 @@ static float unit_at(const lot *l, const format *f, int64_t i)
                                : (float)value_of(&formats[0], scale);
 }
 
-/* The scale that a block should have. */
+/* Returns the scale that block b should have. */
 static int scale_for(const lot *l, const format *f, int64_t b)
 {
     double most = 0.0;
@@ -159,7 +162,7 @@ static int scale_for(const lot *l, const format *f, int64_t b)
                                                     : (double)((float)most / 6.0f));
 }
 
-/* Quantizes and compares all. */
+/* Quantizes and compares all codes and scales. */
 static void check_codes(lot *l, const format *f)
 {
     const dpar_mem_quantize *q = &l->q;
@@ -177,13 +180,14 @@ static void check_codes(lot *l, const format *f)
         code |= code != 0 && x < 0.0f ? 1 << (bits_of(f) - 1) : 0;
         wrong += l->scale[i / f->block] != want || code_at(l, f, i) != code;
     }
-    for (i = 0; i < (int64_t)sizeof l->code; i++) { /* bytes between the blocks, and behind */
+    for (i = 0; i < (int64_t)sizeof l->code; i++) { /* bytes between the blocks and after them */
         const int64_t b = i / q->code_step, k = i % q->code_step * 8 / bits_of(f);
         if (i % q->code_step >= bytes || b * f->block + k >= q->count) {
             wrong += l->code[i] != 0xee;
         }
     }
-    if (q->count % 2 != 0 && bits_of(f) == 4) { /* the half behind an odd end */
+    /* the unused half byte after an odd number of codes */
+    if (q->count % 2 != 0 && bits_of(f) == 4) {
         wrong += code_at(l, f, q->count) != 0;
     }
     for (i = blocks; i < 64; i++) {
@@ -192,7 +196,7 @@ static void check_codes(lot *l, const format *f)
     CHECK_INT(wrong, 0);
 }
 
-/* And back. */
+/* Converts the codes back and compares the values. */
 static void check_values(const lot *l, const format *f, int add)
 {
     double y[MOST], was[MOST];
@@ -225,7 +229,7 @@ static void random_case(const format *f, int32_t type, int64_t count, int stocha
     l.q.seed = random_bits();
     l.q.stream = random_bits();
     l.q.index = count % 2 != 0 ? random_bits() : UINT64_C(0x3fffffff0);
-    for (i = 0; i < count; i++) { /* blocks of zeros, small and large ones, one with NaN */
+    for (i = 0; i < count; i++) { /* some blocks are zeros, some small or large, one has a NaN */
         const double v = read_at(x, i, type), part = i % 7 == 0 ? 1e-3 : i % 5 == 0 ? 0.05 : 1.0;
         const double by[6] = {1.0,
                               0.0,
@@ -243,7 +247,7 @@ static void random_case(const format *f, int32_t type, int64_t count, int stocha
     check_values(&l, f, 1);
 }
 
-/* Points half-way between two codes and the floats beside them, in blocks whose scale is 1. */
+/* Tests the midpoints between two codes and the floats next to them, in blocks whose scale is 1. */
 static void ties(const format *f, int stochastic)
 {
     static float x[MOST];
@@ -266,10 +270,10 @@ static void ties(const format *f, int stochastic)
     l.q.stochastic = stochastic;
     l.q.seed = 11;
     check_codes(&l, f);
-    CHECK_INT(l.scale[0], f->block == 32 ? 127 : 0x38); /* 1 */
+    CHECK_INT(l.scale[0], f->block == 32 ? 127 : 0x38); /* the code of scale 1 */
 }
 
-/* All codes, by all scales. */
+/* Tests all codes with all scales. */
 static void all_values(const format *f, int tensor)
 {
     static double x[MOST];
@@ -278,7 +282,7 @@ static void all_values(const format *f, int tensor)
     int scale, first, i;
     for (scale = 0; scale < 256; scale++) {
         if (f->block == 16 && scale > 127) {
-            break; /* the sign of an e4m3 scale does not count */
+            break; /* the sign of an e4m3 scale is ignored */
         }
         for (first = 0; first < 256; first += (int)bytes) {
             lot_init(&l, f, scale % 2 ? DPAR_F64 : DPAR_F32, f->block, x, tensor);
@@ -291,7 +295,7 @@ static void all_values(const format *f, int tensor)
     }
 }
 
-/* By lot the mean is the number itself. */
+/* Checks that the mean of stochastic roundings is the number itself. */
 static void means(const format *f)
 {
     enum { TURNS = 4000 };

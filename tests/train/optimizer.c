@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* AdamW and SGD against their formulas with libm (the loops of torch.optim's documentation), with
- * moments in bf16 by a rounding written out here, and stochastic rounding by its mean. */
+/* Compares AdamW and SGD with their formulas (the loops in torch.optim's documentation), computed
+ * with libm. Moments in bf16 are compared by a rounding written out here, and stochastic rounding
+ * by its mean. */
 #include "dpar_train.h"
 
 #include "check.h"
@@ -94,9 +95,10 @@ static void test_optimizers(void)
     test_steps(o);
 }
 
-/* The bits of an element do not depend on how many are updated with it: thousands at once, pieces
- * of 1 to 9 elements, and one at a time by way of gradients of another type. */
-enum { MANY = 4099 }; /* enough for all that the CPU has, and some left over */
+/* Checks that the result for an element does not depend on how many are updated in the same call:
+ * thousands at once, pieces of 1 to 9 elements, and one at a time with gradients of another
+ * type. */
+enum { MANY = 4099 }; /* enough for the widest vectors of the CPU, plus a remainder */
 static void fill_strange(double *at, int from)
 {
     static const double strange[] = {0.0,   -0.0,  1e-310, -3e-320, 1e308, -1e308,
@@ -134,7 +136,7 @@ static void test_cuts(dpar_optimizer o, int32_t type)
     for (int k = 0; k < 4; k++) {
         fill_strange(array[k], 3 * k);
         for (int i = 0; i < MANY; i++) {
-            array[k][i] = k == 2 ? fabs(array[k][i]) : array[k][i]; /* v is no less than 0 */
+            array[k][i] = k == 2 ? fabs(array[k][i]) : array[k][i]; /* v is never negative */
             if (type == DPAR_F32) {
                 const float thin = (float)array[k][i];
                 memcpy((char *)array[k] + 4 * i, &thin, 4);
@@ -170,7 +172,7 @@ static void test_cuts(dpar_optimizer o, int32_t type)
     for (int k = 0; k < 3; k++) {
         for (int i = 0; i < MANY; i++) {
             const double x = value_at(array[k], i, type);
-            /* which NaN of two an F64 sum keeps is the compiler's */
+            /* If both operands of an F64 sum are NaN, the compiler decides which one is kept. */
             wrong +=
                 memcmp(AT(array, k, i), AT(cut, k, i), size) != 0 && (type == DPAR_F32 || x == x);
             wrong +=
@@ -181,7 +183,8 @@ static void test_cuts(dpar_optimizer o, int32_t type)
     CHECK_INT(wrong, 0);
 }
 
-/* Roots that differ in every bit of the exponent: v of one element after one step without beta1. */
+/* Tests roots of numbers with all exponents, through v of one element after one step with beta1
+ * 0. */
 static void test_roots(void)
 {
     dpar_optimizer o = adamw();
@@ -209,7 +212,8 @@ static void test_roots(void)
     CHECK(w == 0.0);
 }
 
-/* A norm that is no number: the step takes no gradient, NaN and Inf too. w and v decay. */
+/* Checks a step whose norm is not a number: gradients are ignored, also NaN and Inf. w and v
+ * decay. */
 static void test_skipped(void)
 {
     dpar_optimizer o = adamw();
@@ -237,11 +241,11 @@ static void test_refusals(void)
     CHECK_INT(dpar_optimizer_check(&o, DPAR_F64, NULL, NULL, &why), DPAR_OK);
     CHECK_INT(dpar_optimizer_check(NULL, DPAR_F64, NULL, NULL, &why), DPAR_E_ARG);
     CHECK_INT(dpar_optimizer_check(&o, DPAR_I32, NULL, NULL, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_optimizer_step(&o, &p, 1, 1.0, 1.0), DPAR_E_ARG); /* types left out */
+    CHECK_INT(dpar_optimizer_step(&o, &p, 1, 1.0, 1.0), DPAR_E_ARG); /* the types are 0 */
     p.weight_type = DPAR_F64;
     CHECK_INT(dpar_optimizer_step(&o, &p, 1, 1.0, 1.0), DPAR_E_ARG);
     p.gradient_type = DPAR_F64;
-    CHECK_INT(dpar_optimizer_step(&o, &p, 1, 1.0, 1.0), DPAR_OK); /* of nothing */
+    CHECK_INT(dpar_optimizer_step(&o, &p, 1, 1.0, 1.0), DPAR_OK); /* no elements */
     CHECK_INT(dpar_optimizer_step(&o, &p, 0, 1.0, 1.0), DPAR_E_ARG);
     CHECK_INT(dpar_optimizer_step(&o, NULL, 1, 1.0, 1.0), DPAR_E_ARG);
     p.count = 1;
@@ -261,15 +265,16 @@ static void test_refusals(void)
     o.decay = 0.0;
     o.kind = 3;
     CHECK_INT(dpar_optimizer_check(&o, DPAR_F32, NULL, NULL, &why), DPAR_E_ARG);
-    o.kind = 0; /* left out */
+    o.kind = 0; /* the kind is 0 */
     CHECK_INT(dpar_optimizer_check(&o, DPAR_F32, NULL, NULL, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text,
                "optimizer: kind is 0, nesterov 0 and stochastic 0, but kind must be 1 (AdamW) or 2 "
                "(SGD), and the others 0 or 1");
 }
 
-/* 1 + k / 1024 lies between 1 and 1 + 1/128: of many, a share k / 8 is rounded up, whatever the
- * cut; deviation of the mean of 40000: below 0.0025. */
+/* Checks the mean of stochastic rounding. 1 + k / 1024 is between 1 and 1 + 1/128, so a share k / 8
+ * is rounded up, however the array is cut. The standard deviation of the mean of 40000 is below
+ * 0.0025. */
 static void test_stochastic(void)
 {
     enum { MANY = 40000 };
@@ -301,7 +306,8 @@ static void test_stochastic(void)
 
 /* ---- moments in bf16 ---- */
 
-/* x to `digits` binary digits, by way of f32: the nearest, even ones of two. Normal numbers. */
+/* Rounds x to `digits` binary digits, through f32: to the nearest, ties to even. For normal
+ * numbers. */
 static double rounded(double x, int digits)
 {
     int e;
@@ -309,8 +315,8 @@ static double rounded(double x, int digits)
     return ldexp(rint(ldexp(share, digits)), e - digits);
 }
 
-/* x to 8 digits: away from zero where the part that is cut off and `half`, both in units of 2^-16
- * of the last digit, make a whole one. */
+/* Rounds x to 8 digits: away from zero if the cut-off part plus `half`, both in units of 2^-16 of
+ * the last digit, reach 1. */
 static double rounded_by(double x, uint32_t half)
 {
     int e;
@@ -319,14 +325,14 @@ static double rounded_by(double x, uint32_t half)
     return ldexp(whole + (scaled < 0.0 ? -up : up), e - 8);
 }
 
-/* F32 or BF16. */
+/* Returns a weight of type F32 or BF16 as a double. */
 static double weight_at(const void *w, int32_t type, int i)
 {
     return (double)(type == DPAR_F32 ? ((const float *)w)[i]
                                      : bf16_value(((const uint16_t *)w)[i]));
 }
 
-/* An element after one step, each number rounded as optimizer.h says. */
+/* Computes one step of an element, where each number is rounded as documented in optimizer.h. */
 static void one_narrow(const dpar_optimizer *o, int32_t type, uint64_t index, double *w, double *m,
                        double *v, double g, int t, double rate)
 {
@@ -343,7 +349,8 @@ static void one_narrow(const dpar_optimizer *o, int32_t type, uint64_t index, do
     *v = o->stochastic ? rounded_by(*v, of_moments & 0xffff) : rounded(*v, 8);
 }
 
-/* Each step from the numbers that the one before stored. In two pieces: the same as in one. */
+/* Compares each step, which begins with the numbers that the previous one stored. An update in two
+ * pieces must give the same bits as one over the whole array. */
 static void test_narrow_steps(dpar_optimizer o, int32_t type)
 {
     enum { CUT = 131 };
@@ -387,7 +394,7 @@ static void test_narrow_steps(dpar_optimizer o, int32_t type)
         }
         CHECK_INT(dpar_optimizer_step(&o, &p, t, 0.01, 0.5), DPAR_OK);
         CHECK_INT(dpar_optimizer_step(&o, &q, t, 0.01, 0.5), DPAR_OK);
-        for (i = 0; i < N; i++) { /* a root's last bit may show in f32, not in 8 digits */
+        for (i = 0; i < N; i++) { /* the last bit of a root may differ in f32, not in 8 digits */
             const double near_by = type == DPAR_F32 ? 1.3e-7 * fabs(w2[i]) : 0.0;
             differ += fabs(weight_at(w, type, i) - w2[i]) > near_by;
             differ += (double)bf16_value(m[i]) != m2[i];
@@ -419,7 +426,7 @@ static void test_narrow_moments(void)
 
 enum { CROWD = 40000 };
 
-/* Elements that are all the same: their weights of F32, moments of BF16 and gradients. */
+/* Many elements with the same values: F32 weights, BF16 moments and gradients. */
 typedef struct crowd {
     float w[CROWD], g[CROWD];
     uint16_t m[CROWD], v[CROWD];
@@ -454,10 +461,10 @@ static double mean_of(const uint16_t *x)
     return sum / CROWD;
 }
 
-/* Moments that begin at 1 after 200 steps with gradient g. To nearest they stay what they are.
- * Stochastically their mean is the sum in exact numbers, g + (1 - g) beta1^200 and g g + (1 - g g)
- * beta2^200. A rounding's deviation is 2^-8 at most; that of v after 200 of them
- * below 0.0039 sqrt(200) = 0.056, of the mean of 40000 below 0.00028. */
+/* Runs 200 steps with gradient g on moments that begin at 1. Rounded to nearest they do not move.
+ * With stochastic rounding their mean is that of exact arithmetic, g + (1 - g) beta1^200 and g g +
+ * (1 - g g) beta2^200. The deviation of one rounding is 2^-8 at most; that of v after 200 of them
+ * is below 0.0039 sqrt(200) = 0.056, and of the mean of 40000 below 0.00028. */
 static void test_follows(double g, int m_stays)
 {
     static crowd c;
@@ -482,8 +489,8 @@ static void test_follows(double g, int m_stays)
     CHECK(fabs(m_to - 1.0) > 0.005 && fabs(mean_of(c.m) - m_to) < 0.0015);
 }
 
-/* Weight, m and v of an element half-way between two numbers: each of the eight ways in which they
- * may go is an eighth of all. Deviation of a share: 0.0017. */
+/* Rounds weight, m and v that are half-way between two numbers. The three round independently: each
+ * of the eight combinations must be an eighth of all. The deviation of a share is 0.0017. */
 static void test_streams_apart(void)
 {
     static crowd c;
@@ -494,13 +501,13 @@ static void test_streams_apart(void)
     o.stochastic = 1;
     o.beta1 = o.beta2 = 0.5;
     o.decay = 0.0;
-    crowd_of(&c, 1.0 + 1.0 / 128.0, 1.0, 1.0 - 1.0 / 128.0); /* m and v: 1 + 2^-8, and 2^-15 */
+    crowd_of(&c, 1.0 + 1.0 / 128.0, 1.0, 1.0 - 1.0 / 128.0); /* m and v become 1 + 2^-8 and 2^-15 */
     for (i = 0; i < CROWD; i++) {
         w[i] = 0x3f80;
     }
     c.piece.weight = w;
     c.piece.weight_type = DPAR_BF16;
-    /* 1 - rate 2 m / sqrt(2 v) = 1 + 2^-8 */
+    /* The new weight is 1 - rate 2 m / sqrt(2 v) = 1 + 2^-8. */
     CHECK_INT(dpar_optimizer_step(&o, &c.piece, 1, -sqrt(0.5) / 256.0, 1.0), DPAR_OK);
     for (i = 0; i < CROWD; i++) {
         CHECK((w[i] | 1) == 0x3f81 && (c.m[i] | 1) == 0x3f81 && (c.v[i] | 1) == 0x3f81);
@@ -511,9 +518,9 @@ static void test_streams_apart(void)
     }
 }
 
-/* All in bf16: weights that begin at 1 are drawn to 1.5 by gradients w - 1.5, in 1000 steps of at
- * most 0.001 of AdamW. To nearest none ever moves: half a unit is 0.0039. Stochastically their mean
- * takes the way of a weight in f64, whose formulas are one_reference's: to 1.5 within a unit. */
+/* Trains in bf16 only: gradients w - 1.5 move weights from 1 to 1.5 in 1000 AdamW steps of at most
+ * 0.001. Rounded to nearest no weight ever moves, because half a unit is 0.0039. With stochastic
+ * rounding their mean follows a weight in f64, computed by one_reference, to 1.5 within a unit. */
 static void test_trains(int stochastic)
 {
     static crowd c;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* random: the known answers of Random123 (kat_vectors, philox4x32 10); the inverse of the normal
- * distribution against erfc; what a stream looks like. */
+/* random: compares the generator with the known answers of Random123 (kat_vectors, philox4x32 10)
+ * and the inverse of the normal distribution with erfc, and checks statistics of a stream. */
 #include "dpar_train.h"
 
 #include "check.h"
@@ -33,7 +33,8 @@ static void test_words(void)
     }
 }
 
-/* The distribution at the number is the uniform one from which it came: erfc is libm's. */
+/* Checks that the normal distribution function at each number is the uniform one that the number
+ * was made from. erfc is libm's. */
 static void test_normal(void)
 {
     double sum = 0.0, square = 0.0, least = 0.0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Ranks agree whether to go on: the worst status wins and the message names its rank; of facts that
- * differ, the first one is named with both values. Which rank and which fact is the odd one out is
- * tried for all. Also the hash of facts, and memory that is divided into pieces.
- *     ./agree [processes|threads] [ranks]        without: both, 1 to 5 and 1 to 4 */
+/* Tests how ranks agree whether to continue: the worst status wins and the message names its rank.
+ * If facts differ, the first one is named with both values. Each rank and each fact is tried as the
+ * odd one out. Also tests the hash of facts, and memory that is divided into pieces.
+ *   ./agree [processes|threads] [ranks]        without arguments: both, 1 to 5 and 1 to 4 */
 #include "dpar_comm.h"
 
 #include "rank_program.h"
@@ -32,7 +32,7 @@ static const char *const usual[4] = {"count is 10", "field 3: extent[2] is -7",
 static const char *const other[4] = {"count is 11", "field 3: extent[2] is -8",
                                      "field 3: type is f64", "field 3: rate is 0.25"};
 
-/* One rank fails; all return its status. */
+/* Fails on one rank; all return its status. */
 static void one_fails(dpar_comm *comm)
 {
     dpar_why why;
@@ -53,7 +53,7 @@ static void one_fails(dpar_comm *comm)
     CHECK_INT(comm->status, DPAR_OK); /* the communicator remains usable */
 }
 
-/* One rank states one fact differently. */
+/* States one fact differently on one rank. */
 static void one_differs(dpar_comm *comm)
 {
     statement s;
@@ -63,7 +63,7 @@ static void one_differs(dpar_comm *comm)
             s.odd = comm->rank == rank ? fact : -1;
             CHECK_INT(dpari_agree_on(comm, DPAR_OK, "plan", state_four, &s, &why), DPAR_E_MISMATCH);
             CHECK(strncmp(why.text, "plan: ", 6) == 0);
-            /* The message has one rank with each of the two values. */
+            /* The message names one rank for each of the two values. */
             CHECK(strstr(why.text, rank == 0 ? other[fact] : usual[fact]) != NULL);
             CHECK(strstr(why.text, " on rank 0, ") != NULL);
             CHECK(strstr(why.text, strstr(rank == 0 ? usual[fact] : other[fact], " is ") + 4) != NULL);
@@ -76,7 +76,7 @@ static void one_differs(dpar_comm *comm)
     CHECK_INT(comm->status, DPAR_OK);
 }
 
-/* Facts have equal hashes if all of them are equal. */
+/* Checks that hashes are equal only if all facts are. */
 static void hashes(void)
 {
     statement s;
@@ -94,7 +94,8 @@ static void hashes(void)
     CHECK(dpari_facts_hash("another", state_four, &s) != seen[0]);
 }
 
-/* Pieces begin at multiples of 64 and do not overlap; counting gives what taking uses. */
+/* Checks that pieces begin at multiples of 64 and do not overlap, and that counting and taking give
+ * the same size. */
 static void pieces(void)
 {
     static unsigned char memory[1024 + DPARI_ROOM_ALIGN];

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Every collective x type x op x size x in place or not x private, registered and mixed memory,
- * blocking and posted, on 1 to 8 ranks, against the serial reference of run_oracle.h. The short run
- * thins: each (kind, type, op) has every small size, with the other choices rotating; sizes from
- * 64 KiB on meet only some types. The long run has all sizes to 64 MiB.
- *     cc -DDPAR_IMPLEMENTATION -I. -Itests/lib tests/comm/ranks/collectives.c -o collectives
- *     ./collectives
- *     mpicc -DUSE_MPI ... && mpirun -n 4 ./collectives */
+/* Tests each collective x type x op x size x in place or not x private, registered and mixed
+ * memory, blocking and posted, on 1 to 8 ranks, against the serial reference of run_oracle.h. The
+ * short run has each small size for each (kind, type, op), with the other choices in turn; sizes
+ * from 64 KiB on have only some of the types. The long run has all sizes up to 64 MiB.
+ *   cc -DDPAR_IMPLEMENTATION -I. -Itests/lib tests/comm/ranks/collectives.c -o collectives
+ *   ./collectives
+ *   mpicc -DUSE_MPI ... && mpirun -n 4 ./collectives */
 #include "run_oracle.h"
 
 static const int types[12] = {DPAR_F32, DPAR_F64, DPAR_BF16, DPAR_F16, DPAR_I8,   DPAR_U8,
@@ -15,8 +15,8 @@ static const int kinds[8] = {DPAR_CALL_ALL_REDUCE, DPAR_CALL_ALL_GATHER, DPAR_CA
                              DPAR_CALL_ALL_TO_ALL, DPAR_CALL_BROADCAST,  DPAR_CALL_REDUCE,
                              DPAR_CALL_GATHER,     DPAR_CALL_SCATTER};
 
-/* Bytes of one piece, and elements to add: around the flag line, a page, the slot, its halves, CMA.
- */
+/* Bytes of one piece, and elements to add: sizes near the flag line, a page, the slot, its halves,
+ * and the smallest one for CMA. */
 typedef struct size_case {
     int64_t bytes;
     int extra;
@@ -30,7 +30,8 @@ static const size_case sizes[] = {
 };
 enum { SIZES = (int)(sizeof sizes / sizeof sizes[0]) };
 
-/* Does the short run do this one? Bytes of the largest buffer of a rank decide. */
+/* Returns 1 if this run includes the case, depending on the bytes of the largest buffer of a
+ * rank. */
 static int worth_it(const oracle *o, uint64_t h, int64_t bytes)
 {
     uint64_t one_in = bytes < 60000 ? 1 : bytes < 600000 ? 16 : bytes < 3000000 ? 64 : 400;
@@ -50,7 +51,7 @@ static int pieces_held(int kind, int n)
                : n;
 }
 
-/* One kind, type and op: all sizes. 1: the communicator is broken. */
+/* Tests all sizes for one kind, type and op. Returns 1 if the communicator is broken. */
 static int one_kind(oracle *o, oracle_slot *slot, int64_t most, int kind, int varies, int type,
                     int op)
 {
@@ -118,7 +119,7 @@ static void sweep(oracle *o)
     oracle_slot_free(o, &slot);
 }
 
-/* 2^31 + 5 elements, the long run on two ranks: counts do not fit into 32 bits. */
+/* Tests 2^31 + 5 elements, in the long run on two ranks: counts exceed 32 bits. */
 static void huge(oracle *o)
 {
     oracle_slot slot;
@@ -136,8 +137,9 @@ static void huge(oracle *o)
     oracle_slot_free(o, &slot);
 }
 
-/* The ways to run n ranks: defaults; small slots and no direct access, so that what is chunked is
- * so from 4 KiB on; each thing to do without; by levels, as many ranks on many cores go. */
+/* Runs n ranks in several configurations: the defaults; small slots without direct access, so that
+ * chunking begins at 4 KiB; without each optional feature; and by levels, as many ranks on many
+ * cores do. */
 static void configurations(oracle_total *t, const oracle_args *a, int n)
 {
     static const int plain[] = {0,
@@ -154,7 +156,7 @@ static void configurations(oracle_total *t, const oracle_args *a, int n)
     int i;
     for (i = 0; i < 6; i++) {
         if (a->effort == 0 && i > 0 && i != 1 + n % 3 && i != 4 + n % 2) {
-            continue; /* the short run: the defaults and one other */
+            continue; /* the short run has the defaults and one other */
         }
         oracle_base(&base, a, &options);
         base.seed = a->seed * 16 + (uint64_t)i;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Wrong arguments: each gives its status and a sentence, writes nothing, and leaves the
- * communicator as good as before. Also registered memory's promises, and aborting. cc
- * -DDPAR_IMPLEMENTATION -I. -Itests/lib tests/comm/ranks/errors.c -o errors && ./errors */
+/* Tests wrong arguments: each gives its status and a message, writes nothing, and leaves the
+ * communicator usable. Also tests what is documented about registered memory, and aborting.
+ *   cc -DDPAR_IMPLEMENTATION -I. -Itests/lib tests/comm/ranks/errors.c -o errors && ./errors */
 #include "run_oracle.h"
 
 static void expect(oracle *o, const char *what, long long got, long long want)
@@ -14,7 +14,7 @@ static void expect(oracle *o, const char *what, long long got, long long want)
     }
 }
 
-/* The status of a call that must fail, and a word that its sentence must hold ("" for any). */
+/* Checks the status of a call that must fail, and that its message contains a word ("" for any). */
 static void refused(oracle *o, const char *call, dpar_status got, dpar_status want,
                     const char *word)
 {
@@ -34,7 +34,7 @@ static void refused(oracle *o, const char *call, dpar_status got, dpar_status wa
 }
 #define REFUSED(call, want, word) refused(o, #call, call, want, word)
 
-/* One sum, to see that the communicator still works. */
+/* Runs one sum to check that the communicator still works. */
 static void works(oracle *o, dpar_comm *c)
 {
     int64_t one = c->rank + 1, sum = 0;
@@ -148,7 +148,8 @@ static void calls_and_works(oracle *o)
     expect(o, "test of work that was never posted", dpar_test(&work), DPAR_OK);
     expect(o, "wait for no works", dpar_wait_all(NULL, 0), DPAR_OK);
     call.type = DPAR_I32, call.count = 1, call.in = &x, call.out = &y, call.op = DPAR_SUM;
-    REFUSED(dpari_post(c, &call, NULL), DPAR_E_ARG, "kind 0 is not an operation"); /* left out */
+    /* the kind is 0 */
+    REFUSED(dpari_post(c, &call, NULL), DPAR_E_ARG, "kind 0 is not an operation");
     REFUSED(dpar_batch(c, &call, 1, NULL), DPAR_E_ARG, "a batch takes");
     call.kind = -1;
     REFUSED(dpari_post(c, &call, NULL), DPAR_E_ARG, "-1");
@@ -175,14 +176,14 @@ static void calls_and_works(oracle *o)
     REFUSED(dpar_batch(c, &call, -1, NULL), DPAR_E_ARG, "batch");
     REFUSED(dpar_batch(c, NULL, 1, NULL), DPAR_E_ARG, "NULL");
     expect(o, "a batch of none", dpar_batch(c, NULL, 0, NULL), DPAR_OK);
-    /* one wrong call in a batch: nothing is posted */
+    /* One call in a batch is wrong: no call is posted. */
     memset(two, 0, sizeof two);
     two[0].kind = DPAR_CALL_SEND, two[0].type = DPAR_I32, two[0].count = 1, two[0].in = &x;
     two[0].root = c->rank;
     two[1] = two[0];
     two[1].root = c->size;
     REFUSED(dpar_batch(c, two, 2, NULL), DPAR_E_ARG, "peer");
-    /* a work that is under way is not posted again */
+    /* A work that is in progress cannot be posted again. */
     expect(o, "posting a receive", dpar_recv(c, &y, 1, DPAR_I32, c->rank, 77, &work), DPAR_OK);
     REFUSED(dpar_recv(c, &y, 1, DPAR_I32, c->rank, 77, &work), DPAR_E_ARG, "in progress");
     expect(o, "sending to oneself", dpar_send(c, &x, 1, DPAR_I32, c->rank, 77, &spare), DPAR_OK);
@@ -215,7 +216,7 @@ static void groups(oracle *o)
     expect(o, "out after refused splits", part != NULL, 0);
     expect(o, "closing NULL", dpar_comm_free(NULL), DPAR_OK);
     memset(&mem, 0, sizeof mem);
-    c->mem = &mem; /* all split from it have it, and its deadline */
+    c->mem = &mem; /* communicators that are split from it inherit it and the timeout */
     c->timeout_s = 77.0;
     expect(o, "dup", dpar_comm_split(c, 0, 0, &part), DPAR_OK);
     c->mem = was;
@@ -229,7 +230,8 @@ static void groups(oracle *o)
     works(o, c);
 }
 
-/* One that was closed says so, also when many others were closed since, up to 16. */
+/* Uses a communicator that was freed, also after up to 16 others were freed: the message says
+ * so. */
 static void after_close(oracle *o)
 {
     dpar_comm *part[20];
@@ -266,7 +268,8 @@ static void after_close(oracle *o)
     works(o, o->world);
 }
 
-/* comm.h: zeroed, aligned to 4096, also when it was used before; E_MEMORY when there is no more. */
+/* Checks what comm.h documents: memory is zeroed, also when it was used before, aligned to 4096,
+ * and E_MEMORY is returned if there is no more. */
 static void memory(oracle *o)
 {
     dpar_comm *c = o->world;
@@ -310,7 +313,8 @@ static void memory(oracle *o)
     works(o, c);
 }
 
-/* Work that nobody waited for is lost with its communicator, and close says so. */
+/* Frees a communicator with an operation in progress: the operation is lost, and free reports
+ * it. */
 static void unfinished(oracle *o)
 {
     dpar_comm *d = NULL;
@@ -322,7 +326,7 @@ static void unfinished(oracle *o)
     if (d != NULL) {
         expect(o, "posting", dpar_recv(d, &x, 1, DPAR_I32, (d->rank + 1) % d->size, 1, &work),
                DPAR_OK);
-        /* where another rank has closed it already, the receive has failed with that */
+        /* If another rank has freed it already, the receive has failed with that message. */
         under_way = work.comm != NULL;
         expect(o, "closing with work under way", dpar_comm_free(d),
                under_way ? DPAR_E_ARG : DPAR_OK);
@@ -330,7 +334,7 @@ static void unfinished(oracle *o)
     works(o, o->world);
 #if !defined(USE_MPI)
     expect(o, "dup", dpar_comm_split(o->world, 0, 0, &d), DPAR_OK);
-    if (d->rank == 0) { /* the others hear of it */
+    if (d->rank == 0) { /* the other ranks get the error */
         memset(&work, 0, sizeof work);
         expect(o, "posting", dpar_recv(d, &x, 1, DPAR_I32, 0, 1, &work), DPAR_OK);
         expect(o, "closing with work under way", dpar_comm_free(d), DPAR_E_ARG);
@@ -346,8 +350,8 @@ static void unfinished(oracle *o)
 #endif
 }
 
-/* Rank 0 closes a duplicate while rank 1 still waits for its message: rank 1 hears of it at once,
- * not at the deadline. What was sent before comes first. */
+/* Rank 0 frees a duplicate while rank 1 waits for its message. Rank 1 must get the error at once,
+ * not after the timeout, but messages that were sent before arrive first. */
 static void closed_early(oracle *o)
 {
 #if !defined(USE_MPI)
@@ -376,8 +380,8 @@ static void closed_early(oracle *o)
 #endif
 }
 
-/* Rank 0 breaks a duplicate while the others wait on it: all get its status and text, also of
- * posted works and of later calls; the world goes on. */
+/* Rank 0 breaks a duplicate while the others wait on it. All ranks get its status and text, also
+ * from posted works and later calls; the world still works. */
 static void aborting(oracle *o)
 {
 #if !defined(USE_MPI)
@@ -407,7 +411,7 @@ static void aborting(oracle *o)
     expect(o, "status of a later split", dpar_comm_split(d, 0, 0, &d), DPAR_E_ROOM);
     (void)dpar_comm_free(d);
     works(o, o->world);
-    /* a status that is no error, and no text */
+    /* A status that is not an error, without a text. */
     expect(o, "dup", dpar_comm_split(o->world, 0, 0, &d), DPAR_OK);
     if (d->rank == 0) {
         dpar_comm_abort(d, DPAR_MORE, NULL);
@@ -421,7 +425,7 @@ static void aborting(oracle *o)
 #endif
 }
 
-/* The report names what was done last. */
+/* Checks that the report names the last operation. */
 static void reporting(oracle *o)
 {
 #if !defined(USE_MPI)

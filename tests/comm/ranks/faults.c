@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* The fault suite. Each round starts 2 to 6 ranks that do random operations without end; at a
- * random moment one of them is killed, stopped, delayed, returns, crashes or calls something else,
- * or their launcher is killed. Then: every other rank's call returns, in time, with the right
- * status and a sentence that names the culprit; later calls say the same; what had come before was
- * right; no process, no file in /dev/shm and no descriptor is left. With `halo` most operations are
- * halo exchanges, forward and adjoint, in every way; and a rank may plan something else.
- *     cc -DDPAR_IMPLEMENTATION -I. -Itests/lib tests/comm/ranks/faults.c -o faults -lm
- *     ./faults ROUNDS [SEED [FIRST [halo]]]     (FIRST and ROUNDS 1: one round again)
+/* The fault suite. Each round starts 2 to 6 ranks that run random operations in an endless loop. At
+ * a random moment one of them is killed, stopped, delayed, returns, crashes or calls something
+ * else, or their launcher is killed. Then each other rank's call must return in time, with the
+ * right status and a message that names the culprit. Later calls return the same, and all results
+ * before the fault were right. No process, no file in /dev/shm and no descriptor is left. With
+ * `halo` most operations are halo exchanges, forward and adjoint, by each method, and a rank may
+ * plan something else.
+ *   cc -DDPAR_IMPLEMENTATION -I. -Itests/lib tests/comm/ranks/faults.c -o faults -lm
+ *   ./faults ROUNDS [SEED [FIRST [halo]]]     (ROUNDS 1 and FIRST repeat a single round)
  * Needs Linux (/proc). */
 #include "dpar_halo.h"
 #include "halo_work.h"
@@ -18,20 +19,20 @@
 
 enum {
     NONE,
-    KILL,       /* kill -9 while it runs */
-    KILL_EARLY, /* at any time from its birth on */
-    STOP_CONT,  /* SIGSTOP; goes on after the others have given up */
+    KILL,       /* kill -9 during operations */
+    KILL_EARLY, /* kill -9 at any time after the fork */
+    STOP_CONT,  /* SIGSTOP; continues after the others have timed out */
     STOP_KILL,
-    STOP_ONLY, /* stays stopped: the launcher must end it */
+    STOP_ONLY, /* remains stopped: the launcher must kill it */
     DELAY_SHORT,
-    DELAY_LONG, /* beyond the deadline */
+    DELAY_LONG, /* longer than the timeout */
     MISMATCH,
-    RETURN_0, /* leaves in order, while the others go on */
+    RETURN_0, /* returns normally while the others continue */
     RETURN_1,
     EXIT,
     CRASH,
     ABORT,
-    LAUNCHER, /* kill -9 of the process that started them */
+    LAUNCHER, /* kill -9 of the process that started the ranks */
     FAULTS
 };
 static const char *const fault_names[FAULTS] = {
@@ -39,26 +40,28 @@ static const char *const fault_names[FAULTS] = {
     "stop",     "delay",    "long delay",    "mismatch",    "return 0",
     "return 1", "_exit(3)", "crash",         "abort",       "kill launcher"};
 
-/* What a rank tells the driver, in shared memory: readable after a kill. */
+/* What a rank reports to the driver, in shared memory, so that it is readable after a kill. */
 typedef struct seat {
-    volatile int32_t pid, stage; /* 0 not yet, 1 at work, 2 its calls have failed or ended */
-    volatile int32_t entered;    /* operations that it began */
-    volatile int32_t kind;       /* of the last */
-    volatile int32_t status, later, other; /* first failure, the same again, the world's */
-    volatile int32_t wrong;                /* results that were not right */
-    volatile int32_t strict;               /* the sentence must name the culprit */
+    /* 0 not started, 1 in operations, 2 its calls have failed or ended */
+    volatile int32_t pid, stage;
+    volatile int32_t entered; /* operations begun */
+    volatile int32_t kind;    /* of the last operation */
+    /* first failure, that of a later call, that of the world */
+    volatile int32_t status, later, other;
+    volatile int32_t wrong;  /* wrong results */
+    volatile int32_t strict; /* the message must name the culprit */
     volatile double when;
     char text[240], report[6000];
 } seat;
 
 typedef struct board {
-    /* the round */
+    /* the settings of the round */
     uint64_t seed;
     int32_t n, fault, victim, at, plain, threads, slot_bytes, operations;
-    int32_t halo;    /* 1: of halo exchanges */
-    int32_t quarrel; /* MISMATCH: over a collective, over an exchange, over a plan */
+    int32_t halo;    /* 1: mostly halo exchanges */
+    int32_t quarrel; /* MISMATCH: in a collective, an exchange or a plan */
     double timeout_s, pause_s;
-    /* what happened */
+    /* the results */
     seat rank[ORACLE_RANKS];
     volatile int32_t launched, launch_status, fds;
     char launch_text[240];
@@ -73,11 +76,11 @@ typedef struct job {
     oracle o;
     board *b;
     seat *me;
-    dpar_comm *comm[3]; /* the world, a duplicate, its half */
+    dpar_comm *comm[3]; /* the world, a duplicate, half of the world */
     oracle_slot slot[SLOTS];
     halo_work halo[HALOS];
     uint64_t exchanges;
-    dpar_comm *failed; /* whose call failed */
+    dpar_comm *failed; /* the communicator whose call failed */
 } job;
 
 static void sleep_s(double s)
@@ -105,7 +108,7 @@ static dpar_status collective(job *j, int which, uint64_t seed)
     return s;
 }
 
-/* Three posted collectives; after a failure the other works must end too. */
+/* Runs three posted collectives. After a failure the other works must end too. */
 static dpar_status posted(job *j, uint64_t seed)
 {
     oracle_flight f[SLOTS];
@@ -133,7 +136,7 @@ static dpar_status posted(job *j, uint64_t seed)
     return first;
 }
 
-/* A ring of messages or a batch to everybody, all contents checked. */
+/* Runs a ring of messages, or a batch to all ranks, and checks all contents. */
 static dpar_status message(job *j, uint64_t seed)
 {
     dpar_comm *c = j->comm[oracle_below(&seed, 2)];
@@ -150,7 +153,7 @@ static dpar_status message(job *j, uint64_t seed)
     memset(out, (int)(seed & 127) + me, (size_t)count);
     j->me->kind = DPAR_CALL_SEND;
     j->failed = c;
-    if (form < 2) { /* both posted, or the send alone */
+    if (form < 2) { /* both posted, or only the send */
         s = dpar_send(c, out, count, DPAR_U8, (me + 1) % n, 3, &w[0]);
         if (s == DPAR_OK) {
             s = dpar_recv(c, in, count, DPAR_U8, (me + n - 1) % n, 3, form == 0 ? NULL : &w[1]);
@@ -201,7 +204,7 @@ static dpar_status operation(job *j, uint64_t seed)
     return which < 7 ? posted(j, seed) : which < 9 ? message(j, seed) : collective(j, 2, seed);
 }
 
-/* The sum that all do together before the victim does what it is there for. */
+/* Runs the sum that all ranks do together before the victim's fault. `odd` changes its count. */
 static dpar_status together(job *j, int odd)
 {
     int32_t x[2] = {1, 1}, y[2] = {0, 0};
@@ -211,14 +214,15 @@ static dpar_status together(job *j, int odd)
     return s;
 }
 
-/* All exchange, the victim the other way round. Who needs nothing of it hears of it in the sum. */
+/* All ranks exchange, the victim in the opposite direction. A rank that needs nothing from the
+ * victim gets the error in the sum that follows. */
 static dpar_status against_the_others(job *j, int mine)
 {
     halo_work *w = &j->halo[0];
     dpar_status s;
     for (; w < &j->halo[HALOS - 1] && w->options.method == DPAR_HALO_MESSAGES; w++) {
     }
-    if (w->options.method == DPAR_HALO_MESSAGES) { /* messages of other modes may fit */
+    if (w->options.method == DPAR_HALO_MESSAGES) { /* messages of different modes may match */
         return together(j, mine);
     }
     s = halo_work_run(w, &j->o, j->exchanges++, mine, 1, &j->me->wrong);
@@ -226,7 +230,7 @@ static dpar_status against_the_others(job *j, int mine)
     return s == DPAR_OK ? together(j, 0) : s;
 }
 
-/* The victim plans another thing: all are told, by a sentence with its number, and go on. */
+/* The victim plans another exchange: all ranks get a message with its number and continue. */
 static void plan_quarrel(job *j, int mine)
 {
     halo_work *w = &j->halo[0];
@@ -247,7 +251,8 @@ static void plan_quarrel(job *j, int mine)
     w->options.tag -= mine;
 }
 
-/* What the victim does by itself. 1: its part is over. */
+/* Does the victim's fault, if it is one inside the process. Returns 1 if the victim is to
+ * return. */
 static int misbehave(job *j)
 {
     volatile int *nowhere = NULL;
@@ -263,7 +268,7 @@ static int misbehave(job *j)
     }
 }
 
-/* What all do at the victim's moment. */
+/* Runs the operation in which the fault of the victim happens. */
 static dpar_status at_once(job *j, int mine)
 {
     if (j->b->fault == MISMATCH && j->b->quarrel == EXCHANGE) {
@@ -287,7 +292,7 @@ static void tell(job *j, dpar_status s)
     j->me->when = oracle_now();
     j->me->later = dpar_barrier(c, NULL);
     if (strcmp(j->me->text, c->why.text) != 0) {
-        j->me->later = 100; /* the sentence changed */
+        j->me->later = 100; /* the message changed */
     }
     if (b->fault == KILL || b->fault == CRASH || b->fault == EXIT || b->fault == RETURN_1) {
         j->me->other = dpar_barrier(j->comm[0], NULL);
@@ -338,7 +343,7 @@ static int rank_main(dpar_comm *world, void *arg)
         j.me->when = oracle_now();
     }
     j.me->stage = 2;
-    if (!over) { /* one that returns early closes nothing: that would be a call of its own */
+    if (!over) { /* a rank that returns early frees nothing, because that would be a call */
         for (i = HALOS - 1; i >= 0 && b->halo; i--) {
             dpar_status closed = halo_work_close(&j.halo[i]);
             j.me->wrong += s == DPAR_OK && closed != DPAR_OK;
@@ -355,7 +360,7 @@ static int rank_main(dpar_comm *world, void *arg)
     return (over && b->fault == RETURN_1) || (s != DPAR_OK && b->fault == STOP_ONLY);
 }
 
-/* --- the launcher of a round, a process of its own --- */
+/* --- the launcher of a round, in a separate process --- */
 
 static int count_fds(void)
 {
@@ -388,9 +393,9 @@ static void launch(board *b)
     b->launched = 1;
 }
 
-/* --- the driver ---
- * Nothing that goes right waits this long; but on a busy machine a rank was seen to get 20 ms of a
- * core in 10 s, so what is called a hang has lasted a minute and more. */
+/* --- the driver --- Without a fault of the library nothing takes this long. But on a busy machine
+ * a rank once got 20 ms of a core in 10 s, so only what has lasted a minute or more counts as a
+ * hang. */
 
 static int shown;
 
@@ -412,7 +417,7 @@ static int complain(const board *b, long round, const char *what)
     return 1;
 }
 
-/* Reads state, parent and session of a process; 0 when it is gone. */
+/* Reads state, parent and session of a process. Returns 0 if it does not exist any more. */
 static int process(const char *pid, char *state, int *parent, int *session)
 {
     char path[64], line[600];
@@ -432,7 +437,7 @@ static int process(const char *pid, char *state, int *parent, int *session)
     return p != NULL && sscanf(p + 1, " %c %d %d %d", state, parent, &group, session) == 4;
 }
 
-/* Living processes of that session, or the first living child of a process. */
+/* Returns the number of living processes of a session, or the first living child of a process. */
 static int living(int of_session, int child_of)
 {
     DIR *d = opendir("/proc");
@@ -457,7 +462,8 @@ static int living(int of_session, int child_of)
     return n;
 }
 
-/* Files that these processes left in /dev/shm: their names begin with dpar.PID. */
+/* Returns the number of files that these processes left in /dev/shm. Their names begin with
+ * dpar.PID. */
 static int files_left(const board *b, int launcher)
 {
     DIR *d = opendir("/dev/shm");
@@ -479,7 +485,7 @@ static int files_left(const board *b, int launcher)
     return n;
 }
 
-/* Waits until the process ends; 0 when it does not. */
+/* Waits until the process ends. Returns 0 if it does not. */
 static int ended(pid_t pid, double seconds)
 {
     double until = oracle_now() + seconds;
@@ -492,7 +498,7 @@ static int ended(pid_t pid, double seconds)
     return 1;
 }
 
-/* Until all ranks but the victim have told; 0 when they do not. */
+/* Waits until all ranks but the victim have reported. Returns 0 if they do not. */
 static int all_told(const board *b, double seconds)
 {
     double until = oracle_now() + seconds;
@@ -510,7 +516,7 @@ static int all_told(const board *b, double seconds)
 
 static void plan(board *b, uint64_t seed, int halo)
 {
-    /* of 40: how often each fault comes */
+    /* The frequency of each fault, of 40. */
     static const int weight[FAULTS] = {1, 10, 5, 1, 1, 1, 1, 1, 3, 3, 2, 2, 2, 2, 5};
     static const int plain[8] = {0,
                                  0,
@@ -537,7 +543,8 @@ static void plan(board *b, uint64_t seed, int halo)
     b->timeout_s = b->fault >= STOP_CONT && b->fault <= STOP_ONLY ? 1.0
                    : b->fault == DELAY_LONG                       ? 1.0
                                                                   : 60.0;
-    /* before a signal: 50 us to 26 ms, evenly in the logarithm; inside a rank: by the fault */
+    /* Before a signal: 50 us to 26 ms, evenly in the logarithm. Inside a rank: depends on the
+     * fault. */
     b->pause_s = 50e-6 * (double)(1 + oracle_below(&seed, 100) / 50.0) *
                  (double)(1 << oracle_below(&seed, 9));
     b->pause_s = b->fault == DELAY_SHORT ? 0.2 : b->fault == DELAY_LONG ? 1.8 : b->pause_s;
@@ -551,10 +558,11 @@ static void plan(board *b, uint64_t seed, int halo)
     }
 }
 
-/* Does what comes from outside; 0: something hangs. *when: the moment. */
+/* Does the faults that come from outside of the victim. Returns 0 if something hangs. Sets *when to
+ * the time of the fault. */
 static int inflict(board *b, pid_t launcher, double *when)
 {
-    double until = oracle_now() + 60; /* a busy machine starts ranks late */
+    double until = oracle_now() + 60; /* ranks start late on a busy machine */
     pid_t pid = 0;
     *when = oracle_now();
     if (b->fault == LAUNCHER || b->fault == KILL_EARLY) {
@@ -597,7 +605,7 @@ static int inflict(board *b, pid_t launcher, double *when)
     return 1;
 }
 
-/* Of the ranks that are not the victim. */
+/* Returns the status that ranks other than the victim must get. */
 static dpar_status expected(const board *b)
 {
     switch (b->fault) {
@@ -617,7 +625,7 @@ static dpar_status expected(const board *b)
     }
 }
 
-/* What the launch must say. */
+/* Checks the status and message of the launch. */
 static int judge_launch(const board *b, long round)
 {
     char rank[32];
@@ -641,9 +649,10 @@ static int judge_launch(const board *b, long round)
     return b->fds != 0 ? complain(b, round, "the launcher's descriptors changed") : 0;
 }
 
-/* The rank of the world that did not arrive, by the sentence: "rank 2 did not arrive within 1.0 s",
- * of a group "2 ranks: 1 did not arrive within 1.0 s: rank 0 (3 in the world)"; of several the
- * victim, or the first. -1: none. */
+/* Returns the world rank that did not arrive according to a message: "rank 2 did not arrive within
+ * 1.0 s", or in a group "2 ranks: 1 did not arrive within 1.0 s: rank 0 (3 in the world)". Of
+ * several ranks it returns the victim if it is among them, otherwise the first; -1 if there is
+ * none. */
 static int late_rank(const board *b, const char *text)
 {
     const char *end = strstr(text, " did not arrive within "), *name;
@@ -662,7 +671,8 @@ static int late_rank(const board *b, const char *text)
     return name != NULL && *name >= '0' && *name < '0' + b->n ? *name - '0' : -1;
 }
 
-/* Does it say that the victim did not arrive, or a rank that says so, or one that says so of it? */
+/* Returns 1 if rank r reports the victim as late, directly or through other ranks that report each
+ * other as late; otherwise 0. */
 static int blames(const board *b, int r)
 {
     int steps;
@@ -672,8 +682,8 @@ static int blames(const board *b, int r)
     return r == b->victim;
 }
 
-/* Who needs nothing of the culprit's exchange goes on to the sum, where one that has failed ends
- * its part: does that one name the culprit? */
+/* Returns 1 if the message names a rank that has failed in the exchange with the culprit and ended,
+ * while this rank, which needs nothing of that exchange, was already in the sum; otherwise 0. */
 static int hears_of_another(const board *b, const seat *s, const char *culprit)
 {
     const char *at = strstr(s->text, " called barrier #");
@@ -685,7 +695,7 @@ static int hears_of_another(const board *b, const seat *s, const char *culprit)
     return b->rank[r].status == DPAR_E_MISMATCH && strstr(b->rank[r].text, culprit) != NULL;
 }
 
-/* What a rank that is not the victim must have said. */
+/* Checks what a rank other than the victim has reported. */
 static int judge_rank(const board *b, long round, int r)
 {
     const seat *s = &b->rank[r];
@@ -697,19 +707,19 @@ static int judge_rank(const board *b, long round, int r)
         return complain(b, round, "wrong data");
     }
     if (f == LAUNCHER || ((f == KILL_EARLY || f == KILL) && s->stage == 0)) {
-        return 0; /* it was still on its way into the world: the launcher has said so */
+        return 0; /* it was still starting: the launcher has reported it */
     }
     if (s->stage != 2) {
         return complain(b, round, "a rank did not come to its end");
     }
-    /* another that had given up before has left: that is this rank's news, if it says so */
+    /* Another rank timed out before and has left: this rank may report that. */
     if (want == DPAR_E_TIMEOUT && s->status == DPAR_E_PEER && s->later == s->status &&
         (strstr(s->text, "has left (failed: ") != NULL ||
          strstr(s->text, " returned 1 (failed: ") != NULL ||
          strstr(s->text, "closed the communicator or returned (failed: ") != NULL)) {
         return 0;
     }
-    /* a rank that returned 0 has closed the world, which is a call that the others did not make */
+    /* A rank that returned 0 has freed the world, which is a call that the others did not make. */
     if (f == RETURN_0 && s->status == DPAR_E_MISMATCH) {
         want = s->status;
     }
@@ -730,9 +740,9 @@ static int judge_rank(const board *b, long round, int r)
                    ? complain(b, round, "the sentence of the abort")
                    : 0;
     }
-    /* who waits for a message may give up on a rank that itself waits for the culprit, and the
-     * first sentence is everybody's; so may one whose neighbour in a grid gave up in another
-     * communicator a moment before */
+    /* A rank that waits for a message may time out on a rank that waits for the culprit itself, and
+     * the first message is the one that all ranks get. The same holds for a rank whose neighbour in
+     * a grid timed out in another communicator a moment before. */
     if (want == DPAR_E_TIMEOUT && blames(b, r)) {
         return 0;
     }
@@ -744,7 +754,8 @@ static int judge_rank(const board *b, long round, int r)
     return 0;
 }
 
-/* The flight recorder, read by a survivor after a kill: the victim's last operation is in it. */
+/* Checks the flight recorder as a survivor reads it after a kill: it contains the victim's last
+ * operation. */
 static int judge_report(const board *b, long round, int r)
 {
     char rank[32];
@@ -768,7 +779,7 @@ static int judge(const board *b, long round)
 {
     int r, bad, first = 0;
     if (expected(b) == DPAR_E_TIMEOUT && strstr(b->launch_text, "could not join") != NULL) {
-        return 0; /* a busy machine: not all had come when the short deadline passed */
+        return 0; /* busy machine: not all ranks had arrived when the short timeout ended */
     }
     bad = judge_launch(b, round);
     for (r = 0; r < b->n; r++) {
@@ -786,7 +797,7 @@ static int judge(const board *b, long round)
     return bad;
 }
 
-/* How the faults went. */
+/* Counts of the outcomes of a fault. */
 typedef struct tally {
     long rounds[FAULTS], status[FAULTS][16];
     double slowest[FAULTS];
@@ -834,7 +845,7 @@ static int one_round(board *b, uint64_t seed, long round, int halo, tally *t)
         (void)waitpid(launcher, NULL, 0);
         usleep(20000);
     }
-    if (b->fault == LAUNCHER || !fine) { /* the ranks must follow it */
+    if (b->fault == LAUNCHER || !fine) { /* the ranks must end too */
         double until = oracle_now() + 20;
         while (living((int)launcher, 0) > 0 && oracle_now() < until) {
             usleep(1000);
@@ -844,12 +855,13 @@ static int one_round(board *b, uint64_t seed, long round, int halo, tally *t)
         bad = complain(b, round, "processes are left");
         kill(-launcher, SIGKILL);
     }
-    while (waitpid(-1, NULL, WNOHANG) > 0) { /* orphans come to this process */
+    while (waitpid(-1, NULL, WNOHANG) > 0) { /* orphans become children of this process */
     }
     if (files_left(b, (int)launcher) > 0) {
         bad = complain(b, round, "a file is left in /dev/shm");
     }
-    if (b->fault == KILL_EARLY) { /* any child was hit: the launcher knows which rank it was */
+    /* any child was killed: only the launcher knows which rank it was */
+    if (b->fault == KILL_EARLY) {
         const char *at = strstr(b->launch_text, "rank ");
         b->victim = at != NULL ? at[5] - '0' : 0;
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* More than 2^31 elements: 2 ranks, one byte each, from private and from registered memory, in
- * place (4.3 GB in all). Every element is checked against the serial value. Skips (77) where there
- * is not so much memory. */
+/* Reduces more than 2^31 elements: 2 ranks, one byte each, from private and from registered memory,
+ * in place (4.3 GB in all). Each element is compared with the serial value. Skips (77) if the
+ * machine has less memory. */
 #include "dpar_comm.h"
 
 #include "check.h"
@@ -10,8 +10,8 @@
 
 #define COUNT ((INT64_C(1) << 31) + 4099)
 
-/* Element i of a rank: the same in each block of 4096, so that filling and checking are quick; sums
- * stay below 256. */
+/* Element i of a rank repeats one value in each block of 4096, so that filling and checking are
+ * fast. Sums stay below 256. */
 enum { BLOCK = 4096 };
 static int value(int64_t i, int32_t rank)
 {
@@ -30,7 +30,7 @@ static void fill(uint8_t *x, int32_t rank)
     }
 }
 
-/* The first block that is not as it should be, or -1. */
+/* Returns the first block that is wrong, or -1. */
 static int64_t wrong(const uint8_t *x, int sum)
 {
     uint8_t expected[BLOCK];

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* launch: ranks that are forked or threads, each way in which one can fail, and what is left behind
- * (nothing). Run without arguments it tests dpar_launch; launch.sh runs the rest:
- *     launch join [plain]    dpar_init, one all_reduce; a line "rank R of N: sum S"
- *     launch shrink          the same; rank 1 dies, the others go on
- *     launch where           the name of the job's socket where it is a file
- *     launch squat S [uid]   sits S seconds on the socket name of the job, as another user
- *     launch print           printf before, in and after the ranks
- *     launch wait            joins, then waits for a signal */
+/* launch: tests ranks that are forked or threads, each way in which one can fail, and that nothing
+ * is left behind. Without arguments it tests dpar_launch; launch.sh runs the rest:
+ *   launch join [plain]    dpar_init, one all_reduce; prints "rank R of N: sum S"
+ *   launch shrink          the same; rank 1 dies, the others continue
+ *   launch where           prints the name of the job's socket if it is a file
+ *   launch squat S [uid]   occupies the job's socket name for S seconds, as another user
+ *   launch print           prints before, in and after the ranks
+ *   launch wait            joins, then waits for a signal */
 #include "dpar_comm.h"
 
 #include "check.h"
@@ -21,9 +21,9 @@
 #include <unistd.h>
 
 static dpar_why why;
-static int32_t *seen; /* memory that all ranks of a forked launch share */
+static int32_t *seen; /* memory shared by all ranks of a forked launch */
 
-/* Sum of rank + 1 over all, and what it must be: n (n + 1) / 2. */
+/* Returns 1 if the sum of rank + 1 over all ranks is n (n + 1) / 2. */
 static int adds_up(dpar_comm *w)
 {
     int64_t mine = w->rank + 1, sum = 0;
@@ -37,7 +37,7 @@ static int fine(dpar_comm *w, void *arg)
     return adds_up(w) ? 0 : 90;
 }
 
-/* What rank `who` does after the first all_reduce; the others go on and see it fail. */
+/* What rank `who` does after the first all_reduce. The others continue and get the error. */
 enum { RETURN_3, KILL, SEGV, ABORT, EXIT_0, EXIT_4, STOP, HANG, SPIN };
 typedef struct fate {
     int who, what, others_hang;
@@ -96,7 +96,7 @@ static void says(const char *word)
     CHECK(1);
 }
 
-/* No child is left, not even a dead one. */
+/* Checks that no child is left, not even a zombie. */
 static void no_child(void)
 {
     CHECK_INT(waitpid(-1, NULL, WNOHANG), -1);
@@ -148,7 +148,8 @@ static void test_arguments(void)
     CHECK_INT(dpar_launch(2, NULL, NULL, NULL, NULL), DPAR_E_ARG);
 }
 
-/* Each fate of each rank: the right rank, the right way; the others are not hurt. */
+/* Tests each fate of each rank: the right rank and cause are reported, the others are not
+ * harmed. */
 static void fates(int rounds)
 {
     static const char *const said[] = {"returned 3",
@@ -174,7 +175,8 @@ static void fates(int rounds)
     }
 }
 
-/* A rank that goes on after another failed is killed when the grace is over, a stopped one too. */
+/* Checks that a rank that continues after another one failed is killed after the grace period, also
+ * if it is stopped. */
 static void test_grace(void)
 {
     dpar_world_desc o;
@@ -189,7 +191,7 @@ static void test_grace(void)
     says("rank 1 returned 3; killed because they did not end: rank 0, 2");
     began = dpari_os_now() - began;
     CHECK(began >= 0.3 && began < 5.0);
-    f.what = STOP; /* the others run into their deadline */
+    f.what = STOP; /* the others time out */
     f.others_hang = 0;
     o.timeout_s = 0.5;
     CHECK_INT(run(3, meets_fate, &f, &o), DPAR_E_PEER);
@@ -197,8 +199,8 @@ static void test_grace(void)
     no_child();
 }
 
-/* Rank `who` stops, spins or waits for ever; the others see their deadline pass, and return 0 all
- * the same. work_on: but for ranks 0 and 1, which go on without the rest for so many seconds. */
+/* Rank `who` stops, spins or waits for ever. The others time out and still return 0. work_on: if
+ * above 0, ranks 0 and 1 shrink the communicator and work for this many seconds first. */
 typedef struct hang {
     int who, what;
     double work_on;
@@ -245,8 +247,8 @@ static int ignores_it(dpar_comm *w, void *arg)
     return 0;
 }
 
-/* A rank that hangs when the others have ended is killed when another deadline is over, and named.
- * Those that work go on. */
+/* Checks that a rank that hangs after the others have ended is killed after another timeout, and
+ * named. Ranks that still work are not killed. */
 static void test_hung(void)
 {
     static const int ways[3] = {STOP, SPIN, HANG};
@@ -287,7 +289,7 @@ static int fails_in_thread(dpar_comm *w, void *arg)
     }
     __atomic_fetch_add(count, 1, __ATOMIC_SEQ_CST);
     if (w->rank == 2) {
-        return 300; /* more than an exit status holds */
+        return 300; /* more than an exit status can hold */
     }
     return dpar_barrier(w, NULL) == DPAR_E_PEER ? 0 : 91;
 }
@@ -304,7 +306,7 @@ static void test_threads(void)
     o.threads = 0;
     CHECK_INT(run(4, fails_in_thread, &count, &o), DPAR_E_PEER);
     CHECK_TEXT(why.text, "rank 2 returned 300");
-    CHECK_INT(count, 4); /* forked ranks have a copy */
+    CHECK_INT(count, 4); /* forked ranks increment their own copy */
 }
 
 static int own_process(dpar_comm *w, void *arg)
@@ -327,7 +329,7 @@ static void test_one(void)
     CHECK_TEXT(why.text, "rank 0 returned 8");
 }
 
-/* Ranks 1 and 3 are killed; the others call once both are gone: the sentence names both. */
+/* Ranks 1 and 3 are killed. The others call after both have died: the message names both. */
 static int two_die(dpar_comm *w, void *arg)
 {
     char text[4000];
@@ -392,7 +394,8 @@ static void test_nested(void)
     no_child();
 }
 
-/* Other children are for the program to wait for; SIGCHLD may be ignored; signals interrupt. */
+/* Tests a program with other children, which the launch must leave to it, with SIGCHLD ignored, and
+ * with calls that signals interrupt. */
 static void tick(int number)
 {
     (void)number;
@@ -408,7 +411,7 @@ static void test_company(void)
     if (child == 0) {
         _exit(7);
     }
-    usleep(20000); /* it is dead before the launch looks */
+    usleep(20000); /* it is dead before the launch looks at its children */
     CHECK_INT(run(3, fine, NULL, NULL), DPAR_OK);
     CHECK_INT(waitpid(child, &status, 0), child);
     CHECK_INT(WEXITSTATUS(status), 7);
@@ -437,7 +440,7 @@ static void test_company(void)
     no_child();
 }
 
-/* Few files: the supervisor does without a descriptor a rank. */
+/* Limits open files: the supervisor then works without a descriptor per rank. */
 static void test_few_files(void)
 {
     struct rlimit old, few;
@@ -452,7 +455,7 @@ static void test_few_files(void)
     f.others_hang = 0;
     CHECK_INT(run(8, meets_fate, &f, NULL), DPAR_E_PEER);
     says("rank 5 was killed by signal 9");
-    few.rlim_cur = 3; /* none at all: no segment */
+    few.rlim_cur = 3; /* not even the segment can be opened */
     CHECK_INT(setrlimit(RLIMIT_NOFILE, &few), 0);
     CHECK_INT(run(2, fine, NULL, NULL), DPAR_E_SYSTEM);
     says("too many open files");
@@ -468,8 +471,8 @@ static int counts_itself(dpar_comm *w, void *arg)
     return 0;
 }
 
-/* The third of six cannot be forked: the two are gone and have not begun. In a process of its own,
- * as a user without other processes (the limit does not bind root). */
+/* Makes the third fork of six fail: the first two ranks are ended before they begin. Runs in a
+ * separate process, as a user without other processes, because the limit does not apply to root. */
 static void test_fork_fails(void)
 {
     int status = 0;
@@ -497,7 +500,8 @@ static void test_fork_fails(void)
     CHECK_INT(*seen, 0);
 }
 
-/* Descriptors of this process; those of the count itself are the same each time. */
+/* Returns the number of open descriptors; those that the count itself uses are the same each
+ * time. */
 static int open_files(void)
 {
     DIR *at = opendir("/proc/self/fd");
@@ -524,7 +528,8 @@ static int mappings(void)
     return n;
 }
 
-/* A hundred launches leave no descriptor and no mapping; how long one takes. */
+/* Checks that a hundred launches leave no descriptor and no mapping, and prints how long one
+ * takes. */
 static void test_leaks(void)
 {
     int i, files_before, maps_before;
@@ -547,7 +552,7 @@ static void test_leaks(void)
         CHECK_INT(run(1025, fine, NULL, NULL), DPAR_E_ARG);
     }
     CHECK_INT(open_files(), files_before);
-    CHECK(mappings() <= maps_before + 8); /* a sanitizer takes some of its own */
+    CHECK(mappings() <= maps_before + 8); /* a sanitizer adds some mappings */
     no_child();
 }
 
@@ -555,7 +560,7 @@ static int tells_its_number(dpar_comm *w, void *arg)
 {
     (void)arg;
     seen[w->rank] = (int32_t)getpid();
-    while (w->rank == 3) { /* a rank that spins is gone as well */
+    while (w->rank == 3) { /* a rank that spins must end as well */
         __atomic_fetch_add(&seen[100], 1, __ATOMIC_SEQ_CST);
     }
     adds_up(w);
@@ -565,7 +570,7 @@ static int tells_its_number(dpar_comm *w, void *arg)
     return 0;
 }
 
-/* kill -9 of the launcher: within a second all its ranks are gone, and theirs. */
+/* Kills the launcher with SIGKILL: within a second all its ranks are gone, and their ranks too. */
 static int launches_those(dpar_comm *w, void *arg)
 {
     seen[8 + w->rank] = (int32_t)getpid();
@@ -582,7 +587,7 @@ static void orphans(dpar_main fn, int n, int all)
         dpar_launch(n, fn, NULL, NULL, NULL);
         _exit(0);
     }
-    for (tries = 0; tries < 3000 && left > 0; tries++) { /* a busy machine takes its time */
+    for (tries = 0; tries < 3000 && left > 0; tries++) { /* starting is slow on a busy machine */
         usleep(10000);
         for (i = 0, left = all; i < 16; i++) {
             left -= __atomic_load_n(&seen[i], __ATOMIC_SEQ_CST) != 0;
@@ -601,7 +606,7 @@ static void orphans(dpar_main fn, int n, int all)
             }
             snprintf(path, sizeof path, "/proc/%d/stat", (int)seen[i]);
             f = fopen(path, "r");
-            if (f != NULL) { /* one that init has not yet waited for is gone too */
+            if (f != NULL) { /* a zombie that init has not waited for yet counts as gone */
                 if (fgets(state, sizeof state, f) == NULL) {
                     state[0] = 0;
                 }
@@ -611,14 +616,14 @@ static void orphans(dpar_main fn, int n, int all)
         }
     }
     CHECK_INT(left, 0);
-    for (i = 0; i < 16 && left > 0; i++) { /* a failed test leaves nobody behind either */
+    for (i = 0; i < 16 && left > 0; i++) { /* a failed test must not leave processes behind */
         if (seen[i] > 0) {
             kill((pid_t)seen[i], SIGKILL);
         }
     }
 }
 
-/* Four ranks say who they are; then four inside one that is a rank itself. */
+/* Four ranks store their process numbers; then four ranks inside a rank do. */
 static void test_orphans(void)
 {
 #if defined(__linux__)
@@ -629,7 +634,7 @@ static void test_orphans(void)
 
 /* ---- what launch.sh runs --------------------------------------------------------------------- */
 
-/* Joins; rank 1 dies, the others go on. */
+/* Joins; rank 1 dies, the others continue. */
 static int shrink(void)
 {
     dpar_comm *w = NULL, *next = NULL;
@@ -698,7 +703,7 @@ static int squat(double seconds, int uid)
     return 0;
 }
 
-/* The name of the job's socket where such names are files. */
+/* Prints the name of the job's socket where such names are files. */
 static int where(void)
 {
     struct sockaddr_un name;
@@ -718,7 +723,7 @@ static int prints(dpar_comm *w, void *arg)
     return 0;
 }
 
-/* Says much on both, wherever it goes, and works. */
+/* Prints a lot to stdout and stderr and then works, wherever the output goes. */
 static int talks(dpar_comm *w, void *arg)
 {
     int i;
@@ -763,14 +768,14 @@ int main(int argc, char **argv)
         return squat(atof(argv[2]), argc > 3 ? atoi(argv[3]) : -1);
     }
     if (argc > 1 && strcmp(argv[1], "print") == 0) {
-        printf("before\n"); /* held back where stdout is a file */
+        printf("before\n"); /* buffered if stdout is a file */
         if (dpar_launch(3, prints, NULL, NULL, NULL) != DPAR_OK) {
             return 1;
         }
         printf("after\n");
         return 0;
     }
-    alarm(120); /* nothing here may hang */
+    alarm(120); /* ends a test that hangs */
     seen = (int32_t *)mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     test_fine();
     test_arguments();

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# Ranks that somebody else started: by hand, as torchrun does, by mpirun and mpiexec where they are; who does
-# not come, who ends, who is of another job, what sits in their place.
+# Tests ranks that are started by hand, as torchrun does, and by mpirun and mpiexec if installed: ranks that do
+# not join, that end, that belong to another job, and a file or process that occupies the name of the socket.
 : "${CC:=cc}" "${CFLAGS:=-O1}"
 work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
 started=
@@ -17,7 +17,7 @@ bad=0 job=$$
 unset DPAR_RANK DPAR_SIZE DPAR_LOCAL_RANK DPAR_LOCAL_SIZE DPAR_JOB DPAR_TIMEOUT RANK WORLD_SIZE
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 
-# ranks of a job by hand: size, deadline, arguments, ranks
+# Starts ranks of a job by hand: size, timeout, arguments, ranks
 by_hand() {
     size=$1 limit=$2 what=$3
     shift 3
@@ -26,7 +26,7 @@ by_hand() {
         started="$started $!"
     done
 }
-# name, lines expected, pattern: so many lines of the output match
+# Checks how many lines of the output match: name, number of lines, pattern
 said() {
     n=$(grep -c -e "$3" "$work/out")
     if [ "$n" -ne "$2" ]; then
@@ -79,14 +79,14 @@ said 'nothing is left of it' 3 'adds up'
 by_hand 3 5 join 0; first=${started##* }; sleep 0.2; by_hand 3 5 join 1; sleep 0.2; kill -9 "$first"; wait
 said 'rank 0 ends meanwhile' 1 'status -10: rank 0 ended while 3 ranks were starting'
 
-# sockets in /tmp: rank 0 that is killed leaves none, with and without memory that has no name
+# A killed rank 0 leaves no socket in /tmp, with and without memory that has no name.
 socket() { DPAR_RANK=0 DPAR_SIZE=2 DPAR_JOB=$job $launch where; }
 for plain in 0 2; do
     by_hand 3 20 "join $plain" 0; sleep 0.3; kill -9 "${started##* }"; wait
     [ ! -e "$(socket)" ] || { echo "plain $plain: a socket is left in /tmp"; bad=1; }
 done
-# where names are files (not Linux): the same job takes the name over; another one clears it away
-# when it is a minute old, and leaves what is younger, what is answered, what is no socket
+# Where names are files (not Linux), the same job takes the name over. Another job removes it once it is a minute
+# old, but not a younger one, one that is answered, or one that is not a socket.
 launch=$work/named
 stale=$(socket)
 by_hand 3 20 join 0; sleep 0.3; kill -9 "${started##* }"; wait
@@ -142,7 +142,7 @@ $launch print > "$work/out"
 [ "$(tr '\n' ' ' < "$work/out" | sed 's/in [0-2]/in/g')" = 'before in in in after ' ] ||
     { echo 'printf before a launch:'; cat "$work/out"; bad=1; }
 
-# what is printed where stdin, stdout and stderr are closed goes nowhere: not into the ranks' memory
+# Output with stdin, stdout and stderr closed is lost, and not written into the ranks' memory.
 timeout 20 "$launch" talk 0<&- >&- 2>&- || { echo 'launched without stdout'; bad=1; }
 timeout 20 "$launch" talk > /dev/null 2>&- || { echo 'launched without stderr'; bad=1; }
 for r in 0 1 2; do
@@ -157,7 +157,7 @@ if [ -c /dev/full ]; then
     said 'doctor, a full disk' 1 'stdout cannot be written'
 fi
 
-mpi() { # command, name that dpar gives it
+mpi() { # command, the launcher's name in dpar
     command -v "${1%% *}" > /dev/null 2>&1 || { echo "${1%% *}: not there"; return; }
     timeout 30 $1 $launch join > "$work/out" 2>&1
     said "$1" 3 "rank [0-2] of 3: adds up ($2"

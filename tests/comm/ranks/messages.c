@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Messages: tags out of order, a thousand unexpected ones, to oneself, large ones both ways at
- * once, every neighbour in one batch, a ring of all sizes, random traffic.
- *     cc -DDPAR_IMPLEMENTATION -I. -Itests/lib tests/comm/ranks/messages.c -o messages
- *     ./messages */
+/* Tests messages: tags out of order, a thousand unexpected ones, messages to the rank itself, large
+ * ones in both directions at once, all neighbours in one batch, a ring of all sizes, random
+ * traffic.
+ *   cc -DDPAR_IMPLEMENTATION -I. -Itests/lib tests/comm/ranks/messages.c -o messages
+ *   ./messages */
 #include "run_oracle.h"
 
-/* One message and this rank's end of it. Its content is told by `start` and who sends. */
+/* One message as this rank sees it. Its content follows from `start` and the sender. */
 typedef struct parcel {
     int from, to, tag, type, registered;
     int64_t count;
@@ -37,7 +38,7 @@ static void parcel_image(oracle *o, const parcel *p, int arrived, unsigned char 
     }
 }
 
-/* Memory for the sending or the receiving end. */
+/* Allocates the memory of the sending or the receiving end. */
 static void parcel_open(oracle *o, parcel *p, int sends)
 {
     size_t bytes = parcel_bytes(p) + 2 * ORACLE_GUARD;
@@ -65,7 +66,8 @@ static int parcel_failed(oracle *o, const parcel *p, const char *what, dpar_stat
     return 1;
 }
 
-/* Both ends hold the content afterwards: the sender's is unchanged. Frees the memory. */
+/* Checks that both ends hold the content afterwards, so that the sender's is unchanged. Frees the
+ * memory. */
 static void parcel_close(oracle *o, parcel *p)
 {
     size_t i, bytes = parcel_bytes(p) + 2 * ORACLE_GUARD;
@@ -118,7 +120,7 @@ static dpar_call parcel_call(const parcel *p, int sends)
     return c;
 }
 
-/* All sizes round a ring, the receive posted first or last, blocking or not. */
+/* Sends all sizes around a ring, with the receive posted first or last, blocking or not. */
 static int ring(oracle *o)
 {
     static const int64_t sizes[] = {0,     1,      7,      56,      60,      64,     120,
@@ -152,13 +154,13 @@ static int ring(oracle *o)
                 c[0] = parcel_call(&s, 1);
                 c[1] = parcel_call(&r, 0);
                 bad = parcel_failed(o, &s, "batch", dpar_batch(o->world, c, 2, NULL));
-            } else if (n > 1) { /* blocking alone: even ranks send first */
+            } else if (n > 1) { /* only blocking calls: even ranks send first */
                 int first = me % 2 == 0;
                 parcel *a = first ? &s : &r, *b = first ? &r : &s;
                 bad = parcel_failed(o, a, "first", parcel_go(o, a, first, NULL)) ||
                       parcel_failed(o, b, "second", parcel_go(o, b, !first, NULL));
             } else {
-                parcel_image(o, &r, 1, r.memory); /* nothing to do alone */
+                parcel_image(o, &r, 1, r.memory); /* with one rank there is nothing to do */
             }
             if (bad) {
                 return 1;
@@ -170,8 +172,8 @@ static int ring(oracle *o)
     return 0;
 }
 
-/* `count` messages from each rank to the next but one (of two: the other), tags 0 .. count - 1, the
- * last of them received first, then the others in a random order. */
+/* Sends `count` messages with tags 0, 1, ... from each rank to the next but one (of two ranks: to
+ * the other). The last one is received first, then the others in a random order. */
 static int unexpected(oracle *o, int count, int64_t most)
 {
     int me = o->world->rank, n = o->world->size, step = n > 2 ? 2 : 1;
@@ -220,7 +222,7 @@ static int unexpected(oracle *o, int count, int64_t most)
     return bad;
 }
 
-/* Many messages with one tag and sizes that go up and down: the k-th received is the k-th sent. */
+/* Sends many messages with one tag and varying sizes: they are received in the order of sending. */
 static int in_order(oracle *o)
 {
     enum { K = 60 };
@@ -250,7 +252,7 @@ static int in_order(oracle *o)
     return bad;
 }
 
-/* To oneself: send posted first, then receive posted first; and large. */
+/* Sends to the rank itself: send posted first, then receive posted first; also large. */
 static int to_oneself(oracle *o)
 {
     static const int64_t sizes[5] = {0, 5, 5000, 300000, 2000000};
@@ -273,7 +275,7 @@ static int to_oneself(oracle *o)
     return 0;
 }
 
-/* Every rank with every rank, itself too, in one batch; the forms of waiting. */
+/* Sends from each rank to each rank, itself included, in one batch; waits in each form. */
 static int everyone(oracle *o, int64_t most, int form)
 {
     int me = o->world->rank, n = o->world->size, i, bad = 0;
@@ -304,7 +306,7 @@ static int everyone(oracle *o, int64_t most, int form)
     return bad;
 }
 
-/* Two posted sends of 8 MiB cross, then both receive. */
+/* Two posted sends of 8 MiB cross, then both ranks receive. */
 static int crossing(oracle *o)
 {
     int me = o->world->rank, n = o->world->size, peer = me ^ 1, reg;
@@ -327,13 +329,13 @@ static int crossing(oracle *o)
 }
 
 #if defined(USE_MPI)
-enum { TAG_STEP = 80000000 }; /* MPICH takes tags below 2^28 */
+enum { TAG_STEP = 80000000 }; /* MPICH accepts tags below 2^28 */
 #else
 enum { TAG_STEP = 500000000 };
 #endif
 
-/* Random traffic: every rank posts its ends in its own order (equal pair and tag: in the order of
- * the list), tests some on the way, then waits in another order. */
+/* Runs random traffic. Each rank posts its ends in its own order (those with equal pair and tag in
+ * the order of the list), tests some of them meanwhile, then waits in another order. */
 static int traffic(oracle *o, int messages, uint64_t seed)
 {
     int me = o->world->rank, n = o->world->size, i, j, ends = 0, bad = 0;
@@ -359,7 +361,7 @@ static int traffic(oracle *o, int messages, uint64_t seed)
         order[i] = order[j];
         order[j] = i;
     }
-    /* bring those that must keep their order into it: among equals the earliest goes first */
+    /* Restores the order among ends with equal pair and tag: the earliest is first. */
     for (i = 0; i < ends; i++) {
         for (j = i + 1; j < ends; j++) {
             parcel *a = &p[order[i]], *b = &p[order[j]];

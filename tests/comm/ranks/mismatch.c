@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Each way in which ranks can disagree about an operation ends in DPAR_E_MISMATCH on all ranks,
- * long before the deadline, with one sentence that names both sides; later calls return the same.
- * Odd one out is the first rank, one in the middle or the last.
- *     cc -DDPAR_IMPLEMENTATION -I. -Itests/lib tests/comm/ranks/mismatch.c -o mismatch
- *     ./mismatch */
+/* Checks that each way in which ranks can disagree about an operation ends in DPAR_E_MISMATCH on
+ * all ranks, long before the timeout, with a message that names both sides; later calls return the
+ * same. The odd rank is the first, one in the middle, or the last.
+ *   cc -DDPAR_IMPLEMENTATION -I. -Itests/lib tests/comm/ranks/mismatch.c -o mismatch
+ *   ./mismatch */
 #include "run_oracle.h"
 
-/* What most ranks call, what the odd one calls, and words of the sentence. */
+/* What most ranks call, what the odd rank calls, and words of the message. */
 typedef struct quarrel {
     const char *name;
     dpar_call most, odd;
     const char *words[4];
-    int64_t piece; /* the v forms: the odd rank gives this for one piece, the others `count` */
+    int64_t piece; /* the v forms: the odd rank passes this for one piece, the others `count` */
 } quarrel;
 
 static dpar_call call_of(int kind, int type, int op, int root, int64_t count)
@@ -34,7 +34,7 @@ static quarrel quarrel_of(const char *name, dpar_call most, dpar_call odd, const
 
 enum { QUARRELS = 32 };
 
-/* Quarrel i; those of the v forms have piece > 0. */
+/* Returns quarrel i; those of the v forms have piece > 0. */
 static quarrel quarrel_number(int i)
 {
     const int f = DPAR_F32, s = DPAR_SUM;
@@ -164,7 +164,7 @@ static quarrel quarrel_number(int i)
     }
 }
 
-enum { AREA = 5 << 20 }; /* bytes; the longest buffer holds 8 x 300000 elements of 4 bytes */
+enum { AREA = 5 << 20 }; /* bytes; the longest buffer has 8 x 300000 elements of 4 bytes */
 
 typedef struct memory {
     char *in, *out;
@@ -180,7 +180,7 @@ static void wrong(oracle *o, const char *name, const char *what, const char *tex
     }
 }
 
-/* Runs the call, blocking or posted. */
+/* Makes the call, blocking or posted. */
 static dpar_status go(dpar_comm *c, const dpar_call *call, int posts)
 {
     dpar_work work;
@@ -196,7 +196,7 @@ static dpar_call ready(const quarrel *q, int is_odd, int odd, memory *m, dpar_co
     int r;
     call.in = call.kind == DPAR_CALL_BROADCAST ? m->out : m->in;
     call.out = m->out;
-    if (q->piece > 0) { /* the odd rank gives or takes one piece of another size */
+    if (q->piece > 0) { /* the odd rank sends or receives one piece of another size */
         int peer = (odd + 1) % c->size;
         for (r = 0; r < c->size; r++) {
             m->in_count[r] = m->out_count[r] = call.count;
@@ -223,7 +223,7 @@ static dpar_call ready(const quarrel *q, int is_odd, int odd, memory *m, dpar_co
     return call;
 }
 
-/* The sentence, the status of the communicator, and what later calls say. */
+/* Checks the message, the status of the communicator, and the status of later calls. */
 static void judge(oracle *o, const quarrel *q, dpar_comm *c, dpar_status s, double took, int odd)
 {
     char rank[32], first[sizeof c->why.text];
@@ -259,7 +259,7 @@ static void judge(oracle *o, const quarrel *q, dpar_comm *c, dpar_status s, doub
     }
 }
 
-/* All quarrels, each on a communicator of its own. */
+/* Runs all quarrels, each on its own communicator. */
 static void quarrels(oracle *o)
 {
     memory m;
@@ -284,7 +284,7 @@ static void quarrels(oracle *o)
         (void)dpar_barrier(c, NULL);
         begin = oracle_now();
         s = go(c, &call, posts);
-        if (i == QUARRELS - 1 && s == DPAR_OK) { /* the other of the two, in the other order */
+        if (i == QUARRELS - 1 && s == DPAR_OK) { /* the ranks make both calls, in different order */
             call = ready(&q, me != odd, odd, &m, c);
             s = go(c, &call, posts);
         }
@@ -298,8 +298,8 @@ static void quarrels(oracle *o)
     free(m.in);
 }
 
-/* Messages: the receiver expects another count or type. Both sides and, at their next collective,
- * all ranks. A send may have been over before. */
+/* Tests messages whose receiver expects another count or type. Both sides get the error, and all
+ * ranks do in their next collective. A send may have been complete before. */
 static void messages(oracle *o)
 {
     static const int64_t counts[4][2] = {{10, 11}, {0, 1}, {300000, 299999}, {10, 10}};

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* move: boxes against loops over elements; random redistributions over real ranks, each element
- * against a number made of its global index, sums folded in rank order by arithmetic of this file;
- * halos and random lists against their own lists, replayed one element at a time.
+/* move: compares boxes with loops over elements. Random redistributions over real ranks are
+ * compared element by element with a number made from its global index, sums with a fold in rank
+ * order by the arithmetic of this file. Halos and random lists are compared with a replay of their
+ * own lists, one element at a time.
  *
  *   move [ranks] [rounds] [seed]      without arguments: 1 to 8 ranks, short
  *   mpirun -np 4 move                 built with -DUSE_MPI
  *
- * With -DDEVICE_MEMORY arrays lie in memory that the CPU does not reach; with -DDEVICE_CUDA that is
- * CUDA's. */
+ * With -DDEVICE_MEMORY arrays are in memory that the CPU cannot access; with -DDEVICE_CUDA that is
+ * CUDA memory. */
 #include "dpar_train.h"
 #ifdef DEVICE_MEMORY
 #include "device_memory.h"
@@ -29,9 +30,9 @@ enum { MOST = 1 << 14, GUARD = 64, DIMS = 6 };
 
 /* ---- random numbers, the same on all ranks --------------------------------------------------- */
 
-/* ---- what is moved, one argument each -------------------------------------------------------- */
+/* ---- moves, with one argument for each field ------------------------------------------------- */
 
-/* `more`, or NULL: how it travels, scratch, shapes. */
+/* Returns a descriptor. `more` adds the method, scratch and shapes; NULL for the defaults. */
 static dpar_redistribute_desc layouts_of(const dpar_layout *from, const dpar_layout *to,
                                          const void *in, void *out, int32_t type,
                                          const dpar_redistribute_desc *more)
@@ -51,7 +52,8 @@ static dpar_status run_layouts(dpar_comm *c, const dpar_layout *from, const dpar
     return dpar_redistribute(c, &m, why);
 }
 
-/* How much scratch this rank needs: all ranks ask, with the arrays of the move that follows. */
+/* Returns the bytes of scratch that this rank needs. All ranks ask with the arrays of the move that
+ * follows. */
 static int64_t layouts_bytes(dpar_comm *c, const dpar_layout *from, const dpar_layout *to,
                              const void *in, void *out, int32_t type,
                              const dpar_redistribute_desc *more)
@@ -106,7 +108,7 @@ static uint32_t mixed(uint32_t h)
 
 /* ---- elements -------------------------------------------------------------------------------- */
 
-/* x rounded to `bits` significant ones, to nearest even; nothing here is subnormal. */
+/* Rounds x to `bits` significant bits, to nearest even. No number here is subnormal. */
 static double rounded(double x, int bits)
 {
     int e;
@@ -122,12 +124,12 @@ static double rounded(double x, int bits)
 static uint16_t half_bits(double x)
 {
     int e;
-    double m = frexp(fabs(x), &e); /* m in [1/2, 1) */
+    double m = frexp(fabs(x), &e); /* m is in [1/2, 1) */
     uint16_t sign = signbit(x) ? 0x8000 : 0;
     return x == 0.0 ? sign : (uint16_t)(sign | (e + 14) << 10 | (int)((m * 2 - 1) * 1024));
 }
 
-/* A number that the type has, as the type's bytes. */
+/* Stores a number that is exact in the type. */
 static void put(int32_t type, unsigned char *to, double x)
 {
     switch (type) {
@@ -169,8 +171,9 @@ static int is_float(int32_t type)
     return type == DPAR_F64 || type == DPAR_F32 || type == DPAR_BF16 || type == DPAR_F16;
 }
 
-/* Of element g (the share of partial rank p of those that are summed, of k among those that stay)
- * what a rank holds. Floats have parts of many sizes, so that the order of a sum shows. */
+/* Returns what a rank holds of element g: the share of partial rank p of those that are summed, and
+ * k of those that stay partial. Floats have values of many magnitudes, so that the order of a sum
+ * matters. */
 static double value_of(int32_t type, int32_t op, int64_t g, int32_t p, int32_t k)
 {
     uint32_t h = mixed((uint32_t)g * 64u + (uint32_t)p * 8u + (uint32_t)k + 77u);
@@ -191,7 +194,8 @@ static double value_of(int32_t type, int32_t op, int64_t g, int32_t p, int32_t k
     return ldexp((double)(h % 16777213) - 8e6, (int)(h >> 24 & 15u) - 20);
 }
 
-/* ((x0 op x1) op x2) ..., as comm.h says: 16 bits in f32, one rounding at the end. */
+/* Computes ((x0 op x1) op x2) ... as documented in comm.h: 16-bit types in f32, rounded once at the
+ * end. */
 static double fold(int32_t type, int32_t op, int64_t g, int32_t n, int32_t k)
 {
     double x = value_of(type, op, g, 0, k);
@@ -223,11 +227,11 @@ static int64_t volume(int32_t dims, const int64_t *shape)
     return n;
 }
 
-/* Bytes with a guard before and behind; all of a pattern that no result has by chance. */
+/* Bytes with a guard before and after them, all set to a pattern that no result has by chance. */
 typedef struct guarded {
     unsigned char *all, *at;
     int64_t bytes;
-    int there; /* of the device */
+    int there; /* 1 if in device memory */
 } guarded;
 
 static unsigned char poison(int64_t i)
@@ -254,7 +258,7 @@ static guarded guarded_here(int64_t bytes)
     return guarded_in((unsigned char *)malloc((size_t)bytes + 2 * GUARD), bytes, 0);
 }
 
-/* Where arrays lie. */
+/* Allocates memory of the kind that the arrays are in. */
 static guarded guarded_new(int64_t bytes)
 {
 #ifdef DEVICE_MEMORY
@@ -264,7 +268,7 @@ static guarded guarded_new(int64_t bytes)
 #endif
 }
 
-/* Is byte i of the array what it was at first? */
+/* Returns 1 if byte i of the array has its first value, otherwise 0. */
 static int untouched(const guarded *g, int64_t i)
 {
     return g->at[i] == poison(i + GUARD);
@@ -304,7 +308,7 @@ static DPARI_UNUSED void random_box(dpar_transfer *t, int64_t *shape, int32_t di
         t->mine[d] = below((int)(shape[d] - t->extent[d]) + 1);
         t->flip |= below(4) == 0 ? 1u << d : 0;
     }
-    if (dims > 1 && below(2)) { /* two dims change places, where there is room */
+    if (dims > 1 && below(2)) { /* exchanges two dims if there is space */
         int32_t a = below(dims), b = below(dims);
         if (t->mine[a] + t->extent[b] <= shape[a] && t->mine[b] + t->extent[a] <= shape[b]) {
             t->swap[0] = a;
@@ -313,13 +317,13 @@ static DPARI_UNUSED void random_box(dpar_transfer *t, int64_t *shape, int32_t di
     }
 }
 
-/* The sender's dim that dim d of the receiver is. */
+/* Returns the sender's dim that corresponds to dim d of the receiver. */
 static int32_t swapped(const dpar_transfer *t, int32_t d)
 {
     return d == t->swap[0] ? t->swap[1] : d == t->swap[1] ? t->swap[0] : d;
 }
 
-/* Small whole numbers, that every type has. */
+/* Returns a small whole number that is exact in each type. */
 static double plain(int64_t i)
 {
     return (double)(i * 7 % 50 + 1);
@@ -334,11 +338,11 @@ static double combined(int32_t op, double x, double y)
                                 : (x < y ? x : y);
 }
 
-#ifdef DPAR_IMPLEMENTATION /* by the loops of move.c */
+#ifdef DPAR_IMPLEMENTATION /* uses the loops of move.c */
 
-#ifdef DPAR_IMPLEMENTATION /* what is inside */
-/* The box of a send (`extent` elements from mine[]) out of array[shape] into message[], in C order.
- */
+#ifdef DPAR_IMPLEMENTATION /* internal functions */
+/* Packs the box of a send (`extent` elements from mine[]) from array[shape] into message[], in C
+ * order. */
 static dpar_status box_pack(const dpar_transfer *t, const int64_t *shape, const void *array,
                             int32_t type, void *message, dpar_why *why)
 {
@@ -360,8 +364,8 @@ static dpar_status box_pack(const dpar_transfer *t, const int64_t *shape, const 
     return st;
 }
 
-/* The message of a receive into array[shape] at mine[], by t->op; t->flip reverses dims, t->swap
- * exchanges two. */
+/* Unpacks the message of a receive into array[shape] at mine[] with t->op. t->flip reverses dims,
+ * t->swap exchanges two. */
 static dpar_status box_unpack(const dpar_transfer *t, const int64_t *shape, void *array,
                               int32_t type, const void *message, dpar_why *why)
 {
@@ -425,7 +429,7 @@ static void check_box(int32_t dims, int most, int32_t type, int32_t op)
     }
     CHECK_INT(wrong, 0);
     CHECK_INT(box_unpack(&t, shape, after.at, type, message.at, &why), DPAR_OK);
-    for (n = 0; nth(dims, shape, n, index); n++) { /* also what was not to be touched */
+    for (n = 0; nth(dims, shape, n, index); n++) { /* also elements that must not be changed */
         unsigned char want[8];
         int64_t from[DIMS];
         double x = op == DPAR_PRODUCT ? 2.0 : plain(n + 3);
@@ -544,7 +548,7 @@ static dpar_layout random_layout(const dpar_mesh *mesh, int32_t dims, const int6
     return l;
 }
 
-/* Partial axes that both have: where they are allowed, they stay. */
+/* Returns the partial axes of both layouts: where they are allowed, they stay partial. */
 static uint32_t axes_that_stay(const dpar_layout *from, const dpar_layout *to)
 {
     return axes_that(from, DPAR_PLACEMENT_PARTIAL) & axes_that(to, DPAR_PLACEMENT_PARTIAL);
@@ -556,7 +560,7 @@ static int in_mesh(const dpar_mesh *m, int32_t rank)
     return dpar_mesh_coords(m, rank, coord);
 }
 
-/* The array that a rank passes: its local part in the corner of one that may be larger. */
+/* The array that a rank passes. Its local part is in the corner of an array that may be larger. */
 typedef struct part {
     guarded memory;
     int64_t local[DIMS], shape[DIMS];
@@ -577,7 +581,7 @@ static part part_new(const dpar_layout *l, int32_t rank, int32_t bytes, int padd
     return p;
 }
 
-/* The global number of the n-th element of a part. */
+/* Returns the global number of the n-th element of a part. */
 static int64_t number_of(const dpar_layout *l, int32_t rank, const int64_t *index)
 {
     int64_t global[DIMS];
@@ -602,7 +606,7 @@ static void fill_part(part *p, const dpar_layout *from, const dpar_layout *to, i
     }
 }
 
-/* Of a sum that begins: does the rank hold it? */
+/* Returns 1 if the rank holds the sum of axes that become partial, otherwise 0. */
 static int holds_sum(const dpar_layout *from, const dpar_layout *to, int32_t rank)
 {
     uint32_t begins = axes_that(to, DPAR_PLACEMENT_PARTIAL) & ~axes_that_stay(from, to);
@@ -644,7 +648,7 @@ static void check_part(const part *p, const dpar_layout *from, const dpar_layout
     CHECK_INT(touched, 0);
 }
 
-/* What the ranks do, each for itself, with layouts that all know. */
+/* Runs a redistribution on all ranks, which know both layouts, and checks this rank's part. */
 static void check_redistribution(dpar_comm *c, const dpar_layout *from, const dpar_layout *to,
                                  int32_t type, int32_t op, dpar_redistribute_desc *o)
 {
@@ -658,7 +662,7 @@ static void check_redistribution(dpar_comm *c, const dpar_layout *from, const dp
     fill_part(&in, from, to, c->rank, type, op);
     o->in_shape = o->in_shape ? in.shape : NULL;
     o->out_shape = o->out_shape ? out.shape : NULL;
-    if (o->scratch_bytes != 0) { /* exactly as much as it says, wherever it lies */
+    if (o->scratch_bytes != 0) { /* exactly as much scratch as the query returns, at any address */
         room = layouts_bytes(c, from, to, in.empty ? NULL : in.memory.at,
                              out.empty ? NULL : out.memory.at, type, o);
         guarded scratch = guarded_here(room + 8), there = guarded_new(room + 8);
@@ -684,7 +688,7 @@ static void check_redistribution(dpar_comm *c, const dpar_layout *from, const dp
     guarded_free(&out.memory);
 }
 
-/* Any layouts on any meshes, any type, both ways of moving, messages of a few bytes to many. */
+/* Tests random layouts on random meshes, all types, both methods, messages from a few bytes on. */
 static void test_redistributions(dpar_comm *c, int rounds)
 {
     static const int64_t any[DIMS] = {0};
@@ -722,7 +726,7 @@ static void test_redistributions(dpar_comm *c, int rounds)
     CHECK(done > rounds / 3 && (rounds < 100 || summed > rounds / 20));
 }
 
-/* Do the shares of replicas cut some sum's parts differently? */
+/* Returns 1 if the shares of replicas cut the parts of a sum differently, otherwise 0. */
 static int falls_apart(const dpar_layout *from, const dpar_layout *to)
 {
     dpar_redistribute_cursor w;
@@ -741,8 +745,8 @@ static int falls_apart(const dpar_layout *from, const dpar_layout *to)
     return found;
 }
 
-/* Partial sums with replicas that share the sending: 16-bit sums still round once, averages still
- * divide by the number of parts. */
+/* Tests partial sums with replicas that share the sending: 16-bit sums are still rounded once, and
+ * averages still divide by the number of parts. */
 static void test_shared_sums(dpar_comm *c)
 {
     static const int32_t types[] = {DPAR_BF16, DPAR_F16, DPAR_F32, DPAR_I32};
@@ -778,7 +782,7 @@ static void test_shared_sums(dpar_comm *c)
     CHECK(c->size < 4 || apart > 0);
 }
 
-/* Sums of 16 bits that are longer than what a device reduces at once. */
+/* Tests sums of 16-bit types that are longer than what a device reduces at a time. */
 static void test_long_sums(dpar_comm *c)
 {
     const int64_t extent[] = {300, 120};
@@ -795,18 +799,18 @@ static void test_long_sums(dpar_comm *c)
     check_redistribution(c, &from, &to, DPAR_BF16, DPAR_SUM, &o);
 }
 
-/* ---- lists, replayed ------------------------------------------------------------------------- */
+/* ---- replays of lists ------------------------------------------------------------------------ */
 
 enum { LISTS = 2000 };
 
-/* What element i of rank r's array is before anything moves. */
+/* Returns element i of rank r's array before the move. */
 static double held(int32_t type, int32_t rank, int64_t i)
 {
     uint32_t h = mixed((uint32_t)i * 16u + (uint32_t)rank + 5u);
     return type == DPAR_I32 ? (double)(h % 1000) : ldexp((double)(h % 16777213), -(int)(h >> 28));
 }
 
-/* The receives of a rank, one element at a time, in f32 or f64 or i32. */
+/* Runs the receives of a rank one element at a time, in f32, f64 or i32. */
 static void replay(const dpar_transfer *t, int64_t n, int32_t type, double *array,
                    const int64_t *shape, int64_t (*shapes)[DIMS])
 {
@@ -816,12 +820,12 @@ static void replay(const dpar_transfer *t, int64_t n, int32_t type, double *arra
         int32_t d, parts = 1;
         while (t[k].op == DPAR_AVG && k + parts < n && t[k + parts].op == DPAR_AVG &&
                memcmp(t[k].mine, t[k + parts].mine, sizeof t[k].mine) == 0) {
-            parts++; /* only the last of them divides */
+            parts++; /* only the last part divides */
         }
         for (i = 0; nth(t[k].dims, t[k].extent, i, j); i++) {
             int64_t here[DIMS], there[DIMS];
             double *x, y;
-            for (d = 0; d < t[k].dims; d++) { /* j: the sender's */
+            for (d = 0; d < t[k].dims; d++) { /* j is the sender's dim */
                 int32_t to = swapped(&t[k], d);
                 there[d] = t[k].theirs[d] + j[d];
                 here[to] =
@@ -832,7 +836,7 @@ static void replay(const dpar_transfer *t, int64_t n, int32_t type, double *arra
             *x = combined(t[k].op == DPAR_AVG ? DPAR_SUM : t[k].op, *x, y);
             *x = type == DPAR_F32 ? (double)(float)*x : *x;
             if (t[k].op == DPAR_AVG && parts == 1) {
-                int64_t q, all = 1; /* behind the copy that they are averaged with */
+                int64_t q, all = 1; /* the parts after the copy that they are averaged with */
                 for (q = k; t[q].op == DPAR_AVG; q--) {
                     all++;
                 }
@@ -905,8 +909,8 @@ static void push(lists *l, dpar_comm *c, const dpar_transfer *t, int32_t from, i
     }
 }
 
-/* Boxes into the rows [row, row + height) of rank `to`: a copy and sums of parts of it, or averages
- * of the whole, from ranks in any order. */
+/* Adds boxes for the rows [row, row + height) of rank `to`: a copy and sums of parts of it, or
+ * averages of the whole, from ranks in any order. */
 static void random_strip(lists *l, dpar_comm *c, int32_t to, int64_t row, int64_t height)
 {
     int what = below(4), n = below(5), k;
@@ -930,12 +934,12 @@ static void random_strip(lists *l, dpar_comm *c, int32_t to, int64_t row, int64_
             if (k > 0 && what != 3 && below(2)) {
                 t.extent[d] = 1 + below((int)t.extent[d]);
             }
-            if (what == 3) { /* the same box of all: every array has such a one */
+            if (what == 3) { /* the same box on all ranks, which each array contains */
                 t.extent[d] = d == 0 ? 1 : 2;
                 t.flip = 0;
             }
         }
-        if (what != 3 && l->dims > 1 && below(3) == 0) { /* two dims change places */
+        if (what != 3 && l->dims > 1 && below(3) == 0) { /* exchanges two dims */
             int64_t most[2], cap;
             t.swap[0] = below(l->dims);
             t.swap[1] = below(l->dims);
@@ -1011,8 +1015,8 @@ static int64_t list_halo(const dpar_halo *h, int32_t rank, int32_t direction, in
     return n;
 }
 
-/* In one array, as users do: what is sent is not what is written. Each point that has an image
- * holds its value after it (grids without folds). */
+/* Exchanges in a single array, as users do: sent cells are not written. Afterwards each point that
+ * has an image holds its value (for grids without folds). */
 static void check_halo_values(dpar_comm *c, const dpar_halo *h, const lists *l,
                               const dpar_redistribute_desc *o)
 {
@@ -1132,7 +1136,7 @@ static dpar_layout one_axis(int32_t ranks, int32_t offset, dpar_placement p)
     return l;
 }
 
-/* What all ranks get wrong, or one of them: the same status everywhere, and the next move works. */
+/* Passes errors on all ranks, or on one: the status is the same on all, and the next move works. */
 static void test_redistribute_errors(dpar_comm *c)
 {
     dpar_layout rows = one_axis(c->size, 0, dpar_shard_by(0, DPAR_SPLIT_EVEN, 0)), away = rows, sum,
@@ -1167,7 +1171,7 @@ static void test_redistribute_errors(dpar_comm *c)
     CHECK(bytes > 0);
     if (c->size > 1) {
         CHECK_INT(run_layouts(c, &sum, &whole, in, out, DPAR_F8, NULL, &why), DPAR_E_ARG);
-        /* only the last rank is wrong */
+        /* Only the last rank is wrong. */
         CHECK_INT(
             run_layouts(c, &rows, &whole, c->rank == last ? NULL : in, out, DPAR_F64, NULL, &why),
             DPAR_E_ARG);
@@ -1178,7 +1182,7 @@ static void test_redistribute_errors(dpar_comm *c)
         CHECK_INT(
             run_layouts(c, &rows, &whole, in, out, DPAR_F64, c->rank == last ? &o : NULL, &why),
             DPAR_E_ROOM);
-        CHECK_INT(why.bytes, bytes); /* the ranks whose scratch is large enough are told too */
+        CHECK_INT(why.bytes, bytes); /* ranks whose scratch is large enough get the number too */
         CHECK_INT(run_layouts(c, &rows, &whole, in, out, c->rank == last ? DPAR_I64 : DPAR_F64,
                               NULL, &why),
                   DPAR_E_MISMATCH);
@@ -1206,7 +1210,7 @@ static void test_list_errors(dpar_comm *c)
         in[k] = k;
         out[k] = -1;
     }
-    t.peer = c->rank; /* to oneself */
+    t.peer = c->rank; /* to the rank itself */
     CHECK_INT(ON_DEVICE(run_lists(c, &t, 1, &t, 1, in, shape, out, shape, DPAR_F64, NULL, &why)),
               DPAR_OK);
     for (k = 0; k < 20; k++) {
@@ -1258,8 +1262,8 @@ static void test_list_errors(dpar_comm *c)
     guarded_free(&memory);
 }
 
-/* Rank 0 sends rank 1 a row; lists that do not fit. What comes after is right, and is not what an
- * exchange before it sent. */
+/* Sends a row from rank 0 to rank 1 with lists that do not match. The next exchange must be right
+ * and must not contain data of the one before. */
 static void test_lists_apart(dpar_comm *c)
 {
     const int64_t shape[] = {4, 6};
@@ -1282,23 +1286,23 @@ static void test_lists_apart(dpar_comm *c)
         in[k] = 100 + k;
         out[k] = -1;
     }
-    /* the receive is left out */
+    /* The receive is missing. */
     CHECK_INT(ON_DEVICE(run_lists(c, &t, first, &t, 0, in, shape, out, shape, DPAR_F64, &o, &why)),
               DPAR_E_MISMATCH);
     CHECK(strstr(why.text, "rank 0 sends 1 boxes to rank 1, whose list expects 0") != NULL);
     CHECK((strncmp(why.text, "rank 1: ", 8) == 0) == !second);
-    /* the send is */
+    /* The send is missing. */
     CHECK_INT(ON_DEVICE(run_lists(c, &t, 0, &t, second, in, shape, out, shape, DPAR_F64, &o, &why)),
               DPAR_E_MISMATCH);
     CHECK(strstr(why.text, "rank 0 sends 0 boxes to rank 1, whose list expects 1") != NULL);
-    /* as many elements in another shape */
+    /* As many elements in another shape. */
     other.extent[0] = second ? 3 : 2;
     other.extent[1] = second ? 2 : 3;
     CHECK_INT(ON_DEVICE(run_lists(c, &other, first, &other, second, in, shape, out, shape, DPAR_F64,
                                   &o, &why)),
               DPAR_E_MISMATCH);
     CHECK(strstr(why.text, "rank 0 sends rank 1 1 boxes, but their extents") != NULL);
-    /* one rank alone is wrong: all hear, those without transfers too */
+    /* Only one rank is wrong: all ranks get the error, also those without transfers. */
     other = t;
     other.mine[0] = second ? 3 : 1;
     CHECK_INT(ON_DEVICE(run_lists(c, &other, first, &other, second, in, shape, out, shape, DPAR_F64,

@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Ranks of one node in different namespaces, as in the containers of a pod: what they read from
- * each other must be right, or an error, never another process's memory.
+/* Tests ranks of one node in different namespaces, as in the containers of a pod: what they read
+ * from each other must be right, or an error, but never the memory of another process.
  *
- * Four ranks, two on each of two sides. Each pair of kinds (a new PID, user, mount, network or time
- * namespace, another user, or nothing new) is a cell; then system calls that seccomp forbids to
- * rank 3 alone, before and after the start, and DPAR_WORLD_NO_CMA. In a cell the ranks exchange
- * messages and collectives of 4 B to 4 MiB of static memory, over the world and over groups of one
- * rank of each side. Built without PIE all ranks have that memory at the same address, so that a
- * read from the wrong process succeeds. Expected values: each element is computed from the rank
- * that gives it, its index and the number of the operation.
+ * Four ranks run, two on each of two sides. Each pair of kinds (a new PID, user, mount, network or
+ * time namespace, another user, or nothing new) is a cell. Further cells forbid system calls to
+ * rank 3 by seccomp, before and after the start, or set DPAR_WORLD_NO_CMA. In a cell the ranks
+ * exchange messages and collectives of 4 B to 4 MiB of static memory, over the world and over
+ * groups with one rank of each side. Built without PIE, all ranks have that memory at the same
+ * address, so that a read from the wrong process would succeed. Expected values: each element is
+ * computed from the rank that sends it, its index and the number of the operation.
  *
  * Prints a word for each cell:
- *     both     right values; each side reads the other's memory directly
- *     first    right values; only the ranks of the row's side read the column's, or `second` the
- *              other way round
- *     ring     right values; neither side reads the other
- *     apart    a message that says what ranks need to meet (other user; other network and /tmp)
- *     error    another error, with its text
- *     skipped  the machine forbids such a namespace
- * What fails the test: wrong values, a hang, another word than `apart` where ranks cannot meet, an
+ *   both     right values; each side reads the other's memory directly
+ *   first    right values; only the ranks of the row's side read the column's
+ *   second   right values; only the ranks of the column's side read the row's
+ *   ring     right values; neither side reads the other
+ *   apart    a message that says what ranks need to meet (other user; other network and /tmp)
+ *   error    another error, with its text
+ *   skipped  the machine forbids such a namespace
+ * The test fails on wrong values, a hang, another word than `apart` where ranks cannot meet, or an
  * error where they can. Needs root for most of the namespaces. */
 #define DPAR_IMPLEMENTATION
 #ifndef _GNU_SOURCE
@@ -42,7 +42,7 @@ enum { RANKS = 4, MOST = 1 << 20, OTHER_USER = 65533 };
 enum { NONE, PID, USER, MOUNT, NETWORK, TIME, UID, KINDS };
 static const char *const kind_name[KINDS] = {"none",    "PID",  "user", "mount",
                                              "network", "time", "uid"};
-/* What rank 3 alone does. */
+/* What only rank 3 does. */
 enum {
     NOTHING,
     FILTER_EPERM,
@@ -92,7 +92,8 @@ static int write_file(const char *path, const char *text)
     return wrote == (ssize_t)strlen(text) ? 0 : -1;
 }
 
-/* Moves this process (PID and time: the children that it forks) into new namespaces of a kind. */
+/* Moves this process (for PID and time: the children that it forks) into new namespaces of a
+ * kind. */
 static int enter(int kind)
 {
     static const int flag[KINDS] = {
@@ -166,7 +167,8 @@ static void fill(const dpar_comm *c, int world_rank, int64_t n)
     memset(got, 0xff, sizeof(float) * (size_t)n);
 }
 
-/* Elements of `got` from `at` on that are not what the rank gave from `from` on. */
+/* Returns how many of n elements of `got` from `at` on differ from those that the rank sent from
+ * `from` on. */
 static int differ(int rank, int64_t at, int64_t from, int64_t n)
 {
     int wrong = 0;
@@ -245,8 +247,8 @@ static dpar_status all_sizes(dpar_comm *c, const int *world, int *wrong)
     return status;
 }
 
-/* Rank 2 waits for rank 0: by the clock that they share it has just said so, whatever their own
- * clocks say. */
+/* Rank 2 waits for rank 0, so its last heartbeat is recent. Checks that rank 0 sees that by the
+ * clock that they share, whatever the clocks of their namespaces show. */
 static int clocks_agree(dpar_comm *c)
 {
     int32_t word = 0;
@@ -319,8 +321,8 @@ static void be_rank(int rank, int kind, int extra, const char *timeout)
 
 /* ---- cells ----------------------------------------------------------------------------------- */
 
-/* A side: its two ranks, in namespaces that they share. Its first process there is none of them: when
- * that ends, a PID namespace ends. */
+/* Runs a side: its two ranks, in namespaces that they share. The first process of a PID namespace
+ * is not one of the ranks, because the namespace ends with it. */
 static void be_side(int side, int kind, int extra, const char *timeout)
 {
     if (enter(kind) != 0) {
@@ -345,7 +347,7 @@ static void be_side(int side, int kind, int extra, const char *timeout)
     _exit(0);
 }
 
-/* Both sides to their end; 0 when they did not come to it. */
+/* Runs both sides until they end. Returns 0 if they do not. */
 static int run(const int *kind, int extra, const char *timeout)
 {
     static int cell;
@@ -361,18 +363,18 @@ static int run(const int *kind, int extra, const char *timeout)
             be_side(s, kind[s], extra, timeout);
         }
     }
-    for (int k = 0; k < 12000 && left > 0; k++) { /* 120 s; all deadlines are shorter */
+    for (int k = 0; k < 12000 && left > 0; k++) { /* 120 s; all timeouts are shorter */
         const pid_t ended = waitpid(-1, NULL, WNOHANG);
         left -= ended > 0;
         if (ended == 0) {
             usleep(10000);
         }
         if (shared->forbidden && left == 1) {
-            break; /* the other side waits in vain */
+            break; /* the other side would wait in vain */
         }
     }
     for (int s = 0; s < 2 && left > 0; s++) {
-        kill(side[s], SIGKILL); /* its ranks end with it */
+        kill(side[s], SIGKILL); /* its ranks end too */
     }
     for (int s = 0; s < 2; s++) {
         (void)waitpid(side[s], NULL, 0);
@@ -380,7 +382,7 @@ static int run(const int *kind, int extra, const char *timeout)
     return left == 0;
 }
 
-/* A side's kind lets it meet a side of that kind? Otherwise both must say what they need. */
+/* Returns 1 if sides of these kinds can meet. Otherwise both must report what they need. */
 static int can_meet(int a, int b)
 {
     if ((a == UID) != (b == UID)) {
@@ -426,7 +428,7 @@ static const char *word_of(int ended)
     return "ring";
 }
 
-/* whole: all pairs; otherwise those with `none`, and of a kind with itself. */
+/* Runs all pairs if `whole` is set, otherwise those with `none` and those of equal kinds. */
 static void matrix(int whole)
 {
     printf("%-8s", "");
@@ -465,9 +467,9 @@ static void extras(void)
             continue;
         }
         CHECK(strcmp(word, "HANGS") != 0 && strcmp(word, "WRONG VALUES") != 0);
-        if (extra == FILTER_KILL) { /* it ends itself, which the others must say */
+        if (extra == FILTER_KILL) { /* it is killed, which the others must report */
             CHECK(strncmp(word, "error (", 7) == 0 && strstr(word, "rank 3") != NULL);
-        } else if (extra == FILTER_MEETS_COLLECTIVE) { /* all ranks have chosen to read by then */
+        } else if (extra == FILTER_MEETS_COLLECTIVE) { /* all ranks have chosen to read before */
             CHECK(strstr(word, "cannot be read any more (not permitted") != NULL);
         } else {
             CHECK(strchr(word, ' ') == NULL);
@@ -475,7 +477,7 @@ static void extras(void)
     }
 }
 
-/* Yama's rule is one for the whole machine: changed only where that is asked for. */
+/* Tests Yama's scopes. The setting is global for the machine, so it is changed only on request. */
 static void yama(void)
 {
     static const char path[] = "/proc/sys/kernel/yama/ptrace_scope";
@@ -491,7 +493,7 @@ static void yama(void)
                bytes <= 0 ? "this kernel has none" : "DPAR_TEST_YAMA=1 lets root change it");
         return;
     }
-    for (int scope = 0; scope < 3; scope++) { /* 3 stays until the machine is started again */
+    for (int scope = 0; scope < 3; scope++) { /* scope 3 would stay until the next boot */
         const char text[2] = {(char)('0' + scope), 0};
         const char *word;
         if (write_file(path, text) != 0) {

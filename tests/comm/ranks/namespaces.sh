@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# Ranks in different namespaces (namespaces.c). fixed: without PIE, so that all ranks have their memory at the
-# same addresses and a read from the wrong process would succeed; placed: with PIE,
-# where it mostly fails. whole: all pairs of namespaces.
+# Tests ranks in different namespaces (namespaces.c). fixed: without PIE, so that all ranks have their memory at
+# the same addresses and a read from the wrong process would succeed; placed: with PIE, where such a read mostly
+# fails. whole: all pairs of namespaces.
 : "${CC:=cc}" "${CFLAGS:=-O2}"
 work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT

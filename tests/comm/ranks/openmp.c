@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* openmp: ranks of a process that has threads; openmp.sh builds it with each OpenMP that is here,
- * and without. openmp WHAT With OpenMP, what: before (parallel regions, then forked ranks with such
- * regions, twice), inside (in forked ranks alone), threads (ranks are threads), begin
- * (dpar_init_or_launch after a region; argv has
- * --ranks). Each rank prints "rank R PID P: SUM", the sum over all ranks of 0 + 1 + ... + 999.
+/* openmp: tests ranks in a process that has threads. openmp.sh builds it with each OpenMP that this
+ * machine has, and without. Usage: openmp WHAT
  *
- * Without, what: pool (the program's own pool, whose thread a fork loses and each rank waits for),
- * one (rank 1 alone waits for it, the others in dpar), helper (a thread that does not matter), late
- * (the same, and ranks compute for longer than the deadline), die (the same, and rank 1 is killed),
- * sleep (no thread, and ranks sleep for longer than the deadline). Prints the status and the
- * message. */
+ * With OpenMP, WHAT is: before (parallel regions, then forked ranks with such regions, twice),
+ * inside (only in forked ranks), threads (ranks are threads), begin (dpar_init_or_launch after a
+ * region; argv contains --ranks). Each rank prints "rank R PID P: SUM", the sum over all ranks of 0
+ * + 1 + ... + 999.
+ *
+ * Without OpenMP, WHAT is: pool (the program's own pool, whose thread is lost in a fork and which
+ * each rank waits for), one (only rank 1 waits for it, the others are in dpar), helper (a thread
+ * that nobody waits for), late (the same, and ranks compute for longer than the timeout), die (the
+ * same, and rank 1 is killed), sleep (no thread, and ranks sleep for longer than the timeout).
+ * Prints the status and the message. */
 #include "dpar_comm.h"
 
 #include <pthread.h>
@@ -38,7 +40,7 @@ static int adds(dpar_comm *c, void *unused)
     return c->status != DPAR_OK;
 }
 
-/* ---- a pool of one thread, which adds what it is given ---- */
+/* ---- a pool of one thread, which computes sums ---- */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t news = PTHREAD_COND_INITIALIZER;

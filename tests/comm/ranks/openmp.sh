@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# Threads before and in ranks: GNU's and LLVM's OpenMP where a compiler here has one, and threads of the program's
-# own. Sums are 0 + 1 + ... + 999 = 499500 a rank, times three.
+# Tests threads before and in ranks: with GNU's and LLVM's OpenMP if a compiler here has it, and the program's own
+# threads. Sums are 0 + 1 + ... + 999 = 499500 per rank, times three.
 : "${CC:=cc}" "${CFLAGS:=-O1}"
 work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
@@ -12,7 +12,7 @@ source=tests/comm/ranks/openmp.c
 library=build/libdpar.a
 [ -e $library ] || library=-DDPAR_IMPLEMENTATION
 
-# program, exit code, lines, pattern that all of them match, arguments
+# Runs a program: program, exit code, number of lines, pattern that each line matches, arguments
 look() {
     program=$1 code=$2 lines=$3 pattern=$4
     shift 4
@@ -26,7 +26,7 @@ look() {
         cat "$work/out"
         bad=1
     fi
-    # LLVM's OpenMP has a file for each process in which it works, until that ends in order
+    # LLVM's OpenMP keeps a file for each process that uses it until the process ends normally.
     for pid in $(sed -n 's/.* PID \([0-9]*\): .*/\1/p' "$work/out"); do
         for file in /dev/shm/__KMP_REGISTERED_LIB_"$pid"_*; do
             [ ! -e "$file" ] || { echo "$program $*: left $file"; bad=1; }

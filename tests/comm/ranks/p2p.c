@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Messages over the shared-memory engine: processes and threads, 2 to 6 ranks, each way that a
- * message can take. What a message must hold is computed on both sides from its seed; what a
- * mismatch must say is written out from src/comm/shm.h. */
+/* Tests messages of the shared-memory engine between processes and between threads, with 2 to 6
+ * ranks, by each method of transfer. The expected content is computed on both sides from its seed;
+ * the expected messages about a mismatch are written out after src/comm/shm.h. */
 #include "dpar_comm.h"
 
 #include "check.h"
@@ -66,7 +66,8 @@ static void drop(dpar_comm *c, int registered, unsigned char *at)
     }
 }
 
-/* There and back, from and to each kind of memory, sizes around each change of method. */
+/* Sends back and forth, from and to each kind of memory, with sizes around each change of
+ * method. */
 static int ping_pong(dpar_comm *c, void *arg)
 {
     static const int64_t size[] = {0,     1,      4,      31,      32,     33,    95,
@@ -83,11 +84,11 @@ static int ping_pong(dpar_comm *c, void *arg)
         EXPECT(in && out);
         for (uint32_t i = 0; i < sizeof size / sizeof size[0] && !bad; i++) {
             const uint32_t seed = 100 * i + (uint32_t)kind;
-            out[size[i]] = 99; /* a sentinel behind the message */
+            out[size[i]] = 99; /* a sentinel after the message */
             if (c->rank == 0) {
                 fill(in, size[i], seed);
                 EXPECT(dpar_send(c, in, size[i], DPAR_U8, 1, 3, NULL) == DPAR_OK);
-                fill(in, size[i], 0); /* the memory is ours again */
+                fill(in, size[i], 0); /* the memory may be overwritten again */
                 EXPECT(dpar_recv(c, out, size[i], DPAR_U8, 1, 4, NULL) == DPAR_OK);
                 EXPECT(holds(out, size[i], seed + 1));
             } else {
@@ -104,7 +105,7 @@ static int ping_pong(dpar_comm *c, void *arg)
     return bad;
 }
 
-/* All send to the right, then receive from the left; sizes from registered and private memory. */
+/* All ranks send to the right, then receive from the left, from registered and private memory. */
 static int ring(dpar_comm *c, void *arg)
 {
     const int32_t right = (c->rank + 1) % c->size, left = (c->rank + c->size - 1) % c->size;
@@ -128,7 +129,7 @@ static int ring(dpar_comm *c, void *arg)
 
 enum { EARLY = 1000 };
 
-/* 1000 messages that nobody asked for, large ones among them, then received from the last on. */
+/* Sends 1000 unexpected messages, some of them large, which are received from the last on. */
 static int early(dpar_comm *c, void *arg)
 {
     dpar_work *work = (dpar_work *)calloc(EARLY, sizeof *work);
@@ -159,7 +160,7 @@ static int early(dpar_comm *c, void *arg)
     return bad;
 }
 
-/* 500 receives wait; their messages come from the last on, each from a different size class. */
+/* Posts 500 receives; their messages arrive from the last on, each of another size class. */
 static int posted(dpar_comm *c, void *arg)
 {
     enum { N = 500, PIECE = 12000 };
@@ -190,7 +191,7 @@ static int posted(dpar_comm *c, void *arg)
     return bad;
 }
 
-/* To oneself, either order, two tags crossed. */
+/* Sends to the rank itself in either order, and with two tags crossed. */
 static int self(dpar_comm *c, void *arg)
 {
     int bad = 0;
@@ -217,7 +218,8 @@ static int self(dpar_comm *c, void *arg)
     return bad;
 }
 
-/* Every rank to every rank (itself too) at once, sizes by pair. */
+/* Returns the size of the message of a pair; each rank sends to each rank at once, also to
+ * itself. */
 static int64_t pair_bytes(int32_t from, int32_t to, int32_t round)
 {
     return ((int64_t)from * 7919 + to * 104729 + round * 65537) % (round % 2 ? 200000 : 3000);
@@ -261,8 +263,8 @@ static int all_pairs(dpar_comm *c, void *arg)
     return bad;
 }
 
-/* A storm between all pairs: 120 messages a pair with random sizes and 3 tags; each rank takes
- * those of one tag in the order of sending, the tags in an order of its own. */
+/* A storm between all pairs: 120 messages per pair with random sizes and 3 tags. Each rank receives
+ * those of one tag in the order of sending, and the tags in its own order. */
 enum { STORM = 120 };
 static int64_t storm_bytes(int32_t from, int32_t to, int32_t i)
 {
@@ -321,8 +323,9 @@ static int storm(dpar_comm *c, void *arg)
     return bad;
 }
 
-/* Messages of two communicators do not mix, also when one comes before its receiver has the
- * communicator; nor does one that is left behind in a closed one disturb the next. */
+/* Checks that messages of two communicators do not mix, also if one arrives before its receiver has
+ * the communicator, and that a message left in a freed communicator does not disturb the next
+ * one. */
 static int groups(dpar_comm *c, void *arg)
 {
     int bad = 0;
@@ -348,8 +351,9 @@ static int groups(dpar_comm *c, void *arg)
     return bad;
 }
 
-/* Rank 1 has all messages of a communicator, and closes it before there was room to say so to their
- * sender; and stands still. That is no sender's loss: it waits until it is told. */
+/* Rank 1 receives all messages of a communicator and frees it before the channel has space to tell
+ * the sender so; then it is stopped. The sender must not fail: it waits until it gets the
+ * confirmation. */
 static int owes_at_close(dpar_comm *c, void *arg)
 {
     enum { LARGE = 20, SMALL = 28, BYTES = 8192 };
@@ -377,7 +381,7 @@ static int owes_at_close(dpar_comm *c, void *arg)
             EXPECT(dpar_send(d, at, BYTES, DPAR_U8, 1, 3, &work[i]) == DPAR_OK);
         }
         EXPECT(dpar_send(c, &small, 1, DPAR_U8, 1, 1, NULL) == DPAR_OK);
-        usleep(200000); /* nothing is taken in */
+        usleep(200000); /* rank 0 receives nothing meanwhile */
         kill(pid, SIGSTOP);
         child = (int32_t)fork();
         if (child == 0) {
@@ -396,7 +400,7 @@ static int owes_at_close(dpar_comm *c, void *arg)
     return bad;
 }
 
-/* Many blocking sends to ranks that are in a barrier: a wait of any kind takes them in. */
+/* Makes many blocking sends to ranks that are in a barrier: each kind of wait receives messages. */
 static int before_barrier(dpar_comm *c, void *arg)
 {
     unsigned char at[300];
@@ -416,7 +420,7 @@ static int before_barrier(dpar_comm *c, void *arg)
     return bad;
 }
 
-/* Rank 0 sends what rank 1 does not expect; arg: how many elements. */
+/* Rank 0 sends something other than rank 1 expects. arg: the number of elements. */
 static int mismatch(dpar_comm *c, void *arg)
 {
     const int64_t count = *(const int64_t *)arg;
@@ -426,7 +430,7 @@ static int mismatch(dpar_comm *c, void *arg)
     char text[240];
     if (c->rank == 0) {
         s = dpar_send(c, at, count, DPAR_F32, 1, 3, NULL);
-        if (s == DPAR_OK) { /* it was small: the next operation tells */
+        if (s == DPAR_OK) { /* a small message is complete: the next operation fails */
             s = dpar_recv(c, at, 1, DPAR_F32, 1, 9, NULL);
         }
     } else {
@@ -442,7 +446,7 @@ static int mismatch(dpar_comm *c, void *arg)
     return bad;
 }
 
-/* The same words, of another type. */
+/* The same for a message of another type. */
 static int mismatch_type(dpar_comm *c, void *arg)
 {
     float at[4] = {0};
@@ -460,7 +464,7 @@ static int mismatch_type(dpar_comm *c, void *arg)
     return bad;
 }
 
-/* Until the communicator breaks, without a wait; how. */
+/* Tests a receive until the communicator breaks. Returns how it broke. */
 static dpar_status look_on(dpar_comm *c)
 {
     dpar_work w = {0};
@@ -473,8 +477,9 @@ static dpar_status look_on(dpar_comm *c)
     return s;
 }
 
-/* Rank 0 waits for rank 1, which has more time, and that for rank 2, which does not come, or is in
- * a barrier with rank 0 (*in_barrier): who gives up first says whom the other waits for. */
+/* Rank 0 waits for rank 1, which has a longer timeout and waits for rank 2. Rank 2 does not arrive,
+ * or is in a barrier with rank 0 (*in_barrier). The rank that times out first must report whom the
+ * other one waits for. */
 static int behind(dpar_comm *c, void *in_barrier)
 {
     const int barrier = *(const int *)in_barrier;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Several things at once: works in flight on one communicator and on two, waited for in other
- * orders on each rank; posted collectives beside blocking ones and beside messages; a progress
- * thread; and communicators split from others.
- *     cc -DDPAR_IMPLEMENTATION -I. -Itests/lib tests/comm/ranks/several.c -o several
- *     ./several */
+/* Tests several operations at a time: works in progress on one communicator and on two, waited for
+ * in another order on each rank; posted collectives together with blocking ones and with messages;
+ * a progress thread; and communicators split from others.
+ *   cc -DDPAR_IMPLEMENTATION -I. -Itests/lib tests/comm/ranks/several.c -o several
+ *   ./several */
 #include "run_oracle.h"
 
 enum { FLIGHTS = 6, ROOM = 1 << 20 };
@@ -31,7 +31,7 @@ static void expect(oracle *o, const char *what, long long got, long long want)
     }
 }
 
-/* A random collective that is posted. */
+/* Returns a random collective that is posted. */
 static oracle_case posted(uint64_t seed, int n, int64_t bytes)
 {
     oracle_case k = oracle_random_case(seed, n, bytes);
@@ -39,8 +39,8 @@ static oracle_case posted(uint64_t seed, int n, int64_t bytes)
     return k;
 }
 
-/* `rounds` times: FLIGHTS collectives are posted, each on one of `comms` communicators, the same on
- * all ranks; then waited for in an order that differs from rank to rank. */
+/* Posts FLIGHTS collectives, each on one of `comms` communicators, which is the same on all ranks.
+ * Then waits for them in an order that differs between ranks. Does so `rounds` times. */
 static int in_flight(oracle *o, dpar_comm **comm, int comms, oracle_slot *slot, int rounds,
                      int64_t bytes, uint64_t seed)
 {
@@ -65,7 +65,8 @@ static int in_flight(oracle *o, dpar_comm **comm, int comms, oracle_slot *slot, 
     return bad;
 }
 
-/* Posted collectives on c; meanwhile blocking ones on d and messages between neighbours on c. */
+/* Posts collectives on c; meanwhile runs blocking ones on d and messages between neighbours on
+ * c. */
 static int beside(oracle *o, dpar_comm *c, dpar_comm *d, oracle_slot *slot, int rounds)
 {
     uint64_t seed = o->seed + 5;
@@ -81,7 +82,7 @@ static int beside(oracle *o, dpar_comm *c, dpar_comm *d, oracle_slot *slot, int 
             oracle_case k = oracle_random_case(oracle_next(&seed), d->size, ROOM / 16);
             bad = oracle_run(o, d, &k, &slot[2]);
         }
-        if (!bad && n > 1) { /* blocking messages: even ranks first send */
+        if (!bad && n > 1) { /* blocking messages: even ranks send first */
             int first = me % 2 == 0;
             dpar_status s = DPAR_OK;
             for (i = 0; i < 2 && s == DPAR_OK; i++) {
@@ -102,14 +103,14 @@ static int beside(oracle *o, dpar_comm *c, dpar_comm *d, oracle_slot *slot, int 
     return bad;
 }
 
-/* With the progress thread posted work ends although nobody calls: test() says so the first time
- * that it is asked, once the thread has told. */
+/* Checks that with a progress thread posted work ends although no rank calls: once the thread has
+ * completed it, the first dpar_test returns OK. */
 static int progress(oracle *o, dpar_comm *c, oracle_slot *slot)
 {
     dpar_status s = dpar_comm_progress(c, 1);
     int i, t, bad = 0;
     if (s == DPAR_E_SYSTEM) {
-        return 0; /* an engine without threads (dpar_mpi.h says so) */
+        return 0; /* an engine without threads (see dpar_mpi.h) */
     }
     bad = failed(o, "progress on", s, c);
     for (i = 0; i < (o->effort ? 5 : 1) && !bad; i++) {
@@ -118,7 +119,7 @@ static int progress(oracle *o, dpar_comm *c, oracle_slot *slot)
         bad = oracle_bad(o, &f, oracle_begin(o, c, &k, slot, &f));
         if (!bad) {
             for (t = 0; t < 30000 && __atomic_load_n(&f.work.comm, __ATOMIC_ACQUIRE) != NULL; t++) {
-                usleep(1000); /* a busy machine may let the others wait long */
+                usleep(1000); /* on a busy machine other ranks may be slow */
             }
             s = dpar_test(&f.work);
             expect(o, "status of posted work with a progress thread", s, DPAR_OK);
@@ -133,7 +134,7 @@ static int progress(oracle *o, dpar_comm *c, oracle_slot *slot)
            in_flight(o, &c, 1, slot, 3, ROOM / 16, o->seed + 4);
 }
 
-/* Some blocking collectives on c. */
+/* Runs some blocking collectives on c. */
 static int use(oracle *o, dpar_comm *c, oracle_slot *slot, uint64_t seed, int operations)
 {
     int i, bad = 0;
@@ -144,7 +145,8 @@ static int use(oracle *o, dpar_comm *c, oracle_slot *slot, uint64_t seed, int op
     return bad;
 }
 
-/* Splits by colour and key: rank and size against counting; nested; the works of all of them. */
+/* Splits by colour and key, also twice, compares rank and size with a count, and runs operations on
+ * all parts. */
 static int splits(oracle *o, oracle_slot *slot, int rounds)
 {
     uint64_t seed = o->seed * 17;
@@ -191,7 +193,7 @@ static int splits(oracle *o, oracle_slot *slot, int rounds)
     return bad;
 }
 
-/* Groups along the axes of a mesh: who is in them, from the mesh's own functions. */
+/* Splits along the axes of a mesh and compares the groups with the mesh's own functions. */
 static int axes(oracle *o, oracle_slot *slot)
 {
     int32_t sizes[3];
@@ -231,7 +233,7 @@ static int axes(oracle *o, oracle_slot *slot)
                   failed(o, "close", dpar_comm_free(group), o->world);
         }
     }
-    /* a mesh over a part of the ranks: the others get none */
+    /* A mesh over a part of the ranks: the others get no group. */
     if (!bad && n > 1) {
         dpar_mesh mesh;
         dpar_comm *group = o->world;
@@ -250,7 +252,7 @@ static int axes(oracle *o, oracle_slot *slot)
     return bad;
 }
 
-/* Messages on a duplicate do not meet those of the original, with the same tags. */
+/* Checks that messages on a duplicate do not match those of the original with the same tags. */
 static int apart(oracle *o, dpar_comm *c, dpar_comm *d)
 {
     int me = c->rank, n = c->size, right = (me + 1) % n, left = (me + n - 1) % n;

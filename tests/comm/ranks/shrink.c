@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Ranks die, or are stopped, and the others go on with a communicator of those that are left
- * (dpar_comm_shrink): all with the same ranks, in their old order; every collective and message
- * over it is right, and the launcher leaves them alone. In random rounds ranks are killed one after
- * the other and several at a time, in the middle of whatever they do, also of the shrink. cc
- * -DDPAR_IMPLEMENTATION -I. -Itests/lib tests/comm/ranks/shrink.c -o shrink -lm
- *     ./shrink [ROUNDS [SEED [FIRST]]]
+/* Checks that when ranks die or are stopped, the others continue with a communicator of the
+ * remaining ranks (dpar_comm_shrink). All get the same ranks in their old order, each collective
+ * and message on it is right, and the launcher does not end them. In random rounds ranks are killed
+ * one after the other and several at a time, during any operation, also during the shrink.
+ *   cc -DDPAR_IMPLEMENTATION -I. -Itests/lib tests/comm/ranks/shrink.c -o shrink -lm
+ *   ./shrink [ROUNDS [SEED [FIRST]]]
  * Needs Linux (/proc, /dev/shm). */
 #include "run_oracle.h"
 
@@ -21,26 +21,27 @@ static const char *const places[PLACES] = {"barriers",     "sums", "messages",
 
 enum { MOST = 6, DEATHS = 4, ROOM = 60000, CASES = 25, LARGE = 40000 };
 
-/* One that is hit. */
+/* A signal to one rank. */
 typedef struct hit {
-    int rank, with; /* of the world; with 1: at the same time as the one before */
-    int how;        /* SIGKILL, SIGSTOP */
+    int rank, with; /* rank in the world; with is 1 if at the same time as the hit before */
+    int how;        /* SIGKILL or SIGSTOP */
     int place;
 } hit;
 
-/* What a rank tells the test, in shared memory. */
+/* What a rank reports to the test, in shared memory. */
 typedef struct seat {
     volatile int pid;
-    volatile int stage;        /* generations of communicators that it has begun to work with */
-    volatile int entered;      /* operations in this one */
-    volatile int shrinking;    /* generations that it is about to leave */
-    volatile int closing;      /* the last communicator */
-    volatile int done;         /* its function returns */
-    volatile int wrong;        /* results that are not right */
-    volatile int rounds;       /* of checks on the last communicator */
-    volatile dpar_status late; /* of one that was stopped: what its call said, then the shrink */
+    volatile int stage;     /* number of shrinks before the communicator in use */
+    volatile int entered;   /* operations on this communicator */
+    volatile int shrinking; /* number of the shrink that it is about to begin */
+    volatile int closing;   /* 1 before it frees the last communicator */
+    volatile int done;      /* 1 when its function returns */
+    volatile int wrong;     /* wrong results */
+    volatile int rounds;    /* rounds of checks on the last communicator */
+    /* of a rank that was stopped: status of its call; `later` is that of the shrink */
+    volatile dpar_status late;
     volatile dpar_status later;
-    volatile uint64_t set[DEATHS + 1]; /* the world's ranks of each generation */
+    volatile uint64_t set[DEATHS + 1]; /* for each communicator, a bit for each world rank in it */
     char text[240];
 } seat;
 
@@ -48,8 +49,8 @@ typedef struct board {
     int n, hits, threads;
     hit hit[DEATHS];
     uint64_t seed;
-    volatile int struck; /* of the hits, so many are over */
-    volatile int freed;  /* who was stopped goes on again */
+    volatile int struck; /* number of hits that are done */
+    volatile int freed;  /* 1 when stopped ranks have been continued */
     seat rank[MOST];
 } board;
 
@@ -59,10 +60,10 @@ typedef struct job {
     board *b;
     seat *me;
     dpar_comm *c;
-    int world_of[MOST]; /* of each rank of c */
+    int world_of[MOST]; /* world rank of each rank of c */
     int generation;
     uint8_t *shared[2]; /* registered, of LARGE bytes */
-    uint8_t *old[2];    /* the same before a rank was stopped, which may still write there */
+    uint8_t *old[2];    /* those from before a rank was stopped, which may still write to them */
 } job;
 
 static void nap(void)
@@ -77,7 +78,8 @@ static void wrong(job *j, const char *what)
     }
 }
 
-/* To the right, from the left, of what the left's rank in the world and the round say. */
+/* Sends to the right and receives from the left values that follow from the sender's world rank and
+ * the round. */
 static dpar_status ring(job *j, int round, int64_t bytes, int registered)
 {
     const int n = j->c->size, left = (j->c->rank + n - 1) % n;
@@ -103,8 +105,7 @@ static dpar_status ring(job *j, int round, int64_t bytes, int registered)
     return st;
 }
 
-/* Each gives 2 to the power of its rank in the world: the sum is the set of those that took part.
- */
+/* Sums 2 to the power of each rank's world rank: the result is the set of ranks that took part. */
 static dpar_status sum(job *j, int64_t count, int registered)
 {
     int32_t own[LARGE / 4];
@@ -137,7 +138,7 @@ static dpar_status operation(job *j, int place, int i)
     }
 }
 
-/* Does it die in this generation of communicators, and where? */
+/* Returns the hit of a world rank; NULL if it is not hit. */
 static const hit *hit_of(const board *b, int world_rank)
 {
     int k;
@@ -149,7 +150,7 @@ static const hit *hit_of(const board *b, int world_rank)
     return NULL;
 }
 
-/* The first of the hits that are not yet over when this generation begins; NULL: it is the last. */
+/* Returns the first hit whose rank is in this communicator; NULL if it is the last communicator. */
 static const hit *next_hit(const job *j)
 {
     int k;
@@ -164,7 +165,7 @@ static const hit *next_hit(const job *j)
     return NULL;
 }
 
-/* Works until it fails; on the last communicator: until all is checked. */
+/* Runs operations until one fails; on the last communicator until all checks are done. */
 static dpar_status steps(job *j)
 {
     const hit *h = next_hit(j);
@@ -193,7 +194,7 @@ static dpar_status steps(job *j)
     return st;
 }
 
-/* Everything that a communicator can do, against serial references. */
+/* Checks all operations of a communicator against serial references. */
 static void check_all(job *j)
 {
     oracle o;
@@ -208,7 +209,7 @@ static void check_all(job *j)
         wrong(j, "no memory");
         return;
     }
-    /* until who was stopped has seen that it was left behind */
+    /* Continues until a stopped rank has noticed that it was left behind. */
     for (i = 0; i < CASES; i++) {
         oracle_case k = oracle_random_case(oracle_next(&seed), j->c->size, ROOM);
         int32_t waits = 0, all = 0, r;
@@ -276,7 +277,7 @@ static int rank_main(dpar_comm *world, void *arg)
             wrong(&j, "a status");
         }
         j.me->shrinking = j.generation + 1;
-        /* one that is to die in the shrink is there alone until it is dead */
+        /* A rank that is to die during the shrink waits here until it is killed. */
         for (i = h ? (int)(h - j.b->hit) : DEATHS; i < j.b->hits; i++) {
             const hit *in = &j.b->hit[i];
             if (in != h && !in->with) {
@@ -319,7 +320,7 @@ static int rank_main(dpar_comm *world, void *arg)
     for (i = j.generation; i > 0; i--) {
         int r, open = 0;
         const int last = i == j.generation && !over;
-        if (last) { /* a barrier, though the old ones are broken */
+        if (last) { /* does what a barrier would, since the old ones are broken */
             usleep((useconds_t)(world->rank * 5000));
             j.me->closing = 1;
         }
@@ -335,7 +336,7 @@ static int rank_main(dpar_comm *world, void *arg)
     return 0;
 }
 
-/* ---- without a death: also of ranks that are threads ---- */
+/* ---- shrinking without a death, also with ranks that are threads ---- */
 
 static int adds_up(dpar_comm *c, int64_t expected)
 {
@@ -344,7 +345,7 @@ static int adds_up(dpar_comm *c, int64_t expected)
            all == expected;
 }
 
-/* Of 3: one that nothing had broken; one from which rank 0 does not go on; those that are none. */
+/* Tests three ranks: shrinking an intact communicator, one that rank 0 leaves, and invalid ones. */
 static int quiet(dpar_comm *world, void *arg)
 {
     dpar_comm *whole = NULL, *part = NULL, *next = NULL, *other = NULL;
@@ -363,7 +364,7 @@ static int quiet(dpar_comm *world, void *arg)
     CHECK_INT(whole->status, DPAR_E_PEER);
     CHECK(strstr(whole->why.text, " shrinks this communicator") != NULL);
     CHECK(adds_up(next, 6) && adds_up(world, 6));
-    /* rank 0 breaks it and closes it: nobody waits for it */
+    /* Rank 0 breaks the communicator and frees it: no rank waits for it. */
     if (world->rank > 0) {
         CHECK_INT(dpar_barrier(part, &posted), DPAR_OK);
     }
@@ -380,7 +381,7 @@ static int quiet(dpar_comm *world, void *arg)
         CHECK_INT(st, DPAR_OK);
         CHECK(other->size == 2 && was[0] == 1 && was[1] == 2 && other->rank == world->rank - 1);
         CHECK(adds_up(other, 3));
-        CHECK(posted.comm == NULL); /* it has ended, as what broke it says, if that was known */
+        CHECK(posted.comm == NULL); /* it has ended with the status that broke the communicator */
         CHECK(dpar_wait(&posted) == part->status);
         CHECK_INT(dpar_comm_shrink(part, &other, was, &why), DPAR_E_ARG);
         CHECK_INT(dpar_comm_free(other), DPAR_OK);
@@ -406,9 +407,9 @@ static void without_a_death(void)
     }
 }
 
-/* ---- who hits them ---- */
+/* ---- the process that sends signals ---- */
 
-/* Dead, though its parent may not have asked yet? */
+/* Returns 1 if the process is dead, even if its parent has not waited for it yet. */
 static int is_dead(int pid)
 {
     char path[64], line[400];
@@ -427,7 +428,7 @@ static int is_dead(int pid)
     return p == NULL || p[2] == 'Z' || p[2] == 'X';
 }
 
-/* A process of its own. */
+/* Sends the signals, in a separate process. */
 static void hunt(board *b)
 {
     uint64_t seed = b->seed + 1;
@@ -457,7 +458,7 @@ static void hunt(board *b)
     for (k = 0; k < b->hits; k++) {
         int r, there = 0;
         while (b->hit[k].how == SIGSTOP && !there) {
-            for (r = 0; r < b->n; r++) { /* some are at work again, without it */
+            for (r = 0; r < b->n; r++) { /* some ranks work again without the stopped one */
                 there |= b->rank[r].rounds > 5;
             }
             nap();
@@ -503,7 +504,8 @@ static void show(const board *b, const char *name, dpar_status st, const dpar_wh
     }
 }
 
-/* One that lives must have worked with the same communicators as the first of those. */
+/* Checks that each rank that lives has worked with the same communicators as the first such
+ * rank. */
 static void judge(const board *b, dpar_status st, const dpar_why *why)
 {
     int r, g, k, first = -1, deaths = 0;
@@ -530,7 +532,7 @@ static void judge(const board *b, dpar_status st, const dpar_why *why)
     }
     for (k = 0; k < b->hits; k++) {
         const seat *s = &b->rank[b->hit[k].rank];
-        if (b->hit[k].how == SIGSTOP) { /* it goes on, and learns it */
+        if (b->hit[k].how == SIGSTOP) { /* it continues and gets the error */
             CHECK(s->late == DPAR_E_TIMEOUT || (deaths > 0 && s->late == DPAR_E_PEER));
             CHECK_INT(s->later, DPAR_E_TIMEOUT);
             CHECK(strstr(s->text, "arrived too late: the others continue without it: rank ") != NULL);
@@ -647,7 +649,7 @@ int main(int argc, char **argv)
         fixed(b, 4, two, 2, "two at a time");
         fixed(b, 5, after, 3, "one after the other");
         fixed(b, 4, inside, 2, "inside");
-        CHECK(b->rank[2].set[1] == 12); /* 2 and 3: at once */
+        CHECK(b->rank[2].set[1] == 12); /* ranks 2 and 3 at the same time */
         fixed(b, 2, alone, 1, "to one");
         fixed(b, 3, stopped, 1, "stopped");
         fixed(b, 4, both, 2, "stopped and killed");

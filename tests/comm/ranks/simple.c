@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* simple: one number from all ranks, memory, and whether all have the same. The sums are exact in
- * binary; the sentence of dpar_comm_check_equal is put together here from what was changed on which
- * rank.
- *     cc -DDPAR_IMPLEMENTATION -I. -Itests/lib tests/comm/ranks/simple.c -o simple -lm
- *     ./simple */
+/* simple: tests the functions for one number from all ranks, memory, and the check that all ranks
+ * have the same values. The sums are exact in binary. The expected message of dpar_comm_check_equal
+ * is composed here from the value that was changed and its rank.
+ *   cc -DDPAR_IMPLEMENTATION -I. -Itests/lib tests/comm/ranks/simple.c -o simple -lm
+ *   ./simple */
 #include "rank_program.h"
 
-/* Numbers that are exact: sum of rank + 0.5 is n (n - 1) / 2 + n / 2 = n^2 / 2. */
+/* Checks sums of exact numbers: that of rank + 0.5 is n (n - 1) / 2 + n / 2 = n^2 / 2. */
 static void scalars(dpar_comm *c)
 {
     const double n = c->size, x = c->rank + 0.5;
@@ -16,14 +16,14 @@ static void scalars(dpar_comm *c)
     CHECK(dpar_min(c, x) == 0.5);
     CHECK(dpar_max(c, -x) == -0.5);
     CHECK(dpar_min(c, c->rank == c->size - 1 ? -HUGE_VAL : x) == -HUGE_VAL);
-    /* a NaN among them is a result, no error */
+    /* A NaN among the numbers is a valid result, not an error. */
     CHECK(isnan(dpar_max(c, c->rank == c->size - 1 ? (double)NAN : x)));
     CHECK(isnan(dpar_sum(c, c->rank == 0 ? (double)NAN : x)));
     CHECK_INT(c->status, DPAR_OK);
     CHECK(dpar_sum(c, 1.0) == n);
 }
 
-/* After an error each is NaN at once, and the sentence stays. */
+/* Checks that after an error each function returns NaN at once and the message is kept. */
 static void after_an_error(dpar_comm *world)
 {
     dpar_comm *c = NULL;
@@ -32,7 +32,7 @@ static void after_an_error(dpar_comm *world)
         return;
     }
     CHECK(dpar_sum(c, 1.0) == c->size);
-    dpar_barrier(world, NULL); /* nobody is in that sum any more */
+    dpar_barrier(world, NULL); /* no rank is in that sum any more */
     if (c->rank == c->size - 1) {
         dpar_comm_abort(c, DPAR_E_PEER, "as a test");
     }
@@ -67,9 +67,9 @@ static void memory(dpar_comm *c)
     CHECK_INT(c->status, DPAR_OK);
 }
 
-/* ---- the same on all ranks? ---- */
+/* ---- checks that all ranks have the same values ---- */
 
-/* A value that each type has exactly, and that %g prints whole. */
+/* Stores a value that is exact in each type and that %g prints completely. */
 static void put(void *at, int64_t i, int32_t type, int v)
 {
     switch (type) {
@@ -111,7 +111,8 @@ static void fill(void *at, int64_t count, int32_t type)
     }
 }
 
-/* What was changed must be found: `first` on rank `who`, others behind it on all ranks but 0. */
+/* Checks that a changed value is found: `first` on rank `who`, where later values differ on all
+ * ranks but 0. */
 static void differs(dpar_comm *c, void *at, int64_t count, int32_t type, int64_t first, int who)
 {
     char expected[200], mine[40], theirs[40];
@@ -162,7 +163,7 @@ static void agree(dpar_comm *c)
     free(at);
 }
 
-/* Floats that are all but equal get digits enough; zeros of two signs print alike. */
+/* Checks that nearly equal floats are printed with enough digits, and zeros of both signs alike. */
 static void near_ones(dpar_comm *c)
 {
     const int last = c->rank == c->size - 1;
@@ -185,7 +186,7 @@ static void near_ones(dpar_comm *c)
     CHECK(strncmp(why.text, "element 0 is ", 13) == 0);
 }
 
-/* What one rank gives wrongly or unlike the others, all hear of. */
+/* Passes wrong or different arguments on one rank: all ranks get the error. */
 static void wrongly(dpar_comm *c)
 {
     float f[4] = {1, 2, 3, 4};

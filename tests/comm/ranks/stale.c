@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* A rank that comes back when the others have given an operation up, and use their memory again:
- * it must not be told that all is well with what it has read since. Rank 1 posts a collective or a
- * message and sleeps; the others give up at the deadline and write over what they had given, in
- * registered memory; then rank 1 waits, or tests. What it was told OK must be right. */
+/* Tests a rank that continues after the others have timed out and use their memory again. It must
+ * not get DPAR_OK for data that it has read since. Rank 1 posts a collective or a message and
+ * sleeps; the others time out and overwrite their registered arrays; then rank 1 waits or tests. If
+ * it gets DPAR_OK, its data must be right. */
 #include "run_oracle.h"
 
 enum { N = 40000, FIRST = 1, SECOND = -7, KINDS = 5 };
@@ -77,7 +77,7 @@ static int one(dpar_comm *c, void *arg)
         in[i] = SECOND;
     }
     __atomic_store_n(&b->gave_up, 1 + (s < 0), __ATOMIC_RELEASE);
-    usleep(50000); /* its memory stays for a while */
+    usleep(50000); /* its memory stays valid for a while */
     return 0;
 }
 

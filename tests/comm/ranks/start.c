@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* start: a program with the one line in main, or, with -DBEGIN, with the two lines of
- * dpar_init_or_launch and dpar_finalize; start.sh runs both in every way and reads what they say.
- *     start [--ranks N] [HOW]
- * HOW, after a first sum: all (are refused the same), one (rank 1 fails alone), die (rank 1 is
- * killed), five (rank 1 returns 5), leave (rank 1 exits), post (rank 1 leaves a work), no (before
- * there is a communicator), shrink (rank 1 is killed, the others go on and fail again). With BEGIN
- * also: args (rank 0 prints which are left), child (rank 1 starts this program without arguments),
- * hang (rank 1 waits for ever when the others have ended), before (ends before dpar_init_or_launch
- * as rank 1). */
+/* start: a program with the single call in main or, with -DBEGIN, with the two calls
+ * dpar_init_or_launch and dpar_finalize. start.sh runs both in all ways and checks what they print.
+ *   start [--ranks N] [HOW]
+ * HOW says what happens after a first sum: all (all ranks are refused the same call), one (only
+ * rank 1 fails), die (rank 1 is killed), five (rank 1 returns 5), leave (rank 1 exits), post (rank
+ * 1 leaves a work in progress), no (an error before there is a communicator), shrink (rank 1 is
+ * killed, the others shrink and fail again). Only with BEGIN: args (rank 0 prints the remaining
+ * arguments), child (rank 1 starts this program without arguments), hang (rank 1 waits for ever
+ * after the others have ended), before (ends as rank 1 before dpar_init_or_launch). */
 #include "dpar_comm.h"
 
 #include <signal.h>
@@ -54,7 +54,7 @@ static int work(dpar_comm *c, void *arg)
         printf("sum %g of %d\n", sum, (int)c->size);
         fflush(stdout);
     }
-    dpar_barrier(c, NULL); /* nobody fails before rank 0 has its sum */
+    dpar_barrier(c, NULL); /* no rank fails before rank 0 has its sum */
     if (strcmp(how, "all") == 0) {
         return dpar_fail(c, &refused);
     }
@@ -67,7 +67,8 @@ static int work(dpar_comm *c, void *arg)
     if (c->rank == 1 && how[0] != 0) {
         return alone(c, how);
     }
-    if (strcmp(how, "post") == 0) { /* when rank 1 is gone: who closes before is told, too */
+    /* waits until rank 1 is gone: a rank that frees earlier would get the error too */
+    if (strcmp(how, "post") == 0) {
         const struct timespec pause = {0, 300000000};
         nanosleep(&pause, NULL);
         return 0;
@@ -103,7 +104,7 @@ int main(int argc, char **argv)
     }
     if (argc > 1 && strcmp(argv[argc - 1], "desc") == 0) {
         o.ranks = 2;
-        o.threads = 1; /* does not count */
+        o.threads = 1; /* has no effect */
     }
     if (dpar_init_or_launch(&argc, &argv, &o, &world, &why) < 0) {
         return dpar_fail(NULL, &why);

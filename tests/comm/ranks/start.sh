@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# The one line in main: how many ranks, what is said when they fail (once), the exit code; forked here, joined
-# as by a launcher, and by mpiexec where it is.
+# Tests start.c: the number of ranks, the message when they fail (printed once), and the exit code; with ranks
+# that are forked, that join as if a launcher started them, and by mpiexec if installed.
 : "${CC:=cc}" "${CFLAGS:=-O1}"
 work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
@@ -14,7 +14,7 @@ bad=0 done=0 job=$$
 unset DPAR_RANKS DPAR_RANK DPAR_SIZE DPAR_LOCAL_RANK DPAR_LOCAL_SIZE DPAR_JOB DPAR_TIMEOUT RANK WORLD_SIZE
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 
-# what, its exit code, the code and the lines that it should have, patterns of the whole output
+# Checks a run: name, exit code, expected code and number of lines, patterns in the output
 look() {
     what=$1 got=$2 code=$3 lines=$4
     shift 4
@@ -27,14 +27,14 @@ look() {
         sed -n "${n}p" "$work/out" | grep -q -e "^$pattern\$" || { echo "$what: line $n is no '$pattern':"; cat "$work/out"; bad=1; }
     done
 }
-# forked: code, lines, arguments as one word, patterns
+# Forks ranks: exit code, number of lines, arguments as one word, patterns
 here() {
     code=$1 lines=$2 words=$3
     shift 3
     timeout 60 "$start" $words > "$work/out" 2>&1
     look "start $words" $? "$code" "$lines" "$@"
 }
-# joined: size, the ranks' codes, lines, arguments, patterns
+# Joins ranks: size, the ranks' exit codes, number of lines, arguments, patterns
 joined() {
     size=$1 codes=$2 lines=$3 words=$4
     shift 4
@@ -47,7 +47,7 @@ joined() {
         r=$((r + 1))
     done
     wait
-    grep -v '^Killed' "$work/out" > "$work/lines" # by the shell
+    grep -v '^Killed' "$work/out" > "$work/lines" # printed by the shell
     mv "$work/lines" "$work/out"
     look "joined: $words" "$(sort -n "$work/codes" | sed 's/.*://' | tr '\n' ' ')" "$codes" "$lines" "$@"
 }
@@ -62,7 +62,7 @@ here 0 1 '--ranks 2 -- --ranks 3' 'sum 3 of 2'
 export DPAR_RANKS=3
 here 0 1 '' 'sum 6 of 3'
 here 0 1 '--ranks 2' 'sum 3 of 2'
-here 0 1 '--rank 8' 'sum 6 of 3' # somebody has said how many
+here 0 1 '--rank 8' 'sum 6 of 3' # the program sets the number
 joined 2 '0 0 ' 1 '' 'sum 3 of 2'
 export DPAR_RANKS=0
 here 2 1 '' 'start: DPAR_RANKS takes a number from 1 to 1024, not "0"'
@@ -73,7 +73,8 @@ here 2 1 '--ranks 0' 'start: --ranks takes .*, not "0"'
 here 2 1 '--ranks=-1' 'start: --ranks takes .*, not "-1"'
 here 2 1 '--ranks 1025' 'start: --ranks takes .*, not "1025"'
 here 2 1 '--ranks=4x' 'start: --ranks takes .*, not "4x"'
-# nearly --ranks: not the number of the cores in silence; beside --ranks or behind -- they are the program's own
+# A misspelt --ranks must not silently select the number of cores. With --ranks or after -- such words belong to
+# the program.
 for word in --rank -ranks -rank --Ranks --RANKS --rnaks --rakns --ransk --rankss --raanks --renks --nranks --ranks4 ---ranks; do
     here 2 1 "$word 3" "start: \"$word\" is unknown: --ranks N sets the number of ranks"
 done
@@ -122,7 +123,7 @@ RANK=0 WORLD_SIZE=1 MASTER_ADDR=h MASTER_PORT=29500 "$start" > "$work/out" 2>&1
 look 'torchrun of one' $? 0 1 'sum 1 of 1'
 DPAR_RANK=0 DPAR_SIZE=2 DPAR_TIMEOUT=0.5 "$start" > "$work/out" 2>&1
 look 'nobody comes' $? 1 1 'start: rank 1 of 2 did not arrive .*'
-# rank 0 is stopped while ranks meet: the others wait for as long as their deadline says
+# Stops rank 0 while ranks start: the others wait until their timeout.
 export DPAR_JOB=stopped-$$ DPAR_SIZE=3
 DPAR_RANK=0 "$start" > /dev/null 2>&1 &
 stopped=$!
@@ -139,7 +140,7 @@ for mpiexec in mpiexec.openmpi mpiexec.mpich; do
     look "$mpiexec" $? 0 1 'sum 6 of 3'
 done
 
-# dpar_init_or_launch: ranks are new processes; one where nobody says how many
+# With dpar_init_or_launch ranks are new processes; a single one if no number is given.
 start=$work/begin
 here 0 1 '' 'sum 1 of 1'
 here 0 1 '--ranks 1' 'sum 1 of 1'
@@ -156,7 +157,7 @@ here 0 1 '' 'sum 6 of 3'
 here 0 1 '--ranks 2' 'sum 3 of 2'
 here 0 1 desc 'sum 6 of 3'
 unset DPAR_RANKS
-here 0 2 '--ranks 2 child' 'sum 1 of 1' 'sum 3 of 2' # what a rank starts is no rank
+here 0 2 '--ranks 2 child' 'sum 1 of 1' 'sum 3 of 2' # a program that a rank starts is not a rank
 here 1 2 '--ranks 4 all' 'sum 10 of 4' "rank [0-3] of 4: $refused"
 here 1 2 '--ranks 4 one' 'sum 10 of 4' "rank 1 of 4: $refused"
 here 1 2 '--ranks 4 die' '.*' '.*'
@@ -175,7 +176,7 @@ for mpiexec in mpiexec.openmpi mpiexec.mpich; do
     timeout 60 $mpiexec -n 3 "$start" > "$work/out" 2>&1
     look "$mpiexec" $? 0 1 'sum 6 of 3'
 done
-cp "$start" "$work/gone" # its file may go while it runs
+cp "$start" "$work/gone" # its file may be removed while it runs
 (cd "$work" && timeout 60 ./gone --ranks 2) > "$work/out" 2>&1
 look 'by a relative path' $? 0 1 'sum 3 of 2'
 echo "$done runs, $bad failed"

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* A job that is suspended as a whole (scontrol suspend, gang scheduling, a laptop that sleeps) and
- * continued later goes on, however long it stood still: nobody was late. A single rank that is
- * stopped is late, and is named.
+/* Checks that a job that is suspended as a whole (scontrol suspend, gang scheduling, a laptop that
+ * sleeps) and continued later works on, however long it was suspended: no rank counts as late. A
+ * single rank that is stopped is late, and is named.
  *
- *     cc -DDPAR_IMPLEMENTATION -I. -Itests/lib tests/comm/ranks/suspended.c -o suspended
- *     ./suspended
+ *   cc -DDPAR_IMPLEMENTATION -I. -Itests/lib tests/comm/ranks/suspended.c -o suspended
+ *   ./suspended
  *
- * The deadline is 3 s. Rank 1 comes 3 s after the others by the clock of the wall, 0.6 s of which
- * the job runs: 0.6 + 0.25 (what counts of a gap, see dpari_os_suspended) is less than 3, and the
- * 4.5 s of the suspension alone would be more. */
+ * The timeout is 3 s. Rank 1 arrives about 5.1 s after the others by wall clock: it computes for
+ * 0.6 s, and the job is suspended for 4.5 s. Of these only 0.6 + 0.25 s count (a gap counts as 0.25
+ * s, see dpari_os_suspended), which is less than 3 s. */
 #include "dpar_halo.h"
 
 #include <signal.h>
@@ -27,7 +27,7 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Until so many seconds have gone by in which this process ran. */
+/* Computes until this process has run for so many seconds. */
 static void busy(double seconds)
 {
     double last = now();
@@ -88,7 +88,7 @@ static int work(dpar_comm *c, void *arg)
     return status < 0;
 }
 
-/* The whole job is stopped for 4.5 s, 0.3 s after its start. */
+/* Suspends the whole job for 4.5 s, 0.3 s after its start. */
 static int suspended(int way)
 {
     dpar_world_desc o;
@@ -116,7 +116,7 @@ static int suspended(int way)
     return status != 0;
 }
 
-/* Rank 1 stops itself: the others do not wait for it for longer than the deadline. */
+/* Rank 1 stops itself: the others wait for it no longer than the timeout. */
 static int stopper(dpar_comm *c, void *unused)
 {
     (void)unused;
@@ -147,7 +147,8 @@ int main(void)
 {
     int failed = 0, way, status;
     pid_t pid[WAYS];
-    for (way = 0; way < WAYS; way++) { /* all at once: most of the time they are stopped */
+    /* all ways run at the same time, because they are suspended most of the time */
+    for (way = 0; way < WAYS; way++) {
         pid[way] = fork();
         if (pid[way] == 0) {
             _exit(suspended(way));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Threads of ranks: one calls while the others compute on the same memory; they take turns on one
- * communicator; each has a world of its own and calls when it likes. With a progress thread too. */
+/* Tests ranks with threads: one thread calls while the others compute on the same memory; threads
+ * take turns on one communicator; each thread has its own world and calls at any time. Also runs
+ * with a progress thread. */
 #include "rank_program.h"
 #include "teams.h"
 
@@ -39,7 +40,7 @@ static void launches(team *t, int me)
     CHECK_INT(dpar_launch(2, asks, &t->rounds, &o, NULL), DPAR_OK);
 }
 
-/* Beside ranks that are threads: worlds that threads begin at once. */
+/* Starts worlds from several threads at once, besides ranks that are threads. */
 static void worlds(int n, const dpar_world_desc *o)
 {
     team t;

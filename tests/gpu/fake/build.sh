@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
 # Builds the stand-ins: build.sh DIR [VERSION...] -> DIR/libcudart.so, DIR/libnccl.so.2, libnccl.so
-# (the newest version) and DIR/VERSION/libnccl.so.2, which say that version and lack later symbols.
-# CXX, CXXFLAGS of the environment.
+# (the newest version) and DIR/VERSION/libnccl.so.2, which report that version and lack later symbols.
+# Uses CXX and CXXFLAGS of the environment.
 set -e
 here=$(cd "$(dirname "$0")" && pwd)
 dir=$1

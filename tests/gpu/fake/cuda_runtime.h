@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* A stand-in for the CUDA runtime, for tests without a GPU: fake_cuda.cc runs it on the CPU. Names,
- * numbers and meanings are CUDA's; what is not here is not stood in for. In C: types and functions.
- * In C++ also what kernels use, which g++ compiles as plain functions.
+ * numbers and meanings are CUDA's; only the parts that the tests need exist. C gets the types and
+ * functions; C++ gets in addition what kernels use, which g++ compiles as plain functions.
  *
- * Device memory is host memory that the host may touch only while the "device" works (else the
- * process ends with a sentence); it is poisoned when given out, with guarded ends. Streams are queues
- * that run late, early or in turns that nobody can foresee, by the environment's
- *     FAKE_CUDA_SEED   0: as late as may be. 1: at once. 2, 3: streams made 1st, 3rd, ... early and
- *                      the others late, and the reverse. More: each operation as the number says
- *     FAKE_CUDA_HOLD   milliseconds after which what is held back runs all the same (20)
- *     FAKE_CUDA_FAIL   "name:n[+][:error][@rank],...": the n-th call (n+: and all later ones) of
- *                      that function fails. kernel:n: the n-th kernel that runs faults, which all
- *                      calls tell from then on. Rank: DPAR_RANK or FAKE_RANK of the environment
- *     FAKE_CUDA_DROP   "dpar_nccl.h:822": the call on that line that orders something is left out
- *                      (mutate_events.sh); FAKE_CUDA_DROPPED: a file that appears when it comes.
- *                      "ops:wait", "ops:write": what cuStreamBatchMemOp does of these
- *     FAKE_CUDA_WITHIN "dpar.h:9": only while the FAKE_WAIT of that line runs; DROP may name several
- *     FAKE_CUDA_DEVICES (8), FAKE_CUDA_GUARD (1: the host may not touch device memory)
- * Threads of a block are fibers, which change at __syncthreads and at shuffles; the seed orders the
- * blocks and the threads between them. */
+ * Device memory is host memory that the host may access only while the "device" works; otherwise
+ * the process ends with a message. It is filled with poison when allocated and has guards at both
+ * ends. Streams are queues that run late, early or in an unpredictable order, depending on the
+ * environment:
+ *   FAKE_CUDA_SEED   0: as late as possible. 1: at once. 2, 3: streams made 1st, 3rd, ... early and
+ *                    the others late, or the reverse. Larger: each operation at random by the seed
+ *   FAKE_CUDA_HOLD   milliseconds after which held operations run anyway (20)
+ *   FAKE_CUDA_FAIL   "name:n[+][:error][@rank],...": the n-th call (n+: and all later ones) of
+ *                    that function fails. kernel:n: the n-th kernel that runs faults, which all
+ *                    calls report from then on. Rank: DPAR_RANK or FAKE_RANK of the environment
+ *   FAKE_CUDA_DROP   "dpar_nccl.h:822": the call on that line, which orders something, is left out
+ *                    (mutate_events.sh). FAKE_CUDA_DROPPED: a file that is made when this happens.
+ *                    "ops:wait", "ops:write": leaves these out of cuStreamBatchMemOp
+ *   FAKE_CUDA_WITHIN "dpar.h:9": only while the FAKE_WAIT of that line runs; DROP may name several
+ *   FAKE_CUDA_DEVICES (8), FAKE_CUDA_GUARD (1: the host may not access device memory)
+ * Threads of a block are fibers, which switch at __syncthreads and at shuffles. The seed determines
+ * the order of the blocks, and that of the threads between switches. */
 #ifndef FAKE_CUDA_RUNTIME_H
 #define FAKE_CUDA_RUNTIME_H
 
@@ -134,7 +135,7 @@ typedef struct CUuuid_st {
     char bytes[16];
 } cudaUUID_t;
 
-/* A part of the real one's fields. */
+/* Some of the real structure's fields. */
 struct cudaDeviceProp {
     char name[256];
     cudaUUID_t uuid;
@@ -227,7 +228,7 @@ enum cudaDriverEntryPointQueryResult {
     cudaDriverEntryPointVersionNotSufficent = 2
 };
 #define cudaEnableDefault 0
-/* It knows cuStreamBatchMemOp alone. */
+/* Finds only cuStreamBatchMemOp. */
 cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned version,
                                              unsigned long long flags,
                                              enum cudaDriverEntryPointQueryResult *found);
@@ -252,19 +253,19 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 
-/* ---- for tests alone ---- */
+/* ---- only for tests ---- */
 
-/* How often a function was called, or failed to be, since the process began; "kernel": kernels that
- * ran to their end; "held": operations that are enqueued and have not run. */
+/* Returns how often a function was called, or failed on request, since the process began. "kernel":
+ * kernels that ran to their end; "held": operations that are enqueued and have not run. */
 long long fake_cuda_count(const char *name);
-/* As FAKE_CUDA_FAIL, which it replaces, counting from now; NULL: no more failures. */
+/* Replaces FAKE_CUDA_FAIL and counts from now on; NULL: no more failures. */
 void fake_cuda_fail(const char *list);
-/* As FAKE_CUDA_SEED, for what is enqueued from now on. */
+/* Replaces FAKE_CUDA_SEED for operations enqueued from now on. */
 void fake_cuda_seed(unsigned long long seed);
-/* Is the call on this line to be left out? FAKE_CUDA_DROP. */
+/* Returns 1 if FAKE_CUDA_DROP leaves out the call on this line. */
 int fake_cuda_drops(const char *file, int line);
-/* Does FAKE_CUDA_WITHIN name this line? Then what DROP names is left out until _ends, which gives
- * its argument back. */
+/* Returns 1 if FAKE_CUDA_WITHIN names this line. Then the calls that DROP names are left out until
+ * fake_cuda_within_ends, which returns its argument. */
 int fake_cuda_within(const char *file, int line);
 int fake_cuda_within_ends(int status);
 
@@ -296,46 +297,46 @@ struct lane {
 extern __thread lane *here;
 void sync_threads(void);
 int sync_any(int mine);
-/* Deposits 8 bytes, waits for the lanes of the mask, and gives those of lane `from`, and all. */
+/* Stores 8 bytes and waits for the lanes of the mask. Returns the values of all lanes. */
 const unsigned long long *exchange(unsigned mask, unsigned long long mine);
 int lane_number(void);
 cudaError_t launch(dim3 grid, dim3 block, size_t argument_bytes, size_t shared,
                    cudaStream_t stream, std::function<void()> thread);
 
-/* An operation of a stream that goes on in steps (a collective, say). */
+/* An operation of a stream that runs in steps, such as a collective. */
 enum class stage { stuck, moved, done };
 struct task {
     virtual ~task() = default;
     virtual stage step() = 0;
 };
-/* start: makes the task each time when the stream, or a replay of a graph, comes to it. */
+/* start: makes the task each time the stream, or a replay of a graph, reaches it. */
 cudaError_t enqueue(cudaStream_t stream, std::function<std::unique_ptr<task>()> start);
-/* One that the streams do together: it begins when all have come to it. */
+/* Enqueues a task that the streams do together: it begins when all have reached it. */
 cudaError_t enqueue_on_all(const cudaStream_t *streams, int n,
                            std::function<std::unique_ptr<task>()> start);
-/* What stream was given so far is done before what `after` is given from now on. */
+/* Makes `after` wait for all that `stream` has been given so far. */
 cudaError_t order(cudaStream_t stream, cudaStream_t after);
-/* Runs until ready() says so; the device goes on meanwhile. */
+/* Runs until ready() is true; the device works meanwhile. */
 void wait_until(const std::function<bool()> &ready);
-/* All streams are done with what they were given: as where memory is freed. */
+/* Waits until all streams have completed what they were given, as when memory is freed. */
 void wait_for_device(void);
-/* Is [at, at + bytes) in one allocation that a device reaches? */
+/* Returns true if [at, at + bytes) is in one allocation that a device can access. */
 bool reachable(const void *at, size_t bytes);
 bool capturing(cudaStream_t stream);
-/* Memory that other processes' devices reach, as NCCL's windows: a file of its bytes (< 0: none);
- * another process's, here. */
+/* Makes memory accessible to devices of other processes, as NCCL's windows: returns a file of its
+ * bytes (< 0 if there is none). map_peer maps that of another process. */
 int share(void *memory, size_t bytes);
 void *map_peer(int fd, size_t bytes);
 void unmap_peer(void *memory);
-/* In a step: is it still there? Else the device faults. */
+/* For a step: returns whether the memory still exists. Otherwise the device faults. */
 bool still_there(const void *at, size_t bytes);
-/* Frees without waiting for what may use it. */
+/* Frees memory without waiting for its users. */
 cudaError_t free_at_once(void *memory);
 unsigned long long random(void);
 int my_rank(void);
-/* In a step: before device memory is touched. */
+/* For a step: must be called before it accesses device memory. */
 void open(void);
-/* A kernel faulted. */
+/* Returns true if a kernel faulted. */
 bool faulty(void);
 
 template <class T> T shuffle(unsigned mask, T v, int from)
@@ -487,7 +488,7 @@ inline int __ffs(int v) { return __builtin_ffs(v); }
 inline int __popc(unsigned v) { return __builtin_popcount(v); }
 inline int __popcll(unsigned long long v) { return __builtin_popcountll(v); }
 
-/* Blocks and threads run one at a time, so plain reads and writes are atomic. Integers alone. */
+/* Blocks and threads run one at a time, so plain reads and writes are atomic. Only integers. */
 template <class T> T atomicAdd(T *at, T v)
 {
     static_assert(static_cast<T>(0.5) == 0, "sums of floats by atomics depend on timing");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT-0
-// A stand-in for the few functions of cuBLAS that apps/gpt_cuda.h calls: column by column, on
-// the stream that was set. It says that it was there: the environment's FAKE_CUBLAS_SAID, a file.
+// A stand-in for the few functions of cuBLAS that apps/gpt_cuda.h calls. Matrices are column-major,
+// and products run on the stream that was set. Writes the number of products to the file
+// FAKE_CUBLAS_SAID.
 #include <cuda_runtime.h>
 
 #include <cstdio>

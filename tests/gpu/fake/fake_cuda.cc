@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT-0
-// The stand-in for the CUDA runtime: cuda_runtime.h says what it does. One lock for all; whoever
-// waits runs the device's work, and a thread does when nobody waits.
+// The stand-in for the CUDA runtime, see cuda_runtime.h. One lock protects everything. A thread
+// that waits runs the device's work; a separate thread does when none waits.
 #define FAKE_CUDA_ITSELF
 #include "cuda_runtime.h"
 
@@ -66,23 +66,23 @@ const char *setting(const char *name, const char *otherwise)
     return text != nullptr && text[0] != 0 ? text : otherwise;
 }
 
-// ---- what there is ----
+// ---- objects ----
 
-struct op { // of a stream
+struct op { // an operation of a stream
     starter start;
     std::unique_ptr<task> running;
-    std::vector<std::shared_ptr<op>> needs; // are done before it begins
+    std::vector<std::shared_ptr<op>> needs; // must be done before it begins
     bool held = false, forced = false, busy = false, done = false;
     clock_type::time_point late, ended; // when it is held no longer; when it was done
-    std::thread::id thread = std::this_thread::get_id(); // who gave it
+    std::thread::id thread = std::this_thread::get_id(); // the thread that enqueued it
 };
 
-struct node { // of a graph
+struct node { // a node of a graph
     starter start;
     std::vector<int> needs;
 };
 
-struct recording { // of a graph
+struct recording { // a capture into a graph
     std::vector<node> nodes;
     CUstream_st *origin;
     std::thread::id thread;
@@ -90,11 +90,12 @@ struct recording { // of a graph
     bool invalid = false;
 };
 
-struct block { // of memory, which the device reaches
+struct block { // a block of memory that the device can access
     size_t bytes;
     cudaMemoryType type;
     int device;
-    bool ours; // from cudaMallocHost: else the caller's own, registered; the device's: not a peer's
+    // from cudaMallocHost; false: the caller's own, registered. For device memory: not a peer's
+    bool ours;
 };
 
 enum { EDGE = 256 }; // guarded bytes before and after device memory
@@ -115,14 +116,14 @@ struct CUstream_st {
     std::deque<std::shared_ptr<op>> queue;
     std::shared_ptr<op> last;
     int number = 0, device = 0;
-    bool blocking = true; // keeps the rules of the default stream
+    bool blocking = true; // follows the rules of the default stream
     bool gone = false;
     std::shared_ptr<recording> capture;
-    std::vector<int> tail; // nodes that the next one needs
+    std::vector<int> tail; // nodes that the next one depends on
 };
 
 struct CUevent_st {
-    std::shared_ptr<op> mark; // nothing: was never recorded
+    std::shared_ptr<op> mark; // empty if never recorded
     std::shared_ptr<recording> capture;
     std::vector<int> nodes;
     bool timing = true;
@@ -162,7 +163,8 @@ struct machine {
 
 machine &m()
 {
-    static machine *one = new machine; // lives as long as the process: the thread uses it to the end
+    // lives as long as the process, because the thread uses it to the end
+    static machine *one = new machine;
     return *one;
 }
 
@@ -173,7 +175,7 @@ thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
 
 cudaError_t give(cudaError_t error)
 {
-    if (error != cudaSuccess) { // cudaErrorNotReady too, as the real one
+    if (error != cudaSuccess) { // also cudaErrorNotReady, as in the real runtime
         last_error = error;
     }
     return error;
@@ -193,7 +195,7 @@ void set_seed(unsigned long long seed)
     m().lot = seed * 1000003u + (unsigned long long)(m().rank + 1);
 }
 
-// ---- failures to order ----
+// ---- requested failures ----
 
 std::vector<failure> parse_failures(const char *list)
 {
@@ -225,7 +227,7 @@ std::vector<failure> parse_failures(const char *list)
     return all;
 }
 
-// Counts a call and says whether it is to fail.
+// Counts a call and returns the error that it is to fail with.
 cudaError_t counted(const char *name)
 {
     m().count[name]++;
@@ -241,7 +243,7 @@ cudaError_t counted(const char *name)
 
 // ---- the device's memory ----
 
-// In whole huge pages: opening and closing costs by the page, and happens at every step.
+// Works in whole huge pages: opening and closing costs time per page, and happens at each step.
 size_t guarded()
 {
     return (m().used + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
@@ -286,7 +288,7 @@ void on_fault(int number, siginfo_t *info, void *)
             "fake cuda: the host touched device memory (or a kernel memory beyond all)\n";
         (void)!write(2, text, sizeof text - 1);
     }
-    sigaction(number, &fault_before, nullptr); // the access is tried again and ends the process
+    sigaction(number, &fault_before, nullptr); // the access is repeated and ends the process
 }
 
 std::map<uintptr_t, block>::iterator find_block(const void *at)
@@ -359,12 +361,12 @@ void give_back(std::map<uintptr_t, block>::iterator it)
     void *memory = (void *)it->first;
     open_device();
     check_edges(it->first, it->second.bytes);
-    std::memset(memory, POISON, it->second.bytes); // who still reads it sees that
+    std::memset(memory, POISON, it->second.bytes); // visible to those that still read it
     ASAN_POISON_MEMORY_REGION(memory, it->second.bytes);
     close_device();
     const uintptr_t begin = (it->first + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
     const uintptr_t end = (it->first + it->second.bytes) / HUGE_PAGE * HUGE_PAGE;
-    if (begin < end) { // the addresses are not given out again
+    if (begin < end) { // the addresses are not used again
         (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
     }
     m().taken -= it->second.bytes;
@@ -381,7 +383,7 @@ bool runnable(const op &o)
     return std::all_of(o.needs.begin(), o.needs.end(), [](const auto &n) { return n->done; });
 }
 
-// The operation runs, with all before it and all that these wait for, as soon as it can.
+// Makes the operation run as soon as possible, with all before it and all that these wait for.
 void force(const std::shared_ptr<op> &o);
 
 void force_stream(CUstream_st *s, const std::shared_ptr<op> &up_to)
@@ -443,7 +445,7 @@ stage step_stream(CUstream_st *s)
     return how;
 }
 
-// All streams, until none gets on. Did one?
+// Advances all streams until none makes progress. Returns whether one did.
 bool advance()
 {
     bool moved = false, again = m().pending > 0;
@@ -454,7 +456,7 @@ bool advance()
             std::swap(all[0], all[lot() % all.size()]);
         }
         for (const auto &s : all) {
-            // as late as may be: one step, then the others
+            // As late as possible: one step, then the others.
             for (int k = m().seed == 1 ? 1000 : 1; k > 0; k--) {
                 const stage how = step_stream(s.get());
                 again = again || how != stage::stuck;
@@ -473,7 +475,7 @@ bool advance()
     return moved;
 }
 
-// The lock is held on entry and on return, not while it sleeps.
+// The lock is held on entry and on return, but not during sleep.
 void wait_for(const std::function<bool()> &ready)
 {
     int idle = 0;
@@ -548,12 +550,13 @@ void begin_machine()
     act.sa_flags = SA_SIGINFO;
     sigaction(SIGSEGV, &act, &fault_before);
     std::atexit(check_all_edges);
-    // A child must find the lock free: the thread that may hold it at the fork is not in the child.
+    // A child must find the lock free, because a thread that holds it during the fork is not in the
+    // child.
     pthread_atfork([] { m().lock.lock(); }, [] { m().lock.unlock(); }, [] { m().lock.unlock(); });
     std::thread(device_thread).detach();
 }
 
-// Each function of the runtime goes through it.
+// Each function of the runtime begins with a gate.
 struct gate {
     std::unique_lock<std::mutex> hold;
     cudaError_t error = cudaSuccess;
@@ -621,7 +624,7 @@ bool draw_held(const CUstream_st *s)
     }
 }
 
-// What the rules of the default stream make an operation wait for.
+// Adds what an operation must wait for by the rules of the default stream.
 void add_default_needs(const CUstream_st *s, op *o)
 {
     for (const auto &other : m().streams) {
@@ -715,7 +718,7 @@ constexpr size_t STACK = 64 << 10;
 #endif
 
 struct fiber {
-    ucontext_t context; // where there is no quicker way
+    ucontext_t context; // where there is no faster method
     void *sp = nullptr;
     char *stack = nullptr;
     size_t bytes = STACK;
@@ -739,7 +742,7 @@ block_run *run_now; // the lock is held while a kernel runs
 #if defined(__x86_64__) && !defined(FAKE_ASAN)
 #define FAKE_QUICK 1
 } // namespace
-// Keeps the registers that a call keeps, and goes on where the other stack was left.
+// Saves the registers that a call preserves, and continues where the other stack was left.
 extern "C" void fake_cuda_switch(void **from, void *to);
 asm(".text\n.type fake_cuda_switch,@function\nfake_cuda_switch:\n"
     "push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\n"
@@ -770,7 +773,8 @@ void change(fiber *from, fiber *to)
 #endif
 }
 
-// A fiber runs threads that have not begun, one after the other; one that waits keeps the fiber.
+// A fiber runs threads that have not begun, one after the other; a thread that waits keeps the
+// fiber.
 __attribute__((noinline)) void fiber_work(fiber *self)
 {
     while (run_now->next < run_now->order.size()) {
@@ -889,7 +893,7 @@ bool release_warps()
     return some;
 }
 
-// Which threads waited where, for the sentence.
+// Prints which threads waited where.
 void say_stuck()
 {
     int sync = 0, warp = 0, done = 0;
@@ -912,7 +916,7 @@ std::vector<int> order_of(int n)
     for (int i = 0; i < n; i++) {
         order[(size_t)i] = how == 1 ? n - 1 - i : i;
     }
-    if (how == 2) { // an odd step through a power of 2 comes everywhere
+    if (how == 2) { // an odd step modulo a power of 2 reaches all values
         int k = 0;
         long long full = 1;
         while (full < n) {
@@ -961,7 +965,7 @@ void park(where at, unsigned long long mine, unsigned mask)
     change(t->on, &run_now->scheduler);
 }
 
-// What AddressSanitizer has to know of the stack that it comes back to.
+// Tells AddressSanitizer the stack that it returns to.
 void say_own_stack(fiber *f)
 {
 #ifdef FAKE_ASAN
@@ -1110,7 +1114,7 @@ cudaError_t order(cudaStream_t stream, cudaStream_t after)
     std::lock_guard<std::mutex> hold(m().lock);
     CUstream_st *a = stream_of(stream), *b = stream_of(after);
     if (a == nullptr || b == nullptr || a->capture != nullptr || b->capture != nullptr) {
-        return cudaSuccess; // gone: all was waited for; captured: the graph's edges say it
+        return cudaSuccess; // freed: all was waited for; captured: the graph's edges order it
     }
     if (a->last != nullptr && !a->last->done) {
         push_op(b, nullptr, {a->last});
@@ -1169,7 +1173,7 @@ void open(void)
     open_device();
 }
 
-// Whole pages of device memory become those of a file that other processes map, too.
+// Replaces whole pages of device memory by those of a file that other processes map, too.
 int share(void *memory, size_t bytes)
 {
     std::lock_guard<std::mutex> hold(m().lock);
@@ -1196,7 +1200,7 @@ void *map_peer(int fd, size_t bytes)
     return at;
 }
 
-// Who still reads it faults.
+// Later reads of it are faults.
 void unmap_peer(void *memory)
 {
     std::lock_guard<std::mutex> hold(m().lock);
@@ -1244,7 +1248,7 @@ cudaError_t register_host(void *memory, size_t bytes, bool ours)
     return cudaSuccess;
 }
 
-// Type of the memory at `at`; error when it is not whole.
+// Returns the type of the memory at `at`, or an error if not all bytes are in it.
 cudaError_t look_at(const void *at, size_t bytes, cudaMemoryType *type)
 {
     const auto it = find_block(at);
@@ -1330,7 +1334,7 @@ struct host_task : task {
     {
         close_device();
         m().lock.unlock();
-        std::thread([this] { // as CUDA does: never the caller's
+        std::thread([this] { // as in CUDA, never on the caller's thread
             in_host_function = true;
             fn(user);
         }).join();
@@ -1342,7 +1346,7 @@ struct host_task : task {
 // Runs the nodes of a graph in any order that its edges allow.
 struct graph_task : task {
     std::shared_ptr<std::vector<node>> nodes;
-    std::vector<int> state; // 0: not begun, 1: runs, 2: done
+    std::vector<int> state; // 0: not begun, 1: running, 2: done
     std::vector<std::unique_ptr<task>> running;
     explicit graph_task(std::shared_ptr<std::vector<node>> n)
         : nodes(std::move(n)), state(nodes->size(), 0), running(nodes->size())
@@ -1578,7 +1582,7 @@ cudaError_t cudaFree(void *memory)
     if (it == m().memory.end() || it->second.type != cudaMemoryTypeDevice || !it->second.ours) {
         return give(cudaErrorInvalidValue);
     }
-    finish_all(); // as the real one does
+    finish_all(); // as the real runtime does
     give_back(it);
     return give(m().fault);
 }
@@ -1660,7 +1664,7 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, c
     ENTER("cudaPointerGetAttributes");
     const auto it = find_block(at);
     std::memset(attributes, 0, sizeof *attributes);
-    attributes->device = -2; // what the real one says of memory that it does not know
+    attributes->device = -2; // as the real runtime returns for unknown memory
     if (it == m().memory.end()) {
         attributes->hostPointer = const_cast<void *>(at);
         return cudaSuccess;
@@ -1846,7 +1850,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
         }
         return cudaSuccess;
     }
-    if (s->capture != nullptr) { // an event from outside
+    if (s->capture != nullptr) { // an event from outside of the capture
         if (event->mark == nullptr) {
             return cudaSuccess;
         }
@@ -1860,7 +1864,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     return cudaSuccess;
 }
 
-// Waits and writes of words of 32 bits, in their order: CUstreamBatchMemOpParams.
+// Runs waits and writes of 32-bit words in order, as CUstreamBatchMemOpParams.
 struct stream_op {
     uint32_t operation, room;
     uint64_t address, value;
@@ -1988,7 +1992,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
     if (mark == nullptr || mark->done) {
         return cudaSuccess;
     }
-    if (mark->thread == std::this_thread::get_id()) { // another only looks
+    if (mark->thread == std::this_thread::get_id()) { // other threads only query it
         if (m().seed < 4 || lot() % 2 == 0) {
             force(mark);
         }
@@ -2065,7 +2069,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
             other->tail.clear();
         }
     }
-    c->origin = nullptr; // events that were recorded in it are free again
+    c->origin = nullptr; // events that were recorded in it can be used again
     m().captures.erase(std::remove_if(m().captures.begin(), m().captures.end(),
                                       [&](const auto &w) { return w.expired() || w.lock() == c; }),
                        m().captures.end());

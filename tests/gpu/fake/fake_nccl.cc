@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT-0
-// The stand-in for NCCL: nccl.h says what it does. Ranks meet in a file of shared memory, named by the
-// unique id: a ring of bytes from each rank to each, one for collectives and one for messages. An
-// operation is a task of its stream (cuda_runtime.h): transfers over rings, then sums of what came.
+// The stand-in for NCCL, see nccl.h. Ranks meet in a file of shared memory that the unique id
+// names. It has a ring of bytes from each rank to each, one for collectives and one for messages.
+// An operation is a task of its stream (cuda_runtime.h): transfers over rings, then sums of what
+// has arrived.
 #include "nccl.h"
 
 #include <algorithm>
@@ -50,7 +51,7 @@ int version()
 
 // ---- the file where ranks meet ----
 
-struct ring { // head: bytes taken out, tail: put in
+struct ring { // head: bytes taken out, tail: bytes put in
     std::atomic<uint64_t> head, tail;
     char room[48];
     char data[RING];
@@ -71,7 +72,7 @@ struct member {
 
 struct meeting {
     std::atomic<uint32_t> ranks, joined, left;
-    std::atomic<int> came; // to connect
+    std::atomic<int> came; // number of ranks that have connected
     char room[48];
     member members[MAX_RANKS];
     ring *rings() { return reinterpret_cast<ring *>(this + 1); }
@@ -120,22 +121,22 @@ struct failure {
     int number, rank;
 };
 
-struct window { // of symmetric memory
+struct window { // a window of symmetric memory
     ncclComm_t comm;
     void *memory;
     size_t bytes;
     int file;
-    std::vector<void *> peers; // of each rank on this host, here
+    std::vector<void *> peers; // mapped addresses of each rank on this host
 };
 
 struct process_state {
     std::mutex lock;
     std::map<std::string, long long> count, failing;
     std::vector<failure> failures;
-    bool by_call = false; // fake_nccl_fail said what fails, not the environment
+    bool by_call = false; // fake_nccl_fail set what fails, not the environment
     std::string environment;
     std::set<ncclComm_t> comms;
-    std::map<void *, void *> allocated; // aligned: whole
+    std::map<void *, void *> allocated; // aligned address: allocated address
     std::atomic<uint64_t> given[64], served[64]; // tickets of each device
     uint64_t ids = 0;
 };
@@ -156,7 +157,7 @@ struct ncclComm {
     int rank = 0, ranks = 0, world_rank = 0, device = 0;
     bool blocking = true, came = false;
     std::atomic<bool> aborted{false}, revoked{false};
-    std::atomic<int> async{0}, running{0}, waiting{0}; // tasks that run; that are enqueued
+    std::atomic<int> async{0}, running{0}, waiting{0}; // tasks that run; tasks that are enqueued
     std::atomic<bool> in_use{false};
     std::vector<premul> ops;
     cudaStream_t last_stream = nullptr;
@@ -164,7 +165,7 @@ struct ncclComm {
     std::map<std::string, int> shrinks;
     std::set<window *> windows;
     uint32_t windows_so_far = 0;
-    // not blocking: what the last call still has to do, by polling
+    // non-blocking: what the last call still has to do, by polling
     std::mutex polling;
     std::function<ncclResult_t()> rest;
     int polls = 0;
@@ -207,7 +208,7 @@ comm_ptr comm_of(ncclComm_t comm)
     return it == comms().end() ? nullptr : it->second;
 }
 
-// ---- failures to order ----
+// ---- requested failures ----
 
 void parse_failures(const char *list)
 {
@@ -245,7 +246,7 @@ void parse_failures(const char *list)
     }
 }
 
-// Counts a call; what is to go wrong with it.
+// Counts a call. Returns the failure that was requested for it.
 failure counted(const char *name, int rank)
 {
     std::lock_guard<std::mutex> hold(p().lock);
@@ -307,11 +308,11 @@ uint16_t to_half(float v)
         return (uint16_t)(sign | 0x7c00);
     }
     int e = 0;
-    (void)std::frexp(a, &e); // a = m 2^e, m in [0.5, 1)
+    (void)std::frexp(a, &e); // a = m 2^e with m in [0.5, 1)
     if (a == 0 || e < -13) {
         return (uint16_t)(sign | (uint16_t)std::nearbyint(std::ldexp(a, 24)));
     }
-    const int steps = (int)std::nearbyint(std::ldexp(a, 11 - e)); // 1024 .. 2048
+    const int steps = (int)std::nearbyint(std::ldexp(a, 11 - e)); // in 1024 .. 2048
     return (uint16_t)(sign | (((e + 13) << 10) + steps));
 }
 
@@ -338,7 +339,7 @@ struct bfloat_type {
     }
 };
 
-// T: what adds; integers wrap
+// T: the type in which sums are computed; integers wrap
 template <class T> T combine(T a, T b, int op)
 {
     if constexpr (std::is_floating_point_v<T>) {
@@ -362,11 +363,11 @@ template <class T> T combine(T a, T b, int op)
     }
 }
 
-// What a reduction does, once per element.
+// What a reduction does for each element.
 struct rule {
     int op, n, first; // first: the rank that begins
-    bool hops;        // rounded at each
-    double scale;     // of each before, where `scaled`
+    bool hops;        // rounds after each rank
+    double scale;     // factor for each input, where `scaled` is set
     bool scaled;
 };
 
@@ -439,9 +440,9 @@ double scalar_at(const void *at, int type)
 
 // ---- transfers ----
 
-// 0: all messages of a group go on together. 1: in batches, as on one channel of the library, whose
-// next one begins when all messages of the last are through; 2: so, but a message that has room in
-// the ring is through for its sender.
+// 0: all messages of a group progress together. 1: in batches, as on one channel of the library,
+// where the next batch begins when all messages of the last one are complete. 2: the same, but a
+// message that fits into the ring is complete for its sender.
 int strict()
 {
     return std::atoi(setting("FAKE_NCCL_STRICT", "0"));
@@ -454,12 +455,12 @@ bool eager()
 
 struct transfer {
     ring *over;
-    char *data; // from here, or to here
+    char *data; // the source or the target
     header head;
     int peer;
     bool out;
-    int batch;                   // that it is of, FAKE_NCCL_STRICT
-    uint64_t moved = 0, end = 0; // bytes of head and data; where in the ring it ends
+    int batch;                   // its batch, FAKE_NCCL_STRICT
+    uint64_t moved = 0, end = 0; // bytes of head and data moved; its end in the ring
     bool misfit = false;
     header other = {};
 };
@@ -517,7 +518,7 @@ stage receive_some(transfer *t)
         }
         ring_copy(t->over, head, (char *)&t->other, sizeof(header), false);
         t->misfit = std::memcmp(&t->other, &t->head, sizeof(header)) != 0;
-        if (t->misfit) { // for ever
+        if (t->misfit) { // waits for ever
             return stage::stuck;
         }
         got = sizeof(header);
@@ -558,7 +559,8 @@ struct nccl_task : task {
     uint64_t own_ticket = 0;
     bool ticketed = false;
     std::map<ring *, std::deque<transfer>> out, in;
-    std::vector<std::vector<std::vector<char>>> came; // of each call that adds: from each rank
+    // inputs of each call that reduces, from each rank
+    std::vector<std::vector<std::vector<char>>> came;
     clock_type::time_point created = clock_type::now(), moved_at = clock_type::now();
 
     explicit nccl_task(std::shared_ptr<launch_plan> q) : plan(std::move(q)), comm(plan->comm)
@@ -592,14 +594,14 @@ struct nccl_task : task {
         queue.push_back({r, const_cast<char *>(data), h, peer, is_out,
                          message ? batch_of(peer, (int)queue.size(), is_out) : 0});
     }
-    // The library takes the first message to and from each rank, eight neighbours at a time, then
-    // the second ones, and so on.
+    // Returns the batch of a message. The library takes the first message to and from each rank,
+    // eight neighbours at a time, then the second ones, and so on.
     int batch_of(int peer, int nth, bool is_out) const
     {
         const int n = comm->ranks;
         return nth * MAX_RANKS + (is_out ? peer - comm->rank + n : comm->rank - peer + n) % n / 8;
     }
-    // The batch whose turn it is.
+    // Returns the batch that is next.
     int turn() const
     {
         int least = INT_MAX;
@@ -643,7 +645,7 @@ extents extents_of(const call &c, const ncclComm &comm)
     }
 }
 
-// Memory that was freed meanwhile is a fault of the device.
+// Returns whether all memory still exists. If it was freed meanwhile, the device faults.
 bool nccl_task::whole() const
 {
     for (const call &c : plan->calls) {
@@ -660,7 +662,7 @@ void nccl_task::begin_call(const call &c, std::vector<std::vector<char>> *from)
 {
     const size_t bytes = c.count * size_of(c.type);
     const int me = comm->rank, n = comm->ranks;
-    for (int k = 1; k < n; k++) { // each begins with the next rank
+    for (int k = 1; k < n; k++) { // each piece begins with the next rank
         const int to = (me + k) % n, s = (me + n - k) % n;
         const size_t d = (size_t)to * bytes, e = (size_t)s * bytes;
         switch (c.what) {
@@ -706,7 +708,7 @@ void nccl_task::begin_call(const call &c, std::vector<std::vector<char>> *from)
     }
 }
 
-// Poison: who reads the result, or still writes into it, too early, is seen.
+// Writes poison, so that reading the result or writing into it too early is detected.
 void poison(char *at, size_t bytes, const char *spare, size_t spare_bytes)
 {
     for (size_t i = 0; i < bytes; i++) {
@@ -716,7 +718,8 @@ void poison(char *at, size_t bytes, const char *spare, size_t spare_bytes)
     }
 }
 
-// The rank's own part of each call, and messages to itself: the k-th sent is the k-th received.
+// Copies the rank's own part of each call, and messages to itself: the k-th sent is the k-th
+// received.
 void nccl_task::copy_own()
 {
     std::deque<const call *> sent;
@@ -792,7 +795,7 @@ void nccl_task::reduce(const call &c, const std::vector<std::vector<char>> &from
         r.scaled = true;
         r.scale = 1.0 / comm->ranks;
     }
-    // in place, `out` may lie on `mine`
+    // in place, `out` may overlap `mine`
     const std::vector<char> own(mine, mine + c.count * size);
     const size_t each = around && c.what == ALL_REDUCE ? (c.count + n - 1) / n : c.count;
     for (size_t begin = 0, k = 0; begin < c.count; begin += each, k++) {
@@ -825,7 +828,7 @@ void nccl_task::finish()
     }
 }
 
-// Is something still in its way?
+// Returns whether something still delays it.
 bool nccl_task::late()
 {
     if (plan->wrong.how == NEVER) {
@@ -961,7 +964,8 @@ ncclResult_t enqueue_launch(const comm_ptr &comm, const std::vector<cudaStream_t
                                 : refuse(ncclUnhandledCudaError, "CUDA error %d", (int)error);
 }
 
-// FAKE_NCCL_CONNECT: from 2.22 on ranks connect in their first collective, before it is enqueued.
+// Returns whether the ranks are connected. With FAKE_NCCL_CONNECT, as from 2.22 on, they connect in
+// their first collective, before it is enqueued.
 bool connected(ncclComm *comm, const launch_plan &plan)
 {
     if (comm->blocking || !flag("FAKE_NCCL_CONNECT") || plan.calls[0].what == SEND ||
@@ -1063,7 +1067,7 @@ ncclResult_t check_call(ncclComm_t handle, const waiting_call &w)
         (w.c.op >= ncclNumOps && !comm->ops[(size_t)w.c.op - ncclNumOps].live)) {
         return refuse(ncclInvalidArgument, "%s: operation %d", name, w.c.op);
     }
-    if (((uintptr_t)w.c.in | (uintptr_t)w.c.out) % size_of(w.c.type) != 0) { // a kernel's fault
+    if (((uintptr_t)w.c.in | (uintptr_t)w.c.out) % size_of(w.c.type) != 0) { // a kernel would fault
         return refuse(ncclInvalidArgument, "%s: in %p, out %p of type %d", name,
                       (const void *)w.c.in, (void *)w.c.out, w.c.type);
     }
@@ -1106,7 +1110,7 @@ ncclResult_t give(kind what, const void *in, void *out, size_t count, int type, 
 
 // ---- communicators ----
 
-// Has everybody come? InProgress while not.
+// Returns whether all ranks have joined; InProgress if not.
 ncclResult_t try_join(ncclComm *c, meeting *meet)
 {
     if ((int)meet->joined.load() < c->ranks) {
@@ -1157,7 +1161,7 @@ ncclResult_t enter_meeting(ncclComm *c, meeting **out)
     return ncclSuccess;
 }
 
-// Blocks until rest() is done, or leaves it to polls.
+// Blocks until rest() is done, or leaves it to later polls.
 ncclResult_t wait_or_leave(const comm_ptr &polled, std::function<ncclResult_t()> rest, bool blocking,
                            const char *what)
 {
@@ -1225,8 +1229,8 @@ ncclResult_t finish_setup(const comm_ptr &c, ncclComm_t *out, std::function<nccl
     return result;
 }
 
-// A child of one that does not block: the call is a success, *out is written when polling the parent
-// says that it is through, as the library does.
+// Ends the creation of a child. For a non-blocking parent the call is a success, and *out is
+// written when polling the parent reports completion, as in the library.
 ncclResult_t finish_child(const comm_ptr &parent, const comm_ptr &c, ncclComm_t *out,
                           std::function<ncclResult_t()> rest, const char *what)
 {
@@ -1283,7 +1287,8 @@ ncclResult_t init_rank(ncclComm_t *out, int ranks, const ncclUniqueId &id, int r
         name);
 }
 
-// The votes of a split: all have voted; then this rank's place among those of its color.
+// Counts the votes of a split once all have voted, and computes this rank's place among those of
+// its color.
 ncclResult_t count_votes(ncclComm *parent, uint64_t generation, ncclComm *child)
 {
     const vote *mine = &parent->meet->members[parent->rank].votes[generation % 2];
@@ -1314,7 +1319,7 @@ comm_ptr child_of(const comm_ptr &parent, const ncclConfig_t *config)
     return c;
 }
 
-// What can be done with a communicator that is whole and free.
+// Checks that a communicator is intact and has nothing in progress.
 ncclResult_t ready(const comm_ptr &c, const char *what)
 {
     if (c == nullptr || c->aborted) {
@@ -1336,7 +1341,7 @@ ncclResult_t ordered(const char *name, int rank)
                : ncclSuccess;
 }
 
-// What its peers have is mapped no more.
+// Unmaps the memory of the peers.
 void close_window(ncclComm *c, window *w)
 {
     for (void *peer : w->peers) {
@@ -1380,7 +1385,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
     timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     std::memset(id, 0, sizeof *id);
-    if (fixed != nullptr && fixed[0] != 0) { // the same on all ranks, without talking
+    if (fixed != nullptr && fixed[0] != 0) { // the same on all ranks, without communication
         std::snprintf(id->internal, sizeof id->internal, "fake_nccl.id_%s", fixed);
         std::replace(id->internal, id->internal + sizeof id->internal, '/', '_');
     } else {
@@ -1467,8 +1472,8 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
     if (fails == ncclSuccess) {
         c->aborted = true;
         stop(c);
-        close_windows(c.get()); // whatever reads them now
-        fake_cuda::wait_for_device(); // what it frees waits for other communicators' kernels too
+        close_windows(c.get()); // even if something reads them now
+        fake_cuda::wait_for_device(); // freeing waits for kernels of other communicators too
         forget(comm);
     }
     return fails;
@@ -1603,7 +1608,7 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int *excluded, int excluded_count, 
         list += "." + std::to_string(r);
     }
     if (flags & NCCL_SHRINK_ABORT) {
-        parent->revoked = true; // what was under way ends
+        parent->revoked = true; // operations in progress end
         stop(parent);
     }
     c->name = parent->name + ".k" + std::to_string(++parent->shrinks[list]) + list;
@@ -1647,7 +1652,7 @@ ncclResult_t ncclMemFree(void *memory)
         whole = it->second;
         p().allocated.erase(it);
     }
-    // unlike cudaFree it waits for nothing
+    // Unlike cudaFree it does not wait.
     return fake_cuda::free_at_once(whole) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
 }
 
@@ -1675,7 +1680,7 @@ ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle)
     return fails;
 }
 
-// Pages that all processes map. All ranks come to it.
+// Makes pages that all processes map. All ranks call it.
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *memory, size_t bytes,
                                     ncclWindow_t *out, int)
 {
@@ -1720,7 +1725,7 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *memory, size_t bytes,
         raw->windows.insert(w);
         *out = (ncclWindow_t)w;
     };
-    if (c->blocking) { // what waits has the device's lock
+    if (c->blocking) { // waiting would hold the device's lock
         const ncclResult_t all = wait_or_leave(c, come, true, "ncclCommWindowRegister");
         take();
         return all;
@@ -1735,7 +1740,8 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *memory, size_t bytes,
             return all;
         },
         false, "ncclCommWindowRegister");
-    return result == ncclInProgress ? ncclSuccess : result; // a success at once, a window later
+    // returns success at once, the window is made later
+    return result == ncclInProgress ? ncclSuccess : result;
 }
 
 ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t handle)
@@ -1751,7 +1757,7 @@ ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t handle)
     return fails;
 }
 
-// NULL for ranks of another host, as the library.
+// Returns NULL for ranks of another host, as the library does.
 ncclResult_t ncclGetPeerDevicePointer(ncclWindow_t handle, size_t offset, int peer, void **out)
 {
     const window *w = (const window *)handle;

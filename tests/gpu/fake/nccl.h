@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* A stand-in for NCCL, for tests without a GPU: fake_nccl.cc runs it between processes (or threads)
- * of one machine. Names, numbers and meanings are NCCL's; what is not here is not stood in for.
- * FAKE_NCCL_HEADER: the version whose header this is. The environment:
- *     FAKE_NCCL_VERSION   what ncclGetVersion says (else the version that the library was built as)
- *     FAKE_NCCL_FAIL      "[what:]name:n[+][:number][@rank],...", the n-th call of that function, of
- *                         rank DPAR_RANK or FAKE_RANK (else of each):
- *                             (nothing)  returns error `number` (3, ncclInternalError)
- *                             never      is enqueued and never begins
- *                             delay      begins `number` ms after its stream came to it
- *                             count      moves one element less than was said
- *                             async      is done, and then the communicator has error `number`
- *     FAKE_NCCL_DEADLINE  seconds (30) without progress after which the process says what it waits
- *                         for and ends with status 86: the real library would wait for ever
- *     FAKE_NCCL_RING      1: sums go round as in a ring, rounded at each hop, starting with another
- *                         rank for each piece; else in rank order, 16 bits in f32, rounded once
- *     FAKE_NCCL_SERIAL    1: one operation at a time for all communicators of a rank, as on a device
- *                         that is full: ranks that launch in different orders wait for ever
- *     FAKE_NCCL_STRICT    1: the messages of a group go in batches, as where the library has one channel
- *                         (enqueue.cc, scheduleP2pTasksToPlan): the first to and from each rank, then
- *                         the second ones, ...; a batch begins when the one before is through. 2: so,
- *                         and a message that fits into 32 KB is through before its receiver came
- *     FAKE_NCCL_CONNECT   1: the first collective of a communicator that does not block stays in
- *                         progress until all its ranks have called it, as from 2.22 on
- *     FAKE_NCCL_DIR       where ranks meet: a folder, /dev/shm */
+ * of one machine. Names, numbers and meanings are NCCL's; only the parts that the tests need exist.
+ * FAKE_NCCL_HEADER is the version whose header this is. The environment:
+ *   FAKE_NCCL_VERSION   what ncclGetVersion returns (default: the version that the library was built as)
+ *   FAKE_NCCL_FAIL      "[what:]name:n[+][:number][@rank],...": for the n-th call of that function, on
+ *                       rank DPAR_RANK or FAKE_RANK (without @rank on each), the operation
+ *                           (nothing)  returns error `number` (3, ncclInternalError)
+ *                           never      is enqueued and never begins
+ *                           delay      begins `number` ms after its stream has reached it
+ *                           count      moves one element less than requested
+ *                           async      completes, and then the communicator has error `number`
+ *   FAKE_NCCL_DEADLINE  seconds (30) without progress after which the process prints what it waits
+ *                       for and ends with status 86; the real library would wait for ever
+ *   FAKE_NCCL_RING      1: sums are made as in a ring, rounded at each hop, beginning with another
+ *                       rank for each piece; otherwise in rank order, 16 bits in f32, rounded once
+ *   FAKE_NCCL_SERIAL    1: one operation at a time for all communicators of a rank, as on a device
+ *                       that is full: ranks that launch in different orders wait for ever
+ *   FAKE_NCCL_STRICT    1: the messages of a group are sent in batches, as if the library has one channel
+ *                       (enqueue.cc, scheduleP2pTasksToPlan): the first to and from each rank, then
+ *                       the second ones, ...; a batch begins when the one before is complete. 2: the
+ *                       same, and a message that fits into 32 KB completes without its receiver
+ *   FAKE_NCCL_CONNECT   1: the first collective of a non-blocking communicator remains in progress
+ *                       until all its ranks have called it, as from 2.22 on
+ *   FAKE_NCCL_DIR       the folder where ranks meet, /dev/shm */
 #ifndef FAKE_NCCL_H
 #define FAKE_NCCL_H
 
@@ -104,7 +104,7 @@ typedef enum { ncclScalarDevice = 0, ncclScalarHostImmediate = 1 } ncclScalarRes
 #define NCCL_CONFIG_UNDEF_PTR NULL
 #define NCCL_SPLIT_NOCOLOR -1
 
-/* Grows with the versions; `size` tells the library which one the caller has. */
+/* Grows with the versions; `size` is that of the version with which the caller was compiled. */
 typedef struct {
     size_t size;
     unsigned int magic;
@@ -257,15 +257,15 @@ ncclResult_t ncclScatter(const void *in, void *out, size_t count, ncclDataType_t
 ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags);
 #endif
 
-#if FAKE_NCCL_HEADER >= 22902 /* of nccl_device.h */
+#if FAKE_NCCL_HEADER >= 22902 /* from nccl_device.h */
 ncclResult_t ncclGetPeerDevicePointer(ncclWindow_t window, size_t offset, int peer, void **out);
 #endif
 
-/* ---- for tests alone ---- */
+/* ---- only for tests ---- */
 
-/* How often a function was called. */
+/* Returns how often a function was called. */
 long long fake_nccl_count(const char *name);
-/* As FAKE_NCCL_FAIL, which it replaces, counting from now; NULL: no more failures. */
+/* Replaces FAKE_NCCL_FAIL and counts from now on; NULL: no more failures. */
 void fake_nccl_fail(const char *list);
 
 #ifdef __cplusplus

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* spatial: layers on real ranks against the serial layer written out in this file, by the
- * textbook's definitions over whole arrays; forward, input and weight gradients. Numbers are small
- * integers in doubles, so that sums are exact and every bit must agree (averages, interpolation and
- * norms: 1e-12). No case may be refused.
+/* spatial: compares layers on real ranks with a serial layer that is written out in this file by
+ * the textbook definitions over whole arrays: forward, and gradients of inputs and weights. Numbers
+ * are small integers in doubles, so that sums are exact and all bits must agree (averages,
+ * interpolation and norms: 1e-12). No valid case may be refused.
  *
  *   spatial [processes|threads] [ranks]      without arguments: both, 1 to 4 ranks
  *   spatial long [ranks [every [from]]]      all sweeps, as threads, 1 to 4 (also: ranks 0)
- *   spatial long 0 5 2                       of their layers a fifth, the third of five fifths
+ *   spatial long 0 5 2                       a fifth of their layers, the third of five
  *   mpirun -np 4 spatial                     built with -DUSE_MPI
  *
- * With -DDEVICE_MEMORY all arrays lie in memory that the CPU does not reach, and kernels are
- * enqueued there; with -DDEVICE_CUDA that is CUDA's. */
+ * With -DDEVICE_MEMORY all arrays are in memory that the CPU cannot access, and kernels are
+ * enqueued on the device; with -DDEVICE_CUDA that is CUDA. */
 #include "dpar_spatial.h"
 #include "boxes.h"
 #include "rank_program.h"
@@ -22,14 +22,14 @@
 
 enum { MAX, AVERAGE, CONV, TRANSPOSED, INTERPOLATION, ATTENTION, KINDS };
 
-/* A layer over (n[0], n[1]), dims of 1 or 2; dim 1 may be left alone (k 0). */
+/* A layer over (n[0], n[1]) with dims 1 or 2. With k[1] = 0 dim 1 is not touched by the window. */
 typedef struct test_case {
     int kind, dims, samples, in_channels, out_channels, groups;
     int n[2], k[2], s[2], d[2], low[2], high[2], pad[2], m[2];
     int ceil_mode, padded, corners, outputs, rule, last, whole, more, accumulate;
 } test_case;
 
-/* What a rank keeps during a case. */
+/* The arrays of a rank during a case. */
 typedef struct work {
     dpar_comm *c;
     const test_case *t;
@@ -58,7 +58,7 @@ static double *fresh(int64_t n)
     return a;
 }
 
-/* The device's, where there is one. */
+/* Allocates in device memory if there is a device. */
 static double *fresh_there(int64_t n)
 {
 #ifdef DEVICE_MEMORY
@@ -79,7 +79,7 @@ static void free_there(void *at)
 #endif
 }
 
-/* A kernel: at once, or in its turn on the device. */
+/* Runs a kernel, at once or later on the device. */
 #ifdef DEVICE_MEMORY
 typedef struct turn {
     dpar_spatial_call call;
@@ -129,7 +129,7 @@ static int size_in(const test_case *t)
 
 /* ---- the textbook ---------------------------------------------------------------------------- */
 
-/* Where input i of a dim is taken from; -1: padding without a source. */
+/* Returns which input position i of a dim reads; -1 for padding without a source. */
 static int image(const test_case *t, int d, int i)
 {
     const int n = t->n[d];
@@ -169,8 +169,8 @@ static int outputs(const test_case *t, int d)
     return m;
 }
 
-/* The j-th of the inputs that output y meets in a dim, and by which tap; 0: no more. Transposed:
- * all inputs are gone through, those that miss have tap -1. */
+/* Finds the j-th input that output y reads in a dim, and its tap. Returns 0 if there are no more.
+ * Transposed: goes through all inputs, where those that y does not read have tap -1. */
 static int meets(const test_case *t, int d, int y, int j, int *input, int *tap)
 {
     const int n = t->n[d], k = t->k[d];
@@ -206,7 +206,7 @@ static int meets(const test_case *t, int d, int y, int j, int *input, int *tap)
     return j < k;
 }
 
-/* The weight of tap j in a dim of an interpolation. */
+/* Returns the weight of tap j in a dim of an interpolation. */
 static double share(const test_case *t, int d, int y, int j)
 {
     const int n = t->n[d], k = t->k[d];
@@ -222,7 +222,7 @@ static double share(const test_case *t, int d, int y, int j)
     return j == 1 ? 1.0 - f * f : j == 2 ? f * f : j == 0 ? f * (1 - f) : -f * (1 - f);
 }
 
-/* How many cells an average at y divides by. */
+/* Returns the number of cells that an average at y divides by. */
 static int divisor(const test_case *t, int d, int y)
 {
     int j, count = 0, i, tap;
@@ -233,10 +233,10 @@ static int divisor(const test_case *t, int d, int y)
     return count;
 }
 
-/* One output of one plane: calls of `term` for each input that it meets. */
+/* Visits an output of a plane: `term` is called for each input that it reads. */
 typedef struct term {
     int plane, y[2], tap[2];
-    int64_t in; /* in the whole array; -1: padding without a source */
+    int64_t in; /* in the whole array; -1 for padding without a source */
 } term;
 typedef void (*each_term)(work *w, const term *e, int out_plane, int64_t out);
 
@@ -261,7 +261,7 @@ static void terms(work *w, int in_plane, int out_plane, int y0, int y1, each_ter
     }
 }
 
-/* Weight of (out channel, in channel of the group, taps). */
+/* Returns the index of the weight for (output channel, input channel of the group, taps). */
 static int64_t weight(const test_case *t, int out_plane, int in_plane, const int *tap)
 {
     const int per = t->in_channels / t->groups, k1 = t->k[1] > 0 ? t->k[1] : 1;
@@ -299,7 +299,7 @@ static void max_forward(work *w, const term *e, int o, int64_t out)
     w->y[out] = v > w->y[out] ? v : w->y[out];
 }
 
-/* The first of equals has it; dw[out] counts that it was given away. */
+/* Adds the gradient of an output to the first of equal maxima; dw[out] records that it is done. */
 static void max_backward(work *w, const term *e, int o, int64_t out)
 {
     (void)o;
@@ -331,7 +331,7 @@ static void mean_backward(work *w, const term *e, int o, int64_t out)
     }
 }
 
-/* (q k) v without softmax: all integers. */
+/* Computes (q k) v without softmax, so that all numbers are integers. */
 static void attend_forward(work *w, const term *e, int o, int64_t out)
 {
     (void)o;
@@ -367,7 +367,7 @@ static void textbook(work *w, each_term f)
 
 /* ---- the user's kernels ---------------------------------------------------------------------- */
 
-/* As spatial.h says where a point of a plane lies. */
+/* Returns where a point of a plane is in a tile, as documented in spatial.h. */
 static int64_t tile_at(const dpar_tile *t, int64_t plane, const int64_t *point)
 {
     int64_t at = t->origin + plane * t->plane;
@@ -390,7 +390,7 @@ typedef void (*each_pair)(work *w, const dpar_spatial_call *c, int in_plane, int
                           const int64_t *y, const int64_t *x, const int *tap,
                           const dpar_spatial_tap_range *taps);
 
-/* Tap of input x of output y; -1: none. */
+/* Returns the tap of input x for output y; -1 if there is none. */
 static int tap_of(const test_case *t, int d, int64_t y, int64_t x, int64_t j)
 {
     int64_t over;
@@ -665,7 +665,7 @@ static int describe(work *w, dpar_spatial_desc *s, dpar_why *why)
            dpar_layout_init(&s->in, &mesh, t->dims, extent, placement, why) == DPAR_OK;
 }
 
-/* The own points of a box, from or against a whole array. */
+/* Copies the own points of a box from a whole array, or compares them with it. */
 static int compare(const work *w, const dpar_tile *tile, const dpar_box *own, double *all,
                    const int *extent, int put, double exact)
 {
@@ -693,8 +693,8 @@ static int volume(const dpar_box *b)
     return b->dims > 0 ? (int)dpar_box_volume(b) : 0;
 }
 
-/* Memory that peers reach (with way DIRECT halos are read where they lie), or not; of nothing now
- * and then none. */
+/* Allocates memory that peers can access (with method DIRECT they read halos from it), or that they
+ * cannot. An empty array is sometimes NULL. */
 static double *grab(const work *w, int64_t n)
 {
     if (n == 0 && w->m[0] % 2 == 0) {
@@ -745,7 +745,7 @@ static int run_planned(work *w, dpar_spatial_plan *plan)
         a.in[i] = grab(w, in);
         a.in_gradient[i] = grab(w, in);
         for (k = 0; k < in; k++) {
-            ((double *)a.in[i])[k] = 1e300; /* whatever was there is not to be read */
+            ((double *)a.in[i])[k] = 1e300; /* old contents must not be read */
             ((double *)a.in_gradient[i])[k] = t->accumulate ? 5.0 : 1e300;
         }
         dpar_tile_init(&tile, a.in[i], &plan->in_box, planes_in(t), t->last);
@@ -776,7 +776,8 @@ static int run_planned(work *w, dpar_spatial_plan *plan)
     return bad;
 }
 
-/* What a plan knows is what is said without one; a larger array does as well. */
+/* Checks that the boxes of a plan are those reported without one, and that a larger array works
+ * too. */
 static int boxes(work *w, dpar_spatial_desc *s)
 {
     dpar_spatial_boxes b;
@@ -811,9 +812,9 @@ static int boxes_planned(const work *w, const dpar_spatial_plan *p)
 
 /* ---- neighbourhoods -------------------------------------------------------------------------- */
 
-/* The cells of `mine` that the queries of `out` see besides the cells of `own`, counted one by one.
- * Round a ring a cell that comes from both sides is in the array twice and comes twice. Blocks of
- * fewer queries than the dilation take what lies in between too (*gaps). */
+/* Counts the cells of `mine` that the queries of `out` see outside of `own`, one by one. In a ring
+ * a cell that is reached from both sides is in the array twice and is sent twice. Blocks with fewer
+ * queries than the dilation also have the cells in between (*gaps). */
 static int keys_of(const test_case *t, const dpar_box *out, const dpar_box *own,
                    const dpar_box *mine, int *gaps)
 {
@@ -837,7 +838,7 @@ static int keys_of(const test_case *t, const dpar_box *out, const dpar_box *own,
     return count;
 }
 
-/* The inputs that a rank has; dims 0: none. */
+/* Returns the inputs that a rank has; dims 0 if none. */
 static void own_box(const dpar_spatial_desc *s, int r, dpar_box *own)
 {
     dpar_halo h;
@@ -846,7 +847,7 @@ static void own_box(const dpar_spatial_desc *s, int r, dpar_box *own)
     (void)dpar_halo_owned(&h, r, own);
 }
 
-/* What this rank sends is what others need of its keys and values, and nothing else. */
+/* Checks that this rank sends exactly the keys and values that others need. */
 static int least_keys(const work *w, const dpar_spatial_plan *p)
 {
     const test_case *t = w->t;
@@ -868,8 +869,8 @@ static int least_keys(const work *w, const dpar_spatial_plan *p)
 
 static long cases;
 
-/* Returns how much was wrong. */
-/* A plan may lie in either kind of memory, whatever the arrays are (arrays_of). */
+/* Returns 1 if the plan's memory is to be registered. It may be or not, whatever the arrays are
+ * (arrays_of). */
 static int is_plan_registered(const test_case *t)
 {
 #ifdef DEVICE_MEMORY
@@ -919,11 +920,11 @@ static int run_case(dpar_comm *c, const test_case *t)
 #ifndef DEVICE_MEMORY
     memset(&direct, 0, sizeof direct);
     direct.method = DPAR_HALO_DIRECT;
-    s.halo = t->n[0] % 4 == 1 ? &direct : NULL; /* of those whose arrays peers reach */
+    s.halo = t->n[0] % 4 == 1 ? &direct : NULL; /* for cases whose arrays peers can access */
 #else
     (void)direct;
 #endif
-    s.bytes = 1; /* asks how many */
+    s.bytes = 1; /* a query for the bytes needed */
     why.bytes = 0;
     if (bad || ON_DEVICE(dpar_spatial_make(c, &s, &plan, &why)) != DPAR_E_ROOM) {
         printf("refused: %s\n", why.text);
@@ -975,7 +976,7 @@ static test_case plain(int kind, int n)
     return t;
 }
 
-/* Is there such a layer? All others are not to be refused. */
+/* Returns 1 if there is such a layer, otherwise 0. All that exist must be accepted. */
 static int fits(const test_case *t, int d)
 {
     if (t->k[d] == 0 || t->kind == INTERPOLATION || t->kind == ATTENTION) {
@@ -988,14 +989,15 @@ static int fits(const test_case *t, int d)
            (t->pad[d] != DPAR_SPATIAL_PAD_REFLECT || (t->low[d] < t->n[d] && t->high[d] < t->n[d]));
 }
 
-/* How much of a sweep is done: whole (each `every`-th layer of it), or of each geometry one
- * variant, which changes with `turn`. */
+/* How much of a sweep runs: each `every`-th layer of it, or one variant of each geometry, which
+ * changes with `turn`. */
 typedef struct sweep {
     dpar_comm *c;
     int whole, every, from, turn, bad;
 } sweep;
 
-/* A geometry with balanced and following outputs; the rule that cuts the inputs changes. */
+/* Runs a geometry with balanced outputs and with outputs that follow the inputs. The rule that cuts
+ * the inputs changes. */
 static void sweep_owners(sweep *w, const test_case *geometry)
 {
     static const int rules[] = {DPAR_SPLIT_EVEN, DPAR_SPLIT_CHUNK, DPAR_SPLIT_FLOOR};
@@ -1003,7 +1005,8 @@ static void sweep_owners(sweep *w, const test_case *geometry)
     int i;
     for (i = 0; i < variants && fits(geometry, 0); i++, w->turn++) {
         test_case t = *geometry;
-        if ((int)((uint32_t)w->turn * 2654435761u >> 16) % w->every != w->from) { /* any of them */
+        /* a random choice */
+        if ((int)((uint32_t)w->turn * 2654435761u >> 16) % w->every != w->from) {
             continue;
         }
         t.outputs = (w->whole ? i : w->turn / 4) % 2;
@@ -1013,8 +1016,8 @@ static void sweep_owners(sweep *w, const test_case *geometry)
     }
 }
 
-/* A geometry as convolution with all paddings, as max and average pooling with and without
- * ceil_mode and padded cells, as transposed convolution with all output paddings. */
+/* Runs a geometry as convolution with all paddings, as max and average pooling with and without
+ * ceil_mode and padded cells, and as transposed convolution with all output paddings. */
 static void sweep_kinds(sweep *w, const test_case *geometry)
 {
     static const int modes[] = {DPAR_SPATIAL_PAD_ZERO, DPAR_SPATIAL_PAD_WRAP,
@@ -1039,7 +1042,7 @@ static void sweep_kinds(sweep *w, const test_case *geometry)
             sweep_owners(w, &t);
         }
     }
-    for (i = 0; i < 4; i++) { /* averages: ceil_mode, padded cells; as torch no dilation */
+    for (i = 0; i < 4; i++) { /* averages: ceil_mode, padded cells; no dilation, as in torch */
         test_case t = *geometry;
         t.kind = AVERAGE;
         t.ceil_mode = i % 2;
@@ -1058,7 +1061,8 @@ static void sweep_kinds(sweep *w, const test_case *geometry)
     }
 }
 
-/* n 8 .. 32; k 1 .. 7, s 1 .. 4, d 1, 2, p up to (reach + 1) / 2, now and then less at the end. */
+/* Convolutions with n 8 .. 32; k 1 .. 7, s 1 .. 4, d 1, 2, p up to (reach + 1) / 2, sometimes less
+ * at the end. */
 static void sweep_convolutions(sweep *w)
 {
     int n, k, s, d, p;
@@ -1081,7 +1085,7 @@ static void sweep_convolutions(sweep *w)
     }
 }
 
-/* Few inputs of which nothing would be left but for the output padding. */
+/* Convolutions with few inputs that have outputs only because of the output padding. */
 static void sweep_last_outputs(sweep *w)
 {
     int n, k, s, d, low, high, more;
@@ -1111,8 +1115,8 @@ static void sweep_last_outputs(sweep *w)
     }
 }
 
-/* n 8 .. 32 to m 3 .. 70: nearest, linear and cubic taps, both ways to align, ends that go on and
- * that wrap. */
+/* Interpolations from n 8 .. 32 to m 3 .. 70: nearest, linear and cubic taps, both alignments,
+ * clamped and periodic ends. */
 static void sweep_interpolations(sweep *w)
 {
     static const int taps[] = {1, 2, 4};
@@ -1135,7 +1139,8 @@ static void sweep_interpolations(sweep *w)
     }
 }
 
-/* n 8 .. 32, kernels 3 .. 9, dilations 1 and 2: values, gradients, and bytes (in run_case). */
+/* Neighbourhood attention with n 8 .. 32, kernels 3 .. 9, dilations 1 and 2: values, gradients, and
+ * bytes (in run_case). */
 static void sweep_neighbourhoods(sweep *w)
 {
     int n, k, d, wraps;
@@ -1161,7 +1166,7 @@ static int below(uint32_t *state, int n)
     return (int)((*state >> 8) % (uint32_t)n);
 }
 
-/* Two dims, channels, groups, samples, everything by lot. */
+/* Random layers with two dims, channels, groups and samples. */
 static int sweep_lots(dpar_comm *c, int rounds)
 {
     uint32_t lot = 7;
@@ -1203,7 +1208,7 @@ static int sweep_lots(dpar_comm *c, int rounds)
                 t.d[d] = 1; /* a dilation group shorter than the kernel is refused */
                 t.k[d] = t.k[d] < t.n[d] ? t.k[d] : t.n[d];
             }
-            if (kind == MAX || kind == AVERAGE) { /* a window always has a cell */
+            if (kind == MAX || kind == AVERAGE) { /* a window must contain a cell */
                 t.low[d] = below(&lot, (t.d[d] * (t.k[d] - 1) + 1) / 2 / t.d[d] + 1);
                 t.high[d] = t.low[d];
                 t.d[d] = t.low[d] > 0 ? 1 : t.d[d];
@@ -1220,7 +1225,7 @@ static int sweep_lots(dpar_comm *c, int rounds)
         }
         t.more = kind == TRANSPOSED && t.s[0] > 1 && t.s[1] > 1 ? below(&lot, 2) : 0;
         if (t.k[1] > 1 && below(&lot, 8) == 0 && kind != ATTENTION && kind != INTERPOLATION) {
-            t.k[1] = 0; /* left alone */
+            t.k[1] = 0; /* not touched */
             t.more = 0;
         }
         if (fits(&t, 0) && fits(&t, 1)) {
@@ -1232,9 +1237,8 @@ static int sweep_lots(dpar_comm *c, int rounds)
 
 /* ---- norms ----------------------------------------------------------------------------------- */
 
-/* Against sums in long order over the whole array, in double; the values lie around 1e4, where
- * mean(x^2) - mean(x)^2 would have lost nine digits. */
-/* Ranks from `ranks` on have no points. */
+/* Compares norms with sums over the whole array in double. The values are around 1e4, where
+ * mean(x^2) - mean(x)^2 would lose nine digits. Ranks from `ranks` on have no points. */
 static int norm_case(dpar_comm *c, int groups, int ranks, int N)
 {
     dpar_norm_arrays a;
@@ -1311,7 +1315,7 @@ static int norm_case(dpar_comm *c, int groups, int ranks, int N)
     box.hi[0] = hi;
     dpar_tile_init(&tx, mine, &box, B * C, 0);
     dpar_tile_init(&ty, out, &box, B * C, 0);
-    dpar_tile_init(&tdy, mine_dy, &box, B * C, 1); /* of another order */
+    dpar_tile_init(&tdy, mine_dy, &box, B * C, 1); /* with another order of dims */
     dpar_tile_init(&tdx, mine_dx, &box, B * C, 0);
     for (k = 0; k < B * C; k++) {
         for (i = lo; i < hi; i++) {
@@ -1357,7 +1361,7 @@ static int norm_case(dpar_comm *c, int groups, int ranks, int N)
     return bad;
 }
 
-/* What is wrong with a layer is said, not done. */
+/* Checks that invalid layers are refused with a message. */
 static int refusals(dpar_comm *c)
 {
     test_case t = plain(CONV, 8);
@@ -1373,7 +1377,7 @@ static int refusals(dpar_comm *c)
     w.m[0] = 6;
     w.m[1] = 1;
     bad += !describe(&w, &s, &why) || dpar_spatial_check(&s, 0, NULL, &why) != DPAR_OK;
-    s.window[0].kernel = 0; /* of a dim that is not touched nothing is looked at */
+    s.window[0].kernel = 0; /* the window of a dim that is not touched is ignored */
     s.window[0].pad_low = INT64_MIN;
     s.window[0].pad_high = INT64_MAX;
     bad += dpar_spatial_taps(&s, 0, 7, &taps) != DPAR_OK || taps.first != 7 || taps.padded != 1;
@@ -1397,7 +1401,7 @@ static int refusals(dpar_comm *c)
     s.padding[0] = DPAR_SPATIAL_PAD_WRAP;
     s.kind = DPAR_SPATIAL_TRANSPOSED;
     bad += dpar_spatial_check(&s, 0, NULL, &why) != DPAR_E_ARG;
-    s.kind = DPAR_SPATIAL_INTERPOLATION; /* to how many? */
+    s.kind = DPAR_SPATIAL_INTERPOLATION; /* the number of outputs is missing */
     bad += dpar_spatial_check(&s, 0, NULL, &why) != DPAR_E_ARG;
     s.kind = 9;
     bad += dpar_spatial_check(&s, 0, NULL, &why) != DPAR_E_ARG;
@@ -1421,13 +1425,13 @@ typedef struct solid {
     int wrong;
 } solid;
 
-/* The weight of a tap: a small integer that no other place has by symmetry. */
+/* Returns the weight of a tap: a small integer that no other tap has by symmetry. */
 static double solid_weight(const int *tap)
 {
     return (double)((tap[0] * 7 + tap[1] * 3 + tap[2] * 5) % 11 - 4);
 }
 
-/* The next index of a box of `extent` from 0; 0 at the end. */
+/* Advances to the next index of a box of `extent` from 0 on. Returns 0 at the end. */
 static int solid_next(int *i, const int *extent)
 {
     int d;
@@ -1530,7 +1534,7 @@ static void solid_backward(const dpar_spatial_call *c)
     launch(c, solid_backward_turn);
 }
 
-/* The own points of a dense array of `box`: put there from a whole one, or compared with it. */
+/* Copies the own points of a dense array of `box` from a whole array, or compares them with it. */
 static int solid_points(float *data, const dpar_box *box, const dpar_box *own, const double *all,
                         const int *extent, int put)
 {
@@ -1581,7 +1585,8 @@ static int solid_run(dpar_comm *c, solid *w, const dpar_spatial_desc *s)
     return bad + w->wrong;
 }
 
-/* Convolutions over three dims, cut in all of them, in f32: integers, so that sums are exact. */
+/* Tests convolutions over three dims that are all cut, in f32 with integers, so that sums are
+ * exact. */
 static int sweep_solids(dpar_comm *c, int rounds)
 {
     static const int modes[] = {DPAR_SPATIAL_PAD_ZERO, DPAR_SPATIAL_PAD_WRAP,
@@ -1655,7 +1660,8 @@ static int sweep_solids(dpar_comm *c, int rounds)
 
 /* ---- what max pooling reads beyond the ends -------------------------------------------------- */
 
-/* IEEE 754's minus infinity, bfloat16's, the least two's complement number; 0 of unsigned ones. */
+/* Checks the padding of max pooling: minus infinity in IEEE 754 and bfloat16, the least two's
+ * complement number, 0 for unsigned types. */
 static void see_lowest_turn(const dpar_spatial_call *c)
 {
     static const int32_t types[] = {DPAR_F64, DPAR_F32, DPAR_BF16, DPAR_F16, DPAR_I8,
@@ -1685,7 +1691,7 @@ static void see_lowest(const dpar_spatial_call *c)
     launch(c, see_lowest_turn);
 }
 
-/* A window of 3 over 8 points: one cell beyond each end. */
+/* Tests a window of 3 over 8 points: one cell beyond each end. */
 static int lowest_case(dpar_comm *c)
 {
     const int64_t extent[1] = {8};
@@ -1715,7 +1721,7 @@ static int lowest_case(dpar_comm *c)
                 bad += dpar_spatial_check(&s, 0, NULL, NULL) != DPAR_E_ARG;
             }
             s.padding[0] = DPAR_SPATIAL_PAD_ZERO;
-            s.input_gradient = see_lowest; /* no sums */
+            s.input_gradient = see_lowest; /* does not compute sums */
             bad += dpar_spatial_check(&s, 0, NULL, NULL) != DPAR_E_ARG;
             continue;
         }
@@ -1736,9 +1742,9 @@ static int lowest_case(dpar_comm *c)
     return bad + (all[0] != 20) + (all[1] != 0); /* 10 types, 2 cells */
 }
 
-/* ---- what one rank does wrong ---------------------------------------------------------------- */
+/* ---- errors on one rank ---------------------------------------------------------------------- */
 
-/* Gives `bytes` of memory (0: none) to a layer and frees it again. */
+/* Makes a layer in `bytes` of memory (0: allocated) and frees it again. */
 static dpar_status try_layer(dpar_comm *c, const dpar_spatial_desc *s, int64_t bytes, dpar_why *why)
 {
     dpar_spatial_desc there = *s;
@@ -1755,7 +1761,8 @@ static dpar_status try_layer(dpar_comm *c, const dpar_spatial_desc *s, int64_t b
     return st;
 }
 
-/* What the last rank gives otherwise, or cannot do, all ranks are told. */
+/* Passes different arguments on the last rank, or some that it cannot use: all ranks get the
+ * error. */
 static int misuse(dpar_comm *c)
 {
     enum {
@@ -1800,7 +1807,8 @@ static int misuse(dpar_comm *c)
                            : way == PADDING ? DPAR_SPATIAL_PAD_REPLICATE
                                             : s.padding[0];
             s.in_box.dims = way == BOX_DIMS ? 2 : way >= SMALL_BOX && way <= ENDLESS;
-            s.in_box.lo[0] = way == ENDLESS_BOX || way == ENDLESS ? -100 : 0; /* else no points */
+            /* otherwise no points */
+            s.in_box.lo[0] = way == ENDLESS_BOX || way == ENDLESS ? -100 : 0;
             s.in_box.hi[0] = way == ENDLESS_BOX ? INT64_MAX : way == ENDLESS ? INT64_C(1) << 59 : 0;
             s.planes += way == ENDLESS;
             s.kind = way == KIND ? DPAR_SPATIAL_NEIGHBOURHOOD : s.kind;
@@ -1829,7 +1837,7 @@ static int misuse(dpar_comm *c)
     return bad;
 }
 
-/* A convolution of 16 points, 3 wide, planned: what its textbook says in *w. */
+/* Plans a convolution of 16 points with a kernel of 3 and computes its textbook results in *w. */
 static dpar_status plan_plain(dpar_comm *c, test_case *t, work *w, dpar_spatial_plan **plan)
 {
     dpar_spatial_desc s;
@@ -1845,8 +1853,8 @@ static dpar_status plan_plain(dpar_comm *c, test_case *t, work *w, dpar_spatial_
     return (dpar_status)ON_DEVICE(dpar_spatial_make(c, &s, plan, NULL));
 }
 
-/* Without gradients of the inputs backward gives those of the weights alone; without an array that
- * it writes to a step says so. */
+/* Checks that backward without gradients of the inputs computes only those of the weights, and that
+ * a missing output array is an error. */
 static int without_arrays(dpar_comm *c)
 {
     test_case t;
@@ -1882,7 +1890,7 @@ static int without_arrays(dpar_comm *c)
     return bad;
 }
 
-/* Norms that are none, on all ranks. */
+/* Passes invalid norms on all ranks. */
 static int bad_norms(dpar_comm *c)
 {
     double one = 1.0, room[64], zero = 0.0;
@@ -1908,7 +1916,7 @@ static int bad_norms(dpar_comm *c)
         n = good;
         n.type = way == 0 ? DPAR_F16 : DPAR_F64;
         n.samples = way == 1 ? 0 : 1;
-        n.channels = way == 2 ? 2 : 1; /* of one plane */
+        n.channels = way == 2 ? 2 : 1; /* of a single plane */
         n.groups = way == 3 ? -1 : way == 4 ? 2 : 0;
         n.epsilon = way == 5 ? -1e-5 : way == 6 ? zero / zero : 1e-5;
         bad += dpar_norm_forward(c, &n, &a) != DPAR_E_ARG;
@@ -1936,7 +1944,8 @@ static int bad_norms(dpar_comm *c)
     return bad;
 }
 
-/* The last rank has points, but no data for a norm: all ranks are told. Breaks the communicator. */
+/* The last rank has points, but no data for a norm: all ranks get the error. Breaks the
+ * communicator. */
 static int forgets_data(dpar_comm *c, void *arg)
 {
     double one[1] = {1.0}, *room = fresh(8 + 8 * c->size);
@@ -1965,8 +1974,8 @@ static int forgets_data(dpar_comm *c, void *arg)
     return bad;
 }
 
-/* The last rank forgets its inputs, or (arg) has no room for an output: all ranks are told. Breaks
- * the communicator. */
+/* The last rank passes no inputs or, depending on arg, no output array: all ranks get the error.
+ * Breaks the communicator. */
 static int forgets_inputs(dpar_comm *c, void *arg)
 {
     const int cut = arg != NULL;
@@ -1981,10 +1990,10 @@ static int forgets_inputs(dpar_comm *c, void *arg)
         a.out_box = plan->out_owned;
         a.out_box.hi[0] -= c->rank == c->size - 1 && cut;
         a.out = fresh(volume(&plan->out_owned));
-        (void)dpar_spatial_forward(plan, &a); /* goes through where nothing of the last is needed */
+        (void)dpar_spatial_forward(plan, &a); /* succeeds if nothing from the last rank is needed */
         bad = dpar_barrier(c, NULL) == DPAR_OK;
         (void)dpar_spatial_free(plan);
-    } /* else the last rank was so quick that its news came before the end of this one's init */
+    } /* otherwise the last rank's error arrived before the end of this rank's init */
     bad |= strstr(c->why.text, cut ? "does not hold all" : "arrays of a layer") == NULL;
     free(a.in[0]);
     free(a.out);
@@ -1992,7 +2001,7 @@ static int forgets_inputs(dpar_comm *c, void *arg)
     return bad;
 }
 
-/* What is run: so many rounds by lot; the sweeps whole, or each every-th of their layers. */
+/* How much is run: the number of random rounds, and all layers of the sweeps or each every-th. */
 typedef struct amount {
     int rounds, solids, whole, every, from;
 } amount;

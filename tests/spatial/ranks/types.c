@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* A type that was left out: every call that describes data refuses it with E_ARG and a sentence, on
- * all ranks at once, nobody waits for anybody, and the communicator goes on. Where ranks agree on
- * what they plan, one rank that left it out is enough, and all hear of it. */
+/* Tests a type that is 0. Each call that describes data refuses it with E_ARG and a message, on all
+ * ranks without waiting, and the communicator still works. Where ranks agree on a plan, one rank
+ * with such a type is enough: all ranks get the error. */
 #include "dpar_spatial.h"
 #include "expert_calls.h"
 #include "halo_plans.h"
@@ -9,10 +9,10 @@
 
 #define ROOM 65536
 
-/* Of each rank its own, of threads too: nothing is moved. */
+/* Each rank has its own arrays, also as threads, and nothing is moved. */
 static double from[64], to[64];
 
-/* E_ARG, and a sentence that says "none" on a rank that left it out. */
+/* Checks for E_ARG and, on a rank whose type is 0, a message that contains "none". */
 static void left_out(dpar_status st, const char *text, int mine, const char *what)
 {
     const int fine = st == DPAR_E_ARG && text[0] != 0 && (!mine || strstr(text, "none") != NULL);
@@ -26,7 +26,7 @@ static void left_out(dpar_status st, const char *text, int mine, const char *wha
         why.text[0] = 0;                                                                           \
         left_out(call, why.text, mine, #call);                                                     \
     } while (0)
-/* The sentence is the communicator's. */
+/* The same with the communicator's message. */
 #define LEFT_OUT_OF(c, call)                                                                       \
     do {                                                                                           \
         (c)->why.text[0] = 0;                                                                      \
@@ -71,7 +71,7 @@ static void operations(dpar_comm *c)
     CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
 }
 
-/* Rows of 8, cut. */
+/* Cuts rows of 8 elements. */
 static void rows(dpar_comm *c, dpar_layout *l)
 {
     const int64_t cells[2] = {24, 8};
@@ -132,7 +132,7 @@ static void halos(dpar_comm *c, int last, void *memory)
     f.type = last ? DPAR_TYPE_NONE : DPAR_F32;
     LEFT_OUT(plan_init(memory, ROOM, c, &f, 1, NULL, &x, &why), last);
     CHECK(x == NULL);
-    f.type = DPAR_F32; /* it travels as itself, said or not */
+    f.type = DPAR_F32; /* the wire type: given or by default the same */
     f.wire_type = last ? DPAR_F32 : DPAR_TYPE_NONE;
     CHECK_INT(plan_init(memory, ROOM, c, &f, 1, NULL, &x, &why), DPAR_OK);
     CHECK_INT(dpar_halo_plan_exchange(x), DPAR_OK);
@@ -154,11 +154,11 @@ static void gradients(dpar_comm *c, int last)
     LEFT_OUT(dpar_ddp_make(c, &o, &ddp, &why), 1);
     o.type = last ? DPAR_TYPE_NONE : DPAR_F32;
     LEFT_OUT(dpar_ddp_make(c, &o, &ddp, &why), last);
-    o.type = DPAR_F32; /* the wire: as the gradients, said or not */
+    o.type = DPAR_F32; /* the wire type: by default that of the gradients */
     o.wire_type = last ? DPAR_F32 : DPAR_TYPE_NONE;
     CHECK_INT(dpar_ddp_make(c, &o, &ddp, &why), DPAR_OK);
     CHECK_INT(dpar_ddp_free(ddp), DPAR_OK);
-    memset(&p, 0, sizeof p); /* types that are left out have a default there */
+    memset(&p, 0, sizeof p); /* here types that are 0 select the default */
     p.units = 2;
     p.count = numel;
     dpar_optimizer_init(&p.optimizer, DPAR_OPTIMIZER_ADAMW);
@@ -166,7 +166,8 @@ static void gradients(dpar_comm *c, int last)
     (void)dpar_fsdp_state(fsdp, DPAR_FSDP_MASTER, 0, NULL, &i);
     CHECK_INT(i, DPAR_F32);
     CHECK_INT(dpar_fsdp_free(fsdp), DPAR_OK);
-    p.type = last ? DPAR_F32 : DPAR_TYPE_NONE; /* given or left out: the same */
+    /* given on one rank and by default on the others: the same */
+    p.type = last ? DPAR_F32 : DPAR_TYPE_NONE;
     CHECK_INT(dpar_fsdp_make(c, &p, &fsdp, &why), DPAR_OK);
     CHECK_INT(dpar_fsdp_free(fsdp), DPAR_OK);
     CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
@@ -280,7 +281,7 @@ static void grids(dpar_comm *c, int last, void *memory)
     memset(&s, 0, sizeof s);
     rows(c, &s.in);
     s.window[0].kernel = 3;
-    s.type = DPAR_F32; /* a kind left out is no convolution */
+    s.type = DPAR_F32; /* a kind that is 0 is not a convolution */
     s.memory = memory;
     s.bytes = ROOM;
     CHECK_INT(dpar_spatial_make(c, &s, &plan, &why), DPAR_E_ARG);
@@ -299,8 +300,8 @@ static void grids(dpar_comm *c, int last, void *memory)
     LEFT_OUT_OF(c, dpar_norm_forward(c, &n, &arrays));
 }
 
-/* A linear layer without its kind: which half of a pair it is only the caller knows. It breaks the
- * communicator, so that all ranks hear of it. */
+/* Tests a linear layer without a kind: only the caller knows which half of a pair it is. This
+ * breaks the communicator, so that all ranks get the error. */
 static void linear(dpar_comm *c)
 {
     dpar_comm *apart = NULL;
@@ -331,7 +332,7 @@ static int each(dpar_comm *c, void *arg)
     stages(c, last, memory);
     layers(c, last, memory);
     CHECK_INT(dpar_comm_split(c, 0, 0, &own), DPAR_OK);
-    grids(own, last, memory); /* a norm breaks it */
+    grids(own, last, memory); /* an error in a norm breaks it */
     (void)dpar_comm_free(own);
     free(whole);
     return failures() > 0;

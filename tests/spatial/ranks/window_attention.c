@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Attention over a sliding window, whose keys come as a halo, against the textbook
- * (attention_cases.h).
+/* Compares attention over a sliding window, whose keys are exchanged as a halo, with the textbook
+ * formulas (attention_cases.h).
  *
  *   window_attention [processes|threads] [ranks]     without arguments: processes 1 to 8, threads 1 to 4
- *   window_attention long [ranks]                    more layers by lot
+ *   window_attention long [ranks]                    more random layers
  *   mpirun -np 4 window_attention                    built with -DUSE_MPI */
 #include "attention_cases.h"
 
-/* Windows shorter and longer than a rank's slice, and than all. */
+/* Tests windows shorter and longer than a rank's slice, and longer than the whole sequence. */
 static int halo_cases(dpar_comm *c, int rounds)
 {
     static const int windows[] = {1, 2, 5, 11, 100};
@@ -32,7 +32,7 @@ static int halo_cases(dpar_comm *c, int rounds)
     return bad;
 }
 
-/* arg: rounds by lot. */
+/* Runs all tests. arg: number of random rounds. */
 static int everything(dpar_comm *c, void *arg)
 {
     const int rounds = *(const int *)arg;

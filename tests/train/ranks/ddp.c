@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* ddp on real ranks: random models, buckets, types and orders in which gradients become ready,
- * against sums written out here. Gradients are small whole numbers, so that sums are exact in every
- * type and must agree bit for bit; averages are one division, correctly rounded in F64 and F32.
+/* ddp: tests data parallel gradients on real ranks with random models, buckets, types and orders in
+ * which gradients become ready, against sums written out here. Gradients are small whole numbers,
+ * so that sums are exact in each type and must agree bit for bit. An average is one division,
+ * correctly rounded in F64 and F32.
  *
  *   ddp [processes|threads] [ranks]      without arguments: both, 1 to 6 ranks
  *   mpirun -np 4 ddp                     built with -DUSE_MPI */
@@ -21,10 +22,10 @@ enum { ELSEWHERE = 0 };
 
 enum { MOST = 24, CASES = 50 };
 
-/* Where gradients are: in memory of dpar, in a flat array, in an array for each. */
+/* Where gradients are stored: in dpar's memory, in a flat array, or in one array per parameter. */
 enum { OF_DPAR, FLAT, ARRAYS, FORMS };
 
-/* The gradient that micro-batch m of rank r adds to element e of parameter i. */
+/* Returns the gradient that micro-batch m of rank r adds to element e of parameter i. */
 static int number(int r, int m, int i, int64_t e)
 {
     uint32_t h = (uint32_t)r * 7919u + (uint32_t)m * 104729u + (uint32_t)i * 1299709u + (uint32_t)e;
@@ -40,17 +41,18 @@ typedef struct model {
     int64_t count[MOST];
     int32_t params, batches, some; /* some: each rank leaves parameters out */
     int32_t form, registered;
-    void *memory;        /* of the gradients, if they are not dpar's */
-    void *array[MOST];   /* in it */
-    void *block, *whole; /* the ddp's own */
+    void *memory;        /* of the gradients; NULL if they are in dpar's */
+    void *array[MOST];   /* gradients of each parameter, in `memory` */
+    void *block, *whole; /* allocated by the ddp */
     dpar_ddp_desc o;
-    int32_t is_ready[MOST], ends, sent, wrong_order; /* for the hook */
-    int64_t elements;                                /* that the hook saw */
-    dpar_bucket bucket[MOST];                        /* that the descriptor asks for */
+    int32_t is_ready[MOST], ends, sent, wrong_order; /* written by the hook */
+    int64_t elements;                                /* counted by the hook */
+    dpar_bucket bucket[MOST];                        /* buckets that follow from the descriptor */
     int32_t buckets;
 } model;
 
-/* Computes the buckets from the descriptor alone: 1 MiB first, then 25 MiB, unless it says more. */
+/* Computes the buckets from the descriptor only: 1 MiB first, then 25 MiB, unless it gives other
+ * sizes. */
 static void expect_buckets(model *m)
 {
     const int64_t each = dpar_type_bytes(m->o.type);
@@ -71,7 +73,7 @@ static void expect_buckets(model *m)
     CHECK_INT(dpar_buckets_init(&how, start, m->bucket, MOST, &m->buckets, &why), DPAR_OK);
 }
 
-/* The elements of a bucket: padding is sent only where dpar lays gradients out. */
+/* Returns the elements of a bucket. Padding is sent only if dpar allocates the gradients. */
 static int64_t elements_of(const model *m, int32_t bucket)
 {
     const dpar_bucket *b = &m->bucket[bucket];
@@ -86,7 +88,7 @@ static int64_t elements_of(const model *m, int32_t bucket)
     return sum;
 }
 
-/* The all-reduce that is there without a hook; looks at what it is called for. */
+/* Does the same all-reduce as without a hook, and checks the arguments of the call. */
 static dpar_status hook(void *ctx, dpar_comm *c, int32_t bucket, void *data, int64_t count,
                         int32_t type, dpar_work *work)
 {
@@ -101,7 +103,7 @@ static dpar_status hook(void *ctx, dpar_comm *c, int32_t bucket, void *data, int
     m->wrong_order += bucket != m->sent++;
     m->elements += count;
     st = dpar_all_reduce(c, data, data, count, type, m->o.sum ? DPAR_SUM : DPAR_AVG, work);
-    return st == DPAR_OK && bucket % 2 != 0 ? DPAR_MORE : st; /* a condition is no error */
+    return st == DPAR_OK && bucket % 2 != 0 ? DPAR_MORE : st; /* a condition is not an error */
 }
 
 static void draw(model *m, uint64_t *seed)
@@ -110,7 +112,7 @@ static void draw(model *m, uint64_t *seed)
     int32_t i, long_ones;
     memset(&m->o, 0, sizeof m->o);
     m->params = (int32_t)lot_below(seed, MOST + 1);
-    long_ones = lot_below(seed, 8) == 0; /* arrays that are not packed */
+    long_ones = lot_below(seed, 8) == 0; /* some arrays of many elements */
     for (i = 0; i < m->params; i++) {
         m->count[i] =
             lot_below(seed, 8) == 0 ? 0 : lot_below(seed, INT64_C(1) << lot_below(seed, 13));
@@ -140,7 +142,7 @@ static void draw(model *m, uint64_t *seed)
     m->o.count = m->count;
 }
 
-/* True if rank r uses parameter i in micro-batch b. */
+/* Returns 1 if rank r uses parameter i in micro-batch b, otherwise 0. */
 static int uses(const model *m, uint64_t seed, int r, int b, int i)
 {
     uint64_t s = seed + (uint64_t)(r * 100 + b * 10000 + i);
@@ -153,12 +155,13 @@ static void backward(model *m, int b, uint64_t seed)
     uint64_t own = seed + (uint64_t)m->c->rank * 77 + (uint64_t)b;
     const int last = b == m->batches - 1;
     int64_t e;
-    if (!last || lot_below(&own, 2) != 0) { /* the last one begins by itself */
+    if (!last || lot_below(&own, 2) != 0) { /* the last micro-batch need not be begun */
         CHECK_INT(dpar_ddp_begin(m->d, last), DPAR_OK);
     }
     memset(m->is_ready, 0, sizeof m->is_ready);
     m->ends = 0;
-    for (i = 0; i < m->params; i++) { /* about from the last to the first, each rank by itself */
+    /* roughly from last to first, in a different order on each rank */
+    for (i = 0; i < m->params; i++) {
         int32_t at = (int32_t)lot_below(&own, i + 1);
         order[i] = order[at];
         order[at] = i;
@@ -180,7 +183,7 @@ static void backward(model *m, int b, uint64_t seed)
     CHECK_INT(dpar_ddp_end(m->d), DPAR_OK);
 }
 
-/* Largest relative error of an average. */
+/* Returns the largest relative error of an average. */
 static double rounding(const model *m)
 {
     const int32_t t = m->o.wire_type ? m->o.wire_type : m->o.type;
@@ -221,7 +224,7 @@ static void compare(const model *m, uint64_t seed)
     CHECK_INT(wrong, 0);
 }
 
-/* Memory for the gradients, filled with numbers that dpar_ddp_zero must take away. */
+/* Allocates memory for the gradients and fills it with numbers that dpar_ddp_zero must clear. */
 static void lay(model *m)
 {
     const int64_t each = dpar_type_bytes(m->o.type);
@@ -238,7 +241,7 @@ static void lay(model *m)
     }
     memset(m->memory, 0x3c, (size_t)bytes);
     at = (char *)m->memory;
-    for (i = 0; i < m->params; i++) { /* arrays: the last one first, not side by side */
+    for (i = 0; i < m->params; i++) { /* separate arrays, in reverse order with gaps */
         const int32_t k = m->form == ARRAYS ? m->params - 1 - i : i;
         m->array[k] = m->count[k] == 0 && k % 2 == 0 && m->form == ARRAYS ? NULL : at;
         at += m->count[k] * each + (m->form == ARRAYS ? 8 + k % 3 * 8 : 0);
@@ -251,7 +254,8 @@ static void lay(model *m)
     }
 }
 
-/* In memory of ours: what make asks for is just enough, and nothing behind it is written. */
+/* Makes the ddp in the caller's memory: the size that make reports is exactly enough, and no byte
+ * after it is written. */
 static void make_in_place(model *m)
 {
     unsigned char *end;
@@ -268,11 +272,12 @@ static void make_in_place(model *m)
     end = (unsigned char *)m->block + needed;
     memset(m->block, 0xa5, (size_t)needed + 64);
     m->o.memory = m->block;
-    m->o.bytes = needed - (m->c->rank == 0); /* of one rank: all hear, each its own number */
+    /* rank 0 has one byte too few: all fail, each reports its own size */
+    m->o.bytes = needed - (m->c->rank == 0);
     why.bytes = -1;
     CHECK_INT(dpar_ddp_make(m->c, &m->o, &m->d, &why), DPAR_E_ROOM);
     CHECK_INT(why.bytes, needed);
-    m->c->why.text[0] = 0; /* dpar_fail(m->c, NULL) prints this message */
+    m->c->why.text[0] = 0; /* dpar_fail(m->c, NULL) would print this message */
     CHECK_INT(dpar_ddp_make(m->c, &m->o, &m->d, NULL), DPAR_E_ROOM);
     CHECK(m->c->why.text[0] != 0);
     m->o.bytes = needed;
@@ -282,7 +287,7 @@ static void make_in_place(model *m)
     }
 }
 
-/* Two steps with the gradients in one of the forms. Their bits go to `to`. */
+/* Runs two steps with gradients stored in one of the forms. Writes their bits to `to`. */
 static int64_t run_form(model *m, uint64_t seed, unsigned char *to)
 {
     dpar_why why;
@@ -306,7 +311,7 @@ static int64_t run_form(model *m, uint64_t seed, unsigned char *to)
             CHECK_INT(m->sent, 0);
             backward(m, i, seed + (uint64_t)step);
         }
-        if (m->o.hook != NULL) { /* all buckets, each once, in their order */
+        if (m->o.hook != NULL) { /* all buckets, each once and in order */
             int64_t elements = 0;
             for (k = 0; k < m->buckets; k++) {
                 elements += elements_of(m, k);
@@ -337,7 +342,7 @@ static int64_t run_form(model *m, uint64_t seed, unsigned char *to)
     return bytes;
 }
 
-/* The same steps in all forms: equal bits. */
+/* Runs the same steps in all forms and compares the bits. */
 static void random_case(dpar_comm *c, uint64_t seed)
 {
     unsigned char *bits[FORMS];
@@ -363,7 +368,8 @@ static void random_case(dpar_comm *c, uint64_t seed)
     }
 }
 
-/* ---- what it refuses ------------------------------------------------------------------------- */
+/* ---- what is refused
+ * -------------------------------------------------------------------------- */
 
 static const char *const few_names[3] = {"wte", "h.0.weight", "h.0.bias"};
 
@@ -375,7 +381,7 @@ typedef struct few {
     dpar_why why;
 } few;
 
-/* Three parameters of 1000, 20 and 3 elements on a communicator of their own. */
+/* Makes a ddp of three parameters of 1000, 20 and 3 elements on its own communicator. */
 static dpar_status few_open(few *w, dpar_comm *world, int32_t finite, int32_t wire)
 {
     memset(w, 0, sizeof *w);
@@ -403,7 +409,7 @@ static void in_order(dpar_comm *world)
 {
     few w;
     CHECK_INT(few_open(&w, world, 0, 0), DPAR_OK);
-    CHECK_INT(dpar_ddp_ready(w.d, -1), DPAR_E_ARG); /* which begins nothing */
+    CHECK_INT(dpar_ddp_ready(w.d, -1), DPAR_E_ARG); /* an error, so that no pass begins */
     CHECK_INT(dpar_ddp_begin(w.d, 1), DPAR_OK);
     CHECK_INT(dpar_ddp_begin(w.d, 1), DPAR_E_ARG);
     CHECK_TEXT(w.c->why.text, "dpar_ddp_begin: the previous pass has not ended (dpar_ddp_end)");
@@ -426,14 +432,14 @@ static void in_order(dpar_comm *world)
     few_close(&w);
 }
 
-/* The last rank leaves two gradients out: all hear which. */
+/* Leaves two gradients out on the last rank: the error on all ranks names them. */
 static void missing(dpar_comm *world)
 {
     few w;
     char expected[200];
     const int last = world->size - 1;
     CHECK_INT(few_open(&w, world, 0, 0), DPAR_OK);
-    (void)dpar_ddp_begin(w.d, 1); /* the last may have given up already */
+    (void)dpar_ddp_begin(w.d, 1); /* the last rank may have failed already */
     (void)dpar_ddp_ready(w.d, 0);
     if (world->rank != last) {
         (void)dpar_ddp_ready(w.d, 1);
@@ -456,7 +462,7 @@ static void not_finite(dpar_comm *world)
     dpar_status st;
     int i;
     CHECK_INT(few_open(&w, world, 1, 0), DPAR_OK);
-    st = dpar_ddp_begin(w.d, 1); /* rank 0 may have given up already */
+    st = dpar_ddp_begin(w.d, 1); /* rank 0 may have failed already */
     if (world->rank == 0) {
         ((float *)dpar_ddp_gradient(w.d, 0, NULL))[611] = -INFINITY;
         ((float *)dpar_ddp_gradient(w.d, 0, NULL))[900] = NAN;
@@ -471,13 +477,13 @@ static void not_finite(dpar_comm *world)
     (void)snprintf(expected, sizeof expected,
                    "ddp: the gradient of 'wte' is NaN or infinite at element 611 on rank 0");
     CHECK_TEXT(w.c->why.text, expected);
-    CHECK_INT(dpar_ddp_begin(w.d, 1), DPAR_E_ARG); /* broken: nothing begins */
+    CHECK_INT(dpar_ddp_begin(w.d, 1), DPAR_E_ARG); /* the communicator is broken: no pass begins */
     few_close(&w);
 }
 
 #if !defined(USE_MPI) && !defined(DEVICE_MEMORY)
-/* Rounded as they are added on all ranks but the last, which adds as many f32 as they are: the
- * sentence tells one from the other. */
+/* On the last rank calls an all-reduce of as many F32 elements as the ddp of the other ranks sends
+ * rounded to BF16. The message must tell the two apart. */
 static void other_wire(dpar_comm *world)
 {
     few w;
@@ -501,7 +507,8 @@ static void other_wire(dpar_comm *world)
 }
 #endif
 
-/* What one rank gets wrong all hear of, and the communicator goes on. */
+/* Passes wrong descriptors on one rank. All ranks get the error, and the communicator still
+ * works. */
 static void wrong_plans(dpar_comm *c)
 {
     int64_t count[2] = {5, 6};
@@ -519,7 +526,7 @@ static void wrong_plans(dpar_comm *c)
     CHECK_INT(dpar_ddp_free(d), DPAR_OK);
     d = NULL;
     count[1] = 6;
-    o.bytes = c->rank == 0 ? -1 : 0; /* one rank has too little, and all hear */
+    o.bytes = c->rank == 0 ? -1 : 0; /* one rank has too little memory: all ranks fail */
     CHECK_INT(dpar_ddp_make(c, &o, &d, &why), DPAR_E_ROOM);
     CHECK(c->rank == 0 || strncmp(why.text, "rank 0: dpar_ddp_make: ", 23) == 0);
     CHECK(why.bytes > 0 && why.bytes % 64 == 0);
@@ -554,7 +561,7 @@ static void wrong_plans(dpar_comm *c)
     CHECK_INT(dpar_ddp_make(NULL, &o, &d, &why), DPAR_E_ARG);
     CHECK_INT(dpar_ddp_make(c, &o, c->rank == c->size - 1 ? NULL : &d, &why), DPAR_E_ARG);
     CHECK(d == NULL);
-    o.check_finite = last; /* one alone would look */
+    o.check_finite = last; /* only one rank would check */
     CHECK_INT(dpar_ddp_make(c, &o, &d, &why), c->size > 1 ? DPAR_E_MISMATCH : DPAR_OK);
     CHECK_INT(dpar_ddp_free(d), DPAR_OK);
     d = NULL;
@@ -589,7 +596,7 @@ static int everything(dpar_comm *c, void *arg)
     }
     in_order(c);
     wrong_plans(c);
-#if !defined(USE_MPI) && !defined(DEVICE_CUDA) /* one breaks while others go on */
+#if !defined(USE_MPI) && !defined(DEVICE_CUDA) /* a rank fails while others continue */
     missing(c);
     not_finite(c);
 #ifndef DEVICE_MEMORY

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* ddp on the caller's gradients, in one flat array or in an array for each parameter, on real
- * ranks: many elements, registered memory and other. Gradients are small whole numbers, whose sums
- * are exact, so that averages are one correctly rounded division in F64 and F32.
+/* ddp_arrays: tests ddp on the caller's gradients on real ranks, in one flat array or in an array
+ * for each parameter, with many elements, in registered memory and in ordinary memory. Gradients
+ * are small whole numbers, whose sums are exact, so that an average is one correctly rounded
+ * division in F64 and F32.
  *
  *   ddp_arrays [processes|threads] [ranks]     without arguments: both, 1 to 4 ranks
  *   mpirun -np 4 ddp_arrays                    built with -DUSE_MPI */
@@ -19,7 +20,7 @@ enum { ELSEWHERE = 0 };
 
 enum { CASES = 60, MOST = 24, MIB = 1 << 20 };
 
-/* The gradient that rank r has of element e in a step. */
+/* Returns the gradient of element e on rank r in a step. */
 static int number(int r, int step, int64_t e)
 {
     return (int)(scrambled((uint32_t)(r * 31 + step), e) % 7u) - 3;
@@ -35,8 +36,8 @@ static double average(int ranks, int step, int64_t e)
     return sum / ranks;
 }
 
-/* Largest relative error of an average: half a unit of the last place; 0 where one division in the
- * type gives the nearest number, which the comparison rounds to, too. */
+/* Returns the largest relative error of an average: half a unit of the last place, or 0 if one
+ * division in the type gives the nearest number, to which the comparison rounds too. */
 static double rounding(int32_t type)
 {
     return type == DPAR_F64 ? 0.0 : type == DPAR_F32 ? 6e-8 : type == DPAR_F16 ? 4.9e-4 : 3.95e-3;
@@ -85,7 +86,7 @@ static void backward(const flat *f, int step)
     }
 }
 
-/* A ddp of the parts as parameters. */
+/* Makes a ddp whose parameters are the parts. */
 static dpar_status flat_open(flat *f, int64_t bucket_bytes)
 {
     int64_t count[MOST];
@@ -111,7 +112,7 @@ static dpar_status flat_open(flat *f, int64_t bucket_bytes)
     return dpar_ddp_make(f->c, &o, &f->d, &why);
 }
 
-/* Reports parts in an order of this rank's own; `some`: leaves some out. */
+/* Reports parts in this rank's own random order. If `some` is set, leaves some out. */
 static void report(const flat *f, uint64_t seed, int some)
 {
     int32_t order[MOST], i;
@@ -152,7 +153,7 @@ static void draw(flat *f, dpar_comm *c, uint64_t *seed)
     f->registered = (int32_t)lot_below(seed, 2);
     f->n = lot_below(seed, lot_below(seed, 5) == 0 ? 1500000 : 3000);
     f->parts = 1 + (int32_t)lot_below(seed, MOST);
-    for (i = 1; i < f->parts; i++) { /* ascending: a random walk whose end is n */
+    for (i = 1; i < f->parts; i++) { /* ascending: a random walk that ends at n */
         f->cut[i] = f->cut[i - 1] + lot_below(seed, 1 + (f->n - f->cut[i - 1]) * 2 / f->parts);
     }
     f->cut[f->parts] = f->n;
@@ -169,7 +170,7 @@ static void random_case(dpar_comm *c, uint64_t seed)
     f.apart = (int32_t)lot_below(&s, 2);
     CHECK_INT(flat_open(&f, lot_below(&s, 2) * (1 + lot_below(&s, 1 << 19))), DPAR_OK);
     for (step = 0; step < 3 && failures() == 0; step++) {
-        if (stays) { /* a micro-batch in which nothing is sent */
+        if (stays) { /* a micro-batch whose gradients are not sent */
             const int64_t before = sent(c);
             CHECK_INT(dpar_ddp_begin(f.d, 0), DPAR_OK);
             report(&f, seed, 0);
@@ -177,8 +178,9 @@ static void random_case(dpar_comm *c, uint64_t seed)
             CHECK_INT(sent(c), before);
         }
         backward(&f, step);
-        CHECK_INT(step < 2 ? dpar_ddp_begin(f.d, 1) : 0, DPAR_OK); /* may be there or not */
-        if (step > 0 || !some) {                                   /* or nothing is reported */
+        CHECK_INT(step < 2 ? dpar_ddp_begin(f.d, 1) : 0, DPAR_OK); /* dpar_ddp_begin is optional */
+        /* otherwise no gradient is reported */
+        if (step > 0 || !some) {
             report(&f, seed + (uint64_t)step, some);
         }
         CHECK_INT(dpar_ddp_end(f.d), DPAR_OK);
@@ -188,8 +190,8 @@ static void random_case(dpar_comm *c, uint64_t seed)
     let_go(c, f.registered, f.grads);
 }
 
-/* Gradients leave while backward goes on: when all was reported and before the end, all bytes are
- * on their way, in the first pass too. */
+/* Checks that gradients are sent during backward: once all are reported and before the end all
+ * bytes are in transfer, also in the first pass. */
 static void early(dpar_comm *c, int apart)
 {
     flat f;
@@ -224,7 +226,7 @@ static void early(dpar_comm *c, int apart)
     dpar_comm_release(c, f.grads);
 }
 
-/* Several arrays, one of them empty, one of more than a bucket, short ones and long ones. */
+/* Uses several arrays: an empty one, one longer than a bucket, short and long ones. */
 static void lists(dpar_comm *c, int64_t bucket_bytes)
 {
     enum { ARRAYS = 12 };
@@ -255,7 +257,7 @@ static void lists(dpar_comm *c, int64_t bucket_bytes)
                 ((float *)list[k])[e] = (float)number(c->rank, step + k, e);
             }
         }
-        for (k = ARRAYS - 1; k >= 0 && step != 1; k--) { /* each rank begins with another one */
+        for (k = ARRAYS - 1; k >= 0 && step != 1; k--) { /* each rank begins with another array */
             CHECK_INT(dpar_ddp_ready(d, (k + 5 * c->rank) % ARRAYS), DPAR_OK);
         }
         CHECK_INT(dpar_ddp_end(d), DPAR_OK);
@@ -272,7 +274,8 @@ static void lists(dpar_comm *c, int64_t bucket_bytes)
     }
 }
 
-/* ---- what it refuses ------------------------------------------------------------------------- */
+/* ---- what is refused
+ * -------------------------------------------------------------------------- */
 
 static void refused(dpar_comm *c)
 {
@@ -306,7 +309,7 @@ static void refused(dpar_comm *c)
                "dpar_ddp_make: parameter 1 has -1 elements, but needs 0 or more, and with "
                "desc.arrays an array that is not NULL");
     count[1] = 20;
-    if (c->size > 1) { /* what one rank gives otherwise all hear of */
+    if (c->size > 1) { /* values that differ on one rank: all ranks get the error */
         count[0] = c->rank == last ? 21 : 20;
         CHECK_INT(dpar_ddp_make(c, &o, &d, &why), DPAR_E_MISMATCH);
         CHECK(says_who_differs(why.text, c->size, "ddp: count[0]", "20", "21"));
@@ -315,7 +318,7 @@ static void refused(dpar_comm *c)
         CHECK(c->rank == last ||
               strstr(why.text, ": dpar_ddp_make: parameter 0 has -2 elements") != NULL);
         count[0] = 20;
-        o.gradients = c->rank == last ? NULL : grads; /* one lets dpar allocate them */
+        o.gradients = c->rank == last ? NULL : grads; /* on one rank dpar allocates the gradients */
         CHECK_INT(dpar_ddp_make(c, &o, &d, &why), DPAR_E_MISMATCH);
         CHECK(says_who_differs(why.text, c->size, "ddp: gradients != NULL", "1", "0"));
         o.gradients = c->rank == last ? NULL : grads;
@@ -324,7 +327,7 @@ static void refused(dpar_comm *c)
     }
     o.gradients = NULL;
     o.arrays = list;
-    list[0] = list[1] = grads; /* the same, one within another, one that begins in it */
+    list[0] = list[1] = grads; /* equal arrays, one inside another, one that begins in another */
     CHECK_INT(dpar_ddp_make(c, &o, &d, &why), DPAR_E_ARG);
     list[0] = grads + 10;
     count[0] = 5;
@@ -333,7 +336,7 @@ static void refused(dpar_comm *c)
     CHECK_INT(dpar_ddp_make(c, &o, &d, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "dpar_ddp_make: arrays 1 and 0 overlap: the second begins 76 bytes after "
                          "the beginning of the first, which has 80 bytes");
-    if (c->size > 1) { /* of one rank: all hear */
+    if (c->size > 1) { /* wrong on one rank: all ranks get the error */
         list[0] = grads + (c->rank == last ? 19 : 20);
         CHECK_INT(dpar_ddp_make(c, &o, &d, &why), DPAR_E_ARG);
     }
@@ -354,7 +357,7 @@ static void refused(dpar_comm *c)
 }
 
 #if !defined(USE_MPI) && !defined(DEVICE_CUDA)
-/* NaN in one of the arrays of one rank: all hear in which. */
+/* Puts a NaN into one array of one rank: the error on all ranks names the array. */
 static void not_finite(dpar_comm *world)
 {
     static const int64_t count[3] = {40, 20000, 7};
@@ -416,7 +419,7 @@ static int everything(dpar_comm *c, void *arg)
     lists(c, 0);
     lists(c, 100000);
     refused(c);
-#if !defined(USE_MPI) && !defined(DEVICE_CUDA) /* one breaks while others go on */
+#if !defined(USE_MPI) && !defined(DEVICE_CUDA) /* a rank fails while others continue */
     not_finite(c);
 #endif
 #ifdef DEVICE_MEMORY

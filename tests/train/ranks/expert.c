@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* expert: the router, routing, dispatch, combine and their gradients on real ranks against one rank
- * with all tokens and all experts, written out in this file in double by the textbook (drops by
- * counting who goes before whom), and against finite differences of the ranks' own forward. f64
- * agrees to 1e-12 of the largest element, f32 to 4e-6: sums are in f64 and rounded once, through
- * five arrays. Rows that experts are given are compared bit by bit, in the order of one rank. What
- * is handed to the all-to-alls is counted and equals the formulas of the header. Rows that are read
- * where they lie give the same bits, and count the same. With DEVICE_MEMORY all of it in memory
- * that the CPU does not reach (device_memory.h), bit by bit what the host's gives.
+/* expert: tests the router, routing, dispatch, combine and their gradients on real ranks. Results
+ * are compared with those of one rank that has all tokens and all experts, written out in this file
+ * in double by the textbook (drops by counting the choices ahead in the queue), and with finite
+ * differences of the ranks' own forward. f64 must agree to 1e-12 of the largest element and f32 to
+ * 4e-6, because sums are in f64 and rounded once, through five arrays. Rows that experts receive
+ * are compared bit by bit, in the order of one rank. The bytes passed to the all-to-alls are
+ * counted and must equal the formulas of the header. Rows that are read directly from another
+ * rank's memory must give the same bits and the same count. With DEVICE_MEMORY all of this runs in
+ * memory that the CPU cannot access (device_memory.h) and must give the bits of the host.
  *
  *   expert [processes|threads] [ranks]      without arguments: both, 1 to 8 ranks
  *   mpirun -np 4 expert                     built with -DUSE_MPI */
@@ -41,7 +42,7 @@
 
 enum { MOST_RANKS = 64 };
 
-/* ---- what is sent ---------------------------------------------------------------------------- */
+/* ---- bytes sent ------------------------------------------------------------------------------ */
 
 static __thread dpar_engine real_engine; /* ranks may be threads */
 static __thread int64_t bytes_away, exchanges;
@@ -82,14 +83,14 @@ static void look_ends(dpar_comm *c)
 
 /* ---- arrays ---------------------------------------------------------------------------------- */
 
-/* In -1 .. 1, the same on all ranks; f32 holds it. */
+/* Returns a number in -1 .. 1 that is the same on all ranks and exact in f32. */
 static double number(uint32_t a, int64_t i)
 {
     const uint32_t h = scrambled(a, i);
     return (double)(float)((double)h / 2147483648.0 - 1.0);
 }
 
-/* The host's. */
+/* Allocates n doubles in host memory. */
 static void *reached(int64_t n)
 {
     void *a = calloc((size_t)n + 1, sizeof(double));
@@ -109,7 +110,8 @@ static void *fresh(int64_t n)
     return reached(n);
 }
 
-/* Memory of a plan, some of them page-locked, too; of a routing (also), which a device reads. */
+/* Allocates memory of a plan, partly page-locked; with `also` that of a routing, which the device
+ * reads too. */
 static dpar_status plan_alloc(dpar_comm *c, int64_t bytes, int also, void **memory)
 {
 #ifdef DEVICE_MEMORY
@@ -151,7 +153,7 @@ static double *numbers(uint32_t a, int64_t n)
     return x;
 }
 
-/* Elements [from, from + n) of a whole array, of the type. */
+/* Returns elements [from, from + n) of a whole array as a new array of the type. */
 static void *piece(const double *whole, int64_t from, int64_t n, int32_t type)
 {
     void *a = fresh(n);
@@ -184,16 +186,16 @@ static int compare(const char *what, const void *got, int32_t type, const double
     return bad;
 }
 
-/* ---- one rank with everything ---------------------------------------------------------------- */
+/* ---- the reference on one rank --------------------------------------------------------------- */
 
-/* One case; expert e is out = W x + x^2 / 2, element by element in the square. */
+/* One case. Expert e computes out = W x + x^2 / 2, where the square is element by element. */
 typedef struct job {
     int32_t experts, choices, score, normalise, drop, type, biased;
-    int64_t percent; /* of the capacity factor */
+    int64_t percent; /* the capacity factor in percent */
     int64_t width, tokens;
     double scale, balance;
-    int64_t own[MOST_RANKS + 1];  /* tokens' cuts */
-    int64_t cuts[MOST_RANKS + 1]; /* experts' */
+    int64_t own[MOST_RANKS + 1];  /* rank r has tokens [own[r], own[r + 1]) */
+    int64_t cuts[MOST_RANKS + 1]; /* rank r has experts [cuts[r], cuts[r + 1]) */
     double *x, *logits, *w, *g, *bias;
 } job;
 
@@ -201,7 +203,7 @@ typedef struct whole {
     int32_t *chosen;
     int *kept;
     double *weight, *y, *dx, *dlogits, *dweight, *dw, *load, *share;
-    double loss; /* the balancing one */
+    double loss; /* the balancing loss */
 } whole;
 
 static double score_of(const job *s, const double *l, int32_t e)
@@ -220,7 +222,7 @@ static double score_of(const job *s, const double *l, int32_t e)
     return 1.0 / sum;
 }
 
-/* The weight of choice j of a token. */
+/* Returns the weight of choice j of a token. */
 static double weight_of(const job *s, const double *l, const int32_t *chosen, int32_t j)
 {
     double sum = 0.0;
@@ -231,7 +233,8 @@ static double weight_of(const job *s, const double *l, const int32_t *chosen, in
     return s->scale * score_of(s, l, chosen[j]) / (s->normalise ? sum + 1e-20 : 1.0);
 }
 
-/* How many experts are better than e; those of a lower index when equal. */
+/* Returns how many experts rank before e: those with a higher score, or with an equal score and a
+ * lower index. */
 static int32_t place_of(const job *s, const double *l, int32_t e)
 {
     const double mine = score_of(s, l, e) + s->bias[e];
@@ -252,7 +255,8 @@ static int32_t rank_of(const job *s, int64_t t)
     return r;
 }
 
-/* Is choice a (token k + j) kept: do fewer than C go before it at its expert? */
+/* Returns 1 if choice a (of token a / k) is kept, that is, if fewer choices than the capacity C are
+ * ahead of it at its expert; otherwise 0. */
 static int stays(const job *s, const whole *o, int64_t a)
 {
     const int64_t k = s->choices;
@@ -270,7 +274,7 @@ static int stays(const job *s, const whole *o, int64_t a)
     return s->drop == DPAR_EXPERTS_DROP_NONE || n * below < above; /* n < C */
 }
 
-/* Derivative of score i by logit e. */
+/* Returns the derivative of score i by logit e. */
 static double slope_of(const job *s, const double *l, int32_t i, int32_t e)
 {
     const double v = score_of(s, l, i);
@@ -303,7 +307,7 @@ static void choose(const job *s, whole *o)
     }
 }
 
-/* The balancing loss; its gradient by the normalised scores is f E a / T. */
+/* Computes the balancing loss. Its gradient by the normalised scores is f E a / T. */
 static void balance(const job *s, whole *o)
 {
     int64_t t;
@@ -325,7 +329,7 @@ static void balance(const job *s, whole *o)
     }
 }
 
-/* y, dx, dweight, dw of one choice. */
+/* Computes y, dx, dweight and dw of one choice. */
 static void one_choice(const job *s, whole *o, int64_t a)
 {
     const int64_t t = a / s->choices, n = s->width;
@@ -344,7 +348,7 @@ static void one_choice(const job *s, whole *o, int64_t a)
     }
 }
 
-/* dlogits of a token: from its weights and the balancing loss, by the quotient rule. */
+/* Computes dlogits of a token from its weights and the balancing loss, by the quotient rule. */
 static void logits_back(const job *s, whole *o, int64_t t)
 {
     const double *l = s->logits + t * s->experts;
@@ -433,10 +437,10 @@ typedef struct side {
     dpar_experts_routing *route;
     dpar_router_load load;
     void *memory, *mine;
-    int64_t bytes, each, tokens, before; /* of this rank; those of ranks before */
+    int64_t bytes, each, tokens, before; /* tokens of this rank, and of the ranks before it */
     double *scratch, *sums;
     int32_t *chosen;
-    void *decides; /* weights, for the router */
+    void *decides; /* the weights as passed to the router */
     void *x, *logits, *g, *weight, *rows, *results, *kept, *y, *dresults, *drows, *dweight, *dx,
         *dlogits;
     double *dw;
@@ -520,7 +524,7 @@ static void side_ends(side *a)
     free(a->dw);
 }
 
-/* The experts of this rank on their rows; back: gradients. */
+/* Applies the experts of this rank to their rows. If `back` is set, computes gradients. */
 static void experts(side *a, int back)
 {
     const int64_t n = a->s->width;
@@ -583,8 +587,8 @@ static dpar_status backward(side *a, dpar_why *why)
                                            &a->load, a->dlogits, a->scratch, why);
 }
 
-/* Which choices have rows, how many each expert is given, and that they are x's bits in the order
- * of one rank. */
+/* Checks which choices have rows, how many each expert receives, and that the rows have the bits of
+ * x in the order of one rank. */
 static int check_routes(const side *a, const whole *o)
 {
     const job *s = a->s;
@@ -621,7 +625,8 @@ static int check_routes(const side *a, const whole *o)
     return bad;
 }
 
-/* The formulas of the header, from the one-rank result. */
+/* Checks the counted bytes against the formulas of the header, computed from the one-rank
+ * result. */
 static int check_sent(const side *a, const whole *o, int64_t steps)
 {
     const job *s = a->s;
@@ -669,7 +674,7 @@ static int check_load(const side *a, const whole *o)
     return bad;
 }
 
-/* The loss of all ranks: y . g, and the balancing one. */
+/* Returns the loss of all ranks: y . g plus the balancing loss. */
 static double loss(side *a, int *bad)
 {
     dpar_why why;
@@ -683,9 +688,9 @@ static double loss(side *a, int *bad)
     return all + a->load.loss;
 }
 
-/* Element i of a whole array of `each` a token, and its gradient: f64 only. Central differences
- * with h 1e-6 are right to about 1e-8 here: h^2 and 1e-16 / h. Changed choices would show as jumps:
- * none lies within h of another for these numbers. */
+/* Compares the gradient of element i of an array with `each` elements per token with a central
+ * difference, for f64 only. With h = 1e-6 the difference is right to about 1e-8: h^2 and 1e-16 / h.
+ * A change of choices would show as a jump; these numbers have none within h. */
 static int difference(side *a, double *values, const double *gradient, int64_t each, int64_t i)
 {
     const int64_t at = i - a->before * each;
@@ -760,7 +765,8 @@ static int one_case(dpar_comm *c, const job *s, int differences)
     return bad;
 }
 
-/* Case i: every score with every drop; uneven experts and tokens, ranks without either. */
+/* Runs case i. Together the cases cover each score with each drop rule, uneven experts and tokens,
+ * and ranks that have none of them. */
 static int cases(dpar_comm *c)
 {
     static const int64_t widths[] = {1, 3, 64, 70, 5};
@@ -781,11 +787,13 @@ static int cases(dpar_comm *c)
         s.scale = i % 4 == 3 ? 2.5 : 1.0;
         s.balance = i % 2 == 0 ? 0.25 : 0.0;
         s.biased = i / 4 % 2;
-        for (r = 0; r <= c->size; r++) { /* floor: some ranks have none, in the middle too */
+        /* rounded down: some ranks have none, also in the middle */
+        for (r = 0; r <= c->size; r++) {
             s.cuts[r] = s.experts * (int64_t)r / c->size;
             s.own[r] = s.tokens * (int64_t)r / c->size;
         }
-        for (r = 1; r < c->size; r += 2) { /* the second of two ranks without tokens, or experts */
+        /* leaves the second of each two ranks without tokens or experts */
+        for (r = 1; r < c->size; r += 2) {
             s.own[r] = i % 2 ? s.own[r + 1] : s.own[r];
             s.cuts[r] = i % 3 == 1 ? s.cuts[r - 1] : s.cuts[r];
         }
@@ -797,11 +805,12 @@ static int cases(dpar_comm *c)
         for (e = 0; e < s.experts; e++) {
             s.bias[e] *= s.biased ? 0.3 : 0.0;
         }
-        for (e = 0; e < s.tokens * s.experts; e++) { /* given scores are above 0 */
+        /* scores that are passed by the caller are above 0 */
+        for (e = 0; e < s.tokens * s.experts; e++) {
             if (s.score == DPAR_ROUTER_GIVEN) {
                 s.logits[e] = (double)(float)(fabs(s.logits[e]) + 0.0625);
             }
-            if (e % s.experts == 1 && s.score != DPAR_ROUTER_GIVEN) { /* few choose it */
+            if (e % s.experts == 1 && s.score != DPAR_ROUTER_GIVEN) { /* few tokens choose it */
                 s.logits[e] = (double)(float)(s.logits[e] - 4.0);
             }
         }
@@ -815,9 +824,10 @@ static int cases(dpar_comm *c)
     return bad;
 }
 
-/* ---- what one rank can see ------------------------------------------------------------------- */
+/* ---- tests of the router on one rank --------------------------------------------------------- */
 
-/* Equal scores, NaN, bias, all choices, padding, f32, the sentences; capacity in integers. */
+/* Tests the router: equal scores, NaN, bias, all experts chosen, padding, f32, messages, and the
+ * capacity in integers. */
 static int gate_cases(void)
 {
     static const double logits[] = {2, 5, 5, 1, 5, 0, /**/ 1, 1, 1, 1, 1, 1};
@@ -838,7 +848,8 @@ static int gate_cases(void)
     g.type = DPAR_F64;
     g.balance = 0.5;
     bad += router_forward(&g, 2, logits, chosen, weight, scratch, &why) != DPAR_OK;
-    bad += chosen[0] != 1 || chosen[1] != 2 || chosen[2] != 0 || chosen[3] != 1; /* lower first */
+    /* of equal scores the lower index is first */
+    bad += chosen[0] != 1 || chosen[1] != 2 || chosen[2] != 0 || chosen[3] != 1;
     bad += weight[0] != 5.0 || weight[1] != 5.0;
     g.bias = bias; /* 5.5 for expert 3, whose weight stays 1 */
     bad += router_forward(&g, 1, logits, chosen, weight, scratch, &why) != DPAR_OK;
@@ -858,7 +869,7 @@ static int gate_cases(void)
     bad += router_forward(&g, 1, narrow, chosen, light, scratch, &why) != DPAR_OK;
     bad += chosen[0] != 5 || chosen[1] != 4 ||
            !(fabs((double)light[0] - 1.0 / (1.0 + exp(-1.0))) < 1e-7);
-    g.type = DPAR_F64; /* one choice alone weighs 1, whatever its score */
+    g.type = DPAR_F64; /* a single choice has weight 1, whatever its score */
     g.choices = 1;
     memcpy(odd, logits, sizeof odd);
     for (six = 0; six < 200; six++) {
@@ -868,12 +879,12 @@ static int gate_cases(void)
     }
     g.type = DPAR_F32;
     g.choices = 2;
-    /* padding counts for nothing; without tokens all is 0 */
+    /* Padding does not count; without tokens all results are 0. */
     bad += router_balance(&g, NULL, 1, narrow, none, sums, &load, scratch) != DPAR_OK;
     bad += load.tokens != 0 || load.loss != 0.0 || load.imbalance != 0.0 || load.idle != 6;
     bad += router_backward(&g, 1, narrow, none, light, &load, narrow, scratch, &why) != DPAR_OK;
     bad += narrow[0] != 0.0f || narrow[5] != 0.0f;
-    /* beside a token that counts, too */
+    /* The same with a token that counts after the padding. */
     bad += router_balance(&g, NULL, 2, pair, both, sums, &load, scratch) != DPAR_OK;
     bad += router_backward(&g, 2, pair, both, NULL, &load, two, scratch, &why) != DPAR_OK;
     bad += load.tokens != 1 || !(two[5] > 0.0f) || two[6] != 0.0f || two[11] != 0.0f;
@@ -901,10 +912,10 @@ static int gate_cases(void)
 
 /* ---- 16-bit rows ----------------------------------------------------------------------------- */
 
-/* bf16 rows, experts that give back what they are given: y is x times the sum of weights, rounded
- * once; on the way back gradients are rounded when they are weighted, and once in dx. F16 takes the
- * same way but for the table of the kernel that converts (tests/comm/kernel.c). Choices of -1 are
- * padding. */
+/* Tests bf16 rows. Experts return their rows unchanged, so y is x times the sum of weights, rounded
+ * once. In backward, gradients are rounded when they are weighted, and once more in dx. F16 uses
+ * the same code except for the table of the kernel that converts (tests/comm/kernel.c). Choices of
+ * -1 are padding. */
 static int narrow_cases(dpar_comm *c)
 {
     enum { TOKENS = 5, K = 2, WIDTH = 67 };
@@ -975,10 +986,10 @@ static int narrow_cases(dpar_comm *c)
     return bad;
 }
 
-/* ---- where rows lie -------------------------------------------------------------------------- */
+/* ---- memory of rows -------------------------------------------------------------------------- */
 
-/* All-to-alls; or rows are read where they lie, where all ranks' are registered, with the routings.
- */
+/* How rows travel: by all-to-alls, or read directly if the rows and routings of all ranks are
+ * registered. */
 #ifdef DEVICE_MEMORY
 enum { ALL_TO_ALLS, THERE, WAYS, REGISTERED, LAST_HAS_OWN_ROWS, LAST_HAS_OWN_ROUTING };
 static const char *const way_names[WAYS] = {"all-to-alls", "a device's memory"};
@@ -987,20 +998,20 @@ enum { ALL_TO_ALLS, REGISTERED, LAST_HAS_OWN_ROWS, LAST_HAS_OWN_ROUTING, WAYS, T
 static const char *const way_names[WAYS] = {"all-to-alls", "registered", "own rows", "own routing"};
 #endif
 
-/* One layer, there and back, on this rank. */
+/* One layer, forward and backward, on this rank. */
 typedef struct travel {
     dpar_comm *c;
     dpar_experts_desc l;
     uint32_t seed;
     int64_t tokens;
-    int32_t keeps; /* wants gradients of weights */
+    int32_t keeps; /* gradients of the weights are computed */
     int32_t *chosen;
     dpar_experts_plan *plan;
     dpar_experts_routing *route;
     void *block[16];
-    int blocks, blocked[16]; /* 1: of dpar_comm_alloc */
-    unsigned char *seen;     /* all that came, one after the other */
-    int64_t all, bits;       /* bytes; without the last, dweight */
+    int blocks, blocked[16]; /* 1 if the block is from dpar_comm_alloc */
+    unsigned char *seen;     /* all results, one after the other */
+    int64_t all, bits;       /* bytes of `seen`, and those before its last array, dweight */
 } travel;
 
 static void *lend(travel *t, int64_t bytes, int registered)
@@ -1020,7 +1031,7 @@ static void *lend(travel *t, int64_t bytes, int registered)
     return t->block[t->blocks++] = at;
 }
 
-/* Memory of a plan or, also, of a routing. */
+/* Allocates memory of a plan, or of a routing if `also` is set. */
 static void *lend_plan(travel *t, int64_t bytes, int also, int registered)
 {
     if (t->c->mem == NULL) {
@@ -1046,7 +1057,7 @@ static void give_back(travel *t)
     t->blocks = 0;
 }
 
-/* Rows of numbers that are the same at every call. */
+/* Returns rows of numbers that are the same in each call. */
 static void *some_rows(travel *t, uint32_t a, int64_t rows, int registered)
 {
     const int64_t n = rows * t->l.width;
@@ -1058,7 +1069,7 @@ static void *some_rows(travel *t, uint32_t a, int64_t rows, int registered)
     return at;
 }
 
-/* What an expert makes of its rows, another thing each. */
+/* Returns results of the experts, which each compute something else. */
 static void *worked(travel *t, const void *rows, int registered)
 {
     const dpar_experts_routing *r = t->route;
@@ -1121,13 +1132,14 @@ static int there_and_back(travel *t, int way)
     return bad;
 }
 
-/* In one of the ways; what it sends is counted the same in all. */
+/* Rounds up to whole cache lines. */
 static int64_t lines_of(int64_t bytes)
 {
     return (bytes + 63) / 64 * 64;
 }
 
-/* What is packed lies at the end of a plan, before what is sorted. */
+/* Runs the layer in one of the ways. The count of bytes must be the same in all. Packed rows are at
+ * the end of a plan's memory, before the sorted ones. */
 static int travels(travel *t, int way)
 {
     dpar_comm *c = t->c;
@@ -1179,7 +1191,7 @@ static int travels(travel *t, int way)
     return bad;
 }
 
-/* The same ranks over the host's memory, and back. */
+/* Returns a communicator of the same ranks that uses host memory. */
 static dpar_comm *on_host(dpar_comm *c)
 {
 #ifdef DEVICE_CUDA
@@ -1199,7 +1211,8 @@ static dpar_comm *on_device(dpar_comm *c, dpar_comm *host)
     return c;
 }
 
-/* Gradients of weights: sums in f64 of up to 600 products; of a device in another order. */
+/* Compares gradients of weights, which are sums in f64 of up to 600 products. A device may add them
+ * in another order. */
 static int dots_differ(const travel *t, const unsigned char *first)
 {
     const int32_t type = t->l.type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
@@ -1228,7 +1241,8 @@ static int all_ways(dpar_comm *c, travel *t)
     int way, bad = 0;
     t->c = on_host(c);
     t->chosen = (int32_t *)reached(t->tokens * t->l.choices);
-    for (i = 0; i < t->tokens; i++) { /* some twice in a row, some not at all, of a rank none */
+    /* some experts twice in a row, some tokens have no expert, one rank has none */
+    for (i = 0; i < t->tokens; i++) {
         for (j = 0; j < t->l.choices; j++) {
             const uint32_t a = scrambled(t->seed, i / 2 + 100 * c->rank);
             t->chosen[i * t->l.choices + j] =
@@ -1267,7 +1281,7 @@ static int where_cases(dpar_comm *c)
     int32_t i;
     int bad = 0;
     for (i = 0; i < 17; i++) {
-        const int large = i == 16; /* written past the cache */
+        const int large = i == 16; /* large enough to be written past the cache */
         travel t;
         memset(&t, 0, sizeof t);
         if (large && (c->size != 2 || c->mem != NULL)) {
@@ -1289,12 +1303,12 @@ static int where_cases(dpar_comm *c)
     return bad;
 }
 
-/* ---- one after the other --------------------------------------------------------------------- */
+/* ---- several routings at a time -------------------------------------------------------------- */
 
 enum { Q_TOKENS = 6, Q_K = 2, Q_WIDTH = 8, Q_EXPERTS = 5 };
 
-/* Two routings of a plan in turns, then the first one's memory for another: nobody waits between.
- */
+/* Uses two routings of a plan alternately, then the memory of the first one for a new one. No rank
+ * waits in between. */
 typedef struct turns {
     dpar_experts_plan *plan;
     dpar_experts_routing *route[2];
@@ -1305,7 +1319,8 @@ typedef struct turns {
     dpar_why why;
 } turns;
 
-/* The functions themselves: on a device all of it is one ON_DEVICE. */
+/* Calls the functions without the macros that wait, so that a device gets all of it in one
+ * ON_DEVICE. */
 static dpar_status take_turns(turns *t)
 {
     dpar_status st = DPAR_OK;
@@ -1336,7 +1351,7 @@ static dpar_status take_turns(turns *t)
                : st;
 }
 
-/* Experts give back what they are given: y and dx are x times the sum of the weights. */
+/* Checks y and dx where experts return their rows unchanged: x times the sum of the weights. */
 static int check_turns(const turns *t)
 {
     int64_t i, j;
@@ -1376,7 +1391,7 @@ static int turn_case(dpar_comm *c)
         return bad;
     }
     t.weight = (double *)fresh(Q_TOKENS * Q_K);
-    for (i = 0; i < Q_TOKENS * Q_K; i++) { /* sums of quarters of f32 are exact */
+    for (i = 0; i < Q_TOKENS * Q_K; i++) { /* sums of quarters are exact in f32 */
         t.weight[i] = (double)(1 + i % 5) / 4.0;
         for (k = 0; k < 3; k++) {
             t.chosen[k][i] = (int32_t)((i / Q_K * (k + 1) + i % Q_K * 2 + c->rank + k) % Q_EXPERTS);
@@ -1415,8 +1430,8 @@ static int turn_case(dpar_comm *c)
 }
 
 #ifdef DEVICE_MEMORY
-/* The last rank's table has no gather, or no layers: all hear of it, nobody keeps memory of the
- * device. */
+/* Gives the last rank a table without gather, or without layers. All ranks get the error, and no
+ * device memory is left allocated. */
 static int table_case(dpar_comm *c)
 {
     const dpar_mem *was = c->mem;
@@ -1456,11 +1471,11 @@ static int table_case(dpar_comm *c)
 }
 #endif
 
-/* ---- beside tensor and data parallelism ------------------------------------------------------ */
+/* ---- with tensor and data parallelism -------------------------------------------------------- */
 
 enum { M_EXPERTS = 5, M_WIDTH = 6, M_INNER = 4, M_TOKENS = 13, M_K = 2 };
 
-/* Everything on one rank, of expert e = v (u x): y, dx, du. */
+/* Computes y, dx and du on one rank, where expert e is v (u x). */
 static void mesh_reference(const double *x, const double *g, const double *u, const double *v,
                            const double *weight, const int32_t *chosen, double *y, double *dx,
                            double *du)
@@ -1483,7 +1498,7 @@ static void mesh_reference(const double *x, const double *g, const double *u, co
     }
 }
 
-/* The inner features h0 .. h1 of this rank's experts: rows of out, or of dx and du. */
+/* Computes the inner features h0 to h1 - 1 of this rank's experts: rows of out, or of dx and du. */
 static void mesh_experts(const dpar_experts_plan *p, const dpar_experts_routing *r, int64_t h0,
                          int64_t h1, const double *u, const double *v, const double *rows,
                          const double *dout, double *out, double *du)
@@ -1509,7 +1524,7 @@ static void mesh_experts(const dpar_experts_plan *p, const dpar_experts_routing 
     }
 }
 
-/* An expert v (u x) that all tokens share: y and dx grow by its. */
+/* Adds to y and dx those of an expert v (u x) that all tokens share. */
 static void shared_reference(const double *x, const double *g, const double *u, const double *v,
                              double *y, double *dx)
 {
@@ -1529,7 +1544,8 @@ static void shared_reference(const double *x, const double *g, const double *u, 
     }
 }
 
-/* The same as an ordinary pair of layers beside, of the two ranks that hold the same n tokens. */
+/* Computes the shared expert as an ordinary pair of tensor parallel layers on the two ranks that
+ * hold the same n tokens. */
 static int shared_pair(dpar_comm *etp, int64_t n, const double *x, const double *g, const double *u,
                        const double *v, double *y, double *dx)
 {
@@ -1574,8 +1590,9 @@ static int shared_pair(dpar_comm *etp, int64_t n, const double *x, const double 
     return bad;
 }
 
-/* dp x tp ranks; experts by edp x ep x etp with etp = tp = 2, ep = 2: of each expert two ranks have
- * half the inner features, and n / 4 of those pairs have the same. Tokens are cut over dp. */
+/* Uses a mesh of dp x tp ranks, with experts over edp x ep x etp, where etp = tp = 2 and ep = 2.
+ * Two ranks hold half of an expert's inner features each, and n / 4 such pairs hold the same
+ * expert. Tokens are cut over dp. */
 static int mesh_case(dpar_comm *c)
 {
     const int64_t all = M_TOKENS * M_WIDTH, weights = M_EXPERTS * M_INNER * M_WIDTH;
@@ -1685,10 +1702,10 @@ static int mesh_case(dpar_comm *c)
     return bad;
 }
 
-/* ---- what goes wrong ------------------------------------------------------------------------- */
+/* ---- errors ---------------------------------------------------------------------------------- */
 
-/* All tokens choose the last rank's expert, which may be given 3 rows: all ranks hear it, and the
- * plan goes on. */
+/* All tokens choose the last rank's expert, whose limit is 3 rows. All ranks get the error, and the
+ * plan still works. */
 static int room_case(dpar_comm *c)
 {
     enum { TOKENS = 4 };
@@ -1738,7 +1755,7 @@ static int room_case(dpar_comm *c)
              "experts %d .. %d receive %d rows, but their limit is 3 (layer.max_rows)",
              (int)c->size - 1, (int)c->size - 1, TOKENS * (int)c->size);
     bad += strstr(why.text, expected) == NULL || route != NULL;
-    /* three tokens of the last rank alone */
+    /* Three tokens of the last rank only. */
     bad += experts_route(plan, mine, each, last ? 3 : 0, chosen, NULL, &route, &why) != 0;
     bad += bad || experts_dispatch(plan, route, last ? x : NULL, last ? rows : NULL) != 0;
     bad += bad || experts_combine(plan, route, last ? rows : NULL, last ? weight : NULL,
@@ -1767,7 +1784,7 @@ static dpar_status no_gather(void *ctx, const dpar_mem_gather *call)
 }
 #endif
 
-/* The last rank gets something wrong; the others hear of it. */
+/* Passes something wrong on the last rank. The other ranks get the error. */
 static int refused(dpar_comm *c, int what)
 {
     double x[2] = {1, 2}, rows[32], sums[9], scratch[8], logits[8] = {0};
@@ -1824,7 +1841,7 @@ static int refused(dpar_comm *c, int what)
         st = experts_dispatch(plan, route, culprit ? NULL : x, rows);
     }
 #ifdef DEVICE_MEMORY
-    if (what >= 6) { /* its memory fails; it has no operations of layers */
+    if (what >= 6) { /* its memory fails, or its table has no layers */
         dpar_mem_layers layers = *(const dpar_mem_layers *)other->mem->layers;
         dpar_mem less = *other->mem;
         layers.gather = no_gather;
@@ -1848,8 +1865,9 @@ static int refused(dpar_comm *c, int what)
     return bad;
 }
 
-/* A communicator with two plans of a layer of 4 experts and three routings: of tokens 0 and 1, the
- * same the other way round, and by the second plan, of which each is the first, of token 0. */
+/* Makes two plans of a layer of 4 experts and three routings: the first plan's for tokens that
+ * choose experts 0 and 3 and for experts 3 and 0, the second plan's first for expert 0. Then the
+ * last rank uses another routing or call than the others. */
 static dpar_status quarrels(dpar_comm *other, void **block, int what)
 {
     const int culprit = other->rank == other->size - 1;
@@ -1878,9 +1896,10 @@ static dpar_status quarrels(dpar_comm *other, void **block, int what)
                            chosen + k % 2, NULL, &route[k], &why);
     }
     if (st != DPAR_OK || each > 4096) {
-        return DPAR_OK; /* must not be */
+        return DPAR_OK; /* the test fails: the caller expects an error */
     }
-    k = !culprit ? 0 : what < 2 ? 2 : 1; /* of another plan; of another call */
+    /* a routing of the other plan, or the other routing of the same one */
+    k = !culprit ? 0 : what < 2 ? 2 : 1;
     switch (what) {
     case 0:
     case 2: return experts_dispatch(plan[k / 2], route[k], x, rows);
@@ -1892,7 +1911,7 @@ static dpar_status quarrels(dpar_comm *other, void **block, int what)
     }
 }
 
-/* Ranks that go by different routings, or different ways: all hear of it. */
+/* Uses different routings or different calls on the ranks: all ranks get the error. */
 static int quarrel_cases(dpar_comm *c)
 {
     int what, i, bad = 0;
@@ -1913,7 +1932,7 @@ static int quarrel_cases(dpar_comm *c)
         if (bad) {
             printf("quarrel %d: status %d, %s\n", what, (int)st, other->why.text);
         }
-        bad += dpar_barrier(c, NULL) != DPAR_OK; /* nobody reads any more */
+        bad += dpar_barrier(c, NULL) != DPAR_OK; /* no rank reads this memory any more */
         (void)dpar_comm_free(other);
         for (i = 0; i < 4; i++) {
             dpar_comm_release(c, block[i]);
@@ -1922,7 +1941,7 @@ static int quarrel_cases(dpar_comm *c)
     return bad;
 }
 
-/* The last rank is killed while rows travel: all others hear of it. */
+/* Kills the last rank while rows are sent: all other ranks get the error. */
 static int killed(dpar_comm *c, void *arg)
 {
     struct itimerval soon;
@@ -1952,7 +1971,7 @@ static int killed(dpar_comm *c, void *arg)
     st = experts_route(plan, block[1], each, 128, chosen, NULL, &route, &why);
     if (c->rank == c->size - 1) {
         soon.it_value.tv_usec = 300 + *(const int *)arg * 70;
-        (void)setitimer(ITIMER_REAL, &soon, NULL); /* SIGALRM ends it, wherever it is */
+        (void)setitimer(ITIMER_REAL, &soon, NULL); /* SIGALRM kills it wherever it is */
     }
     while (st == DPAR_OK) {
         st = experts_dispatch(plan, route, block[2], block[3]);
@@ -1974,7 +1993,7 @@ static void kills(int n, const dpar_world_desc *o)
     }
 }
 
-static volatile int32_t *gave_up; /* that the ranks share */
+static volatile int32_t *gave_up; /* shared by the ranks */
 static unsigned char *shut;       /* the second and later rows of the late rank's experts */
 static size_t shut_bytes;
 
@@ -1984,7 +2003,7 @@ static void opens(int number, siginfo_t *at, void *context)
     (void)number;
     (void)context;
     if ((unsigned char *)at->si_addr < shut || (unsigned char *)at->si_addr >= shut + shut_bytes) {
-        _exit(9); /* it went astray */
+        _exit(9); /* any other address is an unexpected fault */
     }
     for (i = 0; i < 10000 && !*gave_up; i++) {
         usleep(1000);
@@ -1994,8 +2013,8 @@ static void opens(int number, siginfo_t *at, void *context)
     }
 }
 
-/* Rank 0 stops at its second row until the other has given it up and uses its routing's memory for
- * something else: it hears of the deadline, too. */
+/* Stops rank 0 at its second row until the other rank has timed out and has reused its routing's
+ * memory. Rank 0 must get the timeout, too. */
 static int late(dpar_comm *c, void *arg)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -2087,7 +2106,7 @@ static int everything(dpar_comm *c, void *arg)
 #endif
     bad += cases(c) + narrow_cases(c) + where_cases(c) + turn_case(c) + room_case(c);
     bad += quarrel_cases(c);
-#if defined(DEVICE_MEMORY) && !defined(DEVICE_CUDA) /* one breaks while others go on */
+#if defined(DEVICE_MEMORY) && !defined(DEVICE_CUDA) /* a rank fails while others continue */
     for (what = 0; what < 8; what++) {
         bad += refused(c, what);
     }

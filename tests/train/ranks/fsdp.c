@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* fsdp on real ranks. Random models, stages, types, meshes and prefetches with gradients that are
- * small whole numbers: sums are exact in every type, so that masters, moments and the weights that
- * forward sees must agree bit for bit with dpar_optimizer_step on whole arrays (whose formulas
- * tests/train/fsdp.c checks). A chain of layers trained for 20 steps, against a training
- * written out here in plain C. Random
- * sequences of micro-batches that leave units out, of zeroing and of looking at sums, against plain
- * addition. Checkpoints from M ranks to N. Bytes on the wire and bytes
- * registered, counted under the library, by formula.
+/* fsdp: tests fully sharded data parallelism on real ranks.
+ *
+ *   - Random models, stages, types, meshes and prefetches with gradients that are small whole
+ *     numbers. Sums are exact in each type, so that masters, moments and the weights that forward
+ *     uses must agree bit for bit with dpar_optimizer_step on whole arrays (tests/train/optimizer.c
+ *     checks its formulas).
+ *   - A chain of layers trained for 20 steps, compared with a training written out here in plain C.
+ *   - Random sequences of micro-batches that leave units out, zero gradients and read sums,
+ *     compared with plain addition.
+ *   - Checkpoints from M ranks to N.
+ *   - Bytes sent and bytes registered, counted below the library, compared with formulas.
  *
  *   fsdp [processes|threads] [ranks]     without arguments: both, 1 to 8 ranks
  *   mpirun -np 4 fsdp                    built with -DUSE_MPI */
@@ -15,7 +18,7 @@
 
 #include "optimizers.h"
 #ifdef DEVICE_CUDA
-#define FEW 1 /* stand-ins take their time */
+#define FEW 1 /* simulated devices are slow */
 #else
 #define FEW 0
 #endif
@@ -36,7 +39,7 @@
 #define dpar_comm_alloc(c, bytes, memory) host_alloc(c, bytes, memory)
 #define dpar_comm_release(c, memory) free(memory)
 #endif
-#ifdef DEVICE_CUDA /* NCCL takes what a call reads and writes from one kind of memory */
+#ifdef DEVICE_CUDA /* NCCL requires that both buffers of a call are in the same kind of memory */
 #define gather_unit(m, a, u, room) (dpar_status) ON_DEVICE(gather_unit(m, a, u, room))
 #define dpar_broadcast(c, x, n, type, root, work)                                                  \
     (dpar_status) ON_DEVICE(dpar_broadcast(c, x, n, type, root, work))
@@ -46,7 +49,7 @@
 #define device_free(at) free(at)
 #endif
 
-/* An fsdp whose bookkeeping is in memory of the test's. */
+/* Makes an fsdp whose bookkeeping is in the test's memory. */
 static dpar_status make_in(void *memory, int64_t bytes, dpar_comm *c, const dpar_fsdp_desc *o,
                            dpar_fsdp **f, dpar_why *why)
 {
@@ -66,14 +69,14 @@ enum {
     ROUNDS = 8
 };
 
-/* The ranks as shards x replicas, each way that there is. */
+/* All ways to arrange the ranks as shards x replicas. */
 typedef struct world {
     dpar_comm *c;
     dpar_comm *shard[GROUPS], *replicas[GROUPS];
     int32_t ways;
 } world;
 
-/* The gradient that micro-batch m of rank r adds to element e of parameter i in a step. */
+/* Returns the gradient that micro-batch m of rank r adds to element e of parameter i in a step. */
 static int number(int step, int r, int m, int i, int64_t e)
 {
     uint32_t h = (uint32_t)r * 7919u + (uint32_t)m * 104729u + (uint32_t)i * 1299709u +
@@ -82,13 +85,13 @@ static int number(int step, int r, int m, int i, int64_t e)
     return (int)((h ^ h >> 12) % 7u) - 3;
 }
 
-/* ---- what the library asks of the engine ----------------------------------------------------- */
+/* ---- calls of the engine --------------------------------------------------------------------- */
 
 static __thread struct counts {
     dpar_engine engine;
-    int64_t gathered, reduced; /* bytes, of this rank's own piece */
+    int64_t gathered, reduced; /* bytes of this rank's own piece */
     int64_t gathers, reduces;
-    int64_t registered; /* bytes, now */
+    int64_t registered; /* bytes that are registered now */
     int64_t allocations;
 } counted;
 
@@ -147,12 +150,12 @@ typedef struct model {
     dpar_fsdp_desc o;
     dpar_fsdp_sizes sizes;
     int32_t units, params, batches, ranks, rank;
-    int32_t full; /* no unit is empty */
+    int32_t full; /* 1 if no unit is empty */
     int32_t steps;
-    double clip; /* in every other step; 0: never */
+    double clip; /* applied in each second step; 0: never */
     int32_t params_of[UNITS], first[UNITS + 1], unit_of[MOST];
     int64_t numel[MOST], key[MOST];
-    unsigned char *whole[MOST][DPAR_FSDP_ARRAY_COUNT]; /* the reference: masters and moments */
+    unsigned char *whole[MOST][DPAR_FSDP_ARRAY_COUNT]; /* the reference's masters and moments */
     double *gradient[MOST];
 } model;
 
@@ -188,7 +191,8 @@ static void draw(model *m, uint64_t *seed)
     m->o.gradient_buffers = (int32_t)lot_below(seed, 4);
     m->o.reduce_last = (int32_t)lot_below(seed, 2);
     m->o.overwrite_gradients = (int32_t)lot_below(seed, 2);
-    m->o.sum = (m->ranks & (m->ranks - 1)) != 0 || lot_below(seed, 2); /* else averages are exact */
+    /* averages are exact only on a power of two ranks */
+    m->o.sum = (m->ranks & (m->ranks - 1)) != 0 || lot_below(seed, 2);
     m->o.align = lot_below(seed, 3) == 0 ? 1 + lot_below(seed, 9) : 0;
     m->o.optimizer = lot_below(seed, 3) > 0 ? adamw() : sgd(0.9 * (double)lot_below(seed, 2));
     m->o.optimizer.nesterov = m->o.optimizer.kind == DPAR_OPTIMIZER_SGD && lot_below(seed, 2);
@@ -245,7 +249,8 @@ static void reference_close(model *m)
     }
 }
 
-/* Exact gradients of all ranks and micro-batches; the sum of their squares. */
+/* Computes the exact gradients over all ranks and micro-batches. Returns the sum of their
+ * squares. */
 static double reference_gradients(model *m, int step)
 {
     const double scale = m->o.sum ? 1.0 : 1.0 / m->ranks;
@@ -296,7 +301,8 @@ static double sum_squares(const void *x, int64_t count, int32_t type)
     return sum;
 }
 
-/* Element e of x, f32 and finite, as bf16: away from zero by the probability of what is cut off. */
+/* Stores element e of x, a finite f32, as bf16: rounds away from zero with the probability of the
+ * cut-off part. */
 static void put_bf16(void *to, int64_t e, const void *x, double uniform)
 {
     uint32_t bits;
@@ -306,7 +312,8 @@ static void put_bf16(void *to, int64_t e, const void *x, double uniform)
     memcpy((char *)to + 2 * e, &h, sizeof h);
 }
 
-/* The norm again, from the shards of all ranks: padding is 0, nothing is twice. */
+/* Computes the norm again from the shards of all ranks: padding is 0 and no element counts
+ * twice. */
 static void check_reduced(const model *m, double squares)
 {
     double sum = 0.0;
@@ -322,7 +329,8 @@ static void check_reduced(const model *m, double squares)
     CHECK_NEAR(sum, squares, 1e-15);
 }
 
-/* Bit by bit; weights of f64 that a device computed: the last bits of roots are its own. */
+/* Compares bit by bit. Weights of f64 from a device may differ in the last bits, because its roots
+ * do. */
 static int same(const void *at, const void *expected, int64_t count, int32_t type)
 {
 #ifdef DEVICE_CUDA
@@ -338,7 +346,7 @@ static int same(const void *at, const void *expected, int64_t count, int32_t typ
     return memcmp(at, expected, (size_t)(count * dpar_type_bytes(type))) == 0;
 }
 
-/* Weights of parameter i as forward sees them, bit by bit. */
+/* Compares the weights of parameter i that forward uses, bit by bit. */
 static void check_weights(const model *m, int32_t i, int64_t steps)
 {
     const void *w = dpar_fsdp_weight(m->f, i);
@@ -362,7 +370,7 @@ static void check_weights(const model *m, int32_t i, int64_t steps)
     CHECK(same(w, expected, m->numel[i], m->o.compute_type));
 }
 
-/* Every shard of every array, bit by bit. */
+/* Compares each shard of each array, bit by bit. */
 static void check_state(const model *m)
 {
     int32_t i, a;
@@ -390,7 +398,8 @@ static int kept(const model *m)
     return m->o.zero == 1 || m->o.reduce_last;
 }
 
-/* Backward of parameter i: it adds, or assigns where it is told that it may. */
+/* Writes the gradients of parameter i: adds them if `adds` is set, otherwise assigns them. Checks
+ * that fsdp reports which of the two is right. */
 static void put_gradient(const model *m, int32_t i, int step, int me, int b, int adds)
 {
     int told = -1;
@@ -410,7 +419,7 @@ static void pass(model *m, int step, int b, int me)
     CHECK_INT(dpar_fsdp_begin(m->f, b == m->batches - 1), DPAR_OK);
     for (u = 0; u < m->units; u++) {
         CHECK_INT(dpar_fsdp_unshard(m->f, u, DPAR_ACTION_FORWARD), DPAR_OK);
-        if (b == 0 && m->full) { /* this one and those ahead were asked for */
+        if (b == 0 && m->full) { /* this unit and those that are prefetched have been gathered */
             const int32_t ahead = u + 1 + m->o.prefetch;
             CHECK_INT(counted.gathers, ahead < m->units ? ahead : m->units);
         }
@@ -433,7 +442,7 @@ static void pass(model *m, int step, int b, int me)
     CHECK_INT(dpar_fsdp_end(m->f), DPAR_OK);
 }
 
-/* Of unit u on so many ranks, by its layout. */
+/* Returns the elements per rank of unit u on a number of ranks, from its layout. */
 static int64_t shard_of(const model *m, int32_t u, int32_t ranks)
 {
     dpar_layout layout;
@@ -441,8 +450,9 @@ static int64_t shard_of(const model *m, int32_t u, int32_t ranks)
     return (layout.extent[0] + ranks - 1) / ranks;
 }
 
-/* Bytes of a step by formula: the first visit gathers all units; each later way through them finds
- * the prefetch + 1 that were visited last; units without elements cost nothing. */
+/* Compares the bytes of a step with formulas. The first pass gathers all units. Each later pass
+ * finds the prefetch + 1 units that were visited last still gathered. Units without elements cost
+ * nothing. */
 static void check_wire(const model *m)
 {
     int64_t gathered = 0, reduced = 0, reduces = 0, gathers = 0;
@@ -497,7 +507,7 @@ static void train(model *m, int from, int to, int me, int wire)
     }
 }
 
-/* Strategies read what the device reaches. */
+/* Sets weights from memory that the device can access. */
 static dpar_status set_to(dpar_fsdp *f, int32_t i, const void *values, int64_t bytes)
 {
     void *there = device_zeroed(bytes + 1);
@@ -533,7 +543,7 @@ static void open_model(model *m, uint64_t seed)
 
 static void close_model(model *m)
 {
-    CHECK_INT(counted.allocations, 1); /* nothing after make */
+    CHECK_INT(counted.allocations, 1); /* no allocation after make */
     CHECK_INT(dpar_fsdp_free(m->f), DPAR_OK);
     count_end(m->shard);
     CHECK_INT(dpar_barrier(m->shard, NULL), DPAR_OK);
@@ -541,7 +551,7 @@ static void close_model(model *m)
     reference_close(m);
 }
 
-/* Units looked at in any order: what was asked for ahead never drives out what is in use. */
+/* Gathers units in any order: prefetched units must never replace those in use. */
 static void look_around(model *m, uint64_t *seed)
 {
     int k, i;
@@ -574,10 +584,12 @@ static void random_case(const world *w, uint64_t seed)
 
 /* ---- random sequences ------------------------------------------------------------------------ */
 
-/* What gradients are since they were zeroed, and whether a unit's were there since then. */
+/* Which units have had gradients since the gradients were zeroed. */
 typedef struct sums {
     int there[UNITS];
-    int first_of_step; /* what was reduced over replicas, or where it was added, cannot go on */
+    /* 1 if sums were reduced over replicas or kept for the step, so that they cannot be added
+     * to */
+    int first_of_step;
 } sums;
 
 static void zero(model *m, sums *s)
@@ -590,7 +602,7 @@ static void zero(model *m, sums *s)
     }
 }
 
-/* The shard of unit u, element by element; its padding is 0. */
+/* Compares the shard of unit u, element by element. Its padding must be 0. */
 static void check_sums(const model *m, sums *s, int32_t u)
 {
     double squares = 0.0;
@@ -612,7 +624,7 @@ static void check_sums(const model *m, sums *s, int32_t u)
     s->there[u] = 1;
 }
 
-/* Gradients of unit u, and what all ranks add to its sums. */
+/* Adds gradients of unit u on this rank, and those of all ranks to the reference. */
 static void sequence_ready(model *m, sums *s, int step, int32_t u)
 {
     const double scale = m->o.sum ? 1.0 : 1.0 / m->ranks;
@@ -631,8 +643,8 @@ static void sequence_ready(model *m, sums *s, int step, int32_t u)
     s->there[u] = 1;
 }
 
-/* Backward from the last unit; those before the last pass may be left out; gradients are computed
- * at once, or after the next unit has begun. */
+/* Runs backward from the last unit. In passes that are not the last one units may be left out. The
+ * gradients of a unit are computed at once, or after the next unit has begun. */
 static void sequence_pass(model *m, sums *s, int step, uint64_t *seed)
 {
     const int last = (int)lot_below(seed, 2), wide = kept(m) || m->o.gradient_buffers > 1;
@@ -683,15 +695,15 @@ static void sequence_case(const world *w, uint64_t seed)
     m.replicas = w->replicas[way];
     draw(&m, &common);
     open_model(&m, seed);
-    for (step = 0; step < ROUNDS; step++) { /* the first without zeroing: they are 0 */
+    for (step = 0; step < ROUNDS; step++) { /* the first sums begin at 0 without a zero call */
         const int fresh = step > 0 && (s.first_of_step || lot_below(&common, 3) == 0);
         if (fresh) {
             zero(&m, &s);
         }
-        if (fresh && lot_below(&own, 2)) { /* twice is as once */
+        if (fresh && lot_below(&own, 2)) { /* zeroing twice has the effect of once */
             zero(&m, &s);
         }
-        for (u = 0; fresh && u < m.units; u++) { /* some ranks look at some of them before */
+        for (u = 0; fresh && u < m.units; u++) { /* some ranks read some of the sums before */
             if (lot_below(&own, 4) == 0) {
                 check_sums(&m, &s, u);
             }
@@ -709,14 +721,14 @@ static void sequence_case(const world *w, uint64_t seed)
 
 /* ---- checkpoints ----------------------------------------------------------------------------- */
 
-/* What `ranks` ranks wrote, or (ranks 1) whole arrays. */
+/* The arrays that `ranks` ranks wrote; with ranks 1 the whole arrays. */
 typedef struct saved {
     unsigned char *at[DPAR_FSDP_ARRAY_COUNT][UNITS][8];
     int64_t elements[UNITS];
     int32_t ranks, arrays;
     int32_t type[DPAR_FSDP_ARRAY_COUNT];
-    int32_t broken; /* reading fails */
-    int64_t read;   /* elements */
+    int32_t broken; /* 1 if reading fails */
+    int64_t read;   /* elements read so far */
 } saved;
 
 static dpar_status read_saved(void *ctx, int32_t array, int32_t u, int32_t rank, int64_t first,
@@ -733,10 +745,10 @@ static dpar_status read_saved(void *ctx, int32_t array, int32_t u, int32_t rank,
     to = device_there(to);
 #endif
     memcpy(to, s->at[array][u][rank] + first * size, (size_t)(count * size));
-    return s->read % 2 != 0 ? DPAR_MORE : DPAR_OK; /* a condition is no failure */
+    return s->read % 2 != 0 ? DPAR_MORE : DPAR_OK; /* a condition is not an error */
 }
 
-/* A whole unit on rank 0, as fsdp.h says. */
+/* Gathers a whole unit on rank 0 in the way that fsdp.h documents. */
 static dpar_status(gather_unit)(const model *m, int32_t a, int32_t u, void *room)
 {
     int64_t count;
@@ -745,7 +757,8 @@ static dpar_status(gather_unit)(const model *m, int32_t a, int32_t u, void *room
     return dpar_gather(m->shard, mine, room, count, type, 0, NULL);
 }
 
-/* Every rank of the world gets what the first `ranks` have; whole: put together by the library. */
+/* Copies the state of the first `ranks` ranks to each rank of the world. If `whole` is set, the
+ * library gathers whole arrays. */
 static void save(saved *s, const model *m, dpar_comm *c, int32_t ranks, int whole)
 {
     int32_t a, u, r;
@@ -757,7 +770,7 @@ static void save(saved *s, const model *m, dpar_comm *c, int32_t ranks, int whol
         for (u = 0; u < m->units; u++) {
             int64_t total = 0, mine;
             int32_t i;
-            for (i = m->first[u]; i < m->first[u + 1]; i++) { /* the end of the last one */
+            for (i = m->first[u]; i < m->first[u + 1]; i++) { /* ends at the last parameter's end */
                 total = m->key[i] - m->key[m->first[u]] + m->numel[i];
             }
             mine = (total + ranks - 1) / ranks;
@@ -795,7 +808,7 @@ static void save_end(saved *s)
     }
 }
 
-/* The masters of the first M ranks moved to all N are what loading gave those. */
+/* Moves the masters of the first M ranks to all N and checks that loading gave the same. */
 static void check_move(const model *m, dpar_comm *c, const saved *s)
 {
     int32_t u;
@@ -822,7 +835,7 @@ static void check_move(const model *m, dpar_comm *c, const saved *s)
     }
 }
 
-/* Reading fails on the last rank: all hear of it, and may try again. */
+/* Makes reading fail on the last rank: all ranks get the error and may try again. */
 static void load_broken(const model *m, dpar_comm *c, saved *s)
 {
     dpar_why why;
@@ -832,7 +845,7 @@ static void load_broken(const model *m, dpar_comm *c, saved *s)
     s->broken = c->rank == c->size - 1;
     s->read = 0;
     st = dpar_fsdp_load(m->f, s->ranks, 2, read_saved, s, &why);
-    fails = s->broken && s->read > 0; /* its shards may be empty */
+    fails = s->broken && s->read > 0; /* false if its shards are empty */
     CHECK_INT(dpar_all_reduce(c, &fails, &fails, 1, DPAR_I64, DPAR_MAX, NULL), DPAR_OK);
     CHECK_INT(st, fails ? DPAR_E_SYSTEM : DPAR_OK);
     (void)snprintf(expected, sizeof expected, "rank %d: dpar_fsdp_load: ", c->size - 1);
@@ -840,7 +853,7 @@ static void load_broken(const model *m, dpar_comm *c, saved *s)
     s->broken = 0;
 }
 
-/* Two steps on `from` ranks, two more on `to`; loading goes over shards or over whole arrays. */
+/* Runs two steps on `from` ranks and two more on `to`. Loads from shards or from whole arrays. */
 static void checkpoint_case(dpar_comm *c, uint64_t seed, int32_t from, int32_t to, int whole)
 {
     static __thread model m;
@@ -870,7 +883,7 @@ static void checkpoint_case(dpar_comm *c, uint64_t seed, int32_t from, int32_t t
     m.shard = second;
     if (second != NULL) {
         m.ranks = from;
-        open_model(&m, seed + 1); /* other weights: all that counts is loaded */
+        open_model(&m, seed + 1); /* begins with other weights: loading must replace them */
         reference_close(&m);
         reference_open(&m, seed);
         for (step = 0; step < 2; step++) {
@@ -922,7 +935,7 @@ static double target(int s, int k)
     return (double)((s * 29 + k * 5) % 13 - 6) / 10.0;
 }
 
-/* y = x / (1 + x^2), and its derivative: no libm, smooth. */
+/* Computes y = x / (1 + x^2) and its derivative: smooth and without libm. */
 static double bend(double x)
 {
     return x / (1.0 + x * x);
@@ -938,7 +951,7 @@ typedef struct activations {
     double in[LAYERS + 1][WIDE], sum[LAYERS][WIDE], d[LAYERS + 1][WIDE];
 } activations;
 
-/* Layer l forward: in[l] to in[l + 1]; w and b of a type. */
+/* Computes layer l from in[l] to in[l + 1]. w and b have the type. */
 static void layer_forward(activations *a, int l, const void *w, const void *b, int32_t type)
 {
     int i, k;
@@ -972,7 +985,7 @@ static void layer_backward(activations *a, int l, const void *w, int32_t type, v
     }
 }
 
-/* Half the mean square distance: its gradient. */
+/* Computes the gradient of half the mean squared distance. */
 static void loss_backward(activations *a, int s)
 {
     int i;
@@ -1007,7 +1020,7 @@ static void plain_start(plain *p)
     }
 }
 
-/* One step on one rank, by the formulas of the papers, with libm. limit: of the norm. */
+/* Runs one step on one rank, by the formulas of the papers, with libm. limit: clips the norm. */
 static void plain_step(plain *p, int t, double rate, double limit)
 {
     activations a;
@@ -1050,8 +1063,8 @@ static void plain_step(plain *p, int t, double rate, double limit)
     }
 }
 
-/* Samples s = rank, rank + ranks, ... of the world in micro-batches of one. All ranks have as many
- * passes; those beyond the samples add nothing. */
+/* Runs samples s = rank, rank + ranks, ... of the world in micro-batches of one. All ranks have the
+ * same number of passes; those beyond the samples add nothing. */
 static void chain_pass(dpar_fsdp *f, const dpar_fsdp_desc *o, int s)
 {
     activations a;
@@ -1154,7 +1167,7 @@ static void chain_case(const world *w, int way, dpar_fsdp_desc o, double bound)
     dpar_comm_release(w->c, memory);
 }
 
-/* Every stage and every way of cutting the ranks. */
+/* Trains the chain with each stage and each arrangement of the ranks. */
 static void chains(const world *w)
 {
     int way, zero, kind;
@@ -1176,7 +1189,7 @@ static void chains(const world *w)
     }
 }
 
-/* Replicas that do not hold the same shard, of two ranks only: all hear of it. */
+/* Combines replicas that do not hold the same shard, on two ranks only: all ranks get the error. */
 static void crossed(dpar_comm *c)
 {
     const int32_t half = c->size / 2, k = c->rank % half, params_of = 1;
@@ -1207,9 +1220,9 @@ static void crossed(dpar_comm *c)
     dpar_comm_release(c, memory);
 }
 
-/* ---- what it refuses ------------------------------------------------------------------------- */
+/* ---- what is refused ------------------------------------------------------------------------- */
 
-/* A ddp on the last rank, an fsdp on the others. */
+/* Makes a ddp on the last rank and an fsdp on the others. */
 static void other_plan(dpar_comm *c, const int64_t *numel, const dpar_fsdp_desc *o, void *memory,
                        int64_t bytes)
 {
@@ -1231,7 +1244,7 @@ static void other_plan(dpar_comm *c, const int64_t *numel, const dpar_fsdp_desc 
     }
 }
 
-/* Replicas, each rank its own, but none on the last. */
+/* Makes replicas of one rank each on all ranks but the last, which has none. */
 static void replicas_on_some(dpar_comm *c, dpar_fsdp_desc o, void *memory, int64_t bytes)
 {
     dpar_comm *alone = NULL;
@@ -1290,7 +1303,7 @@ static void refusals(dpar_comm *c)
     other.count = NULL;
     CHECK_INT(dpar_fsdp_sizes_init(&sizes, 1, &other, &why), DPAR_E_ARG);
     other = o;
-    other.params_per_unit = NULL; /* a parameter a unit, and the other defaults */
+    other.params_per_unit = NULL; /* one parameter per unit, and the other defaults */
     other.zero = 0;
     other.type = other.compute_type = other.gradient_type = DPAR_TYPE_NONE;
     CHECK_INT(dpar_fsdp_sizes_init(&defaults, c->size, &other, &why), DPAR_OK);
@@ -1299,7 +1312,7 @@ static void refusals(dpar_comm *c)
     CHECK_INT(dpar_fsdp_sizes_init(&sizes, 1, NULL, &why), DPAR_E_ARG);
     why.bytes = 0;
     CHECK_INT(make_in(memory, sizes.plan - (c->rank == 0), c, &o, &f, &why), DPAR_E_ROOM);
-    CHECK_INT(why.bytes, sizes.plan); /* on every rank */
+    CHECK_INT(why.bytes, sizes.plan); /* on each rank */
     why.bytes = 0;
     CHECK_INT(make_in(NULL, 1, c, &o, &f, &why), DPAR_E_ROOM);
     CHECK_INT(why.bytes, sizes.plan);
@@ -1356,12 +1369,12 @@ static void refusals(dpar_comm *c)
     CHECK_INT(dpar_fsdp_unshard(f, 2, DPAR_ACTION_BACKWARD), DPAR_OK);
     CHECK_INT(dpar_fsdp_unshard(f, 2, DPAR_ACTION_BACKWARD), DPAR_E_ARG);
     CHECK_INT(dpar_fsdp_unshard(f, 1, DPAR_ACTION_BACKWARD),
-              DPAR_E_ROOM); /* prefetch 0: one at a time */
+              DPAR_E_ROOM); /* prefetch 0: one unit at a time */
     CHECK_TEXT(c->why.text, "fsdp: no memory is left for the weights of unit 1 in addition to "
                             "those of unit 2, which are in use (desc.units_in_use is the limit)");
     CHECK_INT(dpar_fsdp_reshard(f, 2, DPAR_ACTION_BACKWARD), DPAR_OK);
     CHECK_INT(dpar_fsdp_unshard(f, 1, DPAR_ACTION_BACKWARD),
-              DPAR_E_ROOM); /* 2 is not ready: one bucket */
+              DPAR_E_ROOM); /* unit 2 is not ready, and there is one bucket */
     CHECK_TEXT(c->why.text, "fsdp: no memory is left for the gradients of unit 1 in addition to "
                             "those of unit 2, which are not ready (desc.units_in_use is the "
                             "limit)");
@@ -1389,7 +1402,7 @@ static void refusals(dpar_comm *c)
 }
 
 #ifndef USE_MPI
-/* The last rank leaves a unit out: all hear which. */
+/* Leaves a unit out on the last rank: the error on all ranks names it. */
 static void missing(dpar_comm *world)
 {
     const int32_t params_of[2] = {1, 1};
@@ -1425,7 +1438,7 @@ static void missing(dpar_comm *world)
     (void)snprintf(expected, sizeof expected, "dpar_fsdp_end: unit 0 is not ready on rank %d",
                    c->size - 1);
     CHECK_TEXT(c->why.text, expected);
-    CHECK_INT(dpar_fsdp_begin(f, 1), DPAR_E_ARG); /* broken: nothing begins */
+    CHECK_INT(dpar_fsdp_begin(f, 1), DPAR_E_ARG); /* the communicator is broken: no pass begins */
     CHECK_INT(dpar_fsdp_free(f), DPAR_OK);
     (void)dpar_comm_free(c);
     CHECK_INT(dpar_barrier(world, NULL), DPAR_OK);
@@ -1434,7 +1447,8 @@ static void missing(dpar_comm *world)
 #endif
 
 #ifndef USE_MPI
-/* Units of one size, which the last rank visits in another order: its shards would be of others. */
+/* Visits units of equal size in another order on the last rank, whose shards would be of other
+ * units. */
 static void other_order(dpar_comm *world, int backward)
 {
     const int32_t params_of[2] = {1, 1};
@@ -1495,7 +1509,7 @@ static int everything(dpar_comm *c, void *arg)
 #endif
     memset(&w, 0, sizeof w);
     w.c = c;
-    for (n = c->size; n >= 1; n--) { /* shards of n ranks; the first way is without replicas */
+    for (n = c->size; n >= 1; n--) { /* shards on n ranks; the first arrangement has no replicas */
         if (c->size % n == 0 && w.ways < GROUPS) {
             CHECK_INT(dpar_comm_split(c, c->rank / n, c->rank, &w.shard[w.ways]), DPAR_OK);
             if (n < c->size) {
@@ -1526,7 +1540,7 @@ static int everything(dpar_comm *c, void *arg)
         (void)dpar_comm_free(w.shard[n]);
         (void)dpar_comm_free(w.replicas[n]);
     }
-#if !defined(USE_MPI) && !defined(DEVICE_CUDA) /* one breaks while others go on */
+#if !defined(USE_MPI) && !defined(DEVICE_CUDA) /* a rank fails while others continue */
     missing(c);
     if (c->size > 1) {
         other_order(c, 0);
@@ -1542,8 +1556,8 @@ static int everything(dpar_comm *c, void *arg)
 }
 
 #ifndef DEVICE_MEMORY
-/* A rank breaks the communicator within a pass; the others go on calling: what they call is wrong
- * by then, but they keep hearing how it broke. */
+/* Breaks the communicator on one rank within a pass. The others continue to call: their calls are
+ * wrong by then, but they must still get the first error. */
 static int broken(dpar_comm *c, void *arg)
 {
     const int32_t params_of[2] = {1, 1};

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* gpt: the model of apps/gpt.h in f64. Its gradients against finite differences, of every kind
- * of parameter; I, then W, against both at once, bit by bit; losses and gradients of every cutting
- * against those of one rank that has all tokens and all weights, to 1e-10 of the largest one of the
- * parameter (sums in another order).
+/* gpt: tests the model of apps/gpt.h in f64. Gradients of each kind of parameter are compared with
+ * finite differences. The input pass (I) followed by the weight pass (W) must give the same bits as
+ * both at once. Losses and gradients of each cutting are compared with those of one rank that has
+ * all tokens and all weights, to 1e-10 of the parameter's largest gradient, because sums are added
+ * in another order.
  *
- *   gpt [processes|threads] [ranks]
- *   mpirun -np 4 gpt                         built with -DUSE_MPI */
+ *    gpt [processes|threads] [ranks]
+ *    mpirun -np 4 gpt                         built with -DUSE_MPI */
 #include "dpar_train.h"
 #include "rank_program.h"
 
@@ -14,7 +15,7 @@
 
 enum { LAYERS = 4, SAMPLES = 2, LENGTH = 11 };
 
-/* A model with all that it needs for one micro-batch. */
+/* A model and all the arrays that one micro-batch needs. */
 typedef struct model {
     gpt *g;
     gpt_config config;
@@ -36,13 +37,13 @@ static void *fresh(int64_t bytes)
     return at;
 }
 
-/* Some text: token t of sample s. */
+/* Returns token t of sample s of a generated text. */
 static int32_t text(int64_t s, int64_t t, int32_t vocab)
 {
     return (int32_t)(dpar_random_uniform(3, 4, (uint64_t)(s * 1000 + t)) * vocab);
 }
 
-/* Makes it, with samples first_sample .. of the text. */
+/* Makes a model whose batch holds the samples of the text from first_sample on. */
 static int model_make(model *m, const gpt_config *config, const gpt_comms *comms, int first_sample)
 {
     const int32_t n = config->samples * (LENGTH + 1);
@@ -121,7 +122,8 @@ static dpar_status model_forward(model *m)
     return st;
 }
 
-/* Gradients are added to `had`. apart: all I, then all W. */
+/* Runs backward with gradients added to arrays filled with `had`. If `apart` is set, runs the input
+ * pass of all layers and then the weight pass of all. */
 static dpar_status model_backward(model *m, double had, int apart)
 {
     gpt_real *d[2];
@@ -152,7 +154,7 @@ static dpar_status model_backward(model *m, double had, int apart)
     return st;
 }
 
-/* What is derived. */
+/* Returns the number that the gradients are the derivative of. */
 static double model_loss(model *m)
 {
     return model_forward(m) == DPAR_OK ? m->batch.scale * m->batch.loss + m->batch.balancing : -1.0;
@@ -185,7 +187,8 @@ static int differences(dpar_comm *self, const gpt_config *config, const char *wh
                 *w = had - h;
                 down = model_loss(&m);
                 *w = had;
-                /* h^2 times a third derivative, and the rounding of the loss over h */
+                /* The tolerance covers h^2 times a third derivative, and the rounding of the loss
+                 * divided by h. */
                 if (!(fabs((up - down) / (2.0 * h) - got) <= 1e-6 * fabs(got) + 1e-8)) {
                     printf("%s, %s[%d]: %.9g by differences, %.9g\n", what, p.name, (int)at,
                            (up - down) / (2.0 * h), got);
@@ -197,7 +200,7 @@ static int differences(dpar_comm *self, const gpt_config *config, const char *wh
     return bad + model_free(&m);
 }
 
-/* ---- its kernels ----------------------------------------------------------------------------- */
+/* ---- kernels of the model -------------------------------------------------------------------- */
 
 static double number(int64_t stream, int64_t i)
 {
@@ -214,7 +217,7 @@ static double apart(const gpt_real *a, const gpt_real *b, int64_t n)
     return most;
 }
 
-/* Products deeper than what is summed at a time, against the library's. */
+/* Compares products whose depth exceeds one block of the sum with those of the library. */
 static int products(void)
 {
     enum { MOST = 300 * 41 };
@@ -253,8 +256,8 @@ static int products(void)
     return bad;
 }
 
-/* Attention of more rows than are computed at a time, against the library's. high: query i sees
- * keys up to i + high. */
+/* Compares attention of more rows than one block with the library's. Query i sees the keys up to i
+ * + high. */
 static int attention(int64_t queries, int64_t keys, int64_t high)
 {
     enum { HEADS = 4, GROUPS = 2, WIDTH = 5, MOST = 70 * HEADS * WIDTH, ARRAYS = 15 };
@@ -270,7 +273,7 @@ static int attention(int64_t queries, int64_t keys, int64_t high)
     for (n = 0; n < ARRAYS; n++) {
         x[n] = (gpt_real *)fresh(MOST * (int64_t)sizeof(gpt_real));
         for (i = 0; i < MOST; i++) {
-            x[n][i] = n < 5 ? number(n, i) : 0.25; /* what gradients are added to */
+            x[n][i] = n < 5 ? number(n, i) : 0.25; /* initial values that gradients are added to */
         }
     }
     g.config.length = (int32_t)keys;
@@ -293,7 +296,8 @@ static int attention(int64_t queries, int64_t keys, int64_t high)
         c.lse = x[7 + own];
         own ? gpt_attend_block(&c) : dpar_attention_host(&c);
     }
-    for (i = 0; i < queries * HEADS; i++) { /* of rows that see nothing: -1e30 or less */
+    /* the lse of a row that sees nothing is -1e30 or less */
+    for (i = 0; i < queries * HEADS; i++) {
         bad += !(fabs(x[7][i] - x[8][i]) <= 1e-12 || (x[7][i] <= -1e30 && x[8][i] <= -1e30));
     }
     bad += !(apart(x[5], x[6], queries * HEADS * WIDTH) <= 1e-12);
@@ -317,14 +321,14 @@ static int attention(int64_t queries, int64_t keys, int64_t high)
     return bad;
 }
 
-/* ---- cut ------------------------------------------------------------------------------------- */
+/* ---- models cut over ranks ------------------------------------------------------------------- */
 
-/* How the ranks are used: data x cp x tp, experts over ep of data x cp. */
+/* How the ranks are used: data x cp x tp. Experts are spread over ep of the data x cp ranks. */
 typedef struct cutting {
     int tp, cp, data, ep;
 } cutting;
 
-/* Biases of experts after one step by the loads of all ranks. */
+/* Compares the biases of experts after one step that uses the loads of all ranks. */
 static int same_biases(model *m, model *one)
 {
     const double *a, *b;
@@ -346,7 +350,7 @@ static int same_biases(model *m, model *one)
     return bad + !(most > 0.0);
 }
 
-/* The rank's piece of a whole array. */
+/* Returns the value of the whole array at position `at` of this rank's piece. */
 static double piece_of(const gpt_parameter *p, const gpt_real *whole, int64_t at)
 {
     const int64_t columns = p->local[2], rows = p->local[1];
@@ -386,7 +390,7 @@ static int same_gradients(model *m, model *one, dpar_comm *edp, const char *what
     return bad;
 }
 
-/* I, then W, gives the bits of both. */
+/* Checks that the input pass followed by the weight pass gives the bits of both at once. */
 static int same_apart(model *m)
 {
     gpt_real *had[LAYERS][GPT_SLOTS];
@@ -476,7 +480,7 @@ static gpt_config plain(int samples)
     return c;
 }
 
-/* With experts in the second block. */
+/* Returns a config with experts in the second block. */
 static gpt_config mixed(int samples)
 {
     gpt_config c = plain(samples);
@@ -489,7 +493,8 @@ static gpt_config mixed(int samples)
     return c;
 }
 
-/* A tied head has the embedding's name and numbers; what is no model is refused. */
+/* Checks that a tied head has the embedding's name and numbers, and that invalid models are
+ * refused. */
 static int small_things(dpar_comm *self)
 {
     gpt_comms comms = {self, self, self, self};
@@ -505,7 +510,7 @@ static int small_things(dpar_comm *self)
     bad += strcmp(a.name, b.name) != 0 || a.tied || !b.tied || gpt_layers(m.g) != LAYERS;
     bad += !(apart(m.w[0][GPT_TABLE], m.w[LAYERS - 1][GPT_TABLE], a.numel) <= 0.0);
     bad += model_free(&m) + (gpt_close(NULL) != DPAR_OK);
-    c.heads = 3; /* which do not divide 16 */
+    c.heads = 3; /* 16 is not a multiple of 3 */
     bad += gpt_bytes(&c, &comms, bytes, &why) != DPAR_E_ARG || strstr(why.text, "heads") == NULL;
     c.heads = 4;
     comms.ep = NULL;

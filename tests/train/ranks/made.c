@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* What takes its own memory: fsdp, pipelines, attention and experts by _make, on real ranks, beside
- * the same by _bytes and _init, or beside numbers written out here.
+/* made: tests fsdp, pipelines, attention and experts that allocate their own memory (_make) on real
+ * ranks. Results are compared with those of the same object in the caller's memory (_bytes and
+ * _init), or with numbers written out here.
  *
- *   made [processes|threads] [ranks]     without arguments: both, 1 to 4 ranks
- *   mpirun -np 4 made                    built with -DUSE_MPI */
+ *    made [processes|threads] [ranks]     without arguments: both, 1 to 4 ranks
+ *    mpirun -np 4 made                    built with -DUSE_MPI */
 #include "dpar_train.h"
 #include "plan_memory.h"
 #include "rank_program.h"
@@ -14,7 +15,7 @@ enum { UNITS = 3, NUMEL = 37 };
 
 static const char *const unit_names[UNITS] = {"wte", "h.0", "h.1"};
 
-/* A result that is NULL on the last rank alone: all ranks hear of it. */
+/* Passes NULL as the result on the last rank only: all ranks must get the error. */
 #define unless_last(c, result) ((c)->rank == (c)->size - 1 ? NULL : (result))
 
 static double gradient_of(int rank, int step, int u, int i)
@@ -47,8 +48,8 @@ static void backward(dpar_fsdp *f, int rank, int step, int32_t u)
     }
 }
 
-/* w -= rate average, of averages of small whole numbers, on 1 to 4 ranks: exact to a rounding of
- * the average and one of the weight. */
+/* Checks w -= rate * average, where the averages are of small whole numbers on 1 to 4 ranks. Each
+ * step is exact except for one rounding of the average and one of the weight. */
 static void fsdp_made(dpar_comm *c, int32_t zero)
 {
     double value[NUMEL + 4], want[UNITS][NUMEL];
@@ -72,7 +73,7 @@ static void fsdp_made(dpar_comm *c, int32_t zero)
     for (step = 0; step < 3; step++) {
         dpar_fsdp_zero(f);
         CHECK_INT(dpar_fsdp_unshard(f, 0, DPAR_ACTION_FORWARD),
-                  DPAR_OK); /* outside of a pass: fine */
+                  DPAR_OK); /* allowed outside of a pass */
         if (step < 2) {
             at[step] = dpar_fsdp_weight(f, 0);
         }
@@ -86,7 +87,7 @@ static void fsdp_made(dpar_comm *c, int32_t zero)
         for (u = UNITS - 1; u > 0; u--) {
             CHECK_INT(dpar_fsdp_unshard(f, u, DPAR_ACTION_BACKWARD), DPAR_OK);
             backward(f, c->rank, step, u);
-            if (u == 2 && zero == 3 && step == 0) { /* three at once were not announced */
+            if (u == 2 && zero == 3 && step == 0) { /* only two units in use were announced */
                 CHECK_INT(dpar_fsdp_unshard(f, 1, DPAR_ACTION_BACKWARD), DPAR_E_ROOM);
                 CHECK_TEXT(c->why.text,
                            "fsdp: no memory is left for the weights of unit 'h.0' in "
@@ -116,13 +117,13 @@ static void fsdp_made(dpar_comm *c, int32_t zero)
             CHECK_INT(dpar_fsdp_reshard(f, u, DPAR_ACTION_FORWARD), DPAR_OK);
         }
     }
-    CHECK(zero == 3 || at[0] == at[1]); /* whole weights stay where they are */
+    CHECK(zero == 3 || at[0] == at[1]); /* whole weights keep their address */
     CHECK_INT(dpar_fsdp_free(f), DPAR_OK);
 }
 
-/* ---- bookkeeping in memory of its own and in the caller's: the same bits --------------------- */
+/* ---- bookkeeping in allocated memory and in the caller's: the same bits ---------------------- */
 
-/* Adds what follows from the weights, so that every step tells. */
+/* Adds gradients that depend on the weights, so that a wrong step changes all later ones. */
 static void add_gradient(float *g, const float *w, int64_t n, int rank, int step)
 {
     int64_t i;
@@ -174,7 +175,7 @@ static void fsdp_memory(dpar_comm *c, int32_t optimizer, double clip)
     o.params_per_unit = params_of;
     o.zero = 3;
     o.type = o.compute_type = o.gradient_type = DPAR_F32;
-    o.bytes = 1; /* asks how many */
+    o.bytes = 1; /* a query: make fails and reports the bytes needed */
     why.bytes = 0;
     CHECK_INT(dpar_fsdp_make(c, &o, &given, &why), DPAR_E_ROOM);
     CHECK_INT(dpar_fsdp_sizes_init(&sizes, c->size, &o, NULL), DPAR_OK);
@@ -184,7 +185,8 @@ static void fsdp_memory(dpar_comm *c, int32_t optimizer, double clip)
     o.memory = memory;
     o.bytes = why.bytes - (c->rank == c->size - 1);
     why.bytes = 0;
-    CHECK_INT(dpar_fsdp_make(c, &o, &given, &why), DPAR_E_ROOM); /* the last rank has too few */
+    /* the last rank's memory is too small */
+    CHECK_INT(dpar_fsdp_make(c, &o, &given, &why), DPAR_E_ROOM);
     CHECK_INT(why.bytes, sizes.plan);
     o.bytes = why.bytes;
     CHECK_INT(dpar_fsdp_make(c, &o, &given, &why), DPAR_OK);
@@ -212,7 +214,7 @@ static void fsdp_memory(dpar_comm *c, int32_t optimizer, double clip)
     free(memory);
 }
 
-/* Descriptors without units, without sizes, with negative ones. */
+/* Passes descriptors without units, without sizes, and with negative ones. */
 static void fsdp_counts_refused(dpar_comm *c)
 {
     static const int64_t numel[2] = {3, -1};
@@ -262,7 +264,7 @@ static void fsdp_refused(dpar_comm *c)
     CHECK_INT(dpar_fsdp_free(NULL), DPAR_OK);
 }
 
-/* ---- pipelines: stage s gives 2 x + s; its gradient is 2 g ----------------------------------- */
+/* ---- pipelines: stage s computes 2 x + s; its gradient is 2 g -------------------------------- */
 
 enum { MICROS = 8, COUNT = 5 };
 
@@ -270,7 +272,7 @@ typedef struct pipe {
     int stages, wrong, reduced, forward, backward;
 } pipe_state;
 
-/* What stage s gives of micro-batch m, element i: f_s = 2 f_(s-1) + s, f_(-1) = m + i. */
+/* Returns element i of micro-batch m after stage s: f_s = 2 f_(s-1) + s, where f_(-1) = m + i. */
 static double value_of(int s, int m, int i)
 {
     double v = m + i;
@@ -361,8 +363,9 @@ static void pipeline_made(dpar_comm *c, const char *order, int chunks, int reduc
     CHECK_INT(dpar_pipeline_free(p), DPAR_OK);
 }
 
-/* The runner's list is the one that lowering makes, and messages are posted in its order: so what
- * is proved and timed on one queue a rank is what runs. */
+/* Checks that the runner's list equals the list that lowering makes, and that messages are posted
+ * in its order. So the order that is proved and timed with one queue per rank is the one that
+ * runs. */
 static void pipeline_order(dpar_comm *c)
 {
     enum { ROOM = 1 << 20 };
@@ -395,7 +398,7 @@ static void pipeline_order(dpar_comm *c)
     o.order = "interleaved";
     o.micro_batches = MICROS;
     CHECK_INT(dpar_pipeline_make(c, &o, &p, &why), DPAR_OK);
-    /* looks inside, at what dpari_pl_list has lowered */
+    /* Reads the private field with the list that dpari_pl_list has lowered. */
     CHECK_INT(p->desc.schedule->begin[c->size], list.begin[c->size]);
     CHECK(memcmp(p->desc.schedule->action, list.action,
                  sizeof *list.action * (size_t)list.begin[c->size]) == 0);
@@ -455,7 +458,7 @@ static void pipeline_refused(dpar_comm *c)
     CHECK_INT(dpar_pipeline_free(NULL), DPAR_OK);
 }
 
-/* ---- attention: the bits of the plan in the caller's memory ---------------------------------- */
+/* ---- attention: the same bits as the plan in the caller's memory ----------------------------- */
 
 static void attention_made(dpar_comm *c, int ulysses)
 {
@@ -482,7 +485,7 @@ static void attention_made(dpar_comm *c, int ulysses)
     CHECK_INT(attention_bytes(c, &layer, &bytes, &why), DPAR_OK);
     CHECK(bytes > 64);
     CHECK_INT(dpar_comm_alloc(c, bytes, &memory), DPAR_OK);
-    why.bytes = 0; /* the last rank has too few */
+    why.bytes = 0; /* the last rank's memory is too small */
     CHECK_INT(attention_in(memory, bytes - (c->rank == c->size - 1), c, &layer, &plan[0], &why),
               DPAR_E_ROOM);
     CHECK_INT(why.bytes, bytes);
@@ -522,7 +525,7 @@ static void attention_made(dpar_comm *c, int ulysses)
     free(out[1]);
 }
 
-/* ---- experts: expert e makes (e + 1) x of each row ------------------------------------------- */
+/* ---- experts: expert e multiplies each row by e + 1 ------------------------------------------ */
 
 static void experts_made(dpar_comm *c)
 {
@@ -547,7 +550,7 @@ static void experts_made(dpar_comm *c)
     layer.type = DPAR_F64;
     CHECK_INT(dpar_experts_make(c, &layer, &plan, &why), DPAR_OK);
     rows = (double *)zeroed(plan->max_rows * WIDTH * 8 + 8);
-    for (turn = 0; turn < 2; turn++) { /* the same room for both */
+    for (turn = 0; turn < 2; turn++) { /* both turns use the same memory */
         choices.tokens = TOKENS - turn;
         choices.chosen = chosen;
         for (i = 0; i < TOKENS; i++) {
@@ -574,7 +577,7 @@ static void experts_made(dpar_comm *c)
             }
         }
         CHECK_INT(dpar_experts_combine(plan, route, &a), DPAR_OK);
-        for (i = 0; i < choices.tokens; i++) { /* halves and quarters of whole numbers: exact */
+        for (i = 0; i < choices.tokens; i++) { /* halves and quarters of whole numbers are exact */
             const double by = 0.5 * (chosen[2 * i] + 1) + 0.25 * (chosen[2 * i + 1] + 1);
             for (k = 0; k < WIDTH; k++) {
                 CHECK(y[i * WIDTH + k] == by * x[i * WIDTH + k]);

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* pipeline on real ranks: every rule of dpar_schedule.h that exists for the number of ranks, 1 to
- * 16 micro-batches, with and without gathers, reductions, merged backwards, sunk receives, own
- * maps, activations that go to the host and back or are computed again; a chain of small stages in
- * integers modulo 2^64, whose sums come out the same in any order, against the same chain on one
- * rank, written out here. Gradients gather over two steps.
+/* pipeline: tests the pipeline runner on real ranks with each rule of dpar_schedule.h that exists
+ * for the number of ranks and 1 to 16 micro-batches. Cases are with and without gathers,
+ * reductions, merged backwards, sunk receives, own maps, and activations that are offloaded to the
+ * host or recomputed. The model is a chain of small stages in integers modulo 2^64, whose sums are
+ * the same in any order. It is compared with the same chain on one rank, written out here.
+ * Gradients are summed over two steps.
  *
  *   pipeline [processes|threads] [ranks]      without arguments: both, 1 to 8 ranks
  *   mpirun -np 4 pipeline                     built with -DUSE_MPI
  *
- * With -DDEVICE_MEMORY activations, gradients and messages lie in memory that the CPU does not
- * reach, and what the callbacks compute is enqueued there; with -DDEVICE_CUDA that is CUDA's. */
+ * With -DDEVICE_MEMORY activations, gradients and messages are in memory that the CPU cannot
+ * access, and the work of the callbacks is enqueued on the device; with -DDEVICE_CUDA that is
+ * CUDA. */
 #include "dpar_train.h"
 #include "plan_memory.h"
 #include "rank_program.h"
@@ -30,7 +32,7 @@ enum { MOST_MICROS = 12, CASES = 12 * 12 };
 enum { MOST_MICROS = MICROS, CASES = 16 * 12 };
 #endif
 
-/* What the device works with too. */
+/* Allocates zeroed memory that the device can access. */
 static void *zeroed_there(int64_t bytes)
 {
 #ifdef DEVICE_MEMORY
@@ -59,7 +61,7 @@ static uint64_t mix(uint64_t a, uint64_t b)
 
 /* ---- the chain ------------------------------------------------------------------------------- */
 
-/* Elements that link q of the chain gives; the first takes 4. */
+/* Returns the number of outputs of link q of the chain. The first link has 4 inputs. */
 static int outputs(int q)
 {
     return 5 + q % 3;
@@ -80,7 +82,7 @@ static uint64_t word_of(int i)
     return mix(77, (uint64_t)i);
 }
 
-/* Gradients. The words are read at both ends of the chain. */
+/* Gradients. The words are inputs at both ends of the chain. */
 typedef struct sums {
     uint64_t weight[CHAIN][WIDE], word[WORDS];
 } sums;
@@ -128,7 +130,7 @@ static void read_words(int step, int m, uint64_t *x)
     }
 }
 
-/* The loss is sum of y (3 y / 2 + word): its gradients. */
+/* Computes the gradients of the loss, the sum of y (3 y / 2 + word). */
 static void loss(int q, int step, int m, const uint64_t *y, uint64_t *g)
 {
     int i;
@@ -153,7 +155,7 @@ static void first_words(int step, int m, const uint64_t *dx, sums *s)
     }
 }
 
-/* All on one rank, one micro-batch after the other. */
+/* Computes all gradients on one rank, one micro-batch after the other. */
 static void serial(int chain, int micros, int steps, int trains, sums *s)
 {
     uint64_t x[CHAIN + 1][WIDE], g[WIDE], dx[WIDE];
@@ -179,7 +181,8 @@ static void serial(int chain, int micros, int steps, int trains, sums *s)
 
 /* ---- the callbacks --------------------------------------------------------------------------- */
 
-/* An activation: whose it is, what W needs. A pending W: so, the gradient. */
+/* An activation in its slot: stage and micro-batch it belongs to, and the values that the weight
+ * pass needs. `pending` is the same with a gradient. */
 typedef struct kept {
     int64_t stage, micro;
     uint64_t x[WIDE], y[WIDE];
@@ -192,33 +195,35 @@ typedef struct pending {
 
 typedef struct job {
     dpar_comm *c, *replicas;
-    dpar_ddp *ddp;   /* of the replicas; NULL: none */
-    dpar_fsdp *fsdp; /* so; its units are the links */
+    dpar_ddp *ddp;   /* over the replicas; NULL if there is none */
+    dpar_fsdp *fsdp; /* the same; its units are the links */
     const dpar_schedule *s;
     dpar_pipeline *p;
     int32_t step, steps, live, pairs;
-    int64_t ran;                   /* callbacks so far in this step, */
-    const dpar_action *next, *end; /* and where the list stands */
+    int64_t ran;                   /* callbacks so far in this step */
+    const dpar_action *next, *end; /* the actions that are still to run */
     int32_t reduced[2 * CHAIN], gathered[2 * CHAIN], passed[2 * CHAIN], waited[2 * CHAIN];
     int32_t dressed; /* 1: there are OFFLOADs, RELOADs and RECOMPUTEs */
     kept host[2 * CHAIN][MICROS];
-    uint8_t again[2 * CHAIN][MICROS]; /* computed again */
-    int32_t wrong, trains; /* trains: 0: a list without backwards, whose slots stay taken */
-    int32_t bad;           /* what the device found, in its turn: live, passed, again, host too */
-    int32_t more; /* elements that messages have beyond those that count, all like the first */
-    int32_t fails_kind, fails_stage, fails_micro, kills; /* -1: no */
+    uint8_t again[2 * CHAIN][MICROS]; /* recomputed */
+    /* trains: 0 for a list without backwards, whose slots are never released */
+    int32_t wrong, trains;
+    /* errors found on the device, which also writes live, passed, again and host */
+    int32_t bad;
+    int32_t more; /* padding elements at the end of messages, all equal to the first */
+    int32_t fails_kind, fails_stage, fails_micro, kills; /* -1: none fails */
     dpar_slot_counts counts;
-    sums *mine, *all; /* the device's */
+    sums *mine, *all; /* in device memory */
 } job;
 
-/* What a callback has to compute: at once, or in its turn on the device. Only this looks at what
- * the task's pointers name. */
+/* The work of a callback. It runs at once, or later on the device. Only this work dereferences the
+ * pointers of the task. */
 typedef struct turn turn;
 struct turn {
     job *j;
     dpar_stage_task task;
-    const double *weight; /* through fsdp */
-    double *gradient;     /* so, or ddp */
+    const double *weight; /* from fsdp */
+    double *gradient;     /* from fsdp or ddp */
     void (*run)(turn *w);
 };
 
@@ -253,7 +258,7 @@ static void launch(job *j, const dpar_stage_task *t, const double *weight, doubl
 #endif
 }
 
-/* What the device has, after all that it was given. */
+/* Copies from the device after all work that it was given. */
 static void device_read(void *to, const void *from, int64_t bytes)
 {
     (void)ON_DEVICE(0);
@@ -269,7 +274,8 @@ static sums *mine_of(const job *j)
 #endif
 }
 
-/* Is this the next of the list? Messages and what is left out are none of the callbacks'. */
+/* Checks that this callback is the next action of the list. Messages and actions that do not run
+ * have no callback. */
 static void follow(job *j, const dpar_stage_task *t)
 {
     while (j->next < j->end &&
@@ -291,13 +297,13 @@ static int link_of(const job *j, const dpar_stage_task *t)
     return t->action.stage % j->s->chain;
 }
 
-/* A stage's weights through ddp and fsdp: small enough to be exact in doubles. */
+/* Returns the weights for ddp and fsdp: small enough to be exact in doubles. */
 static double small(uint64_t v)
 {
     return (double)(v % 65536u);
 }
 
-/* The buffers that a stage is given. */
+/* Checks the buffers that are passed to a stage. */
 static void look(job *j, const dpar_stage_task *t, int forward)
 {
     const int q = link_of(j, t), is_first = q == 0, is_last = q == j->s->chain - 1;
@@ -310,7 +316,7 @@ static void look(job *j, const dpar_stage_task *t, int forward)
     j->wrong += j->gathered[t->action.stage] == 0;
 }
 
-/* The weights of the task's stage; NULL without fsdp. */
+/* Returns the weights of the task's stage; NULL without fsdp. */
 static const double *weights(job *j, const dpar_stage_task *t)
 {
     const double *w = NULL;
@@ -342,14 +348,14 @@ static int fails(const job *j, const dpar_stage_task *t, dpar_why *why)
     return 1;
 }
 
-/* Whatever a callback is for. */
+/* Does what all callbacks begin with. Returns 1 if this one is to fail. */
 static int ends_here(job *j, const dpar_stage_task *t, dpar_why *why)
 {
     follow(j, t);
     return fails(j, t, why);
 }
 
-/* What messages have beyond the elements that count. */
+/* Writes the padding of a message. */
 static void pad(const job *j, uint64_t *out, int n)
 {
     int i;
@@ -373,7 +379,7 @@ static void forward_turn(turn *w)
     kept *k = (kept *)t->activation_memory;
     const int q = link_of(j, t);
     look_at_weights(w);
-    j->bad += k->stage != 0 && j->trains; /* nobody lives there */
+    j->bad += k->stage != 0 && j->trains; /* the slot is free */
     j->bad += ++j->live > j->counts.activation && j->trains;
     k->stage = t->action.stage + 1;
     k->micro = t->action.micro_batch;
@@ -395,10 +401,11 @@ static dpar_status forward(void *ctx, const dpar_stage_task *t, dpar_why *why)
     }
     look(j, t, 1);
     launch(j, t, weights(j, t), NULL, forward_turn);
-    return t->action.micro_batch % 2 != 0 ? DPAR_MORE : DPAR_OK; /* a condition is no failure */
+    return t->action.micro_batch % 2 != 0 ? DPAR_MORE : DPAR_OK; /* a condition is not an error */
 }
 
-/* Which activations go to the host and back, and which are computed again. */
+/* Returns 1 if the activation goes to the host and back. `recomputes` does so for those that are
+ * recomputed. */
 static int offloads(int stage, int micro)
 {
     return (stage + micro) % 2 == 0;
@@ -409,7 +416,7 @@ static int recomputes(int stage, int micro)
     return (stage + micro) % 3 != 0;
 }
 
-/* Gradient of the output into g, that of the input into t->out. */
+/* Writes the gradient of the output to g and that of the input to t->out. */
 static kept *back(turn *w, uint64_t *g)
 {
     job *j = w->j;
@@ -559,7 +566,7 @@ static dpar_status unshard(void *ctx, const dpar_stage_task *t, dpar_why *why)
     if (j->fsdp == NULL) {
         return DPAR_OK;
     }
-    /* all micro-batches are one pass: the first time there has to be room for gradients, too */
+    /* All micro-batches are one pass, so the first gather must reserve memory for gradients too. */
     return dpar_fsdp_unshard(j->fsdp, link_of(j, t),
                              dpar_fsdp_gradient(j->fsdp, link_of(j, t), NULL) == NULL
                                  ? DPAR_ACTION_BACKWARD
@@ -578,7 +585,7 @@ static dpar_status reshard(void *ctx, const dpar_stage_task *t, dpar_why *why)
                            : dpar_fsdp_reshard(j->fsdp, link_of(j, t), DPAR_ACTION_FORWARD);
 }
 
-/* What is given an activation alone. */
+/* Runs a callback that has only an activation as its argument. */
 static dpar_status alone(void *ctx, const dpar_stage_task *t, dpar_why *why, void (*run)(turn *w))
 {
     job *j = (job *)ctx;
@@ -667,7 +674,7 @@ static void take(list *l, const dpar_schedule *s, void *mem)
     l->mem = mem;
 }
 
-/* All passes by turns; fewer where a case leaves them out. */
+/* Runs all passes of the lowering in turn, except those that a case leaves out. */
 static void lower(list *l, int32_t passes, int32_t merges, int32_t sinks)
 {
     dpar_schedule_lower_desc how;
@@ -704,8 +711,8 @@ static void append(dpar_schedule *s, int64_t *n, int kind, int stage, int micro)
     a->micro_batch = (uint16_t)micro;
 }
 
-/* With OFFLOADs behind forwards, RELOADs and RECOMPUTEs before backwards, and WAIT_REDUCE_GRADs at
- * the end. Of a list without joined pairs. */
+/* Adds OFFLOADs after forwards, RELOADs and RECOMPUTEs before backwards, and WAIT_REDUCE_GRADs at
+ * the end. The list must not have joined pairs. */
 static void dress(list *l)
 {
     const dpar_schedule *s = &l->s;
@@ -762,7 +769,7 @@ static int made(list *l, const dpar_schedule_desc *order)
     return 1;
 }
 
-/* What the schedule says this rank holds at most. */
+/* Computes the slots and the peak that the schedule predicts for this rank. */
 static void predict(const dpar_schedule *s, int32_t rank, int32_t flying, dpar_slot_counts *count,
                     int32_t *peak)
 {
@@ -848,7 +855,8 @@ static int64_t own_actions(const job *j)
     return j->s->begin[j->c->rank + 1] - j->s->begin[j->c->rank];
 }
 
-/* Times of this rank: in order, inputs before work, messages after it. */
+/* Checks the times of this rank's actions: they are in order, and work begins after the action
+ * before it has ended. */
 static void look_at_times(const job *j, const int64_t *start, const int64_t *end)
 {
     int64_t k, n = own_actions(j), before = 0, bad = 0;
@@ -862,7 +870,8 @@ static void look_at_times(const job *j, const int64_t *start, const int64_t *end
     CHECK_INT(bad, 0);
 }
 
-/* Most results that stages of this rank have given to others of it and that are not used up. */
+/* Returns the largest number of results that stages of this rank have passed to other stages of it
+ * and that have not been used yet. */
 static int32_t handed(const job *j)
 {
     const dpar_schedule *s = j->s;
@@ -888,7 +897,7 @@ static int32_t handed(const job *j)
     return peak;
 }
 
-/* Does a step for each of j->steps and compares. */
+/* Runs j->steps steps and compares the gradients. */
 static void whole(job *j, const dpar_pipeline_desc *o)
 {
     dpar_why why;
@@ -929,7 +938,7 @@ static void whole(job *j, const dpar_pipeline_desc *o)
             look_at_times(j, o->start, o->end);
         }
     }
-    CHECK_INT(j->ran, own); /* of the last step: all */
+    CHECK_INT(j->ran, own); /* in the last step all actions run */
     CHECK_INT(j->wrong, 0);
     CHECK_INT(j->bad, 0);
     CHECK(!j->trains || j->live == 0);
@@ -947,7 +956,8 @@ static void whole(job *j, const dpar_pipeline_desc *o)
     free(memory);
 }
 
-/* One rule and number of micro-batches; the rest is drawn. 1: there is such a schedule. */
+/* Tests a rule with a number of micro-batches; the other choices are random. Returns 1 if there is
+ * such a schedule, otherwise 0. */
 static int one_case(dpar_comm *c, int32_t rule, int32_t micros)
 {
     const uint64_t luck = mix((uint64_t)(rule * 100 + micros), (uint64_t)c->size);
@@ -960,7 +970,7 @@ static int one_case(dpar_comm *c, int32_t rule, int32_t micros)
     job *j;
     int32_t i, passes = DPAR_LOWER_MESSAGES, sinks = (int32_t)(luck >> 20 & 3) - 1;
     int32_t trains = rule != DPAR_SCHEDULE_FORWARD_ONLY;
-#ifdef DEVICE_MEMORY /* a device's messages have one queue */
+#ifdef DEVICE_MEMORY /* all messages of a device are in one queue */
     sinks = sinks == DPAR_CHANNEL_PEER || sinks == DPAR_CHANNEL_EDGE ? (int32_t)DPAR_CHANNEL_ANY
                                                                      : sinks;
 #endif
@@ -989,7 +999,7 @@ static int one_case(dpar_comm *c, int32_t rule, int32_t micros)
     lower(&l, passes, (luck >> 14 & 3) == 0, sinks);
     j = (job *)zeroed(sizeof *j);
     begin(j, c, &l.s, passes & DPAR_LOWER_REDUCE ? STEPS : 1 + (int32_t)(luck >> 16 & 1));
-    j->more = micros % 4 == 3 ? 1000 : 0; /* 8 KB: the receiver fetches them when it is ready */
+    j->more = micros % 4 == 3 ? 1000 : 0; /* 8 KB: such a message is fetched by the receiver */
     fill(&o, j, count_of);
     o.keep_sends = sinks == DPAR_CHANNEL_EDGE || sinks == DPAR_CHANNEL_PEER || (luck >> 17 & 1);
     o.no_final_barrier = (luck >> 18 & 1) != 0;
@@ -1002,7 +1012,7 @@ static int one_case(dpar_comm *c, int32_t rule, int32_t micros)
     j->trains = trains;
     whole(j, &o);
     for (i = 0; i < l.s.stages; i++) {
-        /* a chain that no micro-batch goes through has nothing to reduce */
+        /* A chain that no micro-batch uses has nothing to reduce. */
         CHECK(!(passes & DPAR_LOWER_REDUCE) || j->reduced[i] == (j->passed[i] > 0));
         CHECK(j->passed[i] == 0 || l.s.rank_of[i] == c->rank);
     }
@@ -1012,7 +1022,7 @@ static int one_case(dpar_comm *c, int32_t rule, int32_t micros)
     return 1;
 }
 
-/* Activations on the host, computed again, reductions that are waited for: all kinds of actions. */
+/* Tests all kinds of actions: offloads, recomputes, and reductions that are waited for. */
 static void dressed_case(dpar_comm *c, int32_t rule, int apart)
 {
     int64_t count_of[2 * CHAIN];
@@ -1034,7 +1044,8 @@ static void dressed_case(dpar_comm *c, int32_t rule, int apart)
     for (i = 0; i < l.s.stages; i++) {
         CHECK_INT(j->waited[i], l.s.rank_of[i] == c->rank);
         for (q = 0; q < l.s.micro_batches; q++) {
-            CHECK(j->host[i][q].stage == 0 && j->again[i][q] == 0); /* all came back */
+            /* each was reloaded or recomputed */
+            CHECK(j->host[i][q].stage == 0 && j->again[i][q] == 0);
         }
     }
     over_with(j);
@@ -1043,7 +1054,7 @@ static void dressed_case(dpar_comm *c, int32_t rule, int apart)
 
 /* ---- replicas -------------------------------------------------------------------------------- */
 
-/* Two pipelines side by side; the gradients of a stage are added up by a ddp over the two. */
+/* Runs two pipelines at the same time. A ddp over the two sums the gradients of each stage. */
 static void replicas(dpar_comm *c)
 {
     const int32_t half = c->size / 2, mine = c->rank % half;
@@ -1085,7 +1096,7 @@ static void replicas(dpar_comm *c)
         if (numel[q] > 0) {
             device_read(got, dpar_ddp_gradient(j->ddp, q, NULL), numel[q] * 8);
         }
-        for (i = 0; i < numel[q]; i++) { /* both replicas had the same */
+        for (i = 0; i < numel[q]; i++) { /* both replicas had the same gradients */
             CHECK(got[i] == 2.0 * small(expected.weight[q][i]));
         }
     }
@@ -1096,8 +1107,9 @@ static void replicas(dpar_comm *c)
     free(l.mem);
 }
 
-/* The same with the weights cut over the two: UNSHARD gathers them, RESHARD lets them go,
- * REDUCE_GRAD sends the gradients home; a step of SGD of rate 1 shows what came. */
+/* Shards the weights over the two pipelines: UNSHARD gathers them, RESHARD releases them,
+ * REDUCE_GRAD reduces the gradients to the shards. An SGD step of rate 1 makes the gradients
+ * visible. */
 static void sharded(dpar_comm *c, int32_t rule, int32_t zero)
 {
     const int32_t half = c->size / 2, mine = c->rank % half;
@@ -1130,7 +1142,7 @@ static void sharded(dpar_comm *c, int32_t rule, int32_t zero)
     for (q = 0; q < l.s.chain; q++) {
         params_of[q] = 1;
         numel[q] = l.s.rank_of[q] == mine ? outputs(q) : 0;
-        how.prefetch += numel[q] > 0; /* a room for each of this rank's stages */
+        how.prefetch += numel[q] > 0; /* memory for each of this rank's stages */
     }
     how.gradient_buffers = how.prefetch;
     how.units = l.s.chain;
@@ -1186,7 +1198,8 @@ static int64_t times_in(const char *text, const char *word)
     return n;
 }
 
-/* What ran, drawn like what was simulated: the same slices, names and arrows. */
+/* Checks that the trace of a run is drawn like that of a simulation: the same slices, names and
+ * arrows. */
 static void picture(dpar_comm *c)
 {
     int64_t count_of[2 * CHAIN], n, m, *own, *start, *end;
@@ -1225,7 +1238,7 @@ static void picture(dpar_comm *c)
     CHECK(c->rank != 0 || memcmp(end, o.end, (size_t)m * 8) == 0);
 #if !defined(USE_MPI) &&                                                                           \
     !defined(                                                                                      \
-        DEVICE_CUDA) /* small messages leave at once, and that is seen before the step ends */
+        DEVICE_CUDA) /* small messages are sent at once, which is seen before the step ends */
     for (k = 0; c->rank == 0 && k < m && l.s.action[k].kind != DPAR_ACTION_SEND_F; k++) {
     }
     CHECK(c->rank != 0 || k == m || end[k] <= start[m - 1]);
@@ -1277,11 +1290,11 @@ static void picture(dpar_comm *c)
 
 /* ---- what is refused, and what ends a step --------------------------------------------------- */
 
-/* Rank 0 sends two micro-batches before it receives, rank 1 answers the first at once: by
+/* Rank 0 sends two micro-batches before it receives, and rank 1 answers the first one at once. By
  * rendezvous both wait in their sends. */
 static const char circle[] = "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n"
                              "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1\n";
-/* As many actions, in another order. */
+/* The same actions in another order. */
 static const char other[] = "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n"
                             "1RECV_F0,1F0,1RECV_F1,1B0,1SEND_B0,1F1,1B1,1SEND_B1\n";
 static const char without[] = "0F0,0F1,0B0,0B1\n1F0,1F1,1B0,1B1\n";
@@ -1294,7 +1307,7 @@ static void read_list(list *l, const char *text)
     CHECK_INT(read_csv(&l->s, text, strlen(text), 0, l->mem, bytes, &why), DPAR_OK);
 }
 
-/* Makes it and frees it. little: this rank gives it 64 bytes of memory. */
+/* Makes a pipeline and frees it. little: this rank passes only 64 bytes of memory. */
 static dpar_status tried(dpar_comm *c, const dpar_pipeline_desc *o, int little, dpar_why *why)
 {
     dpar_pipeline_desc there = *o;
@@ -1332,7 +1345,7 @@ static void refused(dpar_comm *c)
     CHECK_INT(tried(c, &o, 0, &why), DPAR_E_STUCK);
     CHECK(strstr(why.text, "0SEND_F1") != NULL && strstr(why.text, "1SEND_B0") != NULL);
     o.keep_sends = 1;
-#ifdef DEVICE_MEMORY /* nor does a slot for each message help where there is one queue for all */
+#ifdef DEVICE_MEMORY /* nor does a slot for each message help if all messages share one queue */
     CHECK_INT(tried(c, &o, 0, &why), DPAR_E_STUCK);
     CHECK(strncmp(why.text + (strncmp(why.text, "rank ", 5) == 0 ? 8 : 0), "rank: ", 6) == 0);
     o.keep_sends = 0;
@@ -1392,13 +1405,13 @@ static void refused(dpar_comm *c)
     free(turned.mem);
 }
 
-/* Where survivors write what they heard. */
+/* Where survivors write the status and message that they got. */
 typedef struct heard {
     dpar_status status;
     char text[256];
 } heard;
 
-/* One step in which an action fails, or its rank is killed. */
+/* Runs one step in which an action fails, or its rank is killed. */
 static dpar_status breaking(dpar_comm *c, int rule, int kind, int stage, int micro, int kills,
                             dpar_why *why)
 {
@@ -1424,15 +1437,15 @@ static dpar_status breaking(dpar_comm *c, int rule, int kind, int stage, int mic
     j->next = l.s.action + l.s.begin[c->rank];
     j->end = l.s.action + l.s.begin[c->rank + 1];
     st = (dpar_status)ON_DEVICE(dpar_pipeline_run(j->p, 1, why));
-    CHECK_INT(dpar_pipeline_run(j->p, 1, NULL), st); /* and stays so */
+    CHECK_INT(dpar_pipeline_run(j->p, 1, NULL), st); /* the pipeline remains broken */
     (void)dpar_pipeline_free(j->p);
     over_with(j);
     free(l.mem);
     return st;
 }
 
-/* A callback of each kind fails: all ranks hear which. Kinds without a name here have no callback.
- */
+/* Makes a callback of each kind fail: the error on all ranks names it. Kinds without a name here
+ * have no callback. */
 static DPARI_UNUSED const char *name_of(int kind)
 {
     switch (kind) {
@@ -1482,7 +1495,7 @@ static int killed(dpar_comm *c, void *arg)
     return 0;
 }
 
-/* All but the one that was killed hear who it was. */
+/* Kills rank 1: the error on all others names it. */
 static void kill_one(int n)
 {
     dpar_world_desc o;
@@ -1518,12 +1531,12 @@ static int everything(dpar_comm *c, void *arg)
                        (int)micros, (int)c->rank, (int)c->size);
             }
         }
-        /* DualPipe and Chimera want an even number of ranks; none is left out otherwise */
+        /* DualPipe and Chimera need an even number of ranks; each other rule has a schedule. */
         CHECK(of_rule > 0 || c->size % 2 == 1 || failures() > 0);
         cases += of_rule;
     }
     CHECK(cases >= CASES || failures() > 0);
-    if (failures() > 0) { /* a communicator that is broken fails all that follows */
+    if (failures() > 0) { /* a broken communicator makes all later tests fail */
         fflush(stdout);
         return 1;
     }
@@ -1542,7 +1555,7 @@ static int everything(dpar_comm *c, void *arg)
     if (c->size == 2) {
         refused(c);
     }
-#if !defined(USE_MPI) && !defined(DEVICE_CUDA) /* one breaks while others go on */
+#if !defined(USE_MPI) && !defined(DEVICE_CUDA) /* a rank fails while others continue */
     if (c->size > 1) {
         dpar_comm *apart = NULL;
         dpar_why why;
@@ -1551,7 +1564,8 @@ static int everything(dpar_comm *c, void *arg)
                   DPAR_E_RANGE);
         CHECK_TEXT(why.text, "rank 1: 1F2: the data ends here");
         (void)dpar_comm_free(apart);
-        /* the last thing of all: others have nothing left to do but to hear of it */
+        /* Fails in the last action of all, when the other ranks have nothing left but to get the
+         * error. */
         CHECK_INT(dpar_comm_split(c, 0, 0, &apart), DPAR_OK);
         CHECK_INT(
             breaking(apart, DPAR_SCHEDULE_ZB_H1, DPAR_ACTION_WEIGHT, 0, 2 * c->size - 1, 0, &why),

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Ring attention on real ranks against the textbook (attention_cases.h), its balance, and what
- * attention refuses.
+/* sequence: compares ring attention on real ranks with the textbook formulas (attention_cases.h),
+ * and checks its balance and what attention refuses.
  *
  *   sequence [processes|threads] [ranks]     without arguments: processes 1 to 8, threads 1 to 4
- *   sequence long [ranks]                    more layers by lot
+ *   sequence long [ranks]                    more random layers
  *   mpirun -np 4 sequence                    built with -DUSE_MPI */
 #include "attention_cases.h"
 
-/* What each shape must get right, on any number of ranks. */
+/* Tests shapes that must work on any number of ranks. */
 static int ring_cases(dpar_comm *c, int rounds)
 {
     static const int lengths[] = {1, 3, 16, 37};
@@ -21,12 +21,12 @@ static int ring_cases(dpar_comm *c, int rounds)
         t.groups = 1;
         bad += layer_case(c, &t, 200 + (uint32_t)n, n > 1);
         t.window = 2;
-        t.docs = 3; /* the second one empty */
+        t.docs = 3; /* the second document is empty */
         t.ends[2] = t.ends[1];
         t.ends[3] = t.ends[1] + 5;
         bad += layer_case(c, &t, 300 + (uint32_t)n, n > 1);
     }
-    t = plain(c->size > 2 ? 90 : 700); /* more keys than the plain kernel has at a time */
+    t = plain(c->size > 2 ? 90 : 700); /* more keys than one block of the plain kernel */
     t.heads = t.groups = 1;
     t.causal = 0;
     t.rule = DPAR_SPLIT_CHUNK;
@@ -39,8 +39,8 @@ static int ring_cases(dpar_comm *c, int rounds)
     return bad;
 }
 
-/* With zigzag and lengths that 2 P divides each rank has the same pairs at each step; cut in order
- * it has not. */
+/* Checks the balance: with zigzag and lengths that are multiples of 2 P, each rank has the same
+ * number of pairs in each step. With tokens cut in order it has not. */
 static int balance(dpar_comm *c)
 {
     test_case t = plain(2 * c->size * 6);
@@ -67,8 +67,9 @@ static int balance(dpar_comm *c)
         }
         in_order += most;
     }
-    bad += whole != same; /* pairs in all, however tokens lie */
-    /* the slowest rank of each step, P of them, against P even shares: (2 P - 1) / P */
+    bad += whole != same; /* the total number of pairs does not depend on the split */
+    /* The sum over P steps of the slowest rank's pairs, relative to P even shares: (2 P - 1) /
+     * P. */
     bad += c->size > 1 && 10 * in_order * c->size < (c->size > 2 ? 15 : 13) * whole;
     return bad;
 }
@@ -88,7 +89,7 @@ static void merge(int32_t type, int64_t rows, int64_t values, void *out, void *l
     CHECK_INT(dpar_mem_host_layers().attention_merge(NULL, &m), DPAR_OK);
 }
 
-/* Hand-made pieces: rows that see nothing, NaN, both types. */
+/* Merges hand-made pieces: rows that see no key, NaN, both types. */
 static int merges(void)
 {
     double out[6] = {1, 2, 3, 4, 5, 6}, more[6] = {3, 2, 1, 0, 7, 8}, lse[3], other[3];
@@ -107,7 +108,7 @@ static int merges(void)
     bad += !(out[4] == 5.0 && out[5] == 6.0 && lse[2] == 2.0);
     other[0] = HUGE_VAL - HUGE_VAL;
     merge(DPAR_F64, 1, 2, out, lse, more, other);
-    bad += out[0] == out[0]; /* a NaN stays one */
+    bad += out[0] == out[0]; /* a NaN stays a NaN */
     merge(DPAR_F32, 1, 2, small, a, small_more, b);
     bad += !(small[0] == 1.5f && small[1] == 2.5f && fabs((double)a[0] - log(2.0)) < 1e-7);
     return bad;
@@ -155,7 +156,7 @@ static int refusals(dpar_comm *c)
     return bad;
 }
 
-/* What the last rank gives otherwise, all ranks are told. */
+/* Passes other values on the last rank: all ranks get the error. */
 static int misuse(dpar_comm *c)
 {
     static const char *const differs[9][3] = {{"", "", ""},
@@ -207,8 +208,8 @@ static int misuse(dpar_comm *c)
     return bad;
 }
 
-/* The last rank forgets its keys: all ranks hear of it at the next operation at the latest. Breaks
- * the communicator. */
+/* Leaves out the keys on the last rank. All ranks get the error in the next operation at the
+ * latest. Breaks the communicator. */
 static int forgets_keys(dpar_comm *c, void *arg)
 {
     test_case t = plain(32);
@@ -234,7 +235,7 @@ static int forgets_keys(dpar_comm *c, void *arg)
         (void)dpar_attention_forward(plan, &a);
         bad = dpar_barrier(c, NULL) == DPAR_OK;
     } else {
-        bad = 0; /* the news of the last rank came before the end of this one's init */
+        bad = 0; /* the last rank's error arrived before this rank's init ended */
     }
     bad |= strstr(c->why.text, "arrays that this call needs") == NULL;
     part_free(&p);
@@ -243,7 +244,7 @@ static int forgets_keys(dpar_comm *c, void *arg)
     return bad;
 }
 
-/* arg: rounds by lot. */
+/* Runs all tests. arg: number of random rounds. */
 static int everything(dpar_comm *c, void *arg)
 {
     const int rounds = *(const int *)arg;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* tensor: layers on real ranks against the one-rank layer written out in this file over whole
- * arrays, in double, by the textbook; and against finite differences of the ranks' own forward. f64
- * agrees to 1e-12 of the largest element; f32 to 4e-6: products are summed in f64 and rounded once,
- * parts of ranks added in f32 (2^-24 each, at most 8 ranks, through two layers). What layers hand
- * to the collectives is counted and equals the formulas.
+/* tensor: compares tensor parallel layers on real ranks with the one-rank layer, written out in
+ * this file over whole arrays, in double, by the textbook, and with finite differences of the
+ * ranks' own forward. f64 must agree to 1e-12 of the largest element and f32 to 4e-6: products are
+ * summed in f64 and rounded once, then the parts of at most 8 ranks are added in f32 (2^-24 each),
+ * through two layers. The bytes that layers pass to the collectives are counted and must equal the
+ * formulas.
  *
  *   tensor [processes|threads] [ranks]      without arguments: both, 1 to 8 ranks
  *   mpirun -np 4 tensor                     built with -DUSE_MPI */
@@ -31,13 +32,14 @@
 
 enum { MOST_RANKS = 64, TRACE = 32 };
 
-/* ---- what is sent, and when ------------------------------------------------------------------ */
+/* ---- calls, and their order ------------------------------------------------------------------ */
 
-/* Of one rank. trace: m a product, r a collective, p one that was posted. */
+/* Counts the operations of one rank. trace: m for a product, r for a collective, p for a posted
+ * collective. */
 typedef struct meter {
     dpar_engine engine;
-    int64_t calls, bytes; /* since the last look; bytes of whole arrays */
-    int32_t kind;         /* of the last */
+    int64_t calls, bytes; /* since the last check; bytes of whole arrays */
+    int32_t kind;         /* of the last call */
     char trace[TRACE];
     int traced;
 } meter;
@@ -114,7 +116,8 @@ static void look_ends(dpar_comm *c)
     c->engine = this_rank.engine;
 }
 
-/* What was sent since, and in which order; then from 0. */
+/* Compares the calls since the last check, and their order, with the expected ones. Then resets the
+ * counts. */
 static int sent(dpar_comm *c, int64_t calls, int32_t kind, int64_t bytes, const char *trace)
 {
     meter *m = &this_rank;
@@ -136,14 +139,14 @@ static int sent(dpar_comm *c, int64_t calls, int32_t kind, int64_t bytes, const 
 
 /* ---- arrays ---------------------------------------------------------------------------------- */
 
-/* In -1 .. 1, the same on all ranks. */
+/* Returns a number in -1 .. 1 that is the same on all ranks. */
 static double number(uint32_t a, int64_t i)
 {
     const uint32_t h = scrambled(a, i);
     return (double)h / 2147483648.0 - 1.0;
 }
 
-/* The host's, which devices reach too. */
+/* Allocates n doubles in host memory, which devices can access too. */
 static void *reached(int64_t n)
 {
 #ifdef DEVICE_CUDA
@@ -172,12 +175,12 @@ static double *numbers(uint32_t a, int64_t n, double scale)
     double *x = (double *)fresh(n);
     int64_t i;
     for (i = 0; i < n; i++) {
-        x[i] = (double)(float)(scale * number(a, i)); /* f32 holds it too */
+        x[i] = (double)(float)(scale * number(a, i)); /* exact in f32 too */
     }
     return x;
 }
 
-/* Rows [r0, r1) and columns [c0, c1) of a whole array, dense, of the type. */
+/* Returns rows [r0, r1) and columns [c0, c1) of a whole array as a dense array of the type. */
 static void *piece(const double *whole, int64_t width, int64_t r0, int64_t r1, int64_t c0,
                    int64_t c1, int32_t type)
 {
@@ -191,7 +194,8 @@ static void *piece(const double *whole, int64_t width, int64_t r0, int64_t r1, i
     return a;
 }
 
-/* Elements of a piece that are not what the whole array says, by what they are worth. */
+/* Returns how many elements of a piece differ from those of the whole array times `factor` by more
+ * than the tolerance. */
 static int compare(const char *what, const void *got, int32_t type, const double *whole,
                    int64_t rows, int64_t width, int64_t r0, int64_t r1, int64_t c0, int64_t c1,
                    double factor)
@@ -218,7 +222,7 @@ static int compare(const char *what, const void *got, int32_t type, const double
     return bad;
 }
 
-/* y = x w^T + b; x[n][in], w[out][in] */
+/* Computes y = x w^T + b, where x is [n][in] and w is [out][in]. */
 static void affine(const double *x, const double *w, const double *b, int64_t n, int64_t in,
                    int64_t out, double *y)
 {
@@ -234,7 +238,7 @@ static void affine(const double *x, const double *w, const double *b, int64_t n,
     }
 }
 
-/* Its gradients, added to. */
+/* Adds the gradients of `affine`. */
 static void affine_back(const double *x, const double *w, const double *dy, int64_t n, int64_t in,
                         int64_t out, double *dx, double *dw, double *db)
 {
@@ -251,9 +255,10 @@ static void affine_back(const double *x, const double *w, const double *dy, int6
     }
 }
 
-/* ---- the host's product ---------------------------------------------------------------------- */
+/* ---- matrix products on the host ------------------------------------------------------------- */
 
-/* All transpositions, leading dimensions, alpha and beta, with sizes round the tiles. */
+/* Tests all transpositions, leading dimensions, alpha and beta, with sizes around those of
+ * tiles. */
 static int matmul_cases(void)
 {
     static const int sizes[] = {0, 1, 5, 16, 33};
@@ -282,7 +287,7 @@ static int matmul_cases(void)
         p.a = piece(x, 40, 0, 40, 0, 40, type);
         p.b = piece(y, 40, 0, 40, 0, 40, type);
         p.c = piece(z, 40, 0, 40, 0, 40, type);
-        for (i = 0; !with && i < 40 * 40; i++) { /* must not be read */
+        for (i = 0; !with && i < 40 * 40; i++) { /* beta is 0: C must not be read */
             float_put(p.c, i, type, HUGE_VAL);
         }
         bad += dpar_matmul_host(NULL, &p) != DPAR_OK;
@@ -311,11 +316,11 @@ static int matmul_cases(void)
 /* ---- a gated pair: y = ((x w1^T + b1) * (x w3^T + b3)) w2^T + b2 ----------------------------- */
 
 typedef struct shape {
-    int64_t n, h, f; /* tokens, features outside and inside */
+    int64_t n, h, f; /* tokens, features outside and inside the pair */
     int32_t type, sequence, ragged, apart, kept;
 } shape;
 
-/* Whole arrays: what they are, and by the textbook. */
+/* Whole arrays: random inputs, and results by the textbook. */
 typedef struct pair {
     double *x, *w1, *b1, *w3, *b3, *w2, *b2, *g, *u, *v, *p, *y;
     double *dx, *dw1, *db1, *dw3, *db3, *dw2, *db2, *dp;
@@ -372,7 +377,7 @@ static void pair_free(pair *a)
     }
 }
 
-/* A rank's part of it. */
+/* One rank's part of the pair. */
 typedef struct part {
     dpar_tensor_parallel t;
     dpar_linear up, down;
@@ -382,8 +387,7 @@ typedef struct part {
     int64_t weights[MOST_RANKS];
 } part;
 
-/* Uneven features: rank r has r mod 3 parts, the last one more. */
-/* Tokens of this rank outside of a pair. */
+/* Returns the number of tokens that this rank has outside of a pair. */
 static int64_t own_tokens(const dpar_tensor_parallel *t)
 {
     return t->counts == NULL ? t->tokens.count : dpar_split_part_count(&t->tokens, t->comm->rank);
@@ -468,7 +472,7 @@ static void part_free(part *p)
     each[0] = &p->u;
     each[1] = &p->v;
     each[2] = &p->y;
-    p->v.x = p->v.dx = p->v.gathered = p->v.gathered_dx = NULL; /* u's */
+    p->v.x = p->v.dx = p->v.gathered = p->v.gathered_dx = NULL; /* shared with u */
     for (i = 0; i < 3; i++) {
         dpar_linear_arrays *a = each[i];
         free_const(a->w);
@@ -484,7 +488,7 @@ static void part_free(part *p)
     }
 }
 
-/* p = u * v */
+/* Computes p = u * v. */
 static void part_product(const shape *s, part *p)
 {
     int64_t i;
@@ -499,7 +503,7 @@ static int part_forward(dpar_comm *c, const shape *s, part *p)
     const int64_t bytes = s->n * s->h * dpar_type_bytes(s->type);
     int bad = dpar_linear_forward(&p->t, &p->up, &p->u) != DPAR_OK;
     bad += s->sequence ? sent(c, 1, DPAR_CALL_ALL_GATHER, bytes, "rm") : sent(c, 0, 0, 0, "m");
-    p->v.reuse_gathered = s->sequence; /* u gathered it */
+    p->v.reuse_gathered = s->sequence; /* gathered for u */
     bad += dpar_linear_forward(&p->t, &p->up, &p->v) != DPAR_OK;
     bad += sent(c, 0, 0, 0, "m");
     part_product(s, p);
@@ -508,7 +512,7 @@ static int part_forward(dpar_comm *c, const shape *s, part *p)
     return bad;
 }
 
-/* dy to dp, and of the weights; in two calls where `apart`. */
+/* Computes dp and the gradients of the weights from dy; in two calls if `apart` is set. */
 static int down_backward(dpar_comm *c, const shape *s, part *p)
 {
     const int64_t bytes = s->n * s->h * dpar_type_bytes(s->type);
@@ -533,7 +537,8 @@ static int down_backward(dpar_comm *c, const shape *s, part *p)
     return bad;
 }
 
-/* The first layer leaves its part of dx to the second, which reduces the sum of both. */
+/* Runs backward of both first layers. The first defers the reduction of its part of dx to the
+ * second, which reduces the sum of both. */
 static int up_backward(dpar_comm *c, const shape *s, part *p)
 {
     const int64_t bytes = s->n * s->h * dpar_type_bytes(s->type);
@@ -543,7 +548,7 @@ static int up_backward(dpar_comm *c, const shape *s, part *p)
     p->u.defer_reduce = 1;
     p->v.accumulate_dx = 1;
     p->u.reuse_gathered = p->v.reuse_gathered = s->kept;
-    if (gathers) { /* what forward left must not be used */
+    if (gathers) { /* the result of forward must not be used */
         memset(p->u.gathered, 0, (size_t)(s->n * s->h * dpar_type_bytes(s->type)));
     }
     bad += dpar_linear_backward(&p->t, &p->up, &p->u) != DPAR_OK;
@@ -566,7 +571,7 @@ static int part_backward(dpar_comm *c, const shape *s, part *p)
     return bad + up_backward(c, s, p);
 }
 
-/* factor: 2 when everything was done twice and added. */
+/* Compares all results. factor: 2 if gradients were computed twice and added. */
 static int part_compare(const shape *s, const pair *a, const part *p, double factor)
 {
     const int64_t n = s->n, h = s->h, f = s->f, t0 = p->t0, t1 = p->t0 + p->own;
@@ -582,7 +587,7 @@ static int part_compare(const shape *s, const pair *a, const part *p, double fac
     return bad;
 }
 
-/* The loss sum(g y) over all tokens as the ranks compute it. */
+/* Returns the loss sum(g y) over all tokens as the ranks compute it. */
 static double part_loss(dpar_comm *c, const shape *s, part *p)
 {
     double sum = 0.0;
@@ -600,8 +605,8 @@ static double part_loss(dpar_comm *c, const shape *s, part *p)
     return sum;
 }
 
-/* d loss / d array[i] on rank `who`, by central differences; the loss is a polynomial of degree 2
- * in each number, so that they are exact but for rounding. */
+/* Compares d loss / d array[i] on rank `who` with central differences. The loss is a polynomial of
+ * degree 2 in each number, so that they are exact except for rounding. */
 static int differs(dpar_comm *c, const shape *s, part *p, const void *array, const void *gradient,
                    int64_t numbers_of, int32_t who)
 {
@@ -639,7 +644,7 @@ static int pair_case(dpar_comm *c, const shape *s)
     bad = part_make(c, s, &a, &p);
     look_begins(c);
     for (round = 0; round < 2 && bad == 0;
-         round++) { /* the second adds to the weights' gradients */
+         round++) { /* the second round adds to the weights' gradients */
         p.u.accumulate = p.v.accumulate = p.y.accumulate = round;
         bad += part_forward(c, s, &p) + part_backward(c, s, &p);
         bad += part_compare(s, &a, &p, 1.0 + round);
@@ -651,7 +656,7 @@ static int pair_case(dpar_comm *c, const shape *s)
         bad += differs(c, s, &p, p.u.w, p.u.dw, p.up.out * s->h, who);
         bad += differs(c, s, &p, p.v.bias, p.v.dbias, p.up.out, who);
         bad += differs(c, s, &p, p.y.w, p.y.dw, p.up.out * s->h, who);
-        if (s->sequence || c->size == 1) { /* elsewhere all ranks hold the same x */
+        if (s->sequence || c->size == 1) { /* otherwise all ranks hold the same x */
             bad += differs(c, s, &p, p.u.x, p.u.dx, p.own * s->h, who);
         }
     }
@@ -667,18 +672,20 @@ static int pair_case(dpar_comm *c, const shape *s)
     return bad;
 }
 
-/* On many ranks each number of them does a quarter of the cases: cores are few. */
+/* Returns 1 if case i is tested on this number of ranks. With more than 3 ranks each number of
+ * ranks gets a quarter of the cases, because cores are few. */
 static int turn(const dpar_comm *c, int i)
 {
     return c->size <= 3 || i % 4 == c->size % 4;
 }
 
-/* What was posted goes on in another thread: counts and buffers are not to be touched meanwhile. */
+/* Tests posted collectives that continue in another thread: the counts and buffers must not be
+ * changed meanwhile. */
 static int progress_cases(dpar_comm *c)
 {
     int k, bad = 0;
     if (dpar_comm_progress(c, 1) != DPAR_OK) {
-        return 0; /* no threads here */
+        return 0; /* threads are not available */
     }
     for (k = 0; k < 4; k++) {
         shape s;
@@ -732,7 +739,8 @@ static dpar_status carry(dpar_comm *c, const dpar_layout *from, const dpar_layou
     return dpar_redistribute(c, &m, NULL);
 }
 
-/* As tensor.h says: sliced and gathered again, by every rule that needs no more than numbers. */
+/* Slices features and gathers them again as documented in tensor.h, with each rule that needs only
+ * numbers. */
 static int feature_cases(dpar_comm *c)
 {
     static const int32_t rules[] = {DPAR_SPLIT_EVEN, DPAR_SPLIT_CHUNK, DPAR_SPLIT_STRIDED,
@@ -796,7 +804,8 @@ static int32_t word_of(const words *s, int64_t i)
     return (int32_t)(id < s->v.count + s->v.added ? id : 0);
 }
 
-/* Rows of a rank, from the whole [V][width]; padding is NaN: whoever reads it is found out. */
+/* Returns the rows of a rank from the whole [V][width] array. Padding is NaN, so that reading it is
+ * detected. */
 static void *rows_of(const words *s, int32_t rank, const double *whole)
 {
     const int64_t rows = dpar_vocab_row_count(&s->v);
@@ -812,7 +821,8 @@ static void *rows_of(const words *s, int32_t rank, const double *whole)
     return a;
 }
 
-/* Bit by bit as one rank: no sum has more than one part that is not 0, but those in token order. */
+/* Compares the embedding bit by bit with one rank: except for sums in token order, each sum has
+ * only one part that is not 0. */
 static int embedding_case(dpar_comm *c, const words *s)
 {
     const int64_t n = s->n, w = s->width, vocabulary = s->v.count + s->v.added;
@@ -882,7 +892,7 @@ static int embedding_case(dpar_comm *c, const words *s)
     return bad;
 }
 
-/* By libm over the whole row: loss of each token and gradient of their sum. */
+/* Computes the loss of each token and the gradient of their sum with libm over whole rows. */
 static void entropy_textbook(const words *s, const double *x, const int32_t *targets, double *loss,
                              double *g)
 {
@@ -914,7 +924,7 @@ static void entropy_textbook(const words *s, const double *x, const int32_t *tar
     }
 }
 
-/* The loss of the ranks with one logit changed against the gradient. */
+/* Compares the gradient with the losses of the ranks when one logit is changed. */
 static int entropy_differs(const dpar_tensor_parallel *t, const dpar_cross_entropy *e,
                            const void *logits, const int32_t *targets, const double *gradient,
                            int64_t n, double *lse, void *scratch)
@@ -944,7 +954,8 @@ static int entropy_differs(const dpar_tensor_parallel *t, const dpar_cross_entro
     return bad;
 }
 
-/* loss: all tokens of all ranks; logits: those of the rank, now the gradient times scale. */
+/* Compares results. loss: all tokens of all ranks; logits: of this rank, overwritten with the
+ * gradient times scale. */
 static int entropy_compare(dpar_comm *c, const words *s, const double *want_loss,
                            const double *want, const double *loss, const void *logits, double scale)
 {
@@ -1032,11 +1043,11 @@ static int entropy_case(dpar_comm *c, const words *s)
     return bad;
 }
 
-/* Vocabularies that are padded: on 8 ranks of 16 rows each some have padding alone. */
+/* Tests padded vocabularies: with 16 rows on each of 8 ranks some ranks have only padding. */
 static int word_cases(dpar_comm *c)
 {
     static const int64_t sizes[][4] = {
-        /* tokens of the model, added, rows a rank are padded to, tokens */
+        /* tokens of the model, added ones, unit that a rank's rows are padded to, tokens */
         {10, 0, 16, 5}, {37, 0, 1, 17}, {1, 0, 2, 3}, {13, 5, 2, 8}, {300, 2, 64, 4}, {9, 0, 3, 0}};
     int i, k, bad = 0;
     for (i = 0; i < 6; i++) {
@@ -1062,7 +1073,8 @@ static int word_cases(dpar_comm *c)
     return bad;
 }
 
-/* Logits of minus infinity (masked words), of all of a rank too; NaN stays NaN. */
+/* Tests logits of minus infinity (masked words), also for all words of a rank. NaN must stay
+ * NaN. */
 static int odd_logits(dpar_comm *c)
 {
     double *x = (double *)fresh(2 * 4), *lse = (double *)fresh(2), *loss = (double *)fresh(2);
@@ -1075,7 +1087,7 @@ static int odd_logits(dpar_comm *c)
     targets[0] = targets[1] = 1;
     memset(&e, 0, sizeof e);
     bad += dpar_vocab_init(&e.vocab, 4 * c->size, 0, c->size, c->size, NULL) != DPAR_OK;
-    for (i = 0; i < 8; i++) { /* words 0 and 1 alone are possible */
+    for (i = 0; i < 8; i++) { /* only words 0 and 1 are possible */
         x[i] = c->rank == 0 && i % 4 < 2 ? 3.0 : (double)-INFINITY;
     }
     x[7] = c->rank == c->size - 1 ? (double)NAN : x[7];
@@ -1086,7 +1098,8 @@ static int odd_logits(dpar_comm *c)
         const double g = c->rank > 0 || i > 1 ? 0.0 : i == 0 ? 0.5 : -0.5;
         bad += !(fabs(x[i] - g) < 1e-14) || !isnan(x[4 + i]);
     }
-    for (i = 0; i < 8; i++) { /* rank r has 1000 r: e^1000 must not come up; then nothing at all */
+    /* rank r has logits of 1000 r: e^1000 must not be computed; then all are minus infinity */
+    for (i = 0; i < 8; i++) {
         x[i] = i < 4 ? 1000.0 * c->rank : (double)-INFINITY;
     }
     bad += cross_entropy_forward(&t, &e, x, targets, lse, loss, NULL, scratch) != DPAR_OK;
@@ -1108,8 +1121,8 @@ typedef struct block {
     int32_t type, order;
 } block;
 
-/* Where head i of a kind (0 query, 1 key, 2 value) begins in a row of what a rank with `own` has.
- */
+/* Returns where head i of a kind (0 query, 1 key, 2 value) begins in a row of the rank whose share
+ * is `own`. */
 static int64_t head_at(const block *s, const dpar_heads_share *own, int kind, int64_t i)
 {
     const int64_t each = s->heads.queries / s->heads.groups;
@@ -1120,7 +1133,8 @@ static int64_t head_at(const block *s, const dpar_heads_share *own, int kind, in
            (kind == 0 ? i / each * (each + 2) + i % each : i * (each + 2) + each + kind - 1);
 }
 
-/* The user's kernel: o[n][queries][width] of the heads of a share; with g (of o) also d of qkv. */
+/* The user's kernel: computes o[n][queries][width] for the heads of a share. With g, the gradient
+ * of o, also computes that of qkv. */
 static void attend(const block *s, const dpar_heads_share *own, const double *qkv, double *o,
                    const double *g, double *d)
 {
@@ -1167,7 +1181,8 @@ static void attend(const block *s, const dpar_heads_share *own, const double *qk
     }
 }
 
-/* Rows of the whole weight (or bias: columns 1) that the rank has, one run after the other. */
+/* Returns the rows of the whole weight (or bias: columns 1) that the rank has, one run after the
+ * other. */
 static void *rows_of_heads(const block *s, int32_t rank, const double *whole, int64_t columns)
 {
     const dpar_heads_share own = dpar_heads_local(&s->heads, rank);
@@ -1235,7 +1250,7 @@ static void block_textbook(const block *s, whole_block *a)
     affine_back(a->x, a->w, a->dqkv, n, h, all, a->dx, a->dw, a->db);
 }
 
-/* The middle: o, or dqkv from its gradient, through doubles. */
+/* Computes o, or dqkv from the gradient of o, through doubles. */
 static void attend_typed(const block *s, const dpar_heads_share *own, const void *qkv, void *o,
                          const void *g, void *d)
 {
@@ -1263,7 +1278,8 @@ static void attend_typed(const block *s, const dpar_heads_share *own, const void
     free(dd);
 }
 
-/* d sum(g y) / d one row of the first key head, moved on all ranks that hold it. */
+/* Compares d sum(g y) / d one row of the first key head, which is changed on all ranks that hold
+ * it. */
 static int key_differs(const dpar_tensor_parallel *t, const block *s, const dpar_linear *in,
                        const dpar_linear *out, dpar_linear_arrays *a, dpar_linear_arrays *b,
                        const whole_block *m)
@@ -1294,7 +1310,8 @@ static int key_differs(const dpar_tensor_parallel *t, const block *s, const dpar
     return bad + !(fabs((sum[1] - sum[0]) / 2e-4 - m->dw[there]) < 1e-6);
 }
 
-/* As tensor.h says: the sums of keys and values over the ranks that have the same ones. */
+/* Sums the gradients of keys and values over the ranks that hold the same ones, as documented in
+ * tensor.h. */
 static dpar_status sum_heads(const dpar_tensor_parallel *t, const dpar_heads *h, dpar_comm *same,
                              int64_t width, int64_t in, void *dw, void *dbias)
 {
@@ -1390,7 +1407,7 @@ static int block_run(const dpar_tensor_parallel *t, const block *s, const whole_
     return bad;
 }
 
-/* One, few, and as many groups as queries; fewer queries than ranks too. */
+/* Tests one group, few groups, and as many groups as queries; also fewer queries than ranks. */
 static int block_cases(dpar_comm *c)
 {
     static const int32_t counts[][2] = {{8, 8}, {8, 2}, {6, 3}, {4, 1}, {12, 4}, {2, 1}, {3, 3}};
@@ -1448,7 +1465,7 @@ static dpar_status no_product(void *user, const dpar_matmul *call)
     return call->m >= 0 ? DPAR_E_MEMORY : DPAR_OK;
 }
 
-/* An id past the vocabulary. */
+/* Passes an id past the vocabulary on the culprit. */
 static dpar_status wrong_words(const dpar_tensor_parallel *t, int culprit)
 {
     double table[64], y[4], whole[4];
@@ -1462,7 +1479,7 @@ static dpar_status wrong_words(const dpar_tensor_parallel *t, int culprit)
     return embedding_forward(t, &v, 2, ids, table, y, whole);
 }
 
-/* Arrays that lack, of sequence parallel ranks. */
+/* Leaves arrays out on sequence parallel ranks. */
 static dpar_status wrong_arrays(dpar_tensor_parallel t, int culprit, int what)
 {
     double some[64], y[4] = {0.0}, whole[64], lse[2], scratch[3 * 2 * 33];
@@ -1485,7 +1502,7 @@ static dpar_status wrong_arrays(dpar_tensor_parallel t, int culprit, int what)
     }
 }
 
-/* One rank alone does something wrong: all hear of it. */
+/* Does something wrong on one rank only: all ranks get the error. */
 static int refused(dpar_comm *c, int what)
 {
     double x[4] = {1, 2, 3, 4}, w[4] = {1, 2, 3, 4}, y[4] = {0, 0, 0, 0};
@@ -1526,7 +1543,8 @@ static int refused(dpar_comm *c, int what)
     return bad;
 }
 
-/* One rank gives something else than the others: all hear what may differ. */
+/* Passes another value on one rank than on the others: the error on all ranks names what
+ * differs. */
 static int unlike(dpar_comm *c, int what)
 {
     static const char *const word[UNLIKE] = {"smoothing",  "z",       "ignore",
@@ -1558,7 +1576,7 @@ static int unlike(dpar_comm *c, int what)
     return bad;
 }
 
-/* What has no communicator, a zeroed one too, is refused by the rank alone. */
+/* Passes objects without a communicator, also zeroed ones: the rank refuses them locally. */
 static int nothing(dpar_comm *c)
 {
     double x[4] = {0, 0, 0, 0};
@@ -1586,7 +1604,7 @@ static int nothing(dpar_comm *c)
     return bad;
 }
 
-/* A description that is NULL breaks the communicator. */
+/* Passes NULL as a description, which breaks the communicator. */
 static int undescribed(dpar_comm *c)
 {
     double x[4] = {0, 0, 0, 0};

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Ulysses attention on real ranks: layers against the textbook (attention_cases.h), and every element
- * that an exchange brings, bit by bit.
+/* ulysses: compares layers of Ulysses attention on real ranks with the textbook formulas
+ * (attention_cases.h), and each element that an exchange moves, bit by bit.
  *
  *   ulysses [processes|threads] [ranks]     without arguments: processes 1 to 8, threads 1 to 4
- *   ulysses long [ranks]                    more layers by lot
+ *   ulysses long [ranks]                    more random layers
  *   mpirun -np 4 ulysses                    built with -DUSE_MPI */
 #include "attention_cases.h"
 
-/* An exchange: a plan's of queries (which are then as wide as keys and values), or of keys. */
+/* One exchange of a plan: of queries (which are then as wide as keys and values), or of keys. */
 typedef struct ulysses {
     dpar_split tokens;
     dpar_heads heads;
@@ -58,7 +58,7 @@ static int32_t array_of(const ulysses *u)
     return u->of_groups ? DPAR_ATTENTION_K : DPAR_ATTENTION_Q;
 }
 
-/* Heads of a rank; -1: of all, copies each. */
+/* Returns the number of heads that a rank has; for rank -1 that of all ranks, copies included. */
 static int64_t heads_of(const ulysses *u, int32_t rank)
 {
     int64_t held = 0;
@@ -77,7 +77,7 @@ static int64_t ulysses_sent(const ulysses *u, int32_t rank, int back)
            (back ? mine * (u->tokens.count - n) : n * (heads_of(u, -1) - mine));
 }
 
-/* What a rank has in the middle: all tokens, some heads. Heads `from` on of every token. */
+/* What a rank has between the exchanges: all tokens, but only some heads from `from` on. */
 typedef struct middle {
     int heads, first, groups, group;
     void *x[TENSORS], *dx[TENSORS], *out, *dout, *lse, *delta;
@@ -124,7 +124,7 @@ static void *behind(void *base, int64_t elements, int type)
     return (char *)base + elements * type_bytes(type);
 }
 
-/* Attention of the heads that are here, document by document. */
+/* Computes attention of this rank's heads, document by document. */
 static void middle_attend(const test_case *t, const middle *m, int backward)
 {
     const int v = m->heads * t->values;
@@ -170,7 +170,7 @@ static void middle_attend(const test_case *t, const middle *m, int backward)
     }
 }
 
-/* Is the middle what the whole arrays have of these heads, bit by bit? */
+/* Returns 1 if the middle equals these heads of the whole arrays, bit by bit, otherwise 0. */
 static int middle_agrees(const test_case *t, const middle *m, int tensor)
 {
     const int each = elements(t, tensor), mine = middle_elements(t, m, tensor);
@@ -186,15 +186,15 @@ static int middle_agrees(const test_case *t, const middle *m, int tensor)
     return bad;
 }
 
-/* The same again, to the same bits, from memory of dpar_comm_alloc, on the last rank from its own
- * where `lacks` is 1. Registered everywhere the ranks of a node read it where it lies: then of the
- * plan's memory nothing is written but where the arrays of all ranks are. It counts as what the
- * all-to-all gave away. */
+/* Repeats the exchange with memory from dpar_comm_alloc; the bits must be the same. If `lacks` is
+ * 1, the last rank uses its own memory. If the arrays are registered on all ranks, the ranks of a
+ * node read them directly; then only the part of the plan's memory that lists the arrays of all
+ * ranks is written. The bytes count as those that the all-to-all sends. */
 static int again(dpar_comm *c, const ulysses *u, dpar_attention_plan *plan, const void *memory,
                  int64_t bytes, const void *in, const void *out, int backward, int lacks)
 {
 #ifdef DEVICE_CUDA
-    return 0; /* of the host's memory */
+    return 0; /* this test needs host memory */
 #endif
     const int64_t each = u->width * type_bytes(u->type);
     const int64_t wide = plan->tokens * (u->of_groups ? u->heads.groups : u->heads.queries) * each;
@@ -204,7 +204,7 @@ static int again(dpar_comm *c, const ulysses *u, dpar_attention_plan *plan, cons
     char *got = (char *)fresh(writes + 1, 1), *from = (char *)plan_memory(c, reads + 1, !own);
     char *before = (char *)reached(bytes, 1);
     int64_t i, touched = 0, sent, bad = 0;
-    for (i = 0; i < reads; i++) { /* other numbers than those that the plan has seen */
+    for (i = 0; i < reads; i++) { /* other numbers than in the plan's first exchange */
         from[i] = (char)~((const char *)in)[i];
     }
     memcpy(before, memory, (size_t)bytes);
@@ -231,7 +231,7 @@ static int again(dpar_comm *c, const ulysses *u, dpar_attention_plan *plan, cons
     return bad != 0;
 }
 
-/* One way and back through a plan of its own, bytes counted. */
+/* Exchanges through a plan of its own in one direction and counts the bytes. */
 static int exchange(dpar_comm *c, ulysses *u, const void *in, void *out, int backward)
 {
     dpar_attention_plan *plan = NULL;
@@ -264,7 +264,8 @@ static int exchange(dpar_comm *c, ulysses *u, const void *in, void *out, int bac
     return bad;
 }
 
-/* A whole layer: q, k, v to the heads, attention there, out back; then gradients the same way. */
+/* Runs a whole layer: exchanges q, k and v, computes attention, exchanges out back; then the same
+ * for the gradients. */
 static int ulysses_case(dpar_comm *c, test_case *t, const dpar_split *split, uint32_t seed)
 {
     ulysses u[4]; /* q, k, v, out */
@@ -297,7 +298,7 @@ static int ulysses_case(dpar_comm *c, test_case *t, const dpar_split *split, uin
     for (k = 0; k < TENSORS; k++) {
         bad += exchange(c, &u[k], m.dx[k], p.dx[k], 1);
     }
-    scatter(t, &p, t->heads, t->lse, p.lse); /* stays in the middle: not compared */
+    scatter(t, &p, t->heads, t->lse, p.lse); /* lse is not exchanged, so it is not compared */
     bad += judge(t, &p, "ulysses", c->rank, c->size);
     middle_free(&m);
     part_free(&p);
@@ -337,8 +338,8 @@ static int ulysses_cases(dpar_comm *c, int rounds)
     return bad;
 }
 
-/* Copies of one group in bf16: 1 and as many times 2^-8 as there are others; added one by one in
- * bf16 the small ones would be lost. */
+/* Sums copies of one group in bf16: one is 1, the others are 2^-8 each. If they were added one by
+ * one in bf16, the small ones would be lost. */
 static int ulysses_copies(dpar_comm *c)
 {
     const int64_t whole = 5;
@@ -364,7 +365,7 @@ static int ulysses_copies(dpar_comm *c)
     return bad;
 }
 
-/* Large enough to be written past the cache; rows that begin anywhere. */
+/* Exchanges arrays large enough to be written past the cache, whose rows begin at any address. */
 static int ulysses_large(dpar_comm *c)
 {
     const int64_t tokens = 1070, row = 16 * 67;
@@ -389,7 +390,7 @@ static int ulysses_large(dpar_comm *c)
     return bad;
 }
 
-/* Rank 0 exchanges groups, the others queries: as many elements, another exchange. */
+/* Rank 0 exchanges groups and the others queries: as many elements, but another exchange. */
 static int ulysses_quarrel(dpar_comm *c)
 {
     dpar_comm *other = NULL;
@@ -416,7 +417,7 @@ static int ulysses_quarrel(dpar_comm *c)
             dpar_attention_exchange(plan[0], 4, 0, memory[2], memory[2]) != DPAR_E_ARG ||
             strcmp(other->why.text, "dpar_attention_exchange: array is 4, but must be 0 to 3, with "
                                     "method dpar_attention_ulysses") != 0;
-        bad += dpar_barrier(other, NULL) != DPAR_OK; /* before the next ones break it */
+        bad += dpar_barrier(other, NULL) != DPAR_OK; /* all arrive before the next calls break it */
     }
     if (bad == 0 && c->size > 1 && strcmp(c->engine.name, "shm") == 0) {
         float got[64];
@@ -425,7 +426,7 @@ static int ulysses_quarrel(dpar_comm *c)
         bad += st != DPAR_E_MISMATCH || other->status != DPAR_E_MISMATCH ||
                strstr(other->why.text, "tag") == NULL;
     }
-    bad += dpar_barrier(c, NULL) != DPAR_OK; /* nobody reads any more */
+    bad += dpar_barrier(c, NULL) != DPAR_OK; /* no rank reads this memory any more */
     for (k = 0; k < 3; k++) {
         dpar_comm_release(c, memory[k]);
     }
@@ -482,7 +483,7 @@ static int ulysses_refusals(dpar_comm *c)
     return bad;
 }
 
-/* arg: rounds by lot. */
+/* Runs all tests. arg: number of random rounds. */
 static int everything(dpar_comm *c, void *arg)
 {
     const int rounds = *(const int *)arg;

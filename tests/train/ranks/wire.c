@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* wire - what the engine counts is what the planner predicts. A step of a small transformer runs in
- * each strategy; the bytes that communicators count (dpar_comm.sent), by kind of operation, summed
- * over ranks, equal dpar_traffic_count for the same model and strategy, to the byte. And the peak
- * of registered bytes of fsdp equals the planner's terms for weights, gradients, state and buffers.
- * Numbers are not looked at here: the tests of each module do that.
+/* wire: checks that the engine counts exactly the traffic that the planner predicts. Runs a step of
+ * a small transformer in each strategy. The bytes that communicators count (dpar_comm.sent), by
+ * kind of operation and summed over ranks, must equal dpar_traffic_count for the same model and
+ * strategy, to the byte. The peak of fsdp's registered memory must equal the planner's terms for
+ * weights, gradients, state and buffers. Values are not checked here; the tests of each module
+ * check them.
  *
- *   wire [processes|threads] [ranks]      without arguments: both, 2 to 8 ranks
- *   mpirun -np 4 wire                     built with -DUSE_MPI */
+ *    wire [processes|threads] [ranks]      without arguments: both, 2 to 8 ranks
+ *    mpirun -np 4 wire                     built with -DUSE_MPI */
 #include "dpar_cost.h"
 #include "dpar_train.h"
 #include "rank_program.h"
@@ -19,7 +20,7 @@ static const char *const traffic[DPAR_TRAFFIC_COUNT] = {"dp", "tp", "cp", "ep", 
 
 enum { UNITS = 8, MICROS = 3, SEQ = 48, HIDDEN = 48, HEADS = 24, VOCAB = 96, LAYERS = 4 };
 
-/* ---- what the planner says ------------------------------------------------------------------- */
+/* ---- what the planner predicts --------------------------------------------------------------- */
 
 typedef struct plan {
     dpar_cluster cluster;
@@ -54,8 +55,9 @@ static void plan_open(plan *p, int32_t ranks, const char *model, const char *rec
     dpar_traffic_count(&p->job, &p->strategy, &p->traffic);
 }
 
-/* What all ranks of c have sent through one (or, both NULL else, two) communicators is row `what`
- * of the plan, and `more` of kind `kind` besides. c itself is not counted. */
+/* Checks that all ranks of c together have sent the bytes of row `what` of the plan through the
+ * communicators `one` and `two`, plus `more` bytes of kind `kind`. Either communicator may be NULL.
+ * Then sets their counters to 0. The traffic of c itself is not counted. */
 static void counted_is(dpar_comm *c, dpar_comm *one, dpar_comm *two, const plan *p, int32_t what,
                        int32_t kind, int64_t more)
 {
@@ -87,13 +89,14 @@ static void counted_is(dpar_comm *c, dpar_comm *one, dpar_comm *two, const plan 
     }
 }
 
-/* ---- a call's own count ---------------------------------------------------------------------- */
+/* ---- the count of a single call -------------------------------------------------------------- */
 
-/* Formulas of comm.h, for 3 ranks and 7 elements of 4 bytes. */
+/* Checks the formulas of comm.h for 3 ranks and 7 elements of 4 bytes. */
 static void calls_count(void)
 {
     static const int64_t pieces[3] = {1, 5, 2};
-    /* all-reduce of 7: parts of 3, 2, 2: rank 0 gives 4 away and 3 to each of two */
+    /* An all-reduce of 7 elements cuts them into parts of 3, 2 and 2. Rank 0 sends 4 elements of
+     * the other parts and its sum of 3 to each of two ranks: 10 elements, 40 bytes. */
     static const int64_t want[DPAR_CALL_COUNT][3] = {
         {0, 0, 0},  {40, 36, 36}, {56, 56, 56}, {56, 56, 56}, {56, 56, 56},
         {0, 56, 0}, {28, 0, 28},  {28, 0, 28},  {0, 56, 0},   {0, 0, 0},
@@ -125,17 +128,18 @@ static void calls_count(void)
 
 /* ---- data parallel --------------------------------------------------------------------------- */
 
-/* Parameters of the planner's model, one an operation that has any, unit after unit. */
+/* Parameters of the planner's model in the order of units: one for each operation that has any. */
 typedef struct parameters {
     int32_t units, params, params_of[UNITS];
     int64_t numel[UNITS * 16], all;
 } parameters;
 
-/* Of the layers of one stage, what a rank of the plan's tp has: a row layer's bias whole. */
+/* Lists the parameters that one tp rank of a pipeline stage holds. A row layer cuts only its
+ * weight; its bias is whole on each rank. */
 static void parameters_of(const plan *p, int32_t stage, parameters *a)
 {
     const int32_t tp = p->strategy.tp, pp = p->strategy.pp;
-    const int32_t each = p->work.blocks / pp; /* blocks of a stage */
+    const int32_t each = p->work.blocks / pp; /* blocks per stage */
     int32_t i, k, n, block = 0;
     memset(a, 0, sizeof *a);
     for (i = 0; i < p->work.layers; i++) {
@@ -192,7 +196,7 @@ static void run_ddp(dpar_comm *c, dpar_comm *g, const plan *p, const parameters 
         elements += b.hi - b.lo;
     }
     CHECK(o.align == 1 ? elements == a->all : elements > a->all);
-    /* padding travels, too: it is the difference, and all of it */
+    /* Padding is sent too: it is the whole difference from the plan. */
     counted_is(c, g, NULL, p, DPAR_TRAFFIC_DP, DPAR_CALL_ALL_REDUCE,
                2 * (c->size - 1) * (elements - a->all) * 4);
     CHECK_INT(dpar_ddp_free(d), DPAR_OK);
@@ -210,13 +214,13 @@ static void test_ddp(dpar_comm *c, dpar_comm *g)
     parameters_of(&p, 0, &a);
     o.type = DPAR_F32;
     o.align = 1;
-    run_ddp(c, g, &p, &a, &o); /* one bucket */
+    run_ddp(c, g, &p, &a, &o); /* all parameters fit in one bucket */
     o.first_bucket_bytes = 4096;
     o.bucket_bytes = 20000;
     run_ddp(c, g, &p, &a, &o);
-    o.align = 0; /* 64 */
+    o.align = 0; /* the default, 64 */
     run_ddp(c, g, &p, &a, &o);
-    o.align = 1; /* gradients that are two bytes on the wire */
+    o.align = 1; /* gradients are sent as two bytes */
     o.wire_type = DPAR_BF16;
     plan_open(&p, c->size, dense, "fsdp", strategy);
     run_ddp(c, g, &p, &a, &o);
@@ -224,7 +228,7 @@ static void test_ddp(dpar_comm *c, dpar_comm *g)
 
 /* ---- ZeRO ------------------------------------------------------------------------------------ */
 
-/* Registered bytes, counted under the library. */
+/* Counts registered bytes between the library and the engine. */
 static __thread struct registered {
     dpar_engine engine;
     void *at[16];
@@ -267,7 +271,7 @@ static void registered_from(dpar_comm *c)
     c->engine.release = registered_release;
 }
 
-/* A unit's forward or backward; the gradients are what happens to be there. */
+/* Runs the forward or backward pass of a unit. Gradients keep whatever values they have. */
 static void fsdp_unit(dpar_fsdp *f, int32_t u, int32_t direction)
 {
     CHECK_INT(dpar_fsdp_unshard(f, u, direction), DPAR_OK);
@@ -294,7 +298,8 @@ static void fsdp_step(dpar_fsdp *f, int32_t units, int32_t micros)
     CHECK_INT(dpar_fsdp_step(f, 1e-3, 1.0), DPAR_OK);
 }
 
-/* Two steps, each with the traffic of the plan; *peak: registered bytes. */
+/* Runs two steps and checks the traffic of each. Sets *peak to the most registered bytes at a
+ * time. */
 static void run_fsdp(dpar_comm *c, dpar_comm *shard, dpar_comm *replicas, const plan *p,
                      int32_t stage, const dpar_fsdp_desc *how, int64_t *peak,
                      dpar_fsdp_sizes *sizes)
@@ -331,7 +336,7 @@ static void run_fsdp(dpar_comm *c, dpar_comm *shard, dpar_comm *replicas, const 
     free(whole);
 }
 
-/* The planner's terms that fsdp's registered memory holds. */
+/* Returns the sum of the planner's terms that are part of fsdp's registered memory. */
 static double planned(const plan *p)
 {
     dpar_memory_usage m;
@@ -341,10 +346,10 @@ static double planned(const plan *p)
            m.term[DPAR_MEMORY_GATHERED] + m.term[DPAR_MEMORY_BUCKETS];
 }
 
-/* Recipes and the options that are them. */
+/* Precision recipes of the planner and the options of fsdp that correspond to them. */
 static const struct recipe {
     char name[16];
-    int32_t type, compute, gradient, moments; /* moments: 0 as wide as sums are */
+    int32_t type, compute, gradient, moments; /* moments: 0 if as wide as sums */
 } recipes[] = {{"fp32", DPAR_F32, DPAR_F32, DPAR_F32, 0},
                {"fsdp", DPAR_F32, DPAR_BF16, DPAR_BF16, 0},
                {"megatron", DPAR_F32, DPAR_BF16, DPAR_F32, 0},
@@ -358,26 +363,27 @@ static void check_memory(const plan *p, const struct recipe *r, int64_t peak,
                          const dpar_fsdp_sizes *s)
 {
     const int zero = p->strategy.zero, fsdp = strcmp(r->name, "fsdp") == 0;
-    /* gradients added up in 16 bits: fsdp does it in F32, as "megatron" */
+    /* The planner sums gradients in 16 bits, but fsdp does so in F32, as in "megatron". */
     const int narrow_sums = r->gradient == DPAR_BF16 && !fsdp && zero > 1;
     const int64_t terms =
         s->weights + s->gradients + s->master + s->moments + s->gathered + s->buckets;
     double more = 0.0;
     if (fsdp && zero < 3) {
-        /* all in fp32, where the runtime has whole 16-bit weights and shards of masters, and ZeRO-1
-         * gradients as they travel */
+        /* The planner has all of it in fp32. The runtime has whole 16-bit weights and shards of
+         * masters; with ZeRO-1 its gradients have the type in which they are sent. */
         more = (double)(s->weights - s->master + (zero == 1 ? s->gradients : 0));
     } else if (narrow_sums) {
         more = -0.5 * (double)s->gradients;
     }
     if (zero == 3 && r->type != r->compute && !fsdp) {
-        /* a 16-bit shard beside the master's, which fsdp rounds as it gathers */
+        /* The planner adds a 16-bit shard to that of the master. fsdp has none: it rounds as it
+         * gathers. */
         more += 0.5 * (double)s->master;
     }
     CHECK_INT(peak, s->registered);
     if (r->type == DPAR_F32 && r->moments == 0) {
         CHECK_INT(peak, terms);
-    } else { /* shards of 16 bits may end within 64 bytes */
+    } else { /* the size of a 16-bit shard may not be a multiple of 64 bytes */
         CHECK(terms <= peak && peak < terms + 2 * 64);
     }
     CHECK_COUNT(checks_run);
@@ -397,10 +403,10 @@ static void test_fsdp(dpar_comm *c, dpar_comm *g)
     char strategy[64];
     int64_t peak;
     int32_t i, zero, m;
-    /* where ranks are a power of two all shards are whole 64 bytes */
+    /* If the number of ranks is a power of two, each shard is a multiple of 64 bytes. */
     const int even = (c->size & (c->size - 1)) == 0;
     char model[96];
-    /* stack=core: units as fsdp has them; Megatron's stack means the buckets of DeepSpeed */
+    /* stack=core gives the units of fsdp; Megatron's stack would mean the buckets of DeepSpeed. */
     snprintf(model, sizeof model,
              "gpt:layers=2,hidden=%d,heads=8,vocab=64,seq=16,element=4,biases=-1,stack=core",
              16 * (int)c->size);
@@ -427,7 +433,8 @@ static void test_fsdp(dpar_comm *c, dpar_comm *g)
     }
 }
 
-/* Gradients reduced once a step: ZeRO-2's traffic is ZeRO-1's, ZeRO-3's has its gathers. */
+/* Reduces gradients once per step: ZeRO-2 then has the traffic of ZeRO-1, and ZeRO-3 has that of
+ * its gathers in addition. */
 static void test_once(dpar_comm *c, dpar_comm *g)
 {
     static __thread plan p, wide;
@@ -451,7 +458,7 @@ static void test_once(dpar_comm *c, dpar_comm *g)
     run_fsdp(c, g, NULL, &p, 0, &o, &peak, &sizes);
 }
 
-/* Shards in halves of the ranks, replicas across. */
+/* Shards over each half of the ranks and replicates across the halves. */
 static void test_hybrid(dpar_comm *c)
 {
     static __thread plan p;
@@ -480,7 +487,8 @@ static void test_hybrid(dpar_comm *c)
     CHECK_INT(dpar_comm_free(shard), DPAR_OK);
 }
 
-/* Beside two tensor parallel ranks, or two stages: the groups of data parallel ranks together. */
+/* Combines data parallelism with two tensor parallel ranks or two pipeline stages. All data
+ * parallel groups run at the same time. */
 static void test_beside(dpar_comm *c)
 {
     static const char *const other[2] = {"tp", "pp"};
@@ -502,7 +510,7 @@ static void test_beside(dpar_comm *c)
     d.align = o.prefetch = 1;
     dpar_optimizer_init(&o.optimizer, DPAR_OPTIMIZER_ADAMW);
     for (i = 0; i < 2; i++) {
-        /* tp fastest, pp slowest */
+        /* The tp index varies fastest with the rank, the pp index slowest. */
         const int32_t color = i == 0 ? c->rank % 2 : c->rank / (c->size / 2);
         CHECK_INT(dpar_comm_split(c, color, c->rank, &data), DPAR_OK);
         for (zero = 0; zero <= 3 - i; zero++) {
@@ -554,7 +562,7 @@ static void linear(const dpar_tensor_parallel *t, int32_t kind, int64_t in, int6
               DPAR_OK);
 }
 
-/* One micro-batch, forward and backward. */
+/* Runs one micro-batch forward and backward. */
 static void tensor_pass(const dpar_tensor_parallel *t, float *room)
 {
     const int32_t n = t->comm->size;
@@ -597,7 +605,8 @@ static void test_tensor(dpar_comm *c, dpar_comm *g)
     static __thread plan p;
     int64_t counts[8];
     float *room = (float *)zeroed(8 * ROOM * (int64_t)sizeof(float));
-    /* of each block two norms of weight and bias, the last norm, the positions */
+    /* The parameters that are not cut: weights and biases of two norms per block, the last norm,
+     * and the positions. */
     const int64_t alone = 4 * HIDDEN * LAYERS + 2 * HIDDEN + SEQ * HIDDEN;
     char strategy[64];
     dpar_tensor_parallel t;
@@ -700,7 +709,7 @@ static void test_ulysses(dpar_comm *c, dpar_comm *g)
              "gpt:layers=4,hidden=48,heads=24,kv_heads=%d,vocab=96,seq=48,element=4", (int)groups);
     plan_open(&p, c->size, model, "fp32", strategy);
     memset(g->sent, 0, sizeof g->sent);
-    for (l = 0; l < MICROS * LAYERS; l++) { /* q, k, v; out; its gradient; dq, dk, dv */
+    for (l = 0; l < MICROS * LAYERS; l++) { /* q, k and v; out; its gradient; dq, dk and dv */
         CHECK_INT(dpar_attention_forward(u, &a), DPAR_OK);
         CHECK_INT(dpar_attention_backward(u, &a), DPAR_OK);
     }
@@ -719,7 +728,7 @@ static void experts_pass(dpar_experts_plan *e, void *memory, int64_t each, float
     dpar_why why;
     float *x = room, *rows = x + SEQ * HIDDEN, *kept = rows + e->max_rows * HIDDEN;
     float *y = kept + 2 * SEQ * HIDDEN, *weight = y + SEQ * HIDDEN;
-    for (i = 0; i < SEQ * 2; i++) { /* each expert as often as the others */
+    for (i = 0; i < SEQ * 2; i++) { /* each expert is chosen equally often */
         chosen[i] = i % 24;
     }
     CHECK_INT(experts_route(e, memory, each, SEQ, chosen, NULL, &route, &why), DPAR_OK);
@@ -775,7 +784,7 @@ static dpar_status stage(void *ctx, const dpar_stage_task *t, dpar_why *why)
     return DPAR_OK;
 }
 
-/* The communicator of the tied stages is the pipeline's own: seen as it is made. */
+/* Records the communicator that the pipeline makes for the tied stages when it is split off. */
 static __thread dpar_engine split_engine;
 static __thread dpar_comm *split_comm;
 
@@ -835,7 +844,7 @@ static void test_schedule(dpar_comm *c, dpar_comm *g, int32_t rule, int32_t chun
     order.micro_batches = 2 * c->size;
     order.chunks = rule == DPAR_SCHEDULE_DUALPIPE ? 0 : chunks;
     bytes = dpari_schedule_generate_bytes(&order, &why);
-    if (bytes < 0) { /* DualPipe on an odd number of ranks */
+    if (bytes < 0) { /* DualPipe refuses an odd number of ranks */
         CHECK(rule == DPAR_SCHEDULE_DUALPIPE && c->size % 2 == 1);
         return;
     }
@@ -871,7 +880,8 @@ static void test_pipeline(dpar_comm *c, dpar_comm *g)
         test_schedule(c, g, rules[i].rule, rules[i].chunks, 0);
     }
     test_schedule(c, g, DPAR_SCHEDULE_1F1B, 1, 1);
-    test_schedule(c, g, DPAR_SCHEDULE_ZBV, 2, 1); /* both ends on one rank: nothing to add up */
+    /* first and last stage are on one rank: there is nothing to sum */
+    test_schedule(c, g, DPAR_SCHEDULE_ZBV, 2, 1);
 }
 
 /* ---- all ------------------------------------------------------------------------------------- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* ZeRO-1 on the flat gradients of a ddp, on real ranks. Gradients are small whole numbers, whose
- * sums are exact, so that averages are one correctly rounded division in F64 and F32. Weights are
- * compared with AdamW and SGD written out here in f64, on all of the model.
+/* zero1: tests ZeRO-1 on the flat gradients of a ddp, on real ranks. Gradients are small whole
+ * numbers, whose sums are exact, so that an average is one correctly rounded division in F64 and
+ * F32. Weights are compared with AdamW and SGD written out here in f64, over the whole model.
  *
  *   zero1 [processes|threads] [ranks]    without arguments: both, 1 to 4 ranks
  *   mpirun -np 4 zero1                   built with -DUSE_MPI */
@@ -21,7 +21,7 @@ enum { ELSEWHERE = 0 };
 
 enum { MOST = 24, STEPS = 5, MIB = 1 << 20 };
 
-/* The gradient that rank r has of element e in a step. */
+/* Returns the gradient of element e on rank r in a step. */
 static int number(int r, int step, int64_t e)
 {
     return (int)(scrambled((uint32_t)(r * 31 + step), e) % 7u) - 3;
@@ -37,8 +37,8 @@ static double average(int ranks, int step, int64_t e)
     return sum / ranks;
 }
 
-/* Largest relative error of an average: half a unit of the last place; 0 where one division in the
- * type gives the nearest number, which the comparison rounds to, too. */
+/* Returns the largest relative error of an average: half a unit of the last place, or 0 if one
+ * division in the type gives the nearest number, to which the comparison rounds too. */
 static double rounding(int32_t type)
 {
     return type == DPAR_F64 ? 0.0 : type == DPAR_F32 ? 6e-8 : type == DPAR_F16 ? 4.9e-4 : 3.95e-3;
@@ -60,7 +60,7 @@ static void backward(const flat *f, int step)
     }
 }
 
-/* A ddp on the flat array, of the parts as parameters. */
+/* Makes a ddp on the flat array, whose parameters are the parts. */
 static dpar_status flat_open(flat *f, int64_t bucket_bytes)
 {
     int64_t count[MOST];
@@ -79,7 +79,7 @@ static dpar_status flat_open(flat *f, int64_t bucket_bytes)
     return dpar_ddp_make(f->c, &o, &f->d, &why);
 }
 
-/* Reports parts in an order of this rank's own; `some`: leaves some out. */
+/* Reports parts in this rank's own random order. If `some` is set, leaves some out. */
 static void report(const flat *f, uint64_t seed, int some)
 {
     int32_t order[MOST], i;
@@ -114,8 +114,8 @@ static void compare(const flat *f, int step, int64_t first, int64_t count)
 
 typedef struct model {
     flat f;
-    void *params, *whole[2]; /* whole: moments of all, as saved */
-    double *w, *m, *v;       /* the oracle's: all of it, in f64 */
+    void *params, *whole[2]; /* whole: saved moments of the whole model */
+    double *w, *m, *v;       /* the oracle's arrays of the whole model, in f64 */
     dpar_zero1_group group[3];
     int32_t groups;
     dpar_optimizer of;
@@ -153,7 +153,7 @@ static void model_init(model *m, dpar_comm *c, int64_t n, int32_t type)
     }
 }
 
-/* The descriptor of its zero1. */
+/* Returns the descriptor of the model's zero1. */
 static dpar_zero1_desc zero_of(const model *m)
 {
     dpar_zero1_desc o;
@@ -184,7 +184,8 @@ static void model_close(model *m)
     free(m->v);
 }
 
-/* Loshchilov and Hutter's AdamW; SGD as torch has it (optimizer.h): on one rank, in f64. */
+/* Computes a step on one rank in f64: AdamW of Loshchilov and Hutter, or SGD as in torch
+ * (optimizer.h). */
 static void oracle_step(model *m, int step)
 {
     const dpar_optimizer *o = &m->of;
@@ -220,8 +221,9 @@ static void oracle_step(model *m, int step)
     }
 }
 
-/* Each of the steps so far rounded the weight once, by half a unit of 1 at most, and moved it by
- * some rates, which are wrong by some units of the average's and the moments' rounding. */
+/* Compares weights with the oracle. Each step so far rounded the weight once, by at most half a
+ * unit of 1, and moved it by a few rates, which have the rounding errors of the average and the
+ * moments. */
 static void oracle_compare(const model *m, int steps)
 {
     const double unit = m->f.type == DPAR_F64 ? 1.2e-16 : 6e-8;
@@ -238,7 +240,7 @@ static void oracle_compare(const model *m, int steps)
     CHECK_INT(wrong, 0);
 }
 
-/* how: 0: zero1 ends the pass; 1: dpar_ddp_end does; 2: parts leave early; 3: by turns. */
+/* how: 0: zero1 ends the pass; 1: dpar_ddp_end does; 2: parts are sent early; 3: alternates. */
 static void zero1_case(dpar_comm *c, int64_t n, int32_t type, int kind, int how, int groups,
                        double clip)
 {
@@ -263,7 +265,7 @@ static void zero1_case(dpar_comm *c, int64_t n, int32_t type, int kind, int how,
         m.group[2].count = n / 11;
         m.group[2].rate = 3.0;
     }
-    if (n % 3 == 0) { /* all of it is one parameter */
+    if (n % 3 == 0) { /* the whole array is one parameter */
         m.f.parts = 1;
         m.f.cut[1] = n;
     }
@@ -281,12 +283,12 @@ static void zero1_case(dpar_comm *c, int64_t n, int32_t type, int kind, int how,
             compare(&m.f, step, 0, n);
         }
         CHECK_INT(dpar_zero1_step(m.zero, m.rate, clip), DPAR_OK);
-        if (turn != 1) { /* averages in this rank's share */
+        if (turn != 1) { /* averages of this rank's share */
             first = (n + c->size - 1) / c->size * c->rank;
             first = first < n ? first : n;
             count = (n + c->size - 1) / c->size;
             compare(&m.f, step, first, count < n - first ? count : n - first);
-            if (how != 3 && clip <= 0.0) { /* nobody got gradients it has no use for */
+            if (how != 3 && clip <= 0.0) { /* no rank got gradients outside of its share */
                 CHECK_INT(c->sent[DPAR_CALL_ALL_REDUCE], before);
             }
         }
@@ -311,9 +313,11 @@ static void zero1_case(dpar_comm *c, int64_t n, int32_t type, int kind, int how,
     model_close(&m);
 }
 
-/* ---- state, on other ranks ------------------------------------------------------------------- */
+/* ---- state moved to another number of ranks
+ * ---------------------------------------------------- */
 
-/* Gradients that all ranks have alike, so that their average is the same on any number. */
+/* Runs steps with gradients that are equal on all ranks, so that their average does not depend on
+ * the number of ranks. */
 static void run_alike(model *m, int from, int to)
 {
     int step;
@@ -326,7 +330,8 @@ static void run_alike(model *m, int from, int to)
     }
 }
 
-/* Two steps, saved as the header says; then one rank less goes on for three: the bits of five. */
+/* Runs two steps and saves the state as documented in the header. Then one rank less continues for
+ * three steps: the bits must be those of five steps. */
 static void resharded(dpar_comm *c)
 {
     enum { N = 1003 };
@@ -339,7 +344,7 @@ static void resharded(dpar_comm *c)
     void *at;
     const int goes = c->size == 1 || c->rank < c->size - 1;
     model_init(&a, c, N, DPAR_F32);
-    a.groups = 1; /* goes with the weights that come after */
+    a.groups = 1; /* must match the model that continues below */
     a.group[0].first = 100;
     a.group[0].count = 700;
     a.group[0].decay = 0.2;
@@ -384,7 +389,7 @@ static void resharded(dpar_comm *c)
     free(file[1]);
 }
 
-/* What dpar_zero1_make refuses, on all ranks; the ddp goes on. */
+/* Checks what dpar_zero1_make refuses, on all ranks. The ddp still works. */
 static void make_refused(dpar_comm *c)
 {
     model m;
@@ -462,10 +467,10 @@ static void make_refused(dpar_comm *c)
         CHECK(says_who_differs(why.text, c->size, "zero1: steps", "0", "1"));
         o.steps = 0;
     }
-    CHECK_INT(dpar_ddp_ready(m.f.d, 0), DPAR_OK); /* a pass is under way */
+    CHECK_INT(dpar_ddp_ready(m.f.d, 0), DPAR_OK); /* a pass has begun */
     CHECK_INT(dpar_zero1_make(m.f.d, &o, &zero, &why), DPAR_E_ARG);
     CHECK_INT(dpar_ddp_end(m.f.d), DPAR_OK);
-    memset(&desc, 0, sizeof desc); /* of a ddp that is not flat, and of one that sums */
+    memset(&desc, 0, sizeof desc); /* a ddp that is not flat, and one that sums */
     desc.params = 1;
     desc.count = &m.f.n;
     desc.type = DPAR_F32;
@@ -481,13 +486,14 @@ static void make_refused(dpar_comm *c)
     CHECK_INT(dpar_ddp_free(other), DPAR_OK);
     CHECK(zero == NULL);
     CHECK_INT(dpar_zero1_make(m.f.d, &o, &m.zero, &why), DPAR_OK);
-    CHECK_INT(dpar_zero1_make(m.f.d, &o, &zero, &why), DPAR_E_ARG); /* it has one */
+    /* the ddp already has a zero1 */
+    CHECK_INT(dpar_zero1_make(m.f.d, &o, &zero, &why), DPAR_E_ARG);
     CHECK_INT(dpar_ddp_free(m.f.d), DPAR_E_ARG);
     CHECK_TEXT(c->why.text, "dpar_ddp_free: the zero1 on it must be freed first (dpar_zero1_free)");
     CHECK_INT(dpar_ddp_ready(m.f.d, 0), DPAR_OK);
     CHECK_INT(dpar_zero1_free(m.zero), DPAR_E_ARG);
     CHECK_INT(dpar_zero1_step(m.zero, 0.1, 0.0), DPAR_OK);
-    CHECK_INT(dpar_zero1_free(m.zero), DPAR_OK); /* the ddp goes on without it, and with another */
+    CHECK_INT(dpar_zero1_free(m.zero), DPAR_OK); /* the ddp works without it, and with a new one */
     backward(&m.f, 3);
     CHECK_INT(dpar_ddp_end(m.f.d), DPAR_OK);
     compare(&m.f, 3, 0, 50);
@@ -499,7 +505,7 @@ static void make_refused(dpar_comm *c)
     model_close(&m);
 }
 
-/* What all ranks give a step wrongly: nothing is done, and the next one goes on. */
+/* Passes wrong arguments to a step on all ranks: nothing changes, and the next step works. */
 static void step_refused(dpar_comm *c)
 {
     model m;
@@ -528,7 +534,8 @@ static void step_refused(dpar_comm *c)
 }
 
 #if !defined(USE_MPI) && !defined(DEVICE_CUDA)
-/* One rank's rate is another one, as a loss that is not averaged makes it: all hear of it. */
+/* Passes another rate on one rank, as happens if a loss is not averaged: all ranks get the
+ * error. */
 static void zero1_rate(dpar_comm *world)
 {
     model m;
@@ -549,7 +556,7 @@ static void zero1_rate(dpar_comm *world)
     (void)dpar_comm_free(c);
 }
 
-/* One rank ends the pass, the others take a step: they differ in what they gather. */
+/* Ends the pass on one rank while the others take a step: they differ in what they gather. */
 static void zero1_or_end(dpar_comm *world)
 {
     model m;
@@ -565,7 +572,7 @@ static void zero1_or_end(dpar_comm *world)
     (void)dpar_comm_free(c);
 }
 
-/* One rank hands in another optimizer in a later step: all hear of it. */
+/* Passes another optimizer on one rank in a later step: all ranks get the error. */
 static void zero1_other(dpar_comm *world)
 {
     model m;
@@ -585,7 +592,7 @@ static void zero1_other(dpar_comm *world)
           strstr(c->why.text, "the optimizer has kind 2 with 1 moments") != NULL);
     CHECK(c->size == 1 || strstr(c->why.text, "a rejected dpar_zero1_step") != NULL);
     if (c->size > 1) {
-        CHECK_INT(dpar_ddp_ready(m.f.d, 1), st); /* broken: it says so at once */
+        CHECK_INT(dpar_ddp_ready(m.f.d, 1), st); /* the communicator is broken: fails at once */
         CHECK_INT(dpar_ddp_end(m.f.d), st);
     }
     model_close(&m);
@@ -604,15 +611,17 @@ static int everything(dpar_comm *c, void *arg)
     for (how = 0; how < 4 && failures() == 0; how++) {
         zero1_case(c, 1200, DPAR_F32, DPAR_OPTIMIZER_ADAMW, how, how % 2, how % 2 ? 3.0 : 0.0);
         zero1_case(c, 1201, DPAR_F64, DPAR_OPTIMIZER_ADAMW, how, 1, 2.0);
-        zero1_case(c, 3, DPAR_F64, DPAR_OPTIMIZER_ADAMW, how, 0, 0.0); /* fewer than ranks */
+        /* fewer elements than ranks */
+        zero1_case(c, 3, DPAR_F64, DPAR_OPTIMIZER_ADAMW, how, 0, 0.0);
         zero1_case(c, 997, DPAR_F64, DPAR_OPTIMIZER_SGD, how, how > 1, 0.0);
     }
-    zero1_case(c, MIB, DPAR_F32, DPAR_OPTIMIZER_ADAMW, 2, 1, 0.0); /* buckets beside shares */
+    /* buckets that do not match the shares */
+    zero1_case(c, MIB, DPAR_F32, DPAR_OPTIMIZER_ADAMW, 2, 1, 0.0);
     zero1_case(c, MIB + 3, DPAR_F32, DPAR_OPTIMIZER_ADAMW, 3, 0, 0.0);
     resharded(c);
     make_refused(c);
     step_refused(c);
-#if !defined(USE_MPI) && !defined(DEVICE_CUDA) /* one breaks while others go on */
+#if !defined(USE_MPI) && !defined(DEVICE_CUDA) /* a rank fails while others continue */
     zero1_rate(c);
     zero1_or_end(c);
     zero1_other(c);
