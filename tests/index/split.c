@@ -321,7 +321,7 @@ static int64_t least_maximum(const int64_t *cost, int n, int p)
 static void check_balance(const int64_t *cost, int n, int p)
 {
     int64_t cuts[8], load, most = 0,
-                           fenced[16] = {0}; /* items before and behind cost nothing */
+                           fenced[16] = {0}; /* the items before and behind cost nothing */
     int k, i;
     memcpy(fenced + 1, cost, (size_t)n * sizeof cost[0]);
     CHECK_INT(dpar_split_balance(cuts, n, fenced + 1, p, NULL), DPAR_OK);
