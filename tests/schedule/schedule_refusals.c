@@ -299,7 +299,7 @@ static void test_orders(void)
         }
     }
     for (k = 0; k < 9;
-         k++) { /* formulas need stages that are equal, and messages without size */
+         k++) { /* formulas need stages that are all equal, and messages without a size */
         static const int64_t ones[8] = {1, 1, 1, 1, 1, 1, 1, 1};
         dpar_stage_values *each[8];
         far = t;
