@@ -211,7 +211,7 @@ static void test_read_rounding(void)
         double v = any_double(&x);
         snprintf(text, sizeof text, "%.*g", 1 + (int)(i % 25), v);
         check_read(text);
-        if (i % 10 == 0) { /* all digits; as many zeros and a one: past what is kept */
+        if (i % 10 == 0) { /* all digits; as many zeros and a one: beyond those used */
             snprintf(text, sizeof text, "%.1100e", v);
             check_read(text);
             n = strcspn(text, "e");

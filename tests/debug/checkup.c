@@ -100,7 +100,7 @@ static void test_cores_and_memory(void)
     c.quota = 1.5;
     JUDGE(c, 1, "grants 150 hundredths of a core to 4 ranks");
     c = healthy();
-    c.memory_limit = INT64_C(4) * (2 << 20); /* 2 MiB a rank: 640 KiB shared, the rest its own */
+    c.memory_limit = INT64_C(4) * (2 << 20); /* 2 MiB per rank: 640 KiB shared, others its own */
     JUDGE(c, 0, "");
     c.memory_limit--;
     JUDGE(c, 1, "the cgroup grants 8191 KiB to 4 ranks, which take 2048 KiB each");

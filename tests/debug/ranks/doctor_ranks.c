@@ -2,7 +2,7 @@
 /* Tests dpar_doctor when ranks call it together. Rank 0 gets the whole report, the others the
  * number of faults; a complaint is counted; messages of each level are measured; a different
  * deadline is found; the ranks stay synchronised, and the doctor's messages are not counted.
- *     ./doctor_ranks [processes|threads] [ranks]        without arguments: both, 1 to 4 and 1 to 2 */
+ *     ./doctor_ranks [processes|threads] [ranks]      without arguments: both, 1 to 4 and 1 to 2 */
 #include "dpar_debug.h"
 #include "rank_program.h"
 

@@ -52,7 +52,7 @@ static void sentence(dpar_comm *c)
                        "has 1.25",
                        (int)own.hi[0]);
         CHECK(strcmp(why.text, word) == 0);
-        if (c->rank == 1 && c->size > 2) { /* an earlier field goes first, whoever has it */
+        if (c->rank == 1 && c->size > 2) { /* an earlier field comes first, on any rank */
             at[0][3 * 3] = -2;             /* its copy of the first of rank 2 */
         }
         CHECK_INT(dpar_halo_plan_check(x, DPAR_HALO_STALE, &why), DPAR_E_MISMATCH);

@@ -4,7 +4,7 @@
  * value of a formula of the global index. Adjoint: compares every own cell with a sum over all halo
  * cells of all ranks that show it, of small whole numbers, exact in any order. All methods give the
  * same bits.
- * halo_exchange [ranks] [rounds] [seed] [processes|threads]    without arguments: 1 to 8 ranks
+ *   halo_exchange [ranks] [rounds] [seed] [processes|threads]    without arguments: 1 to 8 ranks
  *   halo_exchange faults          a rank that is killed, one that is late
  *   mpirun -np 4 halo_exchange    built with -DUSE_MPI */
 #include "dpar_debug.h"

@@ -16,7 +16,7 @@ typedef struct world {
     int ranks, kind, order, given; /* given: own ids are listed, of a kind that need not be */
     int64_t own[RANKS], ghosts[RANKS], whole;
     int64_t own_id[RANKS][IDS], ghost_id[RANKS][GHOSTS];
-    int32_t owner[RANKS][GHOSTS], owner_at[RANKS][GHOSTS]; /* and where it lies there */
+    int32_t owner[RANKS][GHOSTS], owner_at[RANKS][GHOSTS]; /* and the place in the owner's values */
     int64_t place[RANKS][GHOSTS];                          /* in the vectors, after own values */
     int64_t name[IDS];
     dpar_mesh mesh;
@@ -783,7 +783,7 @@ static void other_vectors(dpar_comm *c)
     st = dpar_points_exchange_many(p, &v, 1);
     if (c->size == 1) {
         CHECK_INT(st, DPAR_OK);
-    } else { /* who takes from another notices, the rest hear of it in their next call */
+    } else { /* a rank that receives notices, the others in their next call */
         CHECK(st == DPAR_E_MISMATCH || (c->rank > 0 && c->rank < c->size - 1 && st == DPAR_OK));
         CHECK_INT(dpar_barrier(own, NULL), DPAR_E_MISMATCH);
     }
