@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* channel - messages between two ranks, a ring of cells each way. Each sends three messages, with
- * tags 1, 1, 2, before it receives tags 2, 1, 1, of many mixtures of these kinds (-DWRITTEN:
- * others):
+/* channel - checks messages between two ranks, with a ring of cells in each direction. Each rank
+ * sends three messages, with tags 1, 1, 2, before it receives tags 2, 1, 1, in many mixtures of
+ * these kinds (with -DWRITTEN other ones):
  *
  *   EAGER   whole in one record
  *   LONG    EAGER, then DATA, before any later message
@@ -9,19 +9,19 @@
  *   DIRECT  RTS; the receiver reads the sender's memory and answers FIN
  *   PUSH    RTS; the receiver answers CTS; the sender writes the receiver's memory, then PUT
  *
- * Either all is posted (the sends at once, then the receives one by one, progress in between) and
- * waited for; or (-DBLOCKING, EAGER and LONG only: large ones would be the user's deadlock) each is
- * waited for before the next. A rank whose own operations are done makes no progress any more.
- * Claim: each receive gets the whole message that it is due, the oldest of its tag; nothing is lost
- * or doubled; both come to the end.
+ * Either all operations are posted (the sends at once, then the receives one by one, with progress
+ * in between) and waited for; or (with -DBLOCKING, only EAGER and LONG, because large messages
+ * would be the user's deadlock) each is waited for before the next. A rank whose own operations are
+ * done makes no more progress. Claim: each receive gets its whole message, the oldest with its tag;
+ * no message is lost or doubled; both ranks finish.
  *
- * Cells: the sender writes when fewer than CELLS are unread (its own count minus `consumed`), fills
- * the cell, then stores its word = index + 1; the receiver sees the word it is due, reads the cell,
- * then stores `consumed` (each TELL records). Words and `consumed` have one writer: release and
- * acquire are enough. What no other rank can see between two stores is one step with them; -DFINE:
- * it is not. Records that no posted receive wants leave the ring, too. What goes out first:
- * answers, then new messages in their order, then what a CTS has asked for; a rank that waits
- * writes when there is nothing to read.
+ * Cells: the sender writes if fewer than CELLS are unread (its own count minus `consumed`), fills
+ * the cell, then stores its word = index + 1; the receiver waits for the word of its next index,
+ * reads the cell, then stores `consumed` (after every TELL records). Words and `consumed` have one
+ * writer, so that release and acquire are enough. Stores between which no other rank can see a
+ * difference are one step; with -DFINE they are separate steps. Records that no posted receive
+ * wants leave the ring too. The order of sending is: answers, then new messages in their order,
+ * then data that a CTS requested; a rank that waits writes if there is nothing to read.
  *
  * -DNO_ROOM         does not look at consumed                                 must fail
  * -DEARLY_WORD      the word before the cell                                  must fail

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* direct - ranks read and write each other's buffers (registered memory). Entry, wait for all
- * entries, access, word a, wait for all a, return; then the caller rewrites its buffers. A buffer
- * may be registered or not, as each rank likes in each operation: the entries say so, and all take
- * the direct way when all are registered, else a copy through the slots. Claim: each access sees
- * the operation that it belongs to, what the caller finds is complete, and all come to the end.
+/* direct - checks that ranks can read and write each other's buffers (registered memory). Steps:
+ * entry, wait for all entries, access, word a, wait for all a, return; then the caller rewrites its
+ * buffers. Each rank may or may not register a buffer in each operation: the entries state it, and
+ * all ranks access the buffers directly if all are registered, otherwise copy through the slots.
+ * Claim: each access gets the operation that it belongs to, the caller's result is complete, and
+ * all ranks finish.
  *
- * in[r] and out[r] are the buffers: the number of the operation that they belong to, 0 when the
- * caller does with them what it likes. Words have one writer and only grow; the accesses are
- * between an acquire (entries) and a release (a), the caller's between the acquire of a and its
- * next entry's release. Stores and loads are single steps.
+ * in[r] and out[r] are the buffers: the number of the operation that they belong to, 0 while the
+ * caller may do anything with them. Words have one writer and only grow; the accesses are between
+ * an acquire (entries) and a release (a), the caller's between the acquire of a and its next
+ * entry's release. Stores and loads are single steps.
  *
  * -DNO_LAST      returns without waiting for all a                    must fail
  * -DROOT_WAITS   broadcast: the root alone waits for a; fine, nobody touches the others' buffers

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* entry - collectives one after the other over entry lines: two lines a rank, by the parity of the
- * sequence number, each a payload and the word that publishes it. All wait for all words, whatever
- * the kind, then read the payloads that the kind needs. Claim: nobody reads a payload of another
- * operation, and all come to the end.
+/* entry - checks successive collectives over entry lines: two lines per rank, selected by the
+ * parity of the sequence number, each with a payload and the word that publishes it. All ranks wait
+ * for all words, whatever the kind, then read the payloads that the kind needs. Claim: no rank
+ * reads a payload of another operation, and all ranks finish.
  *
- * Stores and loads are single steps in the order of the program. Payload and word may be weakly
- * ordered memory as long as the word is stored with release and loaded with acquire: the three
- * orders that these forbid to change are the three variants EARLY_WORD, EARLY_READ, LATE_READ, and
- * each of them breaks the claim.
+ * Stores and loads are single steps in the order of the program. Payload and word may be in weakly
+ * ordered memory as long as the word is stored with release and loaded with acquire: these forbid
+ * three reorderings, which are the variants EARLY_WORD, EARLY_READ and LATE_READ, and each of the
+ * three breaks the claim.
  *
  * -DPARITIES=1     one line a rank                                           must fail
  * -DRUN_AHEAD      who needs nobody's payload does not wait                  must fail

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* levels - an all-reduce over two nodes of two ranks (dpar_mpi.h): FIRST each node adds up in its
- * memory, BETWEEN the i-th ranks of both trade messages, LAST each node shares its parts. One rank
- * may be killed anywhere, a message that it sent in the same step may be lost. Who waits in a node's
- * memory sees that its mate has died; who waits for a message looks now and then. Who fails tells
- * all others by letters, then aborts the node's own communicator; who hears it, by one or the other,
- * fails too. At the end comes a close, which goes the same three steps.
- * Claim: a rank that takes a result as right has what all ranks gave; all that live come to the end;
- * and nobody needs the deadline before the close. (In the close it may be needed: when a rank dies
- * whose mate has left already. So it is where a rank is alone on its node.)
+/* levels - checks an all-reduce over two nodes of two ranks (dpar_mpi.h): FIRST each node adds up
+ * in its memory, BETWEEN the i-th ranks of both nodes exchange messages, LAST each node shares its
+ * parts. One rank may be killed at any step, and a message that it sent in the same step may be
+ * lost. A rank that waits in its node's memory sees that its mate has died; a rank that waits for a
+ * message checks that now and then. A rank that fails reports it to all others by letters, then
+ * aborts the node's own communicator; a rank that learns of it in either of these two ways fails
+ * too. The close at the end has the same three steps.
+ * Claim: a rank that accepts a result as right has the sum of what all ranks contributed; all live
+ * ranks finish; and no rank needs the deadline before the close. (In the close it may be needed if
+ * a rank dies whose mate has already left, or which is the only one on its node.)
  *
- * Entries of a node's memory are one step each here: entry.pml and abort.pml are about these. MPI
- * keeps the order of messages, and a rank is one operation ahead of another at most: so two slots.
+ * Entries of a node's memory are one step each here; entry.pml and abort.pml check them. MPI keeps
+ * the order of messages, and a rank is at most one operation ahead of another, so two slots are
+ * enough.
  *
  * -DLEAD          small ones: the first ranks alone trade, and give it to their mates
  * -DMESSAGES      no node's memory: each sends to each

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* near - how devices of a node meet that read each other's memory (dpar_nccl.h, "memory that the
- * devices of a node read"). Each rank's stream does exchanges, one after the other: it writes a
- * part of its memory, meets its peers, reads their part. Called ones take parts 0 and 1 by turns and
- * meet once, in the set of flags of that number. Replays of a graph take part 2, and meet in set 3
- * before they write, in set 2 before they read. All sequences of both kinds.
+/* near - checks how devices of a node that read each other's memory synchronise (dpar_nccl.h,
+ * "memory that the devices of a node read"). Each rank's stream runs exchanges, one after the
+ * other: it writes a part of its memory, meets its peers, reads their part. Called exchanges use
+ * parts 0 and 1 in turns and meet once, in the set of flags with that number. Replays of a graph
+ * use part 2, and meet in set 3 before they write, in set 2 before they read. All sequences of both
+ * kinds are tried.
  *
- * Claim: nobody reads anything of another exchange, or what is being written; no flag is set that is
- * set already; all come to the end.
+ * Claim: no rank reads anything of another exchange or while it is being written; no flag is set
+ * twice; all ranks finish.
  *
  * -DCHAIN        ranks meet their neighbours in a row alone          holds, too
  *

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* order - the flag protocols on weakly ordered memory. The models in Promela take steps in the
- * order of the program; this looks at every execution that C11's release and acquire allow, where a
- * load may find any store that it has not been told is over.
+/* order - checks the flag protocols on weakly ordered memory. The models in Promela take steps in
+ * the order of the program; this program tries every execution that C11's release and acquire
+ * allow, in which a load may find any store that is not yet known to be overwritten.
  *
- * A location is the list of its stores. A thread knows of each location the oldest store that it
- * may still read: its view. A store with release carries its thread's view along, a load with
- * acquire takes it. A sequentially consistent store says to all such loads that come after it that
- * older ones are over; a fence gives and takes the view of all such steps. What a fence with
- * release knew, later stores carry without one of their own; a fence with acquire takes what
- * earlier loads found. A read-modify-write is at the end of the list. (It is the view machine of
- * Kang and others, 2017, without promises: loads do not look into the future. No load of these
- * protocols feeds a store of another word before it in the program, and compilers and processors
- * keep control dependencies to stores.)
+ * A location is the list of its stores. A thread knows for each location the oldest store that it
+ * may still read: its view. A store with release carries its thread's view, and a load with acquire
+ * takes it over. A sequentially consistent store makes older stores unreadable for all later
+ * sequentially consistent loads; a fence publishes its view to all such steps and takes theirs
+ * over. Later stores carry what an earlier fence with release knew; a fence with acquire takes over
+ * what earlier loads found. A read-modify-write is at the end of the list. (This is the view
+ * machine of Kang and others, 2017, without promises: loads do not read future stores. No load of
+ * these protocols feeds a store of another word before it in the program, and compilers and
+ * processors keep control dependencies to stores.)
  *
- * Payloads are plain memory: two accesses, one of them a store, that no release and acquire put in
- * an order (vector clocks) are a race, and a race is a fault.
+ * Payloads are plain memory: two accesses, at least one of them a store, that no release and
+ * acquire order (by vector clocks) are a race, and a race is a fault.
  *
- * Each protocol must hold; and with any one of its orders taken away (relaxed, the fence: left out)
- * it must break, so that none of them is there for nothing. */
+ * Each protocol must hold, and must break with any one of its orders removed (made relaxed; a fence
+ * left out), so that each order is known to be necessary. Run with: tests/compile/model.sh. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
