@@ -41,7 +41,7 @@ sizes() {
     [ "$(wc -l < c.txt)" -gt 300 ] || { echo 'too few sizes'; exit 1; }
 }
 
-# Prints the output of lbm without its speed.
+# Runs a command, checks that the mass stays constant, and writes the output's bits into FILE.
 flow() { # file, command...
     said=$1
     shift
