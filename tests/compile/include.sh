@@ -145,8 +145,8 @@ H
     fi
 }
 
-# refuses WORDS FLAGS: checks that the unit of one header does not compile, and that the first error has these
-# words
+# refused WORDS FOLDER FILE: checks that FILE does not compile with the headers in FOLDER, and that the first
+# error has WORDS
 refused() {
     ! $CC "-I$2" -fsyntax-only "$3" 2> said && grep -m 1 error said | grep -q "$1" || { cat said; echo "not refused with: $1"; exit 1; }
 }

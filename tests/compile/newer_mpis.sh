@@ -14,7 +14,7 @@ mpis=$PWD/build/mpis
 PATH=$work/bin:$PATH
 try $CC -O1 -D_GNU_SOURCE $reached -I"$DPAR_DIR" -I. -Itests/lib tests/comm/ranks/launch.c -o "$work/launch" -lm
 
-# install FOLDER PACKAGES: installs what their wheels put into a prefix (pip --target leaves lib out)
+# fetch FOLDER PACKAGES: installs what their wheels put into a prefix (pip --target leaves lib out)
 fetch() {
     folder=$mpis/$1
     shift
