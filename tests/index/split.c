@@ -585,7 +585,7 @@ static void test_divisors(void)
                       DPAR_OK);
             for (k = 0; k < 12; k++) {
                 i = (int64_t)(rng() >> (2 + rng() % 62));
-                i = k < 3 ? last - k : k < 6 ? i / d * d + k - 4 : i; /* -1, 0, 1 beside one */
+                i = k < 3 ? last - k : k < 6 ? i / d * d + k - 4 : i; /* -1, 0, 1 beside it */
                 i = i < 0 ? 0 : i > last ? last : i;
                 CHECK_INT(dpar_split_locate(&s, i, &local, NULL), i / d % parts);
                 CHECK_INT(local, i / d / parts * d + i % d);

@@ -18,7 +18,7 @@
 #define CLAIMED 1
 #define SET 2
 byte state, status, text;
-byte ended[N]; /* with which error */
+byte ended[N]; /* with this error */
 bit from_record[N];
 bit dead[N], killed;
 
@@ -65,7 +65,7 @@ inline take() {
 proctype rank(byte me) {
     byte s, t;
     bit mine;
-    /* Something is wrong, or the record says so. */
+    /* Runs when something is wrong, or the record reports an error. */
     if
     :: me < 2 -> may_die()
     :: me >= 2 && READABLE ->

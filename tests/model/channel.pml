@@ -38,14 +38,14 @@
 #ifndef CELLS
 #define CELLS 2
 #endif
-#define M 3     /* messages each way */
-#define PARTS 2 /* of a large one */
+#define M 3     /* messages in each direction */
+#define PARTS 2 /* of a large message */
 #define TAG(id) (1 + (id) / 2)     /* 1, 1, 2 */
 #define WANT(i) (2 - ((i) + 1) / 2) /* 2, 1, 1 */
 #define DUE(i) (((i) + 2) % 3)     /* message 2, then 0, 1 */
 
 mtype = { EAGER, LONG, LARGE, DIRECT, PUSH, RTS, CTS, DATA, FIN, PUT };
-/* a ring a rank: its way out */
+/* a ring per rank, for its outgoing records */
 byte word[2 * CELLS], id[2 * CELLS], part[2 * CELLS], consumed[2];
 mtype kind[2 * CELLS];
 
@@ -53,7 +53,7 @@ mtype kind[2 * CELLS];
 #define OFFERED 2
 #define CLEARED 3
 #define DONE 4
-#define STARTED 5 /* a LONG one, whose DATA is next */
+#define STARTED 5 /* a LONG message whose DATA is next */
 #define PUTTING 6 /* its PUT is not yet in the ring */
 mtype how[2 * M];
 byte sent[2 * M], parts[2 * M]; /* state of a send */
@@ -61,9 +61,9 @@ byte sent[2 * M], parts[2 * M]; /* state of a send */
 #define POSTED 1
 #define MATCHED 2
 #define LEAVING 3 /* its FIN is not yet in the ring */
-byte state[2 * M], from[2 * M], got[2 * M]; /* of a receive */
-byte kept[2 * M];                          /* parts of an early one */
-mtype early[2 * M];                        /* records that came before their receive */
+byte state[2 * M], from[2 * M], got[2 * M]; /* state of a receive */
+byte kept[2 * M];                          /* parts of an early message */
+mtype early[2 * M];                        /* records that arrived before their receive */
 bit put[2 * M];
 mtype reply[2 * M];                        /* CTS or FIN to be sent, by message; put: PUT */
 
@@ -97,7 +97,7 @@ mtype reply[2 * M];                        /* CTS or FIN to be sent, by message;
 #define CELL(n) (me * CELLS + (n) % CELLS)
 #define THEIRS(n) ((1 - me) * CELLS + (n) % CELLS)
 
-/* Receive i takes message m, of which this record was the first (and n parts are there). */
+/* Receive i takes message m, of which this record is the first (and n parts are there). */
 inline take(i, m, r, n) {
     from[ME(i)] = m;
     if
@@ -119,7 +119,7 @@ inline take(i, m, r, n) {
     fi
 }
 
-/* Which receive wants message m? M: none. */
+/* Finds the receive that wants message m; M if there is none. */
 inline wanted(m, i) {
     i = 0;
     do
@@ -166,7 +166,7 @@ inline post() {
     m = 0
 }
 
-/* A record from the ring. */
+/* Handles a record from the ring. */
 inline accept() {
     if
     :: r == EAGER || r == RTS ->
@@ -224,7 +224,7 @@ inline accept() {
     p = 0
 }
 
-/* What goes out next. */
+/* Chooses what is sent next. */
 inline choose() {
     p = 0;
     m = 0;

@@ -55,7 +55,7 @@
 #define BROADCAST 4
 
 #define BUFFER(r, j) (BUFFERS * (r) + (j) % BUFFERS)
-#define SLOT(r, k) (BUFFERS * (r) + BUFFERS / 2 * ((k) & 1)) /* the first buffer of it */
+#define SLOT(r, k) (BUFFERS * (r) + BUFFERS / 2 * ((k) & 1)) /* its first buffer */
 #define LAST (BUFFERS / 2 - 1)
 #define NAME(k, j) (MOST * (k) + (j)) /* of a chunk, 1 .. CHUNKS; 7: a box */
 #ifdef BARE_WORDS
@@ -75,14 +75,14 @@
 #endif
 
 byte entry[N * 2], a[N], b[N], c[N];
-byte input[N * BUFFERS], result[N * BUFFERS]; /* what lies there: a NAME */
+byte input[N * BUFFERS], result[N * BUFFERS]; /* what it holds: a NAME */
 byte kind[OPS + 1];
 
 #define ALL(w, x) (w[0] >= (x) && w[1] >= (x) && w[2] >= (x))
 #define ENTERED(k)                                                                                 \
     (entry[(k) & 1] >= (k) && entry[2 + ((k) & 1)] >= (k) && entry[4 + ((k) & 1)] >= (k))
 
-/* Each of the others, a step each. */
+/* Visits each of the others, one step each. */
 #define read_all(memory, j)                                                                        \
     d_step {                                                                                       \
         p = (r + 1) % N;                                                                           \
@@ -157,7 +157,7 @@ inline two_shot() {
 #endif
 }
 
-/* The root has nothing to take and says so once; the others have nothing to give. */
+/* The root has nothing to take and reports that once; the others have nothing to give. */
 inline broadcast() {
     if
     :: r == 0 ->

@@ -29,7 +29,7 @@
 
 byte in[N], out[N * N], slot[N * 2];
 byte entry[N * 2], a[N], kind[OPS + 1];
-bit flag[N * 2]; /* registered? in the entry */
+bit flag[N * 2]; /* registered? stated in the entry */
 
 #define HERE(r, k) (entry[2 * (r) + ((k) & 1)] >= (k))
 #define ENTERED(k) (HERE(0, k) && HERE(1, k) && HERE(N - 1, k))
@@ -118,7 +118,7 @@ proctype rank(byte r) {
             od
         }
         fi;
-        /* Back in the caller: its result is there, and its buffers are its own. */
+        /* Returns to the caller: its result is there, and its buffers are its own. */
         d_step {
             p = 0;
             do
@@ -132,7 +132,7 @@ proctype rank(byte r) {
             direct = 0;
             p = 0
         }
-        /* Some time later nobody has written into them, and it calls again. */
+        /* Some time later no rank has written into them, and it calls again. */
         d_step {
             assert(out[r * N] == 0 && out[r * N + 1] == 0 && out[r * N + N - 1] == 0);
             k++

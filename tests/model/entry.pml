@@ -50,8 +50,8 @@
 byte payload[N * PARITIES];
 byte word[N * PARITIES];  /* the sequence number */
 byte print[N * PARITIES]; /* the fingerprint, stored in the same word */
-byte kind[OPS + 3];       /* what the program does, chosen when the first rank comes there */
-byte odd;                 /* the operation in which the last rank does something else */
+byte kind[OPS + 3];       /* what the program does, chosen when the first rank arrives there */
+byte odd;                 /* the operation in which the last rank calls another kind */
 byte done[N], failed;
 
 #ifdef RUN_AHEAD
@@ -60,7 +60,7 @@ byte done[N], failed;
 #define WAITS(what, r) true
 #endif
 #define SEEN(p, k) (word[LINE(p, k)] >= (k))
-/* Is the word of rank p one that does not fit? */
+/* Tests whether the word of rank p is one that does not fit. */
 #ifdef EQUAL
 #define NEWER_FITS false
 #else
@@ -110,7 +110,7 @@ proctype rank(byte r) {
                 fi
             :: else
             fi;
-            mine = kind[k] + (k > OPS -> 10 : 0); /* the new communicator calls what it likes */
+            mine = kind[k] + (k > OPS -> 10 : 0); /* the new communicator calls anything */
 #ifdef MISMATCH
             if
             :: k == odd && r == N - 1 -> mine = 5

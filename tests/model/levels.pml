@@ -42,9 +42,9 @@
 #define tag (op * 4 + kind)
 #endif
 
-byte first[N], last[N], part[N]; /* in the node's memory: up to which operation, and the part */
+byte first[N], last[N], part[N]; /* in the node's memory: the last operation, and the part */
 byte sent[N * N * 2], load[N * N * 2];
-byte waits[N], waits_in[N]; /* told to all: the operation, and its kind */
+byte waits[N], waits_in[N]; /* reported to all: the operation, and its kind */
 bit letter[N], aborted[2], dead[N], killed;
 byte ended[N]; /* 1: all was right, 2: failed */
 
@@ -70,7 +70,7 @@ byte ended[N]; /* 1: all was right, 2: failed */
 #define UNLIKE(r) (waits[r] == op && waits_in[r] != kind)
 #define HEARD (letter[me] || UNLIKE(far) || UNLIKE((far) ^ 1))
 
-/* In the node's memory. */
+/* Waits in the node's memory. */
 inline meet(done) {
     waits_in[me] = kind;
     waits[me] = op;

@@ -15,7 +15,7 @@
 mtype = { RTS, CTS, PUT, FIN };
 chan there = [2] of { mtype, byte };
 chan back = [2] of { mtype, byte };
-byte in[2], out[2]; /* halves: the message that they hold, 0: the caller's */
+byte in[2], out[2]; /* halves: the message that they hold, 0 for the caller's */
 
 proctype sender() {
     byte m = 1;

@@ -103,7 +103,7 @@ inline announce() {
     announced = whom
 }
 
-/* Whoever turns the flag back takes it off the count. */
+/* Whoever turns the flag back removes the sleeper from the count. */
 inline withdraw() {
     atomic {
         fence(me) -> ok = (mem[ASLEEP(me)] == 1);
@@ -119,7 +119,7 @@ inline withdraw() {
     fi
 }
 
-/* The kernel: compares and sleeps. */
+/* The kernel compares and sleeps. */
 inline futex() {
     atomic {
         if

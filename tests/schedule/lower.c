@@ -1170,7 +1170,7 @@ static void test_times_of_kinds(void)
                          "3074457345618258602 are allowed");
     how.passes = DPAR_LOWER_REDUCE; /* reads no times */
     CHECK(dpari_schedule_lower_bytes(&s, &how, &why) > 0);
-    how.passes = DPAR_LOWER_MESSAGES; /* a list that has messages is refused before its times are */
+    how.passes = DPAR_LOWER_MESSAGES; /* lists with messages are refused before times are read */
     read_lines(&s, "1B0,1SEND_B0\n3B0\n0RECV_B0,0B0,2B0\n", 2, memory);
     CHECK_INT(dpari_schedule_lower_bytes(&s, &how, &why), -1);
     /* rank 0 ends its pair at 10 (one after the other) or at 14 (joined); rank 2 ends at 11 */

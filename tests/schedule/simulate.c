@@ -465,7 +465,7 @@ static void check_path(const dpar_schedule *s, const dpar_schedule_times *t, con
             h--;
         }
         if (h >= s->begin[s->rank_of[a->stage]] && to[h] == from[i] &&
-            (holds(t, a->kind) ? !is_message(a->kind) : a->kind % 2)) { /* work, or a SEND */
+            (holds(t, a->kind) ? !is_message(a->kind) : a->kind % 2)) { /* works, or is a SEND */
             CHECK(b != NULL && (j == h || (j == h - 1 && b->joined)));
         }
         if (!is_message(a->kind)) {
