@@ -494,7 +494,7 @@ static void test_tuner(void)
               DPAR_E_UNKNOWN);
 }
 
-/* ---- the tables that calibrate: how well the forms fit them ---------------------------------- */
+/* ---- the tables that calibrate: how well the formulas fit ------------------------------------ */
 
 static void fit_of_vtrain(const char *file, const char *text, const char *name, double bar)
 {

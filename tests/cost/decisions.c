@@ -147,7 +147,7 @@ static void test_cases(void)
     CHECK_INT(a.plan.strategy.recompute, DPAR_RECOMPUTE_NONE);
     /* 8: 7B on 8 x 80 GB: ZeRO-3; 84 GB static at 12 B a parameter */
     EXPECT(advise("llama-7b", "1x8:a100-80", "no-master", 512), "FSDP=8");
-    /* 9: 70B on 8 x 80 GB: TP in the node + FSDP; FSDP alone is 105 GB a GPU (103 with the exact
+    /* 9: 70B on 8 x 80 GB: TP in the node + FSDP; only FSDP is 105 GB per GPU (103 with the exact
      * 69.0e9 parameters): does not fit, say so, and say what would */
     EXPECT(advise("llama-2-70b", "1x8:a100-80", "no-master", 64), "TP=8");
     CHECK(!a.plan.fits && strstr(a.why, "does not fit") != NULL);

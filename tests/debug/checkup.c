@@ -27,7 +27,7 @@ static const char *listed(const void *user, const char *name)
 
 static dpari_site site;
 
-/* ---- judgement ------------------------------------------------------------------------------- */
+/* ---- complaints ------------------------------------------------------------------------------ */
 
 /* Makes a node without faults: 4 ranks of one node on 8 cores with 4 GPUs. */
 static dpari_checkup healthy(void)

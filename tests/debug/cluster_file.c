@@ -14,7 +14,7 @@ static const char help[] = "";
 
 #include "check.h"
 
-/* Makes numbers that are nobody's default. */
+/* Makes numbers that are no defaults. */
 static measured example(int32_t ranks, int32_t nodes)
 {
     measured m;

@@ -357,7 +357,7 @@ static void moves(bytes *b)
     }
     m.send = send, m.receive = receive, m.send_count = take(b, 3), m.receive_count = take(b, 3);
     if (honest &&
-        m.send_count == m.receive_count) { /* else it would wait for messages that nobody sends */
+        m.send_count == m.receive_count) { /* else it would wait for messages that no rank sends */
         (void)fine(dpar_transfers_exchange(world, &m, &why));
     }
 }

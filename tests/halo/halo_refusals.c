@@ -140,7 +140,7 @@ static void test_no_memory(dpar_comm *c)
     CHECK(few_pages_has(&few, "bytes for a plan cannot be allocated"));
 }
 
-/* Checks an exchange that nobody waited for, and a world that ended before its grid. */
+/* Checks an exchange that no rank waited for, and a world that ended before its grid. */
 static void test_ends(void)
 {
     dpar_comm *world = NULL, *part = NULL;

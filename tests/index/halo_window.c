@@ -319,7 +319,7 @@ static void test_sweep(void)
                                 v->ceil_mode = below(2);
                                 h.periodic = below(4) == 0;
                                 if (n + v->pad_low + v->pad_high < reach) {
-                                    continue; /* nobody can */
+                                    continue; /* impossible */
                                 }
                                 check_line_all(&h);
                             }

@@ -9,7 +9,7 @@
  * state is published with release and read with acquire; stores and loads are single steps. "A
  * while" is any length of time. Ranks 2 and 3 check forever which ranks live, as a wait does.
  *
- * -DHANG        who finds the record claimed waits until it is published      must fail
+ * -DHANG        a rank that finds it claimed waits until it is published      must fail
  * -DHALF        reads it when it is claimed                                   must fail
  * -DEARLY       published before it is filled                                 must fail
  * -DNO_CLAIM    a look and a store in place of the compare-and-swap           must fail */

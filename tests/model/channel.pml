@@ -23,15 +23,15 @@
  * wants leave the ring too. The order of sending is: answers, then new messages in their order,
  * then data that a CTS requested; a rank that waits writes if there is nothing to read.
  *
- * -DNO_ROOM         does not look at consumed                                 must fail
+ * -DNO_ROOM         does not check consumed                                   must fail
  * -DEARLY_WORD      the word before the cell                                  must fail
  * -DEARLY_CONSUMED  consumed before the cell is read                          must fail
- * -DTELL=3          consumed is told too seldom for CELLS = 2                 must fail
- * -DIN_RING         records that nobody wants stay in the ring (-DBLOCKING)   must fail
+ * -DTELL=3          consumed is stored too rarely for CELLS = 2               must fail
+ * -DIN_RING         records not wanted stay in the ring (-DBLOCKING)          must fail
  * -DDEAF            a rank that sends does not read (-DBLOCKING)              must fail
- * -DANY_ORDER       sends go out in any order                                 must fail
+ * -DANY_ORDER       messages are sent in any order                            must fail
  * -DLAST_FIRST      the newest of a tag is taken                              must fail
- * -DEND_LATER       a work is done before its FIN or PUT is in the ring       must fail */
+ * -DEND_LATER       a send ends before its FIN or PUT is in the ring          must fail */
 #ifndef TELL
 #define TELL 1
 #endif

@@ -12,10 +12,10 @@
  * entry's release. Stores and loads are single steps.
  *
  * -DNO_LAST      returns without waiting for all a                    must fail
- * -DROOT_WAITS   broadcast: the root alone waits for a; fine, nobody touches the others' buffers
+ * -DROOT_WAITS   broadcast: only the root waits for a; holds, no rank touches others' buffers
  * -DROOT_LEAVES  broadcast: all but the root wait                     must fail
  * -DNO_ENTRIES   accesses before all entries                          must fail
- * -DOWN_CHOICE   each rank takes the way of its own buffer            must fail
+ * -DOWN_CHOICE   each rank decides by its own buffer                  must fail
  * -DRETURN_NEXT  the last wait is left to the next entries            must fail */
 #ifndef N
 #define N 3

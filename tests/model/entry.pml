@@ -9,8 +9,8 @@
  * three reorderings, which are the variants EARLY_WORD, EARLY_READ and LATE_READ, and each of the
  * three breaks the claim.
  *
- * -DPARITIES=1     one line a rank                                           must fail
- * -DRUN_AHEAD      who needs nobody's payload does not wait                  must fail
+ * -DPARITIES=1     one line per rank                                         must fail
+ * -DRUN_AHEAD      a rank that needs no payload does not wait                must fail
  * -DEARLY_WORD     the word before the payload (store without release)       must fail
  * -DEARLY_READ     payloads before the words (load without acquire)          must fail
  * -DLATE_READ      the last payload after the next word                      must fail

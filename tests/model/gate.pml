@@ -10,11 +10,11 @@
  * In the last operation leader 2 enters and then does something else until rank 3 is done with it.
  * Claim: no rank reads anything of another operation, and all ranks finish.
  *
- * -DUPS=1          one `up` line a leader                                    must fail
- * -DTRUST          who has seen `down` reads `up` without its word           must fail
+ * -DUPS=1          one `up` line per leader                                  must fail
+ * -DTRUST          after `down` a rank reads `up` without its word           must fail
  * -DEARLY_DOWN     `down` before the leader has seen the other leader        must fail
  * -DEARLY_WORD     the word of `down` before the result                      must fail
- * -DNO_ALL         nobody looks at all words                                 must fail */
+ * -DNO_ALL         no rank reads all words                                   must fail */
 #ifndef OPS
 #define OPS 3
 #endif

@@ -14,16 +14,16 @@
  * the order of messages, and a rank is at most one operation ahead of another, so two slots are
  * enough.
  *
- * -DLEAD          small ones: the first ranks alone trade, and give it to their mates
- * -DMESSAGES      no node's memory: each sends to each
- * -DOTHER         nobody dies; in the last operation node 1 calls another kind: all must fail
- * -DNO_ABORT      who fails leaves the node's communicator alone: the letters are enough
- * -DNO_LETTERS    who fails tells its own node alone                          must fail
- * -DDEAF          letters, and notes of who waits, are not read between nodes must fail
+ * -DLEAD          small ones: only the first ranks exchange, and pass the result to their mates
+ * -DMESSAGES      without a node's memory: each sends to each
+ * -DOTHER         no rank dies; in the last operation node 1 calls another kind: all must fail
+ * -DNO_ABORT      a rank that fails does not abort the node's communicator: letters are enough
+ * -DNO_LETTERS    a rank that fails tells only its node                       must fail
+ * -DDEAF          letters, and notes of waiting ranks, are not read across must fail
  * -DNO_PEER       a wait in the node's memory does not see the mate's death   must fail
- * -DEARLY_LAST    parts are shared before the other node's has come          must fail
- * -DMESSAGES -DNO_LOOK   a wait for messages does not look at the mate        must fail
- * -DOTHER -DNO_TAG       messages of another kind fit                         must fail
+ * -DEARLY_LAST    parts are shared before the other's arrived                must fail
+ * -DMESSAGES -DNO_LOOK   a wait for messages ignores the mate                 must fail
+ * -DOTHER -DNO_TAG       messages of other kinds match                        must fail
  * -DOTHER -DDEAF                                                              must fail */
 #define N 4
 #ifndef OPS

@@ -9,12 +9,12 @@
  * Claim: no rank reads anything of another exchange or while it is being written; no flag is set
  * twice; all ranks finish.
  *
- * -DCHAIN        ranks meet their neighbours in a row alone          holds, too
+ * -DCHAIN        ranks meet only their neighbours in a row           holds, too
  *
- * -DONE_PART     called ones write part 0 alone                     must fail
+ * -DONE_PART     called ones write only part 0                      must fail
  * -DNO_BEFORE    replays do not meet before they write              must fail
  * -DSAME_PART    replays write what called ones write, and meet once    must fail
- * -DONE_SET      called ones meet in set 0 alone                    must fail
+ * -DONE_SET      called ones meet only in set 0                     must fail
  * -DNO_WAIT      flags of one peer are not waited for               must fail
  * -DEARLY        flags are set before the part is written           must fail
  * -DNO_CLEAR     flags are not cleared                              must fail */

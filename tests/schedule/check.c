@@ -526,7 +526,7 @@ static void test_garbage(void)
     }
 }
 
-/* ---- each sentence --------------------------------------------------------------------------- */
+/* ---- each message ---------------------------------------------------------------------------- */
 
 static void sentence(const char *csv, int chain, int flags, const char *expected)
 {

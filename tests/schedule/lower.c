@@ -159,7 +159,7 @@ static void test_pytorch(void)
     }
 }
 
-/* ---- the rules, re-stated -------------------------------------------------------------------- */
+/* ---- the rules, restated --------------------------------------------------------------------- */
 
 /* A cell: an action and optionally its other half. */
 typedef struct cell {
@@ -568,7 +568,7 @@ static dpar_schedule random_schedule(int32_t ranks, int32_t chains, int32_t chai
     return s;
 }
 
-/* ---- sinking, re-stated ---------------------------------------------------------------------- */
+/* ---- sinking, restated ----------------------------------------------------------------------- */
 
 static int needs(const dpar_action *a, const dpar_action *receive)
 {
@@ -696,7 +696,7 @@ static void check_passes(const dpar_schedule *s, int passes, int max_active, int
         empty_lists(&computed, s->ranks, room, cells_of);
     }
     expected = plain;
-    if ((passes & 3) == 0 || (passes & DPAR_LOWER_MESSAGES) != 0) { /* TURNS alone adds them too */
+    if ((passes & 3) == 0 || (passes & DPAR_LOWER_MESSAGES) != 0) { /* TURNS adds them too */
         if ((passes & (DPAR_LOWER_TURNS | DPAR_LOWER_IDLE)) != 0) {
             CHECK(round_robin(&computed, &plain, s));
         } else {

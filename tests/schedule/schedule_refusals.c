@@ -116,7 +116,7 @@ static void test_shapes(void)
     REFUSED(dpar_schedule_simulate(&good, &how, &timing, work, sizeof work, &why), DPAR_E_ARG,
             "the time of F is -1");
     t.forward.all = 1;
-    { /* starts alone, ends alone */
+    { /* only starts, then only ends */
         int64_t at[100], end[100];
         CHECK(good.begin[2] <= 100);
         how.start = at;

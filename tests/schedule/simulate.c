@@ -64,7 +64,7 @@ static dpar_schedule_times times(int64_t f, int64_t i, int64_t w, int64_t latenc
     return t;
 }
 
-/* ---- what a thing waits for, by search ------------------------------------------------------- */
+/* ---- what an action waits for, by search ----------------------------------------------------- */
 
 static int backward(int kind)
 {
@@ -374,7 +374,7 @@ static int tick(const dpar_schedule *s, const dpar_schedule_times *t)
     return !left;
 }
 
-/* ---- relaxation: only async, wires of one's own ---------------------------------------------- */
+/* ---- relaxation: only async, separate links -------------------------------------------------- */
 
 static int64_t relaxed[MOST];
 

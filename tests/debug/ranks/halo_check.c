@@ -131,7 +131,7 @@ static void poison(dpar_comm *c)
     free(memory);
 }
 
-/* ---- what is refused, what is told ----------------------------------------------------------- */
+/* ---- what is refused, what is reported ------------------------------------------------------- */
 
 static void refused(dpar_halo_plan *x, int32_t what, const char *word)
 {

@@ -16,7 +16,7 @@ static int below(uint64_t *lot, int n)
     return (int)lot_below(lot, n);
 }
 
-/* ---- a case: what is exchanged, and how it lies ---- */
+/* ---- a case: what is exchanged, and its arrangement ---- */
 
 typedef struct array {
     dpar_grid_field f;
@@ -178,7 +178,7 @@ static int make_array(one_case *k, array *a)
     return 1;
 }
 
-/* ---- what each element is to hold ---- */
+/* ---- the expected value of each element ---- */
 
 static double value(int number, const int64_t *p, int comp)
 {
@@ -379,7 +379,7 @@ static int64_t part_of_file(const one_case *k, const array *a)
     return mistakes + (b.component_stride != a->component_stride);
 }
 
-/* ---- core and rim ---- */
+/* ---- core and boundary ---- */
 
 /* Checks that core and boundary together are the own cells, each once, and that the core is as far
  * from filled halos as these are wide. */
@@ -926,7 +926,7 @@ static int64_t refused_places(dpar_comm *c)
     return mistakes;
 }
 
-/* ---- arrays of the grid's type, which nobody attaches ---- */
+/* ---- arrays of the grid's type, which no rank attaches ---- */
 
 static int64_t of_a_type(dpar_comm *c)
 {
@@ -1092,7 +1092,7 @@ static void closed_before(dpar_comm *c)
     }
 }
 
-/* ---- one rank plans where the others wait: sentences name the user's call ---- */
+/* ---- one rank plans while the others wait: messages name the user's call ---- */
 
 static void another_call(dpar_comm *c)
 {

@@ -585,7 +585,7 @@ static void refusals(dpar_comm *c)
     refused(c, &f, NULL, DPAR_E_RANGE, "over more than 2^60 bytes");
 }
 
-/* ---- arrays in each other's way -------------------------------------------------------------- */
+/* ---- arrays that overlap --------------------------------------------------------------------- */
 
 /* Checks two fields of 4 x 7 points with rows cut: one array, interleaved, in each other's
  * padding. */
@@ -785,7 +785,7 @@ static int lots(dpar_comm *c, void *arg)
     return checks_failed;
 }
 
-/* ---- sentences ------------------------------------------------------------------------------- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
 /* Returns an address 8 bytes behind one that a plan may have. */
 static void *at_8(unsigned char *line)
@@ -1173,7 +1173,7 @@ static void meanwhile(dpar_comm *world)
     (void)dpar_comm_free(c);
 }
 
-/* ---- the fastest way ------------------------------------------------------------------------- */
+/* ---- the fastest method ---------------------------------------------------------------------- */
 
 static dpar_status (*quick_batch)(dpar_comm *, const dpar_call *, int32_t, dpar_work *);
 
@@ -1367,7 +1367,7 @@ static void refused_pairs(dpar_comm *c)
     REFUSED((void)0, 2, "same grid, periodic and owner");
 }
 
-/* ---- who does not come ----------------------------------------------------------------------- */
+/* ---- a rank that does not arrive ------------------------------------------------------------- */
 
 /* Checks four blocks, the second between all others, which have only it as neighbour. In exchange
  * #2 it waits for the third for 0.6 s, then for the last, which arrives after the others timed out.

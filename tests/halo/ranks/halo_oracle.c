@@ -1393,7 +1393,7 @@ static int dot(run *r, int p, int64_t round)
     return 1;
 }
 
-/* ---- what a plan says of itself -------------------------------------------------------------- */
+/* ---- what a plan reports about itself -------------------------------------------------------- */
 
 /* Moves a point one hop back: dim by dim, the last dim first, it is received from the neighbour
  * along the first dim in which it is outside, which has it in the halos of the other dims; from
@@ -1852,7 +1852,7 @@ static void cases(oracle *o)
     }
 }
 
-/* ---- ranks that do not come ------------------------------------------------------------------ */
+/* ---- ranks that do not arrive ---------------------------------------------------------------- */
 
 typedef struct board { /* shared by all ranks */
     uint64_t seed;

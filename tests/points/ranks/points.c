@@ -335,7 +335,7 @@ static void fill(const world *w, int me, vectors *x, int n, int round)
     }
 }
 
-/* ---- what must come -------------------------------------------------------------------------- */
+/* ---- the expected result --------------------------------------------------------------------- */
 
 /* Checks that ghosts are their owners' values as `value` returns them, and that own values are
  * unchanged or as it returns. */
@@ -513,7 +513,7 @@ static void random_worlds(dpar_comm *c, int rounds)
     free(w);
 }
 
-/* ---- what is wrong, all hear ----------------------------------------------------------------- */
+/* ---- errors, which all ranks report ---------------------------------------------------------- */
 
 static void refused(dpar_comm *c, const dpar_points_desc *d, dpar_status want, const char *words)
 {
@@ -586,7 +586,7 @@ static void faults(dpar_comm *c)
     refused(c, &d, DPAR_E_ARG,
             "the receive_counts add up to 0 (send_counts: 0), but ghost_count is 1");
     d.ghost_count = 0;
-    if (c->size > 1) { /* rank 0 sends, nobody receives */
+    if (c->size > 1) { /* rank 0 sends, no rank receives */
         sends[0] = me == 0;
         refused(c, &d, DPAR_E_MISMATCH, "rank 0 sends 1 values to rank 1, which expects 0");
         send_at[0] = me == 0 ? 2 : 0;
