@@ -6,7 +6,7 @@
 
 #include "check.h"
 
-/* What rank 0 of an even grid receives, cell by cell: the cells around its block. */
+/* Returns the default rates. */
 static dpar_halo_rates usual_rates(void)
 {
     dpar_halo_rates r;
@@ -14,6 +14,7 @@ static dpar_halo_rates usual_rates(void)
     return r;
 }
 
+/* Counts what `rank` of an even grid receives, cell by cell: the cells around its block. */
 static void count(const dpar_halo_cost_desc *j, const dpar_halo_cost *g, int32_t rank,
                   int64_t *bytes, int64_t *away, int64_t *runs, int64_t *packed,
                   int64_t *packed_runs)

@@ -16,7 +16,7 @@ static dpar_status build(const char *text, dpar_why *why)
     return st == DPAR_OK ? dpar_workload_init(&w, &m, 0, why) : st;
 }
 
-/* Returns the forward FLOP of one layer for one sample; below, the weights of its experts. */
+/* Returns the forward FLOP of one layer for one sample. */
 static double layer_flops(int layer)
 {
     double sum = 0.0;
@@ -28,6 +28,7 @@ static double layer_flops(int layer)
     return sum;
 }
 
+/* Returns the weights of a layer's experts. */
 static double expert_params(int layer)
 {
     double sum = 0.0;

@@ -103,7 +103,7 @@ static void check_dims(int32_t n, int32_t dims, int32_t a, int32_t b, int32_t c,
     CHECK_INT(got[3], d);
 }
 
-/* Vector G: results of MPICH 4.0.2 and Open MPI 4.1.4, executed; MPICH's result where they
+/* Checks vector G: results of MPICH 4.0.2 and Open MPI 4.1.4, executed; MPICH's result where they
  * differ. */
 static void test_dims_table(void)
 {
@@ -827,8 +827,8 @@ static void test_skipping(void)
     }
 }
 
-/* Checks that row-major is MPI's order in any number of dims, and that the placement's text is
- * complete. */
+/* Checks that row-major is MPI's order in any number of dims, and that all fields of a mapping and
+ * a stencil are set. */
 static void test_row_major(void)
 {
     static const int32_t n[] = {2, 3, 1, 2, 2, 3};
@@ -933,7 +933,7 @@ static void check_edges(const dpar_cart *c, int32_t kind, int32_t g, int64_t tot
     CHECK_INT(most, worst);
 }
 
-/* H6 and H11: number of edges between nodes, in total and the most at one node. */
+/* Checks H6 and H11: the number of edges between nodes, in total and the most at one node. */
 static void test_edges(void)
 {
     dpar_cart c = cart_of(2, 8, 8, 1, 0);

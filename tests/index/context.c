@@ -7,7 +7,7 @@
 #include "check.h"
 #include "split_oracle.h"
 
-/* F4: documents [0, 8, 16), cp 2. */
+/* Checks F4: documents [0, 8, 16), cp 2. */
 static void test_thd(void)
 {
     static const int64_t ends[] = {0, 8, 16};
@@ -100,7 +100,7 @@ static void test_all_packings(void)
     }
 }
 
-/* Megatron #1669: 7 valid tokens on 2 ranks stay 7. */
+/* Checks Megatron #1669: 7 valid tokens on 2 ranks stay 7. */
 static void test_not_lost(void)
 {
     static const int64_t ends[] = {0, 7};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Tests cover (do boxes tile an array?) against counting cells, with vectors D8 and D9 of
- * facts/index_math.md. Run with: tests/run test index. */
+/* Tests cover, which checks whether boxes tile an array, against counting cells, with vectors D8
+ * and D9 of facts/index_math.md. Run with: tests/run test index. */
 #include "dpar.h"
 
 #include "check.h"

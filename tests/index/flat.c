@@ -132,7 +132,7 @@ static dpar_status make(dpar_buckets_desc *how, int32_t params, const int64_t *n
     return dpar_buckets_init(how, start, bucket, room, buckets, why);
 }
 
-/* D3, D4, D5: parameters of 100, 30 and 200 elements. */
+/* Checks D3, D4, D5: parameters of 100, 30 and 200 elements. */
 static void test_megatron(void)
 {
     static const int64_t numel[] = {100, 30, 200};

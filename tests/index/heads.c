@@ -7,7 +7,7 @@
 
 #include "check.h"
 
-/* F2: Megatron-LM's grouped-query attention (a port): (8,2,4) and (8,4,2). */
+/* Checks F2: Megatron-LM's grouped-query attention (a port): (8,2,4) and (8,4,2). */
 static void test_megatron_heads(void)
 {
     dpar_heads h;
@@ -200,7 +200,7 @@ static void test_ulysses(void)
     }
 }
 
-/* F1: Megatron-LM's _vocab_size_with_padding (a port): (vocabulary, divisor, tp). */
+/* Checks F1: Megatron-LM's _vocab_size_with_padding (a port): (vocabulary, divisor, tp). */
 static void test_vocab(void)
 {
     static const int64_t size[] = {50257, 50257, 128000, 1}, padded[] = {50304, 51200, 128000, 128};
@@ -253,7 +253,8 @@ static void test_vocab(void)
     }
 }
 
-/* F5: Megatron-LM's document: 16 layers, pp 4, 2 chunks: stage 0 has 1, 2, 9, 10 and so on. */
+/* Checks F5: Megatron-LM's document: 16 layers, pp 4, 2 chunks: stage 0 has 1, 2, 9, 10 and so
+ * on. */
 static void test_interleaved(void)
 {
     dpar_stage_layers_desc s;

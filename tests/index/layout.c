@@ -298,7 +298,7 @@ static void test_nested(void)
     }
 }
 
-/* A19: FSDP2, 5 rows over 4 ranks: 2 2 1 0. */
+/* Checks A19: FSDP2, 5 rows over 4 ranks: 2 2 1 0. */
 static void test_padding(void)
 {
     static const int32_t four = 4;
@@ -564,7 +564,8 @@ static void test_full_shardings(void)
     }
 }
 
-/* B10: MPI_Type_create_darray of [3, 4], NONE x BLOCK on 1 x 3 (MPICH and Open MPI executed). */
+/* Checks B10: MPI_Type_create_darray of [3, 4], NONE x BLOCK on 1 x 3 (MPICH and Open MPI
+ * executed). */
 static void test_darray(void)
 {
     static const int32_t size[] = {1, 3};

@@ -365,8 +365,8 @@ static void test_layout_algebra(void)
     CHECK_INT(dpar_mesh_find(&m, "expert"), -1);
 }
 
-/* C16 (torchtitan test_parallel_dims.py), C17 (both conventions), C23 (jax: extents local to hosts)
- */
+/* Checks C16 (torchtitan test_parallel_dims.py), C17 (both conventions), C23 (jax: extents local to
+ * hosts). */
 static void test_more_vectors(void)
 {
     static const int32_t cp2[] = {2, 1, 1, 2, 3}, cp2tp4[] = {1, 1, 1, 2, 4};

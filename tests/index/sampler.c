@@ -191,7 +191,8 @@ static void test_same_tail(void)
 
 /* ---- vectors --------------------------------------------------------------------------------- */
 
-/* I1: the C++ standard: 10000th output of std::mt19937 with its default seed 5489. */
+/* Checks I1: the 10000th output of std::mt19937 with its default seed 5489, from the C++
+ * standard. */
 static void test_mt19937(void)
 {
     static dpar_mt19937 g, h;
@@ -233,7 +234,7 @@ static void test_mt19937_all(void)
     }
 }
 
-/* I2: torch.randperm(10) after manual_seed(0) and manual_seed(42). */
+/* Checks I2: torch.randperm(10) after manual_seed(0) and manual_seed(42). */
 static void test_randperm(void)
 {
     static const int64_t zero[] = {4, 1, 7, 5, 3, 9, 0, 8, 6, 2};
@@ -282,7 +283,7 @@ static void test_randperm_inside_out(void)
 }
 #endif
 
-/* I3, I4, I5. */
+/* Checks vectors I3, I4 and I5. */
 static void test_vectors(void)
 {
     static const int pad[4][3] = {{0, 4, 8}, {1, 5, 9}, {2, 6, 0}, {3, 7, 1}};

@@ -349,8 +349,8 @@ static int64_t quarters(const char **at)
     return (int64_t)(v * 4 + (v < 0 ? -0.5 : 0.5));
 }
 
-/* ranks, stages, m, makespan, bubble, peaks a/b/c, span, with latency 0.25, with (2,3,1), with
- * F and B together in 2.5 */
+/* Compares ranks, stages, m, makespan, bubble, peaks a/b/c and span with metrics.tsv: with latency
+ * 0.25, with times (2,3,1), and with F and B together in 2.5. */
 static void test_metrics(void)
 {
     size_t i, found = 0;

@@ -814,7 +814,7 @@ static void refused_strides(dpar_comm *c)
     d.dims = 2, d.halo = 1;
     d.cells[0] = 4 * (int64_t)c->size, d.cells[1] = 4;
     d.parts[0] = c->size, d.parts[1] = 1;
-    d.periodic[0] = 1; /* 6 rows of 4 cells that overlap, 6 in memory */
+    d.periodic[0] = 1; /* exchanges use 6 rows of 4 cells, 6 in memory */
     CHECK_INT(dpar_grid_make(c, &d, &g, NULL), DPAR_OK);
     for (i = 0; i < 5; i++) {
         memset(&f, 0, sizeof f);
@@ -832,7 +832,7 @@ static void refused_strides(dpar_comm *c)
                          : 0);
         says(why.text, word);
     }
-    f.stride[1] = 1, f.stride[0] = 4; /* no two existing cells overlap: beyond x's ends are none */
+    f.stride[1] = 1, f.stride[0] = 4; /* no two used cells overlap: none are used beyond x's ends */
     CHECK_INT(dpar_grid_attach(g, own + 200, DPAR_F64, &f, &why), DPAR_OK);
     CHECK_INT(dpar_grid_exchange(g, own + 200), DPAR_OK);
     f.stride[0] = 6, f.components = 2, f.component_stride = 1;
@@ -910,7 +910,7 @@ static int64_t refused_places(dpar_comm *c)
         CHECK(says_who_differs(c->why.text, c->size, "grid exchange: the type of array 0", "f32",
                                "f64"));
     }
-    /* another array at the same address takes the user's place; parts of an array do not */
+    /* an array that overlaps one of the user's replaces it; interleaved arrays do not */
     CHECK_INT(dpar_grid_attach(g, v + 1, DPAR_F64, NULL, &why), DPAR_OK);
     CHECK_INT(dpar_grid_exchange(g, v), DPAR_E_ARG);
     ring_fill(g, v + 1, 3);
@@ -1053,7 +1053,7 @@ static void closed_before(dpar_comm *c)
             CHECK_INT(dpar_grid_free(g[1]), DPAR_OK);
         }
     }
-    for (i = 0; i < 17; i++) { /* until the first one's memory is reused */
+    for (i = 0; i < 17; i++) { /* until the first one's memory is released */
         CHECK_INT(dpar_comm_split(c, 0, 0, &other), DPAR_OK);
         CHECK_INT(dpar_comm_free(other), DPAR_OK);
     }

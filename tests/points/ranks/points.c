@@ -372,7 +372,8 @@ static double combined(const world *w, int round, int op, int rank, int64_t i, i
     return sum;
 }
 
-/* ghosts 1: owners' values; 0: zero, because they were added. */
+/* Compares the vectors with the expected values. ghosts 1: owners' values; 0: zero, because they
+ * were added. */
 static void compare(const world *w, int me, const vectors *x, int n, int round, int op,
                     value_of *value, int ghosts)
 {
