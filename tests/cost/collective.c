@@ -73,8 +73,8 @@ static dpar_collective_cost cost_of(const dpar_cluster *c, int n, int stride, in
     return cost;
 }
 
-/* Returns the number of successive messages of the textbooks' rings, pairs and pipelined chains, and
- * of dissemination for a barrier (MPICH's comments; Thakur, Rabenseifner, Gropp 2005). */
+/* Returns the number of successive messages of the textbooks' rings, pairs and pipelined chains,
+ * and of dissemination for a barrier (MPICH's comments; Thakur, Rabenseifner, Gropp 2005). */
 static double book_messages(int kind, int p)
 {
     return kind == DPAR_CALL_ALL_REDUCE  ? 2.0 * (p - 1)
@@ -83,7 +83,7 @@ static double book_messages(int kind, int p)
                                          : p - 1.0;
 }
 
-/* Returns the bytes on the wire per byte of the full vector, which is nccl-tests' bus factor too. */
+/* Returns the bytes on the wire per byte of the full vector, as nccl-tests' bus factor does. */
 static double book_bytes(int kind, int p)
 {
     switch (kind) {
