@@ -119,7 +119,7 @@ $(B)/libdpar.a: $(OBJECTS)
 # ---- programs ----
 
 LINK = $(CC) $(CFLAGS) -I. $< $(B)/libdpar.a -o $@ -lm
-$(B)/plan: commands/plan.c commands/options.h $(B)/libdpar.a
+$(B)/plan: commands/plan.c commands/options.h commands/machine.h $(B)/libdpar.a
 	$(LINK)
 $(B)/pipeline: commands/pipeline.c commands/options.h $(B)/libdpar.a
 	$(LINK)
@@ -127,7 +127,7 @@ $(B)/doctor: commands/doctor.c commands/measure.h commands/options.h $(B)/libdpa
 	$(LINK)
 $(B)/doctor_mpi: commands/doctor.c commands/measure.h commands/options.h dpar_mpi.h $(B)/libdpar.a
 	$(MPICC) $(CFLAGS) -DDOCTOR_MPI -DDPAR_MPI_IMPLEMENTATION -I. $< $(B)/libdpar.a -o $@ -lm
-$(B)/decompose: commands/decompose.c commands/options.h $(B)/libdpar.a
+$(B)/decompose: commands/decompose.c commands/options.h commands/machine.h $(B)/libdpar.a
 	$(LINK)
 $(B)/ranks: apps/ranks.c apps/start.h commands/options.h $(B)/libdpar.a
 	$(LINK)

@@ -4,7 +4,7 @@
  *
  * Ranks form a mesh with named axes. An array is cut over the axes of a mesh, and each rank computes from that
  * description alone what it owns, what it sends and what it receives. No function of this header communicates,
- * allocates memory or calls a library. One query costs O(axes) also on a million ranks, because there are no tables.
+ * allocates memory or calls a library. One query costs O(axes) even on a million ranks, because there are no tables.
  *
  *     #include "dpar.h"
  *     #include <stdio.h>
@@ -357,9 +357,9 @@ typedef struct dpar_mesh_axis {
     int32_t stride; /* distance in ranks between neighbours along this axis */
 } dpar_mesh_axis;
 
-/* Ranks with named axes, made by the functions below. The rank at coord[] is offset + the sum of
- * coord[i] * axis[i].stride, at most 2^31 - 1, and no two coordinates have the same rank. Keep both
- * true if you set `first_rank` yourself.
+/* Ranks with named axes, made by the functions below. The rank at coord[] is first_rank + the sum
+ * of coord[i] * axis[i].stride. It is at most 2^31 - 1, and no two coordinates have the same rank.
+ * Keep both true if you set first_rank yourself.
  *
  * Functions take a set of axes as a number in which bit i stands for axis i. They ignore bits of
  * axes that the mesh does not have.
@@ -459,14 +459,15 @@ DPAR_API int32_t dpar_mesh_group_size(const dpar_mesh *mesh, uint32_t which);
 DPAR_API int32_t dpar_mesh_group_member(const dpar_mesh *mesh, uint32_t which, int32_t rank,
                                         int32_t index);
 
-/* Finds the index of a rank in its group. Returns -1 for a rank outside the mesh. The number of the
- * rank's group among all groups is dpar_mesh_group_index(mesh, ~which, rank). Costs O(axes^2). */
+/* Finds the index of a rank in its group. Returns -1 for a rank outside the mesh. The group itself
+ * has the number dpar_mesh_group_index(mesh, ~which, rank) among all groups. Costs O(axes^2). */
 DPAR_API int32_t dpar_mesh_group_index(const dpar_mesh *mesh, uint32_t which, int32_t rank);
 
 /* ==== index/cart.h ==== */
 
 /* cart - computes process grids: how many ranks each axis gets, which rank owns which cells, and
- * which rank runs on which node. Integers only, no tables. A grid has parts[d] ranks along axis d.
+ * which rank runs on which node. It uses integers only and no tables. A grid has parts[d] ranks
+ * along axis d.
  *
  *     const int64_t cells[2] = {120, 100};
  *     int32_t parts[2] = {0, 0};
@@ -479,18 +480,19 @@ enum { DPAR_PROC_NULL = -1 }; /* "no rank", such as the neighbour beyond an open
 
 /* ---- shapes ---- */
 
-/* Chooses the number of ranks along each axis, as MPI_Dims_create does. It knows neither cells nor
- * nodes; use dpar_cart_choose_parts if you have cells.
+/* Chooses the number of ranks along each axis, as MPI_Dims_create does. It does not consider cells
+ * or nodes; use dpar_cart_choose_parts if you have cells.
  *
  * ranks:  at least 1.
- * dims:   0..DPAR_MAX_AXES.
- * parts:  [dims]. On entry a positive number is kept and 0 is chosen. On return the product is
- *         `ranks`.
+ * dims:   number of axes, 0..DPAR_MAX_AXES.
+ * parts:  [dims]. On entry 0 asks for a number and a positive number is kept. On return their
+ *         product is `ranks`.
  *
  * The chosen numbers do not increase from axis to axis. Among all such factorisations the function
- * takes the one with the least difference between largest and smallest number, then the one with
- * the largest smallest number, then the lexicographically least. MPICH 4.0.2 gives the same result
- * for all ranks <= 3000. Open MPI differs for a few numbers: 72 is 9 x 8 here and 12 x 6 there.
+ * takes the one with the least difference between its largest and its smallest number, then the one
+ * whose smallest number is largest, then the lexicographically least. MPICH 4.0.2 gives the same
+ * result for all ranks <= 3000. Open MPI differs for a few numbers: 72 is 9 x 8 here and 12 x 6
+ * there.
  *
  * Fails with DPAR_E_ARG, or DPAR_E_DIVIDE if the fixed numbers do not divide the ranks, or all are
  * fixed and their product is smaller. Costs microseconds for usual numbers, and at most sqrt(ranks)
@@ -500,7 +502,7 @@ DPAR_API dpar_status dpar_cart_dims(int32_t ranks, int32_t dims, int32_t *parts,
 
 /* A grid of cells to distribute over ranks. Zero it, then set the fields that you need. */
 typedef struct dpar_cart_choose_desc {
-    int32_t ranks, dims;          /* at least 1; 0..DPAR_MAX_DIMS */
+    int32_t ranks, dims;          /* ranks, at least 1; dims, 0..DPAR_MAX_DIMS */
     int64_t cells[DPAR_MAX_DIMS]; /* cells along each dim, at least 1 */
     /* The cost of one cell face between two ranks, by the dim that the face is normal to. If all
      * are 0, each face costs 1. */
@@ -510,8 +512,9 @@ typedef struct dpar_cart_choose_desc {
 
 /* Finds the process grid that cuts the fewest cell faces, with at most cells[d] parts in each dim.
  *
- * parts:  [dims]. On entry a positive number is kept and 0 is chosen. On return the product is
- *         grid->ranks. Among equal cuts the function takes the lexicographically least parts.
+ * parts:  [dims]. On entry 0 asks for a number and a positive number is kept. On return their
+ *         product is grid->ranks. Among equal cuts the function takes the lexicographically least
+ *         parts.
  * cut:    receives the weighted number of faces that are cut; may be NULL. If all parts are fixed,
  *         it is their cut.
  *
@@ -552,7 +555,7 @@ DPAR_API int32_t dpar_cart_owner(int32_t dims, const int64_t *cells, const int32
 DPAR_API dpar_status dpar_cart_range(int32_t dims, const int64_t *cells, const int32_t *parts,
                                      int32_t rank, int64_t *first, int64_t *count);
 
-/* ---- a grid of ranks, to be placed on nodes ---- */
+/* ---- a grid of ranks, to be mapped to nodes ---- */
 
 /* A grid of ranks, made by dpar_cart_init. */
 typedef struct dpar_cart {
@@ -576,9 +579,9 @@ enum {
 DPAR_API dpar_status dpar_cart_init(dpar_cart *cart, int32_t dims, const int32_t *parts,
                                     uint32_t periodic, dpar_why *why);
 
-/* ---- placement of the grid's ranks on nodes; the node of a rank is rank / per_node ---- */
+/* ---- mapping of the grid's ranks to nodes; the node of a rank is rank / per_node ---- */
 
-/* How ranks are placed on the coordinates of a grid. */
+/* How the ranks, and so the nodes, are mapped to the coordinates of a grid. */
 enum {
     DPAR_MAPPING_ROW_MAJOR, /* the last axis fastest, as in MPI_Cart */
     DPAR_MAPPING_BRICKS,    /* each node has a brick of the grid */
@@ -587,9 +590,9 @@ enum {
     DPAR_MAPPING_COUNT
 };
 
-/* A placement, which says which rank is at which coordinate. dpar_mapping_init and
- * dpar_mapping_choose make it. For bricks of your own, set kind, order and brick; the sides must
- * divide the parts and multiply to per_node. LAMMPS' two-level order "xyz" is order {0, 1, 2}. */
+/* A mapping, which says which rank is at which coordinate, made by dpar_mapping_init or
+ * dpar_mapping_choose. For bricks of your own, set kind, order and brick; the sides must divide the
+ * parts and multiply to per_node. LAMMPS' two-level order "xyz" is order {0, 1, 2}. */
 typedef struct dpar_mapping {
     dpar_cart grid;
     int32_t kind;                 /* DPAR_MAPPING_x */
@@ -607,16 +610,17 @@ typedef struct dpar_stencil {
     int64_t width[DPAR_MAX_DIMS]; /* width of the halo in cells */
 } dpar_stencil;
 
-/* Makes a placement of a kind on nodes of per_node >= 1 ranks.
+/* Makes a mapping of a kind for nodes of per_node >= 1 ranks.
  *
  * Bricks have sides q[d] that divide parts[d] and multiply to per_node, with the least surface
  * between nodes. The surface is the cut of dpar_cart_choose_parts with parts[d] / q[d] nodes along
- * axis d. Among equal ones the function takes the fewest nodes along axis 0, then along axis 1, and
- * so on. Nodes in the grid and ranks in a brick are both row-major. Morton and Hilbert number the
- * cells of the smallest power-of-two cube around the grid and skip cells outside the grid.
+ * axis d. Among bricks with the same surface the function takes those with the fewest nodes along
+ * axis 0, then along axis 1, and so on. Nodes in the grid and ranks in a brick are both row-major.
+ * Morton and Hilbert number the cells of the smallest power-of-two cube around the grid and skip
+ * cells outside the grid.
  *
  * Fails with DPAR_E_ARG, and for bricks with DPAR_E_DIVIDE if per_node does not divide the ranks
- * (use DPAR_MAPPING_HILBERT). Costs O(1), and for bricks as much as dpar_cart_choose_parts for size
+ * (use DPAR_MAPPING_HILBERT). Costs O(1), but for bricks as much as dpar_cart_choose_parts for size
  * / per_node ranks.
  */
 DPAR_API dpar_status dpar_mapping_init(dpar_mapping *place, const dpar_cart *grid, int32_t kind,
@@ -624,7 +628,7 @@ DPAR_API dpar_status dpar_mapping_init(dpar_mapping *place, const dpar_cart *gri
 
 /* Computes the rank at a coordinate. Returns DPAR_PROC_NULL outside the grid. Costs O(dims) for
  * row-major and bricks. Morton and Hilbert cost O(2^dims * dims * bits of the longest axis),
- * because skipped cells are counted by whole cubes. */
+ * because cells that the curve skips are counted one cube at a time. */
 DPAR_API int32_t dpar_mapping_rank(const dpar_mapping *place, const int32_t *coord);
 
 /* Computes the coordinate of a rank, the inverse of dpar_mapping_rank at the same cost. Fails with
@@ -633,20 +637,20 @@ DPAR_API dpar_status dpar_mapping_coords(const dpar_mapping *place, int32_t rank
 
 /* Computes the traffic between nodes in one exchange, in the units of stencil->bytes.
  *
- * total:  what all pairs of nodes exchange in one direction; as much is sent back.
- * worst:  what the busiest node sends; it receives as much.
+ * total:  receives what all pairs of nodes send in one direction; the same is sent back.
+ * worst:  receives what the busiest node sends; it receives as much.
  *
  * Along a periodic axis of 2 parts, two messages connect the same two ranks. Fails with DPAR_E_ARG,
  * or DPAR_E_RANGE if a sum could exceed 2^63 - 1. Costs O(3^dims * dims) for bricks, and for
- * row-major with one rank per node. Costs O(ranks * 3^dims * dims) times dpar_mapping_rank for the
- * others.
+ * row-major with one rank per node. Other mappings cost O(ranks * 3^dims * dims) times
+ * dpar_mapping_rank.
  */
 DPAR_API dpar_status dpar_mapping_cost(const dpar_mapping *place, const dpar_stencil *stencil,
                                        int64_t *total, int64_t *worst, dpar_why *why);
 
-/* Chooses the kind of placement whose busiest node sends least, then the least total, then the
- * first kind. Bricks are computed with the stencil's faces as weights, and are skipped if none
- * fits. Fails and costs as dpar_mapping_cost for every kind. */
+/* Chooses the kind of mapping whose busiest node sends the least. Among equal kinds it takes the
+ * one with the least total, then the first one. Bricks are computed with the stencil's faces as
+ * weights, and are skipped if none fits. Fails and costs as dpar_mapping_cost for every kind. */
 DPAR_API dpar_status dpar_mapping_choose(dpar_mapping *place, const dpar_cart *grid,
                                          int32_t per_node, const dpar_stencil *stencil,
                                          dpar_why *why);
@@ -654,39 +658,39 @@ DPAR_API dpar_status dpar_mapping_choose(dpar_mapping *place, const dpar_cart *g
 /* ==== index/split.h ==== */
 
 /* split - computes which part owns which elements of one dim: `count` elements over `parts` parts,
- * by a named rule, because the common systems disagree about what "block" means. Integers only, no
- * tables.
+ * by a named rule, because the common systems disagree about what "block" means. It uses integers
+ * only and no tables.
  *
- *     dpar_split_owner(DPAR_SPLIT_CHUNK, 1000, 7, 500);                     part 3 owns element 500
- *     dpar_split_range(DPAR_SPLIT_CHUNK, 1000, 7, 3, &first, &count);       part 3 owns 143, from
- * 429 on
+ *     dpar_split_owner(DPAR_SPLIT_CHUNK, 1000, 7, 500);                     3: the owning part
+ *     dpar_split_range(DPAR_SPLIT_CHUNK, 1000, 7, 3, &first, &count);       143 from 429 on
  *
- * These two functions answer for some rules. A dpar_split answers for all rules, and faster in a
+ * These two functions work for some rules. A dpar_split works for all rules, and is faster in a
  * loop.
  */
 
 /* The rules by which N elements are divided over P parts. The numbers are the sizes of 10 elements
  * over 4 parts. */
 enum {
-    /* Blocks of b = ceil(N/P): part p owns [min(N, p b), min(N, (p+1) b)): 3 3 3 1. As torch.chunk,
-     * DTensor, FSDP, FFTW-MPI, MPI darray BLOCK, HPF BLOCK, PetscSplitOwnershipEqual. Empty parts
-     * are last. */
+    /* Blocks of b = ceil(N/P): part p owns [min(N, p b), min(N, (p+1) b)): 3 3 3 1. Used by
+     * torch.chunk, DTensor, FSDP, FFTW-MPI, MPI darray BLOCK, HPF BLOCK, PetscSplitOwnershipEqual.
+     * Empty parts are last. */
     DPAR_SPLIT_CHUNK,
-    /* Balanced: part p owns N/P + (p < N%P) elements: 3 3 2 2. As numpy.array_split,
+    /* Balanced: part p owns N/P + (p < N%P) elements: 3 3 2 2. Used by numpy.array_split,
      * torch.tensor_split, PETSc DMDA, DeepSpeed, cuDecomp, heFFTe, AMReX, hypre. Empty parts are
      * last. */
     DPAR_SPLIT_EVEN,
-    /* Rounded down: part p owns [floor(N p/P), floor(N (p+1)/P)): 2 3 2 3. As p4est. Empty parts
-     * are between full ones. */
+    /* Rounded down: part p owns [floor(N p/P), floor(N (p+1)/P)): 2 3 2 3. Used by p4est. Empty
+     * parts are between full ones. */
     DPAR_SPLIT_FLOOR,
-    /* Blocks of `block` elements, dealt in turn from part `source` on. As ScaLAPACK, MPI darray
-     * CYCLIC(k). */
+    /* Blocks of `block` elements, dealt in turn from part `source` on. Used by ScaLAPACK and as MPI
+     * darray CYCLIC(k). */
     DPAR_SPLIT_BLOCK_CYCLIC,
     /* Any ascending cuts: part p owns [cuts[p], cuts[p+1]). For ragged and weighted shards and
      * whole atoms. */
     DPAR_SPLIT_RAGGED,
     /* `block` pieces by CHUNK, each of them divided over P by CHUNK; part p owns the p-th share of
-     * every piece. As DTensor's strided shard (FSDP over TP), fused QKV and gate/up weights. */
+     * every piece. Used by DTensor's strided shard (FSDP over TP), fused QKV and gate/up
+     * weights. */
     DPAR_SPLIT_STRIDED,
     /* 2P chunks by CHUNK; part p owns chunks p and 2P-1-p. For causal context parallelism. */
     DPAR_SPLIT_ZIGZAG,
@@ -723,14 +727,14 @@ typedef struct dpar_split {
     const int64_t *cuts;         /* RAGGED: [parts + 1], the caller's */
     int64_t by[2];               /* private: the divisors of indices */
     uint64_t inverse[2];         /* private: their inverses, times 2^shift */
-    int64_t rounds, extra, tail; /* private: the count in whole rounds, and what is left */
+    int64_t rounds, extra, tail; /* private: whole rounds in `count`, and the rest */
 } dpar_split;
 
 /* Makes a split by any rule except RAGGED, which has dpar_split_init_ragged.
  *
  * block:  the block of BLOCK_CYCLIC or the pieces of STRIDED, at least 1; other rules ignore it.
  *
- * Fails with DPAR_E_ARG or DPAR_E_RANGE and leaves *s unchanged. Costs O(1).
+ * Fails with DPAR_E_ARG or DPAR_E_RANGE and leaves *split unchanged. Costs O(1).
  */
 DPAR_API dpar_status dpar_split_init(dpar_split *split, int32_t rule, int64_t count, int32_t parts,
                                      int64_t block, dpar_why *why);
@@ -768,9 +772,10 @@ DPAR_API dpar_status dpar_split_weighted_cuts(int64_t *cuts, int64_t count, int3
  *
  * cost:  [items], at least 0, with a sum below 2^62.
  *
- * Within that least maximum each run, from the first on, is as close as possible to an even share
- * of what is left. No run is empty as long as there are enough items. Fails with DPAR_E_ARG for a
- * number out of its domain or DPAR_E_RANGE for one that is too large. Costs O(items log(sum)).
+ * Among the cuts with that least maximum, each run, from the first one on, costs as close as
+ * possible to an even share of the remaining cost. No run is empty as long as there are enough
+ * items. Fails with DPAR_E_ARG for a number out of its domain or DPAR_E_RANGE for one that is too
+ * large. Costs O(items log(sum)).
  */
 DPAR_API dpar_status dpar_split_balance(int64_t *cuts, int64_t items, const int64_t *cost,
                                         int32_t parts, dpar_why *why);
@@ -808,7 +813,7 @@ DPAR_API int64_t dpar_split_global(const dpar_split *split, int32_t part, int64_
 
 /* layout - computes which part of an n-d array each rank of a mesh owns. Each mesh axis shards a
  * dim of the array, replicates the array, or holds partial sums. Local shapes and offsets equal
- * those of DTensor and FSDP2 for every layout that these have.
+ * those of DTensor and FSDP2 for every layout that DTensor and FSDP2 can describe.
  *
  *     const int64_t extent[2] = {1000, 64};
  *     const dpar_placement cut[2] = {dpar_shard(0), dpar_shard(1)};    by dp, by tp
@@ -820,8 +825,8 @@ DPAR_API int64_t dpar_split_global(const dpar_split *split, int32_t part, int64_
 enum {
     DPAR_PLACEMENT_REPLICATE, /* each rank along the axis holds a copy */
     DPAR_PLACEMENT_SHARD,     /* each rank along the axis holds a part of one dim */
-    DPAR_PLACEMENT_PARTIAL /* each rank along the axis holds values that must be combined with the
-                              others' */
+    DPAR_PLACEMENT_PARTIAL /* each rank along the axis holds values that must be combined with those
+                              of the others */
 };
 
 /* What one mesh axis does with the array. */
@@ -904,7 +909,7 @@ DPAR_API int64_t dpar_layout_count(const dpar_layout *layout, int32_t rank);
 DPAR_API int64_t dpar_layout_global(const dpar_layout *layout, int32_t rank, int32_t dim,
                                     int64_t local, int64_t *run);
 
-/* Finds the ranks that own index i of a dim. Returns 1, or 0 if i is outside.
+/* Finds the ranks that own index i of a dim. Returns 1, or 0 if i is outside the dim.
  *
  * coord:  [mesh.axes]. Receives the coordinates along the axes that shard the dim; other entries
  *         keep their values. May be NULL.
@@ -972,9 +977,9 @@ DPAR_API void dpar_layout_strides(const dpar_layout *layout, int32_t rank, const
  *         t.peer sends t.extent elements, which arrive at t.mine
  *     }
  *
- * dpar_redistribute of dpar_comm.h moves the array. Rank n of both meshes is the same process,
- * unless the meshes have different offsets: give the mesh of another job an offset, because its
- * ranks are other processes. Use DPAR_REDISTRIBUTE_PRIMARY to read files that another job's ranks
+ * dpar_redistribute of dpar_comm.h moves the array. A rank number means the same process in both
+ * meshes. If the ranks of one mesh are the processes of another job, set its first_rank so that no
+ * number is in both meshes. Use DPAR_REDISTRIBUTE_PRIMARY to read files that another job's ranks
  * wrote, because rank n here does not hold what rank n wrote.
  */
 
@@ -995,7 +1000,7 @@ enum {
     DPAR_TRANSFER_SEND  /* the transfers that a rank sends */
 };
 
-/* A value of `ranks_per_node`: copy 0 sends everything, as files need that copy 0 wrote. */
+/* A value of `per_node`: copy 0 sends everything, which is needed for files that copy 0 wrote. */
 enum { DPAR_REDISTRIBUTE_PRIMARY = -1 };
 
 /* A walk over one rank's transfers: call dpar_redistribute_first, then dpar_redistribute_next until
@@ -1019,8 +1024,9 @@ typedef struct dpar_redistribute_cursor {
 /* Begins the list of the transfers that a rank receives, or of those that it sends.
  *
  * direction:  DPAR_TRANSFER_RECV or DPAR_TRANSFER_SEND.
- * per_node:   consecutive ranks of a node, for meshes whose strides nest, as those of every init
- *             do. 0 ignores nodes. DPAR_REDISTRIBUTE_PRIMARY lets copy 0 send everything.
+ * per_node:   number of consecutive ranks on a node, for meshes whose strides nest, as those of the
+ *             init functions do. 0 ignores nodes. DPAR_REDISTRIBUTE_PRIMARY lets copy 0 send
+ *             everything.
  *
  * A rank receives each of its elements of `to` once. From Partial sources it receives each
  * contribution once, the first with DPAR_COPY and the others with the op. The k-th send from a to b
@@ -1029,19 +1035,19 @@ typedef struct dpar_redistribute_cursor {
  * If several ranks hold a copy, the receiver takes its own. If it has none, the copies on its node
  * send, or all copies if its node has none. Copies share the sending evenly. As long as a box has
  * at least as many receivers as copies, each copy serves the same number of whole receivers;
- * several copies serve each receiver that is left over, in even shares. A copy sends at most its
- * even share plus the largest box, so a box may arrive in pieces. It arrives whole if the receivers
- * cut rows (CHUNK, EVEN, FLOOR) and their number and the number of copies have a common divisor,
- * because shares then end where rows end.
+ * several copies serve each remaining receiver, in even shares. A copy sends at most its even share
+ * plus the largest box, so a box may arrive in pieces. It arrives whole if the receivers cut rows
+ * (CHUNK, EVEN, FLOOR) and their number and the number of copies have a common divisor, because
+ * shares then end where rows end.
  *
  * Each Partial rank sends its contribution directly. From Partial to Shard that is a
- * reduce-scatter. From Partial to Replicate each rank receives every contribution, so it costs less
- * to shard the sums first, by a layout in between, as dpar_route_plan does.
+ * reduce-scatter. From Partial to Replicate each rank receives every contribution. It costs less to
+ * go through a layout that shards the sums, as dpar_route_plan does.
  *
  * Fails with DPAR_E_ARG if dpar_redistribute_check refuses the layouts, per_node is below -1 or
- * there is no such direction. A step costs O(axes x dims), and a list O(its transfers). A sender
- * with copies also spends O(what the ranks of its node receive of it), and skips receivers that
- * have a nearer copy.
+ * there is no such direction. A step costs O(axes x dims), and a list O(its transfers). If there
+ * are copies, a sender also spends O(transfers to the ranks of its node) and the time to skip
+ * receivers that have a nearer copy.
  */
 DPAR_API dpar_status dpar_redistribute_first(dpar_redistribute_cursor *cursor,
                                              const dpar_layout *from, const dpar_layout *to,
@@ -1056,8 +1062,8 @@ DPAR_API int dpar_redistribute_next(dpar_redistribute_cursor *cursor, dpar_trans
 
 /* ==== index/cover.h ==== */
 
-/* cover - checks whether boxes cover an array. That needs all boxes at once, in the caller's
- * memory.
+/* cover - checks whether boxes cover an array. The check needs all boxes at once, in the
+ * caller's memory.
  *
  *     dpar_box_cover(2, extent, box, n, order, &why);    DPAR_OK if each element is in one box
  */
@@ -1068,10 +1074,10 @@ DPAR_API int dpar_redistribute_next(dpar_redistribute_cursor *cursor, dpar_trans
  * extent:  [dims], the shape of the array.
  * order:   [n], scratch.
  *
- * Fails with DPAR_E_ARG if not. The message then names a box that is outside, two boxes that
- * overlap, or the number of elements that no box has and the first of them. Fails with DPAR_E_RANGE
- * if the array has more than 2^63 - 1 elements. Costs O(n log n + pairs that overlap in the dim
- * where the boxes are thinnest).
+ * Fails with DPAR_E_ARG if not. The message then names a box that is outside the array, two boxes
+ * that overlap, or the number of elements that are in no box and the first of them. Fails with
+ * DPAR_E_RANGE if the array has more than 2^63 - 1 elements. Costs O(n log n + pairs that overlap
+ * in the dim where the boxes are thinnest).
  */
 DPAR_API dpar_status dpar_box_cover(int32_t dims, const int64_t *extent, const dpar_box *box,
                                     int32_t n, int32_t *order, dpar_why *why);
@@ -1085,8 +1091,8 @@ DPAR_API dpar_status dpar_box_cover(int32_t dims, const int64_t *extent, const d
  *     dpar_route_plan(&q, steps, 8, &count, &why);    such as all-gather, then all-to-all
  */
 
-/* The kinds of steps, each along one mesh axis. R is replicated, S(d) a shard of dim d, P partial.
- */
+/* The kinds of steps, each along one mesh axis. R means replicated, S(d) a shard of dim d, P
+ * partial. */
 enum {
     DPAR_ROUTE_STEP_SLICE,      /* R -> S(to): each rank keeps its part, and nothing is sent */
     DPAR_ROUTE_STEP_TO_PARTIAL, /* R -> P: rank 0 of the axis keeps the array, the others hold zeros
@@ -1108,8 +1114,9 @@ DPAR_API const char *dpar_route_step_name(int32_t kind);
 typedef struct dpar_route_step {
     int32_t kind, axis; /* axis is -1 for PERMUTE */
     int32_t from, to;   /* dims, -1 if the step has none; for SWAP, `to` is the other axis */
-    int64_t elements;   /* elements that a rank receives at most */
-    /* Elements that a rank holds at most at one time: what it has and what it receives, padded. */
+    int64_t elements;   /* maximum number of elements that a rank receives */
+    /* Maximum number of elements that a rank holds at one time: what it has and what it receives,
+     * padded. */
     int64_t held;
 } dpar_route_step;
 
@@ -1139,11 +1146,11 @@ typedef struct dpar_route_desc {
  * steps:  [room], receives the steps.
  * count:  receives the number of steps.
  *
- * Shards must be CHUNK; strided ones are refused. The moves are DTensor's: a cut can be gathered or
- * moved if it is the innermost of its dim, and becomes the innermost of its new dim. If all cuts
- * are even there are two more moves. SWAP lets two axes exchange roles if they cut the same dim or
- * have the same size. PERMUTE ends a route if both layouts have the same tiles (the collective
- * permutes of arXiv 2112.01075).
+ * Shards must be CHUNK; strided ones are refused. The moves are DTensor's: the innermost cut of a
+ * dim can be gathered or moved, and becomes the innermost one of its new dim. If all cuts are even
+ * there are two more moves. SWAP lets two axes exchange roles if they cut the same dim or have the
+ * same size. PERMUTE ends a route if both layouts have the same tiles (the collective permutes of
+ * arXiv 2112.01075).
  *
  * A step costs the elements received times byte_cost[axis], plus step_cost if anything is sent.
  * SWAP and PERMUTE use the most expensive axis. Over n ranks, with padded sizes, a rank receives
@@ -1176,7 +1183,7 @@ DPAR_API dpar_status dpar_route_step_apply(const dpar_layout *layout, const dpar
  *
  *     dpar_buckets_desc how = {0};
  *     how.params = 3;
- *     how.count = numel;                      elements of each
+ *     how.count = numel;                      elements of each parameter
  *     how.ranks = 4;                          one bucket, 4 equal shards
  *     how.forward = 1;
  *     dpar_buckets_init(&how, start, bucket, 1, &buckets, &why);
@@ -1199,7 +1206,8 @@ typedef struct dpar_buckets_desc {
     int32_t ranks;        /* ranks that share each bucket equally; 0 selects 1 */
     const int64_t *count; /* [params], elements of each parameter */
     int64_t first; /* the first bucket ends once it has this many elements; 0 selects `size` */
-    /* other buckets end once they have this many elements; 0 puts all parameters in one bucket */
+    /* the other buckets end once they have this many elements; 0 puts all parameters into one
+     * bucket */
     int64_t size;
     int64_t align;    /* parameters begin at multiples of this number; 0 selects 1 */
     int64_t multiple; /* buckets end at multiples of lcm(ranks, multiple); 0 selects 1 */
@@ -1235,16 +1243,16 @@ DPAR_API dpar_status dpar_buckets_init(const dpar_buckets_desc *how, int64_t *st
 typedef struct dpar_piece {
     int64_t count;     /* number of elements */
     int64_t in_param;  /* first element, as an index in the parameter */
-    int64_t in_shard;  /* the same, in the rank's shard */
-    int64_t in_bucket; /* the same, in the bucket */
-    int64_t in_buffer; /* the same, in the buffer */
+    int64_t in_shard;  /* first element, as an index in the rank's shard */
+    int64_t in_bucket; /* first element, as an index in the bucket */
+    int64_t in_buffer; /* first element, as an index in the buffer */
 } dpar_piece;
 
 /* Computes the part of a parameter that is in a rank's share of a bucket. Returns 1, or 0 if there
  * is none; *piece is then unchanged.
  *
- * ranks:         the number of equal shares of the bucket. start, numel:  the first element of the
- *                parameter in the buffer, and its number of elements.
+ * ranks:         the number of equal shares of the bucket.
+ * start, numel:  the first element of the parameter in the buffer, and its number of elements.
  *
  * Costs O(1).
  */
@@ -1258,7 +1266,7 @@ DPAR_API int dpar_bucket_piece(const dpar_bucket *bucket, int32_t ranks, int64_t
  *
  * extent:  [dims], the shape of the array, which is in C order.
  * at:      the first element on the first call; the function moves it past the box.
- * end:     past the last element; a larger number than the array has means its end.
+ * end:     one past the last element; larger numbers mean the end of the array.
  *
  * There are at most 2 dims - 1 boxes. Also returns 0 if an extent is below 1, *at is negative, or
  * the product of the extents does not fit in 63 bits. For RaggedShard and BlockShard, split rows or
@@ -1269,8 +1277,8 @@ DPAR_API int dpar_flat_next(int32_t dims, const int64_t *extent, int64_t *at, in
 
 /* ==== index/heads.h ==== */
 
-/* heads - computes which parts of a transformer each tensor, sequence or pipeline parallel rank
- * has: attention heads, rows of fused weights, rows of the vocabulary, layers.
+/* heads - computes which parts of a transformer belong to each tensor, sequence or pipeline
+ * parallel rank: attention heads, rows of fused weights, rows of the vocabulary, layers.
  *
  *     dpar_heads_init(&h, 64, 8, 16, DPAR_SPLIT_EVEN, &why);    64 queries in 8 groups on 16 ranks
  *     share = dpar_heads_local(&h, rank);                 4 queries and 1 group, held by 2 ranks
@@ -1315,13 +1323,13 @@ typedef struct dpar_heads_share {
     int32_t copy, copies;
 } dpar_heads_share;
 
-/* Computes the heads that a rank has. All fields are 0 for a rank outside. A rank without heads has
- * queries 0; if there are at least as many groups as ranks, its groups and copies are 0 too. Costs
- * O(1).
+/* Computes the heads that a rank has. All fields are 0 for a rank outside 0..ranks-1. A rank
+ * without heads has queries 0; if there are at least as many groups as ranks, its groups and copies
+ * are 0 too. Costs O(1).
  *
- * Ranks pad their heads to the most that any rank has. Rank 0 has the most groups and the most
- * queries, except that with fewer groups than ranks the first rank of the last group has the most
- * queries.
+ * Programs that pad heads pad them to the most that any rank has. Rank 0 has the most groups and
+ * the most queries, except that with fewer groups than ranks the first rank of the last group has
+ * the most queries.
  */
 DPAR_API dpar_heads_share dpar_heads_local(const dpar_heads *heads, int32_t rank);
 
@@ -1430,7 +1438,7 @@ typedef struct dpar_packed {
 DPAR_API dpar_status dpar_packed_init(dpar_packed *packed, int32_t docs, const int64_t *ends,
                                       int32_t ranks, int32_t rule, dpar_why *why);
 
-/* Counts the tokens of a rank. Returns 0 for a rank outside.
+/* Counts the tokens of a rank. Returns 0 for a rank outside 0..ranks-1.
  *
  * local_ends:  [docs + 1], receives where each document ends in the rank's tokens: its own
  *              cumulative lengths. May be NULL.
@@ -1440,7 +1448,7 @@ DPAR_API dpar_status dpar_packed_init(dpar_packed *packed, int32_t docs, const i
 DPAR_API int64_t dpar_packed_rank_count(const dpar_packed *packed, int32_t rank,
                                         int64_t *local_ends);
 
-/* The position of dpar_packed_next in a rank's runs. Begin with an all-zero cursor. */
+/* The position of dpar_packed_next in the runs of a rank. Begin with an all-zero cursor. */
 typedef struct dpar_packed_cursor {
     int32_t doc;
     int64_t local;
@@ -1457,9 +1465,9 @@ DPAR_API int64_t dpar_packed_pairs(const dpar_packed *packed, int32_t rank);
 
 /* ==== index/window.h ==== */
 
-/* window - counts the outputs of operators that read windows of their inputs, along one dim. The
- * field `window` of dpar_halo distributes these outputs over ranks and adds the inputs that they
- * need.
+/* window - counts the outputs of operators that read windows of their inputs, along one dim. With
+ * the field `window`, a dpar_halo distributes these outputs over ranks and widens the local arrays
+ * by the inputs that they need.
  *
  *     dpar_window v = {0};
  *     v.kernel = 3;
@@ -1489,7 +1497,8 @@ typedef struct dpar_window {
     int64_t stride, dilation; /* 0 selects 1 */
     /* elements of padding below and above the inputs */
     int64_t pad_low, pad_high;
-    int32_t ceil_mode; /* pooling: 1 counts a last window that begins inside */
+    int32_t ceil_mode; /* pooling: 1 also counts a last window that begins inside but is not
+                          complete */
     int32_t kind;      /* DPAR_WINDOW_x */
     /* For interpolation, as in torch. With 1 the first and last outputs are at the first and last
      * inputs; with 0 the outer edges of the first and last cells coincide. */
@@ -1504,7 +1513,7 @@ typedef struct dpar_window {
  *     neighbourhood    n
  *
  * Fails with DPAR_E_ARG or DPAR_E_RANGE for a number out of its domain, a kernel that does not fit,
- * or an interpolation, because that may have any number of outputs. Costs O(1).
+ * or an interpolation, which may have any number of outputs. Costs O(1).
  */
 DPAR_API dpar_status dpar_window_outputs(const dpar_window *window, int64_t inputs,
                                          int64_t *outputs, dpar_why *why);
@@ -1513,7 +1522,7 @@ DPAR_API dpar_status dpar_window_outputs(const dpar_window *window, int64_t inpu
 
 /* halo - computes which points each rank of a distributed n-d grid sends to which other rank to
  * fill the halo around its block, and what can be computed before the halo arrives. dpar_halo.h
- * sends them, and dpar_grid there is the short way to do it.
+ * sends these points; its dpar_grid is the shortest interface to this file.
  *
  *     dpar_halo h = {0};
  *     h.grid = layout;                                cells on a mesh, from dpar_layout_init
@@ -1555,10 +1564,10 @@ enum {
  * belong to the next face, because each edge is the west or south edge of one of its two faces.
  * With DPAR_HALO_AT_HIGH_FACES it is the other way round.
  *
- * All points beyond an edge have an image on the face there, also those on its border. If a third
- * face owns the border, they are received from that face, with both turns. Points at the corners of
- * cells (faces in both dims) fail with DPAR_E_ARG, because two of the cube's 8 corners would have
- * no owner.
+ * All points beyond an edge have an image on the face there, also the points on the border of that
+ * face. If a third face owns the border, these points are received from the third face, with both
+ * turns. Points at the corners of cells (faces in both dims) fail with DPAR_E_ARG, because two of
+ * the cube's 8 corners would have no owner.
  */
 
 /* A distributed grid and its halo. Zero it, set the fields that you need, and check it with
@@ -1574,9 +1583,9 @@ enum {
  */
 typedef struct dpar_halo {
     dpar_layout grid; /* the cells; dims are cut by CHUNK, EVEN, FLOOR or RAGGED, also nested */
-    /* The part of the halo that is filled: DPAR_STENCIL_STAR (0) without edges and corners,
-     * DPAR_STENCIL_EDGES without corners, or DPAR_STENCIL_BOX, all of it, for codes that read
-     * diagonal neighbours. */
+    /* The part of the halo that is exchanged: DPAR_STENCIL_STAR (0) leaves out edges and corners,
+     * DPAR_STENCIL_EDGES leaves out corners, and DPAR_STENCIL_BOX is the whole halo, for codes that
+     * read diagonal neighbours. */
     int32_t shape;
     /* Width of the halo below the block in points, 0..2^60; less than 16 times the length of a
      * periodic dim. */
@@ -1603,8 +1612,8 @@ typedef struct dpar_halo {
      * + N/2 mod N).
      *
      * on_row is the pole's bit in pole_rows. If it is set, the end row is on the pole itself, and
-     * its points are left to their owners. A grid may have a low pole and a fold at its high end.
-     * Vectors change sign as over a fold.
+     * its points are not exchanged over the pole. A grid may have a low pole and a fold at its high
+     * end. Vectors change sign as over a fold.
      */
     uint32_t poles; /* DPAR_HALO_POLE_LOW, DPAR_HALO_POLE_HIGH or both */
     /* Poles whose end row is on the pole. The end rows of other poles are half a cell away from it.
@@ -1662,8 +1671,8 @@ DPAR_API dpar_status dpar_halo_check(const dpar_halo *halo, dpar_why *why);
 
 /* ---- boxes ----
  *
- * For these functions dpar_halo_check must have accepted h. Each costs O(axes x dims). Those that
- * fill *box return 1, or 0 if there is no such box; *box is then unchanged.
+ * For these functions dpar_halo_check must have accepted `halo`. Each costs O(axes x dims). The
+ * functions that set *box return 1, or 0 if there is no such box; *box is then unchanged.
  */
 
 /* Counts the points of a dim over all ranks: its cells, and one more for faces unless the dim is
@@ -1688,14 +1697,15 @@ DPAR_API int dpar_halo_outputs(const dpar_halo *halo, int32_t rank, dpar_box *bo
 /* Computes the box of points that a rank can compute while the exchange runs, because they read
  * nothing that it brings. Returns 1, or 0 if there are none.
  *
- * Physical boundaries do not shrink the box. With windows, single outputs outside the box may not
- * need the exchange either: those all of whose inputs are padding or in the gaps of a dilation.
+ * Physical boundaries do not shrink the box. With windows, some outputs outside the box may not
+ * need the exchange either, because all of their inputs are padding or in the gaps of a
+ * dilation.
  */
 DPAR_API int dpar_halo_interior(const dpar_halo *halo, int32_t rank, dpar_box *box);
 
-/* Computes the n-th of the disjoint boxes that a rank can compute only after the exchange: all that
- * dpar_halo_interior leaves. Returns 1, or 0 past the last box and for n < 0. There are at most 2
- * dims boxes. */
+/* Computes the n-th of the disjoint boxes that a rank can compute only after the exchange. Together
+ * they are the box of dpar_halo_outputs without that of dpar_halo_interior. Returns 1, or 0 past
+ * the last box and for n < 0. There are at most 2 dims boxes. */
 DPAR_API int dpar_halo_boundary(const dpar_halo *halo, int32_t rank, int32_t n, dpar_box *box);
 
 /* Computes the n-th of the disjoint boxes that make up the halo, which is the local box without the
@@ -1703,8 +1713,8 @@ DPAR_API int dpar_halo_boundary(const dpar_halo *halo, int32_t rank, int32_t n, 
  *
  * First come the boxes below and above dim 0, in full; then those of dim 1 between them; and so on.
  * A star has no edges and corners, because nothing is received there. There are at most 2 dims
- * boxes, none empty. A transfer is inside one of them, or in the row on a fold. Together they are
- * the compact form, a halo next to a block without one.
+ * boxes, none empty. A transfer is inside one of them, or in the row on a fold. A compact halo
+ * consists of these boxes, next to a block that has no halo.
  */
 DPAR_API int dpar_halo_slab(const dpar_halo *halo, int32_t rank, int32_t n, dpar_box *box);
 
@@ -1719,10 +1729,10 @@ enum {
     /* Owners receive the values collected in halos (the transpose). Set the halos to zero
      * afterwards, and the half row that a fold overwrote. */
     DPAR_HALO_ADJOINT,
-    /* Only points that two ranks hold: faces at the end of a block whose owner is the neighbour,
-     * and the half row on a fold. To check that copies agree, compare what is received with what is
-     * there. This mode needs `high` of at least 1 in dims with DPAR_HALO_AT_LOW_FACES, and `low`
-     * with DPAR_HALO_AT_HIGH_FACES. */
+    /* Only points that two ranks hold: faces at the end of a block that belong to the neighbour,
+     * and the half row on a fold. To check that copies agree, compare the values received with
+     * those in the array. This mode needs `high` of at least 1 in dims with DPAR_HALO_AT_LOW_FACES,
+     * and `low` with DPAR_HALO_AT_HIGH_FACES. */
     DPAR_HALO_SYNC,
     DPAR_HALO_SYNC_ADJOINT /* owners receive the values collected in these copies */
 };
@@ -1730,17 +1740,21 @@ enum {
 /* A walk over one rank's transfers: call dpar_halo_first, then dpar_halo_next until it returns 0.
  */
 typedef struct dpar_halo_cursor {
-    const dpar_halo *h; /* private, as are all fields; *h must live during the walk */
-    int32_t rank, sends, mode, outside, pass, state; /* outside: in at most so many dims */
+    const dpar_halo *h; /* private, as are all fields; the halo, which must live during the walk */
+    int32_t rank, sends, mode, outside, pass, state; /* outside: the number of dims in which points
+                                                        may be outside the block */
     int32_t coord[DPAR_MAX_AXES], peer[DPAR_MAX_AXES];
-    int64_t own[DPAR_MAX_DIMS][2];                   /* this rank's; */
-    int64_t want[DPAR_MAX_DIMS][2];                  /* sends: points that have images here, */
-    int64_t from[DPAR_MAX_DIMS][2];                  /* receivers to visit in a dim */
-    int64_t at[DPAR_MAX_DIMS][2];                    /* the receiver's own points, */
-    int64_t fill[DPAR_MAX_DIMS][2];                  /* all that it may receive, */
-    int64_t origin[DPAR_MAX_DIMS];                   /* and where its array begins */
-    int64_t x[DPAR_MAX_DIMS], n[DPAR_MAX_DIMS];      /* by the receiver's dims */
-    int64_t g[DPAR_MAX_DIMS], source[DPAR_MAX_DIMS]; /* by the sender's */
+    int64_t own[DPAR_MAX_DIMS][2];                   /* points that this rank owns */
+    int64_t want[DPAR_MAX_DIMS][2];                  /* for sends, points whose images this rank
+                                                        owns */
+    int64_t from[DPAR_MAX_DIMS][2];                  /* range of receivers to visit in a dim */
+    int64_t at[DPAR_MAX_DIMS][2];                    /* points that the receiver owns */
+    int64_t fill[DPAR_MAX_DIMS][2];                  /* points that the receiver may receive */
+    int64_t origin[DPAR_MAX_DIMS];                   /* first point of the receiver's array */
+    int64_t x[DPAR_MAX_DIMS], n[DPAR_MAX_DIMS];      /* begin and length of a segment, by the
+                                                        receiver's dims */
+    int64_t g[DPAR_MAX_DIMS], source[DPAR_MAX_DIMS]; /* the same on the sender's side, and where its
+                                                        block begins */
     uint32_t inside, reversed;
 } dpar_halo_cursor;
 
@@ -1758,8 +1772,8 @@ typedef struct dpar_halo_cursor {
  * `global` is in points, on this rank's side. Apply the transfer's `turn` to fields of vectors. The
  * adjoint's receives are the forward's sends in the same order, with op DPAR_SUM. If you add in
  * that order, the result does not depend on the order of arrival. With a partner, a transfer of odd
- * `turn` leads from the partner's array into this one's halo, and the sender's indices are the
- * partner's.
+ * `turn` leads from the partner's array into the halo of this field, and the sender's indices are
+ * those of the partner's array.
  *
  * Fails with DPAR_E_ARG as dpar_halo_check does, and if there is no such direction, a rank has two
  * blocks, or a field on faces of a cubed sphere has no partner. A step costs O(dims x axes), and a
@@ -1775,7 +1789,7 @@ DPAR_API int dpar_halo_next(dpar_halo_cursor *cursor, dpar_transfer *t);
 
 /* ==== index/halo_show.h ==== */
 
-/* halo_show - draws an exchange of halos: which ranks send what to which.
+/* halo_show - draws an exchange of halos, which shows what each rank sends to which other one.
  *
  *     dpar_halo_draw_desc p = {0};
  *     p.halo = &h;
@@ -1803,7 +1817,7 @@ enum { DPAR_HALO_SVG };
  * copies, have the colour of the rank that sends it, and an arrow connects them. A table lists the
  * peers with the pieces and bytes received and sent.
  *
- * Pieces that cross a fold or a periodic end are drawn where their cells are, and where they
+ * Pieces that cross a fold or a periodic end are drawn twice: where their cells are, and where they
  * arrive. Grids of more than 4096 blocks show only the rank's peers. The file is valid XML without
  * scripts and without fonts other than sans-serif. Fails with DPAR_E_ARG if there is no such rank,
  * dim or format, or the rank has no points. Costs O(blocks + transfers).
@@ -1844,13 +1858,13 @@ enum {
  * For torch set remainder, count and ranks. For Megatron set run to the micro-batch and remainder
  * to DPAR_SAMPLER_DROP, or DPAR_SAMPLER_EXACT for drop_last=False. To resume, set first to
  * dpar_sampler_consumed. The same number of ranks then continues exactly as it would have; another
- * number may resume, too.
+ * number of ranks may resume, too.
  */
 typedef struct dpar_sampler {
     int32_t remainder; /* DPAR_SAMPLER_PAD, ... */
     int32_t ranks;     /* ranks that read samples: the data-parallel ones */
     int64_t count;     /* samples of an epoch, 0..2^62 */
-    int64_t first;     /* positions already consumed by all ranks together */
+    int64_t first;     /* number of positions that all ranks together have consumed */
     /* Consecutive positions that a rank gets at a time, such as Megatron's micro-batch. With 0 or 1
      * rank r reads r, r + ranks, ..., as in torch. */
     int64_t run;
@@ -1868,8 +1882,8 @@ typedef struct dpar_sampler {
  * with DPAR_E_ARG or DPAR_E_RANGE. Costs O(1). */
 DPAR_API dpar_status dpar_sampler_init(dpar_sampler *sampler, dpar_why *why);
 
-/* Counts the samples that a rank reads: at least as many as a later rank. Returns 0 for a rank
- * outside. Costs O(1). */
+/* Counts the samples that a rank reads, which are at least as many as those of a later rank.
+ * Returns 0 for a rank outside 0..ranks-1. Costs O(1). */
 DPAR_API int64_t dpar_sampler_rank_count(const dpar_sampler *sampler, int32_t rank);
 
 /* Counts the samples, in whole runs, that every rank reads. Up to this number a collective for each
@@ -1883,7 +1897,7 @@ DPAR_API int64_t dpar_sampler_at(const dpar_sampler *sampler, int32_t rank, int6
 
 /* Counts the positions that are consumed when each rank has read k samples, which is the number
  * that a checkpoint must store. The result is at most count. Returns -1 if k is neither a multiple
- * of `run` nor all that the rank has. Costs O(1). */
+ * of `run` nor the number of all samples of a rank. Costs O(1). */
 DPAR_API int64_t dpar_sampler_consumed(const dpar_sampler *sampler, int64_t k);
 
 /* The state of MT19937, the generator std::mt19937 of C++: scratch memory of 2.5 KB for
@@ -2424,7 +2438,7 @@ DPARI_API dpar_status dpari_cart_next_parts(int32_t ranks, int32_t dims, int32_t
  * Returns 0 if the shape does not exist. */
 DPARI_API int32_t dpari_stencil_axes(int32_t shape, int32_t dims);
 
-/* Adds a number to a checksum that depends on the order of numbers. */
+/* Adds a number to a checksum, which depends on the order of the numbers. */
 DPARI_API uint32_t dpari_digest(uint32_t sum, int64_t v);
 /* Fails with DPAR_E_MISMATCH if the sums differ; the message names `what`. */
 DPARI_API dpar_status dpari_differs(uint32_t sum, uint32_t right, const char *what, dpar_why *why);
@@ -2440,7 +2454,7 @@ DPARI_API int dpari_mesh_same(const dpar_mesh *a, const dpar_mesh *b);
 DPARI_API int dpari_mesh_injective(const dpar_mesh *mesh);
 
 /* Computes the first index and one past the last index of a dim that the ranks at coord[] own.
- * Other ranks may own indices between them. Returns 0, without writing, if they own none.
+ * Other ranks may own indices between them. Returns 1, or 0 without writing if they own none.
  * Coordinates of axes that do not shard the dim are ignored. O(axes). */
 DPARI_API int dpari_layout_span(const dpar_layout *layout, const int32_t *coord, int32_t dim,
                                 int64_t *lo, int64_t *hi);
@@ -2450,16 +2464,16 @@ DPARI_API int32_t dpari_layout_copies(const dpar_layout *layout);
 /* A flat parameter of FSDP1. */
 typedef struct dpari_flat {
     int32_t ranks;
-    int64_t total; /* elements, parameters with the gaps between them */
-    int64_t shard; /* elements of a rank: total rounded up to whole shards */
+    int64_t total; /* elements of the buffer: parameters and the gaps between them */
+    int64_t shard; /* elements per rank: total / ranks, rounded up */
 } dpari_flat;
 /* Places parameters of numel[i] elements one after another, each at a multiple of `align` elements,
- * and cuts the whole into equal shards, of which the last one is padded. start[i] receives the
- * first element of each parameter. Fails with DPAR_E_ARG or DPAR_E_RANGE. O(params). */
+ * and cuts the buffer into equal shards, the last of which is padded. start[i] receives the first
+ * element of each parameter. Fails with DPAR_E_ARG or DPAR_E_RANGE. O(params). */
 DPARI_API dpar_status dpari_flat_init(dpari_flat *flat, int32_t params, const int64_t *numel,
                                       int64_t align, int32_t ranks, int64_t *start, dpar_why *why);
 /* Computes the piece of a parameter of `numel` elements at `start` that is in a rank's shard.
- * Returns 0, without writing, if there is none. O(1). */
+ * Returns 1, or 0 without writing if there is none. O(1). */
 DPARI_API int dpari_flat_piece(const dpari_flat *flat, int64_t start, int64_t numel, int32_t rank,
                                dpar_piece *piece);
 /* Returns the buckets of PyTorch's DDP: 1 MiB for the first one, 25 MiB for the others, without
@@ -2477,15 +2491,16 @@ DPARI_API dpar_status dpari_ulysses_counts(const dpar_split *seq, const dpar_spl
                                            dpar_why *why);
 
 /* In the following functions, `window` has passed dpari_window_check. This one computes the outputs
- * that belong to inputs [lo, hi): output y belongs to input y x stride, or to the last input if
- * that is beyond it. For a transposed convolution it is y / stride, for an interpolation y x inputs
- * / outputs. This makes halos small; a dpar_split of the outputs balances them instead. */
+ * that belong to inputs [lo, hi). Output y belongs to input y x stride, or to the last input if
+ * that does not exist; for a transposed convolution to input y / stride, for an interpolation to
+ * input y x inputs / outputs. This keeps halos small; a dpar_split of the outputs would balance
+ * them instead. */
 DPARI_API void dpari_window_owned(const dpar_window *window, int64_t inputs, int64_t outputs,
                                   int64_t lo, int64_t hi, int64_t *y0, int64_t *y1);
 /* Computes the inputs [*lo, *hi) from the first to the last one that outputs [y0, y1) read, for any
  * kind of window. For a convolution they include the padding, which is outside of 0..inputs-1.
- * Returns 0, without writing, if there are none, y0 < 0 or y1 > outputs. O(1), or O(dilation) for a
- * neighbourhood. */
+ * Returns 1, or 0 without writing if there are none, y0 < 0 or y1 > outputs. O(1), or O(dilation)
+ * for a neighbourhood. */
 DPARI_API int dpari_window_reads(const dpar_window *window, int64_t inputs, int64_t outputs,
                                  int64_t y0, int64_t y1, int64_t *lo, int64_t *hi);
 /* dpari_window_reads for a convolution, with padding: [stride y0 - pad, stride (y1 - 1) + dilation
@@ -2504,7 +2519,7 @@ DPARI_API int dpari_window_transposed(const dpar_window *window, int64_t inputs,
 /* reach - private: the functions about points and their owners that the walk over a halo's
  * transfers calls. */
 
-/* Computes the coordinates of a rank's block. Returns 0 if it has none. */
+/* Computes the coordinates of a rank's block. Returns 1, or 0 if it has none. */
 DPARI_API int dpari_halo_coords(const dpar_halo *halo, int32_t rank, int32_t *coord);
 /* True if every halo point is outside the block in one dim only. */
 DPARI_API int dpari_halo_star(const dpar_halo *halo);
@@ -2547,18 +2562,18 @@ DPARI_INTERNAL int64_t dpari_layout_before(const dpar_layout *layout, int32_t ra
 /* True if two layouts put the same indices on the same ranks (same mesh, extents and cuts).
  * O(axes). */
 DPARI_INTERNAL int dpari_layout_same(const dpar_layout *a, const dpar_layout *b);
-/* Makes the axes cut the dims in this order. */
+/* Makes the axes cut in this order, and sets their `order` accordingly. */
 DPARI_INTERNAL void dpari_layout_cut_in(dpar_layout *layout, const int8_t *order);
 
-/* Checks whether a window can have so many outputs. It can have the number of dpar_window_outputs,
- * for a transposed convolution up to max(stride, dilation) - 1 more, and for an interpolation any
- * number, if inputs and outputs are 1..2^30. O(1). */
+/* Checks whether a window can have this many outputs. It can have the number of
+ * dpar_window_outputs, for a transposed convolution up to max(stride, dilation) - 1 more, and for
+ * an interpolation any number, if inputs and outputs are 1..2^30. O(1). */
 DPARI_INTERNAL dpar_status dpari_window_check(const dpar_window *window, int64_t inputs,
                                               int64_t outputs, dpar_why *why);
 /* Reduces outputs [*y0, *y1) to those that read no inputs outside of [lo, hi), so that they can be
  * computed without the others. lo = INT64_MIN or hi = INT64_MAX means that no input is missing on
- * that side. In a neighbourhood with dilation, outputs that could be computed but are between
- * others that cannot are left out. Costs O(log(outputs)) calls of dpari_window_reads. */
+ * that side. In a neighbourhood with dilation, it also leaves out outputs that could be computed
+ * but are between others that cannot. Costs O(log(outputs)) calls of dpari_window_reads. */
 DPARI_INTERNAL void dpari_window_whole(const dpar_window *window, int64_t inputs, int64_t outputs,
                                        int64_t lo, int64_t hi, int64_t *y0, int64_t *y1);
 /* Neighbourhood attention: returns the first of the `kernel` keys, `dilation` apart, that query i
@@ -2569,21 +2584,21 @@ DPARI_INTERNAL int64_t dpari_window_start(const dpar_window *window, int64_t inp
 
 /* ==== index/reach.h ==== */
 
-/* Finds the owner of point i of a dim: the coordinates of the axes that cut the dim, and the range
- * of points that it owns. */
+/* Finds the owner of point i of a dim. coord receives its coordinates on the axes that cut the dim,
+ * and at[0], at[1] the range of points that it owns. */
 DPARI_INTERNAL void dpari_halo_owner(const dpar_halo *halo, int32_t d, int64_t i, int32_t *coord,
                                      int64_t *at);
-/* Computes, in one dim of the rank at coord[], its own points and the points that its array holds.
- * If it has no points of its own, they are an empty range at the start of the array. Returns 0 if
- * it has neither. */
+/* Computes, in one dim of the rank at coord[], the points that it owns and the points in its array.
+ * If it owns none, `own` is an empty range at the start of the array. Returns 1, or 0 if it has
+ * neither. */
 DPARI_INTERNAL int dpari_halo_range(const dpar_halo *halo, const int32_t *coord, int32_t d,
                                     int64_t *own, int64_t *box);
 /* True if there are other points beyond the ends of a dim, so that it has as many faces as cells.
  */
 DPARI_INTERNAL int dpari_halo_closed(const dpar_halo *halo, int32_t d);
-/* Returns in how many dims at once a halo point may be outside of its rank's own points. */
+/* Returns in how many dims at once a halo point may be outside the points that its rank owns. */
 DPARI_INTERNAL int32_t dpari_halo_outside(const dpar_halo *halo);
-/* Returns the rows beyond a pole, without the one that is held twice. */
+/* Returns the number of rows beyond a pole, without the row that is held twice. */
 DPARI_INTERNAL int64_t dpari_halo_behind(const dpar_halo *halo, uint32_t pole);
 
 /* ==== base/base.c ==== */
@@ -2626,7 +2641,7 @@ DPAR_API int32_t dpar_type_bytes(int32_t type)
     }
 }
 
-DPAR_API const char *dpar_type_name(int32_t type)
+DPAR_API DPARI_COLD const char *dpar_type_name(int32_t type)
 {
     switch (type) {
     case DPAR_TYPE_NONE: return "none";
@@ -3394,10 +3409,10 @@ DPARI_API DPARI_COLD size_t dpari_text_number(const char *s, size_t n, double *v
 
 /* ==== index/mesh.c ==== */
 
-/* Meshes. A rank is offset + the sum of coordinate x stride, so coordinates are the digits of a
- * number. For strides that nest they follow by division; for other strides, as a caller may set
- * them, a depth-first search bounds each digit by what the smaller strides can still reach. Groups
- * are the same sums over some of the axes. */
+/* Meshes. A rank is first_rank + the sum of coordinate x stride, so coordinates are the digits of a
+ * number. For strides that nest, division gives the digits. For other strides, which a caller may
+ * set, a depth-first search bounds each digit by the sum that the smaller strides can still reach.
+ * Groups are the same sums over some of the axes. */
 
 static void dpari_mesh_strides(dpar_mesh *mesh, int32_t order)
 {
@@ -3432,8 +3447,8 @@ static size_t dpari_mesh_word(const char **at)
     return n;
 }
 
-/* Checks that a name has 1 to 15 characters and that no other axis has it. An axis with a cut or
- * repeated name could not be found. */
+/* Checks that a name has 1 to 15 characters and that no other axis has it. An axis whose name is
+ * cut or repeated could not be found. */
 static dpar_status dpari_mesh_name(dpar_mesh *mesh, int32_t i, const char *name, size_t n,
                                    dpar_why *why)
 {
@@ -3580,13 +3595,14 @@ static int32_t dpari_mesh_sorted(const dpar_mesh *mesh, uint32_t which, int32_t 
 typedef struct dpari_digits {
     const dpar_mesh *mesh;
     int32_t axis[DPAR_MAX_AXES], count;
-    int32_t signs; /* digits from -(size - 1) instead of from 0, and not all of them 0 */
+    int32_t signs; /* 1 to allow digits from -(size - 1) on, and to require that they are not all
+                      0 */
     int32_t digit[DPAR_MAX_AXES], low[DPAR_MAX_AXES];
     int64_t rest[DPAR_MAX_AXES + 1];
 } dpari_digits;
 
-/* Computes the range of digit k from what the smaller strides can still reach, and starts with its
- * largest value. If strides are nested, the range has one value, otherwise a few. */
+/* Computes the range of digit k from the sum that the smaller strides can still reach, and starts
+ * with the largest digit. If strides are nested, the range has one value, otherwise a few. */
 static void dpari_digits_bound(dpari_digits *s, int32_t k)
 {
     const dpar_mesh_axis *a = &s->mesh->axis[s->axis[k]];
@@ -3626,7 +3642,7 @@ static int dpari_digits_find(dpari_digits *s, const dpar_mesh *mesh, int64_t sum
     }
     dpari_digits_bound(s, 0);
     while (k >= 0) {
-        if (s->digit[k] < s->low[k]) { /* none is left: lower the digit before */
+        if (s->digit[k] < s->low[k]) { /* no digit is left here, so lower the previous one */
             k--;
             if (k >= 0) {
                 s->digit[k]--;
@@ -3792,7 +3808,7 @@ static dpar_status dpari_mesh_chain(const dpar_mesh *mesh, dpar_mesh_axis *one, 
     return DPAR_OK;
 }
 
-/* ---- other ways to make one ------------------------------------------------------------------ */
+/* ---- other functions that make a mesh -------------------------------------------------------- */
 
 /* Returns the position of a word in a list of names, or -1. */
 static int32_t dpari_mesh_named(const char *names, const char *word, size_t length)
@@ -3863,8 +3879,8 @@ static dpar_status dpari_mesh_agree(const dpar_mesh *a, const dpar_mesh *b, dpar
         if (x->size != y->size || (x->size > 1 && x->stride != y->stride) ||
             a->first_rank != b->first_rank) {
             return dpari_say(DPAR_E_DIVIDE, why,
-                             "axis '%s' has size %d, stride %d in the mesh, %d, %d in the view: "
-                             "their groups differ",
+                             "axis '%s' has size %d, stride %d in the mesh, but %d, %d in the "
+                             "view: their groups differ",
                              x->name, x->size, x->stride, y->size, y->stride);
         }
     }
@@ -3900,10 +3916,9 @@ DPAR_API DPARI_COLD dpar_status dpar_mesh_view(dpar_mesh *view, const dpar_mesh 
 
 /* Process grids. Every function here works on ordered factorisations of a number of ranks, which it
  * enumerates from the prime factors. dpar_cart_dims takes the most balanced factorisation;
- * dpar_cart_choose_parts finds the one with the least cut by branch and bound; placements on nodes
- * use the same search for bricks; the torus functions write each logical size as a product of parts
- * of physical axes. Space-filling curves walk down a cube of side 2^k and skip whole subcubes
- * outside the grid, so that no table of ranks is needed. */
+ * dpar_cart_choose_parts finds the one with the least cut by branch and bound; mappings to nodes
+ * use the same search for bricks. Space-filling curves walk down a cube of side 2^k and skip whole
+ * subcubes outside the grid, so that no table of ranks is needed. */
 
 /* ---- prime factors and divisors ---- */
 
@@ -3935,8 +3950,8 @@ static dpari_cart_primes dpari_cart_factor(int32_t n)
 }
 
 /* Returns the smallest divisor of n that is at least `least`, or 0. f has the primes of a multiple
- * of n. The exponents of the primes count like an odometer: wheel i shows the power of prime i, at
- * most full[i]. */
+ * of n. The exponents of the primes count like an odometer: wheel i is the power of prime i, which
+ * is at most full[i]. */
 static int32_t dpari_cart_divisor_from(const dpari_cart_primes *f, int32_t n, int32_t least)
 {
     int32_t full[DPARI_CART_PRIMES], i, d = 1, best = n;
@@ -3958,7 +3973,7 @@ static int32_t dpari_cart_divisor_from(const dpari_cart_primes *f, int32_t n, in
     return best;
 }
 
-/* The largest divisor of n that is at most `most` >= 1. */
+/* Returns the largest divisor of n that is at most `most` >= 1. */
 static int32_t dpari_cart_divisor_upto(const dpari_cart_primes *f, int32_t n, int32_t most)
 {
     return n / dpari_cart_divisor_from(f, n, (int32_t)dpari_ceil_div(n, most));
@@ -3990,7 +4005,7 @@ static int32_t dpari_cart_root(int32_t n, int32_t k)
     return low;
 }
 
-/* Appends a grid as in "64 x 64 x 8". */
+/* Appends the sizes of a grid, as in "64 x 64 x 8". */
 static DPARI_COLD void dpari_cart_put(dpar_text *text, int32_t dims, const int64_t *n)
 {
     int32_t d;
@@ -4000,7 +4015,21 @@ static DPARI_COLD void dpari_cart_put(dpar_text *text, int32_t dims, const int64
     }
 }
 
-/* Returns how many axes are 0 (free), and sets *rest to ranks / product of the other parts. */
+/* Appends the parts that the caller fixed, as in ", where parts[0] is 1". */
+static DPARI_COLD void dpari_cart_put_fixed(dpar_text *text, int32_t dims, const int32_t *parts)
+{
+    const char *before = ", where ";
+    int32_t d;
+    for (d = 0; d < dims; d++) {
+        if (parts[d] > 0) {
+            dpari_text_say(text, "%sparts[%d] is %d", before, d, parts[d]);
+            before = " and ";
+        }
+    }
+}
+
+/* Sets *open to the number of parts that are 0 (free), and *rest to ranks / product of the other
+ * parts. */
 static dpar_status dpari_cart_rest(int32_t ranks, int32_t dims, const int32_t *parts, int32_t *open,
                                    int32_t *rest, dpar_why *why)
 {
@@ -4018,7 +4047,7 @@ static dpar_status dpari_cart_rest(int32_t ranks, int32_t dims, const int32_t *p
     }
     if (ranks % fixed != 0) {
         return dpari_say(DPAR_E_DIVIDE, why,
-                         "the nonzero parts make %ld, which does not divide %d ranks", fixed,
+                         "the fixed parts multiply to %ld, which does not divide %d ranks", fixed,
                          ranks);
     }
     if (zeros == 0 && fixed != ranks) {
@@ -4034,8 +4063,8 @@ static dpar_status dpari_cart_rest(int32_t ranks, int32_t dims, const int32_t *p
 
 typedef struct dpari_dims {
     dpari_cart_primes primes;
-    int32_t count; /* parts to choose */
-    int32_t gap;   /* largest - smallest of the best so far */
+    int32_t count; /* number of parts to choose */
+    int32_t gap;   /* largest - smallest part of the best solution so far */
     int32_t part[DPAR_MAX_AXES], best[DPAR_MAX_AXES], rest[DPAR_MAX_AXES];
 } dpari_dims;
 
@@ -4062,7 +4091,7 @@ static int dpari_dims_above(dpari_dims *s, int32_t n, int32_t least)
         }
         if (next == 0 || next > most ||
             dpari_cart_power(least, last - j, s->rest[j] / next) > s->rest[j] / next) {
-            j--; /* larger ones leave the others even less */
+            j--; /* larger parts leave even less to the other axes */
             continue;
         }
         s->part[j] = next;
@@ -4101,7 +4130,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cart_dims(int32_t ranks, int32_t dims, int3
     dpar_status st;
     int32_t rest, d, next = 0;
     if (ranks < 1 || dims < 0 || dims > DPAR_MAX_AXES) {
-        return dpari_wrong(why, "ranks is %d (at least 1), dims is %d (0 to %d)", ranks, dims,
+        return dpari_wrong(why, "ranks=%d must be at least 1, dims=%d must be 0 to %d", ranks, dims,
                            (int32_t)DPAR_MAX_AXES);
     }
     dpari_zero(&s, sizeof(s));
@@ -4134,7 +4163,7 @@ DPARI_API DPARI_COLD dpar_status dpari_cart_next_parts(int32_t ranks, int32_t di
     }
     f = dpari_cart_factor(ranks);
     rest[0] = ranks;
-    j = parts[0] == 0 ? 0 : dims - 1; /* the last axis has no second choice: it steps back */
+    j = parts[0] == 0 ? 0 : dims - 1; /* the last axis has only one choice, so it steps back */
     for (d = 0; d <= j; d++) {
         x[d] = parts[d];
         if (x[d] < 0 || (j > 0 && (x[d] == 0 || rest[d] % x[d] != 0))) {
@@ -4171,16 +4200,16 @@ DPARI_API DPARI_COLD dpar_status dpari_cart_next_parts(int32_t ranks, int32_t di
 typedef struct dpari_cart_grid {
     dpari_cart_primes primes;
     int32_t axes;                 /* number of free axes, which j counts */
-    int32_t divides;              /* parts must divide cells */
+    int32_t divides;              /* 1 if parts must divide cells */
     int32_t found;                /* 1 once best[] is set; its cost is `limit` */
-    uint32_t wraps;               /* bit j: periodic */
-    int32_t cells[DPAR_MAX_DIMS]; /* the most parts, cut to 2^31 - 1 */
+    uint32_t wraps;               /* bit j: axis j is periodic */
+    int32_t cells[DPAR_MAX_DIMS]; /* maximum number of parts, limited to 2^31 - 1 */
     int64_t face[DPAR_MAX_DIMS];  /* cost of one plane of the cut */
     int32_t log[DPAR_MAX_DIMS];   /* dpari_cart_log2 of face, where that is not 0 */
     int32_t part[DPAR_MAX_DIMS], best[DPAR_MAX_DIMS];
-    int32_t rest[DPAR_MAX_DIMS + 1]; /* ranks that axes j.. must make */
-    int64_t cost[DPAR_MAX_DIMS + 1]; /* of axes 0..j-1 and of the fixed ones */
-    int64_t limit;                   /* the search looks for less than this */
+    int32_t rest[DPAR_MAX_DIMS + 1]; /* ranks that axes j, j + 1, ... must make */
+    int64_t cost[DPAR_MAX_DIMS + 1]; /* cost of axes 0..j-1 and of the fixed ones */
+    int64_t limit;                   /* the search looks for costs below this */
 } dpari_cart_grid;
 
 /* Returns how many planes cut an axis. The ends of a periodic axis are one more cut. */
@@ -4217,13 +4246,14 @@ static int32_t dpari_cart_log2(int64_t v)
     return log;
 }
 
-/* True if a choice for axes j.. may still cost less than the limit. For z axes with faces a_d > 0
- * that must make r ranks, sum a_d (p_d - 1) >= z (r product a_d)^(1/z) - sum a_d (arithmetic and
- * geometric mean). The two sides are compared as logarithms, rounded so that 0 is always right.
- * Axes that cost nothing get as many ranks as they have cells. */
+/* True if a choice for the axes from j on may still cost less than the limit. For z axes with faces
+ * a_d > 0 that must make r ranks, sum a_d (p_d - 1) >= z (r product a_d)^(1/z) - sum a_d
+ * (arithmetic and geometric mean). The two sides are compared as logarithms, rounded so that 0 is
+ * always right. Axes that cost nothing get as many ranks as they have cells. */
 static int dpari_grid_hopes(const dpari_cart_grid *grid, int32_t j)
 {
-    const int64_t slack = grid->limit - grid->cost[j]; /* above 0: the search left the rest */
+    const int64_t slack = grid->limit - grid->cost[j]; /* above 0, because the search skips costs
+                                                          from the limit on */
     int64_t room = 1, idle = 1, faces = 0;
     int32_t z = 0, logs = 0, i;
     for (i = j; i < grid->axes; i++) {
@@ -4265,7 +4295,7 @@ static int32_t dpari_grid_advance(const dpari_cart_grid *grid, int32_t j)
     return x <= grid->cells[j] ? x : 0;
 }
 
-/* Searches depth-first for the cheapest choice, and keeps the first one of equal cost. */
+/* Searches depth-first for the choice of least cost, and keeps the first one of equal cost. */
 static void dpari_grid_search(dpari_cart_grid *grid)
 {
     int32_t j = 0, d;
@@ -4344,8 +4374,8 @@ static dpar_status dpari_grid_face(int32_t dims, const int64_t *cells, const int
     return DPAR_OK;
 }
 
-static dpar_status dpari_grid_judge(int32_t dims, const int64_t *cells, const int64_t *weight,
-                                    const int32_t *parts, dpar_why *why)
+static dpar_status dpari_grid_check_dims(int32_t dims, const int64_t *cells, const int64_t *weight,
+                                         const int32_t *parts, dpar_why *why)
 {
     int32_t d;
     if (dims < 0 || dims > DPAR_MAX_DIMS) {
@@ -4353,7 +4383,7 @@ static dpar_status dpari_grid_judge(int32_t dims, const int64_t *cells, const in
     }
     for (d = 0; d < dims; d++) {
         if (cells[d] < 1 || (weight != NULL && weight[d] < 0)) {
-            return dpari_wrong(why, "dim %d: cells is %ld (at least 1), weight is %ld (at least 0)",
+            return dpari_wrong(why, "dim %d: cells=%ld must be at least 1, weight=%ld at least 0",
                                d, cells[d], weight != NULL ? weight[d] : 1);
         }
         if (parts[d] > cells[d]) {
@@ -4375,7 +4405,8 @@ static dpar_status dpari_grid_passes(int32_t dims, const int64_t *cells, int64_t
     return DPAR_E_RANGE;
 }
 
-/* Returns that cost where dpari_grid_face has found that it does not overflow. */
+/* Returns the cost that dpari_grid_face computes, after dpari_grid_bound has found that it does not
+ * overflow. */
 static int64_t dpari_grid_plane(int32_t dims, const int64_t *cells, const int64_t *weight,
                                 int32_t axis)
 {
@@ -4456,7 +4487,7 @@ DPARI_STATIC_NOINLINE DPARI_COLD dpar_status dpari_grid_check(int32_t ranks, int
                                                               const int32_t *parts, int32_t *rest,
                                                               dpar_why *why)
 {
-    dpar_status st = dpari_grid_judge(dims, cells, weight, parts, why);
+    dpar_status st = dpari_grid_check_dims(dims, cells, weight, parts, why);
     int32_t open = 0;
     if (st == DPAR_OK) {
         st = dpari_cart_rest(ranks, dims, parts, &open, rest, why);
@@ -4464,7 +4495,8 @@ DPARI_STATIC_NOINLINE DPARI_COLD dpar_status dpari_grid_check(int32_t ranks, int
     return st == DPAR_OK ? dpari_grid_bound(ranks, dims, cells, weight, why) : st;
 }
 
-/* dpar_cart_choose_parts, or with `divides` the grid of nodes whose bricks tile a grid of ranks. */
+/* Does the work of dpar_cart_choose_parts. With `divides` it finds the grid of nodes whose bricks
+ * tile a grid of ranks, so the parts must divide the cells. */
 static dpar_status dpari_grid_solve(int32_t divides, int32_t ranks, int32_t dims,
                                     const int64_t *cells, const int64_t *weight, uint32_t periodic,
                                     int32_t *parts, int64_t *cut, dpar_why *why)
@@ -4480,6 +4512,7 @@ static dpar_status dpari_grid_solve(int32_t divides, int32_t ranks, int32_t dims
         dpari_text_say(&t, "no grid of %d ranks has at most ", ranks);
         dpari_cart_put(&t, dims, cells);
         dpar_text_put(&t, " parts");
+        dpari_cart_put_fixed(&t, dims, parts);
         return DPAR_E_NONE;
     }
     return DPAR_OK;
@@ -4569,8 +4602,8 @@ DPAR_API DPARI_COLD dpar_status dpar_cart_init(dpar_cart *cart, int32_t dims, co
         }
         size *= parts[d];
         if (size > INT32_MAX) {
-            return dpari_say(DPAR_E_RANGE, why, "axes 0 to %d make %ld ranks: at most 2^31 - 1", d,
-                             size);
+            return dpari_say(DPAR_E_RANGE, why, "axes 0 to %d make %ld ranks, more than 2^31 - 1",
+                             d, size);
         }
         c.parts[d] = parts[d];
     }
@@ -4581,8 +4614,8 @@ DPAR_API DPARI_COLD dpar_status dpar_cart_init(dpar_cart *cart, int32_t dims, co
     return DPAR_OK;
 }
 
-/* Wraps coordinate c around a periodic axis. Returns -1 if it is outside of another axis. |c| <
- * 2^33. */
+/* Wraps coordinate c around a periodic axis. Returns -1 if it is outside an axis that is not
+ * periodic. |c| < 2^33. */
 static int32_t dpari_cart_wrap(const dpar_cart *cart, int32_t axis, int64_t c)
 {
     const int64_t n = cart->parts[axis];
@@ -4639,18 +4672,19 @@ DPARI_API DPARI_COLD int32_t dpari_stencil_axes(int32_t shape, int32_t dims)
     }
 }
 
-/* ---- placement ---- */
+/* ---- mapping ---- */
 
-static dpar_status dpari_place_judge(int32_t kind, int32_t per_node, dpar_why *why)
+static dpar_status dpari_place_check(int32_t kind, int32_t per_node, dpar_why *why)
 {
     if (per_node < 1 || kind < 0 || kind >= DPAR_MAPPING_COUNT) {
-        return dpari_wrong(why, "kind is %d (0 to %d), per_node is %d (at least 1)", kind,
+        return dpari_wrong(why, "kind=%d must be 0 to %d, per_node=%d at least 1", kind,
                            (int32_t)DPAR_MAPPING_COUNT - 1, per_node);
     }
     return DPAR_OK;
 }
 
-/* Places ranks in bricks of one rank, with the last axis fastest. `grid` may be inside *mapping. */
+/* Makes a mapping with bricks of one rank and the last axis fastest. `grid` may be inside
+ * *mapping. */
 static void dpari_place_start(dpar_mapping *mapping, const dpar_cart *grid, int32_t kind,
                               int32_t per_node)
 {
@@ -4666,14 +4700,14 @@ static void dpari_place_start(dpar_mapping *mapping, const dpar_cart *grid, int3
 
 /* Finds the sides q of a node's brick, with product(q) = per_node, that leave the least surface
  * between nodes: the sum over d of weight[d] * planes[d] * product of the other parts. Of equal
- * ones it takes the one with the fewest nodes along axis 0, then axis 1, and so on. weight NULL
- * means 1. There is a solution if per_node divides the ranks. */
+ * solutions it takes the one with the fewest nodes along axis 0, then axis 1, and so on. weight
+ * NULL means 1. There is a solution if per_node divides the ranks. */
 static dpar_status dpari_place_bricks(dpar_mapping *place, const dpar_cart *grid, int32_t per_node,
                                       const int64_t *weight, dpar_why *why)
 {
     int64_t parts[DPAR_MAX_DIMS];
     int32_t nodes[DPAR_MAX_DIMS], d;
-    dpar_status st = dpari_place_judge(DPAR_MAPPING_BRICKS, per_node, why);
+    dpar_status st = dpari_place_check(DPAR_MAPPING_BRICKS, per_node, why);
     if (st == DPAR_OK && grid->size % per_node != 0) {
         st = dpari_say(DPAR_E_DIVIDE, why, "per_node is %d, which does not divide %d ranks",
                        per_node, grid->size);
@@ -4703,14 +4737,15 @@ DPAR_API DPARI_COLD dpar_status dpar_mapping_init(dpar_mapping *place, const dpa
     if (kind == DPAR_MAPPING_BRICKS) {
         return dpari_place_bricks(place, grid, per_node, NULL, why);
     }
-    st = dpari_place_judge(kind, per_node, why);
+    st = dpari_place_check(kind, per_node, why);
     if (st == DPAR_OK) {
         dpari_place_start(place, grid, kind, per_node);
     }
     return st;
 }
 
-/* Numbers the nodes in their grid, and the ranks within their brick. */
+/* Returns the rank at a coordinate: nodes are numbered in their grid, and ranks within their
+ * brick. */
 static int32_t dpari_brick_rank(const dpar_mapping *mapping, const int32_t *coord)
 {
     int32_t i, node = 0, inside = 0, volume = 1;
@@ -4740,7 +4775,8 @@ static void dpari_brick_coords(const dpar_mapping *mapping, int32_t rank, int32_
 }
 
 /* A subcube on the way down a curve. For Hilbert's curve (C. Hamilton, "Compact Hilbert indices",
- * 2006) it has the corner at which the curve enters and the axis along which it leaves. */
+ * 2006) it has `entry`, the corner at which the curve enters, and `turn`, the axis along which it
+ * leaves. */
 typedef struct dpari_cart_curve {
     int32_t dims, hilbert, turn;
     uint32_t entry;
@@ -4764,7 +4800,7 @@ static dpari_cart_curve dpari_curve_start(const dpar_mapping *mapping)
     return c;
 }
 
-/* Rotates the lowest `dims` bits to the left; by >= 0. */
+/* Rotates the lowest `dims` bits to the left by `by` >= 0. */
 static uint32_t dpari_curve_turn(const dpari_cart_curve *curve, uint32_t bits, int32_t by)
 {
     by %= curve->dims;
@@ -4895,7 +4931,7 @@ static int64_t dpari_stencil_weight(const dpar_stencil *stencil, int32_t dims,
     return w;
 }
 
-static dpar_status dpari_stencil_judge(const dpar_stencil *stencil, const dpar_cart *grid,
+static dpar_status dpari_stencil_check(const dpar_stencil *stencil, const dpar_cart *grid,
                                        dpar_why *why)
 {
     int32_t offset[DPAR_MAX_DIMS], i, d;
@@ -4948,8 +4984,8 @@ static void dpari_cart_pairs_along(dpari_cart_pairs *at, int32_t p, int32_t q, i
     }
 }
 
-/* Computes the cost of a placement in equal bricks by counting pairs, without visiting the ranks.
- */
+/* Computes the cost of a mapping with equal bricks by counting pairs, without visiting the
+ * ranks. */
 static void dpari_place_cost_tiles(const dpar_mapping *mapping, const dpar_stencil *stencil,
                                    int64_t *total, int64_t *worst)
 {
@@ -4994,7 +5030,7 @@ DPAR_API DPARI_COLD dpar_status dpar_mapping_cost(const dpar_mapping *place,
 {
     int64_t sum = 0, node = 0, most = 0;
     int32_t rank, d, volume = 1;
-    dpar_status st = dpari_stencil_judge(stencil, &place->grid, why);
+    dpar_status st = dpari_stencil_check(stencil, &place->grid, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -5028,8 +5064,7 @@ static void dpari_stencil_faces(const dpar_stencil *stencil, int32_t dims, int64
     }
 }
 
-/* Makes a placement from arguments that have been checked, so that it fails only if no brick fits.
- */
+/* Makes a mapping from arguments that have been checked, so that it fails only if no brick fits. */
 static dpar_status dpari_place_try(dpar_mapping *mapping, const dpar_cart *grid, int32_t kind,
                                    int32_t per_node, const int64_t *weight)
 {
@@ -5046,9 +5081,9 @@ DPAR_API DPARI_COLD dpar_status dpar_mapping_choose(dpar_mapping *place, const d
 {
     int64_t weight[DPAR_MAX_DIMS], sum = 0, most = 0, least_sum = 0, least_most = -1;
     int32_t kind, best = 0;
-    dpar_status st = dpari_stencil_judge(stencil, grid, why);
+    dpar_status st = dpari_stencil_check(stencil, grid, why);
     if (st == DPAR_OK) {
-        st = dpari_place_judge(DPAR_MAPPING_ROW_MAJOR, per_node, why);
+        st = dpari_place_check(DPAR_MAPPING_ROW_MAJOR, per_node, why);
     }
     if (st == DPAR_OK) {
         dpari_stencil_faces(stencil, grid->dims, weight);
@@ -5071,7 +5106,7 @@ DPAR_API DPARI_COLD dpar_status dpar_mapping_choose(dpar_mapping *place, const d
 
 /* Splits. Queries are called in loops, so division by the block or the number of parts is replaced
  * by multiplication with an inverse that dpar_split_init computes. Contiguous rules are described
- * by where a part begins; scattered rules by whole rounds of blocks and what is left after them. */
+ * by where a part begins; scattered rules by whole rounds of blocks and the elements after them. */
 
 static const int64_t dpari_split_limit = INT64_C(1) << 62;
 
@@ -5114,7 +5149,7 @@ static uint64_t dpari_inverse(uint64_t d)
     uint64_t d1 = d >> 32, d0 = d & 0xffffffffu, high = (uint64_t)1 << 63, q = 0;
     int digit;
     for (digit = 0; digit < 2; digit++) {
-        uint64_t guess = high / d1, rest = high % d1; /* too large by 2 at most */
+        uint64_t guess = high / d1, rest = high % d1; /* at most 2 too large */
         while (rest <= 0xffffffffu && (guess > 0xffffffffu || guess * d0 > rest << 32)) {
             guess--;
             rest += d1;
@@ -5141,7 +5176,7 @@ static int dpari_bits(uint64_t d)
 #endif
 }
 
-/* Sets divisor k and its inverse. */
+/* Sets divisor number k and its inverse. */
 static void dpari_split_by(dpar_split *split, int k, int64_t divisor)
 {
     uint64_t d = divisor > 0 ? (uint64_t)divisor : 1;
@@ -5303,7 +5338,7 @@ DPAR_API DPARI_COLD dpar_status dpar_split_weighted_cuts(int64_t *cuts, int64_t 
     return DPAR_OK;
 }
 
-/* Returns how many runs are needed if each is filled up to `most`. */
+/* Returns how many runs are needed if the cost of each is at most `most`. */
 static int64_t dpari_balance_runs(int64_t items, const int64_t *cost, int64_t most)
 {
     int64_t i, runs = items > 0, load = 0;
@@ -5467,13 +5502,14 @@ DPARI_HOT int64_t dpari_cyclic_global(const dpar_split *split, int64_t part, int
     return (round * split->parts + turn) * split->block + in;
 }
 
-/* STRIDED: returns how much of a full piece part p has. */
+/* For STRIDED, returns how many elements of a full piece part p has. */
 DPARI_HOT int64_t dpari_strided_full(const dpar_split *split, int64_t p)
 {
     return dpari_least(split->by[1], split->by[0] - dpari_least(split->by[0], p * split->by[1]));
 }
 
-/* Returns how much of the last, short piece part p has. *offset receives where that begins. */
+/* Returns how many elements of the last, short piece part p has. *offset receives where they begin
+ * in the piece. */
 static int64_t dpari_strided_last(const dpar_split *split, int64_t p, int64_t *offset)
 {
     int64_t b = dpari_ceil_div(split->tail, split->parts);
@@ -5513,13 +5549,13 @@ DPARI_HOT int64_t dpari_strided_global(const dpar_split *split, int64_t part, in
     return split->rounds * split->by[0] + offset + local;
 }
 
-/* ZIGZAG: returns where chunk c of 2 P begins. */
+/* For ZIGZAG, returns where chunk c of 2 P begins. */
 DPARI_HOT int64_t dpari_zigzag_cut(const dpar_split *split, int64_t c)
 {
     return dpari_least(split->count, c * split->by[0]);
 }
 
-/* Count the elements of a part's first chunk, and of its second. */
+/* These functions count the elements of a part's first chunk, and of its second one. */
 DPARI_HOT int64_t dpari_zigzag_first(const dpar_split *split, int64_t part)
 {
     return dpari_zigzag_cut(split, part + 1) - dpari_zigzag_cut(split, part);
@@ -5530,7 +5566,7 @@ DPARI_HOT int64_t dpari_zigzag_second(const dpar_split *split, int64_t part)
     return dpari_zigzag_first(split, 2 * (int64_t)split->parts - 1 - part);
 }
 
-/* If a second chunk has elements, the first one is full. */
+/* If the second chunk of a part has elements, the first one is full. */
 DPARI_HOT int64_t dpari_zigzag_find(const dpar_split *split, int64_t i, int64_t *local)
 {
     int64_t in, chunk = dpari_split_div(split, 0, i, &in);
@@ -5604,7 +5640,7 @@ static int64_t dpari_split_run(const dpar_split *split, int32_t part, int64_t i,
         return split->parts == 1 ? left : dpari_least(left, split->block - in);
     case DPAR_SPLIT_STRIDED:
         if (split->by[0] ==
-            split->by[1]) { /* pieces of one element, or one part: part 0 has everything */
+            split->by[1]) { /* with pieces of one element or only one part, part 0 has everything */
             return left;
         }
         if (dpari_split_div(split, 0, i, &in) < split->rounds) {
@@ -5612,7 +5648,7 @@ static int64_t dpari_split_run(const dpar_split *split, int32_t part, int64_t i,
         }
         left = dpari_strided_last(split, part, &local);
         return local + left - in;
-    case DPAR_SPLIT_ZIGZAG: /* the two middle chunks touch: part P-1 has one run */
+    case DPAR_SPLIT_ZIGZAG: /* the two middle chunks are adjacent, so part P-1 has one run */
         in = dpari_zigzag_first(split, part);
         return local < in && part < split->parts - 1
                    ? in - local
@@ -5651,7 +5687,7 @@ DPARI_API int dpari_split_in_order(const dpar_split *split)
 
 DPARI_INTERNAL int32_t dpari_even_of(int64_t n, int32_t parts, int64_t i)
 {
-    /* each + 1 would pass 2^63 where one part has all of it */
+    /* not longer * (each + 1), because each + 1 overflows if one part has 2^63 - 1 elements */
     const int64_t each = n / parts, longer = n % parts, beyond = longer * each + longer;
     return (int32_t)(i < beyond ? i / (each + 1) : longer + (i - beyond) / each);
 }
@@ -5713,8 +5749,8 @@ static int64_t dpari_split_past(int64_t i, int64_t start, int64_t length)
     return i <= start ? 0 : dpari_least(i - start, length);
 }
 
-/* Counts the elements of `part` among the first i. They are those that the rule would give it if
- * there were only i elements, except that cuts stay where they are. */
+/* Counts the elements of `part` among the first i elements. The cuts are those of the whole count,
+ * not of i elements. */
 DPARI_INTERNAL int64_t dpari_split_before(const dpar_split *split, int32_t part, int64_t i)
 {
     int64_t in, offset, piece, size, turn;
@@ -5751,7 +5787,7 @@ DPARI_INTERNAL int64_t dpari_split_before(const dpar_split *split, int32_t part,
 
 DPAR_API int32_t dpar_split_owner(int32_t rule, int64_t count, int32_t parts, int64_t i)
 {
-    dpar_split s; /* with a block of 0, which the rules that need one refuse */
+    dpar_split s; /* made with a block of 0, which the rules that need a block refuse */
     return dpar_split_init(&s, rule, count, parts, 0, NULL) == DPAR_OK
                ? dpar_split_locate(&s, i, NULL, NULL)
                : -1;
@@ -5970,13 +6006,14 @@ DPAR_API DPARI_COLD dpar_status dpar_layout_init(dpar_layout *layout, const dpar
 /* The cuts of one dim as one rank sees them: cut k splits the part that cut k - 1 gave it. */
 typedef struct dpari_nest {
     int32_t cuts;
-    int64_t size[DPAR_MAX_AXES + 1]; /* indices left before cut k; size[n] are the rank's own */
+    int64_t size[DPAR_MAX_AXES + 1]; /* number of indices before cut k; size[cuts] is what the rank
+                                        owns */
     int8_t axis[DPAR_MAX_AXES];
-    dpar_split split; /* scratch: one cut */
+    dpar_split split; /* scratch for one cut */
 } dpari_nest;
 
-/* Lists the cuts of a dim. `coord` has the rank's coordinates; NULL means that it is not in the
- * mesh and owns nothing. */
+/* Lists the cuts of a dim. `coord` has the rank's coordinates; NULL means that the rank is not in
+ * the mesh and owns nothing. */
 static void dpari_nest_of(const dpar_layout *layout, const int32_t *coord, int32_t dim,
                           dpari_nest *e)
 {
@@ -6300,7 +6337,7 @@ DPARI_INTERNAL int dpari_layout_same(const dpar_layout *a, const dpar_layout *b)
         if (a->extent[d] != b->extent[d]) {
             return 0;
         }
-        do { /* the same axes cut the dim, in the same order */
+        do { /* both layouts must cut the dim by the same axes, in the same order */
             j = dpari_next_cut(a, d, j + 1);
             k = dpari_next_cut(b, d, k + 1);
             if ((j < 0) != (k < 0) || (j >= 0 && a->order[j] != b->order[k])) {
@@ -6313,27 +6350,27 @@ DPARI_INTERNAL int dpari_layout_same(const dpar_layout *a, const dpar_layout *b)
 
 /* ==== index/reach.c ==== */
 
-/* The walk over a halo's transfers: for a receiver, from which owners its halo points come; for a
- * sender, which receivers read its points. A receiver's points are visited in several passes, one
- * for each way in which they may be reached (inside the grid, over a fold or a pole, over each edge
- * of a cubed sphere). Within a pass each dim is cut into segments with one owner, and a product of
- * segments is one transfer. A sender walks what its receivers would walk and keeps the transfers
- * that name it. Both sides therefore list the same transfers in the same order without
- * communication. */
+/* The walk over a halo's transfers: for a receiver, which ranks own its halo points; for a sender,
+ * which receivers read its points. A receiver's points are visited in several passes, one for each
+ * path to them (inside the grid, over a fold or a pole, over each edge of a cubed sphere). Within a
+ * pass each dim is cut into segments with one owner, and a product of segments is one transfer. A
+ * sender walks what its receivers would walk and keeps the transfers that name it. Both sides
+ * therefore list the same transfers in the same order without communication. */
 
 /* ---- where points come from ------------------------------------------------------------------ */
 
-/* The passes over a receiver's points. Each pass visits the points that are reached in one way: in
- * each dim a range of points, which one map takes into one dim of the sender. */
+/* The passes over a receiver's points. Each pass visits the points on one path: in each dim it is a
+ * range of points, which one map takes into one dim of the sender. */
 enum {
     DPARI_PLAIN,
     DPARI_SEAM,   /* the row on a fold, its first half */
-    DPARI_TWICE,  /* its second half, with the images of the first */
+    DPARI_TWICE,  /* the second half of that row, with the images of the first */
     DPARI_FOLDED, /* beyond the fold */
     DPARI_SOUTH,  /* beyond the low pole */
     DPARI_NORTH,
-    DPARI_EDGES,                      /* 24 passes: over each of the 4 edges of 6 faces */
-    DPARI_BORDERS = DPARI_EDGES + 24, /* 24 more: to the border there that a third face owns */
+    DPARI_EDGES,                      /* 24 passes, over each of the 4 edges of 6 faces */
+    DPARI_BORDERS = DPARI_EDGES + 24, /* 24 passes to the border beyond an edge that a third face
+                                         owns */
     DPARI_PASSES = DPARI_BORDERS + 24
 };
 
@@ -6343,7 +6380,7 @@ typedef struct dpari_halo_map {
     int64_t offset; /* the sender's point is offset + x, */
     int32_t back;   /* or offset - x if this is 1, */
     int32_t from;   /* in this dim of the sender */
-    int32_t half;   /* 1 or 2: only columns in this half of the row on a fold; 0: all */
+    int32_t half;   /* 1 or 2 for only the columns in this half of the row on a fold; 0 for all */
 } dpari_halo_map;
 
 static const int64_t dpari_halo_far = INT64_C(1) << 62;
@@ -6353,13 +6390,13 @@ static int dpari_halo_has_seam(const dpar_halo *halo)
     return halo->folds && halo->on_row;
 }
 
-/* Returns the edge of a pass over edges. Four passes follow each other for each face. */
+/* Returns the edge of a pass over edges. Each face has four consecutive passes. */
 static int32_t dpari_halo_pass_edge(int32_t pass)
 {
     return (pass - DPARI_EDGES) % 4;
 }
 
-/* Returns the kind of points along that edge, DPAR_HALO_AT_x. */
+/* Returns the kind of points along the edge of a pass, DPAR_HALO_AT_x. */
 static int32_t dpari_halo_along(const dpar_halo *halo, int32_t pass)
 {
     return halo->points[halo->grid.dims - (dpari_halo_pass_edge(pass) >= DPARI_EDGE_SOUTH ? 1 : 2)];
@@ -6381,8 +6418,8 @@ static int dpari_halo_has_pass(const dpar_halo *halo, int32_t pass)
     }
 }
 
-/* From an even face, east leads to the next face without a turn, and north to the face after it
- * with a turn. From an odd face it is the other way round. West and south lead back. */
+/* From an even face, east leads to the next face without a turn, and north to the face after that
+ * with a turn. From an odd face, east and north are exchanged. West and south lead back. */
 DPARI_API int32_t dpari_halo_edge(int32_t face, int32_t edge, int32_t *turn)
 {
     int32_t along_y = edge >= DPARI_EDGE_SOUTH, step;
@@ -6406,7 +6443,7 @@ DPARI_API int32_t dpari_halo_edge(int32_t face, int32_t edge, int32_t *turn)
  * face is reached over the west or south edge of the second one, or for points at low faces over
  * its east or north edge. */
 typedef struct dpari_halo_way {
-    int32_t edges, face, turn; /* 1 or 2 edges; the last face; quarter turns in all */
+    int32_t edges, face, turn; /* number of edges, 1 or 2; the last face; all quarter turns */
     int32_t edge[2], turns[2]; /* each edge and its quarter turns */
 } dpari_halo_way;
 
@@ -6429,8 +6466,8 @@ static void dpari_halo_way_of(const dpar_halo *halo, int32_t pass, dpari_halo_wa
 }
 
 /* Sets the range of points that a pass visits in the dim along the edge. The face beyond the edge
- * counts both of its borders, but owns only one. Of low faces it does not own the last one, of high
- * faces the first one; if the face is turned it is the other way round. */
+ * has points on both of its borders, but owns only one border: with low faces not the last one,
+ * with high faces not the first one, and the reverse if the face is turned. */
 static void dpari_halo_map_along(const dpar_halo *halo, int32_t pass, int32_t turn,
                                  dpari_halo_map *map)
 {
@@ -6446,7 +6483,7 @@ static void dpari_halo_map_along(const dpar_halo *halo, int32_t pass, int32_t tu
     map->hi = pass >= DPARI_BORDERS ? border + 1 : first + at_first + n;
 }
 
-/* Returns the dim that leads over an edge. */
+/* Returns the dim in which an edge is crossed. */
 static int32_t dpari_halo_across(const dpar_halo *halo, int32_t edge)
 {
     return halo->grid.dims - (edge >= DPARI_EDGE_SOUTH ? 2 : 1);
@@ -6560,8 +6597,8 @@ static void dpari_halo_map_of(const dpar_halo *halo, int32_t pass, int32_t d, dp
     }
 }
 
-/* Computes the columns [at[0], at[1]) of the row on the fold that are images, the later one of each
- * pair. */
+/* Computes the columns [at[0], at[1]) of the row on the fold that are images: the later column of
+ * each pair. */
 static void dpari_halo_second_half(const dpar_halo *halo, int64_t *at)
 {
     int64_t columns = dpar_halo_points(halo, halo->mirror);
@@ -6640,7 +6677,7 @@ static int dpari_halo_segment(dpar_halo_cursor *cursor, int32_t d, int32_t *coor
 
 /* ---- the walk over one receiver -------------------------------------------------------------- */
 
-/* Counts in how many of the first n dims the point is outside. */
+/* Counts in how many of the first n dims the segment is outside the receiver's own points. */
 static int32_t dpari_halo_beyond(const dpar_halo_cursor *cursor, int32_t n)
 {
     int32_t d, beyond = 0;
@@ -6650,7 +6687,8 @@ static int32_t dpari_halo_beyond(const dpar_halo_cursor *cursor, int32_t n)
     return beyond;
 }
 
-/* True if the earlier dims are outside as often as allowed, so that dim d must be inside. */
+/* True if the segments of the earlier dims are outside in as many dims as allowed, so that dim d
+ * must be inside. */
 static int dpari_halo_only_inside(const dpar_halo_cursor *cursor, int32_t d)
 {
     return cursor->outside <= d && dpari_halo_beyond(cursor, d) >= cursor->outside;
@@ -6662,8 +6700,8 @@ static void dpari_halo_enter(dpar_halo_cursor *cursor, int32_t d)
     cursor->x[d] = dpari_halo_only_inside(cursor, d) ? cursor->at[d][0] : cursor->fill[d][0];
 }
 
-/* Returns where the sender's own points come next, after a segment of another rank. Wide halos skip
- * many segments this way. */
+/* After a segment of another rank, returns the distance to the next point that the sender owns.
+ * Wide halos skip many segments with it. */
 static int64_t dpari_halo_skip(const dpar_halo_cursor *cursor, int32_t d)
 {
     dpari_halo_map m;
@@ -6700,7 +6738,7 @@ static int dpari_halo_seek(dpar_halo_cursor *cursor, int32_t d)
     return 0;
 }
 
-/* True if the box of segments is sent. The rank's own cells are not. */
+/* True if the box of segments is sent. A rank's own cells are not sent to itself. */
 static int dpari_halo_travels(const dpar_halo_cursor *cursor)
 {
     const int32_t beyond = dpari_halo_beyond(cursor, cursor->h->grid.dims);
@@ -6745,7 +6783,7 @@ static void dpari_halo_receiver(dpar_halo_cursor *cursor, int32_t d, const int64
     cursor->fill[d][0] = box[0];
     cursor->fill[d][1] = box[1];
     if (cursor->mode >=
-        DPAR_HALO_SYNC) { /* the faces of own cells, also those that other ranks own */
+        DPAR_HALO_SYNC) { /* the faces of own cells, also the faces that other ranks own */
         cursor->fill[d][0] = cursor->at[d][0] - (halo->points[d] == DPAR_HALO_AT_HIGH_FACES);
         cursor->fill[d][1] = cursor->at[d][1] + (halo->points[d] == DPAR_HALO_AT_LOW_FACES);
         if (!dpari_halo_closed(halo, d)) {
@@ -6771,9 +6809,9 @@ static int64_t dpari_halo_part(const dpar_halo *halo, int32_t d, int64_t n, int3
     return parts;
 }
 
-/* Sets the range of receivers in dim d. With windows, all blocks are visited one by one. Otherwise
- * the range is one of points, from the first point of a block on; in a periodic dim it continues
- * beyond the ends. */
+/* Sets the range of receivers in dim d. With windows it is a range of blocks, which are visited one
+ * by one. Otherwise it is a range of points that begins at the first point of a block; in a
+ * periodic dim it continues beyond the ends. */
 static void dpari_halo_reach(dpar_halo_cursor *cursor, int32_t d)
 {
     const dpar_halo *halo = cursor->h;
@@ -6806,11 +6844,11 @@ static void dpari_halo_reach(dpar_halo_cursor *cursor, int32_t d)
     dpari_halo_owner(halo, d, dpari_halo_ring(lo, points), coord, at);
     lo -= dpari_halo_ring(lo, points) - at[0];
     cursor->from[d][0] = lo;
-    cursor->from[d][1] = dpari_least(hi, lo + points); /* once round at most */
+    cursor->from[d][1] = dpari_least(hi, lo + points); /* at most once around the dim */
 }
 
-/* True if the points `want` overlap those that may be filled, in a periodic dim after any number of
- * turns. */
+/* True if the points `want` overlap those that the receiver may receive, in a periodic dim after
+ * any number of turns. */
 static int dpari_halo_meets(const dpar_halo_cursor *cursor, int32_t d)
 {
     int64_t lo = cursor->want[d][0], hi = cursor->want[d][1],
@@ -6823,8 +6861,8 @@ static int dpari_halo_meets(const dpar_halo_cursor *cursor, int32_t d)
     return lo < cursor->fill[d][1] && hi > cursor->fill[d][0];
 }
 
-/* Moves to the receiver at from[d][0], or to the next one if it receives nothing. Returns 0 if
- * there is none. */
+/* Moves to the receiver at from[d][0], or to a later one if that receives nothing. Returns 1, or 0
+ * if there is none. */
 static int dpari_halo_find(dpar_halo_cursor *cursor, int32_t d)
 {
     const dpar_halo *halo = cursor->h;
@@ -6890,7 +6928,8 @@ static dpar_status dpari_halo_may_begin(const dpar_halo *halo, int32_t rank, int
     int32_t d, i, blocks = 0;
     if ((direction != DPAR_TRANSFER_RECV && direction != DPAR_TRANSFER_SEND) ||
         mode < DPAR_HALO_FORWARD || mode > DPAR_HALO_SYNC_ADJOINT) {
-        return dpari_wrong(why, "direction is %d (0 or 1), mode is %d (0 to 3)", direction, mode);
+        return dpari_wrong(why, "direction=%d must be 0 or 1, mode=%d must be 0 to 3", direction,
+                           mode);
     }
     for (i = 0; halo->owner != NULL && i < halo->grid.mesh.size; i++) {
         blocks += halo->owner[i] == rank;
@@ -6908,7 +6947,8 @@ static dpar_status dpari_halo_may_begin(const dpar_halo *halo, int32_t rank, int
         if ((halo->points[d] == DPAR_HALO_AT_LOW_FACES && halo->high[d] < 1) ||
             (halo->points[d] == DPAR_HALO_AT_HIGH_FACES && halo->low[d] < 1)) {
             return dpari_wrong(
-                why, "dim %d: SYNC needs a halo for the other face, but they are %ld and %ld", d,
+                why,
+                "dim %d: SYNC needs a halo that holds the other face, but low=%ld and high=%ld", d,
                 halo->low[d], halo->high[d]);
         }
     }
@@ -6947,7 +6987,7 @@ DPAR_API dpar_status dpar_halo_first(dpar_halo_cursor *cursor, const dpar_halo *
         dpari_halo_receiver(cursor, i, box);
     }
     for (i = 0; i < halo->grid.mesh.axes;
-         i++) { /* a replica exchanges with ranks of its own replica */
+         i++) { /* a replica exchanges only with ranks of the same replica */
         cursor->peer[i] = cursor->coord[i];
     }
     if (!cursor->sends || !nothing) {
@@ -7029,7 +7069,7 @@ DPAR_API int dpar_halo_next(dpar_halo_cursor *cursor, dpar_transfer *t)
             }
             continue;
         }
-        cursor->state = 1; /* another receiver, or the next pass */
+        cursor->state = 1; /* continues with another receiver, or with the next pass */
         if (!cursor->sends || !dpari_halo_receivers(cursor, 0)) {
             cursor->pass++;
             cursor->state = 0;
@@ -7112,8 +7152,8 @@ DPARI_STATIC_NOINLINE uint32_t dpari_axes_of(const dpar_layout *layout, int32_t 
     return set;
 }
 
-/* True if each stride is larger than the sum that the smaller ones can reach, so that the members
- * of a group ascend. */
+/* True if each stride is larger than the sum that the smaller strides can reach, so that the
+ * members of a group ascend. */
 static int dpari_mesh_nested(const dpar_mesh *mesh)
 {
     int32_t i, k;
@@ -7193,8 +7233,8 @@ static int dpari_holds(const dpar_layout *from, uint32_t replicated, const int32
     return 1;
 }
 
-/* Finds the copies at `coord` that may send to q, which are those nearest to it: returns their
- * number, and *low receives the number of the first one. */
+/* Finds the copies at `coord` that may send to q, which are the copies nearest to q. Returns how
+ * many there are; *low receives the number of the first one. */
 DPARI_STATIC_NOINLINE int32_t dpari_pool(const dpar_redistribute_cursor *cursor,
                                          const int32_t *coord, int32_t q, int32_t *low)
 {
@@ -7221,9 +7261,9 @@ DPARI_STATIC_NOINLINE int32_t dpari_pool(const dpar_redistribute_cursor *cursor,
     return n;
 }
 
-/* Finds the number of q among the receivers of its box that share a pool of n copies, and how many
- * receivers these are. They are those of its node if the pool is that of the node, otherwise all.
- */
+/* Returns how many receivers of the box of q share a pool of n copies, and sets *number to the
+ * number of q among them. If the pool is that of the node, they are the receivers on the node,
+ * otherwise all receivers. */
 DPARI_STATIC_NOINLINE int32_t dpari_takers(const dpar_redistribute_cursor *cursor, int32_t q,
                                            int32_t n, int32_t *number)
 {
@@ -7256,9 +7296,9 @@ static int32_t dpari_rows_of(int32_t rule)
     }
 }
 
-/* Counts the parts into which the axes of a layout cut dim d. *rows says whether the indices of a
- * part are consecutive (ROWS) and all parts nearly equal (EVEN_ROWS); it is SCATTERED otherwise,
- * and if nothing cuts the dim. */
+/* Counts the parts into which the axes of a layout cut dim d. *rows is ROWS if the indices of each
+ * part are consecutive, and EVEN_ROWS if also all parts are nearly equal. Otherwise, and if nothing
+ * cuts the dim, it is SCATTERED. */
 static int32_t dpari_parts_of(const dpar_layout *layout, int32_t d, int32_t *rows)
 {
     int32_t parts = 1, i, worst = DPARI_EVEN_ROWS;
@@ -7275,8 +7315,8 @@ static int32_t dpari_parts_of(const dpar_layout *layout, int32_t d, int32_t *row
     return parts;
 }
 
-/* Returns the dim to cut further, or -1 if none can be cut. Dims that the receivers cut into rows
- * come first, then the one with the longest parts. */
+/* Returns the dim to cut further, or -1 if none can be cut. It prefers dims that the receivers cut
+ * into rows, and among these the one with the longest parts. */
 static int32_t dpari_share_dim(const dpar_redistribute_cursor *cursor)
 {
     int32_t d, best = -1, best_rows = 0, rows;
@@ -7294,8 +7334,9 @@ static int32_t dpari_share_dim(const dpar_redistribute_cursor *cursor)
     return best;
 }
 
-/* Chooses a grid of at most `shares` parts over what the copies hold. If both sides have rows,
- * outer parts end where the receivers' boxes end; more parts cut these further. */
+/* Chooses a grid of at most `shares` parts of the elements that the copies hold. If both sides have
+ * rows, outer parts end where the receivers' boxes end; additional parts cut the outer parts
+ * further. */
 static void dpari_share_grid(dpar_redistribute_cursor *cursor, int32_t shares)
 {
     int32_t d, rows, held, own, parts;
@@ -7319,8 +7360,8 @@ static void dpari_share_grid(dpar_redistribute_cursor *cursor, int32_t shares)
 }
 
 /* Returns by how many copies round `round` of takers / n is shifted. Receivers that hold a copy
- * themselves are one round, or one in every n in a row. The shift distributes them over all copies.
- */
+ * themselves may be one round, or every n-th receiver. The shift distributes them over all
+ * copies. */
 static int32_t dpari_share_skew(int32_t n, int32_t takers, int32_t round)
 {
     int32_t rounds = takers / n;
@@ -7362,7 +7403,7 @@ static int64_t dpari_even_start(int64_t size, int32_t n, int32_t i)
 }
 
 /* Returns where outer part j of dim d begins: at an even part, moved to the nearest end of a
- * receiver's box. Both sides have rows, so that local index x is global index lead + x. */
+ * receiver's box. Both sides have rows, so local index x is global index lead + x. */
 DPARI_STATIC_NOINLINE int64_t dpari_outer_start(const dpar_redistribute_cursor *cursor, int32_t d,
                                                 int32_t j)
 {
@@ -7385,8 +7426,8 @@ static int64_t dpari_share_start(const dpar_redistribute_cursor *cursor, int32_t
     if (cursor->grid[d] == 1) {
         return i == 0 ? 0 : cursor->held[d];
     }
-    if (d ==
-        cursor->line) { /* copies share a line through all boxes; a box has one unit per copy */
+    if (d == cursor->line) { /* the copies share a line through all boxes; each box has one unit per
+                                copy */
         int64_t unit = (int64_t)i * cursor->left - cursor->into;
         unit = dpari_most(0, dpari_least(unit, cursor->units));
         return cursor->held[d] / cursor->units * unit +
@@ -7400,7 +7441,7 @@ static int64_t dpari_share_start(const dpar_redistribute_cursor *cursor, int32_t
     return low + dpari_even_start(high - low, more, i % more);
 }
 
-/* Returns the share of dim d that has local index x. */
+/* Returns the share of dim d that contains local index x. */
 static int32_t dpari_share_of(const dpar_redistribute_cursor *cursor, int32_t d, int64_t x)
 {
     int32_t more = cursor->grid[d] / cursor->outer[d], low = 0, high = cursor->grid[d], at;
@@ -7433,8 +7474,8 @@ static int32_t dpari_share_of(const dpar_redistribute_cursor *cursor, int32_t d,
 
 /* ---- the walk -------------------------------------------------------------------------------- */
 
-/* Computes the piece of dim d that begins at at[d]. It ends where one of the sides is no longer
- * consecutive. */
+/* Computes the piece of dim d that begins at at[d]. It ends where the indices of one side are no
+ * longer consecutive. */
 static void dpari_walk_piece(dpar_redistribute_cursor *cursor, int32_t d)
 {
     int64_t here, there;
@@ -7476,8 +7517,8 @@ static int dpari_walk_box(dpar_redistribute_cursor *cursor)
     return 0;
 }
 
-/* True if the rank receives anything. On a Partial axis of `to` that is not one of `from`, only
- * coordinate 0 does. */
+/* True if the rank receives anything. On a Partial axis of `to` that is not Partial in `from`, only
+ * coordinate 0 receives. */
 static int dpari_takes(const dpar_redistribute_cursor *cursor, int32_t rank)
 {
     const dpar_layout *from = dpari_from(cursor), *to = dpari_to(cursor);
@@ -7520,7 +7561,7 @@ static void dpari_walk_node(dpar_redistribute_cursor *cursor)
 }
 
 /* Makes the walk go over the array of `rank` in the layout `mine`. */
-static void dpari_stand(dpar_redistribute_cursor *cursor, int32_t rank)
+static void dpari_walk_over(dpar_redistribute_cursor *cursor, int32_t rank)
 {
     const dpar_layout *from = dpari_from(cursor), *to = dpari_to(cursor);
     int32_t i;
@@ -7558,13 +7599,14 @@ DPAR_API DPARI_COLD dpar_status dpar_redistribute_first(dpar_redistribute_cursor
     cursor->mine = cursor->sends ? *from : *to;
     cursor->other = cursor->sends ? *to : *from;
     cursor->per_node = per_node;
-    if (dpari_mesh_nested(
-            &from->mesh)) { /* 1: copies of a node are consecutive; 2: its receivers too */
+    if (dpari_mesh_nested(&from->mesh)) { /* 1 if the copies on a node are consecutive, 2 if its
+                                             receivers are too */
         cursor->nested = 1 + dpari_mesh_nested(&to->mesh);
     }
     cursor->free_from = dpari_axes_of(from, DPAR_PLACEMENT_REPLICATE);
     cursor->free_to = dpari_axes_of(to, DPAR_PLACEMENT_REPLICATE);
-    for (i = 0; i < from->mesh.axes; i++) { /* the check refused different ops */
+    for (i = 0; i < from->mesh.axes; i++) { /* all ops are the same, because the check refused
+                                               others */
         int stays = i < to->mesh.axes && to->axis[i].kind == DPAR_PLACEMENT_PARTIAL &&
                     dpari_partial_stays(from, to, i);
         if (from->axis[i].kind == DPAR_PLACEMENT_PARTIAL && !stays) {
@@ -7574,7 +7616,7 @@ DPAR_API DPARI_COLD dpar_status dpar_redistribute_first(dpar_redistribute_cursor
     }
     cursor->copies = dpar_mesh_group_size(&from->mesh, cursor->free_from);
     cursor->partials = dpar_mesh_group_size(&from->mesh, cursor->part_from);
-    dpari_stand(cursor, rank);
+    dpari_walk_over(cursor, rank);
     cursor->phase = cursor->copies == 1 || per_node < 0 ? DPARI_TO_ALL : DPARI_TO_NODE;
     cursor->me = cursor->sends ? rank : -1;
     dpari_walk_node(cursor);
@@ -7667,8 +7709,8 @@ static int dpari_next_receive(dpar_redistribute_cursor *cursor)
 
 /* ---- sending: to the ranks of the node one by one, then to all others ------------------------ */
 
-/* Sets the range of the walk to what the rank, copy `me` of n, sends of the box of receiver
- * `number` of `takers`. Returns 0 if that is nothing. */
+/* Sets the range of the walk to the part of a box that the rank, copy `me` of n, sends to receiver
+ * `number` of `takers`. Returns 1, or 0 if it sends nothing. */
 static int dpari_range(dpar_redistribute_cursor *cursor, int32_t n, int32_t takers, int32_t number,
                        int32_t me)
 {
@@ -7689,8 +7731,8 @@ static int dpari_range(dpar_redistribute_cursor *cursor, int32_t n, int32_t take
 
 /* Narrows the local ranges of `rank` in a layout to the indices between the first and the last one
  * of the ranks at coord[] in another layout. Returns the number of elements in them. */
-static int64_t dpari_meet(const dpar_layout *layout, int32_t rank, const dpar_layout *other,
-                          const int32_t *coord, int64_t *low, int64_t *high)
+static int64_t dpari_narrow(const dpar_layout *layout, int32_t rank, const dpar_layout *other,
+                            const int32_t *coord, int64_t *low, int64_t *high)
 {
     int64_t size = 1, from, to;
     int32_t d;
@@ -7708,8 +7750,8 @@ static int64_t dpari_meet(const dpar_layout *layout, int32_t rank, const dpar_la
     return size;
 }
 
-/* Turns the walk round, from a sender to the receiver `rank` of the other layout, or back. */
-DPARI_STATIC_NOINLINE void dpari_turn_round(dpar_redistribute_cursor *cursor, int32_t rank)
+/* Turns the walk around: from a sender to the receiver `rank` of the other layout, or back. */
+DPARI_STATIC_NOINLINE void dpari_turn_around(dpar_redistribute_cursor *cursor, int32_t rank)
 {
     int32_t d;
     for (d = 0; d < (int32_t)sizeof(dpar_layout); d++) {
@@ -7719,17 +7761,17 @@ DPARI_STATIC_NOINLINE void dpari_turn_round(dpar_redistribute_cursor *cursor, in
     }
     cursor->sends = !cursor->sends;
     cursor->partial = 0;
-    dpari_stand(cursor, rank);
+    dpari_walk_over(cursor, rank);
     for (d = 0; d < cursor->mine.dims && !cursor->sends;
-         d++) { /* dpari_range_to left the range there */
+         d++) { /* dpari_range_to stored the range there */
         cursor->low[d] = cursor->at[d];
         cursor->high[d] = cursor->begin[d];
     }
 }
 
-/* Sets the range for rank q of the node: this rank's share, as far as it overlaps the elements of
- * q. If these are scattered in it, taker is -1, and the walk is to turn round and go over the
- * elements of q. */
+/* Sets the range for rank q of the node: the part of this rank's share that overlaps the elements
+ * of q. If the elements of q are scattered in it, sets taker to -1; the walk must then turn around
+ * and go over the elements of q. Returns 1, or 0 if q receives nothing from this rank. */
 static int dpari_range_to(dpar_redistribute_cursor *cursor, int32_t q)
 {
     int32_t low, n, takers, number, me, d;
@@ -7740,17 +7782,18 @@ static int dpari_range_to(dpar_redistribute_cursor *cursor, int32_t q)
     n = dpari_pool(cursor, cursor->base, q, &low);
     takers = dpari_takers(cursor, q, n, &number);
     me = dpar_mesh_group_index(&cursor->mine.mesh, cursor->free_from, cursor->me) - low;
-    if (!dpari_range(cursor, n, takers, number, me)) { /* also if q has another pool */
+    if (!dpari_range(cursor, n, takers, number, me)) { /* also refuses q if its pool does not
+                                                          include this rank */
         return 0;
     }
-    here = dpari_meet(&cursor->mine, cursor->rank, &cursor->other, cursor->guest, cursor->low,
-                      cursor->high);
+    here = dpari_narrow(&cursor->mine, cursor->rank, &cursor->other, cursor->guest, cursor->low,
+                        cursor->high);
     dpar_layout_local(&cursor->other, q, cursor->begin, NULL);
     for (d = 0; d < cursor->mine.dims; d++) {
         cursor->at[d] = 0;
     }
-    cursor->taker = dpari_meet(&cursor->other, q, &cursor->mine, cursor->coord, cursor->at,
-                               cursor->begin) < here
+    cursor->taker = dpari_narrow(&cursor->other, q, &cursor->mine, cursor->coord, cursor->at,
+                                 cursor->begin) < here
                         ? -1
                         : 0;
     cursor->takers = 1;
@@ -7771,8 +7814,8 @@ DPARI_STATIC_NOINLINE int dpari_next_mate(dpar_redistribute_cursor *cursor)
     return 0;
 }
 
-/* Moves to the next range, which may be empty, for receivers on any node: first all that receive
- * whole boxes, then the one or two that receive a share. Returns 0 at the end. */
+/* Moves to the next range, which may be empty, for receivers on any node: first for all that
+ * receive whole boxes, then for the one or two that receive a share. Returns 0 at the end. */
 DPARI_STATIC_NOINLINE int dpari_next_phase(dpar_redistribute_cursor *cursor)
 {
     int32_t me = dpar_mesh_group_index(&cursor->mine.mesh, cursor->free_from, cursor->rank);
@@ -7782,7 +7825,7 @@ DPARI_STATIC_NOINLINE int dpari_next_phase(dpar_redistribute_cursor *cursor)
         cursor->phase = me < n ? DPARI_TO_ONE : DPARI_DONE;
         cursor->around = 1;
         cursor->taker = 0;
-        cursor->takers = me < n ? takers / n : 0; /* one in every n */
+        cursor->takers = me < n ? takers / n : 0; /* every n-th receiver */
         for (d = 0; d < cursor->mine.dims; d++) {
             cursor->low[d] = 0;
             cursor->high[d] = cursor->held[d];
@@ -7815,7 +7858,7 @@ static int32_t dpari_next_taker(dpar_redistribute_cursor *cursor)
         q = cursor->node + cursor->mate - 1;
         return dpar_mesh_group_member(mesh, cursor->free_to, q, 0) == first ? q : -1;
     }
-    if (cursor->around) { /* in the order of dpari_share_out */
+    if (cursor->around) { /* numbered as in dpari_share_out */
         int32_t me = dpar_mesh_group_index(&cursor->mine.mesh, cursor->free_from, cursor->rank);
         int32_t skew;
         n = cursor->per_node < 0 ? 1 : cursor->copies;
@@ -7830,8 +7873,8 @@ static int32_t dpari_next_taker(dpar_redistribute_cursor *cursor)
     return -1; /* it has a nearer copy */
 }
 
-/* Sends the box to the next of the receivers that take it from this rank. Returns 0 at the end, and
- * if the walk is to turn round. */
+/* Moves to the next receiver that takes the box from this rank. Returns 0 at the end, and if the
+ * walk must turn around. */
 static int dpari_next_send(dpar_redistribute_cursor *cursor)
 {
     for (;;) {
@@ -7857,8 +7900,8 @@ static int dpari_next_send(dpar_redistribute_cursor *cursor)
     }
 }
 
-/* Moves to the next transfer. A sender that walks over the elements of a receiver takes those that
- * come from itself. */
+/* Moves to the next transfer. A sender that walks over the elements of a receiver returns only the
+ * transfers that it sends itself. */
 static int dpari_walk_on(dpar_redistribute_cursor *cursor)
 {
     while (cursor->state) {
@@ -7868,13 +7911,13 @@ static int dpari_walk_on(dpar_redistribute_cursor *cursor)
             }
             cursor->state = cursor->taker < 0;
             if (cursor->state) {
-                dpari_turn_round(cursor, cursor->node + cursor->mate - 1);
+                dpari_turn_around(cursor, cursor->node + cursor->mate - 1);
             }
         } else if (!dpari_next_receive(cursor)) {
             if (cursor->me < 0) {
                 cursor->state = 0;
             } else {
-                dpari_turn_round(cursor, cursor->me);
+                dpari_turn_around(cursor, cursor->me);
             }
         } else if (cursor->me < 0 || cursor->now == cursor->me) {
             return 1;
@@ -7921,7 +7964,7 @@ static int dpari_box_empty(const dpar_box *b)
     return 0;
 }
 
-/* Sorts order[] by lo[dim], with heap sort, which needs no memory. */
+/* Sorts order[] by lo[dim]. Heap sort needs no additional memory. */
 static void dpari_sort_boxes(const dpar_box *box, int32_t n, int32_t dim, int32_t *order)
 {
     int32_t start = n / 2, end = n;
@@ -7946,8 +7989,8 @@ static void dpari_sort_boxes(const dpar_box *box, int32_t n, int32_t dim, int32_
     }
 }
 
-/* Returns the dim along which the boxes are thinnest on average. Thickness is measured relative to
- * the extent, in thousandths. */
+/* Returns the dim along which the boxes are thinnest on average. The thickness is measured in
+ * thousandths of the extent. */
 static int32_t dpari_thin_dim(int32_t dims, const int64_t *extent, const dpar_box *box,
                               const int32_t *order, int32_t n)
 {
@@ -7966,9 +8009,9 @@ static int32_t dpari_thin_dim(int32_t dims, const int64_t *extent, const dpar_bo
     return best;
 }
 
-/* Finds the first element that is in no box, with the last dim fastest. If one row
- * along the last dim is covered, the next rows are covered by the same boxes until the first of
- * these boxes ends. The search skips those rows, and does the same in the other dims. */
+/* Finds the first element that is in no box, with the last dim fastest. If one row along the last
+ * dim is covered, the same boxes cover the next rows until the first of these boxes ends. The
+ * search skips these rows, and does the same in the other dims. */
 static void dpari_first_missing(int32_t dims, const int64_t *extent, const dpar_box *box,
                                 const int32_t *order, int32_t n, int64_t *at)
 {
@@ -8032,7 +8075,7 @@ DPAR_API DPARI_COLD dpar_status dpar_box_cover(int32_t dims, const int64_t *exte
     int64_t left;
     int32_t d, i, j, dim, used = 0;
     if (dims < 0 || dims > DPAR_MAX_DIMS || n < 0) {
-        return dpari_wrong(why, "n is %d (at least 0), dims is %d (0 to %d)", n, dims,
+        return dpari_wrong(why, "n=%d must be at least 0, dims=%d must be 0 to %d", n, dims,
                            (int32_t)DPAR_MAX_DIMS);
     }
     dpari_zero(&whole, sizeof(whole));
@@ -8103,9 +8146,9 @@ DPAR_API DPARI_COLD const char *dpar_route_step_name(int32_t kind)
 
 /* ---- states ---------------------------------------------------------------------------------- */
 
-/* A state is a layout as a number, with a byte for each axis. Its high half is the dim that the
- * axis cuts, or R (replicated) or P (partial). Its low half is the place of the axis among the cuts
- * of that dim, with 0 for the outermost cut. */
+/* A state is a layout as a number, with a byte for each axis. The high half of a byte is the dim
+ * that the axis cuts, or R (replicated) or P (partial). The low half is the position of the axis
+ * among the cuts of that dim, with 0 for the outermost cut. */
 enum { DPARI_STATE_R = 15, DPARI_STATE_P = 14 };
 
 static int32_t dpari_state_dim(uint64_t state, int32_t axis)
@@ -8181,7 +8224,8 @@ static int64_t dpari_state_elements(const dpar_layout *layout, uint64_t state)
 {
     int64_t n = 1;
     int32_t d;
-    for (d = 0; d < layout->dims; d++) { /* an empty dim makes it 0, also after INT64_MAX */
+    for (d = 0; d < layout->dims; d++) { /* an empty dim makes the product 0, even after
+                                            INT64_MAX */
         if (!dpari_mul(n, dpari_state_extent(layout, state, d), &n)) {
             n = INT64_MAX;
         }
@@ -8232,7 +8276,7 @@ static uint64_t dpari_state_step(uint64_t state, int32_t axes, const dpar_route_
 /* ---- search ---------------------------------------------------------------------------------- */
 
 typedef struct dpari_route {
-    const dpar_layout *layout; /* the one that the route starts from */
+    const dpar_layout *layout; /* the layout from which the route starts */
     const int64_t *byte_cost;
     int64_t step_cost;
     uint64_t goal;
@@ -8293,7 +8337,7 @@ static int32_t dpari_route_find(dpari_route *route, uint64_t state)
         }
         at = at + 1 < route->room ? at + 1 : 0;
     }
-    if (route->known + 1 >= route->room) { /* one stays empty, so that searching ends */
+    if (route->known + 1 >= route->room) { /* one slot stays empty, so that a search ends */
         return -1;
     }
     route->node[at].hash = route->known + 1;
@@ -8319,7 +8363,7 @@ static int64_t dpari_state_chunk(const dpar_layout *layout, uint64_t state, int3
     return extent > 0 ? n / extent * dpari_ceil_div(extent, size) : 0;
 }
 
-/* Returns how many elements a rank sends in a step. */
+/* Returns how many elements a rank receives in a step. */
 static int64_t dpari_route_moved(const dpari_route *route, uint64_t state, const dpar_route_step *p)
 {
     int64_t n = dpari_state_elements(route->layout, state), size;
@@ -8368,7 +8412,8 @@ static int dpari_route_try(dpari_route *route, int32_t k, int32_t kind, int32_t 
     p.to = to;
     p.held = 0;
     p.elements = dpari_route_moved(route, route->node[k].state, &p);
-    /* in sixteenths, with one for the step, so that the shorter of equal routes is taken */
+    /* costs count in sixteenths, plus one per step, so that of equally expensive routes the shorter
+     * one is taken */
     cost = dpari_route_price(p.elements, each) + (p.elements > 0 ? route->step_cost : 0);
     cost = route->node[k].cost + 1 + 16 * cost;
     next = dpari_route_find(
@@ -8420,7 +8465,7 @@ static int dpari_route_axis(dpari_route *route, int32_t k, int32_t axis)
     return ok;
 }
 
-/* True if a dim has equal tiles under a state. Replication, which is no dim, counts as equal. */
+/* True if a dim has equal tiles under a state. Replication, which is not a dim, counts as equal. */
 static int dpari_state_even(const dpar_layout *layout, uint64_t state, int32_t dim)
 {
     int64_t parts = 1;
@@ -8513,9 +8558,9 @@ DPAR_API DPARI_COLD dpar_status dpar_route_plan(const dpar_route_desc *q, dpar_r
         return st;
     }
     if (q->node_capacity < 2 || q->step_cost < 0 || q->step_cost > INT32_MAX) {
-        return dpari_wrong(why,
-                           "node_capacity is %d (at least 2), step_cost is %ld (0 to 2^31 - 1)",
-                           q->node_capacity, q->step_cost);
+        return dpari_wrong(
+            why, "node_capacity=%d must be at least 2, step_cost=%ld must be 0 to 2^31 - 1",
+            q->node_capacity, q->step_cost);
     }
     r.layout = q->from;
     r.byte_cost = q->byte_cost;
@@ -8601,13 +8646,14 @@ DPAR_API DPARI_COLD dpar_status dpar_route_step_apply(const dpar_layout *layout,
 
 /* ==== index/flat.c ==== */
 
-/* Flat buffers. Parameters are laid out in order, each at a multiple of the alignment, and a bucket
- * ends once it is full and its end is rounded up to a whole multiple. The part of a parameter on a
- * rank is the intersection of two intervals. dpar_train.h calls this for DDP and FSDP. */
+/* Flat buffers. Parameters are placed one after another, each at a multiple of the alignment. A
+ * bucket ends once it is full, and its end is rounded up to a whole multiple. The part of a
+ * parameter on a rank is the intersection of two intervals. dpar_train.h calls this for DDP and
+ * FSDP. */
 
 static const int64_t dpari_flat_limit = INT64_C(1) << 62;
 
-/* ---- laying ---------------------------------------------------------------------------------- */
+/* ---- placing parameters ---------------------------------------------------------------------- */
 
 /* Rounds a up to a multiple of m. Returns 0 if that exceeds 2^62. */
 static int dpari_round_up(int64_t a, int64_t m, int64_t *up)
@@ -8621,8 +8667,8 @@ static int dpari_round_up(int64_t a, int64_t m, int64_t *up)
 }
 
 /* Places a parameter of n elements at the next multiple of `align`, and moves *end to its end. */
-static dpar_status dpari_flat_lay(int32_t i, int64_t n, int64_t align, int64_t *end, int64_t *start,
-                                  dpar_why *why)
+static dpar_status dpari_flat_place(int32_t i, int64_t n, int64_t align, int64_t *end,
+                                    int64_t *start, dpar_why *why)
 {
     int64_t at;
     if (n < 0) {
@@ -8648,7 +8694,7 @@ DPARI_API DPARI_COLD dpar_status dpari_flat_init(dpari_flat *flat, int32_t param
     }
     for (i = 0; i < params; i++) {
         int64_t at;
-        dpar_status st = dpari_flat_lay(i, numel[i], align, &end, &at, why);
+        dpar_status st = dpari_flat_place(i, numel[i], align, &end, &at, why);
         if (st != DPAR_OK) {
             return st;
         }
@@ -8661,7 +8707,7 @@ DPARI_API DPARI_COLD dpar_status dpari_flat_init(dpari_flat *flat, int32_t param
     flat->total = end;
     flat->shard = padded / ranks;
     for (i = 0, end = 0; i < params; i++) {
-        (void)dpari_flat_lay(i, numel[i], align, &end, &start[i], NULL);
+        (void)dpari_flat_place(i, numel[i], align, &end, &start[i], NULL);
     }
     return DPAR_OK;
 }
@@ -8674,7 +8720,7 @@ static int dpari_flat_cut(int64_t lo, int64_t hi, int64_t start, int64_t numel, 
         return 0;
     }
     to = dpari_least(hi, start + numel);
-    if (to <= from) { /* also of fewer than 0 elements */
+    if (to <= from) { /* also if numel is negative */
         return 0;
     }
     piece->count = to - from;
@@ -8716,7 +8762,7 @@ static dpar_status dpari_buckets_walk(const dpar_buckets_desc *how, int64_t unit
         int64_t limit = n == 0 && how->first > 0 ? how->first : how->size;
         dpar_status st;
         i = how->forward ? k : how->params - 1 - k;
-        st = dpari_flat_lay(i, how->count[i], align, &end, &at, why);
+        st = dpari_flat_place(i, how->count[i], align, &end, &at, why);
         if (st != DPAR_OK) {
             return st;
         }
@@ -8755,8 +8801,10 @@ DPAR_API DPARI_COLD dpar_status dpar_buckets_init(const dpar_buckets_desc *how, 
     if (how->params < 0 || how->first < 0 || how->size < 0 || how->ranks < 0 || how->align < 0 ||
         how->multiple < 0) {
         return dpari_wrong(
-            why, "params %d, size %ld, ranks %d, align %ld, first or multiple is negative",
-            how->params, how->size, how->ranks, how->align);
+            why,
+            "params=%d, first=%ld, size=%ld, ranks=%d, align=%ld, multiple=%ld: none "
+            "may be negative",
+            how->params, how->first, how->size, how->ranks, how->align, how->multiple);
     }
     if (!dpari_mul(unit / dpari_gcd(unit, ranks), ranks, &unit)) {
         return dpari_say(DPAR_E_RANGE, why, "lcm(multiple %ld, ranks %ld) exceeds 2^63",
@@ -8920,7 +8968,7 @@ DPAR_API DPARI_COLD int dpar_heads_rows(const dpar_heads *heads, int32_t rank, i
                                : heads->queries + (i - 1) * (int64_t)heads->groups + s.first_group;
             run[i][1] = run[i][0] + (i == 0 ? s.queries : s.groups);
         }
-    } else { /* a rank with several groups has all their queries */
+    } else { /* a rank with several groups has all queries of these groups */
         run[0][0] = s.first_group * (each + 2) + (s.first_query - s.first_group * each);
         run[0][1] = run[0][0] + s.queries;
         run[1][0] = s.first_group * (each + 2) + each;
@@ -8956,7 +9004,8 @@ DPARI_API DPARI_COLD dpar_status dpari_ulysses_counts(const dpar_split *seq,
     int32_t q;
     if (seq->parts != heads->parts || rank < 0 || rank >= seq->parts || width < 1) {
         return dpari_wrong(why,
-                           "rank %d, sequence in %d parts, heads in %d (must be equal), width %ld",
+                           "rank=%d is not one of %d parts of the sequence, the heads have %d "
+                           "parts, or width=%ld is below 1",
                            rank, seq->parts, heads->parts, width);
     }
     if (!dpari_mul(seq->count, heads->count, &all) || !dpari_mul(all, width, &all)) {
@@ -9000,7 +9049,7 @@ DPAR_API DPARI_COLD dpar_status dpar_vocab_init(dpar_vocab *vocab, int64_t count
     }
     if (count > limit || added > limit || multiple > limit / 4) {
         return dpari_say(DPAR_E_RANGE, why,
-                         "count %ld, added %ld (at most 2^61) or multiple %ld (2^59) is too large",
+                         "count=%ld and added=%ld must be at most 2^61, multiple=%ld at most 2^59",
                          count, added, multiple);
     }
     padded = dpari_ceil_div(count, multiple) * multiple;
@@ -9054,14 +9103,17 @@ DPAR_API int64_t dpar_vocab_id(const dpar_vocab *vocab, int32_t rank, int64_t ro
 
 /* ---- layers ---------------------------------------------------------------------------------- */
 
-/* Counts the layers before position v of the pipeline, which has the chunks of all stages in order.
- * The embedding and the loss count if the caller counts them. */
+/* Counts the layers before position v of the pipeline, whose positions are the chunks of all stages
+ * in order. `rest` is the number of layers that first_layers and last_layers do not fix, embedding
+ * and loss included if they count as layers. */
 static int64_t dpari_stage_before(const dpar_stage_layers_desc *s, int32_t chunks, int64_t rest,
                                   int64_t v)
 {
     int64_t round = v / s->stages, in = v % s->stages, others = s->stages, plain, before = 0;
     others -= (s->first_layers > 0) + (s->last_layers > 0);
-    plain = round * others + dpari_most(0, in - (s->first_layers > 0)); /* other chunks before v */
+    plain = round * others + dpari_most(0, in - (s->first_layers > 0)); /* chunks before v of the
+                                                                           stages that are not
+                                                                           fixed */
     if (others > 0) {
         before = rest / (others * chunks) * plain + dpari_least(plain, rest % (others * chunks));
     }
@@ -9078,8 +9130,9 @@ static dpar_status dpari_stages_check(const dpar_stage_layers_desc *s, int32_t c
     if (s->layers < 0 || s->stages < 1 || chunks < 1 || s->first_layers < 0 || s->last_layers < 0) {
         return dpari_wrong(
             why,
-            "layers %d, first_layers or last_layers is negative, or stages %d or chunks %d below 1",
-            s->layers, s->stages, chunks);
+            "layers=%d, first_layers=%d and last_layers=%d must be at least 0, stages=%d "
+            "and chunks=%d at least 1",
+            s->layers, s->first_layers, s->last_layers, s->stages, chunks);
     }
     if (s->embedding < 0 || s->embedding > 1 || s->loss < 0 || s->loss > 1 || s->v_shape < 0 ||
         s->v_shape > 1) {
@@ -9129,9 +9182,8 @@ DPAR_API DPARI_COLD dpar_status dpar_stage_layers(const dpar_stage_layers_desc *
 
 /* ==== index/context.c ==== */
 
-/* Context parallelism. Packed documents are one dpar_split per document, made when it is needed, so
- * that memory does not grow with the number of documents. The balanced method sorts units by cost
- * and deals them out in rows. */
+/* Context parallelism. Each document is a dpar_split that is made when it is needed, so that memory
+ * does not grow with the number of documents. */
 
 /* Checks the ends of packed documents, of which ends[0] is the start of the first one. */
 static dpar_status dpari_context_ends(int32_t docs, const int64_t *ends, int32_t ranks,
@@ -9139,7 +9191,8 @@ static dpar_status dpari_context_ends(int32_t docs, const int64_t *ends, int32_t
 {
     int32_t k;
     if (docs < 0 || ranks < 1 || ends[0] != 0) {
-        return dpari_wrong(why, "docs is %d (at least 0), ends[0] %ld (0), ranks %d (at least 1)",
+        return dpari_wrong(why,
+                           "docs=%d must be at least 0, ends[0]=%ld must be 0, ranks=%d at least 1",
                            docs, docs < 0 ? 0 : ends[0], ranks);
     }
     for (k = 0; k < docs; k++) {
@@ -9217,8 +9270,8 @@ DPAR_API int dpar_packed_next(const dpar_packed *packed, int32_t rank, dpar_pack
     return 0;
 }
 
-/* Counts the pairs of n tokens of a document from `first` on: they see first + 1, ..., first + n
- * keys. */
+/* Counts the query-key pairs of n tokens of a document from `first` on, which see first + 1, ...,
+ * first + n keys. */
 static int64_t dpari_causal_pairs(int64_t first, int64_t n)
 {
     int64_t most, last = n % 2 == 0 ? n / 2 : n;
@@ -9229,15 +9282,15 @@ static int64_t dpari_causal_pairs(int64_t first, int64_t n)
     return most + last;
 }
 
-/* Counts the pairs of a stripe: its tokens rank, rank + ranks, ... see rank + 1, rank + 1 + ranks,
- * ... keys. */
+/* Counts the query-key pairs of a stripe, whose tokens rank, rank + ranks, ... see rank + 1, rank +
+ * 1 + ranks, ... keys. */
 static int64_t dpari_stripe_pairs(const dpar_packed *packed, int32_t doc, int32_t rank)
 {
     dpar_split s;
     int64_t n, steps, half, sum;
     dpari_packed_split(packed, doc, &s);
     n = dpar_split_part_count(&s, rank);
-    steps = n % 2 == 0 ? n - 1 : n; /* n (n - 1) / 2 without its product first */
+    steps = n % 2 == 0 ? n - 1 : n; /* n (n - 1) / 2 without an overflow of n (n - 1) */
     half = n % 2 == 0 ? n / 2 : (n - 1) / 2;
     if (n < 1) {
         return 0;
@@ -9294,29 +9347,33 @@ static int64_t dpari_window_reach(const dpar_window *window)
 }
 
 /* Checks what holds for every kind of window. */
-static dpar_status dpari_window_judge(const dpar_window *window, int64_t inputs, dpar_why *why)
+static dpar_status dpari_window_check_fields(const dpar_window *window, int64_t inputs,
+                                             dpar_why *why)
 {
     const int64_t limit = INT64_C(1) << 30;
     if (window->kernel < 1 || window->stride < 0 || window->dilation < 0 || window->pad_low < 0 ||
         window->pad_high < 0) {
         return dpari_wrong(
-            why, "kernel %ld must be at least 1, stride %ld, dilation %ld, pad %ld at least 0",
-            window->kernel, window->stride, window->dilation,
-            dpari_least(window->pad_low, window->pad_high));
+            why,
+            "kernel=%ld must be at least 1, stride=%ld, dilation=%ld, pad_low=%ld and "
+            "pad_high=%ld at least 0",
+            window->kernel, window->stride, window->dilation, window->pad_low, window->pad_high);
     }
     if (window->kernel > limit || window->stride > limit || window->dilation > limit ||
         window->pad_low > limit || window->pad_high > limit || inputs < 0 ||
         inputs > dpari_window_limit) {
-        return dpari_say(
-            DPAR_E_RANGE, why,
-            "%ld inputs (0 to 2^60), kernel %ld, stride %ld, dilation %ld or a pad (to 2^30)",
-            inputs, window->kernel, window->stride, window->dilation);
+        return dpari_say(DPAR_E_RANGE, why,
+                         "%ld inputs must be 0 to 2^60, kernel=%ld, stride=%ld, dilation=%ld, "
+                         "pad_low=%ld and pad_high=%ld at most 2^30",
+                         inputs, window->kernel, window->stride, window->dilation, window->pad_low,
+                         window->pad_high);
     }
     if (window->kind < DPAR_WINDOW_CONVOLUTION || window->kind > DPAR_WINDOW_NEIGHBOURHOOD) {
         return dpari_wrong(why, "window kind %d does not exist", window->kind);
     }
     if (window->kind == DPAR_WINDOW_NEIGHBOURHOOD && window->dilation > 4096) {
-        return dpari_say(DPAR_E_RANGE, why, "a neighbourhood's dilation is %ld: at most 4096",
+        return dpari_say(DPAR_E_RANGE, why,
+                         "a neighbourhood's dilation is %ld: must be at most 4096",
                          window->dilation);
     }
     return DPAR_OK;
@@ -9342,12 +9399,12 @@ DPAR_API dpar_status dpar_window_outputs(const dpar_window *window, int64_t inpu
                                          int64_t *outputs, dpar_why *why)
 {
     int64_t room, s = dpari_window_stride(window), m;
-    dpar_status st = dpari_window_judge(window, inputs, why);
+    dpar_status st = dpari_window_check_fields(window, inputs, why);
     if (st != DPAR_OK) {
         return st;
     }
     if (window->kind == DPAR_WINDOW_INTERPOLATION) {
-        return dpari_wrong(why, "an interpolation needs outputs");
+        return dpari_wrong(why, "outputs must be set for an interpolation");
     }
     if (window->kind == DPAR_WINDOW_TRANSPOSED) {
         return dpari_window_transposed_outputs(window, inputs, outputs, why);
@@ -9362,13 +9419,13 @@ DPAR_API dpar_status dpar_window_outputs(const dpar_window *window, int64_t inpu
     }
     room = inputs + window->pad_low + window->pad_high - dpari_window_reach(window) - 1;
     if (room < 0) {
-        return dpari_wrong(why, "the kernel spans %ld, more than %ld inputs and %ld of padding",
-                           dpari_window_reach(window) + 1, inputs,
-                           window->pad_low + window->pad_high);
+        return dpari_wrong(
+            why, "the kernel spans %ld elements, more than %ld inputs and %ld of padding",
+            dpari_window_reach(window) + 1, inputs, window->pad_low + window->pad_high);
     }
     m = room / s + 1;
     if (window->ceil_mode && room % s != 0 && m * s < inputs + window->pad_low) {
-        m++; /* as torch, which leaves out a window that would begin in the right padding */
+        m++; /* as in torch, which leaves out a window that would begin in the right padding */
     }
     *outputs = m;
     return DPAR_OK;
@@ -9378,7 +9435,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_window_check(const dpar_window *wind
                                                          int64_t outputs, dpar_why *why)
 {
     int64_t least = 0, more = 0;
-    dpar_status st = dpari_window_judge(window, inputs, why);
+    dpar_status st = dpari_window_check_fields(window, inputs, why);
     if (st == DPAR_OK && window->kind == DPAR_WINDOW_INTERPOLATION) {
         const int64_t limit = INT64_C(1) << 30;
         if (window->kernel > 1 && window->kernel % 2 != 0) {
@@ -9389,7 +9446,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_window_check(const dpar_window *wind
             return DPAR_OK;
         }
         return dpari_say(DPAR_E_RANGE, why,
-                         "%ld inputs, %ld outputs: an interpolation has 1 to 2^30", inputs,
+                         "%ld inputs, %ld outputs: an interpolation has 1 to 2^30 of each", inputs,
                          outputs);
     }
     if (st == DPAR_OK) {
@@ -9442,7 +9499,7 @@ static void dpari_window_keys(const dpar_window *window, int64_t inputs, int64_t
     *lo = dpari_window_start(window, inputs, y0);
     *hi = dpari_window_start(window, inputs, y1 - 1);
     for (y = y0 + 1; y < y1 && y < y0 + d;
-         y++) { /* the first query of each dilation group, then the last */
+         y++) { /* first over the first query of each dilation group, then over the last */
         *lo = dpari_least(*lo, dpari_window_start(window, inputs, y));
     }
     for (y = y1 - 2; y >= y0 && y >= y1 - d; y--) {
@@ -9451,9 +9508,9 @@ static void dpari_window_keys(const dpar_window *window, int64_t inputs, int64_t
     *hi += dpari_window_reach(window) + 1;
 }
 
-/* Computes the inputs that output y reads. Both ends must not decrease as y grows, so that
- * bisection works; for that the keys of a query are joined with those of the other groups before
- * and after it. */
+/* Computes the inputs that output y reads. For bisection, neither end may decrease as y grows.
+ * Therefore the keys of a query are joined with the keys of the other dilation groups before and
+ * after it. */
 static void dpari_window_span(const dpar_window *window, int64_t inputs, int64_t outputs, int64_t y,
                               int64_t *lo, int64_t *hi)
 {
@@ -9512,7 +9569,8 @@ DPARI_INTERNAL void dpari_window_whole(const dpar_window *window, int64_t inputs
                                        int64_t lo, int64_t hi, int64_t *y0, int64_t *y1)
 {
     int64_t first = *y0, last = *y1, end, a, b;
-    for (end = last; first < end;) { /* bisection: the first that reads nothing below lo */
+    for (end = last; first < end;) { /* bisection for the first output that reads nothing below
+                                        lo */
         int64_t y = first + (end - first) / 2;
         dpari_window_span(window, inputs, outputs, y, &a, &b);
         if (a >= lo) {
@@ -9521,7 +9579,8 @@ DPARI_INTERNAL void dpari_window_whole(const dpar_window *window, int64_t inputs
             first = y + 1;
         }
     }
-    for (end = first; end < last;) { /* from there, the first that reads something above hi */
+    for (end = first; end < last;) { /* from there on, for the first output that reads something
+                                        above hi */
         int64_t y = end + (last - end) / 2;
         dpari_window_span(window, inputs, outputs, y, &a, &b);
         if (b > hi) {
@@ -9583,12 +9642,13 @@ DPARI_INTERNAL int64_t dpari_window_start(const dpar_window *window, int64_t inp
 /* ==== index/halo.c ==== */
 
 /* Checks descriptions of halos and computes their boxes: which points a rank owns, holds, computes,
- * and can compute before an exchange. Each box is a product over dims, so that every question is
- * answered in one dim at a time. The transfers are in reach.c. */
+ * and can compute before an exchange. Each box is a product of ranges, one for each dim, so that
+ * every dim is computed separately. The transfers are in reach.c. */
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
-/* Of extents and widths: the sum of a dim and both of its halos fits into 64 bits. */
+/* The limit of extents and widths. The sum of a dim and both of its halos then fits into 64
+ * bits. */
 static const int64_t dpari_halo_limit = INT64_C(1) << 60;
 
 static int dpari_halo_in_one_piece(const dpar_placement *placement)
@@ -9613,9 +9673,10 @@ static DPARI_COLD dpar_status dpari_halo_check_dim(const dpar_halo *halo, int32_
     }
     if ((halo->periodic >> d & 1u) != 0 && halo->grid.extent[d] > 0 &&
         dpari_most(halo->low[d], halo->high[d]) / 16 >= halo->grid.extent[d]) {
-        return dpari_say(DPAR_E_RANGE, why,
-                         "dim %d has halos of %ld and %ld, 16 times its %ld points or more", d,
-                         halo->low[d], halo->high[d], halo->grid.extent[d]);
+        return dpari_say(
+            DPAR_E_RANGE, why,
+            "dim %d has halos of %ld and %ld: must be less than 16 times its %ld points", d,
+            halo->low[d], halo->high[d], halo->grid.extent[d]);
     }
     if (halo->points[d] < DPAR_HALO_AT_CELLS || halo->points[d] > DPAR_HALO_AT_HIGH_FACES) {
         return dpari_wrong(why, "points[%d] is %d, which is no DPAR_HALO_AT_x", d, halo->points[d]);
@@ -9639,11 +9700,12 @@ static DPARI_COLD dpar_status dpari_halo_check_fold(const dpar_halo *halo, dpar_
                            halo->fold, halo->mirror, halo->grid.dims);
     }
     if ((halo->periodic >> halo->mirror & 1u) == 0 || (halo->periodic >> halo->fold & 1u) != 0) {
-        return dpari_wrong(why, "dim %d (fold) must not be periodic, a later dim %d (mirror) must",
+        return dpari_wrong(why,
+                           "fold=%d must not be periodic, mirror=%d must be a later, periodic dim",
                            halo->fold, halo->mirror);
     }
     if (halo->on_row < 0 || halo->on_row > 1 || halo->shift < -1 || halo->shift > 1) {
-        return dpari_wrong(why, "on_row is %d (0 or 1), shift is %d (-1 to 1)", halo->on_row,
+        return dpari_wrong(why, "on_row=%d must be 0 or 1, shift=%d must be -1 to 1", halo->on_row,
                            halo->shift);
     }
     if (halo->high[halo->fold] > dpar_halo_points(halo, halo->fold) - halo->on_row) {
@@ -9654,7 +9716,7 @@ static DPARI_COLD dpar_status dpari_halo_check_fold(const dpar_halo *halo, dpar_
     return DPAR_OK;
 }
 
-/* Returns the rows beyond a pole, without the one that is held twice. */
+/* Returns the number of rows beyond a pole, without the row that is held twice. */
 DPARI_INTERNAL int64_t dpari_halo_behind(const dpar_halo *halo, uint32_t pole)
 {
     return dpar_halo_points(halo, halo->fold) - ((halo->pole_rows & pole) != 0) -
@@ -9678,15 +9740,17 @@ static DPARI_COLD dpar_status dpari_halo_check_poles(const dpar_halo *halo, dpar
 {
     dpar_status st;
     if (halo->poles > 3 || (halo->pole_rows & ~halo->poles) != 0) {
-        return dpari_wrong(why, "poles is %ld (0 to 3), pole_rows is %ld (only bits of poles)",
-                           (int64_t)halo->poles, (int64_t)halo->pole_rows);
+        return dpari_wrong(
+            why, "poles=%ld must be 0 to 3, and pole_rows=%ld may only have bits of poles",
+            (int64_t)halo->poles, (int64_t)halo->pole_rows);
     }
     if (halo->folds && (halo->poles & DPAR_HALO_POLE_HIGH) != 0) {
         return dpari_wrong(why, "dim %d has both a fold and a pole at its high end", halo->fold);
     }
     if (halo->fold < 0 || halo->mirror >= halo->grid.dims || halo->mirror <= halo->fold ||
         (halo->periodic >> halo->mirror & 1u) == 0 || (halo->periodic >> halo->fold & 1u) != 0) {
-        return dpari_wrong(why, "dim %d (fold) must not be periodic, a later dim %d (mirror) must",
+        return dpari_wrong(why,
+                           "fold=%d must not be periodic, mirror=%d must be a later, periodic dim",
                            halo->fold, halo->mirror);
     }
     if (halo->grid.extent[halo->mirror] % 2 != 0) {
@@ -9701,9 +9765,9 @@ static DPARI_COLD dpar_status dpari_halo_check_cube(const dpar_halo *halo, dpar_
 {
     int32_t y = halo->grid.dims - 2, d;
     if (y < 1 || halo->grid.extent[0] != 6 || halo->grid.extent[y] != halo->grid.extent[y + 1]) {
-        return dpari_wrong(why,
-                           "a cubed sphere of %d dims: needs at least 3, with extents 6, ..., N, N",
-                           halo->grid.dims);
+        return dpari_wrong(
+            why, "a cubed sphere has %d dims, but needs at least 3, with extents 6, ..., N, N",
+            halo->grid.dims);
     }
     if (halo->folds || halo->poles != 0) {
         return dpari_wrong(why, "a cubed sphere cannot have folds or poles");
@@ -9720,7 +9784,8 @@ static DPARI_COLD dpar_status dpari_halo_check_cube(const dpar_halo *halo, dpar_
         if ((halo->periodic >> d & 1u) != 0 || halo->window[d].kernel != 0 || halo->low[d] > most ||
             halo->high[d] > most) {
             return dpari_wrong(
-                why, "dim %d of a cubed sphere cannot be periodic, have windows or halos over %ld",
+                why,
+                "dim %d of a cubed sphere cannot be periodic, have windows or halos wider than %ld",
                 d, most);
         }
     }
@@ -9792,15 +9857,17 @@ static DPARI_COLD dpar_status dpari_halo_check_outputs(const dpar_halo *halo, dp
     const dpar_layout *o = halo->outputs, *g = &halo->grid;
     int32_t i;
     if (o->dims != g->dims || !dpari_mesh_same(&o->mesh, &g->mesh)) {
-        return dpari_wrong(why, "outputs has %d dims, grid has %d, or their meshes differ", o->dims,
-                           g->dims);
+        return dpari_wrong(why,
+                           "outputs has %d dims, grid has %d, or their meshes are not the same",
+                           o->dims, g->dims);
     }
     for (i = 0; i < g->mesh.axes; i++) {
         const dpar_placement *a = &o->axis[i], *b = &g->axis[i];
         if (a->kind != b->kind || (a->kind == DPAR_PLACEMENT_SHARD && a->dim != b->dim) ||
             o->order[i] != g->order[i] || !dpari_halo_in_one_piece(a)) {
             return dpari_wrong(
-                why, "axis %d must cut outputs and grid alike, into contiguous blocks", i);
+                why, "axis %d must cut the same dim of outputs and grid, into contiguous blocks",
+                i);
         }
     }
     return DPAR_OK;
@@ -9828,9 +9895,10 @@ static DPARI_COLD dpar_status dpari_halo_check_window(const dpar_halo *halo, int
         int64_t reach =
             dpari_most(k * by, dpari_most(halo->window[d].pad_low, halo->window[d].pad_high));
         if (reach / 16 >= n) {
-            return dpari_say(DPAR_E_RANGE, why,
-                             "dim %d: windows reach %ld, 16 times its %ld points or more", d, reach,
-                             n);
+            return dpari_say(
+                DPAR_E_RANGE, why,
+                "dim %d: windows reach %ld points: must be less than 16 times its %ld points", d,
+                reach, n);
         }
     }
     return st;
@@ -9896,7 +9964,7 @@ DPARI_INTERNAL int dpari_halo_closed(const dpar_halo *halo, int32_t d)
     return (halo->periodic >> d & 1u) != 0 || (halo->cube && d >= halo->grid.dims - 2);
 }
 
-/* 1 if the dim has one more point than cells, otherwise 0. */
+/* Returns 1 if the dim has one more point than cells, otherwise 0. */
 static int dpari_halo_more(const dpar_halo *halo, int32_t d)
 {
     return halo->points[d] != DPAR_HALO_AT_CELLS && !dpari_halo_closed(halo, d);
@@ -9922,8 +9990,8 @@ static DPARI_COLD void dpari_halo_of_cells(const dpar_halo *halo, int32_t d, int
     }
 }
 
-/* Finds the owner of point i: the coordinates of the axes that cut the dim, and the range of points
- * that it owns. */
+/* Finds the owner of point i. coord receives its coordinates on the axes that cut the dim, and
+ * at[0], at[1] the range of points that it owns. */
 DPARI_INTERNAL void dpari_halo_owner(const dpar_halo *halo, int32_t d, int64_t i, int32_t *coord,
                                      int64_t *at)
 {
@@ -9949,9 +10017,9 @@ static int64_t dpari_halo_all(const dpar_halo *halo, int32_t d)
     return all;
 }
 
-/* Returns the layout whose blocks say which outputs a rank computes: that of the outputs, or of the
- * inputs to which they belong. Nothing of this is stored, because small targets have little stack.
- */
+/* Returns the layout whose blocks say which outputs a rank computes: that of the outputs, or that
+ * of the inputs to which the outputs belong. It is not stored, because small targets have little
+ * stack. */
 static const dpar_layout *dpari_halo_computers(const dpar_halo *halo)
 {
     return halo->outputs != NULL ? halo->outputs : &halo->grid;
@@ -9967,9 +10035,8 @@ static int dpari_halo_computes(const dpar_halo *halo, int32_t d, int64_t *y)
     return y[1] > y[0] && halo->grid.extent[d] > 0;
 }
 
-/* Computes, in one dim of one rank, its own points and the points that its array holds. If it has
- * no points of its own, they are an empty range at the start of the array. Returns 0 if it has
- * neither. */
+/* Computes, in one dim of one rank, the points that it owns and the points in its array. If it owns
+ * none, `own` is an empty range at the start of the array. Returns 1, or 0 if it has neither. */
 DPARI_INTERNAL int dpari_halo_range(const dpar_halo *halo, const int32_t *coord, int32_t d,
                                     int64_t *own, int64_t *box)
 {
@@ -10028,22 +10095,23 @@ static int dpari_halo_open(const dpar_halo *halo, int32_t d, int side)
     return !(halo->folds && d == halo->fold && side);
 }
 
-/* Computes the core of own points [own[0], own[1]) in a dim: without the sides on which an exchange
- * receives points. */
+/* Computes the core of the own points [own[0], own[1]) in a dim, which excludes the points that
+ * read what an exchange receives. */
 static void dpari_halo_shrink(const dpar_halo *halo, int32_t d, const int64_t *own, int64_t *core)
 {
     int64_t end = dpar_halo_points(halo, d);
     core[0] = own[0] + (own[0] > 0 || !dpari_halo_open(halo, d, 0) ? halo->low[d] : 0);
     core[1] = own[1] - (own[1] < end || !dpari_halo_open(halo, d, 1) ? halo->high[d] : 0);
     if (halo->folds && halo->fold == d && halo->on_row && own[1] == end) {
-        core[1] =
-            dpari_least(core[1], end - 1 - halo->high[d]); /* the row held twice arrives too */
+        core[1] = dpari_least(core[1], end - 1 - halo->high[d]); /* the row that is held twice is
+                                                                    received too */
     }
     core[0] = dpari_least(core[0], own[1]);
     core[1] = dpari_most(core[1], core[0]);
 }
 
-/* Computes what a rank computes in a dim, and the core of that. */
+/* Sets out[] to the points that a rank computes in a dim, and core[] to their core. Returns 1, or 0
+ * if there are none. */
 DPARI_STATIC_NOINLINE int dpari_halo_work(const dpar_halo *halo, const int32_t *coord, int32_t d,
                                           int64_t *out, int64_t *core)
 {
@@ -10073,8 +10141,8 @@ DPARI_STATIC_NOINLINE int dpari_halo_work(const dpar_halo *halo, const int32_t *
     return 1;
 }
 
-/* Boxes come in pairs, one inside the other: the own points in the local array, and the core in
- * what a rank computes. They are computed dim by dim, which needs little stack. */
+/* The two pairs of boxes, one inside the other: the own points in the local array, and the core in
+ * the points that a rank computes. They are computed dim by dim, which needs little stack. */
 enum { DPARI_ARRAY, DPARI_WORK };
 
 static int dpari_halo_pair(const dpar_halo *halo, const int32_t *coord, int32_t d, int kind,
@@ -10093,7 +10161,8 @@ DPARI_STATIC_NOINLINE int dpari_halo_get(const dpar_halo *halo, int32_t rank, in
     if (!dpari_halo_coords(halo, rank, coord)) {
         return 0;
     }
-    for (i = 0; i < 2 * dims; i++) { /* looks, then writes */
+    for (i = 0; i < 2 * dims; i++) { /* the first pass over the dims checks, the second one
+                                        writes */
         const int64_t *from = want_outer ? outer : inner;
         int32_t d = i % dims;
         if (!dpari_halo_pair(halo, coord, d, kind, inner, outer) || from[1] <= from[0]) {
@@ -10149,13 +10218,14 @@ static int32_t dpari_halo_nth_slab(const dpar_halo *halo, const int32_t *coord, 
                 *side = k;
             }
         }
-        around = around && inner[1] > inner[0]; /* if not, later dims have no slabs */
+        around = around && inner[1] > inner[0]; /* if the inner range is empty, later dims have no
+                                                   slabs */
     }
     return found;
 }
 
-/* Computes that slab. Dims before its own are cut to the inner box. Later dims are whole, or cut
- * too for a star. */
+/* Computes the box of slab n. In dims before the slab's dim it is as wide as the inner box; in
+ * later dims it is as wide as the outer box, or for a star as the inner one. */
 static DPARI_COLD int dpari_halo_slab_of(const dpar_halo *halo, int32_t rank, int kind, int star,
                                          int32_t n, dpar_box *box)
 {
@@ -10207,7 +10277,7 @@ DPAR_API int dpar_halo_slab(const dpar_halo *halo, int32_t rank, int32_t n, dpar
     return dpari_halo_slab_of(halo, rank, DPARI_ARRAY, dpari_halo_star(halo), n, box);
 }
 
-/* Returns a + b c, or -1 if that exceeds 2^63 - 1 or one of them is already -1. */
+/* Returns a + b c, or -1 if that exceeds 2^63 - 1 or an argument is -1. */
 static int64_t dpari_halo_add(int64_t a, int64_t b, int64_t c)
 {
     int64_t more;
@@ -10244,7 +10314,7 @@ DPAR_API DPARI_COLD int64_t dpar_halo_slab_points(const dpar_halo *halo, int32_t
 /* ==== index/halo_show.c ==== */
 
 /* Draws an exchange of halos as SVG. The picture is built from the same walk over transfers that an
- * exchange uses, so that it shows what is really sent. */
+ * exchange uses, so that it shows the transfers that are really sent. */
 
 /* Lengths are in tenths of a pixel. */
 enum {
@@ -10253,17 +10323,17 @@ enum {
     DPARI_HSHOW_TOP = 800,
     DPARI_HSHOW_TABLE = 3400,
     DPARI_HSHOW_ROW = 190,
-    DPARI_HSHOW_ROWS = 40,    /* peers that the table names */
-    DPARI_HSHOW_BLOCKS = 4096 /* blocks that are drawn */
+    DPARI_HSHOW_ROWS = 40,    /* maximum number of peers in the table */
+    DPARI_HSHOW_BLOCKS = 4096 /* maximum number of blocks that are drawn */
 };
 
 typedef struct dpari_hshow {
     const dpar_halo_draw_desc *desc;
     int32_t dim[2];       /* down, across; -1 if the grid has one dim */
-    dpar_box own, box;    /* of the rank */
-    int64_t lo[2], hi[2]; /* points that are drawn */
-    int64_t scale;        /* 1024 times the tenths of a pixel of a point */
-    int64_t peers;        /* rows of the table */
+    dpar_box own, box;    /* points that the rank owns, and those of its array */
+    int64_t lo[2], hi[2]; /* range of points that is drawn */
+    int64_t scale;        /* tenths of a pixel per point, times 1024 */
+    int64_t peers;        /* number of rows of the table */
 } dpari_hshow;
 
 /* ---- elements -------------------------------------------------------------------------------- */
@@ -10437,7 +10507,7 @@ static void dpari_hshow_piece(dpar_text *text, const dpari_hshow *show, const dp
     dpari_hshow_flat(show, lo, hi, there);
     dpari_hshow_rect(text, show, "out", there[0], there[1], r->peer);
     if (here[0][0] == there[0][0] && here[0][1] == there[0][1]) {
-        return; /* no arrow: it is where it comes from */
+        return; /* no arrow, because the piece is drawn at its source */
     }
     dpar_text_put(text, "<path class=\"w\" stroke=\"");
     dpari_hshow_colour(text, r->peer);
@@ -10469,8 +10539,8 @@ typedef struct dpari_hshow_sum {
     int64_t pieces, points;
 } dpari_hshow_sum;
 
-/* Counts what is exchanged with `peer` in one direction. *next becomes the least peer above
- * `after`, unless it is already less. */
+/* Counts the pieces and points that are exchanged with `peer` in one direction. *next becomes the
+ * least peer above `after`, unless it is already smaller. */
 static dpari_hshow_sum dpari_hshow_count(const dpari_hshow *show, int32_t direction, int32_t peer,
                                          int32_t after, int32_t *next)
 {
@@ -10608,9 +10678,9 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_draw(dpar_text *text, const dpar_halo_
 
 /* ==== index/sampler.c ==== */
 
-/* Samplers. Positions are dealt to ranks by arithmetic alone. Shuffling without memory is a Feistel
- * network on just enough bits for the count, applied again until the result is below the count.
- * dpar_sampler_shuffle repeats torch's generator and algorithm bit for bit. */
+/* Samplers. Positions are dealt to ranks by arithmetic only, without tables. Shuffling without
+ * memory is a Feistel network on just enough bits for the count, applied again until the result is
+ * below the count. dpar_sampler_shuffle repeats torch's generator and algorithm bit for bit. */
 
 /* ---- the samples of a rank ------------------------------------------------------------------- */
 
@@ -10625,7 +10695,7 @@ DPAR_API DPARI_COLD dpar_status dpar_sampler_init(dpar_sampler *sampler, dpar_wh
                            sampler->remainder);
     }
     if (sampler->ranks < 1 || sampler->run < 0) {
-        return dpari_wrong(why, "ranks is %d (at least 1), run is %ld (at least 0)", sampler->ranks,
+        return dpari_wrong(why, "ranks=%d must be at least 1, run=%ld at least 0", sampler->ranks,
                            sampler->run);
     }
     if (sampler->count < 0 || sampler->count > most || sampler->run > most / sampler->ranks) {
@@ -10642,8 +10712,8 @@ DPAR_API DPARI_COLD dpar_status dpar_sampler_init(dpar_sampler *sampler, dpar_wh
     return DPAR_OK;
 }
 
-/* Returns the whole rounds, in which each rank reads a run, of the remaining samples. *after
- * receives the samples after them. */
+/* Returns the number of whole rounds, in each of which every rank reads one run, in the remaining
+ * samples. *after receives the number of samples after these rounds. */
 static int64_t dpari_sampler_rounds(const dpar_sampler *sampler, int64_t *after)
 {
     int64_t left = sampler->count - sampler->first, round = sampler->run * sampler->ranks;
@@ -10827,7 +10897,7 @@ static int64_t dpari_permutation_walk(const dpar_sampler *sampler, int64_t x)
     if (x < 0 || x >= sampler->count) {
         return -1;
     }
-    do { /* x is on a cycle of the permutation, so that this comes back into the range */
+    do { /* x is on a cycle of the permutation, so the loop returns into the range */
         x = (int64_t)dpari_feistel(sampler, (uint64_t)x);
     } while (x >= sampler->count);
     return x;
@@ -10851,12 +10921,13 @@ DPARI_API DPARI_COLD dpar_status dpari_differs(uint32_t sum, uint32_t right, con
     if (sum == right) {
         return DPAR_OK;
     }
-    return dpari_say(DPAR_E_MISMATCH, why, "%s differ here (%ld for %ld): a fault of the compiler",
-                     what, (int64_t)sum, (int64_t)right);
+    return dpari_say(DPAR_E_MISMATCH, why,
+                     "%s differ here (checksum %ld, not %ld): a fault of the compiler", what,
+                     (int64_t)sum, (int64_t)right);
 }
 
 /* Division, products and shifts of 64 bits, which small processors leave to the compiler's library.
- * The dividend is `volatile`, so that no compiler does it beforehand. */
+ * The dividend is `volatile`, so that no compiler computes the results beforehand. */
 static DPARI_COLD uint32_t dpari_prove_arithmetic(void)
 {
     volatile int64_t dividend = INT64_C(-7000000000000000001);
@@ -10886,8 +10957,8 @@ static DPARI_COLD uint32_t dpari_prove_splits(void)
     return sum;
 }
 
-/* 11 x 13 cells on 2 x 3 ranks, a ring in x, folded in the north. The grid is made in place: this
- * must run in 4 KB. */
+/* 11 x 13 cells on 2 x 3 ranks, a ring in x, folded in the north. The grid is made in place,
+ * because this must run in 4 KB. */
 static DPARI_COLD uint32_t dpari_prove_halos(void)
 {
     static const int32_t sizes[2] = {2, 3};
@@ -10917,7 +10988,8 @@ static DPARI_COLD uint32_t dpari_prove_halos(void)
     return sum;
 }
 
-/* The sums are those of x86-64; tests/embedded/golden.txt has finer ones of all targets. */
+/* The checksums come from x86-64; tests/embedded/golden.txt has more detailed ones of all
+ * targets. */
 DPAR_API DPARI_COLD dpar_status dpar_selftest(dpar_why *why)
 {
     dpar_status st =

@@ -8524,7 +8524,8 @@ static dpar_status dpari_ended_split(dpar_comm *comm, int32_t color, int32_t key
     return comm->status;
 }
 
-static dpar_status dpari_ended_shrink(dpar_comm *comm, dpar_comm **out, int32_t *was, dpar_why *why)
+static DPARI_COLD dpar_status dpari_ended_shrink(dpar_comm *comm, dpar_comm **out, int32_t *was,
+                                                 dpar_why *why)
 {
     const dpar_why closed = comm->why; /* a copy, because why may be &comm->why */
     (void)out;
@@ -10322,7 +10323,8 @@ DPARI_INTERNAL DPARI_COLD void dpari_put_lack(dpar_text *text, const dpari_world
     }
 }
 
-DPARI_API int dpari_heap_holds(const dpari_world *world, int64_t low, int64_t high, int64_t *within)
+DPARI_API DPARI_COLD int dpari_heap_holds(const dpari_world *world, int64_t low, int64_t high,
+                                          int64_t *within)
 {
     *within = 0;
     for (int32_t i = 1; i <= world->owns_extents && low < high; i++) {

@@ -46,8 +46,8 @@
 /* ==== cost/halo_cost.h ==== */
 
 /* halo_cost - predicts the time of a halo exchange on a process grid and chooses the best grid. The
- * prediction counts the contiguous runs of memory that the faces consist of, their area, and what
- * the network carries.
+ * prediction counts the contiguous runs of memory that the faces consist of, their area, and the
+ * bytes that the network carries.
  *
  *     dpar_halo_cost_desc job = {0};
  *     dpar_halo_cost grid = {0};
@@ -78,14 +78,17 @@ DPAR_API void dpar_halo_rates_init(dpar_halo_rates *rates);
 
 /* Describes a halo exchange. Zero the struct, then fill it in. Dim 0 is the slowest in memory. */
 typedef struct dpar_halo_cost_desc {
-    int32_t ranks, per_node;      /* rank r is on node r / per_node; 0 if all are on one node */
+    /* number of ranks, and ranks per node: rank r is on node r / per_node; per_node 0 puts all
+     * ranks on one node */
+    int32_t ranks, per_node;
     int32_t dims;                 /* 1..DPAR_MAX_DIMS */
     int32_t shape;                /* DPAR_STENCIL_STAR, ... */
     uint32_t periodic;            /* bit d is set if dim d is periodic */
     int64_t cells[DPAR_MAX_DIMS]; /* cells of the whole grid along each dim */
     int64_t width[DPAR_MAX_DIMS]; /* cells of the halo on either side */
     int64_t bytes;                /* bytes of one cell, all fields together */
-    int64_t contiguous_bytes;     /* bytes of these that are contiguous: one field's components */
+    int64_t contiguous_bytes;     /* contiguous part of these bytes, such as one field's components;
+                                     0 if all are contiguous */
 } dpar_halo_cost_desc;
 
 /* A process grid and the predicted cost of one exchange on it. The rank at a position is the sum
@@ -96,8 +99,8 @@ typedef struct dpar_halo_cost {
     double seconds;                /* predicted time of the exchange */
     double copy_s;    /* part of `seconds`: the busiest rank's copies, also to itself if periodic */
     double network_s; /* part of `seconds`: the network of the busiest node */
-    int64_t bytes;    /* received by a rank in the middle of the grid, also from itself */
-    int64_t network_bytes; /* sent to other nodes by a node in the middle of the grid */
+    int64_t bytes;    /* bytes that a rank in the middle of the grid receives, also from itself */
+    int64_t network_bytes; /* bytes that a node in the middle of the grid sends to other nodes */
     int32_t peers;         /* peers of a rank in the middle of the grid, itself not counted */
 } dpar_halo_cost;
 
@@ -115,7 +118,7 @@ typedef struct dpar_halo_cost {
  *                                                   (from another node, or in runs below 64 bytes);
  *                                                   far_s replaces run_s for blocks beyond the
  *                                                   cache
- *     seconds = copies + peers peer_s, or + messages message_s + network_bytes / nic_Bps if longer
+ *     seconds = copies + max(peers peer_s, messages message_s + network_bytes / nic_Bps)
  *
  * Local. O(ranks of a node x 3^dims). Fails with DPAR_E_ARG if a number is not allowed and with
  * DPAR_E_RANGE if the grid is larger than 2^61 bytes. */
@@ -131,10 +134,10 @@ DPAR_API dpar_status dpar_halo_cost_predict(const dpar_halo_cost_desc *job,
  * rates: rates of the machine; NULL selects those of dpar_halo_rates_init.
  * grid:  written on success only.
  *
- * Local. All ranks that pass the same arguments get the same grid; if the machines are not alike,
- * let one rank decide. It tries every ordered factorisation with every order of the axes, which
- * takes milliseconds for up to 1000 ranks in 3 dims. Fails with DPAR_E_NONE if no grid gives each
- * rank a cell, and otherwise like dpar_halo_cost_predict. */
+ * Local. All ranks that pass the same arguments get the same grid. If the rates are measured and
+ * differ between ranks, let one rank choose. It tries every ordered factorisation with every order
+ * of the axes, which takes milliseconds for up to 1000 ranks in 3 dims. Fails with DPAR_E_NONE if
+ * no grid gives each rank a cell, and otherwise like dpar_halo_cost_predict. */
 DPAR_API dpar_status dpar_halo_cost_choose(const dpar_halo_cost_desc *job,
                                            const dpar_halo_rates *rates, dpar_halo_cost *grid,
                                            dpar_why *why);
@@ -143,17 +146,18 @@ DPAR_API dpar_status dpar_halo_cost_choose(const dpar_halo_cost_desc *job,
  * such as lists of ids or indices (dpar_points_peer counts them). */
 typedef struct dpar_neighbour {
     int64_t bytes;    /* bytes received */
-    int64_t runs;     /* contiguous pieces that are copied, in all copies together */
-    int32_t copies;   /* 1 if read where they are; 2 if packed and unpacked, as messages are */
+    int64_t runs;     /* contiguous pieces, counted in each copy */
+    int32_t copies;   /* 1 if the values are read in place; 2 if they are packed and unpacked, as in
+                         messages */
     int32_t location; /* 0 if on the same node, 1 if on another node, 2 if it is the rank itself */
 } dpar_neighbour;
 
 /* Predicts the seconds that one rank takes for an exchange with n neighbours.
  *
  *     copies = sum of copies bytes / copy_Bps + runs run_s
- *     seconds = copies + peers peer_s, or + messages message_s + network_bytes / nic_Bps if longer
+ *     seconds = copies + max(peers peer_s, messages message_s + network_bytes / nic_Bps)
  *
- * neighbour: n entries; the result is 0 if n is 0.
+ * neighbour: [n]; if n is 0, the result is 0.
  * per_node:  ranks that share the node's NIC and send as much as this one.
  * rates:     rates of the machine, such as dpar_cluster.halo; NULL selects those of
  *            dpar_halo_rates_init.
@@ -170,7 +174,7 @@ DPAR_API double dpar_neighbours_cost(const dpar_neighbour *neighbour, int32_t n,
  * Bandwidths are in bytes/s and count ONE direction. 1 GB = 1e9 bytes, 1 GiB = 2^30 bytes.
  *
  *     dpar_cluster c;
- *     dpar_cluster_read(&c, "8x8:h100-80,nic=8x50", 20, &why);    64 GPUs; a node: 8 NICs */
+ *     dpar_cluster_read(&c, "8x8:h100-80,nic=8x50", 20, &why);    64 GPUs, 8 NICs per node */
 
 /* Chip generations. The chips of a generation share one set of calibration constants. */
 enum {
@@ -204,7 +208,8 @@ enum {
     DPAR_CAL_GEMM,       /* share of the matrix peak that a large GEMM reaches */
     DPAR_CAL_ATTENTION,  /* share of the matrix peak that fused attention reaches */
     DPAR_CAL_HBM,        /* share of memory_Bps that streaming kernels reach */
-    DPAR_CAL_LAUNCH_S,   /* seconds of the host per kernel; small layers take at least that */
+    DPAR_CAL_LAUNCH_S,   /* host seconds per kernel launch, a lower bound of the time of small
+                            layers */
     DPAR_CAL_LINK_SHARE, /* share of the in-node link bandwidth that collectives reach */
     DPAR_CAL_LINK_S,     /* seconds per step of a collective inside a node */
     DPAR_CAL_NET_SHARE,  /* share of the NIC bandwidth that collectives reach */
@@ -214,7 +219,7 @@ enum {
     DPAR_CAL_SKEW,   /* time spent waiting for the slowest rank, as a share of the compute for each
                         doubling of dp x cp x tiles */
     DPAR_CAL_STEP_S, /* seconds per step outside of the layers (data, loss sync, host) */
-    DPAR_CAL_HOP_S,  /* seconds of a piece up and down one level of a tree between nodes */
+    DPAR_CAL_HOP_S,  /* seconds that a piece takes up and down one level of a tree between nodes */
     DPAR_CAL_COUNT   /* number of constants */
 };
 
@@ -226,7 +231,7 @@ typedef struct dpar_calibration {
     char source[64];              /* which measurements, with the date */
 } dpar_calibration;
 
-enum { DPAR_CURVE_POINTS = 16 }; /* most points of a measured curve */
+enum { DPAR_CURVE_POINTS = 16 }; /* maximum number of points of a measured curve */
 /* Measured times of a call by message size. They replace the formulas of dpar_collective_predict.
  */
 typedef struct dpar_curve {
@@ -236,9 +241,10 @@ typedef struct dpar_curve {
 } dpar_curve;
 /* The calls that can be measured. */
 enum {
-    DPAR_CURVE_LINK,      /* all_reduce of the ranks of a node */
+    DPAR_CURVE_LINK,      /* all-reduce over the ranks of a node */
     DPAR_CURVE_LINK_SEND, /* a message inside a node, one way */
-    DPAR_CURVE_NET,       /* all_reduce of one rank per node, for all ranks of a node at once */
+    DPAR_CURVE_NET,       /* all-reduces over one rank per node, by all ranks of a node at the same
+                             time */
     DPAR_CURVE_NET_SEND,  /* a message between nodes, one way */
     DPAR_CURVE_COUNT      /* number of measured calls */
 };
@@ -252,13 +258,13 @@ typedef struct dpar_cluster {
     double link_Bps;       /* bandwidth of a GPU inside the node, bytes/s, one direction */
     int32_t link_switched; /* 1 if any pair gets link_Bps (NVSwitch), 0 if the peers share it */
     int32_t link_reduces;  /* 1 if the switch inside a node can reduce (NVLS) */
-    int32_t nics;          /* NICs of a node; 0 if there is no network (one node) */
+    int32_t nics;          /* NICs per node; 0 if there is no network (one node) */
     double nic_Bps;        /* bandwidth of one NIC, bytes/s, one direction */
     int32_t net_reduces;   /* 1 if the network between nodes can reduce (SHARP) */
     double taper;          /* share of the NICs' bandwidth that the network carries, (0, 1] */
-    double host_bytes;     /* host memory of a node; 0 if unknown, and then nothing is offloaded */
+    double host_bytes;     /* host memory per node; 0 if unknown, and then nothing is offloaded */
     double nvme_Bps;       /* bandwidth of a node's NVMe, bytes/s; 0 if it has none */
-    dpar_calibration cal;
+    dpar_calibration cal;  /* shares of the data sheet that programs reach, and latencies */
     dpar_curve curve[DPAR_CURVE_COUNT]; /* measured calls, by DPAR_CURVE_* */
     dpar_halo_rates halo;               /* rates for dpar_halo_cost_predict */
     char source[96];                    /* source of the machine's numbers, with the date */
@@ -267,19 +273,20 @@ typedef struct dpar_cluster {
 /* Finds a machine by its name ("derecho", "dgx-h100"), in upper or lower case. *cluster is written
  * on success only. O(presets). Fails with DPAR_E_UNKNOWN; the message names the nearest machine. */
 DPAR_API dpar_status dpar_cluster_find(dpar_cluster *cluster, const char *name, dpar_why *why);
-/* Returns the name of a machine, or NULL if there is no machine of that index. Indices count from
- * 0. Static text. O(1). */
+/* Returns the name of machine number `index`, or NULL if there is none. Indices count from 0. The
+ * text is static. O(1). */
 DPAR_API const char *dpar_cluster_name(int32_t index);
-/* Returns the name of a chip, or NULL if there is no chip of that index. Indices count from 0. The
- * chip itself is the gpu of the machine "1:NAME" (dpar_cluster_read). Static text. O(1). */
+/* Returns the name of chip number `index`, or NULL if there is none. Indices count from 0. To get
+ * the chip itself, read the machine "1:NAME" with dpar_cluster_read and take its gpu. The text is
+ * static. O(1). */
 DPAR_API const char *dpar_gpu_name(int32_t index);
 
 /* Sets the default constants of a generation, with their source, date and errors. An unknown
- * generation gets those of DPAR_GEN_OTHER. O(1). */
+ * generation gets the constants of DPAR_GEN_OTHER. O(1). */
 DPAR_API void dpar_calibration_init(dpar_calibration *cal, int32_t generation);
 /* Returns the name of a calibration constant, or NULL if there is no such constant. The names are
- * keys of dpar_cluster_read: "gemm", "attention", "hbm", "launch_us", "link_share", ... Static
- * text. O(1). */
+ * keys of dpar_cluster_read: "gemm", "attention", "hbm", "launch_us", "link_share", ... The text is
+ * static. O(1). */
 DPAR_API const char *dpar_calibration_name(int32_t which);
 
 /* Reads a machine from text: a preset's name or NODESxGPUS:GPU, followed by ",key=value" settings.
@@ -300,9 +307,9 @@ DPAR_API const char *dpar_calibration_name(int32_t which);
  *     halo_cache (MB), halo_far (ns): the fields of dpar_cluster.halo;
  *     settings (the least number of settings that follow; a file that was cut short is refused)
  *
- * "hbm" has two meanings: a value up to 2 is the share DPAR_CAL_HBM, a larger one is GB/s. Links
- * and NICs that NODESxGPUS:GPU leaves open are the usual ones of the chip, with one NIC per GPU,
- * and `source` says so. *cluster is written on success only. O(bytes + presets).
+ * "hbm" has two meanings: a value up to 2 is the share DPAR_CAL_HBM, a larger one is GB/s. Unless
+ * settings give them, the links and NICs of NODESxGPUS:GPU are the usual ones of the chip, with one
+ * NIC per GPU, and `source` says so. *cluster is written on success only. O(bytes + presets).
  *
  * Fails with DPAR_E_PARSE if the text cannot be read, DPAR_E_UNKNOWN for an unknown name, and
  * DPAR_E_ARG for a value that is not allowed. If the text has several lines, the message begins
@@ -310,10 +317,11 @@ DPAR_API const char *dpar_calibration_name(int32_t which);
 DPAR_API dpar_status dpar_cluster_read(dpar_cluster *cluster, const char *text, size_t bytes,
                                        dpar_why *why);
 
-/* Changes the number of GPUs of a machine. `gpus` is a multiple of gpus_per_node, or fewer: then
- * the machine becomes a part of one node, with the same share of its NICs. *cluster is written on
- * success only. O(1). Fails with DPAR_E_DIVIDE if the last node would not be full, and with
- * DPAR_E_ARG if gpus < 1 or if a machine without NICs would get several nodes. */
+/* Changes the number of GPUs of a machine. `gpus` must be a multiple of gpus_per_node, or smaller
+ * than it. A smaller number makes the machine a part of one node, with the same share of its NICs.
+ * *cluster is written on success only. O(1). Fails with DPAR_E_DIVIDE if the last node would not be
+ * full, and with DPAR_E_ARG if gpus is below 1 or a machine without NICs would get several
+ * nodes. */
 DPAR_API dpar_status dpar_cluster_resize(dpar_cluster *cluster, int32_t gpus, dpar_why *why);
 
 /* ==== cost/collective.h ==== */
@@ -323,7 +331,7 @@ DPAR_API dpar_status dpar_cluster_resize(dpar_cluster *cluster, int32_t gpus, dp
  *
  *     dpar_cluster_group_init(&g, &cluster, 8, 1);                          8 neighbouring ranks
  *     dpar_collective_predict(&cluster, &g, DPAR_CALL_ALL_REDUCE, 1e9, &cost);
- *     cost.seconds
+ *     cost.seconds                             the predicted time of the call
  *
  * Bytes always count the FULL vector, which is the "size" of nccl-tests: the output of an
  * all-gather, the input of a reduce-scatter, one rank's buffer of an all-to-all. By the textbook, a
@@ -341,7 +349,7 @@ enum {
     DPAR_ALG_COUNT         /* number of algorithms */
 };
 
-/* A group of ranks and its place on the machine. */
+/* A group of ranks and its distribution over the nodes of the machine. */
 typedef struct dpar_cluster_group {
     int32_t size;     /* ranks of the group */
     int32_t per_node; /* ranks of the group on one node, >= 1 */
@@ -371,13 +379,13 @@ DPAR_API void dpar_cluster_group_init(dpar_cluster_group *group, const dpar_clus
  * cluster: the machine. If it has measured times (cluster->curve), they replace the formulas.
  * group:   the group of ranks; the groups of a node share its NICs.
  * kind:    DPAR_CALL_ALL_REDUCE, ...
- * bytes:   of the full vector; a barrier has none.
+ * bytes:   size of the full vector; ignored for a barrier.
  * cost:    the result. All of it is 0 for a group of one rank, for no bytes, and for an unknown
  *          kind.
  *
  * The prediction is that of the fastest algorithm that the machine has: flat ring, tree,
- * hierarchical, a low-latency protocol, and in-switch reduction. The last exists for all-reduce
- * only and is faster than the others only from some size on. All-gather and reduce-scatter between
+ * hierarchical, a low-latency protocol, and in-switch reduction. In-switch reduction exists for
+ * all-reduce only, and is the fastest only for large vectors. All-gather and reduce-scatter between
  * nodes are rings, as in NCCL. With one rank per node they may also be trees on Hopper and
  * Blackwell (NCCL's PAT). The calibration of `cluster` gives the latency of a step and the share of
  * the bandwidth that collectives reach. The bandwidth also depends on the size and the number of
@@ -395,13 +403,13 @@ DPAR_API void dpar_collective_predict(const dpar_cluster *cluster, const dpar_cl
  * a new architecture is a new list, and the cost of pricing does not grow with the number of
  * layers.
  *
- *     static dpar_workload w;                                  27 KB
+ *     static dpar_workload w;                                  takes 27 KB
  *     dpar_model_find(&model, "llama-3-8b", &why);             models.h
  *     dpar_workload_init(&w, &model, 0, &why); */
 
 enum {
-    DPAR_MAX_LAYER_CLASSES = 24, /* most layer classes of a workload */
-    DPAR_MAX_LAYER_OPS = 320,    /* most operations of a workload */
+    DPAR_MAX_LAYER_CLASSES = 24, /* maximum number of layer classes of a workload */
+    DPAR_MAX_LAYER_OPS = 320,    /* maximum number of operations of a workload */
     DPAR_MAX_NOTE = 800          /* bytes of a note */
 };
 
@@ -418,22 +426,22 @@ enum {
 
 /* Private: how tensor parallelism (TP) divides an operation among its ranks. */
 enum {
-    DPARI_CUT_NONE,     /* every TP rank computes or holds all of it */
+    DPARI_CUT_NONE,     /* every TP rank computes or holds the whole operation */
     DPARI_CUT_SEQUENCE, /* as NONE, but with sequence parallelism 1/tp of the tokens */
     DPARI_CUT_COLUMN,   /* output width / tp */
     DPARI_CUT_ROW,      /* inner width / tp */
     DPARI_CUT_TENSOR,   /* bytes or heads / tp */
     /* For a mixture of experts: the experts are spread over ep ranks, and each expert is cut over
      * etp ranks. Sequence parallelism divides the tokens. */
-    DPARI_CUT_EXPERT,        /* every rank of etp computes or holds all of it */
+    DPARI_CUT_EXPERT,        /* every rank of etp computes or holds the whole operation */
     DPARI_CUT_EXPERT_COLUMN, /* output width / etp */
     DPARI_CUT_EXPERT_ROW,    /* inner width / etp */
     DPARI_CUT_EXPERT_TENSOR  /* bytes / etp */
 };
 
-/* The activations that are dropped and computed again in the backward. A value is one of the first
- * four; NONE and SELECTIVE may be combined with the bits below (Megatron-Core's recompute modules).
- */
+/* Which activations are dropped, and computed again in the backward. A value is one of the first
+ * four. NONE and SELECTIVE may be combined with the bits below (Megatron-Core's recompute
+ * modules). */
 enum {
     DPAR_RECOMPUTE_NONE,
     DPAR_RECOMPUTE_SELECTIVE, /* the scores of unfused attention */
@@ -466,7 +474,7 @@ typedef struct dpari_layer_op {
     double n, k;       /* sizes, see DPARI_OP_* */
     double copies;     /* number of products or rows, see DPARI_OP_*; usually 1 */
     double params;     /* weights, all ranks together */
-    double touch;      /* bytes of device memory per token that the forward moves, without GEMM
+    double touch;      /* bytes of device memory per token that the forward moves, not counting GEMM
                           operands */
     double touch_back; /* the same for the backward */
     double save;       /* bytes per token kept for the backward */
@@ -487,7 +495,8 @@ typedef struct dpar_workload_layer {
     int32_t count;              /* number of layers */
     int32_t from, span;         /* blocks: spread evenly over [from, from + span) of all blocks */
     int32_t first, ops;         /* its operations: `ops` entries of workload.op from `first` on */
-    int32_t shared, shared_ops; /* the part of these that belongs to shared experts */
+    int32_t shared, shared_ops; /* the same for its shared experts; shared_ops is 0 if there are
+                                   none */
     double tokens;              /* tokens (pixels, cells) per sample */
     double width_bytes;         /* bytes per token of its output, which a pipeline stage sends */
     double alternate;   /* bytes per token that RECOMPUTE_ALTERNATE keeps, all ranks together */
@@ -526,8 +535,8 @@ enum {
  * of its family. In text a year may follow, as in core@2024. It selects the latest generation up to
  * that year; if no run of that year is known, the note says so. */
 enum {
-    DPAR_MODEL_STACK_MEGATRON =
-        1, /* Megatron-LM of 2022, Megatron-DeepSpeed: apex kernels; only TP overlaps */
+    /* Megatron-LM of 2022, Megatron-DeepSpeed: apex kernels; only TP overlaps */
+    DPAR_MODEL_STACK_MEGATRON = 1,
     DPAR_MODEL_STACK_MEGATRON_CORE, /* Megatron-Core with TransformerEngine */
     DPAR_MODEL_STACK_TORCH,         /* PyTorch FSDP, eager */
     DPAR_MODEL_STACK_TORCH_COMPILE, /* PyTorch FSDP, torch.compile */
@@ -547,7 +556,7 @@ enum {
 /* The work of a job. dpar_workload_init builds it. */
 typedef struct dpar_workload {
     char name[32];
-    int32_t layers, ops;
+    int32_t layers, ops;                               /* entries of `layer` and of `op` in use */
     dpar_workload_layer layer[DPAR_MAX_LAYER_CLASSES]; /* in order of execution */
     dpari_layer_op op[DPAR_MAX_LAYER_OPS];             /* private */
     int32_t element;       /* bytes of an activation element: 2, 4 or 8 */
@@ -565,19 +574,19 @@ typedef struct dpar_workload {
     int32_t time_steps;        /* grid solver: time steps in one "step"; 0 for other families */
     int32_t trains;            /* 1 if it has a backward and an optimizer, 0 if forward only */
     int32_t shard_units;       /* parameter groups that ZeRO-3 gathers one by one, usually layers */
-    double params;             /* all weights */
+    double params;             /* number of weights */
     double model_flops_full;   /* FLOP per sample, forward and backward, as if not causal */
     double model_flops_causal; /* the same with causal attention at half */
     double capacity;           /* mixture of experts: load of the fullest expert / mean, >= 1 */
-    char note[DPAR_MAX_NOTE];  /* what was assumed or left out, one line each */
+    char note[DPAR_MAX_NOTE];  /* what was assumed or left out, one line per fact */
 } dpar_workload;
 
 /* The families of models. */
 enum {
-    DPAR_MODEL_FAMILY_GPT =
-        1, /* learned positions, LayerNorm, GELU, biases, dropout: Megatron's GPT */
-    DPAR_MODEL_FAMILY_LLAMA,  /* RMSNorm, rotary, gated MLP, no bias; GQA, MLA and experts by fields
-                               */
+    /* learned positions, LayerNorm, GELU, biases, dropout: Megatron's GPT */
+    DPAR_MODEL_FAMILY_GPT = 1,
+    /* RMSNorm, rotary, gated MLP, no biases; fields add GQA, MLA and experts */
+    DPAR_MODEL_FAMILY_LLAMA,
     DPAR_MODEL_FAMILY_VIT,    /* vision transformer: patches, not causal */
     DPAR_MODEL_FAMILY_DIT,    /* diffusion transformer: ViT with adaptive norms */
     DPAR_MODEL_FAMILY_T5,     /* encoder-decoder */
@@ -624,8 +633,8 @@ enum {
 };
 
 /* A model with the parameters that its paper gives. Zero the struct, then fill it in. 0 means "not
- * given". dpar_workload_init derives such fields from the others: head_width = hidden / heads,
- * kv_heads = heads, ffn = 4 hidden. */
+ * given". dpar_workload_init derives fields that are not given from the others: head_width = hidden
+ * / heads, kv_heads = heads, ffn = 4 hidden. */
 typedef struct dpar_model {
     char name[32];
     int32_t family; /* DPAR_MODEL_FAMILY_*; must be given */
@@ -637,32 +646,38 @@ typedef struct dpar_model {
     int32_t experts, topk, expert_ffn, shared_ffn, dense_layers; /* mixture of experts */
     int32_t expert_groups, topk_groups; /* groups of experts; groups that a token uses, 0 for all */
     double capacity; /* load of the fullest expert over the mean, >= 1; 0 selects 1, balanced */
-    int32_t q_lora, kv_lora, rope_width, qk_width, v_width; /* MLA if kv_lora > 0 */
+    /* latent attention (MLA), if kv_lora > 0 */
+    int32_t q_lora, kv_lora, rope_width, qk_width, v_width;
     int32_t decoder_layers; /* T5: layers of the decoder; 0 selects as many as in the encoder */
     int32_t image[2], patch, channels, out_channels; /* ViT, DiT, conv nets */
-    int32_t levels, blocks_per_level, kernel;        /* U-Net: level l has hidden * 2^l channels */
-    int64_t extent[3];                               /* GRID: cells; a U-Net uses image instead */
-    int32_t dims, fields, halo;                      /* GRID */
+    /* U-Net: number of levels (level l has hidden * 2^l channels), pairs of convolutions per level,
+     * side of a kernel */
+    int32_t levels, blocks_per_level, kernel;
+    int64_t extent[3]; /* GRID: cells; a U-Net uses image instead */
+    /* GRID: number of axes, fields per cell, width of the halo in cells */
+    int32_t dims, fields, halo;
     double flops_per_cell, bytes_per_cell; /* GRID, per time step; 0 counts fields and stencil */
     int32_t attention;                     /* DPAR_MODEL_ATTENTION_*; 0 selects the usual one */
-    int32_t stack;              /* DPAR_MODEL_STACK_*; 0 selects the family's usual one */
-    int32_t loss;               /* DPAR_MODEL_LOSS_*; 0 selects the stack's */
-    int32_t element;            /* bytes of an activation element; 0 selects 2, in GRID 4 */
-    int32_t inference;          /* 1 for forward only */
-    int32_t gated;              /* MLP of three matrices: 1 yes, -1 no, 0 as usual in the family */
-    int32_t causal;             /* 1 yes, -1 no, 0 as usual in the family */
-    int32_t positions;          /* rows of learned positions; -1 none, 0 as usual in the family */
-    int32_t head;               /* DPAR_MODEL_HEAD_* */
-    int32_t embed;              /* width of the token embedding; 0 selects hidden */
-    int32_t aside, aside_vocab; /* width and rows of a second embedding, one for each layer */
-    int32_t q_gate;             /* 1 if there are as many output gates as queries */
-    int32_t window, window_kv_heads; /* tokens that a window layer sees; its key-value heads */
-    int32_t scan, scan_heads, scan_groups, scan_width, scan_state, conv; /* DPAR_MODEL_SCAN_* */
-    int32_t expert_step,
-        expert_offset;        /* layers with experts: layer % step = offset; step 0 selects all */
+    int32_t stack;     /* DPAR_MODEL_STACK_*; 0 selects the family's usual one */
+    int32_t loss;      /* DPAR_MODEL_LOSS_*; 0 selects the stack's */
+    int32_t element;   /* bytes of an activation element; 0 selects 2, in GRID 4 */
+    int32_t inference; /* 1 for forward only */
+    int32_t gated;     /* MLP of three matrices: 1 yes, -1 no, 0 as usual in the family */
+    int32_t causal;    /* 1 yes, -1 no, 0 as usual in the family */
+    int32_t positions; /* rows of learned positions; -1 none, 0 as usual in the family */
+    int32_t head;      /* DPAR_MODEL_HEAD_* */
+    int32_t embed;     /* width of the token embedding; 0 selects hidden */
+    /* a second embedding that every layer has (Gemma 3n): its width in each layer, and its rows */
+    int32_t aside, aside_vocab;
+    int32_t q_gate; /* 1 if attention gates its output, with a gate as wide as the output */
+    int32_t window, window_kv_heads; /* WINDOW layers: tokens that a token sees; key-value heads */
+    /* recurrences: DPAR_MODEL_SCAN_*, the sizes named there, and taps of the short convolution */
+    int32_t scan, scan_heads, scan_groups, scan_width, scan_state, conv;
+    /* layers with experts: those with layer % expert_step = expert_offset; step 0 selects all */
+    int32_t expert_step, expert_offset;
     int32_t o_lora, o_groups; /* low-rank, block-diagonal output projection of attention */
     int32_t index_heads, index_width, index_topk; /* sparse attention: an indexer picks top-k */
-    int32_t mtp; /* extra blocks that predict tokens further ahead; only counted if given */
+    int32_t mtp; /* number of extra blocks that predict further tokens (multi-token prediction) */
     /* A vision or audio tower in front of the model: ViT blocks on tower_tokens patches of
      * tower_patch numbers. Its projectors join tower_merge tokens and map them, over a width of
      * tower_inner, to hidden. */
@@ -672,9 +687,9 @@ typedef struct dpar_model {
      * scan, B is both. Lower-case letters are such layers without MLP or experts. D is only a dense
      * MLP, E only experts. Empty selects F for all. */
     char pattern[16];
-    int32_t kinds[DPAR_MODEL_MIXER_COUNT *
-                  DPAR_MODEL_FFN_COUNT]; /* layers of each kind; all 0 selects the pattern */
-    char note[DPAR_MAX_NOTE];            /* what the reader assumed or left out, one line each */
+    /* number of layers of each kind, at MIXER_* x FFN_COUNT + FFN_*; all 0 selects the pattern */
+    int32_t kinds[DPAR_MODEL_MIXER_COUNT * DPAR_MODEL_FFN_COUNT];
+    char note[DPAR_MAX_NOTE]; /* what the reader assumed or left out, one line per fact */
 } dpar_model;
 
 /* Builds the workload of a model.
@@ -698,8 +713,8 @@ DPAR_API dpar_status dpar_workload_init(dpar_workload *work, const dpar_model *m
  * case. *model is written on success only. O(presets x letters). Fails with DPAR_E_UNKNOWN; the
  * message names similar models, if there are any. */
 DPAR_API dpar_status dpar_model_find(dpar_model *model, const char *name, dpar_why *why);
-/* Returns the name of a preset model, or NULL if there is no model of that index. Indices count
- * from 0. O(1). */
+/* Returns the name of preset number `index`, or NULL if there is none. Indices count from 0.
+ * O(1). */
 DPAR_API const char *dpar_model_name(int32_t index);
 
 /* Reads a model from text: "PRESET[,key=value...]", "FAMILY:key=value,...", or a Hugging Face
@@ -746,7 +761,7 @@ enum {
 };
 enum {
     DPAR_SCHEDULE_PRICED_END = DPAR_SCHEDULE_DUALPIPEV + 1
-}; /* rules of dpar_schedule_desc below it are priced */
+}; /* the rules of dpar_schedule_desc below this number are priced */
 /* Bits of dpar_strategy.offload: what is kept in the host's memory. */
 enum {
     DPAR_OFFLOAD_OPTIMIZER = 1,
@@ -792,27 +807,27 @@ typedef struct dpar_recipe {
  *     zero++        16; weights gathered in int8, gradients reduced in int4 (ZeRO++ 2023,
  *                   without its second copy of the weights inside nodes, which shard= describes) */
 DPAR_API dpar_status dpar_recipe_find(dpar_recipe *recipe, const char *name, dpar_why *why);
-/* Returns the name of a recipe, or NULL if there is no recipe of that index. Indices count from 0.
- * Static text. O(1). */
+/* Returns the name of recipe number `index`, or NULL if there is none. Indices count from 0. The
+ * text is static. O(1). */
 DPAR_API const char *dpar_recipe_name(int32_t index);
 
 /* How a workload is spread over tp * cp * dp * pp * tiles ranks. tp is the fastest axis, then cp,
  * then dp, then pp (Megatron's tp-cp-dp-pp). The tiles of a grid take the place of cp. */
 typedef struct dpar_strategy {
     int32_t tp, sp, cp, cp_kind; /* tensor, sequence (0 or 1) and context parallel; DPAR_CP_* */
-    int32_t dp;                  /* data-parallel ranks in all: replicas x shards */
+    int32_t dp;                  /* all data-parallel ranks: replicas x shards */
     int32_t shard;               /* ranks of a ZeRO group, 1..dp; less than dp is HSDP; 0 is dp */
     int32_t zero;                /* ZeRO stage, 0..3 */
-    int32_t pp, vp,
-        schedule;          /* pipeline: ranks, chunks per rank, DPAR_SCHEDULE_1F1B, ... (never 0) */
-    int32_t ep, etp;       /* ranks over which the experts are spread; ranks of one expert */
-    int32_t micro_batch;   /* samples */
-    int32_t micro_batches; /* per step and data-parallel rank */
-    int32_t recompute;     /* DPAR_RECOMPUTE_* */
-    int32_t recompute_layers; /* with RECOMPUTE_FULL: layers of each stage; 0 selects all */
-    int32_t offload;          /* bits DPAR_OFFLOAD_* */
-    int32_t overlap;          /* bits DPAR_OVERLAP_* */
-    int32_t tiles[3];         /* domain parallelism: parts along each axis of the grid */
+    int32_t pp, vp;              /* pipeline: ranks, and chunks per rank */
+    int32_t schedule;            /* DPAR_SCHEDULE_1F1B, ...; never 0 */
+    int32_t ep, etp;             /* ranks that share the experts; ranks that share one expert */
+    int32_t micro_batch;         /* samples per micro-batch */
+    int32_t micro_batches;       /* number of micro-batches per step and data-parallel rank */
+    int32_t recompute;           /* DPAR_RECOMPUTE_* */
+    int32_t recompute_layers;    /* with RECOMPUTE_FULL: layers of each stage; 0 selects all */
+    int32_t offload;             /* bits DPAR_OFFLOAD_* */
+    int32_t overlap;             /* bits DPAR_OVERLAP_* */
+    int32_t tiles[3];            /* domain parallelism: parts along each axis of the grid */
 } dpar_strategy;
 
 /* Sets the strategy of a single rank: every degree 1, one micro-batch of one sample, no
@@ -849,8 +864,8 @@ enum {
  *      recompute=full,recompute_layers=4,schedule=1f1b,offload=optimizer+activations,
  *      overlap=dp+tp,tiles=2x2"
  *
- * `named` gets bit DPAR_STRATEGY_FIELD_x for each field in the text; it may be NULL. O(bytes).
- * Fails with DPAR_E_PARSE if the text cannot be read; *strategy is then unchanged. */
+ * *named receives bit 1 << DPAR_STRATEGY_FIELD_x for each field in the text; `named` may be NULL.
+ * O(bytes). Fails with DPAR_E_PARSE if the text cannot be read; *strategy is then unchanged. */
 DPAR_API dpar_status dpar_strategy_read(dpar_strategy *strategy, const char *text, size_t bytes,
                                         uint32_t *named, dpar_why *why);
 /* Appends a strategy to a text in the form that dpar_strategy_read reads:
@@ -870,15 +885,16 @@ typedef struct dpar_job {
 
 /* Completes a strategy so that it uses all GPUs of the cluster and the whole batch.
  *
- * named: bits DPAR_STRATEGY_FIELD_x of the fields that the caller has set and that do not change.
- * The function sets dp, and micro_batches if batch > 0, unless their bits are set. batch: samples
- * per step; 0 if it is free.
+ * named: bits 1 << DPAR_STRATEGY_FIELD_x of the fields that the caller has set and that must not
+ *        change. The function sets dp, and micro_batches if batch > 0, unless their bits are set.
+ * batch: samples per step; 0 allows any batch.
  *
  * O(1). Fails with DPAR_E_DIVIDE if the GPUs are not a multiple of the other degrees. */
 DPAR_API dpar_status dpar_strategy_complete(const dpar_job *job, dpar_strategy *strategy,
                                             uint32_t named, int64_t batch, dpar_why *why);
 
-/* The rules of a legal strategy. The planner counts by rule what it rejects. */
+/* The rules that a legal strategy obeys. The planner counts the strategies that it rejects by
+ * rule. */
 enum {
     DPAR_STRATEGY_RULE_NONE,
     DPAR_STRATEGY_RULE_DEGREE,    /* a degree below 1, or an option that does not exist */
@@ -898,8 +914,8 @@ enum {
     DPAR_STRATEGY_RULE_MEMORY,  /* the plan does not fit into memory */
     DPAR_STRATEGY_RULE_COUNT    /* number of rules */
 };
-/* Returns the name of a rule, such as "degree" or "tp-heads", or "?" if there is no such rule.
- * Static text. O(1). */
+/* Returns the name of a rule, such as "degree" or "tp-heads", or "?" if there is no such rule. The
+ * text is static. O(1). */
 DPAR_API const char *dpar_strategy_rule_name(int32_t rule);
 
 /* The purposes of traffic. */
@@ -928,16 +944,16 @@ enum {
 enum {
     DPAR_MEMORY_WEIGHTS,
     DPAR_MEMORY_GRADIENTS,
-    DPAR_MEMORY_MASTER,      /* master copies of the weights */
-    DPAR_MEMORY_OPTIMIZER,   /* moments of the optimizer */
-    DPAR_MEMORY_ACTIVATIONS, /* kept from forward to backward, for all micro-batches in flight */
-    DPAR_MEMORY_LOGITS,      /* the last stage's logits and loss, less what TRANSIENT includes */
-    DPAR_MEMORY_GATHERED,    /* ZeRO-3: weights that are gathered at the same time */
-    DPAR_MEMORY_BUCKETS,     /* gradient buckets in flight */
-    DPAR_MEMORY_HALO,        /* halo cells and their buffers */
-    DPAR_MEMORY_TRANSIENT,   /* exists only during the backward of one layer */
-    DPAR_MEMORY_COMM,        /* buffers of the communication library */
-    DPAR_MEMORY_CONTEXT,     /* runtime context and library workspaces */
+    DPAR_MEMORY_MASTER,        /* master copies of the weights */
+    DPAR_MEMORY_OPTIMIZER,     /* moments of the optimizer */
+    DPAR_MEMORY_ACTIVATIONS,   /* kept from forward to backward, for all micro-batches in flight */
+    DPAR_MEMORY_LOGITS,        /* the last stage's logits and loss, less what TRANSIENT includes */
+    DPAR_MEMORY_GATHERED,      /* ZeRO-3: weights that are gathered at the same time */
+    DPAR_MEMORY_BUCKETS,       /* gradient buckets in flight */
+    DPAR_MEMORY_HALO,          /* halo cells and their buffers */
+    DPAR_MEMORY_TRANSIENT,     /* exists only during the backward of one layer */
+    DPAR_MEMORY_COMM,          /* buffers of the communication library */
+    DPAR_MEMORY_CONTEXT,       /* runtime context and library workspaces */
     DPAR_MEMORY_FRAGMENTATION, /* memory that the allocator reserves beyond what is allocated */
     DPAR_MEMORY_COUNT          /* number of terms */
 };
@@ -956,16 +972,18 @@ typedef struct dpar_memory_usage {
     /* The range of the total. It assumes 3 % to 10 % of fragmentation in place of the expected 5 %;
      * with ZeRO-3 in DeepSpeed 12 % to 25 % in place of 20 %. `lower` does not include `late`. */
     double lower, upper;
-    double late;        /* part of GATHERED: released late unless the memory is needed earlier */
+    double late;        /* part of GATHERED that is released late, but at once if the memory is
+                           needed */
     double first, last; /* totals of the first and of the last stage */
     int32_t worst;      /* pipeline rank of the stage that needs the most */
-    int32_t moment;     /* DPAR_MEMORY_PEAK_*: when it needs the most */
+    int32_t moment;     /* DPAR_MEMORY_PEAK_*: when this stage needs the most */
     double host;        /* bytes of host memory per rank that offloading takes, NVMe not included */
-    double params;      /* weights on a rank of the worst stage, before ZeRO divides them */
+    double params;      /* number of weights on a rank of the worst stage, before ZeRO divides
+                           them */
 } dpar_memory_usage;
 
 /* Returns the name of a term as in the JSON output ("weights", ...), or "?" if there is no such
- * term. Static text. O(1). */
+ * term. The text is static. O(1). */
 DPAR_API const char *dpar_memory_name(int32_t term);
 /* Predicts the memory of one pipeline rank.
  *
@@ -986,7 +1004,7 @@ DPAR_API void dpar_memory_stage(const dpar_job *job, const dpar_strategy *strate
  *     t.bytes[DPAR_TRAFFIC_DP][DPAR_CALL_ALL_REDUCE] */
 
 /* The bytes that all ranks of the job together send in one step. Divided by dpar_strategy_ranks
- * they are the mean of a rank; if all cuts are even, they are the bytes of every rank. */
+ * they are the mean per rank; if all cuts are even, every rank sends as much. */
 typedef struct dpar_traffic {
     /* bytes by purpose, DPAR_TRAFFIC_*, and by operation; messages are under DPAR_CALL_SEND_RECV */
     double bytes[DPAR_TRAFFIC_COUNT][DPAR_CALL_COLLECTIVE_COUNT];
@@ -1010,9 +1028,9 @@ typedef struct dpar_traffic {
  *           Replicas add an all-reduce of the shards.
  *     TP    all-reduces of a layer's regions, forward and backward. With sp=1 all-gathers and
  *           reduce-scatters instead; a column layer's input is gathered again in the backward
- *           (tensor.h: kept=0), and once per step there is an all-reduce of the gradients of norms
- *           and positions, which see only the tokens of their rank. The loss adds an all-gather of
- *           three numbers per token.
+ *           (tensor.h: reuse_gathered=0), and once per step there is an all-reduce of the gradients
+ *           of norms and positions, which see only the tokens of their rank. The loss adds an
+ *           all-gather of three numbers per token.
  *     CP    ring: keys and values forward and backward, and their gradients, with cp - 1 hops each,
  *           in the model's element (16 bits; sequence.h sends gradients in f32, which is twice as
  *           much). Ulysses: q, k, v and the output, and their gradients.
@@ -1028,8 +1046,8 @@ typedef struct dpar_traffic {
  *
  *  - padding: ddp.h starts parameters at multiples of 64 elements, and fsdp.h makes the shards of a
  *    unit equal. dpar_buckets_init and dpar_fsdp_layout report how much that is.
- *  - what a training run sends besides the step of the model: a norm for clipping (dpar_fsdp_norm,
- *    8 bytes), the balancing loss, losses to print.
+ *  - messages of a training run that are not part of the model's step: a norm for clipping
+ * (dpar_fsdp_norm, 8 bytes), the balancing loss, losses to print.
  *  - what the planner does not model: copies of key-value heads with tp > kv_heads, and the second
  *    copy of the weights in DualPipe. */
 DPAR_API void dpar_traffic_count(const dpar_job *job, const dpar_strategy *strategy,
@@ -1080,8 +1098,8 @@ enum {
 typedef struct dpar_step_cost {
     double term[DPAR_TIME_COUNT]; /* seconds, by DPAR_TIME_*; they add up to total */
     double total;                 /* seconds of the step */
-    double samples;               /* of a step, all ranks */
-    double tokens_per_s_gpu;
+    double samples;               /* samples of a step, all ranks */
+    double tokens_per_s_gpu;      /* tokens per second and GPU */
     double model_flops; /* FLOP of a step, all ranks. Attention counts as if it were not causal, the
                            vocabulary counts, recomputation does not (Megatron's and PaLM's MFU) */
     double model_flops_causal;    /* the same with causal attention at half */
@@ -1091,21 +1109,22 @@ typedef struct dpar_step_cost {
                                      mfu_causal, because it counts products that are skipped */
     double tflops_gpu;            /* model_flops per GPU and second, in 1e12 */
     double link_bytes, nic_bytes; /* bytes that a GPU sends in a step: in-node links, NICs */
-    double dp_bytes;              /* the part of these bytes that data parallelism sends */
+    double dp_bytes;              /* the part of link_bytes + nic_bytes that data parallelism
+                                     sends */
     double dp_hidden_s;           /* seconds of data-parallel communication hidden by overlap */
     double bubble; /* share of the makespan of the micro-batches that filling and draining takes */
     double largest_stage_s, mean_stage_s; /* seconds of a micro-batch, forward and backward */
 } dpar_step_cost;
 
 /* Returns the name of a term as in the JSON output ("forward", ...), or "?" if there is no such
- * term. Static text. O(1). */
+ * term. The text is static. O(1). */
 DPAR_API const char *dpar_time_name(int32_t term);
 
 /* ==== cost/calibrate.h ==== */
 
 /* calibrate - fits the constants of a machine to your own measurements, with error bars.
  *
- *     rows[0].work = &work;                                what ran, where, how
+ *     rows[0].work = &work;                                the job and its strategy
  *     rows[0].cluster = &cluster;
  *     rows[0].recipe = recipe;
  *     rows[0].strategy = strategy;
@@ -1117,7 +1136,7 @@ DPAR_API const char *dpar_time_name(int32_t term);
 /* One measured step: the model, the machine, the plan and the time. */
 typedef struct dpar_measurement {
     const dpar_workload *work;
-    const dpar_cluster *cluster; /* its own calibration is ignored: the fitted one replaces it */
+    const dpar_cluster *cluster; /* the machine; the constants to fit replace its `cal` */
     dpar_recipe recipe;
     dpar_strategy strategy;
     double seconds; /* measured time of one step, > 0 */
@@ -1127,20 +1146,20 @@ typedef struct dpar_measurement {
 /* Fits chosen constants of a machine to measured step times. The fit minimises the mean absolute
  * logarithm of predicted over measured time.
  *
- * cal:        in: the starting values. Out: the fitted constants and their errors, written on
- *             success only. Constants that are not fitted keep their values.
- * rows:       n >= 1 measurements.
+ * cal:        on entry the starting values, on success the fitted constants and their errors.
+ *             Constants that are not fitted keep their values. Unchanged on failure.
+ * rows:       [n] the measurements; n is at least 1.
  * which:      bit i selects constant i (DPAR_CAL_*).
- * mean_error: gets the mean |predicted / measured - 1|; may be NULL.
+ * mean_error: receives the mean of |predicted / measured - 1|; may be NULL.
  *
  * Constants stay within physical bounds: shares in (0.05, 1], times in [1e-8, 1] s. A weak pull
  * towards the starting values keeps a constant where it was if the rows do not determine it. The
  * error of a constant is the relative change that worsens the mean by one standard error of the
  * residuals. It is 1 if the rows say nothing about the constant.
  *
- * Do not test a model on the rows that it was fitted to. Deterministic. About 2000 step evaluations
- * per row. Fails with DPAR_E_ARG if there are no rows or no constants, if a time is not positive
- * and finite, or if a weight is not positive. */
+ * To test the fitted constants, use measurements that were not fitted. The result is deterministic.
+ * Costs about 2000 predictions of a step per row. Fails with DPAR_E_ARG if there are no rows or no
+ * constants, if a time is not positive and finite, or if a weight is not positive. */
 DPAR_API dpar_status dpar_calibration_fit(dpar_calibration *cal, const dpar_measurement *rows,
                                           int32_t n, uint32_t which, double *mean_error,
                                           dpar_why *why);
@@ -1151,12 +1170,12 @@ DPAR_API dpar_status dpar_calibration_fit(dpar_calibration *cal, const dpar_meas
  * dpar_plan_search (plan_text.h) does it all in one call.
  *
  *     dpar_plan best;
- *     dpar_planner_desc search = {0};                            the whole cluster, a free batch
+ *     dpar_planner_desc search = {0};                            the whole cluster, any batch
  *     search.top = &best;
  *     search.top_capacity = 1;
  *     dpar_planner_init(&planner, &job, &search, &why);
  *     while ((st = dpar_planner_run(&planner, 100000, &why)) == DPAR_MORE) {
- *         planner.progress                                 0..1
+ *         show(planner.progress);                          0..1
  *     } */
 
 /* A strategy and its price. */
@@ -1173,7 +1192,7 @@ typedef struct dpar_plan {
  *
  * global_batch: samples per step that the strategy must have; 0 if it is free.
  * plan:         the result; also written if the plan does not fit.
- * rule:         gets the rule that the strategy breaks, DPAR_STRATEGY_RULE_*; may be NULL.
+ * rule:         receives the rule that the strategy breaks, DPAR_STRATEGY_RULE_*; may be NULL.
  *
  * O(layer classes), about 300 ns. Fails with DPAR_E_DIVIDE, DPAR_E_ARG or another status if the
  * strategy is not legal, and with DPAR_E_MEMORY if it does not fit. The message has the numbers. */
@@ -1183,12 +1202,12 @@ DPAR_API dpar_status dpar_plan_price(const dpar_job *job, const dpar_strategy *s
 
 /* The spaces of a search. */
 enum {
-    /* The strategies that are usual. tp divides a node and comes with sequence parallelism. cp and
-     * micro-batch are powers of two. Pipelines are 1F1B, or interleaved with chunks of equal
-     * length; those of the last round may be one layer shorter, and a fixed vp may cut otherwise.
-     * ZeRO is 0 or 1, without pipelines also 2 or 3. etp is 1. Overlap is as in the software stack.
-     * Grids are cut where the surface is smallest. Nothing is offloaded, although offloading
-     * activations can be a few per cent faster on paper.
+    /* The strategies that are usual in practice. tp divides a node and comes with sequence
+     * parallelism. cp and micro-batch are powers of two. Pipelines are 1F1B, or interleaved with
+     * chunks of equal length; those of the last round may be one layer shorter, and a fixed vp may
+     * cut otherwise. ZeRO is 0 or 1, without pipelines also 2 or 3. etp is 1. Overlap is as in the
+     * software stack. Grids are cut where the surface is smallest. Nothing is offloaded, although
+     * offloading activations can be a few per cent faster on paper.
      *
      * A search without a front does not price strategies that cannot reach the top; it counts them
      * in `cut`. With a front it prices all. */
@@ -1201,18 +1220,18 @@ enum {
      * wanted, are counted in `cut`. The bounds are safe, so the plans found are those of the full
      * walk. Without top and front it prices everything.
      *
-     * The space includes that of Calculon except for two choices: a network for each degree (here
-     * the placement decides that) and the way in which an all-reduce of TP is split. */
+     * The space includes that of Calculon except for two choices: which network each degree uses
+     * (here that follows from where its ranks are) and how an all-reduce of TP is split. */
     DPAR_SPACE_WHOLE
 };
 
 /* Describes a search. Zero selects the whole cluster, a free batch and the usual space. */
 typedef struct dpar_planner_desc {
     int32_t gpus;          /* GPUs of the cluster; 0 selects all of them */
-    int64_t global_batch;  /* samples per step; 0 if free: four micro-batches per pipeline stage */
+    int64_t global_batch;  /* samples per step; 0 selects four micro-batches per pipeline stage */
     int32_t space;         /* DPAR_SPACE_* */
     dpar_strategy fixed;   /* values of the fields whose bits are set in fixed_fields */
-    uint32_t fixed_fields; /* bits 1 << DPAR_STRATEGY_FIELD_* */
+    uint32_t fixed_fields; /* bits 1 << DPAR_STRATEGY_FIELD_* of the fields that are fixed */
     double memory_bytes;   /* limit per GPU; 0 selects the memory of the GPU */
     /* Where the search writes its plans. Only dpar_planner_init reads these fields. */
     dpar_plan *top;   /* [top_capacity] the best plans, best first; may be NULL */
@@ -1246,23 +1265,25 @@ typedef struct dpar_planner {
     double progress;           /* share of the space that is done, 0..1 */
     int64_t state[64];         /* private: the position of the walk */
     struct dpari_kinds *kinds; /* private: used by dpar_plan_recommend */
-    double slack; /* private: a strategy slower than the kept ones by up to this factor is priced */
+    double slack; /* private: strategies up to this factor slower than the kept ones are priced */
     /* private: prices of layers, shared by many strategies */
     double layers[DPAR_MAX_LAYER_CLASSES * 32];
 } dpar_planner;
 
 /* Prepares a search. If search->gpus is not 0, it must be the number of GPUs of the cluster
- * (dpar_cluster_resize). Fails with DPAR_E_ARG or DPAR_E_RANGE if a number of the job or of the
- * search is not allowed. */
+ * (dpar_cluster_resize). Local. Costs O(sqrt(gpus)) for each divisor of the number of GPUs and of
+ * the batch. Fails with DPAR_E_ARG or DPAR_E_RANGE if a number of the job or of the search is not
+ * allowed. */
 DPAR_API dpar_status dpar_planner_init(dpar_planner *planner, const dpar_job *job,
                                        const dpar_planner_desc *search, dpar_why *why);
 /* Continues a search for about `budget` strategies. Returns DPAR_MORE while there are more to
  * visit, and DPAR_DONE at the end. Between calls the plans found so far are valid: the caller may
  * show the progress, look at the clock, or stop.
  *
- * Deterministic: of equally good plans the first in the order of the walk is kept. O(budget x layer
- * classes). If `top` has room for a plan, the function fails with DPAR_E_NONE at the end if no
- * strategy fits or none is legal; the message says what came nearest. */
+ * The result is deterministic: of equally good plans, the one visited first is kept. Local.
+ * O(budget x layer classes). If top_capacity is at least 1, the function fails with DPAR_E_NONE at
+ * the end if no strategy fits or none is legal; the message says which plan came nearest, or which
+ * rule most strategies break. */
 DPAR_API dpar_status dpar_planner_run(dpar_planner *planner, int64_t budget, dpar_why *why);
 
 /* Lists the neighbours of a plan at the same batch, each with the reason why it was not chosen: how
@@ -1270,7 +1291,7 @@ DPAR_API dpar_status dpar_planner_run(dpar_planner *planner, int64_t budget, dpa
  * most `room` and at most 18.
  *
  * global_batch: samples per step; 0 if it is free.
- * out:          array of `room` entries.
+ * out:          [room], receives the neighbours.
  *
  * A neighbour has twice or half of tp, pp, micro-batch, vp, ep or cp, or another ZeRO stage,
  * recomputation or shard group. Costs at most 18 times dpar_plan_price. */
@@ -1284,7 +1305,7 @@ DPAR_API int32_t dpar_plan_neighbours(const dpar_job *job, const dpar_plan *plan
  * global_batch: samples per step that the result must have; 0 if it is free.
  * near_one:     written on success only.
  *
- * About 200 checks. Fails with DPAR_E_NONE if no legal strategy is near; the message says which
+ * About 200 checks. Fails with DPAR_E_NONE if it finds no legal strategy; the message says which
  * rule `strategy` breaks. */
 DPAR_API dpar_status dpar_strategy_nearest(const dpar_job *job, const dpar_strategy *strategy,
                                            int64_t global_batch, dpar_strategy *near_one,
@@ -1293,14 +1314,13 @@ DPAR_API dpar_status dpar_strategy_nearest(const dpar_job *job, const dpar_strat
 /* Finds the smallest number of GPUs on which a job fits, and the best plan there. The GPUs are a
  * part of one node of the cluster's kind, or whole nodes.
  *
- * search:    leave global_batch 0 unless it must be kept, because a fixed batch excludes the sizes
- *            that do not divide it.
- * most_gpus: the largest size to try.
- * plan:      the result; dpar_strategy_ranks of its strategy is the number of GPUs.
+ * search:    set global_batch only if it must be kept, because a fixed batch excludes the sizes
+ * that do not divide it. most_gpus: the largest size to try. plan:      the result;
+ * dpar_strategy_ranks of its strategy is the number of GPUs.
  *
  * The function first looks for a size that suffices: each number of nodes up to 32, then steps of a
  * sixteenth. Then it tries every smaller size, so the answer is the smallest of all. If the cluster
- * has no network, more than one node of it gets one NIC of 25 GB/s per GPU.
+ * has no network, sizes of several nodes are priced with one NIC of 25 GB/s per GPU.
  *
  * Takes some tenths of a millisecond per size in the usual space. Fails with DPAR_E_NONE if
  * most_gpus are not enough. */
@@ -1319,7 +1339,7 @@ DPAR_API dpar_status dpar_plan_smallest(const dpar_job *job, const dpar_planner_
 enum {
     DPAR_WARN_FSDP_NEEDLESS = 1, /* the model fits without FSDP, which only adds traffic */
     DPAR_WARN_TP_ACROSS = 2,     /* TP across nodes, or over PCIe */
-    DPAR_WARN_FEW_MICRO = 4,     /* fewer than 4 pp micro-batches */
+    DPAR_WARN_FEW_MICRO = 4,     /* fewer than 4 x pp micro-batches */
     DPAR_WARN_ACTIVATIONS = 8,   /* activations dominate, and FSDP does not shard them */
     DPAR_WARN_DDP_STATE = 16,    /* the replicated state does not fit */
     DPAR_WARN_LEARNING_RATE = 32 /* the global batch was scaled, so scale the learning rate */
@@ -1331,28 +1351,28 @@ typedef struct dpar_advice {
     char why[400];       /* the reason */
     char runner_up[256]; /* a simpler plan, how much slower it is and what it saves; may be empty */
     char fastest[256];   /* the fastest plan and what it needs in addition; empty if it is `plan` */
-    double slower;       /* time of `plan` over the fastest, less 1: 0.03 is 3 % slower */
+    double slower;       /* time of `plan` / time of the fastest plan - 1; 0.03 is 3 % slower */
     int32_t warnings;    /* bits DPAR_WARN_* of the plan */
     char warning_text[400];
 } dpar_advice;
 /* Recommends the simplest plan that is nearly as fast as the fastest one.
  *
  * job:    the workload, the machine and the precision.
- * search: what is fixed holds for the answer, and the warnings refer to the answer. If dpar would
- *         recommend another plan with nothing fixed, runner_up names that plan.
+ * search: fields that it fixes are fixed in the recommended plan too. If another plan would be
+ *         recommended with nothing fixed, runner_up names that plan.
  * advice: the result.
  *
  * The function prices all usual plans and keeps the best of each kind. A kind is a combination of
  * tensor, sequence, pipeline and domain parallelism, sharding and recomputation; expert parallelism
  * does not count, because codes with experts have it anyway. Of the kinds that are at most 5 %
- * slower than the fastest, it takes the one with the least time after a penalty: 4.8 % for each
- * kind of parallelism, 1.6 % for each option.
+ * slower than the fastest, it takes the one with the least time after a penalty of 4.8 % for each
+ * kind of parallelism and 1.6 % for each option.
  *
  * It recommends tensor parallelism over PCIe or between nodes, and experts cut over ranks, only if
- * nothing else fits or everything else takes more than twice as long. Otherwise `fastest` says how
- * much faster they would be.
+ * no other plan fits or all others take more than twice as long. If such a plan is the fastest,
+ * `fastest` says how much faster it is.
  *
- * The times are those of the closed forms; dpar_plan_simulate gives those of the schedule. Takes
+ * The times come from closed formulas; dpar_plan_simulate computes the time of the schedule. Takes
  * milliseconds: one search, or two if something is fixed.
  *
  * Fails with DPAR_E_MEMORY if nothing fits; *advice then has the plan that comes nearest, how much
@@ -1372,7 +1392,7 @@ DPAR_API dpar_status dpar_plan_recommend(const dpar_job *job, const dpar_planner
  *     dpar_plan_simulate(&job, &plan, &sim, memory, sizeof memory, &why);
  *     sim.slower                                       0.03: 3 % more than plan.step.total */
 
-/* The result of the simulation of a plan. */
+/* The result of simulating a plan. */
 typedef struct dpar_plan_simulation {
     double total;  /* seconds of the step */
     double slower; /* total / plan.step.total - 1; negative if the simulation is faster */
@@ -1389,16 +1409,17 @@ typedef struct dpar_plan_simulation {
  * job, plan: a job and a plan that dpar_plan_price or a search has written.
  * sim:       the result.
  * mem:       scratch memory of `bytes` bytes, aligned as for int64_t. 16 MB are enough for about
- *            100,000 forwards. Beyond that fewer micro-batches are simulated, and the slowest
- * rank's time is added for each of the others.
+ *            100,000 forwards. Beyond that fewer micro-batches are simulated, and the time of the
+ *            slowest rank is added for each of the others.
  *
- * Messages wait for their data only, not for other messages. On one NCCL communicator they do wait
- * for each other: the lists of dpar_schedule_lower then take up to 8 % longer while a message takes
- * less than a fifth of a forward. For longer messages use dpar_schedule_times.transport.
+ * The simulation assumes that a message waits only for its data, not for other messages. On one
+ * NCCL communicator messages also wait for each other. The lists of dpar_schedule_lower then take
+ * up to 8 % longer, as long as a message takes less than a fifth of a forward. For longer messages
+ * use dpar_schedule_times.transport.
  *
- * Local. O(stages x micro-batches). Fails with DPAR_E_ROOM if mem is too small. why->bytes then is
- * what the step that failed needs; with so many bytes a later step may fail and need more.
- * Otherwise it fails like dpar_schedule_generate and dpar_plan_price. */
+ * Local. O(stages x micro-batches). Fails with DPAR_E_ROOM if mem is too small. why->bytes is then
+ * the number of bytes that the failed step needs; a call with as many may fail again in a later
+ * step that needs more. Otherwise it fails like dpar_schedule_generate and dpar_plan_price. */
 DPAR_API dpar_status dpar_plan_simulate(const dpar_job *job, const dpar_plan *plan,
                                         dpar_plan_simulation *sim, void *mem, int64_t bytes,
                                         dpar_why *why);
@@ -1417,17 +1438,17 @@ DPAR_API dpar_status dpar_plan_simulate(const dpar_job *job, const dpar_plan *pl
 /* The contents of a report. Zero the struct, then fill it in. */
 typedef struct dpar_plan_draw_desc {
     const dpar_job *job;
-    const dpar_plan *plan;  /* [plan_count] the best first */
+    const dpar_plan *plan;  /* [plan_count] plans, the best one first */
     int32_t plan_count;     /* number of plans */
     const dpar_plan *front; /* [front_count] Pareto front of time x memory; may be NULL */
     int32_t front_count;
-    const dpar_plan_rejection
-        *rejected; /* [rejected_count] neighbours of the best plan; may be NULL */
+    /* [rejected_count] neighbours of the best plan; may be NULL */
+    const dpar_plan_rejection *rejected;
     int32_t rejected_count;
     const int64_t *rejected_by_rule; /* [DPAR_STRATEGY_RULE_COUNT] counts; may be NULL */
     int64_t global_batch, evaluated; /* samples per step; strategies priced */
     double seconds;                  /* time of the search; 0 if there was none */
-    const char *note;                /* one more assumption to print; may be NULL */
+    const char *note;                /* an additional assumption to print; may be NULL */
     const dpar_advice *advice;       /* for the JSON; may be NULL */
     int32_t colour;                  /* 1 for ANSI colours */
 } dpar_plan_draw_desc;
@@ -1457,21 +1478,22 @@ DPAR_API dpar_status dpar_plan_draw(dpar_text *text, const dpar_plan_draw_desc *
  *
  *     static dpar_plan_result plan;
  *     dpar_plan_search("llama-3-70b", "8x8:a100-80", "batch=512", &plan, &why);
- *     plan.step seconds a step, plan.memory bytes a GPU
  *     dpar_plan_draw(&text, &plan.report, DPAR_PLAN_DRAW_LINE, &why);        the plan in one line
- */
+ *
+ * plan.step is then the time of a step in seconds, and plan.memory the bytes that a GPU needs. */
 
-/* A request for a plan, as dpar_plan_query_read reads it from text. It has 29 KB and must not be
- * moved or copied, because job points into it. */
+/* A request for a plan, made by dpar_plan_query_read. The struct takes 29 KB and must not be moved
+ * or copied, because `job` points into it. */
 typedef struct dpar_plan_query {
     dpar_job job;             /* the workload, the machine and the precision */
-    dpar_planner_desc search; /* the search; its fields gpus, top and front are not set */
-    dpar_strategy strategy;   /* the strategy of evaluate=..., or the default without that option */
-    uint32_t
-        strategy_fields; /* bits 1 << DPAR_STRATEGY_FIELD_* of its fields; 0 without evaluate=... */
-    int64_t batch; /* the option batch; -1 without it, then search.global_batch is a usual one */
-    int32_t machine_gpus; /* GPUs of the machine if the option gpus asks for more, otherwise 0 */
-    dpar_workload work;
+    dpar_planner_desc search; /* the search, for dpar_planner_init; gpus, top and front are 0 */
+    dpar_strategy strategy;   /* the strategy of evaluate=..., or the default one */
+    /* bits 1 << DPAR_STRATEGY_FIELD_* of the fields that evaluate=... names; 0 without it */
+    uint32_t strategy_fields;
+    /* value of the option batch; -1 if it is not given and search.global_batch has the default */
+    int64_t batch;
+    int32_t machine_gpus; /* GPUs of the machine if the option gpus requests more, otherwise 0 */
+    dpar_workload work;   /* the workload and the machine to which `job` points */
     dpar_cluster cluster;
 } dpar_plan_query;
 
@@ -1479,10 +1501,10 @@ typedef struct dpar_plan_query {
  *
  * model:   as in dpar_model_read: "llama-3-8b,seq=32768", or the text of a config.json.
  * machine: as in dpar_cluster_read: "8x8:h100-80,nic=8x50".
- * options: words with blanks between them, each at most once; NULL or "" if there are none.
+ * options: words separated by blanks, each at most once; NULL or "" if there are none.
  *
- *     batch=512        samples per step of all GPUs, at most 2^31 - 1; 0 if it is free; the default
- *                      is about 4 million tokens, or 16 samples per GPU
+ *     batch=512        samples per step of all GPUs, at most 2^31 - 1; 0 allows any batch; the
+ *                      default is about 4 million tokens, or 16 samples per GPU
  *     gpus=64          whole nodes, or a part of one; may be more than the machine has
  *     seq=8192         tokens per sample
  *     precision=fp8    as in dpar_recipe_find; the default is megatron
@@ -1492,18 +1514,20 @@ typedef struct dpar_plan_query {
  *     whole                 every divisor and option, not only the usual ones
  *
  * O(bytes). Fails with DPAR_E_ARG, DPAR_E_PARSE, DPAR_E_UNKNOWN or another status of the functions
- * named above. The message names the word and, if there is one, a similar word that exists. */
+ * named above. The message quotes the word, and suggests a similar one (models, machines, GPUs) or
+ * lists the words that are allowed. */
 DPAR_API dpar_status dpar_plan_query_read(const char *model, const char *machine,
                                           const char *options, dpar_plan_query *query,
                                           dpar_why *why);
 
-/* The result of dpar_plan_search. It has 40 KB and must not be moved or copied, because report
- * points into it. */
+/* The result of dpar_plan_search. The struct takes 41 KB and must not be moved or copied, because
+ * `report` points into it. */
 typedef struct dpar_plan_result {
     double step;                /* seconds of a step with the best plan */
     double memory;              /* bytes that this plan needs on a GPU */
     dpar_plan_draw_desc report; /* all plans, for dpar_plan_draw */
-    dpar_plan plan[8];          /* the first report.plan_count of them are set, the best first */
+    dpar_plan plan[8];          /* the best plans, best first; the first report.plan_count entries
+                                   are set */
     dpar_plan_query query;      /* the request */
     dpar_planner planner;       /* private: the search */
 } dpar_plan_result;
@@ -1511,17 +1535,18 @@ typedef struct dpar_plan_result {
 /* Reads a request like dpar_plan_query_read and finds the best plans for it, or prices the strategy
  * of the option evaluate. The arguments are those of dpar_plan_query_read.
  *
- * The times and the order of the plans are those of the closed forms. The command `plan` also
- * simulates the schedules of its first plans with dpar_plan_simulate, which takes megabytes of
- * memory; this library allocates none. The simulated times of uneven stages and of schedules with
- * split backwards differ by a few per cent.
+ * Times and ranking come from the closed formulas of step.h. The command `plan` also simulates its
+ * best plans with dpar_plan_simulate, which this function does not call because a simulation needs
+ * megabytes of scratch memory. For uneven stages and for schedules with split backwards the
+ * simulated times differ by a few per cent.
  *
  * Usually takes milliseconds. With `whole` and on large machines it takes seconds; use
  * dpar_plan_query_read and dpar_planner if the search must be interruptible.
  *
- * Fails with DPAR_E_NONE if no strategy fits or none is legal (the message says what came nearest).
- * Fails with DPAR_E_MEMORY if the strategy of `evaluate` does not fit; step and memory are then
- * those of this strategy. Otherwise it fails like dpar_plan_query_read and dpar_plan_price. */
+ * Fails with DPAR_E_NONE if no strategy fits or none is legal; the message says which plan came
+ * nearest, or which rule most strategies break. Fails with DPAR_E_MEMORY if the strategy of
+ * `evaluate` does not fit; `step` and `memory` then describe this strategy. Otherwise it fails like
+ * dpar_plan_query_read and dpar_plan_price. */
 DPAR_API dpar_status dpar_plan_search(const char *model, const char *machine, const char *options,
                                       dpar_plan_result *planned, dpar_why *why);
 
@@ -1544,7 +1569,7 @@ DPAR_API dpar_status dpar_plan_search(const char *model, const char *machine, co
 
 /* Returns how much the n letters at s differ from `name`: 6 for each edit that turns s into a
  * prefix of `name`, and 1 for each letter of `name` that then remains. So "a100" is near "a100-80".
- * A part of a name ("4090") and a name with a suffix ("p5.48xlarge") are near as well. */
+ * A part of a name ("4090") and a name with a suffix ("p5.48xlarge") are also near. */
 DPARI_INTERNAL int32_t dpari_unlike(const char *s, size_t n, const char *name);
 
 /* Returns the number of GPUs of a machine. */
@@ -1572,11 +1597,11 @@ typedef struct dpari_generation {
     int8_t sliced;  /* 1 if ZeRO-1 reduces whole gradients, and handles each rank's slice of each
                      * tensor in a call of its own */
     int8_t once;    /* 1 if a token is sent to a node once, however many of its experts are there */
-    /* Shares of today's rates that it reaches on Hopper and later chips, which were new when it was
-     * written. */
+    /* Shares of today's rates that the software of these years reached on Hopper and later chips,
+     * which were new then. */
     float products, attention, streams;
     float contention; /* as DPAR_CAL_CONTENTION; 0 selects that of the machine */
-    int8_t of;        /* DPAR_MODEL_STACK_*: the stack that this is a generation of */
+    int8_t of;        /* DPAR_MODEL_STACK_*: the stack to whose generations it belongs */
     int16_t from, to; /* first and last year of its runs */
 } dpari_generation;
 /* Returns the generation that the workload names. */
@@ -1587,7 +1612,7 @@ DPARI_INTERNAL const char *dpari_loss_name(int32_t loss);
 /* Returns the parameters of one layer of a class, or 0 if there is no such class. */
 DPARI_INTERNAL double dpari_layer_params(const dpar_workload *work, int32_t layer);
 /* Returns the bytes that one layer of a class saves per token under a recomputation, before
- * anything is cut, or 0 if there is no such class. */
+ * parallelism divides them, or 0 if there is no such class. */
 DPARI_INTERNAL double dpari_layer_saved(const dpar_workload *work, int32_t layer,
                                         int32_t recompute);
 /* Returns the index of the class whose layers have the most parameters each. */
@@ -1606,7 +1631,7 @@ DPARI_INTERNAL void dpari_model_kinds(dpar_model *model, const char *mix, int32_
 
 /* Appends "full", "selective+norm", ... */
 DPARI_INTERNAL void dpari_write_recompute(dpar_text *text, int32_t recompute);
-/* Returns the place of a field's value; for TILES that of the first of three. */
+/* Returns a pointer to the value of a field; for TILES to the first of three values. */
 DPARI_INTERNAL int32_t *dpari_field_at(dpar_strategy *strategy, int32_t field);
 /* Returns "ring", "ulysses", ..., or "?" for an unknown kind. */
 DPARI_INTERNAL const char *dpari_cp_name(int32_t cp_kind);
@@ -1619,8 +1644,9 @@ DPARI_INTERNAL void dpari_write_tiles(dpar_text *text, const int32_t *tiles);
 DPARI_INTERNAL double dpari_zero_ranks(const dpar_strategy *strategy);
 /* Returns 1 if tp x cp divides the sequence, which sequence parallelism needs, otherwise 0. */
 DPARI_INTERNAL int dpari_sequence_cuts(const dpar_workload *work, const dpar_strategy *strategy);
-/* Checks that a strategy is legal for a job, memory apart. On failure *rule gets
- * DPAR_STRATEGY_RULE_*; it may be NULL. global_batch 0 allows any batch. O(1). */
+/* Checks that a strategy is legal for a job. It does not check whether it fits into memory. On
+ * failure *rule receives DPAR_STRATEGY_RULE_*; `rule` may be NULL. global_batch 0 allows any batch.
+ * O(1). */
 DPARI_INTERNAL dpar_status dpari_strategy_check(const dpar_job *job, const dpar_strategy *strategy,
                                                 int64_t global_batch, int32_t *rule, dpar_why *why);
 
@@ -1647,15 +1673,15 @@ enum {
 typedef struct dpari_json {
     const char *text; /* not copied; must outlive the reader */
     size_t bytes;
-    size_t at;
+    size_t at;        /* offset of the next byte to read */
     uint64_t objects; /* bit d is set if level d is an object */
-    int32_t depth;
-    int32_t expect; /* what may come next; private to json.c */
+    int32_t depth;    /* objects and arrays that are open */
+    int32_t expect;   /* what may come next; private to json.c */
 } dpari_json;
 
 typedef struct dpari_json_item {
     int32_t kind;
-    int32_t depth;   /* of the value; 0 for the outermost */
+    int32_t depth;   /* depth of the value; 0 for the outermost one */
     const char *key; /* inside an object, otherwise NULL; raw bytes between the quotes */
     size_t key_length;
     const char *string; /* raw bytes between the quotes; escapes are checked, not resolved */
@@ -1663,7 +1689,7 @@ typedef struct dpari_json_item {
     double number;
 } dpari_json_item;
 
-/* Begins to read. It checks nothing yet. O(1). */
+/* Prepares the reader. The text is checked later, item by item. O(1). */
 DPARI_INTERNAL void dpari_json_init(dpari_json *json, const char *text, size_t bytes);
 /* Reads the next item. Its kind is DPARI_JSON_END after the outermost value. O(length of the item).
  * Fails with DPAR_E_PARSE; the message has line and column. */
@@ -1695,22 +1721,24 @@ typedef struct dpari_tally {
 DPARI_INTERNAL void dpari_tally_add(dpari_tally *tally, int32_t what, int32_t kind, int32_t n,
                                     double bytes, double forward, double backward);
 
-/* One layer of a class, one micro-batch, one rank. Seconds and bytes. */
+/* The price of one layer of a class for one micro-batch on one rank, in seconds and bytes. */
 typedef struct dpari_layer_price {
     dpari_tally *tally;
     double forward, backward;           /* compute, without the time of launches */
     double again[DPAR_RECOMPUTE_COUNT]; /* forward work repeated in the backward */
     double attention; /* part of forward: scores, and their product with the values */
-    double host_forward, host_backward; /* host's time to launch it, a lower bound */
+    double host_forward, host_backward; /* host time to launch its kernels, a lower bound of its
+                                           time */
     double tp_forward, tp_backward, tp_again;
     double cp_forward, cp_backward;
     double ep_forward, ep_backward;
     double halo_forward, halo_backward;
-    double params, expert_params;      /* weights on this rank */
+    double params, expert_params;      /* number of weights on this rank */
     double kept[DPAR_RECOMPUTE_COUNT]; /* activation bytes from forward to backward */
     double transient;                  /* bytes that exist only during its backward */
     double send;                       /* bytes of its output, on this rank */
-    double link_forward, nic_forward;  /* bytes of TP, CP, EP, halo; recomputation repeats them */
+    double link_forward, nic_forward;  /* bytes sent by TP, CP, EP and halo; recomputation repeats
+                                          them */
     double link_backward, nic_backward;
 } dpari_layer_price;
 
@@ -1729,10 +1757,10 @@ DPARI_INTERNAL void dpari_tally_layer(const dpar_job *job, const dpar_strategy *
 /* The price of one pipeline rank: the sum over its layers, for one micro-batch. */
 typedef struct dpari_stage {
     int32_t rank;
-    double layers; /* blocks */
+    double layers; /* number of blocks */
     double forward, backward, again, host;
     double tp, cp, ep, halo;
-    double sent; /* the part of these in the forward */
+    double sent; /* the part of tp, cp, ep and halo that is in the forward */
     double params, expert_params;
     double kept;   /* bytes per micro-batch */
     double logits; /* bytes, on the last stage */
@@ -1750,12 +1778,12 @@ DPARI_INTERNAL void dpari_price_stage(const dpar_job *job, const dpar_strategy *
 /* Returns the number of layers of class i (blocks) on a pipeline rank. */
 DPARI_INTERNAL double dpari_stage_blocks(const dpar_workload *work, const dpar_strategy *strategy,
                                          int32_t rank, int32_t i);
-/* Returns the v-th chunk of a rank. */
+/* Returns the number of the v-th chunk of a rank. */
 DPARI_INTERNAL int64_t dpari_chunk_of(const dpar_strategy *strategy, int32_t rank, int32_t v);
 /* Returns 1 if the first and the last chunk are on different ranks, otherwise 0. */
 DPARI_INTERNAL int dpari_ends_apart(const dpar_strategy *strategy);
 /* The prices of the pipeline ranks that can be the worst: the first, the second, the last, and
- * those around each change of class if there are blocks of several classes. If they are too many,
+ * those around each change of class if there are blocks of several classes. If there are too many,
  * the fastest are left out. The stages depend on pp, vp, schedule, recompute and recompute_layers
  * in addition to the options of the layers. */
 enum { DPARI_MAX_STAGES = 8 };
@@ -1782,8 +1810,8 @@ DPARI_INTERNAL dpar_status dpari_recipe_check(const dpar_recipe *recipe, dpar_wh
  * zero, micro_batches, offload and overlap have the same stages. */
 DPARI_INTERNAL void dpari_price_memory(const dpar_job *job, const dpar_strategy *strategy,
                                        const dpari_stages *stages, dpar_memory_usage *memory);
-/* The same without prices of stages. The strategy must have passed dpari_strategy_check. O(layer
- * classes). */
+/* Does the same, but prices the stages itself. The strategy must have passed dpari_strategy_check.
+ * O(layer classes). */
 DPARI_INTERNAL void dpari_memory_of(const dpar_job *job, const dpar_strategy *strategy,
                                     dpar_memory_usage *memory);
 /* Returns 1 if a plan fits with a margin, otherwise 0: `upper` less `late` into `limit` bytes of a
@@ -1808,7 +1836,8 @@ DPARI_INTERNAL double dpari_in_flight(int32_t schedule, int32_t pp, int32_t vp, 
 /* Predicts the time of a step. */
 DPARI_INTERNAL void dpari_price_step(const dpar_job *job, const dpar_strategy *strategy,
                                      const dpari_stages *stages, dpar_step_cost *cost);
-/* The same without prices of stages. The strategy must have passed dpari_strategy_check. */
+/* Does the same, but prices the stages itself. The strategy must have passed
+ * dpari_strategy_check. */
 DPARI_INTERNAL void dpari_step_of(const dpar_job *job, const dpar_strategy *strategy,
                                   dpar_step_cost *cost);
 /* Returns the seconds of one message between stages. */
@@ -1846,15 +1875,15 @@ DPARI_INTERNAL int dpari_over_pcie(const dpar_cluster *cluster);
 
 enum {
     DPARI_KINDS = 64
-}; /* most kinds that are kept; if there are more, the slowest are dropped */
+}; /* maximum number of kinds that are kept; if there are more, the slowest are dropped */
 /* The fastest plan of a kind. */
 typedef struct dpari_kind {
     int32_t bits;   /* DPARI_KIND_* */
-    double seconds; /* per sample */
+    double seconds; /* time per sample */
     dpar_strategy strategy;
 } dpari_kind;
 typedef struct dpari_kinds {
-    int32_t n; /* entries of `of` that are used */
+    int32_t n; /* number of entries of `of` in use */
     dpari_kind of[DPARI_KINDS];
 } dpari_kinds;
 /* Enters a plan if it is the fastest of its kind. */
@@ -2085,7 +2114,7 @@ static dpar_status dpari_json_value(dpari_json *json, dpari_json_item *item, dpa
     return st;
 }
 
-/* Reads the name of a member and the ':' behind it. */
+/* Reads the name of a member and the ':' after it. */
 static dpar_status dpari_json_key(dpari_json *json, dpari_json_item *item, dpar_why *why)
 {
     dpar_status st;
@@ -2164,7 +2193,8 @@ DPARI_INTERNAL dpar_status dpari_json_next(dpari_json *json, dpari_json_item *it
     dpari_zero(&found, sizeof(found));
     st = dpari_json_step(&after, &found, why);
     if (st == DPAR_OK) {
-        *json = after; /* on an error the reader does not advance, so the next call fails alike */
+        *json = after; /* on an error the reader does not advance, so that the next call fails in
+                          the same way */
         *item = found;
     }
     return st;
@@ -2177,8 +2207,8 @@ DPARI_INTERNAL dpar_status dpari_json_next(dpari_json *json, dpari_json_item *it
  * dpar_cluster_find; the planner calls dpari_cluster_check.
  *
  * A text is read twice: first for the number of nodes, the GPUs per node and the chip, then for all
- * other numbers. Otherwise a chip that comes late in the text would overwrite numbers that were
- * given before it. */
+ * other numbers. Otherwise a chip that is named late in the text would overwrite numbers that were
+ * set before it. */
 
 /* ---- chips ----------------------------------------------------------------------------------- */
 
@@ -2193,8 +2223,8 @@ DPARI_INTERNAL dpar_status dpari_json_next(dpari_json *json, dpari_json_item *it
  *
  * Bandwidths count one direction. Parts sold as "80 GB" hold about 80 GiB, and an H200 holds nearly
  * 141 GiB. "mi250x" is ONE GCD, which is half a package with half of its 383 TFLOP/s, and "gb200"
- * is one of the two GPUs. GH200 and MI300 have a wire to each peer, so a pair of chips gets only a
- * share of the bandwidth. Ada and desktop Blackwell chips are priced with Ampere's calibration. A
+ * is one of the two GPUs. GH200 and MI300 have one wire to each peer, so a pair of chips gets only
+ * a share of the bandwidth. Ada and desktop Blackwell chips are priced with Ampere's calibration. A
  * TPU has 4 or 6 links of 50 or 100 GB/s in a torus. */
 static const char dpari_gpu_text[] = "v100-16\0NVIDIA data sheet 2017\0"
                                      "v100-32\0NVIDIA data sheet 2018\0"
@@ -2304,8 +2334,8 @@ enum { DPARI_GPUS = (int)(sizeof(dpari_gpu) / sizeof(dpari_gpu[0])) };
 /* ---- machines -------------------------------------------------------------------------------- */
 
 /* The transport of a network. It determines the latencies and the share of the NICs' bandwidth that
- * collectives reach, whatever the chip. EFA1 is AWS's EFA of the
- * first generation (p4), TCPX is GCP's TCP that bypasses the host (A3). */
+ * collectives reach, whatever the chip. EFA1 is the first generation of AWS's EFA (p4), TCPX is
+ * GCP's TCP that bypasses the host (A3). */
 enum { DPARI_IB, DPARI_SLINGSHOT, DPARI_EFA1, DPARI_EFA, DPARI_ROCE, DPARI_TCPX };
 
 /* The name, the chip and the source of each machine. dpari_machine has the numbers in the same
@@ -2406,10 +2436,10 @@ enum { DPARI_MACHINES = (int)(sizeof(dpari_machine) / sizeof(dpari_machine[0])) 
 /* ---- calibration ----------------------------------------------------------------------------- */
 
 /* The default constants of each generation, in the order of DPAR_CAL_* and DPAR_GEN_*. The link
- * constants of Volta and Ampere come from vTrain's all-reduce tables, and Hopper's from three
- * marked sizes of the H100-class nccl-tests rows. net_s comes from SimAI's NIC table (16 to 1024
- * ranks) and hop_s from 2 nodes of H100 over InfiniBand (nccl_tests_net.csv); both are used for all
- * generations that have no value of their own. The other constants come from the marked rows of
+ * constants of Volta and Ampere come from vTrain's all-reduce tables, and those of Hopper from
+ * three marked sizes of the H100-class nccl-tests rows. net_s comes from SimAI's NIC table (16 to
+ * 1024 ranks) and hop_s from 2 nodes of H100 over InfiniBand (nccl_tests_net.csv); both are used
+ * for all generations without a measured value. The other constants come from the marked rows of
  * docs/records/accuracy.md. */
 static const struct {
     float value[DPAR_CAL_COUNT];
@@ -2430,7 +2460,7 @@ static const struct {
      "products: best shape 668 of 1300, 2024; rest estimated"},
     {{.80f, .45f, .85f, 1e-6f, .85f, 2e-6f, .85f, 10e-6f, 10e-6f, .15f, .001f, .005f, 15e-6f},
      "products after MaxText's public MFU 2024; the rest is a guess"},
-    /* contention 1: a core that copies does not compute, so nothing is hidden */
+    /* contention is 1, because a core that copies does not compute, so that nothing is hidden */
     {{.8f, .5f, .8f, 1e-7f, 1, 1e-6f, .9f, 10e-6f, 1e-6f, 1, 0, 1e-5f, 10e-6f},
      "a file of doctor --cluster, else a guess"}};
 
@@ -2516,7 +2546,7 @@ static void dpari_cluster_transport(dpar_cluster *cluster, int32_t transport)
 /* Sets the shares of matrix products, attention and streaming for the chips whose power or number
  * of units differs from the rest of their generation. h100-96 has 500 W (torchtitan's 70B rows in
  * 16 bits). gb200 and gb300 have 1200 W and 1400 W (Megatron-Bridge's newest 70B row in 8 bits of
- * each); gb300 also computes twice as many exponentials per second. The values of b300 lie between
+ * each); gb300 also computes twice as many exponentials per second. The values of b300 are between
  * those of gb200 and gb300, unverified. */
 static void dpari_cluster_power(dpar_cluster *cluster)
 {
@@ -2580,7 +2610,8 @@ static DPARI_COLD int32_t dpari_preset_find(const char *s, size_t n, const char 
     return -1;
 }
 
-/* Reports "unknown GPU 'h10'; the nearest is 'h100-80'", with up to two more that are as near. */
+/* Reports "unknown GPU 'h10'; the nearest is 'h100-80'", with up to two more names that are as
+ * near. */
 static DPARI_COLD dpar_status dpari_preset_unknown(dpar_why *why, const char *form, const char *s,
                                                    size_t n, const char *(*name)(int32_t),
                                                    int32_t nearest, const char *more)
@@ -2651,7 +2682,7 @@ static int32_t dpari_gpu_row(const dpar_gpu *gpu)
     return dpari_preset_find(gpu->name, dpari_length(gpu->name), dpar_gpu_name, &unused);
 }
 
-/* Sets the NICs of a machine of several nodes for which none are given: one per chip. */
+/* Sets the NICs of a machine of several nodes for which the text gives none: one NIC per chip. */
 static void dpari_cluster_usual_nics(dpar_cluster *cluster)
 {
     int32_t i = dpari_gpu_row(&cluster->gpu);
@@ -2659,8 +2690,8 @@ static void dpari_cluster_usual_nics(dpar_cluster *cluster)
     cluster->nic_Bps = i < 0 ? 25e9 : (double)dpari_gpu[i].value[DPARI_GPU_NIC] * 1e9;
 }
 
-/* Makes a machine of `nodes` nodes with `per_node` GPUs each and the links that are usual for them.
- */
+/* Makes a machine of `nodes` nodes with `per_node` GPUs each and the links that are usual for these
+ * GPUs. */
 static DPARI_COLD void dpari_cluster_of_gpus(dpar_cluster *cluster, int32_t nodes, int32_t per_node)
 {
     int32_t i = dpari_gpu_row(&cluster->gpu);
@@ -2841,9 +2872,9 @@ static DPARI_COLD int dpari_cluster_point(dpar_curve *v, const char *s, size_t n
     return 1;
 }
 
-/* For each key from nvlink on, the field of dpar_cluster that it sets, counted in doubles from the
- * beginning of the struct, and the index of its unit in dpari_key_unit. -1 for a key that sets no
- * double. */
+/* For each key from nvlink on: the field of dpar_cluster that it sets, counted in doubles from the
+ * beginning of the struct, or -1 if it sets no double; and the index of its unit in
+ * dpari_key_unit. */
 #define DPARI_PLACE(field) (int16_t)(offsetof(dpar_cluster, field) / sizeof(double))
 static const struct {
     int16_t place, unit;
@@ -2888,8 +2919,8 @@ static DPARI_COLD int dpari_cluster_number(dpar_cluster *cluster, int32_t key, d
     return 1;
 }
 
-/* Replaces the chip. In a text like 8x8:GPU the new chip brings its usual links, but a machine that
- * was named keeps its own. */
+/* Replaces the chip. In a text like 8x8:GPU the links become the usual ones of the new chip, but a
+ * machine with a name keeps its links. */
 static DPARI_COLD dpar_status dpari_cluster_swap_gpu(dpar_cluster *cluster, const char *s, size_t n,
                                                      dpar_why *why)
 {
@@ -2909,8 +2940,8 @@ static DPARI_COLD dpar_status dpari_cluster_swap_gpu(dpar_cluster *cluster, cons
     return DPAR_OK;
 }
 
-/* Sets nodes= or gpus=. A machine that gets a second node gets NICs if it had none. If the number
- * of GPUs per node changes, the number of NICs changes in proportion. */
+/* Sets nodes= or gpus=. A machine that gets a second node also gets NICs if it had none. If the
+ * number of GPUs per node changes, the number of NICs changes in proportion. */
 static DPARI_COLD dpar_status dpari_cluster_shape(dpar_cluster *cluster, int32_t key, const char *s,
                                                   size_t n, size_t value, dpar_why *why)
 {
@@ -3004,7 +3035,7 @@ static DPARI_COLD dpar_status dpari_cluster_setting(dpar_cluster *cluster, const
     if (!dpari_cluster_real(s + k + 1, n - k - 1, &v)) {
         return dpari_cluster_bad(s, n, why, "'%.*s': a number of at least 0 was expected");
     }
-    if (cal >= 0 && !(key == DPARI_KEY_HBM && v > 2.0)) { /* hbm=0.8 is a share, hbm=3350 GB/s */
+    if (cal >= 0 && !(key == DPARI_KEY_HBM && v > 2.0)) { /* hbm=0.8 is a share, hbm=3350 is GB/s */
         cluster->cal.value[cal] = v * dpari_cal_unit(cal);
         cluster->cal.error[cal] =
             0.0; /* unknown: the default's error says nothing about this value */
@@ -3049,7 +3080,7 @@ static int dpari_cluster_is_counts(const char *s, size_t n)
 static DPARI_COLD dpar_status dpari_cluster_first(dpar_cluster *cluster, const char *s, size_t n,
                                                   dpar_why *why)
 {
-    size_t colon = 0, x = 0; /* x: end of the number that the word begins with */
+    size_t colon = 0, x = 0; /* x is the end of the number with which the word begins */
     int32_t nodes, per_node;
     dpar_status st;
     while (colon < n && s[colon] != ':') {
@@ -3140,8 +3171,8 @@ static DPARI_COLD size_t dpari_cluster_squeeze(char *to, size_t room, const char
     return k;
 }
 
-/* Starts a machine from a list that has only settings: one node with one chip, that of gpu=NAME,
- * which may be anywhere in the list. */
+/* Starts a machine from a list that has only settings: one node with one chip, which gpu=NAME gives
+ * anywhere in the list. */
 static DPARI_COLD dpar_status dpari_cluster_of_settings(dpar_cluster *cluster, const char *text,
                                                         size_t bytes, dpar_why *why)
 {
@@ -3197,7 +3228,7 @@ static DPARI_COLD dpar_status dpari_cluster_line(const char *text, size_t bytes,
 }
 
 /* Counts down the settings that "settings=N" announced. At the end of the text, where n is 0, it
- * fails if some are missing, because then the file was cut short. */
+ * fails if settings are missing, because the file was then cut short. */
 static DPARI_COLD dpar_status dpari_cluster_promise(const char *item, size_t n, int32_t *left,
                                                     dpar_why *why)
 {
@@ -3212,7 +3243,7 @@ static DPARI_COLD dpar_status dpari_cluster_promise(const char *item, size_t n, 
     return DPAR_OK;
 }
 
-/* Makes one pass over the text: the machine, then the settings that belong to the pass. */
+/* Makes one pass over the text: reads the machine, then the settings that belong to the pass. */
 static DPARI_COLD dpar_status dpari_cluster_read(dpar_cluster *cluster, const char *text,
                                                  size_t bytes, int32_t pass, dpar_why *why)
 {
@@ -3343,7 +3374,8 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_cluster_check(const dpar_cluster *cl
         int share = i != DPAR_CAL_CONTENTION && i != DPAR_CAL_SKEW && dpari_cal_unit(i) >= 1.0;
         if (!(v >= 0.0 && v <= (share ? 2.0 : 10.0)) || (share && !(v > 0.0))) {
             st = dpari_wrong(why,
-                             share ? "calibration '%s' must be a share above 0 and at most 2"
+                             share ? "calibration '%s' must be a share above 0 and at most 2 (a "
+                                     "larger hbm is GB/s)"
                                    : "calibration '%s' must be 0 to 10 (times in seconds)",
                              dpari_cal_name[i]);
         }
@@ -3384,11 +3416,11 @@ DPAR_API DPARI_COLD dpar_status dpar_cluster_resize(dpar_cluster *cluster, int32
 
 /* The cost model of collectives. dpar_collective_predict prices every algorithm and protocol that
  * NCCL would have on this machine and takes the fastest. If the machine has measured times, it
- * interpolates them instead. The price of each algorithm is a latency per step, plus the bytes on
- * the slowest wire over the bandwidth that programs reach there. Each constant names its source;
- * tests/cost/collective.c compares the result with the published tables.
+ * interpolates between them instead. The price of each algorithm is a latency per step, plus the
+ * bytes on the slowest wire over the bandwidth that programs reach there. Each constant names its
+ * source; tests/cost/collective.c compares the result with the published tables.
  *
- * The planner (price.c and step.c) calls it for each group of ranks of a plan. */
+ * The planner (price.c and step.c) calls it for each group of ranks in a plan. */
 
 /* ---- groups on the machine ------------------------------------------------------------------- */
 
@@ -3404,7 +3436,7 @@ DPAR_API void dpar_cluster_group_init(dpar_cluster_group *group, const dpar_clus
     if (dpari_cluster_gpus(cluster) <= node) {
         group->per_node = group->size; /* one node holds everything */
     } else if (group->per_node == group->size && group->size > 1 && node % span != 0) {
-        /* groups of 4 ranks on nodes of 6 GPUs: the second group spans two nodes */
+        /* as with groups of 4 ranks on nodes of 6 GPUs, where the second group spans two nodes */
         group->per_node = (group->size + 1) / 2;
     }
     group->nodes = (int32_t)dpari_ceil_div(group->size, group->per_node);
@@ -3432,9 +3464,10 @@ static const double dpari_ring_fence = 1.65;
 static const double dpari_ring_step = 1.1;
 /* An all-to-all posts a send and a receive for each peer. Inside a node each peer takes about three
  * latencies of a step (in the H100-class nccl-tests rows the flat part is 76 us, against 46 us for
- * the other calls). Between nodes a peer takes much less than one, because many messages are in
- * flight at once (SimAI's all-to-all table, 0.52 to 0.67 at 16 MiB). The flows of an all-to-all
- * collide inside a node, so that it reaches 0.965 of a ring's bandwidth (the 8 GiB row). */
+ * the other calls). Between nodes a peer takes much less than one latency, because many messages
+ * are in flight at once (SimAI's all-to-all table, 0.52 to 0.67 at 16 MiB). The flows of an
+ * all-to-all collide inside a node, so that it reaches 0.965 of a ring's bandwidth (the 8 GiB
+ * row). */
 static const double dpari_peer_steps = 3.3;
 static const double dpari_peer_net_steps = 0.08;
 static const double dpari_peer_share = 0.965;
@@ -3470,7 +3503,7 @@ static double dpari_wire(int32_t kind, double n)
     }
 }
 
-/* Returns the number of steps of a call of n ranks, one after the other. */
+/* Returns the number of successive steps in a call of n ranks. */
 static double dpari_steps(int32_t kind, double n)
 {
     switch (kind) {
@@ -3634,7 +3667,8 @@ static void dpari_inside(const dpar_cluster *cluster, int32_t n, int32_t kind, d
             t = dpari_pieces(base, dpari_switch5_base * base, pass);
         }
         dpari_keep_least(cost, t, DPAR_ALG_IN_SWITCH);
-        /* for vectors too small for that, the switch still replaces one of the two passes */
+        /* for vectors too small for this, the switch still replaces one of the two passes of the
+         * ring */
         steps *= 0.5;
     }
     t = dpari_protocols(base, steps, wire / bandwidth, dpari_quick_share(cluster));
@@ -3642,7 +3676,7 @@ static void dpari_inside(const dpar_cluster *cluster, int32_t n, int32_t kind, d
 }
 
 /* Returns the bytes/s of the NICs for one rank of a group when all groups of the node send at once.
- * A rank cannot get more than the NICs next to it carry, even if the others are idle. */
+ * A rank cannot get more than the NICs next to it carry, even if the other NICs are idle. */
 static double dpari_nic_rate(const dpar_cluster *cluster, const dpar_cluster_group *group)
 {
     double node =
@@ -3720,10 +3754,10 @@ static int dpari_has_pat(const dpar_cluster *cluster)
            cluster->gpu.generation == DPAR_GEN_HOPPER;
 }
 
-/* Prices a call between nodes. A ring over all ranks is all that NCCL has for all-gathers and
- * reduce-scatters, and its steps make them slow on many ranks. The software of Hopper and later
- * chips has PAT's parallel trees for groups of one rank per node. They take a fifth of the steps
- * and reach 0.75 of the bandwidth (NCCL's tuner: 2.8 us per rank against 14). */
+/* Prices a call between nodes. For all-gathers and reduce-scatters NCCL has only a ring over all
+ * ranks, whose many steps make them slow on many ranks. The software of Hopper and later chips has
+ * PAT's parallel trees for groups of one rank per node. They take a fifth of the steps and reach
+ * 0.75 of the bandwidth (NCCL's tuner: 2.8 us per rank against 14). */
 static void dpari_across(const dpar_cluster *cluster, const dpar_cluster_group *group, int32_t kind,
                          double bytes, dpar_collective_cost *cost)
 {
@@ -3750,8 +3784,9 @@ static void dpari_across(const dpar_cluster *cluster, const dpar_cluster_group *
     cost->link_bytes = per > 1.0 ? ways * (per - 1.0) / per * bytes : 0.0;
 }
 
-/* Prices an all-to-all between nodes. The bytes for the own node are sent over its links, and at
- * the same time the other (nodes-1)/nodes of all bytes over the rank's share of the NICs. */
+/* Prices an all-to-all between nodes. The bytes for ranks on the same node are sent over its links.
+ * At the same time the other (nodes-1)/nodes of all bytes are sent over the rank's share of the
+ * NICs. */
 static void dpari_across_all(const dpar_cluster *cluster, const dpar_cluster_group *group,
                              double bytes, dpar_collective_cost *cost)
 {
@@ -3866,10 +3901,10 @@ DPAR_API void dpar_collective_predict(const dpar_cluster *cluster, const dpar_cl
 /* ==== cost/workload.c ==== */
 
 /* Builds a workload from a model. dpar_workload_init completes and checks the model, appends the
- * classes of layers of its family, each with its operations, and at last sums parameters and FLOP.
+ * layer classes of its family, each with its operations, and finally sums parameters and FLOP.
  *
- * The numbers of an operation are those of the whole layer and of one token. price.c divides them
- * by the degrees of parallelism. */
+ * The numbers of an operation are those of the whole layer, for one token. price.c divides them by
+ * the degrees of parallelism. */
 
 /* ---- software stacks, names, sums over the list ---------------------------------------------- */
 
@@ -3921,8 +3956,8 @@ DPARI_INTERNAL const dpari_generation *dpari_age(const dpar_workload *work)
                                    : work->stack);
 }
 
-/* Returns the latest generation of a stack that had begun by a year, or its first one. Of those
- * that began in the same year it prefers the stack itself. */
+/* Returns the latest generation of a stack that began in or before a year, or its first generation.
+ * Of those that began in the same year it prefers the stack itself. */
 static DPARI_COLD int32_t dpari_stack_in(int32_t stack, int32_t year)
 {
     const int32_t of = dpari_generation_at(stack)->of;
@@ -4008,7 +4043,8 @@ DPARI_INTERNAL double dpari_layer_saved(const dpar_workload *work, int32_t layer
     if (layer < 0 || layer >= work->layers || work->layer[layer].ops < 1) {
         return 0.0;
     }
-    if (recompute == DPAR_RECOMPUTE_FULL) { /* only the input, which is as wide as the output */
+    if (recompute == DPAR_RECOMPUTE_FULL) { /* it keeps only the input, which is as wide as the
+                                               output */
         return work->layer[layer].width_bytes;
     }
     for (i = 0; i < work->layer[layer].ops; i++) {
@@ -4095,8 +4131,9 @@ static int dpari_save_cut(int cut)
     }
 }
 
-/* Appends an operation to the newest layer. If the table is full it replaces the last one; layers
- * that are added later then have no operations, which dpari_workload_check refuses. */
+/* Appends an operation to the newest layer. If the table is full, the operation replaces the last
+ * one. Layers that are added later then have no operations, so that dpari_workload_check refuses
+ * the workload. */
 static dpari_layer_op *dpari_add_op(dpar_workload *work, int kind, int cut, int kernels)
 {
     dpari_layer_op *op =
@@ -4113,7 +4150,7 @@ static dpari_layer_op *dpari_add_op(dpar_workload *work, int kind, int cut, int 
     return op;
 }
 
-/* Appends [tokens, k] x [k, n]. Its input is kept for the weight gradient. */
+/* Appends the product [tokens, k] x [k, n]. Its input is kept for the weight gradient. */
 static dpari_layer_op *dpari_add_gemm(dpar_workload *work, int cut, double n, double k, int biases)
 {
     dpari_layer_op *op = dpari_add_op(work, DPARI_OP_GEMM, cut, biases ? 2 : 1);
@@ -4142,11 +4179,11 @@ DPARI_STATIC_NOINLINE dpari_layer_op *dpari_add_stream(dpar_workload *work, int 
 /* How the model and its software do the element-wise work of a layer. All int32_t are 0 or 1. */
 typedef struct dpari_style {
     double element; /* bytes of an element */
-    double norm;   /* bytes per channel that a norm keeps: its input; an eager RMSNorm keeps an fp32
-                    * copy of it and the 16-bit one before the weight (6 bytes, counted) */
-    double passes; /* element-wise traffic relative to fused kernels */
-    int32_t fused; /* the activation and its product are one kernel, rotary makes no copies */
-    int32_t drop;  /* dropout after attention and after each residual branch */
+    double norm;    /* bytes per channel that a norm keeps: its input, or for an eager RMSNorm an
+                     * fp32 copy of the input and the 16-bit value before the weight (6 bytes) */
+    double passes;  /* element-wise traffic / that of fused kernels */
+    int32_t fused;  /* the activation and its product are one kernel, rotary makes no copies */
+    int32_t drop;   /* dropout after attention and after each residual branch */
     int32_t biases;
     int32_t gated; /* the MLP has a gate: three matrices */
     int32_t rotary;
@@ -4195,10 +4232,10 @@ static void dpari_add_residual(dpar_workload *work, const dpari_style *style, do
 }
 
 /* Appends unfused attention: two batched products, and between them the traffic of a [heads, s, s]
- * tensor. With 2-byte elements the forward moves 2 + 2 bytes per element for the softmax and
- * 2 + 2 + 1 for dropout, the backward 6 and 5. Kept are 2 bytes (the softmax's output), with
- * dropout 1 (its mask) and 2 (its output) more, which is the 5 a s of Korthikanti (2022). What
- * the products themselves read and write is part of their price. */
+ * tensor. With 2-byte elements the forward moves 2 + 2 bytes per element for the softmax and 2 + 2
+ * + 1 for dropout, the backward 6 and 5. The operation keeps 2 bytes (the output of the softmax),
+ * and with dropout 1 (the mask) and 2 (its output) more, which is the 5 a s of Korthikanti (2022).
+ * The bytes that the products read and write are part of the products' price. */
 static void dpari_add_scores(dpar_workload *work, const dpari_style *style, double heads,
                              double width, double keys, double kept)
 {
@@ -4218,8 +4255,8 @@ static void dpari_add_scores(dpar_workload *work, const dpari_style *style, doub
     op->keep = DPARI_KEEP_SELECTIVE;
 }
 
-/* Returns the keys that a token sees: with causal attention half of them on average, in a window
- * fewer. */
+/* Returns the number of keys that a token sees: half of them on average with causal attention, and
+ * fewer in a window. */
 static double dpari_keys_seen(double keys, int causal, double window)
 {
     if (window > 0.0 && window < keys) {
@@ -4299,7 +4336,8 @@ static void dpari_add_mha(dpar_workload *work, const dpar_model *model, const dp
                         style->element * (gate + (style->repeat ? 3.0 * q : q + kv)));
     dpari_add_stream(work, DPARI_CUT_TENSOR, 1, 2.0 * style->element * (out + gate),
                      2.0 * style->element * (out + gate), 0.0);
-    if (model->o_lora > 0) { /* block-diagonal to o_lora for each group; the next product goes up */
+    if (model->o_lora > 0) { /* block-diagonal to o_lora for each group; the next product leads back
+                                to h */
         double groups = model->o_groups > 0 ? model->o_groups : 1.0;
         dpari_add_gemm(work, DPARI_CUT_COLUMN, groups * model->o_lora, out / groups, 0);
         out = groups * model->o_lora;
@@ -4638,7 +4676,8 @@ static void dpari_add_kind(dpar_workload *work, const dpar_model *model, const d
     }
 }
 
-/* Returns the mixing of a letter of a pattern, and sets *feed if the letter implies it. */
+/* Returns the mixer that a letter of a pattern stands for, and sets *feed if the letter implies
+ * it. */
 static int32_t dpari_kind_of(char letter, int32_t *feed)
 {
     static const char letters[11] = "FWSBfwsbDE";
@@ -4674,8 +4713,8 @@ DPARI_INTERNAL DPARI_COLD void dpari_model_kinds(dpar_model *model, const char *
         plain = plain && kind == DPAR_MODEL_MIXER_FULL && feed == expected;
         model->kinds[kind * DPAR_MODEL_FFN_COUNT + feed]++;
     }
-    if (plain) { /* first dense_layers dense ones, then experts: as dpari_build_decoder has it
-                  * without counts */
+    if (plain) { /* dense_layers dense layers, then experts, which is what dpari_build_decoder
+                  * builds without counts */
         dpari_zero(model->kinds, sizeof(model->kinds));
     }
 }
@@ -4695,7 +4734,7 @@ static int dpari_model_mixed(const dpar_model *model)
 }
 
 /* Appends a tower if the model has one: patches, blocks that attend to every token of the image,
- * and a projector. It is in front of the language model, on its first stage. */
+ * and a projector. The tower is on the first stage of the language model. */
 static void dpari_add_tower(dpar_workload *work, const dpar_model *model)
 {
     dpar_model v;
@@ -4722,7 +4761,7 @@ static void dpari_add_tower(dpar_workload *work, const dpar_model *model)
     dpari_add_mha(work, &v, &s, tokens, 0, 0, 0.0);
     dpari_add_mlp(work, &v, &s, model->tower_ffn);
     for (at = layer->first; at < work->ops;
-         at++) { /* SCAN is never halved: nothing here is causal */
+         at++) { /* SCAN is never halved, because attention in a tower is not causal */
         if (work->op[at].kind == DPARI_OP_ATTENTION) {
             work->op[at].kind = DPARI_OP_SCAN;
         }
@@ -4752,7 +4791,8 @@ static void dpari_add_tower(dpar_workload *work, const dpar_model *model)
     }
 }
 
-/* Returns the rows of learned positions: those of the model, or for a GPT one per token. */
+/* Returns the number of rows of learned positions: that of the model, or for a GPT one per
+ * token. */
 static double dpari_decoder_positions(const dpar_model *model)
 {
     if (model->positions != 0) {
@@ -4851,7 +4891,7 @@ static void dpari_build_t5(dpar_workload *work, const dpar_model *model, double 
 
 /* Appends a convolution with its norm and activation. taps: area of the kernel; grow: input pixels
  * per output pixel, 4 for stride 2; reach: depth of its halo, 0 without one. It keeps its input and
- * the norm's input; the activation is kept as the input of the next one. */
+ * the norm's input; the activation is kept as the input of the next convolution. */
 static void dpari_add_conv(dpar_workload *work, double out, double in, double taps, double grow,
                            int reach)
 {
@@ -4991,7 +5031,7 @@ static int dpari_is_transformer(int32_t family)
 DPARI_STATIC_NOINLINE dpar_status dpari_model_widths(dpar_model *model, dpar_why *why)
 {
     if (model->scan > 0 &&
-        model->heads == 0) { /* a model of recurrences only has no attention heads */
+        model->heads == 0) { /* a model that has only recurrences needs no attention heads */
         model->heads = model->kv_heads = 0;
     } else if (model->layers < 1 || model->hidden < 1 || model->heads < 1) {
         return dpari_wrong(why,
@@ -5166,10 +5206,11 @@ static dpar_status dpari_model_grid(dpar_model *model, dpar_why *why)
         return dpari_wrong(
             why, "flops_per_cell and bytes_per_cell must be finite numbers of at least 0");
     }
-    if (model->bytes_per_cell <= 0.0) { /* every field is read once and written once */
+    if (model->bytes_per_cell <= 0.0) { /* assumes that every field is read once and written once */
         model->bytes_per_cell = 2.0 * model->fields * model->element;
     }
-    if (model->flops_per_cell <= 0.0) { /* a product and a sum for each neighbour and field */
+    if (model->flops_per_cell <= 0.0) { /* assumes a product and a sum for each neighbour and
+                                           field */
         model->flops_per_cell = 2.0 * (2.0 * model->dims * model->halo + 1.0) * model->fields;
     }
     return DPAR_OK;
@@ -5180,7 +5221,7 @@ static dpar_status dpari_model_grid(dpar_model *model, dpar_why *why)
 /* Returns an integer of the model that is below -1, or 0 if there is none. */
 static int32_t dpari_model_negative(const dpar_model *model)
 {
-    /* the fields of type int32_t are in three runs, with fields of other types between them */
+    /* the fields of type int32_t are in three runs, which fields of other types separate */
     static const int16_t run[][2] = {{DPARI_AT(family), DPARI_AT(capacity)},
                                      {DPARI_AT(q_lora), DPARI_AT(extent)},
                                      {DPARI_AT(attention), DPARI_AT(pattern)}};
@@ -5262,8 +5303,9 @@ static double dpari_model_samples_tokens(const dpar_model *model)
                                                    : (double)model->seq;
 }
 
-/* Returns the loss that a stack has if the model names none. The library with the first fused
- * attention also has a fused loss, so a model with the one is assumed to use the other. */
+/* Returns the loss that a stack has if the model names none. The library that has the first fused
+ * attention also has a fused loss, so a model that uses its attention is assumed to use its
+ * loss. */
 static int32_t dpari_loss_of(const dpar_workload *work)
 {
     switch (work->stack) {
@@ -5300,7 +5342,7 @@ DPARI_STATIC_NOINLINE void dpari_workload_head(dpar_workload *work, const dpar_m
                                                      model->family == DPAR_MODEL_FAMILY_LLAMA));
     work->tokens = dpari_model_samples_tokens(model);
     work->hidden = model->hidden;
-    if (transformer) { /* others keep the zeros */
+    if (transformer) { /* in other families these fields stay 0 */
         work->heads = model->heads;
         work->kv_heads = model->kv_lora > 0 ? model->heads : model->kv_heads;
     }
@@ -5951,7 +5993,7 @@ static dpar_status dpari_model_row(dpar_model *model, const char *s, size_t n, d
     return DPAR_OK;
 }
 
-/* Reads "key=value". `seen` has a bit for each key, because a key may be given only once. */
+/* Reads "key=value". `seen` has a bit for each key, because each key may be set only once. */
 static dpar_status dpari_model_setting(dpar_model *model, const char *s, size_t n, uint64_t seen[2],
                                        dpar_why *why)
 {
@@ -5978,7 +6020,7 @@ static dpar_status dpari_model_setting(dpar_model *model, const char *s, size_t 
         return dpari_model_bad(s, n, why, "'%.*s' needs a value: key=value");
     }
     if (seen[key / 64] >> key % 64 & 1u) {
-        return dpari_model_bad(s, n, why, "'%.*s': given twice");
+        return dpari_model_bad(s, n, why, "'%.*s' is given twice");
     }
     seen[key / 64] |= (uint64_t)1 << key % 64;
     k++;
@@ -6001,7 +6043,7 @@ static dpar_status dpari_model_setting(dpar_model *model, const char *s, size_t 
     }
 }
 
-/* Reads one or more settings with commas between. */
+/* Reads one or more settings that are separated by commas. */
 static dpar_status dpari_model_settings(dpar_model *model, const char *s, size_t n, dpar_why *why)
 {
     size_t at = 0;
@@ -6048,7 +6090,7 @@ static dpar_status dpari_model_family(dpar_model *model, const char *s, size_t c
     if (model->dims == 0) {
         return dpari_model_bad(
             s + at, k - at, why,
-            "'%.*s': a grid has 1 to 3 extents of at least 1, as in 1440x720x100");
+            "'%.*s': a grid has 1 to 3 extents of 1 to 2147483647, as in 1440x720x100");
     }
     return k < n ? dpari_model_settings(model, s + k + 1, n - k - 1, why) : DPAR_OK;
 }
@@ -6122,9 +6164,9 @@ DPAR_API DPARI_COLD dpar_status dpar_model_find(dpar_model *model, const char *n
 
 /* ---- config.json ----------------------------------------------------------------------------- */
 
-/* Members of a file that are no fields of dpar_model. They follow the fields, so that one array of
- * values holds both: first the numbers, then the members that are true or false, then the lists and
- * words, which have no value. */
+/* Members of a file that are not fields of dpar_model. Their keys follow those of the fields, so
+ * that one array holds the values of both: first the numbers, then the members that are true or
+ * false, then the lists and words, which have no value. */
 enum {
     DPARI_C_SHARED_COUNT = DPARI_M_KEYS, /* shared experts; each is as wide as a routed one */
     DPARI_C_IMAGE_SIDE,                  /* pixels along a side of a square image */
@@ -6142,7 +6184,7 @@ enum {
     DPARI_C_INNER,         /* channels of a scan */
     DPARI_C_MULTIPLE_OF,   /* Meta's params.json: ffn is a multiple of it */
     DPARI_C_FFN_TIMES,     /* Meta's params.json: factor of ffn, in 1/10000 */
-    DPARI_C_PERIOD,        /* one layer in so many has (full) attention */
+    DPARI_C_PERIOD,        /* one layer in each such number of layers has (full) attention */
     DPARI_C_PERIOD_OFFSET, /* the first such layer */
     DPARI_C_MERGE,         /* side of the square of patches that become one token */
     DPARI_C_FRAMES,        /* frames of a patch */
@@ -6179,7 +6221,7 @@ enum {
 };
 
 /* The names of members in config.json files of transformers, of Meta and of others. Each entry
- * lists all names for one key, with blanks between; messages use the first one. dpari_config_key
+ * lists all names for one key, separated by blanks; messages use the first one. dpari_config_key
  * has the keys in the same order. */
 static const char dpari_config_names[] =
     "num_hidden_layers n_layer num_layers n_layers depth vt_num_hidden_layers "
@@ -6380,12 +6422,12 @@ static const uint8_t dpari_config_key[] = {DPARI_M_LAYERS,
                                            DPARI_C_PROJECTION,
                                            DPARI_C_ADAPTER};
 
-/* What a model_type implies where the file says nothing. Each row has the names of types with
- * blanks between, and a text like those of users: the family that has the shapes of these types,
- * and settings. They come from transformers' configuration classes or, for types that transformers
- * does not have, from the code that came with the weights. Two values have a special meaning:
- * shared_ffn=1 is one shared expert as wide as a routed one, and v_width=1 says that the value is
- * the key. */
+/* What a model_type implies if the file does not say it. Each row has the names of types, separated
+ * by blanks, and a text in the form that users write: the family that has the shapes of these
+ * types, and settings. They come from transformers' configuration classes or, for types that
+ * transformers does not have, from the code that came with the weights. Two values have a special
+ * meaning: shared_ffn=1 is one shared expert as wide as a routed one, and v_width=1 says that the
+ * value is the key. */
 static const char dpari_types[] =
     "qwen2 qwen2_moe qwen2_5_vl_text qwen2_vl_text qwen3 qwen3_moe qwen3_vl_text "
     "qwen3_vl_moe_text qwen3_omni_moe_text deepseek deepseek_v2 deepseek_v3 deepseek_v32 "
@@ -6542,7 +6584,7 @@ typedef struct dpari_config_state {
     dpari_slice list_name;
     double list_sum, list_low, list_high;
     int32_t list_count;
-    /* what lists say about each layer */
+    /* the kind of each layer, as lists give it */
     char mix[DPARI_MAX_LISTED];    /* letters as in dpar_model.pattern */
     int8_t feed[DPARI_MAX_LISTED]; /* DPAR_MODEL_FFN_* */
     int32_t mixes, feeds;          /* their numbers, which may exceed DPARI_MAX_LISTED */
@@ -6566,7 +6608,7 @@ static int32_t dpari_config_within(int64_t v, int64_t low, int64_t high)
     return (int32_t)dpari_most(low, dpari_least(v, high));
 }
 
-/* Returns the index of the word [s, s + n) in a list of words with blanks between, or -1 if it is
+/* Returns the index of the word [s, s + n) in a list of words separated by blanks, or -1 if it is
  * not in the list. */
 static int32_t dpari_word_in_list(const char *list, const char *s, size_t n)
 {
@@ -6762,7 +6804,7 @@ static void dpari_config_feed(dpari_config_state *state, int32_t feed)
 }
 
 /* Reads the index of a dense layer, or of a layer with full attention. All layers before it that
- * are not in the list yet are of the other kind: experts, or a scan. */
+ * are not in the list yet get the other kind: experts, or a scan. */
 static void dpari_config_at(dpari_config_state *state, int32_t key, double number)
 {
     int32_t at =
@@ -6941,8 +6983,8 @@ static dpar_status dpari_config_value(dpari_config_state *state, int32_t object,
     return DPAR_OK;
 }
 
-/* Reads one item of the file: a member of an object, an element of a list, or the end of one of
- * them. Objects and lists that are not needed are skipped with all that they contain. */
+/* Reads one item of the file: a member of an object, an element of a list, or the end of an object
+ * or list. Objects and lists that are not needed are skipped with all that they contain. */
 DPARI_STATIC_NOINLINE dpar_status dpari_config_member(dpari_config_state *state,
                                                       const dpari_json_item *item, dpar_why *why)
 {
@@ -7025,7 +7067,7 @@ static int32_t dpari_model_scans_only(const dpar_model *model)
 }
 
 /* Returns the first member that the model needs but that neither the file nor its type gives, or -1
- * if there is none. */
+ * if nothing is missing. */
 static int32_t dpari_config_absent(const dpar_model *model, const dpari_config_state *state)
 {
     int32_t sees = model->family == DPAR_MODEL_FAMILY_VIT || model->family == DPAR_MODEL_FAMILY_DIT;
@@ -7059,7 +7101,7 @@ static int32_t dpari_config_absent(const dpar_model *model, const dpari_config_s
     return -1;
 }
 
-/* Checks that the model has all that it needs. */
+/* Checks that the model has all members that it needs. */
 static dpar_status dpari_config_needed(const dpar_model *model, const dpari_config_state *state,
                                        dpar_why *why)
 {
@@ -7097,8 +7139,8 @@ static int dpari_config_gates(const dpari_slice *s)
 }
 
 /* Returns 1 if an unknown type may be read as Llama, whose shapes most models have. Its activation
- * function must be one of gated feed-forward parts. If the file does not name that, it must have
- * key-value heads, which encoders and state-space models do not have. */
+ * function must be one of gated feed-forward parts. If the file does not name the activation
+ * function, it must have key-value heads, which encoders and state-space models do not have. */
 static int dpari_config_like_llama(const dpari_config_state *state, int32_t object)
 {
     const dpari_slice *activation = &state->activation[object];
@@ -7121,7 +7163,7 @@ static dpar_status dpari_config_kind(dpari_config_state *state, int32_t object, 
     other.text = "chatglm-6b";
     other.length = 10;
     if (dpari_slice_is(&type, "chatglm") && value[DPARI_C_PADDED_VOCAB] < 0) {
-        type = other; /* the first ChatGLM has another shape than the later ones */
+        type = other; /* the first ChatGLM has a different shape from later ones */
     }
     row = dpari_type_find(&type);
     if (row == NULL && type.length == 0 && value[DPARI_C_TOKEN_TYPES] >= 0 &&
@@ -7231,8 +7273,8 @@ static int32_t dpari_config_inner(const dpar_model *model, const int32_t *value)
     return model->hidden;
 }
 
-/* Sets the widths that follow from other members: of feed-forward parts and experts first, then of
- * attention, then of scans. */
+/* Sets the widths that follow from other members: first those of feed-forward parts and experts,
+ * then of attention, then of scans. */
 DPARI_STATIC_NOINLINE void dpari_config_widths(dpar_model *model, const dpari_config_state *state,
                                                const int32_t *value, const dpari_slice *type)
 {
@@ -7276,7 +7318,7 @@ DPARI_STATIC_NOINLINE void dpari_config_widths(dpar_model *model, const dpari_co
     if (value[DPARI_C_USE_MLA] == 0) {
         model->kv_lora = model->q_lora = model->v_width = 0;
     }
-    if (model->kv_lora > 0) { /* latent attention has widths of its own */
+    if (model->kv_lora > 0) { /* latent attention has other widths */
         model->head_width = 0;
         model->kv_heads = 0;
     } else if (model->v_width == model->head_width || model->v_width == 1) {
@@ -7543,7 +7585,7 @@ static dpar_status dpari_config_layers(dpar_model *model, dpari_config_state *st
     return DPAR_OK;
 }
 
-/* Overwrites single fields with members that are no fields of a model themselves. */
+/* Overwrites single fields with the values of members that are not fields of a model. */
 static void dpari_config_others(dpar_model *model, dpari_config_state *state, const int32_t *value,
                                 const dpari_slice *activation)
 {
@@ -7620,8 +7662,8 @@ static void dpari_config_positions(dpar_model *model, const int32_t *value)
     }
 }
 
-/* Sets the tokens per sample. The longest sequence that the positions allow is not what a model is
- * trained with, so longer sequences are cut to 8192 tokens. */
+/* Sets the tokens per sample. Models are not trained with the longest sequence that their positions
+ * allow, so sequences are cut to at most 8192 tokens. */
 static void dpari_config_seq(dpar_model *model, dpari_config_state *state)
 {
     if (model->seq == 0) {
@@ -7653,7 +7695,8 @@ static void dpari_config_towers(dpar_model *model, dpari_config_state *state)
     }
 }
 
-/* Makes the model from what was collected. Later steps use the fields that earlier ones set. */
+/* Makes the model from the members that were collected. Later steps use the fields that earlier
+ * steps set. */
 DPARI_STATIC_NOINLINE dpar_status dpari_config_finish(dpar_model *model, dpari_config_state *state,
                                                       dpar_why *why)
 {
@@ -7667,7 +7710,7 @@ DPARI_STATIC_NOINLINE dpar_status dpari_config_finish(dpar_model *model, dpari_c
         type = state->type[DPARI_OBJECT_WHOLE];
     }
     dpari_zero(&m, sizeof(m));
-    /* this member of the whole model counts, even if the language model has it too */
+    /* this member of the whole model has priority over that of the language model */
     if (state->value[DPARI_OBJECT_WHOLE][DPARI_C_TIED] >= 0) {
         value[DPARI_C_TIED] = state->value[DPARI_OBJECT_WHOLE][DPARI_C_TIED];
     }
@@ -7773,7 +7816,7 @@ static int dpari_model_is_json(const char *text, size_t bytes)
     return i < n && (text[i] == '{' || text[i] == '[');
 }
 
-/* Reads the text of a config.json. Settings may follow it, behind a comma after the last brace. */
+/* Reads the text of a config.json. Settings may follow the last brace, after a comma. */
 static dpar_status dpari_model_file(dpar_model *model, const char *text, size_t bytes,
                                     dpar_why *why)
 {
@@ -7903,8 +7946,9 @@ DPAR_API const char *dpar_strategy_rule_name(int32_t rule)
 /* The recipes. The fields are those of dpar_recipe. Sources: the ZeRO paper, Megatron's distributed
  * optimizer, DeepSpeed's estimator, FSDP2's mixed precision.
  *
- * casts: a 16-bit number is read, and written in 8 bits together with a transposed copy, which is 4
- * bytes. FSDP scales by the whole tensor of this step, so it reads the number twice: 6 bytes. */
+ * casts: a 16-bit number is read, and written in 8 bits together with a transposed copy, which are
+ * 4 bytes. FSDP scales by the whole tensor of this step and therefore reads the number twice: 6
+ * bytes. */
 static const struct {
     char name[16];
     float weight, gradient, master, moments, gathered, reduced;
@@ -7989,7 +8033,7 @@ static const char dpari_field_name[DPAR_STRATEGY_FIELD_COUNT][20] = {
     "offload",     "overlap",
     "tiles"};
 
-/* Returns DPAR_STRATEGY_FIELD_* of a name, which may be short (mbs, m), or -1. */
+/* Returns the field, DPAR_STRATEGY_FIELD_*, that has a name or a short name (mbs, m), or -1. */
 static int32_t dpari_field_find(const char *name, size_t n)
 {
     int32_t i;
@@ -8029,7 +8073,7 @@ DPARI_INTERNAL int32_t *dpari_field_at(dpar_strategy *strategy, int32_t field)
     }
 }
 
-/* Returns the whole number 0 .. 2^31-1 that the slice consists of, or -1. */
+/* Returns the whole number 0 .. 2^31-1 that the slice spells, or -1. */
 static int32_t dpari_read_count(const char *s, size_t n)
 {
     int64_t v = 0;
@@ -8096,7 +8140,7 @@ static int32_t dpari_read_tiles(const char *s, size_t n, int32_t *tiles)
     return axis > 0 ? 0 : -1;
 }
 
-/* Returns the index of the name that the slice is, or -1. */
+/* Returns the index of the name that equals the slice, or -1. */
 static int32_t dpari_read_name(const char *s, size_t n, const char *(*name)(int32_t), int32_t names)
 {
     int32_t i;
@@ -8108,7 +8152,7 @@ static int32_t dpari_read_name(const char *s, size_t n, const char *(*name)(int3
     return -1;
 }
 
-/* Reads the value of one field. Returns 1, or 0 if the field does not take it. */
+/* Reads the value of one field. Returns 1, or 0 if the field cannot have this value. */
 static int dpari_read_field(dpar_strategy *strategy, int32_t field, const char *v, size_t n)
 {
     int32_t value = -1, least = 0;
@@ -8134,7 +8178,8 @@ static int dpari_read_field(dpar_strategy *strategy, int32_t field, const char *
     return value >= least;
 }
 
-/* Returns the message for a value that a field does not take. Its argument is name=value. */
+/* Returns the message for a value that a field cannot have. The argument of the message is
+ * name=value. */
 static const char *dpari_field_takes(int32_t field)
 {
     switch (field) {
@@ -8190,7 +8235,7 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_read(dpar_strategy *strategy, cons
                 (int32_t)(end - name), text + name);
         }
         if (seen >> field & 1u) {
-            return dpari_say(DPAR_E_PARSE, why, "'%.*s': given twice", (int32_t)(end - name),
+            return dpari_say(DPAR_E_PARSE, why, "'%.*s' is given twice", (int32_t)(end - name),
                              text + name);
         }
         if (!dpari_read_field(&s, field, text + eq + 1, end - eq - 1)) {
@@ -8379,7 +8424,7 @@ static DPARI_COLD dpar_status dpari_check_degrees(const dpar_strategy *strategy,
         strategy->schedule >= DPAR_SCHEDULE_PRICED_END || strategy->cp_kind < 0 ||
         strategy->cp_kind >= DPAR_CP_KIND_COUNT) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_DEGREE, why,
-                            "recompute=%d, schedule=%d or cp_kind=%d does not exist",
+                            "recompute=%d, schedule=%d or cp_kind=%d is not one that is priced",
                             strategy->recompute, strategy->schedule, strategy->cp_kind);
     }
     return DPAR_OK;
@@ -8431,7 +8476,8 @@ static DPARI_COLD dpar_status dpari_check_tensor(const dpar_workload *work,
     return DPAR_OK;
 }
 
-/* Returns 1 if a schedule places its two chunks per rank there and back, otherwise 0. */
+/* Returns 1 if a schedule assigns its two chunks per rank in a V, to the last rank and back,
+ * otherwise 0. */
 static int dpari_v_shaped(int32_t schedule)
 {
     return schedule == DPAR_SCHEDULE_ZBV || schedule == DPAR_SCHEDULE_V_HALF ||
@@ -8449,7 +8495,8 @@ static DPARI_COLD dpar_status dpari_check_pipeline(const dpar_workload *work,
                  strategy->schedule == DPAR_SCHEDULE_BREADTH_FIRST;
     if (strategy->recompute != DPAR_RECOMPUTE_NONE && !work->trains) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_OPTION, why,
-                            "recompute must be none, because the job has no backward");
+                            "recompute=%d must be 0 (none), because the job has no backward",
+                            strategy->recompute);
     }
     if (strategy->recompute_layers > 0 &&
         (strategy->recompute != DPAR_RECOMPUTE_FULL || strategy->recompute_layers > work->blocks)) {
@@ -8497,7 +8544,7 @@ static DPARI_COLD dpar_status dpari_check_pipeline(const dpar_workload *work,
 }
 
 /* Checks that cp divides the tokens, and with Ulysses the heads. In a ring each rank has two pieces
- * of the sequence, so that causal attention is the same work on every rank. */
+ * of the sequence, so that every rank has the same work in causal attention. */
 static DPARI_COLD dpar_status dpari_check_context(const dpar_workload *work,
                                                   const dpar_strategy *strategy, int32_t *rule,
                                                   dpar_why *why)
@@ -8548,7 +8595,7 @@ static DPARI_COLD dpar_status dpari_check_experts(const dpar_workload *work,
             (int64_t)strategy->ep * strategy->etp, ranks);
     }
     if (work->experts > 0 && strategy->tp > 1 &&
-        strategy->sp == 0) { /* without SP every TP rank would route every token */
+        strategy->sp == 0) { /* without SP, every TP rank would route every token */
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_EP, why,
                             "tp=%d with %d experts needs sequence parallelism: sp=1", strategy->tp,
                             work->experts);
@@ -8556,8 +8603,8 @@ static DPARI_COLD dpar_status dpari_check_experts(const dpar_workload *work,
     return DPAR_OK;
 }
 
-/* Checks that the grid has the divided axes, and that in every layer a tile is at least as deep as
- * the halo of its neighbour, which must not reach beyond it. */
+/* Checks that the grid has the axes that are divided, and that in every layer a tile is at least as
+ * deep as a halo, so that halos reach only one tile. */
 static DPARI_COLD dpar_status dpari_check_tiles(const dpar_workload *work,
                                                 const dpar_strategy *strategy, int32_t *rule,
                                                 dpar_why *why)
@@ -8610,7 +8657,8 @@ static DPARI_COLD dpar_status dpari_check_data(const dpar_job *job, const dpar_s
     }
     if (strategy->offload != 0 && !(job->cluster->host_bytes > 0.0)) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_OFFLOAD, why,
-                            "offload needs the host's memory: add host=GB to the machine");
+                            "offload=%d needs the host's memory: add host=GB to the machine",
+                            strategy->offload);
     }
     if (strategy->offload < 0 || strategy->offload > 15 ||
         ((strategy->offload & DPAR_OFFLOAD_NVME) &&
@@ -8721,9 +8769,10 @@ DPARI_INTERNAL double dpari_zero_bytes(const dpar_recipe *recipe, double params,
     return params * (weight + gradient + state);
 }
 
-/* The rules of the schedules as published; a simulation of the schedules counts the same. The unit
- * is the activations of a full stage, so a chunk of an interleaved stage counts 1/v. GPipe and
- * breadth-first keep all micro-batches, and no schedule keeps more than there are. */
+/* These are the published rules of the schedules; a simulation of the schedules gives the same
+ * numbers. The unit is the activations of a full stage, so a chunk of an interleaved stage counts
+ * 1/v. GPipe and breadth-first keep all micro-batches, and no schedule keeps more than there
+ * are. */
 DPARI_INTERNAL double dpari_in_flight(int32_t schedule, int32_t pp, int32_t vp, int32_t rank,
                                       int32_t micro_batches)
 {
@@ -8762,8 +8811,8 @@ static void dpari_memory_states(const dpar_job *job, const dpar_strategy *strate
     double state = strategy->zero >= 1 ? dense / d + moe / experts : dense + moe;
     double grads = strategy->zero >= 2 ? dense / d + moe / experts : dense + moe;
     double held = strategy->zero >= 3 ? dense / d + moe / experts : dense + moe;
-    /* DualPipe: a rank holds two stages, one from each end. The rank at the mirrored place holds
-     * the same two, so ZeRO divides their optimizer state between them. */
+    /* With DualPipe a rank holds two stages, one from each end. The rank at the mirrored position
+     * holds the same two, so ZeRO divides their optimizer state between both ranks. */
     if (strategy->schedule == DPAR_SCHEDULE_DUALPIPE && strategy->pp > 1) {
         held *= 2.0;
         grads *= 2.0;
@@ -8791,8 +8840,7 @@ static DPARI_COLD void dpari_memory_leave(dpar_memory_usage *memory, int32_t ter
     memory->term[term] = left;
 }
 
-/* Moves the terms that the strategy offloads. */
-
+/* Moves the terms that the strategy offloads to the host or to NVMe. */
 static DPARI_COLD void dpari_memory_offload(const dpar_job *job, const dpar_strategy *strategy,
                                             const dpari_stage *st, dpar_memory_usage *memory)
 {
@@ -8816,9 +8864,9 @@ static DPARI_COLD void dpari_memory_offload(const dpar_job *job, const dpar_stra
 
 /* Sets the terms of gathered weights and of gradient buckets.
  *
- * FSDP gathers units: ZeRO-3 holds this unit and the next one, which is prefetched. With ZeRO-2 and
- * 3 the gradients of one unit exist in full before they are scattered, in the format in which they
- * are sent, but at least 16 bits.
+ * FSDP gathers units: ZeRO-3 holds the current unit and the next one, which is prefetched. With
+ * ZeRO-2 and 3 the gradients of one unit exist in full before they are scattered, in the format in
+ * which they are sent, but at least 16 bits.
  *
  * DeepSpeed has no units but buckets, of 5e8 elements by default. Up to two buckets of weights are
  * alive and one more is being fetched, all in 16 bits; two buckets of gradients are in flight, in
@@ -8846,7 +8894,7 @@ static void dpari_memory_buffers(const dpar_job *job, const dpar_strategy *strat
     } else if (strategy->dp > 1 && job->work->stack >= DPAR_MODEL_STACK_TORCH &&
                recipe->gradient <= recipe->weight) {
         /* PyTorch DDP copies the gradients into buckets of 25 MB and sends those. Gradients that
-         * are wider than the weights have a buffer of their own, which is sent without a copy. */
+         * are wider than the weights are in a separate buffer, which is sent without a copy. */
         memory->term[DPAR_MEMORY_BUCKETS] =
             strategy->zero == 0 ? memory->params * recipe->reduced : 4.0 * 25e6;
     } else if (strategy->zero == 2 && dpari_zero_ranks(strategy) > 1.0) {
@@ -8903,14 +8951,14 @@ static void dpari_memory_peak(const dpar_job *job, const dpar_strategy *strategy
 
 /* Returns 1 if gathered weights are released late, otherwise 0.
  *
- * DeepSpeed's ZeRO-3 does that. If the GPU computes longer than it gathers, all weights accumulate,
- * in 16 bits. There are two causes. The backward of a product keeps the weight of its forward;
- * DeepSpeed's own linear layer does not, but it is used only under zero.Init (deepspeedai/DeepSpeed
- * PR 8189). In a recomputed layer, where the weight is not kept, the block of a gather is released
- * only when the computing stream has caught up with the host, which may be a whole pass ahead. If
- * the weights come from the host, the gathers take longer than the products, so the host is not
- * ahead. The allocator waits for such blocks before it fails, so they never prevent a plan from
- * fitting. */
+ * DeepSpeed's ZeRO-3 releases them late. If computing takes longer than gathering, all weights
+ * accumulate, in 16 bits. There are two causes. The backward of a product keeps the weight of its
+ * forward; DeepSpeed's own linear layer does not, but it is used only under zero.Init
+ * (deepspeedai/DeepSpeed PR 8189). In a recomputed layer, where the weight is not kept, the block
+ * of a gather is released only when the computing stream has caught up with the host, which may be
+ * a whole pass ahead. If the weights come from the host, the gathers take longer than the products,
+ * so the host is not ahead. The allocator waits for such blocks before it fails, so they never
+ * prevent a plan from fitting. */
 static int dpari_memory_late(const dpar_job *job, const dpar_strategy *strategy)
 {
     return strategy->zero == 3 && job->work->trains && dpari_zero_ranks(strategy) > 1.0 &&
@@ -8919,7 +8967,7 @@ static int dpari_memory_late(const dpar_job *job, const dpar_strategy *strategy)
              strategy->recompute == DPAR_RECOMPUTE_FULL);
 }
 
-/* Predicts the memory of a stage, all terms and their sums. */
+/* Predicts the memory of a stage: all terms and their sums. */
 static void dpari_stage_bytes(const dpar_job *job, const dpar_strategy *strategy,
                               const dpari_stage *st, dpar_memory_usage *memory)
 {
@@ -9034,7 +9082,8 @@ DPARI_INTERNAL void dpari_memory_of(const dpar_job *job, const dpar_strategy *st
  * call that the prices include, and adds the calls that are too small to be priced. Programs call
  * dpar_traffic_count, to compare its numbers with those that communicators count. */
 
-/* Counts the layers of class i of all stages together, and those whose forward is recomputed. */
+/* Counts the layers of class i in all stages together, and how many of them repeat their
+ * forward. */
 static void dpari_traffic_layers(const dpar_job *job, const dpar_strategy *strategy, int32_t i,
                                  double *layers, double *again)
 {
@@ -9064,7 +9113,7 @@ static void dpari_traffic_layers(const dpar_job *job, const dpar_strategy *strat
     }
 }
 
-/* Adds what the layers send in the micro-batches of a step. */
+/* Adds the bytes that the layers send in the micro-batches of a step. */
 static void dpari_traffic_of_layers(const dpar_job *job, const dpar_strategy *strategy,
                                     double ranks, dpar_traffic *t)
 {
@@ -9123,13 +9172,15 @@ static double dpari_traffic_ends(const dpar_workload *work, const dpari_layers *
     return sum;
 }
 
-/* Subtracts the weights that ZeRO-3 does not gather again, because they are still there: the last
- * two units at the m turns from forward to backward, and the first two at the m - 1 turns back. */
+/* Subtracts the weights that ZeRO-3 does not gather again, because they are still in memory: the
+ * last two units at the m turns from forward to backward, and the first two at the m - 1 turns
+ * back. */
 static void dpari_traffic_of_turns(const dpar_job *job, const dpar_strategy *strategy,
                                    const dpari_layers *layers, dpari_tally *tally)
 {
     double m = strategy->micro_batches, bytes = job->recipe.gathered;
-    int32_t experts, ranks[2]; /* that share the dense weights, and those of the experts */
+    int32_t experts, ranks[2]; /* numbers of ranks that share the dense weights, and the experts'
+                                  weights */
     if (strategy->zero != 3 || strategy->pp != 1 || !job->work->trains) {
         return;
     }
@@ -9144,7 +9195,7 @@ static void dpari_traffic_of_turns(const dpar_job *job, const dpar_strategy *str
     }
 }
 
-/* Returns the number of neighbouring chunks on different ranks. */
+/* Returns the number of pairs of neighbouring chunks on different ranks. */
 static double dpari_traffic_borders(const dpar_strategy *strategy)
 {
     double n = 0.0;
@@ -9178,7 +9229,8 @@ static void dpari_traffic_of_pipeline(const dpar_job *job, const dpar_strategy *
     }
     dpari_tally_add(tally, DPAR_TRAFFIC_PP, DPAR_CALL_SEND_RECV, strategy->pp, send / strategy->tp,
                     0.0, ways * strategy->micro_batches * dpari_traffic_borders(strategy));
-    if (tied && dpari_ends_apart(strategy) && work->trains) { /* a pair for each rank of a stage */
+    if (tied && dpari_ends_apart(strategy) && work->trains) { /* one pair for each rank of a
+                                                                 stage */
         tally->backward[DPAR_TRAFFIC_PP][DPAR_CALL_ALL_REDUCE] +=
             2.0 * tally->ranks * (table / strategy->tp * job->recipe.reduced);
     }
@@ -9214,8 +9266,8 @@ DPAR_API DPARI_COLD void dpar_traffic_count(const dpar_job *job, const dpar_stra
 /* ==== cost/step.c ==== */
 
 /* Combines the prices of stages into the time of a step. The slowest stage sets the pace of the
- * pipeline, its data-parallel messages and its optimizer follow; the terms add up to the step. The
- * planner calls dpari_price_step for every strategy that fits. */
+ * pipeline. Its data-parallel messages and its optimizer are added. The terms add up to the time of
+ * the step. The planner calls dpari_price_step for every strategy that fits. */
 
 DPAR_API DPARI_COLD const char *dpar_time_name(int32_t term)
 {
@@ -9229,14 +9281,16 @@ DPAR_API DPARI_COLD const char *dpar_time_name(int32_t term)
 
 /* The messages of data parallelism. */
 typedef struct dpari_data {
-    double before, after;     /* seconds once per step: gather weights, reduce gradients */
+    double before, after;     /* seconds once per step, to gather weights and to reduce gradients */
     double forward, backward; /* seconds in every micro-batch (ZeRO-2 and 3) */
-    double unit;              /* part of `forward`: gather the first unit, which nothing hides */
+    double unit;              /* part of `forward`, to gather the first unit, which no compute
+                                 hides */
     double link_bytes, nic_bytes; /* bytes per step */
     dpari_tally *tally;           /* NULL if the calls are not counted */
 } dpari_data;
 
-/* Returns the seconds of `bytes` in `calls` calls. Adds the bytes `times` times. */
+/* Returns the seconds of `calls` calls that together send `bytes`. Adds these bytes `times`
+ * times. */
 static double dpari_data_spend(const dpar_job *job, const dpar_cluster_group *group, int32_t kind,
                                double bytes, double calls, double times, dpari_data *d)
 {
@@ -9248,8 +9302,9 @@ static double dpari_data_spend(const dpar_job *job, const dpar_cluster_group *gr
     return c.seconds * calls;
 }
 
-/* Adds the traffic of gradients and weights of one kind, dense or experts. n: ranks with the same
- * weights, `stride` apart; shard: ranks of a ZeRO group; units: parts in which ZeRO-3 gathers. */
+/* Adds the traffic of the gradients and weights of one kind, dense or experts. n: ranks with the
+ * same weights, `stride` apart; shard: ranks of a ZeRO group; units: parts in which ZeRO-3
+ * gathers. */
 static void dpari_data_of(const dpar_job *job, const dpar_strategy *strategy, double params,
                           double units, int32_t n, int32_t shard, int32_t stride, dpari_data *d)
 {
@@ -9347,7 +9402,8 @@ static void dpari_step_data(const dpar_job *job, const dpar_strategy *strategy,
     dpari_data d = dpari_data_time(job, strategy, st, NULL);
     double c = dpari_contention(job), m = strategy->micro_batches, exposed = 0.0;
     double device = st->forward + st->backward + st->again;
-    /* communication hides behind the time of the compute with its waits for the host */
+    /* the time that can hide communication is that of the compute, stretched by its waits for the
+     * host */
     double stretch =
         device > 0.0 ? dpari_mostf(1.0, (st->total - st->tp - st->cp - st->ep - st->halo) / device)
                      : 1.0;
@@ -9411,8 +9467,8 @@ static void dpari_step_optimizer(const dpar_job *job, const dpar_strategy *strat
     cost->term[DPAR_TIME_OPTIMIZER] = local * dpari_adam_bytes(recipe) /
                                       (cluster->gpu.memory_Bps * cluster->cal.value[DPAR_CAL_HBM]);
     if (strategy->offload & DPAR_OFFLOAD_OPTIMIZER) {
-        /* the host updates, with about 25 GB/s of its memory per GPU; gradients are sent to it and
-         * weights back */
+        /* the host updates the weights, with about 25 GB/s of its memory per GPU; gradients are
+         * sent to the host and weights back */
         cost->term[DPAR_TIME_OPTIMIZER] = local * dpari_adam_bytes(recipe) / 25e9;
         cost->term[DPAR_TIME_OFFLOAD] += local * (recipe->gradient + recipe->weight) / (0.8 * pcie);
     }
@@ -9462,9 +9518,9 @@ static double dpari_fill_share(int32_t schedule, int32_t vp, double w)
     }
 }
 
-/* Returns the share for few micro-batches. The closed forms hold from p micro-batches on. A single
- * one waits for p-1 forwards and input gradients under any schedule. Between the two a straight
- * line is assumed, not derived. */
+/* Returns the share for few micro-batches. The closed forms are valid from p micro-batches on. A
+ * single micro-batch waits for p-1 forwards and input gradients under any schedule. Between these
+ * two cases a straight line is assumed, not derived. */
 static double dpari_fill_short(const dpar_strategy *strategy, double share, double w)
 {
     double full = strategy->pp, one = 0.5 * (1.0 + w);
@@ -9523,7 +9579,8 @@ static void dpari_step_pipeline(const dpar_job *job, const dpar_strategy *strate
     }
     fill = (stages->sum_total - mean) *
            dpari_fill_short(strategy, dpari_fill_share(strategy->schedule, strategy->vp, w), w);
-    if (looped && job->work->blocks > 0) { /* the first round fills it and has the longest chunks */
+    if (looped && job->work->blocks > 0) { /* the first round fills the pipeline and has the longest
+                                              chunks */
         int64_t blocks = job->work->blocks, chunks = (int64_t)strategy->pp * strategy->vp;
         int64_t first = blocks / chunks * strategy->pp + dpari_least(blocks % chunks, strategy->pp);
         fill *= v * (double)first / (double)blocks;
@@ -9566,7 +9623,8 @@ static void dpari_step_terms(const dpar_strategy *strategy, const dpari_stages *
 }
 
 /* Returns the forward FLOP of a layer and sample that recomputation repeats, with attention counted
- * in full: all of them with FULL, half of the products with ALTERNATE, and with any the scores. */
+ * in full: everything with FULL, half of the products with ALTERNATE, and the scores with any
+ * recomputation. */
 static double dpari_flops_again(const dpar_workload *work, int32_t layer, int32_t recompute)
 {
     const dpar_workload_layer *l = &work->layer[layer];
@@ -9655,10 +9713,10 @@ DPARI_INTERNAL void dpari_step_of(const dpar_job *job, const dpar_strategy *stra
 
 /* ==== cost/calibrate.c ==== */
 
-/* Fits calibration constants by coordinate descent. It tries each constant a factor up and a factor
- * down, and shrinks the factor when no trial improves the score. The score is the mean error of the
- * predicted times plus a weak pull towards the starting values. Programs that measured steps on a
- * machine call dpar_calibration_fit. */
+/* Fits calibration constants by coordinate descent. It multiplies and divides each constant by a
+ * factor, and shrinks the factor when no trial improves the score. The score is the mean error of
+ * the predicted times plus a weak pull towards the starting values. Programs that measured steps on
+ * a machine call dpar_calibration_fit. */
 
 /* Limits a constant to the range in which it has a physical meaning. */
 static double dpari_cal_clip(int32_t which, double v)
@@ -9672,7 +9730,7 @@ static double dpari_cal_clip(int32_t which, double v)
     case DPAR_CAL_STEP_S:
     case DPAR_CAL_HOP_S: low = 1e-8; break;
     case DPAR_CAL_CONTENTION:
-    case DPAR_CAL_SKEW: low = 1e-4; break; /* these two may be almost absent */
+    case DPAR_CAL_SKEW: low = 1e-4; break; /* these two may be almost 0 */
     default: low = 0.05; break;
     }
     return dpari_leastf(1.0, dpari_mostf(low, v));
@@ -9691,8 +9749,8 @@ static double dpari_cal_rounded(double e)
 }
 
 /* Returns the weighted mean of |predicted / measured - 1| if `relative`, otherwise that of
- * |ln(predicted / measured)|. The logarithm treats a time that is twice too long like one that is
- * twice too short. */
+ * |ln(predicted / measured)|. The logarithm treats a time that is too long by a factor like one
+ * that is too short by that factor. */
 static double dpari_cal_error(const dpar_calibration *cal, const dpar_measurement *rows, int32_t n,
                               int relative)
 {
@@ -9739,8 +9797,8 @@ static double dpari_cal_score(const dpar_calibration *cal, const dpar_calibratio
     return dpari_cal_error(cal, rows, n, 0) + dpari_cal_pull(cal, start, which);
 }
 
-/* Multiplies and divides one constant by `factor` and keeps the first value that improves the
- * score. Returns 1 if one did, otherwise 0. */
+/* Multiplies one constant by `factor`, then divides it by `factor`, and keeps the first value that
+ * improves the score. Returns 1 if it kept one, otherwise 0. */
 static int dpari_cal_try(dpar_calibration *cal, const dpar_calibration *start,
                          const dpar_measurement *rows, int32_t n, uint32_t which, int32_t i,
                          double factor, double *best)
@@ -9761,7 +9819,8 @@ static int dpari_cal_try(dpar_calibration *cal, const dpar_calibration *start,
 }
 
 /* Sets the error of each fitted constant to the relative change, up or down, that worsens the mean
- * error by one standard error of the residuals. It is 1 if no change up to a factor of 2 does. */
+ * error by one standard error of the residuals. The error is 1 if no change up to a factor of 2
+ * worsens it as much. */
 static void dpari_cal_bars(dpar_calibration *cal, const dpar_measurement *rows, int32_t n,
                            uint32_t which)
 {
@@ -9847,7 +9906,8 @@ DPAR_API DPARI_COLD dpar_status dpar_calibration_fit(dpar_calibration *cal,
 typedef struct dpari_rates {
     double flop_s;      /* seconds per FLOP of a large matrix product */
     double wide_s;      /* the same in 16 bits, for the head of every recipe */
-    double casts;       /* bytes moved per element of a product's operands to make it narrow */
+    double casts;       /* bytes moved per element of a product's operands to convert it to 8 or 4
+                           bits */
     double attention_s; /* seconds per FLOP of fused attention, forward */
     double vector_s;    /* seconds per FLOP of element-wise arithmetic */
     double byte_s;      /* seconds per byte of device memory */
@@ -9857,15 +9917,16 @@ typedef struct dpari_rates {
     double launch_s;
     double accumulate; /* bytes to add one weight gradient to its sum: read and write */
     double sequence;   /* divisor of SEQUENCE operations: tp with SP, otherwise 1 */
-    double routed;     /* rows of an expert rank over tokens x copies: etp of the tp slices */
-    double narrow;     /* bytes of a product's kept input over an element's: 8 or 4 bits, scales */
+    double routed;     /* rows on an expert rank / (tokens x copies): it has etp of the tp slices */
+    double narrow;     /* bytes of a product's input as it is kept, in 8 or 4 bits with scales /
+                          bytes of its elements */
     const dpar_strategy *strategy;
     const dpar_workload *work;
 } dpari_rates;
 
 /* A matrix product runs in waves of tiles over the units. The last wave is partly empty, and the
  * first and the last tile overlap with nothing, so a share of a wave is lost. Measured shapes
- * (op_efficiency tables) take the time of waves + c, with c about a third. */
+ * (op_efficiency tables) take the time of their waves plus about a third of a wave. */
 static const double dpari_wave_lost = 0.30;
 /* Convolutions reach about this share of a plain product of the same size (cuDNN, channels last).
  */
@@ -9879,10 +9940,11 @@ static const double dpari_grouped_share = 0.70;
 static const double dpari_attention_back = 2.4;
 static const double dpari_attention_lost = 1.5;
 static const double dpari_flash1_share = 0.62;
-/* Each step of a ring adds a partial output to a sum in 32 bits, and gradients likewise. The bytes
- * that this moves are these multiples of the bytes of queries and outputs, forward and backward.
- * ring-flash-attention's zigzag with 8 ranks of 8192 tokens loses 2.3 and 3.3 ms on H800, 4.8 and
- * 4.8 ms on A100 (2024): 27 and 33, 38 and 34 bytes per output at 0.8 of the memory's rate. */
+/* Each step of a ring adds a partial output to a sum in 32 bits, and in the backward partial
+ * gradients. The bytes that this moves are the following multiples of the bytes of queries and
+ * outputs, forward and backward. ring-flash-attention's zigzag with 8 ranks of 8192 tokens loses
+ * 2.3 and 3.3 ms on H800, 4.8 and 4.8 ms on A100 (2024): 27 and 33, 38 and 34 bytes per output at
+ * 0.8 of the memory's rate. */
 static const double dpari_ring_merge = 7.5;
 static const double dpari_ring_merge_back = 9.0;
 /* The products of unfused attention, batches of [s x d] x [d x s], reach about this share because
@@ -9906,8 +9968,8 @@ DPARI_INTERNAL double dpari_matrix_peak(const dpar_gpu *gpu, int32_t format, int
     return gpu->flops[f] > 0.0 ? gpu->flops[f] : gpu->memory_Bps;
 }
 
-/* Outputs that the registers of a CPU core hold: 16 of four f64 (AVX2). It is assumed that a last
- * tile of them is lost like a last wave on a GPU. */
+/* Outputs that the registers of a CPU core hold: 16 of four f64 (AVX2). A partly filled last tile
+ * is assumed to be lost like a last wave on a GPU. */
 static const double dpari_core_wave = 64.0;
 
 /* Computes the rates: both[0] for layers, both[1] for the head, which stays in 16 bits. */
@@ -9931,7 +9993,7 @@ static DPARI_COLD void dpari_rates_of(const dpar_job *job, const dpar_strategy *
     r.flop_s = 1.0 / (peak * cal[DPAR_CAL_GEMM] * products);
     r.wide_s = 1.0 / (dpari_leastf(peak, bf16) * cal[DPAR_CAL_GEMM] * products);
     r.casts = job->recipe.casts;
-    /* fused attention stays in bf16 next to 8-bit products, and in fp32 next to those of fp32 */
+    /* fused attention stays in bf16 if the products have 8 bits, and in fp32 if they have fp32 */
     r.attention_s = 1.0 / (dpari_leastf(peak, bf16) * cal[DPAR_CAL_ATTENTION] * attention);
     if (job->work->attention == DPAR_MODEL_ATTENTION_FLASH1) {
         r.attention_s /= dpari_flash1_share;
@@ -9940,12 +10002,12 @@ static DPARI_COLD void dpari_rates_of(const dpar_job *job, const dpar_strategy *
     r.byte_s = 1.0 / (gpu->memory_Bps * cal[DPAR_CAL_HBM] * streams);
     r.wave = units * 128.0 * 256.0;
     r.rows = units * (gpu->generation == DPAR_GEN_BLACKWELL ? 256.0 : 128.0);
-    if (gpu->generation == DPAR_GEN_CPU) { /* its tiles are small, so next to nothing is lost */
+    if (gpu->generation == DPAR_GEN_CPU) { /* its tiles are small, so almost nothing is lost */
         r.wave = dpari_core_wave;
         r.rows = 0.25;
     }
     /* TransformerEngine computes the pieces of a ring on two streams. One stream fills the last
-     * wave of the other, so only the last piece loses waves, which are those over its own keys. */
+     * wave of the other, so only the last piece loses waves. */
     r.lost = dpari_attention_lost;
     if (strategy->cp_kind == DPAR_CP_RING && job->work->stack == DPAR_MODEL_STACK_MEGATRON_CORE) {
         r.lost /= strategy->cp;
@@ -9987,8 +10049,8 @@ static double dpari_split_sum(const dpari_rates *rates, double outputs)
     return outputs < rates->wave ? outputs / rates->wave : 1.0;
 }
 
-/* Returns the seconds of [rows, k] x [k, n]. Only the widths need to be multiples, because only
- * they are contiguous in memory; any number of rows will do. */
+/* Returns the seconds of [rows, k] x [k, n]. Only the widths must be multiples of 8, because only
+ * they are contiguous in memory; the number of rows may be any. */
 static double dpari_product(const dpari_rates *rates, double rows, double n, double k, double lost,
                             double share)
 {
@@ -10032,9 +10094,9 @@ static void dpari_price_product(const dpari_rates *rates, const dpari_layer_op *
         rows /= rates->sequence;
     }
     if (op->kind == DPARI_OP_EXPERTS) {
-        /* every rank of an expert group computes the tokens of its own experts. If they are
-         * balanced, these are as many rows as its etp group sent; the fullest expert has `capacity`
-         * times more. */
+        /* every rank of an expert group computes the tokens of its own experts. If the load is
+         * balanced, it has as many rows as its etp group sent; the fullest expert has `capacity`
+         * times as many. */
         rows *= op->copies * rates->work->capacity * rates->routed;
         share = dpari_grouped_share;
     } else if (op->kind == DPARI_OP_CONV) {
@@ -10067,7 +10129,8 @@ static void dpari_price_product(const dpari_rates *rates, const dpari_layer_op *
 static void dpari_price_attention(const dpari_rates *rates, const dpari_layer_op *op, double tokens,
                                   dpari_layer_price *price)
 {
-    /* with Ulysses and with the ring a rank computes its tokens x all keys for heads / tp */
+    /* with Ulysses and with the ring, a rank computes its tokens x all keys for 1 / tp of the
+     * heads */
     double flops = 2.0 * tokens * op->n * op->k / rates->strategy->tp;
     double waves = tokens * (op->heads > 0 ? op->heads : 1) / rates->strategy->tp / rates->rows;
     double t;
@@ -10202,8 +10265,8 @@ DPARI_INTERNAL void dpari_tally_add(dpari_tally *tally, int32_t what, int32_t ki
     tally->backward[what][kind] += all * backward;
 }
 
-/* Returns the seconds of one call, and adds its bytes as often as it is made in the forward and in
- * the backward. */
+/* Returns the seconds of one call, and adds its bytes for as many calls as there are in the forward
+ * and in the backward. */
 static double dpari_spend(const dpar_job *job, const dpar_cluster_group *group, int32_t kind,
                           double bytes, dpari_layer_price *price, double forward, double backward)
 {
@@ -10216,7 +10279,7 @@ static double dpari_spend(const dpar_job *job, const dpar_cluster_group *group, 
     return c.seconds;
 }
 
-/* The same, and counts the call in the tally. */
+/* Does the same, and counts the call in the tally. */
 static double dpari_spend_counted(const dpar_job *job, const dpar_cluster_group *group,
                                   int32_t what, int32_t kind, double bytes,
                                   dpari_layer_price *price, double forward, double backward)
@@ -10226,9 +10289,9 @@ static double dpari_spend_counted(const dpar_job *job, const dpar_cluster_group 
 }
 
 /* Prices Megatron's tensor-parallel regions. Each has an all-reduce in the forward and one in the
- * backward; with SP an all-gather and a reduce-scatter each way, and the input is gathered once
- * more for the weight gradient. The embedding has only the forward one, the head only the backward
- * one. */
+ * backward; with SP there are an all-gather and a reduce-scatter each way, and the input is
+ * gathered once more for the weight gradient. The embedding has only the all-reduce of the forward,
+ * the head only that of the backward. */
 static DPARI_COLD void dpari_price_tp(const dpar_job *job, const dpar_strategy *strategy,
                                       const dpar_workload_layer *layer, double tokens,
                                       dpari_layer_price *price)
@@ -10251,7 +10314,8 @@ static DPARI_COLD void dpari_price_tp(const dpar_job *job, const dpar_strategy *
         price->tp_forward = reduce * forward;
         price->tp_backward = reduce * backward;
     } else {
-        /* the embedding scatters forward and gathers backward, the head the other way round */
+        /* the embedding scatters in the forward and gathers in the backward, the head does the
+         * opposite */
         double gathers = layer->kind == DPAR_LAYER_EMBED ? 0.0 : n;
         gather = dpari_spend_counted(job, &g, DPAR_TRAFFIC_TP, DPAR_CALL_ALL_GATHER, bytes, price,
                                      gathers, layer->kind == DPAR_LAYER_BLOCK ? 2.0 * n : n);
@@ -10275,8 +10339,8 @@ static DPARI_COLD void dpari_price_tp(const dpar_job *job, const dpar_strategy *
 }
 
 /* Prices the exchange of keys and values between context-parallel ranks. Ulysses makes four
- * all-to-alls each way (queries, keys, values, outputs); the others gather or pass keys and values
- * once in the forward and twice in the backward. */
+ * all-to-alls each way (queries, keys, values, outputs); the other kinds gather or pass keys and
+ * values once in the forward and twice in the backward. */
 static DPARI_COLD void dpari_price_cp(const dpar_job *job, const dpar_strategy *strategy,
                                       const dpar_workload_layer *layer, double tokens,
                                       dpari_layer_price *price)
@@ -10341,8 +10405,8 @@ static DPARI_COLD double dpari_routed_nodes(const dpar_workload *work, double no
 }
 
 /* Returns the seconds of one all-to-all of routed tokens. Software that sends a token once to each
- * node sends as many copies as it reaches nodes, not topk; the copies are distributed inside the
- * nodes at the same time. */
+ * node sends one copy per node that the token reaches, not topk copies; at the same time the copies
+ * are distributed inside the nodes. */
 static DPARI_COLD double dpari_routed_seconds(const dpar_job *job, const dpar_cluster_group *group,
                                               double bytes, dpari_layer_price *price)
 {
@@ -10379,9 +10443,9 @@ static DPARI_COLD void dpari_hide_ep(const dpar_job *job, double t, double forwa
     price->ep_backward -= lost * dpari_leastf(dpari_ep_hidden * t, backward);
 }
 
-/* Prices the way of the tokens to their experts and back, forward and backward: all-to-alls over
- * the ep ranks, and over the etp ranks of an expert an all-gather of tokens and a reduce-scatter of
- * outputs. */
+/* Prices sending the tokens to their experts and back, in the forward and in the backward:
+ * all-to-alls over the ep ranks, and an all-gather of tokens and a reduce-scatter of outputs over
+ * the etp ranks of an expert. */
 static DPARI_COLD void dpari_price_ep(const dpar_job *job, const dpari_rates *rates,
                                       const dpar_workload_layer *layer, double tokens,
                                       dpari_layer_price *p)
@@ -10520,8 +10584,8 @@ static void dpari_price_layer(const dpar_job *job, const dpari_rates *rates, int
 }
 
 /* Returns the bytes of the dummy weight gradients that TransformerEngine gives to autograd when it
- * accumulates in place. It keeps one of each shape: of the products of every block (experts share
- * one shape), and of the head. */
+ * accumulates in place. It keeps one dummy for each shape: one for each product of a block (experts
+ * share one shape), and one for the head. */
 static DPARI_COLD double dpari_layer_dummies(const dpar_job *job, const dpar_strategy *strategy,
                                              int32_t kind)
 {
@@ -10600,14 +10664,14 @@ static double dpari_blocks_within(const dpar_workload *work, int32_t i, int64_t 
 }
 
 /* Returns the first block of chunk c of `chunks`. Chunks have equal shares, and the first ones have
- * a block more, so that the last stage, which has the logits, is never a longer one. If the blocks
- * do not divide but two more would, the embedding and the loss count as layers (126 over 16, 94
- * over 32 x 3). */
+ * one block more, so that the last stage, which has the logits, is never longer than others. If the
+ * chunks do not divide the blocks but would divide two more, the embedding and the loss count as
+ * layers (126 over 16, 94 over 32 x 3). */
 static int64_t dpari_chunk_start(const dpar_workload *work, int64_t chunks, int64_t c)
 {
     int64_t blocks = work->blocks, rest = blocks % chunks;
     if (work->head_blocks >
-        0) { /* the head counts as so many blocks, so the last stages are shorter */
+        0) { /* the head counts as head_blocks blocks, so the last stages are shorter */
         return dpari_least(dpari_ceil_div((blocks + work->head_blocks) * c, chunks),
                            blocks - (chunks - c));
     }
@@ -10617,7 +10681,8 @@ static int64_t dpari_chunk_start(const dpar_workload *work, int64_t chunks, int6
     return blocks / chunks * c + dpari_least(c, rest);
 }
 
-/* Chunks are placed on ranks 0 to pp-1 in turn; V schedules go backwards in every second turn. */
+/* Chunks are assigned to ranks 0 to pp-1 in turn; with V schedules every second turn goes
+ * backwards. */
 DPARI_INTERNAL int64_t dpari_chunk_of(const dpar_strategy *strategy, int32_t rank, int32_t v)
 {
     int v_shaped =
@@ -10673,7 +10738,7 @@ static void dpari_stage_add(const dpar_strategy *strategy, dpari_stage *st,
     st->boundary = dpari_mostf(st->boundary, price->send / strategy->tp);
 }
 
-/* Adds a class to a stage: `count` of its layers, of which `full` are fully recomputed. */
+/* Adds `count` layers of a class to a stage; `full` of them are fully recomputed. */
 static void dpari_stage_class(const dpar_strategy *strategy, dpari_stage *st,
                               const dpari_layer_price *price, double count, double full)
 {
@@ -10682,7 +10747,7 @@ static void dpari_stage_class(const dpar_strategy *strategy, dpari_stage *st,
         double again = price->again[mode];
         dpari_stage_add(strategy, st, price, count, again, price->kept[mode]);
         st->tp -= again > 0.0 ? count * price->tp_again : 0.0; /* scores need no communication */
-        if (mode == DPAR_RECOMPUTE_ALTERNATE) { /* sums are kept, inputs are gathered again */
+        if (mode == DPAR_RECOMPUTE_ALTERNATE) { /* sums are kept, and inputs are gathered again */
             st->tp += 0.5 * count * price->tp_again;
             st->transient =
                 dpari_mostf(st->transient, price->transient + price->kept[DPAR_RECOMPUTE_NONE] -
@@ -10734,9 +10799,9 @@ static DPARI_COLD void dpari_stage_edges(const dpar_job *job, const dpar_strateg
 }
 
 /* Sets the time of a stage from those of host and device, which work at the same time. A fast host
- * is hidden, a slow one determines the time, and in between the device waits now and then. With TP
- * every rank waits at each collective for the one whose host is last, so more is exposed (vTrain's
- * single-node rows, tp 1 against 2 to 8). */
+ * is hidden, a slow host determines the time, and between these cases the device sometimes waits.
+ * With TP every rank waits at each collective for the rank whose host is last, so more of the
+ * host's time is exposed (vTrain's single-node rows, tp 1 against 2 to 8). */
 static void dpari_stage_total(const dpar_strategy *strategy, dpari_stage *st)
 {
     double device = st->forward + st->backward + st->again + st->tp + st->cp + st->ep + st->halo;
@@ -10786,8 +10851,8 @@ DPARI_INTERNAL void dpari_price_stage(const dpar_job *job, const dpar_strategy *
     dpari_stage_total(strategy, st);
 }
 
-/* Returns 1 if a class of blocks begins inside the chunks of a rank, so that its mix of classes is
- * like that of no other rank. */
+/* Returns 1 if a class of blocks begins inside the chunks of a rank, so that no other rank has the
+ * same mix of classes. */
 static int dpari_stage_mixed(const dpar_workload *work, const dpar_strategy *strategy, int32_t rank)
 {
     int64_t chunks = (int64_t)strategy->pp * strategy->vp;
@@ -10837,8 +10902,8 @@ static DPARI_COLD void dpari_price_whole(const dpar_job *job, const dpar_strateg
     dpari_stage_total(strategy, whole);
 }
 
-/* Returns 1 if a rank or one next to it is mixed. Those next to it are the longest of the pure ones
- * on their side. */
+/* Returns 1 if a rank or one next to it is mixed. The ranks next to a mixed one are the longest of
+ * the ranks that are not mixed on their side. */
 static int dpari_stage_near_mixed(const dpar_workload *work, const dpar_strategy *strategy,
                                   int32_t rank)
 {
@@ -10873,7 +10938,7 @@ DPARI_INTERNAL void dpari_price_stages(const dpar_job *job, const dpar_strategy 
         if (rank <= 1 || rank == last || dpari_stage_near_mixed(job->work, strategy, rank)) {
             dpari_price_stage(job, strategy, layers, rank, dpari_stage_place(out));
         } else if (classes <= 1) {
-            rank = last - 1; /* the ranks between are like rank 1 or shorter */
+            rank = last - 1; /* the ranks in between are like rank 1 or shorter */
         }
     }
     dpari_price_whole(job, strategy, layers, &out->whole);
@@ -10905,7 +10970,7 @@ DPARI_INTERNAL int dpari_over_pcie(const dpar_cluster *cluster)
 
 /* Returns 1 if a plan is recommended only when no other one fits, otherwise 0. Tensor parallelism
  * waits for messages in every layer. Over PCIe and between nodes these are slow, and their
- * predictions are the least certain. Cut experts (etp > 1) are not found in existing programs. */
+ * predictions are the least certain. Existing programs do not cut experts over ranks (etp > 1). */
 static int dpari_kind_poor(const dpar_job *job, const dpar_strategy *strategy)
 {
     const dpar_cluster *cluster = job->cluster;
@@ -10970,11 +11035,11 @@ DPARI_INTERNAL void dpari_kind_keep(dpari_kinds *kinds, const dpar_job *job,
  * 3. Loops walk ZeRO, offload, shards and overlap, and combine the prices of the stages.
  *
  * Bounds at each level leave out strategies that cannot be among the best. Every strategy is
- * counted once: as priced, as cut by a bound, or as rejected by a rule. Inner strategies under an
- * option that breaks a rule are still walked, only to count them.
+ * counted once: as priced, as cut by a bound, or as rejected by a rule. If an outer option breaks a
+ * rule, the inner strategies are still walked, but only to count them.
  *
  * The neighbours of a plan, the nearest legal strategy and the smallest machine follow at the end.
- */
+ * */
 
 /* ---- one configuration ----------------------------------------------------------------------- */
 
@@ -10984,8 +11049,8 @@ static int64_t dpari_tenths(double bytes)
     return bytes < 1e26 ? (int64_t)(bytes * 1e-8 + 0.999999) : INT64_C(1000000000000000000);
 }
 
-/* Reports how much memory is missing. If it is little, names the largest term and how much smaller
- * it would have to be. */
+/* Reports how much memory is missing. If at most 10 % are missing, names the largest term and how
+ * much smaller it would have to be. */
 static DPARI_COLD dpar_status dpari_plan_too_big(const dpar_job *job,
                                                  const dpar_memory_usage *memory, dpar_why *why)
 {
@@ -11003,13 +11068,12 @@ static DPARI_COLD dpar_status dpari_plan_too_big(const dpar_job *job,
     }
     share = over < memory->term[most] ? 100.0 * over / memory->term[most] + 1.0 : 100.0;
     if (over > 0.1 * gpu || share > 99.0) {
-        return dpari_say(DPAR_E_MEMORY, why, "needs %ld.%ld GB a GPU, the GPU has %ld.%ld GB",
+        return dpari_say(DPAR_E_MEMORY, why, "needs %ld.%ld GB per GPU, but the GPU has %ld.%ld GB",
                          need / 10, need % 10, has / 10, has % 10);
     }
     return dpari_say(
         DPAR_E_MEMORY, why,
-        "needs %ld GB a GPU, the GPU has %ld GB; close: it fits if %s (%ld GB) shrink by "
-        "%ld %%",
+        "needs %ld GB per GPU, but the GPU has %ld GB; it fits if %s (%ld GB) shrink by %ld %%",
         (need + 9) / 10, has / 10, dpar_memory_name(most), dpari_tenths(memory->term[most]) / 10,
         (int64_t)share);
 }
@@ -11068,13 +11132,14 @@ enum {
 /* The layout of state[]. The odometer comes first, one entry per axis. */
 enum {
     DPARI_LENGTH = DPARI_AXES,       /* the lengths of the axes */
-    DPARI_POSITION = 2 * DPARI_AXES, /* positions of the odometer that are done */
+    DPARI_POSITION = 2 * DPARI_AXES, /* number of positions of the odometer that are done */
     DPARI_TOTAL,                     /* number of positions */
     DPARI_NEAREST_BYTES,             /* 1e6 bytes of the smallest plan that did not fit, or 0 */
     DPARI_OUT_RULE,                  /* rule by which strategies are counted; 0 prices them */
     DPARI_PRICED                     /* 1 if the layers of this position are priced */
 };
-/* Replaces a rule in DPARI_OUT_RULE: the strategies are legal, but slower than the kept plans. */
+/* A value of DPARI_OUT_RULE that is not a rule: the strategies are legal, but slower than the plans
+ * that are kept. */
 enum { DPARI_OUT_CUT = DPAR_STRATEGY_RULE_COUNT };
 
 /* Returns 1 if the search fixes a field, otherwise 0. */
@@ -11083,7 +11148,7 @@ static int dpari_fixed(const dpar_planner_desc *desc, int32_t field)
     return (desc->fixed_fields >> field & 1u) != 0;
 }
 
-/* Returns the i-th divisor of n in ascending order, or 0 after the last. O(sqrt n). */
+/* Returns divisor number `index` of n in ascending order, or 0 after the last. O(sqrt n). */
 static int32_t dpari_divisor(int32_t n, int32_t index)
 {
     int32_t d, lower = 0;
@@ -11093,7 +11158,7 @@ static int32_t dpari_divisor(int32_t n, int32_t index)
         }
     }
     index -= lower;
-    for (d--; d >= 1; d--) { /* the others are n / d, for d from the root down */
+    for (d--; d >= 1; d--) { /* the other divisors are n / d, for d from the root down */
         if (n % d == 0 && d != n / d && index-- == 0) {
             return n / d;
         }
@@ -11113,8 +11178,8 @@ static int32_t dpari_up_to(int32_t value, int64_t limit)
     return value <= limit ? value : 0;
 }
 
-/* Returns the i-th micro-batch: powers of two up to 64, in the whole space divisors of the batch up
- * to 512. */
+/* Returns micro-batch number `index`, or 0 after the last: powers of two up to 64, or in the whole
+ * space divisors of the batch up to 512. */
 static int32_t dpari_micro_batch(const dpar_planner_desc *desc, int32_t index)
 {
     if (desc->space != DPAR_SPACE_WHOLE) {
@@ -11125,8 +11190,8 @@ static int32_t dpari_micro_batch(const dpar_planner_desc *desc, int32_t index)
                : dpari_up_to(dpari_divisor((int32_t)desc->global_batch, index), 512);
 }
 
-/* Returns the i-th value of an axis, or 0 after the last. It includes values that a rule forbids,
- * so that the rule can be counted, but not values without a meaning for this job. */
+/* Returns value number `index` of an axis, or 0 after the last. The values include those that a
+ * rule forbids, so that the rule can be counted, but not those without a meaning for this job. */
 static DPARI_COLD int32_t dpari_axis_value(const dpar_planner *planner, int32_t axis, int32_t index)
 {
     const dpar_workload *work = planner->job.work;
@@ -11134,7 +11199,8 @@ static DPARI_COLD int32_t dpari_axis_value(const dpar_planner *planner, int32_t 
     int32_t whole = desc->space == DPAR_SPACE_WHOLE, node = planner->job.cluster->gpus_per_node;
     int32_t once = index == 0, sequence = work->heads > 0 && work->vocab > 0;
     switch (axis) {
-    case DPARI_AXIS_TILES_0: /* usual space: the number of tiles, which dpari_cut_grid arranges */
+    case DPARI_AXIS_TILES_0: /* in the usual space the number of tiles, which dpari_cut_grid
+                                arranges */
         return work->dims > 0 ? dpari_divisor(desc->gpus, index) : once;
     case DPARI_AXIS_TILES_1:
     case DPARI_AXIS_TILES_2:
@@ -11215,8 +11281,8 @@ static void dpari_walk_tiles(const dpar_planner *planner, dpar_strategy *strateg
     }
 }
 
-/* Replaces the odometer's values by the fixed ones. Returns 1 at the first position of a fixed
- * axis, otherwise 0, so that the fixed value is visited once. */
+/* Replaces the values of the odometer by fixed ones. Returns 0 if a fixed axis is past its first
+ * position, so that its fixed value is visited only once, otherwise 1. */
 static int dpari_walk_fixed(const dpar_planner *planner, dpar_strategy *strategy)
 {
     static const int8_t field[8] = {DPAR_STRATEGY_FIELD_TILES,   DPAR_STRATEGY_FIELD_TP,
@@ -11276,7 +11342,7 @@ static DPARI_COLD int dpari_walk_outer(const dpar_planner *planner, dpar_strateg
     strategy->etp = dpari_fixed(desc, DPAR_STRATEGY_FIELD_ETP) ? desc->fixed.etp : strategy->etp;
     if (dpari_fixed(desc, DPAR_STRATEGY_FIELD_OVERLAP)) {
         strategy->overlap = desc->fixed.overlap;
-    } else if (whole && planner->job.work->trains) { /* explicit, not left to the software */
+    } else if (whole && planner->job.work->trains) { /* chosen here, not left to the software */
         strategy->overlap = at[DPARI_AXIS_OVERLAP_TP] > 0 ? DPAR_OVERLAP_TP : 0;
     }
     /* an option without an effect, such as sp with tp=1, is only visited with its first value */
@@ -11289,8 +11355,8 @@ static DPARI_COLD int dpari_walk_outer(const dpar_planner *planner, dpar_strateg
 
 /* ---- keeping the best ------------------------------------------------------------------------ */
 
-/* Returns 1 if a is better than b: if it has more samples per second or, with as many, less memory.
- * Of equal plans the one found first stays in front. */
+/* Returns 1 if a is better than b: if it has more samples per second, or the same number and less
+ * memory. Of equal plans the one found first stays in front. */
 static int dpari_better(const dpar_plan *a, const dpar_plan *b)
 {
     double x = a->step.samples / a->step.total, y = b->step.samples / b->step.total;
@@ -11300,7 +11366,7 @@ static int dpari_better(const dpar_plan *a, const dpar_plan *b)
     return a->memory.total < b->memory.total * (1.0 - 1e-12);
 }
 
-/* Enters a plan into the best ones if it is among them. */
+/* Enters a plan into the list of the best plans if it is among them. */
 static void dpari_keep_top(dpar_planner *planner, const dpar_plan *plan)
 {
     int32_t i;
@@ -11364,7 +11430,7 @@ static void dpari_keep_front(dpar_planner *planner, const dpar_plan *plan)
 
 /* ---- the inner walk -------------------------------------------------------------------------- */
 
-/* Returns 1 if a field may have a value: if it is not fixed, or fixed to this value. */
+/* Returns 1 if a field may have a value: if it is not fixed, or is fixed to this value. */
 static int dpari_wanted(const dpar_planner_desc *desc, int32_t field, int32_t value, int32_t fixed)
 {
     return !dpari_fixed(desc, field) || value == fixed;
@@ -11394,7 +11460,8 @@ static int dpari_walk_zero(const dpar_planner *planner, const dpar_strategy *str
     return desc->space == DPAR_SPACE_WHOLE || zero < 2 || strategy->pp == 1;
 }
 
-/* Returns the k-th shard group: all of dp, or the ranks of one node (HSDP); 0 if there is none. */
+/* Returns the size of shard group number k: all of dp, or the ranks of one node (HSDP). Returns 0
+ * if there is none. */
 static int32_t dpari_walk_shard(const dpar_planner *planner, const dpar_strategy *strategy,
                                 int32_t k)
 {
@@ -11429,7 +11496,8 @@ static int32_t dpari_walk_offloads(const dpar_planner *planner)
     return planner->job.cluster->nvme_Bps > 0.0 ? 12 : 8;
 }
 
-/* Returns the k-th offload: every subset of three, then those with the optimizer on NVMe. */
+/* Returns offload number k: first every subset of the three offloads, then those with the optimizer
+ * on NVMe. */
 static int32_t dpari_walk_offload(const dpar_planner *planner, int32_t k)
 {
     if (dpari_fixed(&planner->search, DPAR_STRATEGY_FIELD_OFFLOAD)) {
@@ -11468,7 +11536,7 @@ static void dpari_walk_out(dpar_planner *planner, int32_t rule, int64_t n)
     planner->walked += n;
 }
 
-/* Counts a strategy that does not fit and remembers the least bytes. */
+/* Counts a strategy that does not fit, and keeps the least number of bytes that one needs. */
 static void dpari_walk_too_big(dpar_planner *planner, const dpar_memory_usage *memory)
 {
     double limit = dpari_limit(planner), bytes = memory->upper - memory->late;
@@ -11484,10 +11552,10 @@ static void dpari_walk_too_big(dpar_planner *planner, const dpar_memory_usage *m
     }
 }
 
-/* Returns 1 if plans of at most so many samples per second and at least so many bytes can change
- * what is kept. They cannot if all of `top` are faster and one of `front` is as fast and as small.
- * Such plans would not be kept, so leaving them out changes nothing. Usual searches with a front
- * price everything. */
+/* Returns 1 if plans of at most `rate` samples per second and at least `bytes` bytes cannot change
+ * the plans that are kept: all of `top` are faster, and one of `front` is as fast and as small.
+ * Leaving such plans out changes nothing. In the usual space a search with a front prices
+ * everything. */
 static int dpari_walk_beaten(const dpar_planner *planner, double rate, double bytes)
 {
     const dpar_plan *worst;
@@ -11517,7 +11585,8 @@ static void dpari_walk_price(dpar_planner *planner, const dpar_strategy *outer,
 {
     int32_t overlaps = dpari_walk_overlaps(planner, outer), overlap;
     dpar_plan plan;
-    dpari_zero(&plan, sizeof(plan)); /* with its padding: equal searches write equal bytes */
+    dpari_zero(&plan, sizeof(plan)); /* including the padding, so that equal searches write equal
+                                        bytes */
     plan.strategy = *outer;
     dpari_price_memory(&planner->job, outer, stages, &plan.memory);
     plan.fits = dpari_memory_fits(&planner->job, &plan.memory, planner->search.memory_bytes);
@@ -11553,7 +11622,8 @@ static void dpari_walk_price(dpar_planner *planner, const dpar_strategy *outer,
 }
 
 /* Returns 1 if no strategy of a ZeRO stage fits, whatever is offloaded and however it is sharded.
- * Then all of them are counted at once; the one that offloads and shards the most comes nearest. */
+ * All of these strategies are then counted at once. The one that offloads and shards the most comes
+ * nearest to fitting. */
 static DPARI_COLD int dpari_walk_none_fits(dpar_planner *planner, const dpar_strategy *outer,
                                            const dpari_stages *stages)
 {
@@ -11608,8 +11678,8 @@ static void dpari_walk_data(dpar_planner *planner, const dpar_strategy *outer,
     }
 }
 
-/* Returns the number of micro-batches that the global batch leaves, or 0 if it does not divide. A
- * free batch has four per stage. */
+/* Returns the number of micro-batches per data-parallel rank that the global batch gives, or 0 if
+ * it does not divide. With a free batch there are four per stage. */
 static int32_t dpari_walk_batches(const dpar_planner *planner, const dpar_strategy *strategy)
 {
     int64_t per = (int64_t)strategy->dp * strategy->micro_batch,
@@ -11627,9 +11697,10 @@ static int32_t dpari_walk_batches(const dpar_planner *planner, const dpar_strate
     return per > 0 && batch % per == 0 && batch / per <= INT32_MAX ? (int32_t)(batch / per) : 0;
 }
 
-/* Returns a lower bound of the bytes of all plans with these stages: everything sharded and
- * offloaded, without the buffers that this takes. Each term falls with the ZeRO stage and with each
- * offload. With `upper` it bounds the figure that must fit. */
+/* Returns a lower bound of the bytes of all plans with these stages: everything is sharded and
+ * offloaded, and the buffers for that are not counted. Each term falls with the ZeRO stage and with
+ * each offload. With `upper` the bound is that of memory.upper, which must fit, otherwise that of
+ * memory.total. */
 static DPARI_COLD double dpari_walk_least_bytes(const dpar_planner *planner,
                                                 const dpar_strategy *outer,
                                                 const dpari_stages *stages, int upper)
@@ -11644,9 +11715,10 @@ static DPARI_COLD double dpari_walk_least_bytes(const dpar_planner *planner,
            1.1 * (m.term[DPAR_MEMORY_GATHERED] + m.term[DPAR_MEMORY_BUCKETS]);
 }
 
-/* Returns 1 if no plan with these stages can change what is kept. *bound gets the samples per
- * second that none of them exceeds: a step takes at least its micro-batches on the slowest stage,
- * the filling and the messages that cannot be hidden, without gradients, optimizer and offload. */
+/* Returns 1 if no plan with these stages can change the plans that are kept. *bound receives the
+ * samples per second that none of them exceeds. A step takes at least the time of its micro-batches
+ * on the slowest stage, of the filling and of the messages that cannot be hidden; gradients,
+ * optimizer and offload are left out. */
 static int dpari_walk_hopeless(const dpar_planner *planner, const dpar_strategy *outer,
                                const dpari_stages *stages, double *bound)
 {
@@ -11658,7 +11730,7 @@ static int dpari_walk_hopeless(const dpar_planner *planner, const dpar_strategy 
     if (planner->top_count == 0 || planner->top_count < planner->top_capacity) {
         return 0;
     }
-    for (i = 0; i < stages->n; i++) { /* the slowest stage alone excludes most of them */
+    for (i = 0; i < stages->n; i++) { /* the slowest stage is enough to exclude most plans */
         slow = dpari_mostf(slow, stages->of[i].total);
     }
     rate = (double)s.dp * s.micro_batch / slow;
@@ -11679,7 +11751,7 @@ static int dpari_walk_hopeless(const dpar_planner *planner, const dpar_strategy 
            dpari_walk_beaten(planner, rate, dpari_walk_least_bytes(planner, outer, stages, 0));
 }
 
-/* The prices of the layers are stored in the planner, not on the stack. Both types are plain
+/* The prices of the layers are stored in the planner, not on the stack. Both types consist of
  * doubles. */
 typedef char dpari_layers_fit[sizeof(dpari_layers) <= sizeof(((dpar_planner *)0)->layers) ? 1 : -1];
 
@@ -11695,8 +11767,9 @@ static dpari_layers *dpari_walk_layers(dpar_planner *planner, const dpar_strateg
     return layers;
 }
 
-/* Returns 1 if no strategy of an outer position can change what is kept, whatever pp and schedule.
- * Each computes every layer once, so the slowest of pp ranks takes at least its share. */
+/* Returns 1 if no strategy of an outer position can change the plans that are kept, whatever pp and
+ * schedule are. Each strategy computes every layer once, so the slowest of pp ranks takes at least
+ * 1 / pp of the time. */
 static DPARI_COLD int dpari_walk_position_beaten(dpar_planner *planner,
                                                  const dpar_strategy *strategy, int32_t rest)
 {
@@ -11746,7 +11819,7 @@ static void dpari_walk_stages(dpar_planner *planner, const dpar_strategy *strate
     }
 }
 
-/* Returns the end of the recomputations that are tried. A fixed one may be any. */
+/* Returns one past the last recomputation that is tried. A fixed recomputation may be any. */
 static int32_t dpari_walk_recomputes(const dpar_planner *planner)
 {
     const dpar_workload *work = planner->job.work;
@@ -11760,7 +11833,7 @@ static int32_t dpari_walk_recomputes(const dpar_planner *planner)
 }
 
 /* Walks the recomputations: none, selective if scores are kept, full for all layers and for half of
- * those of a stage, and for PyTorch every second product, which its users have as an option. */
+ * the layers of a stage, and with PyTorch also every second product, which it has as an option. */
 DPARI_STATIC_NOINLINE void dpari_walk_recompute(dpar_planner *planner, dpar_strategy *strategy)
 {
     const dpar_planner_desc *desc = &planner->search;
@@ -11813,9 +11886,9 @@ static int dpari_walk_schedule(const dpar_planner_desc *desc, const dpar_strateg
                         schedule == DPAR_SCHEDULE_V_MIN || schedule == DPAR_SCHEDULE_DUALPIPEV))));
 }
 
-/* Returns 1 if an interleaving is tried: one with chunks of one length, or with shorter chunks in
- * the last round only, as when 126 layers are cut for 128. Otherwise chunks would wait for longer
- * ones in every round. */
+/* Returns 1 if an interleaving is tried. Its chunks must have equal lengths, except that those of
+ * the last round may be shorter, as if 126 layers are cut for 128. Otherwise chunks would wait for
+ * longer ones in every round. */
 static int dpari_walk_chunks(const dpar_workload *work, const dpar_strategy *strategy)
 {
     int64_t chunks = (int64_t)strategy->pp * strategy->vp;
@@ -11852,7 +11925,7 @@ static void dpari_walk_pipeline(dpar_planner *planner, dpar_strategy *strategy)
     }
 }
 
-/* Walks the pp that divide the `rest` of the ranks; the quotient is dp. */
+/* Walks the values of pp that divide the remaining `rest` ranks; the quotient is dp. */
 DPARI_STATIC_NOINLINE void dpari_walk_ranks(dpar_planner *planner, dpar_strategy *strategy,
                                             int32_t rest)
 {
@@ -11924,7 +11997,8 @@ DPARI_STATIC_NOINLINE void dpari_walk_position(dpar_planner *planner)
         ranks = 0;
     }
     rule = dpari_walk_early(planner, &s, ranks);
-    if (rule == DPAR_STRATEGY_RULE_RANKS) { /* it has no pp and dp: counted with 1 of each */
+    if (rule == DPAR_STRATEGY_RULE_RANKS) { /* it has no pp and dp, so it is counted with pp and dp
+                                               of 1 */
         s.tp = s.cp = s.tiles[0] = s.tiles[1] = s.tiles[2] = 1;
         ranks = planner->search.gpus;
     }
@@ -11993,7 +12067,7 @@ static DPARI_COLD dpar_status dpari_planner_none(const dpar_planner *planner, dp
     name = dpar_strategy_rule_name(most);
     return dpari_say(DPAR_E_NONE, why,
                      "none of %ld configurations is legal on %d GPUs with a global batch of %ld: "
-                     "most break the rule '%s'",
+                     "most break the rule '%s' (see DPAR_STRATEGY_RULE_*)",
                      planner->walked, planner->search.gpus, planner->search.global_batch, name);
 }
 
@@ -12052,8 +12126,8 @@ static void dpari_arrow(dpar_text *text, const char *name, int32_t from, int32_t
     dpari_text_print(text, "%s %d -> %d", name, from, to);
 }
 
-/* Changes an option: ZeRO stage, recomputation or shard group. Returns 1, or 0 if it cannot be
- * changed. */
+/* Changes one of the options ZeRO stage, recomputation and shard group. Returns 1, or 0 if it
+ * cannot be changed. */
 static int dpari_neighbour_option(const dpar_job *job, const dpar_strategy *strategy,
                                   int32_t change, int32_t up, dpar_strategy *n, dpar_text *text)
 {
@@ -12080,7 +12154,7 @@ static int dpari_neighbour_option(const dpar_job *job, const dpar_strategy *stra
     return strategy->zero > 0 && n->shard > 1 && n->shard != all && strategy->dp % n->shard == 0;
 }
 
-/* Makes the k-th neighbour of a strategy and appends the change in words. Returns 1, or 0 if it
+/* Makes neighbour number k of a strategy and appends the change in words. Returns 1, or 0 if it
  * cannot be made. */
 static int dpari_neighbour(const dpar_job *job, const dpar_strategy *strategy, int32_t k,
                            dpar_strategy *n, dpar_text *text)
@@ -12186,7 +12260,8 @@ DPAR_API DPARI_COLD int32_t dpar_plan_neighbours(const dpar_job *job, const dpar
             continue;
         }
         per = (int64_t)r->strategy.dp * r->strategy.micro_batch;
-        if (batch % per == 0 && batch / per <= INT32_MAX) { /* the same batch, also if it is free */
+        if (batch % per == 0 && batch / per <= INT32_MAX) { /* the neighbour has the same batch,
+                                                               even if the batch is free */
             r->strategy.micro_batches = (int32_t)(batch / per);
         }
         st = dpar_plan_price(job, &r->strategy, global_batch, &other, &r->rule, &why);
@@ -12203,7 +12278,7 @@ DPAR_API DPARI_COLD int32_t dpar_plan_neighbours(const dpar_job *job, const dpar
 
 /* ---- nearest legal --------------------------------------------------------------------------- */
 
-enum { DPARI_NEAR = 6 }; /* values that are tried of each degree */
+enum { DPARI_NEAR = 6 }; /* number of values that are tried for each degree */
 
 /* Returns the ratio of two degrees, the larger over the smaller. A degree below 1 counts as 1. */
 static double dpari_apart(int32_t a, int32_t b)
@@ -12294,7 +12369,7 @@ static int32_t dpari_within(int32_t v, int32_t least, int32_t most)
     return v > most ? most : v;
 }
 
-/* Brings the options into their ranges and switches off those without an effect for this job. */
+/* Moves the options into their ranges and switches off those without an effect for this job. */
 static void dpari_sane(const dpar_job *job, dpar_strategy *strategy)
 {
     const dpar_workload *work = job->work;
@@ -12321,7 +12396,7 @@ static void dpari_sane(const dpar_job *job, dpar_strategy *strategy)
     strategy->etp = work->experts > 0 ? dpari_within(strategy->etp, 1, INT32_MAX) : 1;
 }
 
-/* Sets the fields that follow from tp, cp, pp and the `rest` of the ranks, which is dp: experts,
+/* Sets dp to `rest`, the ranks that tp, cp and pp leave, and then the fields that follow: experts,
  * shards, micro-batches. */
 static void dpari_follow(const dpar_job *job, dpar_strategy *n, int32_t rest, int64_t batch)
 {
@@ -12343,8 +12418,8 @@ static void dpari_follow(const dpar_job *job, dpar_strategy *n, int32_t rest, in
     }
 }
 
-/* Tries a strategy as it is and with a plain pipeline. Returns its distance if it is legal and
- * nearer than `best`, otherwise `best`. A `best` of 0 means that none was found yet. */
+/* Tries a strategy as it is, and then with a plain pipeline. Returns the distance if one is legal
+ * and nearer than `best`, otherwise `best`. `best` is 0 as long as none was found. */
 static double dpari_try_near(const dpar_job *job, const dpar_strategy *given, dpar_strategy *n,
                              int64_t batch, double best, dpar_strategy *near_one)
 {
@@ -12421,7 +12496,7 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_nearest(const dpar_job *job,
         best = dpari_search_near(job, strategy, &sane, gpus / parts, global_batch, best, &found);
     }
     if (best <= 0.0) {
-        return DPAR_E_NONE; /* *why has the rule that *s breaks */
+        return DPAR_E_NONE; /* *why names the rule that *strategy breaks */
     }
     *near_one = found;
     return DPAR_OK;
@@ -12429,8 +12504,8 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_nearest(const dpar_job *job,
 
 /* ---- smallest machine ------------------------------------------------------------------------ */
 
-/* Returns the next size of a machine: parts of a node, then whole nodes, with `coarse` in steps of
- * a sixteenth from 32 nodes on. Returns 0 beyond 2^31 - 1. */
+/* Returns the next larger size of a machine: parts of a node, then whole nodes. With `coarse` the
+ * steps are a sixteenth from 32 nodes on. Returns 0 beyond 2^31 - 1. */
 static int32_t dpari_size_after(int32_t gpus, int32_t node, int32_t coarse)
 {
     int64_t nodes = gpus / node, next;
@@ -12483,9 +12558,10 @@ static void dpari_size_fix(dpar_planner_desc *desc, int32_t field, int32_t *at, 
 }
 
 /* Returns DPAR_DONE if some plan fits on a number of GPUs. It first searches where the memory is
- * least: micro-batches of one sample, everything recomputed and, if the search may, offloaded. If
- * that exceeds the limit by less than a quarter, it searches everything, because a single layer in
- * flight needs less without recomputation. *priced grows if a strategy was legal. */
+ * least: micro-batches of one sample, everything recomputed and, if the search may offload,
+ * offloaded. If these plans exceed the limit by less than a quarter, it searches all plans, because
+ * a single layer in flight needs less without recomputation. *priced is increased if a strategy was
+ * legal. */
 static DPARI_COLD dpar_status dpari_size_fits(const dpar_job *job, const dpar_planner_desc *search,
                                               int32_t gpus, int64_t *priced, dpar_why *why)
 {
@@ -12583,17 +12659,17 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_smallest(const dpar_job *job,
 /* ==== cost/recommend.c ==== */
 
 /* Chooses the plan to recommend. A search of the usual space keeps the fastest plan of each kind
- * (kinds.h). Of the kinds that are nearly as fast as the fastest one, the simplest wins. The rest
- * of the file puts the result into words. */
+ * (kinds.h). Of the kinds that are nearly as fast as the fastest one, it takes the simplest. The
+ * rest of the file puts the result into words. */
 
 /* ---- what the job needs ---------------------------------------------------------------------- */
 
 /* The numbers that decide what fits. */
 typedef struct dpari_need {
     double state;       /* bytes of weights, gradients and optimizer of one replica */
-    double activations; /* bytes of one sample's, with nothing divided and nothing recomputed */
-    double gpu;         /* bytes of a GPU that a program can use: 90 % */
-    int32_t gpus, node; /* GPUs in all and of one node */
+    double activations; /* bytes of the activations of one sample, not divided and not recomputed */
+    double gpu;         /* bytes of a GPU that a program can use: 90 % of its memory */
+    int32_t gpus, node; /* number of all GPUs, and of the GPUs of one node */
     int32_t tp;         /* the widest tensor parallelism in a node, or the fixed one */
 } dpari_need;
 
@@ -12602,8 +12678,8 @@ enum { DPARI_NAME = sizeof(((dpar_advice *)0)->name) };
  * sequences do not fit. */
 static const double dpari_medium_sequence = 16384.0;
 /* The recommended plan is at most this much slower than the fastest. Within that limit each unit of
- * dpari_kind_weight counts as 1.6 % of the time. A kind of parallelism has three units, nearly the
- * limit, because with fewer kinds there are fewer things to go wrong. */
+ * dpari_kind_weight counts as 1.6 % of the time. A kind of parallelism has three units, which
+ * nearly reaches the limit, because with fewer kinds fewer things can go wrong. */
 static const double dpari_near_best = 1.05;
 static const double dpari_kind_unit = 0.016;
 /* Tensor parallelism over slow links is only recommended if everything else takes twice as long. */
@@ -12647,8 +12723,8 @@ static DPARI_COLD dpari_need dpari_need_of(const dpar_job *job, const dpar_plann
 /* ---- kinds ----------------------------------------------------------------------------------- */
 
 /* Returns the weight of a plan: three for each kind of parallelism, one for each option. Sharded
- * optimizer state is a kind of its own with plain DDP, and only a setting of the software with tp
- * or pp. */
+ * optimizer state counts as a kind of parallelism with plain DDP, but with tp or pp it is only a
+ * setting of the software and counts nothing. */
 static int32_t dpari_kind_weight(int32_t bits)
 {
     static const int8_t weight[9] = {3, 3, 3, 1, 1, 3, 3, 1, 2}; /* by the bits of DPARI_KIND_* */
@@ -12699,8 +12775,9 @@ static const dpari_kind *dpari_kind_fastest(const dpari_kinds *kinds, int32_t wi
     return best;
 }
 
-/* Chooses the plan to recommend: of those nearly as fast as the fastest, the one with the least
- * time after the penalty for its kind. Poor kinds only count if all others take twice as long. */
+/* Chooses the plan to recommend. Of the plans that are nearly as fast as the fastest, it is the one
+ * with the least time after the penalty for its kind. Poor kinds are considered only if all others
+ * take twice as long. */
 static const dpari_kind *dpari_kind_choose(const dpari_kinds *kinds)
 {
     const dpari_kind *best = dpari_kind_fastest(kinds, DPARI_KIND_POOR), *chosen = NULL;
@@ -12942,7 +13019,8 @@ static DPARI_COLD void dpari_advice_other(const dpar_job *job, const dpar_planne
     double ratio = other->seconds / chosen->seconds;
     (void)dpar_plan_price(job, &other->strategy, search->global_batch, &plan, NULL, NULL);
     dpari_plan_name(job, &plan, name, sizeof(name));
-    if (dpari_same(name, advice->name)) { /* they differ in options that a name does not have */
+    if (dpari_same(name, advice->name)) { /* they differ only in options that the name does not
+                                             show */
         dpar_strategy_write(&plan.strategy, text);
     } else {
         dpar_text_put(text, name);
@@ -12980,7 +13058,8 @@ static DPARI_COLD void dpari_advice_others(const dpar_job *job, const dpar_plann
     }
 }
 
-/* If a field is fixed, replaces the runner-up by the plan that would be recommended otherwise. */
+/* If a field is fixed, replaces the runner-up by the plan that would be recommended with nothing
+ * fixed. */
 static void dpari_advice_free(const dpar_job *job, const dpar_planner_desc *search,
                               dpar_advice *advice)
 {
@@ -13039,8 +13118,8 @@ static dpar_status dpari_advice_near(const dpar_job *job, const dpar_planner_des
     return st;
 }
 
-/* Reports that nothing fits: what comes nearest, how much memory it lacks, and on how many GPUs it
- * would fit. */
+/* Reports that nothing fits: which plan comes nearest, how much memory it lacks, and on how many
+ * GPUs it would fit. */
 static dpar_status dpari_advice_none(const dpar_job *job, const dpar_planner_desc *search,
                                      const dpari_need *need, dpar_advice *advice, dpar_why *why)
 {
@@ -13122,7 +13201,7 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_recommend(const dpar_job *job,
 
 /* Simulates the pipeline of a plan with dpar_schedule_simulate. Each chunk of the schedule gets the
  * time and the activations of the layers in it. The result replaces the closed forms of the bubble,
- * of the messages between stages and of the activations; the other terms of the plan stay.
+ * of the messages between stages and of the activations; the other terms of the plan are unchanged.
  *
  * Times are in ns. The caller's memory holds the arrays of dpari_sim_rows, then the schedule, then
  * the memory of the simulation. */
@@ -13130,12 +13209,13 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_recommend(const dpar_job *job,
 /* The times and bytes of the schedule's stages, which are the chunks of the strategy. */
 typedef struct dpari_sim_rows {
     int64_t *forward, *input, *weight; /* ns of forward, input gradient and weight gradient */
-    int64_t *kept, *back;              /* bytes that the forward keeps; minus these */
+    int64_t *kept, *back;              /* bytes that the forward keeps; their negative */
     dpar_rank_timing *rank;
     int32_t stages; /* number of chunks */
 } dpari_sim_rows;
 
-/* Returns 1 if the schedule has a second chain of stages, in the opposite direction, or 0. */
+/* Returns 1 if the schedule has a second chain of stages, in the opposite direction, otherwise
+ * 0. */
 static int dpari_sim_second_chain(const dpar_strategy *strategy)
 {
     return strategy->schedule == DPAR_SCHEDULE_DUALPIPE;
@@ -13244,7 +13324,8 @@ static DPARI_COLD dpar_status dpari_simulated_run(const dpar_job *job, const dpa
     int64_t need;
     int looped = strategy->schedule == DPAR_SCHEDULE_INTERLEAVED ||
                  strategy->schedule == DPAR_SCHEDULE_BREADTH_FIRST;
-    /* a software stack that sends between its computations: the ranks wait meanwhile */
+    /* 1 if the software stack sends between its computations, so that ranks wait for the
+     * messages */
     int holds = looped && !(dpari_overlap_of(job, strategy) & DPAR_OVERLAP_PP);
     dpari_zero(&order, sizeof order);
     order.rule = job->work->trains ? strategy->schedule : DPAR_SCHEDULE_FORWARD_ONLY;
@@ -13268,7 +13349,7 @@ static DPARI_COLD dpar_status dpari_simulated_run(const dpar_job *job, const dpa
     how.times = &times;
     how.rank = chunks->rank;
     st = dpar_schedule_simulate(&schedule, &how, timing, mem + need, bytes - need, why);
-    if (st == DPAR_E_ROOM && why != NULL) { /* the schedule comes before it in the memory */
+    if (st == DPAR_E_ROOM && why != NULL) { /* the schedule is in front of it in the memory */
         why->bytes += need;
     }
     return st;
@@ -13301,7 +13382,9 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_simulate(const dpar_job *job, const dp
     micros = dpari_simulated_micros(strategy);
     if (bytes < head) {
         dpari_needs_bytes(why, head);
-        return dpari_say(DPAR_E_ROOM, why, "the stages alone need %ld bytes of memory", head);
+        return dpari_say(DPAR_E_ROOM, why,
+                         "memory of %ld bytes is too small: the stages alone need %ld", bytes,
+                         head);
     }
     chunks.stages = stages;
     chunks.forward = at;
@@ -13314,7 +13397,7 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_simulate(const dpar_job *job, const dp
     dpari_needs_bytes(why, 0);
     st = dpari_simulated_run(job, plan, micros, send, &chunks, &timing, (char *)mem + head,
                              bytes - head, why);
-    if (st == DPAR_E_ROOM && why != NULL) { /* the stages come before it in the memory */
+    if (st == DPAR_E_ROOM && why != NULL) { /* the stages are in front of it in the memory */
         why->bytes += head;
     }
     if (st != DPAR_OK) {
@@ -13336,8 +13419,8 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_simulate(const dpar_job *job, const dp
 
 /* Predicts the time of a halo exchange. For each side of a block it counts the bytes, the
  * contiguous runs of memory and whether the neighbour is on the same node, and prices them with the
- * rates of the machine. Not all ranks are counted: those of the first node and of a node in the
- * middle of the grid stand for the others, which keeps a prediction fast on many ranks.
+ * rates of the machine. It counts only the ranks of the first node and of a node in the middle of
+ * the grid, which represent the others, so that a prediction is fast on many ranks.
  *
  * dpar_halo_cost_choose prices every factorisation of the ranks with every order of the axes, and
  * takes the fastest. */
@@ -13380,7 +13463,10 @@ static DPARI_COLD dpar_status dpari_halo_job_check(const dpar_halo_cost_desc *jo
         if (job->cells[d] > INT64_C(1) << 60 ||
             !dpari_mul(cells, job->cells[d] + 2 * job->width[d], &cells) ||
             cells > INT64_MAX / 4 / job->bytes) {
-            return dpari_say(DPAR_E_RANGE, why, "the grid and its halo have more than 2^61 bytes");
+            return dpari_say(
+                DPAR_E_RANGE, why,
+                "dim %d of %ld cells with halos of %ld: the grid has more than 2^61 bytes", d,
+                job->cells[d], job->width[d]);
         }
     }
     if (!(rates->copy_Bps > 0) || !(rates->run_s >= 0) || !(rates->peer_s >= 0) ||
@@ -13394,7 +13480,7 @@ static DPARI_COLD dpar_status dpari_halo_job_check(const dpar_halo_cost_desc *jo
     return DPAR_OK;
 }
 
-/* Bytes of a run from which a peer on the same node reads it in place. Shorter runs are packed,
+/* The least bytes of a run that a peer on the same node reads in place. Shorter runs are packed,
  * which copies them twice. */
 enum { DPARI_HALO_LONG = 64 };
 
@@ -13511,8 +13597,7 @@ static void dpari_halo_cost_rank(const dpar_halo_cost_desc *job, const dpar_halo
     }
 }
 
-/* Raises the figures of the grid to those of the ranks [first, last) of one node, where they are
- * higher. */
+/* Raises each figure of the grid to the maximum over the ranks [first, last) of one node. */
 static DPARI_COLD void dpari_halo_cost_node(const dpar_halo_cost_desc *job,
                                             const dpar_halo_rates *rates, dpar_halo_cost *grid,
                                             int32_t first, int32_t last)
@@ -13600,7 +13685,8 @@ static dpar_status dpari_halo_grid_check(const dpar_halo_cost_desc *job, const d
         return dpari_wrong(why, "the parts multiply to %d, not to ranks=%d", k, job->ranks);
     }
     if (ranks != job->ranks) {
-        return dpari_wrong(why, "each stride must be the product of the parts of all faster axes");
+        return dpari_wrong(
+            why, "a dim must have stride=%d, the product of the parts of all faster axes", ranks);
     }
     return DPAR_OK;
 }
@@ -13649,7 +13735,7 @@ static int dpari_halo_next_order(int32_t *order, int32_t n)
         k--;
     }
     dpari_halo_swap(order, i, k);
-    for (i++, k = n - 1; i < k; i++, k--) { /* the rest descends: reverse it */
+    for (i++, k = n - 1; i < k; i++, k--) { /* the rest is in descending order, so reverse it */
         dpari_halo_swap(order, i, k);
     }
     return 1;
@@ -13772,7 +13858,7 @@ static void dpari_show_seconds(dpar_text *text, double s)
     }
 }
 
-/* Appends a number in a readable size: 1.2k, 3.4M, 5.6G. */
+/* Appends a number with a unit prefix: 1.2k, 3.4M, 5.6G. */
 static void dpari_show_count(dpar_text *text, double v)
 {
     static const char unit[6][2] = {"", "k", "M", "G", "T", "P"};
@@ -13810,7 +13896,8 @@ DPARI_STATIC_NOINLINE void dpari_show_colour(dpar_text *text, const dpar_plan_dr
     }
 }
 
-/* Appends a bar of the memory against the GPU's: green, yellow from 90 % on, red beyond it. */
+/* Appends a bar that shows the share of the GPU's memory: green, yellow from 90 % on, red above 100
+ * %. Returns its width. */
 static int32_t dpari_show_memory_bar(dpar_text *text, const dpar_plan_draw_desc *desc, double bytes,
                                      int32_t width)
 {
@@ -13830,8 +13917,9 @@ static int32_t dpari_show_memory_bar(dpar_text *text, const dpar_plan_draw_desc 
     return width;
 }
 
-/* Appends a bar with a letter for each share of the longest step that a term takes. Ends are
- * rounded, so the letters add up. *shown gets the bits of the terms in it. Returns its width. */
+/* Appends a bar in which each term has letters for its share of the longest step. The ends of the
+ * terms are rounded, so that the letters add up. *shown receives the bits of the terms in the bar.
+ * Returns its width. */
 static int32_t dpari_show_time_bar(dpar_text *text, const dpar_plan_draw_desc *desc,
                                    const dpar_step_cost *s, double longest, int32_t width,
                                    uint32_t *shown)
@@ -13929,7 +14017,7 @@ static void dpari_show_row(dpar_text *text, const dpar_plan_draw_desc *desc, int
     dpar_text_put(text, plan->fits ? "\n" : "  DOES NOT FIT\n");
 }
 
-/* Appends the meaning of the bars: of the letters that occur, and of the capacity. */
+/* Appends the meaning of the letters that occur in the bars, and the capacity. */
 static void dpari_show_legend(dpar_text *text, const dpar_plan_draw_desc *desc, uint32_t shown)
 {
     int32_t i;
@@ -14239,8 +14327,8 @@ static void dpari_json_rejected(dpar_text *text, const dpar_plan_draw_desc *desc
     dpar_text_put(text, "},\n");
 }
 
-/* Appends the error of a constant. It is known if the constant is a default; `points` is the number
- * of measured points that replace it. */
+/* Appends the error of a constant. The error is known only if the constant is a default; `points`
+ * is the number of measured points that replace the constant. */
 static DPARI_COLD void dpari_json_error(dpar_text *text, double error, int32_t points)
 {
     if (points > 0 || !(error > 0.0)) {
@@ -14505,7 +14593,7 @@ static void dpari_svg_axis(dpar_text *text, double x, double y, double v, const 
     dpari_text_print(text, "%.3g</text>\n", v);
 }
 
-/* Draws step time over memory. No other plan is better than a point in both. */
+/* Draws step time over memory. No other plan is better in both than a plan that is drawn. */
 static void dpari_svg_front(dpar_text *text, const dpar_plan_draw_desc *desc, double top)
 {
     double x0 = 90, y0 = top + 40, w = 900, h = 200, most = 0.0, capacity, px = 0.0, py = 0.0;
@@ -14589,7 +14677,7 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_draw(dpar_text *text, const dpar_plan_
 
 /* Reads a request for a plan from text. dpar_plan_query_read splits the options into words, then
  * reads precision, model, machine and strategies in this order. dpar_plan_search also prices the
- * strategy of evaluate= or searches. The command plan passes its options on as such words. */
+ * strategy of evaluate= or searches. The command `plan` passes its options on as such words. */
 
 /* ---- words ----------------------------------------------------------------------------------- */
 
@@ -14614,7 +14702,8 @@ static const char *dpari_ask_name(int32_t i)
     return name[i];
 }
 
-/* The values of the options: beginning and length of each; NULL if it is not given. */
+/* The values of the options: the beginning, which is NULL if the option is not given, and the
+ * length. */
 typedef struct dpari_ask {
     const char *value[DPARI_ASKS];
     size_t length[DPARI_ASKS];
@@ -14639,7 +14728,7 @@ static int32_t dpari_ask_find(const char *s, size_t n, const char **value)
     return -1;
 }
 
-/* Returns the number that the digits [s, s + n) are, or -1 if it is not `least` to `most`. */
+/* Returns the number that the digits [s, s + n) spell, or -1 if it is not `least` to `most`. */
 static int64_t dpari_ask_number(const char *s, size_t n, int64_t least, int64_t most)
 {
     int64_t v = 0;
@@ -14665,7 +14754,7 @@ static dpar_status dpari_ask_word(dpari_ask *a, const char *s, size_t n, dpar_wh
                            (int32_t)n, s);
     }
     if (a->value[i] != NULL) {
-        return dpari_wrong(why, "given twice: '%.*s'", (int32_t)n, s);
+        return dpari_wrong(why, "'%.*s' is given twice", (int32_t)n, s);
     }
     a->value[i] = value != NULL ? value : s;
     a->length[i] = n - (size_t)(a->value[i] - s);
@@ -14702,7 +14791,7 @@ static dpar_status dpari_ask_words(dpari_ask *a, const char *s, dpar_why *why)
     return st;
 }
 
-/* Returns 1 if the value of option `which` is this name, otherwise 0. */
+/* Returns 1 if the value of option `which` is `name`, otherwise 0. */
 static int dpari_ask_is(const dpari_ask *a, int32_t which, const char *name)
 {
     size_t k;
@@ -14739,7 +14828,7 @@ static dpar_status dpari_ask_software(const dpari_ask *a, dpar_model *model, dpa
 
 /* ---- the request ----------------------------------------------------------------------------- */
 
-/* Reads the precision. A word that is too long for a name is cut, and then it is unknown. */
+/* Reads the precision. A word that is too long for a name is cut, so that it is unknown. */
 static dpar_status dpari_ask_precision(const dpari_ask *a, dpar_recipe *recipe, dpar_why *why)
 {
     char name[24];
@@ -14806,8 +14895,8 @@ static int64_t dpari_ask_batch(const dpar_workload *work, int32_t gpus)
     return work->trains ? batch : 1;
 }
 
-/* Reads the strategy of fix= or evaluate=. Without the option it is the default and *named does not
- * change. */
+/* Reads the strategy of fix= or evaluate=. Without the option the strategy is the default one and
+ * *named does not change. */
 static dpar_status dpari_ask_strategy(const dpari_ask *a, int32_t which, dpar_strategy *strategy,
                                       uint32_t *named, dpar_why *why)
 {
@@ -14880,7 +14969,8 @@ static dpar_status dpari_planned_price(dpar_plan_result *p, dpar_why *why)
     dpar_status st = dpar_strategy_complete(&a->job, strategy, a->strategy_fields, batch, why);
     if (a->batch <= 0 &&
         (a->batch < 0 || a->strategy_fields >> DPAR_STRATEGY_FIELD_MICRO_BATCHES & 1u)) {
-        batch = 0; /* stays 0 if the product is too large, which dpar_plan_price refuses */
+        batch = 0; /* stays 0 if the product is too large, because dpar_plan_price then refuses the
+                      strategy */
         if (dpari_mul(strategy->dp, strategy->micro_batch, &samples) &&
             dpari_mul(samples, strategy->micro_batches, &samples)) {
             batch = samples;
@@ -14917,7 +15007,7 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_search(const char *model, const char *
                                                  dpar_why *why)
 {
     dpar_status st;
-    if (planned == NULL) { /* which dpar_plan_query_read refuses */
+    if (planned == NULL) { /* dpar_plan_query_read refuses it */
         return dpar_plan_query_read(model, machine, options, NULL, why);
     }
     dpari_zero(planned, sizeof *planned);

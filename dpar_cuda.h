@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* dpar_cuda.h - runs the memory operations of halo exchanges and training strategies on an NVIDIA
  * GPU: packing, casting, reducing, optimizer steps and others, as kernels on one stream. It fills
- * in the table of functions dpar_mem of dpar_comm.h. If dpar_train.h was included before it, it
- * also fills in that of layers, dpar_mem_layers.
+ * in dpar_mem, the table of functions that dpar_comm.h declares, and, if dpar_train.h was included
+ * before it, also dpar_mem_layers, the table of functions for layers.
  *
  *     #include "dpar_cuda.h"
  *     #include <stdio.h>
@@ -29,35 +29,37 @@
  *     nvcc yours.o cuda.o -o yours -ldl
  *
  * The first command compiles the kernels, and the second compiles the rest of dpar with any
- * compiler. For training, add `-include dpar_train.h` to the first. It then also compiles the
- * kernels of layers, which takes twice as long. Without them mem.layers is NULL, and functions that
- * need it report that. dpar_comm.h and dpar.h have to be in the same folder as this header, for
- * training also dpar_train.h and dpar_schedule.h.
+ * compiler. For training, add `-include dpar_train.h` to the first command. It then also compiles
+ * the kernels for layers, which takes twice as long. Without them mem.layers is NULL, and functions
+ * that need it report that. dpar_comm.h and dpar.h have to be in the same folder as this header,
+ * and for training also dpar_train.h and dpar_schedule.h.
  *
  * The declarations are C99 and need neither CUDA's headers nor nvcc. The implementation is C++17.
- * It requires the runtime 12.1 or later and a GPU of compute capability 7.0 or later; nvcc 13
- * itself requires 7.5. With a driver of 12.0 it needs more launches.
+ * It requires CUDA runtime 12.1 or later and a GPU of compute capability 7.0 or later; nvcc 13
+ * itself requires 7.5. With a 12.0 driver it needs more launches.
  *
- * Only `wait`, dpar_cuda_open, _close and _measure wait for the device, and only these allocate
- * memory. The stream orders the work: enqueue what computes the inputs on the same stream, or let
- * the stream wait for an event of yours. All functions of the table except wait, pin and unpin may
- * be captured in a graph. Run it on that stream too, or in order with it, because both use the same
- * scratch memory. Pointers and counts are 64-bit. The structs of a call have been read when it
- * returns. Errors are DPAR_E_SYSTEM with the message in dpar_cuda.why. As always with CUDA, an
- * error in a kernel is reported by a later call.
+ * Only `wait`, dpar_cuda_open, _close and _measure wait for the device, and only the last three
+ * allocate and free memory. The stream orders the work: enqueue the kernels that compute the inputs
+ * on the same stream, or let the stream wait for an event of yours. All functions of the table
+ * except wait, pin and unpin may be captured in a graph. Launch the graph on the same stream, or in
+ * order with it, because both use the same scratch memory. Pointers and counts are 64-bit. When a
+ * call returns, it has read the structs that were passed to it. An error of CUDA is DPAR_E_SYSTEM,
+ * with the message in dpar_cuda.why. As always with CUDA, an error in a kernel is reported by a
+ * later call.
  *
- * Results follow the description of dpar_mem in dpar_comm.h. They have the bits of the host's
- * tables, except for squares, clip, optimize, dot, cross_entropy, attention_merge, moments and
- * norm. Exponentials of F32 logits are within 2^-39. There are no atomics, so that the same input
- * gives the same bits in every run, on every device, whatever the launch. Do not use nvcc's
- * -use_fast_math, which turns subnormal f32 into zeros. options.fast_math computes exponentials,
- * and optimizers of f32 and 16-bit weights, in f32, within about 2^-22 of the update instead of
- * 2^-24. Calls use up to 300 KiB of the host's stack.
+ * Results follow the description of dpar_mem in dpar_comm.h. They have the same bits as those of
+ * the host's tables, except for squares, clip, optimize, dot, cross_entropy, attention_merge,
+ * moments and norm. Exponentials of F32 logits have relative errors below 2^-39. There are no
+ * atomics, so that the same input gives the same bits in every run and on every device, whatever
+ * the launch. Do not use nvcc's -use_fast_math, which turns subnormal f32 into zeros.
+ * desc.fast_math computes exponentials, and optimizers of f32 and 16-bit weights, in f32, with
+ * errors of about 2^-22 of the update instead of 2^-24. Calls use up to 300 KiB of the host's
+ * stack.
  *
- * Speed: accesses have 16 bytes if both sides allow it. Types are constants of the kernels for the
- * operations that training uses most. A copy uses one block for each piece, and other operations
- * use as many blocks as run at once. Nothing is read twice from memory unless a cache holds it.
- * docs/records/gpu.md lists the bytes of each kernel. */
+ * Speed: kernels access 16 bytes at a time if source and target allow it. The operations that
+ * training uses most have kernels in which the types are constants. A copy uses one block for each
+ * piece, and other operations use as many blocks as run at once. No data is read from memory twice
+ * unless a cache holds it. docs/records/gpu.md lists the bytes of each kernel. */
 #ifndef DPAR_ALL_H
 #ifdef __has_include
 #if !__has_include("dpar_comm.h")
@@ -77,14 +79,15 @@
 extern "C" {
 #endif
 
-/* A stream of CUDA: cudaStream_t, under the name of its own declaration. */
+/* A CUDA stream. This is cudaStream_t, declared without CUDA's headers. */
 typedef struct CUstream_st *dpar_cuda_stream;
 
 /* Describes how a device is used. 0 selects the default of each field. */
 typedef struct dpar_cuda_desc {
     dpar_cuda_stream stream; /* all work is enqueued on it; NULL is the default stream */
-    int32_t device;          /* 1 + the number of the device; 0 selects the current device */
-    int32_t fast_math;       /* 1 computes exponentials and optimizers in f32, as described above */
+    int32_t device;          /* 1 + number of the device; 0 selects the current device */
+    int32_t fast_math;       /* 1 computes exponentials and optimizers in f32, see above; otherwise
+                                0 */
     int32_t max_blocks; /* the most blocks of a launch; 0 selects as many as run at once. Results do
                            not depend on it */
     int32_t reserved;   /* 0 */
@@ -97,54 +100,56 @@ enum { DPARI_CUDA_PINS = 128 };
 typedef struct dpar_cuda {
     dpar_cuda_stream stream;
     int32_t device;
-    int32_t multiprocessors; /* multiprocessors */
-    int32_t threads;         /* the most threads of a multiprocessor */
-    int32_t capability;      /* compute capability times 10: 90 is 9.0 */
+    int32_t multiprocessors;
+    int32_t threads;    /* the most threads that a multiprocessor runs at once */
+    int32_t capability; /* compute capability times 10: 90 for 9.0 */
     int32_t fast_math, max_blocks;
-    void *scratch; /* memory of the device for partial results, used by one stream only */
+    void *scratch; /* device memory for partial results, used by only one stream */
     int64_t scratch_bytes;
     int64_t launches;  /* number of kernel launches so far; you may set it to 0 */
     dpar_why why;      /* message of the last error */
-    int32_t arguments; /* the most bytes of arguments of a launch */
+    int32_t arguments; /* the most bytes of arguments that a launch may have */
     int32_t pins, held_n;
     struct {
         uintptr_t memory, lo, hi;
     } pin[DPARI_CUDA_PINS]; /* memory that is pinned */
     struct {
         uintptr_t lo, hi;
-    } held[DPARI_CUDA_PINS]; /* pages that are registered for it */
+    } held[DPARI_CUDA_PINS]; /* pages that are registered for `pin` */
     void *known; /* private: the table of layers, and launches of earlier moves for reuse */
 } dpar_cuda;
 
-/* Opens a device. It becomes the current device of this thread, and half a MiB of its memory is
- * allocated.
+/* Opens a device: makes it the current device of this thread, and allocates half a MiB of its
+ * memory.
  *
- * options: NULL selects the defaults. The stream stays yours, and has to exist until
- *          dpar_cuda_close.
+ * desc: NULL selects the defaults. The stream stays yours, and has to exist until dpar_cuda_close.
  *
- * Local. Takes milliseconds; the first call of CUDA in a process takes up to a second. Fails with
- * DPAR_E_SYSTEM and CUDA's own message if there is no device, DPAR_E_UNKNOWN if its compute
- * capability is below 7.0, or DPAR_E_ARG. */
-DPAR_API dpar_status dpar_cuda_open(dpar_cuda *gpu, const dpar_cuda_desc *options, dpar_why *why);
+ * Local. Takes milliseconds; the first CUDA call of a process takes up to a second. Fails with
+ * DPAR_E_ARG if gpu is NULL, device or max_blocks is negative, or fast_math is neither 0 nor 1.
+ * Fails with DPAR_E_SYSTEM and CUDA's own message if there is no such device or no device memory,
+ * with DPAR_E_UNKNOWN if the compute capability is below 7.0, and with DPAR_E_MEMORY if there is no
+ * host memory. */
+DPAR_API dpar_status dpar_cuda_open(dpar_cuda *gpu, const dpar_cuda_desc *desc, dpar_why *why);
 /* Closes a device: waits for the stream, frees the memory, and unpins pages that are still pinned.
- * NULL and a device that is closed are allowed. Local. Fails with DPAR_E_SYSTEM if work on the
- * stream failed; the message is in gpu->why, and the device is closed all the same. */
+ * NULL, and a device that is already closed, are allowed. Local. Fails with DPAR_E_SYSTEM if work
+ * on the stream failed; the message is in gpu->why, and the device is closed all the same. */
 DPAR_API dpar_status dpar_cuda_close(dpar_cuda *gpu);
 /* Fills in a table of functions for the memory of a device. It includes the table of layers if the
  * implementation was compiled with dpar_train.h.
  *
- * gpu: becomes the table's ctx. It has to stay in place as long as the table is used, by one thread
- *      at a time.
+ * gpu: becomes the table's ctx. It must not be moved while the table is used, and only one thread
+ *      may use it at a time.
  *
  * Local. */
 DPAR_API void dpar_cuda_mem(dpar_cuda *gpu, dpar_mem *mem);
 
 /* ---- random numbers in kernels of yours ----
  *
- * These functions for kernels compute the random numbers of dpar_random_uniform (random.h), and
- * dropout with them. They also work on the host, in every file that includes this header. The same
- * elements are dropped whatever the launch, by whichever rank. Four consecutive floats, from a
- * multiple of four of the whole array on, are drawn at once:
+ * Your kernels can call these functions. They compute the random numbers of dpar_random_uniform
+ * (random.h), and apply dropout with them. They also work on the host, in every file that includes
+ * this header. The same elements are dropped whatever the launch, and on every rank. Four
+ * consecutive floats, of which the first has an index in the whole array that is a multiple of
+ * four, are drawn at once:
  *
  *     __global__ void drop(dpar_cuda_dropout d, float4 *x, int64_t fours)
  *     {
@@ -154,7 +159,8 @@ DPAR_API void dpar_cuda_mem(dpar_cuda *gpu, dpar_mem *mem);
  *         }
  *     }
  *
- * Backward is the same call with dy in place of x, and gives dx. It was not run on a device yet. */
+ * In the backward pass the same call, with dy in place of x, gives dx. This has not been run on a
+ * device yet. */
 
 #if defined(__CUDACC__)
 #define DPAR_CUDA_FN __host__ __device__ static inline
@@ -163,7 +169,7 @@ DPAR_API void dpar_cuda_mem(dpar_cuda *gpu, dpar_mem *mem);
 #endif
 
 /* Computes the four words of a block of a stream, words 4 block to 4 block + 3. Each is the number
- * of dpar_random_uniform times 2^32, cut off. */
+ * of dpar_random_uniform times 2^32, rounded down. */
 DPAR_CUDA_FN void dpari_cuda_random_four(uint64_t seed, uint64_t stream, uint64_t block,
                                          uint32_t *words)
 {
@@ -194,25 +200,26 @@ DPAR_CUDA_FN uint32_t dpari_cuda_random_word(uint64_t seed, uint64_t stream, uin
 {
     uint32_t words[4];
     dpari_cuda_random_four(seed, stream, index / 4, words);
-    words[0] = index % 4 < 2 ? words[0] : words[2]; /* selections: words stay in registers */
+    words[0] = index % 4 < 2 ? words[0] : words[2]; /* selects instead of indexing, so that the
+                                                       words stay in registers */
     words[1] = index % 4 < 2 ? words[1] : words[3];
     return index % 2 == 0 ? words[0] : words[1];
 }
 
-/* Describes dropout, as an argument of kernels. */
+/* Describes dropout. It can be passed to a kernel by value. */
 typedef struct dpar_cuda_dropout {
     uint64_t seed, stream;
-    uint64_t dropped; /* elements with words below it are dropped */
-    float kept;       /* 1 - p, rounded */
+    uint64_t dropped; /* an element is dropped if its word is below this */
+    float kept;       /* 1 - p, rounded to f32 */
     float reserved;   /* 0 */
 } dpar_cuda_dropout;
 
-/* Fills in dropout of probability p, at most 1: an element is dropped if its number of (seed,
+/* Fills in dropout of probability p, 0 to 1: an element is dropped if its random number of (seed,
  * stream) is below p. */
 DPAR_CUDA_FN void dpar_cuda_dropout_init(dpar_cuda_dropout *d, uint64_t seed, uint64_t stream,
                                          double p)
 {
-    const double most = p * 4294967296.0; /* exact; words with word + 1/2 below it are dropped */
+    const double most = p * 4294967296.0; /* exact; a word is dropped if word + 1/2 is below it */
     d->seed = seed;
     d->stream = stream;
     d->dropped = 0;
@@ -226,7 +233,8 @@ DPAR_CUDA_FN void dpar_cuda_dropout_init(dpar_cuda_dropout *d, uint64_t seed, ui
     d->reserved = 0.0f;
 }
 
-/* Returns the result of dropout for an element with a known word: 0, or x / (1 - p) in f32. */
+/* Returns the result of dropout for an element whose random word is `word`: 0, or x / (1 - p) in
+ * f32. */
 DPAR_CUDA_FN float dpari_cuda_dropout_word(const dpar_cuda_dropout *d, uint32_t word, float x)
 {
 #if defined(__CUDA_ARCH__)
@@ -236,8 +244,8 @@ DPAR_CUDA_FN float dpari_cuda_dropout_word(const dpar_cuda_dropout *d, uint32_t 
 #endif
 }
 
-/* Returns the result of dropout for element `index` of the whole array. Four elements at once cost
- * a quarter each. */
+/* Returns the result of dropout for element `index` of the whole array. dpar_cuda_dropout_four
+ * costs a quarter of this for each element. */
 DPAR_CUDA_FN float dpar_cuda_dropout_one(const dpar_cuda_dropout *d, uint64_t index, float x)
 {
     return dpari_cuda_dropout_word(d, dpari_cuda_random_word(d->seed, d->stream, index), x);
@@ -263,46 +271,49 @@ typedef struct dpar_cuda_measure_desc {
                       memory if that is less */
     int32_t matrix_size; /* size of the matrices of the product; 0 selects 8192 */
     int32_t peer; /* 1 + the device at the other end of the link; 0 selects the next one, if any */
-    /* Enqueues c = a b^T on the stream, bf16 [n][n] each with f32 sums: a callback that calls the
-     * library that you compute with. NULL selects cuBLAS, if the dynamic loader finds
-     * libcublas.so.13, .12 or `cublas`. */
+    /* A callback that enqueues c = a b^T on the stream, with the library that you compute with. All
+     * three matrices are bf16, [matrix_size][matrix_size]; sums are f32. NULL selects cuBLAS, if
+     * the dynamic loader finds the file `cublas` or, if that is NULL, libcublas.so.13,
+     * libcublas.so.12 or libcublas.so. */
     dpar_status (*gemm)(void *user, dpar_cuda_stream stream, const void *a, const void *b, void *c,
                         int32_t matrix_size);
     void *user;         /* passed to gemm */
-    const char *cublas; /* file of cuBLAS; "" for none */
+    const char *cublas; /* file name of cuBLAS; NULL selects the names above, "" uses none */
 } dpar_cuda_measure_desc;
 
-/* Results of a measurement. A number that could not be measured is 0. */
+/* The results of a measurement. A number that could not be measured is 0. */
 typedef struct dpar_cuda_measurement {
-    char name[64];           /* of the device */
-    char gemm_library[64];   /* what computed the product */
-    double copy_Bps;         /* bytes read and written a second by `move`, device to device */
-    double gemm_flops;       /* FLOP/s of the product of bf16 matrices of random numbers */
-    double launch_s;         /* host seconds for each kernel, from a thousand that do nothing */
-    double link_Bps;         /* bytes a second to the other device, one direction */
-    double pcie_Bps;         /* bytes a second from pinned host memory, one direction */
-    double memory_bytes;     /* of the device */
-    int32_t multiprocessors; /* multiprocessors */
-    int32_t capability;      /* compute capability times 10 */
+    char name[64];         /* of the device */
+    char gemm_library[64]; /* the library that computed the product */
+    double copy_Bps;       /* bytes per second that `move` reads and writes together, within the
+                              device */
+    double gemm_flops;     /* FLOP/s of the product of two bf16 matrices of random numbers */
+    double launch_s;       /* host seconds per launch, from a thousand kernels that do nothing */
+    double link_Bps;       /* bytes per second to the other device, in one direction */
+    double pcie_Bps;       /* bytes per second from pinned host memory, in one direction */
+    double memory_bytes;   /* of the device */
+    int32_t multiprocessors;
+    int32_t capability; /* compute capability times 10 */
 } dpar_cuda_measurement;
 
-/* Measures the speed of a device: each number several times, of which it takes the median. It waits
- * for the device, and allocates memory and frees it. A number that cannot be measured is 0, which
- * is not an error.
+/* Measures the speed of a device. Most numbers are the median of several measurements. Waits for
+ * the device, and allocates memory and frees it. A number that cannot be measured is 0, which is
+ * not an error.
  *
  * probe: NULL selects the defaults.
  *
- * Local. Takes about a second. Fails with DPAR_E_ARG for bytes below 0, n outside of 0 .. 65536, or
- * a device that does not respond, and with DPAR_E_MEMORY if there is no memory for the copy. */
+ * Local. Takes about a second. Fails with DPAR_E_ARG if bytes is negative, matrix_size is not 0 to
+ * 65536, or the device does not respond, and with DPAR_E_MEMORY if there is no device memory for
+ * the buffers. */
 DPAR_API dpar_status dpar_cuda_measure(dpar_cuda *gpu, const dpar_cuda_measure_desc *probe,
                                        dpar_cuda_measurement *made, dpar_why *why);
 /* Writes a measurement as settings for dpar_cluster_read, one on each line, to follow the line of
  * the machine ("1x8:h200"). Returns the length without the NUL, even if that exceeds `bytes` and
  * only a part was written.
  *
- * peak_memory_Bps, peak_flops, peak_link_Bps: what a preset's gpu and link promise. hbm=, gemm= and
- *              link_share= are shares of them; launch_us= and pcie= are absolute. A comment names
- *              what was not measured.
+ * peak_memory_Bps, peak_flops, peak_link_Bps: the peak rates of the gpu and the link in a preset.
+ *              hbm=, gemm= and link_share= are shares of these; launch_us= and pcie= are absolute.
+ *              Numbers that were not measured are listed in comments.
  *
  * Local. */
 DPAR_API int64_t dpar_cuda_measurement_write(const dpar_cuda_measurement *made,
@@ -334,26 +345,27 @@ DPAR_API int64_t dpar_cuda_measurement_write(const dpar_cuda_measurement *made,
 #include <time.h>
 #include <unistd.h>
 
-/* How the implementation is built up.
+/* How the implementation works.
  *
  * A function of the table dpar_mem checks its arguments on the host, describes the work in a struct
- * that is passed to a kernel by value, and launches the kernel on gpu->stream. Work of many pieces
- * (boxes, spans, blocks) is put into as few launches as the size of the arguments allows
- * (dpari_cuda_batch). Most kernels handle four elements at a time (dpari_cuda_four), as a vector of
- * 16 bytes where addresses allow it. The combinations of types that training uses have kernels of
- * their own, in which the types are constants (dpari_cuda_is). */
+ * that is passed to a kernel by value, and launches the kernel on gpu->stream. Work that consists
+ * of many pieces (boxes, spans, blocks) is put into as few launches as the size of the arguments
+ * allows (dpari_cuda_batch). Most kernels handle four elements at a time (dpari_cuda_four), as a
+ * vector of 16 bytes where addresses allow it. The combinations of types that training uses have
+ * separate kernels, in which the types are constants (dpari_cuda_is). */
 
 /* ---- numbers -----------------------------------------------------------------------------------
  *
- * Additions and products are rounded one by one and never contracted. Where a fused multiply-add is
- * meant, fma is written. So the bits depend on neither the compiler nor the device. */
+ * Each addition and each product is rounded, because the compiler must not contract them; where a
+ * fused multiply-add is wanted, the code calls fma. The bits therefore depend on neither the
+ * compiler nor the device. */
 
 #define DPARI_CUDA_FN __host__ __device__ static inline
 
 #if defined(__CUDACC__)
 #define DPARI_CUDA_UNROLL _Pragma("unroll")
 #define DPARI_CUDA_ARGS const __grid_constant__
-/* For long functions that are rarely called: they are not inlined. */
+/* Marks long functions that are rarely called, so that they are not inlined. */
 #define DPARI_CUDA_ONCE __noinline__
 #else
 #define DPARI_CUDA_ONCE
@@ -389,7 +401,7 @@ template <typename To, typename From> DPARI_CUDA_FN To dpari_cuda_bits(From x)
     return y;
 }
 
-/* `x` without its lowest `bits` bits, rounded to nearest, ties to even. */
+/* Returns x >> bits, rounded to nearest, ties to even. */
 DPARI_CUDA_FN uint32_t dpari_cuda_shift(uint32_t x, uint32_t bits)
 {
     const uint32_t half = (uint32_t)1 << (bits - 1);
@@ -402,11 +414,11 @@ DPARI_CUDA_FN uint16_t dpari_cuda_to_bf16(float f)
     return (uint16_t)((x & 0x7fffffffu) > 0x7f800000u ? 0x7fc0u : dpari_cuda_shift(x, 16));
 }
 
-/* Two BF16 numbers, the first in the low half. */
+/* Returns a and b as BF16 in one word, a in the low half. */
 DPARI_CUDA_FN uint32_t dpari_cuda_to_bf16s(float a, float b)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    uint32_t y; /* the instruction's NaN is 0x7fff, dpar's is 0x7fc0 */
+    uint32_t y; /* the NaN of this instruction is 0x7fff, that of dpar is 0x7fc0 */
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(b), "f"(a));
     y = a != a ? (y & 0xffff0000u) | 0x7fc0u : y;
     return b != b ? (y & 0xffffu) | 0x7fc00000u : y;
@@ -490,7 +502,7 @@ DPARI_CUDA_FN double dpari_cuda_from_f32(float f)
     return (double)f;
 }
 
-/* Replaces every NaN by the quiet one without sign or payload, as results of arithmetic have it. */
+/* Replaces every NaN by the quiet NaN without sign or payload, the result of arithmetic. */
 DPARI_CUDA_FN float dpari_cuda_plain(float f)
 {
     return f != f ? dpari_cuda_bits<float>((uint32_t)0x7fc00000u) : f;
@@ -503,8 +515,8 @@ DPARI_CUDA_FN double dpari_cuda_plain(double d)
 
 /* ---- four elements at a time -------------------------------------------------------------------
  *
- * The bits are loaded first, whatever the type, and converted to numbers later, so that the loads
- * of several arrays are under way together. */
+ * A four holds four elements of any type as bits. They are converted to numbers later, so that the
+ * loads of several arrays are in flight together. */
 
 struct dpari_cuda_four {
     uint32_t x[8];
@@ -533,7 +545,7 @@ DPARI_CUDA_FN int dpari_cuda_even(const void *base, int64_t first, int32_t width
     return at % (width >= 4 ? 16u : 8u) == 0;
 }
 
-/* Loads a value. With S it is streamed past the caches, for data that is not read again soon. */
+/* Loads a value. With S the load bypasses the caches, for data that is not read again soon. */
 template <int S, typename V> __device__ static inline V dpari_cuda_get(const V *at)
 {
     if (S) {
@@ -551,8 +563,8 @@ template <int S, typename V> __device__ static inline void dpari_cuda_put(V *at,
     }
 }
 
-/* Loads elements i .. i + 3. Those outside of [0, count) become 0. WIDE 0: elements have at most 4
- * bytes. dpari_cuda_store stores those within [0, count). */
+/* Loads elements i to i + 3. Elements outside of [0, count) become 0. WIDE 0: elements have at most
+ * 4 bytes. dpari_cuda_store stores the elements within [0, count). */
 template <int S, int WIDE = 1>
 __device__ static inline void dpari_cuda_load(dpari_cuda_four *four, const void *base, int64_t i,
                                               int64_t count, int32_t width, int even)
@@ -639,8 +651,8 @@ __device__ static inline void dpari_cuda_store(const dpari_cuda_four *four, void
     }
 }
 
-/* Loads FOURS fours from element i on, in vectors of 16 bytes, which hold two fours of 16-bit
- * elements. All elements exist. */
+/* Loads FOURS fours from element i on, as vectors of 16 bytes, each of which holds two fours of
+ * 16-bit elements. All elements must exist. */
 template <int S, int FOURS>
 __device__ static inline void dpari_cuda_load_all(dpari_cuda_four *four, const void *base,
                                                   int64_t i, int32_t width)
@@ -687,7 +699,7 @@ __device__ static inline void dpari_cuda_store_all(const dpari_cuda_four *four, 
     }
 }
 
-/* The fours of a type that a vector of 16 bytes holds. */
+/* Returns how many fours of a type a vector of 16 bytes holds. */
 DPARI_CUDA_FN constexpr int dpari_cuda_fours_of(int32_t type)
 {
     return type == DPAR_BF16 || type == DPAR_F16 ? 2 : 1;
@@ -723,8 +735,8 @@ DPARI_CUDA_FN uint16_t dpari_cuda_part(const dpari_cuda_four *four, int e)
     return (uint16_t)(four->x[e / 2] >> (16 * (e % 2)));
 }
 
-/* Converts a four to f64 or f32. With KEPT a NaN keeps sign and payload. WIDE 0: the type is not
- * F64. */
+/* Converts a four to W, which is f64 or f32. With KEPT a NaN keeps its sign and payload. WIDE 0:
+ * the type is not F64. */
 template <int KEPT = 0, int WIDE = 1, typename W>
 __device__ static inline void dpari_cuda_widen(const dpari_cuda_four *four, int32_t type, W *to)
 {
@@ -751,7 +763,7 @@ __device__ static inline void dpari_cuda_widen(const dpari_cuda_four *four, int3
     }
 }
 
-/* Converts back, rounded once. 16-bit types are rounded from f32. */
+/* Converts a four back to its type, with one rounding. 16-bit types are rounded from f32. */
 template <int WIDE = 1, typename W>
 __device__ static inline void dpari_cuda_narrow(dpari_cuda_four *four, int32_t type, const W *from)
 {
@@ -782,7 +794,7 @@ __device__ static inline void dpari_cuda_narrow(dpari_cuda_four *four, int32_t t
     }
 }
 
-/* Element i as a number. */
+/* Returns element i as a number. */
 template <typename W>
 __device__ static inline W dpari_cuda_one(const void *base, int64_t i, int32_t type)
 {
@@ -796,9 +808,9 @@ __device__ static inline W dpari_cuda_one(const void *base, int64_t i, int32_t t
     return w;
 }
 
-/* An array that begins unaligned is processed in units of four elements that are aligned, so that
- * the first unit may begin before the array. These three functions return the elements in the first
- * unit (0 if it is whole), the number of units, and the first element of a unit. */
+/* An array is processed in aligned units of four elements. If it begins unaligned, its first unit
+ * begins before the array. These three functions return the number of elements in the first unit (0
+ * if it is complete), the number of units, and the first element of a unit. */
 DPARI_CUDA_FN int64_t dpari_cuda_head(const void *base, int32_t width)
 {
     const uintptr_t step = width >= 4 ? 16u : 4u * (uintptr_t)width;
@@ -822,12 +834,13 @@ DPARI_CUDA_FN int64_t dpari_cuda_first(int64_t unit, int64_t head)
 
 enum {
     DPARI_CUDA_THREADS = 256,
-    DPARI_CUDA_TINY = 960,          /* bytes of pieces in a launch's arguments: for the faces of a
-                                       block, */
-    DPARI_CUDA_SMALL = 3968,        /* for any driver, */
-    DPARI_CUDA_LARGE = 31 * 1024,   /* and for drivers from 12.1 on */
-    DPARI_CUDA_ARGUMENTS = 32764,   /* the most bytes of arguments with these; with others 4096 */
-    DPARI_CUDA_PARTS = 1024,        /* the most partial results of a reduction */
+    DPARI_CUDA_TINY = 960,          /* the most bytes of pieces in the arguments of a launch: for
+                                       the faces of a block, */
+    DPARI_CUDA_SMALL = 3968,        /* with any driver, */
+    DPARI_CUDA_LARGE = 31 * 1024,   /* and with drivers from 12.1 on */
+    DPARI_CUDA_ARGUMENTS = 32764,   /* the most bytes of arguments with drivers from 12.1 on; 4096
+                                       with others */
+    DPARI_CUDA_PARTS = 1024,        /* the most partial results that a reduction has */
     DPARI_CUDA_SCRATCH = 512 * 1024 /* bytes of gpu->scratch */
 };
 
@@ -877,7 +890,7 @@ static dpar_status dpari_cuda_leave(dpar_cuda *gpu, int before, dpar_status st)
     return st;
 }
 
-/* The number of blocks for `work` pieces of work: at most as many as run at once. */
+/* Returns the number of blocks for `work` pieces of work: at most as many as run at once. */
 static int64_t dpari_cuda_wave(const dpar_cuda *gpu, int64_t work)
 {
     int64_t most = (int64_t)gpu->multiprocessors * (gpu->threads / DPARI_CUDA_THREADS);
@@ -908,8 +921,9 @@ static dpar_status dpari_cuda_launch(dpar_cuda *gpu, const char *name, void (*ke
     return dpari_cuda_leave(gpu, before, dpari_cuda_heard(gpu, error, name));
 }
 
-/* The number of blocks if each of `work` pieces has its own, as far as a grid allows. Copies, and
- * other work that computes little, come closest to the memory's bandwidth in this way. */
+/* Returns the number of blocks if each of `work` pieces gets its own block, as far as a grid
+ * allows. In this way copies, and other work that computes little, come closest to the memory's
+ * bandwidth. */
 static int64_t dpari_cuda_each(const dpar_cuda *gpu, int64_t work)
 {
     const int64_t most = gpu->max_blocks > 0 ? (int64_t)gpu->max_blocks : INT64_C(0x7fffffff);
@@ -919,9 +933,9 @@ static int64_t dpari_cuda_each(const dpar_cuda *gpu, int64_t work)
     return work < most ? work : most;
 }
 
-/* True if the fields of *s that Form fixes have the values that it fixes. A kernel that is compiled
- * for a Form sets these fields, too, so that they are constants and the branches on them disappear.
- * *s was cleared before it was filled in, because all its bytes are compared. */
+/* True if *s has the values that Form sets. A kernel that is compiled for a Form sets these fields
+ * as well, so that they are constants and the branches on them disappear. All bytes of *s are
+ * compared, so it must be cleared before its fields are set. */
 template <typename Form, typename Args> static int dpari_cuda_is(const Args *s)
 {
     Args t;
@@ -930,8 +944,8 @@ template <typename Form, typename Args> static int dpari_cuda_is(const Args *s)
     return memcmp(&t, s, sizeof t) == 0;
 }
 
-/* The arguments of a launch for pieces of work of different sizes. Piece k has the chunks first[k]
- * to first[k + 1] - 1. */
+/* The arguments of a launch for pieces of work of different sizes, which are processed in chunks.
+ * Piece k has the chunks first[k] to first[k + 1] - 1. */
 template <typename Piece, int BYTES> struct dpari_cuda_batch {
     enum { ROOM = BYTES / (int)(sizeof(Piece) + 8) };
     int32_t n;
@@ -940,19 +954,20 @@ template <typename Piece, int BYTES> struct dpari_cuda_batch {
     Piece piece[ROOM];
 };
 
-/* The most pieces of a launch. */
+/* Returns the most pieces of a launch. */
 template <typename Small, typename Large> static int32_t dpari_cuda_most(const dpar_cuda *gpu)
 {
     static_assert(sizeof(Small) <= 4096 && sizeof(Large) <= DPARI_CUDA_ARGUMENTS, "a launch");
     return gpu->arguments < DPARI_CUDA_ARGUMENTS ? (int32_t)Small::ROOM : (int32_t)Large::ROOM;
 }
 
-/* The piece that a chunk belongs to. */
+/* Returns the piece to which a chunk belongs. */
 template <typename Batch>
 __device__ static inline int32_t dpari_cuda_find(const Batch &b, int64_t c)
 {
     int32_t lo = 0, hi = b.n;
-    if constexpr ((int)Batch::ROOM <= 8) { /* loads all at once, in place of a search */
+    if constexpr ((int)Batch::ROOM <= 8) { /* loads all of `first` together instead of searching
+                                              it */
         DPARI_CUDA_UNROLL
         for (int k = 1; k < (int)Batch::ROOM; k++) {
             lo += k < hi && b.first[k] <= c;
@@ -970,9 +985,9 @@ __device__ static inline int32_t dpari_cuda_find(const Batch &b, int64_t c)
     return lo;
 }
 
-/* Division of numbers below 2^31 by d >= 1 without a division: with s = ceil(log2 d) and the magic
- * number ceil(2^(31 + s) / d), which has 32 bits, floor(n magic / 2^(31 + s)) is exact (Granlund
- * and Montgomery 1994). */
+/* Divides n < 2^31 by d >= 1 without a division: with s = ceil(log2 d) and the 32-bit number magic
+ * = ceil(2^(31 + s) / d), the quotient is floor(n magic / 2^(31 + s)) (Granlund and Montgomery
+ * 1994). */
 DPARI_CUDA_FN uint32_t dpari_cuda_over(uint32_t n, uint32_t magic, uint32_t shift)
 {
     return (uint32_t)((uint64_t)n * magic >> shift);
@@ -992,17 +1007,20 @@ static void dpari_cuda_magic(uint32_t d, uint32_t *magic, uint8_t *shift)
 enum {
     DPARI_CUDA_RAW,  /* copies units of `width` bytes */
     DPARI_CUDA_CAST, /* converts units of four elements to another type */
-    DPARI_CUDA_MEET, /* combines units of 16 bytes of F32 or F64 with what is in the target */
-    DPARI_CUDA_ANY   /* element by element: everything that a box can describe */
+    DPARI_CUDA_MEET, /* combines units of 16 bytes of F32 or F64 with the values in the target */
+    DPARI_CUDA_ANY   /* element by element, for every box that can be described */
 };
 
-enum { DPARI_CUDA_UNITS = 1 << 30 }; /* the most units of a piece, because indices have 31 bits */
+enum { DPARI_CUDA_UNITS = 1 << 30 }; /* the most units of a piece, so that indices fit in 31 bits */
 
-enum { DPARI_CUDA_SLIM = 4 }; /* dims of nearly all boxes, which have a shorter description */
+enum {
+    DPARI_CUDA_SLIM = 4
+}; /* nearly all boxes have at most so many dims, and a shorter
+      description */
 
 template <int DIMS> struct dpari_cuda_box_of {
     unsigned char *to, *from;
-    int64_t to_step[DIMS], from_step[DIMS]; /* in bytes; in dim 0 from unit to unit */
+    int64_t to_step[DIMS], from_step[DIMS]; /* steps in bytes; in dim 0 from unit to unit */
     uint32_t extent[DIMS], magic[DIMS];     /* extent[0] in units */
     uint32_t units;
     uint8_t shift[DIMS];
@@ -1011,7 +1029,7 @@ template <int DIMS> struct dpari_cuda_box_of {
 };
 typedef dpari_cuda_box_of<DPAR_MEM_DIMS> dpari_cuda_box;
 
-/* Computes where unit i is on both sides, in bytes. */
+/* Computes the offsets, in bytes, of unit i in the target and in the source. */
 template <typename Box>
 DPARI_CUDA_FN void dpari_cuda_where(const Box *b, uint32_t i, int64_t *to, int64_t *from)
 {
@@ -1031,9 +1049,9 @@ DPARI_CUDA_FN void dpari_cuda_where(const Box *b, uint32_t i, int64_t *to, int64
     *from = f;
 }
 
-/* The same. If a thread has a single unit, latency is all that counts, so that all dims are
- * computed without a loop whose loads depend on each other. The last dim has the magic number 0, so
- * that it takes the rest of the index, and dims behind it have index 0. */
+/* The same for kernels in which a thread may have a single unit. Then only latency counts, so all
+ * dims are computed without a loop in which loads depend on each other. The last dim has the magic
+ * number 0, so that it gets the rest of the index, and dims behind it get index 0. */
 template <int PER>
 DPARI_CUDA_FN void dpari_cuda_where_to(const dpari_cuda_box_of<DPARI_CUDA_SLIM> *b, uint32_t i,
                                        int64_t *to, int64_t *from)
@@ -1083,7 +1101,7 @@ __device__ static inline uint64_t dpari_cuda_convert(uint64_t x, int32_t from, i
     }
 }
 
-/* x op y. MAX and MIN return x if it is NaN, or if both are equal. */
+/* Returns x op y. MAX and MIN return x if it is NaN, or if both are equal. */
 template <typename T> DPARI_CUDA_FN T dpari_cuda_meet(T x, T y, int32_t op)
 {
     switch (op) {
@@ -1170,7 +1188,7 @@ template <typename V> DPARI_CUDA_FN V dpari_cuda_nought(void)
 }
 
 /* Copies PER units, DPARI_CUDA_THREADS apart. All are read before the first is written, so that the
- * reads are under way together. */
+ * loads are in flight together. */
 template <typename V, int PER, typename Box>
 __device__ static inline void dpari_cuda_move_raw(const Box *b, uint32_t i)
 {
@@ -1235,7 +1253,7 @@ __device__ static inline void dpari_cuda_move_cast(const Box *b, uint32_t i)
     }
 }
 
-/* Combines 16 bytes of F32 or F64. */
+/* Combines two units of 16 bytes of F32 or F64. */
 __device__ static inline uint4 dpari_cuda_meet_unit(const uint4 &u, const uint4 &v, int32_t type,
                                                     int32_t op, int32_t negate)
 {
@@ -1266,7 +1284,7 @@ __device__ static inline uint4 dpari_cuda_meet_unit(const uint4 &u, const uint4 
     return w;
 }
 
-/* Combines PER units of 16 bytes with what is in the target. TYPE and OP are given if the kernel
+/* Combines PER units of 16 bytes with the values in the target. TYPE and OP are set if the kernel
  * knows them. */
 template <int PER, int TYPE, int OP, typename Box>
 __device__ static inline void dpari_cuda_move_meet(const Box *b, uint32_t i)
@@ -1318,8 +1336,8 @@ template <typename Box> __device__ static inline void dpari_cuda_move_any(const 
     }
 }
 
-/* Processes PER units by the box's kind. With ALL 0 there are only copies, so that the kernel needs
- * fewer registers. */
+/* Processes PER units according to the box's kind. With ALL 0 there are only copies, so that the
+ * kernel needs fewer registers. */
 template <int PER, int ALL, typename Box>
 __device__ static inline void dpari_cuda_move_some(const Box *b, uint32_t i)
 {
@@ -1350,7 +1368,7 @@ template <typename Batch, int PER, int ALL>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, ALL ? 2 : 3)
     dpari_cuda_move_kernel(DPARI_CUDA_ARGS Batch b)
 {
-    int64_t c = blockIdx.x; /* no more blocks than chunks */
+    int64_t c = blockIdx.x; /* there are no more blocks than chunks */
     do {
         const int32_t k = dpari_cuda_find(b, c);
         const uint32_t chunk = (uint32_t)(c - b.first[k]) * (PER * DPARI_CUDA_THREADS);
@@ -1359,8 +1377,8 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, ALL ? 2 : 3)
     } while (c < b.first[b.n]);
 }
 
-/* For boxes that are all of one kind, whose types are constants: casts (OP is DPAR_COPY) or sums.
- * Each thread has four units under way. */
+/* A kernel for boxes that all have the same kind and types, which are constants: casts (OP is
+ * DPAR_COPY) or sums. Each thread has four units in flight. */
 template <typename Batch, int TO, int FROM, int OP>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
     dpari_cuda_move_form_kernel(DPARI_CUDA_ARGS Batch b)
@@ -1384,9 +1402,9 @@ struct dpari_cuda_dim {
     int64_t extent, to, from;
 };
 
-/* Simplifies a box: drops dims of length 1, reverses those with a negative step of `to`, sorts the
- * dims by their step of `to`, and joins dims that are contiguous on both sides. Returns the number
- * of dims, or -1 for an empty box. */
+/* Simplifies a box: drops dims of length 1, reverses dims in which `to` has a negative step, sorts
+ * the dims by their steps in `to`, and joins dims that are contiguous on both sides. Returns the
+ * number of dims, or -1 for an empty box. */
 static int32_t dpari_cuda_tidy(const dpar_mem_box *box, dpari_cuda_dim *dim, unsigned char **to,
                                unsigned char **from)
 {
@@ -1426,8 +1444,8 @@ static int32_t dpari_cuda_tidy(const dpar_mem_box *box, dpari_cuda_dim *dim, uns
     return n > 0 ? made + 1 : 0;
 }
 
-/* The widest unit, a power of two up to 16 bytes, that divides the address and all steps but the
- * first. */
+/* Returns the widest unit, a power of two up to 16 bytes, that divides the address and all steps
+ * but the first. */
 static int32_t dpari_cuda_grain(uintptr_t a, const dpari_cuda_dim *dim, int32_t n, int of_to)
 {
     int32_t d, width = 16;
@@ -1440,13 +1458,14 @@ static int32_t dpari_cuda_grain(uintptr_t a, const dpari_cuda_dim *dim, int32_t 
     return width;
 }
 
-/* The type to which values are rounded on the way; from_type, which changes nothing, by default. */
+/* Returns the type to which values are rounded before they are converted; by default from_type,
+ * which does not change them. */
 static int32_t dpari_cuda_through(const dpar_mem_box *box)
 {
     return box->round_type != DPAR_TYPE_NONE ? box->round_type : box->from_type;
 }
 
-/* Chooses the kind and width of a box. Returns the elements of a unit. */
+/* Chooses the kind and width of a box. Returns the number of elements in a unit. */
 static int32_t dpari_cuda_choose(const dpar_mem_box *box, const dpari_cuda_dim *dim, int32_t n,
                                  const unsigned char *to, const unsigned char *from,
                                  dpari_cuda_box *p)
@@ -1485,14 +1504,14 @@ static int32_t dpari_cuda_choose(const dpar_mem_box *box, const dpari_cuda_dim *
 
 /* A box that is cut along its last dim into pieces of at most DPARI_CUDA_UNITS units. */
 struct dpari_cuda_cut {
-    dpari_cuda_box piece; /* what the pieces have in common */
-    int64_t extent;       /* of the last dim of the box, */
+    dpari_cuda_box piece; /* the fields that all pieces have in common */
+    int64_t extent;       /* length of the box's last dim, */
     int64_t each;         /* and of a piece */
     int64_t pieces;
 };
 
-/* Prepares a box. Returns 1, or 0 if it is empty, or -1 if it has too many units before its last
- * dim. */
+/* Prepares a box for the kernels. Returns 1, or 0 if it is empty, or -1 if it has too many units
+ * before its last dim. */
 static int dpari_cuda_prepare(const dpar_mem_box *box, dpari_cuda_cut *cut)
 {
     dpari_cuda_dim dim[DPAR_MEM_DIMS];
@@ -1529,7 +1548,8 @@ static int dpari_cuda_prepare(const dpar_mem_box *box, dpari_cuda_cut *cut)
         p->extent[d] = (uint32_t)dim[d].extent;
         if (d + 1 < n) {
             if (dim[d].extent >= DPARI_CUDA_UNITS || inner * dim[d].extent > DPARI_CUDA_UNITS) {
-                return -1; /* only the last dim is cut here; the caller cuts this box */
+                return -1; /* only the last dim can be cut here, so the caller has to cut this
+                              box */
             }
             inner *= dim[d].extent;
             dpari_cuda_magic((uint32_t)dim[d].extent, &p->magic[d], &p->shift[d]);
@@ -1541,7 +1561,7 @@ static int dpari_cuda_prepare(const dpar_mem_box *box, dpari_cuda_cut *cut)
     return 1;
 }
 
-/* Fills *p with piece i of the box. */
+/* Sets *p to piece i of the box. */
 static void dpari_cuda_piece(const dpari_cuda_cut *cut, int64_t i, dpari_cuda_box *p)
 {
     const int32_t last = cut->piece.dims - 1;
@@ -1601,7 +1621,7 @@ static int dpari_cuda_box_fine(const dpar_mem_box *b)
     return empty || (b->to != NULL && b->from != NULL);
 }
 
-/* The bytes [lo, hi) within which a side of a box is. */
+/* Sets [lo, hi) to the bytes between which a side of a box is. */
 static void dpari_cuda_extent(const dpar_mem_box *b, int of_to, uintptr_t *lo, uintptr_t *hi)
 {
     const int64_t width = dpari_cuda_width(of_to ? b->to_type : b->from_type);
@@ -1624,8 +1644,9 @@ static void dpari_cuda_extent(const dpar_mem_box *b, int of_to, uintptr_t *lo, u
     *hi = at + (uintptr_t)(behind + width);
 }
 
-/* The question whether difference = sum over d of x_d step_d has a solution with low_d <= x_d <=
- * high_d. Steps are descending. `tries` bounds the search; if none is left the answer is yes. */
+/* A search for integers x_d with low_d <= x_d <= high_d and difference = sum over d of x_d step_d.
+ * Steps are descending. `tries` bounds the search; when no tries are left, a solution is assumed to
+ * exist. */
 struct dpari_cuda_lattice {
     int64_t step[DPAR_MEM_DIMS], low[DPAR_MEM_DIMS], high[DPAR_MEM_DIMS];
     int32_t dims, tries;
@@ -1656,8 +1677,8 @@ static int dpari_cuda_solves(dpari_cuda_lattice *l, int32_t d, int64_t differenc
     return 0;
 }
 
-/* Adds the steps and lengths of a side to the lattice, and sets *base to its lowest address.
- * Returns 0 if there are too many different steps. */
+/* Adds the steps and lengths of a side to the lattice, and sets *base to the lowest address of that
+ * side. Returns 0 if there are too many different steps. */
 static int dpari_cuda_lay(const dpar_mem_box *b, int of_to, int sign, dpari_cuda_lattice *l,
                           int64_t *base)
 {
@@ -1694,8 +1715,8 @@ static int dpari_cuda_lay(const dpar_mem_box *b, int of_to, int sign, dpari_cuda
     return 1;
 }
 
-/* True if a side of a and a side of b have a byte in common. The answer is exact for boxes of one
- * array; in cases that are too complicated it is true. */
+/* True if a side of a and a side of b have a byte in common. The result is exact for boxes of one
+ * array, and true in cases that are too complicated. */
 static int dpari_cuda_touch(const dpar_mem_box *a, int a_to, const dpar_mem_box *b, int b_to)
 {
     const int32_t a_width = dpari_cuda_width(a_to ? a->to_type : a->from_type);
@@ -1721,7 +1742,7 @@ static int dpari_cuda_touch(const dpar_mem_box *a, int a_to, const dpar_mem_box 
 static int dpari_cuda_follows(const dpar_mem_box *a, const dpar_mem_box *b)
 {
     if (a->op == DPAR_COPY && b->op == DPAR_COPY) {
-        return 0; /* by dpar_mem.move no copy writes what another box reads or writes */
+        return 0; /* dpar_mem.move requires that no copy writes what another box reads or writes */
     }
     return dpari_cuda_touch(a, 1, b, 1) || dpari_cuda_touch(a, 1, b, 0) ||
            dpari_cuda_touch(a, 0, b, 1) || ((a->clear || b->clear) && dpari_cuda_touch(a, 0, b, 0));
@@ -1733,7 +1754,8 @@ typedef dpari_cuda_batch<dpari_cuda_box_slim, DPARI_CUDA_SMALL> dpari_cuda_boxes
 typedef dpari_cuda_batch<dpari_cuda_box_slim, DPARI_CUDA_LARGE> dpari_cuda_boxes_large;
 typedef dpari_cuda_batch<dpari_cuda_box, DPARI_CUDA_SMALL> dpari_cuda_boxes_wide;
 
-/* The kernel that is compiled for the boxes' kind and types, or `other` if there is none. */
+/* Returns the kernel that is compiled for the boxes' kind and types, or `other` if there is
+ * none. */
 template <typename Batch>
 static void (*dpari_cuda_move_formed(const Batch *, void (*other)(const Batch)))(const Batch)
 {
@@ -1782,19 +1804,20 @@ static void (*dpari_cuda_move_formed(const dpari_cuda_boxes_small *b,
     return other;
 }
 
-/* ---- boxes that come again ----------------------------------------------------------------------
+/* ---- moves that are repeated --------------------------------------------------------------------
  *
  * A halo exchange moves the same boxes each time. The arguments of the launch, which the host
  * computed from the boxes, are therefore kept for the last few moves. */
 
 enum {
-    DPARI_CUDA_WINDOW = 256, /* boxes that are analysed together */
-    DPARI_CUDA_KNOWN = 8     /* moves that are kept */
+    DPARI_CUDA_WINDOW = 256, /* the most boxes that are analysed together */
+    DPARI_CUDA_KNOWN = 8     /* number of moves that are kept */
 };
 
 struct dpari_cuda_known {
-    int32_t n, launches;                  /* boxes, 0 if none are kept; launches that they took */
-    int32_t units, threads, blocks, most; /* the limits of the dpar_cuda at that time */
+    int32_t n, launches;                  /* number of boxes, 0 if no move is kept; number of
+                                             launches that they took */
+    int32_t units, threads, blocks, most; /* limits of the dpar_cuda when the move was kept */
     dpar_status (*again)(dpar_cuda *, const dpari_cuda_known *);
     void (*kernel)(void);
     int64_t grid;
@@ -1806,7 +1829,7 @@ struct dpari_cuda_memory {
 #ifdef DPAR_TRAIN_H
     dpar_mem_layers layers; /* the table to which dpar_mem points */
 #endif
-    dpari_cuda_known *now; /* the move under way, if it is to be kept, otherwise NULL */
+    dpari_cuda_known *now; /* the move in progress if it is to be kept, otherwise NULL */
     int32_t next, room;
     dpari_cuda_known known[DPARI_CUDA_KNOWN];
 };
@@ -1818,7 +1841,7 @@ static dpar_status dpari_cuda_again(dpar_cuda *gpu, const dpari_cuda_known *k)
                              *(const Args *)(const void *)k->args, k->grid);
 }
 
-/* A launch of `move`, which is kept if it is the only one. */
+/* Launches a kernel of `move`, and keeps the launch if it is the move's only one. */
 template <typename Args>
 static dpar_status dpari_cuda_move_launch(dpar_cuda *gpu, void (*kernel)(const Args),
                                           const Args &args, int64_t blocks)
@@ -1851,7 +1874,7 @@ static int dpari_cuda_box_same(const dpar_mem_box *a, const dpar_mem_box *b)
     return 1;
 }
 
-/* The kept move of these boxes, or NULL if there is none. */
+/* Returns the kept move of these boxes, or NULL if there is none. */
 static const dpari_cuda_known *dpari_cuda_known_of(const dpar_cuda *gpu, const dpar_mem_box *box,
                                                    int32_t n)
 {
@@ -1872,7 +1895,7 @@ static const dpari_cuda_known *dpari_cuda_known_of(const dpar_cuda *gpu, const d
     return NULL;
 }
 
-/* Begins to keep a move of n boxes. */
+/* Begins to record a move of n boxes. */
 static void dpari_cuda_keep(dpar_cuda *gpu, int32_t n)
 {
     dpari_cuda_memory *memory = (dpari_cuda_memory *)gpu->known;
@@ -1883,7 +1906,7 @@ static void dpari_cuda_keep(dpar_cuda *gpu, int32_t n)
     }
 }
 
-/* Ends keeping a move, which is kept if it succeeded with a single launch. */
+/* Ends recording a move, and keeps it if it succeeded with a single launch. */
 static void dpari_cuda_kept(dpar_cuda *gpu, const dpar_mem_box *box, int32_t n, dpar_status st)
 {
     dpari_cuda_memory *memory = (dpari_cuda_memory *)gpu->known;
@@ -1899,7 +1922,7 @@ static void dpari_cuda_kept(dpar_cuda *gpu, const dpar_mem_box *box, int32_t n, 
     memory->now = NULL;
 }
 
-/* The number of chunks of `each` units of n pieces. */
+/* Returns the number of chunks of `each` units in n pieces. */
 template <typename Box>
 static int64_t dpari_cuda_chunks(const Box *piece, int32_t n, int64_t each, int64_t *first)
 {
@@ -1914,7 +1937,7 @@ static int64_t dpari_cuda_chunks(const Box *piece, int32_t n, int64_t each, int6
     return chunks;
 }
 
-/* True if there is so little work that more threads with fewer units each are faster. */
+/* True if there is so little work that it is faster with fewer units per thread. */
 template <typename Batch> static int dpari_cuda_little(const dpar_cuda *gpu, const Batch *b)
 {
     return dpari_cuda_chunks(b->piece, b->n, 4 * DPARI_CUDA_THREADS, NULL) <
@@ -1936,14 +1959,14 @@ template <typename Batch, int PER> static dpar_status dpari_cuda_move_now(dpar_c
     return dpari_cuda_move_launch(gpu, kernel, *b, dpari_cuda_each(gpu, b->first[b->n]));
 }
 
-/* Pieces are collected here until a launch is full or there are no more. */
+/* Collects pieces until a launch is full or there are no more pieces. */
 struct dpari_cuda_moves {
     dpari_cuda_boxes_large slim;
-    dpari_cuda_boxes_wide wide; /* those of more dims */
+    dpari_cuda_boxes_wide wide; /* pieces with more dims */
 };
 
-/* Launches with fewer bytes of arguments, because each KB costs time on the host and in the first
- * warps. */
+/* Launches with the smallest arguments that hold the pieces, because each KB costs time on the host
+ * and in the first warps. */
 template <typename Batch, int PER>
 static dpar_status dpari_cuda_move_less(dpar_cuda *gpu, const dpari_cuda_boxes_large *b)
 {
@@ -2006,7 +2029,8 @@ static dpar_status dpari_cuda_move_one(dpar_cuda *gpu, const dpar_mem_box *box, 
     const int made = dpari_cuda_prepare(box, &cut);
     dpar_status st = DPAR_OK;
     int64_t i;
-    if (made < 0) { /* 2^30 units before the last dim: one launch for each index of the longest */
+    if (made < 0) { /* over 2^30 units before the last dim: one launch for each index of the longest
+                       dim */
         dpar_mem_box part = *box;
         const int64_t tw = dpari_cuda_width(box->to_type), fw = dpari_cuda_width(box->from_type);
         int32_t d = 0, k;
@@ -2040,18 +2064,19 @@ static dpar_status dpari_cuda_move_one(dpar_cuda *gpu, const dpar_mem_box *box, 
  * If several boxes add to the same element, their order is fixed, so that the result always has the
  * same bits. The targets of all boxes of an array are expressed as boxes of its indices, and cut
  * into pieces whose elements are all in the same boxes. A thread has one element of a piece and
- * goes through its boxes in order, so that a single launch does everything. Boxes that do not fit
- * an array of few dims, or of which one reads what another one writes, need several launches. */
+ * processes its boxes in order, so that a single launch does everything. Boxes that do not fit an
+ * array of few dims, or of which one reads data that another writes, need several launches. */
 
 enum {
-    DPARI_CUDA_CUTS = 64,       /* the most cuts of a dim, */
-    DPARI_CUDA_CELLS = 1 << 14, /* and cells of an array */
+    DPARI_CUDA_CUTS = 64,       /* the most cuts of a dim */
+    DPARI_CUDA_CELLS = 1 << 14, /* the most cells of an array */
     DPARI_CUDA_WORDS = DPARI_CUDA_WINDOW / 64,
-    DPARI_CUDA_NEAR = 2 /* the first boxes of a piece, which it also stores itself */
+    DPARI_CUDA_NEAR = 2 /* number of boxes that a piece stores itself */
 };
 
-/* A side of a box, within the bytes [base, end). Dims without length or step are left out, steps
- * are positive, and the shortest is first. Later it is also a box of a frame's indices. */
+/* A side of a box, which is within the bytes [base, end). Dims without length or step are left out.
+ * Steps are positive, with the shortest first. Later it also holds the side as a box of the frame's
+ * indices. */
 struct dpari_cuda_side {
     uintptr_t base, end;
     union {
@@ -2065,26 +2090,27 @@ struct dpari_cuda_side {
     int32_t dims, width;
 };
 
-/* An array, as far as it follows from the boxes: the steps of its dims, the shortest first, and
- * where index 0 is. */
+/* An array, as it can be inferred from the boxes: the steps of its dims, the shortest first, and
+ * the address of index 0. */
 struct dpari_cuda_frame {
     uintptr_t base;
     int64_t step[DPAR_MEM_DIMS];
     int32_t dims;
-    int32_t first, n; /* its sides, in `order` */
+    int32_t first, n; /* its sides are order[first] to order[first + n - 1] */
 };
 
 struct dpari_cuda_scene {
     const dpar_mem_box *box;
     int32_t n, frames;
-    int32_t dims; /* the most dims of a frame */
+    int32_t dims; /* the most dims that a frame has */
     int meets;
-    dpari_cuda_side side[2 * DPARI_CUDA_WINDOW]; /* of box k: 2 k `to`, 2 k + 1 `from` */
+    dpari_cuda_side side[2 * DPARI_CUDA_WINDOW]; /* `to` of box k is at 2 k, and `from` at 2 k +
+                                                    1 */
     int16_t order[2 * DPARI_CUDA_WINDOW];
-    dpari_cuda_frame frame[DPARI_CUDA_WINDOW]; /* those with a `to` */
+    dpari_cuda_frame frame[DPARI_CUDA_WINDOW]; /* frames in which some side is a `to` */
 };
 
-/* Fills *s with a side of a box. Returns 0 if two dims have the same step. */
+/* Sets *s to a side of a box. Returns 0 if two dims have the same step. */
 static int dpari_cuda_side_of(const dpar_mem_box *b, int of_to, dpari_cuda_side *s)
 {
     const int64_t width = dpari_cuda_width(of_to ? b->to_type : b->from_type);
@@ -2118,7 +2144,8 @@ static int dpari_cuda_side_of(const dpar_mem_box *b, int of_to, dpari_cuda_side 
     return 1;
 }
 
-/* Collects the different steps of all sides of a frame, the shortest first. */
+/* Collects the different steps of all sides of a frame, the shortest first. Returns 0 if there are
+ * too many. */
 static int dpari_cuda_frame_steps(const dpari_cuda_scene *z, dpari_cuda_frame *f)
 {
     int32_t i, d, k, m, type = -1;
@@ -2149,7 +2176,7 @@ static int dpari_cuda_frame_steps(const dpari_cuda_scene *z, dpari_cuda_frame *f
     return 1;
 }
 
-/* The bytes that a side spans within one step of dim d of its frame. */
+/* Returns the bytes that a side spans within a step of `step` bytes. */
 static int64_t dpari_cuda_side_within(const dpari_cuda_side *s, int64_t step)
 {
     int64_t bytes = s->width;
@@ -2160,8 +2187,8 @@ static int64_t dpari_cuda_side_within(const dpari_cuda_side *s, int64_t step)
     return bytes;
 }
 
-/* Where rows of `step` bytes have to begin so that no side extends beyond the end of one: where
- * some side begins. -1 if there is no such place. */
+/* Returns where rows of `step` bytes have to begin so that no side extends beyond the end of a row,
+ * which is where some side begins. -1 if there is no such place. */
 static int64_t dpari_cuda_frame_start(const dpari_cuda_scene *z, const dpari_cuda_frame *f,
                                       const int64_t *rest, int64_t step)
 {
@@ -2181,8 +2208,8 @@ static int64_t dpari_cuda_frame_start(const dpari_cuda_scene *z, const dpari_cud
     return -1;
 }
 
-/* Expresses the sides as boxes of indices. Returns 0 if they are not boxes of one array, or too
- * large. */
+/* Expresses the sides of a frame as boxes of indices. Returns 0 if they are not boxes of one array,
+ * or are too large. */
 static int dpari_cuda_frame_of(dpari_cuda_scene *z, dpari_cuda_frame *f)
 {
     int64_t rest[2 * DPARI_CUDA_WINDOW], most = 0;
@@ -2195,7 +2222,8 @@ static int dpari_cuda_frame_of(dpari_cuda_scene *z, dpari_cuda_frame *f)
     for (i = 0; i < f->n; i++) {
         rest[i] = (int64_t)(z->side[z->order[f->first + i]].base - f->base);
     }
-    for (d = f->dims - 1; d >= 0; d--) { /* moves index 0 down until no side crosses a row's end */
+    for (d = f->dims - 1; d >= 0; d--) { /* moves index 0 down until no side crosses the end of a
+                                            row */
         const int64_t start = dpari_cuda_frame_start(z, f, rest, f->step[d]);
         const int64_t shift = start > 0 ? f->step[d] - start : 0;
         if (start < 0) {
@@ -2212,7 +2240,7 @@ static int dpari_cuda_frame_of(dpari_cuda_scene *z, dpari_cuda_frame *f)
     if (left && (f->dims == DPAR_MEM_DIMS || f->step[0] % z->side[z->order[f->first]].width != 0)) {
         return 0;
     }
-    if (left || f->dims == 0) { /* interleaved columns, or single elements */
+    if (left || f->dims == 0) { /* the sides are interleaved columns, or single elements */
         memmove(f->step + 1, f->step, (size_t)f->dims * sizeof f->step[0]);
         f->step[0] = z->side[z->order[f->first]].width;
         f->dims++;
@@ -2232,7 +2260,7 @@ static int dpari_cuda_frame_of(dpari_cuda_scene *z, dpari_cuda_frame *f)
             most = units > most ? units : most; /* both stay below 2^30 */
             units = most < DPARI_CUDA_UNITS ? units : 1;
             if (place + dpari_cuda_side_within(s, f->step[d]) > f->step[d]) {
-                return 0; /* an index would carry into the next dim */
+                return 0; /* an index would overflow into the next dim */
             }
         }
         if (place != 0 || most >= DPARI_CUDA_UNITS) {
@@ -2252,8 +2280,8 @@ static int dpari_cuda_sides_meet(const dpari_cuda_side *a, const dpari_cuda_side
     return d == dims;
 }
 
-/* True if no side of the frame reads what another box writes. Sets z->meets if boxes have targets
- * in common. */
+/* True if no side of the frame reads data that another box writes. Sets z->meets if several boxes
+ * have the same target elements. */
 static int dpari_cuda_frame_apart(dpari_cuda_scene *z, const dpari_cuda_frame *f)
 {
     int32_t i, k;
@@ -2297,7 +2325,7 @@ static int dpari_cuda_scene_of(const dpar_mem_box *box, int32_t n, dpari_cuda_sc
         }
         z->order[sides++] = (int16_t)i;
     }
-    for (gap = sides / 2; gap > 0; gap /= 2) { /* Shell's sort */
+    for (gap = sides / 2; gap > 0; gap /= 2) { /* Shell sort */
         for (i = gap; i < sides; i++) {
             const int16_t one = z->order[i];
             for (k = i; k >= gap && z->side[z->order[k - gap]].base > z->side[one].base; k -= gap) {
@@ -2332,10 +2360,10 @@ static int dpari_cuda_scene_of(const dpar_mem_box *box, int32_t n, dpari_cuda_sc
     return 1;
 }
 
-/* The cuts of a frame. Between two cuts of a dim all elements are in the same boxes, which are a
- * set of bits. */
+/* The cuts of a frame. Between two cuts of a dim all elements are in the same boxes, which are
+ * stored as a set of bits. */
 struct dpari_cuda_cells {
-    int16_t to[DPARI_CUDA_WINDOW]; /* boxes, in order */
+    int16_t to[DPARI_CUDA_WINDOW]; /* boxes with a target in the frame, in order */
     int32_t n;
     int32_t cuts[DPAR_MEM_DIMS];
     int64_t cut[DPAR_MEM_DIMS][DPARI_CUDA_CUTS];
@@ -2359,7 +2387,7 @@ static int dpari_cuda_cells_cut(dpari_cuda_cells *c, int32_t d, int64_t at)
     return 1;
 }
 
-/* Returns 0 if there are too many. */
+/* Computes the cuts of a frame. Returns 0 if there are too many. */
 static int dpari_cuda_cells_of(const dpari_cuda_scene *z, const dpari_cuda_frame *f,
                                dpari_cuda_cells *c)
 {
@@ -2399,9 +2427,9 @@ static int dpari_cuda_cells_of(const dpari_cuda_scene *z, const dpari_cuda_frame
     return 1;
 }
 
-/* A box from which threads add to a piece. */
+/* A box from which threads add values to a piece. */
 template <int DIMS> struct dpari_cuda_giver {
-    unsigned char *from; /* of index 0 of the frame */
+    unsigned char *from; /* the address that corresponds to index 0 of the frame */
     int64_t step[DIMS];
     uint8_t from_type, through, op, negate, clear, room[3];
 };
@@ -2413,10 +2441,11 @@ template <int DIMS> struct dpari_cuda_taker {
     uint16_t list, boxes; /* where its boxes begin in the list, and how many there are */
     uint8_t shift[DIMS];
     uint8_t frame, to_type;
-    uint8_t near[DPARI_CUDA_NEAR]; /* a copy of the first ones */
+    uint8_t near[DPARI_CUDA_NEAR]; /* a copy of the first boxes */
 };
 
-/* The arguments of a launch. BOXES: a piece may be in all boxes that are analysed together. */
+/* The arguments of a launch of joint boxes. BOXES is the most boxes of a piece, which may be in all
+ * that are analysed together. */
 template <int DIMS_, int PIECES, int BOXES, int LIST, int FRAMES> struct dpari_cuda_joint {
     enum { DIMS = DIMS_, ROOM = PIECES, GIVERS = BOXES, LISTS = LIST, ARRAYS = FRAMES };
     int32_t n, givers, list, frames;
@@ -2434,7 +2463,7 @@ static_assert(sizeof(dpari_cuda_joint_small) <= 4096 &&
                   sizeof(dpari_cuda_joint_wide) <= DPARI_CUDA_ARGUMENTS,
               "a launch");
 
-/* Reads what giver g adds to PER elements, whose index in the frame is `at`. */
+/* Reads the values that giver g adds to PER elements, which have index `at` in the frame. */
 template <int PER, int DIMS>
 __device__ static inline void dpari_cuda_joint_read(const dpari_cuda_giver<DIMS> &g,
                                                     const uint32_t (*at)[DIMS], const int *in,
@@ -2452,7 +2481,7 @@ __device__ static inline void dpari_cuda_joint_read(const dpari_cuda_giver<DIMS>
     }
 }
 
-/* Adds it to x. */
+/* Adds these values to x. */
 template <int PER, int DIMS>
 __device__ static inline void
 dpari_cuda_joint_meet(const dpari_cuda_giver<DIMS> &g, int32_t to_type, const int *in,
@@ -2471,7 +2500,8 @@ dpari_cuda_joint_meet(const dpari_cuda_giver<DIMS> &g, int32_t to_type, const in
 }
 
 /* Processes PER elements of piece k. With one element the values of the first boxes are loaded
- * together. With more, boxes are loaded one after the other, since each has several loads. */
+ * together. With more elements, boxes are loaded one after the other, since each has several
+ * loads. */
 template <int PER, typename Joint>
 __device__ static inline void dpari_cuda_joint_some(const Joint &b, int32_t k, uint32_t i)
 {
@@ -2529,7 +2559,7 @@ template <typename Joint, int PER>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
     dpari_cuda_joint_kernel(DPARI_CUDA_ARGS Joint b)
 {
-    int64_t c = blockIdx.x; /* no more blocks than chunks */
+    int64_t c = blockIdx.x; /* there are no more blocks than chunks */
     do {
         const int32_t k = dpari_cuda_find(b, c);
         const uint32_t chunk = (uint32_t)(c - b.first[k]) * (PER * DPARI_CUDA_THREADS);
@@ -2545,9 +2575,9 @@ template <typename Joint> struct dpari_cuda_joining {
     const dpari_cuda_frame *frame;
     dpari_cuda_cells cells;
     Joint b;
-    int32_t room, givers, lists, arrays; /* the most of each in a launch */
-    int16_t giver[DPARI_CUDA_WINDOW];    /* the number of each box in `b`, or -1 */
-    int32_t frame_at;                    /* the same of the frame */
+    int32_t room, givers, lists, arrays; /* the most of each that a launch may have */
+    int16_t giver[DPARI_CUDA_WINDOW];    /* the number of each box among the givers of `b`, or -1 */
+    int32_t frame_at;                    /* the same for the frame */
     int64_t lo[DPAR_MEM_DIMS], hi[DPAR_MEM_DIMS];
 };
 
@@ -2558,8 +2588,8 @@ template <int PER, typename Joint> static dpar_status dpari_cuda_joint_by(dpar_c
                                   dpari_cuda_each(gpu, b->first[b->n]));
 }
 
-/* Launches the collected pieces. A few boxes get the number of elements a thread that suits their
- * work. Many boxes are always much work, and boxes of many dims are rare. */
+/* Launches the collected pieces. For a few boxes, it chooses how many elements a thread has by the
+ * amount of work. Many boxes are always much work, and boxes of many dims are rare. */
 template <typename Joint> static dpar_status dpari_cuda_joint_now(dpar_cuda *gpu, Joint *b)
 {
     if constexpr ((int)Joint::ROOM > (int)dpari_cuda_joint_small::ROOM) {
@@ -2601,8 +2631,8 @@ template <typename Joint> static dpar_status dpari_cuda_joint_flush(dpari_cuda_j
     return st;
 }
 
-/* Adds box k as a giver: with the address in its `from` that corresponds to index 0 of the frame.
- */
+/* Adds box k as a giver, with the address in its `from` that corresponds to index 0 of the
+ * frame. */
 template <typename Joint>
 static int16_t dpari_cuda_joint_giver(dpari_cuda_joining<Joint> *j, int32_t k)
 {
@@ -2638,7 +2668,7 @@ static int16_t dpari_cuda_joint_giver(dpari_cuda_joining<Joint> *j, int32_t k)
     return j->giver[k];
 }
 
-/* Adds the piece from j->lo to j->hi, which is in the boxes `in`. */
+/* Adds the piece from j->lo to j->hi, whose elements are in the boxes `in`. */
 template <typename Joint>
 static dpar_status dpari_cuda_joint_add(dpari_cuda_joining<Joint> *j, const uint64_t *in)
 {
@@ -2743,8 +2773,8 @@ static dpar_status dpari_cuda_move_joint(dpar_cuda *gpu, const dpari_cuda_scene 
     return st == DPAR_OK ? dpari_cuda_joint_flush(&j) : st;
 }
 
-/* Moves n <= DPARI_CUDA_WINDOW boxes, some of which may have to wait for earlier ones. It takes as
- * many launches as the longest chain of these has boxes. */
+/* Moves n <= DPARI_CUDA_WINDOW boxes, some of which may have to wait for earlier ones. The number
+ * of launches is that of the boxes in the longest chain of such waits. */
 static dpar_status dpari_cuda_move_chain(dpar_cuda *gpu, const dpar_mem_box *boxes, int32_t n,
                                          dpari_cuda_moves *b)
 {
@@ -2782,7 +2812,7 @@ static dpar_status dpari_cuda_move_sums(dpar_cuda *gpu, const dpar_mem_box *boxe
     for (i = 0; fine && z.meets && i < z.frames; i++) {
         fine = dpari_cuda_cells_of(&z, &z.frame[i], &cells);
     }
-    if (z.meets && gpu->arguments < DPARI_CUDA_ARGUMENTS) { /* all boxes of one element must fit */
+    if (z.meets && gpu->arguments < DPARI_CUDA_ARGUMENTS) { /* all boxes of an element must fit */
         fine = fine && n <= dpari_cuda_joint_small::GIVERS && z.dims <= DPARI_CUDA_SLIM;
     }
     if (!fine) {
@@ -2843,10 +2873,10 @@ struct dpari_cuda_span {
     double scale;
     uint64_t seed, stream, index;
     int32_t to_type, from_type;
-    uint8_t add, stochastic, even, raw; /* raw 1: copies bytes; 2: casts; 3: no F64 is involved */
+    uint8_t add, stochastic, even, raw; /* raw 1: copies bytes; 2: only casts; 3: no type is F64 */
 };
 
-/* The random words of elements `at` to at + 3. */
+/* Computes the random words of elements `at` to at + 3. */
 __device__ static inline void dpari_cuda_randoms(uint64_t seed, uint64_t stream, uint64_t at,
                                                  uint32_t *four)
 {
@@ -2859,7 +2889,8 @@ __device__ static inline void dpari_cuda_randoms(uint64_t seed, uint64_t stream,
         memcpy(high, low, sizeof high);
     }
     DPARI_CUDA_UNROLL
-    for (uint32_t e = 0; e < 4; e++) { /* selections, so that the words stay in registers */
+    for (uint32_t e = 0; e < 4; e++) { /* selects instead of indexing, so that the words stay in
+                                          registers */
         const uint32_t a = e + skip;
         uint32_t word = high[2];
         word = a == 5 ? high[1] : word;
@@ -2871,7 +2902,7 @@ __device__ static inline void dpari_cuda_randoms(uint64_t seed, uint64_t stream,
     }
 }
 
-/* Rounds F32 to BF16, up or down by 16 random bits (dpar_mem_round). */
+/* Rounds F32 to BF16, up or down depending on 16 random bits (dpar_mem_round). */
 DPARI_CUDA_FN uint16_t dpari_cuda_stochastic(float f, uint32_t bits)
 {
     uint32_t x = dpari_cuda_bits<uint32_t>(f);
@@ -2907,7 +2938,7 @@ __device__ static inline void dpari_cuda_narrow_random(dpari_cuda_four *four, co
     dpari_cuda_narrow_by<16>(four, from, words);
 }
 
-/* Copies PER units of 16 bytes, and, byte by byte, what does not fill one at both ends. */
+/* Copies PER units of 16 bytes, and byte by byte the ends that do not fill a unit. */
 template <int PER>
 __device__ static inline void dpari_cuda_span_raw(const dpari_cuda_span &s, int64_t unit)
 {
@@ -2934,7 +2965,8 @@ __device__ static inline void dpari_cuda_span_raw(const dpari_cuda_span &s, int6
 }
 
 /* Casts, scales or adds PER units. WHOLE: all units are vectors on both sides. RANDOM: the rounding
- * may be stochastic. WIDE 0: no type is F64. TYPE is that of both sides if it is known. */
+ * may be stochastic. WIDE 0: no type is F64. TYPE is the type of both sides if the kernel knows
+ * it. */
 template <int PER, int WHOLE, int RANDOM, int WIDE = 1, int TYPE = DPAR_TYPE_NONE>
 __device__ static inline void dpari_cuda_span_numbers(const dpari_cuda_span &s, int64_t unit)
 {
@@ -2982,7 +3014,7 @@ __device__ static inline void dpari_cuda_span_numbers(const dpari_cuda_span &s, 
             x[e] = s.add ? dpari_cuda_add(y[e], x[e]) : x[e];
         }
         if (RANDOM && s.stochastic && s.from != NULL && s.scale == 1.0 && from_type == DPAR_F32) {
-            float f[4]; /* the values do not change, not even a NaN */
+            float f[4]; /* no value changes, not even a NaN */
             dpari_cuda_widen(&v[j], DPAR_F32, f);
             dpari_cuda_narrow_random(&made, f, s.seed, s.stream, s.index + (uint64_t)i);
         } else if (RANDOM && s.stochastic) {
@@ -3027,7 +3059,7 @@ __device__ static inline void dpari_cuda_span_cast(const dpari_cuda_span &s, int
     }
 }
 
-enum { DPARI_CUDA_SPAN_PER = 4 }; /* units of a thread */
+enum { DPARI_CUDA_SPAN_PER = 4 }; /* units per thread */
 
 /* NUMBERS 0: only copies and casts; 1: no random numbers. Such kernels need fewer registers. */
 template <typename Batch, int NUMBERS>
@@ -3041,7 +3073,8 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, NUMBERS ? 2 : 3)
             (c - b.first[k]) * (DPARI_CUDA_SPAN_PER * DPARI_CUDA_THREADS) + threadIdx.x;
         const int64_t last = unit - threadIdx.x + DPARI_CUDA_SPAN_PER * DPARI_CUDA_THREADS - 1;
         const int whole = s.even && unit > threadIdx.x &&
-                          dpari_cuda_first(last, s.head) + 4 <= s.count; /* the same for all */
+                          dpari_cuda_first(last, s.head) + 4 <= s.count; /* equal for all threads of
+                                                                            the block */
         if (s.raw == 1) {
             dpari_cuda_span_raw<DPARI_CUDA_SPAN_PER>(s, unit);
         } else if (s.raw == 2 && whole) {
@@ -3070,7 +3103,8 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, NUMBERS ? 2 : 3)
     }
 }
 
-/* Describes a span for the kernel. Returns 1, or 0 if it is empty, or -1 if it is not allowed. */
+/* Describes a span for the kernel. Returns 1, or 0 if the span is empty, or -1 if it is not
+ * allowed. */
 static int dpari_cuda_span_piece(const dpar_mem_span *s, int stochastic, dpari_cuda_span *p)
 {
     const int floats =
@@ -3118,7 +3152,7 @@ static int dpari_cuda_span_piece(const dpar_mem_span *s, int stochastic, dpari_c
 typedef dpari_cuda_batch<dpari_cuda_span, DPARI_CUDA_SMALL> dpari_cuda_spans_small;
 typedef dpari_cuda_batch<dpari_cuda_span, DPARI_CUDA_LARGE> dpari_cuda_spans_large;
 
-/* RANDOM: some spans are rounded by random numbers. */
+/* Launches the spans of a batch. RANDOM: some spans are rounded by random numbers. */
 template <int RANDOM, typename Batch>
 static dpar_status dpari_cuda_span_now(dpar_cuda *gpu, Batch *b)
 {
@@ -3186,8 +3220,8 @@ struct dpari_cuda_sum {
     int32_t room;
 };
 
-/* Finishes the sum of all parts: scales it, and combines it with y, what is in the target, if that
- * is wanted. */
+/* Finishes the sum of all parts: scales it, and, if requested, combines it with y, the values in
+ * the target. */
 template <typename W>
 __device__ static inline void dpari_cuda_sum_end(const dpar_mem_reduce &r, W *x, const W *y)
 {
@@ -3197,14 +3231,15 @@ __device__ static inline void dpari_cuda_sum_end(const dpar_mem_reduce &r, W *x,
         x[e] = r.op == DPAR_AVG && r.parts > 1 ? dpari_cuda_divide(x[e], (W)r.parts) : x[e];
         x[e] = r.scale != 1.0 ? dpari_cuda_mul(x[e], (W)r.scale) : x[e];
         x[e] = r.accumulate ? dpari_cuda_add(y[e], x[e]) : x[e];
-        x[e] = counts ? dpari_cuda_plain(x[e]) : x[e]; /* a NaN among the parts has stayed a NaN */
+        x[e] = counts ? dpari_cuda_plain(x[e]) : x[e]; /* a NaN among the parts has kept its sign
+                                                          and payload */
     }
 }
 
 template <typename W>
 __device__ static inline void dpari_cuda_sum_unit(const dpari_cuda_sum &s, int64_t i)
 {
-    enum { AHEAD = 4 }; /* parts whose loads are under way together */
+    enum { AHEAD = 4 }; /* parts whose loads are in flight together */
     const dpar_mem_reduce &r = s.r;
     const int32_t tw = dpari_cuda_width(r.to_type), fw = dpari_cuda_width(r.from_type);
     const int32_t op = r.op == DPAR_AVG ? DPAR_SUM : r.op;
@@ -3252,8 +3287,8 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, sizeof(W) == 8 ? 2 
     }
 }
 
-/* Sums and averages of parts of one type that can be accessed in units of 16 bytes. Gives the same
- * bits. */
+/* Computes sums and averages of parts of one type that can be accessed in units of 16 bytes, with
+ * the same bits as the general kernel. */
 template <typename W, int TYPE>
 __device__ static inline void dpari_cuda_sum_all(const dpar_mem_reduce &r, int64_t i)
 {
@@ -3318,7 +3353,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, sizeof(W) == 8 ? 2 
     }
 }
 
-/* The number of blocks for so many units, if a thread has one at a time. */
+/* Returns the number of blocks for `units` units, if a thread has one at a time. */
 static int64_t dpari_cuda_units_blocks(const dpar_cuda *gpu, int64_t units)
 {
     return dpari_cuda_wave(gpu, (units + DPARI_CUDA_THREADS - 1) / DPARI_CUDA_THREADS);
@@ -3342,13 +3377,13 @@ template <typename W> static dpari_cuda_summer dpari_cuda_sum_kernel_of(const dp
     return dpari_cuda_sum_kernel<W>;
 }
 
-/* ---- of integers ---- */
+/* ---- sums of integers ---- */
 
 template <typename T, int N> struct alignas(N * sizeof(T)) dpari_cuda_ints {
     T x[N];
 };
 
-/* Elements i .. i + N - 1. */
+/* Computes elements i to i + N - 1. */
 template <typename T, int N>
 __device__ static inline void dpari_cuda_ints_unit(const dpar_mem_reduce &r, int64_t i)
 {
@@ -3452,10 +3487,10 @@ static dpar_status dpari_cuda_reduce(void *ctx, const dpar_mem_reduce *reduce)
                              s, dpari_cuda_units_blocks(gpu, s.units));
 }
 
-/* ---- over a block ------------------------------------------------------------------------------
+/* ---- sums over a block --------------------------------------------------------------------------
  *
- * The order is fixed: within a warp by halves, then over the warps. All threads of the block call.
- */
+ * Sums over a block of threads are added in a fixed order: within a warp by halves, then over the
+ * warps. All threads of the block have to call. */
 
 #define DPARI_CUDA_WARPS (DPARI_CUDA_THREADS / 32)
 
@@ -3503,18 +3538,18 @@ __device__ static inline int64_t dpari_cuda_block_least(int64_t x)
     return y;
 }
 
-/* ---- looking for NaN and Inf ----------------------------------------------------------------- */
+/* ---- search for NaN and Inf ------------------------------------------------------------------ */
 
 struct dpari_cuda_look {
     dpar_mem_finite f;
     int64_t head, units;
-    int64_t *part; /* a block's least index */
+    int64_t *part; /* [parts] the lowest index that each block found */
     int32_t parts, room;
 };
 
-enum { DPARI_CUDA_LOOKS = 4 }; /* units that a thread has under way together */
+enum { DPARI_CUDA_LOOKS = 4 }; /* units that a thread has in flight together */
 
-/* The first of four elements that is not finite, or 4 if all are. */
+/* Returns the index of the first of four elements that is not finite, or 4 if all are finite. */
 __device__ static inline int32_t dpari_cuda_wild(const dpari_cuda_four *v, int32_t type)
 {
     int32_t at = 4;
@@ -3614,7 +3649,8 @@ DPARI_CUDA_ONCE __device__ static void dpari_cuda_round_rest(const dpari_cuda_sp
     }
 }
 
-/* Rounds F32 to BF16 by random numbers, eight elements at a time, from a multiple of four on. */
+/* Rounds F32 to BF16 by random numbers, eight elements at a time. The first element has an index
+ * that is a multiple of four. */
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 4)
     dpari_cuda_round_kernel(DPARI_CUDA_ARGS dpari_cuda_span s)
 {
@@ -3677,14 +3713,14 @@ static dpar_status dpari_cuda_round(void *ctx, const dpar_mem_round *r)
  *
  * Unit u of four elements, counted from element 0, belongs to thread u % (DPARI_CUDA_PARTS x 256)
  * in all launches, so that the sums have the same bits. If the grid is smaller, a block does the
- * work of several. */
+ * work of several blocks. */
 
 struct dpari_cuda_square {
     dpar_mem_squares q;
     int64_t units;
     double *part;
     int32_t even;
-    int32_t parts; /* blocks that have units, which depends on the count only */
+    int32_t parts; /* number of blocks that have units, which depends only on the count */
 };
 
 __device__ static inline double dpari_cuda_square_more(double sum, double x, int exact)
@@ -3692,7 +3728,7 @@ __device__ static inline double dpari_cuda_square_more(double sum, double x, int
     return exact ? fma(x, x, sum) : dpari_cuda_add(sum, dpari_cuda_mul(x, x));
 }
 
-/* TYPE is given if the kernel knows it, and all units are vectors. */
+/* TYPE is set if the kernel knows it and all units are vectors. */
 template <int TYPE>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_square_kernel(DPARI_CUDA_ARGS dpari_cuda_square s)
@@ -3809,7 +3845,7 @@ struct dpari_cuda_step {
     double rate, factor, shrink, reach, fix;
     int32_t weight_type, gradient_type, copy_type, moment_type, moments;
     uint8_t even_gradient, even_m, even_v, even_copy, even_rest;
-    uint8_t copied, rested; /* 1: there is a copy; there are the low bits of the weights */
+    uint8_t copied, rested; /* 1: the weights have a copy; their low bits are stored separately */
     uint8_t room[5];
 };
 
@@ -3868,8 +3904,8 @@ __device__ static inline void dpari_cuda_sgd(const dpari_cuda_rates<W> &r, int n
     *w = dpari_cuda_add(*w, -dpari_cuda_mul(r.rate, step));
 }
 
-/* Restores F32 weights from their nearest BF16 and the rest of their bits. The next function splits
- * them. */
+/* Restores F32 weights from the nearest BF16 and the rest of their bits. The next function does the
+ * reverse. */
 __device__ static inline void dpari_cuda_join(dpari_cuda_four *made, const dpari_cuda_four *high,
                                               const dpari_cuda_four *rest)
 {
@@ -3891,7 +3927,7 @@ __device__ static inline void dpari_cuda_halve(const dpari_cuda_four *made, dpar
     }
 }
 
-/* The bits of fours as they are in memory. */
+/* The arrays of an optimizer step as fours, with the bits that they have in memory. */
 template <int FOURS> struct dpari_cuda_step_bits {
     dpari_cuda_four weight[FOURS], gradient[FOURS], m[FOURS], v[FOURS], rest[FOURS], copy[FOURS];
 };
@@ -3912,7 +3948,7 @@ __device__ static inline void dpari_cuda_step_narrow(const dpari_cuda_step &s, c
     } else {
         dpari_cuda_narrow<WIDE>(&h->weight[k], s.weight_type, w);
     }
-    if (s.copied) { /* a copy of the updated weights */
+    if (s.copied) { /* stores a copy of the updated weights */
         W now[4];
         dpari_cuda_widen<0, WIDE>(&h->weight[k], s.weight_type, now);
         if (random && s.copy_type == DPAR_BF16) {
@@ -3995,7 +4031,8 @@ __device__ static inline void dpari_cuda_step_unit(const dpari_cuda_step &s,
     } else {
         dpari_cuda_widen<0, WIDE>(&h->weight[k], s.weight_type, w);
     }
-    if (r.factor != (W)0) { /* otherwise zeros, because NaN and Inf times 0 are NaN */
+    if (r.factor != (W)0) { /* with factor 0 gradients are zeros, because NaN and Inf times 0 would
+                               be NaN */
         dpari_cuda_widen<0, WIDE>(&h->gradient[k], s.gradient_type, g);
     }
     if (s.moments > 0) {
@@ -4037,9 +4074,9 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, sizeof(W) == 8 ? 2 
     }
 }
 
-/* The forms in which models are usually trained: all arrays in units of 16 bytes, and types that
- * are constants of the kernel. With 16-bit types a thread has eight elements, otherwise four. All
- * are AdamW except MOMENTUM, which is SGD. */
+/* The forms in which models are usually trained. All arrays are accessed in units of 16 bytes, and
+ * types are constants of the kernel. With 16-bit types a thread has eight elements, otherwise four.
+ * All forms are AdamW except MOMENTUM, which is SGD. */
 enum {
     DPARI_CUDA_PLAIN,
     DPARI_CUDA_STOCHASTIC,
@@ -4062,7 +4099,8 @@ template <int WEIGHT, int GRADIENT, int MOMENT, int HOW> struct dpari_cuda_step_
         s->copied = HOW == DPARI_CUDA_COPIED;
         s->rested = HOW == DPARI_CUDA_RESTED;
         if (HOW == DPARI_CUDA_STOCHASTIC) {
-            s->index &= ~UINT64_C(3); /* four numbers of one word each: random.h */
+            s->index &= ~UINT64_C(3); /* rounds down to a multiple of four, because a random block
+                                         has four words (random.h) */
         }
     }
 };
@@ -4139,7 +4177,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, sizeof(W) == 8 ? 2 
     }
 }
 
-/* b^t by squaring, as dpar_optimizer_step computes it. */
+/* Returns b^t by repeated squaring, as dpar_optimizer_step computes it. */
 static double dpari_cuda_power(double b, int64_t t)
 {
     double power = 1.0;
@@ -4171,7 +4209,7 @@ static int dpari_cuda_step_fine(const dpar_mem_optimize *x, dpari_cuda_step *s)
 
 typedef void (*dpari_cuda_stepper)(const dpari_cuda_step);
 
-/* The kernel of a form if the step has it, otherwise `other`. */
+/* Returns the kernel of a form if the step has that form, otherwise `other`. */
 template <typename Form>
 static dpari_cuda_stepper dpari_cuda_step_formed(const dpari_cuda_step *s, int fast,
                                                  dpari_cuda_stepper other)
@@ -4265,7 +4303,7 @@ static dpar_status dpari_cuda_optimize(void *ctx, const dpar_mem_optimize *x)
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-/* Row i of an index, negative if there is none. */
+/* Returns row i of an index, negative if there is none. */
 __device__ static inline int64_t dpari_cuda_row(const dpar_mem_index &x, int64_t i)
 {
     const int64_t at =
@@ -4290,8 +4328,8 @@ static int dpari_cuda_index_fine(const dpar_mem_index *x, int64_t n)
 /* Rows are processed in chunks of several rows, or of a part of one. */
 struct dpari_cuda_rows {
     int64_t chunks;
-    int64_t slices; /* chunks of a row; if it is 1 a chunk has `rows` rows */
-    int64_t units;  /* of a row */
+    int64_t slices; /* number of chunks of a row; if it is 1, a chunk has `rows` rows */
+    int64_t units;  /* units of a row */
     int32_t rows;
     int32_t each; /* units of a slice */
 };
@@ -4308,8 +4346,8 @@ static dpari_cuda_rows dpari_cuda_rows_of(int64_t rows, int64_t units)
     return r;
 }
 
-/* Computes the row of unit `local` of chunk c, and its place in that row. Returns 0 behind the end
- * of the chunk. */
+/* Computes the row of unit `local` of chunk c, and the unit's place in that row. Returns 0 beyond
+ * the end of the chunk. */
 DPARI_CUDA_FN int dpari_cuda_rows_at(const dpari_cuda_rows &r, int64_t rows, int64_t c,
                                      uint32_t local, int64_t *row, int64_t *unit)
 {
@@ -4366,7 +4404,7 @@ static dpar_status dpari_cuda_gather(void *ctx, const dpar_mem_gather *gather)
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const dpar_mem_gather *g = gather;
     dpari_cuda_fetch s;
-    uintptr_t all, width; /* bytes of a unit */
+    uintptr_t all, width; /* width: bytes of a unit */
     void (*kernel)(const dpari_cuda_fetch) = dpari_cuda_fetch_kernel<unsigned char>;
     if (g->rows < 0 || g->bytes < 0 || !dpari_cuda_index_fine(&g->index, g->rows) ||
         g->to_step < g->bytes || (g->from_step < g->bytes && g->from_step != 0) ||
@@ -4380,7 +4418,7 @@ static dpar_status dpari_cuda_gather(void *ctx, const dpar_mem_gather *gather)
     s.g = *g;
     all = (uintptr_t)g->to | (uintptr_t)g->from | (uintptr_t)g->to_step | (uintptr_t)g->from_step |
           (uintptr_t)g->bytes | 16u;
-    width = all & (~all + 1); /* the lowest bit that is set */
+    width = all & (~all + 1); /* the lowest set bit of `all` */
     switch (width) {
     case 16: kernel = dpari_cuda_fetch_kernel<uint4>; break;
     case 8: kernel = dpari_cuda_fetch_kernel<uint2>; break;
@@ -4394,27 +4432,30 @@ static dpar_status dpari_cuda_gather(void *ctx, const dpar_mem_gather *gather)
 
 /* ---- adding rows -------------------------------------------------------------------------------
  *
- * Rows are added in windows, one after the other. Each row of a window has a key: its target, then
- * its number in the window. Each block sorts a run of keys in shared memory, and a key's place
- * among all is the sum of the places that binary searches find in all runs. Then the thread of a
- * target's first key adds all of its rows in order, which gives the same bits whatever the launch.
- * Targets of many rows ("hot" ones) are left out there. For each of them blocks fetch the rows,
- * some columns each, and add these in order. */
+ * Rows are added in windows, one after the other. Each row of a window has a key, which consists of
+ * its target and its number in the window. Each block sorts a run of keys in shared memory, and the
+ * place of a key among all keys is the sum of its places in all runs, which binary searches find.
+ * Then the thread of a target's first key adds all rows of the target in order, which gives the
+ * same bits whatever the launch. Targets of many rows, which are called hot, are processed
+ * separately: several blocks fetch their rows, each for some of the columns, and add them in
+ * order. */
 
 enum {
     DPARI_CUDA_SORT = 1024,   /* keys that a block sorts */
-    DPARI_CUDA_ROW_BITS = 15, /* bits of a key for the number; the other 49 exceed all addresses */
-    DPARI_CUDA_HOT = 32,      /* keys of a block; a target that fills one is hot */
+    DPARI_CUDA_ROW_BITS = 15, /* bits of a key for the row's number; the other 49 bits hold any
+                                 target */
+    DPARI_CUDA_HOT = 32,      /* length of a group of keys; a target that fills a group is hot */
     DPARI_CUDA_STAGE = 128,   /* rows of a hot target that are fetched at a time */
-    DPARI_CUDA_TILE = 8       /* fours of columns of one block: one a lane of a warp */
+    DPARI_CUDA_TILE = 8       /* fours of columns that a block of threads has: one column for each
+                                 lane of a warp */
 };
 
 struct dpari_cuda_scatter {
     dpar_mem_scatter s;
     uint64_t *key, *merged;
-    int64_t first, n; /* rows of the window */
+    int64_t first, n; /* first row, and number of rows, of the window */
     dpari_cuda_rows r;
-    int32_t span; /* keys of a block: a power of two */
+    int32_t span; /* keys that a block sorts, a power of two */
     int32_t even; /* 1: rows can be accessed as vectors */
 };
 
@@ -4426,10 +4467,11 @@ DPARI_CUDA_FN uint64_t dpari_cuda_key(int64_t target, int64_t i)
 
 DPARI_CUDA_FN int dpari_cuda_bound(uint64_t key)
 {
-    return key < UINT64_C(1) << 63; /* targets below 0 keep their sign */
+    return key < UINT64_C(1) << 63; /* a negative target makes the key negative */
 }
 
-/* Bitonic sort: compares pairs `step` apart, ascending in every other stretch of `size`. */
+/* Bitonic sort: compares pairs of keys `step` apart, and sorts stretches of `size` keys in
+ * alternating directions. */
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_sort_kernel(DPARI_CUDA_ARGS dpari_cuda_scatter s)
 {
@@ -4462,8 +4504,8 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     }
 }
 
-/* Each thread has a key. The runs are loaded into shared memory one after the other, the next one
- * while this one is searched. */
+/* Computes the places of the keys. Each thread has a key. The runs are loaded into shared memory
+ * one after the other, the next run while the current one is searched. */
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_sort_rank_kernel(DPARI_CUDA_ARGS dpari_cuda_scatter s)
 {
@@ -4498,7 +4540,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     }
 }
 
-/* True if the target of key p fills the first whole block of DPARI_CUDA_HOT keys from there on. */
+/* True if the target of key p fills the first complete group of DPARI_CUDA_HOT keys from p on. */
 __device__ static inline int dpari_cuda_hot(const dpari_cuda_scatter &s, int64_t p)
 {
     const int64_t last =
@@ -4506,7 +4548,7 @@ __device__ static inline int dpari_cuda_hot(const dpari_cuda_scatter &s, int64_t
     return last < s.n && s.key[last] >> DPARI_CUDA_ROW_BITS == s.key[p] >> DPARI_CUDA_ROW_BITS;
 }
 
-/* Normalises the results of sums, in which a NaN has stayed a NaN. */
+/* Normalises the NaNs in results of sums, which have kept their sign and payload. */
 template <typename W>
 __device__ static inline void dpari_cuda_scatter_store(const dpari_cuda_scatter &s, W *to,
                                                        int64_t at, W *sum)
@@ -4521,7 +4563,7 @@ __device__ static inline void dpari_cuda_scatter_store(const dpari_cuda_scatter 
     dpari_cuda_store<0>(&made, to, at, s.s.width, width, s.even);
 }
 
-/* Four elements of a key's row. */
+/* Loads four elements of a key's row. */
 template <typename W>
 __device__ static inline void dpari_cuda_scatter_load(const dpari_cuda_scatter &s, uint64_t key,
                                                       int64_t at, dpari_cuda_four *v)
@@ -4531,8 +4573,8 @@ __device__ static inline void dpari_cuda_scatter_load(const dpari_cuda_scatter &
                                        (int32_t)sizeof(W), s.even);
 }
 
-/* Adds four elements of the rows of `key`, which is number p, and of those behind it to their
- * target. */
+/* Adds four elements of the rows of `key`, which is key number p, and of the following keys with
+ * the same target, to the target. */
 template <typename W>
 __device__ static inline void dpari_cuda_scatter_unit(const dpari_cuda_scatter &s, int64_t p,
                                                       uint64_t key, int64_t at)
@@ -4570,7 +4612,7 @@ __device__ static inline void dpari_cuda_scatter_unit(const dpari_cuda_scatter &
     dpari_cuda_scatter_store(s, to, at, sum);
 }
 
-/* Targets that are not hot, each processed by the thread of its first key. */
+/* Processes the targets that are not hot, each in the thread of its first key. */
 template <typename W>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_scatter_kernel(DPARI_CUDA_ARGS dpari_cuda_scatter s)
@@ -4598,8 +4640,8 @@ template <typename W> struct alignas(16) dpari_cuda_units_of {
 
 /* Adds the rows of keys [begin, end) to one target, in TILE fours of columns from `first` on. A
  * thread fetches the same four of every 32nd row. While the first warp adds the rows of one stage
- * in order, a column in each lane, those of the next stage, and the keys of the stage after it, are
- * being loaded. Rows behind the end are -0, which changes no sum. */
+ * in order, a column in each lane, the rows of the next stage and the keys of the stage after it
+ * are being loaded. Rows beyond the end are -0, which changes no sum. */
 template <typename W>
 __device__ static inline void dpari_cuda_scatter_run(const dpari_cuda_scatter &s, int64_t begin,
                                                      int64_t end, int64_t first)
@@ -4664,8 +4706,9 @@ __device__ static inline void dpari_cuda_scatter_run(const dpari_cuda_scatter &s
     }
 }
 
-/* Finds the keys of the hot target whose first whole block of DPARI_CUDA_HOT begins at p. All
- * threads compare some keys, because a binary search would wait for one load after the other. */
+/* Finds the keys of the hot target whose first complete group of DPARI_CUDA_HOT keys begins at p.
+ * Each thread compares some keys, because a binary search would wait for one load after the
+ * other. */
 __device__ static inline void dpari_cuda_scatter_keys(const dpari_cuda_scatter &s, int64_t p,
                                                       int64_t *begin, int64_t *end)
 {
@@ -4693,14 +4736,15 @@ __device__ static inline void dpari_cuda_scatter_keys(const dpari_cuda_scatter &
     *end = last + 1 + (int64_t)dpari_cuda_block_sum((double)behind);
 }
 
-/* Processes all hot targets. Each block searches for them itself, which takes only a few loads, and
- * takes its share of their tiles of columns. */
+/* Processes all hot targets. Each block finds them itself, which takes only a few loads, and
+ * processes its share of their tiles of columns. */
 template <typename W>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_scatter_hot_kernel(DPARI_CUDA_ARGS dpari_cuda_scatter s)
 {
     enum { WORDS = (1 << DPARI_CUDA_ROW_BITS) / DPARI_CUDA_HOT / 32 };
-    __shared__ uint32_t hot[WORDS]; /* a bit for each block of keys: the first of a hot target */
+    __shared__ uint32_t hot[WORDS]; /* a bit for each group of keys: 1 for the first group of a hot
+                                       target */
     const int64_t tiles = (s.s.width + 4 * DPARI_CUDA_TILE - 1) / (4 * DPARI_CUDA_TILE);
     int64_t item = blockIdx.x; /* tiles are counted through all hot targets */
     for (int32_t k = (int32_t)threadIdx.x; k < 32 * WORDS; k += DPARI_CUDA_THREADS) {
@@ -4731,7 +4775,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     }
 }
 
-/* One window. */
+/* Adds the rows of one window. */
 static dpar_status dpari_cuda_scatter_now(dpar_cuda *gpu, dpari_cuda_scatter *s)
 {
     const int64_t most = (s->n + DPARI_CUDA_SORT - 1) / DPARI_CUDA_SORT;
@@ -4806,7 +4850,7 @@ struct dpari_cuda_mix {
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
     dpari_cuda_mix_kernel(DPARI_CUDA_ARGS dpari_cuda_mix s)
 {
-    enum { AHEAD = 2 }; /* rows whose loads are under way together */
+    enum { AHEAD = 2 }; /* rows whose loads are in flight together */
     const dpar_mem_combine &m = s.m;
     const int32_t tw = dpari_cuda_width(m.to_type), fw = dpari_cuda_width(m.from_type);
     for (int64_t c = blockIdx.x; c < s.r.chunks; c += gridDim.x) {
@@ -4860,7 +4904,8 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
     }
 }
 
-/* Rows of one type in units of 16 bytes, two rows under way together. Gives the same bits. */
+/* The same for rows of one type in units of 16 bytes, with two rows in flight together. Gives the
+ * same bits. */
 template <int TYPE>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 4)
     dpari_cuda_mix_wide_kernel(DPARI_CUDA_ARGS dpari_cuda_mix s)
@@ -4957,8 +5002,9 @@ struct dpari_cuda_dots {
     int32_t room;
 };
 
-/* Each warp has a row, whose elements are assigned to lanes in a fixed way. TYPE is given if the
- * kernel knows it and all are vectors; then four vectors of each row are under way together. */
+/* Each warp has a row, whose elements are assigned to lanes in a fixed order. TYPE is set if the
+ * kernel knows it and all units are vectors; then four vectors of each row are in flight
+ * together. */
 template <int TYPE>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_dot_kernel(DPARI_CUDA_ARGS dpari_cuda_dots s)
@@ -5042,7 +5088,7 @@ static dpar_status dpari_cuda_dot(void *ctx, const dpar_mem_dot *dot)
 
 struct dpari_cuda_entropy {
     dpar_mem_cross_entropy x;
-    double *part; /* sums of LOSS, three for each block */
+    double *part; /* partial sums of LOSS, three for each block */
     int32_t parts, room;
 };
 
@@ -5051,8 +5097,8 @@ DPARI_CUDA_FN double dpari_cuda_lowest(void)
     return dpari_cuda_bits<double>(UINT64_C(0xfff0) << 48);
 }
 
-/* How exponentials are computed. For F64 logits to the last bits; for F32 logits in f64, but only
- * to 2^-39, because their results are rounded to F32; with options.fast_math in F32. */
+/* How exponentials are computed. EXACT, for F64 logits: to the last bits. SHORT, for F32 logits: in
+ * f64, but only to 2^-39, because the results are rounded to F32. FAST, with fast_math: in F32. */
 enum { DPARI_CUDA_EXACT, DPARI_CUDA_SHORT, DPARI_CUDA_FAST };
 
 template <int HOW> __device__ static inline double dpari_cuda_exp(double x)
@@ -5065,10 +5111,11 @@ template <int HOW> __device__ static inline double dpari_cuda_exp(double x)
  * 120 bits). */
 DPARI_CUDA_FN double dpari_cuda_exp_short(double x)
 {
-    const double whole = 6755399441055744.0; /* 1.5 2^52: adding it rounds to whole numbers */
+    const double whole = 6755399441055744.0; /* 1.5 * 2^52: adding it rounds to an integer */
     const double t = fma(x, 1.4426950408889634, whole);
     const double r = fma(dpari_cuda_add(t, -whole), -0.6931471805599453, x);
-    const int64_t k = (int64_t)(dpari_cuda_bits<uint64_t>(t) << 52); /* its low bits, as exponent */
+    const int64_t k = (int64_t)(dpari_cuda_bits<uint64_t>(t) << 52); /* the low bits of t, as an
+                                                                        exponent */
     double p = fma(2.4876178959085513e-05, r, 1.9915881871396035e-04);
     p = fma(p, r, 1.388882165071769e-03);
     p = fma(p, r, 8.333266071022454e-03);
@@ -5080,8 +5127,8 @@ DPARI_CUDA_FN double dpari_cuda_exp_short(double x)
     return dpari_cuda_bits<double>(dpari_cuda_bits<uint64_t>(p) + (uint64_t)k);
 }
 
-/* Replaces all N numbers by their exponentials. If one is NaN or beyond 700 all are computed
- * exactly. */
+/* Replaces all N numbers by their exponentials. If one of them is NaN or above 700, all are
+ * computed exactly. */
 template <int HOW, int N> __device__ static inline void dpari_cuda_exps(double *x)
 {
     uint32_t most = 0;
@@ -5117,14 +5164,14 @@ __device__ static inline int dpari_cuda_counts(const dpar_mem_cross_entropy &x, 
     return target >= 0 && (x.ignore == 0 || target != x.ignore - 1);
 }
 
-/* The largest logit so far, and the sum of exponentials below it, of a thread. */
+/* A thread's largest logit so far, and its sum of exponentials relative to that logit. */
 template <typename V> struct dpari_cuda_soft {
     V most;
     double below;
 };
 
-/* Adds N more logits. Their maximum is computed first, so that the sum changes its base only once.
- */
+/* Adds N more logits. Their maximum is computed first, so that the sum changes its base only
+ * once. */
 template <int HOW, int N, typename V>
 __device__ static inline void dpari_cuda_soften(dpari_cuda_soft<V> *a, const V *x)
 {
@@ -5135,11 +5182,11 @@ __device__ static inline void dpari_cuda_soften(dpari_cuda_soft<V> *a, const V *
     for (int e = 0; e < N; e++) {
         top = x[e] > top ? x[e] : top;
     }
-    if (top > a->most) { /* before the first logit the sum is 0, or NaN */
+    if (top > a->most) { /* if this is the first logit, the sum is 0 or NaN */
         a->below *= a->most == lowest ? 1.0 : dpari_cuda_exp<HOW>((double)a->most - (double)top);
         a->most = top;
     }
-    base = top == lowest ? (V)0 : top; /* for -infinity e^(x - base) is 0 then */
+    base = top == lowest ? (V)0 : top; /* so that e^(x - base) is 0 if all logits are -infinity */
     DPARI_CUDA_UNROLL
     for (int e = 0; e < N; e++) {
         below[e] = HOW == DPARI_CUDA_FAST ? (double)dpari_cuda_add(x[e], -base)
@@ -5152,7 +5199,8 @@ __device__ static inline void dpari_cuda_soften(dpari_cuda_soft<V> *a, const V *
     }
 }
 
-/* Combines the sums of all threads, based on the largest logit of all, and returns them to all. */
+/* Combines the sums of all threads relative to the largest logit of all, and returns the result to
+ * all threads. */
 template <int HOW, typename V>
 __device__ static inline dpari_cuda_soft<V> dpari_cuda_soft_block(dpari_cuda_soft<V> a)
 {
@@ -5178,8 +5226,8 @@ __device__ static inline dpari_cuda_soft<V> dpari_cuda_soft_block(dpari_cuda_sof
     return a;
 }
 
-/* Adds PER fours of a run of logits, a block apart from u on. Behind its end the lowest number is
- * used. Also adds up the logits themselves, if that is wanted. */
+/* Adds PER fours of a run of logits, from u on and a block apart. Beyond the end of the run the
+ * lowest number is used. Also adds up the logits themselves, if requested. */
 template <int PER, int TYPE, typename V>
 __device__ static inline void dpari_cuda_logits(const unsigned char *run, int64_t n, int even,
                                                 int64_t u, V *v, int sums, double *sum)
@@ -5211,7 +5259,7 @@ __device__ static inline void dpari_cuda_logits(const unsigned char *run, int64_
     }
 }
 
-/* Each block has a token, and each thread eight logits of it at a time. */
+/* Each block has a token, of which each thread has eight logits at a time. */
 template <int HOW, int TYPE, typename V>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, TYPE == DPAR_F64 ? 2 : 4)
     dpari_cuda_entropy_part_kernel(DPARI_CUDA_ARGS dpari_cuda_entropy s)
@@ -5225,7 +5273,8 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, TYPE == DPAR_F64 ? 
         double sum = 0.0;
         a.most = (V)dpari_cuda_lowest();
         a.below = 0.0;
-        for (int w = 0; w < 2; w++) { /* units begin at the first column, whatever its address */
+        for (int w = 0; w < 2; w++) { /* units begin at the first column, even if its address is
+                                         unaligned */
             const unsigned char *run = base + x.lo[w] * width;
             const int64_t n = x.hi[w] - x.lo[w];
             const int even = dpari_cuda_even(run, 0, width);
@@ -5337,7 +5386,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     }
 }
 
-/* Computes dx of N logits from column i on, one of which may be the target's. */
+/* Computes dx of N logits from column i on, one of which may be the target. */
 template <int HOW, int N>
 __device__ static inline void dpari_cuda_entropy_back(const dpar_mem_cross_entropy &x, int64_t i,
                                                       int64_t own, double lse, double factor,
@@ -5369,8 +5418,8 @@ __device__ static inline void dpari_cuda_entropy_back(const dpar_mem_cross_entro
     }
 }
 
-/* Each block has a token, and each thread two fours of its logits under way together. The logits
- * that are left at both ends are processed by one thread each. */
+/* Each block has a token, of which each thread has two fours of logits in flight together. Each
+ * remaining logit at both ends is processed by one thread. */
 template <int HOW, int TYPE>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
     dpari_cuda_entropy_gradient_kernel(DPARI_CUDA_ARGS dpari_cuda_entropy s)
@@ -5463,8 +5512,8 @@ static dpar_status dpari_cuda_entropy_op(void *ctx, const dpar_mem_cross_entropy
     if (entropy->tokens < (int64_t)DPARI_CUDA_PARTS * DPARI_CUDA_THREADS) {
         s.parts = (int32_t)((entropy->tokens + DPARI_CUDA_THREADS - 1) / DPARI_CUDA_THREADS);
     }
-    if (entropy->phase ==
-        DPAR_MEM_CROSS_ENTROPY_LOSS) { /* as many blocks as the tokens say: sums */
+    if (entropy->phase == DPAR_MEM_CROSS_ENTROPY_LOSS) { /* the number of blocks depends only on the
+                                                            tokens, so that sums do, too */
         st = entropy->tokens == 0 ? DPAR_OK
                                   : dpari_cuda_launch(gpu, "cross_entropy",
                                                       dpari_cuda_entropy_loss_kernel, s, s.parts);
@@ -5593,17 +5642,18 @@ static dpar_status dpari_cuda_merge_op(void *ctx, const dpar_mem_attention_merge
 
 /* ---- planes ---------------------------------------------------------------------------------- */
 
-/* The points of a plane on several sides (of x, dy, ...), in as few dims as all sides allow, the
- * last dim first. */
+/* The points of a plane in several arrays, which are called sides (x, dy, ...), in as few dims as
+ * all sides allow, with the last dim first. */
 template <int SIDES> struct dpari_cuda_plane {
     int64_t points;
     int64_t extent[DPAR_MAX_DIMS], stride[SIDES][DPAR_MAX_DIMS];
     uint32_t magic[DPAR_MAX_DIMS];
     uint8_t shift[DPAR_MAX_DIMS];
-    int32_t dims, small; /* small 1: indices have 31 bits, so that division is by multiplication */
+    int32_t dims, small; /* small 1: indices fit in 31 bits, so that a multiplication replaces
+                            divisions */
 };
 
-/* Where point i is on each side, relative to the plane's first point. */
+/* Computes the offset of point i from the plane's first point on each side. */
 template <int SIDES>
 __device__ static inline void dpari_cuda_plane_at(const dpari_cuda_plane<SIDES> &p, int64_t i,
                                                   int64_t *at)
@@ -5659,7 +5709,7 @@ static void dpari_cuda_plane_lay(int32_t dims, const int64_t *extent, const int6
     }
 }
 
-/* True if the numbers fit together: planes are samples times channels, and channels may have
+/* True if the counts are consistent: planes are samples times channels, and channels may form
  * groups. */
 static int dpari_cuda_planes_fine(int64_t planes, int32_t channels, int32_t groups, int32_t dims,
                                   const int64_t *extent)
@@ -5685,19 +5735,20 @@ struct dpari_cuda_three_of {
 struct dpari_cuda_moment {
     dpar_mem_moments m;
     dpari_cuda_plane<1> plane;
-    int64_t sets, planes; /* sets, and the planes of each */
-    int64_t slices;       /* of a set; with 1 the result is stored directly */
+    int64_t sets, planes; /* number of sets, and of planes in each */
+    int64_t slices;       /* number of slices of a set; if it is 1, the result is stored directly */
     int64_t each;         /* points of a slice */
     dpari_cuda_three_of *part;
-    int32_t per_sample; /* groups of a sample; 0 if the sets are channels */
-    int32_t fours;      /* 1: four points from a multiple of four on are one vector */
-    int32_t few;        /* 1: a set has below 2^31 points, so that division is by multiplication */
+    int32_t per_sample; /* number of groups of a sample; 0 if the sets are channels */
+    int32_t fours;      /* 1: four points, from a multiple of four on, are a vector */
+    int32_t few;        /* 1: a set has less than 2^31 points, so that a multiplication replaces
+                           divisions */
     uint32_t magic;     /* for division by the points of a plane */
     uint8_t shift, room[7];
 };
 
-/* Merges b into a. share: b's part of both counts. both: the product of the counts over their sum.
- */
+/* Merges b into a. share: b's part of both counts. both: the product of the counts over their
+ * sum. */
 __device__ static inline void dpari_cuda_three_join_by(dpari_cuda_three_of *a,
                                                        const dpari_cuda_three_of &b, double share,
                                                        double both)
@@ -5724,13 +5775,14 @@ __device__ static inline void dpari_cuda_three_join(dpari_cuda_three_of *a,
     }
 }
 
-/* Where point i of a set is, counted through all its planes. */
+/* Returns the offset of point i of a set; points are counted through all planes of the set. */
 __device__ static inline int64_t dpari_cuda_point(const dpari_cuda_moment &s, int64_t set,
                                                   int64_t i)
 {
     const int64_t k =
         s.few ? (int64_t)dpari_cuda_over((uint32_t)i, s.magic, s.shift) : i / s.plane.points;
-    const int64_t plane = s.per_sample > 0 ? set * s.planes + k /* channels of a group follow */
+    const int64_t plane = s.per_sample > 0 ? set * s.planes + k /* channels of a group follow each
+                                                                   other */
                                            : k * s.m.channels + set;
     int64_t at;
     dpari_cuda_plane_at(s.plane, i - k * s.plane.points, &at);
@@ -5796,7 +5848,7 @@ __device__ static inline void dpari_cuda_three_put(const dpari_cuda_moment &s, i
     to[2] = sum.m2;
 }
 
-/* Mean, and squares about the mean, of the first n points of x. */
+/* Computes the mean of the first n points of x, and the sum of their squares about the mean. */
 template <int SOME, typename V>
 __device__ static inline dpari_cuda_three_of dpari_cuda_moment_some(const V *x, int32_t n)
 {
@@ -5807,7 +5859,8 @@ __device__ static inline dpari_cuda_three_of dpari_cuda_moment_some(const V *x, 
         sum = dpari_cuda_add(sum, (double)x[j]); /* points that do not exist are 0 */
     }
     one.count = (double)n;
-    one.mean = n == 16 ? dpari_cuda_mul(sum, 0.0625) : sum / one.count; /* exact for a power of 2 */
+    one.mean = n == 16 ? dpari_cuda_mul(sum, 0.0625) : sum / one.count; /* exact, because 16 is a
+                                                                           power of 2 */
     DPARI_CUDA_UNROLL
     for (int j = 0; j < SOME; j++) {
         const double off = (double)x[j] - one.mean;
@@ -5817,7 +5870,7 @@ __device__ static inline dpari_cuda_three_of dpari_cuda_moment_some(const V *x, 
     return one;
 }
 
-/* The same for sixteen points of which only the first `left` exist. */
+/* Does the same for sixteen points, of which only the first `left` exist. */
 template <typename V>
 DPARI_CUDA_ONCE __device__ static void dpari_cuda_moment_rest(dpari_cuda_three_of *a, const V *x,
                                                               int64_t left)
@@ -5828,8 +5881,8 @@ DPARI_CUDA_ONCE __device__ static void dpari_cuda_moment_rest(dpari_cuda_three_o
     }
 }
 
-/* Loads sixteen points of a set as fours a block apart, from i on; those from `hi` on are 0. If
- * TYPE is known the points are contiguous and loaded as vectors. */
+/* Loads sixteen points of a set, from i on, as fours that are a block apart. Points from `hi` on
+ * are 0. If TYPE is set, the points are contiguous and loaded as vectors. */
 template <int TYPE, typename V>
 __device__ static inline void dpari_cuda_points_of(const dpari_cuda_moment &s, int64_t set,
                                                    int64_t i, int64_t hi, V *x)
@@ -5850,15 +5903,16 @@ __device__ static inline void dpari_cuda_points_of(const dpari_cuda_moment &s, i
     }
 }
 
-/* Each block has one slice of one set. A thread computes the mean of sixteen points, and their
- * squares about it, and merges these with what it has, while the next sixteen are being loaded.
- * Only the last slice may end within a four. */
+/* Each block has one slice of one set. A thread computes the mean of sixteen points, and the sum of
+ * their squares about it, and merges these with its earlier results, while the next sixteen points
+ * are being loaded. Only the last slice may end within a four. */
 template <typename V, int TYPE>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, TYPE != DPAR_TYPE_NONE ? 4 : 2)
     dpari_cuda_moment_kernel(DPARI_CUDA_ARGS dpari_cuda_moment s)
 {
     enum { FOURS = 4, APART = 4 * DPARI_CUDA_THREADS, KNOWN = 64 };
-    __shared__ double share[KNOWN], both[KNOWN]; /* to merge sixteen points with k times as many */
+    __shared__ double share[KNOWN], both[KNOWN]; /* factors for merging sixteen points with k times
+                                                    as many */
     const int64_t all = s.planes * s.plane.points;
     if (threadIdx.x < KNOWN) {
         const double k = 16.0 * (double)threadIdx.x;
@@ -5908,8 +5962,8 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, TYPE != DPAR_TYPE_N
     }
 }
 
-/* Each warp has a set. Its lanes prepare 32 slices at a time, all of which have `each` points
- * except the set's last one. Then these are merged one after the other. */
+/* Each warp has a set. Its lanes prepare 32 slices at a time, which all have `each` points, except
+ * the last one of the set. Then the slices are merged one after the other. */
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_moment_end_kernel(DPARI_CUDA_ARGS dpari_cuda_moment s)
 {
@@ -5972,7 +6026,7 @@ static dpar_status dpari_cuda_moments(void *ctx, const dpar_mem_moments *moments
     }
     s.fours = s.plane.points % 4 == 0 && m->step % 4 == 0 && s.plane.dims == 1 &&
               s.plane.stride[0][0] == 1 && dpari_cuda_even(m->x, 0, dpari_cuda_width(m->type));
-    most = 2 * DPARI_CUDA_PARTS / (s.sets > 0 ? s.sets : 1); /* slices of a set */
+    most = 2 * DPARI_CUDA_PARTS / (s.sets > 0 ? s.sets : 1); /* the most slices of a set */
     s.slices = (all + 4095) / 4096 < most ? (all + 4095) / 4096 : most;
     s.slices = s.slices < 1 ? 1 : s.slices;
     s.each = ((all + s.slices - 1) / s.slices + 3) / 4 * 4;
@@ -6000,7 +6054,7 @@ static dpar_status dpari_cuda_moments(void *ctx, const dpar_mem_moments *moments
 
 struct dpari_cuda_norm {
     dpar_mem_norm m;
-    dpari_cuda_plane<3> plane; /* on the sides of x, dy and to */
+    dpari_cuda_plane<3> plane; /* sides: x, dy and to */
     int64_t sets;
     int64_t slices, each; /* slices of a plane; points of a slice */
     double *part;         /* [planes][slices][2] */
@@ -6040,7 +6094,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     }
 }
 
-/* The coefficients with which APPLY and GRADIENT map all points of a plane. */
+/* The coefficients by which APPLY and GRADIENT map the points of a plane. */
 struct dpari_cuda_norm_line {
     double middle, inverse, scale;
     double a, b;        /* APPLY */
@@ -6078,7 +6132,7 @@ __device__ static inline double dpari_cuda_norm_point(const dpari_cuda_norm_line
                : dpari_cuda_add(dpari_cuda_mul(l.a, v), l.b);
 }
 
-/* APPLY and GRADIENT. Each block has one slice of one plane. */
+/* Runs APPLY and GRADIENT. Each block has one slice of one plane. */
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_norm_map_kernel(DPARI_CUDA_ARGS dpari_cuda_norm s)
 {
@@ -6106,7 +6160,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     }
 }
 
-/* The same for F32 in units of 16 bytes, two under way together for each side. */
+/* The same for F32 in units of 16 bytes, of which two on each side are in flight together. */
 template <int BACK>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_norm_wide_kernel(DPARI_CUDA_ARGS dpari_cuda_norm s)
@@ -6152,7 +6206,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     }
 }
 
-/* One point's part of the sums of dy, and of dy (x - mean). */
+/* Adds a point to the sums of dy and of dy (x - mean). */
 __device__ static inline void dpari_cuda_norm_add(double x, double dy, double middle, double *of_dy,
                                                   double *of_both)
 {
@@ -6160,7 +6214,7 @@ __device__ static inline void dpari_cuda_norm_add(double x, double dy, double mi
     *of_both = dpari_cuda_add(*of_both, dpari_cuda_mul(dy, dpari_cuda_add(x, -middle)));
 }
 
-/* SUMS. Each block has one slice of one plane. */
+/* Runs SUMS. Each block has one slice of one plane. */
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_norm_sums_kernel(DPARI_CUDA_ARGS dpari_cuda_norm s)
 {
@@ -6230,7 +6284,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     }
 }
 
-/* Each thread has a set, or, behind the sets, a channel. */
+/* Each thread has a set, or, beyond the sets, a channel. */
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_norm_totals_kernel(DPARI_CUDA_ARGS dpari_cuda_norm s)
 {
@@ -6264,7 +6318,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     }
 }
 
-/* True if everything that the phase needs is given. */
+/* True if the call has everything that its phase needs. */
 static int dpari_cuda_norm_fits(const dpar_mem_norm *call)
 {
     const int walks = call->phase != DPAR_MEM_NORM_MERGE, sums = call->phase == DPAR_MEM_NORM_SUMS;
@@ -6305,8 +6359,7 @@ static dpar_status dpari_cuda_norm_sum(dpar_cuda *gpu, const dpari_cuda_norm *s)
                          : st;
 }
 
-/* Points of a slice: slices are long, as long as there are enough of them for all multiprocessors.
- */
+/* Returns the points of a slice: as many as possible with enough slices for all multiprocessors. */
 static int64_t dpari_cuda_norm_each(const dpar_cuda *gpu, int64_t planes, int64_t points)
 {
     int64_t each = 16384;
@@ -6317,7 +6370,7 @@ static int64_t dpari_cuda_norm_each(const dpar_cuda *gpu, int64_t planes, int64_
     return each;
 }
 
-/* APPLY and GRADIENT. */
+/* Launches APPLY or GRADIENT. */
 static dpar_status dpari_cuda_norm_map(dpar_cuda *gpu, dpari_cuda_norm *s)
 {
     const dpar_mem_norm *call = &s->m;
@@ -6343,7 +6396,7 @@ static dpar_status dpari_cuda_norm_of(void *ctx, const dpar_mem_norm *call)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const int sums = call->phase == DPAR_MEM_NORM_SUMS;
-    /* sides that the phase lacks have x's strides */
+    /* arrays that the phase does not use get the strides of x */
     const int64_t *const x = call->x.stride;
     const int64_t *const dy = call->phase == DPAR_MEM_NORM_APPLY ? x : call->dy.stride;
     const int64_t *const to = sums ? x : call->to.stride;
@@ -6359,7 +6412,7 @@ static dpar_status dpari_cuda_norm_of(void *ctx, const dpar_mem_norm *call)
     memset(&s, 0, sizeof s);
     s.m = *call;
     s.sets = call->groups > 0 ? call->planes / call->channels * call->groups : call->channels;
-    s.part = call->sums; /* if planes have one slice their sums are already in place */
+    s.part = call->sums; /* if a plane has one slice, its sums are already in place */
     if (call->phase == DPAR_MEM_NORM_MERGE) {
         return dpari_cuda_launch(gpu, "norm", dpari_cuda_norm_merge_kernel, s,
                                  dpari_cuda_units_blocks(gpu, s.sets));
@@ -6382,8 +6435,10 @@ static dpar_status dpari_cuda_norm_of(void *ctx, const dpar_mem_norm *call)
 struct dpari_cuda_quant {
     dpar_mem_quantize q;
     int64_t blocks;
-    int32_t even, even_code; /* 1: numbers, and codes, of all blocks can be accessed as vectors */
-    int32_t warps;           /* 1: a warp has a block; 0: all threads have it */
+    int32_t even, even_code; /* 1: the numbers, and the codes, of all blocks can be accessed as
+                                vectors */
+    int32_t warps;           /* 1: a warp has a block of numbers; 0: all threads of a block together
+                                have one */
     int32_t room;
 };
 
@@ -6469,9 +6524,9 @@ __device__ static inline void dpari_cuda_from_codes(uint32_t four, int32_t type,
     }
 }
 
-/* The divisor of a block's numbers. `over` is its reciprocal if a multiplication by it and a
- * correction by the remainder give the correctly rounded quotient (Markstein 1990), which needs
- * exact remainders: none may be so small or large that a bit is lost. Otherwise it is 0. */
+/* The divisor of a block's numbers. `over` is its reciprocal if a multiplication by it, with a
+ * correction by the remainder, gives the correctly rounded quotient (Markstein 1990). This requires
+ * that no remainder is so small or so large that a bit is lost. Otherwise `over` is 0. */
 struct dpari_cuda_scaling {
     float scale, inverse;
 };
@@ -6486,7 +6541,8 @@ DPARI_CUDA_FN float dpari_cuda_scaled(float x, dpari_cuda_scaling by)
     return fmaf(fmaf(-q, by.scale, x), by.inverse, q);
 }
 
-/* The bits of the largest |x| of a warp, as integers, so that NaN and infinity are the largest, */
+/* Returns the bits of the largest |x| of a warp. They are compared as integers, so that NaN and
+ * infinity are the largest. */
 __device__ static inline uint32_t dpari_cuda_largest(uint32_t mine)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
@@ -6500,7 +6556,7 @@ __device__ static inline uint32_t dpari_cuda_largest(uint32_t mine)
 #endif
 }
 
-/* and of a block. */
+/* Returns the same for a block of threads. */
 __device__ static inline uint32_t dpari_cuda_largest_all(uint32_t mine)
 {
     __shared__ uint32_t part[DPARI_CUDA_WARPS];
@@ -6516,7 +6572,7 @@ __device__ static inline uint32_t dpari_cuda_largest_all(uint32_t mine)
     return mine;
 }
 
-/* Loads four of a block's numbers as F32; those behind its end are 0. */
+/* Loads four of a block's numbers as F32; those beyond its end are 0. */
 __device__ static inline void dpari_cuda_quant_load(const dpari_cuda_quant &s, int32_t type,
                                                     int64_t first, int64_t n, int64_t i, float *x)
 {
@@ -6577,7 +6633,8 @@ __device__ static inline void dpari_cuda_quant_store(const dpari_cuda_quant &s, 
 {
     unsigned char *code = (unsigned char *)s.q.code + b * s.q.code_step;
     uint32_t four = 0;
-    if (by.scale > 0.0f) { /* otherwise the block has NaN or infinity, or is almost 0 */
+    if (by.scale > 0.0f) { /* otherwise the block contains NaN or infinity, or all its numbers are
+                              almost 0 */
         float y[4];
         DPARI_CUDA_UNROLL
         for (int e = 0; e < 4; e++) {
@@ -6595,7 +6652,7 @@ __device__ static inline void dpari_cuda_quant_store(const dpari_cuda_quant &s, 
 }
 
 /* Each warp has four blocks of at most 128 numbers (MANY), or one of at most 512, all in registers.
- * One lane computes the scale of a block for all. TYPE is given if the kernel knows it. */
+ * One lane computes the scale of a block for all lanes. TYPE is set if the kernel knows it. */
 template <int MANY, int TYPE>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
     dpari_cuda_quant_kernel(DPARI_CUDA_ARGS dpari_cuda_quant s)
@@ -6647,7 +6704,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
     }
 }
 
-/* All threads of a block of threads have one block of numbers, which they read twice. */
+/* Each block of threads has one block of numbers, which it reads twice. */
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_quant_long_kernel(DPARI_CUDA_ARGS dpari_cuda_quant s)
 {
@@ -6671,7 +6728,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     }
 }
 
-/* Loads codes i to i + 3 of n. */
+/* Loads codes i to i + 3 of the n codes of a block. */
 __device__ static inline uint32_t
 dpari_cuda_quant_codes(const dpari_cuda_quant &s, const unsigned char *code, int64_t n, int64_t i)
 {
@@ -6685,8 +6742,8 @@ dpari_cuda_quant_codes(const dpari_cuda_quant &s, const unsigned char *code, int
     return four;
 }
 
-/* Each warp has four blocks of at most 128 numbers, of one type of at most 32 bits, that are not
- * added to anything. */
+/* Each warp has four blocks of at most 128 numbers, whose type has at most 32 bits and which are
+ * stored without being added to anything. */
 template <int TYPE>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_unquant_many_kernel(DPARI_CUDA_ARGS dpari_cuda_quant s)
@@ -6699,7 +6756,8 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
         const unsigned char *code = (const unsigned char *)s.q.code + b * s.q.code_step;
         const unsigned char *scale = (const unsigned char *)s.q.scale + b * s.q.scale_step;
         unsigned char *to = (unsigned char *)s.q.x + b * s.q.block * width;
-        const int64_t left = s.q.count - b * s.q.block; /* numbers of all blocks from b on */
+        const int64_t left = s.q.count - b * s.q.block; /* number of elements in all blocks from b
+                                                           on */
         uint32_t four[TEAM];
         float by[TEAM];
         int32_t n[TEAM];
@@ -6766,9 +6824,9 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
 /* ---- blocks in the formats of tensor cores ---- */
 
 struct dpari_cuda_micro {
-    int32_t digits, least, most; /* of the fraction; exponents of the least normal number, as F32
-                                    has it, and of the largest, without bias */
-    uint32_t top;                /* code of the largest */
+    int32_t digits, least, most; /* digits of the fraction; exponents of the smallest normal number,
+                                    biased as in F32, and of the largest number, without bias */
+    uint32_t top;                /* code of the largest number */
     int32_t bits, block;
 };
 
@@ -6782,10 +6840,10 @@ DPARI_CUDA_FN constexpr dpari_cuda_micro dpari_cuda_micro_of(int format)
     }
 }
 
-/* The code of a number, given by its bits without the sign: rounded to nearest even, or by a random
- * word. The significand is aligned to its own exponent, or to that of the least normal number, with
- * 23 digits behind the point. Then its last digits are cut off. What is added before, for rounding,
- * may carry into the code and its exponent. */
+/* Returns the code of a number, given its bits without the sign, rounded to nearest even or by a
+ * random word. The significand is aligned to its own exponent, or to that of the smallest normal
+ * number, with 23 digits after the point. Then a number is added for rounding, which may carry into
+ * the exponent of the code, and the last digits are cut off. */
 DPARI_CUDA_FN uint32_t dpari_cuda_micro_code(dpari_cuda_micro f, uint32_t size, int stochastic,
                                              uint32_t word)
 {
@@ -6798,14 +6856,14 @@ DPARI_CUDA_FN uint32_t dpari_cuda_micro_code(dpari_cuda_micro f, uint32_t size, 
     if (stochastic) {
         x += word >> (32 - cut);
     } else {
-        x |= lost != 0 ? 1u : 0u; /* lost digits mean that it is not a tie */
+        x |= lost != 0 ? 1u : 0u; /* with lost digits it is not a tie */
         x += ((uint32_t)1 << (cut - 1)) - 1 + (x >> cut & 1u);
     }
     code = ((uint32_t)(under < 0 ? -under : 0) << f.digits) + (x >> cut);
     return code < f.top ? code : f.top;
 }
 
-/* The value of a code without its sign. */
+/* Returns the value of a code without its sign. */
 DPARI_CUDA_FN float dpari_cuda_micro_value(dpari_cuda_micro f, uint32_t code)
 {
     const uint32_t least = (uint32_t)f.least << 23, under = code >> f.digits == 0 ? 1 : 0;
@@ -6818,7 +6876,7 @@ DPARI_CUDA_FN float dpari_cuda_micro_value(dpari_cuda_micro f, uint32_t code)
     return under ? x - dpari_cuda_bits<float>(least) : x;
 }
 
-/* The number of which the codes of a block with this scale are multiples. */
+/* Returns the number by which the codes of a block with this scale are multiplied. */
 template <int FORMAT>
 __device__ static inline float dpari_cuda_micro_unit(const dpar_mem_quantize &q, uint32_t scale)
 {
@@ -6832,7 +6890,7 @@ __device__ static inline float dpari_cuda_micro_unit(const dpar_mem_quantize &q,
     return dpari_cuda_bits<float>(scale == 0 ? (uint32_t)0x400000u : scale << 23);
 }
 
-/* The scale of a block whose largest |x| has these bits. */
+/* Returns the scale of a block whose largest |x| has these bits. */
 template <int FORMAT>
 __device__ static inline uint32_t dpari_cuda_micro_scale(const dpar_mem_quantize &q, uint32_t most)
 {
@@ -6850,7 +6908,7 @@ __device__ static inline uint32_t dpari_cuda_micro_scale(const dpar_mem_quantize
                                  dpari_cuda_bits<uint32_t>(x) & 0x7fffffffu, 0, 0);
 }
 
-/* Computes four of the n codes of block b, from its element i on. x is 0 behind its end. */
+/* Computes four of the n codes of block b, from its element i on. x is 0 beyond its end. */
 template <int FORMAT>
 __device__ static inline void dpari_cuda_micro_store(const dpari_cuda_quant &s, int64_t b,
                                                      int64_t n, int64_t i, const float *x, float by)
@@ -6882,8 +6940,8 @@ __device__ static inline void dpari_cuda_micro_store(const dpari_cuda_quant &s, 
     }
 }
 
-/* Each thread has four elements, TEAM times. A block of numbers belongs to LANES neighbours of a
- * warp. */
+/* Each thread has four elements, TEAM times. LANES neighbouring lanes of a warp share a block of
+ * numbers. */
 template <int FORMAT>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_micro_kernel(DPARI_CUDA_ARGS dpari_cuda_quant s)
@@ -6921,7 +6979,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     }
 }
 
-/* Four codes, one in each byte. */
+/* Loads four codes, one in each byte. */
 template <int FORMAT>
 __device__ static inline uint32_t dpari_cuda_micro_codes(const dpari_cuda_quant &s, int64_t b,
                                                          int64_t n, int64_t i)
@@ -7033,7 +7091,8 @@ static dpar_status dpari_cuda_micro_op(dpar_cuda *gpu, const char *name,
         dpari_cuda_units_blocks(gpu, (s.blocks * f.block / 4 + 3) / (back ? 1 : 4)));
 }
 
-/* team: blocks of numbers that a block of threads processes at a time. */
+/* Launches a quantization kernel. team: number of blocks of numbers that a block of threads
+ * processes at a time. */
 static dpar_status dpari_cuda_quantum(dpar_cuda *gpu, const char *name,
                                       const dpar_mem_quantize *call, int64_t team,
                                       void (*kernel)(const dpari_cuda_quant))
@@ -7111,14 +7170,14 @@ static dpar_status dpari_cuda_wait(void *ctx)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     int before = 0;
-    dpar_status st = dpari_cuda_enter(gpu, &before); /* stream 0 belongs to the current device */
+    dpar_status st = dpari_cuda_enter(gpu, &before); /* stream NULL is that of the current device */
     if (st == DPAR_OK) {
         st = dpari_cuda_heard(gpu, cudaStreamSynchronize(gpu->stream), "cudaStreamSynchronize");
     }
     return dpari_cuda_leave(gpu, before, st);
 }
 
-/* True if CUDA knows the memory already: a device's, managed, or registered. */
+/* True if CUDA knows the memory already, because it is a device's, managed or registered. */
 static int dpari_cuda_reached(const void *at)
 {
     struct cudaPointerAttributes about;
@@ -7130,8 +7189,8 @@ static int dpari_cuda_reached(const void *at)
     return about.type != cudaMemoryTypeUnregistered;
 }
 
-/* The range of held pages that contains byte `at`, or the next one behind it, or -1 if there is
- * none. */
+/* Returns the range of held pages that contains byte `at`, or the next range after it, or -1 if
+ * there is none. */
 static int32_t dpari_cuda_held(const dpar_cuda *gpu, uintptr_t at)
 {
     int32_t i, next = -1;
@@ -7143,8 +7202,8 @@ static int32_t dpari_cuda_held(const dpar_cuda *gpu, uintptr_t at)
     return next;
 }
 
-/* Registers the pages [lo, hi), none of which this gpu holds. Pages that others registered stay
- * theirs. */
+/* Registers the pages [lo, hi), none of which this gpu holds. Leaves pages alone that others have
+ * registered. */
 static dpar_status dpari_cuda_hold(dpar_cuda *gpu, uintptr_t lo, uintptr_t hi)
 {
     void *seen = NULL;
@@ -7190,8 +7249,8 @@ static dpar_status dpari_cuda_release(dpar_cuda *gpu)
     return st;
 }
 
-/* Pins whole pages. Scalars of two owners may be in one page, which is unregistered with the last
- * of them. */
+/* Pins whole pages. If a page holds memory of several owners, it is unregistered when the last of
+ * them unpins it. */
 static dpar_status dpari_cuda_pin(void *ctx, void *memory, int64_t bytes)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
@@ -7211,7 +7270,8 @@ static dpar_status dpari_cuda_pin(void *ctx, void *memory, int64_t bytes)
     k = dpari_cuda_held(gpu, at);
     if ((k < 0 || gpu->held[k].lo >= hi) && dpari_cuda_reached(memory) &&
         dpari_cuda_reached((unsigned char *)memory + bytes - 1)) {
-        return dpari_cuda_leave(gpu, before, DPAR_OK); /* device, managed, or pinned by others */
+        return dpari_cuda_leave(gpu, before, DPAR_OK); /* the memory is the device's, managed, or
+                                                          pinned by others */
     }
     for (; at < hi && st == DPAR_OK; k = dpari_cuda_held(gpu, at)) {
         const uintptr_t next = k < 0 || gpu->held[k].lo >= hi ? hi : gpu->held[k].lo;
@@ -7246,7 +7306,7 @@ static dpar_status dpari_cuda_unpin(void *ctx, void *memory)
     while (k >= 0 && gpu->pin[k].memory != (uintptr_t)memory) {
         k--;
     }
-    if (k < 0) { /* device memory, or pinned by others */
+    if (k < 0) { /* memory that needed no pin, see dpari_cuda_pin */
         return DPAR_OK;
     }
     gpu->pin[k] = gpu->pin[--gpu->pins];
@@ -7291,7 +7351,7 @@ DPAR_API void dpar_cuda_mem(dpar_cuda *gpu, dpar_mem *mem)
     mem->reduce = dpari_cuda_reduce;
     mem->finite = dpari_cuda_finite;
 #ifdef DPAR_TRAIN_H
-    if (gpu->known != NULL) { /* open */
+    if (gpu->known != NULL) { /* the device is open */
         dpar_mem_layers *layers = &((dpari_cuda_memory *)gpu->known)->layers;
         dpari_cuda_layers(layers);
         mem->layers = layers;
@@ -7331,21 +7391,20 @@ static cudaError_t dpari_cuda_ask(dpar_cuda *gpu)
     return error;
 }
 
-DPAR_API dpar_status dpar_cuda_open(dpar_cuda *gpu, const dpar_cuda_desc *options, dpar_why *why)
+DPAR_API dpar_status dpar_cuda_open(dpar_cuda *gpu, const dpar_cuda_desc *desc, dpar_why *why)
 {
     dpar_cuda made;
     int device = 0;
     cudaError_t error = cudaSuccess;
-    if (gpu == NULL ||
-        (options != NULL && (options->device < 0 || options->max_blocks < 0 ||
-                             (options->fast_math != 0 && options->fast_math != 1)))) {
+    if (gpu == NULL || (desc != NULL && (desc->device < 0 || desc->max_blocks < 0 ||
+                                         (desc->fast_math != 0 && desc->fast_math != 1)))) {
         return dpari_cuda_say(DPAR_E_ARG, why, "dpar_cuda_open",
                               "gpu is NULL, device or max_blocks is negative, or fast_math is "
                               "neither 0 nor 1");
     }
     memset(&made, 0, sizeof made);
-    if (options != NULL && options->device > 0) {
-        made.device = device = options->device - 1;
+    if (desc != NULL && desc->device > 0) {
+        made.device = device = desc->device - 1;
     } else {
         error = cudaGetDevice(&device);
         made.device = device;
@@ -7366,10 +7425,10 @@ DPAR_API dpar_status dpar_cuda_open(dpar_cuda *gpu, const dpar_cuda_desc *option
                        (int)made.capability / 10, (int)made.capability % 10);
         return dpari_cuda_say(DPAR_E_UNKNOWN, why, "dpar_cuda_open", text);
     }
-    if (options != NULL) {
-        made.stream = options->stream;
-        made.fast_math = options->fast_math;
-        made.max_blocks = options->max_blocks;
+    if (desc != NULL) {
+        made.stream = desc->stream;
+        made.fast_math = desc->fast_math;
+        made.max_blocks = desc->max_blocks;
     }
     made.scratch_bytes = DPARI_CUDA_SCRATCH;
     error = cudaMalloc(&made.scratch, DPARI_CUDA_SCRATCH);
@@ -7379,8 +7438,11 @@ DPAR_API dpar_status dpar_cuda_open(dpar_cuda *gpu, const dpar_cuda_desc *option
     }
     made.known = calloc(1, sizeof(dpari_cuda_memory));
     if (made.known == NULL) {
+        char text[80];
+        (void)snprintf(text, sizeof text, "no host memory to keep launches of moves (%lld bytes)",
+                       (long long)sizeof(dpari_cuda_memory));
         (void)cudaFree(made.scratch);
-        return dpari_cuda_say(DPAR_E_MEMORY, why, "dpar_cuda_open", "no host memory");
+        return dpari_cuda_say(DPAR_E_MEMORY, why, "dpar_cuda_open", text);
     }
     *gpu = made;
     return DPAR_OK;
@@ -7408,7 +7470,7 @@ DPAR_API dpar_status dpar_cuda_close(dpar_cuda *gpu)
 
 enum { DPARI_CUDA_TIMES = 7 };
 
-/* The work that is timed, which is enqueued on gpu's stream. */
+/* A measurement: buffers, and the work that is enqueued on gpu's stream and timed. */
 struct dpari_cuda_timed {
     dpar_cuda *gpu;
     cudaEvent_t before, behind;
@@ -7416,7 +7478,7 @@ struct dpari_cuda_timed {
     void *host;
     int64_t bytes;
     const dpar_cuda_measure_desc *probe;
-    void *blas; /* a handle of cuBLAS, and its function cublasGemmEx */
+    void *blas; /* cuBLAS: a handle, and the function cublasGemmEx */
     int (*product)(void *, int, int, int, int, int, const void *, const void *, int, int,
                    const void *, int, int, const void *, void *, int, int, int, int);
     int32_t n, what;
@@ -7424,8 +7486,8 @@ struct dpari_cuda_timed {
 
 enum { DPARI_CUDA_COPY, DPARI_CUDA_LINK, DPARI_CUDA_PCIE, DPARI_CUDA_GEMM };
 
-/* Multiplies by cuBLAS: c = a b^T of rows, which cuBLAS takes for columns, hence op(T) and op(N).
- * 14 is CUDA_R_16BF, 68 CUBLAS_COMPUTE_32F, -1 CUBLAS_GEMM_DEFAULT. */
+/* Enqueues c = a b^T by cuBLAS. The matrices are stored by rows, but cuBLAS expects columns, hence
+ * op(T) and op(N). 14 is CUDA_R_16BF, 68 CUBLAS_COMPUTE_32F, and -1 CUBLAS_GEMM_DEFAULT. */
 static dpar_status dpari_cuda_blas_gemm(dpari_cuda_timed *t)
 {
     const float one = 1.0f, zero = 0.0f;
@@ -7467,7 +7529,8 @@ static dpar_status dpari_cuda_timed_once(dpari_cuda_timed *t)
     }
 }
 
-/* The median of several times in seconds, after one run that does not count. 0 if it fails. */
+/* Returns the median time of several runs in seconds, after one run that does not count. 0 if a run
+ * fails. */
 static double dpari_cuda_time(dpari_cuda_timed *t)
 {
     double made[DPARI_CUDA_TIMES];
@@ -7497,7 +7560,7 @@ struct dpari_cuda_noise {
     int64_t count;
 };
 
-/* Fills a matrix with random BF16 numbers between -1 and 1, because products of zeros take less
+/* Fills a matrix with random BF16 numbers between -1 and 1, because a product of zeros takes less
  * power and time. */
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_noise_kernel(DPARI_CUDA_ARGS dpari_cuda_noise s)
@@ -7527,7 +7590,8 @@ static double dpari_cuda_clock(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Host seconds of a launch, with an empty queue before and after. */
+/* Returns the host's seconds per launch: the least of three turns, each of which begins with an
+ * empty queue. */
 static double dpari_cuda_launch_time(dpar_cuda *gpu)
 {
     enum { MANY = 1000 };
@@ -7546,19 +7610,20 @@ static double dpari_cuda_launch_time(dpar_cuda *gpu)
         start = (dpari_cuda_clock() - start) / MANY;
         least = turn == 0 || start < least ? start : least;
     }
-    (void)cudaStreamSynchronize(gpu->stream); /* orders nothing: the next time begins with none */
+    (void)cudaStreamSynchronize(gpu->stream); /* orders nothing: the next measurement begins with an
+                                                 empty queue */
     return least;
 }
 
-/* Loads a function of a library. It is copied as bytes, because pointers to functions and to data
- * may differ. */
+/* Loads a function of a library. Its address is copied as bytes, because C++ does not convert
+ * pointers to data into pointers to functions. */
 static void dpari_cuda_symbol(void *library, const char *name, void *function, size_t bytes)
 {
     void *at = dlsym(library, name);
     memcpy(function, &at, bytes);
 }
 
-/* Loads cuBLAS if it is found. Returns its handle, and sets the function that multiplies. */
+/* Loads cuBLAS if it is found. Returns a handle, or NULL, and sets t->product. */
 static void *dpari_cuda_blas_open(dpari_cuda_timed *t, char *name, size_t room, void **library)
 {
     static const char *const files[] = {"libcublas.so.13", "libcublas.so.12", "libcublas.so"};
@@ -7616,7 +7681,7 @@ static void dpari_cuda_probe_gemm(dpari_cuda_timed *t, dpar_cuda_measurement *ma
     }
 }
 
-/* Measures the link to another device, if this one can reach one. */
+/* Measures the link to another device, if this device can access one. */
 static void dpari_cuda_probe_link(dpari_cuda_timed *t, dpar_cuda_measurement *made)
 {
     const int own = t->gpu->device;
@@ -7665,7 +7730,7 @@ static void dpari_cuda_probe_host(dpari_cuda_timed *t, dpar_cuda_measurement *ma
     t->bytes = all;
 }
 
-/* Measures everything, in the memory that was allocated: three matrices, or two buffers. */
+/* Measures everything. The same memory serves as three matrices and as two buffers. */
 static void dpari_cuda_probe_all(dpari_cuda_timed *t, dpar_cuda_measurement *made)
 {
     double seconds;
@@ -7704,11 +7769,14 @@ DPAR_API dpar_status dpar_cuda_measure(dpar_cuda *gpu, const dpar_cuda_measure_d
     if (t.probe->bytes < 0 || t.probe->matrix_size < 0 || t.probe->matrix_size > 65536 ||
         cudaGetDeviceProperties(&about, gpu->device) != cudaSuccess ||
         cudaMemGetInfo(&left, &total) != cudaSuccess) {
+        char text[160];
         (void)cudaGetLastError();
+        (void)snprintf(text, sizeof text,
+                       "bytes is %lld, but must not be negative; or matrix_size is %d, but must be "
+                       "0 to 65536; or device %d does not respond",
+                       (long long)t.probe->bytes, (int)t.probe->matrix_size, (int)gpu->device);
         return dpari_cuda_leave(gpu, before,
-                                dpari_cuda_say(DPAR_E_ARG, why, "dpar_cuda_measure",
-                                               "bytes is negative, matrix_size is not in 0 to "
-                                               "65536, or the device does not respond"));
+                                dpari_cuda_say(DPAR_E_ARG, why, "dpar_cuda_measure", text));
     }
     t.bytes = (int64_t)1 << 30 < (int64_t)(left / 8) ? (int64_t)1 << 30 : (int64_t)(left / 8);
     t.bytes = (t.probe->bytes > 0 ? t.probe->bytes : t.bytes) / 256 * 256;
@@ -7729,8 +7797,11 @@ DPAR_API dpar_status dpar_cuda_measure(dpar_cuda *gpu, const dpar_cuda_measure_d
         *made = m;
         st = DPAR_OK;
     } else {
-        (void)dpari_cuda_say(st, why, "dpar_cuda_measure",
-                             "no device memory for the buffers, or no events");
+        char text[120];
+        (void)snprintf(text, sizeof text,
+                       "device %d has no memory for buffers of %lld bytes, or no events",
+                       (int)gpu->device, (long long)(2 * room + matrix));
+        (void)dpari_cuda_say(st, why, "dpar_cuda_measure", text);
     }
     (void)cudaStreamSynchronize(gpu->stream); /* orders nothing: cudaFree waits as well */
     (void)(t.before != NULL ? cudaEventDestroy(t.before) : cudaSuccess);
@@ -7740,7 +7811,8 @@ DPAR_API dpar_status dpar_cuda_measure(dpar_cuda *gpu, const dpar_cuda_measure_d
     return dpari_cuda_leave(gpu, before, st);
 }
 
-/* Writes one line: a setting, or a comment that it was not measured. Returns the new length. */
+/* Writes one line: a setting, or a comment that the number was not measured. Returns the new
+ * length. */
 static int64_t dpari_cuda_line(char *text, int64_t bytes, int64_t at, const char *key, double value,
                                const char *unit)
 {

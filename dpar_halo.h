@@ -2,7 +2,7 @@
 /* dpar_halo.h - cuts grids over ranks and exchanges the halos of their arrays in one call.
  * Version 0.2.0. GENERATED from src/ by tools/amalgamate: edit the files there.
  *
- * This program computes the heat on a plate that is hot at the end y < 0 and periodic in x, on any number of ranks:
+ * This program computes the heat on a plate that is hot beyond the end y < 0 and periodic in x, on any number of ranks:
  *
  *     #include "dpar_halo.h"
  *     #include <stdio.h>
@@ -22,7 +22,7 @@
  *         if (dpar_grid_make(world, &desc, &g, &why) < 0) {
  *             return dpar_fail(world, &why);
  *         }
- *         u = (double *)dpar_grid_array(g, DPAR_F64, NULL);      u[0] is the first own cell; its halo lies around it
+ *         u = (double *)dpar_grid_array(g, DPAR_F64, NULL);      u[0] is the first own cell; the halo is around these
  *         v = (double *)dpar_grid_array(g, DPAR_F64, NULL);
  *         if (u == NULL || v == NULL) {
  *             return dpar_fail(world, NULL);
@@ -70,16 +70,16 @@
  *
  *     dpar_grid_attach(g, u, DPAR_F64, &field, &why)    exchanges your own array: any order, strides, faces, vertices
  *     dpar_grid_array(g, DPAR_F64, &field)              makes such an array in registered memory
- *     dpar_grid_exchange_many(g, arrays, 3, 2)          exchanges 3 arrays 2 cells deep, a message per neighbour
+ *     dpar_grid_exchange_many(g, arrays, 3, 2)          exchanges 3 arrays 2 cells deep, one message per neighbour
  *     dpar_grid_begin(g, u)                             starts an exchange (dpar_grid_begin_many: of several arrays)
- *     dpar_grid_interior(g, &box)                           gives the cells to compute meanwhile, with dpar_grid_test
- *     dpar_grid_end(g, u)                               waits for the end of the exchange
- *     dpar_grid_boundary(g, n, &box)                         gives the other cells
- *     dpar_grid_gather(g, u, whole)                     gathers the whole array on rank 0 (back: dpar_grid_scatter)
+ *     dpar_grid_interior(g, &box)                       finds the cells to compute meanwhile; call dpar_grid_test
+ *     dpar_grid_end(g, u)                               waits until the exchange is complete
+ *     dpar_grid_boundary(g, n, &box)                    finds the other cells
+ *     dpar_grid_gather(g, u, whole)                     gathers the whole array on rank 0 (reverse: dpar_grid_scatter)
  *     dpar_grid_block(g, NULL, &part)                   describes this rank's part for MPI-IO, HDF5, NetCDF
  *     dpar_grid_draw(g, &text)                          draws which rank owns which cells
- *     dpar_grid_halo(g), dpar_grid_plan(g, list, n)     lead to the full API: folds, poles, cubed spheres, masks, the
- *                                                       adjoint, narrower types in messages, memory of your own
+ *     dpar_grid_halo(g), dpar_grid_plan(g, list, n)     give access to the full API: folds, poles, cubed spheres,
+ *                                                       masks, adjoints, narrower types in messages, your own memory
  */
 
 #ifndef DPAR_ALL_H
@@ -100,13 +100,13 @@
 /* ==== halo/halo_exchange.h ==== */
 
 /* halo_exchange - exchanges the halos of any number of fields of one grid, in your memory, over any
- * communicator. For the usual grid, grid.h is shorter. halo.h of dpar.h computes which points a
- * halo has and who owns them. Here an exchange is planned once, merged into one message per peer,
- * and run as often as you like.
+ * communicator. For the usual grid, grid.h needs less code. halo.h in dpar.h computes which points
+ * a halo has and which ranks own them. The functions here plan an exchange once, with one message
+ * per peer for all fields, and run it as often as you like.
  *
  * In this example 4 ranks, started by dpar_launch(4, heat, NULL, NULL, NULL), share 120 rows of 100
- * columns. Rows are cut, columns are periodic, and the halo is one point wide on all sides. The
- * tests compile and run it:
+ * columns. The rows are distributed, the columns are periodic, and the halo is one point wide on
+ * all sides. The tests compile and run it:
  *
  *     static int heat(dpar_comm *c, void *unused)
  *     {
@@ -160,89 +160,100 @@
  *         dpar_comm_release(c, field.data);
  *         return 0;
  *     }
- * Boxes are in points of the whole grid, [lo, hi). `compute` reads this array, whose first element
- * is point box.lo, and writes another one; dpar_halo_plan_bind then swaps the two. Arrays of
- * dpar_comm_alloc are exchanged fastest, if they are of comm or of another communicator of its
- * world (dpar_comm_split). Arrays of malloc work too, but are packed, as dpar_halo_plan_report
- * shows. The message of an error is in `why`, or in comm->why for functions without it.
  *
- * A halo cell gets the value that its owner had at `begin`. Owners are inside the grid, around a
- * periodic end, or across a fold, a pole or an edge of a cube. Cells beyond a physical end are not
- * touched. Own cells are not touched either, except for the half row that a fold has twice. The
- * bits are the same on every engine and in every order of arrival.
+ * A box [lo, hi) is given in points of the whole grid. `compute` stands for your code. It reads
+ * field.data, whose first element is point box.lo, and writes a second array; dpar_halo_plan_bind
+ * then puts the second array into the plan. Arrays from dpar_comm_alloc are exchanged fastest, if
+ * they were allocated with comm or with another communicator of its world (dpar_comm_split). Arrays
+ * from malloc work too, but are packed, as dpar_halo_plan_report shows. Error messages are in
+ * `why`, or in comm->why for functions without that argument.
  *
- * Between begin and end own cells may be read and must not be written, because peers may read them
- * in place. Halo cells must be neither read nor written.
+ * A halo cell receives the value that its owner had at `begin`. The owner's cell is inside the
+ * grid, beyond a periodic end, or across a fold, a pole or an edge of a cube. Cells beyond a
+ * physical end are not touched. Own cells are not touched either, except for the half row that a
+ * fold has twice. Results have the same bits on every engine and in every order of arrival.
  *
- * Cost. Latency is paid once per peer, for all fields together. Between ranks that share memory a
+ * Between begin and end own cells may be read but not written, because peers may read them in
+ * place. Halo cells must be neither read nor written.
+ *
+ * Cost. Latency is paid once per peer, for all fields together. Between ranks that share memory, a
  * halo byte is read and written once if runs are long, and twice if they are short or AUTO packs
- * them. With messages it is read and written twice, and once more by the transport. What a rank
- * sends to itself (in a periodic dim of one rank) is copied without a message. No memory is
- * allocated after make, except that dpar_mpi.h's list of messages may still grow in the first
+ * them. With messages it is read and written twice, and once more by the transport. Halos that a
+ * rank sends to itself (in a periodic dim with one rank) are copied without a message. No memory is
+ * allocated after make, except that the list of messages in dpar_mpi.h may grow during the first
  * exchanges. */
 
 /* A field of a plan: an array with its halo. Zero it, then set the fields that you need: halo, type
  * and data are enough for a dense array in C order of dpar_halo_box. */
 typedef struct dpar_halo_field {
-    const dpar_halo *halo; /* the field's points and the widths to exchange. Fields of one plan may
-                              differ in it: in points, widths and dims */
-    const dpar_halo *array_halo; /* the halo that the array has, if that is wider than the one to
+    const dpar_halo *halo; /* the field's points and the widths to exchange. The fields of one plan
+                              may have different points, widths and dims */
+    const dpar_halo *array_halo; /* the halo that the array has, if it is wider than the one to
                                     exchange (see "Two widths" below); otherwise NULL */
     int32_t type;                /* DPAR_F64, ...; no default */
-    int32_t vector; /* 1: each component changes its sign across a fold or a pole. 2: two
-                       components, u along the last dim and v along the one before, which are
-                       rotated where the grid is (cubed sphere) */
-    /* For cubed spheres with values at cell faces: DPAR_HALO_PAIR_U, and the next field is
-     * DPAR_HALO_PAIR_V. Signs change with vector 1; with 0 both fields are scalars. */
+    /* 0 for scalars. 1 if each component changes its sign across a fold or a pole. 2 for two
+     * components on a cubed sphere, u along the last dim and v along the one before it, which are
+     * rotated across the sphere's edges. */
+    int32_t vector;
+    /* For two fields at cell faces of a cubed sphere: DPAR_HALO_PAIR_U in one field, and
+     * DPAR_HALO_PAIR_V in the next one. With vector 1 their signs change across edges; with
+     * vector 0 both are scalars. */
     int32_t pair;
-    /* The type in which values are sent: F32 for F64; F16 or BF16 for F32. 0 sends them as they
-     * are. Values are rounded to nearest, also if no message is needed, so that bits are the same
-     * everywhere */
+    /* The type in which values are sent: F32 for F64, F16 or BF16 for F32. 0 sends them as they
+     * are. Values are rounded to nearest even if no message is needed, so that all engines give the
+     * same bits. */
     int32_t wire_type;
     int32_t components;       /* elements at each point; 0 selects 1 */
     int64_t component_stride; /* elements between components; 0 selects 1. Any other number, as for
                                  one plane per component, requires strides (DPAR_E_ARG) */
     /* Component k of point p is data[sum over d of (first[d] + p[d] - own.lo[d]) * stride[d] +
-     * k * component_stride], where `own` is dpar_halo_owned. If no stride is set, the array is
-     * dense in C order with components last.
+     * k * component_stride], where `own` is the box of dpar_halo_owned. If no stride is set, the
+     * array is dense in C order with components last.
      *
      * Any order and any padding is possible. Fortran's a(0:nx+1, 0:ny+1) around nx x ny own points,
      * with x as dim 1, has stride = {nx + 2, 1} and first = {1, 1}. */
     int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours along each dim; dense if all 0 */
-    int64_t first[DPAR_MAX_DIMS];  /* if strides are set, the index of the first own point in the
-                                      array. If all are 0, data is the address of that point, and
-                                      halos are before it too. Ignored without strides */
+    int64_t first[DPAR_MAX_DIMS];  /* index of the first own point in the array, if strides are set;
+                                      otherwise ignored. If all are 0, data is the address of that
+                                      point, so that halo points may have lower addresses */
     void *data; /* address of element 0, 0, ... of the array; NULL on a rank without points */
-    void *compact_halo; /* for the compact form: the halo, while `data` has only the own points. It
-                           has slab after slab (dpar_halo_slab), each dense in C order with
-                           components last */
+    /* For the compact form, in which `data` has only the own points: the address of the halo. It
+     * consists of slabs (dpar_halo_slab) one after the other, each dense in C order with components
+     * last. Otherwise NULL. */
+    void *compact_halo;
     /* Functions to reach data and halos if the CPU cannot: a device's table, which must exist as
-     * long as the plan. NULL for host memory. It may differ from rank to rank. If comm has a memory
-     * of its own and sends everything by messages (no ranks share memory), it is comm->mem. The
-     * host then does not wait for the device, and dpar_halo_plan_check fails with DPAR_E_ARG. */
+     * long as the plan. NULL for host memory. Ranks may pass different ones. If comm has its own
+     * memory and no ranks share memory, this must be comm->mem. The host then does not wait for the
+     * device, and dpar_halo_plan_check fails with DPAR_E_ARG. */
     const dpar_mem *mem;
 } dpar_halo_field;
 
 /* The roles in a pair of vector fields on a cubed sphere. The two fields are next to each other in
- * the list: u along the last dim, then v along the one before, each on its own points. A C-grid has
- * u at faces of cells along x and v at faces along y, of the same kind (LOW, HIGH). A D-grid has
- * them the other way round. Across an edge of the sphere with one or three quarter turns, u's halo
- * gets v's points and v's halo gets u's.
+ * the list: u along the last dim, then v along the one before it, each with its own points. A
+ * C-grid has u at the faces of cells along x and v at the faces along y, both LOW or both HIGH. A
+ * D-grid has them the other way round. Across an edge of the sphere with one or three quarter
+ * turns, u's halo receives v's points and v's halo receives u's.
  *
- * DPAR_E_ARG is returned if their halos have windows, or differ in grid or owners. So it is if
- * types, wires, components, vector or kinds of memory differ. Widths may differ. Plans of shared
- * points bring the points on edges from their owners, and reduce adds them, each in the direction
- * of its holder. With dims face, y, x and n + 1 faces in a row of n cells:
+ * Their widths may differ. DPAR_E_ARG is returned if their halos have windows, or if they differ in
+ * grid, owners, type, wire_type, components, vector or kind of memory. In a plan with desc.shared,
+ * an exchange copies the points on the sphere's edges from their owners to the other ranks that
+ * hold them, and reduce adds them up. Each rank gets them in its own direction. With dims face, y,
+ * x and n + 1 faces in a row of n cells:
  *
  *     u.points[2] = v.points[1] = DPAR_HALO_AT_LOW_FACES;
  *     u.low[1] = u.low[2] = u.high[1] = v.low[1] = v.low[2] = v.high[2] = w;
  *     u.high[2] = v.high[1] = w + 1;
- *     f[0].halo = &u, f[0].vector = 1, f[0].pair = DPAR_HALO_PAIR_U;
- *     f[1].halo = &v, f[1].vector = 1, f[1].pair = DPAR_HALO_PAIR_V; */
+ *     f[0].halo = &u;
+ *     f[0].vector = 1;
+ *     f[0].pair = DPAR_HALO_PAIR_U;
+ *     f[1].halo = &v;
+ *     f[1].vector = 1;
+ *     f[1].pair = DPAR_HALO_PAIR_V; */
 enum { DPAR_HALO_PAIR_U = 1, DPAR_HALO_PAIR_V = 2 };
 
-/* Two widths of one array. A code that needs 3 points once per step and 1 point in its substeps
- * makes two plans over the array, whose fields differ in `halo`. Bind both when arrays swap:
+/* Two widths of one array. A code that needs 3 halo points once per step and 1 halo point in its
+ * substeps makes two plans for the array, whose fields differ in `halo`. Bind both plans when
+ * arrays are swapped:
  *
  *     dpar_halo thin = wide;                           field.halo is &wide
  *     thin.low[0] = thin.high[0] = thin.low[1] = thin.high[1] = 1;
@@ -250,46 +261,50 @@ enum { DPAR_HALO_PAIR_U = 1, DPAR_HALO_PAIR_V = 2 };
  *     inner.halo = &thin;
  *     inner.array_halo = &wide;
  *
- * With strides, `first` also refers to the first own point of the wider one. Fails with DPAR_E_ARG
- * if the two differ in grid, mesh, owners or points, or if halos are compact, because their buffer
- * has one width. Fails with DPAR_E_RANGE if the exchanged box is not inside the other one. */
+ * With strides, `first` is the index of the first own point of array_halo. Making the plan fails
+ * with DPAR_E_ARG if the two halos differ in grid, mesh, owners or points, or if the halo is
+ * compact, because its buffer has only one width. It fails with DPAR_E_RANGE if `halo` is wider
+ * than array_halo. */
 
 /* How halos are exchanged. */
 enum {
     DPAR_HALO_AUTO,     /* DIRECT if peers' memory can be reached, otherwise messages. With more
-                           ranks than cores, boxes of less than 64 KiB are packed; boxes in a
-                           device's memory always are */
+                           ranks than cores, boxes of less than 64 KiB are packed. Boxes in a
+                           device's memory are always packed */
     DPAR_HALO_MESSAGES, /* packed into one message per peer */
     DPAR_HALO_PACKED,   /* packed into memory that the peer reads */
     DPAR_HALO_DIRECT    /* peers read long runs in place; their owner packs short ones */
 };
 
 /* The fields of an exchange and its method. Zero it and set field and field_count; 0 selects the
- * default of all others. All ranks pass the same, except for strides, addresses, timers, memory. */
+ * default of all other fields. All ranks must pass the same values, except for strides, addresses,
+ * timers and memory. */
 typedef struct dpar_halo_plan_desc {
     const dpar_halo_field *field; /* [field_count]; read only by make and tune */
     int32_t field_count;          /* 1 .. 4096 */
     int32_t method;               /* DPAR_HALO_x */
-    /* 1 exchanges dim after dim, the last dim first, so that edges and corners arrive in two and
-     * three steps. This takes fewer messages and more waits. It is DPAR_E_ARG with folds, poles,
-     * cubes, masked owners, windows, compact halos, and edges without corners.
+    /* 1 exchanges one dim after the other, the last dim first, so that values reach edges in two
+     * steps and corners in three. This takes fewer messages and more waits. It is DPAR_E_ARG with
+     * folds, poles, cubes, masked owners, windows, compact halos, and edges without corners.
      *
-     * 0 exchanges dim after dim if that takes no more waits, and otherwise all at once. It takes no
-     * more waits for fields of cells in the CPU's memory, with corners, if at most one dim is cut.
-     * If that dim is not the last one, forward messages wait for no other step: edges and corners
-     * are copied from the halo cells that they have filled. */
+     * 0 exchanges one dim after the other only if that takes no more waits, and otherwise all dims
+     * at once. It takes no more waits for fields of cells in the CPU's memory, with corners, if at
+     * most one dim is cut. If that dim is not the last one, the messages of a forward exchange wait
+     * for no other step, because edges and corners are copied from halo cells that the messages
+     * have filled. */
     int32_t ordered;
     /* 1 exchanges only shared points, which several ranks hold: faces, edges and corners between
      * blocks (DPAR_HALO_AT_x_FACES), and the row that a fold has twice. Widths must be as
      * DPAR_HALO_SYNC documents, otherwise it is DPAR_E_ARG. Such a plan cannot be ordered. */
     int32_t shared;
-    int64_t run_bytes; /* for DIRECT: the least bytes of a long run; 0 selects 64 */
-    int32_t tag;    /* of the messages. Several plans may have the same tag, but your own messages
-                       between begin and end must have another one */
-    int32_t timers; /* 1 keeps times for dpar_halo_plan_report, at two clock readings a phase */
-    /* Memory of yours for the plan, aligned to 64, as long as the plan exists. NULL with bytes 0:
-     * dpar_halo_plan_make allocates it. Too few bytes are DPAR_E_ROOM, and why->bytes tells how
-     * many are needed on this rank. */
+    int64_t run_bytes; /* for DIRECT: number of bytes from which a run is long; 0 selects 64 */
+    int32_t tag;       /* of the messages. Several plans may have the same tag, but your own
+                          messages between begin and end must have another one */
+    int32_t timers; /* 1 keeps times for dpar_halo_plan_report, which takes two clock readings per
+                       phase */
+    /* Your memory for the plan, aligned to 64, which must exist as long as the plan. With NULL and
+     * bytes 0, dpar_halo_plan_make allocates it. If bytes are too few, the call fails with
+     * DPAR_E_ROOM, and why->bytes is the number that this rank needs. */
     void *memory;
     int64_t bytes;
 } dpar_halo_plan_desc;
@@ -297,103 +312,112 @@ typedef struct dpar_halo_plan_desc {
 /* A planned exchange of halos. Its contents are private. */
 typedef struct dpar_halo_plan dpar_halo_plan;
 
-/* Plans an exchange. All ranks describe the same fields (their number, types, points, widths), each
- * with its own arrays.
+/* Plans an exchange. All ranks must describe the same fields (their number, types, points and
+ * widths), each with its own arrays.
  *
  * The fields' arrays and halos must stay in place as long as the plan exists. They may be
- * interleaved, but no two may have an element in common, except for cells beyond physical ends, nor
- * one with the plan's memory. This is DPAR_E_ARG where a search of at most 2^20 steps in their
- * strides finds it. An array from dpar_comm_alloc must end inside its allocation, rounded up to
- * whole pages of 4096 bytes (DPAR_E_ARG). The extent of other arrays cannot be checked.
+ * interleaved, but no two of them may have an element in common, except for cells beyond physical
+ * ends, and none may have an element in the plan's memory. The call fails with DPAR_E_ARG if a
+ * search of at most 2^20 steps finds such an element. An array from dpar_comm_alloc must end inside
+ * its allocation, rounded up to whole pages of 4096 bytes (DPAR_E_ARG). The extent of other arrays
+ * cannot be checked.
  *
  * Collective over comm. Fails on all ranks with DPAR_E_MISMATCH if fields differ between ranks, and
  * with DPAR_E_ARG, DPAR_E_RANGE, DPAR_E_MEMORY, or DPAR_E_ROOM if desc.bytes are too few. Costs
- * several messages per peer, once, not in each step. Staging memory comes from dpar_comm_alloc. */
+ * several messages per peer. Staging memory comes from dpar_comm_alloc. */
 DPAR_API dpar_status dpar_halo_plan_make(dpar_comm *comm, const dpar_halo_plan_desc *desc,
                                          dpar_halo_plan **plan, dpar_why *why);
 /* Replaces the array of field f by another array of the same shape, for codes that swap old and new
- * values. Call it between exchanges. The new array is as large as the old one and has no element in
- * common with other fields; neither is checked.
+ * values. Call it between exchanges. The new array must be as large as the old one and must have no
+ * element in common with other fields; neither is checked.
  *
- * Local. Fails with DPAR_E_ARG, also if the old array is registered, so that peers may read it in
- * place, and the new one is not. The message is in comm->why. Costs O(1). */
+ * Local. Fails with DPAR_E_ARG if f does not exist, an exchange has not ended, or the arrays passed
+ * are not those that the field was planned with (data, halos or both). Also fails with DPAR_E_ARG
+ * if the old array is in registered memory, where peers may read it in place, and the new one is
+ * not. The message is in comm->why. Costs O(1). */
 DPAR_API dpar_status dpar_halo_plan_bind(dpar_halo_plan *plan, int32_t f, void *data, void *halos);
-/* Starts an exchange that fills halos: packs, posts messages and copies what the rank sends to
- * itself. Until dpar_halo_plan_end own cells may be read, and halo cells must not be touched.
+/* Starts an exchange: packs values, posts messages and copies the halos that the rank sends to
+ * itself. Until dpar_halo_plan_end, own cells may be read but not written, and halo cells must be
+ * neither read nor written.
  *
- * Collective, in the same order on all ranks of comm, but ranks wait only for their peers. A rank
- * may wait here for peers that have not yet read what it packed two exchanges ago. Several plans
- * may be in progress at a time, also over the same fields if none writes what another one reads. If
- * the messages of a plan are sent in several steps, the next begin over comm posts those that are
- * left and waits for what they need.
+ * Collective. All ranks of comm must begin exchanges in the same order, but each waits only for its
+ * peers. A rank may wait here for peers that have not yet read the values that it packed two
+ * exchanges ago. Several plans may be in progress at a time, even over the same fields if no plan
+ * writes values that another one reads. If a plan sends its messages in several steps, the next
+ * begin over comm posts those that are left and waits for the values that they need.
  *
  * Fails with DPAR_E_PEER or DPAR_E_TIMEOUT as comm.h describes, which breaks the communicator; the
  * message is in comm->why. Fails with DPAR_E_MISMATCH on ranks that notice that a peer has begun
- * the adjoint or another op, and with DPAR_E_ARG if an exchange of this plan has not ended. Begin
- * and end together cost O(pieces + bytes), for the bytes that dpar_halo_plan_report lists. */
+ * the adjoint or has passed another op, and with DPAR_E_ARG if an exchange of this plan has not
+ * ended. Begin and end together cost O(pieces + bytes), which dpar_halo_plan_report lists. */
 DPAR_API dpar_status dpar_halo_plan_begin(dpar_halo_plan *plan);
-/* Starts the adjoint (transpose) of an exchange: owners receive the values of the halos, combined
- * by `op` with their own, and the halos become 0. Until dpar_halo_plan_end neither own cells
+/* Starts the adjoint (transpose) of an exchange: owners receive the values of the halos and combine
+ * them by `op` with their own, and the halos become 0. Until dpar_halo_plan_end neither own cells
  * nor halo cells may be read or written.
  *
  * op: DPAR_SUM, DPAR_MAX or DPAR_MIN.
  *
- * The order of sums is that of the pieces, field by field; it never depends on arrival. Ordered
- * plans proceed dim after dim, the first dim first. Plans with desc.ordered 0 do so too, if
- * their fields are in the CPU's memory and are ordered; fields in a device's memory are not.
+ * Sums are made field by field in the order of the pieces, which never depends on arrival. Ordered
+ * plans proceed one dim after the other, the first dim first. So do plans with desc.ordered 0 if
+ * the forward exchange does and all fields are in the CPU's memory.
  *
- * Collective. Errors and cost are those of dpar_halo_plan_begin. Fails also with DPAR_E_ARG if
- * an op or a type cannot be combined. */
+ * Collective. Errors and cost are those of dpar_halo_plan_begin. Also fails with DPAR_E_ARG if op
+ * is not one of these, or if a field's type cannot be combined. */
 DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *plan, int32_t op);
-/* Advances an exchange as far as possible without waiting. Returns DPAR_OK if all has arrived (end
- * must still be called), or DPAR_MORE if not yet. Messages advance only inside calls, so call it
- * now and then between tiles of the interior. Local. Fails as begin, but never with DPAR_E_TIMEOUT,
- * because a test has no deadline. Costs O(peers) and the bytes that it moves. */
+/* Advances an exchange as far as possible without waiting. Returns DPAR_OK if everything has
+ * arrived (dpar_halo_plan_end must still be called), otherwise DPAR_MORE. Messages advance only
+ * inside calls, so call it now and then between tiles of the interior. Local. Errors are those of
+ * dpar_halo_plan_begin except for DPAR_E_TIMEOUT, because a test has no deadline. Costs O(peers +
+ * bytes that it moves). */
 DPAR_API dpar_status dpar_halo_plan_test(dpar_halo_plan *plan);
-/* Waits until halos are filled and own cells may be written again. Several plans in progress end in
- * the same order on all ranks. Returns DPAR_OK if no exchange is in progress. Errors and cost are
- * those of begin. */
+/* Waits until the exchange is complete and own cells may be written again. If several plans are in
+ * progress, all ranks must end them in the same order. Returns DPAR_OK if no exchange is in
+ * progress. Collective. Errors and cost are those of dpar_halo_plan_begin. */
 DPAR_API dpar_status dpar_halo_plan_end(dpar_halo_plan *plan);
-/* Runs an exchange: begin and end in one call. Collective, with their errors and cost. */
+/* Runs an exchange: dpar_halo_plan_begin, then dpar_halo_plan_end. Collective. Errors and cost are
+ * those of these functions. */
 DPAR_API dpar_status dpar_halo_plan_exchange(dpar_halo_plan *plan);
-/* Combines the halo values with those of their owners: reduce_begin, then end. Followed by
- * dpar_halo_plan_exchange, all holders of a point get the result. With a plan of shared points
- * these two calls are the assembly of finite elements; for an average, assemble an array of ones
- * too, which counts the holders, and divide by it.
+/* Combines halo values with those of their owners: dpar_halo_plan_reduce_begin, then
+ * dpar_halo_plan_end. If dpar_halo_plan_exchange follows, all holders of a point get the result.
+ * With a plan of shared points these two calls are the assembly of finite elements. For an average,
+ * also assemble an array of ones, which counts the holders, and divide by it.
  *
  * op: DPAR_SUM, DPAR_MAX or DPAR_MIN.
  *
- * A sum of two holders has the bits of the serial a + b. The order of more holders is that of the
- * blocks, which is the same on all engines, but not for another number of ranks. Collective. Fails
- * as begin. Costs one exchange. */
+ * A sum over two holders has the bits of the serial a + b. The values of more holders are added in
+ * the order of their blocks, which is the same on all engines but depends on the number of ranks.
+ * Collective. Errors are those of dpar_halo_plan_reduce_begin. Costs one exchange. */
 DPAR_API dpar_status dpar_halo_plan_reduce(dpar_halo_plan *plan, int32_t op);
-/* Frees a plan and its staging memory. NULL is allowed. Free plans before their communicator:
- * dpar_comm_free ends all that was planned over it, and no call may use such a plan afterwards.
- * Collective: a barrier over the communicator. Fails with DPAR_E_ARG if an exchange is in progress.
- * After an exchange that failed it returns that exchange's status. */
+/* Frees a plan and its staging memory. NULL does nothing. Free plans before their communicator:
+ * dpar_comm_free ends all plans that were made over it, and no call may use such a plan afterwards.
+ *
+ * Collective. Fails with DPAR_E_ARG if an exchange is in progress; the plan then still exists. If
+ * an exchange has failed, returns the status of that exchange. Costs a barrier over the
+ * communicator. */
 DPAR_API dpar_status dpar_halo_plan_free(dpar_halo_plan *plan);
 
 /* ---- choosing ---- */
 
-/* Finds the fastest method for an exchange by measuring forward exchanges with each method, about
- * 20 ms each. Writes it to desc->method, desc->ordered and desc->run_bytes, which are not read.
- * They are the same on all ranks; keep them with your code's configuration.
+/* Finds the fastest method for an exchange by measuring forward exchanges with each method, for
+ * about 20 ms per method. Sets desc->method, desc->ordered and desc->run_bytes to it, and ignores
+ * what they were before. All ranks get the same values; keep them in your code's configuration.
  *
- * desc:    the plan that you want to make. Plans are made and freed here, in their own memory.
+ * desc:    the plan that you want to make. The call makes and frees plans in memory of its own.
  * seconds: receives the median time of an exchange on the slowest rank; may be NULL.
  *
- * The fields' halos are filled afterwards. Collective. Fails as dpar_halo_plan_make and
- * dpar_halo_plan_exchange do. The sums of ordered and unordered adjoints differ by rounding, so
- * keep the choice if runs must repeat their bits. */
+ * Afterwards the fields' halos have been exchanged. The sums of ordered and unordered adjoints
+ * differ by rounding, so keep the choice if runs must repeat their bits. Collective. Errors are
+ * those of dpar_halo_plan_make and dpar_halo_plan_exchange. Costs up to 12 plans and measurements.
+ */
 DPAR_API dpar_status dpar_halo_plan_tune(dpar_comm *comm, dpar_halo_plan_desc *desc,
                                          double *seconds, dpar_why *why);
 
 /* ==== halo/grid.h ==== */
 
-/* grid - cuts a grid into a block for each rank, makes arrays on it and exchanges their halos in
- * one call. It is for the usual case, and allocates its own memory. The first lines of this header
- * have a program. In a code that has MPI, a communicator of MPI_Cart_create and arrays of its own,
- * these calls are enough:
+/* grid - cuts a grid into one block per rank, makes arrays on it and exchanges their halos in one
+ * call. It covers the usual case and allocates its own memory. The first lines of this header show
+ * a complete program. An MPI program that has a communicator from MPI_Cart_create and its own
+ * arrays needs only these calls:
  *
  *     d.cells[0] = ny;
  *     d.cells[1] = nx;
@@ -405,73 +429,79 @@ DPAR_API dpar_status dpar_halo_plan_tune(dpar_comm *comm, dpar_halo_plan_desc *d
  *     ...
  *     dpar_grid_free(g);
  *
- * dpar_mpi.h then uses shared memory in a node and MPI between nodes. For another process grid use
- * dpar_mpi_make, d.parts and dpar_grid_make. Arrays that are not dense in C order with the grid's
- * halo are attached with dpar_grid_attach.
+ * dpar_mpi.h then uses shared memory within a node and MPI between nodes. For a process grid that
+ * is not from MPI_Cart_create, use dpar_mpi_make, d.parts and dpar_grid_make. Arrays that are not
+ * dense in C order with the grid's halo are attached with dpar_grid_attach.
  *
- * An array is named by the address of its first own point. Its halo is before and after that:
- * u[-1] is the neighbour below in the last dim. dpar_grid_exchange_many takes several arrays and
- * sends one message to each neighbour for all of them. The first exchange of a combination of
- * shapes plans it and allocates memory; later ones do neither. A shape is a type, a
- * dpar_grid_field, and whether the array is in registered memory (dpar_comm_alloc). Arrays of one
- * shape may be swapped without any call.
+ * An array is identified by the address of its first own point, so that halo points have lower
+ * addresses too: u[-1] is the point before u[0] in the last dim. dpar_grid_exchange_many exchanges
+ * several arrays and sends one message per neighbour for all of them. The first exchange of a
+ * combination of shapes plans it and allocates memory; later exchanges do neither. A shape consists
+ * of a type, a dpar_grid_field, and whether the array is in registered memory (dpar_comm_alloc).
+ * Arrays of the same shape may be swapped without any call.
  *
- * Halo cells inside the grid, or around a periodic end, get their owner's values. Halo cells beyond
- * a mirror get the reflected values, including edges and corners. Halo cells beyond other ends are
- * never touched, so the code can keep its boundary values there.
+ * Halo cells inside the grid, or beyond a periodic end, receive their owner's values. Halo cells
+ * beyond a mirror receive the reflected values, also in edges and corners. Halo cells beyond other
+ * ends are never touched, so that the code can keep its boundary values there.
  *
- * Functions without a `why` leave their message in g->comm->why. Whatever is missing here is in
- * halo_exchange.h, on which this is built; dpar_grid_halo and dpar_grid_plan give access to it. */
+ * Functions without a `why` leave their message in g->comm->why. Features that are missing here are
+ * in halo_exchange.h, on which grids are built; dpar_grid_halo and dpar_grid_plan give access to
+ * it. */
 
 /* Puts the points of a field on the faces between cells in a dim (dpar_grid_field.location).
- * DPAR_HALO_AT_CELLS, 0, puts them in the middle of the cells. */
+ * DPAR_HALO_AT_CELLS, which is 0, puts them in the middle of the cells. */
 enum { DPAR_HALO_AT_FACES = DPAR_HALO_AT_LOW_FACES };
 
-/* A mirror at an end of a dim. Its plane is the outer face of the end cell, or goes through the
- * middle of the end cell, which is then its own image. */
+/* A mirror at an end of a dim. With FACE, the mirror plane is the outer face of the end cell. With
+ * CELL, it goes through the middle of the end cell, which is then its own image. */
 enum { DPAR_GRID_MIRROR_NONE, DPAR_GRID_MIRROR_FACE, DPAR_GRID_MIRROR_CELL };
 
-/* The description of a grid, for dpar_grid_make. Zero it, set dims, cells and halo, and what else
- * you need. All ranks pass the same, except for own, mem and free_why. */
+/* The description of a grid, for dpar_grid_make. Zero it, then set dims, cells, halo and the other
+ * fields that you need. All ranks must pass the same values, except for mem, free_why and
+ * expected_count. */
 typedef struct dpar_grid_desc {
-    int32_t dims;                       /* 1..DPAR_MAX_DIMS; the last is contiguous in memory */
-    int32_t star;                       /* 0 exchanges with all neighbours, 1 without edges and
-                                           corners. Fields on faces always have edges and corners */
-    int64_t cells[DPAR_MAX_DIMS];       /* cells of the whole grid, at least 1 */
-    int64_t halo;                       /* width of the halo on every side of every dim, in cells */
-    int64_t halo_low[DPAR_MAX_DIMS];    /* width below, if not 0, in place of `halo`. For a halo on
-                                           some sides only, set `halo` to 0 */
-    int64_t halo_high[DPAR_MAX_DIMS];   /* width above, in the same way */
+    int32_t dims; /* 1..DPAR_MAX_DIMS; the last dim is contiguous in memory */
+    /* 0 exchanges with all neighbours, 1 only with those across a face of the block, so that edges
+     * and corners are left out. Fields on faces always include edges and corners. */
+    int32_t star;
+    int64_t cells[DPAR_MAX_DIMS]; /* cells of the whole grid in each dim, at least 1 */
+    int64_t halo;                 /* width of the halo on both sides of all dims, in cells */
+    /* Width of the halo below and above the block in each dim, in cells. 0 selects `halo`. For a
+     * halo on some sides only, set `halo` to 0. */
+    int64_t halo_low[DPAR_MAX_DIMS];
+    int64_t halo_high[DPAR_MAX_DIMS];
     int32_t periodic[DPAR_MAX_DIMS];    /* 1 makes the dim periodic */
     int32_t mirror_low[DPAR_MAX_DIMS];  /* DPAR_GRID_MIRROR_x, at cell 0 */
     int32_t mirror_high[DPAR_MAX_DIMS]; /* DPAR_GRID_MIRROR_x, at the last cell */
-    int32_t parts[DPAR_MAX_DIMS]; /* ranks along the dim; 0 lets dpar choose the least halo. A dim
-                                     without halo is then not cut if another dim has a halo. If you
-                                     attach your own arrays, set your parts, because attach cannot
-                                     check sizes */
-    /* Which rank owns which block: DPAR_ORDER_LAST_FASTEST (0), where neighbours in the last dim
-     * are consecutive ranks, as in MPI_Cart, or DPAR_ORDER_FIRST_FASTEST. */
+    /* Number of ranks along each dim. 0 lets dpar choose it so that halos are smallest; a dim
+     * without a halo is then not cut if another dim has one. If you attach arrays of your own, set
+     * parts to those of your code, because dpar_grid_attach cannot check the sizes of arrays. */
+    int32_t parts[DPAR_MAX_DIMS];
+    /* Which rank owns which block. DPAR_ORDER_LAST_FASTEST (0) gives neighbours in the last dim
+     * consecutive ranks, as MPI_Cart_create does; DPAR_ORDER_FIRST_FASTEST those in dim 0. */
     int32_t order;
-    int32_t check; /* 1 compares in each exchange which arrays the ranks pass (DPAR_E_MISMATCH), at
-                      the cost of a small all-reduce */
-    const int64_t *cuts[DPAR_MAX_DIMS]; /* [parts + 1] numbers from 0 to cells: part p owns cells
-                                           cuts[p] to cuts[p+1] - 1, at least one. They are copied.
-                                           NULL gives the first (cells mod parts) ranks one cell
-                                           more */
-    const dpar_mem *mem; /* functions for arrays in memory that the CPU does not reach; must exist
-                            as long as the grid. NULL selects the communicator's, dpar_comm.mem */
-    int32_t type; /* DPAR_F64, ...: makes dpar_grid_attach unnecessary for your arrays of cells. Any
-                     address that is not known is taken for an array of cells of this type, dense in
-                     C order with its halo. It may change from call to call, on each rank
-                     independently. With 0 an unknown address is DPAR_E_ARG */
+    int32_t check; /* 1 checks in each exchange that all ranks pass the same arrays
+                      (DPAR_E_MISMATCH), which costs a small all-reduce */
+    /* [parts + 1] ascending numbers from 0 to cells for each dim: part p owns cells cuts[p] to
+     * cuts[p + 1] - 1, at least one. They are copied. NULL cuts evenly: the first (cells mod parts)
+     * parts then own one cell more than the others. */
+    const int64_t *cuts[DPAR_MAX_DIMS];
+    /* Functions for arrays in memory that the CPU cannot reach. The table must exist as long as the
+     * grid. NULL selects that of the communicator, dpar_comm.mem. */
+    const dpar_mem *mem;
+    /* DPAR_F64, ..., if your arrays of cells need not be attached: any unknown address is then
+     * taken for an array of cells of this type, dense in C order with its halo. The address may
+     * change from call to call, on each rank independently. With 0, an unknown address is
+     * DPAR_E_ARG. */
+    int32_t type;
     int32_t owns_comm; /* 1 makes dpar_grid_free close the communicator too */
-    /* Receives the message of dpar_grid_free, which is otherwise lost with `owns_comm` and with
-     * dpar_mpi_grid_make, because grid->comm is then closed. Each rank has its own, which must
-     * exist as long as the grid. May be NULL */
+    /* Receives the message if dpar_grid_free fails. Set it if dpar_grid_free also closes the
+     * communicator (owns_comm, dpar_mpi_grid_make), because grid->comm->why no longer exists then.
+     * Each rank passes its own, which must exist as long as the grid. May be NULL. */
     dpar_why *free_why;
-    /* this rank's cells along each dim in your code, which may differ by rank. If the grid's cut
-     * gives others, because your rule differs or dims are in another order, all ranks get
-     * DPAR_E_ARG. 0 skips the comparison */
+    /* The number of cells that your code expects this rank to own in each dim, which may differ by
+     * rank. If the grid's block has another size, because your code cuts by another rule or orders
+     * dims differently, all ranks get DPAR_E_ARG. 0 skips the check. */
     int64_t expected_count[DPAR_MAX_DIMS];
 } dpar_grid_desc;
 
@@ -479,67 +509,73 @@ typedef struct dpar_grid_desc {
 typedef struct dpar_grid {
     dpar_comm *comm;
     int32_t dims;
-    int32_t parts[DPAR_MAX_DIMS];  /* ranks along each dim */
-    int32_t coord[DPAR_MAX_DIMS];  /* coordinate of this rank among them */
+    int32_t parts[DPAR_MAX_DIMS];  /* number of ranks along each dim */
+    int32_t coord[DPAR_MAX_DIMS];  /* position of this rank among them, from 0 */
     int64_t cells[DPAR_MAX_DIMS];  /* cells of the whole grid */
-    int64_t first[DPAR_MAX_DIMS];  /* first cell that this rank owns */
+    int64_t first[DPAR_MAX_DIMS];  /* index of the first cell that this rank owns */
     int64_t count[DPAR_MAX_DIMS];  /* number of cells that this rank owns */
     int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours in a dense array of cells with its
                                       halo, as dpar_grid_array makes it */
 } dpar_grid;
 
 /* The points, components and strides of an array. Zero it, then set the fields that you need. All
- * ranks pass the same, except for strides. */
+ * ranks must pass the same values, except for strides. */
 typedef struct dpar_grid_field {
     int32_t components; /* elements at each point; 0 selects 1 */
-    /* The order of dense arrays: DPAR_ORDER_LAST_FASTEST (0) is C's, with DPAR_ORDER_FIRST_FASTEST
-     * dim 0 is contiguous. */
+    /* The order of a dense array: DPAR_ORDER_LAST_FASTEST (0) is C order; with
+     * DPAR_ORDER_FIRST_FASTEST dim 0 is contiguous. */
     int32_t order;
-    /* DPAR_HALO_AT_CELLS or DPAR_HALO_AT_FACES. Faces in one dim are for a flux or a velocity, in
-     * all dims for vertices. A rank has own + 1 faces and the halo beyond. It shares the outer
-     * faces with its neighbours; the upper one gets the neighbour's value */
+    /* DPAR_HALO_AT_CELLS or DPAR_HALO_AT_FACES in each dim. Faces in one dim hold a flux or a
+     * velocity; faces in all dims are the vertices. A rank with `count` cells has count + 1 faces,
+     * and the halo outside of these. Neighbours share the face between their blocks. Its owner is
+     * the rank above it, whose value an exchange copies to the rank below. */
     int32_t location[DPAR_MAX_DIMS];
-    uint32_t odd[DPAR_MAX_DIMS]; /* bit k is set if component k changes its sign at mirrors of this
-                                    dim, as the velocity normal to them does. Other bits are 0 */
+    /* For each dim: bit k is set if component k changes its sign at the mirrors of this dim, as the
+     * velocity normal to a mirror does. Bits of components that do not exist must be 0. */
+    uint32_t odd[DPAR_MAX_DIMS];
     int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours, in any order with any padding;
                                       all 0 for a dense array with its halo */
     int64_t component_stride;      /* elements between components; 0 selects 1 */
 } dpar_grid_field;
 
-/* A rank's part of an array, in the terms of MPI_Type_create_subarray, H5Sselect_hyperslab and
- * nc_put_vara. Components are one more dim. */
+/* This rank's part of an array, in the terms of MPI_Type_create_subarray, H5Sselect_hyperslab and
+ * nc_put_vara. Pass the components to them as one more dim. */
 typedef struct dpar_grid_part {
     int64_t global_count[DPAR_MAX_DIMS]; /* points of the whole array, each counted once */
-    int64_t start[DPAR_MAX_DIMS];        /* first of them that this rank owns */
-    int64_t count[DPAR_MAX_DIMS];        /* number of them that this rank owns */
+    int64_t start[DPAR_MAX_DIMS];        /* index in the whole array of the first own point */
+    int64_t count[DPAR_MAX_DIMS];        /* number of points that this rank owns */
     int64_t local_count[DPAR_MAX_DIMS];  /* points of this rank's array, with its halo */
-    int64_t local_start[DPAR_MAX_DIMS];  /* first of these that this rank owns */
+    int64_t local_start[DPAR_MAX_DIMS];  /* index in this rank's array of the first own point */
     int64_t stride[DPAR_MAX_DIMS];       /* elements between neighbours */
     int64_t component_stride;            /* elements between components */
 } dpar_grid_part;
 
 /* ---- a grid and its arrays ---- */
 
-/* Makes a grid, with one block for each rank of comm. Collective. Fails on all ranks with
- * DPAR_E_ARG, DPAR_E_DIVIDE, DPAR_E_NONE or DPAR_E_RANGE, and with DPAR_E_MISMATCH if ranks
- * describe different grids. Costs O(sum of parts). */
+/* Makes a grid with one block for each rank of comm.
+ *
+ * Collective. Fails on all ranks with DPAR_E_ARG, DPAR_E_DIVIDE, DPAR_E_NONE or DPAR_E_RANGE, and
+ * with DPAR_E_MISMATCH if ranks describe different grids. Costs a small all-reduce and
+ * O(sum of parts). */
 DPAR_API dpar_status dpar_grid_make(dpar_comm *comm, const dpar_grid_desc *desc, dpar_grid **grid,
                                     dpar_why *why);
-/* Destroys a grid with its plans and the arrays of dpar_grid_array. NULL does nothing. The grid
- * must not be used afterwards.
+/* Destroys a grid, its plans and the arrays of dpar_grid_array. NULL does nothing. The grid must
+ * not be used afterwards.
  *
  * Collective. Fails with DPAR_E_ARG, and does nothing, if an exchange has not ended. Otherwise
- * everything is released, and errors are those of dpar_halo_plan_free. The message is in
- * desc.free_why, and in the communicator's `why` if that is not closed.
+ * everything is released, and the errors are those of dpar_halo_plan_free. The message is in
+ * desc.free_why, and in the communicator's `why` if this call does not close the communicator.
+ * Costs one barrier per plan.
  *
- * After its communicator has been closed (dpar_comm_free), freeing a grid is local, releases the
- * grid's own memory and returns DPAR_OK. All other functions then fail with DPAR_E_ARG. After its
- * world has been closed, grid->comm is NULL. */
+ * If the communicator was closed before (dpar_comm_free), the call is local, releases the grid's
+ * own memory and returns DPAR_OK. All other functions of such a grid fail with DPAR_E_ARG. If the
+ * communicator's world was closed before, grid->comm is NULL. */
 DPAR_API dpar_status dpar_grid_free(dpar_grid *grid);
-/* Allocates a zeroed array with its halo in registered memory, which neighbours read directly; this
- * is the fastest. Returns the address of its first own point, aligned to 64, or NULL on all ranks.
+/* Allocates a zeroed array with its halo in registered memory. Such arrays are exchanged fastest,
+ * because neighbours read them in place. Returns the address of the first own point, which is a
+ * multiple of 64 bytes, or NULL on all ranks.
  *
- * field: where its points are and how many components each has; NULL for cells of one component.
+ * field: where the points are and how many components each has; NULL for cells with one component.
  *
  * On failure the message is in comm->why (DPAR_E_ARG, DPAR_E_RANGE, DPAR_E_MEMORY,
  * DPAR_E_MISMATCH). Collective. Costs some small all-reduces. */
@@ -550,105 +586,114 @@ DPAR_API void *dpar_grid_array(dpar_grid *grid, int32_t type, const dpar_grid_fi
  *        Points beyond open ends of the grid need no memory.
  * field: NULL for cells, dense in C order with the grid's halo.
  *
- * Neighbours read an array in registered memory in place. An array that has elements in common with
- * an attached one, or the same address, replaces it, because memory may have been freed and used
- * again. The exception is an array of some components of an attached one, with the same points and
- * strides: both are then attached.
+ * Neighbours read the array in place if it is in registered memory. It replaces any attached array
+ * that has the same address or elements in common with it, because the memory of that array may
+ * have been freed and used again. The exception is an array that consists of some components of an
+ * attached one, with the same points and strides: both are then attached.
  *
- * Collective. Fails on all ranks, without effect, with DPAR_E_ARG, DPAR_E_RANGE or DPAR_E_MISMATCH.
- * DPAR_E_ARG is returned if strides put two points into one place, if an exchange of the same
- * elements has not ended, and if elements belong to an array of dpar_grid_array. DPAR_E_RANGE is
- * returned if strides reach beyond 2^57 bytes. */
+ * Collective. Errors are returned on all ranks, and nothing is then attached. Fails with DPAR_E_ARG
+ * if strides give two points the same address, if an exchange of the same elements has not ended,
+ * or if elements belong to an array of dpar_grid_array. Fails with DPAR_E_RANGE if strides reach
+ * beyond 2^57 bytes, and with DPAR_E_MISMATCH if ranks attach different arrays. Costs some small
+ * all-reduces. */
 DPAR_API dpar_status dpar_grid_attach(dpar_grid *grid, void *u, int32_t type,
                                       const dpar_grid_field *field, dpar_why *why);
 
 /* ---- exchanges ----
  *
- * All of these are collective unless they say local: all ranks pass the same arrays in the same
- * order. The first exchange of a combination costs as much as dpar_halo_plan_make. Later ones
- * cost as much as dpar_halo_plan_exchange and about 10 ns per array.
+ * These functions are collective unless they say local: all ranks must pass the same arrays in the
+ * same order. The first exchange of a combination of shapes costs as much as dpar_halo_plan_make.
+ * Later ones cost as much as dpar_halo_plan_exchange and about 10 ns per array.
  *
- * They fail with DPAR_E_ARG if an address is no array of the grid, or is inside another array, or
- * if an exchange of the array has begun and not ended. Only this rank notices; the others wait for
- * it until the deadline. Otherwise errors are those of the two functions above.
+ * They fail with DPAR_E_ARG if an address is not that of an array of the grid, if it is inside
+ * another array, or if an exchange of the array has begun and not ended. Only the rank that passed
+ * it gets this error; the other ranks wait for it until the deadline. All other errors are those of
+ * dpar_halo_plan_make and dpar_halo_plan_exchange.
  *
  * If a rank calls another operation instead, such as a barrier, the result is DPAR_E_MISMATCH, and
- * the message says where each rank is. It is noticed at once in the first exchange of a combination
- * and in a grid with check = 1. Otherwise it takes a second at most between ranks that share
- * memory, and the deadline between others.
+ * the message says what each rank has called. The first exchange of a combination, and any exchange
+ * of a grid with check = 1, detects it at once. Otherwise ranks that share memory detect it within
+ * a second, and other ranks at the deadline.
  *
- * Ranks that exchange different arrays wait for each other until the deadline if both exchanges are
- * planned already and check is 0. The messages of two ranks may then name different ranks as the
- * late one. With check = 1 it is noticed at once, and the message names the arrays. */
+ * If both exchanges are planned already and check is 0, ranks that exchange different arrays wait
+ * for each other until the deadline. The messages of two ranks may then name different ranks as the
+ * late one. With check = 1 this is detected at once, and the message names the arrays. */
 
-/* Fills the halo of one array. */
+/* Exchanges the halo of one array. */
 DPAR_API dpar_status dpar_grid_exchange(dpar_grid *grid, void *u);
-/* Fills the halos of several arrays to a given depth, with one message to each neighbour. Steps of
- * a code may need different arrays and depths: each combination is planned when it first occurs.
+/* Exchanges the halos of several arrays to a given depth, with one message per neighbour. Each
+ * combination of arrays and depth is planned when it first occurs, so that the steps of a code may
+ * use different ones.
  *
  * arrays: [count], 1 to 4096 of them.
- * depth:  cells of the halo, counted from the own cells; 0 selects the whole halo. More than that
- *         is DPAR_E_RANGE. */
+ * depth:  width of the halo to exchange, in cells next to the own cells; 0 selects the whole halo.
+ *         A depth of more than the whole halo is DPAR_E_RANGE. */
 DPAR_API dpar_status dpar_grid_exchange_many(dpar_grid *grid, void *const *arrays, int32_t count,
                                              int32_t depth);
-/* Starts an exchange of one array. Until its end own cells may be read but not written, and halo
- * cells must not be touched. Compute the interior meanwhile, and the boundary after the end.
- * Several exchanges may be in progress. */
+/* Starts an exchange of one array. Until dpar_grid_end, own cells may be read but not written, and
+ * halo cells must be neither read nor written. Compute the interior meanwhile, and the boundary
+ * after dpar_grid_end. Several exchanges may be in progress. */
 DPAR_API dpar_status dpar_grid_begin(dpar_grid *grid, void *u);
-/* Starts an exchange of dpar_grid_exchange_many, otherwise as dpar_grid_begin. */
+/* Starts an exchange of several arrays. The arguments are those of dpar_grid_exchange_many, and the
+ * rules are those of dpar_grid_begin. */
 DPAR_API dpar_status dpar_grid_begin_many(dpar_grid *grid, void *const *arrays, int32_t count,
                                           int32_t depth);
-/* Waits until the exchange that u takes part in is done. Several exchanges end in the same order on
- * all ranks. */
+/* Waits until the exchange that u takes part in is complete. All ranks must end several exchanges
+ * in the same order. */
 DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u);
-/* Advances the exchange that u takes part in without waiting. Returns DPAR_OK if all has arrived
- * (end must still be called), or DPAR_MORE if not yet. Messages advance only inside calls, so call
- * it now and then while you compute the interior. Local. Fails as dpar_halo_plan_test. */
+/* Advances the exchange that u takes part in without waiting. Returns DPAR_OK if everything has
+ * arrived (dpar_grid_end must still be called), otherwise DPAR_MORE. Messages advance only inside
+ * calls, so call it now and then while you compute the interior. Local. Errors and cost are those
+ * of dpar_halo_plan_test. */
 DPAR_API dpar_status dpar_grid_test(dpar_grid *grid, void *u);
-/* Finds the own cells that can be computed during an exchange (the interior). Returns 1, or 0 if
- * there are none. They are further than the halo's width from all that an exchange or a mirror
- * fills.
+/* Finds the interior: the own cells that can be computed during an exchange, because no halo cell
+ * that the exchange or a mirror fills is within the halo's width of them. Returns 1, or 0 if there
+ * are no such cells.
  *
- * box: in the indices of loops, where 0 is the first own cell and hi is one past the last.
+ * box: receives the range of loop indices: 0 is the first own cell, and hi is one past the last
+ *      cell of the interior.
  *
- * Local. */
+ * Local. Costs O(dims). */
 DPAR_API int dpar_grid_interior(const dpar_grid *grid, dpar_box *box);
-/* Finds box n of the own cells that are not in the interior (the boundary). Returns 1, or 0 if
- * there is no such box. The boundary consists of at most 2 dims disjoint boxes, numbered from 0.
- * Local. */
+/* Finds box n of the boundary, which are the own cells that are not in the interior. Returns 1, or
+ * 0 if there is no such box. The boundary consists of at most 2 * dims disjoint boxes, numbered
+ * from 0. Local. Costs O(dims). */
 DPAR_API int dpar_grid_boundary(const dpar_grid *grid, int32_t n, dpar_box *box);
 
 /* ---- the whole array, files, pictures ---- */
 
 /* Gathers all points of an array in `whole` on rank 0.
  *
- * whole: [points of the whole array][components], dense in C order; ignored on other ranks. For
- *        arrays in a device's memory it is memory that the device reaches.
+ * whole: [points of the whole array][components], dense in C order; ignored on other ranks. If
+ *        arrays are in a device's memory, the device must be able to reach `whole`.
  *
  * Collective. Fails on all ranks with DPAR_E_ARG, DPAR_E_MEMORY or DPAR_E_MISMATCH. Costs one
- * message per rank, and memory for a block. */
+ * message per rank, and memory for one block. */
 DPAR_API dpar_status dpar_grid_gather(dpar_grid *grid, void *u, void *whole);
-/* Scatters `whole` of rank 0 to the own points of all ranks, otherwise as dpar_grid_gather. */
+/* Scatters `whole` from rank 0 to the own points of all ranks. Everything else is as for
+ * dpar_grid_gather. */
 DPAR_API dpar_status dpar_grid_scatter(dpar_grid *grid, void *u, const void *whole);
-/* Computes which part of the whole array this rank has, for files (MPI-IO, HDF5, NetCDF) that any
- * number of ranks can read again. A NULL field means cells. Local. Fails with DPAR_E_ARG or
- * DPAR_E_RANGE, without a message, if dpar_grid_attach would refuse the field. */
+/* Computes which part of the whole array this rank has, for writing files (MPI-IO, HDF5, NetCDF)
+ * that any number of ranks can read again. A NULL field means cells. Local. Fails with DPAR_E_ARG
+ * or DPAR_E_RANGE, without a message, if dpar_grid_attach would refuse the field. Costs
+ * O(dims). */
 DPAR_API dpar_status dpar_grid_block(const dpar_grid *grid, const dpar_grid_field *field,
                                      dpar_grid_part *part);
-/* Draws which rank owns which cells, as text. The grid is described in one line. A table of ranks
- * by the cells of the last two dims follows for each part of the other dims. Local. Costs
- * O(ranks). */
+/* Draws which rank owns which cells, as text. The first line describes the grid. For each part of
+ * the dims before the last two, a table of the ranks that own the cells of the last two dims
+ * follows. Local. Costs O(ranks). */
 DPAR_API void dpar_grid_draw(const dpar_grid *grid, dpar_text *out);
 
 /* ---- the full API ---- */
 
 /* Returns the halo of the grid's cells, for the functions dpar_halo_x of dpar.h. It exists as long
- * as the grid. */
+ * as the grid. Local. Costs O(1). */
 DPAR_API const dpar_halo *dpar_grid_halo(const dpar_grid *grid);
-/* Returns the plan of an exchange of these arrays, and makes it if there is none, for adjoints,
- * tests and reports (halo_exchange.h, dpar_debug.h). The plan is bound to these arrays and does not
- * include mirrors. It exists as long as the grid. Returns NULL on failure, with the message in
- * comm->why. Collective. */
+/* Returns the plan that exchanges these arrays, for adjoints, tests and reports (halo_exchange.h,
+ * dpar_debug.h). It is made if it does not exist yet. The plan is bound to these arrays, does not
+ * include mirrors, and exists as long as the grid. Returns NULL on failure, with the message in
+ * comm->why. Collective. Costs as much as dpar_halo_plan_make if the plan is made, otherwise O(n).
+ */
 DPAR_API dpar_halo_plan *dpar_grid_plan(dpar_grid *grid, void *const *list, int32_t n);
 
 #endif /* DPAR_HALO_H */
@@ -666,7 +711,7 @@ DPAR_API dpar_halo_plan *dpar_grid_plan(dpar_grid *grid, void *const *list, int3
 
 enum { DPARI_STRIDE_FEW = 8 }; /* the most runs of a box in a list */
 
-/* One run in a list: bytes from the addresses that the list is run with. */
+/* One run in a list: offsets in bytes from the two addresses that are passed with the list. */
 typedef struct dpari_stride_spot {
     int32_t to, from;
 } dpari_stride_spot;
@@ -675,59 +720,64 @@ typedef struct dpari_stride_spot {
 
 /* halo_plan - the data of a planned exchange. Private. The modules that work on it, lowest first:
  *
- *     halo_beside    copies two boxes in one loop, and lists of tiny boxes
+ *     halo_beside    copies two boxes in one loop, and many tiny boxes from a list
  *     halo_apart     checks that arrays have no element in common
  *     halo_walk      lists the boxes of a step
  *     halo_mem       moves boxes in memory that the CPU does not reach
  *     halo_prepare   chooses how each box is copied
  *     halo_run       runs exchanges: begin, test, end
- *     halo_traffic   reports what is moved, to whom and how
+ *     halo_traffic   lists the peers, the bytes and the method
  *     halo_exchange  checks the descriptor, agrees with the other ranks, makes the plan
  *     halo_tune      chooses a method by measuring
  *     grid           grids and their arrays, on top of all of these
  *
  * How an exchange runs. A box that is sent from one rank to another is an item on both ranks. The
- * owner of the points lists what it sends (list S), in the order of the walk. The holder of the
- * halo lists what it receives (list R), by peer. In a forward exchange the owner packs and the
- * holder takes. In the adjoint the holder packs and the owner takes, in the order of S, so that the
- * sums of a point are made in the order of the walk. Boxes that a rank sends to itself come first
- * where no peer's box precedes them, because they need not wait.
+ * owner of the points keeps its items in list S, in the order of the walk. The holder of the halo
+ * keeps its items in list R, by peer. In a forward exchange the owner packs and the holder takes.
+ * In the adjoint the holder packs and the owner takes, in the order of S, so that the sums of a
+ * point are made in the order of the walk. Boxes that a rank sends to itself are taken first if no
+ * peer's box precedes them, because they need not wait.
  *
- * What a rank packs for others is in its staging memory, which has two halves that exchanges use in
- * turn. Ranks that share memory tell each other their progress in two words:
+ * A rank packs boxes for other ranks into its staging memory, which has two halves that exchanges
+ * use in turn. Ranks that share memory publish their progress in two words:
  *
  *     ready = exchange << 8 | kind    my boxes are packed, and my arrays may be read
- *     done  = exchange                I have taken all that I take
+ *     done  = exchange                I have taken all boxes that are for me
  *
  * A half of the staging memory is written again once its readers are done with the exchange before
- * the last. Other ranks get one message in each direction, unless devices reach each other's memory
- * (`reached`, see dpar_engine.alloc_shared). These synchronize their streams in place of a message
- * and read what the other has packed. */
+ * the last. Ranks that do not share memory send each other one message in each direction, unless
+ * their devices reach each other's memory (`reached`, see dpar_engine.alloc_shared). Such ranks
+ * synchronize their streams instead and read what the other rank has packed. */
 
 enum {
-    DPARI_HX_DIMS = DPAR_MAX_DIMS + 1,      /* the last: components */
-    DPARI_HX_STEPS = 3 * DPAR_MAX_DIMS - 1, /* of an exchange that goes dim by dim */
-    DPARI_HX_SHORT = 64,  /* two sides of a block are copied in one loop if runs have fewer bytes */
-    DPARI_HX_NEAR = 64,   /* so many items are searched for the opposite side of a box */
-    DPARI_HX_ROWS = 1024, /* the ends of rows are prefetched in boxes of at most so many rows, */
-    DPARI_HX_ALL_ROWS = 768, /* if all boxes together have at most these; measured on a Xeon */
-    DPARI_HX_MANY = 8192, /* in a box of more elements the first and the last are not both cached */
-    DPARI_HX_TINY = 8,    /* a box of so many elements may be taken before others; measured */
-    DPARI_HX_CROWDED = 65536, /* bytes of a box: see dpari_hx_is_direct; measured */
-    DPARI_HX_BESIDE = 64,     /* bytes between cells that surely share lines */
-    DPARI_HX_HEAD = 8,        /* words of a record, and for each field */
-    DPARI_HX_WORDS = 2 * DPAR_MAX_DIMS + 2,
-    DPARI_HX_OWN = 0, /* parts of a field: its own points, compact halos */
+    DPARI_HX_DIMS = DPAR_MAX_DIMS + 1,      /* dims of the grid, then components */
+    DPARI_HX_STEPS = 3 * DPAR_MAX_DIMS - 1, /* the most steps of an exchange dim by dim */
+    DPARI_HX_SHORT = 64, /* two sides of a block are copied in one loop if runs have at most this
+                            number of bytes */
+    DPARI_HX_NEAR = 64,  /* number of items that are searched for the opposite side of a box */
+    /* the ends of rows are prefetched in boxes of at most DPARI_HX_ROWS rows, if all boxes together
+     * have at most DPARI_HX_ALL_ROWS rows; measured on a Xeon */
+    DPARI_HX_ROWS = 1024,
+    DPARI_HX_ALL_ROWS = 768,
+    DPARI_HX_MANY = 8192, /* if a box has more elements, its first and last are not both cached */
+    DPARI_HX_TINY = 8,    /* a box of at most this number of elements may be taken before boxes that
+                             precede it; measured */
+    DPARI_HX_CROWDED = 65536, /* bytes of a box, see dpari_hx_is_direct; measured */
+    DPARI_HX_BESIDE = 64,     /* cells at most this number of bytes apart mostly share lines */
+    DPARI_HX_HEAD = 8,        /* words of a record per step */
+    DPARI_HX_WORDS = 2 * DPAR_MAX_DIMS + 2, /* words of a record per field */
+    DPARI_HX_OWN = 0, /* parts of a field: its own points, and its compact halo */
     DPARI_HX_HALOS = 1,
-    DPARI_HX_PACKING = 0, /* index into dpar_halo_plan.seconds */
+    DPARI_HX_PACKING = 0, /* phases that are timed: indices of dpar_halo_plan.seconds */
     DPARI_HX_COPYING,
     DPARI_HX_WAITING
 };
 
-/* What a rank tells its peers; one for each step that may be under way. */
+/* The words that a rank publishes to its peers, one struct for each step that may be in progress.
+ */
 typedef struct dpari_hx_line {
     uint64_t ready;
-    uint64_t version; /* counts changes of the addresses of its arrays */
+    uint64_t version; /* number of times that the addresses of its arrays have changed */
     char room_0[DPARI_LINE - 16];
     uint64_t done;
     char room_1[DPARI_LINE - 8];
@@ -737,10 +787,10 @@ typedef struct dpari_hx_line {
 typedef struct dpari_hx_array {
     const dpar_halo *halo;
     int32_t rank, compact;
-    int32_t reach[2];  /* 1 if peers may read it in place; of data and of halos */
+    int32_t reach[2];  /* of data and of halos: 1 if peers may read them in place */
     int32_t elsewhere; /* 1 if it is in memory that the CPU does not reach */
     int32_t exists;
-    /* the first own point in the local box, and the number of own points */
+    /* the first own point in the local box, and the number of own points, along each dim */
     int64_t low[DPAR_MAX_DIMS], own[DPAR_MAX_DIMS];
     /* the first own point relative to that of the wider halo that the array has (array_halo) */
     int64_t inner[DPAR_MAX_DIMS];
@@ -756,31 +806,32 @@ typedef struct dpari_hx_spot {
 
 /* Small boxes that follow each other share one list of runs, which belongs to the first of them. */
 typedef struct dpari_hx_few {
-    int64_t at;   /* its entries, in `spot` */
-    int32_t runs; /* 0 if there is no list; -1 if this box is in the list of an earlier one */
-    int32_t step; /* the next item to look at is so many items later */
+    int64_t at;   /* index of its first entry in plan->spot */
+    int32_t runs; /* number of entries; 0 if there is no list, -1 if it is in an earlier one */
+    int32_t step; /* distance in items to the next item that is not skipped */
 } dpari_hx_few;
 
-/* One box, seen from this rank. The fields that an exchange reads come first. "Give" and "take" are
- * the two halves of a transfer: give packs, take unpacks or copies. */
+/* A box that this rank sends or receives. The fields that an exchange reads come first. "Give" and
+ * "take" are the two halves of a transfer: give packs, take unpacks or copies. */
 typedef struct dpari_hx_item {
     int32_t field, peer;  /* peer is -1 if the box is sent to this rank itself */
-    int32_t mine, theirs; /* parts, two for each field; of a pair possibly the other field's */
+    int32_t mine, theirs; /* numbers of the parts (2 * field + part) on this rank and on the peer;
+                             in a pair possibly those of the other field */
     int32_t packs;        /* 1 if it is packed into staging memory when this rank gives it */
     int32_t row;          /* the dim of its rows if a peer reads it in place, otherwise -1 */
     int32_t direct;       /* 1 if this rank reads it in the peer's array when it takes it */
-    /* The opposite side of the block is so many items later and copied in the same loop. -1 if this
-     * item is that opposite side or is moved by halo_mem.c; 0 if it is copied by itself. */
+    /* Distance in items to the opposite side of the block, which is copied in the same loop. -1 if
+     * this item is that opposite side or is moved by halo_mem.c; 0 if it is copied separately. */
     int32_t give_mate, take_mate;
     dpari_hx_few given, taken;
     /* For items of S: the distance in elements from each cell to the halo cell that is set to 0
      * while the sum is made; 0 if there is none. */
     int64_t beside;
-    /* For items of R: the item of S that sets it to 0 is so many items later. 0 if there is none,
-     * and it is set to 0 when it is given. */
+    /* For items of R: the distance in items to the item of S that sets this halo to 0. 0 if there
+     * is none, so that the halo is set to 0 when it is given. */
     int64_t wiper;
-    int64_t mine_at, theirs_at; /* bytes from the beginning of the part */
-    int64_t pack_at, take_at;   /* bytes in the staging memory */
+    int64_t mine_at, theirs_at; /* bytes from the beginning of the part to the box */
+    int64_t pack_at, take_at;   /* offsets in the staging memory, in bytes */
     dpari_stride give, take;
     int32_t negate, dims;
     int64_t elements;
@@ -791,27 +842,27 @@ typedef struct dpari_hx_item {
     int64_t dense[DPARI_HX_DIMS];
 } dpari_hx_item;
 
-/* What is sent between this rank and a peer in one step. Arrays of two are indexed by mode
- * (forward, adjoint). */
+/* The data between this rank and a peer in one step. Arrays of two are indexed by mode (forward,
+ * adjoint), unless their comment says otherwise. */
 typedef struct dpari_hx_flow {
-    /* where in staging memory, the bytes packed, and the bytes read directly from the array */
+    /* the offset in staging memory, the bytes packed, and the number of items read in place */
     int64_t out_at[2], out_bytes[2], out_direct[2];
     int64_t in_at[2], in_bytes[2], in_direct[2];
     int64_t first, boxes; /* its items of R */
     int64_t sends;        /* number of its items of S */
-    uint64_t hash[2];     /* of R and of S: what one rank receives, the other sends */
+    uint64_t hash[2];     /* of its items of R and of S; R here must equal S on the peer */
     int32_t packed;       /* 1 if the peer reads packed boxes of this rank in either mode */
-    int32_t taken;        /* 1 if all of it has been taken in the exchange under way */
+    int32_t taken;        /* 1 if all of it has been taken in the exchange in progress */
 } dpari_hx_flow;
 
 typedef struct dpari_hx_peer {
     int32_t rank;
-    int32_t world;   /* its rank in the shared memory; -1 if it is reached by messages */
-    int32_t reached; /* 1 if there is no message, because this rank's device reads what it packs */
+    int32_t world;   /* its rank in the world; -1 if it is reached by messages */
+    int32_t reached; /* 1 if this rank's device reads its packed boxes, so that it sends none */
     uint64_t version;
     dpari_hx_line *line;
     const uint64_t *refs;
-    const unsigned char **at; /* addresses here of its arrays: two parts for each field */
+    const unsigned char **at; /* addresses in this process of its arrays: two parts per field */
     unsigned char *staging;
     int64_t turn;          /* bytes from one half of the staging memory to the other */
     dpari_hx_array *array; /* used while the plan is made */
@@ -819,55 +870,59 @@ typedef struct dpari_hx_peer {
 } dpari_hx_peer;
 
 typedef struct dpari_hx_step {
-    int64_t r, r_items, s, s_items; /* where its lists R and S are in `item` */
-    int64_t self;                   /* so many items at the start of R come from this rank itself */
-    int64_t own_first; /* so many items at the start of S are for this rank and wait for no peer */
+    int64_t r, r_items, s, s_items; /* first item and number of items of its lists R and S */
+    int64_t self;      /* number of items at the start of R that this rank sends to itself */
+    int64_t own_first; /* number of items at the start of S that are for this rank itself and wait
+                          for no peer */
     int32_t number;    /* the dim, counted from the last one; -1 for all dims at once */
     int32_t along;     /* DPARI_HX_WIDE, ... */
-    int32_t cut;       /* the number of the cut dim, where that matters */
+    int32_t cut;       /* the cut dim, counted from the last one, unless `along` is DPARI_HX_WIDE */
     int32_t modes;     /* bits of the modes that have this step: DPAR_HALO_FORWARD, _ADJOINT */
-    int32_t line;      /* the dpari_hx_line in which ranks tell each other of it */
-    int32_t meets;     /* 1 if something is exchanged with a rank that shares memory */
-    int32_t alone;     /* 1 if no other rank takes part and all is in the CPU's memory */
+    int32_t line;      /* number of the dpari_hx_line in which ranks publish its progress */
+    int32_t meets;     /* 1 if boxes are exchanged with a rank that shares memory */
+    int32_t alone;     /* 1 if no other rank takes part and all arrays are in the CPU's memory */
 } dpari_hx_step;
 
-/* Which halo cells a step includes that earlier steps have filled.
+/* The halo cells that a step includes besides those of its own dim, because earlier steps have
+ * filled them.
  *
- * With `ordered`, and where no dim or only the last one is cut, a step includes the halos of all
- * later dims (WIDE). If ranks meet along one other dim only, the cut one, each rank can fill the
- * edges and corners itself. A forward exchange then sends a plane without them, so that nobody
- * waits for them: the plane is offered first, the halos next to own planes are filled meanwhile,
- * and those next to the received planes afterwards. The adjoint has steps of its own there, which
- * are WIDE: edges and corners are sent to the owner of the plane, who adds them to its own halos,
- * and those to its block. */
+ * In an ordered plan, and if no dim or only the last one is cut, a step includes the halos of all
+ * later dims (WIDE). If one other dim is the only one that is cut, each rank can fill the edges and
+ * corners itself. A forward exchange then sends a plane without them, so that no rank waits for
+ * them: the plane is offered first, the halos next to own planes are filled meanwhile, and the
+ * halos next to the received planes afterwards. The adjoint has separate steps in such a plan,
+ * which are WIDE: edges and corners are sent to the owner of the plane, which adds them to its own
+ * halos, and these halos to its block. */
 enum {
     DPARI_HX_WIDE,       /* the halos of later dims */
     DPARI_HX_CUT,        /* along the cut dim, without other halos */
-    DPARI_HX_OWN_PLANES, /* along another dim, next to own points of the cut dim; later dims too */
+    DPARI_HX_OWN_PLANES, /* along another dim, next to own points of the cut dim, with the halos of
+                            later dims */
     DPARI_HX_HALO_PLANES /* the same, next to the cut dim's halos */
 };
 
 struct dpar_halo_plan {
-    dpar_comm *comm;    /* of dpar_halo_plan_make */
+    dpar_comm *comm;    /* the communicator passed to dpar_halo_plan_make */
     dpar_comm *node;    /* comm->node, or comm if that is NULL */
     dpari_world *world; /* shared memory; NULL if only messages are used */
     dpar_halo_plan_desc options;
     int32_t fields, peers, steps, rank;
     dpar_halo_field *field;
     dpari_hx_array *array;
-    unsigned char **part; /* two for each field: own points, compact halo */
+    unsigned char **part; /* addresses of two parts per field: own points, compact halo */
     dpari_hx_peer *peer;
-    /* 1 + the peer of each rank; then the rank in comm of each rank of the node, or of each that is
-     * reached */
+    /* for each rank of comm, 1 + its number among the peers, or 0; then, for each rank of the node
+     * or each rank that is reached, its rank in comm */
     int32_t *peer_of;
     dpari_hx_item *item;
     int64_t items;
-    dpari_stride_spot *spot; /* DPARI_STRIDE_FEW for each item when it is given, then when taken */
-    int32_t bound;           /* 1 after a bind: lists of runs then hold those of one array only */
+    dpari_stride_spot *spot; /* entries of lists: DPARI_STRIDE_FEW per item for giving, then for
+                                taking */
+    int32_t bound;           /* 1 after a bind: a list then has runs of one array only */
     dpari_hx_step step[DPARI_HX_STEPS];
     dpar_call *call;
-    dpar_work *work; /* receives, then sends, two for each peer */
-    int64_t *record; /* two for each peer, and what is gathered from all */
+    dpar_work *work; /* of the receives, then of the sends; two per peer */
+    int64_t *record; /* records received from each peer, then records sent to each peer */
     int64_t *span;   /* used while the plan is made: where each part of a field begins and ends */
     void *owned; /* the memory of this struct if make has allocated it; NULL if the caller has */
     unsigned char *memory; /* from dpar_comm_alloc: lines, refs, two halves of staging, arrivals */
@@ -877,16 +932,16 @@ struct dpar_halo_plan {
     int64_t turn, arrive_bytes, memory_bytes;
     int32_t nears;    /* 1 if devices of other ranks may reach the memory */
     int32_t reached;  /* number of peers whose memory this rank's device reads */
-    int32_t part_now; /* with such peers: which of three parts the exchange under way uses */
-    int64_t count;    /* exchanges begun */
+    int32_t part_now; /* with such peers: which of three parts the exchange in progress uses */
+    int64_t count;    /* number of exchanges begun */
     int32_t active, mode, op, prepared; /* prepared: the op for which the items are prepared */
-    int32_t now, next, stage, messages; /* now: the step under way; next: the one after it */
+    int32_t now, next, stage, messages; /* now: the step in progress; next: the step after it */
     /* The first `forward` steps are those of a forward exchange. An adjoint takes all steps, or
      * only the others. */
     int32_t forward;
     int32_t early; /* the step that is offered before the first one; 0 if there is none */
     uint64_t version;
-    double looked;
+    double looked;     /* time of the last check that peers are alive, in seconds */
     double seconds[3]; /* DPARI_HX_PACKING, ... */
     int32_t lends[2];  /* by mode: 1 if some peer reads this rank's arrays directly */
     int32_t asks;      /* 1 if rows are prefetched, see dpari_hx_ask */
@@ -895,32 +950,33 @@ struct dpar_halo_plan {
      * and messages are done in order, so that the host waits for nothing */
     int32_t in_order;
     int32_t elsewhere;   /* 1 if some field is in memory that the CPU does not reach */
-    dpar_status moved;   /* status of the moves in that memory */
-    dpar_mem_box *box;   /* one for each item in that memory */
+    dpar_status moved;   /* the first failure of a move in such memory */
+    dpar_mem_box *box;   /* one for each item in such memory */
     unsigned char *look; /* a buffer for the largest of these items */
     int64_t look_bytes;
 };
 
 /* ---- fields ---- */
 
-/* The number of elements at a point. */
+/* Returns the number of elements at a point. */
 DPARI_API int32_t dpari_hx_components(const dpar_halo_field *field);
-/* The type in which values are sent. */
+/* Returns the type in which values are sent. */
 DPARI_API int32_t dpari_hx_wire(const dpar_halo_field *field);
-/* The table of the field's memory, or NULL for the host's. */
+/* Returns the table of the field's memory, or NULL for the host's memory. */
 DPARI_API const dpar_mem *dpari_hx_mem(const dpar_halo_field *field);
-/* The other field of a pair, which is next to it in the list; NULL if it is in no pair. */
+/* Returns the other field of a pair, which is next to it in the list, or NULL if it is in no pair.
+ */
 DPARI_API const dpar_halo_field *dpari_hx_other(const dpar_halo_field *field);
-/* True if values that arrive after `turn` quarter turns come from the other field's array, and true
- * if their sign changes. */
+/* True if values that arrive after `turn` quarter turns are from the other field's array. */
 DPARI_API int dpari_hx_crosses(const dpar_halo_field *field, int32_t turn);
+/* True if values that arrive after `turn` quarter turns change their sign. */
 DPARI_API int dpari_hx_negates(const dpar_halo_field *field, int32_t turn);
 
 /* ---- boxes in arrays ---- */
 
 /* Computes the own points and the local box of a rank. Returns 0 if it has no points. */
 DPARI_API int dpari_hx_boxes(const dpar_halo *halo, int32_t rank, dpar_box *own, dpar_box *all);
-/* Computes the place in the array of the box whose first local point is `at`. */
+/* Computes the place in an array of the box that begins at local point `at`. */
 DPARI_API void dpari_hx_place(const dpari_hx_array *array, const int64_t *at, int32_t components,
                               dpari_hx_spot *p);
 
@@ -928,46 +984,50 @@ DPARI_API void dpari_hx_place(const dpari_hx_array *array, const int64_t *at, in
 
 /* halo_mem - moves boxes of fields in memory that the CPU does not reach, in batches. Private. */
 
-/* Moves one box in a field's memory, the host's or another, and waits until it is done. */
+/* Moves one box in a field's memory, which is the host's or another, and waits until the move is
+ * done. */
 DPARI_API dpar_status dpari_hx_move_box(const dpar_halo_field *field, const dpar_mem_box *box);
-/* Describes the copy of an item from this rank's array to a dense box in other memory, in the same
- * type, or with `back` from there to the array. */
+/* Describes the copy of an item from this rank's array to a dense box at `dense`, without changing
+ * the type, or with `back` from there to the array. */
 DPARI_API void dpari_hx_box_of(const dpar_halo_plan *plan, const dpari_hx_item *it,
                                unsigned char *dense, int back, dpar_mem_box *b);
-/* Pins host memory (on), so that the devices of all fields can move boxes from and to it, or unpins
- * it. Does nothing if all fields are in the host's memory, or in the communicator's. */
+/* With `on`, pins host memory, so that the devices of all fields can move boxes from and to it;
+ * otherwise unpins it. Does nothing if all fields are in the host's memory, or in the
+ * communicator's. */
 DPARI_API dpar_status dpari_hx_pin(const dpar_halo_plan *plan, void *memory, int64_t bytes, int on);
 
 /* ==== halo/halo_traffic.h ==== */
 
 /* halo_traffic - lists what an exchange moves: the peers, the bytes and the method. Private. */
 
-/* What a rank sends to one peer at each exchange. */
+/* The values that a rank sends to one peer in each exchange. */
 typedef struct dpari_hx_traffic {
     int32_t peer;
-    int32_t way;    /* DPAR_HALO_MESSAGES, ...; of no meaning for the rank itself */
-    int32_t hops;   /* the most blocks from one rank to the other along any mesh axis; 1 for
+    int32_t way;    /* DPAR_HALO_MESSAGES, ...; meaningless if the peer is the rank itself */
+    int32_t hops;   /* distance of the two blocks: the largest along any mesh axis, in blocks; 1 for
                        neighbours */
-    int64_t pieces; /* boxes */
-    int64_t bytes;  /* as they are sent; with DPAR_HALO_MESSAGES in one message, or one per step if
-                       the plan is ordered */
-    int64_t direct; /* bytes of these that the peer reads in place */
-    int64_t runs;   /* contiguous pieces of memory */
+    int64_t pieces; /* number of boxes */
+    int64_t bytes;  /* in the type in which they are sent. With DPAR_HALO_MESSAGES they are one
+                       message, or one message per step if the plan is ordered */
+    int64_t direct; /* how many of these bytes the peer reads in place */
+    int64_t runs;   /* number of contiguous pieces of memory */
 } dpari_hx_traffic;
-/* Computes the traffic to the k-th peer. The last one is this rank itself. Returns 0 if there is
- * none. Local. Costs O(pieces). */
+/* Computes the traffic to peer k, from 0 on. The last peer is this rank itself. Returns 1, or 0 if
+ * there is no peer k. Local. Costs O(pieces). */
 DPARI_API int dpari_hx_traffic_of(const dpar_halo_plan *plan, int32_t k, dpari_hx_traffic *t);
 
 /* ==== halo/halo_open.h ==== */
 
-/* halo_open - functions of halo_exchange.c for other headers, beyond halo_exchange.h. Private. */
+/* halo_open - functions of halo_exchange.c that other headers use and that are not in
+ * halo_exchange.h. Private. */
 
-/* Makes a plan as dpar_halo_plan_make does. With `later` 1 the arrays are bound before the first
- * exchange, and `data` only tells whether a field has an array on this rank. */
+/* Makes a plan as dpar_halo_plan_make does. With `later` 1, the caller binds the arrays before the
+ * first exchange; until then `data` only tells, by not being NULL, that a field has an array on
+ * this rank. */
 DPARI_API dpar_status dpari_hx_open(dpar_comm *comm, const dpar_halo_plan_desc *desc, int32_t later,
                                     dpar_halo_plan **plan, dpar_why *why);
-/* Computes how many bytes of memory a plan needs on this rank, for objects that put plans into
- * memory of their own. Local. The addresses of arrays are not read. */
+/* Computes how many bytes of memory a plan needs on this rank, for objects that allocate the memory
+ * of their plans. Local. Arrays are not read. */
 DPARI_API dpar_status dpari_hx_bytes(const dpar_comm *comm, const dpar_halo_plan_desc *desc,
                                      int64_t *bytes, dpar_why *why);
 
@@ -981,16 +1041,16 @@ DPARI_API dpar_status dpari_hx_bytes(const dpar_comm *comm, const dpar_halo_plan
 
 /* ==== halo/halo_beside.h ==== */
 
-/* Writes the runs of a small box, one per entry, in the order of its walk. Lists are for boxes so
- * small that each takes longer to begin than to move. Returns the number of entries, or 0 if there
- * are more than DPARI_STRIDE_FEW or such a box cannot be in a list.
+/* Writes the runs of a small box, one per entry, in the order of its walk. Lists are for boxes that
+ * take longer to set up than to move. Returns the number of entries, or 0 if there are more than
+ * DPARI_STRIDE_FEW or if such a box cannot be in a list.
  *
- * to_at, from_at: bytes from the addresses that the list is run with to index 0 of the box. */
+ * to_at, from_at: bytes from the addresses that are passed with the list to index 0 of the box. */
 DPARI_INTERNAL int32_t dpari_stride_list(const dpari_stride *stride, int64_t to_at, int64_t from_at,
                                          dpari_stride_spot *list);
-/* True if two boxes that lists are made of may be in the same list. */
+/* True if two boxes, each of which can be in a list, may be in the same list. */
 DPARI_INTERNAL int dpari_stride_lists_alike(const dpari_stride *a, const dpari_stride *b);
-/* Moves n entries one after the other, of box s and of boxes that are alike. */
+/* Moves n entries of a list one after the other. stride: any box of the list. */
 DPARI_INTERNAL void dpari_stride_run_list(const dpari_stride *stride, const dpari_stride_spot *list,
                                           int64_t n, void *to, const void *from);
 
@@ -1009,21 +1069,21 @@ DPARI_INTERNAL int dpari_hx_strided(const dpar_halo_field *field);
 /* Removes the points beyond physical ends from a box. No rank owns them, and an array need not have
  * them. */
 DPARI_INTERNAL void dpari_hx_inside(const dpar_halo *halo, dpar_box *box);
-/* The halo that the array has: array_halo if that is set. */
+/* Returns the halo that the array has: array_halo if that is set, otherwise halo. */
 DPARI_INTERNAL const dpar_halo *dpari_hx_array_halo(const dpar_halo_field *field);
-/* Describes the array as `rank` holds it; dense does so where strides are the defaults. */
+/* Describes the array as `rank` holds it. The second function does this for default strides. */
 DPARI_INTERNAL void dpari_hx_array_of(dpari_hx_array *array, const dpar_halo_field *field,
                                       int32_t rank);
 DPARI_INTERNAL void dpari_hx_dense(dpari_hx_array *array, const dpar_halo_field *field,
                                    int32_t rank);
-/* The number of contiguous bytes at the start of a box. */
+/* Returns the number of contiguous bytes at the start of a box. */
 DPARI_INTERNAL int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride, int32_t dims,
                                          int32_t type);
 
-/* The half of the staging memory that the exchange under way uses, 0 or 1. */
+/* Returns the half of the staging memory that the exchange in progress uses, 0 or 1. */
 DPARI_INTERNAL int64_t dpari_hx_parity(const dpar_halo_plan *plan);
-/* The address of an item in this rank's array; the address from which it is taken; and the
- * beginning of the memory that the latter is in. */
+/* The next three functions return the address of an item in this rank's array, the address from
+ * which it is taken, and the beginning of the memory from which it is taken. */
 DPARI_INTERNAL unsigned char *dpari_hx_mine(const dpar_halo_plan *plan, const dpari_hx_item *it);
 DPARI_INTERNAL const unsigned char *dpari_hx_from(const dpar_halo_plan *plan,
                                                   const dpari_hx_item *it);
@@ -1032,23 +1092,23 @@ DPARI_INTERNAL const unsigned char *dpari_hx_base(const dpar_halo_plan *plan,
 
 /* ==== halo/halo_mem.h ==== */
 
-/* Does the same for all memory of a plan. */
+/* Pins or unpins all memory of a plan. */
 DPARI_INTERNAL dpar_status dpari_hx_pin_all(const dpar_halo_plan *plan, int on);
-/* Starts to pack, or with `takes` to unpack, those of the items first .. first + n - 1 that are in
- * memory that the CPU does not reach. */
+/* Starts to pack, or with `takes` to unpack, the items first .. first + n - 1, except for those in
+ * memory that the CPU reaches. */
 DPARI_INTERNAL void dpari_hx_move(dpar_halo_plan *plan, int64_t first, int64_t n, int takes);
-/* Waits until all such moves are done. Returns the first failure among them. */
+/* Waits until all moves of dpari_hx_move are done. Returns the first failure among them. */
 DPARI_INTERNAL dpar_status dpari_hx_settle(dpar_halo_plan *plan);
 
 /* ==== halo/halo_apart.h ==== */
 
 /* halo_apart - checks that no two arrays of a plan have an element in common. Private. */
 
-/* Check that this rank has no element of a field in the plan's memory, and that no two fields have
- * an element in common. Otherwise they fail with DPAR_E_ARG and a message.
+/* The first function checks that no element of a field is in the plan's memory, the second that no
+ * two fields have an element in common. Otherwise they fail with DPAR_E_ARG and a message. Local.
  *
- * span: receives four numbers per field: the addresses where its data begin and end, and then those
- *       of its compact halo. */
+ * span: [4 * n], receives four addresses per field: where its data begins and ends, then where its
+ *       compact halo begins and ends. */
 DPARI_INTERNAL dpar_status dpari_hx_clear_of(const dpar_halo_field *fields, int32_t n, int32_t rank,
                                              const void *memory, int64_t bytes, dpar_why *why);
 DPARI_INTERNAL dpar_status dpari_hx_disjoint(const dpar_halo_field *fields, int32_t n, int32_t rank,
@@ -1056,10 +1116,9 @@ DPARI_INTERNAL dpar_status dpari_hx_disjoint(const dpar_halo_field *fields, int3
 
 /* ==== halo/halo_walk.h ==== */
 
-/* halo_walk - lists the boxes that one step of an exchange moves for one field: the transfer lists
- * of
- * ../index/halo.h, extended by halos that earlier steps have filled, and split where sums need not
- * wait. Private. */
+/* halo_walk - lists the boxes that one step of an exchange moves for one field. These are the boxes
+ * of the transfer lists of ../index/halo.h, extended by halos that earlier steps have filled, and
+ * split if a part can be summed without waiting. Private. */
 
 /* A walk over the boxes of a step. Set up by dpari_hx_begin_walk. */
 typedef struct dpari_hx_walk {
@@ -1069,28 +1128,29 @@ typedef struct dpari_hx_walk {
     int32_t dim;   /* the dim of the step; -1 if all dims are exchanged at once */
     int32_t cut;   /* the cut dim, in a step next to its halos; otherwise -1 */
     int32_t above; /* in such a step: 0 next to the halos below, then 1 next to those above */
-    int64_t own;   /* own points along the cut dim */
-    /* for each other dim: the width of the halo below the own points, and the points by which boxes
-     * are extended below and above */
+    int64_t own;   /* number of own points along the cut dim */
+    /* for each other dim: the width of the halo below the own points, and the number of points by
+     * which boxes are extended below and above */
     int64_t low[DPAR_MAX_DIMS], before[DPAR_MAX_DIMS], after[DPAR_MAX_DIMS];
-    int32_t splits;    /* 1 if boxes that a rank sends to itself are split. The rest is for these */
-    int32_t own_first; /* 1 if the current box may be added before those of peers */
-    int32_t side;      /* the side of `rest` to split next; 0 if no box is being split */
-    dpar_box clear;    /* a part of the local box to which no peer has added anything so far */
-    dpar_transfer rest; /* the part of a box that is left */
+    int32_t splits;     /* 1 if boxes that a rank sends to itself are split, for which the following
+                           fields are used */
+    int32_t own_first;  /* 1 if the current box may be added before the boxes of peers */
+    int32_t side;       /* the side of `rest` to split next; 0 if no box is being split */
+    dpar_box clear;     /* a part of the local box to which no peer's box has been added so far */
+    dpar_transfer rest; /* the part of a box that has not been returned yet */
 } dpari_hx_walk;
 
-/* Returns what a plan exchanges: DPAR_HALO_FORWARD for halos, DPAR_HALO_SYNC for shared points. */
+/* Returns DPAR_HALO_SYNC for a plan of shared points, DPAR_HALO_FORWARD for a plan of halos. */
 DPARI_INTERNAL int32_t dpari_hx_moves(const dpar_halo_plan_desc *desc);
 /* Begins a walk over the boxes that `rank` sends or receives (direction) in a step. Returns
- * DPAR_DONE if the step has none. */
+ * DPAR_DONE if there are none. */
 DPARI_INTERNAL dpar_status dpari_hx_begin_walk(dpari_hx_walk *walk, const dpar_halo_field *field,
                                                int32_t rank, const dpari_hx_step *step,
                                                int32_t direction, int32_t moves, dpar_why *why);
-/* Advances to the next box, in the order in which sums are made. Returns 1, or 0 if there is none
- * left. */
+/* Advances to the next box, in the order in which sums are made. Returns 1, or 0 if no box is left.
+ */
 DPARI_INTERNAL int dpari_hx_next(dpari_hx_walk *walk, dpar_transfer *t);
-/* Returns the number of items that a box makes. */
+/* Returns the number of items into which a box is divided. */
 DPARI_INTERNAL int32_t dpari_hx_parts(const dpar_halo_field *field, const dpar_transfer *t);
 
 /* ==== halo/halo_prepare.h ==== */
@@ -1098,17 +1158,19 @@ DPARI_INTERNAL int32_t dpari_hx_parts(const dpar_halo_field *field, const dpar_t
 /* halo_prepare - decides how the items of a plan are copied: the loops of each item, lists of small
  * items, and pairs that are copied in one loop. Private. */
 
-/* Prepares the two copies of an item: when this rank gives it, and when it takes it with `op`. */
+/* Prepares the two copies of an item: for when this rank takes it with `op`, and for when it gives
+ * it. */
 DPARI_INTERNAL void dpari_hx_prepare(const dpar_halo_plan *plan, dpari_hx_item *it, int32_t op);
-/* Makes the lists of a step's S: of the items that come first, and of the others. The second
- * function makes all lists of a plan. */
+/* Combines small items of a step's S into lists: first the items that wait for no peer, then the
+ * other items. */
 DPARI_INTERNAL void dpari_hx_gather_sends(const dpar_halo_plan *plan, const dpari_hx_step *step,
                                           int takes);
+/* Combines small items of all steps into lists. */
 DPARI_INTERNAL void dpari_hx_gather_all(const dpar_halo_plan *plan);
-/* Returns the dim of the rows of a box, which has the shortest stride in this rank's array, or -1
- * if there are too many rows to prefetch. */
+/* Returns the dim of the rows of a box, which is the dim with the shortest stride in this rank's
+ * array, or -1 if there are too many rows to prefetch. */
 DPARI_INTERNAL int32_t dpari_hx_row_of(const dpari_hx_item *it);
-/* Prepares all items of a plan, once they are listed and their places in memory are known. */
+/* Prepares all items of a plan, after they have been listed and assigned places in memory. */
 DPARI_INTERNAL void dpari_hx_finish_items(dpar_halo_plan *plan);
 
 #ifndef DPARI_STRIDED_LOOPS_H
@@ -1560,12 +1622,12 @@ DPARI_STRIDE_INLINE int64_t dpari_stride_size(int64_t step)
 
 /* Computes where the boxes of a plan are: in arrays, in compact halos and in staging memory.
  *
- * These functions turn a point of the grid into an address for the strides and origin of a field.
- * Planning, mirrors and checks share them, so that all agree on addresses. */
+ * These functions convert a point of the grid to an address, by the strides and origin of a field.
+ * Planning, mirrors and checks use them, so that all compute the same addresses. */
 
 /* ---- fields ---------------------------------------------------------------------------------- */
 
-/* A table without `move` is that of the host's memory. */
+/* A table without `move` means the host's memory. */
 DPARI_API DPARI_NOINLINE const dpar_mem *dpari_hx_mem(const dpar_halo_field *field)
 {
     return field->mem && field->mem->move ? field->mem : NULL;
@@ -1769,7 +1831,7 @@ DPARI_API DPARI_COLD void dpari_hx_place(const dpari_hx_array *array, const int6
     }
 }
 
-/* Extends the run by any dim whose stride continues it, until no dim does. */
+/* Extends the run by any dim whose stride equals its length, until there is no such dim. */
 DPARI_INTERNAL int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride, int32_t dims,
                                          int32_t type)
 {
@@ -1822,15 +1884,15 @@ DPARI_INTERNAL const unsigned char *dpari_hx_from(const dpar_halo_plan *plan,
 /* ==== halo/halo_apart.c ==== */
 
 /* Finds out whether two arrays of a plan have an element in common. Fields may be interleaved with
- * any strides, so comparing address ranges is not enough. Two arrays meet if some sum of multiples
- * of their strides is the distance between them. A search over these sums, with bounds on what the
- * remaining strides can add, is exact. It ends after a number of tries (2^20 in a plan) and then
- * assumes that they do not meet. Called by dpar_halo_plan_make, and by dpar_grid_attach for two
- * arrays. */
+ * any strides, so that comparing address ranges is not enough. Two arrays have an element in common
+ * if some sum of multiples of their strides is the distance between them. A search over these sums,
+ * with bounds on the part that the remaining strides can add, is exact. It ends after a number of
+ * tries (2^20 in a plan) and then assumes that the arrays have no element in common. Called by
+ * dpar_halo_plan_make, and by dpar_grid_attach for two arrays. */
 
 enum {
-    DPARI_HX_SEARCH = 1 << 20, /* tries of a plan */
-    DPARI_HX_PAIR = 16         /* tries that a pair costs even if the search ends at once */
+    DPARI_HX_SEARCH = 1 << 20, /* number of tries in a plan */
+    DPARI_HX_PAIR = 16         /* tries counted for a pair even if its search ends at once */
 };
 
 /* A set of elements of `unit` bytes, at base + the sum over dims of stride * t with 0 <= t <= last.
@@ -1910,7 +1972,7 @@ typedef struct dpari_hx_sums {
     int64_t left; /* tries that are left */
 } dpari_hx_sums;
 
-/* Adds a step. Equal steps are merged, and negative ones are turned. */
+/* Adds a step. Merges it with an equal step, and replaces a negative step by its absolute value. */
 static DPARI_COLD void dpari_hx_add_step(dpari_hx_sums *sums, int64_t step, int64_t least,
                                          int64_t most)
 {
@@ -1939,8 +2001,8 @@ static DPARI_COLD void dpari_hx_add_step(dpari_hx_sums *sums, int64_t step, int6
     sums->most[k - 1] += most;
 }
 
-/* True if `sum` plus some sum over steps k, k + 1, ... is between low and high. For step k it tries
- * only the factors that the steps after it can still correct. */
+/* True if `sum` plus some sum over steps k, k + 1, ... is in the range from low to high. Tries only
+ * those factors of step k for which the later steps can still reach the range. */
 static DPARI_COLD int dpari_hx_can_reach(dpari_hx_sums *sums, int32_t k, int64_t sum)
 {
     int64_t t, last;
@@ -1960,9 +2022,9 @@ static DPARI_COLD int dpari_hx_can_reach(dpari_hx_sums *sums, int32_t k, int64_t
     return 0;
 }
 
-/* True if two sets have a byte in common, as far as the tries in *left suffice. Two elements
- * overlap if the distance of their addresses, which is a sum of strides, is less than the width of
- * the lower one. */
+/* True if two sets have a byte in common; false if the tries in *left do not suffice to find one.
+ * Two elements overlap if the distance between their addresses, which is a sum of strides, is less
+ * than the number of bytes of the lower element. */
 static DPARI_COLD int dpari_hx_cells_meet(const dpari_hx_cells *a, const dpari_hx_cells *b,
                                           int64_t *left)
 {
@@ -2057,29 +2119,30 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_hx_disjoint(const dpar_halo_field *f
 /* Copies two boxes in one loop, or many small boxes from a list.
  *
  * The two boxes on opposite sides of a block are often in the same cache lines and pages, so that
- * one walk over both is faster than two. A box of a few elements costs more to set up than to copy;
- * lists hold the runs of many such boxes ready. halo_prepare.c decides what is paired or listed,
- * halo_run.c runs it.
+ * one walk over both is faster than two. A box of a few elements takes longer to set up than to
+ * copy; a list holds the runs of many such boxes. halo_prepare.c decides which boxes are paired or
+ * listed, and halo_run.c moves them.
  *
  * The names are those of strided_loops.h: a run is contiguous on both sides and moved by one of the
- * loops there; a row consists of runs at equal distances; `zero` is what becomes 0 with each run.
- * The loop is a constant in the inlined functions, so that the compiler makes one for each. */
+ * loops there; a row consists of runs at equal distances; `zero` is the address of the elements
+ * that are set to 0 with each run. The number of the loop is a constant in the inlined functions,
+ * so that the compiler makes a function for each loop. */
 
 #define DPARI_STRIDE_APART                                                                         \
-    512 /* bytes between runs from which on the hardware does not prefetch them                    \
-           by itself; measured */
-#define DPARI_STRIDE_SOON 48  /* runs by which lines are prefetched ahead; measured on a Xeon */
+    512 /* least number of bytes between runs for which the hardware does not prefetch;            \
+           measured */
+#define DPARI_STRIDE_SOON 48  /* lines are prefetched this many runs ahead; measured on a Xeon */
 #define DPARI_STRIDE_ASKED 16 /* the least number of runs that are moved between two prefetches */
 #define DPARI_STRIDE_ROW 128  /* the most runs of a row that are prefetched at once */
 #define DPARI_STRIDE_PACK_PART                                                                     \
     256                            /* bytes of each box that are packed at a time; measured, Xeon  \
                                     */
-#define DPARI_STRIDE_PACK_SOON 512 /* bytes by which packing prefetches ahead; measured, Xeon */
+#define DPARI_STRIDE_PACK_SOON 512 /* packing prefetches this many bytes ahead; measured, Xeon */
 
 /* ---- two pieces in one loop ---- */
 
-/* Two boxes a and b of the same shape: each run of a is followed by the run of b that is to_b,
- * from_b and zero_b bytes after it on each side. */
+/* Two boxes a and b of the same shape. Each run of a is followed by the run of b, whose addresses
+ * are to_b, from_b and zero_b bytes further. */
 typedef struct dpari_stride_pair dpari_stride_pair;
 typedef void dpari_stride_pair_loop(const dpari_stride_pair *k);
 struct dpari_stride_pair {
@@ -2188,7 +2251,7 @@ DPARI_STATIC_NOINLINE void dpari_stride_round_f64(const dpari_stride_pair *pair)
 }
 
 #if DPARI_STRIDE_WIDE
-/* The same for two cells of f64 at each end. */
+/* Does the same for two cells of f64 at each end. */
 DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE void dpari_stride_round_two(unsigned char *low,
                                                                      unsigned char *high)
 {
@@ -2222,8 +2285,9 @@ dpari_stride_round_f64_2(const dpari_stride_pair *pair)
 #endif
 
 /* True if the two boxes are the ends of the same rows, with sums of `step` bytes, so that the loops
- * above can be used. If b has the low halo, it exchanges a and b, because the loops expect it in a.
- * Returns 0 also if x and y overlap, in a block narrower than its two halos. */
+ * above can be used. If b has the low halo, exchanges a and b, because the loops expect the low
+ * halo in a. Also returns 0 if x and y overlap, because the block is narrower than its two halos.
+ */
 static DPARI_UNUSED int dpari_stride_goes_round(dpari_stride_pair *pair, uintptr_t step)
 {
     const uintptr_t to = (uintptr_t)pair->a.to, from = (uintptr_t)pair->a.from;
@@ -2269,8 +2333,8 @@ static dpari_stride_pair_loop *dpari_stride_round_of(dpari_stride_pair *pair,
     return NULL;
 }
 
-/* The loops that are compiled for pairs: those of usual halos, one to four elements of 4 or 8 bytes
- * wide. */
+/* The loops that are compiled for pairs. They cover usual halos, which are one to four elements of
+ * 4 or 8 bytes wide. */
 #define DPARI_STRIDE_PAIRED_COPIES(X)                                                              \
     X(DPARI_STRIDE_4)                                                                              \
     X(DPARI_STRIDE_8)                                                                              \
@@ -2334,18 +2398,18 @@ static int dpari_stride_pairs(const dpari_stride *a, const dpari_stride *b)
            dpari_stride_has_pair(a->loop);
 }
 
-/* Prefetches so many bytes of both boxes. */
+/* Prefetches `bytes` bytes of both boxes. */
 static void dpari_stride_ask_both(const unsigned char *at, int64_t to_b, int64_t bytes)
 {
     dpari_stride_ask_lines(at, bytes);
     dpari_stride_ask_lines(at + to_b, bytes);
 }
 
-/* Packs both boxes through near memory, as dpari_stride_pack does for one, some rows at a time. In
- * between it prefetches the target lines that are DPARI_STRIDE_PACK_SOON bytes ahead. If it
- * prefetched more at once than a core can wait for, that would delay the lines that it reads.
- * (Blocks of 32^3 cut along the contiguous dim take 5.9 us on a Xeon, in parts of 2048 bytes
- * 6.4 us.) */
+/* Packs both boxes through near memory, some rows at a time, as dpari_stride_pack does for one box.
+ * Between these parts it prefetches the target lines that are DPARI_STRIDE_PACK_SOON bytes ahead.
+ * More prefetches at once than a core can have in progress would delay the lines that it reads.
+ * (Blocks of 32^3 cut along the contiguous dim take 5.9 us on a Xeon, but 6.4 us in parts of 2048
+ * bytes.) */
 static void dpari_stride_pack_pair(const dpari_stride_pair *pair, int32_t loop)
 {
     unsigned char room[2][DPARI_STRIDE_PACK];
@@ -2371,7 +2435,8 @@ static void dpari_stride_pack_pair(const dpari_stride_pair *pair, int32_t loop)
 }
 
 /* Describes the pair of box a at to[0], from[0] and box b at to[1], from[1], and decides which
- * lines it prefetches: if rows are short those of the next row, otherwise those some runs ahead. */
+ * lines are prefetched: those of the next row if rows are short, otherwise those some runs ahead.
+ */
 static void dpari_stride_pair_of(dpari_stride_pair *pair, const dpari_stride *a,
                                  unsigned char *const *to, const unsigned char *const *from,
                                  const dpari_stride *b)
@@ -2396,8 +2461,8 @@ static void dpari_stride_pair_of(dpari_stride_pair *pair, const dpari_stride *a,
     }
 }
 
-/* Moves both boxes in parts, which are some rows or a part of one. Before each part it prefetches
- * the lines of later runs on the side that another core used last. */
+/* Moves both boxes in parts, which are some rows or a part of a row. Before each part it prefetches
+ * the lines of later runs in the memory that another core used last. */
 static void dpari_stride_pair_ahead(const dpari_stride *stride, dpari_stride_pair *pair)
 {
     const dpari_stride_pair all = *pair;
@@ -2460,8 +2525,8 @@ static int dpari_stride_alike(const dpari_stride *a, const dpari_stride *b)
     return a->dims == b->dims && a->loop != DPARI_STRIDE_NONE && b->loop != DPARI_STRIDE_NONE;
 }
 
-/* Boxes of long runs, or of few elements, are moved one after the other. Otherwise they are moved
- * in one loop if there is one, or else in turns, some runs of each. */
+/* Moves boxes of long runs, or of few elements, one after the other. Moves other boxes in one loop
+ * if there is one for both, otherwise in turns, some runs of each. */
 DPARI_INTERNAL void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const void *from_a,
                                             const dpari_stride *b, void *to_b, const void *from_b)
 {
@@ -2517,7 +2582,7 @@ DPARI_STRIDE_INLINE void dpari_stride_list_of(const dpari_stride_rows *rows,
     }
 }
 
-/* Moves the runs of a list by the given loop; one by one if that is not compiled for lists. */
+/* Moves the runs of a list by the given loop, or one by one if it is not compiled for lists. */
 static void dpari_stride_move_list(const dpari_stride_rows *rows, const dpari_stride_spot *list,
                                    int32_t loop)
 {
@@ -2603,15 +2668,15 @@ DPARI_INTERNAL void dpari_stride_run_list(const dpari_stride *stride, const dpar
 /* Walks the boxes that one step of an exchange moves for one field.
  *
  * It starts from the transfer lists of ../index/halo.h. In an ordered exchange, a step's boxes are
- * extended by the halos that earlier steps have filled, which brings edges and corners along. In an
- * adjoint, the boxes that a rank sends to itself are split: a part into which no peer's box is
- * added earlier in the walk can be added at once, without waiting for peers. halo_exchange.c walks
+ * extended by the halos that earlier steps have filled, so that they include edges and corners. In
+ * an adjoint, the boxes that a rank sends to itself are split, because a part into which no peer's
+ * box is added earlier in the walk can be added without waiting for peers. halo_exchange.c walks
  * each step several times: to count boxes, to find the peers and to fill in items. */
 
 /* Sets by how many halo points the boxes of a step are extended in the other dims. The halos of
- * later dims are included, as far as they have images, because the last dim is exchanged first:
- * rows are then whole when they are sent along the other dims. DPARI_HX_WIDE and its variants
- * (halo_plan.h) decide about the cut dim. */
+ * later dims are included if exchanges fill them. Because the last dim is exchanged first, rows are
+ * then complete when they are sent along the other dims. step->along (DPARI_HX_WIDE, ...) decides
+ * about the cut dim. */
 static void dpari_hx_widen(dpari_hx_walk *walk, const dpar_halo *halo, const dpari_hx_step *step)
 {
     const int32_t cut = step->along == DPARI_HX_WIDE ? -1 : halo->grid.dims - 1 - step->cut;
@@ -2650,8 +2715,9 @@ DPARI_INTERNAL int32_t dpari_hx_moves(const dpar_halo_plan_desc *desc)
     return desc->shared ? DPAR_HALO_SYNC : DPAR_HALO_FORWARD;
 }
 
-/* True if boxes that a rank sends to itself may be split. Both sides must count alike (nothing is
- * turned), no own point may be the image of another one, and the CPU must compute the sums. */
+/* True if boxes that a rank sends to itself may be split. Dims must have the same order and
+ * direction on both sides, no own point may be the image of another one, and the CPU must compute
+ * the sums. */
 static int dpari_hx_splits(const dpar_halo_field *field, const dpari_hx_step *step, int32_t moves)
 {
     const dpar_halo *halo = field->halo;
@@ -2659,7 +2725,7 @@ static int dpari_hx_splits(const dpar_halo_field *field, const dpari_hx_step *st
            !halo->folds && !halo->poles && !halo->cube && field->pair == 0 && !dpari_hx_mem(field);
 }
 
-/* Computes the local box of a rank, moved so that it begins at 0. */
+/* Computes the local box of a rank, shifted so that it begins at 0. */
 static int dpari_hx_local(const dpar_halo *halo, int32_t rank, dpar_box *local)
 {
     dpar_box own;
@@ -2738,13 +2804,13 @@ static int dpari_hx_next_box(dpari_hx_walk *walk, dpar_transfer *transfer)
     return 1;
 }
 
-/* Removes a peer's box from the clear part, with as few other points as possible: moves one end of
- * one dim past the box. */
+/* Removes a peer's box from the clear part, together with as few other points as possible, by
+ * moving one end of one dim past the box. */
 static void dpari_hx_avoid(dpari_hx_walk *walk, const dpar_transfer *transfer)
 {
     dpar_box *box = &walk->clear;
     int32_t d, best = 0, above = 0;
-    double least = 0.0; /* the fraction of the clear part that is given up */
+    double least = 0.0; /* the fraction of the clear part that is removed */
     for (d = 0; d < transfer->dims; d++) {
         const double n = (double)(box->hi[d] - box->lo[d]);
         const double below = (double)(transfer->mine[d] + transfer->extent[d] - box->lo[d]) / n;
@@ -2775,9 +2841,9 @@ static int dpari_hx_is_clear(const dpari_hx_walk *walk, const dpar_transfer *tra
     return 1;
 }
 
-/* Splits the points that are not clear off walk->rest, on side walk->side: dim side / 2, below if
- * side is even and above if it is odd. Returns 1 with these points in *transfer, or 0 if there are
- * none. */
+/* Splits off from walk->rest the points that are not clear on side walk->side, which is the lower
+ * side of dim side / 2 if side is even, otherwise the upper side. Returns 1 with these points in
+ * *transfer, or 0 if there are none. */
 static int dpari_hx_peel(dpari_hx_walk *walk, dpar_transfer *transfer)
 {
     const int32_t d = walk->side / 2, above = walk->side % 2;
@@ -2797,9 +2863,9 @@ static int dpari_hx_peel(dpari_hx_walk *walk, dpar_transfer *transfer)
     return 1;
 }
 
-/* Sums are made in the order of this walk. The part of a box of this rank that is clear has
- * walk->own_first set: no peer's box precedes it at any of its points, so that it can be added
- * before all others without changing the order at any point. */
+/* Sums are made in the order of this walk. walk->own_first is 1 for the clear part of a box that
+ * this rank sends to itself. No peer's box precedes that part at any of its points, so that it can
+ * be added before all other boxes without changing the order of any sum. */
 DPARI_INTERNAL int dpari_hx_next(dpari_hx_walk *walk, dpar_transfer *transfer)
 {
     walk->own_first = 0;
@@ -2827,8 +2893,8 @@ DPARI_INTERNAL int dpari_hx_next(dpari_hx_walk *walk, dpar_transfer *transfer)
     return 1;
 }
 
-/* Components (u, v) that are turned by one or three quarters are exchanged with each other, so that
- * each is an item of its own. */
+/* Components (u, v) that are turned by one or three quarter turns replace each other, so that each
+ * of them is a separate item. */
 DPARI_INTERNAL int32_t dpari_hx_parts(const dpar_halo_field *field, const dpar_transfer *transfer)
 {
     return field->vector == 2 && (transfer->turn & 1) != 0 ? 2 : 1;
@@ -2838,9 +2904,9 @@ DPARI_INTERNAL int32_t dpari_hx_parts(const dpar_halo_field *field, const dpar_t
 
 /* Moves the boxes of fields in memory that the CPU does not reach, such as a device's.
  *
- * A phase of an exchange passes all its boxes to the `move` of the field's dpar_mem in batches, and
- * waits once at its end. Host memory that takes part is pinned when the plan is made. Called by
- * halo_run.c and by the checks of dpar_debug.h. */
+ * Each phase of an exchange passes its boxes in batches to the `move` function of the field's
+ * dpar_mem, and waits once at its end. Host memory that takes part is pinned when the plan is made.
+ * Called by halo_run.c and by the checks of dpar_debug.h. */
 
 DPARI_API dpar_status dpari_hx_move_box(const dpar_halo_field *field, const dpar_mem_box *box)
 {
@@ -2880,7 +2946,7 @@ static void dpari_hx_moving(dpar_halo_plan *plan, const dpari_hx_item *item, int
 {
     const dpar_halo_field *field = &plan->field[item->field];
     const int adjoint = plan->mode == DPAR_HALO_ADJOINT;
-    /* not const: an adjoint sets halos to 0 that are taken from this rank's own array */
+    /* not const, because an adjoint sets the halos to 0 that this rank takes from its own array */
     const uintptr_t from = takes ? (uintptr_t)dpari_hx_from(plan, item) : 0;
     unsigned char *staging = plan->staging + dpari_hx_parity(plan) * plan->turn;
     int32_t d;
@@ -2901,7 +2967,7 @@ static void dpari_hx_moving(dpar_halo_plan *plan, const dpari_hx_item *item, int
     }
 }
 
-/* Keeps the first failure of a move. */
+/* Stores the status of a move, unless an earlier move has failed. */
 static void dpari_hx_note(dpar_halo_plan *plan, dpar_status status)
 {
     if (plan->moved == DPAR_OK) {
@@ -2909,7 +2975,7 @@ static void dpari_hx_note(dpar_halo_plan *plan, dpar_status status)
     }
 }
 
-/* Items of the same memory that follow each other are one batch. A failure is returned by the next
+/* Consecutive items of the same memory are one batch. A failure is returned by the next
  * dpari_hx_settle. */
 DPARI_INTERNAL void dpari_hx_move(dpar_halo_plan *plan, int64_t first, int64_t n, int takes)
 {
@@ -2945,8 +3011,8 @@ static int dpari_hx_seen_before(const dpar_halo_plan *plan, int32_t f)
     return 0;
 }
 
-/* If the plan is in order, nothing waits: the moves are ordered before what follows. A failure
- * breaks the communicator. */
+/* If plan->in_order is 1, does not wait, because later operations are ordered after the moves. A
+ * failure breaks the communicator. */
 DPARI_INTERNAL dpar_status dpari_hx_settle(dpar_halo_plan *plan)
 {
     dpar_status status = plan->moved;
@@ -2974,7 +3040,7 @@ DPARI_INTERNAL dpar_status dpari_hx_settle(dpar_halo_plan *plan)
     return status;
 }
 
-/* Pins host memory with the functions of one memory (on), or unpins it. */
+/* Pins host memory with the functions of one memory, or unpins it if `on` is 0. */
 static DPARI_COLD dpar_status dpari_hx_pin_with(const dpar_mem *mem, void *memory, int64_t bytes,
                                                 int on)
 {
@@ -3004,7 +3070,7 @@ DPARI_API DPARI_COLD dpar_status dpari_hx_pin(const dpar_halo_plan *plan, void *
     return status;
 }
 
-/* This is the plan's own memory and the staging memory of peers. */
+/* Pins the plan's own memory and the staging memory of peers. */
 DPARI_INTERNAL dpar_status dpari_hx_pin_all(const dpar_halo_plan *plan, int on)
 {
     dpar_status status = dpari_hx_pin(plan, plan->memory, plan->memory_bytes, on);
@@ -3020,7 +3086,7 @@ DPARI_INTERNAL dpar_status dpari_hx_pin_all(const dpar_halo_plan *plan, int on)
 
 /* ==== halo/halo_prepare.c ==== */
 
-/* Prepares how each item of a plan is copied, once, so that an exchange makes no decisions.
+/* Decides once how each item of a plan is copied, so that exchanges need not decide.
  *
  * Each item gets its loops (strided.c). Small items of one step are combined into lists, and items
  * on opposite sides of a block into pairs (halo_beside.c). If a forward exchange has few rows, it
@@ -3061,8 +3127,8 @@ DPARI_INTERNAL DPARI_COLD void dpari_hx_prepare(const dpar_halo_plan *plan, dpar
     piece.ahead = shares && item->packs ? DPARI_STRIDE_TO : 0;
     piece.back = 0;
     piece.beside = 0;
-    /* Items of R, which are taken with DPAR_COPY, are halos. They are given only in the adjoint,
-     * and become 0 when they have been packed. */
+    /* Items that are taken with DPAR_COPY are those of R, which are halos. They are given only in
+     * the adjoint, and become 0 when they are packed. */
     piece.clear = op == DPAR_COPY;
     piece.op = DPAR_COPY;
     piece.negate = 0;
@@ -3131,10 +3197,10 @@ static int32_t dpari_hx_entries(const dpar_halo_plan *plan, const dpari_hx_item 
 }
 
 /* Makes the list that begins with item i, from entry `at` of plan->spot on. Items that cannot be in
- * it are skipped, unless the order of items matters (strict): then the list ends before them. It
- * matters if values are combined, because the order of sums is documented. It also matters for
- * copies of more than DPARI_HX_TINY elements. Peers read the same lines, and in another order
- * blocks of 8^3 wait for them (1.5 us instead of 1.0 us). */
+ * the list are left out, unless the order of items matters (strict), in which case the list ends
+ * before the first such item. The order matters if values are combined, because the order of sums
+ * is documented. It also matters for copies of more than DPARI_HX_TINY elements, because peers read
+ * the same lines: in another order, blocks of 8^3 wait for them (1.5 us instead of 1.0 us). */
 static void dpari_hx_list_from(const dpar_halo_plan *plan, dpari_hx_item *item, int64_t n,
                                int64_t i, int takes, int64_t at)
 {
@@ -3160,8 +3226,8 @@ static void dpari_hx_list_from(const dpar_halo_plan *plan, dpari_hx_item *item, 
     }
 }
 
-/* True if an item is skipped by itself: it is in the list of an earlier item, is copied with its
- * mate, or is not packed. */
+/* True if an exchange skips an item, because it is in the list of an earlier item, is copied with
+ * its mate, or is not packed. */
 static int dpari_hx_skips(dpari_hx_item *item, int takes)
 {
     if (dpari_hx_few_of(item, takes)->runs < 0) {
@@ -3180,7 +3246,7 @@ static DPARI_COLD void dpari_hx_gather(const dpar_halo_plan *plan, dpari_hx_item
 {
     int64_t at = ((takes ? plan->items : 0) + (item - plan->item)) * DPARI_STRIDE_FEW;
     int64_t i;
-    int32_t skipped = 0; /* number of items after this one that are skipped */
+    int32_t skipped = 0; /* number of skipped items directly after this one */
     for (i = 0; i < n; i++) {
         dpari_hx_few_of(&item[i], takes)->runs = 0;
     }
@@ -3248,9 +3314,8 @@ static int dpari_hx_apart(const dpari_hx_item *a, const dpari_hx_item *b)
     return 0;
 }
 
-/* True if two items may be taken together. Of R these are all items from one peer. Of S, which are
- * combined, they are two boxes that follow each other and have no point in common, because the
- * order of sums is documented. */
+/* True if two items may be taken together. In R, any two items from the same peer may. Items of S
+ * are summed in a documented order, so that only consecutive boxes without a common point may. */
 static int dpari_hx_taken_together(const dpari_hx_item *a, const dpari_hx_item *b, int sends)
 {
     return a->take_mate == 0 && b->take_mate == 0 && a->take.run <= DPARI_HX_SHORT &&
@@ -3289,8 +3354,8 @@ static void dpari_hx_pair(const dpar_halo_plan *plan, dpari_hx_item *item, int64
 }
 
 /* True if box a of the halo, which has been packed, may be set to 0 while box b of own cells next
- * to it is summed. Both are in the same cache lines, which are then written only once. No sum of
- * the step may be made into box a. */
+ * to it is summed, so that the cache lines that hold both are written only once. No box of the step
+ * may be summed into box a. */
 static int dpari_hx_may_wipe(const dpar_halo_plan *plan, const dpari_hx_step *step,
                              const dpari_hx_item *a, const dpari_hx_item *b)
 {
@@ -3344,8 +3409,8 @@ static int64_t dpari_hx_rows(const dpari_hx_item *item, int32_t row)
     return rows;
 }
 
-/* Returns the dim of the rows of a box, which has the shortest stride in this rank's array. Returns
- * -1 if there are more rows than DPARI_HX_ROWS. */
+/* Returns the dim of the rows of a box, which is the dim with the shortest stride in this rank's
+ * array, or -1 if there are more rows than DPARI_HX_ROWS. */
 DPARI_INTERNAL int32_t dpari_hx_row_of(const dpari_hx_item *item)
 {
     int32_t d, row = 0;
@@ -3404,10 +3469,10 @@ DPARI_INTERNAL void dpari_hx_finish_items(dpar_halo_plan *plan)
 
 /* Runs exchanges: begin, test and end, forward and adjoint.
  *
- * halo_plan.h has the protocol. An exchange is a sequence of stages for each step: pack, publish
- * `ready` and post messages, take what has arrived, wait for those who read this rank's arrays.
- * dpar_halo_plan_begin advances the stages as far as they go without waiting for later steps,
- * dpar_halo_plan_test does so without any wait, and dpar_halo_plan_end completes them. */
+ * halo_plan.h describes the protocol. Each step of an exchange has the same stages: pack, publish
+ * `ready` and post messages, take the boxes that have arrived, and wait for the peers that read
+ * this rank's arrays. dpar_halo_plan_begin begins the first step, dpar_halo_plan_test advances as
+ * far as possible without waiting, and dpar_halo_plan_end completes all steps. */
 
 /* ---- waiting for peers ----------------------------------------------------------------------- */
 
@@ -3430,8 +3495,8 @@ static int32_t dpari_hx_rank_of(const dpar_halo_plan *plan, int32_t world)
     return -1;
 }
 
-/* Returns the kind of exchange that this rank runs, as it is published in `ready`: 1 for forward, 2
- * + op for an adjoint. */
+/* Returns the kind of exchange that this rank runs, which is published in `ready`: 1 for a forward
+ * exchange, 2 + op for an adjoint. */
 static uint64_t dpari_hx_kind(const dpar_halo_plan *plan)
 {
     return (uint64_t)(plan->mode == DPAR_HALO_FORWARD ? 1 : 2 + plan->op);
@@ -3498,7 +3563,7 @@ static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_plan *plan, dpar_status st
     return status;
 }
 
-/* Breaks the communicator, because the arrays of a peer cannot be addressed here. */
+/* Breaks the communicator, because the arrays of a peer cannot be mapped into this process. */
 static DPARI_COLD dpar_status dpari_hx_unmapped(dpar_halo_plan *plan, uint64_t ref)
 {
     const dpar_status status = dpari_group_unmapped(plan->node, ref);
@@ -3536,8 +3601,8 @@ static void dpari_hx_count(dpar_halo_plan *plan, int32_t phase, double began)
     }
 }
 
-/* Waits until *word >= value, a word of a peer. Fails if the peer ends, calls another operation or
- * is late. */
+/* Waits until *word, a word of a peer, is at least `value`. Fails if the peer ends, calls another
+ * operation or is late. */
 static DPARI_COLD dpar_status dpari_hx_await_slowly(dpar_halo_plan *plan, int32_t number,
                                                     const uint64_t *word, uint64_t value)
 {
@@ -3562,11 +3627,11 @@ static DPARI_COLD dpar_status dpari_hx_await_slowly(dpar_halo_plan *plan, int32_
     return dpari_hx_fail(plan, status, number, &wait);
 }
 
-/* Seconds between two checks that peers are alive, while tests run in this exchange or the one
- * before. A check asks the system, which takes 20 us. */
+/* Seconds between two checks in dpar_halo_plan_test that peers are alive. A check is a system call,
+ * which takes 20 us. */
 #define DPARI_HX_LOOK_EVERY 10e-3
 
-/* Waits until *word >= value. If `wait` is 0, returns DPAR_MORE instead of waiting. */
+/* Waits until *word is at least `value`. If `wait` is 0, returns DPAR_MORE instead of waiting. */
 static dpar_status dpari_hx_await(dpar_halo_plan *plan, int32_t peer, const uint64_t *word,
                                   uint64_t value, int wait)
 {
@@ -3598,7 +3663,7 @@ enum {
     DPARI_HX_COMING,  /* takes messages */
     DPARI_HX_ADDING,  /* adjoint: adds boxes in the order of S */
     DPARI_HX_LEAVING, /* waits until peers have read this rank's arrays, and messages are sent */
-    DPARI_HX_FINISHED /* no step has begun yet that concerns other ranks */
+    DPARI_HX_FINISHED /* no step that involves other ranks is in progress */
 };
 
 /* True if something is received from the peer in this mode. */
@@ -3633,10 +3698,10 @@ static void dpari_hx_ask_rows(const dpar_halo_plan *plan, const dpari_hx_item *i
 }
 
 /* Prefetches the lines at the ends of rows. Peers that read boxes in place have also read these
- * lines, which halos of other sides share. Without the prefetch, stores would wait for one line
- * after the other. Blocks of 32^3 cut along planes take a quarter less time. If there are too many
- * lines, the first are evicted before they are used: eight fields of 64^3 take 2 % less without
- * it. */
+ * lines, in which halos of other sides are written. Without the prefetch, stores would wait for one
+ * line after the other. Blocks of 32^3 cut along planes take a quarter less time with it. If there
+ * are too many lines, the first are evicted before they are used: eight fields of 64^3 take 2 %
+ * less time without it. */
 static void dpari_hx_ask(const dpar_halo_plan *plan)
 {
     const dpari_hx_step *last = &plan->step[plan->forward - 1];
@@ -3677,7 +3742,7 @@ static void dpari_hx_give(dpar_halo_plan *plan, int64_t first, int64_t n)
     dpari_hx_count(plan, DPARI_HX_PACKING, began);
 }
 
-/* Takes n items, whose senders are ready, into this rank's arrays. */
+/* Takes n items whose senders are ready into this rank's arrays. */
 static void dpari_hx_take(dpar_halo_plan *plan, int64_t first, int64_t n)
 {
     const double began = dpari_hx_clock(plan);
@@ -3701,8 +3766,8 @@ static void dpari_hx_take(dpar_halo_plan *plan, int64_t first, int64_t n)
     dpari_hx_count(plan, DPARI_HX_COPYING, began);
 }
 
-/* Takes all boxes of a step into memory that the CPU does not reach, in one batch and therefore one
- * launch, once the last of them has arrived. */
+/* Takes all boxes of a step into memory that the CPU does not reach, after the last of them has
+ * arrived. This is one batch, and therefore one launch on a device. */
 static void dpari_hx_take_elsewhere(dpar_halo_plan *plan, const dpari_hx_step *step)
 {
     const double began = dpari_hx_clock(plan);
@@ -3714,8 +3779,8 @@ static void dpari_hx_take_elsewhere(dpar_halo_plan *plan, const dpari_hx_step *s
     dpari_hx_count(plan, DPARI_HX_COPYING, began);
 }
 
-/* Synchronizes the streams of devices that reach each other's memory: without a work before this
- * rank packs, and then as one more message, the last one. */
+/* Synchronizes the streams of devices that reach each other's memory. If work is NULL, this is done
+ * at once, before the rank packs; otherwise as another message, the last one. */
 static dpar_status dpari_hx_sync_near(dpar_halo_plan *plan, dpar_work *work)
 {
     dpar_status status = DPAR_OK;
@@ -3732,7 +3797,7 @@ static dpar_status dpari_hx_sync_near(dpar_halo_plan *plan, dpar_work *work)
     return status;
 }
 
-/* Lists the receives and then the sends of a step. */
+/* Posts the receives and then the sends of a step. */
 static dpar_status dpari_hx_post(dpar_halo_plan *plan, int32_t s)
 {
     const int mode = plan->mode;
@@ -3767,7 +3832,7 @@ static dpar_status dpari_hx_post(dpar_halo_plan *plan, int32_t s)
     return dpari_hx_sync_near(plan, &plan->work[n]);
 }
 
-/* Packs what other ranks get from this rank in a step, and publishes that it is ready. */
+/* Packs the boxes of a step that other ranks get, and publishes that this rank is ready. */
 static dpar_status dpari_hx_offer(dpar_halo_plan *plan, int32_t s)
 {
     const dpari_hx_step *step = &plan->step[s];
@@ -3803,8 +3868,8 @@ static dpar_status dpari_hx_offer(dpar_halo_plan *plan, int32_t s)
     return dpari_hx_post(plan, s);
 }
 
-/* Begins a step: packs and publishes, unless that was done at the beginning of the exchange
- * (plan->early), and takes what this rank sends to itself. */
+/* Begins a step: packs and publishes boxes, unless that was done at the beginning of the exchange
+ * (plan->early), and takes the boxes that this rank sends to itself. */
 static dpar_status dpari_hx_begin_step(dpar_halo_plan *plan, int32_t s)
 {
     const dpari_hx_step *step = &plan->step[s];
@@ -3829,7 +3894,7 @@ static int dpari_hx_has(const dpar_halo_plan *plan, int32_t s)
     return s >= 0 && s < plan->steps && (plan->step[s].modes >> plan->mode & 1) != 0;
 }
 
-/* Does the steps from s on that only concern this rank. plan->next is then the first other step. */
+/* Does the steps from s on that involve only this rank. plan->next is then the step after them. */
 static void dpari_hx_take_alone(dpar_halo_plan *plan, int32_t s)
 {
     while (dpari_hx_has(plan, s) && plan->step[s].alone) {
@@ -3845,8 +3910,8 @@ static void dpari_hx_take_alone(dpar_halo_plan *plan, int32_t s)
     plan->next = s;
 }
 
-/* Waits until the peer is ready, checks that it runs the same exchange and reads the addresses of
- * its arrays. */
+/* Waits until the peer is ready, checks that it runs the same kind of exchange, and reads the
+ * addresses of its arrays if they have changed. */
 static dpar_status dpari_hx_await_ready(dpar_halo_plan *plan, int32_t i, int32_t s, int wait)
 {
     dpari_hx_peer *peer = &plan->peer[i];
@@ -3905,7 +3970,7 @@ static dpar_status dpari_hx_take_shared(dpar_halo_plan *plan, int32_t s, int wai
     return all;
 }
 
-/* Waits for a message, or with `wait` 0 tests for it. */
+/* Waits for message i, or tests it if `wait` is 0. */
 static dpar_status dpari_hx_wait_message(dpar_halo_plan *plan, int32_t i, int wait)
 {
     const double began = dpari_hx_clock(plan);
@@ -3914,7 +3979,7 @@ static dpar_status dpari_hx_wait_message(dpar_halo_plan *plan, int32_t i, int wa
     return status;
 }
 
-/* Takes the messages. Receives were posted first, in the order of the peers. */
+/* Takes the messages of a step. Message n is the n-th receive, in the order of the peers. */
 static dpar_status dpari_hx_take_messages(dpar_halo_plan *plan, int32_t s, int wait)
 {
     dpar_status all = DPAR_OK;
@@ -3941,14 +4006,14 @@ static dpar_status dpari_hx_take_messages(dpar_halo_plan *plan, int32_t s, int w
             }
         }
     }
-    if (all == DPAR_OK && plan->reached > 0) { /* what sync_peers posted, after the messages */
+    if (all == DPAR_OK && plan->reached > 0) { /* posted by dpari_hx_sync_near */
         return dpari_hx_wait_message(plan, plan->messages - 1, wait);
     }
     return all;
 }
 
-/* Waits until peers have read this rank's arrays (and have set halos to 0 that were added), and
- * until messages have been sent. */
+/* Waits until peers have read this rank's arrays (and in an adjoint have set the halos that they
+ * added to 0), and until messages have been sent. */
 static dpar_status dpari_hx_leave(dpar_halo_plan *plan, int32_t s, int wait)
 {
     dpar_status status = DPAR_OK;
@@ -3965,8 +4030,8 @@ static dpar_status dpari_hx_leave(dpar_halo_plan *plan, int32_t s, int wait)
     return status;
 }
 
-/* Advances a step, and the steps after it that only concern this rank, as far as possible. Returns
- * DPAR_OK when they are finished. No peer reads what those steps write. */
+/* Advances a step, and the steps after it that involve only this rank, as far as possible. Returns
+ * DPAR_OK when they are finished. No peer reads the points that those steps write. */
 static dpar_status dpari_hx_advance_step(dpar_halo_plan *plan, int wait)
 {
     const int32_t s = plan->now;
@@ -4003,7 +4068,7 @@ static dpar_status dpari_hx_advance_step(dpar_halo_plan *plan, int wait)
     return status;
 }
 
-/* True if this rank has messages of steps that have not begun. */
+/* True if this rank still has to post messages, of steps that have not begun. */
 static int dpari_hx_unposted(const dpar_halo_plan *plan)
 {
     const int32_t on = plan->mode == DPAR_HALO_FORWARD ? 1 : -1;
@@ -4021,8 +4086,8 @@ static int dpari_hx_unposted(const dpar_halo_plan *plan)
     return 0;
 }
 
-/* If the communicator of the node is broken, breaks the plan's too, because messages of other ranks
- * may then never arrive. */
+/* Breaks the plan's communicator if that of the node is broken, because messages of other nodes may
+ * then never arrive. */
 static void dpari_hx_break_both(dpar_halo_plan *plan)
 {
     if (plan->node->status != DPAR_OK && plan->comm->status == DPAR_OK) {
@@ -4037,7 +4102,7 @@ static void dpari_hx_mark_ended(dpar_halo_plan *plan)
     dpari_rest_drop(plan->comm, plan);
 }
 
-/* Ends what is under way of an exchange that has failed. */
+/* Ends an exchange that has failed, so that nothing of it remains in progress. */
 static DPARI_COLD dpar_status dpari_hx_abandon(dpar_halo_plan *plan, dpar_status status)
 {
     dpari_hx_break_both(plan);
@@ -4052,8 +4117,8 @@ static DPARI_COLD dpar_status dpari_hx_abandon(dpar_halo_plan *plan, dpar_status
     return status;
 }
 
-/* Begins the step after those that have begun, waiting for them if `wait` allows it. Returns
- * DPAR_OK if it has begun, or if there is no further step. */
+/* Completes the step in progress and begins the next one. If `wait` is 0, returns DPAR_MORE instead
+ * of waiting. Returns DPAR_OK if the next step has begun, or if there is none. */
 static dpar_status dpari_hx_next_step(dpar_halo_plan *plan, int wait)
 {
     dpar_status status =
@@ -4066,7 +4131,8 @@ static dpar_status dpari_hx_next_step(dpar_halo_plan *plan, int wait)
     return status == DPAR_OK || status == DPAR_MORE ? status : dpari_hx_abandon(plan, status);
 }
 
-/* Posts what an exchange that began before this one still has to post. It is comm->post_pending. */
+/* Posts the messages that an exchange still has to post, before another one begins. It is
+ * comm->post_pending. */
 static dpar_status dpari_hx_post_rest(void *before)
 {
     dpar_halo_plan *plan = (dpar_halo_plan *)before;
@@ -4089,12 +4155,12 @@ static dpar_status dpari_hx_run(dpar_halo_plan *plan, int wait)
 
 /* ---- exchanges ------------------------------------------------------------------------------- */
 
-/* Begins an exchange: first what can be offered to peers at once, then the steps that only concern
- * this rank, then the first other step. */
+/* Begins an exchange: first offers the boxes that peers can take at once, then does the steps that
+ * involve only this rank, then begins the first other step. */
 static dpar_status dpari_hx_begin(dpar_halo_plan *plan, int32_t mode, int32_t op)
 {
     dpar_status status = DPAR_OK;
-    if (plan->world) { /* the others may have taken this rank for lost */
+    if (plan->world) { /* the other ranks may have timed out while they waited for this one */
         status = dpari_group_broken(dpari_group_of(plan->node));
     }
     if (status == DPAR_OK) {
@@ -4142,7 +4208,7 @@ DPAR_API dpar_status dpar_halo_plan_begin(dpar_halo_plan *plan)
     return plan ? dpari_hx_begin(plan, DPAR_HALO_FORWARD, DPAR_COPY) : DPAR_E_ARG;
 }
 
-/* If the op is not the one for which the items are prepared, prepares them again. */
+/* Prepares the items again if they are prepared for another op. */
 DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *plan, int32_t op)
 {
     int32_t s, i;
@@ -4174,7 +4240,7 @@ DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *plan, int32_t o
         }
         for (k = 0; k < plan->step[s].r_items; k++) {
             dpari_hx_item *item = &plan->item[plan->step[s].r + k];
-            if (item->wiper != 0) { /* it becomes 0 with a sum, or when it is given */
+            if (item->wiper != 0) { /* this halo becomes 0 with a sum, or when it is given */
                 item->give.clear = item[item->wiper].take.beside == 0;
             }
         }
@@ -4186,8 +4252,8 @@ DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *plan, int32_t o
     return dpari_hx_begin(plan, DPAR_HALO_ADJOINT, op);
 }
 
-/* Advances an exchange. If its communicator has ended, everything that was under way has ended too,
- * and nothing is touched. */
+/* Advances an exchange. If its communicator has been closed, the exchange is only marked as ended,
+ * because its memory has been freed. */
 static dpar_status dpari_hx_continue(dpar_halo_plan *plan, int wait)
 {
     if (plan->active && plan->comm->status != DPAR_OK && dpari_ended_is(plan->comm)) {
@@ -4253,9 +4319,9 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_free(dpar_halo_plan *plan)
 /* Lists what an exchange moves: the peers, the bytes and the method. Called by
  * dpar_halo_plan_report in dpar_debug.h and by the layers of dpar_spatial.h. */
 
-/* Returns the distance of the blocks of two ranks in the mesh of field 0: the most blocks from one
- * to the other along any mesh axis, or 0 if a rank has no block. Periodic dims count the shorter
- * way round. */
+/* Returns the distance of the blocks of two ranks in the mesh of field 0, in blocks: the largest
+ * along any mesh axis, or 0 if a rank has no block. In periodic dims the shorter direction counts.
+ */
 static int32_t dpari_hx_hops(const dpar_halo_plan *plan, int32_t a, int32_t b)
 {
     const dpar_halo *halo = plan->field[0].halo;
@@ -4335,19 +4401,19 @@ DPARI_API DPARI_COLD int dpari_hx_traffic_of(const dpar_halo_plan *plan, int32_t
  * its tables.
  *
  * Planning walks the transfers of each field (halo_walk.c) and groups the boxes by peer into items.
- * Peers that share memory exchange references to staging memory and arrays; the others get one
- * message each way. Both sides make the same decisions from the same numbers, so nothing else is
- * negotiated. halo_plan.h explains how the exchange then runs.
+ * Peers that share memory exchange references to staging memory and arrays; other peers exchange
+ * messages. Both ranks make the same decisions from the same numbers, so that nothing else needs to
+ * be negotiated. halo_plan.h explains how the exchange then runs.
  *
- * First each rank checks its fields and counts what its plan needs, so that the memory can be
+ * First each rank checks its fields and computes the size of its plan, so that the memory can be
  * allocated at once. Then the ranks agree that all have succeeded and describe the same fields.
- * From there on a failure on one rank is reported to the others at the next agreement. */
+ * After that, a failure on one rank is reported to the other ranks at the next agreement. */
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 /* The numbers that decide how large a plan is. items and peers are upper bounds. */
 typedef struct dpari_hx_size {
-    int64_t items, peers, moves; /* moves: items in memory that the CPU does not reach */
+    int64_t items, peers, moves; /* moves: number of items in memory that the CPU does not reach */
     int32_t fields, ranks, steps;
     int32_t ordered; /* 1 if the plan exchanges dim by dim */
     int32_t cut;     /* the only dim that is cut, counted from the last one, if it has steps of its
@@ -4355,14 +4421,14 @@ typedef struct dpari_hx_size {
     int32_t forward; /* number of steps of a forward exchange */
 } dpari_hx_size;
 
-/* Returns the number of words that a pair of peers may exchange during planning. */
+/* Returns the most words that a rank sends to a peer in one message of planning. */
 static int64_t dpari_hx_words(int32_t fields, int32_t steps)
 {
     return DPARI_HX_HEAD * (int64_t)steps + (int64_t)fields * DPARI_HX_WORDS;
 }
 
-/* Divides the memory of a plan into its tables, and computes its size. Without memory it only does
- * the latter and returns NULL. */
+/* Divides the memory of a plan into its tables, and computes its size. If memory is NULL, only
+ * computes the size and returns NULL. */
 static dpar_halo_plan *dpari_hx_layout(const dpari_hx_size *size, void *memory, int64_t *bytes)
 {
     dpari_room room;
@@ -4473,12 +4539,12 @@ static int dpari_hx_meetings(const dpar_halo *halo, uint32_t *steps)
 }
 
 /* True if a plan with desc.ordered 0 exchanges dim by dim, because that takes no more waits. Edges
- * and corners are then no boxes of their own, rows are whole along all dims but one, and ranks
- * still meet only once.
+ * and corners are then parts of other boxes, rows are complete along all dims but one, and ranks
+ * still wait for each other only once.
  *
- * *cut is the dim that is cut, counted from the last one. Its messages wait for no other step,
- * while each rank fills the halos of the other dims itself (DPARI_HX_CUT). It is -1 if no dim is
- * cut, or only the last one. The last dim's halos have no rows, only scattered points, which cost
+ * *cut receives the dim that is cut, counted from the last one. Its messages wait for no other
+ * step, while each rank fills the halos of the other dims itself (DPARI_HX_CUT). *cut is -1 if no
+ * dim is cut, or only the last one: its halos have scattered points in place of rows, which cost
  * more than waiting (blocks of 64^3 with a halo of 2: 24 us if ranks wait, 27 us if they do not).
  */
 static int dpari_hx_prefers_order(const dpar_halo_field *fields, int32_t n,
@@ -4498,7 +4564,7 @@ static int dpari_hx_prefers_order(const dpar_halo_field *fields, int32_t n,
         return 0;
     }
     *cut = -1;
-    if (meetings > 1) { /* the number of its only bit */
+    if (meetings > 1) { /* *cut is the number of the only bit */
         *cut = 0;
         while (meetings > 1) {
             ++*cut;
@@ -4508,8 +4574,8 @@ static int dpari_hx_prefers_order(const dpar_halo_field *fields, int32_t n,
     return 1;
 }
 
-/* True if the arrays of a field can hold the points that blocks share. The compact halo of a star
- * has no corners, which blocks share if points are between cells in two dims. */
+/* True if the arrays of a field can hold the points that blocks share. If points are between cells
+ * in two dims, blocks share corners, which the compact halo of a star does not have. */
 static int dpari_hx_can_share(const dpar_halo_field *field)
 {
     int32_t d, between = 0;
@@ -4541,8 +4607,8 @@ static dpar_status dpari_hx_check_options(const dpar_halo_field *field, int32_t 
     return DPAR_OK;
 }
 
-/* True if all addresses of the array are within 2^60 bytes of its index 0, so that later
- * differences cannot overflow. */
+/* True if all addresses of the array are within 2^60 bytes of its index 0, so that differences of
+ * addresses cannot overflow. */
 static int dpari_hx_reaches(const dpar_halo_field *field, const dpar_box *all)
 {
     const int64_t most = INT64_C(1) << 60, unit = dpar_type_bytes(field->type);
@@ -4571,8 +4637,8 @@ static int dpari_hx_reaches(const dpar_halo_field *field, const dpar_box *all)
     return sum <= most / unit;
 }
 
-/* True if two points may have the same address. Each stride must exceed the reach of all shorter
- * ones, as in any array that is padded or permuted. */
+/* True if two points may have the same address. Otherwise each stride exceeds the extent of all
+ * dims with shorter strides, as in any array that is padded or permuted. */
 static int dpari_hx_overlaps(const dpar_halo_field *field, int32_t rank, dpar_box *box)
 {
     const int32_t last = box->dims;
@@ -4668,7 +4734,7 @@ static const char *dpari_hx_array_halo_fault(const dpar_halo_field *field)
     return NULL;
 }
 
-/* Checks that an array with a wider halo holds the one that is exchanged. */
+/* Checks that the wider halo of an array (array_halo) includes the halo that is exchanged. */
 static dpar_status dpari_hx_check_array_halo(const dpar_halo_field *field, int32_t i, int32_t rank,
                                              dpar_why *why)
 {
@@ -4864,8 +4930,8 @@ static dpar_status dpari_hx_measure(const dpar_comm *comm, const dpar_halo_field
                                     const dpar_halo_plan_desc *desc, dpari_hx_size *size,
                                     dpar_why *why)
 {
-    /* Unless the caller asks for it, other ranks may refuse to exchange dim by dim. The boxes of an
-     * exchange at once, step -1, are therefore counted too. */
+    /* If desc.ordered is 0, another rank may be unable to exchange dim by dim. Therefore the boxes
+     * of an exchange of all dims at once, which is step -1, are counted too. */
     const int32_t first = desc->ordered ? 0 : -1;
     dpar_status status;
     int32_t i, number, end, dims = 1;
@@ -4950,7 +5016,7 @@ DPARI_API DPARI_COLD dpar_status dpari_hx_bytes(const dpar_comm *comm,
 
 /* ---- agreeing -------------------------------------------------------------------------------- */
 
-/* Lists what must be equal on all ranks in a window. */
+/* Lists the fields of a window that must be equal on all ranks. */
 static void dpari_hx_state_window(dpari_facts *facts, const dpar_window *window, int32_t d)
 {
     dpari_fact(facts, "halo.window[#].kernel", d, window->kernel);
@@ -4965,8 +5031,8 @@ static void dpari_hx_state_window(dpari_facts *facts, const dpar_window *window,
     }
 }
 
-/* Lists what must be equal on all ranks in axis i of a layout. Fields that its kind of placement
- * does not use are stated as 0. */
+/* Lists the fields of axis i of a layout that must be equal on all ranks. A field that the kind of
+ * placement does not use is listed as 0. */
 static void dpari_hx_state_axis(dpari_facts *facts, const dpar_layout *layout, int32_t i)
 {
     const dpar_placement *placement = &layout->axis[i];
@@ -4990,7 +5056,7 @@ static void dpari_hx_state_axis(dpari_facts *facts, const dpar_layout *layout, i
     dpari_fact_hash(facts, "the list of cuts of placement # of halo.grid", i, h);
 }
 
-/* Lists what must be equal on all ranks in a halo: points, owners, widths and ends. */
+/* Lists the fields of a halo that must be equal on all ranks: points, owners, widths and ends. */
 static void dpari_hx_state_halo(dpari_facts *facts, const dpar_halo *halo)
 {
     const int bends = halo->folds || halo->poles;
@@ -5027,7 +5093,7 @@ static void dpari_hx_state_halo(dpari_facts *facts, const dpar_halo *halo)
                     halo->outputs ? dpari_hash_layout(1, halo->outputs) : 0);
 }
 
-/* Lists what must be equal on all ranks in a descriptor. */
+/* Lists the fields of a descriptor that must be equal on all ranks. */
 static DPARI_COLD void dpari_hx_state(dpari_facts *facts, const void *given)
 {
     const dpar_halo_plan_desc *desc = (const dpar_halo_plan_desc *)given;
@@ -5051,8 +5117,8 @@ static DPARI_COLD void dpari_hx_state(dpari_facts *facts, const void *given)
     }
 }
 
-/* Makes all ranks exchange dim by dim, or none. Ranks may differ, because arrays may be in device
- * memory, or compact, on some of them only. */
+/* Makes all ranks exchange dim by dim, or none. Some ranks may be unable to, because arrays may be
+ * in device memory, or compact, on some ranks only. Collective. */
 static dpar_status dpari_hx_agree_on_order(dpar_comm *comm, dpari_hx_size *size, dpar_why *why)
 {
     int32_t all = 0;
@@ -5069,8 +5135,8 @@ static dpar_status dpari_hx_agree_on_order(dpar_comm *comm, dpari_hx_size *size,
     return DPAR_OK;
 }
 
-/* Exchanges records of so many words with the peers: sends the second half of plan->record, which
- * dpari_hx_to_peer divides, and receives the first. */
+/* Exchanges records of `words` words with the peers: sends the second half of plan->record, where
+ * dpari_hx_to_peer places records, and receives into the first half. */
 static dpar_status dpari_hx_exchange_records(dpar_halo_plan *plan, int64_t words)
 {
     const int64_t side = plan->peers * dpari_hx_words(plan->fields, plan->steps);
@@ -5096,7 +5162,7 @@ static dpar_status dpari_hx_exchange_records(dpar_halo_plan *plan, int64_t words
     return dpar_wait_all(plan->work, 2 * plan->peers);
 }
 
-/* Returns the record of so many words that is sent to peer i. */
+/* Returns the record of `words` words that is sent to peer i. */
 static int64_t *dpari_hx_to_peer(const dpar_halo_plan *plan, int32_t i, int64_t words)
 {
     return plan->record + plan->peers * dpari_hx_words(plan->fields, plan->steps) + i * words;
@@ -5208,8 +5274,8 @@ static dpar_status dpari_hx_exchange_arrays(dpar_halo_plan *plan)
 
 /* ---- items ----------------------------------------------------------------------------------- */
 
-/* Computes the strides of an item in a message. The message is dense and has its dims in the order
- * of the owner's strides, so that the owner walks its array in the order of addresses. */
+/* Computes the strides of an item in staging memory. The item is dense there, with its dims in the
+ * order of the owner's strides, so that the owner walks its array in the order of addresses. */
 static void dpari_hx_close_up(dpari_hx_item *item, const int64_t *owner)
 {
     int32_t done = 0, d, k;
@@ -5231,10 +5297,10 @@ static void dpari_hx_close_up(dpari_hx_item *item, const int64_t *owner)
     item->elements = step;
 }
 
-/* True if the receiver reads a box in place. Both sides get the same result, because the run is
- * that of the sender, and all ranks of a world have counted the same cores. Ranks that share cores
- * pack small boxes, so that they wait only for peers to be ready, and not for them to be done as
- * well (8 ranks on 2 cores, 32^3: 80 us in place, 58 us packed; boxes of 128 KiB take longer
+/* True if the receiver reads a box in place. Sender and receiver get the same result, because both
+ * use the sender's run, and all ranks of a world have counted the same cores. Ranks that share
+ * cores pack small boxes, so that they wait only until peers are ready, and not also until peers
+ * are done (8 ranks on 2 cores, 32^3: 80 us in place, 58 us packed; boxes of 128 KiB take longer
  * packed). */
 static int dpari_hx_is_direct(const dpar_halo_plan *plan, const dpari_hx_array *giver,
                               const dpari_hx_array *taker, const dpari_hx_spot *spot,
@@ -5262,7 +5328,7 @@ static int32_t dpari_hx_swapped(const dpar_transfer *transfer, int32_t d)
     return d;
 }
 
-/* Changes the receiver's place of a box so that its dims follow those of the sender: puts them into
+/* Changes the receiver's place of a box so that its dims match those of the sender: puts dims into
  * the sender's order, and begins at the other end of flipped dims, with a negative stride. */
 static void dpari_hx_turn(const dpar_transfer *transfer, dpari_hx_spot *spot)
 {
@@ -5280,8 +5346,8 @@ static void dpari_hx_turn(const dpar_transfer *transfer, dpari_hx_spot *spot)
     }
 }
 
-/* Finds the component that arrives as component k of a pair, and whether its sign changes. Turned
- * by 1 the pair is (-v, u), by 3 (v, -u). */
+/* Finds the component of the sender that arrives as component k of a vector (u, v), and whether its
+ * sign changes. Turned by 1 quarter turn the vector is (-v, u), by 3 it is (v, -u). */
 static void dpari_hx_component(dpari_hx_item *item, const dpar_transfer *transfer, int32_t k,
                                dpari_hx_spot *sender, dpari_hx_spot *receiver)
 {
@@ -5291,14 +5357,14 @@ static void dpari_hx_component(dpari_hx_item *item, const dpar_transfer *transfe
     item->negate = (transfer->turn == 1) == (k == 0);
 }
 
-/* Fills in item k of those that a transfer makes, except for its place in messages. sends: 1 for an
- * item of S. */
+/* Sets item k of the items into which a transfer is divided, except for its place in staging
+ * memory. sends: 1 for an item of S. */
 static void dpari_hx_fill(dpar_halo_plan *plan, dpari_hx_item *item, int32_t index,
                           const dpar_transfer *transfer, int sends, int32_t k)
 {
     const dpar_halo_field *field = &plan->field[index];
     const int32_t components = dpari_hx_components(field), peer = plan->peer_of[transfer->peer] - 1;
-    /* the field whose array the sender reads: the other one of a pair that is turned */
+    /* the field whose array the sender reads, which is the other one if a pair is turned */
     const int32_t owner = dpari_hx_crosses(field, transfer->turn)
                               ? (int32_t)(dpari_hx_other(field) - plan->field)
                               : index;
@@ -5345,8 +5411,8 @@ static void dpari_hx_fill(dpar_halo_plan *plan, dpari_hx_item *item, int32_t ind
     item->row = sends && peer >= 0 && !item->packs ? dpari_hx_row_of(item) : -1;
 }
 
-/* Appends an item, at a multiple of 16, to the bytes that are packed in one direction. Returns its
- * place. */
+/* Appends an item to the bytes that are packed in one direction. Returns its offset, a multiple of
+ * 16. */
 static int64_t dpari_hx_append(const dpar_halo_plan *plan, const dpari_hx_item *item,
                                int64_t *bytes)
 {
@@ -5381,8 +5447,8 @@ static void dpari_hx_count_in(dpar_halo_plan *plan, dpari_hx_item *item, int32_t
     flow->in_direct[take] += modes >> take & 1 && item->direct;
 }
 
-/* Counts the items of list R of step s for each peer and this rank itself. With `fill`, when it is
- * known where each peer's items begin, also fills them in. */
+/* Counts the items of list R of step s for each peer and for this rank itself. With `fill`, which
+ * requires that the first item of each peer is known, also sets the items. */
 static void dpari_hx_list_receives(dpar_halo_plan *plan, int32_t s, int fill)
 {
     dpari_hx_step *step = &plan->step[s];
@@ -5415,8 +5481,8 @@ static void dpari_hx_list_receives(dpar_halo_plan *plan, int32_t s, int fill)
     }
 }
 
-/* Fills in the items of list S of step s from item `at` on: with own_first those that this rank
- * adds without waiting for peers, otherwise all others. Returns where they end. */
+/* Sets items of list S of step s from item `at` on: with own_first the items that this rank adds
+ * without waiting for peers, otherwise all other items. Returns the index after the last one. */
 static int64_t dpari_hx_list_sends(dpar_halo_plan *plan, int32_t s, int64_t at, int own_first)
 {
     dpari_hx_walk walk;
@@ -5446,8 +5512,8 @@ static int64_t dpari_hx_list_sends(dpar_halo_plan *plan, int32_t s, int64_t at, 
     return at;
 }
 
-/* Fills in the lists R (this rank's own items first, then by peer) and S of step s, from item `at`
- * on. Returns where they end. */
+/* Sets the lists R (first the items that this rank sends to itself, then by peer) and S of step s,
+ * from item `at` on. Returns the index after the last item. */
 static int64_t dpari_hx_list(dpar_halo_plan *plan, int32_t s, int64_t at)
 {
     dpari_hx_step *step = &plan->step[s];
@@ -5489,8 +5555,9 @@ static void dpari_hx_mark_packed(dpar_halo_plan *plan)
     }
 }
 
-/* Assigns positions in the staging memory to what this rank packs, and in the memory for arrivals
- * to what it receives in messages: by step and peer, the same for both modes. */
+/* Assigns positions in the staging memory to the boxes that this rank packs, and positions in the
+ * memory for arrivals to the messages that it receives. They are in the order of steps and peers,
+ * and the same for both modes. */
 static void dpari_hx_flows(dpar_halo_plan *plan)
 {
     int32_t s, i, mode;
@@ -5531,7 +5598,8 @@ static void dpari_hx_flows(dpar_halo_plan *plan)
 
 /* ---- planning -------------------------------------------------------------------------------- */
 
-/* Returns the bytes of the references to this rank's arrays, in whole lines. */
+/* Returns the number of bytes of the references to this rank's arrays, rounded up to whole lines.
+ */
 static int64_t dpari_hx_refs_bytes(const dpar_halo_plan *plan)
 {
     return ((int64_t)sizeof(uint64_t) * 2 * plan->fields + DPARI_LINE - 1) / DPARI_LINE *
@@ -5550,8 +5618,8 @@ static int32_t dpari_hx_first_outside(const dpar_halo_plan *plan)
     return i;
 }
 
-/* Allocates the plan's registered memory. It has the lines, the references to arrays, two halves of
- * staging memory (three parts if devices of other ranks may read it), what arrives in messages, and
+/* Allocates the plan's registered memory. It holds the lines, the references to arrays, two halves
+ * of staging memory (three parts if devices of other ranks may read it), messages that arrive, and
  * a buffer for the largest item in memory that the CPU does not reach. */
 static dpar_status dpari_hx_alloc(dpar_halo_plan *plan, dpar_why *why)
 {
@@ -5602,15 +5670,16 @@ static DPARI_COLD void dpari_hx_bind_field(dpar_halo_plan *plan, int32_t f)
     const dpar_halo_field *field = &plan->field[f];
     plan->part[2 * f] = (unsigned char *)field->data;
     plan->part[2 * f + 1] = (unsigned char *)field->compact_halo;
-    if (plan->world) { /* a reference of 0 is no array, or one that peers cannot read */
+    if (plan->world) { /* the reference is 0 if there is no array or peers cannot read it */
         plan->refs[2 * f] = field->data ? dpari_ref(plan->world, field->data, 1) : 0;
         plan->refs[2 * f + 1] =
             field->compact_halo ? dpari_ref(plan->world, field->compact_halo, 1) : 0;
     }
 }
 
-/* Finds the memory of a peer's plan: its words and staging memory if the two share memory, or its
- * staging memory if this rank's device can reach it. record: what the peer has sent. */
+/* Finds the memory of a peer's plan: its words and staging memory if the peer shares memory with
+ * this rank, or only its staging memory if this rank's device can reach it. record: the peer's
+ * record. */
 static dpar_status dpari_hx_reach_peer(dpar_halo_plan *plan, dpari_hx_peer *peer,
                                        const int64_t *record, dpar_why *why)
 {
@@ -5642,8 +5711,8 @@ static dpar_status dpari_hx_reach_peer(dpar_halo_plan *plan, dpari_hx_peer *peer
     return DPAR_OK;
 }
 
-/* Exchanges positions in staging memory with each peer, and checks that both expect the same data
- * between them. */
+/* Exchanges positions in staging memory with each peer, and checks that each rank sends the boxes
+ * that the other one expects. */
 static dpar_status dpari_hx_exchange_places(dpar_halo_plan *plan, dpar_why *why)
 {
     const int64_t words = DPARI_HX_HEAD * (int64_t)plan->steps;
@@ -5653,7 +5722,7 @@ static dpar_status dpari_hx_exchange_places(dpar_halo_plan *plan, dpar_why *why)
         int64_t *r = dpari_hx_to_peer(plan, i, words);
         for (s = 0; s < plan->steps; s++, r += DPARI_HX_HEAD) {
             const dpari_hx_flow *flow = &plan->peer[i].flow[s];
-            r[0] = (int64_t)flow->hash[1]; /* what this rank sends is what the peer receives */
+            r[0] = (int64_t)flow->hash[1]; /* the peer compares it with the hash of its R */
             r[1] = (int64_t)flow->hash[0];
             r[2] = flow->out_at[0]; /* the same in both modes */
             r[3] = flow->out_bytes[0];
@@ -5724,7 +5793,7 @@ static dpar_status dpari_hx_connect(dpar_halo_plan *plan, dpar_why *why)
     return dpari_agree(plan->comm, status, why);
 }
 
-/* The collective part of planning, after the ranks have agreed on the fields. */
+/* Does the collective part of planning, after the ranks have agreed on the fields. */
 static dpar_status dpari_hx_plan(dpar_halo_plan *plan, dpar_why *why)
 {
     int32_t s;
@@ -5757,8 +5826,8 @@ static dpar_status dpari_hx_plan(dpar_halo_plan *plan, dpar_why *why)
 }
 
 /* Describes this rank's arrays, and finds out whether peers can read them in place. If arrays are
- * bound later, their memory is not known yet: peers then read them in place only if the method is
- * DPAR_HALO_DIRECT, and dpar_halo_plan_bind requires registered memory. */
+ * bound later, their memory is not known yet. Peers then read them in place only if the method is
+ * DPAR_HALO_DIRECT, in which case dpar_halo_plan_bind requires registered memory. */
 static void dpari_hx_own_arrays(dpar_halo_plan *plan, int32_t later)
 {
     const int32_t method = plan->options.method;
@@ -5775,8 +5844,8 @@ static void dpari_hx_own_arrays(dpar_halo_plan *plan, int32_t later)
     }
 }
 
-/* Checks that arrays in memory of dpar_comm_alloc end inside their allocation. span: as
- * dpari_hx_disjoint returns it. */
+/* Checks that arrays in memory of dpar_comm_alloc end inside their allocation. span: set by
+ * dpari_hx_disjoint. */
 static dpar_status dpari_hx_check_heap(const dpari_world *world, const dpar_halo_field *fields,
                                        int32_t n, int32_t rank, const int64_t *span, dpar_why *why)
 {
@@ -5819,7 +5888,7 @@ static dpar_status dpari_hx_check_overlaps(const dpar_comm *comm, const dpar_hal
                                why);
 }
 
-/* The local part of planning: checks the descriptor, and provides and checks the memory. */
+/* Does the local part of planning: checks the descriptor, and provides and checks the memory. */
 static dpar_status dpari_hx_prepare_plan(const dpar_comm *comm, const dpar_halo_plan_desc *desc,
                                          int32_t later, dpari_hx_size *size, int64_t *need,
                                          void **memory, dpar_why *why)
@@ -5829,7 +5898,7 @@ static dpar_status dpari_hx_prepare_plan(const dpar_comm *comm, const dpar_halo_
         return status;
     }
     (void)dpari_hx_layout(size, NULL, need);
-    /* Pages of the host, because the memory of the communicator may be on a device. */
+    /* allocates pages of the host, because the communicator's memory may be on a device */
     status = dpari_object_memory(NULL, desc->memory, desc->bytes, *need, "halo", memory, why);
     if (status != DPAR_OK || later) {
         return status;
@@ -5837,7 +5906,7 @@ static dpar_status dpari_hx_prepare_plan(const dpar_comm *comm, const dpar_halo_
     return dpari_hx_check_overlaps(comm, desc, size, *memory, *need, why);
 }
 
-/* Lays the plan out in its memory, and fills in what this rank knows without the others. */
+/* Divides the plan's memory into tables, and sets the fields that need no other rank. */
 static dpar_halo_plan *dpari_hx_describe_plan(dpar_comm *comm, const dpar_halo_plan_desc *desc,
                                               const dpari_hx_size *size, void *memory, int64_t need)
 {
@@ -5910,7 +5979,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_make(dpar_comm *comm,
     return dpari_hx_open(comm, desc, 0, plan, why);
 }
 
-/* Names the arrays that are not NULL, for a message. */
+/* Returns words for a message that name the arrays that are not NULL. */
 static DPARI_COLD const char *dpari_hx_given(const void *data, const void *halos)
 {
     if (data && halos) {
@@ -5974,8 +6043,8 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bind(dpar_halo_plan *plan, int32_
 
 /* ==== halo/halo_tune.c ==== */
 
-/* Finds the fastest method of an exchange by measuring all that are possible. Ranks compare the
- * slowest rank's median, so that all choose the same method. It implements
+/* Finds the fastest method of an exchange by measuring all possible methods. Ranks compare the
+ * medians of the slowest rank, so that all choose the same method. It implements
  * dpar_halo_plan_tune. */
 
 /* ---- choosing -------------------------------------------------------------------------------- */
@@ -5987,8 +6056,9 @@ enum {
 #define DPARI_HX_TUNE_FOR 20e-3 /* seconds to measure each method */
 
 /* Measures a plan. Returns the median time of an exchange on the slowest rank, or 0 and an error in
- * *status. The two samples before those that count warm up: the first, of one exchange, only
- * touches the memory, and the second, of three, gives the number of exchanges in a sample. */
+ * *status. Two more samples are taken before those that count. The first, of one exchange, only
+ * touches the memory. The second, of three exchanges, determines the number of exchanges in a
+ * sample. */
 static double dpari_hx_time(dpar_halo_plan *plan, dpar_status *status)
 {
     double sample[DPARI_HX_SAMPLES], mine, slowest = 0.0;
@@ -6071,8 +6141,8 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(dpar_comm *comm, dpar_halo_p
         dpar_halo_plan *plan = NULL;
         double took;
         dpari_hx_try(&desc, i);
-        /* All ranks must try it, or none. They may differ, because arrays may be compact on some
-         * ranks only. A rank that cannot order its fields fails here with DPAR_E_NONE. */
+        /* All ranks must try a method, or none. Some ranks may be unable to order their fields,
+         * because arrays may be compact on some ranks only. They fail here with DPAR_E_NONE. */
         said.text[0] = 0;
         if (!options) {
             status = dpari_wrong(&said, "dpar_halo_plan_tune: desc is NULL");
@@ -6128,23 +6198,23 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(dpar_comm *comm, dpar_halo_p
  * lookup. Mirrors are lists of boxes, dim after dim, each of which also reflects the halos that the
  * dims before it have filled.
  *
- * Plans are kept by shapes and not by addresses, because a plan is made together: all ranks must
- * find it, or none. Ranks agree on the number of a shape when an array is attached or allocated.
- * Addresses may then differ and change on each rank independently. */
+ * Plans are found by shapes and not by addresses, because making a plan is collective: either all
+ * ranks must find a plan, or none. Ranks agree on the number of a shape when an array is attached
+ * or allocated. Addresses may then differ and change on each rank independently. */
 
 enum {
-    DPARI_GX_SHAPES = 256, /* dpari_gx_known compares them in one message of a byte each */
-    DPARI_GX_KNOWN = 72,   /* entries of arrays that are allocated together */
-    DPARI_GX_ALIGN = 64,   /* of the first own point, in bytes: a cache line */
-    DPARI_GX_PAGE = 4096,
-    DPARI_GX_SKEW = 320 /* bytes by which the place of arrays in a page differs from one to the
-                           next, so that they do not use the same sets of a cache */
+    DPARI_GX_SHAPES = 256, /* the most shapes; dpari_gx_known compares them, a byte each */
+    DPARI_GX_KNOWN = 72,   /* number of entries of arrays that are allocated together */
+    DPARI_GX_ALIGN = 64,   /* alignment of the first own point, in bytes: a cache line */
+    DPARI_GX_PAGE = 4096,  /* bytes of a page */
+    DPARI_GX_SKEW = 320    /* each array begins this number of bytes further in a page than the one
+                              before it, so that arrays do not use the same sets of a cache */
 };
 
 /* The kind of an array. Arrays of one shape can be exchanged with the same plan. */
 typedef struct dpari_gx_shape {
     struct dpari_gx_shape *next;
-    dpar_halo halo;        /* as wide as the array's */
+    dpar_halo halo;        /* the whole halo of the array */
     dpar_grid_field field; /* with strides and component_stride, also if the array is dense */
     int32_t number;        /* the same on all ranks */
     int32_t type, components;
@@ -6158,11 +6228,11 @@ typedef struct dpari_gx_array {
     void *at; /* the address of its first own point */
     const dpari_gx_shape *shape;
     void *memory;      /* the allocation of dpar_grid_array; NULL if the array is the caller's */
-    int64_t number;    /* counts the arrays; the same on all ranks */
+    int64_t number;    /* in the order in which arrays became known; the same on all ranks */
     int64_t low, high; /* addresses where its points begin and end */
 } dpari_gx_array;
 
-/* Entries of arrays stay where they are, so they are allocated in pages. */
+/* Entries of arrays are allocated in pages, because they must not move. */
 typedef struct dpari_gx_page {
     struct dpari_gx_page *next;
     int32_t count;
@@ -6182,8 +6252,8 @@ typedef struct dpari_gx_mirror {
 typedef struct dpari_gx_plan {
     struct dpari_gx_plan *next;
     dpar_halo_plan *exchange;
-    void **at;    /* [count] the arrays that are bound; the plan's own address, which is no array's,
-                 if one must be bound again */
+    void **at;    /* [count] the arrays that are bound. The address of this plan, which no array
+                 has, if an array must be bound again */
     void *before; /* in a plan of one array: the array that was bound before this one, or NULL */
     const dpari_gx_shape **shape; /* [count] */
     dpar_halo *halo;              /* [count] the halos to exchange if depth is not 0 */
@@ -6192,13 +6262,13 @@ typedef struct dpari_gx_plan {
     dpari_gx_mirror *mirror;      /* [mirrors] dim after dim */
     dpar_mem_box *box;            /* [mirrors] of arrays in a device's memory, otherwise NULL */
     int64_t bytes, rest_bytes;    /* sizes of this struct's memory and of `rest` */
-    int32_t count;                /* arrays */
-    int32_t depth;                /* cells; 0 is the whole halo */
+    int32_t count;                /* number of arrays */
+    int32_t depth;                /* in cells; 0 is the whole halo */
     int32_t mirrors;
     int32_t active; /* 1 if its exchange has begun and not ended */
 } dpari_gx_plan;
 
-/* A grid. The caller sees its first field. */
+/* A grid. The caller has a pointer to its first field. */
 typedef struct dpari_gx {
     dpar_grid head;
     dpar_grid_desc desc;
@@ -6220,7 +6290,7 @@ typedef struct dpari_gx {
     int64_t arrays;               /* number of arrays that became known so far */
     int64_t bytes;                /* size of this struct's memory */
     int32_t shapes_known;         /* number of shapes */
-    int32_t under_way;            /* exchanges that have begun and not ended */
+    int32_t under_way;            /* number of exchanges that have begun and not ended */
 } dpari_gx;
 
 /* Returns the grid behind a handle, or NULL if the handle is NULL or its world was closed. */
@@ -6229,7 +6299,8 @@ static dpari_gx *dpari_gx_of(dpar_grid *grid)
     return grid && grid->comm ? (dpari_gx *)(void *)grid : NULL;
 }
 
-/* The same for functions that only read the grid, also after its world was closed. */
+/* Returns the grid behind a handle, even if its world was closed, for functions that only read it.
+ */
 static const dpari_gx *dpari_gx_in(const dpar_grid *grid)
 {
     return (const dpari_gx *)(const void *)grid;
@@ -6329,9 +6400,9 @@ static DPARI_COLD dpar_status dpari_gx_check(dpari_gx *grid, const dpar_grid_des
     return DPAR_OK;
 }
 
-/* Chooses the number of parts of each dim. Halos across earlier dims have longer rows, so these are
- * preferred where two cuts are nearly equal. Dims without a halo are not cut, unless the other dims
- * have too few cells for all ranks. */
+/* Chooses the number of parts of each dim. If two choices are nearly equal, it prefers to cut
+ * earlier dims, whose halos have longer rows. Dims without a halo are not cut, unless the other
+ * dims have too few cells for all ranks. */
 static DPARI_COLD dpar_status dpari_gx_parts(dpari_gx *grid, int32_t ranks, dpar_why *why)
 {
     dpar_cart_choose_desc cart;
@@ -6379,7 +6450,7 @@ static DPARI_COLD dpar_status dpari_gx_check_mirror(const dpari_gx *grid, int32_
     return DPAR_OK;
 }
 
-/* Makes grid->halo: the halo of cells, cut by the mesh. */
+/* Makes grid->halo, the halo of the grid's cells, which the mesh distributes. */
 static DPARI_COLD dpar_status dpari_gx_cut_halo(dpari_gx *grid, const dpar_mesh *mesh,
                                                 dpar_why *why)
 {
@@ -6475,7 +6546,7 @@ static DPARI_COLD void dpari_gx_state(dpari_facts *facts, const void *given)
     }
 }
 
-/* Allocates a grid, followed by copies of its cuts. */
+/* Allocates a grid and, after it in memory, copies of its cuts. */
 static DPARI_COLD dpar_status dpari_gx_new(const dpar_grid_desc *desc, dpari_gx **grid,
                                            dpar_why *why)
 {
@@ -6563,7 +6634,7 @@ static DPARI_COLD dpar_status dpari_gx_check_field(const dpari_gx *grid, int32_t
     return DPAR_OK;
 }
 
-/* Describes the shape of an array: its halo, and its strides if they are the defaults. */
+/* Describes the shape of an array: its halo, and the default strides if the field sets none. */
 static DPARI_COLD void dpari_gx_shape_of(const dpari_gx *grid, int32_t type,
                                          const dpar_grid_field *field, dpari_gx_shape *shape)
 {
@@ -6601,7 +6672,7 @@ static DPARI_COLD void dpari_gx_shape_of(const dpari_gx *grid, int32_t type,
 
 /* Computes the distance in elements from the address of an array to its first element in memory
  * (*low) and to one past the last (*high). Returns 0, or 1 + the dim whose stride reaches further
- * than 2^57 bytes; `dims` stands for the components. */
+ * than 2^57 bytes, where dim number `dims` means the components. */
 static DPARI_COLD int32_t dpari_gx_span(const dpari_gx *grid, const dpari_gx_shape *shape,
                                         int64_t *low, int64_t *high)
 {
@@ -6649,15 +6720,15 @@ static DPARI_COLD int64_t dpari_gx_used_points(const dpari_gx *grid, const dpar_
     return points;
 }
 
-/* Checks that no two points have the same address. It takes the dims by ascending stride: each
- * stride must exceed the extent of all shorter ones. */
+/* Checks that no two points have the same address: in ascending order of strides, each stride must
+ * exceed the extent of the dims before it. */
 static DPARI_COLD dpar_status dpari_gx_check_apart(const dpari_gx *grid,
                                                    const dpari_gx_shape *shape, int32_t rank,
                                                    dpar_why *why)
 {
     const int32_t dims = grid->head.dims;
     uint32_t left = ((uint32_t)1 << (dims + 1)) - 1; /* bits of dims still to check */
-    int64_t taken = 1;                               /* extent of those checked, in elements */
+    int64_t taken = 1; /* extent of the dims that were checked, in elements */
     while (left != 0) {
         int64_t step = INT64_MAX, points;
         int32_t d, next = 0;
@@ -6712,9 +6783,9 @@ static DPARI_COLD dpar_status dpari_gx_check_span(const dpari_gx *grid, const dp
     return dpari_gx_check_apart(grid, shape, rank, why);
 }
 
-/* Makes grid->plain, the shape of unknown addresses. Ranks do not tell each other where such arrays
- * are. The shape is therefore the same for all kinds of memory, and peers never read them in
- * place. */
+/* Makes grid->plain, the shape of unknown addresses. Ranks do not tell each other where arrays of
+ * this shape are. The shape is therefore the same for all kinds of memory, and peers never read
+ * such arrays in place. */
 static DPARI_COLD dpar_status dpari_gx_make_plain(dpari_gx *grid, int32_t rank, dpar_why *why)
 {
     const int32_t type = grid->desc.type;
@@ -6739,7 +6810,9 @@ static DPARI_COLD dpar_status dpari_gx_make_plain(dpari_gx *grid, int32_t rank, 
     return DPAR_OK;
 }
 
-/* Compares the rank's block with the caller's (dpar_grid_desc.expected_count). */
+/* Checks that the rank's block has the size that the caller expects
+ * (dpar_grid_desc.expected_count).
+ */
 static DPARI_COLD dpar_status dpari_gx_compare_own(const dpari_gx *grid, int32_t rank,
                                                    dpar_why *why)
 {
@@ -6757,7 +6830,8 @@ static DPARI_COLD dpar_status dpari_gx_compare_own(const dpari_gx *grid, int32_t
     return DPAR_OK;
 }
 
-/* The local part of making a grid. *grid is allocated, even if a later step fails, or NULL. */
+/* Does the local part of making a grid. *grid is NULL if it could not be allocated; if a later
+ * check fails, the caller must free it. */
 static DPARI_COLD dpar_status dpari_gx_build(dpar_comm *comm, const dpar_grid_desc *desc,
                                              dpari_gx **grid, dpar_why *why)
 {
@@ -6812,8 +6886,8 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_make(dpar_comm *comm, const dpar_grid_
     return DPAR_OK;
 }
 
-/* Closes all plans and gives back their memory. Returns the first failure. comm is NULL if its
- * world was closed, which has closed the plans. */
+/* Frees all plans and their memory. Returns the first failure. comm is NULL if its world was
+ * closed, which has freed the plans themselves. */
 static DPARI_COLD dpar_status dpari_gx_free_plans(dpari_gx *grid, const dpar_comm *comm)
 {
     dpar_status first = DPAR_OK;
@@ -6834,7 +6908,7 @@ static DPARI_COLD dpar_status dpari_gx_free_plans(dpari_gx *grid, const dpar_com
     return first;
 }
 
-/* Gives back the arrays of dpar_grid_array and the tables of arrays and shapes. */
+/* Frees the arrays of dpar_grid_array and the tables of arrays and shapes. */
 static DPARI_COLD void dpari_gx_free_arrays(dpari_gx *grid, dpar_comm *comm)
 {
     int32_t i;
@@ -6864,7 +6938,7 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
     dpar_status status = DPAR_OK;
     dpar_status closed;
     int ended;  /* the communicator was closed before the grid */
-    int closes; /* this call closes it */
+    int closes; /* this call closes the communicator */
     if (!freed) {
         return DPAR_OK;
     }
@@ -6883,7 +6957,7 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
             }
         }
     }
-    if (comm && closes && !freed->plans) { /* closing a plan is a barrier as well */
+    if (comm && closes && !freed->plans) { /* freeing a plan is a barrier as well */
         status = dpar_barrier(comm, NULL);
     }
     closed = dpari_gx_free_plans(freed, comm);
@@ -6908,7 +6982,7 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
     return status;
 }
 
-/* True if two shapes are the same, so that plans of one fit arrays of the other. */
+/* True if two shapes are the same, so that a plan for one can exchange arrays of the other. */
 static DPARI_COLD int dpari_gx_alike(const dpari_gx *grid, const dpari_gx_shape *a,
                                      const dpari_gx_shape *b)
 {
@@ -6926,7 +7000,7 @@ static DPARI_COLD int dpari_gx_alike(const dpari_gx *grid, const dpari_gx_shape 
     return 1;
 }
 
-/* One more array, as dpari_gx_state_array states it. */
+/* An array that is being added, for dpari_gx_state_array. */
 typedef struct dpari_gx_given {
     const dpar_grid *grid;
     const dpari_gx_shape *shape;
@@ -6947,8 +7021,8 @@ static DPARI_COLD void dpari_gx_state_array(dpari_facts *facts, const void *give
     }
 }
 
-/* Finds the known shape that this array has on all ranks. *known is NULL if some rank has none;
- * then all ranks add a new shape. Collective. */
+/* Finds the known shape that the new array has on all ranks. *known is NULL if there is none; all
+ * ranks then add a new shape. Collective. */
 static DPARI_COLD dpar_status dpari_gx_known(dpari_gx *grid, const dpari_gx_shape *wanted,
                                              dpari_gx_shape **known)
 {
@@ -7056,7 +7130,7 @@ static dpari_gx_array *dpari_gx_overlapping(const dpari_gx *grid, const dpari_gx
     return NULL;
 }
 
-/* Returns a known array with which an array of desc.type at this address has elements in common, or
+/* Returns a known array that has elements in common with an array of desc.type at this address, or
  * NULL. */
 static const dpari_gx_array *dpari_gx_in_another(const dpari_gx *grid, void *at)
 {
@@ -7121,7 +7195,7 @@ static DPARI_COLD dpar_status dpari_gx_check_place(const dpari_gx *grid,
     return DPAR_OK;
 }
 
-/* Allocates the entry of one more array, and a shape in case it has a new one. */
+/* Allocates the entry of another array, and a shape in case the array has a new one. */
 static DPARI_COLD dpar_status dpari_gx_new_entry(dpari_gx *grid, dpari_gx_shape **fresh,
                                                  dpar_why *why)
 {
@@ -7141,8 +7215,8 @@ static DPARI_COLD dpar_status dpari_gx_new_entry(dpari_gx *grid, dpari_gx_shape 
     return DPAR_OK;
 }
 
-/* Forgets the arrays that have elements in common with a new one: usually their memory was freed
- * and used again. If not, their next exchange reports an unknown address. */
+/* Removes the arrays that have elements in common with a new one. Usually their memory was freed
+ * and used again. If it was not, their next exchange reports an unknown address. */
 static DPARI_COLD void dpari_gx_forget(dpari_gx *grid, const dpari_gx_shape *shape, void *u,
                                        int64_t low, int64_t high)
 {
@@ -7168,8 +7242,8 @@ static DPARI_COLD void dpari_gx_forget(dpari_gx *grid, const dpari_gx_shape *sha
     }
 }
 
-/* Adds an array to the table, after all ranks have agreed on it. Where `known` is NULL, `fresh`
- * becomes its shape, a new one. */
+/* Adds an array to the table, after all ranks have agreed on it. Its shape is `known`, or the new
+ * shape `fresh` if `known` is NULL. */
 static DPARI_COLD void dpari_gx_remember(dpari_gx *grid, dpari_gx_shape *known,
                                          dpari_gx_shape *fresh, void *u, void *memory, int64_t low,
                                          int64_t high)
@@ -7186,8 +7260,8 @@ static DPARI_COLD void dpari_gx_remember(dpari_gx *grid, dpari_gx_shape *known,
         dpari_os_unmap(fresh, (int64_t)sizeof *fresh);
     }
     if (array || grid->desc.type != 0) {
-        /* The address may have had another shape. Addresses that were taken for arrays of desc.type
-         * are looked up again, because they may now be inside this array. */
+        /* This address may have had another shape before, and addresses that were taken for arrays
+         * of desc.type may now be inside this array, so that all are looked up again. */
         for (plan = grid->plans; plan; plan = plan->next) {
             plan->before = NULL;
             grid->now = grid;
@@ -7210,8 +7284,8 @@ static DPARI_COLD void dpari_gx_remember(dpari_gx *grid, dpari_gx_shape *known,
     array->high = high;
 }
 
-/* Allocates an array from the communicator. *at is the address of its first own point. Arrays begin
- * at different places of a page, because the same place in several pages uses the same set of a
+/* Allocates an array from the communicator. *at receives the address of its first own point. Arrays
+ * begin at different places of a page, because equal places in several pages use the same set of a
  * cache. */
 static DPARI_COLD dpar_status dpari_gx_alloc(dpari_gx *grid, int64_t bytes_each, int64_t low,
                                              int64_t high, void **memory, void **at, dpar_why *why)
@@ -7239,8 +7313,8 @@ typedef struct dpari_gx_adding {
     int32_t attached; /* 1 if the array is the caller's */
 } dpari_gx_adding;
 
-/* The local part of adding an array: checks it, and allocates its entry and, for dpar_grid_array,
- * its memory. */
+/* Does the local part of adding an array: checks it and allocates its entry and, for
+ * dpar_grid_array, its memory. */
 static DPARI_COLD dpar_status dpari_gx_add_here(dpari_gx *grid, dpari_gx_adding *adding,
                                                 dpar_why *why)
 {
@@ -7283,8 +7357,8 @@ static DPARI_COLD dpar_status dpari_gx_add_here(dpari_gx *grid, dpari_gx_adding 
     return dpari_gx_check_place(grid, adding->fresh, adding->at, adding->low, adding->high, why);
 }
 
-/* The collective part of adding an array. Every rank calls it, with the status of its local part.
- * *known is the array's shape if all ranks have it already, otherwise NULL. */
+/* Does the collective part of adding an array. Every rank calls it with the status of its local
+ * part. *known receives the array's shape if all ranks have it already, otherwise NULL. */
 static DPARI_COLD dpar_status dpari_gx_add_together(dpari_gx *grid, dpari_gx_adding *adding,
                                                     dpar_status status, dpari_gx_shape **known,
                                                     dpar_why *why)
@@ -7306,7 +7380,7 @@ static DPARI_COLD dpar_status dpari_gx_add_together(dpari_gx *grid, dpari_gx_add
     if (status != DPAR_OK) {
         return dpari_repeat(status, why, comm->why.text);
     }
-    if (*known == NULL && grid->shapes_known == DPARI_GX_SHAPES) { /* so it is on all ranks */
+    if (*known == NULL && grid->shapes_known == DPARI_GX_SHAPES) { /* the same on all ranks */
         return dpari_say(
             DPAR_E_RANGE, why,
             "grid: its arrays have more than %d different shapes (a shape is a type and a "
@@ -7372,7 +7446,8 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_attach(dpar_grid *grid, void *u, int32
 
 /* ---- mirrors --------------------------------------------------------------------------------- */
 
-/* Returns the number of halo cells that an exchange of this depth fills below (side 0) or above. */
+/* Returns the number of halo cells in a dim that an exchange of this depth fills below the block
+ * (side 0) or above it (side 1). */
 static int64_t dpari_gx_width(const dpari_gx *grid, int32_t depth, int32_t d, int side)
 {
     const int64_t w = side ? grid->high[d] : grid->low[d];
@@ -7380,9 +7455,9 @@ static int64_t dpari_gx_width(const dpari_gx *grid, int32_t depth, int32_t d, in
 }
 
 /* Computes the box of points that the mirror at an end of dim d fills, counted from the first own
- * point. In dim d these are the points beyond the end. In the other dims they are all points that
- * have values: own ones, those that exchanges fill, and those that mirrors of dims before d have
- * filled. Returns 0 if there are none. */
+ * point. In dim d it spans the points beyond the end. In the other dims it spans all points that
+ * have values: own points, points that exchanges fill, and points that mirrors of dims before d
+ * have filled. Returns 0 if the box is empty. */
 static DPARI_COLD int dpari_gx_beyond(const dpari_gx *grid, const dpari_gx_shape *shape,
                                       int32_t depth, int32_t d, int side, dpar_box *box)
 {
@@ -7417,10 +7492,10 @@ static DPARI_COLD int dpari_gx_beyond(const dpari_gx *grid, const dpari_gx_shape
 
 /* Makes the copy that fills a box beyond a mirror, for component k or for all (-1).
  *
- * Point i, counted from the grid's first one, gets the value of point sum - i. At the low end sum
- * is  * -1, at the high end 2 * cells - 1, if the mirror is the outer face of the end cell and the
- * points are in the middle of cells. Through the middle of the end cell it is 1 more at the low end
- * and 1 less at the high end. If the points are on faces, it is 1 more. */
+ * Point i, counted from the grid's first point, receives the value of point sum - i. If the mirror
+ * is the outer face of the end cell and points are in the middle of cells, sum is -1 at the low end
+ * and 2 * cells - 1 at the high end. If the mirror goes through the middle of the end cell, sum is
+ * 1 more at the low end and 1 less at the high end. If points are on faces, sum is 1 more. */
 static DPARI_COLD void dpari_gx_reflect(const dpari_gx *grid, const dpari_gx_shape *shape,
                                         const dpar_box *box, int32_t d, int side, int32_t k,
                                         dpari_gx_mirror *mirror)
@@ -7465,8 +7540,8 @@ static DPARI_COLD void dpari_gx_reflect(const dpari_gx *grid, const dpari_gx_sha
     dpari_stride_prepare(&mirror->stride, &piece);
 }
 
-/* Lists the boxes that mirrors fill, dim after dim, and returns their number. `mirror` may be NULL,
- * to count them only. */
+/* Lists the boxes that mirrors fill, dim after dim, and returns their number. If `mirror` is NULL,
+ * only counts them. */
 static DPARI_COLD int32_t dpari_gx_mirrors(const dpari_gx *grid, const dpari_gx_shape *const *shape,
                                            int32_t n, int32_t depth, dpari_gx_mirror *mirror)
 {
@@ -7499,9 +7574,9 @@ static DPARI_COLD int32_t dpari_gx_mirrors(const dpari_gx *grid, const dpari_gx_
     return count;
 }
 
-/* Fills the halos at mirrors in a device's memory, with one call for each dim, because the boxes of
- * a dim read what those of the dims before have written. Moves in the communicator's memory are
- * ordered before what follows, so that nothing waits for them. */
+/* Moves the boxes at mirrors in a device's memory, with one call per dim, because the boxes of a
+ * dim read values that the boxes of earlier dims have written. In the communicator's memory, later
+ * operations are ordered after these moves, so that nothing waits for them here. */
 static DPARI_COLD dpar_status dpari_gx_move_mirrors(const dpari_gx *grid, dpari_gx_plan *plan)
 {
     int32_t i, count = 0;
@@ -7574,7 +7649,8 @@ static DPARI_COLD void dpari_gx_field_of(const dpari_gx *grid, dpari_gx_plan *pl
     }
 }
 
-/* Divides a plan's memory into its lists, and returns the number of bytes. NULL only counts. */
+/* Divides a plan's memory into its lists, and returns the number of bytes. If plan is NULL, only
+ * counts the bytes. */
 static DPARI_COLD int64_t dpari_gx_lay_out(dpari_gx_plan *plan, int32_t n, int32_t depth)
 {
     dpari_gx_plan none;
@@ -7593,8 +7669,8 @@ static DPARI_COLD int64_t dpari_gx_lay_out(dpari_gx_plan *plan, int32_t n, int32
     return room.used;
 }
 
-/* Divides the memory of mirrors, plan->rest, into its two lists, and counts its bytes. The number
- * of mirrors is known only after the fields are. */
+/* Divides the memory of mirrors, plan->rest, into its two lists, and counts its bytes. It is not a
+ * part of the plan's memory, because the number of mirrors is not known when that is allocated. */
 static DPARI_COLD void dpari_gx_lay_out_rest(const dpari_gx *grid, dpari_gx_plan *plan)
 {
     const int32_t there = grid->mem ? plan->mirrors : 0;
@@ -7630,8 +7706,8 @@ static DPARI_COLD dpar_status dpari_gx_no_memory(int64_t bytes, dpar_why *why)
                      bytes);
 }
 
-/* Does the local part of planning: allocates memory and describes the plan. *plan is allocated,
- * even if a later step fails, or NULL. */
+/* Does the local part of planning: allocates memory and describes the plan. *plan is NULL if it
+ * could not be allocated; if a later step fails, the caller must free it. */
 static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx *grid, void *const *list, int32_t n,
                                                 int32_t depth, dpari_gx_plan **plan, dpar_why *why)
 {
@@ -7669,7 +7745,7 @@ typedef struct dpari_gx_numbers {
     int32_t count, depth;
 } dpari_gx_numbers;
 
-/* Lists the kinds of the arrays, which are compared before a plan is made. */
+/* Lists types and components of the arrays, which are compared before a plan is made. */
 static DPARI_COLD void dpari_gx_state_kinds(dpari_facts *facts, const void *given)
 {
     const dpari_gx_numbers *args = (const dpari_gx_numbers *)given;
@@ -7718,7 +7794,8 @@ static DPARI_COLD dpar_status dpari_gx_new_plan(dpari_gx *grid, void *const *lis
     return DPAR_OK;
 }
 
-/* Returns a plan for arrays of these shapes and this depth that is not in use, or NULL. */
+/* Returns a plan for arrays of these shapes and this depth whose exchange is not in progress, or
+ * NULL. */
 static dpari_gx_plan *dpari_gx_match(const dpari_gx *grid, void *const *list, int32_t n,
                                      int32_t depth)
 {
@@ -7794,8 +7871,8 @@ static DPARI_COLD dpar_status dpari_gx_check_list(const dpari_gx *grid, void *co
     return DPAR_OK;
 }
 
-/* Checks the arrays of an exchange and, with desc.check, compares them between ranks; makes the
- * plan if *plan is NULL. It is called if there is no plan yet, and each time in a grid with
+/* Checks the arrays of an exchange, compares them between ranks if desc.check is 1, and makes the
+ * plan if *plan is NULL. Called if there is no plan yet, and for every exchange of a grid with
  * desc.check. Collective. */
 static DPARI_COLD dpar_status dpari_gx_check_and_plan(dpari_gx *grid, void *const *list, int32_t n,
                                                       int32_t depth, dpari_gx_plan **plan)
@@ -7850,8 +7927,8 @@ static dpar_status dpari_gx_bind_plan(dpari_gx *grid, void *const *list, int32_t
     return DPAR_OK;
 }
 
-/* Fast path for codes that swap two arrays: if u was bound to the plan that ran last before its
- * current array, binds it again and returns 1. */
+/* Fast path for codes that swap two arrays: if u was bound to grid->quick before the array that is
+ * bound now, binds u again and returns 1, otherwise returns 0. */
 static int dpari_gx_rebind(dpari_gx *grid, void *u)
 {
     dpari_gx_plan *plan = grid->quick;
@@ -7883,7 +7960,8 @@ static DPARI_COLD dpar_status dpari_gx_check_idle(const dpari_gx *grid, void *co
     return DPAR_OK;
 }
 
-/* Finds the plan of an exchange and binds it, unless an array is in an exchange already. */
+/* Finds the plan of an exchange and binds the arrays to it. Fails if an array takes part in another
+ * exchange that has not ended. */
 static dpar_status dpari_gx_ready(dpari_gx *grid, void *const *list, int32_t count, int32_t depth,
                                   dpari_gx_plan **plan)
 {
@@ -8019,8 +8097,8 @@ DPAR_API const dpar_halo *dpar_grid_halo(const dpar_grid *grid)
 
 /* ---- interior and boundary ------------------------------------------------------------------- */
 
-/* Computes the own cells of a dim, lo to hi - 1, that can be computed during an exchange. They are
- * further than the halo's width from each side that an exchange or a mirror fills. */
+/* Computes the own cells of a dim, lo to hi - 1, that can be computed during an exchange, because
+ * no halo cell that an exchange or a mirror fills is within the halo's width of them. */
 static void dpari_gx_inner(const dpari_gx *grid, int32_t d, int64_t *lo, int64_t *hi)
 {
     const int64_t first = grid->head.first[d], own = grid->head.count[d];
@@ -8048,8 +8126,8 @@ DPAR_API int dpar_grid_interior(const dpar_grid *grid, dpar_box *box)
     return 0;
 }
 
-/* The boxes below and above the interior in dim 0 span all other dims. Those of dim 1 lie between
- * these two, and so on. */
+/* The boxes below and above the interior in dim 0 span all other dims. The boxes of dim 1 are
+ * between these two, and so on. */
 DPAR_API int dpar_grid_boundary(const dpar_grid *grid, int32_t n, dpar_box *box)
 {
     dpar_box next;
@@ -8073,7 +8151,7 @@ DPAR_API int dpar_grid_boundary(const dpar_grid *grid, int32_t n, dpar_box *box)
         next.lo[d] = lo;
         next.hi[d] = hi;
         if (lo == hi) {
-            return 0; /* nothing is between them */
+            return 0; /* there are no cells between the two boxes */
         }
     }
     return 0;
@@ -8081,7 +8159,7 @@ DPAR_API int dpar_grid_boundary(const dpar_grid *grid, int32_t n, dpar_box *box)
 
 /* ---- the whole array ------------------------------------------------------------------------- */
 
-/* What dpar_grid_gather and dpar_grid_scatter move, block by block. */
+/* The memory between which dpar_grid_gather and dpar_grid_scatter move blocks. */
 typedef struct dpari_gx_block {
     const dpari_gx_shape *shape;
     char *array; /* this rank's array */
@@ -8090,15 +8168,15 @@ typedef struct dpari_gx_block {
     int back;    /* 0 gathers, 1 scatters */
 } dpari_gx_block;
 
-/* Computes the points that a rank owns, and returns their number of elements. */
+/* Computes the box of points that a rank owns, and returns the number of their elements. */
 static DPARI_COLD int64_t dpari_gx_owned(const dpari_gx_shape *shape, int32_t rank, dpar_box *own)
 {
     (void)dpar_halo_owned(&shape->halo, rank, own);
     return dpar_box_volume(own) * shape->components;
 }
 
-/* Copies between block->dense and this rank's array or, with `whole`, rank 0's whole array, in the
- * direction of block->back. */
+/* Copies a block between block->dense and this rank's array or, with `whole`, rank 0's whole array.
+ * block->back determines the direction. */
 static DPARI_COLD dpar_status dpari_gx_copy(const dpari_gx *grid, const dpari_gx_block *block,
                                             const dpar_box *own, int whole)
 {
@@ -8152,7 +8230,7 @@ static DPARI_COLD dpar_status dpari_gx_blocks(const dpari_gx *grid, const dpari_
     const int32_t type = block->shape->type;
     dpar_box own;
     int32_t r, i;
-    for (r = comm->rank; r < end; r++) { /* rank 0 serves all ranks, others only themselves */
+    for (r = comm->rank; r < end; r++) { /* rank 0 handles all blocks, other ranks only their own */
         const int64_t count = dpari_gx_owned(block->shape, r, &own);
         const int32_t other = comm->rank > 0 ? 0 : r;
         for (i = 0; i < STEPS; i++) {
@@ -8176,8 +8254,8 @@ static DPARI_COLD dpar_status dpari_gx_blocks(const dpari_gx *grid, const dpari_
     return DPAR_OK;
 }
 
-/* The local part of gathering and scattering: checks the array and allocates *block, as large as
- * the largest block that this rank handles. Rank 0 handles all. */
+/* Does the local part of gathering and scattering: checks the array and allocates *block, as large
+ * as the largest block that this rank handles. Rank 0 handles all blocks. */
 static DPARI_COLD dpar_status dpari_gx_whole_block(dpari_gx *grid, void *at, const void *whole,
                                                    int pins, void **block, dpar_why *why)
 {
@@ -8209,7 +8287,7 @@ static DPARI_COLD dpar_status dpari_gx_whole_block(dpari_gx *grid, void *at, con
     return dpari_say(status, why, "grid: %ld bytes for a block cannot be allocated", bytes);
 }
 
-/* Gathers the array on rank 0, or with `back` scatters it from there. */
+/* Gathers the array on rank 0, or with `back` scatters it from there. Collective. */
 static DPARI_COLD dpar_status dpari_gx_whole(dpari_gx *grid, void *at, void *whole, int back)
 {
     dpari_gx_numbers given;
@@ -8375,7 +8453,7 @@ DPAR_API DPARI_COLD void dpar_grid_draw(const dpar_grid *grid, dpar_text *out)
         }
         dpar_text_put(out, g->head.dims > 2 ? "\n" : "");
         dpari_gx_put_table(out, g, coord);
-        for (k = g->head.dims - 3; k >= 0; k--) { /* count up, the last of these dims fastest */
+        for (k = g->head.dims - 3; k >= 0; k--) { /* next part; the last of these dims is fastest */
             coord[k]++;
             if (coord[k] < g->head.parts[k]) {
                 break;

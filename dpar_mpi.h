@@ -28,106 +28,112 @@
  *     mpicc -O2 -DDPAR_IMPLEMENTATION -I. yours.c -o yours && mpirun -n 4 ./yours
  *
  * One file of a program defines DPAR_IMPLEMENTATION. dpar_comm.h and dpar.h have to be in the same
- * folder as this header. If dpar_halo.h is included before it, a code that has a process grid of
- * MPI_Cart_create gets its halos by one call at the beginning: dpar_mpi_grid_make.
+ * folder as this header. If dpar_halo.h is included before it, a code with a process grid from
+ * MPI_Cart_create gets its halo exchange from one call at the beginning: dpar_mpi_grid_make.
  *
  * Requires MPI 3.0 (tested: Open MPI 4 and 5, MPICH 4 and 5, and Intel MPI). Counts above 2^31 - 1
- * use the _c functions of MPI 4 if mpi.h has them. Otherwise data that is moved is sent as one
- * element of a derived type, and data that is reduced is sent in pieces. (For tests, DPAR_MPI_LIMIT
- * sets this limit to a lower number of elements and disables the _c functions.)
+ * use the _c functions of MPI 4 if mpi.h has them. Otherwise moved data is sent as one element of a
+ * derived type, and reduced data is sent in pieces. (For tests, DPAR_MPI_LIMIT sets this limit to a
+ * lower number of elements and disables the _c functions.)
  *
  * If all ranks share the memory of one node, that memory carries all communication. The
- * communicator is then the same as that of dpar_init, equally fast, and everything that dpar_comm.h
- * says applies.
+ * communicator is then the same as one from dpar_init, equally fast, and the description in
+ * dpar_comm.h applies without exception.
  *
- * On several nodes, ranks of the same node communicate through its memory, and messages of MPI are
+ * On several nodes, ranks of the same node communicate through its memory, and MPI messages are
  * sent between nodes:
  *     send, recv, halos   to a rank of the same node: through memory
  *     barrier, broadcast, all_reduce, all_gather, reduce_scatter   in the nodes, then between them,
  *         then in the nodes. Between nodes the i-th ranks of all nodes form a lane, and each lane
- *         carries its part, so that all ports and cores work. Small operations are carried by the
- *         first ranks of the nodes only: all_reduces below 4 to 256 KiB, a limit that dpar_mpi_make
+ *         carries its part, so that all ports and cores work. Small operations are carried only by
+ *         the first ranks of the nodes: all_reduces below 4 to 256 KiB, a limit that dpar_mpi_make
  *         measures
  *     all_to_all and all_to_all_v of small pieces   in the node, then one message from each rank to
- *         each node. Small means up to 4 KiB; with more than 8 ranks a node up to 32 KiB / ranks.
+ *         each node. Small means up to 4 KiB; with more than 8 ranks per node up to 32 KiB / ranks.
  *         Up to 64 ranks dpar_mpi_make measures up to which size, if any, this is faster
- *     the other collectives and _v forms, and rank_order   by messages only. So are sums of F16 and
- *         BF16 from 4096 elements on; all_gather, all_to_all and reduce_scatter if nodes have
- *         different numbers of ranks; and reduce_scatter if the ranks of a node are not consecutive
- *     a communicator that is split off and is on one node   through memory only
- *     dpar_comm_alloc   returns memory that the ranks of the node reach
+ *     the other collectives and _v forms, and rank_order   only by messages. The same holds for
+ *         sums of F16 and BF16 from 4096 elements on; all_gather, all_to_all and reduce_scatter if
+ *         nodes have different numbers of ranks; and reduce_scatter if the ranks of a node are not
+ *         consecutive
+ *     a communicator that is split off and is on one node   only through memory
+ *     dpar_comm_alloc   returns memory that all ranks of the node can access
  * dpar_comm_describe reports which of these apply, and why.
  *
- * On several nodes, or with flat, the calls differ from the description in dpar_comm.h as follows.
+ * On several nodes, or with flat = 1, the calls differ from those in dpar_comm.h as follows.
  *
- * Order of reductions: it depends on the path of the data, unless rank_order is set. It differs
- * between numbers of nodes, sizes and MPIs. F16 and BF16 are added in f32 and rounded once: below
- * 4096 elements at each level, from there on and up to 64 ranks in rank order. With more ranks they
- * are sent as f32 in blocks. MAX, MIN and 8-bit sums use operations of dpar, because MPI does not
- * define the result of a NaN, and some MPIs compute unsigned or 8-bit integers wrongly.
+ * Order of reductions: it depends on the path of the data, unless rank_order is set, and therefore
+ * on the number of nodes, the size of the data and the MPI. F16 and BF16 are added in f32 and
+ * rounded once. Below 4096 elements they are added level by level; from 4096 elements on, up to 64
+ * ranks, they are added in rank order, and with more ranks they are sent as f32 in blocks. MAX, MIN
+ * and 8-bit sums use operations of dpar, because MPI does not define the result of a NaN, and some
+ * MPIs compute unsigned or 8-bit integers wrongly.
  *
  * Entry: a collective may return before all ranks have called it. The root of a broadcast need not
- * wait.
+ * wait for the other ranks.
  *
- * Mismatched calls. What ranks of a node do through its memory is compared as dpar_comm.h says.
- * Between nodes DPAR_E_MISMATCH is detected
+ * Mismatched calls. Calls that ranks of a node make through its memory are compared as dpar_comm.h
+ * describes. Between nodes DPAR_E_MISMATCH is detected
  *
  *  - at no cost, in send, recv and the _v forms that move data. Each rank sends a message, even for
- *    an empty piece, to each rank that expects one. More or fewer bytes than the receiver expects
- *    are an error there, with both numbers of elements. A different type of as many bytes is not
- *    noticed. In a split, the calls of all ranks are compared.
+ *    an empty piece, to each rank that expects one. If the receiver gets more or fewer bytes than
+ *    it expects, its call fails with a message that has both numbers of elements. A different type
+ *    with the same number of bytes is not noticed. In a split, the calls of all ranks are compared.
  *  - while ranks wait for each other, after a quarter of the deadline, at most 1 s. This covers
- *    ranks whose n-th collectives are different ones, and a piece of all_to_all_v by nodes that is
- *    small to one rank and large to the other. The message names both calls.
- *  - with check = 1, always and immediately, for the cost of a small all-reduce: another kind,
- *    type, op, root, tag or count in any collective, and other pieces in all_gather_v and
- *    reduce_scatter_v. It is reported on all ranks, and names two that differ. Messages are not
- *    checked.
+ *    ranks whose n-th collectives differ, and an all_to_all_v by nodes in which the sender of a
+ *    piece passes a small size and its receiver a large one, or the reverse. The message names both
+ *    calls.
+ *  - with check = 1, always and immediately, for the cost of a small all-reduce: a different kind,
+ *    type, op, root, tag or count in any collective, and different pieces in all_gather_v and
+ *    reduce_scatter_v. All ranks fail, with a message that names two calls that differ. Messages
+ *    are not checked.
  *
- * Nothing else is detected without check. Then MPI may notice (DPAR_E_MISMATCH if a message was too
- * long), the deadline may end the call, or the result is wrong. Unless MPI_COMM_WORLD has the
- * handler MPI_ERRORS_RETURN, MPICH ends the job at any message that is too long, and Open MPI at
- * one within a collective. With flat, Open MPI 4.1 writes such a message of more than 4 KiB from
- * the same node beyond the end of the receive buffer.
+ * Without check, no other mismatch is detected reliably: MPI may notice it (DPAR_E_MISMATCH if a
+ * message was too long), the deadline may end the call, or the result is wrong. Unless
+ * MPI_COMM_WORLD has the handler MPI_ERRORS_RETURN, MPICH ends the job at any message that is too
+ * long, and Open MPI at any such message within a collective. With flat, Open MPI 4.1 writes a
+ * message of more than 4 KiB that is too long and comes from the same node beyond the end of the
+ * receive buffer.
  *
  * Lost ranks. The ranks of a node notice that one of them has ended (DPAR_E_PEER, within 1 s plus a
- * quarter of the deadline) and inform the other nodes. MPI cannot detect the loss of a rank that is
- * the only one on its node, or of any rank with flat; a wait then ends with the deadline. A rank
- * that waits for longer than a quarter of the deadline (1 s at most) informs the other ranks by
- * short messages. The message of DPAR_E_TIMEOUT can therefore name the ranks that also wait, and
- * where they wait. Up to 1024 ranks, it also names the ranks that sent no such message, with their
- * nodes: "nothing heard from ranks: 3 on n2". A rank whose communicator breaks informs the others,
- * which notice it once they wait. A network that fails for less than the deadline only costs that
- * time.
+ * quarter of the deadline) and inform the other nodes. The loss of a rank that is the only one on
+ * its node, or with flat of any rank, cannot be detected; a wait then ends with the deadline. A
+ * rank that waits for longer than a quarter of the deadline (1 s at most) sends short notes to the
+ * other ranks. The message of DPAR_E_TIMEOUT can therefore name the ranks that also wait, and where
+ * they wait. Up to 1024 ranks, it also names the ranks that sent no such note, with their nodes:
+ * "nothing heard from ranks: 3 on n2". A rank whose communicator breaks informs the others, which
+ * notice it once they wait. A network failure that is shorter than the deadline only delays the
+ * job.
  *
  * There is no deadline with blocking = 1, nor in operations that MPI only has in blocking form:
  * making and splitting communicators. A split first waits, with the deadline, until all ranks have
- * called it. If a rank dies in the millisecond or so within MPI_Comm_split, the wait has no end.
+ * called it. If a rank dies in the millisecond or so that MPI_Comm_split takes, the other ranks
+ * wait forever.
  *
- * Many MPIs end the whole job when a process dies; then nothing returns. Open MPI does not with
- * mpirun --mca orte_enable_recovery 1 (version 4) or --with-ft ulfm (version 5). The memory of the
- * node then tells the other ranks of the node at once, and dpar_comm_shrink continues without the
- * lost rank. It does so on one node, and on several nodes with the ULFM of Open MPI 5, which also
- * reports which rank died. On several nodes a rank that hangs is DPAR_E_TIMEOUT. After an error MPI
- * may still use the buffers of operations that were under way, and MPI_Finalize may wait for them.
- * Do not touch these buffers, and end with MPI_Abort.
+ * Many MPIs end the whole job when a process dies, so that no call returns. Open MPI does not if it
+ * is started with mpirun --mca orte_enable_recovery 1 (version 4) or --with-ft ulfm (version 5).
+ * The other ranks of the node then notice the loss through its memory, and dpar_comm_shrink makes a
+ * communicator without the lost rank. It does so on one node, and on several nodes with the ULFM of
+ * Open MPI 5, which also reports which rank died. On several nodes a rank that hangs is
+ * DPAR_E_TIMEOUT. After an error MPI may still use the buffers of operations that were in progress,
+ * and MPI_Finalize may wait for them. Do not touch these buffers, and end with MPI_Abort.
  *
- * Cost: blocking calls are also posted and tested until the deadline, so that one rank may post
- * what another waits for at once. MPI's own posted reductions are slow: with Open MPI 4.1 they take
- * up to 5 times as long as the blocking ones. Therefore up to 8 ranks, and up to 64 if pieces have
- * 2 KiB, each rank sends a piece to each other rank, adds one, and sends it back. Small reductions
- * of more ranks use recursive doubling. blocking = 1 selects MPI's blocking calls where only
- * messages carry the data.
+ * Cost: blocking calls are also posted to MPI, and tested until the deadline, so that one rank may
+ * post an operation for which another rank waits at once. MPI's own posted reductions are slow:
+ * with Open MPI 4.1 they take up to 5 times as long as the blocking ones. Therefore dpar reduces by
+ * its own messages with up to 8 ranks, and with up to 64 if pieces have 2 KiB. Each rank then
+ * receives one piece from all ranks, adds it up, and sends the result to all. Small reductions of
+ * more ranks use recursive doubling. blocking = 1 selects MPI's blocking calls where only messages
+ * carry the data.
  *
- * Posted work advances inside calls of dpar. Operations of several steps (16-bit floats,
- * rank_order, check, pieces) wait there for their next step. There is no progress thread:
- * dpar_comm_progress is DPAR_E_SYSTEM. dpar_comm.h says which thread may call what, and which level
- * MPI_Init_thread needs.
+ * Posted work advances inside calls of dpar. An operation of several steps (16-bit floats,
+ * rank_order, check, pieces) begins its next step only there. There is no progress thread:
+ * dpar_comm_progress fails with DPAR_E_SYSTEM. dpar_comm.h describes which thread may call which
+ * function, and which thread level MPI_Init_thread has to provide.
  *
- * Buffers: each rank may be in place or not. In place, reduce, all_to_all and, on Open MPI,
+ * Buffers: each rank may call in place or not. In place, reduce, all_to_all and, on Open MPI,
  * all_reduce allocate a copy of the input. dpar_comm_alloc returns memory that begins at a page.
- * All ranks have the same byte order. Tags above MPI_TAG_UB are DPAR_E_ARG. This limit is at least
- * 32767; it is 2^28 - 1 for MPICH and 2^31 - 1 for Open MPI. */
+ * All ranks must have the same byte order. Tags above MPI_TAG_UB are DPAR_E_ARG. This limit is at
+ * least 32767; it is 2^28 - 1 for MPICH and 2^31 - 1 for Open MPI. */
 #ifndef DPAR_ALL_H
 #ifdef __has_include
 #if !__has_include("dpar_comm.h")
@@ -148,23 +154,23 @@
 #include <mpi-ext.h> /* MPIX_Comm_shrink, where it has that */
 #endif
 
-/* Describes a communicator over MPI. All ranks give the same values; 0 selects the default. */
+/* Describes a communicator over MPI. 0 selects the default of each field. All fields but `flat`
+ * must be equal on all ranks. */
 typedef struct dpar_mpi_desc {
-    double timeout_s;   /* deadline of one operation in seconds. 0 selects DPAR_TIMEOUT of the
-                           environment, the same on all ranks, or without it 300 s; below 0 there
-                           is none */
+    double timeout_s;   /* deadline of one operation in seconds. 0 selects DPAR_TIMEOUT from the
+                           environment, or 300 if that is not set; a negative value means none */
     int32_t rank_order; /* 1 reduces in rank order, which gives the same bits on all ranks and in
                            every run: an all-to-all of pieces, sums, and an all-gather */
     int32_t check;      /* 1 compares kind, type, count, op, root and tag before each collective */
     int32_t blocking;   /* 1 selects MPI's blocking calls for blocking collectives if they are
                            carried only by messages of MPI (no ranks share memory, or flat). They
-                           have no deadline, so set timeout_s below 0. In each operation either all
-                           ranks block or all post. Work posted before first advances to its last
-                           step */
-    int32_t flat;       /* 1, on any rank, uses only messages of MPI even if ranks share memory. So
-                           does DPAR_MPI_FLAT=1 in the environment. DPAR_MPI_NODE=2 there treats
-                           nodes as if they had at most two ranks, to try communication between
-                           them */
+                           have no deadline, so timeout_s must be negative. In each operation either
+                           all ranks must block or all must post. Work that was posted before first
+                           advances to its last step */
+    int32_t flat;       /* 1, on any rank, uses only MPI messages even if ranks share memory.
+                           DPAR_MPI_FLAT=1 in the environment does the same. DPAR_MPI_NODE=2 treats
+                           nodes as if they had at most two ranks, to test communication between
+                           nodes */
 } dpar_mpi_desc;
 
 /* Makes a communicator over the ranks of an MPI communicator: through the node's memory if all of
@@ -175,13 +181,14 @@ typedef struct dpar_mpi_desc {
  * options: NULL selects the defaults.
  *
  * Collective over `user`. MPI's own calls wait for all ranks, without a deadline. It takes
- * milliseconds on one node, and tens of milliseconds on several, where sizes are measured. It takes
- * up to 20 s if ranks are reported to share a node's memory and do not.
+ * milliseconds on one node, and tens of milliseconds on several nodes, where it measures which
+ * sizes are faster by which path. It takes up to 20 s if MPI reports that ranks share a node's
+ * memory but they do not.
  *
  * Fails with DPAR_E_ARG if MPI is not initialised or is finalised, `user` is MPI_COMM_NULL or an
- * inter-communicator, DPAR_TIMEOUT is not a number, or blocking is given with a deadline. Fails
- * with DPAR_E_MISMATCH if ranks give different options, and with DPAR_E_SYSTEM and MPI's own
- * message for an error of MPI. */
+ * inter-communicator, DPAR_TIMEOUT is not a number, or blocking is set with a deadline. Fails with
+ * DPAR_E_MISMATCH if ranks pass different options, and with DPAR_E_SYSTEM and MPI's own message if
+ * an MPI call fails. */
 DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_desc *options, dpar_comm **out,
                                    dpar_why *why);
 
@@ -191,20 +198,21 @@ DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_desc *options, 
 #if defined(DPAR_HALO_H) && !defined(DPAR_MPI_GRID_H)
 #define DPAR_MPI_GRID_H
 
-/* Makes a grid on a process grid of MPI: dpar_mpi_make and dpar_grid_make in one call.
+/* Makes a grid on an MPI process grid: dpar_mpi_make and dpar_grid_make in one call.
  *
  * cart:    made by MPI_Cart_create. Its dims and parts are used, so that each rank's block is at
- *          its MPI_Cart_coords. A communicator without a process grid is allowed if desc has all
- *          dims and parts.
+ *          its MPI_Cart_coords. A communicator without a process grid is allowed if desc sets dims
+ *          and all parts.
  * options: NULL selects the defaults of dpar_mpi_make.
  * desc:    describes the grid. Its dims and parts must be 0 or the same as those of cart. A dim is
- *          periodic if it is in cart or in desc. Dims are in cart's order; with desc.order
- *          DPAR_ORDER_FIRST_FASTEST they are reversed, as arrays of Fortran are stored.
- * grid:    set to the grid. Its communicator is (*grid)->comm. dpar_grid_free frees both; call it
- *          before MPI_Finalize. An error of it is described in desc.free_why if you set that.
+ *          periodic if it is periodic in cart or in desc. Dims are in cart's order; with desc.order
+ *          DPAR_ORDER_FIRST_FASTEST they are reversed, as Fortran arrays are stored.
+ * grid:    receives the grid. Its communicator is (*grid)->comm. dpar_grid_free frees both; call it
+ *          before MPI_Finalize. If freeing fails, its message is written to desc.free_why if you
+ *          set that.
  *
- * Collective over cart. Costs as these two. Fails with DPAR_E_ARG if dims or parts differ or there
- * is no process grid, and as these two fail. After an error nothing is left to free. */
+ * Collective over cart. Costs and fails as the two functions do, and also fails with DPAR_E_ARG if
+ * dims or parts differ or there is no process grid. After an error nothing is left to free. */
 DPAR_API dpar_status dpar_mpi_grid_make(MPI_Comm cart, const dpar_mpi_desc *options,
                                         const dpar_grid_desc *desc, dpar_grid **grid,
                                         dpar_why *why);
@@ -219,16 +227,17 @@ DPAR_API dpar_status dpar_mpi_grid_make(MPI_Comm cart, const dpar_mpi_desc *opti
 
 /* How the engine works.
  *
- * dpari_mpi_world is what dpar_mpi_make creates once; dpari_mpi_ctx is one communicator of it. A
- * call of dpar becomes a dpari_mpi_task, whose `path` dpari_mpi_choose selects. A task proceeds in
- * steps: it posts requests to MPI (dpari_mpi_step), and once all of these are done it processes
- * what arrived (dpari_mpi_land) and posts the next ones, until `last`. Nothing runs in the
- * background: every wait and test calls dpari_mpi_pump, which advances all tasks of the world.
+ * dpar_mpi_make creates a dpari_mpi_world, to which all communicators belong that are split from
+ * the first one; each is a dpari_mpi_ctx. A call of dpar becomes a dpari_mpi_task, whose `path`
+ * dpari_mpi_choose selects. A task proceeds in steps: it posts requests to MPI (dpari_mpi_step),
+ * and once all of them are done it processes the data that arrived (dpari_mpi_land) and posts the
+ * next requests, until `last` is set. Nothing runs in the background: every wait and test calls
+ * dpari_mpi_pump, which advances all tasks of the world.
  *
- * Two communicators of MPI belong to each ctx. `main` carries what the user called; `side` carries
- * the pieces of an operation, checks, and the notes by which ranks inform each other of long waits
- * and errors. MPI matches collectives by their order, so a collective may only begin when those
- * before it on its communicator have posted all their steps (ctx->unfed). */
+ * Two MPI communicators belong to each ctx. `main` carries the operations that the user called;
+ * `side` carries the pieces of an operation, checks, and the notes by which ranks inform each other
+ * of long waits and errors. MPI matches collectives by their order, so a collective may begin only
+ * when all earlier ones on its communicator have posted all their steps (ctx->unfed). */
 
 #include <stdlib.h>
 #include <string.h>
@@ -261,9 +270,10 @@ typedef int dpari_mpi_count;
 #endif
 
 enum {
-    DPARI_MPI_BLOCK = 1 << 20, /* elements that are staged at a time: 4 or 8 MiB */
-    DPARI_MPI_SMALL = 1 << 14, /* bytes of all ranks' input up to which a reduction in rank order
-                                  gathers it whole rather than exchanging pieces */
+    DPARI_MPI_BLOCK = 1 << 20, /* elements that are staged at a time: 4 MiB, or 8 MiB of 8-byte
+                                  types */
+    DPARI_MPI_SMALL = 1 << 14, /* bytes of all ranks' input together up to which a reduction in rank
+                                  order gathers the inputs rather than exchanging pieces */
 #if defined(DPAR_MPI_LIMIT)
     DPARI_MPI_EXCHANGED = 2,
     DPARI_MPI_DIRECT = 2,
@@ -271,44 +281,49 @@ enum {
     DPARI_MPI_DEALT = 64,
 #else
     DPARI_MPI_DEALT = 1 << 12, /* bytes of a piece up to which an all-to-all is sent by nodes. With
-                                   more than 8 ranks a node the limit is lower, because the node's
-                                   memory is copied twice */
-    DPARI_MPI_DIRECT = 8,      /* ranks up to which each rank sends a message to each other one,
+                                  more than 8 ranks per node the limit is lower, because data is
+                                  copied twice in the node's memory */
+    DPARI_MPI_DIRECT = 8,      /* ranks up to which each rank sends a message to each other rank,
                                   also for small sizes */
     DPARI_MPI_TRADED = 64,     /* the same for pieces of at least DPARI_MPI_WORTH bytes */
     DPARI_MPI_EXCHANGED = 64,  /* ranks up to which 16-bit floats are reduced in rank order, which
                                   sends half the bytes of a sum in f32 */
 #endif
-    DPARI_MPI_LANES = 1 << 14,          /* bytes from which all lanes carry their part, unless it is
-                                           measured; below, the first lane carries all */
+    DPARI_MPI_LANES = 1 << 14,          /* bytes from which all lanes carry their part, unless this
+                                           is measured; below, the first lane carries everything */
     DPARI_MPI_LANES_FIRST = 1 << 12,    /* the measurement tries sizes from here, in bytes, */
     DPARI_MPI_LANES_LAST = 1 << 16,     /* to here */
     DPARI_MPI_DEALT_FIRST = 64,         /* the smallest piece of an all-to-all that is measured */
-    DPARI_MPI_SLOT = 1 << 14,           /* bytes of all slots that a rank fills in its node */
-    DPARI_MPI_SLOT_MOST = 1 << 12,      /* bytes of one slot at most */
-    DPARI_MPI_WORTH = 2048,             /* bytes of a piece that is worth a message of its own */
-    DPARI_MPI_AT_ONCE_FIRST = 2 << 10,  /* the longest message that MPI sends at once (eagerly) is
-                                           searched from here, in bytes, */
+    DPARI_MPI_SLOT = 1 << 14,           /* bytes of all slots together that a rank fills in its
+                                           node */
+    DPARI_MPI_SLOT_MOST = 1 << 12,      /* the most bytes of one slot */
+    DPARI_MPI_WORTH = 2048,             /* bytes from which a piece is worth a separate message */
+    DPARI_MPI_AT_ONCE_FIRST = 2 << 10,  /* the length of the longest message that MPI sends at once
+                                           (eagerly) is searched from here, in bytes, */
     DPARI_MPI_AT_ONCE_LAST = 128 << 10, /* to here; */
-    DPARI_MPI_AT_ONCE_SPARE = 64,       /* this much less than what was found is used */
+    DPARI_MPI_AT_ONCE_SPARE = 64,       /* bytes by which the limit that is used is below the one
+                                           that was found */
     DPARI_MPI_RING = 32,                /* operations that a report shows */
-    DPARI_MPI_RANKS_TOLD = 1024,        /* in larger communicators ranks send each other no notes */
+    DPARI_MPI_RANKS_TOLD = 1024,        /* in communicators with more ranks than this, ranks send no
+                                           notes */
     DPARI_MPI_NAME = 64,                /* bytes of a node's name */
     DPARI_MPI_TAGS = 32000,             /* MPI guarantees tags up to 32767 */
     DPARI_MPI_FINISHED = 2,             /* a value of work->phase and of task->finished */
     DPARI_MPI_LIGHT = 3,                /* a value of work->phase: a request without a task */
-    DPARI_MPI_FEW = 8,                  /* messages of a batch whose works fit on the stack */
-    DPARI_MPI_POLLS = 32,   /* polls of a wait before it yields the core, which ranks may share, at
-                               every poll */
-    DPARI_MPI_TAG_NOTE = 0, /* tags on ctx->side: 0 for notes, then pieces, */
+    DPARI_MPI_FEW = 8,                  /* up to so many messages, the works of a batch are on the
+                                           stack */
+    DPARI_MPI_POLLS = 32,   /* polls of a wait after which it yields the core at every poll, because
+                               ranks may share cores */
+    DPARI_MPI_TAG_NOTE = 0, /* tags on ctx->side: 0 for notes, from 1 on for pieces, */
     DPARI_MPI_TAG_PIECE = 1,
-    DPARI_MPI_TAG_DEALT = DPARI_MPI_TAGS + 1, /* then what a node sends to one rank */
+    DPARI_MPI_TAG_DEALT = DPARI_MPI_TAGS + 1, /* and then for the messages that a node sends to one
+                                                 rank */
     DPARI_MPI_TAGS_DEALT = 700
 };
 
 /* ==== arithmetic ==== */
 
-/* gcc makes vectors of such loops only from -O3 on, clang at -O2. */
+/* gcc vectorises such loops only from -O3 on, clang from -O2 on. */
 #if defined(__GNUC__) && !defined(__clang__)
 #define DPARI_MPI_LOOP __attribute__((optimize("O3")))
 #else
@@ -377,7 +392,8 @@ static DPARI_MPI_LOOP inline float dpari_mpi_from_f16(uint16_t h)
 }
 
 /* Rounds to the nearest value, ties to even. 65520 and more become infinite, and a NaN stays a NaN.
- * Below 2^-14 the addition of 0.5, whose last bit is 2^-24, does the rounding. */
+ * Below 2^-14, adding 0.5 does the rounding, because the last bit of the sum is 2^-24, that of a
+ * subnormal. */
 static DPARI_MPI_LOOP inline uint16_t dpari_mpi_to_f16(float x)
 {
     uint32_t bits = dpari_mpi_bits(x), sign = (bits >> 16) & 0x8000u, a = bits & 0x7fffffffu;
@@ -396,7 +412,7 @@ static DPARI_MPI_LOOP inline uint16_t dpari_mpi_to_bf16(float x)
     return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? (bits >> 16) | 0x40u : h);
 }
 
-/* The type in which sums are computed and sent. */
+/* Returns the type in which sums of `type` are computed and sent. */
 static int32_t dpari_mpi_wide(int32_t type)
 {
     return dpari_mpi_is_half(type) ? (int32_t)DPAR_F32 : type;
@@ -456,19 +472,19 @@ static void *dpari_mpi_at(void *p, int32_t type, int64_t elements)
 typedef struct dpari_mpi_task dpari_mpi_task;
 typedef struct dpari_mpi_ctx dpari_mpi_ctx;
 
-/* Header of memory from dpar_comm_alloc. It is right before the address that the caller has. */
+/* Header of memory from dpar_comm_alloc, directly before the address that the caller gets. */
 typedef struct dpari_mpi_memory {
     struct dpari_mpi_memory *before, *after;
     void *base;
 } dpari_mpi_memory;
 
-/* What all communicators that were split from the first one share. */
+/* State that the first communicator shares with all that were split from it. */
 typedef struct dpari_mpi_world {
     int32_t communicators;
     int64_t pass;
-    dpari_mpi_task *tasks, *last; /* under way, in the order of posting */
+    dpari_mpi_task *tasks, *last; /* in progress, in the order of posting */
     dpari_mpi_task *spare;
-    dpar_work *light; /* messages under way that have no task */
+    dpar_work *light; /* messages in progress that have no task */
     dpari_mpi_memory *memory;
     int32_t held;         /* 1: MPI may still use buffers of a broken communicator, so that no
                              memory is freed */
@@ -481,14 +497,15 @@ typedef struct dpari_mpi_world {
     struct dpari_mpi_ctx *open; /* list of the communicators, the newest first. The oldest is the
                                    one that dpar_mpi_make returned */
     dpari_ended closed;
-    MPI_Group all;                /* the ranks of the first communicator, */
-    int32_t *host_of;             /* the node of each of them, */
-    char (*host)[DPARI_MPI_NAME]; /* and the names of the nodes; NULL if there is only one node */
-    dpar_comm *node; /* all ranks of this rank's node, over shared memory; NULL if there is none */
-    dpar_why flat;   /* the reason if node is NULL */
+    MPI_Group all;                /* the ranks of the first communicator */
+    int32_t *host_of;             /* [ranks of the first communicator] number of each one's node */
+    char (*host)[DPARI_MPI_NAME]; /* names of the nodes; NULL if there is only one node */
+    dpar_comm *node; /* all ranks of this rank's node, over shared memory; NULL if they do not share
+                        any */
+    dpar_why flat;   /* the reason why `node` is NULL */
 } dpari_mpi_world;
 
-/* What one rank tells another: "I wait in this call", or, with a negative status, "this
+/* A message from one rank to another: "I wait in this call", or, with a negative status, "this
  * communicator is broken". */
 typedef struct dpari_mpi_note {
     int64_t sequence, count;
@@ -497,8 +514,8 @@ typedef struct dpari_mpi_note {
     char text[200];
 } dpari_mpi_note;
 
-/* A note on its way to one rank. Each rank has its own, so that one that does not receive delays no
- * other. */
+/* A note that is being sent to one rank. There is one for each rank, so that a rank that does not
+ * receive its note does not delay the others. */
 typedef struct dpari_mpi_letter {
     MPI_Request sent;
     dpari_mpi_note note;
@@ -507,19 +524,21 @@ typedef struct dpari_mpi_letter {
 typedef struct dpari_mpi_record {
     int64_t sequence, count;
     int32_t kind, type, op, root, tag;
-    int32_t state; /* DPAR_MORE while under way, then the status it ended with */
+    int32_t state; /* DPAR_MORE while in progress, then the status with which it ended */
 } dpari_mpi_record;
 
 /* How the ranks of a communicator are distributed over nodes. */
 typedef struct dpari_mpi_levels {
     dpar_comm *inside; /* this node's ranks, in their order; only the engine uses it. NULL if every
                           rank is alone on its node, or messages carry everything */
-    int32_t nodes, node, lanes; /* node: of this rank; lanes: ranks of the smallest node */
+    int32_t nodes, node, lanes; /* nodes: their number; node: that of this rank; lanes: ranks of the
+                                   smallest node */
     int32_t even;               /* 1: all nodes have the same number of ranks */
     int32_t in_order;           /* 1: the ranks of a node are consecutive */
-    int32_t *node_of, *lane_of; /* [size] the rank's node, and its number among that node's ranks */
+    int32_t *node_of, *lane_of; /* [size] each rank's node, and its number among the ranks of that
+                                   node */
     int32_t *member;            /* [size] the ranks, sorted by node */
-    int32_t *begin;             /* [nodes + 1] where each node's ranks begin in member */
+    int32_t *begin;             /* [nodes + 1] index in `member` at which each node's ranks begin */
     int32_t *lane;              /* [nodes] the ranks of this rank's lane; -1 where a node has
                                    none */
 } dpari_mpi_levels;
@@ -528,23 +547,25 @@ struct dpari_mpi_ctx {
     dpar_comm comm;
     dpari_mpi_levels level;
     dpari_mpi_world *world;
-    struct dpari_mpi_ctx *older; /* the next one in world->open */
+    struct dpari_mpi_ctx *older; /* the next communicator in the list world->open */
     MPI_Comm main, side;         /* main: the operations; side: pieces, checks and notes */
     dpar_mpi_desc options;
     int64_t sequence; /* collectives so far */
     int64_t records;
-    int64_t pass;  /* the world's pass in which a collective with steps left was last found */
+    int64_t pass;  /* the last pass of the world in which a collective with steps left was found */
     int64_t unfed; /* collectives that still have steps to post */
     int32_t tag_most;
     double listened;                    /* when notes were last read (MPI_Wtime) */
     dpari_mpi_letter *waiting, *broken; /* [size] notes being sent to each rank */
-    dpar_why inward;                    /* once it is broken: the message for the node's ranks */
+    dpar_why inward;                    /* the message for the node's ranks, once the communicator
+                                           is broken */
     dpari_mpi_note *heard;              /* [size] the last note of each rank; NULL before the
                                            first */
     int32_t *told;                      /* [size] notes sent to each rank; NULL before the first */
-    int32_t notes, due;                 /* received; to be received before it is closed */
-    dpari_mpi_note last;                /* where the remaining ones are received on closing */
-    void *scratch;                      /* kept for the next task */
+    int32_t notes, due;                 /* notes received, and notes to be received before it is
+                                           closed */
+    dpari_mpi_note last;                /* buffer for the remaining notes on closing */
+    void *scratch;                      /* memory that is kept for the next task */
     int64_t scratch_bytes;
     const void **rows; /* [size] scratch for the addresses of a reduction's input */
     dpari_mpi_record ring[DPARI_MPI_RING];
@@ -554,17 +575,17 @@ struct dpari_mpi_ctx {
 typedef struct dpari_mpi_piece {
     MPI_Datatype type;     /* the base type */
     MPI_Datatype big;      /* the derived type to be freed, or MPI_DATATYPE_NULL */
-    int64_t expect;        /* elements to be received; -1 if it is no receive */
-    int64_t before, whole; /* elements: of the part before this one if a message is sent in two
-                              parts, and of both together. whole is -1 if fewer than expected may
+    int64_t expect;        /* elements to be received; -1 if the request is no receive */
+    int64_t before, whole; /* elements of the preceding part, if a message is sent in two parts, and
+                              of both parts together. whole is -1 if fewer than expected may
                               arrive */
     int32_t peer;
-    char none; /* receives the byte of a message that should have been empty */
+    char none; /* buffer for a message that should be empty */
 } dpari_mpi_piece;
 
 /* The paths of a task. Those before DPARI_MPI_WITHIN may use MPI's blocking calls. */
 enum {
-    DPARI_MPI_MOVE,            /* one collective of MPI that moves data */
+    DPARI_MPI_MOVE,            /* one MPI collective that moves data */
     DPARI_MPI_MESSAGE,         /* send, recv */
     DPARI_MPI_EXCHANGE,        /* the _v forms that move data: a message for each pair of ranks */
     DPARI_MPI_PIECES,          /* MPI's reduce or all-reduce, in pieces below the count limit */
@@ -583,7 +604,7 @@ enum {
 enum { DPARI_MPI_FIRST, DPARI_MPI_BETWEEN, DPARI_MPI_LAST }; /* task->level */
 enum { DPARI_MPI_NEW, DPARI_MPI_CHECKING, DPARI_MPI_TELLING, DPARI_MPI_RUNNING };
 
-/* An operation under way. It posts requests, and when these are done the next ones. */
+/* An operation in progress. It posts requests, and when these are done, it posts the next ones. */
 struct dpari_mpi_task {
     dpari_mpi_task *before, *after;
     dpari_mpi_ctx *ctx;
@@ -592,37 +613,39 @@ struct dpari_mpi_task {
     int64_t sequence;
     int32_t path, phase, finished;
     dpar_status status;
-    int32_t block;       /* 1: MPI's blocking functions are called */
-    int32_t last;        /* 1: nothing is posted after what is under way */
-    int32_t feeding;     /* 1: counted in ctx->unfed */
-    int32_t posted;      /* 1: a step was posted, and its result not yet processed */
+    int32_t block;       /* 1: calls MPI's blocking functions */
+    int32_t last;        /* 1: the step in progress is the last one */
+    int32_t feeding;     /* 1: the task is counted in ctx->unfed */
+    int32_t posted;      /* 1: a step was posted, and its result is not processed yet */
     int32_t cut;         /* 1: some of its messages are sent in two parts */
     const int32_t *peer; /* the ranks that take part; NULL for all */
-    int32_t ranks, me;   /* how many take part, and this rank's number among them */
-    const void *in;      /* what they reduce or move; may be `out` */
+    int32_t ranks, me;   /* number of ranks that take part, and this rank's number among them */
+    const void *in;      /* data that they reduce or move; may be `out` */
     void *out;
     int64_t elements;
     int32_t op;
-    int32_t sharing;         /* rank order, 1: the reduced pieces are sent back */
-    int32_t round;           /* of recursive doubling and of trees */
-    dpar_work inside;        /* an operation in the node's memory, */
-    int32_t inside_on;       /* and 1 while it is under way */
-    int32_t level, leg;      /* the next step: FIRST, BETWEEN or LAST, and which part of it */
+    int32_t sharing;         /* 1: the reduced pieces of a reduction in rank order are being sent
+                                back */
+    int32_t round;           /* the round of recursive doubling or of a tree */
+    dpar_work inside;        /* an operation in the node's memory */
+    int32_t inside_on;       /* 1 while `inside` is in progress */
+    int32_t level, leg;      /* the next step (FIRST, BETWEEN or LAST), and its leg */
     int32_t ended;           /* 1: everything between the nodes is posted */
-    int64_t *pieces;         /* counts and beginnings of the pieces of the node's ranks */
-    int32_t half;            /* the type of a sum of 16-bit floats that is computed in f32, or 0; */
-    float *wide;             /* its input and result in f32, */
-    void *half_out;          /* and where its result is stored */
-    char *aside;             /* all_to_all_v in place: copy of the input */
-    int32_t told;            /* 1: the other ranks were told that this rank waits in it */
-    double since, next_note; /* when the wait began (negative if not yet), when the next note is
-                                due */
-    double looked;           /* when the clock was last read; 0 if not yet */
-    int64_t number;          /* of the record */
-    int64_t at, len;         /* the elements of the step under way */
-    int64_t check[14];       /* kind, type, op, root, count, hash of the piece sizes and tag; then
-                                their negatives, so that one maximum gives both bounds */
-    dpari_mpi_record *calls; /* [size] the ranks' calls, after a failed check */
+    int64_t *pieces;         /* counts and offsets of the pieces of the node's ranks */
+    int32_t half;            /* the 16-bit type of a sum that is computed in f32, or 0 */
+    float *wide;             /* the input and the result of such a sum in f32 */
+    void *half_out;          /* address at which its result is stored */
+    char *aside;             /* copy of the input of an all_to_all_v in place */
+    int32_t told;            /* 1: the other ranks have been informed that this rank waits in it */
+    double since, next_note; /* time at which the wait began (negative before), and at which the
+                                next note is due */
+    double looked;           /* time at which the clock was last read; 0 before */
+    int64_t number;          /* number of the record */
+    int64_t at, len;         /* first element, and number of elements, of the step in progress */
+    int64_t check[14];       /* kind, type, op, root, count, hash of the piece sizes, and tag; then
+                                their negatives, so that one maximum gives the largest and the
+                                smallest value of each */
+    dpari_mpi_record *calls; /* [size] the calls of all ranks, after a failed check */
     dpari_mpi_record *record;
     void *memory;
     int64_t memory_bytes;
@@ -646,8 +669,8 @@ static MPI_Datatype dpari_mpi_by_bytes(int32_t bytes)
     }
 }
 
-/* The type as which MPI reduces. Sums and products of integers use unsigned types, which wrap in C.
- */
+/* Returns the MPI type for a reduction. Sums and products of integers use unsigned types, which
+ * wrap in C. */
 static MPI_Datatype dpari_mpi_summand(int32_t type, int32_t op)
 {
     int32_t ordered = op == DPAR_MAX || op == DPAR_MIN;
@@ -720,7 +743,8 @@ static MPI_Op dpari_mpi_op(const dpari_mpi_world *world, int32_t wide, int32_t o
     }
 }
 
-/* The most elements that one reduction may have. MPI passes an int to dpar's own operations. */
+/* Returns the most elements that one reduction may have. MPI passes the count to dpar's own
+ * operations as an int. */
 static int64_t dpari_mpi_most(int32_t wide, int32_t op)
 {
     return dpari_mpi_is_own(wide, op) && DPARI_MPI_LIMIT > INT_MAX ? (int64_t)INT_MAX
@@ -729,7 +753,7 @@ static int64_t dpari_mpi_most(int32_t wide, int32_t op)
 
 /* ==== messages ==== */
 
-/* The type that the user passed. What is sent between nodes may have another. */
+/* Returns the type that the user passed. Data between nodes may be sent as another type. */
 static int32_t dpari_mpi_said_type(const dpari_mpi_task *task)
 {
     if (task->call.kind == DPAR_CALL_BARRIER) {
@@ -765,7 +789,7 @@ static void dpari_mpi_describe_record(dpar_text *text, const dpari_mpi_record *r
     }
 }
 
-/* Writes "`doing` failed: MPI says: " and MPI's text for the error code. */
+/* Sets the message to "`doing` failed: MPI says: " and MPI's text for the error code. */
 static void dpari_mpi_say(dpar_why *why, const char *doing, int code)
 {
     char words[MPI_MAX_ERROR_STRING + 1];
@@ -809,7 +833,7 @@ static dpar_status dpari_mpi_status_of(int code)
     return DPAR_E_SYSTEM;
 }
 
-/* The name of a rank's node, or NULL if all ranks are on one node. */
+/* Returns the name of a rank's node, or NULL if all ranks are on one node. */
 static const char *dpari_mpi_host(const dpari_mpi_ctx *context, int32_t rank)
 {
     const dpari_mpi_world *world = context->world;
@@ -831,7 +855,7 @@ static void dpari_mpi_put_host(dpar_text *text, const char *host)
     dpar_text_put(text, host != NULL ? host : "");
 }
 
-/* "rank 3 on n2" */
+/* Writes "rank 3 on n2". */
 static void dpari_mpi_put_rank(dpar_text *text, const dpari_mpi_ctx *context, int32_t rank)
 {
     dpar_text_put(text, "rank ");
@@ -865,7 +889,8 @@ static int32_t dpari_mpi_letters_gone(const dpari_mpi_ctx *context, dpari_mpi_le
     return all;
 }
 
-/* Sends `note`, without waiting, to every other rank that has received the letter before it. */
+/* Sends `note`, without waiting, to every other rank that has received the previous note in
+ * `letters`. */
 static void dpari_mpi_tell(dpari_mpi_ctx *context, dpari_mpi_letter **letters,
                            const dpari_mpi_note *note)
 {
@@ -893,7 +918,7 @@ static void dpari_mpi_tell(dpari_mpi_ctx *context, dpari_mpi_letter **letters,
     }
 }
 
-/* "rank 3 on n2 says: the disk is full" */
+/* Writes "rank 3 on n2 says: the disk is full". */
 static void dpari_mpi_put_says(dpar_why *why, const dpari_mpi_ctx *context, int32_t rank,
                                const char *text)
 {
@@ -904,8 +929,9 @@ static void dpari_mpi_put_says(dpar_why *why, const dpari_mpi_ctx *context, int3
     dpar_text_put(&t, text);
 }
 
-/* Breaks the communicator, unless it is broken already: the first error stays. With `tell` the
- * other ranks are informed, too. The node's ranks always are, through their memory. */
+/* Breaks the communicator with this status and message, unless it is broken already: the first
+ * error is kept. The node's ranks are always informed, through their memory; with `tell` all other
+ * ranks are informed, too. */
 static dpar_status dpari_mpi_break(dpari_mpi_ctx *context, dpar_status status, const char *text,
                                    int tell)
 {
@@ -966,8 +992,8 @@ static void dpari_mpi_put_dead(const dpari_mpi_ctx *context, dpar_why *why)
 }
 #endif
 
-/* Breaks the communicator because a call of MPI failed: while `task` was under way, or, if it is
- * NULL, while doing what `doing` names. */
+/* Breaks the communicator because an MPI call failed. The message names `task`, or, if it is NULL,
+ * what `doing` describes. */
 static dpar_status dpari_mpi_failed(dpari_mpi_ctx *context, const dpari_mpi_task *task,
                                     const char *doing, int code)
 {
@@ -988,7 +1014,8 @@ static dpar_status dpari_mpi_failed(dpari_mpi_ctx *context, const dpari_mpi_task
     return dpari_mpi_break(context, dpari_mpi_status_of(code), why.text, 1);
 }
 
-/* Stores a note of another rank, or breaks the communicator if it reports that. */
+/* Stores a note from another rank. If the note reports a broken communicator, breaks this rank's,
+ * too. */
 static void dpari_mpi_hear(dpari_mpi_ctx *context, const dpari_mpi_note *note)
 {
     dpar_why why;
@@ -1028,7 +1055,8 @@ static void dpari_mpi_listen(dpari_mpi_ctx *context)
     }
 }
 
-/* Discards notes about collectives up to `sequence`: their senders may have passed these by now. */
+/* Discards notes about collectives up to `sequence`: their senders may have finished them by
+ * now. */
 static void dpari_mpi_forget(dpari_mpi_ctx *context, int64_t sequence)
 {
     int32_t r;
@@ -1039,7 +1067,7 @@ static void dpari_mpi_forget(dpari_mpi_ctx *context, int64_t sequence)
     }
 }
 
-/* True if `rank` has reported that it waits in the same call. */
+/* True if `rank` has reported that it waits in the same call as this task. */
 static int32_t dpari_mpi_waits_with(const dpari_mpi_task *task, int32_t rank)
 {
     const dpari_mpi_note *h = task->ctx->heard == NULL ? NULL : &task->ctx->heard[rank];
@@ -1078,8 +1106,8 @@ static void dpari_mpi_put_calls(dpar_text *text, const dpari_mpi_ctx *context, i
     dpari_mpi_describe_record(text, b);
 }
 
-/* Breaks the communicator if a rank has reported that its collective of the same number is another
- * one than this task's. */
+/* Breaks the communicator if a rank has reported another call than this task's as the collective
+ * with the same number. */
 static void dpari_mpi_compare_heard(const dpari_mpi_task *task)
 {
     dpari_mpi_ctx *context = task->ctx;
@@ -1112,9 +1140,9 @@ static void dpari_mpi_compare_heard(const dpari_mpi_task *task)
     }
 }
 
-/* Writes the ranks that wait in the same call ("1, 3"), or without `waiting` those that have
- * reported nothing, with their nodes ("1 on n1, 2, 3 on n2"). At most 8 of them. Returns how many
- * there are. */
+/* With `waiting`, writes the ranks that wait in the same call ("1, 3"), otherwise the ranks that
+ * have reported nothing, with their nodes ("1 on n1, 2, 3 on n2"). Writes at most 8 of them, and
+ * returns how many there are. */
 static int32_t dpari_mpi_put_ranks(dpar_text *text, const dpari_mpi_task *task, int32_t waiting)
 {
     const dpari_mpi_ctx *context = task->ctx;
@@ -1147,7 +1175,7 @@ static int32_t dpari_mpi_put_ranks(dpar_text *text, const dpari_mpi_task *task, 
     return n;
 }
 
-/* Writes the call of the first rank that waits in another one. */
+/* Writes the call of the first rank that waits in another call than this task. */
 static void dpari_mpi_put_elsewhere(dpar_text *text, const dpari_mpi_task *task)
 {
     const dpari_mpi_ctx *context = task->ctx;
@@ -1194,8 +1222,8 @@ static dpar_status dpari_mpi_late(dpari_mpi_task *task)
     return dpari_mpi_break(context, DPAR_E_TIMEOUT, why.text, 1);
 }
 
-/* Elements of the first part of a message that is sent in two parts; no whole message has as many.
- * -1 if no messages are. */
+/* Returns the elements of the first part of a message that is sent in two parts. No message in one
+ * part has this length. -1 if no messages are sent in two parts. */
 static int64_t dpari_mpi_first_of(const dpari_mpi_task *task)
 {
     return task->ctx->world->at_once > 0
@@ -1203,8 +1231,8 @@ static int64_t dpari_mpi_first_of(const dpari_mpi_task *task)
                : -1;
 }
 
-/* Breaks the communicator because a message has another length. got is negative if it was longer
- * than expected. */
+/* Breaks the communicator because a message does not have the expected length. got: its elements,
+ * negative if there were more than expected. */
 static void dpari_mpi_mismatch(dpari_mpi_task *task, int32_t peer, int64_t got, int64_t expected)
 {
     dpar_why why;
@@ -1233,7 +1261,7 @@ static void dpari_mpi_announce(dpari_mpi_task *task)
 {
     dpari_mpi_note note;
     memset(&note, 0, sizeof note);
-    note.sequence = task->sequence + 1; /* 0 marks a rank that reported nothing */
+    note.sequence = task->sequence + 1; /* + 1, because 0 marks a rank that has reported nothing */
     note.kind = task->call.kind;
     note.type = dpari_mpi_said_type(task);
     note.op = task->call.op;
@@ -1256,8 +1284,8 @@ static void dpari_mpi_release_pieces(dpari_mpi_task *task)
     task->requests = 0;
 }
 
-/* Provides space for n messages, each of which may be sent in two parts. Returns 0 without memory.
- */
+/* Provides space for n messages, each of which may be sent in two parts. Returns 0 if there is no
+ * memory. */
 static int32_t dpari_mpi_reserve(dpari_mpi_task *task, int32_t n)
 {
     size_t one = sizeof(MPI_Request) + sizeof(MPI_Status) + sizeof(dpari_mpi_piece);
@@ -1266,7 +1294,8 @@ static int32_t dpari_mpi_reserve(dpari_mpi_task *task, int32_t n)
     if (n <= task->room) {
         return 1;
     }
-    memory = (char *)malloc((size_t)n * one + 64); /* the widest type first keeps all aligned */
+    memory = (char *)malloc((size_t)n * one + 64); /* the widest type is first, which keeps all
+                                                      arrays aligned */
     if (memory == NULL) {
         return 0;
     }
@@ -1281,7 +1310,7 @@ static int32_t dpari_mpi_reserve(dpari_mpi_task *task, int32_t n)
     return 1;
 }
 
-/* Appends a request to the task's. dpari_mpi_last_request returns its address. */
+/* Appends a request to those of the task. dpari_mpi_last_request returns its address. */
 static dpari_mpi_piece *dpari_mpi_slot(dpari_mpi_task *task, int32_t peer)
 {
     dpari_mpi_piece *p = &task->piece[task->requests];
@@ -1300,7 +1329,8 @@ static MPI_Request *dpari_mpi_last_request(dpari_mpi_task *task)
     return &task->request[task->requests - 1];
 }
 
-/* Temporary memory of a task: the communicator's if no other task has it, otherwise allocated. */
+/* Returns temporary memory for a task: that of the communicator, if no other task uses it,
+ * otherwise newly allocated memory. NULL if there is none. */
 static void *dpari_mpi_scratch(dpari_mpi_task *task, int64_t bytes)
 {
     dpari_mpi_ctx *context = task->ctx;
@@ -1320,7 +1350,7 @@ static void *dpari_mpi_scratch(dpari_mpi_task *task, int64_t bytes)
     return task->memory;
 }
 
-/* Gives it back to the communicator, which keeps the largest up to 64 MiB. */
+/* Returns the temporary memory to the communicator, which keeps the largest block up to 64 MiB. */
 static void dpari_mpi_return_scratch(dpari_mpi_task *task)
 {
     dpari_mpi_ctx *context = task->ctx;
@@ -1352,7 +1382,7 @@ static dpari_mpi_task *dpari_mpi_take(dpari_mpi_world *world)
     return task;
 }
 
-/* Frees what a task allocated, and keeps it for the next operation. */
+/* Frees the memory that a task allocated, and keeps the task itself for the next operation. */
 static void dpari_mpi_give(dpari_mpi_task *task)
 {
     dpari_mpi_world *world = task->ctx->world;
@@ -1400,7 +1430,7 @@ static void dpari_mpi_unlink(dpari_mpi_task *task)
     }
 }
 
-/* All steps of the task are posted, so that the next collective may begin. */
+/* Notes that all steps of the task are posted, so that the next collective may begin. */
 static void dpari_mpi_fed(dpari_mpi_task *task)
 {
     if (task->feeding) {
@@ -1435,7 +1465,7 @@ static void dpari_mpi_end(dpari_mpi_task *task, dpar_status status)
     if (task->requests > 0) {
         dpari_mpi_take_back(task);
     }
-    if (task->inside_on) { /* the abort makes the wait return at once */
+    if (task->inside_on) { /* the abort ends the operation, so that the wait returns at once */
         dpar_comm_abort(task->ctx->level.inside, status, task->ctx->inward.text);
         (void)dpar_wait(&task->inside);
         task->inside_on = 0;
@@ -1444,7 +1474,7 @@ static void dpari_mpi_end(dpari_mpi_task *task, dpar_status status)
     task->ctx->world->held |= held;
     task->status = status;
     task->finished = DPARI_MPI_FINISHED;
-    if (task->number + DPARI_MPI_RING > task->ctx->records) { /* not yet overwritten */
+    if (task->number + DPARI_MPI_RING > task->ctx->records) { /* its record was not overwritten */
         task->record->state = status;
     }
     if (task->work != NULL) {
@@ -1459,14 +1489,14 @@ static void dpari_mpi_end(dpari_mpi_task *task, dpar_status status)
 
 /* ==== calls of MPI ==== */
 
-/* Calls the blocking or the posting form of a function of MPI, as the task wants it. */
+/* Calls the blocking or the posting form of an MPI function, as task->block selects. */
 #define DPARI_MPI_DO(t, blocking, posting, ...)                                                    \
     ((t)->block                                                                                    \
          ? DPARI_MPI_C(blocking)(__VA_ARGS__)                                                      \
          : DPARI_MPI_C(posting)(__VA_ARGS__, (dpari_mpi_slot(t, -1), dpari_mpi_last_request(t))))
 
-/* Makes a type of which one element holds n of `base`: blocks of DPARI_MPI_LIMIT and a remainder.
- */
+/* Makes a type whose one element holds n elements of `base`: blocks of DPARI_MPI_LIMIT, and a
+ * remainder. */
 static int dpari_mpi_big_type(MPI_Datatype base, int64_t n, int64_t bytes, MPI_Datatype *big)
 {
     MPI_Datatype part[2];
@@ -1487,8 +1517,8 @@ static int dpari_mpi_big_type(MPI_Datatype base, int64_t n, int64_t bytes, MPI_D
     return code == MPI_SUCCESS ? MPI_Type_commit(big) : code;
 }
 
-/* Chooses type and count with which n elements of b bytes are sent in one call whose ranks move
- * `total` elements together. A derived type is freed by dpari_mpi_release_pieces. */
+/* Chooses the type and count with which n elements of b bytes are sent in one call in which the
+ * ranks together move `total` elements. A derived type is freed by dpari_mpi_release_pieces. */
 static int dpari_mpi_units(dpari_mpi_piece *p, int32_t b, int64_t n, int64_t total,
                            MPI_Datatype *type, dpari_mpi_count *count)
 {
@@ -1526,8 +1556,8 @@ static int dpari_mpi_recv_one(dpari_mpi_task *task, MPI_Comm comm, int tag, int3
     if (code != MPI_SUCCESS) {
         return code;
     }
-    if (n == 0) { /* with one byte of space, because Intel MPI 2021 takes a short message for an
-                     empty one */
+    if (n == 0) { /* has space for one byte, because Intel MPI 2021 would accept a short message as
+                     an empty one */
         type = MPI_BYTE;
         count = 1;
         to = &p->none;
@@ -1537,9 +1567,10 @@ static int dpari_mpi_recv_one(dpari_mpi_task *task, MPI_Comm comm, int tag, int3
     return DPARI_MPI_C(MPI_Irecv)(to, count, type, from, tag, comm, dpari_mpi_last_request(task));
 }
 
-/* Elements of the first part if a message of n elements is sent in two parts, otherwise 0. Both
- * ends compute the same. The first part is a little longer than the longest whole message, so that
- * ends which do not agree on the count always receive a length that they did not expect. */
+/* Returns the elements of the first part if a message of n elements is sent in two parts, otherwise
+ * 0. Both ends compute the same number. The first part is a little longer than the longest message
+ * in one part, so that a receiver with another count always gets a length that it did not
+ * expect. */
 static int64_t dpari_mpi_first_part(const dpari_mpi_task *task, int64_t n)
 {
     const int64_t bytes = dpari_mpi_bytes(task->call.type, n), at_once = task->ctx->world->at_once;
@@ -1582,10 +1613,9 @@ static int dpari_mpi_recv_piece(dpari_mpi_task *task, MPI_Comm comm, int tag, in
     return code;
 }
 
-/* The tag of an operation's pieces. Correct programs would not need it: the sender's i-th message
- * to a rank in one operation is the receiver's i-th from there, and the operations of a
- * communicator are posted in the same order. The tag makes sure that, after a mismatched call, a
- * message of another collective, or of one with another user's tag, is not taken for a piece. */
+/* Returns the tag of an operation's pieces. Correct programs would not need it, because both ends
+ * post their messages in the same order. The tag makes sure that, after a mismatched call, a
+ * message of another collective, or of one with another user's tag, is not received as a piece. */
 static int dpari_mpi_piece_tag(const dpari_mpi_task *task)
 {
     const dpar_call *call = &task->call;
@@ -1611,7 +1641,8 @@ static int dpari_mpi_all_to_all(dpari_mpi_task *task, MPI_Datatype type, dpari_m
 {
     const dpar_call *call = &task->call;
     const void *in = call->in;
-    if (in == call->out) { /* MPI_IN_PLACE could select another algorithm than on other ranks */
+    if (in == call->out) { /* MPI_IN_PLACE might select another algorithm than on ranks that do not
+                              use it */
         int64_t bytes = dpari_mpi_bytes(call->type, call->count * task->ctx->comm.size);
         void *copy = dpari_mpi_scratch(task, bytes);
         if (copy == NULL) {
@@ -1650,7 +1681,7 @@ static int dpari_mpi_move(dpari_mpi_task *task)
         code = DPARI_MPI_DO(task, MPI_Bcast, MPI_Ibcast, call->out, n, type, call->root,
                             context->main);
     } else if (call->kind == DPAR_CALL_ALL_GATHER) {
-        /* MPI_IN_PLACE on all ranks, because MPI wants it on all or on none */
+        /* MPI_IN_PLACE on all ranks, because MPI requires it on all or on none */
         dpari_mpi_copy(dpari_mpi_at(call->out, call->type, own), call->in,
                        dpari_mpi_bytes(call->type, call->count));
         code = DPARI_MPI_DO(task, MPI_Allgather, MPI_Iallgather, MPI_IN_PLACE, n, type, call->out,
@@ -1704,14 +1735,14 @@ static int64_t dpari_mpi_sum(const int64_t *counts, int32_t n)
     return sum;
 }
 
-/* Bytes of the pieces that an all_to_all_v sends. */
+/* Returns the bytes of all pieces that this rank sends in an all_to_all_v. */
 static int64_t dpari_mpi_aside_bytes(const dpari_mpi_task *task)
 {
     return dpari_mpi_bytes(task->call.type,
                            dpari_mpi_sum(task->call.in_count, task->ctx->comm.size));
 }
 
-/* Copies these pieces to `copy`, for an all_to_all_v in place. Returns 0 if it is NULL. */
+/* Copies the pieces that an all_to_all_v in place sends to `copy`. Returns 0 if `copy` is NULL. */
 static int32_t dpari_mpi_set_aside(dpari_mpi_task *task, void *copy)
 {
     dpar_call *call = &task->call;
@@ -1733,8 +1764,8 @@ static int32_t dpari_mpi_set_aside(dpari_mpi_task *task, void *copy)
     return 1;
 }
 
-/* True if this rank sends to rank r. Only the root sends in a scatter, and only to the root is sent
- * in a gather. dpari_mpi_gets_from is the same for receiving. */
+/* True if this rank sends to rank r. In a scatter only the root sends, and in a gather only the
+ * root receives. dpari_mpi_gets_from does the same for receiving. */
 static int32_t dpari_mpi_sends_to(const dpari_mpi_task *task, int32_t r)
 {
     const dpar_call *call = &task->call;
@@ -1755,7 +1786,8 @@ static int32_t dpari_mpi_gets_from(const dpari_mpi_task *task, int32_t r)
     }
 }
 
-/* Elements of the piece that comes from rank r. dpari_mpi_in_piece: of the piece for rank r. */
+/* Returns the elements of the piece from rank r. dpari_mpi_in_piece returns those of the piece for
+ * rank r. */
 static int64_t dpari_mpi_out_piece(const dpar_call *call, int32_t r)
 {
     return call->kind == DPAR_CALL_SCATTER ? call->count : call->out_count[r];
@@ -1770,8 +1802,9 @@ static int64_t dpari_mpi_in_piece(const dpar_call *call, int32_t rank, int32_t r
     }
 }
 
-/* Where piece r begins, in elements: with `one` there is a single piece, at 0; without a list of
- * beginnings the pieces follow each other, and `next` is the sum of those before. */
+/* Returns the element at which piece r begins: 0 with `one`, because there is a single piece;
+ * otherwise first[r], or, if `first` is NULL, the pieces follow each other and `next` is the sum of
+ * those before. */
 static int64_t dpari_mpi_piece_begin(int32_t one, const int64_t *first, int32_t r, int64_t next)
 {
     if (one) {
@@ -1780,8 +1813,8 @@ static int64_t dpari_mpi_piece_begin(int32_t one, const int64_t *first, int32_t 
     return first != NULL ? first[r] : next;
 }
 
-/* Posts the receives. *mine and *own become the place of this rank's piece for itself, and its
- * elements. */
+/* Posts the receives. Sets *mine and *own to the address and the elements of this rank's piece for
+ * itself. */
 static int dpari_mpi_get_pieces(dpari_mpi_task *task, void **mine, int64_t *own)
 {
     const dpar_call *call = &task->call;
@@ -1851,7 +1884,7 @@ static int32_t dpari_mpi_has_result(const dpari_mpi_task *task)
     return task->call.kind != DPAR_CALL_REDUCE || task->ctx->comm.rank == task->call.root;
 }
 
-/* Reduces n elements of the wide type from `in`, which may be `out`, to `out` on all ranks or on
+/* Reduces n elements of the wide type from `in`, which may be `out`, to `out`, on all ranks or on
  * the root. */
 static int dpari_mpi_reduce_call(dpari_mpi_task *task, const void *in, void *out, int64_t n)
 {
@@ -1869,7 +1902,7 @@ static int dpari_mpi_reduce_call(dpari_mpi_task *task, const void *in, void *out
                         task->call.root, context->main);
 }
 
-/* Goes on to the next block, of at most `most` elements. */
+/* Advances to the next block, of at most `most` elements. */
 static void dpari_mpi_advance(dpari_mpi_task *task, int64_t count, int64_t most)
 {
     task->at += task->len;
@@ -1877,11 +1910,11 @@ static void dpari_mpi_advance(dpari_mpi_task *task, int64_t count, int64_t most)
     task->last = task->at + task->len >= count;
 }
 
-/* The input to pass to MPI. For an all-reduce MPI wants MPI_IN_PLACE on all ranks or on none, while
- * the ranks of dpar may differ. Open MPI takes twice as long with it (at 1 MiB), so that there no
- * rank uses it, and an input in place is copied. MPICH, and the MPIs derived from it, begin with a
- * copy to `out` in any case, so that there all ranks use it. A reduce never uses it, because MPICH
- * 4.0 crashes in MPI_Reduce. Returns NULL without memory. */
+/* Returns the input to pass to MPI. For an all-reduce MPI requires MPI_IN_PLACE on all ranks or on
+ * none, while in dpar each rank may call in place or not. With Open MPI no rank uses it, because it
+ * doubles the time (at 1 MiB); an input in place is copied. With MPICH, and the MPIs derived from
+ * it, all ranks use it, because these begin with a copy to `out` in any case. A reduce never uses
+ * it, because MPICH 4.0 crashes in MPI_Reduce. NULL if there is no memory. */
 static const void *dpari_mpi_input(dpari_mpi_task *task, const void *in, void *out)
 {
     int64_t bytes = dpari_mpi_bytes(task->call.type, task->len);
@@ -1928,7 +1961,7 @@ static int64_t dpari_mpi_stage(const dpari_mpi_task *task)
     return dpari_least(task->call.count, dpari_least(DPARI_MPI_BLOCK, DPARI_MPI_LIMIT));
 }
 
-/* Where the sum of a block is stored: behind the block for a reduce, otherwise over it. */
+/* Returns where the sum of a block is stored: behind the block for a reduce, otherwise over it. */
 static float *dpari_mpi_staged_sum(const dpari_mpi_task *task)
 {
     return (float *)task->memory +
@@ -1984,14 +2017,14 @@ static int64_t dpari_mpi_elements(const dpar_call *call, int32_t n)
     return call->variable_counts ? dpari_mpi_sum(call->in_count, n) : call->count * n;
 }
 
-/* How many elements of a piece of `piece` elements are in the block [at, at + len). */
+/* Returns how many elements of a piece with `piece` elements are in the block [at, at + len). */
 static int64_t dpari_mpi_clamp(int64_t piece, int64_t at, int64_t len)
 {
     return piece <= at ? 0 : dpari_least(piece - at, len);
 }
 
-/* Fills task->counts with each piece's elements in the block under way. Returns 0 without memory.
- */
+/* Sets task->counts to the elements of each piece in the current block. Returns 0 if there is no
+ * memory. */
 static int32_t dpari_mpi_block_counts(dpari_mpi_task *task)
 {
     int32_t r, n = task->ctx->comm.size;
@@ -2019,8 +2052,8 @@ static int dpari_mpi_scatter_call(dpari_mpi_task *task, const void *in, void *ou
                         (dpari_mpi_count)task->len, type, op, context->main);
 }
 
-/* True if the result lies within the input. It is then computed in memory of the task and copied,
- * because MPI's in-place form stores it elsewhere. */
+/* True if the result lies within the input. The result is then computed in memory of the task and
+ * copied, because MPI's in-place form stores it elsewhere. */
 static int32_t dpari_mpi_out_in_in(const dpari_mpi_task *task)
 {
     const char *in = (const char *)task->call.in, *out = (const char *)task->call.out;
@@ -2060,8 +2093,8 @@ static void dpari_mpi_scatter_land(dpari_mpi_task *task)
     }
 }
 
-/* Elements of one block of each piece. The scratch memory holds these blocks, packed and in the
- * wide type, and the result behind them. */
+/* Returns the elements of one block of each piece. The scratch memory holds these blocks, packed
+ * and in the wide type, and the result behind them. */
 static int64_t dpari_mpi_staged_block(const dpari_mpi_task *task)
 {
     int32_t n = task->ctx->comm.size;
@@ -2110,7 +2143,8 @@ static void dpari_mpi_scatter_staged_land(dpari_mpi_task *task)
 
 /* ==== reductions in rank order ==== */
 
-/* Sets which ranks take part in the next step (peer, ranks, me), and what they reduce or move. */
+/* Sets which ranks take part in the next step (peer, ranks, me), and which data they reduce or
+ * move. */
 static void dpari_mpi_among(dpari_mpi_task *task, const int32_t *peer, int32_t ranks, int32_t me,
                             const void *in, void *out, int64_t elements)
 {
@@ -2124,8 +2158,8 @@ static void dpari_mpi_among(dpari_mpi_task *task, const int32_t *peer, int32_t r
     task->sharing = task->round = 0;
 }
 
-/* Computes row 0 op row 1 op ... into out[n]. The rows are in memory of the task, `stride` elements
- * apart. */
+/* Sets the n elements of `out` to row 0 op row 1 op ... The rows are in the task's memory, `stride`
+ * elements apart. */
 static void dpari_mpi_reduce_rows(dpari_mpi_task *task, void *out, int64_t stride, int64_t n)
 {
     const void **rows = task->ctx->rows;
@@ -2136,8 +2170,8 @@ static void dpari_mpi_reduce_rows(dpari_mpi_task *task, void *out, int64_t strid
     dpari_kern_reduce(&out, 1, rows, task->ranks, n, task->call.type, task->op, 0);
 }
 
-/* Posts a receive of `gets` elements from the r-th rank that takes part, and a send of `gives` to
- * it; nothing for 0 elements. */
+/* Posts a receive of `gets` elements from the r-th rank that takes part, and a send of `gives`
+ * elements to it. Posts nothing for 0 elements. */
 static int dpari_mpi_trade(dpari_mpi_task *task, int32_t r, void *to, int64_t gets,
                            const void *from, int64_t gives)
 {
@@ -2152,15 +2186,15 @@ static int dpari_mpi_trade(dpari_mpi_task *task, int32_t r, void *to, int64_t ge
     return code;
 }
 
-/* True if each rank sends a message to each other one in a small all-reduce. MPI's own posted
+/* True if in a small all-reduce each rank sends a message to each other rank. MPI's own posted
  * collectives take 1.3 to 5 times as long. */
 static int32_t dpari_mpi_each_to_each(const dpari_mpi_task *task)
 {
     return task->call.kind != DPAR_CALL_REDUCE && task->ranks <= DPARI_MPI_DIRECT && !task->block;
 }
 
-/* Sends n elements to each rank that takes part, for the r-th those at r * step of `from`, and
- * receives its n elements into row place[r], or r if place is NULL, of `to`. */
+/* Sends n elements to each rank that takes part: the r-th rank gets those from element r * step of
+ * `from` on. Receives n elements from it into row place[r] of `to`, or row r if place is NULL. */
 static int dpari_mpi_trade_each(dpari_mpi_task *task, void *to, const int32_t *place,
                                 const void *from, int64_t step, int64_t n)
 {
@@ -2181,7 +2215,8 @@ static int dpari_mpi_trade_each(dpari_mpi_task *task, void *to, const int32_t *p
     return code;
 }
 
-/* Small reduction: sends the whole input of all ranks to all, or to the root, which add it up. */
+/* Runs a small reduction: all ranks, or only the root, receive the inputs of all ranks and add them
+ * up. */
 static int dpari_mpi_gathered(dpari_mpi_task *task)
 {
     const dpar_call *call = &task->call;
@@ -2213,13 +2248,13 @@ static void dpari_mpi_gathered_land(dpari_mpi_task *task)
 
 /* ---- a small all-reduce of many ranks: recursive doubling ----
  *
- * Let p = 2^k be the largest power of two up to n. In round i the first p ranks exchange their
- * partial sums with the rank whose number differs in bit i - 1, so that after round i each group of
- * 2^i has its sum. In round 0 each of the other ranks sends its input to a rank below p, and in
- * round k + 1 it gets the result from there. Both ranks of a pair add in rank order, so that all
- * end with the same bits. */
+ * Let p = 2^k be the largest power of two up to n. In round 0 each rank from p on sends its input
+ * to a rank below p. In rounds i = 1 to k, each rank below p exchanges its partial sum with the
+ * rank whose number differs in bit i - 1, so that after round i each group of 2^i ranks has its
+ * sum. In round k + 1 each rank from p on gets the result from the rank to which it sent. Both
+ * ranks of a pair add in rank order, so that all end with the same bits. */
 
-/* k, the logarithm of that power of two. */
+/* Returns k, the logarithm of the largest power of two up to n. */
 static int32_t dpari_mpi_rounds(int32_t n)
 {
     int32_t k = 0;
@@ -2229,8 +2264,8 @@ static int32_t dpari_mpi_rounds(int32_t n)
     return k;
 }
 
-/* The rank with which this one exchanges in this round, or -1. *sends and *gets tell whether it
- * sends and receives. */
+/* Returns the rank with which this one exchanges in this round, or -1. Sets *sends and *gets to 1
+ * if this rank sends and receives, otherwise to 0. */
 static int32_t dpari_mpi_partner(const dpari_mpi_task *task, int32_t *sends, int32_t *gets)
 {
     const int32_t k = dpari_mpi_rounds(task->ranks), p = 1 << k, spare = task->me >= p;
@@ -2288,20 +2323,20 @@ static void dpari_mpi_doubling_land(dpari_mpi_task *task)
 
 /* ---- a large reduction: each rank adds a piece ---- */
 
-/* Where piece r begins if a block of `len` elements is cut into n pieces. */
+/* Returns the element at which piece r begins if a block of `len` elements is cut into n pieces. */
 static int64_t dpari_mpi_cut(int64_t len, int32_t r, int32_t n)
 {
     return r >= n ? len : len / n * r + dpari_least(r, len % n);
 }
 
-/* Distance, in elements, of the ranks' versions of this rank's piece in the scratch memory. Behind
- * them there is space for the result. */
+/* Returns the distance, in elements, between the ranks' inputs for this rank's piece in the scratch
+ * memory. Behind them there is space for the result. */
 static int64_t dpari_mpi_stride(const dpari_mpi_task *task)
 {
     return task->len / task->ranks + 1;
 }
 
-/* Where this rank's reduced piece of the block is stored. */
+/* Returns where this rank's reduced piece of the block is stored. */
 static void *dpari_mpi_ordered_result(const dpari_mpi_task *task)
 {
     if (dpari_mpi_has_result(task)) {
@@ -2311,7 +2346,7 @@ static void *dpari_mpi_ordered_result(const dpari_mpi_task *task)
     return dpari_mpi_at(task->memory, task->call.type, dpari_mpi_stride(task) * task->ranks);
 }
 
-/* First half of a block: each rank receives all ranks' versions of its piece. */
+/* Runs the first half of a block: each rank receives its piece from all ranks. */
 static int dpari_mpi_ordered_out(dpari_mpi_task *task)
 {
     const int32_t n = task->ranks, type = task->call.type;
@@ -2332,7 +2367,7 @@ static int dpari_mpi_ordered_out(dpari_mpi_task *task)
     return code;
 }
 
-/* Second half: the reduced pieces are sent to all ranks, or to the root. */
+/* Runs the second half of a block: the reduced pieces are sent to all ranks, or to the root. */
 static int dpari_mpi_ordered_back(dpari_mpi_task *task)
 {
     const dpar_call *call = &task->call;
@@ -2428,11 +2463,12 @@ static void dpari_mpi_ordered_scatter_land(dpari_mpi_task *task)
  *
  * The ranks of a node communicate through its memory. Between nodes the i-th ranks of all nodes
  * form a lane, and each lane carries its part of the data, so that all ports and cores work. Small
- * operations are carried by the first lane only. An operation has up to three steps: FIRST in the
- * nodes, BETWEEN them, and LAST in the nodes. Each of these may have several legs. */
+ * operations are carried only by the first lane. An operation has up to three steps: FIRST in the
+ * nodes, BETWEEN them, and LAST in the nodes. Each step may have several parts, which are called
+ * legs. */
 
-/* Waits a moment for the note of a rank that broke the communicator, because it has the reason. It
- * may arrive a little later than the failure in the node's memory. */
+/* Waits a moment (0.05 s) for a note that the communicator is broken, because the note contains the
+ * reason. It may arrive a little later than the failure in the node's memory. */
 static void dpari_mpi_hear_why(dpari_mpi_ctx *context)
 {
     const double until = MPI_Wtime() + 0.05;
@@ -2442,8 +2478,8 @@ static void dpari_mpi_hear_why(dpari_mpi_ctx *context)
     }
 }
 
-/* An operation in the node's memory has failed. Its message has the rank numbers of ctx already
- * (dpari_group_call). */
+/* Breaks the communicator because an operation in the node's memory has failed. Its message already
+ * uses the rank numbers of ctx (dpari_group_call). */
 static void dpari_mpi_inside_failed(dpari_mpi_task *task)
 {
     dpari_mpi_hear_why(task->ctx);
@@ -2481,12 +2517,12 @@ static int dpari_mpi_within(dpari_mpi_task *task)
     if (dpari_kind_sends(call.kind)) {
         call.root = task->ctx->level.lane_of[call.root];
     } else if (call.kind == DPAR_CALL_BARRIER) {
-        call.root = 0; /* the barrier of a split has DPARI_SPLIT here */
+        call.root = 0; /* the barrier of a split has DPARI_SPLIT as its root */
     }
     return dpari_mpi_post_inside(task, &call);
 }
 
-/* The call for a step in the node's memory, with the task's type and op. */
+/* Returns the call for a step in the node's memory, with the task's type and op. */
 static dpar_call dpari_mpi_inside_call(const dpari_mpi_task *task, int32_t kind, const void *in,
                                        void *out, int64_t count)
 {
@@ -2512,7 +2548,8 @@ static int32_t dpari_mpi_by_first(const dpari_mpi_task *task)
            bytes < (task->call.kind == DPAR_CALL_BROADCAST ? 4 : 1) * task->ctx->world->lanes_from;
 }
 
-/* The number of lanes that carry parts of the call's array. dpari_mpi_lane: this rank's lane. */
+/* Returns the number of lanes that carry parts of the call's array. dpari_mpi_lane returns this
+ * rank's lane. */
 static int32_t dpari_mpi_carriers(const dpari_mpi_task *task)
 {
     return dpari_mpi_by_first(task) ? 1 : task->ctx->level.lanes;
@@ -2523,7 +2560,7 @@ static int32_t dpari_mpi_lane(const dpari_mpi_task *task)
     return task->path == DPARI_MPI_LEVELS ? task->ctx->level.inside->rank : 0;
 }
 
-/* True if the root of a broadcast sends to the other nodes itself. They then need not wait for the
+/* True if the root of a broadcast itself sends to the other nodes, which then need not wait for
  * other ranks of its node. */
 static int32_t dpari_mpi_root_sends(const dpari_mpi_task *task)
 {
@@ -2532,20 +2569,22 @@ static int32_t dpari_mpi_root_sends(const dpari_mpi_task *task)
            dpari_mpi_by_first(task) && levels->lane_of[task->call.root] < levels->lanes;
 }
 
-/* The lane that carries small operations: the root's of a broadcast, otherwise the first. */
+/* Returns the lane that carries small operations: for a broadcast that of the root, otherwise the
+ * first. */
 static int32_t dpari_mpi_lead(const dpari_mpi_task *task)
 {
     return dpari_mpi_root_sends(task) ? task->ctx->level.lane_of[task->call.root] : 0;
 }
 
-/* This lane's part of call.out, and its elements: 0 for ranks that carry nothing. */
+/* Returns this lane's part of call.out, and sets *elements to its length: 0 for ranks that carry
+ * nothing. */
 static void *dpari_mpi_part(const dpari_mpi_task *task, int64_t *elements)
 {
     const int32_t n = dpari_mpi_carriers(task), own = dpari_mpi_lane(task),
                   lead = dpari_mpi_lead(task);
     int64_t begin;
     int32_t lane = own;
-    if (own == lead) { /* the lead comes first */
+    if (own == lead) { /* the lane that carries small operations comes first */
         lane = 0;
     } else if (own < lead) {
         lane = own + 1;
@@ -2555,8 +2594,8 @@ static void *dpari_mpi_part(const dpari_mpi_task *task, int64_t *elements)
     return dpari_mpi_at(task->call.out, task->call.type, begin);
 }
 
-/* Sets pieces[i] to the elements of the part that the node's i-th rank carries. Returns 0 without
- * memory. */
+/* Sets pieces[i] to the elements of the part that the node's i-th rank carries. Returns 0 if there
+ * is no memory. */
 static int32_t dpari_mpi_parts(dpari_mpi_task *task)
 {
     const int32_t ranks = task->ctx->level.inside->size, n = dpari_mpi_carriers(task);
@@ -2614,8 +2653,8 @@ static int dpari_mpi_sum_inside(dpari_mpi_task *task)
     return dpari_mpi_post_inside(task, &call);
 }
 
-/* Turns a small sum of 16-bit floats into one of f32, which dpari_mpi_levels_land rounds at the
- * end. Returns 0 without memory. */
+/* Turns a small sum of 16-bit floats into a sum of f32, which dpari_mpi_levels_land rounds at the
+ * end. Returns 0 if there is no memory. */
 static int32_t dpari_mpi_take_wide(dpari_mpi_task *task)
 {
     const int64_t n = task->call.count;
@@ -2632,8 +2671,8 @@ static int32_t dpari_mpi_take_wide(dpari_mpi_task *task)
     return 1;
 }
 
-/* The method by which nodes reduce, which depends on their number and the bytes. It must not depend
- * on what was measured, because the order of the additions follows from it. */
+/* Returns the path by which nodes reduce, which depends on their number and on the bytes. It must
+ * not depend on a measurement, because it determines the order of the additions. */
 static int32_t dpari_mpi_between_path(const dpari_mpi_task *task)
 {
     const int64_t lanes = task->path == DPARI_MPI_LEVELS ? task->ctx->level.lanes : 1;
@@ -2670,9 +2709,9 @@ static void dpari_mpi_sum_between_land(dpari_mpi_task *task)
 
 /* ---- broadcast ----
  *
- * Small: BETWEEN sends from the root to the ranks of its lane, by a tree, and LAST in the nodes.
- * Large: FIRST sends in the root's node. BETWEEN sends the part of each lane from there to the
- * other nodes, and LAST distributes the parts in these. */
+ * A small array: BETWEEN sends it from the root to the ranks of its lane, by a tree, and LAST sends
+ * it in the nodes. A large array: FIRST sends it in the root's node, BETWEEN sends each lane's part
+ * from there to the other nodes, and LAST distributes the parts in these nodes. */
 
 static int dpari_mpi_spread_inside(dpari_mpi_task *task)
 {
@@ -2687,8 +2726,8 @@ static int dpari_mpi_spread_inside(dpari_mpi_task *task)
     return dpari_mpi_post_inside(task, &call);
 }
 
-/* One round of the tree: each of the first 2^round members, counted from the root's, has the data
- * and sends it to one that does not have it yet. */
+/* Runs one round of the tree: each of the first 2^round members, counted from the root's, has the
+ * data and sends it to a member that does not have it yet. */
 static int dpari_mpi_spread_between(dpari_mpi_task *task)
 {
     const dpari_mpi_levels *levels = &task->ctx->level;
@@ -2719,8 +2758,8 @@ static int dpari_mpi_meet_inside(dpari_mpi_task *task)
 
 /* ---- all-gather, if all nodes have the same number of ranks ----
  *
- * BETWEEN gathers in each lane the pieces of its ranks. LAST has one leg for each node: its pieces
- * are gathered in this node from the lanes. */
+ * BETWEEN gathers in each lane the pieces of its ranks. LAST has one leg for each node, in which
+ * this node gathers the pieces of that node from its lanes. */
 
 static int dpari_mpi_gather_between(dpari_mpi_task *task)
 {
@@ -2778,9 +2817,9 @@ static int dpari_mpi_all_between(dpari_mpi_task *task)
 
 /* ---- a small all-to-all, if all nodes have the same number of ranks ----
  *
- * FIRST collects in each rank what its node sends to the ranks of its lane. BETWEEN sends one
- * message to each of these, with the pieces of the whole node, in place of one from each rank to
- * each. */
+ * FIRST collects on each rank the pieces that its node sends to the ranks of its lane. BETWEEN
+ * sends one message to each of those ranks, with the pieces from all ranks of the node, in place of
+ * a message from each rank to each rank. */
 
 /* Copies the pieces of a table with these rows and columns to its transpose. */
 static void dpari_mpi_transpose(void *to, const void *from, int64_t piece, int32_t rows,
@@ -2842,35 +2881,40 @@ static void dpari_mpi_deal_land(dpari_mpi_task *task)
 /* ---- all_to_all_v by nodes ----
  *
  * A piece of up to world->dealt[1] bytes is small. A large piece is sent from rank to rank. The
- * small pieces of all ranks of a node for a rank b of another node are sent in one message. In each
- * node one rank carries what is sent to b: the one that has b's number in its node, modulo the
- * node's ranks. The message begins with the counts of all the node's pieces for b, also of large
- * ones. It is not sent if all are large. So both ends of a message know without further
- * communication whether there is one and how long it is: b from the counts that it expects, and the
- * carrier from those that its node's ranks passed to it. The ranks need not agree on a method.
+ * small pieces of all ranks of a node for a rank b of another node are sent in one message. One
+ * rank of the node carries it: the rank whose number in its node is b's number in b's node, modulo
+ * the number of ranks. The message begins with the counts of all the node's pieces for b, including
+ * large ones. It is not sent if all of them are large. So both ends of a message know without
+ * further communication whether there is one and how long it is: b from the counts that it expects,
+ * and the carrier from the counts that the ranks of its node passed to it. The ranks need not agree
+ * on a method.
  *
- * Leg 0: each rank passes a slot to each other rank of the node. It tells whether some slot of the
- * sender is too small, and holds the counts of the pieces that the other rank is to carry, and
- * those pieces that are small. Leg 1: the small pieces of ranks whose slots were too small. Leg 2:
- * the messages, and in the node the pieces that stay there.
+ * Leg 0: each rank passes a slot to each other rank of the node. A slot holds a flag that is set if
+ * any slot of the sender is too small, the counts of the pieces that the other rank carries, and
+ * the small ones of these pieces. Leg 1 passes the small pieces of ranks whose slots were too
+ * small. Leg 2 sends the messages, and passes the pieces that stay in the node.
  *
- * Different counts on the two ends: b compares those at the beginning of the message. If, by the
- * counts of one end only, all pieces are large, b finds in a long wait the message that it does not
- * expect (dpari_mpi_deal_compare). */
+ * If the two ends have different counts, b notices because it compares its counts with those at the
+ * beginning of the message. If all pieces are large by the counts of only one end, there is a
+ * message that b does not expect, or it waits for one that is not sent; both are found in a long
+ * wait (dpari_mpi_deal_compare). */
 
 typedef struct dpari_mpi_deals {
-    int32_t ranks;        /* of this node */
-    int32_t served;       /* the most ranks of other nodes that one of them carries pieces for */
+    int32_t ranks;        /* number of ranks of this node */
+    int32_t served;       /* the most ranks of other nodes for which a rank of this node carries
+                             pieces */
     int64_t most;         /* the most elements of a small piece */
-    int64_t room, slot;   /* bytes of the pieces in a slot, and of the whole slot */
+    int64_t room, slot;   /* bytes for the pieces in a slot, and of the whole slot */
     int64_t message;      /* the most bytes of a message for each rank whose pieces are in it */
     char *give, *got;     /* [ranks] slots that this rank passes and receives */
-    char *spill, *spilt;  /* small pieces that do not fit into slots: sent and received */
-    char *out, *in;       /* messages: out [served][ranks], in [ranks of other nodes] */
-    int64_t *begin_in;    /* [size] where the pieces begin in the user's arrays */
-    int64_t *begin_out;   /* [size] */
-    int64_t *count, *at;  /* [ranks] counts and places of what is sent in the node, */
-    int64_t *counts, *to; /* [ranks] and of what is received */
+    char *spill, *spilt;  /* small pieces that do not fit into slots: those that are passed and
+                             received */
+    char *out, *in;       /* the messages that are sent, [served][ranks], and received, [ranks of
+                             other nodes] */
+    int64_t *begin_in;    /* [size] offsets of the pieces in the user's `in` */
+    int64_t *begin_out;   /* [size] and in the user's `out` */
+    int64_t *count, *at;  /* [ranks] counts and offsets of the data that is passed in the node, */
+    int64_t *counts, *to; /* [ranks] and of the data that is received */
 } dpari_mpi_deals;
 
 static int32_t dpari_mpi_deal_ranks(const dpari_mpi_levels *levels, int32_t node)
@@ -2878,13 +2922,14 @@ static int32_t dpari_mpi_deal_ranks(const dpari_mpi_levels *levels, int32_t node
     return levels->begin[node + 1] - levels->begin[node];
 }
 
-/* The place in `node` of the rank that carries what its ranks have for `rank`. */
+/* Returns the number, among the ranks of `node`, of the one that carries the node's pieces for
+ * `rank`. */
 static int32_t dpari_mpi_carrier(const dpari_mpi_levels *levels, int32_t node, int32_t rank)
 {
     return levels->lane_of[rank] % dpari_mpi_deal_ranks(levels, node);
 }
 
-/* The most ranks of other nodes that one rank of this node carries pieces for. */
+/* Returns the most ranks of other nodes for which a rank of this node carries pieces. */
 static int32_t dpari_mpi_deal_served(const dpari_mpi_levels *levels)
 {
     const int32_t ranks = dpari_mpi_deal_ranks(levels, levels->node);
@@ -2895,8 +2940,8 @@ static int32_t dpari_mpi_deal_served(const dpari_mpi_levels *levels)
     return n;
 }
 
-/* Allocates the memory on the first call, and fills `deals` with the places in it. Returns 0
- * without memory. */
+/* Allocates the memory on the first call, and sets the fields of `deals`, which point into it.
+ * Returns 0 if there is no memory. */
 static int32_t dpari_mpi_deals_of(dpari_mpi_task *task, dpari_mpi_deals *deals)
 {
     const dpari_mpi_levels *levels = &task->ctx->level;
@@ -2934,8 +2979,8 @@ static int32_t dpari_mpi_deals_of(dpari_mpi_task *task, dpari_mpi_deals *deals)
     return 1;
 }
 
-/* The numbers at the beginning of slot i: 1 if some slot of its sender is too small, then counts.
- */
+/* Returns the numbers at the beginning of slot i: a flag that is 1 if any slot of its sender is too
+ * small, then counts. */
 static int64_t *dpari_mpi_slot_counts(const dpari_mpi_deals *deals, char *slots, int32_t i)
 {
     return (int64_t *)(void *)(slots + i * deals->slot);
@@ -2946,14 +2991,14 @@ static char *dpari_mpi_slot_pieces(const dpari_mpi_deals *deals, char *slots, in
     return slots + (i + 1) * deals->slot - deals->room;
 }
 
-/* Bytes of a piece of n elements if it is small, otherwise 0. */
+/* Returns the bytes of a piece of n elements if it is small, otherwise 0. */
 static int64_t dpari_mpi_small_bytes(const dpari_mpi_task *task, const dpari_mpi_deals *deals,
                                      int64_t n)
 {
     return n > deals->most ? 0 : dpari_mpi_bytes(task->call.type, n);
 }
 
-/* Computes where the pieces that this rank sends, and those that it receives, begin. */
+/* Computes the offsets of the pieces that this rank sends and of those that it receives. */
 static void dpari_mpi_deal_begins(const dpari_mpi_task *task, const dpari_mpi_deals *deals)
 {
     const dpar_call *call = &task->call;
@@ -2967,7 +3012,8 @@ static void dpari_mpi_deal_begins(const dpari_mpi_task *task, const dpari_mpi_de
     }
 }
 
-/* Copies the small pieces to `to`: those that the node's i-th rank carries from at[i] on. */
+/* Copies the small pieces to `to`: those that the node's i-th rank carries are stored from at[i]
+ * on. */
 static void dpari_mpi_deal_pack(const dpari_mpi_task *task, const dpari_mpi_deals *deals, char *to,
                                 int64_t *at)
 {
@@ -2985,14 +3031,14 @@ static void dpari_mpi_deal_pack(const dpari_mpi_task *task, const dpari_mpi_deal
     }
 }
 
-/* Leg 0. */
+/* Runs leg 0: passes the slots. */
 static int dpari_mpi_deal_slots(dpari_mpi_task *task)
 {
     const dpari_mpi_levels *levels = &task->ctx->level;
     dpari_mpi_deals d;
     dpar_call call;
     int32_t r, i, lacks = 0;
-    if (task->call.in == task->call.out) { /* not in the scratch memory, which the slots use */
+    if (task->call.in == task->call.out) { /* not in scratch memory, which the slots use */
         task->aside = (char *)malloc((size_t)dpari_mpi_aside_bytes(task) + 1);
         if (!dpari_mpi_set_aside(task, task->aside)) {
             return MPI_ERR_NO_MEM;
@@ -3030,7 +3076,7 @@ static int dpari_mpi_deal_slots(dpari_mpi_task *task)
     return dpari_mpi_post_inside(task, &call);
 }
 
-/* Bytes of the small pieces that this rank carries for the node's i-th rank. */
+/* Returns the bytes of the small pieces that this rank carries for the node's i-th rank. */
 static int64_t dpari_mpi_deal_bytes(const dpari_mpi_task *task, const dpari_mpi_deals *deals,
                                     int32_t i)
 {
@@ -3043,7 +3089,7 @@ static int64_t dpari_mpi_deal_bytes(const dpari_mpi_task *task, const dpari_mpi_
     return bytes;
 }
 
-/* Leg 1. */
+/* Runs leg 1: passes the small pieces that did not fit into slots. */
 static int dpari_mpi_deal_spill(dpari_mpi_task *task)
 {
     const dpari_mpi_levels *levels = &task->ctx->level;
@@ -3091,7 +3137,7 @@ static int dpari_mpi_deal_tag(const dpari_mpi_task *task)
     return DPARI_MPI_TAG_DEALT + (int)(task->sequence % DPARI_MPI_TAGS_DEALT);
 }
 
-/* Bytes as a number of elements of the call's type. */
+/* Converts bytes to a number of elements of the call's type. */
 static int64_t dpari_mpi_deal_elements(const dpari_mpi_task *task, int64_t bytes)
 {
     return bytes / dpar_type_bytes(task->call.type);
@@ -3111,7 +3157,7 @@ static int32_t dpari_mpi_deal_comes(const dpari_mpi_task *task, const dpari_mpi_
     return 0;
 }
 
-/* Where the message of a node is received. */
+/* Returns where the message from a node is received. */
 static char *dpari_mpi_deal_in(const dpari_mpi_task *task, const dpari_mpi_deals *deals,
                                int32_t node)
 {
@@ -3152,9 +3198,9 @@ static int dpari_mpi_deal_receive(dpari_mpi_task *task, const dpari_mpi_deals *d
     return code;
 }
 
-/* Builds the message for the j-th rank that this one carries for. Returns its bytes, or 0 if none
- * is sent. deals->at[i] is where, relative to give, the next piece of the node's i-th rank is; it
- * advances. */
+/* Builds the message for the j-th rank for which this one carries pieces. Returns its bytes, or 0
+ * if none is sent. deals->at[i], the offset from `give` of the next piece from the node's i-th
+ * rank, advances. */
 static int64_t dpari_mpi_deal_message(const dpari_mpi_task *task, const dpari_mpi_deals *deals,
                                       int32_t j, char *out)
 {
@@ -3248,8 +3294,8 @@ static int dpari_mpi_deals_step(dpari_mpi_task *task)
     return code == MPI_SUCCESS ? dpari_mpi_deal_stay(task, &d) : code;
 }
 
-/* Compares the counts in the message of a node with those that this rank expects, and copies its
- * pieces to their places if all agree. */
+/* Compares the counts in the message from a node with those that this rank expects, and copies the
+ * pieces to their places if all counts agree. */
 static void dpari_mpi_deal_take(dpari_mpi_task *task, const dpari_mpi_deals *deals, int32_t node,
                                 const char *in)
 {
@@ -3311,7 +3357,7 @@ static void dpari_mpi_deal_probe_large(dpari_mpi_task *task, int32_t r)
     }
 }
 
-/* Receives and compares a message of a node from which none is expected. */
+/* Receives and compares a message from a node, if one has arrived although none is expected. */
 static void dpari_mpi_deal_probe_node(dpari_mpi_task *task, const dpari_mpi_deals *deals,
                                       int32_t node)
 {
@@ -3331,7 +3377,8 @@ static void dpari_mpi_deal_probe_node(dpari_mpi_task *task, const dpari_mpi_deal
 }
 
 /* Called in a long wait, because with different counts on another node the expected messages may
- * never arrive. Compares the messages that have arrived, and looks for those that should not. */
+ * never arrive. Compares the messages that have arrived, and searches for messages that are not
+ * expected. */
 static void dpari_mpi_deal_compare(dpari_mpi_task *task)
 {
     const dpari_mpi_levels *levels = &task->ctx->level;
@@ -3342,10 +3389,8 @@ static void dpari_mpi_deal_compare(dpari_mpi_task *task)
     }
     for (i = 0; i < task->requests && task->ctx->comm.status >= 0; i++) {
         int done = 0;
-        if (task->piece[i].whole <
-                0 && /* testing a request again that is done already is allowed */
-            MPI_Test(&task->request[i], &done, MPI_STATUS_IGNORE) == MPI_SUCCESS &&
-            done) {
+        if (task->piece[i].whole < 0 && /* a request that is done already may be tested again */
+            MPI_Test(&task->request[i], &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done) {
             const int32_t node = levels->node_of[task->piece[i].peer];
             dpari_mpi_deal_take(task, &d, node, dpari_mpi_deal_in(task, &d, node));
         }
@@ -3364,8 +3409,9 @@ static void dpari_mpi_deal_compare(dpari_mpi_task *task)
 
 /* ---- reduce-scatter, if all nodes have the same number of consecutive ranks ----
  *
- * FIRST has one leg for each node: this node's ranks add up the pieces of that node, one for each
- * lane. BETWEEN sends each sum to its node, where the sums of all nodes are added. */
+ * FIRST has one leg for each node, in which the ranks of this node add up their pieces for that
+ * node, one piece for each lane. BETWEEN sends each sum to its node, where the sums of all nodes
+ * are added. */
 
 static int dpari_mpi_scatter_inside(dpari_mpi_task *task)
 {
@@ -3440,7 +3486,7 @@ static int dpari_mpi_level_last(dpari_mpi_task *task)
     case DPAR_CALL_ALL_GATHER: return dpari_mpi_gather_inside(task);
     case DPAR_CALL_BROADCAST:
         if (levels->node_of[task->call.root] == levels->node && !dpari_mpi_root_sends(task)) {
-            return MPI_SUCCESS; /* FIRST has distributed it in the root's node */
+            return MPI_SUCCESS; /* FIRST has distributed the data in the root's node */
         }
         return dpari_mpi_join_parts(task);
     case DPAR_CALL_ALL_TO_ALL:
@@ -3449,8 +3495,8 @@ static int dpari_mpi_level_last(dpari_mpi_task *task)
     }
 }
 
-/* Sets what this rank sends between nodes: its part of an all-reduce or broadcast, one number of a
- * barrier, otherwise pieces. */
+/* Sets the data that this rank sends between nodes: its part of an all-reduce or broadcast, one
+ * number in a barrier, otherwise pieces. */
 static void dpari_mpi_level_begin_between(dpari_mpi_task *task)
 {
     const dpari_mpi_levels *levels = &task->ctx->level;
@@ -3470,7 +3516,7 @@ static void dpari_mpi_level_begin_between(dpari_mpi_task *task)
     }
 }
 
-/* The number of legs of FIRST. */
+/* Returns the number of legs of FIRST. */
 static int32_t dpari_mpi_legs(const dpari_mpi_task *task)
 {
     if (task->path == DPARI_MPI_TRADES || task->call.kind == DPAR_CALL_ALL_GATHER ||
@@ -3528,7 +3574,8 @@ static void dpari_mpi_levels_land(dpari_mpi_task *task)
     }
 }
 
-/* True if an operation with pieces of so many bytes uses messages from each rank to each other. */
+/* True if an operation with pieces of `piece` bytes uses messages from each rank to each other
+ * rank. */
 static int32_t dpari_mpi_direct(const dpari_mpi_ctx *context, int64_t piece)
 {
     return !context->options.blocking &&
@@ -3546,7 +3593,8 @@ static int32_t dpari_mpi_by_nodes(const dpari_mpi_ctx *context, const dpar_call 
         (reduces && context->options.rank_order) ||
         (half && (call->kind != DPAR_CALL_ALL_REDUCE ||
                   dpari_mpi_bytes(DPAR_F32, call->count) >= DPARI_MPI_LANES))) {
-        return 0; /* large sums of 16-bit floats: in rank order half the bytes are sent */
+        return 0; /* large sums of 16-bit floats are computed in rank order, which sends half the
+                     bytes */
     }
     return call->kind == DPAR_CALL_BARRIER || call->kind == DPAR_CALL_ALL_REDUCE ||
            call->kind == DPAR_CALL_BROADCAST ||
@@ -3582,7 +3630,7 @@ static int32_t dpari_mpi_is_within(const dpari_mpi_ctx *context, const dpar_call
 
 /* ==== check = 1 ==== */
 
-/* A hash of the piece sizes, for the calls in which all ranks have to pass the same. */
+/* Returns a hash of the piece sizes, for the calls in which they must be equal on all ranks. */
 static int64_t dpari_mpi_pieces_hash(const dpar_call *call, int32_t n)
 {
     const int64_t *counts = NULL;
@@ -3627,7 +3675,8 @@ static int32_t dpari_mpi_agrees(const dpari_mpi_task *task)
     return same;
 }
 
-/* All ranks know by now that their calls differ. Each sends its call to all, for the message. */
+/* Sends this rank's call to all ranks, for the message. Called when all ranks know that their calls
+ * differ. */
 static int dpari_mpi_ask_all(dpari_mpi_task *task)
 {
     dpari_mpi_ctx *context = task->ctx;
@@ -3650,7 +3699,8 @@ static int32_t dpari_mpi_same_call(const dpari_mpi_record *a, const dpari_mpi_re
            a->tag == b->tag && a->count == b->count && a->state == b->state;
 }
 
-/* Breaks the communicator with a message that names rank 0's call and the first other one. */
+/* Breaks the communicator with a message that names rank 0's call and the first call that
+ * differs. */
 static void dpari_mpi_disagree(dpari_mpi_task *task)
 {
     const dpari_mpi_record *a = task->calls;
@@ -3670,8 +3720,8 @@ static void dpari_mpi_disagree(dpari_mpi_task *task)
 
 /* ==== progress ==== */
 
-/* The path of a call. It has to be the same on all ranks, so that it depends only on values that
- * all ranks share. */
+/* Returns the path of a call. It has to be the same on all ranks, and therefore depends only on
+ * values that are equal on all ranks. */
 static int32_t dpari_mpi_choose(const dpari_mpi_ctx *context, const dpar_call *call)
 {
     int32_t half = dpari_mpi_is_half(call->type), n = context->comm.size;
@@ -3721,7 +3771,7 @@ static int32_t dpari_mpi_choose(const dpari_mpi_ctx *context, const dpar_call *c
                : DPARI_MPI_ORDERED;
 }
 
-/* True if there is nothing to do at all, which is the same on all ranks. */
+/* True if there is nothing to do. All ranks get the same result. */
 static int32_t dpari_mpi_is_empty(const dpari_mpi_task *task)
 {
     const dpar_call *call = &task->call;
@@ -3758,7 +3808,7 @@ static int dpari_mpi_post_step(dpari_mpi_task *task)
     }
 }
 
-/* Processes what arrived, once all requests of a step are done. */
+/* Processes the data that arrived, once all requests of a step are done. */
 static void dpari_mpi_land(dpari_mpi_task *task)
 {
     task->posted = 0;
@@ -3778,8 +3828,8 @@ static void dpari_mpi_land(dpari_mpi_task *task)
     }
 }
 
-/* Posts the requests of the next step: of the check (check = 1, or a split), then of the operation.
- */
+/* Posts the requests of the next step: first those of the check (check = 1, or a split), then those
+ * of the operation. */
 static int dpari_mpi_step(dpari_mpi_task *task)
 {
     int split = task->call.kind == DPAR_CALL_BARRIER && task->call.root == DPARI_SPLIT;
@@ -3826,8 +3876,8 @@ static void dpari_mpi_request_failed(dpari_mpi_task *task, int32_t i, int code)
     }
 }
 
-/* Tests the requests one by one. If the two ends cut a message differently one part may never
- * arrive, and the length of the other one then reveals the mismatch. */
+/* Tests the requests one by one. If only one end cuts a message in two, one part may never arrive,
+ * and the length of the other part then reveals the mismatch. */
 static int32_t dpari_mpi_parts_done(dpari_mpi_task *task)
 {
     int32_t i, all = 1;
@@ -3886,8 +3936,8 @@ static int32_t dpari_mpi_posted_done(dpari_mpi_task *task)
            (task->requests == 0 || dpari_mpi_requests_done(task));
 }
 
-/* Advances a task as far as possible now, which may end it. Without `tests` it only posts, and does
- * not test what was posted. */
+/* Advances a task as far as is possible now, which may end it. Without `tests` it only posts, and
+ * does not test requests that were posted. */
 static void dpari_mpi_proceed(dpari_mpi_task *task, int32_t tests)
 {
     dpari_mpi_ctx *context = task->ctx;
@@ -3951,7 +4001,8 @@ static void dpari_mpi_pump(dpari_mpi_world *world)
     }
 }
 
-/* Breaks the communicator if a rank of this node has ended, even if the wait is for another one. */
+/* Breaks the communicator if a rank of this node has ended, even if the task waits for another
+ * rank. */
 static void dpari_mpi_look_for_ended(dpari_mpi_task *task)
 {
     dpari_mpi_ctx *context = task->ctx;
@@ -3965,7 +4016,7 @@ static void dpari_mpi_look_for_ended(dpari_mpi_task *task)
     }
 }
 
-/* Called now and then in a long wait: reads notes, sends them after a quarter of the deadline, and
+/* Called repeatedly in a long wait: reads notes, sends notes after a quarter of the deadline, and
  * checks the deadline. */
 static void dpari_mpi_look_round(dpari_mpi_task *task)
 {
@@ -4007,8 +4058,8 @@ static void dpari_mpi_look_round(dpari_mpi_task *task)
     }
 }
 
-/* Waits until *finished. That is a field of the task, or of its work if it has one, because the
- * task may be used again once it has ended. */
+/* Waits until *finished is DPARI_MPI_FINISHED. It is a field of the task, or of its work if it has
+ * one, because a task with a work may be used again once it has ended. */
 static void dpari_mpi_await(dpari_mpi_task *task, const int32_t *finished)
 {
     dpari_mpi_world *world = task->ctx->world;
@@ -4029,8 +4080,8 @@ static void dpari_mpi_await(dpari_mpi_task *task, const int32_t *finished)
     }
 }
 
-/* Called before a blocking call of MPI: advances what was posted before until all its steps are
- * posted. */
+/* Called before a blocking MPI call: advances the operations that were posted before until all
+ * their steps are posted. */
 static void dpari_mpi_bring_along(dpari_mpi_ctx *context)
 {
     dpari_mpi_task *task = context->world->tasks;
@@ -4069,7 +4120,7 @@ static void dpari_mpi_record_task(dpari_mpi_task *task)
     task->record->state = DPAR_MORE;
 }
 
-/* Makes a task for `call` and appends it to the list. NULL without memory. */
+/* Makes a task for `call` and appends it to the list. Returns NULL if there is no memory. */
 static dpari_mpi_task *dpari_mpi_new(dpari_mpi_ctx *context, const dpar_call *call, dpar_work *work)
 {
     dpari_mpi_task *task = dpari_mpi_take(context->world);
@@ -4105,15 +4156,17 @@ static dpari_mpi_task *dpari_mpi_new(dpari_mpi_ctx *context, const dpar_call *ca
     return task;
 }
 
-/* Makes a task and records it. It begins now if no collective before it has steps left. NULL
- * without memory. */
+/* Makes a task and records it. The task begins now if no collective before it has steps left.
+ * Returns NULL if there is no memory. */
 static dpari_mpi_task *dpari_mpi_begin(dpari_mpi_ctx *context, const dpar_call *call,
                                        dpar_work *work, int32_t block)
 {
     dpari_mpi_task *task = dpari_mpi_new(context, call, work);
     const int32_t message = dpari_kind_sends(call->kind);
     if (task == NULL) {
-        dpari_mpi_refuse(context, DPAR_E_MEMORY, "no memory for the state of an operation");
+        (void)dpari_say(DPAR_E_MEMORY, &context->comm.why,
+                        "%s: no memory for the state of the operation (%ld bytes)",
+                        dpar_call_name(call->kind), (int64_t)sizeof *task);
         return NULL;
     }
     if (!message) {
@@ -4126,15 +4179,15 @@ static dpari_mpi_task *dpari_mpi_begin(dpari_mpi_ctx *context, const dpar_call *
     }
     dpari_mpi_record_task(task);
     context->unfed += task->feeding;
-    /* Notes are read now and then, so that they do not accumulate. The last ones are read here and
-     * not by dpari_mpi_close, because MPICH 4.0 over UCX may hang in MPI_Finalize if the last call
-     * before it was a probe. */
+    /* Notes are read every 256 collectives, so that they do not accumulate. The last ones are read
+     * here and not by dpari_mpi_close, because MPICH 4.0 over UCX may hang in MPI_Finalize if the
+     * last call before it was a probe. */
     if (!message && (task->sequence % 256 == 255 || call->root == DPARI_CLOSE)) {
         dpari_mpi_listen(context);
     }
     if (message || context->unfed == 1) {
-        /* Without a test: one between a receive and the send that is posted next would slow down
-         * long messages in both directions, by 1.3 to 1.8. */
+        /* Without tests: a test between a receive and the send that is posted next would slow down
+         * long messages in both directions, by a factor of 1.3 to 1.8. */
         dpari_mpi_proceed(task, 0);
     }
     return task;
@@ -4142,11 +4195,11 @@ static dpari_mpi_task *dpari_mpi_begin(dpari_mpi_ctx *context, const dpar_call *
 
 /* ---- messages without a task ------------------------------------------------------------------
  *
- * A message under way is at first only a request of MPI, kept in its work, so that a short wait
- * costs no more than MPI's own. Once a wait for it takes longer it grows into a task, which has a
- * deadline, is announced to the other ranks, and ends when the communicator breaks. */
+ * A message is at first only an MPI request that is stored in its work, so that a short wait costs
+ * no more than MPI's own. Once a wait for it takes longer, the message is turned into a task, which
+ * has a deadline, is reported to the other ranks, and ends when the communicator breaks. */
 
-/* work->state[0] holds the request, and this one counts the calls of dpar_test. */
+/* Index in work->state of the number of calls of dpar_test. work->state[0] holds the request. */
 enum { DPARI_MPI_LOOKS = 1 };
 
 static int32_t dpari_mpi_is_light(const dpari_mpi_ctx *context, const dpar_call *call)
@@ -4186,7 +4239,7 @@ static void dpari_mpi_light_unlink(dpari_mpi_world *world, dpar_work *work)
     }
 }
 
-/* Posts a message without a task. Returns 0 if it was not posted, and then needs a task. */
+/* Posts a message without a task. Returns 0 if it was not posted, so that it needs a task. */
 static int32_t dpari_mpi_post_light(dpari_mpi_ctx *context, const dpar_call *call, dpar_work *work)
 {
     const MPI_Datatype type = dpari_mpi_by_bytes(dpar_type_bytes(call->type));
@@ -4224,13 +4277,13 @@ static int32_t dpari_mpi_post_light(dpari_mpi_ctx *context, const dpar_call *cal
     memcpy(work->state, &request, sizeof request);
     work->state[DPARI_MPI_LOOKS] = 0;
     dpari_mpi_light_link(context->world, work);
-    if (call->kind == DPAR_CALL_SEND) { /* a short one is often done at once */
+    if (call->kind == DPAR_CALL_SEND) { /* a short message is often done at once */
         dpari_mpi_light_test(work);
     }
     return 1;
 }
 
-/* Turns a message into a task. NULL without memory. */
+/* Turns a message into a task. Returns NULL if there is no memory. */
 static dpari_mpi_task *dpari_mpi_grow(dpar_work *work)
 {
     dpari_mpi_ctx *context = dpari_mpi_ctx_of(work->comm);
@@ -4258,11 +4311,12 @@ static dpari_mpi_task *dpari_mpi_grow(dpar_work *work)
     return task;
 }
 
-/* A message failed or has another length. It becomes a task, which reports that. */
+/* Turns a message that failed, or that does not have the expected length, into a task, which
+ * reports that. */
 static void dpari_mpi_light_failed(dpar_work *work, int code, const MPI_Status *state)
 {
     dpari_mpi_task *task = dpari_mpi_grow(work);
-    if (task == NULL) { /* no memory: a message that does not name the operation */
+    if (task == NULL) { /* no memory: the error message does not name the operation */
         dpari_mpi_ctx *context = dpari_mpi_ctx_of(work->comm);
         dpari_mpi_light_unlink(context->world, work);
         work->status = dpari_mpi_failed(context, NULL, "a message",
@@ -4293,8 +4347,8 @@ static void dpari_mpi_light_done(dpar_work *work)
     work->comm = NULL;
 }
 
-/* Gives up a message on closing, because there was no memory for its task. MPI may still work on
- * it, so that the world's memory is kept. */
+/* Abandons a message on closing, because there was no memory for its task. The world's memory is
+ * kept, because MPI may still use it. */
 static void dpari_mpi_light_lose(dpar_work *work)
 {
     dpari_mpi_world *world = dpari_mpi_ctx_of(work->comm)->world;
@@ -4325,8 +4379,8 @@ static void dpari_mpi_light_test(dpar_work *work)
     }
 }
 
-/* Tests a message for the look-th time. After DPARI_MPI_POLLS times it becomes a task, and at once
- * if there are other tasks, which have to advance, too. */
+/* Tests a message for the look-th time. It becomes a task after DPARI_MPI_POLLS times, or at once
+ * if there are other tasks, because these have to advance, too. */
 static void dpari_mpi_light_look(dpar_work *work, int64_t look)
 {
     const dpari_mpi_ctx *context = dpari_mpi_ctx_of(work->comm);
@@ -4336,7 +4390,7 @@ static void dpari_mpi_light_look(dpar_work *work, int64_t look)
     }
 }
 
-/* DPAR_E_ARG, with a message, for a tag that MPI does not allow. */
+/* Fails with DPAR_E_ARG, and a message, for a tag that MPI does not allow. */
 static dpar_status dpari_mpi_tag_fits(dpari_mpi_ctx *context, const dpar_call *call)
 {
     if (!dpari_kind_sends(call->kind) || call->tag <= context->tag_most) {
@@ -4366,7 +4420,7 @@ static dpar_status dpari_mpi_run_collective(dpar_comm *comm, const dpar_call *ca
     dpari_mpi_task *task;
     int32_t block = context->options.blocking;
     int finalized = 0;
-    if (call->kind == DPAR_CALL_BARRIER) { /* with which freeing a plan or grid begins */
+    if (call->kind == DPAR_CALL_BARRIER) { /* freeing a plan or grid begins with a barrier */
         MPI_Finalized(&finalized);
         if (finalized) {
             comm->status = DPAR_E_ARG;
@@ -4476,7 +4530,9 @@ static dpar_status dpari_mpi_batch_now(dpari_mpi_ctx *context, const dpar_call *
     if (n > DPARI_MPI_FEW) {
         own = (dpar_work *)malloc((size_t)n * sizeof *own);
         if (own == NULL) {
-            return dpari_say(DPAR_E_MEMORY, &context->comm.why, "batch: no memory for %d calls", n);
+            return dpari_say(DPAR_E_MEMORY, &context->comm.why,
+                             "batch: no memory for %d calls (%ld bytes)", n,
+                             n * (int64_t)sizeof *own);
         }
     }
     posted = dpari_mpi_post_all(context, calls, n, own, &status);
@@ -4512,8 +4568,8 @@ static dpar_status dpari_mpi_worst(MPI_Comm user, dpar_status mine, dpar_why *sa
 static int dpari_mpi_env(const char *name);
 static int dpari_mpi_node_of(MPI_Comm own, MPI_Comm *node);
 
-/* Fills `levels` from first[r], the lowest rank of r's node. The ranks of a node keep their order.
- */
+/* Sets the fields of `levels` from first[r], the lowest rank of r's node. The ranks of a node keep
+ * their order. */
 static void dpari_mpi_sort_nodes(dpari_mpi_levels *levels, const int *first, int32_t n)
 {
     int32_t r, k;
@@ -4561,8 +4617,9 @@ static dpar_status dpari_mpi_find_levels(dpar_comm *comm)
     first = (int *)malloc(n * sizeof *first);
     levels->node_of = (int32_t *)malloc((5 * n + 1) * sizeof *levels->node_of);
     if (first == NULL || levels->node_of == NULL) {
-        status = DPAR_E_MEMORY;
-        dpari_mpi_put_why(&said, "no memory to list the nodes of a communicator");
+        status = dpari_say(DPAR_E_MEMORY, &said, "no memory for the nodes of %d ranks (%ld bytes)",
+                           comm->size,
+                           (int64_t)(n * sizeof *first + (5 * n + 1) * sizeof *levels->node_of));
     }
     status = dpari_mpi_worst(context->main, status, &said, &comm->why);
     if (status >= 0) {
@@ -4592,7 +4649,7 @@ static dpar_status dpari_mpi_find_levels(dpar_comm *comm)
         if (status < 0) {
             return dpari_mpi_break(context, status, comm->why.text, 0);
         }
-        levels->inside->timeout_s = -1; /* c has the deadline */
+        levels->inside->timeout_s = -1; /* `comm` has the deadline */
     }
     return DPAR_OK;
 }
@@ -4614,9 +4671,9 @@ static int dpari_mpi_first_here(const dpari_mpi_ctx *context, int *first)
     return code;
 }
 
-/* Numbers the nodes by their lowest ranks: of[r], which held the lowest rank of r's node, becomes
- * this node's number. count[r] becomes the bytes of the name that rank r sends, and begin[r] where
- * they are stored. Returns the number of nodes. */
+/* Numbers the nodes in the order of their lowest ranks: of[r], which held the lowest rank of r's
+ * node, becomes the number of that node. Sets count[r] to the bytes of the name that rank r sends,
+ * and begin[r] to the offset at which they are stored. Returns the number of nodes. */
 static int32_t dpari_mpi_number_hosts(int *of, int *count, int *begin, int32_t n)
 {
     int32_t r, hosts = 0;
@@ -4641,15 +4698,16 @@ static void dpari_mpi_host_here(char *name, int number)
     if (MPI_Get_processor_name(words, &length) == MPI_SUCCESS) {
         dpar_text_put(&t, words);
     }
-    if (dpari_mpi_env("DPAR_MPI_NODE") > 0) { /* pretended nodes have one name: number them */
+    if (dpari_mpi_env("DPAR_MPI_NODE") > 0) { /* simulated nodes have the same name, so number
+                                                 them */
         dpar_text_init(&t, name + strlen(name), 8);
         dpari_text_char(&t, '#');
         dpari_text_int(&t, number);
     }
 }
 
-/* Finds the names of the nodes, sent by their lowest ranks, and which node each rank is on.
- * Messages name them. Does nothing if there is one node. Collective. */
+/* Finds the names of the nodes, which their lowest ranks send, and the node of each rank, for
+ * messages. Keeps no names if there is only one node. Collective. */
 static dpar_status dpari_mpi_find_hosts(dpari_mpi_ctx *context)
 {
     dpari_mpi_world *world = context->world;
@@ -4663,9 +4721,8 @@ static dpar_status dpari_mpi_find_hosts(dpari_mpi_ctx *context)
     memset(&said, 0, sizeof said);
     world->host_of = (int32_t *)malloc((size_t)n * sizeof *world->host_of);
     if (count == NULL || world->host_of == NULL) {
-        status = dpari_mpi_refuse(context, DPAR_E_MEMORY,
-                                  "no memory to list the nodes of a communicator");
-        said = context->comm.why;
+        status = dpari_say(DPAR_E_MEMORY, &said, "no memory for the nodes of %d ranks (%ld bytes)",
+                           n, n * (int64_t)(2 * sizeof *count + sizeof *world->host_of));
     }
     code = dpari_mpi_first_here(context, &first);
     if (code == MPI_SUCCESS) {
@@ -4682,8 +4739,11 @@ static dpar_status dpari_mpi_find_hosts(dpari_mpi_ctx *context)
     hosts = dpari_mpi_number_hosts(world->host_of, count, count + n, n);
     if (hosts > 1) {
         world->host = (char(*)[DPARI_MPI_NAME])calloc((size_t)hosts, DPARI_MPI_NAME);
-        status = world->host != NULL ? (dpar_status)DPAR_OK : (dpar_status)DPAR_E_MEMORY;
-        dpari_mpi_put_why(&said, "no memory for the names of the nodes");
+        if (world->host == NULL) {
+            status =
+                dpari_say(DPAR_E_MEMORY, &said, "no memory for the names of %d nodes (%ld bytes)",
+                          hosts, (int64_t)hosts * DPARI_MPI_NAME);
+        }
         status = dpari_mpi_worst(context->main, status, &said, &context->comm.why);
         dpari_mpi_host_here(name, world->host_of[context->comm.rank]);
     }
@@ -4706,18 +4766,19 @@ static dpar_status dpari_mpi_find_hosts(dpari_mpi_ctx *context)
  *
  * MPI sends short messages at once (eagerly), but announces long ones first, which takes another
  * round trip (the rendezvous protocol). Two messages just below this limit may therefore be faster
- * than one above it. The limit, and whether that is so, is measured once: between the first two
- * nodes, in both directions at a time, as in a halo exchange. The two ranks have to take the same
- * steps, so that the times of the first one decide. */
+ * than one above it. The limit, and whether two messages are faster, is measured once, between the
+ * first two nodes, in both directions at a time, as in a halo exchange. The times of the first of
+ * the two ranks decide, because both have to take the same steps. */
 
 typedef struct dpari_mpi_probe {
     MPI_Comm comm;
     int peer, decides;
-    unsigned char *memory; /* two halves: what is received, and what is sent */
+    unsigned char *memory; /* two halves: for messages that are received, and for those that are
+                              sent */
 } dpari_mpi_probe;
 
-/* Seconds of an exchange of `bytes` as `parts` messages each way, the best of TURNS. 0 if MPI
- * fails. */
+/* Returns the seconds of an exchange of `bytes` as `parts` messages in each direction: the shortest
+ * of TURNS times. 0 if MPI fails. */
 static double dpari_mpi_exchange_time(const dpari_mpi_probe *p, int bytes, int parts)
 {
     enum { TURNS = 6, MOST = 2 };
@@ -4748,9 +4809,9 @@ static double dpari_mpi_exchange_time(const dpari_mpi_probe *p, int bytes, int p
     return code == MPI_SUCCESS ? time[1] : 0;
 }
 
-/* The longest message that MPI sends at once, if two of these are clearly faster than one above the
- * limit, otherwise 0. Finds the largest jump of the times, at least 1.5, and narrows it down by
- * bisection. */
+/* Returns the bytes of the longest message that MPI sends at once, if two such messages are clearly
+ * faster than one above the limit, otherwise 0. Finds the largest jump of the times, by a factor of
+ * at least 1.5, and narrows it down by bisection. */
 static int dpari_mpi_measure_at_once(const dpari_mpi_probe *p)
 {
     int bytes, low = 0, high = 0;
@@ -4800,8 +4861,11 @@ static dpar_status dpari_mpi_find_at_once(dpari_mpi_ctx *context)
         probe.peer = me == first ? second : first;
         probe.decides = me == first;
         probe.memory = (unsigned char *)calloc(4, DPARI_MPI_AT_ONCE_LAST);
-        status = probe.memory != NULL ? (dpar_status)DPAR_OK : (dpar_status)DPAR_E_MEMORY;
-        dpari_mpi_put_why(&said, "no memory for the buffers that measure messages");
+        if (probe.memory == NULL) {
+            status = dpari_say(DPAR_E_MEMORY, &said,
+                               "no memory for the buffers that measure messages (%ld bytes)",
+                               (int64_t)4 * DPARI_MPI_AT_ONCE_LAST);
+        }
     }
     status = dpari_mpi_worst(context->main, status, &said, &context->comm.why);
     if (status < 0) {
@@ -4818,8 +4882,8 @@ static dpar_status dpari_mpi_find_at_once(dpari_mpi_ctx *context)
                                : dpari_mpi_failed(context, NULL, "measuring messages", code);
 }
 
-/* Sets *best to the seconds of an all-reduce of `bytes`, the best of TURNS on rank 0, on all ranks.
- */
+/* Sets *best, on all ranks, to the seconds of an all-reduce of `bytes`: the shortest of TURNS times
+ * on rank 0. */
 static dpar_status dpari_mpi_sum_time(dpar_comm *comm, int64_t bytes, int64_t lanes_from, float *in,
                                       double *best)
 {
@@ -4839,9 +4903,9 @@ static dpar_status dpari_mpi_sum_time(dpar_comm *comm, int64_t bytes, int64_t la
 }
 
 /* Sets *faster to 1 if an all-to-all with pieces of `bytes` is clearly faster by nodes, as rank 0
- * measures it. Several calls between barriers are timed together, because a single one looks short
- * on a rank that enters last. Both methods alternate, and the fastest turn of each counts.
- * counts: [size] scratch. */
+ * measures it, otherwise to 0. Several calls between barriers are timed together, because a single
+ * call seems short on a rank that enters last. The two methods alternate, and the shortest time of
+ * each counts. counts: [size] scratch. */
 static dpar_status dpari_mpi_deal_time(dpar_comm *comm, int32_t varies, int64_t bytes, char *in,
                                        int64_t *counts, int32_t *faster)
 {
@@ -4882,8 +4946,9 @@ static dpar_status dpari_mpi_deal_time(dpar_comm *comm, int32_t varies, int64_t 
     return status == DPAR_OK ? dpar_broadcast(comm, faster, 1, DPAR_I32, 0, NULL) : status;
 }
 
-/* Measures world->dealt. It is not measured for many ranks, because each would have to connect to
- * each other one, and with many ranks sending by nodes saves most messages anyway. Collective. */
+/* Measures world->dealt. It is not measured for many ranks, because each rank would have to connect
+ * to each other rank, and because sending by nodes then saves most messages in any case.
+ * Collective. */
 static dpar_status dpari_mpi_find_dealt(dpar_comm *comm)
 {
     dpari_mpi_ctx *x = dpari_mpi_ctx_of(comm);
@@ -4953,8 +5018,8 @@ static dpar_status dpari_mpi_find_lanes(dpar_comm *comm)
     return status;
 }
 
-/* Finds the nodes of a communicator that was made, and measures sizes if it is the world's first.
- * Closes it on failure. */
+/* Finds the nodes of a new communicator, and measures sizes if it is the world's first one. Closes
+ * it on failure. */
 static dpar_status dpari_mpi_complete(dpar_comm **out, dpar_why *why)
 {
     dpari_mpi_ctx *context = dpari_mpi_ctx_of(*out);
@@ -4989,9 +5054,9 @@ static dpar_status dpari_mpi_complete(dpar_comm **out, dpar_why *why)
     return status;
 }
 
-/* MPI_Comm_split has no deadline. Before it there are a check and a barrier, which have one. There
- * are two, because a rank that is too late, when the others have timed out, finds the first
- * complete and waits in the second. */
+/* MPI_Comm_split has no deadline. Therefore a check and a barrier, which have one, precede it.
+ * There are two, because a rank that calls after the others have timed out may find the first one
+ * complete, and then waits in the second. */
 static dpar_status dpari_mpi_split(dpar_comm *comm, int32_t color, int32_t key, dpar_comm **out)
 {
     dpari_mpi_ctx *context = dpari_mpi_ctx_of(comm);
@@ -5004,7 +5069,8 @@ static dpar_status dpari_mpi_split(dpar_comm *comm, int32_t color, int32_t key, 
     memset(&barrier, 0, sizeof barrier);
     barrier.kind = DPAR_CALL_BARRIER;
     barrier.root = DPARI_SPLIT;
-    status = dpari_mpi_run(comm, &barrier); /* all collectives before it have posted their steps */
+    status = dpari_mpi_run(comm, &barrier); /* after it, all earlier collectives have posted all
+                                               their steps */
     if (status < 0) {
         return status;
     }
@@ -5016,7 +5082,7 @@ static dpar_status dpari_mpi_split(dpar_comm *comm, int32_t color, int32_t key, 
         status = dpar_comm_split(comm->node, color, key, &node);
         said = comm->node->why;
         status = dpari_mpi_worst(context->main, status, &said, &comm->why);
-        if (status < 0) { /* on this node or on another */
+        if (status < 0) { /* it failed on this node or on another */
             dpari_mpi_close_part(node);
             if (part != MPI_COMM_NULL) {
                 MPI_Comm_free(&part);
@@ -5047,7 +5113,7 @@ static dpar_status dpari_mpi_alloc(dpar_comm *comm, int64_t bytes, void **memory
     dpari_mpi_memory *m;
     void *base;
     uintptr_t at;
-    if (context->world->node != NULL) { /* memory that the node's ranks reach */
+    if (context->world->node != NULL) { /* memory that the node's ranks can access */
         dpar_status status = dpar_comm_alloc(context->world->node, bytes, memory);
         if (status < 0) {
             comm->why = context->world->node->why;
@@ -5100,7 +5166,7 @@ static void dpari_mpi_release(dpar_comm *comm, void *memory)
 static dpar_status dpari_mpi_progress(dpar_comm *comm, int32_t on)
 {
     int level = MPI_THREAD_SINGLE;
-    if (!on) { /* waits in a node's memory call this to advance MPI's messages */
+    if (!on) { /* waits in a node's memory call this to advance MPI messages */
         dpari_mpi_pump(dpari_mpi_ctx_of(comm)->world);
         return DPAR_OK;
     }
@@ -5121,7 +5187,8 @@ static void dpari_mpi_abort(dpar_comm *comm, dpar_status status, const char *tex
     dpari_mpi_break(context, status < 0 ? status : (dpar_status)DPAR_E_PEER, why.text, 1);
 }
 
-/* Writes this rank's last operations, and where other ranks have reported that they wait. */
+/* Writes a report: this rank's last operations, and the calls in which other ranks have reported
+ * that they wait. */
 static void dpari_mpi_report(dpar_comm *comm, dpar_text *out)
 {
     dpari_mpi_ctx *context = dpari_mpi_ctx_of(comm);
@@ -5138,7 +5205,7 @@ static void dpari_mpi_report(dpar_comm *comm, dpar_text *out)
         dpar_text_put(out, "  ");
         dpari_mpi_describe_record(out, record);
         if (record->state == DPAR_MORE) {
-            dpar_text_put(out, ": under way\n");
+            dpar_text_put(out, ": in progress\n");
         } else {
             dpar_text_put(out, record->state < 0 ? ": failed\n" : ": done\n");
         }
@@ -5172,8 +5239,8 @@ static void dpari_mpi_describe(dpar_comm *comm, dpar_text *out)
     dpar_text_put(out, " of this node by its shared memory");
 }
 
-/* Ends works of the context that nobody waited for. MPI may still use their memory, which is
- * therefore kept. Returns their number. */
+/* Ends works of the context that nobody has waited for. Keeps their memory, because MPI may still
+ * use it. Returns their number. */
 static int32_t dpari_mpi_lose_tasks(dpari_mpi_ctx *context)
 {
     dpari_mpi_task *task, *after;
@@ -5213,7 +5280,7 @@ static void dpari_mpi_close_part(dpar_comm *part)
     }
 }
 
-/* Frees the world with its last communicator. alive: MPI is not finalised yet. */
+/* Frees the world when its last communicator is closed. alive: 1 if MPI is not finalised yet. */
 static void dpari_mpi_leave_world(dpari_mpi_world *world, int alive)
 {
     dpari_mpi_task *task, *next;
@@ -5262,8 +5329,8 @@ static void dpari_mpi_close_inside(dpari_mpi_ctx *context)
     context->level.node_of = NULL;
 }
 
-/* Waits until a request is done, or `limit` seconds have passed on the stopwatch; 0 means no limit.
- * Returns 1 if it is done. */
+/* Waits until a request is done, or `limit` seconds have passed on the stopwatch (0 means no
+ * limit). Returns 1 if the request is done, otherwise 0. */
 static int32_t dpari_mpi_in_time(MPI_Request *request, dpari_stopwatch *watch, double limit)
 {
     int done = 0;
@@ -5275,8 +5342,8 @@ static int32_t dpari_mpi_in_time(MPI_Request *request, dpari_stopwatch *watch, d
 }
 
 /* Reads all notes that were sent to this rank, because MPICH 5 ends the job if a communicator is
- * freed that still has messages. All ranks are closing and none waits, so that no new note is sent.
- */
+ * freed that still has messages. All ranks are closing and none waits, so that no new notes are
+ * sent. */
 static dpar_status dpari_mpi_last_notes(dpari_mpi_ctx *context)
 {
     const double limit = context->comm.timeout_s;
@@ -5294,7 +5361,7 @@ static dpar_status dpari_mpi_last_notes(dpari_mpi_ctx *context)
                                       context->main, &request) == MPI_SUCCESS &&
             dpari_mpi_in_time(&request, &watch, limit);
     for (; there && context->notes < context->due;
-         context->notes++) { /* without a probe: see dpari_mpi_begin */
+         context->notes++) { /* without a probe, see dpari_mpi_begin */
         there = MPI_Irecv(&context->last, (int)sizeof context->last, MPI_BYTE, MPI_ANY_SOURCE,
                           DPARI_MPI_TAG_NOTE, context->side, &request) == MPI_SUCCESS &&
                 dpari_mpi_in_time(&request, &watch, limit);
@@ -5307,9 +5374,10 @@ static dpar_status dpari_mpi_last_notes(dpari_mpi_ctx *context)
                                    "dpar_comm_free: a rank called it, but does not finish it", 0);
 }
 
-/* A barrier with which closing begins. While it waits, everything that is under way advances, also
- * on other communicators of the world, which a close in the node's memory would not do. After it
- * all ranks are there, and no rank needs any more what nobody has waited for. */
+/* Runs the barrier with which closing begins. While it waits, all operations in progress advance,
+ * also those of other communicators of the world, which would not advance while the node's memory
+ * is closed. After it all ranks have begun to close, so that no rank needs works any more that
+ * nobody has waited for. */
 static dpar_status dpari_mpi_meet_at_end(dpar_comm *comm)
 {
     dpar_call barrier;
@@ -5319,7 +5387,7 @@ static dpar_status dpari_mpi_meet_at_end(dpar_comm *comm)
     return dpari_mpi_run(comm, &barrier);
 }
 
-/* Closing the world's first communicator closes those that were split from it. If it is broken
+/* Closing the world's first communicator closes those that were split from it. If it is broken,
  * these are broken first, because other ranks may be waiting in them. */
 static void dpari_mpi_close_split(dpari_mpi_ctx *context, int finalized)
 {
@@ -5363,16 +5431,17 @@ static dpar_status dpari_mpi_close(dpar_comm *comm)
     if (comm->node != context->world->node) {
         dpari_mpi_close_part(comm->node);
     }
-    if (!finalized && context->comm.status < 0) { /* otherwise dpari_mpi_begin has read the notes */
+    if (!finalized && context->comm.status < 0) { /* if it is not broken, dpari_mpi_begin has read
+                                                     the notes */
         dpari_mpi_listen(context);
     }
     kept = finalized || read < 0 || !dpari_mpi_letters_gone(context, context->waiting) ||
            !dpari_mpi_letters_gone(context, context->broken);
-    if (!finalized && context->comm.status >= 0) { /* freeing a broken one might never return */
+    if (!finalized && context->comm.status >= 0) { /* to free a broken one might never return */
         MPI_Comm_free(&context->main);
         MPI_Comm_free(&context->side);
     }
-    if (!kept) { /* MPI does not use this memory any more */
+    if (!kept) { /* MPI no longer uses this memory */
         free(context->waiting);
         free(context->broken);
         free(context->heard);
@@ -5393,7 +5462,8 @@ static dpar_status dpari_mpi_close(dpar_comm *comm)
 /* ==== continuing without ranks that died ==== */
 
 #if defined(OMPI_HAVE_MPI_EXT_FTMPI)
-/* Waits, with the deadline, until all remaining ranks shrink. MPIX_Comm_shrink has no deadline. */
+/* Waits, with the deadline, until all remaining ranks have called shrink. MPIX_Comm_shrink has no
+ * deadline. */
 static dpar_status dpari_mpi_shrink_meet(dpari_mpi_ctx *context, dpar_why *why)
 {
     dpari_stopwatch watch = {0, 0};
@@ -5404,8 +5474,9 @@ static dpar_status dpari_mpi_shrink_meet(dpari_mpi_ctx *context, dpar_why *why)
             break;
         }
         if (context->comm.timeout_s > 0 && dpari_os_waited(&watch) > context->comm.timeout_s) {
-            dpari_mpi_put_why(why, "shrink: not all remaining ranks called it before the deadline");
-            return DPAR_E_TIMEOUT;
+            return dpari_say(DPAR_E_TIMEOUT, why,
+                             "shrink on rank %d: not all remaining ranks called it within %ld ms",
+                             context->comm.rank, (int64_t)(context->comm.timeout_s * 1e3));
         }
         DPARI_MPI_YIELD();
     }
@@ -5416,7 +5487,7 @@ static dpar_status dpari_mpi_shrink_meet(dpari_mpi_ctx *context, dpar_why *why)
     return DPAR_OK;
 }
 
-/* Sets was[r] to the rank in `context` of rank r of `part`. */
+/* Sets was[r] to the rank that rank r of `part` has in `context`. */
 static void dpari_mpi_shrink_map(const dpari_mpi_ctx *context, MPI_Comm part, int32_t *was)
 {
     MPI_Group of, in;
@@ -5441,9 +5512,11 @@ static dpar_status dpari_mpi_shrink(dpar_comm *comm, dpar_comm **out, int32_t *w
     dpari_mpi_ctx *context = dpari_mpi_ctx_of(comm);
     MPI_Comm part = MPI_COMM_NULL;
     dpar_status status;
+    dpar_why said;
     int code;
-    /* An error that the communicator already has stays: the first one counts. */
-    dpar_comm_abort(comm, DPAR_E_PEER, "another rank called dpar_comm_shrink");
+    /* If the communicator is broken already, its first error is kept. */
+    (void)dpari_say(DPAR_E_PEER, &said, "rank %d called dpar_comm_shrink", comm->rank);
+    dpar_comm_abort(comm, DPAR_E_PEER, said.text);
     status = dpari_mpi_shrink_meet(context, why);
     if (status < 0) {
         return status;
@@ -5501,7 +5574,7 @@ static int32_t dpari_mpi_tag_most(MPI_Comm comm)
     return (int32_t) * (int *)value;
 }
 
-/* Makes a communicator of the world over *main, which it takes over, also on failure. */
+/* Makes a communicator of the world over *main, which it owns from now on, also on failure. */
 static dpar_status dpari_mpi_make(dpari_mpi_world *world, MPI_Comm *main,
                                   const dpar_mpi_desc *options, dpar_comm **out, dpar_why *why)
 {
@@ -5511,9 +5584,10 @@ static dpar_status dpari_mpi_make(dpari_mpi_world *world, MPI_Comm *main,
     MPI_Comm_size(*main, &size);
     context = (dpari_mpi_ctx *)calloc(1, sizeof *context + (size_t)size * sizeof *context->rows);
     if (context == NULL) {
-        dpari_mpi_put_why(why, "no memory for a communicator");
         MPI_Comm_free(main);
-        return DPAR_E_MEMORY;
+        return dpari_say(DPAR_E_MEMORY, why, "no memory for a communicator of %d ranks (%ld bytes)",
+                         (int32_t)size,
+                         (int64_t)(sizeof *context + (size_t)size * sizeof *context->rows));
     }
     context->main = *main;
     MPI_Comm_set_errhandler(context->main, MPI_ERRORS_RETURN);
@@ -5541,7 +5615,7 @@ static dpar_status dpari_mpi_make(dpari_mpi_world *world, MPI_Comm *main,
     return DPAR_OK;
 }
 
-/* DPAR_E_ARG, with a message, if MPI is not running or `user` cannot be used. */
+/* Fails with DPAR_E_ARG, and a message, if MPI is not running or `user` cannot be used. */
 static dpar_status dpari_mpi_usable(MPI_Comm user, dpar_why *why)
 {
     int yes = 0;
@@ -5568,14 +5642,14 @@ static dpar_status dpari_mpi_usable(MPI_Comm user, dpar_why *why)
     return DPAR_OK;
 }
 
-/* An environment variable as a number, or 0 if it is not set. */
+/* Returns an environment variable as a number, or 0 if it is not set. */
 static int dpari_mpi_env(const char *name)
 {
     const char *text = getenv(name);
     return text != NULL ? atoi(text) : 0;
 }
 
-/* Sets the deadline: that of the options, otherwise DPAR_TIMEOUT, otherwise 300 s. */
+/* Sets the deadline if the options do not: to DPAR_TIMEOUT, or 300 s if that is not set. */
 static dpar_status dpari_mpi_deadline(dpar_mpi_desc *o, dpar_why *why)
 {
     dpari_site site;
@@ -5590,8 +5664,8 @@ static dpar_status dpari_mpi_deadline(dpar_mpi_desc *o, dpar_why *why)
     return status;
 }
 
-/* Compares the options of all ranks, and sets flat if any rank wants it. Ranks with different
- * options would call different functions of MPI, or wait for others that have timed out. */
+/* Compares the options of all ranks, and sets flat if any rank sets it. Ranks with different
+ * options would call different MPI functions, or wait for ranks that have timed out. */
 static dpar_status dpari_mpi_same_options(MPI_Comm comm, dpar_mpi_desc *o, dpar_why *why)
 {
     const dpar_status own = dpari_mpi_deadline(o, why);
@@ -5643,7 +5717,8 @@ static dpari_mpi_world *dpari_mpi_new_world(dpar_why *why)
     dpari_mpi_world *world = (dpari_mpi_world *)calloc(1, sizeof *world);
     int code;
     if (world == NULL) {
-        dpari_mpi_put_why(why, "no memory for a communicator");
+        (void)dpari_say(DPAR_E_MEMORY, why, "no memory for a communicator (%ld bytes)",
+                        (int64_t)sizeof *world);
         return NULL;
     }
     world->lanes_from = DPARI_MPI_LANES;
@@ -5665,7 +5740,7 @@ static dpari_mpi_world *dpari_mpi_new_world(dpar_why *why)
     return world;
 }
 
-/* Describes the ranks of a node as a job of dpar, under a name that no other job has. */
+/* Describes the ranks of a node as a job started by dpar, with an id that no other job has. */
 static int dpari_mpi_name(MPI_Comm node, dpar_launcher_info *job)
 {
     int rank = 0, size = 1;
@@ -5684,9 +5759,9 @@ static int dpari_mpi_name(MPI_Comm node, dpar_launcher_info *job)
     return MPI_Bcast(job->id, (int)sizeof job->id, MPI_CHAR, 0, node);
 }
 
-/* The worst status of all ranks, with the message of the rank that has it. DPAR_E_PEER and
- * DPAR_E_TIMEOUT are usually consequences of another rank's failure, which therefore counts as
- * worse. Collective. */
+/* Returns the worst status of all ranks, and sets *why to the message of the rank that has it.
+ * DPAR_E_PEER and DPAR_E_TIMEOUT count as less bad than other errors, because they usually follow
+ * from another rank's failure. Collective. */
 static dpar_status dpari_mpi_worst(MPI_Comm user, dpar_status mine, dpar_why *said, dpar_why *why)
 {
     enum { CAUSE = 1000 };
@@ -5714,7 +5789,7 @@ static dpar_status dpari_mpi_worst(MPI_Comm user, dpar_status mine, dpar_why *sa
 }
 
 /* Makes the communicator of a node's memory, once the node's ranks are known. Fails on all ranks if
- * it fails on one. Collective. */
+ * it fails on any. Collective. */
 static dpar_status dpari_mpi_meet(MPI_Comm user, MPI_Comm own, const dpar_world_desc *options,
                                   dpar_comm **node, dpar_why *why)
 {
@@ -5743,19 +5818,19 @@ static dpar_status dpari_mpi_meet(MPI_Comm user, MPI_Comm own, const dpar_world_
     status = dpari_job_join(&job, &o, &made, &said);
     status = dpari_mpi_worst(user, status, &said, why);
     if (status < 0) {
-        (void)dpar_comm_free(made); /* it may have failed on another node only */
+        (void)dpar_comm_free(made); /* it may have failed only on another node */
         return status;
     }
     *node = made;
     return DPAR_OK;
 }
 
-/* Seconds after which ranks that MPI reports to be on one node, but that share no memory, time out.
- */
+/* Seconds after which ranks time out that MPI reports to be on one node but that share no
+ * memory. */
 enum { DPARI_MPI_MEETING = 20 };
 
-/* Makes *node, the ranks of this node in the order of own. With DPAR_MPI_NODE=n, nodes count as
- * several of at most n ranks. Collective. */
+/* Makes *node: the ranks of this node, in the order of `own`. With DPAR_MPI_NODE=n, each node is
+ * treated as several nodes of at most n ranks. Collective. */
 static int dpari_mpi_node_of(MPI_Comm own, MPI_Comm *node)
 {
     MPI_Comm whole = MPI_COMM_NULL;
@@ -5769,16 +5844,16 @@ static int dpari_mpi_node_of(MPI_Comm own, MPI_Comm *node)
     return code;
 }
 
-/* Splits what MPI reports as one node, but may be several: containers of one machine, or machines
- * with the same name. The first rank publishes a name (dpari_os_show). Ranks that see it are on its
- * node, and the others repeat this among themselves. Collective over *node, which becomes this
- * rank's part of it. */
+/* Splits ranks that MPI reports to be on one node but that may be on several: in containers of one
+ * machine, or on machines with the same name. The first rank publishes a name (dpari_os_show).
+ * Ranks that see it are on its node, and the others repeat this among themselves. Collective over
+ * *node, which becomes this rank's part of it. */
 static int dpari_mpi_part_node(MPI_Comm *node)
 {
     int code = MPI_SUCCESS, all = 0, sees = 0;
     while (code == MPI_SUCCESS && !sees) {
         MPI_Comm part = MPI_COMM_NULL;
-        uint64_t shown[2] = {0, 0}; /* the name, and 1 if it could be created */
+        uint64_t shown[2] = {0, 0}; /* the name, and 1 if it was published */
         int rank = 0, fd = -1;
         MPI_Comm_rank(*node, &rank);
         if (rank == 0) {
@@ -5787,8 +5862,8 @@ static int dpari_mpi_part_node(MPI_Comm *node)
         }
         code = MPI_Bcast(shown, (int)sizeof shown, MPI_BYTE, 0, *node);
         sees = rank == 0 || shown[1] == 0 || dpari_os_sees(shown[0]);
-        if (code == MPI_SUCCESS) { /* also waits until all have looked, before the name is
-                                      removed */
+        if (code == MPI_SUCCESS) { /* also waits until all ranks have looked for the name, before it
+                                      is removed */
             code = MPI_Allreduce(&sees, &all, 1, MPI_INT, MPI_MIN, *node);
         }
         if (fd >= 0) {
@@ -5803,10 +5878,10 @@ static int dpari_mpi_part_node(MPI_Comm *node)
     return code;
 }
 
-/* Makes a communicator of the ranks of `own` that share this rank's memory. NULL, with the reason
- * in `flat`, if no two ranks of the job do. Whether they do is tried, because ranks in containers
- * may be reported to be on one node and yet have no common memory. Collective, with the same result
- * on all ranks. */
+/* Makes a communicator of the ranks of `own` that share this rank's memory. Returns NULL, with the
+ * reason in `flat`, if no two ranks share memory. This is tested, because MPI may report ranks in
+ * containers to be on one node although they share no memory. Collective: either all ranks get a
+ * communicator or none does. */
 static dpar_comm *dpari_mpi_share(MPI_Comm own, const dpar_mpi_desc *o, int32_t *nodes,
                                   dpar_why *flat)
 {
@@ -5817,7 +5892,7 @@ static dpar_comm *dpari_mpi_share(MPI_Comm own, const dpar_mpi_desc *o, int32_t 
     memset(flat, 0, sizeof *flat);
     memset(&options, 0, sizeof options);
     if (o->flat) {
-        dpari_mpi_put_why(flat, "options.flat or DPAR_MPI_FLAT is set");
+        dpari_mpi_put_why(flat, "flat = 1 or DPAR_MPI_FLAT is set");
         return NULL;
     }
     if (dpari_mpi_node_of(own, &node) != MPI_SUCCESS || dpari_mpi_part_node(&node) != MPI_SUCCESS) {
@@ -5874,7 +5949,7 @@ DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_desc *options, 
     MPI_Comm_set_errhandler(own, MPI_ERRORS_RETURN);
     status = dpari_mpi_same_options(own, &chosen, why);
     node = status >= 0 ? dpari_mpi_share(own, &chosen, &nodes, &flat) : NULL;
-    if (node != NULL) { /* within a blocking call nothing in the node's memory would advance */
+    if (node != NULL) { /* while MPI blocks, operations in the node's memory would not advance */
         chosen.blocking = 0;
     }
     if (node != NULL && nodes == 1) {
@@ -5906,7 +5981,7 @@ DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_desc *options, 
     !defined(DPAR_MPI_GRID_DONE)
 #define DPAR_MPI_GRID_DONE
 
-/* Fills d with the dims, parts and periodicity of cart's process grid. */
+/* Sets d's dims, parts and periodicity to those of cart's process grid. */
 static dpar_status dpari_mpi_cart(MPI_Comm cart, dpar_grid_desc *d, dpar_why *why)
 {
     int parts[DPAR_MAX_DIMS], periods[DPAR_MAX_DIMS], coords[DPAR_MAX_DIMS];
@@ -5926,8 +6001,8 @@ static dpar_status dpari_mpi_cart(MPI_Comm cart, dpar_grid_desc *d, dpar_why *wh
     MPI_Cartdim_get(cart, &n);
     if (n > DPAR_MAX_DIMS || (d->dims != 0 && d->dims != n)) {
         return dpari_wrong(why,
-                           "dpar_mpi_grid_make: the process grid has %d dims (1 to %d are "
-                           "allowed), and desc.dims is %d",
+                           "dpar_mpi_grid_make: the process grid has %d dims, but must have at "
+                           "most %d, and desc.dims is %d, but must be 0 or the same",
                            n, (int32_t)DPAR_MAX_DIMS, d->dims);
     }
     MPI_Cart_get(cart, n, parts, periods, coords);
@@ -5964,11 +6039,11 @@ DPAR_API dpar_status dpar_mpi_grid_make(MPI_Comm cart, const dpar_mpi_desc *opti
         d.owns_comm = 1;
         status = dpari_mpi_cart(cart, &d, &said);
     }
-    status = dpari_agree(world, status, &said); /* it may have failed on some ranks only */
+    status = dpari_agree(world, status, &said); /* it may have failed only on some ranks */
     if (status >= DPAR_OK) {
         status = dpar_grid_make(world, &d, grid, &said);
     }
-    if (status < DPAR_OK) { /* returns here, so that compilers see that *grid is set below */
+    if (status < DPAR_OK) { /* returns here, so that compilers know that *grid is set below */
         (void)dpar_comm_free(world);
         if (why) {
             *why = said;

@@ -45,42 +45,45 @@
  *
  * Compiling requires the CUDA runtime and nccl.h 2.18 or later, and C99 or C++11. Running requires
  * libnccl.so.2, or the file that DPAR_NCCL_LIBRARY names; with DPAR_NCCL_LINK it is linked (-lnccl)
- * instead. Features that a version of NCCL lacks are replaced by others or reported as missing.
+ * instead. A feature that the installed version of NCCL lacks is replaced by another or reported as
+ * missing.
  *
  * The calls differ from the description in dpar_comm.h as follows.
  *
- * Streams. An operation begins after all work that options.stream had when it was posted, and runs
- * on a stream of the engine. dpar_wait makes options.stream wait for the operation and returns at
- * once; a call without a work does the same. dpar_test checks whether the operation is done. In
- * between nothing is allocated and nothing is synchronised.
+ * Streams. An operation begins after all work that desc.stream had when the operation was posted,
+ * and runs on a stream of the engine. dpar_wait makes desc.stream wait for the operation and
+ * returns at once; a call without a work does the same. dpar_test checks whether the operation is
+ * done. None of these calls allocates memory or synchronises the device.
  *
- * Barriers, closing and splitting block. So may an operation in which NCCL has to connect, until
- * the other ranks call it. These are the first operation of a communicator, the first of a kind or
- * length for which NCCL uses other paths than before, and the first message to a rank.
+ * Barriers block, and so does closing or splitting a communicator. An operation in which NCCL has
+ * to connect may block until the other ranks call it. NCCL connects in the first operation of a
+ * communicator, in the first operation of a kind or length for which it uses other paths than
+ * before, and in the first message to a rank.
  *
- * All operations can be captured in a graph, in the same way on all ranks. What is posted in a
- * capture has to be waited for in the same capture. No deadline covers the replays of a graph.
- * Destroy graphs before you free their communicator, which waits for that.
+ * All operations can be captured in a graph, in the same way on all ranks. An operation that is
+ * posted in a capture has to be waited for in the same capture. Replays of a graph have no
+ * deadline. Destroy graphs before you free their communicator: dpar_comm_free waits until no graph
+ * uses it.
  *
  * Order. One stream runs the operations of all communicators of a process in the order in which
  * they were posted. Therefore all ranks have to post in the same order over all communicators, not
- * only within each. Messages that are posted one by one begin together, at this rank's next
- * collective, batch, wait or test, and do not wait for messages that are posted later. A batch is
- * one group. NCCL starts the first message to and from each rank of a group together. On one
- * channel the second ones begin when all of these are done, and so on. This does not delay ranks if
- * both sides post the same messages together. If one side posts messages separately that the other
- * posts together, let a group have only one message to and one from each rank.
+ * only within each. Messages that are posted one by one form a group: they begin together, at this
+ * rank's next collective, batch, wait or test, and do not wait for messages that are posted later.
+ * A batch is also one group. In a group, NCCL starts the first message to and from each rank
+ * together; on the same channel, the second messages begin when all first ones are done, and so on.
+ * This delays nobody if both sides post the same messages together. If one side posts separately
+ * what the other posts together, limit each group to one message to and one message from each rank.
  *
- * Messages have no tags in NCCL. Among messages that begin together, those to one rank are ordered
- * by tag, and those of one tag as they were posted. So the two sides match whatever order they name
- * their neighbours in, if their tags are equal and both post the same messages before the next
- * collective, batch, wait or test. Messages of 0 elements are not sent. A message of a rank to
- * itself is copied.
+ * Messages have no tags in NCCL. The engine orders the messages of a group that go to the same rank
+ * by tag, and messages with the same tag in the order in which they were posted. The two sides
+ * therefore match, whatever the order in which they name their neighbours, if they use the same
+ * tags and post the same messages before the next collective, batch, wait or test. Messages of 0
+ * elements are not sent. A message from a rank to itself is copied.
  *
- * Host memory. If in and out are plain host memory on all ranks, the operation uses page-locked
- * memory in between. It has finished when it returns, even if it was posted. Its reductions are
- * exact and in rank order, as with shared memory. A message waits for its dpar_wait. Page-locked
- * and managed memory counts as memory of the device.
+ * Host memory. If `in` and `out` are plain host memory on all ranks, the operation copies through
+ * page-locked memory. A collective has then finished when its call returns, even if it was posted;
+ * a message has finished when its dpar_wait returns. Reductions are in rank order and have the same
+ * bits as with shared memory. Page-locked and managed memory counts as device memory.
  *
  * Levels. Within a node NCCL uses NVLink, PCIe or host memory, and between nodes rings and trees
  * over the network, however the ranks are split into groups. This engine adds no level of its own.
@@ -89,49 +92,49 @@
  *
  * Reductions on the device are NCCL's. Their order, and the last bits, may differ between sizes,
  * versions and machines. 16-bit floats may be rounded at each step, DPAR_AVG of floats may divide
- * first, MAX and MIN may drop NaNs, and AVG of integers is DPAR_E_ARG. With options.rank_order,
- * floats have the same bits as with shared memory, on all ranks and in every run: rank order, 16
- * bits summed in f32 and rounded once, and NaN as in dpar_comm.h. It uses an all-to-all and
- * dpar_mem.reduce.
+ * first, MAX and MIN may drop NaNs, and AVG of integers is DPAR_E_ARG. With desc.rank_order, floats
+ * have the same bits as with shared memory, on all ranks and in every run. They are added in rank
+ * order, 16-bit floats are summed in f32 and rounded once, and NaNs are treated as in dpar_comm.h.
+ * This uses an all-to-all and dpar_mem.reduce.
  *
  * Entry: a collective may return, and end, before all ranks have called it.
  *
- * Mismatched calls: NCCL compares nothing. A call that does not match gives wrong results, or
- * hangs. If a collective hangs because ranks are in different calls, this is noticed within about a
- * quarter of the deadline (1 s at most). It is DPAR_E_MISMATCH on all ranks and names the calls.
- * Messages are not compared.
+ * Mismatched calls: NCCL compares nothing, so that a call that does not match gives wrong results
+ * or hangs. If a collective hangs because ranks are in different calls, the engine notices after
+ * about a quarter of the deadline (1 s at most). All ranks then fail with DPAR_E_MISMATCH and a
+ * message that names the calls. Messages are not compared.
  *
  * Lost ranks. A thread of the engine measures the time in which only other ranks can delay the
- * operation at the head of the stream. After the deadline, the communicator is aborted and broken
- * with DPAR_E_TIMEOUT. The message names the operation, the ranks that are not in it, and their
- * last operations. Ranks exchange this by TCP with rank 0; nothing is sent while all is well. Rank
- * 0 listens on the loopback interface if all ranks are on its node, at the addresses of MASTER_ADDR
- * if they meet by TCP, and otherwise at all its own addresses. If a rank's process ends, its
- * communicators break everywhere after a second with DPAR_E_PEER. The kernel of the broken
- * operation ends a moment later, and may write `out` until then. Kernels that were enqueued after
- * it still run, on input that is not what they expect.
+ * operation at the head of the stream. After the deadline, the thread aborts the communicator,
+ * which is then broken with DPAR_E_TIMEOUT. The message names the operation, the ranks that are not
+ * in it, and their last operations. Ranks report these to rank 0 by TCP, which is not used while
+ * all is well. Rank 0 listens on the loopback interface if all ranks are on its node, at the
+ * addresses of MASTER_ADDR if they find each other by TCP, and otherwise at all its own addresses.
+ * If a rank's process ends, its communicators break everywhere after a second with DPAR_E_PEER. The
+ * kernel of the broken operation ends a moment later, and may write `out` until then. Kernels that
+ * were enqueued after it still run, on input that is not what they expect.
  *
  * Authentication. Each connection to rank 0 begins with a challenge: both sides prove that they
- * know the key of the job, by HMAC-SHA-256 of numbers that both have just drawn. The key is sent
+ * know the job's key, by HMAC-SHA-256 of random numbers that both have just drawn. The key is sent
  * with the id, over the communicator, the file or the launcher that brings the ranks together. If
- * they meet by TCP, it is derived from the job's secret: DPAR_SECRET, or the file that
- * DPAR_SECRET_FILE names, or ~/.dpar_secret. The secret is the same on all ranks and has at least
- * 16 characters, and a file has mode 0600. `openssl rand -hex 32` makes one. Without a secret,
- * anybody who reaches the port and names the job may join, and dpar_nccl_doctor reports that. A
- * client that is silent or sends something else does not delay other ranks. Nothing is encrypted,
- * neither here nor by NCCL, whose own connections are not covered by this.
+ * they find each other by TCP, it is derived from the job's secret: DPAR_SECRET, or the file that
+ * DPAR_SECRET_FILE names, or ~/.dpar_secret. The secret must be the same on all ranks and have at
+ * least 16 characters, and its file must have mode 0600. `openssl rand -hex 32` makes one. Without
+ * a secret, anybody who reaches the port and names the job may join, and dpar_nccl_doctor reports
+ * that. A client that is silent or sends something else does not delay other ranks. Nothing is
+ * encrypted. NCCL's own connections are neither authenticated nor encrypted.
  *
  * Halos. With NCCL 2.29.2 or later, devices that reach each other's memory (one node, NVLink) read
  * packed halos directly. Otherwise halos are sent as messages: between nodes, with older versions,
- * with no_watchdog, and with DPAR_NCCL_LEND=0 on some rank. dpar_halo_plan_report shows which
- * ("packed", "message"). With direct reads, streams wait for each other in place of messages. This
- * is an operation like others, but the message of its deadline cannot name the ranks that are
- * missing. If a communicator breaks in it, NCCL's own memory is kept until the communicator is
- * freed.
+ * with desc.no_watchdog, and with DPAR_NCCL_LEND=0 on any rank. dpar_halo_plan_report shows which
+ * applies ("packed" or "message"). With direct reads, the streams of neighbours wait for each
+ * other. This wait is an operation like others, except that the message of its deadline cannot name
+ * the ranks that are missing. If a communicator breaks in it, NCCL's memory is kept until the
+ * communicator is freed.
  *
- * Memory: dpar_comm_alloc returns memory of the device (from ncclMemAlloc, otherwise cudaMalloc).
- * It is registered with NCCL only by dpar_nccl_register, and by a halo exchange for what it packs.
- * all_to_all in place uses desc.scratch_bytes. */
+ * Memory: dpar_comm_alloc returns device memory, from ncclMemAlloc if NCCL has it and otherwise
+ * from cudaMalloc. This memory is registered with NCCL only by dpar_nccl_register, and by a halo
+ * exchange for the halos that it packs. all_to_all in place uses desc.scratch_bytes. */
 #ifndef DPAR_ALL_H
 #ifdef __has_include
 #if !__has_include("dpar_comm.h")
@@ -157,14 +160,14 @@ enum {
     DPAR_NCCL_PMI,  /* by PMI-1 over PMI_FD (mpiexec of MPICH, Intel MPI), if the program does not
                        call MPI_Init; once in a process */
     DPAR_NCCL_ID,   /* by NCCL_COMM_ID=host:port on all ranks. Nothing else is exchanged, so that
-                       a message cannot name ranks that are missing */
+                       messages cannot name missing ranks */
     DPAR_NCCL_FILE, /* by a file in a folder that all ranks see: `file`, or DPAR_NCCL_FILE. A file
-                       that is left of a killed run is ignored, except with
-                       no_watchdog */
+                       that a killed run left behind is ignored, except with no_watchdog */
     DPAR_NCCL_TCP,  /* rank 0 listens at `address`, or MASTER_ADDR, and `port`, or DPAR_NCCL_PORT,
                        or MASTER_PORT. On several nodes torchrun itself listens at MASTER_PORT, so
-                       give another. If no network of rank 0 has that address (that of a service,
-                       or a loopback name), it listens at all its own */
+                       pass another port. If the address does not belong to rank 0's machine (a
+                       service's address, or a loopback name), rank 0 listens at all its own
+                       addresses */
     DPAR_NCCL_CALLBACK, /* by `broadcast` */
     DPAR_NCCL_RENDEZVOUS_COUNT
 };
@@ -172,69 +175,69 @@ enum {
 typedef struct dpar_nccl_rendezvous {
     int32_t method;      /* DPAR_NCCL_ANY, ... */
     int32_t rank, size;  /* size 0 selects both from dpar_launcher_detect */
-    uint64_t job;        /* the same on all ranks, and different for other jobs; 0 selects that of
-                            dpar_launcher_detect */
+    uint64_t job;        /* number of the job: the same on all ranks, and different for other jobs;
+                            0 selects that of dpar_launcher_detect */
     const char *file;    /* for DPAR_NCCL_FILE */
     const char *address; /* for DPAR_NCCL_TCP */
     int32_t port;
     int32_t reserved; /* 0 */
-    /* For DPAR_NCCL_CALLBACK: sends the bytes of rank `root` to all. Returns 0 on success. */
+    /* For DPAR_NCCL_CALLBACK: sends the bytes of rank `root` to all ranks. Returns 0 on success. */
     int (*broadcast)(void *user, void *buffer, size_t bytes, int root);
     void *user; /* passed to broadcast */
 } dpar_nccl_rendezvous;
 
-/* Describes a communicator over NCCL. 0 selects the default of each field. All ranks give the same
- * timeout_s, rank_order and elastic. */
+/* Describes a communicator over NCCL. 0 selects the default of each field. timeout_s, rank_order,
+ * elastic and no_watchdog must be equal on all ranks. */
 typedef struct dpar_nccl_desc {
-    double timeout_s;    /* deadline of one operation, and of making a communicator, in seconds.
-                            0 selects 300; below 0 there is none */
+    double timeout_s;    /* deadline in seconds of one operation, and of making a communicator. 0
+                            selects 300; a negative value means none */
     cudaStream_t stream; /* the compute stream, which makes what operations read and uses what
                             they write */
-    cudaStream_t comm_stream; /* stream on which operations run. NULL makes one of high priority */
-    const dpar_mem *mem; /* mem of the communicators, with which strategies compute on the compute
-                            stream; NULL if there is none */
-    int32_t
-        rank_order;  /* 1 reduces floats in rank order: an all-to-all, and sums by `reduce_mem` */
-    int32_t elastic; /* 1 keeps a broken communicator for dpar_nccl_shrink */
-    const dpar_mem *reduce_mem; /* for rank_order: a table (dpar_cuda_mem) whose work is enqueued
-                                   on comm_stream, which must then be given too */
-    int32_t work_count;  /* operations that may be under way at once, whose events are made at the
-                            start; 0 selects 256 */
-    int32_t no_watchdog; /* 1: no thread that watches deadlines and lost ranks, and no TCP, so that
-                            operations on the device have no deadline */
-    int64_t
-        scratch_bytes; /* device memory for rank_order and all_to_all in place; 0 selects 32 MiB */
+    cudaStream_t comm_stream; /* stream on which operations run; NULL makes one of high priority */
+    const dpar_mem *mem; /* comm->mem of the communicators: the table with which strategies compute
+                            on the compute stream; NULL for none */
+    int32_t rank_order;  /* 1 reduces floats in rank order: an all-to-all, and sums by reduce_mem */
+    int32_t elastic;     /* 1 keeps a broken communicator for dpar_nccl_shrink */
+    const dpar_mem *reduce_mem; /* for rank_order: a table (dpar_cuda_mem) whose work is enqueued on
+                                   comm_stream, which must then be set too */
+    int32_t work_count;    /* the most operations that may be in progress at once. Their events are
+                              made at the start; 0 selects 256 */
+    int32_t no_watchdog;   /* 1 starts no thread that watches deadlines and lost ranks, and uses no
+                              TCP, so that operations on device memory have no deadline */
+    int64_t scratch_bytes; /* device memory for rank_order, and for all_to_all in place; 0 selects
+                              32 MiB */
     int64_t staging_bytes; /* page-locked memory for operations on host memory; 0 selects 4 MiB */
-    const char *log_file;  /* name of a file for this rank, without %h or %p, in which NCCL writes
-                              its choices, for dpar_nccl_doctor; NULL for none. It has to be set
-                              before the process first uses NCCL */
-    /* How ranks find each other when they have no communicator yet (host NULL). NULL selects
-     * DPAR_NCCL_ANY. It is read by dpar_nccl_make only. */
+    const char *log_file;  /* name of a file for this rank, without %h or %p, to which NCCL writes
+                              its choices, for dpar_nccl_doctor; NULL for none. Has an effect only
+                              if set before the process first uses NCCL */
+    /* How ranks find each other if dpar_nccl_make gets no communicator (host NULL). NULL selects
+     * DPAR_NCCL_ANY. Read only by dpar_nccl_make. */
     const dpar_nccl_rendezvous *rendezvous;
 } dpar_nccl_desc;
 
-/* Makes a communicator over NCCL. Each rank uses the CUDA device that is current in it, now and in
- * all later calls, and no other rank may use that device.
+/* Makes a communicator over NCCL. Each rank uses the CUDA device that is current in its thread. The
+ * same device must be current in all later calls, and no other rank may use it.
  *
- * host: a communicator of the same ranks, from dpar_launch, dpar_init or dpar_mpi_make. It sends
- *       the id and is not needed afterwards. NULL if the ranks have none: they then find each other
- *       as desc->rendezvous says.
+ * host: a communicator of the same ranks, from dpar_launch, dpar_init or dpar_mpi_make. It is used
+ *       to send the id and is not needed afterwards. NULL if the ranks have none; they then find
+ *       each other as desc->rendezvous describes.
  * desc: NULL selects the defaults.
  *
  * For tests, ranks may share a device. DPAR_TEST_SHARE_GPU=1 does so as far as the version of NCCL
- * allows it. DPAR_TEST_SHARE_GPU=hosts works with all versions: each rank pretends to be a host of
- * its own, and they communicate by sockets.
+ * allows it. DPAR_TEST_SHARE_GPU=hosts works with all versions: each rank pretends to be on a
+ * separate host, and the ranks communicate by sockets.
  *
- * Collective over host, or over the job. Takes 0.1 s to seconds. Fails on all ranks: with
- * DPAR_E_SYSTEM and NCCL's or CUDA's own message if libnccl.so.2 is missing or older than 2.18, and
- * DPAR_E_TIMEOUT if not all ranks call it. Fails with DPAR_E_MISMATCH if ranks give different
- * descriptors or have different versions of NCCL, and with DPAR_E_ARG for rank_order without
- * reduce_mem and comm_stream.
+ * Collective over host, or over the job. Takes 0.1 s to seconds. A failure is reported on all
+ * ranks. Fails with DPAR_E_SYSTEM if libnccl.so.2 is missing or older than 2.18, or if a call of
+ * NCCL or CUDA fails, whose own message is then included. Fails with DPAR_E_TIMEOUT if not all
+ * ranks call it, and with DPAR_E_MISMATCH if ranks pass different descriptors or have different
+ * versions of NCCL. Fails with DPAR_E_ARG for rank_order without reduce_mem and comm_stream, and
+ * for scratch_bytes or staging_bytes that are too small for the number of ranks.
  *
- * Without a host it also fails with DPAR_E_ARG if the environment lacks something, which the
+ * Without a host it also fails with DPAR_E_ARG if the environment lacks a variable, which the
  * message names for each method, if the secret is too short, or if others can read its file. With
- * DPAR_NCCL_TCP the message of DPAR_E_TIMEOUT names the ranks that are missing, and another secret
- * than rank 0's is DPAR_E_MISMATCH. */
+ * DPAR_NCCL_TCP the message of DPAR_E_TIMEOUT names the ranks that are missing, and a secret that
+ * differs from rank 0's is DPAR_E_MISMATCH. */
 DPAR_API dpar_status dpar_nccl_make(dpar_comm *host, const dpar_nccl_desc *desc, dpar_comm **comm,
                                     dpar_why *why);
 
@@ -243,35 +246,36 @@ DPAR_API dpar_status dpar_nccl_make(dpar_comm *host, const dpar_nccl_desc *desc,
 DPAR_API cudaStream_t dpar_nccl_stream(const dpar_comm *comm);
 
 /* Registers device memory with NCCL until the communicator is closed, or the memory is passed to
- * dpar_comm_release. In each later operation either all ranks use memory that they registered in
- * the same call, or none does.
+ * dpar_comm_release. In each later operation either all ranks must use memory that they registered
+ * in the same call, or none may.
  *
- * memory, bytes: all ranks give the same bytes. Memory of dpar_comm_alloc, with a multiple of 4096
- *                bytes, becomes a window if NCCL has windows (2.27), otherwise a buffer (2.19).
- *                With older versions nothing happens.
+ * memory, bytes: `bytes` must be equal on all ranks. Memory from dpar_comm_alloc becomes a window
+ *                if `bytes` is a multiple of 4096 and NCCL has windows (2.27). Other memory becomes
+ *                a buffer (2.19). With older versions nothing happens.
  *
- * Collective. Fails with DPAR_E_ARG, without a message, for another engine, NULL or bytes below 1.
- * Fails with DPAR_E_SYSTEM and NCCL's own message, or DPAR_E_MEMORY; the message is in
- * comm->why. */
+ * Collective. Fails with DPAR_E_ARG, without a message, if comm is of another engine, if comm or
+ * memory is NULL, or if bytes is below 1. Fails with DPAR_E_SYSTEM and NCCL's own message, or with
+ * DPAR_E_MEMORY; both messages are in comm->why. */
 DPAR_API dpar_status dpar_nccl_register(dpar_comm *comm, void *memory, int64_t bytes);
 
-/* Makes a communicator of the ranks of comm without those that are lost. The ranks keep their
+/* Makes a communicator of the ranks of comm, without the ranks that are lost. The others keep their
  * order.
  *
- * comm: made with options.elastic. It may be broken; free it afterwards as always.
- * gone: [n] ranks of comm that are left out, ascending, at least one and not this rank.
+ * comm: made with desc.elastic = 1. It may be broken; free it afterwards as usual.
+ * gone: [n] ranks of comm that are left out, in ascending order: at least one, and not this rank.
  *
- * Collective over the ranks that stay. Fails with DPAR_E_UNKNOWN without options.elastic or with
- * NCCL before 2.27, DPAR_E_ARG if comm is of another engine, gone is not as described or out is
- * NULL, DPAR_E_MEMORY, or DPAR_E_SYSTEM with NCCL's own message. Fails with DPAR_E_TIMEOUT if not
- * all ranks that stay call it before comm's deadline. */
+ * Collective over the ranks that stay. Fails with DPAR_E_UNKNOWN if comm is not elastic or NCCL is
+ * older than 2.27, and with DPAR_E_ARG if comm is of another engine, gone is not as described or
+ * out is NULL. Fails with DPAR_E_TIMEOUT if not all ranks that stay call it before comm's deadline,
+ * with DPAR_E_SYSTEM and NCCL's own message, or with DPAR_E_MEMORY. */
 DPAR_API dpar_status dpar_nccl_shrink(dpar_comm *comm, const int32_t *gone, int32_t n,
                                       dpar_comm **out, dpar_why *why);
 
-/* Writes a report about NCCL, to follow that of dpar_doctor, with a line "WRONG: ... -> what to do"
- * if NCCL uses sockets. Returns the number of these lines. The report has the version, the library,
- * ranks that share a device on purpose, and the transports found in options.log_file. On rank 0 of
- * comm it also has the address at which it listens, and which secret protects it.
+/* Writes a report about NCCL, to follow the report of dpar_doctor. Each problem, for example that
+ * NCCL uses sockets, is a line "WRONG: ... -> what to do". Returns the number of these lines. The
+ * report names the version, features that it lacks, whether ranks share a device for tests, and the
+ * transports found in desc.log_file. On rank 0 of comm it also tells where rank 0 listens, and
+ * which secret protects that address.
  *
  * comm: may be NULL.
  *
@@ -309,19 +313,20 @@ DPAR_API int32_t dpar_nccl_doctor(dpar_comm *comm, dpar_text *out);
 
 /* How the engine works.
  *
- * dpari_nccl_world is what dpar_nccl_make creates once in a process; dpari_nccl_ctx is one
- * communicator of it. A call of dpar takes a dpari_nccl_slot: two events, between which its work is
- * enqueued on the world's stream. The first makes that stream wait for the compute stream, and the
- * second is what dpar_wait lets the compute stream wait for. NCCL communicators are non-blocking,
- * so that no call of NCCL can hang: dpari_nccl_settle polls until one is through.
+ * dpar_nccl_make creates a dpari_nccl_world, to which all communicators belong that are split from
+ * the first one; each is a dpari_nccl_ctx. A call of dpar takes a dpari_nccl_slot: two events,
+ * between which its work is enqueued on the world's stream. That stream waits for the first event,
+ * which is recorded on the compute stream; dpar_wait makes the compute stream wait for the second
+ * one. NCCL communicators are non-blocking, so that no call of NCCL can hang: dpari_nccl_settle
+ * polls until NCCL has completed a call.
  *
- * A thread, the watchdog, looks at the operation at the head of the stream and aborts NCCL when its
+ * A thread, the watchdog, checks the operation at the head of the stream and aborts NCCL when its
  * deadline has passed. It also runs the side channel: TCP connections between rank 0 and the other
- * ranks, by which ranks compare their calls and report errors. The world's lock protects everything
- * that both threads use; "Locked" in a comment means that the caller holds it. */
+ * ranks, over which ranks compare their calls and report errors. The world's lock protects
+ * everything that both threads use; "Locked" in a comment means that the caller holds it. */
 
-/* With -std=c99, a system header that was included before hides the functions of POSIX and of the
- * network, and nothing can bring them back. */
+/* With -std=c99, a system header that was included earlier may have hidden the functions of POSIX
+ * and of the network, and nothing can bring them back. */
 #if !defined(IFF_UP) || !defined(CLOCK_MONOTONIC) || !defined(F_DUPFD_CLOEXEC)
 #error strict C hides POSIX: define DPAR_IMPLEMENTATION and include dpar before any other header, \
     or compile with -D_GNU_SOURCE
@@ -330,16 +335,16 @@ DPAR_API int32_t dpar_nccl_doctor(dpar_comm *comm, dpar_text *out);
 enum {
     DPARI_NCCL_OLDEST = 21801, /* 2.18.1: older versions have no ncclCommSplit */
     DPARI_NCCL_RING = 32,      /* operations that a report shows */
-    DPARI_NCCL_ADDRESSES = 6,  /* of rank 0, that other ranks try */
-    DPARI_NCCL_LIMIT = 64,     /* elements of which blocks in scratch are multiples */
-    DPARI_NCCL_PENDING = 1,    /* work->phase: a message that is not enqueued yet, */
-    DPARI_NCCL_ENQUEUED = 2,   /* that is under way, */
-    DPARI_NCCL_FINISHED = 3    /* and that has ended */
+    DPARI_NCCL_ADDRESSES = 6,  /* the most addresses of rank 0 that other ranks try */
+    DPARI_NCCL_LIMIT = 64,     /* blocks in scratch memory have a multiple of so many elements */
+    DPARI_NCCL_PENDING = 1,    /* work->phase: the message is not enqueued yet, */
+    DPARI_NCCL_ENQUEUED = 2,   /* is in progress, */
+    DPARI_NCCL_FINISHED = 3    /* or has ended */
 };
 #define DPARI_NCCL_MAGIC UINT64_C(0x647061726e63636c)
-#define DPARI_NCCL_PRIME UINT64_C(1099511628211) /* FNV-1a's */
+#define DPARI_NCCL_PRIME UINT64_C(1099511628211) /* the prime of the FNV-1a hash */
 
-/* A window of NCCL. The struct behind it has another name in 2.27 than later. */
+/* An NCCL window. In 2.27 its struct has another name than in later versions. */
 #if NCCL_VERSION_CODE >= 22703
 typedef ncclWindow_t dpari_nccl_window;
 #else
@@ -348,7 +353,8 @@ typedef struct dpari_nccl_window_of *dpari_nccl_window;
 
 /* ==== the functions of NCCL ==== */
 
-/* The functions that all supported versions have, then those that a later version added. */
+/* The functions that all supported versions have, followed by those that each later version
+ * added. */
 #define DPARI_NCCL_ALWAYS(X)                                                                       \
     X(GetVersion, (int *))                                                                         \
     X(GetUniqueId, (ncclUniqueId *))                                                               \
@@ -403,7 +409,7 @@ typedef struct dpari_nccl_api {
 enum { DPARI_NCCL_SHRINK_ABORT = 1, DPARI_NCCL_WIN_SYMMETRIC = 1 };
 
 #if defined(DPAR_NCCL_LINK)
-#if NCCL_VERSION_CODE >= 22902 /* nccl_device.h declares it, which C cannot read */
+#if NCCL_VERSION_CODE >= 22902 /* it is declared only in nccl_device.h, which is C++ */
 #ifdef __cplusplus
 extern "C"
 #endif
@@ -436,8 +442,8 @@ static dpar_status dpari_nccl_symbols(dpari_nccl_api *api, dpar_why *why)
     return DPAR_OK;
 }
 #else
-/* Stores a function's address in *to, through a pointer to data, which POSIX allows. Returns 0 if
- * the library lacks it. */
+/* Stores the address of the library's function `name` in *to. It is copied as a pointer to data,
+ * which POSIX allows. Returns 0 if the library lacks the function. */
 static int32_t dpari_nccl_symbol(void *library, const char *name, void *to)
 {
     void *at = dlsym(library, name);
@@ -479,8 +485,8 @@ static dpar_status dpari_nccl_symbols(dpari_nccl_api *api, dpar_why *why)
 }
 #endif
 
-/* Removes the functions that a version does not have, even if the library has their symbols: that
- * of 2.28.9 has some of later versions. */
+/* Removes the functions that a version does not support, even if the library has their symbols: the
+ * library of 2.28.9 contains some of later versions. */
 static void dpari_nccl_by_version(dpari_nccl_api *api, int32_t version)
 {
     api->version = version;
@@ -503,7 +509,7 @@ static void dpari_nccl_by_version(dpari_nccl_api *api, int32_t version)
 #undef DPARI_NCCL_DROP
 }
 
-/* "2.28.9" */
+/* Writes a version number as text: "2.28.9". */
 static void dpari_nccl_put_version(dpar_text *text, int32_t version)
 {
     dpari_text_int(text, version / 10000);
@@ -538,8 +544,8 @@ static dpar_status dpari_nccl_load(dpari_nccl_api *api, dpar_why *why)
 typedef struct dpari_nccl_ctx dpari_nccl_ctx;
 typedef struct dpari_nccl_world dpari_nccl_world;
 
-/* CUstreamBatchMemOpParams of cuda.h, which a program need not have. tests/gpu/link.c compares the
- * two. */
+/* The same as CUstreamBatchMemOpParams of cuda.h, which is not required. tests/gpu/link.c compares
+ * the two. */
 typedef struct dpari_nccl_stream_op {
     int32_t operation, room_0;
     uint64_t address, value;
@@ -550,42 +556,45 @@ enum { DPARI_NCCL_WAIT_32 = 1, DPARI_NCCL_WRITE_32 = 2, DPARI_NCCL_WAIT_EQ = 1 }
 typedef int dpari_nccl_stream_ops(cudaStream_t stream, unsigned count, dpari_nccl_stream_op *ops,
                                   unsigned flags);
 
-/* One enqueued group: a collective, or the messages that were posted together. */
+/* An enqueued operation: a collective, or a group of messages that begin together. */
 typedef struct dpari_nccl_slot {
-    cudaEvent_t ready, done; /* recorded before it on the compute stream, and after it on the
-                                communication stream */
+    cudaEvent_t ready, done; /* `ready` is recorded on the compute stream before the operation, and
+                                `done` on the world's stream after it */
     struct dpari_nccl_slot *next;
     dpari_nccl_ctx *ctx;
-    dpar_call call;           /* the call, or that of the first message */
-    int64_t sequence, number; /* of the collective; of the record */
-    int32_t works;            /* works that still refer to it */
+    dpar_call call;           /* the call; of a group of messages, the first one's */
+    int64_t sequence, number; /* numbers of the collective and of the record */
+    int32_t works;            /* works that still refer to this slot */
     int32_t flying;           /* 1 until `done` was seen to be reached */
-    int32_t capture;          /* 1: it belongs to a graph, so that its events cannot be queried */
-    int32_t told;     /* seconds after which other ranks were last told of the wait, plus 1 */
+    int32_t capture;          /* 1: captured in a graph, so that its events cannot be queried */
+    int32_t told;     /* 1 + seconds of waiting after which this was last reported to rank 0; 0 if
+                         it was not */
     int32_t messages; /* 1: a group of messages */
-    int32_t meets;    /* ranks whose devices synchronise in it */
-    double since;     /* since when it is at the head and only other ranks can delay it; negative if
-                         it is not yet */
+    int32_t meets;    /* number of ranks whose devices synchronise in it; 0 for other operations */
+    double since;     /* time from which it is at the head of the stream and only other ranks can
+                         delay it; negative before that */
 } dpari_nccl_slot;
 
-/* Where a rank is in a communicator, as it or another rank reports it. */
+/* The position of a rank in a communicator, as that rank reports it. */
 typedef struct dpari_nccl_note {
     uint64_t comm;
     int64_t sequence, count;
-    int32_t waits; /* 1: it waits in the operation; 0: that was its last one */
+    int32_t waits; /* 1: the rank waits in this operation; 0: this is the last one that it
+                      finished */
     int32_t kind, type, op, root, tag, varies, room;
 } dpari_nccl_note;
 
-/* Messages of the side channel. A connection begins with the first four; see dpari_nccl_prove. */
+/* Messages of the side channel. A connection begins with the first three or four of them; see
+ * dpari_nccl_prove. */
 enum {
     DPARI_NCCL_HELLO = 1, /* from a rank: a random number */
     DPARI_NCCL_CHALLENGE, /* from rank 0: its random number, and its proof */
     DPARI_NCCL_PROOF,     /* from the rank: its proof */
-    DPARI_NCCL_WELCOME,   /* from rank 0, if ranks meet by TCP: the card follows */
+    DPARI_NCCL_WELCOME,   /* from rank 0, if ranks find each other by TCP: the card follows */
     DPARI_NCCL_REFUSED,   /* from rank 0: the reason is in `text` */
-    DPARI_NCCL_NOTE,      /* where a rank is */
+    DPARI_NCCL_NOTE,      /* the position of a rank: dpari_nccl_note */
     DPARI_NCCL_ASK,       /* asks a rank for its note */
-    DPARI_NCCL_WANT,      /* asks rank 0 for the notes of all: NOTEs, then END */
+    DPARI_NCCL_WANT,      /* asks rank 0 for the notes of all ranks: NOTEs, then END */
     DPARI_NCCL_END,
     DPARI_NCCL_BROKEN, /* a communicator is broken; the reason is in `text` */
     DPARI_NCCL_DEAD,   /* the rank in `status` is gone */
@@ -612,34 +621,34 @@ typedef struct dpari_nccl_card {
     int32_t ending; /* 1: rank 0 could not begin */
     ncclUniqueId id;
     dpari_nccl_address address[DPARI_NCCL_ADDRESSES];
-    unsigned char key[DPARI_NCCL_KEY]; /* of the proofs; never sent by TCP */
+    unsigned char key[DPARI_NCCL_KEY]; /* the key of the proofs; never sent by TCP */
 } dpari_nccl_card;
 
 /* States of a connection. */
 enum {
     DPARI_NCCL_AWAY,  /* not connected yet */
     DPARI_NCCL_HERE,  /* connected and proved */
-    DPARI_NCCL_LOST,  /* lost a moment ago; may come back */
+    DPARI_NCCL_LOST,  /* lost a moment ago; may connect again */
     DPARI_NCCL_GONE,  /* lost for longer: the rank counts as dead */
     DPARI_NCCL_LEFT,  /* the rank left in order */
-    DPARI_NCCL_KNOCKS /* on other ranks than 0: connected, but rank 0 has not answered yet */
+    DPARI_NCCL_KNOCKS /* on ranks other than 0: connected, but rank 0 has not answered yet */
 };
-/* A connection of the side channel: on rank 0 one to each rank, on other ranks the one to rank 0.
- */
+/* A connection of the side channel: rank 0 has one to each rank, and each other rank has one to
+ * rank 0. */
 typedef struct dpari_nccl_link {
     int fd;
     int32_t state;
-    int32_t before; /* while it KNOCKS: the state to return to if nobody answers */
+    int32_t before; /* while `state` is KNOCKS: the state to return to if nobody answers */
     int32_t got;    /* bytes of `in` that have arrived */
-    double lost;    /* when it was lost, or, if it was never connected, last tried */
+    double lost;    /* time at which it was lost, or, if it was never connected, last tried */
     unsigned char drawn[DPARI_NCCL_DRAWN];
     dpari_nccl_message in;
 } dpari_nccl_link;
 
-/* A connection to rank 0 that has not proved yet to belong to the job. */
+/* A connection to rank 0 that has not yet proved that it belongs to the job. */
 typedef struct dpari_nccl_knock {
     int fd;
-    int32_t rank; /* which it claims to be; 0 before its HELLO */
+    int32_t rank; /* the rank that it claims to be; 0 before its HELLO */
     int32_t got;
     double since;
     unsigned char theirs[DPARI_NCCL_DRAWN], ours[DPARI_NCCL_DRAWN];
@@ -653,9 +662,10 @@ enum {
     DPARI_NCCL_AT_ALL,      /* at all addresses, because none was given */
     DPARI_NCCL_AT_LOOP,     /* at the loopback address, because all ranks are on this node */
     DPARI_NCCL_AT_GIVEN,    /* at the given address */
-    DPARI_NCCL_NOT_OURS,    /* at all, because no network of this machine has the given address */
-    DPARI_NCCL_LOOP_BY_NAME /* at all, because the name is a loopback address on this machine, and
-                               perhaps another one elsewhere */
+    DPARI_NCCL_NOT_OURS,    /* at all addresses, because the given one does not belong to this
+                               machine */
+    DPARI_NCCL_LOOP_BY_NAME /* at all addresses, because the name is a loopback address on this
+                               machine, and perhaps another address elsewhere */
 };
 
 typedef struct dpari_nccl_side {
@@ -663,34 +673,34 @@ typedef struct dpari_nccl_side {
     int32_t listeners;
     int32_t at;              /* DPARI_NCCL_AT_LOOP, ... */
     int32_t secret;          /* DPARI_NCCL_BY_CARD, ... */
-    dpari_nccl_knock *knock; /* on rank 0, the oldest first */
+    dpari_nccl_knock *knock; /* [knocks] on rank 0, the oldest first */
     int32_t knocks, knocks_room;
-    int32_t refused; /* connections whose proof was wrong */
-    int32_t links;   /* 0 if there is no side channel */
+    int32_t refused; /* number of connections whose proof was wrong */
+    int32_t links;   /* number of links; 0 if there is no side channel */
     dpari_nccl_link *link;
-    dpari_nccl_note *note; /* [size] the last note of each rank */
-    int32_t *known;        /* [size] 1 if there is one */
+    dpari_nccl_note *note; /* [size] the last note of each rank, */
+    int32_t *known;        /* [size] and 1 if it has sent one */
     struct pollfd *polls;
-    double asked;     /* when all ranks were last asked for notes */
-    int32_t wanting;  /* 1: WANT was sent */
-    int32_t answered; /* 1: and its answer is complete */
+    double asked;     /* time at which all ranks were last asked for notes */
+    int32_t wanting;  /* 1: WANT was sent, */
+    int32_t answered; /* and 1 if its answer is complete */
     dpari_nccl_card card;
-    dpari_nccl_address master; /* by TCP: where rank 0 listens */
+    dpari_nccl_address master; /* if ranks find each other by TCP: where rank 0 listens */
 } dpari_nccl_side;
 
 typedef struct dpari_nccl_memory {
     struct dpari_nccl_memory *next;
-    dpari_nccl_ctx *ctx; /* the communicator it is registered with, or NULL */
+    dpari_nccl_ctx *ctx; /* the communicator with which it is registered, or NULL */
     void *memory, *base, *handle;
-    size_t bytes; /* if it is from dpar_comm_alloc */
+    size_t bytes; /* size, if it is from dpar_comm_alloc */
     dpari_nccl_window window;
     int32_t owned;     /* 1: from dpar_comm_alloc */
     int32_t mem_alloc; /* 1: from ncclMemAlloc, otherwise from cudaMalloc */
-    char **near;       /* lent memory: [size] where this device reaches each rank's, NULL if it does
-                          not; otherwise NULL */
-    int64_t flags;     /* where the flags begin in it, in bytes */
+    char **near;       /* lent memory: [size] addresses at which this device reaches each rank's
+                          memory, NULL if it does not. NULL for other memory */
+    int64_t flags;     /* offset of the flags in it, in bytes */
     int32_t turns;     /* exchanges so far, outside of graphs */
-    int32_t part;      /* the part that the last one used */
+    int32_t part;      /* the part that the last exchange used */
 } dpari_nccl_memory;
 
 typedef struct dpari_nccl_used {
@@ -700,32 +710,32 @@ typedef struct dpari_nccl_used {
 struct dpari_nccl_world {
     dpari_nccl_api api;
     dpar_nccl_desc options;
-    char *log; /* a copy of options.log_file, which the caller may free */
+    char *log; /* a copy of desc.log_file, because the caller may free its own */
     int32_t device, rank, size;
     int32_t own_stream;
-    cudaStream_t stream;        /* on which all operations run */
-    cudaStream_t freeing;       /* sets the flags of ranks that will not come; NULL if nothing is
-                                   lent */
-    dpari_nccl_stream_ops *ops; /* a function of the driver, or NULL if it has none */
+    cudaStream_t stream;        /* stream on which all operations run */
+    cudaStream_t freeing;       /* stream on which the flags of ranks that will not come are set;
+                                   NULL if nothing is lent */
+    dpari_nccl_stream_ops *ops; /* the driver's cuStreamBatchMemOp, or NULL if it has none */
     dpari_nccl_slot *slots, *spare;
-    dpari_nccl_slot *flying, *last; /* operations under way, in the order of the stream */
+    dpari_nccl_slot *flying, *last; /* operations in progress, in the order of the stream */
     dpari_nccl_slot *entering;      /* the operation that is being enqueued */
     dpari_nccl_ctx *comms;          /* in the order in which they were made */
-    dpari_nccl_ctx *closed;         /* closed ones that a thread may still abort */
-    dpari_ended kept;               /* other closed ones, which plans may still refer to */
+    dpari_nccl_ctx *closed;         /* closed communicators that a thread may still abort */
+    dpari_ended kept;               /* other closed communicators, to which plans may still refer */
     dpari_nccl_memory *memory;
     char *scratch;           /* device memory */
-    char *staging, *letters; /* page-locked memory of collectives, and of messages */
-    dpari_nccl_used *used;   /* the parts of letters in use, ascending */
+    char *staging, *letters; /* page-locked memory for collectives, and for messages */
+    dpari_nccl_used *used;   /* the parts of `letters` in use, in ascending order */
     int32_t used_count;
     dpari_nccl_side side;
-    uint64_t *node; /* [size] a number of the machine each rank is on; NULL if that is not known */
+    uint64_t *node; /* [size] a number for the machine of each rank; NULL if not known */
     pthread_mutex_t lock;
     dpari_thread thread;
     int32_t watched; /* 1: there is a watchdog */
     uint32_t frees;  /* 1: operations wait for flags of ranks that will not come */
-    uint32_t ending; /* 1: the watchdog is to end */
-    double period;   /* of the watchdog, in seconds */
+    uint32_t ending; /* 1: the watchdog has to end */
+    double period;   /* seconds between two turns of the watchdog */
     double looked;   /* when the deadline of an operation was last checked */
     int wake[2];     /* a pipe that wakes the watchdog */
 };
@@ -733,10 +743,10 @@ struct dpari_nccl_world {
 typedef struct dpari_nccl_record {
     int64_t sequence, count;
     int32_t kind, type, op, root, tag;
-    int32_t state; /* DPAR_MORE while under way, then how it ended */
+    int32_t state; /* DPAR_MORE while in progress, then the status with which it ended */
 } dpari_nccl_record;
 
-/* One rank's part of an operation on host memory. */
+/* The part of an operation on host memory that is exchanged with one rank. */
 typedef struct dpari_nccl_piece {
     const char *from;
     char *to;
@@ -748,19 +758,20 @@ struct dpari_nccl_ctx {
     dpari_nccl_world *world;
     dpari_nccl_ctx *next;
     ncclComm_t nccl;  /* NULL once it was aborted */
-    ncclComm_t made;  /* where a split stores the new one, which NCCL may do later */
-    uint64_t name;    /* its name in the side channel; 0 for the world's first one */
+    ncclComm_t made;  /* where a split stores the new communicator, which NCCL may do later */
+    uint64_t name;    /* its name in the side channel; 0 for the world's first communicator */
     int64_t sequence; /* collectives so far */
-    int64_t splits;   /* so far */
+    int64_t splits;   /* splits so far */
     int64_t records;
-    double remote;               /* since when NCCL reports a lost rank; 0 if it does not */
+    double remote;               /* time since which NCCL reports a lost rank; 0 if it does not */
     dpar_work *pending, *newest; /* messages that were posted and are not enqueued yet */
-    int32_t *member;             /* [size] ranks in the world */
+    int32_t *member;             /* [size] the rank in the world of each rank */
     dpari_nccl_piece *piece;     /* [size] */
     const void **parts;          /* [size] */
     int32_t told;                /* 1: the other ranks know that it is broken */
     int32_t lends;               /* 1: some of its memory was lent */
-    int32_t ends;                /* 1: the thread `ending` aborts `ended`; 2: and was waited for */
+    int32_t ends;                /* 1: the thread `ending` aborts `ended`; 2: that thread has been
+                                    joined */
     ncclComm_t ended;
     dpari_thread ending;
     dpari_nccl_record ring[DPARI_NCCL_RING];
@@ -776,7 +787,8 @@ static int64_t dpari_nccl_bytes(int32_t type, int64_t n)
     return n * dpar_type_bytes(type);
 }
 
-/* work->state[0] holds the slot, and work->state[2] the page-locked memory of a message. */
+/* Stores the slot in the work: work->state[0] holds it, and work->state[2] the page-locked memory
+ * of a message. */
 static void dpari_nccl_keep(dpar_work *work, dpari_nccl_slot *slot)
 {
     memcpy(&work->state[0], &slot, sizeof slot);
@@ -823,8 +835,8 @@ static void dpari_nccl_describe_note(dpar_text *text, const dpari_nccl_note *n)
     }
 }
 
-/* Writes "`doing` failed: NCCL says: ", NCCL's text for the code, and its last error if it has one.
- */
+/* Sets the message to "`doing` failed: NCCL says: ", followed by NCCL's text for the code and its
+ * last error, if it has one. */
 static void dpari_nccl_say(const dpari_nccl_api *api, dpar_why *why, const char *doing,
                            ncclResult_t code)
 {
@@ -842,7 +854,7 @@ static void dpari_nccl_say(const dpari_nccl_api *api, dpar_why *why, const char 
 
 static dpar_status dpari_nccl_cuda_says(dpar_why *why, const char *doing, cudaError_t code)
 {
-    (void)cudaGetLastError(); /* clears it, so that the next call does not report it */
+    (void)cudaGetLastError(); /* clears the error, so that the next call does not report it */
     return dpari_say(code == cudaErrorMemoryAllocation ? (dpar_status)DPAR_E_MEMORY
                                                        : (dpar_status)DPAR_E_SYSTEM,
                      why, "%s failed: CUDA says: %s", doing, cudaGetErrorString(code));
@@ -867,10 +879,10 @@ static void *dpari_nccl_abort_now(void *arg)
     return NULL;
 }
 
-/* Aborts the context's communicator of NCCL. Its kernels end at once, but then NCCL frees memory,
- * which waits for all kernels of the device, also those of other communicators. The abort therefore
- * runs in a thread of its own, so that these can be aborted meanwhile. the context is kept until
- * the thread has ended (dpari_nccl_retire). */
+/* Aborts the context's NCCL communicator. Its kernels end at once, but then NCCL frees memory,
+ * which waits for all kernels of the device, including those of other communicators. The abort
+ * therefore runs in a separate thread, so that other communicators can be aborted meanwhile. The
+ * context is kept until the thread has ended (dpari_nccl_retire). */
 static void dpari_nccl_abort_comm(dpari_nccl_ctx *context)
 {
     context->ended = context->nccl;
@@ -884,9 +896,9 @@ static void dpari_nccl_abort_comm(dpari_nccl_ctx *context)
 
 static void dpari_nccl_free_waits(dpari_nccl_world *world);
 
-/* Ends NCCL's operations of the context, so that the streams continue. The communicator of NCCL
- * itself is kept if the context is elastic, for dpar_nccl_shrink, and if the context lends memory,
- * until it is closed, because NCCL maps that memory and kernels may be reading it. */
+/* Ends the NCCL operations of the context, so that the streams continue. The NCCL communicator
+ * itself is kept in two cases: if the context is elastic, for dpar_nccl_shrink, and if it lends
+ * memory, because NCCL maps that memory and kernels may be reading it. */
 static void dpari_nccl_stop(dpari_nccl_ctx *context)
 {
     const dpari_nccl_api *api = &context->world->api;
@@ -904,8 +916,8 @@ static void dpari_nccl_stop(dpari_nccl_ctx *context)
     dpari_nccl_abort_comm(context);
 }
 
-/* Breaks the context, unless it is broken already: the first error stays. With `tell` the other
- * ranks are informed by the watchdog. */
+/* Breaks the context with this status and message, unless it is broken already: the first error is
+ * kept. With `tell`, the watchdog informs the other ranks. */
 static dpar_status dpari_nccl_break(dpari_nccl_ctx *context, dpar_status status, const char *text,
                                     int32_t tell)
 {
@@ -924,8 +936,8 @@ static dpar_status dpari_nccl_break(dpari_nccl_ctx *context, dpar_status status,
     return status;
 }
 
-/* A call of NCCL failed. This breaks the context, except that wrong arguments only fail that call.
- */
+/* Handles the failure of an NCCL call: breaks the context, except that wrong arguments only make
+ * that call fail. */
 static dpar_status dpari_nccl_failed(dpari_nccl_ctx *context, const char *doing, ncclResult_t code)
 {
     dpar_why why;
@@ -972,9 +984,9 @@ static void dpari_nccl_breathe(int32_t looks)
     }
 }
 
-/* Polls a communicator of NCCL that the watchdog does not know yet, until what was begun is
- * through. This is needed even if the call returned ncclSuccess, because NCCL returns that before
- * what it makes exists. Returns ncclInProgress at the deadline. */
+/* Polls an NCCL communicator that the watchdog does not know yet, until NCCL has completed the last
+ * call. This is needed even if the call returned ncclSuccess, because NCCL returns that before the
+ * new object exists. Returns ncclInProgress at the deadline. */
 static ncclResult_t dpari_nccl_through(const dpari_nccl_api *api, ncclComm_t nccl,
                                        const dpar_status *broken, double timeout_s)
 {
@@ -1008,9 +1020,8 @@ static void dpari_nccl_unlock(dpari_nccl_world *world)
     (void)pthread_mutex_unlock(&world->lock);
 }
 
-/* dpari_nccl_break for a caller without the lock, since the watchdog may break the context at the
- * same time.
- */
+/* Calls dpari_nccl_break for a caller that does not hold the lock, which is needed because the
+ * watchdog may break the context at the same time. */
 static dpar_status dpari_nccl_broke(dpari_nccl_ctx *context, dpar_status status, const char *text)
 {
     dpari_nccl_lock(context->world);
@@ -1029,11 +1040,12 @@ static dpar_status dpari_nccl_cuda_broke(dpari_nccl_ctx *context, const char *do
     return status;
 }
 
-/* Seconds within which a lost connection of the side channel may come back. */
+/* Seconds within which a lost connection of the side channel may be restored. */
 enum { DPARI_NCCL_GRACE = 1 };
 
 /* True while NCCL's report that a process has ended is to be ignored. NCCL notices that first, but
- * does not know which rank it was. The side channel reports the rank shortly after its grace. */
+ * does not know which rank it was. The side channel reports the rank once DPARI_NCCL_GRACE has
+ * passed. */
 static int dpari_nccl_unnamed(dpari_nccl_ctx *context, ncclResult_t said)
 {
     const double now = dpari_os_now();
@@ -1044,14 +1056,14 @@ static int dpari_nccl_unnamed(dpari_nccl_ctx *context, ncclResult_t said)
     return now - context->remote < 1.5 * (double)(int)DPARI_NCCL_GRACE;
 }
 
-/* Locked. Polls a communicator that the watchdog knows until NCCL is through. The lock is released
- * in between, so that the watchdog continues: ranks that connect for their first operation wait for
- * each other here, and one may be missing. */
+/* Locked. Polls a communicator that the watchdog knows, until NCCL has completed the last call. The
+ * lock is released in between, so that the watchdog continues: ranks that connect for their first
+ * operation wait for each other here, and one of them may be missing. */
 static ncclResult_t dpari_nccl_settle(dpari_nccl_ctx *context)
 {
     dpari_nccl_world *world = context->world;
-    const int watched =
-        world->watched && world->entering != NULL; /* by the deadline of its operation */
+    const int watched = world->watched && world->entering != NULL; /* the watchdog then checks the
+                                                                      deadline of the operation */
     dpari_stopwatch watch = {0, 0};
     int32_t looks = 0;
     for (;;) {
@@ -1073,8 +1085,8 @@ static ncclResult_t dpari_nccl_settle(dpari_nccl_ctx *context)
 
 /* ==== slots ==== */
 
-/* Queries an event without ending a capture of this thread, and without leaving an error that its
- * next call would report. */
+/* Queries an event without ending a capture of this thread, and without leaving an error that the
+ * thread's next CUDA call would report. */
 static cudaError_t dpari_nccl_query(cudaEvent_t event)
 {
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
@@ -1122,7 +1134,7 @@ static void dpari_nccl_reap(dpari_nccl_world *world)
             return;
         }
         if (code != cudaSuccess && slot->ctx != NULL) {
-            (void)dpari_nccl_cuda_failed(slot->ctx, "an operation under way", code);
+            (void)dpari_nccl_cuda_failed(slot->ctx, "an operation in progress", code);
         }
         dpari_nccl_record_ends(slot,
                                slot->ctx != NULL && slot->ctx->comm.status < 0 ? -1 : DPAR_OK);
@@ -1160,13 +1172,14 @@ static dpari_nccl_slot *dpari_nccl_spare(dpari_nccl_ctx *context, dpar_status *s
             return NULL;
         }
         dpari_nccl_unlock(world);
-        dpari_nccl_nap(); /* all are under way: the oldest ends first */
+        dpari_nccl_nap(); /* all are in progress, and the oldest ends first */
         dpari_nccl_lock(world);
     }
 }
 
 /* Begins an operation: takes a slot and makes the world's stream wait for the compute stream.
- * Returns with the lock held, or NULL, without it, and the error in *status. */
+ * Returns the slot, with the lock held. On failure returns NULL, without the lock, and sets
+ * *status. */
 static dpari_nccl_slot *dpari_nccl_begin(dpari_nccl_ctx *context, const dpar_call *call,
                                          dpar_status *status)
 {
@@ -1212,7 +1225,7 @@ static dpari_nccl_slot *dpari_nccl_begin(dpari_nccl_ctx *context, const dpar_cal
     return slot;
 }
 
-/* Ends the enqueuing of an operation to which `works` works refer, and releases the lock. */
+/* Completes the enqueuing of an operation to which `works` works refer, and releases the lock. */
 static dpar_status dpari_nccl_end(dpari_nccl_slot *slot, int32_t works, dpar_status status)
 {
     dpari_nccl_ctx *context = slot->ctx;
@@ -1249,8 +1262,8 @@ static void dpari_nccl_let_go(dpari_nccl_world *world, dpari_nccl_slot *slot)
     dpari_nccl_unlock(world);
 }
 
-/* Waits until the device has finished an operation. The watchdog checks the deadline; without one
- * this does. */
+/* Waits until the device has finished an operation. The watchdog checks the deadline; without a
+ * watchdog this function does. */
 static dpar_status dpari_nccl_await(dpari_nccl_slot *slot)
 {
     dpari_nccl_ctx *context = slot->ctx;
@@ -1290,7 +1303,7 @@ static ncclDataType_t dpari_nccl_type(int32_t type)
     switch (type) {
     case DPAR_F64: return ncclFloat64;
     case DPAR_F32: return ncclFloat32;
-    case DPAR_BF16: return (ncclDataType_t)9; /* ncclBfloat16: C++ alone has it before 2.24 */
+    case DPAR_BF16: return (ncclDataType_t)9; /* ncclBfloat16, which only C++ has before 2.24 */
     case DPAR_F16: return ncclFloat16;
     case DPAR_I8: return ncclInt8;
     case DPAR_I32: return ncclInt32;
@@ -1312,17 +1325,17 @@ static ncclRedOp_t dpari_nccl_op(int32_t op)
     }
 }
 
-/* An operation while it is being enqueued. The first error stays. */
+/* An operation while it is being enqueued. The first error is kept. */
 typedef struct dpari_nccl_run {
     dpari_nccl_ctx *c;
     const dpari_nccl_api *api;
     const dpar_call *call;
     cudaStream_t stream;
     int32_t unit;
-    int32_t grouped; /* a group is open */
+    int32_t grouped; /* 1: an NCCL group is open */
     ncclResult_t code;
     cudaError_t cuda;
-    dpar_status status; /* of reduce_mem */
+    dpar_status status; /* the result of reduce_mem */
 } dpari_nccl_run;
 
 static int dpari_nccl_well(const dpari_nccl_run *run)
@@ -1330,8 +1343,8 @@ static int dpari_nccl_well(const dpari_nccl_run *run)
     return run->code == ncclSuccess && run->cuda == cudaSuccess && run->status >= 0;
 }
 
-/* Takes the result of a call of NCCL. Within a group ncclInProgress is as good as success, because
- * the end of the group is polled. */
+/* Records the result of an NCCL call. Within a group ncclInProgress counts as success, because the
+ * end of the group is polled. */
 static void dpari_nccl_took(dpari_nccl_run *run, ncclResult_t code, int grouped)
 {
     if (grouped && code == ncclInProgress) {
@@ -1356,7 +1369,7 @@ static void dpari_nccl_open(dpari_nccl_run *run)
 
 static void dpari_nccl_shut(dpari_nccl_run *run)
 {
-    if (run->grouped) { /* also after an error within it */
+    if (run->grouped) { /* a group is closed also after an error in it */
         run->grouped = 0;
         dpari_nccl_took(run, run->api->GroupEnd(), 0);
     }
@@ -1387,7 +1400,8 @@ static void dpari_nccl_copy(dpari_nccl_run *run, void *to, const void *from, int
     }
 }
 
-/* Elements of piece r. dpari_nccl_begin_of: where it begins. */
+/* Returns the number of elements in piece r. dpari_nccl_begin_of returns the element at which it
+ * begins. */
 static int64_t dpari_nccl_count(const dpar_call *call, const int64_t *counts, int32_t r)
 {
     return call->variable_counts && counts != NULL ? counts[r] : call->count;
@@ -1410,8 +1424,8 @@ static int64_t dpari_nccl_begin_of(const dpar_call *call, const int64_t *counts,
     return sum;
 }
 
-/* What this rank sends to rank r and receives from it, in bytes and as addresses. Every operation
- * that moves data is described as an all-to-all, most of whose pieces are empty. */
+/* Sets *p to what this rank sends to rank r and receives from it, as addresses and bytes. Every
+ * operation that moves data is described as an all-to-all, in which most pieces may be empty. */
 static void dpari_nccl_piece_of(const dpari_nccl_ctx *context, const dpar_call *call, int32_t r,
                                 dpari_nccl_piece *p)
 {
@@ -1460,7 +1474,8 @@ static void dpari_nccl_pieces(dpari_nccl_ctx *context, const dpar_call *call)
     }
 }
 
-/* Enqueues a group with a send to and a receive from each rank, and copies the piece that stays. */
+/* Enqueues a group with a send to and a receive from each rank, and copies this rank's piece for
+ * itself. */
 static void dpari_nccl_exchange(dpari_nccl_run *run)
 {
     dpari_nccl_ctx *context = run->c;
@@ -1478,7 +1493,7 @@ static void dpari_nccl_exchange(dpari_nccl_run *run)
     dpari_nccl_copy(run, context->piece[me].to, context->piece[me].from, context->piece[me].give);
 }
 
-/* Bytes of scratch for one rank's part of a block. */
+/* Returns the bytes of scratch memory for one rank's part of a block. */
 static int64_t dpari_nccl_block(const dpari_nccl_ctx *context)
 {
     const int64_t most = context->world->options.scratch_bytes / context->comm.size;
@@ -1494,8 +1509,8 @@ static int64_t dpari_nccl_rest(int64_t bytes, int64_t at, int64_t block)
     return rest < block ? rest : block;
 }
 
-/* True if this rank receives from each rank as much as it sends to it. Only then do equal addresses
- * of in and out mean an operation in place, because a rank that sends nothing may pass any in. */
+/* True if this rank receives from each rank as much as it sends to it. Only then does in == out
+ * mean an operation in place, because a rank that sends nothing may pass any `in`. */
 static int dpari_nccl_swaps(dpari_nccl_ctx *context, const dpar_call *call)
 {
     int32_t r;
@@ -1505,8 +1520,8 @@ static int dpari_nccl_swaps(dpari_nccl_ctx *context, const dpar_call *call)
     return r == context->comm.size;
 }
 
-/* all_to_all in place: receives a block of each piece into scratch, and then copies it to where the
- * block that was sent was. */
+/* Runs an all_to_all in place: receives a block of each piece into scratch memory, and then copies
+ * it over the block that was sent. */
 static void dpari_nccl_exchange_in_place(dpari_nccl_run *run)
 {
     dpari_nccl_ctx *context = run->c;
@@ -1536,11 +1551,10 @@ static void dpari_nccl_exchange_in_place(dpari_nccl_run *run)
     }
 }
 
-/* ---- reductions in rank order: each rank receives its part from all, and reduce_mem adds it ----
- */
+/* ---- reductions in rank order: each rank receives its part from all, reduce_mem adds it ---- */
 
-/* Elements of the part of a reduction that rank r adds up, and where it begins. The root adds up
- * all of a reduce. */
+/* Returns the number of elements in the part of a reduction that rank r adds up, and sets *begin to
+ * its first element. In a reduce the root adds up everything. */
 static int64_t dpari_nccl_part(const dpari_nccl_ctx *context, const dpar_call *call, int32_t r,
                                int64_t *begin)
 {
@@ -1759,7 +1773,7 @@ static void dpari_nccl_run_init(dpari_nccl_run *run, dpari_nccl_ctx *context, co
     run->cuda = cudaSuccess;
 }
 
-/* The status of an operation that was enqueued. An error breaks the communicator. */
+/* Returns the status of an operation that was enqueued. An error breaks the communicator. */
 static dpar_status dpari_nccl_result(const dpari_nccl_run *run)
 {
     char words[100];
@@ -1780,7 +1794,7 @@ static dpar_status dpari_nccl_result(const dpari_nccl_run *run)
                             "reduce_mem failed to add up a reduction in rank order", 1);
 }
 
-/* A collective on the device's memory. */
+/* Enqueues a collective on device memory. */
 static dpar_status dpari_nccl_collective(dpari_nccl_ctx *context, const dpar_call *call,
                                          dpari_nccl_slot **slot)
 {
@@ -1800,8 +1814,8 @@ static dpar_status dpari_nccl_collective(dpari_nccl_ctx *context, const dpar_cal
 
 enum { DPARI_NCCL_NOWHERE, DPARI_NCCL_DEVICE, DPARI_NCCL_HOST };
 
-/* Where memory is. Memory that the device reaches (its own, page-locked or managed) counts as the
- * device's. */
+/* Returns where memory is. Memory that the device reaches (its own, page-locked or managed) counts
+ * as device memory. */
 static int32_t dpari_nccl_where(const void *at)
 {
     struct cudaPointerAttributes a;
@@ -1815,7 +1829,8 @@ static int32_t dpari_nccl_where(const void *at)
     return a.type == cudaMemoryTypeUnregistered ? DPARI_NCCL_HOST : DPARI_NCCL_DEVICE;
 }
 
-/* Where the call's memory is. Negative, with a message, if in and out are in different places. */
+/* Returns where the call's memory is. Fails with DPAR_E_ARG, and a message, if in and out are in
+ * different places. */
 static int32_t dpari_nccl_place(dpari_nccl_ctx *context, const dpar_call *call)
 {
     int32_t in = dpari_call_has_in(&context->comm, call) ? dpari_nccl_where(call->in)
@@ -1833,8 +1848,8 @@ static int32_t dpari_nccl_place(dpari_nccl_ctx *context, const dpar_call *call)
     return out != DPARI_NCCL_NOWHERE ? out : (int32_t)DPARI_NCCL_DEVICE;
 }
 
-/* Exchanges up to `chunk` bytes of each piece, from byte `at` on. The first half of the staging
- * memory holds what is sent, and the second half what is received. Returns when that is done. */
+/* Exchanges up to `chunk` bytes of each piece, from byte `at` on, and waits for the exchange. The
+ * first half of the staging memory holds what is sent, and the second half what is received. */
 static dpar_status dpari_nccl_host_round(dpari_nccl_ctx *context, const dpar_call *call, int64_t at,
                                          int64_t chunk)
 {
@@ -1848,7 +1863,7 @@ static dpar_status dpari_nccl_host_round(dpari_nccl_ctx *context, const dpar_cal
         return status;
     }
     if (at > 0) {
-        slot->sequence = --context->sequence - 1; /* still the same operation */
+        slot->sequence = --context->sequence - 1; /* several rounds are one operation */
         context->ring[slot->number % DPARI_NCCL_RING].sequence = slot->sequence;
     }
     dpari_nccl_run_init(&x, context, call);
@@ -1880,7 +1895,7 @@ static int64_t dpari_nccl_chunk(const dpari_nccl_ctx *context)
     return context->world->options.staging_bytes / (2 * context->comm.size) / 64 * 64;
 }
 
-/* The longest of a rank's pieces, in bytes. */
+/* Returns the length of this rank's longest piece, in bytes. */
 static int64_t dpari_nccl_longest(const dpari_nccl_ctx *context)
 {
     int64_t most = 0;
@@ -1892,7 +1907,7 @@ static int64_t dpari_nccl_longest(const dpari_nccl_ctx *context)
     return most;
 }
 
-/* Moves all pieces. */
+/* Exchanges all pieces, in as many rounds as the staging memory requires. */
 static dpar_status dpari_nccl_host_move(dpari_nccl_ctx *context, const dpar_call *call)
 {
     const int64_t chunk = dpari_nccl_chunk(context), most = dpari_nccl_longest(context);
@@ -1946,7 +1961,7 @@ static dpar_status dpari_nccl_host_reduce(dpari_nccl_ctx *context, const dpar_ca
     const int whole =
         call->kind == DPAR_CALL_ALL_REDUCE && call->count * unit <= dpari_nccl_chunk(context);
     int64_t own_begin = 0, own = dpari_nccl_part(context, call, me, &own_begin);
-    char *out = NULL; /* where this rank's part of the result goes */
+    char *out = NULL; /* where this rank's part of the result is stored */
     dpar_status status;
     int32_t r;
     own = whole ? call->count : own;
@@ -1978,7 +1993,7 @@ static dpar_status dpari_nccl_host_reduce(dpari_nccl_ctx *context, const dpar_ca
         p->take = part * unit;
         p->to = (char *)call->out + begin * unit;
     }
-    context->sequence--; /* the same operation */
+    context->sequence--; /* both steps are one operation */
     return dpari_nccl_host_move(context, call);
 }
 
@@ -1993,7 +2008,8 @@ static dpar_status dpari_nccl_host(dpari_nccl_ctx *context, const dpar_call *cal
 
 /* ==== messages: posted one by one, enqueued together, in the same order on both sides ==== */
 
-/* Page-locked memory for a message: a part of `letters`, or allocated. NULL if there is none. */
+/* Returns page-locked memory for a message: a part of `letters`, or newly allocated memory. NULL if
+ * there is none. */
 static char *dpari_nccl_letter(dpari_nccl_world *world, int64_t bytes)
 {
     void *memory = NULL;
@@ -2040,7 +2056,8 @@ static void dpari_nccl_letter_free(dpari_nccl_world *world, char *letter)
     }
 }
 
-/* Ends a work: copies a received message to host memory, and releases what the work holds. */
+/* Ends a work: copies a received message to the user's host memory, and releases the slot and the
+ * memory that the work holds. */
 static void dpari_nccl_finish(dpar_work *work, dpar_status status)
 {
     dpari_nccl_ctx *context = dpari_nccl_ctx_of(work->comm);
@@ -2059,7 +2076,8 @@ static void dpari_nccl_finish(dpar_work *work, dpar_status status)
     work->comm = NULL;
 }
 
-/* DPAR_E_ARG, with a message, for calls that NCCL cannot run or a graph cannot contain. */
+/* Fails with DPAR_E_ARG, and a message, for calls that NCCL cannot run or that cannot be captured
+ * in a graph. */
 static dpar_status dpari_nccl_can(dpari_nccl_ctx *context, const dpar_call *call, int32_t place)
 {
     if (place == DPARI_NCCL_HOST && dpari_nccl_capturing(context->world)) {
@@ -2114,15 +2132,15 @@ static dpar_status dpari_nccl_pend(dpari_nccl_ctx *context, const dpar_call *cal
     return DPAR_OK;
 }
 
-/* True if a comes before b in a group. Messages are ordered by tag, and those with the same tag as
- * they were posted, so that both ranks of a pair have the same order, whatever order they name
- * their neighbours in. */
+/* True if message a must be enqueued before b. Messages are ordered by tag, and those with the same
+ * tag as they were posted, so that both ranks of a pair have the same order, whatever the order in
+ * which they name their neighbours. */
 static int dpari_nccl_before(const dpar_work *a, const dpar_work *b)
 {
     return a->call.tag < b->call.tag;
 }
 
-/* Sorts a list by merging, which keeps the order of equal elements. */
+/* Sorts a list of messages by merging, which keeps the order of equal elements. */
 static dpar_work *dpari_nccl_sorted(dpar_work *list)
 {
     dpar_work *part[2], *out = NULL, **end = &out;
@@ -2152,8 +2170,8 @@ static dpar_work *dpari_nccl_sorted(dpar_work *list)
     return out;
 }
 
-/* Copies the messages of this rank to itself: the i-th send of the sorted list to the i-th receive.
- */
+/* Copies the messages of this rank to itself: the i-th send of the sorted list to the i-th
+ * receive. */
 static void dpari_nccl_to_self(dpari_nccl_run *run, dpar_work *list)
 {
     const int32_t me = run->c->comm.rank;
@@ -2180,8 +2198,9 @@ static void dpari_nccl_to_self(dpari_nccl_run *run, dpar_work *list)
     }
 }
 
-/* Removes the messages that can be enqueued from the pending ones. Messages of this rank to itself
- * are enqueued in pairs only; those without their other side stay in *rest. */
+/* Removes the messages that can be enqueued from the pending ones, and returns them. Messages of
+ * this rank to itself are enqueued only in pairs; those whose other side is not posted yet stay in
+ * *rest. */
 static dpar_work *dpari_nccl_take_ready(dpari_nccl_ctx *context, dpar_work **rest)
 {
     dpar_work *work, *next, *out = NULL, **end = &out, **left = rest;
@@ -2211,7 +2230,7 @@ static dpar_work *dpari_nccl_take_ready(dpari_nccl_ctx *context, dpar_work **res
     return out;
 }
 
-/* Compares the sends and receives of this rank to itself. */
+/* Checks that the sends of this rank to itself match its receives. */
 static dpar_status dpari_nccl_self_fits(dpari_nccl_ctx *context, const dpar_work *list)
 {
     const dpar_work *give = list, *take = list;
@@ -2294,8 +2313,8 @@ static dpar_status dpari_nccl_flush_one(dpari_nccl_ctx *context)
     return status;
 }
 
-/* Enqueues the messages of all communicators, in the order in which these were made, which is the
- * same on all ranks. */
+/* Enqueues the messages of all communicators, in the order in which the communicators were made,
+ * which is the same on all ranks. */
 static void dpari_nccl_flush(dpari_nccl_world *world)
 {
     dpari_nccl_ctx *context;
@@ -2361,7 +2380,8 @@ static int dpari_nccl_blocks(const dpar_work *work)
     return dpari_nccl_letter_of(work) != NULL || work->call.kind == DPAR_CALL_BARRIER;
 }
 
-/* Enqueues a work that is still pending. Returns its status if it ended, or the communicator's. */
+/* Enqueues a work that is still pending. Returns the status of the work if it has ended, otherwise
+ * that of the communicator. */
 static dpar_status dpari_nccl_enqueued(dpar_work *work)
 {
     dpari_nccl_ctx *context = dpari_nccl_ctx_of(work->comm);
@@ -2374,7 +2394,7 @@ static dpar_status dpari_nccl_enqueued(dpar_work *work)
     return DPARI_LOAD(&context->comm.status);
 }
 
-/* Removes a message that failed before it was enqueued from the list. */
+/* Removes from the list of pending messages one that failed before it was enqueued. */
 static void dpari_nccl_drop(dpari_nccl_ctx *context, dpar_work *work)
 {
     dpar_work **at = &context->pending, *before = NULL;
@@ -2457,7 +2477,8 @@ static dpar_status dpari_nccl_wait(dpar_work *work)
     return status;
 }
 
-/* Enqueues a batch as one group. Without works it allocates them, and waits. */
+/* Enqueues a batch as one group. If the caller passes no works, allocates them and waits for
+ * them. */
 static dpar_status dpari_nccl_batch(dpar_comm *comm, const dpar_call *calls, int32_t n,
                                     dpar_work *works)
 {
@@ -2468,7 +2489,9 @@ static dpar_status dpari_nccl_batch(dpar_comm *comm, const dpar_call *calls, int
     if (works == NULL) {
         mine = (dpar_work *)calloc((size_t)n, sizeof *mine);
         if (mine == NULL) {
-            return dpari_say(DPAR_E_MEMORY, &context->comm.why, "batch: no memory for %d calls", n);
+            return dpari_say(DPAR_E_MEMORY, &context->comm.why,
+                             "batch: no memory for %d calls (%ld bytes)", n,
+                             n * (int64_t)sizeof *works);
         }
     }
     dpari_nccl_flush(context->world);
@@ -2476,7 +2499,7 @@ static dpar_status dpari_nccl_batch(dpar_comm *comm, const dpar_call *calls, int
         status = dpari_nccl_pend(context, &calls[i], &mine[i]);
         posted += status >= 0;
     }
-    if (status < 0) { /* none is enqueued */
+    if (status < 0) { /* no call of the batch is enqueued */
         for (i = 0; i < posted; i++) {
             dpari_nccl_drop(context, &mine[i]);
             dpari_nccl_finish(&mine[i], status);
@@ -2551,8 +2574,9 @@ static dpar_status dpari_nccl_alloc(dpar_comm *comm, int64_t bytes, void **memor
         } else {
             (void)cudaFree(at);
         }
-        return dpari_nccl_refuse(context, DPAR_E_MEMORY,
-                                 "dpar_comm_alloc: no host memory to record the allocation");
+        return dpari_say(DPAR_E_MEMORY, &comm->why,
+                         "dpar_comm_alloc: no host memory to record the allocation (%ld bytes)",
+                         (int64_t)sizeof *m);
     }
     m->owned = 1;
     m->bytes = whole;
@@ -2580,8 +2604,8 @@ static void dpari_nccl_memory_end(dpari_nccl_world *world, dpari_nccl_memory *me
     }
     memory->ctx = NULL;
     if (memory->near != NULL) {
-        (void)cudaStreamSynchronize(
-            world->freeing); /* orders nothing but its end: of broken ones */
+        (void)cudaStreamSynchronize(world->freeing); /* waits for the copies that set flags of
+                                                        broken communicators */
     }
     free((void *)memory->near);
     memory->near = NULL;
@@ -2602,8 +2626,8 @@ static void dpari_nccl_forget(dpari_nccl_world *world, dpari_nccl_memory *memory
     free(memory);
 }
 
-/* Locked. Waits for the threads that abort communicators of a list. It releases the lock while it
- * waits. The watchdog may begin another abort meanwhile, which is then waited for, too. */
+/* Locked. Waits for the threads that abort communicators of a list. Releases the lock while it
+ * waits. If the watchdog begins another abort meanwhile, waits for that one, too. */
 static void dpari_nccl_join_aborts(dpari_nccl_world *world, dpari_nccl_ctx *list)
 {
     dpari_nccl_ctx *context = list;
@@ -2620,8 +2644,8 @@ static void dpari_nccl_join_aborts(dpari_nccl_world *world, dpari_nccl_ctx *list
     }
 }
 
-/* Frees memory of dpar_comm_alloc and ends its registrations. Waits for everything that was
- * enqueued before. */
+/* Frees memory from dpar_comm_alloc and ends its registrations. First waits for everything that was
+ * enqueued. */
 static void dpari_nccl_release(dpar_comm *comm, void *memory)
 {
     dpari_nccl_world *world = dpari_nccl_ctx_of(comm)->world;
@@ -2631,7 +2655,7 @@ static void dpari_nccl_release(dpar_comm *comm, void *memory)
     dpari_nccl_lock(world); /* deregistering calls NCCL with a communicator that the watchdog may
                            abort */
     dpari_nccl_join_aborts(world, world->closed);
-    dpari_nccl_join_aborts(world, world->comms); /* they deregister memory */
+    dpari_nccl_join_aborts(world, world->comms); /* the aborts deregister memory */
     while (*at != NULL) {
         m = *at;
         if (m->memory == memory) {
@@ -2649,7 +2673,7 @@ static dpar_status dpari_nccl_progress(dpar_comm *comm, int32_t on)
 {
     (void)comm;
     (void)on;
-    return DPAR_OK; /* the device advances by itself */
+    return DPAR_OK; /* the device advances without calls of the host */
 }
 
 static void dpari_nccl_abort(dpar_comm *comm, dpar_status status, const char *text)
@@ -2780,8 +2804,8 @@ static void dpari_nccl_hmac(const void *key, size_t key_bytes, const void *bytes
     }
 }
 
-/* True if both are equal. Takes the same time wherever they differ, so that a guesser learns
- * nothing from it. */
+/* True if n bytes are equal. Takes the same time wherever they differ, so that an attacker learns
+ * nothing from the time. */
 static int dpari_nccl_alike(const unsigned char *a, const unsigned char *b, size_t n)
 {
     volatile unsigned char apart = 0;
@@ -2792,7 +2816,8 @@ static int dpari_nccl_alike(const unsigned char *a, const unsigned char *b, size
     return apart == 0;
 }
 
-/* Fills n bytes with random numbers that nobody can predict. Returns -1 if the system has none. */
+/* Fills n bytes with random numbers that nobody can predict. Returns -1 if the system provides
+ * none. */
 static int dpari_nccl_draw(unsigned char *to, size_t n)
 {
     const int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
@@ -2832,8 +2857,9 @@ static void dpari_nccl_prove(const dpari_nccl_world *world, const char *who, int
 
 enum { DPARI_NCCL_SECRET_LEAST = 16, DPARI_NCCL_SECRET_MOST = 4096 };
 
-/* Reads a secret's file without the white space at its end. Returns DPAR_MORE if there is no such
- * file, and fails if it does not belong to this user or root, or others may read or write it. */
+/* Reads the file of a secret, without the white space at its end. Returns DPAR_MORE if there is no
+ * such file, and fails if it does not belong to this user or root, or others may read or write
+ * it. */
 static dpar_status dpari_nccl_secret_file(const char *name, char *to, size_t *n, dpar_why *why)
 {
     const int fd = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -2866,8 +2892,8 @@ static dpar_status dpari_nccl_secret_file(const char *name, char *to, size_t *n,
     return DPAR_OK;
 }
 
-/* Sets the job's key if ranks meet by TCP. It is derived from the secret, or from nothing if there
- * is none. */
+/* Sets the job's key for ranks that find each other by TCP. It is derived from the secret, or from
+ * an empty text if there is none. */
 static dpar_status dpari_nccl_secret(dpari_nccl_world *world, dpar_why *why)
 {
     const char *text = getenv("DPAR_SECRET"), *file = getenv("DPAR_SECRET_FILE"),
@@ -2911,8 +2937,7 @@ static dpar_status dpari_nccl_secret(dpari_nccl_world *world, dpar_why *why)
     return DPAR_OK;
 }
 
-/* ==== the side channel: TCP between rank 0 and the other ranks, used when something is wrong ====
- */
+/* ==== the side channel: TCP between rank 0 and other ranks, used when something is wrong ==== */
 
 static void dpari_nccl_message_init(const dpari_nccl_world *world, dpari_nccl_message *message,
                                     int32_t kind)
@@ -2940,7 +2965,8 @@ static int dpari_nccl_poll(int fd, short events, double until)
     return 1;
 }
 
-/* Sends all bytes before the deadline, otherwise returns -1. dpari_nccl_read receives. */
+/* Sends all bytes before the deadline, otherwise returns -1. dpari_nccl_read receives in the same
+ * way. */
 static int dpari_nccl_write(int fd, const void *from, size_t bytes, double until)
 {
     const char *at = (const char *)from;
@@ -2975,8 +3001,8 @@ static int dpari_nccl_read(int fd, void *to, size_t bytes, double until)
     return 0;
 }
 
-/* Closes a link. One that had not been accepted by rank 0 yet returns to the state that it had
- * before the attempt. */
+/* Closes a link. A link that rank 0 had not accepted yet returns to the state that it had before
+ * the attempt. */
 static void dpari_nccl_link_lost(dpari_nccl_link *l)
 {
     const int32_t knocked = l->state == DPARI_NCCL_KNOCKS;
@@ -2988,9 +3014,9 @@ static void dpari_nccl_link_lost(dpari_nccl_link *l)
     }
 }
 
-/* Sends a message over a link, which counts as lost if it does not take it within a second. If the
- * other end has closed the link, it is only lost once everything that arrived before is read, which
- * may hold the reason (dpari_nccl_listen_to). */
+/* Sends a message over a link. The link counts as lost if the message is not sent within a second.
+ * If the other end has closed the link, it is lost only once everything that arrived before has
+ * been read, because that may contain the reason (dpari_nccl_listen_to). */
 static void dpari_nccl_link_send(dpari_nccl_link *l, const dpari_nccl_message *message)
 {
     if (l->fd >= 0 && l->state == DPARI_NCCL_HERE &&
@@ -3000,7 +3026,8 @@ static void dpari_nccl_link_send(dpari_nccl_link *l, const dpari_nccl_message *m
     }
 }
 
-/* Sends a message: rank 0 to all ranks except `but` (-1 for none), other ranks to rank 0. */
+/* Sends a message: rank 0 sends it to all ranks except `but` (-1 for none), and other ranks send it
+ * to rank 0. */
 static void dpari_nccl_tell(dpari_nccl_world *world, const dpari_nccl_message *message, int32_t but)
 {
     int32_t r;
@@ -3011,7 +3038,7 @@ static void dpari_nccl_tell(dpari_nccl_world *world, const dpari_nccl_message *m
     }
 }
 
-/* Wakes the watchdog, which tells the others. */
+/* Wakes the watchdog, which informs the other ranks. */
 static void dpari_nccl_tell_broken(dpari_nccl_ctx *context)
 {
     if (context->world->watched) {
@@ -3042,8 +3069,8 @@ static socklen_t dpari_nccl_socket_name(const dpari_nccl_address *a, int32_t por
     return sizeof n->four;
 }
 
-/* Makes a socket that listens at that address, or at all if it is NULL, on *port. If *port is 0 it
- * is set to a free one. Returns -1, with errno, on failure. */
+/* Makes a socket that listens at address `at`, or at all addresses if it is NULL, on *port. If
+ * *port is 0 it is set to a free port. Returns -1, and sets errno, on failure. */
 static int dpari_nccl_listen(const dpari_nccl_address *at, int32_t *port)
 {
     dpari_nccl_address all;
@@ -3087,7 +3114,8 @@ static int dpari_nccl_loops(const dpari_nccl_address *a)
                                 : memcmp(a->at, one, 16) == 0 || memcmp(a->at, four, 13) == 0;
 }
 
-/* On rank 0: listens at those of n addresses that belong to this machine. Returns 0, or errno. */
+/* On rank 0: listens at each of n addresses that belongs to this machine. Returns 0, or an
+ * errno. */
 static int dpari_nccl_listen_at(dpari_nccl_side *s, const dpari_nccl_address *at, int32_t n,
                                 int32_t port)
 {
@@ -3096,7 +3124,7 @@ static int dpari_nccl_listen_at(dpari_nccl_side *s, const dpari_nccl_address *at
         for (k = 0; k < i && (at[k].family != at[i].family || memcmp(at[k].at, at[i].at, 16) != 0);
              k++) {
         }
-        if (k == i) { /* the same address is not listed before */
+        if (k == i) { /* skips an address that is listed twice */
             const int fd = dpari_nccl_listen(&at[i], &port);
             if (fd >= 0) {
                 s->listener[s->listeners++] = fd;
@@ -3108,7 +3136,7 @@ static int dpari_nccl_listen_at(dpari_nccl_side *s, const dpari_nccl_address *at
     return 0;
 }
 
-/* Lists this machine's addresses, loopback ones last. Returns their number. */
+/* Lists this machine's addresses, with loopback addresses last. Returns their number. */
 static int32_t dpari_nccl_addresses(dpari_nccl_address *to, int32_t room)
 {
     struct ifaddrs *all = NULL, *i;
@@ -3141,7 +3169,8 @@ static int32_t dpari_nccl_addresses(dpari_nccl_address *to, int32_t room)
     return n;
 }
 
-/* Connects to an address. Returns -1 if it is not reached before the deadline. */
+/* Connects to an address. Returns the socket, or -1 if the address is not reached before the
+ * deadline. */
 static int dpari_nccl_connect(const dpari_nccl_address *a, int32_t port, double until)
 {
     dpari_nccl_sockaddr name;
@@ -3181,9 +3210,10 @@ static dpari_nccl_ctx *dpari_nccl_named(dpari_nccl_world *world, uint64_t name)
     return context;
 }
 
-/* The operation at the head of the stream, or the one being enqueued if the stream is empty: both
- * can wait for other ranks. Operations of broken communicators are skipped. Those of an elastic one
- * may remain, and the deadline of what is behind them still has to be checked. */
+/* Returns the operation at the head of the stream, or the one being enqueued if the stream is
+ * empty, because both may wait for other ranks. Operations of broken communicators are skipped:
+ * those of an elastic communicator may remain at the head, and the deadlines of operations behind
+ * them still have to be checked. */
 static dpari_nccl_slot *dpari_nccl_head(const dpari_nccl_world *world)
 {
     dpari_nccl_slot *slot = world->flying;
@@ -3193,8 +3223,8 @@ static dpari_nccl_slot *dpari_nccl_head(const dpari_nccl_world *world)
     return slot != NULL ? slot : world->entering;
 }
 
-/* Writes where this rank is in a communicator: in the operation at the head of the stream, or past
- * its last collective. */
+/* Sets *n to this rank's position in a communicator: in the operation at the head of the stream, or
+ * past its last collective. */
 static void dpari_nccl_note_own(dpari_nccl_world *world, uint64_t name, dpari_nccl_note *n)
 {
     const dpari_nccl_ctx *context = dpari_nccl_named(world, name);
@@ -3239,8 +3269,8 @@ static int dpari_nccl_same(const dpari_nccl_note *a, const dpari_nccl_note *b)
            (a->varies || a->count == b->count);
 }
 
-/* On rank 0: breaks a communicator if another rank is in a different call than `rank` at the same
- * position of its collectives. */
+/* On rank 0: breaks the communicator of rank's note if another rank waits in a different call as
+ * the collective with the same number. */
 static void dpari_nccl_compare(dpari_nccl_world *world, int32_t rank)
 {
     const dpari_nccl_note *a = &world->side.note[rank];
@@ -3287,7 +3317,7 @@ static void dpari_nccl_heard(dpari_nccl_world *world, const dpari_nccl_message *
     }
 }
 
-/* On rank 0: asks all ranks for their notes on a communicator in which somebody waits, at most
+/* On rank 0: asks all ranks for their notes on a communicator in which some rank waits, at most
  * every tenth of a second. */
 static void dpari_nccl_ask(dpari_nccl_world *world, uint64_t comm)
 {
@@ -3304,7 +3334,7 @@ static void dpari_nccl_ask(dpari_nccl_world *world, uint64_t comm)
     world->side.known[0] = 1;
 }
 
-/* Reports this rank's note to rank 0, which asks the others and compares. */
+/* Reports this rank's note to rank 0, which then asks the other ranks and compares the notes. */
 static void dpari_nccl_answer(dpari_nccl_world *world, uint64_t comm)
 {
     dpari_nccl_message m;
@@ -3382,7 +3412,7 @@ static void dpari_nccl_hear_broken(dpari_nccl_world *world, const dpari_nccl_mes
         context, message->status < 0 ? message->status : (dpar_status)DPAR_E_PEER, text, 0);
 }
 
-/* Processes a message that arrived over link k. */
+/* Processes a message that has arrived over link k. */
 static void dpari_nccl_obey(dpari_nccl_world *world, int32_t k, dpari_nccl_message *message)
 {
     dpari_nccl_link *l = &world->side.link[k];
@@ -3427,7 +3457,7 @@ static void dpari_nccl_knock_ends(dpari_nccl_side *s, int32_t k, int close_it)
     memmove(&s->knock[k], &s->knock[k + 1], (size_t)(s->knocks - k) * sizeof *s->knock);
 }
 
-/* Sends a message without waiting. A new socket has space for it. */
+/* Sends a message without waiting, on a new socket, which always has space for it. */
 static int dpari_nccl_say_once(int fd, const dpari_nccl_message *message)
 {
     return send(fd, message, sizeof *message, MSG_NOSIGNAL | MSG_DONTWAIT) ==
@@ -3476,7 +3506,8 @@ static int dpari_nccl_hello(dpari_nccl_world *world, dpari_nccl_knock *k)
     return dpari_nccl_say_once(k->fd, &m);
 }
 
-/* Checks a PROOF. If it is right the connection becomes that of its rank, and 1 is returned. */
+/* Checks a PROOF. If it is right, the connection becomes the link of its rank, and 1 is returned,
+ * otherwise 0. */
 static int dpari_nccl_proved(dpari_nccl_world *world, const dpari_nccl_knock *k)
 {
     unsigned char proof[DPARI_NCCL_KEY];
@@ -3526,8 +3557,8 @@ static int dpari_nccl_hear_knock(dpari_nccl_world *world, dpari_nccl_knock *k, d
     }
 }
 
-/* Accepts a new connection. Returns 0 if there is none. If there are too many the oldest is closed:
- * a rank of the job needs only one round trip, and tries again. */
+/* Accepts a new connection. Returns 0 if there is none. If too many have not proved yet, the oldest
+ * of them is closed: a rank of the job needs only one round trip, and tries again. */
 static int dpari_nccl_open_door(dpari_nccl_world *world, int listener, double now)
 {
     dpari_nccl_side *s = &world->side;
@@ -3572,8 +3603,8 @@ static void dpari_nccl_accept(dpari_nccl_world *world)
     }
 }
 
-/* On other ranks: connects to rank 0 at one of its addresses, which share the time, and sends
- * HELLO. Returns -1 if it is not reached. */
+/* On other ranks: connects to rank 0 at one of its addresses, which share the time until the
+ * deadline, and sends HELLO. Returns -1 if rank 0 is not reached. */
 static int dpari_nccl_reach(dpari_nccl_world *world, dpari_nccl_link *l, double until)
 {
     const dpari_nccl_card *card = &world->side.card;
@@ -3664,8 +3695,8 @@ static void dpari_nccl_listen_to(dpari_nccl_world *world, int32_t k)
 /* Seconds between attempts to reach a rank 0 that was never reached. */
 enum { DPARI_NCCL_AGAIN = 5 };
 
-/* Looks after lost connections: other ranks connect again, and rank 0 waits for that. After the
- * grace the rank at the other end counts as gone. */
+/* Handles lost connections: other ranks connect again, and rank 0 waits for that. After
+ * DPARI_NCCL_GRACE the rank at the other end counts as gone. */
 static void dpari_nccl_mend(dpari_nccl_world *world)
 {
     dpari_nccl_message m;
@@ -3685,7 +3716,7 @@ static void dpari_nccl_mend(dpari_nccl_world *world)
                                         (l->state == DPARI_NCCL_AWAY &&
                                          now > l->lost + (double)(int)DPARI_NCCL_AGAIN))) {
             l->before = l->state;
-            /* A short deadline, because this rank cannot enqueue anything meanwhile. */
+            /* The deadline is short, because this rank cannot enqueue anything meanwhile. */
             if (dpari_nccl_reach(world, l, now + 0.2) == 0) {
                 l->state = DPARI_NCCL_KNOCKS;
             }
@@ -3694,7 +3725,7 @@ static void dpari_nccl_mend(dpari_nccl_world *world)
     }
 }
 
-/* Waits, without the lock, until something arrives, at most so long. */
+/* Waits, without the lock, until something arrives or `seconds` have passed. */
 static void dpari_nccl_side_wait(dpari_nccl_world *world, double seconds)
 {
     struct pollfd *p = world->side.polls;
@@ -3729,7 +3760,7 @@ static void dpari_nccl_say_broken(dpari_nccl_world *world)
     dpar_text t;
     if (world->rank != 0 && world->side.links > 0 &&
         world->side.link[0].state == DPARI_NCCL_KNOCKS) {
-        return; /* until rank 0 listens */
+        return; /* reported later, once rank 0 listens */
     }
     for (context = world->comms; context != NULL; context = context->next) {
         if (context->comm.status < 0 && !context->told) {
@@ -3760,8 +3791,8 @@ static void dpari_nccl_side_turn(dpari_nccl_world *world)
 
 /* ==== the watchdog ==== */
 
-/* Writes "; rank 3 has not reached it, its last call is all-gather #11 of ..." for up to 8 ranks.
- */
+/* Writes "; rank 3 has not reached it, its last call is all-gather #11 of ..." for up to 8 ranks
+ * that are missing. */
 static void dpari_nccl_put_missing(dpar_text *text, dpari_nccl_world *world,
                                    const dpari_nccl_slot *slot)
 {
@@ -3831,9 +3862,10 @@ static void dpari_nccl_late(dpari_nccl_world *world, dpari_nccl_slot *slot)
     (void)dpari_nccl_break(context, DPAR_E_TIMEOUT, why.text, 1);
 }
 
-/* Checks the operation at the head of the stream, if only other ranks can delay it (its `ready`
- * event is reached), or one behind a broken operation. After a quarter of the deadline, at most 1
- * s, it informs rank 0; at the deadline it first gets the notes of all ranks for the message. */
+/* Checks the deadline of the operation at the head of the stream (dpari_nccl_head), once its
+ * `ready` event is reached, after which only other ranks can delay it. After a quarter of the
+ * deadline, at most 1 s, informs rank 0. At the deadline, first gets the notes of all ranks from
+ * rank 0, for up to a second, because the message names the missing ranks. */
 static void dpari_nccl_look_at_head(dpari_nccl_world *world)
 {
     dpari_nccl_slot *slot = dpari_nccl_head(world);
@@ -3886,7 +3918,7 @@ static void dpari_nccl_look(dpari_nccl_world *world)
         if (context->nccl != NULL && context->comm.status >= 0 &&
             world->api.CommGetAsyncError(context->nccl, &said) == ncclSuccess &&
             said != ncclSuccess && said != ncclInProgress && !dpari_nccl_unnamed(context, said)) {
-            (void)dpari_nccl_failed(context, "an operation under way",
+            (void)dpari_nccl_failed(context, "an operation in progress",
                                     said == ncclInvalidArgument ? ncclInternalError : said);
         }
     }
@@ -3902,7 +3934,7 @@ static void *dpari_nccl_watch(void *arg)
     (void)cudaThreadExchangeStreamCaptureMode(&mode); /* queries must not end another's capture */
     while (!DPARI_LOAD(&world->ending)) {
         dpari_nccl_side_wait(world, DPARI_LOAD(&world->frees) ? 1e-3 : world->period);
-        /* A thread that is within NCCL holds the lock, and has a deadline of its own. */
+        /* A thread that is inside a call of NCCL holds the lock, and checks the deadline itself. */
         if (pthread_mutex_trylock(&world->lock) == 0) {
             dpari_nccl_look(world);
             dpari_nccl_side_turn(world);
@@ -3925,14 +3957,14 @@ static uint64_t dpari_nccl_hash(const char *text)
     return h == 0 ? 1 : h;
 }
 
-/* Turns a job's number into one that no other run of the job has. */
+/* Turns a job's number into a number that no other run of the job has. */
 static uint64_t dpari_nccl_nonce(uint64_t job)
 {
     return job ^ (uint64_t)getpid() << 32 ^ (uint64_t)(int64_t)(dpari_os_now() * 1e9);
 }
 
-/* DPAR_TEST_SHARE_GPU: 1 if ranks are to share a device by the version's own support, 2 ("hosts")
- * if by a method of all versions, 0 if they are not. */
+/* Reads DPAR_TEST_SHARE_GPU: returns 1 if ranks share a device as far as the version of NCCL
+ * supports it, 2 ("hosts") if by the method that works with all versions, and 0 if they do not. */
 static int32_t dpari_nccl_shares(void)
 {
     const char *wanted = getenv("DPAR_TEST_SHARE_GPU");
@@ -3945,7 +3977,8 @@ static int32_t dpari_nccl_shares(void)
     return strcmp(wanted, "hosts") == 0 ? 2 : 0;
 }
 
-/* Sets the variables that NCCL needs for that, before NCCL first reads them. */
+/* Sets the environment variables that NCCL needs for ranks that share a device, before NCCL first
+ * reads them. */
 static void dpari_nccl_share_device(int32_t version, int32_t rank)
 {
     const int32_t way = dpari_nccl_shares();
@@ -3959,7 +3992,7 @@ static void dpari_nccl_share_device(int32_t version, int32_t rank)
     (void)setenv("NCCL_BUFFSIZE", "1048576", 0);
     if (version >= 23003 && way == 1) {
         (void)setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 0);
-    } else { /* each process pretends to be a host of its own */
+    } else { /* each process pretends to be on a separate host */
         dpar_text_init(&t, host, sizeof host);
         dpar_text_put(&t, "dpar-");
         dpari_text_int(&t, rank);
@@ -4022,7 +4055,10 @@ static dpar_status dpari_nccl_make_slots(dpari_nccl_world *world, dpar_why *why)
     world->slots = (dpari_nccl_slot *)calloc((size_t)n, sizeof *world->slots);
     world->used = (dpari_nccl_used *)calloc((size_t)n + 1, sizeof *world->used);
     if (world->slots == NULL || world->used == NULL) {
-        return dpari_say(DPAR_E_MEMORY, why, "no memory for a communicator");
+        return dpari_say(
+            DPAR_E_MEMORY, why,
+            "dpar_nccl_make: no memory for the state of work_count = %d operations (%ld bytes)", n,
+            (int64_t)n * (int64_t)(sizeof *world->slots + sizeof *world->used));
     }
     for (i = 0; i < n; i++) {
         dpari_nccl_slot *slot = &world->slots[i];
@@ -4056,7 +4092,8 @@ static dpar_status dpari_nccl_make_memory(dpari_nccl_world *world, dpar_why *why
         world->own_stream = code == cudaSuccess;
     }
     if (code == cudaSuccess) {
-        code = cudaMalloc(&memory, (size_t)o->scratch_bytes + 64); /* and a word for barriers */
+        code = cudaMalloc(&memory, (size_t)o->scratch_bytes + 64); /* 64 more bytes: a word for
+                                                                      barriers */
         world->scratch = code == cudaSuccess ? (char *)memory : NULL;
     }
     if (code == cudaSuccess) {
@@ -4101,7 +4138,7 @@ static void dpari_nccl_world_end(dpari_nccl_world *world)
         DPARI_STORE(&world->ending, 1u);
         (void)!write(world->wake[1], "", 1);
         dpari_os_join(world->thread);
-        dpari_nccl_side_turn(world); /* what is still to be said */
+        dpari_nccl_side_turn(world); /* sends what has not been reported yet */
     }
     dpari_nccl_message_init(world, &m, DPARI_NCCL_BYE);
     dpari_nccl_tell(world, &m, -1);
@@ -4164,8 +4201,8 @@ static void dpari_nccl_world_end(dpari_nccl_world *world)
     free(world);
 }
 
-/* Makes this rank's part of a world, without communication. *out is set also on failure, and has to
- * be ended then. */
+/* Makes this rank's part of a world, without communication. Sets *out also on failure, unless there
+ * is no memory; it then has to be ended. */
 static dpar_status dpari_nccl_world_make(int32_t rank, int32_t size, const dpar_nccl_desc *options,
                                          dpari_nccl_world **out, dpar_why *why)
 {
@@ -4173,7 +4210,9 @@ static dpar_status dpari_nccl_world_make(int32_t rank, int32_t size, const dpar_
     dpar_status status;
     *out = world;
     if (world == NULL) {
-        return dpari_say(DPAR_E_MEMORY, why, "no memory for a communicator");
+        return dpari_say(DPAR_E_MEMORY, why,
+                         "dpar_nccl_make: no memory for the state of rank %d (%ld bytes)", rank,
+                         (int64_t)sizeof *world);
     }
     world->rank = rank;
     world->size = size;
@@ -4207,8 +4246,9 @@ static int32_t dpari_nccl_bits(const dpar_nccl_desc *o)
            (o->no_watchdog != 0) << 3;
 }
 
-/* On rank 0: listens as side.at says, on `port`, or a free one if it is 0. If none of the `given`
- * addresses belongs to this machine it listens at all. Returns 0, or errno. */
+/* On rank 0: listens at the addresses that side.at selects, on `port`, or on a free port if it is
+ * 0. If none of the `given` addresses belongs to this machine, listens at all addresses. Returns 0,
+ * or an errno. */
 static int dpari_nccl_listens(dpari_nccl_world *world, const dpari_nccl_card *given, int32_t port)
 {
     dpari_nccl_side *s = &world->side;
@@ -4239,8 +4279,9 @@ static int dpari_nccl_listens(dpari_nccl_world *world, const dpari_nccl_card *gi
     return s->listeners > 0 ? 0 : errno;
 }
 
-/* Makes rank 0's card, without the id. given: the addresses, port and key if ranks meet by TCP.
- * NULL listens at any port, with a random key that the card carries. */
+/* Makes rank 0's card, without the id, and begins to listen. given: the addresses, port and key if
+ * ranks find each other by TCP. NULL selects a free port, and a random key that the card
+ * carries. */
 static dpar_status dpari_nccl_card_begin(dpari_nccl_world *world, uint64_t job,
                                          const dpari_nccl_card *given, dpar_why *why)
 {
@@ -4283,7 +4324,8 @@ static dpar_status dpari_nccl_card_id(dpari_nccl_world *world, dpar_why *why)
     return DPAR_OK;
 }
 
-/* DPAR_E_MISMATCH, with a message, if rank 0's card does not fit this rank. */
+/* Fails with DPAR_E_MISMATCH, and a message, if rank 0's card does not fit this rank, and with
+ * DPAR_E_PEER if rank 0 failed. */
 static dpar_status dpari_nccl_card_fits(const dpari_nccl_world *world, const dpari_nccl_card *card,
                                         dpar_why *why)
 {
@@ -4334,7 +4376,14 @@ static dpar_status dpari_nccl_side_make(dpari_nccl_world *world, dpar_why *why)
         s->knock == NULL || pipe(world->wake) != 0 ||
         (world->wake[0] = dpari_os_beyond_standard(world->wake[0])) < 0 ||
         (world->wake[1] = dpari_os_beyond_standard(world->wake[1])) < 0) {
-        return dpari_say(DPAR_E_MEMORY, why, "no memory or file descriptors for the side channel");
+        return dpari_say(DPAR_E_MEMORY, why,
+                         "dpar_nccl_make: no memory (%ld bytes) or no 2 file descriptors for the "
+                         "connections between rank 0 and %d ranks",
+                         (int64_t)links * (int64_t)(sizeof *s->link + sizeof *s->polls) +
+                             (int64_t)world->size * (int64_t)(sizeof *s->note + sizeof *s->known) +
+                             (int64_t)s->knocks_room *
+                                 (int64_t)(sizeof *s->knock + sizeof *s->polls),
+                         world->size);
     }
     for (r = 0; r < 2; r++) {
         (void)fcntl(world->wake[r], F_SETFD, FD_CLOEXEC);
@@ -4360,7 +4409,7 @@ static void dpari_nccl_watchdog(dpari_nccl_world *world)
         dpari_nccl_link *l = &world->side.link[0];
         const double until = dpari_os_now() + 1;
         if (dpari_nccl_reach(world, l, until) == 0) {
-            l->state = DPARI_NCCL_KNOCKS; /* if the wait below ends first, the watchdog goes on */
+            l->state = DPARI_NCCL_KNOCKS; /* if the wait below ends first, the watchdog continues */
         }
         while (l->state == DPARI_NCCL_KNOCKS && dpari_nccl_poll(l->fd, POLLIN, until)) {
             dpari_nccl_listen_to(world, 0);
@@ -4439,6 +4488,14 @@ static dpari_nccl_ctx *dpari_nccl_ctx_make(dpari_nccl_world *world, int32_t rank
     return context;
 }
 
+/* Fails because dpari_nccl_ctx_make had no memory for a communicator of `size` ranks. */
+static dpar_status dpari_nccl_ctx_missing(dpar_why *why, const char *doing, int32_t size)
+{
+    const int64_t each = sizeof(int32_t) + sizeof(dpari_nccl_piece) + sizeof(void *);
+    return dpari_say(DPAR_E_MEMORY, why, "%s: no memory for a communicator of %d ranks (%ld bytes)",
+                     doing, size, (int64_t)sizeof(dpari_nccl_ctx) + size * each);
+}
+
 /* Appends the context to the world's communicators. */
 static void dpari_nccl_join(dpari_nccl_ctx *context)
 {
@@ -4458,12 +4515,12 @@ static void dpari_nccl_config(const dpari_nccl_world *world, ncclConfig_t *confi
     config->blocking = 0;
     if ((int32_t)config->version > world->api.version) {
         config->version =
-            (unsigned)world->api.version; /* an older library reads the fields it knows */
+            (unsigned)world->api.version; /* an older library reads only the fields that it knows */
     }
 }
 
-/* Writes "; not connected: ranks 2, 3" on rank 0, for up to 8 ranks that have not connected to it.
- */
+/* On rank 0: writes "; not connected: ranks 2, 3" for up to 8 ranks that have not connected to
+ * it. */
 static void dpari_nccl_put_away(dpar_text *text, dpari_nccl_world *world)
 {
     int32_t r, n = 0;
@@ -4479,7 +4536,7 @@ static void dpari_nccl_put_away(dpar_text *text, dpari_nccl_world *world)
     dpar_text_put(text, n > 8 ? ", ..." : "");
 }
 
-/* Makes the world's communicator of NCCL. */
+/* Makes the world's NCCL communicator. */
 static dpar_status dpari_nccl_init_rank(dpari_nccl_world *world, dpari_nccl_ctx *context,
                                         dpar_why *why)
 {
@@ -4522,7 +4579,7 @@ static dpar_status dpari_nccl_begin_world(dpari_nccl_world *world, dpari_nccl_ct
     dpar_status status;
     int32_t r;
     if (context == NULL) {
-        return dpari_say(DPAR_E_MEMORY, why, "no memory for a communicator");
+        return dpari_nccl_ctx_missing(why, "dpar_nccl_make", world->size);
     }
     for (r = 0; r < world->size; r++) {
         context->member[r] = r;
@@ -4545,9 +4602,9 @@ typedef struct dpari_nccl_row {
     int32_t world;
 } dpari_nccl_row;
 
-/* The name of `part`, which split `number` of the context made. It is the same on all its ranks,
- * and differs from that of every other communicator of the job, also of those that other ranks
- * split off. */
+/* Returns the name of `part`, which split `number` of the context made. The name is the same on all
+ * its ranks, and differs from those of all other communicators of the job, including those that
+ * other ranks split off. */
 static uint64_t dpari_nccl_name(const dpari_nccl_ctx *context, int64_t number,
                                 const dpari_nccl_ctx *part)
 {
@@ -4559,7 +4616,8 @@ static uint64_t dpari_nccl_name(const dpari_nccl_ctx *context, int64_t number,
     return h == 0 ? 1 : h;
 }
 
-/* Gathers `bytes` of each rank in `all`, which holds this rank's at its place. */
+/* Gathers `bytes` from each rank into `all`, which already holds this rank's bytes at their
+ * place. */
 static dpar_status dpari_nccl_tell_all(dpari_nccl_ctx *context, char *all, int64_t bytes)
 {
     dpar_call call;
@@ -4576,14 +4634,15 @@ static dpar_status dpari_nccl_tell_all(dpari_nccl_ctx *context, char *all, int64
     return dpari_nccl_host_move(context, &call);
 }
 
-/* True if row a comes before b among those of one color. */
+/* True if rank a comes before rank b in the new communicator, if both have the same color. */
 static int dpari_nccl_row_before(const dpari_nccl_row *row, int32_t a, int32_t b)
 {
     return row[a].key < row[b].key || (row[a].key == row[b].key && a < b);
 }
 
-/* Locked. Waits for a call that makes a communicator of the context's ranks. The new one exists
- * when the context is through, and not earlier, whatever the call returned. */
+/* Locked. Waits for an NCCL call that makes a communicator of the context's ranks. The new one
+ * exists only once the context's own communicator is no longer in progress, whatever the call
+ * returned. */
 static ncclResult_t dpari_nccl_made(dpari_nccl_ctx *context, ncclResult_t code, ncclComm_t *to)
 {
     if (code == ncclSuccess || code == ncclInProgress) {
@@ -4618,8 +4677,11 @@ static dpar_status dpari_nccl_split_by_nccl(dpari_nccl_ctx *context, dpari_nccl_
         code = code == ncclSuccess && made == NULL ? ncclInternalError : code;
     }
     if (code == ncclInProgress) {
-        status =
-            dpari_nccl_break(context, DPAR_E_TIMEOUT, "split: not finished before the deadline", 1);
+        dpar_why why;
+        (void)dpari_say(DPAR_E_TIMEOUT, &why,
+                        "split on rank %d of %d: NCCL did not finish it before the deadline",
+                        context->comm.rank, context->comm.size);
+        status = dpari_nccl_break(context, DPAR_E_TIMEOUT, why.text, 1);
     } else if (code != ncclSuccess) {
         status = dpari_nccl_failed(context, "split", code);
     }
@@ -4636,16 +4698,18 @@ static dpar_status dpari_nccl_split(dpar_comm *comm, int32_t color, int32_t key,
     int32_t r, size = 0, rank = 0;
     dpar_status status;
     if (row == NULL) {
-        return dpari_nccl_refuse(context, DPAR_E_MEMORY,
-                                 "split: no memory for a list of the ranks");
+        return dpari_say(DPAR_E_MEMORY, &comm->why,
+                         "split: no memory for the colors and keys of %d ranks (%ld bytes)", n,
+                         n * (int64_t)sizeof *row);
     }
     row[me].color = color < 0 ? -1 : color;
     row[me].key = key;
     row[me].world = world->rank;
     dpari_nccl_flush(world);
     status =
-        dpari_nccl_tell_all(context, (char *)row, (int64_t)sizeof *row); /* all that was enqueued
-                                                                      before is done then */
+        dpari_nccl_tell_all(context, (char *)row, (int64_t)sizeof *row); /* after this, everything
+                                                                            that was enqueued before
+                                                                            is done */
     for (r = 0; r < n && status >= 0; r++) {
         if (color >= 0 && row[r].color == color) {
             size++;
@@ -4655,8 +4719,7 @@ static dpar_status dpari_nccl_split(dpar_comm *comm, int32_t color, int32_t key,
     if (status >= 0 && color >= 0) {
         part = dpari_nccl_ctx_make(world, rank, size);
         if (part == NULL) {
-            status = dpari_nccl_refuse(context, DPAR_E_MEMORY,
-                                       "split: no memory for the new communicator");
+            status = dpari_nccl_ctx_missing(&comm->why, "split", size);
         }
     }
     for (r = 0; r < n && status >= 0 && part != NULL; r++) {
@@ -4690,9 +4753,9 @@ static dpar_status dpari_nccl_split(dpar_comm *comm, int32_t color, int32_t key,
     return DPAR_OK;
 }
 
-/* Locked. Makes a communicator without the ranks that are gone. The context, if it is broken, may
- * still be being revoked, which is waited for first. The new one exists when the context is
- * through. */
+/* Locked. Makes a communicator without the ranks that are gone. If the context is broken, NCCL may
+ * still be revoking it, so this first waits for that. The new communicator exists only once the
+ * context's own one is no longer in progress. */
 static ncclResult_t dpari_nccl_shrink_to(dpari_nccl_ctx *context, int *gone, int32_t n,
                                          ncclComm_t *to, ncclConfig_t *config)
 {
@@ -4753,7 +4816,7 @@ DPAR_API dpar_status dpar_nccl_shrink(dpar_comm *comm, const int32_t *gone, int3
         if (part != NULL) {
             dpari_nccl_ctx_free(part);
         }
-        return dpari_say(DPAR_E_MEMORY, why, "no memory for a communicator");
+        return dpari_nccl_ctx_missing(why, "dpar_nccl_shrink", comm->size - n);
     }
     for (r = 0; r < comm->size; r++) {
         if (i < n && gone[i] == r) {
@@ -4762,8 +4825,8 @@ DPAR_API dpar_status dpar_nccl_shrink(dpar_comm *comm, const int32_t *gone, int3
             part->member[at++] = context->member[r];
         }
     }
-    part->name =
-        dpari_nccl_name(context, -1, part); /* how often each rank split a broken one may differ */
+    part->name = dpari_nccl_name(context, -1, part); /* -1, because ranks may have split a broken
+                                                        communicator different numbers of times */
     dpari_nccl_config(world, &config);
     dpari_nccl_lock(world);
     code = dpari_nccl_shrink_to(context, list, n, &part->nccl, &config);
@@ -4792,7 +4855,7 @@ DPAR_API cudaStream_t dpar_nccl_stream(const dpar_comm *comm)
 }
 
 /* True if the memory can become a window. Only memory from ncclMemAlloc can: for other memory NCCL
- * returns an error, and perhaps not on all ranks. */
+ * returns an error, which may not be the case on all ranks. */
 static int dpari_nccl_windows(const dpari_nccl_ctx *context, const void *memory, int64_t bytes)
 {
     const uintptr_t at = (uintptr_t)memory;
@@ -4828,11 +4891,13 @@ DPAR_API dpar_status dpar_nccl_register(dpar_comm *comm, void *memory, int64_t b
     dpari_nccl_lock(context->world);
     m = context->nccl != NULL ? dpari_nccl_note_memory(context, memory) : NULL;
     if (m == NULL) {
-        status =
-            comm->status < 0
-                ? comm->status
-                : dpari_nccl_refuse(context, DPAR_E_MEMORY,
-                                    "dpar_nccl_register: no memory to record the registration");
+        status = comm->status;
+        if (status >= 0) {
+            status = dpari_say(DPAR_E_MEMORY, &comm->why,
+                               "dpar_nccl_register: no memory to record the registration (%ld "
+                               "bytes)",
+                               (int64_t)sizeof *m);
+        }
         dpari_nccl_unlock(context->world);
         return status;
     }
@@ -4841,7 +4906,8 @@ DPAR_API dpar_status dpar_nccl_register(dpar_comm *comm, void *memory, int64_t b
         code = api->CommWindowRegister(context->nccl, memory, (size_t)bytes, &m->window,
                                        DPARI_NCCL_WIN_SYMMETRIC);
         if (code == ncclSuccess || code == ncclInProgress) {
-            code = dpari_nccl_settle(context); /* the window exists when the context is through */
+            code = dpari_nccl_settle(context); /* the window exists only once NCCL has completed
+                                                  this */
         }
     }
     if (code == ncclSuccess && m->window == NULL) {
@@ -4859,9 +4925,9 @@ DPAR_API dpar_status dpar_nccl_register(dpar_comm *comm, void *memory, int64_t b
 /* ---- lent memory: memory that other devices of the node read directly ----
  *
  * Lent memory is a window of NCCL's symmetric memory (2.27). The host can get its address at a peer
- * (2.29.2). Behind the user's bytes there are flags of 32 bits, four sets of one for each rank, and
- * as many words of value 1. Flag [set][r] of this rank is alternately set by rank r's device and
- * cleared by this one:
+ * (2.29.2). Behind the user's bytes there are four sets of 32-bit flags, one flag for each rank in
+ * each set, and as many words of value 1. Flag [set][r] of this rank is alternately set by rank r's
+ * device and cleared by this one:
  *
  *     meet(set):  one -> flag [set][me] of each peer      copies of 4 bytes
  *                 until own flag [set][r] is 1, for each  the driver's waits: no kernel spins
@@ -4881,27 +4947,27 @@ DPAR_API dpar_status dpar_nccl_register(dpar_comm *comm, void *memory, int64_t b
  * What is written when (an exchange writes its part, meets, and reads its peers' parts):
  *
  *     called, part k % 2:   the part of exchange k is written again in exchange k + 2, after the
- *                           meeting of k + 1. A peer takes part in that one when its stream has
- *                           finished exchange k. So one meeting for each exchange is enough
+ *                           meeting of k + 1. A peer joins that meeting when its stream has
+ *                           finished exchange k, so that one meeting for each exchange is enough
  *     in a graph, part 2:   because a replay may follow itself directly, it also meets (set 3)
  *                           before it writes
  *
  * Therefore no flag is set twice before it is cleared. Sets 0 and 1: rank r sets its flag for
- * exchange k + 2 when it has met in k + 1, after this rank has cleared the flags of k, because
- * meetings are in stream order. Sets 2 and 3 alternate, and a rank that sets one has met in the
- * other. Calls and graphs have their own sets and parts, so that they mix in any order.
- * tests/model/near.pml checks all orders.
+ * exchange k + 2 after the meeting of k + 1, before which this rank has cleared the flags of k,
+ * because meetings are in stream order. Sets 2 and 3 alternate, and a rank sets a flag of one only
+ * after the meeting of the other. Calls and graphs use different sets and parts, so that they can
+ * be mixed in any order. tests/model/near.pml checks all orders.
  *
- * If a peer does not come, the meeting is an operation at the head of the stream like others: its
- * deadline, or the loss of the rank, breaks the communicator. Then the flags of this rank are set
- * by copies on another stream, repeatedly, until everything that was enqueued is through. NCCL
- * keeps what it mapped until the communicator is closed (dpari_nccl_stop). */
+ * If a peer does not come, its deadline, or the loss of the rank, breaks the communicator, because
+ * a meeting is an operation at the head of the stream like others. Then copies on another stream
+ * set the flags of this rank, again and again, until everything that was enqueued has run. NCCL
+ * keeps its mappings until the communicator is closed (dpari_nccl_stop). */
 
 enum {
     DPARI_NCCL_SETS = 4,
-    DPARI_NCCL_GRAPH = 2,   /* the set and part of graphs, */
-    DPARI_NCCL_BEFORE = 3,  /* and the set of the meeting before they write */
-    DPARI_NCCL_AT_ONCE = 64 /* flags in one call of the driver */
+    DPARI_NCCL_GRAPH = 2,   /* set and part for graphs, */
+    DPARI_NCCL_BEFORE = 3,  /* and the set for the meeting before they write */
+    DPARI_NCCL_AT_ONCE = 64 /* the most flags in one call of the driver */
 };
 
 static int64_t dpari_nccl_flag_bytes(const dpari_nccl_ctx *context)
@@ -4909,8 +4975,8 @@ static int64_t dpari_nccl_flag_bytes(const dpari_nccl_ctx *context)
     return DPARI_NCCL_SETS * 4 * (int64_t)context->comm.size;
 }
 
-/* Locked. Sets all flags of broken communicators, so that no stream waits for a rank that will not
- * come. */
+/* Locked. Sets all flags in the memory of broken communicators, so that no stream waits for a rank
+ * that will not come. */
 static void dpari_nccl_free_waits(dpari_nccl_world *world)
 {
     const dpari_nccl_memory *memory;
@@ -4965,7 +5031,7 @@ static void dpari_nccl_find_ops(dpari_nccl_world *world)
 #endif
 }
 
-/* True if this rank can lend memory, as far as it can tell without trying. */
+/* True if this rank can lend memory, as far as that is known without trying. */
 static int dpari_nccl_can_lend(dpari_nccl_world *world)
 {
     const char *wanted = getenv("DPAR_NCCL_LEND");
@@ -4985,8 +5051,8 @@ static int dpari_nccl_can_lend(dpari_nccl_world *world)
     return world->ops != NULL && world->freeing != NULL;
 }
 
-/* Sets worst[0] to the most bytes that a rank needs, and worst[1] to the worst of what ranks say: 0
- * they can lend, 1 they cannot, 2 they failed. */
+/* Sets worst[0] to the most bytes that any rank needs, and worst[1] to the largest value of `says`
+ * on any rank: 0 it can lend, 1 it cannot, 2 it failed. Collective. */
 static dpar_status dpari_nccl_agree_to_lend(dpar_comm *comm, int64_t bytes, int64_t says,
                                             int64_t *worst)
 {
@@ -5006,7 +5072,7 @@ static dpari_nccl_memory *dpari_nccl_lent(const dpari_nccl_ctx *context, const v
 }
 
 /* Prepares registered memory for lending: writes the words of value 1 (the flags are 0 already),
- * and gets its addresses at the other ranks. */
+ * and gets the addresses of the other ranks' memory. */
 static dpar_status dpari_nccl_lend_out(dpari_nccl_ctx *context, void *memory, int64_t flags)
 {
     dpari_nccl_world *world = context->world;
@@ -5023,15 +5089,16 @@ static dpar_status dpari_nccl_lend_out(dpari_nccl_ctx *context, void *memory, in
     if (near == NULL || ones == NULL) {
         free(ones);
         free((void *)near);
-        return dpari_nccl_refuse(context, DPAR_E_MEMORY,
-                                 "no memory to record shared device memory");
+        return dpari_say(DPAR_E_MEMORY, &context->comm.why,
+                         "no host memory to share device memory with %d ranks (%ld bytes)",
+                         context->comm.size, bytes + context->comm.size * (int64_t)sizeof *near);
     }
     for (i = 0; i < bytes / 4; i++) {
         ones[i] = 1;
     }
     code = cudaMemcpyAsync((char *)memory + flags + bytes, ones, (size_t)bytes, cudaMemcpyDefault,
                            world->stream);
-    free(ones); /* a copy from pageable memory has read it when it returns */
+    free(ones); /* a copy from pageable memory has read its source when it returns */
     if (code != cudaSuccess) {
         free((void *)near);
         return dpari_nccl_cuda_broke(context, "writing the flags of shared device memory", code);
@@ -5079,8 +5146,10 @@ static dpar_status dpari_nccl_lend(dpar_comm *comm, int64_t bytes, int32_t can, 
     if (status >= 0 && (all < 0 || worst[1] == 2)) {
         dpari_nccl_release(comm, *memory);
         return all < 0 ? all
-                       : dpari_nccl_refuse(context, DPAR_E_MEMORY,
-                                           "another rank has no memory to share between devices");
+                       : dpari_say(DPAR_E_MEMORY, &comm->why,
+                                   "another rank could not share %ld bytes of device memory: see "
+                                   "its own message",
+                                   whole);
     }
     return status;
 }
@@ -5189,7 +5258,7 @@ static dpar_status dpari_nccl_meet_near(dpar_comm *comm, void *memory, const int
     return status < 0 ? status : (dpar_status)m->part;
 }
 
-/* Writes this rank's last operations, and what other ranks have reported. */
+/* Writes a report: this rank's last operations, and those that other ranks have reported. */
 static void dpari_nccl_report(dpar_comm *comm, dpar_text *out)
 {
     dpari_nccl_ctx *context = dpari_nccl_ctx_of(comm);
@@ -5209,7 +5278,7 @@ static void dpari_nccl_report(dpar_comm *comm, dpar_text *out)
         dpari_operation_text(out, record->kind, record->sequence, record->type, record->count,
                              record->root, record->tag);
         if (record->state == DPAR_MORE) {
-            dpar_text_put(out, ": under way\n");
+            dpar_text_put(out, ": in progress\n");
         } else {
             dpar_text_put(out, record->state < 0 ? ": failed\n" : ": done\n");
         }
@@ -5229,7 +5298,7 @@ static void dpari_nccl_report(dpar_comm *comm, dpar_text *out)
     dpari_nccl_unlock(world);
 }
 
-/* The number of machines of the context's ranks, or 0 if that is not known. */
+/* Returns the number of machines on which the context's ranks are, or 0 if it is not known. */
 static int32_t dpari_nccl_nodes(const dpari_nccl_ctx *context)
 {
     const uint64_t *node = context->world->node;
@@ -5256,7 +5325,7 @@ static void dpari_nccl_describe(dpar_comm *comm, dpar_text *out)
 }
 
 /* Removes the context from its world: from the slots, the list, and the registered memory. Returns
- * how many works nobody has waited for. */
+ * the number of works that nobody has waited for. */
 static int32_t dpari_nccl_leave(dpari_nccl_ctx *context)
 {
     dpari_nccl_world *world = context->world;
@@ -5294,8 +5363,8 @@ static int32_t dpari_nccl_leave(dpari_nccl_ctx *context)
     return lost;
 }
 
-/* Ends the context's communicator of NCCL: in order, or by an abort if it is broken or that fails.
- */
+/* Ends the context's NCCL communicator: regularly, or by an abort if it is broken or the regular
+ * end fails. */
 static void dpari_nccl_destroy(dpari_nccl_ctx *context)
 {
     const dpari_nccl_api *api = &context->world->api;
@@ -5319,7 +5388,8 @@ static void dpari_nccl_destroy(dpari_nccl_ctx *context)
     }
 }
 
-/* Frees the context, which was removed from its world, or keeps it while a thread aborts it. */
+/* Frees the context, which was removed from its world. If a thread is still aborting it, keeps it
+ * until then. */
 static void dpari_nccl_retire(dpari_nccl_ctx *context)
 {
     dpari_nccl_destroy(context);
@@ -5346,7 +5416,7 @@ static dpar_status dpari_nccl_close(dpar_comm *comm)
         dpari_nccl_finish(work, DPAR_E_ARG);
         lost++;
     }
-    if (comm->status >= 0) { /* a barrier behind all operations, so that all ranks leave together */
+    if (comm->status >= 0) { /* a barrier after all operations, so that all ranks leave together */
         dpar_call barrier;
         dpari_nccl_slot *slot = NULL;
         memset(&barrier, 0, sizeof barrier);
@@ -5372,7 +5442,8 @@ static dpar_status dpari_nccl_close(dpar_comm *comm)
 
 /* ==== how ranks find each other ==== */
 
-/* The status and message of the first rank of host that failed. Collective. */
+/* Returns the status of the lowest rank of host that failed, and sets *said to its message.
+ * Collective. */
 static dpar_status dpari_nccl_worst(dpar_comm *host, dpar_status mine, dpar_why *said)
 {
     int32_t both[2], worst[2];
@@ -5404,8 +5475,8 @@ static dpar_status dpari_nccl_worst(dpar_comm *host, dpar_status mine, dpar_why 
     return status;
 }
 
-/* A number of this machine, from the host's name and boot id, as NCCL does, and from the network
- * namespace. */
+/* Returns a number for this machine, computed from the host's name and boot id, as NCCL does, and
+ * from the network namespace. */
 static uint64_t dpari_nccl_this_node(void)
 {
     char text[512];
@@ -5420,7 +5491,8 @@ static uint64_t dpari_nccl_this_node(void)
     if (dpari_site_read(&here, "/proc/sys/kernel/random/boot_id", text + n, 256) < 0) {
         text[n] = 0;
     }
-    /* Containers of one host may have separate networks, which loopback does not connect. */
+    /* Containers on one host may have separate networks, which a loopback interface does not
+     * connect. */
     return dpari_nccl_hash(text) ^ dpari_os_namespace("net") * UINT64_C(0x9e3779b97f4a7c15);
 }
 
@@ -5432,7 +5504,9 @@ static dpar_status dpari_nccl_by_host(dpar_comm *host, dpari_nccl_world *world,
     int32_t r;
     world->node = (uint64_t *)malloc((size_t)world->size * sizeof *world->node);
     if (world->node == NULL) {
-        status = dpari_say(DPAR_E_MEMORY, said, "no memory for a communicator");
+        status = dpari_say(DPAR_E_MEMORY, said,
+                           "dpar_nccl_make: no memory for the node numbers of %d ranks (%ld bytes)",
+                           world->size, world->size * (int64_t)sizeof *world->node);
     }
     status = dpari_nccl_worst(host, status, said);
     if (status < 0) {
@@ -5505,7 +5579,8 @@ static dpar_status dpari_nccl_make_over(dpar_comm *host, const dpar_nccl_desc *o
 
 /* ---- PMI-1: lines of text over a file descriptor ---- */
 
-/* Sends one question and reads its answer, a line, before the deadline. Returns -1 on failure. */
+/* Sends a request and reads the answer, which is one line, before the deadline. Returns -1 on
+ * failure. */
 static int dpari_nccl_pmi_ask(int fd, const char *question, char *answer, size_t room, double until)
 {
     size_t n = 0;
@@ -5542,7 +5617,8 @@ static int dpari_nccl_pmi_ask(int fd, const char *question, char *answer, size_t
     }
 }
 
-/* Copies the text after `key` up to a space. Returns -1 if the answer lacks the key. */
+/* Copies the text that follows `key` in the answer, up to a space. Returns -1 if the answer lacks
+ * the key. */
 static int dpari_nccl_pmi_value(const char *answer, const char *key, char *to, size_t room)
 {
     const char *at = strstr(answer, key);
@@ -5586,12 +5662,15 @@ static dpar_status dpari_nccl_pmi(int fd, int32_t rank, void *bytes, size_t n, d
     }
     if (bad) {
         return dpari_say(DPAR_E_SYSTEM, why,
-                         "the launcher at PMI_FD does not speak PMI-1 (Cray PMI and PMIx do not): "
-                         "set MASTER_ADDR and MASTER_PORT, or DPAR_NCCL_FILE");
+                         "rank %d: the launcher at PMI_FD = %d does not speak PMI-1 (Cray PMI and "
+                         "PMIx do not): set MASTER_ADDR and MASTER_PORT, or DPAR_NCCL_FILE",
+                         rank, (int32_t)fd);
     }
     if (dpari_nccl_pmi_ask(fd, "cmd=barrier_in\n", answer, sizeof answer, until) != 0) {
         return dpari_say(DPAR_E_TIMEOUT, why,
-                         "not all ranks reached PMI's barrier before the deadline");
+                         "rank %d waited in a PMI barrier that not all ranks reached before the "
+                         "deadline",
+                         rank);
     }
     dpar_text_init(&t, line, sizeof line);
     dpar_text_put(&t, "cmd=get kvsname=");
@@ -5600,7 +5679,9 @@ static dpar_status dpari_nccl_pmi(int fd, int32_t rank, void *bytes, size_t n, d
     if (dpari_nccl_pmi_ask(fd, line, answer, sizeof answer, until) != 0 ||
         dpari_nccl_pmi_value(answer, "value=", value, sizeof value) != 0 ||
         strlen(value) != 2 * n) {
-        return dpari_say(DPAR_E_PEER, why, "rank 0 has put nothing into PMI: see its own message");
+        return dpari_say(DPAR_E_PEER, why,
+                         "rank %d found nothing from rank 0 in PMI: see rank 0's own message",
+                         rank);
     }
     for (i = 0; rank != 0 && i < n; i++) {
         const char *high = strchr(hex, value[2 * i]), *low = strchr(hex, value[2 * i + 1]);
@@ -5612,7 +5693,7 @@ static dpar_status dpari_nccl_pmi(int fd, int32_t rank, void *bytes, size_t n, d
 
 /* ---- a file ---- */
 
-/* "FILE.JOB-SIZE" */
+/* Writes the name of the card's file: "FILE.JOB-SIZE". */
 static void dpari_nccl_file_name(char *to, size_t room, const char *file, uint64_t job,
                                  int32_t size)
 {
@@ -5655,8 +5736,8 @@ static dpar_status dpari_nccl_file_write(const char *name, const void *bytes, si
     return DPAR_OK;
 }
 
-/* True if the rank 0 that wrote the card answers and proves it. Since the card was written anything
- * else may listen at its address. */
+/* True if rank 0 answers at the card's address and proves that it wrote the card. A program of
+ * another run may listen there by now. */
 static int dpari_nccl_answers(dpari_nccl_world *world, double until)
 {
     const double soon = dpari_os_now() + 1;
@@ -5674,8 +5755,9 @@ static int dpari_nccl_answers(dpari_nccl_world *world, double until)
     return well;
 }
 
-/* Reads the card of this job's rank 0 once it exists. A card that an earlier run left is ignored,
- * except without a side channel (addresses 0), where that cannot be checked. */
+/* Waits for the file of this job's rank 0 and reads the card from it. Ignores a card that an
+ * earlier run left, except without a side channel (addresses 0), because then this cannot be
+ * checked. */
 static dpar_status dpari_nccl_file_read(dpari_nccl_world *world, const char *name, double until,
                                         dpar_why *why)
 {
@@ -5742,7 +5824,8 @@ static dpar_status dpari_nccl_resolve(const char *address, int32_t port, dpari_n
     return DPAR_OK;
 }
 
-/* On rank 0: waits until all ranks have connected, and tells those that did if some are missing. */
+/* On rank 0: waits until all ranks have connected. If some are missing at the deadline, informs
+ * those that did connect. */
 static dpar_status dpari_nccl_tcp_gather(dpari_nccl_world *world, double until, dpar_why *why)
 {
     dpari_nccl_message m;
@@ -5782,7 +5865,7 @@ static dpar_status dpari_nccl_tcp_gather(dpari_nccl_world *world, double until, 
     return DPAR_E_TIMEOUT;
 }
 
-/* On rank 0: makes the id and sends the card to all ranks, which are connected. */
+/* On rank 0: makes the id and sends the card to all ranks, which have connected by now. */
 static dpar_status dpari_nccl_tcp_give(dpari_nccl_world *world, double until, dpar_why *why)
 {
     dpari_nccl_message m;
@@ -5804,19 +5887,19 @@ static dpar_status dpari_nccl_tcp_give(dpari_nccl_world *world, double until, dp
     return status;
 }
 
-/* On other ranks: tries once to connect to rank 0 and get the card. Returns DPAR_MORE if it is to
- * be tried again; *problem is then the reason, which may be the text of the message, or NULL for
- * another secret.
- */
+/* On other ranks: tries once to connect to rank 0 and get the card. Returns DPAR_MORE if it has to
+ * be tried again; *problem is then the reason, which may be the text of *message, or NULL if rank 0
+ * has another secret. */
 static dpar_status dpari_nccl_tcp_try(dpari_nccl_world *world, dpari_nccl_message *message,
                                       const char **problem, double until, dpar_why *why)
 {
     const dpari_nccl_card known = world->side.card;
-    const double soon = dpari_os_now() + 5; /* a rank 0 that waits for others answers at once */
+    const double soon = dpari_os_now() + 5; /* because rank 0 answers at once, even while it waits
+                                               for others */
     dpari_nccl_link *l = &world->side.link[0];
     int well;
     if (dpari_nccl_reach(world, l, until) != 0) {
-        return DPAR_MORE; /* the reason of an earlier attempt stays */
+        return DPAR_MORE; /* keeps the reason of an earlier attempt */
     }
     memset(message, 0, sizeof *message);
     well = dpari_nccl_read(l->fd, message, sizeof *message, soon < until ? soon : until) == 0 &&
@@ -5829,7 +5912,7 @@ static dpar_status dpari_nccl_tcp_try(dpari_nccl_world *world, dpari_nccl_messag
     }
     if (well && dpari_nccl_enter(world, l, message, until) == 0 &&
         dpari_nccl_read(l->fd, message, sizeof *message, until + 1) ==
-            0 && /* later: it names missing ranks */
+            0 && /* 1 s later than the deadline: rank 0 then sends the missing ranks */
         dpari_nccl_fits(world, message) &&
         message->kind == DPARI_NCCL_WELCOME) {
         l->state = DPARI_NCCL_HERE;
@@ -5854,8 +5937,8 @@ static dpar_status dpari_nccl_tcp_try(dpari_nccl_world *world, dpari_nccl_messag
     return DPAR_MORE;
 }
 
-/* On other ranks: connects to rank 0 and waits for the card. A rank 0 with another secret may
- * belong to a run that is just ending, so that it fails only after 5 s. */
+/* On other ranks: connects to rank 0 and waits for the card. Another secret is an error only after
+ * 5 s, because the rank 0 that answers may belong to a run that is just ending. */
 static dpar_status dpari_nccl_tcp_take(dpari_nccl_world *world, const char *address, double until,
                                        dpar_why *why)
 {
@@ -5887,9 +5970,10 @@ static dpar_status dpari_nccl_tcp_take(dpari_nccl_world *world, const char *addr
     }
 }
 
-/* Where rank 0 listens, for a name and its addresses on this machine. If they are all loopback
- * addresses, and the name does not say so (a machine's own name, by /etc/hosts), the name is
- * another address on other machines. */
+/* Returns where rank 0 listens (DPARI_NCCL_AT_LOOP, ...), for a name and its addresses on this
+ * machine. /etc/hosts often maps a machine's own name to a loopback address, while other machines
+ * resolve it to a real one. So if all are loopback addresses but the name is not a loopback name,
+ * rank 0 listens at all addresses. */
 static int32_t dpari_nccl_listens_where(const char *address, const dpari_nccl_card *found)
 {
     int32_t i;
@@ -5956,7 +6040,8 @@ static dpar_status dpari_nccl_by_file(dpari_nccl_world *world, const dpar_nccl_r
         status = dpari_nccl_own_card(world, dpari_nccl_nonce(meet->job), why);
         wrote = dpari_nccl_file_write(name, &world->side.card, sizeof world->side.card, why);
         if (status < 0) {
-            dpari_os_sleep(0.5); /* lets waiting ranks read that it failed, before it is deleted */
+            dpari_os_sleep(0.5); /* lets waiting ranks read the failure before the file is
+                                    deleted */
         }
         if (status >= 0) {
             status = wrote;
@@ -5989,9 +6074,9 @@ static dpar_status dpari_nccl_by_pmi(dpari_nccl_world *world, const dpar_nccl_re
     if (fd == NULL || !dpari_job_number(fd, 1 << 20, &number)) {
         return dpari_wrong(why, "DPAR_NCCL_PMI: the variable PMI_FD is not set, or is no number");
     }
-    told =
-        dpari_nccl_pmi((int)number, world->rank, &world->side.card, sizeof world->side.card, until,
-                       status < 0 ? NULL : why); /* also to report that rank 0 could not begin */
+    told = dpari_nccl_pmi((int)number, world->rank, &world->side.card, sizeof world->side.card,
+                          until, status < 0 ? NULL : why); /* also after a failure, to report that
+                                                              rank 0 could not begin */
     return status < 0 ? status : told;
 }
 
@@ -6010,7 +6095,8 @@ static dpar_status dpari_nccl_by_id(dpari_nccl_world *world, const dpar_nccl_ren
     return dpari_nccl_card_id(world, why);
 }
 
-/* Fills *m with what is given, then what the environment says, and selects a method. */
+/* Sets *m to the caller's values, fills in the missing ones from the environment, and selects a
+ * method. */
 static dpar_status dpari_nccl_find_way(const dpar_nccl_rendezvous *given, dpar_nccl_rendezvous *m,
                                        dpar_launcher_info *job, dpar_why *why)
 {
@@ -6026,8 +6112,8 @@ static dpar_status dpari_nccl_find_way(const dpar_nccl_rendezvous *given, dpar_n
         (m->size > 0 && m->rank >= m->size) || m->size < 0) {
         return dpari_wrong(
             why,
-            "desc.rendezvous: method %d (0 to %d are allowed), rank %d or size %d is "
-            "out of range",
+            "desc.rendezvous: method is %d, but must be 0 to %d; or rank is %d and size is %d, but "
+            "rank must be 0 to size - 1",
             m->method, DPAR_NCCL_RENDEZVOUS_COUNT - 1, m->rank, m->size);
     }
     if (m->size == 0) {
@@ -6072,7 +6158,7 @@ static dpar_status dpari_nccl_find_way(const dpar_nccl_rendezvous *given, dpar_n
     return DPAR_OK;
 }
 
-/* The broadcast of a job of one rank. */
+/* The broadcast of a job with one rank: does nothing. */
 static int dpari_nccl_alone(void *user, void *buffer, size_t bytes, int root)
 {
     (void)user;
@@ -6102,7 +6188,8 @@ static dpar_status dpari_nccl_meet(dpari_nccl_world *world, dpar_nccl_rendezvous
     return status >= 0 && world->side.link == NULL ? dpari_nccl_side_make(world, why) : status;
 }
 
-/* All ranks are on this node: they meet over shared memory. */
+/* Makes a communicator of ranks that are all on this node and find each other over shared
+ * memory. */
 static dpar_status dpari_nccl_by_node(const dpar_nccl_desc *options, dpar_comm **out, dpar_why *why)
 {
     dpar_world_desc o;
@@ -6145,7 +6232,8 @@ static dpar_status dpari_nccl_make_by_rendezvous(const dpar_nccl_desc *options, 
     if (status >= 0) {
         status = dpari_nccl_begin_world(world, &context, why);
     }
-    if (m.method == DPAR_NCCL_FILE && m.rank == 0) { /* all have read it, or it is not needed */
+    if (m.method == DPAR_NCCL_FILE && m.rank == 0) { /* all ranks have read the file, or do not need
+                                                        it */
         dpari_nccl_file_name(name, sizeof name, m.file, m.job, m.size);
         (void)unlink(name);
     }
@@ -6179,12 +6267,12 @@ static int dpari_nccl_starts(const char *at, const char *end, const char *word)
     return (size_t)(end - at) >= n && memcmp(at, word, n) == 0;
 }
 
-/* Channels by transport, as NCCL logs them with NCCL_DEBUG=INFO. */
+/* Numbers of channels by transport, as NCCL logs them with NCCL_DEBUG=INFO. */
 typedef struct dpari_nccl_transport {
-    int64_t p2p, shm, socket, ib, other; /* lines "via ...": NVLink or PCIe, host memory, TCP,
-                                            InfiniBand or RoCE, another plug-in */
-    char network[40];                    /* of "Using network ...": Socket, IB, AWS Libfabric, or
-                                            "" */
+    int64_t p2p, shm, socket, ib, other; /* lines with "via ...": NVLink or PCIe, host memory, TCP,
+                                            InfiniBand or RoCE, and other plug-ins */
+    char network[40];                    /* name in "Using network ...": Socket, IB, AWS Libfabric;
+                                            "" if there is none */
 } dpari_nccl_transport;
 
 /* Counts the transport that follows "via ". */
@@ -6228,7 +6316,8 @@ static void dpari_nccl_read_log(const char *text, size_t bytes, dpari_nccl_trans
     }
 }
 
-/* Reads the first 64 MiB of a log, where NCCL's choices are. NULL if it cannot be read. */
+/* Reads the first 64 MiB of a log, which contain NCCL's choices. Returns NULL if it cannot be
+ * read. */
 static char *dpari_nccl_log_text(const char *log, size_t *bytes)
 {
     const int fd = log != NULL && log[0] != 0 ? open(log, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;

@@ -2,8 +2,8 @@
 /* dpar_points.h - exchanges values of unstructured meshes, by global ids or by index lists.
  * Version 0.2.0. GENERATED from src/ by tools/amalgamate: edit the files there.
  *
- * It is for finite elements, polyhedral meshes, sparse matrices and graphs. A vector of a rank has the rank's own
- * values first. Behind them it has ghosts, which are copies of values that other ranks own, named by their ids. In
+ * It is for finite elements, polyhedral meshes, sparse matrices and graphs. On each rank, a vector holds the rank's own
+ * values first and then its ghosts, which are copies of values that other ranks own. Points are identified by ids. In
  * this program the points of a ring are distributed round-robin, and each rank reads the neighbours of its points:
  *
  *     #include "dpar_points.h"
@@ -29,7 +29,7 @@
  *         if (dpar_points_make(world, &desc, &points, &why) < 0) {
  *             return dpar_fail(world, &why);
  *         }
- *         x = (double *)dpar_points_array(points, DPAR_F64, 1);     x[10 + 20]; any array of yours works, too
+ *         x = (double *)dpar_points_array(points, DPAR_F64, 1);     x[10 + 20]; an array of your own works too
  *         if (x == NULL) {
  *             return dpar_fail(world, NULL);
  *         }
@@ -57,8 +57,8 @@
  *     dpar_points_reduce(points, b)                   adds the ghosts of b to their owners' values (assembly)
  *     dpar_points_to_local(points, ids, count, index)             converts ids to local indices, as for matrix columns
  *     dpar_points_interior_rows(points, rows, begin, column, row, &interior)     finds the rows that read no ghost
- *     dpar_points_begin(points, fields, count)        starts an exchange of several vectors; compute those rows, then
- *     dpar_points_end(points)                         finish it
+ *     dpar_points_begin(points, fields, count)        starts an exchange of several vectors; compute these rows
+ *     dpar_points_end(points)                         waits until the exchange is complete
  *
  * dpar_points_make also takes consecutive ids, known owners, or index lists: see dpar_points_desc.
  */
@@ -80,29 +80,30 @@
 
 /* ==== points/points.h ==== */
 
-/* points - exchanges values of unstructured meshes, by lists of ids or indices, for finite
+/* points - exchanges values of unstructured meshes, described by ids or by index lists, for finite
  * elements, finite volumes on polyhedra, sparse matrices and graphs. An exchange is planned once.
- * Then any vectors can be exchanged, as often as you like, in one message per peer.
+ * Any vectors can then be exchanged as often as you like, with one message per peer.
  *
- * A vector of a rank has `own_count` values, and behind them `ghost_count` ghosts, which are copies
- * of values that other ranks own. Local index i is an own value if i < own_count, and ghost
- * i - own_count otherwise. There are two ways to describe what is exchanged.
+ * On each rank, a vector holds `own_count` own values and then `ghost_count` ghosts, which are
+ * copies of values that other ranks own. Local index i is an own value if i < own_count, otherwise
+ * it is ghost i - own_count. There are two ways to describe an exchange.
  *
- * By ids: numbers of your choice for all points of the job. Each rank lists the ids that it owns
- * and those that it reads. dpar finds the owners of the latter:
+ * By ids, which are numbers that you choose for all points of the job. Each rank lists the ids that
+ * it owns and those that it reads, and dpar finds out which ranks own the latter:
  *
  *     dpar_points_desc desc = {0};
- *     desc.own_count = n;                     own_id NULL: consecutive ids from rank to rank
+ *     desc.own_count = n;                     own_id stays NULL: ids are consecutive over the ranks
  *     desc.ghost_count = m;
  *     desc.ghost_id = needed;                 in any order, repeats allowed
  *
- * By lists of both sides, as HPCG, PETSc and hypre have them: which own values are sent to which
- * rank, and how many are received from which rank (dpar_points_lists).
+ * By lists, as HPCG, PETSc and hypre have them: each rank lists which own values it sends to which
+ * rank, and how many values it receives from which rank (dpar_points_lists). The exchange is then
+ * the same:
  *
  *     dpar_points_make(comm, &desc, &points, &why);           each call returns a dpar_status
  *     field[0].type = field[1].type = DPAR_F64;
  *     field[0].data = x;                      x[n + m]
- *     field[1].data = u;                      u[3 * (n + m)], three together at each point
+ *     field[1].data = u;                      u[3 * (n + m)], three adjacent values per point
  *     field[1].components = 3;
  *     dpar_points_begin(points, field, 2);
  *     ... rows that read no ghost: dpar_points_interior_rows ...
@@ -110,31 +111,32 @@
  *     ... the other rows ...
  *     dpar_points_free(points);
  *
- * Vectors are passed to each call and may differ from call to call. Vectors of dpar_comm_alloc are
- * exchanged fastest, because peers in a node read long runs in place. Others are packed into memory
- * that peers read. Between nodes values are sent in messages.
+ * Vectors are passed to each call and may differ from call to call. Vectors from dpar_comm_alloc
+ * are exchanged fastest, because peers in the same node read long runs in place. Other vectors are
+ * packed into memory that those peers read. Between nodes values are sent in messages.
  *
  * Between begin and end own values may be read but not written, and ghosts must be neither read nor
- * written. Several plans may be in progress at a time, if none writes what another one reads.
+ * written. Several plans may be in progress at a time if no plan writes values that another reads.
  *
  * Memory. A plan takes 1 KiB, which you may provide (desc.memory). Plans by ids need another 24 to
  * 48 bytes there for each ghost and for each own id that own_id lists; plans by lists need two
- * bits for each ghost. The rest always comes from dpar_comm_alloc. It is 1.2 KiB per peer, and 4
- * bytes for each value sent and each ghost. Instead of the latter it is 8 bytes for each run if
- * runs are long, and nothing if there is one run. Packed values take three times their bytes, four
- * times with messages. During make up to 64 bytes per id and 48 bytes per rank of the communicator
- * are needed.
+ * bits for each ghost. All other memory comes from dpar_comm_alloc. It is 1.2 KiB per peer and the
+ * memory of the lists, which is 4 bytes for each value sent and each ghost. Lists of long runs take
+ * only 8 bytes per run, and a list that is a single run takes none. Packed values take three times
+ * their bytes, or four times with messages. dpar_points_make temporarily needs up to 64 bytes per
+ * id and 48 bytes per rank of the communicator.
  *
- * Plans share none of this memory. Four levels of a multigrid, each half as fine, take 1.4 times
- * the memory of the finest. If they shared it, each exchange would have to wait until all ranks had
- * read the one before, which costs small ones a fifth of their time. */
+ * Plans share none of this memory. Four levels of a multigrid, each half as fine as the one before,
+ * take 1.4 times the memory of the finest. If they shared memory, each exchange would have to wait
+ * until all ranks had read the values of the previous one, which makes small exchanges a fifth
+ * slower. */
 
-/* The order of ghosts behind the own values. */
+/* The order of ghosts in a vector. */
 enum {
     DPAR_POINTS_ORDER_GIVEN,   /* the order of ghost_id */
-    DPAR_POINTS_ORDER_BY_OWNER /* by the owner's rank, then by id, so that what a peer sends is one
-                            run that needs no unpacking. dpar_points_to_local finds the place of an
-                            id */
+    DPAR_POINTS_ORDER_BY_OWNER /* by the owner's rank, then by id, so that the values from a peer
+                            are one run and need no unpacking. dpar_points_to_local finds the index
+                            of an id */
 };
 
 /* How values are exchanged. */
@@ -145,10 +147,11 @@ enum {
     DPAR_POINTS_DIRECT    /* long runs are read in place, others are packed */
 };
 
-/* The lists of both sides of an exchange, as many codes have them already. The first
- * `send_count[0]` entries of send_index are the values for peer[0], the next `send_count[1]` those
- * for peer[1], and so on. Likewise the first `receive_count[0]` entries of receive_index receive
- * the values of peer[0], in the order of its list. All arrays are copied. */
+/* The values that this rank sends and receives in an exchange, as many codes list them already. The
+ * first send_count[0] entries of send_index are the values for peer[0], the next send_count[1]
+ * those for peer[1], and so on. In the same way, the first receive_count[0] entries of
+ * receive_index are the ghosts that receive the values from peer[0], in the order of that peer's
+ * send_index. All arrays are copied. */
 typedef struct dpar_points_lists {
     int32_t peer_count;
     const int32_t *peer;          /* [peer_count] ranks, each once, in any order; may include this
@@ -162,33 +165,36 @@ typedef struct dpar_points_lists {
                                      own_count + 1, ... */
 } dpar_points_lists;
 
-/* The points of this rank. Zero it, then set own_count, and either ids or lists. All ranks pass ids
- * or all pass lists, with the same order, method, run_bytes and tag; otherwise all get
- * DPAR_E_MISMATCH. */
+/* The points of this rank. Zero it, then set own_count, and either ids or lists. All ranks must
+ * pass ids or all must pass lists, with the same order, method, run_bytes and tag; otherwise all
+ * get DPAR_E_MISMATCH. */
 typedef struct dpar_points_desc {
-    int64_t own_count;       /* number of values that this rank owns: 0 to 2^31 - 1, with ghosts */
+    int64_t own_count;       /* number of values that this rank owns; own_count + ghost_count must
+                                be 0 to 2^31 - 1 */
     const int64_t *own_id;   /* [own_count] any numbers, each once in the job, in any order. NULL on
                                 all ranks selects consecutive ids from 0, rank after rank, or the
-                                elements that `layout` gives this rank */
-    int64_t ghost_count;     /* number of values that this rank reads; may include its own ids */
-    const int64_t *ghost_id; /* [ghost_count] */
+                                elements that `layout` assigns to this rank */
+    int64_t ghost_count;     /* number of values that this rank reads */
+    const int64_t *ghost_id; /* [ghost_count] their ids, which may include own ids */
     const int32_t *owner;    /* [ghost_count] the rank that owns each ghost, if you know it. NULL on
-                                all ranks looks it up */
+                                all ranks looks the owners up */
     const dpar_layout *layout;      /* defines the owners; may be NULL. Ids are then the elements of
                                        its whole array in C order, owned by its primary copies */
     int32_t order;                  /* DPAR_POINTS_ORDER_GIVEN or DPAR_POINTS_ORDER_BY_OWNER */
     int32_t method;                 /* DPAR_POINTS_AUTO, _MESSAGES, _PACKED or _DIRECT */
     const dpar_points_lists *lists; /* replaces the ids; own_count and ghost_count must be set */
-    int64_t run_bytes; /* for DIRECT: the least average bytes of the runs of a list that is read in
-                          place; 0 selects 64 */
-    int32_t tag;       /* of the messages; your own between begin and end must have another one */
+    int64_t run_bytes; /* for DIRECT: a list is read in place if its runs have at least this many
+                          bytes on average; 0 selects 64 */
+    int32_t tag;       /* of the messages; your own messages between begin and end must have another
+                          one */
     int32_t timers;    /* 1 keeps times for dpar_points_report */
-    void *memory;      /* for the plan, aligned to 64; NULL lets make allocate it */
-    int64_t bytes;     /* size of memory. memory NULL and bytes 1 ask for the size that is needed */
+    void *memory;      /* for the plan, aligned to 64; NULL lets dpar_points_make allocate it */
+    int64_t bytes;     /* size of memory. With memory NULL and bytes 1, dpar_points_make fails with
+                          DPAR_E_ROOM, and why->bytes is the size that is needed */
 } dpar_points_desc;
 
-/* A vector over own values and ghosts. Zero it, then set type and data, and what else differs.
- * Component k of local index i is
+/* A vector over own values and ghosts. Zero it, then set type, data and the other fields that you
+ * need. Component k of local index i is
  *
  *     data[i * stride + k * component_stride] */
 typedef struct dpar_points_field {
@@ -203,13 +209,14 @@ typedef struct dpar_points_field {
                      ghosts[g * stride + ...] */
 } dpar_points_field;
 
-/* A plan of exchanges of points. You may read these fields; the rest is private. */
+/* A plan for exchanging values of points. All fields are read-only. */
 typedef struct dpar_points {
     dpar_comm *comm;
-    int64_t own_count, ghost_count; /* values of this rank */
+    int64_t own_count, ghost_count; /* number of own values and ghosts of this rank */
     int64_t first_id;               /* the id of own value 0 if ids are consecutive; otherwise 0 */
-    int64_t global_count;           /* own values of all ranks together */
-    int32_t peer_count; /* ranks that this rank sends to or receives from, including itself */
+    int64_t global_count;           /* number of own values of all ranks together */
+    int32_t peer_count;             /* number of ranks that this rank sends to or receives from,
+                                       including this rank if it reads its own ids */
 } dpar_points;
 
 /* Plans exchanges. The arrays of desc are not used after the call, except for desc.memory, which
@@ -217,39 +224,41 @@ typedef struct dpar_points {
  *
  * Collective over comm. All errors are returned on all ranks. Fails with DPAR_E_ARG if an index is
  * out of range, comm has a device's memory, or an id has two owners or none ("id 17, ghost 3 of
- * rank 2, is owned by no rank"). If `owner` or `layout` defines the owner, a second one is not
- * looked for. Fails with DPAR_E_MISMATCH if ranks describe different kinds of plans, or a rank
- * sends other values than its peer receives. Fails with DPAR_E_RANGE above 2^31 - 1 values on a
- * rank, with DPAR_E_MEMORY, or as the communicator. Fails with DPAR_E_ROOM if desc.bytes is set and
- * too small on some rank; why->bytes is then the number that this rank needs.
+ * rank 2, is owned by no rank"). A second owner is not detected if `owner` or `layout` defines the
+ * owners. Fails with DPAR_E_MISMATCH if ranks describe different kinds of plans, or if a rank sends
+ * another number of values than its peer receives. Fails with DPAR_E_RANGE if a rank has more than
+ * 2^31 - 1 values, with DPAR_E_MEMORY, or with an error of the communicator. Fails with DPAR_E_ROOM
+ * if desc.bytes is set and too small on some rank; why->bytes is then the number that this rank
+ * needs.
  *
- * Ids in own_id are looked up in a distributed directory, unless `owner` or `layout` is given: rank
- * hash(id) mod size knows the owner. No rank knows all ids. Consecutive ids need an all-gather of 8
- * bytes per rank instead. Costs three all-to-alls and O(own ids + ghosts + size) per rank, once and
- * not in each step. */
+ * Ids in own_id are looked up in a distributed directory, unless `owner` or `layout` is set: rank
+ * hash(id) mod size knows the owner of id, and no rank knows all ids. Consecutive ids need an
+ * all-gather of 8 bytes per rank instead. Costs three all-to-alls and O(own ids + ghosts + size)
+ * per rank. */
 DPAR_API dpar_status dpar_points_make(dpar_comm *comm, const dpar_points_desc *desc,
                                       dpar_points **points, dpar_why *why);
-/* Destroys a plan. NULL does nothing. Collective: a barrier over its communicator. Fails with
- * DPAR_E_ARG if an exchange is in progress; the plan then stays. After an exchange that failed it
- * returns that exchange's status. */
+/* Destroys a plan. NULL does nothing. Collective. Fails with DPAR_E_ARG if an exchange is in
+ * progress; the plan then still exists. If an exchange has failed, returns the status of that
+ * exchange. Costs a barrier over the plan's communicator. */
 DPAR_API dpar_status dpar_points_free(dpar_points *points);
 
 /* ---- exchanges ---- */
 
 /* Starts an exchange, which copies owners' values to the ghosts of several vectors.
  *
- * fields: [count] vectors, read before begin returns. All ranks pass the same count, types and
- *         components; strides and addresses may differ.
+ * fields: [count] vectors; not read after the call returns. All ranks must pass the same count,
+ *         types and components; strides and addresses may differ.
  *
- * Collective, in the same order on all ranks of the plan's communicator, but ranks wait only for
- * their peers. Fails with DPAR_E_ARG if there is no plan or no vector, if a type has no bytes, or
- * if an exchange has not ended. The message is in points->comm->why. This rank has then begun
- * nothing, and the others wait for it. Fails with DPAR_E_MISMATCH if ranks pass different vectors
- * or operations; between ranks that send messages this is noticed only if sizes differ. Fails with
- * DPAR_E_PEER or DPAR_E_TIMEOUT as comm.h describes, which breaks the communicator.
+ * Collective. All ranks of the plan's communicator must begin exchanges in the same order, but each
+ * waits only for its peers. Fails with DPAR_E_ARG if there is no plan or no vector, if the elements
+ * of a type have no whole number of bytes, or if an exchange has not ended. This rank has then
+ * begun nothing, and its peers wait for it. Fails with DPAR_E_MISMATCH if ranks pass different
+ * vectors or operations; ranks that send messages to each other detect this only if sizes differ.
+ * Fails with DPAR_E_PEER or DPAR_E_TIMEOUT as comm.h describes, which breaks the communicator. The
+ * message is in points->comm->why.
  *
- * Costs O(values sent and received). The first exchange with more bytes per point than any before
- * allocates memory for them (dpar_comm_alloc). */
+ * Costs O(values sent and received). An exchange with more bytes per point than all exchanges
+ * before it allocates memory (dpar_comm_alloc). */
 DPAR_API dpar_status dpar_points_begin(dpar_points *points, const dpar_points_field *fields,
                                        int32_t count);
 /* Starts the adjoint (transpose) of an exchange: owners' values are combined with those of all
@@ -258,26 +267,28 @@ DPAR_API dpar_status dpar_points_begin(dpar_points *points, const dpar_points_fi
  *
  * op: DPAR_SUM, DPAR_MAX or DPAR_MIN.
  *
- * Ghosts are combined in ascending order of ranks, and those of one rank in their order, as in
+ * Ghosts are combined in ascending order of ranks, and the ghosts of one rank in their order, as in
  *
  *     ((own op rank 0's first) op rank 0's second) op rank 3's first
  *
- * The order does not depend on arrival or engine. F16 and BF16 are rounded after each step.
- * Collective. Fails as dpar_points_begin, and with DPAR_E_ARG if a type cannot be combined. */
+ * The order does not depend on arrival or engine. F16 and BF16 are rounded after each operation.
+ * Collective. Errors and cost are those of dpar_points_begin. Also fails with DPAR_E_ARG if op is
+ * not one of these, or if a type cannot be combined. */
 DPAR_API dpar_status dpar_points_reduce_begin(dpar_points *points, const dpar_points_field *fields,
                                               int32_t count, int32_t op);
-/* Advances an exchange as far as possible without waiting. Returns DPAR_OK if all has arrived (end
- * must still be called), or DPAR_MORE if not yet. Local. Fails as begin, but never with
- * DPAR_E_TIMEOUT. */
+/* Advances an exchange as far as possible without waiting. Returns DPAR_OK if everything has
+ * arrived (dpar_points_end must still be called), otherwise DPAR_MORE. Local. Errors are those of
+ * dpar_points_begin except for DPAR_E_TIMEOUT. Costs O(peers + values that it moves). */
 DPAR_API dpar_status dpar_points_test(dpar_points *points);
-/* Waits until ghosts (of an adjoint: own values) are complete and own values may be written again.
- * Returns DPAR_OK if no exchange is in progress. Fails as begin. */
+/* Waits until the ghosts, or the own values of an adjoint, are complete and own values may be
+ * written again. Returns DPAR_OK if no exchange is in progress. Collective. Errors and cost are
+ * those of dpar_points_begin. */
 DPAR_API dpar_status dpar_points_end(dpar_points *points);
 /* Runs an exchange: dpar_points_begin and dpar_points_end in one call. */
 DPAR_API dpar_status dpar_points_exchange_many(dpar_points *points, const dpar_points_field *fields,
                                                int32_t count);
-/* Runs an adjoint: dpar_points_reduce_begin and dpar_points_end in one call. Followed by
- * dpar_points_exchange_many, it gives the result to all ranks that have the point, which is the
+/* Runs an adjoint: dpar_points_reduce_begin and dpar_points_end in one call. If
+ * dpar_points_exchange_many follows, all ranks that have a point get the result, which is the
  * assembly of finite elements. */
 DPAR_API dpar_status dpar_points_reduce_many(dpar_points *points, const dpar_points_field *fields,
                                              int32_t count, int32_t op);
@@ -291,47 +302,49 @@ DPAR_API dpar_status dpar_points_reduce_many(dpar_points *points, const dpar_poi
  * index: [count] receives the index of each id, or the first one if ghost_id repeats it, or -1 if
  *        the rank neither owns nor reads the id. Must not overlap ids.
  *
- * Only for plans by ids. Local. Fails with DPAR_E_ARG if any id is neither owned nor read, for a
- * plan by lists and for NULL; the message is in points->comm->why. Costs O(count). */
+ * Local. Fails with DPAR_E_ARG if any id is neither owned nor read, and if a pointer is NULL. Also
+ * fails with DPAR_E_ARG for a plan by lists, because lists have local indices and no ids. The
+ * message is in points->comm->why. Costs O(count). */
 DPAR_API dpar_status dpar_points_to_local(const dpar_points *points, const int64_t *ids,
                                           int64_t count, int32_t *index);
 /* Sorts the rows of a sparse matrix into those that read no ghost, which can be computed between
  * begin and end, and the others. Elements of a mesh are rows too, with their corners as columns.
  *
- * begin:    [rows + 1], where the columns of each row begin.
+ * begin:    [rows + 1], index in `column` of the first entry of each row.
  * column:   [begin[rows]], local indices; row i has column[begin[i] .. begin[i + 1] - 1].
  * row:      [rows], receives the rows that read no ghost, then the others, both ascending.
  * interior: receives the number of rows that read no ghost.
  *
- * Local. Fails with DPAR_E_ARG if a column is no local index, begin descends, or a pointer is NULL;
- * the message is in points->comm->why. Costs O(columns). */
+ * Local. Fails with DPAR_E_ARG if a column is not a local index, begin descends, or a pointer is
+ * NULL; the message is in points->comm->why. Costs O(columns). */
 DPAR_API dpar_status dpar_points_interior_rows(const dpar_points *points, int64_t rows,
                                                const int64_t *begin, const int32_t *column,
                                                int32_t *row, int64_t *interior);
 
 /* ---- reports ---- */
 
-/* The traffic between this rank and one peer in each exchange. Values are counted once, with all
- * their components in all vectors. They are sent in one message each way, or through shared
+/* The traffic between this rank and one peer in each exchange. A value is counted once for all its
+ * components in all vectors. Values are sent in one message in each direction, or through shared
  * memory. */
 typedef struct dpar_points_traffic {
     int32_t rank;   /* of the peer */
-    int32_t method; /* DPAR_POINTS_MESSAGES, or PACKED if memory is shared; also PACKED if vectors
-                       of dpar_comm_alloc with long runs are then read in place (DIRECT) */
+    int32_t method; /* DPAR_POINTS_MESSAGES, or DPAR_POINTS_PACKED if memory is shared, even if
+                       vectors with long runs are then read in place (DIRECT) */
     int64_t send_count, receive_count; /* number of values */
-    int64_t send_runs;                 /* runs of consecutive indices among the values sent */
-    int64_t receive_runs;              /* the same of those received; with 1 nothing is unpacked */
+    int64_t send_runs;    /* number of runs of consecutive indices among the values sent */
+    int64_t receive_runs; /* the same for the values received; if it is 1, nothing is unpacked */
 } dpar_points_traffic;
-/* Describes the traffic with peer k of points->peer_count, in ascending order of ranks. Returns 1,
- * or 0 if there is no such peer. Local. Costs O(1). */
+/* Describes the traffic with peer k, from 0 to points->peer_count - 1 in ascending order of ranks.
+ * Returns 1, or 0 if there is no such peer. Local. Costs O(1). */
 DPAR_API int dpar_points_peer(const dpar_points *points, int32_t k, dpar_points_traffic *traffic);
 /* Lists the traffic of this rank in an exchange as a table, with a line for each peer. If
  * desc.timers was set, it includes the times of the phases in microseconds per exchange. Local.
  * Costs O(peers). */
 DPAR_API void dpar_points_report(const dpar_points *points, dpar_text *out);
-/* Draws how many values each rank sends to each other as a matrix, whose rows send and whose
- * columns receive. All ranks get it; `out` may be NULL on ranks that do not need it. Collective.
- * Fails with DPAR_E_RANGE above 64 ranks. Costs an all-gather of 8 bytes for each pair of ranks. */
+/* Draws how many values each rank sends to each other rank, as a matrix with one row per sender and
+ * one column per receiver. All ranks get it; `out` may be NULL on ranks that do not need it.
+ * Collective. Fails with DPAR_E_RANGE if there are more than 64 ranks. Costs an all-gather of 8
+ * bytes for each pair of ranks. */
 DPAR_API dpar_status dpar_points_draw(const dpar_points *points, dpar_text *out);
 
 /* ==== points/points_simple.h ==== */
@@ -349,9 +362,9 @@ DPAR_API dpar_status dpar_points_draw(const dpar_points *points, dpar_text *out)
  * If elements add to points that other ranks own, dpar_points_reduce(points, b) adds the ghosts of
  * b to their owners' values. The messages of these functions are in points->comm->why. */
 
-/* Allocates a zeroed vector for own values and ghosts, in registered memory that peers read
- * directly. Returns NULL on failure, with the message in points->comm->why. The vector can be used
- * until dpar_comm_release or the end of the communicator's world. Not collective. */
+/* Allocates a zeroed vector for own values and ghosts, in registered memory that peers read in
+ * place. Returns NULL on failure, with the message in points->comm->why. The vector can be used
+ * until dpar_comm_release or until the communicator's world is closed. Local. Costs O(values). */
 DPAR_API void *dpar_points_array(dpar_points *points, int32_t type, int32_t components);
 /* Copies owners' values to the ghosts of x.
  *
@@ -359,56 +372,57 @@ DPAR_API void *dpar_points_array(dpar_points *points, int32_t type, int32_t comp
  *
  * Collective. Errors and cost are those of dpar_points_exchange_many. */
 DPAR_API dpar_status dpar_points_exchange(dpar_points *points, double *x);
-/* Adds the ghosts of x to their owners' values; the ghosts become 0. Collective. Errors, cost and
- * the order of sums are those of dpar_points_reduce_begin. */
+/* Adds the ghosts of x to their owners' values, and sets the ghosts to 0. Collective. Errors, cost
+ * and the order of sums are those of dpar_points_reduce_begin. */
 DPAR_API dpar_status dpar_points_reduce(dpar_points *points, double *x);
 
 /* ==== points/points_check.h ==== */
 
-/* points_check - checks whether exchanges of points brought the right values, for tests and for
- * codes that may have forgotten an exchange.
+/* points_check - checks whether ghosts have their owners' values, for tests and for codes that may
+ * have forgotten an exchange.
  *
  *     dpar_points_check(points, fields, count, DPAR_POINTS_POISON, &why);     sets ghosts to NaN
  *     dpar_points_exchange_many(points, fields, count);
- *     dpar_points_check(points, fields, count, DPAR_POINTS_UNFILLED, &why);   fails if one is left
+ *     dpar_points_check(points, fields, count, DPAR_POINTS_UNFILLED, &why);   fails if any is NaN
  *     ... steps ...
- *     dpar_points_check(points, fields, count, DPAR_POINTS_STALE, &why);      fails if one is old
+ *     dpar_points_check(points, fields, count, DPAR_POINTS_STALE, &why);      fails if any is old
  */
 
-/* What to check. 0 is not allowed. */
+/* The checks of dpar_points_check. 0 is not allowed. */
 enum {
-    /* Checks nothing, but sets all ghosts to NaN (integers: all bits 1). Local. */
+    /* Checks nothing, but sets all ghosts to NaN (integers to all bits 1). Local. */
     DPAR_POINTS_POISON = 1,
-    /* Finds a ghost that still has that value, in vectors whose own values do not have it. Returns
-     * DPAR_E_ARG with vector, index and rank. Local. */
+    /* Finds a ghost that still has the value set by DPAR_POINTS_POISON. Vectors in which own values
+     * have it too are not checked. Returns DPAR_E_ARG, and the message names vector, index and
+     * rank. Local. */
     DPAR_POINTS_UNFILLED,
     /* Finds a ghost that differs from its owner's value in any bit. Returns DPAR_E_MISMATCH on all
-     * ranks with the first one: vector, index, both ranks. Changes nothing. Collective: it
-     * exchanges into a copy of the ghosts (dpar_comm_alloc). */
+     * ranks, and the message names vector, index and rank of the first such ghost. Changes nothing.
+     * Collective, because it exchanges into a copy of the ghosts (dpar_comm_alloc). */
     DPAR_POINTS_STALE
 };
-/* Checks vectors between exchanges. Returns DPAR_OK if nothing was found, or the error that the
- * enumerator documents. Fails with DPAR_E_ARG if vectors are described wrongly, for STALE on all
- * ranks; otherwise as the communicator. Costs O(values). */
+/* Checks vectors between exchanges. Returns DPAR_OK if no wrong ghost was found, or the error that
+ * the enumerator documents. Also fails with DPAR_E_ARG if vectors are described wrongly (with STALE
+ * on all ranks), or with an error of the communicator. Costs O(values). */
 DPAR_API dpar_status dpar_points_check(dpar_points *points, const dpar_points_field *fields,
                                        int32_t count, int32_t what, dpar_why *why);
 
 /* ==== points/points_part.h ==== */
 
 /* points_part - partitions points, or the centres of elements, into parts of equal weight along
- * Hilbert's curve. Each part is compact in space, so that it is a good partition to start from.
+ * Hilbert's curve. Parts are compact in space, so that few values need to be exchanged.
  *
  *     dpar_points_partition_desc desc = {0};
  *     desc.dims = 3;
  *     desc.count = n;
- *     desc.position = xyz;                              x, y, z of each
+ *     desc.position = xyz;                              [n][3] x, y, z of each point
  *     desc.id = id;                                     different on all ranks
  *     dpar_points_partition(comm, &desc, owner, NULL, &why);      owner[i]: new owner of point i
  *     dpar_points_migration_make(...);                  points_move.h
  *
- * A partition of ParMETIS or Scotch is an array of the same form, with the new owner of each local
- * point or element: `part` of ParMETIS_V3_PartMeshKway, partloctab of SCOTCH_dgraphPart. If idx_t
- * or SCOTCH_Num has 64 bits, convert it. The functions that follow accept either. */
+ * ParMETIS and Scotch return a partition as an array of the same form, with the new owner of each
+ * local point or element: `part` of ParMETIS_V3_PartMeshKway, partloctab of SCOTCH_dgraphPart.
+ * dpar_points_migration_make accepts that too. If idx_t or SCOTCH_Num has 64 bits, convert it. */
 
 /* The points of this rank that are to be partitioned. Zero it, then set the fields that you need.
  */
@@ -423,8 +437,8 @@ typedef struct dpar_points_partition_desc {
 } dpar_points_partition_desc;
 
 /* Computes which part each point should belong to. The points of all ranks are ordered along the
- * curve, those at the same place by id. Part k begins where the sum of weights reaches k / parts of
- * the total: before or behind the point in which that happens, whichever is nearer.
+ * curve, and points at the same place by id. Part k begins where the sum of weights reaches
+ * k / parts of the total: before or after the point at which that happens, whichever is nearer.
  *
  * owner: [count], receives the part of each point. It does not depend on how points are
  * distributed over the ranks, if they have ids, and is the same on all machines with IEEE doubles.
@@ -433,20 +447,20 @@ typedef struct dpar_points_partition_desc {
  *
  * The weight of a part therefore differs from the mean by less than the largest weight of a point.
  * That is less than 1 % for parts of 100 points or more of equal weight. Parts may be empty if a
- * point weighs more than the mean. Points of the same place and id are not separated.
+ * point weighs more than the mean. Points with the same place and id are not separated.
  *
- * Coordinates are rounded within the smallest cube that holds all points, to 2^31 steps a side in 2
- * dims and 2^21 in 3. Weights are rounded to multiples of the largest one / 2^k. k is at most 52,
- * and the number of all points times 2^k is at most 2^61.
+ * Coordinates are rounded within the smallest cube that holds all points, to 2^31 steps per side in
+ * 2 dims and 2^21 in 3. Weights are rounded to multiples of (largest weight) / 2^k, where k is at
+ * most 52, and small enough that the number of all points times 2^k is at most 2^61.
  *
  * Collective. All errors are returned on all ranks. Fails with DPAR_E_ARG if dims or parts are out
  * of range, a coordinate or weight is not finite, a weight is negative, all weights are 0, or a
  * pointer is NULL. Fails with DPAR_E_RANGE for too many points, DPAR_E_MISMATCH if ranks pass
- * different dims or parts, DPAR_E_MEMORY, or as the communicator.
+ * different dims or parts, with DPAR_E_MEMORY, or with an error of the communicator.
  *
- * Costs a sort of this rank's points, O(points), and a search of the cuts by counting: about 25
+ * Costs a sort of this rank's points, O(points), and a search for the cuts between parts: about 25
  * all-reduces of 56 bytes per part, and 20 more if points coincide or have long ids. No rank holds
- * all points. Needs 56 bytes per point and 100 per part during the call. */
+ * all points. Temporarily needs 56 bytes per point and 100 per part. */
 DPAR_API dpar_status dpar_points_partition(dpar_comm *comm, const dpar_points_partition_desc *desc,
                                            int32_t *owner, int64_t *key, dpar_why *why);
 
@@ -460,8 +474,8 @@ DPAR_API dpar_status dpar_points_partition(dpar_comm *comm, const dpar_points_pa
  *     desc.id = id;
  *     desc.element_count = m;
  *     desc.corner_count = 4;
- *     desc.corner = corner;                        ids of 4 points each
- *     desc.element_owner = owner;                  of dpar_points_partition, METIS, Scotch, yours
+ *     desc.corner = corner;                        [m][4] ids of points
+ *     desc.element_owner = owner;                  from dpar_points_partition, METIS, Scotch, ...
  *     dpar_points_migration_make(comm, &desc, &moved, &why);
  *     field.type = DPAR_F64;
  *     field.components = 3;
@@ -471,23 +485,22 @@ DPAR_API dpar_status dpar_points_partition(dpar_comm *comm, const dpar_points_pa
  *     dpar_points_make(comm, &moved->desc, &points, &why);   for the exchanges from now on
  *     ... moved->corner[4 * e + k]: local indices ...
  *
- * Each point moves with an element that has it.
+ * Each point moves to a rank that gets an element with this point.
  *
- * A movement is a plan of points.h, whose own values are the old ones and whose ghosts are the new
- * ones. It can do all that such a plan can: move several vectors of any type in one message per
- * peer. To move values back, set the old array to 0 and call dpar_points_reduce_many with
- * DPAR_SUM. */
+ * moved->points is a plan of points.h whose own values are the old values and whose ghosts are the
+ * new ones. Like any such plan it can move several vectors of any type in one message per peer. To
+ * move values back, set the old array to 0 and call dpar_points_reduce_many with DPAR_SUM. */
 
 /* This rank's piece of a mesh, and its new owners. Zero it, then set the fields that you need. All
- * ranks give owner, or all give element_owner, or both; a rank without points may leave owner out.
- */
+ * ranks must pass owner, or all must pass element_owner, or both. A rank without points may leave
+ * out owner. */
 typedef struct dpar_points_migration_desc {
     int64_t point_count;   /* number of points of this rank */
     const int64_t *id;     /* [point_count] each once in the job. NULL on all ranks selects
                               consecutive ids from 0, rank after rank */
-    const int32_t *owner;  /* [point_count] the new owner of each. If NULL, a point is given
-                              to one of the ranks that get an element with it; without an
-                              element it stays */
+    const int32_t *owner;  /* [point_count] the new owner of each. If NULL, a point moves to one of
+                              the ranks that get an element with it; a point without elements
+                              stays */
     const int64_t *order;  /* [point_count] sorts the points of each new owner, ascending; ties are
                               sorted by id. NULL sorts by id */
     int64_t element_count; /* number of elements of this rank */
@@ -495,17 +508,19 @@ typedef struct dpar_points_migration_desc {
                               For mixed shapes it is the largest number; repeat the last corner */
     const int64_t *corner; /* [element_count][corner_count] ids of points, of any rank */
     const int64_t *element_id;    /* [element_count] like id */
-    const int32_t *element_owner; /* [element_count] like owner. If NULL, an element is given to the
-                                     rank that gets most of its corners, the smallest such rank */
+    const int32_t *element_owner; /* [element_count] like owner. If NULL, an element moves to the
+                                     rank that gets most of its corners, the smallest if several
+                                     ranks get as many */
     const int64_t *element_order; /* [element_count] like order */
 } dpar_points_migration_desc;
 
-/* What this rank has after the movement. You may change method, tag, timers, memory and bytes of
- * desc. If you change its order from GIVEN, the indices in `corner` no longer apply. All arrays
- * belong to this struct. */
+/* The points and elements of this rank after the movement. You may change method, tag, timers,
+ * memory and bytes of desc. If you change desc.order, the indices in `corner` are no longer valid.
+ * All arrays belong to this struct. */
 typedef struct dpar_points_migration {
-    dpar_points_desc desc; /* for dpar_points_make: the rank's points, with those that its elements
-                              read as ghosts: by owner's rank, then by id, with their owners */
+    dpar_points_desc desc; /* for dpar_points_make. Ghosts are the points of other ranks that the
+                              elements of this rank read, sorted by owner, then by id; their owners
+                              are in desc.owner */
     int64_t element_count;
     int64_t *element_id;         /* [element_count] */
     int32_t *corner;             /* [element_count][corner_count] local indices: own points, then
@@ -521,23 +536,24 @@ typedef struct dpar_points_migration {
  *
  * moved: free it with dpar_points_migration_free.
  *
- * The result depends on ids, corners, owners and orders only, not on how points and elements were
- * distributed before, except for points without elements, which stay. If several ranks could get a
- * point, a hash of rank and id selects one, so that no rank gets all of them.
+ * The result depends only on ids, corners, owners and orders, and not on how points and elements
+ * were distributed before, except that points without elements stay where they are. If several
+ * ranks could get a point, a hash of rank and id selects one, so that no rank gets all of them.
  *
- * Collective. All errors are returned on all ranks. Fails with DPAR_E_ARG if an owner is no rank,
- * an id is on two ranks or none, neither owner nor element_owner is given, or a pointer is NULL.
- * Fails with DPAR_E_MISMATCH if some ranks give what others do not, or another number of corners;
- * with DPAR_E_RANGE, DPAR_E_MEMORY, or as the communicator.
+ * Collective. All errors are returned on all ranks. Fails with DPAR_E_ARG if an owner is not a
+ * rank, an id is on two ranks or none, owner and element_owner are both NULL, or another pointer is
+ * NULL. Fails with DPAR_E_MISMATCH if only some ranks pass an optional array, or if ranks pass
+ * different numbers of corners; with DPAR_E_RANGE, DPAR_E_MEMORY, or an error of the communicator.
  *
- * Costs sorting what the rank has and gets, O(n), and about 12 all-to-alls. Needs 80 bytes per
- * corner and per point during the call. Keeps 4 bytes per corner, 12 per ghost, 8 per id, and the
- * two plans. */
+ * Costs sorting the points and elements that the rank has before and after, O(n), and about 12
+ * all-to-alls. Temporarily needs 80 bytes per corner and per point. The result takes 4 bytes per
+ * corner, 12 per ghost, 8 per id, and the two plans. */
 DPAR_API dpar_status dpar_points_migration_make(dpar_comm *comm,
                                                 const dpar_points_migration_desc *desc,
                                                 dpar_points_migration **moved, dpar_why *why);
-/* Destroys the result of a movement: its plans, then its arrays. Plans that were made from its desc
- * do not need it. NULL does nothing. Collective. Errors are those of dpar_points_free. */
+/* Destroys the result of a movement: its plans and arrays. Plans that were made from its desc do
+ * not need it. NULL does nothing. Collective. Errors are those of dpar_points_free. Costs a barrier
+ * per plan. */
 DPAR_API dpar_status dpar_points_migration_free(dpar_points_migration *moved);
 
 #endif /* DPAR_POINTS_H */
@@ -555,11 +571,11 @@ DPAR_API dpar_status dpar_points_migration_free(dpar_points_migration *moved);
 /* points_list - stores lists of local indices as runs, and copies, clears and combines the values
  * at these indices. Private: the lowest module of points. */
 
-/* How a list stores its indices: as one run of consecutive indices, as pairs (first index, number
- * of indices) of several runs, or each one. */
+/* How a list stores its indices: as one run of consecutive indices, as a pair (first index, number
+ * of indices) for each of several runs, or one by one. */
 enum { DPARI_PT_ONE, DPARI_PT_RUNS, DPARI_PT_EACH };
 typedef struct dpari_pt_list {
-    int64_t count, runs; /* indices, and runs of consecutive ones */
+    int64_t count, runs; /* number of indices, and number of runs of consecutive indices */
     int32_t kind, first; /* DPARI_PT_ONE, ..., and the first index */
     int32_t step;        /* for EACH: the distance between indices if it is constant, otherwise 0 */
     const int32_t *at;   /* the pairs or indices; NULL for ONE */
@@ -571,26 +587,26 @@ typedef struct dpari_pt_side {
     int64_t stride; /* bytes */
 } dpari_pt_side;
 
-/* Sets all of a list except for `at`. Returns the int32_t numbers that dpari_pt_fill needs there.
- */
+/* Sets all fields of a list except for `at`. Returns how many int32_t numbers dpari_pt_fill will
+ * write to `at`. */
 DPARI_INTERNAL int64_t dpari_pt_measure(dpari_pt_list *list, const int32_t *index, int64_t n);
 /* Writes the pairs or indices of a measured list to `at`, which the list then uses. */
 DPARI_INTERNAL void dpari_pt_fill(dpari_pt_list *list, const int32_t *index, int32_t *at);
 /* Returns the list of 0, 1, ... n - 1. */
 DPARI_INTERNAL dpari_pt_list dpari_pt_dense(int64_t n);
-/* Returns how many consecutive indices follow at position `within` of run number `cursor`.
+/* Returns how many consecutive indices run number `cursor` has from its position `within` on.
  *
- * first: receives the first of them. */
+ * first: receives the index at that position. */
 DPARI_INTERNAL int64_t dpari_pt_next(const dpari_pt_list *list, int64_t cursor, int64_t within,
                                      int32_t *first);
 
-/* Copies `size` bytes at each index of `from` to the index of `into` with the same position. */
+/* Copies `size` bytes at each index of `from` to the index at the same position of `into`. */
 DPARI_INTERNAL void dpari_pt_move(const dpari_pt_list *into, dpari_pt_side to,
                                   const dpari_pt_list *from, dpari_pt_side of, int64_t size);
 /* Sets `size` bytes at each index to 0. */
 DPARI_INTERNAL void dpari_pt_clear(const dpari_pt_list *list, dpari_pt_side to, int64_t size);
-/* Combines the value at each index with the next value of `of` by `op`, one after the other,
- * because an index may be listed twice. Each value has `n` numbers of a type. */
+/* Combines the value at each index with the next value of `of` by `op`. This is done one index
+ * after the other, because an index may be listed twice. Each value has `n` numbers of a type. */
 DPARI_INTERNAL void dpari_pt_combine(const dpari_pt_list *list, dpari_pt_side to, dpari_pt_side of,
                                      int32_t n, int32_t type, int32_t op);
 
@@ -599,38 +615,40 @@ DPARI_INTERNAL void dpari_pt_combine(const dpari_pt_list *list, dpari_pt_side to
 /* points_plan - the structs of a plan of points, and how an exchange runs. Private. The modules of
  * points, lowest first, are
  *
- *     points_list     lists of indices, and the loops over them
- *     points_owner    finds who owns and who reads an id
+ *     points_list     stores lists of indices, and copies the values at these indices
+ *     points_owner    finds out which ranks own and read an id
  *     points_wait     waits for peers
- *     points_run      exchanges: begin, test, end
- *     points          checks, plans, numbering
- *     points_check    poisoned and stale ghosts
- *     points_simple   exchanges of one vector
+ *     points_run      runs exchanges: begin, test, end
+ *     points          checks descriptions, makes plans, converts ids
+ *     points_check    finds ghosts that are poisoned or stale
+ *     points_simple   exchanges one vector
  *
- * How an exchange runs. Forward, each rank sends own values to its peers, which store them in their
- * ghosts. Adjoint, each rank sends ghosts to their owners, which combine them with own values.
- * Values are packed into staging memory, one peer after the other. The staging memory has two
- * halves, called turns, and exchanges alternate between them. Peers that do not share memory get
- * one message each. Peers that share memory read the packed values there. Each rank publishes two
- * words for them:
+ * How an exchange runs. In a forward exchange, each rank sends own values to its peers, which store
+ * them in their ghosts. In an adjoint, each rank sends ghosts to their owners, which combine them
+ * with own values. Values are packed into staging memory, one peer after the other. The staging
+ * memory has two halves, called turns, and exchanges alternate between them. Peers that do not
+ * share memory get one message each. Peers that share memory read the packed values in the turn.
+ * Each rank publishes two words for them:
  *
  *     ready = exchange << 16 | kind    my values are packed, or my turn says where they are
  *     done  = exchange                 I have taken all values that are for me
  *
  * A rank packs into a turn again when its readers are done with the exchange before the last one.
- * Usually it need not wait for `done`: a peer that is ready for an exchange is done with all before
- * it. `done` matters, and wakes waiting ranks, only if some peer only sends or only receives, or if
- * vectors were read in place.
+ * Usually it need not wait for `done`, because a peer that is ready for an exchange is done with
+ * all exchanges before it. `done` matters, and wakes waiting ranks, only if some peer only sends or
+ * only receives, or if vectors were read in place.
  *
- * Forward, vectors in registered memory with long runs are not packed. The sender writes the
- * address of the vector into its turn. The receiver knows the sender's list from planning and reads
- * the vector in place, and the sender's end waits until the receiver is done. Both sides decide
- * this by the same numbers (dpari_pt_is_direct), so they need not agree on it.
+ * In a forward exchange, vectors in registered memory with long runs are not packed. The sender
+ * writes the address of the vector into its turn. The receiver knows the sender's list from
+ * planning and reads the vector in place, and the sender's end waits until the receiver is done.
+ * Sender and receiver decide this by the same numbers (dpari_pt_is_direct), so that no message is
+ * needed.
  *
- * The staging memory grows with the vectors. The receiver looks up its address in each exchange. */
+ * The staging memory grows with the vectors, so that the receiver reads its address in each
+ * exchange. */
 
 enum {
-    DPARI_PT_PAD = 16,        /* packed vectors begin at multiples of so many bytes */
+    DPARI_PT_PAD = 16,        /* packed vectors begin at multiples of this number of bytes */
     DPARI_PT_RUN_BYTES = 64,  /* the default of desc.run_bytes */
     DPARI_PT_CROWDED = 65536, /* if ranks share cores, the least bytes of a list that is read in
                                  place; the same limit as for halos, where it was measured */
@@ -642,66 +660,67 @@ enum {
     DPARI_PT_WAITING
 };
 
-/* What a rank publishes to its peers, in registered memory. `done` has a cache line of its own. */
+/* The words that a rank publishes to its peers, in registered memory. `done` is in a cache line of
+ * its own, because it is written at other times than `ready`. */
 typedef struct dpari_pt_line {
     uint64_t ready;
     uint64_t turns;     /* reference to the memory of both turns; changes only while no peer reads
-                           it. A turn has the places of the vectors, then the packed values */
+                           it. A turn holds the places of the vectors, then the packed values */
     int64_t turn_bytes; /* of one turn */
     char padding_0[DPARI_LINE - 24];
     uint64_t done;
     char padding_1[DPARI_LINE - 8];
 } dpari_pt_line;
 
-/* The kind in the word `ready`: the operation (DPARI_PT_OP: forward, sum, max or min), a hash of
- * the types and components of the vectors, and DPARI_PT_LENT if some vector is not packed, so that
- * peers find places in the turn. */
+/* The kind of an exchange in the word `ready`. The bits of DPARI_PT_OP are the operation (forward,
+ * sum, max or min). The other bits of DPARI_PT_KIND are a hash of the types and components of the
+ * vectors. DPARI_PT_LENT is set if some vector is not packed, so that its place is in the turn. */
 enum { DPARI_PT_OP = 3, DPARI_PT_KIND = 0x7fff, DPARI_PT_LENT = 0x8000 };
 
-/* A vector in the current exchange. Each point has `pieces` pieces of `size` bytes: one piece if
- * its components are adjacent, otherwise one for each component. */
+/* A vector in the current exchange. Each point has one piece if its components are adjacent,
+ * otherwise one piece for each component. */
 typedef struct dpari_pt_vector {
     unsigned char *own, *ghosts;
     int64_t stride, component; /* bytes between points, and between components */
-    int64_t size, point;       /* bytes of a piece, and of all pieces of a point */
-    int32_t pieces, numbers;   /* pieces of a point, and numbers of `type` in each piece */
+    int64_t size, point;       /* bytes of a piece, and bytes of all pieces of a point */
+    int32_t pieces, numbers;   /* pieces per point, and numbers of `type` per piece */
     int32_t type;
     uint64_t ref; /* reference to own if peers may read it in place, otherwise 0 */
 } dpari_pt_vector;
 
-/* What peers need to know to read a vector in place. It is written into a turn. */
+/* The data by which peers read a vector in place. It is written into a turn. */
 typedef struct dpari_pt_place {
     uint64_t ref; /* 0 if the vector is not in registered memory */
     int64_t stride, component, size;
 } dpari_pt_place;
 
-/* What each rank sends to each peer during planning. References are 0 if the peer cannot reach this
- * rank's memory. */
+/* The record that each rank sends to each peer during planning. References are 0 if the peer cannot
+ * reach this rank's memory. */
 typedef struct dpari_pt_record {
     int64_t line;                          /* reference to the sender's line */
     int64_t number;                        /* index of the receiver among the sender's peers */
-    int64_t sends, receives;               /* values to the receiver and from it */
-    int64_t sends_before, receives_before; /* values to and from the sender's peers before it */
+    int64_t sends, receives;               /* number of values to the receiver and from it */
+    int64_t sends_before, receives_before; /* the same for the sender's peers before the receiver */
     int64_t runs, kind, first, at;         /* the sender's list; `at` is a reference */
 } dpari_pt_record;
 enum { DPARI_PT_WORDS = sizeof(dpari_pt_record) / sizeof(int64_t) };
 
 typedef struct dpari_pt_peer {
     int32_t rank;
-    int32_t world;                         /* its number in the world; -1 if it gets messages */
+    int32_t world;                         /* its rank in the world; -1 if it gets messages */
     dpari_pt_list send, receive;           /* own values that it gets, ghosts that it owns */
-    int64_t sends_before, receives_before; /* values to and from the peers before it */
+    int64_t sends_before, receives_before; /* number of values to and from the peers before it */
     dpari_pt_line *line;
     dpari_pt_record theirs;
-    dpari_pt_list source;   /* the list by which it sends, for reading its vectors in place */
-    int64_t seen;           /* the last exchange for which it was ready */
-    uint64_t turns;         /* the reference in its line, when it was mapped last */
+    dpari_pt_list source;   /* the peer's own list of what it sends, to read its vectors in place */
+    int64_t seen;           /* number of the last exchange for which it was ready */
+    uint64_t turns;         /* the reference to its turns when they were mapped last */
     unsigned char *mapped;  /* the address of these turns in this process */
     int32_t taken;          /* 1 if its values of the current exchange were taken */
     int32_t lends;          /* 1 if its turn has places of vectors to read in place */
     int32_t reads;          /* 1 if it reads vectors of this rank in place */
-    unsigned char *arrives; /* where its message is received */
-    int32_t in_place;       /* 1 if that is in the ghosts, so that nothing is unpacked */
+    unsigned char *arrives; /* address where its message is received */
+    int32_t in_place;       /* 1 if that address is in the ghosts, so that nothing is unpacked */
 } dpari_pt_peer;
 
 /* An id and its local index; at < 0 if the entry is free. */
@@ -710,11 +729,11 @@ typedef struct dpari_pt_entry {
     int64_t at;
 } dpari_pt_entry;
 
-/* A hash table of the ids of this rank, own ones (if they are listed) and ghosts, with linear
- * probing. */
+/* A hash table with linear probing of this rank's ids: those of ghosts, and own ids if own_id lists
+ * them. */
 typedef struct dpari_pt_table {
     dpari_pt_entry *entry;
-    int64_t mask; /* entries - 1; -1 if there are none */
+    int64_t mask; /* number of entries - 1; -1 if there are none */
 } dpari_pt_table;
 
 typedef struct dpari_points {
@@ -723,41 +742,41 @@ typedef struct dpari_points {
     void *owned;        /* memory of this struct if make has allocated it; NULL if the caller has */
     dpari_world *world; /* memory shared in the node; NULL if only messages are used */
     int32_t method, tag, timers;
-    int32_t listed;      /* 1 if planned by lists, so that there are no ids */
+    int32_t listed;      /* 1 if the plan was made from lists, so that there are no ids */
     int32_t hashed;      /* 1 if own ids are in the table */
     int32_t given_owner; /* 1 if the caller passed the owner of each ghost */
-    int32_t self;        /* index of this rank among its peers; -1 if it is none of them */
-    int32_t shared;      /* number of peers that share memory, without this rank */
-    int32_t oneway;      /* 1 if one of them only sends to this rank or only receives from it */
-    int32_t lent;        /* 1 if one of them has vectors to be read in place in this exchange */
+    int32_t self;        /* index of this rank among its peers; -1 if it is not one of them */
+    int32_t shared;      /* number of other peers that share memory with this rank */
+    int32_t oneway;      /* 1 if such a peer only sends to this rank or only receives from it */
+    int32_t lent;        /* 1 if such a peer lends vectors to be read in place in this exchange */
     int32_t messages_to; /* number of peers that do not share memory */
     int64_t run_bytes;
-    dpar_layout layout; /* a copy of desc.layout, */
-    int32_t has_layout; /* if this is 1 */
+    dpar_layout layout; /* a copy of desc.layout if has_layout is 1 */
+    int32_t has_layout;
     dpari_pt_table table;
     dpari_pt_peer *peer;
     dpar_call *call;
     dpar_work *work;         /* of the receives, then of the sends */
     unsigned char *lists;    /* registered memory of line, peer, call, work, record and numbers */
-    dpari_pt_record *record; /* [2 * peers]: those sent, then those received */
-    int32_t *numbers;        /* of the lists of all peers */
+    dpari_pt_record *record; /* [2 * peers]: records to send, then records received */
+    int32_t *numbers;        /* the pairs and indices of the lists of all peers */
     dpari_pt_line *line;
-    int64_t sends, receives; /* number of values in an exchange */
+    int64_t sends, receives; /* number of values that this rank sends and receives in an exchange */
     unsigned char *staging;  /* registered memory of vector, turns, aside and arrivals */
-    int64_t staging_vectors; /* vectors for which it is large enough */
+    int64_t staging_vectors; /* number of vectors for which it is large enough */
     int64_t staging_turn;    /* bytes of a turn */
     dpari_pt_vector *vector;
     unsigned char *turns, *arrivals;
-    unsigned char *aside;         /* memory that no peer reads, for the values of one peer */
-    int32_t vectors;              /* in the current exchange */
+    unsigned char *aside;         /* memory that no peer reads, for packing the values of a peer */
+    int32_t vectors;              /* number of vectors in the current exchange */
     dpar_points_field last_field; /* the vector of the last exchange; type 0 if it had several */
-    int64_t point;                /* bytes at a point, of all vectors together */
-    int64_t count;                /* exchanges begun */
+    int64_t point;                /* bytes per point of all vectors together */
+    int64_t count;                /* number of exchanges begun */
     uint64_t kind;                /* of the current exchange */
     int32_t active, adjoint, op, stage;
     int32_t receives_posted, sends_posted;
-    int32_t again;     /* 1 if the calls can be posted again, with other addresses */
-    double looked;     /* when dpar_points_test last looked for failed peers, in seconds */
+    int32_t again;     /* 1 if the calls can be posted again with other addresses */
+    double looked;     /* time of the last check for failed peers in dpar_points_test, in seconds */
     double seconds[3]; /* spent in each phase */
 } dpari_points;
 
@@ -767,13 +786,13 @@ DPARI_FN dpari_points *dpari_pt_of(const dpar_points *points)
     return (dpari_points *)(uintptr_t)points;
 }
 
-/* Returns the components of a vector at each point. */
+/* Returns the number of components of a vector. */
 DPARI_FN int32_t dpari_pt_components(const dpar_points_field *field)
 {
     return field->components > 0 ? field->components : 1;
 }
 
-/* Returns the elements from one point of a vector to the next. */
+/* Returns the number of elements from one point of a vector to the next. */
 DPARI_FN int64_t dpari_pt_stride(const dpar_points_field *field)
 {
     if (field->stride > 0) {
@@ -782,22 +801,22 @@ DPARI_FN int64_t dpari_pt_stride(const dpar_points_field *field)
     return field->component_stride <= 1 ? dpari_pt_components(field) : 1;
 }
 
-/* Returns the offset of the values of peer k in a turn, which is a multiple of DPARI_LINE. `before`
- * values of the peers before it precede them, and each vector of these may take up to DPARI_PT_PAD
- * bytes more. Both ranks compute it, so that offsets need not be sent. */
+/* Returns the offset of the values of peer k in a turn, which is a multiple of DPARI_LINE. The
+ * peers before it have `before` values, and each of their vectors may take up to DPARI_PT_PAD more
+ * bytes. Sender and receiver compute the same offset, so that offsets need not be sent. */
 DPARI_FN int64_t dpari_pt_begins(int64_t before, int64_t k, int64_t point, int64_t vectors)
 {
     const int64_t at = before * point + k * (DPARI_PT_PAD * vectors + DPARI_LINE);
     return at / DPARI_LINE * DPARI_LINE;
 }
 
-/* Returns the bytes that a vector takes in a turn, with padding up to the next one. */
+/* Returns the number of bytes that a vector takes in a turn, with padding up to the next vector. */
 DPARI_FN int64_t dpari_pt_block(int64_t values, int64_t point)
 {
     return (values * point + DPARI_PT_PAD - 1) / DPARI_PT_PAD * DPARI_PT_PAD;
 }
 
-/* True if a vector is read in place, of which `values` values in `runs` runs are sent. The sender
+/* True if a vector of which `values` values in `runs` runs are sent is read in place. The sender
  * and the receiver call it with the same arguments. */
 DPARI_FN int dpari_pt_is_direct(const dpari_points *plan, uint64_t ref, int64_t size,
                                 int64_t values, int64_t runs)
@@ -814,63 +833,66 @@ DPARI_FN int dpari_pt_is_direct(const dpari_points *plan, uint64_t ref, int64_t 
  *
  * There are three rounds, each an all-to-all of counts and one of ids:
  *
- *     register   each rank sends its own ids to their homes: rank hash(id) mod size is the home of
- * id ask        each rank sends the ids of its ghosts to their homes, which answer with the owners
+ *     register   each rank sends its own ids to their homes (rank hash(id) mod size is the home)
+ *     ask        each rank sends the ids of its ghosts to their homes, which answer with the owners
  *     tell       each rank sends the owners the ids that it reads, in the order of its ghosts
  *
  * If owners are known otherwise (consecutive ids, desc.owner or desc.layout), only the third round
  * is needed. If a rank finds an error, all ranks get it at the end of the round. */
 
-/* The lists of both sides, sorted by rank. Free them with dpari_pt_both_free. */
+/* The lists of what this rank sends and receives, sorted by rank. Free them with
+ * dpari_pt_both_free. */
 typedef struct dpari_pt_both {
-    int64_t *sends, *receives; /* [size] values to and from each rank */
-    int32_t *send_at;          /* own values for rank 0, for rank 1, ... */
-    int32_t *receive_at;       /* ghosts from rank 0, from rank 1, ... */
-    int64_t sent;              /* values in send_at */
+    int64_t *sends, *receives; /* [size] number of values to and from each rank */
+    int32_t *send_at;          /* [sent] indices of own values for rank 0, for rank 1, ... */
+    int32_t *receive_at;       /* local indices of ghosts from rank 0, from rank 1, ... */
+    int64_t sent;              /* number of values sent */
     void *pages[2];            /* the memory of the arrays */
     int64_t bytes[2];
 } dpari_pt_both;
 
-/* Returns the number of table entries for n ids: a power of two, at least 1.5 n. */
+/* Returns the number of entries of a table for n ids: a power of two, at least 1.5 n. */
 DPARI_INTERNAL int64_t dpari_pt_table_room(int64_t n);
 /* Returns the local index of an own id, or -1 if this rank does not own it. */
 DPARI_INTERNAL int64_t dpari_pt_own_index(const dpari_points *plan, int64_t id);
 /* Returns the local index of an own id or a ghost, or -1 if this rank neither owns nor reads it. */
 DPARI_INTERNAL int64_t dpari_pt_index(const dpari_points *plan, int64_t id);
 
-/* Finds the lists from ids. Also fills the plan's table and sets head.first_id. Collective. */
+/* Finds the lists from ids. Also enters ids in the plan's table and sets head.first_id. Collective.
+ */
 DPARI_INTERNAL dpar_status dpari_pt_by_ids(dpari_points *plan, const dpar_points_desc *desc,
                                            dpari_pt_both *both, dpar_why *why);
-/* Copies desc.lists, which must have been checked, and compares the counts of both sides.
- * Collective. */
+/* Copies desc.lists, which must have been checked, and checks that each rank sends as many values
+ * as its peer receives. Collective. */
 DPARI_INTERNAL dpar_status dpari_pt_by_lists(dpari_points *plan, const dpar_points_desc *desc,
                                              dpari_pt_both *both, dpar_why *why);
 DPARI_INTERNAL void dpari_pt_both_free(dpari_pt_both *both);
-/* Returns st; if it is an error, *why receives the message of comm. */
+/* Returns status. If it is an error, *why receives the message of comm. */
 DPARI_INTERNAL dpar_status dpari_pt_explain(const dpar_comm *comm, dpar_status status,
                                             dpar_why *why);
 
 /* ==== points/points_wait.h ==== */
 
 /* points_wait - waits for peers that share memory, and reports peers that have died, are late, or
- * run something else. Private. */
+ * run another operation. Private. */
 
 /* Returns the status of the plan's communicators: DPAR_OK unless one of them is broken. */
 DPARI_INTERNAL dpar_status dpari_pt_broken(const dpari_points *plan);
-/* Waits until *word, a word of peer i, is at least `value`. Unless wait is 1, it does not wait but
- * returns DPAR_MORE. Errors break the communicator. DPARI_PT_PEEK does not look for errors. */
+/* Waits until *word, a word of peer i, is at least `value`. If wait is 0, returns DPAR_MORE instead
+ * of waiting. With DPARI_PT_PEEK it does the same, but does not check whether the peer has failed.
+ * Errors break the communicator. */
 enum { DPARI_PT_PEEK = -1 };
 DPARI_INTERNAL dpar_status dpari_pt_await(dpari_points *plan, int32_t i, const uint64_t *word,
                                           uint64_t value, int wait);
-/* Reports that peer i runs another exchange than this rank. Breaks the communicator with
- * DPAR_E_MISMATCH, and returns it. kind: that of the peer's exchange. */
+/* Reports that peer i runs an exchange of another kind than this rank. Breaks the communicator with
+ * DPAR_E_MISMATCH and returns that status. kind: the kind of the peer's exchange. */
 DPARI_INTERNAL dpar_status dpari_pt_differs(dpari_points *plan, int32_t i, uint64_t kind);
 /* Reports that memory of a peer cannot be mapped: dpari_at returned NULL for `ref`. Breaks the
  * communicator and returns its status. */
 DPARI_INTERNAL dpar_status dpari_pt_unreachable(dpari_points *plan, uint64_t ref);
-/* Return the time in seconds, and add the time since `began` to a phase (DPARI_PT_PACKING, ...).
- * Without timers they return 0 and do nothing. */
+/* Returns the time in seconds, or 0 if the plan has no timers. */
 DPARI_INTERNAL double dpari_pt_clock(const dpari_points *plan);
+/* Adds the time since `began` to a phase (DPARI_PT_PACKING, ...) if the plan has timers. */
 DPARI_INTERNAL void dpari_pt_count(dpari_points *plan, int32_t phase, double began);
 
 /* ==== points/points_order.h ==== */
@@ -884,7 +906,8 @@ typedef struct dpari_po_item {
     int64_t key, id, at;
 } dpari_po_item;
 
-/* Compares an item with a key and an id: -1 if it is before them, 0 if equal, 1 if behind. */
+/* Compares an item with a key and an id. Returns -1 if it is before them, 0 if equal, 1 if after.
+ */
 DPARI_FN int32_t dpari_po_compare(const dpari_po_item *a, int64_t key, int64_t id)
 {
     if (a->key != key) {
@@ -895,8 +918,8 @@ DPARI_FN int32_t dpari_po_compare(const dpari_po_item *a, int64_t key, int64_t i
     }
     return 0;
 }
-/* Sorts n items. Equal ones keep their order. spare: memory for n items. Returns the sorted items,
- * which are in `item` or in `spare`. Costs O(n): one pass for each byte in which items differ. */
+/* Sorts n items. Equal items keep their order. Returns the sorted items, which are in `item` or in
+ * `spare` (memory for n items). Costs O(n): one pass for each byte in which items differ. */
 DPARI_INTERNAL dpari_po_item *dpari_po_sort(dpari_po_item *item, dpari_po_item *spare, int64_t n);
 
 /* Temporary memory. Zero it before the first dpari_po_take. dpari_po_free frees all of it. */
@@ -912,15 +935,15 @@ DPARI_INTERNAL void *dpari_po_take(dpari_po_pages *pages, int64_t n, int64_t byt
                                    dpar_status *status, dpar_why *why);
 DPARI_INTERNAL void dpari_po_free(dpari_po_pages *pages);
 
-/* Returns the position of a cell on Hilbert's curve, through a square of 2^31 cells a side or a
- * cube of 2^21. Returns -1 if dims is not 2 or 3, or the cell is outside. Consecutive cells of the
- * curve share a side. */
+/* Returns the position of a cell on Hilbert's curve through a square with 2^31 cells per side, or
+ * through a cube with 2^21. Returns -1 if dims is not 2 or 3, or if the cell is outside.
+ * Consecutive cells of the curve share a side. */
 DPARI_INTERNAL int64_t dpari_points_curve(int32_t dims, const uint32_t *cell);
 
-/* Checks that the communicator can send memory of the host. Returns DPAR_E_ARG if it has a
+/* Checks that the communicator can send memory of the host. Returns DPAR_E_ARG if its memory is a
  * device's. */
 DPARI_INTERNAL dpar_status dpari_po_host(const dpar_comm *comm, dpar_why *why);
-/* Returns status; if it is an error, *why receives the message of comm. */
+/* Returns status. If it is an error, *why receives the message of comm. */
 DPARI_INTERNAL dpar_status dpari_po_explain(const dpar_comm *comm, dpar_status status,
                                             dpar_why *why);
 /* Sets *first to the sum of n over all lower ranks, which is the number of this rank's first item
@@ -930,16 +953,17 @@ DPARI_INTERNAL dpar_status dpari_po_first(dpar_comm *comm, int64_t n, int64_t *f
 
 /* ==== points/points_list.c ==== */
 
-/* Stores lists of local indices as runs, and copies, clears and combines the values at them.
+/* Stores lists of local indices as runs, and copies, clears and combines the values at these
+ * indices.
  *
- * A list of consecutive indices needs only its first one, a list of long runs 8 bytes each, and
- * others 4 bytes an index. There is a loop for each form and element size. Called by points_run.c;
- * points.c makes the lists. */
+ * A list of consecutive indices stores only the first one. A list of long runs needs 8 bytes per
+ * run, any other list 4 bytes per index. There is a loop for each form and element size. points.c
+ * makes the lists, and points_run.c uses them. */
 
 /* ---- lists ---- */
 
-/* The average length of runs from which pairs are stored: they then take at most half as much
- * memory as the indices. */
+/* If runs have at least this average length, pairs are stored, which then take at most half as much
+ * memory as indices. */
 enum { DPARI_PT_LONG = 4 };
 
 DPARI_INTERNAL int64_t dpari_pt_measure(dpari_pt_list *list, const int32_t *index, int64_t n)
@@ -1018,8 +1042,9 @@ DPARI_INTERNAL int64_t dpari_pt_next(const dpari_pt_list *list, int64_t cursor, 
 
 /* ---- copies ---- */
 
-/* These three copy n values of `size` bytes: from indices to one place after the other, the
- * reverse, and between two strides. They are inlined so that the compiler knows common sizes. */
+/* The next three functions copy n values of `size` bytes: from listed indices to a constant stride,
+ * from a constant stride to listed indices, and between two strides. They are inlined so that the
+ * compiler knows common sizes. */
 DPARI_ALWAYS_INLINE void dpari_pt_gather(unsigned char *to, int64_t step, const unsigned char *from,
                                          int64_t stride, const int32_t *at, int64_t n, size_t size)
 {
@@ -1048,8 +1073,8 @@ DPARI_ALWAYS_INLINE void dpari_pt_row(unsigned char *to, int64_t step, const uns
     }
 }
 
-/* Gathers adjacent doubles, four at a time, which takes three instructions a value instead of
- * seven. */
+/* Gathers doubles to adjacent places, four at a time, which takes three instructions per value
+ * instead of seven. */
 static void dpari_pt_gather_doubles(unsigned char *to, const unsigned char *from, const int32_t *at,
                                     int64_t n)
 {
@@ -1063,7 +1088,7 @@ static void dpari_pt_gather_doubles(unsigned char *to, const unsigned char *from
     dpari_pt_gather(to + 8 * k, 8, from, 8, at + k, n - k, 8);
 }
 
-/* Does the same from addresses at a constant distance. */
+/* Gathers doubles from addresses at a constant distance to adjacent places. */
 static void dpari_pt_gather_strided(unsigned char *to, const unsigned char *from, int64_t stride,
                                     int64_t n)
 {
@@ -1079,7 +1104,8 @@ static void dpari_pt_gather_strided(unsigned char *to, const unsigned char *from
     dpari_pt_row(to, 8, from, stride, n - k, 8);
 }
 
-/* Choose the loop for a size: 8 and 4 bytes are one number, 24 are three doubles at a point. */
+/* The next three functions choose the loop for a size: 8 and 4 bytes are one number, 24 are three
+ * doubles at a point. */
 static void dpari_pt_gather_any(unsigned char *to, int64_t step, const unsigned char *from,
                                 int64_t stride, const int32_t *at, int64_t n, int64_t size)
 {
@@ -1124,7 +1150,8 @@ static void dpari_pt_row_any(unsigned char *to, int64_t step, const unsigned cha
     }
 }
 
-/* Copies one run after the other, each up to the end of the shorter run of both lists. */
+/* Copies between two lists of runs. Each step copies up to the end of the current run of either
+ * list, whichever is nearer. */
 static void dpari_pt_move_runs(const dpari_pt_list *into, dpari_pt_side to,
                                const dpari_pt_list *from, dpari_pt_side of, int64_t size)
 {
@@ -1235,8 +1262,8 @@ DPARI_INTERNAL void dpari_pt_combine(const dpari_pt_list *list, dpari_pt_side to
 
 /* ==== points/points_owner.c ==== */
 
-/* Finds the owner of each ghost, and which ranks read each own value. points_owner.h has the three
- * rounds of messages; points.c calls it when a plan is made. */
+/* Finds the owner of each ghost, and the ranks that read each own value. points_owner.h describes
+ * the three rounds of messages. Called by points.c when a plan is made. */
 
 /* ---- tables of ids --------------------------------------------------------------------------- */
 
@@ -1259,7 +1286,7 @@ static void dpari_pt_table_init(dpari_pt_table *table, dpari_pt_entry *entry, in
     }
 }
 
-/* Hashes an id twice. Ids that are packed from several numbers may differ in high bits only, and
+/* Hashes an id twice. Ids that are packed from several numbers may differ only in high bits, and
  * one round does not carry these to the low bits. */
 static uint64_t dpari_pt_hash(uint64_t seed, int64_t id)
 {
@@ -1276,13 +1303,14 @@ static dpari_pt_entry *dpari_pt_seek(const dpari_pt_table *table, int64_t id)
     return &table->entry[i];
 }
 
-/* Returns what is stored for an id, or -1. */
+/* Returns the number that is stored for an id, or -1 if the id is not in the table. */
 static int64_t dpari_pt_find(const dpari_pt_table *table, int64_t id)
 {
     return table->mask < 0 ? -1 : dpari_pt_seek(table, id)->at;
 }
 
-/* Stores `at` for an id, unless the id is there already. Returns what was there, or -1. */
+/* Stores `at` for an id and returns -1. If the id is in the table already, returns the number that
+ * is stored for it. */
 static int64_t dpari_pt_put(dpari_pt_table *table, int64_t id, int64_t at)
 {
     dpari_pt_entry *entry = dpari_pt_seek(table, id);
@@ -1294,8 +1322,8 @@ static int64_t dpari_pt_put(dpari_pt_table *table, int64_t id, int64_t at)
     return was;
 }
 
-/* Converts an id to the index of the element with that number in C order. Returns 0 if the array of
- * the layout has no such element. */
+/* Converts an id, which is the number of an element in C order, to the element's index. Returns 0
+ * if the array of the layout has no such element. */
 static int dpari_pt_element(const dpar_layout *layout, int64_t id, int64_t *index)
 {
     int32_t d;
@@ -1309,7 +1337,7 @@ static int dpari_pt_element(const dpar_layout *layout, int64_t id, int64_t *inde
     return id == 0;
 }
 
-/* Returns the local index of an id that a layout gives this rank, or -1. */
+/* Returns the local index of an id, or -1 if the layout does not assign it to this rank. */
 static int64_t dpari_pt_layout_index(const dpari_points *plan, int64_t id)
 {
     int64_t index[DPAR_MAX_DIMS], local[DPAR_MAX_DIMS], shape[DPAR_MAX_DIMS], at = 0;
@@ -1347,14 +1375,14 @@ DPARI_INTERNAL int64_t dpari_pt_index(const dpari_points *plan, int64_t id)
 
 /* ---- mail -------------------------------------------------------------------------------------
  *
- * An all-to-all of numbers whose counts only the senders know: what is sent and what is received,
- * both sorted by rank. */
+ * An all-to-all of numbers whose counts only the senders know. The numbers sent and the numbers
+ * received are both sorted by rank. */
 typedef struct dpari_pt_mail {
     dpar_comm *comm;
-    int64_t *count; /* [4 * size]: numbers sent to each rank, where they begin in `out`, numbers
-                       received from each rank, where they begin in `in` */
+    int64_t *count; /* [4][size]: how many numbers are sent to each rank, where they begin in `out`,
+                       how many are received from each rank, and where they begin in `in` */
     int64_t *out, *in;
-    int64_t outs, ins; /* numbers in `out` and in `in` */
+    int64_t outs, ins; /* how many numbers are in `out` and in `in` */
     void *memory;
 } dpari_pt_mail;
 
@@ -1376,10 +1404,10 @@ DPARI_INTERNAL dpar_status dpari_pt_explain(const dpar_comm *comm, dpar_status s
 }
 
 /* Begins an all-to-all of n numbers: counts them by destination, exchanges the counts and allocates
- * both sides. mail->count + size then has the place of the next number for each rank.
+ * `out` and `in`. mail->count + size then has the place of the next number for each rank.
  *
  * to:     [n], the destination of each number.
- * status: an error of this rank from before, which all ranks then return.
+ * status: an earlier error of this rank, which all ranks then return.
  *
  * Collective. dpari_pt_close frees the memory, also after a failure. */
 static dpar_status dpari_pt_open(dpari_pt_mail *mail, dpar_comm *comm, const int32_t *to, int64_t n,
@@ -1418,8 +1446,8 @@ static dpar_status dpari_pt_open(dpari_pt_mail *mail, dpar_comm *comm, const int
     return dpari_agree_on(comm, status, "points", NULL, NULL, why);
 }
 
-/* Sends the numbers. back: 1 sends the answers, which have replaced the numbers received, to those
- * who asked. */
+/* Sends the numbers. With back 1, sends the answers, which have replaced the numbers received, to
+ * the ranks that asked. */
 static dpar_status dpari_pt_go(dpari_pt_mail *mail, int back, dpar_why *why)
 {
     int64_t *n = mail->count, *in = mail->count + 2 * mail->comm->size;
@@ -1450,7 +1478,7 @@ static dpar_status dpari_pt_no_owner(const dpari_points *plan, int64_t id, int64
                        plan->head.comm->rank);
 }
 
-/* Returns the last of n ranks whose first id is not above `id`, by bisection. */
+/* Returns the last of n ranks whose first id is at most `id`, by bisection. */
 static int32_t dpari_pt_holder(const int64_t *first, int32_t n, int64_t id)
 {
     int32_t low = 0, high = n;
@@ -1465,7 +1493,7 @@ static int32_t dpari_pt_holder(const int64_t *first, int32_t n, int64_t id)
     return low;
 }
 
-/* Finds the owners of ghosts if ids are consecutive from rank to rank. */
+/* Finds the owners of ghosts if ids are consecutive from rank to rank. Collective. */
 static dpar_status dpari_pt_by_range(dpari_points *plan, const dpar_points_desc *desc,
                                      int32_t *owner, dpar_why *why)
 {
@@ -1496,7 +1524,7 @@ static dpar_status dpari_pt_by_range(dpari_points *plan, const dpar_points_desc 
     return status;
 }
 
-/* Returns the rank that a layout gives an id, or -1. */
+/* Returns the rank to which a layout assigns an id, or -1 if there is no such id. */
 static int32_t dpari_pt_layout_owner(const dpar_layout *layout, int64_t id)
 {
     int64_t index[DPAR_MAX_DIMS];
@@ -1536,8 +1564,8 @@ static void dpari_pt_homes(const int64_t *id, int64_t n, int32_t ranks, int32_t 
     }
 }
 
-/* Stores n numbers in the part of mail->out for their destinations. In `to` it replaces the
- * destination of each by its place in mail->out. */
+/* Stores each of n numbers in the part of mail->out for its destination. Replaces the destination
+ * in `to` by the place in mail->out. */
 static void dpari_pt_deal(dpari_pt_mail *mail, const int64_t *number, int64_t n, int32_t *to)
 {
     int64_t i, *next = mail->count + mail->comm->size;
@@ -1572,7 +1600,7 @@ static dpar_status dpari_pt_register(dpari_pt_table *table, const dpari_pt_mail 
     return status;
 }
 
-/* The table of a home: the ids whose owners have registered here, with their ranks. */
+/* The table of a home: the ids that were registered here, with their owners' ranks. */
 typedef struct dpari_pt_directory {
     dpari_pt_table table;
     void *pages;
@@ -1606,8 +1634,8 @@ static dpar_status dpari_pt_register_all(dpari_pt_directory *directory, dpar_com
     return status;
 }
 
-/* Runs round 2: asks the homes of ghosts for their owners. status: of round 1, which all ranks get.
- */
+/* Runs round 2: asks the homes of ghosts for their owners. If `status`, the result of round 1, is
+ * an error, all ranks get it. */
 static dpar_status dpari_pt_ask_all(const dpari_pt_directory *directory, const dpari_points *plan,
                                     const dpar_points_desc *desc, int32_t *owner, int32_t *to,
                                     dpar_status status, dpar_why *why)
@@ -1654,8 +1682,8 @@ static dpar_status dpari_pt_by_directory(dpari_points *plan, const dpar_points_d
 
 /* ---- order ----------------------------------------------------------------------------------- */
 
-/* Sorts n ids, each with the number in `with`, by merging. Equal ids keep their order. The spares
- * have n elements each. */
+/* Sorts n ids by merging, and moves the numbers in `with` along. Equal ids keep their order. The
+ * spare arrays have n elements each. */
 static void dpari_pt_sort(int64_t *id, int32_t *with, int64_t n, int64_t *spare,
                           int32_t *spare_with)
 {
@@ -1709,7 +1737,8 @@ static dpar_status dpari_pt_pages(dpari_pt_both *both, int32_t i, int64_t n, int
     return DPAR_OK;
 }
 
-/* Allocates both sides and sets their counts, when the ids of round 3 have arrived. */
+/* Allocates the lists of both sides and sets their counts, after the ids of round 3 have arrived.
+ */
 static dpar_status dpari_pt_set_both(dpari_pt_both *both, const dpari_pt_mail *mail, int32_t size,
                                      dpar_why *why)
 {
@@ -1750,7 +1779,7 @@ static dpar_status dpari_pt_look_up(const dpari_points *plan, const dpari_pt_mai
     return DPAR_OK;
 }
 
-/* Sets the ghosts that receive what each rank sends, and enters ghosts in the table.
+/* Sets the list of ghosts that receive the values of each rank, and enters ghosts in the table.
  *
  * to: the place of each ghost in mail->out.
  *
@@ -1794,7 +1823,7 @@ static dpar_status dpari_pt_enter(dpari_points *plan, const dpar_points_desc *de
     return DPAR_OK;
 }
 
-/* Runs round 3: sends the ids of ghosts to their owners, and sets the lists of both sides. */
+/* Runs round 3: sends the ids of ghosts to their owners, and makes the lists of both sides. */
 static dpar_status dpari_pt_send_ids(const dpari_points *plan, dpari_pt_mail *mail,
                                      dpari_pt_both *both, dpar_why *why)
 {
@@ -1919,12 +1948,12 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_by_lists(dpari_points *plan,
 
 /* ==== points/points_wait.c ==== */
 
-/* Waits for peers that share memory, and reports those that have died, are late or run something
- * else. It uses the waits of ../comm/group.h. Called by points_run.c, and by points.c for memory
- * that cannot be mapped. */
+/* Waits for peers that share memory, and reports peers that have died, are late or run another
+ * operation. It uses the waits of ../comm/group.h. Called by points_run.c, and by points.c for
+ * memory that cannot be mapped. */
 
 #define DPARI_PT_LOOK_EVERY                                                                        \
-    10e-3 /* seconds after which dpar_points_test looks for failed peers again */
+    10e-3 /* seconds between two checks for failed peers in dpar_points_test */
 
 DPARI_INTERNAL double dpari_pt_clock(const dpari_points *plan)
 {
@@ -2004,8 +2033,8 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_unreachable(dpari_points *plan, u
     return status;
 }
 
-/* Breaks the communicators because peer i died, timed out or runs another call. wait_state: of a
- * wait that failed. It may be NULL if status is DPAR_E_PEER. */
+/* Breaks the communicators because peer i died, timed out or runs another call. wait_state
+ * describes the wait that failed. It may be NULL if status is DPAR_E_PEER. */
 static DPARI_COLD dpar_status dpari_pt_fail(dpari_points *plan, dpar_status status, int32_t i,
                                             const dpari_peer_wait *wait_state)
 {
@@ -2053,7 +2082,7 @@ static void dpari_pt_progress(void *exchange)
     }
 }
 
-/* Waits until a word of peer i arrives, and advances messages meanwhile. */
+/* Waits until *word, a word of peer i, is at least `value`, and advances messages meanwhile. */
 static DPARI_COLD dpar_status dpari_pt_await_slowly(dpari_points *plan, int32_t i,
                                                     const uint64_t *word, uint64_t value)
 {
@@ -2107,11 +2136,11 @@ DPARI_INTERNAL dpar_status dpari_pt_await(dpari_points *plan, int32_t i, const u
 
 /* Runs exchanges of points: begin, test and end, forward and adjoint.
  *
- * points_plan.h has the protocol. Begin posts the receives, packs the values for each peer,
- * publishes them (`ready`) and sends messages. Test and end take the values of the peers: forward
- * into ghosts, as they arrive; adjoint into own values, in the order of ranks, so that sums do not
- * depend on arrival. End then waits until peers have read this rank's vectors, and until messages
- * are sent. */
+ * points_plan.h describes the protocol. Begin posts the receives, packs the values for each peer,
+ * publishes them (`ready`) and sends messages. Test and end take the values of the peers. A forward
+ * exchange stores them in ghosts as they arrive. An adjoint combines them with own values in the
+ * order of ranks, so that sums do not depend on arrival. End then waits until peers have read this
+ * rank's vectors and messages have been sent. */
 
 /* Stages of an exchange after begin: taking the values of peers, then waiting until peers no longer
  * need those of this rank. */
@@ -2134,10 +2163,11 @@ static dpar_status dpari_pt_check_vector(const dpari_points *plan, const dpar_po
     if (field->stride < 0 || field->component_stride < 0 || field->stride > INT64_C(1) << 31 ||
         field->component_stride > INT64_C(1) << 40 ||
         (field->component_stride <= 1 && field->stride > 0 && field->stride < n)) {
-        return dpari_comm_wrong(comm,
-                                "vector %d: stride %ld (to 2^31) or component_stride %ld (to 2^40) "
-                                "does not fit %d components",
-                                i, field->stride, field->component_stride, n);
+        return dpari_comm_wrong(
+            comm,
+            "vector %d: stride %ld (0 to 2^31) or component_stride %ld (0 to 2^40) "
+            "does not fit %d components",
+            i, field->stride, field->component_stride, n);
     }
     if ((!field->data && (own > 0 || (all > 0 && !field->ghosts))) ||
         (!field->ghosts && !field->data && all > own)) {
@@ -2158,7 +2188,7 @@ static void dpari_pt_place_vector(const dpari_points *plan, const dpar_points_fi
     }
 }
 
-/* Converts a checked vector of the caller, with all strides in bytes. */
+/* Converts a checked vector of the caller to a dpari_pt_vector, whose strides are in bytes. */
 static void dpari_pt_set_vector(const dpari_points *plan, const dpar_points_field *field,
                                 dpari_pt_vector *to)
 {
@@ -2179,15 +2209,16 @@ static void dpari_pt_set_vector(const dpari_points *plan, const dpar_points_fiel
     }
 }
 
-/* Returns the bytes at the beginning of a turn, which hold the vectors' places. Packed values
- * follow. */
+/* Returns the number of bytes at the beginning of a turn that hold the vectors' places. Packed
+ * values follow. */
 static int64_t dpari_pt_places_bytes(int64_t n)
 {
     const int64_t bytes = n * (int64_t)sizeof(dpari_pt_place);
     return (bytes + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
 }
 
-/* Returns the bytes of the packed values of all peers, in either direction. */
+/* Returns the number of bytes of the packed values of all peers, which suffices for both forward
+ * and adjoint exchanges. */
 static int64_t dpari_pt_packed_bytes(const dpari_points *plan, int64_t n, int64_t point)
 {
     return dpari_pt_begins(dpari_most(plan->sends, plan->receives), plan->head.peer_count, point,
@@ -2195,8 +2226,8 @@ static int64_t dpari_pt_packed_bytes(const dpari_points *plan, int64_t n, int64_
            DPARI_LINE;
 }
 
-/* Waits until the peers that share memory have taken all values of exchange `last`. Those that were
- * ready for a later one have. */
+/* Waits until the peers that share memory have taken all values of exchange `last`. A peer that was
+ * ready for a later exchange has taken them. */
 static dpar_status dpari_pt_await_done(dpari_points *plan, int64_t last)
 {
     dpar_status status = DPAR_OK;
@@ -2209,8 +2240,8 @@ static dpar_status dpari_pt_await_done(dpari_points *plan, int64_t last)
     return status;
 }
 
-/* Allocates larger staging memory, for n vectors of `point` bytes together at each point. A failure
- * breaks the communicator, because the other ranks have begun the exchange. */
+/* Allocates larger staging memory for n vectors, which together have `point` bytes per point. A
+ * failure breaks the communicator, because the other ranks have begun the exchange. */
 static DPARI_COLD dpar_status dpari_pt_grow(dpari_points *plan, int64_t n, int64_t point)
 {
     const int64_t head = dpari_room_up(n * (int64_t)sizeof(dpari_pt_vector)) + DPARI_LINE;
@@ -2244,8 +2275,8 @@ static DPARI_COLD dpar_status dpari_pt_grow(dpari_points *plan, int64_t n, int64
     return DPAR_OK;
 }
 
-/* Returns what peers compare, as part of the word `ready`: the operation, and a hash of the number,
- * types and components of the vectors. */
+/* Returns the kind of an exchange, which peers compare as part of the word `ready`: the operation,
+ * and a hash of the number, types and components of the vectors. */
 static uint64_t dpari_pt_kind(const dpari_points *plan, const dpar_points_field *fields, int32_t n)
 {
     uint64_t op = 0;
@@ -2263,9 +2294,9 @@ static uint64_t dpari_pt_kind(const dpari_points *plan, const dpar_points_field 
     return (hash & (DPARI_PT_KIND - DPARI_PT_OP)) | op;
 }
 
-/* True if there is one vector, with the type, components and strides of the one before, so that it
- * need not be checked again. Its address may differ. (Plans whose peers read in place are excluded,
- * because memory at the same address may be other memory by now.) */
+/* True if there is one vector, with the type, components and strides of the last exchange's vector,
+ * so that it need not be checked again. Its address may differ. Plans whose peers read in place are
+ * excluded, because the memory at an address may have been freed and allocated again. */
 static int dpari_pt_is_like_last(const dpari_points *plan, const dpar_points_field *fields,
                                  int32_t n)
 {
@@ -2322,7 +2353,7 @@ static dpar_status dpari_pt_set_vectors(dpari_points *plan, const dpar_points_fi
 
 /* ---- packing --------------------------------------------------------------------------------- */
 
-/* Returns the turn of the current exchange. If nothing is shared, one turn is enough, because
+/* Returns the turn of the current exchange. If no peer shares memory, one turn is enough, because
  * messages have been sent when an exchange ends. */
 static unsigned char *dpari_pt_turn(const dpari_points *plan)
 {
@@ -2351,7 +2382,8 @@ static int64_t dpari_pt_in_at(const dpari_points *plan, int32_t i)
                            record->number, plan->point, plan->vectors);
 }
 
-/* Return the list of the values that are sent to a peer, and of those that are received from it. */
+/* The next two functions return the list of the values that are sent to a peer, and of those that
+ * are received from it. */
 static const dpari_pt_list *dpari_pt_gives(const dpari_points *plan, const dpari_pt_peer *peer)
 {
     return plan->adjoint ? &peer->receive : &peer->send;
@@ -2362,7 +2394,8 @@ static const dpari_pt_list *dpari_pt_takes(const dpari_points *plan, const dpari
     return plan->adjoint ? &peer->send : &peer->receive;
 }
 
-/* Describe one piece of the points of a vector: in the caller's memory, and packed at `at`. */
+/* The next two functions describe where one piece of the points of a vector is: in the caller's
+ * memory, and packed at `at`. */
 static dpari_pt_side dpari_pt_side_of(const dpari_pt_vector *vector, int ghosts, int32_t piece)
 {
     dpari_pt_side side;
@@ -2387,7 +2420,7 @@ static int dpari_pt_is_whole(const dpari_points *plan, const dpari_pt_list *list
            plan->vector[0].stride == plan->vector[0].size;
 }
 
-/* Returns the packed bytes of `values` values of all vectors. */
+/* Returns the number of packed bytes of `values` values of all vectors. */
 static int64_t dpari_pt_bytes(const dpari_points *plan, int64_t values)
 {
     int64_t bytes = 0;
@@ -2409,9 +2442,9 @@ static int dpari_pt_lends(const dpari_points *plan, const dpari_pt_peer *peer,
            dpari_pt_is_direct(plan, vector->ref, vector->size, peer->send.count, peer->send.runs);
 }
 
-/* Prefetches all these lines of 64 bytes for writing. If only one line of a pair were prefetched,
- * the hardware would fetch the other one for reading only, and a write to it would wait twice
- * (measured: 4.5 us instead of 2.5 for 8 KiB). */
+/* Prefetches `bytes` bytes for writing, in lines of 64 bytes. Every line is prefetched, because the
+ * hardware fetches lines in pairs: it would fetch a line that is left out for reading only, and a
+ * write to it would wait twice (measured: 4.5 us instead of 2.5 for 8 KiB). */
 static void dpari_pt_own_lines(const unsigned char *at, int64_t bytes)
 {
 #if defined(__GNUC__)
@@ -2457,9 +2490,9 @@ static void dpari_pt_pack_shared(const dpari_points *plan, const dpari_pt_vector
     }
 }
 
-/* Packs a vector for a peer. shared: 1 if another core reads the packed values. They are then
- * written in bites, or packed in private memory and copied at once. The adjoint sets the ghosts to
- * 0. */
+/* Packs a vector for a peer. If shared is 1, another core reads the packed values, which are then
+ * written in bites, or packed in private memory and copied at once. The adjoint sets the packed
+ * ghosts to 0. */
 static void dpari_pt_pack_vector(dpari_points *plan, const dpari_pt_vector *vector,
                                  const dpari_pt_list *list, unsigned char *to, int shared)
 {
@@ -2593,10 +2626,11 @@ static dpar_status dpari_pt_send(dpari_points *plan)
 
 /* ---- messages of the last exchange, posted again ----------------------------------------------
  *
- * A solver runs one exchange over and over. If it is forward, of one vector, and each peer sends
- * one message directly into the ghosts, the calls stay as they are, and only addresses are set. */
+ * A solver runs the same exchange over and over. If it is a forward exchange of one vector, and
+ * each peer sends one message directly into the ghosts, the calls remain as they are, except for
+ * the addresses. */
 
-/* True if the next exchange of such a vector can post the calls of this one again. */
+/* True if the next exchange of such a vector can post the calls of this exchange again. */
 static int dpari_pt_may_repeat(const dpari_points *plan)
 {
     int32_t i;
@@ -2635,7 +2669,7 @@ static dpar_status dpari_pt_post_again(dpari_points *plan)
         }
         if (dpari_pt_is_whole(plan, list)) {
             call->in = vector->own + list->first * vector->stride;
-        } else { /* packed where it was packed before */
+        } else { /* packed at the same address as in the last exchange */
             const dpari_pt_list dense = dpari_pt_dense(list->count);
             unsigned char *to = (unsigned char *)(uintptr_t)call->in;
             dpari_pt_move(&dense, dpari_pt_dense_side(vector, to, 0), list,
@@ -2672,7 +2706,7 @@ static void dpari_pt_unpack(const dpari_points *plan, const dpari_pt_peer *peer,
 }
 
 /* Reads a vector of a peer in place, by the peer's list. If the components are adjacent on only one
- * side, they are copied in the smaller pieces of the other one. */
+ * of the two ranks, they are copied in the smaller pieces of the other rank. */
 static dpar_status dpari_pt_read(dpari_points *plan, const dpari_pt_peer *peer,
                                  const dpari_pt_vector *vector, const dpari_pt_place *place)
 {
@@ -2739,8 +2773,8 @@ static dpar_status dpari_pt_take_shared(dpari_points *plan, int32_t i)
     return status;
 }
 
-/* Copies own values that this rank reads as ghosts. Of an adjoint they are packed first, so that
- * they are combined in the order of ranks. */
+/* Copies own values to the ghosts with the same ids. In an adjoint, these ghosts were packed first,
+ * so that they are combined in the order of ranks. */
 static void dpari_pt_take_self(dpari_points *plan)
 {
     const dpari_pt_peer *peer = &plan->peer[plan->self];
@@ -2777,8 +2811,8 @@ static dpar_status dpari_pt_meet(dpari_points *plan, int32_t i, int wait)
     return DPAR_OK;
 }
 
-/* Waits for message n if wait is 1, or tests it if wait is 0. DPARI_PT_PEEK does neither: a rank
- * that is about to wait need not test before, because messages progress by themselves. */
+/* Waits for message n if wait is 1, or tests it if wait is 0. With DPARI_PT_PEEK it does neither,
+ * because a wait follows anyway. */
 static dpar_status dpari_pt_message(dpari_points *plan, int32_t n, int wait)
 {
     const double began = dpari_pt_clock(plan);
@@ -2827,9 +2861,9 @@ static dpar_status dpari_pt_take(dpari_points *plan, int32_t i, int32_t n, int w
     return status;
 }
 
-/* Takes the values of all peers. Forward, those that are ready are taken first, then it waits for
- * the others. Adjoint, it waits for each in the order of ranks. Returns DPAR_MORE if some are not
- * ready and it is not to wait. */
+/* Takes the values of all peers. A forward exchange first takes the values of the peers that are
+ * ready, then waits for the other peers. An adjoint waits for each peer in the order of ranks. If
+ * wait is 0, returns DPAR_MORE if some peer is not ready. */
 static dpar_status dpari_pt_take_all(dpari_points *plan, int wait)
 {
     dpar_status all = DPAR_OK;
@@ -2864,8 +2898,8 @@ static dpar_status dpari_pt_take_all(dpari_points *plan, int wait)
     return all;
 }
 
-/* Waits until peers have read this rank's vectors, and until messages have been sent. Returns
- * DPAR_MORE if that is not so and it is not to wait. */
+/* Waits until peers have read this rank's vectors and messages have been sent. If wait is 0,
+ * returns DPAR_MORE instead of waiting. */
 static dpar_status dpari_pt_leave(dpari_points *plan, int wait)
 {
     dpar_status status = DPAR_OK;
@@ -2884,8 +2918,8 @@ static dpar_status dpari_pt_leave(dpari_points *plan, int wait)
 
 /* ---- exchanges ------------------------------------------------------------------------------- */
 
-/* Breaks the communicator if that of the node is broken, because messages of other nodes may then
- * never arrive. */
+/* Breaks the plan's communicator if that of the node is broken, because messages of other nodes may
+ * then never arrive. */
 static void dpari_pt_break_both(dpari_points *plan)
 {
     if (plan->node->status != DPAR_OK && plan->head.comm->status == DPAR_OK) {
@@ -2905,8 +2939,8 @@ static DPARI_COLD dpar_status dpari_pt_drop(dpari_points *plan, dpar_status stat
     return status;
 }
 
-/* Packs for peers that share memory, once they have taken what this turn held before, and publishes
- * the values. */
+/* Packs values for peers that share memory, after they have taken the values that this turn held
+ * before, and publishes them. */
 static dpar_status dpari_pt_offer(dpari_points *plan)
 {
     dpar_status status = dpari_pt_await_done(plan, plan->count - 2);
@@ -3007,7 +3041,7 @@ static dpar_status dpari_pt_begin(dpari_points *plan, const dpar_points_field *f
     return status == DPAR_OK ? status : dpari_pt_drop(plan, status);
 }
 
-/* Publishes that this rank has taken all values. Peers are woken only if one may wait for it. */
+/* Publishes that this rank has taken all values. Peers are woken only if one may wait for that. */
 static void dpari_pt_publish_done(dpari_points *plan)
 {
     if (plan->lent || plan->oneway) {
@@ -3017,8 +3051,8 @@ static void dpari_pt_publish_done(dpari_points *plan)
     }
 }
 
-/* Advances an exchange, to its end if wait is 1. If its communicator has been closed, nothing of
- * the exchange is touched any more, because its memory has been freed. */
+/* Advances an exchange, to its end if wait is 1. If its communicator has been closed, the exchange
+ * is not touched any more, because its memory has been freed. */
 static dpar_status dpari_pt_advance(dpari_points *plan, int wait)
 {
     dpar_status status = DPAR_OK;
@@ -3135,10 +3169,10 @@ DPAR_API DPARI_COLD dpar_status dpar_points_free(dpar_points *points)
 
 /* Plans exchanges of points: checks the description, compares it between ranks, and divides memory.
  *
- * points_owner.c converts ids to lists of local indices for both sides, and points_list.c stores
- * them as runs. Peers that share memory then exchange references to their words and lists. The file
- * also converts ids, sorts rows, and writes reports. points_plan.h explains how an exchange runs.
- */
+ * points_owner.c converts ids to the lists of local indices that a rank sends and receives, and
+ * points_list.c stores them as runs. Peers that share memory then exchange references to their
+ * words and lists. This file also converts ids, sorts rows, and writes reports. points_plan.h
+ * explains how an exchange runs. */
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
@@ -3163,8 +3197,8 @@ static dpar_status dpari_pt_check_list(const dpar_comm *comm, const dpar_points_
         lists->send_count[i] > INT32_MAX - sent || lists->receive_count[i] < 0 ||
         lists->receive_count[i] > INT32_MAX) {
         return dpari_wrong(why,
-                           "peer[%d] is %d of %d ranks, its send_count %ld: one of these, or its "
-                           "receive_count, is out of range",
+                           "peer[%d], rank %d of %d, its send_count %ld, or its receive_count, "
+                           "is out of range",
                            i, lists->peer[i], comm->size, lists->send_count[i]);
     }
     for (j = 0; j < i; j++) {
@@ -3182,7 +3216,8 @@ static dpar_status dpari_pt_check_list(const dpar_comm *comm, const dpar_points_
     return DPAR_OK;
 }
 
-/* Checks the lists of this rank, except that no ghost may be listed twice. */
+/* Checks the lists of this rank, except whether a ghost is listed twice, which
+ * dpari_pt_check_places does. */
 static dpar_status dpari_pt_check_lists(const dpar_comm *comm, const dpar_points_desc *desc,
                                         dpar_why *why)
 {
@@ -3225,7 +3260,7 @@ static dpar_status dpari_pt_check_lists(const dpar_comm *comm, const dpar_points
     return DPAR_OK;
 }
 
-/* Checks that own_count is what the layout gives this rank. */
+/* Checks that own_count is the number of elements that the layout assigns to this rank. */
 static dpar_status dpari_pt_check_layout(const dpar_comm *comm, const dpar_points_desc *desc,
                                          dpar_why *why)
 {
@@ -3245,8 +3280,8 @@ static dpar_status dpari_pt_check(const dpar_comm *comm, const dpar_points_desc 
 {
     dpar_status status;
     if (desc->own_count < 0 || desc->ghost_count < 0) {
-        return dpari_wrong(why, "own_count is %ld, ghost_count is %ld: one is negative",
-                           desc->own_count, desc->ghost_count);
+        return dpari_wrong(why, "own_count %ld or ghost_count %ld is negative", desc->own_count,
+                           desc->ghost_count);
     }
     if (desc->own_count > INT32_MAX || desc->ghost_count > INT32_MAX - desc->own_count) {
         return dpari_say(DPAR_E_RANGE, why,
@@ -3256,7 +3291,7 @@ static dpar_status dpari_pt_check(const dpar_comm *comm, const dpar_points_desc 
     if (desc->order < 0 || desc->order > DPAR_POINTS_ORDER_BY_OWNER || desc->method < 0 ||
         desc->method > DPAR_POINTS_DIRECT || desc->tag < 0 || desc->run_bytes < 0) {
         return dpari_wrong(
-            why, "order %d (0, 1), method %d (0 to 3), tag %d or run_bytes %ld is out of range",
+            why, "order %d (0 or 1), method %d (0 to 3), tag %d or run_bytes %ld is out of range",
             desc->order, desc->method, desc->tag, desc->run_bytes);
     }
     status = dpari_po_host(comm, why);
@@ -3272,8 +3307,8 @@ static dpar_status dpari_pt_check(const dpar_comm *comm, const dpar_points_desc 
     return desc->layout ? dpari_pt_check_layout(comm, desc, why) : DPAR_OK;
 }
 
-/* Checks that receive_index lists no ghost twice. Because as many are listed as there are ghosts,
- * each is then listed once. seen: a zeroed bit for each ghost. */
+/* Checks that receive_index lists no ghost twice. It has as many entries as there are ghosts, so
+ * that each ghost is then listed once. seen: a zeroed bit for each ghost. */
 static dpar_status dpari_pt_check_places(const dpar_points_desc *desc, uint64_t *seen,
                                          dpar_why *why)
 {
@@ -3290,8 +3325,8 @@ static dpar_status dpari_pt_check_places(const dpar_points_desc *desc, uint64_t 
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* Lays out a plan in memory, with its table, whose memory first holds the bits of
- * dpari_pt_check_places. memory NULL only counts the bytes, and returns NULL. */
+/* Divides the memory of a plan into the plan and its table, whose memory first holds the bits of
+ * dpari_pt_check_places. If memory is NULL, only counts the bytes and returns NULL. */
 static dpari_points *dpari_pt_layout(const dpar_points_desc *desc, void *memory, int64_t *bytes)
 {
     dpari_room room;
@@ -3313,8 +3348,9 @@ static dpari_points *dpari_pt_layout(const dpar_points_desc *desc, void *memory,
 
 /* ---- agreeing -------------------------------------------------------------------------------- */
 
-/* What ranks pass, over all ranks: 1 if some rank with own values passes own_id, or does not; 1 if
- * some rank with ghosts passes owner, or does not; and the own values of all ranks. */
+/* Indices of the numbers by which ranks compare what they pass: 1 if some rank with own values
+ * passes own_id, 1 if some such rank does not; the same for ranks with ghosts and owner; and the
+ * number of own values of all ranks. */
 enum {
     DPARI_PT_OWN_ID,
     DPARI_PT_NO_OWN_ID,
@@ -3328,7 +3364,7 @@ typedef struct dpari_pt_given {
     int64_t all[DPARI_PT_ALL];
 } dpari_pt_given;
 
-/* States what all ranks must pass alike. */
+/* Lists the fields of a description that must be equal on all ranks. */
 static DPARI_COLD void dpari_pt_state(dpari_facts *facts, const void *given)
 {
     const dpar_points_desc *desc = ((const dpari_pt_given *)given)->desc;
@@ -3346,12 +3382,11 @@ static DPARI_COLD void dpari_pt_state(dpari_facts *facts, const void *given)
 
 static dpar_status dpari_pt_not_alike(const char *what, dpar_why *why)
 {
-    return dpari_say(DPAR_E_MISMATCH, why, "points: %s is NULL on some ranks and given on others",
-                     what);
+    return dpari_say(DPAR_E_MISMATCH, why, "points: %s is NULL on some ranks, not on others", what);
 }
 
-/* Checks that all ranks pass the same optional arrays. Ranks without values, or without ghosts, may
- * leave out the array. Collective. */
+/* Checks that all ranks pass the same optional arrays. Ranks without own values may leave out
+ * own_id, and ranks without ghosts may leave out owner. Collective. */
 static dpar_status dpari_pt_kinds(dpar_comm *comm, dpari_pt_given *given, dpar_why *why)
 {
     const dpar_points_desc *desc = given->desc;
@@ -3383,7 +3418,7 @@ static dpar_status dpari_pt_kinds(dpar_comm *comm, dpari_pt_given *given, dpar_w
 
 /* ---- planning -------------------------------------------------------------------------------- */
 
-/* Counts the peers, and the numbers that their lists need. */
+/* Counts the peers. Returns how many int32_t numbers their lists need. */
 static int64_t dpari_pt_count_peers(const dpari_points *plan, const dpari_pt_both *both,
                                     int32_t *peers)
 {
@@ -3431,7 +3466,7 @@ static dpar_status dpari_pt_alloc(dpari_points *plan, int32_t peers, int64_t num
     return DPAR_OK;
 }
 
-/* Stores a list at *at, and moves *at behind it. */
+/* Stores a list at *at, and advances *at past it. */
 static void dpari_pt_set_list(dpari_pt_list *list, const int32_t *index, int64_t n, int32_t **at)
 {
     const int64_t numbers = dpari_pt_measure(list, index, n);
@@ -3439,7 +3474,7 @@ static void dpari_pt_set_list(dpari_pt_list *list, const int32_t *index, int64_t
     *at += numbers;
 }
 
-/* Sets the peers in ascending order of ranks, with their lists. */
+/* Sets the peers and their lists, in ascending order of ranks. */
 static void dpari_pt_set_peers(dpari_points *plan, const dpari_pt_both *both)
 {
     int32_t i, n = 0, *at = plan->numbers;
@@ -3492,7 +3527,7 @@ static dpar_status dpari_pt_find_node(dpari_points *plan, dpar_why *why)
     if (status == DPAR_OK) {
         return DPAR_OK;
     }
-    if (plan->node != plan->head.comm) { /* other nodes would wait for this one */
+    if (plan->node != plan->head.comm) { /* otherwise the other nodes would wait for this one */
         dpar_comm_abort(plan->head.comm, status, plan->node->why.text);
     }
     return dpari_repeat(status, why, plan->node->why.text);
@@ -3588,14 +3623,14 @@ static dpar_status dpari_pt_swap(dpari_points *plan, dpar_why *why)
     return dpari_pt_explain(plan->head.comm, status, why);
 }
 
-/* Makes a plan of the lists of both sides. Collective. */
+/* Makes a plan from the lists of what this rank sends and receives. Collective. */
 static dpar_status dpari_pt_plan(dpari_points *plan, const dpari_pt_both *both, dpar_why *why)
 {
     int32_t peers;
     const int64_t numbers = dpari_pt_count_peers(plan, both, &peers);
     dpar_status status;
     if (both->sent > INT32_MAX) {
-        status = dpari_say(DPAR_E_RANGE, why, "%ld values are sent, but %d are possible",
+        status = dpari_say(DPAR_E_RANGE, why, "points: %ld values to send, but at most %d allowed",
                            both->sent, (int32_t)INT32_MAX);
     } else {
         status = dpari_pt_alloc(plan, peers, numbers, why);
@@ -3639,7 +3674,8 @@ static void dpari_pt_set(dpari_points *plan, dpar_comm *comm, const dpari_pt_giv
     }
 }
 
-/* Finds the lists of both sides, and makes the plan of them. */
+/* Finds the lists of what this rank sends and receives, and makes the plan from them. Collective.
+ */
 static dpar_status dpari_pt_connect(dpari_points *plan, const dpar_points_desc *desc, dpar_why *why)
 {
     dpari_pt_both both;
@@ -3661,7 +3697,7 @@ static dpar_status dpari_pt_connect(dpari_points *plan, const dpar_points_desc *
     return status;
 }
 
-/* Checks what this rank passes, and takes the memory of the plan. Local. */
+/* Checks what this rank passes, and provides the memory of the plan. Local. */
 static dpar_status dpari_pt_prepare(dpar_comm *comm, const dpar_points_desc *desc,
                                     dpar_points **points, int64_t *need, void **memory,
                                     dpar_why *why)
@@ -3723,8 +3759,8 @@ DPAR_API dpar_status dpar_points_to_local(const dpar_points *points, const int64
     }
     if (plan->listed || (count > 0 && (!ids || !index))) {
         return dpari_comm_wrong(
-            points->comm, "the plan has no ids (made from lists: %d), or ids or index is NULL",
-            plan->listed);
+            points->comm,
+            "dpar_points_to_local: the plan is by lists, without ids, or ids or index is NULL");
     }
     for (i = 0; i < count; i++) {
         index[i] = (int32_t)dpari_pt_index(plan, ids[i]);
@@ -3739,7 +3775,7 @@ DPAR_API dpar_status dpar_points_to_local(const dpar_points *points, const int64
     return DPAR_OK;
 }
 
-/* Tests whether row i reads a ghost. Returns 1, 0, or -1 if a column is no local index. */
+/* Returns 1 if row i reads a ghost, otherwise 0; -1 if a column is not a local index. */
 static int dpari_pt_reads_ghost(const dpar_points *points, const int64_t *begin,
                                 const int32_t *column, int64_t i)
 {
@@ -3763,7 +3799,8 @@ DPAR_API dpar_status dpar_points_interior_rows(const dpar_points *points, int64_
         return DPAR_E_ARG;
     }
     if (rows < 0 || rows > INT32_MAX || !interior || (rows > 0 && (!begin || !row))) {
-        return dpari_comm_wrong(points->comm, "%ld rows, or begin, row or interior is NULL", rows);
+        return dpari_comm_wrong(
+            points->comm, "dpar_points_interior_rows: rows is %ld, or a pointer is NULL", rows);
     }
     for (i = 0; i < rows; i++) {
         int reads = -1;
@@ -3834,7 +3871,7 @@ DPAR_API DPARI_COLD void dpar_points_report(const dpar_points *points, dpar_text
     }
 }
 
-enum { DPARI_PT_DRAWN = 64 }; /* the most ranks of a drawn matrix: its rows must fit a screen */
+enum { DPARI_PT_DRAWN = 64 }; /* the most ranks of a drawn matrix, so that rows fit on a screen */
 
 DPAR_API DPARI_COLD dpar_status dpar_points_draw(const dpar_points *points, dpar_text *out)
 {
@@ -3849,8 +3886,9 @@ DPAR_API DPARI_COLD dpar_status dpar_points_draw(const dpar_points *points, dpar
     }
     comm = points->comm;
     if (comm->size > DPARI_PT_DRAWN) {
-        return dpari_comm_say(comm, DPAR_E_RANGE, "%d ranks: a matrix is drawn of at most %d",
-                              comm->size, (int32_t)DPARI_PT_DRAWN);
+        return dpari_comm_say(comm, DPAR_E_RANGE,
+                              "dpar_points_draw: %d ranks, but at most %d allowed", comm->size,
+                              (int32_t)DPARI_PT_DRAWN);
     }
     for (i = 0; i < points->peer_count; i++) {
         row[plan->peer[i].rank] = plan->peer[i].send.count;
@@ -3903,7 +3941,7 @@ static unsigned char *dpari_pt_number(const dpar_points *points, const dpar_poin
     return (unsigned char *)field->ghosts + bytes * ((index - points->own_count) * stride + within);
 }
 
-/* True if all bits of a number are 1, which is a NaN of any type of floats. */
+/* True if all bits of a number are 1, which is a NaN in every type of floats. */
 static int dpari_pt_is_poison(const unsigned char *at, int64_t bytes)
 {
     int64_t i;
@@ -3912,8 +3950,8 @@ static int dpari_pt_is_poison(const unsigned char *at, int64_t bytes)
     return i == bytes;
 }
 
-/* Returns the first point in [from, to) of a vector that has a poisoned number, or -1 if there is
- * none. write: 1 poisons all numbers of these points instead. */
+/* Returns the first of the points [from, to) of a vector that has a poisoned number, or -1 if there
+ * is none. With write 1, poisons all numbers of these points instead. */
 static int64_t dpari_pt_poison(const dpar_points *points, const dpar_points_field *field,
                                int64_t from, int64_t to, int write)
 {
@@ -3973,8 +4011,8 @@ static int64_t dpari_pt_stale(const dpar_points *points, const dpar_points_field
     return -1;
 }
 
-/* Exchanges vector i into a copy of its ghosts, which has the same strides, and compares them. Own
- * values are used in place. Collective. */
+/* Exchanges vector i into a copy of its ghosts, which has the same strides, and compares the ghosts
+ * with the copy. Own values are not copied. Collective. */
 static dpar_status dpari_pt_compare(dpar_points *points, const dpar_points_field *field, int32_t i,
                                     dpar_why *why)
 {
@@ -4017,7 +4055,7 @@ static dpar_status dpari_pt_check_named(const dpar_points *points, const dpar_po
             (!fields[i].data && (points->own_count > 0 || !fields[i].ghosts) &&
              points->own_count + points->ghost_count > 0)) {
             return dpari_wrong(
-                why, "vector %d: %d components of type %s, a negative stride, or data is NULL", i,
+                why, "vector %d: components %d, type %s or stride is wrong, or data is NULL", i,
                 fields[i].components, dpar_type_name(fields[i].type));
         }
     }
@@ -4034,7 +4072,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_check(dpar_points *points,
         what > DPAR_POINTS_STALE) {
         return dpari_wrong(
             why,
-            "dpar_points_check: points or fields is NULL, or what is %d (1 to 3), or count is %d",
+            "dpar_points_check: points or fields is NULL, what %d is not 1 to 3, or count is %d",
             what, n);
     }
     status = dpari_pt_check_named(points, fields, n, why);
@@ -4075,7 +4113,8 @@ DPAR_API DPARI_COLD void *dpar_points_array(dpar_points *points, int32_t type, i
     if (components < 0 || dpar_type_bytes(type) == 0 ||
         !dpari_mul(points->own_count + points->ghost_count,
                    dpar_type_bytes(type) * (int64_t)(components > 0 ? components : 1), &bytes)) {
-        (void)dpari_comm_wrong(points->comm, "dpar_points_array: %d components of type %s",
+        (void)dpari_comm_wrong(points->comm,
+                               "dpar_points_array: %d components of type %s are not allowed",
                                components, dpar_type_name(type));
         return NULL;
     }
@@ -4110,8 +4149,8 @@ DPAR_API dpar_status dpar_points_reduce(dpar_points *points, double *x)
 /* Sorts, numbers items from rank to rank, and allocates temporary pages, for partitions and
  * movements (points_part.c, points_move.c). */
 
-/* Returns a byte of the key or id. The sign bit is inverted, so that unsigned bytes have the order
- * of signed numbers. */
+/* Returns a byte of the key, or with by_id of the id. The sign bit is inverted, so that unsigned
+ * bytes have the order of signed numbers. */
 DPARI_FN size_t dpari_po_digit(const dpari_po_item *item, int by_id, int32_t shift)
 {
     const uint64_t v = (uint64_t)(by_id ? item->id : item->key) ^ UINT64_C(1) << 63;
@@ -4247,32 +4286,33 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_first(dpar_comm *comm, int64_t n,
 /* Partitions points along Hilbert's curve. It implements dpar_points_partition.
  *
  * Each rank sorts its points by their place on the curve and sums their weights. All ranks together
- * then search for the cuts between parts. Every cut has a bracket, which seven probes divide into
- * eight: each rank counts its weights up to each probe, an all-reduce adds them up, and one eighth
- * remains. If several points are at the place of a cut, their ids are searched in the same way. All
- * counts are integers, so that the result does not depend on the distribution of points. */
+ * then search for the cuts between parts. Every cut is in a bracket, which seven probes divide into
+ * eight: each rank sums its weights up to each probe, an all-reduce adds up these sums, and the
+ * eighth that holds the cut becomes the next bracket. If several points are at the place of a cut,
+ * their ids are searched in the same way. All sums are integers, so that the result does not depend
+ * on the distribution of points. */
 
 enum {
-    DPARI_PC_PROBES = 7,        /* of each cut in a round: the bracket shrinks to an eighth */
+    DPARI_PC_PROBES = 7,        /* per cut and round, so that the bracket shrinks to an eighth */
     DPARI_PC_PARTS = 1 << 20,   /* the most parts */
-    DPARI_PC_WEIGHT_BITS = 61,  /* the sum of all weights is at most 2^61, so that twice it fits
-                                    in an int64_t */
+    DPARI_PC_WEIGHT_BITS = 61,  /* the sum of all weights is at most 2^61, so that twice the sum
+                                    fits in an int64_t */
     DPARI_PC_MANTISSA_BITS = 52 /* of a double: finer steps would not be more accurate */
 };
 
 /* ---- the curve ------------------------------------------------------------------------------- */
 
-/* Returns the bits of a coordinate, so that a place on the curve has at most 63. */
+/* Returns the number of bits of a coordinate, so that a place on the curve has at most 63 bits. */
 DPARI_FN int32_t dpari_pc_bits(int32_t dims)
 {
     return dims == 2 ? 31 : 21;
 }
 
 /* The transform is J. Skilling's, "Programming the Hilbert curve" (AIP Conf. Proc. 707, 2004, p.
- * 381). It goes from the coarsest level to the finest. At each level the bits of the coordinates
- * say in which half of each dim the cell is, and they become the next digit of the place, in Gray
- * code. The levels below are then mirrored, or two of their dims are exchanged, as these bits say.
- */
+ * 381). It proceeds from the coarsest level to the finest. At each level the bits of the
+ * coordinates tell in which half of each dim the cell is. In Gray code they are the next digit of
+ * the place. Depending on these bits, the finer levels are then mirrored, or two of their dims are
+ * exchanged. */
 DPARI_INTERNAL int64_t dpari_points_curve(int32_t dims, const uint32_t *cell)
 {
     uint32_t x[3] = {0, 0, 0}, level, flip = 0;
@@ -4313,9 +4353,9 @@ DPARI_INTERNAL int64_t dpari_points_curve(int32_t dims, const uint32_t *cell)
 /* A cut: the first point of a part, by place and id. */
 typedef struct dpari_pc_cut {
     int64_t key, id;
-    int64_t low, high; /* the bracket: the key or id that is searched is in [low, high] */
+    int64_t low, high; /* the bracket: the wanted key or id is in [low, high] */
     int64_t weight;    /* wanted weight of the points before the part, in steps */
-    int32_t behind;    /* 1 if the part begins behind that point */
+    int32_t behind;    /* 1 if the part begins after that point */
 } dpari_pc_cut;
 
 typedef struct dpari_pc {
@@ -4326,16 +4366,16 @@ typedef struct dpari_pc {
     double largest;      /* the largest weight */
     double steps;        /* the largest weight in steps; weights are rounded to steps */
     int64_t first;       /* the id of point 0 if the caller passes no ids */
-    int64_t points;      /* of all ranks */
-    int64_t weight;      /* of all ranks, in steps */
+    int64_t points;      /* number of points of all ranks */
+    int64_t weight;      /* sum of the weights of all ranks, in steps */
     dpari_po_item *item; /* own points, sorted by place and id */
-    int64_t *before;     /* [own points + 1] weight of the sorted points before each, in steps */
-    dpari_pc_cut *cut;   /* [parts - 1] */
-    int64_t *count;      /* [parts - 1][DPARI_PC_PROBES] weights up to each probe */
+    int64_t *before;   /* [own points + 1] weight of the sorted points before each one, in steps */
+    dpari_pc_cut *cut; /* [parts - 1] */
+    int64_t *count;    /* [parts - 1][DPARI_PC_PROBES] weights up to each probe */
     dpari_po_pages pages;
 } dpari_pc;
 
-/* States what all ranks must pass alike. */
+/* Lists the fields of a description that must be equal on all ranks. */
 static DPARI_COLD void dpari_pc_state(dpari_facts *facts, const void *given)
 {
     const dpar_points_partition_desc *desc = (const dpar_points_partition_desc *)given;
@@ -4350,18 +4390,17 @@ static DPARI_COLD dpar_status dpari_pc_check(const dpar_points_partition_desc *d
     int64_t i;
     int32_t k;
     if (!desc || desc->dims < 2 || desc->dims > 3) {
-        return dpari_wrong(why, "points have %d dims, but 2 or 3 are possible",
-                           desc ? desc->dims : 0);
+        return dpari_wrong(why, "desc.dims is %d, but must be 2 or 3", desc ? desc->dims : 0);
     }
     if (desc->count < 0 || desc->parts < 0 || desc->parts > DPARI_PC_PARTS ||
         (desc->count > 0 && (!desc->position || !owner))) {
         return dpari_wrong(why,
-                           "%ld points or %d parts is out of range, or position or owner is NULL",
+                           "count %ld or parts %d is out of range, or position or owner is NULL",
                            desc->count, desc->parts);
     }
     if (desc->count > INT32_MAX) {
-        return dpari_say(DPAR_E_RANGE, why,
-                         "%ld points on a rank, but at most 2^31 - 1 are possible", desc->count);
+        return dpari_say(DPAR_E_RANGE, why, "count is %ld, but must be at most 2^31 - 1",
+                         desc->count);
     }
     for (i = 0; i < desc->count; i++) {
         for (k = 0; k < desc->dims; k++) {
@@ -4382,7 +4421,7 @@ static dpar_status dpari_pc_measure(dpari_pc *cutting, dpar_why *why)
 {
     const dpar_points_partition_desc *desc = cutting->desc;
     const double none = 1.7976931348623157e308;                  /* the largest double */
-    double least[7] = {none, none, none, none, none, none, 0.0}; /* of low, -high and -weight */
+    double least[7] = {none, none, none, none, none, none, 0.0}; /* minima of low, -high, -weight */
     int64_t i, all;
     int32_t k;
     dpar_status status;
@@ -4410,7 +4449,7 @@ static dpar_status dpari_pc_measure(dpari_pc *cutting, dpar_why *why)
         cutting->half = dpari_mostf(cutting->half, -least[3 + k] / 2 - least[k] / 2);
     }
     cutting->steps = 1.0;
-    all = cutting->points; /* the sum of weights, in steps, if each is the largest */
+    all = cutting->points; /* upper bound of the sum of weights, in steps */
     for (k = 0; k < DPARI_PC_MANTISSA_BITS && all <= INT64_C(1) << (DPARI_PC_WEIGHT_BITS - 1);
          k++) {
         all *= 2;
@@ -4472,7 +4511,8 @@ static dpar_status dpari_pc_line_up(dpari_pc *cutting, dpar_why *why)
 
 /* ---- cuts ------------------------------------------------------------------------------------ */
 
-/* Returns the number of own points before (key, id), or, if with is 1, up to it. */
+/* Returns the number of own points before (key, id). With `with` 1, points at (key, id) count too.
+ */
 static int64_t dpari_pc_rank(const dpari_pc *cutting, int64_t key, int64_t id, int32_t with)
 {
     int64_t low = 0, high = cutting->desc->count;
@@ -4505,7 +4545,7 @@ static int64_t dpari_pc_probe(const dpari_pc_cut *cut, int64_t j)
     return (int64_t)((uint64_t)cut->low + at);
 }
 
-/* Adds `each` counts of every cut over all ranks. Collective. */
+/* Sums `each` counts per cut over all ranks. Collective. */
 static DPARI_COLD dpar_status dpari_pc_add(dpari_pc *cutting, int64_t each, dpar_why *why)
 {
     return dpari_po_explain(cutting->comm,
@@ -4514,8 +4554,8 @@ static DPARI_COLD dpar_status dpari_pc_add(dpari_pc *cutting, int64_t each, dpar
                             why);
 }
 
-/* Counts own weights up to each probe of each cut. Cuts that are found are counted, too, so that
- * the array has no gaps. Returns how many cuts are still open. */
+/* Sums own weights up to each probe of each cut, also of cuts that are found already, so that the
+ * array has no gaps. Returns how many cuts are not found yet. */
 static int64_t dpari_pc_probe_all(dpari_pc *cutting, int by_id)
 {
     int64_t i, j, open = 0;
@@ -4550,8 +4590,8 @@ static void dpari_pc_shrink(dpari_pc_cut *cut, const int64_t *count)
     }
 }
 
-/* Searches for each cut the smallest number in its bracket up to which points weigh as much as
- * wanted: places first, then, with by_id, ids at the place that was found. Collective. */
+/* Finds for each cut the smallest number in its bracket up to which points have the wanted weight.
+ * The numbers are places, or with by_id the ids at the place that was found. Collective. */
 static dpar_status dpari_pc_search(dpari_pc *cutting, int by_id, dpar_why *why)
 {
     int64_t i;
@@ -4569,8 +4609,8 @@ static dpar_status dpari_pc_search(dpari_pc *cutting, int by_id, dpar_why *why)
     return DPAR_OK;
 }
 
-/* Finds the smallest and largest id at the place of each cut, over all ranks. The places are known
- * by now. */
+/* Finds the smallest and the largest id over all ranks at the place of each cut, after the places
+ * have been found. Collective. */
 static DPARI_COLD dpar_status dpari_pc_ids(dpari_pc *cutting, dpar_why *why)
 {
     const int64_t cuts = cutting->parts - 1;
@@ -4582,7 +4622,7 @@ static DPARI_COLD dpar_status dpari_pc_ids(dpari_pc *cutting, dpar_why *why)
         cut->key = cut->low;
         first = dpari_pc_rank(cutting, cut->key, INT64_MIN, 0);
         last = dpari_pc_rank(cutting, cut->key, INT64_MAX, 1);
-        /* Of ~id, because its minimum over the ranks is that of the largest id. */
+        /* The largest id is stored as ~id, because DPAR_MIN of ~id finds the largest id. */
         cutting->count[2 * i] = first < last ? cutting->item[first].id : INT64_MAX;
         cutting->count[2 * i + 1] = first < last ? ~cutting->item[last - 1].id : INT64_MAX;
     }
@@ -4595,8 +4635,8 @@ static DPARI_COLD dpar_status dpari_pc_ids(dpari_pc *cutting, dpar_why *why)
     return dpari_po_explain(cutting->comm, status, why);
 }
 
-/* Decides for each cut whether the part begins before or behind its point: the cut is behind it if
- * the middle of the point's weight is before the cut. */
+/* Decides for each cut whether the part begins before or after the point at the cut: after it if
+ * the wanted weight is more than the weight up to the middle of the point. */
 static DPARI_COLD dpar_status dpari_pc_sides(dpari_pc *cutting, dpar_why *why)
 {
     const int64_t cuts = cutting->parts - 1;
@@ -4717,15 +4757,16 @@ DPAR_API DPARI_COLD dpar_status dpar_points_partition(dpar_comm *comm,
 
 /* Moves a mesh to new owners. It implements dpar_points_migration_make.
  *
- * If points have no owner, each rank bids for the points of the elements that it passes, on behalf
- * of the elements' new owners, by a hash of id and rank. An adjoint exchange with DPAR_MIN over a
- * plan of the old mesh finds the least bid, whose rank gets the point. Points and elements are then
- * sorted at their new owners, and a plan from old to new places is made for each. These plans move
- * ids and corners, and corners are converted to local indices at the end. No rank has the whole
- * mesh. */
+ * If the caller passes no owners of points, each rank bids for the points of its old elements, on
+ * behalf of the elements' new owners. A bid is a hash of id and rank. An adjoint exchange with
+ * DPAR_MIN over a plan of the old mesh finds the least bid, whose rank gets the point. Points and
+ * elements are then sorted at their new owners, and a plan from old to new places is made for
+ * points and for elements. These plans move ids and corners. At the end corners are converted to
+ * local indices. No rank has the whole mesh. */
 
-/* What ranks pass; the largest value of all ranks counts. Of each pair the first is 1 if a rank
- * with points (or elements) passes the array, and the second is 1 if such a rank does not. */
+/* Indices of the numbers by which ranks compare what they pass. Of each number, the largest over
+ * all ranks is used. In each pair, the first is 1 if a rank with points (or elements) passes the
+ * array, and the second is 1 if such a rank does not. */
 enum {
     DPARI_PM_OWNER,
     DPARI_PM_NO_OWNER,
@@ -4735,8 +4776,8 @@ enum {
     DPARI_PM_NO_ID,
     DPARI_PM_ELEMENT_ID,
     DPARI_PM_NO_ELEMENT_ID,
-    DPARI_PM_CORNERS,    /* corner_count, */
-    DPARI_PM_NO_CORNERS, /* and -corner_count, whose maximum gives the smallest one */
+    DPARI_PM_CORNERS,    /* corner_count */
+    DPARI_PM_NO_CORNERS, /* -corner_count, whose maximum gives the smallest corner_count */
     DPARI_PM_GIVEN,
     DPARI_PM_MOST_CORNERS = 64 /* of an element */
 };
@@ -4747,9 +4788,9 @@ typedef struct dpari_pm {
     dpar_points_migration *to;
     int64_t given[DPARI_PM_GIVEN];
     int32_t corners;        /* of each element; 0 if no rank has elements */
-    int64_t slots;          /* corners of all own elements together */
-    int64_t reads;          /* distinct ids among them */
-    int64_t *reading;       /* [reads] these ids, ascending */
+    int64_t slots;          /* number of corners of all own elements together */
+    int64_t reads;          /* number of distinct ids among these corners */
+    int64_t *reading;       /* [reads] the distinct ids, ascending */
     int32_t *slot;          /* [slots] the index of each corner in `reading` */
     dpar_points *old;       /* plan of the mesh before it moves; its ghosts are `reading` */
     int32_t *owner;         /* [points + reads] the new owner of each */
@@ -4814,7 +4855,7 @@ static DPARI_COLD dpar_status dpari_pm_check(const dpar_comm *comm,
 static DPARI_COLD dpar_status dpari_pm_some(const int64_t *given, const char *what, dpar_why *why)
 {
     if (given[0] && given[1]) {
-        return dpari_say(DPAR_E_MISMATCH, why, "%s is given on some ranks, NULL on others", what);
+        return dpari_say(DPAR_E_MISMATCH, why, "%s is NULL on some ranks, not on others", what);
     }
     return DPAR_OK;
 }
@@ -4837,7 +4878,7 @@ static DPARI_COLD dpar_status dpari_pm_compare(const int64_t *given, dpar_why *w
     }
     if ((given[DPARI_PM_NO_OWNER] || given[DPARI_PM_NO_ELEMENT_OWNER]) && !given[DPARI_PM_OWNER] &&
         !given[DPARI_PM_ELEMENT_OWNER]) {
-        return dpari_wrong(why, "neither owner nor element_owner is given");
+        return dpari_wrong(why, "neither owner nor element_owner is set");
     }
     return DPAR_OK;
 }
@@ -4871,7 +4912,7 @@ static DPARI_COLD dpar_status dpari_pm_alike(dpari_pm *move, dpar_why *why)
 
 /* ---- the mesh before it moves ---------------------------------------------------------------- */
 
-/* Finds the distinct ids among n. Returns how many there are.
+/* Finds the distinct ids among n ids. Returns how many there are.
  *
  * item:  memory for 2 n items.
  * id:    receives the distinct ids, ascending.
@@ -4924,7 +4965,7 @@ static DPARI_COLD dpar_status dpari_pm_plan(dpari_pm *move, dpar_why *why)
     dpar_points_desc desc;
     dpari_zero(&desc, sizeof desc);
     desc.own_count = move->desc->point_count;
-    if (move->given[DPARI_PM_ID]) { /* then all ranks must pass ids, also those without points */
+    if (move->given[DPARI_PM_ID]) { /* all ranks must then pass ids, even those without points */
         desc.own_id = move->desc->id ? move->desc->id : move->reading;
     }
     desc.ghost_count = move->reads;
@@ -4934,8 +4975,8 @@ static DPARI_COLD dpar_status dpari_pm_plan(dpari_pm *move, dpar_why *why)
 
 /* ---- owners ---------------------------------------------------------------------------------- */
 
-/* Returns the bid of a rank for a point: a hash, with the rank in its lowest 31 bits. The least bid
- * gets the point. Because of the hash no rank is preferred. */
+/* Returns the bid of a rank for a point: a hash, with the rank in its lowest 31 bits. The rank with
+ * the least bid gets the point. Because of the hash no rank is preferred. */
 static int64_t dpari_pm_bid(int64_t id, int32_t rank)
 {
     return (int64_t)(dpari_hash(dpari_hash(0, id), rank) >> 33 << 31) | rank;
@@ -4983,8 +5024,8 @@ static dpar_status dpari_pm_bids(dpari_pm *move, dpar_why *why)
     return dpari_po_explain(move->comm, status, why);
 }
 
-/* Returns the rank that gets most of an element's corners, the smallest one if there are several.
- */
+/* Returns the rank that gets most of an element's corners, the smallest if several ranks get as
+ * many. */
 static int32_t dpari_pm_majority(const dpari_pm *move, int64_t element)
 {
     const int32_t *slot = move->slot + element * move->corners,
@@ -5047,11 +5088,11 @@ typedef struct dpari_pm_move {
     const int64_t *id, *order; /* may be NULL: ids are then first, first + 1, ..., in that order */
     const int32_t *owner;      /* the new owners */
     int64_t first;
-    int64_t received;  /* items of this rank afterwards */
+    int64_t received;  /* number of items of this rank after the movement */
     void *ids;         /* [received] their ids, in memory of dpar_comm_alloc */
     dpar_points *plan; /* from old places to new ones */
-    /* The rest is needed only during planning. */
-    int64_t *sends, *receives; /* [size] items to and from each rank */
+    /* The following fields are needed only during planning. */
+    int64_t *sends, *receives; /* [size] number of items to and from each rank */
     int64_t *pair_counts;      /* [2 * size] twice `sends` and `receives`, for orders and ids */
     int32_t *peer;             /* [size] */
     int64_t *out, *in;         /* [2 * count], [2 * received] order and id of each item */
@@ -5081,7 +5122,8 @@ static dpar_status dpari_pm_send(dpar_comm *comm, dpari_pm_move *items, dpar_why
     for (i = 0; i < items->count; i++) {
         items->sends[items->owner[i]]++;
     }
-    for (r = 0; r < comm->size; r++) { /* pair_counts: the place of the next item for r, so far */
+    for (r = 0; r < comm->size;
+         r++) { /* pair_counts[r] is first the place of the next item for r */
         items->pair_counts[r] = at;
         at += items->sends[r];
     }
@@ -5180,7 +5222,7 @@ static DPARI_COLD dpar_status dpari_pm_move_lists(dpar_comm *comm, dpari_pm_move
     return dpar_points_make(comm, &desc, &items->plan, why);
 }
 
-/* Makes that plan and frees the memory that planning needs. */
+/* Makes the plan from old to new places, and frees the memory that planning needs. */
 static DPARI_COLD dpar_status dpari_pm_move_plan(dpar_comm *comm, dpari_pm_move *items,
                                                  dpar_why *why)
 {
@@ -5192,8 +5234,8 @@ static DPARI_COLD dpar_status dpari_pm_move_plan(dpar_comm *comm, dpari_pm_move 
 /* ---- the mesh at its new owners -------------------------------------------------------------- */
 
 typedef struct dpari_pm_new {
-    int64_t slots;       /* corners of all elements together */
-    int64_t *corner;     /* [slots] their ids */
+    int64_t slots;       /* number of corners of all elements together */
+    int64_t *corner;     /* [slots] the id of each corner */
     int32_t *owner;      /* [slots] the new owner of each */
     int64_t *reading;    /* [slots] distinct ids, ascending */
     int32_t *slot;       /* [slots] the index of each corner in `reading` */
@@ -5235,7 +5277,7 @@ static dpar_status dpari_pm_corners(dpari_pm *move, dpari_pm_new *mesh, dpar_why
         field[0].type = DPAR_I64;
         field[1].type = DPAR_I32;
         field[0].components = field[1].components = move->corners;
-        field[0].data = move->reading; /* not written; any address will do without elements */
+        field[0].data = move->reading; /* not written; without elements any address but NULL */
         if (move->slots > 0) {
             field[0].data = (void *)(uintptr_t)move->desc->corner;
         }
@@ -5249,8 +5291,8 @@ static dpar_status dpari_pm_corners(dpari_pm *move, dpari_pm_new *mesh, dpar_why
     return status;
 }
 
-/* Sets mesh->local of the first `reads` distinct ids: the local index of own points, -1 of others,
- * which become ghosts. Returns the number of others. */
+/* Sets mesh->local of the first `reads` distinct ids: the local index if the point is an own one,
+ * -1 if it becomes a ghost. Returns the number of ghosts. */
 static int64_t dpari_pm_own(const dpari_pm *move, const dpari_pm_new *mesh, int64_t reads)
 {
     const dpar_points_desc *desc = &move->to->desc;
@@ -5278,7 +5320,7 @@ static int64_t dpari_pm_own(const dpari_pm *move, const dpari_pm_new *mesh, int6
 
 /* Numbers the ghosts by owner, then by id, and converts the corners to local indices.
  *
- * memory: of the ids and owners of ghosts, and of the corners. */
+ * memory: for the ids and owners of ghosts, and for the corners. */
 static void dpari_pm_number(dpari_pm *move, const dpari_pm_new *mesh, int64_t reads,
                             int64_t *memory)
 {
@@ -5288,7 +5330,7 @@ static void dpari_pm_number(dpari_pm *move, const dpari_pm_new *mesh, int64_t re
     dpari_po_item *item = mesh->item;
     int64_t i, k = 0;
     move->to->corner = owner + desc->ghost_count;
-    for (i = 0; i < mesh->slots; i++) { /* at first, the owner of each distinct id */
+    for (i = 0; i < mesh->slots; i++) { /* first collects the owner of each distinct id */
         move->to->corner[mesh->slot[i]] = mesh->owner[i];
     }
     for (i = 0; i < reads; i++) {
@@ -5345,7 +5387,7 @@ static DPARI_COLD dpar_status dpari_pm_renumber(dpari_pm *move, dpar_why *why)
 
 /* ---- the movement ---------------------------------------------------------------------------- */
 
-/* Moves points. Memory and plan belong to the result, also after a failure, so that
+/* Moves points. Memory and plan belong to the result even after a failure, so that
  * dpar_points_migration_free frees them. */
 static DPARI_COLD dpar_status dpari_pm_go_points(dpari_pm *move, dpar_why *why)
 {
@@ -5366,7 +5408,7 @@ static DPARI_COLD dpar_status dpari_pm_go_points(dpari_pm *move, dpar_why *why)
     return status;
 }
 
-/* Moves elements, likewise. */
+/* Moves elements in the same way. */
 static DPARI_COLD dpar_status dpari_pm_go_elements(dpari_pm *move, dpar_why *why)
 {
     dpar_points_migration *to = move->to;
@@ -5408,7 +5450,7 @@ static DPARI_COLD dpar_status dpari_pm_go(dpari_pm *move, dpar_why *why)
     return dpari_pm_renumber(move, why);
 }
 
-/* Plans the mesh as it is, moves it, and frees that plan. */
+/* Makes the plan of the old mesh, moves the mesh, and frees that plan. */
 static DPARI_COLD dpar_status dpari_pm_run(dpari_pm *move, dpar_why *why)
 {
     dpar_status closed;
@@ -5461,7 +5503,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_migration_make(dpar_comm *comm,
     dpari_po_free(&move.pages);
     if (status == DPAR_OK) {
         *moved = move.to;
-    } else if (move.to && move.to->comm) { /* it may own plans and arrays by now */
+    } else if (move.to && move.to->comm) { /* it may already own plans and arrays */
         (void)dpar_points_migration_free(move.to);
     } else {
         dpar_comm_release(comm, memory);

@@ -1710,9 +1710,9 @@ DPARI_INTERNAL int64_t dpari_schedule_bytes(int32_t ranks, int32_t stages, int64
     return 8 * ((int64_t)ranks + 1) + 8 * actions + dpari_whole_words(2 * (int64_t)stages);
 }
 
-DPARI_INTERNAL dpar_status dpari_schedule_empty(dpar_schedule *schedule, int32_t ranks,
-                                                int32_t stages, int64_t actions, void *mem,
-                                                int64_t bytes, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_schedule_empty(dpar_schedule *schedule, int32_t ranks,
+                                                           int32_t stages, int64_t actions,
+                                                           void *mem, int64_t bytes, dpar_why *why)
 {
     int64_t needed = dpari_schedule_bytes(ranks, stages, actions);
     int32_t r;
@@ -4407,7 +4407,7 @@ static dpar_status dpari_proof_begins(const dpar_schedule *schedule, dpar_why *w
     return DPAR_OK;
 }
 
-static dpar_status dpari_proof_shape(const dpar_schedule *schedule, dpar_why *why)
+static DPARI_COLD dpar_status dpari_proof_shape(const dpar_schedule *schedule, dpar_why *why)
 {
     if (schedule->ranks < 1 || schedule->ranks > DPAR_MAX_STAGES || schedule->stages < 1 ||
         schedule->stages > DPAR_MAX_STAGES) {
@@ -5452,9 +5452,9 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_proof_transport(
 
 /* Checks the arguments: the descriptor, the shape of the schedule and the memory. Not inlined, so
  * that its frame is gone before the proof. */
-DPARI_STATIC_NOINLINE dpar_status dpari_proof_arguments(const dpar_schedule *schedule,
-                                                        const dpar_schedule_check_desc *how,
-                                                        int64_t bytes, dpar_why *why)
+DPARI_COLD DPARI_STATIC_NOINLINE dpar_status
+dpari_proof_arguments(const dpar_schedule *schedule, const dpar_schedule_check_desc *how,
+                      int64_t bytes, dpar_why *why)
 {
     int64_t needed;
     dpar_status st;

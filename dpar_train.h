@@ -10904,7 +10904,7 @@ static DPARI_COLD dpar_status dpari_seq_count(const dpar_comm *comm,
 }
 
 /* Lists the values that must be equal on all ranks. */
-static void dpari_seq_state(dpari_facts *facts, const void *given)
+static DPARI_COLD void dpari_seq_state(dpari_facts *facts, const void *given)
 {
     const dpar_attention_desc *layer = (const dpar_attention_desc *)given;
     const dpari_attention_method way = dpari_seq_way(layer);
@@ -12875,8 +12875,9 @@ static int64_t dpari_expert_place_plan(dpari_experts *plan, const dpar_comm *com
 
 /* Does the same for a routing. Other ranks read the first four arrays. These have the same offsets
  * on all ranks, because the first three have the same length on all ranks. */
-static int64_t dpari_expert_place_routing(const dpari_experts *plan, const dpar_comm *comm,
-                                          dpari_routing *routing, unsigned char *memory)
+static DPARI_COLD int64_t dpari_expert_place_routing(const dpari_experts *plan,
+                                                     const dpar_comm *comm, dpari_routing *routing,
+                                                     unsigned char *memory)
 {
     const int64_t most = plan->head.layer.max_tokens * plan->head.layer.choices;
     dpari_room used;
@@ -12925,7 +12926,7 @@ static DPARI_COLD dpar_status dpari_expert_needs(const dpar_comm *comm,
 }
 
 /* Lists the values that must be equal on all ranks. */
-static void dpari_expert_facts(dpari_facts *facts, const void *given)
+static DPARI_COLD void dpari_expert_facts(dpari_facts *facts, const void *given)
 {
     const dpar_experts_desc *layer = (const dpar_experts_desc *)given;
     int32_t i;

@@ -16,9 +16,17 @@
  * one with the smallest halo, the same with the best placement of its ranks on the nodes, and of
  * all grids, well placed, the one whose busiest node sends the least. ./decompose --help lists the
  * options. It calls dpar_cart_dims, dpar_cart_choose_parts and dpar_mapping_choose, and
- * dpar_mapping_cost for the bytes. Exit code: 0 done, 2 bad input (one message on stderr). */
+ * dpar_mapping_cost for the bytes. Exit code: 0 done, 2 bad input (one message on stderr).
+ *
+ * The time is proportional to the ranks times the neighbours of each. A signal every second or ten
+ * shows progress, because one call of dpar_mapping_cost can take longer than that. */
+#if !defined(_POSIX_C_SOURCE) && (defined(__unix__) || defined(__APPLE__))
+#define _POSIX_C_SOURCE 200809L
+#endif
 #include "dpar_cost.h"
 
+#include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,6 +52,10 @@ static const char help[] =
     "between\n"
     "nodes in all, and by the busiest node to others. All blocks count with the size of the "
     "largest.\n"
+    "The time grows with the ranks times the neighbours of each, of which at most 200 million are\n"
+    "accepted: 50 million ranks of a grid with 2 axes. That takes minutes; from 2 seconds on, "
+    "stderr\n"
+    "shows the progress.\n"
     "Exit code: 0 done, 2 bad input (one message on stderr)\n"
     "\n"
     "examples\n"
@@ -52,6 +64,8 @@ static const char help[] =
     "  decompose 512x512x512 8x8:a100-80 --box --periodic 0,1,2\n";
 
 #include "options.h"
+
+#include "machine.h"
 
 typedef struct problem {
     int32_t dims, nodes, per_node;
@@ -96,6 +110,7 @@ static int read_machine(problem *given, const char *word)
                 "a machine is nodes x ranks on each, both at least 1, such as 16x4, not", word);
         }
         if (dpar_cluster_read(&cluster, word, strlen(word), &why) != DPAR_OK) {
+            machine_message(why.text, sizeof why.text, "");
             return complain(why.text, NULL);
         }
         value[0] = cluster.nodes;
@@ -124,6 +139,38 @@ static int read_periodic(problem *given, const char *value)
         given->periodic |= (uint32_t)1 << axis[i];
     }
     return n > 0 ? 0 : complain("--periodic takes axes 0 to 5 with commas between, not", value);
+}
+
+enum { PAIRS_MAX = 200000000 }; /* most ranks x neighbours: three minutes */
+
+/* Returns how many neighbours a block has at most. */
+static int64_t neighbours(const problem *given)
+{
+    int64_t blocks = 1;
+    int32_t dim;
+    if (given->shape != DPAR_STENCIL_BOX) {
+        return 2 * given->dims;
+    }
+    for (dim = 0; dim < given->dims; dim++) {
+        blocks *= 3;
+    }
+    return blocks - 1;
+}
+
+/* Refuses what would take many minutes. Returns 0, or 2 after a message. */
+static int refuse_large(const problem *given)
+{
+    const int64_t ranks = (int64_t)given->nodes * given->per_node;
+    char text[160];
+    if (ranks <= PAIRS_MAX / neighbours(given)) {
+        return 0;
+    }
+    snprintf(text, sizeof text,
+             "%lld ranks with %lld neighbours each take too long; at most %lld ranks are accepted "
+             "for this grid",
+             (long long)ranks, (long long)neighbours(given),
+             (long long)(PAIRS_MAX / neighbours(given)));
+    return complain(text, NULL);
 }
 
 /* Returns -1 to go on, or the exit code. */
@@ -157,7 +204,10 @@ static int read_all(problem *given, int argc, char **argv)
         return 2;
     }
     if (given->periodic >> given->dims != 0) {
-        return complain("--periodic names an axis that the grid does not have:", word[0]);
+        char text[80];
+        snprintf(text, sizeof text, "--periodic names an axis that the grid of %d ax%s lacks, not",
+                 (int)given->dims, given->dims == 1 ? "is" : "es");
+        return complain(text, periodic);
     }
     for (i = 0; i < given->dims; i++) {
         widest = given->cells[i] > widest ? given->cells[i] : widest;
@@ -167,8 +217,97 @@ static int read_all(problem *given, int argc, char **argv)
                 (long long)given->halo, (long long)widest);
         return 2;
     }
-    return read_machine(given, word[1]) != 0 ? 2 : -1;
+    if (read_machine(given, word[1]) != 0) {
+        return 2;
+    }
+    return refuse_large(given) != 0 ? 2 : -1;
 }
+
+/* ---- progress -------------------------------------------------------------------------------- */
+
+/* The costs of placements that are to be computed, and those that are. */
+static volatile sig_atomic_t costs_all, costs_done;
+
+#if defined(__unix__) || defined(__APPLE__)
+
+static volatile sig_atomic_t seconds, to_terminal;
+
+/* Appends a number to a line. Returns the new length. printf must not be called by a handler. */
+static size_t append_number(char *line, size_t n, long value)
+{
+    char digit[24];
+    int digits = 0;
+    do {
+        digit[digits++] = (char)('0' + value % 10);
+        value /= 10;
+    } while (value > 0);
+    while (digits > 0) {
+        line[n++] = digit[--digits];
+    }
+    return n;
+}
+
+static size_t append_text(char *line, size_t n, const char *text)
+{
+    while (*text != 0) {
+        line[n++] = *text++;
+    }
+    return n;
+}
+
+/* Prints "decompose: 35 % of the placements, 12 s" after 2 s, then each second on a terminal, where
+ * it rewrites the line, and otherwise every 10 s. */
+static void on_alarm(int signal_number)
+{
+    const int before = errno, every = to_terminal ? 1 : 10;
+    char line[100];
+    size_t n = to_terminal ? append_text(line, 0, "\r") : 0;
+    (void)signal_number;
+    n = append_text(line, n, "decompose: ");
+    n = append_number(line, n, costs_all > 0 ? 100L * costs_done / costs_all : 0);
+    n = append_text(line, n, " % of the placements compared, ");
+    n = append_number(line, n, seconds);
+    n = append_text(line, n, to_terminal ? " s" : " s\n");
+    if (write(2, line, n) > 0) {
+        seconds = seconds + every;
+        alarm((unsigned)every);
+    }
+    errno = before;
+}
+
+static void begin_progress(void)
+{
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = on_alarm;
+    action.sa_flags = SA_RESTART;
+    to_terminal = options_terminal(2);
+    seconds = 2;
+    if (sigaction(SIGALRM, &action, NULL) == 0) {
+        alarm(2);
+    }
+}
+
+/* Ends the progress, and removes its line from a terminal. */
+static void end_progress(void)
+{
+    alarm(0);
+    if (to_terminal && seconds > 2) {
+        fprintf(stderr, "\r%60s\r", "");
+    }
+}
+
+#else
+
+static void begin_progress(void)
+{
+}
+
+static void end_progress(void)
+{
+}
+
+#endif
 
 /* ---- output ---------------------------------------------------------------------------------- */
 
@@ -195,14 +334,39 @@ static void print_grid(int32_t dims, const int32_t *parts, int width)
     printf("%*s", used < width ? width - used : 1, "");
 }
 
-static void print_placement(const dpar_mapping *place)
+/* Returns the characters that print_grid needs, with a blank behind them. */
+static int grid_width(int32_t dims, const int32_t *parts)
+{
+    char text[100];
+    int32_t dim;
+    int used = 1;
+    for (dim = 0; dim < dims; dim++) {
+        used += snprintf(text, sizeof text, "%s%ld", dim > 0 ? " x " : "", (long)parts[dim]);
+    }
+    return used;
+}
+
+/* A line of the table: a placement and what it sends. */
+typedef struct row {
+    const char *name;
+    dpar_mapping place;
+    int64_t all, rank, between, node; /* bytes */
+} row;
+
+typedef struct table {
+    row line[4];
+    int lines;
+    int grid, brick; /* width of these columns */
+} table;
+
+static void print_placement(const dpar_mapping *place, int width)
 {
     static const char name[][12] = {"in order", "bricks", "Morton", "Hilbert"};
     printf("%-9s", name[place->kind]);
     if (place->kind == DPAR_MAPPING_BRICKS) {
-        print_grid(place->grid.dims, place->brick, 11);
+        print_grid(place->grid.dims, place->brick, width);
     } else {
-        printf("%11s", "");
+        printf("%*s", width, "");
     }
 }
 
@@ -235,53 +399,79 @@ static void note_thin_blocks(const problem *given, const int32_t *parts)
     }
 }
 
-/* Prints a line of the table. Each edge carries its bytes both ways, so all ranks send twice the
- * total. */
-static int show(const problem *given, const char *name, const dpar_mapping *place)
+/* Computes a line of the table and appends it. Returns 0, or 2 after a message. */
+static int add(table *to, const problem *given, const char *name, const dpar_mapping *place)
 {
     dpar_stencil stencil = stencil_of(given, place->grid.parts);
+    row *line = &to->line[to->lines++];
     dpar_mapping apart;
     dpar_why why;
-    int64_t all, rank, between, node;
+    int width;
+    line->name = name;
+    line->place = *place;
     if (dpar_mapping_init(&apart, &place->grid, DPAR_MAPPING_ROW_MAJOR, 1, &why) != DPAR_OK ||
-        dpar_mapping_cost(&apart, &stencil, &all, &rank, &why) != DPAR_OK ||
-        dpar_mapping_cost(place, &stencil, &between, &node, &why) != DPAR_OK) {
+        dpar_mapping_cost(&apart, &stencil, &line->all, &line->rank, &why) != DPAR_OK ||
+        dpar_mapping_cost(place, &stencil, &line->between, &line->node, &why) != DPAR_OK) {
         return complain(why.text, NULL);
     }
-    printf("%-18s", name);
-    print_grid(given->dims, place->grid.parts, 15);
-    print_placement(place);
-    print_bytes(2.0 * (double)all);
-    print_bytes((double)rank);
-    print_bytes(2.0 * (double)between);
-    print_bytes((double)node);
-    printf("\n");
-    note_thin_blocks(given, place->grid.parts);
+    costs_done = costs_done + 2;
+    width = grid_width(given->dims, place->grid.parts);
+    to->grid = width > to->grid ? width : to->grid;
+    width = grid_width(given->dims, place->brick);
+    if (place->kind == DPAR_MAPPING_BRICKS && width > to->brick) {
+        to->brick = width;
+    }
     return 0;
 }
 
-static int show_header(const problem *given)
+/* Prints a line of the table. Each edge carries its bytes both ways, so all ranks send twice the
+ * total. */
+static void print_row(const problem *given, const table *from, const row *line)
 {
+    printf("%-18s", line->name);
+    print_grid(given->dims, line->place.grid.parts, from->grid);
+    print_placement(&line->place, from->brick);
+    print_bytes(2.0 * (double)line->all);
+    print_bytes((double)line->rank);
+    print_bytes(2.0 * (double)line->between);
+    print_bytes((double)line->node);
+    printf("\n");
+    note_thin_blocks(given, line->place.grid.parts);
+}
+
+static void print_table(const problem *given, const table *from)
+{
+    const long ranks = (long)given->nodes * (long)given->per_node;
     int32_t dim;
+    int i;
     printf("grid ");
     for (dim = 0; dim < given->dims; dim++) {
         printf("%s%lld", dim > 0 ? " x " : "", (long long)given->cells[dim]);
     }
-    printf(", %ld ranks on %ld nodes of %ld, halo %lld, %lld B a cell\n\n",
-           (long)given->nodes * (long)given->per_node, (long)given->nodes, (long)given->per_node,
-           (long long)given->halo, (long long)given->bytes);
-    printf("%-18s%-15s%-20s%10s%10s%10s%10s\n", "process grid", "", "ranks on nodes", "all ranks",
-           "one rank", "all nodes", "one node");
-    return 0;
+    printf(", %ld rank%s on %ld node%s of %ld, halo %lld, %lld B a cell\n\n", ranks,
+           options_plural(ranks, "s"), (long)given->nodes, options_plural(given->nodes, "s"),
+           (long)given->per_node, (long long)given->halo, (long long)given->bytes);
+    printf("%-18s%-*s%-*s%10s%10s%10s%10s\n", "process grid", from->grid, "", 9 + from->brick,
+           "ranks on nodes", "all ranks", "one rank", "all nodes", "one node");
+    for (i = 0; i < from->lines; i++) {
+        print_row(given, from, &from->line[i]);
+    }
 }
 
 /* ---- every grid, placed ---------------------------------------------------------------------- */
 
-enum { PLACED_RANKS = 1000000 }; /* most grids x ranks to try: takes a second or two */
+enum {
+    PLACED_RANKS = 1000000, /* most grids x ranks to try */
+    CHOOSE_COSTS = 4,       /* costs that dpar_mapping_choose computes */
+    SEARCH_COSTS = 5,       /* those of a grid in the search */
+    ROW_COSTS = 2           /* those of a line of the table */
+};
 
 typedef struct search {
     const problem *given;
     int32_t parts[DPAR_MAX_DIMS];
+    int32_t divisor[1600]; /* of the ranks, ascending; a number below 2^31 has at most 1536 */
+    int32_t divisors;
     int64_t grids, worst, total; /* number of grids, and the bytes of the best one */
     dpar_mapping best;
 } search;
@@ -293,6 +483,7 @@ static void try_grid(search *tried)
     dpar_mapping place;
     dpar_stencil stencil = stencil_of(tried->given, tried->parts);
     int64_t total, worst;
+    costs_done = costs_done + SEARCH_COSTS;
     if (dpar_cart_init(&cart, tried->given->dims, tried->parts, tried->given->periodic, NULL) !=
             DPAR_OK ||
         dpar_mapping_choose(&place, &cart, tried->given->per_node, &stencil, NULL) != DPAR_OK ||
@@ -310,7 +501,7 @@ static void try_grid(search *tried)
 /* Counts or tries all ways to cut dims d.. into `rest` parts, none thinner than a cell. */
 static void each_grid(search *tried, int32_t dim, int32_t rest, int count)
 {
-    int32_t k;
+    int32_t i;
     if (dim == tried->given->dims - 1) {
         if (rest <= tried->given->cells[dim]) {
             tried->parts[dim] = rest;
@@ -321,43 +512,54 @@ static void each_grid(search *tried, int32_t dim, int32_t rest, int count)
         }
         return;
     }
-    for (k = 1; k <= rest; k++) {
-        if (rest % k == 0 && k <= tried->given->cells[dim]) {
-            tried->parts[dim] = k;
-            each_grid(tried, dim + 1, rest / k, count);
+    for (i = 0; i < tried->divisors; i++) {
+        const int32_t part = tried->divisor[i];
+        if (rest % part == 0 && part <= tried->given->cells[dim]) {
+            tried->parts[dim] = part;
+            each_grid(tried, dim + 1, rest / part, count);
         }
     }
 }
 
-/* Finds the best grid with its placement. Returns 1, or 0 if there are too many grids to try. */
-static int best_of_all(search *tried, const problem *given, const int32_t *least_cut)
+/* Counts the grids. Returns 1 if they are few enough to try them all. */
+static int count_grids(search *tried, const problem *given)
 {
     const int32_t ranks = given->nodes * given->per_node;
+    int32_t part;
     memset(tried, 0, sizeof *tried);
     tried->given = given;
     tried->worst = -1;
-    each_grid(tried, 0, ranks, 1);
-    if (tried->grids > PLACED_RANKS / ranks) {
-        return 0;
+    for (part = 1; part <= ranks / 2; part++) {
+        if (ranks % part == 0) {
+            tried->divisor[tried->divisors++] = part;
+        }
     }
+    tried->divisor[tried->divisors++] = ranks;
+    each_grid(tried, 0, ranks, 1);
+    return tried->grids <= PLACED_RANKS / ranks;
+}
+
+/* Finds the best grid with its placement. Returns 1, or 0 if none can be placed. */
+static int best_of_all(search *tried, const int32_t *least_cut)
+{
     memcpy(tried->parts, least_cut, sizeof tried->parts); /* it stays the best among equal ones */
     try_grid(tried);
-    each_grid(tried, 0, ranks, 0);
+    each_grid(tried, 0, tried->given->nodes * tried->given->per_node, 0);
     return tried->worst >= 0;
 }
 
-/* Prints both grids with MPI's order of ranks, then the better one well placed, then the best of
- * all. */
-static int decompose(const problem *given)
+/* Fills the table: both grids with MPI's order of ranks, then the better one well placed, then the
+ * best of all unless there are too many to try. `mpi` gets the grid of MPI_Dims_create. Returns 0,
+ * or 2 after a message. */
+static int fill(table *to, const problem *given, search *all, int few, int32_t *mpi)
 {
     const int32_t ranks = given->nodes * given->per_node;
-    int32_t mpi[DPAR_MAX_DIMS] = {0}, best[DPAR_MAX_DIMS] = {0}, dim;
+    int32_t best[DPAR_MAX_DIMS] = {0};
     dpar_cart_choose_desc grid;
     dpar_cart cart;
     dpar_mapping place;
     dpar_stencil stencil;
     dpar_why why;
-    search all;
     memset(&grid, 0, sizeof grid);
     grid.ranks = ranks;
     grid.dims = given->dims;
@@ -370,30 +572,56 @@ static int decompose(const problem *given)
             DPAR_OK) {
         return complain(why.text, NULL);
     }
-    show_header(given);
-    if (show(given, "MPI_Dims_create", &place) != 0) {
+    if (add(to, given, "MPI_Dims_create", &place) != 0) {
         return 2;
     }
     stencil = stencil_of(given, best);
     if (dpar_cart_init(&cart, given->dims, best, given->periodic, &why) != DPAR_OK ||
         dpar_mapping_init(&place, &cart, DPAR_MAPPING_ROW_MAJOR, given->per_node, &why) !=
-            DPAR_OK ||
-        show(given, "least cut", &place) != 0) {
+            DPAR_OK) {
+        return complain(why.text, NULL);
+    }
+    if (add(to, given, "least cut", &place) != 0) {
         return 2;
     }
     if (dpar_mapping_choose(&place, &cart, given->per_node, &stencil, &why) != DPAR_OK) {
         return complain(why.text, NULL);
     }
-    if (show(given, "least cut, placed", &place) != 0) {
+    costs_done = costs_done + CHOOSE_COSTS;
+    if (add(to, given, "least cut, placed", &place) != 0) {
         return 2;
     }
-    if (best_of_all(&all, given, best)) {
-        if (show(given, "best of all", &all.best) != 0) {
-            return 2;
-        }
-    } else {
-        printf("(best of all: not searched, %lld grids of %ld ranks are too many)\n",
-               (long long)all.grids, (long)ranks);
+    if (few && best_of_all(all, best)) {
+        return add(to, given, "best of all", &all->best);
+    }
+    return 0;
+}
+
+static int decompose(const problem *given)
+{
+    static search all;
+    table shown;
+    int32_t mpi[DPAR_MAX_DIMS] = {0}, dim;
+    int few, bad;
+    memset(&shown, 0, sizeof shown);
+    shown.grid = 15;
+    shown.brick = 11;
+    begin_progress();
+    few = count_grids(&all, given);
+    costs_all = 3 * ROW_COSTS + CHOOSE_COSTS;
+    if (few) {
+        costs_all = costs_all + ROW_COSTS + (sig_atomic_t)(all.grids + 1) * SEARCH_COSTS;
+    }
+    bad = fill(&shown, given, &all, few, mpi);
+    end_progress();
+    if (bad) {
+        return 2;
+    }
+    print_table(given, &shown);
+    if (shown.lines < 4) {
+        printf("(best of all: not searched, %lld grid%s of %ld ranks %s too many)\n",
+               (long long)all.grids, options_plural(all.grids, "s"),
+               (long)given->nodes * (long)given->per_node, all.grids == 1 ? "is" : "are");
     }
     for (dim = 0; dim < given->dims; dim++) {
         if (mpi[dim] > given->cells[dim]) {

@@ -27,6 +27,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static const char program[] = "doctor";
 static const char help[] =
@@ -140,6 +141,28 @@ static int look(dpar_comm *world)
     return options_finish(wrong > 0);
 }
 
+/* Checks, before anything is measured, that the file can be written. An existing file keeps its
+ * contents, a new one is removed again. Returns 0, or 1 with a message in *why. */
+static int unwritable(dpar_why *why)
+{
+    struct stat info;
+    const int exists = stat(cluster_path, &info) == 0;
+    FILE *file;
+    if (exists && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)) {
+        return 0; /* opening and closing a pipe would end its reader */
+    }
+    file = fopen(cluster_path, "ab");
+    if (file == NULL) {
+        snprintf(why->text, sizeof why->text, "cannot write '%s'", cluster_path);
+        return 1;
+    }
+    fclose(file);
+    if (!exists) {
+        remove(cluster_path);
+    }
+    return 0;
+}
+
 /* Lets the ranks agree whether one of them has a message. Returns the exit code 2, or 0 if none
  * has. */
 static int refused(dpar_comm *world, int bad, const dpar_why *why)
@@ -162,7 +185,8 @@ static int gauge(dpar_comm *world, int32_t node, int32_t nodes)
     dpar_why why;
     dpar_text out;
     double off = 0.0;
-    int code = refused(world, first && read_earlier(text, sizeof text, &was, &why), &why), bad = 0;
+    int bad = first && (unwritable(&why) || read_earlier(text, sizeof text, &was, &why));
+    int code = refused(world, bad, &why);
     if (code != 0) {
         return code;
     }
@@ -171,6 +195,7 @@ static int gauge(dpar_comm *world, int32_t node, int32_t nodes)
     }
     dpar_text_init(&out, joined, sizeof joined);
     dpar_comm_describe(world, &out);
+    bad = 0;
     joined[strcspn(joined, "\n")] = 0;
     if (first && text[0] != 0 && !measure_better(&found, &was, text)) {
         snprintf(why.text, sizeof why.text,
@@ -326,20 +351,43 @@ static int fork_and_gauge(char *name, int ranks)
     return dpar_launch_main(2, words, forked, NULL);
 }
 
+/* Refuses options that would be ignored. `seconds` and `ranks` are 0 if they were not given.
+ * Returns -1 to go on, or 2 after a message. */
+static int refuse_unused(double seconds, int join, int ranks)
+{
+    if (ranks > 0 && (join || cluster_path == NULL)) {
+        return complain("--ranks needs --cluster and cannot be used with --join", NULL);
+    }
+    if (cluster_path == NULL && seconds > 0.0) {
+        return complain("--seconds needs --cluster: nothing is measured without it", NULL);
+    }
+    if (cluster_path == NULL && cluster_again) {
+        return complain("--again needs --cluster: nothing is measured without it", NULL);
+    }
+    if (cluster_path != NULL && strcmp(cluster_path, "-") == 0) {
+        return complain("--cluster needs the name of a file, not", cluster_path);
+    }
+    return -1;
+}
+
 int main(int argc, char **argv)
 {
     int join = 0, ranks = 0, code;
+    double seconds = 0.0;
     const option list[] = {{"--join", OPTION_FLAG, &join, 0, 0},
                            {"--cluster", OPTION_WORD, &cluster_path, 0, 0},
                            {"--again", OPTION_FLAG, &cluster_again, 0, 0},
                            {"--ranks", OPTION_INT, &ranks, 1, 1024},
-                           {"--seconds", OPTION_REAL, &cluster_seconds, 0.001, 86400}};
+                           {"--seconds", OPTION_REAL, &seconds, 0.001, 86400}};
     code = options_read(argc, argv, list, sizeof list / sizeof *list, NULL, 0);
-    if (code < 0 && ranks > 0 && (join || cluster_path == NULL)) {
-        code = complain("--ranks needs --cluster and cannot be used with --join", NULL);
+    if (code < 0) {
+        code = refuse_unused(seconds, join, ranks);
     }
     if (code >= 0) {
         return code;
+    }
+    if (seconds > 0.0) {
+        cluster_seconds = seconds;
     }
     if (join) {
         return together();

@@ -121,29 +121,41 @@ static inline int options_value(const option *entry, const char *value)
     return 0;
 }
 
-/* Returns the number of letters to change, insert or delete to turn `word` into `name`, which has
- * at most 39 letters. */
+/* Returns the number of letters to change, insert or delete, or of neighbours to swap, to turn
+ * `word` into `name`, which has at most 39 letters. */
 static inline int options_unlike(const char *word, const char *name)
 {
-    int row[40], i, k, n = (int)strlen(name);
+    int older[40] = {0}, row[40] = {0}, next[40] = {0}, i, k, n = (int)strlen(name);
     for (k = 0; k <= n; k++) {
         row[k] = k;
     }
-    for (i = 1; *word != 0 && i < 40; i++) {
-        int last = row[0];
-        row[0] = i;
+    for (i = 1; word[i - 1] != 0 && i < 40; i++) {
+        next[0] = i;
         for (k = 1; k <= n; k++) {
-            const int changed = last + (*word != name[k - 1]);
-            last = row[k];
-            row[k] = row[k] < row[k - 1] ? row[k] + 1 : row[k - 1] + 1;
-            row[k] = changed < row[k] ? changed : row[k];
+            int least = row[k - 1] + (word[i - 1] != name[k - 1]);
+            least = row[k] + 1 < least ? row[k] + 1 : least;
+            least = next[k - 1] + 1 < least ? next[k - 1] + 1 : least;
+            if (i > 1 && k > 1 && word[i - 1] == name[k - 2] && word[i - 2] == name[k - 1] &&
+                older[k - 2] + 1 < least) {
+                least = older[k - 2] + 1;
+            }
+            next[k] = least;
         }
-        word++;
+        memcpy(older, row, sizeof older);
+        memcpy(row, next, sizeof row);
     }
     return row[n];
 }
 
-/* Prints "unknown option; the nearest is --gpus, --help lists all: '--gpu'". */
+/* Returns 1 if `unlike` changes turn a word of `letters` letters into a name that the user may have
+ * meant: at most one change for each three letters. */
+static inline int options_near(int unlike, size_t letters)
+{
+    return 3 * (size_t)unlike <= letters;
+}
+
+/* Prints "unknown option; the nearest is --gpus, --help lists all: '--gpu'". The nearest is left
+ * out if no option is similar. */
 static inline int options_unknown(const char *word, const option *list, int options)
 {
     char name[40], text[120];
@@ -154,6 +166,9 @@ static inline int options_unknown(const char *word, const option *list, int opti
         const int unlike = options_unlike(name, list[k].name);
         closest = unlike < least ? list[k].name : closest;
         least = unlike < least ? unlike : least;
+    }
+    if (!options_near(least, strlen(name) - strspn(name, "-"))) {
+        return complain("unknown option; --help lists all:", word);
     }
     snprintf(text, sizeof text, "unknown option; the nearest is %s, --help lists all:", closest);
     return complain(text, word);
@@ -207,7 +222,9 @@ static inline int options_read(int argc, char **argv, const option *list, int op
         while (k < options && !options_is(&list[k], argv[i], &value)) {
             k++;
         }
-        if (k == options && argv[i][0] == '-' && argv[i][1] != 0) {
+        /* "-5x100" is a wrong argument, not an option */
+        if (k == options && argv[i][0] == '-' && strspn(argv[i] + 1, "0123456789") == 0 &&
+            argv[i][1] != 0) {
             return options_unknown(argv[i], list, options);
         }
         if (k == options && n == room) {

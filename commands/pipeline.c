@@ -80,7 +80,7 @@ static const char help[] =
     "  --lowered          csv with messages\n"
     "  --shards           csv with messages and UNSHARD, RESHARD and REDUCE_GRAD\n"
     "  --width N          width of the ascii chart (80)\n"
-    "  -o FILE            write to FILE instead of stdout\n"
+    "  -o FILE            write to FILE instead of stdout, which \"-\" stands for\n"
     "  --svg FILE         also draw a picture\n"
     "  --list             list the names of the schedules\n"
     "  -h, --help         show this text\n"
@@ -121,7 +121,9 @@ static void *room(int64_t bytes)
 {
     void *memory = bytes < 0 || (uint64_t)bytes > (size_t)-1 / 2 ? NULL : malloc((size_t)bytes + 8);
     if (memory == NULL) {
-        fail(2, "not enough memory", "");
+        char text[60];
+        snprintf(text, sizeof text, "%.3g GB are needed at once", (double)bytes * 1e-9);
+        fail(2, "not enough memory", text);
     }
     return memory;
 }
@@ -652,8 +654,9 @@ static dpar_status edges(job *task, const char *name, const series *list, int64_
         return DPAR_OK;
     }
     if (list->count != per && list->count != per - 1) {
-        snprintf(why->text, sizeof why->text, "%s has %d numbers, but the schedule has %d stages",
-                 name, (int)list->count, (int)schedule->stages);
+        snprintf(why->text, sizeof why->text, "%s has %d numbers, but the schedule has %d stage%s",
+                 name, (int)list->count, (int)schedule->stages,
+                 options_plural(schedule->stages, "s"));
         return DPAR_E_ARG;
     }
     each->each = values = (int64_t *)keep(task, 8 * (int64_t)schedule->stages);
@@ -715,8 +718,9 @@ static dpar_status spread(job *task, const char *name, const series *list, int64
         return DPAR_OK;
     }
     if (list->count != schedule->stages && list->count != schedule->chain && !of_share) {
-        snprintf(why->text, sizeof why->text, "%s has %d numbers, but the schedule has %d stages",
-                 name, (int)list->count, (int)schedule->stages);
+        snprintf(why->text, sizeof why->text, "%s has %d numbers, but the schedule has %d stage%s",
+                 name, (int)list->count, (int)schedule->stages,
+                 options_plural(schedule->stages, "s"));
         return DPAR_E_ARG;
     }
     each->each = values = (int64_t *)keep(task, 8 * (int64_t)schedule->stages);
@@ -843,6 +847,28 @@ static int32_t usual_rank(const dpar_schedule_optimize_desc *desc, int32_t stage
                                                                          : at;
 }
 
+/* Checks that each rank has a stage. */
+static dpar_status check_ranks(const dpar_schedule_optimize_desc *desc, const uint16_t *rank_of,
+                               dpar_why *why)
+{
+    char *used = (char *)room(desc->ranks);
+    int32_t i, empty = 0;
+    memset(used, 0, (size_t)desc->ranks);
+    for (i = 0; i < desc->stages; i++) {
+        used[rank_of[i]] = 1;
+    }
+    while (empty < desc->ranks && used[empty]) {
+        empty++;
+    }
+    free(used);
+    if (empty == desc->ranks) {
+        return DPAR_OK;
+    }
+    snprintf(why->text, sizeof why->text,
+             "--map puts no stage on rank %d: each rank needs at least one", (int)empty);
+    return DPAR_E_ARG;
+}
+
 /* Lays the stages out. The times and parts, which auto needs, depend on that. */
 static dpar_status lay_auto(job *task, dpar_schedule_optimize_desc *desc, dpar_why *why)
 {
@@ -864,18 +890,25 @@ static dpar_status lay_auto(job *task, dpar_schedule_optimize_desc *desc, dpar_w
         dpar_schedule_init(&task->list, 0, keep(task, why->bytes), why->bytes, why) != DPAR_OK) {
         return DPAR_E_ARG;
     }
+    if (n > 0 && n < desc->ranks) {
+        snprintf(why->text, sizeof why->text,
+                 "--map has %d stage%s for %d ranks: each rank needs at least one", (int)n,
+                 options_plural(n, "s"), (int)desc->ranks);
+        return DPAR_E_ARG;
+    }
     rank_of = task->list.rank_of;
     for (i = 0; i < desc->stages; i++) {
         int32_t rank = n > 0 ? desc->rank_of[i] : usual_rank(desc, i);
         if (rank < 0 || rank >= desc->ranks) {
             snprintf(why->text, sizeof why->text,
-                     "stage %d is on rank %d, but there are only %d ranks", (int)i, (int)rank,
-                     (int)desc->ranks);
+                     "stage %d is on rank %d, but there %s only %d rank%s", (int)i, (int)rank,
+                     desc->ranks == 1 ? "is" : "are", (int)desc->ranks,
+                     options_plural(desc->ranks, "s"));
             return DPAR_E_ARG;
         }
         rank_of[i] = (uint16_t)rank;
     }
-    return DPAR_OK;
+    return check_ranks(desc, rank_of, why);
 }
 
 static dpar_status make_auto(job *task, dpar_why *why)
@@ -933,8 +966,8 @@ static dpar_status set_map(job *task, dpar_why *why)
         }
         drop(&bare);
         if (bare.list.stages != n) {
-            snprintf(why->text, sizeof why->text, "--map has %d stages, but the schedule has %d",
-                     (int)n, (int)bare.list.stages);
+            snprintf(why->text, sizeof why->text, "--map has %d stage%s, but the schedule has %d",
+                     (int)n, options_plural(n, "s"), (int)bare.list.stages);
             return DPAR_E_ARG;
         }
     }
@@ -1359,6 +1392,26 @@ static void print_figures(FILE *file, const job *task)
     }
 }
 
+/* Refuses --overlap if no forward of the schedule runs together with a backward. */
+static void check_overlap(const job *task)
+{
+    const dpar_schedule *schedule = &task->list;
+    int64_t k = 0;
+    char text[240];
+    if (!given(task->options, "--overlap")) {
+        return;
+    }
+    while (k < schedule->begin[schedule->ranks] && !schedule->action[k].joined) {
+        k++;
+    }
+    if (k == schedule->begin[schedule->ranks]) {
+        snprintf(text, sizeof text,
+                 "does not apply to %.100s: in this schedule no forward overlaps a backward",
+                 task->title);
+        fail(2, "--overlap", text);
+    }
+}
+
 static void save_svg(const job *task)
 {
     if (task->options->svg != NULL) {
@@ -1404,6 +1457,32 @@ static void describe(job *task, const settings *options)
     task->order.lifo = options->lifo;
 }
 
+/* Replaces the first `old` in a message. */
+static void rename_in(dpar_why *why, const char *old, const char *other)
+{
+    const char *at = strstr(why->text, old);
+    char text[sizeof why->text];
+    if (at == NULL) {
+        return;
+    }
+    snprintf(text, sizeof text, "%.*s%s%s", (int)(at - why->text), why->text, other,
+             at + strlen(old));
+    memcpy(why->text, text, sizeof text);
+}
+
+/* Names the options of the command line in place of the fields of dpar_schedule_desc. */
+static void name_options(dpar_why *why)
+{
+    rename_in(why, "chunks=", "--virtual ");
+    rename_in(why, "group=", "--group ");
+    rename_in(why, "leave it 0", "leave it out");
+    rename_in(why, "lifo=1;", "--lifo:");
+    rename_in(why, "allows 0 or 1, the other rules only 0", "allows it, the other rules do not");
+    rename_in(why, "slices=", "--slices ");
+    rename_in(why, "micro_batches=", "--micro ");
+    rename_in(why, "rank_of", "--map");
+}
+
 static int one_schedule(const settings *options)
 {
     job task;
@@ -1428,8 +1507,10 @@ static int one_schedule(const settings *options)
     why.text[0] = 0;
     st = make(&task, &why);
     if (st != DPAR_OK) {
+        name_options(&why);
         fail(st == DPAR_E_MEMORY ? 1 : 2, options->schedule, why.text);
     }
+    check_overlap(&task);
     if (run_list(&task, &why) != DPAR_OK) {
         fail(1, options->schedule, why.text);
     }
@@ -1489,6 +1570,7 @@ static int check_file(settings *options)
         fail(2, options->check, why.text);
     }
     set_parts(&task);
+    check_overlap(&task);
     if (run_list(&task, &why) != DPAR_OK) {
         fail(1, options->check, why.text);
     }
@@ -1807,6 +1889,31 @@ static void belongs(const settings *options)
     }
 }
 
+/* Refuses a command line with none or several of --schedule, --compare and --check. */
+static void one_command(const settings *options)
+{
+    const char *said[3];
+    char text[120];
+    int n = 0;
+    if (options->schedule != NULL) {
+        said[n++] = "--schedule";
+    }
+    if (options->compare) {
+        said[n++] = "--compare";
+    }
+    if (options->check != NULL) {
+        said[n++] = "--check";
+    }
+    if (n == 0) {
+        fail(2, "one of --schedule NAME, --compare and --check FILE is needed (--help)", "");
+    }
+    if (n > 1) {
+        snprintf(text, sizeof text, n > 2 ? "you gave all three" : "you gave %s and %s", said[0],
+                 said[1]);
+        fail(2, "only one of --schedule, --compare and --check may be given", text);
+    }
+}
+
 int main(int argc, char **argv)
 {
     static settings options;
@@ -1824,15 +1931,19 @@ int main(int argc, char **argv)
     if (code >= 0) {
         return code;
     }
-    if ((options.schedule != NULL) + (options.check != NULL) + options.compare != 1) {
-        fail(2, "one of --schedule NAME, --compare and --check FILE is needed (--help)", "");
-    }
+    one_command(&options);
     if (options.check == NULL && (options.ranks == 0 || options.micros == 0)) {
         fail(2, "--stages and --micro are needed (--help)", "");
     }
     if (options.compare && options.format != NULL && strcmp(options.format, "ascii") != 0 &&
         strcmp(options.format, "json") != 0) {
         fail(2, "--compare", "prints ascii or json");
+    }
+    if (options.output != NULL && strcmp(options.output, "-") == 0) {
+        options.output = NULL;
+    }
+    if (options.svg != NULL && strcmp(options.svg, "-") == 0) {
+        fail(2, "--svg", "needs the name of a file, not '-'; --format svg writes to stdout");
     }
     applies(&options);
     belongs(&options);

@@ -64,7 +64,8 @@ static const char help[] =
     "  --memory            show what each pipeline stage of the first plan holds, and when most\n"
     "  --json              print everything as one JSON object on stdout\n"
     "  --svg FILE, --csv FILE   write a picture, a table\n"
-    "  --list              list the presets of models, GPUs, machines and precisions\n"
+    "  --list              list the presets of models, GPUs, machines and precisions, and the\n"
+    "                      settings of a machine\n"
     "  --quiet             show no progress\n"
     "  -h, --help          show this text\n"
     "  --version           show the version of dpar\n"
@@ -87,6 +88,8 @@ static const char help[] =
     "  plan grid:1440x720x100,fields=5 --cluster derecho --gpus 64\n";
 
 #include "options.h"
+
+#include "machine.h"
 
 /* ---- options --------------------------------------------------------------------------------- */
 
@@ -124,26 +127,80 @@ static int read_options(options *settings, int argc, char **argv)
     return options_read(argc, argv, list, sizeof list / sizeof *list, &settings->model, 1);
 }
 
+/* The options that dpar_plan_query_read knows as its words. */
+enum { WORDS = 8 };
+static const char *const word_name[WORDS] = {"gpus",  "seq",       "batch", "precision",
+                                             "stack", "attention", "fix",   "evaluate"};
+
+/* Sets value[i] to the value of the option word_name[i], NULL if it was not given. */
+static void word_values(const options *settings, const char **value)
+{
+    value[0] = settings->gpus;
+    value[1] = settings->seq;
+    value[2] = settings->batch;
+    value[3] = settings->precision;
+    value[4] = settings->stack;
+    value[5] = settings->attention;
+    value[6] = settings->fix;
+    value[7] = settings->evaluate;
+}
+
+/* Reports the first setting of a strategy that has no value, as in --fix tp. Returns 0, or 2 after
+ * a message. */
+static int refuse_bare(const char *name, const char *strategy)
+{
+    while (strategy != NULL && *strategy != 0) {
+        const size_t n = strcspn(strategy, ",");
+        if (n > 0 && memchr(strategy, '=', n) == NULL) {
+            char what[160];
+            snprintf(what, sizeof what,
+                     "%s: this setting lacks a value, write name=value, such as tp=8: '%.*s'", name,
+                     n < 60 ? (int)n : 60, strategy);
+            return complain(what, NULL);
+        }
+        strategy += n + (strategy[n] == ',');
+    }
+    return 0;
+}
+
+/* Changes a message that begins with a word of dpar_plan_query_read, "gpus=0 needs ...", to name
+ * the option that the user wrote, "--gpus 0 needs ...". */
+static void name_option(const options *settings, char *text, size_t room)
+{
+    const char *value[WORDS];
+    int i;
+    word_values(settings, value);
+    for (i = 0; i < WORDS; i++) {
+        const size_t n = strlen(word_name[i]);
+        char said[40];
+        if (value[i] == NULL || strncmp(text, word_name[i], n) != 0 ||
+            (text[n] != '=' && text[n] != ' ')) {
+            continue;
+        }
+        text[n] = ' ';
+        snprintf(said, sizeof said, "--%s", word_name[i]);
+        machine_replace(text, room, word_name[i], said);
+        return;
+    }
+}
+
 /* Writes the options that dpar_plan_query_read knows as its words. Returns 1, or 0 after a message
  * if a value has a blank. */
 static int words_of(const options *settings, char *text, size_t room)
 {
-    const char *const name[] = {"gpus",  "seq",       "batch", "precision",
-                                "stack", "attention", "fix",   "evaluate"};
-    const char *const value[] = {settings->gpus,      settings->seq,     settings->batch,
-                                 settings->precision, settings->stack,   settings->attention,
-                                 settings->fix,       settings->evaluate};
+    const char *value[WORDS];
     size_t i, n = 0;
+    word_values(settings, value);
     text[0] = 0;
-    for (i = 0; i < sizeof name / sizeof *name; i++) {
+    for (i = 0; i < WORDS; i++) {
         if (value[i] != NULL && strpbrk(value[i], " \t\n") != NULL) {
             char what[60];
-            snprintf(what, sizeof what, "--%s takes a value without blanks, not", name[i]);
+            snprintf(what, sizeof what, "--%s takes a value without blanks, not", word_name[i]);
             complain(what, value[i]);
             return 0;
         }
         if (value[i] != NULL) {
-            n += (size_t)snprintf(text + n, room - n, " %s=%s", name[i], value[i]);
+            n += (size_t)snprintf(text + n, room - n, " %s=%s", word_name[i], value[i]);
         }
     }
     snprintf(text + n, room - n, "%s", settings->whole ? " whole" : "");
@@ -294,12 +351,14 @@ static int read_query(const options *settings, const char *words, dpar_plan_quer
     of = *model != NULL ? *model : settings->model;
     on = *machine != NULL ? *machine : settings->cluster;
     if (dpar_plan_query_read(of, on, words, query, &why) != DPAR_OK) {
+        machine_message(why.text, sizeof why.text, ", and no such file;");
+        name_option(settings, why.text, sizeof why.text);
         return complain(why.text, NULL);
     }
     if (query->machine_gpus > 0) {
-        snprintf(note, sizeof note, "%d GPUs of the kind of %s, which has %d",
-                 query->cluster.nodes * query->cluster.gpus_per_node, query->cluster.name,
-                 query->machine_gpus);
+        const int gpus = query->cluster.nodes * query->cluster.gpus_per_node;
+        snprintf(note, sizeof note, "%d GPU%s of the kind of %s, which has %d", gpus,
+                 options_plural(gpus, "s"), query->cluster.name, query->machine_gpus);
     }
     return 0;
 }
@@ -324,6 +383,18 @@ static int write_report(FILE *to, int32_t format, const dpar_plan_draw_desc *rep
     fputs(buffer, to);
     free(buffer);
     return 0;
+}
+
+/* Refuses "-", which is stdout elsewhere, as a file: stdout gets the report. */
+static int refuse_stdout(const char *name, const char *path)
+{
+    char what[100];
+    if (path == NULL || strcmp(path, "-") != 0) {
+        return 0;
+    }
+    snprintf(what, sizeof what, "%s needs the name of a file, as stdout gets the report, not",
+             name);
+    return complain(what, path);
 }
 
 static int write_file(const char *path, int32_t format, const dpar_plan_draw_desc *report)
@@ -402,7 +473,14 @@ static int show_list(void)
     for (i = 0; dpar_recipe_name(i) != NULL; i++) {
         printf(" %s", dpar_recipe_name(i));
     }
-    printf("\n");
+    printf("\nsettings: nodes gpus gpu nvlink switched nvls nic sharp taper memory hbm tflops pcie "
+           "host nvme");
+    for (i = 0; dpar_calibration_name(i) != NULL; i++) {
+        printf("%s%s", i % 12 == 0 ? "\n  " : " ", dpar_calibration_name(i));
+    }
+    printf(
+        "\n  measured by doctor --cluster: stream tflops32 tflops64 halo_copy halo_run halo_peer\n"
+        "  halo_msg halo_nic halo_cache halo_far link_reduce link_send net_reduce net_send\n");
     return 0;
 }
 
@@ -820,8 +898,8 @@ static void print_gpus_needed(const dpar_plan_query *query)
         DPAR_OK) {
         const int gpus = (int)dpar_strategy_ranks(&plan.strategy);
         const int node = query->cluster.gpus_per_node;
-        fprintf(stderr, "plan: it fits on %d such GPUs (nodes of %d)\n", gpus,
-                gpus < node ? gpus : node);
+        fprintf(stderr, "plan: it fits on %d such GPU%s (nodes of %d)\n", gpus,
+                options_plural(gpus, "s"), gpus < node ? gpus : node);
     }
 }
 
@@ -1281,6 +1359,11 @@ static int run(int argc, char **argv)
     }
     if (settings.model == NULL || settings.cluster == NULL) {
         return complain("a model and --cluster are needed; --help shows examples", NULL);
+    }
+    if (refuse_stdout("--svg", settings.svg) != 0 || refuse_stdout("--csv", settings.csv) != 0 ||
+        refuse_bare("--fix", settings.fix) != 0 ||
+        refuse_bare("--evaluate", settings.evaluate) != 0) {
+        return 2;
     }
     if ((settings.evaluate != NULL) + (settings.min_gpus != 0) + (settings.recommend != 0) > 1 ||
         (settings.evaluate != NULL && settings.fix != NULL)) {

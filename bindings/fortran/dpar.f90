@@ -206,7 +206,7 @@ module dpar
 
     ! A grid of cells to distribute over ranks.
     type, bind(c) :: dpar_cart_choose_desc
-        integer(c_int32_t) :: ranks = 0 ! at least 1; 0..DPAR_MAX_DIMS
+        integer(c_int32_t) :: ranks = 0 ! ranks, at least 1; dims, 0..DPAR_MAX_DIMS
         integer(c_int32_t) :: dims = 0
         integer(c_int64_t) :: cells(0:DPAR_MAX_DIMS - 1) = 0 ! cells along each dim, at least 1
         ! The cost of one cell face between two ranks, by the dim that the face is normal to.
@@ -229,7 +229,7 @@ module dpar
     ! the 2 dims^2 neighbours that differ along one or two axes, as the 18 of D3Q19
     integer(c_int32_t), parameter :: DPAR_STENCIL_EDGES = 2
 
-    ! How ranks are placed on the coordinates of a grid.
+    ! How the ranks, and so the nodes, are mapped to the coordinates of a grid.
     ! the last axis fastest, as in MPI_Cart
     integer(c_int32_t), parameter :: DPAR_MAPPING_ROW_MAJOR = 0
     integer(c_int32_t), parameter :: DPAR_MAPPING_BRICKS = 1 ! each node has a brick of the grid
@@ -239,7 +239,8 @@ module dpar
     integer(c_int32_t), parameter :: DPAR_MAPPING_HILBERT = 3
     integer(c_int32_t), parameter :: DPAR_MAPPING_COUNT = 4
 
-    ! A placement, which says which rank is at which coordinate.
+    ! A mapping, which says which rank is at which coordinate, made by dpar_mapping_init or
+    ! dpar_mapping_choose.
     type, bind(c) :: dpar_mapping
         type(dpar_cart) :: grid
         integer(c_int32_t) :: kind = 0 ! DPAR_MAPPING_x
@@ -262,25 +263,25 @@ module dpar
     ! computes which part owns which elements of one dim.
 
     ! The rules by which N elements are divided over P parts.
-    ! Blocks of b = ceil(N/P): part p owns [min(N, p b), min(N, (p+1) b)): 3 3 3 1. As torch.chunk,
-    ! DTensor, FSDP, FFTW-MPI, MPI darray BLOCK, HPF BLOCK, PetscSplitOwnershipEqual. Empty parts
-    ! are last.
+    ! Blocks of b = ceil(N/P): part p owns [min(N, p b), min(N, (p+1) b)): 3 3 3 1. Used by
+    ! torch.chunk, DTensor, FSDP, FFTW-MPI, MPI darray BLOCK, HPF BLOCK, PetscSplitOwnershipEqual.
+    ! Empty parts are last.
     integer(c_int32_t), parameter :: DPAR_SPLIT_CHUNK = 0
-    ! Balanced: part p owns N/P + (p < N%P) elements: 3 3 2 2. As numpy.array_split,
+    ! Balanced: part p owns N/P + (p < N%P) elements: 3 3 2 2. Used by numpy.array_split,
     ! torch.tensor_split, PETSc DMDA, DeepSpeed, cuDecomp, heFFTe, AMReX, hypre. Empty parts are
     ! last.
     integer(c_int32_t), parameter :: DPAR_SPLIT_EVEN = 1
-    ! Rounded down: part p owns [floor(N p/P), floor(N (p+1)/P)): 2 3 2 3. As p4est. Empty parts are
-    ! between full ones.
+    ! Rounded down: part p owns [floor(N p/P), floor(N (p+1)/P)): 2 3 2 3. Used by p4est. Empty
+    ! parts are between full ones.
     integer(c_int32_t), parameter :: DPAR_SPLIT_FLOOR = 2
-    ! Blocks of `block` elements, dealt in turn from part `source` on. As ScaLAPACK, MPI darray
-    ! CYCLIC(k).
+    ! Blocks of `block` elements, dealt in turn from part `source` on. Used by ScaLAPACK and as MPI
+    ! darray CYCLIC(k).
     integer(c_int32_t), parameter :: DPAR_SPLIT_BLOCK_CYCLIC = 3
     ! Any ascending cuts: part p owns [cuts[p], cuts[p+1]). For ragged and weighted shards and whole
     ! atoms.
     integer(c_int32_t), parameter :: DPAR_SPLIT_RAGGED = 4
     ! `block` pieces by CHUNK, each of them divided over P by CHUNK; part p owns the p-th share of
-    ! every piece. As DTensor's strided shard (FSDP over TP), fused QKV and gate/up weights.
+    ! every piece. Used by DTensor's strided shard (FSDP over TP), fused QKV and gate/up weights.
     integer(c_int32_t), parameter :: DPAR_SPLIT_STRIDED = 5
     ! 2P chunks by CHUNK; part p owns chunks p and 2P-1-p. For causal context parallelism.
     integer(c_int32_t), parameter :: DPAR_SPLIT_ZIGZAG = 6
@@ -302,7 +303,7 @@ module dpar
         type(c_ptr) :: cuts = c_null_ptr ! RAGGED: [parts + 1], the caller's
         integer(c_int64_t) :: by(0:1) = 0 ! private: the divisors of indices
         integer(c_int64_t) :: inverse(0:1) = 0 ! private: their inverses, times 2^shift
-        integer(c_int64_t) :: rounds = 0 ! private: the count in whole rounds, and what is left
+        integer(c_int64_t) :: rounds = 0 ! private: whole rounds in `count`, and the rest
         integer(c_int64_t) :: extra = 0
         integer(c_int64_t) :: tail = 0
     end type
@@ -315,7 +316,7 @@ module dpar
     integer(c_int32_t), parameter :: DPAR_PLACEMENT_REPLICATE = 0
     ! each rank along the axis holds a part of one dim
     integer(c_int32_t), parameter :: DPAR_PLACEMENT_SHARD = 1
-    ! each rank along the axis holds values that must be combined with the others'
+    ! each rank along the axis holds values that must be combined with those of the others
     integer(c_int32_t), parameter :: DPAR_PLACEMENT_PARTIAL = 2
 
     ! What one mesh axis does with the array.
@@ -359,7 +360,7 @@ module dpar
     integer(c_int32_t), parameter :: DPAR_TRANSFER_RECV = 0 ! the transfers that a rank receives
     integer(c_int32_t), parameter :: DPAR_TRANSFER_SEND = 1 ! the transfers that a rank sends
 
-    ! A value of `ranks_per_node`: copy 0 sends everything, as files need that copy 0 wrote.
+    ! A value of `per_node`: copy 0 sends everything, which is needed for files that copy 0 wrote.
     integer(c_int32_t), parameter :: DPAR_REDISTRIBUTE_PRIMARY = -1
 
     ! A walk over one rank's transfers.
@@ -437,7 +438,8 @@ module dpar
         integer(c_int64_t) :: dilation = 0
         integer(c_int64_t) :: pad_low = 0 ! elements of padding below and above the inputs
         integer(c_int64_t) :: pad_high = 0
-        integer(c_int32_t) :: ceil_mode = 0 ! pooling: 1 counts a last window that begins inside
+        ! pooling: 1 also counts a last window that begins inside but is not complete
+        integer(c_int32_t) :: ceil_mode = 0
         integer(c_int32_t) :: kind = 0 ! DPAR_WINDOW_x
         ! For interpolation, as in torch.
         integer(c_int32_t) :: align_corners = 0
@@ -459,7 +461,7 @@ module dpar
     type, bind(c) :: dpar_halo
         ! the cells; dims are cut by CHUNK, EVEN, FLOOR or RAGGED, also nested
         type(dpar_layout) :: grid
-        ! The part of the halo that is filled.
+        ! The part of the halo that is exchanged.
         integer(c_int32_t) :: shape = 0
         ! Width of the halo below the block in points, 0..2^60.
         integer(c_int64_t) :: low(0:DPAR_MAX_DIMS - 1) = 0
@@ -501,9 +503,9 @@ module dpar
     ! Owners receive the values collected in halos (the transpose). Set the halos to zero
     ! afterwards, and the half row that a fold overwrote.
     integer(c_int32_t), parameter :: DPAR_HALO_ADJOINT = 1
-    ! Only points that two ranks hold: faces at the end of a block whose owner is the neighbour, and
-    ! the half row on a fold. To check that copies agree, compare what is received with what is
-    ! there. This mode needs `high` of at least 1 in dims with DPAR_HALO_AT_LOW_FACES, and `low`
+    ! Only points that two ranks hold: faces at the end of a block that belong to the neighbour, and
+    ! the half row on a fold. To check that copies agree, compare the values received with those in
+    ! the array. This mode needs `high` of at least 1 in dims with DPAR_HALO_AT_LOW_FACES, and `low`
     ! with DPAR_HALO_AT_HIGH_FACES.
     integer(c_int32_t), parameter :: DPAR_HALO_SYNC = 2
     ! owners receive the values collected in these copies
@@ -511,8 +513,10 @@ module dpar
 
     ! A walk over one rank's transfers.
     type, bind(c) :: dpar_halo_cursor
-        type(c_ptr) :: h = c_null_ptr ! private, as are all fields; *h must live during the walk
-        integer(c_int32_t) :: rank = 0 ! outside: in at most so many dims
+        ! private, as are all fields; the halo, which must live during the walk
+        type(c_ptr) :: h = c_null_ptr
+        ! outside: the number of dims in which points may be outside the block
+        integer(c_int32_t) :: rank = 0
         integer(c_int32_t) :: sends = 0
         integer(c_int32_t) :: mode = 0
         integer(c_int32_t) :: outside = 0
@@ -520,16 +524,20 @@ module dpar
         integer(c_int32_t) :: state = 0
         integer(c_int32_t) :: coord(0:DPAR_MAX_AXES - 1) = 0
         integer(c_int32_t) :: peer(0:DPAR_MAX_AXES - 1) = 0
-        integer(c_int64_t) :: own(0:1, 0:DPAR_MAX_DIMS - 1) = 0 ! this rank's;
-        ! sends: points that have images here,
+        integer(c_int64_t) :: own(0:1, 0:DPAR_MAX_DIMS - 1) = 0 ! points that this rank owns
+        ! for sends, points whose images this rank owns
         integer(c_int64_t) :: want(0:1, 0:DPAR_MAX_DIMS - 1) = 0
-        integer(c_int64_t) :: from(0:1, 0:DPAR_MAX_DIMS - 1) = 0 ! receivers to visit in a dim
-        integer(c_int64_t) :: at(0:1, 0:DPAR_MAX_DIMS - 1) = 0 ! the receiver's own points,
-        integer(c_int64_t) :: fill(0:1, 0:DPAR_MAX_DIMS - 1) = 0 ! all that it may receive,
-        integer(c_int64_t) :: origin(0:DPAR_MAX_DIMS - 1) = 0 ! and where its array begins
-        integer(c_int64_t) :: x(0:DPAR_MAX_DIMS - 1) = 0 ! by the receiver's dims
+        ! range of receivers to visit in a dim
+        integer(c_int64_t) :: from(0:1, 0:DPAR_MAX_DIMS - 1) = 0
+        integer(c_int64_t) :: at(0:1, 0:DPAR_MAX_DIMS - 1) = 0 ! points that the receiver owns
+        ! points that the receiver may receive
+        integer(c_int64_t) :: fill(0:1, 0:DPAR_MAX_DIMS - 1) = 0
+        integer(c_int64_t) :: origin(0:DPAR_MAX_DIMS - 1) = 0 ! first point of the receiver's array
+        ! begin and length of a segment, by the receiver's dims
+        integer(c_int64_t) :: x(0:DPAR_MAX_DIMS - 1) = 0
         integer(c_int64_t) :: n(0:DPAR_MAX_DIMS - 1) = 0
-        integer(c_int64_t) :: g(0:DPAR_MAX_DIMS - 1) = 0 ! by the sender's
+        ! the same on the sender's side, and where its block begins
+        integer(c_int64_t) :: g(0:DPAR_MAX_DIMS - 1) = 0
         integer(c_int64_t) :: source(0:DPAR_MAX_DIMS - 1) = 0
         integer(c_int32_t) :: inside = 0
         integer(c_int32_t) :: reversed = 0
@@ -555,7 +563,8 @@ module dpar
 
     ! Describes a halo exchange. Zero the struct, then fill it in.
     type, bind(c) :: dpar_halo_cost_desc
-        integer(c_int32_t) :: ranks = 0 ! rank r is on node r / per_node; 0 if all are on one node
+        ! number of ranks, and ranks per node.
+        integer(c_int32_t) :: ranks = 0
         integer(c_int32_t) :: per_node = 0
         integer(c_int32_t) :: dims = 0 ! 1..DPAR_MAX_DIMS
         integer(c_int32_t) :: shape = 0 ! DPAR_STENCIL_STAR, ...
@@ -564,7 +573,7 @@ module dpar
         integer(c_int64_t) :: cells(0:DPAR_MAX_DIMS - 1) = 0
         integer(c_int64_t) :: width(0:DPAR_MAX_DIMS - 1) = 0 ! cells of the halo on either side
         integer(c_int64_t) :: bytes = 0 ! bytes of one cell, all fields together
-        ! bytes of these that are contiguous.
+        ! contiguous part of these bytes, such as one field's components.
         integer(c_int64_t) :: contiguous_bytes = 0
     end type
 
@@ -578,9 +587,9 @@ module dpar
         real(c_double) :: copy_s = 0.0_c_double
         ! part of `seconds`: the network of the busiest node
         real(c_double) :: network_s = 0.0_c_double
-        ! received by a rank in the middle of the grid, also from itself
+        ! bytes that a rank in the middle of the grid receives, also from itself
         integer(c_int64_t) :: bytes = 0
-        ! sent to other nodes by a node in the middle of the grid
+        ! bytes that a node in the middle of the grid sends to other nodes
         integer(c_int64_t) :: network_bytes = 0
         ! peers of a rank in the middle of the grid, itself not counted
         integer(c_int32_t) :: peers = 0
@@ -589,8 +598,8 @@ module dpar
     ! What a rank receives from one neighbour in each exchange.
     type, bind(c) :: dpar_neighbour
         integer(c_int64_t) :: bytes = 0 ! bytes received
-        integer(c_int64_t) :: runs = 0 ! contiguous pieces that are copied, in all copies together
-        ! 1 if read where they are; 2 if packed and unpacked, as messages are
+        integer(c_int64_t) :: runs = 0 ! contiguous pieces, counted in each copy
+        ! 1 if the values are read in place.
         integer(c_int32_t) :: copies = 0
         ! 0 if on the same node, 1 if on another node, 2 if it is the rank itself
         integer(c_int32_t) :: location = 0
@@ -888,13 +897,13 @@ module dpar
     type, bind(c) :: dpar_halo_field
         ! the field's points and the widths to exchange.
         type(c_ptr) :: halo = c_null_ptr
-        ! the halo that the array has, if that is wider than the one to exchange (see "Two widths"
+        ! the halo that the array has, if it is wider than the one to exchange (see "Two widths"
         ! below).
         type(c_ptr) :: array_halo = c_null_ptr
         integer(c_int32_t) :: type = 0 ! DPAR_F64, ...; no default
-        ! 1: each component changes its sign across a fold or a pole.
+        ! 0 for scalars. 1 if each component changes its sign across a fold or a pole.
         integer(c_int32_t) :: vector = 0
-        ! For cubed spheres with values at cell faces.
+        ! For two fields at cell faces of a cubed sphere.
         integer(c_int32_t) :: pair = 0
         ! The type in which values are sent.
         integer(c_int32_t) :: wire_type = 0
@@ -902,13 +911,13 @@ module dpar
         ! elements between components; 0 selects 1.
         integer(c_int64_t) :: component_stride = 0
         ! Component k of point p is data[sum over d of (first[d] + p[d] - own.lo[d]) * stride[d] + k
-        ! * component_stride], where `own` is dpar_halo_owned.
+        ! * component_stride], where `own` is the box of dpar_halo_owned.
         integer(c_int64_t) :: stride(0:DPAR_MAX_DIMS - 1) = 0
-        ! if strides are set, the index of the first own point in the array.
+        ! index of the first own point in the array, if strides are set.
         integer(c_int64_t) :: first(0:DPAR_MAX_DIMS - 1) = 0
         ! address of element 0, 0, ... of the array.
         type(c_ptr) :: data = c_null_ptr
-        ! for the compact form: the halo, while `data` has only the own points.
+        ! For the compact form, in which `data` has only the own points.
         type(c_ptr) :: compact_halo = c_null_ptr
         ! Functions to reach data and halos if the CPU cannot.
         type(c_ptr) :: mem = c_null_ptr
@@ -931,69 +940,69 @@ module dpar
         type(c_ptr) :: field = c_null_ptr ! [field_count]; read only by make and tune
         integer(c_int32_t) :: field_count = 0 ! 1 .. 4096
         integer(c_int32_t) :: method = 0 ! DPAR_HALO_x
-        ! 1 exchanges dim after dim, the last dim first, so that edges and corners arrive in two and
-        ! three steps.
+        ! 1 exchanges one dim after the other, the last dim first, so that values reach edges in two
+        ! steps and corners in three.
         integer(c_int32_t) :: ordered = 0
         ! 1 exchanges only shared points, which several ranks hold.
         integer(c_int32_t) :: shared = 0
-        ! for DIRECT: the least bytes of a long run.
+        ! for DIRECT: number of bytes from which a run is long.
         integer(c_int64_t) :: run_bytes = 0
         ! of the messages. Several plans may have the same tag, but your own messages between begin
         ! and end must have another one
         integer(c_int32_t) :: tag = 0
-        ! 1 keeps times for dpar_halo_plan_report, at two clock readings a phase
+        ! 1 keeps times for dpar_halo_plan_report, which takes two clock readings per phase
         integer(c_int32_t) :: timers = 0
-        ! Memory of yours for the plan, aligned to 64, as long as the plan exists.
+        ! Your memory for the plan, aligned to 64, which must exist as long as the plan.
         type(c_ptr) :: memory = c_null_ptr
         integer(c_int64_t) :: bytes = 0
     end type
 
     ! ==== grid ====
-    ! cuts a grid into a block for each rank, makes arrays on it and exchanges their halos in one
-    ! call.
+    ! cuts a grid into one block per rank, makes arrays on it and exchanges their halos in one call.
 
     ! Puts the points of a field on the faces between cells in a dim (dpar_grid_field.location).
     integer(c_int32_t), parameter :: DPAR_HALO_AT_FACES = 1
 
-    ! A mirror at an end of a dim. Its plane is the outer face of the end cell, or goes through the
-    ! middle of the end cell, which is then its own image.
+    ! A mirror at an end of a dim. With FACE, the mirror plane is the outer face of the end cell.
     integer(c_int32_t), parameter :: DPAR_GRID_MIRROR_NONE = 0
     integer(c_int32_t), parameter :: DPAR_GRID_MIRROR_FACE = 1
     integer(c_int32_t), parameter :: DPAR_GRID_MIRROR_CELL = 2
 
     ! The description of a grid, for dpar_grid_make.
     type, bind(c) :: dpar_grid_desc
-        integer(c_int32_t) :: dims = 0 ! 1..DPAR_MAX_DIMS; the last is contiguous in memory
-        ! 0 exchanges with all neighbours, 1 without edges and corners.
+        integer(c_int32_t) :: dims = 0 ! 1..DPAR_MAX_DIMS; the last dim is contiguous in memory
+        ! 0 exchanges with all neighbours, 1 only with those across a face of the block, so that
+        ! edges and corners are left out.
         integer(c_int32_t) :: star = 0
-        integer(c_int64_t) :: cells(0:DPAR_MAX_DIMS - 1) = 0 ! cells of the whole grid, at least 1
-        integer(c_int64_t) :: halo = 0 ! width of the halo on every side of every dim, in cells
-        ! width below, if not 0, in place of `halo`.
+        ! cells of the whole grid in each dim, at least 1
+        integer(c_int64_t) :: cells(0:DPAR_MAX_DIMS - 1) = 0
+        integer(c_int64_t) :: halo = 0 ! width of the halo on both sides of all dims, in cells
+        ! Width of the halo below and above the block in each dim, in cells.
         integer(c_int64_t) :: halo_low(0:DPAR_MAX_DIMS - 1) = 0
-        integer(c_int64_t) :: halo_high(0:DPAR_MAX_DIMS - 1) = 0 ! width above, in the same way
+        integer(c_int64_t) :: halo_high(0:DPAR_MAX_DIMS - 1) = 0
         integer(c_int32_t) :: periodic(0:DPAR_MAX_DIMS - 1) = 0 ! 1 makes the dim periodic
         integer(c_int32_t) :: mirror_low(0:DPAR_MAX_DIMS - 1) = 0 ! DPAR_GRID_MIRROR_x, at cell 0
         ! DPAR_GRID_MIRROR_x, at the last cell
         integer(c_int32_t) :: mirror_high(0:DPAR_MAX_DIMS - 1) = 0
-        ! ranks along the dim; 0 lets dpar choose the least halo.
+        ! Number of ranks along each dim.
         integer(c_int32_t) :: parts(0:DPAR_MAX_DIMS - 1) = 0
-        ! Which rank owns which block: DPAR_ORDER_LAST_FASTEST (0), where neighbours in the last dim
-        ! are consecutive ranks, as in MPI_Cart, or DPAR_ORDER_FIRST_FASTEST.
+        ! Which rank owns which block. DPAR_ORDER_LAST_FASTEST (0) gives neighbours in the last dim
+        ! consecutive ranks, as MPI_Cart_create does.
         integer(c_int32_t) :: order = 0
-        ! 1 compares in each exchange which arrays the ranks pass (DPAR_E_MISMATCH), at the cost of
-        ! a small all-reduce
+        ! 1 checks in each exchange that all ranks pass the same arrays (DPAR_E_MISMATCH), which
+        ! costs a small all-reduce
         integer(c_int32_t) :: check = 0
-        ! [parts + 1] numbers from 0 to cells.
+        ! [parts + 1] ascending numbers from 0 to cells for each dim.
         type(c_ptr) :: cuts(0:DPAR_MAX_DIMS - 1) = c_null_ptr
-        ! functions for arrays in memory that the CPU does not reach.
+        ! Functions for arrays in memory that the CPU cannot reach.
         type(c_ptr) :: mem = c_null_ptr
-        ! DPAR_F64, ...: makes dpar_grid_attach unnecessary for your arrays of cells.
+        ! DPAR_F64, ..., if your arrays of cells need not be attached.
         integer(c_int32_t) :: type = 0
         integer(c_int32_t) :: owns_comm = 0 ! 1 makes dpar_grid_free close the communicator too
-        ! Receives the message of dpar_grid_free, which is otherwise lost with `owns_comm` and with
-        ! dpar_mpi_grid_make, because grid->comm is then closed.
+        ! Receives the message if dpar_grid_free fails.
         type(c_ptr) :: free_why = c_null_ptr
-        ! this rank's cells along each dim in your code, which may differ by rank.
+        ! The number of cells that your code expects this rank to own in each dim, which may differ
+        ! by rank.
         integer(c_int64_t) :: expected_count(0:DPAR_MAX_DIMS - 1) = 0
     end type
 
@@ -1001,10 +1010,12 @@ module dpar
     type, bind(c) :: dpar_grid
         type(c_ptr) :: comm = c_null_ptr
         integer(c_int32_t) :: dims = 0
-        integer(c_int32_t) :: parts(0:DPAR_MAX_DIMS - 1) = 0 ! ranks along each dim
-        integer(c_int32_t) :: coord(0:DPAR_MAX_DIMS - 1) = 0 ! coordinate of this rank among them
+        integer(c_int32_t) :: parts(0:DPAR_MAX_DIMS - 1) = 0 ! number of ranks along each dim
+        ! position of this rank among them, from 0
+        integer(c_int32_t) :: coord(0:DPAR_MAX_DIMS - 1) = 0
         integer(c_int64_t) :: cells(0:DPAR_MAX_DIMS - 1) = 0 ! cells of the whole grid
-        integer(c_int64_t) :: first(0:DPAR_MAX_DIMS - 1) = 0 ! first cell that this rank owns
+        ! index of the first cell that this rank owns
+        integer(c_int64_t) :: first(0:DPAR_MAX_DIMS - 1) = 0
         integer(c_int64_t) :: count(0:DPAR_MAX_DIMS - 1) = 0 ! number of cells that this rank owns
         ! elements between neighbours in a dense array of cells with its halo, as dpar_grid_array
         ! makes it
@@ -1014,36 +1025,36 @@ module dpar
     ! The points, components and strides of an array.
     type, bind(c) :: dpar_grid_field
         integer(c_int32_t) :: components = 0 ! elements at each point; 0 selects 1
-        ! The order of dense arrays: DPAR_ORDER_LAST_FASTEST (0) is C's, with
-        ! DPAR_ORDER_FIRST_FASTEST dim 0 is contiguous.
+        ! The order of a dense array: DPAR_ORDER_LAST_FASTEST (0) is C order.
         integer(c_int32_t) :: order = 0
-        ! DPAR_HALO_AT_CELLS or DPAR_HALO_AT_FACES.
+        ! DPAR_HALO_AT_CELLS or DPAR_HALO_AT_FACES in each dim.
         integer(c_int32_t) :: location(0:DPAR_MAX_DIMS - 1) = 0
-        ! bit k is set if component k changes its sign at mirrors of this dim, as the velocity
-        ! normal to them does.
+        ! For each dim: bit k is set if component k changes its sign at the mirrors of this dim, as
+        ! the velocity normal to a mirror does.
         integer(c_int32_t) :: odd(0:DPAR_MAX_DIMS - 1) = 0
         ! elements between neighbours, in any order with any padding.
         integer(c_int64_t) :: stride(0:DPAR_MAX_DIMS - 1) = 0
         integer(c_int64_t) :: component_stride = 0 ! elements between components; 0 selects 1
     end type
 
-    ! A rank's part of an array, in the terms of MPI_Type_create_subarray, H5Sselect_hyperslab and
-    ! nc_put_vara.
+    ! This rank's part of an array, in the terms of MPI_Type_create_subarray, H5Sselect_hyperslab
+    ! and nc_put_vara.
     type, bind(c) :: dpar_grid_part
         ! points of the whole array, each counted once
         integer(c_int64_t) :: global_count(0:DPAR_MAX_DIMS - 1) = 0
-        integer(c_int64_t) :: start(0:DPAR_MAX_DIMS - 1) = 0 ! first of them that this rank owns
-        integer(c_int64_t) :: count(0:DPAR_MAX_DIMS - 1) = 0 ! number of them that this rank owns
+        ! index in the whole array of the first own point
+        integer(c_int64_t) :: start(0:DPAR_MAX_DIMS - 1) = 0
+        integer(c_int64_t) :: count(0:DPAR_MAX_DIMS - 1) = 0 ! number of points that this rank owns
         ! points of this rank's array, with its halo
         integer(c_int64_t) :: local_count(0:DPAR_MAX_DIMS - 1) = 0
-        ! first of these that this rank owns
+        ! index in this rank's array of the first own point
         integer(c_int64_t) :: local_start(0:DPAR_MAX_DIMS - 1) = 0
         integer(c_int64_t) :: stride(0:DPAR_MAX_DIMS - 1) = 0 ! elements between neighbours
         integer(c_int64_t) :: component_stride = 0 ! elements between components
     end type
 
     ! ==== halo_show ====
-    ! draws an exchange of halos: which ranks send what to which.
+    ! draws an exchange of halos, which shows what each rank sends to which other one.
 
     ! A picture of the blocks of all ranks in two dims of a grid, and of the halo of one rank.
     type, bind(c) :: dpar_halo_draw_desc
@@ -1089,12 +1100,13 @@ module dpar
     integer(c_int32_t), parameter :: DPAR_HALO_WRONG = 4
 
     ! ==== points ====
-    ! exchanges values of unstructured meshes, by lists of ids or indices, for finite elements,
-    ! finite volumes on polyhedra, sparse matrices and graphs.
+    ! exchanges values of unstructured meshes, described by ids or by index lists, for finite
+    ! elements, finite volumes on polyhedra, sparse matrices and graphs.
 
-    ! The order of ghosts behind the own values.
+    ! The order of ghosts in a vector.
     integer(c_int32_t), parameter :: DPAR_POINTS_ORDER_GIVEN = 0 ! the order of ghost_id
-    ! by the owner's rank, then by id, so that what a peer sends is one run that needs no unpacking.
+    ! by the owner's rank, then by id, so that the values from a peer are one run and need no
+    ! unpacking.
     integer(c_int32_t), parameter :: DPAR_POINTS_ORDER_BY_OWNER = 1
 
     ! How values are exchanged.
@@ -1106,7 +1118,7 @@ module dpar
     ! long runs are read in place, others are packed
     integer(c_int32_t), parameter :: DPAR_POINTS_DIRECT = 3
 
-    ! The lists of both sides of an exchange, as many codes have them already.
+    ! The values that this rank sends and receives in an exchange, as many codes list them already.
     type, bind(c) :: dpar_points_lists
         integer(c_int32_t) :: peer_count = 0
         ! [peer_count] ranks, each once, in any order.
@@ -1126,9 +1138,8 @@ module dpar
         integer(c_int64_t) :: own_count = 0
         ! [own_count] any numbers, each once in the job, in any order.
         type(c_ptr) :: own_id = c_null_ptr
-        ! number of values that this rank reads.
-        integer(c_int64_t) :: ghost_count = 0
-        type(c_ptr) :: ghost_id = c_null_ptr ! [ghost_count]
+        integer(c_int64_t) :: ghost_count = 0 ! number of values that this rank reads
+        type(c_ptr) :: ghost_id = c_null_ptr ! [ghost_count] their ids, which may include own ids
         ! [ghost_count] the rank that owns each ghost, if you know it.
         type(c_ptr) :: owner = c_null_ptr
         ! defines the owners; may be NULL.
@@ -1136,13 +1147,15 @@ module dpar
         integer(c_int32_t) :: order = 0 ! DPAR_POINTS_ORDER_GIVEN or DPAR_POINTS_ORDER_BY_OWNER
         integer(c_int32_t) :: method = 0 ! DPAR_POINTS_AUTO, _MESSAGES, _PACKED or _DIRECT
         type(c_ptr) :: lists = c_null_ptr ! replaces the ids; own_count and ghost_count must be set
-        ! for DIRECT: the least average bytes of the runs of a list that is read in place.
+        ! for DIRECT: a list is read in place if its runs have at least this many bytes on average.
         integer(c_int64_t) :: run_bytes = 0
-        ! of the messages; your own between begin and end must have another one
+        ! of the messages; your own messages between begin and end must have another one
         integer(c_int32_t) :: tag = 0
         integer(c_int32_t) :: timers = 0 ! 1 keeps times for dpar_points_report
-        type(c_ptr) :: memory = c_null_ptr ! for the plan, aligned to 64; NULL lets make allocate it
-        ! size of memory. memory NULL and bytes 1 ask for the size that is needed
+        ! for the plan, aligned to 64; NULL lets dpar_points_make allocate it
+        type(c_ptr) :: memory = c_null_ptr
+        ! size of memory. With memory NULL and bytes 1, dpar_points_make fails with DPAR_E_ROOM, and
+        ! why->bytes is the size that is needed
         integer(c_int64_t) :: bytes = 0
     end type
 
@@ -1159,27 +1172,30 @@ module dpar
         type(c_ptr) :: ghosts = c_null_ptr
     end type
 
-    ! A plan of exchanges of points. You may read these fields.
+    ! A plan for exchanging values of points.
     type, bind(c) :: dpar_points
         type(c_ptr) :: comm = c_null_ptr
-        integer(c_int64_t) :: own_count = 0 ! values of this rank
+        integer(c_int64_t) :: own_count = 0 ! number of own values and ghosts of this rank
         integer(c_int64_t) :: ghost_count = 0
         ! the id of own value 0 if ids are consecutive.
         integer(c_int64_t) :: first_id = 0
-        integer(c_int64_t) :: global_count = 0 ! own values of all ranks together
-        ! ranks that this rank sends to or receives from, including itself
+        integer(c_int64_t) :: global_count = 0 ! number of own values of all ranks together
+        ! number of ranks that this rank sends to or receives from, including this rank if it reads
+        ! its own ids
         integer(c_int32_t) :: peer_count = 0
     end type
 
     ! The traffic between this rank and one peer in each exchange.
     type, bind(c) :: dpar_points_traffic
         integer(c_int32_t) :: rank = 0 ! of the peer
-        ! DPAR_POINTS_MESSAGES, or PACKED if memory is shared.
+        ! DPAR_POINTS_MESSAGES, or DPAR_POINTS_PACKED if memory is shared, even if vectors with long
+        ! runs are then read in place (DIRECT)
         integer(c_int32_t) :: method = 0
         integer(c_int64_t) :: send_count = 0 ! number of values
         integer(c_int64_t) :: receive_count = 0
-        integer(c_int64_t) :: send_runs = 0 ! runs of consecutive indices among the values sent
-        ! the same of those received; with 1 nothing is unpacked
+        ! number of runs of consecutive indices among the values sent
+        integer(c_int64_t) :: send_runs = 0
+        ! the same for the values received.
         integer(c_int64_t) :: receive_runs = 0
     end type
 
@@ -1187,18 +1203,19 @@ module dpar
     ! allocates and exchanges one vector, for codes that need no more.
 
     ! ==== points_check ====
-    ! checks whether exchanges of points brought the right values, for tests and for codes that may
-    ! have forgotten an exchange.
+    ! checks whether ghosts have their owners' values, for tests and for codes that may have
+    ! forgotten an exchange.
 
-    ! What to check. 0 is not allowed.
-    ! Checks nothing, but sets all ghosts to NaN (integers: all bits 1). Local.
+    ! The checks of dpar_points_check.
+    ! Checks nothing, but sets all ghosts to NaN (integers to all bits 1). Local.
     integer(c_int32_t), parameter :: DPAR_POINTS_POISON = 1
-    ! Finds a ghost that still has that value, in vectors whose own values do not have it. Returns
-    ! DPAR_E_ARG with vector, index and rank. Local.
+    ! Finds a ghost that still has the value set by DPAR_POINTS_POISON. Vectors in which own values
+    ! have it too are not checked. Returns DPAR_E_ARG, and the message names vector, index and rank.
+    ! Local.
     integer(c_int32_t), parameter :: DPAR_POINTS_UNFILLED = 2
     ! Finds a ghost that differs from its owner's value in any bit. Returns DPAR_E_MISMATCH on all
-    ! ranks with the first one: vector, index, both ranks. Changes nothing. Collective: it exchanges
-    ! into a copy of the ghosts (dpar_comm_alloc).
+    ! ranks, and the message names vector, index and rank of the first such ghost. Changes nothing.
+    ! Collective, because it exchanges into a copy of the ghosts (dpar_comm_alloc).
     integer(c_int32_t), parameter :: DPAR_POINTS_STALE = 3
 
     ! ==== points_part ====
@@ -1236,15 +1253,16 @@ module dpar
         ! [element_count][corner_count] ids of points, of any rank
         type(c_ptr) :: corner = c_null_ptr
         type(c_ptr) :: element_id = c_null_ptr ! [element_count] like id
-        ! [element_count] like owner. If NULL, an element is given to the rank that gets most of its
-        ! corners, the smallest such rank
+        ! [element_count] like owner. If NULL, an element moves to the rank that gets most of its
+        ! corners, the smallest if several ranks get as many
         type(c_ptr) :: element_owner = c_null_ptr
         type(c_ptr) :: element_order = c_null_ptr ! [element_count] like order
     end type
 
-    ! What this rank has after the movement.
+    ! The points and elements of this rank after the movement.
     type, bind(c) :: dpar_points_migration
-        ! for dpar_points_make: the rank's points, with those that its elements read as ghosts.
+        ! for dpar_points_make. Ghosts are the points of other ranks that the elements of this rank
+        ! read, sorted by owner, then by id.
         type(dpar_points_desc) :: desc
         integer(c_int64_t) :: element_count = 0
         type(c_ptr) :: element_id = c_null_ptr ! [element_count]
@@ -1271,7 +1289,7 @@ module dpar
         ! 1 selects MPI's blocking calls for blocking collectives if they are carried only by
         ! messages of MPI (no ranks share memory, or flat).
         integer(c_int32_t) :: blocking = 0
-        ! 1, on any rank, uses only messages of MPI even if ranks share memory.
+        ! 1, on any rank, uses only MPI messages even if ranks share memory.
         integer(c_int32_t) :: flat = 0
     end type
 
@@ -1524,7 +1542,7 @@ module dpar
             integer(c_int32_t) :: dpar_cart_init
         end function
 
-        ! Makes a placement of a kind on nodes of per_node >= 1 ranks.
+        ! Makes a mapping of a kind for nodes of per_node >= 1 ranks.
         function dpar_mapping_init(place, grid, kind, per_node, why) bind(c)
             import
             type(dpar_mapping), intent(inout), target :: place
@@ -1563,8 +1581,7 @@ module dpar
             integer(c_int32_t) :: dpar_mapping_cost
         end function
 
-        ! Chooses the kind of placement whose busiest node sends least, then the least total, then
-        ! the first kind.
+        ! Chooses the kind of mapping whose busiest node sends the least.
         function dpar_mapping_choose(place, grid, per_node, stencil, why) bind(c)
             import
             type(dpar_mapping), intent(inout), target :: place
@@ -2386,8 +2403,8 @@ module dpar
 
         ! ==== halo_exchange ====
 
-        ! Plans an exchange. All ranks describe the same fields (their number, types, points,
-        ! widths), each with its own arrays.
+        ! Plans an exchange. All ranks must describe the same fields (their number, types, points
+        ! and widths), each with its own arrays.
         function dpar_halo_plan_make(comm, desc, plan, why) bind(c)
             import
             type(c_ptr), value :: comm
@@ -2408,7 +2425,8 @@ module dpar
             integer(c_int32_t) :: dpar_halo_plan_bind
         end function
 
-        ! Starts an exchange that fills halos.
+        ! Starts an exchange: packs values, posts messages and copies the halos that the rank sends
+        ! to itself.
         function dpar_halo_plan_begin(plan) bind(c)
             import
             type(c_ptr), value :: plan
@@ -2430,21 +2448,21 @@ module dpar
             integer(c_int32_t) :: dpar_halo_plan_test
         end function
 
-        ! Waits until halos are filled and own cells may be written again.
+        ! Waits until the exchange is complete and own cells may be written again.
         function dpar_halo_plan_end(plan) bind(c)
             import
             type(c_ptr), value :: plan
             integer(c_int32_t) :: dpar_halo_plan_end
         end function
 
-        ! Runs an exchange: begin and end in one call.
+        ! Runs an exchange: dpar_halo_plan_begin, then dpar_halo_plan_end.
         function dpar_halo_plan_exchange(plan) bind(c)
             import
             type(c_ptr), value :: plan
             integer(c_int32_t) :: dpar_halo_plan_exchange
         end function
 
-        ! Combines the halo values with those of their owners.
+        ! Combines halo values with those of their owners.
         function dpar_halo_plan_reduce(plan, op) bind(c)
             import
             type(c_ptr), value :: plan
@@ -2460,7 +2478,7 @@ module dpar
         end function
 
         ! Finds the fastest method for an exchange by measuring forward exchanges with each method,
-        ! about 20 ms each.
+        ! for about 20 ms per method.
         function dpar_halo_plan_tune(comm, desc, seconds, why) bind(c)
             import
             type(c_ptr), value :: comm
@@ -2472,7 +2490,7 @@ module dpar
 
         ! ==== grid ====
 
-        ! Makes a grid, with one block for each rank of comm.
+        ! Makes a grid with one block for each rank of comm.
         function dpar_grid_make(comm, desc, grid, why) bind(c)
             import
             type(c_ptr), value :: comm
@@ -2482,15 +2500,14 @@ module dpar
             integer(c_int32_t) :: dpar_grid_make
         end function
 
-        ! Destroys a grid with its plans and the arrays of dpar_grid_array.
+        ! Destroys a grid, its plans and the arrays of dpar_grid_array.
         function dpar_grid_free(grid) bind(c)
             import
             type(c_ptr), value :: grid
             integer(c_int32_t) :: dpar_grid_free
         end function
 
-        ! Allocates a zeroed array with its halo in registered memory, which neighbours read
-        ! directly.
+        ! Allocates a zeroed array with its halo in registered memory.
         function dpar_grid_array(grid, type, field) bind(c)
             import
             type(c_ptr), value :: grid
@@ -2510,7 +2527,7 @@ module dpar
             integer(c_int32_t) :: dpar_grid_attach
         end function
 
-        ! Fills the halo of one array.
+        ! Exchanges the halo of one array.
         function dpar_grid_exchange(grid, u) bind(c)
             import
             type(c_ptr), value :: grid
@@ -2518,7 +2535,7 @@ module dpar
             integer(c_int32_t) :: dpar_grid_exchange
         end function
 
-        ! Fills the halos of several arrays to a given depth, with one message to each neighbour.
+        ! Exchanges the halos of several arrays to a given depth, with one message per neighbour.
         function dpar_grid_exchange_many(grid, arrays, count, depth) bind(c)
             import
             type(c_ptr), value :: grid
@@ -2536,7 +2553,7 @@ module dpar
             integer(c_int32_t) :: dpar_grid_begin
         end function
 
-        ! Starts an exchange of dpar_grid_exchange_many, otherwise as dpar_grid_begin.
+        ! Starts an exchange of several arrays.
         function dpar_grid_begin_many(grid, arrays, count, depth) bind(c)
             import
             type(c_ptr), value :: grid
@@ -2546,7 +2563,7 @@ module dpar
             integer(c_int32_t) :: dpar_grid_begin_many
         end function
 
-        ! Waits until the exchange that u takes part in is done.
+        ! Waits until the exchange that u takes part in is complete.
         function dpar_grid_end(grid, u) bind(c)
             import
             type(c_ptr), value :: grid
@@ -2562,7 +2579,8 @@ module dpar
             integer(c_int32_t) :: dpar_grid_test
         end function
 
-        ! Finds the own cells that can be computed during an exchange (the interior).
+        ! Finds the interior: the own cells that can be computed during an exchange, because no halo
+        ! cell that the exchange or a mirror fills is within the halo's width of them.
         function dpar_grid_interior(grid, box) bind(c)
             import
             type(c_ptr), value :: grid
@@ -2570,7 +2588,7 @@ module dpar
             integer(c_int) :: dpar_grid_interior
         end function
 
-        ! Finds box n of the own cells that are not in the interior (the boundary).
+        ! Finds box n of the boundary, which are the own cells that are not in the interior.
         function dpar_grid_boundary(grid, n, box) bind(c)
             import
             type(c_ptr), value :: grid
@@ -2588,7 +2606,7 @@ module dpar
             integer(c_int32_t) :: dpar_grid_gather
         end function
 
-        ! Scatters `whole` of rank 0 to the own points of all ranks, otherwise as dpar_grid_gather.
+        ! Scatters `whole` from rank 0 to the own points of all ranks.
         function dpar_grid_scatter(grid, u, whole) bind(c)
             import
             type(c_ptr), value :: grid
@@ -2597,8 +2615,8 @@ module dpar
             integer(c_int32_t) :: dpar_grid_scatter
         end function
 
-        ! Computes which part of the whole array this rank has, for files (MPI-IO, HDF5, NetCDF)
-        ! that any number of ranks can read again.
+        ! Computes which part of the whole array this rank has, for writing files (MPI-IO, HDF5,
+        ! NetCDF) that any number of ranks can read again.
         function dpar_grid_block(grid, field, part) bind(c)
             import
             type(c_ptr), value :: grid
@@ -2621,8 +2639,8 @@ module dpar
             type(c_ptr) :: dpar_grid_halo
         end function
 
-        ! Returns the plan of an exchange of these arrays, and makes it if there is none, for
-        ! adjoints, tests and reports (halo_exchange.h, dpar_debug.h).
+        ! Returns the plan that exchanges these arrays, for adjoints, tests and reports
+        ! (halo_exchange.h, dpar_debug.h).
         function dpar_grid_plan(grid, list, n) bind(c)
             import
             type(c_ptr), value :: grid
@@ -2717,8 +2735,8 @@ module dpar
             integer(c_int32_t) :: dpar_points_test
         end function
 
-        ! Waits until ghosts (of an adjoint: own values) are complete and own values may be written
-        ! again.
+        ! Waits until the ghosts, or the own values of an adjoint, are complete and own values may
+        ! be written again.
         function dpar_points_end(points) bind(c)
             import
             type(c_ptr), value :: points
@@ -2768,7 +2786,8 @@ module dpar
             integer(c_int32_t) :: dpar_points_interior_rows
         end function
 
-        ! Describes the traffic with peer k of points->peer_count, in ascending order of ranks.
+        ! Describes the traffic with peer k, from 0 to points->peer_count - 1 in ascending order of
+        ! ranks.
         function dpar_points_peer(points, k, traffic) bind(c)
             import
             type(c_ptr), value :: points
@@ -2784,8 +2803,8 @@ module dpar
             type(dpar_text), intent(inout), target :: out
         end subroutine
 
-        ! Draws how many values each rank sends to each other as a matrix, whose rows send and whose
-        ! columns receive.
+        ! Draws how many values each rank sends to each other rank, as a matrix with one row per
+        ! sender and one column per receiver.
         function dpar_points_draw(points, out) bind(c)
             import
             type(c_ptr), value :: points
@@ -2796,7 +2815,7 @@ module dpar
         ! ==== points_simple ====
 
         ! Allocates a zeroed vector for own values and ghosts, in registered memory that peers read
-        ! directly.
+        ! in place.
         function dpar_points_array(points, type, components) bind(c)
             import
             type(c_ptr), value :: points
@@ -2813,7 +2832,7 @@ module dpar
             integer(c_int32_t) :: dpar_points_exchange
         end function
 
-        ! Adds the ghosts of x to their owners' values.
+        ! Adds the ghosts of x to their owners' values, and sets the ghosts to 0.
         function dpar_points_reduce(points, x) bind(c)
             import
             type(c_ptr), value :: points
@@ -2879,7 +2898,7 @@ module dpar
             integer(c_int32_t) :: dpar_mpi_make
         end function
 
-        ! Makes a grid on a process grid of MPI.
+        ! Makes a grid on an MPI process grid.
         function dpar_mpi_grid_make(cart, options, desc, grid, why) bind(c, &
         name="dpar_mpi_grid_make_f")
             import

@@ -19,7 +19,8 @@ static void types(const dpar_grid_part *p, MPI_Datatype *file, MPI_Datatype *mem
     }
     MPI_Type_create_subarray(2, whole, count, start, MPI_ORDER_C, MPI_DOUBLE, file);
     MPI_Type_create_subarray(2, array, count, inside, MPI_ORDER_C, MPI_DOUBLE, memory);
-    MPI_Type_commit(file), MPI_Type_commit(memory);
+    MPI_Type_commit(file);
+    MPI_Type_commit(memory);
 }
 
 int main(int argc, char **argv) {
@@ -65,7 +66,8 @@ int main(int argc, char **argv) {
     if (world->rank == 0) {
         printf("restart %.0f\n", sum);
     }
-    dpar_grid_free(g), dpar_comm_free(world);
+    dpar_grid_free(g);
+    dpar_comm_free(world);
     MPI_Finalize();
     return 0;
 }

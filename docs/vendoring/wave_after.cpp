@@ -30,8 +30,12 @@ public:
     explicit Exchange(Block &block) : b(block) {
         dpar_grid_desc d = {};
         dpar_why why;
-        d.cells[0] = N0, d.cells[1] = N1, d.cells[2] = N2;
-        d.halo = W, d.star = 1, d.type = DPAR_F64; // no corners
+        d.cells[0] = N0;
+        d.cells[1] = N1;
+        d.cells[2] = N2;
+        d.halo = W;
+        d.star = 1; // no corners
+        d.type = DPAR_F64;
         if (dpar_mpi_grid_make(b.comm, nullptr, &d, &grid, &why) < 0) {
             MPI_Abort(b.comm, dpar_fail(nullptr, &why));
         }

@@ -22,7 +22,7 @@ DPAR_API int32_t dpar_type_bytes(int32_t type)
     }
 }
 
-DPAR_API const char *dpar_type_name(int32_t type)
+DPAR_API DPARI_COLD const char *dpar_type_name(int32_t type)
 {
     switch (type) {
     case DPAR_TYPE_NONE: return "none";

@@ -884,7 +884,8 @@ static dpar_status dpari_ended_split(dpar_comm *comm, int32_t color, int32_t key
     return comm->status;
 }
 
-static dpar_status dpari_ended_shrink(dpar_comm *comm, dpar_comm **out, int32_t *was, dpar_why *why)
+static DPARI_COLD dpar_status dpari_ended_shrink(dpar_comm *comm, dpar_comm **out, int32_t *was,
+                                                 dpar_why *why)
 {
     const dpar_why closed = comm->why; /* a copy, because why may be &comm->why */
     (void)out;

@@ -1114,7 +1114,8 @@ DPARI_INTERNAL DPARI_COLD void dpari_put_lack(dpar_text *text, const dpari_world
     }
 }
 
-DPARI_API int dpari_heap_holds(const dpari_world *world, int64_t low, int64_t high, int64_t *within)
+DPARI_API DPARI_COLD int dpari_heap_holds(const dpari_world *world, int64_t low, int64_t high,
+                                          int64_t *within)
 {
     *within = 0;
     for (int32_t i = 1; i <= world->owns_extents && low < high; i++) {

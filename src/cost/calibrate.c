@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Fits calibration constants by coordinate descent. It tries each constant a factor up and a factor
- * down, and shrinks the factor when no trial improves the score. The score is the mean error of the
- * predicted times plus a weak pull towards the starting values. Programs that measured steps on a
- * machine call dpar_calibration_fit. */
+/* Fits calibration constants by coordinate descent. It multiplies and divides each constant by a
+ * factor, and shrinks the factor when no trial improves the score. The score is the mean error of
+ * the predicted times plus a weak pull towards the starting values. Programs that measured steps on
+ * a machine call dpar_calibration_fit. */
 #include "calibrate.h"
 
 #include "../base/real.h"
@@ -20,7 +20,7 @@ static double dpari_cal_clip(int32_t which, double v)
     case DPAR_CAL_STEP_S:
     case DPAR_CAL_HOP_S: low = 1e-8; break;
     case DPAR_CAL_CONTENTION:
-    case DPAR_CAL_SKEW: low = 1e-4; break; /* these two may be almost absent */
+    case DPAR_CAL_SKEW: low = 1e-4; break; /* these two may be almost 0 */
     default: low = 0.05; break;
     }
     return dpari_leastf(1.0, dpari_mostf(low, v));
@@ -39,8 +39,8 @@ static double dpari_cal_rounded(double e)
 }
 
 /* Returns the weighted mean of |predicted / measured - 1| if `relative`, otherwise that of
- * |ln(predicted / measured)|. The logarithm treats a time that is twice too long like one that is
- * twice too short. */
+ * |ln(predicted / measured)|. The logarithm treats a time that is too long by a factor like one
+ * that is too short by that factor. */
 static double dpari_cal_error(const dpar_calibration *cal, const dpar_measurement *rows, int32_t n,
                               int relative)
 {
@@ -87,8 +87,8 @@ static double dpari_cal_score(const dpar_calibration *cal, const dpar_calibratio
     return dpari_cal_error(cal, rows, n, 0) + dpari_cal_pull(cal, start, which);
 }
 
-/* Multiplies and divides one constant by `factor` and keeps the first value that improves the
- * score. Returns 1 if one did, otherwise 0. */
+/* Multiplies one constant by `factor`, then divides it by `factor`, and keeps the first value that
+ * improves the score. Returns 1 if it kept one, otherwise 0. */
 static int dpari_cal_try(dpar_calibration *cal, const dpar_calibration *start,
                          const dpar_measurement *rows, int32_t n, uint32_t which, int32_t i,
                          double factor, double *best)
@@ -109,7 +109,8 @@ static int dpari_cal_try(dpar_calibration *cal, const dpar_calibration *start,
 }
 
 /* Sets the error of each fitted constant to the relative change, up or down, that worsens the mean
- * error by one standard error of the residuals. It is 1 if no change up to a factor of 2 does. */
+ * error by one standard error of the residuals. The error is 1 if no change up to a factor of 2
+ * worsens it as much. */
 static void dpari_cal_bars(dpar_calibration *cal, const dpar_measurement *rows, int32_t n,
                            uint32_t which)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* calibrate - fits the constants of a machine to your own measurements, with error bars.
  *
- *     rows[0].work = &work;                                what ran, where, how
+ *     rows[0].work = &work;                                the job and its strategy
  *     rows[0].cluster = &cluster;
  *     rows[0].recipe = recipe;
  *     rows[0].strategy = strategy;
@@ -17,7 +17,7 @@
 /* One measured step: the model, the machine, the plan and the time. */
 typedef struct dpar_measurement {
     const dpar_workload *work;
-    const dpar_cluster *cluster; /* its own calibration is ignored: the fitted one replaces it */
+    const dpar_cluster *cluster; /* the machine; the constants to fit replace its `cal` */
     dpar_recipe recipe;
     dpar_strategy strategy;
     double seconds; /* measured time of one step, > 0 */
@@ -27,20 +27,20 @@ typedef struct dpar_measurement {
 /* Fits chosen constants of a machine to measured step times. The fit minimises the mean absolute
  * logarithm of predicted over measured time.
  *
- * cal:        in: the starting values. Out: the fitted constants and their errors, written on
- *             success only. Constants that are not fitted keep their values.
- * rows:       n >= 1 measurements.
+ * cal:        on entry the starting values, on success the fitted constants and their errors.
+ *             Constants that are not fitted keep their values. Unchanged on failure.
+ * rows:       [n] the measurements; n is at least 1.
  * which:      bit i selects constant i (DPAR_CAL_*).
- * mean_error: gets the mean |predicted / measured - 1|; may be NULL.
+ * mean_error: receives the mean of |predicted / measured - 1|; may be NULL.
  *
  * Constants stay within physical bounds: shares in (0.05, 1], times in [1e-8, 1] s. A weak pull
  * towards the starting values keeps a constant where it was if the rows do not determine it. The
  * error of a constant is the relative change that worsens the mean by one standard error of the
  * residuals. It is 1 if the rows say nothing about the constant.
  *
- * Do not test a model on the rows that it was fitted to. Deterministic. About 2000 step evaluations
- * per row. Fails with DPAR_E_ARG if there are no rows or no constants, if a time is not positive
- * and finite, or if a weight is not positive. */
+ * To test the fitted constants, use measurements that were not fitted. The result is deterministic.
+ * Costs about 2000 predictions of a step per row. Fails with DPAR_E_ARG if there are no rows or no
+ * constants, if a time is not positive and finite, or if a weight is not positive. */
 DPAR_API dpar_status dpar_calibration_fit(dpar_calibration *cal, const dpar_measurement *rows,
                                           int32_t n, uint32_t which, double *mean_error,
                                           dpar_why *why);

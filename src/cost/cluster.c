@@ -4,8 +4,8 @@
  * dpar_cluster_find; the planner calls dpari_cluster_check.
  *
  * A text is read twice: first for the number of nodes, the GPUs per node and the chip, then for all
- * other numbers. Otherwise a chip that comes late in the text would overwrite numbers that were
- * given before it. */
+ * other numbers. Otherwise a chip that is named late in the text would overwrite numbers that were
+ * set before it. */
 #include "cluster.h"
 
 #include "../base/inner.h"
@@ -25,8 +25,8 @@
  *
  * Bandwidths count one direction. Parts sold as "80 GB" hold about 80 GiB, and an H200 holds nearly
  * 141 GiB. "mi250x" is ONE GCD, which is half a package with half of its 383 TFLOP/s, and "gb200"
- * is one of the two GPUs. GH200 and MI300 have a wire to each peer, so a pair of chips gets only a
- * share of the bandwidth. Ada and desktop Blackwell chips are priced with Ampere's calibration. A
+ * is one of the two GPUs. GH200 and MI300 have one wire to each peer, so a pair of chips gets only
+ * a share of the bandwidth. Ada and desktop Blackwell chips are priced with Ampere's calibration. A
  * TPU has 4 or 6 links of 50 or 100 GB/s in a torus. */
 static const char dpari_gpu_text[] = "v100-16\0NVIDIA data sheet 2017\0"
                                      "v100-32\0NVIDIA data sheet 2018\0"
@@ -136,8 +136,8 @@ enum { DPARI_GPUS = (int)(sizeof(dpari_gpu) / sizeof(dpari_gpu[0])) };
 /* ---- machines -------------------------------------------------------------------------------- */
 
 /* The transport of a network. It determines the latencies and the share of the NICs' bandwidth that
- * collectives reach, whatever the chip. EFA1 is AWS's EFA of the
- * first generation (p4), TCPX is GCP's TCP that bypasses the host (A3). */
+ * collectives reach, whatever the chip. EFA1 is the first generation of AWS's EFA (p4), TCPX is
+ * GCP's TCP that bypasses the host (A3). */
 enum { DPARI_IB, DPARI_SLINGSHOT, DPARI_EFA1, DPARI_EFA, DPARI_ROCE, DPARI_TCPX };
 
 /* The name, the chip and the source of each machine. dpari_machine has the numbers in the same
@@ -238,10 +238,10 @@ enum { DPARI_MACHINES = (int)(sizeof(dpari_machine) / sizeof(dpari_machine[0])) 
 /* ---- calibration ----------------------------------------------------------------------------- */
 
 /* The default constants of each generation, in the order of DPAR_CAL_* and DPAR_GEN_*. The link
- * constants of Volta and Ampere come from vTrain's all-reduce tables, and Hopper's from three
- * marked sizes of the H100-class nccl-tests rows. net_s comes from SimAI's NIC table (16 to 1024
- * ranks) and hop_s from 2 nodes of H100 over InfiniBand (nccl_tests_net.csv); both are used for all
- * generations that have no value of their own. The other constants come from the marked rows of
+ * constants of Volta and Ampere come from vTrain's all-reduce tables, and those of Hopper from
+ * three marked sizes of the H100-class nccl-tests rows. net_s comes from SimAI's NIC table (16 to
+ * 1024 ranks) and hop_s from 2 nodes of H100 over InfiniBand (nccl_tests_net.csv); both are used
+ * for all generations without a measured value. The other constants come from the marked rows of
  * docs/records/accuracy.md. */
 static const struct {
     float value[DPAR_CAL_COUNT];
@@ -262,7 +262,7 @@ static const struct {
      "products: best shape 668 of 1300, 2024; rest estimated"},
     {{.80f, .45f, .85f, 1e-6f, .85f, 2e-6f, .85f, 10e-6f, 10e-6f, .15f, .001f, .005f, 15e-6f},
      "products after MaxText's public MFU 2024; the rest is a guess"},
-    /* contention 1: a core that copies does not compute, so nothing is hidden */
+    /* contention is 1, because a core that copies does not compute, so that nothing is hidden */
     {{.8f, .5f, .8f, 1e-7f, 1, 1e-6f, .9f, 10e-6f, 1e-6f, 1, 0, 1e-5f, 10e-6f},
      "a file of doctor --cluster, else a guess"}};
 
@@ -348,7 +348,7 @@ static void dpari_cluster_transport(dpar_cluster *cluster, int32_t transport)
 /* Sets the shares of matrix products, attention and streaming for the chips whose power or number
  * of units differs from the rest of their generation. h100-96 has 500 W (torchtitan's 70B rows in
  * 16 bits). gb200 and gb300 have 1200 W and 1400 W (Megatron-Bridge's newest 70B row in 8 bits of
- * each); gb300 also computes twice as many exponentials per second. The values of b300 lie between
+ * each); gb300 also computes twice as many exponentials per second. The values of b300 are between
  * those of gb200 and gb300, unverified. */
 static void dpari_cluster_power(dpar_cluster *cluster)
 {
@@ -412,7 +412,8 @@ static DPARI_COLD int32_t dpari_preset_find(const char *s, size_t n, const char 
     return -1;
 }
 
-/* Reports "unknown GPU 'h10'; the nearest is 'h100-80'", with up to two more that are as near. */
+/* Reports "unknown GPU 'h10'; the nearest is 'h100-80'", with up to two more names that are as
+ * near. */
 static DPARI_COLD dpar_status dpari_preset_unknown(dpar_why *why, const char *form, const char *s,
                                                    size_t n, const char *(*name)(int32_t),
                                                    int32_t nearest, const char *more)
@@ -483,7 +484,7 @@ static int32_t dpari_gpu_row(const dpar_gpu *gpu)
     return dpari_preset_find(gpu->name, dpari_length(gpu->name), dpar_gpu_name, &unused);
 }
 
-/* Sets the NICs of a machine of several nodes for which none are given: one per chip. */
+/* Sets the NICs of a machine of several nodes for which the text gives none: one NIC per chip. */
 static void dpari_cluster_usual_nics(dpar_cluster *cluster)
 {
     int32_t i = dpari_gpu_row(&cluster->gpu);
@@ -491,8 +492,8 @@ static void dpari_cluster_usual_nics(dpar_cluster *cluster)
     cluster->nic_Bps = i < 0 ? 25e9 : (double)dpari_gpu[i].value[DPARI_GPU_NIC] * 1e9;
 }
 
-/* Makes a machine of `nodes` nodes with `per_node` GPUs each and the links that are usual for them.
- */
+/* Makes a machine of `nodes` nodes with `per_node` GPUs each and the links that are usual for these
+ * GPUs. */
 static DPARI_COLD void dpari_cluster_of_gpus(dpar_cluster *cluster, int32_t nodes, int32_t per_node)
 {
     int32_t i = dpari_gpu_row(&cluster->gpu);
@@ -673,9 +674,9 @@ static DPARI_COLD int dpari_cluster_point(dpar_curve *v, const char *s, size_t n
     return 1;
 }
 
-/* For each key from nvlink on, the field of dpar_cluster that it sets, counted in doubles from the
- * beginning of the struct, and the index of its unit in dpari_key_unit. -1 for a key that sets no
- * double. */
+/* For each key from nvlink on: the field of dpar_cluster that it sets, counted in doubles from the
+ * beginning of the struct, or -1 if it sets no double; and the index of its unit in
+ * dpari_key_unit. */
 #define DPARI_PLACE(field) (int16_t)(offsetof(dpar_cluster, field) / sizeof(double))
 static const struct {
     int16_t place, unit;
@@ -720,8 +721,8 @@ static DPARI_COLD int dpari_cluster_number(dpar_cluster *cluster, int32_t key, d
     return 1;
 }
 
-/* Replaces the chip. In a text like 8x8:GPU the new chip brings its usual links, but a machine that
- * was named keeps its own. */
+/* Replaces the chip. In a text like 8x8:GPU the links become the usual ones of the new chip, but a
+ * machine with a name keeps its links. */
 static DPARI_COLD dpar_status dpari_cluster_swap_gpu(dpar_cluster *cluster, const char *s, size_t n,
                                                      dpar_why *why)
 {
@@ -741,8 +742,8 @@ static DPARI_COLD dpar_status dpari_cluster_swap_gpu(dpar_cluster *cluster, cons
     return DPAR_OK;
 }
 
-/* Sets nodes= or gpus=. A machine that gets a second node gets NICs if it had none. If the number
- * of GPUs per node changes, the number of NICs changes in proportion. */
+/* Sets nodes= or gpus=. A machine that gets a second node also gets NICs if it had none. If the
+ * number of GPUs per node changes, the number of NICs changes in proportion. */
 static DPARI_COLD dpar_status dpari_cluster_shape(dpar_cluster *cluster, int32_t key, const char *s,
                                                   size_t n, size_t value, dpar_why *why)
 {
@@ -836,7 +837,7 @@ static DPARI_COLD dpar_status dpari_cluster_setting(dpar_cluster *cluster, const
     if (!dpari_cluster_real(s + k + 1, n - k - 1, &v)) {
         return dpari_cluster_bad(s, n, why, "'%.*s': a number of at least 0 was expected");
     }
-    if (cal >= 0 && !(key == DPARI_KEY_HBM && v > 2.0)) { /* hbm=0.8 is a share, hbm=3350 GB/s */
+    if (cal >= 0 && !(key == DPARI_KEY_HBM && v > 2.0)) { /* hbm=0.8 is a share, hbm=3350 is GB/s */
         cluster->cal.value[cal] = v * dpari_cal_unit(cal);
         cluster->cal.error[cal] =
             0.0; /* unknown: the default's error says nothing about this value */
@@ -881,7 +882,7 @@ static int dpari_cluster_is_counts(const char *s, size_t n)
 static DPARI_COLD dpar_status dpari_cluster_first(dpar_cluster *cluster, const char *s, size_t n,
                                                   dpar_why *why)
 {
-    size_t colon = 0, x = 0; /* x: end of the number that the word begins with */
+    size_t colon = 0, x = 0; /* x is the end of the number with which the word begins */
     int32_t nodes, per_node;
     dpar_status st;
     while (colon < n && s[colon] != ':') {
@@ -972,8 +973,8 @@ static DPARI_COLD size_t dpari_cluster_squeeze(char *to, size_t room, const char
     return k;
 }
 
-/* Starts a machine from a list that has only settings: one node with one chip, that of gpu=NAME,
- * which may be anywhere in the list. */
+/* Starts a machine from a list that has only settings: one node with one chip, which gpu=NAME gives
+ * anywhere in the list. */
 static DPARI_COLD dpar_status dpari_cluster_of_settings(dpar_cluster *cluster, const char *text,
                                                         size_t bytes, dpar_why *why)
 {
@@ -1029,7 +1030,7 @@ static DPARI_COLD dpar_status dpari_cluster_line(const char *text, size_t bytes,
 }
 
 /* Counts down the settings that "settings=N" announced. At the end of the text, where n is 0, it
- * fails if some are missing, because then the file was cut short. */
+ * fails if settings are missing, because the file was then cut short. */
 static DPARI_COLD dpar_status dpari_cluster_promise(const char *item, size_t n, int32_t *left,
                                                     dpar_why *why)
 {
@@ -1044,7 +1045,7 @@ static DPARI_COLD dpar_status dpari_cluster_promise(const char *item, size_t n, 
     return DPAR_OK;
 }
 
-/* Makes one pass over the text: the machine, then the settings that belong to the pass. */
+/* Makes one pass over the text: reads the machine, then the settings that belong to the pass. */
 static DPARI_COLD dpar_status dpari_cluster_read(dpar_cluster *cluster, const char *text,
                                                  size_t bytes, int32_t pass, dpar_why *why)
 {
@@ -1175,7 +1176,8 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_cluster_check(const dpar_cluster *cl
         int share = i != DPAR_CAL_CONTENTION && i != DPAR_CAL_SKEW && dpari_cal_unit(i) >= 1.0;
         if (!(v >= 0.0 && v <= (share ? 2.0 : 10.0)) || (share && !(v > 0.0))) {
             st = dpari_wrong(why,
-                             share ? "calibration '%s' must be a share above 0 and at most 2"
+                             share ? "calibration '%s' must be a share above 0 and at most 2 (a "
+                                     "larger hbm is GB/s)"
                                    : "calibration '%s' must be 0 to 10 (times in seconds)",
                              dpari_cal_name[i]);
         }

@@ -4,7 +4,7 @@
  * Bandwidths are in bytes/s and count ONE direction. 1 GB = 1e9 bytes, 1 GiB = 2^30 bytes.
  *
  *     dpar_cluster c;
- *     dpar_cluster_read(&c, "8x8:h100-80,nic=8x50", 20, &why);    64 GPUs; a node: 8 NICs */
+ *     dpar_cluster_read(&c, "8x8:h100-80,nic=8x50", 20, &why);    64 GPUs, 8 NICs per node */
 #ifndef DPARI_COST_CLUSTER_H
 #define DPARI_COST_CLUSTER_H
 
@@ -44,7 +44,8 @@ enum {
     DPAR_CAL_GEMM,       /* share of the matrix peak that a large GEMM reaches */
     DPAR_CAL_ATTENTION,  /* share of the matrix peak that fused attention reaches */
     DPAR_CAL_HBM,        /* share of memory_Bps that streaming kernels reach */
-    DPAR_CAL_LAUNCH_S,   /* seconds of the host per kernel; small layers take at least that */
+    DPAR_CAL_LAUNCH_S,   /* host seconds per kernel launch, a lower bound of the time of small
+                            layers */
     DPAR_CAL_LINK_SHARE, /* share of the in-node link bandwidth that collectives reach */
     DPAR_CAL_LINK_S,     /* seconds per step of a collective inside a node */
     DPAR_CAL_NET_SHARE,  /* share of the NIC bandwidth that collectives reach */
@@ -54,7 +55,7 @@ enum {
     DPAR_CAL_SKEW,   /* time spent waiting for the slowest rank, as a share of the compute for each
                         doubling of dp x cp x tiles */
     DPAR_CAL_STEP_S, /* seconds per step outside of the layers (data, loss sync, host) */
-    DPAR_CAL_HOP_S,  /* seconds of a piece up and down one level of a tree between nodes */
+    DPAR_CAL_HOP_S,  /* seconds that a piece takes up and down one level of a tree between nodes */
     DPAR_CAL_COUNT   /* number of constants */
 };
 
@@ -66,7 +67,7 @@ typedef struct dpar_calibration {
     char source[64];              /* which measurements, with the date */
 } dpar_calibration;
 
-enum { DPAR_CURVE_POINTS = 16 }; /* most points of a measured curve */
+enum { DPAR_CURVE_POINTS = 16 }; /* maximum number of points of a measured curve */
 /* Measured times of a call by message size. They replace the formulas of dpar_collective_predict.
  */
 typedef struct dpar_curve {
@@ -76,9 +77,10 @@ typedef struct dpar_curve {
 } dpar_curve;
 /* The calls that can be measured. */
 enum {
-    DPAR_CURVE_LINK,      /* all_reduce of the ranks of a node */
+    DPAR_CURVE_LINK,      /* all-reduce over the ranks of a node */
     DPAR_CURVE_LINK_SEND, /* a message inside a node, one way */
-    DPAR_CURVE_NET,       /* all_reduce of one rank per node, for all ranks of a node at once */
+    DPAR_CURVE_NET,       /* all-reduces over one rank per node, by all ranks of a node at the same
+                             time */
     DPAR_CURVE_NET_SEND,  /* a message between nodes, one way */
     DPAR_CURVE_COUNT      /* number of measured calls */
 };
@@ -92,13 +94,13 @@ typedef struct dpar_cluster {
     double link_Bps;       /* bandwidth of a GPU inside the node, bytes/s, one direction */
     int32_t link_switched; /* 1 if any pair gets link_Bps (NVSwitch), 0 if the peers share it */
     int32_t link_reduces;  /* 1 if the switch inside a node can reduce (NVLS) */
-    int32_t nics;          /* NICs of a node; 0 if there is no network (one node) */
+    int32_t nics;          /* NICs per node; 0 if there is no network (one node) */
     double nic_Bps;        /* bandwidth of one NIC, bytes/s, one direction */
     int32_t net_reduces;   /* 1 if the network between nodes can reduce (SHARP) */
     double taper;          /* share of the NICs' bandwidth that the network carries, (0, 1] */
-    double host_bytes;     /* host memory of a node; 0 if unknown, and then nothing is offloaded */
+    double host_bytes;     /* host memory per node; 0 if unknown, and then nothing is offloaded */
     double nvme_Bps;       /* bandwidth of a node's NVMe, bytes/s; 0 if it has none */
-    dpar_calibration cal;
+    dpar_calibration cal;  /* shares of the data sheet that programs reach, and latencies */
     dpar_curve curve[DPAR_CURVE_COUNT]; /* measured calls, by DPAR_CURVE_* */
     dpar_halo_rates halo;               /* rates for dpar_halo_cost_predict */
     char source[96];                    /* source of the machine's numbers, with the date */
@@ -107,19 +109,20 @@ typedef struct dpar_cluster {
 /* Finds a machine by its name ("derecho", "dgx-h100"), in upper or lower case. *cluster is written
  * on success only. O(presets). Fails with DPAR_E_UNKNOWN; the message names the nearest machine. */
 DPAR_API dpar_status dpar_cluster_find(dpar_cluster *cluster, const char *name, dpar_why *why);
-/* Returns the name of a machine, or NULL if there is no machine of that index. Indices count from
- * 0. Static text. O(1). */
+/* Returns the name of machine number `index`, or NULL if there is none. Indices count from 0. The
+ * text is static. O(1). */
 DPAR_API const char *dpar_cluster_name(int32_t index);
-/* Returns the name of a chip, or NULL if there is no chip of that index. Indices count from 0. The
- * chip itself is the gpu of the machine "1:NAME" (dpar_cluster_read). Static text. O(1). */
+/* Returns the name of chip number `index`, or NULL if there is none. Indices count from 0. To get
+ * the chip itself, read the machine "1:NAME" with dpar_cluster_read and take its gpu. The text is
+ * static. O(1). */
 DPAR_API const char *dpar_gpu_name(int32_t index);
 
 /* Sets the default constants of a generation, with their source, date and errors. An unknown
- * generation gets those of DPAR_GEN_OTHER. O(1). */
+ * generation gets the constants of DPAR_GEN_OTHER. O(1). */
 DPAR_API void dpar_calibration_init(dpar_calibration *cal, int32_t generation);
 /* Returns the name of a calibration constant, or NULL if there is no such constant. The names are
- * keys of dpar_cluster_read: "gemm", "attention", "hbm", "launch_us", "link_share", ... Static
- * text. O(1). */
+ * keys of dpar_cluster_read: "gemm", "attention", "hbm", "launch_us", "link_share", ... The text is
+ * static. O(1). */
 DPAR_API const char *dpar_calibration_name(int32_t which);
 
 /* Reads a machine from text: a preset's name or NODESxGPUS:GPU, followed by ",key=value" settings.
@@ -140,9 +143,9 @@ DPAR_API const char *dpar_calibration_name(int32_t which);
  *     halo_cache (MB), halo_far (ns): the fields of dpar_cluster.halo;
  *     settings (the least number of settings that follow; a file that was cut short is refused)
  *
- * "hbm" has two meanings: a value up to 2 is the share DPAR_CAL_HBM, a larger one is GB/s. Links
- * and NICs that NODESxGPUS:GPU leaves open are the usual ones of the chip, with one NIC per GPU,
- * and `source` says so. *cluster is written on success only. O(bytes + presets).
+ * "hbm" has two meanings: a value up to 2 is the share DPAR_CAL_HBM, a larger one is GB/s. Unless
+ * settings give them, the links and NICs of NODESxGPUS:GPU are the usual ones of the chip, with one
+ * NIC per GPU, and `source` says so. *cluster is written on success only. O(bytes + presets).
  *
  * Fails with DPAR_E_PARSE if the text cannot be read, DPAR_E_UNKNOWN for an unknown name, and
  * DPAR_E_ARG for a value that is not allowed. If the text has several lines, the message begins
@@ -150,10 +153,11 @@ DPAR_API const char *dpar_calibration_name(int32_t which);
 DPAR_API dpar_status dpar_cluster_read(dpar_cluster *cluster, const char *text, size_t bytes,
                                        dpar_why *why);
 
-/* Changes the number of GPUs of a machine. `gpus` is a multiple of gpus_per_node, or fewer: then
- * the machine becomes a part of one node, with the same share of its NICs. *cluster is written on
- * success only. O(1). Fails with DPAR_E_DIVIDE if the last node would not be full, and with
- * DPAR_E_ARG if gpus < 1 or if a machine without NICs would get several nodes. */
+/* Changes the number of GPUs of a machine. `gpus` must be a multiple of gpus_per_node, or smaller
+ * than it. A smaller number makes the machine a part of one node, with the same share of its NICs.
+ * *cluster is written on success only. O(1). Fails with DPAR_E_DIVIDE if the last node would not be
+ * full, and with DPAR_E_ARG if gpus is below 1 or a machine without NICs would get several
+ * nodes. */
 DPAR_API dpar_status dpar_cluster_resize(dpar_cluster *cluster, int32_t gpus, dpar_why *why);
 
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* The cost model of collectives. dpar_collective_predict prices every algorithm and protocol that
  * NCCL would have on this machine and takes the fastest. If the machine has measured times, it
- * interpolates them instead. The price of each algorithm is a latency per step, plus the bytes on
- * the slowest wire over the bandwidth that programs reach there. Each constant names its source;
- * tests/cost/collective.c compares the result with the published tables.
+ * interpolates between them instead. The price of each algorithm is a latency per step, plus the
+ * bytes on the slowest wire over the bandwidth that programs reach there. Each constant names its
+ * source; tests/cost/collective.c compares the result with the published tables.
  *
- * The planner (price.c and step.c) calls it for each group of ranks of a plan. */
+ * The planner (price.c and step.c) calls it for each group of ranks in a plan. */
 #include "collective.h"
 
 #include "../base/real.h"
@@ -25,7 +25,7 @@ DPAR_API void dpar_cluster_group_init(dpar_cluster_group *group, const dpar_clus
     if (dpari_cluster_gpus(cluster) <= node) {
         group->per_node = group->size; /* one node holds everything */
     } else if (group->per_node == group->size && group->size > 1 && node % span != 0) {
-        /* groups of 4 ranks on nodes of 6 GPUs: the second group spans two nodes */
+        /* as with groups of 4 ranks on nodes of 6 GPUs, where the second group spans two nodes */
         group->per_node = (group->size + 1) / 2;
     }
     group->nodes = (int32_t)dpari_ceil_div(group->size, group->per_node);
@@ -53,9 +53,10 @@ static const double dpari_ring_fence = 1.65;
 static const double dpari_ring_step = 1.1;
 /* An all-to-all posts a send and a receive for each peer. Inside a node each peer takes about three
  * latencies of a step (in the H100-class nccl-tests rows the flat part is 76 us, against 46 us for
- * the other calls). Between nodes a peer takes much less than one, because many messages are in
- * flight at once (SimAI's all-to-all table, 0.52 to 0.67 at 16 MiB). The flows of an all-to-all
- * collide inside a node, so that it reaches 0.965 of a ring's bandwidth (the 8 GiB row). */
+ * the other calls). Between nodes a peer takes much less than one latency, because many messages
+ * are in flight at once (SimAI's all-to-all table, 0.52 to 0.67 at 16 MiB). The flows of an
+ * all-to-all collide inside a node, so that it reaches 0.965 of a ring's bandwidth (the 8 GiB
+ * row). */
 static const double dpari_peer_steps = 3.3;
 static const double dpari_peer_net_steps = 0.08;
 static const double dpari_peer_share = 0.965;
@@ -91,7 +92,7 @@ static double dpari_wire(int32_t kind, double n)
     }
 }
 
-/* Returns the number of steps of a call of n ranks, one after the other. */
+/* Returns the number of successive steps in a call of n ranks. */
 static double dpari_steps(int32_t kind, double n)
 {
     switch (kind) {
@@ -255,7 +256,8 @@ static void dpari_inside(const dpar_cluster *cluster, int32_t n, int32_t kind, d
             t = dpari_pieces(base, dpari_switch5_base * base, pass);
         }
         dpari_keep_least(cost, t, DPAR_ALG_IN_SWITCH);
-        /* for vectors too small for that, the switch still replaces one of the two passes */
+        /* for vectors too small for this, the switch still replaces one of the two passes of the
+         * ring */
         steps *= 0.5;
     }
     t = dpari_protocols(base, steps, wire / bandwidth, dpari_quick_share(cluster));
@@ -263,7 +265,7 @@ static void dpari_inside(const dpar_cluster *cluster, int32_t n, int32_t kind, d
 }
 
 /* Returns the bytes/s of the NICs for one rank of a group when all groups of the node send at once.
- * A rank cannot get more than the NICs next to it carry, even if the others are idle. */
+ * A rank cannot get more than the NICs next to it carry, even if the other NICs are idle. */
 static double dpari_nic_rate(const dpar_cluster *cluster, const dpar_cluster_group *group)
 {
     double node =
@@ -341,10 +343,10 @@ static int dpari_has_pat(const dpar_cluster *cluster)
            cluster->gpu.generation == DPAR_GEN_HOPPER;
 }
 
-/* Prices a call between nodes. A ring over all ranks is all that NCCL has for all-gathers and
- * reduce-scatters, and its steps make them slow on many ranks. The software of Hopper and later
- * chips has PAT's parallel trees for groups of one rank per node. They take a fifth of the steps
- * and reach 0.75 of the bandwidth (NCCL's tuner: 2.8 us per rank against 14). */
+/* Prices a call between nodes. For all-gathers and reduce-scatters NCCL has only a ring over all
+ * ranks, whose many steps make them slow on many ranks. The software of Hopper and later chips has
+ * PAT's parallel trees for groups of one rank per node. They take a fifth of the steps and reach
+ * 0.75 of the bandwidth (NCCL's tuner: 2.8 us per rank against 14). */
 static void dpari_across(const dpar_cluster *cluster, const dpar_cluster_group *group, int32_t kind,
                          double bytes, dpar_collective_cost *cost)
 {
@@ -371,8 +373,9 @@ static void dpari_across(const dpar_cluster *cluster, const dpar_cluster_group *
     cost->link_bytes = per > 1.0 ? ways * (per - 1.0) / per * bytes : 0.0;
 }
 
-/* Prices an all-to-all between nodes. The bytes for the own node are sent over its links, and at
- * the same time the other (nodes-1)/nodes of all bytes over the rank's share of the NICs. */
+/* Prices an all-to-all between nodes. The bytes for ranks on the same node are sent over its links.
+ * At the same time the other (nodes-1)/nodes of all bytes are sent over the rank's share of the
+ * NICs. */
 static void dpari_across_all(const dpar_cluster *cluster, const dpar_cluster_group *group,
                              double bytes, dpar_collective_cost *cost)
 {

@@ -4,7 +4,7 @@
  *
  *     dpar_cluster_group_init(&g, &cluster, 8, 1);                          8 neighbouring ranks
  *     dpar_collective_predict(&cluster, &g, DPAR_CALL_ALL_REDUCE, 1e9, &cost);
- *     cost.seconds
+ *     cost.seconds                             the predicted time of the call
  *
  * Bytes always count the FULL vector, which is the "size" of nccl-tests: the output of an
  * all-gather, the input of a reduce-scatter, one rank's buffer of an all-to-all. By the textbook, a
@@ -26,7 +26,7 @@ enum {
     DPAR_ALG_COUNT         /* number of algorithms */
 };
 
-/* A group of ranks and its place on the machine. */
+/* A group of ranks and its distribution over the nodes of the machine. */
 typedef struct dpar_cluster_group {
     int32_t size;     /* ranks of the group */
     int32_t per_node; /* ranks of the group on one node, >= 1 */
@@ -56,13 +56,13 @@ DPAR_API void dpar_cluster_group_init(dpar_cluster_group *group, const dpar_clus
  * cluster: the machine. If it has measured times (cluster->curve), they replace the formulas.
  * group:   the group of ranks; the groups of a node share its NICs.
  * kind:    DPAR_CALL_ALL_REDUCE, ...
- * bytes:   of the full vector; a barrier has none.
+ * bytes:   size of the full vector; ignored for a barrier.
  * cost:    the result. All of it is 0 for a group of one rank, for no bytes, and for an unknown
  *          kind.
  *
  * The prediction is that of the fastest algorithm that the machine has: flat ring, tree,
- * hierarchical, a low-latency protocol, and in-switch reduction. The last exists for all-reduce
- * only and is faster than the others only from some size on. All-gather and reduce-scatter between
+ * hierarchical, a low-latency protocol, and in-switch reduction. In-switch reduction exists for
+ * all-reduce only, and is the fastest only for large vectors. All-gather and reduce-scatter between
  * nodes are rings, as in NCCL. With one rank per node they may also be trees on Hopper and
  * Blackwell (NCCL's PAT). The calibration of `cluster` gives the latency of a step and the share of
  * the bandwidth that collectives reach. The bandwidth also depends on the size and the number of

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Predicts the time of a halo exchange. For each side of a block it counts the bytes, the
  * contiguous runs of memory and whether the neighbour is on the same node, and prices them with the
- * rates of the machine. Not all ranks are counted: those of the first node and of a node in the
- * middle of the grid stand for the others, which keeps a prediction fast on many ranks.
+ * rates of the machine. It counts only the ranks of the first node and of a node in the middle of
+ * the grid, which represent the others, so that a prediction is fast on many ranks.
  *
  * dpar_halo_cost_choose prices every factorisation of the ranks with every order of the axes, and
  * takes the fastest. */
@@ -49,7 +49,10 @@ static DPARI_COLD dpar_status dpari_halo_job_check(const dpar_halo_cost_desc *jo
         if (job->cells[d] > INT64_C(1) << 60 ||
             !dpari_mul(cells, job->cells[d] + 2 * job->width[d], &cells) ||
             cells > INT64_MAX / 4 / job->bytes) {
-            return dpari_say(DPAR_E_RANGE, why, "the grid and its halo have more than 2^61 bytes");
+            return dpari_say(
+                DPAR_E_RANGE, why,
+                "dim %d of %ld cells with halos of %ld: the grid has more than 2^61 bytes", d,
+                job->cells[d], job->width[d]);
         }
     }
     if (!(rates->copy_Bps > 0) || !(rates->run_s >= 0) || !(rates->peer_s >= 0) ||
@@ -63,7 +66,7 @@ static DPARI_COLD dpar_status dpari_halo_job_check(const dpar_halo_cost_desc *jo
     return DPAR_OK;
 }
 
-/* Bytes of a run from which a peer on the same node reads it in place. Shorter runs are packed,
+/* The least bytes of a run that a peer on the same node reads in place. Shorter runs are packed,
  * which copies them twice. */
 enum { DPARI_HALO_LONG = 64 };
 
@@ -180,8 +183,7 @@ static void dpari_halo_cost_rank(const dpar_halo_cost_desc *job, const dpar_halo
     }
 }
 
-/* Raises the figures of the grid to those of the ranks [first, last) of one node, where they are
- * higher. */
+/* Raises each figure of the grid to the maximum over the ranks [first, last) of one node. */
 static DPARI_COLD void dpari_halo_cost_node(const dpar_halo_cost_desc *job,
                                             const dpar_halo_rates *rates, dpar_halo_cost *grid,
                                             int32_t first, int32_t last)
@@ -269,7 +271,8 @@ static dpar_status dpari_halo_grid_check(const dpar_halo_cost_desc *job, const d
         return dpari_wrong(why, "the parts multiply to %d, not to ranks=%d", k, job->ranks);
     }
     if (ranks != job->ranks) {
-        return dpari_wrong(why, "each stride must be the product of the parts of all faster axes");
+        return dpari_wrong(
+            why, "a dim must have stride=%d, the product of the parts of all faster axes", ranks);
     }
     return DPAR_OK;
 }
@@ -318,7 +321,7 @@ static int dpari_halo_next_order(int32_t *order, int32_t n)
         k--;
     }
     dpari_halo_swap(order, i, k);
-    for (i++, k = n - 1; i < k; i++, k--) { /* the rest descends: reverse it */
+    for (i++, k = n - 1; i < k; i++, k--) { /* the rest is in descending order, so reverse it */
         dpari_halo_swap(order, i, k);
     }
     return 1;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* halo_cost - predicts the time of a halo exchange on a process grid and chooses the best grid. The
- * prediction counts the contiguous runs of memory that the faces consist of, their area, and what
- * the network carries.
+ * prediction counts the contiguous runs of memory that the faces consist of, their area, and the
+ * bytes that the network carries.
  *
  *     dpar_halo_cost_desc job = {0};
  *     dpar_halo_cost grid = {0};
@@ -37,14 +37,17 @@ DPAR_API void dpar_halo_rates_init(dpar_halo_rates *rates);
 
 /* Describes a halo exchange. Zero the struct, then fill it in. Dim 0 is the slowest in memory. */
 typedef struct dpar_halo_cost_desc {
-    int32_t ranks, per_node;      /* rank r is on node r / per_node; 0 if all are on one node */
+    /* number of ranks, and ranks per node: rank r is on node r / per_node; per_node 0 puts all
+     * ranks on one node */
+    int32_t ranks, per_node;
     int32_t dims;                 /* 1..DPAR_MAX_DIMS */
     int32_t shape;                /* DPAR_STENCIL_STAR, ... */
     uint32_t periodic;            /* bit d is set if dim d is periodic */
     int64_t cells[DPAR_MAX_DIMS]; /* cells of the whole grid along each dim */
     int64_t width[DPAR_MAX_DIMS]; /* cells of the halo on either side */
     int64_t bytes;                /* bytes of one cell, all fields together */
-    int64_t contiguous_bytes;     /* bytes of these that are contiguous: one field's components */
+    int64_t contiguous_bytes;     /* contiguous part of these bytes, such as one field's components;
+                                     0 if all are contiguous */
 } dpar_halo_cost_desc;
 
 /* A process grid and the predicted cost of one exchange on it. The rank at a position is the sum
@@ -55,8 +58,8 @@ typedef struct dpar_halo_cost {
     double seconds;                /* predicted time of the exchange */
     double copy_s;    /* part of `seconds`: the busiest rank's copies, also to itself if periodic */
     double network_s; /* part of `seconds`: the network of the busiest node */
-    int64_t bytes;    /* received by a rank in the middle of the grid, also from itself */
-    int64_t network_bytes; /* sent to other nodes by a node in the middle of the grid */
+    int64_t bytes;    /* bytes that a rank in the middle of the grid receives, also from itself */
+    int64_t network_bytes; /* bytes that a node in the middle of the grid sends to other nodes */
     int32_t peers;         /* peers of a rank in the middle of the grid, itself not counted */
 } dpar_halo_cost;
 
@@ -74,7 +77,7 @@ typedef struct dpar_halo_cost {
  *                                                   (from another node, or in runs below 64 bytes);
  *                                                   far_s replaces run_s for blocks beyond the
  *                                                   cache
- *     seconds = copies + peers peer_s, or + messages message_s + network_bytes / nic_Bps if longer
+ *     seconds = copies + max(peers peer_s, messages message_s + network_bytes / nic_Bps)
  *
  * Local. O(ranks of a node x 3^dims). Fails with DPAR_E_ARG if a number is not allowed and with
  * DPAR_E_RANGE if the grid is larger than 2^61 bytes. */
@@ -90,10 +93,10 @@ DPAR_API dpar_status dpar_halo_cost_predict(const dpar_halo_cost_desc *job,
  * rates: rates of the machine; NULL selects those of dpar_halo_rates_init.
  * grid:  written on success only.
  *
- * Local. All ranks that pass the same arguments get the same grid; if the machines are not alike,
- * let one rank decide. It tries every ordered factorisation with every order of the axes, which
- * takes milliseconds for up to 1000 ranks in 3 dims. Fails with DPAR_E_NONE if no grid gives each
- * rank a cell, and otherwise like dpar_halo_cost_predict. */
+ * Local. All ranks that pass the same arguments get the same grid. If the rates are measured and
+ * differ between ranks, let one rank choose. It tries every ordered factorisation with every order
+ * of the axes, which takes milliseconds for up to 1000 ranks in 3 dims. Fails with DPAR_E_NONE if
+ * no grid gives each rank a cell, and otherwise like dpar_halo_cost_predict. */
 DPAR_API dpar_status dpar_halo_cost_choose(const dpar_halo_cost_desc *job,
                                            const dpar_halo_rates *rates, dpar_halo_cost *grid,
                                            dpar_why *why);
@@ -102,17 +105,18 @@ DPAR_API dpar_status dpar_halo_cost_choose(const dpar_halo_cost_desc *job,
  * such as lists of ids or indices (dpar_points_peer counts them). */
 typedef struct dpar_neighbour {
     int64_t bytes;    /* bytes received */
-    int64_t runs;     /* contiguous pieces that are copied, in all copies together */
-    int32_t copies;   /* 1 if read where they are; 2 if packed and unpacked, as messages are */
+    int64_t runs;     /* contiguous pieces, counted in each copy */
+    int32_t copies;   /* 1 if the values are read in place; 2 if they are packed and unpacked, as in
+                         messages */
     int32_t location; /* 0 if on the same node, 1 if on another node, 2 if it is the rank itself */
 } dpar_neighbour;
 
 /* Predicts the seconds that one rank takes for an exchange with n neighbours.
  *
  *     copies = sum of copies bytes / copy_Bps + runs run_s
- *     seconds = copies + peers peer_s, or + messages message_s + network_bytes / nic_Bps if longer
+ *     seconds = copies + max(peers peer_s, messages message_s + network_bytes / nic_Bps)
  *
- * neighbour: n entries; the result is 0 if n is 0.
+ * neighbour: [n]; if n is 0, the result is 0.
  * per_node:  ranks that share the node's NIC and send as much as this one.
  * rates:     rates of the machine, such as dpar_cluster.halo; NULL selects those of
  *            dpar_halo_rates_init.

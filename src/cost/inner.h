@@ -11,7 +11,7 @@
 
 /* Returns how much the n letters at s differ from `name`: 6 for each edit that turns s into a
  * prefix of `name`, and 1 for each letter of `name` that then remains. So "a100" is near "a100-80".
- * A part of a name ("4090") and a name with a suffix ("p5.48xlarge") are near as well. */
+ * A part of a name ("4090") and a name with a suffix ("p5.48xlarge") are also near. */
 DPARI_INTERNAL int32_t dpari_unlike(const char *s, size_t n, const char *name);
 
 /* Returns the number of GPUs of a machine. */
@@ -39,11 +39,11 @@ typedef struct dpari_generation {
     int8_t sliced;  /* 1 if ZeRO-1 reduces whole gradients, and handles each rank's slice of each
                      * tensor in a call of its own */
     int8_t once;    /* 1 if a token is sent to a node once, however many of its experts are there */
-    /* Shares of today's rates that it reaches on Hopper and later chips, which were new when it was
-     * written. */
+    /* Shares of today's rates that the software of these years reached on Hopper and later chips,
+     * which were new then. */
     float products, attention, streams;
     float contention; /* as DPAR_CAL_CONTENTION; 0 selects that of the machine */
-    int8_t of;        /* DPAR_MODEL_STACK_*: the stack that this is a generation of */
+    int8_t of;        /* DPAR_MODEL_STACK_*: the stack to whose generations it belongs */
     int16_t from, to; /* first and last year of its runs */
 } dpari_generation;
 /* Returns the generation that the workload names. */
@@ -54,7 +54,7 @@ DPARI_INTERNAL const char *dpari_loss_name(int32_t loss);
 /* Returns the parameters of one layer of a class, or 0 if there is no such class. */
 DPARI_INTERNAL double dpari_layer_params(const dpar_workload *work, int32_t layer);
 /* Returns the bytes that one layer of a class saves per token under a recomputation, before
- * anything is cut, or 0 if there is no such class. */
+ * parallelism divides them, or 0 if there is no such class. */
 DPARI_INTERNAL double dpari_layer_saved(const dpar_workload *work, int32_t layer,
                                         int32_t recompute);
 /* Returns the index of the class whose layers have the most parameters each. */
@@ -73,7 +73,7 @@ DPARI_INTERNAL void dpari_model_kinds(dpar_model *model, const char *mix, int32_
 
 /* Appends "full", "selective+norm", ... */
 DPARI_INTERNAL void dpari_write_recompute(dpar_text *text, int32_t recompute);
-/* Returns the place of a field's value; for TILES that of the first of three. */
+/* Returns a pointer to the value of a field; for TILES to the first of three values. */
 DPARI_INTERNAL int32_t *dpari_field_at(dpar_strategy *strategy, int32_t field);
 /* Returns "ring", "ulysses", ..., or "?" for an unknown kind. */
 DPARI_INTERNAL const char *dpari_cp_name(int32_t cp_kind);
@@ -86,8 +86,9 @@ DPARI_INTERNAL void dpari_write_tiles(dpar_text *text, const int32_t *tiles);
 DPARI_INTERNAL double dpari_zero_ranks(const dpar_strategy *strategy);
 /* Returns 1 if tp x cp divides the sequence, which sequence parallelism needs, otherwise 0. */
 DPARI_INTERNAL int dpari_sequence_cuts(const dpar_workload *work, const dpar_strategy *strategy);
-/* Checks that a strategy is legal for a job, memory apart. On failure *rule gets
- * DPAR_STRATEGY_RULE_*; it may be NULL. global_batch 0 allows any batch. O(1). */
+/* Checks that a strategy is legal for a job. It does not check whether it fits into memory. On
+ * failure *rule receives DPAR_STRATEGY_RULE_*; `rule` may be NULL. global_batch 0 allows any batch.
+ * O(1). */
 DPARI_INTERNAL dpar_status dpari_strategy_check(const dpar_job *job, const dpar_strategy *strategy,
                                                 int64_t global_batch, int32_t *rule, dpar_why *why);
 

@@ -225,7 +225,7 @@ static dpar_status dpari_json_value(dpari_json *json, dpari_json_item *item, dpa
     return st;
 }
 
-/* Reads the name of a member and the ':' behind it. */
+/* Reads the name of a member and the ':' after it. */
 static dpar_status dpari_json_key(dpari_json *json, dpari_json_item *item, dpar_why *why)
 {
     dpar_status st;
@@ -304,7 +304,8 @@ DPARI_INTERNAL dpar_status dpari_json_next(dpari_json *json, dpari_json_item *it
     dpari_zero(&found, sizeof(found));
     st = dpari_json_step(&after, &found, why);
     if (st == DPAR_OK) {
-        *json = after; /* on an error the reader does not advance, so the next call fails alike */
+        *json = after; /* on an error the reader does not advance, so that the next call fails in
+                          the same way */
         *item = found;
     }
     return st;

@@ -24,15 +24,15 @@ enum {
 typedef struct dpari_json {
     const char *text; /* not copied; must outlive the reader */
     size_t bytes;
-    size_t at;
+    size_t at;        /* offset of the next byte to read */
     uint64_t objects; /* bit d is set if level d is an object */
-    int32_t depth;
-    int32_t expect; /* what may come next; private to json.c */
+    int32_t depth;    /* objects and arrays that are open */
+    int32_t expect;   /* what may come next; private to json.c */
 } dpari_json;
 
 typedef struct dpari_json_item {
     int32_t kind;
-    int32_t depth;   /* of the value; 0 for the outermost */
+    int32_t depth;   /* depth of the value; 0 for the outermost one */
     const char *key; /* inside an object, otherwise NULL; raw bytes between the quotes */
     size_t key_length;
     const char *string; /* raw bytes between the quotes; escapes are checked, not resolved */
@@ -40,7 +40,7 @@ typedef struct dpari_json_item {
     double number;
 } dpari_json_item;
 
-/* Begins to read. It checks nothing yet. O(1). */
+/* Prepares the reader. The text is checked later, item by item. O(1). */
 DPARI_INTERNAL void dpari_json_init(dpari_json *json, const char *text, size_t bytes);
 /* Reads the next item. Its kind is DPARI_JSON_END after the outermost value. O(length of the item).
  * Fails with DPAR_E_PARSE; the message has line and column. */

@@ -15,7 +15,7 @@ DPARI_INTERNAL int dpari_over_pcie(const dpar_cluster *cluster)
 
 /* Returns 1 if a plan is recommended only when no other one fits, otherwise 0. Tensor parallelism
  * waits for messages in every layer. Over PCIe and between nodes these are slow, and their
- * predictions are the least certain. Cut experts (etp > 1) are not found in existing programs. */
+ * predictions are the least certain. Existing programs do not cut experts over ranks (etp > 1). */
 static int dpari_kind_poor(const dpar_job *job, const dpar_strategy *strategy)
 {
     const dpar_cluster *cluster = job->cluster;

@@ -29,15 +29,15 @@ DPARI_INTERNAL int dpari_over_pcie(const dpar_cluster *cluster);
 
 enum {
     DPARI_KINDS = 64
-}; /* most kinds that are kept; if there are more, the slowest are dropped */
+}; /* maximum number of kinds that are kept; if there are more, the slowest are dropped */
 /* The fastest plan of a kind. */
 typedef struct dpari_kind {
     int32_t bits;   /* DPARI_KIND_* */
-    double seconds; /* per sample */
+    double seconds; /* time per sample */
     dpar_strategy strategy;
 } dpari_kind;
 typedef struct dpari_kinds {
-    int32_t n; /* entries of `of` that are used */
+    int32_t n; /* number of entries of `of` in use */
     dpari_kind of[DPARI_KINDS];
 } dpari_kinds;
 /* Enters a plan if it is the fastest of its kind. */

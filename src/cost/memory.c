@@ -24,9 +24,10 @@ DPARI_INTERNAL double dpari_zero_bytes(const dpar_recipe *recipe, double params,
     return params * (weight + gradient + state);
 }
 
-/* The rules of the schedules as published; a simulation of the schedules counts the same. The unit
- * is the activations of a full stage, so a chunk of an interleaved stage counts 1/v. GPipe and
- * breadth-first keep all micro-batches, and no schedule keeps more than there are. */
+/* These are the published rules of the schedules; a simulation of the schedules gives the same
+ * numbers. The unit is the activations of a full stage, so a chunk of an interleaved stage counts
+ * 1/v. GPipe and breadth-first keep all micro-batches, and no schedule keeps more than there
+ * are. */
 DPARI_INTERNAL double dpari_in_flight(int32_t schedule, int32_t pp, int32_t vp, int32_t rank,
                                       int32_t micro_batches)
 {
@@ -65,8 +66,8 @@ static void dpari_memory_states(const dpar_job *job, const dpar_strategy *strate
     double state = strategy->zero >= 1 ? dense / d + moe / experts : dense + moe;
     double grads = strategy->zero >= 2 ? dense / d + moe / experts : dense + moe;
     double held = strategy->zero >= 3 ? dense / d + moe / experts : dense + moe;
-    /* DualPipe: a rank holds two stages, one from each end. The rank at the mirrored place holds
-     * the same two, so ZeRO divides their optimizer state between them. */
+    /* With DualPipe a rank holds two stages, one from each end. The rank at the mirrored position
+     * holds the same two, so ZeRO divides their optimizer state between both ranks. */
     if (strategy->schedule == DPAR_SCHEDULE_DUALPIPE && strategy->pp > 1) {
         held *= 2.0;
         grads *= 2.0;
@@ -94,8 +95,7 @@ static DPARI_COLD void dpari_memory_leave(dpar_memory_usage *memory, int32_t ter
     memory->term[term] = left;
 }
 
-/* Moves the terms that the strategy offloads. */
-
+/* Moves the terms that the strategy offloads to the host or to NVMe. */
 static DPARI_COLD void dpari_memory_offload(const dpar_job *job, const dpar_strategy *strategy,
                                             const dpari_stage *st, dpar_memory_usage *memory)
 {
@@ -119,9 +119,9 @@ static DPARI_COLD void dpari_memory_offload(const dpar_job *job, const dpar_stra
 
 /* Sets the terms of gathered weights and of gradient buckets.
  *
- * FSDP gathers units: ZeRO-3 holds this unit and the next one, which is prefetched. With ZeRO-2 and
- * 3 the gradients of one unit exist in full before they are scattered, in the format in which they
- * are sent, but at least 16 bits.
+ * FSDP gathers units: ZeRO-3 holds the current unit and the next one, which is prefetched. With
+ * ZeRO-2 and 3 the gradients of one unit exist in full before they are scattered, in the format in
+ * which they are sent, but at least 16 bits.
  *
  * DeepSpeed has no units but buckets, of 5e8 elements by default. Up to two buckets of weights are
  * alive and one more is being fetched, all in 16 bits; two buckets of gradients are in flight, in
@@ -149,7 +149,7 @@ static void dpari_memory_buffers(const dpar_job *job, const dpar_strategy *strat
     } else if (strategy->dp > 1 && job->work->stack >= DPAR_MODEL_STACK_TORCH &&
                recipe->gradient <= recipe->weight) {
         /* PyTorch DDP copies the gradients into buckets of 25 MB and sends those. Gradients that
-         * are wider than the weights have a buffer of their own, which is sent without a copy. */
+         * are wider than the weights are in a separate buffer, which is sent without a copy. */
         memory->term[DPAR_MEMORY_BUCKETS] =
             strategy->zero == 0 ? memory->params * recipe->reduced : 4.0 * 25e6;
     } else if (strategy->zero == 2 && dpari_zero_ranks(strategy) > 1.0) {
@@ -206,14 +206,14 @@ static void dpari_memory_peak(const dpar_job *job, const dpar_strategy *strategy
 
 /* Returns 1 if gathered weights are released late, otherwise 0.
  *
- * DeepSpeed's ZeRO-3 does that. If the GPU computes longer than it gathers, all weights accumulate,
- * in 16 bits. There are two causes. The backward of a product keeps the weight of its forward;
- * DeepSpeed's own linear layer does not, but it is used only under zero.Init (deepspeedai/DeepSpeed
- * PR 8189). In a recomputed layer, where the weight is not kept, the block of a gather is released
- * only when the computing stream has caught up with the host, which may be a whole pass ahead. If
- * the weights come from the host, the gathers take longer than the products, so the host is not
- * ahead. The allocator waits for such blocks before it fails, so they never prevent a plan from
- * fitting. */
+ * DeepSpeed's ZeRO-3 releases them late. If computing takes longer than gathering, all weights
+ * accumulate, in 16 bits. There are two causes. The backward of a product keeps the weight of its
+ * forward; DeepSpeed's own linear layer does not, but it is used only under zero.Init
+ * (deepspeedai/DeepSpeed PR 8189). In a recomputed layer, where the weight is not kept, the block
+ * of a gather is released only when the computing stream has caught up with the host, which may be
+ * a whole pass ahead. If the weights come from the host, the gathers take longer than the products,
+ * so the host is not ahead. The allocator waits for such blocks before it fails, so they never
+ * prevent a plan from fitting. */
 static int dpari_memory_late(const dpar_job *job, const dpar_strategy *strategy)
 {
     return strategy->zero == 3 && job->work->trains && dpari_zero_ranks(strategy) > 1.0 &&
@@ -222,7 +222,7 @@ static int dpari_memory_late(const dpar_job *job, const dpar_strategy *strategy)
              strategy->recompute == DPAR_RECOMPUTE_FULL);
 }
 
-/* Predicts the memory of a stage, all terms and their sums. */
+/* Predicts the memory of a stage: all terms and their sums. */
 static void dpari_stage_bytes(const dpar_job *job, const dpar_strategy *strategy,
                               const dpari_stage *st, dpar_memory_usage *memory)
 {

@@ -16,16 +16,16 @@
 enum {
     DPAR_MEMORY_WEIGHTS,
     DPAR_MEMORY_GRADIENTS,
-    DPAR_MEMORY_MASTER,      /* master copies of the weights */
-    DPAR_MEMORY_OPTIMIZER,   /* moments of the optimizer */
-    DPAR_MEMORY_ACTIVATIONS, /* kept from forward to backward, for all micro-batches in flight */
-    DPAR_MEMORY_LOGITS,      /* the last stage's logits and loss, less what TRANSIENT includes */
-    DPAR_MEMORY_GATHERED,    /* ZeRO-3: weights that are gathered at the same time */
-    DPAR_MEMORY_BUCKETS,     /* gradient buckets in flight */
-    DPAR_MEMORY_HALO,        /* halo cells and their buffers */
-    DPAR_MEMORY_TRANSIENT,   /* exists only during the backward of one layer */
-    DPAR_MEMORY_COMM,        /* buffers of the communication library */
-    DPAR_MEMORY_CONTEXT,     /* runtime context and library workspaces */
+    DPAR_MEMORY_MASTER,        /* master copies of the weights */
+    DPAR_MEMORY_OPTIMIZER,     /* moments of the optimizer */
+    DPAR_MEMORY_ACTIVATIONS,   /* kept from forward to backward, for all micro-batches in flight */
+    DPAR_MEMORY_LOGITS,        /* the last stage's logits and loss, less what TRANSIENT includes */
+    DPAR_MEMORY_GATHERED,      /* ZeRO-3: weights that are gathered at the same time */
+    DPAR_MEMORY_BUCKETS,       /* gradient buckets in flight */
+    DPAR_MEMORY_HALO,          /* halo cells and their buffers */
+    DPAR_MEMORY_TRANSIENT,     /* exists only during the backward of one layer */
+    DPAR_MEMORY_COMM,          /* buffers of the communication library */
+    DPAR_MEMORY_CONTEXT,       /* runtime context and library workspaces */
     DPAR_MEMORY_FRAGMENTATION, /* memory that the allocator reserves beyond what is allocated */
     DPAR_MEMORY_COUNT          /* number of terms */
 };
@@ -44,16 +44,18 @@ typedef struct dpar_memory_usage {
     /* The range of the total. It assumes 3 % to 10 % of fragmentation in place of the expected 5 %;
      * with ZeRO-3 in DeepSpeed 12 % to 25 % in place of 20 %. `lower` does not include `late`. */
     double lower, upper;
-    double late;        /* part of GATHERED: released late unless the memory is needed earlier */
+    double late;        /* part of GATHERED that is released late, but at once if the memory is
+                           needed */
     double first, last; /* totals of the first and of the last stage */
     int32_t worst;      /* pipeline rank of the stage that needs the most */
-    int32_t moment;     /* DPAR_MEMORY_PEAK_*: when it needs the most */
+    int32_t moment;     /* DPAR_MEMORY_PEAK_*: when this stage needs the most */
     double host;        /* bytes of host memory per rank that offloading takes, NVMe not included */
-    double params;      /* weights on a rank of the worst stage, before ZeRO divides them */
+    double params;      /* number of weights on a rank of the worst stage, before ZeRO divides
+                           them */
 } dpar_memory_usage;
 
 /* Returns the name of a term as in the JSON output ("weights", ...), or "?" if there is no such
- * term. Static text. O(1). */
+ * term. The text is static. O(1). */
 DPAR_API const char *dpar_memory_name(int32_t term);
 /* Predicts the memory of one pipeline rank.
  *

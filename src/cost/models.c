@@ -545,7 +545,7 @@ static dpar_status dpari_model_row(dpar_model *model, const char *s, size_t n, d
     return DPAR_OK;
 }
 
-/* Reads "key=value". `seen` has a bit for each key, because a key may be given only once. */
+/* Reads "key=value". `seen` has a bit for each key, because each key may be set only once. */
 static dpar_status dpari_model_setting(dpar_model *model, const char *s, size_t n, uint64_t seen[2],
                                        dpar_why *why)
 {
@@ -572,7 +572,7 @@ static dpar_status dpari_model_setting(dpar_model *model, const char *s, size_t 
         return dpari_model_bad(s, n, why, "'%.*s' needs a value: key=value");
     }
     if (seen[key / 64] >> key % 64 & 1u) {
-        return dpari_model_bad(s, n, why, "'%.*s': given twice");
+        return dpari_model_bad(s, n, why, "'%.*s' is given twice");
     }
     seen[key / 64] |= (uint64_t)1 << key % 64;
     k++;
@@ -595,7 +595,7 @@ static dpar_status dpari_model_setting(dpar_model *model, const char *s, size_t 
     }
 }
 
-/* Reads one or more settings with commas between. */
+/* Reads one or more settings that are separated by commas. */
 static dpar_status dpari_model_settings(dpar_model *model, const char *s, size_t n, dpar_why *why)
 {
     size_t at = 0;
@@ -642,7 +642,7 @@ static dpar_status dpari_model_family(dpar_model *model, const char *s, size_t c
     if (model->dims == 0) {
         return dpari_model_bad(
             s + at, k - at, why,
-            "'%.*s': a grid has 1 to 3 extents of at least 1, as in 1440x720x100");
+            "'%.*s': a grid has 1 to 3 extents of 1 to 2147483647, as in 1440x720x100");
     }
     return k < n ? dpari_model_settings(model, s + k + 1, n - k - 1, why) : DPAR_OK;
 }
@@ -716,9 +716,9 @@ DPAR_API DPARI_COLD dpar_status dpar_model_find(dpar_model *model, const char *n
 
 /* ---- config.json ----------------------------------------------------------------------------- */
 
-/* Members of a file that are no fields of dpar_model. They follow the fields, so that one array of
- * values holds both: first the numbers, then the members that are true or false, then the lists and
- * words, which have no value. */
+/* Members of a file that are not fields of dpar_model. Their keys follow those of the fields, so
+ * that one array holds the values of both: first the numbers, then the members that are true or
+ * false, then the lists and words, which have no value. */
 enum {
     DPARI_C_SHARED_COUNT = DPARI_M_KEYS, /* shared experts; each is as wide as a routed one */
     DPARI_C_IMAGE_SIDE,                  /* pixels along a side of a square image */
@@ -736,7 +736,7 @@ enum {
     DPARI_C_INNER,         /* channels of a scan */
     DPARI_C_MULTIPLE_OF,   /* Meta's params.json: ffn is a multiple of it */
     DPARI_C_FFN_TIMES,     /* Meta's params.json: factor of ffn, in 1/10000 */
-    DPARI_C_PERIOD,        /* one layer in so many has (full) attention */
+    DPARI_C_PERIOD,        /* one layer in each such number of layers has (full) attention */
     DPARI_C_PERIOD_OFFSET, /* the first such layer */
     DPARI_C_MERGE,         /* side of the square of patches that become one token */
     DPARI_C_FRAMES,        /* frames of a patch */
@@ -773,7 +773,7 @@ enum {
 };
 
 /* The names of members in config.json files of transformers, of Meta and of others. Each entry
- * lists all names for one key, with blanks between; messages use the first one. dpari_config_key
+ * lists all names for one key, separated by blanks; messages use the first one. dpari_config_key
  * has the keys in the same order. */
 static const char dpari_config_names[] =
     "num_hidden_layers n_layer num_layers n_layers depth vt_num_hidden_layers "
@@ -974,12 +974,12 @@ static const uint8_t dpari_config_key[] = {DPARI_M_LAYERS,
                                            DPARI_C_PROJECTION,
                                            DPARI_C_ADAPTER};
 
-/* What a model_type implies where the file says nothing. Each row has the names of types with
- * blanks between, and a text like those of users: the family that has the shapes of these types,
- * and settings. They come from transformers' configuration classes or, for types that transformers
- * does not have, from the code that came with the weights. Two values have a special meaning:
- * shared_ffn=1 is one shared expert as wide as a routed one, and v_width=1 says that the value is
- * the key. */
+/* What a model_type implies if the file does not say it. Each row has the names of types, separated
+ * by blanks, and a text in the form that users write: the family that has the shapes of these
+ * types, and settings. They come from transformers' configuration classes or, for types that
+ * transformers does not have, from the code that came with the weights. Two values have a special
+ * meaning: shared_ffn=1 is one shared expert as wide as a routed one, and v_width=1 says that the
+ * value is the key. */
 static const char dpari_types[] =
     "qwen2 qwen2_moe qwen2_5_vl_text qwen2_vl_text qwen3 qwen3_moe qwen3_vl_text "
     "qwen3_vl_moe_text qwen3_omni_moe_text deepseek deepseek_v2 deepseek_v3 deepseek_v32 "
@@ -1136,7 +1136,7 @@ typedef struct dpari_config_state {
     dpari_slice list_name;
     double list_sum, list_low, list_high;
     int32_t list_count;
-    /* what lists say about each layer */
+    /* the kind of each layer, as lists give it */
     char mix[DPARI_MAX_LISTED];    /* letters as in dpar_model.pattern */
     int8_t feed[DPARI_MAX_LISTED]; /* DPAR_MODEL_FFN_* */
     int32_t mixes, feeds;          /* their numbers, which may exceed DPARI_MAX_LISTED */
@@ -1160,7 +1160,7 @@ static int32_t dpari_config_within(int64_t v, int64_t low, int64_t high)
     return (int32_t)dpari_most(low, dpari_least(v, high));
 }
 
-/* Returns the index of the word [s, s + n) in a list of words with blanks between, or -1 if it is
+/* Returns the index of the word [s, s + n) in a list of words separated by blanks, or -1 if it is
  * not in the list. */
 static int32_t dpari_word_in_list(const char *list, const char *s, size_t n)
 {
@@ -1356,7 +1356,7 @@ static void dpari_config_feed(dpari_config_state *state, int32_t feed)
 }
 
 /* Reads the index of a dense layer, or of a layer with full attention. All layers before it that
- * are not in the list yet are of the other kind: experts, or a scan. */
+ * are not in the list yet get the other kind: experts, or a scan. */
 static void dpari_config_at(dpari_config_state *state, int32_t key, double number)
 {
     int32_t at =
@@ -1535,8 +1535,8 @@ static dpar_status dpari_config_value(dpari_config_state *state, int32_t object,
     return DPAR_OK;
 }
 
-/* Reads one item of the file: a member of an object, an element of a list, or the end of one of
- * them. Objects and lists that are not needed are skipped with all that they contain. */
+/* Reads one item of the file: a member of an object, an element of a list, or the end of an object
+ * or list. Objects and lists that are not needed are skipped with all that they contain. */
 DPARI_STATIC_NOINLINE dpar_status dpari_config_member(dpari_config_state *state,
                                                       const dpari_json_item *item, dpar_why *why)
 {
@@ -1619,7 +1619,7 @@ static int32_t dpari_model_scans_only(const dpar_model *model)
 }
 
 /* Returns the first member that the model needs but that neither the file nor its type gives, or -1
- * if there is none. */
+ * if nothing is missing. */
 static int32_t dpari_config_absent(const dpar_model *model, const dpari_config_state *state)
 {
     int32_t sees = model->family == DPAR_MODEL_FAMILY_VIT || model->family == DPAR_MODEL_FAMILY_DIT;
@@ -1653,7 +1653,7 @@ static int32_t dpari_config_absent(const dpar_model *model, const dpari_config_s
     return -1;
 }
 
-/* Checks that the model has all that it needs. */
+/* Checks that the model has all members that it needs. */
 static dpar_status dpari_config_needed(const dpar_model *model, const dpari_config_state *state,
                                        dpar_why *why)
 {
@@ -1691,8 +1691,8 @@ static int dpari_config_gates(const dpari_slice *s)
 }
 
 /* Returns 1 if an unknown type may be read as Llama, whose shapes most models have. Its activation
- * function must be one of gated feed-forward parts. If the file does not name that, it must have
- * key-value heads, which encoders and state-space models do not have. */
+ * function must be one of gated feed-forward parts. If the file does not name the activation
+ * function, it must have key-value heads, which encoders and state-space models do not have. */
 static int dpari_config_like_llama(const dpari_config_state *state, int32_t object)
 {
     const dpari_slice *activation = &state->activation[object];
@@ -1715,7 +1715,7 @@ static dpar_status dpari_config_kind(dpari_config_state *state, int32_t object, 
     other.text = "chatglm-6b";
     other.length = 10;
     if (dpari_slice_is(&type, "chatglm") && value[DPARI_C_PADDED_VOCAB] < 0) {
-        type = other; /* the first ChatGLM has another shape than the later ones */
+        type = other; /* the first ChatGLM has a different shape from later ones */
     }
     row = dpari_type_find(&type);
     if (row == NULL && type.length == 0 && value[DPARI_C_TOKEN_TYPES] >= 0 &&
@@ -1825,8 +1825,8 @@ static int32_t dpari_config_inner(const dpar_model *model, const int32_t *value)
     return model->hidden;
 }
 
-/* Sets the widths that follow from other members: of feed-forward parts and experts first, then of
- * attention, then of scans. */
+/* Sets the widths that follow from other members: first those of feed-forward parts and experts,
+ * then of attention, then of scans. */
 DPARI_STATIC_NOINLINE void dpari_config_widths(dpar_model *model, const dpari_config_state *state,
                                                const int32_t *value, const dpari_slice *type)
 {
@@ -1870,7 +1870,7 @@ DPARI_STATIC_NOINLINE void dpari_config_widths(dpar_model *model, const dpari_co
     if (value[DPARI_C_USE_MLA] == 0) {
         model->kv_lora = model->q_lora = model->v_width = 0;
     }
-    if (model->kv_lora > 0) { /* latent attention has widths of its own */
+    if (model->kv_lora > 0) { /* latent attention has other widths */
         model->head_width = 0;
         model->kv_heads = 0;
     } else if (model->v_width == model->head_width || model->v_width == 1) {
@@ -2137,7 +2137,7 @@ static dpar_status dpari_config_layers(dpar_model *model, dpari_config_state *st
     return DPAR_OK;
 }
 
-/* Overwrites single fields with members that are no fields of a model themselves. */
+/* Overwrites single fields with the values of members that are not fields of a model. */
 static void dpari_config_others(dpar_model *model, dpari_config_state *state, const int32_t *value,
                                 const dpari_slice *activation)
 {
@@ -2214,8 +2214,8 @@ static void dpari_config_positions(dpar_model *model, const int32_t *value)
     }
 }
 
-/* Sets the tokens per sample. The longest sequence that the positions allow is not what a model is
- * trained with, so longer sequences are cut to 8192 tokens. */
+/* Sets the tokens per sample. Models are not trained with the longest sequence that their positions
+ * allow, so sequences are cut to at most 8192 tokens. */
 static void dpari_config_seq(dpar_model *model, dpari_config_state *state)
 {
     if (model->seq == 0) {
@@ -2247,7 +2247,8 @@ static void dpari_config_towers(dpar_model *model, dpari_config_state *state)
     }
 }
 
-/* Makes the model from what was collected. Later steps use the fields that earlier ones set. */
+/* Makes the model from the members that were collected. Later steps use the fields that earlier
+ * steps set. */
 DPARI_STATIC_NOINLINE dpar_status dpari_config_finish(dpar_model *model, dpari_config_state *state,
                                                       dpar_why *why)
 {
@@ -2261,7 +2262,7 @@ DPARI_STATIC_NOINLINE dpar_status dpari_config_finish(dpar_model *model, dpari_c
         type = state->type[DPARI_OBJECT_WHOLE];
     }
     dpari_zero(&m, sizeof(m));
-    /* this member of the whole model counts, even if the language model has it too */
+    /* this member of the whole model has priority over that of the language model */
     if (state->value[DPARI_OBJECT_WHOLE][DPARI_C_TIED] >= 0) {
         value[DPARI_C_TIED] = state->value[DPARI_OBJECT_WHOLE][DPARI_C_TIED];
     }
@@ -2367,7 +2368,7 @@ static int dpari_model_is_json(const char *text, size_t bytes)
     return i < n && (text[i] == '{' || text[i] == '[');
 }
 
-/* Reads the text of a config.json. Settings may follow it, behind a comma after the last brace. */
+/* Reads the text of a config.json. Settings may follow the last brace, after a comma. */
 static dpar_status dpari_model_file(dpar_model *model, const char *text, size_t bytes,
                                     dpar_why *why)
 {

@@ -11,8 +11,8 @@
  * case. *model is written on success only. O(presets x letters). Fails with DPAR_E_UNKNOWN; the
  * message names similar models, if there are any. */
 DPAR_API dpar_status dpar_model_find(dpar_model *model, const char *name, dpar_why *why);
-/* Returns the name of a preset model, or NULL if there is no model of that index. Indices count
- * from 0. O(1). */
+/* Returns the name of preset number `index`, or NULL if there is none. Indices count from 0.
+ * O(1). */
 DPAR_API const char *dpar_model_name(int32_t index);
 
 /* Reads a model from text: "PRESET[,key=value...]", "FAMILY:key=value,...", or a Hugging Face

@@ -20,7 +20,7 @@ static void dpari_show_seconds(dpar_text *text, double s)
     }
 }
 
-/* Appends a number in a readable size: 1.2k, 3.4M, 5.6G. */
+/* Appends a number with a unit prefix: 1.2k, 3.4M, 5.6G. */
 static void dpari_show_count(dpar_text *text, double v)
 {
     static const char unit[6][2] = {"", "k", "M", "G", "T", "P"};
@@ -58,7 +58,8 @@ DPARI_STATIC_NOINLINE void dpari_show_colour(dpar_text *text, const dpar_plan_dr
     }
 }
 
-/* Appends a bar of the memory against the GPU's: green, yellow from 90 % on, red beyond it. */
+/* Appends a bar that shows the share of the GPU's memory: green, yellow from 90 % on, red above 100
+ * %. Returns its width. */
 static int32_t dpari_show_memory_bar(dpar_text *text, const dpar_plan_draw_desc *desc, double bytes,
                                      int32_t width)
 {
@@ -78,8 +79,9 @@ static int32_t dpari_show_memory_bar(dpar_text *text, const dpar_plan_draw_desc 
     return width;
 }
 
-/* Appends a bar with a letter for each share of the longest step that a term takes. Ends are
- * rounded, so the letters add up. *shown gets the bits of the terms in it. Returns its width. */
+/* Appends a bar in which each term has letters for its share of the longest step. The ends of the
+ * terms are rounded, so that the letters add up. *shown receives the bits of the terms in the bar.
+ * Returns its width. */
 static int32_t dpari_show_time_bar(dpar_text *text, const dpar_plan_draw_desc *desc,
                                    const dpar_step_cost *s, double longest, int32_t width,
                                    uint32_t *shown)
@@ -177,7 +179,7 @@ static void dpari_show_row(dpar_text *text, const dpar_plan_draw_desc *desc, int
     dpar_text_put(text, plan->fits ? "\n" : "  DOES NOT FIT\n");
 }
 
-/* Appends the meaning of the bars: of the letters that occur, and of the capacity. */
+/* Appends the meaning of the letters that occur in the bars, and the capacity. */
 static void dpari_show_legend(dpar_text *text, const dpar_plan_draw_desc *desc, uint32_t shown)
 {
     int32_t i;
@@ -487,8 +489,8 @@ static void dpari_json_rejected(dpar_text *text, const dpar_plan_draw_desc *desc
     dpar_text_put(text, "},\n");
 }
 
-/* Appends the error of a constant. It is known if the constant is a default; `points` is the number
- * of measured points that replace it. */
+/* Appends the error of a constant. The error is known only if the constant is a default; `points`
+ * is the number of measured points that replace the constant. */
 static DPARI_COLD void dpari_json_error(dpar_text *text, double error, int32_t points)
 {
     if (points > 0 || !(error > 0.0)) {
@@ -753,7 +755,7 @@ static void dpari_svg_axis(dpar_text *text, double x, double y, double v, const 
     dpari_text_print(text, "%.3g</text>\n", v);
 }
 
-/* Draws step time over memory. No other plan is better than a point in both. */
+/* Draws step time over memory. No other plan is better in both than a plan that is drawn. */
 static void dpari_svg_front(dpar_text *text, const dpar_plan_draw_desc *desc, double top)
 {
     double x0 = 90, y0 = top + 40, w = 900, h = 200, most = 0.0, capacity, px = 0.0, py = 0.0;

@@ -16,17 +16,17 @@
 /* The contents of a report. Zero the struct, then fill it in. */
 typedef struct dpar_plan_draw_desc {
     const dpar_job *job;
-    const dpar_plan *plan;  /* [plan_count] the best first */
+    const dpar_plan *plan;  /* [plan_count] plans, the best one first */
     int32_t plan_count;     /* number of plans */
     const dpar_plan *front; /* [front_count] Pareto front of time x memory; may be NULL */
     int32_t front_count;
-    const dpar_plan_rejection
-        *rejected; /* [rejected_count] neighbours of the best plan; may be NULL */
+    /* [rejected_count] neighbours of the best plan; may be NULL */
+    const dpar_plan_rejection *rejected;
     int32_t rejected_count;
     const int64_t *rejected_by_rule; /* [DPAR_STRATEGY_RULE_COUNT] counts; may be NULL */
     int64_t global_batch, evaluated; /* samples per step; strategies priced */
     double seconds;                  /* time of the search; 0 if there was none */
-    const char *note;                /* one more assumption to print; may be NULL */
+    const char *note;                /* an additional assumption to print; may be NULL */
     const dpar_advice *advice;       /* for the JSON; may be NULL */
     int32_t colour;                  /* 1 for ANSI colours */
 } dpar_plan_draw_desc;

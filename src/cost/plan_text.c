@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Reads a request for a plan from text. dpar_plan_query_read splits the options into words, then
  * reads precision, model, machine and strategies in this order. dpar_plan_search also prices the
- * strategy of evaluate= or searches. The command plan passes its options on as such words. */
+ * strategy of evaluate= or searches. The command `plan` passes its options on as such words. */
 #include "plan_text.h"
 
 #include "../base/inner.h"
@@ -30,7 +30,8 @@ static const char *dpari_ask_name(int32_t i)
     return name[i];
 }
 
-/* The values of the options: beginning and length of each; NULL if it is not given. */
+/* The values of the options: the beginning, which is NULL if the option is not given, and the
+ * length. */
 typedef struct dpari_ask {
     const char *value[DPARI_ASKS];
     size_t length[DPARI_ASKS];
@@ -55,7 +56,7 @@ static int32_t dpari_ask_find(const char *s, size_t n, const char **value)
     return -1;
 }
 
-/* Returns the number that the digits [s, s + n) are, or -1 if it is not `least` to `most`. */
+/* Returns the number that the digits [s, s + n) spell, or -1 if it is not `least` to `most`. */
 static int64_t dpari_ask_number(const char *s, size_t n, int64_t least, int64_t most)
 {
     int64_t v = 0;
@@ -81,7 +82,7 @@ static dpar_status dpari_ask_word(dpari_ask *a, const char *s, size_t n, dpar_wh
                            (int32_t)n, s);
     }
     if (a->value[i] != NULL) {
-        return dpari_wrong(why, "given twice: '%.*s'", (int32_t)n, s);
+        return dpari_wrong(why, "'%.*s' is given twice", (int32_t)n, s);
     }
     a->value[i] = value != NULL ? value : s;
     a->length[i] = n - (size_t)(a->value[i] - s);
@@ -118,7 +119,7 @@ static dpar_status dpari_ask_words(dpari_ask *a, const char *s, dpar_why *why)
     return st;
 }
 
-/* Returns 1 if the value of option `which` is this name, otherwise 0. */
+/* Returns 1 if the value of option `which` is `name`, otherwise 0. */
 static int dpari_ask_is(const dpari_ask *a, int32_t which, const char *name)
 {
     size_t k;
@@ -155,7 +156,7 @@ static dpar_status dpari_ask_software(const dpari_ask *a, dpar_model *model, dpa
 
 /* ---- the request ----------------------------------------------------------------------------- */
 
-/* Reads the precision. A word that is too long for a name is cut, and then it is unknown. */
+/* Reads the precision. A word that is too long for a name is cut, so that it is unknown. */
 static dpar_status dpari_ask_precision(const dpari_ask *a, dpar_recipe *recipe, dpar_why *why)
 {
     char name[24];
@@ -222,8 +223,8 @@ static int64_t dpari_ask_batch(const dpar_workload *work, int32_t gpus)
     return work->trains ? batch : 1;
 }
 
-/* Reads the strategy of fix= or evaluate=. Without the option it is the default and *named does not
- * change. */
+/* Reads the strategy of fix= or evaluate=. Without the option the strategy is the default one and
+ * *named does not change. */
 static dpar_status dpari_ask_strategy(const dpari_ask *a, int32_t which, dpar_strategy *strategy,
                                       uint32_t *named, dpar_why *why)
 {
@@ -296,7 +297,8 @@ static dpar_status dpari_planned_price(dpar_plan_result *p, dpar_why *why)
     dpar_status st = dpar_strategy_complete(&a->job, strategy, a->strategy_fields, batch, why);
     if (a->batch <= 0 &&
         (a->batch < 0 || a->strategy_fields >> DPAR_STRATEGY_FIELD_MICRO_BATCHES & 1u)) {
-        batch = 0; /* stays 0 if the product is too large, which dpar_plan_price refuses */
+        batch = 0; /* stays 0 if the product is too large, because dpar_plan_price then refuses the
+                      strategy */
         if (dpari_mul(strategy->dp, strategy->micro_batch, &samples) &&
             dpari_mul(samples, strategy->micro_batches, &samples)) {
             batch = samples;
@@ -333,7 +335,7 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_search(const char *model, const char *
                                                  dpar_why *why)
 {
     dpar_status st;
-    if (planned == NULL) { /* which dpar_plan_query_read refuses */
+    if (planned == NULL) { /* dpar_plan_query_read refuses it */
         return dpar_plan_query_read(model, machine, options, NULL, why);
     }
     dpari_zero(planned, sizeof *planned);

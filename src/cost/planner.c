@@ -8,11 +8,11 @@
  * 3. Loops walk ZeRO, offload, shards and overlap, and combine the prices of the stages.
  *
  * Bounds at each level leave out strategies that cannot be among the best. Every strategy is
- * counted once: as priced, as cut by a bound, or as rejected by a rule. Inner strategies under an
- * option that breaks a rule are still walked, only to count them.
+ * counted once: as priced, as cut by a bound, or as rejected by a rule. If an outer option breaks a
+ * rule, the inner strategies are still walked, but only to count them.
  *
  * The neighbours of a plan, the nearest legal strategy and the smallest machine follow at the end.
- */
+ * */
 #include "planner.h"
 
 #include "../base/inner.h"
@@ -28,8 +28,8 @@ static int64_t dpari_tenths(double bytes)
     return bytes < 1e26 ? (int64_t)(bytes * 1e-8 + 0.999999) : INT64_C(1000000000000000000);
 }
 
-/* Reports how much memory is missing. If it is little, names the largest term and how much smaller
- * it would have to be. */
+/* Reports how much memory is missing. If at most 10 % are missing, names the largest term and how
+ * much smaller it would have to be. */
 static DPARI_COLD dpar_status dpari_plan_too_big(const dpar_job *job,
                                                  const dpar_memory_usage *memory, dpar_why *why)
 {
@@ -47,13 +47,12 @@ static DPARI_COLD dpar_status dpari_plan_too_big(const dpar_job *job,
     }
     share = over < memory->term[most] ? 100.0 * over / memory->term[most] + 1.0 : 100.0;
     if (over > 0.1 * gpu || share > 99.0) {
-        return dpari_say(DPAR_E_MEMORY, why, "needs %ld.%ld GB a GPU, the GPU has %ld.%ld GB",
+        return dpari_say(DPAR_E_MEMORY, why, "needs %ld.%ld GB per GPU, but the GPU has %ld.%ld GB",
                          need / 10, need % 10, has / 10, has % 10);
     }
     return dpari_say(
         DPAR_E_MEMORY, why,
-        "needs %ld GB a GPU, the GPU has %ld GB; close: it fits if %s (%ld GB) shrink by "
-        "%ld %%",
+        "needs %ld GB per GPU, but the GPU has %ld GB; it fits if %s (%ld GB) shrink by %ld %%",
         (need + 9) / 10, has / 10, dpar_memory_name(most), dpari_tenths(memory->term[most]) / 10,
         (int64_t)share);
 }
@@ -112,13 +111,14 @@ enum {
 /* The layout of state[]. The odometer comes first, one entry per axis. */
 enum {
     DPARI_LENGTH = DPARI_AXES,       /* the lengths of the axes */
-    DPARI_POSITION = 2 * DPARI_AXES, /* positions of the odometer that are done */
+    DPARI_POSITION = 2 * DPARI_AXES, /* number of positions of the odometer that are done */
     DPARI_TOTAL,                     /* number of positions */
     DPARI_NEAREST_BYTES,             /* 1e6 bytes of the smallest plan that did not fit, or 0 */
     DPARI_OUT_RULE,                  /* rule by which strategies are counted; 0 prices them */
     DPARI_PRICED                     /* 1 if the layers of this position are priced */
 };
-/* Replaces a rule in DPARI_OUT_RULE: the strategies are legal, but slower than the kept plans. */
+/* A value of DPARI_OUT_RULE that is not a rule: the strategies are legal, but slower than the plans
+ * that are kept. */
 enum { DPARI_OUT_CUT = DPAR_STRATEGY_RULE_COUNT };
 
 /* Returns 1 if the search fixes a field, otherwise 0. */
@@ -127,7 +127,7 @@ static int dpari_fixed(const dpar_planner_desc *desc, int32_t field)
     return (desc->fixed_fields >> field & 1u) != 0;
 }
 
-/* Returns the i-th divisor of n in ascending order, or 0 after the last. O(sqrt n). */
+/* Returns divisor number `index` of n in ascending order, or 0 after the last. O(sqrt n). */
 static int32_t dpari_divisor(int32_t n, int32_t index)
 {
     int32_t d, lower = 0;
@@ -137,7 +137,7 @@ static int32_t dpari_divisor(int32_t n, int32_t index)
         }
     }
     index -= lower;
-    for (d--; d >= 1; d--) { /* the others are n / d, for d from the root down */
+    for (d--; d >= 1; d--) { /* the other divisors are n / d, for d from the root down */
         if (n % d == 0 && d != n / d && index-- == 0) {
             return n / d;
         }
@@ -157,8 +157,8 @@ static int32_t dpari_up_to(int32_t value, int64_t limit)
     return value <= limit ? value : 0;
 }
 
-/* Returns the i-th micro-batch: powers of two up to 64, in the whole space divisors of the batch up
- * to 512. */
+/* Returns micro-batch number `index`, or 0 after the last: powers of two up to 64, or in the whole
+ * space divisors of the batch up to 512. */
 static int32_t dpari_micro_batch(const dpar_planner_desc *desc, int32_t index)
 {
     if (desc->space != DPAR_SPACE_WHOLE) {
@@ -169,8 +169,8 @@ static int32_t dpari_micro_batch(const dpar_planner_desc *desc, int32_t index)
                : dpari_up_to(dpari_divisor((int32_t)desc->global_batch, index), 512);
 }
 
-/* Returns the i-th value of an axis, or 0 after the last. It includes values that a rule forbids,
- * so that the rule can be counted, but not values without a meaning for this job. */
+/* Returns value number `index` of an axis, or 0 after the last. The values include those that a
+ * rule forbids, so that the rule can be counted, but not those without a meaning for this job. */
 static DPARI_COLD int32_t dpari_axis_value(const dpar_planner *planner, int32_t axis, int32_t index)
 {
     const dpar_workload *work = planner->job.work;
@@ -178,7 +178,8 @@ static DPARI_COLD int32_t dpari_axis_value(const dpar_planner *planner, int32_t 
     int32_t whole = desc->space == DPAR_SPACE_WHOLE, node = planner->job.cluster->gpus_per_node;
     int32_t once = index == 0, sequence = work->heads > 0 && work->vocab > 0;
     switch (axis) {
-    case DPARI_AXIS_TILES_0: /* usual space: the number of tiles, which dpari_cut_grid arranges */
+    case DPARI_AXIS_TILES_0: /* in the usual space the number of tiles, which dpari_cut_grid
+                                arranges */
         return work->dims > 0 ? dpari_divisor(desc->gpus, index) : once;
     case DPARI_AXIS_TILES_1:
     case DPARI_AXIS_TILES_2:
@@ -259,8 +260,8 @@ static void dpari_walk_tiles(const dpar_planner *planner, dpar_strategy *strateg
     }
 }
 
-/* Replaces the odometer's values by the fixed ones. Returns 1 at the first position of a fixed
- * axis, otherwise 0, so that the fixed value is visited once. */
+/* Replaces the values of the odometer by fixed ones. Returns 0 if a fixed axis is past its first
+ * position, so that its fixed value is visited only once, otherwise 1. */
 static int dpari_walk_fixed(const dpar_planner *planner, dpar_strategy *strategy)
 {
     static const int8_t field[8] = {DPAR_STRATEGY_FIELD_TILES,   DPAR_STRATEGY_FIELD_TP,
@@ -320,7 +321,7 @@ static DPARI_COLD int dpari_walk_outer(const dpar_planner *planner, dpar_strateg
     strategy->etp = dpari_fixed(desc, DPAR_STRATEGY_FIELD_ETP) ? desc->fixed.etp : strategy->etp;
     if (dpari_fixed(desc, DPAR_STRATEGY_FIELD_OVERLAP)) {
         strategy->overlap = desc->fixed.overlap;
-    } else if (whole && planner->job.work->trains) { /* explicit, not left to the software */
+    } else if (whole && planner->job.work->trains) { /* chosen here, not left to the software */
         strategy->overlap = at[DPARI_AXIS_OVERLAP_TP] > 0 ? DPAR_OVERLAP_TP : 0;
     }
     /* an option without an effect, such as sp with tp=1, is only visited with its first value */
@@ -333,8 +334,8 @@ static DPARI_COLD int dpari_walk_outer(const dpar_planner *planner, dpar_strateg
 
 /* ---- keeping the best ------------------------------------------------------------------------ */
 
-/* Returns 1 if a is better than b: if it has more samples per second or, with as many, less memory.
- * Of equal plans the one found first stays in front. */
+/* Returns 1 if a is better than b: if it has more samples per second, or the same number and less
+ * memory. Of equal plans the one found first stays in front. */
 static int dpari_better(const dpar_plan *a, const dpar_plan *b)
 {
     double x = a->step.samples / a->step.total, y = b->step.samples / b->step.total;
@@ -344,7 +345,7 @@ static int dpari_better(const dpar_plan *a, const dpar_plan *b)
     return a->memory.total < b->memory.total * (1.0 - 1e-12);
 }
 
-/* Enters a plan into the best ones if it is among them. */
+/* Enters a plan into the list of the best plans if it is among them. */
 static void dpari_keep_top(dpar_planner *planner, const dpar_plan *plan)
 {
     int32_t i;
@@ -408,7 +409,7 @@ static void dpari_keep_front(dpar_planner *planner, const dpar_plan *plan)
 
 /* ---- the inner walk -------------------------------------------------------------------------- */
 
-/* Returns 1 if a field may have a value: if it is not fixed, or fixed to this value. */
+/* Returns 1 if a field may have a value: if it is not fixed, or is fixed to this value. */
 static int dpari_wanted(const dpar_planner_desc *desc, int32_t field, int32_t value, int32_t fixed)
 {
     return !dpari_fixed(desc, field) || value == fixed;
@@ -438,7 +439,8 @@ static int dpari_walk_zero(const dpar_planner *planner, const dpar_strategy *str
     return desc->space == DPAR_SPACE_WHOLE || zero < 2 || strategy->pp == 1;
 }
 
-/* Returns the k-th shard group: all of dp, or the ranks of one node (HSDP); 0 if there is none. */
+/* Returns the size of shard group number k: all of dp, or the ranks of one node (HSDP). Returns 0
+ * if there is none. */
 static int32_t dpari_walk_shard(const dpar_planner *planner, const dpar_strategy *strategy,
                                 int32_t k)
 {
@@ -473,7 +475,8 @@ static int32_t dpari_walk_offloads(const dpar_planner *planner)
     return planner->job.cluster->nvme_Bps > 0.0 ? 12 : 8;
 }
 
-/* Returns the k-th offload: every subset of three, then those with the optimizer on NVMe. */
+/* Returns offload number k: first every subset of the three offloads, then those with the optimizer
+ * on NVMe. */
 static int32_t dpari_walk_offload(const dpar_planner *planner, int32_t k)
 {
     if (dpari_fixed(&planner->search, DPAR_STRATEGY_FIELD_OFFLOAD)) {
@@ -512,7 +515,7 @@ static void dpari_walk_out(dpar_planner *planner, int32_t rule, int64_t n)
     planner->walked += n;
 }
 
-/* Counts a strategy that does not fit and remembers the least bytes. */
+/* Counts a strategy that does not fit, and keeps the least number of bytes that one needs. */
 static void dpari_walk_too_big(dpar_planner *planner, const dpar_memory_usage *memory)
 {
     double limit = dpari_limit(planner), bytes = memory->upper - memory->late;
@@ -528,10 +531,10 @@ static void dpari_walk_too_big(dpar_planner *planner, const dpar_memory_usage *m
     }
 }
 
-/* Returns 1 if plans of at most so many samples per second and at least so many bytes can change
- * what is kept. They cannot if all of `top` are faster and one of `front` is as fast and as small.
- * Such plans would not be kept, so leaving them out changes nothing. Usual searches with a front
- * price everything. */
+/* Returns 1 if plans of at most `rate` samples per second and at least `bytes` bytes cannot change
+ * the plans that are kept: all of `top` are faster, and one of `front` is as fast and as small.
+ * Leaving such plans out changes nothing. In the usual space a search with a front prices
+ * everything. */
 static int dpari_walk_beaten(const dpar_planner *planner, double rate, double bytes)
 {
     const dpar_plan *worst;
@@ -561,7 +564,8 @@ static void dpari_walk_price(dpar_planner *planner, const dpar_strategy *outer,
 {
     int32_t overlaps = dpari_walk_overlaps(planner, outer), overlap;
     dpar_plan plan;
-    dpari_zero(&plan, sizeof(plan)); /* with its padding: equal searches write equal bytes */
+    dpari_zero(&plan, sizeof(plan)); /* including the padding, so that equal searches write equal
+                                        bytes */
     plan.strategy = *outer;
     dpari_price_memory(&planner->job, outer, stages, &plan.memory);
     plan.fits = dpari_memory_fits(&planner->job, &plan.memory, planner->search.memory_bytes);
@@ -597,7 +601,8 @@ static void dpari_walk_price(dpar_planner *planner, const dpar_strategy *outer,
 }
 
 /* Returns 1 if no strategy of a ZeRO stage fits, whatever is offloaded and however it is sharded.
- * Then all of them are counted at once; the one that offloads and shards the most comes nearest. */
+ * All of these strategies are then counted at once. The one that offloads and shards the most comes
+ * nearest to fitting. */
 static DPARI_COLD int dpari_walk_none_fits(dpar_planner *planner, const dpar_strategy *outer,
                                            const dpari_stages *stages)
 {
@@ -652,8 +657,8 @@ static void dpari_walk_data(dpar_planner *planner, const dpar_strategy *outer,
     }
 }
 
-/* Returns the number of micro-batches that the global batch leaves, or 0 if it does not divide. A
- * free batch has four per stage. */
+/* Returns the number of micro-batches per data-parallel rank that the global batch gives, or 0 if
+ * it does not divide. With a free batch there are four per stage. */
 static int32_t dpari_walk_batches(const dpar_planner *planner, const dpar_strategy *strategy)
 {
     int64_t per = (int64_t)strategy->dp * strategy->micro_batch,
@@ -671,9 +676,10 @@ static int32_t dpari_walk_batches(const dpar_planner *planner, const dpar_strate
     return per > 0 && batch % per == 0 && batch / per <= INT32_MAX ? (int32_t)(batch / per) : 0;
 }
 
-/* Returns a lower bound of the bytes of all plans with these stages: everything sharded and
- * offloaded, without the buffers that this takes. Each term falls with the ZeRO stage and with each
- * offload. With `upper` it bounds the figure that must fit. */
+/* Returns a lower bound of the bytes of all plans with these stages: everything is sharded and
+ * offloaded, and the buffers for that are not counted. Each term falls with the ZeRO stage and with
+ * each offload. With `upper` the bound is that of memory.upper, which must fit, otherwise that of
+ * memory.total. */
 static DPARI_COLD double dpari_walk_least_bytes(const dpar_planner *planner,
                                                 const dpar_strategy *outer,
                                                 const dpari_stages *stages, int upper)
@@ -688,9 +694,10 @@ static DPARI_COLD double dpari_walk_least_bytes(const dpar_planner *planner,
            1.1 * (m.term[DPAR_MEMORY_GATHERED] + m.term[DPAR_MEMORY_BUCKETS]);
 }
 
-/* Returns 1 if no plan with these stages can change what is kept. *bound gets the samples per
- * second that none of them exceeds: a step takes at least its micro-batches on the slowest stage,
- * the filling and the messages that cannot be hidden, without gradients, optimizer and offload. */
+/* Returns 1 if no plan with these stages can change the plans that are kept. *bound receives the
+ * samples per second that none of them exceeds. A step takes at least the time of its micro-batches
+ * on the slowest stage, of the filling and of the messages that cannot be hidden; gradients,
+ * optimizer and offload are left out. */
 static int dpari_walk_hopeless(const dpar_planner *planner, const dpar_strategy *outer,
                                const dpari_stages *stages, double *bound)
 {
@@ -702,7 +709,7 @@ static int dpari_walk_hopeless(const dpar_planner *planner, const dpar_strategy 
     if (planner->top_count == 0 || planner->top_count < planner->top_capacity) {
         return 0;
     }
-    for (i = 0; i < stages->n; i++) { /* the slowest stage alone excludes most of them */
+    for (i = 0; i < stages->n; i++) { /* the slowest stage is enough to exclude most plans */
         slow = dpari_mostf(slow, stages->of[i].total);
     }
     rate = (double)s.dp * s.micro_batch / slow;
@@ -723,7 +730,7 @@ static int dpari_walk_hopeless(const dpar_planner *planner, const dpar_strategy 
            dpari_walk_beaten(planner, rate, dpari_walk_least_bytes(planner, outer, stages, 0));
 }
 
-/* The prices of the layers are stored in the planner, not on the stack. Both types are plain
+/* The prices of the layers are stored in the planner, not on the stack. Both types consist of
  * doubles. */
 typedef char dpari_layers_fit[sizeof(dpari_layers) <= sizeof(((dpar_planner *)0)->layers) ? 1 : -1];
 
@@ -739,8 +746,9 @@ static dpari_layers *dpari_walk_layers(dpar_planner *planner, const dpar_strateg
     return layers;
 }
 
-/* Returns 1 if no strategy of an outer position can change what is kept, whatever pp and schedule.
- * Each computes every layer once, so the slowest of pp ranks takes at least its share. */
+/* Returns 1 if no strategy of an outer position can change the plans that are kept, whatever pp and
+ * schedule are. Each strategy computes every layer once, so the slowest of pp ranks takes at least
+ * 1 / pp of the time. */
 static DPARI_COLD int dpari_walk_position_beaten(dpar_planner *planner,
                                                  const dpar_strategy *strategy, int32_t rest)
 {
@@ -790,7 +798,7 @@ static void dpari_walk_stages(dpar_planner *planner, const dpar_strategy *strate
     }
 }
 
-/* Returns the end of the recomputations that are tried. A fixed one may be any. */
+/* Returns one past the last recomputation that is tried. A fixed recomputation may be any. */
 static int32_t dpari_walk_recomputes(const dpar_planner *planner)
 {
     const dpar_workload *work = planner->job.work;
@@ -804,7 +812,7 @@ static int32_t dpari_walk_recomputes(const dpar_planner *planner)
 }
 
 /* Walks the recomputations: none, selective if scores are kept, full for all layers and for half of
- * those of a stage, and for PyTorch every second product, which its users have as an option. */
+ * the layers of a stage, and with PyTorch also every second product, which it has as an option. */
 DPARI_STATIC_NOINLINE void dpari_walk_recompute(dpar_planner *planner, dpar_strategy *strategy)
 {
     const dpar_planner_desc *desc = &planner->search;
@@ -857,9 +865,9 @@ static int dpari_walk_schedule(const dpar_planner_desc *desc, const dpar_strateg
                         schedule == DPAR_SCHEDULE_V_MIN || schedule == DPAR_SCHEDULE_DUALPIPEV))));
 }
 
-/* Returns 1 if an interleaving is tried: one with chunks of one length, or with shorter chunks in
- * the last round only, as when 126 layers are cut for 128. Otherwise chunks would wait for longer
- * ones in every round. */
+/* Returns 1 if an interleaving is tried. Its chunks must have equal lengths, except that those of
+ * the last round may be shorter, as if 126 layers are cut for 128. Otherwise chunks would wait for
+ * longer ones in every round. */
 static int dpari_walk_chunks(const dpar_workload *work, const dpar_strategy *strategy)
 {
     int64_t chunks = (int64_t)strategy->pp * strategy->vp;
@@ -896,7 +904,7 @@ static void dpari_walk_pipeline(dpar_planner *planner, dpar_strategy *strategy)
     }
 }
 
-/* Walks the pp that divide the `rest` of the ranks; the quotient is dp. */
+/* Walks the values of pp that divide the remaining `rest` ranks; the quotient is dp. */
 DPARI_STATIC_NOINLINE void dpari_walk_ranks(dpar_planner *planner, dpar_strategy *strategy,
                                             int32_t rest)
 {
@@ -968,7 +976,8 @@ DPARI_STATIC_NOINLINE void dpari_walk_position(dpar_planner *planner)
         ranks = 0;
     }
     rule = dpari_walk_early(planner, &s, ranks);
-    if (rule == DPAR_STRATEGY_RULE_RANKS) { /* it has no pp and dp: counted with 1 of each */
+    if (rule == DPAR_STRATEGY_RULE_RANKS) { /* it has no pp and dp, so it is counted with pp and dp
+                                               of 1 */
         s.tp = s.cp = s.tiles[0] = s.tiles[1] = s.tiles[2] = 1;
         ranks = planner->search.gpus;
     }
@@ -1037,7 +1046,7 @@ static DPARI_COLD dpar_status dpari_planner_none(const dpar_planner *planner, dp
     name = dpar_strategy_rule_name(most);
     return dpari_say(DPAR_E_NONE, why,
                      "none of %ld configurations is legal on %d GPUs with a global batch of %ld: "
-                     "most break the rule '%s'",
+                     "most break the rule '%s' (see DPAR_STRATEGY_RULE_*)",
                      planner->walked, planner->search.gpus, planner->search.global_batch, name);
 }
 
@@ -1096,8 +1105,8 @@ static void dpari_arrow(dpar_text *text, const char *name, int32_t from, int32_t
     dpari_text_print(text, "%s %d -> %d", name, from, to);
 }
 
-/* Changes an option: ZeRO stage, recomputation or shard group. Returns 1, or 0 if it cannot be
- * changed. */
+/* Changes one of the options ZeRO stage, recomputation and shard group. Returns 1, or 0 if it
+ * cannot be changed. */
 static int dpari_neighbour_option(const dpar_job *job, const dpar_strategy *strategy,
                                   int32_t change, int32_t up, dpar_strategy *n, dpar_text *text)
 {
@@ -1124,7 +1133,7 @@ static int dpari_neighbour_option(const dpar_job *job, const dpar_strategy *stra
     return strategy->zero > 0 && n->shard > 1 && n->shard != all && strategy->dp % n->shard == 0;
 }
 
-/* Makes the k-th neighbour of a strategy and appends the change in words. Returns 1, or 0 if it
+/* Makes neighbour number k of a strategy and appends the change in words. Returns 1, or 0 if it
  * cannot be made. */
 static int dpari_neighbour(const dpar_job *job, const dpar_strategy *strategy, int32_t k,
                            dpar_strategy *n, dpar_text *text)
@@ -1230,7 +1239,8 @@ DPAR_API DPARI_COLD int32_t dpar_plan_neighbours(const dpar_job *job, const dpar
             continue;
         }
         per = (int64_t)r->strategy.dp * r->strategy.micro_batch;
-        if (batch % per == 0 && batch / per <= INT32_MAX) { /* the same batch, also if it is free */
+        if (batch % per == 0 && batch / per <= INT32_MAX) { /* the neighbour has the same batch,
+                                                               even if the batch is free */
             r->strategy.micro_batches = (int32_t)(batch / per);
         }
         st = dpar_plan_price(job, &r->strategy, global_batch, &other, &r->rule, &why);
@@ -1247,7 +1257,7 @@ DPAR_API DPARI_COLD int32_t dpar_plan_neighbours(const dpar_job *job, const dpar
 
 /* ---- nearest legal --------------------------------------------------------------------------- */
 
-enum { DPARI_NEAR = 6 }; /* values that are tried of each degree */
+enum { DPARI_NEAR = 6 }; /* number of values that are tried for each degree */
 
 /* Returns the ratio of two degrees, the larger over the smaller. A degree below 1 counts as 1. */
 static double dpari_apart(int32_t a, int32_t b)
@@ -1338,7 +1348,7 @@ static int32_t dpari_within(int32_t v, int32_t least, int32_t most)
     return v > most ? most : v;
 }
 
-/* Brings the options into their ranges and switches off those without an effect for this job. */
+/* Moves the options into their ranges and switches off those without an effect for this job. */
 static void dpari_sane(const dpar_job *job, dpar_strategy *strategy)
 {
     const dpar_workload *work = job->work;
@@ -1365,7 +1375,7 @@ static void dpari_sane(const dpar_job *job, dpar_strategy *strategy)
     strategy->etp = work->experts > 0 ? dpari_within(strategy->etp, 1, INT32_MAX) : 1;
 }
 
-/* Sets the fields that follow from tp, cp, pp and the `rest` of the ranks, which is dp: experts,
+/* Sets dp to `rest`, the ranks that tp, cp and pp leave, and then the fields that follow: experts,
  * shards, micro-batches. */
 static void dpari_follow(const dpar_job *job, dpar_strategy *n, int32_t rest, int64_t batch)
 {
@@ -1387,8 +1397,8 @@ static void dpari_follow(const dpar_job *job, dpar_strategy *n, int32_t rest, in
     }
 }
 
-/* Tries a strategy as it is and with a plain pipeline. Returns its distance if it is legal and
- * nearer than `best`, otherwise `best`. A `best` of 0 means that none was found yet. */
+/* Tries a strategy as it is, and then with a plain pipeline. Returns the distance if one is legal
+ * and nearer than `best`, otherwise `best`. `best` is 0 as long as none was found. */
 static double dpari_try_near(const dpar_job *job, const dpar_strategy *given, dpar_strategy *n,
                              int64_t batch, double best, dpar_strategy *near_one)
 {
@@ -1465,7 +1475,7 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_nearest(const dpar_job *job,
         best = dpari_search_near(job, strategy, &sane, gpus / parts, global_batch, best, &found);
     }
     if (best <= 0.0) {
-        return DPAR_E_NONE; /* *why has the rule that *s breaks */
+        return DPAR_E_NONE; /* *why names the rule that *strategy breaks */
     }
     *near_one = found;
     return DPAR_OK;
@@ -1473,8 +1483,8 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_nearest(const dpar_job *job,
 
 /* ---- smallest machine ------------------------------------------------------------------------ */
 
-/* Returns the next size of a machine: parts of a node, then whole nodes, with `coarse` in steps of
- * a sixteenth from 32 nodes on. Returns 0 beyond 2^31 - 1. */
+/* Returns the next larger size of a machine: parts of a node, then whole nodes. With `coarse` the
+ * steps are a sixteenth from 32 nodes on. Returns 0 beyond 2^31 - 1. */
 static int32_t dpari_size_after(int32_t gpus, int32_t node, int32_t coarse)
 {
     int64_t nodes = gpus / node, next;
@@ -1527,9 +1537,10 @@ static void dpari_size_fix(dpar_planner_desc *desc, int32_t field, int32_t *at, 
 }
 
 /* Returns DPAR_DONE if some plan fits on a number of GPUs. It first searches where the memory is
- * least: micro-batches of one sample, everything recomputed and, if the search may, offloaded. If
- * that exceeds the limit by less than a quarter, it searches everything, because a single layer in
- * flight needs less without recomputation. *priced grows if a strategy was legal. */
+ * least: micro-batches of one sample, everything recomputed and, if the search may offload,
+ * offloaded. If these plans exceed the limit by less than a quarter, it searches all plans, because
+ * a single layer in flight needs less without recomputation. *priced is increased if a strategy was
+ * legal. */
 static DPARI_COLD dpar_status dpari_size_fits(const dpar_job *job, const dpar_planner_desc *search,
                                               int32_t gpus, int64_t *priced, dpar_why *why)
 {

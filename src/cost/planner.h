@@ -3,12 +3,12 @@
  * dpar_plan_search (plan_text.h) does it all in one call.
  *
  *     dpar_plan best;
- *     dpar_planner_desc search = {0};                            the whole cluster, a free batch
+ *     dpar_planner_desc search = {0};                            the whole cluster, any batch
  *     search.top = &best;
  *     search.top_capacity = 1;
  *     dpar_planner_init(&planner, &job, &search, &why);
  *     while ((st = dpar_planner_run(&planner, 100000, &why)) == DPAR_MORE) {
- *         planner.progress                                 0..1
+ *         show(planner.progress);                          0..1
  *     } */
 #ifndef DPARI_COST_PLANNER_H
 #define DPARI_COST_PLANNER_H
@@ -30,7 +30,7 @@ typedef struct dpar_plan {
  *
  * global_batch: samples per step that the strategy must have; 0 if it is free.
  * plan:         the result; also written if the plan does not fit.
- * rule:         gets the rule that the strategy breaks, DPAR_STRATEGY_RULE_*; may be NULL.
+ * rule:         receives the rule that the strategy breaks, DPAR_STRATEGY_RULE_*; may be NULL.
  *
  * O(layer classes), about 300 ns. Fails with DPAR_E_DIVIDE, DPAR_E_ARG or another status if the
  * strategy is not legal, and with DPAR_E_MEMORY if it does not fit. The message has the numbers. */
@@ -40,12 +40,12 @@ DPAR_API dpar_status dpar_plan_price(const dpar_job *job, const dpar_strategy *s
 
 /* The spaces of a search. */
 enum {
-    /* The strategies that are usual. tp divides a node and comes with sequence parallelism. cp and
-     * micro-batch are powers of two. Pipelines are 1F1B, or interleaved with chunks of equal
-     * length; those of the last round may be one layer shorter, and a fixed vp may cut otherwise.
-     * ZeRO is 0 or 1, without pipelines also 2 or 3. etp is 1. Overlap is as in the software stack.
-     * Grids are cut where the surface is smallest. Nothing is offloaded, although offloading
-     * activations can be a few per cent faster on paper.
+    /* The strategies that are usual in practice. tp divides a node and comes with sequence
+     * parallelism. cp and micro-batch are powers of two. Pipelines are 1F1B, or interleaved with
+     * chunks of equal length; those of the last round may be one layer shorter, and a fixed vp may
+     * cut otherwise. ZeRO is 0 or 1, without pipelines also 2 or 3. etp is 1. Overlap is as in the
+     * software stack. Grids are cut where the surface is smallest. Nothing is offloaded, although
+     * offloading activations can be a few per cent faster on paper.
      *
      * A search without a front does not price strategies that cannot reach the top; it counts them
      * in `cut`. With a front it prices all. */
@@ -58,18 +58,18 @@ enum {
      * wanted, are counted in `cut`. The bounds are safe, so the plans found are those of the full
      * walk. Without top and front it prices everything.
      *
-     * The space includes that of Calculon except for two choices: a network for each degree (here
-     * the placement decides that) and the way in which an all-reduce of TP is split. */
+     * The space includes that of Calculon except for two choices: which network each degree uses
+     * (here that follows from where its ranks are) and how an all-reduce of TP is split. */
     DPAR_SPACE_WHOLE
 };
 
 /* Describes a search. Zero selects the whole cluster, a free batch and the usual space. */
 typedef struct dpar_planner_desc {
     int32_t gpus;          /* GPUs of the cluster; 0 selects all of them */
-    int64_t global_batch;  /* samples per step; 0 if free: four micro-batches per pipeline stage */
+    int64_t global_batch;  /* samples per step; 0 selects four micro-batches per pipeline stage */
     int32_t space;         /* DPAR_SPACE_* */
     dpar_strategy fixed;   /* values of the fields whose bits are set in fixed_fields */
-    uint32_t fixed_fields; /* bits 1 << DPAR_STRATEGY_FIELD_* */
+    uint32_t fixed_fields; /* bits 1 << DPAR_STRATEGY_FIELD_* of the fields that are fixed */
     double memory_bytes;   /* limit per GPU; 0 selects the memory of the GPU */
     /* Where the search writes its plans. Only dpar_planner_init reads these fields. */
     dpar_plan *top;   /* [top_capacity] the best plans, best first; may be NULL */
@@ -103,23 +103,25 @@ typedef struct dpar_planner {
     double progress;           /* share of the space that is done, 0..1 */
     int64_t state[64];         /* private: the position of the walk */
     struct dpari_kinds *kinds; /* private: used by dpar_plan_recommend */
-    double slack; /* private: a strategy slower than the kept ones by up to this factor is priced */
+    double slack; /* private: strategies up to this factor slower than the kept ones are priced */
     /* private: prices of layers, shared by many strategies */
     double layers[DPAR_MAX_LAYER_CLASSES * 32];
 } dpar_planner;
 
 /* Prepares a search. If search->gpus is not 0, it must be the number of GPUs of the cluster
- * (dpar_cluster_resize). Fails with DPAR_E_ARG or DPAR_E_RANGE if a number of the job or of the
- * search is not allowed. */
+ * (dpar_cluster_resize). Local. Costs O(sqrt(gpus)) for each divisor of the number of GPUs and of
+ * the batch. Fails with DPAR_E_ARG or DPAR_E_RANGE if a number of the job or of the search is not
+ * allowed. */
 DPAR_API dpar_status dpar_planner_init(dpar_planner *planner, const dpar_job *job,
                                        const dpar_planner_desc *search, dpar_why *why);
 /* Continues a search for about `budget` strategies. Returns DPAR_MORE while there are more to
  * visit, and DPAR_DONE at the end. Between calls the plans found so far are valid: the caller may
  * show the progress, look at the clock, or stop.
  *
- * Deterministic: of equally good plans the first in the order of the walk is kept. O(budget x layer
- * classes). If `top` has room for a plan, the function fails with DPAR_E_NONE at the end if no
- * strategy fits or none is legal; the message says what came nearest. */
+ * The result is deterministic: of equally good plans, the one visited first is kept. Local.
+ * O(budget x layer classes). If top_capacity is at least 1, the function fails with DPAR_E_NONE at
+ * the end if no strategy fits or none is legal; the message says which plan came nearest, or which
+ * rule most strategies break. */
 DPAR_API dpar_status dpar_planner_run(dpar_planner *planner, int64_t budget, dpar_why *why);
 
 /* Lists the neighbours of a plan at the same batch, each with the reason why it was not chosen: how
@@ -127,7 +129,7 @@ DPAR_API dpar_status dpar_planner_run(dpar_planner *planner, int64_t budget, dpa
  * most `room` and at most 18.
  *
  * global_batch: samples per step; 0 if it is free.
- * out:          array of `room` entries.
+ * out:          [room], receives the neighbours.
  *
  * A neighbour has twice or half of tp, pp, micro-batch, vp, ep or cp, or another ZeRO stage,
  * recomputation or shard group. Costs at most 18 times dpar_plan_price. */
@@ -141,7 +143,7 @@ DPAR_API int32_t dpar_plan_neighbours(const dpar_job *job, const dpar_plan *plan
  * global_batch: samples per step that the result must have; 0 if it is free.
  * near_one:     written on success only.
  *
- * About 200 checks. Fails with DPAR_E_NONE if no legal strategy is near; the message says which
+ * About 200 checks. Fails with DPAR_E_NONE if it finds no legal strategy; the message says which
  * rule `strategy` breaks. */
 DPAR_API dpar_status dpar_strategy_nearest(const dpar_job *job, const dpar_strategy *strategy,
                                            int64_t global_batch, dpar_strategy *near_one,
@@ -150,14 +152,13 @@ DPAR_API dpar_status dpar_strategy_nearest(const dpar_job *job, const dpar_strat
 /* Finds the smallest number of GPUs on which a job fits, and the best plan there. The GPUs are a
  * part of one node of the cluster's kind, or whole nodes.
  *
- * search:    leave global_batch 0 unless it must be kept, because a fixed batch excludes the sizes
- *            that do not divide it.
- * most_gpus: the largest size to try.
- * plan:      the result; dpar_strategy_ranks of its strategy is the number of GPUs.
+ * search:    set global_batch only if it must be kept, because a fixed batch excludes the sizes
+ * that do not divide it. most_gpus: the largest size to try. plan:      the result;
+ * dpar_strategy_ranks of its strategy is the number of GPUs.
  *
  * The function first looks for a size that suffices: each number of nodes up to 32, then steps of a
  * sixteenth. Then it tries every smaller size, so the answer is the smallest of all. If the cluster
- * has no network, more than one node of it gets one NIC of 25 GB/s per GPU.
+ * has no network, sizes of several nodes are priced with one NIC of 25 GB/s per GPU.
  *
  * Takes some tenths of a millisecond per size in the usual space. Fails with DPAR_E_NONE if
  * most_gpus are not enough. */

@@ -15,7 +15,8 @@
 typedef struct dpari_rates {
     double flop_s;      /* seconds per FLOP of a large matrix product */
     double wide_s;      /* the same in 16 bits, for the head of every recipe */
-    double casts;       /* bytes moved per element of a product's operands to make it narrow */
+    double casts;       /* bytes moved per element of a product's operands to convert it to 8 or 4
+                           bits */
     double attention_s; /* seconds per FLOP of fused attention, forward */
     double vector_s;    /* seconds per FLOP of element-wise arithmetic */
     double byte_s;      /* seconds per byte of device memory */
@@ -25,15 +26,16 @@ typedef struct dpari_rates {
     double launch_s;
     double accumulate; /* bytes to add one weight gradient to its sum: read and write */
     double sequence;   /* divisor of SEQUENCE operations: tp with SP, otherwise 1 */
-    double routed;     /* rows of an expert rank over tokens x copies: etp of the tp slices */
-    double narrow;     /* bytes of a product's kept input over an element's: 8 or 4 bits, scales */
+    double routed;     /* rows on an expert rank / (tokens x copies): it has etp of the tp slices */
+    double narrow;     /* bytes of a product's input as it is kept, in 8 or 4 bits with scales /
+                          bytes of its elements */
     const dpar_strategy *strategy;
     const dpar_workload *work;
 } dpari_rates;
 
 /* A matrix product runs in waves of tiles over the units. The last wave is partly empty, and the
  * first and the last tile overlap with nothing, so a share of a wave is lost. Measured shapes
- * (op_efficiency tables) take the time of waves + c, with c about a third. */
+ * (op_efficiency tables) take the time of their waves plus about a third of a wave. */
 static const double dpari_wave_lost = 0.30;
 /* Convolutions reach about this share of a plain product of the same size (cuDNN, channels last).
  */
@@ -47,10 +49,11 @@ static const double dpari_grouped_share = 0.70;
 static const double dpari_attention_back = 2.4;
 static const double dpari_attention_lost = 1.5;
 static const double dpari_flash1_share = 0.62;
-/* Each step of a ring adds a partial output to a sum in 32 bits, and gradients likewise. The bytes
- * that this moves are these multiples of the bytes of queries and outputs, forward and backward.
- * ring-flash-attention's zigzag with 8 ranks of 8192 tokens loses 2.3 and 3.3 ms on H800, 4.8 and
- * 4.8 ms on A100 (2024): 27 and 33, 38 and 34 bytes per output at 0.8 of the memory's rate. */
+/* Each step of a ring adds a partial output to a sum in 32 bits, and in the backward partial
+ * gradients. The bytes that this moves are the following multiples of the bytes of queries and
+ * outputs, forward and backward. ring-flash-attention's zigzag with 8 ranks of 8192 tokens loses
+ * 2.3 and 3.3 ms on H800, 4.8 and 4.8 ms on A100 (2024): 27 and 33, 38 and 34 bytes per output at
+ * 0.8 of the memory's rate. */
 static const double dpari_ring_merge = 7.5;
 static const double dpari_ring_merge_back = 9.0;
 /* The products of unfused attention, batches of [s x d] x [d x s], reach about this share because
@@ -74,8 +77,8 @@ DPARI_INTERNAL double dpari_matrix_peak(const dpar_gpu *gpu, int32_t format, int
     return gpu->flops[f] > 0.0 ? gpu->flops[f] : gpu->memory_Bps;
 }
 
-/* Outputs that the registers of a CPU core hold: 16 of four f64 (AVX2). It is assumed that a last
- * tile of them is lost like a last wave on a GPU. */
+/* Outputs that the registers of a CPU core hold: 16 of four f64 (AVX2). A partly filled last tile
+ * is assumed to be lost like a last wave on a GPU. */
 static const double dpari_core_wave = 64.0;
 
 /* Computes the rates: both[0] for layers, both[1] for the head, which stays in 16 bits. */
@@ -99,7 +102,7 @@ static DPARI_COLD void dpari_rates_of(const dpar_job *job, const dpar_strategy *
     r.flop_s = 1.0 / (peak * cal[DPAR_CAL_GEMM] * products);
     r.wide_s = 1.0 / (dpari_leastf(peak, bf16) * cal[DPAR_CAL_GEMM] * products);
     r.casts = job->recipe.casts;
-    /* fused attention stays in bf16 next to 8-bit products, and in fp32 next to those of fp32 */
+    /* fused attention stays in bf16 if the products have 8 bits, and in fp32 if they have fp32 */
     r.attention_s = 1.0 / (dpari_leastf(peak, bf16) * cal[DPAR_CAL_ATTENTION] * attention);
     if (job->work->attention == DPAR_MODEL_ATTENTION_FLASH1) {
         r.attention_s /= dpari_flash1_share;
@@ -108,12 +111,12 @@ static DPARI_COLD void dpari_rates_of(const dpar_job *job, const dpar_strategy *
     r.byte_s = 1.0 / (gpu->memory_Bps * cal[DPAR_CAL_HBM] * streams);
     r.wave = units * 128.0 * 256.0;
     r.rows = units * (gpu->generation == DPAR_GEN_BLACKWELL ? 256.0 : 128.0);
-    if (gpu->generation == DPAR_GEN_CPU) { /* its tiles are small, so next to nothing is lost */
+    if (gpu->generation == DPAR_GEN_CPU) { /* its tiles are small, so almost nothing is lost */
         r.wave = dpari_core_wave;
         r.rows = 0.25;
     }
     /* TransformerEngine computes the pieces of a ring on two streams. One stream fills the last
-     * wave of the other, so only the last piece loses waves, which are those over its own keys. */
+     * wave of the other, so only the last piece loses waves. */
     r.lost = dpari_attention_lost;
     if (strategy->cp_kind == DPAR_CP_RING && job->work->stack == DPAR_MODEL_STACK_MEGATRON_CORE) {
         r.lost /= strategy->cp;
@@ -155,8 +158,8 @@ static double dpari_split_sum(const dpari_rates *rates, double outputs)
     return outputs < rates->wave ? outputs / rates->wave : 1.0;
 }
 
-/* Returns the seconds of [rows, k] x [k, n]. Only the widths need to be multiples, because only
- * they are contiguous in memory; any number of rows will do. */
+/* Returns the seconds of [rows, k] x [k, n]. Only the widths must be multiples of 8, because only
+ * they are contiguous in memory; the number of rows may be any. */
 static double dpari_product(const dpari_rates *rates, double rows, double n, double k, double lost,
                             double share)
 {
@@ -200,9 +203,9 @@ static void dpari_price_product(const dpari_rates *rates, const dpari_layer_op *
         rows /= rates->sequence;
     }
     if (op->kind == DPARI_OP_EXPERTS) {
-        /* every rank of an expert group computes the tokens of its own experts. If they are
-         * balanced, these are as many rows as its etp group sent; the fullest expert has `capacity`
-         * times more. */
+        /* every rank of an expert group computes the tokens of its own experts. If the load is
+         * balanced, it has as many rows as its etp group sent; the fullest expert has `capacity`
+         * times as many. */
         rows *= op->copies * rates->work->capacity * rates->routed;
         share = dpari_grouped_share;
     } else if (op->kind == DPARI_OP_CONV) {
@@ -235,7 +238,8 @@ static void dpari_price_product(const dpari_rates *rates, const dpari_layer_op *
 static void dpari_price_attention(const dpari_rates *rates, const dpari_layer_op *op, double tokens,
                                   dpari_layer_price *price)
 {
-    /* with Ulysses and with the ring a rank computes its tokens x all keys for heads / tp */
+    /* with Ulysses and with the ring, a rank computes its tokens x all keys for 1 / tp of the
+     * heads */
     double flops = 2.0 * tokens * op->n * op->k / rates->strategy->tp;
     double waves = tokens * (op->heads > 0 ? op->heads : 1) / rates->strategy->tp / rates->rows;
     double t;
@@ -370,8 +374,8 @@ DPARI_INTERNAL void dpari_tally_add(dpari_tally *tally, int32_t what, int32_t ki
     tally->backward[what][kind] += all * backward;
 }
 
-/* Returns the seconds of one call, and adds its bytes as often as it is made in the forward and in
- * the backward. */
+/* Returns the seconds of one call, and adds its bytes for as many calls as there are in the forward
+ * and in the backward. */
 static double dpari_spend(const dpar_job *job, const dpar_cluster_group *group, int32_t kind,
                           double bytes, dpari_layer_price *price, double forward, double backward)
 {
@@ -384,7 +388,7 @@ static double dpari_spend(const dpar_job *job, const dpar_cluster_group *group, 
     return c.seconds;
 }
 
-/* The same, and counts the call in the tally. */
+/* Does the same, and counts the call in the tally. */
 static double dpari_spend_counted(const dpar_job *job, const dpar_cluster_group *group,
                                   int32_t what, int32_t kind, double bytes,
                                   dpari_layer_price *price, double forward, double backward)
@@ -394,9 +398,9 @@ static double dpari_spend_counted(const dpar_job *job, const dpar_cluster_group 
 }
 
 /* Prices Megatron's tensor-parallel regions. Each has an all-reduce in the forward and one in the
- * backward; with SP an all-gather and a reduce-scatter each way, and the input is gathered once
- * more for the weight gradient. The embedding has only the forward one, the head only the backward
- * one. */
+ * backward; with SP there are an all-gather and a reduce-scatter each way, and the input is
+ * gathered once more for the weight gradient. The embedding has only the all-reduce of the forward,
+ * the head only that of the backward. */
 static DPARI_COLD void dpari_price_tp(const dpar_job *job, const dpar_strategy *strategy,
                                       const dpar_workload_layer *layer, double tokens,
                                       dpari_layer_price *price)
@@ -419,7 +423,8 @@ static DPARI_COLD void dpari_price_tp(const dpar_job *job, const dpar_strategy *
         price->tp_forward = reduce * forward;
         price->tp_backward = reduce * backward;
     } else {
-        /* the embedding scatters forward and gathers backward, the head the other way round */
+        /* the embedding scatters in the forward and gathers in the backward, the head does the
+         * opposite */
         double gathers = layer->kind == DPAR_LAYER_EMBED ? 0.0 : n;
         gather = dpari_spend_counted(job, &g, DPAR_TRAFFIC_TP, DPAR_CALL_ALL_GATHER, bytes, price,
                                      gathers, layer->kind == DPAR_LAYER_BLOCK ? 2.0 * n : n);
@@ -443,8 +448,8 @@ static DPARI_COLD void dpari_price_tp(const dpar_job *job, const dpar_strategy *
 }
 
 /* Prices the exchange of keys and values between context-parallel ranks. Ulysses makes four
- * all-to-alls each way (queries, keys, values, outputs); the others gather or pass keys and values
- * once in the forward and twice in the backward. */
+ * all-to-alls each way (queries, keys, values, outputs); the other kinds gather or pass keys and
+ * values once in the forward and twice in the backward. */
 static DPARI_COLD void dpari_price_cp(const dpar_job *job, const dpar_strategy *strategy,
                                       const dpar_workload_layer *layer, double tokens,
                                       dpari_layer_price *price)
@@ -509,8 +514,8 @@ static DPARI_COLD double dpari_routed_nodes(const dpar_workload *work, double no
 }
 
 /* Returns the seconds of one all-to-all of routed tokens. Software that sends a token once to each
- * node sends as many copies as it reaches nodes, not topk; the copies are distributed inside the
- * nodes at the same time. */
+ * node sends one copy per node that the token reaches, not topk copies; at the same time the copies
+ * are distributed inside the nodes. */
 static DPARI_COLD double dpari_routed_seconds(const dpar_job *job, const dpar_cluster_group *group,
                                               double bytes, dpari_layer_price *price)
 {
@@ -547,9 +552,9 @@ static DPARI_COLD void dpari_hide_ep(const dpar_job *job, double t, double forwa
     price->ep_backward -= lost * dpari_leastf(dpari_ep_hidden * t, backward);
 }
 
-/* Prices the way of the tokens to their experts and back, forward and backward: all-to-alls over
- * the ep ranks, and over the etp ranks of an expert an all-gather of tokens and a reduce-scatter of
- * outputs. */
+/* Prices sending the tokens to their experts and back, in the forward and in the backward:
+ * all-to-alls over the ep ranks, and an all-gather of tokens and a reduce-scatter of outputs over
+ * the etp ranks of an expert. */
 static DPARI_COLD void dpari_price_ep(const dpar_job *job, const dpari_rates *rates,
                                       const dpar_workload_layer *layer, double tokens,
                                       dpari_layer_price *p)
@@ -688,8 +693,8 @@ static void dpari_price_layer(const dpar_job *job, const dpari_rates *rates, int
 }
 
 /* Returns the bytes of the dummy weight gradients that TransformerEngine gives to autograd when it
- * accumulates in place. It keeps one of each shape: of the products of every block (experts share
- * one shape), and of the head. */
+ * accumulates in place. It keeps one dummy for each shape: one for each product of a block (experts
+ * share one shape), and one for the head. */
 static DPARI_COLD double dpari_layer_dummies(const dpar_job *job, const dpar_strategy *strategy,
                                              int32_t kind)
 {
@@ -768,14 +773,14 @@ static double dpari_blocks_within(const dpar_workload *work, int32_t i, int64_t 
 }
 
 /* Returns the first block of chunk c of `chunks`. Chunks have equal shares, and the first ones have
- * a block more, so that the last stage, which has the logits, is never a longer one. If the blocks
- * do not divide but two more would, the embedding and the loss count as layers (126 over 16, 94
- * over 32 x 3). */
+ * one block more, so that the last stage, which has the logits, is never longer than others. If the
+ * chunks do not divide the blocks but would divide two more, the embedding and the loss count as
+ * layers (126 over 16, 94 over 32 x 3). */
 static int64_t dpari_chunk_start(const dpar_workload *work, int64_t chunks, int64_t c)
 {
     int64_t blocks = work->blocks, rest = blocks % chunks;
     if (work->head_blocks >
-        0) { /* the head counts as so many blocks, so the last stages are shorter */
+        0) { /* the head counts as head_blocks blocks, so the last stages are shorter */
         return dpari_least(dpari_ceil_div((blocks + work->head_blocks) * c, chunks),
                            blocks - (chunks - c));
     }
@@ -785,7 +790,8 @@ static int64_t dpari_chunk_start(const dpar_workload *work, int64_t chunks, int6
     return blocks / chunks * c + dpari_least(c, rest);
 }
 
-/* Chunks are placed on ranks 0 to pp-1 in turn; V schedules go backwards in every second turn. */
+/* Chunks are assigned to ranks 0 to pp-1 in turn; with V schedules every second turn goes
+ * backwards. */
 DPARI_INTERNAL int64_t dpari_chunk_of(const dpar_strategy *strategy, int32_t rank, int32_t v)
 {
     int v_shaped =
@@ -841,7 +847,7 @@ static void dpari_stage_add(const dpar_strategy *strategy, dpari_stage *st,
     st->boundary = dpari_mostf(st->boundary, price->send / strategy->tp);
 }
 
-/* Adds a class to a stage: `count` of its layers, of which `full` are fully recomputed. */
+/* Adds `count` layers of a class to a stage; `full` of them are fully recomputed. */
 static void dpari_stage_class(const dpar_strategy *strategy, dpari_stage *st,
                               const dpari_layer_price *price, double count, double full)
 {
@@ -850,7 +856,7 @@ static void dpari_stage_class(const dpar_strategy *strategy, dpari_stage *st,
         double again = price->again[mode];
         dpari_stage_add(strategy, st, price, count, again, price->kept[mode]);
         st->tp -= again > 0.0 ? count * price->tp_again : 0.0; /* scores need no communication */
-        if (mode == DPAR_RECOMPUTE_ALTERNATE) { /* sums are kept, inputs are gathered again */
+        if (mode == DPAR_RECOMPUTE_ALTERNATE) { /* sums are kept, and inputs are gathered again */
             st->tp += 0.5 * count * price->tp_again;
             st->transient =
                 dpari_mostf(st->transient, price->transient + price->kept[DPAR_RECOMPUTE_NONE] -
@@ -902,9 +908,9 @@ static DPARI_COLD void dpari_stage_edges(const dpar_job *job, const dpar_strateg
 }
 
 /* Sets the time of a stage from those of host and device, which work at the same time. A fast host
- * is hidden, a slow one determines the time, and in between the device waits now and then. With TP
- * every rank waits at each collective for the one whose host is last, so more is exposed (vTrain's
- * single-node rows, tp 1 against 2 to 8). */
+ * is hidden, a slow host determines the time, and between these cases the device sometimes waits.
+ * With TP every rank waits at each collective for the rank whose host is last, so more of the
+ * host's time is exposed (vTrain's single-node rows, tp 1 against 2 to 8). */
 static void dpari_stage_total(const dpar_strategy *strategy, dpari_stage *st)
 {
     double device = st->forward + st->backward + st->again + st->tp + st->cp + st->ep + st->halo;
@@ -954,8 +960,8 @@ DPARI_INTERNAL void dpari_price_stage(const dpar_job *job, const dpar_strategy *
     dpari_stage_total(strategy, st);
 }
 
-/* Returns 1 if a class of blocks begins inside the chunks of a rank, so that its mix of classes is
- * like that of no other rank. */
+/* Returns 1 if a class of blocks begins inside the chunks of a rank, so that no other rank has the
+ * same mix of classes. */
 static int dpari_stage_mixed(const dpar_workload *work, const dpar_strategy *strategy, int32_t rank)
 {
     int64_t chunks = (int64_t)strategy->pp * strategy->vp;
@@ -1005,8 +1011,8 @@ static DPARI_COLD void dpari_price_whole(const dpar_job *job, const dpar_strateg
     dpari_stage_total(strategy, whole);
 }
 
-/* Returns 1 if a rank or one next to it is mixed. Those next to it are the longest of the pure ones
- * on their side. */
+/* Returns 1 if a rank or one next to it is mixed. The ranks next to a mixed one are the longest of
+ * the ranks that are not mixed on their side. */
 static int dpari_stage_near_mixed(const dpar_workload *work, const dpar_strategy *strategy,
                                   int32_t rank)
 {
@@ -1041,7 +1047,7 @@ DPARI_INTERNAL void dpari_price_stages(const dpar_job *job, const dpar_strategy 
         if (rank <= 1 || rank == last || dpari_stage_near_mixed(job->work, strategy, rank)) {
             dpari_price_stage(job, strategy, layers, rank, dpari_stage_place(out));
         } else if (classes <= 1) {
-            rank = last - 1; /* the ranks between are like rank 1 or shorter */
+            rank = last - 1; /* the ranks in between are like rank 1 or shorter */
         }
     }
     dpari_price_whole(job, strategy, layers, &out->whole);

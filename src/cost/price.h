@@ -28,22 +28,24 @@ typedef struct dpari_tally {
 DPARI_INTERNAL void dpari_tally_add(dpari_tally *tally, int32_t what, int32_t kind, int32_t n,
                                     double bytes, double forward, double backward);
 
-/* One layer of a class, one micro-batch, one rank. Seconds and bytes. */
+/* The price of one layer of a class for one micro-batch on one rank, in seconds and bytes. */
 typedef struct dpari_layer_price {
     dpari_tally *tally;
     double forward, backward;           /* compute, without the time of launches */
     double again[DPAR_RECOMPUTE_COUNT]; /* forward work repeated in the backward */
     double attention; /* part of forward: scores, and their product with the values */
-    double host_forward, host_backward; /* host's time to launch it, a lower bound */
+    double host_forward, host_backward; /* host time to launch its kernels, a lower bound of its
+                                           time */
     double tp_forward, tp_backward, tp_again;
     double cp_forward, cp_backward;
     double ep_forward, ep_backward;
     double halo_forward, halo_backward;
-    double params, expert_params;      /* weights on this rank */
+    double params, expert_params;      /* number of weights on this rank */
     double kept[DPAR_RECOMPUTE_COUNT]; /* activation bytes from forward to backward */
     double transient;                  /* bytes that exist only during its backward */
     double send;                       /* bytes of its output, on this rank */
-    double link_forward, nic_forward;  /* bytes of TP, CP, EP, halo; recomputation repeats them */
+    double link_forward, nic_forward;  /* bytes sent by TP, CP, EP and halo; recomputation repeats
+                                          them */
     double link_backward, nic_backward;
 } dpari_layer_price;
 
@@ -62,10 +64,10 @@ DPARI_INTERNAL void dpari_tally_layer(const dpar_job *job, const dpar_strategy *
 /* The price of one pipeline rank: the sum over its layers, for one micro-batch. */
 typedef struct dpari_stage {
     int32_t rank;
-    double layers; /* blocks */
+    double layers; /* number of blocks */
     double forward, backward, again, host;
     double tp, cp, ep, halo;
-    double sent; /* the part of these in the forward */
+    double sent; /* the part of tp, cp, ep and halo that is in the forward */
     double params, expert_params;
     double kept;   /* bytes per micro-batch */
     double logits; /* bytes, on the last stage */
@@ -83,12 +85,12 @@ DPARI_INTERNAL void dpari_price_stage(const dpar_job *job, const dpar_strategy *
 /* Returns the number of layers of class i (blocks) on a pipeline rank. */
 DPARI_INTERNAL double dpari_stage_blocks(const dpar_workload *work, const dpar_strategy *strategy,
                                          int32_t rank, int32_t i);
-/* Returns the v-th chunk of a rank. */
+/* Returns the number of the v-th chunk of a rank. */
 DPARI_INTERNAL int64_t dpari_chunk_of(const dpar_strategy *strategy, int32_t rank, int32_t v);
 /* Returns 1 if the first and the last chunk are on different ranks, otherwise 0. */
 DPARI_INTERNAL int dpari_ends_apart(const dpar_strategy *strategy);
 /* The prices of the pipeline ranks that can be the worst: the first, the second, the last, and
- * those around each change of class if there are blocks of several classes. If they are too many,
+ * those around each change of class if there are blocks of several classes. If there are too many,
  * the fastest are left out. The stages depend on pp, vp, schedule, recompute and recompute_layers
  * in addition to the options of the layers. */
 enum { DPARI_MAX_STAGES = 8 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Chooses the plan to recommend. A search of the usual space keeps the fastest plan of each kind
- * (kinds.h). Of the kinds that are nearly as fast as the fastest one, the simplest wins. The rest
- * of the file puts the result into words. */
+ * (kinds.h). Of the kinds that are nearly as fast as the fastest one, it takes the simplest. The
+ * rest of the file puts the result into words. */
 #include "recommend.h"
 
 #include "../base/inner.h"
@@ -15,9 +15,9 @@
 /* The numbers that decide what fits. */
 typedef struct dpari_need {
     double state;       /* bytes of weights, gradients and optimizer of one replica */
-    double activations; /* bytes of one sample's, with nothing divided and nothing recomputed */
-    double gpu;         /* bytes of a GPU that a program can use: 90 % */
-    int32_t gpus, node; /* GPUs in all and of one node */
+    double activations; /* bytes of the activations of one sample, not divided and not recomputed */
+    double gpu;         /* bytes of a GPU that a program can use: 90 % of its memory */
+    int32_t gpus, node; /* number of all GPUs, and of the GPUs of one node */
     int32_t tp;         /* the widest tensor parallelism in a node, or the fixed one */
 } dpari_need;
 
@@ -26,8 +26,8 @@ enum { DPARI_NAME = sizeof(((dpar_advice *)0)->name) };
  * sequences do not fit. */
 static const double dpari_medium_sequence = 16384.0;
 /* The recommended plan is at most this much slower than the fastest. Within that limit each unit of
- * dpari_kind_weight counts as 1.6 % of the time. A kind of parallelism has three units, nearly the
- * limit, because with fewer kinds there are fewer things to go wrong. */
+ * dpari_kind_weight counts as 1.6 % of the time. A kind of parallelism has three units, which
+ * nearly reaches the limit, because with fewer kinds fewer things can go wrong. */
 static const double dpari_near_best = 1.05;
 static const double dpari_kind_unit = 0.016;
 /* Tensor parallelism over slow links is only recommended if everything else takes twice as long. */
@@ -71,8 +71,8 @@ static DPARI_COLD dpari_need dpari_need_of(const dpar_job *job, const dpar_plann
 /* ---- kinds ----------------------------------------------------------------------------------- */
 
 /* Returns the weight of a plan: three for each kind of parallelism, one for each option. Sharded
- * optimizer state is a kind of its own with plain DDP, and only a setting of the software with tp
- * or pp. */
+ * optimizer state counts as a kind of parallelism with plain DDP, but with tp or pp it is only a
+ * setting of the software and counts nothing. */
 static int32_t dpari_kind_weight(int32_t bits)
 {
     static const int8_t weight[9] = {3, 3, 3, 1, 1, 3, 3, 1, 2}; /* by the bits of DPARI_KIND_* */
@@ -123,8 +123,9 @@ static const dpari_kind *dpari_kind_fastest(const dpari_kinds *kinds, int32_t wi
     return best;
 }
 
-/* Chooses the plan to recommend: of those nearly as fast as the fastest, the one with the least
- * time after the penalty for its kind. Poor kinds only count if all others take twice as long. */
+/* Chooses the plan to recommend. Of the plans that are nearly as fast as the fastest, it is the one
+ * with the least time after the penalty for its kind. Poor kinds are considered only if all others
+ * take twice as long. */
 static const dpari_kind *dpari_kind_choose(const dpari_kinds *kinds)
 {
     const dpari_kind *best = dpari_kind_fastest(kinds, DPARI_KIND_POOR), *chosen = NULL;
@@ -366,7 +367,8 @@ static DPARI_COLD void dpari_advice_other(const dpar_job *job, const dpar_planne
     double ratio = other->seconds / chosen->seconds;
     (void)dpar_plan_price(job, &other->strategy, search->global_batch, &plan, NULL, NULL);
     dpari_plan_name(job, &plan, name, sizeof(name));
-    if (dpari_same(name, advice->name)) { /* they differ in options that a name does not have */
+    if (dpari_same(name, advice->name)) { /* they differ only in options that the name does not
+                                             show */
         dpar_strategy_write(&plan.strategy, text);
     } else {
         dpar_text_put(text, name);
@@ -404,7 +406,8 @@ static DPARI_COLD void dpari_advice_others(const dpar_job *job, const dpar_plann
     }
 }
 
-/* If a field is fixed, replaces the runner-up by the plan that would be recommended otherwise. */
+/* If a field is fixed, replaces the runner-up by the plan that would be recommended with nothing
+ * fixed. */
 static void dpari_advice_free(const dpar_job *job, const dpar_planner_desc *search,
                               dpar_advice *advice)
 {
@@ -463,8 +466,8 @@ static dpar_status dpari_advice_near(const dpar_job *job, const dpar_planner_des
     return st;
 }
 
-/* Reports that nothing fits: what comes nearest, how much memory it lacks, and on how many GPUs it
- * would fit. */
+/* Reports that nothing fits: which plan comes nearest, how much memory it lacks, and on how many
+ * GPUs it would fit. */
 static dpar_status dpari_advice_none(const dpar_job *job, const dpar_planner_desc *search,
                                      const dpari_need *need, dpar_advice *advice, dpar_why *why)
 {

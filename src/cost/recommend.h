@@ -13,7 +13,7 @@
 enum {
     DPAR_WARN_FSDP_NEEDLESS = 1, /* the model fits without FSDP, which only adds traffic */
     DPAR_WARN_TP_ACROSS = 2,     /* TP across nodes, or over PCIe */
-    DPAR_WARN_FEW_MICRO = 4,     /* fewer than 4 pp micro-batches */
+    DPAR_WARN_FEW_MICRO = 4,     /* fewer than 4 x pp micro-batches */
     DPAR_WARN_ACTIVATIONS = 8,   /* activations dominate, and FSDP does not shard them */
     DPAR_WARN_DDP_STATE = 16,    /* the replicated state does not fit */
     DPAR_WARN_LEARNING_RATE = 32 /* the global batch was scaled, so scale the learning rate */
@@ -25,28 +25,28 @@ typedef struct dpar_advice {
     char why[400];       /* the reason */
     char runner_up[256]; /* a simpler plan, how much slower it is and what it saves; may be empty */
     char fastest[256];   /* the fastest plan and what it needs in addition; empty if it is `plan` */
-    double slower;       /* time of `plan` over the fastest, less 1: 0.03 is 3 % slower */
+    double slower;       /* time of `plan` / time of the fastest plan - 1; 0.03 is 3 % slower */
     int32_t warnings;    /* bits DPAR_WARN_* of the plan */
     char warning_text[400];
 } dpar_advice;
 /* Recommends the simplest plan that is nearly as fast as the fastest one.
  *
  * job:    the workload, the machine and the precision.
- * search: what is fixed holds for the answer, and the warnings refer to the answer. If dpar would
- *         recommend another plan with nothing fixed, runner_up names that plan.
+ * search: fields that it fixes are fixed in the recommended plan too. If another plan would be
+ *         recommended with nothing fixed, runner_up names that plan.
  * advice: the result.
  *
  * The function prices all usual plans and keeps the best of each kind. A kind is a combination of
  * tensor, sequence, pipeline and domain parallelism, sharding and recomputation; expert parallelism
  * does not count, because codes with experts have it anyway. Of the kinds that are at most 5 %
- * slower than the fastest, it takes the one with the least time after a penalty: 4.8 % for each
- * kind of parallelism, 1.6 % for each option.
+ * slower than the fastest, it takes the one with the least time after a penalty of 4.8 % for each
+ * kind of parallelism and 1.6 % for each option.
  *
  * It recommends tensor parallelism over PCIe or between nodes, and experts cut over ranks, only if
- * nothing else fits or everything else takes more than twice as long. Otherwise `fastest` says how
- * much faster they would be.
+ * no other plan fits or all others take more than twice as long. If such a plan is the fastest,
+ * `fastest` says how much faster it is.
  *
- * The times are those of the closed forms; dpar_plan_simulate gives those of the schedule. Takes
+ * The times come from closed formulas; dpar_plan_simulate computes the time of the schedule. Takes
  * milliseconds: one search, or two if something is fixed.
  *
  * Fails with DPAR_E_MEMORY if nothing fits; *advice then has the plan that comes nearest, how much

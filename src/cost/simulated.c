@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Simulates the pipeline of a plan with dpar_schedule_simulate. Each chunk of the schedule gets the
  * time and the activations of the layers in it. The result replaces the closed forms of the bubble,
- * of the messages between stages and of the activations; the other terms of the plan stay.
+ * of the messages between stages and of the activations; the other terms of the plan are unchanged.
  *
  * Times are in ns. The caller's memory holds the arrays of dpari_sim_rows, then the schedule, then
  * the memory of the simulation. */
@@ -15,12 +15,13 @@
 /* The times and bytes of the schedule's stages, which are the chunks of the strategy. */
 typedef struct dpari_sim_rows {
     int64_t *forward, *input, *weight; /* ns of forward, input gradient and weight gradient */
-    int64_t *kept, *back;              /* bytes that the forward keeps; minus these */
+    int64_t *kept, *back;              /* bytes that the forward keeps; their negative */
     dpar_rank_timing *rank;
     int32_t stages; /* number of chunks */
 } dpari_sim_rows;
 
-/* Returns 1 if the schedule has a second chain of stages, in the opposite direction, or 0. */
+/* Returns 1 if the schedule has a second chain of stages, in the opposite direction, otherwise
+ * 0. */
 static int dpari_sim_second_chain(const dpar_strategy *strategy)
 {
     return strategy->schedule == DPAR_SCHEDULE_DUALPIPE;
@@ -129,7 +130,8 @@ static DPARI_COLD dpar_status dpari_simulated_run(const dpar_job *job, const dpa
     int64_t need;
     int looped = strategy->schedule == DPAR_SCHEDULE_INTERLEAVED ||
                  strategy->schedule == DPAR_SCHEDULE_BREADTH_FIRST;
-    /* a software stack that sends between its computations: the ranks wait meanwhile */
+    /* 1 if the software stack sends between its computations, so that ranks wait for the
+     * messages */
     int holds = looped && !(dpari_overlap_of(job, strategy) & DPAR_OVERLAP_PP);
     dpari_zero(&order, sizeof order);
     order.rule = job->work->trains ? strategy->schedule : DPAR_SCHEDULE_FORWARD_ONLY;
@@ -153,7 +155,7 @@ static DPARI_COLD dpar_status dpari_simulated_run(const dpar_job *job, const dpa
     how.times = &times;
     how.rank = chunks->rank;
     st = dpar_schedule_simulate(&schedule, &how, timing, mem + need, bytes - need, why);
-    if (st == DPAR_E_ROOM && why != NULL) { /* the schedule comes before it in the memory */
+    if (st == DPAR_E_ROOM && why != NULL) { /* the schedule is in front of it in the memory */
         why->bytes += need;
     }
     return st;
@@ -186,7 +188,9 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_simulate(const dpar_job *job, const dp
     micros = dpari_simulated_micros(strategy);
     if (bytes < head) {
         dpari_needs_bytes(why, head);
-        return dpari_say(DPAR_E_ROOM, why, "the stages alone need %ld bytes of memory", head);
+        return dpari_say(DPAR_E_ROOM, why,
+                         "memory of %ld bytes is too small: the stages alone need %ld", bytes,
+                         head);
     }
     chunks.stages = stages;
     chunks.forward = at;
@@ -199,7 +203,7 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_simulate(const dpar_job *job, const dp
     dpari_needs_bytes(why, 0);
     st = dpari_simulated_run(job, plan, micros, send, &chunks, &timing, (char *)mem + head,
                              bytes - head, why);
-    if (st == DPAR_E_ROOM && why != NULL) { /* the stages come before it in the memory */
+    if (st == DPAR_E_ROOM && why != NULL) { /* the stages are in front of it in the memory */
         why->bytes += head;
     }
     if (st != DPAR_OK) {

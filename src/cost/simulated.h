@@ -11,7 +11,7 @@
 
 #include "planner.h"
 
-/* The result of the simulation of a plan. */
+/* The result of simulating a plan. */
 typedef struct dpar_plan_simulation {
     double total;  /* seconds of the step */
     double slower; /* total / plan.step.total - 1; negative if the simulation is faster */
@@ -28,16 +28,17 @@ typedef struct dpar_plan_simulation {
  * job, plan: a job and a plan that dpar_plan_price or a search has written.
  * sim:       the result.
  * mem:       scratch memory of `bytes` bytes, aligned as for int64_t. 16 MB are enough for about
- *            100,000 forwards. Beyond that fewer micro-batches are simulated, and the slowest
- * rank's time is added for each of the others.
+ *            100,000 forwards. Beyond that fewer micro-batches are simulated, and the time of the
+ *            slowest rank is added for each of the others.
  *
- * Messages wait for their data only, not for other messages. On one NCCL communicator they do wait
- * for each other: the lists of dpar_schedule_lower then take up to 8 % longer while a message takes
- * less than a fifth of a forward. For longer messages use dpar_schedule_times.transport.
+ * The simulation assumes that a message waits only for its data, not for other messages. On one
+ * NCCL communicator messages also wait for each other. The lists of dpar_schedule_lower then take
+ * up to 8 % longer, as long as a message takes less than a fifth of a forward. For longer messages
+ * use dpar_schedule_times.transport.
  *
- * Local. O(stages x micro-batches). Fails with DPAR_E_ROOM if mem is too small. why->bytes then is
- * what the step that failed needs; with so many bytes a later step may fail and need more.
- * Otherwise it fails like dpar_schedule_generate and dpar_plan_price. */
+ * Local. O(stages x micro-batches). Fails with DPAR_E_ROOM if mem is too small. why->bytes is then
+ * the number of bytes that the failed step needs; a call with as many may fail again in a later
+ * step that needs more. Otherwise it fails like dpar_schedule_generate and dpar_plan_price. */
 DPAR_API dpar_status dpar_plan_simulate(const dpar_job *job, const dpar_plan *plan,
                                         dpar_plan_simulation *sim, void *mem, int64_t bytes,
                                         dpar_why *why);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Combines the prices of stages into the time of a step. The slowest stage sets the pace of the
- * pipeline, its data-parallel messages and its optimizer follow; the terms add up to the step. The
- * planner calls dpari_price_step for every strategy that fits. */
+ * pipeline. Its data-parallel messages and its optimizer are added. The terms add up to the time of
+ * the step. The planner calls dpari_price_step for every strategy that fits. */
 #include "step.h"
 
 #include "../base/real.h"
@@ -19,14 +19,16 @@ DPAR_API DPARI_COLD const char *dpar_time_name(int32_t term)
 
 /* The messages of data parallelism. */
 typedef struct dpari_data {
-    double before, after;     /* seconds once per step: gather weights, reduce gradients */
+    double before, after;     /* seconds once per step, to gather weights and to reduce gradients */
     double forward, backward; /* seconds in every micro-batch (ZeRO-2 and 3) */
-    double unit;              /* part of `forward`: gather the first unit, which nothing hides */
+    double unit;              /* part of `forward`, to gather the first unit, which no compute
+                                 hides */
     double link_bytes, nic_bytes; /* bytes per step */
     dpari_tally *tally;           /* NULL if the calls are not counted */
 } dpari_data;
 
-/* Returns the seconds of `bytes` in `calls` calls. Adds the bytes `times` times. */
+/* Returns the seconds of `calls` calls that together send `bytes`. Adds these bytes `times`
+ * times. */
 static double dpari_data_spend(const dpar_job *job, const dpar_cluster_group *group, int32_t kind,
                                double bytes, double calls, double times, dpari_data *d)
 {
@@ -38,8 +40,9 @@ static double dpari_data_spend(const dpar_job *job, const dpar_cluster_group *gr
     return c.seconds * calls;
 }
 
-/* Adds the traffic of gradients and weights of one kind, dense or experts. n: ranks with the same
- * weights, `stride` apart; shard: ranks of a ZeRO group; units: parts in which ZeRO-3 gathers. */
+/* Adds the traffic of the gradients and weights of one kind, dense or experts. n: ranks with the
+ * same weights, `stride` apart; shard: ranks of a ZeRO group; units: parts in which ZeRO-3
+ * gathers. */
 static void dpari_data_of(const dpar_job *job, const dpar_strategy *strategy, double params,
                           double units, int32_t n, int32_t shard, int32_t stride, dpari_data *d)
 {
@@ -137,7 +140,8 @@ static void dpari_step_data(const dpar_job *job, const dpar_strategy *strategy,
     dpari_data d = dpari_data_time(job, strategy, st, NULL);
     double c = dpari_contention(job), m = strategy->micro_batches, exposed = 0.0;
     double device = st->forward + st->backward + st->again;
-    /* communication hides behind the time of the compute with its waits for the host */
+    /* the time that can hide communication is that of the compute, stretched by its waits for the
+     * host */
     double stretch =
         device > 0.0 ? dpari_mostf(1.0, (st->total - st->tp - st->cp - st->ep - st->halo) / device)
                      : 1.0;
@@ -201,8 +205,8 @@ static void dpari_step_optimizer(const dpar_job *job, const dpar_strategy *strat
     cost->term[DPAR_TIME_OPTIMIZER] = local * dpari_adam_bytes(recipe) /
                                       (cluster->gpu.memory_Bps * cluster->cal.value[DPAR_CAL_HBM]);
     if (strategy->offload & DPAR_OFFLOAD_OPTIMIZER) {
-        /* the host updates, with about 25 GB/s of its memory per GPU; gradients are sent to it and
-         * weights back */
+        /* the host updates the weights, with about 25 GB/s of its memory per GPU; gradients are
+         * sent to the host and weights back */
         cost->term[DPAR_TIME_OPTIMIZER] = local * dpari_adam_bytes(recipe) / 25e9;
         cost->term[DPAR_TIME_OFFLOAD] += local * (recipe->gradient + recipe->weight) / (0.8 * pcie);
     }
@@ -252,9 +256,9 @@ static double dpari_fill_share(int32_t schedule, int32_t vp, double w)
     }
 }
 
-/* Returns the share for few micro-batches. The closed forms hold from p micro-batches on. A single
- * one waits for p-1 forwards and input gradients under any schedule. Between the two a straight
- * line is assumed, not derived. */
+/* Returns the share for few micro-batches. The closed forms are valid from p micro-batches on. A
+ * single micro-batch waits for p-1 forwards and input gradients under any schedule. Between these
+ * two cases a straight line is assumed, not derived. */
 static double dpari_fill_short(const dpar_strategy *strategy, double share, double w)
 {
     double full = strategy->pp, one = 0.5 * (1.0 + w);
@@ -313,7 +317,8 @@ static void dpari_step_pipeline(const dpar_job *job, const dpar_strategy *strate
     }
     fill = (stages->sum_total - mean) *
            dpari_fill_short(strategy, dpari_fill_share(strategy->schedule, strategy->vp, w), w);
-    if (looped && job->work->blocks > 0) { /* the first round fills it and has the longest chunks */
+    if (looped && job->work->blocks > 0) { /* the first round fills the pipeline and has the longest
+                                              chunks */
         int64_t blocks = job->work->blocks, chunks = (int64_t)strategy->pp * strategy->vp;
         int64_t first = blocks / chunks * strategy->pp + dpari_least(blocks % chunks, strategy->pp);
         fill *= v * (double)first / (double)blocks;
@@ -356,7 +361,8 @@ static void dpari_step_terms(const dpar_strategy *strategy, const dpari_stages *
 }
 
 /* Returns the forward FLOP of a layer and sample that recomputation repeats, with attention counted
- * in full: all of them with FULL, half of the products with ALTERNATE, and with any the scores. */
+ * in full: everything with FULL, half of the products with ALTERNATE, and the scores with any
+ * recomputation. */
 static double dpari_flops_again(const dpar_workload *work, int32_t layer, int32_t recompute)
 {
     const dpar_workload_layer *l = &work->layer[layer];

@@ -47,8 +47,8 @@ enum {
 typedef struct dpar_step_cost {
     double term[DPAR_TIME_COUNT]; /* seconds, by DPAR_TIME_*; they add up to total */
     double total;                 /* seconds of the step */
-    double samples;               /* of a step, all ranks */
-    double tokens_per_s_gpu;
+    double samples;               /* samples of a step, all ranks */
+    double tokens_per_s_gpu;      /* tokens per second and GPU */
     double model_flops; /* FLOP of a step, all ranks. Attention counts as if it were not causal, the
                            vocabulary counts, recomputation does not (Megatron's and PaLM's MFU) */
     double model_flops_causal;    /* the same with causal attention at half */
@@ -58,14 +58,15 @@ typedef struct dpar_step_cost {
                                      mfu_causal, because it counts products that are skipped */
     double tflops_gpu;            /* model_flops per GPU and second, in 1e12 */
     double link_bytes, nic_bytes; /* bytes that a GPU sends in a step: in-node links, NICs */
-    double dp_bytes;              /* the part of these bytes that data parallelism sends */
+    double dp_bytes;              /* the part of link_bytes + nic_bytes that data parallelism
+                                     sends */
     double dp_hidden_s;           /* seconds of data-parallel communication hidden by overlap */
     double bubble; /* share of the makespan of the micro-batches that filling and draining takes */
     double largest_stage_s, mean_stage_s; /* seconds of a micro-batch, forward and backward */
 } dpar_step_cost;
 
 /* Returns the name of a term as in the JSON output ("forward", ...), or "?" if there is no such
- * term. Static text. O(1). */
+ * term. The text is static. O(1). */
 DPAR_API const char *dpar_time_name(int32_t term);
 
 #endif

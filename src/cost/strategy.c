@@ -68,8 +68,9 @@ DPAR_API const char *dpar_strategy_rule_name(int32_t rule)
 /* The recipes. The fields are those of dpar_recipe. Sources: the ZeRO paper, Megatron's distributed
  * optimizer, DeepSpeed's estimator, FSDP2's mixed precision.
  *
- * casts: a 16-bit number is read, and written in 8 bits together with a transposed copy, which is 4
- * bytes. FSDP scales by the whole tensor of this step, so it reads the number twice: 6 bytes. */
+ * casts: a 16-bit number is read, and written in 8 bits together with a transposed copy, which are
+ * 4 bytes. FSDP scales by the whole tensor of this step and therefore reads the number twice: 6
+ * bytes. */
 static const struct {
     char name[16];
     float weight, gradient, master, moments, gathered, reduced;
@@ -154,7 +155,7 @@ static const char dpari_field_name[DPAR_STRATEGY_FIELD_COUNT][20] = {
     "offload",     "overlap",
     "tiles"};
 
-/* Returns DPAR_STRATEGY_FIELD_* of a name, which may be short (mbs, m), or -1. */
+/* Returns the field, DPAR_STRATEGY_FIELD_*, that has a name or a short name (mbs, m), or -1. */
 static int32_t dpari_field_find(const char *name, size_t n)
 {
     int32_t i;
@@ -194,7 +195,7 @@ DPARI_INTERNAL int32_t *dpari_field_at(dpar_strategy *strategy, int32_t field)
     }
 }
 
-/* Returns the whole number 0 .. 2^31-1 that the slice consists of, or -1. */
+/* Returns the whole number 0 .. 2^31-1 that the slice spells, or -1. */
 static int32_t dpari_read_count(const char *s, size_t n)
 {
     int64_t v = 0;
@@ -261,7 +262,7 @@ static int32_t dpari_read_tiles(const char *s, size_t n, int32_t *tiles)
     return axis > 0 ? 0 : -1;
 }
 
-/* Returns the index of the name that the slice is, or -1. */
+/* Returns the index of the name that equals the slice, or -1. */
 static int32_t dpari_read_name(const char *s, size_t n, const char *(*name)(int32_t), int32_t names)
 {
     int32_t i;
@@ -273,7 +274,7 @@ static int32_t dpari_read_name(const char *s, size_t n, const char *(*name)(int3
     return -1;
 }
 
-/* Reads the value of one field. Returns 1, or 0 if the field does not take it. */
+/* Reads the value of one field. Returns 1, or 0 if the field cannot have this value. */
 static int dpari_read_field(dpar_strategy *strategy, int32_t field, const char *v, size_t n)
 {
     int32_t value = -1, least = 0;
@@ -299,7 +300,8 @@ static int dpari_read_field(dpar_strategy *strategy, int32_t field, const char *
     return value >= least;
 }
 
-/* Returns the message for a value that a field does not take. Its argument is name=value. */
+/* Returns the message for a value that a field cannot have. The argument of the message is
+ * name=value. */
 static const char *dpari_field_takes(int32_t field)
 {
     switch (field) {
@@ -355,7 +357,7 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_read(dpar_strategy *strategy, cons
                 (int32_t)(end - name), text + name);
         }
         if (seen >> field & 1u) {
-            return dpari_say(DPAR_E_PARSE, why, "'%.*s': given twice", (int32_t)(end - name),
+            return dpari_say(DPAR_E_PARSE, why, "'%.*s' is given twice", (int32_t)(end - name),
                              text + name);
         }
         if (!dpari_read_field(&s, field, text + eq + 1, end - eq - 1)) {
@@ -544,7 +546,7 @@ static DPARI_COLD dpar_status dpari_check_degrees(const dpar_strategy *strategy,
         strategy->schedule >= DPAR_SCHEDULE_PRICED_END || strategy->cp_kind < 0 ||
         strategy->cp_kind >= DPAR_CP_KIND_COUNT) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_DEGREE, why,
-                            "recompute=%d, schedule=%d or cp_kind=%d does not exist",
+                            "recompute=%d, schedule=%d or cp_kind=%d is not one that is priced",
                             strategy->recompute, strategy->schedule, strategy->cp_kind);
     }
     return DPAR_OK;
@@ -596,7 +598,8 @@ static DPARI_COLD dpar_status dpari_check_tensor(const dpar_workload *work,
     return DPAR_OK;
 }
 
-/* Returns 1 if a schedule places its two chunks per rank there and back, otherwise 0. */
+/* Returns 1 if a schedule assigns its two chunks per rank in a V, to the last rank and back,
+ * otherwise 0. */
 static int dpari_v_shaped(int32_t schedule)
 {
     return schedule == DPAR_SCHEDULE_ZBV || schedule == DPAR_SCHEDULE_V_HALF ||
@@ -614,7 +617,8 @@ static DPARI_COLD dpar_status dpari_check_pipeline(const dpar_workload *work,
                  strategy->schedule == DPAR_SCHEDULE_BREADTH_FIRST;
     if (strategy->recompute != DPAR_RECOMPUTE_NONE && !work->trains) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_OPTION, why,
-                            "recompute must be none, because the job has no backward");
+                            "recompute=%d must be 0 (none), because the job has no backward",
+                            strategy->recompute);
     }
     if (strategy->recompute_layers > 0 &&
         (strategy->recompute != DPAR_RECOMPUTE_FULL || strategy->recompute_layers > work->blocks)) {
@@ -662,7 +666,7 @@ static DPARI_COLD dpar_status dpari_check_pipeline(const dpar_workload *work,
 }
 
 /* Checks that cp divides the tokens, and with Ulysses the heads. In a ring each rank has two pieces
- * of the sequence, so that causal attention is the same work on every rank. */
+ * of the sequence, so that every rank has the same work in causal attention. */
 static DPARI_COLD dpar_status dpari_check_context(const dpar_workload *work,
                                                   const dpar_strategy *strategy, int32_t *rule,
                                                   dpar_why *why)
@@ -713,7 +717,7 @@ static DPARI_COLD dpar_status dpari_check_experts(const dpar_workload *work,
             (int64_t)strategy->ep * strategy->etp, ranks);
     }
     if (work->experts > 0 && strategy->tp > 1 &&
-        strategy->sp == 0) { /* without SP every TP rank would route every token */
+        strategy->sp == 0) { /* without SP, every TP rank would route every token */
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_EP, why,
                             "tp=%d with %d experts needs sequence parallelism: sp=1", strategy->tp,
                             work->experts);
@@ -721,8 +725,8 @@ static DPARI_COLD dpar_status dpari_check_experts(const dpar_workload *work,
     return DPAR_OK;
 }
 
-/* Checks that the grid has the divided axes, and that in every layer a tile is at least as deep as
- * the halo of its neighbour, which must not reach beyond it. */
+/* Checks that the grid has the axes that are divided, and that in every layer a tile is at least as
+ * deep as a halo, so that halos reach only one tile. */
 static DPARI_COLD dpar_status dpari_check_tiles(const dpar_workload *work,
                                                 const dpar_strategy *strategy, int32_t *rule,
                                                 dpar_why *why)
@@ -775,7 +779,8 @@ static DPARI_COLD dpar_status dpari_check_data(const dpar_job *job, const dpar_s
     }
     if (strategy->offload != 0 && !(job->cluster->host_bytes > 0.0)) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_OFFLOAD, why,
-                            "offload needs the host's memory: add host=GB to the machine");
+                            "offload=%d needs the host's memory: add host=GB to the machine",
+                            strategy->offload);
     }
     if (strategy->offload < 0 || strategy->offload > 15 ||
         ((strategy->offload & DPAR_OFFLOAD_NVME) &&

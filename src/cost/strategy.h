@@ -22,7 +22,7 @@ enum {
 };
 enum {
     DPAR_SCHEDULE_PRICED_END = DPAR_SCHEDULE_DUALPIPEV + 1
-}; /* rules of dpar_schedule_desc below it are priced */
+}; /* the rules of dpar_schedule_desc below this number are priced */
 /* Bits of dpar_strategy.offload: what is kept in the host's memory. */
 enum {
     DPAR_OFFLOAD_OPTIMIZER = 1,
@@ -68,27 +68,27 @@ typedef struct dpar_recipe {
  *     zero++        16; weights gathered in int8, gradients reduced in int4 (ZeRO++ 2023,
  *                   without its second copy of the weights inside nodes, which shard= describes) */
 DPAR_API dpar_status dpar_recipe_find(dpar_recipe *recipe, const char *name, dpar_why *why);
-/* Returns the name of a recipe, or NULL if there is no recipe of that index. Indices count from 0.
- * Static text. O(1). */
+/* Returns the name of recipe number `index`, or NULL if there is none. Indices count from 0. The
+ * text is static. O(1). */
 DPAR_API const char *dpar_recipe_name(int32_t index);
 
 /* How a workload is spread over tp * cp * dp * pp * tiles ranks. tp is the fastest axis, then cp,
  * then dp, then pp (Megatron's tp-cp-dp-pp). The tiles of a grid take the place of cp. */
 typedef struct dpar_strategy {
     int32_t tp, sp, cp, cp_kind; /* tensor, sequence (0 or 1) and context parallel; DPAR_CP_* */
-    int32_t dp;                  /* data-parallel ranks in all: replicas x shards */
+    int32_t dp;                  /* all data-parallel ranks: replicas x shards */
     int32_t shard;               /* ranks of a ZeRO group, 1..dp; less than dp is HSDP; 0 is dp */
     int32_t zero;                /* ZeRO stage, 0..3 */
-    int32_t pp, vp,
-        schedule;          /* pipeline: ranks, chunks per rank, DPAR_SCHEDULE_1F1B, ... (never 0) */
-    int32_t ep, etp;       /* ranks over which the experts are spread; ranks of one expert */
-    int32_t micro_batch;   /* samples */
-    int32_t micro_batches; /* per step and data-parallel rank */
-    int32_t recompute;     /* DPAR_RECOMPUTE_* */
-    int32_t recompute_layers; /* with RECOMPUTE_FULL: layers of each stage; 0 selects all */
-    int32_t offload;          /* bits DPAR_OFFLOAD_* */
-    int32_t overlap;          /* bits DPAR_OVERLAP_* */
-    int32_t tiles[3];         /* domain parallelism: parts along each axis of the grid */
+    int32_t pp, vp;              /* pipeline: ranks, and chunks per rank */
+    int32_t schedule;            /* DPAR_SCHEDULE_1F1B, ...; never 0 */
+    int32_t ep, etp;             /* ranks that share the experts; ranks that share one expert */
+    int32_t micro_batch;         /* samples per micro-batch */
+    int32_t micro_batches;       /* number of micro-batches per step and data-parallel rank */
+    int32_t recompute;           /* DPAR_RECOMPUTE_* */
+    int32_t recompute_layers;    /* with RECOMPUTE_FULL: layers of each stage; 0 selects all */
+    int32_t offload;             /* bits DPAR_OFFLOAD_* */
+    int32_t overlap;             /* bits DPAR_OVERLAP_* */
+    int32_t tiles[3];            /* domain parallelism: parts along each axis of the grid */
 } dpar_strategy;
 
 /* Sets the strategy of a single rank: every degree 1, one micro-batch of one sample, no
@@ -125,8 +125,8 @@ enum {
  *      recompute=full,recompute_layers=4,schedule=1f1b,offload=optimizer+activations,
  *      overlap=dp+tp,tiles=2x2"
  *
- * `named` gets bit DPAR_STRATEGY_FIELD_x for each field in the text; it may be NULL. O(bytes).
- * Fails with DPAR_E_PARSE if the text cannot be read; *strategy is then unchanged. */
+ * *named receives bit 1 << DPAR_STRATEGY_FIELD_x for each field in the text; `named` may be NULL.
+ * O(bytes). Fails with DPAR_E_PARSE if the text cannot be read; *strategy is then unchanged. */
 DPAR_API dpar_status dpar_strategy_read(dpar_strategy *strategy, const char *text, size_t bytes,
                                         uint32_t *named, dpar_why *why);
 /* Appends a strategy to a text in the form that dpar_strategy_read reads:
@@ -146,15 +146,16 @@ typedef struct dpar_job {
 
 /* Completes a strategy so that it uses all GPUs of the cluster and the whole batch.
  *
- * named: bits DPAR_STRATEGY_FIELD_x of the fields that the caller has set and that do not change.
- * The function sets dp, and micro_batches if batch > 0, unless their bits are set. batch: samples
- * per step; 0 if it is free.
+ * named: bits 1 << DPAR_STRATEGY_FIELD_x of the fields that the caller has set and that must not
+ *        change. The function sets dp, and micro_batches if batch > 0, unless their bits are set.
+ * batch: samples per step; 0 allows any batch.
  *
  * O(1). Fails with DPAR_E_DIVIDE if the GPUs are not a multiple of the other degrees. */
 DPAR_API dpar_status dpar_strategy_complete(const dpar_job *job, dpar_strategy *strategy,
                                             uint32_t named, int64_t batch, dpar_why *why);
 
-/* The rules of a legal strategy. The planner counts by rule what it rejects. */
+/* The rules that a legal strategy obeys. The planner counts the strategies that it rejects by
+ * rule. */
 enum {
     DPAR_STRATEGY_RULE_NONE,
     DPAR_STRATEGY_RULE_DEGREE,    /* a degree below 1, or an option that does not exist */
@@ -174,8 +175,8 @@ enum {
     DPAR_STRATEGY_RULE_MEMORY,  /* the plan does not fit into memory */
     DPAR_STRATEGY_RULE_COUNT    /* number of rules */
 };
-/* Returns the name of a rule, such as "degree" or "tp-heads", or "?" if there is no such rule.
- * Static text. O(1). */
+/* Returns the name of a rule, such as "degree" or "tp-heads", or "?" if there is no such rule. The
+ * text is static. O(1). */
 DPAR_API const char *dpar_strategy_rule_name(int32_t rule);
 
 /* The purposes of traffic. */

@@ -13,8 +13,8 @@
  * zero, micro_batches, offload and overlap have the same stages. */
 DPARI_INTERNAL void dpari_price_memory(const dpar_job *job, const dpar_strategy *strategy,
                                        const dpari_stages *stages, dpar_memory_usage *memory);
-/* The same without prices of stages. The strategy must have passed dpari_strategy_check. O(layer
- * classes). */
+/* Does the same, but prices the stages itself. The strategy must have passed dpari_strategy_check.
+ * O(layer classes). */
 DPARI_INTERNAL void dpari_memory_of(const dpar_job *job, const dpar_strategy *strategy,
                                     dpar_memory_usage *memory);
 /* Returns 1 if a plan fits with a margin, otherwise 0: `upper` less `late` into `limit` bytes of a
@@ -39,7 +39,8 @@ DPARI_INTERNAL double dpari_in_flight(int32_t schedule, int32_t pp, int32_t vp, 
 /* Predicts the time of a step. */
 DPARI_INTERNAL void dpari_price_step(const dpar_job *job, const dpar_strategy *strategy,
                                      const dpari_stages *stages, dpar_step_cost *cost);
-/* The same without prices of stages. The strategy must have passed dpari_strategy_check. */
+/* Does the same, but prices the stages itself. The strategy must have passed
+ * dpari_strategy_check. */
 DPARI_INTERNAL void dpari_step_of(const dpar_job *job, const dpar_strategy *strategy,
                                   dpar_step_cost *cost);
 /* Returns the seconds of one message between stages. */

@@ -6,7 +6,8 @@
 
 #include "terms.h"
 
-/* Counts the layers of class i of all stages together, and those whose forward is recomputed. */
+/* Counts the layers of class i in all stages together, and how many of them repeat their
+ * forward. */
 static void dpari_traffic_layers(const dpar_job *job, const dpar_strategy *strategy, int32_t i,
                                  double *layers, double *again)
 {
@@ -36,7 +37,7 @@ static void dpari_traffic_layers(const dpar_job *job, const dpar_strategy *strat
     }
 }
 
-/* Adds what the layers send in the micro-batches of a step. */
+/* Adds the bytes that the layers send in the micro-batches of a step. */
 static void dpari_traffic_of_layers(const dpar_job *job, const dpar_strategy *strategy,
                                     double ranks, dpar_traffic *t)
 {
@@ -95,13 +96,15 @@ static double dpari_traffic_ends(const dpar_workload *work, const dpari_layers *
     return sum;
 }
 
-/* Subtracts the weights that ZeRO-3 does not gather again, because they are still there: the last
- * two units at the m turns from forward to backward, and the first two at the m - 1 turns back. */
+/* Subtracts the weights that ZeRO-3 does not gather again, because they are still in memory: the
+ * last two units at the m turns from forward to backward, and the first two at the m - 1 turns
+ * back. */
 static void dpari_traffic_of_turns(const dpar_job *job, const dpar_strategy *strategy,
                                    const dpari_layers *layers, dpari_tally *tally)
 {
     double m = strategy->micro_batches, bytes = job->recipe.gathered;
-    int32_t experts, ranks[2]; /* that share the dense weights, and those of the experts */
+    int32_t experts, ranks[2]; /* numbers of ranks that share the dense weights, and the experts'
+                                  weights */
     if (strategy->zero != 3 || strategy->pp != 1 || !job->work->trains) {
         return;
     }
@@ -116,7 +119,7 @@ static void dpari_traffic_of_turns(const dpar_job *job, const dpar_strategy *str
     }
 }
 
-/* Returns the number of neighbouring chunks on different ranks. */
+/* Returns the number of pairs of neighbouring chunks on different ranks. */
 static double dpari_traffic_borders(const dpar_strategy *strategy)
 {
     double n = 0.0;
@@ -150,7 +153,8 @@ static void dpari_traffic_of_pipeline(const dpar_job *job, const dpar_strategy *
     }
     dpari_tally_add(tally, DPAR_TRAFFIC_PP, DPAR_CALL_SEND_RECV, strategy->pp, send / strategy->tp,
                     0.0, ways * strategy->micro_batches * dpari_traffic_borders(strategy));
-    if (tied && dpari_ends_apart(strategy) && work->trains) { /* a pair for each rank of a stage */
+    if (tied && dpari_ends_apart(strategy) && work->trains) { /* one pair for each rank of a
+                                                                 stage */
         tally->backward[DPAR_TRAFFIC_PP][DPAR_CALL_ALL_REDUCE] +=
             2.0 * tally->ranks * (table / strategy->tp * job->recipe.reduced);
     }

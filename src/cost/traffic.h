@@ -11,7 +11,7 @@
 #include "strategy.h"
 
 /* The bytes that all ranks of the job together send in one step. Divided by dpar_strategy_ranks
- * they are the mean of a rank; if all cuts are even, they are the bytes of every rank. */
+ * they are the mean per rank; if all cuts are even, every rank sends as much. */
 typedef struct dpar_traffic {
     /* bytes by purpose, DPAR_TRAFFIC_*, and by operation; messages are under DPAR_CALL_SEND_RECV */
     double bytes[DPAR_TRAFFIC_COUNT][DPAR_CALL_COLLECTIVE_COUNT];
@@ -35,9 +35,9 @@ typedef struct dpar_traffic {
  *           Replicas add an all-reduce of the shards.
  *     TP    all-reduces of a layer's regions, forward and backward. With sp=1 all-gathers and
  *           reduce-scatters instead; a column layer's input is gathered again in the backward
- *           (tensor.h: kept=0), and once per step there is an all-reduce of the gradients of norms
- *           and positions, which see only the tokens of their rank. The loss adds an all-gather of
- *           three numbers per token.
+ *           (tensor.h: reuse_gathered=0), and once per step there is an all-reduce of the gradients
+ *           of norms and positions, which see only the tokens of their rank. The loss adds an
+ *           all-gather of three numbers per token.
  *     CP    ring: keys and values forward and backward, and their gradients, with cp - 1 hops each,
  *           in the model's element (16 bits; sequence.h sends gradients in f32, which is twice as
  *           much). Ulysses: q, k, v and the output, and their gradients.
@@ -53,8 +53,8 @@ typedef struct dpar_traffic {
  *
  *  - padding: ddp.h starts parameters at multiples of 64 elements, and fsdp.h makes the shards of a
  *    unit equal. dpar_buckets_init and dpar_fsdp_layout report how much that is.
- *  - what a training run sends besides the step of the model: a norm for clipping (dpar_fsdp_norm,
- *    8 bytes), the balancing loss, losses to print.
+ *  - messages of a training run that are not part of the model's step: a norm for clipping
+ * (dpar_fsdp_norm, 8 bytes), the balancing loss, losses to print.
  *  - what the planner does not model: copies of key-value heads with tp > kv_heads, and the second
  *    copy of the weights in DualPipe. */
 DPAR_API void dpar_traffic_count(const dpar_job *job, const dpar_strategy *strategy,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Builds a workload from a model. dpar_workload_init completes and checks the model, appends the
- * classes of layers of its family, each with its operations, and at last sums parameters and FLOP.
+ * layer classes of its family, each with its operations, and finally sums parameters and FLOP.
  *
- * The numbers of an operation are those of the whole layer and of one token. price.c divides them
- * by the degrees of parallelism. */
+ * The numbers of an operation are those of the whole layer, for one token. price.c divides them by
+ * the degrees of parallelism. */
 #include "workload.h"
 
 #include "../base/inner.h"
@@ -59,8 +59,8 @@ DPARI_INTERNAL const dpari_generation *dpari_age(const dpar_workload *work)
                                    : work->stack);
 }
 
-/* Returns the latest generation of a stack that had begun by a year, or its first one. Of those
- * that began in the same year it prefers the stack itself. */
+/* Returns the latest generation of a stack that began in or before a year, or its first generation.
+ * Of those that began in the same year it prefers the stack itself. */
 static DPARI_COLD int32_t dpari_stack_in(int32_t stack, int32_t year)
 {
     const int32_t of = dpari_generation_at(stack)->of;
@@ -146,7 +146,8 @@ DPARI_INTERNAL double dpari_layer_saved(const dpar_workload *work, int32_t layer
     if (layer < 0 || layer >= work->layers || work->layer[layer].ops < 1) {
         return 0.0;
     }
-    if (recompute == DPAR_RECOMPUTE_FULL) { /* only the input, which is as wide as the output */
+    if (recompute == DPAR_RECOMPUTE_FULL) { /* it keeps only the input, which is as wide as the
+                                               output */
         return work->layer[layer].width_bytes;
     }
     for (i = 0; i < work->layer[layer].ops; i++) {
@@ -233,8 +234,9 @@ static int dpari_save_cut(int cut)
     }
 }
 
-/* Appends an operation to the newest layer. If the table is full it replaces the last one; layers
- * that are added later then have no operations, which dpari_workload_check refuses. */
+/* Appends an operation to the newest layer. If the table is full, the operation replaces the last
+ * one. Layers that are added later then have no operations, so that dpari_workload_check refuses
+ * the workload. */
 static dpari_layer_op *dpari_add_op(dpar_workload *work, int kind, int cut, int kernels)
 {
     dpari_layer_op *op =
@@ -251,7 +253,7 @@ static dpari_layer_op *dpari_add_op(dpar_workload *work, int kind, int cut, int 
     return op;
 }
 
-/* Appends [tokens, k] x [k, n]. Its input is kept for the weight gradient. */
+/* Appends the product [tokens, k] x [k, n]. Its input is kept for the weight gradient. */
 static dpari_layer_op *dpari_add_gemm(dpar_workload *work, int cut, double n, double k, int biases)
 {
     dpari_layer_op *op = dpari_add_op(work, DPARI_OP_GEMM, cut, biases ? 2 : 1);
@@ -280,11 +282,11 @@ DPARI_STATIC_NOINLINE dpari_layer_op *dpari_add_stream(dpar_workload *work, int 
 /* How the model and its software do the element-wise work of a layer. All int32_t are 0 or 1. */
 typedef struct dpari_style {
     double element; /* bytes of an element */
-    double norm;   /* bytes per channel that a norm keeps: its input; an eager RMSNorm keeps an fp32
-                    * copy of it and the 16-bit one before the weight (6 bytes, counted) */
-    double passes; /* element-wise traffic relative to fused kernels */
-    int32_t fused; /* the activation and its product are one kernel, rotary makes no copies */
-    int32_t drop;  /* dropout after attention and after each residual branch */
+    double norm;    /* bytes per channel that a norm keeps: its input, or for an eager RMSNorm an
+                     * fp32 copy of the input and the 16-bit value before the weight (6 bytes) */
+    double passes;  /* element-wise traffic / that of fused kernels */
+    int32_t fused;  /* the activation and its product are one kernel, rotary makes no copies */
+    int32_t drop;   /* dropout after attention and after each residual branch */
     int32_t biases;
     int32_t gated; /* the MLP has a gate: three matrices */
     int32_t rotary;
@@ -333,10 +335,10 @@ static void dpari_add_residual(dpar_workload *work, const dpari_style *style, do
 }
 
 /* Appends unfused attention: two batched products, and between them the traffic of a [heads, s, s]
- * tensor. With 2-byte elements the forward moves 2 + 2 bytes per element for the softmax and
- * 2 + 2 + 1 for dropout, the backward 6 and 5. Kept are 2 bytes (the softmax's output), with
- * dropout 1 (its mask) and 2 (its output) more, which is the 5 a s of Korthikanti (2022). What
- * the products themselves read and write is part of their price. */
+ * tensor. With 2-byte elements the forward moves 2 + 2 bytes per element for the softmax and 2 + 2
+ * + 1 for dropout, the backward 6 and 5. The operation keeps 2 bytes (the output of the softmax),
+ * and with dropout 1 (the mask) and 2 (its output) more, which is the 5 a s of Korthikanti (2022).
+ * The bytes that the products read and write are part of the products' price. */
 static void dpari_add_scores(dpar_workload *work, const dpari_style *style, double heads,
                              double width, double keys, double kept)
 {
@@ -356,8 +358,8 @@ static void dpari_add_scores(dpar_workload *work, const dpari_style *style, doub
     op->keep = DPARI_KEEP_SELECTIVE;
 }
 
-/* Returns the keys that a token sees: with causal attention half of them on average, in a window
- * fewer. */
+/* Returns the number of keys that a token sees: half of them on average with causal attention, and
+ * fewer in a window. */
 static double dpari_keys_seen(double keys, int causal, double window)
 {
     if (window > 0.0 && window < keys) {
@@ -437,7 +439,8 @@ static void dpari_add_mha(dpar_workload *work, const dpar_model *model, const dp
                         style->element * (gate + (style->repeat ? 3.0 * q : q + kv)));
     dpari_add_stream(work, DPARI_CUT_TENSOR, 1, 2.0 * style->element * (out + gate),
                      2.0 * style->element * (out + gate), 0.0);
-    if (model->o_lora > 0) { /* block-diagonal to o_lora for each group; the next product goes up */
+    if (model->o_lora > 0) { /* block-diagonal to o_lora for each group; the next product leads back
+                                to h */
         double groups = model->o_groups > 0 ? model->o_groups : 1.0;
         dpari_add_gemm(work, DPARI_CUT_COLUMN, groups * model->o_lora, out / groups, 0);
         out = groups * model->o_lora;
@@ -776,7 +779,8 @@ static void dpari_add_kind(dpar_workload *work, const dpar_model *model, const d
     }
 }
 
-/* Returns the mixing of a letter of a pattern, and sets *feed if the letter implies it. */
+/* Returns the mixer that a letter of a pattern stands for, and sets *feed if the letter implies
+ * it. */
 static int32_t dpari_kind_of(char letter, int32_t *feed)
 {
     static const char letters[11] = "FWSBfwsbDE";
@@ -812,8 +816,8 @@ DPARI_INTERNAL DPARI_COLD void dpari_model_kinds(dpar_model *model, const char *
         plain = plain && kind == DPAR_MODEL_MIXER_FULL && feed == expected;
         model->kinds[kind * DPAR_MODEL_FFN_COUNT + feed]++;
     }
-    if (plain) { /* first dense_layers dense ones, then experts: as dpari_build_decoder has it
-                  * without counts */
+    if (plain) { /* dense_layers dense layers, then experts, which is what dpari_build_decoder
+                  * builds without counts */
         dpari_zero(model->kinds, sizeof(model->kinds));
     }
 }
@@ -833,7 +837,7 @@ static int dpari_model_mixed(const dpar_model *model)
 }
 
 /* Appends a tower if the model has one: patches, blocks that attend to every token of the image,
- * and a projector. It is in front of the language model, on its first stage. */
+ * and a projector. The tower is on the first stage of the language model. */
 static void dpari_add_tower(dpar_workload *work, const dpar_model *model)
 {
     dpar_model v;
@@ -860,7 +864,7 @@ static void dpari_add_tower(dpar_workload *work, const dpar_model *model)
     dpari_add_mha(work, &v, &s, tokens, 0, 0, 0.0);
     dpari_add_mlp(work, &v, &s, model->tower_ffn);
     for (at = layer->first; at < work->ops;
-         at++) { /* SCAN is never halved: nothing here is causal */
+         at++) { /* SCAN is never halved, because attention in a tower is not causal */
         if (work->op[at].kind == DPARI_OP_ATTENTION) {
             work->op[at].kind = DPARI_OP_SCAN;
         }
@@ -890,7 +894,8 @@ static void dpari_add_tower(dpar_workload *work, const dpar_model *model)
     }
 }
 
-/* Returns the rows of learned positions: those of the model, or for a GPT one per token. */
+/* Returns the number of rows of learned positions: that of the model, or for a GPT one per
+ * token. */
 static double dpari_decoder_positions(const dpar_model *model)
 {
     if (model->positions != 0) {
@@ -989,7 +994,7 @@ static void dpari_build_t5(dpar_workload *work, const dpar_model *model, double 
 
 /* Appends a convolution with its norm and activation. taps: area of the kernel; grow: input pixels
  * per output pixel, 4 for stride 2; reach: depth of its halo, 0 without one. It keeps its input and
- * the norm's input; the activation is kept as the input of the next one. */
+ * the norm's input; the activation is kept as the input of the next convolution. */
 static void dpari_add_conv(dpar_workload *work, double out, double in, double taps, double grow,
                            int reach)
 {
@@ -1129,7 +1134,7 @@ static int dpari_is_transformer(int32_t family)
 DPARI_STATIC_NOINLINE dpar_status dpari_model_widths(dpar_model *model, dpar_why *why)
 {
     if (model->scan > 0 &&
-        model->heads == 0) { /* a model of recurrences only has no attention heads */
+        model->heads == 0) { /* a model that has only recurrences needs no attention heads */
         model->heads = model->kv_heads = 0;
     } else if (model->layers < 1 || model->hidden < 1 || model->heads < 1) {
         return dpari_wrong(why,
@@ -1304,10 +1309,11 @@ static dpar_status dpari_model_grid(dpar_model *model, dpar_why *why)
         return dpari_wrong(
             why, "flops_per_cell and bytes_per_cell must be finite numbers of at least 0");
     }
-    if (model->bytes_per_cell <= 0.0) { /* every field is read once and written once */
+    if (model->bytes_per_cell <= 0.0) { /* assumes that every field is read once and written once */
         model->bytes_per_cell = 2.0 * model->fields * model->element;
     }
-    if (model->flops_per_cell <= 0.0) { /* a product and a sum for each neighbour and field */
+    if (model->flops_per_cell <= 0.0) { /* assumes a product and a sum for each neighbour and
+                                           field */
         model->flops_per_cell = 2.0 * (2.0 * model->dims * model->halo + 1.0) * model->fields;
     }
     return DPAR_OK;
@@ -1318,7 +1324,7 @@ static dpar_status dpari_model_grid(dpar_model *model, dpar_why *why)
 /* Returns an integer of the model that is below -1, or 0 if there is none. */
 static int32_t dpari_model_negative(const dpar_model *model)
 {
-    /* the fields of type int32_t are in three runs, with fields of other types between them */
+    /* the fields of type int32_t are in three runs, which fields of other types separate */
     static const int16_t run[][2] = {{DPARI_AT(family), DPARI_AT(capacity)},
                                      {DPARI_AT(q_lora), DPARI_AT(extent)},
                                      {DPARI_AT(attention), DPARI_AT(pattern)}};
@@ -1400,8 +1406,9 @@ static double dpari_model_samples_tokens(const dpar_model *model)
                                                    : (double)model->seq;
 }
 
-/* Returns the loss that a stack has if the model names none. The library with the first fused
- * attention also has a fused loss, so a model with the one is assumed to use the other. */
+/* Returns the loss that a stack has if the model names none. The library that has the first fused
+ * attention also has a fused loss, so a model that uses its attention is assumed to use its
+ * loss. */
 static int32_t dpari_loss_of(const dpar_workload *work)
 {
     switch (work->stack) {
@@ -1438,7 +1445,7 @@ DPARI_STATIC_NOINLINE void dpari_workload_head(dpar_workload *work, const dpar_m
                                                      model->family == DPAR_MODEL_FAMILY_LLAMA));
     work->tokens = dpari_model_samples_tokens(model);
     work->hidden = model->hidden;
-    if (transformer) { /* others keep the zeros */
+    if (transformer) { /* in other families these fields stay 0 */
         work->heads = model->heads;
         work->kv_heads = model->kv_lora > 0 ? model->heads : model->kv_heads;
     }

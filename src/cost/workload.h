@@ -4,7 +4,7 @@
  * a new architecture is a new list, and the cost of pricing does not grow with the number of
  * layers.
  *
- *     static dpar_workload w;                                  27 KB
+ *     static dpar_workload w;                                  takes 27 KB
  *     dpar_model_find(&model, "llama-3-8b", &why);             models.h
  *     dpar_workload_init(&w, &model, 0, &why); */
 #ifndef DPARI_COST_WORKLOAD_H
@@ -13,8 +13,8 @@
 #include "../base/base.h"
 
 enum {
-    DPAR_MAX_LAYER_CLASSES = 24, /* most layer classes of a workload */
-    DPAR_MAX_LAYER_OPS = 320,    /* most operations of a workload */
+    DPAR_MAX_LAYER_CLASSES = 24, /* maximum number of layer classes of a workload */
+    DPAR_MAX_LAYER_OPS = 320,    /* maximum number of operations of a workload */
     DPAR_MAX_NOTE = 800          /* bytes of a note */
 };
 
@@ -31,22 +31,22 @@ enum {
 
 /* Private: how tensor parallelism (TP) divides an operation among its ranks. */
 enum {
-    DPARI_CUT_NONE,     /* every TP rank computes or holds all of it */
+    DPARI_CUT_NONE,     /* every TP rank computes or holds the whole operation */
     DPARI_CUT_SEQUENCE, /* as NONE, but with sequence parallelism 1/tp of the tokens */
     DPARI_CUT_COLUMN,   /* output width / tp */
     DPARI_CUT_ROW,      /* inner width / tp */
     DPARI_CUT_TENSOR,   /* bytes or heads / tp */
     /* For a mixture of experts: the experts are spread over ep ranks, and each expert is cut over
      * etp ranks. Sequence parallelism divides the tokens. */
-    DPARI_CUT_EXPERT,        /* every rank of etp computes or holds all of it */
+    DPARI_CUT_EXPERT,        /* every rank of etp computes or holds the whole operation */
     DPARI_CUT_EXPERT_COLUMN, /* output width / etp */
     DPARI_CUT_EXPERT_ROW,    /* inner width / etp */
     DPARI_CUT_EXPERT_TENSOR  /* bytes / etp */
 };
 
-/* The activations that are dropped and computed again in the backward. A value is one of the first
- * four; NONE and SELECTIVE may be combined with the bits below (Megatron-Core's recompute modules).
- */
+/* Which activations are dropped, and computed again in the backward. A value is one of the first
+ * four. NONE and SELECTIVE may be combined with the bits below (Megatron-Core's recompute
+ * modules). */
 enum {
     DPAR_RECOMPUTE_NONE,
     DPAR_RECOMPUTE_SELECTIVE, /* the scores of unfused attention */
@@ -79,7 +79,7 @@ typedef struct dpari_layer_op {
     double n, k;       /* sizes, see DPARI_OP_* */
     double copies;     /* number of products or rows, see DPARI_OP_*; usually 1 */
     double params;     /* weights, all ranks together */
-    double touch;      /* bytes of device memory per token that the forward moves, without GEMM
+    double touch;      /* bytes of device memory per token that the forward moves, not counting GEMM
                           operands */
     double touch_back; /* the same for the backward */
     double save;       /* bytes per token kept for the backward */
@@ -100,7 +100,8 @@ typedef struct dpar_workload_layer {
     int32_t count;              /* number of layers */
     int32_t from, span;         /* blocks: spread evenly over [from, from + span) of all blocks */
     int32_t first, ops;         /* its operations: `ops` entries of workload.op from `first` on */
-    int32_t shared, shared_ops; /* the part of these that belongs to shared experts */
+    int32_t shared, shared_ops; /* the same for its shared experts; shared_ops is 0 if there are
+                                   none */
     double tokens;              /* tokens (pixels, cells) per sample */
     double width_bytes;         /* bytes per token of its output, which a pipeline stage sends */
     double alternate;   /* bytes per token that RECOMPUTE_ALTERNATE keeps, all ranks together */
@@ -139,8 +140,8 @@ enum {
  * of its family. In text a year may follow, as in core@2024. It selects the latest generation up to
  * that year; if no run of that year is known, the note says so. */
 enum {
-    DPAR_MODEL_STACK_MEGATRON =
-        1, /* Megatron-LM of 2022, Megatron-DeepSpeed: apex kernels; only TP overlaps */
+    /* Megatron-LM of 2022, Megatron-DeepSpeed: apex kernels; only TP overlaps */
+    DPAR_MODEL_STACK_MEGATRON = 1,
     DPAR_MODEL_STACK_MEGATRON_CORE, /* Megatron-Core with TransformerEngine */
     DPAR_MODEL_STACK_TORCH,         /* PyTorch FSDP, eager */
     DPAR_MODEL_STACK_TORCH_COMPILE, /* PyTorch FSDP, torch.compile */
@@ -160,7 +161,7 @@ enum {
 /* The work of a job. dpar_workload_init builds it. */
 typedef struct dpar_workload {
     char name[32];
-    int32_t layers, ops;
+    int32_t layers, ops;                               /* entries of `layer` and of `op` in use */
     dpar_workload_layer layer[DPAR_MAX_LAYER_CLASSES]; /* in order of execution */
     dpari_layer_op op[DPAR_MAX_LAYER_OPS];             /* private */
     int32_t element;       /* bytes of an activation element: 2, 4 or 8 */
@@ -178,19 +179,19 @@ typedef struct dpar_workload {
     int32_t time_steps;        /* grid solver: time steps in one "step"; 0 for other families */
     int32_t trains;            /* 1 if it has a backward and an optimizer, 0 if forward only */
     int32_t shard_units;       /* parameter groups that ZeRO-3 gathers one by one, usually layers */
-    double params;             /* all weights */
+    double params;             /* number of weights */
     double model_flops_full;   /* FLOP per sample, forward and backward, as if not causal */
     double model_flops_causal; /* the same with causal attention at half */
     double capacity;           /* mixture of experts: load of the fullest expert / mean, >= 1 */
-    char note[DPAR_MAX_NOTE];  /* what was assumed or left out, one line each */
+    char note[DPAR_MAX_NOTE];  /* what was assumed or left out, one line per fact */
 } dpar_workload;
 
 /* The families of models. */
 enum {
-    DPAR_MODEL_FAMILY_GPT =
-        1, /* learned positions, LayerNorm, GELU, biases, dropout: Megatron's GPT */
-    DPAR_MODEL_FAMILY_LLAMA,  /* RMSNorm, rotary, gated MLP, no bias; GQA, MLA and experts by fields
-                               */
+    /* learned positions, LayerNorm, GELU, biases, dropout: Megatron's GPT */
+    DPAR_MODEL_FAMILY_GPT = 1,
+    /* RMSNorm, rotary, gated MLP, no biases; fields add GQA, MLA and experts */
+    DPAR_MODEL_FAMILY_LLAMA,
     DPAR_MODEL_FAMILY_VIT,    /* vision transformer: patches, not causal */
     DPAR_MODEL_FAMILY_DIT,    /* diffusion transformer: ViT with adaptive norms */
     DPAR_MODEL_FAMILY_T5,     /* encoder-decoder */
@@ -237,8 +238,8 @@ enum {
 };
 
 /* A model with the parameters that its paper gives. Zero the struct, then fill it in. 0 means "not
- * given". dpar_workload_init derives such fields from the others: head_width = hidden / heads,
- * kv_heads = heads, ffn = 4 hidden. */
+ * given". dpar_workload_init derives fields that are not given from the others: head_width = hidden
+ * / heads, kv_heads = heads, ffn = 4 hidden. */
 typedef struct dpar_model {
     char name[32];
     int32_t family; /* DPAR_MODEL_FAMILY_*; must be given */
@@ -250,32 +251,38 @@ typedef struct dpar_model {
     int32_t experts, topk, expert_ffn, shared_ffn, dense_layers; /* mixture of experts */
     int32_t expert_groups, topk_groups; /* groups of experts; groups that a token uses, 0 for all */
     double capacity; /* load of the fullest expert over the mean, >= 1; 0 selects 1, balanced */
-    int32_t q_lora, kv_lora, rope_width, qk_width, v_width; /* MLA if kv_lora > 0 */
+    /* latent attention (MLA), if kv_lora > 0 */
+    int32_t q_lora, kv_lora, rope_width, qk_width, v_width;
     int32_t decoder_layers; /* T5: layers of the decoder; 0 selects as many as in the encoder */
     int32_t image[2], patch, channels, out_channels; /* ViT, DiT, conv nets */
-    int32_t levels, blocks_per_level, kernel;        /* U-Net: level l has hidden * 2^l channels */
-    int64_t extent[3];                               /* GRID: cells; a U-Net uses image instead */
-    int32_t dims, fields, halo;                      /* GRID */
+    /* U-Net: number of levels (level l has hidden * 2^l channels), pairs of convolutions per level,
+     * side of a kernel */
+    int32_t levels, blocks_per_level, kernel;
+    int64_t extent[3]; /* GRID: cells; a U-Net uses image instead */
+    /* GRID: number of axes, fields per cell, width of the halo in cells */
+    int32_t dims, fields, halo;
     double flops_per_cell, bytes_per_cell; /* GRID, per time step; 0 counts fields and stencil */
     int32_t attention;                     /* DPAR_MODEL_ATTENTION_*; 0 selects the usual one */
-    int32_t stack;              /* DPAR_MODEL_STACK_*; 0 selects the family's usual one */
-    int32_t loss;               /* DPAR_MODEL_LOSS_*; 0 selects the stack's */
-    int32_t element;            /* bytes of an activation element; 0 selects 2, in GRID 4 */
-    int32_t inference;          /* 1 for forward only */
-    int32_t gated;              /* MLP of three matrices: 1 yes, -1 no, 0 as usual in the family */
-    int32_t causal;             /* 1 yes, -1 no, 0 as usual in the family */
-    int32_t positions;          /* rows of learned positions; -1 none, 0 as usual in the family */
-    int32_t head;               /* DPAR_MODEL_HEAD_* */
-    int32_t embed;              /* width of the token embedding; 0 selects hidden */
-    int32_t aside, aside_vocab; /* width and rows of a second embedding, one for each layer */
-    int32_t q_gate;             /* 1 if there are as many output gates as queries */
-    int32_t window, window_kv_heads; /* tokens that a window layer sees; its key-value heads */
-    int32_t scan, scan_heads, scan_groups, scan_width, scan_state, conv; /* DPAR_MODEL_SCAN_* */
-    int32_t expert_step,
-        expert_offset;        /* layers with experts: layer % step = offset; step 0 selects all */
+    int32_t stack;     /* DPAR_MODEL_STACK_*; 0 selects the family's usual one */
+    int32_t loss;      /* DPAR_MODEL_LOSS_*; 0 selects the stack's */
+    int32_t element;   /* bytes of an activation element; 0 selects 2, in GRID 4 */
+    int32_t inference; /* 1 for forward only */
+    int32_t gated;     /* MLP of three matrices: 1 yes, -1 no, 0 as usual in the family */
+    int32_t causal;    /* 1 yes, -1 no, 0 as usual in the family */
+    int32_t positions; /* rows of learned positions; -1 none, 0 as usual in the family */
+    int32_t head;      /* DPAR_MODEL_HEAD_* */
+    int32_t embed;     /* width of the token embedding; 0 selects hidden */
+    /* a second embedding that every layer has (Gemma 3n): its width in each layer, and its rows */
+    int32_t aside, aside_vocab;
+    int32_t q_gate; /* 1 if attention gates its output, with a gate as wide as the output */
+    int32_t window, window_kv_heads; /* WINDOW layers: tokens that a token sees; key-value heads */
+    /* recurrences: DPAR_MODEL_SCAN_*, the sizes named there, and taps of the short convolution */
+    int32_t scan, scan_heads, scan_groups, scan_width, scan_state, conv;
+    /* layers with experts: those with layer % expert_step = expert_offset; step 0 selects all */
+    int32_t expert_step, expert_offset;
     int32_t o_lora, o_groups; /* low-rank, block-diagonal output projection of attention */
     int32_t index_heads, index_width, index_topk; /* sparse attention: an indexer picks top-k */
-    int32_t mtp; /* extra blocks that predict tokens further ahead; only counted if given */
+    int32_t mtp; /* number of extra blocks that predict further tokens (multi-token prediction) */
     /* A vision or audio tower in front of the model: ViT blocks on tower_tokens patches of
      * tower_patch numbers. Its projectors join tower_merge tokens and map them, over a width of
      * tower_inner, to hidden. */
@@ -285,9 +292,9 @@ typedef struct dpar_model {
      * scan, B is both. Lower-case letters are such layers without MLP or experts. D is only a dense
      * MLP, E only experts. Empty selects F for all. */
     char pattern[16];
-    int32_t kinds[DPAR_MODEL_MIXER_COUNT *
-                  DPAR_MODEL_FFN_COUNT]; /* layers of each kind; all 0 selects the pattern */
-    char note[DPAR_MAX_NOTE];            /* what the reader assumed or left out, one line each */
+    /* number of layers of each kind, at MIXER_* x FFN_COUNT + FFN_*; all 0 selects the pattern */
+    int32_t kinds[DPAR_MODEL_MIXER_COUNT * DPAR_MODEL_FFN_COUNT];
+    char note[DPAR_MAX_NOTE]; /* what the reader assumed or left out, one line per fact */
 } dpar_model;
 
 /* Builds the workload of a model.

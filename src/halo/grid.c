@@ -8,9 +8,9 @@
  * lookup. Mirrors are lists of boxes, dim after dim, each of which also reflects the halos that the
  * dims before it have filled.
  *
- * Plans are kept by shapes and not by addresses, because a plan is made together: all ranks must
- * find it, or none. Ranks agree on the number of a shape when an array is attached or allocated.
- * Addresses may then differ and change on each rank independently. */
+ * Plans are found by shapes and not by addresses, because making a plan is collective: either all
+ * ranks must find a plan, or none. Ranks agree on the number of a shape when an array is attached
+ * or allocated. Addresses may then differ and change on each rank independently. */
 #include "grid.h"
 
 #include "../base/arith.h"
@@ -36,18 +36,18 @@
 #include "halo_plan.h"
 
 enum {
-    DPARI_GX_SHAPES = 256, /* dpari_gx_known compares them in one message of a byte each */
-    DPARI_GX_KNOWN = 72,   /* entries of arrays that are allocated together */
-    DPARI_GX_ALIGN = 64,   /* of the first own point, in bytes: a cache line */
-    DPARI_GX_PAGE = 4096,
-    DPARI_GX_SKEW = 320 /* bytes by which the place of arrays in a page differs from one to the
-                           next, so that they do not use the same sets of a cache */
+    DPARI_GX_SHAPES = 256, /* the most shapes; dpari_gx_known compares them, a byte each */
+    DPARI_GX_KNOWN = 72,   /* number of entries of arrays that are allocated together */
+    DPARI_GX_ALIGN = 64,   /* alignment of the first own point, in bytes: a cache line */
+    DPARI_GX_PAGE = 4096,  /* bytes of a page */
+    DPARI_GX_SKEW = 320    /* each array begins this number of bytes further in a page than the one
+                              before it, so that arrays do not use the same sets of a cache */
 };
 
 /* The kind of an array. Arrays of one shape can be exchanged with the same plan. */
 typedef struct dpari_gx_shape {
     struct dpari_gx_shape *next;
-    dpar_halo halo;        /* as wide as the array's */
+    dpar_halo halo;        /* the whole halo of the array */
     dpar_grid_field field; /* with strides and component_stride, also if the array is dense */
     int32_t number;        /* the same on all ranks */
     int32_t type, components;
@@ -61,11 +61,11 @@ typedef struct dpari_gx_array {
     void *at; /* the address of its first own point */
     const dpari_gx_shape *shape;
     void *memory;      /* the allocation of dpar_grid_array; NULL if the array is the caller's */
-    int64_t number;    /* counts the arrays; the same on all ranks */
+    int64_t number;    /* in the order in which arrays became known; the same on all ranks */
     int64_t low, high; /* addresses where its points begin and end */
 } dpari_gx_array;
 
-/* Entries of arrays stay where they are, so they are allocated in pages. */
+/* Entries of arrays are allocated in pages, because they must not move. */
 typedef struct dpari_gx_page {
     struct dpari_gx_page *next;
     int32_t count;
@@ -85,8 +85,8 @@ typedef struct dpari_gx_mirror {
 typedef struct dpari_gx_plan {
     struct dpari_gx_plan *next;
     dpar_halo_plan *exchange;
-    void **at;    /* [count] the arrays that are bound; the plan's own address, which is no array's,
-                 if one must be bound again */
+    void **at;    /* [count] the arrays that are bound. The address of this plan, which no array
+                 has, if an array must be bound again */
     void *before; /* in a plan of one array: the array that was bound before this one, or NULL */
     const dpari_gx_shape **shape; /* [count] */
     dpar_halo *halo;              /* [count] the halos to exchange if depth is not 0 */
@@ -95,13 +95,13 @@ typedef struct dpari_gx_plan {
     dpari_gx_mirror *mirror;      /* [mirrors] dim after dim */
     dpar_mem_box *box;            /* [mirrors] of arrays in a device's memory, otherwise NULL */
     int64_t bytes, rest_bytes;    /* sizes of this struct's memory and of `rest` */
-    int32_t count;                /* arrays */
-    int32_t depth;                /* cells; 0 is the whole halo */
+    int32_t count;                /* number of arrays */
+    int32_t depth;                /* in cells; 0 is the whole halo */
     int32_t mirrors;
     int32_t active; /* 1 if its exchange has begun and not ended */
 } dpari_gx_plan;
 
-/* A grid. The caller sees its first field. */
+/* A grid. The caller has a pointer to its first field. */
 typedef struct dpari_gx {
     dpar_grid head;
     dpar_grid_desc desc;
@@ -123,7 +123,7 @@ typedef struct dpari_gx {
     int64_t arrays;               /* number of arrays that became known so far */
     int64_t bytes;                /* size of this struct's memory */
     int32_t shapes_known;         /* number of shapes */
-    int32_t under_way;            /* exchanges that have begun and not ended */
+    int32_t under_way;            /* number of exchanges that have begun and not ended */
 } dpari_gx;
 
 /* Returns the grid behind a handle, or NULL if the handle is NULL or its world was closed. */
@@ -132,7 +132,8 @@ static dpari_gx *dpari_gx_of(dpar_grid *grid)
     return grid && grid->comm ? (dpari_gx *)(void *)grid : NULL;
 }
 
-/* The same for functions that only read the grid, also after its world was closed. */
+/* Returns the grid behind a handle, even if its world was closed, for functions that only read it.
+ */
 static const dpari_gx *dpari_gx_in(const dpar_grid *grid)
 {
     return (const dpari_gx *)(const void *)grid;
@@ -232,9 +233,9 @@ static DPARI_COLD dpar_status dpari_gx_check(dpari_gx *grid, const dpar_grid_des
     return DPAR_OK;
 }
 
-/* Chooses the number of parts of each dim. Halos across earlier dims have longer rows, so these are
- * preferred where two cuts are nearly equal. Dims without a halo are not cut, unless the other dims
- * have too few cells for all ranks. */
+/* Chooses the number of parts of each dim. If two choices are nearly equal, it prefers to cut
+ * earlier dims, whose halos have longer rows. Dims without a halo are not cut, unless the other
+ * dims have too few cells for all ranks. */
 static DPARI_COLD dpar_status dpari_gx_parts(dpari_gx *grid, int32_t ranks, dpar_why *why)
 {
     dpar_cart_choose_desc cart;
@@ -282,7 +283,7 @@ static DPARI_COLD dpar_status dpari_gx_check_mirror(const dpari_gx *grid, int32_
     return DPAR_OK;
 }
 
-/* Makes grid->halo: the halo of cells, cut by the mesh. */
+/* Makes grid->halo, the halo of the grid's cells, which the mesh distributes. */
 static DPARI_COLD dpar_status dpari_gx_cut_halo(dpari_gx *grid, const dpar_mesh *mesh,
                                                 dpar_why *why)
 {
@@ -378,7 +379,7 @@ static DPARI_COLD void dpari_gx_state(dpari_facts *facts, const void *given)
     }
 }
 
-/* Allocates a grid, followed by copies of its cuts. */
+/* Allocates a grid and, after it in memory, copies of its cuts. */
 static DPARI_COLD dpar_status dpari_gx_new(const dpar_grid_desc *desc, dpari_gx **grid,
                                            dpar_why *why)
 {
@@ -466,7 +467,7 @@ static DPARI_COLD dpar_status dpari_gx_check_field(const dpari_gx *grid, int32_t
     return DPAR_OK;
 }
 
-/* Describes the shape of an array: its halo, and its strides if they are the defaults. */
+/* Describes the shape of an array: its halo, and the default strides if the field sets none. */
 static DPARI_COLD void dpari_gx_shape_of(const dpari_gx *grid, int32_t type,
                                          const dpar_grid_field *field, dpari_gx_shape *shape)
 {
@@ -504,7 +505,7 @@ static DPARI_COLD void dpari_gx_shape_of(const dpari_gx *grid, int32_t type,
 
 /* Computes the distance in elements from the address of an array to its first element in memory
  * (*low) and to one past the last (*high). Returns 0, or 1 + the dim whose stride reaches further
- * than 2^57 bytes; `dims` stands for the components. */
+ * than 2^57 bytes, where dim number `dims` means the components. */
 static DPARI_COLD int32_t dpari_gx_span(const dpari_gx *grid, const dpari_gx_shape *shape,
                                         int64_t *low, int64_t *high)
 {
@@ -552,15 +553,15 @@ static DPARI_COLD int64_t dpari_gx_used_points(const dpari_gx *grid, const dpar_
     return points;
 }
 
-/* Checks that no two points have the same address. It takes the dims by ascending stride: each
- * stride must exceed the extent of all shorter ones. */
+/* Checks that no two points have the same address: in ascending order of strides, each stride must
+ * exceed the extent of the dims before it. */
 static DPARI_COLD dpar_status dpari_gx_check_apart(const dpari_gx *grid,
                                                    const dpari_gx_shape *shape, int32_t rank,
                                                    dpar_why *why)
 {
     const int32_t dims = grid->head.dims;
     uint32_t left = ((uint32_t)1 << (dims + 1)) - 1; /* bits of dims still to check */
-    int64_t taken = 1;                               /* extent of those checked, in elements */
+    int64_t taken = 1; /* extent of the dims that were checked, in elements */
     while (left != 0) {
         int64_t step = INT64_MAX, points;
         int32_t d, next = 0;
@@ -615,9 +616,9 @@ static DPARI_COLD dpar_status dpari_gx_check_span(const dpari_gx *grid, const dp
     return dpari_gx_check_apart(grid, shape, rank, why);
 }
 
-/* Makes grid->plain, the shape of unknown addresses. Ranks do not tell each other where such arrays
- * are. The shape is therefore the same for all kinds of memory, and peers never read them in
- * place. */
+/* Makes grid->plain, the shape of unknown addresses. Ranks do not tell each other where arrays of
+ * this shape are. The shape is therefore the same for all kinds of memory, and peers never read
+ * such arrays in place. */
 static DPARI_COLD dpar_status dpari_gx_make_plain(dpari_gx *grid, int32_t rank, dpar_why *why)
 {
     const int32_t type = grid->desc.type;
@@ -642,7 +643,9 @@ static DPARI_COLD dpar_status dpari_gx_make_plain(dpari_gx *grid, int32_t rank, 
     return DPAR_OK;
 }
 
-/* Compares the rank's block with the caller's (dpar_grid_desc.expected_count). */
+/* Checks that the rank's block has the size that the caller expects
+ * (dpar_grid_desc.expected_count).
+ */
 static DPARI_COLD dpar_status dpari_gx_compare_own(const dpari_gx *grid, int32_t rank,
                                                    dpar_why *why)
 {
@@ -660,7 +663,8 @@ static DPARI_COLD dpar_status dpari_gx_compare_own(const dpari_gx *grid, int32_t
     return DPAR_OK;
 }
 
-/* The local part of making a grid. *grid is allocated, even if a later step fails, or NULL. */
+/* Does the local part of making a grid. *grid is NULL if it could not be allocated; if a later
+ * check fails, the caller must free it. */
 static DPARI_COLD dpar_status dpari_gx_build(dpar_comm *comm, const dpar_grid_desc *desc,
                                              dpari_gx **grid, dpar_why *why)
 {
@@ -715,8 +719,8 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_make(dpar_comm *comm, const dpar_grid_
     return DPAR_OK;
 }
 
-/* Closes all plans and gives back their memory. Returns the first failure. comm is NULL if its
- * world was closed, which has closed the plans. */
+/* Frees all plans and their memory. Returns the first failure. comm is NULL if its world was
+ * closed, which has freed the plans themselves. */
 static DPARI_COLD dpar_status dpari_gx_free_plans(dpari_gx *grid, const dpar_comm *comm)
 {
     dpar_status first = DPAR_OK;
@@ -737,7 +741,7 @@ static DPARI_COLD dpar_status dpari_gx_free_plans(dpari_gx *grid, const dpar_com
     return first;
 }
 
-/* Gives back the arrays of dpar_grid_array and the tables of arrays and shapes. */
+/* Frees the arrays of dpar_grid_array and the tables of arrays and shapes. */
 static DPARI_COLD void dpari_gx_free_arrays(dpari_gx *grid, dpar_comm *comm)
 {
     int32_t i;
@@ -767,7 +771,7 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
     dpar_status status = DPAR_OK;
     dpar_status closed;
     int ended;  /* the communicator was closed before the grid */
-    int closes; /* this call closes it */
+    int closes; /* this call closes the communicator */
     if (!freed) {
         return DPAR_OK;
     }
@@ -786,7 +790,7 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
             }
         }
     }
-    if (comm && closes && !freed->plans) { /* closing a plan is a barrier as well */
+    if (comm && closes && !freed->plans) { /* freeing a plan is a barrier as well */
         status = dpar_barrier(comm, NULL);
     }
     closed = dpari_gx_free_plans(freed, comm);
@@ -811,7 +815,7 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
     return status;
 }
 
-/* True if two shapes are the same, so that plans of one fit arrays of the other. */
+/* True if two shapes are the same, so that a plan for one can exchange arrays of the other. */
 static DPARI_COLD int dpari_gx_alike(const dpari_gx *grid, const dpari_gx_shape *a,
                                      const dpari_gx_shape *b)
 {
@@ -829,7 +833,7 @@ static DPARI_COLD int dpari_gx_alike(const dpari_gx *grid, const dpari_gx_shape 
     return 1;
 }
 
-/* One more array, as dpari_gx_state_array states it. */
+/* An array that is being added, for dpari_gx_state_array. */
 typedef struct dpari_gx_given {
     const dpar_grid *grid;
     const dpari_gx_shape *shape;
@@ -850,8 +854,8 @@ static DPARI_COLD void dpari_gx_state_array(dpari_facts *facts, const void *give
     }
 }
 
-/* Finds the known shape that this array has on all ranks. *known is NULL if some rank has none;
- * then all ranks add a new shape. Collective. */
+/* Finds the known shape that the new array has on all ranks. *known is NULL if there is none; all
+ * ranks then add a new shape. Collective. */
 static DPARI_COLD dpar_status dpari_gx_known(dpari_gx *grid, const dpari_gx_shape *wanted,
                                              dpari_gx_shape **known)
 {
@@ -959,7 +963,7 @@ static dpari_gx_array *dpari_gx_overlapping(const dpari_gx *grid, const dpari_gx
     return NULL;
 }
 
-/* Returns a known array with which an array of desc.type at this address has elements in common, or
+/* Returns a known array that has elements in common with an array of desc.type at this address, or
  * NULL. */
 static const dpari_gx_array *dpari_gx_in_another(const dpari_gx *grid, void *at)
 {
@@ -1024,7 +1028,7 @@ static DPARI_COLD dpar_status dpari_gx_check_place(const dpari_gx *grid,
     return DPAR_OK;
 }
 
-/* Allocates the entry of one more array, and a shape in case it has a new one. */
+/* Allocates the entry of another array, and a shape in case the array has a new one. */
 static DPARI_COLD dpar_status dpari_gx_new_entry(dpari_gx *grid, dpari_gx_shape **fresh,
                                                  dpar_why *why)
 {
@@ -1044,8 +1048,8 @@ static DPARI_COLD dpar_status dpari_gx_new_entry(dpari_gx *grid, dpari_gx_shape 
     return DPAR_OK;
 }
 
-/* Forgets the arrays that have elements in common with a new one: usually their memory was freed
- * and used again. If not, their next exchange reports an unknown address. */
+/* Removes the arrays that have elements in common with a new one. Usually their memory was freed
+ * and used again. If it was not, their next exchange reports an unknown address. */
 static DPARI_COLD void dpari_gx_forget(dpari_gx *grid, const dpari_gx_shape *shape, void *u,
                                        int64_t low, int64_t high)
 {
@@ -1071,8 +1075,8 @@ static DPARI_COLD void dpari_gx_forget(dpari_gx *grid, const dpari_gx_shape *sha
     }
 }
 
-/* Adds an array to the table, after all ranks have agreed on it. Where `known` is NULL, `fresh`
- * becomes its shape, a new one. */
+/* Adds an array to the table, after all ranks have agreed on it. Its shape is `known`, or the new
+ * shape `fresh` if `known` is NULL. */
 static DPARI_COLD void dpari_gx_remember(dpari_gx *grid, dpari_gx_shape *known,
                                          dpari_gx_shape *fresh, void *u, void *memory, int64_t low,
                                          int64_t high)
@@ -1089,8 +1093,8 @@ static DPARI_COLD void dpari_gx_remember(dpari_gx *grid, dpari_gx_shape *known,
         dpari_os_unmap(fresh, (int64_t)sizeof *fresh);
     }
     if (array || grid->desc.type != 0) {
-        /* The address may have had another shape. Addresses that were taken for arrays of desc.type
-         * are looked up again, because they may now be inside this array. */
+        /* This address may have had another shape before, and addresses that were taken for arrays
+         * of desc.type may now be inside this array, so that all are looked up again. */
         for (plan = grid->plans; plan; plan = plan->next) {
             plan->before = NULL;
             grid->now = grid;
@@ -1113,8 +1117,8 @@ static DPARI_COLD void dpari_gx_remember(dpari_gx *grid, dpari_gx_shape *known,
     array->high = high;
 }
 
-/* Allocates an array from the communicator. *at is the address of its first own point. Arrays begin
- * at different places of a page, because the same place in several pages uses the same set of a
+/* Allocates an array from the communicator. *at receives the address of its first own point. Arrays
+ * begin at different places of a page, because equal places in several pages use the same set of a
  * cache. */
 static DPARI_COLD dpar_status dpari_gx_alloc(dpari_gx *grid, int64_t bytes_each, int64_t low,
                                              int64_t high, void **memory, void **at, dpar_why *why)
@@ -1142,8 +1146,8 @@ typedef struct dpari_gx_adding {
     int32_t attached; /* 1 if the array is the caller's */
 } dpari_gx_adding;
 
-/* The local part of adding an array: checks it, and allocates its entry and, for dpar_grid_array,
- * its memory. */
+/* Does the local part of adding an array: checks it and allocates its entry and, for
+ * dpar_grid_array, its memory. */
 static DPARI_COLD dpar_status dpari_gx_add_here(dpari_gx *grid, dpari_gx_adding *adding,
                                                 dpar_why *why)
 {
@@ -1186,8 +1190,8 @@ static DPARI_COLD dpar_status dpari_gx_add_here(dpari_gx *grid, dpari_gx_adding 
     return dpari_gx_check_place(grid, adding->fresh, adding->at, adding->low, adding->high, why);
 }
 
-/* The collective part of adding an array. Every rank calls it, with the status of its local part.
- * *known is the array's shape if all ranks have it already, otherwise NULL. */
+/* Does the collective part of adding an array. Every rank calls it with the status of its local
+ * part. *known receives the array's shape if all ranks have it already, otherwise NULL. */
 static DPARI_COLD dpar_status dpari_gx_add_together(dpari_gx *grid, dpari_gx_adding *adding,
                                                     dpar_status status, dpari_gx_shape **known,
                                                     dpar_why *why)
@@ -1209,7 +1213,7 @@ static DPARI_COLD dpar_status dpari_gx_add_together(dpari_gx *grid, dpari_gx_add
     if (status != DPAR_OK) {
         return dpari_repeat(status, why, comm->why.text);
     }
-    if (*known == NULL && grid->shapes_known == DPARI_GX_SHAPES) { /* so it is on all ranks */
+    if (*known == NULL && grid->shapes_known == DPARI_GX_SHAPES) { /* the same on all ranks */
         return dpari_say(
             DPAR_E_RANGE, why,
             "grid: its arrays have more than %d different shapes (a shape is a type and a "
@@ -1275,7 +1279,8 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_attach(dpar_grid *grid, void *u, int32
 
 /* ---- mirrors --------------------------------------------------------------------------------- */
 
-/* Returns the number of halo cells that an exchange of this depth fills below (side 0) or above. */
+/* Returns the number of halo cells in a dim that an exchange of this depth fills below the block
+ * (side 0) or above it (side 1). */
 static int64_t dpari_gx_width(const dpari_gx *grid, int32_t depth, int32_t d, int side)
 {
     const int64_t w = side ? grid->high[d] : grid->low[d];
@@ -1283,9 +1288,9 @@ static int64_t dpari_gx_width(const dpari_gx *grid, int32_t depth, int32_t d, in
 }
 
 /* Computes the box of points that the mirror at an end of dim d fills, counted from the first own
- * point. In dim d these are the points beyond the end. In the other dims they are all points that
- * have values: own ones, those that exchanges fill, and those that mirrors of dims before d have
- * filled. Returns 0 if there are none. */
+ * point. In dim d it spans the points beyond the end. In the other dims it spans all points that
+ * have values: own points, points that exchanges fill, and points that mirrors of dims before d
+ * have filled. Returns 0 if the box is empty. */
 static DPARI_COLD int dpari_gx_beyond(const dpari_gx *grid, const dpari_gx_shape *shape,
                                       int32_t depth, int32_t d, int side, dpar_box *box)
 {
@@ -1320,10 +1325,10 @@ static DPARI_COLD int dpari_gx_beyond(const dpari_gx *grid, const dpari_gx_shape
 
 /* Makes the copy that fills a box beyond a mirror, for component k or for all (-1).
  *
- * Point i, counted from the grid's first one, gets the value of point sum - i. At the low end sum
- * is  * -1, at the high end 2 * cells - 1, if the mirror is the outer face of the end cell and the
- * points are in the middle of cells. Through the middle of the end cell it is 1 more at the low end
- * and 1 less at the high end. If the points are on faces, it is 1 more. */
+ * Point i, counted from the grid's first point, receives the value of point sum - i. If the mirror
+ * is the outer face of the end cell and points are in the middle of cells, sum is -1 at the low end
+ * and 2 * cells - 1 at the high end. If the mirror goes through the middle of the end cell, sum is
+ * 1 more at the low end and 1 less at the high end. If points are on faces, sum is 1 more. */
 static DPARI_COLD void dpari_gx_reflect(const dpari_gx *grid, const dpari_gx_shape *shape,
                                         const dpar_box *box, int32_t d, int side, int32_t k,
                                         dpari_gx_mirror *mirror)
@@ -1368,8 +1373,8 @@ static DPARI_COLD void dpari_gx_reflect(const dpari_gx *grid, const dpari_gx_sha
     dpari_stride_prepare(&mirror->stride, &piece);
 }
 
-/* Lists the boxes that mirrors fill, dim after dim, and returns their number. `mirror` may be NULL,
- * to count them only. */
+/* Lists the boxes that mirrors fill, dim after dim, and returns their number. If `mirror` is NULL,
+ * only counts them. */
 static DPARI_COLD int32_t dpari_gx_mirrors(const dpari_gx *grid, const dpari_gx_shape *const *shape,
                                            int32_t n, int32_t depth, dpari_gx_mirror *mirror)
 {
@@ -1402,9 +1407,9 @@ static DPARI_COLD int32_t dpari_gx_mirrors(const dpari_gx *grid, const dpari_gx_
     return count;
 }
 
-/* Fills the halos at mirrors in a device's memory, with one call for each dim, because the boxes of
- * a dim read what those of the dims before have written. Moves in the communicator's memory are
- * ordered before what follows, so that nothing waits for them. */
+/* Moves the boxes at mirrors in a device's memory, with one call per dim, because the boxes of a
+ * dim read values that the boxes of earlier dims have written. In the communicator's memory, later
+ * operations are ordered after these moves, so that nothing waits for them here. */
 static DPARI_COLD dpar_status dpari_gx_move_mirrors(const dpari_gx *grid, dpari_gx_plan *plan)
 {
     int32_t i, count = 0;
@@ -1477,7 +1482,8 @@ static DPARI_COLD void dpari_gx_field_of(const dpari_gx *grid, dpari_gx_plan *pl
     }
 }
 
-/* Divides a plan's memory into its lists, and returns the number of bytes. NULL only counts. */
+/* Divides a plan's memory into its lists, and returns the number of bytes. If plan is NULL, only
+ * counts the bytes. */
 static DPARI_COLD int64_t dpari_gx_lay_out(dpari_gx_plan *plan, int32_t n, int32_t depth)
 {
     dpari_gx_plan none;
@@ -1496,8 +1502,8 @@ static DPARI_COLD int64_t dpari_gx_lay_out(dpari_gx_plan *plan, int32_t n, int32
     return room.used;
 }
 
-/* Divides the memory of mirrors, plan->rest, into its two lists, and counts its bytes. The number
- * of mirrors is known only after the fields are. */
+/* Divides the memory of mirrors, plan->rest, into its two lists, and counts its bytes. It is not a
+ * part of the plan's memory, because the number of mirrors is not known when that is allocated. */
 static DPARI_COLD void dpari_gx_lay_out_rest(const dpari_gx *grid, dpari_gx_plan *plan)
 {
     const int32_t there = grid->mem ? plan->mirrors : 0;
@@ -1533,8 +1539,8 @@ static DPARI_COLD dpar_status dpari_gx_no_memory(int64_t bytes, dpar_why *why)
                      bytes);
 }
 
-/* Does the local part of planning: allocates memory and describes the plan. *plan is allocated,
- * even if a later step fails, or NULL. */
+/* Does the local part of planning: allocates memory and describes the plan. *plan is NULL if it
+ * could not be allocated; if a later step fails, the caller must free it. */
 static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx *grid, void *const *list, int32_t n,
                                                 int32_t depth, dpari_gx_plan **plan, dpar_why *why)
 {
@@ -1572,7 +1578,7 @@ typedef struct dpari_gx_numbers {
     int32_t count, depth;
 } dpari_gx_numbers;
 
-/* Lists the kinds of the arrays, which are compared before a plan is made. */
+/* Lists types and components of the arrays, which are compared before a plan is made. */
 static DPARI_COLD void dpari_gx_state_kinds(dpari_facts *facts, const void *given)
 {
     const dpari_gx_numbers *args = (const dpari_gx_numbers *)given;
@@ -1621,7 +1627,8 @@ static DPARI_COLD dpar_status dpari_gx_new_plan(dpari_gx *grid, void *const *lis
     return DPAR_OK;
 }
 
-/* Returns a plan for arrays of these shapes and this depth that is not in use, or NULL. */
+/* Returns a plan for arrays of these shapes and this depth whose exchange is not in progress, or
+ * NULL. */
 static dpari_gx_plan *dpari_gx_match(const dpari_gx *grid, void *const *list, int32_t n,
                                      int32_t depth)
 {
@@ -1697,8 +1704,8 @@ static DPARI_COLD dpar_status dpari_gx_check_list(const dpari_gx *grid, void *co
     return DPAR_OK;
 }
 
-/* Checks the arrays of an exchange and, with desc.check, compares them between ranks; makes the
- * plan if *plan is NULL. It is called if there is no plan yet, and each time in a grid with
+/* Checks the arrays of an exchange, compares them between ranks if desc.check is 1, and makes the
+ * plan if *plan is NULL. Called if there is no plan yet, and for every exchange of a grid with
  * desc.check. Collective. */
 static DPARI_COLD dpar_status dpari_gx_check_and_plan(dpari_gx *grid, void *const *list, int32_t n,
                                                       int32_t depth, dpari_gx_plan **plan)
@@ -1753,8 +1760,8 @@ static dpar_status dpari_gx_bind_plan(dpari_gx *grid, void *const *list, int32_t
     return DPAR_OK;
 }
 
-/* Fast path for codes that swap two arrays: if u was bound to the plan that ran last before its
- * current array, binds it again and returns 1. */
+/* Fast path for codes that swap two arrays: if u was bound to grid->quick before the array that is
+ * bound now, binds u again and returns 1, otherwise returns 0. */
 static int dpari_gx_rebind(dpari_gx *grid, void *u)
 {
     dpari_gx_plan *plan = grid->quick;
@@ -1786,7 +1793,8 @@ static DPARI_COLD dpar_status dpari_gx_check_idle(const dpari_gx *grid, void *co
     return DPAR_OK;
 }
 
-/* Finds the plan of an exchange and binds it, unless an array is in an exchange already. */
+/* Finds the plan of an exchange and binds the arrays to it. Fails if an array takes part in another
+ * exchange that has not ended. */
 static dpar_status dpari_gx_ready(dpari_gx *grid, void *const *list, int32_t count, int32_t depth,
                                   dpari_gx_plan **plan)
 {
@@ -1922,8 +1930,8 @@ DPAR_API const dpar_halo *dpar_grid_halo(const dpar_grid *grid)
 
 /* ---- interior and boundary ------------------------------------------------------------------- */
 
-/* Computes the own cells of a dim, lo to hi - 1, that can be computed during an exchange. They are
- * further than the halo's width from each side that an exchange or a mirror fills. */
+/* Computes the own cells of a dim, lo to hi - 1, that can be computed during an exchange, because
+ * no halo cell that an exchange or a mirror fills is within the halo's width of them. */
 static void dpari_gx_inner(const dpari_gx *grid, int32_t d, int64_t *lo, int64_t *hi)
 {
     const int64_t first = grid->head.first[d], own = grid->head.count[d];
@@ -1951,8 +1959,8 @@ DPAR_API int dpar_grid_interior(const dpar_grid *grid, dpar_box *box)
     return 0;
 }
 
-/* The boxes below and above the interior in dim 0 span all other dims. Those of dim 1 lie between
- * these two, and so on. */
+/* The boxes below and above the interior in dim 0 span all other dims. The boxes of dim 1 are
+ * between these two, and so on. */
 DPAR_API int dpar_grid_boundary(const dpar_grid *grid, int32_t n, dpar_box *box)
 {
     dpar_box next;
@@ -1976,7 +1984,7 @@ DPAR_API int dpar_grid_boundary(const dpar_grid *grid, int32_t n, dpar_box *box)
         next.lo[d] = lo;
         next.hi[d] = hi;
         if (lo == hi) {
-            return 0; /* nothing is between them */
+            return 0; /* there are no cells between the two boxes */
         }
     }
     return 0;
@@ -1984,7 +1992,7 @@ DPAR_API int dpar_grid_boundary(const dpar_grid *grid, int32_t n, dpar_box *box)
 
 /* ---- the whole array ------------------------------------------------------------------------- */
 
-/* What dpar_grid_gather and dpar_grid_scatter move, block by block. */
+/* The memory between which dpar_grid_gather and dpar_grid_scatter move blocks. */
 typedef struct dpari_gx_block {
     const dpari_gx_shape *shape;
     char *array; /* this rank's array */
@@ -1993,15 +2001,15 @@ typedef struct dpari_gx_block {
     int back;    /* 0 gathers, 1 scatters */
 } dpari_gx_block;
 
-/* Computes the points that a rank owns, and returns their number of elements. */
+/* Computes the box of points that a rank owns, and returns the number of their elements. */
 static DPARI_COLD int64_t dpari_gx_owned(const dpari_gx_shape *shape, int32_t rank, dpar_box *own)
 {
     (void)dpar_halo_owned(&shape->halo, rank, own);
     return dpar_box_volume(own) * shape->components;
 }
 
-/* Copies between block->dense and this rank's array or, with `whole`, rank 0's whole array, in the
- * direction of block->back. */
+/* Copies a block between block->dense and this rank's array or, with `whole`, rank 0's whole array.
+ * block->back determines the direction. */
 static DPARI_COLD dpar_status dpari_gx_copy(const dpari_gx *grid, const dpari_gx_block *block,
                                             const dpar_box *own, int whole)
 {
@@ -2055,7 +2063,7 @@ static DPARI_COLD dpar_status dpari_gx_blocks(const dpari_gx *grid, const dpari_
     const int32_t type = block->shape->type;
     dpar_box own;
     int32_t r, i;
-    for (r = comm->rank; r < end; r++) { /* rank 0 serves all ranks, others only themselves */
+    for (r = comm->rank; r < end; r++) { /* rank 0 handles all blocks, other ranks only their own */
         const int64_t count = dpari_gx_owned(block->shape, r, &own);
         const int32_t other = comm->rank > 0 ? 0 : r;
         for (i = 0; i < STEPS; i++) {
@@ -2079,8 +2087,8 @@ static DPARI_COLD dpar_status dpari_gx_blocks(const dpari_gx *grid, const dpari_
     return DPAR_OK;
 }
 
-/* The local part of gathering and scattering: checks the array and allocates *block, as large as
- * the largest block that this rank handles. Rank 0 handles all. */
+/* Does the local part of gathering and scattering: checks the array and allocates *block, as large
+ * as the largest block that this rank handles. Rank 0 handles all blocks. */
 static DPARI_COLD dpar_status dpari_gx_whole_block(dpari_gx *grid, void *at, const void *whole,
                                                    int pins, void **block, dpar_why *why)
 {
@@ -2112,7 +2120,7 @@ static DPARI_COLD dpar_status dpari_gx_whole_block(dpari_gx *grid, void *at, con
     return dpari_say(status, why, "grid: %ld bytes for a block cannot be allocated", bytes);
 }
 
-/* Gathers the array on rank 0, or with `back` scatters it from there. */
+/* Gathers the array on rank 0, or with `back` scatters it from there. Collective. */
 static DPARI_COLD dpar_status dpari_gx_whole(dpari_gx *grid, void *at, void *whole, int back)
 {
     dpari_gx_numbers given;
@@ -2278,7 +2286,7 @@ DPAR_API DPARI_COLD void dpar_grid_draw(const dpar_grid *grid, dpar_text *out)
         }
         dpar_text_put(out, g->head.dims > 2 ? "\n" : "");
         dpari_gx_put_table(out, g, coord);
-        for (k = g->head.dims - 3; k >= 0; k--) { /* count up, the last of these dims fastest */
+        for (k = g->head.dims - 3; k >= 0; k--) { /* next part; the last of these dims is fastest */
             coord[k]++;
             if (coord[k] < g->head.parts[k]) {
                 break;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* grid - cuts a grid into a block for each rank, makes arrays on it and exchanges their halos in
- * one call. It is for the usual case, and allocates its own memory. The first lines of this header
- * have a program. In a code that has MPI, a communicator of MPI_Cart_create and arrays of its own,
- * these calls are enough:
+/* grid - cuts a grid into one block per rank, makes arrays on it and exchanges their halos in one
+ * call. It covers the usual case and allocates its own memory. The first lines of this header show
+ * a complete program. An MPI program that has a communicator from MPI_Cart_create and its own
+ * arrays needs only these calls:
  *
  *     d.cells[0] = ny;
  *     d.cells[1] = nx;
@@ -14,23 +14,24 @@
  *     ...
  *     dpar_grid_free(g);
  *
- * dpar_mpi.h then uses shared memory in a node and MPI between nodes. For another process grid use
- * dpar_mpi_make, d.parts and dpar_grid_make. Arrays that are not dense in C order with the grid's
- * halo are attached with dpar_grid_attach.
+ * dpar_mpi.h then uses shared memory within a node and MPI between nodes. For a process grid that
+ * is not from MPI_Cart_create, use dpar_mpi_make, d.parts and dpar_grid_make. Arrays that are not
+ * dense in C order with the grid's halo are attached with dpar_grid_attach.
  *
- * An array is named by the address of its first own point. Its halo is before and after that:
- * u[-1] is the neighbour below in the last dim. dpar_grid_exchange_many takes several arrays and
- * sends one message to each neighbour for all of them. The first exchange of a combination of
- * shapes plans it and allocates memory; later ones do neither. A shape is a type, a
- * dpar_grid_field, and whether the array is in registered memory (dpar_comm_alloc). Arrays of one
- * shape may be swapped without any call.
+ * An array is identified by the address of its first own point, so that halo points have lower
+ * addresses too: u[-1] is the point before u[0] in the last dim. dpar_grid_exchange_many exchanges
+ * several arrays and sends one message per neighbour for all of them. The first exchange of a
+ * combination of shapes plans it and allocates memory; later exchanges do neither. A shape consists
+ * of a type, a dpar_grid_field, and whether the array is in registered memory (dpar_comm_alloc).
+ * Arrays of the same shape may be swapped without any call.
  *
- * Halo cells inside the grid, or around a periodic end, get their owner's values. Halo cells beyond
- * a mirror get the reflected values, including edges and corners. Halo cells beyond other ends are
- * never touched, so the code can keep its boundary values there.
+ * Halo cells inside the grid, or beyond a periodic end, receive their owner's values. Halo cells
+ * beyond a mirror receive the reflected values, also in edges and corners. Halo cells beyond other
+ * ends are never touched, so that the code can keep its boundary values there.
  *
- * Functions without a `why` leave their message in g->comm->why. Whatever is missing here is in
- * halo_exchange.h, on which this is built; dpar_grid_halo and dpar_grid_plan give access to it. */
+ * Functions without a `why` leave their message in g->comm->why. Features that are missing here are
+ * in halo_exchange.h, on which grids are built; dpar_grid_halo and dpar_grid_plan give access to
+ * it. */
 #ifndef DPARI_HALO_GRID_H
 #define DPARI_HALO_GRID_H
 
@@ -39,54 +40,59 @@
 #include "halo_exchange.h"
 
 /* Puts the points of a field on the faces between cells in a dim (dpar_grid_field.location).
- * DPAR_HALO_AT_CELLS, 0, puts them in the middle of the cells. */
+ * DPAR_HALO_AT_CELLS, which is 0, puts them in the middle of the cells. */
 enum { DPAR_HALO_AT_FACES = DPAR_HALO_AT_LOW_FACES };
 
-/* A mirror at an end of a dim. Its plane is the outer face of the end cell, or goes through the
- * middle of the end cell, which is then its own image. */
+/* A mirror at an end of a dim. With FACE, the mirror plane is the outer face of the end cell. With
+ * CELL, it goes through the middle of the end cell, which is then its own image. */
 enum { DPAR_GRID_MIRROR_NONE, DPAR_GRID_MIRROR_FACE, DPAR_GRID_MIRROR_CELL };
 
-/* The description of a grid, for dpar_grid_make. Zero it, set dims, cells and halo, and what else
- * you need. All ranks pass the same, except for own, mem and free_why. */
+/* The description of a grid, for dpar_grid_make. Zero it, then set dims, cells, halo and the other
+ * fields that you need. All ranks must pass the same values, except for mem, free_why and
+ * expected_count. */
 typedef struct dpar_grid_desc {
-    int32_t dims;                       /* 1..DPAR_MAX_DIMS; the last is contiguous in memory */
-    int32_t star;                       /* 0 exchanges with all neighbours, 1 without edges and
-                                           corners. Fields on faces always have edges and corners */
-    int64_t cells[DPAR_MAX_DIMS];       /* cells of the whole grid, at least 1 */
-    int64_t halo;                       /* width of the halo on every side of every dim, in cells */
-    int64_t halo_low[DPAR_MAX_DIMS];    /* width below, if not 0, in place of `halo`. For a halo on
-                                           some sides only, set `halo` to 0 */
-    int64_t halo_high[DPAR_MAX_DIMS];   /* width above, in the same way */
+    int32_t dims; /* 1..DPAR_MAX_DIMS; the last dim is contiguous in memory */
+    /* 0 exchanges with all neighbours, 1 only with those across a face of the block, so that edges
+     * and corners are left out. Fields on faces always include edges and corners. */
+    int32_t star;
+    int64_t cells[DPAR_MAX_DIMS]; /* cells of the whole grid in each dim, at least 1 */
+    int64_t halo;                 /* width of the halo on both sides of all dims, in cells */
+    /* Width of the halo below and above the block in each dim, in cells. 0 selects `halo`. For a
+     * halo on some sides only, set `halo` to 0. */
+    int64_t halo_low[DPAR_MAX_DIMS];
+    int64_t halo_high[DPAR_MAX_DIMS];
     int32_t periodic[DPAR_MAX_DIMS];    /* 1 makes the dim periodic */
     int32_t mirror_low[DPAR_MAX_DIMS];  /* DPAR_GRID_MIRROR_x, at cell 0 */
     int32_t mirror_high[DPAR_MAX_DIMS]; /* DPAR_GRID_MIRROR_x, at the last cell */
-    int32_t parts[DPAR_MAX_DIMS]; /* ranks along the dim; 0 lets dpar choose the least halo. A dim
-                                     without halo is then not cut if another dim has a halo. If you
-                                     attach your own arrays, set your parts, because attach cannot
-                                     check sizes */
-    /* Which rank owns which block: DPAR_ORDER_LAST_FASTEST (0), where neighbours in the last dim
-     * are consecutive ranks, as in MPI_Cart, or DPAR_ORDER_FIRST_FASTEST. */
+    /* Number of ranks along each dim. 0 lets dpar choose it so that halos are smallest; a dim
+     * without a halo is then not cut if another dim has one. If you attach arrays of your own, set
+     * parts to those of your code, because dpar_grid_attach cannot check the sizes of arrays. */
+    int32_t parts[DPAR_MAX_DIMS];
+    /* Which rank owns which block. DPAR_ORDER_LAST_FASTEST (0) gives neighbours in the last dim
+     * consecutive ranks, as MPI_Cart_create does; DPAR_ORDER_FIRST_FASTEST those in dim 0. */
     int32_t order;
-    int32_t check; /* 1 compares in each exchange which arrays the ranks pass (DPAR_E_MISMATCH), at
-                      the cost of a small all-reduce */
-    const int64_t *cuts[DPAR_MAX_DIMS]; /* [parts + 1] numbers from 0 to cells: part p owns cells
-                                           cuts[p] to cuts[p+1] - 1, at least one. They are copied.
-                                           NULL gives the first (cells mod parts) ranks one cell
-                                           more */
-    const dpar_mem *mem; /* functions for arrays in memory that the CPU does not reach; must exist
-                            as long as the grid. NULL selects the communicator's, dpar_comm.mem */
-    int32_t type; /* DPAR_F64, ...: makes dpar_grid_attach unnecessary for your arrays of cells. Any
-                     address that is not known is taken for an array of cells of this type, dense in
-                     C order with its halo. It may change from call to call, on each rank
-                     independently. With 0 an unknown address is DPAR_E_ARG */
+    int32_t check; /* 1 checks in each exchange that all ranks pass the same arrays
+                      (DPAR_E_MISMATCH), which costs a small all-reduce */
+    /* [parts + 1] ascending numbers from 0 to cells for each dim: part p owns cells cuts[p] to
+     * cuts[p + 1] - 1, at least one. They are copied. NULL cuts evenly: the first (cells mod parts)
+     * parts then own one cell more than the others. */
+    const int64_t *cuts[DPAR_MAX_DIMS];
+    /* Functions for arrays in memory that the CPU cannot reach. The table must exist as long as the
+     * grid. NULL selects that of the communicator, dpar_comm.mem. */
+    const dpar_mem *mem;
+    /* DPAR_F64, ..., if your arrays of cells need not be attached: any unknown address is then
+     * taken for an array of cells of this type, dense in C order with its halo. The address may
+     * change from call to call, on each rank independently. With 0, an unknown address is
+     * DPAR_E_ARG. */
+    int32_t type;
     int32_t owns_comm; /* 1 makes dpar_grid_free close the communicator too */
-    /* Receives the message of dpar_grid_free, which is otherwise lost with `owns_comm` and with
-     * dpar_mpi_grid_make, because grid->comm is then closed. Each rank has its own, which must
-     * exist as long as the grid. May be NULL */
+    /* Receives the message if dpar_grid_free fails. Set it if dpar_grid_free also closes the
+     * communicator (owns_comm, dpar_mpi_grid_make), because grid->comm->why no longer exists then.
+     * Each rank passes its own, which must exist as long as the grid. May be NULL. */
     dpar_why *free_why;
-    /* this rank's cells along each dim in your code, which may differ by rank. If the grid's cut
-     * gives others, because your rule differs or dims are in another order, all ranks get
-     * DPAR_E_ARG. 0 skips the comparison */
+    /* The number of cells that your code expects this rank to own in each dim, which may differ by
+     * rank. If the grid's block has another size, because your code cuts by another rule or orders
+     * dims differently, all ranks get DPAR_E_ARG. 0 skips the check. */
     int64_t expected_count[DPAR_MAX_DIMS];
 } dpar_grid_desc;
 
@@ -94,67 +100,73 @@ typedef struct dpar_grid_desc {
 typedef struct dpar_grid {
     dpar_comm *comm;
     int32_t dims;
-    int32_t parts[DPAR_MAX_DIMS];  /* ranks along each dim */
-    int32_t coord[DPAR_MAX_DIMS];  /* coordinate of this rank among them */
+    int32_t parts[DPAR_MAX_DIMS];  /* number of ranks along each dim */
+    int32_t coord[DPAR_MAX_DIMS];  /* position of this rank among them, from 0 */
     int64_t cells[DPAR_MAX_DIMS];  /* cells of the whole grid */
-    int64_t first[DPAR_MAX_DIMS];  /* first cell that this rank owns */
+    int64_t first[DPAR_MAX_DIMS];  /* index of the first cell that this rank owns */
     int64_t count[DPAR_MAX_DIMS];  /* number of cells that this rank owns */
     int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours in a dense array of cells with its
                                       halo, as dpar_grid_array makes it */
 } dpar_grid;
 
 /* The points, components and strides of an array. Zero it, then set the fields that you need. All
- * ranks pass the same, except for strides. */
+ * ranks must pass the same values, except for strides. */
 typedef struct dpar_grid_field {
     int32_t components; /* elements at each point; 0 selects 1 */
-    /* The order of dense arrays: DPAR_ORDER_LAST_FASTEST (0) is C's, with DPAR_ORDER_FIRST_FASTEST
-     * dim 0 is contiguous. */
+    /* The order of a dense array: DPAR_ORDER_LAST_FASTEST (0) is C order; with
+     * DPAR_ORDER_FIRST_FASTEST dim 0 is contiguous. */
     int32_t order;
-    /* DPAR_HALO_AT_CELLS or DPAR_HALO_AT_FACES. Faces in one dim are for a flux or a velocity, in
-     * all dims for vertices. A rank has own + 1 faces and the halo beyond. It shares the outer
-     * faces with its neighbours; the upper one gets the neighbour's value */
+    /* DPAR_HALO_AT_CELLS or DPAR_HALO_AT_FACES in each dim. Faces in one dim hold a flux or a
+     * velocity; faces in all dims are the vertices. A rank with `count` cells has count + 1 faces,
+     * and the halo outside of these. Neighbours share the face between their blocks. Its owner is
+     * the rank above it, whose value an exchange copies to the rank below. */
     int32_t location[DPAR_MAX_DIMS];
-    uint32_t odd[DPAR_MAX_DIMS]; /* bit k is set if component k changes its sign at mirrors of this
-                                    dim, as the velocity normal to them does. Other bits are 0 */
+    /* For each dim: bit k is set if component k changes its sign at the mirrors of this dim, as the
+     * velocity normal to a mirror does. Bits of components that do not exist must be 0. */
+    uint32_t odd[DPAR_MAX_DIMS];
     int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours, in any order with any padding;
                                       all 0 for a dense array with its halo */
     int64_t component_stride;      /* elements between components; 0 selects 1 */
 } dpar_grid_field;
 
-/* A rank's part of an array, in the terms of MPI_Type_create_subarray, H5Sselect_hyperslab and
- * nc_put_vara. Components are one more dim. */
+/* This rank's part of an array, in the terms of MPI_Type_create_subarray, H5Sselect_hyperslab and
+ * nc_put_vara. Pass the components to them as one more dim. */
 typedef struct dpar_grid_part {
     int64_t global_count[DPAR_MAX_DIMS]; /* points of the whole array, each counted once */
-    int64_t start[DPAR_MAX_DIMS];        /* first of them that this rank owns */
-    int64_t count[DPAR_MAX_DIMS];        /* number of them that this rank owns */
+    int64_t start[DPAR_MAX_DIMS];        /* index in the whole array of the first own point */
+    int64_t count[DPAR_MAX_DIMS];        /* number of points that this rank owns */
     int64_t local_count[DPAR_MAX_DIMS];  /* points of this rank's array, with its halo */
-    int64_t local_start[DPAR_MAX_DIMS];  /* first of these that this rank owns */
+    int64_t local_start[DPAR_MAX_DIMS];  /* index in this rank's array of the first own point */
     int64_t stride[DPAR_MAX_DIMS];       /* elements between neighbours */
     int64_t component_stride;            /* elements between components */
 } dpar_grid_part;
 
 /* ---- a grid and its arrays ---- */
 
-/* Makes a grid, with one block for each rank of comm. Collective. Fails on all ranks with
- * DPAR_E_ARG, DPAR_E_DIVIDE, DPAR_E_NONE or DPAR_E_RANGE, and with DPAR_E_MISMATCH if ranks
- * describe different grids. Costs O(sum of parts). */
+/* Makes a grid with one block for each rank of comm.
+ *
+ * Collective. Fails on all ranks with DPAR_E_ARG, DPAR_E_DIVIDE, DPAR_E_NONE or DPAR_E_RANGE, and
+ * with DPAR_E_MISMATCH if ranks describe different grids. Costs a small all-reduce and
+ * O(sum of parts). */
 DPAR_API dpar_status dpar_grid_make(dpar_comm *comm, const dpar_grid_desc *desc, dpar_grid **grid,
                                     dpar_why *why);
-/* Destroys a grid with its plans and the arrays of dpar_grid_array. NULL does nothing. The grid
- * must not be used afterwards.
+/* Destroys a grid, its plans and the arrays of dpar_grid_array. NULL does nothing. The grid must
+ * not be used afterwards.
  *
  * Collective. Fails with DPAR_E_ARG, and does nothing, if an exchange has not ended. Otherwise
- * everything is released, and errors are those of dpar_halo_plan_free. The message is in
- * desc.free_why, and in the communicator's `why` if that is not closed.
+ * everything is released, and the errors are those of dpar_halo_plan_free. The message is in
+ * desc.free_why, and in the communicator's `why` if this call does not close the communicator.
+ * Costs one barrier per plan.
  *
- * After its communicator has been closed (dpar_comm_free), freeing a grid is local, releases the
- * grid's own memory and returns DPAR_OK. All other functions then fail with DPAR_E_ARG. After its
- * world has been closed, grid->comm is NULL. */
+ * If the communicator was closed before (dpar_comm_free), the call is local, releases the grid's
+ * own memory and returns DPAR_OK. All other functions of such a grid fail with DPAR_E_ARG. If the
+ * communicator's world was closed before, grid->comm is NULL. */
 DPAR_API dpar_status dpar_grid_free(dpar_grid *grid);
-/* Allocates a zeroed array with its halo in registered memory, which neighbours read directly; this
- * is the fastest. Returns the address of its first own point, aligned to 64, or NULL on all ranks.
+/* Allocates a zeroed array with its halo in registered memory. Such arrays are exchanged fastest,
+ * because neighbours read them in place. Returns the address of the first own point, which is a
+ * multiple of 64 bytes, or NULL on all ranks.
  *
- * field: where its points are and how many components each has; NULL for cells of one component.
+ * field: where the points are and how many components each has; NULL for cells with one component.
  *
  * On failure the message is in comm->why (DPAR_E_ARG, DPAR_E_RANGE, DPAR_E_MEMORY,
  * DPAR_E_MISMATCH). Collective. Costs some small all-reduces. */
@@ -165,105 +177,114 @@ DPAR_API void *dpar_grid_array(dpar_grid *grid, int32_t type, const dpar_grid_fi
  *        Points beyond open ends of the grid need no memory.
  * field: NULL for cells, dense in C order with the grid's halo.
  *
- * Neighbours read an array in registered memory in place. An array that has elements in common with
- * an attached one, or the same address, replaces it, because memory may have been freed and used
- * again. The exception is an array of some components of an attached one, with the same points and
- * strides: both are then attached.
+ * Neighbours read the array in place if it is in registered memory. It replaces any attached array
+ * that has the same address or elements in common with it, because the memory of that array may
+ * have been freed and used again. The exception is an array that consists of some components of an
+ * attached one, with the same points and strides: both are then attached.
  *
- * Collective. Fails on all ranks, without effect, with DPAR_E_ARG, DPAR_E_RANGE or DPAR_E_MISMATCH.
- * DPAR_E_ARG is returned if strides put two points into one place, if an exchange of the same
- * elements has not ended, and if elements belong to an array of dpar_grid_array. DPAR_E_RANGE is
- * returned if strides reach beyond 2^57 bytes. */
+ * Collective. Errors are returned on all ranks, and nothing is then attached. Fails with DPAR_E_ARG
+ * if strides give two points the same address, if an exchange of the same elements has not ended,
+ * or if elements belong to an array of dpar_grid_array. Fails with DPAR_E_RANGE if strides reach
+ * beyond 2^57 bytes, and with DPAR_E_MISMATCH if ranks attach different arrays. Costs some small
+ * all-reduces. */
 DPAR_API dpar_status dpar_grid_attach(dpar_grid *grid, void *u, int32_t type,
                                       const dpar_grid_field *field, dpar_why *why);
 
 /* ---- exchanges ----
  *
- * All of these are collective unless they say local: all ranks pass the same arrays in the same
- * order. The first exchange of a combination costs as much as dpar_halo_plan_make. Later ones
- * cost as much as dpar_halo_plan_exchange and about 10 ns per array.
+ * These functions are collective unless they say local: all ranks must pass the same arrays in the
+ * same order. The first exchange of a combination of shapes costs as much as dpar_halo_plan_make.
+ * Later ones cost as much as dpar_halo_plan_exchange and about 10 ns per array.
  *
- * They fail with DPAR_E_ARG if an address is no array of the grid, or is inside another array, or
- * if an exchange of the array has begun and not ended. Only this rank notices; the others wait for
- * it until the deadline. Otherwise errors are those of the two functions above.
+ * They fail with DPAR_E_ARG if an address is not that of an array of the grid, if it is inside
+ * another array, or if an exchange of the array has begun and not ended. Only the rank that passed
+ * it gets this error; the other ranks wait for it until the deadline. All other errors are those of
+ * dpar_halo_plan_make and dpar_halo_plan_exchange.
  *
  * If a rank calls another operation instead, such as a barrier, the result is DPAR_E_MISMATCH, and
- * the message says where each rank is. It is noticed at once in the first exchange of a combination
- * and in a grid with check = 1. Otherwise it takes a second at most between ranks that share
- * memory, and the deadline between others.
+ * the message says what each rank has called. The first exchange of a combination, and any exchange
+ * of a grid with check = 1, detects it at once. Otherwise ranks that share memory detect it within
+ * a second, and other ranks at the deadline.
  *
- * Ranks that exchange different arrays wait for each other until the deadline if both exchanges are
- * planned already and check is 0. The messages of two ranks may then name different ranks as the
- * late one. With check = 1 it is noticed at once, and the message names the arrays. */
+ * If both exchanges are planned already and check is 0, ranks that exchange different arrays wait
+ * for each other until the deadline. The messages of two ranks may then name different ranks as the
+ * late one. With check = 1 this is detected at once, and the message names the arrays. */
 
-/* Fills the halo of one array. */
+/* Exchanges the halo of one array. */
 DPAR_API dpar_status dpar_grid_exchange(dpar_grid *grid, void *u);
-/* Fills the halos of several arrays to a given depth, with one message to each neighbour. Steps of
- * a code may need different arrays and depths: each combination is planned when it first occurs.
+/* Exchanges the halos of several arrays to a given depth, with one message per neighbour. Each
+ * combination of arrays and depth is planned when it first occurs, so that the steps of a code may
+ * use different ones.
  *
  * arrays: [count], 1 to 4096 of them.
- * depth:  cells of the halo, counted from the own cells; 0 selects the whole halo. More than that
- *         is DPAR_E_RANGE. */
+ * depth:  width of the halo to exchange, in cells next to the own cells; 0 selects the whole halo.
+ *         A depth of more than the whole halo is DPAR_E_RANGE. */
 DPAR_API dpar_status dpar_grid_exchange_many(dpar_grid *grid, void *const *arrays, int32_t count,
                                              int32_t depth);
-/* Starts an exchange of one array. Until its end own cells may be read but not written, and halo
- * cells must not be touched. Compute the interior meanwhile, and the boundary after the end.
- * Several exchanges may be in progress. */
+/* Starts an exchange of one array. Until dpar_grid_end, own cells may be read but not written, and
+ * halo cells must be neither read nor written. Compute the interior meanwhile, and the boundary
+ * after dpar_grid_end. Several exchanges may be in progress. */
 DPAR_API dpar_status dpar_grid_begin(dpar_grid *grid, void *u);
-/* Starts an exchange of dpar_grid_exchange_many, otherwise as dpar_grid_begin. */
+/* Starts an exchange of several arrays. The arguments are those of dpar_grid_exchange_many, and the
+ * rules are those of dpar_grid_begin. */
 DPAR_API dpar_status dpar_grid_begin_many(dpar_grid *grid, void *const *arrays, int32_t count,
                                           int32_t depth);
-/* Waits until the exchange that u takes part in is done. Several exchanges end in the same order on
- * all ranks. */
+/* Waits until the exchange that u takes part in is complete. All ranks must end several exchanges
+ * in the same order. */
 DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u);
-/* Advances the exchange that u takes part in without waiting. Returns DPAR_OK if all has arrived
- * (end must still be called), or DPAR_MORE if not yet. Messages advance only inside calls, so call
- * it now and then while you compute the interior. Local. Fails as dpar_halo_plan_test. */
+/* Advances the exchange that u takes part in without waiting. Returns DPAR_OK if everything has
+ * arrived (dpar_grid_end must still be called), otherwise DPAR_MORE. Messages advance only inside
+ * calls, so call it now and then while you compute the interior. Local. Errors and cost are those
+ * of dpar_halo_plan_test. */
 DPAR_API dpar_status dpar_grid_test(dpar_grid *grid, void *u);
-/* Finds the own cells that can be computed during an exchange (the interior). Returns 1, or 0 if
- * there are none. They are further than the halo's width from all that an exchange or a mirror
- * fills.
+/* Finds the interior: the own cells that can be computed during an exchange, because no halo cell
+ * that the exchange or a mirror fills is within the halo's width of them. Returns 1, or 0 if there
+ * are no such cells.
  *
- * box: in the indices of loops, where 0 is the first own cell and hi is one past the last.
+ * box: receives the range of loop indices: 0 is the first own cell, and hi is one past the last
+ *      cell of the interior.
  *
- * Local. */
+ * Local. Costs O(dims). */
 DPAR_API int dpar_grid_interior(const dpar_grid *grid, dpar_box *box);
-/* Finds box n of the own cells that are not in the interior (the boundary). Returns 1, or 0 if
- * there is no such box. The boundary consists of at most 2 dims disjoint boxes, numbered from 0.
- * Local. */
+/* Finds box n of the boundary, which are the own cells that are not in the interior. Returns 1, or
+ * 0 if there is no such box. The boundary consists of at most 2 * dims disjoint boxes, numbered
+ * from 0. Local. Costs O(dims). */
 DPAR_API int dpar_grid_boundary(const dpar_grid *grid, int32_t n, dpar_box *box);
 
 /* ---- the whole array, files, pictures ---- */
 
 /* Gathers all points of an array in `whole` on rank 0.
  *
- * whole: [points of the whole array][components], dense in C order; ignored on other ranks. For
- *        arrays in a device's memory it is memory that the device reaches.
+ * whole: [points of the whole array][components], dense in C order; ignored on other ranks. If
+ *        arrays are in a device's memory, the device must be able to reach `whole`.
  *
  * Collective. Fails on all ranks with DPAR_E_ARG, DPAR_E_MEMORY or DPAR_E_MISMATCH. Costs one
- * message per rank, and memory for a block. */
+ * message per rank, and memory for one block. */
 DPAR_API dpar_status dpar_grid_gather(dpar_grid *grid, void *u, void *whole);
-/* Scatters `whole` of rank 0 to the own points of all ranks, otherwise as dpar_grid_gather. */
+/* Scatters `whole` from rank 0 to the own points of all ranks. Everything else is as for
+ * dpar_grid_gather. */
 DPAR_API dpar_status dpar_grid_scatter(dpar_grid *grid, void *u, const void *whole);
-/* Computes which part of the whole array this rank has, for files (MPI-IO, HDF5, NetCDF) that any
- * number of ranks can read again. A NULL field means cells. Local. Fails with DPAR_E_ARG or
- * DPAR_E_RANGE, without a message, if dpar_grid_attach would refuse the field. */
+/* Computes which part of the whole array this rank has, for writing files (MPI-IO, HDF5, NetCDF)
+ * that any number of ranks can read again. A NULL field means cells. Local. Fails with DPAR_E_ARG
+ * or DPAR_E_RANGE, without a message, if dpar_grid_attach would refuse the field. Costs
+ * O(dims). */
 DPAR_API dpar_status dpar_grid_block(const dpar_grid *grid, const dpar_grid_field *field,
                                      dpar_grid_part *part);
-/* Draws which rank owns which cells, as text. The grid is described in one line. A table of ranks
- * by the cells of the last two dims follows for each part of the other dims. Local. Costs
- * O(ranks). */
+/* Draws which rank owns which cells, as text. The first line describes the grid. For each part of
+ * the dims before the last two, a table of the ranks that own the cells of the last two dims
+ * follows. Local. Costs O(ranks). */
 DPAR_API void dpar_grid_draw(const dpar_grid *grid, dpar_text *out);
 
 /* ---- the full API ---- */
 
 /* Returns the halo of the grid's cells, for the functions dpar_halo_x of dpar.h. It exists as long
- * as the grid. */
+ * as the grid. Local. Costs O(1). */
 DPAR_API const dpar_halo *dpar_grid_halo(const dpar_grid *grid);
-/* Returns the plan of an exchange of these arrays, and makes it if there is none, for adjoints,
- * tests and reports (halo_exchange.h, dpar_debug.h). The plan is bound to these arrays and does not
- * include mirrors. It exists as long as the grid. Returns NULL on failure, with the message in
- * comm->why. Collective. */
+/* Returns the plan that exchanges these arrays, for adjoints, tests and reports (halo_exchange.h,
+ * dpar_debug.h). It is made if it does not exist yet. The plan is bound to these arrays, does not
+ * include mirrors, and exists as long as the grid. Returns NULL on failure, with the message in
+ * comm->why. Collective. Costs as much as dpar_halo_plan_make if the plan is made, otherwise O(n).
+ */
 DPAR_API dpar_halo_plan *dpar_grid_plan(dpar_grid *grid, void *const *list, int32_t n);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Finds out whether two arrays of a plan have an element in common. Fields may be interleaved with
- * any strides, so comparing address ranges is not enough. Two arrays meet if some sum of multiples
- * of their strides is the distance between them. A search over these sums, with bounds on what the
- * remaining strides can add, is exact. It ends after a number of tries (2^20 in a plan) and then
- * assumes that they do not meet. Called by dpar_halo_plan_make, and by dpar_grid_attach for two
- * arrays. */
+ * any strides, so that comparing address ranges is not enough. Two arrays have an element in common
+ * if some sum of multiples of their strides is the distance between them. A search over these sums,
+ * with bounds on the part that the remaining strides can add, is exact. It ends after a number of
+ * tries (2^20 in a plan) and then assumes that the arrays have no element in common. Called by
+ * dpar_halo_plan_make, and by dpar_grid_attach for two arrays. */
 #include "halo_apart.h"
 
 #include "../base/arith.h"
@@ -14,8 +14,8 @@
 #include "halo_plan.h"
 
 enum {
-    DPARI_HX_SEARCH = 1 << 20, /* tries of a plan */
-    DPARI_HX_PAIR = 16         /* tries that a pair costs even if the search ends at once */
+    DPARI_HX_SEARCH = 1 << 20, /* number of tries in a plan */
+    DPARI_HX_PAIR = 16         /* tries counted for a pair even if its search ends at once */
 };
 
 /* A set of elements of `unit` bytes, at base + the sum over dims of stride * t with 0 <= t <= last.
@@ -95,7 +95,7 @@ typedef struct dpari_hx_sums {
     int64_t left; /* tries that are left */
 } dpari_hx_sums;
 
-/* Adds a step. Equal steps are merged, and negative ones are turned. */
+/* Adds a step. Merges it with an equal step, and replaces a negative step by its absolute value. */
 static DPARI_COLD void dpari_hx_add_step(dpari_hx_sums *sums, int64_t step, int64_t least,
                                          int64_t most)
 {
@@ -124,8 +124,8 @@ static DPARI_COLD void dpari_hx_add_step(dpari_hx_sums *sums, int64_t step, int6
     sums->most[k - 1] += most;
 }
 
-/* True if `sum` plus some sum over steps k, k + 1, ... is between low and high. For step k it tries
- * only the factors that the steps after it can still correct. */
+/* True if `sum` plus some sum over steps k, k + 1, ... is in the range from low to high. Tries only
+ * those factors of step k for which the later steps can still reach the range. */
 static DPARI_COLD int dpari_hx_can_reach(dpari_hx_sums *sums, int32_t k, int64_t sum)
 {
     int64_t t, last;
@@ -145,9 +145,9 @@ static DPARI_COLD int dpari_hx_can_reach(dpari_hx_sums *sums, int32_t k, int64_t
     return 0;
 }
 
-/* True if two sets have a byte in common, as far as the tries in *left suffice. Two elements
- * overlap if the distance of their addresses, which is a sum of strides, is less than the width of
- * the lower one. */
+/* True if two sets have a byte in common; false if the tries in *left do not suffice to find one.
+ * Two elements overlap if the distance between their addresses, which is a sum of strides, is less
+ * than the number of bytes of the lower element. */
 static DPARI_COLD int dpari_hx_cells_meet(const dpari_hx_cells *a, const dpari_hx_cells *b,
                                           int64_t *left)
 {

@@ -5,11 +5,11 @@
 
 #include "halo_plan.h"
 
-/* Check that this rank has no element of a field in the plan's memory, and that no two fields have
- * an element in common. Otherwise they fail with DPAR_E_ARG and a message.
+/* The first function checks that no element of a field is in the plan's memory, the second that no
+ * two fields have an element in common. Otherwise they fail with DPAR_E_ARG and a message. Local.
  *
- * span: receives four numbers per field: the addresses where its data begin and end, and then those
- *       of its compact halo. */
+ * span: [4 * n], receives four addresses per field: where its data begins and ends, then where its
+ *       compact halo begins and ends. */
 DPARI_INTERNAL dpar_status dpari_hx_clear_of(const dpar_halo_field *fields, int32_t n, int32_t rank,
                                              const void *memory, int64_t bytes, dpar_why *why);
 DPARI_INTERNAL dpar_status dpari_hx_disjoint(const dpar_halo_field *fields, int32_t n, int32_t rank,

@@ -2,33 +2,34 @@
 /* Copies two boxes in one loop, or many small boxes from a list.
  *
  * The two boxes on opposite sides of a block are often in the same cache lines and pages, so that
- * one walk over both is faster than two. A box of a few elements costs more to set up than to copy;
- * lists hold the runs of many such boxes ready. halo_prepare.c decides what is paired or listed,
- * halo_run.c runs it.
+ * one walk over both is faster than two. A box of a few elements takes longer to set up than to
+ * copy; a list holds the runs of many such boxes. halo_prepare.c decides which boxes are paired or
+ * listed, and halo_run.c moves them.
  *
  * The names are those of strided_loops.h: a run is contiguous on both sides and moved by one of the
- * loops there; a row consists of runs at equal distances; `zero` is what becomes 0 with each run.
- * The loop is a constant in the inlined functions, so that the compiler makes one for each. */
+ * loops there; a row consists of runs at equal distances; `zero` is the address of the elements
+ * that are set to 0 with each run. The number of the loop is a constant in the inlined functions,
+ * so that the compiler makes a function for each loop. */
 #include "halo_beside.h"
 
 #include "../base/arith.h"
 #include "../comm/strided_loops.h"
 
 #define DPARI_STRIDE_APART                                                                         \
-    512 /* bytes between runs from which on the hardware does not prefetch them                    \
-           by itself; measured */
-#define DPARI_STRIDE_SOON 48  /* runs by which lines are prefetched ahead; measured on a Xeon */
+    512 /* least number of bytes between runs for which the hardware does not prefetch;            \
+           measured */
+#define DPARI_STRIDE_SOON 48  /* lines are prefetched this many runs ahead; measured on a Xeon */
 #define DPARI_STRIDE_ASKED 16 /* the least number of runs that are moved between two prefetches */
 #define DPARI_STRIDE_ROW 128  /* the most runs of a row that are prefetched at once */
 #define DPARI_STRIDE_PACK_PART                                                                     \
     256                            /* bytes of each box that are packed at a time; measured, Xeon  \
                                     */
-#define DPARI_STRIDE_PACK_SOON 512 /* bytes by which packing prefetches ahead; measured, Xeon */
+#define DPARI_STRIDE_PACK_SOON 512 /* packing prefetches this many bytes ahead; measured, Xeon */
 
 /* ---- two pieces in one loop ---- */
 
-/* Two boxes a and b of the same shape: each run of a is followed by the run of b that is to_b,
- * from_b and zero_b bytes after it on each side. */
+/* Two boxes a and b of the same shape. Each run of a is followed by the run of b, whose addresses
+ * are to_b, from_b and zero_b bytes further. */
 typedef struct dpari_stride_pair dpari_stride_pair;
 typedef void dpari_stride_pair_loop(const dpari_stride_pair *k);
 struct dpari_stride_pair {
@@ -137,7 +138,7 @@ DPARI_STATIC_NOINLINE void dpari_stride_round_f64(const dpari_stride_pair *pair)
 }
 
 #if DPARI_STRIDE_WIDE
-/* The same for two cells of f64 at each end. */
+/* Does the same for two cells of f64 at each end. */
 DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE void dpari_stride_round_two(unsigned char *low,
                                                                      unsigned char *high)
 {
@@ -171,8 +172,9 @@ dpari_stride_round_f64_2(const dpari_stride_pair *pair)
 #endif
 
 /* True if the two boxes are the ends of the same rows, with sums of `step` bytes, so that the loops
- * above can be used. If b has the low halo, it exchanges a and b, because the loops expect it in a.
- * Returns 0 also if x and y overlap, in a block narrower than its two halos. */
+ * above can be used. If b has the low halo, exchanges a and b, because the loops expect the low
+ * halo in a. Also returns 0 if x and y overlap, because the block is narrower than its two halos.
+ */
 static DPARI_UNUSED int dpari_stride_goes_round(dpari_stride_pair *pair, uintptr_t step)
 {
     const uintptr_t to = (uintptr_t)pair->a.to, from = (uintptr_t)pair->a.from;
@@ -218,8 +220,8 @@ static dpari_stride_pair_loop *dpari_stride_round_of(dpari_stride_pair *pair,
     return NULL;
 }
 
-/* The loops that are compiled for pairs: those of usual halos, one to four elements of 4 or 8 bytes
- * wide. */
+/* The loops that are compiled for pairs. They cover usual halos, which are one to four elements of
+ * 4 or 8 bytes wide. */
 #define DPARI_STRIDE_PAIRED_COPIES(X)                                                              \
     X(DPARI_STRIDE_4)                                                                              \
     X(DPARI_STRIDE_8)                                                                              \
@@ -283,18 +285,18 @@ static int dpari_stride_pairs(const dpari_stride *a, const dpari_stride *b)
            dpari_stride_has_pair(a->loop);
 }
 
-/* Prefetches so many bytes of both boxes. */
+/* Prefetches `bytes` bytes of both boxes. */
 static void dpari_stride_ask_both(const unsigned char *at, int64_t to_b, int64_t bytes)
 {
     dpari_stride_ask_lines(at, bytes);
     dpari_stride_ask_lines(at + to_b, bytes);
 }
 
-/* Packs both boxes through near memory, as dpari_stride_pack does for one, some rows at a time. In
- * between it prefetches the target lines that are DPARI_STRIDE_PACK_SOON bytes ahead. If it
- * prefetched more at once than a core can wait for, that would delay the lines that it reads.
- * (Blocks of 32^3 cut along the contiguous dim take 5.9 us on a Xeon, in parts of 2048 bytes
- * 6.4 us.) */
+/* Packs both boxes through near memory, some rows at a time, as dpari_stride_pack does for one box.
+ * Between these parts it prefetches the target lines that are DPARI_STRIDE_PACK_SOON bytes ahead.
+ * More prefetches at once than a core can have in progress would delay the lines that it reads.
+ * (Blocks of 32^3 cut along the contiguous dim take 5.9 us on a Xeon, but 6.4 us in parts of 2048
+ * bytes.) */
 static void dpari_stride_pack_pair(const dpari_stride_pair *pair, int32_t loop)
 {
     unsigned char room[2][DPARI_STRIDE_PACK];
@@ -320,7 +322,8 @@ static void dpari_stride_pack_pair(const dpari_stride_pair *pair, int32_t loop)
 }
 
 /* Describes the pair of box a at to[0], from[0] and box b at to[1], from[1], and decides which
- * lines it prefetches: if rows are short those of the next row, otherwise those some runs ahead. */
+ * lines are prefetched: those of the next row if rows are short, otherwise those some runs ahead.
+ */
 static void dpari_stride_pair_of(dpari_stride_pair *pair, const dpari_stride *a,
                                  unsigned char *const *to, const unsigned char *const *from,
                                  const dpari_stride *b)
@@ -345,8 +348,8 @@ static void dpari_stride_pair_of(dpari_stride_pair *pair, const dpari_stride *a,
     }
 }
 
-/* Moves both boxes in parts, which are some rows or a part of one. Before each part it prefetches
- * the lines of later runs on the side that another core used last. */
+/* Moves both boxes in parts, which are some rows or a part of a row. Before each part it prefetches
+ * the lines of later runs in the memory that another core used last. */
 static void dpari_stride_pair_ahead(const dpari_stride *stride, dpari_stride_pair *pair)
 {
     const dpari_stride_pair all = *pair;
@@ -409,8 +412,8 @@ static int dpari_stride_alike(const dpari_stride *a, const dpari_stride *b)
     return a->dims == b->dims && a->loop != DPARI_STRIDE_NONE && b->loop != DPARI_STRIDE_NONE;
 }
 
-/* Boxes of long runs, or of few elements, are moved one after the other. Otherwise they are moved
- * in one loop if there is one, or else in turns, some runs of each. */
+/* Moves boxes of long runs, or of few elements, one after the other. Moves other boxes in one loop
+ * if there is one for both, otherwise in turns, some runs of each. */
 DPARI_INTERNAL void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const void *from_a,
                                             const dpari_stride *b, void *to_b, const void *from_b)
 {
@@ -466,7 +469,7 @@ DPARI_STRIDE_INLINE void dpari_stride_list_of(const dpari_stride_rows *rows,
     }
 }
 
-/* Moves the runs of a list by the given loop; one by one if that is not compiled for lists. */
+/* Moves the runs of a list by the given loop, or one by one if it is not compiled for lists. */
 static void dpari_stride_move_list(const dpari_stride_rows *rows, const dpari_stride_spot *list,
                                    int32_t loop)
 {

@@ -8,23 +8,23 @@
 
 enum { DPARI_STRIDE_FEW = 8 }; /* the most runs of a box in a list */
 
-/* One run in a list: bytes from the addresses that the list is run with. */
+/* One run in a list: offsets in bytes from the two addresses that are passed with the list. */
 typedef struct dpari_stride_spot {
     int32_t to, from;
 } dpari_stride_spot;
 
 /* ---- of this header's own modules ---- */
 
-/* Writes the runs of a small box, one per entry, in the order of its walk. Lists are for boxes so
- * small that each takes longer to begin than to move. Returns the number of entries, or 0 if there
- * are more than DPARI_STRIDE_FEW or such a box cannot be in a list.
+/* Writes the runs of a small box, one per entry, in the order of its walk. Lists are for boxes that
+ * take longer to set up than to move. Returns the number of entries, or 0 if there are more than
+ * DPARI_STRIDE_FEW or if such a box cannot be in a list.
  *
- * to_at, from_at: bytes from the addresses that the list is run with to index 0 of the box. */
+ * to_at, from_at: bytes from the addresses that are passed with the list to index 0 of the box. */
 DPARI_INTERNAL int32_t dpari_stride_list(const dpari_stride *stride, int64_t to_at, int64_t from_at,
                                          dpari_stride_spot *list);
-/* True if two boxes that lists are made of may be in the same list. */
+/* True if two boxes, each of which can be in a list, may be in the same list. */
 DPARI_INTERNAL int dpari_stride_lists_alike(const dpari_stride *a, const dpari_stride *b);
-/* Moves n entries one after the other, of box s and of boxes that are alike. */
+/* Moves n entries of a list one after the other. stride: any box of the list. */
 DPARI_INTERNAL void dpari_stride_run_list(const dpari_stride *stride, const dpari_stride_spot *list,
                                           int64_t n, void *to, const void *from);
 

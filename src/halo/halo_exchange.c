@@ -3,13 +3,13 @@
  * its tables.
  *
  * Planning walks the transfers of each field (halo_walk.c) and groups the boxes by peer into items.
- * Peers that share memory exchange references to staging memory and arrays; the others get one
- * message each way. Both sides make the same decisions from the same numbers, so nothing else is
- * negotiated. halo_plan.h explains how the exchange then runs.
+ * Peers that share memory exchange references to staging memory and arrays; other peers exchange
+ * messages. Both ranks make the same decisions from the same numbers, so that nothing else needs to
+ * be negotiated. halo_plan.h explains how the exchange then runs.
  *
- * First each rank checks its fields and counts what its plan needs, so that the memory can be
+ * First each rank checks its fields and computes the size of its plan, so that the memory can be
  * allocated at once. Then the ranks agree that all have succeeded and describe the same fields.
- * From there on a failure on one rank is reported to the others at the next agreement. */
+ * After that, a failure on one rank is reported to the other ranks at the next agreement. */
 #include "halo_exchange.h"
 
 #include "../base/arith.h"
@@ -43,7 +43,7 @@
 
 /* The numbers that decide how large a plan is. items and peers are upper bounds. */
 typedef struct dpari_hx_size {
-    int64_t items, peers, moves; /* moves: items in memory that the CPU does not reach */
+    int64_t items, peers, moves; /* moves: number of items in memory that the CPU does not reach */
     int32_t fields, ranks, steps;
     int32_t ordered; /* 1 if the plan exchanges dim by dim */
     int32_t cut;     /* the only dim that is cut, counted from the last one, if it has steps of its
@@ -51,14 +51,14 @@ typedef struct dpari_hx_size {
     int32_t forward; /* number of steps of a forward exchange */
 } dpari_hx_size;
 
-/* Returns the number of words that a pair of peers may exchange during planning. */
+/* Returns the most words that a rank sends to a peer in one message of planning. */
 static int64_t dpari_hx_words(int32_t fields, int32_t steps)
 {
     return DPARI_HX_HEAD * (int64_t)steps + (int64_t)fields * DPARI_HX_WORDS;
 }
 
-/* Divides the memory of a plan into its tables, and computes its size. Without memory it only does
- * the latter and returns NULL. */
+/* Divides the memory of a plan into its tables, and computes its size. If memory is NULL, only
+ * computes the size and returns NULL. */
 static dpar_halo_plan *dpari_hx_layout(const dpari_hx_size *size, void *memory, int64_t *bytes)
 {
     dpari_room room;
@@ -169,12 +169,12 @@ static int dpari_hx_meetings(const dpar_halo *halo, uint32_t *steps)
 }
 
 /* True if a plan with desc.ordered 0 exchanges dim by dim, because that takes no more waits. Edges
- * and corners are then no boxes of their own, rows are whole along all dims but one, and ranks
- * still meet only once.
+ * and corners are then parts of other boxes, rows are complete along all dims but one, and ranks
+ * still wait for each other only once.
  *
- * *cut is the dim that is cut, counted from the last one. Its messages wait for no other step,
- * while each rank fills the halos of the other dims itself (DPARI_HX_CUT). It is -1 if no dim is
- * cut, or only the last one. The last dim's halos have no rows, only scattered points, which cost
+ * *cut receives the dim that is cut, counted from the last one. Its messages wait for no other
+ * step, while each rank fills the halos of the other dims itself (DPARI_HX_CUT). *cut is -1 if no
+ * dim is cut, or only the last one: its halos have scattered points in place of rows, which cost
  * more than waiting (blocks of 64^3 with a halo of 2: 24 us if ranks wait, 27 us if they do not).
  */
 static int dpari_hx_prefers_order(const dpar_halo_field *fields, int32_t n,
@@ -194,7 +194,7 @@ static int dpari_hx_prefers_order(const dpar_halo_field *fields, int32_t n,
         return 0;
     }
     *cut = -1;
-    if (meetings > 1) { /* the number of its only bit */
+    if (meetings > 1) { /* *cut is the number of the only bit */
         *cut = 0;
         while (meetings > 1) {
             ++*cut;
@@ -204,8 +204,8 @@ static int dpari_hx_prefers_order(const dpar_halo_field *fields, int32_t n,
     return 1;
 }
 
-/* True if the arrays of a field can hold the points that blocks share. The compact halo of a star
- * has no corners, which blocks share if points are between cells in two dims. */
+/* True if the arrays of a field can hold the points that blocks share. If points are between cells
+ * in two dims, blocks share corners, which the compact halo of a star does not have. */
 static int dpari_hx_can_share(const dpar_halo_field *field)
 {
     int32_t d, between = 0;
@@ -237,8 +237,8 @@ static dpar_status dpari_hx_check_options(const dpar_halo_field *field, int32_t 
     return DPAR_OK;
 }
 
-/* True if all addresses of the array are within 2^60 bytes of its index 0, so that later
- * differences cannot overflow. */
+/* True if all addresses of the array are within 2^60 bytes of its index 0, so that differences of
+ * addresses cannot overflow. */
 static int dpari_hx_reaches(const dpar_halo_field *field, const dpar_box *all)
 {
     const int64_t most = INT64_C(1) << 60, unit = dpar_type_bytes(field->type);
@@ -267,8 +267,8 @@ static int dpari_hx_reaches(const dpar_halo_field *field, const dpar_box *all)
     return sum <= most / unit;
 }
 
-/* True if two points may have the same address. Each stride must exceed the reach of all shorter
- * ones, as in any array that is padded or permuted. */
+/* True if two points may have the same address. Otherwise each stride exceeds the extent of all
+ * dims with shorter strides, as in any array that is padded or permuted. */
 static int dpari_hx_overlaps(const dpar_halo_field *field, int32_t rank, dpar_box *box)
 {
     const int32_t last = box->dims;
@@ -364,7 +364,7 @@ static const char *dpari_hx_array_halo_fault(const dpar_halo_field *field)
     return NULL;
 }
 
-/* Checks that an array with a wider halo holds the one that is exchanged. */
+/* Checks that the wider halo of an array (array_halo) includes the halo that is exchanged. */
 static dpar_status dpari_hx_check_array_halo(const dpar_halo_field *field, int32_t i, int32_t rank,
                                              dpar_why *why)
 {
@@ -560,8 +560,8 @@ static dpar_status dpari_hx_measure(const dpar_comm *comm, const dpar_halo_field
                                     const dpar_halo_plan_desc *desc, dpari_hx_size *size,
                                     dpar_why *why)
 {
-    /* Unless the caller asks for it, other ranks may refuse to exchange dim by dim. The boxes of an
-     * exchange at once, step -1, are therefore counted too. */
+    /* If desc.ordered is 0, another rank may be unable to exchange dim by dim. Therefore the boxes
+     * of an exchange of all dims at once, which is step -1, are counted too. */
     const int32_t first = desc->ordered ? 0 : -1;
     dpar_status status;
     int32_t i, number, end, dims = 1;
@@ -646,7 +646,7 @@ DPARI_API DPARI_COLD dpar_status dpari_hx_bytes(const dpar_comm *comm,
 
 /* ---- agreeing -------------------------------------------------------------------------------- */
 
-/* Lists what must be equal on all ranks in a window. */
+/* Lists the fields of a window that must be equal on all ranks. */
 static void dpari_hx_state_window(dpari_facts *facts, const dpar_window *window, int32_t d)
 {
     dpari_fact(facts, "halo.window[#].kernel", d, window->kernel);
@@ -661,8 +661,8 @@ static void dpari_hx_state_window(dpari_facts *facts, const dpar_window *window,
     }
 }
 
-/* Lists what must be equal on all ranks in axis i of a layout. Fields that its kind of placement
- * does not use are stated as 0. */
+/* Lists the fields of axis i of a layout that must be equal on all ranks. A field that the kind of
+ * placement does not use is listed as 0. */
 static void dpari_hx_state_axis(dpari_facts *facts, const dpar_layout *layout, int32_t i)
 {
     const dpar_placement *placement = &layout->axis[i];
@@ -686,7 +686,7 @@ static void dpari_hx_state_axis(dpari_facts *facts, const dpar_layout *layout, i
     dpari_fact_hash(facts, "the list of cuts of placement # of halo.grid", i, h);
 }
 
-/* Lists what must be equal on all ranks in a halo: points, owners, widths and ends. */
+/* Lists the fields of a halo that must be equal on all ranks: points, owners, widths and ends. */
 static void dpari_hx_state_halo(dpari_facts *facts, const dpar_halo *halo)
 {
     const int bends = halo->folds || halo->poles;
@@ -723,7 +723,7 @@ static void dpari_hx_state_halo(dpari_facts *facts, const dpar_halo *halo)
                     halo->outputs ? dpari_hash_layout(1, halo->outputs) : 0);
 }
 
-/* Lists what must be equal on all ranks in a descriptor. */
+/* Lists the fields of a descriptor that must be equal on all ranks. */
 static DPARI_COLD void dpari_hx_state(dpari_facts *facts, const void *given)
 {
     const dpar_halo_plan_desc *desc = (const dpar_halo_plan_desc *)given;
@@ -747,8 +747,8 @@ static DPARI_COLD void dpari_hx_state(dpari_facts *facts, const void *given)
     }
 }
 
-/* Makes all ranks exchange dim by dim, or none. Ranks may differ, because arrays may be in device
- * memory, or compact, on some of them only. */
+/* Makes all ranks exchange dim by dim, or none. Some ranks may be unable to, because arrays may be
+ * in device memory, or compact, on some ranks only. Collective. */
 static dpar_status dpari_hx_agree_on_order(dpar_comm *comm, dpari_hx_size *size, dpar_why *why)
 {
     int32_t all = 0;
@@ -765,8 +765,8 @@ static dpar_status dpari_hx_agree_on_order(dpar_comm *comm, dpari_hx_size *size,
     return DPAR_OK;
 }
 
-/* Exchanges records of so many words with the peers: sends the second half of plan->record, which
- * dpari_hx_to_peer divides, and receives the first. */
+/* Exchanges records of `words` words with the peers: sends the second half of plan->record, where
+ * dpari_hx_to_peer places records, and receives into the first half. */
 static dpar_status dpari_hx_exchange_records(dpar_halo_plan *plan, int64_t words)
 {
     const int64_t side = plan->peers * dpari_hx_words(plan->fields, plan->steps);
@@ -792,7 +792,7 @@ static dpar_status dpari_hx_exchange_records(dpar_halo_plan *plan, int64_t words
     return dpar_wait_all(plan->work, 2 * plan->peers);
 }
 
-/* Returns the record of so many words that is sent to peer i. */
+/* Returns the record of `words` words that is sent to peer i. */
 static int64_t *dpari_hx_to_peer(const dpar_halo_plan *plan, int32_t i, int64_t words)
 {
     return plan->record + plan->peers * dpari_hx_words(plan->fields, plan->steps) + i * words;
@@ -904,8 +904,8 @@ static dpar_status dpari_hx_exchange_arrays(dpar_halo_plan *plan)
 
 /* ---- items ----------------------------------------------------------------------------------- */
 
-/* Computes the strides of an item in a message. The message is dense and has its dims in the order
- * of the owner's strides, so that the owner walks its array in the order of addresses. */
+/* Computes the strides of an item in staging memory. The item is dense there, with its dims in the
+ * order of the owner's strides, so that the owner walks its array in the order of addresses. */
 static void dpari_hx_close_up(dpari_hx_item *item, const int64_t *owner)
 {
     int32_t done = 0, d, k;
@@ -927,10 +927,10 @@ static void dpari_hx_close_up(dpari_hx_item *item, const int64_t *owner)
     item->elements = step;
 }
 
-/* True if the receiver reads a box in place. Both sides get the same result, because the run is
- * that of the sender, and all ranks of a world have counted the same cores. Ranks that share cores
- * pack small boxes, so that they wait only for peers to be ready, and not for them to be done as
- * well (8 ranks on 2 cores, 32^3: 80 us in place, 58 us packed; boxes of 128 KiB take longer
+/* True if the receiver reads a box in place. Sender and receiver get the same result, because both
+ * use the sender's run, and all ranks of a world have counted the same cores. Ranks that share
+ * cores pack small boxes, so that they wait only until peers are ready, and not also until peers
+ * are done (8 ranks on 2 cores, 32^3: 80 us in place, 58 us packed; boxes of 128 KiB take longer
  * packed). */
 static int dpari_hx_is_direct(const dpar_halo_plan *plan, const dpari_hx_array *giver,
                               const dpari_hx_array *taker, const dpari_hx_spot *spot,
@@ -958,7 +958,7 @@ static int32_t dpari_hx_swapped(const dpar_transfer *transfer, int32_t d)
     return d;
 }
 
-/* Changes the receiver's place of a box so that its dims follow those of the sender: puts them into
+/* Changes the receiver's place of a box so that its dims match those of the sender: puts dims into
  * the sender's order, and begins at the other end of flipped dims, with a negative stride. */
 static void dpari_hx_turn(const dpar_transfer *transfer, dpari_hx_spot *spot)
 {
@@ -976,8 +976,8 @@ static void dpari_hx_turn(const dpar_transfer *transfer, dpari_hx_spot *spot)
     }
 }
 
-/* Finds the component that arrives as component k of a pair, and whether its sign changes. Turned
- * by 1 the pair is (-v, u), by 3 (v, -u). */
+/* Finds the component of the sender that arrives as component k of a vector (u, v), and whether its
+ * sign changes. Turned by 1 quarter turn the vector is (-v, u), by 3 it is (v, -u). */
 static void dpari_hx_component(dpari_hx_item *item, const dpar_transfer *transfer, int32_t k,
                                dpari_hx_spot *sender, dpari_hx_spot *receiver)
 {
@@ -987,14 +987,14 @@ static void dpari_hx_component(dpari_hx_item *item, const dpar_transfer *transfe
     item->negate = (transfer->turn == 1) == (k == 0);
 }
 
-/* Fills in item k of those that a transfer makes, except for its place in messages. sends: 1 for an
- * item of S. */
+/* Sets item k of the items into which a transfer is divided, except for its place in staging
+ * memory. sends: 1 for an item of S. */
 static void dpari_hx_fill(dpar_halo_plan *plan, dpari_hx_item *item, int32_t index,
                           const dpar_transfer *transfer, int sends, int32_t k)
 {
     const dpar_halo_field *field = &plan->field[index];
     const int32_t components = dpari_hx_components(field), peer = plan->peer_of[transfer->peer] - 1;
-    /* the field whose array the sender reads: the other one of a pair that is turned */
+    /* the field whose array the sender reads, which is the other one if a pair is turned */
     const int32_t owner = dpari_hx_crosses(field, transfer->turn)
                               ? (int32_t)(dpari_hx_other(field) - plan->field)
                               : index;
@@ -1041,8 +1041,8 @@ static void dpari_hx_fill(dpar_halo_plan *plan, dpari_hx_item *item, int32_t ind
     item->row = sends && peer >= 0 && !item->packs ? dpari_hx_row_of(item) : -1;
 }
 
-/* Appends an item, at a multiple of 16, to the bytes that are packed in one direction. Returns its
- * place. */
+/* Appends an item to the bytes that are packed in one direction. Returns its offset, a multiple of
+ * 16. */
 static int64_t dpari_hx_append(const dpar_halo_plan *plan, const dpari_hx_item *item,
                                int64_t *bytes)
 {
@@ -1077,8 +1077,8 @@ static void dpari_hx_count_in(dpar_halo_plan *plan, dpari_hx_item *item, int32_t
     flow->in_direct[take] += modes >> take & 1 && item->direct;
 }
 
-/* Counts the items of list R of step s for each peer and this rank itself. With `fill`, when it is
- * known where each peer's items begin, also fills them in. */
+/* Counts the items of list R of step s for each peer and for this rank itself. With `fill`, which
+ * requires that the first item of each peer is known, also sets the items. */
 static void dpari_hx_list_receives(dpar_halo_plan *plan, int32_t s, int fill)
 {
     dpari_hx_step *step = &plan->step[s];
@@ -1111,8 +1111,8 @@ static void dpari_hx_list_receives(dpar_halo_plan *plan, int32_t s, int fill)
     }
 }
 
-/* Fills in the items of list S of step s from item `at` on: with own_first those that this rank
- * adds without waiting for peers, otherwise all others. Returns where they end. */
+/* Sets items of list S of step s from item `at` on: with own_first the items that this rank adds
+ * without waiting for peers, otherwise all other items. Returns the index after the last one. */
 static int64_t dpari_hx_list_sends(dpar_halo_plan *plan, int32_t s, int64_t at, int own_first)
 {
     dpari_hx_walk walk;
@@ -1142,8 +1142,8 @@ static int64_t dpari_hx_list_sends(dpar_halo_plan *plan, int32_t s, int64_t at, 
     return at;
 }
 
-/* Fills in the lists R (this rank's own items first, then by peer) and S of step s, from item `at`
- * on. Returns where they end. */
+/* Sets the lists R (first the items that this rank sends to itself, then by peer) and S of step s,
+ * from item `at` on. Returns the index after the last item. */
 static int64_t dpari_hx_list(dpar_halo_plan *plan, int32_t s, int64_t at)
 {
     dpari_hx_step *step = &plan->step[s];
@@ -1185,8 +1185,9 @@ static void dpari_hx_mark_packed(dpar_halo_plan *plan)
     }
 }
 
-/* Assigns positions in the staging memory to what this rank packs, and in the memory for arrivals
- * to what it receives in messages: by step and peer, the same for both modes. */
+/* Assigns positions in the staging memory to the boxes that this rank packs, and positions in the
+ * memory for arrivals to the messages that it receives. They are in the order of steps and peers,
+ * and the same for both modes. */
 static void dpari_hx_flows(dpar_halo_plan *plan)
 {
     int32_t s, i, mode;
@@ -1227,7 +1228,8 @@ static void dpari_hx_flows(dpar_halo_plan *plan)
 
 /* ---- planning -------------------------------------------------------------------------------- */
 
-/* Returns the bytes of the references to this rank's arrays, in whole lines. */
+/* Returns the number of bytes of the references to this rank's arrays, rounded up to whole lines.
+ */
 static int64_t dpari_hx_refs_bytes(const dpar_halo_plan *plan)
 {
     return ((int64_t)sizeof(uint64_t) * 2 * plan->fields + DPARI_LINE - 1) / DPARI_LINE *
@@ -1246,8 +1248,8 @@ static int32_t dpari_hx_first_outside(const dpar_halo_plan *plan)
     return i;
 }
 
-/* Allocates the plan's registered memory. It has the lines, the references to arrays, two halves of
- * staging memory (three parts if devices of other ranks may read it), what arrives in messages, and
+/* Allocates the plan's registered memory. It holds the lines, the references to arrays, two halves
+ * of staging memory (three parts if devices of other ranks may read it), messages that arrive, and
  * a buffer for the largest item in memory that the CPU does not reach. */
 static dpar_status dpari_hx_alloc(dpar_halo_plan *plan, dpar_why *why)
 {
@@ -1298,15 +1300,16 @@ static DPARI_COLD void dpari_hx_bind_field(dpar_halo_plan *plan, int32_t f)
     const dpar_halo_field *field = &plan->field[f];
     plan->part[2 * f] = (unsigned char *)field->data;
     plan->part[2 * f + 1] = (unsigned char *)field->compact_halo;
-    if (plan->world) { /* a reference of 0 is no array, or one that peers cannot read */
+    if (plan->world) { /* the reference is 0 if there is no array or peers cannot read it */
         plan->refs[2 * f] = field->data ? dpari_ref(plan->world, field->data, 1) : 0;
         plan->refs[2 * f + 1] =
             field->compact_halo ? dpari_ref(plan->world, field->compact_halo, 1) : 0;
     }
 }
 
-/* Finds the memory of a peer's plan: its words and staging memory if the two share memory, or its
- * staging memory if this rank's device can reach it. record: what the peer has sent. */
+/* Finds the memory of a peer's plan: its words and staging memory if the peer shares memory with
+ * this rank, or only its staging memory if this rank's device can reach it. record: the peer's
+ * record. */
 static dpar_status dpari_hx_reach_peer(dpar_halo_plan *plan, dpari_hx_peer *peer,
                                        const int64_t *record, dpar_why *why)
 {
@@ -1338,8 +1341,8 @@ static dpar_status dpari_hx_reach_peer(dpar_halo_plan *plan, dpari_hx_peer *peer
     return DPAR_OK;
 }
 
-/* Exchanges positions in staging memory with each peer, and checks that both expect the same data
- * between them. */
+/* Exchanges positions in staging memory with each peer, and checks that each rank sends the boxes
+ * that the other one expects. */
 static dpar_status dpari_hx_exchange_places(dpar_halo_plan *plan, dpar_why *why)
 {
     const int64_t words = DPARI_HX_HEAD * (int64_t)plan->steps;
@@ -1349,7 +1352,7 @@ static dpar_status dpari_hx_exchange_places(dpar_halo_plan *plan, dpar_why *why)
         int64_t *r = dpari_hx_to_peer(plan, i, words);
         for (s = 0; s < plan->steps; s++, r += DPARI_HX_HEAD) {
             const dpari_hx_flow *flow = &plan->peer[i].flow[s];
-            r[0] = (int64_t)flow->hash[1]; /* what this rank sends is what the peer receives */
+            r[0] = (int64_t)flow->hash[1]; /* the peer compares it with the hash of its R */
             r[1] = (int64_t)flow->hash[0];
             r[2] = flow->out_at[0]; /* the same in both modes */
             r[3] = flow->out_bytes[0];
@@ -1420,7 +1423,7 @@ static dpar_status dpari_hx_connect(dpar_halo_plan *plan, dpar_why *why)
     return dpari_agree(plan->comm, status, why);
 }
 
-/* The collective part of planning, after the ranks have agreed on the fields. */
+/* Does the collective part of planning, after the ranks have agreed on the fields. */
 static dpar_status dpari_hx_plan(dpar_halo_plan *plan, dpar_why *why)
 {
     int32_t s;
@@ -1453,8 +1456,8 @@ static dpar_status dpari_hx_plan(dpar_halo_plan *plan, dpar_why *why)
 }
 
 /* Describes this rank's arrays, and finds out whether peers can read them in place. If arrays are
- * bound later, their memory is not known yet: peers then read them in place only if the method is
- * DPAR_HALO_DIRECT, and dpar_halo_plan_bind requires registered memory. */
+ * bound later, their memory is not known yet. Peers then read them in place only if the method is
+ * DPAR_HALO_DIRECT, in which case dpar_halo_plan_bind requires registered memory. */
 static void dpari_hx_own_arrays(dpar_halo_plan *plan, int32_t later)
 {
     const int32_t method = plan->options.method;
@@ -1471,8 +1474,8 @@ static void dpari_hx_own_arrays(dpar_halo_plan *plan, int32_t later)
     }
 }
 
-/* Checks that arrays in memory of dpar_comm_alloc end inside their allocation. span: as
- * dpari_hx_disjoint returns it. */
+/* Checks that arrays in memory of dpar_comm_alloc end inside their allocation. span: set by
+ * dpari_hx_disjoint. */
 static dpar_status dpari_hx_check_heap(const dpari_world *world, const dpar_halo_field *fields,
                                        int32_t n, int32_t rank, const int64_t *span, dpar_why *why)
 {
@@ -1515,7 +1518,7 @@ static dpar_status dpari_hx_check_overlaps(const dpar_comm *comm, const dpar_hal
                                why);
 }
 
-/* The local part of planning: checks the descriptor, and provides and checks the memory. */
+/* Does the local part of planning: checks the descriptor, and provides and checks the memory. */
 static dpar_status dpari_hx_prepare_plan(const dpar_comm *comm, const dpar_halo_plan_desc *desc,
                                          int32_t later, dpari_hx_size *size, int64_t *need,
                                          void **memory, dpar_why *why)
@@ -1525,7 +1528,7 @@ static dpar_status dpari_hx_prepare_plan(const dpar_comm *comm, const dpar_halo_
         return status;
     }
     (void)dpari_hx_layout(size, NULL, need);
-    /* Pages of the host, because the memory of the communicator may be on a device. */
+    /* allocates pages of the host, because the communicator's memory may be on a device */
     status = dpari_object_memory(NULL, desc->memory, desc->bytes, *need, "halo", memory, why);
     if (status != DPAR_OK || later) {
         return status;
@@ -1533,7 +1536,7 @@ static dpar_status dpari_hx_prepare_plan(const dpar_comm *comm, const dpar_halo_
     return dpari_hx_check_overlaps(comm, desc, size, *memory, *need, why);
 }
 
-/* Lays the plan out in its memory, and fills in what this rank knows without the others. */
+/* Divides the plan's memory into tables, and sets the fields that need no other rank. */
 static dpar_halo_plan *dpari_hx_describe_plan(dpar_comm *comm, const dpar_halo_plan_desc *desc,
                                               const dpari_hx_size *size, void *memory, int64_t need)
 {
@@ -1606,7 +1609,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_make(dpar_comm *comm,
     return dpari_hx_open(comm, desc, 0, plan, why);
 }
 
-/* Names the arrays that are not NULL, for a message. */
+/* Returns words for a message that name the arrays that are not NULL. */
 static DPARI_COLD const char *dpari_hx_given(const void *data, const void *halos)
 {
     if (data && halos) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Moves the boxes of fields in memory that the CPU does not reach, such as a device's.
  *
- * A phase of an exchange passes all its boxes to the `move` of the field's dpar_mem in batches, and
- * waits once at its end. Host memory that takes part is pinned when the plan is made. Called by
- * halo_run.c and by the checks of dpar_debug.h. */
+ * Each phase of an exchange passes its boxes in batches to the `move` function of the field's
+ * dpar_mem, and waits once at its end. Host memory that takes part is pinned when the plan is made.
+ * Called by halo_run.c and by the checks of dpar_debug.h. */
 #include "halo_mem.h"
 
 #include "../base/arith.h"
@@ -50,7 +50,7 @@ static void dpari_hx_moving(dpar_halo_plan *plan, const dpari_hx_item *item, int
 {
     const dpar_halo_field *field = &plan->field[item->field];
     const int adjoint = plan->mode == DPAR_HALO_ADJOINT;
-    /* not const: an adjoint sets halos to 0 that are taken from this rank's own array */
+    /* not const, because an adjoint sets the halos to 0 that this rank takes from its own array */
     const uintptr_t from = takes ? (uintptr_t)dpari_hx_from(plan, item) : 0;
     unsigned char *staging = plan->staging + dpari_hx_parity(plan) * plan->turn;
     int32_t d;
@@ -71,7 +71,7 @@ static void dpari_hx_moving(dpar_halo_plan *plan, const dpari_hx_item *item, int
     }
 }
 
-/* Keeps the first failure of a move. */
+/* Stores the status of a move, unless an earlier move has failed. */
 static void dpari_hx_note(dpar_halo_plan *plan, dpar_status status)
 {
     if (plan->moved == DPAR_OK) {
@@ -79,7 +79,7 @@ static void dpari_hx_note(dpar_halo_plan *plan, dpar_status status)
     }
 }
 
-/* Items of the same memory that follow each other are one batch. A failure is returned by the next
+/* Consecutive items of the same memory are one batch. A failure is returned by the next
  * dpari_hx_settle. */
 DPARI_INTERNAL void dpari_hx_move(dpar_halo_plan *plan, int64_t first, int64_t n, int takes)
 {
@@ -115,8 +115,8 @@ static int dpari_hx_seen_before(const dpar_halo_plan *plan, int32_t f)
     return 0;
 }
 
-/* If the plan is in order, nothing waits: the moves are ordered before what follows. A failure
- * breaks the communicator. */
+/* If plan->in_order is 1, does not wait, because later operations are ordered after the moves. A
+ * failure breaks the communicator. */
 DPARI_INTERNAL dpar_status dpari_hx_settle(dpar_halo_plan *plan)
 {
     dpar_status status = plan->moved;
@@ -144,7 +144,7 @@ DPARI_INTERNAL dpar_status dpari_hx_settle(dpar_halo_plan *plan)
     return status;
 }
 
-/* Pins host memory with the functions of one memory (on), or unpins it. */
+/* Pins host memory with the functions of one memory, or unpins it if `on` is 0. */
 static DPARI_COLD dpar_status dpari_hx_pin_with(const dpar_mem *mem, void *memory, int64_t bytes,
                                                 int on)
 {
@@ -174,7 +174,7 @@ DPARI_API DPARI_COLD dpar_status dpari_hx_pin(const dpar_halo_plan *plan, void *
     return status;
 }
 
-/* This is the plan's own memory and the staging memory of peers. */
+/* Pins the plan's own memory and the staging memory of peers. */
 DPARI_INTERNAL dpar_status dpari_hx_pin_all(const dpar_halo_plan *plan, int on)
 {
     dpar_status status = dpari_hx_pin(plan, plan->memory, plan->memory_bytes, on);

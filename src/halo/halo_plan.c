@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Computes where the boxes of a plan are: in arrays, in compact halos and in staging memory.
  *
- * These functions turn a point of the grid into an address for the strides and origin of a field.
- * Planning, mirrors and checks share them, so that all agree on addresses. */
+ * These functions convert a point of the grid to an address, by the strides and origin of a field.
+ * Planning, mirrors and checks use them, so that all compute the same addresses. */
 #include "halo_plan.h"
 
 #include "../base/arith.h"
@@ -13,7 +13,7 @@
 
 /* ---- fields ---------------------------------------------------------------------------------- */
 
-/* A table without `move` is that of the host's memory. */
+/* A table without `move` means the host's memory. */
 DPARI_API DPARI_NOINLINE const dpar_mem *dpari_hx_mem(const dpar_halo_field *field)
 {
     return field->mem && field->mem->move ? field->mem : NULL;
@@ -217,7 +217,7 @@ DPARI_API DPARI_COLD void dpari_hx_place(const dpari_hx_array *array, const int6
     }
 }
 
-/* Extends the run by any dim whose stride continues it, until no dim does. */
+/* Extends the run by any dim whose stride equals its length, until there is no such dim. */
 DPARI_INTERNAL int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride, int32_t dims,
                                          int32_t type)
 {

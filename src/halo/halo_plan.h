@@ -1,34 +1,34 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* halo_plan - the data of a planned exchange. Private. The modules that work on it, lowest first:
  *
- *     halo_beside    copies two boxes in one loop, and lists of tiny boxes
+ *     halo_beside    copies two boxes in one loop, and many tiny boxes from a list
  *     halo_apart     checks that arrays have no element in common
  *     halo_walk      lists the boxes of a step
  *     halo_mem       moves boxes in memory that the CPU does not reach
  *     halo_prepare   chooses how each box is copied
  *     halo_run       runs exchanges: begin, test, end
- *     halo_traffic   reports what is moved, to whom and how
+ *     halo_traffic   lists the peers, the bytes and the method
  *     halo_exchange  checks the descriptor, agrees with the other ranks, makes the plan
  *     halo_tune      chooses a method by measuring
  *     grid           grids and their arrays, on top of all of these
  *
  * How an exchange runs. A box that is sent from one rank to another is an item on both ranks. The
- * owner of the points lists what it sends (list S), in the order of the walk. The holder of the
- * halo lists what it receives (list R), by peer. In a forward exchange the owner packs and the
- * holder takes. In the adjoint the holder packs and the owner takes, in the order of S, so that the
- * sums of a point are made in the order of the walk. Boxes that a rank sends to itself come first
- * where no peer's box precedes them, because they need not wait.
+ * owner of the points keeps its items in list S, in the order of the walk. The holder of the halo
+ * keeps its items in list R, by peer. In a forward exchange the owner packs and the holder takes.
+ * In the adjoint the holder packs and the owner takes, in the order of S, so that the sums of a
+ * point are made in the order of the walk. Boxes that a rank sends to itself are taken first if no
+ * peer's box precedes them, because they need not wait.
  *
- * What a rank packs for others is in its staging memory, which has two halves that exchanges use in
- * turn. Ranks that share memory tell each other their progress in two words:
+ * A rank packs boxes for other ranks into its staging memory, which has two halves that exchanges
+ * use in turn. Ranks that share memory publish their progress in two words:
  *
  *     ready = exchange << 8 | kind    my boxes are packed, and my arrays may be read
- *     done  = exchange                I have taken all that I take
+ *     done  = exchange                I have taken all boxes that are for me
  *
  * A half of the staging memory is written again once its readers are done with the exchange before
- * the last. Other ranks get one message in each direction, unless devices reach each other's memory
- * (`reached`, see dpar_engine.alloc_shared). These synchronize their streams in place of a message
- * and read what the other has packed. */
+ * the last. Ranks that do not share memory send each other one message in each direction, unless
+ * their devices reach each other's memory (`reached`, see dpar_engine.alloc_shared). Such ranks
+ * synchronize their streams instead and read what the other rank has packed. */
 #ifndef DPARI_HALO_HALO_PLAN_H
 #define DPARI_HALO_HALO_PLAN_H
 
@@ -39,29 +39,34 @@
 #include "../comm/world.h"
 
 enum {
-    DPARI_HX_DIMS = DPAR_MAX_DIMS + 1,      /* the last: components */
-    DPARI_HX_STEPS = 3 * DPAR_MAX_DIMS - 1, /* of an exchange that goes dim by dim */
-    DPARI_HX_SHORT = 64,  /* two sides of a block are copied in one loop if runs have fewer bytes */
-    DPARI_HX_NEAR = 64,   /* so many items are searched for the opposite side of a box */
-    DPARI_HX_ROWS = 1024, /* the ends of rows are prefetched in boxes of at most so many rows, */
-    DPARI_HX_ALL_ROWS = 768, /* if all boxes together have at most these; measured on a Xeon */
-    DPARI_HX_MANY = 8192, /* in a box of more elements the first and the last are not both cached */
-    DPARI_HX_TINY = 8,    /* a box of so many elements may be taken before others; measured */
-    DPARI_HX_CROWDED = 65536, /* bytes of a box: see dpari_hx_is_direct; measured */
-    DPARI_HX_BESIDE = 64,     /* bytes between cells that surely share lines */
-    DPARI_HX_HEAD = 8,        /* words of a record, and for each field */
-    DPARI_HX_WORDS = 2 * DPAR_MAX_DIMS + 2,
-    DPARI_HX_OWN = 0, /* parts of a field: its own points, compact halos */
+    DPARI_HX_DIMS = DPAR_MAX_DIMS + 1,      /* dims of the grid, then components */
+    DPARI_HX_STEPS = 3 * DPAR_MAX_DIMS - 1, /* the most steps of an exchange dim by dim */
+    DPARI_HX_SHORT = 64, /* two sides of a block are copied in one loop if runs have at most this
+                            number of bytes */
+    DPARI_HX_NEAR = 64,  /* number of items that are searched for the opposite side of a box */
+    /* the ends of rows are prefetched in boxes of at most DPARI_HX_ROWS rows, if all boxes together
+     * have at most DPARI_HX_ALL_ROWS rows; measured on a Xeon */
+    DPARI_HX_ROWS = 1024,
+    DPARI_HX_ALL_ROWS = 768,
+    DPARI_HX_MANY = 8192, /* if a box has more elements, its first and last are not both cached */
+    DPARI_HX_TINY = 8,    /* a box of at most this number of elements may be taken before boxes that
+                             precede it; measured */
+    DPARI_HX_CROWDED = 65536, /* bytes of a box, see dpari_hx_is_direct; measured */
+    DPARI_HX_BESIDE = 64,     /* cells at most this number of bytes apart mostly share lines */
+    DPARI_HX_HEAD = 8,        /* words of a record per step */
+    DPARI_HX_WORDS = 2 * DPAR_MAX_DIMS + 2, /* words of a record per field */
+    DPARI_HX_OWN = 0, /* parts of a field: its own points, and its compact halo */
     DPARI_HX_HALOS = 1,
-    DPARI_HX_PACKING = 0, /* index into dpar_halo_plan.seconds */
+    DPARI_HX_PACKING = 0, /* phases that are timed: indices of dpar_halo_plan.seconds */
     DPARI_HX_COPYING,
     DPARI_HX_WAITING
 };
 
-/* What a rank tells its peers; one for each step that may be under way. */
+/* The words that a rank publishes to its peers, one struct for each step that may be in progress.
+ */
 typedef struct dpari_hx_line {
     uint64_t ready;
-    uint64_t version; /* counts changes of the addresses of its arrays */
+    uint64_t version; /* number of times that the addresses of its arrays have changed */
     char room_0[DPARI_LINE - 16];
     uint64_t done;
     char room_1[DPARI_LINE - 8];
@@ -71,10 +76,10 @@ typedef struct dpari_hx_line {
 typedef struct dpari_hx_array {
     const dpar_halo *halo;
     int32_t rank, compact;
-    int32_t reach[2];  /* 1 if peers may read it in place; of data and of halos */
+    int32_t reach[2];  /* of data and of halos: 1 if peers may read them in place */
     int32_t elsewhere; /* 1 if it is in memory that the CPU does not reach */
     int32_t exists;
-    /* the first own point in the local box, and the number of own points */
+    /* the first own point in the local box, and the number of own points, along each dim */
     int64_t low[DPAR_MAX_DIMS], own[DPAR_MAX_DIMS];
     /* the first own point relative to that of the wider halo that the array has (array_halo) */
     int64_t inner[DPAR_MAX_DIMS];
@@ -90,31 +95,32 @@ typedef struct dpari_hx_spot {
 
 /* Small boxes that follow each other share one list of runs, which belongs to the first of them. */
 typedef struct dpari_hx_few {
-    int64_t at;   /* its entries, in `spot` */
-    int32_t runs; /* 0 if there is no list; -1 if this box is in the list of an earlier one */
-    int32_t step; /* the next item to look at is so many items later */
+    int64_t at;   /* index of its first entry in plan->spot */
+    int32_t runs; /* number of entries; 0 if there is no list, -1 if it is in an earlier one */
+    int32_t step; /* distance in items to the next item that is not skipped */
 } dpari_hx_few;
 
-/* One box, seen from this rank. The fields that an exchange reads come first. "Give" and "take" are
- * the two halves of a transfer: give packs, take unpacks or copies. */
+/* A box that this rank sends or receives. The fields that an exchange reads come first. "Give" and
+ * "take" are the two halves of a transfer: give packs, take unpacks or copies. */
 typedef struct dpari_hx_item {
     int32_t field, peer;  /* peer is -1 if the box is sent to this rank itself */
-    int32_t mine, theirs; /* parts, two for each field; of a pair possibly the other field's */
+    int32_t mine, theirs; /* numbers of the parts (2 * field + part) on this rank and on the peer;
+                             in a pair possibly those of the other field */
     int32_t packs;        /* 1 if it is packed into staging memory when this rank gives it */
     int32_t row;          /* the dim of its rows if a peer reads it in place, otherwise -1 */
     int32_t direct;       /* 1 if this rank reads it in the peer's array when it takes it */
-    /* The opposite side of the block is so many items later and copied in the same loop. -1 if this
-     * item is that opposite side or is moved by halo_mem.c; 0 if it is copied by itself. */
+    /* Distance in items to the opposite side of the block, which is copied in the same loop. -1 if
+     * this item is that opposite side or is moved by halo_mem.c; 0 if it is copied separately. */
     int32_t give_mate, take_mate;
     dpari_hx_few given, taken;
     /* For items of S: the distance in elements from each cell to the halo cell that is set to 0
      * while the sum is made; 0 if there is none. */
     int64_t beside;
-    /* For items of R: the item of S that sets it to 0 is so many items later. 0 if there is none,
-     * and it is set to 0 when it is given. */
+    /* For items of R: the distance in items to the item of S that sets this halo to 0. 0 if there
+     * is none, so that the halo is set to 0 when it is given. */
     int64_t wiper;
-    int64_t mine_at, theirs_at; /* bytes from the beginning of the part */
-    int64_t pack_at, take_at;   /* bytes in the staging memory */
+    int64_t mine_at, theirs_at; /* bytes from the beginning of the part to the box */
+    int64_t pack_at, take_at;   /* offsets in the staging memory, in bytes */
     dpari_stride give, take;
     int32_t negate, dims;
     int64_t elements;
@@ -125,27 +131,27 @@ typedef struct dpari_hx_item {
     int64_t dense[DPARI_HX_DIMS];
 } dpari_hx_item;
 
-/* What is sent between this rank and a peer in one step. Arrays of two are indexed by mode
- * (forward, adjoint). */
+/* The data between this rank and a peer in one step. Arrays of two are indexed by mode (forward,
+ * adjoint), unless their comment says otherwise. */
 typedef struct dpari_hx_flow {
-    /* where in staging memory, the bytes packed, and the bytes read directly from the array */
+    /* the offset in staging memory, the bytes packed, and the number of items read in place */
     int64_t out_at[2], out_bytes[2], out_direct[2];
     int64_t in_at[2], in_bytes[2], in_direct[2];
     int64_t first, boxes; /* its items of R */
     int64_t sends;        /* number of its items of S */
-    uint64_t hash[2];     /* of R and of S: what one rank receives, the other sends */
+    uint64_t hash[2];     /* of its items of R and of S; R here must equal S on the peer */
     int32_t packed;       /* 1 if the peer reads packed boxes of this rank in either mode */
-    int32_t taken;        /* 1 if all of it has been taken in the exchange under way */
+    int32_t taken;        /* 1 if all of it has been taken in the exchange in progress */
 } dpari_hx_flow;
 
 typedef struct dpari_hx_peer {
     int32_t rank;
-    int32_t world;   /* its rank in the shared memory; -1 if it is reached by messages */
-    int32_t reached; /* 1 if there is no message, because this rank's device reads what it packs */
+    int32_t world;   /* its rank in the world; -1 if it is reached by messages */
+    int32_t reached; /* 1 if this rank's device reads its packed boxes, so that it sends none */
     uint64_t version;
     dpari_hx_line *line;
     const uint64_t *refs;
-    const unsigned char **at; /* addresses here of its arrays: two parts for each field */
+    const unsigned char **at; /* addresses in this process of its arrays: two parts per field */
     unsigned char *staging;
     int64_t turn;          /* bytes from one half of the staging memory to the other */
     dpari_hx_array *array; /* used while the plan is made */
@@ -153,55 +159,59 @@ typedef struct dpari_hx_peer {
 } dpari_hx_peer;
 
 typedef struct dpari_hx_step {
-    int64_t r, r_items, s, s_items; /* where its lists R and S are in `item` */
-    int64_t self;                   /* so many items at the start of R come from this rank itself */
-    int64_t own_first; /* so many items at the start of S are for this rank and wait for no peer */
+    int64_t r, r_items, s, s_items; /* first item and number of items of its lists R and S */
+    int64_t self;      /* number of items at the start of R that this rank sends to itself */
+    int64_t own_first; /* number of items at the start of S that are for this rank itself and wait
+                          for no peer */
     int32_t number;    /* the dim, counted from the last one; -1 for all dims at once */
     int32_t along;     /* DPARI_HX_WIDE, ... */
-    int32_t cut;       /* the number of the cut dim, where that matters */
+    int32_t cut;       /* the cut dim, counted from the last one, unless `along` is DPARI_HX_WIDE */
     int32_t modes;     /* bits of the modes that have this step: DPAR_HALO_FORWARD, _ADJOINT */
-    int32_t line;      /* the dpari_hx_line in which ranks tell each other of it */
-    int32_t meets;     /* 1 if something is exchanged with a rank that shares memory */
-    int32_t alone;     /* 1 if no other rank takes part and all is in the CPU's memory */
+    int32_t line;      /* number of the dpari_hx_line in which ranks publish its progress */
+    int32_t meets;     /* 1 if boxes are exchanged with a rank that shares memory */
+    int32_t alone;     /* 1 if no other rank takes part and all arrays are in the CPU's memory */
 } dpari_hx_step;
 
-/* Which halo cells a step includes that earlier steps have filled.
+/* The halo cells that a step includes besides those of its own dim, because earlier steps have
+ * filled them.
  *
- * With `ordered`, and where no dim or only the last one is cut, a step includes the halos of all
- * later dims (WIDE). If ranks meet along one other dim only, the cut one, each rank can fill the
- * edges and corners itself. A forward exchange then sends a plane without them, so that nobody
- * waits for them: the plane is offered first, the halos next to own planes are filled meanwhile,
- * and those next to the received planes afterwards. The adjoint has steps of its own there, which
- * are WIDE: edges and corners are sent to the owner of the plane, who adds them to its own halos,
- * and those to its block. */
+ * In an ordered plan, and if no dim or only the last one is cut, a step includes the halos of all
+ * later dims (WIDE). If one other dim is the only one that is cut, each rank can fill the edges and
+ * corners itself. A forward exchange then sends a plane without them, so that no rank waits for
+ * them: the plane is offered first, the halos next to own planes are filled meanwhile, and the
+ * halos next to the received planes afterwards. The adjoint has separate steps in such a plan,
+ * which are WIDE: edges and corners are sent to the owner of the plane, which adds them to its own
+ * halos, and these halos to its block. */
 enum {
     DPARI_HX_WIDE,       /* the halos of later dims */
     DPARI_HX_CUT,        /* along the cut dim, without other halos */
-    DPARI_HX_OWN_PLANES, /* along another dim, next to own points of the cut dim; later dims too */
+    DPARI_HX_OWN_PLANES, /* along another dim, next to own points of the cut dim, with the halos of
+                            later dims */
     DPARI_HX_HALO_PLANES /* the same, next to the cut dim's halos */
 };
 
 struct dpar_halo_plan {
-    dpar_comm *comm;    /* of dpar_halo_plan_make */
+    dpar_comm *comm;    /* the communicator passed to dpar_halo_plan_make */
     dpar_comm *node;    /* comm->node, or comm if that is NULL */
     dpari_world *world; /* shared memory; NULL if only messages are used */
     dpar_halo_plan_desc options;
     int32_t fields, peers, steps, rank;
     dpar_halo_field *field;
     dpari_hx_array *array;
-    unsigned char **part; /* two for each field: own points, compact halo */
+    unsigned char **part; /* addresses of two parts per field: own points, compact halo */
     dpari_hx_peer *peer;
-    /* 1 + the peer of each rank; then the rank in comm of each rank of the node, or of each that is
-     * reached */
+    /* for each rank of comm, 1 + its number among the peers, or 0; then, for each rank of the node
+     * or each rank that is reached, its rank in comm */
     int32_t *peer_of;
     dpari_hx_item *item;
     int64_t items;
-    dpari_stride_spot *spot; /* DPARI_STRIDE_FEW for each item when it is given, then when taken */
-    int32_t bound;           /* 1 after a bind: lists of runs then hold those of one array only */
+    dpari_stride_spot *spot; /* entries of lists: DPARI_STRIDE_FEW per item for giving, then for
+                                taking */
+    int32_t bound;           /* 1 after a bind: a list then has runs of one array only */
     dpari_hx_step step[DPARI_HX_STEPS];
     dpar_call *call;
-    dpar_work *work; /* receives, then sends, two for each peer */
-    int64_t *record; /* two for each peer, and what is gathered from all */
+    dpar_work *work; /* of the receives, then of the sends; two per peer */
+    int64_t *record; /* records received from each peer, then records sent to each peer */
     int64_t *span;   /* used while the plan is made: where each part of a field begins and ends */
     void *owned; /* the memory of this struct if make has allocated it; NULL if the caller has */
     unsigned char *memory; /* from dpar_comm_alloc: lines, refs, two halves of staging, arrivals */
@@ -211,16 +221,16 @@ struct dpar_halo_plan {
     int64_t turn, arrive_bytes, memory_bytes;
     int32_t nears;    /* 1 if devices of other ranks may reach the memory */
     int32_t reached;  /* number of peers whose memory this rank's device reads */
-    int32_t part_now; /* with such peers: which of three parts the exchange under way uses */
-    int64_t count;    /* exchanges begun */
+    int32_t part_now; /* with such peers: which of three parts the exchange in progress uses */
+    int64_t count;    /* number of exchanges begun */
     int32_t active, mode, op, prepared; /* prepared: the op for which the items are prepared */
-    int32_t now, next, stage, messages; /* now: the step under way; next: the one after it */
+    int32_t now, next, stage, messages; /* now: the step in progress; next: the step after it */
     /* The first `forward` steps are those of a forward exchange. An adjoint takes all steps, or
      * only the others. */
     int32_t forward;
     int32_t early; /* the step that is offered before the first one; 0 if there is none */
     uint64_t version;
-    double looked;
+    double looked;     /* time of the last check that peers are alive, in seconds */
     double seconds[3]; /* DPARI_HX_PACKING, ... */
     int32_t lends[2];  /* by mode: 1 if some peer reads this rank's arrays directly */
     int32_t asks;      /* 1 if rows are prefetched, see dpari_hx_ask */
@@ -229,32 +239,33 @@ struct dpar_halo_plan {
      * and messages are done in order, so that the host waits for nothing */
     int32_t in_order;
     int32_t elsewhere;   /* 1 if some field is in memory that the CPU does not reach */
-    dpar_status moved;   /* status of the moves in that memory */
-    dpar_mem_box *box;   /* one for each item in that memory */
+    dpar_status moved;   /* the first failure of a move in such memory */
+    dpar_mem_box *box;   /* one for each item in such memory */
     unsigned char *look; /* a buffer for the largest of these items */
     int64_t look_bytes;
 };
 
 /* ---- fields ---- */
 
-/* The number of elements at a point. */
+/* Returns the number of elements at a point. */
 DPARI_API int32_t dpari_hx_components(const dpar_halo_field *field);
-/* The type in which values are sent. */
+/* Returns the type in which values are sent. */
 DPARI_API int32_t dpari_hx_wire(const dpar_halo_field *field);
-/* The table of the field's memory, or NULL for the host's. */
+/* Returns the table of the field's memory, or NULL for the host's memory. */
 DPARI_API const dpar_mem *dpari_hx_mem(const dpar_halo_field *field);
-/* The other field of a pair, which is next to it in the list; NULL if it is in no pair. */
+/* Returns the other field of a pair, which is next to it in the list, or NULL if it is in no pair.
+ */
 DPARI_API const dpar_halo_field *dpari_hx_other(const dpar_halo_field *field);
-/* True if values that arrive after `turn` quarter turns come from the other field's array, and true
- * if their sign changes. */
+/* True if values that arrive after `turn` quarter turns are from the other field's array. */
 DPARI_API int dpari_hx_crosses(const dpar_halo_field *field, int32_t turn);
+/* True if values that arrive after `turn` quarter turns change their sign. */
 DPARI_API int dpari_hx_negates(const dpar_halo_field *field, int32_t turn);
 
 /* ---- boxes in arrays ---- */
 
 /* Computes the own points and the local box of a rank. Returns 0 if it has no points. */
 DPARI_API int dpari_hx_boxes(const dpar_halo *halo, int32_t rank, dpar_box *own, dpar_box *all);
-/* Computes the place in the array of the box whose first local point is `at`. */
+/* Computes the place in an array of the box that begins at local point `at`. */
 DPARI_API void dpari_hx_place(const dpari_hx_array *array, const int64_t *at, int32_t components,
                               dpari_hx_spot *p);
 
@@ -267,21 +278,21 @@ DPARI_INTERNAL int dpari_hx_strided(const dpar_halo_field *field);
 /* Removes the points beyond physical ends from a box. No rank owns them, and an array need not have
  * them. */
 DPARI_INTERNAL void dpari_hx_inside(const dpar_halo *halo, dpar_box *box);
-/* The halo that the array has: array_halo if that is set. */
+/* Returns the halo that the array has: array_halo if that is set, otherwise halo. */
 DPARI_INTERNAL const dpar_halo *dpari_hx_array_halo(const dpar_halo_field *field);
-/* Describes the array as `rank` holds it; dense does so where strides are the defaults. */
+/* Describes the array as `rank` holds it. The second function does this for default strides. */
 DPARI_INTERNAL void dpari_hx_array_of(dpari_hx_array *array, const dpar_halo_field *field,
                                       int32_t rank);
 DPARI_INTERNAL void dpari_hx_dense(dpari_hx_array *array, const dpar_halo_field *field,
                                    int32_t rank);
-/* The number of contiguous bytes at the start of a box. */
+/* Returns the number of contiguous bytes at the start of a box. */
 DPARI_INTERNAL int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride, int32_t dims,
                                          int32_t type);
 
-/* The half of the staging memory that the exchange under way uses, 0 or 1. */
+/* Returns the half of the staging memory that the exchange in progress uses, 0 or 1. */
 DPARI_INTERNAL int64_t dpari_hx_parity(const dpar_halo_plan *plan);
-/* The address of an item in this rank's array; the address from which it is taken; and the
- * beginning of the memory that the latter is in. */
+/* The next three functions return the address of an item in this rank's array, the address from
+ * which it is taken, and the beginning of the memory from which it is taken. */
 DPARI_INTERNAL unsigned char *dpari_hx_mine(const dpar_halo_plan *plan, const dpari_hx_item *it);
 DPARI_INTERNAL const unsigned char *dpari_hx_from(const dpar_halo_plan *plan,
                                                   const dpari_hx_item *it);

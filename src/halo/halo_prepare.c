@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Prepares how each item of a plan is copied, once, so that an exchange makes no decisions.
+/* Decides once how each item of a plan is copied, so that exchanges need not decide.
  *
  * Each item gets its loops (strided.c). Small items of one step are combined into lists, and items
  * on opposite sides of a block into pairs (halo_beside.c). If a forward exchange has few rows, it
@@ -47,8 +47,8 @@ DPARI_INTERNAL DPARI_COLD void dpari_hx_prepare(const dpar_halo_plan *plan, dpar
     piece.ahead = shares && item->packs ? DPARI_STRIDE_TO : 0;
     piece.back = 0;
     piece.beside = 0;
-    /* Items of R, which are taken with DPAR_COPY, are halos. They are given only in the adjoint,
-     * and become 0 when they have been packed. */
+    /* Items that are taken with DPAR_COPY are those of R, which are halos. They are given only in
+     * the adjoint, and become 0 when they are packed. */
     piece.clear = op == DPAR_COPY;
     piece.op = DPAR_COPY;
     piece.negate = 0;
@@ -117,10 +117,10 @@ static int32_t dpari_hx_entries(const dpar_halo_plan *plan, const dpari_hx_item 
 }
 
 /* Makes the list that begins with item i, from entry `at` of plan->spot on. Items that cannot be in
- * it are skipped, unless the order of items matters (strict): then the list ends before them. It
- * matters if values are combined, because the order of sums is documented. It also matters for
- * copies of more than DPARI_HX_TINY elements. Peers read the same lines, and in another order
- * blocks of 8^3 wait for them (1.5 us instead of 1.0 us). */
+ * the list are left out, unless the order of items matters (strict), in which case the list ends
+ * before the first such item. The order matters if values are combined, because the order of sums
+ * is documented. It also matters for copies of more than DPARI_HX_TINY elements, because peers read
+ * the same lines: in another order, blocks of 8^3 wait for them (1.5 us instead of 1.0 us). */
 static void dpari_hx_list_from(const dpar_halo_plan *plan, dpari_hx_item *item, int64_t n,
                                int64_t i, int takes, int64_t at)
 {
@@ -146,8 +146,8 @@ static void dpari_hx_list_from(const dpar_halo_plan *plan, dpari_hx_item *item, 
     }
 }
 
-/* True if an item is skipped by itself: it is in the list of an earlier item, is copied with its
- * mate, or is not packed. */
+/* True if an exchange skips an item, because it is in the list of an earlier item, is copied with
+ * its mate, or is not packed. */
 static int dpari_hx_skips(dpari_hx_item *item, int takes)
 {
     if (dpari_hx_few_of(item, takes)->runs < 0) {
@@ -166,7 +166,7 @@ static DPARI_COLD void dpari_hx_gather(const dpar_halo_plan *plan, dpari_hx_item
 {
     int64_t at = ((takes ? plan->items : 0) + (item - plan->item)) * DPARI_STRIDE_FEW;
     int64_t i;
-    int32_t skipped = 0; /* number of items after this one that are skipped */
+    int32_t skipped = 0; /* number of skipped items directly after this one */
     for (i = 0; i < n; i++) {
         dpari_hx_few_of(&item[i], takes)->runs = 0;
     }
@@ -234,9 +234,8 @@ static int dpari_hx_apart(const dpari_hx_item *a, const dpari_hx_item *b)
     return 0;
 }
 
-/* True if two items may be taken together. Of R these are all items from one peer. Of S, which are
- * combined, they are two boxes that follow each other and have no point in common, because the
- * order of sums is documented. */
+/* True if two items may be taken together. In R, any two items from the same peer may. Items of S
+ * are summed in a documented order, so that only consecutive boxes without a common point may. */
 static int dpari_hx_taken_together(const dpari_hx_item *a, const dpari_hx_item *b, int sends)
 {
     return a->take_mate == 0 && b->take_mate == 0 && a->take.run <= DPARI_HX_SHORT &&
@@ -275,8 +274,8 @@ static void dpari_hx_pair(const dpar_halo_plan *plan, dpari_hx_item *item, int64
 }
 
 /* True if box a of the halo, which has been packed, may be set to 0 while box b of own cells next
- * to it is summed. Both are in the same cache lines, which are then written only once. No sum of
- * the step may be made into box a. */
+ * to it is summed, so that the cache lines that hold both are written only once. No box of the step
+ * may be summed into box a. */
 static int dpari_hx_may_wipe(const dpar_halo_plan *plan, const dpari_hx_step *step,
                              const dpari_hx_item *a, const dpari_hx_item *b)
 {
@@ -330,8 +329,8 @@ static int64_t dpari_hx_rows(const dpari_hx_item *item, int32_t row)
     return rows;
 }
 
-/* Returns the dim of the rows of a box, which has the shortest stride in this rank's array. Returns
- * -1 if there are more rows than DPARI_HX_ROWS. */
+/* Returns the dim of the rows of a box, which is the dim with the shortest stride in this rank's
+ * array, or -1 if there are more rows than DPARI_HX_ROWS. */
 DPARI_INTERNAL int32_t dpari_hx_row_of(const dpari_hx_item *item)
 {
     int32_t d, row = 0;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Runs exchanges: begin, test and end, forward and adjoint.
  *
- * halo_plan.h has the protocol. An exchange is a sequence of stages for each step: pack, publish
- * `ready` and post messages, take what has arrived, wait for those who read this rank's arrays.
- * dpar_halo_plan_begin advances the stages as far as they go without waiting for later steps,
- * dpar_halo_plan_test does so without any wait, and dpar_halo_plan_end completes them. */
+ * halo_plan.h describes the protocol. Each step of an exchange has the same stages: pack, publish
+ * `ready` and post messages, take the boxes that have arrived, and wait for the peers that read
+ * this rank's arrays. dpar_halo_plan_begin begins the first step, dpar_halo_plan_test advances as
+ * far as possible without waiting, and dpar_halo_plan_end completes all steps. */
 #include "halo_exchange.h"
 
 #include "../base/inner.h"
@@ -45,8 +45,8 @@ static int32_t dpari_hx_rank_of(const dpar_halo_plan *plan, int32_t world)
     return -1;
 }
 
-/* Returns the kind of exchange that this rank runs, as it is published in `ready`: 1 for forward, 2
- * + op for an adjoint. */
+/* Returns the kind of exchange that this rank runs, which is published in `ready`: 1 for a forward
+ * exchange, 2 + op for an adjoint. */
 static uint64_t dpari_hx_kind(const dpar_halo_plan *plan)
 {
     return (uint64_t)(plan->mode == DPAR_HALO_FORWARD ? 1 : 2 + plan->op);
@@ -113,7 +113,7 @@ static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_plan *plan, dpar_status st
     return status;
 }
 
-/* Breaks the communicator, because the arrays of a peer cannot be addressed here. */
+/* Breaks the communicator, because the arrays of a peer cannot be mapped into this process. */
 static DPARI_COLD dpar_status dpari_hx_unmapped(dpar_halo_plan *plan, uint64_t ref)
 {
     const dpar_status status = dpari_group_unmapped(plan->node, ref);
@@ -151,8 +151,8 @@ static void dpari_hx_count(dpar_halo_plan *plan, int32_t phase, double began)
     }
 }
 
-/* Waits until *word >= value, a word of a peer. Fails if the peer ends, calls another operation or
- * is late. */
+/* Waits until *word, a word of a peer, is at least `value`. Fails if the peer ends, calls another
+ * operation or is late. */
 static DPARI_COLD dpar_status dpari_hx_await_slowly(dpar_halo_plan *plan, int32_t number,
                                                     const uint64_t *word, uint64_t value)
 {
@@ -177,11 +177,11 @@ static DPARI_COLD dpar_status dpari_hx_await_slowly(dpar_halo_plan *plan, int32_
     return dpari_hx_fail(plan, status, number, &wait);
 }
 
-/* Seconds between two checks that peers are alive, while tests run in this exchange or the one
- * before. A check asks the system, which takes 20 us. */
+/* Seconds between two checks in dpar_halo_plan_test that peers are alive. A check is a system call,
+ * which takes 20 us. */
 #define DPARI_HX_LOOK_EVERY 10e-3
 
-/* Waits until *word >= value. If `wait` is 0, returns DPAR_MORE instead of waiting. */
+/* Waits until *word is at least `value`. If `wait` is 0, returns DPAR_MORE instead of waiting. */
 static dpar_status dpari_hx_await(dpar_halo_plan *plan, int32_t peer, const uint64_t *word,
                                   uint64_t value, int wait)
 {
@@ -213,7 +213,7 @@ enum {
     DPARI_HX_COMING,  /* takes messages */
     DPARI_HX_ADDING,  /* adjoint: adds boxes in the order of S */
     DPARI_HX_LEAVING, /* waits until peers have read this rank's arrays, and messages are sent */
-    DPARI_HX_FINISHED /* no step has begun yet that concerns other ranks */
+    DPARI_HX_FINISHED /* no step that involves other ranks is in progress */
 };
 
 /* True if something is received from the peer in this mode. */
@@ -248,10 +248,10 @@ static void dpari_hx_ask_rows(const dpar_halo_plan *plan, const dpari_hx_item *i
 }
 
 /* Prefetches the lines at the ends of rows. Peers that read boxes in place have also read these
- * lines, which halos of other sides share. Without the prefetch, stores would wait for one line
- * after the other. Blocks of 32^3 cut along planes take a quarter less time. If there are too many
- * lines, the first are evicted before they are used: eight fields of 64^3 take 2 % less without
- * it. */
+ * lines, in which halos of other sides are written. Without the prefetch, stores would wait for one
+ * line after the other. Blocks of 32^3 cut along planes take a quarter less time with it. If there
+ * are too many lines, the first are evicted before they are used: eight fields of 64^3 take 2 %
+ * less time without it. */
 static void dpari_hx_ask(const dpar_halo_plan *plan)
 {
     const dpari_hx_step *last = &plan->step[plan->forward - 1];
@@ -292,7 +292,7 @@ static void dpari_hx_give(dpar_halo_plan *plan, int64_t first, int64_t n)
     dpari_hx_count(plan, DPARI_HX_PACKING, began);
 }
 
-/* Takes n items, whose senders are ready, into this rank's arrays. */
+/* Takes n items whose senders are ready into this rank's arrays. */
 static void dpari_hx_take(dpar_halo_plan *plan, int64_t first, int64_t n)
 {
     const double began = dpari_hx_clock(plan);
@@ -316,8 +316,8 @@ static void dpari_hx_take(dpar_halo_plan *plan, int64_t first, int64_t n)
     dpari_hx_count(plan, DPARI_HX_COPYING, began);
 }
 
-/* Takes all boxes of a step into memory that the CPU does not reach, in one batch and therefore one
- * launch, once the last of them has arrived. */
+/* Takes all boxes of a step into memory that the CPU does not reach, after the last of them has
+ * arrived. This is one batch, and therefore one launch on a device. */
 static void dpari_hx_take_elsewhere(dpar_halo_plan *plan, const dpari_hx_step *step)
 {
     const double began = dpari_hx_clock(plan);
@@ -329,8 +329,8 @@ static void dpari_hx_take_elsewhere(dpar_halo_plan *plan, const dpari_hx_step *s
     dpari_hx_count(plan, DPARI_HX_COPYING, began);
 }
 
-/* Synchronizes the streams of devices that reach each other's memory: without a work before this
- * rank packs, and then as one more message, the last one. */
+/* Synchronizes the streams of devices that reach each other's memory. If work is NULL, this is done
+ * at once, before the rank packs; otherwise as another message, the last one. */
 static dpar_status dpari_hx_sync_near(dpar_halo_plan *plan, dpar_work *work)
 {
     dpar_status status = DPAR_OK;
@@ -347,7 +347,7 @@ static dpar_status dpari_hx_sync_near(dpar_halo_plan *plan, dpar_work *work)
     return status;
 }
 
-/* Lists the receives and then the sends of a step. */
+/* Posts the receives and then the sends of a step. */
 static dpar_status dpari_hx_post(dpar_halo_plan *plan, int32_t s)
 {
     const int mode = plan->mode;
@@ -382,7 +382,7 @@ static dpar_status dpari_hx_post(dpar_halo_plan *plan, int32_t s)
     return dpari_hx_sync_near(plan, &plan->work[n]);
 }
 
-/* Packs what other ranks get from this rank in a step, and publishes that it is ready. */
+/* Packs the boxes of a step that other ranks get, and publishes that this rank is ready. */
 static dpar_status dpari_hx_offer(dpar_halo_plan *plan, int32_t s)
 {
     const dpari_hx_step *step = &plan->step[s];
@@ -418,8 +418,8 @@ static dpar_status dpari_hx_offer(dpar_halo_plan *plan, int32_t s)
     return dpari_hx_post(plan, s);
 }
 
-/* Begins a step: packs and publishes, unless that was done at the beginning of the exchange
- * (plan->early), and takes what this rank sends to itself. */
+/* Begins a step: packs and publishes boxes, unless that was done at the beginning of the exchange
+ * (plan->early), and takes the boxes that this rank sends to itself. */
 static dpar_status dpari_hx_begin_step(dpar_halo_plan *plan, int32_t s)
 {
     const dpari_hx_step *step = &plan->step[s];
@@ -444,7 +444,7 @@ static int dpari_hx_has(const dpar_halo_plan *plan, int32_t s)
     return s >= 0 && s < plan->steps && (plan->step[s].modes >> plan->mode & 1) != 0;
 }
 
-/* Does the steps from s on that only concern this rank. plan->next is then the first other step. */
+/* Does the steps from s on that involve only this rank. plan->next is then the step after them. */
 static void dpari_hx_take_alone(dpar_halo_plan *plan, int32_t s)
 {
     while (dpari_hx_has(plan, s) && plan->step[s].alone) {
@@ -460,8 +460,8 @@ static void dpari_hx_take_alone(dpar_halo_plan *plan, int32_t s)
     plan->next = s;
 }
 
-/* Waits until the peer is ready, checks that it runs the same exchange and reads the addresses of
- * its arrays. */
+/* Waits until the peer is ready, checks that it runs the same kind of exchange, and reads the
+ * addresses of its arrays if they have changed. */
 static dpar_status dpari_hx_await_ready(dpar_halo_plan *plan, int32_t i, int32_t s, int wait)
 {
     dpari_hx_peer *peer = &plan->peer[i];
@@ -520,7 +520,7 @@ static dpar_status dpari_hx_take_shared(dpar_halo_plan *plan, int32_t s, int wai
     return all;
 }
 
-/* Waits for a message, or with `wait` 0 tests for it. */
+/* Waits for message i, or tests it if `wait` is 0. */
 static dpar_status dpari_hx_wait_message(dpar_halo_plan *plan, int32_t i, int wait)
 {
     const double began = dpari_hx_clock(plan);
@@ -529,7 +529,7 @@ static dpar_status dpari_hx_wait_message(dpar_halo_plan *plan, int32_t i, int wa
     return status;
 }
 
-/* Takes the messages. Receives were posted first, in the order of the peers. */
+/* Takes the messages of a step. Message n is the n-th receive, in the order of the peers. */
 static dpar_status dpari_hx_take_messages(dpar_halo_plan *plan, int32_t s, int wait)
 {
     dpar_status all = DPAR_OK;
@@ -556,14 +556,14 @@ static dpar_status dpari_hx_take_messages(dpar_halo_plan *plan, int32_t s, int w
             }
         }
     }
-    if (all == DPAR_OK && plan->reached > 0) { /* what sync_peers posted, after the messages */
+    if (all == DPAR_OK && plan->reached > 0) { /* posted by dpari_hx_sync_near */
         return dpari_hx_wait_message(plan, plan->messages - 1, wait);
     }
     return all;
 }
 
-/* Waits until peers have read this rank's arrays (and have set halos to 0 that were added), and
- * until messages have been sent. */
+/* Waits until peers have read this rank's arrays (and in an adjoint have set the halos that they
+ * added to 0), and until messages have been sent. */
 static dpar_status dpari_hx_leave(dpar_halo_plan *plan, int32_t s, int wait)
 {
     dpar_status status = DPAR_OK;
@@ -580,8 +580,8 @@ static dpar_status dpari_hx_leave(dpar_halo_plan *plan, int32_t s, int wait)
     return status;
 }
 
-/* Advances a step, and the steps after it that only concern this rank, as far as possible. Returns
- * DPAR_OK when they are finished. No peer reads what those steps write. */
+/* Advances a step, and the steps after it that involve only this rank, as far as possible. Returns
+ * DPAR_OK when they are finished. No peer reads the points that those steps write. */
 static dpar_status dpari_hx_advance_step(dpar_halo_plan *plan, int wait)
 {
     const int32_t s = plan->now;
@@ -618,7 +618,7 @@ static dpar_status dpari_hx_advance_step(dpar_halo_plan *plan, int wait)
     return status;
 }
 
-/* True if this rank has messages of steps that have not begun. */
+/* True if this rank still has to post messages, of steps that have not begun. */
 static int dpari_hx_unposted(const dpar_halo_plan *plan)
 {
     const int32_t on = plan->mode == DPAR_HALO_FORWARD ? 1 : -1;
@@ -636,8 +636,8 @@ static int dpari_hx_unposted(const dpar_halo_plan *plan)
     return 0;
 }
 
-/* If the communicator of the node is broken, breaks the plan's too, because messages of other ranks
- * may then never arrive. */
+/* Breaks the plan's communicator if that of the node is broken, because messages of other nodes may
+ * then never arrive. */
 static void dpari_hx_break_both(dpar_halo_plan *plan)
 {
     if (plan->node->status != DPAR_OK && plan->comm->status == DPAR_OK) {
@@ -652,7 +652,7 @@ static void dpari_hx_mark_ended(dpar_halo_plan *plan)
     dpari_rest_drop(plan->comm, plan);
 }
 
-/* Ends what is under way of an exchange that has failed. */
+/* Ends an exchange that has failed, so that nothing of it remains in progress. */
 static DPARI_COLD dpar_status dpari_hx_abandon(dpar_halo_plan *plan, dpar_status status)
 {
     dpari_hx_break_both(plan);
@@ -667,8 +667,8 @@ static DPARI_COLD dpar_status dpari_hx_abandon(dpar_halo_plan *plan, dpar_status
     return status;
 }
 
-/* Begins the step after those that have begun, waiting for them if `wait` allows it. Returns
- * DPAR_OK if it has begun, or if there is no further step. */
+/* Completes the step in progress and begins the next one. If `wait` is 0, returns DPAR_MORE instead
+ * of waiting. Returns DPAR_OK if the next step has begun, or if there is none. */
 static dpar_status dpari_hx_next_step(dpar_halo_plan *plan, int wait)
 {
     dpar_status status =
@@ -681,7 +681,8 @@ static dpar_status dpari_hx_next_step(dpar_halo_plan *plan, int wait)
     return status == DPAR_OK || status == DPAR_MORE ? status : dpari_hx_abandon(plan, status);
 }
 
-/* Posts what an exchange that began before this one still has to post. It is comm->post_pending. */
+/* Posts the messages that an exchange still has to post, before another one begins. It is
+ * comm->post_pending. */
 static dpar_status dpari_hx_post_rest(void *before)
 {
     dpar_halo_plan *plan = (dpar_halo_plan *)before;
@@ -704,12 +705,12 @@ static dpar_status dpari_hx_run(dpar_halo_plan *plan, int wait)
 
 /* ---- exchanges ------------------------------------------------------------------------------- */
 
-/* Begins an exchange: first what can be offered to peers at once, then the steps that only concern
- * this rank, then the first other step. */
+/* Begins an exchange: first offers the boxes that peers can take at once, then does the steps that
+ * involve only this rank, then begins the first other step. */
 static dpar_status dpari_hx_begin(dpar_halo_plan *plan, int32_t mode, int32_t op)
 {
     dpar_status status = DPAR_OK;
-    if (plan->world) { /* the others may have taken this rank for lost */
+    if (plan->world) { /* the other ranks may have timed out while they waited for this one */
         status = dpari_group_broken(dpari_group_of(plan->node));
     }
     if (status == DPAR_OK) {
@@ -757,7 +758,7 @@ DPAR_API dpar_status dpar_halo_plan_begin(dpar_halo_plan *plan)
     return plan ? dpari_hx_begin(plan, DPAR_HALO_FORWARD, DPAR_COPY) : DPAR_E_ARG;
 }
 
-/* If the op is not the one for which the items are prepared, prepares them again. */
+/* Prepares the items again if they are prepared for another op. */
 DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *plan, int32_t op)
 {
     int32_t s, i;
@@ -789,7 +790,7 @@ DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *plan, int32_t o
         }
         for (k = 0; k < plan->step[s].r_items; k++) {
             dpari_hx_item *item = &plan->item[plan->step[s].r + k];
-            if (item->wiper != 0) { /* it becomes 0 with a sum, or when it is given */
+            if (item->wiper != 0) { /* this halo becomes 0 with a sum, or when it is given */
                 item->give.clear = item[item->wiper].take.beside == 0;
             }
         }
@@ -801,8 +802,8 @@ DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *plan, int32_t o
     return dpari_hx_begin(plan, DPAR_HALO_ADJOINT, op);
 }
 
-/* Advances an exchange. If its communicator has ended, everything that was under way has ended too,
- * and nothing is touched. */
+/* Advances an exchange. If its communicator has been closed, the exchange is only marked as ended,
+ * because its memory has been freed. */
 static dpar_status dpari_hx_continue(dpar_halo_plan *plan, int wait)
 {
     if (plan->active && plan->comm->status != DPAR_OK && dpari_ended_is(plan->comm)) {

@@ -7,9 +7,9 @@
 #include "../base/type.h"
 #include "../index/mesh.h"
 
-/* Returns the distance of the blocks of two ranks in the mesh of field 0: the most blocks from one
- * to the other along any mesh axis, or 0 if a rank has no block. Periodic dims count the shorter
- * way round. */
+/* Returns the distance of the blocks of two ranks in the mesh of field 0, in blocks: the largest
+ * along any mesh axis, or 0 if a rank has no block. In periodic dims the shorter direction counts.
+ */
 static int32_t dpari_hx_hops(const dpar_halo_plan *plan, int32_t a, int32_t b)
 {
     const dpar_halo *halo = plan->field[0].halo;

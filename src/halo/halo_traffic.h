@@ -5,20 +5,20 @@
 
 #include "halo_plan.h"
 
-/* What a rank sends to one peer at each exchange. */
+/* The values that a rank sends to one peer in each exchange. */
 typedef struct dpari_hx_traffic {
     int32_t peer;
-    int32_t way;    /* DPAR_HALO_MESSAGES, ...; of no meaning for the rank itself */
-    int32_t hops;   /* the most blocks from one rank to the other along any mesh axis; 1 for
+    int32_t way;    /* DPAR_HALO_MESSAGES, ...; meaningless if the peer is the rank itself */
+    int32_t hops;   /* distance of the two blocks: the largest along any mesh axis, in blocks; 1 for
                        neighbours */
-    int64_t pieces; /* boxes */
-    int64_t bytes;  /* as they are sent; with DPAR_HALO_MESSAGES in one message, or one per step if
-                       the plan is ordered */
-    int64_t direct; /* bytes of these that the peer reads in place */
-    int64_t runs;   /* contiguous pieces of memory */
+    int64_t pieces; /* number of boxes */
+    int64_t bytes;  /* in the type in which they are sent. With DPAR_HALO_MESSAGES they are one
+                       message, or one message per step if the plan is ordered */
+    int64_t direct; /* how many of these bytes the peer reads in place */
+    int64_t runs;   /* number of contiguous pieces of memory */
 } dpari_hx_traffic;
-/* Computes the traffic to the k-th peer. The last one is this rank itself. Returns 0 if there is
- * none. Local. Costs O(pieces). */
+/* Computes the traffic to peer k, from 0 on. The last peer is this rank itself. Returns 1, or 0 if
+ * there is no peer k. Local. Costs O(pieces). */
 DPARI_API int dpari_hx_traffic_of(const dpar_halo_plan *plan, int32_t k, dpari_hx_traffic *t);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Finds the fastest method of an exchange by measuring all that are possible. Ranks compare the
- * slowest rank's median, so that all choose the same method. It implements
+/* Finds the fastest method of an exchange by measuring all possible methods. Ranks compare the
+ * medians of the slowest rank, so that all choose the same method. It implements
  * dpar_halo_plan_tune. */
 #include "halo_exchange.h"
 
@@ -21,8 +21,9 @@ enum {
 #define DPARI_HX_TUNE_FOR 20e-3 /* seconds to measure each method */
 
 /* Measures a plan. Returns the median time of an exchange on the slowest rank, or 0 and an error in
- * *status. The two samples before those that count warm up: the first, of one exchange, only
- * touches the memory, and the second, of three, gives the number of exchanges in a sample. */
+ * *status. Two more samples are taken before those that count. The first, of one exchange, only
+ * touches the memory. The second, of three exchanges, determines the number of exchanges in a
+ * sample. */
 static double dpari_hx_time(dpar_halo_plan *plan, dpar_status *status)
 {
     double sample[DPARI_HX_SAMPLES], mine, slowest = 0.0;
@@ -105,8 +106,8 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(dpar_comm *comm, dpar_halo_p
         dpar_halo_plan *plan = NULL;
         double took;
         dpari_hx_try(&desc, i);
-        /* All ranks must try it, or none. They may differ, because arrays may be compact on some
-         * ranks only. A rank that cannot order its fields fails here with DPAR_E_NONE. */
+        /* All ranks must try a method, or none. Some ranks may be unable to order their fields,
+         * because arrays may be compact on some ranks only. They fail here with DPAR_E_NONE. */
         said.text[0] = 0;
         if (!options) {
             status = dpari_wrong(&said, "dpar_halo_plan_tune: desc is NULL");

@@ -2,9 +2,9 @@
 /* Walks the boxes that one step of an exchange moves for one field.
  *
  * It starts from the transfer lists of ../index/halo.h. In an ordered exchange, a step's boxes are
- * extended by the halos that earlier steps have filled, which brings edges and corners along. In an
- * adjoint, the boxes that a rank sends to itself are split: a part into which no peer's box is
- * added earlier in the walk can be added at once, without waiting for peers. halo_exchange.c walks
+ * extended by the halos that earlier steps have filled, so that they include edges and corners. In
+ * an adjoint, the boxes that a rank sends to itself are split, because a part into which no peer's
+ * box is added earlier in the walk can be added without waiting for peers. halo_exchange.c walks
  * each step several times: to count boxes, to find the peers and to fill in items. */
 #include "halo_walk.h"
 
@@ -16,9 +16,9 @@
 #include "halo_plan.h"
 
 /* Sets by how many halo points the boxes of a step are extended in the other dims. The halos of
- * later dims are included, as far as they have images, because the last dim is exchanged first:
- * rows are then whole when they are sent along the other dims. DPARI_HX_WIDE and its variants
- * (halo_plan.h) decide about the cut dim. */
+ * later dims are included if exchanges fill them. Because the last dim is exchanged first, rows are
+ * then complete when they are sent along the other dims. step->along (DPARI_HX_WIDE, ...) decides
+ * about the cut dim. */
 static void dpari_hx_widen(dpari_hx_walk *walk, const dpar_halo *halo, const dpari_hx_step *step)
 {
     const int32_t cut = step->along == DPARI_HX_WIDE ? -1 : halo->grid.dims - 1 - step->cut;
@@ -57,8 +57,9 @@ DPARI_INTERNAL int32_t dpari_hx_moves(const dpar_halo_plan_desc *desc)
     return desc->shared ? DPAR_HALO_SYNC : DPAR_HALO_FORWARD;
 }
 
-/* True if boxes that a rank sends to itself may be split. Both sides must count alike (nothing is
- * turned), no own point may be the image of another one, and the CPU must compute the sums. */
+/* True if boxes that a rank sends to itself may be split. Dims must have the same order and
+ * direction on both sides, no own point may be the image of another one, and the CPU must compute
+ * the sums. */
 static int dpari_hx_splits(const dpar_halo_field *field, const dpari_hx_step *step, int32_t moves)
 {
     const dpar_halo *halo = field->halo;
@@ -66,7 +67,7 @@ static int dpari_hx_splits(const dpar_halo_field *field, const dpari_hx_step *st
            !halo->folds && !halo->poles && !halo->cube && field->pair == 0 && !dpari_hx_mem(field);
 }
 
-/* Computes the local box of a rank, moved so that it begins at 0. */
+/* Computes the local box of a rank, shifted so that it begins at 0. */
 static int dpari_hx_local(const dpar_halo *halo, int32_t rank, dpar_box *local)
 {
     dpar_box own;
@@ -145,13 +146,13 @@ static int dpari_hx_next_box(dpari_hx_walk *walk, dpar_transfer *transfer)
     return 1;
 }
 
-/* Removes a peer's box from the clear part, with as few other points as possible: moves one end of
- * one dim past the box. */
+/* Removes a peer's box from the clear part, together with as few other points as possible, by
+ * moving one end of one dim past the box. */
 static void dpari_hx_avoid(dpari_hx_walk *walk, const dpar_transfer *transfer)
 {
     dpar_box *box = &walk->clear;
     int32_t d, best = 0, above = 0;
-    double least = 0.0; /* the fraction of the clear part that is given up */
+    double least = 0.0; /* the fraction of the clear part that is removed */
     for (d = 0; d < transfer->dims; d++) {
         const double n = (double)(box->hi[d] - box->lo[d]);
         const double below = (double)(transfer->mine[d] + transfer->extent[d] - box->lo[d]) / n;
@@ -182,9 +183,9 @@ static int dpari_hx_is_clear(const dpari_hx_walk *walk, const dpar_transfer *tra
     return 1;
 }
 
-/* Splits the points that are not clear off walk->rest, on side walk->side: dim side / 2, below if
- * side is even and above if it is odd. Returns 1 with these points in *transfer, or 0 if there are
- * none. */
+/* Splits off from walk->rest the points that are not clear on side walk->side, which is the lower
+ * side of dim side / 2 if side is even, otherwise the upper side. Returns 1 with these points in
+ * *transfer, or 0 if there are none. */
 static int dpari_hx_peel(dpari_hx_walk *walk, dpar_transfer *transfer)
 {
     const int32_t d = walk->side / 2, above = walk->side % 2;
@@ -204,9 +205,9 @@ static int dpari_hx_peel(dpari_hx_walk *walk, dpar_transfer *transfer)
     return 1;
 }
 
-/* Sums are made in the order of this walk. The part of a box of this rank that is clear has
- * walk->own_first set: no peer's box precedes it at any of its points, so that it can be added
- * before all others without changing the order at any point. */
+/* Sums are made in the order of this walk. walk->own_first is 1 for the clear part of a box that
+ * this rank sends to itself. No peer's box precedes that part at any of its points, so that it can
+ * be added before all other boxes without changing the order of any sum. */
 DPARI_INTERNAL int dpari_hx_next(dpari_hx_walk *walk, dpar_transfer *transfer)
 {
     walk->own_first = 0;
@@ -234,8 +235,8 @@ DPARI_INTERNAL int dpari_hx_next(dpari_hx_walk *walk, dpar_transfer *transfer)
     return 1;
 }
 
-/* Components (u, v) that are turned by one or three quarters are exchanged with each other, so that
- * each is an item of its own. */
+/* Components (u, v) that are turned by one or three quarter turns replace each other, so that each
+ * of them is a separate item. */
 DPARI_INTERNAL int32_t dpari_hx_parts(const dpar_halo_field *field, const dpar_transfer *transfer)
 {
     return field->vector == 2 && (transfer->turn & 1) != 0 ? 2 : 1;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Process grids. Every function here works on ordered factorisations of a number of ranks, which it
  * enumerates from the prime factors. dpar_cart_dims takes the most balanced factorisation;
- * dpar_cart_choose_parts finds the one with the least cut by branch and bound; placements on nodes
- * use the same search for bricks; the torus functions write each logical size as a product of parts
- * of physical axes. Space-filling curves walk down a cube of side 2^k and skip whole subcubes
- * outside the grid, so that no table of ranks is needed. */
+ * dpar_cart_choose_parts finds the one with the least cut by branch and bound; mappings to nodes
+ * use the same search for bricks. Space-filling curves walk down a cube of side 2^k and skip whole
+ * subcubes outside the grid, so that no table of ranks is needed. */
 #include "cart.h"
 
 #include "inner.h"
@@ -39,8 +38,8 @@ static dpari_cart_primes dpari_cart_factor(int32_t n)
 }
 
 /* Returns the smallest divisor of n that is at least `least`, or 0. f has the primes of a multiple
- * of n. The exponents of the primes count like an odometer: wheel i shows the power of prime i, at
- * most full[i]. */
+ * of n. The exponents of the primes count like an odometer: wheel i is the power of prime i, which
+ * is at most full[i]. */
 static int32_t dpari_cart_divisor_from(const dpari_cart_primes *f, int32_t n, int32_t least)
 {
     int32_t full[DPARI_CART_PRIMES], i, d = 1, best = n;
@@ -62,7 +61,7 @@ static int32_t dpari_cart_divisor_from(const dpari_cart_primes *f, int32_t n, in
     return best;
 }
 
-/* The largest divisor of n that is at most `most` >= 1. */
+/* Returns the largest divisor of n that is at most `most` >= 1. */
 static int32_t dpari_cart_divisor_upto(const dpari_cart_primes *f, int32_t n, int32_t most)
 {
     return n / dpari_cart_divisor_from(f, n, (int32_t)dpari_ceil_div(n, most));
@@ -94,7 +93,7 @@ static int32_t dpari_cart_root(int32_t n, int32_t k)
     return low;
 }
 
-/* Appends a grid as in "64 x 64 x 8". */
+/* Appends the sizes of a grid, as in "64 x 64 x 8". */
 static DPARI_COLD void dpari_cart_put(dpar_text *text, int32_t dims, const int64_t *n)
 {
     int32_t d;
@@ -104,7 +103,21 @@ static DPARI_COLD void dpari_cart_put(dpar_text *text, int32_t dims, const int64
     }
 }
 
-/* Returns how many axes are 0 (free), and sets *rest to ranks / product of the other parts. */
+/* Appends the parts that the caller fixed, as in ", where parts[0] is 1". */
+static DPARI_COLD void dpari_cart_put_fixed(dpar_text *text, int32_t dims, const int32_t *parts)
+{
+    const char *before = ", where ";
+    int32_t d;
+    for (d = 0; d < dims; d++) {
+        if (parts[d] > 0) {
+            dpari_text_say(text, "%sparts[%d] is %d", before, d, parts[d]);
+            before = " and ";
+        }
+    }
+}
+
+/* Sets *open to the number of parts that are 0 (free), and *rest to ranks / product of the other
+ * parts. */
 static dpar_status dpari_cart_rest(int32_t ranks, int32_t dims, const int32_t *parts, int32_t *open,
                                    int32_t *rest, dpar_why *why)
 {
@@ -122,7 +135,7 @@ static dpar_status dpari_cart_rest(int32_t ranks, int32_t dims, const int32_t *p
     }
     if (ranks % fixed != 0) {
         return dpari_say(DPAR_E_DIVIDE, why,
-                         "the nonzero parts make %ld, which does not divide %d ranks", fixed,
+                         "the fixed parts multiply to %ld, which does not divide %d ranks", fixed,
                          ranks);
     }
     if (zeros == 0 && fixed != ranks) {
@@ -138,8 +151,8 @@ static dpar_status dpari_cart_rest(int32_t ranks, int32_t dims, const int32_t *p
 
 typedef struct dpari_dims {
     dpari_cart_primes primes;
-    int32_t count; /* parts to choose */
-    int32_t gap;   /* largest - smallest of the best so far */
+    int32_t count; /* number of parts to choose */
+    int32_t gap;   /* largest - smallest part of the best solution so far */
     int32_t part[DPAR_MAX_AXES], best[DPAR_MAX_AXES], rest[DPAR_MAX_AXES];
 } dpari_dims;
 
@@ -166,7 +179,7 @@ static int dpari_dims_above(dpari_dims *s, int32_t n, int32_t least)
         }
         if (next == 0 || next > most ||
             dpari_cart_power(least, last - j, s->rest[j] / next) > s->rest[j] / next) {
-            j--; /* larger ones leave the others even less */
+            j--; /* larger parts leave even less to the other axes */
             continue;
         }
         s->part[j] = next;
@@ -205,7 +218,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cart_dims(int32_t ranks, int32_t dims, int3
     dpar_status st;
     int32_t rest, d, next = 0;
     if (ranks < 1 || dims < 0 || dims > DPAR_MAX_AXES) {
-        return dpari_wrong(why, "ranks is %d (at least 1), dims is %d (0 to %d)", ranks, dims,
+        return dpari_wrong(why, "ranks=%d must be at least 1, dims=%d must be 0 to %d", ranks, dims,
                            (int32_t)DPAR_MAX_AXES);
     }
     dpari_zero(&s, sizeof(s));
@@ -238,7 +251,7 @@ DPARI_API DPARI_COLD dpar_status dpari_cart_next_parts(int32_t ranks, int32_t di
     }
     f = dpari_cart_factor(ranks);
     rest[0] = ranks;
-    j = parts[0] == 0 ? 0 : dims - 1; /* the last axis has no second choice: it steps back */
+    j = parts[0] == 0 ? 0 : dims - 1; /* the last axis has only one choice, so it steps back */
     for (d = 0; d <= j; d++) {
         x[d] = parts[d];
         if (x[d] < 0 || (j > 0 && (x[d] == 0 || rest[d] % x[d] != 0))) {
@@ -275,16 +288,16 @@ DPARI_API DPARI_COLD dpar_status dpari_cart_next_parts(int32_t ranks, int32_t di
 typedef struct dpari_cart_grid {
     dpari_cart_primes primes;
     int32_t axes;                 /* number of free axes, which j counts */
-    int32_t divides;              /* parts must divide cells */
+    int32_t divides;              /* 1 if parts must divide cells */
     int32_t found;                /* 1 once best[] is set; its cost is `limit` */
-    uint32_t wraps;               /* bit j: periodic */
-    int32_t cells[DPAR_MAX_DIMS]; /* the most parts, cut to 2^31 - 1 */
+    uint32_t wraps;               /* bit j: axis j is periodic */
+    int32_t cells[DPAR_MAX_DIMS]; /* maximum number of parts, limited to 2^31 - 1 */
     int64_t face[DPAR_MAX_DIMS];  /* cost of one plane of the cut */
     int32_t log[DPAR_MAX_DIMS];   /* dpari_cart_log2 of face, where that is not 0 */
     int32_t part[DPAR_MAX_DIMS], best[DPAR_MAX_DIMS];
-    int32_t rest[DPAR_MAX_DIMS + 1]; /* ranks that axes j.. must make */
-    int64_t cost[DPAR_MAX_DIMS + 1]; /* of axes 0..j-1 and of the fixed ones */
-    int64_t limit;                   /* the search looks for less than this */
+    int32_t rest[DPAR_MAX_DIMS + 1]; /* ranks that axes j, j + 1, ... must make */
+    int64_t cost[DPAR_MAX_DIMS + 1]; /* cost of axes 0..j-1 and of the fixed ones */
+    int64_t limit;                   /* the search looks for costs below this */
 } dpari_cart_grid;
 
 /* Returns how many planes cut an axis. The ends of a periodic axis are one more cut. */
@@ -321,13 +334,14 @@ static int32_t dpari_cart_log2(int64_t v)
     return log;
 }
 
-/* True if a choice for axes j.. may still cost less than the limit. For z axes with faces a_d > 0
- * that must make r ranks, sum a_d (p_d - 1) >= z (r product a_d)^(1/z) - sum a_d (arithmetic and
- * geometric mean). The two sides are compared as logarithms, rounded so that 0 is always right.
- * Axes that cost nothing get as many ranks as they have cells. */
+/* True if a choice for the axes from j on may still cost less than the limit. For z axes with faces
+ * a_d > 0 that must make r ranks, sum a_d (p_d - 1) >= z (r product a_d)^(1/z) - sum a_d
+ * (arithmetic and geometric mean). The two sides are compared as logarithms, rounded so that 0 is
+ * always right. Axes that cost nothing get as many ranks as they have cells. */
 static int dpari_grid_hopes(const dpari_cart_grid *grid, int32_t j)
 {
-    const int64_t slack = grid->limit - grid->cost[j]; /* above 0: the search left the rest */
+    const int64_t slack = grid->limit - grid->cost[j]; /* above 0, because the search skips costs
+                                                          from the limit on */
     int64_t room = 1, idle = 1, faces = 0;
     int32_t z = 0, logs = 0, i;
     for (i = j; i < grid->axes; i++) {
@@ -369,7 +383,7 @@ static int32_t dpari_grid_advance(const dpari_cart_grid *grid, int32_t j)
     return x <= grid->cells[j] ? x : 0;
 }
 
-/* Searches depth-first for the cheapest choice, and keeps the first one of equal cost. */
+/* Searches depth-first for the choice of least cost, and keeps the first one of equal cost. */
 static void dpari_grid_search(dpari_cart_grid *grid)
 {
     int32_t j = 0, d;
@@ -448,8 +462,8 @@ static dpar_status dpari_grid_face(int32_t dims, const int64_t *cells, const int
     return DPAR_OK;
 }
 
-static dpar_status dpari_grid_judge(int32_t dims, const int64_t *cells, const int64_t *weight,
-                                    const int32_t *parts, dpar_why *why)
+static dpar_status dpari_grid_check_dims(int32_t dims, const int64_t *cells, const int64_t *weight,
+                                         const int32_t *parts, dpar_why *why)
 {
     int32_t d;
     if (dims < 0 || dims > DPAR_MAX_DIMS) {
@@ -457,7 +471,7 @@ static dpar_status dpari_grid_judge(int32_t dims, const int64_t *cells, const in
     }
     for (d = 0; d < dims; d++) {
         if (cells[d] < 1 || (weight != NULL && weight[d] < 0)) {
-            return dpari_wrong(why, "dim %d: cells is %ld (at least 1), weight is %ld (at least 0)",
+            return dpari_wrong(why, "dim %d: cells=%ld must be at least 1, weight=%ld at least 0",
                                d, cells[d], weight != NULL ? weight[d] : 1);
         }
         if (parts[d] > cells[d]) {
@@ -479,7 +493,8 @@ static dpar_status dpari_grid_passes(int32_t dims, const int64_t *cells, int64_t
     return DPAR_E_RANGE;
 }
 
-/* Returns that cost where dpari_grid_face has found that it does not overflow. */
+/* Returns the cost that dpari_grid_face computes, after dpari_grid_bound has found that it does not
+ * overflow. */
 static int64_t dpari_grid_plane(int32_t dims, const int64_t *cells, const int64_t *weight,
                                 int32_t axis)
 {
@@ -560,7 +575,7 @@ DPARI_STATIC_NOINLINE DPARI_COLD dpar_status dpari_grid_check(int32_t ranks, int
                                                               const int32_t *parts, int32_t *rest,
                                                               dpar_why *why)
 {
-    dpar_status st = dpari_grid_judge(dims, cells, weight, parts, why);
+    dpar_status st = dpari_grid_check_dims(dims, cells, weight, parts, why);
     int32_t open = 0;
     if (st == DPAR_OK) {
         st = dpari_cart_rest(ranks, dims, parts, &open, rest, why);
@@ -568,7 +583,8 @@ DPARI_STATIC_NOINLINE DPARI_COLD dpar_status dpari_grid_check(int32_t ranks, int
     return st == DPAR_OK ? dpari_grid_bound(ranks, dims, cells, weight, why) : st;
 }
 
-/* dpar_cart_choose_parts, or with `divides` the grid of nodes whose bricks tile a grid of ranks. */
+/* Does the work of dpar_cart_choose_parts. With `divides` it finds the grid of nodes whose bricks
+ * tile a grid of ranks, so the parts must divide the cells. */
 static dpar_status dpari_grid_solve(int32_t divides, int32_t ranks, int32_t dims,
                                     const int64_t *cells, const int64_t *weight, uint32_t periodic,
                                     int32_t *parts, int64_t *cut, dpar_why *why)
@@ -584,6 +600,7 @@ static dpar_status dpari_grid_solve(int32_t divides, int32_t ranks, int32_t dims
         dpari_text_say(&t, "no grid of %d ranks has at most ", ranks);
         dpari_cart_put(&t, dims, cells);
         dpar_text_put(&t, " parts");
+        dpari_cart_put_fixed(&t, dims, parts);
         return DPAR_E_NONE;
     }
     return DPAR_OK;
@@ -673,8 +690,8 @@ DPAR_API DPARI_COLD dpar_status dpar_cart_init(dpar_cart *cart, int32_t dims, co
         }
         size *= parts[d];
         if (size > INT32_MAX) {
-            return dpari_say(DPAR_E_RANGE, why, "axes 0 to %d make %ld ranks: at most 2^31 - 1", d,
-                             size);
+            return dpari_say(DPAR_E_RANGE, why, "axes 0 to %d make %ld ranks, more than 2^31 - 1",
+                             d, size);
         }
         c.parts[d] = parts[d];
     }
@@ -685,8 +702,8 @@ DPAR_API DPARI_COLD dpar_status dpar_cart_init(dpar_cart *cart, int32_t dims, co
     return DPAR_OK;
 }
 
-/* Wraps coordinate c around a periodic axis. Returns -1 if it is outside of another axis. |c| <
- * 2^33. */
+/* Wraps coordinate c around a periodic axis. Returns -1 if it is outside an axis that is not
+ * periodic. |c| < 2^33. */
 static int32_t dpari_cart_wrap(const dpar_cart *cart, int32_t axis, int64_t c)
 {
     const int64_t n = cart->parts[axis];
@@ -743,18 +760,19 @@ DPARI_API DPARI_COLD int32_t dpari_stencil_axes(int32_t shape, int32_t dims)
     }
 }
 
-/* ---- placement ---- */
+/* ---- mapping ---- */
 
-static dpar_status dpari_place_judge(int32_t kind, int32_t per_node, dpar_why *why)
+static dpar_status dpari_place_check(int32_t kind, int32_t per_node, dpar_why *why)
 {
     if (per_node < 1 || kind < 0 || kind >= DPAR_MAPPING_COUNT) {
-        return dpari_wrong(why, "kind is %d (0 to %d), per_node is %d (at least 1)", kind,
+        return dpari_wrong(why, "kind=%d must be 0 to %d, per_node=%d at least 1", kind,
                            (int32_t)DPAR_MAPPING_COUNT - 1, per_node);
     }
     return DPAR_OK;
 }
 
-/* Places ranks in bricks of one rank, with the last axis fastest. `grid` may be inside *mapping. */
+/* Makes a mapping with bricks of one rank and the last axis fastest. `grid` may be inside
+ * *mapping. */
 static void dpari_place_start(dpar_mapping *mapping, const dpar_cart *grid, int32_t kind,
                               int32_t per_node)
 {
@@ -770,14 +788,14 @@ static void dpari_place_start(dpar_mapping *mapping, const dpar_cart *grid, int3
 
 /* Finds the sides q of a node's brick, with product(q) = per_node, that leave the least surface
  * between nodes: the sum over d of weight[d] * planes[d] * product of the other parts. Of equal
- * ones it takes the one with the fewest nodes along axis 0, then axis 1, and so on. weight NULL
- * means 1. There is a solution if per_node divides the ranks. */
+ * solutions it takes the one with the fewest nodes along axis 0, then axis 1, and so on. weight
+ * NULL means 1. There is a solution if per_node divides the ranks. */
 static dpar_status dpari_place_bricks(dpar_mapping *place, const dpar_cart *grid, int32_t per_node,
                                       const int64_t *weight, dpar_why *why)
 {
     int64_t parts[DPAR_MAX_DIMS];
     int32_t nodes[DPAR_MAX_DIMS], d;
-    dpar_status st = dpari_place_judge(DPAR_MAPPING_BRICKS, per_node, why);
+    dpar_status st = dpari_place_check(DPAR_MAPPING_BRICKS, per_node, why);
     if (st == DPAR_OK && grid->size % per_node != 0) {
         st = dpari_say(DPAR_E_DIVIDE, why, "per_node is %d, which does not divide %d ranks",
                        per_node, grid->size);
@@ -807,14 +825,15 @@ DPAR_API DPARI_COLD dpar_status dpar_mapping_init(dpar_mapping *place, const dpa
     if (kind == DPAR_MAPPING_BRICKS) {
         return dpari_place_bricks(place, grid, per_node, NULL, why);
     }
-    st = dpari_place_judge(kind, per_node, why);
+    st = dpari_place_check(kind, per_node, why);
     if (st == DPAR_OK) {
         dpari_place_start(place, grid, kind, per_node);
     }
     return st;
 }
 
-/* Numbers the nodes in their grid, and the ranks within their brick. */
+/* Returns the rank at a coordinate: nodes are numbered in their grid, and ranks within their
+ * brick. */
 static int32_t dpari_brick_rank(const dpar_mapping *mapping, const int32_t *coord)
 {
     int32_t i, node = 0, inside = 0, volume = 1;
@@ -844,7 +863,8 @@ static void dpari_brick_coords(const dpar_mapping *mapping, int32_t rank, int32_
 }
 
 /* A subcube on the way down a curve. For Hilbert's curve (C. Hamilton, "Compact Hilbert indices",
- * 2006) it has the corner at which the curve enters and the axis along which it leaves. */
+ * 2006) it has `entry`, the corner at which the curve enters, and `turn`, the axis along which it
+ * leaves. */
 typedef struct dpari_cart_curve {
     int32_t dims, hilbert, turn;
     uint32_t entry;
@@ -868,7 +888,7 @@ static dpari_cart_curve dpari_curve_start(const dpar_mapping *mapping)
     return c;
 }
 
-/* Rotates the lowest `dims` bits to the left; by >= 0. */
+/* Rotates the lowest `dims` bits to the left by `by` >= 0. */
 static uint32_t dpari_curve_turn(const dpari_cart_curve *curve, uint32_t bits, int32_t by)
 {
     by %= curve->dims;
@@ -999,7 +1019,7 @@ static int64_t dpari_stencil_weight(const dpar_stencil *stencil, int32_t dims,
     return w;
 }
 
-static dpar_status dpari_stencil_judge(const dpar_stencil *stencil, const dpar_cart *grid,
+static dpar_status dpari_stencil_check(const dpar_stencil *stencil, const dpar_cart *grid,
                                        dpar_why *why)
 {
     int32_t offset[DPAR_MAX_DIMS], i, d;
@@ -1052,8 +1072,8 @@ static void dpari_cart_pairs_along(dpari_cart_pairs *at, int32_t p, int32_t q, i
     }
 }
 
-/* Computes the cost of a placement in equal bricks by counting pairs, without visiting the ranks.
- */
+/* Computes the cost of a mapping with equal bricks by counting pairs, without visiting the
+ * ranks. */
 static void dpari_place_cost_tiles(const dpar_mapping *mapping, const dpar_stencil *stencil,
                                    int64_t *total, int64_t *worst)
 {
@@ -1098,7 +1118,7 @@ DPAR_API DPARI_COLD dpar_status dpar_mapping_cost(const dpar_mapping *place,
 {
     int64_t sum = 0, node = 0, most = 0;
     int32_t rank, d, volume = 1;
-    dpar_status st = dpari_stencil_judge(stencil, &place->grid, why);
+    dpar_status st = dpari_stencil_check(stencil, &place->grid, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -1132,8 +1152,7 @@ static void dpari_stencil_faces(const dpar_stencil *stencil, int32_t dims, int64
     }
 }
 
-/* Makes a placement from arguments that have been checked, so that it fails only if no brick fits.
- */
+/* Makes a mapping from arguments that have been checked, so that it fails only if no brick fits. */
 static dpar_status dpari_place_try(dpar_mapping *mapping, const dpar_cart *grid, int32_t kind,
                                    int32_t per_node, const int64_t *weight)
 {
@@ -1150,9 +1169,9 @@ DPAR_API DPARI_COLD dpar_status dpar_mapping_choose(dpar_mapping *place, const d
 {
     int64_t weight[DPAR_MAX_DIMS], sum = 0, most = 0, least_sum = 0, least_most = -1;
     int32_t kind, best = 0;
-    dpar_status st = dpari_stencil_judge(stencil, grid, why);
+    dpar_status st = dpari_stencil_check(stencil, grid, why);
     if (st == DPAR_OK) {
-        st = dpari_place_judge(DPAR_MAPPING_ROW_MAJOR, per_node, why);
+        st = dpari_place_check(DPAR_MAPPING_ROW_MAJOR, per_node, why);
     }
     if (st == DPAR_OK) {
         dpari_stencil_faces(stencil, grid->dims, weight);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* cart - computes process grids: how many ranks each axis gets, which rank owns which cells, and
- * which rank runs on which node. Integers only, no tables. A grid has parts[d] ranks along axis d.
+ * which rank runs on which node. It uses integers only and no tables. A grid has parts[d] ranks
+ * along axis d.
  *
  *     const int64_t cells[2] = {120, 100};
  *     int32_t parts[2] = {0, 0};
@@ -18,18 +19,19 @@ enum { DPAR_PROC_NULL = -1 }; /* "no rank", such as the neighbour beyond an open
 
 /* ---- shapes ---- */
 
-/* Chooses the number of ranks along each axis, as MPI_Dims_create does. It knows neither cells nor
- * nodes; use dpar_cart_choose_parts if you have cells.
+/* Chooses the number of ranks along each axis, as MPI_Dims_create does. It does not consider cells
+ * or nodes; use dpar_cart_choose_parts if you have cells.
  *
  * ranks:  at least 1.
- * dims:   0..DPAR_MAX_AXES.
- * parts:  [dims]. On entry a positive number is kept and 0 is chosen. On return the product is
- *         `ranks`.
+ * dims:   number of axes, 0..DPAR_MAX_AXES.
+ * parts:  [dims]. On entry 0 asks for a number and a positive number is kept. On return their
+ *         product is `ranks`.
  *
  * The chosen numbers do not increase from axis to axis. Among all such factorisations the function
- * takes the one with the least difference between largest and smallest number, then the one with
- * the largest smallest number, then the lexicographically least. MPICH 4.0.2 gives the same result
- * for all ranks <= 3000. Open MPI differs for a few numbers: 72 is 9 x 8 here and 12 x 6 there.
+ * takes the one with the least difference between its largest and its smallest number, then the one
+ * whose smallest number is largest, then the lexicographically least. MPICH 4.0.2 gives the same
+ * result for all ranks <= 3000. Open MPI differs for a few numbers: 72 is 9 x 8 here and 12 x 6
+ * there.
  *
  * Fails with DPAR_E_ARG, or DPAR_E_DIVIDE if the fixed numbers do not divide the ranks, or all are
  * fixed and their product is smaller. Costs microseconds for usual numbers, and at most sqrt(ranks)
@@ -39,7 +41,7 @@ DPAR_API dpar_status dpar_cart_dims(int32_t ranks, int32_t dims, int32_t *parts,
 
 /* A grid of cells to distribute over ranks. Zero it, then set the fields that you need. */
 typedef struct dpar_cart_choose_desc {
-    int32_t ranks, dims;          /* at least 1; 0..DPAR_MAX_DIMS */
+    int32_t ranks, dims;          /* ranks, at least 1; dims, 0..DPAR_MAX_DIMS */
     int64_t cells[DPAR_MAX_DIMS]; /* cells along each dim, at least 1 */
     /* The cost of one cell face between two ranks, by the dim that the face is normal to. If all
      * are 0, each face costs 1. */
@@ -49,8 +51,9 @@ typedef struct dpar_cart_choose_desc {
 
 /* Finds the process grid that cuts the fewest cell faces, with at most cells[d] parts in each dim.
  *
- * parts:  [dims]. On entry a positive number is kept and 0 is chosen. On return the product is
- *         grid->ranks. Among equal cuts the function takes the lexicographically least parts.
+ * parts:  [dims]. On entry 0 asks for a number and a positive number is kept. On return their
+ *         product is grid->ranks. Among equal cuts the function takes the lexicographically least
+ *         parts.
  * cut:    receives the weighted number of faces that are cut; may be NULL. If all parts are fixed,
  *         it is their cut.
  *
@@ -91,7 +94,7 @@ DPAR_API int32_t dpar_cart_owner(int32_t dims, const int64_t *cells, const int32
 DPAR_API dpar_status dpar_cart_range(int32_t dims, const int64_t *cells, const int32_t *parts,
                                      int32_t rank, int64_t *first, int64_t *count);
 
-/* ---- a grid of ranks, to be placed on nodes ---- */
+/* ---- a grid of ranks, to be mapped to nodes ---- */
 
 /* A grid of ranks, made by dpar_cart_init. */
 typedef struct dpar_cart {
@@ -115,9 +118,9 @@ enum {
 DPAR_API dpar_status dpar_cart_init(dpar_cart *cart, int32_t dims, const int32_t *parts,
                                     uint32_t periodic, dpar_why *why);
 
-/* ---- placement of the grid's ranks on nodes; the node of a rank is rank / per_node ---- */
+/* ---- mapping of the grid's ranks to nodes; the node of a rank is rank / per_node ---- */
 
-/* How ranks are placed on the coordinates of a grid. */
+/* How the ranks, and so the nodes, are mapped to the coordinates of a grid. */
 enum {
     DPAR_MAPPING_ROW_MAJOR, /* the last axis fastest, as in MPI_Cart */
     DPAR_MAPPING_BRICKS,    /* each node has a brick of the grid */
@@ -126,9 +129,9 @@ enum {
     DPAR_MAPPING_COUNT
 };
 
-/* A placement, which says which rank is at which coordinate. dpar_mapping_init and
- * dpar_mapping_choose make it. For bricks of your own, set kind, order and brick; the sides must
- * divide the parts and multiply to per_node. LAMMPS' two-level order "xyz" is order {0, 1, 2}. */
+/* A mapping, which says which rank is at which coordinate, made by dpar_mapping_init or
+ * dpar_mapping_choose. For bricks of your own, set kind, order and brick; the sides must divide the
+ * parts and multiply to per_node. LAMMPS' two-level order "xyz" is order {0, 1, 2}. */
 typedef struct dpar_mapping {
     dpar_cart grid;
     int32_t kind;                 /* DPAR_MAPPING_x */
@@ -146,16 +149,17 @@ typedef struct dpar_stencil {
     int64_t width[DPAR_MAX_DIMS]; /* width of the halo in cells */
 } dpar_stencil;
 
-/* Makes a placement of a kind on nodes of per_node >= 1 ranks.
+/* Makes a mapping of a kind for nodes of per_node >= 1 ranks.
  *
  * Bricks have sides q[d] that divide parts[d] and multiply to per_node, with the least surface
  * between nodes. The surface is the cut of dpar_cart_choose_parts with parts[d] / q[d] nodes along
- * axis d. Among equal ones the function takes the fewest nodes along axis 0, then along axis 1, and
- * so on. Nodes in the grid and ranks in a brick are both row-major. Morton and Hilbert number the
- * cells of the smallest power-of-two cube around the grid and skip cells outside the grid.
+ * axis d. Among bricks with the same surface the function takes those with the fewest nodes along
+ * axis 0, then along axis 1, and so on. Nodes in the grid and ranks in a brick are both row-major.
+ * Morton and Hilbert number the cells of the smallest power-of-two cube around the grid and skip
+ * cells outside the grid.
  *
  * Fails with DPAR_E_ARG, and for bricks with DPAR_E_DIVIDE if per_node does not divide the ranks
- * (use DPAR_MAPPING_HILBERT). Costs O(1), and for bricks as much as dpar_cart_choose_parts for size
+ * (use DPAR_MAPPING_HILBERT). Costs O(1), but for bricks as much as dpar_cart_choose_parts for size
  * / per_node ranks.
  */
 DPAR_API dpar_status dpar_mapping_init(dpar_mapping *place, const dpar_cart *grid, int32_t kind,
@@ -163,7 +167,7 @@ DPAR_API dpar_status dpar_mapping_init(dpar_mapping *place, const dpar_cart *gri
 
 /* Computes the rank at a coordinate. Returns DPAR_PROC_NULL outside the grid. Costs O(dims) for
  * row-major and bricks. Morton and Hilbert cost O(2^dims * dims * bits of the longest axis),
- * because skipped cells are counted by whole cubes. */
+ * because cells that the curve skips are counted one cube at a time. */
 DPAR_API int32_t dpar_mapping_rank(const dpar_mapping *place, const int32_t *coord);
 
 /* Computes the coordinate of a rank, the inverse of dpar_mapping_rank at the same cost. Fails with
@@ -172,20 +176,20 @@ DPAR_API dpar_status dpar_mapping_coords(const dpar_mapping *place, int32_t rank
 
 /* Computes the traffic between nodes in one exchange, in the units of stencil->bytes.
  *
- * total:  what all pairs of nodes exchange in one direction; as much is sent back.
- * worst:  what the busiest node sends; it receives as much.
+ * total:  receives what all pairs of nodes send in one direction; the same is sent back.
+ * worst:  receives what the busiest node sends; it receives as much.
  *
  * Along a periodic axis of 2 parts, two messages connect the same two ranks. Fails with DPAR_E_ARG,
  * or DPAR_E_RANGE if a sum could exceed 2^63 - 1. Costs O(3^dims * dims) for bricks, and for
- * row-major with one rank per node. Costs O(ranks * 3^dims * dims) times dpar_mapping_rank for the
- * others.
+ * row-major with one rank per node. Other mappings cost O(ranks * 3^dims * dims) times
+ * dpar_mapping_rank.
  */
 DPAR_API dpar_status dpar_mapping_cost(const dpar_mapping *place, const dpar_stencil *stencil,
                                        int64_t *total, int64_t *worst, dpar_why *why);
 
-/* Chooses the kind of placement whose busiest node sends least, then the least total, then the
- * first kind. Bricks are computed with the stencil's faces as weights, and are skipped if none
- * fits. Fails and costs as dpar_mapping_cost for every kind. */
+/* Chooses the kind of mapping whose busiest node sends the least. Among equal kinds it takes the
+ * one with the least total, then the first one. Bricks are computed with the stencil's faces as
+ * weights, and are skipped if none fits. Fails and costs as dpar_mapping_cost for every kind. */
 DPAR_API dpar_status dpar_mapping_choose(dpar_mapping *place, const dpar_cart *grid,
                                          int32_t per_node, const dpar_stencil *stencil,
                                          dpar_why *why);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Context parallelism. Packed documents are one dpar_split per document, made when it is needed, so
- * that memory does not grow with the number of documents. The balanced method sorts units by cost
- * and deals them out in rows. */
+/* Context parallelism. Each document is a dpar_split that is made when it is needed, so that memory
+ * does not grow with the number of documents. */
 #include "context.h"
 
 #include "inner.h"
@@ -12,7 +11,8 @@ static dpar_status dpari_context_ends(int32_t docs, const int64_t *ends, int32_t
 {
     int32_t k;
     if (docs < 0 || ranks < 1 || ends[0] != 0) {
-        return dpari_wrong(why, "docs is %d (at least 0), ends[0] %ld (0), ranks %d (at least 1)",
+        return dpari_wrong(why,
+                           "docs=%d must be at least 0, ends[0]=%ld must be 0, ranks=%d at least 1",
                            docs, docs < 0 ? 0 : ends[0], ranks);
     }
     for (k = 0; k < docs; k++) {
@@ -90,8 +90,8 @@ DPAR_API int dpar_packed_next(const dpar_packed *packed, int32_t rank, dpar_pack
     return 0;
 }
 
-/* Counts the pairs of n tokens of a document from `first` on: they see first + 1, ..., first + n
- * keys. */
+/* Counts the query-key pairs of n tokens of a document from `first` on, which see first + 1, ...,
+ * first + n keys. */
 static int64_t dpari_causal_pairs(int64_t first, int64_t n)
 {
     int64_t most, last = n % 2 == 0 ? n / 2 : n;
@@ -102,15 +102,15 @@ static int64_t dpari_causal_pairs(int64_t first, int64_t n)
     return most + last;
 }
 
-/* Counts the pairs of a stripe: its tokens rank, rank + ranks, ... see rank + 1, rank + 1 + ranks,
- * ... keys. */
+/* Counts the query-key pairs of a stripe, whose tokens rank, rank + ranks, ... see rank + 1, rank +
+ * 1 + ranks, ... keys. */
 static int64_t dpari_stripe_pairs(const dpar_packed *packed, int32_t doc, int32_t rank)
 {
     dpar_split s;
     int64_t n, steps, half, sum;
     dpari_packed_split(packed, doc, &s);
     n = dpar_split_part_count(&s, rank);
-    steps = n % 2 == 0 ? n - 1 : n; /* n (n - 1) / 2 without its product first */
+    steps = n % 2 == 0 ? n - 1 : n; /* n (n - 1) / 2 without an overflow of n (n - 1) */
     half = n % 2 == 0 ? n / 2 : (n - 1) / 2;
     if (n < 1) {
         return 0;

@@ -35,7 +35,7 @@ typedef struct dpar_packed {
 DPAR_API dpar_status dpar_packed_init(dpar_packed *packed, int32_t docs, const int64_t *ends,
                                       int32_t ranks, int32_t rule, dpar_why *why);
 
-/* Counts the tokens of a rank. Returns 0 for a rank outside.
+/* Counts the tokens of a rank. Returns 0 for a rank outside 0..ranks-1.
  *
  * local_ends:  [docs + 1], receives where each document ends in the rank's tokens: its own
  *              cumulative lengths. May be NULL.
@@ -45,7 +45,7 @@ DPAR_API dpar_status dpar_packed_init(dpar_packed *packed, int32_t docs, const i
 DPAR_API int64_t dpar_packed_rank_count(const dpar_packed *packed, int32_t rank,
                                         int64_t *local_ends);
 
-/* The position of dpar_packed_next in a rank's runs. Begin with an all-zero cursor. */
+/* The position of dpar_packed_next in the runs of a rank. Begin with an all-zero cursor. */
 typedef struct dpar_packed_cursor {
     int32_t doc;
     int64_t local;

@@ -17,7 +17,7 @@ static int dpari_box_empty(const dpar_box *b)
     return 0;
 }
 
-/* Sorts order[] by lo[dim], with heap sort, which needs no memory. */
+/* Sorts order[] by lo[dim]. Heap sort needs no additional memory. */
 static void dpari_sort_boxes(const dpar_box *box, int32_t n, int32_t dim, int32_t *order)
 {
     int32_t start = n / 2, end = n;
@@ -42,8 +42,8 @@ static void dpari_sort_boxes(const dpar_box *box, int32_t n, int32_t dim, int32_
     }
 }
 
-/* Returns the dim along which the boxes are thinnest on average. Thickness is measured relative to
- * the extent, in thousandths. */
+/* Returns the dim along which the boxes are thinnest on average. The thickness is measured in
+ * thousandths of the extent. */
 static int32_t dpari_thin_dim(int32_t dims, const int64_t *extent, const dpar_box *box,
                               const int32_t *order, int32_t n)
 {
@@ -62,9 +62,9 @@ static int32_t dpari_thin_dim(int32_t dims, const int64_t *extent, const dpar_bo
     return best;
 }
 
-/* Finds the first element that is in no box, with the last dim fastest. If one row
- * along the last dim is covered, the next rows are covered by the same boxes until the first of
- * these boxes ends. The search skips those rows, and does the same in the other dims. */
+/* Finds the first element that is in no box, with the last dim fastest. If one row along the last
+ * dim is covered, the same boxes cover the next rows until the first of these boxes ends. The
+ * search skips these rows, and does the same in the other dims. */
 static void dpari_first_missing(int32_t dims, const int64_t *extent, const dpar_box *box,
                                 const int32_t *order, int32_t n, int64_t *at)
 {
@@ -128,7 +128,7 @@ DPAR_API DPARI_COLD dpar_status dpar_box_cover(int32_t dims, const int64_t *exte
     int64_t left;
     int32_t d, i, j, dim, used = 0;
     if (dims < 0 || dims > DPAR_MAX_DIMS || n < 0) {
-        return dpari_wrong(why, "n is %d (at least 0), dims is %d (0 to %d)", n, dims,
+        return dpari_wrong(why, "n=%d must be at least 0, dims=%d must be 0 to %d", n, dims,
                            (int32_t)DPAR_MAX_DIMS);
     }
     dpari_zero(&whole, sizeof(whole));

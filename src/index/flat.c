@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Flat buffers. Parameters are laid out in order, each at a multiple of the alignment, and a bucket
- * ends once it is full and its end is rounded up to a whole multiple. The part of a parameter on a
- * rank is the intersection of two intervals. dpar_train.h calls this for DDP and FSDP. */
+/* Flat buffers. Parameters are placed one after another, each at a multiple of the alignment. A
+ * bucket ends once it is full, and its end is rounded up to a whole multiple. The part of a
+ * parameter on a rank is the intersection of two intervals. dpar_train.h calls this for DDP and
+ * FSDP. */
 #include "flat.h"
 
 #include "inner.h"
 
 static const int64_t dpari_flat_limit = INT64_C(1) << 62;
 
-/* ---- laying ---------------------------------------------------------------------------------- */
+/* ---- placing parameters ---------------------------------------------------------------------- */
 
 /* Rounds a up to a multiple of m. Returns 0 if that exceeds 2^62. */
 static int dpari_round_up(int64_t a, int64_t m, int64_t *up)
@@ -22,8 +23,8 @@ static int dpari_round_up(int64_t a, int64_t m, int64_t *up)
 }
 
 /* Places a parameter of n elements at the next multiple of `align`, and moves *end to its end. */
-static dpar_status dpari_flat_lay(int32_t i, int64_t n, int64_t align, int64_t *end, int64_t *start,
-                                  dpar_why *why)
+static dpar_status dpari_flat_place(int32_t i, int64_t n, int64_t align, int64_t *end,
+                                    int64_t *start, dpar_why *why)
 {
     int64_t at;
     if (n < 0) {
@@ -49,7 +50,7 @@ DPARI_API DPARI_COLD dpar_status dpari_flat_init(dpari_flat *flat, int32_t param
     }
     for (i = 0; i < params; i++) {
         int64_t at;
-        dpar_status st = dpari_flat_lay(i, numel[i], align, &end, &at, why);
+        dpar_status st = dpari_flat_place(i, numel[i], align, &end, &at, why);
         if (st != DPAR_OK) {
             return st;
         }
@@ -62,7 +63,7 @@ DPARI_API DPARI_COLD dpar_status dpari_flat_init(dpari_flat *flat, int32_t param
     flat->total = end;
     flat->shard = padded / ranks;
     for (i = 0, end = 0; i < params; i++) {
-        (void)dpari_flat_lay(i, numel[i], align, &end, &start[i], NULL);
+        (void)dpari_flat_place(i, numel[i], align, &end, &start[i], NULL);
     }
     return DPAR_OK;
 }
@@ -75,7 +76,7 @@ static int dpari_flat_cut(int64_t lo, int64_t hi, int64_t start, int64_t numel, 
         return 0;
     }
     to = dpari_least(hi, start + numel);
-    if (to <= from) { /* also of fewer than 0 elements */
+    if (to <= from) { /* also if numel is negative */
         return 0;
     }
     piece->count = to - from;
@@ -117,7 +118,7 @@ static dpar_status dpari_buckets_walk(const dpar_buckets_desc *how, int64_t unit
         int64_t limit = n == 0 && how->first > 0 ? how->first : how->size;
         dpar_status st;
         i = how->forward ? k : how->params - 1 - k;
-        st = dpari_flat_lay(i, how->count[i], align, &end, &at, why);
+        st = dpari_flat_place(i, how->count[i], align, &end, &at, why);
         if (st != DPAR_OK) {
             return st;
         }
@@ -156,8 +157,10 @@ DPAR_API DPARI_COLD dpar_status dpar_buckets_init(const dpar_buckets_desc *how, 
     if (how->params < 0 || how->first < 0 || how->size < 0 || how->ranks < 0 || how->align < 0 ||
         how->multiple < 0) {
         return dpari_wrong(
-            why, "params %d, size %ld, ranks %d, align %ld, first or multiple is negative",
-            how->params, how->size, how->ranks, how->align);
+            why,
+            "params=%d, first=%ld, size=%ld, ranks=%d, align=%ld, multiple=%ld: none "
+            "may be negative",
+            how->params, how->first, how->size, how->ranks, how->align, how->multiple);
     }
     if (!dpari_mul(unit / dpari_gcd(unit, ranks), ranks, &unit)) {
         return dpari_say(DPAR_E_RANGE, why, "lcm(multiple %ld, ranks %ld) exceeds 2^63",

@@ -5,7 +5,7 @@
  *
  *     dpar_buckets_desc how = {0};
  *     how.params = 3;
- *     how.count = numel;                      elements of each
+ *     how.count = numel;                      elements of each parameter
  *     how.ranks = 4;                          one bucket, 4 equal shards
  *     how.forward = 1;
  *     dpar_buckets_init(&how, start, bucket, 1, &buckets, &why);
@@ -32,7 +32,8 @@ typedef struct dpar_buckets_desc {
     int32_t ranks;        /* ranks that share each bucket equally; 0 selects 1 */
     const int64_t *count; /* [params], elements of each parameter */
     int64_t first; /* the first bucket ends once it has this many elements; 0 selects `size` */
-    /* other buckets end once they have this many elements; 0 puts all parameters in one bucket */
+    /* the other buckets end once they have this many elements; 0 puts all parameters into one
+     * bucket */
     int64_t size;
     int64_t align;    /* parameters begin at multiples of this number; 0 selects 1 */
     int64_t multiple; /* buckets end at multiples of lcm(ranks, multiple); 0 selects 1 */
@@ -68,16 +69,16 @@ DPAR_API dpar_status dpar_buckets_init(const dpar_buckets_desc *how, int64_t *st
 typedef struct dpar_piece {
     int64_t count;     /* number of elements */
     int64_t in_param;  /* first element, as an index in the parameter */
-    int64_t in_shard;  /* the same, in the rank's shard */
-    int64_t in_bucket; /* the same, in the bucket */
-    int64_t in_buffer; /* the same, in the buffer */
+    int64_t in_shard;  /* first element, as an index in the rank's shard */
+    int64_t in_bucket; /* first element, as an index in the bucket */
+    int64_t in_buffer; /* first element, as an index in the buffer */
 } dpar_piece;
 
 /* Computes the part of a parameter that is in a rank's share of a bucket. Returns 1, or 0 if there
  * is none; *piece is then unchanged.
  *
- * ranks:         the number of equal shares of the bucket. start, numel:  the first element of the
- *                parameter in the buffer, and its number of elements.
+ * ranks:         the number of equal shares of the bucket.
+ * start, numel:  the first element of the parameter in the buffer, and its number of elements.
  *
  * Costs O(1).
  */
@@ -91,7 +92,7 @@ DPAR_API int dpar_bucket_piece(const dpar_bucket *bucket, int32_t ranks, int64_t
  *
  * extent:  [dims], the shape of the array, which is in C order.
  * at:      the first element on the first call; the function moves it past the box.
- * end:     past the last element; a larger number than the array has means its end.
+ * end:     one past the last element; larger numbers mean the end of the array.
  *
  * There are at most 2 dims - 1 boxes. Also returns 0 if an extent is below 1, *at is negative, or
  * the product of the extents does not fit in 63 bits. For RaggedShard and BlockShard, split rows or

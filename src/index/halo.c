@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Checks descriptions of halos and computes their boxes: which points a rank owns, holds, computes,
- * and can compute before an exchange. Each box is a product over dims, so that every question is
- * answered in one dim at a time. The transfers are in reach.c. */
+ * and can compute before an exchange. Each box is a product of ranges, one for each dim, so that
+ * every dim is computed separately. The transfers are in reach.c. */
 #include "halo.h"
 
 #include "inner.h"
@@ -9,7 +9,8 @@
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
-/* Of extents and widths: the sum of a dim and both of its halos fits into 64 bits. */
+/* The limit of extents and widths. The sum of a dim and both of its halos then fits into 64
+ * bits. */
 static const int64_t dpari_halo_limit = INT64_C(1) << 60;
 
 static int dpari_halo_in_one_piece(const dpar_placement *placement)
@@ -34,9 +35,10 @@ static DPARI_COLD dpar_status dpari_halo_check_dim(const dpar_halo *halo, int32_
     }
     if ((halo->periodic >> d & 1u) != 0 && halo->grid.extent[d] > 0 &&
         dpari_most(halo->low[d], halo->high[d]) / 16 >= halo->grid.extent[d]) {
-        return dpari_say(DPAR_E_RANGE, why,
-                         "dim %d has halos of %ld and %ld, 16 times its %ld points or more", d,
-                         halo->low[d], halo->high[d], halo->grid.extent[d]);
+        return dpari_say(
+            DPAR_E_RANGE, why,
+            "dim %d has halos of %ld and %ld: must be less than 16 times its %ld points", d,
+            halo->low[d], halo->high[d], halo->grid.extent[d]);
     }
     if (halo->points[d] < DPAR_HALO_AT_CELLS || halo->points[d] > DPAR_HALO_AT_HIGH_FACES) {
         return dpari_wrong(why, "points[%d] is %d, which is no DPAR_HALO_AT_x", d, halo->points[d]);
@@ -60,11 +62,12 @@ static DPARI_COLD dpar_status dpari_halo_check_fold(const dpar_halo *halo, dpar_
                            halo->fold, halo->mirror, halo->grid.dims);
     }
     if ((halo->periodic >> halo->mirror & 1u) == 0 || (halo->periodic >> halo->fold & 1u) != 0) {
-        return dpari_wrong(why, "dim %d (fold) must not be periodic, a later dim %d (mirror) must",
+        return dpari_wrong(why,
+                           "fold=%d must not be periodic, mirror=%d must be a later, periodic dim",
                            halo->fold, halo->mirror);
     }
     if (halo->on_row < 0 || halo->on_row > 1 || halo->shift < -1 || halo->shift > 1) {
-        return dpari_wrong(why, "on_row is %d (0 or 1), shift is %d (-1 to 1)", halo->on_row,
+        return dpari_wrong(why, "on_row=%d must be 0 or 1, shift=%d must be -1 to 1", halo->on_row,
                            halo->shift);
     }
     if (halo->high[halo->fold] > dpar_halo_points(halo, halo->fold) - halo->on_row) {
@@ -75,7 +78,7 @@ static DPARI_COLD dpar_status dpari_halo_check_fold(const dpar_halo *halo, dpar_
     return DPAR_OK;
 }
 
-/* Returns the rows beyond a pole, without the one that is held twice. */
+/* Returns the number of rows beyond a pole, without the row that is held twice. */
 DPARI_INTERNAL int64_t dpari_halo_behind(const dpar_halo *halo, uint32_t pole)
 {
     return dpar_halo_points(halo, halo->fold) - ((halo->pole_rows & pole) != 0) -
@@ -99,15 +102,17 @@ static DPARI_COLD dpar_status dpari_halo_check_poles(const dpar_halo *halo, dpar
 {
     dpar_status st;
     if (halo->poles > 3 || (halo->pole_rows & ~halo->poles) != 0) {
-        return dpari_wrong(why, "poles is %ld (0 to 3), pole_rows is %ld (only bits of poles)",
-                           (int64_t)halo->poles, (int64_t)halo->pole_rows);
+        return dpari_wrong(
+            why, "poles=%ld must be 0 to 3, and pole_rows=%ld may only have bits of poles",
+            (int64_t)halo->poles, (int64_t)halo->pole_rows);
     }
     if (halo->folds && (halo->poles & DPAR_HALO_POLE_HIGH) != 0) {
         return dpari_wrong(why, "dim %d has both a fold and a pole at its high end", halo->fold);
     }
     if (halo->fold < 0 || halo->mirror >= halo->grid.dims || halo->mirror <= halo->fold ||
         (halo->periodic >> halo->mirror & 1u) == 0 || (halo->periodic >> halo->fold & 1u) != 0) {
-        return dpari_wrong(why, "dim %d (fold) must not be periodic, a later dim %d (mirror) must",
+        return dpari_wrong(why,
+                           "fold=%d must not be periodic, mirror=%d must be a later, periodic dim",
                            halo->fold, halo->mirror);
     }
     if (halo->grid.extent[halo->mirror] % 2 != 0) {
@@ -122,9 +127,9 @@ static DPARI_COLD dpar_status dpari_halo_check_cube(const dpar_halo *halo, dpar_
 {
     int32_t y = halo->grid.dims - 2, d;
     if (y < 1 || halo->grid.extent[0] != 6 || halo->grid.extent[y] != halo->grid.extent[y + 1]) {
-        return dpari_wrong(why,
-                           "a cubed sphere of %d dims: needs at least 3, with extents 6, ..., N, N",
-                           halo->grid.dims);
+        return dpari_wrong(
+            why, "a cubed sphere has %d dims, but needs at least 3, with extents 6, ..., N, N",
+            halo->grid.dims);
     }
     if (halo->folds || halo->poles != 0) {
         return dpari_wrong(why, "a cubed sphere cannot have folds or poles");
@@ -141,7 +146,8 @@ static DPARI_COLD dpar_status dpari_halo_check_cube(const dpar_halo *halo, dpar_
         if ((halo->periodic >> d & 1u) != 0 || halo->window[d].kernel != 0 || halo->low[d] > most ||
             halo->high[d] > most) {
             return dpari_wrong(
-                why, "dim %d of a cubed sphere cannot be periodic, have windows or halos over %ld",
+                why,
+                "dim %d of a cubed sphere cannot be periodic, have windows or halos wider than %ld",
                 d, most);
         }
     }
@@ -213,15 +219,17 @@ static DPARI_COLD dpar_status dpari_halo_check_outputs(const dpar_halo *halo, dp
     const dpar_layout *o = halo->outputs, *g = &halo->grid;
     int32_t i;
     if (o->dims != g->dims || !dpari_mesh_same(&o->mesh, &g->mesh)) {
-        return dpari_wrong(why, "outputs has %d dims, grid has %d, or their meshes differ", o->dims,
-                           g->dims);
+        return dpari_wrong(why,
+                           "outputs has %d dims, grid has %d, or their meshes are not the same",
+                           o->dims, g->dims);
     }
     for (i = 0; i < g->mesh.axes; i++) {
         const dpar_placement *a = &o->axis[i], *b = &g->axis[i];
         if (a->kind != b->kind || (a->kind == DPAR_PLACEMENT_SHARD && a->dim != b->dim) ||
             o->order[i] != g->order[i] || !dpari_halo_in_one_piece(a)) {
             return dpari_wrong(
-                why, "axis %d must cut outputs and grid alike, into contiguous blocks", i);
+                why, "axis %d must cut the same dim of outputs and grid, into contiguous blocks",
+                i);
         }
     }
     return DPAR_OK;
@@ -249,9 +257,10 @@ static DPARI_COLD dpar_status dpari_halo_check_window(const dpar_halo *halo, int
         int64_t reach =
             dpari_most(k * by, dpari_most(halo->window[d].pad_low, halo->window[d].pad_high));
         if (reach / 16 >= n) {
-            return dpari_say(DPAR_E_RANGE, why,
-                             "dim %d: windows reach %ld, 16 times its %ld points or more", d, reach,
-                             n);
+            return dpari_say(
+                DPAR_E_RANGE, why,
+                "dim %d: windows reach %ld points: must be less than 16 times its %ld points", d,
+                reach, n);
         }
     }
     return st;
@@ -317,7 +326,7 @@ DPARI_INTERNAL int dpari_halo_closed(const dpar_halo *halo, int32_t d)
     return (halo->periodic >> d & 1u) != 0 || (halo->cube && d >= halo->grid.dims - 2);
 }
 
-/* 1 if the dim has one more point than cells, otherwise 0. */
+/* Returns 1 if the dim has one more point than cells, otherwise 0. */
 static int dpari_halo_more(const dpar_halo *halo, int32_t d)
 {
     return halo->points[d] != DPAR_HALO_AT_CELLS && !dpari_halo_closed(halo, d);
@@ -343,8 +352,8 @@ static DPARI_COLD void dpari_halo_of_cells(const dpar_halo *halo, int32_t d, int
     }
 }
 
-/* Finds the owner of point i: the coordinates of the axes that cut the dim, and the range of points
- * that it owns. */
+/* Finds the owner of point i. coord receives its coordinates on the axes that cut the dim, and
+ * at[0], at[1] the range of points that it owns. */
 DPARI_INTERNAL void dpari_halo_owner(const dpar_halo *halo, int32_t d, int64_t i, int32_t *coord,
                                      int64_t *at)
 {
@@ -370,9 +379,9 @@ static int64_t dpari_halo_all(const dpar_halo *halo, int32_t d)
     return all;
 }
 
-/* Returns the layout whose blocks say which outputs a rank computes: that of the outputs, or of the
- * inputs to which they belong. Nothing of this is stored, because small targets have little stack.
- */
+/* Returns the layout whose blocks say which outputs a rank computes: that of the outputs, or that
+ * of the inputs to which the outputs belong. It is not stored, because small targets have little
+ * stack. */
 static const dpar_layout *dpari_halo_computers(const dpar_halo *halo)
 {
     return halo->outputs != NULL ? halo->outputs : &halo->grid;
@@ -388,9 +397,8 @@ static int dpari_halo_computes(const dpar_halo *halo, int32_t d, int64_t *y)
     return y[1] > y[0] && halo->grid.extent[d] > 0;
 }
 
-/* Computes, in one dim of one rank, its own points and the points that its array holds. If it has
- * no points of its own, they are an empty range at the start of the array. Returns 0 if it has
- * neither. */
+/* Computes, in one dim of one rank, the points that it owns and the points in its array. If it owns
+ * none, `own` is an empty range at the start of the array. Returns 1, or 0 if it has neither. */
 DPARI_INTERNAL int dpari_halo_range(const dpar_halo *halo, const int32_t *coord, int32_t d,
                                     int64_t *own, int64_t *box)
 {
@@ -449,22 +457,23 @@ static int dpari_halo_open(const dpar_halo *halo, int32_t d, int side)
     return !(halo->folds && d == halo->fold && side);
 }
 
-/* Computes the core of own points [own[0], own[1]) in a dim: without the sides on which an exchange
- * receives points. */
+/* Computes the core of the own points [own[0], own[1]) in a dim, which excludes the points that
+ * read what an exchange receives. */
 static void dpari_halo_shrink(const dpar_halo *halo, int32_t d, const int64_t *own, int64_t *core)
 {
     int64_t end = dpar_halo_points(halo, d);
     core[0] = own[0] + (own[0] > 0 || !dpari_halo_open(halo, d, 0) ? halo->low[d] : 0);
     core[1] = own[1] - (own[1] < end || !dpari_halo_open(halo, d, 1) ? halo->high[d] : 0);
     if (halo->folds && halo->fold == d && halo->on_row && own[1] == end) {
-        core[1] =
-            dpari_least(core[1], end - 1 - halo->high[d]); /* the row held twice arrives too */
+        core[1] = dpari_least(core[1], end - 1 - halo->high[d]); /* the row that is held twice is
+                                                                    received too */
     }
     core[0] = dpari_least(core[0], own[1]);
     core[1] = dpari_most(core[1], core[0]);
 }
 
-/* Computes what a rank computes in a dim, and the core of that. */
+/* Sets out[] to the points that a rank computes in a dim, and core[] to their core. Returns 1, or 0
+ * if there are none. */
 DPARI_STATIC_NOINLINE int dpari_halo_work(const dpar_halo *halo, const int32_t *coord, int32_t d,
                                           int64_t *out, int64_t *core)
 {
@@ -494,8 +503,8 @@ DPARI_STATIC_NOINLINE int dpari_halo_work(const dpar_halo *halo, const int32_t *
     return 1;
 }
 
-/* Boxes come in pairs, one inside the other: the own points in the local array, and the core in
- * what a rank computes. They are computed dim by dim, which needs little stack. */
+/* The two pairs of boxes, one inside the other: the own points in the local array, and the core in
+ * the points that a rank computes. They are computed dim by dim, which needs little stack. */
 enum { DPARI_ARRAY, DPARI_WORK };
 
 static int dpari_halo_pair(const dpar_halo *halo, const int32_t *coord, int32_t d, int kind,
@@ -514,7 +523,8 @@ DPARI_STATIC_NOINLINE int dpari_halo_get(const dpar_halo *halo, int32_t rank, in
     if (!dpari_halo_coords(halo, rank, coord)) {
         return 0;
     }
-    for (i = 0; i < 2 * dims; i++) { /* looks, then writes */
+    for (i = 0; i < 2 * dims; i++) { /* the first pass over the dims checks, the second one
+                                        writes */
         const int64_t *from = want_outer ? outer : inner;
         int32_t d = i % dims;
         if (!dpari_halo_pair(halo, coord, d, kind, inner, outer) || from[1] <= from[0]) {
@@ -570,13 +580,14 @@ static int32_t dpari_halo_nth_slab(const dpar_halo *halo, const int32_t *coord, 
                 *side = k;
             }
         }
-        around = around && inner[1] > inner[0]; /* if not, later dims have no slabs */
+        around = around && inner[1] > inner[0]; /* if the inner range is empty, later dims have no
+                                                   slabs */
     }
     return found;
 }
 
-/* Computes that slab. Dims before its own are cut to the inner box. Later dims are whole, or cut
- * too for a star. */
+/* Computes the box of slab n. In dims before the slab's dim it is as wide as the inner box; in
+ * later dims it is as wide as the outer box, or for a star as the inner one. */
 static DPARI_COLD int dpari_halo_slab_of(const dpar_halo *halo, int32_t rank, int kind, int star,
                                          int32_t n, dpar_box *box)
 {
@@ -628,7 +639,7 @@ DPAR_API int dpar_halo_slab(const dpar_halo *halo, int32_t rank, int32_t n, dpar
     return dpari_halo_slab_of(halo, rank, DPARI_ARRAY, dpari_halo_star(halo), n, box);
 }
 
-/* Returns a + b c, or -1 if that exceeds 2^63 - 1 or one of them is already -1. */
+/* Returns a + b c, or -1 if that exceeds 2^63 - 1 or an argument is -1. */
 static int64_t dpari_halo_add(int64_t a, int64_t b, int64_t c)
 {
     int64_t more;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* halo - computes which points each rank of a distributed n-d grid sends to which other rank to
  * fill the halo around its block, and what can be computed before the halo arrives. dpar_halo.h
- * sends them, and dpar_grid there is the short way to do it.
+ * sends these points; its dpar_grid is the shortest interface to this file.
  *
  *     dpar_halo h = {0};
  *     h.grid = layout;                                cells on a mesh, from dpar_layout_init
@@ -49,10 +49,10 @@ enum {
  * belong to the next face, because each edge is the west or south edge of one of its two faces.
  * With DPAR_HALO_AT_HIGH_FACES it is the other way round.
  *
- * All points beyond an edge have an image on the face there, also those on its border. If a third
- * face owns the border, they are received from that face, with both turns. Points at the corners of
- * cells (faces in both dims) fail with DPAR_E_ARG, because two of the cube's 8 corners would have
- * no owner.
+ * All points beyond an edge have an image on the face there, also the points on the border of that
+ * face. If a third face owns the border, these points are received from the third face, with both
+ * turns. Points at the corners of cells (faces in both dims) fail with DPAR_E_ARG, because two of
+ * the cube's 8 corners would have no owner.
  */
 
 /* A distributed grid and its halo. Zero it, set the fields that you need, and check it with
@@ -68,9 +68,9 @@ enum {
  */
 typedef struct dpar_halo {
     dpar_layout grid; /* the cells; dims are cut by CHUNK, EVEN, FLOOR or RAGGED, also nested */
-    /* The part of the halo that is filled: DPAR_STENCIL_STAR (0) without edges and corners,
-     * DPAR_STENCIL_EDGES without corners, or DPAR_STENCIL_BOX, all of it, for codes that read
-     * diagonal neighbours. */
+    /* The part of the halo that is exchanged: DPAR_STENCIL_STAR (0) leaves out edges and corners,
+     * DPAR_STENCIL_EDGES leaves out corners, and DPAR_STENCIL_BOX is the whole halo, for codes that
+     * read diagonal neighbours. */
     int32_t shape;
     /* Width of the halo below the block in points, 0..2^60; less than 16 times the length of a
      * periodic dim. */
@@ -97,8 +97,8 @@ typedef struct dpar_halo {
      * + N/2 mod N).
      *
      * on_row is the pole's bit in pole_rows. If it is set, the end row is on the pole itself, and
-     * its points are left to their owners. A grid may have a low pole and a fold at its high end.
-     * Vectors change sign as over a fold.
+     * its points are not exchanged over the pole. A grid may have a low pole and a fold at its high
+     * end. Vectors change sign as over a fold.
      */
     uint32_t poles; /* DPAR_HALO_POLE_LOW, DPAR_HALO_POLE_HIGH or both */
     /* Poles whose end row is on the pole. The end rows of other poles are half a cell away from it.
@@ -156,8 +156,8 @@ DPAR_API dpar_status dpar_halo_check(const dpar_halo *halo, dpar_why *why);
 
 /* ---- boxes ----
  *
- * For these functions dpar_halo_check must have accepted h. Each costs O(axes x dims). Those that
- * fill *box return 1, or 0 if there is no such box; *box is then unchanged.
+ * For these functions dpar_halo_check must have accepted `halo`. Each costs O(axes x dims). The
+ * functions that set *box return 1, or 0 if there is no such box; *box is then unchanged.
  */
 
 /* Counts the points of a dim over all ranks: its cells, and one more for faces unless the dim is
@@ -182,14 +182,15 @@ DPAR_API int dpar_halo_outputs(const dpar_halo *halo, int32_t rank, dpar_box *bo
 /* Computes the box of points that a rank can compute while the exchange runs, because they read
  * nothing that it brings. Returns 1, or 0 if there are none.
  *
- * Physical boundaries do not shrink the box. With windows, single outputs outside the box may not
- * need the exchange either: those all of whose inputs are padding or in the gaps of a dilation.
+ * Physical boundaries do not shrink the box. With windows, some outputs outside the box may not
+ * need the exchange either, because all of their inputs are padding or in the gaps of a
+ * dilation.
  */
 DPAR_API int dpar_halo_interior(const dpar_halo *halo, int32_t rank, dpar_box *box);
 
-/* Computes the n-th of the disjoint boxes that a rank can compute only after the exchange: all that
- * dpar_halo_interior leaves. Returns 1, or 0 past the last box and for n < 0. There are at most 2
- * dims boxes. */
+/* Computes the n-th of the disjoint boxes that a rank can compute only after the exchange. Together
+ * they are the box of dpar_halo_outputs without that of dpar_halo_interior. Returns 1, or 0 past
+ * the last box and for n < 0. There are at most 2 dims boxes. */
 DPAR_API int dpar_halo_boundary(const dpar_halo *halo, int32_t rank, int32_t n, dpar_box *box);
 
 /* Computes the n-th of the disjoint boxes that make up the halo, which is the local box without the
@@ -197,8 +198,8 @@ DPAR_API int dpar_halo_boundary(const dpar_halo *halo, int32_t rank, int32_t n, 
  *
  * First come the boxes below and above dim 0, in full; then those of dim 1 between them; and so on.
  * A star has no edges and corners, because nothing is received there. There are at most 2 dims
- * boxes, none empty. A transfer is inside one of them, or in the row on a fold. Together they are
- * the compact form, a halo next to a block without one.
+ * boxes, none empty. A transfer is inside one of them, or in the row on a fold. A compact halo
+ * consists of these boxes, next to a block that has no halo.
  */
 DPAR_API int dpar_halo_slab(const dpar_halo *halo, int32_t rank, int32_t n, dpar_box *box);
 
@@ -213,10 +214,10 @@ enum {
     /* Owners receive the values collected in halos (the transpose). Set the halos to zero
      * afterwards, and the half row that a fold overwrote. */
     DPAR_HALO_ADJOINT,
-    /* Only points that two ranks hold: faces at the end of a block whose owner is the neighbour,
-     * and the half row on a fold. To check that copies agree, compare what is received with what is
-     * there. This mode needs `high` of at least 1 in dims with DPAR_HALO_AT_LOW_FACES, and `low`
-     * with DPAR_HALO_AT_HIGH_FACES. */
+    /* Only points that two ranks hold: faces at the end of a block that belong to the neighbour,
+     * and the half row on a fold. To check that copies agree, compare the values received with
+     * those in the array. This mode needs `high` of at least 1 in dims with DPAR_HALO_AT_LOW_FACES,
+     * and `low` with DPAR_HALO_AT_HIGH_FACES. */
     DPAR_HALO_SYNC,
     DPAR_HALO_SYNC_ADJOINT /* owners receive the values collected in these copies */
 };
@@ -224,17 +225,21 @@ enum {
 /* A walk over one rank's transfers: call dpar_halo_first, then dpar_halo_next until it returns 0.
  */
 typedef struct dpar_halo_cursor {
-    const dpar_halo *h; /* private, as are all fields; *h must live during the walk */
-    int32_t rank, sends, mode, outside, pass, state; /* outside: in at most so many dims */
+    const dpar_halo *h; /* private, as are all fields; the halo, which must live during the walk */
+    int32_t rank, sends, mode, outside, pass, state; /* outside: the number of dims in which points
+                                                        may be outside the block */
     int32_t coord[DPAR_MAX_AXES], peer[DPAR_MAX_AXES];
-    int64_t own[DPAR_MAX_DIMS][2];                   /* this rank's; */
-    int64_t want[DPAR_MAX_DIMS][2];                  /* sends: points that have images here, */
-    int64_t from[DPAR_MAX_DIMS][2];                  /* receivers to visit in a dim */
-    int64_t at[DPAR_MAX_DIMS][2];                    /* the receiver's own points, */
-    int64_t fill[DPAR_MAX_DIMS][2];                  /* all that it may receive, */
-    int64_t origin[DPAR_MAX_DIMS];                   /* and where its array begins */
-    int64_t x[DPAR_MAX_DIMS], n[DPAR_MAX_DIMS];      /* by the receiver's dims */
-    int64_t g[DPAR_MAX_DIMS], source[DPAR_MAX_DIMS]; /* by the sender's */
+    int64_t own[DPAR_MAX_DIMS][2];                   /* points that this rank owns */
+    int64_t want[DPAR_MAX_DIMS][2];                  /* for sends, points whose images this rank
+                                                        owns */
+    int64_t from[DPAR_MAX_DIMS][2];                  /* range of receivers to visit in a dim */
+    int64_t at[DPAR_MAX_DIMS][2];                    /* points that the receiver owns */
+    int64_t fill[DPAR_MAX_DIMS][2];                  /* points that the receiver may receive */
+    int64_t origin[DPAR_MAX_DIMS];                   /* first point of the receiver's array */
+    int64_t x[DPAR_MAX_DIMS], n[DPAR_MAX_DIMS];      /* begin and length of a segment, by the
+                                                        receiver's dims */
+    int64_t g[DPAR_MAX_DIMS], source[DPAR_MAX_DIMS]; /* the same on the sender's side, and where its
+                                                        block begins */
     uint32_t inside, reversed;
 } dpar_halo_cursor;
 
@@ -252,8 +257,8 @@ typedef struct dpar_halo_cursor {
  * `global` is in points, on this rank's side. Apply the transfer's `turn` to fields of vectors. The
  * adjoint's receives are the forward's sends in the same order, with op DPAR_SUM. If you add in
  * that order, the result does not depend on the order of arrival. With a partner, a transfer of odd
- * `turn` leads from the partner's array into this one's halo, and the sender's indices are the
- * partner's.
+ * `turn` leads from the partner's array into the halo of this field, and the sender's indices are
+ * those of the partner's array.
  *
  * Fails with DPAR_E_ARG as dpar_halo_check does, and if there is no such direction, a rank has two
  * blocks, or a field on faces of a cubed sphere has no partner. A step costs O(dims x axes), and a

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Draws an exchange of halos as SVG. The picture is built from the same walk over transfers that an
- * exchange uses, so that it shows what is really sent. */
+ * exchange uses, so that it shows the transfers that are really sent. */
 #include "halo_show.h"
 
 #include "inner.h"
@@ -13,17 +13,17 @@ enum {
     DPARI_HSHOW_TOP = 800,
     DPARI_HSHOW_TABLE = 3400,
     DPARI_HSHOW_ROW = 190,
-    DPARI_HSHOW_ROWS = 40,    /* peers that the table names */
-    DPARI_HSHOW_BLOCKS = 4096 /* blocks that are drawn */
+    DPARI_HSHOW_ROWS = 40,    /* maximum number of peers in the table */
+    DPARI_HSHOW_BLOCKS = 4096 /* maximum number of blocks that are drawn */
 };
 
 typedef struct dpari_hshow {
     const dpar_halo_draw_desc *desc;
     int32_t dim[2];       /* down, across; -1 if the grid has one dim */
-    dpar_box own, box;    /* of the rank */
-    int64_t lo[2], hi[2]; /* points that are drawn */
-    int64_t scale;        /* 1024 times the tenths of a pixel of a point */
-    int64_t peers;        /* rows of the table */
+    dpar_box own, box;    /* points that the rank owns, and those of its array */
+    int64_t lo[2], hi[2]; /* range of points that is drawn */
+    int64_t scale;        /* tenths of a pixel per point, times 1024 */
+    int64_t peers;        /* number of rows of the table */
 } dpari_hshow;
 
 /* ---- elements -------------------------------------------------------------------------------- */
@@ -197,7 +197,7 @@ static void dpari_hshow_piece(dpar_text *text, const dpari_hshow *show, const dp
     dpari_hshow_flat(show, lo, hi, there);
     dpari_hshow_rect(text, show, "out", there[0], there[1], r->peer);
     if (here[0][0] == there[0][0] && here[0][1] == there[0][1]) {
-        return; /* no arrow: it is where it comes from */
+        return; /* no arrow, because the piece is drawn at its source */
     }
     dpar_text_put(text, "<path class=\"w\" stroke=\"");
     dpari_hshow_colour(text, r->peer);
@@ -229,8 +229,8 @@ typedef struct dpari_hshow_sum {
     int64_t pieces, points;
 } dpari_hshow_sum;
 
-/* Counts what is exchanged with `peer` in one direction. *next becomes the least peer above
- * `after`, unless it is already less. */
+/* Counts the pieces and points that are exchanged with `peer` in one direction. *next becomes the
+ * least peer above `after`, unless it is already smaller. */
 static dpari_hshow_sum dpari_hshow_count(const dpari_hshow *show, int32_t direction, int32_t peer,
                                          int32_t after, int32_t *next)
 {

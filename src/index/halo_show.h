@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* halo_show - draws an exchange of halos: which ranks send what to which.
+/* halo_show - draws an exchange of halos, which shows what each rank sends to which other one.
  *
  *     dpar_halo_draw_desc p = {0};
  *     p.halo = &h;
@@ -32,7 +32,7 @@ enum { DPAR_HALO_SVG };
  * copies, have the colour of the rank that sends it, and an arrow connects them. A table lists the
  * peers with the pieces and bytes received and sent.
  *
- * Pieces that cross a fold or a periodic end are drawn where their cells are, and where they
+ * Pieces that cross a fold or a periodic end are drawn twice: where their cells are, and where they
  * arrive. Grids of more than 4096 blocks show only the rank's peers. The file is valid XML without
  * scripts and without fonts other than sans-serif. Fails with DPAR_E_ARG if there is no such rank,
  * dim or format, or the rank has no points. Costs O(blocks + transfers).

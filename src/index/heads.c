@@ -96,7 +96,7 @@ DPAR_API DPARI_COLD int dpar_heads_rows(const dpar_heads *heads, int32_t rank, i
                                : heads->queries + (i - 1) * (int64_t)heads->groups + s.first_group;
             run[i][1] = run[i][0] + (i == 0 ? s.queries : s.groups);
         }
-    } else { /* a rank with several groups has all their queries */
+    } else { /* a rank with several groups has all queries of these groups */
         run[0][0] = s.first_group * (each + 2) + (s.first_query - s.first_group * each);
         run[0][1] = run[0][0] + s.queries;
         run[1][0] = s.first_group * (each + 2) + each;
@@ -132,7 +132,8 @@ DPARI_API DPARI_COLD dpar_status dpari_ulysses_counts(const dpar_split *seq,
     int32_t q;
     if (seq->parts != heads->parts || rank < 0 || rank >= seq->parts || width < 1) {
         return dpari_wrong(why,
-                           "rank %d, sequence in %d parts, heads in %d (must be equal), width %ld",
+                           "rank=%d is not one of %d parts of the sequence, the heads have %d "
+                           "parts, or width=%ld is below 1",
                            rank, seq->parts, heads->parts, width);
     }
     if (!dpari_mul(seq->count, heads->count, &all) || !dpari_mul(all, width, &all)) {
@@ -176,7 +177,7 @@ DPAR_API DPARI_COLD dpar_status dpar_vocab_init(dpar_vocab *vocab, int64_t count
     }
     if (count > limit || added > limit || multiple > limit / 4) {
         return dpari_say(DPAR_E_RANGE, why,
-                         "count %ld, added %ld (at most 2^61) or multiple %ld (2^59) is too large",
+                         "count=%ld and added=%ld must be at most 2^61, multiple=%ld at most 2^59",
                          count, added, multiple);
     }
     padded = dpari_ceil_div(count, multiple) * multiple;
@@ -230,14 +231,17 @@ DPAR_API int64_t dpar_vocab_id(const dpar_vocab *vocab, int32_t rank, int64_t ro
 
 /* ---- layers ---------------------------------------------------------------------------------- */
 
-/* Counts the layers before position v of the pipeline, which has the chunks of all stages in order.
- * The embedding and the loss count if the caller counts them. */
+/* Counts the layers before position v of the pipeline, whose positions are the chunks of all stages
+ * in order. `rest` is the number of layers that first_layers and last_layers do not fix, embedding
+ * and loss included if they count as layers. */
 static int64_t dpari_stage_before(const dpar_stage_layers_desc *s, int32_t chunks, int64_t rest,
                                   int64_t v)
 {
     int64_t round = v / s->stages, in = v % s->stages, others = s->stages, plain, before = 0;
     others -= (s->first_layers > 0) + (s->last_layers > 0);
-    plain = round * others + dpari_most(0, in - (s->first_layers > 0)); /* other chunks before v */
+    plain = round * others + dpari_most(0, in - (s->first_layers > 0)); /* chunks before v of the
+                                                                           stages that are not
+                                                                           fixed */
     if (others > 0) {
         before = rest / (others * chunks) * plain + dpari_least(plain, rest % (others * chunks));
     }
@@ -254,8 +258,9 @@ static dpar_status dpari_stages_check(const dpar_stage_layers_desc *s, int32_t c
     if (s->layers < 0 || s->stages < 1 || chunks < 1 || s->first_layers < 0 || s->last_layers < 0) {
         return dpari_wrong(
             why,
-            "layers %d, first_layers or last_layers is negative, or stages %d or chunks %d below 1",
-            s->layers, s->stages, chunks);
+            "layers=%d, first_layers=%d and last_layers=%d must be at least 0, stages=%d "
+            "and chunks=%d at least 1",
+            s->layers, s->first_layers, s->last_layers, s->stages, chunks);
     }
     if (s->embedding < 0 || s->embedding > 1 || s->loss < 0 || s->loss > 1 || s->v_shape < 0 ||
         s->v_shape > 1) {

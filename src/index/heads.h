@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* heads - computes which parts of a transformer each tensor, sequence or pipeline parallel rank
- * has: attention heads, rows of fused weights, rows of the vocabulary, layers.
+/* heads - computes which parts of a transformer belong to each tensor, sequence or pipeline
+ * parallel rank: attention heads, rows of fused weights, rows of the vocabulary, layers.
  *
  *     dpar_heads_init(&h, 64, 8, 16, DPAR_SPLIT_EVEN, &why);    64 queries in 8 groups on 16 ranks
  *     share = dpar_heads_local(&h, rank);                 4 queries and 1 group, held by 2 ranks
@@ -49,13 +49,13 @@ typedef struct dpar_heads_share {
     int32_t copy, copies;
 } dpar_heads_share;
 
-/* Computes the heads that a rank has. All fields are 0 for a rank outside. A rank without heads has
- * queries 0; if there are at least as many groups as ranks, its groups and copies are 0 too. Costs
- * O(1).
+/* Computes the heads that a rank has. All fields are 0 for a rank outside 0..ranks-1. A rank
+ * without heads has queries 0; if there are at least as many groups as ranks, its groups and copies
+ * are 0 too. Costs O(1).
  *
- * Ranks pad their heads to the most that any rank has. Rank 0 has the most groups and the most
- * queries, except that with fewer groups than ranks the first rank of the last group has the most
- * queries.
+ * Programs that pad heads pad them to the most that any rank has. Rank 0 has the most groups and
+ * the most queries, except that with fewer groups than ranks the first rank of the last group has
+ * the most queries.
  */
 DPAR_API dpar_heads_share dpar_heads_local(const dpar_heads *heads, int32_t rank);
 

@@ -21,7 +21,7 @@ DPARI_API dpar_status dpari_cart_next_parts(int32_t ranks, int32_t dims, int32_t
  * Returns 0 if the shape does not exist. */
 DPARI_API int32_t dpari_stencil_axes(int32_t shape, int32_t dims);
 
-/* Adds a number to a checksum that depends on the order of numbers. */
+/* Adds a number to a checksum, which depends on the order of the numbers. */
 DPARI_API uint32_t dpari_digest(uint32_t sum, int64_t v);
 /* Fails with DPAR_E_MISMATCH if the sums differ; the message names `what`. */
 DPARI_API dpar_status dpari_differs(uint32_t sum, uint32_t right, const char *what, dpar_why *why);
@@ -37,7 +37,7 @@ DPARI_API int dpari_mesh_same(const dpar_mesh *a, const dpar_mesh *b);
 DPARI_API int dpari_mesh_injective(const dpar_mesh *mesh);
 
 /* Computes the first index and one past the last index of a dim that the ranks at coord[] own.
- * Other ranks may own indices between them. Returns 0, without writing, if they own none.
+ * Other ranks may own indices between them. Returns 1, or 0 without writing if they own none.
  * Coordinates of axes that do not shard the dim are ignored. O(axes). */
 DPARI_API int dpari_layout_span(const dpar_layout *layout, const int32_t *coord, int32_t dim,
                                 int64_t *lo, int64_t *hi);
@@ -47,16 +47,16 @@ DPARI_API int32_t dpari_layout_copies(const dpar_layout *layout);
 /* A flat parameter of FSDP1. */
 typedef struct dpari_flat {
     int32_t ranks;
-    int64_t total; /* elements, parameters with the gaps between them */
-    int64_t shard; /* elements of a rank: total rounded up to whole shards */
+    int64_t total; /* elements of the buffer: parameters and the gaps between them */
+    int64_t shard; /* elements per rank: total / ranks, rounded up */
 } dpari_flat;
 /* Places parameters of numel[i] elements one after another, each at a multiple of `align` elements,
- * and cuts the whole into equal shards, of which the last one is padded. start[i] receives the
- * first element of each parameter. Fails with DPAR_E_ARG or DPAR_E_RANGE. O(params). */
+ * and cuts the buffer into equal shards, the last of which is padded. start[i] receives the first
+ * element of each parameter. Fails with DPAR_E_ARG or DPAR_E_RANGE. O(params). */
 DPARI_API dpar_status dpari_flat_init(dpari_flat *flat, int32_t params, const int64_t *numel,
                                       int64_t align, int32_t ranks, int64_t *start, dpar_why *why);
 /* Computes the piece of a parameter of `numel` elements at `start` that is in a rank's shard.
- * Returns 0, without writing, if there is none. O(1). */
+ * Returns 1, or 0 without writing if there is none. O(1). */
 DPARI_API int dpari_flat_piece(const dpari_flat *flat, int64_t start, int64_t numel, int32_t rank,
                                dpar_piece *piece);
 /* Returns the buckets of PyTorch's DDP: 1 MiB for the first one, 25 MiB for the others, without
@@ -74,15 +74,16 @@ DPARI_API dpar_status dpari_ulysses_counts(const dpar_split *seq, const dpar_spl
                                            dpar_why *why);
 
 /* In the following functions, `window` has passed dpari_window_check. This one computes the outputs
- * that belong to inputs [lo, hi): output y belongs to input y x stride, or to the last input if
- * that is beyond it. For a transposed convolution it is y / stride, for an interpolation y x inputs
- * / outputs. This makes halos small; a dpar_split of the outputs balances them instead. */
+ * that belong to inputs [lo, hi). Output y belongs to input y x stride, or to the last input if
+ * that does not exist; for a transposed convolution to input y / stride, for an interpolation to
+ * input y x inputs / outputs. This keeps halos small; a dpar_split of the outputs would balance
+ * them instead. */
 DPARI_API void dpari_window_owned(const dpar_window *window, int64_t inputs, int64_t outputs,
                                   int64_t lo, int64_t hi, int64_t *y0, int64_t *y1);
 /* Computes the inputs [*lo, *hi) from the first to the last one that outputs [y0, y1) read, for any
  * kind of window. For a convolution they include the padding, which is outside of 0..inputs-1.
- * Returns 0, without writing, if there are none, y0 < 0 or y1 > outputs. O(1), or O(dilation) for a
- * neighbourhood. */
+ * Returns 1, or 0 without writing if there are none, y0 < 0 or y1 > outputs. O(1), or O(dilation)
+ * for a neighbourhood. */
 DPARI_API int dpari_window_reads(const dpar_window *window, int64_t inputs, int64_t outputs,
                                  int64_t y0, int64_t y1, int64_t *lo, int64_t *hi);
 /* dpari_window_reads for a convolution, with padding: [stride y0 - pad, stride (y1 - 1) + dilation
@@ -115,18 +116,18 @@ DPARI_INTERNAL int64_t dpari_layout_before(const dpar_layout *layout, int32_t ra
 /* True if two layouts put the same indices on the same ranks (same mesh, extents and cuts).
  * O(axes). */
 DPARI_INTERNAL int dpari_layout_same(const dpar_layout *a, const dpar_layout *b);
-/* Makes the axes cut the dims in this order. */
+/* Makes the axes cut in this order, and sets their `order` accordingly. */
 DPARI_INTERNAL void dpari_layout_cut_in(dpar_layout *layout, const int8_t *order);
 
-/* Checks whether a window can have so many outputs. It can have the number of dpar_window_outputs,
- * for a transposed convolution up to max(stride, dilation) - 1 more, and for an interpolation any
- * number, if inputs and outputs are 1..2^30. O(1). */
+/* Checks whether a window can have this many outputs. It can have the number of
+ * dpar_window_outputs, for a transposed convolution up to max(stride, dilation) - 1 more, and for
+ * an interpolation any number, if inputs and outputs are 1..2^30. O(1). */
 DPARI_INTERNAL dpar_status dpari_window_check(const dpar_window *window, int64_t inputs,
                                               int64_t outputs, dpar_why *why);
 /* Reduces outputs [*y0, *y1) to those that read no inputs outside of [lo, hi), so that they can be
  * computed without the others. lo = INT64_MIN or hi = INT64_MAX means that no input is missing on
- * that side. In a neighbourhood with dilation, outputs that could be computed but are between
- * others that cannot are left out. Costs O(log(outputs)) calls of dpari_window_reads. */
+ * that side. In a neighbourhood with dilation, it also leaves out outputs that could be computed
+ * but are between others that cannot. Costs O(log(outputs)) calls of dpari_window_reads. */
 DPARI_INTERNAL void dpari_window_whole(const dpar_window *window, int64_t inputs, int64_t outputs,
                                        int64_t lo, int64_t hi, int64_t *y0, int64_t *y1);
 /* Neighbourhood attention: returns the first of the `kernel` keys, `dilation` apart, that query i

@@ -197,13 +197,14 @@ DPAR_API DPARI_COLD dpar_status dpar_layout_init(dpar_layout *layout, const dpar
 /* The cuts of one dim as one rank sees them: cut k splits the part that cut k - 1 gave it. */
 typedef struct dpari_nest {
     int32_t cuts;
-    int64_t size[DPAR_MAX_AXES + 1]; /* indices left before cut k; size[n] are the rank's own */
+    int64_t size[DPAR_MAX_AXES + 1]; /* number of indices before cut k; size[cuts] is what the rank
+                                        owns */
     int8_t axis[DPAR_MAX_AXES];
-    dpar_split split; /* scratch: one cut */
+    dpar_split split; /* scratch for one cut */
 } dpari_nest;
 
-/* Lists the cuts of a dim. `coord` has the rank's coordinates; NULL means that it is not in the
- * mesh and owns nothing. */
+/* Lists the cuts of a dim. `coord` has the rank's coordinates; NULL means that the rank is not in
+ * the mesh and owns nothing. */
 static void dpari_nest_of(const dpar_layout *layout, const int32_t *coord, int32_t dim,
                           dpari_nest *e)
 {
@@ -527,7 +528,7 @@ DPARI_INTERNAL int dpari_layout_same(const dpar_layout *a, const dpar_layout *b)
         if (a->extent[d] != b->extent[d]) {
             return 0;
         }
-        do { /* the same axes cut the dim, in the same order */
+        do { /* both layouts must cut the dim by the same axes, in the same order */
             j = dpari_next_cut(a, d, j + 1);
             k = dpari_next_cut(b, d, k + 1);
             if ((j < 0) != (k < 0) || (j >= 0 && a->order[j] != b->order[k])) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* layout - computes which part of an n-d array each rank of a mesh owns. Each mesh axis shards a
  * dim of the array, replicates the array, or holds partial sums. Local shapes and offsets equal
- * those of DTensor and FSDP2 for every layout that these have.
+ * those of DTensor and FSDP2 for every layout that DTensor and FSDP2 can describe.
  *
  *     const int64_t extent[2] = {1000, 64};
  *     const dpar_placement cut[2] = {dpar_shard(0), dpar_shard(1)};    by dp, by tp
@@ -19,8 +19,8 @@
 enum {
     DPAR_PLACEMENT_REPLICATE, /* each rank along the axis holds a copy */
     DPAR_PLACEMENT_SHARD,     /* each rank along the axis holds a part of one dim */
-    DPAR_PLACEMENT_PARTIAL /* each rank along the axis holds values that must be combined with the
-                              others' */
+    DPAR_PLACEMENT_PARTIAL /* each rank along the axis holds values that must be combined with those
+                              of the others */
 };
 
 /* What one mesh axis does with the array. */
@@ -103,7 +103,7 @@ DPAR_API int64_t dpar_layout_count(const dpar_layout *layout, int32_t rank);
 DPAR_API int64_t dpar_layout_global(const dpar_layout *layout, int32_t rank, int32_t dim,
                                     int64_t local, int64_t *run);
 
-/* Finds the ranks that own index i of a dim. Returns 1, or 0 if i is outside.
+/* Finds the ranks that own index i of a dim. Returns 1, or 0 if i is outside the dim.
  *
  * coord:  [mesh.axes]. Receives the coordinates along the axes that shard the dim; other entries
  *         keep their values. May be NULL.

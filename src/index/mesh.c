@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Meshes. A rank is offset + the sum of coordinate x stride, so coordinates are the digits of a
- * number. For strides that nest they follow by division; for other strides, as a caller may set
- * them, a depth-first search bounds each digit by what the smaller strides can still reach. Groups
- * are the same sums over some of the axes. */
+/* Meshes. A rank is first_rank + the sum of coordinate x stride, so coordinates are the digits of a
+ * number. For strides that nest, division gives the digits. For other strides, which a caller may
+ * set, a depth-first search bounds each digit by the sum that the smaller strides can still reach.
+ * Groups are the same sums over some of the axes. */
 #include "mesh.h"
 
 #include "inner.h"
@@ -40,8 +40,8 @@ static size_t dpari_mesh_word(const char **at)
     return n;
 }
 
-/* Checks that a name has 1 to 15 characters and that no other axis has it. An axis with a cut or
- * repeated name could not be found. */
+/* Checks that a name has 1 to 15 characters and that no other axis has it. An axis whose name is
+ * cut or repeated could not be found. */
 static dpar_status dpari_mesh_name(dpar_mesh *mesh, int32_t i, const char *name, size_t n,
                                    dpar_why *why)
 {
@@ -188,13 +188,14 @@ static int32_t dpari_mesh_sorted(const dpar_mesh *mesh, uint32_t which, int32_t 
 typedef struct dpari_digits {
     const dpar_mesh *mesh;
     int32_t axis[DPAR_MAX_AXES], count;
-    int32_t signs; /* digits from -(size - 1) instead of from 0, and not all of them 0 */
+    int32_t signs; /* 1 to allow digits from -(size - 1) on, and to require that they are not all
+                      0 */
     int32_t digit[DPAR_MAX_AXES], low[DPAR_MAX_AXES];
     int64_t rest[DPAR_MAX_AXES + 1];
 } dpari_digits;
 
-/* Computes the range of digit k from what the smaller strides can still reach, and starts with its
- * largest value. If strides are nested, the range has one value, otherwise a few. */
+/* Computes the range of digit k from the sum that the smaller strides can still reach, and starts
+ * with the largest digit. If strides are nested, the range has one value, otherwise a few. */
 static void dpari_digits_bound(dpari_digits *s, int32_t k)
 {
     const dpar_mesh_axis *a = &s->mesh->axis[s->axis[k]];
@@ -234,7 +235,7 @@ static int dpari_digits_find(dpari_digits *s, const dpar_mesh *mesh, int64_t sum
     }
     dpari_digits_bound(s, 0);
     while (k >= 0) {
-        if (s->digit[k] < s->low[k]) { /* none is left: lower the digit before */
+        if (s->digit[k] < s->low[k]) { /* no digit is left here, so lower the previous one */
             k--;
             if (k >= 0) {
                 s->digit[k]--;
@@ -400,7 +401,7 @@ static dpar_status dpari_mesh_chain(const dpar_mesh *mesh, dpar_mesh_axis *one, 
     return DPAR_OK;
 }
 
-/* ---- other ways to make one ------------------------------------------------------------------ */
+/* ---- other functions that make a mesh -------------------------------------------------------- */
 
 /* Returns the position of a word in a list of names, or -1. */
 static int32_t dpari_mesh_named(const char *names, const char *word, size_t length)
@@ -471,8 +472,8 @@ static dpar_status dpari_mesh_agree(const dpar_mesh *a, const dpar_mesh *b, dpar
         if (x->size != y->size || (x->size > 1 && x->stride != y->stride) ||
             a->first_rank != b->first_rank) {
             return dpari_say(DPAR_E_DIVIDE, why,
-                             "axis '%s' has size %d, stride %d in the mesh, %d, %d in the view: "
-                             "their groups differ",
+                             "axis '%s' has size %d, stride %d in the mesh, but %d, %d in the "
+                             "view: their groups differ",
                              x->name, x->size, x->stride, y->size, y->stride);
         }
     }

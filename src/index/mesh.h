@@ -24,9 +24,9 @@ typedef struct dpar_mesh_axis {
     int32_t stride; /* distance in ranks between neighbours along this axis */
 } dpar_mesh_axis;
 
-/* Ranks with named axes, made by the functions below. The rank at coord[] is offset + the sum of
- * coord[i] * axis[i].stride, at most 2^31 - 1, and no two coordinates have the same rank. Keep both
- * true if you set `first_rank` yourself.
+/* Ranks with named axes, made by the functions below. The rank at coord[] is first_rank + the sum
+ * of coord[i] * axis[i].stride. It is at most 2^31 - 1, and no two coordinates have the same rank.
+ * Keep both true if you set first_rank yourself.
  *
  * Functions take a set of axes as a number in which bit i stands for axis i. They ignore bits of
  * axes that the mesh does not have.
@@ -126,8 +126,8 @@ DPAR_API int32_t dpar_mesh_group_size(const dpar_mesh *mesh, uint32_t which);
 DPAR_API int32_t dpar_mesh_group_member(const dpar_mesh *mesh, uint32_t which, int32_t rank,
                                         int32_t index);
 
-/* Finds the index of a rank in its group. Returns -1 for a rank outside the mesh. The number of the
- * rank's group among all groups is dpar_mesh_group_index(mesh, ~which, rank). Costs O(axes^2). */
+/* Finds the index of a rank in its group. Returns -1 for a rank outside the mesh. The group itself
+ * has the number dpar_mesh_group_index(mesh, ~which, rank) among all groups. Costs O(axes^2). */
 DPAR_API int32_t dpar_mesh_group_index(const dpar_mesh *mesh, uint32_t which, int32_t rank);
 
 #endif

@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* The walk over a halo's transfers: for a receiver, from which owners its halo points come; for a
- * sender, which receivers read its points. A receiver's points are visited in several passes, one
- * for each way in which they may be reached (inside the grid, over a fold or a pole, over each edge
- * of a cubed sphere). Within a pass each dim is cut into segments with one owner, and a product of
- * segments is one transfer. A sender walks what its receivers would walk and keeps the transfers
- * that name it. Both sides therefore list the same transfers in the same order without
- * communication. */
+/* The walk over a halo's transfers: for a receiver, which ranks own its halo points; for a sender,
+ * which receivers read its points. A receiver's points are visited in several passes, one for each
+ * path to them (inside the grid, over a fold or a pole, over each edge of a cubed sphere). Within a
+ * pass each dim is cut into segments with one owner, and a product of segments is one transfer. A
+ * sender walks what its receivers would walk and keeps the transfers that name it. Both sides
+ * therefore list the same transfers in the same order without communication. */
 #include "reach.h"
 
 #include "redistribute.h"
 
 /* ---- where points come from ------------------------------------------------------------------ */
 
-/* The passes over a receiver's points. Each pass visits the points that are reached in one way: in
- * each dim a range of points, which one map takes into one dim of the sender. */
+/* The passes over a receiver's points. Each pass visits the points on one path: in each dim it is a
+ * range of points, which one map takes into one dim of the sender. */
 enum {
     DPARI_PLAIN,
     DPARI_SEAM,   /* the row on a fold, its first half */
-    DPARI_TWICE,  /* its second half, with the images of the first */
+    DPARI_TWICE,  /* the second half of that row, with the images of the first */
     DPARI_FOLDED, /* beyond the fold */
     DPARI_SOUTH,  /* beyond the low pole */
     DPARI_NORTH,
-    DPARI_EDGES,                      /* 24 passes: over each of the 4 edges of 6 faces */
-    DPARI_BORDERS = DPARI_EDGES + 24, /* 24 more: to the border there that a third face owns */
+    DPARI_EDGES,                      /* 24 passes, over each of the 4 edges of 6 faces */
+    DPARI_BORDERS = DPARI_EDGES + 24, /* 24 passes to the border beyond an edge that a third face
+                                         owns */
     DPARI_PASSES = DPARI_BORDERS + 24
 };
 
@@ -32,7 +32,7 @@ typedef struct dpari_halo_map {
     int64_t offset; /* the sender's point is offset + x, */
     int32_t back;   /* or offset - x if this is 1, */
     int32_t from;   /* in this dim of the sender */
-    int32_t half;   /* 1 or 2: only columns in this half of the row on a fold; 0: all */
+    int32_t half;   /* 1 or 2 for only the columns in this half of the row on a fold; 0 for all */
 } dpari_halo_map;
 
 static const int64_t dpari_halo_far = INT64_C(1) << 62;
@@ -42,13 +42,13 @@ static int dpari_halo_has_seam(const dpar_halo *halo)
     return halo->folds && halo->on_row;
 }
 
-/* Returns the edge of a pass over edges. Four passes follow each other for each face. */
+/* Returns the edge of a pass over edges. Each face has four consecutive passes. */
 static int32_t dpari_halo_pass_edge(int32_t pass)
 {
     return (pass - DPARI_EDGES) % 4;
 }
 
-/* Returns the kind of points along that edge, DPAR_HALO_AT_x. */
+/* Returns the kind of points along the edge of a pass, DPAR_HALO_AT_x. */
 static int32_t dpari_halo_along(const dpar_halo *halo, int32_t pass)
 {
     return halo->points[halo->grid.dims - (dpari_halo_pass_edge(pass) >= DPARI_EDGE_SOUTH ? 1 : 2)];
@@ -70,8 +70,8 @@ static int dpari_halo_has_pass(const dpar_halo *halo, int32_t pass)
     }
 }
 
-/* From an even face, east leads to the next face without a turn, and north to the face after it
- * with a turn. From an odd face it is the other way round. West and south lead back. */
+/* From an even face, east leads to the next face without a turn, and north to the face after that
+ * with a turn. From an odd face, east and north are exchanged. West and south lead back. */
 DPARI_API int32_t dpari_halo_edge(int32_t face, int32_t edge, int32_t *turn)
 {
     int32_t along_y = edge >= DPARI_EDGE_SOUTH, step;
@@ -95,7 +95,7 @@ DPARI_API int32_t dpari_halo_edge(int32_t face, int32_t edge, int32_t *turn)
  * face is reached over the west or south edge of the second one, or for points at low faces over
  * its east or north edge. */
 typedef struct dpari_halo_way {
-    int32_t edges, face, turn; /* 1 or 2 edges; the last face; quarter turns in all */
+    int32_t edges, face, turn; /* number of edges, 1 or 2; the last face; all quarter turns */
     int32_t edge[2], turns[2]; /* each edge and its quarter turns */
 } dpari_halo_way;
 
@@ -118,8 +118,8 @@ static void dpari_halo_way_of(const dpar_halo *halo, int32_t pass, dpari_halo_wa
 }
 
 /* Sets the range of points that a pass visits in the dim along the edge. The face beyond the edge
- * counts both of its borders, but owns only one. Of low faces it does not own the last one, of high
- * faces the first one; if the face is turned it is the other way round. */
+ * has points on both of its borders, but owns only one border: with low faces not the last one,
+ * with high faces not the first one, and the reverse if the face is turned. */
 static void dpari_halo_map_along(const dpar_halo *halo, int32_t pass, int32_t turn,
                                  dpari_halo_map *map)
 {
@@ -135,7 +135,7 @@ static void dpari_halo_map_along(const dpar_halo *halo, int32_t pass, int32_t tu
     map->hi = pass >= DPARI_BORDERS ? border + 1 : first + at_first + n;
 }
 
-/* Returns the dim that leads over an edge. */
+/* Returns the dim in which an edge is crossed. */
 static int32_t dpari_halo_across(const dpar_halo *halo, int32_t edge)
 {
     return halo->grid.dims - (edge >= DPARI_EDGE_SOUTH ? 2 : 1);
@@ -249,8 +249,8 @@ static void dpari_halo_map_of(const dpar_halo *halo, int32_t pass, int32_t d, dp
     }
 }
 
-/* Computes the columns [at[0], at[1]) of the row on the fold that are images, the later one of each
- * pair. */
+/* Computes the columns [at[0], at[1]) of the row on the fold that are images: the later column of
+ * each pair. */
 static void dpari_halo_second_half(const dpar_halo *halo, int64_t *at)
 {
     int64_t columns = dpar_halo_points(halo, halo->mirror);
@@ -329,7 +329,7 @@ static int dpari_halo_segment(dpar_halo_cursor *cursor, int32_t d, int32_t *coor
 
 /* ---- the walk over one receiver -------------------------------------------------------------- */
 
-/* Counts in how many of the first n dims the point is outside. */
+/* Counts in how many of the first n dims the segment is outside the receiver's own points. */
 static int32_t dpari_halo_beyond(const dpar_halo_cursor *cursor, int32_t n)
 {
     int32_t d, beyond = 0;
@@ -339,7 +339,8 @@ static int32_t dpari_halo_beyond(const dpar_halo_cursor *cursor, int32_t n)
     return beyond;
 }
 
-/* True if the earlier dims are outside as often as allowed, so that dim d must be inside. */
+/* True if the segments of the earlier dims are outside in as many dims as allowed, so that dim d
+ * must be inside. */
 static int dpari_halo_only_inside(const dpar_halo_cursor *cursor, int32_t d)
 {
     return cursor->outside <= d && dpari_halo_beyond(cursor, d) >= cursor->outside;
@@ -351,8 +352,8 @@ static void dpari_halo_enter(dpar_halo_cursor *cursor, int32_t d)
     cursor->x[d] = dpari_halo_only_inside(cursor, d) ? cursor->at[d][0] : cursor->fill[d][0];
 }
 
-/* Returns where the sender's own points come next, after a segment of another rank. Wide halos skip
- * many segments this way. */
+/* After a segment of another rank, returns the distance to the next point that the sender owns.
+ * Wide halos skip many segments with it. */
 static int64_t dpari_halo_skip(const dpar_halo_cursor *cursor, int32_t d)
 {
     dpari_halo_map m;
@@ -389,7 +390,7 @@ static int dpari_halo_seek(dpar_halo_cursor *cursor, int32_t d)
     return 0;
 }
 
-/* True if the box of segments is sent. The rank's own cells are not. */
+/* True if the box of segments is sent. A rank's own cells are not sent to itself. */
 static int dpari_halo_travels(const dpar_halo_cursor *cursor)
 {
     const int32_t beyond = dpari_halo_beyond(cursor, cursor->h->grid.dims);
@@ -434,7 +435,7 @@ static void dpari_halo_receiver(dpar_halo_cursor *cursor, int32_t d, const int64
     cursor->fill[d][0] = box[0];
     cursor->fill[d][1] = box[1];
     if (cursor->mode >=
-        DPAR_HALO_SYNC) { /* the faces of own cells, also those that other ranks own */
+        DPAR_HALO_SYNC) { /* the faces of own cells, also the faces that other ranks own */
         cursor->fill[d][0] = cursor->at[d][0] - (halo->points[d] == DPAR_HALO_AT_HIGH_FACES);
         cursor->fill[d][1] = cursor->at[d][1] + (halo->points[d] == DPAR_HALO_AT_LOW_FACES);
         if (!dpari_halo_closed(halo, d)) {
@@ -460,9 +461,9 @@ static int64_t dpari_halo_part(const dpar_halo *halo, int32_t d, int64_t n, int3
     return parts;
 }
 
-/* Sets the range of receivers in dim d. With windows, all blocks are visited one by one. Otherwise
- * the range is one of points, from the first point of a block on; in a periodic dim it continues
- * beyond the ends. */
+/* Sets the range of receivers in dim d. With windows it is a range of blocks, which are visited one
+ * by one. Otherwise it is a range of points that begins at the first point of a block; in a
+ * periodic dim it continues beyond the ends. */
 static void dpari_halo_reach(dpar_halo_cursor *cursor, int32_t d)
 {
     const dpar_halo *halo = cursor->h;
@@ -495,11 +496,11 @@ static void dpari_halo_reach(dpar_halo_cursor *cursor, int32_t d)
     dpari_halo_owner(halo, d, dpari_halo_ring(lo, points), coord, at);
     lo -= dpari_halo_ring(lo, points) - at[0];
     cursor->from[d][0] = lo;
-    cursor->from[d][1] = dpari_least(hi, lo + points); /* once round at most */
+    cursor->from[d][1] = dpari_least(hi, lo + points); /* at most once around the dim */
 }
 
-/* True if the points `want` overlap those that may be filled, in a periodic dim after any number of
- * turns. */
+/* True if the points `want` overlap those that the receiver may receive, in a periodic dim after
+ * any number of turns. */
 static int dpari_halo_meets(const dpar_halo_cursor *cursor, int32_t d)
 {
     int64_t lo = cursor->want[d][0], hi = cursor->want[d][1],
@@ -512,8 +513,8 @@ static int dpari_halo_meets(const dpar_halo_cursor *cursor, int32_t d)
     return lo < cursor->fill[d][1] && hi > cursor->fill[d][0];
 }
 
-/* Moves to the receiver at from[d][0], or to the next one if it receives nothing. Returns 0 if
- * there is none. */
+/* Moves to the receiver at from[d][0], or to a later one if that receives nothing. Returns 1, or 0
+ * if there is none. */
 static int dpari_halo_find(dpar_halo_cursor *cursor, int32_t d)
 {
     const dpar_halo *halo = cursor->h;
@@ -579,7 +580,8 @@ static dpar_status dpari_halo_may_begin(const dpar_halo *halo, int32_t rank, int
     int32_t d, i, blocks = 0;
     if ((direction != DPAR_TRANSFER_RECV && direction != DPAR_TRANSFER_SEND) ||
         mode < DPAR_HALO_FORWARD || mode > DPAR_HALO_SYNC_ADJOINT) {
-        return dpari_wrong(why, "direction is %d (0 or 1), mode is %d (0 to 3)", direction, mode);
+        return dpari_wrong(why, "direction=%d must be 0 or 1, mode=%d must be 0 to 3", direction,
+                           mode);
     }
     for (i = 0; halo->owner != NULL && i < halo->grid.mesh.size; i++) {
         blocks += halo->owner[i] == rank;
@@ -597,7 +599,8 @@ static dpar_status dpari_halo_may_begin(const dpar_halo *halo, int32_t rank, int
         if ((halo->points[d] == DPAR_HALO_AT_LOW_FACES && halo->high[d] < 1) ||
             (halo->points[d] == DPAR_HALO_AT_HIGH_FACES && halo->low[d] < 1)) {
             return dpari_wrong(
-                why, "dim %d: SYNC needs a halo for the other face, but they are %ld and %ld", d,
+                why,
+                "dim %d: SYNC needs a halo that holds the other face, but low=%ld and high=%ld", d,
                 halo->low[d], halo->high[d]);
         }
     }
@@ -636,7 +639,7 @@ DPAR_API dpar_status dpar_halo_first(dpar_halo_cursor *cursor, const dpar_halo *
         dpari_halo_receiver(cursor, i, box);
     }
     for (i = 0; i < halo->grid.mesh.axes;
-         i++) { /* a replica exchanges with ranks of its own replica */
+         i++) { /* a replica exchanges only with ranks of the same replica */
         cursor->peer[i] = cursor->coord[i];
     }
     if (!cursor->sends || !nothing) {
@@ -718,7 +721,7 @@ DPAR_API int dpar_halo_next(dpar_halo_cursor *cursor, dpar_transfer *t)
             }
             continue;
         }
-        cursor->state = 1; /* another receiver, or the next pass */
+        cursor->state = 1; /* continues with another receiver, or with the next pass */
         if (!cursor->sends || !dpari_halo_receivers(cursor, 0)) {
             cursor->pass++;
             cursor->state = 0;

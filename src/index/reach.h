@@ -7,7 +7,7 @@
 #include "inner.h"
 #include "halo.h"
 
-/* Computes the coordinates of a rank's block. Returns 0 if it has none. */
+/* Computes the coordinates of a rank's block. Returns 1, or 0 if it has none. */
 DPARI_API int dpari_halo_coords(const dpar_halo *halo, int32_t rank, int32_t *coord);
 /* True if every halo point is outside the block in one dim only. */
 DPARI_API int dpari_halo_star(const dpar_halo *halo);
@@ -19,21 +19,21 @@ DPARI_API int32_t dpari_halo_edge(int32_t face, int32_t edge, int32_t *turn);
 
 /* ---- of this header's own modules ---- */
 
-/* Finds the owner of point i of a dim: the coordinates of the axes that cut the dim, and the range
- * of points that it owns. */
+/* Finds the owner of point i of a dim. coord receives its coordinates on the axes that cut the dim,
+ * and at[0], at[1] the range of points that it owns. */
 DPARI_INTERNAL void dpari_halo_owner(const dpar_halo *halo, int32_t d, int64_t i, int32_t *coord,
                                      int64_t *at);
-/* Computes, in one dim of the rank at coord[], its own points and the points that its array holds.
- * If it has no points of its own, they are an empty range at the start of the array. Returns 0 if
- * it has neither. */
+/* Computes, in one dim of the rank at coord[], the points that it owns and the points in its array.
+ * If it owns none, `own` is an empty range at the start of the array. Returns 1, or 0 if it has
+ * neither. */
 DPARI_INTERNAL int dpari_halo_range(const dpar_halo *halo, const int32_t *coord, int32_t d,
                                     int64_t *own, int64_t *box);
 /* True if there are other points beyond the ends of a dim, so that it has as many faces as cells.
  */
 DPARI_INTERNAL int dpari_halo_closed(const dpar_halo *halo, int32_t d);
-/* Returns in how many dims at once a halo point may be outside of its rank's own points. */
+/* Returns in how many dims at once a halo point may be outside the points that its rank owns. */
 DPARI_INTERNAL int32_t dpari_halo_outside(const dpar_halo *halo);
-/* Returns the rows beyond a pole, without the one that is held twice. */
+/* Returns the number of rows beyond a pole, without the row that is held twice. */
 DPARI_INTERNAL int64_t dpari_halo_behind(const dpar_halo *halo, uint32_t pole);
 
 #endif

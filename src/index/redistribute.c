@@ -74,8 +74,8 @@ DPARI_STATIC_NOINLINE uint32_t dpari_axes_of(const dpar_layout *layout, int32_t 
     return set;
 }
 
-/* True if each stride is larger than the sum that the smaller ones can reach, so that the members
- * of a group ascend. */
+/* True if each stride is larger than the sum that the smaller strides can reach, so that the
+ * members of a group ascend. */
 static int dpari_mesh_nested(const dpar_mesh *mesh)
 {
     int32_t i, k;
@@ -155,8 +155,8 @@ static int dpari_holds(const dpar_layout *from, uint32_t replicated, const int32
     return 1;
 }
 
-/* Finds the copies at `coord` that may send to q, which are those nearest to it: returns their
- * number, and *low receives the number of the first one. */
+/* Finds the copies at `coord` that may send to q, which are the copies nearest to q. Returns how
+ * many there are; *low receives the number of the first one. */
 DPARI_STATIC_NOINLINE int32_t dpari_pool(const dpar_redistribute_cursor *cursor,
                                          const int32_t *coord, int32_t q, int32_t *low)
 {
@@ -183,9 +183,9 @@ DPARI_STATIC_NOINLINE int32_t dpari_pool(const dpar_redistribute_cursor *cursor,
     return n;
 }
 
-/* Finds the number of q among the receivers of its box that share a pool of n copies, and how many
- * receivers these are. They are those of its node if the pool is that of the node, otherwise all.
- */
+/* Returns how many receivers of the box of q share a pool of n copies, and sets *number to the
+ * number of q among them. If the pool is that of the node, they are the receivers on the node,
+ * otherwise all receivers. */
 DPARI_STATIC_NOINLINE int32_t dpari_takers(const dpar_redistribute_cursor *cursor, int32_t q,
                                            int32_t n, int32_t *number)
 {
@@ -218,9 +218,9 @@ static int32_t dpari_rows_of(int32_t rule)
     }
 }
 
-/* Counts the parts into which the axes of a layout cut dim d. *rows says whether the indices of a
- * part are consecutive (ROWS) and all parts nearly equal (EVEN_ROWS); it is SCATTERED otherwise,
- * and if nothing cuts the dim. */
+/* Counts the parts into which the axes of a layout cut dim d. *rows is ROWS if the indices of each
+ * part are consecutive, and EVEN_ROWS if also all parts are nearly equal. Otherwise, and if nothing
+ * cuts the dim, it is SCATTERED. */
 static int32_t dpari_parts_of(const dpar_layout *layout, int32_t d, int32_t *rows)
 {
     int32_t parts = 1, i, worst = DPARI_EVEN_ROWS;
@@ -237,8 +237,8 @@ static int32_t dpari_parts_of(const dpar_layout *layout, int32_t d, int32_t *row
     return parts;
 }
 
-/* Returns the dim to cut further, or -1 if none can be cut. Dims that the receivers cut into rows
- * come first, then the one with the longest parts. */
+/* Returns the dim to cut further, or -1 if none can be cut. It prefers dims that the receivers cut
+ * into rows, and among these the one with the longest parts. */
 static int32_t dpari_share_dim(const dpar_redistribute_cursor *cursor)
 {
     int32_t d, best = -1, best_rows = 0, rows;
@@ -256,8 +256,9 @@ static int32_t dpari_share_dim(const dpar_redistribute_cursor *cursor)
     return best;
 }
 
-/* Chooses a grid of at most `shares` parts over what the copies hold. If both sides have rows,
- * outer parts end where the receivers' boxes end; more parts cut these further. */
+/* Chooses a grid of at most `shares` parts of the elements that the copies hold. If both sides have
+ * rows, outer parts end where the receivers' boxes end; additional parts cut the outer parts
+ * further. */
 static void dpari_share_grid(dpar_redistribute_cursor *cursor, int32_t shares)
 {
     int32_t d, rows, held, own, parts;
@@ -281,8 +282,8 @@ static void dpari_share_grid(dpar_redistribute_cursor *cursor, int32_t shares)
 }
 
 /* Returns by how many copies round `round` of takers / n is shifted. Receivers that hold a copy
- * themselves are one round, or one in every n in a row. The shift distributes them over all copies.
- */
+ * themselves may be one round, or every n-th receiver. The shift distributes them over all
+ * copies. */
 static int32_t dpari_share_skew(int32_t n, int32_t takers, int32_t round)
 {
     int32_t rounds = takers / n;
@@ -324,7 +325,7 @@ static int64_t dpari_even_start(int64_t size, int32_t n, int32_t i)
 }
 
 /* Returns where outer part j of dim d begins: at an even part, moved to the nearest end of a
- * receiver's box. Both sides have rows, so that local index x is global index lead + x. */
+ * receiver's box. Both sides have rows, so local index x is global index lead + x. */
 DPARI_STATIC_NOINLINE int64_t dpari_outer_start(const dpar_redistribute_cursor *cursor, int32_t d,
                                                 int32_t j)
 {
@@ -347,8 +348,8 @@ static int64_t dpari_share_start(const dpar_redistribute_cursor *cursor, int32_t
     if (cursor->grid[d] == 1) {
         return i == 0 ? 0 : cursor->held[d];
     }
-    if (d ==
-        cursor->line) { /* copies share a line through all boxes; a box has one unit per copy */
+    if (d == cursor->line) { /* the copies share a line through all boxes; each box has one unit per
+                                copy */
         int64_t unit = (int64_t)i * cursor->left - cursor->into;
         unit = dpari_most(0, dpari_least(unit, cursor->units));
         return cursor->held[d] / cursor->units * unit +
@@ -362,7 +363,7 @@ static int64_t dpari_share_start(const dpar_redistribute_cursor *cursor, int32_t
     return low + dpari_even_start(high - low, more, i % more);
 }
 
-/* Returns the share of dim d that has local index x. */
+/* Returns the share of dim d that contains local index x. */
 static int32_t dpari_share_of(const dpar_redistribute_cursor *cursor, int32_t d, int64_t x)
 {
     int32_t more = cursor->grid[d] / cursor->outer[d], low = 0, high = cursor->grid[d], at;
@@ -395,8 +396,8 @@ static int32_t dpari_share_of(const dpar_redistribute_cursor *cursor, int32_t d,
 
 /* ---- the walk -------------------------------------------------------------------------------- */
 
-/* Computes the piece of dim d that begins at at[d]. It ends where one of the sides is no longer
- * consecutive. */
+/* Computes the piece of dim d that begins at at[d]. It ends where the indices of one side are no
+ * longer consecutive. */
 static void dpari_walk_piece(dpar_redistribute_cursor *cursor, int32_t d)
 {
     int64_t here, there;
@@ -438,8 +439,8 @@ static int dpari_walk_box(dpar_redistribute_cursor *cursor)
     return 0;
 }
 
-/* True if the rank receives anything. On a Partial axis of `to` that is not one of `from`, only
- * coordinate 0 does. */
+/* True if the rank receives anything. On a Partial axis of `to` that is not Partial in `from`, only
+ * coordinate 0 receives. */
 static int dpari_takes(const dpar_redistribute_cursor *cursor, int32_t rank)
 {
     const dpar_layout *from = dpari_from(cursor), *to = dpari_to(cursor);
@@ -482,7 +483,7 @@ static void dpari_walk_node(dpar_redistribute_cursor *cursor)
 }
 
 /* Makes the walk go over the array of `rank` in the layout `mine`. */
-static void dpari_stand(dpar_redistribute_cursor *cursor, int32_t rank)
+static void dpari_walk_over(dpar_redistribute_cursor *cursor, int32_t rank)
 {
     const dpar_layout *from = dpari_from(cursor), *to = dpari_to(cursor);
     int32_t i;
@@ -520,13 +521,14 @@ DPAR_API DPARI_COLD dpar_status dpar_redistribute_first(dpar_redistribute_cursor
     cursor->mine = cursor->sends ? *from : *to;
     cursor->other = cursor->sends ? *to : *from;
     cursor->per_node = per_node;
-    if (dpari_mesh_nested(
-            &from->mesh)) { /* 1: copies of a node are consecutive; 2: its receivers too */
+    if (dpari_mesh_nested(&from->mesh)) { /* 1 if the copies on a node are consecutive, 2 if its
+                                             receivers are too */
         cursor->nested = 1 + dpari_mesh_nested(&to->mesh);
     }
     cursor->free_from = dpari_axes_of(from, DPAR_PLACEMENT_REPLICATE);
     cursor->free_to = dpari_axes_of(to, DPAR_PLACEMENT_REPLICATE);
-    for (i = 0; i < from->mesh.axes; i++) { /* the check refused different ops */
+    for (i = 0; i < from->mesh.axes; i++) { /* all ops are the same, because the check refused
+                                               others */
         int stays = i < to->mesh.axes && to->axis[i].kind == DPAR_PLACEMENT_PARTIAL &&
                     dpari_partial_stays(from, to, i);
         if (from->axis[i].kind == DPAR_PLACEMENT_PARTIAL && !stays) {
@@ -536,7 +538,7 @@ DPAR_API DPARI_COLD dpar_status dpar_redistribute_first(dpar_redistribute_cursor
     }
     cursor->copies = dpar_mesh_group_size(&from->mesh, cursor->free_from);
     cursor->partials = dpar_mesh_group_size(&from->mesh, cursor->part_from);
-    dpari_stand(cursor, rank);
+    dpari_walk_over(cursor, rank);
     cursor->phase = cursor->copies == 1 || per_node < 0 ? DPARI_TO_ALL : DPARI_TO_NODE;
     cursor->me = cursor->sends ? rank : -1;
     dpari_walk_node(cursor);
@@ -629,8 +631,8 @@ static int dpari_next_receive(dpar_redistribute_cursor *cursor)
 
 /* ---- sending: to the ranks of the node one by one, then to all others ------------------------ */
 
-/* Sets the range of the walk to what the rank, copy `me` of n, sends of the box of receiver
- * `number` of `takers`. Returns 0 if that is nothing. */
+/* Sets the range of the walk to the part of a box that the rank, copy `me` of n, sends to receiver
+ * `number` of `takers`. Returns 1, or 0 if it sends nothing. */
 static int dpari_range(dpar_redistribute_cursor *cursor, int32_t n, int32_t takers, int32_t number,
                        int32_t me)
 {
@@ -651,8 +653,8 @@ static int dpari_range(dpar_redistribute_cursor *cursor, int32_t n, int32_t take
 
 /* Narrows the local ranges of `rank` in a layout to the indices between the first and the last one
  * of the ranks at coord[] in another layout. Returns the number of elements in them. */
-static int64_t dpari_meet(const dpar_layout *layout, int32_t rank, const dpar_layout *other,
-                          const int32_t *coord, int64_t *low, int64_t *high)
+static int64_t dpari_narrow(const dpar_layout *layout, int32_t rank, const dpar_layout *other,
+                            const int32_t *coord, int64_t *low, int64_t *high)
 {
     int64_t size = 1, from, to;
     int32_t d;
@@ -670,8 +672,8 @@ static int64_t dpari_meet(const dpar_layout *layout, int32_t rank, const dpar_la
     return size;
 }
 
-/* Turns the walk round, from a sender to the receiver `rank` of the other layout, or back. */
-DPARI_STATIC_NOINLINE void dpari_turn_round(dpar_redistribute_cursor *cursor, int32_t rank)
+/* Turns the walk around: from a sender to the receiver `rank` of the other layout, or back. */
+DPARI_STATIC_NOINLINE void dpari_turn_around(dpar_redistribute_cursor *cursor, int32_t rank)
 {
     int32_t d;
     for (d = 0; d < (int32_t)sizeof(dpar_layout); d++) {
@@ -681,17 +683,17 @@ DPARI_STATIC_NOINLINE void dpari_turn_round(dpar_redistribute_cursor *cursor, in
     }
     cursor->sends = !cursor->sends;
     cursor->partial = 0;
-    dpari_stand(cursor, rank);
+    dpari_walk_over(cursor, rank);
     for (d = 0; d < cursor->mine.dims && !cursor->sends;
-         d++) { /* dpari_range_to left the range there */
+         d++) { /* dpari_range_to stored the range there */
         cursor->low[d] = cursor->at[d];
         cursor->high[d] = cursor->begin[d];
     }
 }
 
-/* Sets the range for rank q of the node: this rank's share, as far as it overlaps the elements of
- * q. If these are scattered in it, taker is -1, and the walk is to turn round and go over the
- * elements of q. */
+/* Sets the range for rank q of the node: the part of this rank's share that overlaps the elements
+ * of q. If the elements of q are scattered in it, sets taker to -1; the walk must then turn around
+ * and go over the elements of q. Returns 1, or 0 if q receives nothing from this rank. */
 static int dpari_range_to(dpar_redistribute_cursor *cursor, int32_t q)
 {
     int32_t low, n, takers, number, me, d;
@@ -702,17 +704,18 @@ static int dpari_range_to(dpar_redistribute_cursor *cursor, int32_t q)
     n = dpari_pool(cursor, cursor->base, q, &low);
     takers = dpari_takers(cursor, q, n, &number);
     me = dpar_mesh_group_index(&cursor->mine.mesh, cursor->free_from, cursor->me) - low;
-    if (!dpari_range(cursor, n, takers, number, me)) { /* also if q has another pool */
+    if (!dpari_range(cursor, n, takers, number, me)) { /* also refuses q if its pool does not
+                                                          include this rank */
         return 0;
     }
-    here = dpari_meet(&cursor->mine, cursor->rank, &cursor->other, cursor->guest, cursor->low,
-                      cursor->high);
+    here = dpari_narrow(&cursor->mine, cursor->rank, &cursor->other, cursor->guest, cursor->low,
+                        cursor->high);
     dpar_layout_local(&cursor->other, q, cursor->begin, NULL);
     for (d = 0; d < cursor->mine.dims; d++) {
         cursor->at[d] = 0;
     }
-    cursor->taker = dpari_meet(&cursor->other, q, &cursor->mine, cursor->coord, cursor->at,
-                               cursor->begin) < here
+    cursor->taker = dpari_narrow(&cursor->other, q, &cursor->mine, cursor->coord, cursor->at,
+                                 cursor->begin) < here
                         ? -1
                         : 0;
     cursor->takers = 1;
@@ -733,8 +736,8 @@ DPARI_STATIC_NOINLINE int dpari_next_mate(dpar_redistribute_cursor *cursor)
     return 0;
 }
 
-/* Moves to the next range, which may be empty, for receivers on any node: first all that receive
- * whole boxes, then the one or two that receive a share. Returns 0 at the end. */
+/* Moves to the next range, which may be empty, for receivers on any node: first for all that
+ * receive whole boxes, then for the one or two that receive a share. Returns 0 at the end. */
 DPARI_STATIC_NOINLINE int dpari_next_phase(dpar_redistribute_cursor *cursor)
 {
     int32_t me = dpar_mesh_group_index(&cursor->mine.mesh, cursor->free_from, cursor->rank);
@@ -744,7 +747,7 @@ DPARI_STATIC_NOINLINE int dpari_next_phase(dpar_redistribute_cursor *cursor)
         cursor->phase = me < n ? DPARI_TO_ONE : DPARI_DONE;
         cursor->around = 1;
         cursor->taker = 0;
-        cursor->takers = me < n ? takers / n : 0; /* one in every n */
+        cursor->takers = me < n ? takers / n : 0; /* every n-th receiver */
         for (d = 0; d < cursor->mine.dims; d++) {
             cursor->low[d] = 0;
             cursor->high[d] = cursor->held[d];
@@ -777,7 +780,7 @@ static int32_t dpari_next_taker(dpar_redistribute_cursor *cursor)
         q = cursor->node + cursor->mate - 1;
         return dpar_mesh_group_member(mesh, cursor->free_to, q, 0) == first ? q : -1;
     }
-    if (cursor->around) { /* in the order of dpari_share_out */
+    if (cursor->around) { /* numbered as in dpari_share_out */
         int32_t me = dpar_mesh_group_index(&cursor->mine.mesh, cursor->free_from, cursor->rank);
         int32_t skew;
         n = cursor->per_node < 0 ? 1 : cursor->copies;
@@ -792,8 +795,8 @@ static int32_t dpari_next_taker(dpar_redistribute_cursor *cursor)
     return -1; /* it has a nearer copy */
 }
 
-/* Sends the box to the next of the receivers that take it from this rank. Returns 0 at the end, and
- * if the walk is to turn round. */
+/* Moves to the next receiver that takes the box from this rank. Returns 0 at the end, and if the
+ * walk must turn around. */
 static int dpari_next_send(dpar_redistribute_cursor *cursor)
 {
     for (;;) {
@@ -819,8 +822,8 @@ static int dpari_next_send(dpar_redistribute_cursor *cursor)
     }
 }
 
-/* Moves to the next transfer. A sender that walks over the elements of a receiver takes those that
- * come from itself. */
+/* Moves to the next transfer. A sender that walks over the elements of a receiver returns only the
+ * transfers that it sends itself. */
 static int dpari_walk_on(dpar_redistribute_cursor *cursor)
 {
     while (cursor->state) {
@@ -830,13 +833,13 @@ static int dpari_walk_on(dpar_redistribute_cursor *cursor)
             }
             cursor->state = cursor->taker < 0;
             if (cursor->state) {
-                dpari_turn_round(cursor, cursor->node + cursor->mate - 1);
+                dpari_turn_around(cursor, cursor->node + cursor->mate - 1);
             }
         } else if (!dpari_next_receive(cursor)) {
             if (cursor->me < 0) {
                 cursor->state = 0;
             } else {
-                dpari_turn_round(cursor, cursor->me);
+                dpari_turn_around(cursor, cursor->me);
             }
         } else if (cursor->me < 0 || cursor->now == cursor->me) {
             return 1;

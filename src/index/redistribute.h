@@ -8,9 +8,9 @@
  *         t.peer sends t.extent elements, which arrive at t.mine
  *     }
  *
- * dpar_redistribute of dpar_comm.h moves the array. Rank n of both meshes is the same process,
- * unless the meshes have different offsets: give the mesh of another job an offset, because its
- * ranks are other processes. Use DPAR_REDISTRIBUTE_PRIMARY to read files that another job's ranks
+ * dpar_redistribute of dpar_comm.h moves the array. A rank number means the same process in both
+ * meshes. If the ranks of one mesh are the processes of another job, set its first_rank so that no
+ * number is in both meshes. Use DPAR_REDISTRIBUTE_PRIMARY to read files that another job's ranks
  * wrote, because rank n here does not hold what rank n wrote.
  */
 #ifndef DPARI_INDEX_REDISTRIBUTE_H
@@ -35,7 +35,7 @@ enum {
     DPAR_TRANSFER_SEND  /* the transfers that a rank sends */
 };
 
-/* A value of `ranks_per_node`: copy 0 sends everything, as files need that copy 0 wrote. */
+/* A value of `per_node`: copy 0 sends everything, which is needed for files that copy 0 wrote. */
 enum { DPAR_REDISTRIBUTE_PRIMARY = -1 };
 
 /* A walk over one rank's transfers: call dpar_redistribute_first, then dpar_redistribute_next until
@@ -59,8 +59,9 @@ typedef struct dpar_redistribute_cursor {
 /* Begins the list of the transfers that a rank receives, or of those that it sends.
  *
  * direction:  DPAR_TRANSFER_RECV or DPAR_TRANSFER_SEND.
- * per_node:   consecutive ranks of a node, for meshes whose strides nest, as those of every init
- *             do. 0 ignores nodes. DPAR_REDISTRIBUTE_PRIMARY lets copy 0 send everything.
+ * per_node:   number of consecutive ranks on a node, for meshes whose strides nest, as those of the
+ *             init functions do. 0 ignores nodes. DPAR_REDISTRIBUTE_PRIMARY lets copy 0 send
+ *             everything.
  *
  * A rank receives each of its elements of `to` once. From Partial sources it receives each
  * contribution once, the first with DPAR_COPY and the others with the op. The k-th send from a to b
@@ -69,19 +70,19 @@ typedef struct dpar_redistribute_cursor {
  * If several ranks hold a copy, the receiver takes its own. If it has none, the copies on its node
  * send, or all copies if its node has none. Copies share the sending evenly. As long as a box has
  * at least as many receivers as copies, each copy serves the same number of whole receivers;
- * several copies serve each receiver that is left over, in even shares. A copy sends at most its
- * even share plus the largest box, so a box may arrive in pieces. It arrives whole if the receivers
- * cut rows (CHUNK, EVEN, FLOOR) and their number and the number of copies have a common divisor,
- * because shares then end where rows end.
+ * several copies serve each remaining receiver, in even shares. A copy sends at most its even share
+ * plus the largest box, so a box may arrive in pieces. It arrives whole if the receivers cut rows
+ * (CHUNK, EVEN, FLOOR) and their number and the number of copies have a common divisor, because
+ * shares then end where rows end.
  *
  * Each Partial rank sends its contribution directly. From Partial to Shard that is a
- * reduce-scatter. From Partial to Replicate each rank receives every contribution, so it costs less
- * to shard the sums first, by a layout in between, as dpar_route_plan does.
+ * reduce-scatter. From Partial to Replicate each rank receives every contribution. It costs less to
+ * go through a layout that shards the sums, as dpar_route_plan does.
  *
  * Fails with DPAR_E_ARG if dpar_redistribute_check refuses the layouts, per_node is below -1 or
- * there is no such direction. A step costs O(axes x dims), and a list O(its transfers). A sender
- * with copies also spends O(what the ranks of its node receive of it), and skips receivers that
- * have a nearer copy.
+ * there is no such direction. A step costs O(axes x dims), and a list O(its transfers). If there
+ * are copies, a sender also spends O(transfers to the ranks of its node) and the time to skip
+ * receivers that have a nearer copy.
  */
 DPAR_API dpar_status dpar_redistribute_first(dpar_redistribute_cursor *cursor,
                                              const dpar_layout *from, const dpar_layout *to,

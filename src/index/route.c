@@ -23,9 +23,9 @@ DPAR_API DPARI_COLD const char *dpar_route_step_name(int32_t kind)
 
 /* ---- states ---------------------------------------------------------------------------------- */
 
-/* A state is a layout as a number, with a byte for each axis. Its high half is the dim that the
- * axis cuts, or R (replicated) or P (partial). Its low half is the place of the axis among the cuts
- * of that dim, with 0 for the outermost cut. */
+/* A state is a layout as a number, with a byte for each axis. The high half of a byte is the dim
+ * that the axis cuts, or R (replicated) or P (partial). The low half is the position of the axis
+ * among the cuts of that dim, with 0 for the outermost cut. */
 enum { DPARI_STATE_R = 15, DPARI_STATE_P = 14 };
 
 static int32_t dpari_state_dim(uint64_t state, int32_t axis)
@@ -101,7 +101,8 @@ static int64_t dpari_state_elements(const dpar_layout *layout, uint64_t state)
 {
     int64_t n = 1;
     int32_t d;
-    for (d = 0; d < layout->dims; d++) { /* an empty dim makes it 0, also after INT64_MAX */
+    for (d = 0; d < layout->dims; d++) { /* an empty dim makes the product 0, even after
+                                            INT64_MAX */
         if (!dpari_mul(n, dpari_state_extent(layout, state, d), &n)) {
             n = INT64_MAX;
         }
@@ -152,7 +153,7 @@ static uint64_t dpari_state_step(uint64_t state, int32_t axes, const dpar_route_
 /* ---- search ---------------------------------------------------------------------------------- */
 
 typedef struct dpari_route {
-    const dpar_layout *layout; /* the one that the route starts from */
+    const dpar_layout *layout; /* the layout from which the route starts */
     const int64_t *byte_cost;
     int64_t step_cost;
     uint64_t goal;
@@ -213,7 +214,7 @@ static int32_t dpari_route_find(dpari_route *route, uint64_t state)
         }
         at = at + 1 < route->room ? at + 1 : 0;
     }
-    if (route->known + 1 >= route->room) { /* one stays empty, so that searching ends */
+    if (route->known + 1 >= route->room) { /* one slot stays empty, so that a search ends */
         return -1;
     }
     route->node[at].hash = route->known + 1;
@@ -239,7 +240,7 @@ static int64_t dpari_state_chunk(const dpar_layout *layout, uint64_t state, int3
     return extent > 0 ? n / extent * dpari_ceil_div(extent, size) : 0;
 }
 
-/* Returns how many elements a rank sends in a step. */
+/* Returns how many elements a rank receives in a step. */
 static int64_t dpari_route_moved(const dpari_route *route, uint64_t state, const dpar_route_step *p)
 {
     int64_t n = dpari_state_elements(route->layout, state), size;
@@ -288,7 +289,8 @@ static int dpari_route_try(dpari_route *route, int32_t k, int32_t kind, int32_t 
     p.to = to;
     p.held = 0;
     p.elements = dpari_route_moved(route, route->node[k].state, &p);
-    /* in sixteenths, with one for the step, so that the shorter of equal routes is taken */
+    /* costs count in sixteenths, plus one per step, so that of equally expensive routes the shorter
+     * one is taken */
     cost = dpari_route_price(p.elements, each) + (p.elements > 0 ? route->step_cost : 0);
     cost = route->node[k].cost + 1 + 16 * cost;
     next = dpari_route_find(
@@ -340,7 +342,7 @@ static int dpari_route_axis(dpari_route *route, int32_t k, int32_t axis)
     return ok;
 }
 
-/* True if a dim has equal tiles under a state. Replication, which is no dim, counts as equal. */
+/* True if a dim has equal tiles under a state. Replication, which is not a dim, counts as equal. */
 static int dpari_state_even(const dpar_layout *layout, uint64_t state, int32_t dim)
 {
     int64_t parts = 1;
@@ -433,9 +435,9 @@ DPAR_API DPARI_COLD dpar_status dpar_route_plan(const dpar_route_desc *q, dpar_r
         return st;
     }
     if (q->node_capacity < 2 || q->step_cost < 0 || q->step_cost > INT32_MAX) {
-        return dpari_wrong(why,
-                           "node_capacity is %d (at least 2), step_cost is %ld (0 to 2^31 - 1)",
-                           q->node_capacity, q->step_cost);
+        return dpari_wrong(
+            why, "node_capacity=%d must be at least 2, step_cost=%ld must be 0 to 2^31 - 1",
+            q->node_capacity, q->step_cost);
     }
     r.layout = q->from;
     r.byte_cost = q->byte_cost;

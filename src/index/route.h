@@ -10,8 +10,8 @@
 
 #include "layout.h"
 
-/* The kinds of steps, each along one mesh axis. R is replicated, S(d) a shard of dim d, P partial.
- */
+/* The kinds of steps, each along one mesh axis. R means replicated, S(d) a shard of dim d, P
+ * partial. */
 enum {
     DPAR_ROUTE_STEP_SLICE,      /* R -> S(to): each rank keeps its part, and nothing is sent */
     DPAR_ROUTE_STEP_TO_PARTIAL, /* R -> P: rank 0 of the axis keeps the array, the others hold zeros
@@ -33,8 +33,9 @@ DPAR_API const char *dpar_route_step_name(int32_t kind);
 typedef struct dpar_route_step {
     int32_t kind, axis; /* axis is -1 for PERMUTE */
     int32_t from, to;   /* dims, -1 if the step has none; for SWAP, `to` is the other axis */
-    int64_t elements;   /* elements that a rank receives at most */
-    /* Elements that a rank holds at most at one time: what it has and what it receives, padded. */
+    int64_t elements;   /* maximum number of elements that a rank receives */
+    /* Maximum number of elements that a rank holds at one time: what it has and what it receives,
+     * padded. */
     int64_t held;
 } dpar_route_step;
 
@@ -64,11 +65,11 @@ typedef struct dpar_route_desc {
  * steps:  [room], receives the steps.
  * count:  receives the number of steps.
  *
- * Shards must be CHUNK; strided ones are refused. The moves are DTensor's: a cut can be gathered or
- * moved if it is the innermost of its dim, and becomes the innermost of its new dim. If all cuts
- * are even there are two more moves. SWAP lets two axes exchange roles if they cut the same dim or
- * have the same size. PERMUTE ends a route if both layouts have the same tiles (the collective
- * permutes of arXiv 2112.01075).
+ * Shards must be CHUNK; strided ones are refused. The moves are DTensor's: the innermost cut of a
+ * dim can be gathered or moved, and becomes the innermost one of its new dim. If all cuts are even
+ * there are two more moves. SWAP lets two axes exchange roles if they cut the same dim or have the
+ * same size. PERMUTE ends a route if both layouts have the same tiles (the collective permutes of
+ * arXiv 2112.01075).
  *
  * A step costs the elements received times byte_cost[axis], plus step_cost if anything is sent.
  * SWAP and PERMUTE use the most expensive axis. Over n ranks, with padded sizes, a rank receives

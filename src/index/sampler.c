@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Samplers. Positions are dealt to ranks by arithmetic alone. Shuffling without memory is a Feistel
- * network on just enough bits for the count, applied again until the result is below the count.
- * dpar_sampler_shuffle repeats torch's generator and algorithm bit for bit. */
+/* Samplers. Positions are dealt to ranks by arithmetic only, without tables. Shuffling without
+ * memory is a Feistel network on just enough bits for the count, applied again until the result is
+ * below the count. dpar_sampler_shuffle repeats torch's generator and algorithm bit for bit. */
 #include "sampler.h"
 
 #include "inner.h"
@@ -19,7 +19,7 @@ DPAR_API DPARI_COLD dpar_status dpar_sampler_init(dpar_sampler *sampler, dpar_wh
                            sampler->remainder);
     }
     if (sampler->ranks < 1 || sampler->run < 0) {
-        return dpari_wrong(why, "ranks is %d (at least 1), run is %ld (at least 0)", sampler->ranks,
+        return dpari_wrong(why, "ranks=%d must be at least 1, run=%ld at least 0", sampler->ranks,
                            sampler->run);
     }
     if (sampler->count < 0 || sampler->count > most || sampler->run > most / sampler->ranks) {
@@ -36,8 +36,8 @@ DPAR_API DPARI_COLD dpar_status dpar_sampler_init(dpar_sampler *sampler, dpar_wh
     return DPAR_OK;
 }
 
-/* Returns the whole rounds, in which each rank reads a run, of the remaining samples. *after
- * receives the samples after them. */
+/* Returns the number of whole rounds, in each of which every rank reads one run, in the remaining
+ * samples. *after receives the number of samples after these rounds. */
 static int64_t dpari_sampler_rounds(const dpar_sampler *sampler, int64_t *after)
 {
     int64_t left = sampler->count - sampler->first, round = sampler->run * sampler->ranks;
@@ -221,7 +221,7 @@ static int64_t dpari_permutation_walk(const dpar_sampler *sampler, int64_t x)
     if (x < 0 || x >= sampler->count) {
         return -1;
     }
-    do { /* x is on a cycle of the permutation, so that this comes back into the range */
+    do { /* x is on a cycle of the permutation, so the loop returns into the range */
         x = (int64_t)dpari_feistel(sampler, (uint64_t)x);
     } while (x >= sampler->count);
     return x;

@@ -34,13 +34,13 @@ enum {
  * For torch set remainder, count and ranks. For Megatron set run to the micro-batch and remainder
  * to DPAR_SAMPLER_DROP, or DPAR_SAMPLER_EXACT for drop_last=False. To resume, set first to
  * dpar_sampler_consumed. The same number of ranks then continues exactly as it would have; another
- * number may resume, too.
+ * number of ranks may resume, too.
  */
 typedef struct dpar_sampler {
     int32_t remainder; /* DPAR_SAMPLER_PAD, ... */
     int32_t ranks;     /* ranks that read samples: the data-parallel ones */
     int64_t count;     /* samples of an epoch, 0..2^62 */
-    int64_t first;     /* positions already consumed by all ranks together */
+    int64_t first;     /* number of positions that all ranks together have consumed */
     /* Consecutive positions that a rank gets at a time, such as Megatron's micro-batch. With 0 or 1
      * rank r reads r, r + ranks, ..., as in torch. */
     int64_t run;
@@ -58,8 +58,8 @@ typedef struct dpar_sampler {
  * with DPAR_E_ARG or DPAR_E_RANGE. Costs O(1). */
 DPAR_API dpar_status dpar_sampler_init(dpar_sampler *sampler, dpar_why *why);
 
-/* Counts the samples that a rank reads: at least as many as a later rank. Returns 0 for a rank
- * outside. Costs O(1). */
+/* Counts the samples that a rank reads, which are at least as many as those of a later rank.
+ * Returns 0 for a rank outside 0..ranks-1. Costs O(1). */
 DPAR_API int64_t dpar_sampler_rank_count(const dpar_sampler *sampler, int32_t rank);
 
 /* Counts the samples, in whole runs, that every rank reads. Up to this number a collective for each
@@ -73,7 +73,7 @@ DPAR_API int64_t dpar_sampler_at(const dpar_sampler *sampler, int32_t rank, int6
 
 /* Counts the positions that are consumed when each rank has read k samples, which is the number
  * that a checkpoint must store. The result is at most count. Returns -1 if k is neither a multiple
- * of `run` nor all that the rank has. Costs O(1). */
+ * of `run` nor the number of all samples of a rank. Costs O(1). */
 DPAR_API int64_t dpar_sampler_consumed(const dpar_sampler *sampler, int64_t k);
 
 /* The state of MT19937, the generator std::mt19937 of C++: scratch memory of 2.5 KB for

@@ -20,12 +20,13 @@ DPARI_API DPARI_COLD dpar_status dpari_differs(uint32_t sum, uint32_t right, con
     if (sum == right) {
         return DPAR_OK;
     }
-    return dpari_say(DPAR_E_MISMATCH, why, "%s differ here (%ld for %ld): a fault of the compiler",
-                     what, (int64_t)sum, (int64_t)right);
+    return dpari_say(DPAR_E_MISMATCH, why,
+                     "%s differ here (checksum %ld, not %ld): a fault of the compiler", what,
+                     (int64_t)sum, (int64_t)right);
 }
 
 /* Division, products and shifts of 64 bits, which small processors leave to the compiler's library.
- * The dividend is `volatile`, so that no compiler does it beforehand. */
+ * The dividend is `volatile`, so that no compiler computes the results beforehand. */
 static DPARI_COLD uint32_t dpari_prove_arithmetic(void)
 {
     volatile int64_t dividend = INT64_C(-7000000000000000001);
@@ -55,8 +56,8 @@ static DPARI_COLD uint32_t dpari_prove_splits(void)
     return sum;
 }
 
-/* 11 x 13 cells on 2 x 3 ranks, a ring in x, folded in the north. The grid is made in place: this
- * must run in 4 KB. */
+/* 11 x 13 cells on 2 x 3 ranks, a ring in x, folded in the north. The grid is made in place,
+ * because this must run in 4 KB. */
 static DPARI_COLD uint32_t dpari_prove_halos(void)
 {
     static const int32_t sizes[2] = {2, 3};
@@ -86,7 +87,8 @@ static DPARI_COLD uint32_t dpari_prove_halos(void)
     return sum;
 }
 
-/* The sums are those of x86-64; tests/embedded/golden.txt has finer ones of all targets. */
+/* The checksums come from x86-64; tests/embedded/golden.txt has more detailed ones of all
+ * targets. */
 DPAR_API DPARI_COLD dpar_status dpar_selftest(dpar_why *why)
 {
     dpar_status st =

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Splits. Queries are called in loops, so division by the block or the number of parts is replaced
  * by multiplication with an inverse that dpar_split_init computes. Contiguous rules are described
- * by where a part begins; scattered rules by whole rounds of blocks and what is left after them. */
+ * by where a part begins; scattered rules by whole rounds of blocks and the elements after them. */
 #include "split.h"
 
 #include "inner.h"
@@ -47,7 +47,7 @@ static uint64_t dpari_inverse(uint64_t d)
     uint64_t d1 = d >> 32, d0 = d & 0xffffffffu, high = (uint64_t)1 << 63, q = 0;
     int digit;
     for (digit = 0; digit < 2; digit++) {
-        uint64_t guess = high / d1, rest = high % d1; /* too large by 2 at most */
+        uint64_t guess = high / d1, rest = high % d1; /* at most 2 too large */
         while (rest <= 0xffffffffu && (guess > 0xffffffffu || guess * d0 > rest << 32)) {
             guess--;
             rest += d1;
@@ -74,7 +74,7 @@ static int dpari_bits(uint64_t d)
 #endif
 }
 
-/* Sets divisor k and its inverse. */
+/* Sets divisor number k and its inverse. */
 static void dpari_split_by(dpar_split *split, int k, int64_t divisor)
 {
     uint64_t d = divisor > 0 ? (uint64_t)divisor : 1;
@@ -236,7 +236,7 @@ DPAR_API DPARI_COLD dpar_status dpar_split_weighted_cuts(int64_t *cuts, int64_t 
     return DPAR_OK;
 }
 
-/* Returns how many runs are needed if each is filled up to `most`. */
+/* Returns how many runs are needed if the cost of each is at most `most`. */
 static int64_t dpari_balance_runs(int64_t items, const int64_t *cost, int64_t most)
 {
     int64_t i, runs = items > 0, load = 0;
@@ -400,13 +400,14 @@ DPARI_HOT int64_t dpari_cyclic_global(const dpar_split *split, int64_t part, int
     return (round * split->parts + turn) * split->block + in;
 }
 
-/* STRIDED: returns how much of a full piece part p has. */
+/* For STRIDED, returns how many elements of a full piece part p has. */
 DPARI_HOT int64_t dpari_strided_full(const dpar_split *split, int64_t p)
 {
     return dpari_least(split->by[1], split->by[0] - dpari_least(split->by[0], p * split->by[1]));
 }
 
-/* Returns how much of the last, short piece part p has. *offset receives where that begins. */
+/* Returns how many elements of the last, short piece part p has. *offset receives where they begin
+ * in the piece. */
 static int64_t dpari_strided_last(const dpar_split *split, int64_t p, int64_t *offset)
 {
     int64_t b = dpari_ceil_div(split->tail, split->parts);
@@ -446,13 +447,13 @@ DPARI_HOT int64_t dpari_strided_global(const dpar_split *split, int64_t part, in
     return split->rounds * split->by[0] + offset + local;
 }
 
-/* ZIGZAG: returns where chunk c of 2 P begins. */
+/* For ZIGZAG, returns where chunk c of 2 P begins. */
 DPARI_HOT int64_t dpari_zigzag_cut(const dpar_split *split, int64_t c)
 {
     return dpari_least(split->count, c * split->by[0]);
 }
 
-/* Count the elements of a part's first chunk, and of its second. */
+/* These functions count the elements of a part's first chunk, and of its second one. */
 DPARI_HOT int64_t dpari_zigzag_first(const dpar_split *split, int64_t part)
 {
     return dpari_zigzag_cut(split, part + 1) - dpari_zigzag_cut(split, part);
@@ -463,7 +464,7 @@ DPARI_HOT int64_t dpari_zigzag_second(const dpar_split *split, int64_t part)
     return dpari_zigzag_first(split, 2 * (int64_t)split->parts - 1 - part);
 }
 
-/* If a second chunk has elements, the first one is full. */
+/* If the second chunk of a part has elements, the first one is full. */
 DPARI_HOT int64_t dpari_zigzag_find(const dpar_split *split, int64_t i, int64_t *local)
 {
     int64_t in, chunk = dpari_split_div(split, 0, i, &in);
@@ -537,7 +538,7 @@ static int64_t dpari_split_run(const dpar_split *split, int32_t part, int64_t i,
         return split->parts == 1 ? left : dpari_least(left, split->block - in);
     case DPAR_SPLIT_STRIDED:
         if (split->by[0] ==
-            split->by[1]) { /* pieces of one element, or one part: part 0 has everything */
+            split->by[1]) { /* with pieces of one element or only one part, part 0 has everything */
             return left;
         }
         if (dpari_split_div(split, 0, i, &in) < split->rounds) {
@@ -545,7 +546,7 @@ static int64_t dpari_split_run(const dpar_split *split, int32_t part, int64_t i,
         }
         left = dpari_strided_last(split, part, &local);
         return local + left - in;
-    case DPAR_SPLIT_ZIGZAG: /* the two middle chunks touch: part P-1 has one run */
+    case DPAR_SPLIT_ZIGZAG: /* the two middle chunks are adjacent, so part P-1 has one run */
         in = dpari_zigzag_first(split, part);
         return local < in && part < split->parts - 1
                    ? in - local
@@ -584,7 +585,7 @@ DPARI_API int dpari_split_in_order(const dpar_split *split)
 
 DPARI_INTERNAL int32_t dpari_even_of(int64_t n, int32_t parts, int64_t i)
 {
-    /* each + 1 would pass 2^63 where one part has all of it */
+    /* not longer * (each + 1), because each + 1 overflows if one part has 2^63 - 1 elements */
     const int64_t each = n / parts, longer = n % parts, beyond = longer * each + longer;
     return (int32_t)(i < beyond ? i / (each + 1) : longer + (i - beyond) / each);
 }
@@ -646,8 +647,8 @@ static int64_t dpari_split_past(int64_t i, int64_t start, int64_t length)
     return i <= start ? 0 : dpari_least(i - start, length);
 }
 
-/* Counts the elements of `part` among the first i. They are those that the rule would give it if
- * there were only i elements, except that cuts stay where they are. */
+/* Counts the elements of `part` among the first i elements. The cuts are those of the whole count,
+ * not of i elements. */
 DPARI_INTERNAL int64_t dpari_split_before(const dpar_split *split, int32_t part, int64_t i)
 {
     int64_t in, offset, piece, size, turn;
@@ -684,7 +685,7 @@ DPARI_INTERNAL int64_t dpari_split_before(const dpar_split *split, int32_t part,
 
 DPAR_API int32_t dpar_split_owner(int32_t rule, int64_t count, int32_t parts, int64_t i)
 {
-    dpar_split s; /* with a block of 0, which the rules that need one refuse */
+    dpar_split s; /* made with a block of 0, which the rules that need a block refuse */
     return dpar_split_init(&s, rule, count, parts, 0, NULL) == DPAR_OK
                ? dpar_split_locate(&s, i, NULL, NULL)
                : -1;

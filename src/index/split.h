@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* split - computes which part owns which elements of one dim: `count` elements over `parts` parts,
- * by a named rule, because the common systems disagree about what "block" means. Integers only, no
- * tables.
+ * by a named rule, because the common systems disagree about what "block" means. It uses integers
+ * only and no tables.
  *
- *     dpar_split_owner(DPAR_SPLIT_CHUNK, 1000, 7, 500);                     part 3 owns element 500
- *     dpar_split_range(DPAR_SPLIT_CHUNK, 1000, 7, 3, &first, &count);       part 3 owns 143, from
- * 429 on
+ *     dpar_split_owner(DPAR_SPLIT_CHUNK, 1000, 7, 500);                     3: the owning part
+ *     dpar_split_range(DPAR_SPLIT_CHUNK, 1000, 7, 3, &first, &count);       143 from 429 on
  *
- * These two functions answer for some rules. A dpar_split answers for all rules, and faster in a
+ * These two functions work for some rules. A dpar_split works for all rules, and is faster in a
  * loop.
  */
 #ifndef DPARI_INDEX_SPLIT_H
@@ -18,25 +17,26 @@
 /* The rules by which N elements are divided over P parts. The numbers are the sizes of 10 elements
  * over 4 parts. */
 enum {
-    /* Blocks of b = ceil(N/P): part p owns [min(N, p b), min(N, (p+1) b)): 3 3 3 1. As torch.chunk,
-     * DTensor, FSDP, FFTW-MPI, MPI darray BLOCK, HPF BLOCK, PetscSplitOwnershipEqual. Empty parts
-     * are last. */
+    /* Blocks of b = ceil(N/P): part p owns [min(N, p b), min(N, (p+1) b)): 3 3 3 1. Used by
+     * torch.chunk, DTensor, FSDP, FFTW-MPI, MPI darray BLOCK, HPF BLOCK, PetscSplitOwnershipEqual.
+     * Empty parts are last. */
     DPAR_SPLIT_CHUNK,
-    /* Balanced: part p owns N/P + (p < N%P) elements: 3 3 2 2. As numpy.array_split,
+    /* Balanced: part p owns N/P + (p < N%P) elements: 3 3 2 2. Used by numpy.array_split,
      * torch.tensor_split, PETSc DMDA, DeepSpeed, cuDecomp, heFFTe, AMReX, hypre. Empty parts are
      * last. */
     DPAR_SPLIT_EVEN,
-    /* Rounded down: part p owns [floor(N p/P), floor(N (p+1)/P)): 2 3 2 3. As p4est. Empty parts
-     * are between full ones. */
+    /* Rounded down: part p owns [floor(N p/P), floor(N (p+1)/P)): 2 3 2 3. Used by p4est. Empty
+     * parts are between full ones. */
     DPAR_SPLIT_FLOOR,
-    /* Blocks of `block` elements, dealt in turn from part `source` on. As ScaLAPACK, MPI darray
-     * CYCLIC(k). */
+    /* Blocks of `block` elements, dealt in turn from part `source` on. Used by ScaLAPACK and as MPI
+     * darray CYCLIC(k). */
     DPAR_SPLIT_BLOCK_CYCLIC,
     /* Any ascending cuts: part p owns [cuts[p], cuts[p+1]). For ragged and weighted shards and
      * whole atoms. */
     DPAR_SPLIT_RAGGED,
     /* `block` pieces by CHUNK, each of them divided over P by CHUNK; part p owns the p-th share of
-     * every piece. As DTensor's strided shard (FSDP over TP), fused QKV and gate/up weights. */
+     * every piece. Used by DTensor's strided shard (FSDP over TP), fused QKV and gate/up
+     * weights. */
     DPAR_SPLIT_STRIDED,
     /* 2P chunks by CHUNK; part p owns chunks p and 2P-1-p. For causal context parallelism. */
     DPAR_SPLIT_ZIGZAG,
@@ -73,14 +73,14 @@ typedef struct dpar_split {
     const int64_t *cuts;         /* RAGGED: [parts + 1], the caller's */
     int64_t by[2];               /* private: the divisors of indices */
     uint64_t inverse[2];         /* private: their inverses, times 2^shift */
-    int64_t rounds, extra, tail; /* private: the count in whole rounds, and what is left */
+    int64_t rounds, extra, tail; /* private: whole rounds in `count`, and the rest */
 } dpar_split;
 
 /* Makes a split by any rule except RAGGED, which has dpar_split_init_ragged.
  *
  * block:  the block of BLOCK_CYCLIC or the pieces of STRIDED, at least 1; other rules ignore it.
  *
- * Fails with DPAR_E_ARG or DPAR_E_RANGE and leaves *s unchanged. Costs O(1).
+ * Fails with DPAR_E_ARG or DPAR_E_RANGE and leaves *split unchanged. Costs O(1).
  */
 DPAR_API dpar_status dpar_split_init(dpar_split *split, int32_t rule, int64_t count, int32_t parts,
                                      int64_t block, dpar_why *why);
@@ -118,9 +118,10 @@ DPAR_API dpar_status dpar_split_weighted_cuts(int64_t *cuts, int64_t count, int3
  *
  * cost:  [items], at least 0, with a sum below 2^62.
  *
- * Within that least maximum each run, from the first on, is as close as possible to an even share
- * of what is left. No run is empty as long as there are enough items. Fails with DPAR_E_ARG for a
- * number out of its domain or DPAR_E_RANGE for one that is too large. Costs O(items log(sum)).
+ * Among the cuts with that least maximum, each run, from the first one on, costs as close as
+ * possible to an even share of the remaining cost. No run is empty as long as there are enough
+ * items. Fails with DPAR_E_ARG for a number out of its domain or DPAR_E_RANGE for one that is too
+ * large. Costs O(items log(sum)).
  */
 DPAR_API dpar_status dpar_split_balance(int64_t *cuts, int64_t items, const int64_t *cost,
                                         int32_t parts, dpar_why *why);

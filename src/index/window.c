@@ -25,29 +25,33 @@ static int64_t dpari_window_reach(const dpar_window *window)
 }
 
 /* Checks what holds for every kind of window. */
-static dpar_status dpari_window_judge(const dpar_window *window, int64_t inputs, dpar_why *why)
+static dpar_status dpari_window_check_fields(const dpar_window *window, int64_t inputs,
+                                             dpar_why *why)
 {
     const int64_t limit = INT64_C(1) << 30;
     if (window->kernel < 1 || window->stride < 0 || window->dilation < 0 || window->pad_low < 0 ||
         window->pad_high < 0) {
         return dpari_wrong(
-            why, "kernel %ld must be at least 1, stride %ld, dilation %ld, pad %ld at least 0",
-            window->kernel, window->stride, window->dilation,
-            dpari_least(window->pad_low, window->pad_high));
+            why,
+            "kernel=%ld must be at least 1, stride=%ld, dilation=%ld, pad_low=%ld and "
+            "pad_high=%ld at least 0",
+            window->kernel, window->stride, window->dilation, window->pad_low, window->pad_high);
     }
     if (window->kernel > limit || window->stride > limit || window->dilation > limit ||
         window->pad_low > limit || window->pad_high > limit || inputs < 0 ||
         inputs > dpari_window_limit) {
-        return dpari_say(
-            DPAR_E_RANGE, why,
-            "%ld inputs (0 to 2^60), kernel %ld, stride %ld, dilation %ld or a pad (to 2^30)",
-            inputs, window->kernel, window->stride, window->dilation);
+        return dpari_say(DPAR_E_RANGE, why,
+                         "%ld inputs must be 0 to 2^60, kernel=%ld, stride=%ld, dilation=%ld, "
+                         "pad_low=%ld and pad_high=%ld at most 2^30",
+                         inputs, window->kernel, window->stride, window->dilation, window->pad_low,
+                         window->pad_high);
     }
     if (window->kind < DPAR_WINDOW_CONVOLUTION || window->kind > DPAR_WINDOW_NEIGHBOURHOOD) {
         return dpari_wrong(why, "window kind %d does not exist", window->kind);
     }
     if (window->kind == DPAR_WINDOW_NEIGHBOURHOOD && window->dilation > 4096) {
-        return dpari_say(DPAR_E_RANGE, why, "a neighbourhood's dilation is %ld: at most 4096",
+        return dpari_say(DPAR_E_RANGE, why,
+                         "a neighbourhood's dilation is %ld: must be at most 4096",
                          window->dilation);
     }
     return DPAR_OK;
@@ -73,12 +77,12 @@ DPAR_API dpar_status dpar_window_outputs(const dpar_window *window, int64_t inpu
                                          int64_t *outputs, dpar_why *why)
 {
     int64_t room, s = dpari_window_stride(window), m;
-    dpar_status st = dpari_window_judge(window, inputs, why);
+    dpar_status st = dpari_window_check_fields(window, inputs, why);
     if (st != DPAR_OK) {
         return st;
     }
     if (window->kind == DPAR_WINDOW_INTERPOLATION) {
-        return dpari_wrong(why, "an interpolation needs outputs");
+        return dpari_wrong(why, "outputs must be set for an interpolation");
     }
     if (window->kind == DPAR_WINDOW_TRANSPOSED) {
         return dpari_window_transposed_outputs(window, inputs, outputs, why);
@@ -93,13 +97,13 @@ DPAR_API dpar_status dpar_window_outputs(const dpar_window *window, int64_t inpu
     }
     room = inputs + window->pad_low + window->pad_high - dpari_window_reach(window) - 1;
     if (room < 0) {
-        return dpari_wrong(why, "the kernel spans %ld, more than %ld inputs and %ld of padding",
-                           dpari_window_reach(window) + 1, inputs,
-                           window->pad_low + window->pad_high);
+        return dpari_wrong(
+            why, "the kernel spans %ld elements, more than %ld inputs and %ld of padding",
+            dpari_window_reach(window) + 1, inputs, window->pad_low + window->pad_high);
     }
     m = room / s + 1;
     if (window->ceil_mode && room % s != 0 && m * s < inputs + window->pad_low) {
-        m++; /* as torch, which leaves out a window that would begin in the right padding */
+        m++; /* as in torch, which leaves out a window that would begin in the right padding */
     }
     *outputs = m;
     return DPAR_OK;
@@ -109,7 +113,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_window_check(const dpar_window *wind
                                                          int64_t outputs, dpar_why *why)
 {
     int64_t least = 0, more = 0;
-    dpar_status st = dpari_window_judge(window, inputs, why);
+    dpar_status st = dpari_window_check_fields(window, inputs, why);
     if (st == DPAR_OK && window->kind == DPAR_WINDOW_INTERPOLATION) {
         const int64_t limit = INT64_C(1) << 30;
         if (window->kernel > 1 && window->kernel % 2 != 0) {
@@ -120,7 +124,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_window_check(const dpar_window *wind
             return DPAR_OK;
         }
         return dpari_say(DPAR_E_RANGE, why,
-                         "%ld inputs, %ld outputs: an interpolation has 1 to 2^30", inputs,
+                         "%ld inputs, %ld outputs: an interpolation has 1 to 2^30 of each", inputs,
                          outputs);
     }
     if (st == DPAR_OK) {
@@ -173,7 +177,7 @@ static void dpari_window_keys(const dpar_window *window, int64_t inputs, int64_t
     *lo = dpari_window_start(window, inputs, y0);
     *hi = dpari_window_start(window, inputs, y1 - 1);
     for (y = y0 + 1; y < y1 && y < y0 + d;
-         y++) { /* the first query of each dilation group, then the last */
+         y++) { /* first over the first query of each dilation group, then over the last */
         *lo = dpari_least(*lo, dpari_window_start(window, inputs, y));
     }
     for (y = y1 - 2; y >= y0 && y >= y1 - d; y--) {
@@ -182,9 +186,9 @@ static void dpari_window_keys(const dpar_window *window, int64_t inputs, int64_t
     *hi += dpari_window_reach(window) + 1;
 }
 
-/* Computes the inputs that output y reads. Both ends must not decrease as y grows, so that
- * bisection works; for that the keys of a query are joined with those of the other groups before
- * and after it. */
+/* Computes the inputs that output y reads. For bisection, neither end may decrease as y grows.
+ * Therefore the keys of a query are joined with the keys of the other dilation groups before and
+ * after it. */
 static void dpari_window_span(const dpar_window *window, int64_t inputs, int64_t outputs, int64_t y,
                               int64_t *lo, int64_t *hi)
 {
@@ -243,7 +247,8 @@ DPARI_INTERNAL void dpari_window_whole(const dpar_window *window, int64_t inputs
                                        int64_t lo, int64_t hi, int64_t *y0, int64_t *y1)
 {
     int64_t first = *y0, last = *y1, end, a, b;
-    for (end = last; first < end;) { /* bisection: the first that reads nothing below lo */
+    for (end = last; first < end;) { /* bisection for the first output that reads nothing below
+                                        lo */
         int64_t y = first + (end - first) / 2;
         dpari_window_span(window, inputs, outputs, y, &a, &b);
         if (a >= lo) {
@@ -252,7 +257,8 @@ DPARI_INTERNAL void dpari_window_whole(const dpar_window *window, int64_t inputs
             first = y + 1;
         }
     }
-    for (end = first; end < last;) { /* from there, the first that reads something above hi */
+    for (end = first; end < last;) { /* from there on, for the first output that reads something
+                                        above hi */
         int64_t y = end + (last - end) / 2;
         dpari_window_span(window, inputs, outputs, y, &a, &b);
         if (b > hi) {

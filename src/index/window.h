@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* window - counts the outputs of operators that read windows of their inputs, along one dim. The
- * field `window` of dpar_halo distributes these outputs over ranks and adds the inputs that they
- * need.
+/* window - counts the outputs of operators that read windows of their inputs, along one dim. With
+ * the field `window`, a dpar_halo distributes these outputs over ranks and widens the local arrays
+ * by the inputs that they need.
  *
  *     dpar_window v = {0};
  *     v.kernel = 3;
@@ -35,7 +35,8 @@ typedef struct dpar_window {
     int64_t stride, dilation; /* 0 selects 1 */
     /* elements of padding below and above the inputs */
     int64_t pad_low, pad_high;
-    int32_t ceil_mode; /* pooling: 1 counts a last window that begins inside */
+    int32_t ceil_mode; /* pooling: 1 also counts a last window that begins inside but is not
+                          complete */
     int32_t kind;      /* DPAR_WINDOW_x */
     /* For interpolation, as in torch. With 1 the first and last outputs are at the first and last
      * inputs; with 0 the outer edges of the first and last cells coincide. */
@@ -50,7 +51,7 @@ typedef struct dpar_window {
  *     neighbourhood    n
  *
  * Fails with DPAR_E_ARG or DPAR_E_RANGE for a number out of its domain, a kernel that does not fit,
- * or an interpolation, because that may have any number of outputs. Costs O(1).
+ * or an interpolation, which may have any number of outputs. Costs O(1).
  */
 DPAR_API dpar_status dpar_window_outputs(const dpar_window *window, int64_t inputs,
                                          int64_t *outputs, dpar_why *why);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Plans exchanges of points: checks the description, compares it between ranks, and divides memory.
  *
- * points_owner.c converts ids to lists of local indices for both sides, and points_list.c stores
- * them as runs. Peers that share memory then exchange references to their words and lists. The file
- * also converts ids, sorts rows, and writes reports. points_plan.h explains how an exchange runs.
- */
+ * points_owner.c converts ids to the lists of local indices that a rank sends and receives, and
+ * points_list.c stores them as runs. Peers that share memory then exchange references to their
+ * words and lists. This file also converts ids, sorts rows, and writes reports. points_plan.h
+ * explains how an exchange runs. */
 #include "points.h"
 
 #include "../base/inner.h"
@@ -42,8 +42,8 @@ static dpar_status dpari_pt_check_list(const dpar_comm *comm, const dpar_points_
         lists->send_count[i] > INT32_MAX - sent || lists->receive_count[i] < 0 ||
         lists->receive_count[i] > INT32_MAX) {
         return dpari_wrong(why,
-                           "peer[%d] is %d of %d ranks, its send_count %ld: one of these, or its "
-                           "receive_count, is out of range",
+                           "peer[%d], rank %d of %d, its send_count %ld, or its receive_count, "
+                           "is out of range",
                            i, lists->peer[i], comm->size, lists->send_count[i]);
     }
     for (j = 0; j < i; j++) {
@@ -61,7 +61,8 @@ static dpar_status dpari_pt_check_list(const dpar_comm *comm, const dpar_points_
     return DPAR_OK;
 }
 
-/* Checks the lists of this rank, except that no ghost may be listed twice. */
+/* Checks the lists of this rank, except whether a ghost is listed twice, which
+ * dpari_pt_check_places does. */
 static dpar_status dpari_pt_check_lists(const dpar_comm *comm, const dpar_points_desc *desc,
                                         dpar_why *why)
 {
@@ -104,7 +105,7 @@ static dpar_status dpari_pt_check_lists(const dpar_comm *comm, const dpar_points
     return DPAR_OK;
 }
 
-/* Checks that own_count is what the layout gives this rank. */
+/* Checks that own_count is the number of elements that the layout assigns to this rank. */
 static dpar_status dpari_pt_check_layout(const dpar_comm *comm, const dpar_points_desc *desc,
                                          dpar_why *why)
 {
@@ -124,8 +125,8 @@ static dpar_status dpari_pt_check(const dpar_comm *comm, const dpar_points_desc 
 {
     dpar_status status;
     if (desc->own_count < 0 || desc->ghost_count < 0) {
-        return dpari_wrong(why, "own_count is %ld, ghost_count is %ld: one is negative",
-                           desc->own_count, desc->ghost_count);
+        return dpari_wrong(why, "own_count %ld or ghost_count %ld is negative", desc->own_count,
+                           desc->ghost_count);
     }
     if (desc->own_count > INT32_MAX || desc->ghost_count > INT32_MAX - desc->own_count) {
         return dpari_say(DPAR_E_RANGE, why,
@@ -135,7 +136,7 @@ static dpar_status dpari_pt_check(const dpar_comm *comm, const dpar_points_desc 
     if (desc->order < 0 || desc->order > DPAR_POINTS_ORDER_BY_OWNER || desc->method < 0 ||
         desc->method > DPAR_POINTS_DIRECT || desc->tag < 0 || desc->run_bytes < 0) {
         return dpari_wrong(
-            why, "order %d (0, 1), method %d (0 to 3), tag %d or run_bytes %ld is out of range",
+            why, "order %d (0 or 1), method %d (0 to 3), tag %d or run_bytes %ld is out of range",
             desc->order, desc->method, desc->tag, desc->run_bytes);
     }
     status = dpari_po_host(comm, why);
@@ -151,8 +152,8 @@ static dpar_status dpari_pt_check(const dpar_comm *comm, const dpar_points_desc 
     return desc->layout ? dpari_pt_check_layout(comm, desc, why) : DPAR_OK;
 }
 
-/* Checks that receive_index lists no ghost twice. Because as many are listed as there are ghosts,
- * each is then listed once. seen: a zeroed bit for each ghost. */
+/* Checks that receive_index lists no ghost twice. It has as many entries as there are ghosts, so
+ * that each ghost is then listed once. seen: a zeroed bit for each ghost. */
 static dpar_status dpari_pt_check_places(const dpar_points_desc *desc, uint64_t *seen,
                                          dpar_why *why)
 {
@@ -169,8 +170,8 @@ static dpar_status dpari_pt_check_places(const dpar_points_desc *desc, uint64_t 
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* Lays out a plan in memory, with its table, whose memory first holds the bits of
- * dpari_pt_check_places. memory NULL only counts the bytes, and returns NULL. */
+/* Divides the memory of a plan into the plan and its table, whose memory first holds the bits of
+ * dpari_pt_check_places. If memory is NULL, only counts the bytes and returns NULL. */
 static dpari_points *dpari_pt_layout(const dpar_points_desc *desc, void *memory, int64_t *bytes)
 {
     dpari_room room;
@@ -192,8 +193,9 @@ static dpari_points *dpari_pt_layout(const dpar_points_desc *desc, void *memory,
 
 /* ---- agreeing -------------------------------------------------------------------------------- */
 
-/* What ranks pass, over all ranks: 1 if some rank with own values passes own_id, or does not; 1 if
- * some rank with ghosts passes owner, or does not; and the own values of all ranks. */
+/* Indices of the numbers by which ranks compare what they pass: 1 if some rank with own values
+ * passes own_id, 1 if some such rank does not; the same for ranks with ghosts and owner; and the
+ * number of own values of all ranks. */
 enum {
     DPARI_PT_OWN_ID,
     DPARI_PT_NO_OWN_ID,
@@ -207,7 +209,7 @@ typedef struct dpari_pt_given {
     int64_t all[DPARI_PT_ALL];
 } dpari_pt_given;
 
-/* States what all ranks must pass alike. */
+/* Lists the fields of a description that must be equal on all ranks. */
 static DPARI_COLD void dpari_pt_state(dpari_facts *facts, const void *given)
 {
     const dpar_points_desc *desc = ((const dpari_pt_given *)given)->desc;
@@ -225,12 +227,11 @@ static DPARI_COLD void dpari_pt_state(dpari_facts *facts, const void *given)
 
 static dpar_status dpari_pt_not_alike(const char *what, dpar_why *why)
 {
-    return dpari_say(DPAR_E_MISMATCH, why, "points: %s is NULL on some ranks and given on others",
-                     what);
+    return dpari_say(DPAR_E_MISMATCH, why, "points: %s is NULL on some ranks, not on others", what);
 }
 
-/* Checks that all ranks pass the same optional arrays. Ranks without values, or without ghosts, may
- * leave out the array. Collective. */
+/* Checks that all ranks pass the same optional arrays. Ranks without own values may leave out
+ * own_id, and ranks without ghosts may leave out owner. Collective. */
 static dpar_status dpari_pt_kinds(dpar_comm *comm, dpari_pt_given *given, dpar_why *why)
 {
     const dpar_points_desc *desc = given->desc;
@@ -262,7 +263,7 @@ static dpar_status dpari_pt_kinds(dpar_comm *comm, dpari_pt_given *given, dpar_w
 
 /* ---- planning -------------------------------------------------------------------------------- */
 
-/* Counts the peers, and the numbers that their lists need. */
+/* Counts the peers. Returns how many int32_t numbers their lists need. */
 static int64_t dpari_pt_count_peers(const dpari_points *plan, const dpari_pt_both *both,
                                     int32_t *peers)
 {
@@ -310,7 +311,7 @@ static dpar_status dpari_pt_alloc(dpari_points *plan, int32_t peers, int64_t num
     return DPAR_OK;
 }
 
-/* Stores a list at *at, and moves *at behind it. */
+/* Stores a list at *at, and advances *at past it. */
 static void dpari_pt_set_list(dpari_pt_list *list, const int32_t *index, int64_t n, int32_t **at)
 {
     const int64_t numbers = dpari_pt_measure(list, index, n);
@@ -318,7 +319,7 @@ static void dpari_pt_set_list(dpari_pt_list *list, const int32_t *index, int64_t
     *at += numbers;
 }
 
-/* Sets the peers in ascending order of ranks, with their lists. */
+/* Sets the peers and their lists, in ascending order of ranks. */
 static void dpari_pt_set_peers(dpari_points *plan, const dpari_pt_both *both)
 {
     int32_t i, n = 0, *at = plan->numbers;
@@ -371,7 +372,7 @@ static dpar_status dpari_pt_find_node(dpari_points *plan, dpar_why *why)
     if (status == DPAR_OK) {
         return DPAR_OK;
     }
-    if (plan->node != plan->head.comm) { /* other nodes would wait for this one */
+    if (plan->node != plan->head.comm) { /* otherwise the other nodes would wait for this one */
         dpar_comm_abort(plan->head.comm, status, plan->node->why.text);
     }
     return dpari_repeat(status, why, plan->node->why.text);
@@ -467,14 +468,14 @@ static dpar_status dpari_pt_swap(dpari_points *plan, dpar_why *why)
     return dpari_pt_explain(plan->head.comm, status, why);
 }
 
-/* Makes a plan of the lists of both sides. Collective. */
+/* Makes a plan from the lists of what this rank sends and receives. Collective. */
 static dpar_status dpari_pt_plan(dpari_points *plan, const dpari_pt_both *both, dpar_why *why)
 {
     int32_t peers;
     const int64_t numbers = dpari_pt_count_peers(plan, both, &peers);
     dpar_status status;
     if (both->sent > INT32_MAX) {
-        status = dpari_say(DPAR_E_RANGE, why, "%ld values are sent, but %d are possible",
+        status = dpari_say(DPAR_E_RANGE, why, "points: %ld values to send, but at most %d allowed",
                            both->sent, (int32_t)INT32_MAX);
     } else {
         status = dpari_pt_alloc(plan, peers, numbers, why);
@@ -518,7 +519,8 @@ static void dpari_pt_set(dpari_points *plan, dpar_comm *comm, const dpari_pt_giv
     }
 }
 
-/* Finds the lists of both sides, and makes the plan of them. */
+/* Finds the lists of what this rank sends and receives, and makes the plan from them. Collective.
+ */
 static dpar_status dpari_pt_connect(dpari_points *plan, const dpar_points_desc *desc, dpar_why *why)
 {
     dpari_pt_both both;
@@ -540,7 +542,7 @@ static dpar_status dpari_pt_connect(dpari_points *plan, const dpar_points_desc *
     return status;
 }
 
-/* Checks what this rank passes, and takes the memory of the plan. Local. */
+/* Checks what this rank passes, and provides the memory of the plan. Local. */
 static dpar_status dpari_pt_prepare(dpar_comm *comm, const dpar_points_desc *desc,
                                     dpar_points **points, int64_t *need, void **memory,
                                     dpar_why *why)
@@ -602,8 +604,8 @@ DPAR_API dpar_status dpar_points_to_local(const dpar_points *points, const int64
     }
     if (plan->listed || (count > 0 && (!ids || !index))) {
         return dpari_comm_wrong(
-            points->comm, "the plan has no ids (made from lists: %d), or ids or index is NULL",
-            plan->listed);
+            points->comm,
+            "dpar_points_to_local: the plan is by lists, without ids, or ids or index is NULL");
     }
     for (i = 0; i < count; i++) {
         index[i] = (int32_t)dpari_pt_index(plan, ids[i]);
@@ -618,7 +620,7 @@ DPAR_API dpar_status dpar_points_to_local(const dpar_points *points, const int64
     return DPAR_OK;
 }
 
-/* Tests whether row i reads a ghost. Returns 1, 0, or -1 if a column is no local index. */
+/* Returns 1 if row i reads a ghost, otherwise 0; -1 if a column is not a local index. */
 static int dpari_pt_reads_ghost(const dpar_points *points, const int64_t *begin,
                                 const int32_t *column, int64_t i)
 {
@@ -642,7 +644,8 @@ DPAR_API dpar_status dpar_points_interior_rows(const dpar_points *points, int64_
         return DPAR_E_ARG;
     }
     if (rows < 0 || rows > INT32_MAX || !interior || (rows > 0 && (!begin || !row))) {
-        return dpari_comm_wrong(points->comm, "%ld rows, or begin, row or interior is NULL", rows);
+        return dpari_comm_wrong(
+            points->comm, "dpar_points_interior_rows: rows is %ld, or a pointer is NULL", rows);
     }
     for (i = 0; i < rows; i++) {
         int reads = -1;
@@ -713,7 +716,7 @@ DPAR_API DPARI_COLD void dpar_points_report(const dpar_points *points, dpar_text
     }
 }
 
-enum { DPARI_PT_DRAWN = 64 }; /* the most ranks of a drawn matrix: its rows must fit a screen */
+enum { DPARI_PT_DRAWN = 64 }; /* the most ranks of a drawn matrix, so that rows fit on a screen */
 
 DPAR_API DPARI_COLD dpar_status dpar_points_draw(const dpar_points *points, dpar_text *out)
 {
@@ -728,8 +731,9 @@ DPAR_API DPARI_COLD dpar_status dpar_points_draw(const dpar_points *points, dpar
     }
     comm = points->comm;
     if (comm->size > DPARI_PT_DRAWN) {
-        return dpari_comm_say(comm, DPAR_E_RANGE, "%d ranks: a matrix is drawn of at most %d",
-                              comm->size, (int32_t)DPARI_PT_DRAWN);
+        return dpari_comm_say(comm, DPAR_E_RANGE,
+                              "dpar_points_draw: %d ranks, but at most %d allowed", comm->size,
+                              (int32_t)DPARI_PT_DRAWN);
     }
     for (i = 0; i < points->peer_count; i++) {
         row[plan->peer[i].rank] = plan->peer[i].send.count;

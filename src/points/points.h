@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* points - exchanges values of unstructured meshes, by lists of ids or indices, for finite
+/* points - exchanges values of unstructured meshes, described by ids or by index lists, for finite
  * elements, finite volumes on polyhedra, sparse matrices and graphs. An exchange is planned once.
- * Then any vectors can be exchanged, as often as you like, in one message per peer.
+ * Any vectors can then be exchanged as often as you like, with one message per peer.
  *
- * A vector of a rank has `own_count` values, and behind them `ghost_count` ghosts, which are copies
- * of values that other ranks own. Local index i is an own value if i < own_count, and ghost
- * i - own_count otherwise. There are two ways to describe what is exchanged.
+ * On each rank, a vector holds `own_count` own values and then `ghost_count` ghosts, which are
+ * copies of values that other ranks own. Local index i is an own value if i < own_count, otherwise
+ * it is ghost i - own_count. There are two ways to describe an exchange.
  *
- * By ids: numbers of your choice for all points of the job. Each rank lists the ids that it owns
- * and those that it reads. dpar finds the owners of the latter:
+ * By ids, which are numbers that you choose for all points of the job. Each rank lists the ids that
+ * it owns and those that it reads, and dpar finds out which ranks own the latter:
  *
  *     dpar_points_desc desc = {0};
- *     desc.own_count = n;                     own_id NULL: consecutive ids from rank to rank
+ *     desc.own_count = n;                     own_id stays NULL: ids are consecutive over the ranks
  *     desc.ghost_count = m;
  *     desc.ghost_id = needed;                 in any order, repeats allowed
  *
- * By lists of both sides, as HPCG, PETSc and hypre have them: which own values are sent to which
- * rank, and how many are received from which rank (dpar_points_lists).
+ * By lists, as HPCG, PETSc and hypre have them: each rank lists which own values it sends to which
+ * rank, and how many values it receives from which rank (dpar_points_lists). The exchange is then
+ * the same:
  *
  *     dpar_points_make(comm, &desc, &points, &why);           each call returns a dpar_status
  *     field[0].type = field[1].type = DPAR_F64;
  *     field[0].data = x;                      x[n + m]
- *     field[1].data = u;                      u[3 * (n + m)], three together at each point
+ *     field[1].data = u;                      u[3 * (n + m)], three adjacent values per point
  *     field[1].components = 3;
  *     dpar_points_begin(points, field, 2);
  *     ... rows that read no ghost: dpar_points_interior_rows ...
@@ -29,24 +30,25 @@
  *     ... the other rows ...
  *     dpar_points_free(points);
  *
- * Vectors are passed to each call and may differ from call to call. Vectors of dpar_comm_alloc are
- * exchanged fastest, because peers in a node read long runs in place. Others are packed into memory
- * that peers read. Between nodes values are sent in messages.
+ * Vectors are passed to each call and may differ from call to call. Vectors from dpar_comm_alloc
+ * are exchanged fastest, because peers in the same node read long runs in place. Other vectors are
+ * packed into memory that those peers read. Between nodes values are sent in messages.
  *
  * Between begin and end own values may be read but not written, and ghosts must be neither read nor
- * written. Several plans may be in progress at a time, if none writes what another one reads.
+ * written. Several plans may be in progress at a time if no plan writes values that another reads.
  *
  * Memory. A plan takes 1 KiB, which you may provide (desc.memory). Plans by ids need another 24 to
  * 48 bytes there for each ghost and for each own id that own_id lists; plans by lists need two
- * bits for each ghost. The rest always comes from dpar_comm_alloc. It is 1.2 KiB per peer, and 4
- * bytes for each value sent and each ghost. Instead of the latter it is 8 bytes for each run if
- * runs are long, and nothing if there is one run. Packed values take three times their bytes, four
- * times with messages. During make up to 64 bytes per id and 48 bytes per rank of the communicator
- * are needed.
+ * bits for each ghost. All other memory comes from dpar_comm_alloc. It is 1.2 KiB per peer and the
+ * memory of the lists, which is 4 bytes for each value sent and each ghost. Lists of long runs take
+ * only 8 bytes per run, and a list that is a single run takes none. Packed values take three times
+ * their bytes, or four times with messages. dpar_points_make temporarily needs up to 64 bytes per
+ * id and 48 bytes per rank of the communicator.
  *
- * Plans share none of this memory. Four levels of a multigrid, each half as fine, take 1.4 times
- * the memory of the finest. If they shared it, each exchange would have to wait until all ranks had
- * read the one before, which costs small ones a fifth of their time. */
+ * Plans share none of this memory. Four levels of a multigrid, each half as fine as the one before,
+ * take 1.4 times the memory of the finest. If they shared memory, each exchange would have to wait
+ * until all ranks had read the values of the previous one, which makes small exchanges a fifth
+ * slower. */
 #ifndef DPARI_POINTS_POINTS_H
 #define DPARI_POINTS_POINTS_H
 
@@ -54,12 +56,12 @@
 #include "../comm/comm.h"
 #include "../index/layout.h"
 
-/* The order of ghosts behind the own values. */
+/* The order of ghosts in a vector. */
 enum {
     DPAR_POINTS_ORDER_GIVEN,   /* the order of ghost_id */
-    DPAR_POINTS_ORDER_BY_OWNER /* by the owner's rank, then by id, so that what a peer sends is one
-                            run that needs no unpacking. dpar_points_to_local finds the place of an
-                            id */
+    DPAR_POINTS_ORDER_BY_OWNER /* by the owner's rank, then by id, so that the values from a peer
+                            are one run and need no unpacking. dpar_points_to_local finds the index
+                            of an id */
 };
 
 /* How values are exchanged. */
@@ -70,10 +72,11 @@ enum {
     DPAR_POINTS_DIRECT    /* long runs are read in place, others are packed */
 };
 
-/* The lists of both sides of an exchange, as many codes have them already. The first
- * `send_count[0]` entries of send_index are the values for peer[0], the next `send_count[1]` those
- * for peer[1], and so on. Likewise the first `receive_count[0]` entries of receive_index receive
- * the values of peer[0], in the order of its list. All arrays are copied. */
+/* The values that this rank sends and receives in an exchange, as many codes list them already. The
+ * first send_count[0] entries of send_index are the values for peer[0], the next send_count[1]
+ * those for peer[1], and so on. In the same way, the first receive_count[0] entries of
+ * receive_index are the ghosts that receive the values from peer[0], in the order of that peer's
+ * send_index. All arrays are copied. */
 typedef struct dpar_points_lists {
     int32_t peer_count;
     const int32_t *peer;          /* [peer_count] ranks, each once, in any order; may include this
@@ -87,33 +90,36 @@ typedef struct dpar_points_lists {
                                      own_count + 1, ... */
 } dpar_points_lists;
 
-/* The points of this rank. Zero it, then set own_count, and either ids or lists. All ranks pass ids
- * or all pass lists, with the same order, method, run_bytes and tag; otherwise all get
- * DPAR_E_MISMATCH. */
+/* The points of this rank. Zero it, then set own_count, and either ids or lists. All ranks must
+ * pass ids or all must pass lists, with the same order, method, run_bytes and tag; otherwise all
+ * get DPAR_E_MISMATCH. */
 typedef struct dpar_points_desc {
-    int64_t own_count;       /* number of values that this rank owns: 0 to 2^31 - 1, with ghosts */
+    int64_t own_count;       /* number of values that this rank owns; own_count + ghost_count must
+                                be 0 to 2^31 - 1 */
     const int64_t *own_id;   /* [own_count] any numbers, each once in the job, in any order. NULL on
                                 all ranks selects consecutive ids from 0, rank after rank, or the
-                                elements that `layout` gives this rank */
-    int64_t ghost_count;     /* number of values that this rank reads; may include its own ids */
-    const int64_t *ghost_id; /* [ghost_count] */
+                                elements that `layout` assigns to this rank */
+    int64_t ghost_count;     /* number of values that this rank reads */
+    const int64_t *ghost_id; /* [ghost_count] their ids, which may include own ids */
     const int32_t *owner;    /* [ghost_count] the rank that owns each ghost, if you know it. NULL on
-                                all ranks looks it up */
+                                all ranks looks the owners up */
     const dpar_layout *layout;      /* defines the owners; may be NULL. Ids are then the elements of
                                        its whole array in C order, owned by its primary copies */
     int32_t order;                  /* DPAR_POINTS_ORDER_GIVEN or DPAR_POINTS_ORDER_BY_OWNER */
     int32_t method;                 /* DPAR_POINTS_AUTO, _MESSAGES, _PACKED or _DIRECT */
     const dpar_points_lists *lists; /* replaces the ids; own_count and ghost_count must be set */
-    int64_t run_bytes; /* for DIRECT: the least average bytes of the runs of a list that is read in
-                          place; 0 selects 64 */
-    int32_t tag;       /* of the messages; your own between begin and end must have another one */
+    int64_t run_bytes; /* for DIRECT: a list is read in place if its runs have at least this many
+                          bytes on average; 0 selects 64 */
+    int32_t tag;       /* of the messages; your own messages between begin and end must have another
+                          one */
     int32_t timers;    /* 1 keeps times for dpar_points_report */
-    void *memory;      /* for the plan, aligned to 64; NULL lets make allocate it */
-    int64_t bytes;     /* size of memory. memory NULL and bytes 1 ask for the size that is needed */
+    void *memory;      /* for the plan, aligned to 64; NULL lets dpar_points_make allocate it */
+    int64_t bytes;     /* size of memory. With memory NULL and bytes 1, dpar_points_make fails with
+                          DPAR_E_ROOM, and why->bytes is the size that is needed */
 } dpar_points_desc;
 
-/* A vector over own values and ghosts. Zero it, then set type and data, and what else differs.
- * Component k of local index i is
+/* A vector over own values and ghosts. Zero it, then set type, data and the other fields that you
+ * need. Component k of local index i is
  *
  *     data[i * stride + k * component_stride] */
 typedef struct dpar_points_field {
@@ -128,13 +134,14 @@ typedef struct dpar_points_field {
                      ghosts[g * stride + ...] */
 } dpar_points_field;
 
-/* A plan of exchanges of points. You may read these fields; the rest is private. */
+/* A plan for exchanging values of points. All fields are read-only. */
 typedef struct dpar_points {
     dpar_comm *comm;
-    int64_t own_count, ghost_count; /* values of this rank */
+    int64_t own_count, ghost_count; /* number of own values and ghosts of this rank */
     int64_t first_id;               /* the id of own value 0 if ids are consecutive; otherwise 0 */
-    int64_t global_count;           /* own values of all ranks together */
-    int32_t peer_count; /* ranks that this rank sends to or receives from, including itself */
+    int64_t global_count;           /* number of own values of all ranks together */
+    int32_t peer_count;             /* number of ranks that this rank sends to or receives from,
+                                       including this rank if it reads its own ids */
 } dpar_points;
 
 /* Plans exchanges. The arrays of desc are not used after the call, except for desc.memory, which
@@ -142,39 +149,41 @@ typedef struct dpar_points {
  *
  * Collective over comm. All errors are returned on all ranks. Fails with DPAR_E_ARG if an index is
  * out of range, comm has a device's memory, or an id has two owners or none ("id 17, ghost 3 of
- * rank 2, is owned by no rank"). If `owner` or `layout` defines the owner, a second one is not
- * looked for. Fails with DPAR_E_MISMATCH if ranks describe different kinds of plans, or a rank
- * sends other values than its peer receives. Fails with DPAR_E_RANGE above 2^31 - 1 values on a
- * rank, with DPAR_E_MEMORY, or as the communicator. Fails with DPAR_E_ROOM if desc.bytes is set and
- * too small on some rank; why->bytes is then the number that this rank needs.
+ * rank 2, is owned by no rank"). A second owner is not detected if `owner` or `layout` defines the
+ * owners. Fails with DPAR_E_MISMATCH if ranks describe different kinds of plans, or if a rank sends
+ * another number of values than its peer receives. Fails with DPAR_E_RANGE if a rank has more than
+ * 2^31 - 1 values, with DPAR_E_MEMORY, or with an error of the communicator. Fails with DPAR_E_ROOM
+ * if desc.bytes is set and too small on some rank; why->bytes is then the number that this rank
+ * needs.
  *
- * Ids in own_id are looked up in a distributed directory, unless `owner` or `layout` is given: rank
- * hash(id) mod size knows the owner. No rank knows all ids. Consecutive ids need an all-gather of 8
- * bytes per rank instead. Costs three all-to-alls and O(own ids + ghosts + size) per rank, once and
- * not in each step. */
+ * Ids in own_id are looked up in a distributed directory, unless `owner` or `layout` is set: rank
+ * hash(id) mod size knows the owner of id, and no rank knows all ids. Consecutive ids need an
+ * all-gather of 8 bytes per rank instead. Costs three all-to-alls and O(own ids + ghosts + size)
+ * per rank. */
 DPAR_API dpar_status dpar_points_make(dpar_comm *comm, const dpar_points_desc *desc,
                                       dpar_points **points, dpar_why *why);
-/* Destroys a plan. NULL does nothing. Collective: a barrier over its communicator. Fails with
- * DPAR_E_ARG if an exchange is in progress; the plan then stays. After an exchange that failed it
- * returns that exchange's status. */
+/* Destroys a plan. NULL does nothing. Collective. Fails with DPAR_E_ARG if an exchange is in
+ * progress; the plan then still exists. If an exchange has failed, returns the status of that
+ * exchange. Costs a barrier over the plan's communicator. */
 DPAR_API dpar_status dpar_points_free(dpar_points *points);
 
 /* ---- exchanges ---- */
 
 /* Starts an exchange, which copies owners' values to the ghosts of several vectors.
  *
- * fields: [count] vectors, read before begin returns. All ranks pass the same count, types and
- *         components; strides and addresses may differ.
+ * fields: [count] vectors; not read after the call returns. All ranks must pass the same count,
+ *         types and components; strides and addresses may differ.
  *
- * Collective, in the same order on all ranks of the plan's communicator, but ranks wait only for
- * their peers. Fails with DPAR_E_ARG if there is no plan or no vector, if a type has no bytes, or
- * if an exchange has not ended. The message is in points->comm->why. This rank has then begun
- * nothing, and the others wait for it. Fails with DPAR_E_MISMATCH if ranks pass different vectors
- * or operations; between ranks that send messages this is noticed only if sizes differ. Fails with
- * DPAR_E_PEER or DPAR_E_TIMEOUT as comm.h describes, which breaks the communicator.
+ * Collective. All ranks of the plan's communicator must begin exchanges in the same order, but each
+ * waits only for its peers. Fails with DPAR_E_ARG if there is no plan or no vector, if the elements
+ * of a type have no whole number of bytes, or if an exchange has not ended. This rank has then
+ * begun nothing, and its peers wait for it. Fails with DPAR_E_MISMATCH if ranks pass different
+ * vectors or operations; ranks that send messages to each other detect this only if sizes differ.
+ * Fails with DPAR_E_PEER or DPAR_E_TIMEOUT as comm.h describes, which breaks the communicator. The
+ * message is in points->comm->why.
  *
- * Costs O(values sent and received). The first exchange with more bytes per point than any before
- * allocates memory for them (dpar_comm_alloc). */
+ * Costs O(values sent and received). An exchange with more bytes per point than all exchanges
+ * before it allocates memory (dpar_comm_alloc). */
 DPAR_API dpar_status dpar_points_begin(dpar_points *points, const dpar_points_field *fields,
                                        int32_t count);
 /* Starts the adjoint (transpose) of an exchange: owners' values are combined with those of all
@@ -183,26 +192,28 @@ DPAR_API dpar_status dpar_points_begin(dpar_points *points, const dpar_points_fi
  *
  * op: DPAR_SUM, DPAR_MAX or DPAR_MIN.
  *
- * Ghosts are combined in ascending order of ranks, and those of one rank in their order, as in
+ * Ghosts are combined in ascending order of ranks, and the ghosts of one rank in their order, as in
  *
  *     ((own op rank 0's first) op rank 0's second) op rank 3's first
  *
- * The order does not depend on arrival or engine. F16 and BF16 are rounded after each step.
- * Collective. Fails as dpar_points_begin, and with DPAR_E_ARG if a type cannot be combined. */
+ * The order does not depend on arrival or engine. F16 and BF16 are rounded after each operation.
+ * Collective. Errors and cost are those of dpar_points_begin. Also fails with DPAR_E_ARG if op is
+ * not one of these, or if a type cannot be combined. */
 DPAR_API dpar_status dpar_points_reduce_begin(dpar_points *points, const dpar_points_field *fields,
                                               int32_t count, int32_t op);
-/* Advances an exchange as far as possible without waiting. Returns DPAR_OK if all has arrived (end
- * must still be called), or DPAR_MORE if not yet. Local. Fails as begin, but never with
- * DPAR_E_TIMEOUT. */
+/* Advances an exchange as far as possible without waiting. Returns DPAR_OK if everything has
+ * arrived (dpar_points_end must still be called), otherwise DPAR_MORE. Local. Errors are those of
+ * dpar_points_begin except for DPAR_E_TIMEOUT. Costs O(peers + values that it moves). */
 DPAR_API dpar_status dpar_points_test(dpar_points *points);
-/* Waits until ghosts (of an adjoint: own values) are complete and own values may be written again.
- * Returns DPAR_OK if no exchange is in progress. Fails as begin. */
+/* Waits until the ghosts, or the own values of an adjoint, are complete and own values may be
+ * written again. Returns DPAR_OK if no exchange is in progress. Collective. Errors and cost are
+ * those of dpar_points_begin. */
 DPAR_API dpar_status dpar_points_end(dpar_points *points);
 /* Runs an exchange: dpar_points_begin and dpar_points_end in one call. */
 DPAR_API dpar_status dpar_points_exchange_many(dpar_points *points, const dpar_points_field *fields,
                                                int32_t count);
-/* Runs an adjoint: dpar_points_reduce_begin and dpar_points_end in one call. Followed by
- * dpar_points_exchange_many, it gives the result to all ranks that have the point, which is the
+/* Runs an adjoint: dpar_points_reduce_begin and dpar_points_end in one call. If
+ * dpar_points_exchange_many follows, all ranks that have a point get the result, which is the
  * assembly of finite elements. */
 DPAR_API dpar_status dpar_points_reduce_many(dpar_points *points, const dpar_points_field *fields,
                                              int32_t count, int32_t op);
@@ -216,47 +227,49 @@ DPAR_API dpar_status dpar_points_reduce_many(dpar_points *points, const dpar_poi
  * index: [count] receives the index of each id, or the first one if ghost_id repeats it, or -1 if
  *        the rank neither owns nor reads the id. Must not overlap ids.
  *
- * Only for plans by ids. Local. Fails with DPAR_E_ARG if any id is neither owned nor read, for a
- * plan by lists and for NULL; the message is in points->comm->why. Costs O(count). */
+ * Local. Fails with DPAR_E_ARG if any id is neither owned nor read, and if a pointer is NULL. Also
+ * fails with DPAR_E_ARG for a plan by lists, because lists have local indices and no ids. The
+ * message is in points->comm->why. Costs O(count). */
 DPAR_API dpar_status dpar_points_to_local(const dpar_points *points, const int64_t *ids,
                                           int64_t count, int32_t *index);
 /* Sorts the rows of a sparse matrix into those that read no ghost, which can be computed between
  * begin and end, and the others. Elements of a mesh are rows too, with their corners as columns.
  *
- * begin:    [rows + 1], where the columns of each row begin.
+ * begin:    [rows + 1], index in `column` of the first entry of each row.
  * column:   [begin[rows]], local indices; row i has column[begin[i] .. begin[i + 1] - 1].
  * row:      [rows], receives the rows that read no ghost, then the others, both ascending.
  * interior: receives the number of rows that read no ghost.
  *
- * Local. Fails with DPAR_E_ARG if a column is no local index, begin descends, or a pointer is NULL;
- * the message is in points->comm->why. Costs O(columns). */
+ * Local. Fails with DPAR_E_ARG if a column is not a local index, begin descends, or a pointer is
+ * NULL; the message is in points->comm->why. Costs O(columns). */
 DPAR_API dpar_status dpar_points_interior_rows(const dpar_points *points, int64_t rows,
                                                const int64_t *begin, const int32_t *column,
                                                int32_t *row, int64_t *interior);
 
 /* ---- reports ---- */
 
-/* The traffic between this rank and one peer in each exchange. Values are counted once, with all
- * their components in all vectors. They are sent in one message each way, or through shared
+/* The traffic between this rank and one peer in each exchange. A value is counted once for all its
+ * components in all vectors. Values are sent in one message in each direction, or through shared
  * memory. */
 typedef struct dpar_points_traffic {
     int32_t rank;   /* of the peer */
-    int32_t method; /* DPAR_POINTS_MESSAGES, or PACKED if memory is shared; also PACKED if vectors
-                       of dpar_comm_alloc with long runs are then read in place (DIRECT) */
+    int32_t method; /* DPAR_POINTS_MESSAGES, or DPAR_POINTS_PACKED if memory is shared, even if
+                       vectors with long runs are then read in place (DIRECT) */
     int64_t send_count, receive_count; /* number of values */
-    int64_t send_runs;                 /* runs of consecutive indices among the values sent */
-    int64_t receive_runs;              /* the same of those received; with 1 nothing is unpacked */
+    int64_t send_runs;    /* number of runs of consecutive indices among the values sent */
+    int64_t receive_runs; /* the same for the values received; if it is 1, nothing is unpacked */
 } dpar_points_traffic;
-/* Describes the traffic with peer k of points->peer_count, in ascending order of ranks. Returns 1,
- * or 0 if there is no such peer. Local. Costs O(1). */
+/* Describes the traffic with peer k, from 0 to points->peer_count - 1 in ascending order of ranks.
+ * Returns 1, or 0 if there is no such peer. Local. Costs O(1). */
 DPAR_API int dpar_points_peer(const dpar_points *points, int32_t k, dpar_points_traffic *traffic);
 /* Lists the traffic of this rank in an exchange as a table, with a line for each peer. If
  * desc.timers was set, it includes the times of the phases in microseconds per exchange. Local.
  * Costs O(peers). */
 DPAR_API void dpar_points_report(const dpar_points *points, dpar_text *out);
-/* Draws how many values each rank sends to each other as a matrix, whose rows send and whose
- * columns receive. All ranks get it; `out` may be NULL on ranks that do not need it. Collective.
- * Fails with DPAR_E_RANGE above 64 ranks. Costs an all-gather of 8 bytes for each pair of ranks. */
+/* Draws how many values each rank sends to each other rank, as a matrix with one row per sender and
+ * one column per receiver. All ranks get it; `out` may be NULL on ranks that do not need it.
+ * Collective. Fails with DPAR_E_RANGE if there are more than 64 ranks. Costs an all-gather of 8
+ * bytes for each pair of ranks. */
 DPAR_API dpar_status dpar_points_draw(const dpar_points *points, dpar_text *out);
 
 #endif

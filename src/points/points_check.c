@@ -24,7 +24,7 @@ static unsigned char *dpari_pt_number(const dpar_points *points, const dpar_poin
     return (unsigned char *)field->ghosts + bytes * ((index - points->own_count) * stride + within);
 }
 
-/* True if all bits of a number are 1, which is a NaN of any type of floats. */
+/* True if all bits of a number are 1, which is a NaN in every type of floats. */
 static int dpari_pt_is_poison(const unsigned char *at, int64_t bytes)
 {
     int64_t i;
@@ -33,8 +33,8 @@ static int dpari_pt_is_poison(const unsigned char *at, int64_t bytes)
     return i == bytes;
 }
 
-/* Returns the first point in [from, to) of a vector that has a poisoned number, or -1 if there is
- * none. write: 1 poisons all numbers of these points instead. */
+/* Returns the first of the points [from, to) of a vector that has a poisoned number, or -1 if there
+ * is none. With write 1, poisons all numbers of these points instead. */
 static int64_t dpari_pt_poison(const dpar_points *points, const dpar_points_field *field,
                                int64_t from, int64_t to, int write)
 {
@@ -94,8 +94,8 @@ static int64_t dpari_pt_stale(const dpar_points *points, const dpar_points_field
     return -1;
 }
 
-/* Exchanges vector i into a copy of its ghosts, which has the same strides, and compares them. Own
- * values are used in place. Collective. */
+/* Exchanges vector i into a copy of its ghosts, which has the same strides, and compares the ghosts
+ * with the copy. Own values are not copied. Collective. */
 static dpar_status dpari_pt_compare(dpar_points *points, const dpar_points_field *field, int32_t i,
                                     dpar_why *why)
 {
@@ -138,7 +138,7 @@ static dpar_status dpari_pt_check_named(const dpar_points *points, const dpar_po
             (!fields[i].data && (points->own_count > 0 || !fields[i].ghosts) &&
              points->own_count + points->ghost_count > 0)) {
             return dpari_wrong(
-                why, "vector %d: %d components of type %s, a negative stride, or data is NULL", i,
+                why, "vector %d: components %d, type %s or stride is wrong, or data is NULL", i,
                 fields[i].components, dpar_type_name(fields[i].type));
         }
     }
@@ -155,7 +155,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_check(dpar_points *points,
         what > DPAR_POINTS_STALE) {
         return dpari_wrong(
             why,
-            "dpar_points_check: points or fields is NULL, or what is %d (1 to 3), or count is %d",
+            "dpar_points_check: points or fields is NULL, what %d is not 1 to 3, or count is %d",
             what, n);
     }
     status = dpari_pt_check_named(points, fields, n, why);

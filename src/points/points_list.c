@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Stores lists of local indices as runs, and copies, clears and combines the values at them.
+/* Stores lists of local indices as runs, and copies, clears and combines the values at these
+ * indices.
  *
- * A list of consecutive indices needs only its first one, a list of long runs 8 bytes each, and
- * others 4 bytes an index. There is a loop for each form and element size. Called by points_run.c;
- * points.c makes the lists. */
+ * A list of consecutive indices stores only the first one. A list of long runs needs 8 bytes per
+ * run, any other list 4 bytes per index. There is a loop for each form and element size. points.c
+ * makes the lists, and points_run.c uses them. */
 #include "points_list.h"
 
 #include "../base/type.h"
@@ -12,8 +13,8 @@
 
 /* ---- lists ---- */
 
-/* The average length of runs from which pairs are stored: they then take at most half as much
- * memory as the indices. */
+/* If runs have at least this average length, pairs are stored, which then take at most half as much
+ * memory as indices. */
 enum { DPARI_PT_LONG = 4 };
 
 DPARI_INTERNAL int64_t dpari_pt_measure(dpari_pt_list *list, const int32_t *index, int64_t n)
@@ -92,8 +93,9 @@ DPARI_INTERNAL int64_t dpari_pt_next(const dpari_pt_list *list, int64_t cursor, 
 
 /* ---- copies ---- */
 
-/* These three copy n values of `size` bytes: from indices to one place after the other, the
- * reverse, and between two strides. They are inlined so that the compiler knows common sizes. */
+/* The next three functions copy n values of `size` bytes: from listed indices to a constant stride,
+ * from a constant stride to listed indices, and between two strides. They are inlined so that the
+ * compiler knows common sizes. */
 DPARI_ALWAYS_INLINE void dpari_pt_gather(unsigned char *to, int64_t step, const unsigned char *from,
                                          int64_t stride, const int32_t *at, int64_t n, size_t size)
 {
@@ -122,8 +124,8 @@ DPARI_ALWAYS_INLINE void dpari_pt_row(unsigned char *to, int64_t step, const uns
     }
 }
 
-/* Gathers adjacent doubles, four at a time, which takes three instructions a value instead of
- * seven. */
+/* Gathers doubles to adjacent places, four at a time, which takes three instructions per value
+ * instead of seven. */
 static void dpari_pt_gather_doubles(unsigned char *to, const unsigned char *from, const int32_t *at,
                                     int64_t n)
 {
@@ -137,7 +139,7 @@ static void dpari_pt_gather_doubles(unsigned char *to, const unsigned char *from
     dpari_pt_gather(to + 8 * k, 8, from, 8, at + k, n - k, 8);
 }
 
-/* Does the same from addresses at a constant distance. */
+/* Gathers doubles from addresses at a constant distance to adjacent places. */
 static void dpari_pt_gather_strided(unsigned char *to, const unsigned char *from, int64_t stride,
                                     int64_t n)
 {
@@ -153,7 +155,8 @@ static void dpari_pt_gather_strided(unsigned char *to, const unsigned char *from
     dpari_pt_row(to, 8, from, stride, n - k, 8);
 }
 
-/* Choose the loop for a size: 8 and 4 bytes are one number, 24 are three doubles at a point. */
+/* The next three functions choose the loop for a size: 8 and 4 bytes are one number, 24 are three
+ * doubles at a point. */
 static void dpari_pt_gather_any(unsigned char *to, int64_t step, const unsigned char *from,
                                 int64_t stride, const int32_t *at, int64_t n, int64_t size)
 {
@@ -198,7 +201,8 @@ static void dpari_pt_row_any(unsigned char *to, int64_t step, const unsigned cha
     }
 }
 
-/* Copies one run after the other, each up to the end of the shorter run of both lists. */
+/* Copies between two lists of runs. Each step copies up to the end of the current run of either
+ * list, whichever is nearer. */
 static void dpari_pt_move_runs(const dpari_pt_list *into, dpari_pt_side to,
                                const dpari_pt_list *from, dpari_pt_side of, int64_t size)
 {

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Moves a mesh to new owners. It implements dpar_points_migration_make.
  *
- * If points have no owner, each rank bids for the points of the elements that it passes, on behalf
- * of the elements' new owners, by a hash of id and rank. An adjoint exchange with DPAR_MIN over a
- * plan of the old mesh finds the least bid, whose rank gets the point. Points and elements are then
- * sorted at their new owners, and a plan from old to new places is made for each. These plans move
- * ids and corners, and corners are converted to local indices at the end. No rank has the whole
- * mesh. */
+ * If the caller passes no owners of points, each rank bids for the points of its old elements, on
+ * behalf of the elements' new owners. A bid is a hash of id and rank. An adjoint exchange with
+ * DPAR_MIN over a plan of the old mesh finds the least bid, whose rank gets the point. Points and
+ * elements are then sorted at their new owners, and a plan from old to new places is made for
+ * points and for elements. These plans move ids and corners. At the end corners are converted to
+ * local indices. No rank has the whole mesh. */
 #include "points_move.h"
 
 #include "../comm/agree.h"
 #include "points_order.h"
 #include "points_simple.h"
 
-/* What ranks pass; the largest value of all ranks counts. Of each pair the first is 1 if a rank
- * with points (or elements) passes the array, and the second is 1 if such a rank does not. */
+/* Indices of the numbers by which ranks compare what they pass. Of each number, the largest over
+ * all ranks is used. In each pair, the first is 1 if a rank with points (or elements) passes the
+ * array, and the second is 1 if such a rank does not. */
 enum {
     DPARI_PM_OWNER,
     DPARI_PM_NO_OWNER,
@@ -24,8 +25,8 @@ enum {
     DPARI_PM_NO_ID,
     DPARI_PM_ELEMENT_ID,
     DPARI_PM_NO_ELEMENT_ID,
-    DPARI_PM_CORNERS,    /* corner_count, */
-    DPARI_PM_NO_CORNERS, /* and -corner_count, whose maximum gives the smallest one */
+    DPARI_PM_CORNERS,    /* corner_count */
+    DPARI_PM_NO_CORNERS, /* -corner_count, whose maximum gives the smallest corner_count */
     DPARI_PM_GIVEN,
     DPARI_PM_MOST_CORNERS = 64 /* of an element */
 };
@@ -36,9 +37,9 @@ typedef struct dpari_pm {
     dpar_points_migration *to;
     int64_t given[DPARI_PM_GIVEN];
     int32_t corners;        /* of each element; 0 if no rank has elements */
-    int64_t slots;          /* corners of all own elements together */
-    int64_t reads;          /* distinct ids among them */
-    int64_t *reading;       /* [reads] these ids, ascending */
+    int64_t slots;          /* number of corners of all own elements together */
+    int64_t reads;          /* number of distinct ids among these corners */
+    int64_t *reading;       /* [reads] the distinct ids, ascending */
     int32_t *slot;          /* [slots] the index of each corner in `reading` */
     dpar_points *old;       /* plan of the mesh before it moves; its ghosts are `reading` */
     int32_t *owner;         /* [points + reads] the new owner of each */
@@ -103,7 +104,7 @@ static DPARI_COLD dpar_status dpari_pm_check(const dpar_comm *comm,
 static DPARI_COLD dpar_status dpari_pm_some(const int64_t *given, const char *what, dpar_why *why)
 {
     if (given[0] && given[1]) {
-        return dpari_say(DPAR_E_MISMATCH, why, "%s is given on some ranks, NULL on others", what);
+        return dpari_say(DPAR_E_MISMATCH, why, "%s is NULL on some ranks, not on others", what);
     }
     return DPAR_OK;
 }
@@ -126,7 +127,7 @@ static DPARI_COLD dpar_status dpari_pm_compare(const int64_t *given, dpar_why *w
     }
     if ((given[DPARI_PM_NO_OWNER] || given[DPARI_PM_NO_ELEMENT_OWNER]) && !given[DPARI_PM_OWNER] &&
         !given[DPARI_PM_ELEMENT_OWNER]) {
-        return dpari_wrong(why, "neither owner nor element_owner is given");
+        return dpari_wrong(why, "neither owner nor element_owner is set");
     }
     return DPAR_OK;
 }
@@ -160,7 +161,7 @@ static DPARI_COLD dpar_status dpari_pm_alike(dpari_pm *move, dpar_why *why)
 
 /* ---- the mesh before it moves ---------------------------------------------------------------- */
 
-/* Finds the distinct ids among n. Returns how many there are.
+/* Finds the distinct ids among n ids. Returns how many there are.
  *
  * item:  memory for 2 n items.
  * id:    receives the distinct ids, ascending.
@@ -213,7 +214,7 @@ static DPARI_COLD dpar_status dpari_pm_plan(dpari_pm *move, dpar_why *why)
     dpar_points_desc desc;
     dpari_zero(&desc, sizeof desc);
     desc.own_count = move->desc->point_count;
-    if (move->given[DPARI_PM_ID]) { /* then all ranks must pass ids, also those without points */
+    if (move->given[DPARI_PM_ID]) { /* all ranks must then pass ids, even those without points */
         desc.own_id = move->desc->id ? move->desc->id : move->reading;
     }
     desc.ghost_count = move->reads;
@@ -223,8 +224,8 @@ static DPARI_COLD dpar_status dpari_pm_plan(dpari_pm *move, dpar_why *why)
 
 /* ---- owners ---------------------------------------------------------------------------------- */
 
-/* Returns the bid of a rank for a point: a hash, with the rank in its lowest 31 bits. The least bid
- * gets the point. Because of the hash no rank is preferred. */
+/* Returns the bid of a rank for a point: a hash, with the rank in its lowest 31 bits. The rank with
+ * the least bid gets the point. Because of the hash no rank is preferred. */
 static int64_t dpari_pm_bid(int64_t id, int32_t rank)
 {
     return (int64_t)(dpari_hash(dpari_hash(0, id), rank) >> 33 << 31) | rank;
@@ -272,8 +273,8 @@ static dpar_status dpari_pm_bids(dpari_pm *move, dpar_why *why)
     return dpari_po_explain(move->comm, status, why);
 }
 
-/* Returns the rank that gets most of an element's corners, the smallest one if there are several.
- */
+/* Returns the rank that gets most of an element's corners, the smallest if several ranks get as
+ * many. */
 static int32_t dpari_pm_majority(const dpari_pm *move, int64_t element)
 {
     const int32_t *slot = move->slot + element * move->corners,
@@ -336,11 +337,11 @@ typedef struct dpari_pm_move {
     const int64_t *id, *order; /* may be NULL: ids are then first, first + 1, ..., in that order */
     const int32_t *owner;      /* the new owners */
     int64_t first;
-    int64_t received;  /* items of this rank afterwards */
+    int64_t received;  /* number of items of this rank after the movement */
     void *ids;         /* [received] their ids, in memory of dpar_comm_alloc */
     dpar_points *plan; /* from old places to new ones */
-    /* The rest is needed only during planning. */
-    int64_t *sends, *receives; /* [size] items to and from each rank */
+    /* The following fields are needed only during planning. */
+    int64_t *sends, *receives; /* [size] number of items to and from each rank */
     int64_t *pair_counts;      /* [2 * size] twice `sends` and `receives`, for orders and ids */
     int32_t *peer;             /* [size] */
     int64_t *out, *in;         /* [2 * count], [2 * received] order and id of each item */
@@ -370,7 +371,8 @@ static dpar_status dpari_pm_send(dpar_comm *comm, dpari_pm_move *items, dpar_why
     for (i = 0; i < items->count; i++) {
         items->sends[items->owner[i]]++;
     }
-    for (r = 0; r < comm->size; r++) { /* pair_counts: the place of the next item for r, so far */
+    for (r = 0; r < comm->size;
+         r++) { /* pair_counts[r] is first the place of the next item for r */
         items->pair_counts[r] = at;
         at += items->sends[r];
     }
@@ -469,7 +471,7 @@ static DPARI_COLD dpar_status dpari_pm_move_lists(dpar_comm *comm, dpari_pm_move
     return dpar_points_make(comm, &desc, &items->plan, why);
 }
 
-/* Makes that plan and frees the memory that planning needs. */
+/* Makes the plan from old to new places, and frees the memory that planning needs. */
 static DPARI_COLD dpar_status dpari_pm_move_plan(dpar_comm *comm, dpari_pm_move *items,
                                                  dpar_why *why)
 {
@@ -481,8 +483,8 @@ static DPARI_COLD dpar_status dpari_pm_move_plan(dpar_comm *comm, dpari_pm_move 
 /* ---- the mesh at its new owners -------------------------------------------------------------- */
 
 typedef struct dpari_pm_new {
-    int64_t slots;       /* corners of all elements together */
-    int64_t *corner;     /* [slots] their ids */
+    int64_t slots;       /* number of corners of all elements together */
+    int64_t *corner;     /* [slots] the id of each corner */
     int32_t *owner;      /* [slots] the new owner of each */
     int64_t *reading;    /* [slots] distinct ids, ascending */
     int32_t *slot;       /* [slots] the index of each corner in `reading` */
@@ -524,7 +526,7 @@ static dpar_status dpari_pm_corners(dpari_pm *move, dpari_pm_new *mesh, dpar_why
         field[0].type = DPAR_I64;
         field[1].type = DPAR_I32;
         field[0].components = field[1].components = move->corners;
-        field[0].data = move->reading; /* not written; any address will do without elements */
+        field[0].data = move->reading; /* not written; without elements any address but NULL */
         if (move->slots > 0) {
             field[0].data = (void *)(uintptr_t)move->desc->corner;
         }
@@ -538,8 +540,8 @@ static dpar_status dpari_pm_corners(dpari_pm *move, dpari_pm_new *mesh, dpar_why
     return status;
 }
 
-/* Sets mesh->local of the first `reads` distinct ids: the local index of own points, -1 of others,
- * which become ghosts. Returns the number of others. */
+/* Sets mesh->local of the first `reads` distinct ids: the local index if the point is an own one,
+ * -1 if it becomes a ghost. Returns the number of ghosts. */
 static int64_t dpari_pm_own(const dpari_pm *move, const dpari_pm_new *mesh, int64_t reads)
 {
     const dpar_points_desc *desc = &move->to->desc;
@@ -567,7 +569,7 @@ static int64_t dpari_pm_own(const dpari_pm *move, const dpari_pm_new *mesh, int6
 
 /* Numbers the ghosts by owner, then by id, and converts the corners to local indices.
  *
- * memory: of the ids and owners of ghosts, and of the corners. */
+ * memory: for the ids and owners of ghosts, and for the corners. */
 static void dpari_pm_number(dpari_pm *move, const dpari_pm_new *mesh, int64_t reads,
                             int64_t *memory)
 {
@@ -577,7 +579,7 @@ static void dpari_pm_number(dpari_pm *move, const dpari_pm_new *mesh, int64_t re
     dpari_po_item *item = mesh->item;
     int64_t i, k = 0;
     move->to->corner = owner + desc->ghost_count;
-    for (i = 0; i < mesh->slots; i++) { /* at first, the owner of each distinct id */
+    for (i = 0; i < mesh->slots; i++) { /* first collects the owner of each distinct id */
         move->to->corner[mesh->slot[i]] = mesh->owner[i];
     }
     for (i = 0; i < reads; i++) {
@@ -634,7 +636,7 @@ static DPARI_COLD dpar_status dpari_pm_renumber(dpari_pm *move, dpar_why *why)
 
 /* ---- the movement ---------------------------------------------------------------------------- */
 
-/* Moves points. Memory and plan belong to the result, also after a failure, so that
+/* Moves points. Memory and plan belong to the result even after a failure, so that
  * dpar_points_migration_free frees them. */
 static DPARI_COLD dpar_status dpari_pm_go_points(dpari_pm *move, dpar_why *why)
 {
@@ -655,7 +657,7 @@ static DPARI_COLD dpar_status dpari_pm_go_points(dpari_pm *move, dpar_why *why)
     return status;
 }
 
-/* Moves elements, likewise. */
+/* Moves elements in the same way. */
 static DPARI_COLD dpar_status dpari_pm_go_elements(dpari_pm *move, dpar_why *why)
 {
     dpar_points_migration *to = move->to;
@@ -697,7 +699,7 @@ static DPARI_COLD dpar_status dpari_pm_go(dpari_pm *move, dpar_why *why)
     return dpari_pm_renumber(move, why);
 }
 
-/* Plans the mesh as it is, moves it, and frees that plan. */
+/* Makes the plan of the old mesh, moves the mesh, and frees that plan. */
 static DPARI_COLD dpar_status dpari_pm_run(dpari_pm *move, dpar_why *why)
 {
     dpar_status closed;
@@ -750,7 +752,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_migration_make(dpar_comm *comm,
     dpari_po_free(&move.pages);
     if (status == DPAR_OK) {
         *moved = move.to;
-    } else if (move.to && move.to->comm) { /* it may own plans and arrays by now */
+    } else if (move.to && move.to->comm) { /* it may already own plans and arrays */
         (void)dpar_points_migration_free(move.to);
     } else {
         dpar_comm_release(comm, memory);

@@ -7,8 +7,8 @@
 #include "../comm/os.h"
 #include "../comm/shm.h"
 
-/* Returns a byte of the key or id. The sign bit is inverted, so that unsigned bytes have the order
- * of signed numbers. */
+/* Returns a byte of the key, or with by_id of the id. The sign bit is inverted, so that unsigned
+ * bytes have the order of signed numbers. */
 DPARI_FN size_t dpari_po_digit(const dpari_po_item *item, int by_id, int32_t shift)
 {
     const uint64_t v = (uint64_t)(by_id ? item->id : item->key) ^ UINT64_C(1) << 63;

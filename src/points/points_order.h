@@ -13,7 +13,8 @@ typedef struct dpari_po_item {
     int64_t key, id, at;
 } dpari_po_item;
 
-/* Compares an item with a key and an id: -1 if it is before them, 0 if equal, 1 if behind. */
+/* Compares an item with a key and an id. Returns -1 if it is before them, 0 if equal, 1 if after.
+ */
 DPARI_FN int32_t dpari_po_compare(const dpari_po_item *a, int64_t key, int64_t id)
 {
     if (a->key != key) {
@@ -24,8 +25,8 @@ DPARI_FN int32_t dpari_po_compare(const dpari_po_item *a, int64_t key, int64_t i
     }
     return 0;
 }
-/* Sorts n items. Equal ones keep their order. spare: memory for n items. Returns the sorted items,
- * which are in `item` or in `spare`. Costs O(n): one pass for each byte in which items differ. */
+/* Sorts n items. Equal items keep their order. Returns the sorted items, which are in `item` or in
+ * `spare` (memory for n items). Costs O(n): one pass for each byte in which items differ. */
 DPARI_INTERNAL dpari_po_item *dpari_po_sort(dpari_po_item *item, dpari_po_item *spare, int64_t n);
 
 /* Temporary memory. Zero it before the first dpari_po_take. dpari_po_free frees all of it. */
@@ -41,15 +42,15 @@ DPARI_INTERNAL void *dpari_po_take(dpari_po_pages *pages, int64_t n, int64_t byt
                                    dpar_status *status, dpar_why *why);
 DPARI_INTERNAL void dpari_po_free(dpari_po_pages *pages);
 
-/* Returns the position of a cell on Hilbert's curve, through a square of 2^31 cells a side or a
- * cube of 2^21. Returns -1 if dims is not 2 or 3, or the cell is outside. Consecutive cells of the
- * curve share a side. */
+/* Returns the position of a cell on Hilbert's curve through a square with 2^31 cells per side, or
+ * through a cube with 2^21. Returns -1 if dims is not 2 or 3, or if the cell is outside.
+ * Consecutive cells of the curve share a side. */
 DPARI_INTERNAL int64_t dpari_points_curve(int32_t dims, const uint32_t *cell);
 
-/* Checks that the communicator can send memory of the host. Returns DPAR_E_ARG if it has a
+/* Checks that the communicator can send memory of the host. Returns DPAR_E_ARG if its memory is a
  * device's. */
 DPARI_INTERNAL dpar_status dpari_po_host(const dpar_comm *comm, dpar_why *why);
-/* Returns status; if it is an error, *why receives the message of comm. */
+/* Returns status. If it is an error, *why receives the message of comm. */
 DPARI_INTERNAL dpar_status dpari_po_explain(const dpar_comm *comm, dpar_status status,
                                             dpar_why *why);
 /* Sets *first to the sum of n over all lower ranks, which is the number of this rank's first item

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Finds the owner of each ghost, and which ranks read each own value. points_owner.h has the three
- * rounds of messages; points.c calls it when a plan is made. */
+/* Finds the owner of each ghost, and the ranks that read each own value. points_owner.h describes
+ * the three rounds of messages. Called by points.c when a plan is made. */
 #include "points_owner.h"
 
 #include "../comm/agree.h"
@@ -28,7 +28,7 @@ static void dpari_pt_table_init(dpari_pt_table *table, dpari_pt_entry *entry, in
     }
 }
 
-/* Hashes an id twice. Ids that are packed from several numbers may differ in high bits only, and
+/* Hashes an id twice. Ids that are packed from several numbers may differ only in high bits, and
  * one round does not carry these to the low bits. */
 static uint64_t dpari_pt_hash(uint64_t seed, int64_t id)
 {
@@ -45,13 +45,14 @@ static dpari_pt_entry *dpari_pt_seek(const dpari_pt_table *table, int64_t id)
     return &table->entry[i];
 }
 
-/* Returns what is stored for an id, or -1. */
+/* Returns the number that is stored for an id, or -1 if the id is not in the table. */
 static int64_t dpari_pt_find(const dpari_pt_table *table, int64_t id)
 {
     return table->mask < 0 ? -1 : dpari_pt_seek(table, id)->at;
 }
 
-/* Stores `at` for an id, unless the id is there already. Returns what was there, or -1. */
+/* Stores `at` for an id and returns -1. If the id is in the table already, returns the number that
+ * is stored for it. */
 static int64_t dpari_pt_put(dpari_pt_table *table, int64_t id, int64_t at)
 {
     dpari_pt_entry *entry = dpari_pt_seek(table, id);
@@ -63,8 +64,8 @@ static int64_t dpari_pt_put(dpari_pt_table *table, int64_t id, int64_t at)
     return was;
 }
 
-/* Converts an id to the index of the element with that number in C order. Returns 0 if the array of
- * the layout has no such element. */
+/* Converts an id, which is the number of an element in C order, to the element's index. Returns 0
+ * if the array of the layout has no such element. */
 static int dpari_pt_element(const dpar_layout *layout, int64_t id, int64_t *index)
 {
     int32_t d;
@@ -78,7 +79,7 @@ static int dpari_pt_element(const dpar_layout *layout, int64_t id, int64_t *inde
     return id == 0;
 }
 
-/* Returns the local index of an id that a layout gives this rank, or -1. */
+/* Returns the local index of an id, or -1 if the layout does not assign it to this rank. */
 static int64_t dpari_pt_layout_index(const dpari_points *plan, int64_t id)
 {
     int64_t index[DPAR_MAX_DIMS], local[DPAR_MAX_DIMS], shape[DPAR_MAX_DIMS], at = 0;
@@ -116,14 +117,14 @@ DPARI_INTERNAL int64_t dpari_pt_index(const dpari_points *plan, int64_t id)
 
 /* ---- mail -------------------------------------------------------------------------------------
  *
- * An all-to-all of numbers whose counts only the senders know: what is sent and what is received,
- * both sorted by rank. */
+ * An all-to-all of numbers whose counts only the senders know. The numbers sent and the numbers
+ * received are both sorted by rank. */
 typedef struct dpari_pt_mail {
     dpar_comm *comm;
-    int64_t *count; /* [4 * size]: numbers sent to each rank, where they begin in `out`, numbers
-                       received from each rank, where they begin in `in` */
+    int64_t *count; /* [4][size]: how many numbers are sent to each rank, where they begin in `out`,
+                       how many are received from each rank, and where they begin in `in` */
     int64_t *out, *in;
-    int64_t outs, ins; /* numbers in `out` and in `in` */
+    int64_t outs, ins; /* how many numbers are in `out` and in `in` */
     void *memory;
 } dpari_pt_mail;
 
@@ -145,10 +146,10 @@ DPARI_INTERNAL dpar_status dpari_pt_explain(const dpar_comm *comm, dpar_status s
 }
 
 /* Begins an all-to-all of n numbers: counts them by destination, exchanges the counts and allocates
- * both sides. mail->count + size then has the place of the next number for each rank.
+ * `out` and `in`. mail->count + size then has the place of the next number for each rank.
  *
  * to:     [n], the destination of each number.
- * status: an error of this rank from before, which all ranks then return.
+ * status: an earlier error of this rank, which all ranks then return.
  *
  * Collective. dpari_pt_close frees the memory, also after a failure. */
 static dpar_status dpari_pt_open(dpari_pt_mail *mail, dpar_comm *comm, const int32_t *to, int64_t n,
@@ -187,8 +188,8 @@ static dpar_status dpari_pt_open(dpari_pt_mail *mail, dpar_comm *comm, const int
     return dpari_agree_on(comm, status, "points", NULL, NULL, why);
 }
 
-/* Sends the numbers. back: 1 sends the answers, which have replaced the numbers received, to those
- * who asked. */
+/* Sends the numbers. With back 1, sends the answers, which have replaced the numbers received, to
+ * the ranks that asked. */
 static dpar_status dpari_pt_go(dpari_pt_mail *mail, int back, dpar_why *why)
 {
     int64_t *n = mail->count, *in = mail->count + 2 * mail->comm->size;
@@ -219,7 +220,7 @@ static dpar_status dpari_pt_no_owner(const dpari_points *plan, int64_t id, int64
                        plan->head.comm->rank);
 }
 
-/* Returns the last of n ranks whose first id is not above `id`, by bisection. */
+/* Returns the last of n ranks whose first id is at most `id`, by bisection. */
 static int32_t dpari_pt_holder(const int64_t *first, int32_t n, int64_t id)
 {
     int32_t low = 0, high = n;
@@ -234,7 +235,7 @@ static int32_t dpari_pt_holder(const int64_t *first, int32_t n, int64_t id)
     return low;
 }
 
-/* Finds the owners of ghosts if ids are consecutive from rank to rank. */
+/* Finds the owners of ghosts if ids are consecutive from rank to rank. Collective. */
 static dpar_status dpari_pt_by_range(dpari_points *plan, const dpar_points_desc *desc,
                                      int32_t *owner, dpar_why *why)
 {
@@ -265,7 +266,7 @@ static dpar_status dpari_pt_by_range(dpari_points *plan, const dpar_points_desc 
     return status;
 }
 
-/* Returns the rank that a layout gives an id, or -1. */
+/* Returns the rank to which a layout assigns an id, or -1 if there is no such id. */
 static int32_t dpari_pt_layout_owner(const dpar_layout *layout, int64_t id)
 {
     int64_t index[DPAR_MAX_DIMS];
@@ -305,8 +306,8 @@ static void dpari_pt_homes(const int64_t *id, int64_t n, int32_t ranks, int32_t 
     }
 }
 
-/* Stores n numbers in the part of mail->out for their destinations. In `to` it replaces the
- * destination of each by its place in mail->out. */
+/* Stores each of n numbers in the part of mail->out for its destination. Replaces the destination
+ * in `to` by the place in mail->out. */
 static void dpari_pt_deal(dpari_pt_mail *mail, const int64_t *number, int64_t n, int32_t *to)
 {
     int64_t i, *next = mail->count + mail->comm->size;
@@ -341,7 +342,7 @@ static dpar_status dpari_pt_register(dpari_pt_table *table, const dpari_pt_mail 
     return status;
 }
 
-/* The table of a home: the ids whose owners have registered here, with their ranks. */
+/* The table of a home: the ids that were registered here, with their owners' ranks. */
 typedef struct dpari_pt_directory {
     dpari_pt_table table;
     void *pages;
@@ -375,8 +376,8 @@ static dpar_status dpari_pt_register_all(dpari_pt_directory *directory, dpar_com
     return status;
 }
 
-/* Runs round 2: asks the homes of ghosts for their owners. status: of round 1, which all ranks get.
- */
+/* Runs round 2: asks the homes of ghosts for their owners. If `status`, the result of round 1, is
+ * an error, all ranks get it. */
 static dpar_status dpari_pt_ask_all(const dpari_pt_directory *directory, const dpari_points *plan,
                                     const dpar_points_desc *desc, int32_t *owner, int32_t *to,
                                     dpar_status status, dpar_why *why)
@@ -423,8 +424,8 @@ static dpar_status dpari_pt_by_directory(dpari_points *plan, const dpar_points_d
 
 /* ---- order ----------------------------------------------------------------------------------- */
 
-/* Sorts n ids, each with the number in `with`, by merging. Equal ids keep their order. The spares
- * have n elements each. */
+/* Sorts n ids by merging, and moves the numbers in `with` along. Equal ids keep their order. The
+ * spare arrays have n elements each. */
 static void dpari_pt_sort(int64_t *id, int32_t *with, int64_t n, int64_t *spare,
                           int32_t *spare_with)
 {
@@ -478,7 +479,8 @@ static dpar_status dpari_pt_pages(dpari_pt_both *both, int32_t i, int64_t n, int
     return DPAR_OK;
 }
 
-/* Allocates both sides and sets their counts, when the ids of round 3 have arrived. */
+/* Allocates the lists of both sides and sets their counts, after the ids of round 3 have arrived.
+ */
 static dpar_status dpari_pt_set_both(dpari_pt_both *both, const dpari_pt_mail *mail, int32_t size,
                                      dpar_why *why)
 {
@@ -519,7 +521,7 @@ static dpar_status dpari_pt_look_up(const dpari_points *plan, const dpari_pt_mai
     return DPAR_OK;
 }
 
-/* Sets the ghosts that receive what each rank sends, and enters ghosts in the table.
+/* Sets the list of ghosts that receive the values of each rank, and enters ghosts in the table.
  *
  * to: the place of each ghost in mail->out.
  *
@@ -563,7 +565,7 @@ static dpar_status dpari_pt_enter(dpari_points *plan, const dpar_points_desc *de
     return DPAR_OK;
 }
 
-/* Runs round 3: sends the ids of ghosts to their owners, and sets the lists of both sides. */
+/* Runs round 3: sends the ids of ghosts to their owners, and makes the lists of both sides. */
 static dpar_status dpari_pt_send_ids(const dpari_points *plan, dpari_pt_mail *mail,
                                      dpari_pt_both *both, dpar_why *why)
 {

@@ -4,8 +4,8 @@
  *
  * There are three rounds, each an all-to-all of counts and one of ids:
  *
- *     register   each rank sends its own ids to their homes: rank hash(id) mod size is the home of
- * id ask        each rank sends the ids of its ghosts to their homes, which answer with the owners
+ *     register   each rank sends its own ids to their homes (rank hash(id) mod size is the home)
+ *     ask        each rank sends the ids of its ghosts to their homes, which answer with the owners
  *     tell       each rank sends the owners the ids that it reads, in the order of its ghosts
  *
  * If owners are known otherwise (consecutive ids, desc.owner or desc.layout), only the third round
@@ -15,32 +15,34 @@
 
 #include "points_plan.h"
 
-/* The lists of both sides, sorted by rank. Free them with dpari_pt_both_free. */
+/* The lists of what this rank sends and receives, sorted by rank. Free them with
+ * dpari_pt_both_free. */
 typedef struct dpari_pt_both {
-    int64_t *sends, *receives; /* [size] values to and from each rank */
-    int32_t *send_at;          /* own values for rank 0, for rank 1, ... */
-    int32_t *receive_at;       /* ghosts from rank 0, from rank 1, ... */
-    int64_t sent;              /* values in send_at */
+    int64_t *sends, *receives; /* [size] number of values to and from each rank */
+    int32_t *send_at;          /* [sent] indices of own values for rank 0, for rank 1, ... */
+    int32_t *receive_at;       /* local indices of ghosts from rank 0, from rank 1, ... */
+    int64_t sent;              /* number of values sent */
     void *pages[2];            /* the memory of the arrays */
     int64_t bytes[2];
 } dpari_pt_both;
 
-/* Returns the number of table entries for n ids: a power of two, at least 1.5 n. */
+/* Returns the number of entries of a table for n ids: a power of two, at least 1.5 n. */
 DPARI_INTERNAL int64_t dpari_pt_table_room(int64_t n);
 /* Returns the local index of an own id, or -1 if this rank does not own it. */
 DPARI_INTERNAL int64_t dpari_pt_own_index(const dpari_points *plan, int64_t id);
 /* Returns the local index of an own id or a ghost, or -1 if this rank neither owns nor reads it. */
 DPARI_INTERNAL int64_t dpari_pt_index(const dpari_points *plan, int64_t id);
 
-/* Finds the lists from ids. Also fills the plan's table and sets head.first_id. Collective. */
+/* Finds the lists from ids. Also enters ids in the plan's table and sets head.first_id. Collective.
+ */
 DPARI_INTERNAL dpar_status dpari_pt_by_ids(dpari_points *plan, const dpar_points_desc *desc,
                                            dpari_pt_both *both, dpar_why *why);
-/* Copies desc.lists, which must have been checked, and compares the counts of both sides.
- * Collective. */
+/* Copies desc.lists, which must have been checked, and checks that each rank sends as many values
+ * as its peer receives. Collective. */
 DPARI_INTERNAL dpar_status dpari_pt_by_lists(dpari_points *plan, const dpar_points_desc *desc,
                                              dpari_pt_both *both, dpar_why *why);
 DPARI_INTERNAL void dpari_pt_both_free(dpari_pt_both *both);
-/* Returns st; if it is an error, *why receives the message of comm. */
+/* Returns status. If it is an error, *why receives the message of comm. */
 DPARI_INTERNAL dpar_status dpari_pt_explain(const dpar_comm *comm, dpar_status status,
                                             dpar_why *why);
 

@@ -2,36 +2,37 @@
 /* Partitions points along Hilbert's curve. It implements dpar_points_partition.
  *
  * Each rank sorts its points by their place on the curve and sums their weights. All ranks together
- * then search for the cuts between parts. Every cut has a bracket, which seven probes divide into
- * eight: each rank counts its weights up to each probe, an all-reduce adds them up, and one eighth
- * remains. If several points are at the place of a cut, their ids are searched in the same way. All
- * counts are integers, so that the result does not depend on the distribution of points. */
+ * then search for the cuts between parts. Every cut is in a bracket, which seven probes divide into
+ * eight: each rank sums its weights up to each probe, an all-reduce adds up these sums, and the
+ * eighth that holds the cut becomes the next bracket. If several points are at the place of a cut,
+ * their ids are searched in the same way. All sums are integers, so that the result does not depend
+ * on the distribution of points. */
 #include "points_part.h"
 
 #include "../comm/agree.h"
 #include "points_order.h"
 
 enum {
-    DPARI_PC_PROBES = 7,        /* of each cut in a round: the bracket shrinks to an eighth */
+    DPARI_PC_PROBES = 7,        /* per cut and round, so that the bracket shrinks to an eighth */
     DPARI_PC_PARTS = 1 << 20,   /* the most parts */
-    DPARI_PC_WEIGHT_BITS = 61,  /* the sum of all weights is at most 2^61, so that twice it fits
-                                    in an int64_t */
+    DPARI_PC_WEIGHT_BITS = 61,  /* the sum of all weights is at most 2^61, so that twice the sum
+                                    fits in an int64_t */
     DPARI_PC_MANTISSA_BITS = 52 /* of a double: finer steps would not be more accurate */
 };
 
 /* ---- the curve ------------------------------------------------------------------------------- */
 
-/* Returns the bits of a coordinate, so that a place on the curve has at most 63. */
+/* Returns the number of bits of a coordinate, so that a place on the curve has at most 63 bits. */
 DPARI_FN int32_t dpari_pc_bits(int32_t dims)
 {
     return dims == 2 ? 31 : 21;
 }
 
 /* The transform is J. Skilling's, "Programming the Hilbert curve" (AIP Conf. Proc. 707, 2004, p.
- * 381). It goes from the coarsest level to the finest. At each level the bits of the coordinates
- * say in which half of each dim the cell is, and they become the next digit of the place, in Gray
- * code. The levels below are then mirrored, or two of their dims are exchanged, as these bits say.
- */
+ * 381). It proceeds from the coarsest level to the finest. At each level the bits of the
+ * coordinates tell in which half of each dim the cell is. In Gray code they are the next digit of
+ * the place. Depending on these bits, the finer levels are then mirrored, or two of their dims are
+ * exchanged. */
 DPARI_INTERNAL int64_t dpari_points_curve(int32_t dims, const uint32_t *cell)
 {
     uint32_t x[3] = {0, 0, 0}, level, flip = 0;
@@ -72,9 +73,9 @@ DPARI_INTERNAL int64_t dpari_points_curve(int32_t dims, const uint32_t *cell)
 /* A cut: the first point of a part, by place and id. */
 typedef struct dpari_pc_cut {
     int64_t key, id;
-    int64_t low, high; /* the bracket: the key or id that is searched is in [low, high] */
+    int64_t low, high; /* the bracket: the wanted key or id is in [low, high] */
     int64_t weight;    /* wanted weight of the points before the part, in steps */
-    int32_t behind;    /* 1 if the part begins behind that point */
+    int32_t behind;    /* 1 if the part begins after that point */
 } dpari_pc_cut;
 
 typedef struct dpari_pc {
@@ -85,16 +86,16 @@ typedef struct dpari_pc {
     double largest;      /* the largest weight */
     double steps;        /* the largest weight in steps; weights are rounded to steps */
     int64_t first;       /* the id of point 0 if the caller passes no ids */
-    int64_t points;      /* of all ranks */
-    int64_t weight;      /* of all ranks, in steps */
+    int64_t points;      /* number of points of all ranks */
+    int64_t weight;      /* sum of the weights of all ranks, in steps */
     dpari_po_item *item; /* own points, sorted by place and id */
-    int64_t *before;     /* [own points + 1] weight of the sorted points before each, in steps */
-    dpari_pc_cut *cut;   /* [parts - 1] */
-    int64_t *count;      /* [parts - 1][DPARI_PC_PROBES] weights up to each probe */
+    int64_t *before;   /* [own points + 1] weight of the sorted points before each one, in steps */
+    dpari_pc_cut *cut; /* [parts - 1] */
+    int64_t *count;    /* [parts - 1][DPARI_PC_PROBES] weights up to each probe */
     dpari_po_pages pages;
 } dpari_pc;
 
-/* States what all ranks must pass alike. */
+/* Lists the fields of a description that must be equal on all ranks. */
 static DPARI_COLD void dpari_pc_state(dpari_facts *facts, const void *given)
 {
     const dpar_points_partition_desc *desc = (const dpar_points_partition_desc *)given;
@@ -109,18 +110,17 @@ static DPARI_COLD dpar_status dpari_pc_check(const dpar_points_partition_desc *d
     int64_t i;
     int32_t k;
     if (!desc || desc->dims < 2 || desc->dims > 3) {
-        return dpari_wrong(why, "points have %d dims, but 2 or 3 are possible",
-                           desc ? desc->dims : 0);
+        return dpari_wrong(why, "desc.dims is %d, but must be 2 or 3", desc ? desc->dims : 0);
     }
     if (desc->count < 0 || desc->parts < 0 || desc->parts > DPARI_PC_PARTS ||
         (desc->count > 0 && (!desc->position || !owner))) {
         return dpari_wrong(why,
-                           "%ld points or %d parts is out of range, or position or owner is NULL",
+                           "count %ld or parts %d is out of range, or position or owner is NULL",
                            desc->count, desc->parts);
     }
     if (desc->count > INT32_MAX) {
-        return dpari_say(DPAR_E_RANGE, why,
-                         "%ld points on a rank, but at most 2^31 - 1 are possible", desc->count);
+        return dpari_say(DPAR_E_RANGE, why, "count is %ld, but must be at most 2^31 - 1",
+                         desc->count);
     }
     for (i = 0; i < desc->count; i++) {
         for (k = 0; k < desc->dims; k++) {
@@ -141,7 +141,7 @@ static dpar_status dpari_pc_measure(dpari_pc *cutting, dpar_why *why)
 {
     const dpar_points_partition_desc *desc = cutting->desc;
     const double none = 1.7976931348623157e308;                  /* the largest double */
-    double least[7] = {none, none, none, none, none, none, 0.0}; /* of low, -high and -weight */
+    double least[7] = {none, none, none, none, none, none, 0.0}; /* minima of low, -high, -weight */
     int64_t i, all;
     int32_t k;
     dpar_status status;
@@ -169,7 +169,7 @@ static dpar_status dpari_pc_measure(dpari_pc *cutting, dpar_why *why)
         cutting->half = dpari_mostf(cutting->half, -least[3 + k] / 2 - least[k] / 2);
     }
     cutting->steps = 1.0;
-    all = cutting->points; /* the sum of weights, in steps, if each is the largest */
+    all = cutting->points; /* upper bound of the sum of weights, in steps */
     for (k = 0; k < DPARI_PC_MANTISSA_BITS && all <= INT64_C(1) << (DPARI_PC_WEIGHT_BITS - 1);
          k++) {
         all *= 2;
@@ -231,7 +231,8 @@ static dpar_status dpari_pc_line_up(dpari_pc *cutting, dpar_why *why)
 
 /* ---- cuts ------------------------------------------------------------------------------------ */
 
-/* Returns the number of own points before (key, id), or, if with is 1, up to it. */
+/* Returns the number of own points before (key, id). With `with` 1, points at (key, id) count too.
+ */
 static int64_t dpari_pc_rank(const dpari_pc *cutting, int64_t key, int64_t id, int32_t with)
 {
     int64_t low = 0, high = cutting->desc->count;
@@ -264,7 +265,7 @@ static int64_t dpari_pc_probe(const dpari_pc_cut *cut, int64_t j)
     return (int64_t)((uint64_t)cut->low + at);
 }
 
-/* Adds `each` counts of every cut over all ranks. Collective. */
+/* Sums `each` counts per cut over all ranks. Collective. */
 static DPARI_COLD dpar_status dpari_pc_add(dpari_pc *cutting, int64_t each, dpar_why *why)
 {
     return dpari_po_explain(cutting->comm,
@@ -273,8 +274,8 @@ static DPARI_COLD dpar_status dpari_pc_add(dpari_pc *cutting, int64_t each, dpar
                             why);
 }
 
-/* Counts own weights up to each probe of each cut. Cuts that are found are counted, too, so that
- * the array has no gaps. Returns how many cuts are still open. */
+/* Sums own weights up to each probe of each cut, also of cuts that are found already, so that the
+ * array has no gaps. Returns how many cuts are not found yet. */
 static int64_t dpari_pc_probe_all(dpari_pc *cutting, int by_id)
 {
     int64_t i, j, open = 0;
@@ -309,8 +310,8 @@ static void dpari_pc_shrink(dpari_pc_cut *cut, const int64_t *count)
     }
 }
 
-/* Searches for each cut the smallest number in its bracket up to which points weigh as much as
- * wanted: places first, then, with by_id, ids at the place that was found. Collective. */
+/* Finds for each cut the smallest number in its bracket up to which points have the wanted weight.
+ * The numbers are places, or with by_id the ids at the place that was found. Collective. */
 static dpar_status dpari_pc_search(dpari_pc *cutting, int by_id, dpar_why *why)
 {
     int64_t i;
@@ -328,8 +329,8 @@ static dpar_status dpari_pc_search(dpari_pc *cutting, int by_id, dpar_why *why)
     return DPAR_OK;
 }
 
-/* Finds the smallest and largest id at the place of each cut, over all ranks. The places are known
- * by now. */
+/* Finds the smallest and the largest id over all ranks at the place of each cut, after the places
+ * have been found. Collective. */
 static DPARI_COLD dpar_status dpari_pc_ids(dpari_pc *cutting, dpar_why *why)
 {
     const int64_t cuts = cutting->parts - 1;
@@ -341,7 +342,7 @@ static DPARI_COLD dpar_status dpari_pc_ids(dpari_pc *cutting, dpar_why *why)
         cut->key = cut->low;
         first = dpari_pc_rank(cutting, cut->key, INT64_MIN, 0);
         last = dpari_pc_rank(cutting, cut->key, INT64_MAX, 1);
-        /* Of ~id, because its minimum over the ranks is that of the largest id. */
+        /* The largest id is stored as ~id, because DPAR_MIN of ~id finds the largest id. */
         cutting->count[2 * i] = first < last ? cutting->item[first].id : INT64_MAX;
         cutting->count[2 * i + 1] = first < last ? ~cutting->item[last - 1].id : INT64_MAX;
     }
@@ -354,8 +355,8 @@ static DPARI_COLD dpar_status dpari_pc_ids(dpari_pc *cutting, dpar_why *why)
     return dpari_po_explain(cutting->comm, status, why);
 }
 
-/* Decides for each cut whether the part begins before or behind its point: the cut is behind it if
- * the middle of the point's weight is before the cut. */
+/* Decides for each cut whether the part begins before or after the point at the cut: after it if
+ * the wanted weight is more than the weight up to the middle of the point. */
 static DPARI_COLD dpar_status dpari_pc_sides(dpari_pc *cutting, dpar_why *why)
 {
     const int64_t cuts = cutting->parts - 1;

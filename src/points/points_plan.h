@@ -2,35 +2,37 @@
 /* points_plan - the structs of a plan of points, and how an exchange runs. Private. The modules of
  * points, lowest first, are
  *
- *     points_list     lists of indices, and the loops over them
- *     points_owner    finds who owns and who reads an id
+ *     points_list     stores lists of indices, and copies the values at these indices
+ *     points_owner    finds out which ranks own and read an id
  *     points_wait     waits for peers
- *     points_run      exchanges: begin, test, end
- *     points          checks, plans, numbering
- *     points_check    poisoned and stale ghosts
- *     points_simple   exchanges of one vector
+ *     points_run      runs exchanges: begin, test, end
+ *     points          checks descriptions, makes plans, converts ids
+ *     points_check    finds ghosts that are poisoned or stale
+ *     points_simple   exchanges one vector
  *
- * How an exchange runs. Forward, each rank sends own values to its peers, which store them in their
- * ghosts. Adjoint, each rank sends ghosts to their owners, which combine them with own values.
- * Values are packed into staging memory, one peer after the other. The staging memory has two
- * halves, called turns, and exchanges alternate between them. Peers that do not share memory get
- * one message each. Peers that share memory read the packed values there. Each rank publishes two
- * words for them:
+ * How an exchange runs. In a forward exchange, each rank sends own values to its peers, which store
+ * them in their ghosts. In an adjoint, each rank sends ghosts to their owners, which combine them
+ * with own values. Values are packed into staging memory, one peer after the other. The staging
+ * memory has two halves, called turns, and exchanges alternate between them. Peers that do not
+ * share memory get one message each. Peers that share memory read the packed values in the turn.
+ * Each rank publishes two words for them:
  *
  *     ready = exchange << 16 | kind    my values are packed, or my turn says where they are
  *     done  = exchange                 I have taken all values that are for me
  *
  * A rank packs into a turn again when its readers are done with the exchange before the last one.
- * Usually it need not wait for `done`: a peer that is ready for an exchange is done with all before
- * it. `done` matters, and wakes waiting ranks, only if some peer only sends or only receives, or if
- * vectors were read in place.
+ * Usually it need not wait for `done`, because a peer that is ready for an exchange is done with
+ * all exchanges before it. `done` matters, and wakes waiting ranks, only if some peer only sends or
+ * only receives, or if vectors were read in place.
  *
- * Forward, vectors in registered memory with long runs are not packed. The sender writes the
- * address of the vector into its turn. The receiver knows the sender's list from planning and reads
- * the vector in place, and the sender's end waits until the receiver is done. Both sides decide
- * this by the same numbers (dpari_pt_is_direct), so they need not agree on it.
+ * In a forward exchange, vectors in registered memory with long runs are not packed. The sender
+ * writes the address of the vector into its turn. The receiver knows the sender's list from
+ * planning and reads the vector in place, and the sender's end waits until the receiver is done.
+ * Sender and receiver decide this by the same numbers (dpari_pt_is_direct), so that no message is
+ * needed.
  *
- * The staging memory grows with the vectors. The receiver looks up its address in each exchange. */
+ * The staging memory grows with the vectors, so that the receiver reads its address in each
+ * exchange. */
 #ifndef DPARI_POINTS_POINTS_PLAN_H
 #define DPARI_POINTS_POINTS_PLAN_H
 
@@ -39,7 +41,7 @@
 #include "points_list.h"
 
 enum {
-    DPARI_PT_PAD = 16,        /* packed vectors begin at multiples of so many bytes */
+    DPARI_PT_PAD = 16,        /* packed vectors begin at multiples of this number of bytes */
     DPARI_PT_RUN_BYTES = 64,  /* the default of desc.run_bytes */
     DPARI_PT_CROWDED = 65536, /* if ranks share cores, the least bytes of a list that is read in
                                  place; the same limit as for halos, where it was measured */
@@ -51,66 +53,67 @@ enum {
     DPARI_PT_WAITING
 };
 
-/* What a rank publishes to its peers, in registered memory. `done` has a cache line of its own. */
+/* The words that a rank publishes to its peers, in registered memory. `done` is in a cache line of
+ * its own, because it is written at other times than `ready`. */
 typedef struct dpari_pt_line {
     uint64_t ready;
     uint64_t turns;     /* reference to the memory of both turns; changes only while no peer reads
-                           it. A turn has the places of the vectors, then the packed values */
+                           it. A turn holds the places of the vectors, then the packed values */
     int64_t turn_bytes; /* of one turn */
     char padding_0[DPARI_LINE - 24];
     uint64_t done;
     char padding_1[DPARI_LINE - 8];
 } dpari_pt_line;
 
-/* The kind in the word `ready`: the operation (DPARI_PT_OP: forward, sum, max or min), a hash of
- * the types and components of the vectors, and DPARI_PT_LENT if some vector is not packed, so that
- * peers find places in the turn. */
+/* The kind of an exchange in the word `ready`. The bits of DPARI_PT_OP are the operation (forward,
+ * sum, max or min). The other bits of DPARI_PT_KIND are a hash of the types and components of the
+ * vectors. DPARI_PT_LENT is set if some vector is not packed, so that its place is in the turn. */
 enum { DPARI_PT_OP = 3, DPARI_PT_KIND = 0x7fff, DPARI_PT_LENT = 0x8000 };
 
-/* A vector in the current exchange. Each point has `pieces` pieces of `size` bytes: one piece if
- * its components are adjacent, otherwise one for each component. */
+/* A vector in the current exchange. Each point has one piece if its components are adjacent,
+ * otherwise one piece for each component. */
 typedef struct dpari_pt_vector {
     unsigned char *own, *ghosts;
     int64_t stride, component; /* bytes between points, and between components */
-    int64_t size, point;       /* bytes of a piece, and of all pieces of a point */
-    int32_t pieces, numbers;   /* pieces of a point, and numbers of `type` in each piece */
+    int64_t size, point;       /* bytes of a piece, and bytes of all pieces of a point */
+    int32_t pieces, numbers;   /* pieces per point, and numbers of `type` per piece */
     int32_t type;
     uint64_t ref; /* reference to own if peers may read it in place, otherwise 0 */
 } dpari_pt_vector;
 
-/* What peers need to know to read a vector in place. It is written into a turn. */
+/* The data by which peers read a vector in place. It is written into a turn. */
 typedef struct dpari_pt_place {
     uint64_t ref; /* 0 if the vector is not in registered memory */
     int64_t stride, component, size;
 } dpari_pt_place;
 
-/* What each rank sends to each peer during planning. References are 0 if the peer cannot reach this
- * rank's memory. */
+/* The record that each rank sends to each peer during planning. References are 0 if the peer cannot
+ * reach this rank's memory. */
 typedef struct dpari_pt_record {
     int64_t line;                          /* reference to the sender's line */
     int64_t number;                        /* index of the receiver among the sender's peers */
-    int64_t sends, receives;               /* values to the receiver and from it */
-    int64_t sends_before, receives_before; /* values to and from the sender's peers before it */
+    int64_t sends, receives;               /* number of values to the receiver and from it */
+    int64_t sends_before, receives_before; /* the same for the sender's peers before the receiver */
     int64_t runs, kind, first, at;         /* the sender's list; `at` is a reference */
 } dpari_pt_record;
 enum { DPARI_PT_WORDS = sizeof(dpari_pt_record) / sizeof(int64_t) };
 
 typedef struct dpari_pt_peer {
     int32_t rank;
-    int32_t world;                         /* its number in the world; -1 if it gets messages */
+    int32_t world;                         /* its rank in the world; -1 if it gets messages */
     dpari_pt_list send, receive;           /* own values that it gets, ghosts that it owns */
-    int64_t sends_before, receives_before; /* values to and from the peers before it */
+    int64_t sends_before, receives_before; /* number of values to and from the peers before it */
     dpari_pt_line *line;
     dpari_pt_record theirs;
-    dpari_pt_list source;   /* the list by which it sends, for reading its vectors in place */
-    int64_t seen;           /* the last exchange for which it was ready */
-    uint64_t turns;         /* the reference in its line, when it was mapped last */
+    dpari_pt_list source;   /* the peer's own list of what it sends, to read its vectors in place */
+    int64_t seen;           /* number of the last exchange for which it was ready */
+    uint64_t turns;         /* the reference to its turns when they were mapped last */
     unsigned char *mapped;  /* the address of these turns in this process */
     int32_t taken;          /* 1 if its values of the current exchange were taken */
     int32_t lends;          /* 1 if its turn has places of vectors to read in place */
     int32_t reads;          /* 1 if it reads vectors of this rank in place */
-    unsigned char *arrives; /* where its message is received */
-    int32_t in_place;       /* 1 if that is in the ghosts, so that nothing is unpacked */
+    unsigned char *arrives; /* address where its message is received */
+    int32_t in_place;       /* 1 if that address is in the ghosts, so that nothing is unpacked */
 } dpari_pt_peer;
 
 /* An id and its local index; at < 0 if the entry is free. */
@@ -119,11 +122,11 @@ typedef struct dpari_pt_entry {
     int64_t at;
 } dpari_pt_entry;
 
-/* A hash table of the ids of this rank, own ones (if they are listed) and ghosts, with linear
- * probing. */
+/* A hash table with linear probing of this rank's ids: those of ghosts, and own ids if own_id lists
+ * them. */
 typedef struct dpari_pt_table {
     dpari_pt_entry *entry;
-    int64_t mask; /* entries - 1; -1 if there are none */
+    int64_t mask; /* number of entries - 1; -1 if there are none */
 } dpari_pt_table;
 
 typedef struct dpari_points {
@@ -132,41 +135,41 @@ typedef struct dpari_points {
     void *owned;        /* memory of this struct if make has allocated it; NULL if the caller has */
     dpari_world *world; /* memory shared in the node; NULL if only messages are used */
     int32_t method, tag, timers;
-    int32_t listed;      /* 1 if planned by lists, so that there are no ids */
+    int32_t listed;      /* 1 if the plan was made from lists, so that there are no ids */
     int32_t hashed;      /* 1 if own ids are in the table */
     int32_t given_owner; /* 1 if the caller passed the owner of each ghost */
-    int32_t self;        /* index of this rank among its peers; -1 if it is none of them */
-    int32_t shared;      /* number of peers that share memory, without this rank */
-    int32_t oneway;      /* 1 if one of them only sends to this rank or only receives from it */
-    int32_t lent;        /* 1 if one of them has vectors to be read in place in this exchange */
+    int32_t self;        /* index of this rank among its peers; -1 if it is not one of them */
+    int32_t shared;      /* number of other peers that share memory with this rank */
+    int32_t oneway;      /* 1 if such a peer only sends to this rank or only receives from it */
+    int32_t lent;        /* 1 if such a peer lends vectors to be read in place in this exchange */
     int32_t messages_to; /* number of peers that do not share memory */
     int64_t run_bytes;
-    dpar_layout layout; /* a copy of desc.layout, */
-    int32_t has_layout; /* if this is 1 */
+    dpar_layout layout; /* a copy of desc.layout if has_layout is 1 */
+    int32_t has_layout;
     dpari_pt_table table;
     dpari_pt_peer *peer;
     dpar_call *call;
     dpar_work *work;         /* of the receives, then of the sends */
     unsigned char *lists;    /* registered memory of line, peer, call, work, record and numbers */
-    dpari_pt_record *record; /* [2 * peers]: those sent, then those received */
-    int32_t *numbers;        /* of the lists of all peers */
+    dpari_pt_record *record; /* [2 * peers]: records to send, then records received */
+    int32_t *numbers;        /* the pairs and indices of the lists of all peers */
     dpari_pt_line *line;
-    int64_t sends, receives; /* number of values in an exchange */
+    int64_t sends, receives; /* number of values that this rank sends and receives in an exchange */
     unsigned char *staging;  /* registered memory of vector, turns, aside and arrivals */
-    int64_t staging_vectors; /* vectors for which it is large enough */
+    int64_t staging_vectors; /* number of vectors for which it is large enough */
     int64_t staging_turn;    /* bytes of a turn */
     dpari_pt_vector *vector;
     unsigned char *turns, *arrivals;
-    unsigned char *aside;         /* memory that no peer reads, for the values of one peer */
-    int32_t vectors;              /* in the current exchange */
+    unsigned char *aside;         /* memory that no peer reads, for packing the values of a peer */
+    int32_t vectors;              /* number of vectors in the current exchange */
     dpar_points_field last_field; /* the vector of the last exchange; type 0 if it had several */
-    int64_t point;                /* bytes at a point, of all vectors together */
-    int64_t count;                /* exchanges begun */
+    int64_t point;                /* bytes per point of all vectors together */
+    int64_t count;                /* number of exchanges begun */
     uint64_t kind;                /* of the current exchange */
     int32_t active, adjoint, op, stage;
     int32_t receives_posted, sends_posted;
-    int32_t again;     /* 1 if the calls can be posted again, with other addresses */
-    double looked;     /* when dpar_points_test last looked for failed peers, in seconds */
+    int32_t again;     /* 1 if the calls can be posted again with other addresses */
+    double looked;     /* time of the last check for failed peers in dpar_points_test, in seconds */
     double seconds[3]; /* spent in each phase */
 } dpari_points;
 
@@ -176,13 +179,13 @@ DPARI_FN dpari_points *dpari_pt_of(const dpar_points *points)
     return (dpari_points *)(uintptr_t)points;
 }
 
-/* Returns the components of a vector at each point. */
+/* Returns the number of components of a vector. */
 DPARI_FN int32_t dpari_pt_components(const dpar_points_field *field)
 {
     return field->components > 0 ? field->components : 1;
 }
 
-/* Returns the elements from one point of a vector to the next. */
+/* Returns the number of elements from one point of a vector to the next. */
 DPARI_FN int64_t dpari_pt_stride(const dpar_points_field *field)
 {
     if (field->stride > 0) {
@@ -191,22 +194,22 @@ DPARI_FN int64_t dpari_pt_stride(const dpar_points_field *field)
     return field->component_stride <= 1 ? dpari_pt_components(field) : 1;
 }
 
-/* Returns the offset of the values of peer k in a turn, which is a multiple of DPARI_LINE. `before`
- * values of the peers before it precede them, and each vector of these may take up to DPARI_PT_PAD
- * bytes more. Both ranks compute it, so that offsets need not be sent. */
+/* Returns the offset of the values of peer k in a turn, which is a multiple of DPARI_LINE. The
+ * peers before it have `before` values, and each of their vectors may take up to DPARI_PT_PAD more
+ * bytes. Sender and receiver compute the same offset, so that offsets need not be sent. */
 DPARI_FN int64_t dpari_pt_begins(int64_t before, int64_t k, int64_t point, int64_t vectors)
 {
     const int64_t at = before * point + k * (DPARI_PT_PAD * vectors + DPARI_LINE);
     return at / DPARI_LINE * DPARI_LINE;
 }
 
-/* Returns the bytes that a vector takes in a turn, with padding up to the next one. */
+/* Returns the number of bytes that a vector takes in a turn, with padding up to the next vector. */
 DPARI_FN int64_t dpari_pt_block(int64_t values, int64_t point)
 {
     return (values * point + DPARI_PT_PAD - 1) / DPARI_PT_PAD * DPARI_PT_PAD;
 }
 
-/* True if a vector is read in place, of which `values` values in `runs` runs are sent. The sender
+/* True if a vector of which `values` values in `runs` runs are sent is read in place. The sender
  * and the receiver call it with the same arguments. */
 DPARI_FN int dpari_pt_is_direct(const dpari_points *plan, uint64_t ref, int64_t size,
                                 int64_t values, int64_t runs)

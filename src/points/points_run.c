@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Runs exchanges of points: begin, test and end, forward and adjoint.
  *
- * points_plan.h has the protocol. Begin posts the receives, packs the values for each peer,
- * publishes them (`ready`) and sends messages. Test and end take the values of the peers: forward
- * into ghosts, as they arrive; adjoint into own values, in the order of ranks, so that sums do not
- * depend on arrival. End then waits until peers have read this rank's vectors, and until messages
- * are sent. */
+ * points_plan.h describes the protocol. Begin posts the receives, packs the values for each peer,
+ * publishes them (`ready`) and sends messages. Test and end take the values of the peers. A forward
+ * exchange stores them in ghosts as they arrive. An adjoint combines them with own values in the
+ * order of ranks, so that sums do not depend on arrival. End then waits until peers have read this
+ * rank's vectors and messages have been sent. */
 #include "points.h"
 
 #include "../base/inner.h"
@@ -41,10 +41,11 @@ static dpar_status dpari_pt_check_vector(const dpari_points *plan, const dpar_po
     if (field->stride < 0 || field->component_stride < 0 || field->stride > INT64_C(1) << 31 ||
         field->component_stride > INT64_C(1) << 40 ||
         (field->component_stride <= 1 && field->stride > 0 && field->stride < n)) {
-        return dpari_comm_wrong(comm,
-                                "vector %d: stride %ld (to 2^31) or component_stride %ld (to 2^40) "
-                                "does not fit %d components",
-                                i, field->stride, field->component_stride, n);
+        return dpari_comm_wrong(
+            comm,
+            "vector %d: stride %ld (0 to 2^31) or component_stride %ld (0 to 2^40) "
+            "does not fit %d components",
+            i, field->stride, field->component_stride, n);
     }
     if ((!field->data && (own > 0 || (all > 0 && !field->ghosts))) ||
         (!field->ghosts && !field->data && all > own)) {
@@ -65,7 +66,7 @@ static void dpari_pt_place_vector(const dpari_points *plan, const dpar_points_fi
     }
 }
 
-/* Converts a checked vector of the caller, with all strides in bytes. */
+/* Converts a checked vector of the caller to a dpari_pt_vector, whose strides are in bytes. */
 static void dpari_pt_set_vector(const dpari_points *plan, const dpar_points_field *field,
                                 dpari_pt_vector *to)
 {
@@ -86,15 +87,16 @@ static void dpari_pt_set_vector(const dpari_points *plan, const dpar_points_fiel
     }
 }
 
-/* Returns the bytes at the beginning of a turn, which hold the vectors' places. Packed values
- * follow. */
+/* Returns the number of bytes at the beginning of a turn that hold the vectors' places. Packed
+ * values follow. */
 static int64_t dpari_pt_places_bytes(int64_t n)
 {
     const int64_t bytes = n * (int64_t)sizeof(dpari_pt_place);
     return (bytes + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
 }
 
-/* Returns the bytes of the packed values of all peers, in either direction. */
+/* Returns the number of bytes of the packed values of all peers, which suffices for both forward
+ * and adjoint exchanges. */
 static int64_t dpari_pt_packed_bytes(const dpari_points *plan, int64_t n, int64_t point)
 {
     return dpari_pt_begins(dpari_most(plan->sends, plan->receives), plan->head.peer_count, point,
@@ -102,8 +104,8 @@ static int64_t dpari_pt_packed_bytes(const dpari_points *plan, int64_t n, int64_
            DPARI_LINE;
 }
 
-/* Waits until the peers that share memory have taken all values of exchange `last`. Those that were
- * ready for a later one have. */
+/* Waits until the peers that share memory have taken all values of exchange `last`. A peer that was
+ * ready for a later exchange has taken them. */
 static dpar_status dpari_pt_await_done(dpari_points *plan, int64_t last)
 {
     dpar_status status = DPAR_OK;
@@ -116,8 +118,8 @@ static dpar_status dpari_pt_await_done(dpari_points *plan, int64_t last)
     return status;
 }
 
-/* Allocates larger staging memory, for n vectors of `point` bytes together at each point. A failure
- * breaks the communicator, because the other ranks have begun the exchange. */
+/* Allocates larger staging memory for n vectors, which together have `point` bytes per point. A
+ * failure breaks the communicator, because the other ranks have begun the exchange. */
 static DPARI_COLD dpar_status dpari_pt_grow(dpari_points *plan, int64_t n, int64_t point)
 {
     const int64_t head = dpari_room_up(n * (int64_t)sizeof(dpari_pt_vector)) + DPARI_LINE;
@@ -151,8 +153,8 @@ static DPARI_COLD dpar_status dpari_pt_grow(dpari_points *plan, int64_t n, int64
     return DPAR_OK;
 }
 
-/* Returns what peers compare, as part of the word `ready`: the operation, and a hash of the number,
- * types and components of the vectors. */
+/* Returns the kind of an exchange, which peers compare as part of the word `ready`: the operation,
+ * and a hash of the number, types and components of the vectors. */
 static uint64_t dpari_pt_kind(const dpari_points *plan, const dpar_points_field *fields, int32_t n)
 {
     uint64_t op = 0;
@@ -170,9 +172,9 @@ static uint64_t dpari_pt_kind(const dpari_points *plan, const dpar_points_field 
     return (hash & (DPARI_PT_KIND - DPARI_PT_OP)) | op;
 }
 
-/* True if there is one vector, with the type, components and strides of the one before, so that it
- * need not be checked again. Its address may differ. (Plans whose peers read in place are excluded,
- * because memory at the same address may be other memory by now.) */
+/* True if there is one vector, with the type, components and strides of the last exchange's vector,
+ * so that it need not be checked again. Its address may differ. Plans whose peers read in place are
+ * excluded, because the memory at an address may have been freed and allocated again. */
 static int dpari_pt_is_like_last(const dpari_points *plan, const dpar_points_field *fields,
                                  int32_t n)
 {
@@ -229,7 +231,7 @@ static dpar_status dpari_pt_set_vectors(dpari_points *plan, const dpar_points_fi
 
 /* ---- packing --------------------------------------------------------------------------------- */
 
-/* Returns the turn of the current exchange. If nothing is shared, one turn is enough, because
+/* Returns the turn of the current exchange. If no peer shares memory, one turn is enough, because
  * messages have been sent when an exchange ends. */
 static unsigned char *dpari_pt_turn(const dpari_points *plan)
 {
@@ -258,7 +260,8 @@ static int64_t dpari_pt_in_at(const dpari_points *plan, int32_t i)
                            record->number, plan->point, plan->vectors);
 }
 
-/* Return the list of the values that are sent to a peer, and of those that are received from it. */
+/* The next two functions return the list of the values that are sent to a peer, and of those that
+ * are received from it. */
 static const dpari_pt_list *dpari_pt_gives(const dpari_points *plan, const dpari_pt_peer *peer)
 {
     return plan->adjoint ? &peer->receive : &peer->send;
@@ -269,7 +272,8 @@ static const dpari_pt_list *dpari_pt_takes(const dpari_points *plan, const dpari
     return plan->adjoint ? &peer->send : &peer->receive;
 }
 
-/* Describe one piece of the points of a vector: in the caller's memory, and packed at `at`. */
+/* The next two functions describe where one piece of the points of a vector is: in the caller's
+ * memory, and packed at `at`. */
 static dpari_pt_side dpari_pt_side_of(const dpari_pt_vector *vector, int ghosts, int32_t piece)
 {
     dpari_pt_side side;
@@ -294,7 +298,7 @@ static int dpari_pt_is_whole(const dpari_points *plan, const dpari_pt_list *list
            plan->vector[0].stride == plan->vector[0].size;
 }
 
-/* Returns the packed bytes of `values` values of all vectors. */
+/* Returns the number of packed bytes of `values` values of all vectors. */
 static int64_t dpari_pt_bytes(const dpari_points *plan, int64_t values)
 {
     int64_t bytes = 0;
@@ -316,9 +320,9 @@ static int dpari_pt_lends(const dpari_points *plan, const dpari_pt_peer *peer,
            dpari_pt_is_direct(plan, vector->ref, vector->size, peer->send.count, peer->send.runs);
 }
 
-/* Prefetches all these lines of 64 bytes for writing. If only one line of a pair were prefetched,
- * the hardware would fetch the other one for reading only, and a write to it would wait twice
- * (measured: 4.5 us instead of 2.5 for 8 KiB). */
+/* Prefetches `bytes` bytes for writing, in lines of 64 bytes. Every line is prefetched, because the
+ * hardware fetches lines in pairs: it would fetch a line that is left out for reading only, and a
+ * write to it would wait twice (measured: 4.5 us instead of 2.5 for 8 KiB). */
 static void dpari_pt_own_lines(const unsigned char *at, int64_t bytes)
 {
 #if defined(__GNUC__)
@@ -364,9 +368,9 @@ static void dpari_pt_pack_shared(const dpari_points *plan, const dpari_pt_vector
     }
 }
 
-/* Packs a vector for a peer. shared: 1 if another core reads the packed values. They are then
- * written in bites, or packed in private memory and copied at once. The adjoint sets the ghosts to
- * 0. */
+/* Packs a vector for a peer. If shared is 1, another core reads the packed values, which are then
+ * written in bites, or packed in private memory and copied at once. The adjoint sets the packed
+ * ghosts to 0. */
 static void dpari_pt_pack_vector(dpari_points *plan, const dpari_pt_vector *vector,
                                  const dpari_pt_list *list, unsigned char *to, int shared)
 {
@@ -500,10 +504,11 @@ static dpar_status dpari_pt_send(dpari_points *plan)
 
 /* ---- messages of the last exchange, posted again ----------------------------------------------
  *
- * A solver runs one exchange over and over. If it is forward, of one vector, and each peer sends
- * one message directly into the ghosts, the calls stay as they are, and only addresses are set. */
+ * A solver runs the same exchange over and over. If it is a forward exchange of one vector, and
+ * each peer sends one message directly into the ghosts, the calls remain as they are, except for
+ * the addresses. */
 
-/* True if the next exchange of such a vector can post the calls of this one again. */
+/* True if the next exchange of such a vector can post the calls of this exchange again. */
 static int dpari_pt_may_repeat(const dpari_points *plan)
 {
     int32_t i;
@@ -542,7 +547,7 @@ static dpar_status dpari_pt_post_again(dpari_points *plan)
         }
         if (dpari_pt_is_whole(plan, list)) {
             call->in = vector->own + list->first * vector->stride;
-        } else { /* packed where it was packed before */
+        } else { /* packed at the same address as in the last exchange */
             const dpari_pt_list dense = dpari_pt_dense(list->count);
             unsigned char *to = (unsigned char *)(uintptr_t)call->in;
             dpari_pt_move(&dense, dpari_pt_dense_side(vector, to, 0), list,
@@ -579,7 +584,7 @@ static void dpari_pt_unpack(const dpari_points *plan, const dpari_pt_peer *peer,
 }
 
 /* Reads a vector of a peer in place, by the peer's list. If the components are adjacent on only one
- * side, they are copied in the smaller pieces of the other one. */
+ * of the two ranks, they are copied in the smaller pieces of the other rank. */
 static dpar_status dpari_pt_read(dpari_points *plan, const dpari_pt_peer *peer,
                                  const dpari_pt_vector *vector, const dpari_pt_place *place)
 {
@@ -646,8 +651,8 @@ static dpar_status dpari_pt_take_shared(dpari_points *plan, int32_t i)
     return status;
 }
 
-/* Copies own values that this rank reads as ghosts. Of an adjoint they are packed first, so that
- * they are combined in the order of ranks. */
+/* Copies own values to the ghosts with the same ids. In an adjoint, these ghosts were packed first,
+ * so that they are combined in the order of ranks. */
 static void dpari_pt_take_self(dpari_points *plan)
 {
     const dpari_pt_peer *peer = &plan->peer[plan->self];
@@ -684,8 +689,8 @@ static dpar_status dpari_pt_meet(dpari_points *plan, int32_t i, int wait)
     return DPAR_OK;
 }
 
-/* Waits for message n if wait is 1, or tests it if wait is 0. DPARI_PT_PEEK does neither: a rank
- * that is about to wait need not test before, because messages progress by themselves. */
+/* Waits for message n if wait is 1, or tests it if wait is 0. With DPARI_PT_PEEK it does neither,
+ * because a wait follows anyway. */
 static dpar_status dpari_pt_message(dpari_points *plan, int32_t n, int wait)
 {
     const double began = dpari_pt_clock(plan);
@@ -734,9 +739,9 @@ static dpar_status dpari_pt_take(dpari_points *plan, int32_t i, int32_t n, int w
     return status;
 }
 
-/* Takes the values of all peers. Forward, those that are ready are taken first, then it waits for
- * the others. Adjoint, it waits for each in the order of ranks. Returns DPAR_MORE if some are not
- * ready and it is not to wait. */
+/* Takes the values of all peers. A forward exchange first takes the values of the peers that are
+ * ready, then waits for the other peers. An adjoint waits for each peer in the order of ranks. If
+ * wait is 0, returns DPAR_MORE if some peer is not ready. */
 static dpar_status dpari_pt_take_all(dpari_points *plan, int wait)
 {
     dpar_status all = DPAR_OK;
@@ -771,8 +776,8 @@ static dpar_status dpari_pt_take_all(dpari_points *plan, int wait)
     return all;
 }
 
-/* Waits until peers have read this rank's vectors, and until messages have been sent. Returns
- * DPAR_MORE if that is not so and it is not to wait. */
+/* Waits until peers have read this rank's vectors and messages have been sent. If wait is 0,
+ * returns DPAR_MORE instead of waiting. */
 static dpar_status dpari_pt_leave(dpari_points *plan, int wait)
 {
     dpar_status status = DPAR_OK;
@@ -791,8 +796,8 @@ static dpar_status dpari_pt_leave(dpari_points *plan, int wait)
 
 /* ---- exchanges ------------------------------------------------------------------------------- */
 
-/* Breaks the communicator if that of the node is broken, because messages of other nodes may then
- * never arrive. */
+/* Breaks the plan's communicator if that of the node is broken, because messages of other nodes may
+ * then never arrive. */
 static void dpari_pt_break_both(dpari_points *plan)
 {
     if (plan->node->status != DPAR_OK && plan->head.comm->status == DPAR_OK) {
@@ -812,8 +817,8 @@ static DPARI_COLD dpar_status dpari_pt_drop(dpari_points *plan, dpar_status stat
     return status;
 }
 
-/* Packs for peers that share memory, once they have taken what this turn held before, and publishes
- * the values. */
+/* Packs values for peers that share memory, after they have taken the values that this turn held
+ * before, and publishes them. */
 static dpar_status dpari_pt_offer(dpari_points *plan)
 {
     dpar_status status = dpari_pt_await_done(plan, plan->count - 2);
@@ -914,7 +919,7 @@ static dpar_status dpari_pt_begin(dpari_points *plan, const dpar_points_field *f
     return status == DPAR_OK ? status : dpari_pt_drop(plan, status);
 }
 
-/* Publishes that this rank has taken all values. Peers are woken only if one may wait for it. */
+/* Publishes that this rank has taken all values. Peers are woken only if one may wait for that. */
 static void dpari_pt_publish_done(dpari_points *plan)
 {
     if (plan->lent || plan->oneway) {
@@ -924,8 +929,8 @@ static void dpari_pt_publish_done(dpari_points *plan)
     }
 }
 
-/* Advances an exchange, to its end if wait is 1. If its communicator has been closed, nothing of
- * the exchange is touched any more, because its memory has been freed. */
+/* Advances an exchange, to its end if wait is 1. If its communicator has been closed, the exchange
+ * is not touched any more, because its memory has been freed. */
 static dpar_status dpari_pt_advance(dpari_points *plan, int wait)
 {
     dpar_status status = DPAR_OK;

@@ -17,7 +17,8 @@ DPAR_API DPARI_COLD void *dpar_points_array(dpar_points *points, int32_t type, i
     if (components < 0 || dpar_type_bytes(type) == 0 ||
         !dpari_mul(points->own_count + points->ghost_count,
                    dpar_type_bytes(type) * (int64_t)(components > 0 ? components : 1), &bytes)) {
-        (void)dpari_comm_wrong(points->comm, "dpar_points_array: %d components of type %s",
+        (void)dpari_comm_wrong(points->comm,
+                               "dpar_points_array: %d components of type %s are not allowed",
                                components, dpar_type_name(type));
         return NULL;
     }

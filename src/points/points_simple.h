@@ -16,9 +16,9 @@
 
 #include "points.h"
 
-/* Allocates a zeroed vector for own values and ghosts, in registered memory that peers read
- * directly. Returns NULL on failure, with the message in points->comm->why. The vector can be used
- * until dpar_comm_release or the end of the communicator's world. Not collective. */
+/* Allocates a zeroed vector for own values and ghosts, in registered memory that peers read in
+ * place. Returns NULL on failure, with the message in points->comm->why. The vector can be used
+ * until dpar_comm_release or until the communicator's world is closed. Local. Costs O(values). */
 DPAR_API void *dpar_points_array(dpar_points *points, int32_t type, int32_t components);
 /* Copies owners' values to the ghosts of x.
  *
@@ -26,8 +26,8 @@ DPAR_API void *dpar_points_array(dpar_points *points, int32_t type, int32_t comp
  *
  * Collective. Errors and cost are those of dpar_points_exchange_many. */
 DPAR_API dpar_status dpar_points_exchange(dpar_points *points, double *x);
-/* Adds the ghosts of x to their owners' values; the ghosts become 0. Collective. Errors, cost and
- * the order of sums are those of dpar_points_reduce_begin. */
+/* Adds the ghosts of x to their owners' values, and sets the ghosts to 0. Collective. Errors, cost
+ * and the order of sums are those of dpar_points_reduce_begin. */
 DPAR_API dpar_status dpar_points_reduce(dpar_points *points, double *x);
 
 #endif

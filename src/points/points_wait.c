@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Waits for peers that share memory, and reports those that have died, are late or run something
- * else. It uses the waits of ../comm/group.h. Called by points_run.c, and by points.c for memory
- * that cannot be mapped. */
+/* Waits for peers that share memory, and reports peers that have died, are late or run another
+ * operation. It uses the waits of ../comm/group.h. Called by points_run.c, and by points.c for
+ * memory that cannot be mapped. */
 #include "points_wait.h"
 
 #include "../base/inner.h"
@@ -11,7 +11,7 @@
 #include "../comm/shm.h"
 
 #define DPARI_PT_LOOK_EVERY                                                                        \
-    10e-3 /* seconds after which dpar_points_test looks for failed peers again */
+    10e-3 /* seconds between two checks for failed peers in dpar_points_test */
 
 DPARI_INTERNAL double dpari_pt_clock(const dpari_points *plan)
 {
@@ -91,8 +91,8 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_unreachable(dpari_points *plan, u
     return status;
 }
 
-/* Breaks the communicators because peer i died, timed out or runs another call. wait_state: of a
- * wait that failed. It may be NULL if status is DPAR_E_PEER. */
+/* Breaks the communicators because peer i died, timed out or runs another call. wait_state
+ * describes the wait that failed. It may be NULL if status is DPAR_E_PEER. */
 static DPARI_COLD dpar_status dpari_pt_fail(dpari_points *plan, dpar_status status, int32_t i,
                                             const dpari_peer_wait *wait_state)
 {
@@ -140,7 +140,7 @@ static void dpari_pt_progress(void *exchange)
     }
 }
 
-/* Waits until a word of peer i arrives, and advances messages meanwhile. */
+/* Waits until *word, a word of peer i, is at least `value`, and advances messages meanwhile. */
 static DPARI_COLD dpar_status dpari_pt_await_slowly(dpari_points *plan, int32_t i,
                                                     const uint64_t *word, uint64_t value)
 {

@@ -182,7 +182,7 @@ static dpar_status dpari_proof_begins(const dpar_schedule *schedule, dpar_why *w
     return DPAR_OK;
 }
 
-static dpar_status dpari_proof_shape(const dpar_schedule *schedule, dpar_why *why)
+static DPARI_COLD dpar_status dpari_proof_shape(const dpar_schedule *schedule, dpar_why *why)
 {
     if (schedule->ranks < 1 || schedule->ranks > DPAR_MAX_STAGES || schedule->stages < 1 ||
         schedule->stages > DPAR_MAX_STAGES) {
@@ -1227,9 +1227,9 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_proof_transport(
 
 /* Checks the arguments: the descriptor, the shape of the schedule and the memory. Not inlined, so
  * that its frame is gone before the proof. */
-DPARI_STATIC_NOINLINE dpar_status dpari_proof_arguments(const dpar_schedule *schedule,
-                                                        const dpar_schedule_check_desc *how,
-                                                        int64_t bytes, dpar_why *why)
+DPARI_COLD DPARI_STATIC_NOINLINE dpar_status
+dpari_proof_arguments(const dpar_schedule *schedule, const dpar_schedule_check_desc *how,
+                      int64_t bytes, dpar_why *why)
 {
     int64_t needed;
     dpar_status st;

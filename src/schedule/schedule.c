@@ -24,9 +24,9 @@ DPARI_INTERNAL int64_t dpari_schedule_bytes(int32_t ranks, int32_t stages, int64
     return 8 * ((int64_t)ranks + 1) + 8 * actions + dpari_whole_words(2 * (int64_t)stages);
 }
 
-DPARI_INTERNAL dpar_status dpari_schedule_empty(dpar_schedule *schedule, int32_t ranks,
-                                                int32_t stages, int64_t actions, void *mem,
-                                                int64_t bytes, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_schedule_empty(dpar_schedule *schedule, int32_t ranks,
+                                                           int32_t stages, int64_t actions,
+                                                           void *mem, int64_t bytes, dpar_why *why)
 {
     int64_t needed = dpari_schedule_bytes(ranks, stages, actions);
     int32_t r;

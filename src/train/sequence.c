@@ -531,7 +531,7 @@ static DPARI_COLD dpar_status dpari_seq_count(const dpar_comm *comm,
 }
 
 /* Lists the values that must be equal on all ranks. */
-static void dpari_seq_state(dpari_facts *facts, const void *given)
+static DPARI_COLD void dpari_seq_state(dpari_facts *facts, const void *given)
 {
     const dpar_attention_desc *layer = (const dpar_attention_desc *)given;
     const dpari_attention_method way = dpari_seq_way(layer);

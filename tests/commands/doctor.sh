@@ -39,7 +39,17 @@ awk -F '[=#x ]*' '/^link_|^#.*us:/ { n++; k = $1 == "" ? $2 $5 $9 : $1 $3; t = $
 head -n 20 "$work/first" > "$work/cut"
 expect 2 ": line 20: the file ends too early: [0-9]* settings are missing\$" --cluster "$work/cut" --ranks 2 --seconds 0.01 --again
 expect 2 ": --again: '$work/first' was measured with another number of nodes or ranks\$" --cluster "$work/first" --ranks 1 --seconds 0.01 --again
-expect 2 ": cannot write '/none/x'\$" --cluster /none/x --ranks 1 --seconds 0.01
+# before it measures: 40 s would be too long for the limit of `expect`
+expect 2 ": cannot write '/none/x'\$" --cluster /none/x --ranks 1 --seconds 80000
+[ -d /proc/self ] && expect 2 ": cannot write '/proc/x'\$" --cluster /proc/x --ranks 1 --seconds 80000
+expect 2 ": cannot write '$work'\$" --cluster "$work" --ranks 1 --seconds 80000
+[ -d "$work" ] || { echo 'doctor removed a folder'; exit 1; }
+expect 2 "^doctor: --cluster needs the name of a file, not '-'\$" --cluster -
+expect 2 '^doctor: --seconds needs --cluster: ' --seconds 10
+expect 2 '^doctor: --again needs --cluster: ' --again --join
+expect 2 "^doctor: unknown option; --help lists all: '--foo'\$" --foo
+expect 2 "^doctor: unknown option; the nearest is --cluster, --help lists all: '--clutser'\$" --clutser x
+expect 2 "^doctor: options begin with --, but this does not: '-5'" -5
 expect 2 "^doctor: --ranks needs --cluster and cannot be used with --join" --ranks 2
 # this machine may have faults, which are said: 0 or 1, and the last line counts them
 timeout 60 "$work/doctor" > "$work/out" 2> "$work/err"

@@ -45,12 +45,30 @@ expect 2 'unknown machine' decompose 10x10 nosuch
 expect 2 'decompose:' decompose 10x10
 expect 2 'decompose:' decompose 10x10 4x4 --halo -1
 expect 2 'decompose:' decompose 10x10 4x4 --bytes 99999999999999999999
-expect 2 'decompose:' decompose 10x10 4x4 --periodic 2
+expect 2 "axis that the grid of 2 axes lacks, not '2'\$" decompose 10x10 4x4 --periodic 2
+expect 2 "axis that the grid of 1 axis lacks, not '0,1'\$" decompose 10 4x4 --periodic 0,1
 expect 2 'a whole number of 0 to 1000000000000000, not .-1' decompose 10x10 4x4 --halo -1
 expect 2 'a whole number of 1 to 1000000000000000, not .0' decompose 10x10 4x4 --bytes 0
 expect 2 'given twice' decompose 10x10 4x4 --halo 1 --halo 2
 expect 2 'a halo of 11 is wider than the grid, 10 cells' decompose 10x10 4x4 --halo 11
 expect 2 'unknown option' decompose 10x10 4x4 --foo
+# a name is the nearest only if it is near
+expect 2 "unknown option; --help lists all: '--foo'\$" decompose 10x10 4x4 --foo
+expect 2 "unknown option; the nearest is --halo, --help lists all: '--hallo'\$" decompose 10x10 4x4 --hallo 2
+expect 2 "a grid is 1 to 6 numbers of at least 1, .*, not '-5x100'\$" decompose -5x100 4x4
+expect 2 "unknown machine 'README.md'; plan --list shows all, or write" decompose 64x64 README.md
+expect 2 "unknown machine 'deracho'; the nearest is 'derecho', or write" decompose 64x64 deracho
+expect 2 "'nvlnk'; the nearest is 'nvlink'.*; plan --list shows all\$" decompose 64x64 4x4:a100-80,nvlnk=3
+# too large: at once. Large: progress after 2 s
+expect 2 '2147483647 ranks with 4 neighbours each take too long; at most 50000000 ranks' decompose 2147483647x3 1x2147483647
+expect 2 '1000000 ranks with 728 neighbours each take too long' decompose 64x64x64x64x64x64 100000x10 --box
+expect 0 '^MPI_Dims_create   2000 x 1250 ' decompose 1000000x1000000 625000x4
+grep -q '^decompose: [0-9]* % of the placements compared, 2 s$' "$work/err" || { echo 'decompose: no progress after 2 s'; bad=1; }
+expect 0 '^grid 64 x 64, 1 rank on 1 node of 1, ' decompose 64x64 1x1
+# six axes: each column ends where its heading does
+expect 0 '^best of all       1 x 1 x 2 x 2 x 2 x 2 in order  ' decompose 4x4x4x4x4x4 4x4
+awk 'NR == 3 { head = length($0) } NR > 3 && length($0) != head { exit 1 }' "$work/out" ||
+    { echo 'decompose: its columns are not aligned:'; cat "$work/out"; bad=1; }
 expect 2 "nodes x ranks on each, both at least 1, such as 16x4, not '0x4'" decompose 10x10 0x4
 expect 2 "such as 16x4, not '4'" decompose 10x10 4
 expect 2 "names an axis twice: '0,0'" decompose 10x10 4x4 --periodic 0,0

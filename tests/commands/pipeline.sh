@@ -154,6 +154,16 @@ expect 2 'whole number of 1 to 65535' --schedule 1f1b --stages 0 --micro 8
 expect 2 'are needed' --schedule 1f1b
 expect 2 'is needed' --stages 4 --micro 8
 expect 2 'an even number of micro-batches' --schedule dualpipe --stages 4 --micro 7
+only='^pipeline: only one of --schedule, --compare and --check may be given: you gave'
+expect 2 "$only --schedule and --compare\$" --schedule 1f1b --compare --stages 4 --micro 8
+expect 2 "$only --compare and --check\$" --compare --check $stuck
+expect 2 "$only all three\$" --compare --check $stuck --schedule 1f1b
+# how much memory is missing, where a limit can be set (not with an address sanitizer)
+if (ulimit -v 4000000 && "$work/pipeline" --version) > "$work/out" 2>&1; then
+    (ulimit -v 4000000; "$work/pipeline" --schedule 1f1b --stages 65535 --micro 65535) > "$work/out" 2> "$work/err"
+    [ $? -eq 2 ] && grep -q '^pipeline: not enough memory: 68.7 GB are needed at once$' "$work/err" ||
+        { echo 'it does not say how much memory is missing:'; cat "$work/err"; bad=1; }
+fi
 expect 2 "no schedule 'foo'" --schedule foo --stages 4 --micro 7
 # what it knows, in the order of --list, whatever else is missing
 expect 2 "^pipeline: --schedule: no schedule 'foo'; there are $("$work/pipeline" --list | paste -sd , | sed 's/,/, /g')\$" --schedule foo
@@ -172,9 +182,11 @@ expect 0 'makespan 25, span 24' --schedule auto --stages 2 --micro 4 --map 0,1,1
 expect 0 '2 ranks, 6 stages' --schedule forward-only --stages 2 --micro 4 --map 0,1,1,0,0,1
 # one micro-batch of all its layers: two activations on the rank that has two stages
 expect 0 'at most 2 1' --schedule auto --stages 2 --micro 4 --map 0,0,1 --memory 1
-expect 2 'rank 0 the stages of two ranks' --schedule 1f1b --stages 4 --micro 8 --map 0,0,1,1
+expect 2 '^pipeline: 1f1b: --map gives rank 0 the stages of two ranks' --schedule 1f1b --stages 4 --micro 8 --map 0,0,1,1
 expect 2 'the rule needs it with stage 0' --schedule interleaved --stages 2 --micro 4 --map 0,1,1,0
 expect 2 'has 3 stages, but the schedule has 4' --schedule 1f1b --stages 4 --micro 8 --map 0,1,2
+expect 2 '^pipeline: auto: --map has 3 stages for 4 ranks: each rank' --schedule auto --stages 4 --micro 8 --map 0,1,2
+expect 2 '^pipeline: auto: --map puts no stage on rank 1: each rank' --schedule auto --stages 4 --micro 8 --map 0,0,2,3
 for name in auto gpipe; do
     expect 2 '4, but there are only 4 ranks' --schedule $name --stages 4 --micro 8 --map 0,1,2,4
 done
@@ -257,11 +269,17 @@ for more in '--chain 2' '--map v' '--lowered' '--shards' "--svg $work/x.svg" '--
 done
 expect 2 'are for auto' --schedule 1f1b --stages 4 --micro 8 --map v
 expect 2 'has no groups' --schedule gpipe --stages 4 --micro 8 --group 4
-expect 2 'seq1f1b allows 1 or more' --schedule 1f1b --stages 4 --micro 8 --slices 2
-expect 2 'gpipe allows 0 or 1' --schedule 1f1b --stages 4 --micro 8 --lifo
-expect 2 'gpipe allows 1 per rank' --schedule gpipe --stages 4 --micro 8 --virtual 2
+expect 2 '^pipeline: 1f1b: --slices 2; seq1f1b allows 1 or more' --schedule 1f1b --stages 4 --micro 8 --slices 2
+expect 2 '^pipeline: 1f1b: --lifo: gpipe allows it, the other rules do not$' --schedule 1f1b --stages 4 --micro 8 --lifo
+expect 2 '^pipeline: gpipe: --virtual 2; gpipe allows 1 per rank' --schedule gpipe --stages 4 --micro 8 --virtual 2
 expect 2 'already given by --map' --schedule auto --stages 2 --micro 8 --virtual 2 --map 0,1,1,0
 expect 2 'needs --transport eager' --schedule 1f1b --stages 4 --micro 8 --room 2 --transport pair
+expect 2 '^pipeline: --overlap: does not apply to 1f1b: ' --schedule 1f1b --stages 4 --micro 8 --overlap 5
+expect 2 '^pipeline: --overlap: does not apply to .*: ' --check "$work/two.csv" --overlap 5
+expect 0 'makespan 74,' --schedule dualpipev --stages 4 --micro 8 --overlap 5
+expect 0 'makespan 33,' --schedule 1f1b --stages 4 --micro 8 -o -
+[ ! -e ./- ] || { echo 'a file -'; rm ./-; bad=1; }
+expect 2 "^pipeline: --svg: needs the name of a file, not '-'; --format svg" --schedule 1f1b --stages 4 --micro 8 --svg -
 expect 2 'needs --format csv' --schedule 1f1b --stages 4 --micro 8 --lowered
 expect 2 'needs --format ascii' --schedule 1f1b --stages 4 --micro 8 --width 90 --format svg
 expect 2 'replaces --fwd' --schedule gpipe --stages 2 --micro 2 --stage-times "$work/times" --fwd 1

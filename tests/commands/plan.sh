@@ -63,7 +63,7 @@ expect 0 '8.19G parameters' "$work/model" --cluster 1x8:h100-80
 expect 0 'images a sample' resnet-50 --cluster 1x8:h100-80
 expect 2 "'a100-40' or 'a100-80'" llama-3-8b --cluster 8x8:a100
 expect 1 'fits' llama-3.1-405b --cluster 1x8:a100-80
-expect 1 'GB a GPU, the GPU has 86.0 GB' llama-3.1-405b --cluster 1x8:a100-80 --evaluate tp=8
+expect 1 'GB per GPU, but the GPU has 86.0 GB' llama-3.1-405b --cluster 1x8:a100-80 --evaluate tp=8
 expect 1 '"message": "nothing fits' llama-3.1-405b --cluster 1x8:a100-80 --json
 expect 1 'it fits on [0-9]* such GPUs (nodes of 8)' llama-3.1-405b --cluster 1x8:a100-80
 expect 1 'it fits on [0-9]* such GPUs (nodes of 7)' llama-2-70b --cluster 1x8:a100-40 --gpus 7 --batch 64 --recommend
@@ -92,7 +92,7 @@ expect 2 '1 to 10000000 nodes' llama-3-8b --cluster 0x8:h100-80
 expect 2 'number' llama-3-8b --cluster 8x8:h100-80,nvlink=nan
 expect 2 'unknown precision' llama-3-8b --cluster dgx-h100 --precision half
 expect 2 'strategy' llama-3-8b --cluster dgx-h100 --evaluate tpx=3
-expect 2 'gpus=12 is not a multiple of 8 GPUs per node' llama-3-8b --cluster selene --gpus 12
+expect 2 '^plan: --gpus 12 is not a multiple of 8 GPUs per node' llama-3-8b --cluster selene --gpus 12
 printf '{"hidden_size": 4096, "num_hidden' > "$work/cut.json"
 expect 2 'line 1' "$work/cut.json" --cluster dgx-h100
 awk 'BEGIN { for (i = 0; i < 100000; i++) printf "[" }' > "$work/deep.json"
@@ -116,7 +116,7 @@ expect 2 'given twice' gpt:layers=3,layers=4,hidden=64,heads=2,vocab=100,seq=16 
 expect 2 'tokens of a language model' resnet-50 --cluster dgx-h100 --seq 5
 expect 2 'leave 0' unet-0.25deg --cluster dgx-h100 --evaluate tiles=65536x65536x65536
 expect 2 'must follow' llama-3-8b --cluster dgx-h100 --fix ''
-expect 2 'recompute must be none' grid:64x64 --cluster dgx-h100 --evaluate tiles=4x2,recompute=full
+expect 2 'recompute=2 must be 0 (none)' grid:64x64 --cluster dgx-h100 --evaluate tiles=4x2,recompute=full
 expect 1 'does not fit' gpt-174.6b --cluster tpu-v5e --gpus 64 --recommend --json
 expect 2 'tp=0 must be at least 1' llama-3-8b --cluster 8x8:h100-80 --fix tp=0
 expect 2 'given twice' llama-3-8b --cluster 8x8:h100-80 --fix tp=8,tp=4
@@ -140,13 +140,35 @@ expect 2 "'2x8' lacks the GPU" llama-3-8b --cluster 2x8:
 expect 2 "'16' lacks the GPU" llama-3-8b --cluster 16
 expect 2 '1 to 10000000 nodes of 1 to 65536 GPUs' llama-3-8b --cluster 99999999999x8:a100-80
 expect 2 "taper=7.000 must be a share above 0" llama-3-8b --cluster 2x8:a100-80,taper=7
-expect 2 'batch=99999999999 needs a whole number of 0 to 2147483647' llama-3-8b --cluster 2x8:a100-80 --batch 99999999999
+expect 2 '^plan: --batch 99999999999 needs a whole number of 0 to 2147483647' llama-3-8b --cluster 2x8:a100-80 --batch 99999999999
 expect 2 'zero=7 must be 0 to 3; the nearest' llama-3-8b --cluster 2x8:a100-80 --fix zero=7
 expect 2 'sp=2 must be 0 to 1; the nearest' llama-3-8b --cluster 2x8:a100-80 --evaluate sp=2
 expect 2 'vp=0 must be at least 1' llama-3-8b --cluster 2x8:a100-80 --fix vp=0
 expect 2 'micro_batch=0 must be at least 1' llama-3-8b --cluster 2x8:a100-80 --fix mbs=0
 expect 2 'nothing between two commas' llama-3-8b --cluster 2x8:a100-80 --fix tp=8,,pp=2
 expect 2 "'overlap=dp+': the value" llama-3-8b --cluster 2x8:a100-80 --fix overlap=dp+
+expect 2 "^plan: --fix: this setting lacks a value, write name=value, such as tp=8: 'tp'\$" llama-3-8b --cluster 2x8:a100-80 --fix tp
+expect 2 "^plan: --evaluate: this setting lacks a value, .*: 'pp'\$" llama-3-8b --cluster 2x8:a100-80 --evaluate tp=8,pp
+expect 2 '^plan: --gpus 0 needs a whole number' llama-3-8b --cluster 2x8:a100-80 --gpus 0
+expect 2 '^plan: --stack must be' llama-3-8b --cluster 2x8:a100-80 --stack foo
+# a name is the nearest only if it is near; what a user of the command can run
+expect 2 "unknown machine 'none.txt', and no such file; plan --list shows all, or write" llama-3-8b --cluster none.txt
+expect 2 "unknown machine 'foo'; plan --list shows all, or write" llama-3-8b --cluster foo
+expect 2 "unknown machine 'Frontir'; the nearest is 'frontier', or write" llama-3-8b --cluster Frontir
+expect 2 "unknown GPU 'xyzzy'; plan --list shows all\$" llama-3-8b --cluster 1x8:xyzzy
+expect 2 "unknown GPU '4090'; the nearest is 'rtx-4090'\$" llama-3-8b --cluster 1x8:4090
+expect 2 "unknown model 'gtp2'; the nearest is 'gpt2'" gtp2 --cluster 1x8:a100-80
+expect 2 "'nvlnk'; the nearest is 'nvlink'.*; plan --list shows all\$" llama-3-8b --cluster 1x8:a100-80,nvlnk=3
+expect 2 "unknown option; the nearest is --top, --help lists all: '--tpo'" llama-3-8b --cluster 2x8:a100-80 --tpo 3
+expect 2 "unknown option; --help lists all: '--colour'" llama-3-8b --cluster 2x8:a100-80 --colour 3
+for name in --svg --csv; do
+    expect 2 "^plan: $name needs the name of a file, as stdout gets the report, not '-'" llama-3-8b --cluster 2x8:a100-80 $name -
+done
+# each setting that --list shows is one
+for name in $("$plan" --list | sed -n '/^settings:/,$p' | sed 's/.*: //'); do
+    expect 2 . llama-3-8b --cluster "1x8:a100-80,$name=?"
+    ! grep -q 'no setting of a machine' "$work/err" || { echo "plan --list: $name is no setting"; bad=1; }
+done
 expect 2 "nearest is --gpus, --help lists all: '--gpu'" llama-3-8b --cluster 2x8:a100-80 --gpu 3
 expect 2 "takes no value: '--json=1'" llama-3-8b --cluster 2x8:a100-80 --json=1
 expect 2 "takes a value without blanks, not 'tp= 8'" llama-3-8b --cluster 2x8:a100-80 --fix 'tp= 8'
@@ -162,7 +184,7 @@ expect 1 'it would fit:' llama-3-70b --cluster 1x8:a100-80
 if grep -E '(:|^) +(8[6-9]|9[0-9]|[1-9][0-9]+[0-9])\.[0-9] GB with' "$work/err"; then
     echo "more than a GPU's 86 GB 'would fit'"; bad=1
 fi
-expect 1 'close: it fits if activations' llama-3-8b --cluster 1x8:h100-80 --precision fp8-grad32 --evaluate cp=2,zero=1,mbs=1
+expect 1 '; it fits if activations' llama-3-8b --cluster 1x8:h100-80 --precision fp8-grad32 --evaluate cp=2,zero=1,mbs=1
 expect 0 'at the loss: ' llama-3-8b,stack=torch --cluster 8x8:h100-80 --evaluate zero=3,mbs=1 --memory
 expect 0 'stage 3: ' llama-3-8b --cluster 1x8:h100-80 --evaluate zero=1,pp=4,mbs=1 --memory
 expect 0 'recompute=norm+experts' mixtral-8x7b --cluster 8x8:h100-80 --evaluate zero=1,ep=8,pp=4,mbs=1,recompute=norm+experts

@@ -98,12 +98,12 @@ static void test_strategies(void)
     REFUSED(dpar_strategy_read(&s, "tp=2,,pp=2", 10, &named, &why), DPAR_E_PARSE,
             "has nothing between two commas");
     REFUSED(dpar_strategy_read(&s, "tp=2,tp=4", 9, &named, &why), DPAR_E_PARSE,
-            "'tp=4': given twice");
+            "'tp=4' is given twice");
     refuse_plan("llama:layers=2,hidden=96,heads=12,kv_heads=6,vocab=128,seq=16", "1x4:h100-80",
                 "tp=4", 1, DPAR_E_DIVIDE, "6 key-value heads: neither divides");
     refuse_plan("llama:layers=2,hidden=96,heads=12,vocab=128,seq=16,inference=1", "1x1:h100-80",
                 "recompute=full", 1, DPAR_E_DIVIDE,
-                "recompute must be none, because the job has no backward");
+                "recompute=2 must be 0 (none), because the job has no backward");
     refuse_plan("llama:layers=2,hidden=96,heads=12,vocab=128,seq=15", "1x2:h100-80",
                 "cp=2,cp_kind=ulysses", 1, DPAR_E_DIVIDE, "cp=2 does not divide 15 tokens");
     refuse_plan("grid:100x100,fields=1", "1x1:h100-80", "tp=1", 0, DPAR_E_ARG,
@@ -111,7 +111,7 @@ static void test_strategies(void)
     refuse_plan("llama:layers=2,hidden=96,heads=12,vocab=128,seq=16", "1x4:h100-80",
                 "mbs=2147483647,m=2147483647,dp=4", 1, DPAR_E_DIVIDE, "is too large");
     refuse_plan("llama:layers=2,hidden=96,heads=12,vocab=128,seq=16", "1x1:h100-80",
-                "offload=optimizer", 1, DPAR_E_DIVIDE, "offload needs the host's memory");
+                "offload=optimizer", 1, DPAR_E_DIVIDE, "offload=1 needs the host's memory");
     refuse_plan("llama:layers=2,hidden=96,heads=12,vocab=128,seq=16", "1x1:h100-80", "m=1,zero=4",
                 1, DPAR_E_ARG, "zero=4 must be 0 to 3");
 }

@@ -204,7 +204,9 @@ static void test_sentences(void)
         {"llama-3-8b,", "a setting (key=value) is missing next to a comma"},
         {"lama:layers=3",
          "'lama': one of gpt, llama, vit, dit, t5, resnet, unet, grid was expected"},
-        {"grid:1e3x5", "'1e3x5': a grid has 1 to 3 extents of at least 1, as in 1440x720x100"},
+        {"grid:1e3x5", "'1e3x5': a grid has 1 to 3 extents of 1 to 2147483647, as in 1440x720x100"},
+        {"grid:99999999999x5",
+         "'99999999999x5': a grid has 1 to 3 extents of 1 to 2147483647, as in 1440x720x100"},
         {"", "no model: give a preset (llama-3-8b), FAMILY:settings or a config.json"}};
     dpar_model m, before;
     dpar_why why;

@@ -151,7 +151,7 @@ static void test_evaluate(void)
     CHECK_INT(p.report.global_batch, 2 * 2 * 16);
     CHECK_INT(dpar_plan_search("llama-3-70b", "8x8:a100-80", "evaluate=tp=8,mbs=1", &p, &why),
               DPAR_E_MEMORY);
-    says("a GPU");
+    says("per GPU");
     CHECK(p.memory > 80e9 && p.step > 0);
     CHECK_INT(dpar_plan_search("llama-3-70b", "8x8:a100-80", "evaluate=tp=3", &p, &why),
               DPAR_E_DIVIDE);
@@ -208,7 +208,7 @@ static void test_refused(void)
             "'bach=5' is not an option of a plan; known: gpus=, batch=");
     refused("llama-3-8b", "dgx-h100", "batch", DPAR_E_ARG, "'batch' is not an option");
     refused("llama-3-8b", "dgx-h100", "whole=1", DPAR_E_ARG, "'whole=1' is not an option");
-    refused("llama-3-8b", "dgx-h100", "gpus=8 gpus=8", DPAR_E_ARG, "given twice: 'gpus=8'");
+    refused("llama-3-8b", "dgx-h100", "gpus=8 gpus=8", DPAR_E_ARG, "'gpus=8' is given twice");
     refused("llama-3-8b", "dgx-h100", "gpus=0", DPAR_E_ARG,
             "gpus=0 needs a whole number of 1 to 100000000");
     refused("llama-3-8b", "dgx-h100", "gpus=-1", DPAR_E_ARG, "gpus=-1 needs");

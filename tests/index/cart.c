@@ -151,7 +151,7 @@ static void test_dims_fixed(void)
     CHECK(x[0] == 4 && x[1] == 3 && x[2] == 2);
     x[0] = x[2] = 0;
     CHECK_INT(dpar_cart_dims(7, 3, x, &why), DPAR_E_DIVIDE);
-    CHECK_TEXT(why.text, "the nonzero parts make 3, which does not divide 7 ranks");
+    CHECK_TEXT(why.text, "the fixed parts multiply to 3, which does not divide 7 ranks");
     CHECK(x[0] == 0 && x[1] == 3 && x[2] == 0);
     x[0] = 4;
     x[2] = 1;
@@ -162,7 +162,7 @@ static void test_dims_fixed(void)
     CHECK_INT(dpar_cart_dims(12, 3, x, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "parts[0] is -1: give 0 to have it chosen, or at least 1");
     CHECK_INT(dpar_cart_dims(0, 3, x, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "ranks is 0 (at least 1), dims is 3 (0 to 8)");
+    CHECK_TEXT(why.text, "ranks=0 must be at least 1, dims=3 must be 0 to 8");
     CHECK_INT(dpar_cart_dims(12, 9, x, NULL), DPAR_E_ARG);
     CHECK_INT(dpar_cart_dims(1, 0, x, NULL), DPAR_OK);
     CHECK_INT(dpar_cart_dims(2, 0, x, NULL), DPAR_E_DIVIDE);
@@ -422,6 +422,7 @@ static void test_grid_extremes(void)
     static const int64_t wide[6] = {1 << 20, 1 << 20, 1 << 20, 1 << 20, 1 << 20, 1 << 20};
     static const int64_t small[6] = {9, 70, 80, 90, 100, 110};
     static const int64_t none[6] = {INT64_C(9223372036854775807), 0};
+    static const int64_t plate[2] = {120, 100};
     int32_t x[6] = {0, 0, 0, 0, 0, 0}, d;
     int64_t cut = -5, product = 1;
     dpar_why why;
@@ -435,13 +436,24 @@ static void test_grid_extremes(void)
     CHECK_TEXT(why.text, "the faces of 1048576 x 1048576 x 1048576 x 1048576 x 1048576 x 1048576 "
                          "cells across dim 0 exceed 2^63 - 1");
     CHECK_INT(create(8, 2, none, NULL, 0, x, &cut, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "dim 1: cells is 0 (at least 1), weight is 1 (at least 0)");
+    CHECK_TEXT(why.text, "dim 1: cells=0 must be at least 1, weight=1 at least 0");
     CHECK_INT(create(0, 1, none, NULL, 0, x, &cut, &why), DPAR_E_ARG);
     CHECK_INT(create(1, 7, none, NULL, 0, x, &cut, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "dims must be 0 to 6, not 7");
     CHECK_INT(create(11, 1, small, NULL, 0, x, &cut, &why), DPAR_E_NONE);
     CHECK_TEXT(why.text, "no grid of 11 ranks has at most 9 parts");
+    x[0] = 1; /* so that only 100 parts remain */
+    CHECK_INT(create(119, 2, plate, NULL, 0, x, &cut, &why), DPAR_E_NONE);
+    CHECK_TEXT(why.text, "no grid of 119 ranks has at most 120 x 100 parts, where parts[0] is 1");
+    x[1] = 7;
+    CHECK_INT(create(77, 3, small, NULL, 0, x, &cut, &why), DPAR_OK);
+    x[1] = 7;
+    x[2] = 0;
+    CHECK_INT(create(581, 3, small, NULL, 0, x, &cut, &why), DPAR_E_NONE);
+    CHECK_TEXT(why.text, "no grid of 581 ranks has at most 9 x 70 x 80 parts, where parts[0] is 1 "
+                         "and parts[1] is 7");
     x[0] = 10;
+    x[1] = 0;
     CHECK_INT(create(10, 1, small, NULL, 0, x, &cut, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "dim 0 is fixed at 10 parts but has only 9 cells");
     x[0] = 0;
@@ -516,7 +528,7 @@ static void test_cart_init(void)
     dpar_why why;
     memset(&c, 1, sizeof c);
     CHECK_INT(dpar_cart_init(&c, 3, big, 0, &why), DPAR_E_RANGE);
-    CHECK_TEXT(why.text, "axes 0 to 1 make 2147483648 ranks: at most 2^31 - 1");
+    CHECK_TEXT(why.text, "axes 0 to 1 make 2147483648 ranks, more than 2^31 - 1");
     CHECK_INT(dpar_cart_init(&c, 2, bad, 0, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "parts[1] is 0: must be at least 1");
     CHECK_INT(dpar_cart_init(&c, 7, bad, 0, &why), DPAR_E_ARG);
@@ -1040,10 +1052,10 @@ static void test_place_refusals(void)
     int64_t total = 5, worst = 5;
     int32_t at[2];
     CHECK_INT(dpar_mapping_init(&p, &c, DPAR_MAPPING_COUNT, 4, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "kind is 4 (0 to 3), per_node is 4 (at least 1)");
+    CHECK_TEXT(why.text, "kind=4 must be 0 to 3, per_node=4 at least 1");
     CHECK_INT(dpar_mapping_init(&p, &c, DPAR_MAPPING_BRICKS, 0, &why), DPAR_E_ARG);
     CHECK_INT(best_of(&p, &c, 0, &s, NULL, NULL, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "kind is 0 (0 to 3), per_node is 0 (at least 1)");
+    CHECK_TEXT(why.text, "kind=0 must be 0 to 3, per_node=0 at least 1");
     CHECK_INT(dpar_mapping_init(&p, &c, DPAR_MAPPING_BRICKS, 3, &why), DPAR_E_DIVIDE);
     CHECK_TEXT(why.text, "per_node is 3, which does not divide 16 ranks");
     c = cart_of(2, 2, 9, 1, 0);

@@ -120,7 +120,7 @@ static void test_refusals(void)
     CHECK_TEXT(why.text, "document 1 ends at 3, before it begins at 5");
     CHECK_INT(dpar_packed_init(&p, 2, below, 2, DPAR_SPLIT_ZIGZAG, &why), DPAR_E_ARG);
     CHECK_INT(dpar_packed_init(&p, 1, late, 2, DPAR_SPLIT_ZIGZAG, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "docs is 1 (at least 0), ends[0] 1 (0), ranks 2 (at least 1)");
+    CHECK_TEXT(why.text, "docs=1 must be at least 0, ends[0]=1 must be 0, ranks=2 at least 1");
     CHECK_INT(dpar_packed_init(&p, -1, bad, 2, DPAR_SPLIT_ZIGZAG, &why), DPAR_E_ARG);
     CHECK_INT(dpar_packed_init(&p, 1, bad, 0, DPAR_SPLIT_ZIGZAG, &why), DPAR_E_ARG);
     CHECK_INT(dpar_packed_init(&p, 1, bad, 1, DPAR_SPLIT_RAGGED, &why), DPAR_E_ARG);

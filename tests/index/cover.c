@@ -43,12 +43,12 @@ static void test_cover_vectors(void)
     CHECK_INT(dpar_box_cover(0, &four, box, 0, order, &why), DPAR_E_ARG); /* a scalar, no box */
     CHECK_TEXT(why.text, "1 elements are in no box: the first is (0, 0, 0) in dims 0 to 2");
     CHECK_INT(dpar_box_cover(7, &four, box, 4, order, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "n is 4 (at least 0), dims is 7 (0 to 6)");
+    CHECK_TEXT(why.text, "n=4 must be at least 0, dims=7 must be 0 to 6");
     CHECK_INT(dpar_box_cover(-1, &four, box, 4, order, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "n is 4 (at least 0), dims is -1 (0 to 6)");
+    CHECK_TEXT(why.text, "n=4 must be at least 0, dims=-1 must be 0 to 6");
     CHECK_INT(dpar_box_cover(1, &four, box, -4, order, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "n is -4 (at least 0), dims is 1 (0 to 6)");
-    box[0].lo[0] = -4; /* a negative bound */
+    CHECK_TEXT(why.text, "n=-4 must be at least 0, dims=1 must be 0 to 6");
+    box[0].lo[0] = -4; /* used as the extent */
     CHECK_INT(dpar_box_cover(1, &box[0].lo[0], box, 4, order, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "extent[0] = -4 is negative");
 }

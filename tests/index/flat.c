@@ -362,7 +362,8 @@ static void test_refusals(void)
     numel[1] = 4;
     how = megatron(-1, 4);
     CHECK_INT(make(&how, 3, numel, start, b, 3, &n, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "params 3, size -1, ranks 4, align 64, first or multiple is negative");
+    CHECK_TEXT(why.text, "params=3, first=0, size=-1, ranks=4, align=64, multiple=128: none may be "
+                         "negative");
     how = megatron(8, -4);
     CHECK_INT(make(&how, 3, numel, start, b, 3, &n, &why), DPAR_E_ARG);
     how = megatron(8, INT32_MAX);

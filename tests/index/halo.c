@@ -455,12 +455,12 @@ static void test_refusals(void)
     REFUSED(h.high[0] = (INT64_C(1) << 60) + 1, DPAR_E_RANGE,
             "dim 0 has halos of 0 and 1152921504606846977: each must be 0 to 2^60");
     REFUSED(h.low[1] = 128, DPAR_E_RANGE,
-            "dim 1 has halos of 128 and 0, 16 times its 8 points or more");
+            "dim 1 has halos of 128 and 0: must be less than 16 times its 8 points");
     REFUSED(h.low[1] = INT64_MAX, DPAR_E_RANGE,
             "dim 1 has halos of 9223372036854775807 and 0: each must be 0 to 2^60");
     REFUSED(h.high[1] = -2, DPAR_E_RANGE, "dim 1 has halos of 0 and -2: each must be 0 to 2^60");
-    REFUSED(h.on_row = 2, DPAR_E_ARG, "on_row is 2 (0 or 1), shift is 0 (-1 to 1)");
-    REFUSED(h.shift = -2, DPAR_E_ARG, "on_row is 0 (0 or 1), shift is -2 (-1 to 1)");
+    REFUSED(h.on_row = 2, DPAR_E_ARG, "on_row=2 must be 0 or 1, shift=0 must be -1 to 1");
+    REFUSED(h.shift = -2, DPAR_E_ARG, "on_row=0 must be 0 or 1, shift=-2 must be -1 to 1");
     REFUSED(h.on_row = 1; h.high[0] = 6, DPAR_E_RANGE,
                           "a halo over the fold or a pole needs 6 rows, but there are 5");
     REFUSED(
@@ -477,15 +477,16 @@ static void test_refusals(void)
     REFUSED(h.fold = 1, DPAR_E_ARG, "fold is 1, mirror is 1: need 0 <= fold < mirror < 2");
     REFUSED(h.mirror = 2, DPAR_E_ARG, "fold is 0, mirror is 2: need 0 <= fold < mirror < 2");
     REFUSED(h.periodic = 0, DPAR_E_ARG,
-            "dim 0 (fold) must not be periodic, a later dim 1 (mirror) must");
+            "fold=0 must not be periodic, mirror=1 must be a later, periodic dim");
     REFUSED(h.periodic = 3, DPAR_E_ARG,
-            "dim 0 (fold) must not be periodic, a later dim 1 (mirror) must");
-    REFUSED(h.shift = 2, DPAR_E_ARG, "on_row is 0 (0 or 1), shift is 2 (-1 to 1)");
-    REFUSED(h.on_row = -1, DPAR_E_ARG, "on_row is -1 (0 or 1), shift is 0 (-1 to 1)");
+            "fold=0 must not be periodic, mirror=1 must be a later, periodic dim");
+    REFUSED(h.shift = 2, DPAR_E_ARG, "on_row=0 must be 0 or 1, shift=2 must be -1 to 1");
+    REFUSED(h.on_row = -1, DPAR_E_ARG, "on_row=-1 must be 0 or 1, shift=0 must be -1 to 1");
     REFUSED(h.high[0] = 7, DPAR_E_RANGE,
             "a halo over the fold or a pole needs 7 rows, but there are 6");
-    REFUSED(h.grid.extent[1] = 1; h.low[1] = 16, DPAR_E_RANGE,
-                                  "dim 1 has halos of 16 and 0, 16 times its 1 points or more");
+    REFUSED(h.grid.extent[1] = 1;
+            h.low[1] = 16, DPAR_E_RANGE,
+            "dim 1 has halos of 16 and 0: must be less than 16 times its 1 points");
     h = good;
     h.low[0] = 6 * 1000; /* no axis is periodic */
     CHECK_INT(dpar_halo_check(&h, NULL), DPAR_OK);
@@ -496,7 +497,7 @@ static void test_refusals(void)
     CHECK_INT(dpar_halo_check(&h, NULL), DPAR_OK);
     h.periodic = 6;
     CHECK_INT(dpar_halo_check(&h, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "dim 1 (fold) must not be periodic, a later dim 2 (mirror) must");
+    CHECK_TEXT(why.text, "fold=1 must not be periodic, mirror=2 must be a later, periodic dim");
     CHECK_INT(dpar_halo_first(&w, &good, 0, 2, 0, &why), DPAR_E_ARG);
     CHECK_INT(dpar_halo_first(&w, &good, 0, 0, 4, &why), DPAR_E_ARG);
     CHECK_INT(dpar_halo_first(&w, &good, 99, DPAR_TRANSFER_SEND, 0, NULL),

@@ -243,8 +243,10 @@ static void test_refusals(void)
         CHECK_INT(dpar_halo_check(&h, &why), DPAR_E_ARG);                                          \
         CHECK_TEXT(why.text, sentence);                                                            \
     } while (0)
-#define CUBE(dims) "a cubed sphere of " dims " dims: needs at least 3, with extents 6, ..., N, N"
-#define DIM(d, n) "dim " d " of a cubed sphere cannot be periodic, have windows or halos over " n
+#define CUBE(dims)                                                                                 \
+    "a cubed sphere has " dims " dims, but needs at least 3, with extents 6, ..., N, N"
+#define DIM(d, n)                                                                                  \
+    "dim " d " of a cubed sphere cannot be periodic, have windows or halos wider than " n
 #define POINTS(a, b, c)                                                                            \
     "a cubed sphere with points " a " in dim 0, " b " in y, " c                                    \
     " in x: must be AT_CELLS in dim 0 and in y or x (two corners have no owner)"

@@ -346,7 +346,8 @@ static void test_sync_refusals(void)
     h.low[0] = 1;
     h.points[0] = DPAR_HALO_AT_LOW_FACES;
     CHECK_INT(dpar_halo_first(&w, &h, 0, DPAR_TRANSFER_RECV, DPAR_HALO_SYNC, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "dim 0: SYNC needs a halo for the other face, but they are 1 and 0");
+    CHECK_TEXT(why.text,
+               "dim 0: SYNC needs a halo that holds the other face, but low=1 and high=0");
     CHECK_INT(dpar_halo_first(&w, &h, 0, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, &why), DPAR_OK);
     h.points[0] = DPAR_HALO_AT_HIGH_FACES;
     CHECK_INT(dpar_halo_first(&w, &h, 0, DPAR_TRANSFER_SEND, DPAR_HALO_SYNC, &why), DPAR_OK);
@@ -355,7 +356,7 @@ static void test_sync_refusals(void)
     CHECK_INT(dpar_halo_first(&w, &h, 0, DPAR_TRANSFER_SEND, DPAR_HALO_SYNC_ADJOINT, &why),
               DPAR_E_ARG);
     CHECK_INT(dpar_halo_first(&w, &h, 0, DPAR_TRANSFER_SEND, 4, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "direction is 1 (0 or 1), mode is 4 (0 to 3)");
+    CHECK_TEXT(why.text, "direction=1 must be 0 or 1, mode=4 must be 0 to 3");
 }
 
 /* ---- the sweep of facts/halo.md 4.5 ---------------------------------------------------------- */
@@ -406,20 +407,23 @@ static void test_refusals(void)
         CHECK_INT(dpar_halo_check(&h, &why), status);                                              \
         CHECK_TEXT(why.text, sentence);                                                            \
     } while (0)
-    REFUSED(h.poles = 4, DPAR_E_ARG, "poles is 4 (0 to 3), pole_rows is 1 (only bits of poles)");
-    REFUSED(h.poles = 2, DPAR_E_ARG, "poles is 2 (0 to 3), pole_rows is 1 (only bits of poles)");
-    REFUSED(h.poles = 0, DPAR_E_ARG, "poles is 0 (0 to 3), pole_rows is 1 (only bits of poles)");
+    REFUSED(h.poles = 4, DPAR_E_ARG,
+            "poles=4 must be 0 to 3, and pole_rows=1 may only have bits of poles");
+    REFUSED(h.poles = 2, DPAR_E_ARG,
+            "poles=2 must be 0 to 3, and pole_rows=1 may only have bits of poles");
+    REFUSED(h.poles = 0, DPAR_E_ARG,
+            "poles=0 must be 0 to 3, and pole_rows=1 may only have bits of poles");
     REFUSED(h.folds = 1, DPAR_E_ARG, "dim 0 has both a fold and a pole at its high end");
     REFUSED(h.periodic = 0, DPAR_E_ARG,
-            "dim 0 (fold) must not be periodic, a later dim 1 (mirror) must");
+            "fold=0 must not be periodic, mirror=1 must be a later, periodic dim");
     REFUSED(h.periodic = 3, DPAR_E_ARG,
-            "dim 0 (fold) must not be periodic, a later dim 1 (mirror) must");
+            "fold=0 must not be periodic, mirror=1 must be a later, periodic dim");
     REFUSED(h.fold = 1, DPAR_E_ARG,
-            "dim 1 (fold) must not be periodic, a later dim 1 (mirror) must");
+            "fold=1 must not be periodic, mirror=1 must be a later, periodic dim");
     REFUSED(h.fold = -1, DPAR_E_ARG,
-            "dim -1 (fold) must not be periodic, a later dim 1 (mirror) must");
+            "fold=-1 must not be periodic, mirror=1 must be a later, periodic dim");
     REFUSED(h.mirror = 2, DPAR_E_ARG,
-            "dim 0 (fold) must not be periodic, a later dim 2 (mirror) must");
+            "fold=0 must not be periodic, mirror=2 must be a later, periodic dim");
     REFUSED(h.grid.extent[1] = 7, DPAR_E_ARG, "7 columns around a pole: the number must be even");
     REFUSED(h.low[0] = 6, DPAR_E_RANGE,
             "a halo over the fold or a pole needs 6 rows, but there are 5");

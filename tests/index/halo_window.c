@@ -587,24 +587,26 @@ static void test_refusals(void)
     } while (0)
     REFUSED(h.window[1].pad_low = 0, "8 outputs of 8 inputs: must be 7 to 7");
     REFUSED(out.extent[1] = 9, "9 outputs of 8 inputs: must be 8 to 8");
-    REFUSED(out.dims = 1, "outputs has 1 dims, grid has 2, or their meshes differ");
-    REFUSED(out.mesh.axis[0].size = 1, "outputs has 2 dims, grid has 2, or their meshes differ");
-    REFUSED(out.axis[0].dim = 1, "axis 0 must cut outputs and grid alike, into contiguous blocks");
+    REFUSED(out.dims = 1, "outputs has 1 dims, grid has 2, or their meshes are not the same");
+    REFUSED(out.mesh.axis[0].size = 1,
+            "outputs has 2 dims, grid has 2, or their meshes are not the same");
+    REFUSED(out.axis[0].dim = 1,
+            "axis 0 must cut the same dim of outputs and grid, into contiguous blocks");
     REFUSED(out.axis[1].rule = DPAR_SPLIT_CYCLIC,
-            "axis 1 must cut outputs and grid alike, into contiguous blocks");
+            "axis 1 must cut the same dim of outputs and grid, into contiguous blocks");
     REFUSED(out.axis[1].kind = DPAR_PLACEMENT_REPLICATE,
-            "axis 1 must cut outputs and grid alike, into contiguous blocks");
+            "axis 1 must cut the same dim of outputs and grid, into contiguous blocks");
     REFUSED(h.points[1] = 1, "dim 1 has a window: points must be AT_CELLS");
     REFUSED(h.window[1].kind = DPAR_WINDOW_NEIGHBOURHOOD;
             h.periodic = 2, "a neighbourhood in periodic dim 1: use a convolution instead");
     REFUSED(h.window[1].kind = 4, "window kind 4 does not exist");
-    REFUSED(h.outputs = NULL;
-            h.window[1].kind = DPAR_WINDOW_INTERPOLATION, "an interpolation needs outputs");
+    REFUSED(h.outputs = NULL; h.window[1].kind = DPAR_WINDOW_INTERPOLATION,
+                              "outputs must be set for an interpolation");
     REFUSED(h.window[1].kind = DPAR_WINDOW_INTERPOLATION,
             "an interpolation's kernel is 3: must be 1 or even");
     REFUSED(h.outputs = NULL; h.grid.extent[1] = 1;
             h.window[1].pad_low = h.window[1].pad_high = 0,
-            "the kernel spans 3, more than 1 inputs and 0 of padding");
+            "the kernel spans 3 elements, more than 1 inputs and 0 of padding");
     h = good;
     h.outputs = NULL;
     h.periodic = 2;
@@ -616,7 +618,8 @@ static void test_refusals(void)
     h.window[1] = good.window[1];
     h.window[1].pad_low = 128;
     CHECK_INT(dpar_halo_check(&h, &why), DPAR_E_RANGE);
-    CHECK_TEXT(why.text, "dim 1: windows reach 128, 16 times its 8 points or more");
+    CHECK_TEXT(why.text,
+               "dim 1: windows reach 128 points: must be less than 16 times its 8 points");
     h.window[1].pad_low = 0;
     h.window[1].dilation = 64;
     h.window[1].pad_high = 127;
@@ -635,7 +638,7 @@ static void test_refusals(void)
     CHECK_INT(dpar_window_outputs(&v, INT64_C(1) << 60, &m, &why), DPAR_E_RANGE);
     v.kind = DPAR_WINDOW_INTERPOLATION;
     CHECK_INT(dpari_window_check(&v, 4, 0, &why), DPAR_E_RANGE);
-    CHECK_TEXT(why.text, "4 inputs, 0 outputs: an interpolation has 1 to 2^30");
+    CHECK_TEXT(why.text, "4 inputs, 0 outputs: an interpolation has 1 to 2^30 of each");
     CHECK_INT(dpari_window_check(&v, 4, (INT64_C(1) << 30) + 1, &why), DPAR_E_RANGE);
     v.kind = DPAR_WINDOW_NEIGHBOURHOOD;
     v.dilation = 2;
@@ -643,7 +646,7 @@ static void test_refusals(void)
     CHECK_TEXT(why.text, "3 inputs with dilation 2 have fewer than 2 keys");
     v.dilation = 4097;
     CHECK_INT(dpar_window_outputs(&v, 9000, &m, &why), DPAR_E_RANGE);
-    CHECK_TEXT(why.text, "a neighbourhood's dilation is 4097: at most 4096");
+    CHECK_TEXT(why.text, "a neighbourhood's dilation is 4097: must be at most 4096");
     v.dilation = 4096;
     CHECK_INT(dpar_window_outputs(&v, 9000, &m, &why), DPAR_OK);
     v.dilation = 2;

@@ -196,7 +196,8 @@ static void test_ulysses(void)
         CHECK_INT(dpari_ulysses_counts(&s, &h, 0, 0, NULL, NULL, NULL, NULL, &why), DPAR_E_ARG);
         CHECK_INT(dpar_split_init(&h, DPAR_SPLIT_EVEN, 64, 3, 0, NULL), DPAR_OK);
         CHECK_INT(dpari_ulysses_counts(&s, &h, 0, 1, NULL, NULL, NULL, NULL, &why), DPAR_E_ARG);
-        CHECK_TEXT(why.text, "rank 0, sequence in 4 parts, heads in 3 (must be equal), width 1");
+        CHECK_TEXT(why.text, "rank=0 is not one of 4 parts of the sequence, the heads have 3 "
+                             "parts, or width=1 is below 1");
     }
 }
 
@@ -386,9 +387,8 @@ static void test_refusals(void)
     memset(&s, 0, sizeof s);
     s.layers = 10;
     CHECK_INT(dpar_stage_layers(&s, 0, 0, &lo, &hi, &why), DPAR_E_ARG);
-    CHECK_TEXT(
-        why.text,
-        "layers 10, first_layers or last_layers is negative, or stages 0 or chunks 1 below 1");
+    CHECK_TEXT(why.text, "layers=10, first_layers=0 and last_layers=0 must be at least 0, stages=0 "
+                         "and chunks=1 at least 1");
     s.stages = 2;
     CHECK_INT(dpar_stage_layers(&s, 2, 0, &lo, &hi, &why), DPAR_E_ARG);
     CHECK_INT(dpar_stage_layers(&s, -1, 0, &lo, &hi, &why), DPAR_E_ARG);

@@ -84,13 +84,13 @@ static void test_cart(void)
     REFUSED(dpar_cart_choose_parts(&g, parts, &cut, &why), DPAR_E_ARG, "not 9");
     g.dims = 2, g.cells[0] = 0, g.cells[1] = 4;
     parts[0] = parts[1] = 0;
-    REFUSED(dpar_cart_choose_parts(&g, parts, &cut, &why), DPAR_E_ARG, "dim 0: cells is 0");
+    REFUSED(dpar_cart_choose_parts(&g, parts, &cut, &why), DPAR_E_ARG, "dim 0: cells=0");
     g.cells[0] = 4, g.weight[1] = -1;
-    REFUSED(dpar_cart_choose_parts(&g, parts, &cut, &why), DPAR_E_ARG, "weight is -1");
+    REFUSED(dpar_cart_choose_parts(&g, parts, &cut, &why), DPAR_E_ARG, "weight=-1");
     for (i = -1; i <= DPAR_MAPPING_COUNT; i += DPAR_MAPPING_COUNT + 1) {
-        REFUSED(dpar_mapping_init(&place, &cart, i, 1, &why), DPAR_E_ARG, "kind is");
+        REFUSED(dpar_mapping_init(&place, &cart, i, 1, &why), DPAR_E_ARG, "kind=");
     }
-    REFUSED(dpar_mapping_init(&place, &cart, 0, 0, &why), DPAR_E_ARG, "per_node is 0");
+    REFUSED(dpar_mapping_init(&place, &cart, 0, 0, &why), DPAR_E_ARG, "per_node=0");
     REFUSED(dpar_mapping_init(&place, &cart, DPAR_MAPPING_BRICKS, 3, &why), DPAR_E_DIVIDE, "");
     memset(&s, 0, sizeof s);
     s.shape = 99;
@@ -98,7 +98,7 @@ static void test_cart(void)
     s.shape = DPAR_STENCIL_STAR;
     s.bytes = 8;
     s.block[0] = s.block[1] = s.width[0] = s.width[1] = 1;
-    REFUSED(dpar_mapping_choose(&place, &cart, 0, &s, &why), DPAR_E_ARG, "per_node is 0");
+    REFUSED(dpar_mapping_choose(&place, &cart, 0, &s, &why), DPAR_E_ARG, "per_node=0");
     s.bytes = 0; /* counts messages, not bytes */
     REFUSED(dpar_mapping_choose(&place, &cart, 2, &s, NULL), DPAR_OK, NULL);
     s.bytes = 8;
@@ -334,11 +334,11 @@ static void test_route(void)
     }
     CHECK(made > 0 && made < 198);
     q.node_capacity = 1;
-    REFUSED(dpar_route_plan(&q, steps, 10, &count, &why), DPAR_E_ARG, "node_capacity is 1");
+    REFUSED(dpar_route_plan(&q, steps, 10, &count, &why), DPAR_E_ARG, "node_capacity=1");
     q.node_capacity = 200, q.step_cost = -1;
-    REFUSED(dpar_route_plan(&q, steps, 10, &count, &why), DPAR_E_ARG, "step_cost is -1");
+    REFUSED(dpar_route_plan(&q, steps, 10, &count, &why), DPAR_E_ARG, "step_cost=-1");
     q.step_cost = INT64_C(1) << 31;
-    REFUSED(dpar_route_plan(&q, steps, 10, &count, &why), DPAR_E_ARG, "step_cost is 21474");
+    REFUSED(dpar_route_plan(&q, steps, 10, &count, &why), DPAR_E_ARG, "step_cost=21474");
     q.step_cost = 0;
     to = layout_of(&m, 1, extent, dpar_shard(0), dpar_replicate());
     REFUSED(dpar_route_plan(&q, steps, 10, &count, &why), DPAR_E_ARG, "number of dims");
@@ -382,7 +382,7 @@ static void test_flat_and_heads(void)
         how.first = -(k == 1), how.size = -(k == 2), how.ranks = -(k == 3);
         how.align = -(k == 4), how.multiple = -(k == 5);
         REFUSED(dpar_buckets_init(&how, start, bucket, 2, &n, &why), DPAR_E_ARG,
-                "multiple is negative");
+                "none may be negative");
     }
     how = fine;
     how.multiple = INT64_MAX, how.ranks = 2;
@@ -401,8 +401,7 @@ static void test_flat_and_heads(void)
         wrong.layers = k == 0 ? -1 : 8;
         wrong.stages = k == 1 ? 0 : 2;
         wrong.chunks = -(k == 2), wrong.first_layers = -(k == 3), wrong.last_layers = -(k == 4);
-        REFUSED(dpar_stage_layers(&wrong, 0, 0, &lo, &hi, &why), DPAR_E_ARG,
-                "first_layers or last_layers is negative");
+        REFUSED(dpar_stage_layers(&wrong, 0, 0, &lo, &hi, &why), DPAR_E_ARG, "last_layers=");
     }
 }
 
@@ -536,11 +535,11 @@ static void test_halo(void)
     out = layout_of(&m, 2, extent, dpar_shard(1), dpar_shard(0));
     wrong = h;
     wrong.outputs = &out;
-    REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_ARG, "axis 0 must cut outputs");
+    REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_ARG, "axis 0 must cut the same dim");
     out = layout_of(&m, 2, extent, dpar_shard_by(0, DPAR_SPLIT_BLOCK_CYCLIC, 1), dpar_shard(1));
-    REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_ARG, "axis 0 must cut outputs");
+    REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_ARG, "axis 0 must cut the same dim");
     out = layout_of(&m, 2, extent, dpar_replicate(), dpar_shard(1));
-    REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_ARG, "axis 0 must cut outputs");
+    REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_ARG, "axis 0 must cut the same dim");
     { /* both axes cut dim 0, in either order, and an axis that cuts nothing */
         dpar_placement p[2];
         p[0] = p[1] = dpar_shard(0);
@@ -549,7 +548,7 @@ static void test_halo(void)
         wrong.outputs = &out;
         p[0].order = 1, p[1].order = 0;
         CHECK_INT(dpar_layout_init(&out, &m, 2, extent, p, NULL), DPAR_OK);
-        REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_ARG, "axis 0 must cut outputs");
+        REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_ARG, "axis 0 must cut the same dim");
         wrong.grid = out = layout_of(&m, 2, extent, dpar_shard(0), dpar_replicate());
         CHECK_INT(dpar_halo_check(&wrong, NULL), DPAR_OK);
         h = halo_of(&m, 8);
@@ -593,10 +592,10 @@ static void test_halo(void)
     wrong.window[0].kernel = 3;
     CHECK_INT(dpar_halo_check(&wrong, NULL), DPAR_OK);
     /* walks */
-    REFUSED(dpar_halo_first(&w, &h, 0, 2, 0, &why), DPAR_E_ARG, "direction is 2");
-    REFUSED(dpar_halo_first(&w, &h, 0, -1, 0, &why), DPAR_E_ARG, "direction is -1");
-    REFUSED(dpar_halo_first(&w, &h, 0, 0, -1, &why), DPAR_E_ARG, "mode is -1");
-    REFUSED(dpar_halo_first(&w, &h, 0, 0, 4, &why), DPAR_E_ARG, "mode is 4");
+    REFUSED(dpar_halo_first(&w, &h, 0, 2, 0, &why), DPAR_E_ARG, "direction=2");
+    REFUSED(dpar_halo_first(&w, &h, 0, -1, 0, &why), DPAR_E_ARG, "direction=-1");
+    REFUSED(dpar_halo_first(&w, &h, 0, 0, -1, &why), DPAR_E_ARG, "mode=-1");
+    REFUSED(dpar_halo_first(&w, &h, 0, 0, 4, &why), DPAR_E_ARG, "mode=4");
     owner[1] = 0;
     wrong = h;
     wrong.owner = owner;

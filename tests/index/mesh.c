@@ -264,7 +264,7 @@ static void test_megatron_groups(void)
     CHECK_INT(dpar_mesh_view(&e, &m, "etp ep edp pp", wrong_size, DPAR_ORDER_FIRST_FASTEST, &why),
               DPAR_E_DIVIDE);
     CHECK_TEXT(why.text,
-               "axis 'pp' has size 2, stride 8 in the mesh, 4, 4 in the view: their groups differ");
+               "axis 'pp' has size 2, stride 8 in the mesh, but 4, 4 in the view: their groups differ");
     CHECK_INT(dpari_mesh_agree(&m, &e, NULL), DPAR_OK); /* e is as it was */
     m = ordered("tp-cp-dp-pp", 2, 1, 2, 4);             /* C5 */
     groups(&m, set_of(&m, "dp", NULL, NULL), c5_dp);

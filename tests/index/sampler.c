@@ -440,7 +440,7 @@ static void test_refusals(void)
     CHECK_TEXT(why.text, "remainder is 3: must be 0 (pad), 1 (drop) or 2 (exact)");
     CHECK_INT(init(&s, -1, 10, 4, 1, 0, &why), DPAR_E_ARG);
     CHECK_INT(init(&s, 0, 10, 0, 1, 0, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "ranks is 0 (at least 1), run is 1 (at least 0)");
+    CHECK_TEXT(why.text, "ranks=0 must be at least 1, run=1 at least 0");
     CHECK_INT(init(&s, 0, 10, 4, -1, 0, &why), DPAR_E_ARG);
     CHECK_INT(init(&s, 0, 10, 4, 0, 0, &why), DPAR_OK);
     CHECK_INT(s.run, 1);

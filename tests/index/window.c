@@ -252,7 +252,7 @@ static void test_refusals(void)
     CHECK_INT(dpar_window_outputs(&v, 8, &m, &why), DPAR_E_ARG);
     v.kernel = 5;
     CHECK_INT(dpar_window_outputs(&v, 4, &m, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "the kernel spans 5, more than 4 inputs and 0 of padding");
+    CHECK_TEXT(why.text, "the kernel spans 5 elements, more than 4 inputs and 0 of padding");
     v.stride = -1;
     CHECK_INT(dpar_window_outputs(&v, 8, &m, &why), DPAR_E_ARG);
     v.stride = 0;

@@ -127,7 +127,7 @@ static void refusals(MPI_Comm cart, const int *parts, int rank, int size)
     refused(cart, NULL, "NULL");
     CHECK_INT(dpar_mpi_grid_make(cart, NULL, &good, NULL, &why), DPAR_E_ARG);
     d = good, d.dims = 3;
-    refused(cart, &d, "process grid has 2 dims (1 to 6 are allowed), and desc.dims is 3");
+    refused(cart, &d, "process grid has 2 dims, but must have at most 6, and desc.dims is 3");
     d = good, d.parts[1] = parts[1] + 1;
     refused(cart, &d, "desc.parts[1] is ");
     d = good, d.parts[0] = rank == size - 1 ? parts[0] + 1 : parts[0]; /* one rank alone */

@@ -95,7 +95,7 @@ static void flat(void)
     c = made(&o);
     CHECK_TEXT(c->engine.name, "mpi");
     CHECK(c->node == NULL);
-    describes(c, "by MPI messages: options.flat or DPAR_MPI_FLAT is set");
+    describes(c, "by MPI messages: flat = 1 or DPAR_MPI_FLAT is set");
     adds(c);
     CHECK_INT(dpar_comm_free(c), DPAR_OK);
 }

@@ -107,7 +107,7 @@ static void lost_work(void)
     dpar_comm_report(c, &t);
     CHECK(strstr(text, "broadcast #0 of 1 i32 root 0: done\n") != NULL);
     CHECK(strstr(text, "recv of 1 i32 from ") != NULL);
-    CHECK(strstr(text, ": under way\n") != NULL);
+    CHECK(strstr(text, ": in progress\n") != NULL);
     CHECK_INT(dpar_comm_free(c), DPAR_E_ARG);
     CHECK_INT(dpar_wait(&work), DPAR_E_ARG);
 }

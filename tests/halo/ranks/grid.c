@@ -694,8 +694,8 @@ static void refusals(dpar_comm *c)
     d = good, d.periodic[0] = d.mirror_high[0] = 1;
     refused(c, &d, DPAR_E_ARG, "periodic is 1 (0 or 1 allowed), mirror_low 0 and mirror_high 1");
     d = good, d.parts[0] = c->size, d.parts[1] = 3;
-    sprintf(word, "the nonzero parts make %d, which does not divide %d ranks", 3 * (int)c->size,
-            (int)c->size);
+    sprintf(word, "the fixed parts multiply to %d, which does not divide %d ranks",
+            3 * (int)c->size, (int)c->size);
     refused(c, &d, DPAR_E_DIVIDE, word);
     d = good, d.cuts[0] = cuts,
     refused(c, &d, DPAR_E_ARG, "desc.cuts[0] is set, but desc.parts[0] is 0");

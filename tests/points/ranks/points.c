@@ -580,7 +580,7 @@ static void faults(dpar_comm *c)
     (void)snprintf(word, sizeof word, "id %d, ghost 0 of rank 0, is owned by no rank", 2 * c->size);
     refused(c, &d, DPAR_E_ARG, word);
     d.own_count = me == last ? -1 : 2;
-    refused(c, &d, DPAR_E_ARG, "own_count is -1");
+    refused(c, &d, DPAR_E_ARG, "own_count -1 or");
     d.own_count = 2;
     d.lists = &lists;
     d.ghost_count = me == last;

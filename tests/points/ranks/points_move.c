@@ -389,10 +389,10 @@ static void wrong_pieces(dpar_comm *c)
     if (c->size > 1) {
         d = right;
         d.owner = last ? NULL : owner;
-        not_moved(c, &d, DPAR_E_MISMATCH, "owner is given on some ranks");
+        not_moved(c, &d, DPAR_E_MISMATCH, "owner is NULL on some ranks");
         d = right;
         d.id = last ? NULL : id;
-        not_moved(c, &d, DPAR_E_MISMATCH, "id is given on some ranks");
+        not_moved(c, &d, DPAR_E_MISMATCH, "id is NULL on some ranks");
         d = right;
         d.corner_count = last ? 1 : 2;
         not_moved(c, &d, DPAR_E_MISMATCH, "elements have 1 corners on one rank, 2 on another");

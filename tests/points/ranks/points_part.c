@@ -231,10 +231,10 @@ static void wrong_clouds(dpar_comm *c)
     refused(c, &d, DPAR_E_ARG, "are 0");
     d = right;
     d.dims = last ? 4 : 2;
-    refused(c, &d, DPAR_E_ARG, "points have 4 dims");
+    refused(c, &d, DPAR_E_ARG, "desc.dims is 4");
     d = right;
     d.parts = last ? -1 : 0;
-    refused(c, &d, DPAR_E_ARG, "-1 parts is out of range");
+    refused(c, &d, DPAR_E_ARG, "parts -1 is out of range");
     d = right;
     d.position = last ? NULL : at;
     refused(c, &d, DPAR_E_ARG, "position or owner is NULL");
