@@ -124,7 +124,7 @@ static void test_qkv(void)
                             memset(want + 3 * value, mine, 3);
                         }
                         for (n = 0; dpar_heads_rows(&h, r, order, 3, n, at); n++) {
-                            CHECK(at[0] > before && at[1] > at[0]); /* each as long as it is */
+                            CHECK(at[0] > before && at[1] > at[0]); /* each with its length */
                             memset(got + at[0], 1, (size_t)(at[1] - at[0]));
                             before = at[1];
                         }
