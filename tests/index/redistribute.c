@@ -1488,7 +1488,7 @@ static void test_turned_axes(void)
     CHECK_INT(dpar_layout_init(&from, &m, 1, &n, p, NULL), DPAR_OK);
     cut_in(q, 8, back);
     CHECK_INT(dpar_layout_init(&to, &m, 1, &n, q, NULL), DPAR_OK);
-    (void)check_senders(&from, &to, 3); /* a sender has 12 elements, of which a taker wants 8 */
+    (void)check_senders(&from, &to, 3); /* a sender has 12 elements, a taker 8 in their range */
 }
 
 /* Checks that a sender which walks through what a rank of its node takes visits only its own part:
