@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT-0
-# Sourced by tests/run and the gates: how a test is compiled. One that calls what is private to a header
-# has an implementation of its own, in its unit; the others link the library.
+# Sourced by tests/run and the gates: defines how a test is compiled. A test that calls private functions of a
+# header includes the implementation in its own unit; the others link the library.
 
-# All that a program reaches, in its own unit: the compiler drops what is not called.
+# Puts all that a program reaches into its own unit: the compiler drops what is not called.
 reached='-DDPAR_STATIC -DDPAR_IMPLEMENTATION'
-# (What headers share is in the library, too.)
+# Succeeds if a source calls private functions. (dpari_hx_traffic is in the library, because headers share it.)
 looks_inside() { grep 'dpari_[a-z]' "$1" | grep -qv 'dpari_hx_traffic'; }
-# source, library: what the compiler is given beside the source
+# code_of SOURCE LIBRARY: prints what the compiler gets in addition to the source
 code_of() { if looks_inside "$1"; then echo "$reached"; else echo "$2"; fi; }

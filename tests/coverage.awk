@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT-0
-# What ran of src/: reads the files `text` of gcov -b -c -t, of several programs that hold the same headers,
-# and counts a line or a branch that one of them took. Which file of src/ a line is from the
-# headers' own marks say.
+# Reports which code of src/ ran: reads the text output of gcov -b -c -t for several programs that contain the
+# same headers, and counts a line or a branch if one of them took it. The marks in the headers tell which file
+# of src/ a line is from.
 #
-# The first file is tests/uncovered.txt: what need not be taken, a reason above. `judge`: a regular
-# expression of the modules whose branches and sentences must all be taken or be listed there;
-# `said`: of those whose sentences must; `lines`: of folders where 90 % of the lines must be.
+# The first file is tests/uncovered.txt, which lists what need not be taken, each with a reason above. `judge`
+# is a regular expression for the modules whose branches and messages must all be taken or be listed there;
+# `said` for those whose messages must; `lines` for folders of which 90 % of the lines must be.
 FNR == 1 { files++ }
 files == 1 { if ($0 !~ /^#/ && $0 != "") listed[$0] = 1; next }
 /^ *-: *0:/ {
@@ -48,7 +48,8 @@ function miss(name, needed) {
     told[name] = 1
     failed = 1
 }
-# The statement from line `from` to line `to` of a file calls a writer: are its sentences said?
+# Checks that the messages in the statement from line `from` to line `to` of a file, which calls a writer, were
+# all written.
 function sentences(from, to,    l, at, n, k, s, spoken, all) {
     for (l = at = from; l <= to; l++) {
         if ((file, l) in code) at = l

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT-0
-# The mutants of a C source, one a line: line, column, length of what goes, what comes, and a name that
-# stays the same when lines are added above: the line's text with the change in brackets.
+# Lists the mutants of a C source, one per line: line, column, length of the text to remove, its replacement,
+# and a name that stays the same when lines are added above: the line's text with the change in brackets.
 function mutant(at, old, new,    text) {
     text = substr(line, 1, at - 1) "[" old " -> " new "]" substr(line, at + length(old))
     sub(/^ +/, "", text)

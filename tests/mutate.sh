@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# Breaks src/index one operator, constant or bound at a time and asks the module's unit test whether
-# it notices: tests/mutate.sh [EVERY [MODULE...]]. EVERY: take each EVERY-th mutant only (1: all).
-# Survivors are listed; each fails that tests/mutants.txt does not explain. MUTANTS=FILE: only those
-# that the file lists. MUTANTS_FROM: the first one (0).
+# Breaks src/index one operator, constant or bound at a time and runs the module's unit test, which must fail:
+#     tests/mutate.sh [EVERY [MODULE...]]     EVERY: take only each EVERY-th mutant (1: all)
+# Lists the survivors; fails for each one that tests/mutants.txt does not explain. MUTANTS=FILE: take only those
+# that the file lists. MUTANTS_FROM: the first one to take (0).
 cd "$(dirname "$0")/.." || exit 1
 : "${CC:=cc}" "${MUTANTS:=}"
 every=${1:-1}
@@ -15,8 +15,8 @@ mkdir "$work/o" "$work/inc"
 for c in src/base/*.c src/index/*.c; do
     $CC -O2 -c "$c" -o "$work/o/$(basename "$c" .c).o" || exit 1
 done
-# Tests see what modules share privately; those that call what a module keeps for itself are
-# compiled with the module (`beside`).
+# Tests see what modules share privately. Those that call what a module keeps to itself are compiled together
+# with the module (`beside`).
 {
     printf '#ifndef DPAR_H\n#define DPAR_H\n'
     for h in src/base/*.h src/index/*.h; do
@@ -31,7 +31,7 @@ list_mutants() {
         awk -v every="$every" -v from="${MUTANTS_FROM:-0}" '(NR - 1) % every == from % every'
 }
 
-# Seconds of the processor: a busy machine must not kill a mutant.
+# Limits the processor time in seconds, because a busy machine must not kill a mutant.
 passes() {
     (ulimit -c 0; ulimit -t "${MUTANT_SECONDS:-20}"; exec timeout 120 "$1") > /dev/null 2>&1
     failed=$?
@@ -54,7 +54,7 @@ for module in "$@"; do
     list_mutants "$source" > "$work/mutants"
     while IFS='	' read -r line column length new name; do
         [ -z "$MUTANTS" ] || grep -qxF "$module: $name" "$MUTANTS" || continue
-        # a sample takes the explanations' word: what survives takes all tests, and may
+        # a sample trusts the explanations, because a survivor has to pass all tests, which takes long
         if [ "$every" -gt 1 ] && grep -qxF "$module: $name" tests/mutants.txt 2> /dev/null; then
             explained=$((explained + 1))
             continue

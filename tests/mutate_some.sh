@@ -1,14 +1,16 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# Breaks a folder of src/ one operator, constant or bound at a time, as tests/mutate.sh does for src/index,
-# and asks all of the folder's tests: tests/mutate_some.sh FOLDER [COUNT [SEED]]. The mutants are thousands:
-# COUNT of them (40), one of each COUNT-th part of the folder's, drawn by SEED (1). The module's own test comes
-# first, then the quickest; the first that fails, dies or does not end kills. What compiles to the same
-# code is none. Survivors are listed; those that tests/mutants.txt explains ("folder/module: ...") do not
-# count. Another survivor does not fail, as it does in tests/mutate.sh: the exit code is 1 where fewer than
-# MUTANTS_LEAST percent die (50), for then the tests tell little.
-# MUTANTS=FILE: those that the file lists ("folder/module: ...") and no others; here each unexplained
-# survivor fails.
+# Breaks a folder of src/ one operator, constant or bound at a time, as tests/mutate.sh does for src/index, and
+# runs all of the folder's tests:
+#     tests/mutate_some.sh FOLDER [COUNT [SEED]]
+# There are thousands of mutants: takes COUNT of them (40), one from each COUNT-th part of the folder's, drawn
+# with SEED (1). Runs the module's own test first, then the quickest; the first test that fails, crashes or does
+# not end kills the mutant. A mutant that compiles to the same code does not count. Lists the survivors; those
+# that tests/mutants.txt explains ("folder/module: ...") do not count. Unlike in tests/mutate.sh another
+# survivor is no failure: the exit code is 1 if fewer than MUTANTS_LEAST percent (50) are killed, because then
+# the tests are too weak.
+# MUTANTS=FILE: takes only those that the file lists ("folder/module: ..."); here each unexplained survivor is a
+# failure.
 cd "$(dirname "$0")/.." || exit 1
 : "${CC:=cc}" "${MUTANTS:=}"
 folder=$1 count=${2:-40} seed=${3:-1} least=${MUTANTS_LEAST:-50}
@@ -21,8 +23,8 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/o" "$work/inc" "$work/other"
 
-# Tests see what modules share privately. Those that call what a module keeps for itself are compiled
-# with it: what a test holds.
+# Lists the modules that a test is compiled with. Tests see what modules share privately; those that call what a
+# module keeps to itself are compiled together with it.
 holds() {
     case $1 in
     cost/cluster) echo cost/cluster cost/calibrate ;;
@@ -53,7 +55,7 @@ for c in src/"$folder"/*.c; do
     $CC $flags -c "$c" -o "$work/o/$(basename "$c" .c).o" || exit 1
 done
 
-# Compiles a test: its name ("comm/ranks/p2p"), the module that is broken or "-".
+# compile_test NAME MODULE: compiles a test, such as "comm/ranks/p2p", with the broken module, or "-" for none
 compile_test() {
     held='' k=0
     for each in $(holds "$1"); do
@@ -64,7 +66,7 @@ compile_test() {
     done
     $CC $flags -I"src/$folder" $held -c "tests/$1.c" -o "$work/$(echo "$1" | tr / _).test.o"
 }
-# Links it with all that it does not hold, into $work/test.
+# Links a test with all modules that it was not compiled with, into $work/test.
 link_test() {
     objects=''
     for o in "$work"/o/*.o "$work"/other/*.o; do
@@ -74,12 +76,12 @@ link_test() {
     done
     $CC "$work/$(echo "$1" | tr / _).test.o" $objects -lm -lpthread -o "$work/test" 2> "$work/link.log"
 }
-# Runs $work/test with the words of a line of "$work/words"; seconds it may take.
+# passes WORDS SECONDS: runs $work/test with the words of a line of "$work/words", for at most this time
 passes() {
     (ulimit -c 0; exec timeout -k 2 "$2" "$work/test" $1) > /dev/null 2>&1 < /dev/null
 }
 
-# The tests, a line each: milliseconds, name, words; the quickest first.
+# Lists the tests, one per line: milliseconds, name, words; the quickest first.
 ls tests/"$folder"/*.c | sed 's|^tests/||; s|\.c$||' > "$work/all"
 awk -v folder="$folder" '$2 == folder && $5 == "ranks" && $1 == "test"' tests/list | while read -r _ _ _ _ _ name words; do
     echo "$folder/ranks/$name $words"

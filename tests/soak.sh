@@ -1,11 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# The soak, tests/soak.c: random operations of all kinds, each compared, and random faults between them.
-#     sh tests/soak.sh SECONDS [SEED [WORDS...]]    four ranks of this machine: a line a minute, then a table
-#     START='mpirun ... -np 4' MPICC=mpicc.openmpi sh tests/soak.sh SECONDS [SEED]    over MPI, which must go on
-#         where a rank dies: Open MPI 4 with --mca orte_enable_recovery 1 --mca mpi_preconnect_mpi 1
-#     sh tests/soak.sh check                        does each counter notice what it counts?
-# Ends with 0 if hangs, leaks and wrong results are all 0. Needs Linux; docs/reliability.md.
+# Runs the soak, tests/soak.c: random operations of all kinds, whose results are all compared, with random
+# faults between them.
+#     sh tests/soak.sh SECONDS [SEED [WORDS...]]    four ranks of this machine: a line each minute, then a table
+#     START='mpirun ... -np 4' MPICC=mpicc.openmpi sh tests/soak.sh SECONDS [SEED]    over an MPI that continues
+#         if a rank dies: Open MPI 4 with --mca orte_enable_recovery 1 --mca mpi_preconnect_mpi 1
+#     sh tests/soak.sh check                        checks that each counter notices what it counts
+# Ends with 0 if hangs, leaks and wrong results are all 0. Needs Linux; see docs/reliability.md.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 : "${CC:=cc}" "${CFLAGS:=-O2}"
@@ -14,11 +15,11 @@ seconds=${1:-20} seed=${2:-1}
 shift $(($# < 2 ? $# : 2))
 work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
-# as a user's program of one file: the compiler sees all of dpar, and what it says a user sees
+# compiles it as a user's program in one file: the compiler sees all of dpar, and gives a user the same warnings
 one_file='-D_GNU_SOURCE -DDPAR_STATIC -DDPAR_IMPLEMENTATION -I. -Itests/lib'
 $CC $CFLAGS -Wall -Wextra -Werror -Wno-unused-function $one_file tests/soak.c -o "$work/soak" -lm || exit 1
 
-# What is broken on purpose, the row of the table that must say so, words for the soak.
+# notices FAULT ROW WORDS: makes a deliberate fault, which that row of the table must report
 notices() {
     SOAK_SPOIL=$1 "$work/soak" 4 "$seed" --ops 30 $3 > "$work/said" 2>&1 &&
         { echo "not noticed: $1"; cat "$work/said"; exit 1; }

@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# apps/fem.c: the error falls with the square of the cells' width, the same table on every number of ranks (the error
-# to 1e-6 of itself, iterations to 2), parts in balance, bad input. Where an MPI compiler is there the same over it.
-# With the word "long" instead: five meshes to 64^3 cells.
+# Tests apps/fem.c: the error falls with the square of the cells' width, the table is the same on every number
+# of ranks (the error to 1e-6 of itself, iterations to 2), parts are balanced, bad input is refused. If an MPI
+# compiler is installed, runs the same over MPI. With the argument "long" runs five meshes up to 64^3 cells
+# instead.
 : "${CC:=cc}" "${CFLAGS:=-O2}"
 work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
@@ -16,9 +17,9 @@ wait
 bad=0
 complain() { echo "$*"; head -n 12 "$work/out" "$work/err"; bad=1; }
 
-# cells, nodes, elements, iterations and error of each mesh
+# table: prints cells, nodes, elements, iterations and error of each mesh
 table() { awk '$1 + 0 > 0 && NF >= 9 { print $1, $2, $3, $7, $8 }' "$work/out"; }
-# name, command...: runs, and the table is that of the first run of this name
+# same NAME COMMAND...: runs the command and checks that its table equals that of the first run with this name
 same() {
     name=$1
     shift
@@ -31,7 +32,7 @@ same() {
         NF != 10 || $1 != $6 || $2 != $7 || $3 != $8 || apart($4, $9) > 2 || apart($5, $10) > 1e-6 * $5 { bad = 1 }
         END { exit bad }' || complain "another table than on one rank: $*"
 }
-# words of the one sentence on stderr, options...
+# refused WORDS OPTIONS...: checks that fem exits with 2 and prints one line with WORDS on stderr
 refused() {
     words=$1
     shift
@@ -56,7 +57,7 @@ for n in 1 2 3 4 5 6 8; do
     table | awk 'END { exit NR != 2 }' || complain "not two meshes: $n ranks"
     awk '$1 == 16 && $6 > 1.01 { bad = 1 } END { exit bad }' "$work/out" || complain "out of balance: $n ranks"
 done
-# more ranks than the coarse mesh has of anything to share
+# more ranks than the coarse mesh has cells, nodes or elements to share
 for n in 1 13 24; do
     same small "$work/fem" --cells 4 --meshes 1 --ranks $n
 done
@@ -87,7 +88,7 @@ for kind in openmpi mpich; do
     same three mpiexec.$kind $more -np 1 "$work/$kind" --cells 16 --meshes 2
     same three mpiexec.$kind $more -np 2 "$work/$kind" --cells 16 --meshes 2
     same traffic mpiexec.$kind $more -np 4 "$work/$kind" --cells 8 --meshes 1
-    # as if on two nodes
+    # simulates two nodes
     DPAR_MPI_NODE=1 same three mpiexec.$kind $more -np 2 "$work/$kind" --cells 16 --meshes 2
     DPAR_MPI_NODE=2 same traffic mpiexec.$kind $more -np 4 "$work/$kind" --cells 8 --meshes 1 --traffic
     echo "over $kind: 1, 2 and 4 ranks, two nodes of 1 and 2"

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# bindings/fortran: the module compiles without warnings, knows every function of its headers, and
-# has C's sizes, offsets and values; calls of each kind over ranks of dpar_launch, of mpiexec
-# (dpar_init) and over MPI; apps/lbm.f90: published tables, mass, the same bits on 1 to 8 ranks.
+# Tests bindings/fortran: the module compiles without warnings, has every function of its headers, and has C's
+# sizes, offsets and values; calls of each kind work over ranks of dpar_launch, of mpiexec (dpar_init) and over
+# MPI. Tests apps/lbm.f90: published tables, mass, the same bits on 1 to 8 ranks.
 . tests/compile/common.sh
 need gfortran
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
@@ -41,7 +41,7 @@ sizes() {
     [ "$(wc -l < c.txt)" -gt 300 ] || { echo 'too few sizes'; exit 1; }
 }
 
-# What lbm says, without its speed.
+# Runs a command, checks that the mass stays constant, and writes the output's bits into FILE.
 flow() { # file, command...
     said=$1
     shift
@@ -58,8 +58,8 @@ same() { # name, command...: the bits of reference.name
     cmp now "reference.$case" || { echo "other bits: $*"; exit 1; }
 }
 
-# By resolution, both profiles come nearer to Marchi's with the square of the cells (of order 1.2 when
-# the lid moves the corners, too), and are as far from Ghia's as Ghia's are from Marchi's.
+# Checks that with finer resolution both profiles converge to Marchi's with the square of the cells (with order
+# 1.2 if the lid moves the corners too), and are as far from Ghia's as Ghia's are from Marchi's.
 table() {
     try timeout 300 ./lbm 1 n=64 re=400 u=0.2 table > now.all
     awk '$1 == 100 && $2 == 64 { fine += $3 < 0.0008 && $4 < 0.0009 && $6 < 0.006 && $7 < 0.010 }
@@ -70,7 +70,7 @@ table() {
     sed -n 's/^ *\(Re\|[14]00\) /lbm: &/p' now.all
 }
 
-# Bad input: exit code 2 and one sentence on stderr.
+# Checks that bad input gives exit code 2 and one line on stderr.
 refuses() { # words of the sentence, arguments of lbm...
     said=$1
     shift
@@ -101,7 +101,8 @@ refusals() {
     refuses 'no grid of 257 ranks' 257 n=64 table
     refuses 'a table begins with n=16 and re=100' n=8 table
     refuses 'a table begins with n=16 and re=100' n=64 re=99 table
-    # a flow that blows up ends with a sentence, whether it is to settle or to take so many steps
+    # a flow that becomes unstable ends with a message, whether it runs until it is steady or for a number of
+    # steps
     for words in '1 n=8' '2 n=4 steps=20000'; do
         timeout 60 ./lbm $words re=100000 u=0.3 quiet > now.out 2> now.err
         [ $? -eq 1 ] && grep -q '^lbm: blown up by step [0-9]' now.err || { echo "lbm $words: not blown up"; exit 1; }
@@ -116,7 +117,7 @@ words() {
     esac
 }
 
-# Objects, and what links them: the module, the library without MPI and (.openmpi, .mpich) over it.
+# Makes the objects and what links them: the module, and the library without MPI and (.openmpi, .mpich) over it.
 object() {
     case $1 in
     module) try gfortran $strict -O1 -c "$f90" -o dpar_f.o ;;
@@ -178,7 +179,7 @@ done
 refusals
 [ "$(sort -u reference.plane reference.slab reference.cube | wc -l)" -eq 3 ] ||
     { echo 'different flows, one fingerprint'; exit 1; }
-# blocks of Fortran in docs/fortran.md are programs
+# compiles the Fortran blocks in docs/fortran.md, which are whole programs
 awk '/^```fortran$/ { on = 1; next } /^```/ { on = 0 } on { print > "block.f90" }' \
     "${DPAR_README:-$top/docs/fortran.md}"
 if [ -s block.f90 ]; then

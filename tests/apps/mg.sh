@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# apps/mg.c: the official norms, the same bits on every number of ranks, bad input. Where an MPI
-# compiler is there the same over it. With the word "long" instead: class W on more ranks,
-# class A (0.5 GB), both over MPI.
+# Tests apps/mg.c: the official norms, the same bits on every number of ranks, refusal of bad input. If an MPI
+# compiler is installed, runs class S over MPI too. With the argument "long" runs class W on more ranks and
+# class A (0.5 GB) instead, both also over MPI.
 : "${CC:=cc}" "${CFLAGS:=-O2}"
 work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
@@ -16,7 +16,7 @@ wait
 bad=0
 complain() { echo "$*"; head -n 8 "$work/out" "$work/err"; bad=1; }
 
-# class, command...: verified, and all digits of the norm as before with this class
+# same CLASS COMMAND...: checks that the run is verified, and that all digits of the norm equal the first run's
 same() {
     class=$1
     shift
@@ -26,7 +26,7 @@ same() {
     [ -f "$work/norm_$class" ] || cp "$work/norm" "$work/norm_$class"
     cmp -s "$work/norm" "$work/norm_$class" || complain "another norm than on one rank: $*"
 }
-# words of the one sentence on stderr, options...
+# refused WORDS OPTIONS...: checks that mg exits with 2 and prints one line with WORDS on stderr
 refused() {
     words=$1
     shift
@@ -46,7 +46,7 @@ if [ "${1:-}" = long ]; then
     done
 else
     same W "$work/mg" --ranks 2
-    # with 31 ranks some have nothing of the second grid
+    # with 31 ranks some have no part of the second grid
     for n in 1 2 3 4 6 8 13 31 64; do
         same S "$work/mg" --ranks $n
     done
@@ -67,7 +67,7 @@ else
     fi
 fi
 
-# The engines add in other orders; the norm does not depend on it.
+# The engines add in other orders, but the norm does not depend on that.
 for kind in openmpi mpich; do
     command -v mpicc.$kind > /dev/null || continue
     [ -x "$work/$kind" ] || { echo "mpicc.$kind: apps/mg.c does not compile"; exit 1; }

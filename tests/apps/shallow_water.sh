@@ -1,14 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# The shallow-water planet: the same checkpoint and picture, byte for byte, on 1 to 8 ranks and after
-# restarts on others; errors of the steady flow, whose exact solution is its beginning, and their
-# order; mass, energy and the surface, in long runs too; what it says to bad input.
+# Tests the shallow-water planet: the checkpoint and the picture are the same, byte for byte, on 1 to 8 ranks
+# and after restarts on other numbers; errors of the steady flow, whose exact solution is its initial state, and
+# their order; mass, energy and the surface, in long runs too; messages about bad input.
 : "${CC:=cc}" "${CFLAGS:=-O2}"
 [ -e build/libdpar.a ] || make -s build/libdpar.a || exit 1
 library=build/libdpar.a
 work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
-# the second: NaN in all halos before each exchange
+# the second program writes NaN into all halos before each exchange
 sed -e 's/^    return st == DPAR_OK ? dpar_halo_plan_begin/    (void)dpar_halo_plan_check(globe->exchange, DPAR_HALO_POISON, NULL); &/' \
     -e 's/^#include "dpar_halo.h"/#include "dpar_debug.h"/' \
     apps/shallow_water.c > "$work/poisoned.c"
@@ -24,7 +24,7 @@ same() { # file, file, words
     cmp "$1" "$2" || { echo "differs: $3"; bad=1; }
 }
 
-# 37 rows: no number of ranks divides them; two thirds of a day, with a report on the way
+# 37 rows, which no number of ranks divides; two thirds of a day, with a report in between
 for case in 5 2; do
     more="--case $case --rows 37 --days 0.25 --every 3"
     [ $case -eq 5 ] || more="$more --alpha 60"
@@ -41,7 +41,7 @@ done
 [ "$(head -c 15 "$work/one_0006.ppm")" = "$(printf 'P6\n666 333\n255\n')" ] || { echo 'no picture'; bad=1; }
 cmp -s "$work/one_0000.ppm" "$work/one_0006.ppm" && { echo 'nothing moves'; bad=1; }
 
-# nothing is read that no exchange brings: NaN in all halos before each changes no bit
+# all that is read was exchanged: NaN in all halos before each exchange changes no bit
 grep -q POISON "$work/poisoned.c" || { echo 'no place for poison'; bad=1; }
 timeout 120 "$work/poisoned" --case 2 --alpha 60 --rows 37 --days 0.25 --every 3 --ranks 4 --grid 2x2 2> "$work/err" |
     grep '^day' | cmp - "$work/one_said" || { echo 'poison is read'; bad=1; }
@@ -53,7 +53,7 @@ for ranks in '5 --grid 1x5' '8 --grid 1x8' '8 --grid 8x1' '16 --grid 2x8'; do
     same "$work/one" "$work/many" "small grid, ranks $ranks"
 done
 
-# more ranks than cores: said once, and otherwise not
+# more ranks than cores are reported once, and change nothing
 shared=0
 [ "$(nproc 2> /dev/null || getconf _NPROCESSORS_ONLN)" -ge 16 ] || shared=1
 [ "$(grep -c ': 16 ranks share [0-9]* cores*: they take turns' "$work/err")" -eq $shared ] ||
@@ -61,7 +61,7 @@ shared=0
 must --rows 8 --days 0.1
 [ -s "$work/err" ] && { echo 'one rank shares no core'; cat "$work/err"; bad=1; }
 
-# 1 rank all the way; 3, then 8, then 2; and once more from the same file onto itself
+# 1 rank from start to end; 3, then 8, then 2; and again from the same file, which is overwritten
 must --case 5 --rows 26 --days 0.75 --save "$work/whole"
 must --case 5 --rows 26 --days 0.25 --ranks 3 --save "$work/part"
 must --resume "$work/part" --days 0.5 --ranks 8 --grid 4x2 --save "$work/part"
@@ -70,14 +70,14 @@ same "$work/whole" "$work/part" 'restarted on other numbers of ranks'
 must --resume "$work/whole" --days 0.75 --save "$work/again"
 same "$work/whole" "$work/again" 'nothing to do'
 
-# a checkpoint brings its damping, which matters
+# a checkpoint contains its damping, which has an effect
 must --case 5 --rows 26 --days 0.75 --damping 0.02 --save "$work/other"
 cmp -s "$work/whole" "$work/other" && { echo 'nothing is damped'; bad=1; }
 must --case 5 --rows 26 --days 0.25 --damping 0.02 --save "$work/part"
 must --resume "$work/part" --days 0.75 --ranks 2 --save "$work/part"
 same "$work/other" "$work/part" 'restarted with a damping of its own'
 
-# steady flow: l2 on 64 rows at most docs/apps.md's, order near 2, mass to rounding
+# steady flow: l2 on 64 rows is at most that in docs/apps.md, the order is near 2, mass is kept to rounding
 for row in '0 9e-6 1.7' '45 6e-4 2' '60 4e-4 2' '90 1.2e-4 1.9'; do
     set -- $row
     must --case 2 --table --alpha "$1" --rows 64 --ranks 2
@@ -88,10 +88,10 @@ for row in '0 9e-6 1.7' '45 6e-4 2' '60 4e-4 2' '90 1.2e-4 1.9'; do
         { echo "errors at $1 degrees:"; cat "$work/out"; bad=1; }
 done
 
-# the mountain on day 15: mass to rounding, energy to 1e-4, the surface within 20 m of where it is on
-# 192 rows, 5033 to 5954 m (published plots: 5000 to 6000); and 400 days, on 24 rows, every 25 of
-# them: energy of a planet that comes to rest (motion has 4.6e-3 of it: 20^2 * 2 / 3 / (g 5960 m)),
-# heights not far from those between which it began, 4992 (at the poles) and 5960 m (at the equator)
+# the mountain on day 15: mass to rounding, energy to 1e-4, the surface within 20 m of that on 192 rows, 5033 to
+# 5954 m (published plots: 5000 to 6000). Then 400 days on 24 rows, in reports of 25 days: the energy of a
+# planet that comes to rest (motion has 4.6e-3 of it: 20^2 * 2 / 3 / (g 5960 m)), and heights close to the
+# initial ones, 4992 (at the poles) and 5960 m (at the equator)
 bounds() { # energy, lowest and highest surface, each from and to
     awk -v bounds="$*" 'BEGIN { split(bounds, b) }
         /^day/ { seen++; m = $4 + 0; e = $6 + 0 }
@@ -104,7 +104,7 @@ bounds -1e-4 1e-6 5013 5053 5934 5974
 must --case 5 --rows 24 --days 400 --every 600 --ranks 2
 bounds -4.6e-3 1e-6 4792 5960 4992 6160
 
-# the head of the example says what it prints (but for what rounding leaves of mass and energy)
+# the comment at the top of the example shows its output (except for rounding errors of mass and energy)
 sed -n 's/^ \*   \( *[0-9]* x .*\)/\1/p' apps/shallow_water.c | awk 'NF > 7 { print $1, $3, $4, $5, $6 }' > "$work/head"
 must --case 2 --table --rows 64 --ranks 2
 awk 'NR > 2 { print $1, $3, $4, $5, $6 }' "$work/out" | cmp - "$work/head" || bad=1
@@ -163,7 +163,7 @@ expect 2 'resume takes a regular file' --resume "$work"
 expect 1 'blown up' --case 5 --rows 24 --days 1000 --every 600 --damping 0 # between day 200 and 400
 expect 2 'No such file' --rows 8 --days 0.1 --ranks 2 --save "$work/no/such/directory"
 expect 1 'cannot be written' --rows 8 --days 0.1 --frames "$work/no/such/directory/f"
-# pipes that nobody reads or writes: not waited for, and still there
+# named pipes that no process reads or writes: the program does not wait for them and does not remove them
 mkfifo "$work/fifo" "$work/sent.part" "$work/f0002.ppm" || bad=1
 expect 2 'resume takes a regular file' --resume "$work/fifo"
 expect 2 'save takes a regular file' --rows 8 --days 0.1 --save "$work/fifo"

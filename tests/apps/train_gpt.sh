@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# A small GPT: every strategy, alone and together, against one rank (losses of 20 steps and all
-# parameters to 1e-5); a rank that dies, restarts on other meshes with the same losses, damaged
-# checkpoints, the trace, what it says to bad input. With the word "quick": few strategies. With "some": few strategies, with $program
-# started by $launch (MPI); with "all": all that $most ranks can do (4), by hand: minutes.
+# Tests a small GPT: every strategy, separately and combined, against one rank (losses of 20 steps and all
+# parameters to 1e-5); a rank that dies, restarts on other meshes with the same losses, damaged checkpoints, the
+# trace, messages about bad input. Arguments: "quick": few strategies; "some": few strategies, with $program
+# started by $launch (MPI); "all": all strategies that $most ranks (4) can run, by hand, which takes minutes.
 : "${CC:=cc}" "${CFLAGS:=-O2}"
 [ -e build/libdpar.a ] || make -s build/libdpar.a || exit 1
 library=build/libdpar.a
@@ -30,7 +30,7 @@ must() { # options...
     run "$@" || { echo "exit $?: $*"; head -n 9 "$work/out" "$work/err"; exit 1; }
 }
 
-# ranks, then how they are cut
+# the matrix of strategies: ranks, then the strategy
 matrix() {
     while read -r ranks how; do
         [ "$ranks" -le "${most:-4}" ] || continue
@@ -99,18 +99,19 @@ all) echo "$all" | matrix; exit $? ;;
 esac
 must --ranks 2 $small --quiet --check --zero 1 --bf16
 must --ranks 4 --pp 2 $small --quiet --check --zero 3 --bf16
-# rounded by an element's number: as one rank; where matrices are cut by other numbers, copies alike
+# rounding depends on an element's number: the result equals that of one rank; where matrices are cut into other
+# numbers, copies are equal
 must --ranks 4 --dp 4 --replicas 2 $small --quiet --check --zero 2 --pure-bf16
 must --ranks 3 --tp 3 --heads 6 $small --width 36 --quiet --check --zero 1 --pure-bf16
 losses() { awk '$1 == "step" { print $2, $4 }' "$work/out"; }
 
-# a capacity is kept: with half of an even share the losses are others
+# a capacity has an effect: with half of an even share the losses differ
 must --ranks 1 $small --experts 4
 losses > "$work/all"
 must --ranks 1 $small --experts 4 --capacity 0.5
 losses | cmp -s - "$work/all" && { echo 'no token was dropped'; bad=1; }
 
-# a rank dies after the checkpoint of step 10: all end, with the reason; the rest on other meshes
+# a rank dies after the checkpoint of step 10: all end with the reason; the remaining steps run on other meshes
 must --ranks 2 $small --pp 2 --experts 2
 losses > "$work/straight"
 [ "$(wc -l < "$work/straight")" -eq 12 ] || { echo 'steps are missing'; bad=1; }
@@ -127,7 +128,7 @@ for mesh in '--ranks 1' '--tp 2 --sp' '--dp 4 --zero 3 --replicas 2 --ep 2' '--c
         { echo "other losses after a restart on $mesh"; cat "$work/straight" "$work/again"; bad=1; }
 done
 
-# all in bf16 it goes on as if it had not stopped
+# with everything in bf16 it continues as if it had not stopped
 must --ranks 2 $small --zero 1 --pure-bf16
 losses > "$work/straight"
 run --ranks 2 $small --zero 1 --pure-bf16 --save "$work/pure" --every 10 --kill 12:1
@@ -174,7 +175,7 @@ refused 2 'does not train' --schedule forward-only
 refused 2 'no schedule' --schedule pipedream
 refused 2 'each needs one' --pp 4 --blocks 3
 refused 2 'heads' --tp 2 --heads 3 --width 48 --groups 2
-# joined, as torchrun and srun start it: what --ranks would say the launcher says
+# joined, as by torchrun and srun: the launcher sets what --ranks would
 for rank in 0 1; do
     DPAR_RANK=$rank DPAR_SIZE=2 DPAR_JOB=$$ $program $small --tp 2 --steps 2 > "$work/joined$rank" 2>&1 &
 done
@@ -189,7 +190,8 @@ grep -q '^memory of the rank' "$work/out" && grep -q '^planned step' "$work/out"
 "$work/train_gpt" $small --steps 1 > /dev/full 2> "$work/err"
 [ $? -ne 0 ] && grep -q 'not be written' "$work/err" || { echo 'lost results, exit 0'; bad=1; }
 
-# it learns: from 5.5 nats a byte to about how often each is there (3.53 nats, counted of the pages)
+# it learns: from 5.5 nats per byte to about the entropy of the byte frequencies (3.53 nats, counted in the
+# pages)
 for how in '' '--zero 1 --pure-bf16'; do
     must --ranks 2 --steps 50 --width 32 --length 32 --batch 8 --rate 0.01 $how
     awk '$1 == "step" && $2 > 30 { sum += $4; n++ } END { exit !(n > 2 && sum / n > 1 && sum / n < 3.8) }' \

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# The U-Net on tiles against one rank (outputs and gradients of a step), the same losses on any
-# tiles and with data parallelism, the loss of a short training, memory against the planner, and what
-# it says to bad input. With the word "long" a step of the whole globe, 1440 x 720, against one rank.
+# Tests the U-Net: tiles against one rank (outputs and gradients of a step), the same losses on any tiles and
+# with data parallelism, the loss of a short training, memory against the planner, and messages about bad input.
+# With the argument "long" runs a step of the whole globe, 1440 x 720, against one rank.
 : "${CC:=cc}" "${CFLAGS:=-O2}"
 [ -e build/libdpar.a ] || make -s build/libdpar.a || exit 1
 library=build/libdpar.a
@@ -25,7 +25,7 @@ if [ "${1:-}" = long ]; then
     exit $bad
 fi
 
-# odd extents at each level, three samples: what --check calls different ends with 1
+# odd extents at each level and three samples; exits with 1 if --check finds a difference
 must --size 42x22 --ranks 1 --dp 1 --steps 4
 losses > "$work/one"
 [ "$(wc -l < "$work/one")" -eq 4 ] || { echo 'steps are missing'; bad=1; }
@@ -41,7 +41,7 @@ must --size 40x24 --levels 5 --tiles 2x1 --steps 1 --check
 # 6 rows at the top are 1 at the bottom, for 4 ranks: some have no points there
 must --size 48x8 --levels 4 --tiles 4x1 --steps 1 --check
 
-# own points are what the planner counts, to the byte as extents are even; halos are more
+# own points equal the planner's to the byte because extents are even; with halos there are more
 must --size 96x48 --ranks 2 --steps 60
 awk '/^loss/ { first = $2; last = $4 } /^activations/ { own = $5; planned = $10 }
     /halos and padding/ { more = $1 } /^halos sent/ { halo = $(NF - 1) } /^rank 0/ { rate = $7 }

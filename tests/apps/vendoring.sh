@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# docs/vendoring: three codes over MPI before and after dpar took the exchange over. Both compile without warnings
-# and print the same bits on every number of ranks; what was added is at most 12 lines each (quick: one MPI, fewer
-# ranks). A file that two ranks wrote is read by any number. What docs/vendoring.md shows is what the files hold, and
-# its commands compile them.
+# Tests docs/vendoring: three MPI codes before and after dpar took over the exchange. Both versions compile
+# without warnings and print the same bits on every number of ranks; at most 12 lines were added to each (quick:
+# one MPI, fewer ranks). A file that two ranks wrote can be read by any number. The code shown in
+# docs/vendoring.md is in the files, and its commands compile them.
 . tests/compile/common.sh
 need mpicc
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
@@ -13,7 +13,7 @@ exact="-O1 -ffp-contract=off -J$work"
 ranks='1 2 3 4 6 8'
 [ "${1:-}" != quick ] || ranks='1 2 4'
 
-# How many lines of diff have this sign, without comments and closing braces.
+# Counts the lines of the diff with this sign, without comments and closing braces.
 lines() { # sign, before, after
     diff "$2" "$3" | sed -n "s/^$1 *//p" | grep -vc '^};*$\|^$\|^/\*\|^\* \|^//\|^!'
 }
@@ -26,7 +26,7 @@ few() { # name, suffix
         { echo "docs/vendoring.md does not say of $1: $old lines before, $new new"; exit 1; }
 }
 
-# Each line of a block below a link to vendoring/FILE is in that file.
+# Checks that each line of a block below a link to vendoring/FILE is in that file.
 shown() {
     awk '/\(vendoring\/[a-z_]*\.[a-z0-9]*\):$/ {
             file = $0; sub(/.*\(vendoring\//, "", file); sub(/\):$/, "", file)
@@ -39,8 +39,9 @@ shown() {
     done < "$work/shown"
 }
 
-# The commands of docs/vendoring.md, in a directory that has what it says to copy. Quickly: what is not
-# called is static there and not compiled; the library, which C and Fortran link, without the optimiser.
+# Runs the commands of docs/vendoring.md in a directory that has the files it tells to copy. To be quick,
+# compiles only what is called, as static functions, and the library, which C and Fortran link, without the
+# optimiser.
 copy() {
     rm -rf "$work/user"
     mkdir -p "$work/user/docs"
@@ -68,7 +69,8 @@ say() { # program, ranks, file
         { echo "$1: $2 ranks failed"; cat "$work/$3" "$work/said"; exit 1; }
 }
 
-# One rank before, then all after; before with more ranks too, up to $most (MPICH's waits spin).
+# Runs the version before on one rank, then the version after on all numbers; the version before with more ranks
+# too, up to $most (MPICH's waits spin).
 both() { # name
     say "$1_before" 1 alone
     for n in $ranks; do
@@ -83,7 +85,7 @@ both() { # name
     cmp "$work/alone" "$work/after" || { echo "$1, compiled as it says, differs"; exit 1; }
 }
 
-# What two ranks have written each number of ranks reads.
+# Reads what two ranks have written on each number of ranks.
 restarts() {
     rm -f "$work/field"
     say "restart write $work/field" 2 alone
@@ -101,7 +103,7 @@ compile() {
     *_after) library=$work/dpar.o ;;
     *) library= ;;
     esac
-    # MPICH's MPI_STATUSES_IGNORE makes gcc see an overflow
+    # gcc sees an overflow in MPICH's MPI_STATUSES_IGNORE
     flags="-O1 -Wall -Wextra -Werror -Wno-stringop-overflow -I$DPAR_DIR -I. $system"
     case $1 in
     restart) try mpicc$suffix $flags "$at/restart.c" "$work/dpar.o" -o "$work/restart" -lm ;;
@@ -142,7 +144,7 @@ for suffix in ${mpis:-plain}; do
         echo "mpif90$suffix: not found, or its module mpi is of another compiler: no Fortran here"
     fi
     copy
-    # the library, which all three link; the last of the commands links that of the third
+    # the library, which all three link; the last command links that of the third
     programs=
     for name in $names; do
         programs="$programs ${name}_before ${name}_after"

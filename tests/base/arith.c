@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Checked integers at their limits (arith.h), and real functions against libm (real.h). */
+/* Tests checked integers at their limits (arith.h), and real functions against libm (real.h). Run
+ * with: tests/run test index. */
 #include "dpar.h"
 
 #include "check.h"

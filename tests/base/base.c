@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* The statuses, and the messages that come with them. */
+/* Tests the statuses and their messages. Run with: tests/run test index. */
 #include "dpar.h"
 
 #include "check.h"
 
-/* The numbers are part of the interface: other languages and files of results hold them. */
+/* Checks the statuses' numbers, which are part of the interface: other languages and result files
+ * contain them. */
 static void test_statuses(void)
 {
     static const int32_t numbers[] = {
@@ -26,7 +27,7 @@ static void test_statuses(void)
     CHECK_TEXT(dpar_status_text(-77), "unknown status");
 }
 
-/* Messages take the forms of printf that dpar needs. */
+/* Checks that messages support the printf formats that dpar needs. */
 static void test_messages(void)
 {
     dpar_why why;

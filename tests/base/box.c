@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Boxes: volumes, intersections and containment, by looking at every cell of small boxes, and volumes
- * at the limits of 64 bits. */
+/* Tests boxes: volumes, intersections and containment, by counting every cell of small boxes, and
+ * volumes at the limits of 64 bits. Run with: tests/run test index. */
 #include "dpar.h"
 
 #include "check.h"
@@ -51,7 +51,7 @@ static void compare(const dpar_box *a, const dpar_box *b)
     CHECK_INT(dpari_box_contains(a, b), common == cells);
 }
 
-/* Number `n` of the 25 pairs of bounds from -2 to 2, empty and reversed ones included. */
+/* Returns number `n` of the 25 pairs of bounds from -2 to 2, including empty and reversed ones. */
 static dpar_box numbered(int32_t n)
 {
     return box_of(2, n % 5 - 2, n / 5 % 5 - 2, n / 25 % 5 - 2, n / 125 % 5 - 2);
@@ -79,8 +79,8 @@ static void test_dims(void)
     CHECK(dpari_box_contains(&point, &point));
 }
 
-/* -1 if the number of elements does not fit in 63 bits. An empty box has 0 elements, however large
- * its other dims are. */
+/* Checks that the result is -1 if the number of elements does not fit in 63 bits. An empty box has
+ * 0 elements, however large its other dims are. */
 static void test_limits(void)
 {
     dpar_box box = box_of(2, 0, INT64_C(3037000499), 0, INT64_C(3037000499));

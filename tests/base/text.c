@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* The text sink against snprintf, and the reading of numbers against strtod. */
+/* Tests the text sink against snprintf, and the reading of numbers against strtod. Run with:
+ * tests/run test index. */
 #include "dpar.h"
 
 #include <stdlib.h>
@@ -7,7 +8,7 @@
 #include "check.h"
 #include "half_way.h"
 
-/* EXACT_LIBC 0: a C library whose printf and strtod round badly is no oracle (picolibc 1.8). */
+/* EXACT_LIBC 0: a C library whose printf and strtod round badly (picolibc 1.8) is no oracle. */
 #ifndef EXACT_LIBC
 #define EXACT_LIBC 1
 #endif
@@ -38,7 +39,7 @@ static uint64_t next_random(uint64_t *x)
     return *x;
 }
 
-/* Any finite double, evenly over its bits: every size, subnormal ones too. */
+/* Returns any finite double, uniform over its bits: every magnitude, also subnormal ones. */
 static double any_double(uint64_t *x)
 {
     double v;
@@ -91,7 +92,7 @@ static void test_numbers(void)
         digits = 1 + (int)(i % 17);
         snprintf(expected, sizeof expected, "%.*g", digits, v);
         CHECK_TEXT(text_of_real(v, digits), expected);
-        v = (double)(int64_t)(x >> 34) / 1000.0; /* as people write them */
+        v = (double)(int64_t)(x >> 34) / 1000.0; /* as people write numbers */
         snprintf(expected, sizeof expected, "%.*f", (int)(i % 10), v);
         if (!half_way(v, (int)(i % 10), 0)) {
             CHECK_TEXT(text_of_fixed(v, (int)(i % 10)), expected);
@@ -124,7 +125,7 @@ static void test_fixed(void)
     CHECK_TEXT(text_of_fixed(HUGE_VAL - HUGE_VAL, 1), "nan");
 }
 
-/* A form puts what printf puts. */
+/* Checks that a format gives what printf gives. */
 static void test_forms(void)
 {
     char got[200], expected[200];
@@ -155,7 +156,7 @@ static void test_forms(void)
     CHECK_INT(t.used, 9);
 }
 
-/* Reads as strtod, to the last bit. */
+/* Checks that a number is read as by strtod, to the last bit. */
 static void check_read(const char *text)
 {
     double got = 7.0, expected = strtod(text, NULL);
@@ -210,7 +211,7 @@ static void test_read_rounding(void)
         double v = any_double(&x);
         snprintf(text, sizeof text, "%.*g", 1 + (int)(i % 25), v);
         check_read(text);
-        if (i % 10 == 0) { /* all digits; as many zeros and a one: past what is kept */
+        if (i % 10 == 0) { /* all digits; as many zeros and a one: beyond those used */
             snprintf(text, sizeof text, "%.1100e", v);
             check_read(text);
             n = strcspn(text, "e");
@@ -247,7 +248,7 @@ static void test_reading(void)
     CHECK_INT(dpari_text_number("1234", 2, &v), 2); /* not past n */
     CHECK_NEAR(v, 12.0, 0);
     CHECK_INT(dpari_text_number("1e999999", 8, &v), 8);
-    CHECK(!(v < 1e308)); /* infinite, for the caller to refuse */
+    CHECK(!(v < 1e308)); /* infinite, which the caller must refuse */
     CHECK_INT(dpari_text_number("1e-999999", 9, &v), 9);
     CHECK_NEAR(v, 0.0, 0);
 }
@@ -274,7 +275,7 @@ static void test_sink(void)
     CHECK_TEXT(buffer, "x\n\xc3\xa9  ");
     dpari_text_column(&t, 2);
     CHECK_INT(t.used, 6);
-    dpar_text_init(&t, NULL, 0); /* columns count what is not kept */
+    dpar_text_init(&t, NULL, 0); /* columns count text that is not stored */
     dpar_text_put(&t, "abc");
     dpari_text_column(&t, 5);
     CHECK_INT(t.used, 5);

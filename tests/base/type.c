@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* The number formats: widths (IEEE 754, bfloat16, OCP FP8), names all different. */
+/* Tests the number formats: their widths (IEEE 754, bfloat16, OCP FP8), and that all names differ.
+ * Run with: tests/run test index. */
 #include "dpar.h"
 
 #include "check.h"
@@ -15,7 +16,7 @@ int main(void)
             CHECK(strcmp(dpar_type_name(t), dpar_type_name(u)) != 0);
         }
     }
-    CHECK_INT(DPAR_TYPE_NONE, 0); /* what a zeroed struct says */
+    CHECK_INT(DPAR_TYPE_NONE, 0); /* the value in a zeroed struct */
     CHECK_TEXT(dpar_type_name(DPAR_TYPE_NONE), "none");
     CHECK_INT(dpar_type_bytes(-1), 0);
     CHECK_INT(dpar_type_bytes(DPAR_TYPE_COUNT), 0);

@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# Ordinary questions to the commands, built with the undefined-behaviour sanitizer: every model with
-# machines in turn, schedules, grids. Each answer is an exit code of 0 or 1, or of 2 with one sentence
-# on stderr; the sanitizer ends the program at the first misaligned access, overflow or bad shift.
-# The questions are the same on every run. A push takes one in four of 1,200 (DPAR_PART), which is a
-# minute of two cores; nightly asks 2,000 (DPAR_ASKS). ASKS_SANITIZE=address,undefined finds reads behind an array as well; ASKS_SAY=FILE
-# lists the questions and the answers.
+# Gives ordinary queries to the commands, built with the undefined-behaviour sanitizer: every model with
+# machines in turn, schedules, grids. Each must exit with 0 or 1, or with 2 and one message on stderr; the
+# sanitizer ends the program at the first misaligned access, overflow or bad shift. The queries are the same on
+# every run. A push runs one in four of 1,200 (DPAR_PART), which takes two cores a minute; nightly runs 2,000
+# (DPAR_ASKS). ASKS_SANITIZE=address,undefined finds reads behind an array as well; ASKS_SAY=FILE lists the
+# queries and the results.
 . tests/compile/common.sh
 asks=${DPAR_ASKS:-$([ "${DPAR_PARTS_OF:-1}" -eq 1 ] && echo 2000 || echo 1200)}
 sanitize=${ASKS_SANITIZE:-undefined,alignment}
@@ -16,14 +16,14 @@ headers='dpar_cost dpar_schedule dpar' # what these three commands include
 library "$work/dpar.a" $CC $flags
 build() { try $CC $flags -I"$DPAR_DIR" "commands/$1.c" "$work/dpar.a" -o "$work/$1" -lm; }
 in_pairs build plan pipeline decompose
-# doctor asks the machine and not the user: once, in the whole
+# doctor examines the machine and does not depend on the query: runs once, if nothing is left out
 [ "${DPAR_PARTS_OF:-1}" -ne 1 ] || try $CC $flags $reached -I"$DPAR_DIR" commands/doctor.c -o "$work/doctor" -lm
-# a finding is a signal, since the commands have an exit code 1 of their own
+# a finding is a signal, because the commands have an exit code 1 of their own
 export UBSAN_OPTIONS=abort_on_error=1 ASAN_OPTIONS=abort_on_error=1 NO_COLOR=1
 
 "$work/plan" --list > "$work/list"
 "$work/pipeline" --list > "$work/schedules"
-# One question a line. A small linear congruence chooses, in whole numbers that every awk has.
+# Prints one query per line. A small linear congruence chooses, in whole numbers that every awk has.
 awk -v asks="$asks" -v schedules="$work/schedules" '
 function any(most) { seed = (seed * 16807) % 2147483647; return seed % most }
 function one(words,    part, n) { n = split(words, part, " "); return part[1 + any(n)] }
@@ -78,7 +78,7 @@ END {
 }' "$work/list" | awk -v of="${DPAR_PARTS_OF:-1}" -v part="${DPAR_PART:-0}" 'NR % of == part % of' > "$work/asks"
 [ ! -x "$work/doctor" ] || echo doctor >> "$work/asks"
 
-# every second question from the one whose number is given
+# every second query from the one with the given number
 ask() {
     awk -v half="$1" 'NR % 2 == half' "$work/asks" | while read -r command words; do
         # shellcheck disable=SC2086

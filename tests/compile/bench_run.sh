@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: MIT-0
-# The benchmarks of communicators and of halo exchanges (of f64 and f32) build with each MPI library here, run,
-# and find every result right: one row of each operation from each engine; those of strategies, of
-# overlap, of messages and of predicted beside measured without MPI. No time is judged. A push takes those with one MPI
-# (DPAR_MPI), those of predicted beside measured, or the others without MPI, in turns.
+# Builds the benchmarks of communicators and of halo exchanges (of f64 and f32) with each installed MPI library,
+# runs them, and checks that every result is right: one row of each operation with each engine. Does the same
+# without MPI for those of strategies, of overlap, of messages and of predicted against measured times. The
+# times are not checked. A push runs those with one MPI (DPAR_MPI), those of predicted against measured times,
+# or the others without MPI, in turns.
 . tests/compile/common.sh
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-# Only what the benchmarks reach is compiled, as static functions.
+# Compiles only what the benchmarks reach, as static functions.
 build() {
     mpi=${1#*:}
     case ${1%%:*} in

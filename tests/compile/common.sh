@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT-0
-# Sourced by the gates. DPAR_DIR is where the headers lie: the proofs point it at broken copies.
+# Sourced by the gates. DPAR_DIR is the folder of the headers; the proofs set it to broken copies.
 : "${CC:=cc}" "${DPAR_DIR:=$PWD}"
 . tools/headers
 . tests/build.sh
@@ -12,7 +12,7 @@ have() { command -v "$1" > /dev/null 2>&1; }
 need() { have "$1" || { echo "$1: not found"; exit 77; }; }
 try() { "$@" || { echo "failed: $*"; exit 1; }; }
 
-# another_version MINOR FOLDER: makes the headers there those of another release.
+# another_version MINOR FOLDER: changes the headers in FOLDER to those of another release.
 another_version() {
     another=$(awk -v minor="$1" '/^#define DPAR_VERSION_MAJOR/ { print $3 * 10000 + minor * 100 }' "$2/dpar.h")
     for each in "$2"/dpar*.h; do
@@ -21,8 +21,8 @@ another_version() {
     done
 }
 
-# Of many alike, each push takes one part and nightly takes all: DPAR_PARTS_OF=4 DPAR_PART=1 keeps every
-# fourth item from the second on.
+# some_of ITEM...: prints the items of this run. Of many similar ones each push takes one part and nightly takes
+# all: DPAR_PARTS_OF=4 DPAR_PART=1 prints every fourth item from the second on.
 some_of() {
     at=0
     for each in "$@"; do
@@ -31,14 +31,15 @@ some_of() {
     done
 }
 
-# Of the MPIs that are here a push takes one where the other would say the same: as DPAR_MPI (0 or 1) says.
+# one_mpi MPI...: prints the MPIs of this run. A push takes one of the installed ones where both would give the
+# same result, chosen by DPAR_MPI (0 or 1).
 one_mpi() {
     [ "${DPAR_PARTS_OF:-1}" -eq 1 ] || [ $# -lt 2 ] || { [ "${DPAR_MPI:-0}" -eq 0 ] || shift; set -- "$1"; }
     echo "$*"
 }
 
-# Runs `function item` for each item, two at a time (give the longest first); begins no other after one
-# that fails, and ends with what it says. k is the item's number.
+# in_pairs FUNCTION ITEM...: runs `FUNCTION item` for each item, two at a time (pass the longest first). Starts
+# no other after a failure, and then ends with its output. k is the number of the item.
 in_pairs() {
     each=$1
     shift
@@ -62,7 +63,8 @@ in_turn() {
     done
 }
 
-# library FILE compiler and flags...: the implementation of all headers, an object each, in one archive.
+# library FILE COMPILER AND FLAGS...: compiles the implementation of each header into an object, and all into
+# one archive.
 library() {
     archive=$1
     shift
@@ -72,7 +74,8 @@ library() {
     rm -f "$archive"
     try ar rc "$archive" "$archive.parts"/*.o
 }
-# Where the optimiser does not matter: tests/run has built that of these very headers; else with these flags.
+# usual_library: for tests where the optimiser does not matter. Takes the library that tests/run has built from
+# these headers, otherwise compiles it with these flags.
 usual_library() { # FILE flags...
     if [ "$DPAR_DIR" = "$PWD" ] && make -q build/libdpar.a 2> /dev/null; then
         cp build/libdpar.a "$1"

@@ -1,13 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# The contract: cc -DDPAR_IMPLEMENTATION -I. FILE.c -o FILE needs no other flag. What users copy says -O2 as well,
-# for the speed; here it is left out, so that the contract is what is tested. Each numbered example is at most
-# 75 lines, its first lines say the commands and what they print, and they do print that, in any order of the lines
-# ("..." there stands for the rest of a line, or for a part of it). The same command for a program that includes one
-# header, for each, and for the program in its first comment; those of dpar_mpi.h, dpar_nccl.h and dpar_cuda.h are
-# compiled, the second over the stand-ins for CUDA and NCCL.
+# Tests the contract: cc -DDPAR_IMPLEMENTATION -I. FILE.c -o FILE needs no other flag. What users copy has -O2
+# as well, for speed; it is left out here, so that the contract is tested. Each numbered example has at most 75
+# lines; its first lines show the commands and their output, and running them must print these lines in any
+# order ("..." stands for the rest of a line, or for a part of it). The same command must compile a program that
+# includes one header, for each header, and the program in its first comment; those of dpar_mpi.h, dpar_nccl.h
+# and dpar_cuda.h are compiled, the second over the stand-ins for CUDA and NCCL.
 #     contract.sh quick   for make test: the first example by the contract, the others linked with the library
-#     contract.sh         each by the contract; a push takes one in four
+#     contract.sh         all by the contract; a push takes one in four
 . tests/compile/common.sh
 quick=
 if [ "${1:-}" = quick ]; then
@@ -15,13 +15,14 @@ if [ "${1:-}" = quick ]; then
     usual_library "$work/quick.a" -O1
 fi
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-# A command and the lines that it prints, from the first comment: behind " *   cc ", " *   build/" and the like.
+# Prints a command and the lines of its output from the first comment: behind " *   cc ", " *   build/" and the
+# like.
 commands_of() {
     awk 'NR == 1 { next }
         /^ ?[*!]   / { sub(/^ ?[*!]   /, ""); if ($0 ~ /^(cc|mpicc|mpifort|gfortran|mpiexec|build\/)/) { n++; print "C " $0 } else if (n) print "L " $0; next }
         /\*\// || /^[^ !\/*]/ { exit }' "$1"
 }
-# What was printed, what was expected: each line once.
+# Checks that each expected line was printed once.
 compare() {
     awk 'FNR == NR { said[++n] = $0; next }
         { expected[++m] = $0 }
@@ -91,7 +92,8 @@ example() {
     [ -s "$work/$name.$runs" ] || { echo "$1: its first lines do not say what it prints"; exit 1; }
     run_as_said "$1" "$command" "$work/$name.$runs"
 }
-# The program in a header's first comment; behind the code of a line may stand a word in place of a comment.
+# Prints the program in a header's first comment; a line of code may have a word at its end in place of a
+# comment.
 program_of() {
     awk 'NR == 1 { next } /\*\//{ last = 1 } / \*     (cc|mpicc|nvcc) / { exit } / \*     #include "/ { on = 1 }
         on && / \*     / { sub(/ \*     /, ""); sub(/ *\*\/$/, ""); if (match($0, /[;{]   +[^ ]/)) $0 = substr($0, 1, RSTART); print }
@@ -109,7 +111,7 @@ first_screen() {
     try timeout 60 "$work/first_$1" > "$work/first_$1.said"
 }
 in_pairs first_screen $headers
-# A line that users copy has -O2 or -O1: without it dpar takes several times as long.
+# Lines that users copy have -O2 or -O1, because without it dpar takes several times as long.
 bare=$(grep -nE '(^|[^a-z])(mpi)?cc (-I[^ ]* )*-D(DPAR_|USE_MPI|DOCTOR_MPI)' README.md docs/*.md docs/guide/*.md examples/* apps/*.* commands/*.[ch] \
     bindings/fortran/dpar.c bindings/fortran/dpar.f90 dpar*.h)
 bare=$bare$(grep -nE '(^|[^a-z])gfortran [^`]*\.f90' README.md docs/*.md docs/guide/*.md examples/* apps/*.* | grep -v ' -O[23] ')

@@ -1,16 +1,17 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# Which lines, branches and sentences of src/ do the tests reach? gcc's counters at -O0, read by gcov. Wanted
-# are all branches of index/ and schedule/ and the sentences of these, cost/, comm/ and halo/, but for those that
-# tests/uncovered.txt lists, and 90 % of the lines of cost/, comm/ and halo/; the others are told. Nightly:
-# everything; a push: some modules whose own test is quick. COVERAGE=FOLDER...: all tests of these folders.
+# Reports which lines, branches and messages of src/ the tests reach, with gcc's counters at -O0, read by gcov.
+# All branches of index/ and schedule/ and the messages of these, cost/, comm/ and halo/ must be reached, except
+# those that tests/uncovered.txt lists, and 90 % of the lines of cost/, comm/ and halo/; the others are only
+# reported. Nightly takes everything; a push, some modules whose own test is quick. COVERAGE=FOLDER...: all
+# tests of these folders.
 . tests/compile/common.sh
 [ "$DPAR_DIR" = "$PWD" ] || { echo 'only for src/'; exit 77; }
 have gcc && have gcov || { echo 'gcc with gcov: not found'; exit 77; }
 flags='-O0 -g0 --coverage -D_GNU_SOURCE -include tests/lib/coverage.h'
 mkdir "$work/o" "$work/text"
 
-# A part of the headers is enough for the units that reach no further.
+# Some of the headers are enough for the units that reach no others.
 part() {
     . tools/headers
     parts "$1"
@@ -24,7 +25,7 @@ unit() {
     build "$1" "unit_$name"
     try timeout 600 "$work/o/unit_$name" > /dev/null
 }
-# A line of tests/list: NAME "words" ["words"...]
+# Runs a line of tests/list: NAME "words" ["words"...]
 ranks() {
     name=$1 source=$(echo tests/*/ranks/$1.c)
     shift
@@ -43,7 +44,8 @@ read_all() {
 }
 
 if [ -z "$COVERAGE" ] && [ "${DPAR_PARTS_OF:-1}" -gt 1 ]; then
-    # folder:module, where its own test and that of refusals take all that any takes, and are quick
+    # folder:module, where the module's own test and that of refusals are quick and take everything that any
+    # test takes
     modules=$(some_of index:flat schedule:lower index:heads schedule:steps index:context \
         schedule:check index:sampler schedule:sketch index:cover)
     tests=
@@ -60,7 +62,7 @@ if [ -z "$COVERAGE" ] && [ "${DPAR_PARTS_OF:-1}" -gt 1 ]; then
     exit 0
 fi
 
-# The tests of all folders, as tests/list has them.
+# Runs the tests of all folders, as listed in tests/list.
 in_pairs part $headers
 try ar rc "$work/dpar.a" "$work"/o/*.o
 : "${COVERAGE:=index schedule cost comm halo points train spatial debug}"
@@ -79,8 +81,8 @@ case " $COVERAGE " in
         try timeout 600 "$work/o/$each" 30 1 > /dev/null
     done
     try timeout 60 "$work/o/unit_comm_refusals" slow > /dev/null
-    # what programs say when they start and fail; they compile their own, whose counters go here, each
-    # program's apart
+    # tests what programs print when they start and fail; they compile their own programs, whose counters are
+    # written here, into a separate folder for each
     printf '#!/bin/sh\nexec gcc -dumpdir "%s/o/call$$_" "$@"\n' "$work" > "$work/cc"
     chmod +x "$work/cc"
     for each in start launch; do

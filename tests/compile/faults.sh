@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# The long runs of tests/*/ranks: 1000 rounds of faults, a third as many among halo exchanges and of shrinks; ranks as
-# threads under the thread sanitizer; processes and threads under the address and undefined-behaviour
-# sanitizers.
+# Runs the long tests in tests/*/ranks: 1000 rounds of faults, a third as many of faults in halo exchanges and
+# of shrinks; ranks as threads under the thread sanitizer; processes and threads under the address and
+# undefined-behaviour sanitizers.
 . tests/compile/common.sh
 [ -r /proc/self/stat ] || { echo '/proc: not found'; exit 77; }
 flags='-g1 -O1 -D_GNU_SOURCE'
@@ -10,7 +10,7 @@ programs='collectives messages several teams errors mismatch halo_exchange halo_
 rounds=${FAULT_ROUNDS:-1000}
 printf 'int main(void) { return 0; }\n' > "$work/probe.c"
 
-# The words with which a program runs for some seconds: as processes and as threads.
+# Prints the arguments with which a program runs for some seconds: as processes and as threads.
 words() {
     case $1:$2 in
     halo_exchange:thread) echo '2 5 7 threads' ;;
@@ -42,7 +42,7 @@ build() {
 sanitized() {
     tool=${1%%:*} name=${1#*:} program=$work/$name.${tool%%,*}
     if [ "$tool" = thread ]; then
-        # the ranks' memory is one mapping: reports of it are real
+        # the ranks share one mapping of memory, so reports about it are real
         TSAN_OPTIONS=halt_on_error=1 try timeout 600 "$program" $(words "$name" thread)
     else
         try timeout 600 "$program" $(words "$name" processes)
@@ -63,7 +63,7 @@ for name in $programs; do
         all="$all $tool:$name"
     done
 done
-# A push takes one in eight: with both sanitizers these are programs of one of them alone.
+# A push takes one in eight. With both kinds of sanitizers these may be programs of only one of them.
 whole=$([ "${DPAR_PARTS_OF:-1}" -gt 1 ] || echo whole)
 all=$([ -n "$whole" ] && echo $all || DPAR_PARTS_OF=8 DPAR_PART=$((${DPAR_PART:-0} % 4 + 4 * ${DPAR_MPI:-0})) some_of $all)
 for tool in $tools; do

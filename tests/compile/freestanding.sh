@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# dpar.h, dpar_schedule.h and dpar_cost.h compile for machines without a C library: only <limits.h>,
-# <stdarg.h>, <stddef.h>, <stdint.h>. The headers above say there, in one sentence, that they need POSIX; dpar_all.h leaves
-# them out.
-# LLVM 14's AVR back end dies on some 64-bit arithmetic (asm printer, "Not supported instr"): there clang's
-# front end checks the headers, and avr-gcc makes the object file.
+# Checks that dpar.h, dpar_schedule.h and dpar_cost.h compile for machines without a C library, with only
+# <limits.h>, <stdarg.h>, <stddef.h> and <stdint.h>. The headers above them report there, in one message, that
+# they need POSIX; dpar_all.h leaves them out. LLVM 14's AVR back end crashes on some 64-bit arithmetic (asm
+# printer, "Not supported instr"), so there clang's front end checks the headers, and avr-gcc makes the object
+# file.
 . tests/compile/common.sh
 need clang
 top=$PWD

@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# Each fuzz target: fixed pseudo-random mutations under the sanitizers; with clang, libFuzzer too, from the
-# inputs of tests/fuzz/corpus on, for some seconds (FUZZ_SECONDS: as long as you like), on a push a part of
-# the targets (judges, which compiles nearly all headers, nightly alone). FUZZ_KEEP=1 merges what was found into tests/fuzz/corpus.
+# Runs each fuzz target: fixed pseudo-random mutations under the sanitizers; with clang, also libFuzzer,
+# starting from the inputs in tests/fuzz/corpus, for some seconds (FUZZ_SECONDS sets how many). A push takes a
+# part of the targets; judges, which compiles nearly all headers, runs only nightly. FUZZ_KEEP=1 merges new
+# inputs into tests/fuzz/corpus.
 . tests/compile/common.sh
 fuzz() {
     name=$(basename "$1" .c)
@@ -26,7 +27,7 @@ fuzz() {
         echo 'libFuzzer: not found, skipped'
     fi
 }
-# The 40 largest of those that reach something new, of at most 400 bytes.
+# Keeps the 40 largest inputs that reach something new, of at most 400 bytes.
 keep() {
     mkdir -p "$work/merged_$name" "tests/fuzz/corpus/$name"
     try "$work/lib_$name" -merge=1 -max_len=400 -verbosity=0 "$work/merged_$name" "$work/corpus_$name" $kept 2> /dev/null
@@ -37,6 +38,6 @@ keep() {
 }
 targets=$(echo ${FUZZ_TARGETS:-tests/fuzz/*.c})
 searched=$(some_of $targets)
-# of those that are not searched and not named a push mutates every other one, in turns
+# of those that are neither searched nor named, a push mutates every other one, in turns
 mutated=$([ "${DPAR_PARTS_OF:-1}" -eq 1 ] || [ -n "${FUZZ_TARGETS:-}" ] && echo $targets || DPAR_PARTS_OF=2 some_of $targets)
 in_pairs fuzz $(printf '%s\n' $searched $mutated | sort -u)

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# The ways in which headers meet a program: each alone, twice, in any order, each implemented in a unit of its
-# own or all in one, static in two units, two vendored copies in one program, after hostile macros, with a
-# neighbour that is missing or of another version; all pasted into one. DPAR_PARTS: some of them only.
+# Tests how headers are combined in a program: each separately, twice, in any order, each implemented in a unit
+# of its own or all in one, static in two units, two vendored copies in one program, after hostile macros, with
+# another header missing or of another version; all pasted into one. DPAR_PARTS: runs only these parts.
 . tests/compile/common.sh
 : "${DPAR_PARTS:=alone nothing twice units static vendored hostile neighbours all}"
 root=$PWD
@@ -10,7 +10,8 @@ cd "$work" || exit 1
 reverse=
 for each in $headers; do reverse="$each $reverse"; done
 include() { for each in "$@"; do printf '#include "%s.h"\n' "$each"; done; }
-# A function that names every public function of some headers: it links only where all of them are there.
+# Makes a function that names every public function of some headers, so that it links only if all of them are
+# there.
 every() { # its name, headers
     name=$1
     shift
@@ -22,7 +23,7 @@ every() { # its name, headers
     printf '    0};\n'
 }
 
-# A unit that only includes them holds nothing of them, also without the optimiser.
+# A unit that only includes the headers contains none of their functions, also without the optimiser.
 nothing() {
     { include $headers; printf 'int main(void) { return 0; }\n'; } > nothing.c
     for how in "$CC" "$CC -x c++"; do
@@ -31,7 +32,8 @@ nothing() {
     done
 }
 
-# A program that includes one header, in the documented line; and what it stands on comes with it.
+# Compiles a program that includes one header, with the documented command; the headers below it are included
+# too.
 alone() {
     in_pairs one $reverse
 }
@@ -45,7 +47,7 @@ twice() {
     { include $reverse; cat twice.c; } > ecwit.c
     for unit in twice ecwit; do
         try $CC -O1 $reached -Wall -Wextra -Werror -I"$DPAR_DIR" $unit.c -o $unit && try ./$unit
-        # declarations first, what is implemented later in the same unit
+        # declarations first, the implementation later in the same unit
         { include $headers; printf '#define DPAR_IMPLEMENTATION\n'; cat $unit.c; } > later.c
         try $CC -O1 -DDPAR_STATIC -D_GNU_SOURCE -Wall -Wextra -Werror -I"$DPAR_DIR" later.c -o later && try ./later
         ! have c++ || try c++ -x c++ -std=c++11 $reached -Wall -Wextra -Werror -I"$DPAR_DIR" -fsyntax-only $unit.c
@@ -77,7 +79,7 @@ static() {
     try $CC both_static.c static_1.o static_2.o -o both_static && try ./both_static
 }
 
-# Of two releases, whose structs differ: each unit has its own, also where both are C++.
+# Two releases with different structs: each unit has its own ones, also if both are C++.
 vendored() {
     for v in a b; do
         mkdir vendor_$v
@@ -143,7 +145,8 @@ H
     fi
 }
 
-# words that the first error has, flags: the unit of one header does not compile
+# refused WORDS FOLDER FILE: checks that FILE does not compile with the headers in FOLDER, and that the first
+# error has WORDS
 refused() {
     ! $CC "-I$2" -fsyntax-only "$3" 2> said && grep -m 1 error said | grep -q "$1" || { cat said; echo "not refused with: $1"; exit 1; }
 }
@@ -162,7 +165,7 @@ neighbours() {
         for other in $headers; do cp "$DPAR_DIR/$other.h" "old_$each/"; done
         sed 's/DPAR_VERSION != 200/DPAR_VERSION != 209/' "$DPAR_DIR/$each.h" > "old_$each/$each.h"
         refused 'different versions' "old_$each" "$each.c"
-        # after one of this version, which its guard (and no header of MPI or NCCL) stands for
+        # after a header of this version, which its guard stands for (needs no MPI or NCCL header)
         { printf '#define %s_H\n' "$(echo "$each" | tr 'a-z' 'A-Z')"; include "$each"; } > "second_$each.c"
         refused "$each.h and dpar.h are of different versions" "old_$each" "second_$each.c"
     done
@@ -177,7 +180,7 @@ neighbours() {
     refused 'two dpar.h of different versions' "$DPAR_DIR" two.c
 }
 
-# What a release carries beside the eight.
+# What a release contains in addition to the eight headers.
 all() {
     (cd "$root" && tools/amalgamate dpar_all.h) > dpar_all.h || exit 1
     every all_of_it $headers | sed '/^#include/d' > body.c
@@ -185,7 +188,7 @@ all() {
     try $CC -O0 -DDPAR_IMPLEMENTATION -Wall -Wextra -Wno-cast-function-type -Werror -I. all.c -c -o all.o
     printf 'typedef void (*any)(void);\nextern const any all_of_it[];\nint main(void) { return !all_of_it[0]; }\n' > main_all.c
     try $CC main_all.c all.o -o all_of && try ./all_of
-    # alone in a folder with one of the eight and with an engine
+    # in a folder with only one of the eight and an engine
     mkdir with_all && cp dpar_all.h "$DPAR_DIR/dpar_halo.h" "$DPAR_DIR/dpar_cuda.h" with_all/
     printf '#include "dpar_all.h"\n#include "dpar_cuda.h"\n#include "dpar_halo.h"\nint main(void) { return 0; }\n' > with_all.c
     try $CC -O1 $reached -Iwith_all with_all.c -o with_all_of

@@ -1,18 +1,18 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# Dependencies point down only, between the folders of src/ and between the modules of one. A module
-# is a .c with its .h; it stands on another when its object, compiled alone, needs a symbol of the
-# other's. Three proofs: no arrow goes up between folders, of calls or of includes; no circle, of calls
-# or of the .h that include each other; no file names a type of a folder above its own. Prints the
-# modules of each folder by level, lowest first, as docs/headers.md does.
-# SRC: where the folders are, for the proofs that this test finds what it looks for.
+# Checks that dependencies only point down, between the folders of src/ and between the modules of one. A module
+# is a .c with its .h; it depends on another if its object, compiled separately, needs a symbol of the other's.
+# There are three checks: no dependency points up between folders, by calls or by includes; there is no circle,
+# by calls or by .h files that include each other; no file names a type of a folder above its own. Prints the
+# modules of each folder by level, lowest first, as in docs/headers.md. SRC: where the folders are, so that
+# self.sh can check that this test finds errors.
 . tests/compile/common.sh
 : "${SRC:=src}"
 need nm
 need tsort
 cd "$SRC" || exit 1
 
-# A folder, and all that it may stand on.
+# Lists each folder with all folders that it may depend on.
 cat > "$work/order" << 'O'
 base
 index base
@@ -29,7 +29,7 @@ ls -d */ | tr -d / | while read -r folder; do
     grep -q "^$folder\( \|\$\)" "$work/order" || echo "$folder: which folders may it stand on? ($0 says)"
 done > "$work/wrong"
 
-# Every module alone, two at a time.
+# Compiles every module separately, two at a time.
 compile() { # number, files
     number=$1
     shift
@@ -47,7 +47,7 @@ compile 2 $first
 wait
 cat "$work/said_1" "$work/said_2" >&2
 
-# "user used symbol": what each needs of another.
+# Prints "user used symbol": what each needs of another.
 for object in "$work"/*.o; do
     name=${object##*/} name=${name%.o}
     nm -gP "$object" | awk -v module="$name" '{ print module, ($2 == "U" ? "U" : "D"), $1 }'
@@ -62,7 +62,7 @@ done | tr + / | awk '
     }' | sort > "$work/arrows"
 [ -s "$work/arrows" ] || { echo 'no symbols: is nm the one of this compiler?'; exit 1; }
 
-# Up between folders: by calls, and by includes.
+# Finds dependencies that point up between folders: by calls, and by includes.
 awk '
     FILENAME ~ /order$/ { for (i = 1; i <= NF; i++) may[$1, $i] = 1; next }
     {
@@ -81,7 +81,7 @@ grep -n '#include "\.\./[a-z]*/' */*.[ch] | awk -v order="$work/order" '
         if (!((a[1], b[2]) in may)) print file[1] " includes up: " path[2]
     }' >> "$work/wrong"
 
-# Circles, without the arrows that go up: of calls, and of includes.
+# Finds circles, apart from dependencies that point up: of calls, and of includes.
 circles() { # lines "user used", what they are
     if ! tsort "$1" > "$work/sorted" 2> "$work/circles" || [ -s "$work/circles" ]; then
         sed "s/^/circle of $2: /" "$work/circles" >> "$work/wrong"
@@ -93,7 +93,7 @@ grep '#include "' */*.h | sed 's|^\([a-z]*\)/\([^:]*\):.*"\(.*\)".*|\1/\2 \1/\3|
 [ "$(wc -l < "$work/includes")" -gt 50 ] || echo "includes: only $(wc -l < "$work/includes") found" >> "$work/wrong"
 circles "$work/includes" includes
 
-# Types: who defines them, who names them. Comments do not count.
+# Finds which files define types and which name them, without comments.
 for file in */*.[ch]; do
     awk -v file="$file" '
         {
@@ -148,7 +148,7 @@ awk '
         if (types < 50) print "types: only " types " found"
     }' "$work/order" "$work/names" | sort >> "$work/wrong"
 
-# The level of a module in its folder: one above the highest of those of the folder that it calls.
+# Computes the level of a module in its folder: one above the highest of those of the folder that it calls.
 {
     sed 's/^/E /' "$work/edges"
     for file in */*.c; do echo "M ${file%.c}"; done
@@ -179,7 +179,7 @@ awk '
         }
     }' > "$work/levels"
 cat "$work/levels"
-# docs/headers.md shows the same
+# checks that docs/headers.md shows the same
 if [ "$SRC" = src ]; then
     sed -n '/^    base  *1 /,/^$/s/^    //p' ../docs/headers.md | diff - "$work/levels" >> "$work/wrong" ||
         echo 'docs/headers.md shows other levels' >> "$work/wrong"

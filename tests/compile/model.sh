@@ -1,16 +1,16 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# The flag protocols of the shared-memory engine, what is between nodes and between devices, as models whose every interleaving spin looks at:
-# each must hold, and each broken variant must be found; order.c
-# looks at weakly ordered memory instead; a push takes a part of them. `model.sh long` checks longer sequences too
-# (some 2 GB of memory).
+# Checks models of the flag protocols of the shared-memory engine, between nodes and between devices, whose
+# every interleaving spin tries: each must hold, and each broken variant must be found. order.c does the same
+# for weakly ordered memory. A push takes a part of them. `model.sh long` checks longer sequences too (about 2
+# GB of memory).
 . tests/compile/common.sh
 need spin
 need "$CC"
 models=$PWD/tests/model
 cd "$work" || exit 1
 
-# Makes and runs the checker of a model with these flags; what it says goes into `said`.
+# Makes and runs the checker of a model with these flags; writes its output into `said`.
 check() {
     model=$1 level=$2
     shift 2
@@ -111,7 +111,7 @@ near_() {
         breaks near "$fault"
     done
 }
-# Weak memory: it is all of it, in a moment.
+# Weak memory: checks all of it, which takes a moment.
 try $CC -std=c99 -O2 -Wall -Wextra -Werror -o order "$models/order.c"
 try ./order
 for model in $(some_of entry gate chunked direct channel share sleep abort levels near); do

@@ -1,11 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# dpar_mpi.h with each MPI that is here: no warnings as C and C++; tests/mpi, the programs of tests/*/ranks and
-# of apps/ at 1 to 8 ranks (nightly: every program with both MPIs at all eight). A push takes all of it with
-# one MPI, at one number, as DPAR_PART and DPAR_MPI (0 or 1) say, and a part of tests/mpi with the other; with the second,
-# MPICH, whose waits never yield, at most as many ranks as there are cores, and 4.
-# All of it by messages alone, as between nodes; then some by way of the node's memory, as is the default.
-# DPAR_MPIS=openmpi5: the MPI whose commands are mpicc.openmpi5 and so on. DPAR_MPI_INSIDES=1: tests/mpi alone.
+# Tests dpar_mpi.h with each installed MPI: no warnings as C and C++; tests/mpi, the programs of tests/*/ranks
+# and of apps/ with 1 to 8 ranks (nightly: every program with both MPIs on all eight numbers). A push runs all
+# of it with one MPI on one number, as DPAR_PART and DPAR_MPI (0 or 1) choose, and a part of tests/mpi with the
+# other; with the second, MPICH, whose waits never yield, on at most as many ranks as there are cores, and on 4.
+# Runs all of it with messages only, as between nodes, then some through the node's memory, which is the
+# default. DPAR_MPIS=openmpi5: the MPI whose commands are mpicc.openmpi5 and so on. DPAR_MPI_INSIDES=1: only
+# tests/mpi.
 . tests/compile/common.sh
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 DPAR_MPI_FLAT=1
 export OMP_WAIT_POLICY=passive # ranks and their threads are more than there are cores
@@ -15,7 +16,8 @@ for kind in ${DPAR_MPIS:-openmpi mpich}; do
 done
 counts='1 2 3 4 5 6 7 8 '
 whole() { [ "${DPAR_PARTS_OF:-1}" -eq 1 ]; }
-# What waits for deadlines or spins for long, and programs that say the same with each, a push does with one MPI.
+# A push runs with one MPI what waits for deadlines or spins for long, and programs that give the same result
+# with each.
 turn() { whole || [ "${mpis#* .*.}" = "$mpis" ] || [ "${DPAR_MPI:-0}" -eq "$([ -n "$yields" ] && echo 0 || echo 1)" ]; }
 whole || counts="$(($(some_of 1 2 3 4 | head -n 1) + ${DPAR_MPI:-0} * 4)) "
 if [ -z "$mpis" ]; then
@@ -28,14 +30,14 @@ cores=$(getconf _NPROCESSORS_ONLN 2> /dev/null || echo 1)
 run() { # ranks, program, words
     n=$1 yield=
     shift
-    # yielding beside anything else that runs costs a slice each time: only where ranks share cores
+    # yielding while anything else runs costs a time slice each time, so only if ranks share cores
     [ "$n" -le "$cores" ] || yield=$yields
     $launch $yield -np "$n" "$@" > "$work/said" 2>&1 ||
         { echo "failed: $launch $yield -np $n $*"; grep -v UCX "$work/said"; exit 1; }
     grep "^skipped: " "$work/said" | sort -u
 }
 
-# The engine with all warnings, which the rank tests link; the tests of its insides.
+# Compiles the engine with all warnings, which the rank tests link, and the tests of its private functions.
 build() {
     case $1 in
     engine) try mpicc$suffix -std=c99 -D_GNU_SOURCE -O1 $system $strict_c -DDPAR_MPI_IMPLEMENTATION -I"$DPAR_DIR" -I. -Itests/lib \
@@ -94,7 +96,7 @@ insides() {
     threads 2 $([ -z "$yields" ] || echo 3)
 }
 
-# MPI and threads of OpenMP's, at each level of MPI_Init_thread.
+# Tests MPI with OpenMP threads, at each level of MPI_Init_thread.
 threads() { # ranks...
     for n in "$@"; do
         for how in funneled serialized multiple; do
@@ -113,7 +115,7 @@ programs() {
             run "$n" "$work/$name"
         done
         [ "$n" -gt 4 ] || run "$n" "$work/spatial" # it is for 1 to 4
-        # the same checkpoint on all, of every MPI and without
+        # the same checkpoint on all, with every MPI and without
         run "$n" "$work/shallow_water" --case 5 --rows 19 --days 0.2 --save "$work/planet"
         cmp "$work/planet" "$work/planet_before" ||
             { echo "another state on $n ranks"; exit 1; }
@@ -135,8 +137,8 @@ some() { # ranks
     cmp "$work/planet" "$work/planet_before" || { echo "another state on $1 ranks"; exit 1; }
 }
 
-# The doctor's command over MPI; a small /dev/shm, for both ranks, for one that goes by the name of another node;
-# started by the other MPI.
+# Tests the doctor command over MPI; with a small /dev/shm, for both ranks or for one that has the name of
+# another node; started by the other MPI.
 doctor() {
     says() { # words, how to start it...
         words=$1
@@ -162,7 +164,7 @@ doctor() {
         timeout 60 "mpiexec$other" -np 2 "$work/doctor"
 }
 
-# A rank that goes, beside the others: mpirun calls that failed, they do not.
+# Tests a rank that dies while the others continue: mpirun reports a failure, but they do not.
 gone() {
     [ -n "$yields" ] || return 0
     for what in 'killed 0' 'killed 1' 'killed 2' 'killed 3' 'killed 4' aborts other late; do
@@ -172,13 +174,13 @@ gone() {
     done
     DPAR_MPI_NODE=0 $launch $yields $recovers -np 4 "$work/gone" one_node > "$work/said" 2>&1
     [ "$(grep -c 'checks, 0 failed' "$work/said")" -eq 3 ] || { echo 'failed: gone one_node'; cat "$work/said"; exit 1; }
-    # random ones, as if on two nodes; with ULFM a rank hears of a death in MPI's own words
+    # random ones, as if on two nodes; with ULFM a rank learns of a death from MPI
     [ "$recovers" = '--mca orte_enable_recovery 1' ] || return 0
     RUN="$launch $yields $recovers -np 4" \
         sh tests/mpi/faults.sh "$work/faults" "${MPI_FAULT_ROUNDS:-20}" "${FAULT_SEED:-1}" || exit 1
 }
 
-# Too little room in /dev/shm, in a mount namespace of its own; MPI itself goes by TCP then.
+# Tests too little space in /dev/shm, in a mount namespace of its own; MPI itself uses TCP then.
 full() {
     [ -n "$yields" ] && [ "$recovers" = '--mca orte_enable_recovery 1' ] || return 0
     [ "$(uname)" = Linux ] && unshare -m sh -c 'mount -t tmpfs -o size=64k none /dev/shm' 2> /dev/null ||
@@ -190,7 +192,7 @@ full() {
     done
 }
 
-# Collectives in nodes and between them: of as many ranks or not, in any order.
+# Tests collectives in nodes and between them, with equal and different numbers of ranks, in any order.
 by_levels() {
     run 4 "$work/every"
     run 4 "$work/every" turned private two
@@ -216,7 +218,7 @@ by_levels() {
     export DPAR_MPI_NODE=2
 }
 
-# One node; then as if nodes had two ranks, or one had: with an MPI that yields, or at night.
+# Runs on one node; then as if nodes had two ranks, or one, with an MPI that yields, or at night.
 by_memory() {
     export DPAR_MPI_FLAT=0
     threads 2
@@ -243,7 +245,7 @@ no_cxx='-DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX'
 linux=$([ "$(uname)" != Linux ] || echo full)
 for suffix in $mpis; do
     [ "$suffix" != plain ] || suffix=
-    # the headers of MPI as system headers: their warnings are theirs
+    # includes MPI's headers as system headers, because their warnings are not ours
     system=$(mpicc$suffix -show | tr ' ' '\n' | sed -n 's/^-I/-isystem /p' | tr '\n' ' ')
     launch="timeout 200 mpiexec$suffix" yields= most=4 blocked=3
     ! whole && blocked=2
@@ -281,7 +283,7 @@ for suffix in $mpis; do
         by_memory
     fi
     echo "mpicc$suffix: as C and C++; ${counts}ranks$(turn || echo ', some of tests/mpi alone')"
-    # the next one's: its waits spin, and where they share cores each costs slices of time
+    # the next one's: its waits spin, and if they share cores each costs time slices
     share=$((cores < 4 ? cores : 4))
     whole || counts="$((${counts% } % share + 1)) "
 done

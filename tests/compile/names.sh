@@ -1,12 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# Every name of dpar that a document says (dpar_mesh_init, DPAR_F32, dpar_grid_desc.cells) stands in the code of a
-# header, in the Fortran module, in a script or a program, and a field in its struct. Lists of renames have old names. DPAR_PAGES:
-# other pages (the proofs use it).
+# Checks that every dpar name in a document (dpar_mesh_init, DPAR_F32, dpar_grid_desc.cells) is in the code of a
+# header, in the Fortran module, in a script or a program, and that a field is in its struct. Lists of renames
+# may have old names. DPAR_PAGES: other pages (self.sh uses it).
 . tests/compile/common.sh
 : "${DPAR_PAGES:=$(ls README.md CONTRIBUTING.md */README.md examples/*.md docs/*.md docs/guide/*.md docs/records/*.md 2> /dev/null | grep -vE '^docs/(api\.md|records/renames.*)$')}" # made; old names
 
-# The code without comments: words, and "type.field".
+# Lists the code without comments: words, and "type.field".
 cat dpar*.h bindings/fortran/dpar.f90 bindings/fortran/dpar.c > "$work/all"
 awk '
     { # comments go, those of Fortran stay
@@ -25,7 +25,7 @@ awk '
         }
         if (type != "") { depth += gsub(/\{/, "{", out) - gsub(/\}/, "}", out); if (depth <= 0) type = "" }
     }' "$work/all" | sort -u > "$work/known"
-# What is no name of the headers: their files, and an object of a page's own.
+# Lists words that look like names of the headers but are not: their files, and an object of a page's own.
 {
     ls dpar*.h | sed 's/\.h$//'
     echo dpar_all

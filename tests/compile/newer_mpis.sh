@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# MPIs that the distribution does not have, from PyPI (Open MPI 5, MPICH 5, Intel MPI), into build/mpis: tests/mpi
-# with each, by messages alone and by levels, and their launchers. torchrun, where python3 (or PYTHON) has torch.
-# What is not to be had is named.
-#     tests/compile/newer_mpis.sh [openmpi5|mpich5|intel|torchrun ...]     these alone
+# Tests MPIs that the distribution does not have, from PyPI (Open MPI 5, MPICH 5, Intel MPI), installed into
+# build/mpis: tests/mpi with each, with messages only and by levels, and their launchers. Also torchrun, if
+# python3 (or PYTHON) has torch. Names what is not available.
+#     tests/compile/newer_mpis.sh [openmpi5|mpich5|intel|torchrun ...]     only these
 . tests/compile/common.sh
 : "${PYTHON:=python3}"
 have "$PYTHON" || { echo "$PYTHON: not found"; exit 77; }
@@ -14,7 +14,7 @@ mpis=$PWD/build/mpis
 PATH=$work/bin:$PATH
 try $CC -O1 -D_GNU_SOURCE $reached -I"$DPAR_DIR" -I. -Itests/lib tests/comm/ranks/launch.c -o "$work/launch" -lm
 
-# folder, packages: what their wheels put into a prefix, there (pip --target leaves lib out)
+# fetch FOLDER PACKAGES: installs what their wheels put into a prefix (pip --target leaves lib out)
 fetch() {
     folder=$mpis/$1
     shift
@@ -42,7 +42,7 @@ command_of() { # name, what it runs
     chmod +x "$work/bin/$1"
 }
 
-# Intel's own mpicc wants to be installed to a fixed place; this says all that it says.
+# Intel's own mpicc must be installed in a fixed place; this script prints what it would print.
 compiler() { # name, compiler, prefix
     flags="-I$3/include -L$3/lib -Wl,-rpath,$3/lib"
     cat > "$work/bin/$1" << EOF
@@ -52,7 +52,8 @@ EOF
     chmod +x "$work/bin/$1"
 }
 
-# Its ranks, which dpar_init finds, meet: name, what dpar calls the launcher, command
+# Checks that its ranks, which dpar_init finds, communicate. Arguments: name, dpar's name of the launcher,
+# command
 joins() {
     kind=$1 says=$2
     shift 2

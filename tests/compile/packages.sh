@@ -1,18 +1,19 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# Installed and found: make install with pkg-config, for C and Fortran; CMake by find_package and, in
-# turn, add_subdirectory and FetchContent. Other tools, and the oldest CMake: tests/compile/release.sh.
+# Tests that an installed dpar is found: make install with pkg-config, for C and Fortran; CMake with
+# find_package and, in turn, add_subdirectory and FetchContent. tests/compile/release.sh tests other tools and
+# the oldest CMake.
 . tests/compile/common.sh
 root=$PWD
 unset CFLAGS # cmake would take it: no optimiser
 cp packages/user.c "$work"
-# Where a program has the implementation to itself, only what it calls is compiled.
+# If a program has its own implementation, only what it calls is compiled.
 lone='-O1 -DDPAR_STATIC -DDPAR_IMPLEMENTATION'
 try make -s install PREFIX="$work/prefix"
 for page in plan pipeline decompose doctor; do
     try grep -q '^\.SH EXAMPLES' "$work/prefix/share/man/man1/$page.1"
 done
-# DESTDIR before all; where the commands cannot run the rest is installed all the same
+# with DESTDIR; if the commands cannot run, everything else must still be installed
 mkdir "$work/away"
 cp -R Makefile dpar*.h bindings tools src commands "$work/away"
 ( cd "$work/away" && try make -s install CC=false DESTDIR="$work/stage" PREFIX=/opt > "$work/log" 2>&1 ) || { cat "$work/log"; exit 1; }
@@ -33,7 +34,7 @@ if have pkg-config; then
 else
     echo 'pkg-config: not found, skipped'
 fi
-# Fortran: the module and its library are installed as sources; the program is that of docs/fortran.md.
+# Fortran: the module and its library are installed as sources; the program is from docs/fortran.md.
 fortran=$work/prefix/share/dpar/fortran
 for file in dpar.f90 dpar.c; do
     try cmp "bindings/fortran/$file" "$fortran/$file"

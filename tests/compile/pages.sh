@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# Every block of C in README.md and docs/ and every example compiles without a warning in the way that the pages
-# name for quick builds, optimised: the compiler sees all of dpar then, and what it says a user sees.
+# Checks that every C block in README.md and docs/ and every example compiles without a warning with the
+# commands that the pages give for quick builds, optimised: the compiler sees all of dpar then, and gives a user
+# the same warnings.
 . tests/compile/common.sh
 : "${DPAR_README:=README.md docs/*.md docs/guide/*.md}"
 for page in $DPAR_README; do

@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# The implementation compiles wherever a program puts it: all headers of dpar in every dialect that
-# does not hide POSIX (GNU C, C++) after any header of the system, and each of them alone after one;
-# in strict C after one it says what to do, first of all, and so does dpar_nccl.h. PLACED=all: each header of the system in
-# each dialect (some minutes), else each in the compiler's own dialect, and all together in the others.
-# DPAR_PARTS: of matrix and hidden only one.
+# Checks that the implementation compiles at any place in a program: all headers of dpar in every dialect that
+# does not hide POSIX (GNU C, C++) after any system header, and each of them separately after one; in strict C
+# after one the first error tells what to do, in dpar_nccl.h too. PLACED=all: each system header in each dialect
+# (some minutes), otherwise each in the compiler's own dialect, and all together in the others. DPAR_PARTS: only
+# matrix or hidden.
 . tests/compile/common.sh
 : "${PLACED:=some}" "${DPAR_PARTS:=matrix hidden}"
 part() { case " $DPAR_PARTS " in *" $1 "*) ;; *) return 1 ;; esac; }
@@ -35,7 +35,7 @@ for h in $headers; do
     cp "$work/alone_$h.c" "$work/alone_$h.cc"
 done
 
-# One compiler, dialect (- for its own) and unit, joined by commas.
+# Compiles one compiler, dialect (- for its own) and unit, joined by commas.
 place() {
     with=${1%%,*} rest=${1#*,}
     dialect=${rest%%,*} name=${rest#*,}
@@ -63,7 +63,7 @@ if part matrix; then
     echo "placed: $(wc -l < "$work/list" | tr -d ' ') units compile"
 fi
 
-# Strict C after a header that hid POSIX: of those that need POSIX themselves, the lowest says so.
+# Strict C after a header that hid POSIX: the lowest of the headers that need POSIX reports it.
 implementation > "$work/first.c"
 printf '#include <stdio.h>\n' >> "$work/first.c"
 printf '#include <stdio.h>\n#define DPAR_NCCL_IMPLEMENTATION\n#include "dpar_nccl.h"\n' > "$work/alone_dpar_nccl.c"

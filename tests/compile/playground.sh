@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# docs/playground/index.html in a headless Chromium: 50 settings show what the library says (tests/playground), all can
-# be done by keyboard, everything has a name, nothing is cut on a phone, a search does not stop the page. Each push of
-# four looks: .ci/run installs the browser for those. The first picture within 500 ms and pauses of 300 are asked for
-# where DPAR_PARTS_OF is 1, as at night.
+# Tests docs/playground/index.html in a headless Chromium: 50 settings show the library's results
+# (tests/playground), everything can be done by keyboard, everything has a name, nothing is cut off on a phone,
+# a search does not block the page. One push in four runs it: .ci/run installs the browser for those. The first
+# picture within 500 ms and pauses of at most 300 ms are required only if DPAR_PARTS_OF is 1, as at night.
 . tests/compile/common.sh
 [ $((${DPAR_PART:-0} % ${DPAR_PARTS_OF:-1})) -eq 0 ] || { echo 'the page is looked at in another part'; exit 77; }
 need python3

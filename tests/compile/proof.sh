@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# Proves that the arithmetic of splits and meshes computes nothing undefined (tests/proof/README.md says what
-# and how), and that a check which is taken away shows. Needs frama-c; WP needs why3, cvc4 and z3.
+# Proves that the arithmetic of splits and meshes computes nothing undefined (tests/proof/README.md describes
+# what and how), and that the removal of a check is noticed. Needs frama-c; WP needs why3, cvc4 and z3.
 [ -z "$DPAR_DIR" ] || [ "$DPAR_DIR" = "$PWD" ] || { echo 'only for src/'; exit 77; }
 command -v frama-c > /dev/null || { echo 'no frama-c (Debian: frama-c-base)'; exit 77; }
 . tests/compile/common.sh
@@ -10,7 +10,7 @@ mkdir -p "$work/split" "$work/mesh"
 flags='-DDPAR_STATIC -U__GNUC__ -U__SIZEOF_INT128__' # ISO C: what every compiler may take
 fail() { echo "$1"; failures=$((failures + 1)); }
 
-# eva NAME FOLDER MACROS OPTIONS...: no alarms
+# eva NAME FOLDER MACROS OPTIONS...: checks that there are no alarms
 alarms() {
     name=$1 from=$2 macros=$3
     shift 3
@@ -38,7 +38,7 @@ none mesh "$work/mesh" '-DAXES=1 -DMOST_SIZE=500000000 -DMOST_RANKS=500000000 -D
 none mesh "$work/mesh" '-DAXES=2 -DMOST_SIZE=10000 -DMOST_RANKS=100000000 -DFIRST=1000000000' $returns
 none mesh "$work/mesh" '-DAXES=3 -DMOST_SIZE=400 -DMOST_RANKS=64000000 -DFIRST=1000000000' $returns
 
-# It can fail: without the check that refuses a mesh of more than 2^31 - 1 ranks strides overflow.
+# Checks that it can fail: without the check that refuses a mesh of more than 2^31 - 1 ranks strides overflow.
 mkdir "$work/worse"
 sed 's/^    if (product > INT32_MAX) {$/    if (product < 0) {/' "$work/mesh/dpar.h" > "$work/worse/dpar.h"
 cmp -s "$work/mesh/dpar.h" "$work/worse/dpar.h" && fail 'the check of the ranks is not where it was'
@@ -64,7 +64,7 @@ all() { # what, folder, options
     what=$1
     shift
     found=$(proofs "$@")
-    # what is left must be on the list of what was left before
+    # goals that are not proved must be on the list of unproved ones
     left=$(sed -n 's/^\[wp\].* Goal \([a-z_0-9]*\) : \(Timeout\|Unknown\|Failed\).*/\1/p' "$work/log" | grep -vxFf "$proof/unproved.txt")
     listed=$(grep -cxF -f "$proof/unproved.txt" <<G
 $(sed -n 's/^\[wp\].* Goal \([a-z_0-9]*\) : \(Timeout\|Unknown\|Failed\).*/\1/p' "$work/log")
@@ -80,7 +80,7 @@ G
 all lemmas "$work/split" -wp-prover z3 -wp-prop grows,below
 all splits "$work/split" -wp-rte -wp-prover cvc4 -wp-fct "$functions"
 
-# It can fail: without the guard of FLOOR's product P (i + 1) passes 2^63.
+# Checks that it can fail: without the guard of FLOOR's product, P (i + 1) exceeds 2^63.
 sed 's/^    return split->tail ? dpari_split_div/    return split->parts ? dpari_split_div/' "$work/split/dpar.h" > "$work/worse/dpar.h"
 cmp -s "$work/split/dpar.h" "$work/worse/dpar.h" && fail 'the guard of FLOOR is not where it was'
 PROOF_SECONDS=5

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# Every block of C in README.md and docs/ is a program that compiles without warnings and runs; those
-# over MPI are only compiled, where mpicc is. A block of text right behind one is what it prints; its first line may be
-# the command, "$ ./yours --ranks 4". The pictures are what their program draws.
+# Checks that every C block in README.md and docs/ is a program that compiles without warnings and runs; those
+# over MPI are only compiled, if mpicc is installed. A text block directly behind one is its output; its first
+# line may be the command, "$ ./yours --ranks 4". The pictures are what their program draws.
 . tests/compile/common.sh
 : "${DPAR_README:=README.md docs/*.md docs/guide/*.md}"
 lone=-O1

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# A release: the same bytes from two clones, headers as single files, the packages that tools/release makes,
-# each used by a program, and tools/api-diff, which must notice what breaks programs. Each push takes a part of
-# the headers, packages and faults. DPAR_PARTS: some of these only.
+# Tests a release: the same bytes from two clones, headers as single files, the packages that tools/release
+# makes, each used by a program, and tools/api-diff, which must notice what breaks programs. Each push takes a
+# part of the headers, packages and faults. DPAR_PARTS: only these parts.
 . tests/compile/common.sh
 [ "${DPAR_PARTS_OF:-1}" -eq 1 ] || [ "${DPAR_PART:-0}" -eq 2 ] || { echo 'the release is made in another part'; exit 77; }
 : "${DPAR_PARTS:=same single packages faults}"
@@ -14,7 +14,7 @@ out=$work/out
 quietly() { "$@" > "$work/log" 2>&1 || { tail -n 20 "$work/log"; echo "failed: $*"; exit 1; }; }
 oldest=$root/build/cmake-3.13/cmake/data/bin/cmake # what CMakeLists.txt claims
 
-# Two clones at other times, under other umasks, in other zones and languages.
+# Makes two clones at other times, with other umasks, time zones and languages.
 same() {
     for each in 1 2; do
         ( [ $each -eq 1 ] || { umask 077 && export TZ=Asia/Tokyo LC_ALL=C.UTF-8; }
@@ -29,7 +29,7 @@ same() {
     try test -s "$(echo "$work"/untarred/dpar-*)/dpar_all.h"
     [ "$(tar -tvf "$work"/of1/dpar-*.tar.gz | cut -c 1-10 | sort -u | tr '\n' ' ')" = '-rw-r--r-- -rwxr-xr-x drwxr-xr-x ' ] ||
         { echo 'the tarball has other modes than 644 and 755'; exit 1; }
-    # it refuses what is no release, and what the change log does not know
+    # it refuses what is not a release, and what the change log does not list
     ( cd "$work/clone 1" && sed -i '0,/^## .*/s//## 9.9.9, 2030-01-01/' CHANGELOG.md &&
         try git -c user.name=x -c user.email=x@x commit -qam x ) || exit 1
     ! "$work/clone 1/tools/release" "$work/none" > "$work/log" 2>&1 || { echo 'it releases what CHANGELOG.md does not name'; exit 1; }
@@ -41,7 +41,7 @@ same() {
     sed -i "s|$work/of1/|$out/|" $(grep -rl "$work/of1/" "$out/packages")
 }
 
-# Each header as one file, alone in its folder; before another one, and beside those that are not.
+# Tests each header as one file: alone in its folder; before another one; and next to unpasted ones.
 single() {
     [ -e "$out" ] || made
     for each in $(some_of $headers) dpar_all; do
@@ -63,7 +63,7 @@ packages() {
     [ -e "$out" ] || made
     for each in $(some_of oldest_cmake meson vcpkg conan) spack clib; do by_$each; done
 }
-# CMakeLists.txt says 3.13: a tarball fetched, and found after it was installed.
+# CMakeLists.txt requires 3.13: tests a fetched tarball, and an installed one that is found.
 by_oldest_cmake() {
     [ -x "$oldest" ] || { echo 'CMake 3.13: not found, skipped'; return; }
     mkdir "$work/oldest"
@@ -123,7 +123,7 @@ by_conan() { # the one of this machine, or what `pip install --target build/cona
     try grep -q 'RUN: .*/user\|RUN: ./user' "$work/log"
     echo "$version_of_it: created, tested"
 }
-# Where vcpkg itself is not: its functions as far as the port calls them, by plain CMake.
+# If vcpkg itself is not installed, provides the functions that the port calls in plain CMake.
 by_vcpkg() {
     have cmake || { echo 'cmake: not found, skipped'; return; }
     port=$out/packages/vcpkg/dpar
@@ -183,7 +183,7 @@ assert all(re.fullmatch("[a-z0-9-]+", each["name"]) and each["host"] is True for
 C
     echo 'vcpkg: the port by stand-ins for its functions'
 }
-# Spack is in no registry: its directives are recorded, and the file must say what the tarball is.
+# Spack is in no registry, so its directives are recorded, and the file must describe the tarball.
 by_spack() {
     have python3 || { echo 'python3: not found, skipped'; return; }
     try python3 - "$out" "$version" << 'C'
@@ -222,7 +222,7 @@ C
     echo 'clib: its file names the headers and the version'
 }
 
-# tools/api-diff: what it must say, and whether it must fail, for an edit of the headers.
+# Tests tools/api-diff: what it must print, and whether it must fail, for an edit of the headers.
 faults() {
     have clang || { echo 'clang: not found, skipped'; return; }
     have python3 || { echo 'python3: not found, skipped'; return; }

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# Ranks that really run: every collective, messages, several at once, wrong arguments, quarrels,
-# moves, launching, counts past 2^31, short rounds of faults and of shrinks; as processes and, smaller, as
-# threads. Where an MPI compiler is there tests/compile/mpi.sh runs the same programs over it.
+# Runs real ranks: every collective, messages, several at once, wrong arguments, mismatched calls, moves,
+# launching, counts above 2^31, short rounds of faults and of shrinks; as processes and, smaller, as threads. If
+# an MPI compiler is installed tests/compile/mpi.sh runs the same programs over it.
 . tests/compile/common.sh
 case $(uname -s) in
 Linux | Darwin | *BSD) ;;
@@ -18,7 +18,7 @@ build() {
         ;;
     esac
 }
-# The same tests in memory that the CPU does not reach.
+# Runs the same tests in memory that the CPU cannot reach.
 build_device() {
     try $CC -O2 -D_GNU_SOURCE -DDEVICE_MEMORY -I"$DPAR_DIR" -Itests/lib tests/*/ranks/$1.c "$work/dpar.a" \
         -o "$work/$1_device" -lm
@@ -28,7 +28,7 @@ quickly() {
     echo "== $name $words"
     try timeout 300 "$work/$name" $words
 }
-# The function in the first screen of halo_exchange.h, as it stands; each rank computes all its points.
+# Compiles the function in the first screen of halo_exchange.h unchanged; each rank computes all its points.
 example() {
     cat << 'EOF'
 #include "dpar_halo.h"
@@ -62,7 +62,7 @@ some=$(some_of collectives:processes collectives:processes:19-20 messages:proces
     halo_cgrid:processes:1-6 halo_cgrid:threads:2)
 whole=$(some_of p2p teams types move spatial halo_exchange grid halo_more points points_part points_move halo_check doctor_ranks ddp fsdp tensor sequence ulysses window_attention \
     expert pipeline gpt wire)
-# only what this part runs; the last two are below in every part
+# only what this part runs; the last two are used below in every part
 in_pairs build $(printf '%s\n' $some $whole example large halo_exchange | sed 's/:.*//' | sort -u)
 try timeout 60 "$work/example"
 for each in $some; do

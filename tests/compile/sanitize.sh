@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# Every unit test under the address and undefined-behaviour sanitizers. (Ranks: faults.sh.) They share
-# one object of the implementation, but for those that look at its insides. DPAR_UNITS: some of them.
+# Runs every unit test under the address and undefined-behaviour sanitizers (faults.sh does that for ranks).
+# They share one object of the implementation, except those that call private functions. DPAR_UNITS: only these.
 # -g1: the reports have their lines.
 . tests/compile/common.sh
 root=$PWD

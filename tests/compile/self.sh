@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# Proves that each gate fails when what it guards is broken: on as few headers and parts of the gate as show
-# it. Each push takes a part of the proofs, nightly all.
+# Checks that each gate fails if what it guards is broken, with as few headers and parts of the gate as show it.
+# Each push takes a part of these proofs, nightly all.
 . tests/compile/common.sh
 of=${DPAR_PARTS_OF:-1} part=${DPAR_PART:-0} proofs=0
 mine() { proofs=$((proofs + 1)) && [ $((proofs % of)) -eq $((part % of)) ]; }
@@ -11,8 +11,8 @@ mkdir "$broken"
 fresh() { for each in $headers dpar_mpi dpar_nccl dpar_cuda; do cp "$each.h" "$broken/"; done; }
 fresh
 
-# gate, what is broken, code put into the implementation of a header (dpar.h); DPAR_PARTS: those parts of
-# the gate alone. words: what the gate must say
+# Arguments: gate, what is broken, code put into the implementation of a header (dpar.h). DPAR_PARTS: runs only
+# these parts of the gate. words: what the gate must print
 expect() {
     mine || return 0
     header=${4:-dpar}
@@ -35,7 +35,7 @@ parts() {
     unset DPAR_PARTS
 }
 
-# Of these gates some headers alone, or the one that is broken.
+# Runs these gates with only some headers, or with only the broken one.
 only() {
     export DPAR_ONLY="$1"
     shift
@@ -64,7 +64,7 @@ words='what comes after' parts matrix one placed 'what only compiles before a he
 #endif'
 words='undefined reference' only dpar expect contract 'a program that needs -lm' 'double dpar_broken(double x); double pow(double, double); double dpar_broken(double x) { return pow(x, 0.3); }'
 
-# the same, for what must be broken in place: gate, what, sed command, header
+# the same for what must be broken in place: gate, what, sed command, header
 expect_edit() {
     mine || return 0
     header=${4:-dpar}
@@ -164,7 +164,7 @@ cp dpar.h "$broken/dpar.h" && echo '/* edited */' >> "$broken/dpar.h"
 tools/amalgamate dpar.h > "$work/fresh.h"
 cmp -s "$work/fresh.h" "$broken/dpar.h" && { echo 'the comparison does not notice an edit'; exit 1; }
 
-# lint, on a copy of src/ that has every fault: what it says, of what
+# lint, on a copy of src/ that has every fault, must report each
 if mine; then
     rm -rf "$work/src" && cp -r src "$work/src"
     printf '/* %0110d */\n' 0 >> "$work/src/base/text.c"
@@ -179,7 +179,7 @@ if mine; then
     done
 fi
 
-# levels, on some folders of src/ with every arrow that goes up or round: it says each
+# levels, on some folders of src/ with every forbidden dependency, must report each
 if mine; then
     mkdir -p "$work/some" && cp -r src/base src/index "$work/some"
     (cd "$work/some" && {
@@ -221,7 +221,8 @@ if mine; then
     done
 fi
 
-# embedded: a table of 9000 bytes, an array of 2000 and a product of doubles in what each of its programs but one calls
+# embedded: a table of 9000 bytes, an array of 2000 and a product of doubles in a function that all of its
+# programs except one call
 if mine; then
     awk '{ print } /^DPAR_API.*dpar_mesh_init\(/ { mine = 1 } /;$/ { mine = 0 }
         mine && /^{$/ { print "    static const volatile unsigned char dpari_fat[9000] = {1};\n    volatile unsigned char deep[2000];\n    volatile double x = 0;\n    deep[dpari_fat[0]] = 0;\n    x = x * 3;\n    if (dpari_fat[*sizes & 8191] + deep[dpari_fat[1]] == 9) {\n        return DPAR_E_ARG;\n    }"; mine = 0 }' \
@@ -241,7 +242,7 @@ if mine; then
     esac
 fi
 
-# playground: the page itself, edited by sed; a part of its tests alone
+# playground: the page itself, edited by sed; only a part of its tests
 page() { # part, what is broken, the edit
     mine || return 0
     sed "$3" docs/playground/index.html > "$work/page.html"

@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# dpar.h and dpar_schedule.h use less than 1 KiB of stack on any call path (what searches for schedules,
-# schedule/auto and schedule/place, what draws one and what prints reals, less than 2 KiB; the picture of a halo and
-# dpar_selftest less than 4), and never recurse: gcc's own call graph (-fcallgraph-info=su), walked from every function. With an ARM
-# compiler, the code's size too.
+# Checks that dpar.h and dpar_schedule.h use less than 1 KiB of stack on any call path (less than 2 KiB in
+# searches for schedules, schedule/auto and schedule/place, in drawing one and in printing reals; less than 4
+# KiB in the picture of a halo and in dpar_selftest), and never recurse: walks gcc's call graph
+# (-fcallgraph-info=su) from every function. With an ARM compiler, prints the code's size too.
 . tests/compile/common.sh
 cd "$work" || exit 1
 printf '#include "dpar_schedule.h"\n' > unit.c

@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# Each header's object exports dpar_ names and the private names that headers share, and no others; it holds no data, no bss. Without an
-# operating system (dpar.h, dpar_schedule.h, dpar_cost.h) it needs nothing but what compilers call anyway; the
-# others, the functions of the C library and POSIX named below and no other. A push takes the first flags and one of
-# the others in turns. DPAR_PARTS: some of the flags only.
+# Checks that each header's object exports dpar_ names and the private names that headers share, and no others;
+# and that it has no data and no bss. Without an operating system (dpar.h, dpar_schedule.h, dpar_cost.h) it
+# needs only what compilers call anyway; the others need the functions of the C library and POSIX named below
+# and no other. A push takes the first flags and one of the others in turns. DPAR_PARTS: only these flags.
 . tests/compile/common.sh
 need nm
 cd "$work" || exit 1
@@ -17,19 +17,19 @@ files='open close read pread write fcntl stat fstat lstat access readlink ftrunc
 sockets='socket bind connect listen accept recv recvmsg sendmsg getsockopt poll'
 processes='fork execve exit _exit waitpid kill getpid getppid getuid getrlimit prctl'
 threads='pthread_create pthread_join'
-# environ: read, never written; errno; fflush before a fork; syscall: futex, memfd_create,
-# sched_getaffinity, process_vm_readv; the CPU that a rank runs on; a process's clock
+# environ is read, never written; errno; fflush before a fork; syscall is for futex, memfd_create,
+# sched_getaffinity, process_vm_readv; the CPU of a rank; the clock of a process
 system='environ __errno_location clock_getcpuclockid fflush gethostname sched_getcpu sysconf syscall'
 openmp='omp_pause_resource_all' # weak: of the program's OpenMP, if it has one
 run="$time $strings $memory $files $sockets $processes $threads $system $openmp"
 
-# "header flags": leaves the names that it needs in needed.header.flags
+# look "HEADER FLAGS": writes the names that it needs into needed.header.flags
 look() {
     header=${1%% *} flags=${1#* } at=$(echo "$1" | tr -d ' ')
     parts "$header"
     may=$always
     [ -z "$posix" ] || may="$always $run"
-    # Some compilers turn _FORTIFY_SOURCE on: it would rename what is listed.
+    # Some compilers turn _FORTIFY_SOURCE on, which would rename listed functions.
     try $CC $flags -U_FORTIFY_SOURCE "-D$(implements "$header")" -I"$DPAR_DIR" -x c -c "$DPAR_DIR/$header.h" -o "unit$at.o"
     nm "unit$at.o" > "names$at"
     if grep -E ' [TDBCRVW] ' "names$at" | grep -v ' T dpari\{0,1\}_'; then
@@ -44,7 +44,7 @@ look() {
     done < "inner$at"
     sed -n 's/^ *[Uw] //p' "names$at" | sort -u > "needed$at"
     printf '%s\n' $may | sort -u > "listed$at"
-    # dpar's own names are of headers below: levels.sh, and linking, tell
+    # dpar's own names are those of headers below, which levels.sh and linking check
     if comm -23 "needed$at" "listed$at" | grep -v '^dpari\{0,1\}_' | grep .; then
         echo "needs other functions ($1)"; exit 1
     fi
@@ -55,7 +55,7 @@ for flags in ${DPAR_PARTS:--O0+-fPIC $(some_of -O0 -O2+-fPIC -O2 -Os)}; do
     for each in $headers; do set -- "$@" "$each $(echo "$flags" | tr + ' ')"; done
 done
 in_pairs look "$@"
-# The list is no longer than it must be (where it was made: Linux).
+# Checks that the list has no unnecessary names (where it was made: Linux).
 if [ "$(uname -s)" = Linux ] && [ -z "${DPAR_ONLY:-}" ]; then
     printf '%s\n' $run | sort -u > listed
     cat needed*-O0-fPIC | sort -u > needed

@@ -1,25 +1,26 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# dpar.h and dpar_schedule.h RUN on other processors, in emulators, with other compilers and other C libraries: their
-# whole unit tests (tests/index, tests/schedule), and golden.c, whose sums are those of golden.txt everywhere. Where
-# a double has 64 bits those of plans are among them. On AVR and the micro:bit dpar_selftest alone, in 4 KB of RAM.
-#     targets.sh            all of that, what takes no minute each; a push takes a quarter of the targets
-#     targets.sh whole      every test on every target that is here (some hours)
-#     targets.sh TARGET [TEST...]   every test on this one, or these: index/split
+# RUNS dpar.h and dpar_schedule.h on other processors, in emulators, with other compilers and other C libraries:
+# all of their unit tests (tests/index, tests/schedule), and golden.c, whose sums are those of golden.txt
+# everywhere. If a double has 64 bits those of plans are included. On AVR and the micro:bit runs only
+# dpar_selftest, in 4 KB of RAM.
+#     targets.sh            all of that which takes less than a minute each; a push takes a quarter of the targets
+#     targets.sh whole      every test on every target that is installed (some hours)
+#     targets.sh TARGET [TEST...]   every test on this one, or these tests: index/split
 #     targets.sh quick TARGET       what a push runs on this one
-#     targets.sh packages   Debian's packages that the targets of this push need
-#     targets.sh table      what ran when it was last run so, as docs/embedded.md has it
+#     targets.sh packages   Debian packages that the targets of this push need
+#     targets.sh table      the results of the last run, as in docs/embedded.md
 . tests/compile/common.sh
 embedded=tests/embedded results=build/targets
 
-# What each push takes: one of the four rows by the commit's number; nightly all.
+# Each push takes one of the four rows by the commit's number; nightly takes all.
 parts='cortex-m3 cortex-m4 cortex-m0 microbit
 wasm32 avr tcc musl windows-msvc riscv32
 s390x powerpc64 mingw
 i686 mips aarch64'
 
-# Sets for a target: what it is; its packages; its compiler and its flags; where they run; which tests (units: all of
-# them; comm: those of ranks, too; selftest; syntax).
+# Sets for a target: its description; its packages; its compiler and flags; where the tests run; which tests
+# (units: all of them; comm: those of ranks, too; selftest; syntax).
 target() {
     tests=units flags='-std=gnu99 -O1' link= run=
     case $1 in
@@ -46,7 +47,7 @@ target() {
         compiler=riscv64-unknown-elf-gcc flags="$flags -march=rv32imac -mabi=ilp32 -DEXACT_LIBC=0"
         link='--specs=picolibc.specs --oslib=semihost --crt0=hosted
             -Wl,--defsym=__flash=0x80000000,--defsym=__flash_size=0x400000,--defsym=__ram=0x80400000,--defsym=__ram_size=0x8000000'
-        # without a chardev what is printed goes to stderr
+        # without a chardev the output goes to stderr
         run='qemu-system-riscv32 -M virt -m 256 -bios none -nographic -monitor none -serial none
             -chardev stdio,id=out -semihosting-config enable=on,target=native,chardev=out -kernel' ;;
     wasm32)
@@ -82,7 +83,7 @@ missing() { # of the target that was set: what is not here, or nothing
     [ $compiler != clang ] || [ -z "$run" ] || [ -e /usr/include/wasm32-wasi ] || echo wasi-libc
 }
 
-# build UNIT FILE flags...: this target's program of a test
+# build UNIT FILE FLAGS...: makes this target's program of a test
 build() {
     source=$1 program=$2
     shift 2
@@ -92,7 +93,7 @@ build() {
 }
 on_it() {  timeout "${TARGET_SECONDS:-900}" $run "$1" < /dev/null; }
 
-# "target test": builds and runs it, and keeps what it said under build/targets.
+# Builds and runs "target test", and keeps its output in build/targets.
 one() {
     name=${1%% *} test=${1#* }
     target "$name" || exit 1
@@ -142,7 +143,7 @@ one() {
     echo "$name: $test ($(($(date +%s) - began)) s)" | tee -a "$work/done"
 }
 
-# The tests of the target that was set.
+# Lists the tests of the target that was set.
 tests_of() { # all or quick
     case $tests in
     selftest | syntax) echo $tests; return ;;
@@ -150,7 +151,7 @@ tests_of() { # all or quick
     echo golden selftest
     for unit in tests/base/*.c tests/index/*.c tests/schedule/*.c; do
         unit=${unit#tests/} unit=${unit%.c}
-        # compiled for seconds, or emulated for a minute
+        # takes seconds to compile, or a minute to emulate
         case $1:$unit in
         quick:index/halo* | quick:index/cart | quick:index/layout | quick:index/mesh | quick:index/redistribute | \
             quick:index/route | quick:schedule/[aceglop]*) continue ;;
@@ -166,7 +167,7 @@ tests_of() { # all or quick
         ranks/p2p ranks/move ranks/simple ranks/halo_exchange ranks/halo_oracle:processes ranks/halo_cgrid:processes+1-4 ranks/grid"
 }
 
-# The targets of this push, or all.
+# Lists the targets of this push, or all.
 rows() {
     set --
     while read -r row; do
@@ -214,11 +215,11 @@ quick) chosen=$2 ;;
     only=$* ;;
 esac
 
-# The sums of this machine are those that are kept.
+# Checks that the sums of this machine are the recorded ones.
 try $CC -std=c99 -O1 -I"$DPAR_DIR" $embedded/golden.c -o "$work/golden"
 "$work/golden" | sed '$d' | diff $embedded/golden.txt - || { echo "the sums of golden.c are not those of $embedded/golden.txt"; exit 1; }
 
-# dpar_selftest notices what is broken, and says which: a change to a copy of the headers each.
+# Checks that dpar_selftest notices errors and names them: makes one change each in a copy of the headers.
 notices() { # what it must say, header, change
     mkdir -p "$work/broken"
     cp "$DPAR_DIR"/dpar.h "$DPAR_DIR"/dpar_schedule.h "$work/broken"

@@ -1,9 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# No warning from any compiler found, as C99 and C17, C++11 and C++20: of each header with its implementation, of
-# its declarations alone, of all of them private to a unit; no frame above 12 KB. dpar_mpi.h the same, with each
-# MPI found. DPAR_PARTS: of c, cxx and mpi only some. What only an optimiser sees is looked for in one
-# dialect of each language; the others, to code without it (clang's to object code: it writes that sooner).
+# Checks that no compiler found gives a warning, as C99 and C17, C++11 and C++20: for each header with its
+# implementation, for only its declarations, for all of them private to a unit; and that no frame exceeds 12 KB.
+# Does the same for dpar_mpi.h with each MPI found. DPAR_PARTS: only some of c, cxx and mpi. Warnings that only
+# an optimiser gives are checked in one dialect of each language; the other dialects are compiled without it
+# (clang's to object code, which it writes faster).
 . tests/compile/common.sh
 cd "$work" || exit 1
 : "${DPAR_PARTS:=c cxx mpi}"
@@ -17,7 +18,7 @@ printf '#include "dpar_mpi.h"\nint main(void) { return 0; }\n' > mpi.c
 for each in $headers whole mpi; do cp "$each.c" "$each.cc"; done
 frames=-Wframe-larger-than=12288
 
-# "source compiler flags" of one compilation; in_pairs counts them in k
+# Compiles one "source compiler flags"; in_pairs counts them in k
 compile() {
     source=${1%% *} flags=${1#* }
     cc=${flags%% *} flags=${flags#* } emit="-c -o unit_$k.o"
@@ -28,7 +29,7 @@ compile() {
     esac
 }
 
-# The optimiser takes longest: all of that before all of the rest, so that two at a time end together.
+# The optimiser takes longest, so its compilations are all first, and two at a time end together.
 long() { optimised="$optimised$*
 "; }
 short() { plain="$plain$*
@@ -53,7 +54,7 @@ for cxx in clang++ g++; do
 done
 [ $ran -gt 0 ] || ! part c || { echo 'gcc and clang: not found'; exit 77; }
 
-# The headers of MPI come as system headers: their warnings are theirs.
+# MPI headers are included as system headers, because their warnings are not ours.
 seen= optimised_mpi=
 for mpicc in mpicc.openmpi mpicc.mpich mpicc; do
     part mpi || break

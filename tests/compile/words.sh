@@ -1,10 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# Pages that one can read: no sentence of README, guide or the public headers' comments has more than 35 words, no
-# line of README and docs/ is wider than 100 columns. Rows of tables may be wider in docs/, not in README, guide and
-# from-*.md; generated pages may be. README has at most 160 lines, CHANGELOG 120, each of at most 120 columns. Links
-# lead somewhere. The maps src/README.md and tests/README.md name every file, and no other. DPAR_PAGES: other pages,
-# judged as README, DPAR_COMMENTS: other headers, DPAR_MAPS: where the maps are (the proofs use them).
+# Checks that pages are readable: no sentence of README, guide or the public headers' comments has more than 35
+# words; no line of README and docs/ is wider than 100 columns. Rows of tables may be wider in docs/ except
+# guide and from-*.md; generated pages may be wider. README has at most 160 lines, CHANGELOG 120, each of at
+# most 120 columns. Links lead to existing files. The maps src/README.md and tests/README.md name every file,
+# and no other. DPAR_PAGES: other pages, checked like README; DPAR_COMMENTS: other headers; DPAR_MAPS: where the
+# maps are (self.sh uses them).
 generated='docs/api.md docs/records/accuracy.md docs/records/performance.md'
 bad=0
 complain() { echo "$1"; bad=1; }
@@ -26,7 +27,7 @@ for page in $first $others; do
         length($0) > most && (tables || !/^ *\|/) { print page ":" NR ": " length($0) " wide"; bad = 1 }
         END { exit bad }' "$page" || bad=1
 done
-# Sentences: of paragraphs and of items of lists; a cell of a table is one text. Code does not count.
+# Checks the sentences of paragraphs and of list items; a cell of a table is one text. Code does not count.
 for page in $first; do
     awk -v page="$page" '
         function judge(text, line,   n, word, i, count) {
@@ -52,7 +53,8 @@ for page in $first; do
         { if (text == "") began = NR; text = text " " $0 }
         END { flush(); exit bad }' "$page" || bad=1
 done
-# Sentences of comments, above "Stop here". Lines that are set in by five blanks or more behind the star are code.
+# Checks the sentences of comments above "Stop here". Lines that are indented by five blanks or more behind the
+# star are code.
 if [ -n "${DPAR_PAGES:-}" ]; then
     commented=${DPAR_COMMENTS:-}
 else
@@ -98,14 +100,14 @@ for header in $commented; do
         }
         END { exit bad }' "$header" || bad=1
 done
-# Links lead to files that are there.
+# Checks that links lead to existing files.
 for page in $first $others; do
     for link in $(grep -ohE '\]\([^)]*\)' "$page" | sed 's/^](//; s/)$//; s/#.*//' | grep -v '^http'); do
         [ -e "$(dirname "$page")/$link" ] || complain "$page: no $link"
     done
 done
-# The maps. A heading "## folder" names the folder of the list below it, a heading of several words this one. In src/
-# `name` is name.h and name.c.
+# Checks the maps. A heading "## folder" names the folder of the list below it, a heading of several words the
+# top folder. In src/ `name` is name.h and name.c.
 named() { # folder, map
     awk -v map="$1" '
         /^## / { folder = NF == 2 || /^## [a-z]+, for/ ? $2 "/" : ""; sub(/,/, "", folder); next }

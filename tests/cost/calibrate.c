@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* A fit finds the constants again that made its measurements. */
+/* Tests that a fit recovers the constants with which its measurements were made. Run with:
+ * tests/run test cost. */
 #include "dpar_cost.h"
 
 #include "check.h"
 #include "plan_calls.h"
 #include "plan_job.h"
 
-/* Measurements made by the model with other constants: the fit must find those again. */
+/* Makes measurements by the model with other constants, and checks that the fit recovers those. */
 static void test_fit(void)
 {
     static dpar_measurement m[24];
@@ -41,11 +42,11 @@ static void test_fit(void)
         dpar_calibration_fit(&cal, m, 24, 1u << DPAR_CAL_GEMM | 1u << DPAR_CAL_HBM, &error, &why),
         DPAR_OK);
     CHECK_NEAR(cal.value[DPAR_CAL_GEMM], 0.6, 0.02);
-    CHECK_NEAR(cal.value[DPAR_CAL_HBM], 0.65, 0.1); /* memory-bound work is the lesser part */
+    CHECK_NEAR(cal.value[DPAR_CAL_HBM], 0.65, 0.1); /* memory-bound work is the smaller part */
     CHECK(error < 0.01);
     CHECK_INT(cal.rows, 24);
     CHECK(cal.error[DPAR_CAL_GEMM] < 0.1);
-    cal.value[DPAR_CAL_HBM] = 1.5; /* beyond what a fit would give: not asked for, it stays */
+    cal.value[DPAR_CAL_HBM] = 1.5; /* outside the fit's range; stays because it is not fitted */
     CHECK_INT(dpar_calibration_fit(&cal, m, 24, 1u << DPAR_CAL_GEMM, NULL, &why), DPAR_OK);
     CHECK_NEAR(cal.value[DPAR_CAL_HBM], 1.5, 0.0);
     CHECK_INT(dpar_calibration_fit(&cal, m, 0, 1, &error, &why), DPAR_E_ARG);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* cluster: presets are usable and say where their numbers are from; the text form and its refusals.
- */
+/* Tests cluster: presets are usable and name the sources of their numbers; the text form and its
+ * refusals. Run with: tests/run test cost. */
 #include "dpar_cost.h"
 
 #include "check.h"
@@ -76,7 +76,8 @@ static void test_text(void)
     CHECK(dpar_calibration_name(DPAR_CAL_COUNT) == NULL && dpar_calibration_name(-1) == NULL);
 }
 
-/* What is not said comes from the chip; the order of settings does not matter. */
+/* Checks that missing settings are taken from the chip, and that the order of settings does not
+ * matter. */
 static void test_defaults(void)
 {
     dpar_cluster c, d;
@@ -90,7 +91,7 @@ static void test_defaults(void)
     CHECK(c.link_Bps == 63e9 && !c.link_reduces);
     CHECK_INT(parse("2x8:h800", &c, &why), DPAR_OK);
     CHECK(c.link_Bps == 200e9);
-    CHECK_INT(parse("2x4:gh200", &c, &why), DPAR_OK); /* wires, 150 a pair */
+    CHECK_INT(parse("2x4:gh200", &c, &why), DPAR_OK); /* direct links, 150 per pair */
     CHECK(c.link_Bps == 450e9 && !c.link_switched && !c.link_reduces);
     CHECK_INT(parse("4x8:h100-80,gpus=4", &c, &why), DPAR_OK); /* NICs follow */
     CHECK_INT(c.nics, 4);
@@ -102,9 +103,9 @@ static void test_defaults(void)
     CHECK_INT(c.nics, 8);
     CHECK_INT(parse("8x4:a100-40,gpu=h100-80", &c, &why), DPAR_OK);
     CHECK(c.link_Bps == 450e9);
-    CHECK_INT(parse("gemm=0.5", &c, &why), DPAR_E_PARSE); /* no machine, and no gpu= */
+    CHECK_INT(parse("gemm=0.5", &c, &why), DPAR_E_PARSE); /* neither a machine nor gpu= */
     CHECK(strstr(why.text, "gpu=NAME") != NULL);
-    /* settings alone, in any order, with the mark that some editors put first */
+    /* only settings, in any order, after the byte order mark that some editors write */
     CHECK_INT(parse("\xEF\xBB\xBFnodes = 4\ngpus = 8\nnic = 8x50\ngpu = H100-80\n", &c, &why),
               DPAR_OK);
     CHECK(c.nodes == 4 && c.gpus_per_node == 8 && c.nics == 8 && dpari_cluster_gpus(&c) == 32);
@@ -122,7 +123,7 @@ static void test_defaults(void)
     CHECK_NEAR(d.cal.value[DPAR_CAL_NET_S], c.cal.value[DPAR_CAL_NET_S], 1e-12);
 }
 
-/* Traps of the data sheets (facts T14). */
+/* Checks traps of the data sheets (facts T14). */
 static void test_traps(void)
 {
     dpar_cluster c;
@@ -137,9 +138,9 @@ static void test_traps(void)
     CHECK_NEAR(g.memory_bytes, 80.0 * 1073741824.0, 1e-3);
     CHECK_INT(gpu_find(&g, "h100-80", NULL), DPAR_OK);
     CHECK_NEAR(g.memory_bytes, 81559.0 * 1048576.0, 1e-3);
-    CHECK_INT(dpar_cluster_find(&c, "frontier", NULL), DPAR_OK); /* 12.5 GB/s a GCD */
+    CHECK_INT(dpar_cluster_find(&c, "frontier", NULL), DPAR_OK); /* 12.5 GB/s per GCD */
     CHECK_NEAR(c.nics * c.nic_Bps / c.gpus_per_node, 12.5e9, 1e-6);
-    CHECK_INT(dpar_cluster_find(&c, "derecho", NULL), DPAR_OK); /* wires, and a disputed NIC */
+    CHECK_INT(dpar_cluster_find(&c, "derecho", NULL), DPAR_OK); /* direct links; a disputed NIC */
     CHECK(!c.link_switched && strstr(c.source, "probe") != NULL);
     CHECK_NEAR(c.nics * c.nic_Bps / c.gpus_per_node, 25e9, 1e-6);
     CHECK_INT(dpar_cluster_find(&c, "p4d", NULL), DPAR_OK); /* Gb, not GB; 42.5 effective */
@@ -148,7 +149,8 @@ static void test_traps(void)
     CHECK_NEAR(c.nics * c.nic_Bps, 23e9, 1e-6);
 }
 
-/* A machine as doctor --cluster writes it: each number is where it belongs, in its unit. */
+/* Checks a machine as doctor --cluster writes it: each number is read into its field, in its
+ * unit. */
 static void test_measured(void)
 {
     static const char text[] = "# a comment, with = and 1x2\n"
@@ -166,7 +168,7 @@ static void test_measured(void)
     CHECK_INT(parse(text, &c, &why), DPAR_OK);
     CHECK(c.nodes == 2 && c.gpus_per_node == 2 && c.gpu.generation == DPAR_GEN_CPU);
     CHECK_NEAR(c.gpu.memory_bytes, 12e9, 1e-12);
-    CHECK_NEAR(c.gpu.memory_Bps, 1.5e9, 1e-12); /* hbm=1.5 would be a share */
+    CHECK_NEAR(c.gpu.memory_Bps, 1.5e9, 1e-12); /* hbm=1.5 would be a fraction */
     CHECK_NEAR(c.gpu.flops[DPAR_F32], 46e9, 1e-12);
     CHECK_NEAR(c.gpu.flops[DPAR_F64], 23e9, 1e-12);
     CHECK_NEAR(c.cal.value[DPAR_CAL_LAUNCH_S], 3e-9, 1e-12);
@@ -184,7 +186,7 @@ static void test_measured(void)
     CHECK_NEAR(c.halo.nic_Bps, 1.25e9, 1e-12);
     CHECK_NEAR(c.halo.cache_bytes, 8e6, 1e-12);
     CHECK_NEAR(c.halo.far_s, 2e-9, 1e-12);
-    /* a file that was cut short is refused wherever that was, but for its last digits */
+    /* a truncated file is refused wherever it ends, except within its last digits */
     for (n = 48; n < sizeof text - 6; n++) {
         if (dpar_cluster_read(&c, text, n, &why) == DPAR_OK) {
             printf("cut after %d bytes\n", (int)n);
@@ -199,7 +201,7 @@ static void test_measured(void)
     CHECK(c.curve[DPAR_CURVE_LINK].count == 0);
 }
 
-/* In a file the sentence says which line. */
+/* Checks that the message about a file names the line. */
 static void test_lines(void)
 {
     static const char *const refused[] = {
@@ -240,7 +242,7 @@ static void test_lines(void)
     }
 }
 
-/* A misspelt word is named, and the nearest known one. */
+/* Checks that the message names a misspelt word and the nearest known one. */
 static void test_nearest(void)
 {
     dpar_cluster c;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* collective: the predictor against the textbooks on machines of bandwidth or latency alone,
- * hierarchy, sharing; and against nccl-tests' published tables, beside NCCL's own tuner there.
- * Bar: mean absolute error <= 7 % over unmarked rows of 1 MB and more, and below the tuner's.
- * ROWS=1 prints every row.
- * Constants come from vTrain's all-reduce tables (Volta, Ampere, inside a node), SimAI's tables
+/* Tests collective: compares the predictor with the textbooks on machines of only bandwidth or only
+ * latency; hierarchy and sharing; and with nccl-tests' published tables, next to NCCL's own tuner.
+ * Required: a mean absolute error <= 7 % over unmarked rows of 1 MB and more, and below the
+ * tuner's. ROWS=1 prints every row. Run with: tests/run test cost.
+ * Constants are from vTrain's all-reduce tables (Volta, Ampere, inside a node), SimAI's tables
  * (net_s, rings and all-to-all across nodes) and marked rows of nccl-tests: H100-class at 1, 64 and
  * 8192 MiB, GH200 at 1, 16 and 128 MiB. Marked rows are never counted; no A100 row is marked. */
 #include "dpar_cost.h"
@@ -38,9 +38,9 @@ static dpar_cluster machine(const char *text)
 static void test_placement(void)
 {
     dpar_cluster c = machine("4x8:h100-80,nic=8x50");
-    dpar_cluster_group g = group_of(&c, 8, 1); /* tp: one node */
+    dpar_cluster_group g = group_of(&c, 8, 1); /* tp: in one node */
     CHECK_INT(g.nodes, 1);
-    g = group_of(&c, 4, 8); /* dp under tp = 8: one rank a node, eight such groups */
+    g = group_of(&c, 4, 8); /* dp under tp = 8: one rank per node, eight such groups */
     CHECK_INT(g.per_node, 1);
     CHECK_INT(g.nodes, 4);
     CHECK_INT(g.sharing, 8);
@@ -50,7 +50,7 @@ static void test_placement(void)
     CHECK_INT(g.sharing, 2);
     g = group_of(&c, 2147483647, 2147483647);
     CHECK_INT(g.per_node, 1);
-    c = machine("summit,nodes=4"); /* six a node: 4 ranks straddle, 3 and 6 do not */
+    c = machine("summit,nodes=4"); /* six per node: 4 ranks straddle, 3 and 6 do not */
     g = group_of(&c, 4, 1);
     CHECK(g.nodes == 2 && g.per_node == 2 && g.sharing == 3);
     g = group_of(&c, 3, 1);
@@ -73,9 +73,8 @@ static dpar_collective_cost cost_of(const dpar_cluster *c, int n, int stride, in
     return cost;
 }
 
-/* The textbooks' rings, pairs and pipelined chains, dissemination for a barrier (MPICH's comments;
- * Thakur, Rabenseifner, Gropp 2005): messages one after another, and bytes on the wire for one of
- * the full vector. The latter is nccl-tests' bus factor too. */
+/* Returns the number of successive messages of the textbooks' rings, pairs and pipelined chains,
+ * and of dissemination for a barrier (MPICH's comments; Thakur, Rabenseifner, Gropp 2005). */
 static double book_messages(int kind, int p)
 {
     return kind == DPAR_CALL_ALL_REDUCE  ? 2.0 * (p - 1)
@@ -84,6 +83,7 @@ static double book_messages(int kind, int p)
                                          : p - 1.0;
 }
 
+/* Returns the bytes on the wire per byte of the full vector, as nccl-tests' bus factor does. */
 static double book_bytes(int kind, int p)
 {
     switch (kind) {
@@ -96,8 +96,8 @@ static double book_bytes(int kind, int p)
     }
 }
 
-/* The predictor on machines that have nothing but bandwidth, or nothing but latency: what the
- * textbooks say, but for what collective.c says of all-to-all and of the switch. */
+/* Compares the predictor with the textbooks on machines that have only bandwidth or only latency,
+ * except for what collective.c documents of all-to-all and of the switch. */
 static void test_textbook(void)
 {
     dpar_cluster wide = machine("1x8:a100-80,link_share=1,link_us=0,base_us=0");
@@ -107,7 +107,7 @@ static void test_textbook(void)
     const double n = 1e9;
     int kind, p;
     for (kind = DPAR_CALL_ALL_REDUCE; kind < DPAR_CALL_COLLECTIVE_COUNT; kind++) {
-        /* its flows collide in a node; a send and a receive a peer */
+        /* its flows collide in a node; a send and a receive per peer */
         double share = kind == DPAR_CALL_ALL_TO_ALL ? 0.965 : 1.0;
         double posts = kind == DPAR_CALL_ALL_TO_ALL ? 3.3 : 1.0;
         for (p = 2; p <= 8; p++) {
@@ -120,16 +120,16 @@ static void test_textbook(void)
         CHECK_NEAR(cost_of(&wide_net, 8, 1, kind, n).seconds, book_bytes(kind, 8) * n / 25e9,
                    1e-12);
         if (kind != DPAR_CALL_SEND_RECV &&
-            kind != DPAR_CALL_ALL_TO_ALL) { /* fences; many under way */
+            kind != DPAR_CALL_ALL_TO_ALL) { /* fences; many in flight */
             CHECK_NEAR(cost_of(&slow_net, 8, 1, kind, 1e-3).seconds, book_messages(kind, 8) * 1e-6,
                        1e-8);
         }
     }
-    /* the switch sees each vector once and the sum once, at 0.86 of the links */
+    /* the switch receives each vector once and sends the sum once, at 0.86 of the links */
     c = machine("1x8:h100-80,link_share=1,link_us=0,base_us=0");
     CHECK_NEAR(cost_of(&c, 8, 1, DPAR_CALL_ALL_REDUCE, n).seconds,
                9.0 / 8 * n / (0.86 * c.link_Bps), 1e-12);
-    /* the seed texts' worked number: 28 GB, 8 ranks, 600 GB/s */
+    /* the number worked out in the teaching texts: 28 GB, 8 ranks, 600 GB/s */
     c = machine("1x8:a100-80,nvlink=600,link_share=1,link_us=0,base_us=0");
     CHECK_NEAR(cost_of(&c, 8, 1, DPAR_CALL_ALL_REDUCE, 28e9).seconds, 0.0817, 1e-3);
 }
@@ -148,7 +148,7 @@ static void test_hierarchy(void)
     CHECK(x.seconds >= 5.19e-3 && x.seconds <= 9.25e-3); /* a flat ring over 8 NICs: 5.20 */
     CHECK_NEAR(x.nic_bytes, 1.5 * gib / 8, 1e-9);
     CHECK_NEAR(x.link_bytes, 1.75 * gib, 1e-9);
-    /* "n over one NIC" is 2.3 to 4 times wrong */
+    /* "n over one NIC" is wrong by a factor of 2.3 to 4 */
     CHECK(gib / 50e9 > 2.3 * x.seconds);
     /* all-to-all: (k-1)/k of the bytes at the NIC rate of one GPU */
     x = cost_of(&c, 32, 1, DPAR_CALL_ALL_TO_ALL, gib);
@@ -156,7 +156,8 @@ static void test_hierarchy(void)
     CHECK_NEAR(x.seconds, 0.75 * gib / 50e9, 1e-9);
 }
 
-/* T5: one NIC for all is up to 4 times wrong, the whole node for one pipeline message 8 times. */
+/* Checks T5: assuming one NIC for all ranks is wrong by a factor of up to 4, and the whole node's
+ * NICs for one pipeline message by 8. */
 static void test_sharing(void)
 {
     dpar_cluster c = machine("4x8:h100-80,nic=8x50,net_share=1"), d;
@@ -176,8 +177,8 @@ static void test_sharing(void)
     CHECK_NEAR(cost_of(&d, 4, 8, DPAR_CALL_ALL_REDUCE, 1e9).nic_Bps, 25e9, 1e-9);
 }
 
-/* T7: in-switch reduction is for all-reduce alone, from some group and message size. T6: rings
- * drown in steps. */
+/* Checks T7, in-switch reduction is used only for all-reduce and from some group and message size
+ * on; and T6, many steps make rings slow. */
 static void test_rules(void)
 {
     dpar_cluster c = machine("1x8:h100-80"), d = machine("1x8:h100-80,nvls=0"), e;
@@ -189,7 +190,7 @@ static void test_rules(void)
           1.2 * cost_of(&c, 8, 1, DPAR_CALL_ALL_REDUCE, big).seconds);
     CHECK_NEAR(cost_of(&d, 8, 1, DPAR_CALL_ALL_GATHER, big).seconds,
                cost_of(&c, 8, 1, DPAR_CALL_ALL_GATHER, big).seconds, 0);
-    /* bus bandwidth beyond the wire: measured 478 on 450 GB/s */
+    /* a bus bandwidth above the link's: measured 478 on 450 GB/s */
     CHECK(1.75 * 8 * big / cost_of(&c, 8, 1, DPAR_CALL_ALL_REDUCE, 8 * big).seconds > 450e9);
     c = machine("16x8:h100-80,nic=8x50");
     d = machine("16x8:h100-80,nic=8x50,sharp=1");
@@ -201,7 +202,7 @@ static void test_rules(void)
     e = machine("128x8:h100-80,nic=8x50"); /* 16 MiB at 1024 ranks: 0.9 % of the NICs */
     CHECK(16777216.0 / 400e9 / cost_of(&e, 1024, 1, DPAR_CALL_ALL_GATHER, 16777216.0).seconds <
           0.015);
-    /* wires, not a switch: a pair has a third of a quad's links */
+    /* direct links, not a switch: a pair has a third of a quad's links */
     e = machine("derecho");
     CHECK(cost_of(&e, 2, 1, DPAR_CALL_ALL_GATHER, big).seconds >
           1.9 * cost_of(&e, 4, 1, DPAR_CALL_ALL_GATHER, big).seconds);
@@ -210,8 +211,8 @@ static void test_rules(void)
     CHECK_NEAR(cost_of(&e, 8, 1, DPAR_CALL_ALL_REDUCE, HUGE_VAL - HUGE_VAL).seconds, 0.0, 0);
 }
 
-/* A torus: two chips have one link between them, the chips of an axis the two links of it, those of
- * a plane four. Of a whole pod all links count: 102.4 and 51.2 TB/s by Google's pages. */
+/* Checks a torus: two chips have one link between them, the chips of an axis its two links, those
+ * of a plane four. In a whole pod all links count: 102.4 and 51.2 TB/s by Google's pages. */
 static void test_torus(void)
 {
     static const struct {
@@ -231,7 +232,8 @@ static void test_torus(void)
     CHECK_NEAR(256 * v5e.link_Bps, 51.2e12, 1e-9);
 }
 
-/* More bytes never cost less, on any machine, of any kind; every cost is a usable number. */
+/* Checks that more bytes never cost less, on any machine, for any kind, and that every cost is a
+ * usable number. */
 static void test_monotone(void)
 {
     static const char *const text[] = {
@@ -275,7 +277,7 @@ static double column(const char *line, int want, char *text)
     return atof(text);
 }
 
-/* One row of nccl_tests.csv. */
+/* A row of nccl_tests.csv. */
 typedef struct row {
     char gpu[64], fabric[64], coll[64];
     int kind, group, off, marked;
@@ -350,7 +352,7 @@ static void test_measured(void)
         if (r.bytes < 1e6) {
             continue;
         }
-        if (r.off) { /* a broken transport (TCP), T8: no model of the machine; apart */
+        if (r.off) { /* a broken transport (TCP), T8: no model of the machine; listed separately */
             off += 1.0 / (1.0 + error);
             offs++;
             continue;
@@ -389,8 +391,9 @@ static void test_measured(void)
     CHECK(all / total <= 0.07);
 }
 
-/* Networks as what they are: EFA, RoCE, InfiniBand, a rack of NVLink. Rows of 1 MiB and more, those
- * that set constants apart. A p5 entered as InfiniBand is 25 to 35 % too fast here. */
+/* Checks each network as what it is: EFA, RoCE, InfiniBand, a rack of NVLink. Counts rows of 1 MiB
+ * and more without those that set constants. A p5 described as InfiniBand is 25 to 35 % too fast
+ * here. */
 static void test_networks(void)
 {
     double sum = 0.0, worst = 0.0;
@@ -428,9 +431,9 @@ static void test_networks(void)
     }
 }
 
-/* nccl_tuner.h against what NCCL's own code says, nothing of dpar: that it is the bar that it is
- * taken for in test_measured. NCCL's tuner as the facts have it: 12 x 20 and 18 x 20.6 GB/s at
- * large sizes; its errors over whole curves 31.6 % (8.8 % from 64 MB), 14.6 (6.8), 15.7 (6.6). */
+/* Compares nccl_tuner.h with NCCL's own code, without dpar, because test_measured uses it as the
+ * bar. NCCL's tuner as in the facts: 12 x 20 and 18 x 20.6 GB/s at large sizes; its errors over
+ * whole curves are 31.6 % (8.8 % from 64 MB), 14.6 (6.8), 15.7 (6.6). */
 static void test_tuner(void)
 {
     static const double expected[3][2] = {{.316, .088}, {.146, .068}, {.157, .066}};
@@ -474,7 +477,7 @@ static void test_tuner(void)
     if (f != NULL) {
         fclose(f);
     }
-    c = machine("16x8:h100-80,nic=8x50,sharp=1"); /* every algorithm has its place */
+    c = machine("16x8:h100-80,nic=8x50,sharp=1"); /* every algorithm is best somewhere */
     g = group_of(&c, 128, 1);
     CHECK_INT(nccl_tuner(&c, &g, DPAR_CALL_ALL_REDUCE, 1e8, &t, &algorithm, &protocol), DPAR_OK);
     CHECK(strcmp(algorithm, "ring") != 0 && t > 0.0);
@@ -490,7 +493,7 @@ static void test_tuner(void)
               DPAR_E_UNKNOWN);
 }
 
-/* ---- the tables that calibrate: how well the forms fit them ---------------------------------- */
+/* ---- the tables that calibrate: how well the formulas fit ------------------------------------ */
 
 static void fit_of_vtrain(const char *file, const char *text, const char *name, double bar)
 {
@@ -520,8 +523,9 @@ static void fit_of_vtrain(const char *file, const char *text, const char *name, 
     }
 }
 
-/* SimAI's share of the NICs (8 x 50 GB/s a node), columns 2 to 128 nodes of 8; measured on rings of
- * all kinds, compared with the all-gather's. Returns the mean error of the time. */
+/* Compares with SimAI's share of the NICs (8 x 50 GB/s per node), columns 2 to 128 nodes of 8;
+ * measured on rings of all kinds, compared with the all-gather's. Returns the mean error of the
+ * time. */
 static void fit_of_simai(const char *file, int kind, const char *name, double bar)
 {
     FILE *f = open_table(file);
@@ -557,7 +561,7 @@ static void fit_of_simai(const char *file, int kind, const char *name, double ba
     }
 }
 
-/* SimAI's ring in one node of NVLink (its A100: 20 x 12 of 300 GB/s). */
+/* Compares with SimAI's ring in one node of NVLink (its A100: 20 x 12 of 300 GB/s). */
 static void fit_of_nvlink(void)
 {
     FILE *f = open_table("tests/data/cost/simai_nvlink_efficiency.csv");
@@ -579,8 +583,8 @@ static void fit_of_nvlink(void)
     }
 }
 
-/* Measured calls go before the formulas: at the points, between and beyond them, for other ranks
- * and kinds by steps and bytes; across nodes with the node's own behind them. */
+/* Checks that measured calls take precedence over the formulas: at the points, between and beyond
+ * them; for other ranks and kinds by steps and bytes; across nodes together with the node's own. */
 static void test_curves(void)
 {
     dpar_cluster c = machine("2x2:core,link_reduce=2x1000x1,link_reduce=2x3000x2,"
@@ -603,17 +607,17 @@ static void test_curves(void)
     dpar_collective_predict(&c, &in, DPAR_CALL_BARRIER, 0, &cost);
     CHECK_NEAR(cost.seconds, 0.5e-6, 1e-12);
     dpar_collective_predict(&c, &in, DPAR_CALL_SEND_RECV, 9000, &cost);
-    CHECK_NEAR(cost.seconds, 0.5e-6, 1e-12); /* one point: it says no rate */
+    CHECK_NEAR(cost.seconds, 0.5e-6, 1e-12); /* one point: it determines no rate */
     dpar_collective_predict(&c, &apart, DPAR_CALL_SEND_RECV, 2000, &cost);
     CHECK_NEAR(cost.seconds, 6e-6, 1e-12);
     CHECK_NEAR(cost.nic_bytes, 2000, 1e-12);
     dpar_collective_predict(&c, &apart, DPAR_CALL_ALL_REDUCE, 2000, &cost);
     CHECK_NEAR(cost.seconds, 20e-6, 1e-12);
-    /* four on two nodes: in the node all of it, between nodes half */
+    /* four ranks on two nodes: in the node all of it, between nodes half */
     dpar_collective_predict(&c, &all, DPAR_CALL_ALL_REDUCE, 3000, &cost);
     CHECK_NEAR(cost.seconds, (15 + 2) * 1e-6, 1e-12);
     CHECK_INT(cost.algorithm, DPAR_ALG_HIERARCHICAL);
-    /* a node of four by a call of two: three times the steps, 3/2 of the bytes */
+    /* a node of four from a call of two ranks: three times the steps, 3/2 of the bytes */
     c = machine("1x4:core,link_reduce=2x1000x1,link_reduce=2x3000x2");
     in = group_of(&c, 4, 1);
     dpar_collective_predict(&c, &in, DPAR_CALL_ALL_REDUCE, 2000, &cost);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* configs: config.json files as they are published. Each is read within 0.5 % of its parameters,
- * and what is assumed or left out is said. tests/data/cost/configs/README.md has the provenance. */
+/* Tests config.json files as they are published. Each is read within 0.5 % of its parameters, and
+ * assumptions and omissions are reported. tests/data/cost/configs/README.md has the provenance. Run
+ * with: tests/run test cost. */
 #include "dpar_cost.h"
 
 #include <stdlib.h>
@@ -33,8 +34,8 @@ static const char *text_of(const char *name)
     return text;
 }
 
-/* Every row of expected.csv. Where the count is not known the file is read with something said, or
- * refused with a sentence. */
+/* Checks every row of expected.csv. If the count is not known the file is read with a remark, or
+ * refused with a message. */
 static void test_files(void)
 {
     char line[200], *comma;
@@ -78,7 +79,7 @@ static int32_t kind(int mix, int feed)
     return m.kinds[mix * DPAR_MODEL_FFN_COUNT + feed];
 }
 
-/* Layers that differ, by every way in which files say that. */
+/* Checks layers that differ, in every form in which files express that. */
 static void test_layers(void)
 {
     dpar_why why;
@@ -117,7 +118,7 @@ static void test_layers(void)
               DPAR_OK);
     CHECK_INT(m.experts, 32); /* 16 of 768 for text, 16 of 256 for images */
     CHECK_INT(m.expert_ffn, 512);
-    /* routing limited to groups: of the file, of the preset */
+    /* routing limited to groups: from the file, from the preset */
     CHECK_INT(read_text(text_of("deepseek-v3.2.json"), &why), DPAR_OK);
     CHECK_INT(w.expert_groups, 8);
     CHECK_INT(w.topk_groups, 4);
@@ -128,7 +129,7 @@ static void test_layers(void)
     CHECK_INT(m.topk_groups, 1);
 }
 
-/* What is assumed is said. */
+/* Checks that assumptions are reported. */
 static void test_said(void)
 {
     static const struct {
@@ -173,7 +174,7 @@ static void test_said(void)
     CHECK_INT(m.mtp, 1);
 }
 
-/* Sentences speak with the file's names. */
+/* Checks that messages use the file's names. */
 static void test_sentences(void)
 {
     static const struct {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Sentences of dpar_cost.h that no other test asks for: one wrong number at a time. */
+/* Tests messages of dpar_cost.h that no other test checks: one wrong number at a time. Run with:
+ * tests/run test cost. */
 #include "dpar_cost.h"
 
 #include "check.h"
@@ -42,7 +43,7 @@ static void test_models(void)
     REFUSED(dpar_workload_init(&w, &m, 0, &why), DPAR_E_ARG,
             "capacity must be 0 or a finite number");
     m = model_of("llama-3-8b");
-    memcpy(m.pattern, "WF", 3); /* every second layer has a window, and no width is given */
+    memcpy(m.pattern, "WF", 3); /* every second layer has a window, but no width is set */
     REFUSED(dpar_workload_init(&w, &m, 0, &why), DPAR_E_ARG, "16 layers with a window need");
     m = model_of("llama-3-8b");
     m.tower_layers = 2, m.tower_hidden = 10, m.tower_heads = 3;
@@ -68,7 +69,7 @@ static void test_models(void)
     REFUSED(dpari_workload_check(&w, &why), DPAR_E_ARG, "layer class 0 is empty");
 }
 
-/* A plan of that model on that machine with that strategy. */
+/* Checks that a plan of that model on that machine with that strategy is refused. */
 static void refuse_plan(const char *model, const char *machine, const char *strategy, int32_t tiles,
                         dpar_status status, const char *words)
 {

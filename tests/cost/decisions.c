@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* The decisions that teaching texts expect: 15 cases and the Derecho table (an NCAR guide, a
- * benchmark post, a course lesson, a case study, a five-dimensional recipe). The advice is theirs,
- * or one that is faster: the taught layout is then priced at its best, and may not win. */
+/* Tests the decisions that teaching texts expect: 15 cases and the Derecho table (an NCAR guide, a
+ * benchmark post, a course lesson, a case study, a five-dimensional recipe). The advice must be
+ * theirs or a faster one: then the taught layout is priced at its best and must not be faster. Run
+ * with: tests/run test cost. */
 #include "dpar_cost.h"
 
 #include <stdlib.h>
@@ -42,7 +43,8 @@ static const char *advise(const char *model, const char *cluster, const char *re
 
 static int taught, beaten;
 
-/* The degree behind "NAME=" in a taught answer: 0 when the name is not there, -1 without degree. */
+/* Returns the degree behind "NAME=" in a taught answer: 0 if the name is missing, -1 if it has no
+ * degree. */
 static int degree(const char *part, const char *name)
 {
     const char *at = strstr(part, name);
@@ -63,7 +65,7 @@ static void fix(dpar_planner_desc *q, int32_t *field, int32_t value, int32_t whi
     }
 }
 
-/* Seconds a sample of the best plan that is a taught answer; 0: there is none. */
+/* Returns the seconds per sample of the best plan that is a taught answer; 0 if there is none. */
 static double taught_seconds(const char *part)
 {
     static dpar_planner p;
@@ -104,7 +106,7 @@ static double taught_seconds(const char *part)
     return best;
 }
 
-/* The taught answer, or another one: faster, or simpler and at most 5 % slower. */
+/* Accepts the taught answer, or another one that is faster, or simpler and at most 5 % slower. */
 #define EXPECT(got, part)                                                                          \
     do {                                                                                           \
         const char *name = (got);                                                                  \
@@ -121,7 +123,7 @@ static double taught_seconds(const char *part)
         }                                                                                          \
     } while (0)
 
-/* The 15 cases of strategies.md section 3, in its order. */
+/* Checks the 15 cases of strategies.md section 3, in its order. */
 static void test_cases(void)
 {
     /* 1: ResNet-50, 400 MB of state, 4 to 16 A100-40: DDP */
@@ -145,7 +147,7 @@ static void test_cases(void)
     CHECK_INT(a.plan.strategy.recompute, DPAR_RECOMPUTE_NONE);
     /* 8: 7B on 8 x 80 GB: ZeRO-3; 84 GB static at 12 B a parameter */
     EXPECT(advise("llama-7b", "1x8:a100-80", "no-master", 512), "FSDP=8");
-    /* 9: 70B on 8 x 80 GB: TP in the node + FSDP; FSDP alone is 105 GB a GPU (103 with the exact
+    /* 9: 70B on 8 x 80 GB: TP in the node + FSDP; only FSDP is 105 GB per GPU (103 with the exact
      * 69.0e9 parameters): does not fit, say so, and say what would */
     EXPECT(advise("llama-2-70b", "1x8:a100-80", "no-master", 64), "TP=8");
     CHECK(!a.plan.fits && strstr(a.why, "does not fit") != NULL);
@@ -172,7 +174,8 @@ static void test_cases(void)
     CHECK(a.plan.strategy.pp > 1 && a.plan.strategy.zero <= 2);
 }
 
-/* The Derecho table: 1 node: DDP when it fits, FSDP for 40-160 GB of state; TP=4 + FSDP beyond. */
+/* Checks the Derecho table: 1 node: DDP if it fits, FSDP for 40-160 GB of state; TP=4 + FSDP
+ * beyond. */
 static void test_derecho(void)
 {
     EXPECT(advise("gpt2-125m", "derecho,nodes=1", "zero", 64), "DDP=4");
@@ -185,8 +188,8 @@ static void test_derecho(void)
     EXPECT(advise("llama-2-70b", "derecho", "zero", 328), "TP=4 + FSDP=82");
 }
 
-/* The same answers with another batch (free, about 4 million tokens), and models, machines and
- * recipes next to those of the cases: the answer must not hang on a case's exact numbers. */
+/* Checks that answers do not depend on a case's exact numbers: another batch (free, about 4 million
+ * tokens), and models, machines and recipes close to those of the cases. */
 static void test_variants(void)
 {
     EXPECT(advise("llama-7b", "derecho,nodes=4", "zero", 0), "TP=4 + FSDP=4");
@@ -220,7 +223,8 @@ static void test_variants(void)
     EXPECT(advise("resnet-50", "1x1:a100-40", "zero", 64), "one GPU");
 }
 
-/* What is fixed binds the answer, each field; what it would be without stands beside it. */
+/* Checks that each field that the caller fixes constrains the answer, and that the answer without
+ * it is reported too. */
 static void test_fixed(void)
 {
     static const char *const fixed[] = {
@@ -245,7 +249,7 @@ static void test_fixed(void)
         CHECK_INT(dpar_strategy_read(&q.fixed, fixed[i], strlen(fixed[i]), &q.fixed_fields, NULL),
                   DPAR_OK);
         CHECK_INT(dpar_plan_recommend(&job, &q, &a, &why), DPAR_OK);
-        /* the same words over the answer change nothing */
+        /* the same text read into the answer changes nothing */
         got = a.plan.strategy;
         CHECK_INT(dpar_strategy_read(&got, fixed[i], strlen(fixed[i]), &named, NULL), DPAR_OK);
         if (memcmp(&got, &a.plan.strategy, sizeof got) != 0) {
@@ -265,7 +269,7 @@ int main(void)
     test_cases();
     test_derecho();
     test_variants();
-    { /* warnings: FSDP asked for what fits, too few micro-batches, DDP of what does not fit */
+    { /* warnings: FSDP requested for what fits, too few micro-batches, DDP for what does not fit */
         dpar_model m;
         dpar_planner_desc q;
         memset(&q, 0, sizeof q);
@@ -303,7 +307,7 @@ int main(void)
         CHECK_INT(dpar_plan_recommend(&job, &q, &a, NULL), DPAR_OK);
         CHECK((a.warnings & DPAR_WARN_TP_ACROSS) != 0);
         CHECK(strstr(a.name, "TP=16") != NULL);
-        q.fixed.micro_batch = 8; /* 2.7 GB of activations a sample and layer: state is sharded */
+        q.fixed.micro_batch = 8; /* 2.7 GB of activations per sample and layer: state is sharded */
         q.fixed_fields = 1u << DPAR_STRATEGY_FIELD_MICRO_BATCH;
         CHECK_INT(dpar_plan_recommend(&job, &q, &a, NULL), DPAR_OK);
         CHECK((a.warnings & DPAR_WARN_ACTIVATIONS) != 0);

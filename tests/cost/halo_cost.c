@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* halo_cost: bytes and runs counted cell by cell, the choice by trying every grid and every order,
- * and what was measured (facts of halo exchange, section 6.2: cuts along planes beat cuts of the
- * contiguous dim). */
+/* Tests halo_cost: bytes and runs counted cell by cell, the choice by trying every grid and every
+ * order, and measurements (facts of halo exchange, section 6.2: cuts along planes beat cuts of the
+ * contiguous dim). Run with: tests/run test cost. */
 #include "dpar_cost.h"
 
 #include "check.h"
 
-/* What rank 0 of an even grid receives, cell by cell: the cells around its block. */
+/* Returns the default rates. */
 static dpar_halo_rates usual_rates(void)
 {
     dpar_halo_rates r;
@@ -14,6 +14,7 @@ static dpar_halo_rates usual_rates(void)
     return r;
 }
 
+/* Counts what `rank` of an even grid receives, cell by cell: the cells around its block. */
 static void count(const dpar_halo_cost_desc *j, const dpar_halo_cost *g, int32_t rank,
                   int64_t *bytes, int64_t *away, int64_t *runs, int64_t *packed,
                   int64_t *packed_runs)
@@ -27,7 +28,7 @@ static void count(const dpar_halo_cost_desc *j, const dpar_halo_cost *g, int32_t
     }
     for (at[0] = 0; at[0] < side[0]; at[0]++) {
         for (at[1] = 0; at[1] < side[1]; at[1]++) {
-            last = -1; /* runs end with a row: widths of the last dim are positive here */
+            last = -1; /* runs end with a row, because widths of the last dim are positive here */
             for (at[2] = 0; at[2] < side[2]; at[2]++) {
                 int32_t peer = 0, beyond = 0, open = 0;
                 key = 0;
@@ -47,7 +48,7 @@ static void count(const dpar_halo_cost_desc *j, const dpar_halo_cost *g, int32_t
                 *bytes += j->bytes;
                 *away += peer / node != rank / node ? j->bytes : 0;
                 *runs += key != last;
-                /* a run: the width at either end of a row, or all the row between them */
+                /* a run: the width at either end of a row, or the whole row between them */
                 if (peer / node != rank / node ||
                     (peer != rank && (key % 3 != 1 ? j->width[2] : block[2]) * j->bytes < 64)) {
                     *packed += j->bytes;
@@ -77,8 +78,8 @@ static dpar_halo_cost_desc job_of(int32_t ranks, int32_t per_node, int64_t n, in
     return j;
 }
 
-/* Every factorisation of the ranks, every order of the axes: figures as counted, none cheaper than
- * the chosen one. */
+/* Compares the figures with counts for every factorisation of the ranks and every order of the
+ * axes, and checks that none is less expensive than the chosen one. */
 static void every_grid(const dpar_halo_cost_desc *j)
 {
     static const int32_t order[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
@@ -113,7 +114,7 @@ static void every_grid(const dpar_halo_cost_desc *j)
                 for (q = middle = 0; q < 3; q++) {
                     middle += g.parts[q] / 2 * g.stride[q];
                 }
-                for (rank = 0; rank < j->ranks; rank++) { /* of the first and the middle node */
+                for (rank = 0; rank < j->ranks; rank++) { /* in the first and the middle node */
                     int32_t node = j->per_node > 0 ? j->per_node : j->ranks;
                     double s;
                     if (rank / node != 0 && rank / node != middle / node) {
@@ -137,7 +138,8 @@ static void every_grid(const dpar_halo_cost_desc *j)
     CHECK(best.seconds == least);
 }
 
-/* A block beyond the cache: its runs take far_s, and at its own size it is not beyond. */
+/* Checks a block larger than the cache: its runs take far_s. A block of exactly that size is not
+ * larger. */
 static void far(void)
 {
     dpar_halo_cost_desc j = job_of(2, 0, 24, 1);
@@ -162,8 +164,8 @@ static void far(void)
     CHECK_INT(dpar_halo_cost_predict(&j, &r, &g, NULL), DPAR_E_ARG);
 }
 
-/* The same exchange told by neighbours has the halo's price: a ring of 2 x 2 x 2 blocks, in one
- * node, in nodes of one rank, with the default rates and with a cluster's. */
+/* Checks that the same exchange described by neighbours has the halo's price: a ring of 2 x 2 x 2
+ * blocks, in one node, in nodes of one rank, with the default rates and with a cluster's. */
 static void neighbours(const dpar_halo_rates *rates, int64_t n, int64_t width)
 {
     dpar_neighbour to[6];
@@ -181,7 +183,7 @@ static void neighbours(const dpar_halo_rates *rates, int64_t n, int64_t width)
         CHECK_INT(dpar_halo_cost_predict(&j, rates, &g, NULL), DPAR_OK);
         memset(to, 0, sizeof to);
         for (i = 0; i < 6; i++) {
-            const int64_t row = i / 2 == 2 ? width : n; /* cells of a run */
+            const int64_t row = i / 2 == 2 ? width : n; /* cells per run */
             to[i].bytes = width * n * n * 8;
             to[i].location = per_node > 0;
             to[i].copies = per_node > 0 || row * 8 < 64 ? 2 : 1;
@@ -262,12 +264,12 @@ int main(void)
     j = job_of(2, 0, 128, 1);
     CHECK_INT(dpar_halo_cost_choose(&j, NULL, &g, NULL), DPAR_OK);
     CHECK_INT(g.parts[0], 2);
-    /* 64 ranks on one node: never the contiguous dim while there are planes and rows to cut */
+    /* 64 ranks on one node: the contiguous dim is never cut while planes and rows can be */
     j = job_of(64, 0, 512, 1);
     j.periodic = 0;
     CHECK_INT(dpar_halo_cost_choose(&j, NULL, &g, NULL), DPAR_OK);
     CHECK_INT(g.parts[2], 1);
-    /* nodes of 8: the ranks of a node make a brick, not a row, where the network decides */
+    /* nodes of 8: the ranks of a node form a brick, not a row, where the network decides */
     j = job_of(512, 8, 512, 1);
     CHECK_INT(dpar_halo_cost_choose(&j, NULL, &g, NULL), DPAR_OK);
     CHECK(g.network_bytes > 0 && g.peers >= 4);

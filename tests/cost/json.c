@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* json: what is JSON and what is not (RFC 8259), and what the sentence says of it. */
+/* Tests json: which texts are JSON (RFC 8259), and the messages about others. Run with:
+ * tests/run test cost. */
 #include "dpar_cost.h"
 
 #include <stdlib.h>
@@ -42,7 +43,7 @@ static void test_json(void)
     CHECK(json_ok(" {\"a\": [1, -2.5e3, true, false, null, {\"b\": \"x\\u00e9\\n\"}], \"c\": {}} ",
                   kinds, sizeof kinds));
     CHECK_TEXT(kinds, "{[nnTF0{s}]{}}");
-    CHECK(json_ok("[NaN, Infinity, -Infinity, -1]", kinds, sizeof kinds)); /* Python's */
+    CHECK(json_ok("[NaN, Infinity, -Infinity, -1]", kinds, sizeof kinds)); /* Python writes them */
     CHECK_TEXT(kinds, "[000n]");
     for (i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         CHECK(!json_ok(bad[i], kinds, sizeof kinds));
@@ -76,7 +77,7 @@ static const char *json_says(const char *text)
     dpari_json_init(&j, text, strlen(text));
     for (;;) {
         dpar_status st = dpari_json_next(&j, &item, &why);
-        if (st != DPAR_OK) { /* again the same, and nothing changed */
+        if (st != DPAR_OK) { /* the same again, and nothing changed */
             dpar_why again;
             dpari_json before = j;
             dpari_json_item same = item;
@@ -129,7 +130,7 @@ static void test_json_errors(void)
         free(copy);
     }
     CHECK_TEXT(json_says(whole), "fine");
-    dpari_json_init(&j, "1\0", 2); /* a NUL is no blank */
+    dpari_json_init(&j, "1\0", 2); /* a NUL is not a blank */
     CHECK_INT(dpari_json_next(&j, &item, NULL), DPAR_OK);
     CHECK_INT(dpari_json_next(&j, &item, NULL), DPAR_E_PARSE);
     dpari_json_init(&j, " 7 ", 3); /* and after the end it stays at the end */

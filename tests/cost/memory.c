@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* memory: every published run fits, those that ran out of memory do not, and what was measured is
- * met. With an argument it prints each row. */
+/* Tests memory: every published run fits, those that ran out of memory do not, and measurements are
+ * met. With an argument it prints each row. Run with: tests/run test cost. */
 #include "memory_rows.h"
 
 #include "check.h"
@@ -63,7 +63,7 @@ static void look(const memory_row *r, void *context)
     }
 }
 
-/* Bytes of activations that a layer more takes, a token. */
+/* Returns the bytes of activations per token of one more layer. */
 static double layer_bytes(const char *shape, const char *stack, const char *recompute)
 {
     double bytes[2];
@@ -85,7 +85,7 @@ static double layer_bytes(const char *shape, const char *stack, const char *reco
     return (bytes[1] - bytes[0]) / 64.0;
 }
 
-/* What PyTorch's autograd keeps of a block, counted by bench/saved_bytes.py. */
+/* Compares with what PyTorch's autograd keeps of a block, counted by bench/saved_bytes.py. */
 static void test_counted(void)
 {
     static const struct {
@@ -111,8 +111,8 @@ static void test_counted(void)
         }
     }
     CHECK_INT(found, (int)(sizeof is / sizeof is[0]));
-    { /* what Megatron-Core's modules drop: two norms' outputs, an activation's; 8 bits halve both
-       */
+    { /* what Megatron-Core's modules drop: the outputs of two norms and an activation; 8 bits halve
+       * both */
         const char *of = "llama:kv_heads=2";
         double all = layer_bytes(of, "core", "none");
         CHECK_NEAR(all - layer_bytes(of, "core", "norm"), 4 * 256.0, 1e-9);
@@ -125,7 +125,8 @@ static void test_counted(void)
     }
 }
 
-/* The mean of the errors, and the lowest. Beyond -15 %: of nanotron one row (1.34B on 16). */
+/* Expected mean of the errors and the lowest error. Below -15 % is one row of nanotron (1.34B on
+ * 16). */
 static const struct {
     const char *table;
     double mape, least;

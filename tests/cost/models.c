@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* The readers of models: presets, settings, config.json, and what each refuses. */
+/* Tests the readers of models: presets, settings, config.json, and what each refuses. Run with:
+ * tests/run test cost. */
 #include "dpar_cost.h"
 
 #include <stdlib.h>
@@ -26,8 +27,8 @@ static double expert_params(int layer)
     return sum;
 }
 
-/* Every preset builds under its own name, in lower case, and no name is there twice; SC21's are
- * called by their size. */
+/* Checks that every preset builds under its own name, in lower case, and that no name occurs twice;
+ * SC21's models are called by their size. */
 static void test_presets(void)
 {
     int32_t i, k;
@@ -54,7 +55,7 @@ static void test_presets(void)
     CHECK_TEXT(m.name, "llama-3-8b");
 }
 
-/* What each key sets. */
+/* Checks what each key sets. */
 static void test_text(void)
 {
     static const char all[] =
@@ -91,7 +92,7 @@ static void test_text(void)
     CHECK(m.dims == 1 && m.extent[0] == 7 && m.extent[1] == 1 && m.extent[2] == 1);
 }
 
-/* Layers that are none, and settings that no model has none of. */
+/* Checks layers that do not exist, and settings that no model has. */
 static void test_edges(void)
 {
     static const char *const none[] = {"grid:64x64,fields=0", "grid:64x64,halo=0",
@@ -157,8 +158,8 @@ static void test_refusals(void)
     }
 }
 
-/* The sentences: the word that is wrong, and what would be right. A refused text changes nothing.
- */
+/* Checks the messages, which name the wrong word and the allowed ones. A refused text changes
+ * nothing. */
 static void test_sentences(void)
 {
     static const struct {
@@ -246,8 +247,8 @@ static char *file_of(const char *name)
     return text;
 }
 
-/* Counts as in test_parameters; OPT has 2 rows of positions more, Falcon one norm a layer with a
- * bias. DiT: its embeddings of time and class are left out. */
+/* Compares counts as in test_parameters; OPT has 2 more rows of positions, Falcon one norm per
+ * layer with a bias. DiT's embeddings of time and class are left out. */
 static void test_config(void)
 {
     static const struct {
@@ -295,8 +296,9 @@ static void test_config(void)
         }
         CHECK_NEAR(w.params, real[i].params, within);
     }
-    /* Nemotron-4 340B's report: squared ReLU, two matrices, 9.4B of embeddings and 331.6B beside;
-     * BLOOM's card: 176,247,271,424 and an unusual name for the width; an editor's mark in front */
+    /* Nemotron-4 340B's report: squared ReLU, two matrices, 9.4B of embeddings and 331.6B of other
+     * parameters; BLOOM's card: 176,247,271,424 and an unusual name for the width; a byte order
+     * mark */
     CHECK_INT(config("\xEF\xBB\xBF{\"model_type\": \"nemotron\", \"hidden_act\": \"relu2\", "
                      "\"hidden_size\": 18432, \"num_hidden_layers\": 96, "
                      "\"num_attention_heads\": 96, \"num_key_value_heads\": 8, "
@@ -318,8 +320,8 @@ static void test_config(void)
 
 #define SHAPE "\"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"vocab_size\": 100"
 
-/* What the members of an object of the language model say goes before the same members outside,
- * in either order; other objects say nothing; null is as if absent. */
+/* Checks that members of the language model's object take precedence over the same members outside
+ * it, in either order; other objects are ignored; null is the same as absent. */
 static void test_config_objects(void)
 {
     dpar_why why;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* The forms in which plans are shown: JSON, SVG, CSV and text. */
+/* Tests the forms in which plans are shown: JSON, SVG, CSV and text. Run with:
+ * tests/run test cost. */
 #include "dpar_cost.h"
 
 #include "check.h"
@@ -19,8 +20,8 @@ static dpar_status search(dpar_planner_desc *q, dpar_planner *p, dpar_plan *top,
     return st;
 }
 
-/* Reads the JSON with the strict reader of json.h, looks into the other forms, and reads the
- * strategies of the plans back from their text. */
+/* Reads the JSON with the strict reader of json.h, checks the other forms, and reads the strategies
+ * of the plans from their text. */
 static void test_show(void)
 {
     static char text[200000];

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* plan_text: what the words ask is what the full API is asked by hand, number for number; each word
- * that is wrong is named; the line is put together here from the plan's numbers. */
+/* Tests plan_text: a query in words gives the same numbers as the full API called by hand; each
+ * wrong word is named; the line is composed here from the plan's numbers. Run with:
+ * tests/run test cost. */
 #include "dpar_cost.h"
 
 #include "check.h"
@@ -19,7 +20,7 @@ static void says(const char *word)
     CHECK(1);
 }
 
-/* By hand: the best plan of a search, as the command's users had to write it. */
+/* Finds the best plan with the full API, as the command's users had to write it before. */
 static void by_hand(const char *model, const char *machine, int32_t gpus, int64_t batch,
                     int32_t seq, const char *precision, const char *fix, dpar_plan *best)
 {
@@ -89,14 +90,14 @@ static void test_as_by_hand(void)
                                "stack=torch attention=flash1 batch=64 precision=fsdp", &p, &why),
               DPAR_OK);
     same(&best);
-    /* a grid: one sample of it */
+    /* a grid: one sample */
     by_hand("grid:1440x720x100,fields=5", "derecho", 64, 1, 0, "megatron", NULL, &best);
     CHECK_INT(dpar_plan_search("grid:1440x720x100,fields=5", "derecho", "gpus=64", &p, &why),
               DPAR_OK);
     same(&best);
 }
 
-/* Without a model, a machine or an answer. */
+/* Checks queries without a model, a machine or a result. */
 static void test_nothing(void)
 {
     const char *says = "model, machine or query is NULL";
@@ -143,7 +144,7 @@ static void test_evaluate(void)
     CHECK_INT(dpar_plan_price(&p.query.job, &s, 512, &plan, NULL, &why), DPAR_OK);
     same(&plan);
     CHECK_INT(p.report.plan_count, 1);
-    /* its own batch where none is asked for */
+    /* its own batch if none is requested */
     CHECK_INT(dpar_plan_search("llama-3-70b", "8x8:a100-80",
                                "evaluate=tp=8,sp=1,pp=4,zero=1,mbs=2,m=16", &p, &why),
               DPAR_OK);
@@ -159,7 +160,7 @@ static void test_evaluate(void)
               DPAR_E_DIVIDE);
 }
 
-/* 64 GPUs: what is named stays, the rest follows. */
+/* Checks that with 64 GPUs named values stay and the others follow. */
 static void test_complete(void)
 {
     dpar_strategy s;
@@ -259,8 +260,9 @@ static void test_line(void)
     CHECK_INT(dpar_plan_draw(&t, &p.report, 6, &why), DPAR_E_ARG);
 }
 
-/* A classifier's config.json of some 70,000 bytes, its labels before its sizes, is the model without
- * the labels; machines and lists of layers have no other limit than the one that is reported. */
+/* Checks that a classifier's config.json of about 70,000 bytes, with its labels before its sizes,
+ * gives the model without the labels; machines and lists of layers have no limit except the
+ * reported one. */
 static void test_long(void)
 {
     static const char sizes[] = "\"hidden_size\": 768, \"num_hidden_layers\": 12, "
@@ -282,7 +284,7 @@ static void test_long(void)
     snprintf(text, sizeof text, "{\"model_type\": \"vit\", %s", sizes);
     CHECK_INT(dpar_plan_search(text, "1x8:a100-80", NULL, &without, &why), DPAR_OK);
     CHECK(with.step > 0.0 && with.query.work.layers == without.query.work.layers);
-    CHECK_NEAR(with.step, without.step, 1e-2); /* the head has 1000 classes in one of them */
+    CHECK_NEAR(with.step, without.step, 1e-2); /* the head of one of them has 1000 classes */
     at = (size_t)snprintf(text, sizeof text, "1x8:a100-80");
     for (i = 0; i < 5000; i++) {
         at += (size_t)snprintf(text + at, sizeof text - at, ",taper=1");

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* The walk against a naive nested loop over dpar_plan_price; fronts, neighbours, nearest, smallest. */
+/* Tests planner: compares the search with a naive nested loop over dpar_plan_price; fronts,
+ * neighbours, nearest strategies, smallest machines. Run with: tests/run test cost. */
 #include "dpar_cost.h"
 
 #include <stdlib.h>
@@ -21,13 +22,14 @@ static dpar_status search(dpar_planner_desc *q, dpar_planner *p, dpar_plan *top,
     return st;
 }
 
-/* Every combination, the slow way: plain loops over all numbers, no list of divisors, no levels, no
- * early rule; only dpar_plan_price. The best times, how many are legal, how many do not fit. */
+/* Results of the slow search of every combination: plain loops over all numbers with only
+ * dpar_plan_price, without lists of divisors, levels or early rules. The best times, how many are
+ * legal, how many do not fit. */
 typedef struct slow {
     int whole;
     int64_t batch, legal, too_big;
     double best[5];
-    int fronts; /* time and bytes of what nothing beats in both */
+    int fronts; /* time and bytes of plans that none beats in both */
     double front[400][2];
 } slow;
 
@@ -59,7 +61,7 @@ static void slow_keep(slow *b, const dpar_strategy *s)
     double t = plan.step.total;
     int i;
     if (st == DPAR_OK && plan.memory.upper > c.gpu.memory_bytes) {
-        st = DPAR_E_MEMORY; /* a search asks for room */
+        st = DPAR_E_MEMORY; /* a search asks for memory */
     }
     b->legal += st == DPAR_OK || st == DPAR_E_MEMORY;
     b->too_big += st == DPAR_E_MEMORY;
@@ -75,7 +77,7 @@ static void slow_keep(slow *b, const dpar_strategy *s)
     }
 }
 
-/* Overlaps, offloads, shard groups. */
+/* Tries overlaps, offloads and shard groups. */
 static void slow_options(slow *b, dpar_strategy s)
 {
     int in_node = c.gpus_per_node / (s.tp * s.cp), hsdp, bits, offload;
@@ -99,7 +101,7 @@ static void slow_options(slow *b, dpar_strategy s)
     }
 }
 
-/* Recomputation and ZeRO of one layout. */
+/* Tries recomputation and ZeRO of one layout. */
 static void slow_memory(slow *b, dpar_strategy s)
 {
     int r, half = w.blocks / s.pp / 2;
@@ -119,14 +121,14 @@ static void slow_memory(slow *b, dpar_strategy s)
     }
 }
 
-/* No chunk is empty, and all before the last round's are of one length. */
+/* Returns 1 if no chunk is empty and all before the last round's have the same length. */
 static int chunks_alike(int pp, int vp)
 {
     int chunks = pp * vp, least = w.blocks / chunks, more = w.blocks % chunks;
     return least > 0 && (more == 0 || more > chunks - pp);
 }
 
-/* Interleavings and schedules of one set of degrees. */
+/* Tries interleavings and schedules of one set of degrees. */
 static void slow_pipeline(slow *b, dpar_strategy s)
 {
     int k;
@@ -185,7 +187,8 @@ static slow slow_walk(int64_t batch, int whole)
     return b;
 }
 
-/* What the walk kept of a plan is what dpar_plan_price says of its strategy, to the bit. */
+/* Checks that what the search kept of a plan equals dpar_plan_price of its strategy, bit for
+ * bit. */
 static void same_as_alone(const dpar_plan *plan, int64_t batch)
 {
     dpar_plan alone;
@@ -199,7 +202,8 @@ static int near(double x, double y)
     return x <= y * (1.0 + 1e-12) && y <= x * (1.0 + 1e-12);
 }
 
-/* The walk against the slow one: counts, the five best times; with a front and without. */
+/* Compares the search with the slow one: counts and the five best times, with a front and
+ * without. */
 static void against_slow(const char *model, const char *cluster, int64_t batch, int32_t space)
 {
     static dpar_plan top[5], again[5], front[400];
@@ -214,7 +218,7 @@ static void against_slow(const char *model, const char *cluster, int64_t batch, 
     q.fixed = plain_strategy();
     set(model, cluster, "megatron");
     b = slow_walk(batch, space == DPAR_SPACE_WHOLE);
-    CHECK_INT(search(&q, &p, NULL, 0, NULL, 0, 100), DPAR_DONE); /* nothing kept: all is priced */
+    CHECK_INT(search(&q, &p, NULL, 0, NULL, 0, 100), DPAR_DONE); /* all is priced */
     CHECK_INT(p.evaluated, b.legal);
     CHECK_INT(p.rejected[DPAR_STRATEGY_RULE_MEMORY], b.too_big);
     CHECK_INT(p.cut, 0);
@@ -222,14 +226,14 @@ static void against_slow(const char *model, const char *cluster, int64_t batch, 
     CHECK_INT(p.evaluated + p.cut, b.legal);
     CHECK(space == DPAR_SPACE_WHOLE ? p.cut > 0 : p.cut == 0);
     CHECK_INT(p.top_count, 5);
-    for (k = 0; k < b.fronts; k++) { /* none is missed but for one of as many seconds, rounded */
+    for (k = 0; k < b.fronts; k++) { /* none is missing except one with the same rounded seconds */
         for (i = 0; i < p.front_count && !(front[i].step.total <= b.front[k][0] * (1.0 + 1e-12) &&
                                            front[i].memory.total <= b.front[k][1] * (1.0 + 1e-12));
              i++) {
         }
         CHECK(i < p.front_count);
     }
-    for (i = 0; i < p.front_count; i++) { /* the same front, in whatever order */
+    for (i = 0; i < p.front_count; i++) { /* the same front, in any order */
         for (k = 0; k < b.fronts && !(near(front[i].step.total, b.front[k][0]) &&
                                       near(front[i].memory.total, b.front[k][1]));
              k++) {
@@ -249,7 +253,7 @@ static void against_slow(const char *model, const char *cluster, int64_t batch, 
         sum += i == DPAR_STRATEGY_RULE_MEMORY ? 0 : p.rejected[i];
     }
     CHECK_INT(p.walked, p.evaluated + p.cut + sum);
-    CHECK_INT(search(&q, &q2, again, 5, NULL, 0, 1), DPAR_DONE); /* cut, other budget: the same */
+    CHECK_INT(search(&q, &q2, again, 5, NULL, 0, 1), DPAR_DONE); /* stopped and resumed: the same */
     CHECK(memcmp(top, again, sizeof top) == 0);
     CHECK_INT(q2.evaluated + q2.cut, b.legal);
     CHECK_INT(q2.walked, p.walked);
@@ -280,7 +284,7 @@ static void test_walk(void)
     CHECK_INT(search(&q, &p, top, 5, front, 16, 1000), DPAR_DONE);
     best = top[0].step.total;
     CHECK(p.front_count >= 2);
-    for (i = 0; i < p.front_count; i++) { /* nothing of a front dominates another */
+    for (i = 0; i < p.front_count; i++) { /* no plan of a front dominates another */
         for (k = 0; k < p.front_count; k++) {
             CHECK(i == k || front[i].step.total < front[k].step.total ||
                   front[i].memory.total < front[k].memory.total);
@@ -295,10 +299,11 @@ static void test_walk(void)
     q.fixed_fields = 0;
     q.space = DPAR_SPACE_WHOLE;
     CHECK_INT(search(&q, &p, top, 5, front, 16, 100000), DPAR_DONE);
-    CHECK(top[0].step.total <= best * (1.0 + 1e-12)); /* the whole space holds the usual one */
+    CHECK(top[0].step.total <= best * (1.0 + 1e-12)); /* the whole space includes the usual one */
 }
 
-/* Free batch: four micro-batches a stage; grids on any number of GPUs; a smaller memory limit. */
+/* Checks a free batch (four micro-batches per stage), grids on any number of GPUs, and a smaller
+ * memory limit. */
 static void test_free(void)
 {
     static dpar_plan top[3];
@@ -329,8 +334,8 @@ static void test_free(void)
     }
 }
 
-/* A job whose recipe or machine cannot be, and a room below 0, end in a sentence or in none kept.
- */
+/* Checks that an impossible recipe or machine, and a capacity below 0, give a message or keep no
+ * plan. */
 static void test_bad_jobs(void)
 {
     static const double bad[3] = {-1.0, 1e4, 0.0};
@@ -370,8 +375,8 @@ static void test_bad_jobs(void)
     CHECK_INT(dpar_plan_price(&job, &s, 0, &top[0], NULL, &why), DPAR_E_ARG);
 }
 
-/* Llama-3.1-405B has 126 layers: 16 ranks interleave 62 chunks of two and two of one. A vp that is
- * fixed is searched however it cuts. */
+/* Checks Llama-3.1-405B with 126 layers: 16 ranks interleave 62 chunks of two layers and two of
+ * one. A fixed vp is searched whatever its chunks are. */
 static void test_uneven(void)
 {
     static dpar_plan top[1];
@@ -389,7 +394,7 @@ static void test_uneven(void)
     CHECK(top[0].strategy.pp > 2 && top[0].strategy.vp == 3);
 }
 
-/* Fixed values that make no sense end in a sentence, not in a division by zero. */
+/* Checks that meaningless fixed values give a message, not a division by zero. */
 static void test_bad_fixed(void)
 {
     static dpar_plan top[1];
@@ -423,7 +428,8 @@ static void test_bad_fixed(void)
     }
 }
 
-/* Nearest: legal, itself when legal, and near: only what must change changes. */
+/* Checks the nearest strategy: legal, equal to a legal one, and near: changes only what must
+ * change. */
 static void test_nearest(void)
 {
     dpar_strategy s = plain_strategy(), n, legal;
@@ -460,7 +466,7 @@ static void test_nearest(void)
     s.micro_batch = 1 << 20;
     CHECK_INT(dpar_strategy_nearest(&job, &s, 7, &n, &why), DPAR_OK); /* 64 GPUs, 7 samples: dp 1 */
     CHECK_INT((int64_t)n.dp * n.micro_batch * n.micro_batches, 7);
-    for (i = 0; i < 2; i++) { /* nothing goes to the memory of a host that has none */
+    for (i = 0; i < 2; i++) { /* nothing is offloaded if the host has no memory */
         set("llama-3-8b", "1x8:h100-80", "megatron");
         c.host_bytes = i == 0 ? 1e12 : 0.0;
         s = plain_strategy();
@@ -477,7 +483,7 @@ static void test_nearest(void)
     CHECK_INT(dpari_strategy_check(&job, &n, 1, NULL, NULL), DPAR_OK);
 }
 
-/* Does it fit on so many GPUs? The whole question, not the short one. */
+/* Checks with a full search whether the job fits on this number of GPUs. */
 static int holds(dpar_planner_desc *q, const char *model, const char *gpu, const char *recipe,
                  int node, int gpus)
 {
@@ -492,8 +498,8 @@ static int holds(dpar_planner_desc *q, const char *model, const char *gpu, const
     return dpar_planner_run(&p, INT64_MAX, &why) == DPAR_DONE;
 }
 
-/* The smallest machine: every smaller part of a node and number of nodes is tried, none holds it.
- * Jobs whose sizes lie at 1, between divisors of a node, and at odd numbers of nodes. */
+/* Checks the smallest machine: tries every smaller part of a node and number of nodes, and none may
+ * hold the job. The jobs' sizes are 1, between divisors of a node, and odd numbers of nodes. */
 static void test_smallest(void)
 {
     static const struct {
@@ -561,7 +567,7 @@ static void test_nothing_fits(void)
     CHECK_INT(dpari_strategy_check(&job, &legal, 0, NULL, NULL), DPAR_OK);
     q.global_batch = -5;
     CHECK_INT(begin_search(&p, &job, &q, top, 2, NULL, 0, &why), DPAR_E_ARG);
-    q.global_batch = 7; /* prime: hardly anything divides it, a sentence all the same */
+    q.global_batch = 7; /* prime: it has hardly any divisors, but there is a message */
     CHECK_INT(begin_search(&p, &job, &q, top, 2, NULL, 0, &why), DPAR_OK);
     CHECK_INT(dpar_planner_run(&p, INT64_C(1) << 40, &why), DPAR_E_NONE);
 }
@@ -592,7 +598,8 @@ static void test_neighbours(void)
     CHECK(dpar_plan_neighbours(&job, &plan, 0, r, 18) >= 10); /* free: the same batch */
     CHECK_INT(r[0].strategy.dp * r[0].strategy.micro_batch * r[0].strategy.micro_batches, 128);
     CHECK_INT(dpar_plan_neighbours(&job, &plan, 128, r, 2), 2);
-    /* shards of all 16 ranks or of a node's 8: from each the other, and no change that is none */
+    /* shards over all 16 ranks or a node's 8: each becomes the other, and no change has no
+     * effect */
     set("llama-3-8b", "2x8:h100-80", "megatron");
     s = plain_strategy();
     s.dp = 16;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* What dpar_plan_recommend says to hundreds of asks (models x machines x sizes), against the
- * fastest plan of the same search: at most 5 % slower, or it says by how much, and only to spare
- * tensor parallelism over PCIe. */
+/* Tests the answers of dpar_plan_recommend to hundreds of queries (models x machines x sizes),
+ * against the fastest plan of the same search: at most 5 % slower, or slower by an amount that it
+ * reports, and only to avoid tensor parallelism over PCIe. Run with: tests/run test cost. */
 #include "dpar_cost.h"
 
 #include "check.h"
@@ -12,7 +12,7 @@ static dpar_advice a;
 static double worst, sum;
 static int asks, slower;
 
-/* Seconds a sample of the fastest usual plan; 0: none. */
+/* Returns the seconds per sample of the fastest usual plan; 0 if there is none. */
 static double fastest(const dpar_planner_desc *search, dpar_plan *top)
 {
     dpar_planner_desc q = *search;
@@ -26,8 +26,8 @@ static double fastest(const dpar_planner_desc *search, dpar_plan *top)
     return st == DPAR_DONE ? top->step.total / top->step.samples : 0.0;
 }
 
-/* Tensor parallelism over PCIe, or as wide as no node: only where it halves the time, or nothing
- * else fits. */
+/* Checks that tensor parallelism over PCIe, or wider than a node, is recommended only if it halves
+ * the time or nothing else fits. */
 static void check_tensor(int pcie)
 {
     dpar_planner_desc q = asked.search;
@@ -70,7 +70,7 @@ static void ask(const char *model, const char *machine, const char *words)
     slower += excess > 0.05;
     CHECK(a.plan.fits);
     CHECK_NEAR(a.slower + 1.0, ours / best, 1e-6);
-    /* what is faster is said, with how much */
+    /* a faster plan is reported, with how much faster it is */
     CHECK((excess > 1e-9) == (strstr(a.fastest, " % faster, ") != NULL));
     CHECK(a.runner_up[0] == 0 || strstr(a.runner_up, " % slower, ") != NULL);
     CHECK(strlen(a.fastest) + 1 < sizeof a.fastest && strlen(a.runner_up) + 1 < sizeof a.runner_up);

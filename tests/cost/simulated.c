@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* dpar_plan_simulate: where closed forms are exact it says the same; where stages are uneven or a
- * closed form is an estimate it says what the schedule itself takes. */
+/* Tests dpar_plan_simulate: equals closed forms where these are exact; where stages are uneven or a
+ * closed form is an estimate, it gives the time of the schedule itself. Run with:
+ * tests/run test cost. */
 #include "dpar_cost.h"
 
 #include "check.h"
@@ -34,7 +35,7 @@ static int within(double x, double limit)
 
 int main(void)
 {
-    /* a small vocabulary: the stages are alike, and 1F1B, GPipe and interleaving are exact */
+    /* a small vocabulary: the stages are equal, so 1F1B, GPipe and interleaving are exact */
     static const char *const exact[] = {
         "tp=8,sp=1,pp=8,dp=8,mbs=1,m=32",
         "tp=8,sp=1,pp=8,dp=8,mbs=1,m=32,schedule=gpipe",
@@ -60,17 +61,17 @@ int main(void)
         }
         CHECK(within(sim.slower, 0.01) && within(sim.larger, 0.01));
     }
-    sim = simulated("tp=8,sp=1,dp=64,mbs=1,m=4"); /* no pipeline: as it was */
+    sim = simulated("tp=8,sp=1,dp=64,mbs=1,m=4"); /* no pipeline: unchanged */
     CHECK(sim.slower == 0.0 && sim.larger == 0.0);
-    /* V-Min's closed form is an estimate: with this few micro-batches it is too quick */
+    /* V-Min's closed form is an estimate: with this few micro-batches it is too low */
     sim = simulated("tp=8,sp=1,pp=8,vp=2,dp=8,mbs=1,m=32,schedule=v-min");
     CHECK(sim.slower > 0.02);
-    /* the last stage's logits pace all others: the pipeline drains quicker than the form says */
+    /* the last stage's logits slow all others: the pipeline drains faster than the form states */
     set("llama:layers=32,hidden=4096,heads=32,vocab=256000,seq=4096", "1x8:h100-80,memory=400",
         "megatron");
     sim = simulated("pp=8,dp=1,mbs=1,m=16");
     CHECK(sim.slower < -0.02);
-    /* sentences: no room, no such strategy */
+    /* messages: no memory, no such strategy */
     s.pp = 8;
     s.micro_batches = 16;
     CHECK_INT(dpar_plan_price(&job, &s, 0, &plan, NULL, &why), DPAR_OK);

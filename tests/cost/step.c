@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* times: seconds of published steps under the software that ran them, rows that calibrate apart;
- * and what the generations of software are. bench/accuracy prints all tables. */
+/* Tests times: seconds of published steps under the software that ran them, without rows that
+ * calibrate; and the generations of software. bench/accuracy prints all tables. Run with:
+ * tests/run test cost. */
 #include "memory_rows.h"
 
 #include "check.h"
@@ -98,7 +99,7 @@ static dpar_step_cost step_priced(const char *model, const char *machine, const 
     return step_of(&r, &flops);
 }
 
-/* The libraries of 2023 were not at home on Hopper; on Ampere they were. */
+/* Checks that the libraries of 2023 were slow on Hopper but not on Ampere. */
 static void test_ages(void)
 {
     static dpar_workload w;
@@ -117,7 +118,7 @@ static void test_ages(void)
     CHECK_INT(w.stack_version, DPAR_MODEL_STACK_LLM_FOUNDRY);
 }
 
-/* A year says which generation; one without runs says so. */
+/* Checks that a year selects a generation, and that a year without runs is reported. */
 static void test_years(void)
 {
     static const struct {
@@ -158,7 +159,8 @@ static void test_years(void)
           priced("gpt3-175b,stack=megatron", "8x8:a100-80", "fp16", "tp=8,pp=8,mbs=1,m=8"));
 }
 
-/* nanotron cuts stages by work: a head of four blocks leaves ten and six of sixteen. */
+/* Checks nanotron, which cuts stages by work: a head worth four blocks leaves ten and six of
+ * sixteen. */
 static void test_by_work(void)
 {
     const char *const model = "llama:layers=16,hidden=2048,heads=32,ffn=8192,tied=1,vocab=131072,"
@@ -173,14 +175,14 @@ static void test_by_work(void)
     snprintf(r.model, sizeof r.model, "%snanotron", model);
     uneven = memory_say(&r);
     CHECK(uneven.memory.term[DPAR_MEMORY_ACTIVATIONS] >
-          1.2 * even.memory.term[DPAR_MEMORY_ACTIVATIONS]); /* 10 of 8 blocks */
+          1.2 * even.memory.term[DPAR_MEMORY_ACTIVATIONS]); /* 10 instead of 8 blocks */
     CHECK(uneven.memory.term[DPAR_MEMORY_ACTIVATIONS] <
           1.3 * even.memory.term[DPAR_MEMORY_ACTIVATIONS]);
 }
 
-/* nanotron's ZeRO-1 sums whole gradients (its trainer asks for no reduce-scatter) and calls for
- * each rank's slice of each tensor: twice a step, 8 blocks of 6 tensors by 128 ranks (norms,
- * attention's two products, the MLP's two), and there it is all the host's. */
+/* Checks nanotron's ZeRO-1, which sums whole gradients (its trainer requests no reduce-scatter) and
+ * makes a call for each rank's slice of each tensor: twice per step, 8 blocks of 6 tensors by 128
+ * ranks (norms, attention's two products, the MLP's two). There the host takes all of the time. */
 static void test_slices(void)
 {
     const char *const text = "llama:layers=8,hidden=1024,heads=8,ffn=4096,vocab=32,seq=4096,";
@@ -211,8 +213,8 @@ static void test_slices(void)
     CHECK_NEAR(n.term[DPAR_TIME_DP], all.seconds, 1e-9);
 }
 
-/* Products in 8 bits: the head stays in 16, operands are cast. A model that is all head gains
- * nothing; one without much of it gains less than half. */
+/* Checks products in 8 bits: the head stays in 16 bits, and operands are cast. A model that is only
+ * a head gains nothing; one with a small head gains less than half. */
 static void test_narrow(void)
 {
     const char *const head = "llama:layers=1,hidden=1024,heads=8,ffn=1024,vocab=1048576,seq=4096";
@@ -224,9 +226,9 @@ static void test_narrow(void)
     CHECK(priced(deep, at, "fsdp-fp8", how) > priced(deep, at, "fp8", how));
 }
 
-/* ring-flash-attention's zigzag (2024): 8 ranks of 8192 tokens, 32 heads of 128 over 8; forward and
- * backward take 1/17.4 s where 8 of one kernel would take 8/154.7 (H800), 1/10.6 and 8/94.7 (A100).
- */
+/* Compares with ring-flash-attention's zigzag (2024): 8 ranks of 8192 tokens, 32 heads of 128 over
+ * 8; forward and backward take 1/17.4 s where 8 of one kernel would take 8/154.7 (H800), 1/10.6 and
+ * 8/94.7 (A100). */
 static void test_ring_published(void)
 {
     const char *const model = "llama-3-8b,layers=1,vocab=32,seq=65536,stack=torch";
@@ -235,7 +237,7 @@ static void test_ring_published(void)
     CHECK_NEAR(step_priced(model, "1x8:a100-80", how).term[DPAR_TIME_CP], 1 / 10.6 - 8 / 94.7, 0.2);
 }
 
-/* What a ring loses grows with the tokens of a rank, attention with their square. Under
+/* Checks that a ring's losses grow with the tokens per rank, and attention with their square. With
  * TransformerEngine one piece fills the other's last wave. */
 static void test_ring(void)
 {
@@ -251,8 +253,8 @@ static void test_ring(void)
     CHECK(core.term[DPAR_TIME_FORWARD] < 0.97 * whole.term[DPAR_TIME_FORWARD]);
 }
 
-/* Ulysses over two nodes: of eight exchanges of queries, keys, values and outputs half of each
- * crosses. On one node nothing does, and it is quicker. */
+/* Checks Ulysses over two nodes: half of each of the eight exchanges of queries, keys, values and
+ * outputs crosses. On one node none does, and it is faster. */
 static void test_ulysses_across(void)
 {
     const char *const model = "llama-3-8b,layers=1,vocab=32,seq=65536";
@@ -260,7 +262,7 @@ static void test_ulysses_across(void)
         step_priced(model, "2x8:h100-80,nic=8x50", "cp=16,zero=0,mbs=1,cp_kind=ulysses");
     const dpar_step_cost one =
         step_priced(model, "1x16:h100-80", "cp=16,zero=0,mbs=1,cp_kind=ulysses");
-    const double bytes = 65536.0 / 16 * (2 * 4096 + 2 * 1024) * 2; /* of a rank, 2 an element */
+    const double bytes = 65536.0 / 16 * (2 * 4096 + 2 * 1024) * 2; /* per rank, 2 per element */
     const double weights = two.nic_bytes - 8 * bytes / 4 * 8 / 16;
     CHECK_NEAR(weights,
                step_priced(model, "2x8:h100-80,nic=8x50", "cp=1,dp=16,zero=0,mbs=1,recompute=none")
@@ -270,7 +272,7 @@ static void test_ulysses_across(void)
     CHECK(two.term[DPAR_TIME_CP] > 2.0 * one.term[DPAR_TIME_CP]);
 }
 
-/* A loss that is not compiled with the layers reads its logits again and again. */
+/* Checks that a loss which is not compiled with the layers reads its logits again and again. */
 static void test_loss(void)
 {
     const char *const head = "llama:layers=1,hidden=1024,heads=8,ffn=1024,vocab=1048576,seq=4096,";
@@ -286,7 +288,8 @@ static double reached(double n, int k)
     return n * (1.0 - pow(1.0 - 1.0 / n, k));
 }
 
-/* Messages of routed experts behind the shared ones of their layer: at most what these take. */
+/* Checks messages of routed experts that overlap the shared ones of their layer: they hide at most
+ * the time of these. */
 static void test_shared(void)
 {
     const char *const model = "llama:layers=8,hidden=4096,heads=32,ffn=4096,vocab=32000,seq=4096,"
@@ -305,7 +308,8 @@ static void test_shared(void)
     CHECK(gain < step_priced(some, at, plain).total - step_priced(none, at, plain).total);
 }
 
-/* Experts across nodes: sent once a node where the code does so, or behind another micro-batch. */
+/* Checks experts across nodes: sent once per node where the code does that, or behind another
+ * micro-batch. */
 static void test_experts(void)
 {
     const char *const model = "llama:layers=8,hidden=4096,heads=32,ffn=4096,vocab=32000,seq=4096,"
@@ -323,7 +327,7 @@ static void test_experts(void)
     CHECK(priced(core, at, "megatron", hidden) < 0.9 * priced(core, at, "megatron", plain));
     CHECK(priced(deep, at, "megatron", hidden) < priced(deep, at, "megatron", plain));
     CHECK(priced(deep, at, "fp8", plain) < 0.99 * priced(core, at, "fp8", plain));
-    /* in one node a token crosses nothing; 8-bit dispatch is all the difference */
+    /* in one node a token crosses nothing; 8-bit dispatch is the only difference */
     CHECK_NEAR(priced(deep, "1x8:h100-80", "megatron", "dp=8,ep=8,mbs=1,overlap=dp"),
                priced(core, "1x8:h100-80", "megatron", "dp=8,ep=8,mbs=1,overlap=dp"), 1e-12);
     /* experts in 4 of 8 groups: of 8 copies to 32 ranks on 4 nodes, 3.6 of 4 nodes without (4 (1 -

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* strategy, memory, step: the worked numbers of the teaching texts and papers. Each expected value
- * says where it is from. */
+/* Tests strategy, memory and step with the numbers worked out in teaching texts and papers. Each
+ * expected value names its source. Run with: tests/run test cost. */
 #include "dpar_cost.h"
 
 #include "check.h"
@@ -17,7 +17,7 @@ static dpar_strategy of(const char *text)
     return s;
 }
 
-/* Recipes: 8 to 20 bytes a parameter (facts 5.3); the texts' model states. */
+/* Checks recipes: 8 to 20 bytes per parameter (facts 5.3), and the texts' model states. */
 static void test_states(void)
 {
     static const struct {
@@ -41,9 +41,9 @@ static void test_states(void)
     CHECK_NEAR(dpari_zero_bytes(&r, 70e9, 0, 1), 1.12e12, 1e-12); /* 70B: 140 + 140 + 840 GB */
     CHECK_NEAR(r.weight * 175e9, 350e9, 1e-12);                   /* GPT-3 in fp16: 350 GB */
     CHECK_INT(dpar_recipe_find(&r, "no-master", &why), DPAR_OK);
-    CHECK_NEAR(dpari_zero_bytes(&r, 7e9, 0, 1), 84e9, 1e-12); /* case 8: 84 GB, 10.5 a GPU */
+    CHECK_NEAR(dpari_zero_bytes(&r, 7e9, 0, 1), 84e9, 1e-12); /* case 8: 84 GB, 10.5 per GPU */
     CHECK_NEAR(dpari_zero_bytes(&r, 7e9, 3, 8), 10.5e9, 1e-12);
-    CHECK_NEAR(dpari_zero_bytes(&r, 70e9, 3, 8), 105e9, 1e-12); /* case 9: 105 GB a GPU */
+    CHECK_NEAR(dpari_zero_bytes(&r, 70e9, 3, 8), 105e9, 1e-12); /* case 9: 105 GB per GPU */
     /* ZeRO on 1.3B (2+2+8), 8 ranks: 15.6, 6.5, 4.225, 1.95 GB */
     CHECK_NEAR(dpari_zero_bytes(&r, 1.3e9, 0, 8), 15.6e9, 1e-12);
     CHECK_NEAR(dpari_zero_bytes(&r, 1.3e9, 1, 8), 6.5e9, 1e-12);
@@ -55,7 +55,8 @@ static void test_states(void)
     CHECK_NEAR((r.weight + r.moments) * 3.2e9 / 64, 0.6e9, 1e-12);
 }
 
-/* ZeRO Table 1 (arXiv 1910.02054), K = 12, printed to three digits, rounded or cut. */
+/* Compares with ZeRO Table 1 (arXiv 1910.02054), K = 12, printed to three digits, rounded or
+ * truncated. */
 static void test_zero_table(void)
 {
     FILE *f = fopen("tests/data/cost/zero_table1.csv", "r");
@@ -86,7 +87,8 @@ static void test_zero_table(void)
     CHECK_INT(n, 54);
 }
 
-/* Korthikanti's Figures 1 and 7: 18 B x 12 L h^2 / (t p) and the activation formulas, exact. */
+/* Compares with Korthikanti's Figures 1 and 7: 18 B x 12 L h^2 / (t p) and the activation formulas,
+ * exactly. */
 static void test_korthikanti(void)
 {
     static const struct {
@@ -110,7 +112,7 @@ static void test_korthikanti(void)
         CHECK_NEAR(s * b * h * l * (10 + 24 / t + 5 * a * s / (h * t)) * more / gib,
                    row[i].none_gib, 1e-9);
         CHECK_NEAR(34 * s * b * h * l / t * more / gib, row[i].sp_selective_gib, 1e-9);
-        { /* and the memory module says the same of its first stage's blocks */
+        { /* and the memory module gives the same for its first stage's blocks */
             dpar_strategy st = plain_strategy();
             dpar_memory_usage m;
             char cluster[32];
@@ -128,8 +130,8 @@ static void test_korthikanti(void)
             CHECK_INT(dpari_strategy_check(&job, &st, 0, NULL, NULL), DPAR_OK);
             dpari_memory_of(&job, &st, &m);
             blocks = row[i].sp_selective_gib;
-            /* beside the blocks: dropout mask of the embedding (p in flight), and when p = 1 the
-             * final norm's and the logits' inputs */
+            /* in addition to the blocks: the dropout mask of the embedding (p in flight), and if p
+             * = 1 the final norm's and the logits' inputs */
             none = m.term[DPAR_MEMORY_ACTIVATIONS] / gib -
                    edge * (row[i].pp == 1 ? 1.0 + 4.0 : row[i].pp * more);
             CHECK_NEAR(none, blocks, 2e-3);
@@ -137,7 +139,7 @@ static void test_korthikanti(void)
     }
 }
 
-/* GPipe's table of the teaching texts: bubble and makespan for f = 1, b = 2. */
+/* Compares with GPipe's table of the teaching texts: bubble and makespan for f = 1, b = 2. */
 static void test_bubbles(void)
 {
     static const struct {
@@ -180,13 +182,14 @@ static void test_bubbles(void)
     CHECK_NEAR(dpari_in_flight(DPAR_SCHEDULE_DUALPIPEV, 4, 2, 0, 10), 4.5, 1e-12);
 }
 
-/* The pipeline terms of the step against event-simulated makespans (facts/pipeline/metrics.tsv):
- * a model of equal layers with free messages; times in units of a stage's micro-batch. */
+/* Compares the pipeline terms of the step with event-simulated makespans
+ * (facts/pipeline/metrics.tsv) for a model of equal layers with free messages; times in units of a
+ * stage's micro-batch. */
 static void test_schedules(void)
 {
     static const struct {
         const char *strategy;
-        double makespan, work; /* of metrics.tsv, and m times one rank's work, same units */
+        double makespan, work; /* of metrics.tsv, and m times one rank's work, in the same units */
     } row[] = {
         {"tp=1,pp=4,m=4,schedule=gpipe", 21, 12},
         {"tp=1,pp=4,m=8", 33, 24},
@@ -197,7 +200,7 @@ static void test_schedules(void)
         {"tp=1,pp=4,m=8,schedule=zb-h1", 27, 24},
         {"tp=1,pp=4,vp=2,m=8,schedule=zbv", 51, 48},
         {"tp=1,pp=4,vp=2,m=8,schedule=v-half", 53, 48},
-        /* chunks that differ, of simulate_list in layers: 4 x 6 and 8 x 5, ... 4 x 2 and 56 */
+        /* chunks of two lengths, of simulate_list in layers: 4 x 6 and 8 x 5, ... 4 x 2 and 56 */
         {"tp=1,pp=4,vp=3,m=8", 438, 384},
         {"tp=1,pp=4,vp=5,m=8", 420, 384},
         {"tp=1,pp=4,vp=7,m=8", 411, 384},
@@ -287,10 +290,11 @@ static void test_checks(void)
     CHECK_TEXT(dpar_time_name(DPAR_TIME_BUBBLE), "bubble");
 }
 
-/* Terms add up; more GPUs, more memory or less work never make it worse where they must not. */
-/* Shares of a peak are shares: of the format that multiplies, at every precision; the long
- * sequences are those on which a reader found more than the whole GPU. Waiting is never negative,
- * whatever the classes of layers in a stage. */
+/* Checks that terms add up, and that more GPUs, more memory or less work never make it worse where
+ * they must not. */
+/* Checks that shares of a peak are shares: of the format that multiplies, at every precision; the
+ * long sequences are those on which a reader found more than the whole GPU. Waiting is never
+ * negative, whatever the classes of layers in a stage are. */
 static void test_shares(void)
 {
     static const char *const model[] = {"gpt-1.3b,seq=524288", "llama-3-8b,seq=131072",
@@ -323,8 +327,8 @@ static void test_shares(void)
                     }
 }
 
-/* The hardware's FLOP: SC21's 96 B s L h^2 (1 + s/(6h) + V/(16 L h)) with everything recomputed;
- * the scores once more, 4/3 s/(6h) of 72 B s L h^2, with selective recomputation. */
+/* Checks the hardware's FLOP: SC21's 96 B s L h^2 (1 + s/(6h) + V/(16 L h)) with everything
+ * recomputed; with selective recomputation the scores once more, 4/3 s/(6h) of 72 B s L h^2. */
 static void test_hardware_flops(void)
 {
     double h = 12288, s = 2048, l = 96, v = 51200, unit = 72.0 * s * l * h * h;
@@ -341,8 +345,8 @@ static void test_hardware_flops(void)
     CHECK(t.hfu > t.mfu);
 }
 
-/* A sequence of any length: one token less does not cost more; sequence parallelism cuts only what
- * divides. */
+/* Checks sequences of any length: one token less does not cost more; sequence parallelism cuts only
+ * lengths that it divides. */
 static void test_sequences(void)
 {
     dpar_strategy s = of("tp=8,dp=1,sp=0,zero=0,m=4");
@@ -360,9 +364,9 @@ static void test_sequences(void)
     CHECK(strstr(why.text, "8191 tokens") != NULL);
 }
 
-/* Whatever the strategy: faster memory never slows a step down, more samples never hurry it, and
- * no more communication hides than there is compute to hide it. Within 2 %: where the host paces a
- * step, how its waits divide between forward and backward is a guess. */
+/* Checks for any strategy: faster memory never slows a step down, more samples never speed it up,
+ * and no more communication is hidden than there is compute to hide it. Allows 2 %, because where
+ * the host limits a step the division of its waits between forward and backward is a guess. */
 static void test_monotone(void)
 {
     static const char *const model[] = {"vit-3.2b",     "llama-3-8b", "llama-3-70b",
@@ -397,7 +401,7 @@ static void test_monotone(void)
         }
         done++;
         dpari_step_of(&job, &s, &t);
-        /* a rank may be the slowest of its pipeline: as long as pp of them on average */
+        /* one rank may be the slowest of its pipeline, for as long as pp ranks on average */
         busy = s.micro_batches * t.largest_stage_s;
         CHECK(t.dp_hidden_s <= busy * 1.000001);
         c.gpu.memory_Bps *= 2.0;
@@ -411,8 +415,8 @@ static void test_monotone(void)
     CHECK(done > 1000);
 }
 
-/* Bytes on the wire: recomputation sends TP's forward once more, 6 all-reduces a layer for 4
- * (facts 5.6); the backward of a ring of keys and values sends twice its forward. */
+/* Checks bytes on the wire: recomputation sends TP's forward once more, 6 all-reduces per layer
+ * instead of 4 (facts 5.6); the backward of a ring of keys and values sends twice its forward. */
 static void test_traffic(void)
 {
     dpar_strategy tp = of("tp=8,dp=1,m=8"), cp = of("cp=8,dp=1,m=4"), one = of("dp=8,m=4");
@@ -435,9 +439,9 @@ static double reserved(const dpar_memory_usage *m)
     return m->allocated + m->term[DPAR_MEMORY_FRAGMENTATION];
 }
 
-/* A 13B on 8 A100-80: ZeRO-3 reserved 69.21 GiB where ZeRO-2 reserved 57.14 (DeepSpeed issue 3734;
- * the batch is not given, so that only their difference is compared). What is let go of late is
- * given back to make room: it never refuses a plan. */
+/* Checks a 13B on 8 A100-80: ZeRO-3 reserved 69.21 GiB where ZeRO-2 reserved 57.14 (DeepSpeed issue
+ * 3734; the batch is not known, so only their difference is compared). Memory that is released late
+ * is released earlier if it is needed, so it never makes a plan not fit. */
 static void test_late(void)
 {
     const char *model = "gpt:layers=40,hidden=5120,heads=40,vocab=50272,seq=512,stack=torch";
@@ -454,20 +458,20 @@ static void test_late(void)
     CHECK(a.late <= a.term[DPAR_MEMORY_GATHERED]);
     must = a.upper - a.late;
     CHECK(dpari_memory_fits(&job, &a, must) && !dpari_memory_fits(&job, &a, 0.99 * must));
-    dpari_memory_of(&job, &again, &b); /* the host is ahead of the GPU there too */
+    dpari_memory_of(&job, &again, &b); /* there too the host is ahead of the GPU */
     CHECK_NEAR(b.late, a.late, 1e-9);
-    again.offload = DPAR_OFFLOAD_WEIGHTS; /* and waits for the host's memory here */
+    again.offload = DPAR_OFFLOAD_WEIGHTS; /* and here it waits for the host's memory */
     dpari_memory_of(&job, &again, &b);
     CHECK(b.late <= 0.0);
-    dpari_memory_of(&job, &big, &b); /* what is left of the GPU is less than the weights */
+    dpari_memory_of(&job, &big, &b); /* the rest of the GPU is less than the weights */
     CHECK(b.late > 0.0 && b.late < a.late && dpari_memory_fits(&job, &b, 0.0));
     set(model, "1x8:a100-80", "fsdp");
     dpari_memory_of(&job, &three, &b);
     CHECK(b.late <= 0.0);
 }
 
-/* What offloading needs and gives; what quantised communication saves (ZeRO++: weights in 1 byte
- * of 2, gradients in 1/2 of 2); DualPipe holds two stages. */
+/* Checks what offloading needs and frees; what quantised communication saves (ZeRO++: weights in 1
+ * byte instead of 2, gradients in 1/2 instead of 2); that DualPipe holds two stages. */
 static void test_elsewhere(void)
 {
     dpar_strategy host = of("dp=8,zero=1,recompute=full,offload=optimizer"), disk,
@@ -491,7 +495,7 @@ static void test_elsewhere(void)
     CHECK(!dpari_memory_fits(&job, &a, a.upper * 0.99) && dpari_memory_fits(&job, &a, a.upper));
     dpari_step_of(&job, &host, &x);
     dpari_step_of(&job, &disk, &y);
-    /* 12 bytes a parameter read and written through 10 GB/s of a node */
+    /* 12 bytes per parameter read and written through 10 GB/s of a node */
     CHECK_NEAR(y.term[DPAR_TIME_OFFLOAD] - x.term[DPAR_TIME_OFFLOAD] + x.term[DPAR_TIME_OPTIMIZER],
                2.0 * 12.0 * w.params / 10e9, 1e-6);
     set("llama-3-8b", "1x8:h100-80,host=90", "megatron"); /* 96.4 GB would have to go there */
@@ -512,7 +516,7 @@ static void test_elsewhere(void)
     CHECK_NEAR(a.total, d.last, 1e-12);
     dpar_memory_stage(&job, &one, d.worst, &a);
     CHECK_NEAR(a.total, d.total, 1e-12);
-    { /* between stages go what blocks give, however wide a tower before the first of them is */
+    { /* the blocks' outputs go between stages, however wide a tower before the first of them is */
         static const char plain_model[] = "llama:layers=4,hidden=512,heads=8,vocab=1000,seq=256";
         char text[256];
         dpar_strategy halves = of("pp=2,dp=1");
@@ -527,7 +531,7 @@ static void test_elsewhere(void)
         set(text, "1x2:h100-80", "megatron");
         CHECK_NEAR(dpari_boundary_seconds(&job, &halves), seconds, 1e-12);
     }
-    { /* weights and activations share the link: together they take what is left of the sum */
+    { /* weights and activations share the link: together they take the rest of the sum */
         dpar_strategy both = of("dp=8,zero=1,m=1,offload=weights+activations"), half = both;
         set("llama-3-8b", "1x8:a100-80", "megatron");
         dpari_step_of(&job, &both, &x);
@@ -535,14 +539,14 @@ static void test_elsewhere(void)
         dpari_step_of(&job, &half, &y);
         CHECK_NEAR(x.term[DPAR_TIME_OFFLOAD] - y.term[DPAR_TIME_OFFLOAD],
                    2.0 * w.params * 2.0 / (0.8 * c.gpu.pcie_Bps), 0.01);
-        /* tiles of a sample share its state */
+        /* the tiles of a sample share its state */
         set("unet-0.25deg", "1x4:a100-40", "megatron");
         half = of("dp=1,tiles=2x2,zero=3");
         dpari_memory_of(&job, &half, &a);
         CHECK_NEAR(a.term[DPAR_MEMORY_OPTIMIZER], 8.0 * w.params / 4, 1e-6);
         CHECK(a.term[DPAR_MEMORY_GATHERED] > 0.0);
         /* 2 x 2 tiles of 64 x 32 x 16 cells have faces of 16 x 16 and 32 x 16 on both sides; halos
-         * of 2 cells of 5 numbers of 4 bytes, received and in a buffer to send, for 3 samples */
+         * of 2 cells of 5 numbers of 4 bytes, received and in a send buffer, for 3 samples */
         set("grid:64x32x16,fields=5,halo=2,element=4", "1x4:a100-40", "megatron");
         half = of("dp=1,tiles=2x2,mbs=3");
         dpari_memory_of(&job, &half, &a);
@@ -606,11 +610,11 @@ static void test_properties(void)
               last);
         last = m.term[DPAR_MEMORY_WEIGHTS] + m.term[DPAR_MEMORY_GRADIENTS] +
                m.term[DPAR_MEMORY_OPTIMIZER];
-        /* states are those of the formula */
+        /* states equal the formula */
         CHECK_NEAR(last + m.term[DPAR_MEMORY_MASTER],
                    dpari_zero_bytes(&job.recipe, w.params, z, 64), 1e-9);
     }
-    { /* activations fall with recomputation, grow with the micro-batch */
+    { /* activations shrink with recomputation and grow with the micro-batch */
         dpar_strategy a = of("dp=64,zero=3,mbs=1"), b = of("dp=64,zero=3,mbs=2"),
                       f = of("dp=64,zero=3,recompute=full");
         dpar_memory_usage x, y, z3;
@@ -622,7 +626,7 @@ static void test_properties(void)
     }
 }
 
-/* Domain parallelism: halo bytes of a tile are its surface times the reach, exactly. */
+/* Checks domain parallelism: halo bytes of a tile are exactly its surface times the width. */
 static void test_domain(void)
 {
     dpar_strategy s = of("tiles=4x2");
@@ -638,9 +642,9 @@ static void test_domain(void)
     CHECK_NEAR(m.term[DPAR_MEMORY_ACTIVATIONS], 1440.0 * 720 * 100 / 8 * 5 * 4 * 2, 1e-9);
 }
 
-/* The work of a step does not depend on who does it: a mixture of experts computes as long and
- * holds as many expert weights however tp, etp and ep cut it over the same 8 ranks; only the
- * exchanges differ. Conservation, no published number. */
+/* Checks that the work of a step does not depend on which rank does it: a mixture of experts
+ * computes as long and holds as many expert weights however tp, etp and ep cut it over the same 8
+ * ranks; only the exchanges differ. This is conservation, not a published number. */
 static void test_experts(void)
 {
     static const char *const cut[] = {
@@ -659,7 +663,7 @@ static void test_experts(void)
         CHECK(st == DPAR_OK || st == DPAR_E_MEMORY);
         if (i == 0) {
             forward = plan.step.term[DPAR_TIME_FORWARD];
-            kept = plan.memory.term[DPAR_MEMORY_ACTIVATIONS] / 8.0; /* of a sample */
+            kept = plan.memory.term[DPAR_MEMORY_ACTIVATIONS] / 8.0; /* per sample */
         }
         CHECK_NEAR(plan.step.term[DPAR_TIME_FORWARD], forward, 0.06);
         if (s.tp == 8 && s.etp == 1) { /* sequence parallelism keeps an eighth of everything */

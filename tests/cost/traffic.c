@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Bytes that dpar_traffic_count counts, by formulas written out here. */
+/* Tests the bytes that dpar_traffic_count counts, with formulas written out here. Run with:
+ * tests/run test cost. */
 #include "dpar_cost.h"
 
 #include "check.h"
@@ -15,8 +16,8 @@ static dpar_strategy of(const char *text)
     return s;
 }
 
-/* dpar_traffic_count is what dpari_step_of prices, in all ranks, and what is too small to be
- * priced; what really travels: tests/train/ranks/wire.c. */
+/* Checks that dpar_traffic_count counts, over all ranks, what dpari_step_of prices, and what is too
+ * small to be priced. tests/train/ranks/wire.c tests the bytes that are really sent. */
 static void test_traffic(void)
 {
     static const char *const text[] = {"tp=2,cp=2,dp=2,zero=1,m=3",
@@ -35,13 +36,14 @@ static void test_traffic(void)
         dpar_strategy s = of(text[i]);
         dpari_step_of(&job, &s, &step);
         dpar_traffic_count(&job, &s, &t);
-        /* the loss: 12 bytes a token to each of the others; two norms a layer, one at the end */
+        /* the loss: 12 bytes per token to each of the others; two norms per layer, one at the
+         * end */
         loss = s.tp * (s.tp - 1.0) * 12.0 * 4096 / s.cp * s.micro_batch * s.micro_batches;
         norms = s.sp ? 2.0 * (s.tp - 1.0) * 65 * 4096 * 4 : 0.0;
         CHECK_NEAR(t.total, 8.0 * (step.link_bytes + step.nic_bytes) + 8 / s.tp * (loss + norms),
                    1e-12);
     }
-    /* a pipeline of 4: three borders, 5 micro-batches, there and back, 4096 x 4096 in bf16 */
+    /* a pipeline of 4: three borders, 5 micro-batches, both directions, 4096 x 4096 in bf16 */
     {
         dpar_strategy s = of("pp=4,dp=2,m=5");
         dpar_traffic_count(&job, &s, &t);
@@ -52,7 +54,7 @@ static void test_traffic(void)
         CHECK_NEAR(t.bytes[DPAR_TRAFFIC_PP][DPAR_CALL_SEND_RECV], 6.0 * 8 * 2 * 4096 * 4096 * 2 * 2,
                    0);
     }
-    /* a tied table: the last rank of a loop has a copy, of a V the first rank has both ends */
+    /* a tied table: in a loop the last rank has a copy, in a V the first rank has both ends */
     {
         dpar_strategy loop = of("pp=4,dp=2,m=8"), v = of("pp=4,vp=2,dp=2,m=8,schedule=zbv");
         dpar_memory_usage m[4], all;
@@ -71,7 +73,7 @@ static void test_traffic(void)
         CHECK_NEAR(t.bytes[DPAR_TRAFFIC_PP][DPAR_CALL_ALL_REDUCE], 2.0 * 2 * 64000 * 4, 0);
         dpar_traffic_count(&job, &v, &t);
         CHECK_NEAR(t.bytes[DPAR_TRAFFIC_PP][DPAR_CALL_ALL_REDUCE], 0, 0);
-        /* under tp: the bias of a row layer is whole, 2 of 64 a block */
+        /* under tp the bias of a row layer is not cut: 2 of 64 per block */
         loop = of("tp=2,dp=4");
         dpari_memory_of(&job, &loop, &all);
         CHECK_NEAR(all.params,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Workloads against published parameter counts and the FLOP formulas of papers. */
+/* Tests workloads against published parameter counts and the FLOP formulas of papers. Run with:
+ * tests/run test cost. */
 #include "dpar_cost.h"
 
 #include <stdlib.h>
@@ -15,7 +16,7 @@ static dpar_status build(const char *text, dpar_why *why)
     return st == DPAR_OK ? dpar_workload_init(&w, &m, 0, why) : st;
 }
 
-/* Forward FLOP of one layer for one sample; weights of its experts. */
+/* Returns the forward FLOP of one layer for one sample. */
 static double layer_flops(int layer)
 {
     double sum = 0.0;
@@ -27,6 +28,7 @@ static double layer_flops(int layer)
     return sum;
 }
 
+/* Returns the weights of a layer's experts. */
 static double expert_params(int layer)
 {
     double sum = 0.0;
@@ -39,7 +41,7 @@ static double expert_params(int layer)
 }
 
 /* Exact parameter counts as published with the weights (Hugging Face safetensors indices and model
- * cards, torchvision and timm for the vision models), or the name's own number. within: what the
+ * cards, torchvision and timm for the vision models), or the number in the name. within: what the
  * builder leaves out - QKV biases (Qwen2), the gate of shared experts (Qwen2-MoE), norms of queries
  * and keys (Qwen3), a second pair of norms (Gemma-2), tables of relative positions (T5), the bias
  * that balances experts (DeepSeek-V3). */
@@ -107,8 +109,9 @@ static void test_parameters(void)
     }
 }
 
-/* A norm and an activation follow a convolution. Run one by one they keep two arrays of its outputs
- * for the backward: the norm's input and the activation's. Fused they keep the first. */
+/* Checks that a norm and an activation follow a convolution. Run one by one they keep two arrays
+ * of its outputs for the backward: the norm's input and the activation's. Fused they keep the
+ * first. */
 static void test_convolutions(void)
 {
     static const char *const text[] = {"resnet-50,stack=torch", "resnet-50,stack=compiled",
@@ -121,7 +124,7 @@ static void test_convolutions(void)
         for (k = 0; k + 1 < w.ops; k++) {
             const dpari_layer_op *conv = &w.op[k], *norm = &w.op[k + 1];
             if (conv->kind == DPARI_OP_CONV && norm->kind == DPARI_OP_STREAM) {
-                CHECK_NEAR(norm->params, 2.0 * conv->n, 0.0); /* a scale and a shift a channel */
+                CHECK_NEAR(norm->params, 2.0 * conv->n, 0.0); /* a scale and a shift per channel */
                 CHECK_NEAR(norm->save, (i % 2 == 0 ? 2.0 : 1.0) * w.element * conv->n, 0.0);
                 found++;
             }
@@ -130,8 +133,8 @@ static void test_convolutions(void)
     }
 }
 
-/* The params column of llm-foundry's benchmark table, to the last one, at every sequence length:
- * 12 L h^2 + 13 L h + 2 h + (V + s) h with V = 50368. */
+/* Compares with the params column of llm-foundry's benchmark table, to the last digit, at every
+ * sequence length: 12 L h^2 + 13 L h + 2 h + (V + s) h with V = 50368. */
 static void test_mpt(void)
 {
     FILE *f = fopen("tests/data/cost/llmfoundry_fsdp_a100.csv", "rb");
@@ -160,8 +163,8 @@ static void test_flops(void)
     CHECK_INT(build("gpt3-175b", &why), DPAR_OK);
     /* 72 B s L h^2 (1 + s/(6h) + V/(12 L h)), Korthikanti and SC21 */
     CHECK_NEAR(w.model_flops_full, 72 * s * l * h * h * (1 + s / (6 * h) + v / (12 * l * h)), 1e-9);
-    /* Korthikanti Table 2: s b h (34 + 5 a s / h) a layer, 2 s b h recomputed in full, 34 selective
-     */
+    /* Korthikanti Table 2: s b h (34 + 5 a s / h) per layer, 2 s b h recomputed in full, 34
+     * selective */
     saved = h * (34 + 5 * 96 * s / h);
     CHECK_NEAR(dpari_layer_saved(&w, 1, DPAR_RECOMPUTE_NONE), saved, 1e-12);
     CHECK_NEAR(dpari_layer_saved(&w, 1, DPAR_RECOMPUTE_SELECTIVE), 34 * h, 1e-12);
@@ -180,7 +183,8 @@ static void test_flops(void)
     CHECK_INT(w.layer[2].count, 58);
 }
 
-/* A family must be said; attention and stack have a default, and are what was said. */
+/* Checks that a family must be named, and that attention and stack have a default and are as
+ * named. */
 static void test_said(void)
 {
     dpar_model m, u;
@@ -210,7 +214,7 @@ static void test_said(void)
     CHECK_INT(strstr(why.text, "mtp=1000001, tower_layers=0: each at most 1000000") != NULL, 1);
     m.mtp = 0;
     CHECK_INT(dpar_model_find(&u, "unet-0.25deg", NULL), DPAR_OK);
-    for (u.levels = 1; u.levels <= 8; u.levels++) { /* the most that fit are a workload */
+    for (u.levels = 1; u.levels <= 8; u.levels++) { /* the most that fit form a workload */
         const int32_t most = (DPAR_MAX_LAYER_OPS - 2 * u.levels) / 4 / (2 * u.levels - 1);
         u.blocks_per_level = most;
         CHECK_INT(dpar_workload_init(&w, &u, 0, &why), DPAR_OK);
@@ -227,7 +231,7 @@ static void test_said(void)
     u.capacity = 1.0;
     CHECK_INT(dpar_workload_init(&w, &u, 0, &why), DPAR_OK);
     CHECK_INT(dpar_model_read(&u, "grid:4x4x4,halo=2", 17, NULL), DPAR_OK);
-    u.halo = INT32_MAX; /* wider than every axis that exists, and than what follows in the struct */
+    u.halo = INT32_MAX; /* wider than any axis, and than the next fields */
     for (u.dims = 4; u.dims > 0; u.dims = u.dims == 4 ? INT32_MAX : 0) {
         CHECK_INT(dpar_workload_init(&w, &u, 0, &why), DPAR_E_ARG);
         CHECK_INT(strncmp(why.text, "a grid has 1 to 3 axes, not ", 28), 0);

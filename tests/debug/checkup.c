@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* doctor: each complaint is made where its cause is and is not where it is not, on machines made up
- * here; files of /proc and /sys come from a folder of this test's own. */
+/* Tests doctor: each complaint is made if and only if its cause is there, on machines made up here;
+ * files of /proc and /sys are from this test's own folder. Run with: tests/run test debug. */
 #include "dpar_debug.h"
 
 #include "check.h"
@@ -27,9 +27,9 @@ static const char *listed(const void *user, const char *name)
 
 static dpari_site site;
 
-/* ---- judgement ------------------------------------------------------------------------------- */
+/* ---- complaints ------------------------------------------------------------------------------ */
 
-/* A node with nothing wrong: 4 ranks of one node on 8 cores with 4 GPUs. */
+/* Makes a node without faults: 4 ranks of one node on 8 cores with 4 GPUs. */
 static dpari_checkup healthy(void)
 {
     dpari_checkup c;
@@ -47,7 +47,7 @@ static dpari_checkup healthy(void)
     c.addresses = c.locked = -1;
     c.open_files = 1024;
     c.file_bytes = -1;
-    c.runnable = 5; /* the 4 ranks and one */
+    c.runnable = 5; /* the 4 ranks and another process */
     c.gpus = 4;
     c.links.count = 2;
     strcpy(c.links.name[0], "lo");
@@ -58,7 +58,8 @@ static dpari_checkup healthy(void)
 
 static char text[16384];
 
-/* How many complaints; one of them holds `word`. Each is one line with a remedy. */
+/* Checks the number of complaints, and that one of them contains `word`. Each is one line with a
+ * remedy. */
 static void judge(const dpari_checkup *c, int wrong, const char *word, int line)
 {
     dpar_text t;
@@ -99,14 +100,14 @@ static void test_cores_and_memory(void)
     c.quota = 1.5;
     JUDGE(c, 1, "grants 150 hundredths of a core to 4 ranks");
     c = healthy();
-    c.memory_limit = INT64_C(4) * (2 << 20); /* 2 MiB a rank: 640 KiB shared, the rest its own */
+    c.memory_limit = INT64_C(4) * (2 << 20); /* 2 MiB per rank: 640 KiB shared, others its own */
     JUDGE(c, 0, "");
     c.memory_limit--;
     JUDGE(c, 1, "the cgroup grants 8191 KiB to 4 ranks, which take 2048 KiB each");
     c = healthy();
     c.memfd = 0;
     JUDGE(c, 0, "");
-    c.shm_free = (4 * 640 + 64) << 10; /* 640 KiB a rank, 64 KiB that are of all */
+    c.shm_free = (4 * 640 + 64) << 10; /* 640 KiB per rank, 64 KiB for all together */
     JUDGE(c, 0, "");
     c.shm_free--;
     JUDGE(c, 1, "/dev/shm has 2623 KiB free, 4 ranks share memory through it and take 2624 KiB");
@@ -125,7 +126,7 @@ static void test_cores_and_memory(void)
 static void test_load(void)
 {
     dpari_checkup c = healthy();
-    c.runnable = 4 + 7; /* the ranks, and others on all cores but one */
+    c.runnable = 4 + 7; /* the ranks, and others on all cores except one */
     JUDGE(c, 0, "");
     c.runnable++;
     JUDGE(c, 1, "8 threads want a core besides those of the ranks and there are 8 cores, so");
@@ -135,7 +136,8 @@ static void test_load(void)
     JUDGE(c, 0, "");
 }
 
-/* A note where GPUs are, /dev/shm is below 64 MiB and nothing is said of it as a fault. */
+/* Checks a note about small shared memory: made if there are GPUs, /dev/shm is below 64 MiB, and
+ * there is no complaint about it. */
 static void test_note(void)
 {
     dpari_checkup c = healthy();
@@ -144,7 +146,7 @@ static void test_note(void)
         int64_t shm;
     } row[] = {{4, 1, 1, 65536},    {4, 1, 1, (64 << 20) - 1},
                {4, 1, 0, 64 << 20}, {0, 1, 0, 65536},
-               {4, 4, 0, 65536}, /* WRONG then */
+               {4, 4, 0, 65536}, /* WRONG in that case */
                {4, 1, 1, -1},       {4, 4, 1, -1}};
     size_t i;
     for (i = 0; i < sizeof row / sizeof row[0]; i++) {
@@ -177,7 +179,7 @@ static void test_limits(void)
     c.open_files = 71;
     JUDGE(c, 1, "ulimit -n is 71: 4 ranks");
     c = healthy();
-    c.file_bytes = (INT64_C(4) * (65536 + 16) + 64) << 10; /* addresses, lines of ranks, head */
+    c.file_bytes = (INT64_C(4) * (65536 + 16) + 64) << 10; /* addresses, lines of ranks, header */
     JUDGE(c, 0, "");
     c.file_bytes--;
     JUDGE(c, 1, "ulimit -f is 262271 KiB: the memory that 4 ranks share");
@@ -214,7 +216,7 @@ static void test_gpus(void)
     JUDGE(c, 0, "");
     variables = two;
     JUDGE(c, 1, "see 2 GPUs (CUDA_VISIBLE_DEVICES)");
-    variables = one; /* a device of its own, as launchers give */
+    variables = one; /* a device of its own, as launchers set it */
     JUDGE(c, 0, "");
     variables = none;
     c.job.local_rank = -1;
@@ -224,7 +226,7 @@ static void test_gpus(void)
     JUDGE(c, 0, "");
 }
 
-/* A job of 2 such nodes. */
+/* Makes a job of 2 such nodes. */
 static dpari_checkup spread(void)
 {
     dpari_checkup c = healthy();
@@ -252,7 +254,7 @@ static void test_network(void)
     JUDGE(c, 0, "");
     c.up = 15;
     c.job.size = 4;
-    c.nodes = 1; /* on one node it does not matter */
+    c.nodes = 1; /* does not matter on one node */
     JUDGE(c, 0, "");
     c = spread();
     c.links.count = 3;
@@ -277,7 +279,7 @@ static void test_network(void)
     variables = lo;
     JUDGE(c, 0, "");
     CHECK_INT(dpari_doctor_takes("eth0,ib", "ib3"), 1);
-    CHECK_INT(dpari_doctor_takes("eth0,ib", "eth01"), 1); /* a beginning is enough */
+    CHECK_INT(dpari_doctor_takes("eth0,ib", "eth01"), 1); /* the beginning of a name is enough */
     CHECK_INT(dpari_doctor_takes("=eth0,ib0", "eth01"), 0);
     CHECK_INT(dpari_doctor_takes("=eth0,ib0", "ib0"), 1);
     CHECK_INT(dpari_doctor_takes("^eth0,ib", "ib3"), 0);
@@ -319,11 +321,11 @@ static void test_slingshot(void)
         variables = less;
         JUDGE(c, 1, name);
     }
-    c.job.kind = DPAR_LAUNCHER_SLURM; /* no MPI of Cray's */
+    c.job.kind = DPAR_LAUNCHER_SLURM; /* not Cray's MPI */
     less[7] = NULL;
     variables = less;
     JUDGE(c, 0, "");
-    less[7] = "PALS_APID=42.0"; /* it is: srun --mpi=cray_shasta */
+    less[7] = "PALS_APID=42.0"; /* but this is: srun --mpi=cray_shasta */
     less[8] = NULL;
     JUDGE(c, 2, "MPICH_OFI_NIC_POLICY is not set -> export ");
     c.job.kind = DPAR_LAUNCHER_PALS;
@@ -351,9 +353,9 @@ static dpari_doctor_who who[MOST];
 static dpari_doctor_chart chart[MOST];
 static char numbers[MOST * 20];
 
-/* Healthy nodes "n1", "n2", ... of `each` ranks, one after the other or dealt out in turns: 64
- * cores, one socket, each rank bound to a core. Messages in a node take 1 us and go at 8 GB/s,
- * between nodes 10 us and 2.5 GB/s. */
+/* Makes nodes "n1", "n2", ... without faults, of `each` ranks, in order or round robin: 64 cores,
+ * one socket, each rank bound to a core. Messages in a node take 1 us and have 8 GB/s, between
+ * nodes 10 us and 2.5 GB/s. */
 static dpari_doctor_job healthy_job(int n, int each, int turns)
 {
     dpari_doctor_job job;
@@ -406,7 +408,8 @@ static dpari_doctor_job healthy_job(int n, int each, int turns)
     return job;
 }
 
-/* So many complaints, each a line with a remedy, and one of them begins so. */
+/* Checks the number of complaints, each a line with a remedy, and that one of them begins like
+ * this. */
 static void compare(const dpari_doctor_job *job, int wrong, const char *begins, int line)
 {
     dpar_text t;
@@ -431,8 +434,8 @@ static void compare(const dpari_doctor_job *job, int wrong, const char *begins, 
 }
 #define COMPARE(job, wrong, begins) compare(&(job), wrong, begins, __LINE__)
 
-/* Who meets whom: the same seen from both, one pair of a node at a time, each of a node its
- * neighbours there once, each node the next one once. */
+/* Checks which ranks exchange messages: the same seen from both, one pair of a node at a time, each
+ * rank of a node with its neighbours there once, each node with the next one once. */
 static void test_rounds(void)
 {
     static const int shape[][3] = {{1, 1, 0}, {2, 1, 0},  {2, 2, 0},  {3, 1, 0},
@@ -481,7 +484,7 @@ static void test_levels(void)
     who[2].share = 2;
     CHECK_INT(dpari_doctor_level(&job, 0, 2), DPARI_DOCTOR_UNSHARED);
     for (r = 0; r < 6; r++) {
-        who[r].share = -1; /* NCCL: on a node, and no complaint */
+        who[r].share = -1; /* NCCL: on a node, and without a complaint */
     }
     CHECK_INT(dpari_doctor_level(&job, 0, 2), DPARI_DOCTOR_UNSHARED);
     CHECK_INT(dpari_doctor_level(&job, 2, 3), DPARI_DOCTOR_BETWEEN);
@@ -513,13 +516,13 @@ static void test_nodes(void)
         "/dev/shm 32.0 GiB, 8 GPUs; eth0 25 Gb/s\n"
         "n2         ranks 3, 4 on 64 cores of 1 socket, each bound to 1 to 2 cores, memory 64 GiB, "
         "/dev/shm 32.0 GiB, 8 GPUs; no port is up\n");
-    job = healthy_job(4, 2, 1); /* dealt out in turns, one free to go anywhere */
+    job = healthy_job(4, 2, 1); /* distributed round robin, with one rank not bound */
     chart[0].cpus[0] = chart[2].cpus[0] = UINT64_MAX;
     dpar_text_init(&t, text, sizeof text);
     dpari_doctor_say_nodes(&job, &t);
     CHECK(strncmp(text, "n1         ranks 0, 2 on 64 cores of 1 socket, not bound, memory", 64) ==
           0);
-    /* 125 nodes, of which one is another */
+    /* 125 nodes, of which one differs */
     job = healthy_job(1000, 8, 0);
     chart[80].shm = INT64_C(16) << 30;
     dpar_text_init(&t, text, sizeof text);
@@ -537,14 +540,14 @@ static void test_versions(void)
     dpar_text_init(&t, text, sizeof text);
     CHECK_INT(dpari_doctor_versions(&job, &t), 0);
     CHECK_INT(t.used, 0);
-    job.chart = NULL; /* what these ranks would say next nobody here can read */
+    job.chart = NULL; /* what these ranks would report next no rank here can read */
     who[3].version = 10203;
     CHECK_INT(dpari_doctor_versions(&job, &t), 1);
     CHECK(strncmp(text, "WRONG: rank 3 on n2: built with dpar 1.2.3, rank 0 with ", 55) == 0);
     who[3].version = who[0].version;
     who[1].chart_bytes++;
     CHECK_INT(dpari_doctor_versions(&job, NULL), 1);
-    CHECK_INT((int)sizeof who[0], 128); /* as in all versions */
+    CHECK_INT((int)sizeof who[0], 128); /* the same in all versions */
 }
 
 static void test_binding(void)
@@ -553,7 +556,7 @@ static void test_binding(void)
     int r;
     COMPARE(job, 0, "");
     for (r = 4; r < 8; r++) {
-        chart[r].cpus[0] = 1; /* all bound to one core, the classic mistake */
+        chart[r].cpus[0] = 1; /* all bound to one core, the usual mistake */
     }
     COMPARE(job, 1, "WRONG: ranks 4 to 7 on n2: bound to one core, 0 of 64 -> ");
     chart[7].cpus[15] = (uint64_t)7 << 61; /* CPUs 1021 to 1023 */
@@ -567,11 +570,11 @@ static void test_binding(void)
     COMPARE(job, 1, "WRONG: ranks 0 to 2 on n1: bound to the same 2 cores of 64 -> ");
     for (r = 0; r < 4; r++) {
         chart[r].cpus[0] =
-            (uint64_t)(r < 3 ? 1 + r : 3); /* 1, 2, 3, 3: four on two, no three alike */
+            (uint64_t)(r < 3 ? 1 + r : 3); /* 1, 2, 3, 3: four on two, no three on one */
     }
     COMPARE(job, 1, "WRONG: ranks 0 to 3 on n1: may together use 2 of 64 cores -> ");
     for (r = 0; r < 4; r++) {
-        chart[r].cores = 2; /* the machine has no more: said elsewhere */
+        chart[r].cores = 2; /* the machine has no more, which is reported elsewhere */
     }
     COMPARE(job, 0, "");
     job = healthy_job(8, 4, 0);
@@ -599,18 +602,18 @@ static void test_compare(void)
     chart[0].gpu[0] = chart[2].gpu[0] = 0; /* none at all */
     COMPARE(job, 0, "");
     job = healthy_job(8, 4, 0);
-    strcpy(chart[7].gpu, "0"); /* on another node it is another one, */
+    strcpy(chart[7].gpu, "0"); /* on another node it is another device, */
     COMPARE(job, 1, "WRONG: ranks 4, 7 on n2: use the same GPU (0) -> ");
     job = healthy_job(8, 4, 0);
     chart[5].shm = INT64_C(64) << 20;
     COMPARE(job, 1,
             "WRONG: rank 5 on n2: /dev/shm holds 64.0 MiB, that of rank 0 on n1 32.0 GiB; MPI");
-    chart[5].shm = INT64_C(1) << 30; /* small, and enough */
+    chart[5].shm = INT64_C(1) << 30; /* small, but enough */
     COMPARE(job, 0, "");
     chart[5].shm = -1;
     COMPARE(job, 1, "WRONG: rank 5 on n2: /dev/shm does not exist, that of rank 0 on n1 32.0 GiB");
     for (r = 0; r < 8; r++) {
-        chart[r].shm = INT64_C(64) << 20; /* alike: what that means each says by itself */
+        chart[r].shm = INT64_C(64) << 20; /* equal: each reports what that means */
     }
     COMPARE(job, 0, "");
     strcpy(chart[6].mpi, "libmpi.so.40.20.3");
@@ -626,7 +629,7 @@ static void test_compare(void)
         "WRONG: ranks 2, 3 on n1: do not share memory with the first rank of the same node -> ");
 }
 
-/* Containers: names of their own, and one kernel. */
+/* Checks containers, which have host names of their own and one kernel. */
 static void test_containers(void)
 {
     dpari_doctor_job job = healthy_job(6, 2, 0);
@@ -644,7 +647,7 @@ static void test_containers(void)
         "WRONG: ranks 0, 1, 4, 5 on several nodes: on one machine, whose 3 cores each of 2 nodes");
     job = healthy_job(6, 2, 0);
     for (r = 0; r < 6; r++) {
-        who[r].machine = 0; /* nobody knows */
+        who[r].machine = 0; /* no rank knows */
     }
     COMPARE(job, 0, "");
     CHECK_TEXT(text, "");
@@ -653,8 +656,8 @@ static void test_containers(void)
 static void test_speeds(void)
 {
     dpari_doctor_job job = healthy_job(8, 4, 0);
-    chart[5].within.latency_s = 8e-6; /* just so, of the median 1 */
-    chart[5].within.bytes_s = 1.6e9;  /* and of 8 */
+    chart[5].within.latency_s = 8e-6; /* exactly at the limit, with median 1 */
+    chart[5].within.bytes_s = 1.6e9;  /* and with median 8 */
     COMPARE(job, 0, "");
     chart[5].within.latency_s = 8.1e-6;
     COMPARE(
@@ -664,7 +667,7 @@ static void test_speeds(void)
     chart[5].within.latency_s = 1e-6;
     chart[5].within.bytes_s = 1.59e9;
     COMPARE(job, 1, "WRONG: ranks 5 and 6 on n2: 1 us and 1.59 GB/s");
-    chart[4].cores = chart[5].cores = chart[6].cores = 3; /* waits for a core, and is told so */
+    chart[4].cores = chart[5].cores = chart[6].cores = 3; /* waits for a core, which is reported */
     COMPARE(job, 0, "");
     job = healthy_job(4, 1, 0);
     chart[2].between.bytes_s = 0.4e9;
@@ -679,11 +682,12 @@ static void test_speeds(void)
             "WRONG: between nodes 0.312 GB/s (2.5 Gb/s), where each has a port of 25 Gb/s -> ");
     chart[1].port = 1000;
     COMPARE(job, 0, "");
-    chart[1].port = 0; /* the driver does not say */
+    chart[1].port = 0; /* the driver does not report it */
     COMPARE(job, 0, "");
 }
 
-/* What ranks say of themselves: alike lines once, numbers apart, with who says so. */
+/* Checks what ranks report about themselves: equal lines once, numbers separately, with the ranks
+ * that report them. */
 static void test_own(void)
 {
     static const char *const says[] = {"note: a\nWRONG: 7 threads -> end\n",
@@ -713,7 +717,7 @@ static void test_own(void)
     COMPARE(job, 1, "WRONG: all 1000 ranks: 8 ranks, 0 -> fewer\n");
     CHECK(strlen(text) < 60);
     for (r = 0; r < 1000; r++) {
-        strcpy(chart[r].gpu, "0"); /* 7 of 8 of each node: a screen of it, and how many more */
+        strcpy(chart[r].gpu, "0"); /* 7 of 8 of each node: a screenful, and how many more */
         chart[r].text_bytes = 0;
     }
     dpari_doctor_compare(&job, &(dpar_text){text, sizeof text, 0, 0, 0});
@@ -722,7 +726,7 @@ static void test_own(void)
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* root + path, folders and all. */
+/* Writes a file below root, with its folders. */
 static void put(const char *path, const char *content)
 {
     char full[256];
@@ -744,7 +748,7 @@ static void put(const char *path, const char *content)
     }
 }
 
-/* What of the links goes into a chart. */
+/* Checks what is stored of the links in a chart. */
 static void test_ports(dpari_checkup *c)
 {
     dpari_doctor_chart one;
@@ -753,7 +757,7 @@ static void test_ports(dpari_checkup *c)
     dpari_doctor_own_ports(c, &one);
     CHECK_TEXT(one.ports, "hsn0 200 Gb/s");
     CHECK_INT(one.port, 200000);
-    c->links.count = 12; /* more than there is room for */
+    c->links.count = 12; /* more than it can hold */
     c->up = 0xfff;
     for (i = 0; i < 12; i++) {
         snprintf(c->links.name[i], sizeof c->links.name[i], "ib%d", i);
@@ -766,7 +770,7 @@ static void test_ports(dpari_checkup *c)
     CHECK_INT(one.port, 400000);
 }
 
-/* Two sockets of four CPUs each, one of which is turned off. */
+/* Checks two sockets of four CPUs each, of which one is turned off. */
 static void test_sockets(void)
 {
     static const int8_t socket[] = {0, 0, 36, 36, 0, -1, 36, 36};
@@ -776,7 +780,7 @@ static void test_sockets(void)
     memset(&c, 0, sizeof c);
     memset(cpus, 0, sizeof cpus);
     c.cores = 7;
-    dpari_doctor_sockets(&site, cpus, &c); /* nothing is there */
+    dpari_doctor_sockets(&site, cpus, &c); /* no files */
     CHECK_INT(c.sockets, 0);
     CHECK_INT(c.socket, -1);
     for (i = 0; i < 8; i++) {
@@ -797,7 +801,7 @@ static void test_sockets(void)
     CHECK_INT(c.socket, -1);
 }
 
-/* Lines as the kernel writes them. */
+/* Checks lines as the kernel writes them. */
 static void test_mpi(void)
 {
     dpari_checkup c;
@@ -826,7 +830,7 @@ static void test_files(void)
     int i;
     variables = none;
     memset(&c, 0, sizeof c);
-    dpari_doctor_files(&site, &c); /* nothing is there */
+    dpari_doctor_files(&site, &c); /* no files */
     CHECK_INT(c.memory, 0);
     CHECK(c.quota == 0.0 && c.memory_limit == 0 && c.yama == -1 && c.gpus == 0);
     CHECK_INT(c.runnable, -1);
@@ -844,7 +848,7 @@ static void test_files(void)
     put("/sys/class/net/lo/operstate", "unknown\n");
     put("/sys/class/net/hsn0/operstate", "up\n");
     put("/sys/class/net/hsn0/speed", "200000\n");
-    put("/sys/class/net/lo/speed", "-1\n"); /* as drivers say that they do not know */
+    put("/sys/class/net/lo/speed", "-1\n"); /* drivers write this for unknown */
     put("/sys/class/net/eth1/operstate", "down\n");
     put("/sys/class/infiniband/mlx5_0/x", "");
     dpari_doctor_files(&site, &c);
@@ -878,7 +882,7 @@ static void test_devices_of_a_container(void)
 
 static void test_cgroups(void)
 {
-    /* version 2: the least of the group and those above it */
+    /* version 2: the least of the group's and its parents' limits */
     put("/proc/self/cgroup", "0::/user.slice/job_1/step\n");
     put("/sys/fs/cgroup/user.slice/job_1/step/cpu.max", "max 100000\n");
     put("/sys/fs/cgroup/user.slice/job_1/cpu.max", "150000 100000\n");
@@ -887,7 +891,7 @@ static void test_cgroups(void)
     put("/sys/fs/cgroup/user.slice/memory.max", "1073741824\n");
     CHECK_NEAR(dpari_doctor_quota(&site), 1.5, 1e-12);
     CHECK_INT(dpari_doctor_memory_limit(&site), 1073741824);
-    /* in a container its own group is the top one */
+    /* in a container its own group is the root */
     put("/proc/self/cgroup", "0::/\n");
     CHECK_NEAR(dpari_doctor_quota(&site), 0.0, 0.0);
     put("/sys/fs/cgroup/cpu.max", "50000 100000\n");
@@ -908,7 +912,7 @@ static void test_cgroups(void)
     CHECK_INT(dpari_doctor_memory_limit(&site), INT64_C(2147483648));
 }
 
-/* The device that a rank takes of those it sees. */
+/* Checks the device that a rank takes from those that it sees. */
 static void test_own_gpu(void)
 {
     static const char *const none[] = {NULL},
@@ -935,8 +939,8 @@ static void test_own_gpu(void)
     }
 }
 
-/* Of half a launcher's numbers (Open MPI leaves some to a process that it did not start) nothing is
- * wrong once there is a communicator. */
+/* Checks that missing numbers of a launcher (Open MPI leaves some to a process that it did not
+ * start) are not a fault once there is a communicator. */
 static void test_joined(void)
 {
     static const char *const none[] = {NULL};
@@ -954,7 +958,7 @@ static void test_joined(void)
     CHECK_INT(c.job.local_rank, -1);
 }
 
-/* The real one: its lines, and that the number it returns is the number of complaints. */
+/* Checks the real machine: its lines, and that the number returned is the number of complaints. */
 static void test_here(void)
 {
     dpar_text t;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* The cluster file of doctor --cluster (commands/measure.h): what is written is read again, the
- * rates of halos come out of times that such rates give, and a better measurement replaces a worse
- * one alone. */
+/* Tests the cluster file of doctor --cluster (commands/measure.h): a written file can be read
+ * again, the rates of halos are recovered from times that such rates give, and a measurement
+ * replaces only a worse one. Run with: tests/run test debug. */
 #include "dpar_cost.h"
 #include "dpar_halo.h"
 
@@ -14,7 +14,7 @@ static const char help[] = "";
 
 #include "check.h"
 
-/* Numbers that no default has. */
+/* Makes numbers that are no defaults. */
 static measured example(int32_t ranks, int32_t nodes)
 {
     measured m;
@@ -61,7 +61,7 @@ static void check_halo(const dpar_halo_rates *a, const dpar_halo_rates *b, doubl
     CHECK_NEAR(a->far_s, b->far_s, off);
 }
 
-/* The text of a file; "" where there is none. */
+/* Returns the text of a file; "" if there is none. */
 static char *text_of(const char *path)
 {
     static char text[65536];
@@ -104,15 +104,15 @@ static void round_trip(const char *path, int32_t ranks, int32_t nodes)
             CHECK_NEAR(c.curve[i].seconds[k], m.curve[i].seconds[k], 1e-12);
         }
     }
-    for (i = (int)strlen(text) - 80; i > 400; i -= 7) { /* cut short anywhere */
+    for (i = (int)strlen(text) - 80; i > 400; i -= 7) { /* truncated anywhere */
         CHECK(dpar_cluster_read(&c, text, (size_t)i, &why) < 0);
     }
     CHECK(cluster_write("/none/such", &m, "") == 1);
 }
 
-/* The fit gives the times, and in a node finds the rates that made them. Between nodes bytes copied
- * and bytes sent are nearly in proportion, peers and messages where ranks have one of each: other
- * rates say the same. */
+/* Checks that the fit reproduces the times, and in a node the rates that made them. Between nodes
+ * bytes copied and bytes sent are nearly in proportion, and peers and messages are if ranks have
+ * one of each, so that other rates give the same times. */
 static void fits(int32_t ranks, int32_t nodes)
 {
     measured m = example(ranks, nodes);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Fuzzes the proof of schedules: a CSV is read, its numbers are changed at will, it is checked,
- * run on every transport, given slots and stepped through. The first bytes of the input choose
- * chains, slices and changes, the rest is the text. libFuzzer's entry, and with -DDPAR_FUZZ_MAIN a
- * main that feeds argv[1] fixed pseudo-random mutations of a few seeds. */
+/* Fuzzes the check of schedules: reads a CSV, changes its numbers at will, checks it, runs it on
+ * every transport, assigns slots and steps through it. The first bytes of the input choose chains,
+ * slices and changes, the others are the text. Has libFuzzer's entry, and with -DDPAR_FUZZ_MAIN a
+ * main that feeds argv[1] fixed pseudo-random mutations of a few seeds. Run with:
+ * tests/compile/fuzz.sh. */
 #include "dpar_schedule.h"
 
 #include "schedule_calls.h"
@@ -11,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Exactly as much as is asked for, so that passing it is seen. */
+/* Allocates exactly as much as is requested, so that a sanitizer sees accesses beyond it. */
 static void *room(int64_t bytes)
 {
     void *mem = malloc(bytes > 0 ? (size_t)bytes : 1);
@@ -19,7 +20,8 @@ static void *room(int64_t bytes)
     return mem;
 }
 
-/* What passes blocking passes all; a rank through is -1, the others stand in their lists. */
+/* Checks that what passes with blocking transport passes with all; a finished rank is -1, the
+ * others are at a position in their lists. */
 static void run_all(const dpar_schedule *s, int32_t k)
 {
     int64_t bytes = check_run_bytes(s);
@@ -114,7 +116,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (read_csv(&s, text, size - 8, data[0] % 5, mem, bytes, NULL) == DPAR_OK) {
         s.slices = 1 + data[1] % 3;
         n = s.begin[s.ranks];
-        if (data[2] % 4 == 1 && n > 0) { /* two bytes of the actions, anything at all */
+        if (data[2] % 4 == 1 && n > 0) { /* two bytes of the actions, with any value */
             uint8_t *at = (uint8_t *)s.action;
             at[(data[3] | data[4] << 8) % (8 * n)] = data[5];
             at[(data[6] | data[7] << 8) % (8 * n)] = data[7];
@@ -124,7 +126,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             s.chain += (int8_t)data[6] / 32;
         } else if (data[2] % 4 == 3) {
             s.begin[data[3] % (s.ranks + 1)] += (int8_t)data[4] / 32;
-            s.begin[s.ranks] = s.begin[s.ranks] > n ? n : s.begin[s.ranks]; /* no more there is */
+            s.begin[s.ranks] = s.begin[s.ranks] > n ? n : s.begin[s.ranks]; /* there are no more */
         }
         check_all(&s, 1 + data[3] % 3);
     }
@@ -150,7 +152,7 @@ static uint64_t random_bits(uint64_t *x)
     return *x >> 11;
 }
 
-/* Two cells of the text change places, or two letters, or one becomes another. */
+/* Swaps two cells of the text or two letters, or replaces one by another. */
 static void mutate(char *text, size_t n, uint64_t *x)
 {
     static const char odd[] = "0123FBIW,";
@@ -163,7 +165,7 @@ static void mutate(char *text, size_t n, uint64_t *x)
     while (j > 0 && text[j - 1] != ',' && text[j - 1] != '\n') {
         j--;
     }
-    if (random_bits(x) % 4 > 0) { /* cells of one length, which many are */
+    if (random_bits(x) % 4 > 0) { /* cells of one length, as many are */
         for (k = 0; i + k < n && j + k < n && text[i + k] != ',' && text[j + k] != ',' &&
                     text[i + k] != '\n' && text[j + k] != '\n';
              k++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Fuzzes the machine reader. libFuzzer's entry, and with -DDPAR_FUZZ_MAIN a main that feeds argv[1]
- * fixed pseudo-random mutations of the seeds. */
+/* Fuzzes the machine reader. Has libFuzzer's entry, and with -DDPAR_FUZZ_MAIN a main that feeds
+ * argv[1] fixed pseudo-random mutations of the seeds. Run with: tests/compile/fuzz.sh. */
 #include "dpar_cost.h"
 
 #include "texts.h"

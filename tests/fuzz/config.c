@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Fuzzes the config.json reader. libFuzzer's entry, and with -DDPAR_FUZZ_MAIN a main that feeds
- * argv[1] fixed pseudo-random mutations of the seeds. */
+/* Fuzzes the config.json reader. Has libFuzzer's entry, and with -DDPAR_FUZZ_MAIN a main that feeds
+ * argv[1] fixed pseudo-random mutations of the seeds. Run with: tests/compile/fuzz.sh. */
 #include "dpar_cost.h"
 
 #include "texts.h"
@@ -15,7 +15,7 @@ static void one(const char *text, size_t size)
     why.text[0] = 0;
     if (dpari_model_config(&m, text, size, &why) != DPAR_OK) {
         if (why.text[0] == 0 || memcmp(&m, &before, sizeof m) != 0) {
-            abort(); /* a refusal says why and changes nothing */
+            abort(); /* a refusal has a message and changes nothing */
         }
         return;
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Fuzzes dpar.h near its limits: 2^31 - 1 ranks, 2^62 elements, halos of 2^60, zero and
- * negative: a status and a sentence or the right answer, never undefined behaviour. What is right
- * is seen by going there and back. libFuzzer's entry, and with -DDPAR_FUZZ_MAIN a main that feeds
- * argv[1] fixed pseudo-random inputs. */
+/* Fuzzes dpar.h near its limits: 2^31 - 1 ranks, 2^62 elements, halos of 2^60, zero and negative
+ * numbers. The result must be a status with a message or right, never undefined behaviour; it is
+ * checked by mapping there and back. Has libFuzzer's entry, and with -DDPAR_FUZZ_MAIN a main that
+ * feeds argv[1] fixed pseudo-random inputs. Run with: tests/compile/fuzz.sh. */
 #include "dpar.h"
 
 #include <stdlib.h>
@@ -60,7 +60,7 @@ static int large_layout(bytes *b, dpar_layout *l, const dpar_mesh *m, int32_t di
     return st == DPAR_OK;
 }
 
-/* There and back, at the first, the last and a given element. */
+/* Maps the first, the last and a given element there and back. */
 static void check_dim(const dpar_layout *l, int32_t rank, int32_t d, int64_t i)
 {
     int64_t shape[DPAR_MAX_DIMS], run = 0, local, g, k;
@@ -91,7 +91,7 @@ static void walk(const dpar_layout *from, const dpar_layout *to, int32_t rank, i
     int n;
     if (dpar_redistribute_first(&w, from, to, rank, direction, node) != DPAR_OK ||
         (direction == DPAR_TRANSFER_SEND && dpari_layout_copies(from) > 1)) {
-        return; /* a sender passes over the boxes of its copies: that may take long */
+        return; /* a sender skips the boxes of its copies, which may take long */
     }
     for (n = 0; n < 40 && dpar_redistribute_next(&w, &t); n++) {
         must(t.peer >= 0 && dpar_transfer_volume(&t) != 0);

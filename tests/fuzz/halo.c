@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Fuzzes halos: any descriptor is judged; of one that is taken, every rank's walks are done in all
- * modes: each box lies inside of both arrays, and what a sends to b is what b receives of a, in the
- * same order. libFuzzer's entry, and with -DDPAR_FUZZ_MAIN a main that feeds argv[1] fixed
- * pseudo-random inputs. */
+/* Fuzzes halos: checks any descriptor and, if it is accepted, walks through every rank's transfers
+ * in all modes. Each box must be inside both arrays, and what a sends to b must be what b receives
+ * from a, in the same order. Has libFuzzer's entry, and with -DDPAR_FUZZ_MAIN a main that feeds
+ * argv[1] fixed pseudo-random inputs. Run with: tests/compile/fuzz.sh. */
 #include "dpar.h"
 
 #include <stdlib.h>
@@ -48,7 +48,8 @@ static void take_halo(bytes *b, dpar_halo *h)
     h->pole_rows = (uint32_t)take(b, 4);
 }
 
-/* Inside of the box that the rank holds; of the two dims that change places the other extent. */
+/* Checks that a box is inside the box that the rank holds, with the extents of two swapped dims
+ * exchanged. */
 static void inside(const dpar_halo *h, int32_t rank, const dpar_transfer *t, const int64_t *at,
                    int receiver)
 {
@@ -86,7 +87,7 @@ static int list_all(const dpar_halo *h, int direction, int mode, entry *list)
     return n;
 }
 
-/* The k-th send from a to b is the k-th receive of b from a. */
+/* Checks that the k-th send from a to b matches the k-th receive of b from a. */
 static void check_pairs(int sends, int receives)
 {
     static int next[RANKS][RANKS];
@@ -122,7 +123,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memset(&h, 0, sizeof h);
     mesh = take_mesh(&in, 12);
     dims = take_extents(&in, extent, 13);
-    if (take(&in, 4) == 0) { /* a cube wants six faces that are square */
+    if (take(&in, 4) == 0) { /* a cube needs six square faces */
         extent[0] = 6;
         extent[2] = extent[1];
         dims = 3;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Fuzzes the inits that judge a descriptor on a communicator, in a world of one rank: grids, halo
- * exchanges, points, moves, DDP, ZeRO-1, FSDP, tensor layers, experts, attention, pipelines,
- * optimizers; and the reader of a launcher's environment. What `bytes` takes init takes in so much
- * memory, or refuses with a sentence; a plan is closed again; the world is as fine as before.
- * libFuzzer's entry, and with -DDPAR_FUZZ_MAIN a main that feeds argv[1]
- * fixed pseudo-random inputs. */
+/* Fuzzes the functions that check a descriptor on a communicator, in a world of one rank: grids,
+ * halo exchanges, points, moves, DDP, ZeRO-1, FSDP, tensor layers, experts, attention, pipelines,
+ * optimizers; and the reader of a launcher's environment. If `bytes` accepts a descriptor, init
+ * accepts it with that much memory or refuses it with a message; a plan is closed again; the world
+ * works as before. Has libFuzzer's entry, and with -DDPAR_FUZZ_MAIN a main that feeds argv[1] fixed
+ * pseudo-random inputs. Run with: tests/compile/fuzz.sh. */
 #include "dpar_halo.h"
 #include "dpar_points.h"
 #include "dpar_train.h"
@@ -15,7 +15,7 @@
 #include "one_rank.h"
 
 static double values[4096];
-/* Fine, or refused with a sentence. */
+/* Returns 1 for OK, 0 for a refusal, which must have a message. */
 static int fine(dpar_status st)
 {
     must(st == DPAR_OK || why.text[0] != 0);
@@ -47,7 +47,7 @@ static void a_grid(bytes *b)
     for (i = 0; i < 3 && i < d.dims; i++) {
         n = d.cells[i] > 12 || n > 5000 ? 100000 : n * 20;
     }
-    if (d.halo > 3 || n > 10000) { /* arrays are made: none of gigabytes */
+    if (d.halo > 3 || n > 10000) { /* makes arrays, none of gigabytes */
         d.cells[0] = d.cells[0] > 100 ? -1 : d.cells[0];
         d.cells[1] = d.cells[1] > 100 ? -1 : d.cells[1];
         d.cells[2] = d.cells[2] > 100 ? -1 : d.cells[2];
@@ -97,7 +97,7 @@ static void a_halo(bytes *b)
     }
     o.method = take(b, 6), o.ordered = take(b, 2), o.shared = take(b, 8) == 0;
     o.run_bytes = odd64(b), o.timers = take(b, 2);
-    o.bytes = take(b, 2); /* 0: the plan takes memory of its own */
+    o.bytes = take(b, 2); /* 0: the plan allocates its memory */
     if (fine(dpar_halo_plan_make(world, &o, &x, &why))) {
         must(o.bytes == 0 && dpar_halo_plan_free(x) == DPAR_OK);
     } else if (o.bytes == 1 && why.bytes > 0 && (memory = room(why.bytes)) != NULL) {
@@ -187,13 +187,13 @@ static void gradients(bytes *b)
     o.align = take(b, 2) ? 0 : odd64(b);
     o.gradients = take(b, 4) ? NULL : grads;
     o.arrays = take(b, 4) ? NULL : array;
-    for (i = 0; i < 6; i++) { /* gradients are made: none of gigabytes */
+    for (i = 0; i < 6; i++) { /* makes gradients, none of gigabytes */
         if (numel[i] > 1000) {
             numel[i] = INT64_C(1) << 62;
         }
     }
     o.align = o.align > 1000 ? INT64_MAX : o.align;
-    if (take(b, 2)) { /* in memory of ours, of as many bytes as it says */
+    if (take(b, 2)) { /* in our memory, of the reported size */
         o.bytes = take(b, 4) ? 1 : odd64(b);
         if (o.bytes != 0 && dpar_ddp_make(world, &o, &d, &why) == DPAR_E_ROOM) {
             o.bytes = why.bytes;
@@ -207,7 +207,7 @@ static void gradients(bytes *b)
     must(d == NULL);
     if (fine(dpar_ddp_make(world, &o, &d, &why))) {
         i = take(b, 7);
-        if (world->status == DPAR_OK && !o.require_ready) { /* whose end would break the world */
+        if (world->status == DPAR_OK && !o.require_ready) { /* its end would break the world */
             (void)dpar_ddp_ready(d, i);
             (void)dpar_ddp_end(d);
         }
@@ -268,7 +268,7 @@ static void experts(bytes *b)
     e.capacity_factor = odd_real(b);
     e.max_tokens = take(b, 16) ? take(b, 20) : odd64(b), e.max_rows = take(b, 4) ? 0 : odd64(b);
     e.width = take(b, 16) ? take(b, 9) : odd64(b), e.type = take(b, 8) ? 1 + take(b, 2) : odd32(b);
-    e.bytes = 1; /* asks how many */
+    e.bytes = 1; /* to ask for the size */
     why.bytes = 0;
     must(!fine(dpar_experts_make(world, &e, &plan, &why)));
     if (why.bytes == 0 || why.bytes > MOST) {
@@ -300,7 +300,7 @@ static void attention(bytes *b)
     a.heads = odd32(b), a.groups = odd32(b), a.width = odd32(b), a.value_width = odd32(b);
     a.type = take(b, 8) ? 1 + take(b, 2) : odd32(b), a.causal = take(b, 3), a.window = odd64(b);
     a.scale = odd_real(b), a.heads_chunked = take(b, 2);
-    a.bytes = 1; /* asks how many */
+    a.bytes = 1; /* to ask for the size */
     why.bytes = 0;
     must(!fine(dpar_attention_make(world, &a, &plan, &why)));
     if (why.bytes == 0 || why.bytes > MOST) {
@@ -322,7 +322,7 @@ static void moves(bytes *b)
     dpar_placement p = dpar_replicate();
     dpar_transfer send[2], receive[2];
     int64_t extent[3] = {3, 4, 5}, shape[DPAR_MAX_DIMS] = {1, 1, 1, 1, 1, 1};
-    int32_t size = 1, i, d, honest = 1; /* the arrays are as large as the shapes say */
+    int32_t size = 1, i, d, honest = 1; /* whether arrays are as large as the shapes */
     memset(&m, 0, sizeof m);
     memset(send, 0, sizeof send);
     must(dpar_mesh_init(&one, "a", &size, 0, 0, NULL) == DPAR_OK);
@@ -357,12 +357,12 @@ static void moves(bytes *b)
     }
     m.send = send, m.receive = receive, m.send_count = take(b, 3), m.receive_count = take(b, 3);
     if (honest &&
-        m.send_count == m.receive_count) { /* others would wait for messages that nobody sends */
+        m.send_count == m.receive_count) { /* else it would wait for messages that no rank sends */
         (void)fine(dpar_transfers_exchange(world, &m, &why));
     }
 }
 
-/* ZeRO-1 on one array of gradients: what is right makes a step. */
+/* Fuzzes ZeRO-1 on one array of gradients; makes a step if it is accepted. */
 static void zero1(bytes *b)
 {
     dpar_ddp *d = NULL;
@@ -374,7 +374,7 @@ static void zero1(bytes *b)
     int32_t type = take(b, 8) ? 1 + take(b, 2) : odd32(b), i;
     int64_t n = take(b, 16) ? take(b, 200) : odd64(b), first = 0, count = 0;
     double rate, clip;
-    n = n > 1000 ? INT64_C(1) << 62 : n; /* arrays are as long as they say */
+    n = n > 1000 ? INT64_C(1) << 62 : n; /* arrays have their stated length */
     memset(values, 0, sizeof values);
     memset(&of, 0, sizeof of);
     memset(&desc, 0, sizeof desc);
@@ -416,7 +416,7 @@ static void zero1(bytes *b)
     must(dpar_ddp_free(d) == DPAR_OK);
 }
 
-/* What tensor-parallel layers share, and a layer on it. */
+/* Fuzzes what tensor-parallel layers share, and a layer on it. */
 static void tensor(bytes *b)
 {
     dpar_tensor_parallel t;
@@ -441,7 +441,7 @@ static void tensor(bytes *b)
     a.dw = take(b, 2) ? values + 1900 : NULL, a.dbias = take(b, 2) ? values + 2000 : NULL;
     a.reuse_gathered = take(b, 2), a.accumulate = take(b, 2), a.accumulate_dx = take(b, 2),
     a.defer_reduce = take(b, 2);
-    if (tokens < 9 && l.in < 9 && l.out < 9) { /* arrays are as long as they say */
+    if (tokens < 9 && l.in < 9 && l.out < 9) { /* arrays have their stated length */
         must(dpar_linear_forward(&t, &l, &a) == DPAR_OK || world->status != DPAR_OK);
         must(world->status != DPAR_OK || dpar_linear_backward(&t, &l, &a) == DPAR_OK ||
              world->status != DPAR_OK);
@@ -460,7 +460,8 @@ static dpar_status nothing(void *ctx, const dpar_stage_task *task, dpar_why *sai
     return DPAR_OK;
 }
 
-/* A published schedule, mostly of one rank, lowered or not, perhaps with an action changed. */
+/* Fuzzes a published schedule, mostly of one rank, lowered or not, perhaps with an action
+ * changed. */
 static void pipelines(bytes *b)
 {
     static int64_t made_in[2000], list_in[6000];
@@ -487,7 +488,7 @@ static void pipelines(bytes *b)
     if (take(b, 8)) {
         (void)dpar_schedule_lower(&list, &made, &how, list_in, sizeof list_in, NULL);
     }
-    if (take(b, 4) == 0 && list.begin[list.ranks] > 0) { /* what is in the list is told too */
+    if (take(b, 4) == 0 && list.begin[list.ranks] > 0) { /* sets what is in the list too */
         dpar_action *a = &list.action[take(b, 255) % list.begin[list.ranks]];
         a->kind = (uint8_t)take(b, DPAR_ACTION_COUNT + 1), a->stage = (uint16_t)take(b, 5);
         a->micro_batch = (uint16_t)take(b, 7), a->joined = (uint8_t)take(b, 2);
@@ -512,10 +513,10 @@ static void pipelines(bytes *b)
     o.tied_count = o.tied_count > 1000 ? INT64_C(1) << 62 : o.tied_count;
     o.tied_type = take(b, 8) ? 1 + take(b, 2) : odd32(b);
     if (o.count > 1000 || o.activation_bytes > 1000 || o.weight_bytes > 1000) {
-        o.count = INT64_C(1) << 62; /* slots are made: none of gigabytes */
+        o.count = INT64_C(1) << 62; /* makes slots, none of gigabytes */
         o.count_per_stage = NULL;
     }
-    o.bytes = 1; /* asks how many */
+    o.bytes = 1; /* to ask for the size */
     why.bytes = 0;
     must(!fine(dpar_pipeline_make(world, &o, &p, &why)));
     if (why.bytes == 0 || why.bytes > MOST) {
@@ -577,7 +578,7 @@ static void environment(bytes *b)
     int32_t nodes = -7, group = take(b, 12);
     int i, k, n;
     memset(v, 0, sizeof v);
-    for (i = 0; i < VARIABLES; i++) { /* a launcher's own, and others */
+    for (i = 0; i < VARIABLES; i++) { /* a launcher's own variables, and others */
         int at = i < 5 ? group : take(b, 12);
         n = take(b, 16) ? 1 : take(b, LETTERS + 1);
         v[i].name = take(b, 8) || i == 0 ? names[at][i % 5] : NULL;

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Fuzzes the JSON reader against a second, recursive recogniser of RFC 8259. libFuzzer's entry, and
- * with -DDPAR_FUZZ_MAIN a main that feeds argv[1] fixed pseudo-random mutations of the seeds. */
+/* Fuzzes the JSON reader against a second, recursive recogniser of RFC 8259. Has libFuzzer's entry,
+ * and with -DDPAR_FUZZ_MAIN a main that feeds argv[1] fixed pseudo-random mutations of the seeds.
+ * Run with: tests/compile/fuzz.sh. */
 #include "dpar_cost.h"
 
 #include "texts.h"
 #include "must.h"
 
-/* The recogniser: each function returns the place behind what it read, NULL when that is not there. */
+/* The recogniser. Each function returns the place behind what it read, or NULL if that is not
+ * there. */
 static const char *skip_blanks(const char *s, const char *end)
 {
     while (s != end && memchr(" \t\r\n", *s, 4) != NULL) {
@@ -145,7 +147,7 @@ static void one(const char *text, size_t size)
         must(item.number <= 0.0 || item.number >= 0.0); /* no NaN */
     }
     must((st == DPAR_OK) == is_json(text, size));
-    if (st != DPAR_OK) { /* the reader stays where it is, and says the same again */
+    if (st != DPAR_OK) { /* the reader stays where it is, and returns the same again */
         before = j;
         must(dpari_json_next(&j, &item, &again) == st && strcmp(again.text, why.text) == 0 &&
              memcmp(&before, &j, sizeof j) == 0 && memcmp(why.text, "JSON, line ", 11) == 0);

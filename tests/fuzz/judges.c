@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Fuzzes what else judges a descriptor: spatial layers, clouds and pieces of a mesh, the cost of
- * halos, models as structs, searches for plans, searches for schedules, cuts by weights, heads,
- * routes, options of a communicator. What is refused is refused with a sentence; what is taken is
- * used and given back. libFuzzer's entry, and with -DDPAR_FUZZ_MAIN a main that feeds argv[1] fixed
- * pseudo-random inputs. */
+/* Fuzzes other functions that check a descriptor: spatial layers, clouds and pieces of a mesh, the
+ * cost of halos, models as structs, searches for plans, searches for schedules, cuts by weights,
+ * heads, routes, options of a communicator. A refusal must have a message; what is accepted is used
+ * and freed. Has libFuzzer's entry, and with -DDPAR_FUZZ_MAIN a main that feeds argv[1] fixed
+ * pseudo-random inputs. Run with: tests/compile/fuzz.sh. */
 #include "dpar_cost.h"
 #include "dpar_points.h"
 #include "dpar_spatial.h"
@@ -14,7 +14,7 @@
 
 #include "one_rank.h"
 
-/* Fine, or refused with a sentence. */
+/* Returns 1 for OK, 0 for a refusal, which must have a message. */
 static int fine(dpar_status st)
 {
     must(st >= DPAR_OK || why.text[0] != 0);
@@ -99,7 +99,7 @@ static void spatial(bytes *b)
     if (!small) { /* O(outputs x taps) */
         return;
     }
-    layer.bytes = 1; /* asks how many */
+    layer.bytes = 1; /* to ask for the size */
     why.bytes = 0;
     must(!fine(dpar_spatial_make(world, &layer, &plan, &why)));
     if (why.bytes == 0 || why.bytes > MOST) {
@@ -130,7 +130,7 @@ static void clouds(bytes *b)
     d.dims = take(b, 16) ? 2 + take(b, 2) : odd32(b);
     d.parts = take(b, 8) ? take(b, 9) : odd32(b);
     d.count = take(b, 16) ? take(b, 9) : odd64(b);
-    d.count = d.count > 8 ? 8 : d.count; /* as many as there are */
+    d.count = d.count > 8 ? 8 : d.count; /* as many as exist */
     d.position = take(b, 16) ? at : NULL, d.weight = take(b, 2) ? weight : NULL;
     d.id = take(b, 2) ? id : NULL;
     if (fine(dpar_points_partition(world, &d, take(b, 16) ? owner : NULL, take(b, 2) ? key : NULL,
@@ -202,7 +202,7 @@ static void halo_costs(bytes *b)
         memset(&rates, 0, sizeof rates);
     }
     (void)fine(dpar_halo_cost_predict(&job, take(b, 2) ? &rates : NULL, &grid, &why));
-    if (job.ranks <= 64 && job.dims <= 3) { /* of larger ones it tries for seconds */
+    if (job.ranks <= 64 && job.dims <= 3) { /* larger ones take seconds */
         if (fine(dpar_halo_cost_choose(&job, take(b, 2) ? &rates : NULL, &grid, &why))) {
             int64_t product = 1;
             for (d = 0; d < job.dims; d++) {
@@ -213,7 +213,7 @@ static void halo_costs(bytes *b)
     }
 }
 
-/* A preset of which some numbers are others; what is a workload then is searched for plans. */
+/* Changes some numbers of a preset, and searches for plans if the result is a workload. */
 static void searches(bytes *b)
 {
     static dpar_workload w;
@@ -309,7 +309,7 @@ static void schedules(bytes *b)
     }
     memset(&how, 0, sizeof how);
     for (i = 0; i < 10; i++) {
-        each[i]->each = NULL; /* of layers there are more */
+        each[i]->each = NULL; /* there are more layers */
     }
     how.job = &job, how.layers = take(b, 16) ? take(b, 12) : odd32(b), how.tries = take(b, 9);
     how.cuts = cuts;

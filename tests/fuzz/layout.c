@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Fuzzes layouts against lists of owned indices: a few bytes describe a mesh, an array and its
- * placements. libFuzzer's entry, and with -DDPAR_FUZZ_MAIN a main that feeds argv[1] fixed
- * pseudo-random inputs. */
+ * placements. Has libFuzzer's entry, and with -DDPAR_FUZZ_MAIN a main that feeds argv[1] fixed
+ * pseudo-random inputs. Run with: tests/compile/fuzz.sh. */
 #include "dpar.h"
 
 #include <stdlib.h>

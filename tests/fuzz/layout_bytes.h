@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* layout_bytes - meshes, arrays and layouts from a fuzzer's bytes. */
+/* layout_bytes - makes meshes, arrays and layouts from a fuzzer's bytes. */
 #ifndef DPAR_LAYOUT_BYTES_H
 #define DPAR_LAYOUT_BYTES_H
 
@@ -42,7 +42,7 @@ static inline int32_t take_extents(bytes *b, int64_t *extent, int most)
     return dims;
 }
 
-/* Any placement, legal or not; cuts[axis] must outlive the layout. */
+/* Makes any placement, legal or not; cuts[axis] must outlive the layout. */
 static inline dpar_status take_layout(bytes *b, dpar_layout *l, const dpar_mesh *mesh, int32_t dims,
                                       const int64_t *extent, int64_t (*cuts)[8])
 {

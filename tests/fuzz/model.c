@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Fuzzes the model and strategy readers, and prices what they accept; three lines are the words of
- * dpar_plan_query_read: model, machine, options. libFuzzer's entry, and with
- * -DDPAR_FUZZ_MAIN a main that feeds argv[1] fixed pseudo-random mutations of the seeds. */
+/* Fuzzes the model and strategy readers, and prices what they accept; three lines are the arguments
+ * of dpar_plan_query_read: model, machine, options. Has libFuzzer's entry, and with
+ * -DDPAR_FUZZ_MAIN a main that feeds argv[1] fixed pseudo-random mutations of the seeds. Run with:
+ * tests/compile/fuzz.sh. */
 #include "dpar_cost.h"
 
 #include "texts.h"
 #include "plan_calls.h"
 
-/* Model, machine and options: taken, or refused with a sentence. */
+/* Checks that model, machine and options are accepted, or refused with a message. */
 static void ask(const char *text, size_t size)
 {
     static dpar_plan_query asked;
@@ -55,7 +56,7 @@ static void one(const char *text, size_t size)
     why.text[0] = 0;
     if (dpar_model_read(&m, text, size, &why) != DPAR_OK) {
         if (why.text[0] == 0 || memcmp(&m, &before, sizeof m) != 0) {
-            abort(); /* a refusal says why and changes nothing */
+            abort(); /* a refusal has a message and changes nothing */
         }
         return;
     }

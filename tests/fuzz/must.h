@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* must - how a fuzz target fails. */
+/* must - reports a failed check of a fuzz target. */
 #ifndef MUST_H
 #define MUST_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* odd_bytes - numbers from a fuzzer's bytes: small ones, and those at which sums and products wrap.
- */
+/* odd_bytes - makes numbers from a fuzzer's bytes: small ones, and those at which sums and products
+ * overflow. */
 #ifndef DPAR_ODD_BYTES_H
 #define DPAR_ODD_BYTES_H
 

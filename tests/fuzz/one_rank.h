@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* one_rank - what fuzzers of inits share: a world of one rank, a sentence, and room for a plan. */
+/* one_rank - what fuzzers of inits share: a world of one rank, a message, and memory for a plan. */
 #ifndef DPAR_ONE_RANK_H
 #define DPAR_ONE_RANK_H
 
@@ -11,9 +11,9 @@
 
 static dpar_why why;
 static dpar_comm *world;
-enum { MOST = 1 << 22 }; /* larger plans are judged, not made */
+enum { MOST = 1 << 22 }; /* larger plans are checked, not made */
 
-/* An input, no sentence, and a world that works: a move that failed ends the one before. */
+/* Makes an input, an empty message, and a world that works: a failed move ends the previous one. */
 static bytes input_of(const uint8_t *data, size_t size)
 {
     bytes in;
@@ -28,7 +28,8 @@ static bytes input_of(const uint8_t *data, size_t size)
     return in;
 }
 
-/* Room as init wants it, exactly as much as `bytes` said; NULL: too much for a fuzzer. */
+/* Returns exactly as much memory as `bytes` reported, aligned as init requires; NULL if that is too
+ * much for a fuzzer. */
 static void *room(int64_t bytes)
 {
     void *p = NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Fuzzes redistributions: every rank's lists are executed, and what arrives is compared with the
- * lists of owned indices of both layouts. libFuzzer's entry, and with -DDPAR_FUZZ_MAIN a main that
- * feeds argv[1] fixed pseudo-random inputs. */
+/* Fuzzes redistributions: executes every rank's lists and compares what arrives with the lists of
+ * owned indices of both layouts. Has libFuzzer's entry, and with -DDPAR_FUZZ_MAIN a main that feeds
+ * argv[1] fixed pseudo-random inputs. Run with: tests/compile/fuzz.sh. */
 #include "dpar.h"
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 enum { RANKS = 16, MOST = 12, LISTS = 20000 };
 
-/* Who owns what, by brute force. */
+/* The owners of all indices, by brute force. */
 typedef struct world {
     const dpar_layout *l;
     int n[RANKS][3], index[RANKS][3][MOST];
@@ -55,10 +55,10 @@ static int list_all(const dpar_layout *from, const dpar_layout *to, int per_node
     return n;
 }
 
-/* Each element of each rank of `to`: the times that it arrived by copy, and in all. */
+/* For each element of each rank of `to`: how often it arrived as a copy, and in all. */
 static int copied[RANKS][MOST * MOST * MOST], arrived[RANKS][MOST * MOST * MOST];
 
-/* Element j of the transfer: where it lies on both sides, and is it the same one? */
+/* Finds element j of the transfer on both sides and checks that it is the same one. */
 static void deliver(const world *from, const world *to, const entry *e, const int64_t *j)
 {
     int64_t at = 0;
@@ -92,7 +92,8 @@ static void deliver_all(const world *from, const world *to, const entry *list, i
     }
 }
 
-/* Partial axes of `from` that are reduced contribute once each; others deliver once. */
+/* Checks that partial axes of `from` which are reduced contribute once each, and that others
+ * deliver once. */
 static void check_times(const world *from, const world *to)
 {
     int rank, times = 1;
@@ -108,7 +109,7 @@ static void check_times(const world *from, const world *to)
         if (to->l->mesh.axes == 0) {
             takes = rank == to->l->mesh.first_rank;
         }
-        for (i = 0; i < to->l->mesh.axes; i++) { /* a sum that begins: coordinate 0 takes it */
+        for (i = 0; i < to->l->mesh.axes; i++) { /* a sum that begins: coordinate 0 gets it */
             int begins =
                 to->l->axis[i].kind == DPAR_PLACEMENT_PARTIAL &&
                 !(i < from->l->mesh.axes && from->l->axis[i].kind == DPAR_PLACEMENT_PARTIAL);
@@ -128,7 +129,7 @@ static void check_times(const world *from, const world *to)
     }
 }
 
-/* The k-th send from a to b is the k-th receive of b from a. */
+/* Checks that the k-th send from a to b matches the k-th receive of b from a. */
 static void check_pairs(int sends, int receives)
 {
     static int next[RANKS][RANKS];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Fuzzes schedules: any text through the reader, and any actions at all through the passes. What is
- * read is written and read again as the same; lowering keeps each rank's computations in order and
- * pairs each SEND with a RECV in the same order on both ranks; sinking keeps the order within a
- * class. libFuzzer's entry, and with -DDPAR_FUZZ_MAIN a main that feeds argv[1] fixed
- * pseudo-random mutations of the seeds. */
+/* Fuzzes schedules: any text through the reader, and any actions through the passes. What is read
+ * is written and read again as the same; lowering keeps each rank's computations in order and pairs
+ * each SEND with a RECV in the same order on both ranks; sinking keeps the order within a class.
+ * Has libFuzzer's entry, and with -DDPAR_FUZZ_MAIN a main that feeds argv[1] fixed pseudo-random
+ * mutations of the seeds. Run with: tests/compile/fuzz.sh. */
 #include "dpar_schedule.h"
 
 #include <stdio.h>
@@ -14,7 +14,8 @@
 
 enum { MOST = 1 << 20 };
 
-/* Memory of just this size, so that a byte too far is caught; NULL when it is too much. */
+/* Returns memory of exactly this size, so that a sanitizer sees accesses behind it; NULL if it is
+ * too much. */
 static void *get(int64_t bytes)
 {
     void *mem = bytes < 0 || bytes > MOST ? NULL : malloc((size_t)bytes);
@@ -65,7 +66,7 @@ static const dpar_action *with_peer(const dpar_action *a, const dpar_action *end
     return a;
 }
 
-/* The messages between each two ranks stand in the same order in both lists. */
+/* Checks that the messages between each two ranks have the same order in both lists. */
 static void check_mirrored(const dpar_schedule *s)
 {
     int32_t r, q;
@@ -128,7 +129,7 @@ static void check_merge(const dpar_schedule *s)
 static void check_passes(const dpar_schedule *s)
 {
     int32_t passes;
-    for (passes = 0; passes < 32; passes++) { /* 16 and more: by turns */
+    for (passes = 0; passes < 32; passes++) { /* from 16 on with TURNS */
         dpar_schedule_lower_desc how;
         dpar_schedule out;
         dpar_why why;
@@ -184,7 +185,8 @@ static void check_text(const char *text, size_t n)
     free(written);
 }
 
-/* Actions without sense, but for their lists' bounds: the passes refuse or they are right. */
+/* Takes actions without sense but within their lists' bounds: the passes refuse them or are
+ * right. */
 static void check_actions(const uint8_t *data, size_t n)
 {
     dpar_schedule s;
@@ -206,7 +208,7 @@ static void check_actions(const uint8_t *data, size_t n)
     for (i = 0; i < s.stages; i++) {
         s.rank_of[i] = (uint16_t)((data[4] >> i % 3) % (s.ranks + (data[5] == 7)));
     }
-    for (k = 0; k < count; k++) { /* of rank k ranks / count */
+    for (k = 0; k < count; k++) { /* on rank k ranks / count */
         const uint8_t *d = data + 8 + 4 * k;
         dpar_action *a = &s.action[k];
         memset(a, 0, sizeof *a);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Fuzzes what judges a shape: meshes by names, orders and views, grids of ranks and their
+/* Fuzzes what checks a shape: meshes by names, orders and views, grids of ranks and their
  * placement, windows, buckets, vocabularies, layers on stages, packed documents, samplers. A
- * refusal has a sentence; what is taken is used at its ends. libFuzzer's entry, and with
- * -DDPAR_FUZZ_MAIN a main that feeds argv[1] fixed pseudo-random inputs. */
+ * refusal must have a message; what is accepted is used at its limits. Has libFuzzer's entry, and
+ * with -DDPAR_FUZZ_MAIN a main that feeds argv[1] fixed pseudo-random inputs. Run with:
+ * tests/compile/fuzz.sh. */
 #include "dpar.h"
 
 #include <stdlib.h>
@@ -12,7 +13,7 @@
 
 static dpar_why why;
 
-/* Fine, or refused with a sentence. */
+/* Returns 1 for OK, 0 for a refusal, which must have a message. */
 static int fine(dpar_status st)
 {
     must(st == DPAR_OK || why.text[0] != 0);

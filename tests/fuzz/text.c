@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Fuzzes the number reader against strtod, to the last bit, and the text sink: numbers against
- * printf, any room against enough room. libFuzzer's entry, and with -DDPAR_FUZZ_MAIN a main that
- * feeds argv[1] fixed pseudo-random mutations of the seeds. */
+ * printf, any capacity against sufficient capacity. Has libFuzzer's entry, and with
+ * -DDPAR_FUZZ_MAIN a main that feeds argv[1] fixed pseudo-random mutations of the seeds. Run with:
+ * tests/compile/fuzz.sh. */
 #include "dpar.h"
 
 #include <stdio.h>
@@ -24,7 +25,7 @@ static void check_read(const char *text, size_t size)
     if (copy == NULL) {
         return;
     }
-    if (taken == 0) { /* nothing written, and no number: a digit or a point and a digit */
+    if (taken == 0) { /* nothing written, and not a number: a digit, or a point and a digit */
         size_t at = size > 0 && (text[0] == '-' || text[0] == '+');
         must(same_bits(got, 7.0));
         at += at < size && text[at] == '.';
@@ -80,8 +81,8 @@ static void write_all(dpar_text *t, const uint8_t *data, size_t size, double v)
     }
 }
 
-/* With little room the text is the beginning of the whole one, ends in NUL and passes nothing; what
- * is counted is the same. */
+/* Checks that with a small capacity the text is the beginning of the whole one, ends in NUL and
+ * does not exceed the buffer, and that the count is the same. */
 static void check_room(const uint8_t *data, size_t size, double v)
 {
     static char whole[65536];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* texts - for fuzz targets that read text: libFuzzer's entry, which gives one(), and a driver that
+/* texts - for fuzz targets that read text: libFuzzer's entry, which calls one(), and a main that
  * changes a few characters of seeds. */
 #ifndef DPAR_TEXTS_H
 #define DPAR_TEXTS_H
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the target does with a text, which is not ended by NUL. */
+/* What the target does with a text, which does not end in NUL. */
 static void one(const char *text, size_t size);
 
 #ifdef __cplusplus
@@ -31,7 +31,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 }
 
 #ifdef DPAR_FUZZ_MAIN
-/* Texts that are seeds with up to four characters changed, mostly to some of `odd`, perhaps cut. */
+/* Feeds seeds with up to four characters changed, mostly to some of `odd`, perhaps truncated. */
 static int feed_texts(long runs, const char *const *seed, size_t seeds, const char *odd,
                       size_t odds)
 {

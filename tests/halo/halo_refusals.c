@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* What dpar_halo.h refuses on a world of one rank: one wrong number at a time, with its sentence.
- */
+/* Tests what dpar_halo.h refuses on a world of one rank: one wrong number at a time, with the
+ * message. Run with: tests/run test halo. */
 #define CHECK_THREADS /* two ranks check at once */
 #include "dpar_halo.h"
 
@@ -100,7 +100,7 @@ static void test_grids(dpar_comm *c)
     REFUSED(dpar_grid_make(c, &d, &g, &why), DPAR_E_RANGE, "more than 2^56 points");
     d.cells[0] = d.cells[1] = 4;
     CHECK_INT(dpar_grid_make(c, &d, &g, &why), DPAR_OK);
-    for (i = 1; i < 1000 && !refused; i++) { /* arrays of ever other strides */
+    for (i = 1; i < 1000 && !refused; i++) { /* arrays with ever different strides */
         memset(&field, 0, sizeof field);
         field.stride[0] = 10 + i, field.stride[1] = 1;
         refused = dpar_grid_attach(g, many + 2000 + 8 * i, DPAR_F64, &field, &why) == DPAR_E_RANGE;
@@ -110,7 +110,7 @@ static void test_grids(dpar_comm *c)
     CHECK_INT(dpar_grid_free(g), DPAR_OK);
 }
 
-/* A grid, an array of the caller's, an exchange: all with memory of their own. */
+/* Makes a grid, an array of the caller's and an exchange, each in memory of its own. */
 static void a_grid(void *arg, char *text)
 {
     dpar_comm *c = (dpar_comm *)arg;
@@ -140,7 +140,7 @@ static void test_no_memory(dpar_comm *c)
     CHECK(few_pages_has(&few, "bytes for a plan cannot be allocated"));
 }
 
-/* A work that nobody waited for; a world that ended before its grid. */
+/* Checks an exchange that no rank waited for, and a world that ended before its grid. */
 static void test_ends(void)
 {
     dpar_comm *world = NULL, *part = NULL;
@@ -167,7 +167,7 @@ static void test_ends(void)
     (void)dpar_grid_free(g);
 }
 
-/* Rank 1 has no cell, but the output that reads rank 0's. */
+/* Checks rank 1, which has no cell but has the output that reads rank 0's. */
 static int two_ranks(dpar_comm *c, void *arg)
 {
     static const int64_t cuts[] = {0, 0, 1}, one = 1;
@@ -213,7 +213,7 @@ int main(void)
     dpar_world_desc o;
     dpar_why why;
     memset(&o, 0, sizeof o);
-    o.threads = 1; /* the checks count here */
+    o.threads = 1; /* the checks count in this process */
     CHECK_INT(dpar_launch(1, one_rank, NULL, &o, &why), DPAR_OK);
     CHECK_INT(dpar_launch(2, two_ranks, NULL, &o, &why), DPAR_OK);
     test_ends();

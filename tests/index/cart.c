@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* cart: brute force over every small case; the vectors C19-C22, G and H of the facts file, with
- * their sources. */
+/* Tests cart (process grids, Cartesian topologies, placement of ranks) by brute force over every
+ * small case, and with vectors C19-C22, G and H of facts/index_math.md, whose sources are named at
+ * the vectors. Run with: tests/run test index. */
 #include "dpar.h"
 
 #include "check.h"
@@ -12,7 +13,8 @@ static int64_t power3(int32_t n)
 
 /* ---- dims_create ---- */
 
-/* The rule of MPICH 4.0.2 by trying every non-increasing factorisation. */
+/* Finds the answer of MPICH 4.0.2's MPI_Dims_create by trying every non-increasing
+ * factorisation. */
 static int32_t rule_best[8];
 static int32_t rule_found;
 
@@ -72,12 +74,12 @@ static void test_dims_rule(void)
     }
 }
 
-/* The same rule where squares of parts pass 2^31. */
+/* Checks the same rule for sizes at which squares of parts exceed 2^31. */
 static void test_dims_rule_large(void)
 {
     int32_t i, dims, d, x[8];
     for (dims = 2; dims <= 4; dims++) {
-        for (i = 0; i < 24; i++) { /* among them 2, 4, 6 .. times a large prime */
+        for (i = 0; i < 24; i++) { /* includes 2, 4, 6 .. times a large prime */
             int32_t n = i < 12 ? 2147483647 - i : 1999999 * (i - 10) + i % 3, got[8] = {0},
                     same = 1;
             rule_found = 0;
@@ -101,7 +103,8 @@ static void check_dims(int32_t n, int32_t dims, int32_t a, int32_t b, int32_t c,
     CHECK_INT(got[3], d);
 }
 
-/* G: MPICH 4.0.2 and Open MPI 4.1.4, run; MPICH's answer where they differ. */
+/* Checks vector G: results of MPICH 4.0.2 and Open MPI 4.1.4, executed; MPICH's result where they
+ * differ. */
 static void test_dims_table(void)
 {
     static const int32_t t[][10] = {
@@ -144,7 +147,7 @@ static void test_dims_fixed(void)
     int32_t x[8] = {0, 3, 0, 0, 0, 0, 0, 0}, d;
     int64_t product = 1;
     dpar_why why;
-    CHECK_INT(dpar_cart_dims(24, 3, x, &why), DPAR_OK); /* G, both libraries run */
+    CHECK_INT(dpar_cart_dims(24, 3, x, &why), DPAR_OK); /* G, both libraries executed */
     CHECK(x[0] == 4 && x[1] == 3 && x[2] == 2);
     x[0] = x[2] = 0;
     CHECK_INT(dpar_cart_dims(7, 3, x, &why), DPAR_E_DIVIDE);
@@ -181,7 +184,7 @@ static void test_dims_fixed(void)
     CHECK_INT(product, 2095133040);
 }
 
-/* Outside 0 to DPAR_MAX_AXES dims nothing is asked of the parts, were they right. */
+/* Checks that with fewer than 1 or more than DPAR_MAX_AXES dims the parts are not read. */
 static void test_dims_count(void)
 {
     int32_t ones[DPAR_MAX_AXES + 1], d;
@@ -195,9 +198,8 @@ static void test_dims_count(void)
 }
 
 #ifdef DPAR_IMPLEMENTATION
-/* What the search's bound relies on: the logarithm is never too large, and hardly more than 1 too
- * small.
- */
+/* Checks the property that the search's bound relies on: the logarithm is never too large, and at
+ * most a little more than 1 too small. */
 static void test_log2(void)
 {
     int64_t v = 1, near[3];
@@ -282,7 +284,7 @@ static int32_t random_below(int32_t n)
     return (int32_t)((random_state >> 8) % (uint32_t)n);
 }
 
-/* The cut, face by face. */
+/* Computes the cut face by face. */
 static int64_t slow_cut(int32_t dims, const int64_t *cells, const int64_t *weight,
                         uint32_t periodic, const int32_t *parts)
 {
@@ -334,7 +336,7 @@ static void test_cut_brute_force(void)
             CHECK_INT(st, DPAR_OK);
             CHECK_INT(cut, least);
             CHECK(memcmp(got, best, (size_t)dims * sizeof got[0]) == 0);
-            cut = -5; /* all fixed: the cut of these */
+            cut = -5; /* all parts fixed: returns the cut of these */
             CHECK_INT(create(ranks, dims, cells, weight, periodic, got, &cut, NULL), DPAR_OK);
             CHECK_INT(cut, least);
         }
@@ -391,7 +393,8 @@ static void test_grid_cut_of_dmda(void)
 
 static void test_grid_large(void)
 {
-    /* 10^6 ranks against all 784 ordered factorisations; skewed extents, weights, periodic */
+    /* Compares 10^6 ranks with all 784 ordered factorisations, for skewed extents, weights and
+     * periodic axes. */
     static const int64_t cells[][3] = {{4096, 4096, 4096}, {100000, 5000, 137}, {1000000, 3, 10}};
     size_t i;
     for (i = 0; i < 3; i++) {
@@ -464,8 +467,8 @@ static void test_grid_extremes(void)
     CHECK_INT(product, 2095133040);
 }
 
-/* The largest numbers that are taken: a dearest cut of 2^63 - 3, where every cell is a part and
- * every axis is cut once more than it is (5 divides 2^63 - 3). */
+/* Checks the largest accepted numbers: the most expensive cut is 2^63 - 3 if every cell is a part
+ * and every axis is cut once more than it is here (5 divides 2^63 - 3). */
 static void test_grid_limits(void)
 {
     const int64_t fifth = INT64_C(1844674407370955161), cells[] = {5, 1};
@@ -485,7 +488,7 @@ static void test_grid_limits(void)
 
 /* ---- Cartesian topology ---- */
 
-/* The rank at coordinates inside the grid, row-major; and back. */
+/* Returns the row-major rank at coordinates inside the grid, and the coordinates of a rank. */
 static int32_t cart_rank(const dpar_cart *c, const int32_t *at)
 {
     int32_t d, rank = 0;
@@ -533,7 +536,7 @@ static void test_cart_init(void)
     CHECK_INT(c.dims, 0x01010101);
     CHECK_INT(dpar_cart_init(&c, 2, top, 3, NULL), DPAR_OK);
     CHECK_INT(c.size, 2147483647);
-    for (dims = 0; dims <= 3; dims++) { /* closed axes that are not there are forgotten */
+    for (dims = 0; dims <= 3; dims++) { /* closed axes that do not exist are skipped */
         CHECK_INT(dpar_cart_init(&c, dims, n, 7, NULL), DPAR_OK);
         CHECK(c.dims == dims && c.periodic == (1u << dims) - 1u);
         CHECK_INT(c.size, dims < 2 ? 1 + dims : dims == 2 ? 6 : 24);
@@ -542,7 +545,7 @@ static void test_cart_init(void)
 
 /* ---- placement ---- */
 
-/* A stencil whose edges all count 1. */
+/* Returns a stencil whose edges all count 1. */
 static dpar_stencil edges(int32_t shape)
 {
     dpar_stencil s;
@@ -576,7 +579,7 @@ static int32_t rank_at(const dpar_mapping *p, int32_t a, int32_t b, int32_t c)
     return dpar_mapping_rank(p, at);
 }
 
-/* Bricks of these sides, the axes from the fastest: filled in by hand. */
+/* Fills in by hand a mapping to bricks with these sides, listed from the fastest axis. */
 static dpar_mapping bricks_of(const dpar_cart *c, int32_t per_node, const int32_t *sides,
                               const int32_t *order)
 {
@@ -629,7 +632,8 @@ static void test_place_tables(void)
     }
 }
 
-/* Rank and coordinate invert each other; Hilbert steps to a neighbour where the grid is a cube. */
+/* Checks that rank and coordinates invert each other, and that Hilbert's curve steps to a neighbour
+ * where the grid is a cube. */
 static void check_place(const dpar_mapping *p, int steps)
 {
     static unsigned char seen[4096];
@@ -655,7 +659,7 @@ static void check_place(const dpar_mapping *p, int steps)
     CHECK_INT(dpar_mapping_rank(p, at), DPAR_PROC_NULL);
 }
 
-/* Total and worst by a table of ranks. */
+/* Computes the total and the worst cost with a table of ranks. */
 static void slow_cost(const dpar_mapping *p, const dpar_stencil *s, int64_t *total, int64_t *worst)
 {
     static int64_t node[4096];
@@ -702,7 +706,7 @@ static void check_cost(const dpar_mapping *p)
     for (k = 0; k < 4; k++) {
         dpar_stencil plain;
         s.shape = k % 3;
-        memset(&plain, 0, sizeof plain); /* no bytes: edges count, whatever they would carry */
+        memset(&plain, 0, sizeof plain); /* no bytes: edges just count */
         plain.shape = s.shape;
         plain.width[0] = k;
         for (d = 0; k == 2 && d < 6; d++) {
@@ -721,7 +725,7 @@ static void check_cost(const dpar_mapping *p)
     }
 }
 
-/* The next sides of a brick of g ranks that divide the parts of a grid. */
+/* Advances to the next sides of a brick of g ranks that divide the parts of the grid. */
 static dpar_status next_brick(int32_t g, int32_t dims, const int32_t *parts, int32_t *side)
 {
     dpar_status status;
@@ -755,7 +759,7 @@ static void test_place_brute_force(void)
                                 check_cost(&p);
                             } else {
                                 CHECK(kind == DPAR_MAPPING_BRICKS);
-                                best[0] = 0; /* then there really is no brick */
+                                best[0] = 0; /* then no brick exists */
                                 CHECK(next_brick(g, dims, n, best) == DPAR_DONE);
                             }
                         }
@@ -766,7 +770,7 @@ static void test_place_brute_force(void)
     }
 }
 
-/* No other brick has fewer edges between nodes. */
+/* Checks that no other brick has fewer edges between nodes. */
 static void test_bricks_are_best(void)
 {
     static const int32_t grids[][3] = {{8, 8, 1}, {4, 6, 8}, {12, 3, 4}, {16, 2, 2}, {6, 6, 6}};
@@ -811,7 +815,7 @@ static void test_curves(void)
     }
 }
 
-/* Skipping: the order inside a grid is that of the cube around it. */
+/* Checks that inside a grid the order is that of the cube around it, with positions skipped. */
 static void test_skipping(void)
 {
     int32_t a, b, kind, i, n, at[3];
@@ -835,7 +839,8 @@ static void test_skipping(void)
     }
 }
 
-/* Row-major is MPI's order, in any number of dims; a place says all it has. */
+/* Checks that row-major is MPI's order in any number of dims, and that all fields of a mapping and
+ * a stencil are set. */
 static void test_row_major(void)
 {
     static const int32_t n[] = {2, 3, 1, 2, 2, 3};
@@ -864,8 +869,9 @@ static void test_row_major(void)
     }
 }
 
-/* Hilbert's curve through a cube of side 2 visits the corners in the order of the reflected Gray
- * code, turned by one axis: Hamilton's curve with entry 0 and direction 0. Morton's counts. */
+/* Checks that Hilbert's curve through a cube of side 2 visits the corners in the order of the
+ * reflected Gray code, turned by one axis (Hamilton's curve with entry 0 and direction 0), and the
+ * counts of Morton's curve. */
 static void test_corners(void)
 {
     static const int32_t n[] = {2, 2, 2, 2, 2, 2};
@@ -890,8 +896,8 @@ static void test_corners(void)
     }
 }
 
-/* Of all sides none leaves a smaller surface, and of equal ones these have the fewest nodes along
- * axis 0. */
+/* Checks that no sides have a smaller surface, and that among equal ones these have the fewest
+ * nodes along axis 0. */
 static void test_sides(void)
 {
     int32_t q[2], g;
@@ -920,7 +926,7 @@ static void test_sides(void)
     }
 }
 
-/* The best placement, and what it costs. */
+/* Returns the best placement and its cost. */
 static dpar_status best_of(dpar_mapping *p, const dpar_cart *c, int32_t g, const dpar_stencil *s,
                            int64_t *total, int64_t *worst, dpar_why *why)
 {
@@ -939,7 +945,7 @@ static void check_edges(const dpar_cart *c, int32_t kind, int32_t g, int64_t tot
     CHECK_INT(most, worst);
 }
 
-/* H6 and H11: edges between nodes, most at one node. */
+/* Checks H6 and H11: the number of edges between nodes, in total and the most at one node. */
 static void test_edges(void)
 {
     dpar_cart c = cart_of(2, 8, 8, 1, 0);
@@ -963,7 +969,7 @@ static void test_edges(void)
     CHECK(p.kind == DPAR_MAPPING_HILBERT);
     c = cart_of(2, 4, 4, 1, 0);
     CHECK_INT(best_of(&p, &c, 16, &s, &total, &worst, NULL), DPAR_OK);
-    CHECK(p.kind == DPAR_MAPPING_ROW_MAJOR && total == 0 && worst == 0); /* one node */
+    CHECK(p.kind == DPAR_MAPPING_ROW_MAJOR && total == 0 && worst == 0); /* only one node */
 }
 
 static void test_place_best(void)
@@ -981,7 +987,7 @@ static void test_place_best(void)
             s.width[d] = random_below(4);
         }
         s.bytes = 1 + random_below(9);
-        for (d = 0; d < 3; d++) { /* what crosses a plane between two ranks */
+        for (d = 0; d < 3; d++) { /* bytes that cross a plane between two ranks */
             for (weight[d] = s.bytes, e = 0; e < 3; e++) {
                 weight[d] *= e == d ? s.width[e] : s.block[e];
             }
@@ -989,7 +995,7 @@ static void test_place_best(void)
         CHECK_INT(best_of(&best, &c, g, &s, &total, &worst, NULL), DPAR_OK);
         CHECK_INT(dpar_mapping_cost(&best, &s, &sum, &most, NULL), DPAR_OK);
         CHECK(sum == total && most == worst);
-        if (best.kind == DPAR_MAPPING_BRICKS) { /* by what really crosses */
+        if (best.kind == DPAR_MAPPING_BRICKS) { /* compared by the bytes that really cross */
             CHECK_INT(dpari_place_bricks(&p, &c, g, weight, NULL), DPAR_OK);
             CHECK(memcmp(p.brick, best.brick, 3 * sizeof p.brick[0]) == 0);
         }
@@ -1005,7 +1011,7 @@ static void test_place_best(void)
     }
 }
 
-/* The largest halos that are taken: 3 ranks in a ring send 6 w = 2^63 - 2 bytes. */
+/* Checks the largest accepted halos: 3 ranks in a ring send 6 w = 2^63 - 2 bytes. */
 static void test_cost_limits(void)
 {
     const int64_t w = INT64_C(1537228672809129301);
@@ -1025,7 +1031,7 @@ static void test_cost_limits(void)
     }
 }
 
-/* Who changes a grid of ranks so that its size is not the product of its parts is told so. */
+/* Checks the message when a grid was changed so that its size is not the product of its parts. */
 static void test_place_of_no_grid(void)
 {
     dpar_cart c = cart_of(2, 3, 3, 1, 0);
@@ -1060,7 +1066,7 @@ static void test_place_refusals(void)
     s.block[2] = -1;
     CHECK_INT(dpar_mapping_cost(&p, &s, &total, &worst, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "axis 2: block -1, width 1 or bytes 1 is negative");
-    s.block[2] = 0; /* no cells, no halo, no bytes: nothing crosses */
+    s.block[2] = 0; /* no cells, no halo and no bytes, so nothing crosses */
     CHECK_INT(dpar_mapping_cost(&p, &s, &total, &worst, &why), DPAR_OK);
     s = edges(DPAR_STENCIL_BOX);
     for (at[0] = 0; at[0] < 3; at[0]++) {
@@ -1097,8 +1103,9 @@ static void test_place_refusals(void)
     CHECK_INT(worst, 8);
 }
 
-/* Every cell of small grids in 1 to 3 dims: one rank's block holds it, the rank that owner names.
- * The parts of a dim differ by one cell at most, the longer ones first; ranks go row-major. */
+/* Checks every cell of small grids in 1 to 3 dims: exactly one rank's block contains it, and owner
+ * names that rank. The parts of a dim differ by at most one cell, the longer ones come first, and
+ * ranks are row-major. */
 static void test_owner_and_range(void)
 {
     int64_t cells[3], first[3], count[3], at[3];
@@ -1152,7 +1159,7 @@ static void test_owner_and_range(void)
         CHECK_INT(dpar_cart_range(dims, cells, parts, 0, first, count), DPAR_E_ARG);
         CHECK_INT(first[0], -7);
     }
-    /* 2^31 ranks are too many; 2^31 - 1, the last, has the last cells of 2^62 */
+    /* 2^31 ranks are too many; of 2^31 - 1 ranks the last one has the last of 2^62 cells */
     cells[0] = cells[1] = INT64_C(1) << 62;
     parts[0] = 65536;
     parts[1] = 32768;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* context: vector F4 of facts/index_math.md (TransformerEngine test_cp_utils.py), all small packings
- * by brute force. */
+/* Tests context (tokens of packed documents on ranks) with vector F4 of facts/index_math.md
+ * (TransformerEngine test_cp_utils.py) and all small packings by brute force. Run with:
+ * tests/run test index. */
 #include "dpar.h"
 
 #include "check.h"
 #include "split_oracle.h"
 
-/* F4: documents [0, 8, 16), cp 2. */
+/* Checks F4: documents [0, 8, 16), cp 2. */
 static void test_thd(void)
 {
     static const int64_t ends[] = {0, 8, 16};
@@ -27,11 +28,12 @@ static void test_thd(void)
         }
         CHECK_INT(local, 8);
     }
-    /* each rank does the same work: that is what the zigzag is for */
+    /* each rank does the same work, which is the purpose of the zigzag */
     CHECK(dpar_packed_pairs(&p, 0) == 36 && dpar_packed_pairs(&p, 1) == 36);
 }
 
-/* All packings of three documents of 0..5 tokens, all rules: each token once and in order. */
+/* Checks all packings of three documents of 0 to 5 tokens with all rules: each token occurs once
+ * and in order. */
 static void check_packed(const dpar_packed *p)
 {
     int64_t local_ends[4], total = 0, pairs = 0, all = 0, i;
@@ -43,7 +45,7 @@ static void check_packed(const dpar_packed *p)
         int64_t size = dpar_packed_rank_count(p, r, local_ends);
         CHECK_INT(dpar_packed_rank_count(p, r, NULL), size);
         memset(&cursor, 0, sizeof cursor);
-        for (k = 0; k < p->docs; k++) { /* by the words of the rule */
+        for (k = 0; k < p->docs; k++) { /* by the definition of the rule */
             int64_t length = p->ends[k + 1] - p->ends[k];
             CHECK_INT(local_ends[k], next);
             for (i = 0; i < length; i++) {
@@ -98,7 +100,7 @@ static void test_all_packings(void)
     }
 }
 
-/* Megatron #1669: 7 valid tokens on 2 ranks are 7. */
+/* Checks Megatron #1669: 7 valid tokens on 2 ranks stay 7. */
 static void test_not_lost(void)
 {
     static const int64_t ends[] = {0, 7};
@@ -127,12 +129,12 @@ static void test_refusals(void)
     CHECK_INT(dpar_packed_rank_count(&p, 0, NULL) + dpar_packed_rank_count(&p, 1, NULL), INT64_C(1) << 61);
     CHECK_INT(dpar_packed_pairs(&p, 1), INT64_MAX);
     CHECK_INT(dpar_packed_init(&p, 1, large, 2, DPAR_SPLIT_CYCLIC, NULL), DPAR_OK);
-    CHECK_INT(dpar_packed_pairs(&p, 0), INT64_MAX); /* at once, however many tokens */
+    CHECK_INT(dpar_packed_pairs(&p, 0), INT64_MAX); /* immediately, however many tokens */
     CHECK_INT(dpar_packed_pairs(&p, 2), 0);
     CHECK_INT(dpar_packed_init(&p, 1, large, 2, DPAR_SPLIT_CHUNK, NULL), DPAR_OK);
     CHECK_INT(dpar_packed_pairs(&p, 0), INT64_MAX);
-    { /* n tokens on one rank: n (n + 1) / 2, the last that fits and the first that does not, though
-         its two parts do: n (n - 1) / 2 and n */
+    { /* n tokens on one rank: n (n + 1) / 2 for the largest n that fits, and for the next, although
+       * its two parts n (n - 1) / 2 and n fit */
         int64_t edge[] = {0, (INT64_C(1) << 32) - 1};
         CHECK_INT(dpar_packed_init(&p, 1, edge, 1, DPAR_SPLIT_CYCLIC, NULL), DPAR_OK);
         CHECK_INT(dpar_packed_pairs(&p, 0), INT64_MAX - (INT64_C(1) << 31) + 1);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* cover: against counting; vectors D8, D9 of facts/index_math.md. */
+/* Tests cover, which checks whether boxes tile an array, against counting cells, with vectors D8
+ * and D9 of facts/index_math.md. Run with: tests/run test index. */
 #include "dpar.h"
 
 #include "check.h"
@@ -47,19 +48,20 @@ static void test_cover_vectors(void)
     CHECK_TEXT(why.text, "n=4 must be at least 0, dims=-1 must be 0 to 6");
     CHECK_INT(dpar_box_cover(1, &four, box, -4, order, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "n=-4 must be at least 0, dims=1 must be 0 to 6");
-    box[0].lo[0] = -4; /* an extent of it */
+    box[0].lo[0] = -4; /* used as the extent */
     CHECK_INT(dpar_box_cover(1, &box[0].lo[0], box, 4, order, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "extent[0] = -4 is negative");
 }
 
-/* The fewest dims and the most; an array without elements, which no box need have. */
+/* Checks the fewest and the most dims, and an array without elements, which no box needs to
+ * cover. */
 static void test_cover_limits(void)
 {
     static const int64_t ones[DPAR_MAX_DIMS] = {1, 1, 1, 1, 1, 1}, none[] = {4, 0};
     dpar_box box[2];
     int32_t order[2], d;
     dpar_why why;
-    memset(box, 0, sizeof box); /* of 0 dims: one element, in each */
+    memset(box, 0, sizeof box); /* 0 dims: one element, which each box contains */
     CHECK_INT(dpar_box_cover(0, NULL, box, 1, order, NULL), DPAR_OK);
     CHECK_INT(dpar_box_cover(0, NULL, box, 2, order, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "boxes 0 and 1 overlap in 1 elements");
@@ -75,7 +77,7 @@ static void test_cover_limits(void)
     CHECK_TEXT(why.text, "box 0: indices 0 to 0 are not all inside a dim of 0");
 }
 
-/* Random tilings of a rectangle by cutting it, then with a box removed, moved or doubled. */
+/* Cuts a rectangle at random into tiles, then removes, moves or duplicates a box. */
 static void test_cover_random(void)
 {
     int trial;
@@ -128,8 +130,9 @@ static void test_cover_random(void)
     }
 }
 
-/* Tilings of one to three dims, in any order: whole; one tile moved onto another (as much missing
- * as doubled); one left out; empty ones anywhere, outside too. */
+/* Checks tilings in one to three dims, in any order: complete; with one tile moved onto another
+ * (the same volume missing and doubled); with one tile left out; with empty boxes anywhere, outside
+ * too. */
 static void test_cover_tilings(void)
 {
     int trial;
@@ -154,7 +157,7 @@ static void test_cover_tilings(void)
                 box[n].hi[d] = cut[d][rest % parts[d] + 1];
             }
             n++;
-            if (below(3) == 0) { /* an empty one: in one dim, or turned round */
+            if (below(3) == 0) { /* an empty box: empty in one dim, or with its bounds swapped */
                 box[n] = box[n - 1];
                 d = below(dims);
                 box[n].hi[d] = box[n].lo[d] - below(2);
@@ -178,7 +181,7 @@ static void test_cover_tilings(void)
         for (b = n - 1; b > a && dpar_box_volume(&box[b]) == 0; b--) {
         }
         swap = box[b];
-        if (b > a) { /* b becomes as large a piece of a */
+        if (b > a) { /* b becomes a part of a that has b's size */
             for (d = 0; d < dims; d++) {
                 box[b].lo[d] = box[a].lo[d];
                 box[b].hi[d] = box[a].lo[d] + 1;
@@ -197,7 +200,7 @@ static void test_cover_tilings(void)
     }
 }
 
-/* An empty box at the ends of the numbers. */
+/* Checks an empty box at the limits of the integers. */
 static void test_cover_far(void)
 {
     int64_t extent[2] = {4, 4};

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* flat: FSDP1's flat parameters (pytorch test_fsdp_flatten_params.py), Megatron's buckets (its
- * param_and_grad_buffer, by a port), DDP's, intervals as boxes; vectors A15-A17 and D1-D5 of
- * facts/index_math.md. */
+/* Tests flat: FSDP1's flat parameters (pytorch test_fsdp_flatten_params.py), Megatron's buckets (a
+ * port of its param_and_grad_buffer), DDP's buckets, and intervals as boxes. Vectors A15-A17 and
+ * D1-D5 of facts/index_math.md. Run with: tests/run test index. */
 #include "dpar.h"
 
 #include "check.h"
 
 /* D1, D2: fp32 parameters of 21, 35 and 25 elements, aligned to 16 bytes, over 2 ranks: 21 + (3) +
- * 35 + (1) + 25 = 85, padded to 86. Upstream's ends are inclusive. */
+ * 35 + (1) + 25 = 85, padded to 86. The ends in PyTorch's test are inclusive. */
 static void test_flat_parameter(void)
 {
     static const int64_t numel[] = {21, 35, 25};
@@ -33,8 +33,8 @@ static void test_flat_parameter(void)
           !dpari_flat_piece(&f, -2, INT64_MIN, 0, &p));
 }
 
-/* Every element of every parameter in exactly one shard, in order. */
-/* One bucket, forward, is the same. */
+/* Checks that every element of every parameter is in exactly one shard, in order. */
+/* Checks that one bucket in forward order is the same as a flat parameter. */
 static void check_forward(const dpari_flat *f, const int64_t *numel, int64_t align,
                           const int64_t *start)
 {
@@ -60,7 +60,7 @@ static void check_forward(const dpari_flat *f, const int64_t *numel, int64_t ali
             CHECK(!has || memcmp(&p, &q, sizeof p) == 0);
         }
     }
-    how.size = 6; /* several of them: in order, each closed when it is full */
+    how.size = 6; /* several buckets: in order, each closed when it is full */
     {
         dpar_bucket some[4];
         CHECK_INT(dpar_buckets_init(&how, at, some, 4, &n, NULL), DPAR_OK);
@@ -111,7 +111,7 @@ static void test_flat_all(void)
     }
 }
 
-/* Megatron's distributed optimizer. */
+/* Returns the description of the buckets of Megatron's distributed optimizer. */
 static dpar_buckets_desc megatron(int64_t size, int32_t ranks)
 {
     dpar_buckets_desc how;
@@ -132,7 +132,7 @@ static dpar_status make(dpar_buckets_desc *how, int32_t params, const int64_t *n
     return dpar_buckets_init(how, start, bucket, room, buckets, why);
 }
 
-/* D3, D4, D5: numels 100, 30, 200. */
+/* Checks D3, D4, D5: parameters of 100, 30 and 200 elements. */
 static void test_megatron(void)
 {
     static const int64_t numel[] = {100, 30, 200};
@@ -145,7 +145,7 @@ static void test_megatron(void)
     CHECK(start[2] == 0 && start[1] == 256 && start[0] == 320);
     CHECK(n == 1 && b[0].lo == 0 && b[0].hi == 512 && b[0].used == 420);
     CHECK(b[0].first_param == 0 && b[0].end_param == 3);
-    CHECK(!dpar_bucket_piece(&b[0], 4, start[2], 200, 2, &p)); /* shards of 128 */
+    CHECK(!dpar_bucket_piece(&b[0], 4, start[2], 200, 2, &p)); /* shards have 128 elements */
     CHECK(dpar_bucket_piece(&b[0], 4, start[2], 200, 1, &p));
     CHECK(p.in_param == 128 && p.count == 72 && p.in_shard == 0 && p.in_bucket == 128);
     CHECK(dpar_bucket_piece(&b[0], 4, start[0], 100, 3, &p));
@@ -175,7 +175,7 @@ static void test_megatron(void)
     CHECK_INT(b[0].hi, 3 * 65536);
 }
 
-/* DDP in fp32: the first bucket closes at 2^18 elements, the others at 25 2^18; no gaps. */
+/* Checks DDP in fp32: the first bucket closes at 2^18 elements, the others at 25 2^18; no gaps. */
 static void test_ddp(void)
 {
     int64_t numel[200], start[200], total = 0, at = 0;
@@ -199,16 +199,16 @@ static void test_ddp(void)
         int64_t limit = i == 0 ? how.first : how.size;
         CHECK(b[i].end_param == last && b[i].hi - b[i].lo == b[i].used);
         CHECK(i == n - 1 || b[i].used >= limit);            /* closed when full, */
-        CHECK(b[i].used - numel[b[i].first_param] < limit); /* not before */
+        CHECK(b[i].used - numel[b[i].first_param] < limit); /* and not before */
         CHECK_INT(b[i].lo, start[b[i].end_param - 1]);
         last = b[i].first_param;
     }
     CHECK(last == 0 && b[n - 1].hi == total);
-    how.first = 1; /* one parameter, then the rest */
+    how.first = 1; /* one parameter, then the others */
     how.size = 0;
     CHECK_INT(make(&how, 200, numel, start, b, 50, &n, NULL), DPAR_OK);
     CHECK(n == 2 && b[0].first_param == 199);
-    how.first = how.size = numel[199]; /* closed by just as many */
+    how.first = how.size = numel[199]; /* closed by exactly as many elements */
     memset(b, 0x5a, sizeof b);
     CHECK_INT(make(&how, 200, numel, start, b, 1, &n, NULL), DPAR_OK);
     CHECK(n > 1 && b[0].used == numel[199] && b[0].first_param == 199 &&
@@ -252,7 +252,7 @@ static void test_vectors(void)
     CHECK(dpar_flat_next(3, blocks, &at, 30, &box));
     check_box(&box, 1, 0, 0, 1, 2, 5);
     CHECK(!dpar_flat_next(3, blocks, &at, 30, &box));
-    { /* what is no array, no place in it, or behind it */
+    { /* not an array, not an index in it, or behind its end */
         int64_t empty[2] = {5, 0}, huge[2] = {INT64_MAX, 2}, small[2] = {5, 4}, edge = -3;
         CHECK(!dpar_flat_next(2, small, &edge, 30, &box));
         CHECK_INT(edge, -3);
@@ -279,7 +279,7 @@ static void test_vectors(void)
     CHECK(!dpar_flat_next(3, blocks, &at, 12, &box));
 }
 
-/* Every interval of every small array: the boxes are disjoint, in order, and few. */
+/* Checks every interval of every small array: the boxes are disjoint, in order, and few. */
 static void test_all_intervals(void)
 {
     int64_t e[6], lo, hi, at, i, total;
@@ -353,7 +353,7 @@ static void test_refusals(void)
     numel[1] = (INT64_C(1) << 62) - 8;
     CHECK_INT(dpari_flat_init(&f, 2, numel, 8, INT32_MAX, start, &why), DPAR_E_RANGE);
     CHECK(f.ranks == 9 && start[0] == 7);
-    numel[1] = (INT64_C(1) << 62) - 5; /* ends at 2^62: the last that fits */
+    numel[1] = (INT64_C(1) << 62) - 5; /* ends at 2^62, the last end that fits */
     CHECK_INT(dpari_flat_init(&f, 2, numel, 1, 1, start, NULL), DPAR_OK);
     CHECK_INT(dpari_flat_init(&f, 3, numel, 1, 1, start, &why), DPAR_E_RANGE);
     CHECK_INT(dpari_flat_init(&f, 0, numel, 1, 1, start, NULL), DPAR_OK);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* halo: every list is executed over all ranks and each point of each local array compared with the
- * whole grid, by a definition that knows no blocks; the adjoint by its dot product; folds against
- * the tables of FMS mpp_domains (facts/halo.md 4.6); wraps that peers lose (4.5). */
+/* Tests halo: executes every transfer list over all ranks and compares each point of each local
+ * array with the whole grid, by a definition that does not use blocks. Also tests the adjoint by
+ * its dot product, folds against the tables of FMS mpp_domains (facts/halo.md 4.6), and periodic
+ * lines in which other libraries lose halo cells (4.5). Run with: tests/run test index. */
 #include "dpar.h"
 
 #include "check.h"
@@ -13,7 +14,7 @@ enum { RANKS = 12, MOST = 3000, LISTS = 20000 };
 
 /* ---- the whole grid -------------------------------------------------------------------------- */
 
-/* Where the value of point x comes from, in place: 0 when from nowhere. */
+/* Replaces x by the point that its value comes from. Returns 0 if there is none. */
 static int image(const dpar_halo *h, int64_t *x, int *turn)
 {
     int32_t d;
@@ -28,7 +29,7 @@ static int image(const dpar_halo *h, int64_t *x, int *turn)
             int64_t i = ring(x[h->mirror], columns);
             int64_t other = ring(columns - 1 + h->shift - i, columns);
             *turn = other < i ? 2 : 0;
-            x[h->mirror] = other < i ? other : i; /* of each pair the first counts */
+            x[h->mirror] = other < i ? other : i; /* the first of each pair counts */
         }
         if (h->periodic >> d & 1u) {
             x[d] = ring(x[d], n);
@@ -42,7 +43,7 @@ static int image(const dpar_halo *h, int64_t *x, int *turn)
 
 /* ---- grids ----------------------------------------------------------------------------------- */
 
-/* Points and their owners, by the words of the kinds. */
+/* Checks the points and their owners by the definitions of the kinds of points. */
 static void check_points(const dpar_halo *h)
 {
     int64_t n = h->grid.extent[0], faces = n > 0 && h->points[0] != DPAR_HALO_AT_CELLS;
@@ -54,11 +55,11 @@ static void check_points(const dpar_halo *h)
         int owner_of_face;
         dpar_layout_local(&h->grid, rank, &shape, &lo);
         for (i = 0; i < points; i++) {
-            int owns = i >= lo && i < lo + size; /* the cell with the point, or above the face */
+            int owns = i >= lo && i < lo + size; /* the point's cell, or the one above the face */
             if (points > n && h->points[0] == DPAR_HALO_AT_LOW_FACES && i == n) {
                 owns = size > 0 && lo + size == n;
             }
-            if (points > n && h->points[0] == DPAR_HALO_AT_HIGH_FACES) { /* below the face */
+            if (points > n && h->points[0] == DPAR_HALO_AT_HIGH_FACES) { /* the cell below it */
                 owns = i == 0 ? size > 0 && lo == 0 : i - 1 >= lo && i - 1 < lo + size;
             }
             owner_of_face = has[rank] && i >= mine[rank].lo[0] && i < mine[rank].hi[0];
@@ -67,7 +68,7 @@ static void check_points(const dpar_halo *h)
     }
 }
 
-/* One dim, everything. */
+/* Checks everything in one dim. */
 static void test_line(void)
 {
     static const int32_t rules[] = {DPAR_SPLIT_CHUNK, DPAR_SPLIT_EVEN, DPAR_SPLIT_FLOOR};
@@ -97,7 +98,7 @@ static void test_line(void)
     }
 }
 
-/* Two and three dims, with folds. */
+/* Checks two and three dims with folds. */
 static void test_random(void)
 {
     static const int32_t rules[] = {DPAR_SPLIT_CHUNK, DPAR_SPLIT_EVEN, DPAR_SPLIT_FLOOR};
@@ -137,7 +138,7 @@ static void test_random(void)
     CHECK(folded > 800);
 }
 
-/* The same grid held twice: each copy exchanges with itself. Two axes cut one dim. */
+/* Checks that each of two copies of a grid exchanges with itself, and two axes that cut one dim. */
 static void test_replicas_and_nesting(void)
 {
     static const int32_t size[] = {2, 2, 3};
@@ -174,14 +175,14 @@ static void test_replicas_and_nesting(void)
     for (k = 0; k < 3; k++) {
         p[k] = dpar_replicate();
     }
-    memset(&h, 0, sizeof h); /* one point without dims: everybody has it, nothing is around it */
+    memset(&h, 0, sizeof h); /* one point without dims: every rank has it, and it has no halo */
     CHECK_INT(dpar_layout_init(&h.grid, &m, 0, extent, p, NULL), DPAR_OK);
     CHECK_INT(list_all(&h, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, got), 0);
     CHECK_INT(list_all(&h, DPAR_TRANSFER_SEND, DPAR_HALO_FORWARD, sent), 0);
 }
 
-/* User's own cuts, with empty blocks; the periodic lines of facts/halo.md 4.5 in which GHEX 5f6e529
- * leaves 0, 1, 2, 4 and 3 halo cells without supplier (replayed). */
+/* Checks the caller's own cuts with empty blocks; the periodic lines of facts/halo.md 4.5 in which
+ * GHEX 5f6e529 (replayed) leaves 0, 1, 2, 4 and 3 halo cells without a sender. */
 static void test_ragged(void)
 {
     static const int64_t cuts[][5] = {{0, 8, 16},   {0, 1, 5, 9}, {0, 2, 6, 10},
@@ -203,8 +204,8 @@ static void test_ragged(void)
     }
 }
 
-/* Two ranks around a ring: both neighbours are one peer, and the low halo comes first on both
- * sides. One rank: itself. */
+/* Checks two ranks in a ring: both neighbours are the same peer, and the low halo comes first on
+ * both sides. A single rank is its own neighbour. */
 static void test_order(void)
 {
     static const int64_t n = 8;
@@ -222,7 +223,7 @@ static void test_order(void)
                   DPAR_OK);
         CHECK(dpar_halo_next(&w, &t));
         CHECK(t.peer == 0 && t.mine[0] == 0 && t.extent[0] == 1);
-        CHECK_INT(t.theirs[0], 8 / parts); /* the last cell, after a halo of one */
+        CHECK_INT(t.theirs[0], 8 / parts); /* the last cell, which follows a halo of one */
         CHECK(dpar_halo_next(&w, &t));
         CHECK(t.peer == 0 && t.mine[0] == 8 / parts + 1 && t.theirs[0] == 1);
         CHECK(!dpar_halo_next(&w, &t));
@@ -266,9 +267,10 @@ static void test_fold_tables(void)
     }
 }
 
-/* True if rows, on_row and shift put each of two rows beyond the fold where the geometry has it.
- * Coordinates are twice those of the cells: point (j, i) of a kind lies at (2 j + up, 2 i + right),
- * T cells at up = right = 0. The fold turns the plane by 180 degrees about (pivot, pivot_x). */
+/* Returns 1 if rows, on_row and shift put both of two rows beyond the fold where the geometry has
+ * them. Coordinates are twice those of the cells: point (j, i) of a kind is at (2 j + up, 2 i +
+ * right), and T cells have up = right = 0. The fold turns the plane by 180 degrees about (pivot,
+ * pivot_x). */
 static int folds_so(int64_t rows, int on_row, int shift, int up, int right, int64_t pivot,
                     int64_t pivot_x)
 {
@@ -299,12 +301,12 @@ static int folds_so(int64_t rows, int on_row, int shift, int up, int right, int6
     return 1;
 }
 
-/* The table of halo.h, from the geometry: with n rows of T cells the pivot is on a corner above the
- * last row or on a point of it. A kind has the rows that do not lie beyond the fold. Of all on_row
- * and shift just those of the table are right. */
+/* Checks the table in halo.h by geometry: with n rows of T cells the pivot is on a corner above the
+ * last row or on a point of it. A kind has the rows that are not beyond the fold. Of all values of
+ * on_row and shift, only those of the table are right. */
 static void test_fold_pivots(void)
 {
-    static const int table[2][4][3] = {/* n - rows, on_row, shift of T, u, v, corners */
+    static const int table[2][4][3] = {/* n - rows, on_row and shift of T, u, v and corners */
                                        {{0, 0, 0}, {0, 0, -1}, {0, 1, 0}, {0, 1, -1}},
                                        {{0, 1, 1}, {0, 1, 0}, {1, 0, 1}, {1, 0, 0}}};
     const int64_t n = 6;
@@ -329,7 +331,7 @@ static void test_fold_pivots(void)
     }
 }
 
-/* The row on a fold arrives too: rows within `high` of it wait for it. */
+/* Checks that the row on a fold is received too, so that rows within `high` of it wait for it. */
 static void test_fold_core(void)
 {
     static const int64_t extent[] = {12, 8};
@@ -348,7 +350,8 @@ static void test_fold_core(void)
     CHECK(core.lo[1] == 0 && core.hi[1] == 4);
 }
 
-/* A million ranks, extents near the limit: one rank's list is short and quick. */
+/* Checks a million ranks with extents near the limit: the list of one rank is short and quickly
+ * made. */
 static void test_large(void)
 {
     static const int64_t extent[] = {INT64_C(1) << 60, (INT64_C(1) << 60) - 1};
@@ -375,7 +378,7 @@ static void test_large(void)
     }
 }
 
-/* Slabs of 2^31 x 2^31 and of 2^32 x 2^30 points: one more than counts. */
+/* Checks slabs of 2^31 x 2^31 and 2^32 x 2^30 points, one more than can be counted. */
 static void test_too_many_points(void)
 {
     static const int32_t parts[] = {1, 1}, rule[] = {DPAR_SPLIT_EVEN, DPAR_SPLIT_EVEN};
@@ -393,7 +396,7 @@ static void test_too_many_points(void)
     CHECK_INT(dpar_halo_slab_points(&h, 0), -1);
 }
 
-/* A mesh may have as many axes as there are. */
+/* Checks that a mesh may have the maximum number of axes. */
 static void test_most_axes(void)
 {
     static const int64_t extent[] = {12, 5};
@@ -485,7 +488,7 @@ static void test_refusals(void)
             h.low[1] = 16, DPAR_E_RANGE,
             "dim 1 has halos of 16 and 0: must be less than 16 times its 1 points");
     h = good;
-    h.low[0] = 6 * 1000; /* nothing goes round here */
+    h.low[0] = 6 * 1000; /* no axis is periodic */
     CHECK_INT(dpar_halo_check(&h, NULL), DPAR_OK);
     grid_of(&h, 3, three, parts_of_three, rule_of_three);
     h.folds = h.fold = 1;
@@ -498,14 +501,14 @@ static void test_refusals(void)
     CHECK_INT(dpar_halo_first(&w, &good, 0, 2, 0, &why), DPAR_E_ARG);
     CHECK_INT(dpar_halo_first(&w, &good, 0, 0, 4, &why), DPAR_E_ARG);
     CHECK_INT(dpar_halo_first(&w, &good, 99, DPAR_TRANSFER_SEND, 0, NULL),
-              DPAR_OK); /* not of the grid */
+              DPAR_OK); /* not a rank of the grid */
     {
         dpar_transfer t;
         CHECK(!dpar_halo_next(&w, &t));
     }
 }
 
-/* What is quick comes first: tests/mutate.sh ends at the first failure. */
+/* Runs the quick tests first, because tests/mutate.sh stops at the first failure. */
 int main(void)
 {
     random_seed = 99;

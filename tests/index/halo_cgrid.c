@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* halo, pairs of fields on faces of a cubed sphere's cells (C- and D-grids): each point by its
- * place on the surface of a cube in space (cube_space.h), each component by its direction there.
- * Whoever owns a point at the place of a halo point owns its value, and the sign is told by the two
- * directions. */
+/* Tests halo for pairs of fields on the faces of a cubed sphere's cells (C- and D-grids).
+ * Identifies each point by its place on the surface of a cube in space (cube_space.h) and each
+ * component by its direction there: the owner of a point at the place of a halo point owns its
+ * value, and the two directions determine the sign. Run with: tests/run test index. */
 #include "dpar.h"
 
 #include "axes.h"
@@ -13,7 +13,7 @@
 
 enum { RANKS = 24, MOST = 1600, LISTS = 20000, SIDE = 6 };
 
-/* Both fields: 0 is u, along x; 1 is v, along y. */
+/* The two fields: 0 is u, along x; 1 is v, along y. */
 static dpar_halo grid[2];
 static int64_t array[2][RANKS][MOST], was[2][RANKS][MOST];
 static int arrived[2][RANKS][MOST];
@@ -26,7 +26,8 @@ typedef struct entry {
 } entry;
 static entry got[LISTS], sent[LISTS];
 
-/* Who owns the point at a place: field, face, y, x, and the direction of the component there. */
+/* The owner of the point at a place: field, face, y, x, and the direction of the component
+ * there. */
 typedef struct owner {
     int count, field, direction;
     int64_t at[3];
@@ -40,7 +41,8 @@ static owner *owner_at(int64_t n, const int64_t *p)
     return &owners[p[0] + n][p[1] + n][p[2] + n];
 }
 
-/* Both fields' n x n points of each face: no two in one place, the borders included. */
+/* Records the owners of both fields' n x n points of each face. No two are at one place, borders
+ * included. */
 static void find_owners(int64_t n)
 {
     const int32_t last = grid[0].grid.dims - 1;
@@ -66,7 +68,8 @@ static void find_owners(int64_t n)
     }
 }
 
-/* The field and point whose value shows at point x of a field, in place; 0: from nowhere. */
+/* Replaces the field and x by the field and point whose value appears at x. Returns 0 if there is
+ * none. */
 static int image(int64_t n, int *field, int64_t *x, int *sign)
 {
     const dpar_halo *h = &grid[*field];
@@ -154,7 +157,7 @@ static int list_all(int direction, int mode, entry *list)
     return n;
 }
 
-/* Which field's array is at the owner's end, by the words of halo.h; with which sign. */
+/* Returns the field whose array is at the owner's end, by the rules of halo.h. */
 static int owner_field(const entry *e)
 {
     return e->t.turn % 2 ? 1 - e->field : e->field;
@@ -165,7 +168,7 @@ static int sign_of(const entry *e, int arrives_in)
     return e->t.turn == 2 || e->t.turn == (arrives_in == 0 ? 1 : 3) ? -1 : 1;
 }
 
-/* Element j of the sender's box of a received transfer: its places at the two ends. */
+/* Sets the places at both ends of element j of the sender's box of a received transfer. */
 static void places(const entry *e, int to_field, int from_field, const int64_t *j, int64_t *here,
                    int64_t *there)
 {
@@ -199,7 +202,7 @@ static void deliver(int n)
     }
 }
 
-/* Does some rank own it? */
+/* Returns 1 if some rank owns point x, otherwise 0. */
 static int owned(int field, const int64_t *x)
 {
     int rank, d, in = 0;
@@ -211,7 +214,8 @@ static int owned(int field, const int64_t *x)
     return in;
 }
 
-/* Does an exchange write point x of a rank? sync: faces of its own cells alone. */
+/* Returns 1 if an exchange writes point x of a rank. With sync it writes only faces of its own
+ * cells. */
 static int is_filled(int field, int rank, const int64_t *x, int sync)
 {
     const dpar_halo *h = &grid[field];
@@ -257,7 +261,7 @@ static void check_values(int sync)
     }
 }
 
-/* The k-th send from a to b is the k-th receive of b from a, of each field. */
+/* Checks that the k-th send from a to b matches the k-th receive of b from a, for each field. */
 static void check_pairs(int sends, int receives)
 {
     static int next[2][RANKS][RANKS];
@@ -283,7 +287,7 @@ static void check_pairs(int sends, int receives)
     }
 }
 
-/* <E x, y> = <x, E' y> over both fields: y random where E leaves or writes something. */
+/* Checks <E x, y> = <x, E' y> over both fields, with y random at points that E writes or leaves. */
 static void check_adjoint(int mode)
 {
     static int64_t y[2][RANKS][MOST];
@@ -346,7 +350,8 @@ static void check_both(void)
     }
 }
 
-/* u and v: faces below or above cells, along their own component (C-grid) or across (D-grid). */
+/* Describes u and v on faces below or above cells, along their own component (C-grid) or across it
+ * (D-grid). */
 static void pair_on(int32_t dims, const int64_t *extent, const int32_t *parts, int32_t faces,
                     int d_grid)
 {
@@ -370,7 +375,8 @@ static void pair_on(int32_t dims, const int64_t *extent, const int32_t *parts, i
     }
 }
 
-/* Faces whole, in pairs, alone, cut; widths 0..3 and as wide as a face, those of u and v apart. */
+/* Checks faces that are whole, in pairs, alone and cut; widths 0 to 3 and as wide as a face,
+ * different for u and v. */
 static void test_pairs(void)
 {
     int64_t extent[3], width;
@@ -405,7 +411,7 @@ static void test_pairs(void)
     }
 }
 
-/* Levels, of points of their own, between the faces and y; masked tiles. */
+/* Checks levels, which have their own points, between the faces and y; and masked tiles. */
 static void test_levels_and_masks(void)
 {
     int trial, field;
@@ -439,8 +445,9 @@ static void test_levels_and_masks(void)
     }
 }
 
-/* What halo.h says: u on face 0's east edge is the u of face 1's west edge; that of face 1 the v on
- * the south edge of face 3, as it is; beyond a border that a third face owns, that one's. */
+/* Checks the statements in halo.h: u on face 0's east edge is the u of face 1's west edge; u on
+ * face 1's east edge is the v on face 3's south edge with the same sign; beyond a border that a
+ * third face owns, the value is that face's. */
 static void test_words(void)
 {
     static const int64_t extent[] = {6, 4, 4};
@@ -461,7 +468,7 @@ static void test_words(void)
     CHECK(t.swap[0] == 1 && t.swap[1] == 2 && t.flip == 1u << 1 && t.mine[1] == 1);
     CHECK(t.theirs[1] == 3 && t.theirs[2] == 0 && t.extent[1] == 1 && t.extent[2] == 4);
     CHECK(!dpar_halo_next(&w, &t));
-    /* north of face 0 lies face 2, on its side: its north border, at x = 0, is face 4's west */
+    /* face 2 is north of face 0 and turned: its north border, at x = 0, is face 4's west border */
     CHECK_INT(dpar_halo_first(&w, &grid[0], 0, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, NULL),
               DPAR_OK);
     while (dpar_halo_next(&w, &t)) {
@@ -516,7 +523,7 @@ static void test_refusals(void)
     REFUSED(v.low[1] = -1, DPAR_E_RANGE, "dim 1 has halos of -1 and 0: each must be 0 to 2^60");
     h = grid[0];
     h.partner = NULL;
-    CHECK_INT(dpar_halo_check(&h, &why), DPAR_OK); /* its boxes are known */
+    CHECK_INT(dpar_halo_check(&h, &why), DPAR_OK); /* its boxes are known to be right */
     CHECK_INT(dpar_halo_first(&w, &h, 0, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text,
                "fields on faces of a cubed sphere come in pairs (u, v), but partner is NULL");

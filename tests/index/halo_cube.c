@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* halo, cubed spheres: neighbours by their position on the surface of a cube in space, vectors by
- * the directions there, and the twelve contacts of FMS' cubic mosaic. */
+/* Tests halo for cubed spheres: neighbours by their position on the surface of a cube in space,
+ * vectors by the directions there, and the twelve contacts of FMS' cubic mosaic. Run with:
+ * tests/run test index. */
 #include "dpar.h"
 
 #include "check.h"
@@ -10,7 +11,8 @@ enum { RANKS = 24, MOST = 1200, LISTS = 30000 };
 
 #include "halo_world.h"
 
-/* The frames of the faces, as halo.h has them: outward, x, y; axis 1, 2, 3, negative for minus. */
+/* The frames of the faces as in halo.h: outward, x, y. 1, 2, 3 are axes; negative ones point
+ * down. */
 static const int frame[6][3] = {{1, 2, 3},    {2, -1, 3},  {3, -1, -2},
                                 {-1, -3, -2}, {-2, -3, 1}, {-3, 2, 1}};
 
@@ -19,8 +21,8 @@ static void add(int64_t *p, int axis, int64_t times)
     p[(axis < 0 ? -axis : axis) - 1] += axis < 0 ? -times : times;
 }
 
-/* Where a cell's middle lies, on a cube from -n to n, beyond one edge of its face bent down; the
- * directions in which its x and y run there. 0: beyond two edges. */
+/* Computes where a cell's middle is on a cube from -n to n, with the part beyond one edge of its
+ * face bent down, and the directions of its x and y there. Returns 0 beyond two edges. */
 static int position(int64_t n, int64_t face, int64_t y, int64_t x, int64_t *p, int *along_x,
                     int *along_y)
 {
@@ -74,7 +76,7 @@ static int image(const dpar_halo *h, int64_t *x, int *turn)
     return found;
 }
 
-/* Every face is right-handed: out of it is x cross y. */
+/* Checks that every face is right-handed: x cross y points outward. */
 static void test_frames(void)
 {
     int f;
@@ -85,8 +87,8 @@ static void test_frames(void)
     }
 }
 
-/* define_cubic_mosaic of FMS' test_mpp_domains: tile, edge, tile, edge; whether the second edge is
- * run through backwards. Tiles from 1; north is beyond the last j. */
+/* The contacts of define_cubic_mosaic in FMS' test_mpp_domains: tile, edge, tile, edge, and whether
+ * the second edge is traversed backwards. Tiles are numbered from 1; north is beyond the last j. */
 static void test_contacts(void)
 {
     enum { W = DPARI_EDGE_WEST, E = DPARI_EDGE_EAST, S = DPARI_EDGE_SOUTH, N = DPARI_EDGE_NORTH };
@@ -105,7 +107,7 @@ static void test_contacts(void)
         const int *t = contact[c];
         CHECK_INT(dpari_halo_edge(t[0] - 1, t[1], &turn), t[2] - 1);
         CHECK_INT(dpari_halo_edge(t[2] - 1, t[3], &turn), t[0] - 1);
-        for (k = 0; k < 5; k++) { /* the cell beyond the first edge is the one at the second */
+        for (k = 0; k < 5; k++) { /* the cell beyond the first edge is the cell at the second */
             int64_t x[3], to = t[4] ? 4 - k : k;
             int turns = 0;
             x[0] = t[0] - 1;
@@ -126,7 +128,7 @@ static void test_contacts(void)
     CHECK_INT(turn, 77);
 }
 
-/* Faces whole, in pairs, alone; tiles of any shape; widths to N; stars. */
+/* Checks faces that are whole, in pairs and alone; tiles of any shape; widths up to N; stars. */
 static void test_cubes(void)
 {
     static const int32_t rules[] = {DPAR_SPLIT_EVEN, DPAR_SPLIT_CHUNK, DPAR_SPLIT_FLOOR};
@@ -161,7 +163,7 @@ static void test_cubes(void)
     }
 }
 
-/* Levels between the faces and y, cut too; masked tiles. */
+/* Checks levels between the faces and y, also cut; and masked tiles. */
 static void test_levels_and_masks(void)
 {
     static const int32_t rule[] = {DPAR_SPLIT_EVEN, DPAR_SPLIT_EVEN, DPAR_SPLIT_CHUNK,
@@ -197,7 +199,7 @@ static void test_levels_and_masks(void)
     }
 }
 
-/* What the header promises of one edge: east of face 1 lies the south of face 3, turned. */
+/* Checks what the header promises of one edge: east of face 1 is the south of face 3, turned. */
 static void test_one_edge(void)
 {
     static const int64_t extent[] = {6, 4, 4};

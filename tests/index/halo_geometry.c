@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* halo, geometries: poles against positions on the sphere, masked owners, points that two ranks
- * hold, and the periodic sweep of facts/halo.md 4.5; each point of each array against the whole
- * grid, by definitions that know no blocks. */
+/* Tests halo geometries: poles against positions on the sphere, masked owners, points that two
+ * ranks hold, and the periodic sweep of facts/halo.md 4.5. Compares each point of each array with
+ * the whole grid, by definitions that do not use blocks. Run with: tests/run test index. */
 #include "dpar.h"
 
 #include "check.h"
@@ -11,8 +11,8 @@ enum { RANKS = 12, MOST = 800, LISTS = 20000 };
 
 #include "halo_world.h"
 
-/* Rows by their distance from a pole, in half cells: a negative one lies on the other side, half
- * round. */
+/* Maps rows by their distance from a pole in half cells; a negative distance is on the other side,
+ * half way round. */
 static int over_pole(const dpar_halo *h, int high, int64_t *x)
 {
     int64_t rows = dpar_halo_points(h, h->fold), columns = dpar_halo_points(h, h->mirror);
@@ -53,7 +53,7 @@ static int64_t least(int64_t a, int64_t b)
 
 /* ---- poles ----------------------------------------------------------------------------------- */
 
-/* All poles of all small grids, cut by rows and columns. */
+/* Checks all poles of all small grids, cut by rows and columns. */
 static void test_poles(void)
 {
     static const int32_t rule[] = {DPAR_SPLIT_EVEN, DPAR_SPLIT_EVEN};
@@ -90,7 +90,7 @@ static void test_poles(void)
     }
 }
 
-/* Three dims, rows not first, a fold opposite a pole. */
+/* Checks three dims, rows not first, and a fold opposite a pole. */
 static void test_random_poles(void)
 {
     int trial, folded = 0;
@@ -134,7 +134,8 @@ static void test_random_poles(void)
     CHECK(folded > 100);
 }
 
-/* Latitude rows 0 and 7 beside the poles of a 8 x 12 grid: what a code across a pole expects. */
+/* Checks latitude rows 0 and 7 next to the poles of an 8 x 12 grid, as a code that crosses poles
+ * expects them. */
 static void test_pole_by_hand(void)
 {
     static const int64_t extent[] = {8, 12};
@@ -152,7 +153,7 @@ static void test_pole_by_hand(void)
     h.poles = DPAR_HALO_POLE_LOW | DPAR_HALO_POLE_HIGH;
     CHECK_INT(dpar_halo_first(&w, &h, 0, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, NULL), DPAR_OK);
     while (dpar_halo_next(&w, &t)) {
-        if (t.turn == 2) { /* rows 0 and 1 of the other side, backwards, columns as they are */
+        if (t.turn == 2) { /* rows 0 and 1 of the other side, in reverse order; columns unchanged */
             CHECK(t.peer == 1 && t.mine[0] == 0 && t.theirs[0] == 2 && t.extent[0] == 2);
             CHECK(t.mine[1] == 0 && t.theirs[1] == 0 && t.extent[1] == 6 && t.flip == 1);
             CHECK(t.swap[0] == t.swap[1] && t.global[0] == -2);
@@ -170,7 +171,7 @@ static void test_pole_by_hand(void)
 
 /* ---- masked owners --------------------------------------------------------------------------- */
 
-/* Random blocks are nobody's, the others in random order. */
+/* Masks random blocks and gives the others to ranks in random order. */
 static void test_masked(void)
 {
     static const int32_t rules[] = {DPAR_SPLIT_CHUNK, DPAR_SPLIT_EVEN, DPAR_SPLIT_FLOOR};
@@ -218,7 +219,7 @@ static void test_masked(void)
             h.low[1] = h.high[1] = 1;
         }
         check_halo(&h);
-        for (i = 0; i < n; i++) { /* ranks without block have nothing */
+        for (i = 0; i < n; i++) { /* ranks without a block have no points */
             CHECK(!dpar_halo_owned(&h, free_ranks[i], &box));
             CHECK(!dpar_halo_box(&h, free_ranks[i], &box));
             CHECK_INT(dpar_halo_slab_points(&h, free_ranks[i]), 0);
@@ -228,8 +229,8 @@ static void test_masked(void)
     CHECK(masked > 1000);
 }
 
-/* An ocean of 3 x 3 blocks whose middle one is land: corners beside it still arrive (a
- * dimension-ordered exchange through the missing rank loses them). */
+/* Checks an ocean of 3 x 3 blocks whose middle one is land: corners next to it are still received
+ * (an exchange that is ordered by dims through the missing rank loses them). */
 static void test_land(void)
 {
     static const int64_t extent[] = {6, 6};
@@ -244,7 +245,7 @@ static void test_land(void)
     h.owner = owner;
     check_halo(&h);
     CHECK_INT(dpar_halo_first(&w, &h, 1, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, NULL), DPAR_OK);
-    while (dpar_halo_next(&w, &t)) { /* of block 1: 0, 2, 3 and 5, not 4 */
+    while (dpar_halo_next(&w, &t)) { /* block 1 receives from 0, 2, 3 and 5, not from 4 */
         CHECK(t.peer == 0 || t.peer == 2 || t.peer == 3 || t.peer == 4);
         diagonal += t.extent[0] == 1 && t.extent[1] == 1;
         n++;
@@ -254,8 +255,8 @@ static void test_land(void)
 
 /* ---- points that two ranks hold -------------------------------------------------------------- */
 
-/* All faces of a rank's cells are there; those that it does not own, and the second half of the row
- * on a fold, arrive; nothing else does. */
+/* Checks that all faces of a rank's cells are in its array, that those it does not own and the
+ * second half of a row on a fold are received, and that nothing else is. */
 static void check_sync(const dpar_halo *h)
 {
     int rank, n;
@@ -278,7 +279,7 @@ static void check_sync(const dpar_halo *h)
                 CHECK(dpari_layout_span(&h->grid, coord, d, &lo, &hi));
                 hi += h->points[d] != DPAR_HALO_AT_CELLS;
                 if (h->periodic >> d & 1u && h->points[d] == DPAR_HALO_AT_HIGH_FACES) {
-                    lo--; /* there face i is numbered with the cell below it */
+                    lo--; /* there face i has the number of the cell below it */
                     hi--;
                 }
                 mine_too = mine_too && x[d] >= lo && x[d] < hi;
@@ -312,7 +313,7 @@ static void test_sync(void)
             rule[d] = rules[below(3)];
         }
         grid_of(&h, dims, extent, parts, rule);
-        h.shape = below(3); /* points where four ranks meet arrive all the same */
+        h.shape = below(3); /* points where four ranks meet are received all the same */
         h.periodic = (uint32_t)below(1 << dims);
         if (dims > 1 && below(3) == 0) {
             h.folds = 1;
@@ -441,7 +442,7 @@ static void test_refusals(void)
     CHECK_TEXT(why.text, "rank 1 owns 2 blocks, more than one");
 }
 
-/* What is quick comes first: tests/mutate.sh ends at the first failure. */
+/* Runs the quick tests first, because tests/mutate.sh stops at the first failure. */
 int main(void)
 {
     random_seed = 7;

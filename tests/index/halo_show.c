@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* halo_show: the picture of a halo. Its rectangles and its table are counted against the transfer
- * list; a tripolar one is kept as build/halo.svg for people to look at. */
+/* Tests halo_show, the picture of a halo: counts its rectangles and its table against the transfer
+ * list. Keeps the picture of a tripolar grid as build/halo.svg for people to look at. Run with:
+ * tests/run test index. */
 #include "dpar.h"
 
 #include "axes.h"
@@ -19,7 +20,8 @@ static int32_t times(const char *what)
     return n;
 }
 
-/* Valid enough: every < closed, elements that open also close. */
+/* Checks that the text is valid enough: every < is closed, and every element that opens also
+ * closes. */
 static void looks_like_xml(void)
 {
     int32_t depth = 0;
@@ -88,14 +90,14 @@ static void pictures(const dpar_halo *h, int32_t blocks_drawn)
         }
         CHECK_INT(times("class=\"in\""), pieces);
         CHECK_INT(times("class=\"out\""), pieces);
-        CHECK_INT(times("class=\"w\""), moved); /* none where a piece lies where it comes from */
+        CHECK_INT(times("class=\"w\""), moved); /* none where the piece is its own source */
         CHECK_INT(times(": receives"), peers);
         CHECK_INT(times("class=\"b\"") + times("class=\"me\""), blocks_drawn);
     }
 }
 
-/* The page is as large as what lies on it: no text or box is outside, and what is left beyond the
- * last one is less than the table's longest line. */
+/* Checks that the page is as large as its contents: no text or box is outside, and the space beyond
+ * the last one is less than the table's longest line. */
 static void page_of(const char *svg)
 {
     double wide = 0, high = 0, right = 0, low = 0;
@@ -128,7 +130,7 @@ int main(void)
     pictures(&h, 3);
     halo_of(&h, 3, extent, three);
     h.periodic = 7;
-    pictures(&h, 4); /* those of the rank's own level */
+    pictures(&h, 4); /* only those of the rank's own level */
     halo_of(&h, 2, extent, two);
     pictures(&h, 6);
     h.periodic = 2;
@@ -149,7 +151,7 @@ int main(void)
         CHECK(fputs(text, f) >= 0);
         fclose(f);
     }
-    halo_of(&h, 2, low, row); /* blocks of 10, a halo of 40: the table is higher than the grid */
+    halo_of(&h, 2, low, row); /* blocks of 10, a halo of 40: the table is taller than the grid */
     h.low[1] = h.high[1] = 40;
     p.rank = 10;
     dpar_text_init(&t, text, sizeof text);

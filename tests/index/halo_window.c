@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* halo, windows: the sweep of facts/halo.md 4.8, every rank's inputs present once and every output
- * as over the whole line; transposed convolutions, interpolation, attention; ranks without inputs;
- * several dims, with poles and masks. */
+/* Tests halo with windows: the sweep of facts/halo.md 4.8, with every input of a rank present once
+ * and every output equal to that over the whole line; transposed convolutions, interpolation,
+ * attention; ranks without inputs; several dims, with poles and masks. Run with:
+ * tests/run test index. */
 #include "dpar.h"
 
 #include "axes.h"
@@ -23,7 +24,7 @@ static int image(const dpar_halo *h, int64_t *x, int *turn)
     return wrapped(h, x);
 }
 
-/* The inputs of output y, by the definitions; a convolution's padding among them. */
+/* Lists the inputs of output y by the definitions, including a convolution's padding. */
 static int taps(const dpar_window *v, int64_t n, int64_t m, int64_t y, int64_t *list)
 {
     int64_t s = v->stride > 0 ? v->stride : 1, d = v->dilation > 0 ? v->dilation : 1, i, k;
@@ -33,14 +34,14 @@ static int taps(const dpar_window *v, int64_t n, int64_t m, int64_t y, int64_t *
             list[count++] = s * y - v->pad_low + d * k;
         }
     } else if (v->kind == DPAR_WINDOW_TRANSPOSED) {
-        for (i = 0; i < n; i++) { /* the span of its kernel, whether or not a tap hits */
+        for (i = 0; i < n; i++) { /* the span of its kernel, whether or not a tap hits an input */
             int64_t first = s * i - v->pad_low;
             if (first <= y && y <= first + d * (v->kernel - 1)) {
                 list[count++] = i;
             }
         }
     } else if (v->kind == DPAR_WINDOW_INTERPOLATION) {
-        /* y's place times `whole`: (y + 1/2) n/m - 1/2, or y (n - 1)/(m - 1), or y n/m */
+        /* the position of y times `whole`: (y + 1/2) n/m - 1/2, or y (n - 1)/(m - 1), or y n/m */
         int64_t whole = v->kernel == 1 ? m : v->align_corners ? (m > 1 ? m - 1 : 1) : 2 * m;
         int64_t at = v->kernel == 1     ? y * n
                      : v->align_corners ? (m > 1 ? y * (n - 1) : 0)
@@ -75,15 +76,15 @@ static int64_t outputs_of(const dpar_halo *h, int32_t d)
     return m;
 }
 
-/* One dim of one rank, whose outputs are out: is the local array what is said, all that its outputs
- * read and not a point more? */
+/* Checks one dim of one rank with outputs `out`: the local array has exactly the points that its
+ * outputs read, as the functions report. */
 static void check_hull(const dpar_halo *h, int rank, int32_t d, const dpar_box *out)
 {
     int64_t lo = INT64_MAX, hi = INT64_MIN, y, end, list[TAPS], m = outputs_of(h, d);
     int32_t coord[DPAR_MAX_AXES], block = rank;
     int k, n;
     while (h->owner != NULL && h->owner[block % h->grid.mesh.size] != rank) {
-        block++; /* some block is this rank's: it has an array */
+        block++; /* this rank has a block, and so an array */
     }
     CHECK(dpar_mesh_coords(&h->grid.mesh, block % h->grid.mesh.size, coord));
     if (dpari_layout_span(&h->grid, coord, d, &y, &end)) { /* its own, whatever the other dims */
@@ -104,7 +105,7 @@ static void check_hull(const dpar_halo *h, int rank, int32_t d, const dpar_box *
     CHECK_INT(held[rank].hi[d], hi + h->high[d]);
 }
 
-/* Does output y of a rank read something in dim d that an exchange brings? */
+/* Returns 1 if output y of a rank reads something in dim d that an exchange brings. */
 static int waits(const dpar_halo *h, int rank, int32_t d, int64_t y)
 {
     int64_t list[TAPS], i;
@@ -126,16 +127,16 @@ static int waits(const dpar_halo *h, int rank, int32_t d, int64_t y)
     return late;
 }
 
-/* Core and rim are the outputs, each once; the core those that wait for nothing (of dilated
- * neighbourhoods and the like at most these). */
+/* Checks that core and boundary together are the outputs, each once, and that the core is the
+ * outputs that wait for nothing (for dilated neighbourhoods and similar windows, at most these). */
 static void check_core_of_outputs(const dpar_halo *h, int rank, const dpar_box *out)
 {
     dpar_box core, slab;
     int64_t y[6];
     int cores = has[rank] && dpar_halo_interior(h, rank, &core), n, exact = 1, d;
     for (d = 0; d < h->grid.dims; d++) {
-        const dpar_window *v = &h->window[d]; /* single outputs that read nothing, or padding and
-                                                 a gap, may be left to the rim */
+        const dpar_window *v = &h->window[d]; /* single outputs that read nothing, or padding and a
+                                               * gap, may be in the boundary */
         exact = exact && v->kind != DPAR_WINDOW_NEIGHBOURHOOD && v->dilation < 2 &&
                 (v->kind != DPAR_WINDOW_TRANSPOSED || v->stride <= v->kernel) &&
                 (v->kernel == 0 || (v->pad_low < v->kernel && v->pad_high < v->kernel));
@@ -165,7 +166,8 @@ static void check_core_of_outputs(const dpar_halo *h, int rank, const dpar_box *
     } while (next_point(out, y));
 }
 
-/* One dim: outputs of each rank from its own array, against those of the whole line. */
+/* Checks one dim: computes each rank's outputs from its own array and compares them with those of
+ * the whole line. */
 static void check_line(const dpar_halo *h)
 {
     int64_t n = h->grid.extent[0], m = outputs_of(h, 0), list[TAPS], y;
@@ -188,7 +190,7 @@ static void check_line(const dpar_halo *h)
     }
 }
 
-/* All that check_halo looks at, for windows. */
+/* Checks for windows everything that check_halo checks. */
 static void check_windows(const dpar_halo *h)
 {
     static int64_t computed[MOST];
@@ -226,7 +228,7 @@ static void check_windows(const dpar_halo *h)
         } while (next_point(&out, y));
         check_core_of_outputs(h, rank, &out);
     }
-    for (k = 0; k < total && h->owner == NULL; k++) { /* every output has one rank */
+    for (k = 0; k < total && h->owner == NULL; k++) { /* every output has exactly one rank */
         CHECK_INT(computed[k], 1);
     }
     if (h->grid.dims == 1) {
@@ -245,7 +247,7 @@ static void line_of(dpar_halo *h, int64_t n, int32_t parts, int32_t rule, const 
     CHECK_INT(dpar_layout_init(&h->grid, &m, 1, &n, &p, NULL), DPAR_OK);
 }
 
-/* A layout of m outputs on the mesh of h. */
+/* Makes a layout of m outputs on the mesh of h. */
 static void outputs_on(const dpar_halo *h, dpar_layout *out, int64_t m, int32_t rule)
 {
     dpar_placement p = dpar_shard_by(0, rule, 0);
@@ -254,7 +256,7 @@ static void outputs_on(const dpar_halo *h, dpar_layout *out, int64_t m, int32_t 
 
 static int64_t cases, hops;
 
-/* Needs that reach past the next rank's block. */
+/* Counts needs that reach beyond the next rank's block. */
 static int64_t far_away(const dpar_halo *h)
 {
     int64_t far = 0;
@@ -275,7 +277,7 @@ static void check_line_all(dpar_halo *h)
     static const int32_t rules[] = {DPAR_SPLIT_EVEN, DPAR_SPLIT_CHUNK, DPAR_SPLIT_FLOOR};
     dpar_layout out;
     int way;
-    for (way = 0; way < 2; way++) { /* outputs follow, or are balanced */
+    for (way = 0; way < 2; way++) { /* outputs follow their inputs, or are balanced */
         outputs_on(h, &out, m, rules[cases % 3]);
         h->outputs = way ? &out : NULL;
         if (way == 0 && h->window[0].kind == DPAR_WINDOW_INTERPOLATION) {
@@ -288,8 +290,9 @@ static void check_line_all(dpar_halo *h)
     h->outputs = NULL;
 }
 
-/* The sweep: n 8, 11 .. 32; 2 to 4 ranks; kernel 1 to 7; stride 1 to 4; dilation 1, 2; pads to half
- * the reach; even, chunked and uneven cuts; 4632 cases and more, none refused. */
+/* Runs the sweep: n 8, 11 .. 32; 2 to 4 ranks; kernel 1 to 7; stride 1 to 4; dilation 1, 2; padding
+ * up to half the reach; even, chunked and uneven cuts. There are 4632 cases and more, and none may
+ * be refused. */
 static void test_sweep(void)
 {
     int64_t n;
@@ -316,7 +319,7 @@ static void test_sweep(void)
                                 v->ceil_mode = below(2);
                                 h.periodic = below(4) == 0;
                                 if (n + v->pad_low + v->pad_high < reach) {
-                                    continue; /* nobody can */
+                                    continue; /* impossible */
                                 }
                                 check_line_all(&h);
                             }
@@ -330,7 +333,8 @@ static void test_sweep(void)
     CHECK(hops > 1000);
 }
 
-/* Transposed convolutions, interpolation, attention; few inputs for many ranks. */
+/* Checks transposed convolutions, interpolation and attention, also with few inputs for many
+ * ranks. */
 static void test_other_kinds(void)
 {
     static const int32_t rules[] = {DPAR_SPLIT_EVEN, DPAR_SPLIT_CHUNK, DPAR_SPLIT_FLOOR};
@@ -368,10 +372,10 @@ static void test_other_kinds(void)
             nothing += holds[m] && !has[m];
         }
     }
-    CHECK(nothing > 100); /* outputs and no inputs */
+    CHECK(nothing > 100); /* ranks with outputs and without inputs */
 }
 
-/* Two and three dims, some with windows, some with halos; poles; masks; nested cuts. */
+/* Checks two and three dims, some with windows and some with halos; poles; masks; nested cuts. */
 static void test_dims(void)
 {
     static const int32_t rules[] = {DPAR_SPLIT_EVEN, DPAR_SPLIT_CHUNK, DPAR_SPLIT_FLOOR};
@@ -418,7 +422,7 @@ static void test_dims(void)
                   DPAR_OK);
         CHECK_INT(dpar_layout_init(&h.grid, &mesh, dims, extent, in, NULL), DPAR_OK);
         CHECK_INT(dpar_layout_init(&out, &mesh, dims, outs, to, NULL), DPAR_OK);
-        h.shape = DPAR_STENCIL_BOX; /* as it counts anyhow: */
+        h.shape = DPAR_STENCIL_BOX; /* corners count in any case: */
         for (d = 0, i = 0; d < dims; d++) {
             i |= h.window[d].kernel != 0;
         }
@@ -432,7 +436,7 @@ static void test_dims(void)
             h.mirror = 1;
             h.periodic = (h.periodic | 2u) & ~1u;
         }
-        for (d = 0; d < dims; d++) { /* dims without window keep their cut */
+        for (d = 0; d < dims; d++) { /* dims without a window keep their cut */
             for (i = 0; i < axes; i++) {
                 to[i] = to[i].dim == d && h.window[d].kernel == 0 ? in[i] : to[i];
             }
@@ -459,7 +463,7 @@ static void test_dims(void)
     CHECK(checked > 500);
 }
 
-/* What torch answers for ConvTranspose1d(stride 2, kernel 4, padding 1) and bilinear x 2. */
+/* Checks results of torch for ConvTranspose1d(stride 2, kernel 4, padding 1) and bilinear x 2. */
 static void test_by_hand(void)
 {
     dpar_window v;
@@ -484,8 +488,9 @@ static void test_by_hand(void)
     CHECK(!dpari_window_reads(&v, 5, 10, 3, 3, &lo, &hi));
 }
 
-/* 8 x 4 points on 2 x 2 blocks; outputs each 3 rows, and one alone across (columns 0 to 2): the
- * blocks on the right have none, and no rim, though their rows need the neighbours'. */
+/* Checks 8 x 4 points on 2 x 2 blocks with outputs of 3 rows and one window across (columns 0 to
+ * 2): the blocks on the right have no outputs and so no boundary, although their rows need the
+ * neighbours'. */
 static void test_no_outputs(void)
 {
     static const int64_t extent[] = {8, 4};
@@ -502,7 +507,7 @@ static void test_no_outputs(void)
     CHECK(!dpar_halo_boundary(&h, 3, 0, &box));
 }
 
-/* Inputs of no extent are nobody's, whoever has the outputs. */
+/* Checks that inputs without extent belong to no rank, whichever rank has the outputs. */
 static void test_no_inputs(void)
 {
     dpar_halo h;
@@ -516,7 +521,8 @@ static void test_no_inputs(void)
     CHECK(!dpar_halo_box(&h, 0, &box) && !dpar_halo_box(&h, 1, &box));
 }
 
-/* Ranks that hold the same block do as each of them would alone: 3 blocks, each twice. */
+/* Checks that ranks which hold the same block behave as each would alone: 3 blocks, each held
+ * twice. */
 static void test_copies(void)
 {
     static const int32_t parts[] = {3, 2};
@@ -606,7 +612,7 @@ static void test_refusals(void)
     h.periodic = 2;
     h.window[1].pad_low = 127;
     CHECK_INT(dpar_halo_check(&h, &why), DPAR_OK);
-    h.window[1].dilation = 0; /* is 1: 100 taps reach 99, not 198 */
+    h.window[1].dilation = 0; /* 0 means 1: 100 taps reach 99, not 198 */
     h.window[1].kernel = 100;
     CHECK_INT(dpar_halo_check(&h, &why), DPAR_OK);
     h.window[1] = good.window[1];
@@ -648,8 +654,8 @@ static void test_refusals(void)
     CHECK_INT(m, 4);
 }
 
-/* The largest and smallest that there may be, by window.h's formulas of outputs and of those that
- * go with inputs: y / stride, y n / outputs. */
+/* Checks the largest and smallest values that can occur, by window.h's formulas for outputs and for
+ * outputs that follow inputs: y / stride, y n / outputs. */
 static void test_limits(void)
 {
     const int64_t huge = INT64_C(1) << 60, most = INT64_C(1) << 30;
@@ -686,7 +692,7 @@ static void test_limits(void)
     CHECK(!dpari_window_transposed(&v, huge, 2 * huge, 2 * huge + 2, &y0, &y1));
 }
 
-/* What is quick comes first: tests/mutate.sh ends at the first failure. */
+/* Runs the quick tests first, because tests/mutate.sh stops at the first failure. */
 int main(void)
 {
     random_seed = 3;

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* heads: vectors F1, F2, F5 and B12 of facts/index_math.md with their sources; brute force over
- * small cases: every head, row, token and layer is somewhere, once but for marked copies. */
+/* Tests heads (attention heads, vocabularies, sequences and layers on ranks) with vectors F1, F2,
+ * F5 and B12 of facts/index_math.md, and by brute force over small cases: every head, row, token
+ * and layer is on some rank, and on only one except for marked copies. Run with:
+ * tests/run test index. */
 #include "dpar.h"
 
 #include "check.h"
 
-/* F2: Megatron-LM's grouped-query attention (a port): (8,2,4) and (8,4,2). */
+/* Checks F2: Megatron-LM's grouped-query attention (a port): (8,2,4) and (8,4,2). */
 static void test_megatron_heads(void)
 {
     dpar_heads h;
@@ -27,7 +29,8 @@ static void test_megatron_heads(void)
     }
 }
 
-/* All heads in order, key-value heads beside their queries, copies numbered. */
+/* Checks that all heads are in order, key-value heads on the ranks of their queries, and copies
+ * numbered. */
 static void test_all_heads(void)
 {
     int32_t groups, each, ranks, rule, r, k;
@@ -72,7 +75,7 @@ static void test_all_heads(void)
                     for (k = 0; k < groups; k++) {
                         CHECK(held[k] > 0);
                     }
-                    /* who has the most, as heads.h says */
+                    /* the rank that has the most, as heads.h defines it */
                     for (r = 0; groups < ranks && dpar_heads_local(&h, r).first_group < groups - 1;
                          r++) {
                     }
@@ -85,7 +88,7 @@ static void test_all_heads(void)
     }
 }
 
-/* Rows of the fused weight, listed head by head. */
+/* Compares the rows of the fused weight with a list made head by head. */
 static void test_qkv(void)
 {
     int32_t groups, each, ranks, r, order;
@@ -121,7 +124,7 @@ static void test_qkv(void)
                             memset(want + 3 * value, mine, 3);
                         }
                         for (n = 0; dpar_heads_rows(&h, r, order, 3, n, at); n++) {
-                            CHECK(at[0] > before && at[1] > at[0]); /* apart: as long as they are */
+                            CHECK(at[0] > before && at[1] > at[0]); /* each with its length */
                             memset(got + at[0], 1, (size_t)(at[1] - at[0]));
                             before = at[1];
                         }
@@ -145,7 +148,8 @@ static void test_qkv(void)
     }
 }
 
-/* What one sends the other receives; nothing is lost; offsets are running sums. */
+/* Checks that each rank receives what the other sends, that nothing is lost, and that offsets are
+ * running sums. */
 static void test_ulysses(void)
 {
     int64_t tokens, heads;
@@ -197,7 +201,7 @@ static void test_ulysses(void)
     }
 }
 
-/* F1: Megatron-LM's _vocab_size_with_padding (a port): (vocabulary, divisor, tp). */
+/* Checks F1: Megatron-LM's _vocab_size_with_padding (a port): (vocabulary, divisor, tp). */
 static void test_vocab(void)
 {
     static const int64_t size[] = {50257, 50257, 128000, 1}, padded[] = {50304, 51200, 128000, 128};
@@ -210,8 +214,8 @@ static void test_vocab(void)
         CHECK(v.padded == padded[r] && v.padded_added == 0);
         CHECK_INT(dpar_vocab_row_count(&v) * tp[r], padded[r]);
     }
-    /* vLLM's VocabParallelEmbedding, 32000 + 16 added (LoRA) on 2: 32000 and 64 rows, 16032 a rank;
-     * added ids begin at 32000 */
+    /* vLLM's VocabParallelEmbedding, 32000 + 16 added (LoRA) on 2: 32000 and 64 rows, 16032 per
+     * rank; added ids begin at 32000 */
     CHECK_INT(dpar_vocab_init(&v, 32000, 16, 64, 2, NULL), DPAR_OK);
     CHECK(v.padded == 32000 && v.padded_added == 64 && dpar_vocab_row_count(&v) == 16032);
     CHECK(dpar_vocab_row(&v, 0, 32000) == 16000 && dpar_vocab_row(&v, 0, 32015) == 16015);
@@ -250,7 +254,8 @@ static void test_vocab(void)
     }
 }
 
-/* F5: Megatron-LM's document: 16 layers, pp 4, 2 chunks: stage 0 has 1, 2, 9, 10 and so on. */
+/* Checks F5: Megatron-LM's document: 16 layers, pp 4, 2 chunks: stage 0 has 1, 2, 9, 10 and so
+ * on. */
 static void test_interleaved(void)
 {
     dpar_stage_layers_desc s;
@@ -272,7 +277,8 @@ static void test_interleaved(void)
     CHECK(lo == 8 && hi == 10);
 }
 
-/* Every layer once, in pipeline order, shares differ by one; what is given is kept. */
+/* Checks that every layer occurs once, in pipeline order, that shares differ by at most one, and
+ * that numbers fixed by the caller are kept. */
 static void test_all_stages(void)
 {
     dpar_stage_layers_desc s;
@@ -361,7 +367,7 @@ static void test_refusals(void)
     CHECK_INT(dpar_vocab_init(&v, 0, 0, (INT64_C(1) << 59) + 1, 1, &why), DPAR_E_RANGE);
     CHECK_INT(dpar_heads_init(&h, 8, 8, 4, DPAR_SPLIT_EVEN, NULL), DPAR_OK);
     {
-        int64_t at[2]; /* heads of one row; rows to the last that fit */
+        int64_t at[2]; /* the heads of one row; as many rows as fit */
         CHECK(dpar_heads_rows(&h, 3, DPAR_HEADS_QKV_BY_GROUP, 1, 0, at) && at[0] == 18 &&
               at[1] == 24);
         CHECK(dpar_heads_rows(&h, 0, DPAR_HEADS_QKV_BY_GROUP, INT64_MAX / 24, 0, at));
@@ -391,7 +397,7 @@ static void test_refusals(void)
     s.first_layers = 11;
     CHECK_INT(dpar_stage_layers(&s, 0, 0, &lo, &hi, &why), DPAR_E_DIVIDE);
     s.first_layers = 4;
-    s.last_layers = 4; /* two layers are left, no stage is */
+    s.last_layers = 4; /* two layers are left but no stage is */
     CHECK_INT(dpar_stage_layers(&s, 0, 0, &lo, &hi, &why), DPAR_E_DIVIDE);
     CHECK_TEXT(why.text, "first_layers=4 and last_layers=4 do not fit 10 layers on 2 stages");
     s.stages = 1;
@@ -431,17 +437,17 @@ static void test_refusals(void)
     s.last_layers = 3;
     CHECK_INT(dpar_stage_layers(&s, 0, 0, &lo, &hi, &why), DPAR_E_DIVIDE);
     s.chunks = 1;
-    s.stages = 2; /* exactly all of them are given */
+    s.stages = 2; /* exactly all of them are fixed */
     s.first_layers = 7;
     CHECK_INT(dpar_stage_layers(&s, 0, 0, &lo, &hi, NULL), DPAR_OK);
     CHECK(lo == 0 && hi == 7);
     CHECK_INT(dpar_stage_layers(&s, 1, 0, &lo, &hi, NULL), DPAR_OK);
     CHECK(lo == 7 && hi == 10);
-    s.first_layers = 6; /* one is left over */
+    s.first_layers = 6; /* one layer is left over */
     CHECK_INT(dpar_stage_layers(&s, 0, 0, &lo, &hi, &why), DPAR_E_DIVIDE);
     lo = hi = 7;
     s.last_layers = 0;
-    s.first_layers = 1; /* a given stage of one layer */
+    s.first_layers = 1; /* a fixed stage of one layer */
     s.stages = 4;
     {
         int32_t a, b;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* What dpar.h refuses, one wrong number at a time, with its sentence; and numbers so large that a
- * product passes 2^63, which says so or stands for "that and more". The other tests of a module are
- * of what is right. tests/compile/coverage.sh counts both. */
+/* Tests what dpar.h refuses, one wrong number at a time, with the message; and numbers so large
+ * that a product exceeds 2^63, which is reported or saturates. The other tests of a module are
+ * about correct input; tests/compile/coverage.sh counts both. Run with: tests/run test index. */
 #include "dpar.h"
 
 #include "axes.h"
@@ -54,7 +54,7 @@ static void test_mesh(void)
     REFUSED(dpar_mesh_view(&view, &m, "c d", size, 0, NULL), DPAR_OK, NULL);
     size[0] = 4;
     REFUSED(dpar_mesh_view(&view, &m, "c d", size, 0, &why), DPAR_E_DIVIDE, "12 ranks");
-    size[0] = 3, size[1] = 2; /* one axis of each name, of other ranks */
+    size[0] = 3, size[1] = 2; /* one axis per name, but with other ranks */
     REFUSED(dpar_mesh_view(&view, &m, "a b", size, 0, &why), DPAR_E_DIVIDE, "their groups differ");
     m.axis[0].stride = 4; /* ranks 0 1 2 4 5 6 */
     size[0] = 2, size[1] = 3;
@@ -99,7 +99,7 @@ static void test_cart(void)
     s.bytes = 8;
     s.block[0] = s.block[1] = s.width[0] = s.width[1] = 1;
     REFUSED(dpar_mapping_choose(&place, &cart, 0, &s, &why), DPAR_E_ARG, "per_node=0");
-    s.bytes = 0; /* messages count, not bytes */
+    s.bytes = 0; /* counts messages, not bytes */
     REFUSED(dpar_mapping_choose(&place, &cart, 2, &s, NULL), DPAR_OK, NULL);
     s.bytes = 8;
     parts[0] = 3;
@@ -122,9 +122,9 @@ static void test_cart(void)
     g.dims = DPAR_MAX_DIMS, g.ranks = 4;
     REFUSED(dpar_cart_choose_parts(&g, parts, &cut, &why), DPAR_E_RANGE,
             "7 x 9223372036854775807 x");
-    CHECK(strlen(why.text) < sizeof why.text - 1); /* no grid has a longer sentence */
+    CHECK(strlen(why.text) < sizeof why.text - 1); /* no grid has a longer message */
     CHECK_INT(dpar_cart_choose_parts(&g, parts, &cut, NULL), DPAR_E_RANGE);
-    parts[0] = 1; /* one part of the longest row: there is no longer one */
+    parts[0] = 1; /* one part of the longest row, the longest there is */
     CHECK_INT(dpar_cart_owner(1, g.cells, parts, &zero), 0);
 }
 
@@ -178,15 +178,15 @@ static void test_layout(void)
     CHECK_INT(dpar_layout_global(&l, 0, 0, -1, NULL), -1);
     CHECK_INT(dpar_layout_global(&l, 0, 0, 4, NULL), -1);
     memset(&cursor, 0, sizeof cursor);
-    CHECK_INT(dpar_layout_next(&l, 3, &cursor, &box, NULL), 1); /* no place asked for */
+    CHECK_INT(dpar_layout_next(&l, 3, &cursor, &box, NULL), 1); /* no position requested */
     CHECK_INT(box.lo[0], 4);
-    /* the same but for who cuts: one axis, the other, both */
+    /* the same, except which axis cuts: one, the other, both */
     other = layout_of(&m, 2, extent, dpar_replicate(), dpar_shard(0));
     CHECK_INT(dpari_layout_same(&l, &other), 0);
     other = layout_of(&m, 2, extent, dpar_shard(0), dpar_shard(0));
     CHECK_INT(dpari_layout_same(&l, &other), 0);
     CHECK_INT(dpari_layout_same(&other, &l), 0);
-    /* strides past 2^63 are that at most */
+    /* strides beyond 2^63 are limited to it */
     extent[0] = extent[1] = extent[2] = large;
     l = layout_of(&m, 3, extent, dpar_replicate(), dpar_replicate());
     dpar_layout_strides(&l, 0, NULL, stride);
@@ -212,13 +212,13 @@ static void test_redistribute(void)
     other = from;
     other.extent[0] = 9;
     CHECK_INT(dpar_redistribute_first(&w, &from, &other, 0, DPAR_TRANSFER_SEND, 0), DPAR_E_ARG);
-    /* partial sums that go to a mesh of fewer axes, or to an axis that is not partial */
+    /* partial sums that move to a mesh of fewer axes, or to an axis that is not partial */
     from = layout_of(&m, 2, extent, dpar_partial(DPAR_SUM), dpar_partial(DPAR_SUM));
     to = layout_of(&small, 2, extent, dpar_partial(DPAR_SUM), dpar_replicate());
     REFUSED(dpar_redistribute_check(&from, &to, &why), DPAR_E_ARG, "an old one must stay");
     to = layout_of(&small, 2, extent, dpar_replicate(), dpar_replicate());
     CHECK_INT(dpar_redistribute_check(&from, &to, NULL), DPAR_OK);
-    /* more elements than 2^63 - 1: the totals say that many */
+    /* more than 2^63 - 1 elements: the totals are 2^63 - 1 */
     huge[0] = huge[1] = huge[2] = large;
     from = layout_of(&m, 3, huge, dpar_shard(0), dpar_shard(1));
     to = layout_of(&m, 3, huge, dpar_shard(1), dpar_shard(0));
@@ -227,7 +227,7 @@ static void test_redistribute(void)
         transfers_total(&w, &sum);
         CHECK_INT(sum.away, INT64_MAX);
     }
-    /* in sums: 2^62 - 1 and the same again, and a third time */
+    /* in sums: 2^62 - 1, the same again, and a third time */
     huge[0] = (INT64_C(1) << 62) - 1;
     huge[1] = 4;
     from = layout_of(&m, 2, huge, dpar_replicate(), dpar_shard(1));
@@ -235,18 +235,18 @@ static void test_redistribute(void)
     CHECK_INT(dpar_redistribute_first(&w, &from, &to, 1, DPAR_TRANSFER_RECV, 0), DPAR_OK);
     transfers_total(&w, &sum);
     CHECK(sum.away > 0 && sum.kept > 0);
-    huge[1] = 8; /* three others' share, each nearly 2^63 */
+    huge[1] = 8; /* the share of three others, each nearly 2^63 */
     from = layout_of(&small, 2, huge, dpar_shard(1), dpar_replicate());
     to = layout_of(&small, 2, huge, dpar_replicate(), dpar_replicate());
     CHECK_INT(dpar_redistribute_first(&w, &from, &to, 1, DPAR_TRANSFER_RECV, 0), DPAR_OK);
     transfers_total(&w, &sum);
     CHECK_INT(sum.away, INT64_MAX);
-    huge[0] = huge[1] = huge[2] = large; /* and copies, one of which is nearest */
+    huge[0] = huge[1] = huge[2] = large; /* and copies, of which one is nearest */
     from = layout_of(&m, 3, huge, dpar_shard(0), dpar_replicate());
     to = layout_of(&m, 3, huge, dpar_replicate(), dpar_shard(0));
     CHECK_INT(dpar_redistribute_first(&w, &from, &to, 1, DPAR_TRANSFER_RECV, 2), DPAR_OK);
     transfers_total(&w, &sum);
-    CHECK_INT(sum.away, INT64_MAX); /* of rank 2, which has the half that rank 1 needs */
+    CHECK_INT(sum.away, INT64_MAX); /* from rank 2, which has the half that rank 1 needs */
 }
 
 static void test_cover(void)
@@ -290,11 +290,11 @@ static void test_route(void)
     to = layout_of(&m, 2, extent, dpar_shard(1), dpar_shard(0));
     memset(&q, 0, sizeof q);
     q.from = &from, q.to = &to, q.nodes = nodes;
-    for (room = 2; room < 200; room++) { /* where the search has too little room at any place */
+    for (room = 2; room < 200; room++) { /* too little memory at each point in turn */
         q.node_capacity = room;
         k = dpar_route_plan(&q, steps, 10, &count, &why);
         CHECK(k == DPAR_OK || (k == DPAR_E_ROOM && strstr(why.text, "is too small") != NULL));
-        CHECK(!made || k == DPAR_OK); /* and more room is no harm */
+        CHECK(!made || k == DPAR_OK); /* and more memory does no harm */
         made = made || k == DPAR_OK;
     }
     CHECK(made);
@@ -307,7 +307,7 @@ static void test_route(void)
         made += k == DPAR_OK;
     }
     CHECK(made > 0 && made < 198);
-    { /* three axes, which change places */
+    { /* three axes that swap places */
         dpar_mesh cube;
         dpar_placement p[3];
         int32_t size[3] = {2, 2, 2};
@@ -324,7 +324,7 @@ static void test_route(void)
         }
         CHECK(made > 0 && made < 198);
     }
-    from = layout_of(&m, 2, extent, dpar_shard(0), dpar_shard(1)); /* tiles change places */
+    from = layout_of(&m, 2, extent, dpar_shard(0), dpar_shard(1)); /* tiles that swap places */
     to = layout_of(&m, 2, extent, dpar_shard(1), dpar_shard(0));
     for (room = 2, made = 0; room < 200; room++) {
         q.node_capacity = room;
@@ -358,7 +358,7 @@ static void test_route(void)
         if (k != 2) {
             REFUSED(dpar_route_step_apply(&from, steps, &to, &after, &why), DPAR_E_ARG,
                     "the step's axis");
-        } else { /* with no other axis: the step that gathers */
+        } else { /* without another axis: the gathering step */
             CHECK_INT(dpar_route_step_apply(&from, steps, &to, &after, &why), DPAR_OK);
             CHECK_INT(after.axis[0].kind, DPAR_PLACEMENT_REPLICATE);
         }
@@ -387,11 +387,11 @@ static void test_flat_and_heads(void)
     how = fine;
     how.multiple = INT64_MAX, how.ranks = 2;
     REFUSED(dpar_buckets_init(&how, start, bucket, 2, &n, &why), DPAR_E_RANGE, "exceed");
-    how = fine; /* the end of the buffer passes 2^62 when it is rounded up */
+    how = fine; /* the rounded end of the buffer exceeds 2^62 */
     numel[0] = (INT64_C(1) << 62) - 1;
     how.multiple = 5;
     CHECK_INT(dpar_buckets_init(&how, start, bucket, 2, &n, &why), DPAR_E_RANGE);
-    numel[0] = INT64_MAX; /* and before */
+    numel[0] = INT64_MAX; /* and before rounding */
     CHECK_INT(dpar_buckets_init(&how, start, bucket, 2, &n, &why), DPAR_E_RANGE);
     memset(&st, 0, sizeof st);
     st.layers = 8, st.stages = 2;
@@ -420,14 +420,14 @@ static void test_context(void)
 {
     dpar_packed p;
     int64_t ends[4] = {0, 0, 0, 0};
-    /* documents so long that the pairs pass 2^63: each, and their sum */
+    /* documents so long that the pairs exceed 2^63: each one's, and their sum */
     ends[1] = large;
     CHECK_INT(dpar_packed_init(&p, 1, ends, 2, DPAR_SPLIT_CYCLIC, NULL), DPAR_OK);
     CHECK_INT(dpar_packed_pairs(&p, 0), INT64_MAX);
     CHECK_INT(dpar_packed_init(&p, 1, ends, 2, DPAR_SPLIT_ZIGZAG, NULL), DPAR_OK);
     CHECK_INT(dpar_packed_pairs(&p, 0), INT64_MAX);
-    /* n of a rank that the pairs of one document fit and of two do not: n (n + 1) / 2 near 2^62.7
-     */
+    /* n tokens on a rank such that the pairs of one document fit and those of two do not: n (n + 1)
+     * / 2 near 2^62.7 */
     ends[1] = INT64_C(3600000000);
     ends[2] = 2 * ends[1];
     CHECK_INT(dpar_packed_init(&p, 2, ends, 1, DPAR_SPLIT_CYCLIC, NULL), DPAR_OK);
@@ -436,14 +436,14 @@ static void test_context(void)
     CHECK_INT(dpar_packed_pairs(&p, 0), INT64_MAX);
     CHECK_INT(dpar_packed_init(&p, 1, ends, 1, DPAR_SPLIT_CHUNK, NULL), DPAR_OK);
     CHECK_INT(dpar_packed_pairs(&p, 0), ends[1] / 2 * (ends[1] + 1));
-    ends[1] = large; /* 2^31 tokens a rank: steps of 2^30 between them */
+    ends[1] = large; /* 2^31 tokens per rank, with steps of 2^30 between them */
     CHECK_INT(dpar_packed_init(&p, 1, ends, 1 << 30, DPAR_SPLIT_CYCLIC, NULL), DPAR_OK);
     CHECK_INT(dpar_packed_pairs(&p, 7), INT64_MAX);
-    /* a stripe of one rank: n (n - 1) / 2 = 2^63 - 2^31 fits, and n more do not */
+    /* a stripe on one rank: n (n - 1) / 2 = 2^63 - 2^31 fits, n more do not */
     ends[1] = INT64_C(1) << 32;
     CHECK_INT(dpar_packed_init(&p, 1, ends, 1, DPAR_SPLIT_CYCLIC, NULL), DPAR_OK);
     CHECK_INT(dpar_packed_pairs(&p, 0), INT64_MAX);
-    /* a later part: first x n fits, and so does n (n + 1) / 2, but not both */
+    /* a later part: first x n fits and n (n + 1) / 2 fits, but not their sum */
     ends[1] = INT64_C(5000000000);
     CHECK_INT(dpar_packed_init(&p, 1, ends, 2, DPAR_SPLIT_CHUNK, NULL), DPAR_OK);
     CHECK_INT(dpar_packed_pairs(&p, 1), INT64_MAX);
@@ -483,7 +483,7 @@ static dpar_halo halo_of(const dpar_mesh *m, int64_t n)
     return h;
 }
 
-/* Six faces of n x n cells, each in one block. */
+/* Makes a halo of six faces of n x n cells, each in one block. */
 static dpar_halo cube_of(int64_t n)
 {
     dpar_halo h;
@@ -523,7 +523,7 @@ static void test_halo(void)
     wrong = h;
     wrong.folds = 1, wrong.fold = -1, wrong.mirror = 1, wrong.periodic = 2;
     REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_ARG, "fold is -1");
-    wrong = h; /* owners count from the mesh's first rank */
+    wrong = h; /* owners are counted from the mesh's first rank */
     wrong.owner = owner;
     wrong.grid.mesh.first_rank = 1;
     REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_ARG, "ranks 0, 1, ..., not of");
@@ -531,7 +531,7 @@ static void test_halo(void)
     wrong.owner = owner;
     wrong.grid.mesh.axis[0].stride = 4;
     REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_ARG, "not of 0 to 5");
-    /* outputs that are cut otherwise: by another dim, or not in one piece */
+    /* outputs that are cut in another way: along another dim, or not contiguously */
     out = layout_of(&m, 2, extent, dpar_shard(1), dpar_shard(0));
     wrong = h;
     wrong.outputs = &out;
@@ -540,7 +540,7 @@ static void test_halo(void)
     REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_ARG, "axis 0 must cut the same dim");
     out = layout_of(&m, 2, extent, dpar_replicate(), dpar_shard(1));
     REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_ARG, "axis 0 must cut the same dim");
-    { /* both axes cut dim 0: in this order, and in that; and one that cuts nothing */
+    { /* both axes cut dim 0, in either order, and an axis that cuts nothing */
         dpar_placement p[2];
         p[0] = p[1] = dpar_shard(0);
         h.grid = layout_of(&m, 2, extent, p[0], p[1]);
@@ -553,7 +553,7 @@ static void test_halo(void)
         CHECK_INT(dpar_halo_check(&wrong, NULL), DPAR_OK);
         h = halo_of(&m, 8);
     }
-    { /* points that pass 2^63 */
+    { /* numbers of points beyond 2^63 */
         int64_t far[4];
         int32_t dims;
         far[0] = far[1] = far[2] = far[3] = INT64_C(1) << 59;
@@ -565,7 +565,7 @@ static void test_halo(void)
             CHECK_INT(dpar_halo_slab_points(&wrong, 0), -1);
         }
     }
-    { /* outputs of a grid without inputs */
+    { /* outputs of a grid that has no inputs */
         dpar_box box;
         wrong = halo_of(&m, 0);
         wrong.low[0] = wrong.low[1] = wrong.high[0] = wrong.high[1] = 0;
@@ -586,7 +586,7 @@ static void test_halo(void)
         }
         CHECK_INT(n, 16); /* a row of each of four neighbours: a star */
     }
-    /* a grid of no cells with windows is fine: nothing to read */
+    /* a grid of no cells with windows is accepted: there is nothing to read */
     wrong = halo_of(&m, 0);
     wrong.low[0] = wrong.low[1] = wrong.high[0] = wrong.high[1] = 0;
     wrong.window[0].kernel = 3;
@@ -600,10 +600,10 @@ static void test_halo(void)
     wrong = h;
     wrong.owner = owner;
     REFUSED(dpar_halo_first(&w, &wrong, 0, 0, 0, &why), DPAR_E_ARG, "rank 0 owns 2 blocks");
-    owner[0] = owner[1] = -1; /* masked blocks may be as many as one likes; nobody is rank -1 */
+    owner[0] = owner[1] = -1; /* any number of blocks may be masked, which is rank -1 */
     CHECK_INT(dpar_halo_first(&w, &wrong, -1, 0, 0, NULL), DPAR_OK);
     owner[0] = 0, owner[1] = 1;
-    /* pairs of fields on a cube's faces */
+    /* pairs of fields on the faces of a cube */
     u = cube_of(8);
     v = u;
     u.points[2] = DPAR_HALO_AT_LOW_FACES;
@@ -619,7 +619,7 @@ static void test_halo(void)
     v.periodic = 1;
     CHECK(dpar_halo_check(&u, &why) == DPAR_E_ARG);
     v.periodic = 0;
-    u.window[1].kernel = 3; /* no cube has windows */
+    u.window[1].kernel = 3; /* a cube may not have windows */
     REFUSED(dpar_halo_check(&u, &why), DPAR_E_ARG, "window");
 }
 
@@ -652,7 +652,7 @@ static void test_picture(void)
     CHECK_INT(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_E_ARG);
     h.grid.dims = 2;
     p.title = "a < b & c > d \x01\x7f";
-    p.bytes = INT64_MAX; /* "that and more" */
+    p.bytes = INT64_MAX; /* saturates */
     CHECK_INT(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_OK);
     CHECK(strstr(text, "a ? b ? c ? d ??: rank 0") != NULL);
     CHECK(strstr(text, "9223372036854775807 bytes in") != NULL);
@@ -667,14 +667,14 @@ static void test_picture(void)
     CHECK_INT(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_OK);
     CHECK(strstr(text, ">3</text>") == NULL && strstr(text, ">2</text>") != NULL);
     owner[3] = 3;
-    { /* ranks without points: one cell, on the first */
+    { /* ranks without points: one cell, on the first rank */
         dpar_halo little = halo_of(&m, 1);
         p.halo = &little;
         t.used = 0;
         CHECK_INT(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_OK);
         CHECK(strstr(text, ">0</text>") != NULL && strstr(text, ">1</text>") == NULL);
     }
-    /* a cube, whose halos come with dims that change places; and a pair of fields on its faces */
+    /* a cube, whose halos arrive with dims swapped; and a pair of fields on its faces */
     u = cube_of(8);
     v = u;
     p.halo = &u;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* layout: all placements on all small meshes against lists of indices; vectors A1-A12, A14, A18-
- * A20 and B10 of facts/index_math.md (pytorch test/distributed/tensor/test_utils.py and
- * neighbours). */
+/* Tests layout: compares all placements on all small meshes with lists of indices; vectors A1-A12,
+ * A14, A18-A20 and B10 of facts/index_math.md (pytorch test/distributed/tensor/test_utils.py and
+ * neighbouring files). Run with: tests/run test index. */
 #include "dpar.h"
 
 #include "axes.h"
@@ -126,9 +126,9 @@ static void check_layout(const dpar_layout *l)
 static const int32_t orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
                                      {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
 
-/* Meshes of 3 axes of 1 to 3 ranks, arrays of 1 and 2 dims, replicate, partial or any rule on any
- * dim for each axis, all orders. The whole product is large: it is walked in strides that are
- * prime. */
+/* Checks meshes of 3 axes of 1 to 3 ranks and arrays of 1 and 2 dims, with replicate, partial or
+ * any rule on any dim for each axis, in all orders. Because all combinations are too many, takes
+ * every k-th of them, with k prime. */
 static void test_brute_force(void)
 {
     static const int64_t extent[][2] = {{0, 3}, {1, 1}, {5, 2}, {7, 4}, {12, 3}, {13, 5}};
@@ -189,7 +189,7 @@ static dpar_placement ss(int32_t dim, int64_t factor)
     return dpar_shard_by(dim, DPAR_SPLIT_STRIDED, factor);
 }
 
-/* (size, offset) of every rank of a 1-d array. */
+/* Checks (size, offset) of every rank of a 1-d array. */
 static void lie(int64_t n, int32_t rows, int32_t columns, dpar_placement a, dpar_placement b,
                 const int *expect)
 {
@@ -288,7 +288,7 @@ static void test_nested(void)
     CHECK(stride[0] == 1 && stride[1] == 4 && stride[2] == 32);
     dpar_layout_strides(&l, 0, ARE64(7, 7, 7), stride); /* equal: C order */
     CHECK(stride[0] == 16 && stride[1] == 2 && stride[2] == 1);
-    dpar_layout_strides(&l, 5, ARE64(1, 4, 32), stride); /* a rank outside holds nothing */
+    dpar_layout_strides(&l, 5, ARE64(1, 4, 32), stride); /* a rank outside the mesh holds nothing */
     CHECK(stride[0] == 1 && stride[1] == 1 && stride[2] == 1);
     for (t = 0; t < 4; t++) { /* A18: rows 0,1,2,3, then 0,2,1,3 */
         l = on(2, by22, 2, a18, s0, s0, s0);
@@ -298,7 +298,7 @@ static void test_nested(void)
     }
 }
 
-/* A19: FSDP2, 5 rows over 4 ranks: 2 2 1 0. */
+/* Checks A19: FSDP2, 5 rows over 4 ranks: 2 2 1 0. */
 static void test_padding(void)
 {
     static const int32_t four = 4;
@@ -395,7 +395,8 @@ static void test_extremes(void)
     CHECK_INT(dpar_layout_owner(&l, index, 0, local), -1);
 }
 
-/* Negative dims count from the end; unused entries are zero; the limits themselves are legal. */
+/* Checks that negative dims count from the end, that unused entries are zero, and that the limits
+ * themselves are legal. */
 static void test_edges(void)
 {
     static const int32_t size[] = {2, 3};
@@ -471,7 +472,7 @@ static void test_edges(void)
     CHECK(!dpar_layout_next(&l, 5, &cursor, &box, NULL));
 }
 
-/* Two layouts are the same in everything that decides who owns what, and in nothing else. */
+/* Checks that two layouts are the same if and only if everything that decides ownership is. */
 static void test_same(void)
 {
     static const int32_t size[] = {2, 2};
@@ -506,7 +507,7 @@ static void test_same(void)
     SAME(dpar_replicate(), q[1], 2, extent, 0, 0);
     q[0].source = 1;
     SAME(dpar_shard_by(0, DPAR_SPLIT_BLOCK_CYCLIC, 2), q[1], 2, extent, 0, 0);
-    q[1] = dpar_shard(1); /* another dim: then the order of the cuts does not matter */
+    q[1] = dpar_shard(1); /* another dim, so that the order of the cuts does not matter */
     SAME(q[0], q[1], 2, extent, 1, 1);
     q[0] = dpar_partial(DPAR_SUM);
     SAME(dpar_partial(DPAR_SUM), q[1], 2, extent, 0, 1);
@@ -520,7 +521,7 @@ static void test_same(void)
     SAME(q[0], q[1], 2, extent, 0, 1);
     {
         dpar_placement r = q[0];
-        r.cuts = equal; /* other memory: not looked into */
+        r.cuts = equal; /* other memory, which is not read */
         SAME(r, q[1], 2, extent, 0, 0);
     }
     p[0] = dpar_replicate();
@@ -530,9 +531,8 @@ static void test_same(void)
 #undef SAME
 }
 
-/* A20: how many full shardings there are on a mesh of three axes, with order: m! times the sum over
- * i of C(m - 1, i - 1) C(t, i) (DTensor's shard orders, by a port): 24, 60, 120 for 2, 3, 4 dims.
- */
+/* Counts the full shardings on a mesh of three axes, with order: m! times the sum over i of C(m -
+ * 1, i - 1) C(t, i) (DTensor's shard orders, by a port): 24, 60, 120 for 2, 3, 4 dims. */
 static void test_full_shardings(void)
 {
     static const int32_t size[] = {2, 2, 2}, expect[] = {24, 60, 120};
@@ -564,7 +564,8 @@ static void test_full_shardings(void)
     }
 }
 
-/* B10: MPI_Type_create_darray of [3, 4], NONE x BLOCK on 1 x 3 (MPICH and Open MPI executed). */
+/* Checks B10: MPI_Type_create_darray of [3, 4], NONE x BLOCK on 1 x 3 (MPICH and Open MPI
+ * executed). */
 static void test_darray(void)
 {
     static const int32_t size[] = {1, 3};

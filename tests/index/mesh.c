@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* mesh: brute force over every mesh of 3 axes and up to 64 ranks, both orders; Megatron's closed
- * forms (its own test's formulas for order tp-cp-ep-dp-pp). */
+/* Tests mesh by brute force over every mesh of 3 axes and up to 64 ranks, in both orders, and with
+ * Megatron's closed forms (the formulas of its own test for order tp-cp-ep-dp-pp). Run with:
+ * tests/run test index. */
 #include "dpar.h"
 
 #include "axes.h"
 #include "check.h"
 
-/* Ranks that share every coordinate but those of `which`, in ascending order. */
+/* Lists the ranks that share every coordinate except those of `which`, in ascending order. */
 static int members(const dpar_mesh *m, uint32_t which, int rank, int *out)
 {
     int r, n = 0, axis;
@@ -53,7 +54,7 @@ static void test_brute_force(void)
                     CHECK_INT(dpar_mesh_init(&m, "a b c", size, order, 0, NULL), DPAR_OK);
                     CHECK_INT(m.size, size[0] * size[1] * size[2]);
                     for (rank = 0; rank < m.size; rank++) {
-                        /* last fastest: rank = (c0 n1 + c1) n2 + c2, and mirrored */
+                        /* last fastest: rank = (c0 n1 + c1) n2 + c2, or mirrored */
                         int32_t e = order == DPAR_ORDER_LAST_FASTEST ? 2 : 0, s = 2 - e;
                         c[e] = rank % size[e];
                         c[1] = rank / size[e] % size[1];
@@ -70,7 +71,7 @@ static void test_brute_force(void)
     }
 }
 
-/* The members of the group of `rank` must be first, first + step, ... */
+/* Checks that the members of the group of `rank` are first, first + step, ... */
 static void check_line(const dpar_mesh *m, uint32_t which, int32_t rank, int32_t first,
                        int32_t step, int32_t count)
 {
@@ -126,7 +127,7 @@ static void test_megatron(void)
     check_megatron(8, 4, 21, 16); /* 10752 ranks */
 }
 
-/* Ranks may begin anywhere; what lies outside has no place. */
+/* Checks meshes whose first rank is not 0; a rank outside has no coordinates. */
 static void test_offset(void)
 {
     static const int32_t size[] = {4, 3};
@@ -163,7 +164,7 @@ static void test_refusals(void)
     CHECK(memcmp(&m, &before, sizeof m) == 0); /* written only on success */
     CHECK_INT(dpar_mesh_init(&m, "tp dp", size, DPAR_ORDER_FIRST_FASTEST, 12, &why), DPAR_OK);
     CHECK_INT(m.axis[1].size, 3);
-    size[0] = -1; /* the first axis may be the one, too */
+    size[0] = -1; /* the first axis too may be the wrong one */
     size[1] = 4;
     CHECK_INT(dpar_mesh_init(&m, "tp dp", size, DPAR_ORDER_LAST_FASTEST, 12, &why), DPAR_OK);
     CHECK(m.axis[0].size == 3 && m.axis[0].stride == 4 && m.size == 12);
@@ -210,7 +211,7 @@ static uint32_t set_of(const dpar_mesh *m, const char *a, const char *b, const c
     return set;
 }
 
-/* All groups in order, one after the other. */
+/* Checks the list of all groups, one after the other. */
 static void groups(const dpar_mesh *m, uint32_t which, const int *expect)
 {
     int32_t g, i, n = dpar_mesh_group_size(m, which), k = 0;
@@ -302,7 +303,7 @@ static dpar_mesh pair1(int32_t s, int32_t d)
     return pairs(1, &s, &d);
 }
 
-/* The k-th rank of the mesh's list, last axis fastest. */
+/* Returns the k-th rank of the mesh's list, last axis fastest. */
 static int32_t image(const dpar_mesh *m, int32_t k)
 {
     int32_t coord[DPAR_MAX_AXES], i;
@@ -347,7 +348,7 @@ static void test_layout_algebra(void)
     images(&g, c13);
     CHECK_INT(dpar_mesh_slice(&g, &m, dp_cp, 7, NULL), DPAR_OK);
     images(&g, c13b);
-    CHECK_INT(mesh_coord(&g, 4, 0), -1); /* between its ranks, not of them */
+    CHECK_INT(mesh_coord(&g, 4, 0), -1); /* between its ranks, but not one of them */
     groups(&m, 5u, ((const int[]){0, 1, 4, 5, 2, 3, 6, 7})); /* dp and tp do not chain */
     CHECK_INT(dpar_mesh_init(&m, "x y", size24, DPAR_ORDER_LAST_FASTEST, 0, NULL),
               DPAR_OK); /* C14 */
@@ -364,8 +365,8 @@ static void test_layout_algebra(void)
     CHECK_INT(dpar_mesh_find(&m, "expert"), -1);
 }
 
-/* C16 (torchtitan test_parallel_dims.py), C17 (both conventions), C23 (jax: extents local to hosts)
- */
+/* Checks C16 (torchtitan test_parallel_dims.py), C17 (both conventions), C23 (jax: extents local to
+ * hosts). */
 static void test_more_vectors(void)
 {
     static const int32_t cp2[] = {2, 1, 1, 2, 3}, cp2tp4[] = {1, 1, 1, 2, 4};
@@ -379,7 +380,7 @@ static void test_more_vectors(void)
         dpar_mesh_init(&m, "pp dp_replicate dp_shard cp tp", cp2, DPAR_ORDER_LAST_FASTEST, 0, NULL),
         DPAR_OK);
     CHECK_INT(dpar_mesh_group_size(&m, set_of(&m, "pp", "cp", "tp")), 12);
-    /* its sequences must be multiples of 2 cp tp: 16 for cp 2, tp 4 */
+    /* its sequence lengths must be multiples of 2 cp tp: 16 for cp 2, tp 4 */
     CHECK_INT(dpar_mesh_init(&m, "pp dp_replicate dp_shard cp tp", cp2tp4, DPAR_ORDER_LAST_FASTEST,
                              0, NULL),
               DPAR_OK);
@@ -396,7 +397,8 @@ static void test_more_vectors(void)
     CHECK_INT(dpar_mesh_group_size(&m, 2u) / dpar_mesh_group_size(&m, 2u & 4u), 2);
 }
 
-/* Any two pairs of sizes and strides: injective and coordinates against listing them. */
+/* Compares any two pairs of sizes and strides with a list of their ranks: whether they are
+ * injective, and their coordinates. */
 static void test_any_strides(void)
 {
     int32_t s0, s1, d0, d1, k, j;
@@ -423,7 +425,7 @@ static void test_any_strides(void)
                 }
 }
 
-/* Fills what the next call finds on the stack. */
+/* Fills the memory that the next call finds on the stack. */
 static int dirty(int value)
 {
     volatile char junk[8192];
@@ -434,8 +436,8 @@ static int dirty(int value)
     return junk[0] + junk[sizeof junk - 1];
 }
 
-/* Do two meshes agree? An axis that both have is the same ranks through the first one: any sizes,
- * strides and beginnings, the name first or last. */
+/* Checks whether two meshes agree: an axis that both have must have the same ranks through the
+ * first one. Takes any sizes, strides and first ranks, with the name first or last. */
 static void test_agree(void)
 {
     static const char have[][4] = {"a b", "c a", "b d"};
@@ -470,7 +472,7 @@ static void test_agree(void)
     }
 }
 
-/* A view of ranks that lie evenly spaced lists the same ranks, whatever its order. */
+/* Checks that a view of evenly spaced ranks lists the same ranks, whatever its order. */
 static void test_view(void)
 {
     static const int32_t sizes[] = {2, 3, 4};
@@ -489,8 +491,8 @@ static void test_view(void)
     }
 }
 
-/* Nodes and the ranks inside them: rank = the slow coordinates, then the fast ones, last fastest.
- */
+/* Checks nodes and the ranks inside them: rank = the slow coordinates, then the fast ones, last
+ * fastest. */
 static void test_nodes(void)
 {
     static const char list[][48] = {"", "ten_chars_.node ten_chars_", "a.node b.node a b",
@@ -521,8 +523,7 @@ static void test_nodes(void)
     }
 }
 
-/* Order strings: empty words, repeated names, names that are missing first or last, 8 and 9 axes.
- */
+/* Checks order strings: empty words, repeated names, names missing first or last, 8 and 9 axes. */
 static void test_ordered(void)
 {
     static const char *const order[] = {"b-c-d-e-f-g-h", "a-b-c-d-e-f-g", "a-b-c-d-e-f-g-h"};
@@ -537,7 +538,7 @@ static void test_ordered(void)
     CHECK_INT(dpar_mesh_init_from_order(&m, "aa", "a", size, 0, &why), DPAR_E_UNKNOWN);
     CHECK_INT(
         dpar_mesh_init_from_order(&m, "a_word_of_34_characters__________x", "", size, 0, &why),
-        DPAR_E_UNKNOWN); /* 32 of them are quoted */
+        DPAR_E_UNKNOWN); /* the message quotes 32 characters */
     CHECK_TEXT(why.text, "'a_word_of_34_characters_________' is in the order, but has no size");
     CHECK_INT(dpar_mesh_init_from_order(&m, "a-b-b", "a b c", size, 0, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "'b' is in the order twice");
@@ -548,7 +549,7 @@ static void test_ordered(void)
         CHECK_INT(dpar_mesh_init_from_order(&m, order[k], axis_names(8), size, 4, NULL), DPAR_OK);
         CHECK_INT(m.axes, 8);
         CHECK_TEXT(m.axis[7].name, k == 0 ? "a" : "h");
-        /* a ninth name: it may not be left out, nor is there room for it */
+        /* a ninth name: it may not be omitted, and there is no memory for it */
         CHECK_INT(dpar_mesh_init_from_order(&m, order[k], axis_names(9), size, 4, &why),
                   DPAR_E_ARG);
         CHECK_TEXT(why.text, "'i' has size 3, but is not in the order");
@@ -562,7 +563,7 @@ static void test_ordered(void)
     CHECK_TEXT(why.text, "a mesh has at most 8 axes");
 }
 
-/* The longest name, and a rank that is not there. */
+/* Checks the longest name, and a rank that does not exist. */
 static void test_limits(void)
 {
     static const int32_t sizes[] = {2, 3, 4};
@@ -620,7 +621,7 @@ static void test_more_refusals(void)
     CHECK_TEXT(why.text, "rank 9 is not in the mesh of 6 ranks from 10 on");
 }
 
-/* Limits and refusals one by one. */
+/* Checks limits and refusals one by one. */
 static void test_edges(void)
 {
     int32_t size[9], k;
@@ -634,7 +635,7 @@ static void test_edges(void)
     CHECK_INT(dpar_mesh_init(&out, "a b c d e f g h i", size, DPAR_ORDER_LAST_FASTEST, 0, &why),
               DPAR_E_ARG);
     CHECK_INT(dpar_mesh_init(&out, "a b", size, DPAR_ORDER_LAST_FASTEST, -4, &why), DPAR_E_ARG);
-    size[0] = INT32_MAX; /* as many ranks as there may be */
+    size[0] = INT32_MAX; /* the largest number of ranks */
     size[1] = 1;
     CHECK_INT(dpar_mesh_init(&out, "a b", size, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
     CHECK_INT(out.size, INT32_MAX);
@@ -643,14 +644,14 @@ static void test_edges(void)
     size[0] = 3;
     size[1] = -1;
     CHECK_INT(dpar_mesh_init(&out, "a b", size, DPAR_ORDER_LAST_FASTEST, 0, &why), DPAR_E_ARG);
-    size[0] = 1; /* one rank in all: said and checked */
+    size[0] = 1; /* one rank in all, still reported and checked */
     CHECK_INT(dpar_mesh_init(&out, "a b", size, DPAR_ORDER_LAST_FASTEST, 1, NULL), DPAR_OK);
     size[0] = size[1] = -1;
     CHECK_INT(dpar_mesh_init(&out, "a b", size, DPAR_ORDER_LAST_FASTEST, 4, &why), DPAR_E_ARG);
     size[0] = 2;
     size[1] = 1;
     CHECK_INT(dpar_mesh_init(&out, "a b", size, DPAR_ORDER_LAST_FASTEST, 1, &why), DPAR_E_DIVIDE);
-    /* the same: sizes, strides, the first rank; not names, nor strides of one rank */
+    /* compares sizes, strides and the first rank, but not names or strides of one rank */
     size[0] = 2;
     size[1] = 3;
     CHECK_INT(dpar_mesh_init(&m, "a b", size, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* redistribute: random and exhaustive pairs of layouts, executed over all ranks and compared with
- * the array; vectors E1-E7 and D6-D8 of facts/index_math.md. */
+/* Tests redistribute: executes random and exhaustive pairs of layouts over all ranks and compares
+ * the result with the array; vectors E1-E7 and D6-D8 of facts/index_math.md. Run with:
+ * tests/run test index. */
 #include "dpar.h"
 
 #include "axes.h"
@@ -18,8 +19,8 @@ enum { RANKS = 40, MOST = 600, LISTS = 4000 };
 static int64_t before[RANKS][MOST], after[RANKS][MOST];
 static int arrived[RANKS][MOST];
 
-/* The number in global index i, and the share of it that a partial rank holds: their sum is i + 1.
- */
+/* Returns the number in global index i, or the share of it that a partial rank holds: their sum is
+ * i + 1. */
 static int64_t value_of(int64_t global, int32_t partial, int32_t partials)
 {
     return partial == 0 ? global + 1 - 100 * (partials - 1) : 100;
@@ -45,7 +46,7 @@ static void fill(const dpar_layout *l)
 
 static int64_t delivered;
 
-/* Every receive list, read from the peers' arrays. */
+/* Executes every receive list by reading the peers' arrays. */
 static void run_receives(const dpar_layout *from, const dpar_layout *to, int32_t per_node)
 {
     static dpar_redistribute_cursor w;
@@ -79,7 +80,7 @@ static void run_receives(const dpar_layout *from, const dpar_layout *to, int32_t
     }
 }
 
-/* All partial axes of `to` that are new: does the rank receive? */
+/* Returns 1 if the rank receives: it has coordinate 0 in all partial axes that only `to` has. */
 static int receives(const dpar_layout *from, const dpar_layout *to, int32_t rank)
 {
     int32_t i;
@@ -115,7 +116,7 @@ static void check_result(const dpar_layout *from, const dpar_layout *to)
             }
             CHECK_INT(arrived[rank][n], times);
             expect = at_of(to->dims, to->extent, global) + 1;
-            if (stays != 0) { /* the sum over the axes that were reduced only */
+            if (stays != 0) { /* the sum over the reduced axes only */
                 int32_t whole = dpar_mesh_group_size(&from->mesh, was);
                 expect = dpar_mesh_group_index(&from->mesh, stays, rank) == 0
                              ? expect - 100 * (whole - times)
@@ -148,13 +149,14 @@ static int list_all(const dpar_layout *from, const dpar_layout *to, int32_t per_
     return n;
 }
 
-/* The k-th send from a to b is the k-th receive of b from a, with the two sides exchanged. */
+/* Checks that the k-th send from a to b matches the k-th receive of b from a, with the sides
+ * swapped. */
 static void check_pairs(const dpar_layout *from, const dpar_layout *to, int32_t per_node)
 {
     int n = list_all(from, to, per_node, DPAR_TRANSFER_SEND, sent), k, j;
     static char used[LISTS];
     CHECK_INT(list_all(from, to, per_node, DPAR_TRANSFER_RECV, got), n);
-    if (n == LISTS) { /* too many to compare, of both */
+    if (n == LISTS) { /* too many lists to compare */
         return;
     }
     memset(used, 0, sizeof used);
@@ -174,8 +176,8 @@ static void check_pairs(const dpar_layout *from, const dpar_layout *to, int32_t 
     }
 }
 
-/* A receiver that holds the element takes it from itself; one with a copy on its node stays there.
- */
+/* Checks that a receiver which holds the element takes it from itself, and that one with a copy on
+ * its node takes it from there. */
 static void check_near(const dpar_layout *from, int32_t per_node, int n)
 {
     int k, rank;
@@ -231,7 +233,7 @@ static dpar_layout random_layout(const dpar_mesh *mesh, int32_t dims, const int6
             } while (p[i].rule == DPAR_SPLIT_RAGGED);
         }
         k = i + below(mesh->axes - i);
-        { /* a random order */
+        { /* in random order */
             int32_t swap = order[i];
             order[i] = order[k];
             order[k] = swap;
@@ -258,7 +260,7 @@ static dpar_mesh random_mesh(int32_t axes, int most)
 static void test_random(void)
 {
     int trial, refused = 0, done = 0;
-    random_seed = 12345; /* as if it came first */
+    random_seed = 12345; /* so that the result does not depend on earlier tests */
     for (trial = 0; trial < 6000; trial++) {
         int64_t extent[3];
         int32_t dims = below(4), d, most = 9;
@@ -281,7 +283,7 @@ static void test_random(void)
     CHECK(done > 5000 && refused > 10);
 }
 
-/* Every pair of placements on a mesh of (2, 3), 1-d and 2-d, uneven. */
+/* Checks every pair of placements on a mesh of (2, 3), 1-d and 2-d, uneven. */
 static void test_all_pairs(void)
 {
     static const int32_t size[] = {2, 3};
@@ -332,7 +334,7 @@ static dpar_layout line(int64_t n, int32_t parts)
     return l;
 }
 
-/* Rows of (source, first index, one past it) that a rank receives. */
+/* Compares what a rank receives with rows of (source, first index, one past the last). */
 static void receives_are(const dpar_layout *from, const dpar_layout *to, int32_t rank,
                          const int *expect, int rows)
 {
@@ -362,14 +364,15 @@ static void test_vectors(void)
     dpar_layout line10 = line(10, 2), saved = line(128, 8), loaded = line(128, 4);
     dpar_redistribute_cursor w;
     dpar_transfer t;
-    /* E5: CHUNK intersections */
+    /* E5: intersections of CHUNK parts */
     receives_are(&a, &b, 0, ARE(0, 0, 4), 1);
     receives_are(&a, &b, 1, ARE(0, 4, 6, 1, 6, 8), 2);
     receives_are(&a, &b, 2, ARE(1, 8, 12), 1);
     receives_are(&c, &d, 0, ARE(0, 0, 3, 1, 3, 4), 2);
     receives_are(&c, &d, 1, ARE(1, 4, 6, 2, 6, 8), 2);
     receives_are(&c, &d, 2, ARE(2, 8, 9, 3, 9, 10), 2);
-    /* E6, E7: Megatron's refit tiles, adjacent ones merged; 10 over 2 to 3, which it refuses */
+    /* E6, E7: Megatron's refit tiles, with adjacent ones merged; 10 over 2 to 3, which Megatron
+     * refuses */
     b = line(10, 2);
     receives_are(&b, &d, 1, ARE(0, 4, 5, 1, 5, 8), 2);
     a = line(8, 4);
@@ -378,16 +381,16 @@ static void test_vectors(void)
     receives_are(&a, &b, 1, ARE(2, 4, 6, 3, 6, 8), 2);
     receives_are(&line10, &d, 0, ARE(0, 0, 4), 1);
     receives_are(&line10, &d, 2, ARE(1, 8, 10), 1);
-    /* D6, D7: checkpoint reads, 128 elements of 8 ranks by 4 and of 4 by 8, rank 1 */
+    /* D6, D7: checkpoint reads, 128 elements from 8 ranks by 4 and of 4 by 8, rank 1 */
     receives_are(&saved, &loaded, 1, ARE(2, 32, 48, 3, 48, 64), 2);
     receives_are(&loaded, &saved, 1, ARE(0, 16, 32), 1);
     CHECK_INT(dpar_redistribute_first(&w, &loaded, &saved, 1, DPAR_TRANSFER_RECV, 0), DPAR_OK);
     CHECK(dpar_redistribute_next(&w, &t) && t.theirs[0] == 16 && t.mine[0] == 0);
 }
 
-/* E1, E3, E4: DTensor's greedy planner takes 3, 3, 2, 1 and 2 collectives for these moves of an
- * 8x8x8 array on a 2x2x2 mesh; here each is one exchange, of no more than what each rank must get.
- */
+/* Checks E1, E3, E4: DTensor's greedy planner takes 3, 3, 2, 1 and 2 collectives for these moves of
+ * an 8x8x8 array on a 2x2x2 mesh; here each is one exchange in which each rank gets only what it
+ * needs. */
 static void test_one_exchange(void)
 {
     static const int8_t from[][3] = {{0, 0, 0}, {0, 1, 0}, {0, 1, 2}, {1, 0, 0}, {0, 0, 0}};
@@ -418,7 +421,8 @@ static void test_one_exchange(void)
     }
 }
 
-/* Replicas share the sending: 8 copies of an array, read by 8 ranks that hold none of it. */
+/* Checks that replicas share the sending: 8 copies of an array, read by 8 ranks that hold none of
+ * it. */
 static void test_balance(void)
 {
     static const int32_t size[] = {8};
@@ -453,9 +457,9 @@ static void test_balance(void)
     }
 }
 
-/* Copies send as many elements, whatever the boxes: R on two ranks read by four whose cuts are
- * uneven; and any shards and rules with readers apart. What one copy sends is what the rule of the
- * header says: the boxes of `takers / n` receivers, and its share of one more. */
+/* Checks that copies send the same number of elements, whatever the boxes: R on two ranks read by
+ * four with uneven cuts; and any shards and rules with other ranks as readers. A copy sends what
+ * the rule of the header states: the boxes of `takers / n` receivers, and its share of one more. */
 static void test_bytes(void)
 {
     static const int64_t cuts[] = {0, 100, 101, 201, 202};
@@ -505,10 +509,10 @@ static void test_bytes(void)
         }
         long_side = extent[0] >= extent[1] ? extent[0] : extent[1];
         one = takers % copies == 0 ? 0 : copies / (takers % copies);
-        if (one > 0) { /* an even share along the longest dim, or at most twice one of a grid */
+        if (one > 0) { /* an even share along the longest dim, or at most twice that of a grid */
             int64_t slab = (long_side + one - 1) / one * (v / long_side), twice = 2 * v / one;
             one = slab > twice ? slab : twice;
-            for (rank = copies; rank < copies + b.size; rank++) { /* or one reader's box */
+            for (rank = copies; rank < copies + b.size; rank++) { /* or the box of one reader */
                 v = dpar_layout_count(&to, rank);
                 one = v > one ? v : one;
             }
@@ -518,7 +522,8 @@ static void test_bytes(void)
     }
 }
 
-/* A sender's list costs what it sends, not what its copies send: one of 2^20 copies has one box. */
+/* Checks that a sender's list costs what it sends, not what its copies send: one of 2^20 copies has
+ * one box. */
 static void test_own_sends(void)
 {
     static const int32_t many[] = {1024, 1024};
@@ -539,7 +544,7 @@ static void test_own_sends(void)
     CHECK_INT(dpar_layout_init(&from, &a, 2, extent, r, NULL), DPAR_OK);
     CHECK_INT(dpar_layout_init(&to, &b, 2, extent, s, NULL), DPAR_OK);
     for (rank = 0; rank < 1 << 20;
-         rank += 1009) { /* were it all boxes of the copies: two minutes */
+         rank += 1009) { /* would take two minutes with all boxes of the copies */
         CHECK_INT(dpar_redistribute_first(&w, &from, &to, rank, DPAR_TRANSFER_SEND, 8), DPAR_OK);
         transfers_total(&w, &sum);
         CHECK(sum.transfers > 0 && sum.transfers <= 1024 && sum.away == 8);
@@ -589,7 +594,7 @@ static dpar_layout one_axis(int32_t ranks, int32_t offset, dpar_placement p)
     return l;
 }
 
-/* A Partial axis may stay only as it is: same op, same ranks. */
+/* Checks that a Partial axis may stay only if it is unchanged: the same operation and ranks. */
 static void test_partial_stays(void)
 {
     dpar_layout p = one_axis(4, 0, dpar_partial(DPAR_SUM)), q = p, r;
@@ -611,7 +616,7 @@ static void test_partial_stays(void)
     r = one_axis(4, 0, dpar_replicate());
     CHECK_INT(dpar_redistribute_check(&p, &r, NULL), DPAR_OK);
     CHECK_INT(dpar_redistribute_check(&r, &p, NULL), DPAR_OK); /* a sum that begins */
-    q = one_axis(1, 0, dpar_partial(DPAR_MAX));                /* one rank is no reduction */
+    q = one_axis(1, 0, dpar_partial(DPAR_MAX));                /* one rank needs no reduction */
     r = one_axis(1, 0, dpar_shard(0));
     CHECK_INT(dpar_redistribute_check(&q, &r, NULL), DPAR_OK);
     {
@@ -624,7 +629,7 @@ static void test_partial_stays(void)
         CHECK_INT(dpar_mesh_init(&m, "a b", size, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
         CHECK_INT(dpar_layout_init(&q, &m, 2, extent, how, NULL), DPAR_OK);
         CHECK_INT(dpar_redistribute_check(&p, &q, NULL), DPAR_E_ARG); /* not the same mesh */
-        how[1] = dpar_partial(DPAR_MAX); /* of one rank: nothing to combine */
+        how[1] = dpar_partial(DPAR_MAX); /* on one rank there is nothing to combine */
         CHECK_INT(dpar_layout_init(&q, &m, 2, extent, how, NULL), DPAR_OK);
         r = one_axis(4, 0, dpar_shard(0));
         CHECK_INT(dpar_redistribute_check(&q, &r, NULL), DPAR_OK);
@@ -638,7 +643,7 @@ static void test_partial_stays(void)
             }
             CHECK_INT(k, 4);
         }
-        r = q; /* a sum stays, a maximum is taken: they do not meet */
+        r = q; /* a sum stays and a maximum is reduced, which do not commute */
         r.axis[1] = dpar_replicate();
         q.mesh.axis[1].size = r.mesh.axis[1].size = 2;
         CHECK_INT(dpar_redistribute_check(&q, &r, NULL), DPAR_OK);
@@ -647,8 +652,8 @@ static void test_partial_stays(void)
     }
 }
 
-/* Meshes whose ranks do not ascend: 0 2 4 3 5 7. Every element still arrives once, with nodes or
- * without. */
+/* Checks meshes whose ranks do not ascend: 0 2 4 3 5 7. Every element still arrives once, with
+ * nodes or without. */
 static void test_crossed(void)
 {
     static const int32_t sizes[2][2] = {{2, 3}, {3, 2}};
@@ -676,7 +681,7 @@ static void test_crossed(void)
                 const dpar_layout *from = turn ? &b : &a, *to = turn ? &a : &b;
                 int32_t rank;
                 memset(before, 0, sizeof before);
-                for (rank = 0; rank < RANKS; rank++) { /* fill() wants ranks in a row */
+                for (rank = 0; rank < RANKS; rank++) { /* fill() needs consecutive ranks */
                     int64_t shape[6], index[6], global[6], n, run;
                     int32_t d;
                     dpar_layout_local(from, rank, shape, NULL);
@@ -706,7 +711,8 @@ static void test_crossed(void)
     }
 }
 
-/* What a walk adds up to, by kind: 4 shards to the same in reverse of nodes of 2, ranks 1 to 4. */
+/* Checks the totals of a walk by kind: 4 shards to the same in reverse, nodes of 2, ranks 1 to
+ * 4. */
 static void test_totals(void)
 {
     dpar_layout from = one_axis(4, 0, dpar_shard(0)), to = one_axis(4, 1, dpar_shard(0));
@@ -730,12 +736,12 @@ static void test_totals(void)
     transfers_total(&w, &sum);
     CHECK(sum.kept == 42 && sum.near_by == 0 && sum.away == 0);
     CHECK_INT(dpar_redistribute_first(&w, &from, &to, 0, DPAR_TRANSFER_RECV, 2), DPAR_OK);
-    transfers_total(&w, &sum); /* rank 0 is not of `to` */
+    transfers_total(&w, &sum); /* rank 0 is not in `to` */
     CHECK(sum.transfers == 0 && sum.kept == 0 && sum.near_by == 0 && sum.away == 0);
 }
 
-/* Copies 0..3 of a shard on ranks 0, 2, 4, 6 or the like serve their nodes first, in turn, so that
- * within a node none sends more than one transfer above another. */
+/* Checks that copies 0..3 of a shard, on ranks such as 0, 2, 4, 6, serve their nodes first, in
+ * turns, so that in a node no rank sends more than one transfer more than another. */
 static void test_node_balance(void)
 {
     static const int32_t size[] = {4, 2};
@@ -766,7 +772,8 @@ static void test_node_balance(void)
     }
 }
 
-/* Shards and copies of one array on at most 16 ranks from `offset` on; 0: these would be more. */
+/* Makes shards and copies of one array on at most 16 ranks from `offset` on; returns 0 if there
+ * would be more. */
 static int some_shards(dpar_layout *l, int32_t offset)
 {
     static const int64_t extent[] = {32, 16};
@@ -787,8 +794,8 @@ static int some_shards(dpar_layout *l, int32_t offset)
     return 1;
 }
 
-/* Copies share the sending: for each shard of the source, held by ranks apart from the readers, no
- * copy sends two boxes more than another. */
+/* Checks that copies share the sending: for each shard of the source, on other ranks than the
+ * readers, no copy sends two boxes more than another. */
 static void test_shares(void)
 {
     int trial;
@@ -817,8 +824,8 @@ static void test_shares(void)
     }
 }
 
-/* Copies beside readers that cut evenly, one copy a reader: each box comes whole, and each copy
- * sends one, whatever the dims and in whatever proportion. */
+/* Checks copies for readers that cut evenly, with one copy per reader: each box arrives whole, and
+ * each copy sends one, for all dims and proportions. */
 static void test_whole_boxes(void)
 {
     static const int32_t cuts[][3] = {{8, 2, 1}, {2, 4, 2}, {1, 1, 16}, {3, 5, 1}, {4, 1, 4}};
@@ -854,8 +861,9 @@ static void test_whole_boxes(void)
     }
 }
 
-/* Readers whose rows do not divide: boxes stay whole where there is a copy for each, few are cut
- * where copies and readers are other numbers, and no copy sends more than two boxes. */
+/* Checks readers whose rows do not divide evenly: boxes are not cut if there is a copy for each;
+ * few are cut if the numbers of copies and readers differ, and no copy sends more than two
+ * boxes. */
 static void test_uneven_rows(void)
 {
     static const struct {
@@ -866,7 +874,7 @@ static void test_uneven_rows(void)
              {48, 1, 48, 11008, 4096, 48},
              {2, 1, 2, 127, 200, 2},
              {64, 1, 48, 11008, 4096, 64 + 48},
-             {16, 64, 1024, 50257, 4096, 1006 + 64 + 16}, /* 50 rows a reader, 786 a shard */
+             {16, 64, 1024, 50257, 4096, 1006 + 64 + 16}, /* 50 rows per reader, 786 per shard */
              {16, 64, 1024, 128256, 4096, 1018 + 64 + 16},
              {8, 1, 5, 1000, 100, 8 + 5}};
     size_t k;
@@ -907,8 +915,8 @@ static void test_uneven_rows(void)
     }
 }
 
-/* All-gather inside nodes, and copies beside copies: who has a box keeps it, and the others are
- * served by as many as can: each rank sends as much as any other. */
+/* Checks an all-gather inside nodes, and copies to copies: a rank that has a box keeps it, and the
+ * others are served by as many as possible, so that each rank sends the same amount. */
 static void test_holders_aside(void)
 {
     static const int32_t sizes[][2] = {{4, 2}, {16, 2}, {8, 8}, {8, 4}, {2, 2}, {3, 3}};
@@ -939,9 +947,10 @@ static void test_holders_aside(void)
     }
 }
 
-/* A sender's list costs what the ranks of its node take, however scattered that is in what it
- * holds: 2^17 copies of 8 shards of 2^24 rows, dealt one by one to 2^20 ranks, and the same on one
- * mesh (all stays). Walking what is held takes 2^21 boxes a rank of the node. */
+/* Checks that a sender's list costs what the ranks of its node take, however scattered that is in
+ * what it holds: 2^17 copies of 8 shards of 2^24 rows, dealt one by one to 2^20 ranks, and the same
+ * on one mesh (nothing moves). Walking through what is held would take 2^21 boxes per rank of the
+ * node. */
 static void test_scattered_sends(void)
 {
     static const int32_t many[] = {131072, 8}, square[] = {1024, 1024};
@@ -971,7 +980,7 @@ static void test_scattered_sends(void)
             transfers_total(&w, &sum);
             here = sum.kept + sum.near_by;
             CHECK_INT(sum.away, 0);
-            for (q = 4320; q < 4328; q++) { /* what they say they get from it */
+            for (q = 4320; q < 4328; q++) { /* what its ranks report that they get from it */
                 dpar_transfer t;
                 CHECK_INT(dpar_redistribute_first(&w, &from, &to, q, DPAR_TRANSFER_RECV, 8),
                           DPAR_OK);
@@ -994,9 +1003,9 @@ static void test_scattered_sends(void)
     }
 }
 
-/* More copies than elements: 12 copies of 2 x 4 elements, one reader for each quarter. The readers'
- * cuts make 2 x 2 parts and leave 3 shares each, but a part has no more than 2 indices along dim 1:
- * 2 x 4 parts of one element, for copies 0 to 7; the other copies send nothing. */
+/* Checks more copies than elements: 12 copies of 2 x 4 elements, one reader for each quarter. The
+ * readers' cuts make 2 x 2 parts and leave 3 shares each, but a part has only 2 indices along dim
+ * 1: 2 x 4 parts of one element, for copies 0 to 7; the other copies send nothing. */
 static void test_few_elements(void)
 {
     static const int64_t extent[] = {2, 4};
@@ -1027,9 +1036,9 @@ static void test_few_elements(void)
     }
 }
 
-/* As many readers as a rank can number, a prime: their cuts share no divisor with 3 copies, so that
- * each copy has a third of the 3 n elements, n of them, and reader q of 3 takes from copy 3 q / n.
- */
+/* Checks the largest number of readers, a prime n: their cuts have no divisor in common with 3
+ * copies, so each copy has a third of the 3 n elements, n of them, and reader q of 3 takes from
+ * copy 3 q / n. */
 static void test_most_readers(void)
 {
     int32_t copies = 3, n = INT32_MAX, k;
@@ -1055,8 +1064,8 @@ static void test_most_readers(void)
     }
 }
 
-/* As many copies as ranks allow, an odd number n, for two readers of 8 elements: reader r has the
- * units [r n, r n + n) of a line of which copy c has [2 c, 2 c + 2). Element x is with the last
+/* Checks the largest number of copies, an odd number n, for two readers of 8 elements: reader r has
+ * the units [r n, r n + n) of a line of which copy c has [2 c, 2 c + 2). Element x is in the last
  * copy that begins before unit (x + 1) n / 8 of the box. */
 static void test_most_copies(void)
 {
@@ -1089,7 +1098,8 @@ static void test_most_copies(void)
     }
 }
 
-/* Boxes of more elements than are counted, 2^80, to ranks of the node: as those of 4 x 4. */
+/* Checks boxes of 2^80 elements, more than can be counted, sent to ranks of the node: same as those
+ * of 4 x 4. */
 static void test_beyond_counting(void)
 {
     static const int64_t small[] = {4, 4}, large[] = {INT64_C(1) << 42, INT64_C(1) << 42};
@@ -1120,13 +1130,13 @@ static void test_beyond_counting(void)
             }
         }
         CHECK(!dpar_redistribute_next(&b, &u));
-        CHECK_INT(lists, 1); /* to itself: who has a box keeps it */
+        CHECK_INT(lists, 1); /* to itself: a rank that has a box keeps it */
     }
 }
 
 /* ---- who sends, by definition ---------------------------------------------------------------- */
 
-/* Do the ranks of a mesh ascend when they are listed, the largest stride slowest? */
+/* Returns 1 if the ranks of a mesh ascend when they are listed with the largest stride slowest. */
 static int ascends(const dpar_mesh *m)
 {
     int32_t i;
@@ -1139,8 +1149,8 @@ static int ascends(const dpar_mesh *m)
     return 1;
 }
 
-/* How many parts the axes of a layout make of dim d. *rows: 2 when each has indices in a row and
- * all nearly as many, 1 in a row, 0 else. */
+/* Returns how many parts the axes of a layout make of dim d. *rows is 2 if each has consecutive
+ * indices and all nearly the same number, 1 if only consecutive, otherwise 0. */
 static int32_t parts_of(const dpar_layout *l, int32_t d, int *rows)
 {
     int32_t parts = 1, i;
@@ -1160,7 +1170,8 @@ static int32_t parts_of(const dpar_layout *l, int32_t d, int *rows)
     return parts;
 }
 
-/* Where part i of n begins, of `size` indices, the first ones one longer. */
+/* Returns where part i of n begins when `size` indices are cut evenly, the first parts one
+ * longer. */
 static int64_t even_part(int64_t size, int32_t n, int32_t i)
 {
     int64_t at = 0;
@@ -1171,8 +1182,8 @@ static int64_t even_part(int64_t size, int32_t n, int32_t i)
     return at;
 }
 
-/* x, moved to the nearest local index of `rank` at which another part of `to` begins or the array
- * ends; of two as near the later one. */
+/* Returns x moved to the nearest local index of `rank` at which another part of `to` begins or the
+ * array ends; of two that are equally near the later one. */
 static int64_t nearest_end(const dpar_layout *from, const dpar_layout *to, int32_t rank, int32_t d,
                            int64_t size, int64_t x)
 {
@@ -1196,8 +1207,8 @@ static int64_t nearest_end(const dpar_layout *from, const dpar_layout *to, int32
     return x == 0 ? 0 : best;
 }
 
-/* The dim to cut further: not cut so yet, 2 indices a part at least, one that `to` cuts into rows
- * before others, then that of the longest parts; -1: none. */
+/* Returns the dim to cut further: not yet cut for this purpose, at least 2 indices per part,
+ * preferring one that `to` cuts into rows, then the one with the longest parts; -1 if none. */
 static int32_t dim_to_cut(const dpar_layout *to, int32_t dims, const int64_t *shape,
                           const int32_t *outer, const int32_t *part)
 {
@@ -1215,9 +1226,9 @@ static int32_t dim_to_cut(const dpar_layout *to, int32_t dims, const int64_t *sh
     return best;
 }
 
-/* Which of `shares` parts of what `rank` holds has local index x[]. A dim that `to` cuts finer,
- * into even rows, is cut where these end, into as many parts as divide both the shares and how much
- * finer that is; what is left of the shares cuts those. */
+/* Returns which of `shares` parts of what `rank` holds contains local index x[]. A dim that `to`
+ * cuts finer, into even rows, is cut where these end, into as many parts as divide both the shares
+ * and the ratio of the two cuts; the remaining shares cut those parts. */
 static int32_t share_of(const dpar_layout *from, const dpar_layout *to, int32_t rank,
                         int32_t shares, const int64_t *shape, const int64_t *x)
 {
@@ -1264,8 +1275,8 @@ static int32_t share_of(const dpar_layout *from, const dpar_layout *to, int32_t 
     return number;
 }
 
-/* Which of n copies has local index x[] of the box of receiver `which` of the `left` last ones,
- * when these do not divide the copies: the boxes in a line, cut into n even pieces. */
+/* Returns which of n copies has local index x[] of the box of receiver `which` of the last `left`
+ * ones, which do not divide the copies: the boxes form a line that is cut into n even pieces. */
 static int32_t line_of(const dpar_layout *to, int32_t dims, const int64_t *shape, int32_t n,
                        int32_t left, int32_t which, const int64_t *x)
 {
@@ -1286,7 +1297,8 @@ static int32_t line_of(const dpar_layout *to, int32_t dims, const int64_t *shape
     return best;
 }
 
-/* The rank that has to send element global[] to q, as the header says; -1: nobody has it. */
+/* Returns the rank that has to send element global[] to q by the rule of the header; -1 if no rank
+ * has it. */
 static int32_t sender_of(const dpar_layout *from, const dpar_layout *to, int32_t per_node,
                          int32_t q, const int64_t *global)
 {
@@ -1333,7 +1345,7 @@ static int32_t sender_of(const dpar_layout *from, const dpar_layout *to, int32_t
     }
     n = n == 0 ? all : n;
     left = takers % n;
-    if (number < takers - left) { /* one for each, a copy further each least common multiple */
+    if (number < takers - left) { /* one for each, a copy further per least common multiple */
         int32_t each = takers / n, common = n;
         while (common % each != 0) {
             common += n;
@@ -1348,7 +1360,8 @@ static int32_t sender_of(const dpar_layout *from, const dpar_layout *to, int32_t
     return pool[line_of(to, from->dims, shape, n, left, number, local)];
 }
 
-/* A mesh whose strides are in any order, with gaps or interleaved; its last rank below RANKS. */
+/* Makes a mesh whose strides are in any order, with gaps or interleaved; its last rank is below
+ * RANKS. */
 static dpar_mesh scattered_mesh(void)
 {
     for (;;) {
@@ -1365,8 +1378,8 @@ static dpar_mesh scattered_mesh(void)
     }
 }
 
-/* Each element comes once and from the rank that the header names, and both sides agree. How many
- * boxes in a row of one receiver come from two senders. */
+/* Checks that each element arrives once and from the rank that the header names, and that both
+ * sides agree. Returns how many successive boxes of one receiver have two senders. */
 static int check_senders(const dpar_layout *from, const dpar_layout *to, int32_t per_node)
 {
     int64_t taken[RANKS] = {0};
@@ -1391,17 +1404,17 @@ static int check_senders(const dpar_layout *from, const dpar_layout *to, int32_t
     return shared;
 }
 
-/* Any two meshes and nodes of any size. */
+/* Checks any two meshes, and nodes of any size. */
 static void test_senders(void)
 {
     int trial, crossed = 0, shared = 0;
-    random_seed = 5; /* few of the long ones: 2 seconds */
+    random_seed = 5; /* few of the long ones, to take 2 seconds */
     for (trial = 0; trial < 2500; trial++) {
         dpar_mesh a = scattered_mesh(), b = trial % 4 == 0 ? a : scattered_mesh();
         int32_t dims = 1 + below(2), per_node = below(14) - 1;
         int64_t extent[2];
         dpar_layout from, to;
-        extent[0] = 1 + below(trial % 50 == 0 ? 400 : 9); /* long: nearly even parts too */
+        extent[0] = 1 + below(trial % 50 == 0 ? 400 : 9); /* long: nearly even parts as well */
         extent[1] = 1 + below(9);
         from = random_layout(&a, dims, extent, 0);
         to = random_layout(&b, dims, extent, 0);
@@ -1411,8 +1424,8 @@ static void test_senders(void)
     CHECK(crossed > 100 && shared > 1000);
 }
 
-/* `copies` of `shards` parts of n elements on the first ranks, and what `readers` ranks from rank
- * `first` take of them. */
+/* Makes `copies` of `shards` parts of n elements on the first ranks, and what `readers` ranks from
+ * rank `first` on take of them. */
 static void some_copies(int64_t n, int32_t copies, int32_t shards, dpar_placement held,
                         int32_t readers, int32_t first, dpar_placement taken, dpar_layout *from,
                         dpar_layout *to)
@@ -1431,8 +1444,8 @@ static void some_copies(int64_t n, int32_t copies, int32_t shards, dpar_placemen
     CHECK_INT(dpar_layout_init(to, &m, 1, &n, &taken, NULL), DPAR_OK);
 }
 
-/* Shares of about as many elements as there are parts; senders that turn to what a rank of their
- * node takes, rank 0 too, of which other senders have a part. */
+/* Checks shares of about as many elements as there are parts; and senders that walk through what a
+ * rank of their node takes, also for rank 0, of which other senders have a part. */
 static void test_small_shares(void)
 {
     dpar_layout from, to;
@@ -1453,7 +1466,8 @@ static void test_small_shares(void)
     }
 }
 
-/* Senders turn with every axis that there can be, the two sides cut in opposite orders. */
+/* Checks that senders may do that with the maximum number of axes, with the two sides cut in
+ * opposite orders. */
 static void test_turned_axes(void)
 {
     static const int32_t size[] = {2, 2, 1, 1, 1, 1, 1, 3}, back[] = {7, 6, 5, 4, 3, 2, 1, 0};
@@ -1474,11 +1488,12 @@ static void test_turned_axes(void)
     CHECK_INT(dpar_layout_init(&from, &m, 1, &n, p, NULL), DPAR_OK);
     cut_in(q, 8, back);
     CHECK_INT(dpar_layout_init(&to, &m, 1, &n, q, NULL), DPAR_OK);
-    (void)check_senders(&from, &to, 3); /* a sender has 12 elements where a taker's 8 lie */
+    (void)check_senders(&from, &to, 3); /* a sender has 12 elements, a taker 8 in their range */
 }
 
-/* A sender that turns to what a rank of its node takes walks what lies in its own part alone: of
- * 2^34 elements, of which two readers take every other one, 2^14. All would be minutes. */
+/* Checks that a sender which walks through what a rank of its node takes visits only its own part:
+ * of 2^34 elements, of which two readers take every other one, 2^14. All of them would take
+ * minutes. */
 static void test_turned_cost(void)
 {
     dpar_layout from, to;
@@ -1515,7 +1530,7 @@ int main(void)
 {
     random_seed = 12345;
     test_small_shares();
-    test_senders(); /* what notices most comes first */
+    test_senders(); /* runs the test that notices most mutants first */
     test_all_pairs();
     test_random();
     test_vectors();

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* route: the cost of every route against a relaxation over all states, each step executed; vectors
- * E1-E4, E11, E12 of facts/index_math.md; never more than DTensor's own paths. */
+/* Tests route: compares the cost of every route with a relaxation over all states, and executes
+ * each step; vectors E1-E4, E11, E12 of facts/index_math.md; no route moves more than DTensor's
+ * own. Run with: tests/run test index. */
 #include "dpar.h"
 
 #include "axes.h"
@@ -37,8 +38,8 @@ static dpar_status plan(const dpar_layout *from, const dpar_layout *to, const in
     return dpar_route_plan(&q, s, room, n, why);
 }
 
-/* The largest local shape of any rank, to which collectives pad. Shards of routes are CHUNK, whose
- * first part is the longest. */
+/* Computes the largest local shape of any rank, to which collectives pad. Shards of routes are
+ * CHUNK, whose first part is the longest. */
 static void padded_shape(const dpar_layout *l, int64_t *padded)
 {
     int32_t d, k;
@@ -65,7 +66,8 @@ static int64_t local_elements(const dpar_layout *l)
     return n;
 }
 
-/* What each of n ranks gets of a rank's array when dim `to` is cut into n more, padded. */
+/* Returns what each of n ranks gets of a rank's array when dim `to` is cut into n more parts,
+ * padded. */
 static int64_t chunk_of(const dpar_layout *l, int32_t to, int64_t n)
 {
     int64_t shape[6];
@@ -73,7 +75,7 @@ static int64_t chunk_of(const dpar_layout *l, int32_t to, int64_t n)
     return shape[to] > 0 ? local_elements(l) / shape[to] * ((shape[to] + n - 1) / n) : 0;
 }
 
-/* What a step says of itself: the dims that its axis cuts before and after it. */
+/* Checks the description of a step: the dims that its axis cuts before and after it. */
 static void check_step(const dpar_route_step *s, const dpar_layout *before,
                        const dpar_layout *after)
 {
@@ -91,8 +93,8 @@ static void check_step(const dpar_route_step *s, const dpar_layout *before,
               after->axis[s->axis].kind == DPAR_PLACEMENT_SHARD ? after->axis[s->axis].dim : -1);
 }
 
-/* Every step leads where it says, moves what it says (transfer lists agree), and the last is the
- * goal. */
+/* Checks that every step has the stated result and moves the stated amount (transfer lists agree),
+ * and that the last one reaches the goal. */
 static int64_t check_route(const dpar_layout *from, const dpar_layout *to, int exact)
 {
     dpar_layout at = *from, next;
@@ -111,7 +113,7 @@ static int64_t check_route(const dpar_layout *from, const dpar_layout *to, int e
             transfers_total(&w, &sum);
             most = sum.away > most ? sum.away : most;
         }
-        if (steps[i].kind != DPAR_ROUTE_STEP_ALL_REDUCE) { /* its sums are taken on the way */
+        if (steps[i].kind != DPAR_ROUTE_STEP_ALL_REDUCE) { /* its sums are reduced on the route */
             CHECK(most <= steps[i].elements);
             CHECK(!exact || steps[i].kind == DPAR_ROUTE_STEP_SWAP ||
                   steps[i].kind == DPAR_ROUTE_STEP_PERMUTE || most == steps[i].elements);
@@ -187,7 +189,7 @@ static int innermost(const dpar_layout *l, int32_t axis)
     return last == axis;
 }
 
-/* A step as the header describes it; -1: it cannot be made. */
+/* Returns the cost of a step as the header describes it; -1 if it is impossible. */
 static int64_t price(const dpar_layout *l, dpar_route_step *s)
 {
     const dpar_placement *p = &l->axis[s->axis];
@@ -207,7 +209,7 @@ static int64_t price(const dpar_layout *l, dpar_route_step *s)
     return s->to == p->dim ? -1 : (size - 1) * (s->to < 0 ? n : chunk_of(l, s->to, size));
 }
 
-/* Without swaps and permutes (uneven extents): the least cost from `from` to `to`. */
+/* Returns the least cost from `from` to `to` without swaps and permutes (uneven extents). */
 static int64_t relaxed(const dpar_layout *from, const dpar_layout *to)
 {
     int k, axis, dim, changed = 1, at;
@@ -272,8 +274,8 @@ static void test_relaxed(void)
     }
 }
 
-/* Every pair of layouts of a 12 x 12 array on (2, 3, 2), swaps allowed: steps execute, and no route
- * is dearer than one without swaps. */
+/* Checks every pair of layouts of a 12 x 12 array on (2, 3, 2) with swaps allowed: steps execute,
+ * and no route costs more than one without swaps. */
 static void test_even(void)
 {
     static const int32_t size[] = {2, 3, 2};
@@ -349,7 +351,7 @@ static void test_vectors(void)
     CHECK_INT(check_route(&from, &to, 1), 30);
     CHECK(count == 1 && steps[0].kind == DPAR_ROUTE_STEP_REDUCE_SCATTER);
     m = mesh_of(3, twos);
-    /* E3: order (0,1,2) to (1,2): DTensor goes by 3 all-to-alls of 32, an all-gather of 64 and 1
+    /* E3: order (0,1,2) to (1,2): DTensor takes 3 all-to-alls of 32, an all-gather of 64 and 1
      * all-to-all of 64 elements; the search may not move more */
     from = on(&m, 3, cube, ((const int[]){0, 0, 0}), NULL);
     to = on(&m, 3, cube, ((const int[]){-1, 0, 0}), tail);
@@ -379,17 +381,18 @@ static void test_prices(void)
     dpar_layout from = on(&m, 2, extent, ((const int[]){-2, -2}), NULL);
     dpar_layout to = on(&m, 2, extent, ((const int[]){-1, -1}), NULL);
     CHECK_INT(plan(&from, &to, dear_outside, 0, steps, STEPS, &count, nodes, NODES, NULL), DPAR_OK);
-    /* reduce-scatter on the cheap axis, the dear one on a quarter, gather: hierarchical */
+    /* hierarchical: reduce-scatter on the inexpensive axis, the expensive one on a quarter,
+     * gather */
     CHECK(count >= 3 && steps[0].kind == DPAR_ROUTE_STEP_REDUCE_SCATTER && steps[0].axis == 0);
     CHECK(steps[count - 1].kind == DPAR_ROUTE_STEP_ALL_GATHER && steps[count - 1].axis == 0);
     CHECK_INT(plan(&from, &to, dear_inside, 0, steps, STEPS, &count, nodes, NODES, NULL), DPAR_OK);
     CHECK(steps[0].axis == 1 && steps[count - 1].axis == 1);
     CHECK_INT(plan(&from, &to, NULL, 1000000, steps, STEPS, &count, nodes, NODES, NULL), DPAR_OK);
-    CHECK_INT(count, 2); /* dear steps: two all-reduces */
+    CHECK_INT(count, 2); /* expensive steps: two all-reduces */
 }
 
-/* Each line of the cost's definition where it decides: slices are free, one element is a move, what
- * costs nothing, and costs past 2^63. */
+/* Checks each rule of the cost's definition where it decides: slices are free, one element is a
+ * move, steps that cost nothing, and costs above 2^63. */
 static void test_costs(void)
 {
     static const int32_t pair[] = {2}, uneven[] = {3, 2}, many[] = {2, 4096}, size[] = {2, 2, 2};
@@ -402,13 +405,14 @@ static void test_costs(void)
     /* 2 elements in one step or 1 and 1 in two */
     CHECK_INT(plan(&from, &to, NULL, 10, steps, STEPS, &count, nodes, NODES, NULL), DPAR_OK);
     CHECK(count == 1 && steps[0].kind == DPAR_ROUTE_STEP_ALL_REDUCE && steps[0].elements == 2);
-    /* an all-reduce of 6 by 3 is 8; of a slice of 3 it is 4, and 3 to gather them */
+    /* an all-reduce of 6 by 3 is 8; of a slice of 3 it is 4, plus 3 to gather them */
     m = mesh_of(2, uneven);
     from = on(&m, 1, &six, ((const int[]){-2, -1}), NULL);
     to = on(&m, 1, &six, ((const int[]){-1, -1}), NULL);
     CHECK_INT(check_route(&from, &to, 0), 7);
     CHECK_INT(steps[0].kind, DPAR_ROUTE_STEP_SLICE);
-    /* 2^40 elements at 2^20 or 2^23 each: all that is past the limit costs the same, a part less */
+    /* 2^40 elements at 2^20 or 2^23 each: everything above the limit costs the same, a part costs
+     * less */
     m = mesh_of(2, many);
     from = on(&m, 1, &large, ((const int[]){-2, -2}), NULL);
     to = on(&m, 1, &large, ((const int[]){-1, -1}), NULL);
@@ -416,7 +420,7 @@ static void test_costs(void)
     CHECK(steps[0].kind == DPAR_ROUTE_STEP_REDUCE_SCATTER && steps[0].axis == 1);
     CHECK_INT(plan(&from, &to, dearer, 0, steps, STEPS, &count, nodes, NODES, NULL), DPAR_OK);
     CHECK(steps[0].kind == DPAR_ROUTE_STEP_REDUCE_SCATTER && steps[0].axis == 1);
-    /* where nothing costs anything, the fewest steps: a swap costs nothing either */
+    /* if nothing costs anything, the fewest steps win: a swap costs nothing either */
     m = mesh_of(3, size);
     from = on(&m, 3, even, ((const int[]){0, 1, 2}), NULL);
     to = on(&m, 3, even, ((const int[]){0, 2, 1}), NULL);
@@ -424,8 +428,8 @@ static void test_costs(void)
     CHECK_INT(count, 1);
 }
 
-/* Three axes of one size change roles in a ring: one exchange of tiles, where swaps are two; not
- * where the tiles are uneven, nor where their shapes differ. */
+/* Checks that three axes of one size change roles in a ring by one exchange of tiles, where swaps
+ * take two; but not if the tiles are uneven or their shapes differ. */
 static void test_permute(void)
 {
     static const int32_t size[] = {2, 2, 2}, four[] = {2, 2, 4};
@@ -444,13 +448,13 @@ static void test_permute(void)
     to = on(&n, 3, even, ((const int[]){1, 2, 0}), NULL);
     (void)check_route(&from, &to, 1);
     CHECK(count > 1);
-    from = on(&m, 3, even, ((const int[]){0, 1, -2}), NULL); /* sums are no tiles */
+    from = on(&m, 3, even, ((const int[]){0, 1, -2}), NULL); /* sums have no tiles */
     to = on(&m, 3, even, ((const int[]){-2, 0, 1}), NULL);
     CHECK_INT(plan(&from, &to, NULL, 0, steps, STEPS, &count, nodes, NODES, NULL), DPAR_OK);
     CHECK(count > 1);
 }
 
-/* Room to the last step and node; steps that cannot be. */
+/* Checks memory for exactly the last step and node, and steps that are impossible. */
 static void test_room(void)
 {
     static const int32_t size[] = {2, 2};
@@ -465,9 +469,9 @@ static void test_room(void)
     CHECK_INT(plan(&a, &b, NULL, INT32_MAX, steps, 2, &count, nodes, NODES, &why), DPAR_OK);
     CHECK_INT(count, 2);
     CHECK_INT(plan(&a, &b, NULL, 0, steps, 1, &count, nodes, NODES, &why), DPAR_E_ROOM);
-    for (room = 0; room < 40; room++) { /* any room: it is enough or it says so */
+    for (room = 0; room < 40; room++) { /* any capacity is enough or reported */
         dpar_status st;
-        memset(nodes, 0x7f, sizeof nodes); /* before and behind the room is somebody else's */
+        memset(nodes, 0x7f, sizeof nodes); /* memory around the arrays is not ours */
         st = plan(&a, &b, NULL, 0, steps, STEPS, &count, nodes + 1, room, &why);
         CHECK(memcmp(&nodes[0], &nodes[NODES - 1], sizeof nodes[0]) == 0);
         CHECK(memcmp(&nodes[room + 1], &nodes[NODES - 1], sizeof nodes[0]) == 0);
@@ -496,7 +500,7 @@ static void test_room(void)
     for (room = 0; room < count; room++) {
         CHECK(steps[room].held <= INT64_MAX && steps[room].held > INT64_C(1) << 61);
     }
-    for (room = 0; room < 3; room++) { /* nothing is held of an empty array, and nothing moves */
+    for (room = 0; room < 3; room++) { /* an empty array: nothing is held and nothing moves */
         int64_t empty[3] = {INT64_C(1) << 62, INT64_C(1) << 62, INT64_C(1) << 62};
         empty[room] = 0;
         a = on(&m, 3, empty, ((const int[]){0, -1}), NULL);
@@ -507,7 +511,7 @@ static void test_room(void)
     }
 }
 
-/* What SWAP is priced at, and where it may not be. */
+/* Checks the cost of SWAP, and where it is not possible. */
 static void test_swap(void)
 {
     static const int32_t size[] = {2, 2, 2}, thin[] = {2, 2, 1}, four[] = {4, 1};
@@ -519,7 +523,7 @@ static void test_swap(void)
     dpar_layout from = on(&m, 3, even, ((const int[]){0, 1, 2}), NULL);
     dpar_layout to = on(&m, 3, even, ((const int[]){1, 0, -1}), NULL);
     int i;
-    CHECK_INT(check_route(&from, &to, 1), 64 + 64); /* swap, then gather; gather first: 192 */
+    CHECK_INT(check_route(&from, &to, 1), 64 + 64); /* swap, then gather; gather first costs 192 */
     CHECK(count == 2 && steps[0].kind == DPAR_ROUTE_STEP_SWAP && steps[0].axis == 0 &&
           steps[0].to == 1);
     from = on(&m, 3, uneven, ((const int[]){0, 1, 2}), NULL);
@@ -528,8 +532,9 @@ static void test_swap(void)
     for (i = 0; i < count; i++) {
         CHECK(steps[i].kind != DPAR_ROUTE_STEP_SWAP && steps[i].kind != DPAR_ROUTE_STEP_PERMUTE);
     }
-    /* 7 rows are uneven under the first axis, then 7 columns under the last: no swap of 4 x 4. Its
-     * axis goes to the dim of 8 too, 4 x 2 move; the two swap there, 7 x 2; the other comes back */
+    /* 7 rows are uneven under the first axis, and 7 columns under the last: no swap of 4 x 4. Its
+     * axis cuts the dim of 8 too, which moves 4 x 2; the two axes swap there, 7 x 2; the other axis
+     * moves back */
     for (i = 0; i < 2; i++) {
         const int64_t odd[] = {8 - !i, 8 - i};
         from = on(&pair, 2, odd, ((const int[]){0, 1}), NULL);
@@ -542,7 +547,7 @@ static void test_swap(void)
     to = on(&m, 3, six, ((const int[]){1, 0, -1}), NULL);
     CHECK_INT(check_route(&from, &to, 1), 27 + 27);
     CHECK(count == 2 && steps[0].kind == DPAR_ROUTE_STEP_SWAP);
-    /* the dearest axis of more than one rank counts, whichever it is */
+    /* the most expensive axis of more than one rank counts, whichever it is */
     from = on(&m, 3, even, ((const int[]){0, 1, 2}), NULL);
     to = on(&m, 3, even, ((const int[]){0, 2, 1}), NULL);
     CHECK_INT(plan(&from, &to, first, 0, steps, STEPS, &count, nodes, NODES, NULL), DPAR_OK);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* sampler: torch's DistributedSampler and randperm, Megatron's sampler, exact coverage, resuming,
- * and the permutation without memory. Vectors I1-I5 of facts/index_math.md: pytorch
- * torch/utils/data/distributed.py and aten randperm, by ports that reproduce the value of 10000
- * draws that the C++ standard prescribes (rand.predef) and published outputs of torch. */
+/* Tests sampler: torch's DistributedSampler and randperm, Megatron's sampler, exact coverage,
+ * resuming, and the permutation that needs no memory. Vectors I1-I5 of facts/index_math.md: ports
+ * of pytorch torch/utils/data/distributed.py and aten randperm, which reproduce the 10000th output
+ * that the C++ standard prescribes (rand.predef) and published outputs of torch. Run with:
+ * tests/run test index. */
 #include "dpar.h"
 
 #include "check.h"
@@ -27,7 +28,7 @@ static dpar_status init(dpar_sampler *s, int32_t rest, int64_t count, int32_t ra
     return st;
 }
 
-/* One rank that reads all of an epoch in the order of a seed. */
+/* Makes one rank that reads a whole epoch in the order of a seed. */
 static dpar_status permute(dpar_sampler *s, int64_t count, uint64_t seed, uint64_t epoch,
                            dpar_why *why)
 {
@@ -78,8 +79,9 @@ static void test_torch(void)
     }
 }
 
-/* Megatron's MegatronPretrainingSampler: batches of micro-batch x ranks consecutive samples, rank r
- * takes [r mbs, (r + 1) mbs) of each; the last, partial batch only without drop_last. */
+/* Compares with Megatron's MegatronPretrainingSampler: of batches of micro-batch x ranks
+ * consecutive samples rank r takes [r mbs, (r + 1) mbs); the last, partial batch is used only
+ * without drop_last. */
 static void test_megatron(void)
 {
     int n, ranks, mbs, drop, from, r, i;
@@ -110,7 +112,8 @@ static void test_megatron(void)
     }
 }
 
-/* Each sample once, whatever happens: stop after k samples of each rank, go on with other ranks. */
+/* Checks that each sample occurs once if all ranks stop after k samples and other ranks
+ * continue. */
 static void test_exact_and_resume(void)
 {
     int n, ranks, other, run, r;
@@ -153,7 +156,8 @@ static void test_exact_and_resume(void)
     }
 }
 
-/* Resuming on as many ranks is the tail of what would have come; padding and dropping too. */
+/* Checks that resuming on the same number of ranks gives the rest of the order, with padding and
+ * dropping too. */
 static void test_same_tail(void)
 {
     int n, ranks, rest, run, r;
@@ -187,14 +191,15 @@ static void test_same_tail(void)
 
 /* ---- vectors --------------------------------------------------------------------------------- */
 
-/* I1: the C++ standard: 10000th output of std::mt19937 with its default seed 5489. */
+/* Checks I1: the 10000th output of std::mt19937 with its default seed 5489, from the C++
+ * standard. */
 static void test_mt19937(void)
 {
     static dpar_mt19937 g, h;
     uint32_t v = 0;
     int i;
     dpari_mt19937_init(&g, 5489);
-    dpari_mt19937_init(&h, (UINT64_C(77) << 32) + 5489); /* the high half does not count */
+    dpari_mt19937_init(&h, (UINT64_C(77) << 32) + 5489); /* the high half is ignored */
     for (i = 0; i < 10000; i++) {
         v = dpari_mt19937_next(&g);
         CHECK(v == dpari_mt19937_next(&h));
@@ -203,12 +208,13 @@ static void test_mt19937(void)
     CHECK(v == UINT32_C(4123659995));
 }
 
-static uint64_t mixed(uint64_t hash, uint64_t v) /* FNV-1a, by whole words */
+static uint64_t mixed(uint64_t hash, uint64_t v) /* FNV-1a with whole words */
 {
     return (hash ^ v) * UINT64_C(1099511628211);
 }
 
-/* The first 2000 outputs of std::mt19937 of libstdc++ 12, executed, as one hash a seed. */
+/* Compares the first 2000 outputs of libstdc++ 12's std::mt19937, executed, as one hash per
+ * seed. */
 static void test_mt19937_all(void)
 {
     static const uint32_t seed[] = {5489, 0, 42, UINT32_MAX};
@@ -228,7 +234,7 @@ static void test_mt19937_all(void)
     }
 }
 
-/* I2: torch.randperm(10) after manual_seed(0) and manual_seed(42). */
+/* Checks I2: torch.randperm(10) after manual_seed(0) and manual_seed(42). */
 static void test_randperm(void)
 {
     static const int64_t zero[] = {4, 1, 7, 5, 3, 9, 0, 8, 6, 2};
@@ -255,8 +261,9 @@ static void test_randperm(void)
 }
 
 #ifdef DPAR_IMPLEMENTATION
-/* The algorithm for 214748364 elements and more, on few: for each i a 64-bit draw, its first word
- * high; element draw mod (i + 1) moves to i and i takes its place (aten randperm). */
+/* Checks, on few elements, the algorithm for 214748364 and more: for each i takes a 64-bit draw,
+ * its first word high; element draw mod (i + 1) moves to i, and i takes its place (aten
+ * randperm). */
 static void test_randperm_inside_out(void)
 {
     static dpar_mt19937 g, h;
@@ -276,7 +283,7 @@ static void test_randperm_inside_out(void)
 }
 #endif
 
-/* I3, I4, I5. */
+/* Checks vectors I3, I4 and I5. */
 static void test_vectors(void)
 {
     static const int pad[4][3] = {{0, 4, 8}, {1, 5, 9}, {2, 6, 0}, {3, 7, 1}};
@@ -312,7 +319,8 @@ static void test_vectors(void)
 
 /* ---- the permutation ------------------------------------------------------------------------- */
 
-/* Where value v lies: the rounds in reverse, then on along the cycle until a place inside. */
+/* Finds the position of value v: applies the rounds in reverse, then follows the cycle to a
+ * position inside. */
 static int64_t backwards(const dpar_sampler *s, int64_t v)
 {
     const uint64_t low_mask = ((uint64_t)1 << s->low) - 1, high_mask = ((uint64_t)1 << s->high) - 1;
@@ -344,7 +352,7 @@ static void test_permutation(void)
             CHECK_INT(backwards(&p, v), i);
             CHECK_INT(dpar_sampler_at(&p, 0, i), v);
         }
-        q = s; /* three ranks read the same order in turn */
+        q = s; /* three ranks read the same order in turns */
         q.shuffle = 1;
         q.seed = 7;
         q.epoch = (uint64_t)n;
@@ -371,8 +379,8 @@ static void test_permutation(void)
     CHECK_INT(permute(&p, INT64_MAX, 0, 0, &why), DPAR_E_RANGE);
 }
 
-/* The order of an epoch must not change from version to version, nor from machine to machine: what
- * it was when it was first released. */
+/* Checks that the order of an epoch is what it was in the first release, on every version and every
+ * machine. */
 static void test_permutation_stays(void)
 {
     static const int64_t ten[] = {9, 1, 7, 0, 2, 8, 4, 5, 3, 6};
@@ -385,7 +393,7 @@ static void test_permutation_stays(void)
     for (i = 0; i < 10; i++) {
         CHECK_INT(dpari_permutation_walk(&p, i), ten[i]);
     }
-    CHECK_INT(permute(&p, 16, 1, 2, NULL), DPAR_OK); /* a power of two fits itself */
+    CHECK_INT(permute(&p, 16, 1, 2, NULL), DPAR_OK); /* a power of two needs no larger one */
     CHECK(p.low == 2 && p.high == 2);
     for (k = 0; k < 4; k++) {
         uint64_t hash = UINT64_C(14695981039346656037);
@@ -397,9 +405,9 @@ static void test_permutation_stays(void)
     }
 }
 
-/* Does a place get every value equally often, and do neighbours part? Chi-square with 49 x 50 cells
- * from 20000 keys: mean 2450, deviation 70; five deviations are allowed. Fixed seeds: it passes
- * always or never. */
+/* Checks that every position gets every value equally often, and that neighbours separate.
+ * Chi-square with 49 x 50 cells from 20000 keys: mean 2450, deviation 70; five deviations are
+ * allowed. Seeds are fixed, so the test passes always or never. */
 static void test_permutation_spread(void)
 {
     enum { N = 50, KEYS = 20000 };
@@ -443,7 +451,7 @@ static void test_refusals(void)
     CHECK_TEXT(why.text, "first is 11: must be 0 to count, 10");
     CHECK_INT(init(&s, 0, 10, 4, 1, -1, &why), DPAR_E_ARG);
     CHECK_INT(init(&s, 0, 10, 1, INT64_C(1) << 62, 0, NULL), DPAR_OK);
-    /* the largest of all */
+    /* the largest values */
     CHECK_INT(init(&s, 0, INT64_C(1) << 62, INT32_MAX, INT64_C(1) << 31, 0, NULL), DPAR_OK);
     CHECK(dpar_sampler_at(&s, INT32_MAX - 1, dpar_sampler_rank_count(&s, INT32_MAX - 1) - 1) >= 0);
 }

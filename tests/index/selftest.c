@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* selftest: it takes this machine, which golden.txt and all other tests take, too; what it says
- * where a sum differs. (tests/compile/targets.sh breaks divisions, splits, halos and schedules, and
- * sees that it notices.) */
+/* Tests dpar_selftest: it accepts this machine, which passes golden.txt and all other tests too;
+ * and its message if a sum differs. tests/compile/targets.sh breaks divisions, splits, halos and
+ * schedules, and checks that the self-test notices. Run with: tests/run test index. */
 #include "dpar.h"
 
 #include "check.h"

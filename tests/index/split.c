@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* split: every rule against its definition for all N <= 40 and P <= 12; vectors A13, B1-B9, B11,
- * B12 and F3 of facts/index_math.md, with the source of each beside it; extremes. */
+/* Tests split: compares every rule with its definition for all N <= 40 and P <= 12; vectors A13,
+ * B1-B9, B11, B12 and F3 of facts/index_math.md, with the source at each; extremes. Run with:
+ * tests/run test index. */
 #include "dpar.h"
 
 #include "check.h"
@@ -22,7 +23,7 @@ static void check_part(const dpar_split *s, const int *owner, int n, int part)
         CHECK_INT(dpar_split_locate(s, i, &at, &left), part);
         CHECK_INT(at, local);
         CHECK_INT(left, run);
-        for (at = i; at < n && owner[at] == part; at++) { /* the longest run, and no longer */
+        for (at = i; at < n && owner[at] == part; at++) { /* the longest run, and not longer */
         }
         CHECK_INT(run, at - i);
         local++;
@@ -35,7 +36,8 @@ static void check_part(const dpar_split *s, const int *owner, int n, int part)
     CHECK_INT(dpar_split_global(s, part, -1, &run), -1);
 }
 
-/* The calls without a split: the rules that need no more than numbers, and the others refused. */
+/* Checks the calls without a split: those for rules that need only numbers, and refusals for the
+ * others. */
 static void check_without(const dpar_split *s, const int *owner, int n)
 {
     const int numbers = s->rule != DPAR_SPLIT_BLOCK_CYCLIC && s->rule != DPAR_SPLIT_RAGGED &&
@@ -112,7 +114,7 @@ static void test_brute_force(void)
     }
 }
 
-/* All ascending cuts of up to 6 elements into up to 4 parts. */
+/* Checks all ascending cuts of up to 6 elements into up to 4 parts. */
 static void test_ragged(void)
 {
     int64_t cuts[5];
@@ -203,7 +205,7 @@ static void test_vectors(void)
     sizes(DPAR_SPLIT_FLOOR, 7, 3, 0, 0, ARE(2, 2, 3));
     sizes(DPAR_SPLIT_BLOCK_CYCLIC, 9, 8, 2, 0, ARE(2, 2, 2, 2, 1, 0, 0, 0));
     sizes(DPAR_SPLIT_BLOCK_CYCLIC, 7, 3, 2, 0, ARE(3, 2, 2));
-    /* A13: DTensor's CHUNK, offsets of empty parts are N */
+    /* A13: DTensor's CHUNK, where offsets of empty parts are N */
     cuts_are(DPAR_SPLIT_CHUNK, 5, 4, ARE(0, 2, 4, 5, 5));
     cuts_are(DPAR_SPLIT_CHUNK, 7, 3, ARE(0, 3, 6, 7));
     cuts_are(DPAR_SPLIT_CHUNK, 6, 4, ARE(0, 2, 4, 6, 6));
@@ -279,7 +281,7 @@ static void test_weights(void)
     CHECK_INT(dpar_split_weighted_cuts(cuts, 16, 3, some, 4, NULL), DPAR_OK);
     CHECK(cuts[1] == 12 && cuts[2] == 12 && cuts[3] == 16);
     CHECK_INT(dpar_split_weighted_cuts(cuts, 13, 3, some, 4, NULL),
-              DPAR_OK); /* a short last atom */
+              DPAR_OK); /* a shorter last atom */
     CHECK(cuts[1] == 12 && cuts[2] == 12 && cuts[3] == 13);
     CHECK_INT(dpar_split_weighted_cuts(cuts, INT64_C(1) << 62, 3, some, 1, NULL), DPAR_OK);
     CHECK(cuts[1] == INT64_C(3) << 60 && cuts[3] == INT64_C(1) << 62);
@@ -291,7 +293,7 @@ static void test_weights(void)
     CHECK_INT(dpar_split_weighted_cuts(cuts, 5, 2, some, 0, &why), DPAR_E_ARG);
 }
 
-/* The least maximum over all cuts of n items into p runs, by trying all. */
+/* Returns the least maximum over all cuts of n items into p runs, by trying all of them. */
 static int64_t least_maximum(const int64_t *cost, int n, int p)
 {
     int64_t best = INT64_MAX, load;
@@ -319,7 +321,7 @@ static int64_t least_maximum(const int64_t *cost, int n, int p)
 static void check_balance(const int64_t *cost, int n, int p)
 {
     int64_t cuts[8], load, most = 0,
-                           fenced[16] = {0}; /* what lies before and behind costs nothing */
+                           fenced[16] = {0}; /* the items before and behind cost nothing */
     int k, i;
     memcpy(fenced + 1, cost, (size_t)n * sizeof cost[0]);
     CHECK_INT(dpar_split_balance(cuts, n, fenced + 1, p, NULL), DPAR_OK);
@@ -335,7 +337,7 @@ static void check_balance(const int64_t *cost, int n, int p)
     CHECK_INT(most, least_maximum(cost, n, p));
 }
 
-/* The heaviest run less the lightest. */
+/* Returns the cost of the heaviest run minus that of the lightest. */
 static int64_t spread_of(const int64_t *cost, int n, int p)
 {
     int64_t cuts[8], most = 0, least = INT64_MAX;
@@ -352,8 +354,8 @@ static int64_t spread_of(const int64_t *cost, int n, int p)
     return most - least;
 }
 
-/* B11 (DeepSpeed test_partition_balanced): its cuts and its spreads; and the least maximum always.
- */
+/* Compares with B11 (DeepSpeed test_partition_balanced): its cuts and its spreads; checks that the
+ * maximum is always the least. */
 static void test_balance(void)
 {
     static const int64_t a[] = {0, 1, 2, 3, 3, 3}, b[] = {0, 11, 19, 30, 30, 30}, c[] = {1, 2, 1};
@@ -394,7 +396,7 @@ static void test_balance(void)
     CHECK(cuts[1] == 1 && cuts[2] == 3);
     CHECK_INT(dpar_split_balance(cuts, 5, heavy, 4, NULL), DPAR_OK); /* 9, 1, 1, 2 */
     CHECK(cuts[1] == 1 && cuts[2] == 2 && cuts[3] == 3);
-    for (i = 0; i < 5; i++) { /* the least maximum, then the nearest to even; of two the shorter */
+    for (i = 0; i < 5; i++) { /* least maximum, then nearest to even, then the shorter one */
         CHECK_INT(dpar_split_balance(cuts, shares[i].n, shares[i].cost, shares[i].p, NULL),
                   DPAR_OK);
         for (k = 0; k <= shares[i].p; k++) {
@@ -409,7 +411,8 @@ static void test_balance(void)
     CHECK(strstr(why.text, "cost[1] is -2") != NULL);
 }
 
-/* N = 2^62, P = 2^31 - 1: maps invert at both ends and at random places. */
+/* Checks N = 2^62, P = 2^31 - 1: the maps invert each other at both ends and at random
+ * positions. */
 static void test_extremes(void)
 {
     static const int64_t count[] = {INT64_C(1) << 62, (INT64_C(1) << 62) - 1, 2147483648, 1};
@@ -474,7 +477,7 @@ static void test_refusals(void)
     CHECK_INT(dpar_split_init_ragged(&s, 0, late, &why), DPAR_E_ARG);
 }
 
-/* Edges that brute force over legal values does not reach. */
+/* Checks edges that brute force over legal values does not reach. */
 static void test_edges(void)
 {
     static const int64_t none[] = {0, 0, 0}, below[] = {0, -1, 3};
@@ -500,12 +503,12 @@ static void test_edges(void)
     CHECK_INT(dpar_split_init_ragged(&s, 2, below, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "cuts[0] is 0, but cuts[1] is only -1");
     CHECK_INT(dpar_split_weighted_cuts(cuts, 100, 2, weight, 1, NULL),
-              DPAR_OK); /* 2^31 - 1 in all */
+              DPAR_OK); /* 2^31 - 1 in total */
     CHECK_INT(dpar_split_weighted_cuts(cuts, 100, 3, weight, 1, &why), DPAR_E_RANGE);
     for (k = 0; k < 8; k++) {
         cuts[k] = 99;
     }
-    CHECK_INT(dpar_split_balance(cuts, 2, cost, 2, NULL), DPAR_OK); /* 2^62 in all */
+    CHECK_INT(dpar_split_balance(cuts, 2, cost, 2, NULL), DPAR_OK); /* 2^62 in total */
     CHECK(cuts[0] == 0 && cuts[1] == 1 && cuts[2] == 2 && cuts[3] == 99);
     CHECK_INT(dpar_split_balance(cuts, 3, cost, 2, &why), DPAR_E_RANGE);
     cost[0] = cost[1] = 3;
@@ -514,8 +517,8 @@ static void test_edges(void)
     CHECK_INT(cuts[5], 99);
 }
 
-/* B4: cuDecomp (a port): 10 over 4; 12 over 4 with gdims_dist 10: the offsets of EVEN, from the
- * first empty part on the count, as split.h says. */
+/* B4: cuDecomp (a port): 10 over 4; 12 over 4 with gdims_dist 10: the offsets of EVEN, and from the
+ * first empty part on the count, as split.h defines. */
 static void rest(int64_t *cuts, int64_t count, int64_t even, int32_t parts)
 {
     dpar_split e;
@@ -565,8 +568,8 @@ static uint64_t rng(void) /* xorshift64 */
     return state;
 }
 
-/* Divisors of every length, powers of two and their neighbours among them, and indices up to the
- * last one, at multiples and beside them: as / and % have it. */
+/* Compares divisors of every length, including powers of two and their neighbours, with / and %,
+ * for indices up to the last one, at multiples and next to them. */
 static void test_divisors(void)
 {
     const int64_t last = (INT64_C(1) << 62) - 1;
@@ -582,14 +585,14 @@ static void test_divisors(void)
                       DPAR_OK);
             for (k = 0; k < 12; k++) {
                 i = (int64_t)(rng() >> (2 + rng() % 62));
-                i = k < 3 ? last - k : k < 6 ? i / d * d + k - 4 : i; /* -1, 0, 1 beside one */
+                i = k < 3 ? last - k : k < 6 ? i / d * d + k - 4 : i; /* -1, 0, 1 beside it */
                 i = i < 0 ? 0 : i > last ? last : i;
                 CHECK_INT(dpar_split_locate(&s, i, &local, NULL), i / d % parts);
                 CHECK_INT(local, i / d / parts * d + i % d);
             }
         }
     }
-    for (trial = 0; trial < 2000; trial++) { /* P N next to 2^63, and the last element */
+    for (trial = 0; trial < 2000; trial++) { /* P N close to 2^63, and the last element */
         dpar_split s;
         int64_t run = -2, count = INT64_C(1) << (34 + trial % 28);
         int32_t parts;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* window: against a convolution over the whole line (facts/halo.md 4.8), torch's words on pooling,
- * transposed convolutions, NATTEN's on attention. halo_window.c runs the same over arrays. */
+/* Tests window against a convolution over the whole line (facts/halo.md 4.8), torch's definitions
+ * of pooling and transposed convolutions, and NATTEN's of attention. halo_window.c runs the same
+ * over arrays. Run with: tests/run test index. */
 #include "dpar.h"
 
 #include "check.h"
 
-/* How far the needs of outputs [y0, y1) reach beyond a block of inputs: padding is nobody's unless
- * the line is a ring. */
+/* Computes how far the needs of outputs [y0, y1) reach beyond a block of inputs. Unless the line is
+ * a ring, no rank owns padding. */
 static void reach_of(const dpar_window *v, int64_t n, int ring, int64_t own_lo, int64_t own_hi,
                      int64_t y0, int64_t y1, int64_t *low, int64_t *high)
 {
@@ -23,9 +24,9 @@ static void reach_of(const dpar_window *v, int64_t n, int ring, int64_t own_lo, 
     *high = hi - own_hi;
 }
 
-/* A convolution over the whole line against one over what each rank has and needs: n, kernel,
- * stride, dilation and padding of facts/halo.md 4.8's sweep, outputs balanced or with their inputs.
- */
+/* Compares a convolution over the whole line with one over what each rank has and needs: n,
+ * kernel, stride, dilation and padding of facts/halo.md 4.8's sweep, outputs balanced or with
+ * their inputs. */
 static void check_convolution(const dpar_window *v, int64_t n, int parts, int follow)
 {
     int64_t in[64], out[64], m = 0, y, k, s = v->stride, d = v->dilation;
@@ -46,7 +47,7 @@ static void check_convolution(const dpar_window *v, int64_t n, int parts, int fo
         }
     }
     CHECK(s * (m - 1) + d * (v->kernel - 1) + 1 <= n + v->pad_low + v->pad_high); /* m fits, */
-    CHECK(s * m + d * (v->kernel - 1) + 1 > n + v->pad_low + v->pad_high);        /* m + 1 not */
+    CHECK(s * m + d * (v->kernel - 1) + 1 > n + v->pad_low + v->pad_high);        /* m + 1 no */
     CHECK_INT(dpar_split_init(&blocks, DPAR_SPLIT_EVEN, n, parts, 0, NULL), DPAR_OK);
     CHECK_INT(dpar_split_init(&outputs, DPAR_SPLIT_EVEN, m, parts, 0, NULL), DPAR_OK);
     for (part = 0; part < parts; part++) {
@@ -114,8 +115,8 @@ static void test_convolution(void)
     CHECK(cases >= 4632 / 2);
 }
 
-/* torch.nn.MaxPool1d's ceil_mode, by its words: round up, but the last window begins inside the
- * input or the left padding. */
+/* Checks torch.nn.MaxPool1d's ceil_mode by its documentation: rounds up, but the last window must
+ * begin inside the input or the left padding. */
 static void test_pool(void)
 {
     int64_t n, m, y;
@@ -140,8 +141,7 @@ static void test_pool(void)
     }
 }
 
-/* The transposed convolution's output y takes from inputs i with y = stride i - pad + dilation k.
- */
+/* Checks a transposed convolution: output y reads inputs i with y = stride i - pad + dilation k. */
 static void test_transposed(void)
 {
     dpar_window v;
@@ -153,7 +153,7 @@ static void test_transposed(void)
                 for (y0 = 0; y0 < 30; y0++) {
                     for (y1 = y0; y1 < 32; y1++) {
                         int any = dpari_window_transposed(&v, n, y0, y1, &lo, &hi), used = 0;
-                        for (i = 0; i < n; i++) { /* its span, whether or not a tap hits */
+                        for (i = 0; i < n; i++) { /* its span, whether or not a tap hits an input */
                             int64_t first = v.stride * i - v.pad_low, last = first + v.kernel - 1;
                             int hit = y0 < y1 && first < y1 && last >= y0;
                             used += hit;
@@ -168,8 +168,8 @@ static void test_transposed(void)
     }
 }
 
-/* NATTEN: a query's keys are the `kernel` nearest of its dilation group, the centre where it can.
- */
+/* Checks NATTEN: a query's keys are the `kernel` nearest of its dilation group, centred where
+ * possible. */
 static void test_attention(void)
 {
     dpar_window v;
@@ -188,7 +188,7 @@ static void test_attention(void)
                         CHECK_INT(first, -1);
                         continue;
                     }
-                    for (k = 1; k < v.kernel;) { /* grow by turns, where there is room */
+                    for (k = 1; k < v.kernel;) { /* grows on both sides in turns, where possible */
                         if (low - v.dilation >= 0 &&
                             (high - i >= i - low || high + v.dilation >= n)) {
                             low -= v.dilation;
@@ -208,7 +208,7 @@ static void test_attention(void)
     }
 }
 
-/* Outputs that are none, as far out as numbers go. */
+/* Checks outputs that do not exist, as far out as numbers reach. */
 static void test_edges(void)
 {
     const int64_t far_out[] = {INT64_MIN, -1, 0, 7, INT64_C(1) << 60, INT64_MAX};
@@ -265,7 +265,7 @@ static void test_refusals(void)
     CHECK_INT(m, 77);
     v.dilation = 1;
     v.stride = 1;
-    for (n = 0; n < 5; n++) { /* each up to 2^30, and no further; negative: not at all */
+    for (n = 0; n < 5; n++) { /* each up to 2^30 and not more; negative values are refused */
         int64_t *field[5], before;
         field[0] = &v.kernel;
         field[1] = &v.stride;
@@ -288,7 +288,7 @@ static void test_refusals(void)
     CHECK_INT(dpar_window_outputs(&v, INT64_C(1) << 60, &m, NULL), DPAR_OK);
     CHECK_INT(dpar_window_outputs(&v, (INT64_C(1) << 60) + 1, &m, &why), DPAR_E_RANGE);
     v.pad_low = v.pad_high = 2;
-    CHECK_INT(dpar_window_outputs(&v, 1, &m, NULL), DPAR_OK); /* few inputs, or none: padding */
+    CHECK_INT(dpar_window_outputs(&v, 1, &m, NULL), DPAR_OK); /* few inputs, or only padding */
     CHECK_INT(m, 1);
     v.pad_high = 3;
     CHECK_INT(dpar_window_outputs(&v, 0, &m, NULL), DPAR_OK);
@@ -297,7 +297,7 @@ static void test_refusals(void)
     v.dilation = v.stride = 0;
     CHECK_INT(dpari_window_start(&v, 9, 4), 2);
     v.pad_low = 0;
-    CHECK_INT(dpar_window_outputs(&v, 8, &m, NULL), DPAR_OK); /* stride 0 and dilation 0 are 1 */
+    CHECK_INT(dpar_window_outputs(&v, 8, &m, NULL), DPAR_OK); /* stride 0 and dilation 0 mean 1 */
     CHECK_INT(m, 4);
 }
 

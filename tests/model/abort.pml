@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* abort - the record of how a communicator broke: claimed by compare-and-swap, filled, published.
- * Ranks 0 and 1 each find something wrong, with a verdict of their own; ranks 2 and 3 wait for
- * something that will not come, and find out only that somebody is dead. One of 0 and 1 may be
- * killed anywhere. Who has a verdict tries to claim; who finds the record claimed waits a while for
- * it and then goes by its own verdict. Claim: each rank that lives comes to an end with an error;
- * what it takes from the record is whole; and all that take it from the record take the same.
+/* abort - checks the record of how a communicator broke: claimed by compare-and-swap, filled,
+ * published. Ranks 0 and 1 each find an error and have a verdict of their own; ranks 2 and 3 wait
+ * for something that will not arrive, and find out only that some rank is dead. One of 0 and 1 may
+ * be killed at any step. A rank that has a verdict tries to claim the record; a rank that finds it
+ * claimed waits for it for a while and then uses its own verdict. Claim: each live rank ends with
+ * an error; what it reads from the record is complete; and all ranks that read it read the same.
  *
- * state: published with release, read with acquire; stores and loads are single steps. "A while" is
- * any while. Rank 2 and 3 look at who lives without end, as a wait does.
+ * state is published with release and read with acquire; stores and loads are single steps. "A
+ * while" is any length of time. Ranks 2 and 3 check forever which ranks live, as a wait does.
  *
- * -DHANG        who finds the record claimed waits until it is published      must fail
+ * -DHANG        a rank that finds it claimed waits until it is published      must fail
  * -DHALF        reads it when it is claimed                                   must fail
  * -DEARLY       published before it is filled                                 must fail
  * -DNO_CLAIM    a look and a store in place of the compare-and-swap           must fail */
@@ -18,7 +18,7 @@
 #define CLAIMED 1
 #define SET 2
 byte state, status, text;
-byte ended[N]; /* with which error */
+byte ended[N]; /* with this error */
 bit from_record[N];
 bit dead[N], killed;
 
@@ -65,7 +65,7 @@ inline take() {
 proctype rank(byte me) {
     byte s, t;
     bit mine;
-    /* Something is wrong, or the record says so. */
+    /* Runs when something is wrong, or the record reports an error. */
     if
     :: me < 2 -> may_die()
     :: me >= 2 && READABLE ->

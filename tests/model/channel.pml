@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* channel - messages between two ranks, a ring of cells each way. Each sends three messages, with
- * tags 1, 1, 2, before it receives tags 2, 1, 1, of many mixtures of these kinds (-DWRITTEN:
- * others):
+/* channel - checks messages between two ranks, with a ring of cells in each direction. Each rank
+ * sends three messages, with tags 1, 1, 2, before it receives tags 2, 1, 1, in many mixtures of
+ * these kinds (with -DWRITTEN other ones):
  *
  *   EAGER   whole in one record
  *   LONG    EAGER, then DATA, before any later message
@@ -9,43 +9,43 @@
  *   DIRECT  RTS; the receiver reads the sender's memory and answers FIN
  *   PUSH    RTS; the receiver answers CTS; the sender writes the receiver's memory, then PUT
  *
- * Either all is posted (the sends at once, then the receives one by one, progress in between) and
- * waited for; or (-DBLOCKING, EAGER and LONG only: large ones would be the user's deadlock) each is
- * waited for before the next. A rank whose own operations are done makes no progress any more.
- * Claim: each receive gets the whole message that it is due, the oldest of its tag; nothing is lost
- * or doubled; both come to the end.
+ * Either all operations are posted (the sends at once, then the receives one by one, with progress
+ * in between) and waited for; or (with -DBLOCKING, only EAGER and LONG, because large messages
+ * would be the user's deadlock) each is waited for before the next. A rank whose own operations are
+ * done makes no more progress. Claim: each receive gets its whole message, the oldest with its tag;
+ * no message is lost or doubled; both ranks finish.
  *
- * Cells: the sender writes when fewer than CELLS are unread (its own count minus `consumed`), fills
- * the cell, then stores its word = index + 1; the receiver sees the word it is due, reads the cell,
- * then stores `consumed` (each TELL records). Words and `consumed` have one writer: release and
- * acquire are enough. What no other rank can see between two stores is one step with them; -DFINE:
- * it is not. Records that no posted receive wants leave the ring, too. What goes out first:
- * answers, then new messages in their order, then what a CTS has asked for; a rank that waits
- * writes when there is nothing to read.
+ * Cells: the sender writes if fewer than CELLS are unread (its own count minus `consumed`), fills
+ * the cell, then stores its word = index + 1; the receiver waits for the word of its next index,
+ * reads the cell, then stores `consumed` (after every TELL records). Words and `consumed` have one
+ * writer, so that release and acquire are enough. Stores between which no other rank can see a
+ * difference are one step; with -DFINE they are separate steps. Records that no posted receive
+ * wants leave the ring too. The order of sending is: answers, then new messages in their order,
+ * then data that a CTS requested; a rank that waits writes if there is nothing to read.
  *
- * -DNO_ROOM         does not look at consumed                                 must fail
+ * -DNO_ROOM         does not check consumed                                   must fail
  * -DEARLY_WORD      the word before the cell                                  must fail
  * -DEARLY_CONSUMED  consumed before the cell is read                          must fail
- * -DTELL=3          consumed is told too seldom for CELLS = 2                 must fail
- * -DIN_RING         records that nobody wants stay in the ring (-DBLOCKING)   must fail
+ * -DTELL=3          consumed is stored too rarely for CELLS = 2               must fail
+ * -DIN_RING         records not wanted stay in the ring (-DBLOCKING)          must fail
  * -DDEAF            a rank that sends does not read (-DBLOCKING)              must fail
- * -DANY_ORDER       sends go out in any order                                 must fail
+ * -DANY_ORDER       messages are sent in any order                            must fail
  * -DLAST_FIRST      the newest of a tag is taken                              must fail
- * -DEND_LATER       a work is done before its FIN or PUT is in the ring       must fail */
+ * -DEND_LATER       a send ends before its FIN or PUT is in the ring          must fail */
 #ifndef TELL
 #define TELL 1
 #endif
 #ifndef CELLS
 #define CELLS 2
 #endif
-#define M 3     /* messages each way */
-#define PARTS 2 /* of a large one */
+#define M 3     /* messages in each direction */
+#define PARTS 2 /* of a large message */
 #define TAG(id) (1 + (id) / 2)     /* 1, 1, 2 */
 #define WANT(i) (2 - ((i) + 1) / 2) /* 2, 1, 1 */
 #define DUE(i) (((i) + 2) % 3)     /* message 2, then 0, 1 */
 
 mtype = { EAGER, LONG, LARGE, DIRECT, PUSH, RTS, CTS, DATA, FIN, PUT };
-/* a ring a rank: its way out */
+/* a ring per rank, for its outgoing records */
 byte word[2 * CELLS], id[2 * CELLS], part[2 * CELLS], consumed[2];
 mtype kind[2 * CELLS];
 
@@ -53,7 +53,7 @@ mtype kind[2 * CELLS];
 #define OFFERED 2
 #define CLEARED 3
 #define DONE 4
-#define STARTED 5 /* a LONG one, whose DATA is next */
+#define STARTED 5 /* a LONG message whose DATA is next */
 #define PUTTING 6 /* its PUT is not yet in the ring */
 mtype how[2 * M];
 byte sent[2 * M], parts[2 * M]; /* state of a send */
@@ -61,9 +61,9 @@ byte sent[2 * M], parts[2 * M]; /* state of a send */
 #define POSTED 1
 #define MATCHED 2
 #define LEAVING 3 /* its FIN is not yet in the ring */
-byte state[2 * M], from[2 * M], got[2 * M]; /* of a receive */
-byte kept[2 * M];                          /* parts of an early one */
-mtype early[2 * M];                        /* records that came before their receive */
+byte state[2 * M], from[2 * M], got[2 * M]; /* state of a receive */
+byte kept[2 * M];                          /* parts of an early message */
+mtype early[2 * M];                        /* records that arrived before their receive */
 bit put[2 * M];
 mtype reply[2 * M];                        /* CTS or FIN to be sent, by message; put: PUT */
 
@@ -97,7 +97,7 @@ mtype reply[2 * M];                        /* CTS or FIN to be sent, by message;
 #define CELL(n) (me * CELLS + (n) % CELLS)
 #define THEIRS(n) ((1 - me) * CELLS + (n) % CELLS)
 
-/* Receive i takes message m, of which this record was the first (and n parts are there). */
+/* Receive i takes message m, of which this record is the first (and n parts are there). */
 inline take(i, m, r, n) {
     from[ME(i)] = m;
     if
@@ -119,7 +119,7 @@ inline take(i, m, r, n) {
     fi
 }
 
-/* Which receive wants message m? M: none. */
+/* Finds the receive that wants message m; M if there is none. */
 inline wanted(m, i) {
     i = 0;
     do
@@ -166,7 +166,7 @@ inline post() {
     m = 0
 }
 
-/* A record from the ring. */
+/* Handles a record from the ring. */
 inline accept() {
     if
     :: r == EAGER || r == RTS ->
@@ -224,7 +224,7 @@ inline accept() {
     p = 0
 }
 
-/* What goes out next. */
+/* Chooses what is sent next. */
 inline choose() {
     p = 0;
     m = 0;

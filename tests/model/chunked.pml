@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* chunked - staging memory used again and again, by collectives in every order: small ones (a copy
- * in the slot of their parity before the entry), exchanges (words a, b) and all_reduces (words a,
- * b, c) in chunks. Two slots a rank are also its four buffers, two a slot; chunk j lies in buffer j
- * % 4. Part of a buffer is input for the others, part is the result of what the rank itself
- * reduces. Claim: each read sees the chunk that it is meant to see, and all come to the end.
+/* chunked - checks staging memory that collectives use again and again in every order: small ones
+ * (a copy in the slot of their parity before the entry), exchanges (words a, b) and all_reduces
+ * (words a, b, c) in chunks. The two slots of a rank are also its four buffers, two per slot; chunk
+ * j is in buffer j % 4. One part of a buffer is input for the other ranks, the other part is the
+ * result of what the rank itself reduces. Claim: each read gets the right chunk, and all ranks
+ * finish.
  *
  *   put in j    once the last word of all (b of an exchange, c of an all_reduce) is >= j - 3;
  *               a = j + 1
@@ -13,13 +14,15 @@
  *   results j   once all b >= j + 1: read the others' results; c = j + 1
  *   at the end  wait until the last word of all is complete
  *
- * Chunk j is put in while j - 1 is reduced and the results of j - 2 are read, as the engine does.
- * In a broadcast the root sets b, the others set a to the last step at once, and go their own pace.
+ * Chunk j is put in while j - 1 is reduced and the results of j - 2 are read, as in the engine. In
+ * a broadcast the root sets b, the other ranks set a to the last step at once, and each advances on
+ * its own.
  *
  * A word holds (operation, chunks): here MOST * operation + chunks. Each word has one writer and
- * only grows, so waiting for one rank after the other is waiting for all. What a word says was done
- * before it in the program: release store and acquire load are enough, stores and loads here are
- * single steps. A read is one step at the latest moment that the program allows: the worst.
+ * only grows, so waiting for one rank after the other is waiting for all. What a word reports was
+ * done before it in the program: release store and acquire load are enough, and stores and loads
+ * here are single steps. A read is one step at the latest moment that the program allows, which is
+ * the worst case.
  *
  * -DNO_LAST               no wait at the end: a small box behind overwrites what is read must fail
  * -DNO_FREE               puts in without waiting                                        must fail
@@ -52,7 +55,7 @@
 #define BROADCAST 4
 
 #define BUFFER(r, j) (BUFFERS * (r) + (j) % BUFFERS)
-#define SLOT(r, k) (BUFFERS * (r) + BUFFERS / 2 * ((k) & 1)) /* the first buffer of it */
+#define SLOT(r, k) (BUFFERS * (r) + BUFFERS / 2 * ((k) & 1)) /* its first buffer */
 #define LAST (BUFFERS / 2 - 1)
 #define NAME(k, j) (MOST * (k) + (j)) /* of a chunk, 1 .. CHUNKS; 7: a box */
 #ifdef BARE_WORDS
@@ -72,14 +75,14 @@
 #endif
 
 byte entry[N * 2], a[N], b[N], c[N];
-byte input[N * BUFFERS], result[N * BUFFERS]; /* what lies there: a NAME */
+byte input[N * BUFFERS], result[N * BUFFERS]; /* what it holds: a NAME */
 byte kind[OPS + 1];
 
 #define ALL(w, x) (w[0] >= (x) && w[1] >= (x) && w[2] >= (x))
 #define ENTERED(k)                                                                                 \
     (entry[(k) & 1] >= (k) && entry[2 + ((k) & 1)] >= (k) && entry[4 + ((k) & 1)] >= (k))
 
-/* Each of the others, a step each. */
+/* Visits each of the others, one step each. */
 #define read_all(memory, j)                                                                        \
     d_step {                                                                                       \
         p = (r + 1) % N;                                                                           \
@@ -154,7 +157,7 @@ inline two_shot() {
 #endif
 }
 
-/* The root has nothing to take and says so once; the others have nothing to give. */
+/* The root has nothing to take and reports that once; the others have nothing to give. */
 inline broadcast() {
     if
     :: r == 0 ->

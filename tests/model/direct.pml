@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* direct - ranks read and write each other's buffers (registered memory). Entry, wait for all
- * entries, access, word a, wait for all a, return; then the caller rewrites its buffers. A buffer
- * may be registered or not, as each rank likes in each operation: the entries say so, and all take
- * the direct way when all are registered, else a copy through the slots. Claim: each access sees
- * the operation that it belongs to, what the caller finds is complete, and all come to the end.
+/* direct - checks that ranks can read and write each other's buffers (registered memory). Steps:
+ * entry, wait for all entries, access, word a, wait for all a, return; then the caller rewrites its
+ * buffers. Each rank may or may not register a buffer in each operation: the entries state it, and
+ * all ranks access the buffers directly if all are registered, otherwise copy through the slots.
+ * Claim: each access gets the operation that it belongs to, the caller's result is complete, and
+ * all ranks finish.
  *
- * in[r] and out[r] are the buffers: the number of the operation that they belong to, 0 when the
- * caller does with them what it likes. Words have one writer and only grow; the accesses are
- * between an acquire (entries) and a release (a), the caller's between the acquire of a and its
- * next entry's release. Stores and loads are single steps.
+ * in[r] and out[r] are the buffers: the number of the operation that they belong to, 0 while the
+ * caller may do anything with them. Words have one writer and only grow; the accesses are between
+ * an acquire (entries) and a release (a), the caller's between the acquire of a and its next
+ * entry's release. Stores and loads are single steps.
  *
  * -DNO_LAST      returns without waiting for all a                    must fail
- * -DROOT_WAITS   broadcast: the root alone waits for a; fine, nobody touches the others' buffers
+ * -DROOT_WAITS   broadcast: only the root waits for a; holds, no rank touches others' buffers
  * -DROOT_LEAVES  broadcast: all but the root wait                     must fail
  * -DNO_ENTRIES   accesses before all entries                          must fail
- * -DOWN_CHOICE   each rank takes the way of its own buffer            must fail
+ * -DOWN_CHOICE   each rank decides by its own buffer                  must fail
  * -DRETURN_NEXT  the last wait is left to the next entries            must fail */
 #ifndef N
 #define N 3
@@ -28,7 +29,7 @@
 
 byte in[N], out[N * N], slot[N * 2];
 byte entry[N * 2], a[N], kind[OPS + 1];
-bit flag[N * 2]; /* registered? in the entry */
+bit flag[N * 2]; /* registered? stated in the entry */
 
 #define HERE(r, k) (entry[2 * (r) + ((k) & 1)] >= (k))
 #define ENTERED(k) (HERE(0, k) && HERE(1, k) && HERE(N - 1, k))
@@ -117,7 +118,7 @@ proctype rank(byte r) {
             od
         }
         fi;
-        /* Back in the caller: its result is there, and its buffers are its own. */
+        /* Returns to the caller: its result is there, and its buffers are its own. */
         d_step {
             p = 0;
             do
@@ -131,7 +132,7 @@ proctype rank(byte r) {
             direct = 0;
             p = 0
         }
-        /* Some time later nobody has written into them, and it calls again. */
+        /* Some time later no rank has written into them, and it calls again. */
         d_step {
             assert(out[r * N] == 0 && out[r * N + 1] == 0 && out[r * N + N - 1] == 0);
             k++

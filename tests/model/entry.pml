@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* entry - collectives one after the other over entry lines: two lines a rank, by the parity of the
- * sequence number, each a payload and the word that publishes it. All wait for all words, whatever
- * the kind, then read the payloads that the kind needs. Claim: nobody reads a payload of another
- * operation, and all come to the end.
+/* entry - checks successive collectives over entry lines: two lines per rank, selected by the
+ * parity of the sequence number, each with a payload and the word that publishes it. All ranks wait
+ * for all words, whatever the kind, then read the payloads that the kind needs. Claim: no rank
+ * reads a payload of another operation, and all ranks finish.
  *
- * Stores and loads are single steps in the order of the program. Payload and word may be weakly
- * ordered memory as long as the word is stored with release and loaded with acquire: the three
- * orders that these forbid to change are the three variants EARLY_WORD, EARLY_READ, LATE_READ, and
- * each of them breaks the claim.
+ * Stores and loads are single steps in the order of the program. Payload and word may be in weakly
+ * ordered memory as long as the word is stored with release and loaded with acquire: these forbid
+ * three reorderings, which are the variants EARLY_WORD, EARLY_READ and LATE_READ, and each of the
+ * three breaks the claim.
  *
- * -DPARITIES=1     one line a rank                                           must fail
- * -DRUN_AHEAD      who needs nobody's payload does not wait                  must fail
+ * -DPARITIES=1     one line per rank                                         must fail
+ * -DRUN_AHEAD      a rank that needs no payload does not wait                must fail
  * -DEARLY_WORD     the word before the payload (store without release)       must fail
  * -DEARLY_READ     payloads before the words (load without acquire)          must fail
  * -DLATE_READ      the last payload after the next word                      must fail
@@ -50,8 +50,8 @@
 byte payload[N * PARITIES];
 byte word[N * PARITIES];  /* the sequence number */
 byte print[N * PARITIES]; /* the fingerprint, stored in the same word */
-byte kind[OPS + 3];       /* what the program does, chosen when the first rank comes there */
-byte odd;                 /* the operation in which the last rank does something else */
+byte kind[OPS + 3];       /* what the program does, chosen when the first rank arrives there */
+byte odd;                 /* the operation in which the last rank calls another kind */
 byte done[N], failed;
 
 #ifdef RUN_AHEAD
@@ -60,7 +60,7 @@ byte done[N], failed;
 #define WAITS(what, r) true
 #endif
 #define SEEN(p, k) (word[LINE(p, k)] >= (k))
-/* Is the word of rank p one that does not fit? */
+/* Tests whether the word of rank p is one that does not fit. */
 #ifdef EQUAL
 #define NEWER_FITS false
 #else
@@ -110,7 +110,7 @@ proctype rank(byte r) {
                 fi
             :: else
             fi;
-            mine = kind[k] + (k > OPS -> 10 : 0); /* the new communicator calls what it likes */
+            mine = kind[k] + (k > OPS -> 10 : 0); /* the new communicator calls anything */
 #ifdef MISMATCH
             if
             :: k == odd && r == N - 1 -> mine = 5

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* gate - how a large group learns by levels that all have entered. Entries are as in entry.pml: a
- * payload and a word, two lines a rank. Ranks 0 and 1 are a cluster, 2 and 3 the other; 0 and 2
- * lead. A leader that has seen its cluster's words copies the payloads into its `up` line (two, by
- * parity) and publishes that; when it has seen the other's too it publishes a result in its `down`
- * line (one), which its rank looks at. Each rank may at any time look at all words instead; a leader
- * that has passed so publishes both all the same. What a rank gave is read in its leader's `up` line
- * if the word there is that of the operation, otherwise in its entry.
+/* gate - checks how a large group learns in levels that all ranks have entered. Entries are as in
+ * entry.pml: a payload and a word, two lines per rank. Ranks 0 and 1 are one cluster, 2 and 3 the
+ * other; 0 and 2 lead. A leader that has seen its cluster's words copies the payloads into its `up`
+ * line (two, by parity) and publishes it; after it has also seen the other leader's it publishes a
+ * result in its `down` line (one), which its rank reads. Each rank may at any time read all words
+ * instead; a leader that passed in this manner still publishes both lines. A rank's payload is read
+ * in its leader's `up` line if the word there is that of the operation, otherwise in its entry.
  *
  * In the last operation leader 2 enters and then does something else until rank 3 is done with it.
- * Claim: nobody reads anything of another operation, and all come to the end.
+ * Claim: no rank reads anything of another operation, and all ranks finish.
  *
- * -DUPS=1          one `up` line a leader                                    must fail
- * -DTRUST          who has seen `down` reads `up` without its word           must fail
+ * -DUPS=1          one `up` line per leader                                  must fail
+ * -DTRUST          after `down` a rank reads `up` without its word           must fail
  * -DEARLY_DOWN     `down` before the leader has seen the other leader        must fail
  * -DEARLY_WORD     the word of `down` before the result                      must fail
- * -DNO_ALL         nobody looks at all words                                 must fail */
+ * -DNO_ALL         no rank reads all words                                   must fail */
 #ifndef OPS
 #define OPS 3
 #endif

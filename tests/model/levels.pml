@@ -1,27 +1,29 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* levels - an all-reduce over two nodes of two ranks (dpar_mpi.h): FIRST each node adds up in its
- * memory, BETWEEN the i-th ranks of both trade messages, LAST each node shares its parts. One rank
- * may be killed anywhere, a message that it sent in the same step may be lost. Who waits in a node's
- * memory sees that its mate has died; who waits for a message looks now and then. Who fails tells
- * all others by letters, then aborts the node's own communicator; who hears it, by one or the other,
- * fails too. At the end comes a close, which goes the same three steps.
- * Claim: a rank that takes a result as right has what all ranks gave; all that live come to the end;
- * and nobody needs the deadline before the close. (In the close it may be needed: when a rank dies
- * whose mate has left already. So it is where a rank is alone on its node.)
+/* levels - checks an all-reduce over two nodes of two ranks (dpar_mpi.h): FIRST each node adds up
+ * in its memory, BETWEEN the i-th ranks of both nodes exchange messages, LAST each node shares its
+ * parts. One rank may be killed at any step, and a message that it sent in the same step may be
+ * lost. A rank that waits in its node's memory sees that its mate has died; a rank that waits for a
+ * message checks that now and then. A rank that fails reports it to all others by letters, then
+ * aborts the node's own communicator; a rank that learns of it in either of these two ways fails
+ * too. The close at the end has the same three steps.
+ * Claim: a rank that accepts a result as right has the sum of what all ranks contributed; all live
+ * ranks finish; and no rank needs the deadline before the close. (In the close it may be needed if
+ * a rank dies whose mate has already left, or which is the only one on its node.)
  *
- * Entries of a node's memory are one step each here: entry.pml and abort.pml are about these. MPI
- * keeps the order of messages, and a rank is one operation ahead of another at most: so two slots.
+ * Entries of a node's memory are one step each here; entry.pml and abort.pml check them. MPI keeps
+ * the order of messages, and a rank is at most one operation ahead of another, so two slots are
+ * enough.
  *
- * -DLEAD          small ones: the first ranks alone trade, and give it to their mates
- * -DMESSAGES      no node's memory: each sends to each
- * -DOTHER         nobody dies; in the last operation node 1 calls another kind: all must fail
- * -DNO_ABORT      who fails leaves the node's communicator alone: the letters are enough
- * -DNO_LETTERS    who fails tells its own node alone                          must fail
- * -DDEAF          letters, and notes of who waits, are not read between nodes must fail
+ * -DLEAD          small ones: only the first ranks exchange, and pass the result to their mates
+ * -DMESSAGES      without a node's memory: each sends to each
+ * -DOTHER         no rank dies; in the last operation node 1 calls another kind: all must fail
+ * -DNO_ABORT      a rank that fails does not abort the node's communicator: letters are enough
+ * -DNO_LETTERS    a rank that fails tells only its node                       must fail
+ * -DDEAF          letters, and notes of waiting ranks, are not read across must fail
  * -DNO_PEER       a wait in the node's memory does not see the mate's death   must fail
- * -DEARLY_LAST    parts are shared before the other node's has come          must fail
- * -DMESSAGES -DNO_LOOK   a wait for messages does not look at the mate        must fail
- * -DOTHER -DNO_TAG       messages of another kind fit                         must fail
+ * -DEARLY_LAST    parts are shared before the other's arrived                must fail
+ * -DMESSAGES -DNO_LOOK   a wait for messages ignores the mate                 must fail
+ * -DOTHER -DNO_TAG       messages of other kinds match                        must fail
  * -DOTHER -DDEAF                                                              must fail */
 #define N 4
 #ifndef OPS
@@ -40,9 +42,9 @@
 #define tag (op * 4 + kind)
 #endif
 
-byte first[N], last[N], part[N]; /* in the node's memory: up to which operation, and the part */
+byte first[N], last[N], part[N]; /* in the node's memory: the last operation, and the part */
 byte sent[N * N * 2], load[N * N * 2];
-byte waits[N], waits_in[N]; /* told to all: the operation, and its kind */
+byte waits[N], waits_in[N]; /* reported to all: the operation, and its kind */
 bit letter[N], aborted[2], dead[N], killed;
 byte ended[N]; /* 1: all was right, 2: failed */
 
@@ -68,7 +70,7 @@ byte ended[N]; /* 1: all was right, 2: failed */
 #define UNLIKE(r) (waits[r] == op && waits_in[r] != kind)
 #define HEARD (letter[me] || UNLIKE(far) || UNLIKE((far) ^ 1))
 
-/* In the node's memory. */
+/* Waits in the node's memory. */
 inline meet(done) {
     waits_in[me] = kind;
     waits[me] = op;

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* near - how devices of a node meet that read each other's memory (dpar_nccl.h, "memory that the
- * devices of a node read"). Each rank's stream does exchanges, one after the other: it writes a
- * part of its memory, meets its peers, reads their part. Called ones take parts 0 and 1 by turns and
- * meet once, in the set of flags of that number. Replays of a graph take part 2, and meet in set 3
- * before they write, in set 2 before they read. All sequences of both kinds.
+/* near - checks how devices of a node that read each other's memory synchronise (dpar_nccl.h,
+ * "memory that the devices of a node read"). Each rank's stream runs exchanges, one after the
+ * other: it writes a part of its memory, meets its peers, reads their part. Called exchanges use
+ * parts 0 and 1 in turns and meet once, in the set of flags with that number. Replays of a graph
+ * use part 2, and meet in set 3 before they write, in set 2 before they read. All sequences of both
+ * kinds are tried.
  *
- * Claim: nobody reads anything of another exchange, or what is being written; no flag is set that is
- * set already; all come to the end.
+ * Claim: no rank reads anything of another exchange or while it is being written; no flag is set
+ * twice; all ranks finish.
  *
- * -DCHAIN        ranks meet their neighbours in a row alone          holds, too
+ * -DCHAIN        ranks meet only their neighbours in a row           holds, too
  *
- * -DONE_PART     called ones write part 0 alone                     must fail
+ * -DONE_PART     called ones write only part 0                      must fail
  * -DNO_BEFORE    replays do not meet before they write              must fail
  * -DSAME_PART    replays write what called ones write, and meet once    must fail
- * -DONE_SET      called ones meet in set 0 alone                    must fail
+ * -DONE_SET      called ones meet only in set 0                     must fail
  * -DNO_WAIT      flags of one peer are not waited for               must fail
  * -DEARLY        flags are set before the part is written           must fail
  * -DNO_CLEAR     flags are not cleared                              must fail */

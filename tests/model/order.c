@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* order - the flag protocols on weakly ordered memory. The models in Promela take steps in the
- * order of the program; this looks at every execution that C11's release and acquire allow, where a
- * load may find any store that it has not been told is over.
+/* order - checks the flag protocols on weakly ordered memory. The models in Promela take steps in
+ * the order of the program; this program tries every execution that C11's release and acquire
+ * allow, in which a load may find any store that is not yet known to be overwritten.
  *
- * A location is the list of its stores. A thread knows of each location the oldest store that it
- * may still read: its view. A store with release carries its thread's view along, a load with
- * acquire takes it. A sequentially consistent store says to all such loads that come after it that
- * older ones are over; a fence gives and takes the view of all such steps. What a fence with
- * release knew, later stores carry without one of their own; a fence with acquire takes what
- * earlier loads found. A read-modify-write is at the end of the list. (It is the view machine of
- * Kang and others, 2017, without promises: loads do not look into the future. No load of these
- * protocols feeds a store of another word before it in the program, and compilers and processors
- * keep control dependencies to stores.)
+ * A location is the list of its stores. A thread knows for each location the oldest store that it
+ * may still read: its view. A store with release carries its thread's view, and a load with acquire
+ * takes it over. A sequentially consistent store makes older stores unreadable for all later
+ * sequentially consistent loads; a fence publishes its view to all such steps and takes theirs
+ * over. Later stores carry what an earlier fence with release knew; a fence with acquire takes over
+ * what earlier loads found. A read-modify-write is at the end of the list. (This is the view
+ * machine of Kang and others, 2017, without promises: loads do not read future stores. No load of
+ * these protocols feeds a store of another word before it in the program, and compilers and
+ * processors keep control dependencies to stores.)
  *
- * Payloads are plain memory: two accesses, one of them a store, that no release and acquire put in
- * an order (vector clocks) are a race, and a race is a fault.
+ * Payloads are plain memory: two accesses, at least one of them a store, that no release and
+ * acquire order (by vector clocks) are a race, and a race is a fault.
  *
- * Each protocol must hold; and with any one of its orders taken away (relaxed, the fence: left out)
- * it must break, so that none of them is there for nothing. */
+ * Each protocol must hold, and must break with any one of its orders removed (made relaxed; a fence
+ * left out), so that each order is known to be necessary. Run with: tests/compile/model.sh. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,25 +29,25 @@ enum {
     RELEASE,
     ACQUIRE,
     TOTAL
-}; /* TOTAL: sequentially consistent; acquires and releases, too */
+}; /* TOTAL: sequentially consistent, with acquire and release */
 enum { END, WRITE, READ, STORE, LOAD, AWAIT, ADD, SWAP, CLAIM, FENCE, IS, UNLESS, SLEEP };
 
-/* A step of a thread: `order` is the id of a name that can be weakened, -1 for none. */
+/* A step of a thread. `order` is the id of a name that can be weakened, -1 if there is none. */
 typedef struct step {
     int op, place, how, value, reg, name;
 } step;
 static step program[THREADS][STEPS];
 static int length[THREADS], threads;
 static const char *names[32];
-static int name_count, weak; /* the order that is taken away; -1: none */
+static int name_count, weak; /* weak: the order that is removed; -1 if none */
 
 typedef struct store {
-    uint8_t value, carries; /* carries: a view and a clock go with it */
+    uint8_t value, carries; /* carries: it has a view and a clock */
     uint8_t view[PLACES], clock[THREADS];
 } store;
 typedef struct state {
     uint8_t at[THREADS], reg[THREADS][REGISTERS], view[THREADS][PLACES], clock[THREADS][THREADS];
-    uint8_t total[PLACES]; /* what sequentially consistent steps have said */
+    uint8_t total[PLACES]; /* what sequentially consistent steps have published */
     uint8_t fenced[THREADS], gives[THREADS][PLACES], found[THREADS][PLACES]; /* for fences */
     uint8_t n[PLACES];
     store list[PLACES][STORES];
@@ -114,7 +114,7 @@ static void put(state *s, int t, const step *p, int how, int value)
     }
 }
 
-/* Reads store k. */
+/* Makes thread t read store k. */
 static int get(state *s, int t, const step *p, int how, int k)
 {
     const store *m = &s->list[p->place][k];
@@ -152,7 +152,7 @@ static void plain(state *s, int t, const step *p)
 
 static void explore(const state *s);
 
-/* All that thread t may do next; 0: it waits, or has ended. */
+/* Tries all possible next steps of thread t; returns 0 if it waits or has ended. */
 static int walk(const state *s, int t)
 {
     const step *p = &program[t][s->at[t]];
@@ -181,7 +181,7 @@ static int walk(const state *s, int t)
         return moved;
     case ADD:
     case SWAP:
-    case CLAIM: /* from the value to 0: 1 where that worked */
+    case CLAIM: /* from the value to 0; the result is 1 if that worked */
         k = get(&next, t, p, how == TOTAL ? TOTAL : RELAXED, last);
         next.reg[t][p->reg] = (uint8_t)(p->op == CLAIM ? k == p->value : k);
         if (p->op != CLAIM || k == p->value) {
@@ -205,10 +205,10 @@ static int walk(const state *s, int t)
             fault = "a wrong value";
         }
         break;
-    case UNLESS: /* goes on `place` steps further unless the register has the value */
+    case UNLESS: /* skips `place` steps unless the register has the value */
         next.at[t] = (uint8_t)(next.at[t] + (s->reg[t][p->reg] == p->value ? 0 : p->place));
         break;
-    case SLEEP: /* the kernel compares the newest value; whoever rings changes it */
+    case SLEEP: /* the kernel compares the newest value; a rank that rings changes it */
         if (s->list[p->place][last].value == s->reg[t][p->reg]) {
             return 0;
         }
@@ -264,8 +264,8 @@ static void with(int t, int reg)
     program[t][length[t] - 1].reg = reg;
 }
 
-/* p2p.c, collectives.c: cells that are used again. Rank 0 writes, rank 1 reads and reports how far it
- * has come. */
+/* p2p.c, collectives.c: cells that are used again. Rank 0 writes; rank 1 reads and reports how far
+ * it is. */
 static void ring(void)
 {
     enum { CELLS = 2, MESSAGES = 5, CELL = 0, WORD = 2, CONSUMED = 4 };
@@ -282,8 +282,8 @@ static void ring(void)
     }
 }
 
-/* collectives.c: two lines a rank by the parity of the operation; all wait for all words, then read.
- * Nothing says that a line was read but the next word of its reader. */
+/* collectives.c: two lines per rank, by the parity of the operation; all ranks wait for all words,
+ * then read. Only the next word of a reader shows that it has read a line. */
 static void entry(void)
 {
     enum { N = 3, OPERATIONS = 3 };
@@ -306,15 +306,15 @@ static void entry(void)
     }
 }
 
-/* gate.c: 0 and 2 lead; what 1 gave goes by `up` to 2 and by `down` to 3, which reads it where 1
- * put it, too. */
+/* gate.c: 0 and 2 lead; the payload of 1 is copied through `up` to 2 and through `down` to 3, which
+ * also reads it where 1 wrote it. */
 static void gate(void)
 {
     enum { PAYLOAD, WORD, BOX, UP, RESULT, DOWN, BACK };
     does(1, WRITE, PAYLOAD, 0, 7, NULL);
     does(1, STORE, WORD, RELEASE, 1, "store word");
     does(1, AWAIT, BACK, ACQUIRE, 1, "load the next word");
-    does(1, WRITE, PAYLOAD, 0, 8, NULL); /* the line again */
+    does(1, WRITE, PAYLOAD, 0, 8, NULL); /* reuses the line */
     does(0, AWAIT, WORD, ACQUIRE, 1, "load word");
     does(0, READ, PAYLOAD, 0, 7, NULL);
     does(0, WRITE, BOX, 0, 7, NULL);
@@ -330,8 +330,8 @@ static void gate(void)
     does(3, STORE, BACK, RELEASE, 1, "store the next word");
 }
 
-/* world.c: 0 waits for the word of 1 and goes to sleep; 1 rings if it sees it asleep. As
- * dpari_wait_slow and dpari_publish do it. */
+/* world.c: 0 waits for the word of 1 and goes to sleep; 1 rings if it sees it asleep. These are the
+ * steps of dpari_wait_slow and dpari_publish. */
 static void sleepers(void)
 {
     enum { WORD, SLEEPERS, FOR, ASLEEP, BELL, PAYLOAD };
@@ -343,7 +343,7 @@ static void sleepers(void)
     with(0, 3);
     does(0, FENCE, 0, 0, 0, "fence");
     does(0, LOAD, WORD, ACQUIRE, 0, NULL);
-    does(0, UNLESS, 1, 0, 0, NULL); /* it is there: no sleep */
+    does(0, UNLESS, 1, 0, 0, NULL); /* it has arrived: no sleep */
     does(0, SLEEP, BELL, 0, 0, NULL);
     with(0, 1);
     does(0, AWAIT, WORD, ACQUIRE, 1, "load word");
@@ -356,13 +356,14 @@ static void sleepers(void)
     does(1, LOAD, ASLEEP, TOTAL, 0, "load asleep");
     does(1, UNLESS, 4, 0, 1, NULL);
     does(1, LOAD, FOR, ACQUIRE, 0, NULL);
-    does(1, IS, 0, 0, 1, NULL); /* asleep for whom is known */
+    does(1, IS, 0, 0, 1, NULL); /* whom the sleeper waits for */
     does(1, CLAIM, ASLEEP, TOTAL, 1, NULL);
     does(1, ADD, BELL, TOTAL, 1, NULL);
 }
 
-/* group.c, shm.c: 0 breaks the communicator, 1 hears of it; both then write to their memory, which
- * 2, who was stopped, still reads. Where it found that, it must learn that it is broken. */
+/* group.c, shm.c: 0 breaks the communicator, 1 learns of it; both then write to their memory, which
+ * 2, who was suspended, still reads. If it read those writes, it must learn that the communicator
+ * is broken. */
 static void given_up(void)
 {
     enum { BROKEN, MEMORY, MORE };

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* share - a large message between registered memories, of which each rank copies a half: RTS; the
- * receiver answers CTS, copies the first half out of the sender's memory, then sends FIN; the
- * sender copies the second half into the receiver's memory, then sends PUT. The sender is done when
- * its PUT is out and FIN has come, the receiver when its FIN is out and PUT has come. Then each
- * does with its memory what it likes, and goes on with the next message. Claim: each half is copied
- * while it belongs to the message, the receiver finds both, and both come to the end.
+/* share - checks a large message between registered memories, of which each rank copies a half:
+ * RTS; the receiver answers CTS, copies the first half from the sender's memory, then sends FIN;
+ * the sender copies the second half into the receiver's memory, then sends PUT. The sender is done
+ * when its PUT is sent and FIN has arrived, the receiver when its FIN is sent and PUT has arrived.
+ * Then each may change its memory, and continues with the next message. Claim: each half is copied
+ * while it belongs to the message, the receiver gets both halves, and both ranks finish.
  *
- * Channels are as in channel.pml and reduced to their promise here: records come in order.
+ * Channels are as in channel.pml and reduced to their promise here: records arrive in order.
  *
  * -DNO_FIN      the sender is done when its PUT is out                       must fail
  * -DEARLY_FIN   FIN before the half is copied                                must fail
@@ -15,7 +15,7 @@
 mtype = { RTS, CTS, PUT, FIN };
 chan there = [2] of { mtype, byte };
 chan back = [2] of { mtype, byte };
-byte in[2], out[2]; /* halves: the message that they hold, 0: the caller's */
+byte in[2], out[2]; /* halves: the message that they hold, 0 for the caller's */
 
 proctype sender() {
     byte m = 1;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* sleep - who waits long goes to sleep, who publishes rings those asleep for its news. Two
- * sleepers, each wants the first word of one publisher, then the last of the other. Claim:
- * everybody comes to the end though a sleep here lasts until it is rung (in the library it is
- * bounded, so that a fault costs time and not the job).
+/* sleep - checks that a rank which waits long may sleep, because a rank that publishes rings the
+ * ranks asleep for its news. There are two sleepers; each waits for the first word of one
+ * publisher, then the last of the other. Claim: all ranks finish although a sleep here lasts until
+ * it is rung (in the library it is bounded, so that a fault costs time and not the job).
  *
  * sleeper   announces its sleep: remembers the bell; sleepers + 1; for = whom; asleep = 1; FENCE.
  *           Then it looks at the word and sleeps while the bell is what it was. Afterwards it
@@ -14,10 +14,10 @@
  * Memory is TSO: a plain store goes into a buffer of its process, which a second process empties in
  * order at any time; an atomic read-modify-write waits until the buffer is empty, and so does a
  * sequentially consistent store, which is therefore one step where a process has no plain ones (a
- * plain store right before one, as that to `for`, is as good as a step). On weaker machines the
- * loads behind the FENCEs must be sequentially consistent too, or the FENCEs be real ones (order.c).
- * futex_wait compares and sleeps in one step, as the kernel does. -DSPARE=1: it may also return for
- * no reason, once a sleeper.
+ * plain store right before one, such as that to `for`, counts as part of the step). On weaker
+ * machines the loads behind the FENCEs must be sequentially consistent too, or the FENCEs must be
+ * real ones (order.c). futex_wait compares and sleeps in one step, as the kernel does. With
+ * -DSPARE=1 it may also return without a reason, once per sleeper.
  *
  * -DPLAIN_WORD    the publisher's store is not sequentially consistent         must fail
  * -DPLAIN_ASLEEP  the sleeper's store is not                                   must fail
@@ -103,7 +103,7 @@ inline announce() {
     announced = whom
 }
 
-/* Whoever turns the flag back takes it off the count. */
+/* Whoever turns the flag back removes the sleeper from the count. */
 inline withdraw() {
     atomic {
         fence(me) -> ok = (mem[ASLEEP(me)] == 1);
@@ -119,7 +119,7 @@ inline withdraw() {
     fi
 }
 
-/* The kernel: compares and sleeps. */
+/* The kernel compares and sleeps. */
 inline futex() {
     atomic {
         if

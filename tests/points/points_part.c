@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* The Hilbert curve by its properties. Cells of a grid that begins at 0 fill the first
- * places, each once, and those that follow each other have a side in common, in 2 and 3 dims and on
- * every level. */
+/* Tests the Hilbert curve by its properties: cells of a grid that begins at 0 have the first
+ * places, each once, and successive cells have a side in common, in 2 and 3 dims and on every
+ * level. Run with: tests/run test points. */
 #include "dpar_points.h"
 
 #include "check.h"
@@ -13,7 +13,7 @@ static int bits_of(int dims)
     return dims == 2 ? 31 : 21;
 }
 
-/* The cells of a grid with `side` cells, each so many of the finest wide. */
+/* Checks the cells of a grid of `side` cells, each several of the finest cells wide. */
 static void grid(int dims, uint32_t side, int level)
 {
     const int64_t n = dims == 2 ? (int64_t)side * side : (int64_t)side * side * side;
@@ -31,7 +31,7 @@ static void grid(int dims, uint32_t side, int level)
         place = dpari_points_curve(dims, x) >> (level * dims);
         CHECK(place >= 0 && place < n);
         for (d = 0; d < 3 && place >= 0 && place < n; d++) {
-            cell[place][d] = (x[d] >> level) + 1; /* 0: nobody came */
+            cell[place][d] = (x[d] >> level) + 1; /* 0: no cell has this place */
         }
     }
     for (i = 0; i < n && cell != NULL; i++) {
@@ -56,7 +56,7 @@ int main(void)
         for (level = 0; level < 6; level++) { /* the corner at 0, in the finest steps */
             grid(dims, 1u << level, 0);
         }
-        for (level = 1; level < 6; level++) { /* the whole, coarsely */
+        for (level = 1; level < 6; level++) { /* the whole curve in coarse steps */
             grid(dims, 1u << level, bits - level);
         }
     }

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT-0
-# Puts annotations into a copy of a header: awk -f annotate.awk LIST HEADER. The list: a line "function: text
-# of a line", and below it what comes before that line; with > what comes after it; with = what it becomes. A
-# line that is not found once ends with an error: the code has changed, and so must the list.
+# Puts annotations into a copy of a header: awk -f annotate.awk LIST HEADER. LIST has lines "function: text of a
+# line", each followed by the text to insert before that line of the function; with > after it; with = in its
+# place. A line that is not found exactly once is an error: the code has changed, and so must the list.
 FNR == NR {
     if (/^[a-z0-9_]+[:>=] /) key = $0
     else if (key != "" && !/^#/) text[key] = text[key] $0 "\n"

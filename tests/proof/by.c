@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* dpari_split_by, dpari_bits and dpari_inverse for every divisor, those of b bits at a time, for
- * Frama-C's Eva (tests/compile/proof.sh): they compute nothing undefined. */
+/* Checks with Frama-C's Eva (tests/compile/proof.sh) that dpari_split_by, dpari_bits and
+ * dpari_inverse compute nothing undefined for every divisor, taking together the divisors of b
+ * bits. */
 #define DPAR_IMPLEMENTATION
 #include "dpar.h"
 

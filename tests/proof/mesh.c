@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Meshes of up to AXES axes of 1 to MOST_SIZE ranks, the first of them rank 0..FIRST, for Frama-C's
- * Eva (tests/compile/proof.sh): no question about any rank, group, number of steps or coordinate
- * computes anything undefined. */
+/* Checks with Frama-C's Eva (tests/compile/proof.sh) meshes of up to AXES axes of 1 to MOST_SIZE
+ * ranks, whose first is rank 0..FIRST: no query about any rank, group, number of steps or
+ * coordinate computes anything undefined. */
 #include "dpar.h"
 
 #include <__fc_builtin.h>
@@ -31,7 +31,7 @@ static void ask(const dpar_mesh *m)
     dpar_mesh_slice(&slice, m, (uint32_t)any(), some_rank(), NULL);
 }
 
-/* The axes of `longer` have 2 ranks or more, the others 1. */
+/* Checks a mesh in which the axes of `longer` have 2 ranks or more, the others 1. */
 static void with(int32_t axes, uint32_t longer, int32_t order)
 {
     static const char *const names[3] = {"a", "a b", "a b c"};

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Contracts of src/index/split.c, for Frama-C's WP (tests/compile/proof.sh): no call that keeps
- * what is required here computes anything undefined, at any size that dpar_split_init takes.
- * split.acsl has what stands inside the functions. README.md says what is assumed. */
+/* Contracts of src/index/split.c for Frama-C's WP (tests/compile/proof.sh): no call that meets the
+ * requirements here computes anything undefined, at any size that dpar_split_init accepts.
+ * split.acsl has the annotations inside the functions. README.md lists the assumptions. */
 #include "dpar.h"
 
 /* clang-format off */
 #define MOST 0x4000000000000000 /* 2^62 */
 
-/* Provers multiply badly: an `assert hint(a, b, c)` (split.acsl) has them look at one product. */
+/* Provers are weak at multiplication: an `assert hint(a, b, c)` (split.acsl) directs them to one
+ * product. */
 /*@ axiomatic hints {
   @     predicate hint(integer a, integer b, integer c) reads \nothing;
   @     axiom all: \forall integer a, b, c; hint(a, b, c);
@@ -16,7 +17,7 @@
   @ lemma below: \forall integer n, d, p; hint(n, d, p) ==> 0 <= n ==> d >= 1 ==> n < p * d ==>
   @     0 <= n / d < p; */
 
-/* What dpar_split_init and dpar_split_init_ragged make. */
+/* What dpar_split_init and dpar_split_init_ragged ensure. */
 /*@ predicate split_chunk(dpar_split *s) = s->rule == DPAR_SPLIT_CHUNK &&
   @     s->count <= s->parts * s->by[0] <= s->count + s->parts;
   @ predicate split_zigzag(dpar_split *s) = s->rule == DPAR_SPLIT_ZIGZAG &&
@@ -225,7 +226,7 @@ static void dpari_split_by(dpar_split *s, int k, int64_t divisor);
   @ ensures s->rule == DPAR_SPLIT_STRIDED ==> split_strided(s); */
 static void dpari_split_resize(dpar_split *s, int64_t count);
 
-/* Assumed: a sentence goes to *why and nowhere else. */
+/* Assumed: a message is written to *why and nowhere else. */
 /*@ assigns *why; ensures \result == status; */
 static dpar_status dpari_say(dpar_status status, dpar_why *why, const char *form, ...);
 

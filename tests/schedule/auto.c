@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* auto: no worse than sail-sg's zb.py on its own demo inputs (its results from running it), equal
- * to the exact optimum on small jobs, no worse than the published orders; caps are kept. */
+/* Tests auto, the search for schedules: no worse than sail-sg's zb.py on its own demo inputs (its
+ * results from running it), equal to the exact optimum on small jobs, no worse than the published
+ * orders, and always within the caps. Run with: tests/run test schedule. */
 #include "dpar_schedule.h"
 #include "schedule_calls.h"
 
@@ -18,9 +19,9 @@ static dpar_status run(const dpar_schedule_optimize_desc *job, int64_t nodes, dp
     return make_auto(job, nodes, s, result, memory, sizeof memory, why);
 }
 
-static dpar_schedule_optimize_result reached; /* by the last reach() */
+static dpar_schedule_optimize_result reached; /* set by the last reach() */
 
-/* Runs, judges, and gives the objective. */
+/* Runs the search, checks its schedule, and returns the objective. */
 static int64_t reach(const dpar_schedule_optimize_desc *job, int64_t nodes)
 {
     dpar_schedule s;
@@ -43,7 +44,7 @@ static int64_t reach(const dpar_schedule_optimize_desc *job, int64_t nodes)
 }
 
 /* The inputs at the end of sail-sg/zero-bubble-pipeline-parallelism scheduler/zb.py (branch
- * refactor-zb-schedule); the spans and makespans are the least that its eight variants reach, from
+ * refactor-zb-schedule). The spans and makespans are the least that its eight variants reach, from
  * running it. */
 static void test_demos(void)
 {
@@ -63,13 +64,13 @@ static void test_demos(void)
         pipe_uniform(&c, demo[k].f, demo[k].i, demo[k].w, demo[k].lag, demo[k].cap);
         pipe_holds(&c, demo[k].hold_f, demo[k].hold_i, demo[k].hold_w);
         CHECK(reach(&c.job, 0) <= demo[k].makespan);
-        CHECK(reached.span <= demo[k].span + (k == 0)); /* but for one, both at once */
+        CHECK(reached.span <= demo[k].span + (k == 0)); /* both at once, except for one */
         c.job.objective = DPAR_OBJECTIVE_SPAN;
         CHECK(reach(&c.job, 0) <= demo[k].span);
     }
 }
 
-/* The measured profile there: 8 stages, the last one heavier. */
+/* Checks the measured profile there: 8 stages, the last one heavier. */
 static void test_profile(void)
 {
     static const int64_t f[] = {30715, 29233, 29106, 29078, 28850, 28919, 28924, 41678};
@@ -87,14 +88,14 @@ static void test_profile(void)
     c.times.hold_forward.each = hf;
     c.times.hold_input.each = hi;
     c.times.hold_weight.each = hw;
-    CHECK_INT(reach(&c.job, 0), 3831880); /* zb.py's, and the bound */
-    CHECK_INT(reached.span, 3623744);     /* of those the least span */
+    CHECK_INT(reach(&c.job, 0), 3831880); /* zb.py's result, and the bound */
+    CHECK_INT(reached.span, 3623744);     /* the least span among those */
     c.job.objective = DPAR_OBJECTIVE_SPAN;
     CHECK_INT(reach(&c.job, 0), 3623744); /* (41678 + 38731 + 32833) 32: no bubble */
 }
 
-/* The optima of exact_optimum.txt (exhaustive search): with a search all of them; the rules alone
- * miss some, by less than a tenth. */
+/* Compares with the optima of exact_optimum.txt (exhaustive search): with a search all are reached;
+ * the rules without a search miss some, by less than a tenth. */
 static void test_optima(void)
 {
     FILE *file = fopen("tests/data/pipeline/exact_optimum.txt", "r");
@@ -115,8 +116,8 @@ static void test_optima(void)
     }
 }
 
-/* 48 small jobs with room for p, p + 1 and 2p activations: the rules alone meet the optimum, that
- * the exact search finds (facts: so does zb.py). */
+/* Checks 48 small jobs with memory for p, p + 1 and 2p activations: the rules without a search
+ * reach the optimum that the exact search finds (as zb.py does). */
 static void test_small(void)
 {
     static const int size[][2] = {{2, 4}, {3, 4}, {3, 6}, {4, 4}};
@@ -146,8 +147,8 @@ static void test_small(void)
     }
 }
 
-/* Makespans of published orders at the memory that they take, in units of a chunk's F = I = W (or
- * in 1/40 of a stage's): facts/pipeline.md, sections 8 to 10, and metrics.tsv. */
+/* Makespans of published orders with the memory that they take, in units of a chunk's F = I = W (or
+ * 1/40 of a stage's): facts/pipeline.md, sections 8 to 10, and metrics.tsv. */
 static void test_published(void)
 {
     static const struct {
@@ -178,7 +179,8 @@ static void test_published(void)
     }
 }
 
-/* Anything: unequal stages, latencies, bytes, caps from the least on, maps of the user. */
+/* Checks random jobs: unequal stages, latencies, bytes, caps from the least upwards, and maps of
+ * the caller's. */
 static void test_random(void)
 {
     static uint16_t map[PIPE_MOST];
@@ -212,7 +214,7 @@ static void test_random(void)
         for (r = 0; r < p; r++) {
             c.cap[r] += random_some(30) + (c.cap[r] == 0);
         }
-        if (random_int(0, 1)) { /* messages of up to 30 + 20, rounded up */
+        if (random_int(0, 1)) { /* messages of up to 30 + 20 ticks, rounded up */
             c.times.bytes.all = random_int(0, 2000);
             c.times.bandwidth.all = INT64_C(100000000001);
         }
@@ -226,7 +228,7 @@ static void test_random(void)
     }
 }
 
-/* The arrays of a case on a line of ranks. */
+/* Gives a case on a line of ranks its arrays. */
 static void arrays(pipe_case *c, const int64_t (*each)[3], int n)
 {
     int k;
@@ -242,22 +244,24 @@ static void arrays(pipe_case *c, const int64_t (*each)[3], int n)
     c->times.hold_weight.each = c->hold_w;
 }
 
-/* Corners, worked out by hand. */
+/* Checks corner cases that were worked out by hand. */
 static void test_corners(void)
 {
-    /* One micro-batch, whose last stage takes no time: F until 3, 5, 13; I until 13, 30, 33; the
+    /* One micro-batch whose last stage takes no time: F until 3, 5, 13; I until 13, 30, 33; the
      * second stage's W until 36. */
     static const int64_t idle_end[][3] = {{3, 2, 0},  {3, 9, 0}, {0, 6, 4},  {0, 8, 0},
                                           {1, 3, 26}, {1, 3, 5}, {0, -2, -4}};
-    /* Nothing takes time but messages of 3 and 47, and rank 1 has room for one: its F at 3 and,
-     * when I of the first came back, at 97; the second one's B is on rank 0 at 97 + 2 x 47 + 3. */
+    /* Only messages, of 3 and 47, take time, and rank 1 has memory for one activation: its first F
+     * is at 3 and its second at 97, after I of the first returned; the second B is on rank 0 at 97
+     * + 2 x 47 + 3. */
     static const int64_t messages[][3] = {{0, 0, 0}, {0, 0, 0}, {0, 0, 0},   {3, 47, 0},
                                           {0, 1, 1}, {1, 1, 1}, {-1, -1, -1}};
     /* One micro-batch: F until 6, 14, 21, I until 26, 35, 37, W of rank 1 until 38: the search sees
-     * at its root that nothing is better. */
+     * at its root that no schedule is better. */
     static const int64_t alone[][3] = {{6, 8, 4},  {2, 6, 5}, {0, 3, 0}, {0, 3, 0},
                                        {8, 0, 26}, {8, 0, 2}, {-3, 0, 0}};
-    /* More messages under way than a key of the search has room for: of one stage, and of all. */
+    /* More messages in flight than a key of the search can hold: of one stage, and of all
+     * stages. */
     static const int64_t far[][3] = {{3, 4}, {3, 2}, {4, 2}, {31, 0}, {0, 8}, {6, 8}, {-6, -5}};
     static const int64_t many[][3] = {{4, 2}, {5, 6}, {2, 1}, {33, 0}, {0, 9}, {5, 9}, {-1, -4}};
     static const uint16_t uneven[] = {0, 1, 0, 1, 0};
@@ -283,15 +287,15 @@ static void test_corners(void)
     arrays(&c, many, 2);
     c.job.objective = DPAR_OBJECTIVE_SPAN;
     CHECK(reach(&c.job, 3000) > 0);
-    pipe_start(&c, 2, 1, 4, DPAR_STAGE_MAP_LOOP, 0); /* five stages: no published order has them */
+    pipe_start(&c, 2, 1, 4, DPAR_STAGE_MAP_LOOP, 0); /* five stages: no order is published */
     pipe_uniform(&c, 1, 1, 0, 0, 0);
     c.job.stages = 5;
     c.job.rank_of = uneven;
     CHECK(reach(&c.job, 0) >= 4 * 3 * 2);            /* rank 0 has three of them */
-    pipe_start(&c, 4, 1, 8, DPAR_STAGE_MAP_LOOP, 1); /* as many actions as one likes are tried */
+    pipe_start(&c, 4, 1, 8, DPAR_STAGE_MAP_LOOP, 1); /* any number of actions may be tried */
     pipe_uniform(&c, 2, 3, 1, 1, 3);
     CHECK(reach(&c.job, 0) >= reach(&c.job, INT64_MAX));
-    pipe_start(&c, 4, 1, 5, DPAR_STAGE_MAP_LOOP, 1); /* memory for no search: none is made */
+    pipe_start(&c, 4, 1, 5, DPAR_STAGE_MAP_LOOP, 1); /* too little memory for a search */
     pipe_uniform(&c, 1, 1, 1, 0, 3);
     c.job.nodes = 1000;
     CHECK(dpari_schedule_auto_bytes(&c.job, NULL) < (int64_t)sizeof little);
@@ -302,7 +306,8 @@ static void test_corners(void)
     pipe_judge(&c.job, &s, &result);
 }
 
-/* When as many actions were tried as may be, lists are tried until one finds a way. */
+/* Checks that once the limit of tried actions is reached, lists are tried until one of them finds a
+ * schedule. */
 static void test_work(void)
 {
     pipe_case c;
@@ -349,7 +354,7 @@ static void test_cap(void)
     CHECK_INT(run(&c.job, 0, &s, &result, NULL), DPAR_E_ARG);
 }
 
-/* 64 ranks, 512 micro-batches; the best there is, and soon. */
+/* Checks that 64 ranks with 512 micro-batches reach the optimum quickly. */
 static void test_large(void)
 {
     pipe_case c;
@@ -358,7 +363,7 @@ static void test_large(void)
     CHECK_INT(reach(&c.job, 0), 512 * 3 + 63); /* ZB-H1's formula: m(F+I+W) + (p-1)(F+I-W) */
     c.times.latency.all = 1;
     c.job.cap.all = 128;
-    CHECK_INT(reach(&c.job, 0), 512 * 3 + 2 * 63); /* the way to the last rank, and its work */
+    CHECK_INT(reach(&c.job, 0), 512 * 3 + 2 * 63); /* time to reach the last rank, and its work */
 }
 
 int main(void)

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* check: every list of tests/data/pipeline is right, with and without messages; thousands of
- * changed ones are judged as a plain restatement of the rules judges them; the runs stop where a
- * simulation that takes any possible step at random stops. */
+/* Tests check: every list of tests/data/pipeline is accepted, with and without messages; thousands
+ * of changed lists get the same verdict from a plain restatement of the rules here; and the runs
+ * get stuck where a simulation that takes any possible step at random gets stuck. Run with:
+ * tests/run test schedule. */
 #include "dpar_schedule.h"
 #include "schedule_calls.h"
 
 #include "check.h"
 #include "pipeline_lists.h"
 
-/* The check, the run, in exactly the memory that they ask for. */
+/* Calls the check and the run with exactly as much memory as they ask for. */
 static dpar_status check_s(const dpar_schedule *s, int flags, dpar_why *why)
 {
     int64_t bytes = check_list_bytes(s);
@@ -40,7 +41,7 @@ static dpar_status check_lists(const lists *l, int flags, dpar_why *why)
 /* ---- the rules, restated --------------------------------------------------------------------- */
 
 enum { KINDS = DPAR_ACTION_COUNT, CELLS = 512 };
-static int times[KINDS][CELLS], place[KINDS][CELLS]; /* of each action: how often, where */
+static int times[KINDS][CELLS], place[KINDS][CELLS]; /* per action: how often and where */
 
 static int cell_of(const lists *l, int stage, int micro)
 {
@@ -100,7 +101,7 @@ static int crosses(const lists *l, int stage, int other)
     return other >= 0 && l->rank_of[stage] != l->rank_of[other];
 }
 
-/* A stage and a micro-batch that belongs there. */
+/* Checks a stage and a micro-batch that belongs there. */
 static int judge_cell(const lists *l, int stage, int micro)
 {
     static const int order[][2] = {
@@ -144,15 +145,15 @@ static int judge_cell(const lists *l, int stage, int micro)
     return 1;
 }
 
-/* Where the gradient of a stage's input is made. */
+/* Returns the kind of action that makes the gradient of a stage's input. */
 static int gradient_at(int c)
 {
     return times[DPAR_ACTION_BACKWARD][c] ? place[DPAR_ACTION_BACKWARD][c]
                                           : place[DPAR_ACTION_INPUT][c];
 }
 
-/* Between two cells of one rank: the first's forward before the second's, and the second's backward
- * before the first's. */
+/* Checks two cells of one rank: the first's forward comes before the second's, and the second's
+ * backward before the first's. */
 static int judge_two(const lists *l, int first, int second)
 {
     return place[DPAR_ACTION_FORWARD][first] < place[DPAR_ACTION_FORWARD][second] &&
@@ -223,7 +224,7 @@ static int judge_stage(const lists *l, int stage)
            (!reduces || any_of(l, DPAR_ACTION_BACKWARD, DPAR_ACTION_WEIGHT));
 }
 
-/* The n-th message from q to r as cell and way at its sender; -1: there is none. */
+/* Returns the n-th message from q to r as cell and direction at its sender; -1 if there is none. */
 static int nth_message(const lists *l, int q, int r, int n, int sends)
 {
     int owner = sends ? q : r, other = sends ? r : q, i;
@@ -270,7 +271,8 @@ static int judge_peers(const lists *l)
     return 1;
 }
 
-/* Is a computation's or a receive's data there? `done`: by kind and cell. */
+/* Returns 1 if the data of a computation or a receive is there. `done` is indexed by kind and
+ * cell. */
 static int has_data(const lists *l, char done[KINDS][CELLS], const dpar_action *a)
 {
     const int lowered = any_of(l, DPAR_ACTION_SEND_F, DPAR_ACTION_RECV_B);
@@ -370,7 +372,8 @@ static void change_field(const lists *l, dpar_action *a)
     }
 }
 
-/* Most keep a list right or nearly right: that is where judges differ. */
+/* Changes a list. Most changes keep it right or nearly right, because there the two checks may
+ * differ. */
 static void change(lists *l)
 {
     int r = pick_rank(l), i = list_random(l->n[r]), j = list_random(l->n[r]);
@@ -382,7 +385,7 @@ static void change(lists *l)
     case 3: list_insert(l, pick_rank(l), 0, list_delete(l, r, i)); break;
     case 4: change_field(l, &l->a[r][i]); break;
     case 5: list_insert(l, r, i, list_action(DPAR_ACTION_IDLE, 0, 0, 0)); break;
-    case 6: /* RECOMPUTE, OFFLOAD, RELOAD of something in the list, anywhere */
+    case 6: /* RECOMPUTE, OFFLOAD or RELOAD, at any place, of something in the list */
         list_insert(l, r, j,
                     list_action(DPAR_ACTION_RECOMPUTE + list_random(3), a.stage, a.micro_batch, 0));
         break;
@@ -412,7 +415,7 @@ static void compare(const lists *l)
     wrong += !expected;
 }
 
-/* Shards and reductions as a runner has them, around each stage's work. */
+/* Adds shards and reductions around each stage's work as a runner does. */
 static void add_shards(lists *l)
 {
     int s;
@@ -424,8 +427,7 @@ static void add_shards(lists *l)
     }
 }
 
-/* The activation of every third forward goes to the host and comes back, others are computed
- * again. */
+/* Sends the activation of every third forward to the host and back, and recomputes others. */
 static void add_offloads(lists *l)
 {
     int r, i;
@@ -454,7 +456,7 @@ static void test_files_and_changes(void)
     int k, n, form, most;
     for (k = 0; k < LIST_FILES; k++) {
         const int trains = strstr(list_files[k], "forward_only") == NULL;
-        for (form = 0; form < 4; form++) { /* as it is, messages, shards, offloads */
+        for (form = 0; form < 4; form++) { /* unchanged; messages; shards; offloads */
             dpar_schedule s;
             dpar_why why;
             CHECK(list_load(&s, list_files[k]));
@@ -490,7 +492,7 @@ static void test_files_and_changes(void)
     CHECK(right > 1000 && wrong > 1000);
 }
 
-/* Anything at all: no crash (the sanitizers look), and the judge agrees. */
+/* Checks lists of random values: no crash (the sanitizers check that) and the same verdict. */
 static void test_garbage(void)
 {
     static lists l;
@@ -513,7 +515,7 @@ static void test_garbage(void)
                 }
                 l.a[r][i].joined = list_random(9) == 0;
                 if (!dpari_action_has_micro(l.a[r][i].kind) && list_random(2)) {
-                    l.a[r][i].micro_batch = (uint16_t)list_random(65536); /* means nothing */
+                    l.a[r][i].micro_batch = (uint16_t)list_random(65536); /* ignored */
                 }
                 if (l.a[r][i].kind == DPAR_ACTION_IDLE) {
                     l.a[r][i].stage = (uint16_t)list_random(65536);
@@ -524,7 +526,7 @@ static void test_garbage(void)
     }
 }
 
-/* ---- each sentence --------------------------------------------------------------------------- */
+/* ---- each message ---------------------------------------------------------------------------- */
 
 static void sentence(const char *csv, int chain, int flags, const char *expected)
 {
@@ -562,7 +564,7 @@ static void test_sentences(void)
              "rank 0: the micro-batch of 1F0 is also in the chain from stage 0 on");
     sentence("0F0,1F1\n", 1, 0, "right");
     sentence("0F1\n1F0\n", 1, 0, "right");
-    sentence("0F0,0B0\n\n", 0, 0, "right"); /* a rank with nothing to do */
+    sentence("0F0,0B0\n\n", 0, 0, "right"); /* a rank without actions */
     sentence("0F1,0B1,0F2\n", 0, 0, "micro-batch 0 of 3 is in no list");
     sentence("0F0,1F0,0F1\n", 0, 0,
              "2 stages per chain and 2 micro-batches need more than 3 actions");
@@ -612,7 +614,7 @@ static void test_sentences(void)
              "right");
 }
 
-/* Headers that no schedule has, and rooms too small. */
+/* Checks headers that no schedule has, and memory that is too small. */
 static void test_shapes(void)
 {
     static const char csv[] = "0F0,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n";
@@ -622,8 +624,8 @@ static void test_shapes(void)
     int64_t bytes, needed;
     CHECK_INT(list_read(&s, csv, sizeof csv - 1, 0), DPAR_OK);
     needed = check_list_bytes(&s);
-    /* 12 a stage and micro-batch, 24 a rank, 2 a micro-batch, 1 a stage, 4 up to a multiple of 8;
-     * 16 an action */
+    /* 12 per stage and micro-batch, 24 per rank, 2 per micro-batch, 1 per stage, up to 4 to reach a
+     * multiple of 8; 16 per action */
     CHECK_INT(needed, 12 * 2 + 24 * 2 + 2 + 2 + 4);
     CHECK_INT(check_run_bytes(&s), needed + 16 * 8);
     for (bytes = 0; bytes < needed; bytes++) {
@@ -699,7 +701,7 @@ static void test_shapes(void)
                "the schedule has 9223372036854775807 actions; at most 2147483646 can be checked");
 }
 
-/* As many ranks and stages as there can be: one forward goes through all. */
+/* Checks the largest numbers of ranks and stages: one forward goes through all of them. */
 static void test_most(void)
 {
     enum { MOST = 65535 };
@@ -725,10 +727,11 @@ static void test_most(void)
 
 /* ---- runs ------------------------------------------------------------------------------------ */
 
-/* A transition system: every rank has a place in its list; a message is posted, then over. */
+/* A transition system: every rank has a position in its list; a message is posted, then
+ * finished. */
 static int at[LIST_RANKS], over[LIST_RANKS][LIST_MOST];
 
-/* The other end of a message. */
+/* Finds the other end of a message. */
 static void other_end(const lists *l, int r, int i, int *q, int *j)
 {
     const dpar_action *a = &l->a[r][i];
@@ -760,7 +763,7 @@ static int one_queue(int transport, const dpar_action *a, const dpar_action *b)
     }
 }
 
-/* The first message of i's queue in rank r's list that is not over. */
+/* Returns the first unfinished message of i's queue in rank r's list. */
 static int queue_head(const lists *l, int transport, int r, int i)
 {
     int k = 0;
@@ -771,7 +774,7 @@ static int queue_head(const lists *l, int transport, int r, int i)
     return k;
 }
 
-/* The receive that a computation waits for; -1: it can go on. */
+/* Returns the receive that a computation waits for; -1 if it can run. */
 static int lacks(const lists *l, int r, const dpar_action *a)
 {
     int k;
@@ -798,7 +801,7 @@ static int can_buffer(const lists *l, int r, int i, int q, int j, int room)
 {
     const dpar_action *a = &l->a[r][i];
     int k, held = 0;
-    if (!is_send(a)) { /* every earlier send to this rank was taken, and this one is there */
+    if (!is_send(a)) { /* every earlier send to this rank was received, and this one is posted */
         for (k = 0; k < j; k++) {
             if (is_send(&l->a[q][k]) && l->a[q][k].peer == r) {
                 int x, y;
@@ -820,7 +823,7 @@ static int can_buffer(const lists *l, int r, int i, int q, int j, int room)
     return held < room;
 }
 
-/* Takes one step of rank r, if it can. */
+/* Takes one step of rank r if possible. */
 static int try_step(const lists *l, int transport, int room, int r)
 {
     int i = at[r], q, j;
@@ -850,7 +853,7 @@ static int try_step(const lists *l, int transport, int room, int r)
     return 1;
 }
 
-/* Delivers a posted message of rank r, if it can. */
+/* Delivers a posted message of rank r if possible. */
 static int try_delivery(const lists *l, int transport, int r)
 {
     int i, q, j;
@@ -866,7 +869,8 @@ static int try_delivery(const lists *l, int transport, int r)
     return 0;
 }
 
-/* Any possible step, at random, until there is none. Where each rank stands, -1: through. */
+/* Takes random possible steps until there are none. Stores each rank's position, -1 if it
+ * finished. */
 static int simulate(const lists *l, int transport, int room, int *stuck)
 {
     int r, went, all = 1;
@@ -934,7 +938,7 @@ static void compare_runs(const lists *l)
     free(mem);
 }
 
-/* The last rank becomes the first. */
+/* Makes the last rank the first. */
 static void turn_around(lists *l)
 {
     static lists old;
@@ -954,7 +958,7 @@ static void turn_around(lists *l)
     }
 }
 
-/* A message moves, as far as its neighbours in the data allow, or a little. */
+/* Moves a message as far as the data allow, or a little. */
 static void move_message(lists *l)
 {
     int r, i, tries = 0;
@@ -980,7 +984,7 @@ static void test_runs(void)
                                         "pt_interleaved_p2_v2_m4_recv_late_DEADLOCK",
                                         "gpipe_lifo_p4_m4"};
     int k, n, t, moves;
-    for (k = 0; k < LIST_FILES; k++) { /* lowered as PyTorch does: everything passes everywhere */
+    for (k = 0; k < LIST_FILES; k++) { /* lowered as PyTorch does it: passes on all */
         if (strstr(list_files[k], "DEADLOCK") == NULL) {
             dpar_schedule s;
             void *mem;
@@ -1016,7 +1020,7 @@ static void test_runs(void)
     }
 }
 
-/* The whole sentence of a run that gets stuck. */
+/* Checks the whole message of a run that gets stuck. */
 static void run_sentence(const char *csv, int transport, int room, const char *expected)
 {
     dpar_schedule s;
@@ -1027,7 +1031,7 @@ static void run_sentence(const char *csv, int transport, int room, const char *e
     CHECK_INT(run_s(&s, transport, room, NULL, NULL), DPAR_E_STUCK);
 }
 
-/* Received in another order than sent; and with a first rank that has nothing to do. */
+/* Checks receives in another order than the sends, and a first rank without actions. */
 static void test_run_sentences(void)
 {
     static const char csv[] = "0F0,0SEND_F0,0F1,0SEND_F1\n1RECV_F1,1F1,1RECV_F0,1F0\n";
@@ -1047,18 +1051,18 @@ static void test_run_sentences(void)
     run_sentence(ahead, DPAR_TRANSPORT_RANK, 0,
                  "rank: rank 0 at 1RECV_F1 waits for 0SEND_F1 that rank 1 has after 0SEND_F0; "
                  "rank 1 at 0SEND_F0 waits for 1RECV_F0 that rank 0 has after 1RECV_F1");
-    /* in front of each other's forward stands the backward that it leads to */
+    /* each rank has, before the backward that the other waits for, one that waits for the other */
     sentence("0F0,3F1,0B0,3B1\n2F1,1F0,2B1,1B0\n", 2, 0,
              "endless: rank 0 at 0B0 waits for 1B0 that rank 1 has after 2B1; rank 1 at 2B1 waits "
              "for 3B1 that rank 0 has after 0B0");
 }
 
-/* PyTorch's issue #172668: both lines that it quotes, and what the file's header says of each
- * transport. */
+/* Checks PyTorch's issue #172668: both lines that it quotes, and what the file's header states for
+ * each transport. */
 static void test_negative(void)
 {
     static const int passes_it[DPAR_TRANSPORT_COUNT] = {0, 0, 0, 0,
-                                                        0, 1, 1}; /* by DPAR_TRANSPORT_* */
+                                                        0, 1, 1}; /* indexed by DPAR_TRANSPORT_* */
     dpar_schedule s;
     int t;
     CHECK(list_load(&s, "pt_interleaved_p2_v2_m4_recv_late_DEADLOCK"));
@@ -1090,12 +1094,13 @@ static void test_negative(void)
         CHECK_TEXT(why.text, "stage 0 on rank 0 feeds stage 1 on rank 1, but the schedule has no "
                              "messages; call dpar_schedule_lower first");
     }
-    CHECK_INT(list_read(&s, "0F0,1F0,1B0,0B0", 15, 0), DPAR_OK); /* one rank needs none */
+    CHECK_INT(list_read(&s, "0F0,1F0,1B0,0B0", 15, 0), DPAR_OK); /* one rank needs no messages */
     CHECK_INT(run_s(&s, DPAR_TRANSPORT_EDGE, 0, NULL, NULL), DPAR_OK);
 }
 
-/* Ten stages on five ranks, all micro-batches of the first five first: rank 4's send waits for rank
- * 0, which is still sending, and so on around. Of more than two the rest is a number. */
+/* Checks ten stages on five ranks, with all micro-batches of the first five first: rank 4's send
+ * waits for rank 0, which is still sending, and so on in a circle. The message names two ranks and
+ * gives the number of the others. */
 static void test_long_circle(void)
 {
     static lists l;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* closed: every formula against the simulation, over the ranges that it claims, and that it does
- * fail where it says that it does not apply. Ranges and counts: p in 2, 3, 4, 6, 8, m = 1 .. 4p,
- * six time vectors, as in a published sweep of the same formulas (its counts stand beside the
- * checks). */
+/* Tests closed: compares every formula with the simulation over the ranges that it claims, and
+ * checks that it fails where it states that it does not apply. Ranges and counts: p in 2, 3, 4, 6,
+ * 8, m = 1 .. 4p, six time vectors, as in a published sweep of the same formulas, whose counts are
+ * at the checks. Run with: tests/run test schedule. */
 #include "dpar_schedule.h"
 
 #include "check.h"
 #include "schedule_calls.h"
 
-/* The formula, its parts apart; text may be NULL. */
+/* Evaluates a formula given as separate arguments; text may be NULL. */
 static dpar_status closed_form(const dpar_schedule_desc *order, const dpar_schedule_times *t,
                                int32_t what, int32_t rank, int64_t *value, const char **text,
                                dpar_why *why)
@@ -43,7 +43,7 @@ static dpar_schedule_times times(const int64_t f[3], int64_t scale, int64_t late
     return t;
 }
 
-/* 0: there is no such order. */
+/* Returns 0 if there is no such order. */
 static int simulate(const dpar_schedule_desc *o, const dpar_schedule_times *t, dpar_timing *out)
 {
     dpar_schedule s;
@@ -55,7 +55,7 @@ static int simulate(const dpar_schedule_desc *o, const dpar_schedule_times *t, d
     return 1;
 }
 
-/* Every formula that applies gives what the simulation gives. */
+/* Checks that every formula that applies gives the result of the simulation. */
 static int agrees(const dpar_schedule_desc *o, const dpar_schedule_times *t)
 {
     dpar_schedule_times still = *t;
@@ -95,7 +95,7 @@ static void test_sweep(void)
         int applied = 0;
         for (k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
             for (m = 1; m <= 4 * sizes[k]; m++) {
-                for (v = 0; v <= 4; v += v ? 1 : 2) { /* 0: the rule's own */
+                for (v = 0; v <= 4; v += v ? 1 : 2) { /* 0 selects the rule's own */
                     dpar_schedule_desc o = order_of(rule, sizes[k], (int32_t)m, v);
                     if (dpari_order_check(&o, NULL) != DPAR_OK) {
                         continue;
@@ -124,7 +124,8 @@ static void test_sweep(void)
     }
 }
 
-/* V-Half and V-Min up to 12 ranks; the idle times against 6 m of V-Half at m = 4 p, F = I = W. */
+/* Checks V-Half and V-Min up to 12 ranks, and the idle times in addition to 6 m of V-Half at m = 4
+ * p, F = I = W. */
 static void test_v(void)
 {
     static const int64_t half[] = {1, 5, 5, 11, 11, 17, 17, 23, 23, 29, 29};
@@ -144,7 +145,7 @@ static void test_v(void)
     }
 }
 
-/* Where a makespan's formula is said not to apply: in how many of the cases it is wrong. */
+/* Counts how often a makespan's formula is wrong where it states that it does not apply. */
 static void test_failures(void)
 {
     int tried[5] = {0, 0, 0, 0, 0}, wrong[5] = {0, 0, 0, 0, 0};
@@ -172,7 +173,7 @@ static void test_failures(void)
                     wrong[1] += out.makespan != (m * v + p - 1) * (f + i + w);
                 }
                 o = order_of(DPAR_SCHEDULE_ZB_H1, p, m, 0);
-                if (w > i && m >= p && m % (m / p) == 0) { /* micro-batches that PyTorch allows */
+                if (w > i && m >= p && m % (m / p) == 0) { /* values of m that PyTorch allows */
                     CHECK(simulate(&o, &t, &out));
                     CHECK_INT(closed_form(&o, &t, 0, 0, &value, NULL, NULL), DPAR_E_NONE);
                     tried[2]++;
@@ -206,8 +207,9 @@ static void test_failures(void)
     CHECK_INT(wrong[4], 29);
 }
 
-/* A latency c, in the units of a full stage F = I = W = 1 (chunks 1 / v), p = 8, m = 32: the
- * makespans of an earlier sweep with c = 0, .05, .2, 1, with its rounding; here all times 80. */
+/* Checks a latency c in units of a full stage F = I = W = 1 (chunks 1 / v), p = 8, m = 32: the
+ * makespans of an earlier sweep with c = 0, .05, .2, 1, with its rounding; here all times are
+ * multiplied by 80. */
 static void test_latency(void)
 {
     static const struct {
@@ -300,7 +302,7 @@ static void test_sentences(void)
     CHECK_INT(closed_form(&o, &t, 0, 0, &value, &formula, NULL), DPAR_E_ARG);
 }
 
-/* Any times, zero too, any overlap: what applies is right. */
+/* Checks that formulas which apply are right for any times, including zero, and any overlap. */
 static void test_random_times(void)
 {
     uint64_t state = 88172645463325252u;
@@ -319,7 +321,7 @@ static void test_random_times(void)
         o = order_of(1 + (int32_t)(draw[0] % (DPAR_SCHEDULE_END - 1)), 1 + (int32_t)(draw[1] % 6),
                      1 + (int32_t)(draw[2] % 16), (int32_t)(draw[3] % 4));
         f[0] = draw[4] % 5;
-        f[1] = draw[5] % 3 ? f[0] : draw[5] % 5; /* forms like F = I */
+        f[1] = draw[5] % 3 ? f[0] : draw[5] % 5; /* values for which F = I */
         f[2] = draw[6] % 3 ? f[0] : draw[6] % 5;
         t = times(f, 1, draw[7] % 2 ? 0 : draw[7] % 5);
         t.overlap.all = draw[8] % 2 ? f[0] + f[1] + f[2] : draw[8] % 12;
@@ -329,7 +331,7 @@ static void test_random_times(void)
     CHECK(applied > 20000);
 }
 
-/* The text is that of the value: with a latency its term stands in it. */
+/* Checks that the text belongs to the value, with a term for the latency if there is one. */
 static void test_formula_text(void)
 {
     static const int64_t unit[3] = {1, 1, 1};

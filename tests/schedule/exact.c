@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* exact: every line of tests/data/pipeline/exact_optimum.txt (found there by exhaustive search over
+/* Tests exact: every line of tests/data/pipeline/exact_optimum.txt (found by exhaustive search over
  * time steps); brute force over all orders of all ranks for latencies, partial frees, unequal
- * stages and the span; the sentences; budgets. */
+ * stages and the span; messages; budgets. Run with: tests/run test schedule. */
 #include "dpar_schedule.h"
 #include "schedule_calls.h"
 
@@ -49,7 +49,7 @@ static void test_file(void)
 
 enum { PIPE_LENGTH = 16, PIPE_ORDERS = 20000 };
 
-/* All orders of a rank that keep its own rules: F before I before W, caps. 4 stage + kind. */
+/* All orders of a rank that keep its own rules (F before I before W, caps), as 4 stage + kind. */
 typedef struct pipe_orders {
     int count, length;
     unsigned char order[PIPE_ORDERS][PIPE_LENGTH];
@@ -91,7 +91,7 @@ static void pipe_extend(const dpar_schedule_optimize_desc *job, int rank, pipe_o
     }
 }
 
-/* The objective when each rank keeps to its order; 0: they wait for each other for ever. */
+/* Returns the objective if each rank keeps its order; 0 if they wait for each other forever. */
 static int64_t pipe_time(const dpar_schedule_optimize_desc *job, unsigned char *const *order,
                          const int *length)
 {
@@ -141,7 +141,8 @@ static int64_t pipe_time(const dpar_schedule_optimize_desc *job, unsigned char *
     return left > 0 ? 0 : worst;
 }
 
-/* The best over all orders of all ranks (at most 4); 0 when there are too many orders. */
+/* Returns the best objective over all orders of all ranks (at most 4); 0 if there are too many
+ * orders. */
 static int64_t pipe_brute(const dpar_schedule_optimize_desc *job)
 {
     static pipe_orders orders[4];
@@ -180,7 +181,7 @@ static int by_number(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* A small job with anything in it. */
+/* Makes a random small job. */
 static void random_case(pipe_case *c, int p, int v, int m, int split)
 {
     int k, r, s = p * v;
@@ -328,7 +329,8 @@ static void test_domain(void)
     CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_E_ARG);
 }
 
-/* Less memory means more work and the same answer; fewer nodes than needed: MORE and a bound. */
+/* Checks that less memory means more work and the same result, and that fewer nodes than needed
+ * give MORE and a bound. */
 static void test_budget(void)
 {
     pipe_case c;
@@ -353,7 +355,7 @@ static void test_budget(void)
     CHECK(cut.makespan >= 21);
     pipe_judge(&c.job, &s, &cut);
     CHECK_INT(search(&c.job, INT64_MAX, 21, sizeof memory, &s, &cut, NULL), DPAR_OK);
-    CHECK_INT(cut.makespan, 0); /* nothing below 21 */
+    CHECK_INT(cut.makespan, 0); /* no schedule is below 21 */
     CHECK_INT(cut.bound, 21);
     CHECK_INT(search(&c.job, INT64_MAX, 22, sizeof memory, &s, &cut, NULL), DPAR_OK);
     CHECK_INT(cut.makespan, 21);
@@ -369,7 +371,7 @@ static void test_budget(void)
                          "to 2^31 - 1 for W and messages");
 }
 
-/* Two states whose names, 31 bits of a hash, are one: each keeps a place of its own. */
+/* Checks two states with the same 31-bit hash: each keeps a place of its own. */
 static void test_names(void)
 {
     enum { KEYS = 1 << 18 };
@@ -393,12 +395,12 @@ static void test_names(void)
     for (k = 1; k < KEYS && twice == 0; k++) {
         twice = sorted[k] == sorted[k - 1] ? sorted[k] : 0;
     }
-    CHECK(twice != 0); /* of 2^18 some 16 pairs */
+    CHECK(twice != 0); /* about 16 pairs of 2^18 */
     for (k = 0; k < KEYS && n < 2; k++) {
         key[n] = k;
         n += name[k] == twice;
     }
-    for (s = 0; s < 4; s++) { /* the first one wherever one looks */
+    for (s = 0; s < 4; s++) { /* the first one, from wherever the lookup starts */
         uint32_t *at = (uint32_t *)(void *)((char *)table + 16 * s + 8);
         at[0] = twice;
         at[1] = key[0];

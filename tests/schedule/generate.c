@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* generate: every list of tests/data/pipeline that a published generator wrote, cell for cell (each
- * file says its source; idle cells left out, as the generators here write none), with the figures
- * of metrics.tsv; the closed forms, peaks and constraints of the papers and frameworks over ranges;
- * and every rule executed: all work once, nothing waits for ever. */
+/* Tests generate: compares every list of tests/data/pipeline that a published generator wrote cell
+ * by cell (each file names its source; idle cells are left out, as the generators here write none),
+ * and the figures of metrics.tsv; checks the closed forms, peaks and constraints of papers and
+ * frameworks over ranges; and executes every rule: all work is done once and no rank waits forever.
+ * Run with: tests/run test schedule. */
 #include "dpar_schedule.h"
 
 #include "check.h"
@@ -10,7 +11,7 @@
 
 #include <stdlib.h>
 
-/* Actions of a rank, by the rule; -1 for a rank or an order that there is not. */
+/* Counts a rank's actions by the rule; returns -1 for a rank or an order that does not exist. */
 static int64_t counted(const dpar_schedule_desc *order, int32_t rank)
 {
     dpari_plan k;
@@ -34,23 +35,23 @@ static int64_t memory[1 << 17], other_memory[1 << 16];
 enum { STAGES = 64, MICROS = 256, RANKS = 64 };
 
 typedef struct run {
-    int64_t f, i, w, joined; /* time of F, I, W; of F and B together; 0: their sum */
+    int64_t f, i, w, joined; /* times of F, I, W; of F and B together, where 0 means their sum */
     int64_t latency;         /* between ranks */
-    int64_t makespan, span;  /* span: the longest from a rank's first start to its last end */
+    int64_t makespan, span;  /* span: the longest time from a rank's first start to its last end */
     int64_t busy[RANKS];
-    int32_t peak[RANKS]; /* activations, F to B or W; a pair holds both */
+    int32_t peak[RANKS]; /* activations from F to B or W; a pair holds both */
 } run;
 
 static int64_t forward_end[STAGES][MICROS], input_end[STAGES][MICROS], weight_end[STAGES][MICROS];
-static int wrong; /* done twice, or before what it needs on its own rank */
+static int wrong; /* done twice, or before its inputs on its own rank */
 
-/* When the result of `from` is on the rank of `to`; -1: not yet. */
+/* Returns when the result of `from` is on the rank of `to`; -1 if that is not known yet. */
 static int64_t arrives(const dpar_schedule *s, int64_t end, int32_t from, int32_t to, int64_t lag)
 {
     return end < 0 ? -1 : end + (s->rank_of[from] == s->rank_of[to] ? 0 : lag);
 }
 
-/* The earliest time that an action's needs allow; -1: not yet. */
+/* Returns the earliest time at which an action's inputs are there; -1 if that is not known yet. */
 static int64_t ready(const dpar_schedule *s, const dpar_action *a, int64_t lag)
 {
     int32_t near = a->stage, k = a->micro_batch;
@@ -69,7 +70,7 @@ static int64_t ready(const dpar_schedule *s, const dpar_action *a, int64_t lag)
         own = forward_end[near][k];
     }
     if (back && k % s->slices != s->slices - 1 && input_end[near][k + 1] < 0) {
-        own = -1; /* attention: the slices behind give this one gradients */
+        own = -1; /* attention: later slices give gradients to this one */
     }
     if (!back && k % s->slices != 0 && forward_end[near][k - 1] < 0) {
         own = -1;
@@ -90,7 +91,7 @@ static void done(const dpar_action *a, int64_t end)
     }
 }
 
-/* Runs what stands at k of a rank whose clock is *now; 0 when it has to wait. */
+/* Runs action k of a rank whose clock is *now; returns 0 if it has to wait. */
 static int64_t one(const dpar_schedule *s, int64_t k, run *r, int64_t *now, int32_t *live,
                    int32_t rank)
 {
@@ -121,7 +122,8 @@ static int64_t one(const dpar_schedule *s, int64_t k, run *r, int64_t *now, int3
     return n;
 }
 
-/* Each stage has each micro-batch of its chain once, and a micro-batch has one chain. */
+/* Checks that each stage has each micro-batch of its chain once, and that a micro-batch has one
+ * chain. */
 static int complete(const dpar_schedule *s, int backward)
 {
     int32_t stage, k;
@@ -139,7 +141,7 @@ static int complete(const dpar_schedule *s, int backward)
     return 1;
 }
 
-/* Executes all lists; 1 when all work is done, once, in an order that can be. */
+/* Executes all lists; returns 1 if all work is done once in a possible order. */
 static int execute(const dpar_schedule *s, run *r)
 {
     int64_t at[RANKS], now[RANKS], first[RANKS], left = s->begin[s->ranks];
@@ -196,7 +198,7 @@ static dpar_schedule made(const dpar_schedule_desc *o)
     memset(&s, 0, sizeof s);
     why.text[0] = 0;
     CHECK(n > 0 && n <= (int64_t)sizeof memory);
-    memset(memory, 0xA5, (size_t)n + 8); /* no list relies on what was there, or writes behind */
+    memset(memory, 0xA5, (size_t)n + 8); /* lists do not rely on old contents, nor write behind */
     CHECK_INT(dpar_schedule_generate(&s, o, memory, n, &why), DPAR_OK);
     CHECK_TEXT(why.text, "");
     CHECK(((unsigned char *)memory)[n] == 0xA5);
@@ -332,7 +334,7 @@ static void test_files(void)
     }
 }
 
-/* The next field of a line of metrics.tsv as quarters of a unit; -1: "-". */
+/* Reads the next field of a line of metrics.tsv in quarters of a unit; -1 for "-". */
 static int64_t quarters(const char **at)
 {
     char *end;
@@ -347,8 +349,8 @@ static int64_t quarters(const char **at)
     return (int64_t)(v * 4 + (v < 0 ? -0.5 : 0.5));
 }
 
-/* ranks, stages, m, makespan, bubble, peaks a/b/c, span, with latency 0.25, with (2,3,1), with
- * F and B together in 2.5 */
+/* Compares ranks, stages, m, makespan, bubble, peaks a/b/c and span with metrics.tsv: with latency
+ * 0.25, with times (2,3,1), and with F and B together in 2.5. */
 static void test_metrics(void)
 {
     size_t i, found = 0;
@@ -436,7 +438,7 @@ static void test_sweep(void)
             }
         }
     }
-    /* sum of 4 p is 116; a rule takes v = 0 and 1, or 0 and 2, or all 5 */
+    /* the sum of 4 p is 116; a rule takes v = 0 and 1, or 0 and 2, or all 5 */
     CHECK_INT(legal[DPAR_SCHEDULE_1F1B], 2 * 116);
     CHECK_INT(legal[DPAR_SCHEDULE_ZBV], 2 * 116);
     CHECK_INT(legal[DPAR_SCHEDULE_BREADTH_FIRST], 5 * 116);
@@ -453,8 +455,8 @@ static const int32_t five[] = {2, 3, 4, 6, 8};
 static const int64_t times[][3] = {{1, 1, 1}, {2, 3, 1}, {1, 2, 1},
                                    {2, 2, 1}, {3, 2, 2}, {2, 3, 4}};
 
-/* T = (m v + p - 1)(f + b): GPipe 2019 and 1F1B; Narayanan 2021; Lamy-Poirier 2022; eager 1F1B
- * does not change it. It fails for v > 1 with fewer micro-batches than ranks. */
+/* Checks T = (m v + p - 1)(f + b): GPipe 2019 and 1F1B; Narayanan 2021; Lamy-Poirier 2022; eager
+ * 1F1B does not change it. It fails for v > 1 with fewer micro-batches than ranks. */
 static void test_full_backward(void)
 {
     int32_t i, t, m, v, r, flex = 0;
@@ -498,9 +500,9 @@ static void test_full_backward(void)
     CHECK_INT(flex, 29); /* facts: 348 cases of 6 times and 2 v */
 }
 
-/* T = m v (f+i+w) + (p-1)(f+i-w) where w <= i (Qi 2023: ZB-H1; with v chunks where p divides m);
- * peak p v. ZB-2P: no pause between a rank's first F and last W with F = I = W: span 3 m, makespan
- * (p-1) more; peak 2p-1 (Qi 2023, table 2). */
+/* Checks T = m v (f+i+w) + (p-1)(f+i-w) where w <= i (Qi 2023: ZB-H1; with v chunks where p divides
+ * m), peak p v. ZB-2P has no pause between a rank's first F and last W with F = I = W: span 3 m,
+ * makespan (p-1) more; peak 2p-1 (Qi 2023, table 2). */
 static void test_zero_bubble(void)
 {
     int32_t i, t, m, v;
@@ -531,8 +533,8 @@ static void test_zero_bubble(void)
     }
 }
 
-/* ZBV (Qi 2024): unit times T = 6m + p - 1 from m = 2p - 1, fails for 29 of the 36 below; span 6m
- * from 2p; peak 2p. DualPipeV: peak 2p + 1 at any times. */
+/* Checks ZBV (Qi 2024): with unit times T = 6m + p - 1 from m = 2p - 1 on, which fails for 29 of
+ * the 36 below; span 6m from 2p; peak 2p. DualPipeV: peak 2p + 1 for any times. */
 static void test_v(void)
 {
     int32_t i, m, t, below = 0, failed = 0;
@@ -560,8 +562,8 @@ static void test_v(void)
     CHECK_INT(failed, 29);
 }
 
-/* Peaks 2((p+2)/2) and 2((p+4)/3) (Qi 2024), and the idle slots beside 6m at m = 4p, p = 2 .. 12,
- * as sail-sg's zbv_greedy.py has them. */
+/* Checks peaks 2((p+2)/2) and 2((p+4)/3) (Qi 2024), and the idle slots in addition to 6m at m = 4p,
+ * p = 2 .. 12, as in sail-sg's zbv_greedy.py. */
 static void test_v_memory(void)
 {
     static const int32_t half[] = {1, 5, 5, 11, 11, 17, 17, 23, 23, 29, 29};
@@ -575,7 +577,7 @@ static void test_v_memory(void)
         CHECK_INT(got.makespan, 24 * p + third[p - 2]);
         CHECK_INT(most(&got, p), 2 * ((p + 4) / 3));
         got = unit(DPAR_SCHEDULE_1F1B_V, p, 0, 4 * p);
-        CHECK_INT(most(&got, p), 2 * (2 * p / 3 + 1)); /* v1f1b.py, as test_sail has its lists */
+        CHECK_INT(most(&got, p), 2 * (2 * p / 3 + 1)); /* v1f1b.py; test_sail has its lists */
     }
     {
         run got =
@@ -585,9 +587,9 @@ static void test_v_memory(void)
     }
 }
 
-/* Chimera (Li 2021): idle (D-2)/(2N+D-2) of equal slots; B = 2F: (D-2)/(1.5N+D-2) at N = D, 0.2
- * and 0.172 at D = 4, N = 8 and 16. Peak D/2+1 on the outer ranks, D on the inner. DualPipe p = 8,
- * m = 20: 66, peak 9 (README: (PP/2-1)(F&B + B - 3W) idle, PP+1). */
+/* Checks Chimera (Li 2021): idle (D-2)/(2N+D-2) of equal slots; B = 2F: (D-2)/(1.5N+D-2) at N = D,
+ * 0.2 and 0.172 at D = 4, N = 8 and 16. Peak D/2+1 on the outer ranks, D on the inner ones.
+ * DualPipe p = 8, m = 20: 66, peak 9 (README: (PP/2-1)(F&B + B - 3W) idle, PP+1). */
 static void test_both_ways(void)
 {
     int32_t p, units;
@@ -609,8 +611,8 @@ static void test_both_ways(void)
     CHECK_INT(most(&got, 8), 9);
 }
 
-/* Sun 2024: bubble (p-1)/(m s + p - 1) with equal slices, peak p-1-r+s slices; latency c costs
- * eager 1F1B 2(p-1)c whatever m is, 1F1B 2(p-2)c + 2m(p-1)c/p where p divides m. */
+/* Checks Sun 2024: bubble (p-1)/(m s + p - 1) with equal slices, peak p-1-r+s slices; a latency c
+ * costs eager 1F1B 2(p-1)c for any m, 1F1B 2(p-2)c + 2m(p-1)c/p where p divides m. */
 static void test_slices_and_latency(void)
 {
     int32_t i, m, s, r;
@@ -644,7 +646,7 @@ static void test_slices_and_latency(void)
     }
 }
 
-/* F and B together in time `joined` (F=B/2=2): (p-1)(F+B)/v + (p(v-1)+1)(F+B)/v +
+/* Checks F and B together in time `joined` (F=B/2=2): (p-1)(F+B)/v + (p(v-1)+1)(F+B)/v +
  * (mv-p(v-1)-1)(F&B)/v (Victarry's formula.py, overlapped 1F1B), v = 1 and where p divides m. */
 static void test_overlap(void)
 {
@@ -669,8 +671,8 @@ static void test_overlap(void)
 
 /* ---- independent rules ----------------------------------------------------------------------- */
 
-/* DeepSpeed's TrainSchedule (runtime/pipe/schedule.py): step t of rank r is a forward when both are
- * even or both odd. */
+/* Compares with DeepSpeed's TrainSchedule (runtime/pipe/schedule.py): step t of rank r is a forward
+ * if both are even or both odd. */
 static void test_deepspeed(void)
 {
     int32_t p, m, r, t;
@@ -698,8 +700,9 @@ static void test_deepspeed(void)
     }
 }
 
-/* The forwards of rank 0 as micro-batches: the two examples of Megatron's model_parallel_config.py
- * (microbatch_group_size_per_vp_stage), and the ways that neither Megatron nor PyTorch takes. */
+/* Checks the micro-batches of rank 0's forwards: the two examples of Megatron's
+ * model_parallel_config.py (microbatch_group_size_per_vp_stage), and orders that neither Megatron
+ * nor PyTorch has. */
 static void forwards(int32_t p, int32_t m, int32_t group, const char *expected)
 {
     dpar_schedule_desc o = order_of(DPAR_SCHEDULE_INTERLEAVED, p, m, 2);
@@ -720,14 +723,14 @@ static void test_groups(void)
 {
     forwards(2, 4, 2, "0 1 0 1 2 3 2 3 ");
     forwards(2, 5, 3, "0 1 2 0 1 2 3 4 3 4 ");
-    forwards(2, 5, 0, "0 1 2 0 1 2 3 4 3 4 ");         /* 5 is no multiple of 2 rounds */
-    forwards(2, 7, 3, "0 1 2 3 0 1 2 3 4 5 6 4 5 6 "); /* 1 left: shared, not alone */
+    forwards(2, 5, 0, "0 1 2 0 1 2 3 4 3 4 ");         /* 5 is not a multiple of 2 rounds */
+    forwards(2, 7, 3, "0 1 2 3 0 1 2 3 4 5 6 4 5 6 "); /* 1 left: shared, not a group of its own */
     forwards(4, 3, 0, "0 1 2 0 1 2 ");                 /* PyTorch: one round of 3 */
     forwards(2, 3, 9, "0 1 2 0 1 2 ");                 /* one group */
-    forwards(3, 11, 4, "0 1 2 3 0 1 2 3 4 5 6 7 4 5 6 7 8 9 10 8 9 10 "); /* Megatron's rest */
+    forwards(3, 11, 4, "0 1 2 3 0 1 2 3 4 5 6 7 4 5 6 7 8 9 10 8 9 10 "); /* Megatron's remainder */
 }
 
-/* FNV-1a over the lists of some numbers of micro-batches, as this CSV writes them. */
+/* Hashes with FNV-1a the CSV lists for several numbers of micro-batches. */
 static uint32_t hashed(int32_t rule, int32_t p, int32_t from, int32_t to)
 {
     uint32_t hash = 2166136261u;
@@ -746,7 +749,7 @@ static uint32_t hashed(int32_t rule, int32_t p, int32_t from, int32_t to)
     return hash;
 }
 
-/* Expected: sail-sg's zbv_greedy.py (unit costs) and v1f1b.py at 39f2c186, executed. */
+/* Compares with sail-sg's zbv_greedy.py (unit costs) and v1f1b.py at 39f2c186, executed. */
 static void test_sail(void)
 {
     static const int32_t rule[] = {DPAR_SCHEDULE_V_HALF, DPAR_SCHEDULE_V_MIN, DPAR_SCHEDULE_1F1B_V};
@@ -932,7 +935,7 @@ static void test_stages(void)
     o.stages = 5;
     CHECK_INT(made(&o).begin[1], 9);
     (void)timed(&o, 1, 1, 1);
-    o.stages = 1; /* rank 1 has nothing to do */
+    o.stages = 1; /* rank 1 has no actions */
     CHECK_INT(made(&o).begin[1], 3);
     CHECK_INT(made(&o).begin[2], 3);
 }
@@ -945,14 +948,14 @@ static void test_room(void)
         dpar_schedule s;
         dpar_why why;
         int64_t n = dpari_schedule_generate_bytes(&o, NULL);
-        void *exact = malloc((size_t)n); /* for the sanitizer */
+        void *exact = malloc((size_t)n); /* exact size, for the sanitizer */
         s.ranks = 77;
         CHECK_INT(dpar_schedule_generate(&s, &o, exact, n - 1, &why), DPAR_E_ROOM);
         CHECK(strstr(why.text, " bytes, got ") != NULL);
         CHECK_INT(dpar_schedule_generate(&s, &o, NULL, 0, NULL), DPAR_E_ROOM);
         CHECK_INT(dpar_schedule_generate(&s, &o, NULL, -1, NULL), DPAR_E_ROOM);
         CHECK_INT(s.ranks, 77);
-        o.slices = rule != DPAR_SCHEDULE_SEQ1F1B; /* 1 is what all have */
+        o.slices = rule != DPAR_SCHEDULE_SEQ1F1B; /* 1 means what all have */
         CHECK_INT(dpar_schedule_generate(&s, &o, exact, n, NULL), DPAR_OK);
         CHECK_INT(s.slices, rule == DPAR_SCHEDULE_SEQ1F1B ? 2 : 1);
         CHECK_INT(counted(&o, -1), -1);
@@ -961,7 +964,7 @@ static void test_room(void)
     }
 }
 
-/* A relabelling: the same lists on other ranks. */
+/* Checks that relabelled ranks have the same lists. */
 static void test_rank_of(void)
 {
     static const uint16_t turned[] = {2, 0, 1, 2, 0, 1}, folded[] = {2, 0, 1, 1, 0, 2};
@@ -1003,7 +1006,7 @@ static void test_rank_of(void)
         o.rank_of = apart;
         refused(o, DPAR_E_ARG,
                 "rank_of puts stage 4 on rank 1; the rule needs it with stage 1, on rank 0");
-        o.rule = DPAR_SCHEDULE_BREADTH_FIRST; /* takes any map, a rank may be left without stages */
+        o.rule = DPAR_SCHEDULE_BREADTH_FIRST; /* takes any map; a rank may have no stages */
         (void)timed(&o, 1, 1, 1);
         CHECK_INT(counted(&o, 1), 28);
         CHECK_INT(counted(&o, 2), 28);
@@ -1044,7 +1047,7 @@ static void test_rank_of(void)
     }
 }
 
-/* The rank behind those that are looked at together. */
+/* Checks the rank behind those that are handled together. */
 static void test_rank_window(void)
 {
     static uint16_t many[1025];
@@ -1059,7 +1062,7 @@ static void test_rank_window(void)
     refused(o, DPAR_E_ARG, "rank_of gives rank 1024 the stages of two ranks of the rule");
 }
 
-/* The ends of the numbers: no overflow, no hang. */
+/* Checks the limits of the numbers: no overflow, no hang. */
 static void test_large(void)
 {
     dpar_schedule_desc o = order_of(DPAR_SCHEDULE_INTERLEAVED, 8, 65535, 8191);

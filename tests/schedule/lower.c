@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* lower: the two lowered lists among the reference files; PyTorch's passes on every compute-only
- * one (tests/data/pipeline/pt_lowered.tsv says how that was made); a plain re-statement of the
- * passes' rules (PyTorch's torch/distributed/pipelining/schedules.py, and the order of the data),
- * with no care for speed, on random schedules of any shape; and the numbers of receives that wait,
- * as published nowhere but simulated from the same rules. */
+/* Tests lower: the two lowered lists among the reference files; PyTorch's passes on every
+ * compute-only list (tests/data/pipeline/pt_lowered.tsv states how it was made); a plain and slow
+ * restatement of the passes' rules (PyTorch's torch/distributed/pipelining/schedules.py, and the
+ * order of the data) on random schedules of any shape; and the numbers of waiting receives, which
+ * are not published but simulated from the same rules. Run with: tests/run test schedule. */
 #include "dpar_schedule.h"
 
 #include "check.h"
@@ -44,7 +44,7 @@ static const char *written(const dpar_schedule *s)
     return again;
 }
 
-/* Lowers into memory of just the size that was asked for, with something else in it before. */
+/* Lowers into memory of exactly the requested size, which held other values before. */
 static dpar_schedule lower(const dpar_schedule *in, int32_t passes, int32_t max_active,
                            int64_t *mem)
 {
@@ -89,7 +89,7 @@ static dpar_schedule sink(const dpar_schedule *in, int32_t channel_class, int64_
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* Messages of both lists from the computations alone; the second's idle cells are dropped. */
+/* Derives the messages of both lists from the computations; drops the idle cells of the second. */
 static void test_reference(void)
 {
     static const char *const name[] = {"1f1b_p4_m8", "interleaved1f1b_p4_v2_m8"};
@@ -159,9 +159,9 @@ static void test_pytorch(void)
     }
 }
 
-/* ---- the rules, re-stated -------------------------------------------------------------------- */
+/* ---- the rules, restated --------------------------------------------------------------------- */
 
-/* A cell: an action and perhaps its other half. */
+/* A cell: an action and optionally its other half. */
 typedef struct cell {
     dpar_action a[2];
 } cell;
@@ -190,7 +190,7 @@ static void put(lists *l, int rank, dpar_action a)
     c->a[0] = a;
 }
 
-/* Each list gets room for `room` cells. */
+/* Gives each list memory for `room` cells. */
 static void empty_lists(lists *l, int ranks, int room, cell *from)
 {
     int r;
@@ -280,7 +280,7 @@ static void send(lists *out, int rank, const dpar_schedule *s, const dpar_action
         action(forward ? DPAR_ACTION_RECV_F : DPAR_ACTION_RECV_B, to, a->micro_batch, rank));
 }
 
-/* One action a rank and sweep, over all ranks until none moves. Returns whether all went. */
+/* Takes one action per rank and sweep, over all ranks until none can run. Returns 1 if all ran. */
 static int round_robin(lists *out, const lists *in, const dpar_schedule *s)
 {
     static int at[5000];
@@ -309,7 +309,7 @@ static int round_robin(lists *out, const lists *in, const dpar_schedule *s)
     return left == 0;
 }
 
-/* An action with the moment at which it is done. */
+/* An action and the time at which it is done. */
 typedef struct timed {
     int64_t end;
     int rank, at;
@@ -335,8 +335,8 @@ static int64_t cost_of(const dpar_action *a)
     }
 }
 
-/* The order of the data: all actions by the moment at which they are done, which is worked out rank
- * by rank until nothing changes; then each goes into its list with its messages. */
+/* Puts all actions in the order of the data: computes the time at which each is done, rank by rank
+ * until nothing changes, then adds each to its list with its messages. */
 static void by_time(lists *out, const lists *in, const dpar_schedule *s)
 {
     static int64_t forward[1 << 16], backward[1 << 16];
@@ -474,7 +474,7 @@ static int below(int n)
 
 enum { TODO, FORWARD_DONE, INPUT_DONE, ALL_DONE };
 
-/* What a computation of (stage, micro) may come now: a kind, or idle for none. */
+/* Returns the kind of computation of (stage, micro) that may come next, or idle if none may. */
 static int possible(const dpar_schedule *s, const unsigned char *done, int stage, int micro,
                     int split)
 {
@@ -518,8 +518,8 @@ static void from_lists(dpar_schedule *s, const lists *l)
     }
 }
 
-/* Computations of all stages in an order in which they may run, each put in its rank's list: some
- * backwards in two, some joined to a forward that could run as well, some idle cells. */
+/* Puts computations of all stages, in an order in which they may run, into the ranks' lists: some
+ * backwards in two parts, some joined to a forward that could run as well, some idle cells. */
 static dpar_schedule random_schedule(int32_t ranks, int32_t chains, int32_t chain, int32_t micros)
 {
     static unsigned char done[1 << 16];
@@ -568,7 +568,7 @@ static dpar_schedule random_schedule(int32_t ranks, int32_t chains, int32_t chai
     return s;
 }
 
-/* ---- sinking, re-stated ---------------------------------------------------------------------- */
+/* ---- sinking, restated ----------------------------------------------------------------------- */
 
 static int needs(const dpar_action *a, const dpar_action *receive)
 {
@@ -585,7 +585,7 @@ static int same_class(const dpar_action *receive, const dpar_action *a, int chan
             (a->peer == receive->peer && (channel_class == DPAR_CHANNEL_PEER || is_receive(a))));
 }
 
-/* From the last to the first, each receive goes on until something stops it. */
+/* Moves each receive, from the last to the first, later until something stops it. */
 static void sink_one_by_one(lists *l, int channel_class)
 {
     int r, i, k;
@@ -609,7 +609,7 @@ static void sink_one_by_one(lists *l, int channel_class)
     }
 }
 
-/* Receives of different classes may stand in any order where they stand in a row. */
+/* Sorts receives of different classes that follow each other: any order is right there. */
 static void rows_in_order(lists *l)
 {
     int r, i, k;
@@ -627,7 +627,7 @@ static void rows_in_order(lists *l)
     }
 }
 
-/* The messages of a class are in the order in which they were. */
+/* Checks that the messages of a class have kept their order. */
 static int class_order_kept(const dpar_schedule *a, const dpar_schedule *b, int channel_class)
 {
     int32_t r, peer, way;
@@ -696,7 +696,7 @@ static void check_passes(const dpar_schedule *s, int passes, int max_active, int
         empty_lists(&computed, s->ranks, room, cells_of);
     }
     expected = plain;
-    if ((passes & 3) == 0 || (passes & DPAR_LOWER_MESSAGES) != 0) { /* TURNS alone adds them too */
+    if ((passes & 3) == 0 || (passes & DPAR_LOWER_MESSAGES) != 0) { /* TURNS adds them too */
         if ((passes & (DPAR_LOWER_TURNS | DPAR_LOWER_IDLE)) != 0) {
             CHECK(round_robin(&computed, &plain, s));
         } else {
@@ -726,7 +726,8 @@ static void test_random(void)
     }
 }
 
-/* Ranks in one and in several words of a set's every level, stages on ranks in any order. */
+/* Checks ranks in one and in several words of every level of a set, with stages on ranks in any
+ * order. */
 static void test_many_ranks(void)
 {
     static const int32_t ranks[] = {63, 64, 65, 130, 1000, 4096, 4097, 4500};
@@ -816,7 +817,7 @@ static void check_waiting(const dpar_schedule *s, const int *expected)
     }
 }
 
-/* Interleaved 1F1B (PyTorch's _get_1f1b_rank_ops), p micro-batches a round. */
+/* Makes interleaved 1F1B (PyTorch's _get_1f1b_rank_ops) with p micro-batches per round. */
 static dpar_schedule interleaved(int32_t p, int32_t v, int32_t m)
 {
     dpar_schedule s = laid(p, 1, p * v, m, 2 * (int64_t)p * v * m, memory);
@@ -843,7 +844,8 @@ static dpar_schedule interleaved(int32_t p, int32_t v, int32_t m)
     return s;
 }
 
-/* Figures simulated from PyTorch's rules (posted and not used yet, the most at a time). */
+/* Compares with figures simulated from PyTorch's rules: the most receives posted and not yet
+ * used. */
 static void test_waiting(void)
 {
     static const int interleaved_8[] = {8, 3, 3, 3, 3, 3, 3, 4},
@@ -892,7 +894,7 @@ static void test_merge(void)
                               "(1F1;1I0)OVERLAP_F_B,1W0,1I5,1W6\n\n2W0,2B0,2W0,2I1,3W1\n");
 }
 
-/* Messages of no schedule: they go on as far as they may. */
+/* Checks messages that belong to no schedule: they move as far as they may. */
 static void test_sink(void)
 {
     static const char csv[] =
@@ -941,7 +943,7 @@ static void test_stuck(void)
     stuck("0F0,2B0\n1F0,3F0\n", 2, "rank 0 waits for 2RECV_B0: B0 of stage 3 never runs");
 }
 
-/* What every pass refuses, on a list with one thing wrong. */
+/* Checks what every pass refuses, on a list with one error. */
 static void refused(const dpar_schedule *s, const char *sentence)
 {
     dpar_schedule out;
@@ -1064,8 +1066,8 @@ static void test_how(void)
     read_lines(&s, "0F0\n1F0\n", 0, memory);
     bytes = dpari_schedule_lower_bytes(&s, NULL, NULL);
     CHECK_INT(dpar_schedule_lower(&out, &s, NULL, first, bytes - 1, &why), DPAR_E_ROOM);
-    /* the sizes that the header tells: heads and a number a rank, or by turns two sets of one word
-     * at each of three levels */
+    /* the sizes that the header states: heads and a number per rank, or with TURNS two sets of one
+     * word at each of three levels */
     read_lines(&s, "0F0,0F1,0F2\n1F0\n", 0, memory);
     CHECK_INT(dpari_schedule_lower_bytes(&s, NULL, NULL),
               (8 * 3 + 8 * (4 + 6) + 2 * 2 + 4) + 2 * 48 + 2 * 4 + 8 * 2 + 2 * 3 * 16);
@@ -1073,20 +1075,20 @@ static void test_how(void)
     CHECK_INT(dpari_schedule_lower_bytes(&s, &how, NULL),
               (8 * 3 + 8 * (4 + 6) + 2 * 2 + 4) + 2 * 48 + 2 * 3 * 8 + 8 * 2 + 2 * 3 * 16);
     CHECK_INT(late_recv_bytes(&s, NULL), (8 * 3 + 8 * 4 + 2 * 2 + 4) + 2 * 16 + 8 * 3 + 8);
-    /* only what a pass adds may not be there */
+    /* only what a pass adds may not be in its input */
     read_lines(&s, "0UNSHARD,0F0,0REDUCE_GRAD\n1F0\n", 0, memory);
     out = lower(&s, DPAR_LOWER_MESSAGES, 0, first);
     CHECK_TEXT(written(&out), "0UNSHARD,0F0,0SEND_F0,0REDUCE_GRAD\n1RECV_F0,1F0\n");
     read_lines(&s, "0B0,,0F0\n", 0, memory);
     out = lower(&s, DPAR_LOWER_REDUCE, 0, first);
     CHECK_TEXT(written(&out), "0B0,0REDUCE_GRAD,0F0\n");
-    /* more active stages than there are: nothing is ever let go before the end */
+    /* more active stages than there are: no stage is resharded before the end */
     read_lines(&s, "0F0,1F0,2F0,3F0,3B0,2B0,1B0,0B0\n", 0, memory);
     out = lower(&s, DPAR_LOWER_SHARDS, DPAR_LOWER_MAX_ACTIVE, first);
     CHECK_TEXT(written(&out),
                "0UNSHARD,1UNSHARD,2UNSHARD,3UNSHARD,0F0,1F0,2F0,3F0,3B0,3RESHARD,2B0,"
                "2RESHARD,1B0,1RESHARD,0B0,0RESHARD\n");
-    /* nothing at all */
+    /* no actions at all */
     s = laid(3, 1, 2, 0, 0, memory);
     s.rank_of[0] = s.rank_of[1] = 2;
     for (k = 0; k < 16; k++) {
@@ -1098,7 +1100,7 @@ static void test_how(void)
     CHECK_INT(out.begin[3], 0);
 }
 
-/* Times of the caller's: what they change, and those that are refused. */
+/* Checks the caller's times: what they change, and which are refused. */
 static void test_times(void)
 {
     static int64_t forward[] = {5, 1, 1, 1}, least[] = {1, -1, 1, 1};
@@ -1110,7 +1112,7 @@ static void test_times(void)
     memset(&t, 0, sizeof t);
     t.forward.each = forward;
     how.times = &t;
-    /* rank 2 hears from rank 0 first when all take the same, last when stage 0 is slow */
+    /* rank 2 receives from rank 0 first if all take the same time, last if stage 0 is slow */
     read_lines(&s, "0F0\n2F0\n1F0,3F0\n", 2, memory);
     out = lower(&s, 0, 0, first);
     CHECK_TEXT(written(&out), "0F0,0SEND_F0\n2F0,2SEND_F0\n1RECV_F0,3RECV_F0,1F0,3F0\n");
@@ -1129,7 +1131,7 @@ static void test_times(void)
     CHECK_TEXT(why.text, "the times add up to more than 9223372036854775807");
 }
 
-/* The order of the messages that reach a rank from two others, by the times `how` has. */
+/* Checks the order of the messages that reach a rank from two others, with the times in `how`. */
 static void order_is(const dpar_schedule *s, const dpar_schedule_lower_desc *how, const char *text)
 {
     dpar_schedule out;
@@ -1139,8 +1141,9 @@ static void order_is(const dpar_schedule *s, const dpar_schedule_lower_desc *how
     CHECK_TEXT(written(&out), text);
 }
 
-/* A backward takes its own time, or that of its parts; a joined pair the time of both together, or
- * one after the other. Expected: the sender whose sum of times is smaller comes first. */
+/* Checks that a backward takes its own time or that of its parts, and a joined pair the time of
+ * both together or one after the other. The sender with the smaller sum of times must come
+ * first. */
 static void test_times_of_kinds(void)
 {
     static int64_t of[3][8] = {{1, 5, 1, 1}, {1, 2, 1, 4}, {2, 2, 11, 2}};
@@ -1151,7 +1154,7 @@ static void test_times_of_kinds(void)
     memset(&t, 0, sizeof t);
     how.times = &t;
     read_lines(&s, "1B0\n3B0\n0B0,2B0\n", 2, memory);
-    t.backward.each = of[0]; /* stage 1 is slow, so that stage 3 is heard first */
+    t.backward.each = of[0]; /* stage 1 is slow, so stage 3 is received first */
     order_is(&s, &how, "1B0,1SEND_B0\n3B0,3SEND_B0\n2RECV_B0,0RECV_B0,0B0,2B0\n");
     t.backward.each = NULL;
     t.input.each = of[0];
@@ -1167,10 +1170,10 @@ static void test_times_of_kinds(void)
                          "3074457345618258602 are allowed");
     how.passes = DPAR_LOWER_REDUCE; /* reads no times */
     CHECK(dpari_schedule_lower_bytes(&s, &how, &why) > 0);
-    how.passes = DPAR_LOWER_MESSAGES; /* a list that has messages is refused before its times are */
+    how.passes = DPAR_LOWER_MESSAGES; /* lists with messages are refused before times are read */
     read_lines(&s, "1B0,1SEND_B0\n3B0\n0RECV_B0,0B0,2B0\n", 2, memory);
     CHECK_INT(dpari_schedule_lower_bytes(&s, &how, &why), -1);
-    /* rank 0 ends its pair at 10, one after the other, or at 14, as one; rank 2 ends at 11 */
+    /* rank 0 ends its pair at 10 (one after the other) or at 14 (joined); rank 2 ends at 11 */
     memset(&t, 0, sizeof t);
     t.forward.each = of[2];
     t.backward.all = 2;
@@ -1183,7 +1186,7 @@ static void test_times_of_kinds(void)
     order_is(&s, &how,
              "0F0,0SEND_F0,0RECV_B0,(0F1;0B0)OVERLAP_F_B,0SEND_F1\n"
              "1RECV_F0,1F0,1B0,1SEND_B0,3RECV_F0,1RECV_F1,1F1,3F0\n2F0,2SEND_F0\n");
-    /* a recomputation takes as long as a forward where nobody says otherwise; waiting takes none */
+    /* a recomputation takes as long as a forward by default; waiting takes no time */
     how.times = NULL;
     read_lines(&s, "0RECOMPUTE0,0F0\n2F0\n1F0,3F0\n", 2, memory);
     order_is(&s, &how, "0RECOMPUTE0,0F0,0SEND_F0\n2F0,2SEND_F0\n3RECV_F0,1RECV_F0,1F0,3F0\n");

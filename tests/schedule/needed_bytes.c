@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* needed_bytes - each call of dpar_schedule.h without memory fails with DPAR_E_ROOM, says in
- * why.bytes what the header counts, and succeeds with exactly so many bytes, of which a sanitizer
- * sees the end. */
+/* Tests that each call of dpar_schedule.h without memory fails with DPAR_E_ROOM, puts the bytes
+ * that the header states into why.bytes, and succeeds with exactly as many bytes, whose end a
+ * sanitizer guards. Run with: tests/run test schedule. */
 #include "dpar_schedule.h"
 
 #include "check.h"
@@ -11,7 +11,7 @@
 
 static dpar_why why;
 
-/* As many bytes as the call before asked for; `counted` is what they should be. */
+/* Allocates as many bytes as the previous call asked for, which must be `counted`. */
 static void *asked(dpar_status status, int64_t counted)
 {
     void *memory;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* order_sweep - every published order on 2 to 8 ranks with up to 4 micro-batches a rank, through
- * all of dpar_schedule.h: made, proved, lowered, proved again, run to its end over every transport,
- * its receives sunk and run again where that class of channels is promised, slots counted,
- * simulated with and without its messages. */
+/* Tests every published order on 2 to 8 ranks with up to 4 micro-batches per rank with all of
+ * dpar_schedule.h: generates, checks, lowers, checks again, runs it to its end over every
+ * transport, sinks its receives and runs it again where that class of channels is promised, counts
+ * slots, and simulates it with and without its messages. Run with: tests/run test schedule. */
 #include "dpar_schedule.h"
 
 #include "check.h"
@@ -14,7 +14,7 @@ static dpar_action_slots slots[1 << 15];
 static dpar_slot_counts counts[64];
 static int lists;
 
-/* OK, or prints what and why. */
+/* Checks that the status is OK, and otherwise prints the call and the reason. */
 static void fine(const dpar_schedule_desc *o, const char *what, dpar_status st, const dpar_why *why)
 {
     CHECK(st == DPAR_OK);
@@ -34,7 +34,7 @@ static void run(const dpar_schedule_desc *o, const dpar_schedule *s, int32_t tra
 
 static void sunk(const dpar_schedule_desc *o, const dpar_schedule *in)
 {
-    /* facts of lower.h: ANY is safe everywhere, PEER from a channel a pair on, EDGE on edges */
+    /* from lower.h: ANY is safe on every transport, PEER from PAIR on, EDGE on EDGE only */
     static const int32_t least[] = {DPAR_TRANSPORT_BLOCKING, DPAR_TRANSPORT_PAIR,
                                     DPAR_TRANSPORT_EDGE};
     dpar_schedule out;
@@ -81,9 +81,9 @@ static void through(const dpar_schedule_desc *o)
     fine(o, "simulate", simulate_list(&s, &t, NULL, NULL, &plain, NULL, work, BYTES, &why), &why);
     fine(o, "simulate lowered",
          simulate_list(&full, &t, NULL, NULL, &sent, NULL, work, BYTES, &why), &why);
-    CHECK_INT(sent.makespan, plain.makespan); /* buffered sends: the messages that were implied */
+    CHECK_INT(sent.makespan, plain.makespan); /* buffered sends take as long as implied messages */
     CHECK_INT(sent.peak_count, plain.peak_count);
-    for (r = 0; r < s.ranks; r++) { /* as many slots as live at once */
+    for (r = 0; r < s.ranks; r++) { /* as many slots as values live at once */
         CHECK(counts[r].activation <= plain.peak_count);
     }
     if (o->micro_batches % 3 == 0) {
@@ -103,7 +103,7 @@ int main(void)
         for (k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
             o.ranks = sizes[k];
             for (o.micro_batches = 1; o.micro_batches <= 4 * o.ranks; o.micro_batches++) {
-                for (v = 0; v <= 3; v++) { /* 0: the rule's own */
+                for (v = 0; v <= 3; v++) { /* 0 selects the rule's own */
                     o.chunks = v;
                     if (dpari_order_check(&o, NULL) == DPAR_OK) {
                         through(&o);

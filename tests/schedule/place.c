@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* place: layers cut as well as the best of all ways to cut them, tried one by one, for models with
- * an embedding and a loss; the sentences. */
+/* Tests place: compares its cuts of layers with the best of all possible cuts, which are tried one
+ * by one, for models with an embedding and a loss (at least 95 % must equal the best, and none may
+ * take 3 % longer); messages. Run with: tests/run test schedule. */
 #include "dpar_schedule.h"
 
 #include "check.h"
@@ -10,8 +11,8 @@
 
 static int64_t memory[(1 << 16) + (1 << 14)];
 
-/* The objective of a way to cut: its schedule made by auto, or the given one simulated; 0: it does
- * not fit. */
+/* Returns the objective of a cut: that of its schedule made by auto, or of the caller's schedule
+ * simulated; 0 if it does not fit. */
 static int64_t cut_cost(const pipe_case *layers, int n, const int64_t *cuts,
                         const dpar_schedule *given)
 {
@@ -57,7 +58,7 @@ static int64_t cut_cost(const pipe_case *layers, int n, const int64_t *cuts,
     return c.job.objective == DPAR_OBJECTIVE_SPAN ? result.span : result.makespan;
 }
 
-/* The best of all ways to cut n layers into runs that are not empty; 0: none fits. */
+/* Returns the best of all cuts of n layers into runs that are not empty; 0 if none fits. */
 static int64_t best_cut(const pipe_case *c, int n, const dpar_schedule *given)
 {
     int64_t cuts[PIPE_MOST + 1], best = 0, got;
@@ -82,7 +83,7 @@ static int64_t best_cut(const pipe_case *c, int n, const dpar_schedule *given)
 
 static int64_t place_memory[1 << 20], place_room[1 << 14];
 
-/* Random models with an embedding and a loss, by auto and by 1F1B or ZB-H1. */
+/* Checks random models with an embedding and a loss, with auto and with 1F1B or ZB-H1. */
 static void test_place(void)
 {
     int n, l, met = 0, all = 0;
@@ -142,8 +143,8 @@ static void test_place(void)
     CHECK(all > 100 && 100 * met >= 95 * all);
 }
 
-/* A case worked out by hand: 1F1B on 2 ranks, 2 micro-batches, layers of F = 1, B = 1 and a loss of
- * F = B = 4: five layers before the loss take 26, four take 27. */
+/* Checks a case worked out by hand: 1F1B on 2 ranks, 2 micro-batches, layers of F = 1, B = 1 and a
+ * loss of F = B = 4: with five layers before the loss on rank 0 it takes 26, with four 27. */
 static void test_place_errors(void)
 {
     pipe_case c;
@@ -224,8 +225,9 @@ static void test_place_errors(void)
               DPAR_E_ARG);
 }
 
-/* Rank 0 does all its forwards first, rank 1 one at a time. A layer of 2^59 bytes lies on rank 1 by
- * time; on rank 0 it would come to 16 x 2^59 = 2^63, which is no number. */
+/* Checks a schedule in which rank 0 does all its forwards first and rank 1 one at a time. By
+ * time a layer of 2^59 bytes belongs on rank 1; on rank 0 it would need 16 x 2^59 = 2^63, which
+ * overflows. */
 static void test_place_beyond(void)
 {
     static const int64_t f[] = {2, 1, 1}, hold[] = {1, INT64_C(1) << 59, 1};

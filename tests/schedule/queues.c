@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* queues: the time of a list on each transport. What the simulator says is compared with the
- * equations of check.h's transports, solved here by repetition, with no care for speed. Lists that
- * lowering makes take no longer on queues than with links of their own; in PyTorch's order
- * interleaved schedules do: pytorch issues 188833 and 172668. */
+/* Tests the time of a list on each transport. Compares the simulator with the equations of
+ * check.h's transports, solved here slowly by repetition. Lists that lowering makes take no longer
+ * on queues than with separate links; in PyTorch's order interleaved schedules do: pytorch issues
+ * 188833 and 172668. Run with: tests/run test schedule. */
 #include "dpar_schedule.h"
 
 #include "check.h"
@@ -18,7 +18,7 @@ static int64_t made[ROOM / 8], lowered[ROOM / 8], moved[ROOM / 8], work[ROOM / 8
 
 /* ---- the equations --------------------------------------------------------------------------- */
 
-static int64_t reached[MOST], done[MOST]; /* of each action; -1: not known yet */
+static int64_t reached[MOST], done[MOST]; /* of each action; -1 if not known yet */
 static int64_t half[MOST], before[MOST]; /* of a message: the other end; the one it queues behind */
 
 static int is_send(int kind)
@@ -31,7 +31,7 @@ static int is_backward_message(int kind)
     return kind == DPAR_ACTION_SEND_B || kind == DPAR_ACTION_RECV_B;
 }
 
-/* Do two messages of a rank wait in one queue? */
+/* Returns 1 if two messages of a rank wait in one queue. */
 static int together(int transport, const dpar_action *a, const dpar_action *b)
 {
     switch (transport) {
@@ -99,7 +99,7 @@ static int64_t takes(const dpar_schedule_times *t, const dpar_action *a)
     return e->each != NULL ? e->each[a->stage] : e->all;
 }
 
-/* The moment at which work's input is there: 0 when it needs none, -1 when that is not known. */
+/* Returns the time at which an action's input is there: 0 if it needs none, -1 if not known yet. */
 static int64_t input(const dpar_schedule *s, const dpar_action *a)
 {
     const int forward = a->kind == DPAR_ACTION_FORWARD;
@@ -115,7 +115,7 @@ static int64_t input(const dpar_schedule *s, const dpar_action *a)
     return done[i];
 }
 
-/* The message `room` places before this SEND in the same buffer; -1: there is none. */
+/* Returns the message `room` places before this SEND in the same buffer; -1 if there is none. */
 static int64_t place(int64_t send, int32_t room)
 {
     while (send >= 0 && room-- > 0) {
@@ -124,7 +124,7 @@ static int64_t place(int64_t send, int32_t room)
     return send;
 }
 
-/* A message that was reached at `clock`: when it is done, or -1. */
+/* Returns when a message that was reached at `clock` is done; -1 if not known yet. */
 static int64_t message(const dpar_schedule *s, int64_t i, int64_t clock, int64_t edge,
                        const dpar_schedule_times *t)
 {
@@ -154,7 +154,7 @@ static int64_t message(const dpar_schedule *s, int64_t i, int64_t clock, int64_t
     }
 }
 
-/* The makespan; -1: the list gets stuck. */
+/* Returns the makespan; -1 if the list gets stuck. */
 static int64_t solve(const dpar_schedule *s, const dpar_schedule_times *t)
 {
     const int holds =
@@ -258,7 +258,8 @@ static dpar_schedule_times units(int64_t f, int64_t i, int64_t w)
     return t;
 }
 
-/* What the simulator says, and that the equations say the same; -1: stuck. */
+/* Returns the simulator's result after checking that the equations agree; -1 if the list is
+ * stuck. */
 static int64_t timed(const dpar_schedule *s, dpar_schedule_times *t, int32_t transport)
 {
     static int64_t start[MOST], end[MOST], path[MOST];
@@ -308,8 +309,8 @@ static void proven(const dpar_schedule *s, int32_t transport)
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-/* The time on one queue in PyTorch's order of messages, of which the first is that of a report from
- * outside and the others were found with the equations above; and with links of its own. */
+/* Checks the time on one queue in PyTorch's order of messages, and with separate links. The first
+ * is that of the reported issue; the others were computed with the equations above. */
 static void test_reported(void)
 {
     static const struct {
@@ -338,10 +339,10 @@ static void test_reported(void)
     }
 }
 
-/* What simulated.h says of plans: messages that take a fifth of a forward cost little more on one
- * queue a rank than with links of their own. By the equations above it is 8.0 % (breadth-first) at
- * most. It was 17 % (interleaved) when the rank's number decided which of two messages that are
- * ready at once goes first. */
+/* Checks the claim of simulated.h: messages that take a fifth of a forward cost little more on one
+ * queue per rank than with separate links. By the equations above it is at most 8.0 %
+ * (breadth-first). It was 17 % (interleaved) when the rank's number decided which of two ready
+ * messages goes first. */
 static void test_short_messages(void)
 {
     static const struct {
@@ -364,8 +365,9 @@ static void test_short_messages(void)
     }
 }
 
-/* Any schedule, any durations: lowered with these it takes on queues what it takes without. The
- * simulator agrees with the equations on every transport, with messages that take time, too. */
+/* Checks that a schedule with any durations, if lowered with them, takes on queues what it takes
+ * without. The simulator agrees with the equations on every transport, also with messages that take
+ * time. */
 static void sweep(int32_t rule, int32_t ranks, int32_t chunks, int32_t micros)
 {
     static int64_t f[256], i[256], w[256], b[256], latency[256];
@@ -434,7 +436,7 @@ static void test_sweep(void)
     sweep(DPAR_SCHEDULE_INTERLEAVED, 8, 2, 16);
 }
 
-/* Messages that nobody uses, each before the other: only a queue holds them up. */
+/* Checks messages that nothing uses, each before the other: only a queue makes them wait. */
 static void test_stuck(void)
 {
     static const char text[] = "0F0,0SEND_F0,0F1,0SEND_F1\n1RECV_F1,1RECV_F0\n";

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* schedule: the text, against PyTorch's grammar (torch/distributed/pipelining/schedules.py,
- * _Action.from_str) read strictly; every list of tests/data/pipeline (each file says its source)
- * reads, and is written again as it stands. */
+/* Tests the text form of schedules against PyTorch's grammar
+ * (torch/distributed/pipelining/schedules.py, _Action.from_str), read strictly; every list of
+ * tests/data/pipeline (each file names its source) is read and written again unchanged. Run with:
+ * tests/run test schedule. */
 #include "dpar_schedule.h"
 
 #include "check.h"
@@ -18,7 +19,7 @@ static void test_files(void)
     static const struct {
         const char *name;
         int32_t ranks, stages, micros, chain;
-        int64_t actions; /* 2 or 3 a stage and micro-batch, 4 a message and way; idle cells */
+        int64_t actions; /* 2 or 3 per stage and micro-batch, 4 per message; idle cells */
     } file[] = {{"gpipe_fifo_p4_m4", 4, 4, 4, 0, 32},
                 {"1f1b_p4_m8_comms", 4, 4, 8, 0, 64 + 4 * 3 * 8},
                 {"interleaved1f1b_p4_v2_m8", 4, 8, 8, 0, 172},
@@ -49,13 +50,13 @@ static void test_files(void)
     }
 }
 
-/* A text that is refused, and the whole sentence. */
+/* Checks that a text is refused, and the whole message. */
 static void refused(const char *csv, dpar_status st, const char *sentence)
 {
     dpar_schedule s;
     dpar_why why;
     size_t n = strlen(csv);
-    char *exact = (char *)malloc(n + 1); /* for the sanitizer: no byte behind it is read */
+    char *exact = (char *)malloc(n + 1); /* exact size: the sanitizer sees a read behind it */
     if (exact == NULL) {
         return;
     }
@@ -116,7 +117,7 @@ static void test_refusals(void)
     CHECK_INT(read_csv_bytes("0F0x", 4, &why), -1);
 }
 
-/* Blanks, CRLF, comments, empty lines and cells, no newline at the end. */
+/* Checks blanks, CRLF, comments, empty lines and cells, and no newline at the end. */
 static void test_forms(void)
 {
     static const char csv[] = "# ranks: 3\r\n 0F0 ,,\t0SEND_F0,0RECV_B0,0B0,0REDUCE_GRAD,"
@@ -162,13 +163,13 @@ static void test_maps(void)
         CHECK_INT(dpari_stage_rank(DPAR_STAGE_MAP_V, 4, i), v[i]);
         CHECK_INT(dpari_stage_rank(DPAR_STAGE_MAP_BIDIRECTIONAL, 4, i), v[i]);
     }
-    CHECK_INT(dpari_stage_rank(DPAR_STAGE_MAP_V, 4, 8), 0); /* a wave goes on */
+    CHECK_INT(dpari_stage_rank(DPAR_STAGE_MAP_V, 4, 8), 0); /* a wave continues */
     CHECK_INT(dpari_stage_rank(DPAR_STAGE_MAP_BIDIRECTIONAL, 4, 8), -1);
     CHECK_INT(dpari_stage_rank(DPAR_STAGE_MAP_LOOP, 0, 0), -1);
     CHECK_INT(dpari_stage_rank(DPAR_STAGE_MAP_LOOP, 4, -1), -1);
     CHECK_INT(dpari_stage_rank(3, 4, 0), -1);
     CHECK_INT(dpari_stage_rank(-1, 4, 0), -1);
-    CHECK_INT(dpari_schedule_bytes(2, 3, 5), 3 * 8 + 5 * 8 + (3 * 2 + 2)); /* whole words */
+    CHECK_INT(dpari_schedule_bytes(2, 3, 5), 3 * 8 + 5 * 8 + (3 * 2 + 2)); /* multiples of 8 */
     CHECK_INT(dpari_schedule_bytes(0, 3, 5), -1);
     CHECK_INT(dpari_schedule_bytes(2, 65536, 5), -1);
     CHECK_INT(dpari_schedule_bytes(2, 3, INT64_MAX), -1);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* What dpar_schedule.h refuses, one wrong number at a time, with its sentence; and times so long
- * that a sum passes 2^63. The other tests of a module are of what is right.
- * tests/compile/coverage.sh counts both. */
+/* Tests what dpar_schedule.h refuses, one wrong number at a time, with the message; and times so
+ * long that a sum exceeds 2^63. The other tests of a module are about correct input;
+ * tests/compile/coverage.sh counts both. Run with: tests/run test schedule. */
 #include "dpar.h"
 
 #include "schedule_calls.h"
@@ -19,7 +19,7 @@ static void make(const char *name, int32_t ranks, int32_t micros)
     CHECK_INT(generate_named(memory, sizeof memory, name, ranks, micros, &good, NULL), DPAR_OK);
 }
 
-/* Schedules with a number out of its domain; what says yes to one of them? */
+/* Makes schedules with one number out of range, which every function must refuse. */
 enum { WRONG = 14 };
 static const char *wrong(dpar_schedule *s, int k)
 {
@@ -37,7 +37,7 @@ static const char *wrong(dpar_schedule *s, int k)
     case 9: s->slices = 3; return "slices";
     case 10: s->chain = -1; return "chain";
     case 11: s->slices = -1; return "slices";
-    default: return NULL; /* begin, below */
+    default: return NULL; /* begin, set below */
     }
 }
 
@@ -97,13 +97,14 @@ static void test_shapes(void)
         REFUSED(dpar_schedule_simulate(&good, &how, &timing, work, sizeof work, &why), DPAR_E_ARG,
                 "0 or more are allowed");
     }
-    t.latency.all = 0, t.bytes.all = INT64_MAX, t.bandwidth.all = 1; /* 9.2e27 */
+    t.latency.all = 0, t.bytes.all = INT64_MAX, t.bandwidth.all = 1; /* 9.2e27 ns */
     REFUSED(dpar_schedule_simulate(&good, &how, &timing, work, sizeof work, &why), DPAR_E_RANGE,
             "exceed INT64_MAX");
     t.latency.all = INT64_MAX, t.bytes.all = 1, t.bandwidth.all = INT64_C(1000000000);
     REFUSED(dpar_schedule_simulate(&good, &how, &timing, work, sizeof work, &why), DPAR_E_RANGE,
             "exceed INT64_MAX");
-    /* 10^9 bytes / bandwidth is 2^63 - 1 and a rest: rounded up it does not fit */
+    /* 10^9 bytes / bandwidth is 2^63 - 1 and a remainder, so that it does not fit when rounded
+     * up */
     t.latency.all = 0, t.bytes.all = INT64_C(9223372027631403771),
     t.bandwidth.all = INT64_C(999999999);
     CHECK_INT(dpar_schedule_simulate(&good, &how, &timing, work, sizeof work, &why), DPAR_E_RANGE);
@@ -115,7 +116,7 @@ static void test_shapes(void)
     REFUSED(dpar_schedule_simulate(&good, &how, &timing, work, sizeof work, &why), DPAR_E_ARG,
             "the time of F is -1");
     t.forward.all = 1;
-    { /* starts alone, ends alone */
+    { /* only starts, then only ends */
         int64_t at[100], end[100];
         CHECK(good.begin[2] <= 100);
         how.start = at;
@@ -127,7 +128,7 @@ static void test_shapes(void)
     }
 }
 
-/* One action of the lists is changed. */
+/* Changes one action of the lists. */
 static void test_actions(void)
 {
     dpar_schedule s;
@@ -144,15 +145,15 @@ static void test_actions(void)
     how.times = &t;
     a = s.action;
     before = a[0];
-    a[0].kind = DPAR_ACTION_SEND_B; /* of stage 0: there is nobody before it */
+    a[0].kind = DPAR_ACTION_SEND_B; /* of stage 0, which has no stage before it */
     REFUSED(dpar_schedule_simulate(&s, &how, &timing, work, sizeof work, &why), DPAR_E_ARG,
             "has no partner on another rank");
     a[0] = before;
-    a[0].joined = 1; /* and F comes behind it */
+    a[0].joined = 1; /* and an F follows it */
     REFUSED(dpar_schedule_simulate(&s, &how, &timing, work, sizeof work, &why), DPAR_E_ARG,
             "is joined, but it is not an F");
     a[0] = before;
-    /* memory: F adds 2^63 - 1; what an OFFLOAD takes away cannot be negated when it is -2^63 */
+    /* memory: F adds 2^63 - 1; the -2^63 that an OFFLOAD takes away cannot be negated */
     t.hold_forward.all = INT64_MIN;
     second = a[1];
     a[1] = before;
@@ -165,7 +166,7 @@ static void test_actions(void)
     CHECK(dpar_schedule_simulate(&s, &how, &timing, work, sizeof work, &why) < 0);
 }
 
-/* Kinds that do not exist, a message within a rank, and too little room. */
+/* Checks kinds that do not exist, a message within a rank, and too little memory. */
 static void test_lowering(void)
 {
     dpar_schedule s, out;
@@ -174,7 +175,7 @@ static void test_lowering(void)
     dpar_why why;
     int32_t pass;
     memset(&how, 0, sizeof how);
-    make("zbv", 2, 4); /* stages 1 and 2 are of rank 1 */
+    make("zbv", 2, 4); /* stages 1 and 2 are on rank 1 */
     s = good;
     before = s.action[s.begin[1]];
     s.action[s.begin[1]].kind = 200;
@@ -184,11 +185,11 @@ static void test_lowering(void)
     REFUSED(dpar_schedule_lower(&out, &s, NULL, work, sizeof work, &why), DPAR_E_ARG,
             "does not connect neighbouring stages");
     s.action[s.begin[1]] = before;
-    /* W's gradients are what REDUCE_GRAD waits for */
+    /* REDUCE_GRAD waits for W's gradients */
     make("zb-h1", 2, 4);
     how.passes = DPAR_LOWER_REDUCE;
     REFUSED(dpar_schedule_lower(&out, &good, &how, work, sizeof work, NULL), DPAR_OK, NULL);
-    CHECK_INT(out.begin[2], good.begin[2] + 2); /* one a stage */
+    CHECK_INT(out.begin[2], good.begin[2] + 2); /* one per stage */
     make("zbv", 2, 4);
     for (pass = 1; pass <= 32; pass *= 2) {
         how.passes = pass;
@@ -229,7 +230,7 @@ static void test_texts(void)
     CHECK(strstr(why.text, "0 ranks and 0 stages; a schedule has") != NULL);
     REFUSED(dpar_schedule_read(&s, &in, memory, sizeof memory, &why), DPAR_E_PARSE,
             "1 or more of each");
-    in = text_of_list(",,\n", 3, 0); /* a rank that does nothing, and no stage */
+    in = text_of_list(",,\n", 3, 0); /* a rank without actions, and no stage */
     CHECK_INT(dpari_schedule_read_bytes(&in, &why), -1);
     CHECK(strstr(why.text, "1 ranks and 0 stages; a schedule has") != NULL);
     REFUSED(dpar_schedule_read(&s, &in, memory, sizeof memory, &why), DPAR_E_PARSE,
@@ -298,7 +299,7 @@ static void test_orders(void)
         }
     }
     for (k = 0; k < 9;
-         k++) { /* formulas are of stages that are alike, and of messages without size */
+         k++) { /* formulas need stages that are all equal, and messages without a size */
         static const int64_t ones[8] = {1, 1, 1, 1, 1, 1, 1, 1};
         dpar_stage_values *each[8];
         far = t;
@@ -312,11 +313,11 @@ static void test_orders(void)
         far.sends = k == 8 ? DPAR_SEND_MODE_BUFFERED + 1 : DPAR_SEND_MODE_BUFFERED;
         CHECK(dpar_schedule_closed_form(&o, &far, 0, 0, &f, &why) != DPAR_OK);
     }
-    o = order_of(DPAR_SCHEDULE_SEQ1F1B, 4, 8, 0); /* 0 slices are 2 */
+    o = order_of(DPAR_SCHEDULE_SEQ1F1B, 4, 8, 0); /* 0 slices means 2 */
     CHECK_INT(dpar_schedule_closed_form(&o, &t, DPAR_FORMULA_MAKESPAN, 0, &f, &why), DPAR_OK);
     o.slices = 4;
     CHECK_INT(dpar_schedule_closed_form(&o, &t, DPAR_FORMULA_MAKESPAN, 0, &f, &why), DPAR_OK);
-    far = t; /* times that fit, and sums of them that do not */
+    far = t; /* times that fit, whose sums do not */
     far.forward.all = far.input.all = far.weight.all = INT64_MAX / 4;
     for (k = 1; k < DPAR_SCHEDULE_END; k++) {
         int32_t what;
@@ -405,7 +406,7 @@ static void test_jobs(void)
             "nodes=-1");
     wrong_job = job;
     wrong_job.times = &t;
-    for (k = 0; k < 8; k++) { /* a negative time, size, speed; a speed too large */
+    for (k = 0; k < 8; k++) { /* a negative time, size or bandwidth; a bandwidth too large */
         t = fine;
         switch (k) {
         case 0: t.forward.all = -1; break;
@@ -420,7 +421,7 @@ static void test_jobs(void)
         REFUSED(dpar_schedule_optimize(&s, &wrong_job, &result, work, sizeof work, &why),
                 DPAR_E_ARG, "stage 0: times, latency and bytes");
     }
-    for (k = 0; k < 7; k++) { /* sums that pass 2^60 at each of the terms */
+    for (k = 0; k < 7; k++) { /* sums that exceed 2^60 at each of the terms */
         t = fine;
         switch (k) {
         case 0: t.forward.all = most + 1; break;
@@ -444,7 +445,7 @@ static void test_jobs(void)
     REFUSED(dpar_schedule_optimize(&s, &wrong_job, &result, work, sizeof work, &why), DPAR_E_RANGE,
             "units of time exceed 2^60");
     wrong_job.micro_batches = 4;
-    for (k = 0; k < 6; k++) { /* bytes: F adds, I and W take all of it away */
+    for (k = 0; k < 6; k++) { /* bytes: F adds them, I and W take all of them away */
         t = fine;
         t.hold_forward.all = k == 0 ? -1 : 4;
         t.hold_input.all = k == 1 ? 1 : k == 2 ? -5 : -2;
@@ -468,7 +469,7 @@ static void test_jobs(void)
     REFUSED(dpar_schedule_optimize(&s, &wrong_job, &result, work, sizeof work, &why), DPAR_E_RANGE,
             "65535 micro-batches of");
     wrong_job.micro_batches = 4;
-    /* the cap: one rank must hold more, with and without something that is always there */
+    /* the cap: one rank must hold more, with and without a constant part */
     t = fine;
     wrong_job.cap.all = 1;
     REFUSED(dpar_schedule_optimize(&s, &wrong_job, &result, work, sizeof work, NULL), DPAR_OK,
@@ -476,14 +477,14 @@ static void test_jobs(void)
     t.hold_forward.all = 8, t.hold_input.all = -8;
     REFUSED(dpar_schedule_optimize(&s, &wrong_job, &result, work, sizeof work, &why), DPAR_E_MEMORY,
             "cannot fit");
-    { /* stages that hold unequally */
+    { /* stages that hold different amounts */
         static const int64_t holds[2] = {8, 9}, back[2] = {-8, -9};
         t.hold_forward.each = holds, t.hold_input.each = back;
         REFUSED(dpar_schedule_optimize(&s, &wrong_job, &result, work, sizeof work, &why),
                 DPAR_E_MEMORY, "cannot fit");
         t.hold_forward.each = t.hold_input.each = NULL;
     }
-    { /* and of one rank */
+    { /* and on one rank */
         static const int64_t holds[4] = {8, 8, 9, 8}, back[4] = {-8, -8, -9, -8};
         wrong_job.stages = 4;
         wrong_job.cap.all = 10;
@@ -587,7 +588,7 @@ static void test_placing(void)
         REFUSED(dpar_schedule_partition(&s, &how, &result, work, sizeof work, &why), DPAR_E_ARG,
                 "each stage needs a layer");
     }
-    job = job_of(&t, 0, 2, 4); /* a job that is none: no ranks */
+    job = job_of(&t, 0, 2, 4); /* an invalid job: no ranks */
     CHECK_INT(dpari_schedule_place_bytes(&fine), -1);
     REFUSED(dpar_schedule_partition(&s, &fine, &result, work, sizeof work, &why), DPAR_E_ARG,
             "0 ranks");
@@ -608,7 +609,7 @@ static void test_placing(void)
         REFUSED(dpar_schedule_partition(&s, &how, &result, work, sizeof work, &why), DPAR_E_ARG,
                 "the given schedule has");
     }
-    /* a schedule that is none is found by the simulation, at the first cut */
+    /* the simulation finds an invalid schedule at the first cut */
     given = good;
     how.given = &given;
     given.action[0].joined = 1;
@@ -618,7 +619,7 @@ static void test_placing(void)
     t.backward.all = 3;
     REFUSED(dpar_schedule_partition(&s, &how, &result, work, sizeof work, NULL), DPAR_OK, NULL);
     t.backward.all = 0;
-    /* what a given schedule holds passes the cap, counted and in bytes */
+    /* what the caller's schedule holds exceeds the cap, counted and in bytes */
     job.cap.all = 1;
     REFUSED(dpar_schedule_partition(&s, &how, &result, work, sizeof work, &why), DPAR_E_MEMORY,
             "its cap is 1");
@@ -670,7 +671,7 @@ static void test_pictures(void)
     s.action[0].joined = 1;
     REFUSED(dpar_schedule_draw(&t, &g, DPAR_SCHEDULE_DRAW_TEXT, &why), DPAR_E_ARG,
             "is joined, but it is not an F");
-    s.action[1].kind = DPAR_ACTION_INPUT; /* an I may be overlapped as well */
+    s.action[1].kind = DPAR_ACTION_INPUT; /* an I may overlap too */
     CHECK_INT(dpar_schedule_draw(&t, &g, DPAR_SCHEDULE_DRAW_TEXT, &why), DPAR_OK);
     s.action[0].joined = 0;
     for (k = 0; k < 2; k++) {
@@ -687,7 +688,7 @@ static void test_pictures(void)
               (strchr(text, 1) == NULL && strchr(text, 127) == NULL));
         CHECK(t.used > 100);
     }
-    /* all of it takes no time, and kinds that are no work */
+    /* all of it takes no time, and kinds that do no work */
     memset(start, 0, sizeof start);
     memset(end, 0, sizeof end);
     s.action[0].kind = DPAR_ACTION_RECOMPUTE, s.action[1].kind = DPAR_ACTION_IDLE;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* selftest: it takes this machine. (tests/compile/targets.sh breaks schedules, and sees that it
- * notices.) */
+/* Tests that dpar_schedule's self-test accepts this machine. tests/compile/targets.sh breaks
+ * schedules and checks that the self-test notices. Run with: tests/run test schedule. */
 #include "dpar_schedule.h"
 
 #include "check.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* schedule_show: pictures of schedules whose times are known by hand: F = I = W = 1, B = 2, no
- * latency, worked out here by relaxation so that this test needs no simulator. */
+/* Tests schedule_show: pictures of schedules whose times are known by hand (F = I = W = 1, B = 2,
+ * no latency), worked out here by relaxation so that this test needs no simulator. Run with:
+ * tests/run test schedule. */
 #include "dpar_cost.h"
 
 #include "check.h"
@@ -10,7 +11,7 @@
 #include <stdlib.h>
 
 enum { MOST = 4096 };
-/* What test_small expects: looked at once as pictures, then kept. */
+/* The output that test_small expects: the pictures were looked at once and then kept. */
 static const char SMALL_TEXT[] =
     "small\n"
     "2 ranks, 4 stages, 12 micro-batches, makespan 10; 60 columns = 10\n"
@@ -154,7 +155,7 @@ static char csv[1 << 15], picture[1 << 20];
 static int64_t memory[1 << 14], start[MOST], end[MOST];
 static dpar_schedule plan;
 
-/* When what this action waits for ends; -1: not known yet. */
+/* Returns when what this action waits for ends; -1 if not known yet. */
 static int64_t ready(int32_t kind, int32_t stage, int32_t micro, const char *known)
 {
     int32_t forward = kind == DPAR_ACTION_FORWARD || kind == DPAR_ACTION_RECV_F;
@@ -176,7 +177,7 @@ static int64_t ready(int32_t kind, int32_t stage, int32_t micro, const char *kno
     return -1;
 }
 
-/* Reads a list and gives it times. */
+/* Reads a list and computes its times. */
 static void timed(const char *text, int32_t chain)
 {
     static char known[MOST];
@@ -202,7 +203,7 @@ static void timed(const char *text, int32_t chain)
                     break;
                 }
                 at = at > b ? at : b;
-                start[k] = at > free ? at : free; /* a receive holds nobody: it ends later */
+                start[k] = at > free ? at : free; /* a receive holds nothing up: it ends later */
                 end[k] = start[k] + length;
                 free = is_receive(a) ? free : end[k];
                 went += !known[k];
@@ -261,7 +262,7 @@ static void test_text(void)
                "rank 3 |......F0B0--F1B1--F2B2--F3B3--F4B4--F5B5--F6B6--F7B7--............|\n"
                "time    0         5         10        15        20        25        30\n"
                "F forward  B backward  . idle\n");
-    /* one column a step, as papers print it */
+    /* one column per step, as papers print it */
     CHECK_TEXT(text(1, NULL, 64),
                "4 ranks, 4 stages, 8 micro-batches, makespan 33; 33 columns = 33\n"
                "rank 0 |0123......AA4BB5CC6DD7EE.FF.GG.HH|\n"
@@ -271,10 +272,10 @@ static void test_text(void)
                "time    0         10        20\n"
                "0-9 forward  A-Z backward  . idle\n"
                "digits and letters: the micro-batch, from 0 and A, round and round\n");
-    /* times in units of 2 ticks: what was 33 is 16.5 */
+    /* times in units of 2 ticks: 33 becomes 16.5 */
     CHECK(strstr(text(2, NULL, 64), "makespan 16.5; 33 columns = 16.5\n") != NULL);
     CHECK(strstr(text(1000000, NULL, 64), "makespan 0.000033;") != NULL);
-    /* 33 steps in 23 columns: scaled, and said so */
+    /* 33 steps in 23 columns: scaled, which the text states */
     CHECK(strstr(text(1, NULL, 32), "; scaled: 23 columns = 33\nrank 0 |") != NULL);
     file("zb_h1_p4_m8", 0); /* makespan 27 */
     CHECK(strstr(text(1, NULL, 80), "rank 3 |......F0I0F1I1F2I2F3I3W0F4I4W1F5I5W2F6I6W3F7I7W4W5W6"
@@ -296,13 +297,14 @@ static void test_text(void)
     CHECK(strncmp(text(1, long_title, 32), long_title, sizeof long_title - 1) == 0);
     timed("\n0F0\n", 0); /* a rank without actions */
     CHECK(strstr(text(1, NULL, 80), "rank 0 |..|\nrank 1 |F0|\n") != NULL);
-    timed("0SEND_F0\n1RECV_F0\n", 0); /* nothing takes time */
+    timed("0SEND_F0\n1RECV_F0\n", 0); /* no action takes time */
     memset(start, 0, sizeof start);
     memset(end, 0, sizeof end);
     CHECK(strstr(text(1, NULL, 80), "makespan 0;") != NULL);
 }
 
-/* Two digits of a rank, of a micro-batch; letters and digits that begin again; thirds. */
+/* Checks two digits of a rank and of a micro-batch, letters and digits that begin again, and
+ * thirds. */
 static void svg(const char *title);
 
 static void test_many(void)
@@ -332,12 +334,12 @@ static void test_many(void)
     CHECK(strstr(text(3, NULL, 3 * 84 + 9), "|F0-F1-F2-") != NULL);
     CHECK(strstr(text(3, NULL, 3 * 84 + 8), "|0123456789") != NULL);
     (void)text(3, NULL, 4096);
-    svg(NULL); /* 18 pixels a forward: room for two digits in the larger letters */
+    svg(NULL); /* 18 pixels per forward: two digits fit in the larger letters */
     CHECK(strstr(picture, "<text class=\"n\" x=\"261\" y=\"103\">10</text>") != NULL);
     CHECK(strstr(picture, "0F10 on rank 0, 10 to 11<") != NULL);
 }
 
-/* Lines of a chart are as wide as asked at most, whatever the width. */
+/* Checks that lines of a chart are at most as wide as requested, for every width. */
 static void test_widths(void)
 {
     static const char *const name[] = {"zbv_p4_m8", "1f1b_p4_m8", "vmin_p4_m8", "dualpipe_p4_m8"};
@@ -397,9 +399,9 @@ static void test_svg(void)
     svg("<A & \"B\">\n");
     CHECK(strstr(picture, "''A ' 'B''?") == NULL && strstr(picture, "'A ' 'B''?") != NULL);
     CHECK_INT(count("<g><title>"), 64);           /* 8 F and 8 B on 4 ranks */
-    CHECK_INT(count("<line"), 2 * 3 * 8);         /* 3 edges, 8 micro-batches, both ways */
+    CHECK_INT(count("<line"), 2 * 3 * 8);         /* 3 edges, 8 micro-batches, both directions */
     CHECK_INT(count("<line class=\"f\""), 3 * 8); /* all between neighbours */
-    CHECK_INT(count("class=\"F0\""), 33);         /* and the legend's */
+    CHECK_INT(count("class=\"F0\""), 33);         /* and one in the legend */
     CHECK(strstr(picture, "<g><title>3B7 on rank 3, 25 to 27</title>") != NULL);
     CHECK(strstr(picture, "27.3 % idle") != NULL); /* 9 of 33 */
     CHECK_INT(count(pair[0]), count(pair[1]));
@@ -419,11 +421,11 @@ static void test_svg(void)
     timed("0UNSHARD,0F0,0B0,0REDUCE_GRAD,0RESHARD\n", 0);
     svg(NULL);
     CHECK_INT(count("class=\"U\""), 2);
-    timed("0SEND_F0\n1F0\n", 0); /* a message that nobody takes: no arrow */
+    timed("0SEND_F0\n1F0\n", 0); /* a message that no rank receives: no arrow */
     svg(NULL);
     CHECK_INT(count("<line"), 0);
     read_trace(2, 0);
-    for (k = 0; k < 600; k++) { /* so many that only one digit has room in a backward */
+    for (k = 0; k < 600; k++) { /* so many that only one digit fits in a backward */
         n += snprintf(csv + n, sizeof csv - (size_t)n, "%s0%c%d", k ? "," : "", k < 300 ? 'F' : 'B',
                       k % 300);
     }
@@ -433,7 +435,8 @@ static void test_svg(void)
     CHECK_INT(count("<text class=\"n\"") + count("<text class=\"q\""), 10);
 }
 
-/* What a viewer needs of a trace: it is JSON, slices of a thread nest, each arrow has both ends. */
+/* Checks what a viewer needs of a trace: it is JSON, slices of a thread nest, each arrow has two
+ * ends. */
 static void read_trace(int64_t slices, int64_t arrows)
 {
     static int64_t stack[8][8][64];
@@ -504,21 +507,21 @@ static void test_trace(void)
         pairs += plan.action[k].joined;
     }
     CHECK(pairs > 0);
-    read_trace(plan.begin[4] + pairs, 0); /* a pair is three slices */
+    read_trace(plan.begin[4] + pairs, 0); /* a pair has three slices */
     CHECK_INT(count("OVERLAP_F_B"), pairs);
-    /* the other ends: on another rank than the last, behind the last found one, before it */
+    /* the other ends: on another rank than the last, behind the last one found, before it */
     timed("2SEND_F0,0SEND_F0\n1RECV_F0\n4F0\n5F0\n3RECV_F0\n", 0);
     read_trace(6, 2);
     timed("0SEND_F0,0SEND_F1\n1RECV_F1,1RECV_F0\n", 0);
     read_trace(4, 2);
     timed("0UNSHARD,0F0,0I0,0W0,0REDUCE_GRAD,0RESHARD\n", 0);
     read_trace(6, 0);
-    CHECK_INT(count("\"cat\":\"compute\""), 3); /* I and W are no messages */
+    CHECK_INT(count("\"cat\":\"compute\""), 3); /* I and W are not messages */
 }
 
 /* ---- one small picture in full --------------------------------------------------------------- */
 
-/* Every kind of thing once, at times chosen by hand: 20 ticks, of which two are a unit. */
+/* Makes every kind of element once, at times chosen by hand: 20 ticks, of which two are a unit. */
 static void small(void)
 {
     static const int64_t from[] = {0, 1, 3, 4, 4, 10, 13, 14, 18, 0, 5, 7, 12};
@@ -576,7 +579,7 @@ static void test_refusals(void)
     refused(1, 4097, "width=4097; 32 to 4096 characters are allowed");
     end[3] = start[3] - 1;
     refused(1, 80, "action 1 of rank 1 runs from 2 to 1; 0 <= start <= end must hold");
-    plan.action[3].kind = DPAR_ACTION_RECV_F; /* a message may have come before */
+    plan.action[3].kind = DPAR_ACTION_RECV_F; /* a message may have arrived before */
     CHECK(strstr(text(1, NULL, 80), "makespan 6;") != NULL);
     plan.action[3].kind = DPAR_ACTION_BACKWARD;
     start[3] = -5;
@@ -619,7 +622,7 @@ static void test_refusals(void)
     refused(1, 80, "0 ranks and unit=1; 1 to 65535 and 1 to 1e12 are allowed");
 }
 
-/* Times up to INT64_MAX, in any order: pictures of nonsense, but pictures. */
+/* Checks times up to INT64_MAX in any order: the pictures make no sense but are pictures. */
 static void test_extremes(void)
 {
     uint64_t seed = 1;
@@ -644,7 +647,8 @@ static void test_extremes(void)
     }
 }
 
-/* Two messages in flight at once: each at its real time, on a thread of its own, arrows forward. */
+/* Checks two messages in flight at once: each at its real time, on its own thread, arrows
+ * forward. */
 static void test_trace_lanes(void)
 {
     static const char csv[] = "0F0,0SEND_F0,0F1,0SEND_F1\n1RECV_F0,1RECV_F1,1F0,1F1\n";
@@ -674,7 +678,7 @@ static void test_trace_lanes(void)
     CHECK(strstr(text, "\"ph\":\"f\",\"pid\":1,\"tid\":8,\"ts\":2,") != NULL);
 }
 
-/* Nine messages at once, and eight threads for them: what is left of the last is drawn on the one
+/* Checks nine messages at once on eight threads: the rest of the last one is drawn on the thread
  * that is free first. */
 static void test_trace_full(void)
 {

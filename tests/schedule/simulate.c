@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* simulate: the reference lists with their figures (tests/data/pipeline/metrics.tsv); random lists
- * on random maps against two naive simulations written here, one that goes tick by tick and one
- * that relaxes until nothing moves; idle times, memory and the critical path by their definitions.
- */
+/* Tests simulate: the reference lists with their figures (tests/data/pipeline/metrics.tsv); random
+ * lists on random maps against two naive simulations written here, one that advances tick by tick
+ * and one that relaxes until nothing changes; idle times, memory and the critical path by their
+ * definitions. Run with: tests/run test schedule. */
 #include "dpar_schedule.h"
 
 #include "check.h"
@@ -64,14 +64,14 @@ static dpar_schedule_times times(int64_t f, int64_t i, int64_t w, int64_t latenc
     return t;
 }
 
-/* ---- what a thing waits for, by search ------------------------------------------------------- */
+/* ---- what an action waits for, by search ----------------------------------------------------- */
 
 static int backward(int kind)
 {
     return kind == DPAR_ACTION_BACKWARD || kind == DPAR_ACTION_INPUT;
 }
 
-/* The index of an action; backward: B or I. -1: there is none. */
+/* Returns the index of an action, -1 if there is none; `backward` means B or I. */
 static int64_t find(const dpar_schedule *s, int kind, int32_t stage, int32_t micro)
 {
     int64_t i;
@@ -110,7 +110,7 @@ static int64_t cost(const dpar_schedule_times *t, const dpar_action *a)
     }
 }
 
-/* Of an action or of the pair that it leads. */
+/* Returns the time of an action or of the pair that it leads. */
 static int64_t takes(const dpar_schedule_times *t, const dpar_action *a)
 {
     if (!a->joined) {
@@ -125,7 +125,8 @@ static int64_t turn(const dpar_schedule_times *t, int32_t edge)
     return speed == 0 ? 0 : (each(&t->bytes, edge) * 1000000000 + speed - 1) / speed;
 }
 
-/* The stage that an action's message comes from (input 1) or goes to (0); -1: none. */
+/* Returns the stage that an action's message comes from (input 1) or goes to (0); -1 if there is
+ * none. */
 static int32_t neighbour(const dpar_schedule *s, const dpar_action *a, int input)
 {
     int up = a->kind == DPAR_ACTION_FORWARD || a->kind == DPAR_ACTION_SEND_F ||
@@ -150,8 +151,9 @@ static int is_lowered(const dpar_schedule *s)
     return 0;
 }
 
-/* Indices that must have ended before action i starts; -1 among them: never. Returns how many.
- * *message: which of them is the message or remote producer that brings the input, or -2. */
+/* Lists the actions that must have ended before action i starts, with -1 for one that never does.
+ * Returns how many. *message is which of them is the message or remote producer that brings the
+ * input, or -2. */
 static int needs(const dpar_schedule *s, int64_t i, int lowered, int64_t need[4], int64_t *message)
 {
     const dpar_action *a = &s->action[i];
@@ -218,7 +220,7 @@ static void post(const dpar_schedule *s, int64_t send, int64_t recv)
     flying[flights++].begun = 0;
 }
 
-/* Messages that may leave now, in the order of their posts. */
+/* Starts the messages that may be sent now, in the order in which they were posted. */
 static int fly(const dpar_schedule_times *t, int64_t now, int64_t wires[64][64])
 {
     int k, moved = 0;
@@ -240,7 +242,7 @@ static int fly(const dpar_schedule_times *t, int64_t now, int64_t wires[64][64])
     return moved;
 }
 
-/* May this start now? Everything that it needs has ended. */
+/* Returns 1 if action i may start now, because everything that it needs has ended. */
 static int ready(const dpar_schedule *s, int64_t i, int lowered, int64_t now)
 {
     int64_t need[4], mail;
@@ -254,8 +256,8 @@ static int ready(const dpar_schedule *s, int64_t i, int lowered, int64_t now)
                           (!lowered || reached[mail] >= 0));
 }
 
-/* Runs the list; 1 when it ends. ended[], reached[] (start), arrives[] of messages and producers.
- */
+/* Runs the list; returns 1 if it ends. Sets ended[], reached[] (start), and arrives[] of messages
+ * and producers. */
 static int tick(const dpar_schedule *s, const dpar_schedule_times *t)
 {
     static int64_t wires[64][64];
@@ -284,7 +286,7 @@ static int tick(const dpar_schedule *s, const dpar_schedule_times *t)
                 if (hold[r] > now) {
                     continue;
                 }
-                if (running[r] >= 0) { /* it ends: what it made leaves */
+                if (running[r] >= 0) { /* it ends, and its message is sent */
                     int k;
                     for (k = 0; k <= s->action[running[r]].joined && !lowered; k++) {
                         a = &s->action[running[r] + k];
@@ -372,7 +374,7 @@ static int tick(const dpar_schedule *s, const dpar_schedule_times *t)
     return !left;
 }
 
-/* ---- relaxation: only async, wires of one's own ---------------------------------------------- */
+/* ---- relaxation: only async, separate links -------------------------------------------------- */
 
 static int64_t relaxed[MOST];
 
@@ -442,7 +444,8 @@ static int holds(const dpar_schedule_times *t, int kind)
     return kind != DPAR_ACTION_IDLE && (t->sends == DPAR_SEND_MODE_BLOCKING || !is_message(kind));
 }
 
-/* The critical path: each starts with the end of the one before or with its message. */
+/* Checks the critical path: each action starts when the one before it ends or when its message
+ * arrives. */
 static void check_path(const dpar_schedule *s, const dpar_schedule_times *t, const dpar_timing *out)
 {
     int64_t n = out->path_actions, k, compute = 0, flight = 0;
@@ -457,12 +460,12 @@ static void check_path(const dpar_schedule *s, const dpar_schedule_times *t, con
         const dpar_action *a = &s->action[i], *b = k ? &s->action[j] : NULL;
         int linked = k == 0;
         int joins = i > s->begin[s->rank_of[a->stage]] && a[-1].joined;
-        int64_t h = i - 1; /* what held the rank before: where that binds too, the path stays */
+        int64_t h = i - 1; /* held the rank before; if that binds too, the path stays here */
         while (h >= s->begin[s->rank_of[a->stage]] && !holds(t, s->action[h].kind)) {
             h--;
         }
         if (h >= s->begin[s->rank_of[a->stage]] && to[h] == from[i] &&
-            (holds(t, a->kind) ? !is_message(a->kind) : a->kind % 2)) { /* work, or a SEND */
+            (holds(t, a->kind) ? !is_message(a->kind) : a->kind % 2)) { /* works, or is a SEND */
             CHECK(b != NULL && (j == h || (j == h - 1 && b->joined)));
         }
         if (!is_message(a->kind)) {
@@ -471,7 +474,7 @@ static void check_path(const dpar_schedule *s, const dpar_schedule_times *t, con
         CHECK(!joins);
         if (is_message(a->kind) && (b == NULL || !is_message(b->kind) ||
                                     b->micro_batch != a->micro_batch || to[i] != to[j])) {
-            int32_t near = neighbour(s, a, a->kind % 2 == 0); /* this half let it go */
+            int32_t near = neighbour(s, a, a->kind % 2 == 0); /* this half released it */
             near = near < a->stage ? near : a->stage;
             CHECK(t->sends != DPAR_SEND_MODE_BUFFERED || a->kind % 2);
             if (t->links == DPAR_CONTENTION_NONE) {
@@ -510,7 +513,7 @@ static void check_path(const dpar_schedule *s, const dpar_schedule_times *t, con
     }
 }
 
-/* Idle by cause, from the times; where sends do not block. */
+/* Checks idle time by cause, from the times, where sends do not block. */
 static void check_idle(const dpar_schedule *s, int32_t r)
 {
     int64_t clock = 0, i, dependency = 0, communication = 0, k, need[4], mail, began = 0;
@@ -571,7 +574,7 @@ static int64_t more(int64_t x)
     return x > 0 ? x : 0;
 }
 
-/* While action i runs: all that ended before, and what it and its other half add. */
+/* Checks memory while action i runs: all that ended before, and what it and its other half add. */
 static void check_memory(const dpar_schedule *s, const dpar_schedule_times *t, int32_t r)
 {
     int64_t base = 0, peak, i, j, live = 0, most = 0;
@@ -601,7 +604,8 @@ static void check_memory(const dpar_schedule *s, const dpar_schedule_times *t, i
     CHECK_INT(ranks[r].peak_count, most);
 }
 
-/* One moment of an idle rank: the cause by its definition. i: the action that it waits for. */
+/* Finds the cause of one moment of an idle rank by its definition. i is the action that it waits
+ * for. */
 enum { DEPENDS, TRAVELS, STARVES };
 static int why_idle(const dpar_schedule *s, const dpar_schedule_times *t, int32_t r, int64_t i,
                     int64_t now)
@@ -611,7 +615,7 @@ static int why_idle(const dpar_schedule *s, const dpar_schedule_times *t, int32_
     int lowered = is_lowered(s), n, could = 1, cause = TRAVELS;
     for (j = i + 1; j < s->begin[r + 1] && s->action[j].kind != DPAR_ACTION_FORWARD; j++) {
     }
-    if (each(&t->cap, r) > 0 && j < s->begin[r + 1]) { /* could the next forward run now? */
+    if (each(&t->cap, r) > 0 && j < s->begin[r + 1]) { /* the next forward could run now */
         n = needs(s, j, lowered, need, &mail);
         for (k = 0; k < n; k++) {
             could &= ended[need[k]] <= now;
@@ -635,7 +639,7 @@ static int why_idle(const dpar_schedule *s, const dpar_schedule_times *t, int32_
     for (k = 0; k <= a->joined; k++) {
         (void)needs(s, i + k, lowered, need, &mail);
         (void)needs(s, i + k, 0, need, &made);
-        if (mail >= 0 && arrives[mail] > late) { /* the last to come */
+        if (mail >= 0 && arrives[mail] > late) { /* the last to arrive */
             late = arrives[mail];
             cause = ended[made] > now ? DEPENDS : TRAVELS;
         }
@@ -643,12 +647,12 @@ static int why_idle(const dpar_schedule *s, const dpar_schedule_times *t, int32_
     return cause;
 }
 
-/* Idle time by cause, moment by moment. */
+/* Checks idle time by cause, moment by moment. */
 static void check_causes(const dpar_schedule *s, const dpar_schedule_times *t, int32_t r)
 {
     int64_t now, i = s->begin[r], sum[3] = {0, 0, 0};
     for (now = ranks[r].first; now < ranks[r].last; now++) {
-        while (!holds(t, s->action[i].kind) || to[i] <= now) { /* what is done */
+        while (!holds(t, s->action[i].kind) || to[i] <= now) { /* skips what is done */
             i++;
         }
         if (is_message(s->action[i].kind) || from[i] > now) {
@@ -709,7 +713,7 @@ static void check_ranks(const dpar_schedule *s, const dpar_schedule_times *t,
     CHECK_INT(out->bubble_of_span.whole, s->ranks * span);
 }
 
-/* One list under one set of times, against everything above. 1: it ran. */
+/* Checks one list with one set of times against everything above. Returns 1 if it ran. */
 static int against(const dpar_schedule *s, const dpar_schedule_times *t)
 {
     dpar_timing out;
@@ -749,7 +753,7 @@ static int against(const dpar_schedule *s, const dpar_schedule_times *t)
 
 /* ---- the reference lists --------------------------------------------------------------------- */
 
-/* Every row of metrics.tsv; decimals there are multiples of a quarter and of a half. */
+/* Compares every row of metrics.tsv, whose decimals are multiples of a quarter and of a half. */
 static void test_metrics(void)
 {
     FILE *f = fopen("tests/data/pipeline/metrics.tsv", "r");
@@ -803,7 +807,7 @@ static void test_metrics(void)
     }
 }
 
-/* The two lowered references, over every way to send; and the list that hangs. */
+/* Checks the two lowered references with every kind of sending, and the list that hangs. */
 static void test_messages(void)
 {
     dpar_schedule s;
@@ -818,14 +822,14 @@ static void test_messages(void)
                 CHECK(against(&s, &t));
                 CHECK_INT(run(&s, &t, &out, NULL), DPAR_OK);
                 CHECK_INT(out.lowered, 1);
-                if (t.sends == 0 && t.latency.all == 0) { /* metrics.tsv: as compute only */
+                if (t.sends == 0 && t.latency.all == 0) { /* metrics.tsv: same as compute only */
                     CHECK_INT(out.makespan, k ? 57 : 33);
                 }
             }
         }
     }
-    /* The list that hangs where sends wait for their receives (its file says so): the two stuck
-     * lines of the report (PyTorch #172668). It runs where they do not. */
+    /* The list that hangs where sends wait for their receives, as its file states: the message has
+     * the two stuck lines of the report (PyTorch #172668). It runs where sends do not wait. */
     load(&s, "pt_interleaved_p2_v2_m4_recv_late_DEADLOCK", 0, 1);
     t = times(1, 1, 1, 1);
     for (t.sends = 0; t.sends < DPAR_SEND_MODE_COUNT; t.sends++) {
@@ -839,8 +843,8 @@ static void test_messages(void)
     }
 }
 
-/* Buffered messages change nothing about memory either; without bytes, those of the peak are
- * activations. */
+/* Checks that buffered messages do not change memory either, and that without bytes the peak's
+ * bytes are activations. */
 static void check_caps_lowered(const dpar_schedule *s, const dpar_schedule *l,
                                dpar_schedule_times t)
 {
@@ -856,12 +860,13 @@ static void check_caps_lowered(const dpar_schedule *s, const dpar_schedule *l,
         CHECK_INT(ranks[r].over_cap, plain[r].over_cap);
         CHECK_INT(plain[r].peak_bytes, plain[r].peak_count);
     }
-    CHECK_INT(out.peak_bytes - out.over_cap, /* one cap for all: the peak of both is one rank's */
+    CHECK_INT(out.peak_bytes - out.over_cap, /* one cap for all: both peaks are on one rank */
               out.peak_bytes < t.cap.all ? out.peak_bytes : t.cap.all);
 }
 
-/* Every order of the library, lowered: with sends that are buffered as without messages, since each
- * leaves right behind its work; posted ones are no faster; and none hangs, even blocking. */
+/* Checks every order of the library, lowered: with buffered sends it takes as long as without
+ * messages, since each is sent right after its work; posted sends are no faster; and none hangs,
+ * even when blocking. */
 static void test_lowered(void)
 {
     static int64_t plain[1 << 16], lower[1 << 16];
@@ -931,13 +936,14 @@ static void put_message(dpar_schedule *s, int kind, int32_t stage, int32_t micro
     }
 }
 
-/* done[stage][micro]: 0 nothing, 1 F, 2 I, 3 all. What may come next here: F, B or W; 0 nothing. */
+/* Returns which of F, B and W may come next here, 0 if none. done[stage][micro]: 0 nothing, 1 F, 2
+ * I, 3 all. */
 static int next(const dpar_schedule *s, char done[16][16], int32_t stage, int32_t k)
 {
     int32_t before = dpar_schedule_partner(s, DPAR_ACTION_RECV_F, stage),
             behind = dpar_schedule_partner(s, DPAR_ACTION_SEND_F, stage);
     if (stage / s->chain != k / s->slices % (s->stages / s->chain)) {
-        return 0; /* the other chain's */
+        return 0; /* belongs to the other chain */
     }
     switch (done[stage][k]) {
     case 0:
@@ -1047,7 +1053,7 @@ static void random_times(dpar_schedule_times *t)
         random_each(&t->reload, 10, 0, 3);
     }
     random_each(&t->latency, 11, 0, 5);
-    if (any(2)) { /* a turn of up to 4 */
+    if (any(2)) { /* a turn of up to 4 actions */
         random_each(&t->bytes, 12, 0, 9);
         random_each(&t->bandwidth, 13, 2, 7);
         t->bandwidth.all *= 1000000000;
@@ -1061,7 +1067,7 @@ static void random_times(dpar_schedule_times *t)
     random_each(&t->hold_always, 17, 0, 100);
 }
 
-/* In bytes, or, without any, in activations. */
+/* Sets caps in bytes, or in activations if there are no bytes. */
 static void random_caps(dpar_schedule_times *t)
 {
     if (any(2)) {
@@ -1074,8 +1080,8 @@ static void random_caps(dpar_schedule_times *t)
     random_each(&t->cap, 18, 0, 6);
 }
 
-/* Larger caps never give more idle time for memory, large ones none; it goes to the other causes.
- * Returns that under t's own caps. */
+/* Checks that larger caps never give more idle time for memory, and large ones none, so that the
+ * time is counted as other causes. Returns that under t's own caps. */
 static int64_t check_monotone(const dpar_schedule *s, const dpar_schedule_times *t)
 {
     static dpar_rank_timing last[64];
@@ -1091,7 +1097,7 @@ static int64_t check_monotone(const dpar_schedule *s, const dpar_schedule_times 
     u.cap.each = caps;
     for (step = 0; step < 3; step++) {
         memcpy(last, ranks, sizeof last);
-        for (r = 0; r < s->ranks; r++) { /* a 0 is no limit */
+        for (r = 0; r < s->ranks; r++) { /* a 0 means no limit */
             caps[r] = caps[r] == 0 ? 0 : step == 2 ? INT64_MAX : caps[r] + any(step ? 200 : 3);
         }
         CHECK_INT(run(s, &u, &out, NULL), DPAR_OK);
@@ -1105,7 +1111,7 @@ static int64_t check_monotone(const dpar_schedule *s, const dpar_schedule_times 
     return sum;
 }
 
-/* Moves something: two neighbours change places, or one goes. */
+/* Swaps two neighbours or removes one. */
 static void disturb(dpar_schedule *s)
 {
     int64_t n = s->begin[s->ranks], i;
@@ -1142,7 +1148,7 @@ static void test_random(void)
         t.sends = lowered ? any(3) : 0;
         t.links = t.sends == DPAR_SEND_MODE_BUFFERED ? any(3) : 0;
         valid = against(&s, &t);
-        CHECK(valid); /* made in one order of everything: no way of sending can hang */
+        CHECK(valid); /* made in a common order, so that no kind of sending can hang */
         ran += valid;
         if (any(2)) {
             random_caps(&t);
@@ -1163,7 +1169,7 @@ static void test_random(void)
         }
     }
     CHECK_INT(ran, 3000);
-    CHECK(stuck > 100 && refused > stuck + 100); /* both happen */
+    CHECK(stuck > 100 && refused > stuck + 100); /* both occur */
     CHECK(starved[0][0] > 100 && starved[1][0] > 20 && starved[1][1] > 20 && starved[1][2] > 20);
 }
 
@@ -1227,7 +1233,7 @@ static void test_order(void)
         small(&s, bad[k].csv, 0);
         refuses(&s, &t, DPAR_E_ARG, bad[k].says);
     }
-    small(&s, "0F0,0F1,0B0,0B1", 0); /* one micro-batch in two slices: back from the last */
+    small(&s, "0F0,0F1,0B0,0B1", 0); /* one micro-batch in two slices: backward from the last */
     s.slices = 2;
     refuses(&s, &t, DPAR_E_ARG, "rank 0: 0B0 comes before 0B1 or without it");
     small(&s, "0F1,0F0,0B1,0B0", 0);
@@ -1269,7 +1275,7 @@ static void test_garbage(void)
     refuses(&s, &t, DPAR_E_ARG, "rank 0: 0 is joined, but it is not an F that a B or I follows");
     s.action[1].joined = 0;
     s.action[1].kind =
-        DPAR_ACTION_FORWARD; /* the last of its rank; behind it stands the next rank's B */
+        DPAR_ACTION_FORWARD; /* the last of its rank; the next rank's B comes behind it */
     s.action[1].joined = 1;
     a->kind = DPAR_ACTION_BACKWARD;
     s.action[0].kind = DPAR_ACTION_IDLE;
@@ -1308,7 +1314,7 @@ static void test_garbage(void)
     CHECK_INT(out.makespan, 8); /* 1 + 1 + 1 + 2 + 1 + 2 */
 }
 
-/* Sums that pass INT64_MAX are refused, those that just do not are right. */
+/* Checks that sums above INT64_MAX are refused and those just below are right. */
 static void test_large(void)
 {
     const int64_t most = INT64_MAX;
@@ -1337,7 +1343,7 @@ static void test_large(void)
     t = times(1, 1, 1, 0);
     t.overlap.all = most;
     refuses(&s, &t, DPAR_E_RANGE, "rank 0, action 1: the times exceed INT64_MAX");
-    t.overlap.all = most - 5; /* F, F, B and it */
+    t.overlap.all = most - 5; /* F, F, B and the overlap */
     CHECK_INT(run(&s, &t, &out, NULL), DPAR_OK);
     CHECK_INT(out.makespan, most - 4);
     t.overlap.all = 0;
@@ -1345,14 +1351,14 @@ static void test_large(void)
     refuses(&s, &t, DPAR_E_RANGE, "rank 0, action 1: the bytes do not fit into 64 bits");
     t.hold_forward.all = INT64_MIN;
     refuses(&s, &t, DPAR_E_RANGE, "rank 0, action 1: the bytes do not fit into 64 bits");
-    t = times(1, 1, 1, 0); /* INT64_MAX held, and the smaller of what B adds */
+    t = times(1, 1, 1, 0); /* INT64_MAX held, and the smaller one that B adds */
     t.hold_forward.all = most;
     t.hold_input.all = t.hold_weight.all = 1;
     small(&s, "0F0,0B0", 0);
     refuses(&s, &t, DPAR_E_RANGE, "rank 0, action 1: the bytes do not fit into 64 bits");
     {
         static const int64_t holds[] = {INT64_C(1) << 62, -(INT64_C(1) << 62)};
-        t = times(1, 1, 1, 0); /* 2^62, 0, 2^62, and what the second stage took back */
+        t = times(1, 1, 1, 0); /* 2^62, 0, 2^62, and what the second stage freed */
         t.hold_forward.each = holds;
         small(&s, "0F0,1F0,0F1,1OFFLOAD0", 0);
         refuses(&s, &t, DPAR_E_RANGE, "rank 0, action 3: the bytes do not fit into 64 bits");
@@ -1363,7 +1369,7 @@ static void test_large(void)
     refuses(&s, &t, DPAR_E_RANGE, "rank 0: hold_always exceeds INT64_MAX at stage 1");
 }
 
-/* bytes x 10^9 / bandwidth, rounded up; and millionths to the nearest. By hand. */
+/* Checks bytes x 10^9 / bandwidth, rounded up, and millionths to the nearest, by hand. */
 static void test_rounding(void)
 {
     static const struct {
@@ -1390,13 +1396,13 @@ static void test_rounding(void)
             CHECK_INT(run(&s, &t, &out, NULL), DPAR_OK);
             CHECK_INT(out.makespan, row[k].turn);
             CHECK_INT(ranks[1].warm_up, row[k].turn);
-        } else { /* twice that is too much */
+        } else { /* twice as much is too much */
             CHECK_INT(run(&s, &t, &out, NULL), DPAR_E_RANGE);
         }
     }
 }
 
-/* Times, idle and path of a few lists, drawn by hand. */
+/* Checks times, idle time and path of a few lists that were drawn by hand. */
 static void test_by_hand(void)
 {
     dpar_schedule s;
@@ -1422,7 +1428,7 @@ static void test_by_hand(void)
     CHECK_INT(out.path_actions, 2);
     CHECK_INT(out.path_compute, 6);
     CHECK(path[0] == 0 && path[1] == 1);
-    /* two ranks that end at once: the first; nothing to do at all; a rank without work */
+    /* two ranks that end at once: the first counts; no actions at all; a rank without work */
     small(&s, "0F0\n1F0", 1);
     CHECK_INT(run(&s, &t, &out, NULL), DPAR_OK);
     CHECK_INT(out.path_actions, 1);
@@ -1432,7 +1438,7 @@ static void test_by_hand(void)
     CHECK_INT(out.makespan, 0);
     CHECK_INT(out.path_actions, 1);
     CHECK_INT(out.bubble_of_makespan.part, 0);
-    /* one wire out of rank 0 for the stages that go to ranks 1 and 2: the second waits */
+    /* one link out of rank 0 for the stages that send to ranks 1 and 2: the second waits */
     small(&s, "0F0,2F0\n1F0\n3F0", 2);
     t.bytes.all = 5;
     t.bandwidth.all = 1000000000;
@@ -1451,7 +1457,7 @@ static void test_by_hand(void)
     CHECK_INT(from[3], 2 + 5 + 5 + 3);
 }
 
-/* Of one rank: dependency, communication, memory, over_cap. */
+/* Checks dependency, communication, memory and over_cap of one rank. */
 static void causes(const dpar_schedule *s, const dpar_schedule_times *t, int32_t r,
                    int64_t dependency, int64_t communication, int64_t starved, int64_t over)
 {
@@ -1463,15 +1469,15 @@ static void causes(const dpar_schedule *s, const dpar_schedule_times *t, int32_t
     CHECK_INT(ranks[r].over_cap, over);
 }
 
-/* Which gaps are memory, drawn by hand. */
+/* Checks which gaps are caused by memory, drawn by hand. */
 static void test_caps(void)
 {
     int64_t caps[3] = {0, 1, 0}, forward[3] = {5, 2, 2};
     dpar_schedule s;
     dpar_schedule_times t = times(1, 1, 1, 0);
-    /* 1F1B. Rank 0: F0 0-1, F1 1-2, B0 4-6, F2 6-7, B1 7-9, F3 9-10, B2 10-12, B3 13-15; rank 1
-     * has no gap. The gap 2-4 is before B0, with two activations held, and F2 could start; behind
-     * 12-13 no forward is left. */
+    /* 1F1B. Rank 0: F0 0-1, F1 1-2, B0 4-6, F2 6-7, B1 7-9, F3 9-10, B2 10-12, B3 13-15; rank 1 has
+     * no gap. The gap 2-4 is before B0, with two activations held, and F2 could start; after the
+     * gap 12-13 no forward is left. */
     small(&s, "0F0,0F1,0B0,0F2,0B1,0F3,0B2,0B3\n1F0,1B0,1F1,1B1,1F2,1B2,1F3,1B3", 0);
     causes(&s, &t, 0, 3, 0, 0, 0);
     t.cap.all = 3;
@@ -1481,7 +1487,8 @@ static void test_caps(void)
     t.cap.all = 1;
     causes(&s, &t, 0, 1, 0, 2, 1);
     causes(&s, &t, 1, 0, 0, 0, 0);
-    /* in bytes: 2 activations of 10 on top of 5; the third just fits, or by one does not */
+    /* in bytes: 2 activations of 10 in addition to 5; the third just fits, or exceeds the cap by
+     * one */
     t.hold_forward.all = 10;
     t.hold_weight.all = -10;
     t.hold_always.all = 5;
@@ -1491,7 +1498,7 @@ static void test_caps(void)
     causes(&s, &t, 0, 1, 0, 2, 0);
     t.cap.all = 20;
     causes(&s, &t, 0, 1, 0, 2, 5);
-    /* a forward that frees a byte: 10, 9, 8 are held, and 7 after F2, which is just the cap */
+    /* a forward that frees a byte: 10, 9, 8 are held, and 7 after F2, which is exactly the cap */
     t.hold_forward.all = -1;
     t.hold_weight.all = 1;
     t.hold_always.all = 10;
@@ -1499,22 +1506,22 @@ static void test_caps(void)
     causes(&s, &t, 0, 3, 0, 0, 3);
     t.cap.all = 6;
     causes(&s, &t, 0, 1, 0, 2, 4);
-    /* numbers at the end of their range: a sum that passes it fits nowhere */
+    /* numbers at the end of their range: a sum that overflows exceeds every cap */
     t.hold_forward.all = INT64_MAX / 2;
     t.hold_weight.all = -t.hold_forward.all;
     t.hold_always.all = 1;
-    t.cap.all = INT64_MAX; /* 1 + 2 x half = INT64_MAX fits, the third passes every cap */
+    t.cap.all = INT64_MAX; /* 1 + 2 x half = INT64_MAX fits, the third exceeds every cap */
     causes(&s, &t, 0, 1, 0, 2, 0);
-    /* an activation that is on the host is not held: one in the gap 2-4 */
+    /* an activation on the host is not held: one in the gap 2-4 */
     t = times(1, 1, 1, 0);
     small(&s, "0F0,0F1,0OFFLOAD1,0B0,0F2,0RELOAD1,0B1,0B2\n1F0,1B0,1F1,1B1,1F2,1B2", 0);
     t.cap.all = 2; /* B1 7-9, B2 10-12: the gap 9-10 is dependency */
     causes(&s, &t, 0, 3, 0, 0, 0);
     t.cap.all = 1;
     causes(&s, &t, 0, 1, 0, 2, 1);
-    /* The middle of three. 0F0 0-5, 0F1 5-10, 1F0 8-10, 2F0 13-15, 2B0 15-17, 1B0 20-22: of the gap
-     * 10-20 the part from 13 on, when 0F1 has arrived, is memory. 1F1 22-24, 2F1 27-29, 2B1 29-31,
-     * 1B1 34-36: no forward is left. */
+    /* The middle of three ranks. 0F0 0-5, 0F1 5-10, 1F0 8-10, 2F0 13-15, 2B0 15-17, 1B0 20-22: in
+     * the gap 10-20 the part from 13 on, when 0F1 has arrived, is memory. 1F1 22-24, 2F1 27-29, 2B1
+     * 29-31, 1B1 34-36: no forward is left. */
     small(&s, "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n2F0,2B0,2F1,2B1", 0);
     t = times(2, 1, 1, 3);
     t.forward.each = forward;
@@ -1527,10 +1534,10 @@ static void test_caps(void)
     caps[1] = 1;
     forward[0] = 11;
     causes(&s, &t, 1, 7 + 7, 2 + 3, 1, 0);
-    forward[0] = 12; /* and here as 1B0 starts, at 27 */
+    forward[0] = 12; /* and here when 1B0 starts, at 27 */
     causes(&s, &t, 1, 7 + 7, 3 + 3, 0, 0);
-    /* 0F0 0-8, 0F1 8-16, 1F0 8-10, 2F0 10-12, 1F1 16-18: one fits, and two are held, but the next
-     * forward behind 1F1 needs just that. At the end four are held. */
+    /* 0F0 0-8, 0F1 8-16, 1F0 8-10, 2F0 10-12, 1F1 16-18: the cap is one, and two are held, but the
+     * next forward after 1F1 needs exactly that. At the end four are held. */
     small(&s, "0F0,0F1\n1F0,2F0,1F1,2F1", 0);
     s.rank_of[2] = 1;
     t.latency.all = 0;
@@ -1538,7 +1545,8 @@ static void test_caps(void)
     causes(&s, &t, 1, 4, 0, 0, 3);
 }
 
-/* All stages on one rank: no message, so that any sends are fine: F F B B, 2 x (1 + 1) x 2. */
+/* All stages on one rank: there are no messages, so that any kind of sending is right: F F B B, 2 x
+ * (1 + 1) x 2. */
 static void test_one_rank(void)
 {
     dpar_schedule s;

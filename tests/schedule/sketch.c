@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* sketch: schedules by name are those of an order, and the picture is that of a simulation with F =
- * I = W = 1, byte for byte; memory of just the bytes that E_ROOM says is enough, one less is not.
- */
+/* Tests sketch: schedules by name are those of an order, and the picture is that of a simulation
+ * with F = I = W = 1, byte for byte; memory of exactly the bytes that E_ROOM reports is enough, one
+ * byte less is not. Run with: tests/run test schedule. */
 #include "dpar_schedule.h"
 
 #include "check.h"
@@ -13,7 +13,7 @@ static int64_t memory[1 << 15], by_order[1 << 15], work[1 << 15];
 static char text[1 << 18], expected[1 << 18];
 static dpar_why why;
 
-/* The number before a word of the sentence. */
+/* Returns the number before a word of the message. */
 static int64_t said(const char *word)
 {
     const char *at = strstr(why.text, word);
@@ -30,7 +30,7 @@ static int64_t said(const char *word)
     return (int64_t)atoll(at);
 }
 
-/* By the full API: what the one call must equal. */
+/* Draws with the full API what the one call must draw. */
 static void draw(const dpar_schedule *s, int32_t format, dpar_text *t)
 {
     int64_t *start = calloc((size_t)s->begin[s->ranks], 8),

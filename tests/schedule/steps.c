@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* steps: slots against lifetimes written down one by one, known numbers of slots, the step machine
- * against the lists. */
+/* Tests steps: compares slots with lifetimes written down one by one and with known numbers of
+ * slots, and the step machine with the lists. Run with: tests/run test schedule. */
 #include "dpar_schedule.h"
 #include "schedule_calls.h"
 
 #include "check.h"
 #include "pipeline_lists.h"
 
-static dpar_action_slots *slots;            /* of the last schedule */
+static dpar_action_slots *slots;            /* slots of the last schedule */
 static dpar_slot_counts counts[LIST_RANKS]; /* and its counts */
 
 static dpar_status slots_s(const dpar_schedule *s, int flying, dpar_why *why)
@@ -27,20 +27,20 @@ static dpar_status slots_s(const dpar_schedule *s, int flying, dpar_why *why)
 
 /* ---- lifetimes ------------------------------------------------------------------------------- */
 
-/* What lives from one moment to another, both included, in a slot. */
+/* A value that is in a slot from one moment to another, both included. */
 typedef struct life {
     int from, to, slot;
 } life;
 static life lives[4 * LIST_MOST];
 static int life_count;
 
-/* The moment of action i of a list: both of a pair have the first's. */
+/* Returns the moment of action i of a list; both halves of a pair have the first's. */
 static int moment(const lists *l, int r, int i)
 {
     return i > 0 && l->a[r][i - 1].joined ? i - 1 : i;
 }
 
-/* The place of one of two kinds, behind i; the list's length when there is none. */
+/* Returns the position of one of two kinds behind i; the list's length if there is none. */
 static int find(const lists *l, int r, int kind, int other, int i)
 {
     const dpar_action *a = &l->a[r][i];
@@ -54,7 +54,7 @@ static int find(const lists *l, int r, int kind, int other, int i)
     return i;
 }
 
-/* The send that is `flying` behind the one at i. */
+/* Returns the send that is `flying` sends behind the one at i. */
 static int later_send(const lists *l, int r, int i, int flying)
 {
     while (i < l->n[r] && flying > 0) {
@@ -74,7 +74,8 @@ static void live(const lists *l, int r, int from, int to, int slot, int slot_at_
     CHECK(to >= l->n[r] || slot == slot_at_end);
 }
 
-/* No two that meet share a slot, all below `count`, which is the most at one moment. */
+/* Checks that no two values that live at once share a slot, and that all slots are below `count`,
+ * which is the most at one moment. */
 static void check_lives(int count, int moments)
 {
     int i, j, t, most = 0;
@@ -106,7 +107,8 @@ static int slot_of(const dpar_action_slots *s, int kind)
                                 : s->weight;
 }
 
-/* From where to where, by kind of slot; 0: nothing begins with this action. */
+/* Sets from where to where a value lives, by kind of slot; returns 0 if none begins with this
+ * action. */
 static int span(const lists *l, int r, int i, int kind, int flying, int *end, int *last)
 {
     const int k = l->a[r][i].kind, f = k == DPAR_ACTION_FORWARD,
@@ -157,7 +159,7 @@ static void check_slots(const lists *l, int flying)
     free(mem);
 }
 
-/* What an action has no business with is DPAR_SLOT_NONE, what it uses is not. */
+/* Checks that slots which an action does not use are DPAR_SLOT_NONE, and those it uses are not. */
 static void check_uses(const lists *l)
 {
     dpar_schedule s;
@@ -219,8 +221,9 @@ static void test_lifetimes(void)
 
 /* ---- known numbers --------------------------------------------------------------------------- */
 
-/* PyTorch's analyze_pipeline_activation_liveness, the example of its documentation (stage,
- * micro-batch): F0,0 F1,0 F0,1 B1,0 B0,0 F1,1 B1,1 B0,1, the last of which may use slot 0 again. */
+/* Compares with PyTorch's analyze_pipeline_activation_liveness, the example of its documentation
+ * (stage, micro-batch): F0,0 F1,0 F0,1 B1,0 B0,0 F1,1 B1,1 B0,1, where the last may use slot 0
+ * again. */
 static void test_pytorch(void)
 {
     static const int expected[8] = {0, 1, 2, 1, 0, 0, 0, 2};
@@ -236,7 +239,7 @@ static void test_pytorch(void)
     }
 }
 
-/* tests/data/pipeline/metrics.tsv, column 7: "4/3/2/1". */
+/* Compares with tests/data/pipeline/metrics.tsv, column 7: "4/3/2/1". */
 static void test_peaks(void)
 {
     char line[512], name[128], peaks[64];
@@ -256,14 +259,14 @@ static void test_peaks(void)
         }
         files++;
     }
-    CHECK_INT(files, 22); /* lines of the file, less its heading */
+    CHECK_INT(files, 22); /* lines of the file without its heading */
     if (f != NULL) {
         fclose(f);
     }
 }
 
-/* Interleaved 1F1B on p ranks with v stages each, groups of N = p: w warm-up forwards (the rule as
- * in torch's Interleaved1F1B; v = 1: plain 1F1B). */
+/* Makes interleaved 1F1B on p ranks with v stages each and groups of N = p: w warm-up forwards (the
+ * rule as in torch's Interleaved1F1B; v = 1 is plain 1F1B). */
 static void list_interleaved(lists *l, int p, int v, int m)
 {
     int r, k;
@@ -300,14 +303,15 @@ static void receives(const lists *l, const int *expected)
     CHECK_INT(slots_s(&s, 0, NULL), DPAR_OK);
     for (r = 0; r < l->ranks; r++) {
         CHECK_INT(counts[r].receive, expected[r]);
-        CHECK_INT(counts[r].send, 1); /* PyTorch's rule puts a SEND right behind its producer */
+        CHECK_INT(counts[r].send, 1); /* PyTorch's rule puts a SEND directly behind its producer */
     }
     free(mem);
 }
 
-/* Receives that PyTorch's rule posts before they are used, by an event simulation of others: 1F1B
- * 2, interleaved p = 8, v = 2, m = 32 8 3 3 3 3 3 3 4, ZBV p = 4 2 3 3 2, interleaved zero-bubble
- * p = 4, v = 2 4 2 2 3. Activations: min((v - 1) p + 2 (p - 1 - r) + 1, m v). */
+/* Counts receives that PyTorch's rule posts before they are used, from an independent event
+ * simulation: 1F1B 2, interleaved p = 8, v = 2, m = 32 8 3 3 3 3 3 3 4, ZBV p = 4 2 3 3 2,
+ * interleaved zero-bubble p = 4, v = 2 4 2 2 3. Activations: min((v - 1) p + 2 (p - 1 - r) + 1, m
+ * v). */
 static void test_receives(void)
 {
     static const int one[] = {1, 2, 2, 1}, two[] = {8, 3, 3, 3, 3, 3, 3, 4}, zbv[] = {2, 3, 3, 2},
@@ -355,7 +359,7 @@ static void test_refusals(void)
     CHECK_INT(give_slots(&s, 0, out, &count, mem, sizeof mem, &why), DPAR_E_ARG);
 }
 
-/* 12 bytes a stage and micro-batch, 8 an action of the longest list. */
+/* Checks the memory: 12 bytes per stage and micro-batch, 8 per action of the longest list. */
 static void test_bytes(void)
 {
     static const char csv[] = "0F0,0F1,0F2,0F3,0B3,0B2,0B1,0B0\n"
@@ -368,7 +372,7 @@ static void test_bytes(void)
     CHECK_INT(counts[1].activation, 8);
 }
 
-/* 65535 activations are the most that a slot's number tells apart. */
+/* Checks that 65535 activations are the most that slot numbers can distinguish. */
 static void test_most(void)
 {
     int32_t stages, m, k;
@@ -400,8 +404,8 @@ static void test_most(void)
     }
 }
 
-/* The same of messages under way: the middle rank of three sends each micro-batch on and back, and
- * no send is over before the end. */
+/* Checks the same for messages in flight: the middle rank of three sends each micro-batch on and
+ * back, and no send finishes before the end. */
 static dpar_status most_sends(int32_t micros, dpar_slot_counts *count, dpar_why *why)
 {
     int64_t n = 14 * (int64_t)micros, bytes = dpari_schedule_bytes(3, 3, n), at = 0;

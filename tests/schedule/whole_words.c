@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Every size that dpar_schedule.h reports is a multiple of 8, because callers put one array behind
- * another in the same memory and each must be aligned as for int64_t. Shapes with odd numbers of
- * ranks, stages and micro-batches are those whose sizes would not be so by themselves. */
+/* Tests that every size which dpar_schedule.h reports is a multiple of 8, because callers put one
+ * array behind another in the same memory and each must be aligned as for int64_t. Uses odd numbers
+ * of ranks, stages and micro-batches, for which the sizes would not be multiples without rounding.
+ * Run with: tests/run test schedule. */
 #include "dpar_schedule.h"
 
 #include "check.h"
@@ -28,7 +29,7 @@ static void check_lists(const dpar_schedule *s)
         memset(&pass, 0, sizeof pass);
         pass.passes = passes[k];
         bytes = dpari_schedule_lower_bytes(s, &pass, NULL);
-        CHECK(bytes % 8 == 0 || bytes == -1); /* -1: has the messages already, or none */
+        CHECK(bytes % 8 == 0 || bytes == -1); /* -1: has messages already, or has none */
     }
     memset(&times, 0, sizeof times);
     memset(&how, 0, sizeof how);
@@ -39,7 +40,7 @@ static void check_lists(const dpar_schedule *s)
     }
 }
 
-/* What two callers of the library did: work behind a schedule, in the same memory. */
+/* Does what two callers of the library did: puts work behind a schedule, in the same memory. */
 static void check_behind(const dpar_schedule *s, int64_t used)
 {
     dpar_schedule_times times;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* doctor_ranks: what dpar_doctor says to ranks that ask together. Rank 0 hears it all, the
- * others how many things are wrong; a complaint is counted; messages of each level are measured; a
- * deadline that differs is found; the ranks stay together, and what they have sent is not counted.
- *     ./doctor_ranks [processes|threads] [ranks]        without: both, 1 to 4 and 1 to 2 */
+/* Tests dpar_doctor when ranks call it together. Rank 0 gets the whole report, the others the
+ * number of faults; a complaint is counted; messages of each level are measured; a different
+ * deadline is found; the ranks stay synchronised, and the doctor's messages are not counted.
+ *     ./doctor_ranks [processes|threads] [ranks]      without arguments: both, 1 to 4 and 1 to 2 */
 #include "dpar_debug.h"
 #include "rank_program.h"
 
 static __thread char *page; /* ranks may be threads */
 
-/* Asks together; all get one number, and rank 0 as many complaints. */
+/* Calls the doctor on all ranks; all get one number, and rank 0 as many complaints. */
 static int32_t asked(dpar_comm *c)
 {
     const char *at;
@@ -40,8 +40,8 @@ static void says(const char *word)
     }
 }
 
-/* The line of a level: so many pairs, and numbers that a machine can have: 1 ns to 1 s, 1 MB/s to 1
- * TB/s. */
+/* Checks the line of a level: the number of pairs, and numbers that a machine can have: 1 ns to 1
+ * s, 1 MB/s to 1 TB/s. */
 static void level(const char *begins, int pairs)
 {
     const char *line = strstr(page, begins);
@@ -61,7 +61,7 @@ static void level(const char *begins, int pairs)
     }
 }
 
-/* How many ranks share memory: all, those of a pair (as if nodes had two), each by itself. */
+/* Returns how many ranks share memory: all, those of a pair (as if nodes had two ranks), or one. */
 static int sharing(const dpar_comm *c)
 {
     const char *node = getenv("DPAR_MPI_NODE");
@@ -96,7 +96,7 @@ static int each(dpar_comm *c, void *arg)
         says(lines[k]);
     }
     if (c->size > 1) {
-        sent[DPAR_CALL_ALL_REDUCE] = c->sent[DPAR_CALL_ALL_REDUCE]; /* of this test */
+        sent[DPAR_CALL_ALL_REDUCE] = c->sent[DPAR_CALL_ALL_REDUCE]; /* calls of this test */
         CHECK(memcmp(sent, c->sent, sizeof sent) == 0);
         if (c->rank == 0) {
             levels(c);
@@ -123,7 +123,7 @@ static int each(dpar_comm *c, void *arg)
     return checks_failed;
 }
 
-/* The last rank does not ask, and leaves. */
+/* The last rank leaves without calling the doctor. */
 static int one_leaves(dpar_comm *c, void *arg)
 {
     char word[40];

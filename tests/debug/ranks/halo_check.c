@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* halo_check: halos that are wrong on purpose are found, with the sentence that says where; right
- * ones are not complained of; nothing but halos changes. The report's table. (Over every kind of
- * exchange: halo_oracle, halo_exchange, halo_cgrid.)
- *     ./halo_check [processes|threads] [ranks]        without: both, 1 to 8 and 1 to 4 */
+/* Tests halo_check: halos that are deliberately wrong are found, with a message that names the
+ * place; right ones are not reported; only halos change. Also tests the report's table.
+ * (halo_oracle, halo_exchange and halo_cgrid check every kind of exchange.)
+ *     ./halo_check [processes|threads] [ranks]        without arguments: both, 1 to 8 and 1 to 4 */
 #include "dpar_debug.h"
 #include "rank_program.h"
 #include "halo_grid.h"
 
 /* ---- stale, wrong ---------------------------------------------------------------------------- */
 
-/* Rows of faces between blocks; the copy on rank 0 of rank 1's first is spoiled. */
+/* Checks rows of faces between blocks, with rank 0's copy of rank 1's first face spoiled. */
 static void sentence(dpar_comm *c)
 {
     const int64_t extent[2] = {3 * (int64_t)c->size, 3};
@@ -52,7 +52,7 @@ static void sentence(dpar_comm *c)
                        "has 1.25",
                        (int)own.hi[0]);
         CHECK(strcmp(why.text, word) == 0);
-        if (c->rank == 1 && c->size > 2) { /* an earlier field goes first, whoever has it */
+        if (c->rank == 1 && c->size > 2) { /* an earlier field comes first, on any rank */
             at[0][3 * 3] = -2;             /* its copy of the first of rank 2 */
         }
         CHECK_INT(dpar_halo_plan_check(x, DPAR_HALO_STALE, &why), DPAR_E_MISMATCH);
@@ -65,7 +65,7 @@ static void sentence(dpar_comm *c)
                            (int)own.hi[0], (int)own.hi[0]);
             CHECK(strcmp(why.text, word) == 0);
         }
-        CHECK(c->rank != 0 || at[1][own.hi[0] * 3 + 2] == 1.5); /* nothing was mended */
+        CHECK(c->rank != 0 || at[1][own.hi[0] * 3 + 2] == 1.5); /* nothing was repaired */
         CHECK_INT(dpar_halo_plan_exchange(x), DPAR_OK);         /* the owner's value wins */
         CHECK(c->rank != 0 || at[1][own.hi[0] * 3 + 2] == 1.25);
     }
@@ -76,14 +76,14 @@ static void sentence(dpar_comm *c)
 
 /* ---- poison ---------------------------------------------------------------------------------- */
 
-/* Rows 0 and 3 are halo. */
+/* Returns 1 for rows 0 and 3, which are halo. */
 static int is_halo(int k)
 {
     return k / COLUMNS == 0 || k / COLUMNS == 3;
 }
 
-/* Halos are NaN, or all bits of an integer; own cells stay. The first is found as long as it is
- * there, and an exchange leaves none. */
+/* Checks that halos are NaN, or all bits of an integer set, and own cells unchanged. The first one
+ * is found while it is there, and an exchange leaves none. */
 static void poison(dpar_comm *c)
 {
     const dpar_halo h = two_rows(c);
@@ -120,7 +120,7 @@ static void poison(dpar_comm *c)
         const int from = k < COLUMNS ? k + 2 * COLUMNS : k >= 3 * COLUMNS ? k - 2 * COLUMNS : k;
         CHECK(at[k] == 1 + from && whole[k] == 1 + from);
     }
-    at[3 * COLUMNS + 5] = (double)NAN; /* one alone, local */
+    at[3 * COLUMNS + 5] = (double)NAN; /* only one, on this rank */
     (void)snprintf(word, sizeof word, "point (%d, 5) component 0 of rank %d",
                    (int)(2 * c->rank + 2), (int)c->rank);
     CHECK_INT(dpar_halo_plan_check(x, DPAR_HALO_UNFILLED, &why), DPAR_E_ARG);
@@ -131,7 +131,7 @@ static void poison(dpar_comm *c)
     free(memory);
 }
 
-/* ---- what is refused, what is told ----------------------------------------------------------- */
+/* ---- what is refused, what is reported ------------------------------------------------------- */
 
 static void refused(dpar_halo_plan *x, int32_t what, const char *word)
 {
@@ -142,8 +142,8 @@ static void refused(dpar_halo_plan *x, int32_t what, const char *word)
     CHECK_INT(dpar_halo_plan_check(x, what, NULL), DPAR_E_ARG);
 }
 
-/* Rank r sends a row to each of its neighbours, or both to the one that there is, and copies what
- * it has itself. */
+/* Each rank r sends a row to each of its neighbours, or both rows to its only one, and copies its
+ * own rows. */
 static void refusals_and_report(dpar_comm *c)
 {
     const dpar_halo h = two_rows(c);
@@ -199,8 +199,8 @@ static void refusals_and_report(dpar_comm *c)
     free(memory);
 }
 
-/* How a field travels that lies there to peers that share memory, and the line that says why it is
- * packed. */
+/* Checks how a field in this memory is sent to peers that share memory, and the line that states
+ * why it is packed. */
 static void travels(dpar_comm *c, void *at, int is_packed)
 {
     const dpar_halo h = two_rows(c);
@@ -239,7 +239,7 @@ static void travels(dpar_comm *c, void *at, int is_packed)
 
 static void memories(dpar_comm *c)
 {
-    const int shares = c->engine.name[0] == 's'; /* all memory of threads is shared */
+    const int shares = c->engine.name[0] == 's'; /* threads share all memory */
     dpar_comm *other = NULL;
     char about[300];
     dpar_text t;

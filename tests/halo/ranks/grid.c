@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* dpar_grid over real ranks. Random grids, fields and exchanges: each element of each array is
- * looked at afterwards. What an element is to hold follows from where its point lies in space: a
- * point beyond a periodic end is one of the grid some rounds away, one beyond a mirror is as far
- * before the wall (positions, as doubles; no indices), with a sign for each wall. All else,
- * padding too, is as it was. Then swaps, begin and end, whole arrays, files' parts, bad input.
- *     ./grid [processes|threads] [ranks]        without: both, 1 to 6 and 1 to 4 */
+/* Tests dpar_grid over real ranks with random grids, fields and exchanges, and looks at each
+ * element of each array afterwards. The expected value follows from the position of the element's
+ * point in space: a point beyond a periodic end is a point of the grid some rounds away, one beyond
+ * a mirror is as far in front of the wall (positions are doubles, no indices are used), with a sign
+ * for each wall. All other elements, padding too, must be unchanged. Then tests swaps, begin and
+ * end, whole arrays, parts of files, bad input.
+ *     ./grid [processes|threads] [ranks]        without arguments: both, 1 to 6 and 1 to 4 */
 #include "dpar_halo.h"
 #include "rank_program.h"
 
@@ -15,20 +16,20 @@ static int below(uint64_t *lot, int n)
     return (int)lot_below(lot, n);
 }
 
-/* ---- a case: what is exchanged, and how it lies ---- */
+/* ---- a case: what is exchanged, and its arrangement ---- */
 
 typedef struct array {
     dpar_grid_field f;
     int32_t type, comps, attached, registered;
     int64_t points[DPAR_MAX_DIMS]; /* of its memory, without padding */
     int64_t stride[DPAR_MAX_DIMS], component_stride;
-    int64_t count, at; /* elements of its memory; where the first own point lies */
+    int64_t count, at; /* elements of its memory; the index of the first own point */
     unsigned char *memory, *u;
 } array;
 
 typedef struct one_case {
     dpar_grid_desc d;
-    dpar_mem mem; /* a table, of the host's memory: what a device's is handed */
+    dpar_mem mem; /* a table for host memory, used like a device's */
     dpar_grid *g;
     int64_t low[DPAR_MAX_DIMS], high[DPAR_MAX_DIMS];
     int64_t cuts[DPAR_MAX_DIMS][16];
@@ -93,7 +94,7 @@ static void random_case(one_case *k, uint64_t *lot, int ranks)
         }
         k->d.parts[d] = d + 1 == k->d.dims ? left : p;
         left /= k->d.parts[d];
-        if (below(lot, 2)) { /* the first parts have one cell, the last the rest */
+        if (below(lot, 2)) { /* the first parts have one cell, the last has the rest */
             for (int i = 0; i < k->d.parts[d]; i++) {
                 k->cuts[d][i] = i;
             }
@@ -103,7 +104,7 @@ static void random_case(one_case *k, uint64_t *lot, int ranks)
     }
 }
 
-/* Strides of its own for some, other ones on each rank. */
+/* Gives some arrays strides of their own, different on each rank. */
 static void random_array(one_case *k, array *a, uint64_t *lot)
 {
     static const int32_t types[] = {DPAR_F64, DPAR_F32, DPAR_I32};
@@ -152,7 +153,7 @@ static int make_array(one_case *k, array *a)
 {
     dpar_why why;
     const int64_t bytes = dpar_type_bytes(a->type);
-    if (a->attached) { /* on some ranks where peers read it, on some not */
+    if (a->attached) { /* on some ranks where peers read it, on others not */
         void *memory = NULL;
         a->registered = (k->g->comm->rank + a->comps) % 3 == 0;
         if (a->registered) {
@@ -170,14 +171,14 @@ static int make_array(one_case *k, array *a)
         }
         CHECK_INT((uintptr_t)a->u % 64, 0);
         CHECK(*a->u == 0);
-        a->memory = a->u - (a->at - 5) * bytes; /* without a margin: others' memory */
+        a->memory = a->u - (a->at - 5) * bytes; /* without a margin: memory of others */
         a->at -= 5;
         a->count -= 10;
     }
     return 1;
 }
 
-/* ---- what each element is to hold ---- */
+/* ---- the expected value of each element ---- */
 
 static double value(int number, const int64_t *p, int comp)
 {
@@ -185,7 +186,7 @@ static double value(int number, const int64_t *p, int comp)
     return (double)(h % 100003u) + 1.0;
 }
 
-/* The point of the grid that local point x of dim d shows; 0: none. */
+/* Sets the point of the grid that local point x of dim d shows; returns 0 if there is none. */
 static int image(const one_case *k, const array *a, int d, int64_t x, int comp, int64_t *p,
                  double *sign)
 {
@@ -206,7 +207,7 @@ static int image(const one_case *k, const array *a, int d, int64_t x, int comp, 
     return place >= 0 && place <= cells;
 }
 
-/* Is it this rank's own? */
+/* Returns 1 if this rank owns the point. */
 static int owned(const one_case *k, const array *a, int d, int64_t x)
 {
     const int end =
@@ -214,7 +215,7 @@ static int owned(const one_case *k, const array *a, int d, int64_t x)
     return x >= 0 && x < k->g->count[d] + end;
 }
 
-/* Steps through local points; 0 at the end. */
+/* Advances to the next local point; returns 0 at the end. */
 static int next_local(const one_case *k, const array *a, int64_t *x)
 {
     for (int d = k->d.dims - 1; d >= 0; d--) {
@@ -242,7 +243,7 @@ static int64_t place_of(const one_case *k, const array *a, const int64_t *x, int
     return at;
 }
 
-/* Own points hold value(number), all else poison. */
+/* Fills own points with value(number), all other elements with poison. */
 static void fill(const one_case *k, const array *a, int number)
 {
     int64_t x[DPAR_MAX_DIMS], p[DPAR_MAX_DIMS] = {0};
@@ -262,11 +263,12 @@ static void fill(const one_case *k, const array *a, int number)
     } while (next_local(k, a, x));
 }
 
-/* Mistakes in an array after an exchange so deep (-1: none was made). Poisons it. */
+/* Counts mistakes in an array after an exchange of this depth (-1: there was none), then poisons
+ * it. */
 static int64_t look(const one_case *k, const array *a, int number, int64_t depth)
 {
     int64_t x[DPAR_MAX_DIMS], mistakes = 0;
-    int star = k->d.star; /* fields on faces have edges and corners all the same */
+    int star = k->d.star; /* fields on faces have edges and corners in any case */
     for (int d = 0; d < k->d.dims; d++) {
         star = star && !a->f.location[d];
     }
@@ -313,7 +315,7 @@ static int64_t points_of(const one_case *k, const array *a, int d)
     return k->d.cells[d] + (a->f.location[d] && !k->d.periodic[d]);
 }
 
-/* To rank 0, where each point is looked at, and from there with other values. */
+/* Gathers the array on rank 0, checks each point there, and scatters other values from it. */
 static int64_t whole_array(const one_case *k, const array *a, int number)
 {
     int64_t n = a->comps, mistakes = 0, i = 0, p[DPAR_MAX_DIMS] = {0}, end[3] = {1, 1, 1};
@@ -342,7 +344,7 @@ static int64_t whole_array(const one_case *k, const array *a, int number)
     return mistakes;
 }
 
-/* What the head says of arrays of cells. */
+/* Checks the statements of the header about arrays of cells. */
 static int64_t head_wrong(const one_case *k)
 {
     const dpar_grid *g = k->g;
@@ -359,7 +361,7 @@ static int64_t head_wrong(const one_case *k)
     return mistakes + (size != g->comm->size);
 }
 
-/* A part of a file: its points are those that the rank owns, where the array has them. */
+/* Checks a part of a file: its points are those that the rank owns, where the array has them. */
 static int64_t part_of_file(const one_case *k, const array *a)
 {
     dpar_grid_part b;
@@ -377,9 +379,10 @@ static int64_t part_of_file(const one_case *k, const array *a)
     return mistakes + (b.component_stride != a->component_stride);
 }
 
-/* ---- core and rim ---- */
+/* ---- core and boundary ---- */
 
-/* Together each own cell once; the core is as far from halos that are filled as these are wide. */
+/* Checks that core and boundary together are the own cells, each once, and that the core is as far
+ * from filled halos as these are wide. */
 static int64_t core_and_rim(const one_case *k)
 {
     unsigned char met[CELLS] = {0};
@@ -432,7 +435,7 @@ static int64_t one_round(dpar_comm *c, uint64_t *lot, int *made)
     dpar_status st;
     random_case(k, lot, c->size);
     st = dpar_grid_make(c, &k->d, &k->g, &why);
-    if (st != DPAR_OK) { /* a mirror of too few cells, cuts where other parts were chosen */
+    if (st != DPAR_OK) { /* a mirror of too few cells, or cuts where other parts were chosen */
         CHECK(st == DPAR_E_RANGE || st == DPAR_E_DIVIDE || st == DPAR_E_NONE || st == DPAR_E_ARG);
         if (st == DPAR_E_ARG || strncmp(why.text, "grid: dim", 9) == 0) {
             CHECK(strstr(why.text, "mirror") != NULL);
@@ -529,7 +532,7 @@ static dpar_grid *ring(dpar_comm *c, int check)
     return g;
 }
 
-/* Does u[3] of a ring have its halo, its cells being base + their number? */
+/* Returns the mistakes in u[3] of a ring, whose cells must be base + their number, with halo. */
 static int64_t ring_wrong(const dpar_grid *g, const double *u, double base)
 {
     const int64_t n = g->cells[0], first = g->first[0];
@@ -563,7 +566,7 @@ static int64_t swaps(dpar_comm *c)
     other[0] = u[0];
     x = dpar_grid_plan(g, other, 1);
     CHECK(x != NULL);
-    for (i = 0; i < 9; i++) { /* old and new in turns, one plan for both */
+    for (i = 0; i < 9; i++) { /* old and new in turns, with one plan for both */
         ring_fill(g, u[0], 10 * i);
         CHECK_INT(dpar_grid_exchange(g, u[0]), DPAR_OK);
         mistakes += ring_wrong(g, u[0], 10 * i);
@@ -571,17 +574,17 @@ static int64_t swaps(dpar_comm *c)
     }
     other[0] = u[1];
     CHECK(dpar_grid_plan(g, other, 1) == x);
-    ring_fill(g, u[3], 4); /* the same but for where it lies: peers do not read it there */
+    ring_fill(g, u[3], 4); /* the same except for its memory, which peers do not read */
     CHECK_INT(dpar_grid_exchange(g, u[3]), DPAR_OK);
     mistakes += ring_wrong(g, u[3], 4);
-    for (i = 0; i < 4; i++) { /* two of one shape, and one of another, under way at a time */
+    for (i = 0; i < 4; i++) { /* two of one shape, one of another, in flight in turn */
         ring_fill(g, u[0], 1);
         ring_fill(g, u[2], 2);
         ring_fill(g, u[3], 3);
         CHECK_INT(dpar_grid_begin(g, u[0]), DPAR_OK);
         CHECK_INT(dpar_grid_begin(g, u[2]), DPAR_OK);
         CHECK_INT(dpar_grid_begin(g, u[3]), DPAR_OK);
-        while (dpar_grid_test(g, u[2]) == DPAR_MORE) { /* all of it comes */
+        while (dpar_grid_test(g, u[2]) == DPAR_MORE) { /* all of it arrives */
         }
         CHECK_INT(dpar_grid_test(g, u[2]), DPAR_OK);
         CHECK_INT(dpar_grid_test(g, u[1]), DPAR_E_ARG);
@@ -592,7 +595,7 @@ static int64_t swaps(dpar_comm *c)
         CHECK_INT(dpar_grid_end(g, u[3]), DPAR_OK);
         mistakes += ring_wrong(g, u[0], 1) + ring_wrong(g, u[2], 2) + ring_wrong(g, u[3], 3);
     }
-    for (i = 0; i < 4; i++) { /* lists whose members change places */
+    for (i = 0; i < 4; i++) { /* lists whose members swap places */
         list[0] = u[i % 2 ? 2 : 0];
         list[1] = u[i % 2 ? 0 : 2];
         ring_fill(g, (double *)list[0], 5);
@@ -600,7 +603,7 @@ static int64_t swaps(dpar_comm *c)
         CHECK_INT(dpar_grid_exchange_many(g, list, 2, 0), DPAR_OK);
         mistakes += ring_wrong(g, (double *)list[0], 5) + ring_wrong(g, (double *)list[1], 6);
     }
-    for (i = 0; i < 4; i++) { /* the one before is under way: it must not be exchanged again */
+    for (i = 0; i < 4; i++) { /* the previous one is in flight: it must not be exchanged again */
         ring_fill(g, u[i % 2], 8);
         CHECK_INT(dpar_grid_exchange(g, u[i % 2]), DPAR_OK);
     }
@@ -609,7 +612,7 @@ static int64_t swaps(dpar_comm *c)
     CHECK_INT(dpar_grid_exchange(g, u[0]), DPAR_E_ARG);
     CHECK_INT(dpar_grid_end(g, u[0]), DPAR_OK);
     mistakes += ring_wrong(g, u[0], 8) + ring_wrong(g, u[1], 8);
-    /* the plan that ran last had u[0] before u[1], and u[0] is under way in another plan */
+    /* the plan that ran last had u[0] before u[1], and u[0] is in flight in another plan */
     CHECK_INT(dpar_grid_begin(g, u[2]), DPAR_OK);
     CHECK_INT(dpar_grid_exchange(g, u[0]), DPAR_OK);
     CHECK_INT(dpar_grid_exchange(g, u[1]), DPAR_OK);
@@ -618,7 +621,7 @@ static int64_t swaps(dpar_comm *c)
     CHECK_INT(dpar_grid_exchange(g, u[1]), DPAR_OK);
     CHECK_INT(dpar_grid_exchange(g, u[0]), DPAR_E_ARG);
     CHECK_INT(dpar_grid_end(g, u[0]), DPAR_OK);
-    /* another shape at an old address, where that was the array of the exchange before the last */
+    /* another shape at an old address that was the array of the exchange before the last */
     CHECK_INT(dpar_grid_attach(g, next + 1, DPAR_F64, NULL, &why), DPAR_OK);
     for (i = 0; i < 4; i++) {
         t = i % 2 ? next + 1 : u[3];
@@ -653,7 +656,7 @@ static void says(const char *text, const char *want)
 
 static void refused(dpar_comm *c, const dpar_grid_desc *d, dpar_status st, const char *want)
 {
-    dpar_grid *g = (dpar_grid *)(void *)&g; /* is left as it is */
+    dpar_grid *g = (dpar_grid *)(void *)&g; /* is not changed */
     dpar_grid *const before = g;
     dpar_why why;
     why.text[0] = 0;
@@ -707,7 +710,7 @@ static void refusals(dpar_comm *c)
     d = good, d.halo = 9, d.mirror_low[0] = 1, d.parts[0] = 1;
     d.parts[1] = c->size, d.halo_low[1] = d.halo_high[1] = 1;
     refused(c, &d, DPAR_E_RANGE, "it owns 8, and its halo is 9 wide below and 9 above");
-    if (c->size > 1) { /* each its own */
+    if (c->size > 1) { /* each rank its own */
         d = good, d.halo = c->rank + 1 < c->size ? 1 : 2;
         memset(&why, 0, sizeof why);
         {
@@ -772,7 +775,7 @@ static void refused_arrays(dpar_comm *c)
     says(c->why.text, "depth is 2; it must be 0 to 1, the width of the halo");
     CHECK_INT(dpar_grid_exchange_many(g, list, 1, -1), DPAR_E_RANGE);
     list[1] = u;
-    CHECK_INT(dpar_grid_exchange_many(g, list, 2, 0), DPAR_E_ARG); /* twice the same */
+    CHECK_INT(dpar_grid_exchange_many(g, list, 2, 0), DPAR_E_ARG); /* the same one twice */
     says(c->why.text, "in common");
     CHECK_INT(dpar_grid_end(g, u), DPAR_E_ARG);
     CHECK_INT(dpar_grid_end(NULL, u), DPAR_E_ARG);
@@ -782,7 +785,7 @@ static void refused_arrays(dpar_comm *c)
     CHECK_INT(dpar_grid_gather(g, u, NULL), DPAR_E_ARG);
     says(c->why.text, "rank 0");
     CHECK_INT(dpar_grid_scatter(NULL, u, own), DPAR_E_ARG);
-    if (c->size > 1) { /* each hands in another one; then all are well again */
+    if (c->size > 1) { /* each passes another one; then all are right again */
         CHECK_INT(dpar_grid_exchange(g, c->rank + 1 < c->size ? u : v), DPAR_E_MISMATCH);
         CHECK(says_who_differs(c->why.text, c->size, "grid: array 0 of the list", "0", "1"));
         CHECK(dpar_grid_array(g, c->rank + 1 < c->size ? DPAR_F64 : DPAR_F32, NULL) == NULL);
@@ -794,11 +797,11 @@ static void refused_arrays(dpar_comm *c)
     CHECK_INT(dpar_grid_free(g), DPAR_OK);
 }
 
-/* Strides that no array has: told when it is attached, on all ranks. */
+/* Checks that strides which no array has are reported when it is attached, on all ranks. */
 static void refused_strides(dpar_comm *c)
 {
     const int64_t far[2] = {INT64_MAX, INT64_MIN};
-    const int bad = c->size - 1; /* the rank that gives them */
+    const int bad = c->size - 1; /* the rank that passes them */
     static double own[100 * 100];
     dpar_grid_desc d;
     dpar_grid_field f;
@@ -811,7 +814,7 @@ static void refused_strides(dpar_comm *c)
     d.dims = 2, d.halo = 1;
     d.cells[0] = 4 * (int64_t)c->size, d.cells[1] = 4;
     d.parts[0] = c->size, d.parts[1] = 1;
-    d.periodic[0] = 1; /* 6 rows of 4 cells that are met, 6 in memory */
+    d.periodic[0] = 1; /* exchanges use 6 rows of 4 cells, 6 in memory */
     CHECK_INT(dpar_grid_make(c, &d, &g, NULL), DPAR_OK);
     for (i = 0; i < 5; i++) {
         memset(&f, 0, sizeof f);
@@ -829,7 +832,7 @@ static void refused_strides(dpar_comm *c)
                          : 0);
         says(why.text, word);
     }
-    f.stride[1] = 1, f.stride[0] = 4; /* no two cells that are met: beyond x's ends is none */
+    f.stride[1] = 1, f.stride[0] = 4; /* no two used cells overlap: none are used beyond x's ends */
     CHECK_INT(dpar_grid_attach(g, own + 200, DPAR_F64, &f, &why), DPAR_OK);
     CHECK_INT(dpar_grid_exchange(g, own + 200), DPAR_OK);
     f.stride[0] = 6, f.components = 2, f.component_stride = 1;
@@ -852,7 +855,8 @@ static void refused_strides(dpar_comm *c)
     CHECK_INT(dpar_grid_free(g), DPAR_OK);
 }
 
-/* Addresses within known arrays, and exchanges under way: told, and nothing is changed. */
+/* Checks addresses within known arrays and exchanges in flight: the error is reported, and nothing
+ * changes. */
 static int64_t refused_places(dpar_comm *c)
 {
     double own[60] = {0}, *u, *v = own + 20;
@@ -898,15 +902,15 @@ static int64_t refused_places(dpar_comm *c)
     CHECK_INT(dpar_grid_end(g, v), DPAR_OK);
     CHECK_INT(dpar_grid_end(g, u), DPAR_E_ARG);
     mistakes += ring_wrong(g, u, 1) + ring_wrong(g, v, 2);
-    if (c->size > 1) { /* arrays of another kind in a first exchange: of which types they are */
+    if (c->size > 1) { /* other arrays in a first exchange: the message names their types */
         float *w = (float *)dpar_grid_array(g, DPAR_F32, NULL);
         list[0] = c->rank + 1 < c->size ? (void *)w : (void *)(own + 50);
-        list[1] = u, list[2] = v; /* three: no rank has a plan of them */
+        list[1] = u, list[2] = v; /* three arrays, for which no rank has a plan */
         CHECK_INT(dpar_grid_exchange_many(g, list, 3, 0), DPAR_E_MISMATCH);
         CHECK(says_who_differs(c->why.text, c->size, "grid exchange: the type of array 0", "f32",
                                "f64"));
     }
-    /* another array where one of the user's was takes its place; parts of an array do not */
+    /* an array that overlaps one of the user's replaces it; interleaved arrays do not */
     CHECK_INT(dpar_grid_attach(g, v + 1, DPAR_F64, NULL, &why), DPAR_OK);
     CHECK_INT(dpar_grid_exchange(g, v), DPAR_E_ARG);
     ring_fill(g, v + 1, 3);
@@ -922,7 +926,7 @@ static int64_t refused_places(dpar_comm *c)
     return mistakes;
 }
 
-/* ---- arrays of the grid's type, which nobody attaches ---- */
+/* ---- arrays of the grid's type, which no rank attaches ---- */
 
 static int64_t of_a_type(dpar_comm *c)
 {
@@ -971,14 +975,14 @@ static int64_t of_a_type(dpar_comm *c)
     CHECK_INT(dpar_grid_scatter(g, list[0], all), DPAR_OK);
     CHECK_INT(dpar_grid_exchange(g, list[0]), DPAR_OK);
     mistakes += ring_wrong(g, (double *)list[0], 5);
-    kept = (double *)dpar_grid_array(g, DPAR_F64, NULL); /* beside one that is known */
+    kept = (double *)dpar_grid_array(g, DPAR_F64, NULL); /* next to one that is known */
     list[1] = kept;
     ring_fill(g, kept, 3);
     CHECK_INT(dpar_grid_exchange_many(g, list, 2, 0), DPAR_OK);
     mistakes += ring_wrong(g, kept, 3);
     CHECK_INT(dpar_grid_exchange(g, NULL), DPAR_E_ARG);
     says(c->why.text, "does not belong to this grid");
-    CHECK_INT(dpar_grid_attach(g, list[0], DPAR_I64, NULL, &why), DPAR_OK); /* known otherwise */
+    CHECK_INT(dpar_grid_attach(g, list[0], DPAR_I64, NULL, &why), DPAR_OK); /* known as another */
     for (i = 0; i < 5; i++) {
         ((int64_t *)list[0])[i - 1] = i > 0 && i < 4 ? (INT64_C(1) << 60) + 3 * c->rank + i : 0;
     }
@@ -994,8 +998,8 @@ static int64_t of_a_type(dpar_comm *c)
     return mistakes;
 }
 
-/* A grid knows 256 shapes. Once it has them, arrays of these shapes are still added, and one of
- * another shape is refused on all ranks. */
+/* Checks that a grid knows 256 shapes. After that, arrays of these shapes can still be added, and
+ * one of another shape is refused on all ranks. */
 static void many_shapes(dpar_comm *c)
 {
     static const int32_t types[4] = {DPAR_F64, DPAR_F32, DPAR_I64, DPAR_I32};
@@ -1024,7 +1028,7 @@ static void closed_before(dpar_comm *c)
     dpar_box box;
     double *u, *gone = NULL;
     int i;
-    for (i = 0; i < 2; i++) { /* with an exchange under way */
+    for (i = 0; i < 2; i++) { /* with an exchange in flight */
         CHECK_INT(dpar_comm_split(c, 0, 0, &part), DPAR_OK);
         g[0] = ring(part, 0);
         u = (double *)dpar_grid_array(g[0], DPAR_F64, NULL);
@@ -1043,13 +1047,13 @@ static void closed_before(dpar_comm *c)
             CHECK_INT(dpar_grid_free(g[2]), DPAR_OK);
         }
         CHECK_INT(dpar_comm_free(part), DPAR_OK);
-        if (i == 1) { /* it is remembered that it was closed */
+        if (i == 1) { /* the grid knows that it was closed */
             CHECK_INT(dpar_grid_exchange(g[1], u), DPAR_E_ARG);
             says(g[1]->comm->why.text, "closed before");
             CHECK_INT(dpar_grid_free(g[1]), DPAR_OK);
         }
     }
-    for (i = 0; i < 17; i++) { /* until the first one's memory is gone */
+    for (i = 0; i < 17; i++) { /* until the first one's memory is released */
         CHECK_INT(dpar_comm_split(c, 0, 0, &other), DPAR_OK);
         CHECK_INT(dpar_comm_free(other), DPAR_OK);
     }
@@ -1070,7 +1074,7 @@ static void closed_before(dpar_comm *c)
         CHECK_INT(dpar_grid_free(g[0]), DPAR_OK);
         CHECK_INT(dpar_barrier(part, NULL), DPAR_E_ARG);
         says(part->why.text, "closed before");
-        for (i = 0; i < 2; i++) { /* its sentence, when it fails */
+        for (i = 0; i < 2; i++) { /* its message if it fails */
             dpar_why kept;
             memset(&kept, 0, sizeof kept);
             d.free_why = &kept;
@@ -1088,7 +1092,7 @@ static void closed_before(dpar_comm *c)
     }
 }
 
-/* ---- one rank plans where the others wait: sentences name the user's call ---- */
+/* ---- one rank plans while the others wait: messages name the user's call ---- */
 
 static void another_call(dpar_comm *c)
 {
@@ -1112,7 +1116,7 @@ static void another_call(dpar_comm *c)
                          : dpar_comm_check_equal(part, u, 1, DPAR_F64, &why);
         CHECK_INT(st, DPAR_E_MISMATCH);
         sprintf(word, "rank 0 called the planning of %s", of[i]);
-        if (strcmp(c->engine.name, "shm") == 0) { /* others say which operation of theirs it was */
+        if (strcmp(c->engine.name, "shm") == 0) { /* others name their own operation */
             says(part->why.text, word);
         }
         (void)dpar_grid_free(g);
@@ -1120,8 +1124,8 @@ static void another_call(dpar_comm *c)
     }
 }
 
-/* A planned exchange on one rank, a barrier on the others: told long before the deadline, where
- * ranks share memory. */
+/* Checks a planned exchange on one rank and a barrier on the others: the error is reported long
+ * before the deadline if ranks share memory. */
 static void another_operation(dpar_comm *c)
 {
     const double began = now();
@@ -1159,7 +1163,7 @@ static void pictures(dpar_comm *c)
     d.cells[0] = 4, d.cells[1] = 9, d.cells[2] = 7;
     d.halo_low[1] = d.halo_high[1] = d.halo_low[2] = 2, d.halo_high[2] = 1;
     CHECK_INT(dpar_grid_make(c, &d, &g, NULL), DPAR_OK);
-    CHECK_INT(g->parts[0], 1); /* no halo there, and others have some */
+    CHECK_INT(g->parts[0], 1); /* no halo there, but others have some */
     dpar_text_init(&t, page, sizeof page);
     dpar_grid_draw(g, &t);
     if (c->size == 4) { /* by hand: least cut, 2 x 2 */

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Halo exchanges of u and v on faces of a cubed sphere's cells (C- and D-grids): all sizes of faces
- * from 2 to 6, widths 1 to 3, all ways to cut faces among the ranks, all ways to travel. What a
- * point holds is told by its place in space and its component's direction there alone
- * (cube_space.h): the same number wherever that place is held, with the sign of the direction. Two
- * fields of vectors, and two of scalars on the same points, in Fortran's order and with other
- * widths. Then the adjoint's dot product, poison, the checks, plans of shared points and narrower
- * ones. cc -DDPAR_IMPLEMENTATION -I. -Itests/lib tests/halo/ranks/halo_cgrid.c -o halo_cgrid
- *     ./halo_cgrid [threads] [long] [RANKS|FROM-TO] [seed=S]   long: every way for every case */
+/* Tests halo exchanges of u and v on faces of a cubed sphere's cells (C- and D-grids): all sizes of
+ * faces from 2 to 6, widths 1 to 3, all cuts of faces among the ranks, all methods of exchange. The
+ * value of a point depends only on its place in space and its component's direction there
+ * (cube_space.h): the same number wherever that place is held, with the sign of the direction.
+ * There are two fields of vectors and two of scalars on the same points, in Fortran's order and
+ * with other widths. Then tests the adjoint's dot product, poison, the checks, plans of shared
+ * points and narrower ones.
+ * cc -DDPAR_IMPLEMENTATION -I. -Itests/lib tests/halo/ranks/halo_cgrid.c -o halo_cgrid
+ *     ./halo_cgrid [threads] [long] [RANKS|FROM-TO] [seed=S]   long: every method for every case */
 #include "dpar_debug.h"
 #include "halo_plans.h"
 #include "run_oracle.h"
@@ -14,7 +15,7 @@
 #include "cube_space.h"
 #include "points.h"
 
-/* Combines the values of all holders of a point, and gives the result to all of them. */
+/* Combines the values of all holders of a point and gives the result to all of them. */
 static dpar_status reduce_exchange(dpar_halo_plan *x, int32_t op)
 {
     const dpar_status s = dpar_halo_plan_reduce(x, op);
@@ -50,7 +51,7 @@ static int wrong(sphere *s, int f, const int64_t *x, double is, double should)
                s->doing, f, (int)x[0], (int)x[1], (int)x[2], is, should);
         fflush(stdout);
         dpar_comm_abort(s->o->world, DPAR_E_SYSTEM,
-                        "something is wrong"); /* or others would wait */
+                        "something is wrong"); /* otherwise other ranks would wait */
     }
     return 0;
 }
@@ -75,7 +76,7 @@ static double *cell(const array *a, const int64_t *x, int c)
     return &a->at[at];
 }
 
-/* Is x in a box, of a rank's points with so much around? */
+/* Returns 1 if x is in a box of a rank's points with this width around it. */
 static int around(const dpar_box *own, const dpar_halo *widths, const int64_t *x)
 {
     int d;
@@ -88,13 +89,13 @@ static int around(const dpar_box *own, const dpar_halo *widths, const int64_t *x
     return 1;
 }
 
-/* What a place holds, for a direction. */
+/* Returns the value of a place for a direction. */
 static double value(const int64_t *p, int c, int sign)
 {
     return sign * (double)(((p[0] + 7) * 20 + p[1] + 7) * 20 + p[2] + 7 + 10000 * c);
 }
 
-/* The value of point x; *place: its number. 0: where three faces meet. */
+/* Returns the value of point x; *place is its number. Returns 0 where three faces meet. */
 static int told(const sphere *s, int f, const int64_t *x, int c, double *v, int64_t *place,
                 int *sign)
 {
@@ -109,7 +110,7 @@ static int told(const sphere *s, int f, const int64_t *x, int c, double *v, int6
     return 1;
 }
 
-/* Small whole numbers that tell ranks, points and rounds apart. */
+/* Returns small whole numbers that differ between ranks, points and rounds. */
 static double small(const sphere *s, int rank, int f, const int64_t *x, int c, int round)
 {
     uint64_t h = (uint64_t)(((rank * 8 + f) * 8 + c) * 8 + round);
@@ -118,9 +119,9 @@ static double small(const sphere *s, int rank, int f, const int64_t *x, int c, i
     return (double)(int64_t)(h % 15) - 7.0;
 }
 
-enum { EVERYTHING = -1, HALOS, SHARED, THIN }; /* which points a plan is about */
+enum { EVERYTHING = -1, HALOS, SHARED, THIN }; /* the points that a plan exchanges */
 
-/* Does a plan write x, which is not an own point? */
+/* Returns 1 if a plan writes x, which is not an own point. */
 static int is_written(const sphere *s, int f, const dpar_box *own, const int64_t *x, int plan)
 {
     const dpar_halo *h = &s->f[f].h;
@@ -159,7 +160,7 @@ static void fill(sphere *s)
     }
 }
 
-/* All points of all arrays after a plan ran. */
+/* Checks all points of all arrays after a plan ran. */
 static int look(sphere *s, int plan)
 {
     int f, c, sign;
@@ -184,7 +185,7 @@ static int look(sphere *s, int plan)
     return 1;
 }
 
-/* <E x, y> = <x, E' y> over all ranks and fields. */
+/* Checks <E x, y> = <x, E' y> over all ranks and fields. */
 static int dot(sphere *s, dpar_halo_plan *x, int plan)
 {
     double sum[2] = {0, 0}, all[2] = {0, 0};
@@ -222,8 +223,8 @@ static int dot(sphere *s, dpar_halo_plan *x, int plan)
     return all[0] == all[1] || wrong(s, 0, s->f[0].own.lo, all[1], all[0]);
 }
 
-/* What all holders of each place have together, into sum[vector or not][component][place]: each
- * rank's own points and the faces beyond. */
+/* Sums what all holders of each place have into sum[vector or not][component][place]: each rank's
+ * own points and the faces beyond. */
 static void add_up(const sphere *s, double *sum)
 {
     int rank, f, c, sign;
@@ -252,7 +253,7 @@ static void add_up(const sphere *s, double *sum)
     }
 }
 
-/* All who hold a place get the sum of what they had, each in its own direction. */
+/* Checks that all holders of a place get the sum of what they had, each in its own direction. */
 static int assemble(sphere *s, dpar_halo_plan *x, double *sum)
 {
     int pass, f, c, sign;
@@ -287,7 +288,7 @@ static int assemble(sphere *s, dpar_halo_plan *x, double *sum)
                 s->o->world->why.text);
 }
 
-/* One value of a halo changed on one rank: all hear of it. */
+/* Changes a value of a halo on one rank and checks that all ranks report it. */
 static int checks(sphere *s, dpar_halo_plan *x, int plan)
 {
     dpar_why *why = &s->o->world->why;
@@ -346,7 +347,7 @@ static int with_plan(sphere *s, int plan, double *sum)
         f[i].pair = i % 2 ? DPAR_HALO_PAIR_V : DPAR_HALO_PAIR_U;
         f[i].components = a->comps;
         f[i].data = s->has ? a->at : NULL;
-        if (i >= 2) { /* the others are dense */
+        if (i >= 2) { /* the others are contiguous */
             memcpy(f[i].stride, a->stride, sizeof a->stride);
             memcpy(f[i].first, a->origin, sizeof a->origin);
         }
@@ -377,7 +378,7 @@ static int with_plan(sphere *s, int plan, double *sum)
     return ok;
 }
 
-/* u and v on such faces of cells, along their own component (C) or across it (D). */
+/* Makes u and v on such faces of cells, along their own component (C) or across it (D). */
 static int make(sphere *s, int64_t width, int32_t faces, int d_grid, const int32_t *parts)
 {
     const int64_t extent[3] = {6, s->n, s->n};
@@ -401,7 +402,7 @@ static int make(sphere *s, int64_t width, int32_t faces, int d_grid, const int32
         a->h.cube = 1;
         a->h.shape = DPAR_STENCIL_BOX;
         a->h.points[at] = faces;
-        for (d = 1; d < 3; d++) { /* the face at the other end, and `width` beyond; scalars: less */
+        for (d = 1; d < 3; d++) { /* the face at the other end and `width` beyond; scalars less */
             a->h.low[d] =
                 width + (d == at && faces == DPAR_HALO_AT_HIGH_FACES) - (i >= 2 && d != at);
             a->h.high[d] = width + (d == at && faces == DPAR_HALO_AT_LOW_FACES);
@@ -419,7 +420,7 @@ static int make(sphere *s, int64_t width, int32_t faces, int d_grid, const int32
                  dpar_halo_box(&a->h, s->o->world->rank, &a->all);
         step = a->comps;
         for (d = 0; d < 3 && s->has; d++) {
-            const int e = i >= 2 ? d : 2 - d; /* Fortran's order, padded; or dense */
+            const int e = i >= 2 ? d : 2 - d; /* Fortran's order with padding, or contiguous */
             a->stride[e] = step;
             a->origin[e] = a->own.lo[e] - a->all.lo[e];
             step *= a->all.hi[e] - a->all.lo[e] + (i >= 2);
@@ -430,7 +431,7 @@ static int make(sphere *s, int64_t width, int32_t faces, int d_grid, const int32
     return 1;
 }
 
-/* Halos, and in turn shared points or narrower halos. */
+/* Checks halos, and in turns shared points or narrower halos. */
 static int one_case(sphere *s, int64_t width, int kind, const int32_t *parts, int turn, double *sum)
 {
     int i, ok = make(s, width, 1 + kind % 2, kind / 2, parts);
@@ -447,7 +448,7 @@ static void cases(oracle *o)
 {
     sphere s;
     double *sum = (double *)oracle_memory(4 * PLACES * PLACES * PLACES * sizeof(double));
-    const int32_t ranks = o->world->size - (o->world->size == 7); /* 7: one has nothing */
+    const int32_t ranks = o->world->size - (o->world->size == 7); /* 7: one has no cells */
     int32_t parts[3];
     int64_t width;
     int turn = (int)o->seed, k, kinds;
@@ -461,7 +462,7 @@ static void cases(oracle *o)
                     if (parts[0] * parts[1] * parts[2] != ranks || parts[2] > s.n) {
                         continue;
                     }
-                    kinds = o->effort ? 16 : 1; /* each with each way, or in turn */
+                    kinds = o->effort ? 16 : 1; /* each with every method, or in turns */
                     for (k = 0; k < kinds && o->failed == 0; k++, turn++) {
                         s.way = o->effort ? k / 4 : turn % 4;
                         (void)one_case(&s, width, o->effort ? k % 4 : turn / 4 % 4, parts, turn / 2,

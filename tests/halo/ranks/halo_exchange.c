@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* halo_exchange: random grids, fields and ways over real ranks. Every cell of every array is looked
- * at after an exchange: own cells and cells without an image are untouched, the others hold what a
- * formula of the global index gives. Adjoint: every own cell against a sum over all halo cells of
- * all ranks that show it, of small whole numbers, exact in any order. All ways give the same bits.
- *
+/* Tests random grids, fields and methods of exchange over real ranks, and looks at every cell of
+ * every array afterwards: own cells and cells without an image are unchanged, the others hold the
+ * value of a formula of the global index. Adjoint: compares every own cell with a sum over all halo
+ * cells of all ranks that show it, of small whole numbers, exact in any order. All methods give the
+ * same bits.
  *   halo_exchange [ranks] [rounds] [seed] [processes|threads]    without arguments: 1 to 8 ranks
  *   halo_exchange faults          a rank that is killed, one that is late
  *   mpirun -np 4 halo_exchange    built with -DUSE_MPI */
@@ -70,7 +70,7 @@ static void say(const char *what, const dpar_why *why, int rank)
     }
 }
 
-/* A small whole number for component k of point p of field f. */
+/* Returns a small whole number for component k of point p of field f. */
 static double value(const one_field *f, int field, const int64_t *p, int k)
 {
     uint32_t h = (uint32_t)(field * 31 + k * 7 + 3);
@@ -78,7 +78,7 @@ static double value(const one_field *f, int field, const int64_t *p, int k)
         h = h * 2654435761u + (uint32_t)p[d] * 40503u + (uint32_t)d;
         h ^= h >> 15;
     }
-    return (double)(h % 61u) + 2.0; /* -1 is an integer's poison */
+    return (double)(h % 61u) + 2.0; /* -1 is the poison of integers */
 }
 
 static double get(int32_t type, const unsigned char *at)
@@ -117,7 +117,7 @@ static void set(int32_t type, unsigned char *at, double v)
     }
 }
 
-/* The grid, the fields: everything but memory. */
+/* Makes the grid and the fields, without memory. */
 static void make_case(one_case *c, rng *r, int ranks)
 {
     static const int32_t types[] = {DPAR_F64, DPAR_F64,  DPAR_F32, DPAR_I32,
@@ -193,7 +193,7 @@ static void make_case(one_case *c, rng *r, int ranks)
     }
 }
 
-/* This rank's arrays: strides of the case's choice, everything poisoned. */
+/* Makes this rank's arrays with the strides of the case, everything poisoned. */
 static int make_memory(one_case *c, dpar_comm *comm)
 {
     for (int i = 0; i < c->fields; i++) {
@@ -240,7 +240,7 @@ static int make_memory(one_case *c, dpar_comm *comm)
                 o->f.compact_halo = o->memory + step * width;
             }
         }
-        if (!o->fortran && !o->pad) { /* the defaults */
+        if (!o->fortran && !o->pad) { /* the default strides */
             memset(o->f.stride, 0, sizeof o->f.stride);
             memset(o->f.first, 0, sizeof o->f.first);
         }
@@ -262,8 +262,8 @@ static void free_memory(one_case *c, dpar_comm *comm)
     }
 }
 
-/* Where component k of global point p lies in this rank's array, by arithmetic of this file; NULL:
- * nowhere (a corner of a star in the compact form). */
+/* Returns the address of component k of global point p in this rank's array, computed here; NULL if
+ * it has none (a corner of a star in the compact form). */
 static unsigned char *cell(const one_field *o, const int64_t *p, int k)
 {
     const int32_t dims = o->halo.grid.dims, comps = o->f.components > 0 ? o->f.components : 1;
@@ -307,8 +307,8 @@ static void first_point(const dpar_box *b, int64_t *p)
     }
 }
 
-/* The image of point p of the local box, by the rules of halo.h in words. 0: none. *sign: -1 over a
- * fold. */
+/* Finds the image of point p of the local box by the rules of halo.h. Returns 0 if there is none.
+ * *sign is -1 over a fold. */
 static int image(const one_field *o, const int64_t *p, int64_t *q, int *sign)
 {
     const dpar_halo *h = &o->halo;
@@ -335,7 +335,7 @@ static int image(const one_field *o, const int64_t *p, int64_t *q, int *sign)
         const int64_t columns = dpar_halo_points(h, h->mirror), rows = dpar_halo_points(h, h->fold);
         const int64_t i = q[h->mirror];
         const int64_t to = ((columns - 1 + h->shift - i) % columns + columns) % columns;
-        if (over || to < i) { /* of a pair on the fold the later one shows the first */
+        if (over || to < i) { /* the later one of a pair on the fold shows the first */
             q[h->fold] = 2 * (rows - 1) + 1 - h->on_row - p[h->fold];
             q[h->mirror] = to;
             *sign = o->f.vector ? -1 : 1;
@@ -345,7 +345,7 @@ static int image(const one_field *o, const int64_t *p, int64_t *q, int *sign)
     return outside > 0;
 }
 
-/* Own cells by the formula, all else POISON. */
+/* Fills own cells by the formula, all others with POISON. */
 static void fill(one_case *c)
 {
     for (int i = 0; i < c->fields; i++) {
@@ -368,7 +368,7 @@ static void fill(one_case *c)
     }
 }
 
-/* After a forward exchange: puts what is expected into `before` and compares all bytes. */
+/* Puts the expected result of a forward exchange into `before` and compares all bytes. */
 static void check_forward(one_case *c, dpar_comm *comm, const char *what)
 {
     for (int i = 0; i < c->fields; i++) {
@@ -414,7 +414,7 @@ static int part_of(const one_field *o, const int64_t *p)
     return 1;
 }
 
-/* What a rank has at point p of its local box before the adjoint. */
+/* Returns what a rank has at point p of its local box before the adjoint. */
 static double before_adjoint(const one_field *o, int field, int rank, const int64_t *p, int k)
 {
     int64_t q[DPAR_MAX_DIMS];
@@ -454,7 +454,7 @@ static double combined(double a, double b, int32_t op)
     return op == DPAR_SUM ? a + b : op == DPAR_MAX ? (a > b ? a : b) : (a < b ? a : b);
 }
 
-/* Walks all cells of all ranks and puts what they give to this rank's cells into `before`. */
+/* Adds what all cells of all ranks give to this rank's cells to `before`. */
 static void check_adjoint(one_case *c, int ranks, int32_t op, const char *what)
 {
     for (int i = 0; i < c->fields; i++) {
@@ -508,7 +508,7 @@ static void check_adjoint(one_case *c, int ranks, int32_t op, const char *what)
 
 /* ---- runs ---- */
 
-/* Not dim by dim. */
+/* Returns 1 if the case cannot be exchanged dim by dim. */
 static int only_direct(const one_case *c)
 {
     for (int i = 0; i < c->fields; i++) {
@@ -523,14 +523,15 @@ static int only_direct(const one_case *c)
 static int ended(dpar_halo_plan *x, int how)
 {
     dpar_status st = DPAR_MORE;
-    while (how && st == DPAR_MORE) { /* some by testing */
+    while (how && st == DPAR_MORE) { /* some by dpar_halo_plan_test */
         st = dpar_halo_plan_test(x);
     }
     st = st < 0 ? st : dpar_halo_plan_end(x);
     return st == DPAR_OK;
 }
 
-/* Does the report say what the traffic says, row by row, and how many exchanges there were? */
+/* Returns 1 if the report agrees with the traffic, row by row, and gives the number of
+ * exchanges. */
 static int tells(dpar_halo_plan *x, int32_t rank, int timers)
 {
     static const char *const ways[] = {"auto", "message", "packed", "direct"};
@@ -560,7 +561,8 @@ static int tells(dpar_halo_plan *x, int32_t rank, int timers)
             NULL) == timers;
 }
 
-/* Its report; NaN before, none after; compare finds nothing, and one wrong cell. */
+/* Checks the report, poison (NaN before the exchange, none after), and compare: no wrong cell, then
+ * one. */
 static void looks(one_case *c, dpar_comm *comm, dpar_halo_plan *x, int timers, const char *what)
 {
     dpari_hx_traffic t;
@@ -580,7 +582,7 @@ static void looks(one_case *c, dpar_comm *comm, dpar_halo_plan *x, int timers, c
     fill(c);
     (void)dpar_halo_plan_check(x, DPAR_HALO_POISON, NULL);
     st = dpar_halo_plan_check(x, DPAR_HALO_UNFILLED, &why);
-    for (int i = 0; i < c->fields; i++) { /* does anything arrive here? */
+    for (int i = 0; i < c->fields; i++) { /* whether any data arrive here */
         one_field *o = &c->field[i];
         int64_t p[DPAR_MAX_DIMS], q[DPAR_MAX_DIMS];
         int sign;
@@ -686,7 +688,7 @@ typedef struct arguments {
     int32_t way;
 } arguments;
 
-/* Microseconds an exchange, from the report. */
+/* Returns the microseconds per exchange from the report. */
 static double waited(const dpar_halo_plan *x)
 {
     char page[4096];
@@ -698,7 +700,7 @@ static double waited(const dpar_halo_plan *x)
     return at ? atof(at + 10) : -1.0;
 }
 
-/* A ring of one field; fault 1: the last rank is killed, 2: it comes late. */
+/* Runs a ring of one field. fault 1: the last rank is killed, 2: it is late. */
 static int fault_main(dpar_comm *comm, void *arg)
 {
     const arguments *a = (const arguments *)arg;
@@ -750,7 +752,7 @@ static int fault_main(dpar_comm *comm, void *arg)
         }
         st = dpar_halo_plan_begin(x);
         while (st == DPAR_OK && k % 2 && (st = dpar_halo_plan_test(x)) == DPAR_MORE) {
-            st = a->fault == 1 ? DPAR_OK : DPAR_DONE; /* tests see a death, ends a deadline */
+            st = a->fault == 1 ? DPAR_OK : DPAR_DONE; /* tests report a death, ends a deadline */
         }
         st = st >= DPAR_OK ? dpar_halo_plan_end(x) : st;
     }
@@ -772,7 +774,7 @@ static int fault_main(dpar_comm *comm, void *arg)
     return 0;
 }
 
-/* All must see it; the launcher itself always reports the rank that was killed. */
+/* Checks that all ranks report the fault; the launcher itself always reports the killed rank. */
 static int faults(void)
 {
     dpar_world_desc options;
@@ -891,7 +893,7 @@ static int misuse_main(dpar_comm *comm, void *arg)
         say("init", &why, comm->rank);
         return 1;
     }
-    for (int k = 0; k < 20; k++) { /* old and new change places, also for the peers */
+    for (int k = 0; k < 20; k++) { /* old and new swap places, also for the peers */
         double *now = k % 3 ? a : b;
         for (int i = 0; i < SIDE; i++) {
             now[i] = i == 0 || i > OWN ? -1 : 1000 * k + comm->rank * OWN + i - 1;
@@ -918,7 +920,7 @@ static int misuse_main(dpar_comm *comm, void *arg)
         expect(comm, "bind of private memory", dpar_halo_plan_bind(x, 0, alone, NULL), DPAR_E_ARG,
                &comm->why);
         (void)dpar_halo_plan_bind(x, 0, a, NULL);
-        /* the last does something else: all that hear of it fail alike */
+        /* the last rank does something else: all ranks that it affects fail in the same way */
         dpar_status got = last ? dpar_halo_plan_reduce_begin(x, DPAR_SUM) : dpar_halo_plan_begin(x);
         got = got == DPAR_OK ? dpar_halo_plan_end(x) : got;
         expect(comm, "forward against adjoint", got, DPAR_E_MISMATCH, &comm->why);
@@ -930,7 +932,7 @@ static int misuse_main(dpar_comm *comm, void *arg)
     return wrong;
 }
 
-/* A plan of a communicator that was closed says so, whatever it is asked for. */
+/* Checks that each call of a plan whose communicator was closed reports that. */
 static void of_a_closed(dpar_comm *world)
 {
     const int64_t extent[1] = {4 * world->size};

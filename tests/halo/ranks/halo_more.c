@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Halo exchanges, what halo_oracle does not foretell: assembly of nodes against a serial loop over
- * all cells, two widths over one array, refusals, a device that fails; one
- * box of mem.h, element by element. cc -DDPAR_IMPLEMENTATION -I. -Itests/lib
- * tests/halo/ranks/halo_more.c
- *     ./halo_more [processes|threads] [ranks]        without: both, 1 to 8 and 1 to 4 */
+/* Tests what halo_oracle does not predict in halo exchanges: assembly of nodes against a serial
+ * loop over all cells, two widths over one array, refusals, a device that fails; and one box of
+ * mem.h, element by element.
+ * cc -DDPAR_IMPLEMENTATION -I. -Itests/lib tests/halo/ranks/halo_more.c
+ *     ./halo_more [processes|threads] [ranks]        without arguments: both, 1 to 8 and 1 to 4 */
 #include "dpar_spatial.h"
 #include "dpar_debug.h"
 #include "rank_program.h"
@@ -13,7 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Combines the values of all holders of a point, and gives the result to all of them. */
+/* Combines the values of all holders of a point and gives the result to all of them. */
 static dpar_status assemble(dpar_halo_plan *x, int32_t op)
 {
     const dpar_status s = dpar_halo_plan_reduce(x, op);
@@ -22,8 +22,8 @@ static dpar_status assemble(dpar_halo_plan *x, int32_t op)
 
 enum { ROWS = 9 };
 
-/* What every rank says is refused, with this word in the sentence; planned in `memory`, if there is
- * one. */
+/* Checks that every rank refuses with this word in the message; plans in `memory` unless it is
+ * NULL. */
 static void refused_in(void *memory, dpar_comm *c, const dpar_halo_field *f, int32_t n,
                        const dpar_halo_plan_desc *o, dpar_status status, const char *word)
 {
@@ -56,7 +56,7 @@ static void refused(dpar_comm *c, const dpar_halo_field *f, const dpar_halo_plan
 
 /* ---- assembly -------------------------------------------------------------------------------- */
 
-/* What cell (j, i) adds to its corner k; whole numbers, or not. */
+/* Returns what cell (j, i) adds to its corner k; whole numbers, or not. */
 static double adds(int64_t j, int64_t i, int k, int whole)
 {
     uint64_t h = (uint64_t)(j * 1000 + i * 10 + k + 12345) * UINT64_C(0x9E3779B97F4A7C15);
@@ -65,7 +65,7 @@ static double adds(int64_t j, int64_t i, int k, int whole)
     return whole ? (double)(h >> 50) : (double)(h >> 11) / 9007199254740992.0 - 0.4;
 }
 
-/* How many times the blocks of all ranks have node (j, i) among their corners. */
+/* Counts how often the blocks of all ranks have node (j, i) among their corners. */
 static int holders(const dpar_halo *cells, int32_t ranks, int64_t j, int64_t i, int64_t wrap)
 {
     dpar_box b;
@@ -82,8 +82,8 @@ static int holders(const dpar_halo *cells, int32_t ranks, int64_t j, int64_t i, 
     return n;
 }
 
-/* Nodes of a quadrilateral mesh, periodic across or not, beside a field of cells that shares
- * nothing: each rank adds up what its cells have, assembly the rest. */
+/* Checks nodes of a quadrilateral mesh, periodic across or not, together with a field of cells that
+ * shares nothing: each rank adds up what its cells have, and assembly adds the rest. */
 static void quads(dpar_comm *c, int32_t down, int32_t across, int periodic)
 {
     const int64_t extent[2] = {ROWS, COLUMNS};
@@ -103,7 +103,7 @@ static void quads(dpar_comm *c, int32_t down, int32_t across, int periodic)
     nodes.grid = grid_of(2, extent, down, across);
     nodes.points[0] = DPAR_HALO_AT_LOW_FACES;
     nodes.points[1] = DPAR_HALO_AT_LOW_FACES;
-    nodes.high[0] = nodes.high[1] = 1; /* where the other end of the block goes */
+    nodes.high[0] = nodes.high[1] = 1; /* for the other end of the block */
     nodes.periodic = periodic ? 2u : 0u;
     cells = nodes;
     cells.points[0] = cells.points[1] = DPAR_HALO_AT_CELLS;
@@ -144,21 +144,22 @@ static void quads(dpar_comm *c, int32_t down, int32_t across, int periodic)
     for (i = 0; i < (ROWS + 3) * (COLUMNS + 3); i++) {
         at[i] = 1;
     }
-    CHECK_INT(assemble(x, DPAR_SUM), DPAR_OK); /* how many hold a node */
+    CHECK_INT(assemble(x, DPAR_SUM), DPAR_OK); /* the number of holders of a node */
     for (j = has ? own.lo[0] : 0; has && j <= own.hi[0]; j++) {
         for (i = own.lo[1]; i <= own.hi[1]; i++) {
             CHECK(at[(j - all.lo[0]) * width + i - all.lo[1]] ==
                   holders(&cells, c->size, j, i, wrap));
         }
     }
-    for (i = 0; i < 300; i++) { /* cells have no copies that are shared */
+    for (i = 0; i < 300; i++) { /* cells have no shared copies */
         CHECK(cell[i] == (double)(i + 1000 * c->rank));
     }
     CHECK_INT(dpar_halo_plan_free(x), DPAR_OK);
     free(memory);
 }
 
-/* A line of elements: a node has two holders at most, so the sums have the serial bits. */
+/* Checks a line of elements: a node has at most two holders, so the sums have the bits of the
+ * serial sums. */
 static void line(dpar_comm *c)
 {
     const int64_t extent[1] = {41};
@@ -213,8 +214,8 @@ static void refused_room(dpar_comm *c, const dpar_halo_field *g, dpar_halo *narr
     *narrow = was;
 }
 
-/* The same of a dense array, whose strides are the room's: the narrow plan fills what lies within
- * one point, at the same places as the wide one. */
+/* Does the same with a contiguous array, whose strides are those of the memory: the narrow plan
+ * fills what is within one point, at the same places as the wide one. */
 static void dense_widths(dpar_comm *c, const dpar_halo *wide, const dpar_halo *narrow)
 {
     dpar_halo_field f[2];
@@ -254,7 +255,7 @@ static void dense_widths(dpar_comm *c, const dpar_halo *wide, const dpar_halo *n
     CHECK(!dpar_halo_owned(wide, c->rank, &own) || j > 0);
 }
 
-/* Halos of 3 and of 1 over one array in Fortran's order, padded: each plan fills its own. */
+/* Checks halos of 3 and of 1 over one array in Fortran's order, padded: each plan fills its own. */
 static void widths(dpar_comm *c)
 {
     const int64_t extent[2] = {12, 10};
@@ -332,8 +333,8 @@ static void widths(dpar_comm *c)
 
 /* ---- sums ------------------------------------------------------------------------------------ */
 
-/* Numbers whose sums round: the adjoint adds in one order, whichever way they come. Nothing gets
- * lost: the sum of all numbers stays what it was but for rounding. */
+/* Checks numbers whose sums round: the adjoint adds in one order, with every method. Nothing is
+ * lost: the sum of all numbers stays the same except for rounding. */
 static void bits(dpar_comm *c)
 {
     const int64_t extent[2] = {12, 10};
@@ -387,7 +388,7 @@ static void bits(dpar_comm *c)
 
 enum { SMALL = 5 * 5 * 5, SMALL_FIELDS = 5 };
 
-/* Arrays of one type or the other, as one rank has them, and as all had them. */
+/* Arrays of one type or the other, as one rank has them and as all ranks had them. */
 typedef struct small_case {
     dpar_halo h;
     double f64[SMALL_FIELDS][SMALL], all_f64[8][SMALL_FIELDS][SMALL];
@@ -406,7 +407,7 @@ static double small_met(double a, double b, int32_t type, int32_t op)
     return type == DPAR_F32 ? (double)((float)a + (float)b) : a + b;
 }
 
-/* Field f's elements of the walk, in its order. */
+/* Lists field f's elements of the walk in its order. */
 static void small_walk(small_case *s, dpar_comm *c, int32_t f, int32_t type, int32_t op)
 {
     const int32_t direction = op == DPAR_COPY ? DPAR_TRANSFER_RECV : DPAR_TRANSFER_SEND;
@@ -414,7 +415,7 @@ static void small_walk(small_case *s, dpar_comm *c, int32_t f, int32_t type, int
     dpar_transfer t;
     dpar_box box;
     int64_t n[3], i[3];
-    CHECK(dpar_halo_box(&s->h, c->rank, &box)); /* all blocks are alike */
+    CHECK(dpar_halo_box(&s->h, c->rank, &box)); /* all blocks are equal */
     n[1] = box.hi[1] - box.lo[1], n[2] = box.hi[2] - box.lo[2];
     CHECK_INT(dpar_halo_first(&w, &s->h, c->rank, direction, DPAR_HALO_FORWARD, NULL), DPAR_OK);
     while (dpar_halo_next(&w, &t)) {
@@ -439,7 +440,7 @@ static void small_walk(small_case *s, dpar_comm *c, int32_t f, int32_t type, int
     }
     CHECK_INT(dpar_halo_first(&w, &s->h, c->rank, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, NULL),
               DPAR_OK);
-    while (op != DPAR_COPY && dpar_halo_next(&w, &t)) { /* halos were added: they are 0 */
+    while (op != DPAR_COPY && dpar_halo_next(&w, &t)) { /* halos were added, so they are 0 */
         for (i[0] = 0; i[0] < t.extent[0] * t.extent[1] * t.extent[2]; i[0]++) {
             const int64_t x = i[0] % t.extent[2], y = i[0] / t.extent[2] % t.extent[1];
             const int64_t z = i[0] / t.extent[2] / t.extent[1];
@@ -459,10 +460,10 @@ static dpar_status small_move(void *ctx, const dpar_mem_box *box, int32_t n)
     return DPAR_OK;
 }
 
-/* Blocks of 1 to 3 cells in each dim, faces: five fields, the third and the last of F32, the first
- * of more than two ranks in memory of a device, are exchanged forward and back, every element
- * against the walks of halo.h in their order, in numbers whose sums round. Then with another array
- * in place of the second. */
+/* Checks blocks of 1 to 3 cells in each dim with faces: five fields, the third and the last of F32,
+ * the first (with more than two ranks) in a device's memory, are exchanged forward and back.
+ * Compares every element with the walks of halo.h in their order, for numbers whose sums round.
+ * Then does it again with another array in place of the second. */
 static void small(dpar_comm *c)
 {
     static const int32_t ops[] = {DPAR_COPY, DPAR_SUM, DPAR_MAX, DPAR_SUM, DPAR_COPY, DPAR_SUM};
@@ -555,7 +556,7 @@ static void refusals(dpar_comm *c)
     h.low[1] = 1;
     f.compact_halo = halos;
     refused(c, &f, &o, DPAR_E_ARG, "no place for the corners");
-    /* memory that no array has */
+    /* sizes that no array has */
     memset(&h, 0, sizeof h);
     memset(&f, 0, sizeof f);
     f.type = DPAR_F64;
@@ -584,9 +585,10 @@ static void refusals(dpar_comm *c)
     refused(c, &f, NULL, DPAR_E_RANGE, "over more than 2^60 bytes");
 }
 
-/* ---- arrays in each other's way -------------------------------------------------------------- */
+/* ---- arrays that overlap --------------------------------------------------------------------- */
 
-/* Two fields of 4 x 7 points, rows cut: one array, interleaved, in each other's padding. */
+/* Checks two fields of 4 x 7 points with rows cut: one array, interleaved, in each other's
+ * padding. */
 static void overlaps(dpar_comm *c)
 {
     double at[1 << 14];
@@ -607,11 +609,11 @@ static void overlaps(dpar_comm *c)
     refused_all(c, f, 2, NULL, DPAR_E_ARG, "begins 40 bytes apart");
     f[1].data = at + 27; /* of 28 */
     refused_all(c, f, 2, NULL, DPAR_E_ARG, "begins 216 bytes apart");
-    f[1].data = at; /* rows of other lengths */
+    f[1].data = at; /* rows of another length */
     f[1].stride[0] = 9;
     f[1].stride[1] = 1;
     refused_all(c, f, 2, NULL, DPAR_E_ARG, "have elements in common on rank");
-    f[1].compact_halo = at + 3; /* beside the block, and in it */
+    f[1].compact_halo = at + 3; /* next to the block, and in it */
     f[1].data = at + 40;
     refused_all(c, f, 2, NULL, DPAR_E_ARG, "fields 0 and 1 have elements in common on rank");
     f[1].data = at + 50;
@@ -626,10 +628,10 @@ static void overlaps(dpar_comm *c)
         f[k].stride[1] = 1;
         f[k].first[0] = 1;
     }
-    for (d = 0; d < 2; d++) { /* then pairs, as of a struct of two */
+    for (d = 0; d < 2; d++) { /* then pairs, as in a struct of two */
         f[1].data = d == 0 ? at + 7 : at + 1;
         f[0].stride[1] = f[1].stride[1] = 1 + d;
-        for (k = 0; k < 56; k++) { /* element k is of row k / 14, of rows -1 to 2 */
+        for (k = 0; k < 56; k++) { /* element k is in row k / 14, of rows -1 to 2 */
             const int own = k / 14 > 0 && k / 14 < 3;
             at[k] = own ? (double)((2 * c->rank + k / 14 - 1) * 14 + k % 14) : -1;
         }
@@ -644,15 +646,15 @@ static void overlaps(dpar_comm *c)
     }
 }
 
-/* 0 to n - 1, by lot. */
+/* Returns a random number from 0 to n - 1. */
 static int64_t below(uint64_t *seed, int64_t n)
 {
     *seed = *seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
     return (int64_t)((*seed >> 33) % (uint64_t)n);
 }
 
-/* An array of 4 x 7 points, its dims in any order, some backwards, with gaps. Returns the element
- * of index 0, counted from the lowest. */
+/* Makes an array of 4 x 7 points with its dims in any order, some backwards, with gaps. Returns the
+ * element of index 0, counted from the lowest. */
 static int64_t any_array(dpar_halo_field *f, const dpar_halo *h, uint64_t *seed)
 {
     const int64_t first = below(seed, 3), way = 1 + below(seed, 2);
@@ -661,7 +663,7 @@ static int64_t any_array(dpar_halo_field *f, const dpar_halo *h, uint64_t *seed)
     memset(f, 0, sizeof *f);
     f->halo = h;
     f->type = below(seed, 4) > 0 ? DPAR_F64 : DPAR_F32;
-    f->first[0] = 1; /* of four rows two are own ones */
+    f->first[0] = 1; /* two of four rows are own rows */
     f->components = 1 + (int32_t)below(seed, 3);
     points[2] = f->components;
     for (k = 0; k < 3; k++) {
@@ -680,7 +682,8 @@ static int64_t any_array(dpar_halo_field *f, const dpar_halo *h, uint64_t *seed)
     return before;
 }
 
-/* Marks the bytes of the field's elements, index 0 at byte `at`. Has one of them another mark? */
+/* Marks the bytes of the field's elements, with index 0 at byte `at`. Returns 1 if one of them
+ * already has a mark. */
 static int mark(unsigned char *marks, const dpar_halo_field *f, int64_t at, unsigned char mine)
 {
     const int64_t wide = dpar_type_bytes(f->type);
@@ -701,8 +704,8 @@ static int mark(unsigned char *marks, const dpar_halo_field *f, int64_t at, unsi
     return others;
 }
 
-/* One rank, physical ends all around: cells beyond them are nobody's, so that arrays may be without
- * and lie one behind the other; and planes of components in any order. */
+/* Checks one rank with physical ends all around: it has no cells beyond them, so arrays may omit
+ * them and follow each other without gaps; and planes of components in any order. */
 static void without_ghosts(dpar_comm *c)
 {
     const int64_t extent[2] = {4, 5};
@@ -745,8 +748,8 @@ static void without_ghosts(dpar_comm *c)
     free(memory);
 }
 
-/* Arrays by lot, one rank: refused if and only if two elements have a byte in common, which is
- * looked up byte by byte. */
+/* Checks random arrays on one rank: refused if and only if two elements share a byte, which is
+ * determined byte by byte. */
 static int lots(dpar_comm *c, void *arg)
 {
     static unsigned char memory[1 << 16], bytes[1 << 14], marks[1 << 14];
@@ -762,7 +765,7 @@ static int lots(dpar_comm *c, void *arg)
         int meet = 0;
         before[0] = any_array(&f[0], &h, &seed);
         before[1] = any_array(&f[1], &h, &seed);
-        if (below(&seed, 2) == 0) { /* alike: perhaps interleaved */
+        if (below(&seed, 2) == 0) { /* equal: perhaps interleaved */
             f[1] = f[0];
             before[1] = before[0];
         }
@@ -777,20 +780,21 @@ static int lots(dpar_comm *c, void *arg)
         CHECK_INT(dpar_halo_plan_free(x), DPAR_OK);
         met += meet;
     }
-    CHECK(met > 1000 && met < 3900); /* both happen */
+    CHECK(met > 1000 && met < 3900); /* both occur */
     without_ghosts(c);
     return checks_failed;
 }
 
-/* ---- sentences ------------------------------------------------------------------------------- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
-/* 8 bytes behind an address that a plan may have. */
+/* Returns an address 8 bytes behind one that a plan may have. */
 static void *at_8(unsigned char *line)
 {
     return line + (64 - (uintptr_t)line % 64) % 64 + 8;
 }
 
-/* No plan at all; bytes that are no numbers cannot be added, and the plan goes on. */
+/* Checks calls without a plan; that bytes which are not numbers cannot be added, and that the plan
+ * continues. */
 static void nothing(dpar_comm *c, const dpar_halo_field *good)
 {
     unsigned char at[4 * COLUMNS];
@@ -820,15 +824,16 @@ static void nothing(dpar_comm *c, const dpar_halo_field *good)
     x = plan_of(c, &f, 1, NULL, &memory);
     CHECK_INT(dpar_halo_plan_reduce_begin(x, DPAR_SUM), DPAR_E_ARG);
     CHECK(strstr(c->why.text, "field 0 has type f8, which cannot be combined") != NULL);
-    CHECK_INT(dpar_halo_plan_end(x), DPAR_OK); /* nothing is under way */
+    CHECK_INT(dpar_halo_plan_end(x), DPAR_OK); /* no exchange is in flight */
     CHECK_INT(dpar_halo_plan_exchange(x), DPAR_OK);
     CHECK_INT(at[0], 1 + (c->rank + c->size - 1) % c->size);
     CHECK_INT(dpar_halo_plan_free(x), DPAR_OK);
     free(memory);
 }
 
-/* A plan whose memory dpar allocates on all ranks but the last, which first passes too little, then
- * enough. With too little on one rank all ranks fail, and each learns what it needs itself. */
+/* Checks a plan whose memory dpar allocates on all ranks except the last, which first passes too
+ * little, then enough. If it is too little on one rank all ranks fail, and each learns what it
+ * needs itself. */
 static void own_memory(dpar_comm *c, const dpar_halo_field *f, int64_t bytes)
 {
     const int last = c->rank == c->size - 1;
@@ -849,7 +854,8 @@ static void own_memory(dpar_comm *c, const dpar_halo_field *f, int64_t bytes)
     free(desc.memory);
 }
 
-/* What one rank does wrong all hear with its numbers; what is NULL is no crash. */
+/* Checks that all ranks report, with its numbers, what one rank does wrong, and that NULL does not
+ * crash. */
 static void sentences(dpar_comm *c)
 {
     static unsigned char line[128];
@@ -909,7 +915,7 @@ static void sentences(dpar_comm *c)
     nothing(c, &f);
 }
 
-/* The last rank gives something else than the others: all hear what, of whom, and both numbers. */
+/* Checks that if the last rank passes other values, all ranks report which, and both numbers. */
 static void differs(dpar_comm *c, const dpar_halo_field *f, int32_t n, const dpar_halo_plan_desc *o,
                     const char *what, const char *others, const char *last)
 {
@@ -922,8 +928,9 @@ static void differs(dpar_comm *c, const dpar_halo_field *f, int32_t n, const dpa
     CHECK(says_who_differs(why.text, (int)c->size, what, others, last));
 }
 
-/* The last rank reduces three numbers where the others begin a plan; they are those of a rank that
- * is well and states nothing (src/comm/agree.c): its own goes on, all others hear who does what. */
+/* Checks the last rank's reduction of three numbers where the others begin a plan. The numbers are
+ * those of a rank without an error and without a statement (src/comm/agree.c): its own call
+ * continues, and all others report which rank does what. */
 static void another_operation(dpar_comm *c, const dpar_halo_field *f)
 {
     unsigned char usual[1 << 16];
@@ -946,8 +953,8 @@ static void another_operation(dpar_comm *c, const dpar_halo_field *f)
     CHECK(strcmp(why.text, said) == 0);
 }
 
-/* The last rank has nowhere for the result, or tunes where the others begin a plan: all are told.
- */
+/* Checks that all ranks report an error if the last one has no memory for the result, or tunes
+ * where the others begin a plan. */
 static void no_result(dpar_comm *c, const dpar_halo_field *f)
 {
     const int last = c->rank == c->size - 1;
@@ -1027,15 +1034,15 @@ static void disagreements(dpar_comm *c)
             NULL);
 }
 
-/* An engine whose messages mix with those of another operation, as MPI's may: every number is 0,
- * or as large as can be. */
+/* Stands in for an engine whose messages mix with those of another operation, as MPI's may: every
+ * number is 0 or as large as possible. */
 static dpar_status mixed_up(dpar_comm *c, const dpar_call *call)
 {
     memset(call->out, *(const int *)c->context, (size_t)call->count * 8);
     return DPAR_OK;
 }
 
-/* Such an answer is never taken for what ranks agree on. */
+/* Checks that such a result is never taken for what ranks agree on. */
 static void nonsense(void)
 {
     int64_t bytes = 0, all = 0;
@@ -1068,8 +1075,8 @@ static void nonsense(void)
     free(memory);
 }
 
-/* Registered memory knows how much of it there is: an array that is longer is refused, on all
- * ranks; one whose rows beyond the physical ends alone are missing is not. */
+/* Checks registered memory, whose length is known: an array that is longer is refused on all ranks;
+ * one that lacks only rows beyond the physical ends is accepted. */
 static void too_short(dpar_comm *c)
 {
     const int64_t page = sysconf(_SC_PAGESIZE), point = page / COLUMNS / 8 + 1;
@@ -1083,7 +1090,7 @@ static void too_short(dpar_comm *c)
     memset(&f, 0, sizeof f);
     f.type = DPAR_F64;
     f.halo = &h;
-    f.components = (int32_t)point; /* a row: more than a page, less than two */
+    f.components = (int32_t)point; /* a row is more than a page and less than two */
     for (i = 0; i < 3; i++) {
         CHECK_INT(dpar_comm_alloc(c, (i == 0 ? 8 : i == 1 ? 5 : 3) * page, &at[i]), DPAR_OK);
     }
@@ -1094,7 +1101,7 @@ static void too_short(dpar_comm *c)
     free(plan);
     (void)snprintf(word, sizeof word, "on rank %d extend over %d bytes", (int)c->size - 1,
                    (int)(4 * COLUMNS * 8 * point));
-    f.data = last ? (unsigned char *)at[0] + 5 * page : at[0]; /* ends in the next one */
+    f.data = last ? (unsigned char *)at[0] + 5 * page : at[0]; /* ends in the next page */
     refused(c, &f, NULL, DPAR_E_ARG, word);
     f.data = last ? at[2] : at[0];
     refused(c, &f, NULL, DPAR_E_ARG, word);
@@ -1102,7 +1109,7 @@ static void too_short(dpar_comm *c)
     refused(c, &f, NULL, DPAR_E_ARG, word);
     dpar_comm_release(c, at[2]);
     refused(c, &f, NULL, DPAR_E_ARG, "has the first of them ends after 0 bytes");
-    if (c->size == 1) { /* nothing is exchanged but over the ends */
+    if (c->size == 1) { /* exchanges nothing except over the ends */
         h.periodic = 0;
         f.stride[1] = point;
         f.stride[0] = COLUMNS * point;
@@ -1117,8 +1124,8 @@ static void too_short(dpar_comm *c)
 
 /* ---- what others do meanwhile ---------------------------------------------------------------- */
 
-/* Messages of the caller's, of another tag than the plan's, are under way during an exchange. Then
- * the last rank adds as the others do not: all are told. */
+/* Checks messages of the caller's, with another tag than the plan's, in flight during an exchange.
+ * Then the last rank adds and the others do not: all ranks report it. */
 static void meanwhile(dpar_comm *world)
 {
     const int32_t right = (world->rank + 1) % world->size;
@@ -1166,7 +1173,7 @@ static void meanwhile(dpar_comm *world)
     (void)dpar_comm_free(c);
 }
 
-/* ---- the fastest way ------------------------------------------------------------------------- */
+/* ---- the fastest method ---------------------------------------------------------------------- */
 
 static dpar_status (*quick_batch)(dpar_comm *, const dpar_call *, int32_t, dpar_work *);
 
@@ -1176,8 +1183,9 @@ static dpar_status slow_batch(dpar_comm *c, const dpar_call *calls, int32_t n, d
     return __atomic_load_n(&quick_batch, __ATOMIC_RELAXED)(c, calls, n, works);
 }
 
-/* All ranks choose the same, among what is possible: no messages, which take 50 ms here. Halos are
- * filled afterwards, own cells are what they were, and a plan can be made of it. */
+/* Checks that all ranks choose the same method among the possible ones, which excludes messages,
+ * which take 50 ms here. Afterwards halos are filled, own cells are unchanged, and a plan can be
+ * made with it. */
 static void tunes(dpar_comm *c, int star, int shared)
 {
     double at[4 * COLUMNS], same[4], least[4], most[4];
@@ -1202,13 +1210,13 @@ static void tunes(dpar_comm *c, int star, int shared)
         const int own = k / COLUMNS > 0 && k / COLUMNS < 3;
         at[k] = own ? (double)((2 * c->rank + k / COLUMNS - 1) * COLUMNS + k % COLUMNS) : -1;
     }
-    h.grid.dims = 1 << 20; /* not from dpar_layout_init */
+    h.grid.dims = 1 << 20; /* not made by dpar_layout_init */
     CHECK_INT(plan_tune(c, &f, 1, &o, &best, &seconds, &why), DPAR_E_ARG);
     CHECK(seconds == 0.0);
     h.grid.dims = 2;
     __atomic_store_n(&quick_batch, c->engine.batch, __ATOMIC_RELAXED);
     c->engine.batch = slow_batch;
-    o.memory = at; /* is not used: the plans that are measured have memory of their own */
+    o.memory = at; /* not used: the plans that are measured have memory of their own */
     o.bytes = 8;
     CHECK_INT(plan_tune(c, &f, 1, &o, &best, &seconds, &why), DPAR_OK);
     CHECK(best.memory == at && best.bytes == 8);
@@ -1240,7 +1248,7 @@ static void tunes(dpar_comm *c, int star, int shared)
 /* ---- a device that fails --------------------------------------------------------------------- */
 
 typedef struct failing {
-    int moves, pins; /* calls that succeed */
+    int moves, pins; /* number of calls that succeed */
 } failing;
 
 static dpar_status fail_move(void *ctx, const dpar_mem_box *box, int32_t n)
@@ -1259,7 +1267,7 @@ static dpar_status fail_pin(void *ctx, void *memory, int64_t bytes)
     return ((failing *)ctx)->pins-- > 0 ? DPAR_OK : DPAR_E_MEMORY;
 }
 
-/* Of the last rank: all others hear of it, nobody waits. */
+/* Checks that all ranks report a failing device of the last rank, and that none waits. */
 static void broken_device(dpar_comm *c)
 {
     const int64_t extent[1] = {2 * (int64_t)c->size};
@@ -1301,7 +1309,8 @@ static void broken_device(dpar_comm *c)
     CHECK_INT(dpar_halo_plan_free(x), DPAR_E_SYSTEM);
 }
 
-/* u and v of a C-grid go over a cube's edges as a pair of fields, alike but for their points. */
+/* Checks refusals of pairs: u and v of a C-grid cross a cube's edges as a pair of fields that
+ * differ only in their points. */
 static void refused_pairs(dpar_comm *c)
 {
     const int64_t extent[3] = {6, 4, 4};
@@ -1358,13 +1367,13 @@ static void refused_pairs(dpar_comm *c)
     REFUSED((void)0, 2, "same grid, periodic and owner");
 }
 
-/* ---- who does not come ----------------------------------------------------------------------- */
+/* ---- a rank that does not arrive ------------------------------------------------------------- */
 
-/* Four blocks: the second between all others, which are neighbours of it alone. In exchange #2 it
- * waits for the third for 0.6 s, then for the last, which comes when the others have given up. The
- * first waits for it in exchange #3, from the beginning: and tells of the last when its own time is
- * up, 2 s, long before the second would. */
-static int late_node; /* 1: plans have a communicator of the node's */
+/* Checks four blocks, the second between all others, which have only it as neighbour. In exchange
+ * #2 it waits for the third for 0.6 s, then for the last, which arrives after the others timed out.
+ * The first waits for the second in exchange #3, from the beginning, and reports the last when its
+ * own 2 s are over, long before the second would. */
+static int late_node; /* 1: plans have a communicator of the node */
 
 static int latecomer(dpar_comm *c, void *arg)
 {
@@ -1462,7 +1471,7 @@ static void boxes(void)
     m.to = b;
     m.to_type = DPAR_F64;
     m.to_stride[0] = 1;
-    dpari_mem_move_box(&m); /* rounded on the way */
+    dpari_mem_move_box(&m); /* rounded during the copy */
     CHECK(b[0] == 1.0 && b[1] == 2.0 && b[2] == -3.0);
 }
 
@@ -1470,7 +1479,7 @@ static void boxes(void)
 
 /* ---- after planning -------------------------------------------------------------------------- */
 
-static int asked; /* for memory, after it was planned */
+static int asked; /* for memory, after planning */
 
 static dpar_status count_alloc(dpar_comm *c, int64_t bytes, void **memory)
 {
@@ -1481,7 +1490,8 @@ static dpar_status count_alloc(dpar_comm *c, int64_t bytes, void **memory)
     return DPAR_E_MEMORY;
 }
 
-/* Exchanges of all kinds ask for no memory. (Nothing in dpar.h calls malloc: tools/lint.) */
+/* Checks that exchanges of all kinds allocate no memory. (tools/lint checks that nothing in dpar.h
+ * calls malloc.) */
 static void nothing_allocated(dpar_comm *c)
 {
     double at[2][4 * COLUMNS];
@@ -1517,7 +1527,7 @@ static void nothing_allocated(dpar_comm *c)
     }
 }
 
-/* Cores that the ranks of c may use. */
+/* Returns the number of cores that the ranks of c may use. */
 static int32_t cores_of(dpar_comm *c)
 {
     uint64_t mine[16] = {0}, all[8 * 16];
@@ -1537,8 +1547,8 @@ static int32_t cores_of(dpar_comm *c)
     return n;
 }
 
-/* Registered rows of 64 KiB are read where they lie, shorter ones packed by ranks that share
- * cores, unless DIRECT is asked for. */
+/* Checks that registered rows of 64 KiB are read in place, and that shorter ones are packed by
+ * ranks that share cores unless DIRECT is requested. */
 static void crowd(dpar_comm *c)
 {
     const int crowded = cores_of(c) < c->size;
@@ -1567,7 +1577,7 @@ static void crowd(dpar_comm *c)
         o.method = direct ? DPAR_HALO_DIRECT : DPAR_HALO_AUTO;
         x = plan_of(c, &f, 1, &o, &memory);
         for (i = 0; dpari_hx_traffic_of(x, i, &t); i++) {
-            if (t.bytes > 0) { /* of what this rank sends: to the next one */
+            if (t.bytes > 0) { /* what this rank sends to the next one */
                 CHECK_INT(t.peer, c->rank + 1);
                 CHECK_INT(t.way,
                           crowded && !large && !direct ? DPAR_HALO_PACKED : DPAR_HALO_DIRECT);
@@ -1579,8 +1589,8 @@ static void crowd(dpar_comm *c)
     dpar_comm_release(c, at);
 }
 
-/* What a rank adds of its own where no peer adds anything is there when begin_adjoint returns: rank
- * 0 looks before the others begin. */
+/* Checks that what a rank adds of its own where no peer adds anything is there when begin_adjoint
+ * returns: rank 0 looks before the others begin. */
 static void early(dpar_comm *c, int32_t *looked)
 {
     const int64_t extent[2] = {4 * (int64_t)c->size, 5};
@@ -1606,7 +1616,7 @@ static void early(dpar_comm *c, int32_t *looked)
     f.type = DPAR_F64;
     f.data = a;
     x = plan_of(c, &f, 1, NULL, &memory);
-    for (i = 0; dpari_hx_traffic_of(x, i, &t); i++) { /* what is split is one piece of it */
+    for (i = 0; dpari_hx_traffic_of(x, i, &t); i++) { /* what is split is a piece of it */
         CHECK(t.peer != c->rank || (t.pieces == 2 && t.runs == 8 && t.bytes == 64));
         own += t.peer == c->rank;
     }
@@ -1627,9 +1637,9 @@ static void early(dpar_comm *c, int32_t *looked)
     }
     CHECK_INT(dpar_halo_plan_free(x), DPAR_OK);
     free(memory);
-    CHECK_INT(dpar_barrier(c, NULL), DPAR_OK); /* all have seen it */
+    CHECK_INT(dpar_barrier(c, NULL), DPAR_OK); /* all have read it */
     if (c->rank == 0) {
-        *looked = 0; /* for the next launch */
+        *looked = 0; /* reset for the next launch */
     }
 }
 

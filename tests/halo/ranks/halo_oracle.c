@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Halo exchanges against the whole grid, by brute force: random grids, cuts (empty, nested,
- * uneven), widths, staggering, folds and fields in random memory. Every byte of every array is
- * foretold from the global index of its point, by the words of halo.h and without transfer lists:
- * halos with an image get its value, all else (own points, padding, what lies beyond the end)
- * stays. The adjoint by adding up, over all ranks, what their halos hold; its dot product too. And
- * ranks that are killed or late at a random moment of an exchange. Plans of shared points and plans
- * over narrower halos are foretold by the same words, with other points; fields in the memory of a
- * device, which traps all accesses outside of its table's functions, like any other. cc
- * -DDPAR_IMPLEMENTATION -I. -Itests/lib tests/halo/ranks/halo_oracle.c -o halo_oracle
- *     ./halo_oracle [threads] [long] [RANKS|FROM-TO] [seed=S]   a failure says the seed */
+/* Tests halo exchanges against the whole grid by brute force: random grids, cuts (empty, nested,
+ * uneven), widths, staggering, folds and fields in random memory. Predicts every byte of every
+ * array from the global index of its point, by the definitions of halo.h and without transfer
+ * lists: halos with an image get its value, all else (own points, padding, cells beyond the end) is
+ * unchanged. Computes the adjoint by adding up over all ranks what their halos hold, and its dot
+ * product. Kills ranks, or makes them late, at a random moment of an exchange. Plans of shared
+ * points and plans over narrower halos are predicted by the same rules with other points; fields in
+ * a device's memory, which traps all accesses except by its table's functions, like any other.
+ * cc -DDPAR_IMPLEMENTATION -I. -Itests/lib tests/halo/ranks/halo_oracle.c -o halo_oracle
+ *     ./halo_oracle [threads] [long] [RANKS|FROM-TO] [seed=S]   a failure prints the seed */
 #include "dpar_debug.h"
 #include "axes.h"
 #include "halo_plans.h"
@@ -18,7 +18,7 @@
 
 #include <sys/time.h>
 
-/* Combines the values of all holders of a point, and gives the result to all of them. */
+/* Combines the values of all holders of a point and gives the result to all of them. */
 static dpar_status assemble(dpar_halo_plan *x, int32_t op)
 {
     const dpar_status s = dpar_halo_plan_reduce(x, op);
@@ -27,34 +27,34 @@ static dpar_status assemble(dpar_halo_plan *x, int32_t op)
 
 enum { FIELDS = 4, MOST = 6000, GUARDS = 64, PLANS = 2, CASES = 12 };
 
-/* One field: the same on all ranks up to `rank's own`. */
+/* One field. Members up to `rank's own` are equal on all ranks. */
 typedef struct field {
-    dpar_halo h, near; /* near: of the plan, where it is narrower than the array */
-    int type, comps, vector, wire, compact; /* wire 0: as the type */
-    int pair; /* 1: the next field is its v; 2: the one before its u */
+    dpar_halo h, near; /* near: that of the plan if it is narrower than the array */
+    int type, comps, vector, wire, compact; /* wire 0: same as the type */
+    int pair; /* 1: the next field is its v; 2: the previous one is its u */
     /* rank's own: */
     int has, dense, registered, elsewhere;
     int64_t own[DPAR_MAX_DIMS][2], box[DPAR_MAX_DIMS][2]; /* of points */
     int64_t stride[DPAR_MAX_DIMS], origin[DPAR_MAX_DIMS], comp_stride;
     int64_t data, slabs; /* bytes from the block's beginning: index 0 of the array; the halos */
     size_t bytes;
-    unsigned char *block[2], *want; /* two arrays, to be bound in turn */
+    unsigned char *block[2], *want; /* two arrays, bound in turns */
 } field;
 
 typedef struct grid {
     uint64_t seed;
-    int n; /* ranks of the communicator */
+    int n; /* number of ranks */
     dpar_layout l;
     int64_t cuts[DPAR_MAX_AXES][ORACLE_RANKS + 1];
-    int64_t cells[ORACLE_RANKS][DPAR_MAX_DIMS][2]; /* blocks; hi <= lo: empty */
+    int64_t cells[ORACLE_RANKS][DPAR_MAX_DIMS][2]; /* blocks; empty if hi <= lo */
     int cube, owners;
     int plain;                       /* cells on the host, one dim cut, corners */
     int sync, narrower;              /* plans of shared points; plans over narrower halos */
-    int32_t owner[2 * ORACLE_RANKS]; /* of the blocks of the mesh; -1: masked */
+    int32_t owner[2 * ORACLE_RANKS]; /* of the mesh's blocks; -1 if masked */
     int group[ORACLE_RANKS]; /* ranks with the same coordinates in axes that do not cut; -1 */
     int fields;
     field f[FIELDS];
-    struct device *device; /* the memory of fields that are elsewhere */
+    struct device *device; /* the memory of fields on a device */
 } grid;
 
 /* ---- the whole grid -------------------------------------------------------------------------- */
@@ -77,14 +77,15 @@ static const int right[6][3] = {{0, 1, 0},  {-1, 0, 0}, {-1, 0, 0},
                                 {0, 0, -1}, {0, 0, -1}, {0, 1, 0}};
 static const int up[6][3] = {{0, 0, 1}, {0, 0, 1}, {0, -1, 0}, {0, -1, 0}, {1, 0, 0}, {1, 0, 0}};
 
-/* Round one edge of a cube whose faces lie as halo.h says: the point at[] (0 along x, 1 along y,
- * from the middle) beyond the edge k, sign, laid onto the face that it meets there, or on that
- * edge. Twice the coordinates, so that all are whole. Returns the quarter turns. */
+/* Carries a point around an edge of a cube whose faces are arranged as in halo.h: the point at[] (0
+ * along x, 1 along y, from the middle) beyond the edge k, sign, moves to the face that it meets
+ * there, or onto that edge. Coordinates are doubled so that all are whole. Returns the quarter
+ * turns. */
 static int bend(int64_t n, int k, int sign, int64_t *face, int64_t *at)
 {
     int64_t p[3], a = 0, b = 0;
     int d, to, east = 0, north = 0, was = (int)*face;
-    for (to = 0; to < 6; to++) { /* the face that looks towards the edge */
+    for (to = 0; to < 6; to++) { /* the face on the other side of the edge */
         for (d = 0; d < 3 && normal[to][d] == sign * (k ? up : right)[was][d]; d++) {
         }
         if (d == 3) {
@@ -116,13 +117,13 @@ static int bend(int64_t n, int k, int sign, int64_t *face, int64_t *at)
     return east == 1 ? 0 : north == 1 ? 1 : east == -1 ? 2 : 3;
 }
 
-/* The point whose place x has, beyond an edge or on one that another face owns. 0: where three
- * faces meet. */
+/* Finds the point at the place of x, beyond an edge or on one that another face owns. Returns 0
+ * where three faces meet. */
 static int cube_image(const dpar_halo *h, int64_t *x, int *turns)
 {
     int64_t n = h->grid.extent[h->grid.dims - 1], at[2];
     int last = h->grid.dims - 1, offset[2], beyond[2], k, turned, hops;
-    for (k = 0; k < 2; k++) { /* of points in their cells */
+    for (k = 0; k < 2; k++) { /* points in their cells */
         int points = h->points[last - k];
         offset[k] = points == DPAR_HALO_AT_CELLS ? 1 : points == DPAR_HALO_AT_LOW_FACES ? 0 : 2;
     }
@@ -152,7 +153,7 @@ static int cube_image(const dpar_halo *h, int64_t *x, int *turns)
     return 0;
 }
 
-/* Beyond a fold or a pole, or on the row of a fold that is there twice. */
+/* Maps a point beyond a fold or a pole, or on a fold's row that exists twice. */
 static void turn_over(const dpar_halo *h, int64_t *x, int *turns)
 {
     int64_t n = points_of(h, h->fold), columns = points_of(h, h->mirror);
@@ -176,7 +177,8 @@ static void turn_over(const dpar_halo *h, int64_t *x, int *turns)
     }
 }
 
-/* Where the value of point x lies, in place; 0: nowhere. *turns: quarter turns of a vector. */
+/* Replaces x by the point that its value comes from; returns 0 if there is none. *turns is the
+ * quarter turns of a vector. */
 static int image(const dpar_halo *h, int64_t *x, int *turns)
 {
     int d;
@@ -199,7 +201,7 @@ static int image(const dpar_halo *h, int64_t *x, int *turns)
     return 1;
 }
 
-/* The points that a rank owns and those that its array holds; 0: none. */
+/* Sets the points that a rank owns and those that its array holds; returns 0 if there are none. */
 static int boxes_of(const grid *g, const dpar_halo *h, int rank, int64_t (*own)[2],
                     int64_t (*box)[2])
 {
@@ -231,7 +233,7 @@ static int is_in(int dims, const int64_t (*box)[2], const int64_t *x)
     return d == dims;
 }
 
-/* Does anybody of this rank's copy of the grid own point x? */
+/* Returns 1 if some rank of this rank's copy of the grid owns point x. */
 static int exists(const grid *g, const dpar_halo *h, int rank, const int64_t *x)
 {
     int64_t own[DPAR_MAX_DIMS][2], box[DPAR_MAX_DIMS][2];
@@ -245,7 +247,8 @@ static int exists(const grid *g, const dpar_halo *h, int rank, const int64_t *x)
     return 0;
 }
 
-/* Does an exchange write point x of the array of `rank`, which owns `own`? from[]: its image. */
+/* Returns 1 if an exchange writes point x of the array of `rank`, which owns `own`. from[] is its
+ * image. */
 static int is_written(const grid *g, const dpar_halo *h, int rank, const int64_t (*own)[2],
                       const int64_t *x, int64_t *from, int *turns)
 {
@@ -254,7 +257,7 @@ static int is_written(const grid *g, const dpar_halo *h, int rank, const int64_t
     for (d = 0; d < h->grid.dims; d++) {
         outside += x[d] < own[d][0] || x[d] >= own[d][1];
     }
-    for (d = 0; d < h->grid.dims && g->narrower; d++) { /* h is part of a field */
+    for (d = 0; d < h->grid.dims && g->narrower; d++) { /* h is a part of a field */
         const dpar_halo *near = &((const field *)(const void *)h)->near;
         if (x[d] < own[d][0] - near->low[d] || x[d] >= own[d][1] + near->high[d]) {
             return 0;
@@ -309,7 +312,8 @@ static int64_t volume_of(int dims, const int64_t (*box)[2])
 
 /* ---- numbers --------------------------------------------------------------------------------- */
 
-/* The number of a point: any bits that are no NaN, or small and whole, so that sums are exact. */
+/* Returns the number of a point: any bits that are not NaN, or small and whole, so that sums are
+ * exact. */
 static uint64_t number_of(int type, uint64_t h, int whole)
 {
     static const int small[8] = {1, -1, 2, -2, 3, -3, 1, -1};
@@ -355,7 +359,7 @@ static uint64_t bits_of(int type, double v)
     return bits;
 }
 
-/* What travels: with another sign, rounded to the wire's type. */
+/* Returns the value that is sent: with another sign, rounded to the wire's type. */
 static uint64_t travelled(const field *f, uint64_t bits, int negate)
 {
     unsigned char at[8] = {0};
@@ -374,8 +378,8 @@ static uint64_t travelled(const field *f, uint64_t bits, int negate)
     return bits;
 }
 
-/* Which component becomes component c after so many quarter turns, and whether with another sign:
- * (u, v), (-v, u), (-u, -v), (v, -u). */
+/* Returns which component becomes component c after these quarter turns, and whether with another
+ * sign: (u, v), (-v, u), (-u, -v), (v, -u). */
 static int component_of(const field *f, int c, int turns, int *negate)
 {
     *negate = f->vector == 1 ? turns == 2 : f->vector == 2 && (turns == 2 || turns == 1 + 2 * c);
@@ -383,13 +387,13 @@ static int component_of(const field *f, int c, int turns, int *negate)
     return f->vector == 2 && turns % 2 == 1 ? 1 - c : c;
 }
 
-/* The field from which field i gets what is turned so. */
+/* Returns the field from which field i gets turned values. */
 static int source_of(const grid *g, int i, int turns)
 {
     return turns % 2 == 0 || g->f[i].pair == 0 ? i : g->f[i].pair == 1 ? i + 1 : i - 1;
 }
 
-/* x op y of small whole numbers: exact in every type up to *most. */
+/* Returns x op y for small whole numbers, exact in every type up to *most. */
 static uint64_t combined(int type, int op, uint64_t x, uint64_t y, double *most)
 {
     unsigned char a[8] = {0}, b[8] = {0};
@@ -452,7 +456,7 @@ static int random_mesh(grid *g, uint64_t *s)
         extent[d] = 1 + oracle_below(s, dims == 1 ? 30 : dims == 2 ? 11 : dims == 3 ? 6 : 4);
         extent[d] = oracle_below(s, 200) == 0 ? 0 : extent[d];
         if (g->plain && d == 0 && oracle_below(s, 3) == 0) {
-            extent[d] = 34 + oracle_below(s, 30); /* sides of many rows: loops of their own */
+            extent[d] = 34 + oracle_below(s, 30); /* sides of many rows have loops of their own */
         }
     }
     if (g->cube) {
@@ -470,7 +474,7 @@ static int random_mesh(grid *g, uint64_t *s)
         if (p[a].rule == DPAR_SPLIT_RAGGED && (cut >> d & 1)) {
             p[a].rule = DPAR_SPLIT_CHUNK;
         }
-        if (p[a].rule == DPAR_SPLIT_RAGGED) { /* random cuts, sorted; equal ones: empty blocks */
+        if (p[a].rule == DPAR_SPLIT_RAGGED) { /* sorted random cuts; equal ones make empty blocks */
             int64_t *c = g->cuts[a];
             int i, j;
             for (i = 0; i <= size[a]; i++) {
@@ -489,7 +493,7 @@ static int random_mesh(grid *g, uint64_t *s)
                        NULL) != DPAR_OK) {
         return 0;
     }
-    /* each rank has a block at most, in any order; what is too much is masked, and some more */
+    /* each rank has at most one block, in any order; the surplus and some more are masked */
     blocks = m.size;
     for (k = 0; k < blocks || k < g->n; k++) {
         int j = (int)oracle_below(s, k + 1);
@@ -499,7 +503,7 @@ static int random_mesh(grid *g, uint64_t *s)
     return dpar_layout_init(&g->l, &m, dims, extent, p, NULL) == DPAR_OK;
 }
 
-/* Blocks of cells, by the words of the rules. */
+/* Finds the blocks of cells by the definitions of the rules. */
 static void find_blocks(grid *g)
 {
     int rank, d, a, block;
@@ -565,7 +569,8 @@ static void random_halo(grid *g, dpar_halo *h, uint64_t *s)
     }
 }
 
-/* Is it one that may be, and small enough? Then also the widths of a narrower plan. */
+/* Returns 1 if the field is legal and small enough; then also sets the widths of a narrower
+ * plan. */
 static int settles(grid *g, field *f, uint64_t *s)
 {
     int r;
@@ -592,7 +597,7 @@ static int random_field(grid *g, field *f, uint64_t *s)
                                 DPAR_I64,  DPAR_U64, DPAR_F8};
     memset(f, 0, sizeof *f);
     random_halo(g, &f->h, s);
-    /* over a low pole right across to the row that a fold overwrites: what it had is undefined */
+    /* across a low pole to the row that a fold overwrites, whose earlier value is undefined */
     if (f->h.folds && f->h.on_row && f->h.poles &&
         f->h.low[f->h.fold] + (f->h.pole_rows & 1) >= points_of(&f->h, f->h.fold)) {
         return 0;
@@ -604,14 +609,14 @@ static int random_field(grid *g, field *f, uint64_t *s)
         f->comps = f->vector == 2 ? 2 : f->comps;
     }
     f->compact = !g->plain && oracle_below(s, 5) == 0 && !g->narrower &&
-                 !(g->sync && f->h.shape == DPAR_STENCIL_STAR); /* no place for corners */
+                 !(g->sync && f->h.shape == DPAR_STENCIL_STAR); /* there are no corners then */
     if ((f->type == DPAR_F64 || f->type == DPAR_F32) && oracle_below(s, 3) == 0) {
         f->wire = f->type == DPAR_F64 ? DPAR_F32 : oracle_below(s, 2) ? DPAR_F16 : DPAR_BF16;
     }
     return settles(g, f, s);
 }
 
-/* f is u of a pair, v the other: a C-grid, a D-grid or cells. */
+/* Makes f the u and v the v of a pair: a C-grid, a D-grid or cells. */
 static int random_pair(grid *g, field *f, field *v, uint64_t *s)
 {
     int dims = g->l.dims, at = dims - 1 - (int)oracle_below(s, 2), kind, i;
@@ -665,7 +670,7 @@ static void random_grid(grid *g, uint64_t seed, int n)
 
 /* ---- a device -------------------------------------------------------------------------------- */
 
-/* Memory that nobody may touch but the functions of its table. Boxes wait there for a while; the
+/* Memory that may be accessed only by the functions of its table. Boxes wait there for a while; the
  * host's side of each must be pinned. */
 enum { QUEUE = 4000, PINS = 200 };
 typedef struct device {
@@ -707,7 +712,7 @@ static void lay_open(const grid *g)
     doors(g->device, 1);
 }
 
-/* One element, by the words of mem.h. */
+/* Moves one element by the definition of mem.h. */
 static void move_element(const dpar_mem_box *b, unsigned char *to, unsigned char *from)
 {
     uint64_t bits = 0, now = 0;
@@ -858,7 +863,7 @@ static void free_device(device *v)
 
 /* ---- arrays ---------------------------------------------------------------------------------- */
 
-/* Strides in a random order of the dims and the components, with padding. */
+/* Chooses strides in a random order of the dims and the components, with padding. */
 static int64_t random_strides(field *f, int dims, uint64_t *s)
 {
     int order[DPAR_MAX_DIMS + 1], i;
@@ -891,12 +896,12 @@ static void make_array(oracle *o, grid *g, field *f, uint64_t *s)
     f->has = boxes_of(g, &f->h, o->world->rank, f->own, f->box);
     f->dense = (int)oracle_below(s, 2);
     f->registered = (int)oracle_below(s, 2);
-    f->elsewhere = !g->plain && oracle_below(s, 4) == 0; /* on some ranks, not on others */
+    f->elsewhere = !g->plain && oracle_below(s, 4) == 0; /* on some ranks, but not on others */
     f->elsewhere = f->pair == 2 ? (f - 1)->elsewhere : f->elsewhere;
     f->registered = f->elsewhere ? 0 : f->registered;
     if (f->has) {
         elements = random_strides(f, dims, s);
-        if (f->dense) { /* the defaults: they are left 0 for the plan */
+        if (f->dense) { /* the defaults: left 0 for the plan */
             elements = f->comps;
             for (d = dims - 1; d >= 0; d--) {
                 f->stride[d] = elements;
@@ -938,7 +943,8 @@ static void free_array(oracle *o, field *f)
     }
 }
 
-/* Byte of component c of point x in the block; -1 where a compact star has no corner. */
+/* Returns the byte of component c of point x in the block; -1 where a compact star has no
+ * corner. */
 static int64_t place_of(const grid *g, const field *f, int rank, const int64_t *x, int c)
 {
     int64_t at = c * f->comp_stride, bytes = dpar_type_bytes(f->type);
@@ -963,8 +969,8 @@ static int64_t place_of(const grid *g, const field *f, int rank, const int64_t *
     return -1;
 }
 
-/* A pattern everywhere, numbers in own points; halos become NaN or, `all`, numbers where they have
- * images. round < 0: small whole ones. */
+/* Writes a pattern everywhere and numbers to own points; halos become NaN, or with `all` numbers
+ * where they have images. round < 0: small whole ones. */
 static void fill(const grid *g, int i, int rank, unsigned char *block, int64_t round, int whole,
                  int all)
 {
@@ -983,7 +989,8 @@ static void fill(const grid *g, int i, int rank, unsigned char *block, int64_t r
         int mine = is_in(g->l.dims, f->own, x);
         int holds = mine || (all && is_written(g, &f->h, rank, f->own, x, from, &turns));
         for (c = 0; c < f->comps; c++) {
-            /* forward all copies of a point hold the same; what an adjoint collects differs */
+            /* forward all copies of a point hold the same value; what an adjoint collects
+             * differs */
             uint64_t bits = number_of(f->type, hash_of(g, i, round, all ? rank : -1, x, c), whole);
             at = place_of(g, f, rank, x, c);
             if (at >= 0 && holds) {
@@ -995,7 +1002,7 @@ static void fill(const grid *g, int i, int rank, unsigned char *block, int64_t r
     } while (next_point(g->l.dims, f->box, x));
 }
 
-/* What a forward exchange makes of it. */
+/* Predicts the result of a forward exchange. */
 static void foretell(const grid *g, int i, int rank, const unsigned char *block, int64_t round,
                      int whole)
 {
@@ -1020,8 +1027,8 @@ static void foretell(const grid *g, int i, int rank, const unsigned char *block,
     } while (next_point(g->l.dims, f->box, x));
 }
 
-/* What one rank's halos of field j add to own points of field i of this one, and their end. *most:
- * the largest number. */
+/* Adds what one rank's halos of field j give to own points of field i of this one, and their end.
+ * *most is the largest number. */
 static void collect(const grid *g, int i, int j, int rank, int other, int64_t round, int op,
                     double *most)
 {
@@ -1075,9 +1082,9 @@ static int foretell_adjoint(const grid *g, int i, int rank, const unsigned char 
 typedef struct run {
     oracle *o;
     grid *g;
-    int plans, now[PLANS]; /* which of the two arrays each plan has */
-    int quiet;             /* an error is no news */
-    int late;              /* a rank will come late: who only tests has no deadline */
+    int plans, now[PLANS]; /* the array that each plan has */
+    int quiet;             /* an error is not printed */
+    int late;              /* a rank will be late: ranks that only test have no deadline */
     dpar_halo_plan_desc options[PLANS];
     void *memory[PLANS];
     dpar_halo_plan *x[PLANS];
@@ -1119,7 +1126,7 @@ static void complain(const run *r, int p, const char *what)
         printf("\n");
     }
     fflush(stdout);
-    dpar_comm_abort(r->o->world, DPAR_E_SYSTEM, given_up); /* or the others would wait */
+    dpar_comm_abort(r->o->world, DPAR_E_SYSTEM, given_up); /* otherwise the others would wait */
 }
 
 static int failed(const run *r, int p, const char *what, dpar_status s)
@@ -1141,7 +1148,7 @@ static int failed(const run *r, int p, const char *what, dpar_status s)
     return 1;
 }
 
-/* Compares all bytes of field i with what was foretold; says which point differs. */
+/* Compares all bytes of field i with the prediction; prints which point differs. */
 static int differs(const run *r, int p, int i, const char *what)
 {
     const grid *g = r->g;
@@ -1197,7 +1204,7 @@ static int open_plan(run *r, int p)
         to->components = f->comps;
         to->pair = f->pair;
         to->data = f->has ? f->block[r->now[p]] + f->data : NULL;
-        /* whether it is compact is one answer for all ranks */
+        /* whether it is compact is equal on all ranks */
         to->compact_halo = f->compact ? f->block[r->now[p]] + f->slabs : NULL;
         if (!f->dense) {
             memcpy(to->stride, f->stride, sizeof to->stride);
@@ -1233,7 +1240,7 @@ static int open_plan(run *r, int p)
     return !failed(r, p, "init", s);
 }
 
-/* One exchange of each plan that is in `set`, begun in turn and ended in turn, or backwards. */
+/* Runs one exchange of each plan in `set`, begun in turn and ended in turn, or backwards. */
 static dpar_status exchange_shut(run *r, uint32_t set, int op, int how)
 {
     dpar_status s = DPAR_OK;
@@ -1285,7 +1292,7 @@ static dpar_status exchange(run *r, uint32_t set, int op, int how)
     return s;
 }
 
-/* A plan of other arrays than the one before has: so the second plan's are the second arrays. */
+/* Gives a plan other arrays than the previous one has: the second plan gets the second arrays. */
 static int rebind(run *r, int p)
 {
     int i;
@@ -1302,7 +1309,8 @@ static int rebind(run *r, int p)
     return 1;
 }
 
-/* Forward or adjoint of the plans in `set`, all bytes looked at. 0: no use going on. */
+/* Runs the plans in `set` forward or adjoint and checks all bytes. Returns 0 if continuing is
+ * useless. */
 static int one_round(run *r, int64_t round, uint32_t set, int op, int how)
 {
     int rank = r->o->world->rank, i, p;
@@ -1335,7 +1343,7 @@ static int one_round(run *r, int64_t round, uint32_t set, int op, int how)
     return 1;
 }
 
-/* <E x, y> = <x, E' y>, summed over all ranks, of the fields that add exactly. */
+/* Checks <E x, y> = <x, E' y>, summed over all ranks, for the fields that add exactly. */
 static int dot(run *r, int p, int64_t round)
 {
     const grid *g = r->g;
@@ -1385,10 +1393,11 @@ static int dot(run *r, int p, int64_t round)
     return 1;
 }
 
-/* ---- what a plan says of itself -------------------------------------------------------------- */
+/* ---- what a plan reports about itself -------------------------------------------------------- */
 
-/* Dim by dim, the last dim first, a point comes from the neighbour along the first dim in which it
- * lies outside, who has it in the halos of the others: from there on an own point will do. */
+/* Moves a point one hop back: dim by dim, the last dim first, it is received from the neighbour
+ * along the first dim in which it is outside, which has it in the halos of the other dims; from
+ * there on an own point is enough. */
 static void last_hop(int dims, const int64_t (*own)[2], const int64_t *x, int64_t *from)
 {
     int d, last = -1;
@@ -1399,10 +1408,11 @@ static void last_hop(int dims, const int64_t (*own)[2], const int64_t *x, int64_
     }
 }
 
-/* How a plan goes: all at once; dim by dim; along one dim to others, along all others by itself. */
+/* How a plan exchanges: all at once; dim by dim; along one dim with others, along all others
+ * locally. */
 enum { AT_ONCE, BY_DIMS, ONE_CUT };
 
-/* What lies outside along a dim that is not cut comes from the rank itself. */
+/* Takes what is outside along a dim that is not cut from the rank itself. */
 static void by_itself(int dims, int cut, const int64_t (*own)[2], const int64_t *x, int64_t *from)
 {
     int d;
@@ -1413,7 +1423,7 @@ static void by_itself(int dims, int cut, const int64_t (*own)[2], const int64_t 
     }
 }
 
-/* The only dim that is cut; -1: none, -2: there are several. */
+/* Returns the only dim that is cut; -1 if none, -2 if several. */
 static int only_cut(const grid *g)
 {
     int a, cut = -1;
@@ -1428,7 +1438,7 @@ static int only_cut(const grid *g)
     return cut;
 }
 
-/* Points that rank `other` gets in field i from `rank` in each exchange. */
+/* Returns the points that rank `other` gets in field i from `rank` in each exchange. */
 static int64_t flow_of(const grid *g, int i, int rank, int other, int goes)
 {
     const dpar_halo *h = &g->f[i].h;
@@ -1452,7 +1462,7 @@ static int64_t flow_of(const grid *g, int i, int rank, int other, int goes)
     return n;
 }
 
-/* Folds and compact halos are not exchanged dim by dim. */
+/* Returns 1 if the fields may be exchanged dim by dim, which folds and compact halos may not. */
 static int may_be_ordered(const grid *g)
 {
     int i;
@@ -1464,7 +1474,8 @@ static int may_be_ordered(const grid *g)
     return i == g->fields && !g->sync;
 }
 
-/* How a plan goes that is not told: dim by dim only where one dim is cut, with corners. */
+/* Returns how a plan exchanges by default: all at once unless there are corners and at most one dim
+ * is cut. */
 static int goes_by_itself(const grid *g)
 {
     int i, cut = only_cut(g), corners = 0;
@@ -1476,7 +1487,7 @@ static int goes_by_itself(const grid *g)
                                                        : ONE_CUT;
 }
 
-/* What a transfer of halo.h's walk adds to own points of field i. */
+/* Adds what a transfer of halo.h's walk adds to own points of field i. */
 static void add_box(const grid *g, int i, int rank, const dpar_transfer *t, int64_t round)
 {
     const field *f = &g->f[i];
@@ -1509,7 +1520,7 @@ static void add_box(const grid *g, int i, int rank, const dpar_transfer *t, int6
     } while (next_point(t->dims, ends, k));
 }
 
-/* Sums of numbers that round: in the order of the walk, whoever came first. */
+/* Checks sums of numbers that round: in the order of the walk, whichever rank is first. */
 static int in_order(run *r, int p, int64_t round, int how)
 {
     const grid *g = r->g;
@@ -1556,7 +1567,7 @@ static int in_order(run *r, int p, int64_t round, int how)
     return 1;
 }
 
-/* Bytes to each rank, counted point by point; the first rank with others, or g->n. */
+/* Returns the first rank whose traffic differs from bytes counted point by point, or g->n. */
 static int wrong_traffic(const run *r, const int64_t *said, int goes, int64_t *want)
 {
     const grid *g = r->g;
@@ -1599,7 +1610,7 @@ static int traffic(const run *r, int p)
     return 1;
 }
 
-/* The first byte that an exchange writes in an array of this rank; NULL: none. */
+/* Returns the first byte that an exchange writes in an array of this rank; NULL if none. */
 static unsigned char *first_written(const run *r, int p)
 {
     const grid *g = r->g;
@@ -1633,7 +1644,7 @@ static uint64_t digest(const run *r, int p)
     return h;
 }
 
-/* compare and agree: one of them, arrays locked and left as they were. */
+/* Calls compare or agree with arrays locked, which must stay unchanged. */
 static dpar_status checks(const run *r, int p, int agrees)
 {
     uint64_t before = digest(r, p);
@@ -1648,7 +1659,8 @@ static dpar_status checks(const run *r, int p, int agrees)
     return s;
 }
 
-/* compare: right after an exchange; wrong, on all ranks, after one bit of a halo was turned. */
+/* Checks compare: right after an exchange; wrong on all ranks after one bit of a halo was
+ * flipped. */
 static int compared(const run *r, int p, int victim, int agrees)
 {
     int32_t turned = 0, any = 0;
@@ -1678,7 +1690,7 @@ static int compared(const run *r, int p, int victim, int agrees)
     return 1;
 }
 
-/* Own points hold what an adjoint makes of them, all others what their owners hold. */
+/* Checks that own points hold what an adjoint makes of them, all others what their owners hold. */
 static int assembled(run *r, int p, int64_t round)
 {
     const grid *g = r->g;
@@ -1720,7 +1732,7 @@ static int assembled(run *r, int p, int64_t round)
     return 1;
 }
 
-/* poison and unpoisoned, where numbers are no NaN. */
+/* Checks poison and unpoisoned for numbers that are not NaN. */
 static int poisoned(run *r, int p)
 {
     const grid *g = r->g;
@@ -1810,7 +1822,7 @@ static void one_case(oracle *o, uint64_t seed)
         r.options[p].shared = g->sync;
         r.options[p].run_bytes = runs[oracle_below(&s, 4)];
         r.options[p].timers = (int32_t)oracle_below(&s, 2);
-        r.options[p].tag = 100 + ((seed & 3) == 0 ? p : 0); /* mostly alike */
+        r.options[p].tag = 100 + ((seed & 3) == 0 ? p : 0); /* mostly equal */
         r.now[p] = p;
         good = good && open_plan(&r, p);
     }
@@ -1840,11 +1852,11 @@ static void cases(oracle *o)
     }
 }
 
-/* ---- ranks that do not come ------------------------------------------------------------------ */
+/* ---- ranks that do not arrive ---------------------------------------------------------------- */
 
 typedef struct board { /* shared by all ranks */
     uint64_t seed;
-    int n, victim, late; /* late: it sleeps past the deadline; else it is killed */
+    int n, victim, late; /* late: it sleeps past the deadline; otherwise it is killed */
     long after_us;
     struct {
         volatile int told;
@@ -1860,9 +1872,9 @@ static void on_alarm_die(int signal_number)
     kill(getpid(), SIGKILL);
 }
 
-static board *sleeper; /* of the process that comes late */
+static board *sleeper; /* of the process that is late */
 
-/* Until all others have given up: however long a busy machine takes for that. */
+/* Sleeps until all others have timed out, however long a busy machine takes for that. */
 static void on_alarm_sleep(int signal_number)
 {
     int r, i;
@@ -1875,7 +1887,8 @@ static void on_alarm_sleep(int signal_number)
     }
 }
 
-/* Exchanges until one fails; now and then a barrier, for those who need nothing of the victim. */
+/* Exchanges until one fails, with a barrier now and then for ranks that need nothing of the
+ * victim. */
 static dpar_status until_it_fails(run *r, uint64_t *s)
 {
     dpar_status st = DPAR_OK;
@@ -1920,8 +1933,7 @@ static int fault_main(dpar_comm *world, void *arg)
         fill(g, i, world->rank, g->f[i].block[0], 0, 1, 1);
         fill(g, i, world->rank, g->f[i].block[1], 0, 1, 1);
     }
-    /* a quarter of it is what a rank that waits may be kept from its core: it says so each 0.02 s
-     */
+    /* a rank that waits may be kept from its core for a quarter of it: it signals each 0.02 s */
     world->timeout_s = b->late ? 0.8 : world->timeout_s;
     if (world->rank == b->victim) {
         sleeper = b;
@@ -1973,7 +1985,7 @@ static int judge(const board *b, int n, dpar_status launched, double seconds)
     return wrong > 0;
 }
 
-/* One rank is killed or late at a random moment: all others are told, with its number. */
+/* Checks that if one rank is killed or late at a random moment, all others report its number. */
 static void faults(oracle_total *t, uint64_t seed, int n, int count)
 {
     board *b =
@@ -2018,7 +2030,7 @@ int main(int argc, char **argv)
     oracle_base(&base, &a, &options);
 #if defined(USE_MPI)
     MPI_Init(&argc, &argv);
-    a.to = a.from; /* the ranks that there are */
+    a.to = a.from; /* the ranks that exist */
 #endif
     for (n = a.from; n <= a.to; n++) {
         for (k = 0; k < (a.effort ? 100 : 6) && t.failed == 0; k++) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* points: exchanges by ids and by lists against brute force. Every rank knows the whole world that
- * a seed makes: who owns each id, what each rank reads. What an exchange must bring is looked up
- * there, what an adjoint must add is added in the order that the header says.
- *     ./points [processes|threads] [ranks]        without: both, 1 to 6 and 1 to 4 */
+/* Tests exchanges by ids and by lists against brute force. Every rank knows the whole world that a
+ * seed makes: the owner of each id and what each rank reads. The expected result of an exchange is
+ * looked up there; that of an adjoint is added in the order that the header states.
+ *     ./points [processes|threads] [ranks]        without arguments: both, 1 to 6 and 1 to 4 */
 #include "dpar_points.h"
 #include "rank_program.h"
 
@@ -13,17 +13,17 @@ enum { IDS = 60, GHOSTS = 40, RANKS = 8, VECTORS = 3, COMPONENTS = 3 };
 enum { BY_DIRECTORY, BY_RANGE, BY_OWNER, BY_RULE, BY_LISTS, KINDS };
 
 typedef struct world {
-    int ranks, kind, order, given; /* given: own ids are listed, of a kind that need not */
+    int ranks, kind, order, given; /* given: own ids are listed, of a kind that need not be */
     int64_t own[RANKS], ghosts[RANKS], whole;
     int64_t own_id[RANKS][IDS], ghost_id[RANKS][GHOSTS];
-    int32_t owner[RANKS][GHOSTS], owner_at[RANKS][GHOSTS]; /* and where it lies there */
-    int64_t place[RANKS][GHOSTS];                          /* in the vectors, behind own values */
+    int32_t owner[RANKS][GHOSTS], owner_at[RANKS][GHOSTS]; /* and the place in the owner's values */
+    int64_t place[RANKS][GHOSTS];                          /* in the vectors, after own values */
     int64_t name[IDS];
     dpar_mesh mesh;
     dpar_layout rule;
 } world;
 
-/* own[] of the ranks: some have none; in a third of the worlds one has all. */
+/* Sets own[] of the ranks: some have none; in a third of the worlds one has all. */
 static void deal(world *w, uint64_t *seed)
 {
     const int all = lot_below(seed, 3) == 0 ? (int)lot_below(seed, w->ranks) : -1;
@@ -55,7 +55,7 @@ static void deal(world *w, uint64_t *seed)
     }
 }
 
-/* Ids are elements of a 2-d array on a mesh of all ranks. */
+/* Makes the ids elements of a 2-d array on a mesh of all ranks. */
 static void deal_by_rule(world *w, uint64_t *seed)
 {
     const int64_t extent[2] = {1 + lot_below(seed, 7), 1 + lot_below(seed, 8)};
@@ -91,7 +91,7 @@ static void find(world *w, int r, int g)
     CHECK(!"an owner");
 }
 
-/* Is ghost a before ghost b in the order by owner? */
+/* Returns 1 if ghost a comes before ghost b in the order by owner. */
 static int before(const world *w, int r, int a, int b)
 {
     return w->owner[r][a] != w->owner[r][b]         ? w->owner[r][a] < w->owner[r][b]
@@ -149,7 +149,7 @@ typedef struct both_sides {
     dpar_points_lists lists;
 } both_sides;
 
-/* What HPCG has: for each peer what is sent, what is received; peers in descending order. */
+/* Lists what HPCG has: for each peer what is sent and received, with peers in descending order. */
 static void list_both(const world *w, int me, both_sides *b)
 {
     int r, g, s = 0, n = 0;
@@ -218,7 +218,7 @@ typedef struct vectors {
 
 static const int32_t types[] = {DPAR_F64, DPAR_F32, DPAR_I32, DPAR_I64, DPAR_U8, DPAR_BF16};
 
-/* Interleaved, padded, in planes; ghosts apart; registered or not. */
+/* Makes vectors: interleaved, padded, in planes; ghosts separate; registered or not. */
 static void make(dpar_comm *c, const world *w, int me, vectors *x, int n, uint64_t *seed)
 {
     const int64_t all = w->own[me] + w->ghosts[me] + 1;
@@ -230,7 +230,7 @@ static void make(dpar_comm *c, const world *w, int me, vectors *x, int n, uint64
         const int64_t room = all * 2 * COMPONENTS * 8;
         v->type = types[lot_below(seed, 6)];
         v->components = (int32_t)lot_below(seed, COMPONENTS + 1);
-        if (mine % 3 == 1) { /* each rank as it likes */
+        if (mine % 3 == 1) { /* each rank differently */
             v->stride = (v->components ? v->components : 1) + 1;
         } else if (mine % 3 == 2) {
             v->component_stride = all + 1;
@@ -303,7 +303,7 @@ static void put(int32_t type, unsigned char *at, double value)
     case DPAR_F32: memcpy(at, &f, 4); break;
     case DPAR_I32: memcpy(at, &i, 4); break;
     case DPAR_I64: memcpy(at, &l, 8); break;
-    case DPAR_BF16: /* whole numbers that it holds */
+    case DPAR_BF16: /* whole numbers that BF16 can hold */
         memcpy(&u, &f, 4);
         b = (uint16_t)(u >> 16);
         memcpy(at, &b, 2);
@@ -312,7 +312,8 @@ static void put(int32_t type, unsigned char *at, double value)
     }
 }
 
-/* Small whole numbers, which all types hold; of F64 thirds, whose sums depend on their order. */
+/* Returns small whole numbers, which all types hold; for F64 thirds, whose sums depend on their
+ * order. */
 static double content(int32_t type, int round, int64_t rank, int64_t i, int vector, int k)
 {
     const uint32_t h = scrambled((uint32_t)(round * 31 + vector * 7 + k), rank * 1000 + i);
@@ -334,10 +335,10 @@ static void fill(const world *w, int me, vectors *x, int n, int round)
     }
 }
 
-/* ---- what must come -------------------------------------------------------------------------- */
+/* ---- the expected result --------------------------------------------------------------------- */
 
-/* Ghosts are their owners' values, which `value` says; own values are as they were or as it says.
- */
+/* Checks that ghosts are their owners' values as `value` returns them, and that own values are
+ * unchanged or as it returns. */
 typedef double value_of(const world *w, int round, int op, int rank, int64_t i, int32_t type, int j,
                         int k);
 
@@ -349,7 +350,7 @@ static double plain(const world *w, int round, int op, int rank, int64_t i, int3
     return content(type, round, rank, i, j, k);
 }
 
-/* own op the ghosts of rank 0 in their order, of rank 1, ... */
+/* Returns own op the ghosts of rank 0 in their order, of rank 1, ... */
 static double combined(const world *w, int round, int op, int rank, int64_t i, int32_t type, int j,
                        int k)
 {
@@ -371,7 +372,8 @@ static double combined(const world *w, int round, int op, int rank, int64_t i, i
     return sum;
 }
 
-/* ghosts 1: what owners have; 0: nothing, they were added. */
+/* Compares the vectors with the expected values. ghosts 1: owners' values; 0: zero, because they
+ * were added. */
 static void compare(const world *w, int me, const vectors *x, int n, int round, int op,
                     value_of *value, int ghosts)
 {
@@ -458,7 +460,7 @@ static void numbering(const dpar_points *p, const world *w, int me)
     }
 }
 
-/* What peers say of each other fits, and adds up. */
+/* Checks that what peers report of each other agrees and adds up. */
 static void traffic(const dpar_points *p, const world *w, int me)
 {
     dpar_points_traffic t;
@@ -512,7 +514,7 @@ static void random_worlds(dpar_comm *c, int rounds)
     free(w);
 }
 
-/* ---- what is wrong, all hear ----------------------------------------------------------------- */
+/* ---- errors, which all ranks report ---------------------------------------------------------- */
 
 static void refused(dpar_comm *c, const dpar_points_desc *d, dpar_status want, const char *words)
 {
@@ -585,7 +587,7 @@ static void faults(dpar_comm *c)
     refused(c, &d, DPAR_E_ARG,
             "the receive_counts add up to 0 (send_counts: 0), but ghost_count is 1");
     d.ghost_count = 0;
-    if (c->size > 1) { /* rank 0 sends, nobody receives */
+    if (c->size > 1) { /* rank 0 sends, no rank receives */
         sends[0] = me == 0;
         refused(c, &d, DPAR_E_MISMATCH, "rank 0 sends 1 values to rank 1, which expects 0");
         send_at[0] = me == 0 ? 2 : 0;
@@ -595,7 +597,7 @@ static void faults(dpar_comm *c)
         lists.peer_count = me == last ? 2 : 1;
         peer[1] = me == last ? peer[0] : peer[1];
         refused(c, &d, DPAR_E_ARG, "is listed twice in peer");
-        receives[0] = receives[1] = me == last ? INT64_MAX : 0; /* their sum has no 64 bits */
+        receives[0] = receives[1] = me == last ? INT64_MAX : 0; /* their sum exceeds 64 bits */
         refused(c, &d, DPAR_E_ARG, "or its receive_count, is out of range");
         receives[0] = receives[1] = 0;
         sends[0] = sends[1] = me == last ? INT64_MAX : 0;
@@ -619,7 +621,7 @@ static void faults(dpar_comm *c)
     refused(c, &d, DPAR_E_ARG, "receive_index[1] is 4, but ghosts are 2 to 3");
 }
 
-/* One number of what this rank says, changed. Arrays have room for all counts that come of it. */
+/* Changes one number of this rank's description. Arrays have memory for all resulting counts. */
 static void spoil(world *w, int me, both_sides *b, dpar_points_desc *d, uint64_t *seed)
 {
     const int64_t any = (int64_t)lot_next(seed) >> lot_below(seed, 64),
@@ -645,7 +647,8 @@ static void spoil(world *w, int me, both_sides *b, dpar_points_desc *d, uint64_t
     }
 }
 
-/* Whatever one rank says wrongly: all ranks plan, or all are refused with a sentence. */
+/* Checks that if one rank describes something wrong, all ranks plan or all are refused with a
+ * message. */
 static void fuzz(dpar_comm *c, int rounds)
 {
     uint64_t seed = 777 + (uint64_t)c->size;
@@ -677,7 +680,7 @@ static void fuzz(dpar_comm *c, int rounds)
     free(w);
 }
 
-/* Calls that are wrong on a rank leave the plan as it was. */
+/* Checks that wrong calls on a rank leave the plan unchanged. */
 static void wrong_calls(dpar_comm *c)
 {
     const int64_t ghost[1] = {(c->rank + 1) % c->size};
@@ -721,7 +724,7 @@ static void wrong_calls(dpar_comm *c)
     x[1] += c->rank == c->size - 1;
     CHECK_INT(dpar_points_check(p, &v, 1, DPAR_POINTS_STALE, &why), DPAR_E_MISMATCH);
     CHECK(strstr(why.text, "vector 0: ghost 0, local index 1 of rank ") != NULL);
-    v.data = c->rank == c->size - 1 ? NULL : x; /* all hear */
+    v.data = c->rank == c->size - 1 ? NULL : x; /* all report it */
     CHECK_INT(dpar_points_check(p, &v, 1, DPAR_POINTS_STALE, &why), DPAR_E_ARG);
     CHECK(strstr(why.text, "data is NULL") != NULL);
     v.data = NULL;
@@ -735,8 +738,8 @@ static void wrong_calls(dpar_comm *c)
     CHECK_INT(dpar_points_free(NULL), DPAR_OK);
 }
 
-/* A vector that was refused is refused again, also by plans that compare it with the last one only.
- */
+/* Checks that a refused vector is refused again, also by plans that compare it only with the last
+ * one. */
 static void refused_again(dpar_comm *c)
 {
     const int64_t ghost[1] = {(c->rank + 1) % c->size};
@@ -763,7 +766,7 @@ static void refused_again(dpar_comm *c)
     CHECK_INT(dpar_points_free(p), DPAR_OK);
 }
 
-/* Ranks that name different vectors all hear of it, and no one waits for ever. */
+/* Checks that ranks which pass different vectors all report it, and that none waits forever. */
 static void other_vectors(dpar_comm *c)
 {
     const int64_t ghost[1] = {(c->rank + 1) % c->size};
@@ -781,7 +784,7 @@ static void other_vectors(dpar_comm *c)
     st = dpar_points_exchange_many(p, &v, 1);
     if (c->size == 1) {
         CHECK_INT(st, DPAR_OK);
-    } else { /* who takes from another notices, the rest hear of it in their next call */
+    } else { /* a rank that receives notices, the others in their next call */
         CHECK(st == DPAR_E_MISMATCH || (c->rank > 0 && c->rank < c->size - 1 && st == DPAR_OK));
         CHECK_INT(dpar_barrier(own, NULL), DPAR_E_MISMATCH);
     }
@@ -808,12 +811,12 @@ static void rows(dpar_comm *c)
     CHECK_INT(dpar_points_free(p), DPAR_OK);
 }
 
-/* Rank 0 only gives, and is done at once; the others take later. It must not run ahead of them by
- * more than its two turns. */
+/* Checks rank 0, which only sends and finishes immediately while the others receive later: it must
+ * not be more than its two turns ahead of them. */
 static void ahead(dpar_comm *c)
 {
     enum { N = 32, ROUNDS = 12 };
-    const int64_t ghost[2] = {5, 17}; /* scattered: packed */
+    const int64_t ghost[2] = {5, 17}; /* scattered, so packed */
     double x[N + 2];
     dpar_points *p = NULL;
     dpar_why why;
@@ -834,8 +837,8 @@ static void ahead(dpar_comm *c)
     CHECK_INT(dpar_points_free(p), DPAR_OK);
 }
 
-/* One long run, of vectors that lie otherwise on every other rank: planes here, interleaved there.
- */
+/* Checks one long run with vectors of another arrangement on every other rank: planes here,
+ * interleaved there. */
 static void long_run(dpar_comm *c)
 {
     enum { N = 200 };
@@ -875,11 +878,12 @@ static void long_run(dpar_comm *c)
     dpar_comm_release(c, x);
 }
 
-/* The same plan over and over, as a solver does: mostly like the exchange before, of one of three
- * vectors in turns; now and then of another shape, adjoint, tested to its end, or called wrong. */
+/* Repeats the same plan as a solver does: mostly the same exchange as before, with one of three
+ * vectors in turns; now and then with another shape, adjoint, tested to its end, or called
+ * wrongly. */
 static double steady(int owner, int i, int k, int round)
 {
-    return 64.0 * owner + i + 0.25 * k + 2048.0 * (round % 16); /* exact in f32, too */
+    return 64.0 * owner + i + 0.25 * k + 2048.0 * (round % 16); /* exact in f32 too */
 }
 
 static void again(dpar_comm *c)
@@ -893,7 +897,7 @@ static void again(dpar_comm *c)
     uint64_t seed = 7;
     int i, k, round;
     for (i = 0; i < GHOSTS;
-         i++) { /* of the next rank a run, of the one before some here and there */
+         i++) { /* a run of the next rank, some scattered ones of the previous one */
         ghost[i] = i < 6 ? N * next + 9 + i : N * before + 3 * (i - 6) + 1;
     }
     CHECK_INT(make_by_ids(c, NULL, N, ghost, GHOSTS, &p, &why), DPAR_OK);
@@ -923,7 +927,7 @@ static void again(dpar_comm *c)
         CHECK_INT(dpar_points_end(p), DPAR_OK);
         for (i = 0; i < N + GHOSTS; i++) {
             const int given = turn == 9 && i < N
-                                  ? (i >= 9 && i < 15) + (i % 3 == 1 && i < 18) /* who reads it */
+                                  ? (i >= 9 && i < 15) + (i % 3 == 1 && i < 18) /* the readers */
                                   : 0;
             for (k = 0; k < n; k++) {
                 const double want = i < N       ? steady(c->rank, i, k, round) + given
@@ -937,7 +941,8 @@ static void again(dpar_comm *c)
     CHECK_INT(dpar_points_free(p), DPAR_OK);
 }
 
-/* The full floor in memory of one's own, what it draws, arrays of the simple one. */
+/* Checks the full interface in the caller's memory, its drawing, and the arrays of the simple
+ * interface. */
 static void full(dpar_comm *c)
 {
     const int64_t ghost[3] = {(2 * c->rank + 2) % (2 * c->size), (2 * c->rank + 3) % (2 * c->size),
@@ -990,9 +995,9 @@ static void full(dpar_comm *c)
     free(whole);
 }
 
-/* Ids that differ in high bits alone, as packed numbers do: planning must not take long. A hash
- * that multiplies once sends 600,000 of them to 2^19 places that lie together, and searches are
- * long: more than 45 s in place of 0.2 s. */
+/* Checks ids that differ only in high bits, as packed numbers do: planning must not take long. A
+ * hash that multiplies once puts 600,000 of them into neighbouring ones of 2^19 places, so that
+ * searches are long: more than 45 s instead of 0.2 s. */
 static void high_bits(dpar_comm *c)
 {
     enum { N = 300000, WITHIN_S = 20 };

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Movements of a mesh against brute force. Every rank knows the whole mesh that a seed makes and
- * computes by itself what each rank must get. The mesh is dealt out to the ranks twice, in different
- * ways, with the same result.
- *     ./points_move [processes|threads] [ranks]        without: both, 1 to 6 and 1 to 4 */
+/* Tests movements of a mesh against brute force. Every rank knows the whole mesh that a seed makes
+ * and computes what each rank must get. The mesh is distributed to the ranks in two different ways,
+ * with the same result.
+ *     ./points_move [processes|threads] [ranks]        without arguments: both, 1 to 6 and 1 to 4 */
 #include "dpar_points.h"
 #include "rank_program.h"
 
 enum { MOST = 60, ELEMENTS = 50, CORNERS = 4, RANKS = 8 };
 
-/* Who has each of n things now: some ranks have none, sometimes one has all. In a row: the first
- * rank has the first ones, as numbers that go on from rank to rank want it. */
+/* Sets which rank has each of n things now: some ranks have none, sometimes one has all. In a row:
+ * the first rank has the first ones, as consecutive numbering requires. */
 static void deal(int *holder, int n, int ranks, int in_a_row, uint64_t *seed)
 {
     const int all = lot_below(seed, 4) == 0 ? (int)lot_below(seed, ranks) : -1;
@@ -31,12 +31,12 @@ typedef struct mesh {
     int64_t id[MOST], order[MOST], element_id[ELEMENTS], element_order[ELEMENTS];
     int corner[ELEMENTS][CORNERS]; /* numbers of points */
     int owner[MOST], element_owner[ELEMENTS];
-    int alone[MOST]; /* no element has it */
+    int alone[MOST]; /* in no element */
 } mesh;
 
 enum { BY_POINTS, BY_ELEMENTS, BY_BOTH };
 
-/* The rank that has most of an element's corners. */
+/* Returns the rank that has most of an element's corners. */
 static int majority(const mesh *w, int e)
 {
     int count[RANKS] = {0}, k, best = 0;
@@ -77,7 +77,7 @@ static void make_mesh(mesh *w, int ranks, uint64_t *seed)
     }
 }
 
-/* The number of the point or element with this id. */
+/* Returns the number of the point or element with this id. */
 static int number_of(const int64_t *id, int n, int64_t which)
 {
     int i;
@@ -87,7 +87,7 @@ static int number_of(const int64_t *id, int n, int64_t which)
     return i < n ? i : 0;
 }
 
-/* This rank's part as it is dealt. */
+/* This rank's part as distributed. */
 typedef struct piece {
     int64_t id[MOST], order[MOST], corner[ELEMENTS * CORNERS], element_id[ELEMENTS];
     int64_t element_order[ELEMENTS];
@@ -131,8 +131,9 @@ static void hold(const mesh *w, int me, const int *holder, const int *element_ho
     p->d.element_order = w->ordered ? p->element_order : NULL;
 }
 
-/* Owners that were not given: all ranks hear what came out, which must be allowed. lower: how many
- * points that several ranks may have went to the first of these; higher: to another. */
+/* Collects owners that the caller did not set: all ranks learn the result, which must be allowed.
+ * lower: how many points that several ranks may have went to the first of these; higher: to
+ * another. */
 static void learn_owners(dpar_comm *c, mesh *w, const int *holder, const dpar_points_migration *to,
                          int *lower, int *higher)
 {
@@ -161,7 +162,7 @@ static void learn_owners(dpar_comm *c, mesh *w, const int *holder, const dpar_po
     }
 }
 
-/* Own points and elements: those that the world says, in the order that it says. */
+/* Checks that own points and elements are those of the world, in its order. */
 static void check_lists(const dpar_comm *c, const mesh *w, const dpar_points_migration *to)
 {
     int64_t i, own = 0, elements = 0;
@@ -193,7 +194,8 @@ static void check_lists(const dpar_comm *c, const mesh *w, const dpar_points_mig
     }
 }
 
-/* Corners name the points that they named; ghosts are those among them that others own. */
+/* Checks that corners name the same points as before, and that ghosts are those among them that
+ * others own. */
 static void check_corners(const dpar_comm *c, const mesh *w, const dpar_points_migration *to)
 {
     const dpar_points_desc *d = &to->desc;
@@ -223,7 +225,7 @@ static void check_corners(const dpar_comm *c, const mesh *w, const dpar_points_m
     }
 }
 
-/* Vectors of several types and components go along, and back. */
+/* Checks that vectors of several types and components are moved too, and back. */
 static void check_values(const mesh *w, const piece *p, const dpar_points_migration *to)
 {
     double xyz[MOST * 3], back[MOST * 3], new_xyz[MOST * 3];
@@ -269,7 +271,7 @@ static void check_values(const mesh *w, const piece *p, const dpar_points_migrat
     }
 }
 
-/* The description is a plan at once: ghosts get what their owners have. */
+/* Checks that the description makes a plan directly: ghosts get their owners' values. */
 static void check_plan(dpar_comm *c, const mesh *w, const dpar_points_migration *to)
 {
     const dpar_points_desc *d = &to->desc;
@@ -307,7 +309,7 @@ static void move_mesh(dpar_comm *c, mesh *w, int turn, uint64_t *seed, int *lowe
         int i, owner[MOST];
         memcpy(owner, w->owner, sizeof owner);
         learn_owners(c, w, holder, to, lower, higher);
-        for (i = 0; turn > 0 && i < w->n; i++) { /* however they were dealt */
+        for (i = 0; turn > 0 && i < w->n; i++) { /* however they were distributed */
             CHECK(w->alone[i] || owner[i] == w->owner[i]);
         }
     }

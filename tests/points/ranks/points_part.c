@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Partitions against brute force. Every rank knows the whole cloud that a seed makes and computes by
- * itself what each rank must get. The cloud is dealt out to the ranks twice, in different ways, with
- * the same result.
- *     ./points_part [processes|threads] [ranks]        without: both, 1 to 6 and 1 to 4 */
+/* Tests partitions against brute force. Every rank knows the whole cloud that a seed makes and
+ * computes what each rank must get. The cloud is distributed to the ranks in two different ways,
+ * with the same result.
+ *     ./points_part [processes|threads] [ranks]        without arguments: both, 1 to 6 and 1 to 4 */
 #include "dpar_points.h"
 #include "rank_program.h"
 
@@ -12,10 +12,10 @@ typedef struct cloud {
     int dims, parts, n, weighted, named;
     double at[MOST][3];
     int64_t weight[MOST], id[MOST], key[MOST], largest;
-    int part[MOST]; /* what must come */
+    int part[MOST]; /* the expected result */
 } cloud;
 
-/* Where a point lies on the curve, as the header says. */
+/* Returns a point's place on the curve by the header's definition. */
 static int64_t place_of(const cloud *w, int i)
 {
     const double side = w->dims == 2 ? 2147483648.0 : 2097152.0;
@@ -37,7 +37,7 @@ static int64_t place_of(const cloud *w, int i)
     return dpari_points_curve(w->dims, cell);
 }
 
-/* Does point a come before point b? */
+/* Returns 1 if point a comes before point b. */
 static int comes_before(const cloud *w, int a, int b)
 {
     return w->key[a] != w->key[b] ? w->key[a] < w->key[b] : w->id[a] < w->id[b];
@@ -87,8 +87,8 @@ static void make_cloud(cloud *w, int ranks, uint64_t *seed)
     }
 }
 
-/* Who has each of n things now: some ranks have none, sometimes one has all. In a row: the first
- * rank has the first ones, as numbers that go on from rank to rank want it. */
+/* Sets which rank has each of n things now: some ranks have none, sometimes one has all. In a row:
+ * the first rank has the first ones, as consecutive numbering requires. */
 static void deal(int *holder, int n, int ranks, int in_a_row, uint64_t *seed)
 {
     const int all = lot_below(seed, 4) == 0 ? (int)lot_below(seed, ranks) : -1;
@@ -160,7 +160,7 @@ static void partitions(dpar_comm *c, uint64_t seed)
     }
 }
 
-/* Many points in each part: the weights are within 1 %, and parts are compact. */
+/* Checks many points in each part: the weights are within 1 %, and parts are compact. */
 static void balance(dpar_comm *c)
 {
     enum { EACH = 4000 };
@@ -197,7 +197,7 @@ static void balance(dpar_comm *c)
     free(at), free(weight), free(owner);
 }
 
-/* What the last rank gives wrongly all hear. */
+/* Checks that all ranks report what the last one passes wrongly. */
 static void refused(dpar_comm *c, const dpar_points_partition_desc *d, dpar_status wrong,
                     const char *word)
 {

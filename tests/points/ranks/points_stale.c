@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* As tests/comm/ranks/stale.c, of points and halos: a rank begins an exchange and sleeps; the other
- * gives up at the deadline and writes over its values; what the first one is then told OK must be
- * what it was to get. */
+/* Tests for points and halos what tests/comm/ranks/stale.c tests: a rank begins an exchange and
+ * sleeps; the other times out and overwrites its values; if the first one then gets OK, it must
+ * have got the right values. */
 #include "dpar_halo.h"
 #include "dpar_points.h"
 #include "run_oracle.h"
@@ -10,7 +10,7 @@ enum { N = 4000, WAYS = 4 };
 
 typedef struct board {
     volatile int gave_up, begun, wrong, told;
-    int way; /* DPAR_POINTS_x; WAYS: a halo */
+    int way; /* DPAR_POINTS_x; WAYS means a halo */
 } board;
 
 static void until(const volatile int *flag)
@@ -20,7 +20,7 @@ static void until(const volatile int *flag)
     }
 }
 
-/* Rank 0 gives up; rank 1 is told afterwards. */
+/* Rank 0 times out; rank 1 learns it afterwards. */
 static int one(dpar_comm *c, void *arg)
 {
     board *b = (board *)arg;
@@ -42,7 +42,7 @@ static int one(dpar_comm *c, void *arg)
             return 1;
         }
         x = dpar_grid_array(grid, DPAR_F64, NULL);
-        others = x - (N + 2); /* the row before, which rank 0 has */
+        others = x - (N + 2); /* the previous row, which rank 0 has */
     } else {
         d.own_count = N;
         d.ghost_count = N;
