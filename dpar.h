@@ -2248,9 +2248,9 @@ DPARI_API dpar_status dpari_repeat(dpar_status status, dpar_why *why, const char
 DPARI_API dpar_status dpari_say_list(dpar_status status, dpar_why *why, const char *form,
                                      va_list *list);
 
-/* ==== base/inner.h ==== */
+/* ==== base/base_private.h ==== */
 
-/* inner - private: the functions of base that the other folders use. */
+/* base_private - private: the functions of base that the other folders use. */
 
 /* Begins a message in why->text. If `why` is NULL, the message is dropped. */
 DPARI_API void dpari_text_why(dpar_text *text, dpar_why *why);
@@ -2423,10 +2423,10 @@ DPARI_FN int32_t dpari_ceil_log2(int64_t n)
     return k;
 }
 
-/* ==== index/inner.h ==== */
+/* ==== index/index_private.h ==== */
 
-/* inner - private: the functions of index that are not public but are used by its other modules or
- * by other folders. */
+/* index_private - private: the functions of index that are not public but are used by its other
+ * modules or by other folders. */
 
 /* Advances parts[0 .. dims-1] to the next ordered factorisation of `ranks`, in lexicographic order.
  * Set parts[0] = 0 to get the first one; there is no other state. Returns DPAR_OK, or DPAR_DONE and
@@ -2536,13 +2536,13 @@ DPARI_API int32_t dpari_halo_edge(int32_t face, int32_t edge, int32_t *turn);
     !defined(DPAR_INDEX_IMPLEMENTATION_DONE)
 #define DPAR_INDEX_IMPLEMENTATION_DONE
 
-/* ==== base/inner.h ==== */
+/* ==== base/base_private.h ==== */
 
 /* Computes the intersection of two boxes. *out may be one of them. Returns 0, without writing *out,
  * if it is empty or the dims differ. O(dims). */
 DPARI_INTERNAL int dpari_box_intersect(const dpar_box *a, const dpar_box *b, dpar_box *out);
 
-/* ==== index/inner.h ==== */
+/* ==== index/index_private.h ==== */
 
 /* Returns the part that has element i of n by the rule EVEN, as dpar_split_owner does, but without
  * a split. O(1). */

@@ -251,8 +251,8 @@ typedef struct dpar_call {
     int32_t type; /* DPAR_F32, ...; no default */
     int32_t op;   /* DPAR_SUM, ..., for reductions */
     int32_t root; /* of broadcast, reduce, gather and scatter; for send and recv the peer */
-    int32_t tag;  /* for send and recv 0 .. 2^31 - 1. For collectives 0, or a number of yours, such
-                     as that of a buffer or layer, which ranks compare as they compare counts */
+    int32_t tag; /* for send and recv 0 .. 2^31 - 1. For collectives 0, or a number that you choose,
+                    such as that of a buffer or layer, which ranks compare as they compare counts */
     int32_t variable_counts;  /* 1 if pieces differ by rank (the _v forms) */
     const void *in;           /* input; for broadcast the same as out */
     void *out;                /* output; for broadcast the root's is the input */
@@ -1051,9 +1051,9 @@ DPARI_API void dpari_os_join(dpari_thread thread);
 /* Appends the text of an error number, for those that matter here, or "error " and the number. */
 DPARI_API void dpari_os_error(dpar_text *text, int number);
 
-/* ==== comm/pace.h ==== */
+/* ==== comm/copy_choice.h ==== */
 
-/* pace - private: chooses the faster of two methods of copying private memory. */
+/* copy_choice - private: chooses the faster of two methods of copying private memory. */
 
 /* There are two methods for private memory of another process. The ranks copy pieces into and out
  * of a ring, where the two copies overlap, or the kernel copies once (process_vm_readv). Which one
@@ -1483,7 +1483,7 @@ typedef struct dpari_vote {
 typedef struct dpari_member {
     dpari_entry entry[2];          /* by parity of the sequence number */
     dpari_word a, b, c;            /* progress inside a collective (collectives.c) */
-    dpari_entry up[2], down;       /* entries that a cluster's leader passes on (gate.h) */
+    dpari_entry up[2], down;       /* entries that a cluster's leader passes on (arrival.h) */
     dpari_word up_last, down_last; /* the same for the last words of a collective */
     dpari_abort abort;             /* only that of rank 0 is used */
     uint64_t next;                 /* in the list of unused members: ref of the next one */
@@ -1493,7 +1493,7 @@ typedef struct dpari_member {
     dpari_vote vote;
 } dpari_member;
 
-/* How many ranks are divided into clusters (gate.h). Private memory, the same on all ranks. */
+/* How many ranks are divided into clusters (arrival.h). Private memory, the same on all ranks. */
 enum { DPARI_CLUSTER = 8 };
 typedef struct dpari_levels {
     int32_t clusters;            /* 0 if the group is too small for clusters */
@@ -1775,7 +1775,7 @@ DPARI_API void dpari_stride_prepare(dpari_stride *stride, const dpari_stride_pie
  * bit. Local. */
 DPARI_API void dpari_stride_run(const dpari_stride *stride, void *to, const void *from);
 
-/* ---- for halo_beside, which runs two boxes in one loop, and lists of tiny boxes ---- */
+/* ---- for halo_box_groups, which runs two boxes in one loop, and lists of tiny boxes ---- */
 
 /* Rows of n runs each. Steps are from run to run and from row to row, in bytes. */
 typedef struct dpari_stride_rows {
@@ -2058,10 +2058,10 @@ typedef struct dpari_room {
 } dpari_room;
 DPARI_API void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes);
 
-/* ==== comm/peers.h ==== */
+/* ==== comm/peer_arrays.h ==== */
 
-/* peers - private: lets ranks read each other's arrays in place. In the shared-memory engine a rank
- * can read the registered memory of the others in any order. That takes one pass, whereas an
+/* peer_arrays - private: lets ranks read each other's arrays in place. In the shared-memory engine
+ * a rank can read the registered memory of the others in any order. That takes one pass, whereas an
  * all-to-all needs the pieces packed before and sorted afterwards.
  *
  *     st = dpari_peers_open(&p, comm, tag, arrays, n, peer);
@@ -2095,7 +2095,7 @@ typedef struct dpari_peers {
 /* Exchanges references to the arrays of all ranks, which must not change until dpari_peers_close.
  *
  * peer: [size] memory of the caller.
- * tag:  0 .. 2^31 - 1, identifies what is exchanged; ranks with different tags get E_MISMATCH.
+ * tag:  0 .. 2^31 - 1, identifies what is exchanged; ranks with different tags get DPAR_E_MISMATCH.
  *
  * Collective: an all-gather of 32 bytes for each rank, which comm->sent does not count. Over
  * another engine, or if a rank works in the memory of a device, peers->direct is 0; another engine
@@ -2524,9 +2524,9 @@ DPARI_INTERNAL int dpari_job_tasks(const char *text, int32_t node, int32_t *task
 DPARI_INTERNAL dpar_status dpari_job_from(const dpari_site *site, dpar_launcher_info *job,
                                           int32_t *nodes, dpar_why *why);
 
-/* ==== comm/pace_private.h ==== */
+/* ==== comm/copy_choice_private.h ==== */
 
-/* pace_private - private: the functions of pace.h. */
+/* copy_choice_private - private: the functions of copy_choice.h. */
 
 /* Returns the record of the class for copies of `bytes` bytes. pace is [DPARI_PACES]. */
 DPARI_INTERNAL dpari_pace *dpari_pace_of(dpari_pace *pace, int64_t bytes);
@@ -2536,9 +2536,9 @@ DPARI_INTERNAL int32_t dpari_pace_choose(dpari_pace *pace);
 /* Records the time that a copy with this method took. */
 DPARI_INTERNAL void dpari_pace_tell(dpari_pace *pace, int32_t way, int64_t bytes, double seconds);
 
-/* ==== comm/gate.h ==== */
+/* ==== comm/arrival.h ==== */
 
-/* gate - how the ranks of a large group learn, by levels, that all have arrived. Private.
+/* arrival - how the ranks of a large group learn, by levels, that all have arrived. Private.
  *
  * In a step of a collective, every rank publishes a word (collectives.c), and a rank may proceed
  * once all words are published. If each of n ranks looked at all words, each would read n - 1 cache
@@ -2636,10 +2636,10 @@ DPARI_INTERNAL void dpari_p2p_progress(dpari_p2p *p2p);
  * Returns how many there were. */
 DPARI_INTERNAL int32_t dpari_p2p_forget(dpari_p2p *p2p, dpari_group *group);
 
-/* ==== comm/meet.h ==== */
+/* ==== comm/rendezvous.h ==== */
 
-/* meet - private: lets the ranks of a job that a launcher started find each other and share one
- * segment.
+/* rendezvous - private: lets the ranks of a job that a launcher started find each other and share
+ * one segment.
  *
  *     1. Rank 0 makes the segment and listens on a local socket, whose name it makes of user and
  *        job.
@@ -2690,7 +2690,7 @@ DPARI_INTERNAL dpar_status dpari_meet_ranks(const dpar_launcher_info *job, const
 /* ==== comm/strided_loops.h ==== */
 
 /* strided_loops - private: copies or adds one run of a box. These functions are inlined with
- * constant arguments into the loops of strided.c and of halo_beside. */
+ * constant arguments into the loops of strided.c and of halo_box_groups. */
 
 /* The loops, named for the bytes that are moved at a time. A run between two powers of 2 is moved
  * as two overlapping pieces at its ends (TWO), and one of 33 to 64 bytes as two from each end
@@ -4240,7 +4240,7 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_pick(dpari_kern_u4 mask, dpari_kern_u
     return (a & mask) | (b & ~mask);
 }
 
-/* True if any bit of a mask of whole elements is set. The compiler is told that this is unlikely,
+/* True if any bit of a mask of whole elements is set. The compiler assumes that this is unlikely,
  * so the code behind it may be slow. */
 DPARI_KERN_INLINE int dpari_kern_some(dpari_kern_u4 mask)
 {
@@ -9006,18 +9006,18 @@ static void dpari_fact_put_value(dpar_text *text, int32_t kind, int64_t value, i
     }
 }
 
-/* Writes the message about the stored fact, on rank who[1]. other: its value on rank who[0]. alike:
- * 1 if rank who[0] makes the same kind of plan and also has this fact, so that the values can be
- * compared. */
-static void dpari_facts_say(const dpari_facts *facts, const char *plan, int alike, int64_t other,
-                            const int32_t *who, dpar_why *found)
+/* Writes the message about the stored fact, on rank who[1]. other: its value on rank who[0].
+ * comparable: 1 if rank who[0] makes the same kind of plan and also has this fact, so that the
+ * values can be compared. */
+static void dpari_facts_say(const dpari_facts *facts, const char *plan, int comparable,
+                            int64_t other, const int32_t *who, dpar_why *found)
 {
     const int64_t value[2] = {other, facts->value};
     dpar_text t;
     int32_t i;
     dpari_text_why(&t, found);
     dpari_text_print(&t, "%s: ", plan);
-    if (facts->name == NULL || !alike) {
+    if (facts->name == NULL || !comparable) {
         dpari_text_print(&t, "rank %d begins such a plan, but rank %d another one", who[1], who[0]);
         return;
     }
@@ -9136,9 +9136,9 @@ DPARI_API void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes)
     return r->at != NULL ? r->at + at : NULL;
 }
 
-/* ==== comm/pace.c ==== */
+/* ==== comm/copy_choice.c ==== */
 
-/* Chooses the faster of two methods of copying by measuring both in use. pace.h explains the
+/* Chooses the faster of two methods of copying by measuring both in use. copy_choice.h explains the
  * methods.
  *
  * Each size class keeps the time per byte of both. The faster one is used, and now and then the
@@ -11294,9 +11294,9 @@ DPARI_API DPARI_COLD dpar_status dpari_peer_await(dpari_peer_wait *p, const uint
     return status;
 }
 
-/* ==== comm/gate.c ==== */
+/* ==== comm/arrival.c ==== */
 
-/* Tells the ranks of a large group that all have arrived, by levels. gate.h has the idea and the
+/* Tells the ranks of a large group that all have arrived, by levels. arrival.h has the idea and the
  * protocol; collectives.c calls it while it waits for words.
  *
  * One cache line of `down` is enough, and two lines of `up`, used alternately like the entries of
@@ -11562,7 +11562,7 @@ DPARI_INTERNAL void dpari_gate_tell(dpari_group *group, const dpar_work *work,
  *   1. Input is put where others can read it: small input into the rank's entry line, other input
  *      into the slot of parity k & 1, unless it is in registered memory already. Then the rank
  *      publishes its entry: word = k << 32 | fingerprint of the call.
- *   2. The rank waits for the entries of ALL ranks (many ranks do so by levels: gate.h), and
+ *   2. The rank waits for the entries of ALL ranks (many ranks do so by levels: arrival.h), and
  *      compares their fingerprints. If ranks have called different operations, all of them notice
  *      here. Because of this wait, two sets of entries and slots, used alternately, are enough. A
  *      rank that begins k + 2 has seen all entries of k + 1, and a rank that has entered k + 1 has
@@ -11989,10 +11989,10 @@ static int64_t dpari_gives_here(const dpari_group *group, const dpar_work *work,
     return dpari_table_fill(group, work, 1, &offer->largest);
 }
 
-/* Returns the record (pace.h) of how long each copy method takes for private memory of this call's
- * size, and sets *bytes to that size. Returns NULL if this rank does not choose the method, or the
- * call is small. In a broadcast the root chooses. In a reduction rank 0 does, because all ranks
- * copy the same amount. */
+/* Returns the record (copy_choice.h) of how long each copy method takes for private memory of this
+ * call's size, and sets *bytes to that size. Returns NULL if this rank does not choose the method,
+ * or the call is small. In a broadcast the root chooses. In a reduction rank 0 does, because all
+ * ranks copy the same amount. */
 static dpari_pace *dpari_pace_of_call(dpari_group *group, const dpar_call *call, int64_t *bytes)
 {
     const int reduces =
@@ -12172,7 +12172,7 @@ static dpar_status dpari_entries_of_all(dpari_group *group, dpar_work *work)
     return DPAR_OK;
 }
 
-/* Does the same as dpari_entries_of_all, by levels (gate.h) if possible. */
+/* Does the same as dpari_entries_of_all, by levels (arrival.h) if possible. */
 static dpar_status dpari_entries(dpari_group *group, dpar_work *work)
 {
     dpari_coll *coll = dpari_coll_of(work);
@@ -12846,8 +12846,8 @@ static dpar_status dpari_choose_move(dpari_group *group, dpar_work *work)
     return DPAR_MORE;
 }
 
-/* Called when all ranks have entered. A leader publishes that to the other ranks (gate.h), and the
- * collective begins. */
+/* Called when all ranks have entered. A leader publishes that to the other ranks (arrival.h), and
+ * the collective begins. */
 static dpar_status dpari_coll_choose(dpari_group *group, dpar_work *work)
 {
     dpari_coll *coll = dpari_coll_of(work);
@@ -15276,10 +15276,10 @@ static DPARI_COLD dpar_status dpari_shm_shrink(dpar_comm *comm, dpar_comm **out,
     return status;
 }
 
-/* ==== comm/peers.c ==== */
+/* ==== comm/peer_arrays.c ==== */
 
-/* Lets a rank read the registered arrays of all other ranks in place. peers.h has the calls in
- * order.
+/* Lets a rank read the registered arrays of all other ranks in place. peer_arrays.h has the calls
+ * in order.
  *
  * Ranks exchange references to their arrays in an all-gather, and then read what they need. A final
  * barrier ensures that no rank changes its array while others read it. If any array is not in
@@ -16078,10 +16078,10 @@ DPAR_API DPARI_COLD dpar_status dpar_launcher_detect(dpar_launcher_info *job, dp
     return dpari_job_here(job, &nodes, why);
 }
 
-/* ==== comm/meet.c ==== */
+/* ==== comm/rendezvous.c ==== */
 
-/* Lets the ranks of a job that a launcher started find each other and share one segment. meet.h has
- * the protocol; launch.c calls it.
+/* Lets the ranks of a job that a launcher started find each other and share one segment.
+ * rendezvous.h has the protocol; launch.c calls it.
  *
  * Rank 0 is the host. It serves all connections in one poll loop, and drops those that do not speak
  * the protocol or belong to other users. The other ranks are guests, which retry until the
@@ -16962,8 +16962,8 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_meet_ranks(const dpar_launcher_info 
  * determines status and message.
  *
  * Joining. dpar_init opens the segment that it inherited, if dpar_init_or_launch started this
- * process; otherwise the ranks of the job agree on one through a socket (meet.c). dpar_mpi.h also
- * uses dpari_job_join, for ranks that are all on one node. */
+ * process; otherwise the ranks of the job agree on one through a socket (rendezvous.c). dpar_mpi.h
+ * also uses dpari_job_join, for ranks that are all on one node. */
 
 /* The state of one rank in a launch, in memory that the rank and the supervisor share. The rank
  * writes the first four fields, `ended` and `follows` before it ends, the supervisor the rest. */

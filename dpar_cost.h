@@ -1561,9 +1561,10 @@ DPAR_API dpar_status dpar_plan_search(const char *model, const char *machine, co
     !defined(DPAR_COST_IMPLEMENTATION_DONE)
 #define DPAR_COST_IMPLEMENTATION_DONE
 
-/* ==== cost/inner.h ==== */
+/* ==== cost/cost_private.h ==== */
 
-/* inner - private: functions on machines, workloads and strategies that the modules of cost share.
+/* cost_private - private: functions on machines, workloads and strategies that the modules of cost
+ * share.
  */
 
 /* cluster.c */
@@ -1849,9 +1850,9 @@ DPARI_INTERNAL void dpari_tally_data(const dpar_job *job, const dpar_strategy *s
 /* Checks the model, the machine and the recipe of a job (planner.c). */
 DPARI_INTERNAL dpar_status dpari_job_check(const dpar_job *job, dpar_why *why);
 
-/* ==== cost/kinds.h ==== */
+/* ==== cost/plan_kinds.h ==== */
 
-/* kinds - private: keeps the best plan of each kind during a search. recommend.c chooses among
+/* plan_kinds - private: keeps the best plan of each kind during a search. recommend.c chooses among
  * them.
  */
 
@@ -10954,7 +10955,7 @@ DPARI_INTERNAL void dpari_price_stages(const dpar_job *job, const dpar_strategy 
     out->send /= strategy->tp;
 }
 
-/* ==== cost/kinds.c ==== */
+/* ==== cost/plan_kinds.c ==== */
 
 /* Sorts plans into kinds by the features that they need in the program that runs them, and keeps
  * the fastest plan of each kind. During a search for dpar_plan_recommend the planner calls
@@ -10962,7 +10963,7 @@ DPARI_INTERNAL void dpari_price_stages(const dpar_job *job, const dpar_strategy 
 
 /* Returns 1 if the links inside a node are PCIe, otherwise 0. A description of a cluster gives only
  * their speed. The fastest PCIe (generation 6, 16 lanes) carries 121 GB/s and the NVLinks of a V100
- * 150 GB/s, so that 130 GB/s separates them. Slower NVLinks, such as those of a P100, are told from
+ * 150 GB/s, so that 130 GB/s separates them. Slower NVLinks, such as those of a P100, differ from
  * PCIe because they are more than 1.3 times as fast as the chip's path to the host. */
 DPARI_INTERNAL int dpari_over_pcie(const dpar_cluster *cluster)
 {
@@ -12660,8 +12661,8 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_smallest(const dpar_job *job,
 /* ==== cost/recommend.c ==== */
 
 /* Chooses the plan to recommend. A search of the usual space keeps the fastest plan of each kind
- * (kinds.h). Of the kinds that are nearly as fast as the fastest one, it takes the simplest. The
- * rest of the file puts the result into words. */
+ * (plan_kinds.h). Of the kinds that are nearly as fast as the fastest one, it takes the simplest.
+ * The rest of the file puts the result into words. */
 
 /* ---- what the job needs ---------------------------------------------------------------------- */
 

@@ -40,7 +40,7 @@
  *
  * Only `wait`, dpar_cuda_open, _close and _measure wait for the device, and only the last three
  * allocate and free memory. The stream orders the work: enqueue the kernels that compute the inputs
- * on the same stream, or let the stream wait for an event of yours. All functions of the table
+ * on the same stream, or let the stream wait for your event. All functions of the table
  * except wait, pin and unpin may be captured in a graph. Launch the graph on the same stream, or in
  * order with it, because both use the same scratch memory. Pointers and counts are 64-bit. When a
  * call returns, it has read the structs that were passed to it. An error of CUDA is DPAR_E_SYSTEM,
@@ -143,7 +143,7 @@ DPAR_API dpar_status dpar_cuda_close(dpar_cuda *gpu);
  * Local. */
 DPAR_API void dpar_cuda_mem(dpar_cuda *gpu, dpar_mem *mem);
 
-/* ---- random numbers in kernels of yours ----
+/* ---- random numbers in your kernels ----
  *
  * Your kernels can call these functions. They compute the random numbers of dpar_random_uniform
  * (random.h), and apply dropout with them. They also work on the host, in every file that includes
@@ -1014,9 +1014,8 @@ enum {
 enum { DPARI_CUDA_UNITS = 1 << 30 }; /* the most units of a piece, so that indices fit in 31 bits */
 
 enum {
-    DPARI_CUDA_SLIM = 4
-}; /* nearly all boxes have at most so many dims, and a shorter
-      description */
+    DPARI_CUDA_SLIM = 4 /* nearly all boxes have at most 4 dims, and a shorter description */
+};
 
 template <int DIMS> struct dpari_cuda_box_of {
     unsigned char *to, *from;

@@ -705,10 +705,10 @@ DPAR_API dpar_halo_plan *dpar_grid_plan(dpar_grid *grid, void *const *list, int3
 #ifndef DPARI_HALO_INTERNAL_H
 #define DPARI_HALO_INTERNAL_H
 
-/* ==== halo/halo_beside.h ==== */
+/* ==== halo/halo_box_groups.h ==== */
 
-/* halo_beside - moves several boxes of an exchange at once: the two sides of a block in one loop,
- * and tiny boxes from a list. Private. */
+/* halo_box_groups - moves several boxes of an exchange at once: the two sides of a block in one
+ * loop, and tiny boxes from a list. Private. */
 
 enum { DPARI_STRIDE_FEW = 8 }; /* the most runs of a box in a list */
 
@@ -721,8 +721,8 @@ typedef struct dpari_stride_spot {
 
 /* halo_plan - the data of a planned exchange. Private. The modules that work on it, lowest first:
  *
- *     halo_beside    copies two boxes in one loop, and many tiny boxes from a list
- *     halo_apart     checks that arrays have no element in common
+ *     halo_box_groups    copies two boxes in one loop, and many tiny boxes from a list
+ *     halo_overlap     checks that arrays have no element in common
  *     halo_walk      lists the boxes of a step
  *     halo_mem       moves boxes in memory that the CPU does not reach
  *     halo_prepare   chooses how each box is copied
@@ -1017,9 +1017,9 @@ typedef struct dpari_hx_traffic {
  * there is no peer k. Local. Costs O(pieces). */
 DPARI_API int dpari_hx_traffic_of(const dpar_halo_plan *plan, int32_t k, dpari_hx_traffic *t);
 
-/* ==== halo/halo_open.h ==== */
+/* ==== halo/halo_exchange_private.h ==== */
 
-/* halo_open - functions of halo_exchange.c that other headers use and that are not in
+/* halo_exchange_private - functions of halo_exchange.c that other headers use and that are not in
  * halo_exchange.h. Private. */
 
 /* Makes a plan as dpar_halo_plan_make does. With `later` 1, the caller binds the arrays before the
@@ -1040,7 +1040,7 @@ DPARI_API dpar_status dpari_hx_bytes(const dpar_comm *comm, const dpar_halo_plan
     !defined(DPAR_HALO_IMPLEMENTATION_DONE)
 #define DPAR_HALO_IMPLEMENTATION_DONE
 
-/* ==== halo/halo_beside.h ==== */
+/* ==== halo/halo_box_groups.h ==== */
 
 /* Writes the runs of a small box, one per entry, in the order of its walk. Lists are for boxes that
  * take longer to set up than to move. Returns the number of entries, or 0 if there are more than
@@ -1101,9 +1101,9 @@ DPARI_INTERNAL void dpari_hx_move(dpar_halo_plan *plan, int64_t first, int64_t n
 /* Waits until all moves of dpari_hx_move are done. Returns the first failure among them. */
 DPARI_INTERNAL dpar_status dpari_hx_settle(dpar_halo_plan *plan);
 
-/* ==== halo/halo_apart.h ==== */
+/* ==== halo/halo_overlap.h ==== */
 
-/* halo_apart - checks that no two arrays of a plan have an element in common. Private. */
+/* halo_overlap - checks that no two arrays of a plan have an element in common. Private. */
 
 /* The first function checks that no element of a field is in the plan's memory, the second that no
  * two fields have an element in common. Otherwise they fail with DPAR_E_ARG and a message. Local.
@@ -1180,7 +1180,7 @@ DPARI_INTERNAL void dpari_hx_finish_items(dpar_halo_plan *plan);
 /* ==== comm/strided_loops.h ==== */
 
 /* strided_loops - private: copies or adds one run of a box. These functions are inlined with
- * constant arguments into the loops of strided.c and of halo_beside. */
+ * constant arguments into the loops of strided.c and of halo_box_groups. */
 
 /* The loops, named for the bytes that are moved at a time. A run between two powers of 2 is moved
  * as two overlapping pieces at its ends (TWO), and one of 33 to 64 bytes as two from each end
@@ -1882,7 +1882,7 @@ DPARI_INTERNAL const unsigned char *dpari_hx_from(const dpar_halo_plan *plan,
     return dpari_hx_base(plan, item) + (item->direct ? item->theirs_at : item->take_at);
 }
 
-/* ==== halo/halo_apart.c ==== */
+/* ==== halo/halo_overlap.c ==== */
 
 /* Finds out whether two arrays of a plan have an element in common. Fields may be interleaved with
  * any strides, so that comparing address ranges is not enough. Two arrays have an element in common
@@ -2115,7 +2115,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_hx_disjoint(const dpar_halo_field *f
     return DPAR_OK;
 }
 
-/* ==== halo/halo_beside.c ==== */
+/* ==== halo/halo_box_groups.c ==== */
 
 /* Copies two boxes in one loop, or many small boxes from a list.
  *
@@ -3090,8 +3090,8 @@ DPARI_INTERNAL dpar_status dpari_hx_pin_all(const dpar_halo_plan *plan, int on)
 /* Decides once how each item of a plan is copied, so that exchanges need not decide.
  *
  * Each item gets its loops (strided.c). Small items of one step are combined into lists, and items
- * on opposite sides of a block into pairs (halo_beside.c). If a forward exchange has few rows, it
- * prefetches the cache lines at their ends, which are the slowest part of a small exchange
+ * on opposite sides of a block into pairs (halo_box_groups.c). If a forward exchange has few rows,
+ * it prefetches the cache lines at their ends, which are the slowest part of a small exchange
  * (dpari_hx_ask in halo_run.c). Called at the end of planning, and again if the op of an adjoint
  * changes. */
 
@@ -3377,7 +3377,7 @@ static int dpari_hx_may_wipe(const dpar_halo_plan *plan, const dpari_hx_step *st
     return 1;
 }
 
-/* Finds such boxes in a step (item.wiper, item.beside), and prepares them for it. */
+/* Finds such boxes in a step (item.wiper and its partner), and prepares them for it. */
 static void dpari_hx_wipe_beside(dpar_halo_plan *plan, const dpari_hx_step *step)
 {
     int64_t i, j;

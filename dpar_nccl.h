@@ -336,10 +336,10 @@ enum {
     DPARI_NCCL_OLDEST = 21801, /* 2.18.1: older versions have no ncclCommSplit */
     DPARI_NCCL_RING = 32,      /* operations that a report shows */
     DPARI_NCCL_ADDRESSES = 6,  /* the most addresses of rank 0 that other ranks try */
-    DPARI_NCCL_LIMIT = 64,     /* blocks in scratch memory have a multiple of so many elements */
-    DPARI_NCCL_PENDING = 1,    /* work->phase: the message is not enqueued yet, */
-    DPARI_NCCL_ENQUEUED = 2,   /* is in progress, */
-    DPARI_NCCL_FINISHED = 3    /* or has ended */
+    DPARI_NCCL_LIMIT = 64, /* blocks in scratch memory have a multiple of this number of elements */
+    DPARI_NCCL_PENDING = 1,  /* work->phase: the message is not enqueued yet, */
+    DPARI_NCCL_ENQUEUED = 2, /* is in progress, */
+    DPARI_NCCL_FINISHED = 3  /* or has ended */
 };
 #define DPARI_NCCL_MAGIC UINT64_C(0x647061726e63636c)
 #define DPARI_NCCL_PRIME UINT64_C(1099511628211) /* the prime of the FNV-1a hash */

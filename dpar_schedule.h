@@ -744,9 +744,9 @@ DPAR_API dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule
                                          const dpar_schedule_lower_desc *how, void *mem,
                                          int64_t bytes, dpar_why *why);
 
-/* ==== schedule/steps.h ==== */
+/* ==== schedule/slots.h ==== */
 
-/* steps - assigns buffers to the actions of a schedule, as few as possible.
+/* slots - assigns buffers to the actions of a schedule, as few as possible.
  *
  *     dpar_schedule_slots(&s, &how, memory, bytes, &why);         how.slots: one for each action
  *     for (i = s.begin[rank]; i < s.begin[rank + 1]; i++) {       a training step
@@ -810,11 +810,11 @@ DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *schedule,
                                          const dpar_schedule_slots_desc *how, void *mem,
                                          int64_t bytes, dpar_why *why);
 
-/* ==== schedule/closed.h ==== */
+/* ==== schedule/closed_form.h ==== */
 
-/* closed - evaluates the published formulas for pipeline schedules. A formula is given only where
- * simulation agrees with it; otherwise the call fails, and the message names the condition that is
- * not met.
+/* closed_form - evaluates the published formulas for pipeline schedules. A formula is given only
+ * where simulation agrees with it; otherwise the call fails, and the message names the condition
+ * that is not met.
  *
  *     dpar_schedule_closed_form(&order, &times, DPAR_FORMULA_MAKESPAN, 0, &formula, &why);
  *     formula.text                                     "(m + p - 1) (F + B)"
@@ -949,10 +949,10 @@ typedef struct dpar_schedule_optimize_result {
     int64_t nodes; /* nodes that the search visited; 0 if it did not search */
 } dpar_schedule_optimize_result;
 
-/* ==== schedule/auto.h ==== */
+/* ==== schedule/optimize.h ==== */
 
-/* auto - makes a schedule for the times, messages and memory that a pipeline really has, stage by
- * stage.
+/* optimize - makes a schedule for the times, messages and memory that a pipeline really has, stage
+ * by stage.
  *
  *     job.ranks = job.stages = 4;
  *     job.micro_batches = 8;
@@ -999,9 +999,9 @@ DPAR_API dpar_status dpar_schedule_optimize(dpar_schedule *schedule,
                                             dpar_schedule_optimize_result *result, void *mem,
                                             int64_t bytes, dpar_why *why);
 
-/* ==== schedule/place.h ==== */
+/* ==== schedule/partition.h ==== */
 
-/* place - chooses how many layers of a model each stage of a pipeline gets, together with the
+/* partition - chooses how many layers of a model each stage of a pipeline gets, together with the
  * schedule. An embedding at the start and a loss at the end make the outer stages heavier, and how
  * heavy a stage may be depends on when other stages wait for it.
  *
@@ -1160,10 +1160,10 @@ DPAR_API dpar_status dpar_schedule_selftest(dpar_why *why);
 #ifndef DPARI_SCHEDULE_INTERNAL_H
 #define DPARI_SCHEDULE_INTERNAL_H
 
-/* ==== schedule/inner.h ==== */
+/* ==== schedule/needed_bytes.h ==== */
 
-/* inner - private: how many bytes of memory the functions of dpar_schedule.h need. A program learns
- * the number from why->bytes when a call without memory fails with DPAR_E_ROOM. */
+/* needed_bytes - private: how many bytes of memory the functions of dpar_schedule.h need. A program
+ * learns the number from why->bytes when a call without memory fails with DPAR_E_ROOM. */
 
 /* Returns the bytes for dpar_schedule_generate: dpari_schedule_bytes, and for V_HALF, V_MIN and
  * 1F1B_V another 88 m + 72 p + 248 bytes of working memory per rank. Returns -1 if there is no such
@@ -1189,7 +1189,7 @@ DPARI_API int64_t dpari_schedule_lower_bytes(const dpar_schedule *in,
     !defined(DPAR_SCHEDULE_IMPLEMENTATION_DONE)
 #define DPAR_SCHEDULE_IMPLEMENTATION_DONE
 
-/* ==== schedule/inner.h ==== */
+/* ==== schedule/needed_bytes.h ==== */
 
 /* Returns the bytes of a schedule, or -1 unless there are 1 to 65535 ranks and stages and 0 or more
  * actions. O(1). */
@@ -1287,7 +1287,7 @@ DPARI_INTERNAL dpar_status dpari_schedule_empty(dpar_schedule *schedule, int32_t
 
 /* ==== schedule/order.h ==== */
 
-/* order - private: functions of generate.c with which closed.c reads a description. */
+/* order - private: functions of generate.c with which closed_form.c reads a description. */
 
 /* Checks whether the schedule that is described exists. Fails with DPAR_E_ARG, DPAR_E_DIVIDE or
  * DPAR_E_RANGE. O(stages). */
@@ -1365,10 +1365,10 @@ DPARI_INTERNAL dpar_status dpari_exact_search(const dpar_schedule_optimize_desc 
                                               dpar_schedule_optimize_result *result, void *mem,
                                               int64_t bytes, dpar_why *why);
 
-/* ==== schedule/pipe.h ==== */
+/* ==== schedule/partial_schedule.h ==== */
 
-/* pipe - private: a pipeline job in arrays, and its schedule, which grows action by action.
- * exact.c, auto.c, place.c and lower.c use it. Header-only. */
+/* partial_schedule - private: a pipeline job in arrays, and its schedule, which grows action by
+ * action. exact.c, optimize.c, partition.c and lower.c use it. Header-only. */
 
 /* Kinds as indices of arrays. If the job does not split backwards, B is counted as I. */
 enum { DPARI_F, DPARI_I, DPARI_W };
@@ -1377,7 +1377,7 @@ enum { DPARI_NEVER = -1 }; /* a time that is not known yet */
 /* The largest job that dpar_schedule_optimize and dpar_schedule_partition take. */
 enum { DPARI_OPTIMIZE_MAX_RANKS = 4096, DPARI_OPTIMIZE_MAX_STAGES = 16384 };
 
-/* All arrays are in the caller's memory. All micro-batches are alike and each stage runs them in
+/* All arrays are in the caller's memory. All micro-batches are equal, and each stage runs them in
  * ascending order, so that a count says which actions have run. */
 typedef struct dpari_pipe {
     int32_t ranks, stages, micros, split;
@@ -5501,7 +5501,7 @@ DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *schedule,
     return dpari_proof_transport(schedule, how, mem, why);
 }
 
-/* ==== schedule/steps.c ==== */
+/* ==== schedule/slots.c ==== */
 
 /* Assigns buffers by reading each rank's list: a slot is taken when a value is made and freed after
  * its last use. The slot that was freed last is taken first. A new slot is created only if none is
@@ -7377,13 +7377,13 @@ DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *schedule,
     return DPAR_OK;
 }
 
-/* ==== schedule/closed.c ==== */
+/* ==== schedule/closed_form.c ==== */
 
 /* Evaluates published formulas under the conditions for which simulation agrees with them. A
  * function for each formula sets its text, adds up its value and notes the first condition that is
  * not met. */
 
-/* The numbers in the formulas, named as in closed.h, and the value so far. */
+/* The numbers in the formulas, named as in closed_form.h, and the value so far. */
 typedef struct dpari_closed {
     int64_t p, v, m, s; /* m counts slices, m s in the formulas */
     int64_t f, b, i, w, fb, c;
@@ -8352,7 +8352,7 @@ DPARI_INTERNAL void dpari_v_make(int32_t rule, const dpar_schedule *schedule, vo
 /* Checks jobs, computes lower bounds, and searches for the best schedule of a tiny job. The search
  * is a depth-first branch and bound over the decisions of the rank that is free first. A table
  * keeps the states that were searched to the end, with times relative to the state's time, so that
- * they are not searched again. auto.c and place.c call it. */
+ * they are not searched again. optimize.c and partition.c call it. */
 
 enum { DPARI_MOST_SUM = 60 }; /* sums of times and bytes are at most 2^60 */
 
@@ -9293,13 +9293,13 @@ DPARI_INTERNAL dpar_status dpari_exact_search(const dpar_schedule_optimize_desc 
     return more ? DPAR_MORE : DPAR_OK;
 }
 
-/* ==== schedule/auto.c ==== */
+/* ==== schedule/optimize.c ==== */
 
 /* Makes a schedule for measured times. It runs many inexpensive constructions (the zero-bubble
  * heuristic, list schedules by several rules and limits, the published orders), keeps the best,
  * improves it by local search over the limits, and for tiny jobs proves or improves it with the
- * exact search of exact.c. The bound of exact.c tells when no better schedule exists. place.c calls
- * this module for each cut.
+ * exact search of exact.c. The bound of exact.c tells when no better schedule exists. partition.c
+ * calls this module for each cut.
  */
 
 /* A rule is a number. 0 to 7 are the variants of the heuristic "rounds", the next 6 or 12 are list
@@ -9790,7 +9790,7 @@ static int dpari_auto_step(dpari_auto *search, const dpar_schedule *schedule, in
 
 /* Makes a published order and runs its actions. Returns 1 if its stages and ranks are those of the
  * job and it keeps the caps. Only its order of kinds and stages is used, because all micro-batches
- * are alike. */
+ * are equal. */
 static int dpari_auto_published(dpari_auto *search, const dpar_schedule_optimize_desc *job,
                                 int32_t rule)
 {
@@ -10072,7 +10072,7 @@ DPAR_API dpar_status dpar_schedule_optimize(dpar_schedule *schedule,
     return st;
 }
 
-/* ==== schedule/place.c ==== */
+/* ==== schedule/partition.c ==== */
 
 /* Chooses cuts of a model's layers into stages by local search: it moves one layer at a time from
  * one stage to another and keeps the move if the schedule of the new cut is better. A cut is

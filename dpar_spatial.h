@@ -161,7 +161,7 @@ typedef struct dpar_spatial_call {
     dpar_tile out, out_gradient;
     void *user; /* layer->user */
 } dpar_spatial_call;
-/* Computes outputs or gradients on a tile: a callback of yours. */
+/* Computes outputs or gradients on a tile: your callback. */
 typedef void (*dpar_spatial_kernel)(const dpar_spatial_call *call);
 
 /* Describes a layer. Zero it and fill in what differs from the defaults. A dim whose kernel is 0 is
@@ -2314,7 +2314,7 @@ DPAR_API DPARI_COLD dpar_status dpar_norm_backward(dpar_comm *comm, const dpar_n
  * adjoint returns their gradients. Queries are computed on own keys while the exchange is in
  * progress.
  *
- * dpar_attention_halo sets the functions of a plan (attention_way.h); sequence.c calls them. */
+ * dpar_attention_halo sets the functions of a plan (attention_private.h); sequence.c calls them. */
 
 /* ---- planning -------------------------------------------------------------------------------- */
 

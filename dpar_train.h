@@ -2180,10 +2180,10 @@ DPAR_API dpar_status dpar_pipeline_free(dpar_pipeline *pipeline);
 DPARI_API dpar_status dpari_do_moments(dpar_comm *comm, const dpar_mem_moments *call);
 DPARI_API dpar_status dpari_do_norm(dpar_comm *comm, const dpar_mem_norm *call);
 
-/* ==== train/attention_way.h ==== */
+/* ==== train/attention_private.h ==== */
 
-/* attention_way - private: the plan of attention, the functions that a method other than the ring
- * provides (ulysses.h, window_attention.h), and the functions of sequence.c that such a method
+/* attention_private - private: the plan of attention, the functions that a method other than the
+ * ring provides (ulysses.h, window_attention.h), and the functions of sequence.c that such a method
  * calls. window_attention.h is in dpar_spatial.h, which includes dpar_train.h. */
 
 /* Largest number of sends and receives in one step: keys, values and the gradients of both, each to
@@ -2291,7 +2291,7 @@ DPARI_INTERNAL dpar_status dpari_do_cross_entropy(dpar_comm *comm,
 DPARI_INTERNAL dpar_status dpari_do_attention_merge(dpar_comm *comm,
                                                     const dpar_mem_attention_merge *call);
 
-/* ==== train/attention_way.h ==== */
+/* ==== train/attention_private.h ==== */
 
 /* Rounds n sums of a plan to the layer's type. Does nothing if `to` is `from`. */
 DPARI_INTERNAL dpar_status dpari_seq_round(const dpari_attention *plan, void *to, const void *from,
@@ -2331,12 +2331,12 @@ DPARI_INTERNAL int32_t dpari_optimizer_moment_type(const dpar_optimizer *optimiz
 DPARI_INTERNAL dpar_status dpari_optimizer_say(dpar_why *why, const char *form, ...)
     DPARI_PRINTF(2, 3);
 
-/* ==== train/lanes.h ==== */
+/* ==== train/vector_loops.h ==== */
 
-/* lanes - private: loops over rows that process several elements at once, for norms, cross-entropy,
- * attention and 8-bit codes. On x86-64 there are several versions of each loop: for vectors of 64
- * and 32 bytes, and for single elements. All give the same bits, because products are not fused
- * with sums, and sums always have the same order. */
+/* vector_loops - private: loops over rows that process several elements at once, for norms,
+ * cross-entropy, attention and 8-bit codes. On x86-64 there are several versions of each loop: for
+ * vectors of 64 and 32 bytes, and for single elements. All give the same bits, because products are
+ * not fused with sums, and sums always have the same order. */
 
 /* 8-bit codes (I8, F8) of `count` numbers, in blocks of `block` numbers with one F32 scale each. */
 typedef struct dpari_lanes_blocks {
@@ -2420,10 +2420,10 @@ DPARI_INTERNAL const void *dpari_row_at(const dpari_lanes *lanes, const void *x,
 DPARI_INTERNAL void dpari_row_add(const dpari_lanes *lanes, int32_t type, void *to, double keep,
                                   double scale, const void *from, int64_t n);
 
-/* ==== train/micro.h ==== */
+/* ==== train/block_formats.h ==== */
 
-/* micro - private: quantizes and dequantizes blocks of the formats for tensor cores (layers.h) in
- * host memory. Also reads and writes elements for blocks of all formats. */
+/* block_formats - private: quantizes and dequantizes blocks of the formats for tensor cores
+ * (layers.h) in host memory. Also reads and writes elements for blocks of all formats. */
 
 /* True if the call has one of the formats of this module and fields that are valid for it. The
  * caller has checked the fields whose rules are the same for all formats. */
@@ -3198,12 +3198,12 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *optimizer,
     return DPAR_OK;
 }
 
-/* ==== train/lanes.c ==== */
+/* ==== train/vector_loops.c ==== */
 
 /* Vectorised loops over rows, for norms, cross-entropy, attention and 8-bit codes. Each loop exists
  * in several versions: with GCC's vector extensions, for AVX2 or AVX-512 if the CPU has them at run
  * time, and for single elements. All give the same bits, because sums have 16 chains (8 in f32)
- * with a fixed order, and products are not fused with sums. lanes.h describes each loop.
+ * with a fixed order, and products are not fused with sums. vector_loops.h describes each loop.
  *
  * dpari_lanes_for returns the table of functions for this CPU. layers.c, layers_norm.c, sequence.c
  * and tests call it. */
@@ -3295,7 +3295,7 @@ DPARI_LANES_INLINE void dpari_lanes_all(dpari_lanes_16 *to, double x)
     to->a = to->b = to->c = to->d = all;
 }
 
-/* Adds the 16 chains in the order that lanes.h describes. */
+/* Adds the 16 chains in the order that vector_loops.h describes. */
 DPARI_LANES_INLINE double dpari_lanes_fold(const dpari_lanes_16 *x)
 {
     const dpari_lanes_d4 s = (x->a + x->c) + (x->b + x->d);
@@ -4953,7 +4953,7 @@ DPARI_INTERNAL dpari_lanes dpari_lanes_for(int64_t work)
     return dpari_lanes_usual();
 }
 
-/* ==== train/micro.c ==== */
+/* ==== train/block_formats.c ==== */
 
 /* Blocks of the formats for tensor cores (MXFP8, MXFP4, NVFP4) in host memory. Rounding uses
  * integer arithmetic on the bits of F32, which gives the same bits on every machine. layers.h
@@ -5165,7 +5165,7 @@ DPARI_INTERNAL void dpari_micro_unblock(const dpar_mem_quantize *call, int64_t b
  * the table of comm->mem, or with the host's if comm->mem is NULL. If the table has no such
  * operation, the communicator breaks with DPAR_E_UNKNOWN. Strategies call dpari_do_x. Tests compare
  * the results of a device with those of the host's table. Norms are in layers_norm.c, and formats
- * for tensor cores in micro.c. */
+ * for tensor cores in block_formats.c. */
 
 /* ---- norms of gradients ---------------------------------------------------------------------- */
 
@@ -5790,7 +5790,7 @@ static void dpari_quant_block(const dpari_lanes *lanes, const dpar_mem_quantize 
     }
 }
 
-/* Returns the codes and scales of a call in the form of lanes.h. */
+/* Returns the codes and scales of a call in the form of vector_loops.h. */
 static dpari_lanes_blocks dpari_quant_blocks(const dpar_mem_quantize *call)
 {
     dpari_lanes_blocks b;
@@ -10391,8 +10391,8 @@ DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_backward(const dpar_tensor_pa
 
 /* ==== train/sequence.c ==== */
 
-/* Plans of attention, and the ring. All methods use the same plan (attention_way.h). This file has
- * the ring; ulysses.c and window_attention.c replace some of its functions.
+/* Plans of attention, and the ring. All methods use the same plan (attention_private.h). This file
+ * has the ring; ulysses.c and window_attention.c replace some of its functions.
  *
  * Each rank visits the blocks of its queries and another rank's keys: pairs of runs of consecutive
  * tokens in one document. The kernel is called for each block in which a query sees a key. The
@@ -11476,12 +11476,12 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_backward(dpar_attention_plan *pla
 /* ==== train/ulysses.c ==== */
 
 /* Attention by exchanging tokens for heads. The exchange of an array has two implementations: each
- * rank reads its part directly from the arrays of the other ranks (peers.h), or the parts are
+ * rank reads its part directly from the arrays of the other ranks (peer_arrays.h), or the parts are
  * packed and sent with an all-to-all-v. Both give the same bits. Ranks read directly if the arrays
  * of all ranks are in memory that the others can read. From heads to tokens, copies of a group are
  * added in rank order.
  *
- * dpar_attention_ulysses fills in the functions of a plan (attention_way.h); sequence.c calls
+ * dpar_attention_ulysses fills in the functions of a plan (attention_private.h); sequence.c calls
  * them. */
 
 /* ---- one array ------------------------------------------------------------------------------- */
@@ -12314,8 +12314,8 @@ DPAR_API void dpar_attention_ulysses(struct dpari_attention_method *method)
  *
  * Exchange: an expert's rows are in the order of ranks and tokens, and results are summed in the
  * order of choices. There are three implementations with the same bits: direct reads from the
- * arrays of the other ranks (peers.h), packing around an all-to-all-v, and gathers and sums on a
- * device. */
+ * arrays of the other ranks (peer_arrays.h), packing around an all-to-all-v, and gathers and sums
+ * on a device. */
 
 /* ---- the router ------------------------------------------------------------------------------ */
 

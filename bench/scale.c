@@ -257,7 +257,7 @@ typedef struct {
 } worlds;
 
 /* Returns the time in which the ranks of a node wait for each other: each for all others, or in
- * groups of 8 if there are more than 16 (src/comm/gate.h). */
+ * groups of 8 if there are more than 16 (src/comm/arrival.h). */
 static double meet_seconds(int32_t ranks)
 {
     scale_groups groups;

@@ -30,7 +30,7 @@ holds() {
     cost/cluster) echo cost/cluster cost/calibrate ;;
     cost/models) echo cost/models ;;
     comm/kernel) echo comm/kernel ;;
-    comm/strided) echo comm/strided halo/halo_beside ;;
+    comm/strided) echo comm/strided halo/halo_box_groups ;;
     esac
 }
 {

@@ -3,7 +3,7 @@
  * Called by layouts, redistributions and halos. */
 #include "box.h"
 
-#include "inner.h"
+#include "base_private.h"
 
 DPAR_API int64_t dpar_box_volume(const dpar_box *box)
 {

@@ -4,7 +4,7 @@
  * of nine digits, and then rounded, so that the same value gives the same text on every machine. */
 #include "text.h"
 
-#include "inner.h"
+#include "base_private.h"
 #include "real.h"
 
 #include <stdarg.h>

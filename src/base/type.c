@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Returns sizes and names of number formats, and names of collectives. dpar_type_name uses a
  * switch, because a table of pointers would have to be relocated at load time. */
-#include "inner.h"
+#include "base_private.h"
 
 DPAR_API int32_t dpar_type_bytes(int32_t type)
 {

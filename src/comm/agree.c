@@ -11,7 +11,7 @@
  * of dpar_halo.h, dpar_points.h, dpar_train.h and dpar_spatial.h that make plans. */
 #include "agree.h"
 
-#include "../base/inner.h"
+#include "../base/base_private.h"
 #include "../base/type.h"
 #include "../index/layout.h"
 #include "comm.h"
@@ -309,18 +309,18 @@ static void dpari_fact_put_value(dpar_text *text, int32_t kind, int64_t value, i
     }
 }
 
-/* Writes the message about the stored fact, on rank who[1]. other: its value on rank who[0]. alike:
- * 1 if rank who[0] makes the same kind of plan and also has this fact, so that the values can be
- * compared. */
-static void dpari_facts_say(const dpari_facts *facts, const char *plan, int alike, int64_t other,
-                            const int32_t *who, dpar_why *found)
+/* Writes the message about the stored fact, on rank who[1]. other: its value on rank who[0].
+ * comparable: 1 if rank who[0] makes the same kind of plan and also has this fact, so that the
+ * values can be compared. */
+static void dpari_facts_say(const dpari_facts *facts, const char *plan, int comparable,
+                            int64_t other, const int32_t *who, dpar_why *found)
 {
     const int64_t value[2] = {other, facts->value};
     dpar_text t;
     int32_t i;
     dpari_text_why(&t, found);
     dpari_text_print(&t, "%s: ", plan);
-    if (facts->name == NULL || !alike) {
+    if (facts->name == NULL || !comparable) {
         dpari_text_print(&t, "rank %d begins such a plan, but rank %d another one", who[1], who[0]);
         return;
     }

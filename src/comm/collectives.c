@@ -7,7 +7,7 @@
  *   1. Input is put where others can read it: small input into the rank's entry line, other input
  *      into the slot of parity k & 1, unless it is in registered memory already. Then the rank
  *      publishes its entry: word = k << 32 | fingerprint of the call.
- *   2. The rank waits for the entries of ALL ranks (many ranks do so by levels: gate.h), and
+ *   2. The rank waits for the entries of ALL ranks (many ranks do so by levels: arrival.h), and
  *      compares their fingerprints. If ranks have called different operations, all of them notice
  *      here. Because of this wait, two sets of entries and slots, used alternately, are enough. A
  *      rank that begins k + 2 has seen all entries of k + 1, and a rank that has entered k + 1 has
@@ -27,11 +27,11 @@
  * writer wrote before, so release and acquire are sufficient. */
 #include "collectives.h"
 
-#include "../base/inner.h"
+#include "../base/base_private.h"
 #include "engine.h"
-#include "gate.h"
+#include "arrival.h"
 #include "kernel.h"
-#include "pace_private.h"
+#include "copy_choice_private.h"
 
 enum {
     /* All but DPARI_BUFFERS are in bytes. */
@@ -441,10 +441,10 @@ static int64_t dpari_gives_here(const dpari_group *group, const dpar_work *work,
     return dpari_table_fill(group, work, 1, &offer->largest);
 }
 
-/* Returns the record (pace.h) of how long each copy method takes for private memory of this call's
- * size, and sets *bytes to that size. Returns NULL if this rank does not choose the method, or the
- * call is small. In a broadcast the root chooses. In a reduction rank 0 does, because all ranks
- * copy the same amount. */
+/* Returns the record (copy_choice.h) of how long each copy method takes for private memory of this
+ * call's size, and sets *bytes to that size. Returns NULL if this rank does not choose the method,
+ * or the call is small. In a broadcast the root chooses. In a reduction rank 0 does, because all
+ * ranks copy the same amount. */
 static dpari_pace *dpari_pace_of_call(dpari_group *group, const dpar_call *call, int64_t *bytes)
 {
     const int reduces =
@@ -624,7 +624,7 @@ static dpar_status dpari_entries_of_all(dpari_group *group, dpar_work *work)
     return DPAR_OK;
 }
 
-/* Does the same as dpari_entries_of_all, by levels (gate.h) if possible. */
+/* Does the same as dpari_entries_of_all, by levels (arrival.h) if possible. */
 static dpar_status dpari_entries(dpari_group *group, dpar_work *work)
 {
     dpari_coll *coll = dpari_coll_of(work);
@@ -1298,8 +1298,8 @@ static dpar_status dpari_choose_move(dpari_group *group, dpar_work *work)
     return DPAR_MORE;
 }
 
-/* Called when all ranks have entered. A leader publishes that to the other ranks (gate.h), and the
- * collective begins. */
+/* Called when all ranks have entered. A leader publishes that to the other ranks (arrival.h), and
+ * the collective begins. */
 static dpar_status dpari_coll_choose(dpari_group *group, dpar_work *work)
 {
     dpari_coll *coll = dpari_coll_of(work);

@@ -9,7 +9,7 @@
  * engine through the table dpar_engine. */
 #include "comm.h"
 
-#include "../index/inner.h"
+#include "../index/index_private.h"
 #include "engine.h"
 #include "kernel.h"
 #include "os.h"

@@ -77,8 +77,8 @@ typedef struct dpar_call {
     int32_t type; /* DPAR_F32, ...; no default */
     int32_t op;   /* DPAR_SUM, ..., for reductions */
     int32_t root; /* of broadcast, reduce, gather and scatter; for send and recv the peer */
-    int32_t tag;  /* for send and recv 0 .. 2^31 - 1. For collectives 0, or a number of yours, such
-                     as that of a buffer or layer, which ranks compare as they compare counts */
+    int32_t tag; /* for send and recv 0 .. 2^31 - 1. For collectives 0, or a number that you choose,
+                    such as that of a buffer or layer, which ranks compare as they compare counts */
     int32_t variable_counts;  /* 1 if pieces differ by rank (the _v forms) */
     const void *in;           /* input; for broadcast the same as out */
     void *out;                /* output; for broadcast the root's is the input */

@@ -8,7 +8,7 @@
  * shm.c, and by the exchanges of dpar_halo.h and dpar_points.h. */
 #include "group.h"
 
-#include "../base/inner.h"
+#include "../base/base_private.h"
 #include "engine.h"
 #include "os.h"
 #include "world.h"

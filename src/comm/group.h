@@ -7,7 +7,7 @@
 #define DPARI_COMM_GROUP_H
 
 #include "comm.h"
-#include "pace.h"
+#include "copy_choice.h"
 #include "world.h"
 
 enum { DPARI_INLINE = 120 }; /* bytes of payload in an entry */
@@ -56,7 +56,7 @@ typedef struct dpari_vote {
 typedef struct dpari_member {
     dpari_entry entry[2];          /* by parity of the sequence number */
     dpari_word a, b, c;            /* progress inside a collective (collectives.c) */
-    dpari_entry up[2], down;       /* entries that a cluster's leader passes on (gate.h) */
+    dpari_entry up[2], down;       /* entries that a cluster's leader passes on (arrival.h) */
     dpari_word up_last, down_last; /* the same for the last words of a collective */
     dpari_abort abort;             /* only that of rank 0 is used */
     uint64_t next;                 /* in the list of unused members: ref of the next one */
@@ -66,7 +66,7 @@ typedef struct dpari_member {
     dpari_vote vote;
 } dpari_member;
 
-/* How many ranks are divided into clusters (gate.h). Private memory, the same on all ranks. */
+/* How many ranks are divided into clusters (arrival.h). Private memory, the same on all ranks. */
 enum { DPARI_CLUSTER = 8 };
 typedef struct dpari_levels {
     int32_t clusters;            /* 0 if the group is too small for clusters */

@@ -8,7 +8,7 @@
  * dpar_launcher_detect, and by launch.c and simple.c. */
 #include "job.h"
 
-#include "../base/inner.h"
+#include "../base/base_private.h"
 
 /* The variables of one launcher. A name is read if those before it are not set; missing names are
  * NULL. */

@@ -86,7 +86,7 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_pick(dpari_kern_u4 mask, dpari_kern_u
     return (a & mask) | (b & ~mask);
 }
 
-/* True if any bit of a mask of whole elements is set. The compiler is told that this is unlikely,
+/* True if any bit of a mask of whole elements is set. The compiler assumes that this is unlikely,
  * so the code behind it may be slow. */
 DPARI_KERN_INLINE int dpari_kern_some(dpari_kern_u4 mask)
 {

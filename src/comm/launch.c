@@ -25,15 +25,15 @@
  * determines status and message.
  *
  * Joining. dpar_init opens the segment that it inherited, if dpar_init_or_launch started this
- * process; otherwise the ranks of the job agree on one through a socket (meet.c). dpar_mpi.h also
- * uses dpari_job_join, for ranks that are all on one node. */
+ * process; otherwise the ranks of the job agree on one through a socket (rendezvous.c). dpar_mpi.h
+ * also uses dpari_job_join, for ranks that are all on one node. */
 #include "launch.h"
-#include "../base/inner.h"
+#include "../base/base_private.h"
 #include "comm.h"
 #include "group.h"
 #include "job.h"
 #include "launch_private.h"
-#include "meet.h"
+#include "rendezvous.h"
 #include "os.h"
 #include "shm.h"
 #include "world.h"

@@ -7,7 +7,7 @@
  * the communicator if a function fails. move.c and the strategies of dpar_train.h call it. */
 #include "mem.h"
 
-#include "../base/inner.h"
+#include "../base/base_private.h"
 #include "elements.h"
 #include "kernel.h"
 #include "mem_private.h"

@@ -15,7 +15,7 @@
 #include "../base/arith.h"
 #include "../base/box.h"
 #include "../base/type.h"
-#include "../index/inner.h"
+#include "../index/index_private.h"
 #include "../index/layout.h"
 #include "../index/mesh.h"
 #include "../index/redistribute.h"

@@ -12,7 +12,7 @@
  * that a program may include dpar without defining it. */
 #include "os.h"
 
-#include "../base/inner.h"
+#include "../base/base_private.h"
 
 /* ---- time and waiting ------------------------------------------------------------------------ */
 

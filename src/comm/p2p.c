@@ -26,10 +26,10 @@
  * receives what other ranks send to it. */
 #include "p2p.h"
 
-#include "../base/inner.h"
+#include "../base/base_private.h"
 #include "kernel.h"
 #include "os.h"
-#include "pace_private.h"
+#include "copy_choice_private.h"
 #include "world.h"
 
 enum {

@@ -14,11 +14,11 @@
  * grow. */
 #include "shm.h"
 
-#include "../base/inner.h"
+#include "../base/base_private.h"
 #include "collectives.h"
 #include "comm.h"
 #include "engine.h"
-#include "gate.h"
+#include "arrival.h"
 #include "group.h"
 #include "os.h"
 #include "p2p.h"

@@ -8,7 +8,7 @@
  * finds the first different element by bisection, with one all-reduce for each bit of the count. */
 #include "simple.h"
 
-#include "../base/inner.h"
+#include "../base/base_private.h"
 #include "agree.h"
 #include "elements.h"
 #include "job.h"

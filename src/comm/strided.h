@@ -79,7 +79,7 @@ DPARI_API void dpari_stride_prepare(dpari_stride *stride, const dpari_stride_pie
  * bit. Local. */
 DPARI_API void dpari_stride_run(const dpari_stride *stride, void *to, const void *from);
 
-/* ---- for halo_beside, which runs two boxes in one loop, and lists of tiny boxes ---- */
+/* ---- for halo_box_groups, which runs two boxes in one loop, and lists of tiny boxes ---- */
 
 /* Rows of n runs each. Steps are from run to run and from row to row, in bytes. */
 typedef struct dpari_stride_rows {

@@ -10,7 +10,7 @@
  * dpar_comm_report. Called by all other modules of the shared-memory engine. */
 #include "world.h"
 
-#include "../base/inner.h"
+#include "../base/base_private.h"
 #include "engine.h"
 #include "kernel.h"
 

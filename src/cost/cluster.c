@@ -8,9 +8,9 @@
  * set before it. */
 #include "cluster.h"
 
-#include "../base/inner.h"
+#include "../base/base_private.h"
 #include "../base/text.h"
-#include "inner.h"
+#include "cost_private.h"
 
 /* ---- chips ----------------------------------------------------------------------------------- */
 

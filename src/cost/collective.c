@@ -9,7 +9,7 @@
 #include "collective.h"
 
 #include "../base/real.h"
-#include "inner.h"
+#include "cost_private.h"
 
 /* ---- groups on the machine ------------------------------------------------------------------- */
 

@@ -9,7 +9,7 @@
 #include "halo_cost.h"
 
 #include "../base/arith.h"
-#include "../index/inner.h"
+#include "../index/index_private.h"
 
 DPAR_API DPARI_COLD void dpar_halo_rates_init(dpar_halo_rates *rates)
 {

@@ -4,7 +4,7 @@
  * config.json files (models.c) calls dpari_json_next until it returns DPARI_JSON_END. */
 #include "json.h"
 
-#include "../base/inner.h"
+#include "../base/base_private.h"
 #include "../base/text.h"
 
 /* What may come next in the text. */

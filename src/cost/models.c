@@ -9,9 +9,9 @@
  * left out is written to dpar_model.note. */
 #include "models.h"
 
-#include "../base/inner.h"
+#include "../base/base_private.h"
 #include "../base/text.h"
-#include "inner.h"
+#include "cost_private.h"
 #include "json.h"
 
 /* ---- presets: the same text form that users write -------------------------------------------- */

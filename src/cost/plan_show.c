@@ -3,7 +3,7 @@
  * which counts what does not fit, so a caller can measure a report and then allocate it. */
 #include "plan_show.h"
 
-#include "../base/inner.h"
+#include "../base/base_private.h"
 #include "terms.h"
 
 /* ---- pieces ---------------------------------------------------------------------------------- */

@@ -4,8 +4,8 @@
  * strategy of evaluate= or searches. The command `plan` passes its options on as such words. */
 #include "plan_text.h"
 
-#include "../base/inner.h"
-#include "inner.h"
+#include "../base/base_private.h"
+#include "cost_private.h"
 
 /* ---- words ----------------------------------------------------------------------------------- */
 

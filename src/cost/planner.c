@@ -15,9 +15,9 @@
  * */
 #include "planner.h"
 
-#include "../base/inner.h"
+#include "../base/base_private.h"
 #include "../base/text.h"
-#include "kinds.h"
+#include "plan_kinds.h"
 #include "terms.h"
 
 /* ---- one configuration ----------------------------------------------------------------------- */

@@ -6,7 +6,7 @@
 #define DPARI_COST_PRICE_H
 
 #include "collective.h"
-#include "inner.h"
+#include "cost_private.h"
 
 /* Returns the FLOP/s of matrix products in a format, or in the next wider one that the GPU has. */
 DPARI_INTERNAL double dpari_matrix_peak(const dpar_gpu *gpu, int32_t format, int32_t element);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Chooses the plan to recommend. A search of the usual space keeps the fastest plan of each kind
- * (kinds.h). Of the kinds that are nearly as fast as the fastest one, it takes the simplest. The
- * rest of the file puts the result into words. */
+ * (plan_kinds.h). Of the kinds that are nearly as fast as the fastest one, it takes the simplest.
+ * The rest of the file puts the result into words. */
 #include "recommend.h"
 
-#include "../base/inner.h"
+#include "../base/base_private.h"
 #include "../base/text.h"
-#include "kinds.h"
+#include "plan_kinds.h"
 #include "price.h"
 #include "terms.h"
 

@@ -7,8 +7,8 @@
  * the memory of the simulation. */
 #include "simulated.h"
 
-#include "../base/inner.h"
-#include "../schedule/inner.h"
+#include "../base/base_private.h"
+#include "../schedule/needed_bytes.h"
 #include "../schedule/simulate.h"
 #include "terms.h"
 

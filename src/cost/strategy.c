@@ -3,9 +3,9 @@
  * checks every strategy that it prices with dpari_strategy_check. */
 #include "strategy.h"
 
-#include "../base/inner.h"
+#include "../base/base_private.h"
 #include "../base/text.h"
-#include "inner.h"
+#include "cost_private.h"
 
 /* ---- names ----------------------------------------------------------------------------------- */
 

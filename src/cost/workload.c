@@ -6,8 +6,8 @@
  * the degrees of parallelism. */
 #include "workload.h"
 
-#include "../base/inner.h"
-#include "inner.h"
+#include "../base/base_private.h"
+#include "cost_private.h"
 
 /* ---- software stacks, names, sums over the list ---------------------------------------------- */
 

@@ -4,7 +4,7 @@
  * that tests can present any machine. doctor.c and doctor_ranks.c write the reports. */
 #include "checkup.h"
 
-#include "../base/inner.h"
+#include "../base/base_private.h"
 #include "../base/text.h"
 #include "../comm/job.h"
 #include "../comm/os.h"

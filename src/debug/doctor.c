@@ -3,7 +3,7 @@
  * about all ranks. */
 #include "doctor.h"
 
-#include "../base/inner.h"
+#include "../base/base_private.h"
 #include "../base/text.h"
 #include "../comm/comm.h"
 #include "../comm/job.h"

@@ -9,7 +9,7 @@
 #include "doctor_ranks.h"
 
 #include "../base/arith.h"
-#include "../base/inner.h"
+#include "../base/base_private.h"
 #include "../base/text.h"
 #include "../comm/agree.h"
 #include "../comm/comm.h"

@@ -15,7 +15,7 @@
 
 #include "../base/arith.h"
 #include "../base/box.h"
-#include "../base/inner.h"
+#include "../base/base_private.h"
 #include "../base/type.h"
 #include "../comm/agree.h"
 #include "../comm/comm.h"
@@ -31,7 +31,7 @@
 #include "../index/halo.h"
 #include "../index/layout.h"
 #include "../index/mesh.h"
-#include "halo_apart.h"
+#include "halo_overlap.h"
 #include "halo_exchange.h"
 #include "halo_plan.h"
 

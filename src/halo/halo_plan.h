@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* halo_plan - the data of a planned exchange. Private. The modules that work on it, lowest first:
  *
- *     halo_beside    copies two boxes in one loop, and many tiny boxes from a list
- *     halo_apart     checks that arrays have no element in common
+ *     halo_box_groups    copies two boxes in one loop, and many tiny boxes from a list
+ *     halo_overlap     checks that arrays have no element in common
  *     halo_walk      lists the boxes of a step
  *     halo_mem       moves boxes in memory that the CPU does not reach
  *     halo_prepare   chooses how each box is copied
@@ -32,7 +32,7 @@
 #ifndef DPARI_HALO_HALO_PLAN_H
 #define DPARI_HALO_HALO_PLAN_H
 
-#include "halo_beside.h"
+#include "halo_box_groups.h"
 #include "halo_exchange.h"
 #include "../comm/mem.h"
 #include "../comm/strided.h"

@@ -2,8 +2,8 @@
 /* Decides once how each item of a plan is copied, so that exchanges need not decide.
  *
  * Each item gets its loops (strided.c). Small items of one step are combined into lists, and items
- * on opposite sides of a block into pairs (halo_beside.c). If a forward exchange has few rows, it
- * prefetches the cache lines at their ends, which are the slowest part of a small exchange
+ * on opposite sides of a block into pairs (halo_box_groups.c). If a forward exchange has few rows,
+ * it prefetches the cache lines at their ends, which are the slowest part of a small exchange
  * (dpari_hx_ask in halo_run.c). Called at the end of planning, and again if the op of an adjoint
  * changes. */
 #include "halo_prepare.h"
@@ -11,7 +11,7 @@
 #include "../base/arith.h"
 #include "../base/type.h"
 #include "../comm/strided.h"
-#include "halo_beside.h"
+#include "halo_box_groups.h"
 #include "halo_plan.h"
 
 /* ---- loops ----------------------------------------------------------------------------------- */
@@ -296,7 +296,7 @@ static int dpari_hx_may_wipe(const dpar_halo_plan *plan, const dpari_hx_step *st
     return 1;
 }
 
-/* Finds such boxes in a step (item.wiper, item.beside), and prepares them for it. */
+/* Finds such boxes in a step (item.wiper and its partner), and prepares them for it. */
 static void dpari_hx_wipe_beside(dpar_halo_plan *plan, const dpari_hx_step *step)
 {
     int64_t i, j;

@@ -7,7 +7,7 @@
  * far as possible without waiting, and dpar_halo_plan_end completes all steps. */
 #include "halo_exchange.h"
 
-#include "../base/inner.h"
+#include "../base/base_private.h"
 #include "../base/type.h"
 #include "../comm/agree.h"
 #include "../comm/comm.h"
@@ -19,7 +19,7 @@
 #include "../comm/strided.h"
 #include "../comm/strided_loops.h"
 #include "../comm/world.h"
-#include "halo_beside.h"
+#include "halo_box_groups.h"
 #include "halo_mem.h"
 #include "halo_plan.h"
 #include "halo_prepare.h"

@@ -6,7 +6,7 @@
  * subcubes outside the grid, so that no table of ranks is needed. */
 #include "cart.h"
 
-#include "inner.h"
+#include "index_private.h"
 
 /* ---- prime factors and divisors ---- */
 

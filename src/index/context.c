@@ -3,7 +3,7 @@
  * does not grow with the number of documents. */
 #include "context.h"
 
-#include "inner.h"
+#include "index_private.h"
 
 /* Checks the ends of packed documents, of which ends[0] is the start of the first one. */
 static dpar_status dpari_context_ends(int32_t docs, const int64_t *ends, int32_t ranks,

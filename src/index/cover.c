@@ -4,7 +4,7 @@
  * overlap, the volumes show whether elements are missing. */
 #include "cover.h"
 
-#include "inner.h"
+#include "index_private.h"
 
 static int dpari_box_empty(const dpar_box *b)
 {

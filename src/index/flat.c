@@ -5,7 +5,7 @@
  * FSDP. */
 #include "flat.h"
 
-#include "inner.h"
+#include "index_private.h"
 
 static const int64_t dpari_flat_limit = INT64_C(1) << 62;
 

@@ -4,7 +4,7 @@
  * every dim is computed separately. The transfers are in reach.c. */
 #include "halo.h"
 
-#include "inner.h"
+#include "index_private.h"
 #include "reach.h"
 
 /* ---- checks ---------------------------------------------------------------------------------- */

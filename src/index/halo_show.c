@@ -3,7 +3,7 @@
  * exchange uses, so that it shows the transfers that are really sent. */
 #include "halo_show.h"
 
-#include "inner.h"
+#include "index_private.h"
 #include "redistribute.h"
 
 /* Lengths are in tenths of a pixel. */

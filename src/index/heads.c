@@ -2,7 +2,7 @@
 /* Divides a transformer's heads, vocabulary and layers over ranks, by closed formulas in O(1). */
 #include "heads.h"
 
-#include "inner.h"
+#include "index_private.h"
 
 /* ---- heads ----------------------------------------------------------------------------------- */
 

@@ -5,7 +5,7 @@
  * this to each dim. */
 #include "layout.h"
 
-#include "inner.h"
+#include "index_private.h"
 
 DPAR_API dpar_placement dpar_shard_by(int32_t dim, int32_t rule, int64_t block)
 {

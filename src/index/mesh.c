@@ -5,7 +5,7 @@
  * Groups are the same sums over some of the axes. */
 #include "mesh.h"
 
-#include "inner.h"
+#include "index_private.h"
 
 static void dpari_mesh_strides(dpar_mesh *mesh, int32_t order)
 {

@@ -4,7 +4,7 @@
 #ifndef DPARI_INDEX_REACH_H
 #define DPARI_INDEX_REACH_H
 
-#include "inner.h"
+#include "index_private.h"
 #include "halo.h"
 
 /* Computes the coordinates of a rank's block. Returns 1, or 0 if it has none. */

@@ -7,7 +7,7 @@
  * order without communication. */
 #include "redistribute.h"
 
-#include "inner.h"
+#include "index_private.h"
 
 /* The phases of a sender's walk. */
 enum { DPARI_TO_NODE, DPARI_TO_ALL, DPARI_TO_ONE, DPARI_TO_OTHER, DPARI_DONE };

@@ -4,7 +4,7 @@
  * algorithm finds the least expensive path, with a hash table and a heap in the caller's nodes. */
 #include "route.h"
 
-#include "inner.h"
+#include "index_private.h"
 
 DPAR_API DPARI_COLD const char *dpar_route_step_name(int32_t kind)
 {

@@ -4,7 +4,7 @@
  * below the count. dpar_sampler_shuffle repeats torch's generator and algorithm bit for bit. */
 #include "sampler.h"
 
-#include "inner.h"
+#include "index_private.h"
 
 /* ---- the samples of a rank ------------------------------------------------------------------- */
 

@@ -4,7 +4,7 @@
 #include "selftest.h"
 
 #include "halo.h"
-#include "inner.h"
+#include "index_private.h"
 #include "redistribute.h"
 
 DPARI_API DPARI_COLD uint32_t dpari_digest(uint32_t sum, int64_t v)

@@ -4,7 +4,7 @@
  * by where a part begins; scattered rules by whole rounds of blocks and the elements after them. */
 #include "split.h"
 
-#include "inner.h"
+#include "index_private.h"
 
 static const int64_t dpari_split_limit = INT64_C(1) << 62;
 

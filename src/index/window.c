@@ -4,7 +4,7 @@
  * and to find what can be computed before an exchange. */
 #include "window.h"
 
-#include "inner.h"
+#include "index_private.h"
 
 static const int64_t dpari_window_limit = INT64_C(1) << 60;
 

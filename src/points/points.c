@@ -7,7 +7,7 @@
  * explains how an exchange runs. */
 #include "points.h"
 
-#include "../base/inner.h"
+#include "../base/base_private.h"
 #include "../comm/agree.h"
 #include "../comm/engine.h"
 #include "../comm/group.h"

@@ -8,7 +8,7 @@
  * rank's vectors and messages have been sent. */
 #include "points.h"
 
-#include "../base/inner.h"
+#include "../base/base_private.h"
 #include "../comm/agree.h"
 #include "../comm/elements.h"
 #include "../comm/engine.h"

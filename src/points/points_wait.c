@@ -4,7 +4,7 @@
  * memory that cannot be mapped. */
 #include "points_wait.h"
 
-#include "../base/inner.h"
+#include "../base/base_private.h"
 #include "../comm/engine.h"
 #include "../comm/group.h"
 #include "../comm/os.h"

@@ -7,9 +7,9 @@
  * found and reported. */
 #include "check.h"
 
-#include "../base/inner.h"
+#include "../base/base_private.h"
 #include "action.h"
-#include "inner.h"
+#include "needed_bytes.h"
 
 /* Sets of kinds, with a bit for each kind. */
 enum {

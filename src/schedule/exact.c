@@ -2,10 +2,10 @@
 /* Checks jobs, computes lower bounds, and searches for the best schedule of a tiny job. The search
  * is a depth-first branch and bound over the decisions of the rank that is free first. A table
  * keeps the states that were searched to the end, with times relative to the state's time, so that
- * they are not searched again. auto.c and place.c call it. */
+ * they are not searched again. optimize.c and partition.c call it. */
 #include "exact.h"
 
-#include "pipe.h"
+#include "partial_schedule.h"
 
 enum { DPARI_MOST_SUM = 60 }; /* sums of times and bytes are at most 2^60 */
 

@@ -7,7 +7,7 @@
 
 #include "../base/arith.h"
 #include "action.h"
-#include "inner.h"
+#include "needed_bytes.h"
 #include "order.h"
 #include "vshape.h"
 

@@ -7,10 +7,10 @@
  * action that needs it. */
 #include "lower.h"
 
-#include "../base/inner.h"
+#include "../base/base_private.h"
 #include "action.h"
-#include "inner.h"
-#include "pipe.h"
+#include "needed_bytes.h"
+#include "partial_schedule.h"
 
 /* ---- checks of the input --------------------------------------------------------------------- */
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* order - private: functions of generate.c with which closed.c reads a description. */
+/* order - private: functions of generate.c with which closed_form.c reads a description. */
 #ifndef DPARI_SCHEDULE_ORDER_H
 #define DPARI_SCHEDULE_ORDER_H
 

@@ -4,9 +4,9 @@
  * actions. */
 #include "schedule.h"
 
-#include "../base/inner.h"
+#include "../base/base_private.h"
 #include "action.h"
-#include "inner.h"
+#include "needed_bytes.h"
 
 /* ---- maps and memory ------------------------------------------------------------------------- */
 

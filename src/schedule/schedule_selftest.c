@@ -3,7 +3,7 @@
  */
 #include "schedule_selftest.h"
 
-#include "../index/inner.h"
+#include "../index/index_private.h"
 #include "generate.h"
 
 DPAR_API DPARI_COLD dpar_status dpar_schedule_selftest(dpar_why *why)

@@ -4,7 +4,7 @@
  * computed in integers, so that pictures are the same on every machine. */
 #include "schedule_show.h"
 
-#include "../base/inner.h"
+#include "../base/base_private.h"
 #include "action.h"
 
 /* ---- for all three formats ------------------------------------------------------------------- */

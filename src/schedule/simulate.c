@@ -5,9 +5,9 @@
  * visited a bounded number of times, so that the cost does not depend on the lengths of times. */
 #include "simulate.h"
 
-#include "../base/inner.h"
+#include "../base/base_private.h"
 #include "action.h"
-#include "inner.h"
+#include "needed_bytes.h"
 
 /* Rows of the table that finds an action by its kind, stage and micro-batch. Add 1 to one of the
  * first three for the backward direction. */

@@ -3,7 +3,7 @@
 #include "sketch.h"
 
 #include "../base/arith.h"
-#include "inner.h"
+#include "needed_bytes.h"
 #include "simulate.h"
 
 DPAR_API DPARI_COLD dpar_status dpar_schedule_sketch(const dpar_schedule *schedule, int32_t format,

@@ -92,7 +92,7 @@ typedef struct dpar_spatial_call {
     dpar_tile out, out_gradient;
     void *user; /* layer->user */
 } dpar_spatial_call;
-/* Computes outputs or gradients on a tile: a callback of yours. */
+/* Computes outputs or gradients on a tile: your callback. */
 typedef void (*dpar_spatial_kernel)(const dpar_spatial_call *call);
 
 /* Describes a layer. Zero it and fill in what differs from the defaults. A dim whose kernel is 0 is

@@ -4,16 +4,16 @@
  * adjoint returns their gradients. Queries are computed on own keys while the exchange is in
  * progress.
  *
- * dpar_attention_halo sets the functions of a plan (attention_way.h); sequence.c calls them. */
+ * dpar_attention_halo sets the functions of a plan (attention_private.h); sequence.c calls them. */
 #include "window_attention.h"
 
 #include "../base/arith.h"
 #include "../comm/agree.h"
 #include "../comm/mem_private.h"
 #include "../halo/halo_exchange.h"
-#include "../halo/halo_open.h"
+#include "../halo/halo_exchange_private.h"
 #include "../halo/halo_traffic.h"
-#include "../train/attention_way.h"
+#include "../train/attention_private.h"
 
 /* ---- planning -------------------------------------------------------------------------------- */
 

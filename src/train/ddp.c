@@ -33,7 +33,7 @@
 #include "../comm/object_memory.h"
 #include "../comm/shm.h"
 #include "../index/flat.h"
-#include "../index/inner.h"
+#include "../index/index_private.h"
 #include "ddp_private.h"
 
 /* If there are several arrays, those of fewer bytes are packed and sent together. */

@@ -9,8 +9,8 @@
  *
  * Exchange: an expert's rows are in the order of ranks and tokens, and results are summed in the
  * order of choices. There are three implementations with the same bits: direct reads from the
- * arrays of the other ranks (peers.h), packing around an all-to-all-v, and gathers and sums on a
- * device. */
+ * arrays of the other ranks (peer_arrays.h), packing around an all-to-all-v, and gathers and sums
+ * on a device. */
 #include "expert.h"
 
 #include "../base/arith.h"
@@ -21,8 +21,8 @@
 #include "../comm/kernel.h"
 #include "../comm/mem_private.h"
 #include "../comm/object_memory.h"
-#include "../comm/peers.h"
-#include "../index/inner.h"
+#include "../comm/peer_arrays.h"
+#include "../index/index_private.h"
 #include "layers_private.h"
 
 /* ---- the router ------------------------------------------------------------------------------ */

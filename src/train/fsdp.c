@@ -14,7 +14,7 @@
 #include "fsdp.h"
 
 #include "../base/arith.h"
-#include "../base/inner.h"
+#include "../base/base_private.h"
 #include "../base/text.h"
 #include "../base/type.h"
 #include "../comm/agree.h"
@@ -25,7 +25,7 @@
 #include "../comm/mem_private.h"
 #include "../comm/object_memory.h"
 #include "../index/flat.h"
-#include "../index/inner.h"
+#include "../index/index_private.h"
 #include "../index/layout.h"
 #include "../index/redistribute.h"
 #include "layers_private.h"

@@ -3,7 +3,7 @@
  * the table of comm->mem, or with the host's if comm->mem is NULL. If the table has no such
  * operation, the communicator breaks with DPAR_E_UNKNOWN. Strategies call dpari_do_x. Tests compare
  * the results of a device with those of the host's table. Norms are in layers_norm.c, and formats
- * for tensor cores in micro.c. */
+ * for tensor cores in block_formats.c. */
 #include "layers.h"
 
 #include "../base/arith.h"
@@ -11,10 +11,10 @@
 #include "../comm/elements.h"
 #include "../comm/kernel.h"
 #include "../comm/mem_private.h"
-#include "lanes.h"
+#include "vector_loops.h"
 #include "layers_norm.h"
 #include "layers_private.h"
-#include "micro.h"
+#include "block_formats.h"
 #include "random_private.h"
 
 /* ---- norms of gradients ---------------------------------------------------------------------- */
@@ -640,7 +640,7 @@ static void dpari_quant_block(const dpari_lanes *lanes, const dpar_mem_quantize 
     }
 }
 
-/* Returns the codes and scales of a call in the form of lanes.h. */
+/* Returns the codes and scales of a call in the form of vector_loops.h. */
 static dpari_lanes_blocks dpari_quant_blocks(const dpar_mem_quantize *call)
 {
     dpari_lanes_blocks b;

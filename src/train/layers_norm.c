@@ -8,7 +8,7 @@
 #include "../base/arith.h"
 #include "../base/real.h"
 #include "../comm/elements.h"
-#include "lanes.h"
+#include "vector_loops.h"
 
 /* ---- moments --------------------------------------------------------------------------------- */
 

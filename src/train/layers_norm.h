@@ -4,7 +4,7 @@
 #define DPARI_TRAIN_LAYERS_NORM_H
 
 #include "../base/arith.h"
-#include "lanes.h"
+#include "vector_loops.h"
 #include "layers.h"
 
 /* Execute the operations of layers.h. ctx is ignored. */

@@ -6,7 +6,7 @@
 #include "optimizer.h"
 
 #include "../base/arith.h"
-#include "../base/inner.h"
+#include "../base/base_private.h"
 #include "../base/type.h"
 #include "../comm/elements.h"
 #include "../comm/os.h"

@@ -9,7 +9,7 @@
  * communicator with the message of the callback, so that the other ranks end their step, too. */
 #include "pipeline.h"
 
-#include "../base/inner.h"
+#include "../base/base_private.h"
 #include "../base/text.h"
 #include "../base/type.h"
 #include "../comm/agree.h"
@@ -18,10 +18,10 @@
 #include "../comm/os.h"
 #include "../schedule/check.h"
 #include "../schedule/generate.h"
-#include "../schedule/inner.h"
+#include "../schedule/needed_bytes.h"
 #include "../schedule/lower.h"
 #include "../schedule/schedule.h"
-#include "../schedule/steps.h"
+#include "../schedule/slots.h"
 
 enum {
     DPARI_PL_BATCH = 8, /* largest number of messages in one batch */

@@ -36,7 +36,7 @@
 #ifndef DPARI_TRAIN_PIPELINE_H
 #define DPARI_TRAIN_PIPELINE_H
 
-#include "../schedule/steps.h"
+#include "../schedule/slots.h"
 #include "../comm/comm.h"
 
 /* Describes the work of one call of a stage's callback. Buffers hold elements of desc.type and

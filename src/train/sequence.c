@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Plans of attention, and the ring. All methods use the same plan (attention_way.h). This file has
- * the ring; ulysses.c and window_attention.c replace some of its functions.
+/* Plans of attention, and the ring. All methods use the same plan (attention_private.h). This file
+ * has the ring; ulysses.c and window_attention.c replace some of its functions.
  *
  * Each rank visits the blocks of its queries and another rank's keys: pairs of runs of consecutive
  * tokens in one document. The kernel is called for each block in which a query sees a key. The
@@ -18,10 +18,10 @@
 #include "../comm/kernel.h"
 #include "../comm/mem_private.h"
 #include "../comm/object_memory.h"
-#include "../comm/peers.h"
-#include "../index/inner.h"
-#include "attention_way.h"
-#include "lanes.h"
+#include "../comm/peer_arrays.h"
+#include "../index/index_private.h"
+#include "attention_private.h"
+#include "vector_loops.h"
 #include "layers_norm.h"
 #include "layers_private.h"
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Attention by exchanging tokens for heads. The exchange of an array has two implementations: each
- * rank reads its part directly from the arrays of the other ranks (peers.h), or the parts are
+ * rank reads its part directly from the arrays of the other ranks (peer_arrays.h), or the parts are
  * packed and sent with an all-to-all-v. Both give the same bits. Ranks read directly if the arrays
  * of all ranks are in memory that the others can read. From heads to tokens, copies of a group are
  * added in rank order.
  *
- * dpar_attention_ulysses fills in the functions of a plan (attention_way.h); sequence.c calls
+ * dpar_attention_ulysses fills in the functions of a plan (attention_private.h); sequence.c calls
  * them. */
 #include "ulysses.h"
 
@@ -13,9 +13,9 @@
 #include "../comm/agree.h"
 #include "../comm/kernel.h"
 #include "../comm/mem_private.h"
-#include "../comm/peers.h"
-#include "../index/inner.h"
-#include "attention_way.h"
+#include "../comm/peer_arrays.h"
+#include "../index/index_private.h"
+#include "attention_private.h"
 
 /* ---- one array ------------------------------------------------------------------------------- */
 

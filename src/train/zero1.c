@@ -15,7 +15,7 @@
 #include "zero1.h"
 
 #include "../base/arith.h"
-#include "../base/inner.h"
+#include "../base/base_private.h"
 #include "../base/type.h"
 #include "../comm/agree.h"
 #include "../comm/comm.h"

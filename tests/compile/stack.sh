@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
 # Checks that dpar.h and dpar_schedule.h use less than 1 KiB of stack on any call path (less than 2 KiB in
-# searches for schedules, schedule/auto and schedule/place, in drawing one and in printing reals; less than 4
+# searches for schedules, schedule/optimize and schedule/partition, in drawing one and in printing reals; less than 4
 # KiB in the picture of a halo and in dpar_selftest), and never recurse: walks gcc's call graph
 # (-fcallgraph-info=su) from every function. With an ARM compiler, prints the code's size too.
 . tests/compile/common.sh

@@ -3,9 +3,9 @@
 # Checks that pages are readable: no sentence of README, guide or the public headers' comments has more than 35
 # words; no line of README and docs/ is wider than 100 columns. Rows of tables may be wider in docs/ except
 # guide and from-*.md; generated pages may be wider. README has at most 160 lines, CHANGELOG 120, each of at
-# most 120 columns. Links lead to existing files. The maps src/README.md and tests/README.md name every file,
-# and no other. DPAR_PAGES: other pages, checked like README; DPAR_COMMENTS: other headers; DPAR_MAPS: where the
-# maps are (self.sh uses them).
+# most 120 columns. Links lead to existing files. No page and no comment has a word of idioms.txt. The maps
+# src/README.md and tests/README.md name every file, and no other. DPAR_PAGES: other pages, checked like README;
+# DPAR_COMMENTS: other headers; DPAR_MAPS: where the maps are (self.sh uses them).
 generated='docs/api.md docs/records/accuracy.md docs/records/performance.md'
 bad=0
 complain() { echo "$1"; bad=1; }
@@ -99,6 +99,32 @@ for header in $commented; do
             }
         }
         END { exit bad }' "$header" || bad=1
+done
+# Words that the glossary replaced: in pages without their code, and in all comments of src/ and of the engines.
+for page in $first $others ${DPAR_COMMENTS:-$([ -n "${DPAR_PAGES:-}" ] || echo src/*/*.[ch] src/*/first.txt dpar_mpi.h dpar_nccl.h dpar_cuda.h)}; do
+    case $page in docs/records/*) continue ;; esac
+    awk -v page="$page" -v source="$(case $page in *.md) echo 0 ;; *) echo 1 ;; esac)" '
+        FNR == NR { if (!/^#/ && split($0, row, "\t") == 2) { idiom[++idioms] = row[1]; better[idioms] = row[2] } next }
+        !source && /^```/ { code = !code }
+        !source && (code || /^    /) { next }
+        {
+            line = $0
+            if (source) { # only what is between the marks of a comment, and no examples in it
+                if (!inside && !index(line, "/*")) next
+                if (!inside) line = substr(line, index(line, "/*") + 2)
+                inside = !index(line, "*/")
+                sub(/\*\/.*/, "", line)
+                if (line ~ /^ \*     /) next
+            }
+            gsub(/`[^`]*`/, "", line)
+            line = " " line " "
+            for (i = 1; i <= idioms; i++)
+                if (match(line, "[^A-Za-z0-9_]" idiom[i] "[^A-Za-z0-9_]")) {
+                    print page ":" FNR ": \"" substr(line, RSTART + 1, RLENGTH - 2) "\": write " better[i]
+                    bad = 1
+                }
+        }
+        END { exit bad }' tests/compile/idioms.txt "$page" || bad=1
 done
 # Checks that links lead to existing files.
 for page in $first $others; do

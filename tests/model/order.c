@@ -306,7 +306,7 @@ static void entry(void)
     }
 }
 
-/* gate.c: 0 and 2 lead; the payload of 1 is copied through `up` to 2 and through `down` to 3, which
+/* arrival.c: 0 and 2 lead; the payload of 1 is copied through `up` to 2 and through `down` to 3, which
  * also reads it where 1 wrote it. */
 static void gate(void)
 {

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* cost_private - private: functions on machines, workloads and strategies that the modules of cost
+ * share.
+ */
+#ifndef DPARI_COST_COST_PRIVATE_H
+#define DPARI_COST_COST_PRIVATE_H
+
+#include "../base/arith.h"
+#include "strategy.h"
+
+/* cluster.c */
+
+/* Returns how much the n letters at s differ from `name`: 6 for each edit that turns s into a
+ * prefix of `name`, and 1 for each letter of `name` that then remains. So "a100" is near "a100-80".
+ * A part of a name ("4090") and a name with a suffix ("p5.48xlarge") are also near. */
+DPARI_INTERNAL int32_t dpari_unlike(const char *s, size_t n, const char *name);
+
+/* Returns the number of GPUs of a machine. */
+DPARI_FN int32_t dpari_cluster_gpus(const dpar_cluster *cluster)
+{
+    return cluster->nodes * cluster->gpus_per_node;
+}
+
+/* Checks that every number of the machine is in its range and none is NaN. */
+DPARI_INTERNAL dpar_status dpari_cluster_check(const dpar_cluster *cluster, dpar_why *why);
+
+/* workload.c */
+
+/* Returns "megatron", "core", ..., or "?" for an unknown stack. */
+DPARI_INTERNAL const char *dpari_stack_name(int32_t stack);
+/* Sets model->stack from such a name or from name@year. Returns 1, or 0 if there is no such name.
+ * If no run of that year is known, model->note says so. */
+DPARI_INTERNAL int dpari_stack_read(dpar_model *model, const char *s, size_t n);
+/* A software stack as it was in some years. */
+typedef struct dpari_generation {
+    int8_t stack;   /* DPAR_MODEL_STACK_*: the stack whose layers it runs */
+    int8_t overlap; /* bits DPAR_OVERLAP_* */
+    int8_t by_work; /* 1 if it cuts stages by work, the head included */
+    int8_t copies;  /* bytes per parameter that ZeRO-3 copies in addition to its messages */
+    int8_t sliced;  /* 1 if ZeRO-1 reduces whole gradients, and handles each rank's slice of each
+                     * tensor in a call of its own */
+    int8_t once;    /* 1 if a token is sent to a node once, however many of its experts are there */
+    /* Shares of today's rates that the software of these years reached on Hopper and later chips,
+     * which were new then. */
+    float products, attention, streams;
+    float contention; /* as DPAR_CAL_CONTENTION; 0 selects that of the machine */
+    int8_t of;        /* DPAR_MODEL_STACK_*: the stack to whose generations it belongs */
+    int16_t from, to; /* first and last year of its runs */
+} dpari_generation;
+/* Returns the generation that the workload names. */
+DPARI_INTERNAL const dpari_generation *dpari_age(const dpar_workload *work);
+/* Return "unfused", "flash1", ... and "eager", "compiled", ..., or "?" for an unknown number. */
+DPARI_INTERNAL const char *dpari_attention_name(int32_t attention);
+DPARI_INTERNAL const char *dpari_loss_name(int32_t loss);
+/* Returns the parameters of one layer of a class, or 0 if there is no such class. */
+DPARI_INTERNAL double dpari_layer_params(const dpar_workload *work, int32_t layer);
+/* Returns the bytes that one layer of a class saves per token under a recomputation, before
+ * parallelism divides them, or 0 if there is no such class. */
+DPARI_INTERNAL double dpari_layer_saved(const dpar_workload *work, int32_t layer,
+                                        int32_t recompute);
+/* Returns the index of the class whose layers have the most parameters each. */
+DPARI_INTERNAL int32_t dpari_workload_largest(const dpar_workload *work);
+/* Checks that the counts are consistent, the shapes positive and finite, and the parameters fewer
+ * than 2^62. */
+DPARI_INTERNAL dpar_status dpari_workload_check(const dpar_workload *work, dpar_why *why);
+
+/* Counts model->kinds from two lists. `mix` has `mixes` letters as in dpar_model.pattern, repeated;
+ * with mixes = 0 the pattern itself is used. `feeds` has DPAR_MODEL_FFN_* of the first n layers;
+ * the others follow the settings of the model. */
+DPARI_INTERNAL void dpari_model_kinds(dpar_model *model, const char *mix, int32_t mixes,
+                                      const int8_t *feeds, int32_t n);
+
+/* strategy.c */
+
+/* Appends "full", "selective+norm", ... */
+DPARI_INTERNAL void dpari_write_recompute(dpar_text *text, int32_t recompute);
+/* Returns a pointer to the value of a field; for TILES to the first of three values. */
+DPARI_INTERNAL int32_t *dpari_field_at(dpar_strategy *strategy, int32_t field);
+/* Returns "ring", "ulysses", ..., or "?" for an unknown kind. */
+DPARI_INTERNAL const char *dpari_cp_name(int32_t cp_kind);
+/* Appends a name and bits: "dp+pp", or with `offload` "optimizer+nvme". */
+DPARI_INTERNAL void dpari_write_bits(dpar_text *text, const char *name, int32_t bits,
+                                     int32_t offload);
+/* Appends "2x4". */
+DPARI_INTERNAL void dpari_write_tiles(dpar_text *text, const int32_t *tiles);
+/* Returns the number of ranks that share the state of ZeRO: its group times cp times the tiles. */
+DPARI_INTERNAL double dpari_zero_ranks(const dpar_strategy *strategy);
+/* Returns 1 if tp x cp divides the sequence, which sequence parallelism needs, otherwise 0. */
+DPARI_INTERNAL int dpari_sequence_cuts(const dpar_workload *work, const dpar_strategy *strategy);
+/* Checks that a strategy is legal for a job. It does not check whether it fits into memory. On
+ * failure *rule receives DPAR_STRATEGY_RULE_*; `rule` may be NULL. global_batch 0 allows any batch.
+ * O(1). */
+DPARI_INTERNAL dpar_status dpari_strategy_check(const dpar_job *job, const dpar_strategy *strategy,
+                                                int64_t global_batch, int32_t *rule, dpar_why *why);
+
+#endif
