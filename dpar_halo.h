@@ -721,16 +721,16 @@ typedef struct dpari_stride_spot {
 
 /* halo_plan - the data of a planned exchange. Private. The modules that work on it, lowest first:
  *
- *     halo_box_groups    copies two boxes in one loop, and many tiny boxes from a list
+ *     halo_box_groups  copies two boxes in one loop, and many tiny boxes from a list
  *     halo_overlap     checks that arrays have no element in common
- *     halo_walk      lists the boxes of a step
- *     halo_mem       moves boxes in memory that the CPU does not reach
- *     halo_prepare   chooses how each box is copied
- *     halo_run       runs exchanges: begin, test, end
- *     halo_traffic   lists the peers, the bytes and the method
- *     halo_exchange  checks the descriptor, agrees with the other ranks, makes the plan
- *     halo_tune      chooses a method by measuring
- *     grid           grids and their arrays, on top of all of these
+ *     halo_walk        lists the boxes of a step
+ *     halo_mem         moves boxes in memory that the CPU does not reach
+ *     halo_prepare     chooses how each box is copied
+ *     halo_run         runs exchanges: begin, test, end
+ *     halo_traffic     lists the peers, the bytes and the method
+ *     halo_exchange    checks the descriptor, agrees with the other ranks, makes the plan
+ *     halo_tune        chooses a method by measuring
+ *     grid             grids and their arrays, on top of all of these
  *
  * How an exchange runs. A box that is sent from one rank to another is an item on both ranks. The
  * owner of the points keeps its items in list S, in the order of the walk. The holder of the halo

@@ -157,7 +157,8 @@ DPAR_API void dpar_optimizer_init(dpar_optimizer *optimizer, int32_t kind);
 /* Checks an optimizer for weights of a type, and reports the arrays that it keeps for them.
  *
  * moments:     set to the number of arrays: 2 for AdamW, 1 for SGD with momentum, 0 for SGD
- * without. May be NULL. moment_type: set to the type of their elements. May be NULL.
+ *              without. May be NULL.
+ * moment_type: set to the type of their elements. May be NULL.
  *
  * Local. O(1). Fails with DPAR_E_ARG if a kind, flag, type or number is outside of its domain, or
  * if moments are BF16 but weights F64. beta1, beta2 and momentum must be at least 0 and below 1,

@@ -154,8 +154,9 @@ DPAR_API dpar_status dpar_strategy_nearest(const dpar_job *job, const dpar_strat
  * part of one node of the cluster's kind, or whole nodes.
  *
  * search:    set global_batch only if it must be kept, because a fixed batch excludes the sizes
- * that do not divide it. most_gpus: the largest size to try. plan:      the result;
- * dpar_strategy_ranks of its strategy is the number of GPUs.
+ *            that do not divide it.
+ * most_gpus: the largest size to try.
+ * plan:      the result; dpar_strategy_ranks of its strategy is the number of GPUs.
  *
  * The function first looks for a size that suffices: each number of nodes up to 32, then steps of a
  * sixteenth. Then it tries every smaller size, so the answer is the smallest of all. If the cluster
