@@ -1204,13 +1204,13 @@ DPAR_API dpar_status dpar_plan_price(const dpar_job *job, const dpar_strategy *s
 enum {
     /* The strategies that are usual in practice. tp divides a node and comes with sequence
      * parallelism. cp and micro-batch are powers of two. Pipelines are 1F1B, or interleaved with
-     * chunks of equal length; those of the last round may be one layer shorter, and a fixed vp may
-     * cut otherwise. ZeRO is 0 or 1, without pipelines also 2 or 3. etp is 1. Overlap is as in the
-     * software stack. Grids are cut where the surface is smallest. Nothing is offloaded, although
-     * offloading activations can be a few per cent faster on paper.
+     * chunks of equal length, except that the last chunk of a rank may be one layer shorter. If vp
+     * is fixed, chunks may have other lengths. ZeRO is 0 or 1, without pipelines also 2 or 3. etp
+     * is 1. Overlap is as in the software stack. Grids are cut where the surface is smallest.
+     * Nothing is offloaded, although offloading activations can be a few per cent faster on paper.
      *
-     * A search without a front does not price strategies that cannot reach the top; it counts them
-     * in `cut`. With a front it prices all. */
+     * If no Pareto front is wanted (dpar_planner_desc.front), the search does not price strategies
+     * that cannot be among the best (`top`); it counts them in `cut`. Otherwise it prices all. */
     DPAR_SPACE_USUAL,
     /* All strategies. tp (also across nodes), cp, pp, ep and micro-batch take every divisor, and vp
      * is as above. The options are sp 0 and 1, all kinds of cp, all schedules, ZeRO 0 to 3, HSDP,
@@ -1320,9 +1320,10 @@ DPAR_API dpar_status dpar_strategy_nearest(const dpar_job *job, const dpar_strat
  * most_gpus: the largest size to try.
  * plan:      the result; dpar_strategy_ranks of its strategy is the number of GPUs.
  *
- * The function first looks for a size that suffices: each number of nodes up to 32, then steps of a
- * sixteenth. Then it tries every smaller size, so the answer is the smallest of all. If the cluster
- * has no network, sizes of several nodes are priced with one NIC of 25 GB/s per GPU.
+ * The function first looks for a size that suffices. It tries each number of nodes up to 32, and
+ * from then on increases the number by a sixteenth each time. Then it tries every smaller size, so
+ * the answer is the smallest of all. If the cluster has no network, sizes of several nodes are
+ * priced with one NIC of 25 GB/s per GPU.
  *
  * Takes some tenths of a millisecond per size in the usual space. Fails with DPAR_E_NONE if
  * most_gpus are not enough. */
@@ -2139,7 +2140,7 @@ static dpar_status dpari_json_key(dpari_json *json, dpari_json_item *item, dpar_
     return DPAR_OK;
 }
 
-/* Reads the text between two values of an array or object, or before its end. */
+/* Reads the ',' after a value in an object or array, and the blanks after the ','. */
 static dpar_status dpari_json_comma(dpari_json *json, dpar_why *why)
 {
     int object = dpari_json_in_object(json);

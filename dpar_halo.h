@@ -416,7 +416,7 @@ DPAR_API dpar_status dpar_halo_plan_tune(dpar_comm *comm, dpar_halo_plan_desc *d
 /* ==== halo/grid.h ==== */
 
 /* grid - cuts a grid into one block per rank, makes arrays on it and exchanges their halos in one
- * call. It covers the usual case and allocates its own memory. The first lines of this header show
+ * call. It covers the usual case and allocates its own memory. The first lines of dpar_halo.h show
  * a complete program. An MPI program that has a communicator from MPI_Cart_create and its own
  * arrays needs only these calls:
  *
@@ -490,10 +490,10 @@ typedef struct dpar_grid_desc {
     /* Functions for arrays in memory that the CPU cannot reach. The table must exist as long as the
      * grid. NULL selects that of the communicator, dpar_comm.mem. */
     const dpar_mem *mem;
-    /* DPAR_F64, ..., if your arrays of cells need not be attached: any unknown address is then
-     * taken for an array of cells of this type, dense in C order with its halo. The address may
-     * change from call to call, on each rank independently. With 0, an unknown address is
-     * DPAR_E_ARG. */
+    /* If this is a type (DPAR_F64, ...), your arrays of cells need not be attached: any unknown
+     * address is taken for an array of cells of this type, dense in C order with its halo. The
+     * address may change from call to call, on each rank independently. With 0, an unknown address
+     * is DPAR_E_ARG. */
     int32_t type;
     int32_t owns_comm; /* 1 makes dpar_grid_free close the communicator too */
     /* Receives the message if dpar_grid_free fails. Set it if dpar_grid_free also closes the
@@ -616,9 +616,9 @@ DPAR_API dpar_status dpar_grid_attach(dpar_grid *grid, void *u, int32_t type,
  * of a grid with check = 1, detects it at once. Otherwise ranks that share memory detect it within
  * a second, and other ranks at the deadline.
  *
- * If both exchanges are planned already and check is 0, ranks that exchange different arrays wait
- * for each other until the deadline. The messages of two ranks may then name different ranks as the
- * late one. With check = 1 this is detected at once, and the message names the arrays. */
+ * If ranks exchange different arrays, both exchanges were planned before, and check is 0, the ranks
+ * wait for each other until the deadline. The messages of two ranks may then name different ranks
+ * as the late one. With check = 1 this is detected at once, and the message names the arrays. */
 
 /* Exchanges the halo of one array. */
 DPAR_API dpar_status dpar_grid_exchange(dpar_grid *grid, void *u);
@@ -647,9 +647,9 @@ DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u);
  * calls, so call it now and then while you compute the interior. Local. Errors and cost are those
  * of dpar_halo_plan_test. */
 DPAR_API dpar_status dpar_grid_test(dpar_grid *grid, void *u);
-/* Finds the interior: the own cells that can be computed during an exchange, because no halo cell
- * that the exchange or a mirror fills is within the halo's width of them. Returns 1, or 0 if there
- * are no such cells.
+/* Finds the interior: the own cells that can be computed during an exchange. A stencil as wide as
+ * the halo, applied to such a cell, reads no halo cell that the exchange or a mirror fills. Returns
+ * 1, or 0 if there are no such cells.
  *
  * box: receives the range of loop indices: 0 is the first own cell, and hi is one past the last
  *      cell of the interior.
@@ -680,9 +680,9 @@ DPAR_API dpar_status dpar_grid_scatter(dpar_grid *grid, void *u, const void *who
  * O(dims). */
 DPAR_API dpar_status dpar_grid_block(const dpar_grid *grid, const dpar_grid_field *field,
                                      dpar_grid_part *part);
-/* Draws which rank owns which cells, as text. The first line describes the grid. For each part of
- * the dims before the last two, a table of the ranks that own the cells of the last two dims
- * follows. Local. Costs O(ranks). */
+/* Draws which rank owns which cells, as text. The first line describes the grid. Then there is one
+ * table for each part of the dims before the last two. It shows which ranks own the cells of the
+ * last two dims. Local. Costs O(ranks). */
 DPAR_API void dpar_grid_draw(const dpar_grid *grid, dpar_text *out);
 
 /* ---- the full API ---- */

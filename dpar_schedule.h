@@ -199,8 +199,8 @@ DPAR_API void dpar_schedule_write(const dpar_schedule *schedule, const char *end
  */
 
 /* The rules, for p ranks, v stages per rank, m micro-batches and a rank r; F, B, I, W as in
- * schedule.h. "Live" is the most activations that a rank holds at one time, in stages x
- * micro-batches, each from F to B or W. */
+ * schedule.h. "Live" is the largest number of activations that a rank holds at one time, in stages
+ * x micro-batches. Each is held from its F to its B or W. */
 enum {
     /* GPipe: all F, then all B in the same order (PyTorch, DeepSpeed), or with `lifo` from the last
      * micro-batch to the first (as drawn in Huang 2019). Live: m. */
@@ -252,8 +252,8 @@ enum {
      * F runs together with a B that does not need it (Megatron's overlap of the experts'
      * all-to-all). */
     DPAR_SCHEDULE_MOE_OVERLAP,
-    /* Seq1F1B: 1F1B over slices of the sequence that starts with p-2-r + slices F. The backward of
-     * a micro-batch begins with its last slice (Sun 2024). Live: p-1-r + slices, in slices. */
+    /* Seq1F1B: 1F1B over slices of the sequence. A rank starts with p-2-r + slices F. The backward
+     * of a micro-batch begins with its last slice (Sun 2024). Live: p-1-r + slices, in slices. */
     DPAR_SCHEDULE_SEQ1F1B,
     /* Chimera: two 1F1B pipelines in opposite directions (Li 2021). Micro-batches form units of p
      * that follow each other. In unit u, micro-batches u p .. u p + p/2 - 1 pass down the ranks and
@@ -310,8 +310,8 @@ typedef struct dpar_schedule_desc {
  *       in use. V_HALF, V_MIN and 1F1B_V need another 88 m + 72 p + 248 bytes per rank during the
  *       call.
  *
- * Fails with DPAR_E_UNKNOWN if there is no rule of that name, DPAR_E_ARG, DPAR_E_DIVIDE or
- * DPAR_E_RANGE if there is no such schedule, or DPAR_E_ROOM if `bytes` is too small. Costs
+ * Fails with DPAR_E_UNKNOWN if there is no rule of that name, and with DPAR_E_ARG, DPAR_E_DIVIDE or
+ * DPAR_E_RANGE if there is no such schedule. Fails with DPAR_E_ROOM if `bytes` is too small. Costs
  * O(actions); V_HALF, V_MIN and 1F1B_V cost O(actions + p^2), and more if many actions move.
  */
 DPAR_API dpar_status dpar_schedule_generate(dpar_schedule *schedule, const dpar_schedule_desc *desc,

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* points - measures exchanges by index lists (dpar_points.h) and compares them with MPI written by
  * hand and with PETSc's SF, which all fill the same ghosts in the same run. bench/points.sh divides
- * each time by that of the way by hand: less than 1 is faster.
+ * all times by the time of "hand", so a value below 1 is faster than MPI written by hand.
  *
  *   mpiexec -np 2 points label n=16,32,64 samples=15 seconds=0.01
  *
  * The lists are those of the 27-point stencil of HPCG. Each rank has a cube of n^3 values with its
- * ghosts behind them. Two ranks are cut in x, where each value that is sent is a run of its own,
- * and then in z, where all of them are one run; 4 ranks in x and y, 8 in all dims. Prints rows
- * "label,grid,n,way,us,ok". The ways take turns, us is the fastest sample, each of which is the
- * slowest rank's, and ok is 1 if the ghosts have the right values.
+ * ghosts behind them. With 2 ranks there are two cases: a cut in x, where each value sent is a run
+ * of its own, and a cut in z, where all values sent form one run. With 4 ranks the cuts are in x
+ * and y, with 8 in all dims. Prints rows "label,grid,n,way,us,ok". The ways take turns. The time of
+ * a sample is that of the slowest rank, us is the fastest sample, and ok is 1 if the ghosts have
+ * the right values.
  *
  *   hand       posts receives into the ghosts, packs the values, sends them, and waits
  *   messages   dpar_points by messages of MPI (dpar_mpi_desc.flat)
@@ -88,16 +89,17 @@ static dpar_points *plan(dpar_comm *comm, const pattern *wanted)
     return points;
 }
 
-/* Sets the cells at one side of a cube (way 1 or -1), or all along a dim (0): the first, and one
- * past the last. */
+/* Sets [*lo, *hi) to a range of cells in one dim of a cube: the last cell (way 1), the first cell
+ * (way -1), or all n (way 0). */
 static void side(int n, int way, int *lo, int *hi)
 {
     *lo = way > 0 ? n - 1 : 0;
     *hi = way < 0 ? 1 : n;
 }
 
-/* Lists what is sent to the neighbour at (dx, dy, dz), and where its values are there. With NULL it
- * only counts. Returns the number. */
+/* Lists the cells that are sent to the neighbour in direction `way` (send_at), and the indices at
+ * that neighbour of the values that it sends back (from). With NULL lists it only counts.
+ * Returns the number. */
 static int64_t neighbour(int n, const int way[3], int32_t *send_at, int32_t *from)
 {
     int lo[3], hi[3], their[3], unused, i, x, y, z;

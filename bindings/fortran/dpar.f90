@@ -996,7 +996,7 @@ module dpar
         type(c_ptr) :: cuts(0:DPAR_MAX_DIMS - 1) = c_null_ptr
         ! Functions for arrays in memory that the CPU cannot reach.
         type(c_ptr) :: mem = c_null_ptr
-        ! DPAR_F64, ..., if your arrays of cells need not be attached.
+        ! If this is a type (DPAR_F64, ...), your arrays of cells need not be attached.
         integer(c_int32_t) :: type = 0
         integer(c_int32_t) :: owns_comm = 0 ! 1 makes dpar_grid_free close the communicator too
         ! Receives the message if dpar_grid_free fails.
@@ -2579,8 +2579,7 @@ module dpar
             integer(c_int32_t) :: dpar_grid_test
         end function
 
-        ! Finds the interior: the own cells that can be computed during an exchange, because no halo
-        ! cell that the exchange or a mirror fills is within the halo's width of them.
+        ! Finds the interior: the own cells that can be computed during an exchange.
         function dpar_grid_interior(grid, box) bind(c)
             import
             type(c_ptr), value :: grid

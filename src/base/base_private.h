@@ -25,8 +25,8 @@ DPARI_API void dpari_text_column(dpar_text *text, size_t column);
 /* Appends text with the format `form`, as printf does. The format may have %s, %.*s, %d for an
  * int32_t, %ld for an int64_t, %%, and %.Nf and %.Ng with one digit N, which do what
  * dpari_text_fixed and dpari_text_real do. %.NG is %.Ng for JSON: it writes 0 if the number is not
- * finite. A width puts blanks before a value of at most 31 characters. Constants for %d must be
- * cast to int32_t, because an int may have 16 bits. */
+ * finite. A width puts blanks before a value to right-align it; the value may then have at most 31
+ * characters. Constants for %d must be cast to int32_t, because an int may have 16 bits. */
 DPARI_API void dpari_text_print(dpar_text *text, const char *form, ...) DPARI_PRINTF(2, 3);
 /* Does the same for functions that take a format and its arguments themselves. */
 DPARI_API void dpari_text_print_list(dpar_text *text, const char *form, va_list *list);

@@ -247,7 +247,7 @@ static dpar_status dpari_json_key(dpari_json *json, dpari_json_item *item, dpar_
     return DPAR_OK;
 }
 
-/* Reads the text between two values of an array or object, or before its end. */
+/* Reads the ',' after a value in an object or array, and the blanks after the ','. */
 static dpar_status dpari_json_comma(dpari_json *json, dpar_why *why)
 {
     int object = dpari_json_in_object(json);
