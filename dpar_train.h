@@ -8426,9 +8426,13 @@ static dpar_status dpari_fsdp_allocate(dpar_fsdp *fsdp, const dpar_fsdp_sizes *s
     if (fsdp->shard->mem != NULL && fsdp->shard->mem->pin != NULL) {
         st = fsdp->shard->mem->pin(fsdp->shard->mem->ctx, &fsdp->squares,
                                    (int64_t)sizeof fsdp->squares);
-        fsdp->pinned = st == DPAR_OK;
+        if (st != DPAR_OK) {
+            return dpari_say(st, why, "fsdp: %ld bytes cannot be pinned",
+                             (int64_t)sizeof fsdp->squares);
+        }
+        fsdp->pinned = 1;
     }
-    return st;
+    return DPAR_OK;
 }
 
 /* Frees the registered memory. */
@@ -9388,9 +9392,8 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_layout(const dpar_fsdp *fsdp, int32_t 
     if (!dpari_fsdp_is_unit(fsdp, unit) || layout == NULL || first < 0 || ranks < 1 ||
         ranks - 1 > INT32_MAX - first) {
         return dpari_wrong(why,
-                           "dpar_fsdp_layout: u is %d, ranks %d and first %d, but unit u must "
-                           "exist, ranks must be "
-                           "1 or more, first 0 or more, and layout not NULL",
+                           "dpar_fsdp_layout: unit is %d, ranks %d and first %d, but the unit must "
+                           "exist, ranks must be 1 or more, first 0 or more, and layout not NULL",
                            unit, ranks, first);
     }
     st = dpar_mesh_init(&mesh, "shard", &ranks, DPAR_ORDER_LAST_FASTEST, 0, why);

@@ -309,6 +309,13 @@ static void end_progress(void)
 
 #endif
 
+/* Prints a message below the progress, which ends. Returns 2. */
+static int fail(const dpar_why *why)
+{
+    end_progress();
+    return complain(why->text, NULL);
+}
+
 /* ---- output ---------------------------------------------------------------------------------- */
 
 /* Prints "12.3 MB". */
@@ -412,7 +419,7 @@ static int add(table *to, const problem *given, const char *name, const dpar_map
     if (dpar_mapping_init(&apart, &place->grid, DPAR_MAPPING_ROW_MAJOR, 1, &why) != DPAR_OK ||
         dpar_mapping_cost(&apart, &stencil, &line->all, &line->rank, &why) != DPAR_OK ||
         dpar_mapping_cost(place, &stencil, &line->between, &line->node, &why) != DPAR_OK) {
-        return complain(why.text, NULL);
+        return fail(&why);
     }
     costs_done = costs_done + 2;
     width = grid_width(given->dims, place->grid.parts);
@@ -570,7 +577,7 @@ static int fill(table *to, const problem *given, search *all, int few, int32_t *
         dpar_cart_init(&cart, given->dims, mpi, given->periodic, &why) != DPAR_OK ||
         dpar_mapping_init(&place, &cart, DPAR_MAPPING_ROW_MAJOR, given->per_node, &why) !=
             DPAR_OK) {
-        return complain(why.text, NULL);
+        return fail(&why);
     }
     if (add(to, given, "MPI_Dims_create", &place) != 0) {
         return 2;
@@ -579,13 +586,13 @@ static int fill(table *to, const problem *given, search *all, int few, int32_t *
     if (dpar_cart_init(&cart, given->dims, best, given->periodic, &why) != DPAR_OK ||
         dpar_mapping_init(&place, &cart, DPAR_MAPPING_ROW_MAJOR, given->per_node, &why) !=
             DPAR_OK) {
-        return complain(why.text, NULL);
+        return fail(&why);
     }
     if (add(to, given, "least cut", &place) != 0) {
         return 2;
     }
     if (dpar_mapping_choose(&place, &cart, given->per_node, &stencil, &why) != DPAR_OK) {
-        return complain(why.text, NULL);
+        return fail(&why);
     }
     costs_done = costs_done + CHOOSE_COSTS;
     if (add(to, given, "least cut, placed", &place) != 0) {

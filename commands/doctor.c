@@ -24,10 +24,13 @@
 #include "dpar_mpi.h"
 #endif
 
+#include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static const char program[] = "doctor";
 static const char help[] =
@@ -147,20 +150,27 @@ static int unwritable(dpar_why *why)
 {
     struct stat info;
     const int exists = stat(cluster_path, &info) == 0;
-    FILE *file;
+    int file;
     if (exists && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)) {
         return 0; /* opening and closing a pipe would end its reader */
     }
-    file = fopen(cluster_path, "ab");
-    if (file == NULL) {
-        snprintf(why->text, sizeof why->text, "cannot write '%s'", cluster_path);
-        return 1;
-    }
-    fclose(file);
-    if (!exists) {
+    file = open(cluster_path, O_WRONLY | O_CREAT | O_EXCL, 0666);
+    if (file >= 0) {
+        close(file);
         remove(cluster_path);
+        return 0;
     }
-    return 0;
+    file =
+        open(cluster_path, O_WRONLY); /* it exists, or is a link to a file that may not exist yet */
+    if (file >= 0) {
+        close(file);
+        return 0;
+    }
+    if (errno == ENOENT && lstat(cluster_path, &info) == 0) {
+        return 0; /* such a link: the file is made when there is something to write */
+    }
+    snprintf(why->text, sizeof why->text, "cannot write '%s'", cluster_path);
+    return 1;
 }
 
 /* Lets the ranks agree whether one of them has a message. Returns the exit code 2, or 0 if none

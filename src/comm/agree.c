@@ -161,6 +161,16 @@ static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *comm, dpar_status st, 
     return DPAR_E_MISMATCH;
 }
 
+DPARI_API dpar_why *dpari_why_of(dpar_comm *comm, dpar_why *why)
+{
+    if (why != NULL || comm->status != DPAR_OK) {
+        return why;
+    }
+    comm->why.text[0] = 0;
+    comm->why.bytes = 0;
+    return &comm->why;
+}
+
 DPARI_API dpar_status dpari_agree(dpar_comm *comm, dpar_status st, dpar_why *why)
 {
     int32_t who[2];

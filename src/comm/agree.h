@@ -19,11 +19,10 @@ DPARI_API uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *layout);
 DPARI_API dpar_status dpari_agree(dpar_comm *comm, dpar_status st, dpar_why *why);
 
 /* Returns where a message is written: to `why`, or to comm->why if `why` is NULL, where
- * dpar_fail(comm, NULL) finds it. A failed communicator keeps the message of its failure. */
-DPARI_FN dpar_why *dpari_why_of(dpar_comm *comm, dpar_why *why)
-{
-    return why == NULL && comm->status == DPAR_OK ? &comm->why : why;
-}
+ * dpar_fail(comm, NULL) finds it. Removes an older message from comm->why then, so that it is not
+ * reported as the cause of a failure that has no message. A communicator that has failed keeps the
+ * message of its failure. */
+DPARI_API dpar_why *dpari_why_of(dpar_comm *comm, dpar_why *why);
 
 /* Facts are the arguments that must be equal on all ranks, as a sequence of numbers with names. A
  * function of type dpari_state adds them in a fixed order, from the arguments in `given`. It is

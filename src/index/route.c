@@ -459,7 +459,8 @@ DPAR_API DPARI_COLD dpar_status dpar_route_plan(const dpar_route_desc *desc, dpa
     }
     if (n > capacity) {
         dpari_needs_bytes(why, 0);
-        return dpari_say(DPAR_E_ROOM, why, "the plan has %d steps, but room is %d", n, capacity);
+        return dpari_say(DPAR_E_ROOM, why, "the plan has %d steps, but capacity is %d", n,
+                         capacity);
     }
     *count = n;
     for (k = end; nodes[k].before >= 0; k = nodes[k].before) {

@@ -520,11 +520,11 @@ static dpar_status dpari_sim_needs(const dpari_sim *sim, int32_t rank, int64_t i
     if (slices > 1) {
         /* a forward needs the slice before it, a backward the one after it, if it is of the same
          * micro-batch */
-        const int32_t near = way ? k + 1 : k - 1;
-        const int32_t later = way ? near : k;
+        const int32_t next = way ? k + 1 : k - 1;
+        const int32_t later = way ? next : k;
         if (later % slices != 0 &&
-            !*dpari_sim_place(sim, DPARI_AT_WORK + way, action->stage, near)) {
-            return dpari_sim_say(why, rank, action, before, work, action->stage, near);
+            !*dpari_sim_place(sim, DPARI_AT_WORK + way, action->stage, next)) {
+            return dpari_sim_say(why, rank, action, before, work, action->stage, next);
         }
     }
     if (st->rank_at[way] >= 0 && sim->lowered &&
