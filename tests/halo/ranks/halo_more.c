@@ -547,7 +547,7 @@ static void refusals(dpar_comm *c)
     f.halo = &h;
     f.data = at;
     o.shared = 1;
-    refused(c, &f, &o, DPAR_E_ARG, "SYNC needs a halo for the other face");
+    refused(c, &f, &o, DPAR_E_ARG, "SYNC needs a halo that holds the other face");
     h.high[0] = 1;
     o.ordered = 1;
     refused(c, &f, &o, DPAR_E_ARG, "shared points are exchanged at once");
@@ -1379,6 +1379,7 @@ static int latecomer(dpar_comm *c, void *arg)
 {
     int32_t *told = (int32_t *)arg;
     static const int32_t owner[9] = {-1, 0, -1, 2, 1, 3, -1, -1, -1};
+    static const char late[] = "rank 3 did not arrive within ";
     const int64_t extent[2] = {3, 3};
     double at[9] = {0, 0, 0, 0, 0, 0, 0, 0, 0};
     dpar_halo h;
@@ -1413,8 +1414,8 @@ static int latecomer(dpar_comm *c, void *arg)
     if (c->rank == 0) {
         __atomic_store_n(told, 1, __ATOMIC_RELEASE);
     }
-    came = strstr(c->why.text, "rank 3 did not arrive within ");
-    CHECK(came != NULL && atof(came + 23) >= 2.0);
+    came = strstr(c->why.text, late);
+    CHECK(came != NULL && atof(came + strlen(late)) >= 2.0);
     CHECK(strstr(c->why.text, "rank 1 waits for it, and has begun exchange #2") != NULL);
     CHECK_INT(dpar_halo_plan_free(x), DPAR_E_TIMEOUT);
     free(memory);
