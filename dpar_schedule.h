@@ -5877,10 +5877,10 @@ DPARI_STATIC_NOINLINE void *dpari_sim_piece(char *mem, int64_t *used, int64_t by
     return at;
 }
 
-/* True if messages of this transport wait for other messages. */
+/* True if messages of this transport, which was checked, wait for other messages. */
 static int dpari_sim_lines(int32_t transport)
 {
-    return transport >= DPAR_TRANSPORT_RANK && transport <= DPAR_TRANSPORT_EAGER;
+    return transport >= DPAR_TRANSPORT_RANK;
 }
 
 /* Divides mem into the struct and its arrays, and returns their bytes. If mem is NULL, only counts

@@ -440,6 +440,7 @@ static void test_sweep(void)
 static void test_stuck(void)
 {
     static const char text[] = "0F0,0SEND_F0,0F1,0SEND_F1\n1RECV_F1,1RECV_F0\n";
+    static const char lost[] = "0F0,0SEND_F0,0F1,0SEND_F1\n1RECV_F1,1F1\n";
     static const char circle[] = "0F0,0RECV_B0,0SEND_F0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n";
     dpar_schedule s;
     dpar_schedule_simulate_desc how;
@@ -452,6 +453,7 @@ static void test_stuck(void)
     t.transport = DPAR_TRANSPORT_RANK;
     CHECK_INT(dpar_schedule_simulate(&s, &how, &timing, work, sizeof work, &why), DPAR_E_STUCK);
     CHECK_TEXT(why.text, "rank 0: 0SEND_F0 stays in its queue");
+    CHECK_INT(dpar_schedule_simulate(&s, &how, &timing, work, sizeof work, NULL), DPAR_E_STUCK);
     t.transport = DPAR_TRANSPORT_EAGER;
     t.capacity = 2;
     CHECK_INT(dpar_schedule_simulate(&s, &how, &timing, work, sizeof work, &why), DPAR_E_STUCK);
@@ -464,6 +466,12 @@ static void test_stuck(void)
     t.transport = DPAR_TRANSPORT_EDGE;
     CHECK_INT(dpar_schedule_simulate(&s, &how, &timing, work, sizeof work, &why), DPAR_OK);
     CHECK_INT(timing.makespan, 6);
+    /* nobody receives the first message, whose place the second one needs */
+    CHECK_INT(read_csv(&s, lost, sizeof lost - 1, 0, made, sizeof made, &why), DPAR_OK);
+    t.transport = DPAR_TRANSPORT_EAGER;
+    t.capacity = 1;
+    CHECK_INT(dpar_schedule_simulate(&s, &how, &timing, work, sizeof work, &why), DPAR_E_STUCK);
+    CHECK_TEXT(why.text, "rank 0 waits at 0SEND_F0 for 1RECV_F0 of rank 1, which is in no list");
 }
 
 static void refused(const dpar_schedule *s, const dpar_schedule_times *t, const char *sentence)
@@ -488,6 +496,11 @@ static void test_refusals(void)
     t.sends = DPAR_SEND_MODE_POSTED;
     refused(&s, &t, "sends=1, links=0; both must be 0, because transport=2 is set");
     t.sends = 0;
+    t.links = 1;
+    refused(&s, &t, "sends=0, links=1; both must be 0, because transport=2 is set");
+    t.links = 0;
+    t.transport = -1;
+    refused(&s, &t, "transport=-1; 0 to 6 are allowed");
     t.transport = DPAR_TRANSPORT_COUNT;
     refused(&s, &t, "transport=7; 0 to 6 are allowed");
     t.transport = DPAR_TRANSPORT_EAGER;
