@@ -70,7 +70,7 @@
  *                           dpar_halo_plan_report(x, &text);
  *     dpar_mpi.h        dpar_mpi_make(MPI_COMM_WORLD, NULL, &world, &why): the same calls over MPI
  *     dpar_nccl.h       dpar_nccl_make(host, NULL, &world, &why): the same calls over NCCL
- *     dpar_cuda.h       dpar_cuda_open(&gpu, NULL, &why): memory and kernels of an NVIDIA GPU
+ *     dpar_cuda.h       dpar_cuda_make(&gpu, NULL, &why): memory and kernels of an NVIDIA GPU
  *
  * Macros that you may define before the include:
  *     DPAR_IMPLEMENTATION         compiles the code of all dpar headers that this file includes

@@ -11,13 +11,13 @@
  *         dpar_cuda gpu;
  *         dpar_mem mem;
  *         dpar_why why;
- *         if (dpar_cuda_open(&gpu, NULL, &why) < 0) {
+ *         if (dpar_cuda_make(&gpu, NULL, &why) < 0) {
  *             puts(why.text);
  *             return 1;
  *         }
  *         dpar_cuda_mem(&gpu, &mem);
  *         printf("GPU %d has %d multiprocessors\n", (int)gpu.device, (int)gpu.multiprocessors);
- *         return dpar_cuda_close(&gpu) < 0;
+ *         return dpar_cuda_free(&gpu) < 0;
  *     }
  *
  * Between these calls, a program assigns the table to the objects that use the GPU's memory:
@@ -38,7 +38,7 @@
  * It requires CUDA runtime 12.1 or later and a GPU of compute capability 7.0 or later; nvcc 13
  * itself requires 7.5. With a 12.0 driver it needs more launches.
  *
- * Only `wait`, dpar_cuda_open, _close and _measure wait for the device, and only the last three
+ * Only `wait`, dpar_cuda_make, _free and _measure wait for the device, and only the last three
  * allocate and free memory. The stream orders the work: enqueue the kernels that compute the inputs
  * on the same stream, or let the stream wait for your event. All functions of the table
  * except wait, pin and unpin may be captured in a graph. Launch the graph on the same stream, or in
@@ -95,7 +95,7 @@ typedef struct dpar_cuda_desc {
 
 enum { DPARI_CUDA_PINS = 128 };
 
-/* A device and a stream. dpar_cuda_open fills it in. You may read its fields, but change only
+/* A device and a stream. dpar_cuda_make fills it in. You may read its fields, but change only
  * `launches`. */
 typedef struct dpar_cuda {
     dpar_cuda_stream stream;
@@ -119,21 +119,21 @@ typedef struct dpar_cuda {
     void *known; /* private: the table of layers, and launches of earlier moves for reuse */
 } dpar_cuda;
 
-/* Opens a device: makes it the current device of this thread, and allocates half a MiB of its
- * memory.
+/* Makes a dpar_cuda in your struct: makes the device the current one of this thread, and allocates
+ * half a MiB of its memory.
  *
- * desc: NULL selects the defaults. The stream stays yours, and has to exist until dpar_cuda_close.
+ * desc: NULL selects the defaults. The stream stays yours, and has to exist until dpar_cuda_free.
  *
  * Local. Takes milliseconds; the first CUDA call of a process takes up to a second. Fails with
  * DPAR_E_ARG if gpu is NULL, device or max_blocks is negative, or fast_math is neither 0 nor 1.
  * Fails with DPAR_E_SYSTEM and CUDA's own message if there is no such device or no device memory,
  * with DPAR_E_UNKNOWN if the compute capability is below 7.0, and with DPAR_E_MEMORY if there is no
  * host memory. */
-DPAR_API dpar_status dpar_cuda_open(dpar_cuda *gpu, const dpar_cuda_desc *desc, dpar_why *why);
-/* Closes a device: waits for the stream, frees the memory, and unpins pages that are still pinned.
- * NULL, and a device that is already closed, are allowed. Local. Fails with DPAR_E_SYSTEM if work
- * on the stream failed; the message is in gpu->why, and the device is closed all the same. */
-DPAR_API dpar_status dpar_cuda_close(dpar_cuda *gpu);
+DPAR_API dpar_status dpar_cuda_make(dpar_cuda *gpu, const dpar_cuda_desc *desc, dpar_why *why);
+/* Frees a dpar_cuda: waits for the stream, frees the memory, and unpins pages that are still
+ * pinned. NULL, and one that is already freed, are allowed. Local. Fails with DPAR_E_SYSTEM if work
+ * on the stream failed; the message is in gpu->why, and everything is freed all the same. */
+DPAR_API dpar_status dpar_cuda_free(dpar_cuda *gpu);
 /* Fills in a table of functions for the memory of a device. It includes the table of layers if the
  * implementation was compiled with dpar_train.h.
  *
@@ -7390,14 +7390,14 @@ static cudaError_t dpari_cuda_ask(dpar_cuda *gpu)
     return error;
 }
 
-DPAR_API dpar_status dpar_cuda_open(dpar_cuda *gpu, const dpar_cuda_desc *desc, dpar_why *why)
+DPAR_API dpar_status dpar_cuda_make(dpar_cuda *gpu, const dpar_cuda_desc *desc, dpar_why *why)
 {
     dpar_cuda made;
     int device = 0;
     cudaError_t error = cudaSuccess;
     if (gpu == NULL || (desc != NULL && (desc->device < 0 || desc->max_blocks < 0 ||
                                          (desc->fast_math != 0 && desc->fast_math != 1)))) {
-        return dpari_cuda_say(DPAR_E_ARG, why, "dpar_cuda_open",
+        return dpari_cuda_say(DPAR_E_ARG, why, "dpar_cuda_make",
                               "gpu is NULL, device or max_blocks is negative, or fast_math is "
                               "neither 0 nor 1");
     }
@@ -7415,14 +7415,14 @@ DPAR_API dpar_status dpar_cuda_open(dpar_cuda *gpu, const dpar_cuda_desc *desc, 
         error = dpari_cuda_ask(&made);
     }
     if (error != cudaSuccess) {
-        (void)dpari_cuda_heard(&made, error, "dpar_cuda_open");
+        (void)dpari_cuda_heard(&made, error, "dpar_cuda_make");
         return dpari_cuda_told(&made, DPAR_E_SYSTEM, why);
     }
     if (made.capability < 70) {
         char text[80];
         (void)snprintf(text, sizeof text, "the device has compute capability %d.%d, below 7.0",
                        (int)made.capability / 10, (int)made.capability % 10);
-        return dpari_cuda_say(DPAR_E_UNKNOWN, why, "dpar_cuda_open", text);
+        return dpari_cuda_say(DPAR_E_UNKNOWN, why, "dpar_cuda_make", text);
     }
     if (desc != NULL) {
         made.stream = desc->stream;
@@ -7441,13 +7441,13 @@ DPAR_API dpar_status dpar_cuda_open(dpar_cuda *gpu, const dpar_cuda_desc *desc, 
         (void)snprintf(text, sizeof text, "no host memory to keep launches of moves (%lld bytes)",
                        (long long)sizeof(dpari_cuda_memory));
         (void)cudaFree(made.scratch);
-        return dpari_cuda_say(DPAR_E_MEMORY, why, "dpar_cuda_open", text);
+        return dpari_cuda_say(DPAR_E_MEMORY, why, "dpar_cuda_make", text);
     }
     *gpu = made;
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_cuda_close(dpar_cuda *gpu)
+DPAR_API dpar_status dpar_cuda_free(dpar_cuda *gpu)
 {
     dpar_status st = DPAR_OK;
     if (gpu != NULL && gpu->scratch != NULL) {

@@ -114,14 +114,14 @@ static int with_gpu(dpar_comm *host, const dpar_launcher_info *job, const rank_c
     right(cudaSetDevice(local % devices));
     right(cudaStreamCreateWithFlags(&device.stream, cudaStreamNonBlocking));
     options.stream = nccl.stream = device.stream;
-    right(dpar_cuda_open(&device.cuda, &options, &why), why.text);
+    right(dpar_cuda_make(&device.cuda, &options, &why), why.text);
     dpar_cuda_mem(&device.cuda, &device.mem);
     nccl.mem = &device.mem; /* becomes world->mem, so that strategies use this device */
     right(dpar_nccl_make(host, &nccl, &device.world, &why), why.text);
     const int bad = call->run(&device, call->arg);
     right(dpar_comm_free(device.world),
           "dpar_comm_free failed: an operation or another rank failed");
-    right(dpar_cuda_close(&device.cuda), device.cuda.why.text);
+    right(dpar_cuda_free(&device.cuda), device.cuda.why.text);
     right(cudaStreamDestroy(device.stream));
     return bad;
 }

@@ -1082,7 +1082,7 @@ int main(int argc, char **argv)
             return 2;
         }
     }
-    if (dpar_cuda_open(&gpu, NULL, &why) != DPAR_OK) {
+    if (dpar_cuda_make(&gpu, NULL, &why) != DPAR_OK) {
         printf("gpu_kernels: no device: %s\n", why.text);
         return 77;
     }
@@ -1141,6 +1141,6 @@ int main(int argc, char **argv)
         measured();
 #endif
     }
-    well(dpar_cuda_close(&gpu));
+    well(dpar_cuda_free(&gpu));
     return wrong > 0;
 }

@@ -27,7 +27,7 @@ int main(void)
     float *x = NULL, *y = NULL;
     dpar_mem_box box;
     dpar_mem_reduce sum;
-    CHECK_INT(dpar_cuda_open(&gpu, NULL, &why), DPAR_OK);
+    CHECK_INT(dpar_cuda_make(&gpu, NULL, &why), DPAR_OK);
     dpar_cuda_mem(&gpu, &mem);
     CHECK(mem.layers == NULL);
     CHECK(cudaMalloc((void **)&x, sizeof here) == cudaSuccess);
@@ -70,6 +70,6 @@ int main(void)
         CHECK(there[i] == here[i] + here[N * M + i]);
     }
     CHECK(cudaFree(x) == cudaSuccess && cudaFree(y) == cudaSuccess);
-    CHECK_INT(dpar_cuda_close(&gpu), DPAR_OK);
+    CHECK_INT(dpar_cuda_free(&gpu), DPAR_OK);
     return CHECK_DONE();
 }

@@ -155,7 +155,7 @@ static dpar_comm *device_take(dpar_comm *c)
     device_right(cudaStreamCreateWithFlags(&the_device.stream, cudaStreamNonBlocking));
     memset(&g, 0, sizeof g);
     g.stream = the_device.stream;
-    CHECK_INT(dpar_cuda_open(&the_device.gpu, &g, &why), DPAR_OK);
+    CHECK_INT(dpar_cuda_make(&the_device.gpu, &g, &why), DPAR_OK);
     dpar_cuda_mem(&the_device.gpu, &the_device.real);
     the_device.table = the_device.real;
     DEVICE_FILL(&the_device.table, &the_device.layers);
@@ -182,7 +182,7 @@ static dpar_comm *device_return(dpar_comm *c)
     device_right(cudaStreamSynchronize(the_device.stream));
     (void)dpar_comm_free(c);
     device_right(cudaFreeHost(the_device.first));
-    CHECK_INT(dpar_cuda_close(&the_device.gpu), DPAR_OK);
+    CHECK_INT(dpar_cuda_free(&the_device.gpu), DPAR_OK);
     device_right(cudaStreamDestroy(the_device.stream));
     return host;
 }

@@ -1658,9 +1658,9 @@ static void test_errors(void)
     dpar_mem_squares q;
     memset(&options, 0, sizeof options);
     options.device = 1000;
-    CHECK(dpar_cuda_open(&bad, &options, &why) == DPAR_E_SYSTEM && strlen(why.text) > 10);
+    CHECK(dpar_cuda_make(&bad, &options, &why) == DPAR_E_SYSTEM && strlen(why.text) > 10);
     (void)cudaGetLastError();
-    CHECK_INT(dpar_cuda_open(NULL, NULL, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_cuda_make(NULL, NULL, &why), DPAR_E_ARG);
     memset(&span, 0, sizeof span);
     span.count = 1;
     span.to_type = span.from_type = DPAR_F32;
@@ -1778,7 +1778,7 @@ static void test_devices(void)
     }
     memset(&options, 0, sizeof options);
     options.device = 1 + 1;
-    CHECK_INT(dpar_cuda_open(&other, &options, NULL), DPAR_OK);
+    CHECK_INT(dpar_cuda_make(&other, &options, NULL), DPAR_OK);
     dpar_cuda_mem(&other, &mem);
     CHECK(cudaMallocHost((void **)&host_at, 8000) == cudaSuccess);
     CHECK(cudaSetDevice(gpu.device) == cudaSuccess);
@@ -1792,7 +1792,7 @@ static void test_devices(void)
     CHECK_INT(mem.wait(mem.ctx), DPAR_OK);
     CHECK(host_at[999] == 1.5);
     CHECK(cudaGetDevice(&now) == cudaSuccess && now == gpu.device);
-    CHECK_INT(dpar_cuda_close(&other), DPAR_OK);
+    CHECK_INT(dpar_cuda_free(&other), DPAR_OK);
     CHECK(cudaFreeHost(host_at) == cudaSuccess);
 }
 
@@ -1813,7 +1813,7 @@ static void test_graph(void)
     memset(&options, 0, sizeof options);
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
     options.stream = stream;
-    CHECK_INT(dpar_cuda_open(&own, &options, NULL), DPAR_OK);
+    CHECK_INT(dpar_cuda_make(&own, &options, NULL), DPAR_OK);
     dpar_cuda_mem(&own, &mem);
     layers = (const dpar_mem_layers *)mem.layers;
     a.fill(DPAR_F32, 0);
@@ -1849,7 +1849,7 @@ static void test_graph(void)
     CHECK(sum.same(DPAR_F64, 1e-13));
     cudaGraphExecDestroy(again);
     cudaGraphDestroy(graph);
-    CHECK_INT(dpar_cuda_close(&own), DPAR_OK);
+    CHECK_INT(dpar_cuda_free(&own), DPAR_OK);
     CHECK(cudaStreamDestroy(stream) == cudaSuccess);
 }
 
@@ -1901,7 +1901,7 @@ static void test_measure(void)
 #include "aligned.h"
 #include "big.h"
 
-/* A kernel faults while no call waits for it: dpar_cuda_close reports it. Must be the last test,
+/* A kernel faults while no call waits for it: dpar_cuda_free reports it. Must be the last test,
  * because the device is lost then. */
 static void test_last_fault()
 {
@@ -1910,7 +1910,7 @@ static void test_last_fault()
     dpar_cuda lost;
     dpar_mem table;
     twin there(64 * 4, 0);
-    CHECK_INT(dpar_cuda_open(&lost, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_cuda_make(&lost, NULL, NULL), DPAR_OK);
     dpar_cuda_mem(&lost, &table);
     memset(&span, 0, sizeof span);
     span.to = there.d();
@@ -1918,7 +1918,7 @@ static void test_last_fault()
     span.count = 64;
     fake_cuda_fail("kernel:1");
     (void)table.span(table.ctx, &span, 1); /* reports the fault already if it ran at once */
-    CHECK_INT(dpar_cuda_close(&lost), DPAR_E_SYSTEM);
+    CHECK_INT(dpar_cuda_free(&lost), DPAR_E_SYSTEM);
 #endif
 }
 
@@ -1971,12 +1971,12 @@ int main(int argc, char **argv)
         }
     }
     memset(&options, 0, sizeof options);
-    if (dpar_cuda_open(&gpu, NULL, &why) != DPAR_OK) {
+    if (dpar_cuda_make(&gpu, NULL, &why) != DPAR_OK) {
         printf("%s\n", why.text);
         return 77;
     }
     options.fast_math = 1;
-    CHECK_INT(dpar_cuda_open(&fast, &options, NULL), DPAR_OK);
+    CHECK_INT(dpar_cuda_make(&fast, &options, NULL), DPAR_OK);
     dpar_cuda_mem(&gpu, &device);
     dpar_cuda_mem(&fast, &quick);
     host = dpar_mem_host();
@@ -1988,9 +1988,9 @@ int main(int argc, char **argv)
     } else {
         test_all();
     }
-    CHECK_INT(dpar_cuda_close(&fast), DPAR_OK);
-    CHECK_INT(dpar_cuda_close(&gpu), DPAR_OK);
-    CHECK_INT(dpar_cuda_close(&gpu), DPAR_OK);
+    CHECK_INT(dpar_cuda_free(&fast), DPAR_OK);
+    CHECK_INT(dpar_cuda_free(&gpu), DPAR_OK);
+    CHECK_INT(dpar_cuda_free(&gpu), DPAR_OK);
     test_last_fault();
     return CHECK_DONE();
 }

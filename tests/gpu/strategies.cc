@@ -60,9 +60,9 @@ static void begin(dpar_comm *host)
     cuda(cudaStreamCreateWithFlags(&device.stream, cudaStreamNonBlocking));
     cuda(cudaStreamCreateWithFlags(&device.comm_stream, cudaStreamNonBlocking));
     g.stream = device.stream;
-    right(dpar_cuda_open(&device.gpu, &g, &why), why.text);
+    right(dpar_cuda_make(&device.gpu, &g, &why), why.text);
     g.stream = device.comm_stream;
-    right(dpar_cuda_open(&device.adder, &g, &why), why.text);
+    right(dpar_cuda_make(&device.adder, &g, &why), why.text);
     dpar_cuda_mem(&device.gpu, &device.mem);
     dpar_cuda_mem(&device.adder, &device.adds);
     o.stream = device.stream;
@@ -79,8 +79,8 @@ static void begin(dpar_comm *host)
 static int end(void)
 {
     CHECK_INT(dpar_comm_free(device.c), DPAR_OK);
-    CHECK_INT(dpar_cuda_close(&device.gpu), DPAR_OK);
-    CHECK_INT(dpar_cuda_close(&device.adder), DPAR_OK);
+    CHECK_INT(dpar_cuda_free(&device.gpu), DPAR_OK);
+    CHECK_INT(dpar_cuda_free(&device.adder), DPAR_OK);
     cuda(cudaStreamDestroy(device.stream));
     cuda(cudaStreamDestroy(device.comm_stream));
     return checks_failed > 0;
