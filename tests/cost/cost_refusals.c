@@ -134,8 +134,13 @@ static void test_halos(void)
     REFUSED(dpar_halo_cost_predict(NULL, &rates, &grid, &why), DPAR_E_ARG, "job or grid is NULL");
     REFUSED(dpar_halo_cost_predict(&job, &rates, NULL, &why), DPAR_E_ARG, "job or grid is NULL");
     grid.stride[1] = 0;
-    REFUSED(dpar_halo_cost_predict(&job, &rates, &grid, &why), DPAR_E_ARG, "dim 1: stride=0 must be");
+    REFUSED(dpar_halo_cost_predict(&job, &rates, &grid, &why), DPAR_E_ARG,
+            "dim 1: stride=0 must be");
     grid.stride[1] = 1;
+    grid.parts[0] = 1;
+    REFUSED(dpar_halo_cost_predict(&job, &rates, &grid, &why), DPAR_E_ARG,
+            "the parts multiply to 2, not to ranks=4");
+    grid.parts[0] = 2;
     job.shape = 9;
     REFUSED(dpar_halo_cost_predict(&job, &rates, &grid, &why), DPAR_E_ARG, "shape=9 must be");
 }

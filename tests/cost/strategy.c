@@ -280,6 +280,13 @@ static void test_checks(void)
     CHECK_INT(dpar_strategy_ranks(&s), 840);
     s.dp = 2147483647;
     CHECK_INT(dpar_strategy_ranks(&s), 0);
+    set("llama-3-8b", "1x8:h100-80", "megatron");
+    s = of("tp=2");
+    s.dp = 2147483647;
+    CHECK(dpari_strategy_check(&job, &s, 0, &rule, &why) < 0);
+    CHECK_INT(rule, DPAR_STRATEGY_RULE_RANKS);
+    CHECK_TEXT(why.text,
+               "tp x cp x dp x pp x tiles are more than 2^31 - 1 ranks, the cluster has 8 GPUs");
     CHECK_TEXT(dpar_schedule_name(DPAR_SCHEDULE_ZBV), "zbv");
     CHECK_TEXT(dpari_cp_name(DPAR_CP_ULYSSES), "ulysses");
     CHECK_TEXT(dpari_stack_name(DPAR_MODEL_STACK_MEGATRON_CORE), "core");
