@@ -5,13 +5,13 @@
 #ifndef DPAR_COMMANDS_MACHINE_H
 #define DPAR_COMMANDS_MACHINE_H
 
-/* Replaces the first `old` in a text of at most `room` bytes, if it is there and the result fits.
- */
-static inline void machine_replace(char *text, size_t room, const char *old, const char *other)
+/* Replaces the first `old` in a text of `capacity` bytes by `other`. Does nothing if the text has
+ * no `old` or the result does not fit. */
+static inline void machine_replace(char *text, size_t capacity, const char *old, const char *other)
 {
     char *at = strstr(text, old);
     const size_t n = strlen(old), k = strlen(other);
-    if (at == NULL || strlen(text) + k - n >= room) {
+    if (at == NULL || strlen(text) + k - n >= capacity) {
         return;
     }
     memmove(at + k, at + n, strlen(at + n) + 1);
@@ -19,10 +19,10 @@ static inline void machine_replace(char *text, size_t room, const char *old, con
 }
 
 /* Copies the text up to the next quote, in lower case. */
-static inline void machine_quoted(char *word, size_t room, const char *text)
+static inline void machine_quoted(char *word, size_t capacity, const char *text)
 {
     size_t n = 0;
-    while (n + 1 < room && text[n] != 0 && text[n] != '\'') {
+    while (n + 1 < capacity && text[n] != 0 && text[n] != '\'') {
         const char letter = text[n];
         word[n] = letter >= 'A' && letter <= 'Z' ? (char)(letter - 'A' + 'a') : letter;
         n++;
@@ -41,12 +41,12 @@ static inline int machine_similar(const char *word, const char *name)
  * the user's word is not similar to NAME, and names plan --list instead of a function. `missing` is
  * what to say of an unknown machine whose name looks like that of a file, with a ';' at its end, or
  * "". */
-static inline void machine_message(char *text, size_t room, const char *missing)
+static inline void machine_message(char *text, size_t capacity, const char *missing)
 {
     static const char between[] = "'; the nearest is '";
     char *at = strstr(text, between);
     char word[40], name[40], old[160];
-    machine_replace(text, room, "dpar_cluster_read lists all", "plan --list shows all");
+    machine_replace(text, capacity, "dpar_cluster_read lists all", "plan --list shows all");
     if (at == NULL || strncmp(text, "unknown ", 8) != 0) {
         return;
     }
@@ -55,12 +55,12 @@ static inline void machine_message(char *text, size_t room, const char *missing)
     if (machine_similar(word, name)) {
         return;
     }
-    at += 1; /* behind the quote after the word */
+    at += 1; /* the first character after the closing quote of the word */
     snprintf(old, sizeof old, "%.*s", (int)strcspn(at, ","), at);
-    machine_replace(at, room - (size_t)(at - text), old, "; plan --list shows all");
+    machine_replace(at, capacity - (size_t)(at - text), old, "; plan --list shows all");
     if (missing[0] != 0 && strncmp(text, "unknown machine", 15) == 0 &&
         strpbrk(word, "./") != NULL) {
-        machine_replace(at, room - (size_t)(at - text), ";", missing);
+        machine_replace(at, capacity - (size_t)(at - text), ";", missing);
     }
 }
 

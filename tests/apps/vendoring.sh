@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
 # Tests docs/vendoring: three MPI codes before and after dpar took over the exchange. Both versions compile
-# without warnings and print the same bits on every number of ranks; at most 16 lines were added to each (quick:
+# without warnings and print the same bits on every number of ranks; only few lines were added to each (quick:
 # one MPI, fewer ranks). A file that two ranks wrote can be read by any number. The code shown in
 # docs/vendoring.md is in the files, and its commands compile them.
 . tests/compile/common.sh
@@ -18,10 +18,10 @@ lines() { # sign, before, after
     diff "$2" "$3" | sed -n "s/^$1 *//p" | grep -vc '^};*$\|^$\|^/\*\|^\* \|^//\|^!'
 }
 
-few() { # name, suffix
+few() { # name, suffix, the most lines that may be new
     old=$(lines '<' "$at/$1_before.$2" "$at/$1_after.$2")
     new=$(lines '>' "$at/$1_before.$2" "$at/$1_after.$2")
-    [ "$new" -gt 5 ] && [ "$new" -le 16 ] || { echo "$1: $new lines are new"; exit 1; }
+    [ "$new" -gt 5 ] && [ "$new" -le "$3" ] || { echo "$1: $new lines are new"; exit 1; }
     grep -q "^| $1, .*| $old lines | $new |\$" docs/vendoring.md ||
         { echo "docs/vendoring.md does not say of $1: $old lines before, $new new"; exit 1; }
 }
@@ -114,9 +114,9 @@ compile() {
     esac
 }
 
-few heat c
-few wave cpp
-few waves f90
+few heat c 12
+few wave cpp 16 # C++ fills the descriptor one field per line
+few waves f90 12
 shown
 mpis=
 for kind in openmpi mpich; do

@@ -62,8 +62,10 @@ expect 2 "'nvlnk'; the nearest is 'nvlink'.*; plan --list shows all\$" decompose
 # too large: at once. Large: progress after 2 s
 expect 2 '2147483647 ranks with 4 neighbours each take too long; at most 50000000 ranks' decompose 2147483647x3 1x2147483647
 expect 2 '1000000 ranks with 728 neighbours each take too long' decompose 64x64x64x64x64x64 100000x10 --box
+began=$(date +%s)
 expect 0 '^MPI_Dims_create   2000 x 1250 ' decompose 1000000x1000000 625000x4
-grep -q '^decompose: [0-9]* % of the placements compared, 2 s$' "$work/err" || { echo 'decompose: no progress after 2 s'; bad=1; }
+# A machine that needs less than 2 s shows no progress.
+[ $(($(date +%s) - began)) -lt 4 ] || grep -q '^decompose: [0-9]* % of the placements compared, 2 s$' "$work/err" || { echo 'decompose: no progress after 2 s'; bad=1; }
 expect 0 '^grid 64 x 64, 1 rank on 1 node of 1, ' decompose 64x64 1x1
 # six axes: each column ends where its heading does
 expect 0 '^best of all       1 x 1 x 2 x 2 x 2 x 2 in order  ' decompose 4x4x4x4x4x4 4x4
