@@ -3,8 +3,9 @@
  * Version 0.2.0. GENERATED from src/ by tools/amalgamate: edit the files there.
  *
  * Ranks form a mesh with named axes. An array is cut over the axes of a mesh, and each rank computes from that
- * description alone what it owns, what it sends and what it receives. No function of this header communicates,
- * allocates memory or calls a library. One query costs O(axes) even on a million ranks, because there are no tables.
+ * description alone what it owns, what it sends and what it receives. All functions are local. None of them
+ * communicates, allocates memory or calls a library. One query costs O(axes) even on a million ranks, because there
+ * are no tables.
  *
  *     #include "dpar.h"
  *     #include <stdio.h>

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* dpar_cost.h - predicts the memory, traffic and time of a model or a grid on a machine and finds the best plan.
- * Version 0.2.0. GENERATED from src/ by tools/amalgamate: change it there.
+ * Version 0.2.0. GENERATED from src/ by tools/amalgamate: edit the files there.
  *
  * A plan says how a job is spread over GPUs: the degrees of data, tensor, pipeline and other parallelism, and options
- * such as ZeRO and recomputation. The header prices one plan, or searches all legal ones. It allocates no memory.
+ * such as ZeRO and recomputation. The header prices one plan, or searches all legal ones. All functions are local,
+ * and none allocates memory.
  *
  * Times are in seconds and sizes in bytes; 1 GB = 1e9 bytes. Bandwidths are in bytes/s and count one direction.
  * docs/records/accuracy.md compares the predictions with published measurements, row by row.

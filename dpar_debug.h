@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* dpar_debug.h - finds faults: reports what this machine allows, and checks halo exchanges.
- * Version 0.2.0. GENERATED from src/ by tools/amalgamate: change it there.
+ * Version 0.2.0. GENERATED from src/ by tools/amalgamate: edit the files there.
  *
  * A correct code on a healthy machine does not need this header. This program prints what dpar sees on the machine,
  * and what is wrong with it:

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* dpar_spatial.h - runs layers of networks whose samples are cut into blocks over the ranks, forward and backward.
- * Version 0.2.0. GENERATED from src/ by tools/amalgamate: change it there.
+ * Version 0.2.0. GENERATED from src/ by tools/amalgamate: edit the files there.
  *
  * The layers are convolutions of any stride, dilation and padding, transposed convolutions, pooling, interpolation,
  * neighbourhood attention, norms, and attention within a window of tokens. A layer computes from the outputs of a rank

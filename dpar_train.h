@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* dpar_train.h - trains networks on many ranks: data (ddp, ZeRO, fsdp), tensor, sequence, expert and pipeline
  * parallelism.
- * Version 0.2.0. GENERATED from src/ by tools/amalgamate: change it there.
+ * Version 0.2.0. GENERATED from src/ by tools/amalgamate: edit the files there.
  *
  * You can use one strategy or combine several on one mesh. You provide models, kernels and memory; dpar decides what
  * to send when, and sends it. If comm->mem is the memory of a device, the same calls work there.
