@@ -21,12 +21,12 @@ PARALLEL = $(MAKE) -j$$(getconf _NPROCESSORS_ONLN 2> /dev/null || echo 2)
 
 .PHONY: help run commands man apps examples docs headers sizes all-headers test gates nightly lint soak accuracy bench performance \
 	calibrate loop \
-	playground playground-pictures fuzz clean install test-index test-schedule test-cost test-comm test-halo test-points test-train test-spatial test-debug test-mpi test-gpu
+	playground playground-pictures fuzz clean install test-index test-schedule test-cost test-host test-comm test-halo test-points test-train test-spatial test-debug test-mpi test-gpu
 
 help:
 	@echo 'make run        plan Llama-3-70B and a weather U-Net, draw a pipeline; pictures in build/; 4 ranks here;'
 	@echo '                15 days of weather on a planet, on 2; 20 steps of a GPT on 4'
-	@echo 'make test       what a contributor runs (5 minutes); make test-index, -schedule, -cost, -comm, -halo,'
+	@echo 'make test       what a contributor runs (5 minutes); make test-index, -schedule, -cost, -host, -comm, -halo,'
 	@echo '                -points, -train, -spatial, -debug, -mpi: the tests of one folder; test-gpu: on stand-ins (10 minutes)'
 	@echo 'make gates      what each push pays beyond that: compilers, dialects, targets, sanitizers, fuzzing,'
 	@echo '                packaging, models of the protocols, ranks that fail, each in part'
@@ -60,13 +60,13 @@ dpar_schedule.h: $(PASTED) src/schedule/*
 	tools/amalgamate $@ > $@.new && mv $@.new $@
 dpar_cost.h: $(PASTED) src/cost/*
 	tools/amalgamate $@ > $@.new && mv $@.new $@
-dpar_comm.h: $(PASTED) src/comm/*
+dpar_comm.h: $(PASTED) src/host/* src/comm/*
 	tools/amalgamate $@ > $@.new && mv $@.new $@
-dpar_halo.h: $(PASTED) src/halo/* src/comm/strided_loops.h
+dpar_halo.h: $(PASTED) src/halo/* src/host/strided_loops.h
 	tools/amalgamate $@ > $@.new && mv $@.new $@
 dpar_points.h: $(PASTED) src/points/*
 	tools/amalgamate $@ > $@.new && mv $@.new $@
-dpar_train.h: $(PASTED) src/train/*
+dpar_train.h: $(PASTED) src/host/* src/train/*
 	tools/amalgamate $@ > $@.new && mv $@.new $@
 dpar_spatial.h: $(PASTED) src/spatial/*
 	tools/amalgamate $@ > $@.new && mv $@.new $@
@@ -230,6 +230,8 @@ test-schedule:
 	@$(TESTS) test schedule
 test-cost:
 	@$(TESTS) test cost
+test-host:
+	@$(TESTS) test host
 test-comm:
 	@$(TESTS) test comm
 test-halo:

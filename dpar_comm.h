@@ -44,7 +44,7 @@
 #ifndef DPAR_COMM_H
 #define DPAR_COMM_H
 
-/* ==== comm/mem.h ==== */
+/* ==== host/mem.h ==== */
 
 /* mem - describes memory that the CPU does not reach, such as a device's, by a table of functions
  * that communicators and halos call. dpar_cuda.h fills in the table for NVIDIA GPUs; for another
@@ -1035,10 +1035,6 @@ DPARI_API uint64_t dpari_os_namespace(const char *kind);
 /* Returns the bytes of physical memory, or 0 if unknown. */
 DPARI_API int64_t dpari_os_memory(void);
 DPARI_API int64_t dpari_os_page(void);
-/* Returns 1 if this CPU has vectors of 32 bytes (AVX2) and conversions of f16 (F16C), and the
- * system saves them. Returns 2 if it has vectors of 64 bytes, too, and otherwise 0. Takes
- * microseconds in a virtual machine. */
-DPARI_API int dpari_os_wide(void);
 
 /* Threads. dpari_os_thread returns -1 if the program is linked without them or none can be started.
  * The handle is the system's. */
@@ -1050,6 +1046,15 @@ DPARI_API void dpari_os_join(dpari_thread thread);
 
 /* Appends the text of an error number, for those that matter here, or "error " and the number. */
 DPARI_API void dpari_os_error(dpar_text *text, int number);
+
+/* ==== host/cpu.h ==== */
+
+/* cpu - private: which vectors this CPU has, for loops that are compiled for several of them. */
+
+/* Returns 1 if this CPU has vectors of 32 bytes (AVX2) and conversions of f16 (F16C), and the
+ * system saves them. Returns 2 if it has vectors of 64 bytes, too, and otherwise 0. Takes
+ * microseconds in a virtual machine. */
+DPARI_API int dpari_cpu_wide(void);
 
 /* ==== comm/copy_choice.h ==== */
 
@@ -1628,7 +1633,7 @@ DPARI_API void dpari_shm_progress_all(dpar_comm *comm);
  * this, and again to the first one after each dpar_comm_shrink. Returns 0 to all others. */
 DPARI_API int dpari_shm_speaks(dpar_comm *comm);
 
-/* ==== comm/kernel.h ==== */
+/* ==== host/kernel.h ==== */
 
 /* kernel - private: loops over memory that copy, convert, reduce and scale. A collective must at
  * least read every input once and write every output once; these loops come close to that cost in
@@ -1699,7 +1704,7 @@ DPARI_API void dpari_kern_convert(void *to, int32_t to_type, const void *from, i
  * or count if there is none. */
 DPARI_API int64_t dpari_kern_finite(const void *in, int64_t count, int32_t type);
 
-/* ==== comm/strided.h ==== */
+/* ==== host/strided.h ==== */
 
 /* strided - private: copies boxes between strided arrays. A halo exchange moves the same boxes at
  * every step. Each box is therefore prepared once, which merges dims and chooses their order and a
@@ -1728,7 +1733,7 @@ typedef struct dpari_stride_piece {
                         direction has just used the same memory */
     int32_t ahead;   /* the side (DPARI_STRIDE_TO or _FROM) that is dense and was last used by
                         another core, so that its lines are prefetched; 0 if none */
-    int32_t wide;    /* dpari_os_wide */
+    int32_t wide;    /* dpari_cpu_wide */
     int64_t beside;  /* distance, in elements of `to`, from each sum to an element that is set to 0
                         with it; 0 if none is */
     /* Number of elements along each dim, 0 if there is nothing to do; and the steps from one to the
@@ -1803,7 +1808,7 @@ DPARI_API void dpari_stride_walk(const dpari_stride *const *s, unsigned char **t
                                  const unsigned char **from, int32_t pieces, int64_t part,
                                  int64_t turn);
 
-/* ==== comm/elements.h ==== */
+/* ==== host/elements.h ==== */
 
 /* elements - private: loads and stores floats of any type as blocks of doubles, so that loops over
  * parameters have one form for all types. Header-only. */
@@ -1926,17 +1931,21 @@ DPARI_FN double dpari_elements_sqrt(double x)
 }
 #endif
 
-/* ==== comm/mem_private.h ==== */
+/* ==== host/mem_private.h ==== */
 
-/* mem_private - private: the operations of mem.h in the memory of a communicator, in which its
+/* mem_private - private: the operations of mem.h in the host's memory. */
+
+/* Copies one box, as the `move` of a table does. Fails with DPAR_E_ARG, without a message, if types
+ * or op are not allowed. */
+DPARI_API dpar_status dpari_mem_move_box(const dpar_mem_box *box);
+/* Does what dpar_mem.span does. */
+DPARI_API dpar_status dpari_mem_span(void *ctx, const dpar_mem_span *spans, int32_t n);
+
+/* ==== comm/memory_calls.h ==== */
+
+/* memory_calls - private: the operations of mem.h in the memory of a communicator, in which its
  * strategies work. That is the memory of the table comm->mem, or the host's if comm->mem is NULL. A
  * failure breaks the communicator, so that all ranks fail. */
-
-/* Copies one box in the host's memory, as the `move` of a table does. Fails with DPAR_E_ARG,
- * without a message, if types or op are not allowed. */
-DPARI_API dpar_status dpari_mem_move_box(const dpar_mem_box *box);
-/* Does what dpar_mem.span does, in the host's memory. */
-DPARI_API dpar_status dpari_mem_span(void *ctx, const dpar_mem_span *spans, int32_t n);
 
 /* Run the operations of dpar_mem in the memory of comm. */
 DPARI_API dpar_status dpari_do_move(dpar_comm *comm, const dpar_mem_box *boxes, int32_t n);
@@ -2478,7 +2487,7 @@ DPARI_INTERNAL dpar_status dpari_shm_join(const dpari_segment *segment, int32_t 
 /* lent: 1 if dpar_launch closes the world's communicator and the user must not, otherwise 0. */
 DPARI_INTERNAL void dpari_shm_lend(dpar_comm *world, int32_t lent);
 
-/* ==== comm/kernel.h ==== */
+/* ==== host/kernel.h ==== */
 
 /* Computes to[i] = by x[i], the product in f64, rounded once. A NaN has no sign or payload. `to`
  * may be x. */
@@ -2493,10 +2502,12 @@ DPARI_INTERNAL void dpari_kern_fetch(void *to, const void *from, int64_t bytes);
 DPARI_INTERNAL void dpari_kern_fetch_beside(void *to, const void *from, void *to_2,
                                             const void *from_2, int64_t bytes);
 
-/* ==== comm/mem_private.h ==== */
+/* ==== host/mem_private.h ==== */
 
-/* Does what dpar_mem.reduce does, in the host's memory. */
+/* Do what the functions of a dpar_mem do. */
+DPARI_INTERNAL dpar_status dpari_mem_move(void *ctx, const dpar_mem_box *boxes, int32_t n);
 DPARI_INTERNAL dpar_status dpari_mem_reduce(void *ctx, const dpar_mem_reduce *reduce);
+DPARI_INTERNAL dpar_status dpari_mem_finite(void *ctx, const dpar_mem_finite *f);
 
 /* ==== comm/job.h ==== */
 
@@ -2686,7 +2697,7 @@ DPARI_INTERNAL dpar_status dpari_meet_ranks(const dpar_launcher_info *job, const
 #ifndef DPARI_STRIDED_LOOPS_H
 #define DPARI_STRIDED_LOOPS_H
 
-/* ==== comm/strided_loops.h ==== */
+/* ==== host/strided_loops.h ==== */
 
 /* strided_loops - private: copies or adds one run of a box. These functions are inlined with
  * constant arguments into the loops of strided.c and of halo_box_groups. */
@@ -3168,39 +3179,6 @@ DPARI_API double dpari_os_waited(dpari_stopwatch *watch)
     }
     watch->began += dpari_os_suspended(&watch->looked, now);
     return now - watch->began;
-}
-
-DPARI_API DPARI_COLD int dpari_os_wide(void)
-{
-#if defined(__x86_64__) && defined(__GNUC__)
-    uint32_t eax = 0, ebx, ecx = 0, kept;
-    __asm__ volatile("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx) : : "edx");
-    if (eax < 7) {
-        return 0;
-    }
-    eax = 1;
-    ecx = 0;
-    __asm__ volatile("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx) : : "edx");
-    if ((ecx >> 27 & 7) != 7) { /* OSXSAVE (xgetbv may be used), AVX, F16C */
-        return 0;
-    }
-    __asm__ volatile("xgetbv" : "=a"(kept) : "c"(0) : "edx");
-    eax = 7;
-    ecx = 0;
-    __asm__ volatile("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx) : : "edx");
-    if ((kept & 6) != 6 || (ebx >> 5 & 1) == 0) { /* the system saves the registers of vectors (bits
-                                                     1 and 2); AVX2 */
-        return 0;
-    }
-    /* the system saves the registers of AVX-512 (bits 5 to 7); AVX-512 F, DQ, BW and VL; and VBMI2,
-     * because processors that have it do not lower their clock for AVX-512 */
-    if ((kept & 0xe0) == 0xe0 && (ebx & 0xc0030000u) == 0xc0030000u && (ecx >> 6 & 1) != 0) {
-        return 2;
-    }
-    return 1;
-#else
-    return 0;
-#endif
 }
 
 DPARI_INTERNAL void dpari_os_pause(void)
@@ -4156,7 +4134,44 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_os_why(dpar_why *why, const char *wh
     return DPAR_E_SYSTEM;
 }
 
-/* ==== comm/kernel.c ==== */
+/* ==== host/cpu.c ==== */
+
+/* Asks the CPU which vectors it has, and the system whether it saves their registers. */
+
+DPARI_API DPARI_COLD int dpari_cpu_wide(void)
+{
+#if defined(__x86_64__) && defined(__GNUC__)
+    uint32_t eax = 0, ebx, ecx = 0, kept;
+    __asm__ volatile("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx) : : "edx");
+    if (eax < 7) {
+        return 0;
+    }
+    eax = 1;
+    ecx = 0;
+    __asm__ volatile("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx) : : "edx");
+    if ((ecx >> 27 & 7) != 7) { /* OSXSAVE (xgetbv may be used), AVX, F16C */
+        return 0;
+    }
+    __asm__ volatile("xgetbv" : "=a"(kept) : "c"(0) : "edx");
+    eax = 7;
+    ecx = 0;
+    __asm__ volatile("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx) : : "edx");
+    if ((kept & 6) != 6 || (ebx >> 5 & 1) == 0) { /* the system saves the registers of vectors (bits
+                                                     1 and 2); AVX2 */
+        return 0;
+    }
+    /* the system saves the registers of AVX-512 (bits 5 to 7); AVX-512 F, DQ, BW and VL; and VBMI2,
+     * because processors that have it do not lower their clock for AVX-512 */
+    if ((kept & 0xe0) == 0xe0 && (ebx & 0xc0030000u) == 0xc0030000u && (ecx >> 6 & 1) != 0) {
+        return 2;
+    }
+    return 1;
+#else
+    return 0;
+#endif
+}
+
+/* ==== host/kernel.c ==== */
 
 /* Implements the loops over memory: copy, fill, convert, reduce and scale.
  *
@@ -5735,7 +5750,7 @@ static int64_t dpari_kern_wide_sum(const dpari_kern_job *job)
 {
     if (job->op != DPAR_SUM || job->ins != 2 || job->outs != 1 || job->stream ||
         job->end - job->at < 2 * DPARI_KERN_ASKS ||
-        (job->type != DPAR_BF16 && job->type != DPAR_F16) || !dpari_os_wide()) {
+        (job->type != DPAR_BF16 && job->type != DPAR_F16) || !dpari_cpu_wide()) {
         return job->at;
     }
     return job->type == DPAR_F16 ? dpari_kern_wide_sum_f16(job) : dpari_kern_wide_sum_bf16(job);
@@ -5767,7 +5782,7 @@ static void dpari_kern_groups(unsigned char *to, int32_t to_type, const unsigned
                               int32_t from_type, int64_t count)
 {
 #if DPARI_KERN_WIDE
-    if (count >= DPARI_KERN_ASKS && dpari_os_wide() &&
+    if (count >= DPARI_KERN_ASKS && dpari_cpu_wide() &&
         dpari_kern_wide_groups(to, to_type, from, from_type, count)) {
         return;
     }
@@ -5971,7 +5986,7 @@ DPARI_INTERNAL void dpari_kern_scaled(float *to, const float *x, double by, int6
 {
     int64_t i = 0, k;
 #if DPARI_KERN_WIDE
-    const int wide = n >= DPARI_KERN_ASKS && dpari_os_wide();
+    const int wide = n >= DPARI_KERN_ASKS && dpari_cpu_wide();
 #endif
     for (; i < n; i += k) {
         k = dpari_least(8, n - i);
@@ -6096,7 +6111,7 @@ DPARI_INTERNAL void dpari_kern_add_to(float *to, const void *x, int32_t type, in
     int64_t i = 0;
 #if DPARI_KERN_WIDE
     const unsigned char *from = (const unsigned char *)x;
-    const int wide = n >= DPARI_KERN_ASKS && dpari_os_wide();
+    const int wide = n >= DPARI_KERN_ASKS && dpari_cpu_wide();
     while (wide && n - i >= 16) {
         const int64_t done =
             dpari_kern_wide_add_to((unsigned char *)(to + i), from + 2 * i, type, n - i);
@@ -6222,7 +6237,7 @@ DPARI_API int64_t dpari_kern_finite(const void *in, int64_t count, int32_t type)
     return i;
 }
 
-/* ==== comm/strided.c ==== */
+/* ==== host/strided.c ==== */
 
 /* Copies boxes between strided arrays. strided.h has the calls.
  *
@@ -7176,14 +7191,10 @@ DPARI_API DPARI_COLD void dpari_stride_prepare(dpari_stride *stride,
     }
 }
 
-/* ==== comm/mem.c ==== */
+/* ==== host/mem.c ==== */
 
-/* Implements the operations of mem.h in the host's memory as plain loops, and calls those of a
- * communicator's memory for strategies.
- *
- * The loops define what the functions of a device must compute, bit for bit. The last part
- * (dpari_do_...) calls the functions of comm->mem, or these loops if comm->mem is NULL, and breaks
- * the communicator if a function fails. move.c and the strategies of dpar_train.h call it. */
+/* Implements the operations of mem.h in the host's memory as plain loops, which define what the
+ * functions of a device must compute, bit for bit. */
 
 /* ---- boxes ----------------------------------------------------------------------------------- */
 
@@ -7236,7 +7247,7 @@ DPARI_API dpar_status dpari_mem_move_box(const dpar_mem_box *box)
     return DPAR_OK;
 }
 
-static dpar_status dpari_mem_move(void *ctx, const dpar_mem_box *boxes, int32_t n)
+DPARI_INTERNAL dpar_status dpari_mem_move(void *ctx, const dpar_mem_box *boxes, int32_t n)
 {
     int32_t i;
     (void)ctx;
@@ -7495,7 +7506,7 @@ DPARI_INTERNAL dpar_status dpari_mem_reduce(void *ctx, const dpar_mem_reduce *re
     return DPAR_OK;
 }
 
-static dpar_status dpari_mem_finite(void *ctx, const dpar_mem_finite *f)
+DPARI_INTERNAL dpar_status dpari_mem_finite(void *ctx, const dpar_mem_finite *f)
 {
     int64_t at;
     (void)ctx;
@@ -7546,100 +7557,6 @@ DPAR_API dpar_mem dpar_mem_host(void)
     m.reduce = dpari_mem_reduce;
     m.finite = dpari_mem_finite;
     return m;
-}
-
-/* ---- in the memory of a communicator --------------------------------------------------------- */
-
-DPARI_API dpar_status dpari_do_ended(dpar_comm *comm, dpar_status st, const char *what)
-{
-    dpar_why why;
-    if (st < 0 && comm->status >= 0) {
-        (void)dpari_say(st, &why, "rank %d: %s of its dpar_mem failed", comm->rank, what);
-        dpar_comm_abort(comm, st, why.text);
-    }
-    return st < 0 ? st : DPAR_OK;
-}
-
-DPARI_API dpar_status dpari_do_move(dpar_comm *comm, const dpar_mem_box *boxes, int32_t n)
-{
-    const dpar_mem *m = comm->mem;
-    if (m == NULL) {
-        return dpari_mem_move(NULL, boxes, n);
-    }
-    return dpari_do_ended(comm, m->move == NULL ? DPAR_E_UNKNOWN : m->move(m->ctx, boxes, n),
-                          "move");
-}
-
-DPARI_API dpar_status dpari_do_wait(dpar_comm *comm)
-{
-    const dpar_mem *m = comm->mem;
-    return m == NULL || m->wait == NULL ? DPAR_OK : dpari_do_ended(comm, m->wait(m->ctx), "wait");
-}
-
-DPARI_API dpar_status dpari_do_span(dpar_comm *comm, const dpar_mem_span *call, int32_t n)
-{
-    const dpar_mem *m = comm->mem;
-    if (m == NULL) {
-        return dpari_mem_span(NULL, call, n);
-    }
-    return dpari_do_ended(comm, m->span == NULL ? DPAR_E_UNKNOWN : m->span(m->ctx, call, n),
-                          "span");
-}
-
-/* Defines dpari_do_reduce and dpari_do_finite. */
-#define DPARI_DO(name)                                                                             \
-    DPARI_API dpar_status dpari_do_##name(dpar_comm *comm, const dpar_mem_##name *call)            \
-    {                                                                                              \
-        const dpar_mem *m = comm->mem;                                                             \
-        if (m == NULL) {                                                                           \
-            return dpari_mem_##name(NULL, call);                                                   \
-        }                                                                                          \
-        return dpari_do_ended(comm, m->name == NULL ? DPAR_E_UNKNOWN : m->name(m->ctx, call),      \
-                              #name);                                                              \
-    }
-DPARI_DO(reduce)
-DPARI_DO(finite)
-
-DPARI_API dpar_status dpari_do_convert(dpar_comm *comm, void *to, int32_t to_type, const void *from,
-                                       int32_t from_type, int64_t count, int add)
-{
-    dpar_mem_span s;
-    dpari_zero(&s, sizeof s);
-    s.to = to;
-    s.from = from;
-    s.count = count;
-    s.to_type = to_type;
-    s.from_type = from_type;
-    s.accumulate = add != 0;
-    s.scale = from != NULL ? 1.0 : 0.0;
-    return count > 0 ? dpari_do_span(comm, &s, 1) : DPAR_OK;
-}
-
-DPARI_API dpar_status dpari_do_copy(dpar_comm *comm, void *to, const void *from, int64_t bytes)
-{
-    return to == from ? DPAR_OK : dpari_do_convert(comm, to, DPAR_U8, from, DPAR_U8, bytes, 0);
-}
-
-DPARI_API dpar_status dpari_do_rows(dpar_comm *comm, void *to, int64_t to_step, const void *from,
-                                    int64_t from_step, int64_t count, int64_t rows, int32_t type,
-                                    int32_t op)
-{
-    dpar_mem_box b;
-    if (count <= 0 || rows <= 0) {
-        return DPAR_OK;
-    }
-    dpari_zero(&b, sizeof b);
-    b.to = to;
-    b.from = (void *)(uintptr_t)from; /* read only */
-    b.to_type = b.from_type = b.round_type = type;
-    b.op = op;
-    b.dims = 2;
-    b.extent[0] = rows;
-    b.extent[1] = count;
-    b.to_stride[0] = to_step;
-    b.from_stride[0] = from_step;
-    b.to_stride[1] = b.from_stride[1] = 1;
-    return dpari_do_move(comm, &b, 1);
 }
 
 /* ==== comm/comm.c ==== */
@@ -8699,6 +8616,103 @@ DPAR_API DPARI_COLD void dpar_comm_report(dpar_comm *comm, dpar_text *out)
     if (comm && out) {
         comm->engine.report(comm, out);
     }
+}
+
+/* ==== comm/memory_calls.c ==== */
+
+/* Calls the functions of comm->mem, or the loops of mem.c if comm->mem is NULL, and breaks the
+ * communicator if a function fails. move.c and the strategies of dpar_train.h call it. */
+
+DPARI_API dpar_status dpari_do_ended(dpar_comm *comm, dpar_status st, const char *what)
+{
+    dpar_why why;
+    if (st < 0 && comm->status >= 0) {
+        (void)dpari_say(st, &why, "rank %d: %s of its dpar_mem failed", comm->rank, what);
+        dpar_comm_abort(comm, st, why.text);
+    }
+    return st < 0 ? st : DPAR_OK;
+}
+
+DPARI_API dpar_status dpari_do_move(dpar_comm *comm, const dpar_mem_box *boxes, int32_t n)
+{
+    const dpar_mem *m = comm->mem;
+    if (m == NULL) {
+        return dpari_mem_move(NULL, boxes, n);
+    }
+    return dpari_do_ended(comm, m->move == NULL ? DPAR_E_UNKNOWN : m->move(m->ctx, boxes, n),
+                          "move");
+}
+
+DPARI_API dpar_status dpari_do_wait(dpar_comm *comm)
+{
+    const dpar_mem *m = comm->mem;
+    return m == NULL || m->wait == NULL ? DPAR_OK : dpari_do_ended(comm, m->wait(m->ctx), "wait");
+}
+
+DPARI_API dpar_status dpari_do_span(dpar_comm *comm, const dpar_mem_span *call, int32_t n)
+{
+    const dpar_mem *m = comm->mem;
+    if (m == NULL) {
+        return dpari_mem_span(NULL, call, n);
+    }
+    return dpari_do_ended(comm, m->span == NULL ? DPAR_E_UNKNOWN : m->span(m->ctx, call, n),
+                          "span");
+}
+
+/* Defines dpari_do_reduce and dpari_do_finite. */
+#define DPARI_DO(name)                                                                             \
+    DPARI_API dpar_status dpari_do_##name(dpar_comm *comm, const dpar_mem_##name *call)            \
+    {                                                                                              \
+        const dpar_mem *m = comm->mem;                                                             \
+        if (m == NULL) {                                                                           \
+            return dpari_mem_##name(NULL, call);                                                   \
+        }                                                                                          \
+        return dpari_do_ended(comm, m->name == NULL ? DPAR_E_UNKNOWN : m->name(m->ctx, call),      \
+                              #name);                                                              \
+    }
+DPARI_DO(reduce)
+DPARI_DO(finite)
+
+DPARI_API dpar_status dpari_do_convert(dpar_comm *comm, void *to, int32_t to_type, const void *from,
+                                       int32_t from_type, int64_t count, int add)
+{
+    dpar_mem_span s;
+    dpari_zero(&s, sizeof s);
+    s.to = to;
+    s.from = from;
+    s.count = count;
+    s.to_type = to_type;
+    s.from_type = from_type;
+    s.accumulate = add != 0;
+    s.scale = from != NULL ? 1.0 : 0.0;
+    return count > 0 ? dpari_do_span(comm, &s, 1) : DPAR_OK;
+}
+
+DPARI_API dpar_status dpari_do_copy(dpar_comm *comm, void *to, const void *from, int64_t bytes)
+{
+    return to == from ? DPAR_OK : dpari_do_convert(comm, to, DPAR_U8, from, DPAR_U8, bytes, 0);
+}
+
+DPARI_API dpar_status dpari_do_rows(dpar_comm *comm, void *to, int64_t to_step, const void *from,
+                                    int64_t from_step, int64_t count, int64_t rows, int32_t type,
+                                    int32_t op)
+{
+    dpar_mem_box b;
+    if (count <= 0 || rows <= 0) {
+        return DPAR_OK;
+    }
+    dpari_zero(&b, sizeof b);
+    b.to = to;
+    b.from = (void *)(uintptr_t)from; /* read only */
+    b.to_type = b.from_type = b.round_type = type;
+    b.op = op;
+    b.dims = 2;
+    b.extent[0] = rows;
+    b.extent[1] = count;
+    b.to_stride[0] = to_step;
+    b.from_stride[0] = from_step;
+    b.to_stride[1] = b.from_stride[1] = 1;
+    return dpari_do_move(comm, &b, 1);
 }
 
 /* ==== comm/agree.c ==== */

@@ -946,7 +946,7 @@ struct dpar_halo_plan {
     double seconds[3]; /* DPARI_HX_PACKING, ... */
     int32_t lends[2];  /* by mode: 1 if some peer reads this rank's arrays directly */
     int32_t asks;      /* 1 if rows are prefetched, see dpari_hx_ask */
-    int32_t wide;      /* dpari_os_wide */
+    int32_t wide;      /* dpari_cpu_wide */
     /* 1 if all fields and the plan's memory are in the communicator's own memory, in which moves
      * and messages are done in order, so that the host waits for nothing */
     int32_t in_order;
@@ -1177,7 +1177,7 @@ DPARI_INTERNAL void dpari_hx_finish_items(dpar_halo_plan *plan);
 #ifndef DPARI_STRIDED_LOOPS_H
 #define DPARI_STRIDED_LOOPS_H
 
-/* ==== comm/strided_loops.h ==== */
+/* ==== host/strided_loops.h ==== */
 
 /* strided_loops - private: copies or adds one run of a box. These functions are inlined with
  * constant arguments into the loops of strided.c and of halo_box_groups. */
@@ -5922,7 +5922,7 @@ static dpar_halo_plan *dpari_hx_describe_plan(dpar_comm *comm, const dpar_halo_p
     plan->options = *desc;
     plan->options.field = plan->field;
     plan->rank = comm->rank;
-    plan->wide = dpari_os_wide();
+    plan->wide = dpari_cpu_wide();
     plan->fields = desc->field_count;
     plan->steps = size->steps;
     plan->items = size->items;

@@ -17,24 +17,24 @@
 #include "../base/type.h"
 #include "../comm/agree.h"
 #include "../comm/comm.h"
-#include "../comm/elements.h"
 #include "../comm/group.h"
-#include "../comm/kernel.h"
-#include "../comm/mem.h"
 #include "../comm/object_memory.h"
-#include "../comm/os.h"
 #include "../comm/shm.h"
-#include "../comm/strided.h"
 #include "../comm/world.h"
+#include "../host/cpu.h"
+#include "../host/elements.h"
+#include "../host/kernel.h"
+#include "../host/mem.h"
+#include "../host/strided.h"
 #include "../index/halo.h"
 #include "../index/index_private.h"
 #include "../index/mesh.h"
 #include "../index/reach.h"
 #include "../index/redistribute.h"
-#include "halo_overlap.h"
 #include "halo_box_groups.h"
-#include "halo_mem.h"
 #include "halo_exchange_private.h"
+#include "halo_mem.h"
+#include "halo_overlap.h"
 #include "halo_plan.h"
 #include "halo_prepare.h"
 #include "halo_walk.h"
@@ -1551,7 +1551,7 @@ static dpar_halo_plan *dpari_hx_describe_plan(dpar_comm *comm, const dpar_halo_p
     plan->options = *desc;
     plan->options.field = plan->field;
     plan->rank = comm->rank;
-    plan->wide = dpari_os_wide();
+    plan->wide = dpari_cpu_wide();
     plan->fields = desc->field_count;
     plan->steps = size->steps;
     plan->items = size->items;

@@ -8,8 +8,8 @@
 
 #include "../base/arith.h"
 #include "../comm/comm.h"
-#include "../comm/mem.h"
-#include "../comm/mem_private.h"
+#include "../host/mem.h"
+#include "../host/mem_private.h"
 #include "halo_plan.h"
 
 DPARI_API dpar_status dpari_hx_move_box(const dpar_halo_field *field, const dpar_mem_box *box)

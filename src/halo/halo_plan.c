@@ -8,7 +8,7 @@
 #include "../base/arith.h"
 #include "../base/box.h"
 #include "../base/type.h"
-#include "../comm/mem.h"
+#include "../host/mem.h"
 #include "../index/halo.h"
 
 /* ---- fields ---------------------------------------------------------------------------------- */

@@ -32,11 +32,11 @@
 #ifndef DPARI_HALO_HALO_PLAN_H
 #define DPARI_HALO_HALO_PLAN_H
 
+#include "../comm/world.h"
+#include "../host/mem.h"
+#include "../host/strided.h"
 #include "halo_box_groups.h"
 #include "halo_exchange.h"
-#include "../comm/mem.h"
-#include "../comm/strided.h"
-#include "../comm/world.h"
 
 enum {
     DPARI_HX_DIMS = DPAR_MAX_DIMS + 1,      /* dims of the grid, then components */
@@ -234,7 +234,7 @@ struct dpar_halo_plan {
     double seconds[3]; /* DPARI_HX_PACKING, ... */
     int32_t lends[2];  /* by mode: 1 if some peer reads this rank's arrays directly */
     int32_t asks;      /* 1 if rows are prefetched, see dpari_hx_ask */
-    int32_t wide;      /* dpari_os_wide */
+    int32_t wide;      /* dpari_cpu_wide */
     /* 1 if all fields and the plan's memory are in the communicator's own memory, in which moves
      * and messages are done in order, so that the host waits for nothing */
     int32_t in_order;

@@ -10,7 +10,7 @@
 
 #include "../base/arith.h"
 #include "../base/type.h"
-#include "../comm/strided.h"
+#include "../host/strided.h"
 #include "halo_box_groups.h"
 #include "halo_plan.h"
 

@@ -10,12 +10,12 @@
 
 #include "../base/base_private.h"
 #include "../comm/agree.h"
-#include "../comm/elements.h"
 #include "../comm/engine.h"
 #include "../comm/group.h"
 #include "../comm/object_memory.h"
 #include "../comm/os.h"
 #include "../comm/shm.h"
+#include "../host/elements.h"
 #include "points_list.h"
 #include "points_plan.h"
 #include "points_wait.h"

@@ -18,12 +18,13 @@ base
 index base
 schedule index base
 cost schedule index base
-comm index base
-halo comm index base
-points comm index base
-train schedule comm index base
-spatial halo train schedule comm index base
-debug halo comm index base
+host index base
+comm host index base
+halo comm host index base
+points comm host index base
+train schedule comm host index base
+spatial halo train schedule comm host index base
+debug halo comm host index base
 O
 ls -d */ | tr -d / | while read -r folder; do
     grep -q "^$folder\( \|\$\)" "$work/order" || echo "$folder: which folders may it stand on? ($0 says)"

@@ -25,8 +25,8 @@
  * nearest, they would get stuck. With beta2 = 0.999, v never falls, because a thousandth of v is
  * less than half a unit in the last of its 8 bits (2^-9 to 2^-8 of v). Nor does v grow until g g is
  * 3 to 5 times v. With beta1 = 0.9, m does not change while g is within 2 to 4 % of m. */
-#ifndef DPARI_TRAIN_OPTIMIZER_H
-#define DPARI_TRAIN_OPTIMIZER_H
+#ifndef DPARI_HOST_OPTIMIZER_H
+#define DPARI_HOST_OPTIMIZER_H
 
 #include "../base/type.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* optimizer_private - private: what zero1 and fsdp need to know of an optimizer that
  * dpar_optimizer_check has accepted. */
-#ifndef DPARI_TRAIN_OPTIMIZER_PRIVATE_H
-#define DPARI_TRAIN_OPTIMIZER_PRIVATE_H
+#ifndef DPARI_HOST_OPTIMIZER_PRIVATE_H
+#define DPARI_HOST_OPTIMIZER_PRIVATE_H
 
 #include "../base/arith.h"
 #include "optimizer.h"

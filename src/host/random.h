@@ -15,8 +15,8 @@
  * same number for it as a single rank would. For kernels on a device, dpar_cuda.h has functions for
  * these numbers and for this dropout in f32 (dpar_cuda_dropout_one, dpar_cuda_dropout_four). The
  * generator is Philox4x32-10 (Salmon, Moraes, Dror and Shaw, SC11), which encrypts a counter. */
-#ifndef DPARI_TRAIN_RANDOM_H
-#define DPARI_TRAIN_RANDOM_H
+#ifndef DPARI_HOST_RANDOM_H
+#define DPARI_HOST_RANDOM_H
 
 #include "../base/base.h"
 

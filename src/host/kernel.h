@@ -2,8 +2,8 @@
 /* kernel - private: loops over memory that copy, convert, reduce and scale. A collective must at
  * least read every input once and write every output once; these loops come close to that cost in
  * plain C at -O2. */
-#ifndef DPARI_COMM_KERNEL_H
-#define DPARI_COMM_KERNEL_H
+#ifndef DPARI_HOST_KERNEL_H
+#define DPARI_HOST_KERNEL_H
 
 #include "../base/arith.h"
 #include "../base/box.h"

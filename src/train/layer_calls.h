@@ -1,22 +1,19 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* layers_private - private: runs the operations of layers.h in the memory of a communicator, like
- * mem_private.h for the operations of mem.h. If comm->mem has no table of layers or the table has
+/* layer_calls - private: runs the operations of layers.h in the memory of a communicator, like
+ * memory_calls.h for the operations of mem.h. If comm->mem has no table of layers or the table has
  * no such operation, the communicator breaks with DPAR_E_UNKNOWN. */
-#ifndef DPARI_TRAIN_LAYERS_PRIVATE_H
-#define DPARI_TRAIN_LAYERS_PRIVATE_H
+#ifndef DPARI_TRAIN_LAYER_CALLS_H
+#define DPARI_TRAIN_LAYER_CALLS_H
 
 #include "../base/arith.h"
 #include "../comm/comm.h"
-#include "layers.h"
+#include "../host/layers.h"
 
 /* Run one operation in the memory of comm. */
 DPARI_API dpar_status dpari_do_moments(dpar_comm *comm, const dpar_mem_moments *call);
 DPARI_API dpar_status dpari_do_norm(dpar_comm *comm, const dpar_mem_norm *call);
 
 /* ---- of this header's own modules ---- */
-
-/* Runs the operation in host memory. */
-DPARI_INTERNAL dpar_status dpari_mem_attention_merge(void *ctx, const dpar_mem_attention_merge *m);
 
 /* Run one operation in the memory of comm. */
 DPARI_INTERNAL dpar_status dpari_do_squares(dpar_comm *comm, const dpar_mem_squares *call);

@@ -8,8 +8,8 @@
 #include "../base/arith.h"
 #include "../base/base_private.h"
 #include "../base/type.h"
-#include "../comm/elements.h"
-#include "../comm/os.h"
+#include "cpu.h"
+#include "elements.h"
 #include "optimizer_private.h"
 #include "random_private.h"
 
@@ -526,7 +526,7 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *optimizer,
     now.fix = 1.0 / (1.0 - dpari_optim_power(optimizer->beta2, t));
     now.t = t;
     now.index = p->index;
-    now.wide = DPARI_OPTIM_WIDE && p->count >= DPARI_OPTIM_ASKS ? dpari_os_wide() : 0;
+    now.wide = DPARI_OPTIM_WIDE && p->count >= DPARI_OPTIM_ASKS ? dpari_cpu_wide() : 0;
     blocks.w = w;
     blocks.g = g; /* stays zero if factor is 0, because NaN and infinity times 0 would be NaN */
     blocks.m = moments > 0 ? m : NULL;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* layers_norm - private: moments and norms in host memory, and functions that read rows. */
-#ifndef DPARI_TRAIN_LAYERS_NORM_H
-#define DPARI_TRAIN_LAYERS_NORM_H
+#ifndef DPARI_HOST_LAYERS_NORM_H
+#define DPARI_HOST_LAYERS_NORM_H
 
 #include "../base/arith.h"
-#include "vector_loops.h"
 #include "layers.h"
+#include "vector_loops.h"
 
 /* Execute the operations of layers.h. ctx is ignored. */
 DPARI_INTERNAL dpar_status dpari_mem_moments(void *ctx, const dpar_mem_moments *m);

@@ -5,7 +5,7 @@
 #include "block_formats.h"
 
 #include "../base/arith.h"
-#include "../comm/elements.h"
+#include "elements.h"
 #include "random_private.h"
 
 /* Converts elements of another type than F32 into `room`. */

@@ -963,7 +963,7 @@ int main(void)
     int64_t packs = 0, rounds = 0, middles = 0, twins = 0, ends[DPARI_STRIDE_LONG] = {0};
     unsigned char *all = malloc(1 << 26), *space = all + (1 << 25) - (uintptr_t)all % (1 << 25);
     CHECK(all != NULL);
-    wide_here = dpari_os_wide() != 0;
+    wide_here = dpari_cpu_wide() != 0;
     for (int k = 0; k < 12000; k++) {
         one_piece();
     }

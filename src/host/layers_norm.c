@@ -7,7 +7,7 @@
 
 #include "../base/arith.h"
 #include "../base/real.h"
-#include "../comm/elements.h"
+#include "elements.h"
 #include "vector_loops.h"
 
 /* ---- moments --------------------------------------------------------------------------------- */

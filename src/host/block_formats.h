@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* block_formats - private: quantizes and dequantizes blocks of the formats for tensor cores
  * (layers.h) in host memory. Also reads and writes elements for blocks of all formats. */
-#ifndef DPARI_TRAIN_BLOCK_FORMATS_H
-#define DPARI_TRAIN_BLOCK_FORMATS_H
+#ifndef DPARI_HOST_BLOCK_FORMATS_H
+#define DPARI_HOST_BLOCK_FORMATS_H
 
 #include "../base/arith.h"
 #include "layers.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* random_private - private: the random words from which random.h makes its numbers, and stochastic
  * rounding with them. */
-#ifndef DPARI_TRAIN_RANDOM_PRIVATE_H
-#define DPARI_TRAIN_RANDOM_PRIVATE_H
+#ifndef DPARI_HOST_RANDOM_PRIVATE_H
+#define DPARI_HOST_RANDOM_PRIVATE_H
 
 #include "../base/arith.h"
 

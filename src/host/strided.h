@@ -8,8 +8,8 @@
  *     p.to_type = p.from_type = DPAR_F64;
  *     dpari_stride_prepare(&s, &p);
  *     dpari_stride_run(&s, to, from);                   (as often as you like) */
-#ifndef DPARI_COMM_STRIDED_H
-#define DPARI_COMM_STRIDED_H
+#ifndef DPARI_HOST_STRIDED_H
+#define DPARI_HOST_STRIDED_H
 
 #include "../base/arith.h"
 #include "../base/box.h"
@@ -32,7 +32,7 @@ typedef struct dpari_stride_piece {
                         direction has just used the same memory */
     int32_t ahead;   /* the side (DPARI_STRIDE_TO or _FROM) that is dense and was last used by
                         another core, so that its lines are prefetched; 0 if none */
-    int32_t wide;    /* dpari_os_wide */
+    int32_t wide;    /* dpari_cpu_wide */
     int64_t beside;  /* distance, in elements of `to`, from each sum to an element that is set to 0
                         with it; 0 if none is */
     /* Number of elements along each dim, 0 if there is nothing to do; and the steps from one to the

@@ -11,7 +11,7 @@
 #include "../base/arith.h"
 #include "../base/box.h"
 #include "../base/type.h"
-#include "os.h"
+#include "cpu.h"
 
 /* x87 rounds when it stores, not when it adds. With x87, or without vector types, the loops over
  * elements further below are used. */
@@ -1582,7 +1582,7 @@ static int64_t dpari_kern_wide_sum(const dpari_kern_job *job)
 {
     if (job->op != DPAR_SUM || job->ins != 2 || job->outs != 1 || job->stream ||
         job->end - job->at < 2 * DPARI_KERN_ASKS ||
-        (job->type != DPAR_BF16 && job->type != DPAR_F16) || !dpari_os_wide()) {
+        (job->type != DPAR_BF16 && job->type != DPAR_F16) || !dpari_cpu_wide()) {
         return job->at;
     }
     return job->type == DPAR_F16 ? dpari_kern_wide_sum_f16(job) : dpari_kern_wide_sum_bf16(job);
@@ -1614,7 +1614,7 @@ static void dpari_kern_groups(unsigned char *to, int32_t to_type, const unsigned
                               int32_t from_type, int64_t count)
 {
 #if DPARI_KERN_WIDE
-    if (count >= DPARI_KERN_ASKS && dpari_os_wide() &&
+    if (count >= DPARI_KERN_ASKS && dpari_cpu_wide() &&
         dpari_kern_wide_groups(to, to_type, from, from_type, count)) {
         return;
     }
@@ -1818,7 +1818,7 @@ DPARI_INTERNAL void dpari_kern_scaled(float *to, const float *x, double by, int6
 {
     int64_t i = 0, k;
 #if DPARI_KERN_WIDE
-    const int wide = n >= DPARI_KERN_ASKS && dpari_os_wide();
+    const int wide = n >= DPARI_KERN_ASKS && dpari_cpu_wide();
 #endif
     for (; i < n; i += k) {
         k = dpari_least(8, n - i);
@@ -1943,7 +1943,7 @@ DPARI_INTERNAL void dpari_kern_add_to(float *to, const void *x, int32_t type, in
     int64_t i = 0;
 #if DPARI_KERN_WIDE
     const unsigned char *from = (const unsigned char *)x;
-    const int wide = n >= DPARI_KERN_ASKS && dpari_os_wide();
+    const int wide = n >= DPARI_KERN_ASKS && dpari_cpu_wide();
     while (wide && n - i >= 16) {
         const int64_t done =
             dpari_kern_wide_add_to((unsigned char *)(to + i), from + 2 * i, type, n - i);

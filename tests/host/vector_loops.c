@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Tests operations on arrays large enough that the library uses wider vectors of the CPU
  * (dpari_lanes_for). The results must have the same bits as those of the operation done row by row,
- * which tests/train/layers.c and sequence.c compare with libm. Lengths are odd, so that ends of
- * rows are tested too. */
+ * which tests/host/layers.c and tests/train/ranks/sequence.c compare with libm. Lengths are odd, so
+ * that ends of rows are tested too. */
 #include "dpar_train.h"
 
 #include "check.h"

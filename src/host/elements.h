@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* elements - private: loads and stores floats of any type as blocks of doubles, so that loops over
  * parameters have one form for all types. Header-only. */
-#ifndef DPARI_COMM_ELEMENTS_H
-#define DPARI_COMM_ELEMENTS_H
+#ifndef DPARI_HOST_ELEMENTS_H
+#define DPARI_HOST_ELEMENTS_H
 
 #include "../base/arith.h"
 #include "../base/type.h"

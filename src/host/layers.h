@@ -12,10 +12,10 @@
  * dpar_mem_host_layers returns the table for host memory, which shows what each function must
  * compute. The rules of mem.h for the structs of operations, their pointers and their numbers also
  * apply here. */
-#ifndef DPARI_TRAIN_LAYERS_H
-#define DPARI_TRAIN_LAYERS_H
+#ifndef DPARI_HOST_LAYERS_H
+#define DPARI_HOST_LAYERS_H
 
-#include "../comm/mem.h"
+#include "mem.h"
 #include "optimizer.h"
 
 /* Computes the sum of squares of count elements, in f64, in an order that depends only on count,

@@ -10,8 +10,8 @@
 
 #include "../base/real.h"
 #include "../base/type.h"
-#include "../comm/elements.h"
-#include "../comm/os.h"
+#include "cpu.h"
+#include "elements.h"
 
 #if defined(__GNUC__) && (defined(__clang__) || __GNUC__ >= 9) && !defined(DPARI_NO_VECTOR) &&     \
     !(defined(__i386__) && !defined(__SSE2_MATH__))
@@ -1749,7 +1749,7 @@ enum { DPARI_LANES_ASKS = 4096 };
 DPARI_INTERNAL dpari_lanes dpari_lanes_for(int64_t work)
 {
 #if DPARI_LANES_ASKED
-    const int wide = work >= DPARI_LANES_ASKS ? dpari_os_wide() : 0;
+    const int wide = work >= DPARI_LANES_ASKS ? dpari_cpu_wide() : 0;
     if (wide) {
         return wide > 1 ? dpari_lanes_eights() : dpari_lanes_wide();
     }

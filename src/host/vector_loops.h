@@ -3,8 +3,8 @@
  * cross-entropy, attention and 8-bit codes. On x86-64 there are several versions of each loop: for
  * vectors of 64 and 32 bytes, and for single elements. All give the same bits, because products are
  * not fused with sums, and sums always have the same order. */
-#ifndef DPARI_TRAIN_VECTOR_LOOPS_H
-#define DPARI_TRAIN_VECTOR_LOOPS_H
+#ifndef DPARI_HOST_VECTOR_LOOPS_H
+#define DPARI_HOST_VECTOR_LOOPS_H
 
 #include "../base/arith.h"
 

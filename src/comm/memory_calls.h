@@ -1,19 +1,13 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* mem_private - private: the operations of mem.h in the memory of a communicator, in which its
+/* memory_calls - private: the operations of mem.h in the memory of a communicator, in which its
  * strategies work. That is the memory of the table comm->mem, or the host's if comm->mem is NULL. A
  * failure breaks the communicator, so that all ranks fail. */
-#ifndef DPARI_COMM_MEM_PRIVATE_H
-#define DPARI_COMM_MEM_PRIVATE_H
+#ifndef DPARI_COMM_MEMORY_CALLS_H
+#define DPARI_COMM_MEMORY_CALLS_H
 
 #include "../base/arith.h"
+#include "../host/mem.h"
 #include "comm.h"
-#include "mem.h"
-
-/* Copies one box in the host's memory, as the `move` of a table does. Fails with DPAR_E_ARG,
- * without a message, if types or op are not allowed. */
-DPARI_API dpar_status dpari_mem_move_box(const dpar_mem_box *box);
-/* Does what dpar_mem.span does, in the host's memory. */
-DPARI_API dpar_status dpari_mem_span(void *ctx, const dpar_mem_span *spans, int32_t n);
 
 /* Run the operations of dpar_mem in the memory of comm. */
 DPARI_API dpar_status dpari_do_move(dpar_comm *comm, const dpar_mem_box *boxes, int32_t n);
@@ -34,10 +28,5 @@ DPARI_API dpar_status dpari_do_rows(dpar_comm *comm, void *to, int64_t to_step, 
 /* Sets to[i] to from[i], or to to[i] + from[i] if `add` is set. The types may differ. */
 DPARI_API dpar_status dpari_do_convert(dpar_comm *comm, void *to, int32_t to_type, const void *from,
                                        int32_t from_type, int64_t count, int add);
-
-/* ---- of this header's own modules ---- */
-
-/* Does what dpar_mem.reduce does, in the host's memory. */
-DPARI_INTERNAL dpar_status dpari_mem_reduce(void *ctx, const dpar_mem_reduce *reduce);
 
 #endif

@@ -1,21 +1,18 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* The operations of layers.h in host memory, and their dispatch: dpari_do_x runs operation x with
- * the table of comm->mem, or with the host's if comm->mem is NULL. If the table has no such
- * operation, the communicator breaks with DPAR_E_UNKNOWN. Strategies call dpari_do_x. Tests compare
- * the results of a device with those of the host's table. Norms are in layers_norm.c, and formats
- * for tensor cores in block_formats.c. */
+/* The operations of layers.h in host memory. Tests compare the results of a device with those of
+ * the host's table. Norms are in layers_norm.c, and formats for tensor cores in block_formats.c. */
 #include "layers.h"
 
 #include "../base/arith.h"
 #include "../base/real.h"
-#include "../comm/elements.h"
-#include "../comm/kernel.h"
-#include "../comm/mem_private.h"
-#include "vector_loops.h"
+#include "block_formats.h"
+#include "elements.h"
+#include "kernel.h"
 #include "layers_norm.h"
 #include "layers_private.h"
-#include "block_formats.h"
+#include "mem_private.h"
 #include "random_private.h"
+#include "vector_loops.h"
 
 /* ---- norms of gradients ---------------------------------------------------------------------- */
 
@@ -35,7 +32,7 @@ static double dpari_mem_sum_squares(const void *in, int64_t count, int32_t type)
     return sum;
 }
 
-static dpar_status dpari_mem_squares(void *ctx, const dpar_mem_squares *s)
+DPARI_INTERNAL dpar_status dpari_mem_squares(void *ctx, const dpar_mem_squares *s)
 {
     double sum;
     (void)ctx;
@@ -60,7 +57,7 @@ static dpar_status dpari_mem_clip(void *ctx, const dpar_mem_clip *c)
 
 /* ---- optimizers ------------------------------------------------------------------------------ */
 
-static dpar_status dpari_mem_round(void *ctx, const dpar_mem_round *r)
+DPARI_INTERNAL dpar_status dpari_mem_round(void *ctx, const dpar_mem_round *r)
 {
     double x[DPARI_ELEMENTS];
     float f[DPARI_ELEMENTS];
@@ -159,7 +156,7 @@ static dpar_status dpari_optimize_copy(const dpar_mem_optimize *o)
     return dpari_mem_span(NULL, &s, 1);
 }
 
-static dpar_status dpari_mem_optimize(void *ctx, const dpar_mem_optimize *o)
+DPARI_INTERNAL dpar_status dpari_mem_optimize(void *ctx, const dpar_mem_optimize *o)
 {
     const dpar_optimizer_piece *p = o->piece;
     const double factor = o->factor_at != NULL ? o->factor * *o->factor_at : o->factor;
@@ -215,7 +212,7 @@ DPARI_STATIC_NOINLINE int64_t dpari_mem_row(const dpar_mem_index *x, int64_t num
     return x->windows == 0 ? number : -1;
 }
 
-static dpar_status dpari_mem_gather(void *ctx, const dpar_mem_gather *g)
+DPARI_INTERNAL dpar_status dpari_mem_gather(void *ctx, const dpar_mem_gather *g)
 {
     unsigned char *to = (unsigned char *)g->to;
     int64_t i;
@@ -254,7 +251,7 @@ static void dpari_mem_add(int32_t type, void *to, int64_t at, const void *from, 
     }
 }
 
-static dpar_status dpari_mem_scatter(void *ctx, const dpar_mem_scatter *s)
+DPARI_INTERNAL dpar_status dpari_mem_scatter(void *ctx, const dpar_mem_scatter *s)
 {
     int64_t i;
     (void)ctx;
@@ -295,7 +292,7 @@ static void dpari_mem_combine_row(const dpar_mem_combine *c, int64_t t)
     }
 }
 
-static dpar_status dpari_mem_combine(void *ctx, const dpar_mem_combine *c)
+DPARI_INTERNAL dpar_status dpari_mem_combine(void *ctx, const dpar_mem_combine *c)
 {
     int64_t t;
     (void)ctx;
@@ -311,7 +308,7 @@ static dpar_status dpari_mem_combine(void *ctx, const dpar_mem_combine *c)
     return DPAR_OK;
 }
 
-static dpar_status dpari_mem_dot(void *ctx, const dpar_mem_dot *d)
+DPARI_INTERNAL dpar_status dpari_mem_dot(void *ctx, const dpar_mem_dot *d)
 {
     DPARI_ROW double a[DPARI_ROW_PART], b[DPARI_ROW_PART];
     const void *x, *y;
@@ -521,7 +518,7 @@ static int dpari_entropy_fits(const dpar_mem_cross_entropy *loss)
     }
 }
 
-static dpar_status dpari_mem_cross_entropy(void *ctx, const dpar_mem_cross_entropy *loss)
+DPARI_INTERNAL dpar_status dpari_mem_cross_entropy(void *ctx, const dpar_mem_cross_entropy *loss)
 {
     dpari_lanes l;
     int64_t i;
@@ -766,46 +763,3 @@ DPAR_API DPARI_COLD dpar_mem_layers dpar_mem_host_layers(void)
     l.dequantize = dpari_mem_dequantize;
     return l;
 }
-
-/* ---- operations in the memory of a communicator ---------------------------------------------- */
-
-/* Breaks a communicator whose memory has no table of layers. */
-static DPARI_COLD dpar_status dpari_do_without(dpar_comm *comm, const char *what)
-{
-    dpar_why why;
-    if (comm->status >= 0) {
-        (void)dpari_say(DPAR_E_UNKNOWN, &why,
-                        "rank %d: comm->mem->layers is NULL, but the operation %s is needed",
-                        comm->rank, what);
-        dpar_comm_abort(comm, DPAR_E_UNKNOWN, why.text);
-    }
-    return DPAR_E_UNKNOWN;
-}
-
-/* Defines dpari_do_x, which runs operation x by the table of comm->mem, or of the host if that is
- * NULL. */
-#define DPARI_DO_LAYER(linkage, name)                                                              \
-    linkage dpar_status dpari_do_##name(dpar_comm *comm, const dpar_mem_##name *call)              \
-    {                                                                                              \
-        const dpar_mem *m = comm->mem;                                                             \
-        const dpar_mem_layers *l = m != NULL ? (const dpar_mem_layers *)m->layers : NULL;          \
-        if (m == NULL) {                                                                           \
-            return dpari_mem_##name(NULL, call);                                                   \
-        }                                                                                          \
-        if (l == NULL) {                                                                           \
-            return dpari_do_without(comm, #name);                                                  \
-        }                                                                                          \
-        return dpari_do_ended(comm, l->name == NULL ? DPAR_E_UNKNOWN : l->name(m->ctx, call),      \
-                              #name);                                                              \
-    }
-DPARI_DO_LAYER(DPARI_INTERNAL, squares)
-DPARI_DO_LAYER(DPARI_INTERNAL, optimize)
-DPARI_DO_LAYER(DPARI_INTERNAL, round)
-DPARI_DO_LAYER(DPARI_INTERNAL, gather)
-DPARI_DO_LAYER(DPARI_INTERNAL, scatter)
-DPARI_DO_LAYER(DPARI_INTERNAL, combine)
-DPARI_DO_LAYER(DPARI_INTERNAL, dot)
-DPARI_DO_LAYER(DPARI_INTERNAL, cross_entropy)
-DPARI_DO_LAYER(DPARI_INTERNAL, attention_merge)
-DPARI_DO_LAYER(DPARI_API, moments)
-DPARI_DO_LAYER(DPARI_API, norm)

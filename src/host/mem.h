@@ -22,8 +22,8 @@
  * (not fused). The result is rounded to its type, to nearest even; BF16 and F16 are rounded to F32
  * first. Where a NaN becomes a type of fewer bits, it becomes the quiet NaN without sign and
  * payload. */
-#ifndef DPARI_COMM_MEM_H
-#define DPARI_COMM_MEM_H
+#ifndef DPARI_HOST_MEM_H
+#define DPARI_HOST_MEM_H
 
 #include "../base/box.h"
 #include "../base/type.h"

@@ -6,7 +6,7 @@
 
 #include "../base/arith.h"
 #include "../base/real.h"
-#include "../comm/elements.h"
+#include "elements.h"
 #include "random_private.h"
 
 DPARI_INTERNAL void dpari_random_block(uint64_t seed, uint64_t stream, uint64_t block,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* strided_loops - private: copies or adds one run of a box. These functions are inlined with
  * constant arguments into the loops of strided.c and of halo_box_groups. */
-#ifndef DPARI_COMM_STRIDED_LOOPS_H
-#define DPARI_COMM_STRIDED_LOOPS_H
+#ifndef DPARI_HOST_STRIDED_LOOPS_H
+#define DPARI_HOST_STRIDED_LOOPS_H
 
 #include "../base/arith.h"
 #include "kernel.h"
