@@ -8,7 +8,7 @@
 #include "../comm/engine.h"
 #include "../comm/group.h"
 #include "../comm/job.h"
-#include "../comm/kernel.h"
+#include "../host/kernel.h"
 #include "../comm/launch.h"
 #include "../comm/launch_private.h"
 #include "../comm/options.h"
