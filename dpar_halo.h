@@ -1174,6 +1174,236 @@ DPARI_INTERNAL int32_t dpari_hx_row_of(const dpari_hx_item *it);
 /* Prepares all items of a plan, after they have been listed and assigned places in memory. */
 DPARI_INTERNAL void dpari_hx_finish_items(dpar_halo_plan *plan);
 
+/* ==== halo/grid_object.h ==== */
+
+/* grid_object - the data of a grid, and the handle that callers have of it. Private. */
+
+typedef struct dpari_gx_mirror dpari_gx_mirror;
+
+enum {
+    DPARI_GX_SHAPES = 256, /* the most shapes; dpari_gx_known compares them, a byte each */
+    DPARI_GX_KNOWN = 72,   /* number of entries of arrays that are allocated together */
+    DPARI_GX_ALIGN = 64,   /* alignment of the first own point, in bytes: a cache line */
+    DPARI_GX_PAGE = 4096,  /* bytes of a page */
+    DPARI_GX_SKEW = 320    /* each array begins this number of bytes further in a page than the one
+                              before it, so that arrays do not use the same sets of a cache */
+};
+
+/* The kind of an array. Arrays of one shape can be exchanged with the same plan. */
+typedef struct dpari_gx_shape {
+    struct dpari_gx_shape *next;
+    dpar_halo halo;        /* the whole halo of the array */
+    dpar_grid_field field; /* with strides and component_stride, also if the array is dense */
+    int32_t number;        /* the same on all ranks */
+    int32_t type, components;
+    int32_t reach;  /* 1 if peers may read the arrays in place */
+    int32_t packed; /* 1 for arrays of desc.type: their addresses may change from call to call, so
+                       that they are always packed */
+} dpari_gx_shape;
+
+/* An array that was allocated by dpar_grid_array or attached. */
+typedef struct dpari_gx_array {
+    void *at; /* the address of its first own point */
+    const dpari_gx_shape *shape;
+    void *memory;      /* the allocation of dpar_grid_array; NULL if the array is the caller's */
+    int64_t number;    /* in the order in which arrays became known; the same on all ranks */
+    int64_t low, high; /* addresses where its points begin and end */
+} dpari_gx_array;
+
+/* Entries of arrays are allocated in pages, because they must not move. */
+typedef struct dpari_gx_page {
+    struct dpari_gx_page *next;
+    int32_t count;
+    dpari_gx_array array[DPARI_GX_KNOWN];
+} dpari_gx_page;
+
+/* A planned exchange of some arrays to some depth. */
+typedef struct dpari_gx_plan {
+    struct dpari_gx_plan *next;
+    dpar_halo_plan *exchange;
+    void **at;    /* [count] the arrays that are bound. The address of this plan, which no array
+                 has, if an array must be bound again */
+    void *before; /* in a plan of one array: the array that was bound before this one, or NULL */
+    const dpari_gx_shape **shape; /* [count] */
+    dpar_halo *halo;              /* [count] the halos to exchange if depth is not 0 */
+    dpar_halo_field *field;       /* [count] */
+    void *rest;                   /* memory of the next two lists */
+    dpari_gx_mirror *mirror;      /* [mirrors] dim after dim */
+    dpar_mem_box *box;            /* [mirrors] of arrays in a device's memory, otherwise NULL */
+    int64_t bytes, rest_bytes;    /* sizes of this struct's memory and of `rest` */
+    int32_t count;                /* number of arrays */
+    int32_t depth;                /* in cells; 0 is the whole halo */
+    int32_t mirrors;
+    int32_t active; /* 1 if its exchange has begun and not ended */
+} dpari_gx_plan;
+
+/* A grid. The caller has a pointer to its first field. */
+typedef struct dpari_gx {
+    dpar_grid head;
+    dpar_grid_desc desc;
+    dpari_on_end ending; /* its entry in the communicator's list, which sets head.comm to NULL */
+    const dpar_mem *mem; /* functions for arrays in a device's memory; NULL for the host's */
+    /* the halo's width on each side of each dim, and the largest of these */
+    int64_t low[DPAR_MAX_DIMS], high[DPAR_MAX_DIMS], widest;
+    dpar_halo halo;                /* of cells */
+    dpari_gx_shape plain;          /* the shape of unknown addresses, if desc.type is set */
+    int64_t plain_low, plain_high; /* bytes from such an address to the ends of its points */
+    dpari_gx_shape *shapes;
+    dpari_gx_page *pages;
+    dpari_gx_plan *plans; /* in the order in which they were made, which is the same on all ranks */
+    /* The plan that ran last, of those with one array, the whole halo and no mirrors, in a grid
+     * without desc.check. dpar_grid_exchange runs it at once if its array is passed again. */
+    dpari_gx_plan *quick;
+    void *now; /* the array bound to `quick`, or the grid's own address if there is none */
+    dpar_halo_plan *now_exchange; /* quick->exchange */
+    int64_t arrays;               /* number of arrays that became known so far */
+    int64_t bytes;                /* size of this struct's memory */
+    int32_t shapes_known;         /* number of shapes */
+    int32_t under_way;            /* number of exchanges that have begun and not ended */
+} dpari_gx;
+
+/* Returns the grid behind a handle, or NULL if the handle is NULL or its world was closed. */
+DPARI_INTERNAL dpari_gx *dpari_gx_of(dpar_grid *grid);
+/* Returns the grid behind a handle, even if its world was closed, for functions that only read it.
+ */
+DPARI_INTERNAL const dpari_gx *dpari_gx_in(const dpar_grid *grid);
+/* Reports the failure of a call that has no `why`: leaves its message in comm->why. If the
+ * communicator is broken, keeps the first error's status and message. */
+DPARI_INTERNAL dpar_status dpari_gx_say(dpari_gx *grid, dpar_status status, const dpar_why *why);
+/* True if the value is 0 or 1. */
+DPARI_INTERNAL int dpari_gx_flag(int32_t v);
+/* Allocates a grid and, after it in memory, copies of its cuts. */
+DPARI_INTERNAL dpar_status dpari_gx_new(const dpar_grid_desc *desc, dpari_gx **grid, dpar_why *why);
+
+/* ==== halo/grid_cut.h ==== */
+
+/* grid_cut - checks the description of a grid, and cuts its cells into one block per rank. Private.
+ */
+
+/* Checks the description of grid->desc, and cuts the cells into one block per rank. Local. */
+DPARI_INTERNAL dpar_status dpari_gx_cut_cells(dpari_gx *grid, const dpar_comm *comm, dpar_why *why);
+/* Lists the fields of a description that must be equal on all ranks. */
+DPARI_INTERNAL void dpari_gx_state(dpari_facts *facts, const void *given);
+
+/* ==== halo/grid_shape.h ==== */
+
+/* grid_shape - where the points of an array are: its halo, components and strides. Private. */
+
+/* Returns the number of points of this rank's array in a dim, with its halo. */
+DPARI_INTERNAL int64_t dpari_gx_points(const dpari_gx *grid, const dpar_grid_field *field,
+                                       int32_t d);
+/* Returns the number of halo cells in a dim that an exchange of this depth fills below the block
+ * (side 0) or above it (side 1). */
+DPARI_INTERNAL int64_t dpari_gx_width(const dpari_gx *grid, int32_t depth, int32_t d, int side);
+/* Checks type, components and points of an array, without the other ranks. */
+DPARI_INTERNAL dpar_status dpari_gx_check_field(const dpari_gx *grid, int32_t type,
+                                                const dpar_grid_field *field, dpar_why *why);
+/* Describes the shape of an array: its halo, and the default strides if the field sets none. */
+DPARI_INTERNAL void dpari_gx_shape_of(const dpari_gx *grid, int32_t type,
+                                      const dpar_grid_field *field, dpari_gx_shape *shape);
+/* Computes the distance in elements from the address of an array to its first element in memory
+ * (*low) and to one past the last (*high). Returns 0, or 1 + the dim whose stride reaches further
+ * than 2^57 bytes, where dim number `dims` means the components. */
+DPARI_INTERNAL int32_t dpari_gx_span(const dpari_gx *grid, const dpari_gx_shape *shape,
+                                     int64_t *low, int64_t *high);
+/* Checks that the addresses of an array are not too far apart and that it does not overlap
+ * itself. */
+DPARI_INTERNAL dpar_status dpari_gx_check_span(const dpari_gx *grid, const dpari_gx_shape *shape,
+                                               int32_t rank, int64_t *low, int64_t *high,
+                                               dpar_why *why);
+/* True if two shapes are the same, so that a plan for one can exchange arrays of the other. */
+DPARI_INTERNAL int dpari_gx_alike(const dpari_gx *grid, const dpari_gx_shape *a,
+                                  const dpari_gx_shape *b);
+/* True if the array consists of some components of another one, with the same points and
+ * strides. */
+DPARI_INTERNAL int dpari_gx_part_of(const dpari_gx *grid, const dpari_gx_shape *shape,
+                                    const void *at, const dpari_gx_array *array);
+/* Describes an array as a field of a plan. */
+DPARI_INTERNAL void dpari_gx_field(const dpari_gx *grid, const dpari_gx_shape *shape, void *at,
+                                   dpar_halo_field *field);
+/* Computes the box of points that a rank owns, and returns the number of their elements. */
+DPARI_INTERNAL int64_t dpari_gx_owned(const dpari_gx_shape *shape, int32_t rank, dpar_box *own);
+
+/* ==== halo/grid_arrays.h ==== */
+
+/* grid_arrays - the table of the arrays that a grid knows, and of their shapes. Private. */
+
+/* Returns the known array at this address, or NULL. */
+DPARI_INTERNAL dpari_gx_array *dpari_gx_find(const dpari_gx *grid, const void *at);
+/* Returns a known array that has elements in common with an array at `at` whose points are between
+ * the addresses low and high, or NULL. Arrays that are components of each other do not count. */
+DPARI_INTERNAL dpari_gx_array *dpari_gx_overlapping(const dpari_gx *grid,
+                                                    const dpari_gx_shape *shape, void *at,
+                                                    int64_t low, int64_t high);
+/* Returns a known array that has elements in common with an array of desc.type at this address, or
+ * NULL. */
+DPARI_INTERNAL const dpari_gx_array *dpari_gx_in_another(const dpari_gx *grid, void *at);
+/* Returns the shape of the array at this address, or NULL if it is not an array of the grid. An
+ * address that is not known has the shape of desc.type, unless it is inside a known array. */
+DPARI_INTERNAL const dpari_gx_shape *dpari_gx_shape_at(const dpari_gx *grid, void *at);
+/* Makes grid->plain, the shape of unknown addresses. Ranks do not tell each other where arrays of
+ * this shape are. The shape is therefore the same for all kinds of memory, and peers never read
+ * such arrays in place. */
+DPARI_INTERNAL dpar_status dpari_gx_make_plain(dpari_gx *grid, int32_t rank, dpar_why *why);
+/* Finds the known shape that the new array has on all ranks. *known is NULL if there is none; all
+ * ranks then add a new shape. Collective. */
+DPARI_INTERNAL dpar_status dpari_gx_known(dpari_gx *grid, const dpari_gx_shape *wanted,
+                                          dpari_gx_shape **known);
+/* Allocates the entry of another array, and a shape in case the array has a new one. */
+DPARI_INTERNAL dpar_status dpari_gx_new_entry(dpari_gx *grid, dpari_gx_shape **fresh,
+                                              dpar_why *why);
+/* Frees the arrays of dpar_grid_array and the tables of arrays and shapes. */
+DPARI_INTERNAL void dpari_gx_free_arrays(dpari_gx *grid, dpar_comm *comm);
+
+/* ==== halo/grid_mirrors.h ==== */
+
+/* grid_mirrors - fills the halos at mirrors. Private. */
+
+/* One box of halo cells beyond a mirror, and the copy that fills it. */
+typedef struct dpari_gx_mirror {
+    int32_t item;        /* number of the array in the plan */
+    int32_t dim;         /* of the mirror */
+    int64_t to, from;    /* bytes from the address of the array */
+    dpari_stride stride; /* the copy by the CPU */
+    dpar_mem_box box;    /* the same copy in a device's memory */
+} dpari_gx_mirror;
+
+/* Lists the boxes that mirrors fill, dim after dim, and returns their number. If `mirror` is NULL,
+ * only counts them. */
+DPARI_INTERNAL int32_t dpari_gx_mirrors(const dpari_gx *grid, const dpari_gx_shape *const *shape,
+                                        int32_t n, int32_t depth, dpari_gx_mirror *mirror);
+/* Fills the halos at mirrors, after an exchange. */
+DPARI_INTERNAL dpar_status dpari_gx_fill(const dpari_gx *grid, dpari_gx_plan *plan);
+
+/* ==== halo/grid_plans.h ==== */
+
+/* grid_plans - which plan exchanges which arrays. Private. */
+
+/* The arrays and the depth of an exchange, which the ranks compare. */
+typedef struct dpari_gx_numbers {
+    const dpari_gx *grid;
+    void *const *list;
+    int32_t count, depth;
+} dpari_gx_numbers;
+
+/* Returns the plan of the exchange in progress that u takes part in, or NULL. */
+DPARI_INTERNAL dpari_gx_plan *dpari_gx_in_progress(const dpari_gx *grid, const void *u);
+/* Checks the arrays and the depth of an exchange, without the other ranks. */
+DPARI_INTERNAL dpar_status dpari_gx_check_list(const dpari_gx *grid, void *const *list,
+                                               int32_t count, int32_t depth, dpar_why *why);
+/* Lists the numbers of the arrays, which are compared in grids with desc.check and before
+ * gathering. */
+DPARI_INTERNAL void dpari_gx_state_list(dpari_facts *facts, const void *given);
+/* Finds or makes the plan of an exchange, and binds the arrays to it. */
+DPARI_INTERNAL dpar_status dpari_gx_bind_plan(dpari_gx *grid, void *const *list, int32_t n,
+                                              int32_t depth, dpari_gx_plan **plan);
+/* Fast path for codes that swap two arrays: if u was bound to grid->quick before the array that is
+ * bound now, binds u again and returns 1, otherwise returns 0. */
+DPARI_INTERNAL int dpari_gx_rebind(dpari_gx *grid, void *u);
+/* Frees all plans and their memory. Returns the first failure. comm is NULL if its world was
+ * closed, which has freed the plans themselves. */
+DPARI_INTERNAL dpar_status dpari_gx_free_plans(dpari_gx *grid, const dpar_comm *comm);
+
 #ifndef DPARI_STRIDED_LOOPS_H
 #define DPARI_STRIDED_LOOPS_H
 
@@ -6189,128 +6419,22 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(dpar_comm *comm, dpar_halo_p
     return DPAR_OK;
 }
 
-/* ==== halo/grid.c ==== */
+/* ==== halo/grid_object.c ==== */
 
-/* Implements grids: arrays with halos, exchanged by address.
- *
- * A grid keeps a table of known arrays and their shapes, and a list of plans. An exchange looks up
- * its arrays, and finds the plan for this combination of shapes and depth or makes one with
- * halo_exchange.c. It then binds the arrays to the plan, runs it, and fills the halos at mirrors.
- * The plan that ran last with one array is tried first, so that codes that swap two arrays pay no
- * lookup. Mirrors are lists of boxes, dim after dim, each of which also reflects the halos that the
- * dims before it have filled.
- *
- * Plans are found by shapes and not by addresses, because making a plan is collective: either all
- * ranks must find a plan, or none. Ranks agree on the number of a shape when an array is attached
- * or allocated. Addresses may then differ and change on each rank independently. */
+/* Implements the handle of a grid, and allocates the memory of its data. */
 
-enum {
-    DPARI_GX_SHAPES = 256, /* the most shapes; dpari_gx_known compares them, a byte each */
-    DPARI_GX_KNOWN = 72,   /* number of entries of arrays that are allocated together */
-    DPARI_GX_ALIGN = 64,   /* alignment of the first own point, in bytes: a cache line */
-    DPARI_GX_PAGE = 4096,  /* bytes of a page */
-    DPARI_GX_SKEW = 320    /* each array begins this number of bytes further in a page than the one
-                              before it, so that arrays do not use the same sets of a cache */
-};
-
-/* The kind of an array. Arrays of one shape can be exchanged with the same plan. */
-typedef struct dpari_gx_shape {
-    struct dpari_gx_shape *next;
-    dpar_halo halo;        /* the whole halo of the array */
-    dpar_grid_field field; /* with strides and component_stride, also if the array is dense */
-    int32_t number;        /* the same on all ranks */
-    int32_t type, components;
-    int32_t reach;  /* 1 if peers may read the arrays in place */
-    int32_t packed; /* 1 for arrays of desc.type: their addresses may change from call to call, so
-                       that they are always packed */
-} dpari_gx_shape;
-
-/* An array that was allocated by dpar_grid_array or attached. */
-typedef struct dpari_gx_array {
-    void *at; /* the address of its first own point */
-    const dpari_gx_shape *shape;
-    void *memory;      /* the allocation of dpar_grid_array; NULL if the array is the caller's */
-    int64_t number;    /* in the order in which arrays became known; the same on all ranks */
-    int64_t low, high; /* addresses where its points begin and end */
-} dpari_gx_array;
-
-/* Entries of arrays are allocated in pages, because they must not move. */
-typedef struct dpari_gx_page {
-    struct dpari_gx_page *next;
-    int32_t count;
-    dpari_gx_array array[DPARI_GX_KNOWN];
-} dpari_gx_page;
-
-/* One box of halo cells beyond a mirror, and the copy that fills it. */
-typedef struct dpari_gx_mirror {
-    int32_t item;        /* number of the array in the plan */
-    int32_t dim;         /* of the mirror */
-    int64_t to, from;    /* bytes from the address of the array */
-    dpari_stride stride; /* the copy by the CPU */
-    dpar_mem_box box;    /* the same copy in a device's memory */
-} dpari_gx_mirror;
-
-/* A planned exchange of some arrays to some depth. */
-typedef struct dpari_gx_plan {
-    struct dpari_gx_plan *next;
-    dpar_halo_plan *exchange;
-    void **at;    /* [count] the arrays that are bound. The address of this plan, which no array
-                 has, if an array must be bound again */
-    void *before; /* in a plan of one array: the array that was bound before this one, or NULL */
-    const dpari_gx_shape **shape; /* [count] */
-    dpar_halo *halo;              /* [count] the halos to exchange if depth is not 0 */
-    dpar_halo_field *field;       /* [count] */
-    void *rest;                   /* memory of the next two lists */
-    dpari_gx_mirror *mirror;      /* [mirrors] dim after dim */
-    dpar_mem_box *box;            /* [mirrors] of arrays in a device's memory, otherwise NULL */
-    int64_t bytes, rest_bytes;    /* sizes of this struct's memory and of `rest` */
-    int32_t count;                /* number of arrays */
-    int32_t depth;                /* in cells; 0 is the whole halo */
-    int32_t mirrors;
-    int32_t active; /* 1 if its exchange has begun and not ended */
-} dpari_gx_plan;
-
-/* A grid. The caller has a pointer to its first field. */
-typedef struct dpari_gx {
-    dpar_grid head;
-    dpar_grid_desc desc;
-    dpari_on_end ending; /* its entry in the communicator's list, which sets head.comm to NULL */
-    const dpar_mem *mem; /* functions for arrays in a device's memory; NULL for the host's */
-    /* the halo's width on each side of each dim, and the largest of these */
-    int64_t low[DPAR_MAX_DIMS], high[DPAR_MAX_DIMS], widest;
-    dpar_halo halo;                /* of cells */
-    dpari_gx_shape plain;          /* the shape of unknown addresses, if desc.type is set */
-    int64_t plain_low, plain_high; /* bytes from such an address to the ends of its points */
-    dpari_gx_shape *shapes;
-    dpari_gx_page *pages;
-    dpari_gx_plan *plans; /* in the order in which they were made, which is the same on all ranks */
-    /* The plan that ran last, of those with one array, the whole halo and no mirrors, in a grid
-     * without desc.check. dpar_grid_exchange runs it at once if its array is passed again. */
-    dpari_gx_plan *quick;
-    void *now; /* the array bound to `quick`, or the grid's own address if there is none */
-    dpar_halo_plan *now_exchange; /* quick->exchange */
-    int64_t arrays;               /* number of arrays that became known so far */
-    int64_t bytes;                /* size of this struct's memory */
-    int32_t shapes_known;         /* number of shapes */
-    int32_t under_way;            /* number of exchanges that have begun and not ended */
-} dpari_gx;
-
-/* Returns the grid behind a handle, or NULL if the handle is NULL or its world was closed. */
-static dpari_gx *dpari_gx_of(dpar_grid *grid)
+DPARI_INTERNAL dpari_gx *dpari_gx_of(dpar_grid *grid)
 {
     return grid && grid->comm ? (dpari_gx *)(void *)grid : NULL;
 }
 
-/* Returns the grid behind a handle, even if its world was closed, for functions that only read it.
- */
-static const dpari_gx *dpari_gx_in(const dpar_grid *grid)
+DPARI_INTERNAL const dpari_gx *dpari_gx_in(const dpar_grid *grid)
 {
     return (const dpari_gx *)(const void *)grid;
 }
 
-/* Reports the failure of a call that has no `why`: leaves its message in comm->why. If the
- * communicator is broken, keeps the first error's status and message. */
-static DPARI_COLD dpar_status dpari_gx_say(dpari_gx *grid, dpar_status status, const dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_say(dpari_gx *grid, dpar_status status,
+                                                   const dpar_why *why)
 {
     dpar_comm *comm = grid->head.comm;
     if (status == DPAR_OK) {
@@ -6319,13 +6443,51 @@ static DPARI_COLD dpar_status dpari_gx_say(dpari_gx *grid, dpar_status status, c
     return comm->status < 0 ? comm->status : dpari_repeat(status, &comm->why, why->text);
 }
 
-/* ---- a grid ---------------------------------------------------------------------------------- */
-
-/* True if the value is 0 or 1. */
-static DPARI_COLD int dpari_gx_flag(int32_t v)
+DPARI_INTERNAL DPARI_COLD int dpari_gx_flag(int32_t v)
 {
     return v == 0 || v == 1;
 }
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_new(const dpar_grid_desc *desc, dpari_gx **grid,
+                                                   dpar_why *why)
+{
+    int64_t bytes = (int64_t)sizeof(dpari_gx);
+    int64_t *room;
+    dpari_gx *made;
+    int32_t d, i;
+    for (d = 0; d < DPAR_MAX_DIMS; d++) {
+        if (desc->cuts[d] && desc->parts[d] > 0) {
+            bytes += 8 * ((int64_t)desc->parts[d] + 1);
+        }
+    }
+    made = (dpari_gx *)dpari_os_pages(bytes);
+    *grid = made;
+    if (!made) {
+        return dpari_say(DPAR_E_MEMORY, why,
+                         "grid: %ld bytes cannot be allocated (is ulimit -v too small?)", bytes);
+    }
+    made->desc = *desc;
+    made->now = made;
+    made->bytes = bytes;
+    room = (int64_t *)(void *)(made + 1);
+    for (d = 0; d < DPAR_MAX_DIMS; d++) {
+        if (desc->cuts[d] && desc->parts[d] > 0) {
+            for (i = 0; i <= desc->parts[d]; i++) {
+                room[i] = desc->cuts[d][i];
+            }
+            made->desc.cuts[d] = room;
+            room += i;
+        }
+    }
+    return DPAR_OK;
+}
+
+/* ==== halo/grid_cut.c ==== */
+
+/* Checks the description of a grid, and cuts its cells into one block per rank.
+ *
+ * Everything here is local. The ranks compare the description afterwards (dpari_gx_state), so that
+ * a rank that finds a fault does not leave the others waiting. */
 
 /* Checks the fields of the description that concern one dim: cells, halo, ends and cuts. */
 static DPARI_COLD dpar_status dpari_gx_check_dim(const dpari_gx *grid, int32_t d, dpar_why *why)
@@ -6375,9 +6537,9 @@ static DPARI_COLD dpar_status dpari_gx_check_dim(const dpari_gx *grid, int32_t d
 }
 
 /* Checks the description, without the other ranks, and sets the halo's width on each side. */
-static DPARI_COLD dpar_status dpari_gx_check(dpari_gx *grid, const dpar_grid_desc *desc,
-                                             dpar_why *why)
+static DPARI_COLD dpar_status dpari_gx_check(dpari_gx *grid, dpar_why *why)
 {
+    const dpar_grid_desc *desc = &grid->desc;
     int32_t d;
     if (desc->dims < 1 || desc->dims > DPAR_MAX_DIMS) {
         return dpari_wrong(why, "grid: desc.dims is %d; it must be 1 to %d", desc->dims,
@@ -6477,7 +6639,7 @@ static DPARI_COLD dpar_status dpari_gx_cut_halo(dpari_gx *grid, const dpar_mesh 
 }
 
 /* Cuts the cells into one block per rank. Sets grid->halo and the public head of the grid. */
-static DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *grid, dpar_comm *comm, dpar_why *why)
+static DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *grid, const dpar_comm *comm, dpar_why *why)
 {
     const char *axes = &"f e d c b a"[2 * (DPAR_MAX_DIMS - grid->desc.dims)];
     dpar_mesh mesh;
@@ -6520,8 +6682,43 @@ static DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *grid, dpar_comm *comm, dpar
     return DPAR_OK;
 }
 
-/* Lists the fields of a description that must be equal on all ranks. */
-static DPARI_COLD void dpari_gx_state(dpari_facts *facts, const void *given)
+/* Checks that the rank's block has the size that the caller expects
+ * (dpar_grid_desc.expected_count).
+ */
+static DPARI_COLD dpar_status dpari_gx_compare_own(const dpari_gx *grid, int32_t rank,
+                                                   dpar_why *why)
+{
+    int32_t d;
+    for (d = 0; d < grid->head.dims; d++) {
+        if (grid->desc.expected_count[d] != 0 &&
+            grid->desc.expected_count[d] != grid->head.count[d]) {
+            return dpari_wrong(
+                why,
+                "grid: rank %d has %ld cells in dim %d, but expected_count is %ld: your code "
+                "cuts by another rule (set desc.cuts) or has its dims or ranks in another order",
+                rank, grid->head.count[d], d, grid->desc.expected_count[d]);
+        }
+    }
+    return DPAR_OK;
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_cut_cells(dpari_gx *grid, const dpar_comm *comm,
+                                                         dpar_why *why)
+{
+    dpar_status status = dpari_gx_check(grid, why);
+    if (status == DPAR_OK) {
+        status = dpari_gx_parts(grid, comm->size, why);
+    }
+    if (status == DPAR_OK) {
+        status = dpari_gx_cut(grid, comm, why);
+    }
+    if (status == DPAR_OK) {
+        status = dpari_gx_compare_own(grid, comm->rank, why);
+    }
+    return status;
+}
+
+DPARI_INTERNAL DPARI_COLD void dpari_gx_state(dpari_facts *facts, const void *given)
 {
     const dpar_grid_desc *desc = (const dpar_grid_desc *)given;
     int32_t d, p;
@@ -6548,52 +6745,26 @@ static DPARI_COLD void dpari_gx_state(dpari_facts *facts, const void *given)
     }
 }
 
-/* Allocates a grid and, after it in memory, copies of its cuts. */
-static DPARI_COLD dpar_status dpari_gx_new(const dpar_grid_desc *desc, dpari_gx **grid,
-                                           dpar_why *why)
-{
-    int64_t bytes = (int64_t)sizeof(dpari_gx);
-    int64_t *room;
-    dpari_gx *made;
-    int32_t d, i;
-    for (d = 0; d < DPAR_MAX_DIMS; d++) {
-        if (desc->cuts[d] && desc->parts[d] > 0) {
-            bytes += 8 * ((int64_t)desc->parts[d] + 1);
-        }
-    }
-    made = (dpari_gx *)dpari_os_pages(bytes);
-    *grid = made;
-    if (!made) {
-        return dpari_say(DPAR_E_MEMORY, why,
-                         "grid: %ld bytes cannot be allocated (is ulimit -v too small?)", bytes);
-    }
-    made->desc = *desc;
-    made->now = made;
-    made->bytes = bytes;
-    room = (int64_t *)(void *)(made + 1);
-    for (d = 0; d < DPAR_MAX_DIMS; d++) {
-        if (desc->cuts[d] && desc->parts[d] > 0) {
-            for (i = 0; i <= desc->parts[d]; i++) {
-                room[i] = desc->cuts[d][i];
-            }
-            made->desc.cuts[d] = room;
-            room += i;
-        }
-    }
-    return DPAR_OK;
-}
+/* ==== halo/grid_shape.c ==== */
 
-/* ---- arrays ---------------------------------------------------------------------------------- */
+/* Computes where the points of an array are, from its type and its dpar_grid_field: the default
+ * strides, the halo with the faces between cells, and the first and the last address. */
 
-/* Returns the number of points of this rank's array in a dim, with its halo. */
-static int64_t dpari_gx_points(const dpari_gx *grid, const dpar_grid_field *field, int32_t d)
+DPARI_INTERNAL int64_t dpari_gx_points(const dpari_gx *grid, const dpar_grid_field *field,
+                                       int32_t d)
 {
     return grid->low[d] + grid->head.count[d] + (field->location[d] != 0) + grid->high[d];
 }
 
-/* Checks type, components and points of an array, without the other ranks. */
-static DPARI_COLD dpar_status dpari_gx_check_field(const dpari_gx *grid, int32_t type,
-                                                   const dpar_grid_field *field, dpar_why *why)
+DPARI_INTERNAL int64_t dpari_gx_width(const dpari_gx *grid, int32_t depth, int32_t d, int side)
+{
+    const int64_t w = side ? grid->high[d] : grid->low[d];
+    return depth > 0 ? dpari_least(w, depth) : w;
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_check_field(const dpari_gx *grid, int32_t type,
+                                                           const dpar_grid_field *field,
+                                                           dpar_why *why)
 {
     uint32_t odd = 0;
     uint32_t none; /* bits that belong to no component */
@@ -6636,9 +6807,9 @@ static DPARI_COLD dpar_status dpari_gx_check_field(const dpari_gx *grid, int32_t
     return DPAR_OK;
 }
 
-/* Describes the shape of an array: its halo, and the default strides if the field sets none. */
-static DPARI_COLD void dpari_gx_shape_of(const dpari_gx *grid, int32_t type,
-                                         const dpar_grid_field *field, dpari_gx_shape *shape)
+DPARI_INTERNAL DPARI_COLD void dpari_gx_shape_of(const dpari_gx *grid, int32_t type,
+                                                 const dpar_grid_field *field,
+                                                 dpari_gx_shape *shape)
 {
     int64_t step;
     int32_t d, k, dense = 1;
@@ -6672,11 +6843,8 @@ static DPARI_COLD void dpari_gx_shape_of(const dpari_gx *grid, int32_t type,
     }
 }
 
-/* Computes the distance in elements from the address of an array to its first element in memory
- * (*low) and to one past the last (*high). Returns 0, or 1 + the dim whose stride reaches further
- * than 2^57 bytes, where dim number `dims` means the components. */
-static DPARI_COLD int32_t dpari_gx_span(const dpari_gx *grid, const dpari_gx_shape *shape,
-                                        int64_t *low, int64_t *high)
+DPARI_INTERNAL DPARI_COLD int32_t dpari_gx_span(const dpari_gx *grid, const dpari_gx_shape *shape,
+                                                int64_t *low, int64_t *high)
 {
     const int64_t most = INT64_C(1) << 57;
     int32_t d;
@@ -6763,11 +6931,10 @@ static DPARI_COLD dpar_status dpari_gx_check_apart(const dpari_gx *grid,
     return DPAR_OK;
 }
 
-/* Checks that the addresses of an array are not too far apart and that it does not overlap
- * itself. */
-static DPARI_COLD dpar_status dpari_gx_check_span(const dpari_gx *grid, const dpari_gx_shape *shape,
-                                                  int32_t rank, int64_t *low, int64_t *high,
-                                                  dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_check_span(const dpari_gx *grid,
+                                                          const dpari_gx_shape *shape, int32_t rank,
+                                                          int64_t *low, int64_t *high,
+                                                          dpar_why *why)
 {
     const int32_t d = dpari_gx_span(grid, shape, low, high) - 1;
     if (d >= 0) {
@@ -6785,208 +6952,8 @@ static DPARI_COLD dpar_status dpari_gx_check_span(const dpari_gx *grid, const dp
     return dpari_gx_check_apart(grid, shape, rank, why);
 }
 
-/* Makes grid->plain, the shape of unknown addresses. Ranks do not tell each other where arrays of
- * this shape are. The shape is therefore the same for all kinds of memory, and peers never read
- * such arrays in place. */
-static DPARI_COLD dpar_status dpari_gx_make_plain(dpari_gx *grid, int32_t rank, dpar_why *why)
-{
-    const int32_t type = grid->desc.type;
-    dpar_grid_field none;
-    int64_t low, high;
-    dpar_status status;
-    dpari_zero(&none, sizeof none);
-    status = dpari_gx_check_field(grid, type, &none, why);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    dpari_gx_shape_of(grid, type, &none, &grid->plain);
-    status = dpari_gx_check_span(grid, &grid->plain, rank, &low, &high, why);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    grid->plain_low = low * dpar_type_bytes(type);
-    grid->plain_high = high * dpar_type_bytes(type);
-    grid->plain.packed = 1;
-    grid->shapes = &grid->plain;
-    grid->shapes_known = 1;
-    return DPAR_OK;
-}
-
-/* Checks that the rank's block has the size that the caller expects
- * (dpar_grid_desc.expected_count).
- */
-static DPARI_COLD dpar_status dpari_gx_compare_own(const dpari_gx *grid, int32_t rank,
-                                                   dpar_why *why)
-{
-    int32_t d;
-    for (d = 0; d < grid->head.dims; d++) {
-        if (grid->desc.expected_count[d] != 0 &&
-            grid->desc.expected_count[d] != grid->head.count[d]) {
-            return dpari_wrong(
-                why,
-                "grid: rank %d has %ld cells in dim %d, but expected_count is %ld: your code "
-                "cuts by another rule (set desc.cuts) or has its dims or ranks in another order",
-                rank, grid->head.count[d], d, grid->desc.expected_count[d]);
-        }
-    }
-    return DPAR_OK;
-}
-
-/* Does the local part of making a grid. *grid is NULL if it could not be allocated; if a later
- * check fails, the caller must free it. */
-static DPARI_COLD dpar_status dpari_gx_build(dpar_comm *comm, const dpar_grid_desc *desc,
-                                             dpari_gx **grid, dpar_why *why)
-{
-    dpar_status status = dpari_gx_new(desc, grid, why);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    status = dpari_gx_check(*grid, desc, why);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    status = dpari_gx_parts(*grid, comm->size, why);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    status = dpari_gx_cut(*grid, comm, why);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    status = dpari_gx_compare_own(*grid, comm->rank, why);
-    if (status != DPAR_OK || desc->type == 0) {
-        return status;
-    }
-    return dpari_gx_make_plain(*grid, comm->rank, why);
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_grid_make(dpar_comm *comm, const dpar_grid_desc *desc,
-                                               dpar_grid **grid, dpar_why *why)
-{
-    dpari_gx *made = NULL;
-    dpar_status status;
-    if (!comm) {
-        dpari_wrong(why, "dpar_grid_make: comm is NULL");
-        return DPAR_E_ARG;
-    }
-    why = dpari_why_of(comm, why);
-    if (desc && grid) {
-        status = dpari_gx_build(comm, desc, &made, why);
-    } else {
-        status = dpari_wrong(why, "dpar_grid_make: desc or grid is NULL");
-    }
-    status = dpari_agree_on(comm, status, "grid", dpari_gx_state, desc, why);
-    if (status < DPAR_OK) { /* not !=, so that compilers see that *grid is set otherwise */
-        dpari_os_unmap(made, made ? made->bytes : 0);
-        return status;
-    }
-    made->head.comm = comm;
-    made->mem = made->desc.mem ? made->desc.mem : comm->mem;
-    made->ending.at = &made->head.comm; /* set to NULL when the world is closed */
-    dpari_on_end_add(comm, &made->ending);
-    *grid = &made->head;
-    return DPAR_OK;
-}
-
-/* Frees all plans and their memory. Returns the first failure. comm is NULL if its world was
- * closed, which has freed the plans themselves. */
-static DPARI_COLD dpar_status dpari_gx_free_plans(dpari_gx *grid, const dpar_comm *comm)
-{
-    dpar_status first = DPAR_OK;
-    while (grid->plans) {
-        dpari_gx_plan *plan = grid->plans;
-        if (comm) {
-            const dpar_status status = dpar_halo_plan_free(plan->exchange);
-            if (first == DPAR_OK) {
-                first = status;
-            }
-        } else {
-            dpari_object_release(plan->exchange->owned);
-        }
-        grid->plans = plan->next;
-        dpari_os_unmap(plan->rest, plan->rest_bytes);
-        dpari_os_unmap(plan, plan->bytes);
-    }
-    return first;
-}
-
-/* Frees the arrays of dpar_grid_array and the tables of arrays and shapes. */
-static DPARI_COLD void dpari_gx_free_arrays(dpari_gx *grid, dpar_comm *comm)
-{
-    int32_t i;
-    while (grid->pages) {
-        dpari_gx_page *page = grid->pages;
-        for (i = 0; i < page->count; i++) {
-            dpar_comm_release(comm, page->array[i].memory);
-        }
-        grid->pages = page->next;
-        dpari_os_unmap(page, (int64_t)sizeof *page);
-    }
-    while (grid->shapes) {
-        dpari_gx_shape *shape = grid->shapes;
-        grid->shapes = shape->next;
-        if (shape != &grid->plain) {
-            dpari_os_unmap(shape, (int64_t)sizeof *shape);
-        }
-    }
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
-{
-    dpari_gx *freed = (dpari_gx *)(void *)grid;
-    dpari_gx_plan *plan;
-    dpar_comm *comm;
-    dpar_why *said;
-    dpar_status status = DPAR_OK;
-    dpar_status closed;
-    int ended;  /* the communicator was closed before the grid */
-    int closes; /* this call closes the communicator */
-    if (!freed) {
-        return DPAR_OK;
-    }
-    comm = freed->head.comm; /* NULL if the world was closed, with all its memory */
-    ended = comm && dpari_ended_is(comm);
-    closes = freed->desc.owns_comm && !ended;
-    said = freed->desc.free_why;
-    if (comm && comm->status == DPAR_OK) {
-        for (plan = freed->plans; plan; plan = plan->next) {
-            if (plan->active) {
-                return dpari_comm_wrong(
-                    comm,
-                    "dpar_grid_free: an exchange of %d arrays has not ended; call dpar_grid_end "
-                    "first",
-                    plan->count);
-            }
-        }
-    }
-    if (comm && closes && !freed->plans) { /* freeing a plan is a barrier as well */
-        status = dpar_barrier(comm, NULL);
-    }
-    closed = dpari_gx_free_plans(freed, comm);
-    if (status == DPAR_OK && !ended) {
-        status = closed;
-    }
-    dpari_gx_free_arrays(freed, comm);
-    dpari_on_end_drop(comm, &freed->ending);
-    if (status != DPAR_OK && said) {
-        *said = comm->why;
-    }
-    dpari_os_unmap(freed, freed->bytes);
-    if (!closes) {
-        return status;
-    }
-    closed = dpar_comm_free(comm);
-    if (status == DPAR_OK && closed != DPAR_OK) {
-        status = dpari_say(closed, said,
-                           "dpar_grid_free: the grid's communicator was not closed well: %s",
-                           dpar_status_text(closed));
-    }
-    return status;
-}
-
-/* True if two shapes are the same, so that a plan for one can exchange arrays of the other. */
-static DPARI_COLD int dpari_gx_alike(const dpari_gx *grid, const dpari_gx_shape *a,
-                                     const dpari_gx_shape *b)
+DPARI_INTERNAL DPARI_COLD int dpari_gx_alike(const dpari_gx *grid, const dpari_gx_shape *a,
+                                             const dpari_gx_shape *b)
 {
     int32_t d;
     if (a->type != b->type || a->components != b->components || a->reach != b->reach ||
@@ -7002,89 +6969,8 @@ static DPARI_COLD int dpari_gx_alike(const dpari_gx *grid, const dpari_gx_shape 
     return 1;
 }
 
-/* An array that is being added, for dpari_gx_state_array. */
-typedef struct dpari_gx_given {
-    const dpar_grid *grid;
-    const dpari_gx_shape *shape;
-    int64_t arrays;
-} dpari_gx_given;
-
-/* Lists what must be equal on all ranks when an array becomes known. */
-static DPARI_COLD void dpari_gx_state_array(dpari_facts *facts, const void *given)
-{
-    const dpari_gx_given *args = (const dpari_gx_given *)given;
-    int32_t d;
-    dpari_fact(facts, "the number of arrays so far", 0, args->arrays);
-    dpari_fact_type(facts, "type", 0, args->shape->type);
-    dpari_fact(facts, "components", 0, args->shape->components);
-    for (d = 0; d < args->grid->dims; d++) {
-        dpari_fact(facts, "location[#]", d, args->shape->field.location[d]);
-        dpari_fact(facts, "odd[#]", d, args->shape->field.odd[d]);
-    }
-}
-
-/* Finds the known shape that the new array has on all ranks. *known is NULL if there is none; all
- * ranks then add a new shape. Collective. */
-static DPARI_COLD dpar_status dpari_gx_known(dpari_gx *grid, const dpari_gx_shape *wanted,
-                                             dpari_gx_shape **known)
-{
-    uint8_t mine[DPARI_GX_SHAPES], all[DPARI_GX_SHAPES];
-    dpari_gx_shape *shape;
-    dpar_status status;
-    *known = NULL;
-    dpari_zero(mine, sizeof mine);
-    for (shape = grid->shapes; shape; shape = shape->next) {
-        mine[shape->number] = (uint8_t)dpari_gx_alike(grid, shape, wanted);
-    }
-    status =
-        dpar_all_reduce(grid->head.comm, mine, all, grid->shapes_known, DPAR_U8, DPAR_MIN, NULL);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    for (shape = grid->shapes; shape; shape = shape->next) {
-        if (all[shape->number]) {
-            *known = shape;
-            break;
-        }
-    }
-    return DPAR_OK;
-}
-
-/* Returns the known array at this address, or NULL. */
-static dpari_gx_array *dpari_gx_find(const dpari_gx *grid, const void *at)
-{
-    dpari_gx_page *page;
-    int32_t i;
-    for (page = grid->pages; page; page = page->next) {
-        for (i = 0; i < page->count; i++) {
-            if (page->array[i].at == at) {
-                return &page->array[i];
-            }
-        }
-    }
-    return NULL;
-}
-
-/* Describes an array as a field of a plan. */
-DPARI_STATIC_NOINLINE DPARI_COLD void
-dpari_gx_field(const dpari_gx *grid, const dpari_gx_shape *shape, void *at, dpar_halo_field *field)
-{
-    int32_t d;
-    field->halo = &shape->halo;
-    field->type = shape->type;
-    field->components = shape->components;
-    field->component_stride = shape->field.component_stride;
-    field->data = at;
-    field->mem = grid->mem;
-    for (d = 0; d < grid->head.dims; d++) {
-        field->stride[d] = shape->field.stride[d];
-    }
-}
-
-/* True if the array consists of some components of another one, with the same points and
- * strides. */
-static DPARI_COLD int dpari_gx_part_of(const dpari_gx *grid, const dpari_gx_shape *shape,
-                                       const void *at, const dpari_gx_array *array)
+DPARI_INTERNAL DPARI_COLD int dpari_gx_part_of(const dpari_gx *grid, const dpari_gx_shape *shape,
+                                               const void *at, const dpari_gx_array *array)
 {
     const dpari_gx_shape *other = array->shape;
     const int64_t apart = (int64_t)(uintptr_t)at - (int64_t)(uintptr_t)array->at;
@@ -7105,10 +6991,52 @@ static DPARI_COLD int dpari_gx_part_of(const dpari_gx *grid, const dpari_gx_shap
     return 1;
 }
 
-/* Returns a known array that has elements in common with an array at `at` whose points are between
- * the addresses low and high, or NULL. Arrays that are components of each other do not count. */
-static dpari_gx_array *dpari_gx_overlapping(const dpari_gx *grid, const dpari_gx_shape *shape,
-                                            void *at, int64_t low, int64_t high)
+DPARI_INTERNAL DPARI_NOINLINE DPARI_COLD void
+dpari_gx_field(const dpari_gx *grid, const dpari_gx_shape *shape, void *at, dpar_halo_field *field)
+{
+    int32_t d;
+    field->halo = &shape->halo;
+    field->type = shape->type;
+    field->components = shape->components;
+    field->component_stride = shape->field.component_stride;
+    field->data = at;
+    field->mem = grid->mem;
+    for (d = 0; d < grid->head.dims; d++) {
+        field->stride[d] = shape->field.stride[d];
+    }
+}
+
+DPARI_INTERNAL DPARI_COLD int64_t dpari_gx_owned(const dpari_gx_shape *shape, int32_t rank,
+                                                 dpar_box *own)
+{
+    (void)dpar_halo_owned(&shape->halo, rank, own);
+    return dpar_box_volume(own) * shape->components;
+}
+
+/* ==== halo/grid_arrays.c ==== */
+
+/* Keeps the table of the arrays that a grid knows, and finds them by address.
+ *
+ * An array of desc.type is not in the table. Its address is unknown, and it is not inside a known
+ * array either. */
+
+DPARI_INTERNAL dpari_gx_array *dpari_gx_find(const dpari_gx *grid, const void *at)
+{
+    dpari_gx_page *page;
+    int32_t i;
+    for (page = grid->pages; page; page = page->next) {
+        for (i = 0; i < page->count; i++) {
+            if (page->array[i].at == at) {
+                return &page->array[i];
+            }
+        }
+    }
+    return NULL;
+}
+
+DPARI_INTERNAL dpari_gx_array *dpari_gx_overlapping(const dpari_gx *grid,
+                                                    const dpari_gx_shape *shape, void *at,
+                                                    int64_t low, int64_t high)
 {
     dpar_halo_field field[2];
     int64_t span[8];
@@ -7132,18 +7060,14 @@ static dpari_gx_array *dpari_gx_overlapping(const dpari_gx *grid, const dpari_gx
     return NULL;
 }
 
-/* Returns a known array that has elements in common with an array of desc.type at this address, or
- * NULL. */
-static const dpari_gx_array *dpari_gx_in_another(const dpari_gx *grid, void *at)
+DPARI_INTERNAL const dpari_gx_array *dpari_gx_in_another(const dpari_gx *grid, void *at)
 {
     const int64_t address = (int64_t)(uintptr_t)at;
     return dpari_gx_overlapping(grid, &grid->plain, at, address + grid->plain_low,
                                 address + grid->plain_high);
 }
 
-/* Returns the shape of the array at this address, or NULL if it is not an array of the grid. An
- * address that is not known has the shape of desc.type, unless it is inside a known array. */
-static const dpari_gx_shape *dpari_gx_shape_at(const dpari_gx *grid, void *at)
+DPARI_INTERNAL const dpari_gx_shape *dpari_gx_shape_at(const dpari_gx *grid, void *at)
 {
     const dpari_gx_array *array = dpari_gx_find(grid, at);
     if (array) {
@@ -7155,8 +7079,280 @@ static const dpari_gx_shape *dpari_gx_shape_at(const dpari_gx *grid, void *at)
     return &grid->plain;
 }
 
-/* Returns the plan of the exchange in progress that u takes part in, or NULL. */
-static dpari_gx_plan *dpari_gx_in_progress(const dpari_gx *grid, const void *u)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_make_plain(dpari_gx *grid, int32_t rank,
+                                                          dpar_why *why)
+{
+    const int32_t type = grid->desc.type;
+    dpar_grid_field none;
+    int64_t low, high;
+    dpar_status status;
+    dpari_zero(&none, sizeof none);
+    status = dpari_gx_check_field(grid, type, &none, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    dpari_gx_shape_of(grid, type, &none, &grid->plain);
+    status = dpari_gx_check_span(grid, &grid->plain, rank, &low, &high, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    grid->plain_low = low * dpar_type_bytes(type);
+    grid->plain_high = high * dpar_type_bytes(type);
+    grid->plain.packed = 1;
+    grid->shapes = &grid->plain;
+    grid->shapes_known = 1;
+    return DPAR_OK;
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_known(dpari_gx *grid, const dpari_gx_shape *wanted,
+                                                     dpari_gx_shape **known)
+{
+    uint8_t mine[DPARI_GX_SHAPES], all[DPARI_GX_SHAPES];
+    dpari_gx_shape *shape;
+    dpar_status status;
+    *known = NULL;
+    dpari_zero(mine, sizeof mine);
+    for (shape = grid->shapes; shape; shape = shape->next) {
+        mine[shape->number] = (uint8_t)dpari_gx_alike(grid, shape, wanted);
+    }
+    status =
+        dpar_all_reduce(grid->head.comm, mine, all, grid->shapes_known, DPAR_U8, DPAR_MIN, NULL);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    for (shape = grid->shapes; shape; shape = shape->next) {
+        if (all[shape->number]) {
+            *known = shape;
+            break;
+        }
+    }
+    return DPAR_OK;
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_new_entry(dpari_gx *grid, dpari_gx_shape **fresh,
+                                                         dpar_why *why)
+{
+    dpari_gx_page *page = grid->pages;
+    *fresh = (dpari_gx_shape *)dpari_os_pages((int64_t)sizeof **fresh);
+    if (!page || page->count == DPARI_GX_KNOWN) {
+        page = (dpari_gx_page *)dpari_os_pages((int64_t)sizeof *page);
+        if (page) {
+            page->next = grid->pages;
+            grid->pages = page;
+        }
+    }
+    if (!page || !*fresh) {
+        return dpari_say(DPAR_E_MEMORY, why, "grid: %ld bytes cannot be allocated",
+                         (int64_t)(sizeof **fresh + sizeof *page));
+    }
+    return DPAR_OK;
+}
+
+DPARI_INTERNAL DPARI_COLD void dpari_gx_free_arrays(dpari_gx *grid, dpar_comm *comm)
+{
+    int32_t i;
+    while (grid->pages) {
+        dpari_gx_page *page = grid->pages;
+        for (i = 0; i < page->count; i++) {
+            dpar_comm_release(comm, page->array[i].memory);
+        }
+        grid->pages = page->next;
+        dpari_os_unmap(page, (int64_t)sizeof *page);
+    }
+    while (grid->shapes) {
+        dpari_gx_shape *shape = grid->shapes;
+        grid->shapes = shape->next;
+        if (shape != &grid->plain) {
+            dpari_os_unmap(shape, (int64_t)sizeof *shape);
+        }
+    }
+}
+
+/* ==== halo/grid_mirrors.c ==== */
+
+/* Fills the halos at mirrors, after an exchange. Mirrors are lists of boxes, dim after dim, each of
+ * which also reflects the halos that the dims before it have filled. */
+
+/* Computes the box of points that the mirror at an end of dim d fills, counted from the first own
+ * point. In dim d it spans the points beyond the end. In the other dims it spans all points that
+ * have values: own points, points that exchanges fill, and points that mirrors of dims before d
+ * have filled. Returns 0 if the box is empty. */
+static DPARI_COLD int dpari_gx_beyond(const dpari_gx *grid, const dpari_gx_shape *shape,
+                                      int32_t depth, int32_t d, int side, dpar_box *box)
+{
+    int32_t e;
+    for (e = 0; e < grid->head.dims; e++) {
+        const int64_t faces = shape->field.location[e] != 0, below = -grid->head.first[e];
+        const int64_t above = grid->head.cells[e] + faces - grid->head.first[e];
+        const int wide = shape->halo.shape == DPAR_STENCIL_BOX || e == d;
+        box->lo[e] = wide ? -dpari_gx_width(grid, depth, e, 0) : 0;
+        box->hi[e] = grid->head.count[e] + faces + (wide ? dpari_gx_width(grid, depth, e, 1) : 0);
+        if (e == d) {
+            if (side) {
+                box->lo[e] = dpari_most(above, box->lo[e]);
+            } else {
+                box->hi[e] = dpari_least(below, box->hi[e]);
+            }
+        } else if (!grid->desc.periodic[e]) {
+            if (e > d || !grid->desc.mirror_low[e]) {
+                box->lo[e] = dpari_most(below, box->lo[e]);
+            }
+            if (e > d || !grid->desc.mirror_high[e]) {
+                box->hi[e] = dpari_least(above, box->hi[e]);
+            }
+        }
+        if (box->hi[e] <= box->lo[e]) {
+            return 0;
+        }
+    }
+    box->dims = grid->head.dims;
+    return 1;
+}
+
+/* Makes the copy that fills a box beyond a mirror, for component k or for all (-1).
+ *
+ * Point i, counted from the grid's first point, receives the value of point sum - i. If the mirror
+ * is the outer face of the end cell and points are in the middle of cells, sum is -1 at the low end
+ * and 2 * cells - 1 at the high end. If the mirror goes through the middle of the end cell, sum is
+ * 1 more at the low end and 1 less at the high end. If points are on faces, sum is 1 more. */
+static DPARI_COLD void dpari_gx_reflect(const dpari_gx *grid, const dpari_gx_shape *shape,
+                                        const dpar_box *box, int32_t d, int side, int32_t k,
+                                        dpari_gx_mirror *mirror)
+{
+    const int32_t dims = grid->head.dims, bytes = dpar_type_bytes(shape->type);
+    const int32_t on =
+        (side ? grid->desc.mirror_high[d] : grid->desc.mirror_low[d]) == DPAR_GRID_MIRROR_CELL;
+    const int32_t faces = shape->field.location[d] != 0;
+    const int64_t sum = (side ? 2 * grid->head.cells[d] - 1 - on : on - 1) + faces;
+    dpar_mem_box *copy = &mirror->box;
+    dpari_stride_piece piece;
+    int64_t at = 0;
+    int32_t e;
+    dpari_zero(copy, sizeof *copy);
+    dpari_zero(&piece, sizeof piece);
+    copy->to_type = copy->from_type = shape->type;
+    copy->op = DPAR_COPY;
+    copy->negate = k < 32 && (shape->field.odd[d] >> (k < 0 ? 0 : k) & 1u) != 0;
+    copy->dims = dims + 1;
+    for (e = 0; e < dims; e++) {
+        copy->extent[e] = box->hi[e] - box->lo[e];
+        copy->to_stride[e] = copy->from_stride[e] = shape->field.stride[e];
+        at += box->lo[e] * shape->field.stride[e];
+    }
+    copy->extent[dims] = k < 0 ? shape->components : 1;
+    copy->to_stride[dims] = copy->from_stride[dims] = shape->field.component_stride;
+    copy->from_stride[d] = -copy->from_stride[d];
+    at += k < 0 ? 0 : k * shape->field.component_stride;
+    mirror->dim = d;
+    mirror->to = at * bytes;
+    mirror->from =
+        (at + (sum - 2 * (grid->head.first[d] + box->lo[d])) * shape->field.stride[d]) * bytes;
+    piece.dims = copy->dims;
+    piece.to_type = piece.from_type = shape->type;
+    piece.op = DPAR_COPY;
+    piece.negate = copy->negate;
+    for (e = 0; e <= dims; e++) {
+        piece.extent[e] = copy->extent[e];
+        piece.to[e] = copy->to_stride[e];
+        piece.from[e] = copy->from_stride[e];
+    }
+    dpari_stride_prepare(&mirror->stride, &piece);
+}
+
+DPARI_INTERNAL DPARI_COLD int32_t dpari_gx_mirrors(const dpari_gx *grid,
+                                                   const dpari_gx_shape *const *shape, int32_t n,
+                                                   int32_t depth, dpari_gx_mirror *mirror)
+{
+    int32_t d, i, side, k, end, count = 0;
+    dpar_box box;
+    for (d = 0; d < grid->head.dims; d++) {
+        for (i = 0; i < 2 * n; i++) {
+            const dpari_gx_shape *field = shape[i / 2];
+            const int32_t comps = field->components;
+            const uint32_t all = comps > 31 ? ~(uint32_t)0 : ((uint32_t)1 << comps) - 1;
+            const uint32_t odd = field->field.odd[d] & all;
+            const int apart = odd != 0 && (odd != all || comps > 32);
+            side = i % 2;
+            if (!(side ? grid->desc.mirror_high[d] : grid->desc.mirror_low[d]) ||
+                !dpari_gx_beyond(grid, field, depth, d, side, &box)) {
+                continue;
+            }
+            /* One box for each component, or one for all (-1) if all of them change their sign or
+             * none does. */
+            end = apart ? comps : 0;
+            for (k = apart ? 0 : -1; k < end; k++) {
+                if (mirror) {
+                    dpari_gx_reflect(grid, field, &box, d, side, k, &mirror[count]);
+                    mirror[count].item = i / 2;
+                }
+                count++;
+            }
+        }
+    }
+    return count;
+}
+
+/* Moves the boxes at mirrors in a device's memory, with one call per dim, because the boxes of a
+ * dim read values that the boxes of earlier dims have written. In the communicator's memory, later
+ * operations are ordered after these moves, so that nothing waits for them here. */
+static DPARI_COLD dpar_status dpari_gx_move_mirrors(const dpari_gx *grid, dpari_gx_plan *plan)
+{
+    int32_t i, count = 0;
+    for (i = 0; i < plan->mirrors; i++) {
+        const dpari_gx_mirror *mirror = &plan->mirror[i];
+        dpar_mem_box *box = &plan->box[count];
+        *box = mirror->box;
+        box->to = (char *)plan->at[mirror->item] + mirror->to;
+        box->from = (char *)plan->at[mirror->item] + mirror->from;
+        count++;
+        if (i + 1 == plan->mirrors || mirror[1].dim != mirror->dim) {
+            const dpar_status status = grid->mem->move(grid->mem->ctx, plan->box, count);
+            if (status != DPAR_OK) {
+                return status;
+            }
+            count = 0;
+        }
+    }
+    if (grid->mem == grid->head.comm->mem) {
+        return DPAR_OK;
+    }
+    return grid->mem->wait(grid->mem->ctx);
+}
+
+/* Fills the halos at mirrors in a device's memory. A failure breaks the communicator. */
+static DPARI_COLD dpar_status dpari_gx_fill_there(const dpari_gx *grid, dpari_gx_plan *plan)
+{
+    const dpar_status status = dpari_gx_move_mirrors(grid, plan);
+    if (status != DPAR_OK) {
+        dpar_comm_abort(grid->head.comm, status,
+                        "grid: the halos at mirrors could not be filled in the device's memory");
+    }
+    return status;
+}
+
+DPARI_INTERNAL dpar_status dpari_gx_fill(const dpari_gx *grid, dpari_gx_plan *plan)
+{
+    int32_t i;
+    if (plan->box) {
+        return dpari_gx_fill_there(grid, plan);
+    }
+    for (i = 0; i < plan->mirrors; i++) {
+        const dpari_gx_mirror *mirror = &plan->mirror[i];
+        char *at = (char *)plan->at[mirror->item];
+        dpari_stride_run(&mirror->stride, at + mirror->to, at + mirror->from);
+    }
+    return DPAR_OK;
+}
+
+/* ==== halo/grid_plans.c ==== */
+
+/* Finds the plan of an exchange, or makes it with halo_exchange.c, and binds the arrays to it.
+ *
+ * Plans are found by shapes and not by addresses, because making a plan is collective: either all
+ * ranks must find a plan, or none. Ranks agree on the number of a shape when an array is attached
+ * or allocated. Addresses may then differ and change on each rank independently. */
+
+DPARI_INTERNAL dpari_gx_plan *dpari_gx_in_progress(const dpari_gx *grid, const void *u)
 {
     dpari_gx_plan *plan;
     int32_t i;
@@ -7172,6 +7368,333 @@ static dpari_gx_plan *dpari_gx_in_progress(const dpari_gx *grid, const void *u)
     }
     return NULL;
 }
+
+/* Describes array i of a plan as a field. With a depth, the halo to exchange is narrower than the
+ * array's. */
+static DPARI_COLD void dpari_gx_field_of(const dpari_gx *grid, dpari_gx_plan *plan, int32_t i)
+{
+    const dpari_gx_shape *shape = plan->shape[i];
+    dpar_halo_field *field = &plan->field[i];
+    int32_t d;
+    dpari_gx_field(grid, shape, plan->at[i], field);
+    if (plan->depth > 0) {
+        plan->halo[i] = shape->halo;
+        field->halo = &plan->halo[i];
+        field->array_halo = &shape->halo;
+        for (d = 0; d < grid->head.dims; d++) {
+            plan->halo[i].low[d] = dpari_gx_width(grid, plan->depth, d, 0);
+            plan->halo[i].high[d] =
+                dpari_gx_width(grid, plan->depth, d, 1) + (shape->field.location[d] != 0);
+        }
+    }
+}
+
+/* Divides a plan's memory into its lists, and returns the number of bytes. If plan is NULL, only
+ * counts the bytes. */
+static DPARI_COLD int64_t dpari_gx_lay_out(dpari_gx_plan *plan, int32_t n, int32_t depth)
+{
+    dpari_gx_plan none;
+    dpari_room room;
+    room.at = (unsigned char *)plan;
+    room.used = 0;
+    (void)dpari_room_take(&room, 1, sizeof *plan);
+    plan = plan ? plan : &none;
+    plan->at = (void **)dpari_room_take(&room, n, sizeof *plan->at);
+    plan->shape = (const dpari_gx_shape **)dpari_room_take(&room, n, sizeof *plan->shape);
+    plan->field = (dpar_halo_field *)dpari_room_take(&room, n, sizeof *plan->field);
+    plan->halo = (dpar_halo *)dpari_room_take(&room, depth > 0 ? n : 0, sizeof *plan->halo);
+    plan->bytes = room.used;
+    plan->count = n;
+    plan->depth = depth;
+    return room.used;
+}
+
+/* Divides the memory of mirrors, plan->rest, into its two lists, and counts its bytes. It is not a
+ * part of the plan's memory, because the number of mirrors is not known when that is allocated. */
+static DPARI_COLD void dpari_gx_lay_out_rest(const dpari_gx *grid, dpari_gx_plan *plan)
+{
+    const int32_t there = grid->mem ? plan->mirrors : 0;
+    dpari_room room;
+    room.at = (unsigned char *)plan->rest;
+    room.used = 0;
+    plan->mirror = (dpari_gx_mirror *)dpari_room_take(&room, plan->mirrors, sizeof *plan->mirror);
+    plan->box = (dpar_mem_box *)dpari_room_take(&room, there, sizeof *plan->box);
+    plan->box = there > 0 ? plan->box : NULL;
+    plan->rest_bytes = room.used;
+}
+
+/* Sets the options of a plan. If an array may change from call to call, everything is packed,
+ * because the next one may be in memory that peers cannot read. */
+static DPARI_COLD void dpari_gx_options(const dpari_gx_plan *plan, dpar_halo_plan_desc *desc)
+{
+    int32_t i;
+    dpari_zero(desc, sizeof *desc);
+    desc->field = plan->field;
+    desc->field_count = plan->count;
+    for (i = 0; i < plan->count; i++) {
+        if (plan->shape[i]->packed) {
+            desc->method = DPAR_HALO_PACKED;
+        }
+    }
+}
+
+/* Reports that the memory of a plan cannot be allocated. */
+static DPARI_COLD dpar_status dpari_gx_no_memory(int64_t bytes, dpar_why *why)
+{
+    return dpari_say(DPAR_E_MEMORY, why,
+                     "grid: %ld bytes for a plan cannot be allocated (is ulimit -v too small?)",
+                     bytes);
+}
+
+/* Does the local part of planning: allocates memory and describes the plan. *plan is NULL if it
+ * could not be allocated; if a later step fails, the caller must free it. */
+static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx *grid, void *const *list, int32_t n,
+                                                int32_t depth, dpari_gx_plan **plan, dpar_why *why)
+{
+    const int64_t bytes = dpari_gx_lay_out(NULL, n, depth);
+    dpari_gx_plan *made = (dpari_gx_plan *)dpari_os_pages(bytes);
+    int32_t i;
+    *plan = made;
+    if (!made) {
+        return dpari_gx_no_memory(bytes, why);
+    }
+    (void)dpari_gx_lay_out(made, n, depth);
+    for (i = 0; i < n; i++) {
+        made->at[i] = list[i];
+        made->shape[i] = dpari_gx_shape_at(grid, list[i]);
+        dpari_gx_field_of(grid, made, i);
+    }
+    made->mirrors = dpari_gx_mirrors(grid, made->shape, n, depth, NULL);
+    dpari_gx_lay_out_rest(grid, made);
+    if (made->rest_bytes == 0) {
+        return DPAR_OK;
+    }
+    made->rest = dpari_os_pages(made->rest_bytes);
+    if (!made->rest) {
+        return dpari_gx_no_memory(made->rest_bytes, why);
+    }
+    dpari_gx_lay_out_rest(grid, made);
+    (void)dpari_gx_mirrors(grid, made->shape, n, depth, made->mirror);
+    return DPAR_OK;
+}
+
+/* Lists types and components of the arrays, which are compared before a plan is made. */
+static DPARI_COLD void dpari_gx_state_kinds(dpari_facts *facts, const void *given)
+{
+    const dpari_gx_numbers *args = (const dpari_gx_numbers *)given;
+    int32_t i;
+    dpari_fact(facts, "the number of arrays", 0, args->count);
+    dpari_fact(facts, "depth", 0, args->depth);
+    for (i = 0; i < args->count; i++) {
+        const dpari_gx_shape *shape = dpari_gx_shape_at(args->grid, args->list[i]);
+        dpari_fact_type(facts, "the type of array #", i, shape->type);
+        dpari_fact(facts, "the number of components of array #", i, shape->components);
+        dpari_fact(facts, "whether array # is of desc.type (1) or was attached (0)", i,
+                   shape->packed);
+    }
+}
+
+/* Plans an exchange of known arrays. Collective. */
+static DPARI_COLD dpar_status dpari_gx_new_plan(dpari_gx *grid, void *const *list, int32_t n,
+                                                int32_t depth, dpari_gx_plan **plan, dpar_why *why)
+{
+    dpar_comm *comm = grid->head.comm;
+    dpari_gx_plan *made = NULL, **last = &grid->plans;
+    dpari_gx_numbers given;
+    dpar_halo_plan_desc desc;
+    dpar_status status = dpari_gx_describe(grid, list, n, depth, &made, why);
+    given.grid = grid;
+    given.list = list;
+    given.count = n;
+    given.depth = depth;
+    status = dpari_agree_on(comm, status, "grid exchange", dpari_gx_state_kinds, &given, why);
+    if (status == DPAR_OK) {
+        dpari_gx_options(made, &desc);
+        status = dpar_halo_plan_make(comm, &desc, &made->exchange, why);
+    }
+    if (status != DPAR_OK) {
+        if (made) {
+            dpari_os_unmap(made->rest, made->rest_bytes);
+            dpari_os_unmap(made, made->bytes);
+        }
+        return status;
+    }
+    while (*last) {
+        last = &(*last)->next;
+    }
+    *last = made;
+    *plan = made;
+    return DPAR_OK;
+}
+
+/* Returns a plan for arrays of these shapes and this depth whose exchange is not in progress, or
+ * NULL. */
+static dpari_gx_plan *dpari_gx_match(const dpari_gx *grid, void *const *list, int32_t n,
+                                     int32_t depth)
+{
+    dpari_gx_plan *plan;
+    int32_t i;
+    for (plan = grid->plans; plan; plan = plan->next) {
+        if (plan->count != n || plan->depth != depth || plan->active) {
+            continue;
+        }
+        for (i = 0; i < n; i++) {
+            if (plan->at[i] != list[i] && dpari_gx_shape_at(grid, list[i]) != plan->shape[i]) {
+                break;
+            }
+        }
+        if (i == n) {
+            return plan;
+        }
+    }
+    return NULL;
+}
+
+DPARI_INTERNAL DPARI_COLD void dpari_gx_state_list(dpari_facts *facts, const void *given)
+{
+    const dpari_gx_numbers *args = (const dpari_gx_numbers *)given;
+    int32_t i;
+    dpari_fact(facts, "the number of arrays", 0, args->count);
+    dpari_fact(facts, "depth", 0, args->depth);
+    for (i = 0; i < args->count; i++) {
+        const dpari_gx_array *known = dpari_gx_find(args->grid, args->list[i]);
+        dpari_fact(facts, "array # of the list", i, known ? known->number : -1);
+    }
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_check_list(const dpari_gx *grid, void *const *list,
+                                                          int32_t count, int32_t depth,
+                                                          dpar_why *why)
+{
+    int32_t i;
+    if (!list) {
+        return dpari_wrong(why, "grid: the list of %d arrays is NULL", count);
+    }
+    if (count < 1 || count > 4096) {
+        return dpari_wrong(why, "grid: the list has %d arrays; it must have 1 to 4096", count);
+    }
+    if (depth < 0 || depth > grid->widest) {
+        return dpari_say(DPAR_E_RANGE, why,
+                         "grid: depth is %d; it must be 0 to %ld, the width of the halo", depth,
+                         grid->widest);
+    }
+    for (i = 0; i < count; i++) {
+        const dpari_gx_array *other = NULL;
+        if (list[i] && grid->desc.type != 0 && !dpari_gx_find(grid, list[i])) {
+            other = dpari_gx_in_another(grid, list[i]);
+        }
+        if (other) {
+            return dpari_wrong(
+                why,
+                "grid: array %d of the list points into another array, %ld bytes after its "
+                "first own point; pass the address of that point",
+                i, (int64_t)(uintptr_t)list[i] - (int64_t)(uintptr_t)other->at);
+        }
+        if (!dpari_gx_shape_at(grid, list[i])) {
+            return dpari_wrong(
+                why,
+                "grid: array %d of the list of %d does not belong to this grid; pass the "
+                "address of its first own point, as dpar_grid_array returned it or "
+                "dpar_grid_attach got it",
+                i, count);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* Checks the arrays of an exchange, compares them between ranks if desc.check is 1, and makes the
+ * plan if *plan is NULL. Called if there is no plan yet, and for every exchange of a grid with
+ * desc.check. Collective. */
+static DPARI_COLD dpar_status dpari_gx_check_and_plan(dpari_gx *grid, void *const *list, int32_t n,
+                                                      int32_t depth, dpari_gx_plan **plan)
+{
+    dpari_gx_numbers given;
+    dpar_why why;
+    dpar_status status = dpari_gx_check_list(grid, list, n, depth, &why);
+    given.grid = grid;
+    given.list = list;
+    given.count = n;
+    given.depth = depth;
+    if (grid->desc.check) {
+        status = dpari_agree_on(grid->head.comm, status, "grid", dpari_gx_state_list, &given, &why);
+    }
+    if (status == DPAR_OK && !*plan) {
+        status = dpari_gx_new_plan(grid, list, n, depth, plan, &why);
+    }
+    return dpari_gx_say(grid, status, &why);
+}
+
+DPARI_INTERNAL dpar_status dpari_gx_bind_plan(dpari_gx *grid, void *const *list, int32_t n,
+                                              int32_t depth, dpari_gx_plan **plan)
+{
+    dpar_status status;
+    int32_t i;
+    if (depth == grid->widest) {
+        depth = 0;
+    }
+    *plan = list && depth >= 0 ? dpari_gx_match(grid, list, n, depth) : NULL;
+    if (!*plan || grid->desc.check) {
+        status = dpari_gx_check_and_plan(grid, list, n, depth, plan);
+        if (status != DPAR_OK) {
+            return status;
+        }
+    }
+    for (i = 0; i < n; i++) {
+        if ((*plan)->at[i] != list[i]) {
+            status = dpar_halo_plan_bind((*plan)->exchange, i, list[i], NULL);
+            if (status != DPAR_OK) {
+                return status;
+            }
+            (*plan)->before = (*plan)->at[i];
+            (*plan)->at[i] = list[i];
+        }
+    }
+    if (n == 1 && depth == 0 && (*plan)->mirrors == 0 && !grid->desc.check) {
+        grid->quick = *plan;
+        grid->now = list[0];
+        grid->now_exchange = (*plan)->exchange;
+    }
+    return DPAR_OK;
+}
+
+DPARI_INTERNAL int dpari_gx_rebind(dpari_gx *grid, void *u)
+{
+    dpari_gx_plan *plan = grid->quick;
+    if (grid->now == grid || plan->before != u || !u || grid->under_way > 0 ||
+        dpar_halo_plan_bind(plan->exchange, 0, u, NULL) != DPAR_OK) {
+        return 0;
+    }
+    plan->before = plan->at[0];
+    plan->at[0] = grid->now = u;
+    return 1;
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_free_plans(dpari_gx *grid, const dpar_comm *comm)
+{
+    dpar_status first = DPAR_OK;
+    while (grid->plans) {
+        dpari_gx_plan *plan = grid->plans;
+        if (comm) {
+            const dpar_status status = dpar_halo_plan_free(plan->exchange);
+            if (first == DPAR_OK) {
+                first = status;
+            }
+        } else {
+            dpari_object_release(plan->exchange->owned);
+        }
+        grid->plans = plan->next;
+        dpari_os_unmap(plan->rest, plan->rest_bytes);
+        dpari_os_unmap(plan, plan->bytes);
+    }
+    return first;
+}
+
+/* ==== halo/grid_attach.c ==== */
+
+/* Adds arrays to a grid. Implements dpar_grid_array and dpar_grid_attach.
+ *
+ * Each rank first checks and allocates without the others. The ranks then agree that all have
+ * succeeded and describe the same array, and look for a known shape that it has on all ranks. */
 
 /* Checks that an array may be attached at this address. */
 static DPARI_COLD dpar_status dpari_gx_check_place(const dpari_gx *grid,
@@ -7193,26 +7716,6 @@ static DPARI_COLD dpar_status dpari_gx_check_place(const dpari_gx *grid,
             "dpar_grid_attach: the array of rank %d has elements in common with one of "
             "dpar_grid_array, and begins %ld bytes after its first own point",
             rank, (int64_t)(uintptr_t)at - (int64_t)(uintptr_t)array->at);
-    }
-    return DPAR_OK;
-}
-
-/* Allocates the entry of another array, and a shape in case the array has a new one. */
-static DPARI_COLD dpar_status dpari_gx_new_entry(dpari_gx *grid, dpari_gx_shape **fresh,
-                                                 dpar_why *why)
-{
-    dpari_gx_page *page = grid->pages;
-    *fresh = (dpari_gx_shape *)dpari_os_pages((int64_t)sizeof **fresh);
-    if (!page || page->count == DPARI_GX_KNOWN) {
-        page = (dpari_gx_page *)dpari_os_pages((int64_t)sizeof *page);
-        if (page) {
-            page->next = grid->pages;
-            grid->pages = page;
-        }
-    }
-    if (!page || !*fresh) {
-        return dpari_say(DPAR_E_MEMORY, why, "grid: %ld bytes cannot be allocated",
-                         (int64_t)(sizeof **fresh + sizeof *page));
     }
     return DPAR_OK;
 }
@@ -7359,6 +7862,27 @@ static DPARI_COLD dpar_status dpari_gx_add_here(dpari_gx *grid, dpari_gx_adding 
     return dpari_gx_check_place(grid, adding->fresh, adding->at, adding->low, adding->high, why);
 }
 
+/* An array that is being added, for dpari_gx_state_array. */
+typedef struct dpari_gx_given {
+    const dpar_grid *grid;
+    const dpari_gx_shape *shape;
+    int64_t arrays;
+} dpari_gx_given;
+
+/* Lists what must be equal on all ranks when an array becomes known. */
+static DPARI_COLD void dpari_gx_state_array(dpari_facts *facts, const void *given)
+{
+    const dpari_gx_given *args = (const dpari_gx_given *)given;
+    int32_t d;
+    dpari_fact(facts, "the number of arrays so far", 0, args->arrays);
+    dpari_fact_type(facts, "type", 0, args->shape->type);
+    dpari_fact(facts, "components", 0, args->shape->components);
+    for (d = 0; d < args->grid->dims; d++) {
+        dpari_fact(facts, "location[#]", d, args->shape->field.location[d]);
+        dpari_fact(facts, "odd[#]", d, args->shape->field.odd[d]);
+    }
+}
+
 /* Does the collective part of adding an array. Every rank calls it with the status of its local
  * part. *known receives the array's shape if all ranks have it already, otherwise NULL. */
 static DPARI_COLD dpar_status dpari_gx_add_together(dpari_gx *grid, dpari_gx_adding *adding,
@@ -7446,720 +7970,10 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_attach(dpar_grid *grid, void *u, int32
     return status;
 }
 
-/* ---- mirrors --------------------------------------------------------------------------------- */
+/* ==== halo/grid_whole.c ==== */
 
-/* Returns the number of halo cells in a dim that an exchange of this depth fills below the block
- * (side 0) or above it (side 1). */
-static int64_t dpari_gx_width(const dpari_gx *grid, int32_t depth, int32_t d, int side)
-{
-    const int64_t w = side ? grid->high[d] : grid->low[d];
-    return depth > 0 ? dpari_least(w, depth) : w;
-}
-
-/* Computes the box of points that the mirror at an end of dim d fills, counted from the first own
- * point. In dim d it spans the points beyond the end. In the other dims it spans all points that
- * have values: own points, points that exchanges fill, and points that mirrors of dims before d
- * have filled. Returns 0 if the box is empty. */
-static DPARI_COLD int dpari_gx_beyond(const dpari_gx *grid, const dpari_gx_shape *shape,
-                                      int32_t depth, int32_t d, int side, dpar_box *box)
-{
-    int32_t e;
-    for (e = 0; e < grid->head.dims; e++) {
-        const int64_t faces = shape->field.location[e] != 0, below = -grid->head.first[e];
-        const int64_t above = grid->head.cells[e] + faces - grid->head.first[e];
-        const int wide = shape->halo.shape == DPAR_STENCIL_BOX || e == d;
-        box->lo[e] = wide ? -dpari_gx_width(grid, depth, e, 0) : 0;
-        box->hi[e] = grid->head.count[e] + faces + (wide ? dpari_gx_width(grid, depth, e, 1) : 0);
-        if (e == d) {
-            if (side) {
-                box->lo[e] = dpari_most(above, box->lo[e]);
-            } else {
-                box->hi[e] = dpari_least(below, box->hi[e]);
-            }
-        } else if (!grid->desc.periodic[e]) {
-            if (e > d || !grid->desc.mirror_low[e]) {
-                box->lo[e] = dpari_most(below, box->lo[e]);
-            }
-            if (e > d || !grid->desc.mirror_high[e]) {
-                box->hi[e] = dpari_least(above, box->hi[e]);
-            }
-        }
-        if (box->hi[e] <= box->lo[e]) {
-            return 0;
-        }
-    }
-    box->dims = grid->head.dims;
-    return 1;
-}
-
-/* Makes the copy that fills a box beyond a mirror, for component k or for all (-1).
- *
- * Point i, counted from the grid's first point, receives the value of point sum - i. If the mirror
- * is the outer face of the end cell and points are in the middle of cells, sum is -1 at the low end
- * and 2 * cells - 1 at the high end. If the mirror goes through the middle of the end cell, sum is
- * 1 more at the low end and 1 less at the high end. If points are on faces, sum is 1 more. */
-static DPARI_COLD void dpari_gx_reflect(const dpari_gx *grid, const dpari_gx_shape *shape,
-                                        const dpar_box *box, int32_t d, int side, int32_t k,
-                                        dpari_gx_mirror *mirror)
-{
-    const int32_t dims = grid->head.dims, bytes = dpar_type_bytes(shape->type);
-    const int32_t on =
-        (side ? grid->desc.mirror_high[d] : grid->desc.mirror_low[d]) == DPAR_GRID_MIRROR_CELL;
-    const int32_t faces = shape->field.location[d] != 0;
-    const int64_t sum = (side ? 2 * grid->head.cells[d] - 1 - on : on - 1) + faces;
-    dpar_mem_box *copy = &mirror->box;
-    dpari_stride_piece piece;
-    int64_t at = 0;
-    int32_t e;
-    dpari_zero(copy, sizeof *copy);
-    dpari_zero(&piece, sizeof piece);
-    copy->to_type = copy->from_type = shape->type;
-    copy->op = DPAR_COPY;
-    copy->negate = k < 32 && (shape->field.odd[d] >> (k < 0 ? 0 : k) & 1u) != 0;
-    copy->dims = dims + 1;
-    for (e = 0; e < dims; e++) {
-        copy->extent[e] = box->hi[e] - box->lo[e];
-        copy->to_stride[e] = copy->from_stride[e] = shape->field.stride[e];
-        at += box->lo[e] * shape->field.stride[e];
-    }
-    copy->extent[dims] = k < 0 ? shape->components : 1;
-    copy->to_stride[dims] = copy->from_stride[dims] = shape->field.component_stride;
-    copy->from_stride[d] = -copy->from_stride[d];
-    at += k < 0 ? 0 : k * shape->field.component_stride;
-    mirror->dim = d;
-    mirror->to = at * bytes;
-    mirror->from =
-        (at + (sum - 2 * (grid->head.first[d] + box->lo[d])) * shape->field.stride[d]) * bytes;
-    piece.dims = copy->dims;
-    piece.to_type = piece.from_type = shape->type;
-    piece.op = DPAR_COPY;
-    piece.negate = copy->negate;
-    for (e = 0; e <= dims; e++) {
-        piece.extent[e] = copy->extent[e];
-        piece.to[e] = copy->to_stride[e];
-        piece.from[e] = copy->from_stride[e];
-    }
-    dpari_stride_prepare(&mirror->stride, &piece);
-}
-
-/* Lists the boxes that mirrors fill, dim after dim, and returns their number. If `mirror` is NULL,
- * only counts them. */
-static DPARI_COLD int32_t dpari_gx_mirrors(const dpari_gx *grid, const dpari_gx_shape *const *shape,
-                                           int32_t n, int32_t depth, dpari_gx_mirror *mirror)
-{
-    int32_t d, i, side, k, end, count = 0;
-    dpar_box box;
-    for (d = 0; d < grid->head.dims; d++) {
-        for (i = 0; i < 2 * n; i++) {
-            const dpari_gx_shape *field = shape[i / 2];
-            const int32_t comps = field->components;
-            const uint32_t all = comps > 31 ? ~(uint32_t)0 : ((uint32_t)1 << comps) - 1;
-            const uint32_t odd = field->field.odd[d] & all;
-            const int apart = odd != 0 && (odd != all || comps > 32);
-            side = i % 2;
-            if (!(side ? grid->desc.mirror_high[d] : grid->desc.mirror_low[d]) ||
-                !dpari_gx_beyond(grid, field, depth, d, side, &box)) {
-                continue;
-            }
-            /* One box for each component, or one for all (-1) if all of them change their sign or
-             * none does. */
-            end = apart ? comps : 0;
-            for (k = apart ? 0 : -1; k < end; k++) {
-                if (mirror) {
-                    dpari_gx_reflect(grid, field, &box, d, side, k, &mirror[count]);
-                    mirror[count].item = i / 2;
-                }
-                count++;
-            }
-        }
-    }
-    return count;
-}
-
-/* Moves the boxes at mirrors in a device's memory, with one call per dim, because the boxes of a
- * dim read values that the boxes of earlier dims have written. In the communicator's memory, later
- * operations are ordered after these moves, so that nothing waits for them here. */
-static DPARI_COLD dpar_status dpari_gx_move_mirrors(const dpari_gx *grid, dpari_gx_plan *plan)
-{
-    int32_t i, count = 0;
-    for (i = 0; i < plan->mirrors; i++) {
-        const dpari_gx_mirror *mirror = &plan->mirror[i];
-        dpar_mem_box *box = &plan->box[count];
-        *box = mirror->box;
-        box->to = (char *)plan->at[mirror->item] + mirror->to;
-        box->from = (char *)plan->at[mirror->item] + mirror->from;
-        count++;
-        if (i + 1 == plan->mirrors || mirror[1].dim != mirror->dim) {
-            const dpar_status status = grid->mem->move(grid->mem->ctx, plan->box, count);
-            if (status != DPAR_OK) {
-                return status;
-            }
-            count = 0;
-        }
-    }
-    if (grid->mem == grid->head.comm->mem) {
-        return DPAR_OK;
-    }
-    return grid->mem->wait(grid->mem->ctx);
-}
-
-/* Fills the halos at mirrors in a device's memory. A failure breaks the communicator. */
-static DPARI_COLD dpar_status dpari_gx_fill_there(const dpari_gx *grid, dpari_gx_plan *plan)
-{
-    const dpar_status status = dpari_gx_move_mirrors(grid, plan);
-    if (status != DPAR_OK) {
-        dpar_comm_abort(grid->head.comm, status,
-                        "grid: the halos at mirrors could not be filled in the device's memory");
-    }
-    return status;
-}
-
-/* Fills the halos at mirrors, after an exchange. */
-static dpar_status dpari_gx_fill(const dpari_gx *grid, dpari_gx_plan *plan)
-{
-    int32_t i;
-    if (plan->box) {
-        return dpari_gx_fill_there(grid, plan);
-    }
-    for (i = 0; i < plan->mirrors; i++) {
-        const dpari_gx_mirror *mirror = &plan->mirror[i];
-        char *at = (char *)plan->at[mirror->item];
-        dpari_stride_run(&mirror->stride, at + mirror->to, at + mirror->from);
-    }
-    return DPAR_OK;
-}
-
-/* ---- plans ----------------------------------------------------------------------------------- */
-
-/* Describes array i of a plan as a field. With a depth, the halo to exchange is narrower than the
- * array's. */
-static DPARI_COLD void dpari_gx_field_of(const dpari_gx *grid, dpari_gx_plan *plan, int32_t i)
-{
-    const dpari_gx_shape *shape = plan->shape[i];
-    dpar_halo_field *field = &plan->field[i];
-    int32_t d;
-    dpari_gx_field(grid, shape, plan->at[i], field);
-    if (plan->depth > 0) {
-        plan->halo[i] = shape->halo;
-        field->halo = &plan->halo[i];
-        field->array_halo = &shape->halo;
-        for (d = 0; d < grid->head.dims; d++) {
-            plan->halo[i].low[d] = dpari_gx_width(grid, plan->depth, d, 0);
-            plan->halo[i].high[d] =
-                dpari_gx_width(grid, plan->depth, d, 1) + (shape->field.location[d] != 0);
-        }
-    }
-}
-
-/* Divides a plan's memory into its lists, and returns the number of bytes. If plan is NULL, only
- * counts the bytes. */
-static DPARI_COLD int64_t dpari_gx_lay_out(dpari_gx_plan *plan, int32_t n, int32_t depth)
-{
-    dpari_gx_plan none;
-    dpari_room room;
-    room.at = (unsigned char *)plan;
-    room.used = 0;
-    (void)dpari_room_take(&room, 1, sizeof *plan);
-    plan = plan ? plan : &none;
-    plan->at = (void **)dpari_room_take(&room, n, sizeof *plan->at);
-    plan->shape = (const dpari_gx_shape **)dpari_room_take(&room, n, sizeof *plan->shape);
-    plan->field = (dpar_halo_field *)dpari_room_take(&room, n, sizeof *plan->field);
-    plan->halo = (dpar_halo *)dpari_room_take(&room, depth > 0 ? n : 0, sizeof *plan->halo);
-    plan->bytes = room.used;
-    plan->count = n;
-    plan->depth = depth;
-    return room.used;
-}
-
-/* Divides the memory of mirrors, plan->rest, into its two lists, and counts its bytes. It is not a
- * part of the plan's memory, because the number of mirrors is not known when that is allocated. */
-static DPARI_COLD void dpari_gx_lay_out_rest(const dpari_gx *grid, dpari_gx_plan *plan)
-{
-    const int32_t there = grid->mem ? plan->mirrors : 0;
-    dpari_room room;
-    room.at = (unsigned char *)plan->rest;
-    room.used = 0;
-    plan->mirror = (dpari_gx_mirror *)dpari_room_take(&room, plan->mirrors, sizeof *plan->mirror);
-    plan->box = (dpar_mem_box *)dpari_room_take(&room, there, sizeof *plan->box);
-    plan->box = there > 0 ? plan->box : NULL;
-    plan->rest_bytes = room.used;
-}
-
-/* Sets the options of a plan. If an array may change from call to call, everything is packed,
- * because the next one may be in memory that peers cannot read. */
-static DPARI_COLD void dpari_gx_options(const dpari_gx_plan *plan, dpar_halo_plan_desc *desc)
-{
-    int32_t i;
-    dpari_zero(desc, sizeof *desc);
-    desc->field = plan->field;
-    desc->field_count = plan->count;
-    for (i = 0; i < plan->count; i++) {
-        if (plan->shape[i]->packed) {
-            desc->method = DPAR_HALO_PACKED;
-        }
-    }
-}
-
-/* Reports that the memory of a plan cannot be allocated. */
-static DPARI_COLD dpar_status dpari_gx_no_memory(int64_t bytes, dpar_why *why)
-{
-    return dpari_say(DPAR_E_MEMORY, why,
-                     "grid: %ld bytes for a plan cannot be allocated (is ulimit -v too small?)",
-                     bytes);
-}
-
-/* Does the local part of planning: allocates memory and describes the plan. *plan is NULL if it
- * could not be allocated; if a later step fails, the caller must free it. */
-static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx *grid, void *const *list, int32_t n,
-                                                int32_t depth, dpari_gx_plan **plan, dpar_why *why)
-{
-    const int64_t bytes = dpari_gx_lay_out(NULL, n, depth);
-    dpari_gx_plan *made = (dpari_gx_plan *)dpari_os_pages(bytes);
-    int32_t i;
-    *plan = made;
-    if (!made) {
-        return dpari_gx_no_memory(bytes, why);
-    }
-    (void)dpari_gx_lay_out(made, n, depth);
-    for (i = 0; i < n; i++) {
-        made->at[i] = list[i];
-        made->shape[i] = dpari_gx_shape_at(grid, list[i]);
-        dpari_gx_field_of(grid, made, i);
-    }
-    made->mirrors = dpari_gx_mirrors(grid, made->shape, n, depth, NULL);
-    dpari_gx_lay_out_rest(grid, made);
-    if (made->rest_bytes == 0) {
-        return DPAR_OK;
-    }
-    made->rest = dpari_os_pages(made->rest_bytes);
-    if (!made->rest) {
-        return dpari_gx_no_memory(made->rest_bytes, why);
-    }
-    dpari_gx_lay_out_rest(grid, made);
-    (void)dpari_gx_mirrors(grid, made->shape, n, depth, made->mirror);
-    return DPAR_OK;
-}
-
-/* The arrays and the depth of an exchange, which the ranks compare. */
-typedef struct dpari_gx_numbers {
-    const dpari_gx *grid;
-    void *const *list;
-    int32_t count, depth;
-} dpari_gx_numbers;
-
-/* Lists types and components of the arrays, which are compared before a plan is made. */
-static DPARI_COLD void dpari_gx_state_kinds(dpari_facts *facts, const void *given)
-{
-    const dpari_gx_numbers *args = (const dpari_gx_numbers *)given;
-    int32_t i;
-    dpari_fact(facts, "the number of arrays", 0, args->count);
-    dpari_fact(facts, "depth", 0, args->depth);
-    for (i = 0; i < args->count; i++) {
-        const dpari_gx_shape *shape = dpari_gx_shape_at(args->grid, args->list[i]);
-        dpari_fact_type(facts, "the type of array #", i, shape->type);
-        dpari_fact(facts, "the number of components of array #", i, shape->components);
-        dpari_fact(facts, "whether array # is of desc.type (1) or was attached (0)", i,
-                   shape->packed);
-    }
-}
-
-/* Plans an exchange of known arrays. Collective. */
-static DPARI_COLD dpar_status dpari_gx_new_plan(dpari_gx *grid, void *const *list, int32_t n,
-                                                int32_t depth, dpari_gx_plan **plan, dpar_why *why)
-{
-    dpar_comm *comm = grid->head.comm;
-    dpari_gx_plan *made = NULL, **last = &grid->plans;
-    dpari_gx_numbers given;
-    dpar_halo_plan_desc desc;
-    dpar_status status = dpari_gx_describe(grid, list, n, depth, &made, why);
-    given.grid = grid;
-    given.list = list;
-    given.count = n;
-    given.depth = depth;
-    status = dpari_agree_on(comm, status, "grid exchange", dpari_gx_state_kinds, &given, why);
-    if (status == DPAR_OK) {
-        dpari_gx_options(made, &desc);
-        status = dpar_halo_plan_make(comm, &desc, &made->exchange, why);
-    }
-    if (status != DPAR_OK) {
-        if (made) {
-            dpari_os_unmap(made->rest, made->rest_bytes);
-            dpari_os_unmap(made, made->bytes);
-        }
-        return status;
-    }
-    while (*last) {
-        last = &(*last)->next;
-    }
-    *last = made;
-    *plan = made;
-    return DPAR_OK;
-}
-
-/* Returns a plan for arrays of these shapes and this depth whose exchange is not in progress, or
- * NULL. */
-static dpari_gx_plan *dpari_gx_match(const dpari_gx *grid, void *const *list, int32_t n,
-                                     int32_t depth)
-{
-    dpari_gx_plan *plan;
-    int32_t i;
-    for (plan = grid->plans; plan; plan = plan->next) {
-        if (plan->count != n || plan->depth != depth || plan->active) {
-            continue;
-        }
-        for (i = 0; i < n; i++) {
-            if (plan->at[i] != list[i] && dpari_gx_shape_at(grid, list[i]) != plan->shape[i]) {
-                break;
-            }
-        }
-        if (i == n) {
-            return plan;
-        }
-    }
-    return NULL;
-}
-
-/* Lists the numbers of the arrays, which are compared in grids with desc.check and before
- * gathering. */
-static DPARI_COLD void dpari_gx_state_list(dpari_facts *facts, const void *given)
-{
-    const dpari_gx_numbers *args = (const dpari_gx_numbers *)given;
-    int32_t i;
-    dpari_fact(facts, "the number of arrays", 0, args->count);
-    dpari_fact(facts, "depth", 0, args->depth);
-    for (i = 0; i < args->count; i++) {
-        const dpari_gx_array *known = dpari_gx_find(args->grid, args->list[i]);
-        dpari_fact(facts, "array # of the list", i, known ? known->number : -1);
-    }
-}
-
-/* Checks the arrays and the depth of an exchange, without the other ranks. */
-static DPARI_COLD dpar_status dpari_gx_check_list(const dpari_gx *grid, void *const *list,
-                                                  int32_t count, int32_t depth, dpar_why *why)
-{
-    int32_t i;
-    if (!list) {
-        return dpari_wrong(why, "grid: the list of %d arrays is NULL", count);
-    }
-    if (count < 1 || count > 4096) {
-        return dpari_wrong(why, "grid: the list has %d arrays; it must have 1 to 4096", count);
-    }
-    if (depth < 0 || depth > grid->widest) {
-        return dpari_say(DPAR_E_RANGE, why,
-                         "grid: depth is %d; it must be 0 to %ld, the width of the halo", depth,
-                         grid->widest);
-    }
-    for (i = 0; i < count; i++) {
-        const dpari_gx_array *other = NULL;
-        if (list[i] && grid->desc.type != 0 && !dpari_gx_find(grid, list[i])) {
-            other = dpari_gx_in_another(grid, list[i]);
-        }
-        if (other) {
-            return dpari_wrong(
-                why,
-                "grid: array %d of the list points into another array, %ld bytes after its "
-                "first own point; pass the address of that point",
-                i, (int64_t)(uintptr_t)list[i] - (int64_t)(uintptr_t)other->at);
-        }
-        if (!dpari_gx_shape_at(grid, list[i])) {
-            return dpari_wrong(
-                why,
-                "grid: array %d of the list of %d does not belong to this grid; pass the "
-                "address of its first own point, as dpar_grid_array returned it or "
-                "dpar_grid_attach got it",
-                i, count);
-        }
-    }
-    return DPAR_OK;
-}
-
-/* Checks the arrays of an exchange, compares them between ranks if desc.check is 1, and makes the
- * plan if *plan is NULL. Called if there is no plan yet, and for every exchange of a grid with
- * desc.check. Collective. */
-static DPARI_COLD dpar_status dpari_gx_check_and_plan(dpari_gx *grid, void *const *list, int32_t n,
-                                                      int32_t depth, dpari_gx_plan **plan)
-{
-    dpari_gx_numbers given;
-    dpar_why why;
-    dpar_status status = dpari_gx_check_list(grid, list, n, depth, &why);
-    given.grid = grid;
-    given.list = list;
-    given.count = n;
-    given.depth = depth;
-    if (grid->desc.check) {
-        status = dpari_agree_on(grid->head.comm, status, "grid", dpari_gx_state_list, &given, &why);
-    }
-    if (status == DPAR_OK && !*plan) {
-        status = dpari_gx_new_plan(grid, list, n, depth, plan, &why);
-    }
-    return dpari_gx_say(grid, status, &why);
-}
-
-/* Finds or makes the plan of an exchange, and binds the arrays to it. */
-static dpar_status dpari_gx_bind_plan(dpari_gx *grid, void *const *list, int32_t n, int32_t depth,
-                                      dpari_gx_plan **plan)
-{
-    dpar_status status;
-    int32_t i;
-    if (depth == grid->widest) {
-        depth = 0;
-    }
-    *plan = list && depth >= 0 ? dpari_gx_match(grid, list, n, depth) : NULL;
-    if (!*plan || grid->desc.check) {
-        status = dpari_gx_check_and_plan(grid, list, n, depth, plan);
-        if (status != DPAR_OK) {
-            return status;
-        }
-    }
-    for (i = 0; i < n; i++) {
-        if ((*plan)->at[i] != list[i]) {
-            status = dpar_halo_plan_bind((*plan)->exchange, i, list[i], NULL);
-            if (status != DPAR_OK) {
-                return status;
-            }
-            (*plan)->before = (*plan)->at[i];
-            (*plan)->at[i] = list[i];
-        }
-    }
-    if (n == 1 && depth == 0 && (*plan)->mirrors == 0 && !grid->desc.check) {
-        grid->quick = *plan;
-        grid->now = list[0];
-        grid->now_exchange = (*plan)->exchange;
-    }
-    return DPAR_OK;
-}
-
-/* Fast path for codes that swap two arrays: if u was bound to grid->quick before the array that is
- * bound now, binds u again and returns 1, otherwise returns 0. */
-static int dpari_gx_rebind(dpari_gx *grid, void *u)
-{
-    dpari_gx_plan *plan = grid->quick;
-    if (grid->now == grid || plan->before != u || !u || grid->under_way > 0 ||
-        dpar_halo_plan_bind(plan->exchange, 0, u, NULL) != DPAR_OK) {
-        return 0;
-    }
-    plan->before = plan->at[0];
-    plan->at[0] = grid->now = u;
-    return 1;
-}
-
-/* ---- exchanges ------------------------------------------------------------------------------- */
-
-/* Checks that none of these arrays takes part in an exchange that has begun and not ended. */
-static DPARI_COLD dpar_status dpari_gx_check_idle(const dpari_gx *grid, void *const *list,
-                                                  int32_t n)
-{
-    int32_t i;
-    for (i = 0; list && i < n; i++) {
-        if (dpari_gx_in_progress(grid, list[i])) {
-            return dpari_comm_wrong(
-                grid->head.comm,
-                "grid: an exchange of array %d of the list of %d has begun and not ended; call "
-                "dpar_grid_end first",
-                i, n);
-        }
-    }
-    return DPAR_OK;
-}
-
-/* Finds the plan of an exchange and binds the arrays to it. Fails if an array takes part in another
- * exchange that has not ended. */
-static dpar_status dpari_gx_ready(dpari_gx *grid, void *const *list, int32_t count, int32_t depth,
-                                  dpari_gx_plan **plan)
-{
-    if (grid->under_way > 0) {
-        const dpar_status status = dpari_gx_check_idle(grid, list, count);
-        if (status != DPAR_OK) {
-            return status;
-        }
-    }
-    return dpari_gx_bind_plan(grid, list, count, depth, plan);
-}
-
-/* Exchanges some arrays, from begin to end. */
-static dpar_status dpari_gx_run(dpari_gx *grid, void *const *list, int32_t count, int32_t depth)
-{
-    dpari_gx_plan *plan;
-    dpar_status status = dpari_gx_ready(grid, list, count, depth, &plan);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    status = dpar_halo_plan_exchange(plan->exchange);
-    if (status != DPAR_OK || plan->mirrors == 0) {
-        return status;
-    }
-    return dpari_gx_fill(grid, plan);
-}
-
-DPAR_API dpar_status dpar_grid_exchange(dpar_grid *grid, void *u)
-{
-    dpari_gx *g = dpari_gx_of(grid);
-    if (!g) {
-        return DPAR_E_ARG;
-    }
-    if (g->now == u || dpari_gx_rebind(g, u)) {
-        return dpar_halo_plan_exchange(g->now_exchange);
-    }
-    return dpari_gx_run(g, &u, 1, 0);
-}
-
-DPAR_API dpar_status dpar_grid_exchange_many(dpar_grid *grid, void *const *arrays, int32_t count,
-                                             int32_t depth)
-{
-    dpari_gx *g = dpari_gx_of(grid);
-    return g ? dpari_gx_run(g, arrays, count, depth) : DPAR_E_ARG;
-}
-
-/* Begins an exchange of some arrays. */
-static dpar_status dpari_gx_start(dpari_gx *grid, void *const *list, int32_t count, int32_t depth)
-{
-    dpari_gx_plan *plan;
-    dpar_status status = dpari_gx_ready(grid, list, count, depth, &plan);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    status = dpar_halo_plan_begin(plan->exchange);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    plan->active = 1;
-    grid->under_way++;
-    grid->now = grid;
-    return DPAR_OK;
-}
-
-DPAR_API dpar_status dpar_grid_begin(dpar_grid *grid, void *u)
-{
-    dpari_gx *g = dpari_gx_of(grid);
-    return g ? dpari_gx_start(g, &u, 1, 0) : DPAR_E_ARG;
-}
-
-DPAR_API dpar_status dpar_grid_begin_many(dpar_grid *grid, void *const *arrays, int32_t count,
-                                          int32_t depth)
-{
-    dpari_gx *g = dpari_gx_of(grid);
-    return g ? dpari_gx_start(g, arrays, count, depth) : DPAR_E_ARG;
-}
-
-/* Finds the plan of the exchange in progress that an array takes part in. */
-static dpar_status dpari_gx_active(dpar_grid *handle, const void *array, dpari_gx_plan **plan)
-{
-    const dpari_gx *grid = dpari_gx_of(handle);
-    *plan = NULL;
-    if (!grid) {
-        return DPAR_E_ARG;
-    }
-    *plan = dpari_gx_in_progress(grid, array);
-    if (!*plan) {
-        return dpari_comm_wrong(handle->comm, "grid: no exchange of this array has begun");
-    }
-    return DPAR_OK;
-}
-
-DPAR_API dpar_status dpar_grid_test(dpar_grid *grid, void *u)
-{
-    dpari_gx_plan *plan;
-    const dpar_status status = dpari_gx_active(grid, u, &plan);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    return dpar_halo_plan_test(plan->exchange);
-}
-
-DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u)
-{
-    dpari_gx_plan *plan;
-    dpar_status status = dpari_gx_active(grid, u, &plan);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    status = dpar_halo_plan_end(plan->exchange);
-    plan->active = 0;
-    dpari_gx_of(grid)->under_way--;
-    if (status != DPAR_OK || plan->mirrors == 0) {
-        return status;
-    }
-    return dpari_gx_fill(dpari_gx_of(grid), plan);
-}
-
-DPAR_API DPARI_COLD dpar_halo_plan *dpar_grid_plan(dpar_grid *grid, void *const *list, int32_t n)
-{
-    dpari_gx *g = dpari_gx_of(grid);
-    dpari_gx_plan *plan;
-    if (!g || dpari_gx_bind_plan(g, list, n, 0, &plan) != DPAR_OK) {
-        return NULL;
-    }
-    return plan->exchange;
-}
-
-DPAR_API const dpar_halo *dpar_grid_halo(const dpar_grid *grid)
-{
-    return grid ? &dpari_gx_in(grid)->halo : NULL;
-}
-
-/* ---- interior and boundary ------------------------------------------------------------------- */
-
-/* Computes the own cells of a dim, lo to hi - 1, that can be computed during an exchange, because
- * no halo cell that an exchange or a mirror fills is within the halo's width of them. */
-static void dpari_gx_inner(const dpari_gx *grid, int32_t d, int64_t *lo, int64_t *hi)
-{
-    const int64_t first = grid->head.first[d], own = grid->head.count[d];
-    const int below = first > 0 || grid->desc.periodic[d] || grid->desc.mirror_low[d];
-    const int above =
-        first + own < grid->head.cells[d] || grid->desc.periodic[d] || grid->desc.mirror_high[d];
-    *lo = dpari_least(below ? grid->low[d] : 0, own);
-    *hi = dpari_most(above ? own - grid->high[d] : own, *lo);
-}
-
-DPAR_API int dpar_grid_interior(const dpar_grid *grid, dpar_box *box)
-{
-    dpar_box inner;
-    int32_t d, some = 1;
-    dpari_zero(&inner, sizeof inner);
-    inner.dims = grid ? grid->dims : 0;
-    for (d = 0; d < inner.dims; d++) {
-        dpari_gx_inner(dpari_gx_in(grid), d, &inner.lo[d], &inner.hi[d]);
-        some = some && inner.lo[d] < inner.hi[d];
-    }
-    if (grid && box && some) {
-        *box = inner;
-        return 1;
-    }
-    return 0;
-}
-
-/* The boxes below and above the interior in dim 0 span all other dims. The boxes of dim 1 are
- * between these two, and so on. */
-DPAR_API int dpar_grid_boundary(const dpar_grid *grid, int32_t n, dpar_box *box)
-{
-    dpar_box next;
-    int64_t lo, hi;
-    int32_t d, side;
-    dpari_zero(&next, sizeof next);
-    next.dims = grid && box ? grid->dims : 0;
-    for (d = 0; d < next.dims; d++) {
-        next.hi[d] = grid->count[d];
-    }
-    for (d = 0; d < next.dims; d++) {
-        dpari_gx_inner(dpari_gx_in(grid), d, &lo, &hi);
-        for (side = 0; side < 2; side++) {
-            next.lo[d] = side ? hi : 0;
-            next.hi[d] = side ? grid->count[d] : lo;
-            if (next.lo[d] < next.hi[d] && n-- == 0) {
-                *box = next;
-                return 1;
-            }
-        }
-        next.lo[d] = lo;
-        next.hi[d] = hi;
-        if (lo == hi) {
-            return 0; /* there are no cells between the two boxes */
-        }
-    }
-    return 0;
-}
-
-/* ---- the whole array ------------------------------------------------------------------------- */
+/* Gathers a whole array on rank 0 and scatters it from there, rank after rank. Implements
+ * dpar_grid_gather and dpar_grid_scatter. */
 
 /* The memory between which dpar_grid_gather and dpar_grid_scatter move blocks. */
 typedef struct dpari_gx_block {
@@ -8169,13 +7983,6 @@ typedef struct dpari_gx_block {
     char *dense; /* one block, dense in C order, as it is sent */
     int back;    /* 0 gathers, 1 scatters */
 } dpari_gx_block;
-
-/* Computes the box of points that a rank owns, and returns the number of their elements. */
-static DPARI_COLD int64_t dpari_gx_owned(const dpari_gx_shape *shape, int32_t rank, dpar_box *own)
-{
-    (void)dpar_halo_owned(&shape->halo, rank, own);
-    return dpar_box_volume(own) * shape->components;
-}
 
 /* Copies a block between block->dense and this rank's array or, with `whole`, rank 0's whole array.
  * block->back determines the direction. */
@@ -8341,6 +8148,81 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_scatter(dpar_grid *grid, void *u, cons
     return dpari_gx_whole(dpari_gx_of(grid), u, w.read, 1);
 }
 
+/* ==== halo/grid_view.c ==== */
+
+/* Tells what a rank has of a grid, without messages: the interior and the boundary, the block of an
+ * array for files, the halo, and a picture of the owners. Implements dpar_grid_interior,
+ * dpar_grid_boundary, dpar_grid_block, dpar_grid_halo and dpar_grid_draw. */
+
+/* ---- interior and boundary ------------------------------------------------------------------- */
+
+/* Computes the own cells of a dim, lo to hi - 1, that can be computed during an exchange, because
+ * no halo cell that an exchange or a mirror fills is within the halo's width of them. */
+static void dpari_gx_inner(const dpari_gx *grid, int32_t d, int64_t *lo, int64_t *hi)
+{
+    const int64_t first = grid->head.first[d], own = grid->head.count[d];
+    const int below = first > 0 || grid->desc.periodic[d] || grid->desc.mirror_low[d];
+    const int above =
+        first + own < grid->head.cells[d] || grid->desc.periodic[d] || grid->desc.mirror_high[d];
+    *lo = dpari_least(below ? grid->low[d] : 0, own);
+    *hi = dpari_most(above ? own - grid->high[d] : own, *lo);
+}
+
+DPAR_API int dpar_grid_interior(const dpar_grid *grid, dpar_box *box)
+{
+    dpar_box inner;
+    int32_t d, some = 1;
+    dpari_zero(&inner, sizeof inner);
+    inner.dims = grid ? grid->dims : 0;
+    for (d = 0; d < inner.dims; d++) {
+        dpari_gx_inner(dpari_gx_in(grid), d, &inner.lo[d], &inner.hi[d]);
+        some = some && inner.lo[d] < inner.hi[d];
+    }
+    if (grid && box && some) {
+        *box = inner;
+        return 1;
+    }
+    return 0;
+}
+
+/* The boxes below and above the interior in dim 0 span all other dims. The boxes of dim 1 are
+ * between these two, and so on. */
+DPAR_API int dpar_grid_boundary(const dpar_grid *grid, int32_t n, dpar_box *box)
+{
+    dpar_box next;
+    int64_t lo, hi;
+    int32_t d, side;
+    dpari_zero(&next, sizeof next);
+    next.dims = grid && box ? grid->dims : 0;
+    for (d = 0; d < next.dims; d++) {
+        next.hi[d] = grid->count[d];
+    }
+    for (d = 0; d < next.dims; d++) {
+        dpari_gx_inner(dpari_gx_in(grid), d, &lo, &hi);
+        for (side = 0; side < 2; side++) {
+            next.lo[d] = side ? hi : 0;
+            next.hi[d] = side ? grid->count[d] : lo;
+            if (next.lo[d] < next.hi[d] && n-- == 0) {
+                *box = next;
+                return 1;
+            }
+        }
+        next.lo[d] = lo;
+        next.hi[d] = hi;
+        if (lo == hi) {
+            return 0; /* there are no cells between the two boxes */
+        }
+    }
+    return 0;
+}
+
+/* ---- one block ------------------------------------------------------------------------------- */
+
+DPAR_API const dpar_halo *dpar_grid_halo(const dpar_grid *grid)
+{
+    return grid ? &dpari_gx_in(grid)->halo : NULL;
+}
+
 DPAR_API DPARI_COLD dpar_status dpar_grid_block(const dpar_grid *grid, const dpar_grid_field *field,
                                                 dpar_grid_part *part)
 {
@@ -8463,6 +8345,264 @@ DPAR_API DPARI_COLD void dpar_grid_draw(const dpar_grid *grid, dpar_text *out)
             coord[k] = 0;
         }
     } while (k >= 0);
+}
+
+/* ==== halo/grid.c ==== */
+
+/* Implements grids: makes and frees them, and exchanges their arrays by address.
+ *
+ * A grid keeps a table of known arrays and their shapes (grid_arrays.c), and a list of plans. An
+ * exchange looks up its arrays, and finds the plan for this combination of shapes and depth or
+ * makes one with halo_exchange.c (grid_plans.c). It then binds the arrays to the plan, runs it, and
+ * fills the halos at mirrors (grid_mirrors.c). The plan that ran last with one array is tried
+ * first, so that codes that swap two arrays search no plan. */
+
+/* ---- a grid ---------------------------------------------------------------------------------- */
+
+/* Does the local part of making a grid. *grid is NULL if it could not be allocated; if a later
+ * check fails, the caller must free it. */
+static DPARI_COLD dpar_status dpari_gx_build(dpar_comm *comm, const dpar_grid_desc *desc,
+                                             dpari_gx **grid, dpar_why *why)
+{
+    dpar_status status = dpari_gx_new(desc, grid, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_gx_cut_cells(*grid, comm, why);
+    if (status != DPAR_OK || desc->type == 0) {
+        return status;
+    }
+    return dpari_gx_make_plain(*grid, comm->rank, why);
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_grid_make(dpar_comm *comm, const dpar_grid_desc *desc,
+                                               dpar_grid **grid, dpar_why *why)
+{
+    dpari_gx *made = NULL;
+    dpar_status status;
+    if (!comm) {
+        dpari_wrong(why, "dpar_grid_make: comm is NULL");
+        return DPAR_E_ARG;
+    }
+    why = dpari_why_of(comm, why);
+    if (desc && grid) {
+        status = dpari_gx_build(comm, desc, &made, why);
+    } else {
+        status = dpari_wrong(why, "dpar_grid_make: desc or grid is NULL");
+    }
+    status = dpari_agree_on(comm, status, "grid", dpari_gx_state, desc, why);
+    if (status < DPAR_OK) { /* not !=, so that compilers see that *grid is set otherwise */
+        dpari_os_unmap(made, made ? made->bytes : 0);
+        return status;
+    }
+    made->head.comm = comm;
+    made->mem = made->desc.mem ? made->desc.mem : comm->mem;
+    made->ending.at = &made->head.comm; /* set to NULL when the world is closed */
+    dpari_on_end_add(comm, &made->ending);
+    *grid = &made->head;
+    return DPAR_OK;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
+{
+    dpari_gx *freed = (dpari_gx *)(void *)grid;
+    dpari_gx_plan *plan;
+    dpar_comm *comm;
+    dpar_why *said;
+    dpar_status status = DPAR_OK;
+    dpar_status closed;
+    int ended;  /* the communicator was closed before the grid */
+    int closes; /* this call closes the communicator */
+    if (!freed) {
+        return DPAR_OK;
+    }
+    comm = freed->head.comm; /* NULL if the world was closed, with all its memory */
+    ended = comm && dpari_ended_is(comm);
+    closes = freed->desc.owns_comm && !ended;
+    said = freed->desc.free_why;
+    if (comm && comm->status == DPAR_OK) {
+        for (plan = freed->plans; plan; plan = plan->next) {
+            if (plan->active) {
+                return dpari_comm_wrong(
+                    comm,
+                    "dpar_grid_free: an exchange of %d arrays has not ended; call dpar_grid_end "
+                    "first",
+                    plan->count);
+            }
+        }
+    }
+    if (comm && closes && !freed->plans) { /* freeing a plan is a barrier as well */
+        status = dpar_barrier(comm, NULL);
+    }
+    closed = dpari_gx_free_plans(freed, comm);
+    if (status == DPAR_OK && !ended) {
+        status = closed;
+    }
+    dpari_gx_free_arrays(freed, comm);
+    dpari_on_end_drop(comm, &freed->ending);
+    if (status != DPAR_OK && said) {
+        *said = comm->why;
+    }
+    dpari_os_unmap(freed, freed->bytes);
+    if (!closes) {
+        return status;
+    }
+    closed = dpar_comm_free(comm);
+    if (status == DPAR_OK && closed != DPAR_OK) {
+        status = dpari_say(closed, said,
+                           "dpar_grid_free: the grid's communicator was not closed well: %s",
+                           dpar_status_text(closed));
+    }
+    return status;
+}
+
+/* ---- exchanges ------------------------------------------------------------------------------- */
+
+/* Checks that none of these arrays takes part in an exchange that has begun and not ended. */
+static DPARI_COLD dpar_status dpari_gx_check_idle(const dpari_gx *grid, void *const *list,
+                                                  int32_t n)
+{
+    int32_t i;
+    for (i = 0; list && i < n; i++) {
+        if (dpari_gx_in_progress(grid, list[i])) {
+            return dpari_comm_wrong(
+                grid->head.comm,
+                "grid: an exchange of array %d of the list of %d has begun and not ended; call "
+                "dpar_grid_end first",
+                i, n);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* Finds the plan of an exchange and binds the arrays to it. Fails if an array takes part in another
+ * exchange that has not ended. */
+static dpar_status dpari_gx_ready(dpari_gx *grid, void *const *list, int32_t count, int32_t depth,
+                                  dpari_gx_plan **plan)
+{
+    if (grid->under_way > 0) {
+        const dpar_status status = dpari_gx_check_idle(grid, list, count);
+        if (status != DPAR_OK) {
+            return status;
+        }
+    }
+    return dpari_gx_bind_plan(grid, list, count, depth, plan);
+}
+
+/* Exchanges some arrays, from begin to end. */
+static dpar_status dpari_gx_run(dpari_gx *grid, void *const *list, int32_t count, int32_t depth)
+{
+    dpari_gx_plan *plan;
+    dpar_status status = dpari_gx_ready(grid, list, count, depth, &plan);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpar_halo_plan_exchange(plan->exchange);
+    if (status != DPAR_OK || plan->mirrors == 0) {
+        return status;
+    }
+    return dpari_gx_fill(grid, plan);
+}
+
+DPAR_API dpar_status dpar_grid_exchange(dpar_grid *grid, void *u)
+{
+    dpari_gx *g = dpari_gx_of(grid);
+    if (!g) {
+        return DPAR_E_ARG;
+    }
+    if (g->now == u || dpari_gx_rebind(g, u)) {
+        return dpar_halo_plan_exchange(g->now_exchange);
+    }
+    return dpari_gx_run(g, &u, 1, 0);
+}
+
+DPAR_API dpar_status dpar_grid_exchange_many(dpar_grid *grid, void *const *arrays, int32_t count,
+                                             int32_t depth)
+{
+    dpari_gx *g = dpari_gx_of(grid);
+    return g ? dpari_gx_run(g, arrays, count, depth) : DPAR_E_ARG;
+}
+
+/* Begins an exchange of some arrays. */
+static dpar_status dpari_gx_start(dpari_gx *grid, void *const *list, int32_t count, int32_t depth)
+{
+    dpari_gx_plan *plan;
+    dpar_status status = dpari_gx_ready(grid, list, count, depth, &plan);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpar_halo_plan_begin(plan->exchange);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    plan->active = 1;
+    grid->under_way++;
+    grid->now = grid;
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_grid_begin(dpar_grid *grid, void *u)
+{
+    dpari_gx *g = dpari_gx_of(grid);
+    return g ? dpari_gx_start(g, &u, 1, 0) : DPAR_E_ARG;
+}
+
+DPAR_API dpar_status dpar_grid_begin_many(dpar_grid *grid, void *const *arrays, int32_t count,
+                                          int32_t depth)
+{
+    dpari_gx *g = dpari_gx_of(grid);
+    return g ? dpari_gx_start(g, arrays, count, depth) : DPAR_E_ARG;
+}
+
+/* Finds the plan of the exchange in progress that an array takes part in. */
+static dpar_status dpari_gx_active(dpar_grid *handle, const void *array, dpari_gx_plan **plan)
+{
+    const dpari_gx *grid = dpari_gx_of(handle);
+    *plan = NULL;
+    if (!grid) {
+        return DPAR_E_ARG;
+    }
+    *plan = dpari_gx_in_progress(grid, array);
+    if (!*plan) {
+        return dpari_comm_wrong(handle->comm, "grid: no exchange of this array has begun");
+    }
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_grid_test(dpar_grid *grid, void *u)
+{
+    dpari_gx_plan *plan;
+    const dpar_status status = dpari_gx_active(grid, u, &plan);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    return dpar_halo_plan_test(plan->exchange);
+}
+
+DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u)
+{
+    dpari_gx_plan *plan;
+    dpar_status status = dpari_gx_active(grid, u, &plan);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpar_halo_plan_end(plan->exchange);
+    plan->active = 0;
+    dpari_gx_of(grid)->under_way--;
+    if (status != DPAR_OK || plan->mirrors == 0) {
+        return status;
+    }
+    return dpari_gx_fill(dpari_gx_of(grid), plan);
+}
+
+DPAR_API DPARI_COLD dpar_halo_plan *dpar_grid_plan(dpar_grid *grid, void *const *list, int32_t n)
+{
+    dpari_gx *g = dpari_gx_of(grid);
+    dpari_gx_plan *plan;
+    if (!g || dpari_gx_bind_plan(g, list, n, 0, &plan) != DPAR_OK) {
+        return NULL;
+    }
+    return plan->exchange;
 }
 
 #endif /* DPAR_HALO_IMPLEMENTATION */
