@@ -17,6 +17,7 @@
 #include "grid_mirrors.h"
 #include "grid_object.h"
 #include "grid_plans.h"
+#include "halo_exchange_private.h"
 
 /* ---- a grid ---------------------------------------------------------------------------------- */
 
@@ -53,7 +54,10 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_make(dpar_comm *comm, const dpar_grid_
     }
     status = dpari_agree_on(comm, status, "grid", dpari_gx_state, desc, why);
     if (status < DPAR_OK) { /* not !=, so that compilers see that *grid is set otherwise */
-        dpari_os_unmap(made, made ? made->bytes : 0);
+        if (made) {
+            dpari_gx_free_arrays(made, comm);
+            dpari_os_unmap(made, made->bytes);
+        }
         return status;
     }
     made->head.comm = comm;
@@ -119,50 +123,43 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
 
 /* ---- exchanges ------------------------------------------------------------------------------- */
 
-/* Checks that none of these arrays takes part in an exchange that has begun and not ended. */
-static DPARI_COLD dpar_status dpari_gx_check_idle(const dpari_gx *grid, void *const *list,
-                                                  int32_t n)
-{
-    int32_t i;
-    for (i = 0; list && i < n; i++) {
-        if (dpari_gx_in_progress(grid, list[i])) {
-            return dpari_comm_wrong(
-                grid->head.comm,
-                "grid: an exchange of array %d of the list of %d has begun and not ended; call "
-                "dpar_grid_end first",
-                i, n);
-        }
-    }
-    return DPAR_OK;
-}
-
 /* Finds the plan of an exchange and binds the arrays to it. Fails if an array takes part in another
  * exchange that has not ended. */
 static dpar_status dpari_gx_ready(dpari_gx *grid, void *const *list, int32_t count, int32_t depth,
                                   dpari_gx_plan **plan)
 {
-    if (grid->under_way > 0) {
-        const dpar_status status = dpari_gx_check_idle(grid, list, count);
-        if (status != DPAR_OK) {
-            return status;
+    const dpari_gx_set set = {grid, list, count, depth == grid->widest ? 0 : depth};
+    int32_t i;
+    for (i = 0; grid->under_way > 0 && list && i < count; i++) {
+        if (dpari_gx_in_progress(grid, list[i])) {
+            return dpari_comm_wrong(
+                grid->head.comm,
+                "grid: an exchange of array %d of the list of %d has begun and not ended; call "
+                "dpar_grid_end first",
+                i, count);
         }
     }
-    return dpari_gx_bind_plan(grid, list, count, depth, plan);
+    return dpari_gx_bind_plan(&set, plan);
 }
 
-/* Exchanges some arrays, from begin to end. */
-static dpar_status dpari_gx_run(dpari_gx *grid, void *const *list, int32_t count, int32_t depth)
+DPAR_API dpar_status dpar_grid_exchange_many(dpar_grid *grid, void *const *arrays, int32_t count,
+                                             int32_t depth)
 {
+    dpari_gx *g = dpari_gx_of(grid);
     dpari_gx_plan *plan;
-    dpar_status status = dpari_gx_ready(grid, list, count, depth, &plan);
+    dpar_status status;
+    if (!g) {
+        return DPAR_E_ARG;
+    }
+    status = dpari_gx_ready(g, arrays, count, depth, &plan);
     if (status != DPAR_OK) {
         return status;
     }
     status = dpar_halo_plan_exchange(plan->exchange);
-    if (status != DPAR_OK || plan->mirrors == 0) {
+    if (status != DPAR_OK) {
         return status;
     }
-    return dpari_gx_fill(grid, plan);
+    return dpari_gx_fill(g, &plan->mirrors, plan->exchange);
 }
 
 DPAR_API dpar_status dpar_grid_exchange(dpar_grid *grid, void *u)
@@ -171,24 +168,22 @@ DPAR_API dpar_status dpar_grid_exchange(dpar_grid *grid, void *u)
     if (!g) {
         return DPAR_E_ARG;
     }
-    if (g->now == u || dpari_gx_rebind(g, u)) {
-        return dpar_halo_plan_exchange(g->now_exchange);
+    if (g->quick && (dpari_hx_bound(g->quick->exchange, 0) == u || dpari_gx_rebind(g, u))) {
+        return dpar_halo_plan_exchange(g->quick->exchange);
     }
-    return dpari_gx_run(g, &u, 1, 0);
+    return dpar_grid_exchange_many(grid, &u, 1, 0);
 }
 
-DPAR_API dpar_status dpar_grid_exchange_many(dpar_grid *grid, void *const *arrays, int32_t count,
-                                             int32_t depth)
+DPAR_API dpar_status dpar_grid_begin_many(dpar_grid *grid, void *const *arrays, int32_t count,
+                                          int32_t depth)
 {
     dpari_gx *g = dpari_gx_of(grid);
-    return g ? dpari_gx_run(g, arrays, count, depth) : DPAR_E_ARG;
-}
-
-/* Begins an exchange of some arrays. */
-static dpar_status dpari_gx_start(dpari_gx *grid, void *const *list, int32_t count, int32_t depth)
-{
     dpari_gx_plan *plan;
-    dpar_status status = dpari_gx_ready(grid, list, count, depth, &plan);
+    dpar_status status;
+    if (!g) {
+        return DPAR_E_ARG;
+    }
+    status = dpari_gx_ready(g, arrays, count, depth, &plan);
     if (status != DPAR_OK) {
         return status;
     }
@@ -197,22 +192,14 @@ static dpar_status dpari_gx_start(dpari_gx *grid, void *const *list, int32_t cou
         return status;
     }
     plan->active = 1;
-    grid->under_way++;
-    grid->now = grid;
+    g->under_way++;
+    g->quick = NULL;
     return DPAR_OK;
 }
 
 DPAR_API dpar_status dpar_grid_begin(dpar_grid *grid, void *u)
 {
-    dpari_gx *g = dpari_gx_of(grid);
-    return g ? dpari_gx_start(g, &u, 1, 0) : DPAR_E_ARG;
-}
-
-DPAR_API dpar_status dpar_grid_begin_many(dpar_grid *grid, void *const *arrays, int32_t count,
-                                          int32_t depth)
-{
-    dpari_gx *g = dpari_gx_of(grid);
-    return g ? dpari_gx_start(g, arrays, count, depth) : DPAR_E_ARG;
+    return dpar_grid_begin_many(grid, &u, 1, 0);
 }
 
 /* Finds the plan of the exchange in progress that an array takes part in. */
@@ -242,6 +229,7 @@ DPAR_API dpar_status dpar_grid_test(dpar_grid *grid, void *u)
 
 DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u)
 {
+    dpari_gx *g = dpari_gx_of(grid);
     dpari_gx_plan *plan;
     dpar_status status = dpari_gx_active(grid, u, &plan);
     if (status != DPAR_OK) {
@@ -249,18 +237,19 @@ DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u)
     }
     status = dpar_halo_plan_end(plan->exchange);
     plan->active = 0;
-    dpari_gx_of(grid)->under_way--;
-    if (status != DPAR_OK || plan->mirrors == 0) {
+    g->under_way--;
+    g->quick = NULL; /* another plan may now be the first that fits */
+    if (status != DPAR_OK) {
         return status;
     }
-    return dpari_gx_fill(dpari_gx_of(grid), plan);
+    return dpari_gx_fill(g, &plan->mirrors, plan->exchange);
 }
 
 DPAR_API DPARI_COLD dpar_halo_plan *dpar_grid_plan(dpar_grid *grid, void *const *list, int32_t n)
 {
-    dpari_gx *g = dpari_gx_of(grid);
+    const dpari_gx_set set = {dpari_gx_of(grid), list, n, 0};
     dpari_gx_plan *plan;
-    if (!g || dpari_gx_bind_plan(g, list, n, 0, &plan) != DPAR_OK) {
+    if (!set.grid || dpari_gx_bind_plan(&set, &plan) != DPAR_OK) {
         return NULL;
     }
     return plan->exchange;

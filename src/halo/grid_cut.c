@@ -11,6 +11,12 @@
 #include "../index/layout.h"
 #include "../index/mesh.h"
 
+/* True if the value is 0 or 1. */
+static DPARI_COLD int dpari_gx_flag(int32_t value)
+{
+    return value == 0 || value == 1;
+}
+
 /* Checks the fields of the description that concern one dim: cells, halo, ends and cuts. */
 static DPARI_COLD dpar_status dpari_gx_check_dim(const dpari_gx *grid, int32_t d, dpar_why *why)
 {

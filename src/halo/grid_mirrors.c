@@ -6,6 +6,7 @@
 #include "../base/arith.h"
 #include "../base/type.h"
 #include "grid_shape.h"
+#include "halo_exchange_private.h"
 
 /* Computes the box of points that the mirror at an end of dim d fills, counted from the first own
  * point. In dim d it spans the points beyond the end. In the other dims it spans all points that
@@ -73,7 +74,7 @@ static DPARI_COLD void dpari_gx_reflect(const dpari_gx *grid, const dpari_gx_sha
         copy->to_stride[e] = copy->from_stride[e] = shape->field.stride[e];
         at += box->lo[e] * shape->field.stride[e];
     }
-    copy->extent[dims] = k < 0 ? shape->components : 1;
+    copy->extent[dims] = k < 0 ? shape->field.components : 1;
     copy->to_stride[dims] = copy->from_stride[dims] = shape->field.component_stride;
     copy->from_stride[d] = -copy->from_stride[d];
     at += k < 0 ? 0 : k * shape->field.component_stride;
@@ -93,54 +94,70 @@ static DPARI_COLD void dpari_gx_reflect(const dpari_gx *grid, const dpari_gx_sha
     dpari_stride_prepare(&mirror->stride, &piece);
 }
 
-DPARI_INTERNAL DPARI_COLD int32_t dpari_gx_mirrors(const dpari_gx *grid,
-                                                   const dpari_gx_shape *const *shape, int32_t n,
-                                                   int32_t depth, dpari_gx_mirror *mirror)
+/* Computes the box of points that the mirror at an end of dim d fills (dpari_gx_beyond), and
+ * returns the number of copies that fill it: one for each component, or one for all if all of them
+ * change their sign or none does. Returns 0 if there is no mirror or the box is empty. */
+static DPARI_COLD int32_t dpari_gx_copies(const dpari_gx *grid, const dpari_gx_shape *shape,
+                                          int32_t depth, int32_t d, int side, dpar_box *box)
 {
-    int32_t d, i, side, k, end, count = 0;
+    const int32_t comps = shape->field.components;
+    const uint32_t all = comps > 31 ? ~(uint32_t)0 : ((uint32_t)1 << comps) - 1;
+    const uint32_t odd = shape->field.odd[d] & all;
+    if (!(side ? grid->desc.mirror_high[d] : grid->desc.mirror_low[d]) ||
+        !dpari_gx_beyond(grid, shape, depth, d, side, box)) {
+        return 0;
+    }
+    return odd != 0 && (odd != all || comps > 32) ? comps : 1;
+}
+
+DPARI_INTERNAL DPARI_COLD int32_t dpari_gx_count_mirrors(const dpari_gx *grid,
+                                                         const dpari_gx_shape *shape, int32_t depth)
+{
+    int32_t side, count = 0;
+    dpar_box box;
+    for (side = 0; side < 2 * grid->head.dims; side++) {
+        count += dpari_gx_copies(grid, shape, depth, side / 2, side % 2, &box);
+    }
+    return count;
+}
+
+DPARI_INTERNAL DPARI_COLD void dpari_gx_list_mirrors(const dpari_gx *grid,
+                                                     const dpari_gx_shape *const *shape, int32_t n,
+                                                     int32_t depth, dpari_gx_mirror *mirror)
+{
+    int32_t d, i, k;
     dpar_box box;
     for (d = 0; d < grid->head.dims; d++) {
         for (i = 0; i < 2 * n; i++) {
-            const dpari_gx_shape *field = shape[i / 2];
-            const int32_t comps = field->components;
-            const uint32_t all = comps > 31 ? ~(uint32_t)0 : ((uint32_t)1 << comps) - 1;
-            const uint32_t odd = field->field.odd[d] & all;
-            const int apart = odd != 0 && (odd != all || comps > 32);
-            side = i % 2;
-            if (!(side ? grid->desc.mirror_high[d] : grid->desc.mirror_low[d]) ||
-                !dpari_gx_beyond(grid, field, depth, d, side, &box)) {
-                continue;
-            }
-            /* One box for each component, or one for all (-1) if all of them change their sign or
-             * none does. */
-            end = apart ? comps : 0;
-            for (k = apart ? 0 : -1; k < end; k++) {
-                if (mirror) {
-                    dpari_gx_reflect(grid, field, &box, d, side, k, &mirror[count]);
-                    mirror[count].item = i / 2;
-                }
-                count++;
+            const int side = i % 2;
+            const int32_t copies = dpari_gx_copies(grid, shape[i / 2], depth, d, side, &box);
+            for (k = 0; k < copies; k++) {
+                dpari_gx_reflect(grid, shape[i / 2], &box, d, side, copies > 1 ? k : -1, mirror);
+                mirror->item = i / 2;
+                mirror++;
             }
         }
     }
-    return count;
 }
 
 /* Moves the boxes at mirrors in a device's memory, with one call per dim, because the boxes of a
  * dim read values that the boxes of earlier dims have written. In the communicator's memory, later
  * operations are ordered after these moves, so that nothing waits for them here. */
-static DPARI_COLD dpar_status dpari_gx_move_mirrors(const dpari_gx *grid, dpari_gx_plan *plan)
+static DPARI_COLD dpar_status dpari_gx_move_mirrors(const dpari_gx *grid,
+                                                    const dpari_gx_mirrors *mirrors,
+                                                    const dpar_halo_plan *exchange)
 {
     int32_t i, count = 0;
-    for (i = 0; i < plan->mirrors; i++) {
-        const dpari_gx_mirror *mirror = &plan->mirror[i];
-        dpar_mem_box *box = &plan->box[count];
+    for (i = 0; i < mirrors->count; i++) {
+        const dpari_gx_mirror *mirror = &mirrors->mirror[i];
+        char *at = (char *)dpari_hx_bound(exchange, mirror->item);
+        dpar_mem_box *box = &mirrors->box[count];
         *box = mirror->box;
-        box->to = (char *)plan->at[mirror->item] + mirror->to;
-        box->from = (char *)plan->at[mirror->item] + mirror->from;
+        box->to = at + mirror->to;
+        box->from = at + mirror->from;
         count++;
-        if (i + 1 == plan->mirrors || mirror[1].dim != mirror->dim) {
-            const dpar_status status = grid->mem->move(grid->mem->ctx, plan->box, count);
+        if (i + 1 == mirrors->count || mirror[1].dim != mirror->dim) {
+            const dpar_status status = grid->mem->move(grid->mem->ctx, mirrors->box, count);
             if (status != DPAR_OK) {
                 return status;
             }
@@ -154,9 +171,11 @@ static DPARI_COLD dpar_status dpari_gx_move_mirrors(const dpari_gx *grid, dpari_
 }
 
 /* Fills the halos at mirrors in a device's memory. A failure breaks the communicator. */
-static DPARI_COLD dpar_status dpari_gx_fill_there(const dpari_gx *grid, dpari_gx_plan *plan)
+static DPARI_COLD dpar_status dpari_gx_fill_there(const dpari_gx *grid,
+                                                  const dpari_gx_mirrors *mirrors,
+                                                  const dpar_halo_plan *exchange)
 {
-    const dpar_status status = dpari_gx_move_mirrors(grid, plan);
+    const dpar_status status = dpari_gx_move_mirrors(grid, mirrors, exchange);
     if (status != DPAR_OK) {
         dpar_comm_abort(grid->head.comm, status,
                         "grid: the halos at mirrors could not be filled in the device's memory");
@@ -164,15 +183,16 @@ static DPARI_COLD dpar_status dpari_gx_fill_there(const dpari_gx *grid, dpari_gx
     return status;
 }
 
-DPARI_INTERNAL dpar_status dpari_gx_fill(const dpari_gx *grid, dpari_gx_plan *plan)
+DPARI_INTERNAL dpar_status dpari_gx_fill(const dpari_gx *grid, const dpari_gx_mirrors *mirrors,
+                                         const dpar_halo_plan *exchange)
 {
     int32_t i;
-    if (plan->box) {
-        return dpari_gx_fill_there(grid, plan);
+    if (mirrors->box) {
+        return dpari_gx_fill_there(grid, mirrors, exchange);
     }
-    for (i = 0; i < plan->mirrors; i++) {
-        const dpari_gx_mirror *mirror = &plan->mirror[i];
-        char *at = (char *)plan->at[mirror->item];
+    for (i = 0; i < mirrors->count; i++) {
+        const dpari_gx_mirror *mirror = &mirrors->mirror[i];
+        char *at = (char *)dpari_hx_bound(exchange, mirror->item);
         dpari_stride_run(&mirror->stride, at + mirror->to, at + mirror->from);
     }
     return DPAR_OK;

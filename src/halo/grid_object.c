@@ -10,11 +10,6 @@ DPARI_INTERNAL dpari_gx *dpari_gx_of(dpar_grid *grid)
     return grid && grid->comm ? (dpari_gx *)(void *)grid : NULL;
 }
 
-DPARI_INTERNAL const dpari_gx *dpari_gx_in(const dpar_grid *grid)
-{
-    return (const dpari_gx *)(const void *)grid;
-}
-
 DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_say(dpari_gx *grid, dpar_status status,
                                                    const dpar_why *why)
 {
@@ -23,11 +18,6 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_say(dpari_gx *grid, dpar_status s
         return status;
     }
     return comm->status < 0 ? comm->status : dpari_repeat(status, &comm->why, why->text);
-}
-
-DPARI_INTERNAL DPARI_COLD int dpari_gx_flag(int32_t v)
-{
-    return v == 0 || v == 1;
 }
 
 DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_new(const dpar_grid_desc *desc, dpari_gx **grid,
@@ -49,7 +39,6 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_new(const dpar_grid_desc *desc, d
                          "grid: %ld bytes cannot be allocated (is ulimit -v too small?)", bytes);
     }
     made->desc = *desc;
-    made->now = made;
     made->bytes = bytes;
     room = (int64_t *)(void *)(made + 1);
     for (d = 0; d < DPAR_MAX_DIMS; d++) {

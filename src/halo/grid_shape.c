@@ -21,9 +21,9 @@ DPARI_INTERNAL int64_t dpari_gx_width(const dpari_gx *grid, int32_t depth, int32
     return depth > 0 ? dpari_least(w, depth) : w;
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_check_field(const dpari_gx *grid, int32_t type,
-                                                           const dpar_grid_field *field,
-                                                           dpar_why *why)
+/* Checks type, components and points of an array. */
+static DPARI_COLD dpar_status dpari_gx_check_field(const dpari_gx *grid, int32_t type,
+                                                   const dpar_grid_field *field, dpar_why *why)
 {
     uint32_t odd = 0;
     uint32_t none; /* bits that belong to no component */
@@ -33,7 +33,8 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_check_field(const dpari_gx *grid,
             why, "grid: type %s (%d) is not allowed: its elements have no whole number of bytes",
             dpar_type_name(type), type);
     }
-    if (field->components < 0 || field->components > 1 << 24 || !dpari_gx_flag(field->order)) {
+    if (field->components < 0 || field->components > 1 << 24 || field->order < 0 ||
+        field->order > 1) {
         return dpari_wrong(
             why,
             "grid: field.components is %d (0 to 2^24 allowed) and field.order %d (0 or 1 "
@@ -43,7 +44,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_check_field(const dpari_gx *grid,
     count = field->components > 1 ? field->components : 1;
     none = count > 31 ? 0 : ~(uint32_t)0 << count;
     for (d = 0; d < grid->head.dims; d++) {
-        if (!dpari_gx_flag(field->location[d])) {
+        if (field->location[d] < 0 || field->location[d] > 1) {
             return dpari_wrong(why,
                                "grid: field.location[%d] is %d; it must be 0 (cells) or 1 (faces)",
                                d, field->location[d]);
@@ -66,19 +67,17 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_check_field(const dpari_gx *grid,
     return DPAR_OK;
 }
 
-DPARI_INTERNAL DPARI_COLD void dpari_gx_shape_of(const dpari_gx *grid, int32_t type,
-                                                 const dpar_grid_field *field,
-                                                 dpari_gx_shape *shape)
+/* Sets halo, components and strides of an array's shape, with the defaults that the field leaves
+ * open. */
+static DPARI_COLD void dpari_gx_describe_points(const dpari_gx *grid, const dpar_grid_field *field,
+                                                dpari_gx_shape *shape)
 {
     int64_t step;
     int32_t d, k, dense = 1;
-    dpari_zero(shape, sizeof *shape);
-    shape->type = type;
     shape->field = *field;
-    shape->components = field->components > 0 ? field->components : 1;
-    shape->field.components = shape->components;
+    shape->field.components = field->components > 0 ? field->components : 1;
     shape->halo = grid->halo;
-    step = field->component_stride != 0 ? 1 : shape->components;
+    step = field->component_stride != 0 ? 1 : shape->field.components;
     shape->field.component_stride = field->component_stride != 0 ? field->component_stride : 1;
     for (d = 0; d < grid->head.dims; d++) {
         dense = dense && field->stride[d] == 0;
@@ -102,19 +101,20 @@ DPARI_INTERNAL DPARI_COLD void dpari_gx_shape_of(const dpari_gx *grid, int32_t t
     }
 }
 
-DPARI_INTERNAL DPARI_COLD int32_t dpari_gx_span(const dpari_gx *grid, const dpari_gx_shape *shape,
-                                                int64_t *low, int64_t *high)
+/* Computes shape->low and shape->high. Returns 0, or 1 + the dim whose stride reaches further than
+ * 2^57 bytes, where dim number `dims` means the components. */
+static DPARI_COLD int32_t dpari_gx_span(const dpari_gx *grid, dpari_gx_shape *shape)
 {
     const int64_t most = INT64_C(1) << 57;
+    const int64_t bytes = dpar_type_bytes(shape->type);
+    int64_t low = 0, high = 1; /* in elements */
     int32_t d;
-    *low = 0;
-    *high = 1;
     for (d = 0; d <= grid->head.dims; d++) {
         const int comps = d == grid->head.dims;
         const int64_t step = comps ? shape->field.component_stride : shape->field.stride[d];
         const int64_t below = comps ? 0 : grid->low[d];
-        const int64_t above =
-            comps ? shape->components - 1 : dpari_gx_points(grid, &shape->field, d) - 1 - below;
+        const int64_t above = comps ? shape->field.components - 1
+                                    : dpari_gx_points(grid, &shape->field, d) - 1 - below;
         int64_t a, b, size;
         if (step < -most || step > most) {
             return d + 1;
@@ -123,12 +123,14 @@ DPARI_INTERNAL DPARI_COLD int32_t dpari_gx_span(const dpari_gx *grid, const dpar
         if (!dpari_mul(size, below, &a) || !dpari_mul(size, above, &b) || a > most || b > most) {
             return d + 1;
         }
-        *low -= step < 0 ? b : a;
-        *high += step < 0 ? a : b;
-        if (*high - *low > most / dpar_type_bytes(shape->type)) {
+        low -= step < 0 ? b : a;
+        high += step < 0 ? a : b;
+        if (high - low > most / bytes) {
             return d + 1;
         }
     }
+    shape->low = low * bytes;
+    shape->high = high * bytes;
     return 0;
 }
 
@@ -170,7 +172,8 @@ static DPARI_COLD dpar_status dpari_gx_check_apart(const dpari_gx *grid,
             }
         }
         left &= ~((uint32_t)1 << next);
-        points = next < dims ? dpari_gx_used_points(grid, &shape->field, next) : shape->components;
+        points =
+            next < dims ? dpari_gx_used_points(grid, &shape->field, next) : shape->field.components;
         if (points > 1 && step < taken) {
             if (next < dims) {
                 return dpari_wrong(
@@ -190,37 +193,50 @@ static DPARI_COLD dpar_status dpari_gx_check_apart(const dpari_gx *grid,
     return DPAR_OK;
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_check_span(const dpari_gx *grid,
-                                                          const dpari_gx_shape *shape, int32_t rank,
-                                                          int64_t *low, int64_t *high,
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_make_shape(const dpari_gx *grid, int32_t type,
+                                                          const dpar_grid_field *field,
+                                                          int32_t rank, dpari_gx_shape *shape,
                                                           dpar_why *why)
 {
-    const int32_t d = dpari_gx_span(grid, shape, low, high) - 1;
-    if (d >= 0) {
-        if (d == grid->head.dims) {
-            return dpari_say(DPAR_E_RANGE, why,
-                             "grid: an array of rank %d reaches beyond 2^57 bytes: %d components, "
-                             "%ld elements apart",
-                             rank, shape->components, shape->field.component_stride);
-        }
-        return dpari_say(DPAR_E_RANGE, why,
-                         "grid: an array of rank %d reaches beyond 2^57 bytes: %ld points in dim "
-                         "%d, %ld elements apart",
-                         rank, dpari_gx_points(grid, &shape->field, d), d, shape->field.stride[d]);
+    dpar_grid_field cells;
+    dpar_status status;
+    int32_t d;
+    dpari_zero(&cells, sizeof cells);
+    dpari_zero(shape, sizeof *shape);
+    field = field ? field : &cells;
+    status = dpari_gx_check_field(grid, type, field, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    return dpari_gx_check_apart(grid, shape, rank, why);
+    shape->type = type;
+    dpari_gx_describe_points(grid, field, shape);
+    d = dpari_gx_span(grid, shape) - 1;
+    if (d < 0) {
+        return dpari_gx_check_apart(grid, shape, rank, why);
+    }
+    if (d == grid->head.dims) {
+        return dpari_say(DPAR_E_RANGE, why,
+                         "grid: an array of rank %d reaches beyond 2^57 bytes: %d components, "
+                         "%ld elements apart",
+                         rank, shape->field.components, shape->field.component_stride);
+    }
+    return dpari_say(DPAR_E_RANGE, why,
+                     "grid: an array of rank %d reaches beyond 2^57 bytes: %ld points in dim "
+                     "%d, %ld elements apart",
+                     rank, dpari_gx_points(grid, &shape->field, d), d, shape->field.stride[d]);
 }
 
-DPARI_INTERNAL DPARI_COLD int dpari_gx_alike(const dpari_gx *grid, const dpari_gx_shape *a,
-                                             const dpari_gx_shape *b)
+/* True if two shapes have elements of the same type at the same points, with the same strides. They
+ * may differ in the number of components. */
+static DPARI_COLD int dpari_gx_same_points(const dpari_gx *grid, const dpari_gx_shape *a,
+                                           const dpari_gx_shape *b)
 {
     int32_t d;
-    if (a->type != b->type || a->components != b->components || a->reach != b->reach ||
-        a->field.component_stride != b->field.component_stride) {
+    if (a->type != b->type || a->field.component_stride != b->field.component_stride) {
         return 0;
     }
     for (d = 0; d < grid->head.dims; d++) {
-        if (a->field.location[d] != b->field.location[d] || a->field.odd[d] != b->field.odd[d] ||
+        if (a->field.location[d] != b->field.location[d] ||
             a->field.stride[d] != b->field.stride[d]) {
             return 0;
         }
@@ -228,26 +244,28 @@ DPARI_INTERNAL DPARI_COLD int dpari_gx_alike(const dpari_gx *grid, const dpari_g
     return 1;
 }
 
-DPARI_INTERNAL DPARI_COLD int dpari_gx_part_of(const dpari_gx *grid, const dpari_gx_shape *shape,
-                                               const void *at, const dpari_gx_array *array)
+DPARI_INTERNAL DPARI_COLD int dpari_gx_alike(const dpari_gx *grid, const dpari_gx_shape *a,
+                                             const dpari_gx_shape *b)
 {
-    const dpari_gx_shape *other = array->shape;
-    const int64_t apart = (int64_t)(uintptr_t)at - (int64_t)(uintptr_t)array->at;
-    const int64_t step = shape->field.component_stride * dpar_type_bytes(shape->type);
-    const int64_t most = dpari_most(shape->components, other->components);
     int32_t d;
-    if (shape->type != other->type || step == 0 ||
-        shape->field.component_stride != other->field.component_stride || apart % step != 0 ||
-        apart / step >= most || apart / step <= -most) {
+    if (a->field.components != b->field.components || a->reach != b->reach) {
         return 0;
     }
     for (d = 0; d < grid->head.dims; d++) {
-        if (shape->field.location[d] != other->field.location[d] ||
-            shape->field.stride[d] != other->field.stride[d]) {
+        if (a->field.odd[d] != b->field.odd[d]) {
             return 0;
         }
     }
-    return 1;
+    return dpari_gx_same_points(grid, a, b);
+}
+
+DPARI_INTERNAL DPARI_COLD int dpari_gx_part_of(const dpari_gx *grid, const dpari_gx_shape *a,
+                                               const dpari_gx_shape *b, int64_t apart)
+{
+    const int64_t step = a->field.component_stride * dpar_type_bytes(a->type);
+    const int64_t most = dpari_most(a->field.components, b->field.components);
+    return apart % step == 0 && apart / step < most && apart / step > -most &&
+           dpari_gx_same_points(grid, a, b);
 }
 
 DPARI_INTERNAL DPARI_NOINLINE DPARI_COLD void
@@ -256,7 +274,7 @@ dpari_gx_field(const dpari_gx *grid, const dpari_gx_shape *shape, void *at, dpar
     int32_t d;
     field->halo = &shape->halo;
     field->type = shape->type;
-    field->components = shape->components;
+    field->components = shape->field.components;
     field->component_stride = shape->field.component_stride;
     field->data = at;
     field->mem = grid->mem;
@@ -269,5 +287,5 @@ DPARI_INTERNAL DPARI_COLD int64_t dpari_gx_owned(const dpari_gx_shape *shape, in
                                                  dpar_box *own)
 {
     (void)dpar_halo_owned(&shape->halo, rank, own);
-    return dpar_box_volume(own) * shape->components;
+    return dpar_box_volume(own) * shape->field.components;
 }

@@ -11,6 +11,12 @@
 #include "grid_object.h"
 #include "grid_shape.h"
 
+/* Returns the grid behind a handle, even if its world was closed. */
+static const dpari_gx *dpari_gx_in(const dpar_grid *grid)
+{
+    return (const dpari_gx *)(const void *)grid;
+}
+
 /* ---- interior and boundary ------------------------------------------------------------------- */
 
 /* Computes the own cells of a dim, lo to hi - 1, that can be computed during an exchange, because
@@ -85,26 +91,23 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_block(const dpar_grid *grid, const dpa
 {
     const dpari_gx *g = dpari_gx_in(grid);
     dpari_gx_shape shape;
-    dpar_grid_field none;
-    int64_t low, high;
+    dpar_status status;
     dpar_box own;
     int32_t d;
-    dpari_zero(&none, sizeof none);
-    field = field ? field : &none;
-    if (!g || !g->head.comm || !part || dpari_gx_check_field(g, DPAR_F64, field, NULL) != DPAR_OK) {
+    if (!g || !g->head.comm || !part) {
         return DPAR_E_ARG;
     }
-    dpari_gx_shape_of(g, DPAR_F64, field, &shape);
-    if (dpari_gx_span(g, &shape, &low, &high) != 0) {
-        return DPAR_E_RANGE;
+    status = dpari_gx_make_shape(g, DPAR_F64, field, g->head.comm->rank, &shape, NULL);
+    if (status != DPAR_OK) {
+        return status;
     }
-    (void)dpar_halo_owned(&shape.halo, g->head.comm->rank, &own);
+    (void)dpari_gx_owned(&shape, g->head.comm->rank, &own);
     dpari_zero(part, sizeof *part);
     for (d = 0; d < g->head.dims; d++) {
         part->global_count[d] = dpar_halo_points(&shape.halo, d);
         part->start[d] = own.lo[d];
         part->count[d] = own.hi[d] - own.lo[d];
-        part->local_count[d] = dpari_gx_points(g, field, d);
+        part->local_count[d] = dpari_gx_points(g, &shape.field, d);
         part->local_start[d] = g->low[d];
         part->stride[d] = shape.field.stride[d];
     }
@@ -115,7 +118,8 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_block(const dpar_grid *grid, const dpa
 /* ---- ownership as text ----------------------------------------------------------------------- */
 
 /* Writes n numbers with a separator between them. */
-static DPARI_COLD void dpari_gx_list(dpar_text *text, const int64_t *v, int32_t n, const char *by)
+static DPARI_COLD void dpari_gx_put_list(dpar_text *text, const int64_t *v, int32_t n,
+                                         const char *by)
 {
     int32_t i;
     for (i = 0; i < n; i++) {
@@ -173,15 +177,15 @@ DPAR_API DPARI_COLD void dpar_grid_draw(const dpar_grid *grid, dpar_text *out)
     for (d = 0; d < g->head.dims; d++) {
         parts[d] = g->head.parts[d];
     }
-    dpari_gx_list(out, g->head.cells, g->head.dims, " x ");
+    dpari_gx_put_list(out, g->head.cells, g->head.dims, " x ");
     dpar_text_put(out, " cells on ");
-    dpari_gx_list(out, parts, g->head.dims, " x ");
+    dpari_gx_put_list(out, parts, g->head.dims, " x ");
     dpar_text_put(out, " ranks, halo ");
-    dpari_gx_list(out, g->low, g->head.dims, " ");
+    dpari_gx_put_list(out, g->low, g->head.dims, " ");
     for (d = 0; d < g->head.dims; d++) {
         if (g->low[d] != g->high[d]) {
             dpar_text_put(out, " below, ");
-            dpari_gx_list(out, g->high, g->head.dims, " ");
+            dpari_gx_put_list(out, g->high, g->head.dims, " ");
             dpar_text_put(out, " above");
             break;
         }

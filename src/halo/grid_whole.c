@@ -5,7 +5,7 @@
 
 #include "../base/arith.h"
 #include "../base/type.h"
-#include "../comm/agree.h"
+#include "../comm/comm.h"
 #include "../comm/mem_private.h"
 #include "../index/halo.h"
 #include "grid_arrays.h"
@@ -32,7 +32,7 @@ static DPARI_COLD dpar_status dpari_gx_copy(const dpari_gx *grid, const dpari_gx
     const int out = block->back == whole; /* 1 copies into block->dense */
     dpar_mem_box box;
     dpar_status status;
-    int64_t dense = shape->components, step = dense, at = 0;
+    int64_t dense = shape->field.components, step = dense, at = 0;
     int64_t *there = out ? box.from_stride : box.to_stride;
     int64_t *here = out ? box.to_stride : box.from_stride;
     char *array = whole ? block->whole : block->array;
@@ -103,23 +103,24 @@ static DPARI_COLD dpar_status dpari_gx_blocks(const dpari_gx *grid, const dpari_
 
 /* Does the local part of gathering and scattering: checks the array and allocates *block, as large
  * as the largest block that this rank handles. Rank 0 handles all blocks. */
-static DPARI_COLD dpar_status dpari_gx_whole_block(dpari_gx *grid, void *at, const void *whole,
+static DPARI_COLD dpar_status dpari_gx_whole_block(const dpari_gx_set *set, const void *whole,
                                                    int pins, void **block, dpar_why *why)
 {
+    const dpari_gx *grid = set->grid;
     const dpar_comm *comm = grid->head.comm;
     const int32_t end = comm->rank > 0 ? comm->rank + 1 : comm->size;
     const dpari_gx_shape *shape;
     int64_t bytes = 0;
     dpar_box own;
     int32_t r;
-    dpar_status status = dpari_gx_check_list(grid, &at, 1, 0, why);
+    dpar_status status = dpari_gx_check_set(set, why);
     if (status != DPAR_OK) {
         return status;
     }
     if (comm->rank == 0 && !whole) {
         return dpari_wrong(why, "grid: the whole array is NULL on rank 0");
     }
-    shape = dpari_gx_shape_at(grid, at);
+    shape = dpari_gx_shape_at(grid, set->list[0]);
     for (r = comm->rank; r < end; r++) {
         bytes = dpari_most(bytes, dpari_gx_owned(shape, r, &own));
     }
@@ -137,7 +138,7 @@ static DPARI_COLD dpar_status dpari_gx_whole_block(dpari_gx *grid, void *at, con
 /* Gathers the array on rank 0, or with `back` scatters it from there. Collective. */
 static DPARI_COLD dpar_status dpari_gx_whole(dpari_gx *grid, void *at, void *whole, int back)
 {
-    dpari_gx_numbers given;
+    const dpari_gx_set set = {grid, &at, 1, 0};
     dpari_gx_block part;
     void *block = NULL;
     dpar_comm *comm;
@@ -149,12 +150,8 @@ static DPARI_COLD dpar_status dpari_gx_whole(dpari_gx *grid, void *at, void *who
     }
     comm = grid->head.comm;
     pins = grid->mem && grid->mem != comm->mem;
-    status = dpari_gx_whole_block(grid, at, whole, pins, &block, &why);
-    given.grid = grid;
-    given.list = &at;
-    given.count = 1;
-    given.depth = 0;
-    status = dpari_agree_on(comm, status, "grid", dpari_gx_state_list, &given, &why);
+    status = dpari_gx_whole_block(&set, whole, pins, &block, &why);
+    status = dpari_gx_agree_on_set(&set, status, &why);
     status = dpari_gx_say(grid, status, &why);
     if (status == DPAR_OK) {
         part.shape = dpari_gx_shape_at(grid, at);
