@@ -6244,7 +6244,7 @@ DPARI_API int64_t dpari_kern_finite(const void *in, int64_t count, int32_t type)
  * dpari_stride_prepare makes all decisions once: it drops dims of one element, merges dims that are
  * contiguous on both sides, sorts the others, and chooses a loop by run length, types and
  * operation. dpari_stride_run then only walks. Conversions and long sums go through a small buffer.
- * Called by halo_prepare.c, grid.c and mem.c. */
+ * Called by halo_prepare.c, grid_mirrors.c and mem.c. */
 
 /* The numbers marked "measured" are from an AMD EPYC. */
 #define DPARI_STRIDE_ROOM 128 /* elements of a buffer */

@@ -1609,6 +1609,16 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_make(dpar_comm *comm,
     return dpari_hx_open(comm, desc, 0, plan, why);
 }
 
+DPARI_INTERNAL void *dpari_hx_bound(const dpar_halo_plan *plan, int32_t field)
+{
+    return plan->field[field].data;
+}
+
+DPARI_INTERNAL DPARI_COLD void dpari_hx_release(dpar_halo_plan *plan)
+{
+    dpari_object_release(plan->owned);
+}
+
 /* Returns words for a message that name the arrays that are not NULL. */
 static DPARI_COLD const char *dpari_hx_given(const void *data, const void *halos)
 {

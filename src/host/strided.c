@@ -4,7 +4,7 @@
  * dpari_stride_prepare makes all decisions once: it drops dims of one element, merges dims that are
  * contiguous on both sides, sorts the others, and chooses a loop by run length, types and
  * operation. dpari_stride_run then only walks. Conversions and long sums go through a small buffer.
- * Called by halo_prepare.c, grid.c and mem.c. */
+ * Called by halo_prepare.c, grid_mirrors.c and mem.c. */
 #include "strided.h"
 
 #include "../base/arith.h"
