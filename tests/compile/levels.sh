@@ -19,11 +19,12 @@ index base
 schedule index base
 cost schedule index base
 comm index base
-halo comm index base
-points comm index base
+exchange comm index base
+halo exchange comm index base
+points exchange comm index base
 train schedule comm index base
-spatial halo train schedule comm index base
-debug halo comm index base
+spatial halo exchange train schedule comm index base
+debug halo exchange comm index base
 O
 ls -d */ | tr -d / | while read -r folder; do
     grep -q "^$folder\( \|\$\)" "$work/order" || echo "$folder: which folders may it stand on? ($0 says)"
