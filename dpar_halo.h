@@ -726,29 +726,21 @@ typedef struct dpari_stride_spot {
  *     halo_walk        lists the boxes of a step
  *     halo_mem         moves boxes in memory that the CPU does not reach
  *     halo_prepare     chooses how each box is copied
- *     halo_run         runs exchanges: begin, test, end
+ *     halo_run         packs and takes boxes for the exchanges that ../exchange runs
  *     halo_traffic     lists the peers, the bytes and the method
  *     halo_exchange    checks the descriptor, agrees with the other ranks, makes the plan
  *     halo_tune        chooses a method by measuring
  *     grid             grids and their arrays, on top of all of these
  *
- * How an exchange runs. A box that is sent from one rank to another is an item on both ranks. The
- * owner of the points keeps its items in list S, in the order of the walk. The holder of the halo
- * keeps its items in list R, by peer. In a forward exchange the owner packs and the holder takes.
- * In the adjoint the holder packs and the owner takes, in the order of S, so that the sums of a
- * point are made in the order of the walk. Boxes that a rank sends to itself are taken first if no
- * peer's box precedes them, because they need not wait.
- *
- * A rank packs boxes for other ranks into its staging memory, which has two halves that exchanges
- * use in turn. Ranks that share memory publish their progress in two words:
- *
- *     ready = exchange << 8 | kind    my boxes are packed, and my arrays may be read
- *     done  = exchange                I have taken all boxes that are for me
- *
- * A half of the staging memory is written again once its readers are done with the exchange before
- * the last. Ranks that do not share memory send each other one message in each direction, unless
- * their devices reach each other's memory (`reached`, see dpar_engine.alloc_shared). Such ranks
- * synchronize their streams instead and read what the other rank has packed. */
+ * A plan lists boxes. ../exchange runs the exchanges: it waits for peers, publishes progress, posts
+ * messages and calls back when a step is to be packed or has arrived. A box that is sent from one
+ * rank to another is an item on both ranks. The owner of the points keeps its items in list S, in
+ * the order of the walk. The holder of the halo keeps its items in list R, by peer. In a forward
+ * exchange the owner packs and the holder takes. In the adjoint the holder packs and the owner
+ * takes, in the order of S, so that the sums of a point are made in the order of the walk. Boxes
+ * that a rank sends to itself are taken first if no peer's box precedes them, because they need not
+ * wait.
+ */
 
 enum {
     DPARI_HX_DIMS = DPAR_MAX_DIMS + 1,      /* dims of the grid, then components */
@@ -769,20 +761,9 @@ enum {
     DPARI_HX_WORDS = 2 * DPAR_MAX_DIMS + 2, /* words of a record per field */
     DPARI_HX_OWN = 0, /* parts of a field: its own points, and its compact halo */
     DPARI_HX_HALOS = 1,
-    DPARI_HX_PACKING = 0, /* phases that are timed: indices of dpar_halo_plan.seconds */
-    DPARI_HX_COPYING,
-    DPARI_HX_WAITING
+    DPARI_HX_VERSION = 0 /* index of dpari_exchange_line.place: how often the addresses of this
+                            rank's arrays have changed */
 };
-
-/* The words that a rank publishes to its peers, one struct for each step that may be in progress.
- */
-typedef struct dpari_hx_line {
-    uint64_t ready;
-    uint64_t version; /* number of times that the addresses of its arrays have changed */
-    char room_0[DPARI_LINE - 16];
-    uint64_t done;
-    char room_1[DPARI_LINE - 8];
-} dpari_hx_line;
 
 /* A field as one rank holds it. Strides are in elements. */
 typedef struct dpari_hx_array {
@@ -843,26 +824,19 @@ typedef struct dpari_hx_item {
     int64_t dense[DPARI_HX_DIMS];
 } dpari_hx_item;
 
-/* The data between this rank and a peer in one step. Arrays of two are indexed by mode (forward,
- * adjoint), unless their comment says otherwise. */
+/* The boxes between this rank and a peer in one step. */
 typedef struct dpari_hx_flow {
-    /* the offset in staging memory, the bytes packed, and the number of items read in place */
-    int64_t out_at[2], out_bytes[2], out_direct[2];
-    int64_t in_at[2], in_bytes[2], in_direct[2];
-    int64_t first, boxes; /* its items of R */
-    int64_t sends;        /* number of its items of S */
-    uint64_t hash[2];     /* of its items of R and of S; R here must equal S on the peer */
-    int32_t packed;       /* 1 if the peer reads packed boxes of this rank in either mode */
-    int32_t taken;        /* 1 if all of it has been taken in the exchange in progress */
+    int64_t out_at, in_at; /* offsets of packed boxes in the staging memory, in both modes */
+    int32_t reads[2];      /* by mode: 1 if this rank reads boxes in place in the peer's arrays */
+    int64_t first, boxes;  /* its items of R */
+    int64_t sends;         /* number of its items of S */
+    uint64_t hash[2];      /* of its items of R and of S; R here must equal S on the peer */
 } dpari_hx_flow;
 
+/* A peer, besides what ../exchange keeps of it. */
 typedef struct dpari_hx_peer {
-    int32_t rank;
-    int32_t world;   /* its rank in the world; -1 if it is reached by messages */
-    int32_t reached; /* 1 if this rank's device reads its packed boxes, so that it sends none */
-    uint64_t version;
-    dpari_hx_line *line;
-    const uint64_t *refs;
+    uint64_t version;         /* that of its arrays when their addresses were read last */
+    const uint64_t *refs;     /* references to its arrays */
     const unsigned char **at; /* addresses in this process of its arrays: two parts per field */
     unsigned char *staging;
     int64_t turn;          /* bytes from one half of the staging memory to the other */
@@ -879,9 +853,6 @@ typedef struct dpari_hx_step {
     int32_t along;     /* DPARI_HX_WIDE, ... */
     int32_t cut;       /* the cut dim, counted from the last one, unless `along` is DPARI_HX_WIDE */
     int32_t modes;     /* bits of the modes that have this step: DPAR_HALO_FORWARD, _ADJOINT */
-    int32_t line;      /* number of the dpari_hx_line in which ranks publish its progress */
-    int32_t meets;     /* 1 if boxes are exchanged with a rank that shares memory */
-    int32_t alone;     /* 1 if no other rank takes part and all arrays are in the CPU's memory */
 } dpari_hx_step;
 
 /* The halo cells that a step includes besides those of its own dim, because earlier steps have
@@ -903,50 +874,38 @@ enum {
 };
 
 struct dpar_halo_plan {
-    dpar_comm *comm;    /* the communicator passed to dpar_halo_plan_make */
-    dpar_comm *node;    /* comm->node, or comm if that is NULL */
-    dpari_world *world; /* shared memory; NULL if only messages are used */
+    dpari_exchange x;
+    dpar_comm *comm; /* the communicator passed to dpar_halo_plan_make */
     dpar_halo_plan_desc options;
-    int32_t fields, peers, steps, rank;
+    int32_t fields;
     dpar_halo_field *field;
     dpari_hx_array *array;
     unsigned char **part; /* addresses of two parts per field: own points, compact halo */
     dpari_hx_peer *peer;
-    /* for each rank of comm, 1 + its number among the peers, or 0; then, for each rank of the node
-     * or each rank that is reached, its rank in comm */
-    int32_t *peer_of;
+    int32_t *peer_of; /* for each rank of comm, 1 + its number among the peers, or 0 */
     dpari_hx_item *item;
     int64_t items;
     dpari_stride_spot *spot; /* entries of lists: DPARI_STRIDE_FEW per item for giving, then for
                                 taking */
     int32_t bound;           /* 1 after a bind: a list then has runs of one array only */
     dpari_hx_step step[DPARI_HX_STEPS];
-    dpar_call *call;
-    dpar_work *work; /* of the receives, then of the sends; two per peer */
     int64_t *record; /* records received from each peer, then records sent to each peer */
     int64_t *span;   /* used while the plan is made: where each part of a field begins and ends */
     void *owned; /* the memory of this struct if make has allocated it; NULL if the caller has */
-    unsigned char *memory; /* from dpar_comm_alloc: lines, refs, two halves of staging, arrivals */
-    dpari_hx_line *line;
+    /* The plan's registered memory, x.memory, from dpar_comm_alloc, holds lines, refs, two halves
+     * of staging memory, and arrivals. */
     uint64_t *refs;
     unsigned char *staging, *arrivals;
     int64_t turn, arrive_bytes, memory_bytes;
     int32_t nears;    /* 1 if devices of other ranks may reach the memory */
-    int32_t reached;  /* number of peers whose memory this rank's device reads */
-    int32_t part_now; /* with such peers: which of three parts the exchange in progress uses */
-    int64_t count;    /* number of exchanges begun */
-    int32_t active, mode, op, prepared; /* prepared: the op for which the items are prepared */
-    int32_t now, next, stage, messages; /* now: the step in progress; next: the step after it */
+    int32_t prepared; /* the op for which the items are prepared */
     /* The first `forward` steps are those of a forward exchange. An adjoint takes all steps, or
      * only the others. */
     int32_t forward;
-    int32_t early; /* the step that is offered before the first one; 0 if there is none */
     uint64_t version;
-    double looked;     /* time of the last check that peers are alive, in seconds */
-    double seconds[3]; /* DPARI_HX_PACKING, ... */
-    int32_t lends[2];  /* by mode: 1 if some peer reads this rank's arrays directly */
-    int32_t asks;      /* 1 if rows are prefetched, see dpari_hx_ask */
-    int32_t wide;      /* dpari_cpu_wide */
+    int32_t lends[2]; /* by mode: 1 if some peer reads this rank's arrays directly */
+    int32_t asks;     /* 1 if rows are prefetched, see dpari_hx_ask */
+    int32_t wide;     /* dpari_cpu_wide */
     /* 1 if all fields and the plan's memory are in the communicator's own memory, in which moves
      * and messages are done in order, so that the host waits for nothing */
     int32_t in_order;
@@ -1081,8 +1040,6 @@ DPARI_INTERNAL void dpari_hx_dense(dpari_hx_array *array, const dpar_halo_field 
 DPARI_INTERNAL int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride, int32_t dims,
                                          int32_t type);
 
-/* Returns the half of the staging memory that the exchange in progress uses, 0 or 1. */
-DPARI_INTERNAL int64_t dpari_hx_parity(const dpar_halo_plan *plan);
 /* The next three functions return the address of an item in this rank's array, the address from
  * which it is taken, and the beginning of the memory from which it is taken. */
 DPARI_INTERNAL unsigned char *dpari_hx_mine(const dpar_halo_plan *plan, const dpari_hx_item *it);
@@ -1180,6 +1137,13 @@ DPARI_INTERNAL void dpari_hx_gather_all(const dpar_halo_plan *plan);
 DPARI_INTERNAL int32_t dpari_hx_row_of(const dpari_hx_item *it);
 /* Prepares all items of a plan, after they have been listed and assigned places in memory. */
 DPARI_INTERNAL void dpari_hx_finish_items(dpar_halo_plan *plan);
+
+/* ==== halo/halo_run.h ==== */
+
+/* halo_run - packs and takes the boxes of exchanges. Private. */
+
+/* Sets the functions that ../exchange calls. */
+DPARI_INTERNAL void dpari_hx_set_functions(dpar_halo_plan *plan);
 
 /* ==== halo/grid_object.h ==== */
 
@@ -2079,11 +2043,6 @@ DPARI_INTERNAL int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *s
     return run * dpar_type_bytes(type);
 }
 
-DPARI_INTERNAL int64_t dpari_hx_parity(const dpar_halo_plan *plan)
-{
-    return plan->reached > 0 ? plan->part_now : plan->count & 1;
-}
-
 DPARI_INTERNAL unsigned char *dpari_hx_mine(const dpar_halo_plan *plan, const dpari_hx_item *item)
 {
     return plan->part[item->mine] + item->mine_at;
@@ -2093,17 +2052,17 @@ DPARI_INTERNAL unsigned char *dpari_hx_mine(const dpar_halo_plan *plan, const dp
 DPARI_INTERNAL const unsigned char *dpari_hx_base(const dpar_halo_plan *plan,
                                                   const dpari_hx_item *item)
 {
-    const dpari_hx_peer *peer = &plan->peer[item->peer < 0 ? 0 : item->peer];
     if (item->peer < 0) {
         return plan->part[item->theirs];
     }
     if (item->direct) {
-        return peer->at[item->theirs];
+        return plan->peer[item->peer].at[item->theirs];
     }
-    if (peer->world >= 0 || peer->reached) {
-        return peer->staging + dpari_hx_parity(plan) * peer->turn;
+    if (dpari_exchange_sends(&plan->x, item->peer)) {
+        return plan->arrivals;
     }
-    return plan->arrivals;
+    return plan->peer[item->peer].staging +
+           dpari_exchange_turn(&plan->x) * plan->peer[item->peer].turn;
 }
 
 DPARI_INTERNAL const unsigned char *dpari_hx_from(const dpar_halo_plan *plan,
@@ -3176,10 +3135,10 @@ static void dpari_hx_moving(dpar_halo_plan *plan, const dpari_hx_item *item, int
                             dpar_mem_box *box)
 {
     const dpar_halo_field *field = &plan->field[item->field];
-    const int adjoint = plan->mode == DPAR_HALO_ADJOINT;
+    const int adjoint = plan->x.mode == DPAR_HALO_ADJOINT;
     /* not const, because an adjoint sets the halos to 0 that this rank takes from its own array */
     const uintptr_t from = takes ? (uintptr_t)dpari_hx_from(plan, item) : 0;
-    unsigned char *staging = plan->staging + dpari_hx_parity(plan) * plan->turn;
+    unsigned char *staging = plan->staging + dpari_exchange_turn(&plan->x) * plan->turn;
     int32_t d;
     dpari_hx_box_of(plan, item, takes ? (unsigned char *)from : staging + item->pack_at, takes,
                     box);
@@ -3190,7 +3149,7 @@ static void dpari_hx_moving(dpar_halo_plan *plan, const dpari_hx_item *item, int
         return;
     }
     box->from_type = item->direct ? field->type : dpari_hx_wire(field);
-    box->op = adjoint ? plan->op : DPAR_COPY;
+    box->op = adjoint ? plan->x.op : DPAR_COPY;
     box->negate = item->negate;
     box->clear = adjoint && item->peer < 0;
     for (d = 0; d < item->dims && item->direct; d++) {
@@ -3262,10 +3221,10 @@ DPARI_INTERNAL dpar_status dpari_hx_settle(dpar_halo_plan *plan)
         (void)dpari_say(
             status, &why,
             "halo exchange %ld: rank %d could not move the boxes in its fields' memory: %s",
-            plan->count, plan->rank, dpar_status_text(status));
+            plan->x.count, plan->comm->rank, dpar_status_text(status));
         dpar_comm_abort(plan->comm, status, why.text);
-        if (plan->node != plan->comm) {
-            dpar_comm_abort(plan->node, status, why.text);
+        if (plan->x.node != plan->comm) {
+            dpar_comm_abort(plan->x.node, status, why.text);
         }
     }
     return status;
@@ -3304,11 +3263,11 @@ DPARI_API DPARI_COLD dpar_status dpari_hx_pin(const dpar_halo_plan *plan, void *
 /* Pins the plan's own memory and the staging memory of peers. */
 DPARI_INTERNAL dpar_status dpari_hx_pin_all(const dpar_halo_plan *plan, int on)
 {
-    dpar_status status = dpari_hx_pin(plan, plan->memory, plan->memory_bytes, on);
+    dpar_status status = dpari_hx_pin(plan, plan->x.memory, plan->memory_bytes, on);
     int32_t i;
-    for (i = 0; i < plan->peers && status == DPAR_OK; i++) {
+    for (i = 0; i < plan->x.peers && status == DPAR_OK; i++) {
         const dpari_hx_peer *peer = &plan->peer[i];
-        if (peer->world >= 0 && peer->staging) {
+        if (plan->x.peer[i].world >= 0 && peer->staging) {
             status = dpari_hx_pin(plan, peer->staging, 2 * peer->turn, on);
         }
     }
@@ -3333,7 +3292,7 @@ DPARI_INTERNAL DPARI_COLD void dpari_hx_prepare(const dpar_halo_plan *plan, dpar
 {
     const dpar_halo_field *field = &plan->field[item->field];
     const int32_t wire = dpari_hx_wire(field);
-    const int shares = item->peer >= 0 && plan->peer[item->peer].world >= 0;
+    const int shares = item->peer >= 0 && plan->x.peer[item->peer].world >= 0;
     dpari_stride_piece piece;
     int32_t d;
     dpari_zero(&piece, sizeof piece);
@@ -3504,7 +3463,7 @@ DPARI_INTERNAL void dpari_hx_gather_sends(const dpar_halo_plan *plan, const dpar
 DPARI_INTERNAL void dpari_hx_gather_all(const dpar_halo_plan *plan)
 {
     int32_t s, takes;
-    for (s = 0; s < plan->steps; s++) {
+    for (s = 0; s < plan->x.steps; s++) {
         const dpari_hx_step *step = &plan->step[s];
         for (takes = 0; takes < 2; takes++) {
             dpari_hx_gather(plan, plan->item + step->r, step->r_items, takes);
@@ -3672,16 +3631,15 @@ DPARI_INTERNAL void dpari_hx_finish_items(dpar_halo_plan *plan)
 {
     int32_t s;
     int64_t k;
-    for (s = 0; s < plan->steps; s++) {
+    for (s = 0; s < plan->x.steps; s++) {
         dpari_hx_step *step = &plan->step[s];
         for (k = step->r; k < step->s + step->s_items; k++) {
             dpari_hx_item *item = &plan->item[k];
             const int sends = k >= step->s;
-            const int give = sends ? DPAR_HALO_FORWARD : DPAR_HALO_ADJOINT;
             if (item->peer >= 0) {
                 const dpari_hx_flow *flow = &plan->peer[item->peer].flow[s];
-                item->pack_at += flow->out_at[give];
-                item->take_at += flow->in_at[!give];
+                item->pack_at += flow->out_at;
+                item->take_at += flow->in_at;
             }
             dpari_hx_prepare(plan, item, sends ? DPAR_SUM : DPAR_COPY);
         }
@@ -3698,209 +3656,17 @@ DPARI_INTERNAL void dpari_hx_finish_items(dpar_halo_plan *plan)
 
 /* ==== halo/halo_run.c ==== */
 
-/* Runs exchanges: begin, test and end, forward and adjoint.
+/* Packs and takes the boxes of exchanges.
  *
- * halo_plan.h describes the protocol. Each step of an exchange has the same stages: pack, publish
- * `ready` and post messages, take the boxes that have arrived, and wait for the peers that read
- * this rank's arrays. dpar_halo_plan_begin begins the first step, dpar_halo_plan_test advances as
- * far as possible without waiting, and dpar_halo_plan_end completes all steps. */
+ * ../exchange runs an exchange and calls the functions of this file: to pack a step, to take the
+ * boxes that this rank sends to itself and those of a peer, and to add boxes in the order of S. */
 
-/* ---- waiting for peers ----------------------------------------------------------------------- */
+/* ---- copying items --------------------------------------------------------------------------- */
 
-/* Returns the status of the communicators that the plan uses. */
-static dpar_status dpari_hx_broken(const dpar_halo_plan *plan)
+/* Returns the half of the staging memory that the exchange in progress uses. */
+static unsigned char *dpari_hx_staging(const dpar_halo_plan *plan)
 {
-    return plan->comm->status != DPAR_OK ? plan->comm->status : plan->node->status;
-}
-
-/* Returns the rank in the plan's communicator of a rank of the world, or -1 if it has none. */
-static int32_t dpari_hx_rank_of(const dpar_halo_plan *plan, int32_t world)
-{
-    const dpari_group *group = dpari_group_of(plan->node);
-    int32_t i;
-    for (i = 0; i < plan->node->size; i++) {
-        if (group->world_rank[i] == world) {
-            return plan->node == plan->comm ? i : plan->peer_of[plan->comm->size + i];
-        }
-    }
-    return -1;
-}
-
-/* Returns the kind of exchange that this rank runs, which is published in `ready`: 1 for a forward
- * exchange, 2 + op for an adjoint. */
-static uint64_t dpari_hx_kind(const dpar_halo_plan *plan)
-{
-    return (uint64_t)(plan->mode == DPAR_HALO_FORWARD ? 1 : 2 + plan->op);
-}
-
-/* Writes which exchange a rank runs. kind: as dpari_hx_kind returns it. */
-static void dpari_hx_put_kind(dpar_text *text, uint64_t kind)
-{
-    const char *name = "another operation";
-    switch (kind) {
-    case 1: name = "a forward exchange"; break;
-    case 2 + DPAR_SUM: name = "an adjoint (sum)"; break;
-    case 2 + DPAR_MAX: name = "an adjoint (max)"; break;
-    case 2 + DPAR_MIN: name = "an adjoint (min)"; break;
-    default: break;
-    }
-    dpar_text_put(text, name);
-}
-
-/* Breaks the communicator with a message, because the peer has ended, or because the peer or the
- * rank that it waits for has not made the call. */
-static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_plan *plan, dpar_status status,
-                                            int32_t number, const dpari_peer_wait *wait)
-{
-    dpari_group *group = dpari_group_of(plan->node);
-    const dpari_hx_peer *peer = &plan->peer[number];
-    dpar_why why;
-    dpar_text text;
-    dpari_text_why(&text, &why);
-    dpar_text_put(&text, plan->mode == DPAR_HALO_FORWARD ? "halo exchange #" : "halo adjoint #");
-    dpari_text_print(&text, "%ld of %d field%s: rank ", plan->count, plan->fields,
-                     plan->fields == 1 ? "" : "s");
-    dpari_text_int(&text,
-                   status == DPAR_E_TIMEOUT ? dpari_hx_rank_of(plan, wait->who) : peer->rank);
-    dpari_put_place(&text, group);
-    if (status == DPAR_E_PEER && dpari_rank_state(plan->world, peer->world) == DPARI_RANK_HERE) {
-        dpar_text_put(&text, " closed the communicator or returned");
-        dpari_put_failed(&text, plan->world, peer->world);
-    } else if (status == DPAR_E_PEER) {
-        dpari_put_ending(&text, plan->world, peer->world);
-    } else if (status == DPAR_E_TIMEOUT) {
-        dpari_text_print(&text, " did not arrive within %.1f s; ", wait->waited);
-        if (wait->links > 0) {
-            dpari_text_print(&text, "rank %d waits for %s, and", peer->rank,
-                             wait->links > 1 ? "others that wait for it" : "it");
-        } else {
-            dpar_text_put(&text, "it");
-        }
-        dpari_text_print(&text, " has begun exchange #%ld",
-                         (int64_t)(DPARI_LOAD(&peer->line[plan->step[plan->now].line].ready) >> 8));
-    } else if (wait) {
-        dpari_put_crossed(&text, group, peer->world, wait->in);
-        dpar_text_put(&text, " instead");
-    } else {
-        dpar_text_put(&text, " runs ");
-        dpari_hx_put_kind(&text, DPARI_LOAD(&peer->line[plan->step[plan->now].line].ready) & 255u);
-        dpari_text_print(&text, ", rank %d ", plan->comm->rank);
-        dpari_hx_put_kind(&text, dpari_hx_kind(plan));
-    }
-    status = dpari_group_break(group, status, why.text);
-    if (plan->node != plan->comm) {
-        dpar_comm_abort(plan->comm, status, plan->node->why.text);
-    }
-    return status;
-}
-
-/* Breaks the communicator, because the arrays of a peer cannot be mapped into this process. */
-static DPARI_COLD dpar_status dpari_hx_unmapped(dpar_halo_plan *plan, uint64_t ref)
-{
-    const dpar_status status = dpari_group_unmapped(plan->node, ref);
-    if (plan->node != plan->comm) {
-        dpar_comm_abort(plan->comm, status, plan->node->why.text);
-    }
-    return status;
-}
-
-/* Advances messages and other work in progress, while this rank waits for a peer. */
-static void dpari_hx_progress(void *exchange)
-{
-    dpar_halo_plan *plan = (dpar_halo_plan *)exchange;
-    int32_t i;
-    dpari_shm_progress_all(plan->node);
-    if (plan->node != plan->comm) {
-        for (i = 0; i < plan->messages; i++) {
-            (void)dpar_test(&plan->work[i]);
-        }
-        (void)plan->comm->engine.progress(plan->comm, 0);
-    }
-}
-
-/* Returns the time if the plan has timers, otherwise 0. */
-static double dpari_hx_clock(const dpar_halo_plan *plan)
-{
-    return plan->options.timers ? dpari_os_now() : 0.0;
-}
-
-/* Adds the time since `began` to a phase. */
-static void dpari_hx_count(dpar_halo_plan *plan, int32_t phase, double began)
-{
-    if (plan->options.timers) {
-        plan->seconds[phase] += dpari_os_now() - began;
-    }
-}
-
-/* Waits until *word, a word of a peer, is at least `value`. Fails if the peer ends, calls another
- * operation or is late. */
-static DPARI_COLD dpar_status dpari_hx_await_slowly(dpar_halo_plan *plan, int32_t number,
-                                                    const uint64_t *word, uint64_t value)
-{
-    const double began = dpari_hx_clock(plan);
-    const dpari_hx_peer *peer = &plan->peer[number];
-    dpari_peer_wait wait;
-    dpar_status status;
-    dpari_zero(&wait, sizeof wait);
-    wait.comm = plan->comm;
-    wait.group = dpari_group_of(plan->node);
-    wait.peer = peer->world;
-    wait.ready = &peer->line[plan->step[plan->now].line].ready;
-    wait.shift = 8;
-    wait.count = plan->count;
-    wait.progress = dpari_hx_progress;
-    wait.exchange = plan;
-    status = dpari_peer_await(&wait, word, value);
-    dpari_hx_count(plan, DPARI_HX_WAITING, began);
-    if (status == DPAR_OK || dpari_hx_broken(plan) != DPAR_OK) {
-        return status;
-    }
-    return dpari_hx_fail(plan, status, number, &wait);
-}
-
-/* Seconds between two checks in dpar_halo_plan_test that peers are alive. A check is a system call,
- * which takes 20 us. */
-#define DPARI_HX_LOOK_EVERY 10e-3
-
-/* Waits until *word is at least `value`. If `wait` is 0, returns DPAR_MORE instead of waiting. */
-static dpar_status dpari_hx_await(dpar_halo_plan *plan, int32_t peer, const uint64_t *word,
-                                  uint64_t value, int wait)
-{
-    double now;
-    dpar_status status;
-    if (DPARI_LOAD(word) >= value) {
-        return DPAR_OK;
-    }
-    if (wait) {
-        return dpari_hx_await_slowly(plan, peer, word, value);
-    }
-    now = dpari_os_now();
-    if (now - plan->looked < DPARI_HX_LOOK_EVERY) {
-        return DPAR_MORE;
-    }
-    plan->looked = now;
-    status = dpari_peer_look(plan->comm, dpari_group_of(plan->node), plan->peer[peer].world);
-    if (status == DPAR_E_PEER && DPARI_LOAD(word) < value) {
-        status = dpari_hx_fail(plan, status, peer, NULL);
-    }
-    return status == DPAR_OK || DPARI_LOAD(word) >= value ? DPAR_MORE : status;
-}
-
-/* ---- one step -------------------------------------------------------------------------------- */
-
-/* The stages of a step (dpar_halo_plan.stage). */
-enum {
-    DPARI_HX_TAKING,  /* takes boxes from peers that share memory */
-    DPARI_HX_COMING,  /* takes messages */
-    DPARI_HX_ADDING,  /* adjoint: adds boxes in the order of S */
-    DPARI_HX_LEAVING, /* waits until peers have read this rank's arrays, and messages are sent */
-    DPARI_HX_FINISHED /* no step that involves other ranks is in progress */
-};
-
-/* True if something is received from the peer in this mode. */
-static int dpari_hx_takes(const dpari_hx_flow *flow, int32_t mode)
-{
-    return (mode == DPAR_HALO_FORWARD ? flow->boxes : flow->sends) > 0;
+    return plan->staging + dpari_exchange_turn(&plan->x) * plan->turn;
 }
 
 /* Prefetches the cache lines where the rows of a box begin and end. */
@@ -3949,8 +3715,8 @@ static void dpari_hx_ask(const dpar_halo_plan *plan)
 /* Packs n items for other ranks into the staging memory. */
 static void dpari_hx_give(dpar_halo_plan *plan, int64_t first, int64_t n)
 {
-    const double began = dpari_hx_clock(plan);
-    unsigned char *to = plan->staging + dpari_hx_parity(plan) * plan->turn;
+    const double began = dpari_exchange_clock(&plan->x);
+    unsigned char *to = dpari_hx_staging(plan);
     int64_t k;
     for (k = first; k < first + n; k += plan->item[k].given.step) {
         const dpari_hx_item *item = &plan->item[k], *other = item + item->give_mate;
@@ -3970,13 +3736,13 @@ static void dpari_hx_give(dpar_halo_plan *plan, int64_t first, int64_t n)
     if (plan->elsewhere) {
         dpari_hx_move(plan, first, n, 0);
     }
-    dpari_hx_count(plan, DPARI_HX_PACKING, began);
+    dpari_exchange_time(&plan->x, DPARI_EXCHANGE_PACKING, began);
 }
 
 /* Takes n items whose senders are ready into this rank's arrays. */
 static void dpari_hx_take(dpar_halo_plan *plan, int64_t first, int64_t n)
 {
-    const double began = dpari_hx_clock(plan);
+    const double began = dpari_exchange_clock(&plan->x);
     int64_t k;
     for (k = first; k < first + n; k += plan->item[k].taken.step) {
         const dpari_hx_item *item = &plan->item[k], *other = item + item->take_mate;
@@ -3994,449 +3760,146 @@ static void dpari_hx_take(dpar_halo_plan *plan, int64_t first, int64_t n)
             dpari_stride_run(&item->take, dpari_hx_mine(plan, item), dpari_hx_from(plan, item));
         }
     }
-    dpari_hx_count(plan, DPARI_HX_COPYING, began);
+    dpari_exchange_time(&plan->x, DPARI_EXCHANGE_COPYING, began);
 }
 
 /* Takes all boxes of a step into memory that the CPU does not reach, after the last of them has
  * arrived. This is one batch, and therefore one launch on a device. */
 static void dpari_hx_take_elsewhere(dpar_halo_plan *plan, const dpari_hx_step *step)
 {
-    const double began = dpari_hx_clock(plan);
-    if (plan->mode == DPAR_HALO_FORWARD) {
+    const double began = dpari_exchange_clock(&plan->x);
+    if (plan->x.mode == DPAR_HALO_FORWARD) {
         dpari_hx_move(plan, step->r, step->r_items, 1);
     } else {
         dpari_hx_move(plan, step->s, step->s_items, 1);
     }
-    dpari_hx_count(plan, DPARI_HX_COPYING, began);
+    dpari_exchange_time(&plan->x, DPARI_EXCHANGE_COPYING, began);
 }
 
-/* Synchronizes the streams of devices that reach each other's memory. If work is NULL, this is done
- * at once, before the rank packs; otherwise as another message, the last one. */
-static dpar_status dpari_hx_sync_near(dpar_halo_plan *plan, dpar_work *work)
-{
-    dpar_status status = DPAR_OK;
-    if (plan->reached > 0) {
-        status = plan->comm->engine.sync_peers(
-            plan->comm, plan->memory, plan->peer_of + plan->comm->size, plan->reached, work);
-        if (work) {
-            plan->messages += status == DPAR_OK;
-        } else if (status >= 0) {
-            plan->part_now = status;
-            status = DPAR_OK;
-        }
-    }
-    return status;
-}
+/* ---- functions that an exchange calls -------------------------------------------------------- */
 
-/* Posts the receives and then the sends of a step. */
-static dpar_status dpari_hx_post(dpar_halo_plan *plan, int32_t s)
+/* Packs the boxes of a step that other ranks get. */
+static dpar_status dpari_hx_pack_step(void *of, int32_t s)
 {
-    const int mode = plan->mode;
-    unsigned char *from = plan->staging + dpari_hx_parity(plan) * plan->turn;
-    int32_t i, n = 0, pass;
-    for (pass = 0; pass < 2; pass++) {
-        for (i = 0; i < plan->peers; i++) {
-            const dpari_hx_flow *flow = &plan->peer[i].flow[s];
-            const int64_t bytes = pass ? flow->out_bytes[mode] : flow->in_bytes[mode];
-            dpar_call *call = &plan->call[n];
-            if (plan->peer[i].world >= 0 || plan->peer[i].reached || bytes == 0) {
-                continue;
-            }
-            dpari_zero(call, sizeof *call);
-            call->kind = pass ? DPAR_CALL_SEND : DPAR_CALL_RECV;
-            call->type = DPAR_U8;
-            call->root = plan->peer[i].rank;
-            call->tag = plan->options.tag;
-            call->count = bytes;
-            call->in = pass ? from + flow->out_at[mode] : NULL;
-            call->out = pass ? NULL : plan->arrivals + flow->in_at[mode];
-            n++;
-        }
-    }
-    plan->messages = n;
-    if (n > 0) {
-        const dpar_status status = dpari_batch_checked(plan->comm, plan->call, n, plan->work);
-        if (status != DPAR_OK) {
-            return status;
-        }
-    }
-    return dpari_hx_sync_near(plan, &plan->work[n]);
-}
-
-/* Packs the boxes of a step that other ranks get, and publishes that this rank is ready. */
-static dpar_status dpari_hx_offer(dpar_halo_plan *plan, int32_t s)
-{
+    dpar_halo_plan *plan = (dpar_halo_plan *)of;
     const dpari_hx_step *step = &plan->step[s];
-    dpar_status status = DPAR_OK;
-    int32_t i;
-    plan->now = s;
-    status = dpari_hx_sync_near(plan, NULL);
-    for (i = 0; i < plan->peers && status == DPAR_OK; i++) {
-        dpari_hx_peer *peer = &plan->peer[i];
-        dpari_hx_flow *flow = &peer->flow[s];
-        flow->taken = peer->world < 0 || !dpari_hx_takes(flow, plan->mode);
-        if (peer->world >= 0 && plan->count > 2 && flow->packed) {
-            status =
-                dpari_hx_await(plan, i, &peer->line[step->line].done, (uint64_t)plan->count - 2, 1);
-        }
-    }
-    if (status != DPAR_OK) {
-        return status;
-    }
-    if (plan->mode == DPAR_HALO_FORWARD) {
+    if (plan->x.mode == DPAR_HALO_FORWARD) {
         dpari_hx_give(plan, step->s, step->s_items);
     } else {
         dpari_hx_give(plan, step->r, step->r_items);
     }
-    status = plan->elsewhere ? dpari_hx_settle(plan) : status;
-    if (status != DPAR_OK) {
-        return status;
-    }
-    if (step->meets) {
-        dpari_publish(plan->world, &plan->line[step->line].ready,
-                      (uint64_t)plan->count << 8 | dpari_hx_kind(plan));
-    }
-    return dpari_hx_post(plan, s);
+    return plan->elsewhere ? dpari_hx_settle(plan) : DPAR_OK;
 }
 
-/* Begins a step: packs and publishes boxes, unless that was done at the beginning of the exchange
- * (plan->early), and takes the boxes that this rank sends to itself. */
-static dpar_status dpari_hx_begin_step(dpar_halo_plan *plan, int32_t s)
+/* Returns where the message from peer i arrives, or where the one to it is packed. */
+static unsigned char *dpari_hx_message(void *of, int32_t s, int32_t i, int sends)
 {
+    const dpar_halo_plan *plan = (const dpar_halo_plan *)of;
+    const dpari_hx_flow *flow = &plan->peer[i].flow[s];
+    return sends ? dpari_hx_staging(plan) + flow->out_at : plan->arrivals + flow->in_at;
+}
+
+/* Takes the boxes that this rank sends to itself and that wait for no peer. */
+static void dpari_hx_take_own(void *of, int32_t s)
+{
+    dpar_halo_plan *plan = (dpar_halo_plan *)of;
     const dpari_hx_step *step = &plan->step[s];
-    const int forward = plan->mode == DPAR_HALO_FORWARD;
-    const int offered = forward && s == plan->early && plan->early > 0;
-    const dpar_status status = offered ? DPAR_OK : dpari_hx_offer(plan, s);
-    plan->stage = DPARI_HX_TAKING;
-    if (status != DPAR_OK) {
-        return status;
-    }
-    if (forward) {
+    if (plan->x.mode == DPAR_HALO_FORWARD) {
         dpari_hx_take(plan, step->r, step->self);
     } else {
-        dpari_hx_take(plan, step->s, step->own_first);
+        dpari_hx_take(plan, step->s, plan->x.step[s].alone ? step->s_items : step->own_first);
     }
-    return DPAR_OK;
 }
 
-/* True if an exchange of this mode has step s. */
-static int dpari_hx_has(const dpar_halo_plan *plan, int32_t s)
+/* Reads the addresses of a peer's arrays, which have changed. */
+static DPARI_COLD dpar_status dpari_hx_read_addresses(dpar_halo_plan *plan, dpari_hx_peer *peer,
+                                                      uint64_t version)
 {
-    return s >= 0 && s < plan->steps && (plan->step[s].modes >> plan->mode & 1) != 0;
-}
-
-/* Does the steps from s on that involve only this rank. plan->next is then the step after them. */
-static void dpari_hx_take_alone(dpar_halo_plan *plan, int32_t s)
-{
-    while (dpari_hx_has(plan, s) && plan->step[s].alone) {
-        const dpari_hx_step *step = &plan->step[s];
-        if (plan->mode == DPAR_HALO_FORWARD) {
-            dpari_hx_take(plan, step->r, step->r_items);
-            s++;
-        } else {
-            dpari_hx_take(plan, step->s, step->s_items);
-            s--;
-        }
-    }
-    plan->next = s;
-}
-
-/* Waits until the peer is ready, checks that it runs the same kind of exchange, and reads the
- * addresses of its arrays if they have changed. */
-static dpar_status dpari_hx_await_ready(dpar_halo_plan *plan, int32_t i, int32_t s, int wait)
-{
-    dpari_hx_peer *peer = &plan->peer[i];
-    const dpari_hx_line *line = &peer->line[plan->step[s].line];
-    dpar_status status = dpari_hx_await(plan, i, &line->ready, (uint64_t)plan->count << 8, wait);
-    uint64_t word;
     int32_t f;
-    if (status != DPAR_OK) {
-        return status;
+    for (f = 0; f < 2 * plan->fields; f++) {
+        peer->at[f] = (const unsigned char *)dpari_at(plan->x.world, peer->refs[f]);
+        if (peer->refs[f] != 0 && peer->at[f] == NULL) {
+            return dpari_exchange_unmapped(&plan->x, peer->refs[f]);
+        }
     }
-    word = DPARI_LOAD(&line->ready);
-    if (word >> 8 == (uint64_t)plan->count && (word & 255u) != dpari_hx_kind(plan)) {
-        return dpari_hx_fail(plan, DPAR_E_MISMATCH, i, NULL);
-    }
-    if (peer->flow[s].in_direct[plan->mode] > 0 && line->version != peer->version) {
-        for (f = 0; f < 2 * plan->fields; f++) {
-            peer->at[f] = (const unsigned char *)dpari_at(plan->world, peer->refs[f]);
-            if (peer->refs[f] != 0 && peer->at[f] == NULL) {
-                return dpari_hx_unmapped(plan, peer->refs[f]);
+    peer->version = version;
+    return DPAR_OK;
+}
+
+/* Takes the boxes of a peer. An adjoint adds them later, in the order of S. */
+static dpar_status dpari_hx_take_peer(void *of, int32_t s, int32_t i)
+{
+    dpar_halo_plan *plan = (dpar_halo_plan *)of;
+    dpari_hx_peer *peer = &plan->peer[i];
+    const dpari_hx_flow *flow = &peer->flow[s];
+    if (flow->reads[plan->x.mode]) {
+        const uint64_t version = plan->x.peer[i].line[plan->x.step[s].line].place[DPARI_HX_VERSION];
+        if (version != peer->version) {
+            const dpar_status status = dpari_hx_read_addresses(plan, peer, version);
+            if (status != DPAR_OK) {
+                return status;
             }
         }
-        peer->version = line->version;
+    }
+    if (plan->x.mode == DPAR_HALO_FORWARD) {
+        dpari_hx_take(plan, flow->first, flow->boxes);
     }
     return DPAR_OK;
 }
 
-/* Takes boxes from the peers that share memory, in the order in which they are ready. */
-static dpar_status dpari_hx_take_shared(dpar_halo_plan *plan, int32_t s, int wait)
+/* Adds the boxes of an adjoint, and takes those in memory that the CPU does not reach. */
+static dpar_status dpari_hx_finish(void *of, int32_t s)
 {
-    dpar_status all = DPAR_OK;
-    int32_t i, pass;
-    for (pass = 0; pass < (wait ? 2 : 1); pass++) {
-        all = DPAR_OK;
-        for (i = 0; i < plan->peers; i++) {
-            dpari_hx_flow *flow = &plan->peer[i].flow[s];
-            dpar_status status;
-            if (flow->taken) {
-                continue;
-            }
-            status = dpari_hx_await_ready(plan, i, s, pass);
-            if (status == DPAR_MORE) {
-                all = DPAR_MORE;
-            } else if (status != DPAR_OK) {
-                return status;
-            } else {
-                flow->taken = 1;
-                if (plan->mode == DPAR_HALO_FORWARD) {
-                    dpari_hx_take(plan, flow->first, flow->boxes);
-                }
-            }
-        }
-        if (all == DPAR_OK) {
-            break;
-        }
-    }
-    return all;
-}
-
-/* Waits for message i, or tests it if `wait` is 0. */
-static dpar_status dpari_hx_wait_message(dpar_halo_plan *plan, int32_t i, int wait)
-{
-    const double began = dpari_hx_clock(plan);
-    const dpar_status status = wait ? dpar_wait(&plan->work[i]) : dpar_test(&plan->work[i]);
-    dpari_hx_count(plan, DPARI_HX_WAITING, began);
-    return status;
-}
-
-/* Takes the messages of a step. Message n is the n-th receive, in the order of the peers. */
-static dpar_status dpari_hx_take_messages(dpar_halo_plan *plan, int32_t s, int wait)
-{
-    dpar_status all = DPAR_OK;
-    int32_t i, n = 0;
-    for (i = 0; i < plan->peers; i++) {
-        dpari_hx_flow *flow = &plan->peer[i].flow[s];
-        dpar_status status;
-        if (plan->peer[i].world >= 0 || plan->peer[i].reached || flow->in_bytes[plan->mode] == 0) {
-            continue;
-        }
-        n++;
-        if (flow->taken > 1) {
-            continue;
-        }
-        status = dpari_hx_wait_message(plan, n - 1, wait);
-        if (status == DPAR_MORE) {
-            all = DPAR_MORE;
-        } else if (status != DPAR_OK) {
-            return status;
-        } else {
-            flow->taken = 2;
-            if (plan->mode == DPAR_HALO_FORWARD) {
-                dpari_hx_take(plan, flow->first, flow->boxes);
-            }
-        }
-    }
-    if (all == DPAR_OK && plan->reached > 0) { /* posted by dpari_hx_sync_near */
-        return dpari_hx_wait_message(plan, plan->messages - 1, wait);
-    }
-    return all;
-}
-
-/* Waits until peers have read this rank's arrays (and in an adjoint have set the halos that they
- * added to 0), and until messages have been sent. */
-static dpar_status dpari_hx_leave(dpar_halo_plan *plan, int32_t s, int wait)
-{
-    dpar_status status = DPAR_OK;
-    int32_t i;
-    for (i = 0; i < plan->peers && plan->lends[plan->mode] && status == DPAR_OK; i++) {
-        if (plan->peer[i].world >= 0 && plan->peer[i].flow[s].out_direct[plan->mode] > 0) {
-            status = dpari_hx_await(plan, i, &plan->peer[i].line[plan->step[s].line].done,
-                                    (uint64_t)plan->count, wait);
-        }
-    }
-    for (i = 0; i < plan->messages && status == DPAR_OK; i++) {
-        status = dpari_hx_wait_message(plan, i, wait);
-    }
-    return status;
-}
-
-/* Advances a step, and the steps after it that involve only this rank, as far as possible. Returns
- * DPAR_OK when they are finished. No peer reads the points that those steps write. */
-static dpar_status dpari_hx_advance_step(dpar_halo_plan *plan, int wait)
-{
-    const int32_t s = plan->now;
+    dpar_halo_plan *plan = (dpar_halo_plan *)of;
     const dpari_hx_step *step = &plan->step[s];
-    dpar_status status = DPAR_OK;
-    if (plan->stage == DPARI_HX_TAKING) {
-        status = dpari_hx_take_shared(plan, s, wait);
-        plan->stage += status == DPAR_OK;
+    if (plan->x.mode == DPAR_HALO_ADJOINT) {
+        dpari_hx_take(plan, step->s + step->own_first, step->s_items - step->own_first);
     }
-    if (plan->stage == DPARI_HX_COMING && status == DPAR_OK) {
-        status = plan->messages > 0 ? dpari_hx_take_messages(plan, s, wait) : DPAR_OK;
-        plan->stage += status == DPAR_OK;
+    if (!plan->elsewhere) {
+        return DPAR_OK;
     }
-    if (plan->stage == DPARI_HX_ADDING && status == DPAR_OK) {
-        if (plan->mode == DPAR_HALO_ADJOINT) {
-            dpari_hx_take(plan, step->s + step->own_first, step->s_items - step->own_first);
-        }
-        if (plan->elsewhere) {
-            dpari_hx_take_elsewhere(plan, step);
-            status = dpari_hx_settle(plan);
-        }
-        if (status != DPAR_OK) {
-            return status;
-        }
-        if (step->meets) {
-            dpari_publish(plan->world, &plan->line[step->line].done, (uint64_t)plan->count);
-        }
-        dpari_hx_take_alone(plan, plan->mode == DPAR_HALO_FORWARD ? s + 1 : s - 1);
-        plan->stage = DPARI_HX_LEAVING;
-    }
-    if (plan->stage == DPARI_HX_LEAVING && status == DPAR_OK) {
-        status = dpari_hx_leave(plan, s, wait);
-    }
-    return status;
+    dpari_hx_take_elsewhere(plan, step);
+    return dpari_hx_settle(plan);
 }
 
-/* True if this rank still has to post messages, of steps that have not begun. */
-static int dpari_hx_unposted(const dpar_halo_plan *plan)
+DPARI_INTERNAL void dpari_hx_set_functions(dpar_halo_plan *plan)
 {
-    const int32_t on = plan->mode == DPAR_HALO_FORWARD ? 1 : -1;
-    const int begun = plan->stage != DPARI_HX_FINISHED && plan->next == plan->now;
-    int32_t s = plan->next + (begun ? on : 0), i;
-    for (; dpari_hx_has(plan, s); s += on) {
-        for (i = 0; i < plan->peers; i++) {
-            const dpari_hx_flow *flow = &plan->peer[i].flow[s];
-            if (plan->peer[i].world < 0 &&
-                (flow->in_bytes[plan->mode] > 0 || flow->out_bytes[plan->mode] > 0)) {
-                return 1;
-            }
-        }
-    }
-    return 0;
-}
-
-/* Breaks the plan's communicator if that of the node is broken, because messages of other nodes may
- * then never arrive. */
-static void dpari_hx_break_both(dpar_halo_plan *plan)
-{
-    if (plan->node->status != DPAR_OK && plan->comm->status == DPAR_OK) {
-        dpar_comm_abort(plan->comm, plan->node->status, plan->node->why.text);
-    }
-}
-
-/* Marks the exchange as ended. */
-static void dpari_hx_mark_ended(dpar_halo_plan *plan)
-{
-    plan->active = 0;
-    dpari_rest_drop(plan->comm, plan);
-}
-
-/* Ends an exchange that has failed, so that nothing of it remains in progress. */
-static DPARI_COLD dpar_status dpari_hx_abandon(dpar_halo_plan *plan, dpar_status status)
-{
-    dpari_hx_break_both(plan);
-    if (dpari_hx_broken(plan) != DPAR_OK) {
-        (void)dpar_wait_all(plan->work, plan->messages);
-    }
-    if (plan->elsewhere) {
-        (void)dpari_hx_settle(plan);
-    }
-    plan->messages = 0;
-    dpari_hx_mark_ended(plan);
-    return status;
-}
-
-/* Completes the step in progress and begins the next one. If `wait` is 0, returns DPAR_MORE instead
- * of waiting. Returns DPAR_OK if the next step has begun, or if there is none. */
-static dpar_status dpari_hx_next_step(dpar_halo_plan *plan, int wait)
-{
-    dpar_status status =
-        plan->stage == DPARI_HX_FINISHED ? DPAR_OK : dpari_hx_advance_step(plan, wait);
-    if (status == DPAR_OK && dpari_hx_has(plan, plan->next)) {
-        status = dpari_hx_begin_step(plan, plan->next);
-    } else if (status == DPAR_OK) {
-        dpari_hx_mark_ended(plan);
-    }
-    return status == DPAR_OK || status == DPAR_MORE ? status : dpari_hx_abandon(plan, status);
-}
-
-/* Posts the messages that an exchange still has to post, before another one begins. It is
- * comm->post_pending. */
-static dpar_status dpari_hx_post_rest(void *before)
-{
-    dpar_halo_plan *plan = (dpar_halo_plan *)before;
-    dpar_status status = DPAR_OK;
-    while (status == DPAR_OK && plan->active && dpari_hx_unposted(plan)) {
-        status = dpari_hx_next_step(plan, 1);
-    }
-    return status;
-}
-
-/* Advances an exchange through all its steps, as far as `wait` allows. */
-static dpar_status dpari_hx_run(dpar_halo_plan *plan, int wait)
-{
-    dpar_status status = DPAR_OK;
-    while (status == DPAR_OK && plan->active) {
-        status = dpari_hx_next_step(plan, wait);
-    }
-    return status;
+    plan->x.plan = plan;
+    plan->x.pack = dpari_hx_pack_step;
+    plan->x.message = dpari_hx_message;
+    plan->x.take_own = dpari_hx_take_own;
+    plan->x.take = dpari_hx_take_peer;
+    plan->x.finish = dpari_hx_finish;
 }
 
 /* ---- exchanges ------------------------------------------------------------------------------- */
 
-/* Begins an exchange: first offers the boxes that peers can take at once, then does the steps that
- * involve only this rank, then begins the first other step. */
-static dpar_status dpari_hx_begin(dpar_halo_plan *plan, int32_t mode, int32_t op)
+/* Waits for the moves that a failed exchange has begun, and returns its status. */
+static dpar_status dpari_hx_ended(dpar_halo_plan *plan, dpar_status status)
 {
-    dpar_status status = DPAR_OK;
-    if (plan->world) { /* the other ranks may have timed out while they waited for this one */
-        status = dpari_group_broken(dpari_group_of(plan->node));
+    if (status < DPAR_OK && plan->elsewhere) {
+        (void)dpari_hx_settle(plan);
     }
-    if (status == DPAR_OK) {
-        status = dpari_hx_broken(plan);
-    }
-    if (status != DPAR_OK) {
-        dpari_hx_break_both(plan);
-        return status;
-    }
-    if (plan->active) {
-        return dpari_comm_wrong(plan->comm,
-                                "halo exchange %ld has not ended; call dpar_halo_plan_end first",
-                                plan->count);
-    }
-    status = dpari_rest_post(plan->comm);
+    return status;
+}
+
+/* Begins an exchange. op: DPAR_COPY for a forward exchange. */
+static dpar_status dpari_hx_begin(dpar_halo_plan *plan, int32_t op)
+{
+    const dpar_status status = dpari_exchange_may_begin(&plan->x);
     if (status != DPAR_OK) {
         return status;
     }
-    if (mode == DPAR_HALO_FORWARD) {
+    if (op == DPAR_COPY) {
         dpari_hx_ask(plan);
     }
-    plan->count++;
-    plan->active = 1;
-    plan->mode = mode;
-    plan->op = op;
-    plan->messages = 0;
-    if (mode == DPAR_HALO_FORWARD && plan->early > 0) {
-        status = dpari_hx_offer(plan, plan->early);
-    }
-    if (status == DPAR_OK) {
-        dpari_hx_take_alone(plan, mode == DPAR_HALO_FORWARD ? 0 : plan->steps - 1);
-        plan->stage = DPARI_HX_FINISHED;
-    }
-    if (status == DPAR_OK && dpari_hx_has(plan, plan->next)) {
-        status = dpari_hx_begin_step(plan, plan->next);
-    }
-    if (status == DPAR_OK && dpari_hx_unposted(plan)) {
-        dpari_rest_leave(plan->comm, dpari_hx_post_rest, plan);
-    }
-    return status == DPAR_OK ? status : dpari_hx_abandon(plan, status);
+    plan->x.lends = plan->lends[op != DPAR_COPY];
+    return dpari_hx_ended(plan, dpari_exchange_begin(&plan->x, op, 0));
 }
 
 DPAR_API dpar_status dpar_halo_plan_begin(dpar_halo_plan *plan)
 {
-    return plan ? dpari_hx_begin(plan, DPAR_HALO_FORWARD, DPAR_COPY) : DPAR_E_ARG;
+    return plan ? dpari_hx_begin(plan, DPAR_COPY) : DPAR_E_ARG;
 }
 
 /* Prepares the items again if they are prepared for another op. */
@@ -4462,7 +3925,7 @@ DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *plan, int32_t o
                 dpar_type_name(plan->field[i].type));
         }
     }
-    for (s = 0; s < plan->steps && op != plan->prepared && !plan->active; s++) {
+    for (s = 0; s < plan->x.steps && op != plan->prepared && !plan->x.active; s++) {
         if (plan->step[s].modes == 1 << DPAR_HALO_FORWARD) {
             continue;
         }
@@ -4477,30 +3940,20 @@ DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *plan, int32_t o
         }
         dpari_hx_gather_sends(plan, &plan->step[s], 1);
     }
-    if (!plan->active) {
+    if (!plan->x.active) {
         plan->prepared = op;
     }
-    return dpari_hx_begin(plan, DPAR_HALO_ADJOINT, op);
-}
-
-/* Advances an exchange. If its communicator has been closed, the exchange is only marked as ended,
- * because its memory has been freed. */
-static dpar_status dpari_hx_continue(dpar_halo_plan *plan, int wait)
-{
-    if (plan->active && plan->comm->status != DPAR_OK && dpari_ended_is(plan->comm)) {
-        plan->active = plan->messages = 0;
-    }
-    return plan->active ? dpari_hx_run(plan, wait) : dpari_hx_broken(plan);
+    return dpari_hx_begin(plan, op);
 }
 
 DPAR_API dpar_status dpar_halo_plan_test(dpar_halo_plan *plan)
 {
-    return plan ? dpari_hx_continue(plan, 0) : DPAR_E_ARG;
+    return plan ? dpari_hx_ended(plan, dpari_exchange_advance(&plan->x, 0)) : DPAR_E_ARG;
 }
 
 DPAR_API dpar_status dpar_halo_plan_end(dpar_halo_plan *plan)
 {
-    return plan ? dpari_hx_continue(plan, 1) : DPAR_E_ARG;
+    return plan ? dpari_hx_ended(plan, dpari_exchange_advance(&plan->x, 1)) : DPAR_E_ARG;
 }
 
 DPAR_API dpar_status dpar_halo_plan_exchange(dpar_halo_plan *plan)
@@ -4518,30 +3971,19 @@ DPAR_API dpar_status dpar_halo_plan_reduce(dpar_halo_plan *plan, int32_t op)
 DPAR_API DPARI_COLD dpar_status dpar_halo_plan_free(dpar_halo_plan *plan)
 {
     dpar_status status;
+    int32_t refused;
     if (!plan) {
         return DPAR_OK;
     }
-    if (plan->comm->status != DPAR_OK && dpari_ended_is(plan->comm)) {
-        plan->active = plan->messages = 0;
-    }
-    status = dpari_hx_broken(plan);
-    if (plan->active && status == DPAR_OK) {
-        return dpari_comm_wrong(
-            plan->comm,
-            "dpar_halo_plan_free: halo exchange %ld has not ended; call dpar_halo_plan_end first",
-            plan->count);
-    }
-    if (status == DPAR_OK) {
-        status = dpar_barrier(plan->comm, NULL); /* peers may still read this rank's words */
-    } else if (plan->active) {
-        /* otherwise the end of the communicator would wait for its messages */
-        status = dpari_hx_abandon(plan, status);
+    status = dpari_exchange_close(&plan->x, "dpar_halo_plan_free: ", &refused);
+    if (refused) {
+        return status;
     }
     if (plan->elsewhere) {
         (void)dpari_hx_settle(plan); /* waits for moves that a broken exchange has begun */
         (void)dpari_hx_pin_all(plan, 0);
     }
-    dpar_comm_release(plan->world ? plan->node : plan->comm, plan->memory);
+    dpar_comm_release(plan->x.world ? plan->x.node : plan->comm, plan->x.memory);
     return dpari_object_end(status, plan->owned);
 }
 
@@ -4589,16 +4031,15 @@ DPARI_API DPARI_COLD int dpari_hx_traffic_of(const dpar_halo_plan *plan, int32_t
 {
     int32_t peer = k, s;
     int64_t i;
-    if (!plan || !traffic || k < 0 || k > plan->peers) {
+    if (!plan || !traffic || k < 0 || k > plan->x.peers) {
         return 0;
     }
     dpari_zero(traffic, sizeof *traffic);
-    peer = k == plan->peers ? -1 : k;
-    traffic->peer = peer < 0 ? plan->rank : plan->peer[peer].rank;
-    traffic->hops = dpari_hx_hops(plan, plan->rank, traffic->peer);
-    traffic->way = peer >= 0 && plan->peer[peer].world < 0 && !plan->peer[peer].reached
-                       ? DPAR_HALO_MESSAGES
-                       : DPAR_HALO_PACKED;
+    peer = k == plan->x.peers ? -1 : k;
+    traffic->peer = peer < 0 ? plan->comm->rank : plan->x.peer[peer].rank;
+    traffic->hops = dpari_hx_hops(plan, plan->comm->rank, traffic->peer);
+    traffic->way =
+        peer >= 0 && dpari_exchange_sends(&plan->x, peer) ? DPAR_HALO_MESSAGES : DPAR_HALO_PACKED;
     for (s = 0; s < plan->forward; s++) {
         const dpari_hx_step *step = &plan->step[s];
         const int64_t first = peer < 0 ? step->r : step->s;
@@ -4669,17 +4110,16 @@ static dpar_halo_plan *dpari_hx_layout(const dpari_hx_size *size, void *memory, 
     room.used = 0;
     x = (dpar_halo_plan *)dpari_room_take(&room, 1, sizeof *x);
     x = memory ? x : &none;
+    dpari_exchange_room(&x->x, &room, size->peers, size->steps, size->ranks);
     x->field = (dpar_halo_field *)dpari_room_take(&room, size->fields, sizeof *x->field);
     x->array = (dpari_hx_array *)dpari_room_take(&room, size->fields, sizeof *x->array);
     x->part = (unsigned char **)dpari_room_take(&room, 2 * size->fields, sizeof *x->part);
     x->peer = (dpari_hx_peer *)dpari_room_take(&room, size->peers, sizeof *x->peer);
-    x->peer_of = (int32_t *)dpari_room_take(&room, size->ranks, 2 * sizeof *x->peer_of);
+    x->peer_of = (int32_t *)dpari_room_take(&room, size->ranks, sizeof *x->peer_of);
     x->item = (dpari_hx_item *)dpari_room_take(&room, size->items, sizeof *x->item);
     x->spot = (dpari_stride_spot *)dpari_room_take(&room, 2 * size->items,
                                                    DPARI_STRIDE_FEW * sizeof *x->spot);
     x->box = (dpar_mem_box *)dpari_room_take(&room, size->moves, sizeof *x->box);
-    x->call = (dpar_call *)dpari_room_take(&room, 2 * size->peers, sizeof *x->call);
-    x->work = (dpar_work *)dpari_room_take(&room, 2 * size->peers, sizeof *x->work);
     x->span = (int64_t *)dpari_room_take(&room, size->fields, 4 * sizeof *x->span);
     x->record = (int64_t *)dpari_room_take(
         &room, 2 * size->peers * dpari_hx_words(size->fields, size->steps), sizeof *x->record);
@@ -5103,11 +4543,9 @@ static dpari_hx_step dpari_hx_step_of(const dpari_hx_size *size, int32_t i)
     step.modes = 1 << DPAR_HALO_FORWARD | 1 << DPAR_HALO_ADJOINT;
     step.number = size->ordered ? i : -1;
     step.cut = size->cut;
-    step.line = i;
     if (i < 0 || size->cut < 0) {
         return step;
     }
-    step.line = 0; /* because ranks meet in only one step of each mode */
     if (i >= size->forward) {
         step.modes = 1 << DPAR_HALO_ADJOINT;
         step.along = DPARI_HX_WIDE;
@@ -5366,37 +4804,16 @@ static dpar_status dpari_hx_agree_on_order(dpar_comm *comm, dpari_hx_size *size,
     return DPAR_OK;
 }
 
-/* Exchanges records of `words` words with the peers: sends the second half of plan->record, where
- * dpari_hx_to_peer places records, and receives into the first half. */
-static dpar_status dpari_hx_exchange_records(dpar_halo_plan *plan, int64_t words)
-{
-    const int64_t side = plan->peers * dpari_hx_words(plan->fields, plan->steps);
-    dpar_status status;
-    int32_t i;
-    for (i = 0; i < plan->peers; i++) {
-        dpar_call *in = &plan->call[i], *out = &plan->call[plan->peers + i];
-        dpari_zero(in, sizeof *in);
-        in->kind = DPAR_CALL_RECV;
-        in->type = DPAR_I64;
-        in->root = plan->peer[i].rank;
-        in->tag = plan->options.tag;
-        in->count = words;
-        *out = *in;
-        out->kind = DPAR_CALL_SEND;
-        in->out = plan->record + i * words;
-        out->in = plan->record + side + i * words;
-    }
-    status = dpar_batch(plan->comm, plan->call, 2 * plan->peers, plan->work);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    return dpar_wait_all(plan->work, 2 * plan->peers);
-}
-
 /* Returns the record of `words` words that is sent to peer i. */
 static int64_t *dpari_hx_to_peer(const dpar_halo_plan *plan, int32_t i, int64_t words)
 {
-    return plan->record + plan->peers * dpari_hx_words(plan->fields, plan->steps) + i * words;
+    return plan->record + plan->x.peers * dpari_hx_words(plan->fields, plan->x.steps) + i * words;
+}
+
+/* Sends the records of dpari_hx_to_peer, and receives those of the peers in plan->record. */
+static dpar_status dpari_hx_exchange_records(dpar_halo_plan *plan, int64_t words)
+{
+    return dpari_exchange_records(&plan->x, dpari_hx_to_peer(plan, 0, words), plan->record, words);
 }
 
 /* ---- peers ----------------------------------------------------------------------------------- */
@@ -5408,10 +4825,10 @@ static void dpari_hx_mark_peers(dpar_halo_plan *plan)
     dpar_transfer transfer;
     int32_t i, direction, s;
     for (i = 0; i < plan->fields; i++) {
-        for (s = 0; s < plan->steps; s++) {
+        for (s = 0; s < plan->x.steps; s++) {
             for (direction = 0; direction < 2; direction++) {
                 dpar_status walks =
-                    dpari_hx_begin_walk(&walk, &plan->field[i], plan->rank, &plan->step[s],
+                    dpari_hx_begin_walk(&walk, &plan->field[i], plan->comm->rank, &plan->step[s],
                                         direction, dpari_hx_moves(&plan->options), NULL);
                 while (walks == DPAR_OK && dpari_hx_next(&walk, &transfer)) {
                     plan->peer_of[transfer.peer] = 1;
@@ -5419,42 +4836,14 @@ static void dpari_hx_mark_peers(dpar_halo_plan *plan)
             }
         }
     }
-    plan->peer_of[plan->rank] = 0;
+    plan->peer_of[plan->comm->rank] = 0;
     for (i = 0; i < plan->comm->size; i++) {
         if (plan->peer_of[i]) {
-            plan->peer[plan->peers].rank = i;
-            plan->peer[plan->peers].world = -1;
-            plan->peer_of[i] = ++plan->peers;
+            plan->x.peer[plan->x.peers].rank = i;
+            plan->x.peer[plan->x.peers].world = -1;
+            plan->peer_of[i] = ++plan->x.peers;
         }
     }
-}
-
-/* Finds the peers that share memory with this rank. Collective over the node. */
-static dpar_status dpari_hx_find_node(dpar_halo_plan *plan)
-{
-    const dpari_group *group = dpari_group_of(plan->node);
-    const int apart = plan->node != plan->comm;
-    int32_t *rank_of =
-        plan->peer_of + plan->comm->size; /* rank in plan->comm of each rank of the node */
-    int32_t i;
-    if (!plan->world) {
-        return DPAR_OK;
-    }
-    if (apart) {
-        const dpar_status status =
-            dpar_all_gather(plan->node, &plan->rank, rank_of, 1, DPAR_I32, NULL);
-        if (status != DPAR_OK) { /* otherwise the other nodes would wait for this one */
-            dpar_comm_abort(plan->comm, status, plan->node->why.text);
-            return status;
-        }
-    }
-    for (i = 0; i < plan->node->size; i++) {
-        const int32_t rank = apart ? rank_of[i] : i;
-        if (rank >= 0 && rank < plan->comm->size && plan->peer_of[rank]) {
-            plan->peer[plan->peer_of[rank] - 1].world = group->world_rank[i];
-        }
-    }
-    return DPAR_OK;
 }
 
 /* Exchanges the strides and references of arrays with the peers. */
@@ -5463,7 +4852,7 @@ static dpar_status dpari_hx_exchange_arrays(dpar_halo_plan *plan)
     const int64_t words = (int64_t)plan->fields * DPARI_HX_WORDS;
     dpar_status status;
     int32_t i, f, d;
-    for (i = 0; i < plan->peers; i++) {
+    for (i = 0; i < plan->x.peers; i++) {
         int64_t *r = dpari_hx_to_peer(plan, i, words);
         for (f = 0; f < plan->fields; f++, r += DPARI_HX_WORDS) {
             const dpari_hx_array *array = &plan->array[f];
@@ -5473,19 +4862,19 @@ static dpar_status dpari_hx_exchange_arrays(dpar_halo_plan *plan)
             }
             r[2 * DPAR_MAX_DIMS] = array->component;
             r[2 * DPAR_MAX_DIMS + 1] = array->compact + 2 * array->reach[0] + 4 * array->reach[1] +
-                                       8 * (plan->peer[i].world >= 0) + 16 * array->elsewhere;
+                                       8 * (plan->x.peer[i].world >= 0) + 16 * array->elsewhere;
         }
     }
     status = dpari_hx_exchange_records(plan, words);
     if (status != DPAR_OK) {
         return status;
     }
-    for (i = 0; i < plan->peers; i++) {
+    for (i = 0; i < plan->x.peers; i++) {
         const int64_t *r = plan->record + i * words;
         for (f = 0; f < plan->fields; f++, r += DPARI_HX_WORDS) {
             dpari_hx_array *array = &plan->peer[i].array[f];
             const int64_t bits = r[2 * DPAR_MAX_DIMS + 1];
-            dpari_hx_dense(array, &plan->field[f], plan->peer[i].rank);
+            dpari_hx_dense(array, &plan->field[f], plan->x.peer[i].rank);
             for (d = 0; d < DPAR_MAX_DIMS; d++) {
                 array->origin[d] = r[d];
                 array->stride[d] = r[DPAR_MAX_DIMS + d];
@@ -5496,7 +4885,7 @@ static dpar_status dpari_hx_exchange_arrays(dpar_halo_plan *plan)
             array->reach[1] = (int32_t)(bits >> 2 & 1);
             array->elsewhere = (int32_t)(bits >> 4 & 1);
             if ((bits >> 3 & 1) == 0) { /* the other rank does not reach this rank's memory */
-                plan->peer[i].world = -1;
+                plan->x.peer[i].world = -1;
             }
         }
     }
@@ -5541,7 +4930,7 @@ static int dpari_hx_is_direct(const dpar_halo_plan *plan, const dpari_hx_array *
     const int64_t bytes = item->elements * dpar_type_bytes(plan->field[item->field].type);
     const int packs = plan->options.method == DPAR_HALO_PACKED ||
                       (plan->options.method == DPAR_HALO_AUTO && world >= 0 &&
-                       plan->world->crowded && bytes < DPARI_HX_CROWDED);
+                       plan->x.world->crowded && bytes < DPARI_HX_CROWDED);
     return world >= 0 && !packs && giver->reach[spot->part] && !taker->elsewhere &&
            dpari_hx_in_a_row(item->extent, spot->stride, item->dims,
                              plan->field[item->field].type) >= run;
@@ -5604,7 +4993,7 @@ static void dpari_hx_fill(dpar_halo_plan *plan, dpari_hx_item *item, int32_t ind
     const dpari_hx_array *mine = &plan->array[here];
     const dpari_hx_array *theirs = peer < 0 ? &plan->array[there] : &plan->peer[peer].array[there];
     const int32_t bytes = dpar_type_bytes(field->type),
-                  world = peer < 0 ? -1 : plan->peer[peer].world;
+                  world = peer < 0 ? -1 : plan->x.peer[peer].world;
     dpari_hx_spot my_spot, their_spot;
     dpari_hx_spot *sender = sends ? &my_spot : &their_spot;
     dpari_hx_spot *receiver = sends ? &their_spot : &my_spot;
@@ -5659,23 +5048,26 @@ static void dpari_hx_count_in(dpar_halo_plan *plan, dpari_hx_item *item, int32_t
     dpari_hx_flow *flow;
     const int give = sends ? DPAR_HALO_FORWARD : DPAR_HALO_ADJOINT; /* when this rank gives */
     const int take = sends ? DPAR_HALO_ADJOINT : DPAR_HALO_FORWARD;
+    dpari_exchange_flow *run;
     const int32_t modes = plan->step[s].modes;
     int32_t d;
     if (item->peer < 0) {
         return;
     }
     flow = &plan->peer[item->peer].flow[s];
+    run = &plan->x.flow[item->peer * plan->x.steps + s];
     for (d = 0; d < item->dims; d++) {
         flow->hash[sends] = dpari_hash(flow->hash[sends], item->extent[d] + 1024 * item->field);
     }
     if (modes >> give & 1 && item->packs) {
-        item->pack_at = dpari_hx_append(plan, item, &flow->out_bytes[give]);
+        item->pack_at = dpari_hx_append(plan, item, &run->out_bytes[give]);
     }
     if (modes >> take & 1 && !item->direct) {
-        item->take_at = dpari_hx_append(plan, item, &flow->in_bytes[take]);
+        item->take_at = dpari_hx_append(plan, item, &run->in_bytes[take]);
     }
-    flow->out_direct[give] += modes >> give & 1 && !item->packs;
-    flow->in_direct[take] += modes >> take & 1 && item->direct;
+    run->lends[give] |= modes >> give & 1 && !item->packs;
+    run->takes[take] |= modes >> take & 1;
+    flow->reads[take] |= modes >> take & 1 && item->direct;
 }
 
 /* Counts the items of list R of step s for each peer and for this rank itself. With `fill`, which
@@ -5687,7 +5079,7 @@ static void dpari_hx_list_receives(dpar_halo_plan *plan, int32_t s, int fill)
     dpar_transfer transfer;
     int32_t i, k;
     for (i = 0; i < plan->fields; i++) {
-        if (dpari_hx_begin_walk(&walk, &plan->field[i], plan->rank, step, DPAR_TRANSFER_RECV,
+        if (dpari_hx_begin_walk(&walk, &plan->field[i], plan->comm->rank, step, DPAR_TRANSFER_RECV,
                                 dpari_hx_moves(&plan->options), NULL) != DPAR_OK) {
             continue;
         }
@@ -5695,7 +5087,7 @@ static void dpari_hx_list_receives(dpar_halo_plan *plan, int32_t s, int fill)
             const int32_t parts = dpari_hx_parts(&plan->field[i], &transfer);
             int64_t *count = &step->self;
             int64_t first = step->r;
-            if (transfer.peer != plan->rank) {
+            if (transfer.peer != plan->comm->rank) {
                 dpari_hx_flow *flow = &plan->peer[plan->peer_of[transfer.peer] - 1].flow[s];
                 count = &flow->boxes;
                 first = flow->first;
@@ -5720,7 +5112,7 @@ static int64_t dpari_hx_list_sends(dpar_halo_plan *plan, int32_t s, int64_t at, 
     dpar_transfer transfer;
     int32_t i, k;
     for (i = 0; i < plan->fields; i++) {
-        if (dpari_hx_begin_walk(&walk, &plan->field[i], plan->rank, &plan->step[s],
+        if (dpari_hx_begin_walk(&walk, &plan->field[i], plan->comm->rank, &plan->step[s],
                                 DPAR_TRANSFER_SEND, dpari_hx_moves(&plan->options),
                                 NULL) != DPAR_OK) {
             continue;
@@ -5734,7 +5126,7 @@ static int64_t dpari_hx_list_sends(dpar_halo_plan *plan, int32_t s, int64_t at, 
                 dpari_hx_fill(plan, &plan->item[at], i, &transfer, 1, k);
                 dpari_hx_count_in(plan, &plan->item[at], s, 1);
                 at++;
-                if (transfer.peer != plan->rank) {
+                if (transfer.peer != plan->comm->rank) {
                     plan->peer[plan->peer_of[transfer.peer] - 1].flow[s].sends++;
                 }
             }
@@ -5753,7 +5145,7 @@ static int64_t dpari_hx_list(dpar_halo_plan *plan, int32_t s, int64_t at)
     dpari_hx_list_receives(plan, s, 0);
     at += step->self;
     step->self = 0;
-    for (i = 0; i < plan->peers; i++) {
+    for (i = 0; i < plan->x.peers; i++) {
         plan->peer[i].flow[s].first = at;
         at += plan->peer[i].flow[s].boxes;
         plan->peer[i].flow[s].boxes = 0;
@@ -5768,19 +5160,19 @@ static int64_t dpari_hx_list(dpar_halo_plan *plan, int32_t s, int64_t at)
     return at;
 }
 
-/* Sets flow.packed. Steps that share a line pack into the same memory, in either mode. A rank may
- * therefore write it only when all peers that read it in any of these steps are done. */
+/* Sets `packed` of the flows. Steps that share a line pack into the same memory, in either mode. A
+ * rank may therefore write it only when all peers that read it in any of these steps are done. */
 static void dpari_hx_mark_packed(dpar_halo_plan *plan)
 {
     int32_t s, t, i;
-    for (s = 0; s < plan->steps; s++) {
-        for (t = 0; t < plan->steps; t++) {
-            if (plan->step[s].line != plan->step[t].line) {
+    for (s = 0; s < plan->x.steps; s++) {
+        for (t = 0; t < plan->x.steps; t++) {
+            if (plan->x.step[s].line != plan->x.step[t].line) {
                 continue;
             }
-            for (i = 0; i < plan->peers; i++) {
-                const dpari_hx_flow *flow = &plan->peer[i].flow[t];
-                plan->peer[i].flow[s].packed |= flow->out_bytes[0] > 0 || flow->out_bytes[1] > 0;
+            for (i = 0; i < plan->x.peers; i++) {
+                dpari_exchange_flow *flow = &plan->x.flow[i * plan->x.steps];
+                flow[s].packed |= flow[t].out_bytes[0] > 0 || flow[t].out_bytes[1] > 0;
             }
         }
     }
@@ -5791,34 +5183,38 @@ static void dpari_hx_mark_packed(dpar_halo_plan *plan)
  * and the same for both modes. */
 static void dpari_hx_flows(dpar_halo_plan *plan)
 {
-    int32_t s, i, mode;
+    dpari_exchange_step *step;
+    int32_t s, i;
     int64_t k, gives = 0, comes = 0;
-    for (s = 0; s < plan->steps; s++) {
+    for (s = 0; s < plan->x.steps; s++) {
         if (s == plan->forward) { /* the steps of the adjoint use the same memory */
             gives = 0;
             comes = 0;
         }
-        plan->step[s].alone = !plan->elsewhere;
-        for (i = 0; i < plan->peers; i++) {
+        step = &plan->x.step[s];
+        step->alone = !plan->elsewhere;
+        for (i = 0; i < plan->x.peers; i++) {
             dpari_hx_flow *flow = &plan->peer[i].flow[s];
-            const int64_t out = dpari_most(flow->out_bytes[0], flow->out_bytes[1]);
-            const int64_t in = dpari_most(flow->in_bytes[0], flow->in_bytes[1]);
-            for (mode = 0; mode < 2; mode++) {
-                flow->out_at[mode] = gives;
-                flow->in_at[mode] = comes;
-                plan->lends[mode] |= flow->out_direct[mode] > 0;
-            }
-            plan->step[s].meets |= plan->peer[i].world >= 0 && flow->boxes + flow->sends > 0;
-            plan->step[s].alone &= flow->boxes + flow->sends == 0;
+            const dpari_exchange_flow *run = &plan->x.flow[i * plan->x.steps + s];
+            const int64_t out = dpari_most(run->out_bytes[0], run->out_bytes[1]);
+            const int64_t in = dpari_most(run->in_bytes[0], run->in_bytes[1]);
+            const int shares = plan->x.peer[i].world >= 0;
+            flow->out_at = gives;
+            flow->in_at = comes;
+            plan->lends[0] |= run->lends[0];
+            plan->lends[1] |= run->lends[1];
+            step->meets |= shares && flow->boxes + flow->sends > 0;
+            step->alone &= flow->boxes + flow->sends == 0;
+            plan->x.oneway |= shares && (flow->boxes == 0) != (flow->sends == 0);
             gives += (out + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
-            if (plan->peer[i].world < 0) {
+            if (plan->x.peer[i].world < 0) {
                 comes += (in + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
             }
         }
         plan->turn = dpari_most(plan->turn, gives);
         plan->arrive_bytes = dpari_most(plan->arrive_bytes, comes);
     }
-    for (k = 0; k < plan->step[plan->steps - 1].s + plan->step[plan->steps - 1].s_items; k++) {
+    for (k = 0; k < plan->step[plan->x.steps - 1].s + plan->step[plan->x.steps - 1].s_items; k++) {
         const dpar_halo_field *field = &plan->field[plan->item[k].field];
         if (dpari_hx_mem(field)) {
             plan->look_bytes =
@@ -5854,16 +5250,16 @@ static int32_t dpari_hx_first_outside(const dpar_halo_plan *plan)
  * a buffer for the largest item in memory that the CPU does not reach. */
 static dpar_status dpari_hx_alloc(dpar_halo_plan *plan, dpar_why *why)
 {
-    const int64_t lines = plan->world ? plan->steps * (int64_t)sizeof(dpari_hx_line) : 0;
-    const int64_t refs = plan->world ? dpari_hx_refs_bytes(plan) : 0;
-    dpar_comm *of = plan->world ? plan->node : plan->comm;
+    const int64_t lines = plan->x.world ? plan->x.steps * (int64_t)sizeof(dpari_exchange_line) : 0;
+    const int64_t refs = plan->x.world ? dpari_hx_refs_bytes(plan) : 0;
+    dpar_comm *of = plan->x.world ? plan->x.node : plan->comm;
     int64_t turns = 2;
     void *memory = NULL;
     dpar_status status;
     int32_t outside = 0;
-    plan->in_order = !plan->world && plan->comm->mem != NULL;
-    plan->nears = !plan->world && plan->steps == 1 && plan->options.method != DPAR_HALO_MESSAGES &&
-                  of->engine.alloc_shared != NULL;
+    plan->in_order = !plan->x.world && plan->comm->mem != NULL;
+    plan->nears = !plan->x.world && plan->x.steps == 1 &&
+                  plan->options.method != DPAR_HALO_MESSAGES && of->engine.alloc_shared != NULL;
     turns += plan->nears;
     if (plan->in_order) {
         outside = dpari_hx_first_outside(plan);
@@ -5878,17 +5274,17 @@ static dpar_status dpari_hx_alloc(dpar_halo_plan *plan, dpar_why *why)
     if (status != DPAR_OK) {
         return dpari_repeat(status, why, of->why.text);
     }
-    plan->memory = (unsigned char *)memory;
+    plan->x.memory = (unsigned char *)memory;
     if (plan->in_order && outside < plan->fields) {
         return dpari_wrong(
             why,
             "field %d of rank %d must be in the communicator's memory: its mem must be "
             "comm->mem",
-            outside, plan->rank);
+            outside, plan->comm->rank);
     }
-    plan->line = (dpari_hx_line *)memory;
-    plan->refs = (uint64_t *)(void *)(plan->memory + lines);
-    plan->staging = plan->memory + lines + refs;
+    plan->x.line = (dpari_exchange_line *)memory;
+    plan->refs = (uint64_t *)(void *)(plan->x.memory + lines);
+    plan->staging = plan->x.memory + lines + refs;
     plan->arrivals = plan->staging + turns * plan->turn;
     plan->look = plan->in_order ? NULL : plan->arrivals + plan->arrive_bytes;
     return DPAR_OK;
@@ -5901,43 +5297,46 @@ static DPARI_COLD void dpari_hx_bind_field(dpar_halo_plan *plan, int32_t f)
     const dpar_halo_field *field = &plan->field[f];
     plan->part[2 * f] = (unsigned char *)field->data;
     plan->part[2 * f + 1] = (unsigned char *)field->compact_halo;
-    if (plan->world) { /* the reference is 0 if there is no array or peers cannot read it */
-        plan->refs[2 * f] = field->data ? dpari_ref(plan->world, field->data, 1) : 0;
+    if (plan->x.world) { /* the reference is 0 if there is no array or peers cannot read it */
+        plan->refs[2 * f] = field->data ? dpari_ref(plan->x.world, field->data, 1) : 0;
         plan->refs[2 * f + 1] =
-            field->compact_halo ? dpari_ref(plan->world, field->compact_halo, 1) : 0;
+            field->compact_halo ? dpari_ref(plan->x.world, field->compact_halo, 1) : 0;
     }
 }
 
-/* Finds the memory of a peer's plan: its words and staging memory if the peer shares memory with
- * this rank, or only its staging memory if this rank's device can reach it. record: the peer's
+/* Finds the memory of the plan of peer i: its words and staging memory if the peer shares memory
+ * with this rank, or only its staging memory if this rank's device can reach it. record: the peer's
  * record. */
-static dpar_status dpari_hx_reach_peer(dpar_halo_plan *plan, dpari_hx_peer *peer,
-                                       const int64_t *record, dpar_why *why)
+static dpar_status dpari_hx_reach_peer(dpar_halo_plan *plan, int32_t i, const int64_t *record,
+                                       dpar_why *why)
 {
+    dpari_hx_peer *peer = &plan->peer[i];
+    dpari_exchange_peer *run = &plan->x.peer[i];
     unsigned char *memory;
-    if (peer->world >= 0) {
-        memory = (unsigned char *)dpari_at(plan->world, (uint64_t)record[6]);
+    if (run->world >= 0) {
+        memory = (unsigned char *)dpari_at(plan->x.world, (uint64_t)record[6]);
         if (memory == NULL) {
             dpar_text text;
             dpari_text_why(&text, why);
-            dpari_put_unmapped(&text, plan->world, (uint64_t)record[6]);
+            dpari_put_unmapped(&text, plan->x.world, (uint64_t)record[6]);
             return DPAR_E_MEMORY;
         }
-        peer->line = (dpari_hx_line *)(void *)memory;
-        peer->refs = (const uint64_t *)(const void *)(peer->line + plan->steps);
-        peer->staging = memory + (plan->staging - plan->memory);
+        run->line = (dpari_exchange_line *)(void *)memory;
+        peer->refs = (const uint64_t *)(const void *)(run->line + plan->x.steps);
+        peer->staging = memory + (plan->staging - plan->x.memory);
+        plan->x.shared++;
         peer->turn = record[5];
         return DPAR_OK;
     }
     if (record[7] && plan->nears) { /* both must reach the other's memory */
         peer->staging =
-            (unsigned char *)plan->comm->engine.peer_address(plan->comm, plan->memory, peer->rank);
-        peer->reached = peer->staging != NULL;
+            (unsigned char *)plan->comm->engine.peer_address(plan->comm, plan->x.memory, run->rank);
+        run->reached = peer->staging != NULL;
         peer->turn = record[5];
     }
-    if (peer->reached) {
-        plan->peer_of[plan->comm->size + plan->reached] = peer->rank;
-        plan->reached++;
+    if (run->reached) {
+        plan->x.rank_of[plan->x.reached] = run->rank;
+        plan->x.reached++;
     }
     return DPAR_OK;
 }
@@ -5946,48 +5345,49 @@ static dpar_status dpari_hx_reach_peer(dpar_halo_plan *plan, dpari_hx_peer *peer
  * that the other one expects. */
 static dpar_status dpari_hx_exchange_places(dpar_halo_plan *plan, dpar_why *why)
 {
-    const int64_t words = DPARI_HX_HEAD * (int64_t)plan->steps;
+    const int64_t words = DPARI_HX_HEAD * (int64_t)plan->x.steps;
     dpar_status status;
     int32_t i, s;
-    for (i = 0; i < plan->peers; i++) {
+    for (i = 0; i < plan->x.peers; i++) {
         int64_t *r = dpari_hx_to_peer(plan, i, words);
-        for (s = 0; s < plan->steps; s++, r += DPARI_HX_HEAD) {
+        for (s = 0; s < plan->x.steps; s++, r += DPARI_HX_HEAD) {
             const dpari_hx_flow *flow = &plan->peer[i].flow[s];
+            const dpari_exchange_flow *run = &plan->x.flow[i * plan->x.steps + s];
             r[0] = (int64_t)flow->hash[1]; /* the peer compares it with the hash of its R */
             r[1] = (int64_t)flow->hash[0];
-            r[2] = flow->out_at[0]; /* the same in both modes */
-            r[3] = flow->out_bytes[0];
-            r[4] = flow->out_bytes[1];
+            r[2] = flow->out_at;
+            r[3] = run->out_bytes[0];
+            r[4] = run->out_bytes[1];
             r[5] = plan->turn;
-            r[6] = plan->world ? (int64_t)dpari_ref(plan->world, plan->memory, 1) : 0;
+            r[6] = plan->x.world ? (int64_t)dpari_ref(plan->x.world, plan->x.memory, 1) : 0;
             /* 1 if this rank's device reaches the peer's memory */
-            r[7] = plan->nears && plan->comm->engine.peer_address(plan->comm, plan->memory,
-                                                                  plan->peer[i].rank) != NULL;
+            r[7] = plan->nears && plan->comm->engine.peer_address(plan->comm, plan->x.memory,
+                                                                  plan->x.peer[i].rank) != NULL;
         }
     }
     status = dpari_hx_exchange_records(plan, words);
     if (status != DPAR_OK) {
         return status;
     }
-    for (i = 0; i < plan->peers; i++) {
-        dpari_hx_peer *peer = &plan->peer[i];
+    for (i = 0; i < plan->x.peers; i++) {
+        const dpari_exchange_peer *peer = &plan->x.peer[i];
         const int64_t *r = plan->record + i * words;
-        status = dpari_hx_reach_peer(plan, peer, r, why);
+        status = dpari_hx_reach_peer(plan, i, r, why);
         if (status != DPAR_OK) {
             return status;
         }
-        for (s = 0; s < plan->steps; s++, r += DPARI_HX_HEAD) {
-            dpari_hx_flow *flow = &peer->flow[s];
+        for (s = 0; s < plan->x.steps; s++, r += DPARI_HX_HEAD) {
+            dpari_hx_flow *flow = &plan->peer[i].flow[s];
+            const dpari_exchange_flow *run = &plan->x.flow[i * plan->x.steps + s];
             if ((uint64_t)r[0] != flow->hash[0] || (uint64_t)r[1] != flow->hash[1] ||
-                r[3] != flow->in_bytes[0] || r[4] != flow->in_bytes[1]) {
+                r[3] != run->in_bytes[0] || r[4] != run->in_bytes[1]) {
                 return dpari_say(
                     DPAR_E_MISMATCH, why,
                     "ranks %d and %d expect different boxes from each other: their grids differ",
-                    plan->rank, peer->rank);
+                    plan->comm->rank, peer->rank);
             }
-            if (peer->world >= 0 || peer->reached) {
-                flow->in_at[0] = r[2];
-                flow->in_at[1] = r[2];
+            if (!dpari_exchange_sends(&plan->x, i)) {
+                flow->in_at = r[2];
             }
         }
     }
@@ -6002,7 +5402,7 @@ static dpar_status dpari_hx_pin_plan(const dpar_halo_plan *plan, dpar_why *why)
         return DPAR_OK;
     }
     return dpari_say(status, why, "rank %d: the plan's memory (%ld bytes) cannot be pinned: %s",
-                     plan->rank, plan->memory_bytes, dpar_status_text(status));
+                     plan->comm->rank, plan->memory_bytes, dpar_status_text(status));
 }
 
 /* Connects the plan's memory, which all ranks have allocated, with that of the peers. */
@@ -6014,8 +5414,8 @@ static dpar_status dpari_hx_connect(dpar_halo_plan *plan, dpar_why *why)
         dpari_hx_bind_field(plan, i);
     }
     plan->version = 1;
-    for (s = 0; s < plan->steps && plan->world; s++) {
-        plan->line[s].version = 1;
+    for (s = 0; s < plan->x.steps && plan->x.world; s++) {
+        plan->x.line[s].place[DPARI_HX_VERSION] = 1;
     }
     status = dpari_hx_exchange_places(plan, why);
     if (status == DPAR_OK) {
@@ -6029,14 +5429,14 @@ static dpar_status dpari_hx_plan(dpar_halo_plan *plan, dpar_why *why)
 {
     int32_t s;
     int64_t at = 0;
-    dpar_status status = dpari_hx_find_node(plan);
+    dpar_status status = dpari_exchange_find_node(&plan->x);
     if (status == DPAR_OK) {
         status = dpari_hx_exchange_arrays(plan);
     }
     if (status != DPAR_OK) {
         return dpari_repeat(status, why, plan->comm->why.text);
     }
-    for (s = 0; s < plan->steps; s++) {
+    for (s = 0; s < plan->x.steps; s++) {
         at = dpari_hx_list(plan, s, at);
     }
     dpari_hx_flows(plan);
@@ -6046,9 +5446,9 @@ static dpar_status dpari_hx_plan(dpar_halo_plan *plan, dpar_why *why)
         status = dpari_hx_connect(plan, why);
     }
     if (status != DPAR_OK) {
-        if (plan->memory) {
+        if (plan->x.memory) {
             (void)dpari_hx_pin_all(plan, 0);
-            dpar_comm_release(plan->world ? plan->node : plan->comm, plan->memory);
+            dpar_comm_release(plan->x.world ? plan->x.node : plan->comm, plan->x.memory);
         }
         return status;
     }
@@ -6063,15 +5463,15 @@ static void dpari_hx_own_arrays(dpar_halo_plan *plan, int32_t later)
 {
     const int32_t method = plan->options.method;
     const int allowed = later ? method == DPAR_HALO_DIRECT : method != DPAR_HALO_PACKED;
-    const int shares = plan->world && allowed;
+    const int shares = plan->x.world && allowed;
     int32_t i;
     for (i = 0; i < plan->fields; i++) {
         const dpar_halo_field *field = &plan->field[i];
-        dpari_hx_array_of(&plan->array[i], field, plan->rank);
+        dpari_hx_array_of(&plan->array[i], field, plan->comm->rank);
         plan->array[i].reach[0] = shares && !plan->array[i].elsewhere && field->data &&
-                                  (later || dpari_ref(plan->world, field->data, 1) != 0);
+                                  (later || dpari_ref(plan->x.world, field->data, 1) != 0);
         plan->array[i].reach[1] = shares && !plan->array[i].elsewhere && field->compact_halo &&
-                                  dpari_ref(plan->world, field->compact_halo, 1) != 0;
+                                  dpari_ref(plan->x.world, field->compact_halo, 1) != 0;
     }
 }
 
@@ -6137,6 +5537,25 @@ static dpar_status dpari_hx_prepare_plan(const dpar_comm *comm, const dpar_halo_
     return dpari_hx_check_overlaps(comm, desc, size, *memory, *need, why);
 }
 
+/* Sets what the exchange needs of the descriptor. */
+static void dpari_hx_set_exchange(dpar_halo_plan *plan, dpar_comm *comm,
+                                  const dpar_halo_plan_desc *desc)
+{
+    dpari_exchange *x = &plan->x;
+    x->comm = comm;
+    x->node = comm->node ? comm->node : comm;
+    x->world = desc->method == DPAR_HALO_MESSAGES ? NULL : dpari_world_of(x->node);
+    x->name = "halo";
+    x->end = "dpar_halo_plan_end";
+    x->item = "field";
+    x->items = desc->field_count;
+    x->tag = desc->tag;
+    x->timers = desc->timers;
+    x->together = 1; /* a device orders its operations: a receive alone would wait for ever */
+    x->self = -1;
+    dpari_hx_set_functions(plan);
+}
+
 /* Divides the plan's memory into tables, and sets the fields that need no other rank. */
 static dpar_halo_plan *dpari_hx_describe_plan(dpar_comm *comm, const dpar_halo_plan_desc *desc,
                                               const dpari_hx_size *size, void *memory, int64_t need)
@@ -6147,24 +5566,24 @@ static dpar_halo_plan *dpari_hx_describe_plan(dpar_comm *comm, const dpar_halo_p
     dpari_zero(memory, (size_t)need);
     plan = dpari_hx_layout(size, memory, &bytes);
     plan->comm = comm;
-    plan->node = comm->node ? comm->node : comm;
-    plan->world = desc->method == DPAR_HALO_MESSAGES ? NULL : dpari_world_of(plan->node);
+    dpari_hx_set_exchange(plan, comm, desc);
     plan->options = *desc;
     plan->options.field = plan->field;
-    plan->rank = comm->rank;
     plan->wide = dpari_cpu_wide();
     plan->fields = desc->field_count;
-    plan->steps = size->steps;
+    plan->x.steps = size->steps;
     plan->items = size->items;
     for (i = 0; i < plan->fields; i++) {
         plan->field[i] = desc->field[i];
         plan->elsewhere |= dpari_hx_mem(&desc->field[i]) != NULL;
     }
-    for (i = 0; i < plan->steps; i++) {
+    for (i = 0; i < plan->x.steps; i++) {
         plan->step[i] = dpari_hx_step_of(size, i);
+        plan->x.step[i].modes = plan->step[i].modes;
+        plan->x.step[i].line = size->cut < 0 ? i : 0; /* ranks meet in only one step of each mode */
     }
     plan->forward = size->forward;
-    plan->early = size->cut < 0 ? 0 : size->steps - size->forward - 1;
+    plan->x.early = size->cut < 0 ? 0 : size->steps - size->forward - 1;
     return plan;
 }
 
@@ -6245,11 +5664,8 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bind(dpar_halo_plan *plan, int32_
             plan->comm, "dpar_halo_plan_bind: field %d does not exist (the plan has 0 to %d)",
             field, plan->fields - 1);
     }
-    if (plan->active) {
-        return dpari_comm_wrong(
-            plan->comm,
-            "dpar_halo_plan_bind: halo exchange %ld has not ended; call dpar_halo_plan_end first",
-            plan->count);
+    if (dpari_exchange_is_over(&plan->x, "dpar_halo_plan_bind: ") != DPAR_OK) {
+        return DPAR_E_ARG;
     }
     if ((data != NULL) != (plan->part[2 * field] != NULL) ||
         (halos != NULL) != (plan->part[2 * field + 1] != NULL)) {
@@ -6261,8 +5677,8 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bind(dpar_halo_plan *plan, int32_
                                 dpari_hx_given(data, halos));
     }
     array = &plan->array[field];
-    if ((array->reach[0] && dpari_ref(plan->world, data, 1) == 0) ||
-        (array->reach[1] && dpari_ref(plan->world, halos, 1) == 0)) {
+    if ((array->reach[0] && dpari_ref(plan->x.world, data, 1) == 0) ||
+        (array->reach[1] && dpari_ref(plan->x.world, halos, 1) == 0)) {
         return dpari_comm_wrong(
             plan->comm,
             "dpar_halo_plan_bind: field %d was planned in memory of dpar_comm_alloc, where peers "
@@ -6277,8 +5693,8 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bind(dpar_halo_plan *plan, int32_
         dpari_hx_gather_all(plan);
     }
     plan->version++;
-    for (s = 0; s < plan->steps && plan->world; s++) {
-        plan->line[s].version = plan->version;
+    for (s = 0; s < plan->x.steps && plan->x.world; s++) {
+        plan->x.line[s].place[DPARI_HX_VERSION] = plan->version;
     }
     return DPAR_OK;
 }
