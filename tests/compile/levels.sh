@@ -5,14 +5,24 @@
 # There are three checks: no dependency points up between folders, by calls or by includes; there is no circle,
 # by calls or by .h files that include each other; no file names a type of a folder above its own. Prints the
 # modules of each folder by level, lowest first, as in docs/headers.md. The modules of an engine need MPI's
-# compiler, or the stand-ins for CUDA and NCCL and a C++ compiler; without these it is left out. SRC: where the folders are, so that
-# self.sh can check that this test finds errors.
+# compiler, or the stand-ins for CUDA and NCCL and a C++ compiler; without these it is left out. Apps, commands,
+# benchmarks and examples include the headers, helpers/ and files of their own folder, but not each other's. SRC
+# and PROGRAMS: where the folders are, so that self.sh can check that this test finds errors.
 . tests/compile/common.sh
-: "${SRC:=src}"
+: "${SRC:=src}" "${PROGRAMS:=.}"
 need nm
 need tsort
 : "${CXX:=g++}"
 top=$PWD
+(cd "$PROGRAMS" && grep -n '^#include "' apps/* commands/* bench/* examples/* helpers/* 2> /dev/null) | tr : ' ' |
+    while read -r file line _ path; do
+        path=${path#\"} path=${path%\"}
+        case $path in
+        ../helpers/*) true ;;
+        */*) false ;;
+        *) [ -e "$path" ] || [ -e "$PROGRAMS/${file%/*}/$path" ] ;;
+        esac || echo "$file:$line includes another folder's file: $path"
+    done > "$work/programs"
 cd "$SRC" || exit 1
 
 # Lists each folder with all folders that it may depend on.
@@ -35,7 +45,8 @@ cuda train schedule comm host index base
 O
 ls -d */ | tr -d / | while read -r folder; do
     grep -q "^$folder\( \|\$\)" "$work/order" || echo "$folder: which folders may it stand on? ($0 says)"
-done > "$work/wrong"
+done >> "$work/programs"
+mv "$work/programs" "$work/wrong"
 
 # Compiles every module separately, two at a time.
 c='-std=c99 -Werror=implicit-function-declaration'

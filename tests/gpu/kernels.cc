@@ -22,7 +22,7 @@
 #include "check.h"
 #include "random_bits.h"
 #include "optimizers.h"
-#include "samples.h"
+#include "../../helpers/gpu_samples.h"
 
 #include <functional>
 #include <stdlib.h>

@@ -7,8 +7,8 @@
  * A round takes as long as its slowest rank. The result is the shortest of many rounds, which is
  * what the machine does if nobody else uses it. The rounds of one measurement last `seconds`
  * together. All ranks must call every function that measures. */
-#ifndef DPAR_COMMANDS_MEASURE_H
-#define DPAR_COMMANDS_MEASURE_H
+#ifndef DPAR_HELPERS_MEASURE_H
+#define DPAR_HELPERS_MEASURE_H
 
 #include "dpar_cost.h"
 #include "dpar_halo.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* samples: checks operations on device arrays that are too large to repeat on the host, by samples.
- * Some stretches (the beginning, the end, and those around powers of two) are copied before the
- * operation runs. The host's table (dpar_mem_host) does the same to them, and afterwards both are
- * compared.
+/* gpu_samples - checks operations on device arrays that are too large to repeat on the host, by
+ * samples. Some stretches (the beginning, the end, and those around powers of two) are copied
+ * before the operation runs. The host's table (dpar_mem_host) does the same to them, and afterwards
+ * both are compared.
  *
  *   samples x;
  *   for (stretch p : stretches(n, 1)) {
@@ -14,13 +14,11 @@
  *   device.span(device.ctx, &the_whole_span, 1);
  *   CHECK(x.same());
  *
- * The work is on the default stream. C++; include dpar_cuda.h first. */
+ * The work is on the default stream. C++; include dpar_train.h and dpar_cuda.h first. */
 #ifndef DPAR_SAMPLES_H
 #define DPAR_SAMPLES_H
 
 #include <cuda_runtime.h>
-
-#include "optimizers.h"
 
 #include <algorithm>
 #include <functional>
@@ -313,8 +311,9 @@ static void expect_reduce(samples &x, const dpar_mem_reduce &r)
 static void expect_step(samples &x, const dpar_mem_optimize &s, int fast)
 {
     const dpar_optimizer_piece &w = *s.piece;
-    const int32_t moments = moments_of(s.optimizer);
-    const int32_t type = moment_type_of(s.optimizer, w.weight_type);
+    int32_t moments = -1, type = DPAR_TYPE_NONE;
+    (void)dpar_optimizer_check(s.optimizer, DPAR_F32, &moments, NULL, NULL);
+    (void)dpar_optimizer_check(s.optimizer, w.weight_type, NULL, &type, NULL);
     const double one = fast ? 1e-6 : 1.3e-7, half = s.optimizer->stochastic && !fast ? 0.0 : 8e-3;
     const double before = within;
     within = fast ? 1.0 : 1e-2; /* weights cancel */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* options - reads the command lines of the commands and the applications, prints their error
+/* options - reads the command lines of commands, applications and benchmarks, prints their error
  * messages and shows their progress. `program` and `help` must be defined before it is included.
  *
  *     static const char program[] = "plan", help[] = "plan: ...\n";
- *     #include "options.h"
+ *     #include "../helpers/options.h"
  *     const option list[] = {{"--top", OPTION_INT, &top, 1, 64},
  *                            {"--svg", OPTION_WORD, &svg, 0, 0}};
  *     const int end = options_read(argc, argv, list, 2, words, 1);
@@ -13,8 +13,8 @@
  *
  * Every program accepts --help, -h and --version. An option is given at most once. Its value
  * follows as the next argument or after a '=': "--top 3", "--top=3". */
-#ifndef DPAR_COMMANDS_OPTIONS_H
-#define DPAR_COMMANDS_OPTIONS_H
+#ifndef DPAR_HELPERS_OPTIONS_H
+#define DPAR_HELPERS_OPTIONS_H
 
 #include <stdio.h>
 #include <stdlib.h>

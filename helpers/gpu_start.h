@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* gpu_start - starts programs on GPUs: one process for each GPU, with a stream, dpar_cuda for the
  * memory, and dpar_nccl between ranks. A program that includes it has declared `complain` before
- * (by commands/options.h). */
+ * (by options.h). */
 #ifndef GPU_START_H
 #define GPU_START_H
 
