@@ -2270,12 +2270,13 @@ typedef struct dpari_exchange {
     dpar_comm *node;    /* comm->node, or comm if that is NULL */
     dpari_world *world; /* memory shared in the node; NULL if only messages are used */
     void *plan;         /* passed to the functions */
-    /* Packs the values of step s for the peers that share memory, and may pack all others. */
+    /* Packs the values of step s for the peers that share memory, and may pack all others. NULL if
+     * there is nothing to pack. */
     dpar_status (*pack)(void *plan, int32_t s);
     /* Returns where the message from peer i arrives, or with `sends` the address of the message to
      * it, which it packs unless `pack` has. */
     unsigned char *(*message)(void *plan, int32_t s, int32_t i, int sends);
-    /* Takes values that this rank sends to itself, at the beginning of step s. */
+    /* Takes values that this rank sends to itself, at the beginning of step s. May be NULL. */
     void (*take_own)(void *plan, int32_t s);
     /* Takes the values of peer i, which have arrived. An adjoint takes the peers in the order of
      * ranks. */
@@ -2309,6 +2310,7 @@ typedef struct dpari_exchange {
     double seconds[3]; /* spent in each phase */
     /* Private. */
     uint64_t kind;
+    int32_t left;     /* 1 if the communicator has dpari_exchange_post_rest */
     int32_t lent;     /* 1 if a peer lends arrays to be read in place in this exchange */
     int32_t now;      /* the step in progress */
     int32_t next;     /* the step after it */
@@ -2352,12 +2354,20 @@ DPARI_API dpar_status dpari_exchange_break(dpari_exchange *x, dpar_status status
 DPARI_API dpar_status dpari_exchange_unmapped(dpari_exchange *x, uint64_t ref);
 /* Returns the status of the communicators: DPAR_OK unless one of them is broken. */
 DPARI_API dpar_status dpari_exchange_broken(const dpari_exchange *x);
-/* Returns the time in seconds if the plan has timers, otherwise 0. */
-DPARI_API double dpari_exchange_clock(const dpari_exchange *x);
-/* Adds the time since `began` to a phase if the plan has timers. */
-DPARI_API void dpari_exchange_time(dpari_exchange *x, int32_t phase, double began);
 /* Writes the average times of the phases of an exchange: "packing 1.2 us, copying ...". */
 DPARI_API void dpari_exchange_put_times(const dpari_exchange *x, dpar_text *out);
+/* Returns the time in seconds if the plan has timers, otherwise 0. */
+DPARI_FN double dpari_exchange_clock(const dpari_exchange *x)
+{
+    return x->timers ? dpari_os_now() : 0.0;
+}
+/* Adds the time since `began` to a phase if the plan has timers. */
+DPARI_FN void dpari_exchange_time(dpari_exchange *x, int32_t phase, double began)
+{
+    if (x->timers) {
+        x->seconds[phase] += dpari_os_now() - began;
+    }
+}
 /* Returns the part of the staging memory that the exchange in progress uses. */
 DPARI_FN int64_t dpari_exchange_turn(const dpari_exchange *x)
 {
@@ -21096,18 +21106,6 @@ static DPARI_COLD dpar_status dpari_exchange_fail(dpari_exchange *x, dpar_status
 
 /* ---- times ----------------------------------------------------------------------------------- */
 
-DPARI_API double dpari_exchange_clock(const dpari_exchange *x)
-{
-    return x->timers ? dpari_os_now() : 0.0;
-}
-
-DPARI_API void dpari_exchange_time(dpari_exchange *x, int32_t phase, double began)
-{
-    if (x->timers) {
-        x->seconds[phase] += dpari_os_now() - began;
-    }
-}
-
 DPARI_API DPARI_COLD void dpari_exchange_put_times(const dpari_exchange *x, dpar_text *out)
 {
     const double us = x->count > 0 ? 1e6 / (double)x->count : 0.0;
@@ -21337,7 +21335,7 @@ static dpar_status dpari_exchange_offer(dpari_exchange *x, int32_t s)
     if (!x->together) {
         status = dpari_exchange_post(x, 0);
     }
-    if (status == DPAR_OK) {
+    if (status == DPAR_OK && x->pack) {
         status = x->pack(x->plan, s);
     }
     if (status != DPAR_OK) {
@@ -21356,7 +21354,7 @@ static dpar_status dpari_exchange_begin_step(dpari_exchange *x, int32_t s)
     const int offered = x->mode == DPARI_EXCHANGE_FORWARD && s == x->early && x->early > 0;
     const dpar_status status = offered ? DPAR_OK : dpari_exchange_offer(x, s);
     x->stage = DPARI_EXCHANGE_TAKING;
-    if (status == DPAR_OK) {
+    if (status == DPAR_OK && x->take_own) {
         x->take_own(x->plan, s);
     }
     return status;
@@ -21492,6 +21490,16 @@ static dpar_status dpari_exchange_advance_step(dpari_exchange *x, int wait)
 
 /* ---- exchanges ------------------------------------------------------------------------------- */
 
+/* Marks the exchange as ended. */
+static void dpari_exchange_mark_ended(dpari_exchange *x)
+{
+    x->active = 0;
+    if (x->left) {
+        x->left = 0;
+        dpari_rest_drop(x->comm, x);
+    }
+}
+
 /* Ends an exchange that has failed, so that nothing of it remains in progress. */
 static DPARI_COLD dpar_status dpari_exchange_abandon(dpari_exchange *x, dpar_status status)
 {
@@ -21500,8 +21508,7 @@ static DPARI_COLD dpar_status dpari_exchange_abandon(dpari_exchange *x, dpar_sta
         (void)dpar_wait_all(x->work, x->posted);
     }
     x->posted = 0;
-    x->active = 0;
-    dpari_rest_drop(x->comm, x);
+    dpari_exchange_mark_ended(x);
     return status;
 }
 
@@ -21513,8 +21520,7 @@ static dpar_status dpari_exchange_next_step(dpari_exchange *x, int wait)
     if (status == DPAR_OK && dpari_exchange_has(x, x->next)) {
         status = dpari_exchange_begin_step(x, x->next);
     } else if (status == DPAR_OK) {
-        x->active = 0;
-        dpari_rest_drop(x->comm, x);
+        dpari_exchange_mark_ended(x);
     }
     return status == DPAR_OK || status == DPAR_MORE ? status : dpari_exchange_abandon(x, status);
 }
@@ -21613,7 +21619,8 @@ DPARI_API dpar_status dpari_exchange_begin(dpari_exchange *x, int32_t op, uint64
     if (status != DPAR_OK) {
         return dpari_exchange_abandon(x, status);
     }
-    if (dpari_exchange_unposted(x)) {
+    if (x->steps > 1 && dpari_exchange_unposted(x)) {
+        x->left = 1;
         dpari_rest_leave(x->comm, dpari_exchange_post_rest, x);
     }
     return DPAR_OK;
