@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "mpi_types.h"
 
-#include "../comm/kernel.h"
+#include "../host/kernel.h"
 
 DPARI_INTERNAL int32_t dpari_mpi_is_half(int32_t type)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "rank_order.h"
 
-#include "../comm/kernel.h"
+#include "../host/kernel.h"
 #include "exchange_v.h"
 #include "mpi_types.h"
 #include "task_messages.h"
