@@ -48,18 +48,15 @@
 #endif
 
 #if defined(__CUDA_ARCH__)
-#define DPARI_CUDA_ROUNDED(name, type, intrinsic, sign)                                            \
-    DPARI_CUDA_FN type name(type a, type b)                                                        \
-    {                                                                                              \
-        return intrinsic(a, b);                                                                    \
-    }
+#define DPARI_CUDA_ROUND(intrinsic, sign, a, b) intrinsic(a, b)
 #else
+#define DPARI_CUDA_ROUND(intrinsic, sign, a, b) ((a)sign(b))
+#endif
 #define DPARI_CUDA_ROUNDED(name, type, intrinsic, sign)                                            \
     DPARI_CUDA_FN type name(type a, type b)                                                        \
     {                                                                                              \
-        return a sign b;                                                                           \
+        return DPARI_CUDA_ROUND(intrinsic, sign, a, b);                                            \
     }
-#endif
 DPARI_CUDA_ROUNDED(dpari_cuda_add, float, __fadd_rn, +)
 DPARI_CUDA_ROUNDED(dpari_cuda_add, double, __dadd_rn, +)
 DPARI_CUDA_ROUNDED(dpari_cuda_mul, float, __fmul_rn, *)
@@ -160,12 +157,6 @@ DPARI_CUDA_FN float dpari_cuda_from_f16(uint16_t h)
 #endif
 }
 
-DPARI_CUDA_FN float dpari_cuda_to_f32(double d)
-{
-    const float f = (float)d;
-    return f != f ? dpari_cuda_bits<float>((uint32_t)0x7fc00000u) : f;
-}
-
 DPARI_CUDA_FN double dpari_cuda_from_f32(float f)
 {
     const uint32_t x = dpari_cuda_bits<uint32_t>(f);
@@ -185,6 +176,11 @@ DPARI_CUDA_FN float dpari_cuda_plain(float f)
 DPARI_CUDA_FN double dpari_cuda_plain(double d)
 {
     return d != d ? dpari_cuda_bits<double>(UINT64_C(0x7ff8) << 48) : d;
+}
+
+DPARI_CUDA_FN float dpari_cuda_to_f32(double d)
+{
+    return dpari_cuda_plain((float)d);
 }
 
 /* ---- four elements at a time -------------------------------------------------------------------
@@ -237,6 +233,15 @@ template <int S, typename V> __device__ static inline void dpari_cuda_put(V *at,
     }
 }
 
+/* Stores the four words of a vector of 16 bytes. */
+__device__ static inline void dpari_cuda_unpack(uint32_t *x, const uint4 &v)
+{
+    x[0] = v.x;
+    x[1] = v.y;
+    x[2] = v.z;
+    x[3] = v.w;
+}
+
 /* Loads elements i to i + 3. Elements outside of [0, count) become 0. WIDE 0: elements have at most
  * 4 bytes. dpari_cuda_store stores the elements within [0, count). */
 template <int S, int WIDE = 1>
@@ -250,17 +255,10 @@ __device__ static inline void dpari_cuda_load(dpari_cuda_four *four, const void 
             four->x[0] = v.x;
             four->x[1] = v.y;
         } else {
-            const uint4 v = dpari_cuda_get<S>((const uint4 *)(const void *)at);
-            four->x[0] = v.x;
-            four->x[1] = v.y;
-            four->x[2] = v.z;
-            four->x[3] = v.w;
+            const uint4 *vector = (const uint4 *)(const void *)at;
+            dpari_cuda_unpack(four->x, dpari_cuda_get<S>(vector));
             if (WIDE && width == 8) {
-                const uint4 w = dpari_cuda_get<S>((const uint4 *)(const void *)at + 1);
-                four->x[4] = w.x;
-                four->x[5] = w.y;
-                four->x[6] = w.z;
-                four->x[7] = w.w;
+                dpari_cuda_unpack(four->x + 4, dpari_cuda_get<S>(vector + 1));
             }
         }
         return;
@@ -288,23 +286,13 @@ __device__ static inline void dpari_cuda_store(const dpari_cuda_four *four, void
     unsigned char *at = (unsigned char *)base + i * width;
     if (even && i >= 0 && i + 4 <= count) {
         if (width == 2) {
-            uint2 v;
-            v.x = four->x[0];
-            v.y = four->x[1];
-            dpari_cuda_put<S>((uint2 *)(void *)at, v);
+            dpari_cuda_put<S>((uint2 *)(void *)at, make_uint2(four->x[0], four->x[1]));
         } else {
-            uint4 v;
-            v.x = four->x[0];
-            v.y = four->x[1];
-            v.z = four->x[2];
-            v.w = four->x[3];
-            dpari_cuda_put<S>((uint4 *)(void *)at, v);
+            const uint32_t *x = four->x;
+            uint4 *vector = (uint4 *)(void *)at;
+            dpari_cuda_put<S>(vector, make_uint4(x[0], x[1], x[2], x[3]));
             if (WIDE && width == 8) {
-                v.x = four->x[4];
-                v.y = four->x[5];
-                v.z = four->x[6];
-                v.w = four->x[7];
-                dpari_cuda_put<S>((uint4 *)(void *)at + 1, v);
+                dpari_cuda_put<S>(vector + 1, make_uint4(x[4], x[5], x[6], x[7]));
             }
         }
         return;
@@ -336,11 +324,7 @@ __device__ static inline void dpari_cuda_load_all(dpari_cuda_four *four, const v
     DPARI_CUDA_UNROLL
     for (int k = 0; k < FOURS; k++) {
         if (width == 4) {
-            const uint4 v = dpari_cuda_get<S>(at + k);
-            four[k].x[0] = v.x;
-            four[k].x[1] = v.y;
-            four[k].x[2] = v.z;
-            four[k].x[3] = v.w;
+            dpari_cuda_unpack(four[k].x, dpari_cuda_get<S>(at + k));
         } else if (k % 2 == 0) {
             const uint4 v = dpari_cuda_get<S>(at + k / 2);
             four[k].x[0] = v.x;
@@ -358,17 +342,11 @@ __device__ static inline void dpari_cuda_store_all(const dpari_cuda_four *four, 
     uint4 *at = (uint4 *)(void *)((unsigned char *)base + i * (int64_t)width);
     DPARI_CUDA_UNROLL
     for (int k = 0; k < FOURS; k++) {
-        uint4 v;
-        v.x = four[k].x[0];
-        v.y = four[k].x[1];
+        const uint32_t *x = four[k].x, *next = four[(k + 1) % FOURS].x;
         if (width == 4) {
-            v.z = four[k].x[2];
-            v.w = four[k].x[3];
-            dpari_cuda_put<S>(at + k, v);
+            dpari_cuda_put<S>(at + k, make_uint4(x[0], x[1], x[2], x[3]));
         } else if (k % 2 == 0) {
-            v.z = four[(k + 1) % FOURS].x[0];
-            v.w = four[(k + 1) % FOURS].x[1];
-            dpari_cuda_put<S>(at + k / 2, v);
+            dpari_cuda_put<S>(at + k / 2, make_uint4(x[0], x[1], next[0], next[1]));
         }
     }
 }
@@ -379,29 +357,46 @@ DPARI_CUDA_FN constexpr int dpari_cuda_fours_of(int32_t type)
     return type == DPAR_BF16 || type == DPAR_F16 ? 2 : 1;
 }
 
+/* Loads elements i to i + 3 of the array that begins `skip` elements after `base`, as
+ * dpari_cuda_load does, or, if the kernel knows the TYPE, those of a whole unit of 16 bytes. */
+template <int S, int TYPE, int WIDE = 1>
+__device__ static inline void dpari_cuda_load_unit(dpari_cuda_four *four, const void *base,
+                                                   int64_t skip, int64_t i, int64_t count,
+                                                   int32_t width, int even)
+{
+    if constexpr (TYPE != DPAR_TYPE_NONE) {
+        dpari_cuda_load_all<S, dpari_cuda_fours_of(TYPE)>(four, base, skip + i, width);
+    } else {
+        dpari_cuda_load<S, WIDE>(four, (const unsigned char *)base + skip * width, i, count, width,
+                                 even);
+    }
+}
+
+template <int S, int TYPE, int WIDE = 1>
+__device__ static inline void dpari_cuda_store_unit(const dpari_cuda_four *four, void *base,
+                                                    int64_t skip, int64_t i, int64_t count,
+                                                    int32_t width, int even)
+{
+    if constexpr (TYPE != DPAR_TYPE_NONE) {
+        dpari_cuda_store_all<S, dpari_cuda_fours_of(TYPE)>(four, base, skip + i, width);
+    } else {
+        dpari_cuda_store<S, WIDE>(four, (unsigned char *)base + skip * width, i, count, width,
+                                  even);
+    }
+}
+
 DPARI_CUDA_FN int dpari_cuda_aligned(const void *at)
 {
     return (uintptr_t)at % 16 == 0;
 }
 
-DPARI_CUDA_FN void dpari_cuda_as(double from, double *to)
+template <typename From, typename To> DPARI_CUDA_FN void dpari_cuda_as(From from, To *to)
 {
-    *to = from;
-}
-
-DPARI_CUDA_FN void dpari_cuda_as(float from, double *to)
-{
-    *to = (double)from;
-}
-
-DPARI_CUDA_FN void dpari_cuda_as(float from, float *to)
-{
-    *to = from;
-}
-
-DPARI_CUDA_FN void dpari_cuda_as(double from, float *to)
-{
-    *to = dpari_cuda_to_f32(from);
+    if constexpr (sizeof(To) < sizeof(From)) {
+        *to = dpari_cuda_to_f32(from);
+    } else {
+        *to = (To)from;
+    }
 }
 
 DPARI_CUDA_FN uint16_t dpari_cuda_part(const dpari_cuda_four *four, int e)
@@ -469,17 +464,29 @@ __device__ static inline void dpari_cuda_narrow(dpari_cuda_four *four, int32_t t
 }
 
 /* Returns element i as a number. */
-template <typename W>
-__device__ static inline W dpari_cuda_one(const void *base, int64_t i, int32_t type)
+__device__ static inline double dpari_cuda_one(const void *base, int64_t i, int32_t type)
 {
-    W w;
     switch (type) {
-    case DPAR_F64: dpari_cuda_as(((const double *)base)[i], &w); break;
-    case DPAR_F32: dpari_cuda_as(((const float *)base)[i], &w); break;
-    case DPAR_BF16: dpari_cuda_as(dpari_cuda_from_bf16(((const uint16_t *)base)[i]), &w); break;
-    default: dpari_cuda_as(dpari_cuda_from_f16(((const uint16_t *)base)[i]), &w); break;
+    case DPAR_F64: return ((const double *)base)[i];
+    case DPAR_F32: return (double)((const float *)base)[i];
+    case DPAR_BF16: return (double)dpari_cuda_from_bf16(((const uint16_t *)base)[i]);
+    default: return (double)dpari_cuda_from_f16(((const uint16_t *)base)[i]);
     }
-    return w;
+}
+
+/* Loads and stores element i of an array of F64 or F32. */
+__device__ static inline double dpari_cuda_get_wide(const void *base, int64_t i, int32_t type)
+{
+    return type == DPAR_F64 ? ((const double *)base)[i] : (double)((const float *)base)[i];
+}
+
+__device__ static inline void dpari_cuda_put_wide(void *base, int64_t i, int32_t type, double x)
+{
+    if (type == DPAR_F64) {
+        ((double *)base)[i] = x;
+    } else {
+        ((float *)base)[i] = dpari_cuda_to_f32(x);
+    }
 }
 
 /* An array is processed in aligned units of four elements. If it begins unaligned, its first unit
@@ -633,6 +640,31 @@ template <typename Small, typename Large> static int32_t dpari_cuda_most(const d
 {
     static_assert(sizeof(Small) <= 4096 && sizeof(Large) <= DPARI_CUDA_ARGUMENTS, "a launch");
     return gpu->arguments < DPARI_CUDA_ARGUMENTS ? (int32_t)Small::ROOM : (int32_t)Large::ROOM;
+}
+
+/* Returns the number of chunks of `each` units in n pieces. */
+template <typename Piece>
+static int64_t dpari_cuda_chunks(const Piece *piece, int32_t n, int64_t each, int64_t *first)
+{
+    int64_t chunks = 0;
+    int32_t k;
+    for (k = 0; k < n; k++) {
+        if (first != NULL) {
+            first[k] = chunks;
+        }
+        chunks += ((int64_t)piece[k].units + each - 1) / each;
+    }
+    return chunks;
+}
+
+/* Copies the pieces to a batch with less room, because each KB of arguments costs time on the host
+ * and in the first warps. */
+template <typename Small, typename Large>
+static void dpari_cuda_shrink(Small *small, const Large *large)
+{
+    memset(small, 0, sizeof *small);
+    small->n = large->n;
+    memcpy(small->piece, large->piece, (size_t)large->n * sizeof large->piece[0]);
 }
 
 /* Returns the piece to which a chunk belongs. */
@@ -949,12 +981,7 @@ __device__ static inline uint4 dpari_cuda_meet_unit(const uint4 &u, const uint4 
             x[e + 1] = (uint32_t)(made >> 32);
         }
     }
-    uint4 w;
-    w.x = x[0];
-    w.y = x[1];
-    w.z = x[2];
-    w.w = x[3];
-    return w;
+    return make_uint4(x[0], x[1], x[2], x[3]);
 }
 
 /* Combines PER units of 16 bytes with the values in the target. TYPE and OP are set if the kernel
@@ -1427,54 +1454,21 @@ typedef dpari_cuda_batch<dpari_cuda_box_slim, DPARI_CUDA_SMALL> dpari_cuda_boxes
 typedef dpari_cuda_batch<dpari_cuda_box_slim, DPARI_CUDA_LARGE> dpari_cuda_boxes_large;
 typedef dpari_cuda_batch<dpari_cuda_box, DPARI_CUDA_SMALL> dpari_cuda_boxes_wide;
 
-/* Returns the kernel that is compiled for the boxes' kind and types, or `other` if there is
- * none. */
-template <typename Batch>
-static void (*dpari_cuda_move_formed(const Batch *, void (*other)(const Batch)))(const Batch)
-{
-    return other;
-}
-
+/* Returns the kernel that is compiled for these types and this operation if all boxes have them,
+ * otherwise `other`. */
+template <int TO, int FROM, int OP>
 static void (*dpari_cuda_move_formed(const dpari_cuda_boxes_small *b,
                                      void (*other)(const dpari_cuda_boxes_small)))(
     const dpari_cuda_boxes_small)
 {
-    typedef dpari_cuda_boxes_small Batch;
-    static const struct {
-        uint8_t to, from, op;
-        void (*kernel)(const Batch);
-    } known[] = {
-        {DPAR_F32, DPAR_F64, DPAR_COPY,
-         dpari_cuda_move_form_kernel<Batch, DPAR_F32, DPAR_F64, DPAR_COPY>},
-        {DPAR_F64, DPAR_F32, DPAR_COPY,
-         dpari_cuda_move_form_kernel<Batch, DPAR_F64, DPAR_F32, DPAR_COPY>},
-        {DPAR_BF16, DPAR_F32, DPAR_COPY,
-         dpari_cuda_move_form_kernel<Batch, DPAR_BF16, DPAR_F32, DPAR_COPY>},
-        {DPAR_F32, DPAR_BF16, DPAR_COPY,
-         dpari_cuda_move_form_kernel<Batch, DPAR_F32, DPAR_BF16, DPAR_COPY>},
-        {DPAR_F32, DPAR_F32, DPAR_SUM,
-         dpari_cuda_move_form_kernel<Batch, DPAR_F32, DPAR_F32, DPAR_SUM>},
-        {DPAR_F64, DPAR_F64, DPAR_SUM,
-         dpari_cuda_move_form_kernel<Batch, DPAR_F64, DPAR_F64, DPAR_SUM>},
-        {DPAR_F32, DPAR_F32, DPAR_MAX,
-         dpari_cuda_move_form_kernel<Batch, DPAR_F32, DPAR_F32, DPAR_MAX>},
-        {DPAR_F32, DPAR_F32, DPAR_MIN,
-         dpari_cuda_move_form_kernel<Batch, DPAR_F32, DPAR_F32, DPAR_MIN>},
-    };
-    const dpari_cuda_box_slim *p = b->piece;
+    const uint8_t kind = OP == DPAR_COPY ? DPARI_CUDA_CAST : DPARI_CUDA_MEET;
     for (int32_t k = 0; k < b->n; k++) {
-        const uint8_t kind = p->op == DPAR_COPY ? DPARI_CUDA_CAST : DPARI_CUDA_MEET;
-        if (p[k].kind != kind || p[k].to_type != p->to_type || p[k].from_type != p->from_type ||
-            p[k].op != p->op) {
+        const dpari_cuda_box_slim *p = &b->piece[k];
+        if (p->kind != kind || p->to_type != TO || p->from_type != FROM || p->op != OP) {
             return other;
         }
     }
-    for (const auto &one : known) {
-        if (one.to == p->to_type && one.from == p->from_type && one.op == p->op) {
-            return one.kernel;
-        }
-    }
-    return other;
+    return dpari_cuda_move_form_kernel<dpari_cuda_boxes_small, TO, FROM, OP>;
 }
 
 /* ---- moves that are repeated --------------------------------------------------------------------
@@ -1595,21 +1589,6 @@ static void dpari_cuda_kept(dpar_cuda *gpu, const dpar_mem_box *box, int32_t n, 
     memory->now = NULL;
 }
 
-/* Returns the number of chunks of `each` units in n pieces. */
-template <typename Box>
-static int64_t dpari_cuda_chunks(const Box *piece, int32_t n, int64_t each, int64_t *first)
-{
-    int64_t chunks = 0;
-    int32_t k;
-    for (k = 0; k < n; k++) {
-        if (first != NULL) {
-            first[k] = chunks;
-        }
-        chunks += ((int64_t)piece[k].units + each - 1) / each;
-    }
-    return chunks;
-}
-
 /* True if there is so little work that it is faster with fewer units per thread. */
 template <typename Batch> static int dpari_cuda_little(const dpar_cuda *gpu, const Batch *b)
 {
@@ -1627,7 +1606,16 @@ template <typename Batch, int PER> static dpar_status dpari_cuda_move_now(dpar_c
     b->first[b->n] = dpari_cuda_chunks(b->piece, b->n, PER * DPARI_CUDA_THREADS, b->first);
     if (all) {
         kernel = dpari_cuda_move_kernel<Batch, PER, 1>;
-        kernel = PER > 1 ? dpari_cuda_move_formed(b, kernel) : kernel;
+    }
+    if constexpr (PER > 1 && (int)Batch::ROOM == (int)dpari_cuda_boxes_small::ROOM) {
+        kernel = dpari_cuda_move_formed<DPAR_F32, DPAR_F64, DPAR_COPY>(b, kernel);
+        kernel = dpari_cuda_move_formed<DPAR_F64, DPAR_F32, DPAR_COPY>(b, kernel);
+        kernel = dpari_cuda_move_formed<DPAR_BF16, DPAR_F32, DPAR_COPY>(b, kernel);
+        kernel = dpari_cuda_move_formed<DPAR_F32, DPAR_BF16, DPAR_COPY>(b, kernel);
+        kernel = dpari_cuda_move_formed<DPAR_F32, DPAR_F32, DPAR_SUM>(b, kernel);
+        kernel = dpari_cuda_move_formed<DPAR_F64, DPAR_F64, DPAR_SUM>(b, kernel);
+        kernel = dpari_cuda_move_formed<DPAR_F32, DPAR_F32, DPAR_MAX>(b, kernel);
+        kernel = dpari_cuda_move_formed<DPAR_F32, DPAR_F32, DPAR_MIN>(b, kernel);
     }
     return dpari_cuda_move_launch(gpu, kernel, *b, dpari_cuda_each(gpu, b->first[b->n]));
 }
@@ -1638,18 +1626,15 @@ struct dpari_cuda_moves {
     dpari_cuda_boxes_wide wide; /* pieces with more dims */
 };
 
-/* Launches with the smallest arguments that hold the pieces, because each KB costs time on the host
- * and in the first warps. */
 template <typename Batch, int PER>
 static dpar_status dpari_cuda_move_less(dpar_cuda *gpu, const dpari_cuda_boxes_large *b)
 {
     Batch s;
-    memset(&s, 0, sizeof s);
-    s.n = b->n;
-    memcpy(s.piece, b->piece, (size_t)s.n * sizeof s.piece[0]);
+    dpari_cuda_shrink(&s, b);
     return dpari_cuda_move_now<Batch, PER>(gpu, &s);
 }
 
+/* Launches with the smallest arguments that hold the pieces. */
 static dpar_status dpari_cuda_move_flush(dpar_cuda *gpu, dpari_cuda_moves *b)
 {
     const int little = dpari_cuda_little(gpu, &b->slim);
@@ -2275,10 +2260,8 @@ template <typename Joint> static dpar_status dpari_cuda_joint_now(dpar_cuda *gpu
 
 template <typename To, typename Joint> static void dpari_cuda_joint_shrink(To *to, const Joint *b)
 {
-    memset(to, 0, sizeof *to);
-    to->n = b->n;
+    dpari_cuda_shrink(to, b);
     memcpy(to->step, b->step, (size_t)b->frames * sizeof b->step[0]);
-    memcpy(to->piece, b->piece, (size_t)b->n * sizeof b->piece[0]);
     memcpy(to->giver, b->giver, (size_t)b->givers * sizeof b->giver[0]);
     memcpy(to->of, b->of, (size_t)b->list * sizeof b->of[0]);
 }
@@ -2639,10 +2622,13 @@ __device__ static inline void dpari_cuda_span_raw(const dpari_cuda_span &s, int6
 
 /* Casts, scales or adds PER units. WHOLE: all units are vectors on both sides. RANDOM: the rounding
  * may be stochastic. WIDE 0: no type is F64. TYPE is the type of both sides if the kernel knows
- * it. */
-template <int PER, int WHOLE, int RANDOM, int WIDE = 1, int TYPE = DPAR_TYPE_NONE>
+ * it. Numbers are of type W; with float they are only converted, between types of at most 32
+ * bits. */
+template <typename W, int PER, int WHOLE, int RANDOM, int WIDE = 1, int TYPE = DPAR_TYPE_NONE>
 __device__ static inline void dpari_cuda_span_numbers(const dpari_cuda_span &s, int64_t unit)
 {
+    const int only_cast = sizeof(W) == 4, reads = only_cast || s.from != NULL;
+    const int adds = !only_cast && s.add;
     const int32_t to_type = TYPE != DPAR_TYPE_NONE ? TYPE : s.to_type;
     const int32_t from_type = TYPE != DPAR_TYPE_NONE ? TYPE : s.from_type;
     const int32_t tw = dpari_cuda_width(to_type), fw = dpari_cuda_width(from_type);
@@ -2653,10 +2639,10 @@ __device__ static inline void dpari_cuda_span_numbers(const dpari_cuda_span &s, 
         const int64_t lo = WHOLE ? 0 : i;
         const int64_t n = WHOLE ? 4 : s.count;
         const int64_t skip = WHOLE ? i : 0;
-        if (lo < n && s.from != NULL) {
+        if (lo < n && reads) {
             dpari_cuda_load<0, WIDE>(&v[j], s.from + skip * fw, lo, n, fw, WHOLE || s.even);
         }
-        if (lo < n && s.add) {
+        if (lo < n && adds) {
             dpari_cuda_load<0, WIDE>(&old[j], s.to + skip * tw, lo, n, tw, 1);
         }
     }
@@ -2667,22 +2653,22 @@ __device__ static inline void dpari_cuda_span_numbers(const dpari_cuda_span &s, 
         const int64_t n = WHOLE ? 4 : s.count;
         const int64_t skip = WHOLE ? i : 0;
         dpari_cuda_four made;
-        double x[4], y[4];
+        W x[4], y[4];
         if (lo >= n) {
             continue;
         }
-        if (s.from != NULL) {
+        if (reads) {
             dpari_cuda_widen<1, WIDE>(&v[j], from_type, x);
         }
-        if (s.add) {
+        if (adds) {
             dpari_cuda_widen<0, WIDE>(&old[j], to_type, y);
         }
         DPARI_CUDA_UNROLL
-        for (int e = 0; e < 4; e++) {
+        for (int e = 0; e < 4 && !only_cast; e++) {
             if (s.from == NULL) {
-                x[e] = s.scale;
+                x[e] = (W)s.scale;
             } else if (s.scale != 1.0) {
-                x[e] = dpari_cuda_mul(s.scale, x[e]);
+                x[e] = dpari_cuda_mul((W)s.scale, x[e]);
             }
             x[e] = s.add ? dpari_cuda_add(y[e], x[e]) : x[e];
         }
@@ -2696,39 +2682,6 @@ __device__ static inline void dpari_cuda_span_numbers(const dpari_cuda_span &s, 
             dpari_cuda_narrow<WIDE>(&made, to_type, x);
         }
         dpari_cuda_store<0, WIDE>(&made, s.to + skip * tw, lo, n, tw, 1);
-    }
-}
-
-/* Only converts between two types of 16 or 32 bits, through f32. WHOLE: all units are vectors on
- * both sides. */
-template <int PER, int WHOLE>
-__device__ static inline void dpari_cuda_span_cast(const dpari_cuda_span &s, int64_t unit)
-{
-    const int32_t tw = dpari_cuda_width(s.to_type), fw = dpari_cuda_width(s.from_type);
-    dpari_cuda_four v[PER];
-    DPARI_CUDA_UNROLL
-    for (int j = 0; j < PER; j++) {
-        const int64_t i = dpari_cuda_first(unit + j * DPARI_CUDA_THREADS, s.head);
-        if (WHOLE) {
-            dpari_cuda_load<0, 0>(&v[j], s.from + i * fw, 0, 4, fw, 1);
-        } else if (i < s.count) {
-            dpari_cuda_load<0, 0>(&v[j], s.from, i, s.count, fw, s.even);
-        }
-    }
-    DPARI_CUDA_UNROLL
-    for (int j = 0; j < PER; j++) {
-        const int64_t i = dpari_cuda_first(unit + j * DPARI_CUDA_THREADS, s.head);
-        dpari_cuda_four made;
-        float x[4];
-        if (WHOLE || i < s.count) {
-            dpari_cuda_widen(&v[j], s.from_type, x);
-            dpari_cuda_narrow(&made, s.to_type, x);
-            if (WHOLE) {
-                dpari_cuda_store<0>(&made, s.to + i * tw, 0, 4, tw, 1);
-            } else {
-                dpari_cuda_store<0>(&made, s.to, i, s.count, tw, 1);
-            }
-        }
     }
 }
 
@@ -2751,26 +2704,28 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, NUMBERS ? 2 : 3)
         if (s.raw == 1) {
             dpari_cuda_span_raw<DPARI_CUDA_SPAN_PER>(s, unit);
         } else if (s.raw == 2 && whole) {
-            dpari_cuda_span_cast<DPARI_CUDA_SPAN_PER, 1>(s, unit);
+            dpari_cuda_span_numbers<float, DPARI_CUDA_SPAN_PER, 1, 0, 0>(s, unit);
         } else if (s.raw == 2) {
             for (int32_t j = 0; j < DPARI_CUDA_SPAN_PER; j++) {
-                dpari_cuda_span_cast<1, 0>(s, unit + j * DPARI_CUDA_THREADS);
+                dpari_cuda_span_numbers<float, 1, 0, 0, 0>(s, unit + j * DPARI_CUDA_THREADS);
             }
         } else if (NUMBERS == 1 && whole && s.to_type == DPAR_F32 && s.from_type == DPAR_F32) {
             for (int32_t j = 0; j < DPARI_CUDA_SPAN_PER; j += 2) {
-                dpari_cuda_span_numbers<2, 1, 0, 0, DPAR_F32>(s, unit + j * DPARI_CUDA_THREADS);
+                dpari_cuda_span_numbers<double, 2, 1, 0, 0, DPAR_F32>(
+                    s, unit + j * DPARI_CUDA_THREADS);
             }
         } else if (NUMBERS == 1 && whole && s.raw == 3) {
             for (int32_t j = 0; j < DPARI_CUDA_SPAN_PER; j += 2) {
-                dpari_cuda_span_numbers<2, 1, 0, 0>(s, unit + j * DPARI_CUDA_THREADS);
+                dpari_cuda_span_numbers<double, 2, 1, 0, 0>(s, unit + j * DPARI_CUDA_THREADS);
             }
         } else if (NUMBERS == 1 && whole) {
             for (int32_t j = 0; j < DPARI_CUDA_SPAN_PER; j++) {
-                dpari_cuda_span_numbers<1, 1, 0>(s, unit + j * DPARI_CUDA_THREADS);
+                dpari_cuda_span_numbers<double, 1, 1, 0>(s, unit + j * DPARI_CUDA_THREADS);
             }
         } else if (NUMBERS > 0) {
             for (int32_t j = 0; j < DPARI_CUDA_SPAN_PER; j++) {
-                dpari_cuda_span_numbers<1, 0, (NUMBERS > 1)>(s, unit + j * DPARI_CUDA_THREADS);
+                dpari_cuda_span_numbers<double, 1, 0, (NUMBERS > 1)>(
+                    s, unit + j * DPARI_CUDA_THREADS);
             }
         }
     }
@@ -2831,16 +2786,13 @@ static dpar_status dpari_cuda_span_now(dpar_cuda *gpu, Batch *b)
 {
     const int64_t each = DPARI_CUDA_SPAN_PER * DPARI_CUDA_THREADS;
     void (*kernel)(const Batch) = dpari_cuda_span_kernel<Batch, 0>;
-    int64_t chunks = 0;
-    int32_t k, numbers = 0;
-    for (k = 0; k < b->n; k++) {
-        b->first[k] = chunks;
-        chunks += (b->piece[k].units + each - 1) / each;
-        numbers |= b->piece[k].raw == 0 || b->piece[k].raw == 3;
+    for (int32_t k = 0; k < b->n; k++) {
+        if (b->piece[k].raw == 0 || b->piece[k].raw == 3) {
+            kernel = dpari_cuda_span_kernel<Batch, 1 + RANDOM>;
+        }
     }
-    b->first[b->n] = chunks;
-    kernel = numbers ? dpari_cuda_span_kernel<Batch, 1 + RANDOM> : kernel;
-    return dpari_cuda_launch(gpu, "span", kernel, *b, dpari_cuda_each(gpu, chunks));
+    b->first[b->n] = dpari_cuda_chunks(b->piece, b->n, each, b->first);
+    return dpari_cuda_launch(gpu, "span", kernel, *b, dpari_cuda_each(gpu, b->first[b->n]));
 }
 
 static dpar_status dpari_cuda_span_flush(dpar_cuda *gpu, dpari_cuda_spans_large *b)
@@ -2850,9 +2802,7 @@ static dpar_status dpari_cuda_span_flush(dpar_cuda *gpu, dpari_cuda_spans_large 
         st = dpari_cuda_span_now<0>(gpu, b);
     } else if (b->n > 0) {
         dpari_cuda_spans_small s;
-        memset(&s, 0, sizeof s);
-        s.n = b->n;
-        memcpy(s.piece, b->piece, (size_t)b->n * sizeof s.piece[0]);
+        dpari_cuda_shrink(&s, b);
         st = dpari_cuda_span_now<0>(gpu, &s);
     }
     b->n = 0;
@@ -2909,41 +2859,51 @@ __device__ static inline void dpari_cuda_sum_end(const dpar_mem_reduce &r, W *x,
     }
 }
 
-template <typename W>
+/* Computes elements from i on: four, of which some may not exist, or, if TYPE is set, those of a
+ * unit of 16 bytes of parts that all have this type and are summed. Both give the same bits. */
+template <typename W, int TYPE>
 __device__ static inline void dpari_cuda_sum_unit(const dpari_cuda_sum &s, int64_t i)
 {
-    enum { AHEAD = 4 }; /* parts whose loads are in flight together */
+    enum { AHEAD = 4, FOURS = dpari_cuda_fours_of(TYPE) }; /* AHEAD parts are loaded together */
     const dpar_mem_reduce &r = s.r;
-    const int32_t tw = dpari_cuda_width(r.to_type), fw = dpari_cuda_width(r.from_type);
-    const int32_t op = r.op == DPAR_AVG ? DPAR_SUM : r.op;
-    dpari_cuda_four v[AHEAD], made;
-    W x[4], y[4];
+    const int32_t to_type = TYPE != DPAR_TYPE_NONE ? TYPE : (int)r.to_type;
+    const int32_t from_type = TYPE != DPAR_TYPE_NONE ? TYPE : (int)r.from_type;
+    const int32_t tw = dpari_cuda_width(to_type), fw = dpari_cuda_width(from_type);
+    const int32_t op = TYPE != DPAR_TYPE_NONE || r.op == DPAR_AVG ? (int)DPAR_SUM : (int)r.op;
+    dpari_cuda_four v[AHEAD][FOURS], made[FOURS];
+    W x[FOURS][4], y[4];
     for (int64_t p = 0; p < r.parts; p += AHEAD) {
         DPARI_CUDA_UNROLL
         for (int j = 0; j < AHEAD; j++) {
             if (p + j < r.parts) {
-                const unsigned char *part = (const unsigned char *)r.from + (p + j) * r.stride * fw;
-                dpari_cuda_load<0>(&v[j], part, i, r.count, fw, s.even);
+                dpari_cuda_load_unit<0, TYPE>(v[j], r.from, (p + j) * r.stride, i, r.count, fw,
+                                              s.even);
             }
         }
         DPARI_CUDA_UNROLL
-        for (int j = 0; j < AHEAD; j++) {
-            if (p + j < r.parts) {
-                dpari_cuda_widen(&v[j], r.from_type, y);
+        for (int j = 0; j < AHEAD * FOURS; j++) {
+            if (p + j / FOURS < r.parts) {
+                W *to = x[j % FOURS];
+                dpari_cuda_widen(&v[j / FOURS][j % FOURS], from_type, y);
                 DPARI_CUDA_UNROLL
                 for (int e = 0; e < 4; e++) {
-                    x[e] = p + j == 0 ? y[e] : dpari_cuda_meet(x[e], y[e], op);
+                    to[e] = p + j / FOURS == 0 ? y[e] : dpari_cuda_meet(to[e], y[e], op);
                 }
             }
         }
     }
     if (r.accumulate) {
-        dpari_cuda_load<0>(&made, r.to, i, r.count, tw, 1);
-        dpari_cuda_widen(&made, r.to_type, y);
+        dpari_cuda_load_unit<0, TYPE>(made, r.to, 0, i, r.count, tw, 1);
     }
-    dpari_cuda_sum_end(r, x, y);
-    dpari_cuda_narrow(&made, r.to_type, x);
-    dpari_cuda_store<0>(&made, r.to, i, r.count, tw, 1);
+    DPARI_CUDA_UNROLL
+    for (int k = 0; k < FOURS; k++) {
+        if (r.accumulate) {
+            dpari_cuda_widen(&made[k], to_type, y);
+        }
+        dpari_cuda_sum_end(r, x[k], y);
+        dpari_cuda_narrow(&made[k], to_type, x[k]);
+    }
+    dpari_cuda_store_unit<0, TYPE>(made, r.to, 0, i, r.count, tw, 1);
 }
 
 template <typename W>
@@ -2955,51 +2915,9 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, sizeof(W) == 8 ? 2 
     for (; unit < s.units; unit += step) {
         const int64_t i = dpari_cuda_first(unit, s.head);
         if (i < s.r.count) {
-            dpari_cuda_sum_unit<W>(s, i);
+            dpari_cuda_sum_unit<W, DPAR_TYPE_NONE>(s, i);
         }
     }
-}
-
-/* Computes sums and averages of parts of one type that can be accessed in units of 16 bytes, with
- * the same bits as the general kernel. */
-template <typename W, int TYPE>
-__device__ static inline void dpari_cuda_sum_all(const dpar_mem_reduce &r, int64_t i)
-{
-    enum { AHEAD = 4, FOURS = dpari_cuda_fours_of(TYPE) };
-    const int32_t width = dpari_cuda_width(TYPE);
-    dpari_cuda_four v[AHEAD][FOURS], made[FOURS];
-    W x[FOURS][4], y[4];
-    for (int64_t p = 0; p < r.parts; p += AHEAD) {
-        DPARI_CUDA_UNROLL
-        for (int j = 0; j < AHEAD; j++) {
-            if (p + j < r.parts) {
-                dpari_cuda_load_all<0, FOURS>(v[j], r.from, (p + j) * r.stride + i, width);
-            }
-        }
-        DPARI_CUDA_UNROLL
-        for (int j = 0; j < AHEAD * FOURS; j++) {
-            if (p + j / FOURS < r.parts) {
-                dpari_cuda_widen(&v[j / FOURS][j % FOURS], TYPE, y);
-                DPARI_CUDA_UNROLL
-                for (int e = 0; e < 4; e++) {
-                    W *to = &x[j % FOURS][e];
-                    *to = p + j / FOURS == 0 ? y[e] : dpari_cuda_add(*to, y[e]);
-                }
-            }
-        }
-    }
-    if (r.accumulate) {
-        dpari_cuda_load_all<0, FOURS>(made, r.to, i, width);
-    }
-    DPARI_CUDA_UNROLL
-    for (int k = 0; k < FOURS; k++) {
-        if (r.accumulate) {
-            dpari_cuda_widen(&made[k], TYPE, y);
-        }
-        dpari_cuda_sum_end(r, x[k], y);
-        dpari_cuda_narrow(&made[k], TYPE, x[k]);
-    }
-    dpari_cuda_store_all<0, FOURS>(made, r.to, i, width);
 }
 
 /* The elements at the end that do not fill a unit of 16 bytes. */
@@ -3007,7 +2925,7 @@ template <typename W>
 DPARI_CUDA_ONCE __device__ static void dpari_cuda_sum_rest(const dpari_cuda_sum &s, int64_t i)
 {
     for (; i < s.r.count; i += 4) {
-        dpari_cuda_sum_unit<W>(s, i);
+        dpari_cuda_sum_unit<W, DPAR_TYPE_NONE>(s, i);
     }
 }
 
@@ -3019,7 +2937,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, sizeof(W) == 8 ? 2 
     const int64_t step = (int64_t)gridDim.x * DPARI_CUDA_THREADS;
     int64_t i = EACH * ((int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x);
     for (; i + EACH <= s.r.count; i += EACH * step) {
-        dpari_cuda_sum_all<W, TYPE>(s.r, i);
+        dpari_cuda_sum_unit<W, TYPE>(s, i);
     }
     if (i < s.r.count) {
         dpari_cuda_sum_rest<W>(s, i);
@@ -3162,53 +3080,71 @@ static dpar_status dpari_cuda_reduce(void *ctx, const dpar_mem_reduce *reduce)
 
 /* ---- sums over a block --------------------------------------------------------------------------
  *
- * Sums over a block of threads are added in a fixed order: within a warp by halves, then over the
- * warps. All threads of the block have to call. */
+ * The threads of a warp, and those of a block, combine their values in a fixed order: within a warp
+ * by halves, then over the warps. All threads have to call, and all get the result. */
 
 #define DPARI_CUDA_WARPS (DPARI_CUDA_THREADS / 32)
 
-__device__ static inline double dpari_cuda_warp_sum(double x)
+struct dpari_cuda_plus {
+    template <typename T> __device__ static inline T of(T x, T y)
+    {
+        return dpari_cuda_add(x, y);
+    }
+};
+
+struct dpari_cuda_least {
+    template <typename T> __device__ static inline T of(T x, T y)
+    {
+        return y < x ? y : x;
+    }
+};
+
+struct dpari_cuda_greatest {
+    template <typename T> __device__ static inline T of(T x, T y)
+    {
+        return y > x ? y : x;
+    }
+};
+
+/* Combines the x of LANES neighbouring threads of a warp. */
+template <typename Op, int LANES = 32, typename T>
+__device__ static inline T dpari_cuda_warp_all(T x)
 {
-    for (int bits = 16; bits > 0; bits /= 2) {
-        x = dpari_cuda_add(x, __shfl_xor_sync(0xffffffffu, x, bits));
+    for (int bits = LANES / 2; bits > 0; bits /= 2) {
+        x = Op::of(x, __shfl_xor_sync(0xffffffffu, x, bits));
     }
     return x;
 }
 
-/* Returns the sum to all threads. */
-__device__ static inline double dpari_cuda_block_sum(double x)
+/* Combines the x of all warps of a block, after `start`. */
+template <typename Op, typename T> __device__ static inline T dpari_cuda_block_all(T x, T start)
 {
-    __shared__ double part[DPARI_CUDA_WARPS];
-    double sum = 0.0;
-    x = dpari_cuda_warp_sum(x);
+    __shared__ T part[DPARI_CUDA_WARPS];
     __syncthreads();
     if (threadIdx.x % 32 == 0) {
         part[threadIdx.x / 32] = x;
     }
     __syncthreads();
     for (int w = 0; w < DPARI_CUDA_WARPS; w++) {
-        sum = dpari_cuda_add(sum, part[w]);
+        start = Op::of(start, part[w]);
     }
-    return sum;
+    return start;
+}
+
+__device__ static inline double dpari_cuda_warp_sum(double x)
+{
+    return dpari_cuda_warp_all<dpari_cuda_plus>(x);
+}
+
+__device__ static inline double dpari_cuda_block_sum(double x)
+{
+    return dpari_cuda_block_all<dpari_cuda_plus>(dpari_cuda_warp_sum(x), 0.0);
 }
 
 __device__ static inline int64_t dpari_cuda_block_least(int64_t x)
 {
-    __shared__ int64_t part[DPARI_CUDA_WARPS];
-    long long y = x;
-    for (int bits = 16; bits > 0; bits /= 2) {
-        const long long other = __shfl_xor_sync(0xffffffffu, y, bits);
-        y = other < y ? other : y;
-    }
-    __syncthreads();
-    if (threadIdx.x % 32 == 0) {
-        part[threadIdx.x / 32] = y;
-    }
-    __syncthreads();
-    for (int w = 0; w < DPARI_CUDA_WARPS; w++) {
-        y = part[w] < y ? part[w] : y;
-    }
-    return y;
+    return dpari_cuda_block_all<dpari_cuda_least>(dpari_cuda_warp_all<dpari_cuda_least>(x),
+                                                  INT64_MAX);
 }
 
 /* ---- search for NaN and Inf ------------------------------------------------------------------ */
@@ -3318,7 +3254,7 @@ static dpar_status dpari_cuda_finite(void *ctx, const dpar_mem_finite *finite)
 DPARI_CUDA_ONCE __device__ static void dpari_cuda_round_rest(const dpari_cuda_span &s, int64_t i)
 {
     for (; i < s.count; i += 4) {
-        dpari_cuda_span_numbers<1, 0, 1>(s, i / 4);
+        dpari_cuda_span_numbers<double, 1, 0, 1>(s, i / 4);
     }
 }
 
@@ -3522,16 +3458,6 @@ struct dpari_cuda_step {
     uint8_t room[5];
 };
 
-DPARI_CUDA_FN float dpari_cuda_root(float x)
-{
-    return sqrtf(x);
-}
-
-DPARI_CUDA_FN double dpari_cuda_root(double x)
-{
-    return sqrt(x);
-}
-
 template <typename W> struct dpari_cuda_rates {
     W beta1, more1, beta2, more2, epsilon, shrink, reach, fix, factor, rate, momentum, decay;
 };
@@ -3563,7 +3489,7 @@ __device__ static inline void dpari_cuda_adamw(const dpari_cuda_rates<W> &r, W *
     *v = dpari_cuda_add(dpari_cuda_mul(r.beta2, *v), dpari_cuda_mul(dpari_cuda_mul(r.more2, x), x));
     *w = dpari_cuda_add(dpari_cuda_mul(*w, r.shrink),
                         -(dpari_cuda_mul(r.reach, *m) /
-                          dpari_cuda_add(dpari_cuda_root(dpari_cuda_mul(*v, r.fix)), r.epsilon)));
+                          dpari_cuda_add(sqrt(dpari_cuda_mul(*v, r.fix)), r.epsilon)));
 }
 
 template <typename W>
@@ -3976,11 +3902,16 @@ static dpar_status dpari_cuda_optimize(void *ctx, const dpar_mem_optimize *x)
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
+/* Returns number i of an index. */
+__device__ static inline int64_t dpari_cuda_index_at(const dpar_mem_index &x, int64_t i)
+{
+    return x.type == DPAR_I32 ? (int64_t)((const int32_t *)x.at)[i] : ((const int64_t *)x.at)[i];
+}
+
 /* Returns row i of an index, negative if there is none. */
 __device__ static inline int64_t dpari_cuda_row(const dpar_mem_index &x, int64_t i)
 {
-    const int64_t at =
-        x.type == DPAR_I32 ? (int64_t)((const int32_t *)x.at)[i] : ((const int64_t *)x.at)[i];
+    const int64_t at = dpari_cuda_index_at(x, i);
     if (x.windows == 0) {
         return at;
     }
@@ -4520,72 +4451,17 @@ struct dpari_cuda_mix {
     int32_t even_to, even_from;
 };
 
-__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
+/* If TYPE is set, all rows have this type and are processed in units of 16 bytes. The bits are the
+ * same. */
+template <int TYPE>
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, TYPE != DPAR_TYPE_NONE ? 4 : 3)
     dpari_cuda_mix_kernel(DPARI_CUDA_ARGS dpari_cuda_mix s)
 {
-    enum { AHEAD = 2 }; /* rows whose loads are in flight together */
+    enum { AHEAD = 2, FOURS = dpari_cuda_fours_of(TYPE) }; /* AHEAD rows are loaded together */
     const dpar_mem_combine &m = s.m;
-    const int32_t tw = dpari_cuda_width(m.to_type), fw = dpari_cuda_width(m.from_type);
-    for (int64_t c = blockIdx.x; c < s.r.chunks; c += gridDim.x) {
-        for (uint32_t local = threadIdx.x; local < 4 * DPARI_CUDA_THREADS;
-             local += DPARI_CUDA_THREADS) {
-            int64_t t, unit;
-            double sum[4] = {0.0, 0.0, 0.0, 0.0};
-            dpari_cuda_four four;
-            if (!dpari_cuda_rows_at(s.r, m.rows, c, local, &t, &unit)) {
-                continue;
-            }
-            for (int64_t j = 0; j < m.choices; j += AHEAD) {
-                dpari_cuda_four v[AHEAD];
-                double x[4], w[AHEAD];
-                int64_t row[AHEAD];
-                DPARI_CUDA_UNROLL
-                for (int a = 0; a < AHEAD; a++) {
-                    row[a] =
-                        j + a < m.choices ? dpari_cuda_row(m.index, t * m.choices + j + a) : -1;
-                    w[a] = 1.0;
-                    if (row[a] >= 0 && m.weight != NULL) {
-                        w[a] =
-                            dpari_cuda_one<double>(m.weight, t * m.choices + j + a, m.weight_type);
-                    }
-                }
-                DPARI_CUDA_UNROLL
-                for (int a = 0; a < AHEAD; a++) {
-                    if (row[a] >= 0) {
-                        dpari_cuda_load<0>(&v[a],
-                                           (const unsigned char *)m.from + row[a] * m.width * fw,
-                                           4 * unit, m.width, fw, s.even_from);
-                    }
-                }
-                DPARI_CUDA_UNROLL
-                for (int a = 0; a < AHEAD; a++) {
-                    if (row[a] < 0) {
-                        continue;
-                    }
-                    dpari_cuda_widen(&v[a], m.from_type, x);
-                    DPARI_CUDA_UNROLL
-                    for (int e = 0; e < 4; e++) {
-                        x[e] = m.weight != NULL ? dpari_cuda_mul(w[a], x[e]) : x[e];
-                        sum[e] = dpari_cuda_add(sum[e], x[e]);
-                    }
-                }
-            }
-            dpari_cuda_narrow(&four, m.to_type, sum);
-            dpari_cuda_store<0>(&four, (unsigned char *)m.to + t * m.width * tw, 4 * unit, m.width,
-                                tw, s.even_to);
-        }
-    }
-}
-
-/* The same for rows of one type in units of 16 bytes, with two rows in flight together. Gives the
- * same bits. */
-template <int TYPE>
-__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 4)
-    dpari_cuda_mix_wide_kernel(DPARI_CUDA_ARGS dpari_cuda_mix s)
-{
-    enum { AHEAD = 2, FOURS = dpari_cuda_fours_of(TYPE) };
-    const dpar_mem_combine &m = s.m;
-    const int32_t width = dpari_cuda_width(TYPE);
+    const int32_t to_type = TYPE != DPAR_TYPE_NONE ? TYPE : (int)m.to_type;
+    const int32_t from_type = TYPE != DPAR_TYPE_NONE ? TYPE : (int)m.from_type;
+    const int32_t tw = dpari_cuda_width(to_type), fw = dpari_cuda_width(from_type);
     for (int64_t c = blockIdx.x; c < s.r.chunks; c += gridDim.x) {
         for (uint32_t local = threadIdx.x; local < 4 * DPARI_CUDA_THREADS;
              local += DPARI_CUDA_THREADS) {
@@ -4601,16 +4477,16 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 4)
                 int64_t row[AHEAD];
                 DPARI_CUDA_UNROLL
                 for (int a = 0; a < AHEAD; a++) {
-                    row[a] =
-                        j + a < m.choices ? dpari_cuda_row(m.index, t * m.choices + j + a) : -1;
-                    if (row[a] >= 0) {
-                        dpari_cuda_load_all<0, FOURS>(v[a], m.from,
-                                                      row[a] * m.width + 4 * FOURS * unit, width);
-                    }
+                    const int64_t choice = t * m.choices + j + a;
+                    row[a] = j + a < m.choices ? dpari_cuda_row(m.index, choice) : -1;
                     w[a] = 1.0;
+                    if (row[a] >= 0) {
+                        dpari_cuda_load_unit<0, TYPE>(v[a], m.from, row[a] * m.width,
+                                                      4 * FOURS * unit, m.width, fw,
+                                                      s.even_from);
+                    }
                     if (row[a] >= 0 && m.weight != NULL) {
-                        w[a] =
-                            dpari_cuda_one<double>(m.weight, t * m.choices + j + a, m.weight_type);
+                        w[a] = dpari_cuda_get_wide(m.weight, choice, m.weight_type);
                     }
                 }
                 DPARI_CUDA_UNROLL
@@ -4619,7 +4495,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 4)
                     if (row[a / FOURS] < 0) {
                         continue;
                     }
-                    dpari_cuda_widen(&v[a / FOURS][a % FOURS], TYPE, x);
+                    dpari_cuda_widen(&v[a / FOURS][a % FOURS], from_type, x);
                     DPARI_CUDA_UNROLL
                     for (int e = 0; e < 4; e++) {
                         x[e] = m.weight != NULL ? dpari_cuda_mul(w[a / FOURS], x[e]) : x[e];
@@ -4629,9 +4505,10 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 4)
             }
             DPARI_CUDA_UNROLL
             for (int k = 0; k < FOURS; k++) {
-                dpari_cuda_narrow(&made[k], TYPE, sum[k]);
+                dpari_cuda_narrow(&made[k], to_type, sum[k]);
             }
-            dpari_cuda_store_all<0, FOURS>(made, m.to, t * m.width + 4 * FOURS * unit, width);
+            dpari_cuda_store_unit<0, TYPE>(made, m.to, t * m.width, 4 * FOURS * unit, m.width, tw,
+                                           s.even_to);
         }
     }
 }
@@ -4640,7 +4517,7 @@ static dpar_status dpari_cuda_combine(void *ctx, const dpar_mem_combine *combine
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const dpar_mem_combine *m = combine;
-    void (*kernel)(const dpari_cuda_mix) = dpari_cuda_mix_kernel;
+    void (*kernel)(const dpari_cuda_mix) = dpari_cuda_mix_kernel<DPAR_TYPE_NONE>;
     dpari_cuda_mix s;
     if (m->rows < 0 || m->choices < 0 || m->width < 0 || !dpari_cuda_is_float(m->to_type) ||
         !dpari_cuda_is_float(m->from_type) ||
@@ -4660,8 +4537,8 @@ static dpar_status dpari_cuda_combine(void *ctx, const dpar_mem_combine *combine
     if (m->to_type == m->from_type && (m->to_type == DPAR_BF16 || m->to_type == DPAR_F32) &&
         dpari_cuda_aligned(m->to) && dpari_cuda_aligned(m->from) &&
         m->width * dpari_cuda_width(m->to_type) % 16 == 0) {
-        kernel = m->to_type == DPAR_BF16 ? dpari_cuda_mix_wide_kernel<DPAR_BF16>
-                                         : dpari_cuda_mix_wide_kernel<DPAR_F32>;
+        kernel = m->to_type == DPAR_BF16 ? dpari_cuda_mix_kernel<DPAR_BF16>
+                                         : dpari_cuda_mix_kernel<DPAR_F32>;
         s.r = dpari_cuda_rows_of(m->rows, m->width * dpari_cuda_width(m->to_type) / 16);
     }
     return dpari_cuda_launch(gpu, "combine", kernel, s, dpari_cuda_wave(gpu, s.r.chunks));
@@ -4719,10 +4596,8 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
             }
         }
         sum = dpari_cuda_warp_sum(sum);
-        if (lane == 0 && d.to_type == DPAR_F64) {
-            ((double *)d.to)[i] = sum;
-        } else if (lane == 0) {
-            ((float *)d.to)[i] = dpari_cuda_to_f32(sum);
+        if (lane == 0) {
+            dpari_cuda_put_wide(d.to, i, d.to_type, sum);
         }
     }
 }
@@ -4823,17 +4698,9 @@ template <int HOW, int N> __device__ static inline void dpari_cuda_exps(double *
     }
 }
 
-__device__ static inline double dpari_cuda_logit(const dpar_mem_cross_entropy &x, int64_t at)
-{
-    return x.type == DPAR_F64 ? ((const double *)x.logits)[at]
-                              : dpari_cuda_from_f32(((const float *)x.logits)[at]);
-}
-
 __device__ static inline int dpari_cuda_counts(const dpar_mem_cross_entropy &x, int64_t token)
 {
-    const int64_t target = x.target.type == DPAR_I32
-                               ? (int64_t)((const int32_t *)x.target.at)[token]
-                               : ((const int64_t *)x.target.at)[token];
+    const int64_t target = dpari_cuda_index_at(x.target, token);
     return target >= 0 && (x.ignore == 0 || target != x.ignore - 1);
 }
 
@@ -4877,21 +4744,10 @@ __device__ static inline void dpari_cuda_soften(dpari_cuda_soft<V> *a, const V *
 template <int HOW, typename V>
 __device__ static inline dpari_cuda_soft<V> dpari_cuda_soft_block(dpari_cuda_soft<V> a)
 {
-    __shared__ V part[DPARI_CUDA_WARPS];
-    V top = a.most;
-    for (int bits = 16; bits > 0; bits /= 2) {
-        const V other = __shfl_xor_sync(0xffffffffu, top, bits);
-        top = other > top ? other : top;
-    }
-    __syncthreads();
-    if (threadIdx.x % 32 == 0) {
-        part[threadIdx.x / 32] = top;
-    }
-    __syncthreads();
-    for (int w = 0; w < DPARI_CUDA_WARPS; w++) {
-        top = part[w] > top ? part[w] : top;
-    }
-    if (a.most != (V)dpari_cuda_lowest() && a.most != top) {
+    const V lowest = (V)dpari_cuda_lowest();
+    const V top = dpari_cuda_block_all<dpari_cuda_greatest>(
+        dpari_cuda_warp_all<dpari_cuda_greatest>(a.most), lowest);
+    if (a.most != lowest && a.most != top) {
         a.below *= dpari_cuda_exp<HOW>((double)a.most - (double)top);
     }
     a.below = dpari_cuda_block_sum(a.below);
@@ -4921,7 +4777,7 @@ __device__ static inline void dpari_cuda_logits(const unsigned char *run, int64_
         DPARI_CUDA_UNROLL
         for (int j = 0; j < 4 * PER; j++) {
             const int64_t at = 4 * (u + j / 4 * APART) + j % 4;
-            v[j] = at < n ? dpari_cuda_one<V>(run, at, TYPE) : (V)dpari_cuda_lowest();
+            v[j] = at < n ? ((const V *)(const void *)run)[at] : (V)dpari_cuda_lowest();
         }
     }
     DPARI_CUDA_UNROLL
@@ -4966,23 +4822,15 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, TYPE == DPAR_F64 ? 
             const int none = x.hi[0] <= x.lo[0] && x.hi[1] <= x.lo[1];
             double own = 0.0;
             if (h >= 0) {
-                own = dpari_cuda_mul(1.0 - x.smoothing, dpari_cuda_logit(x, token * x.rows + h));
+                own = dpari_cuda_mul(1.0 - x.smoothing, dpari_cuda_get_wide(x.logits, token * x.rows + h, x.type));
             }
             if (x.smoothing > 0.0) { /* avoids 0 times infinity */
                 own = dpari_cuda_add(own, dpari_cuda_mul(x.smoothing / (double)x.vocabulary, sum));
             }
             a.most = none ? (V)0 : a.most;
-            if (x.type == DPAR_F64) {
-                double *three = (double *)x.partial + 3 * token;
-                three[0] = (double)a.most;
-                three[1] = a.below;
-                three[2] = own;
-            } else {
-                float *three = (float *)x.partial + 3 * token;
-                three[0] = dpari_cuda_to_f32(a.most);
-                three[1] = dpari_cuda_to_f32(a.below);
-                three[2] = dpari_cuda_to_f32(own);
-            }
+            dpari_cuda_put_wide(x.partial, 3 * token, TYPE, (double)a.most);
+            dpari_cuda_put_wide(x.partial, 3 * token + 1, TYPE, a.below);
+            dpari_cuda_put_wide(x.partial, 3 * token + 2, TYPE, own);
         }
     }
 }
@@ -4990,7 +4838,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, TYPE == DPAR_F64 ? 
 __device__ static inline double dpari_cuda_three(const dpar_mem_cross_entropy &x, int64_t rank,
                                                  int64_t token, int which)
 {
-    return dpari_cuda_one<double>(x.all, 3 * (rank * x.tokens + token) + which, x.type);
+    return dpari_cuda_one(x.all, 3 * (rank * x.tokens + token) + which, x.type);
 }
 
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
@@ -5137,14 +4985,10 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
             const int64_t i = threadIdx.x < head ? threadIdx.x : threadIdx.x + 4 * fours;
             double v = 0.0;
             if (counts) {
-                v = dpari_cuda_one<double>(base, i, TYPE);
+                v = dpari_cuda_get_wide(base, i, TYPE);
                 dpari_cuda_entropy_back<HOW, 1>(x, i, own, lse, factor, &v);
             }
-            if (TYPE == DPAR_F64) {
-                ((double *)(void *)base)[i] = v;
-            } else {
-                ((float *)(void *)base)[i] = dpari_cuda_to_f32(v);
-            }
+            dpari_cuda_put_wide(base, i, TYPE, v);
         }
     }
 }
@@ -5465,7 +5309,7 @@ __device__ static inline int64_t dpari_cuda_point(const dpari_cuda_moment &s, in
 DPARI_CUDA_ONCE __device__ static double dpari_cuda_point_value(const dpari_cuda_moment &s,
                                                                 int64_t set, int64_t i)
 {
-    return dpari_cuda_one<double>(s.m.x, dpari_cuda_point(s, set, i), s.m.type);
+    return dpari_cuda_one(s.m.x, dpari_cuda_point(s, set, i), s.m.type);
 }
 
 /* Loads points i to i + 3; those from `hi` on are 0. */
@@ -5741,11 +5585,6 @@ DPARI_CUDA_FN int64_t dpari_cuda_norm_set(const dpar_mem_norm &m, int64_t plane)
                          : plane / m.channels * m.groups + channel / (m.channels / m.groups);
 }
 
-__device__ static inline double dpari_cuda_norm_wide(const void *data, int64_t at, int32_t type)
-{
-    return type == DPAR_F64 ? ((const double *)data)[at] : (double)((const float *)data)[at];
-}
-
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_norm_merge_kernel(DPARI_CUDA_ARGS dpari_cuda_norm s)
 {
@@ -5781,7 +5620,7 @@ __device__ static inline dpari_cuda_norm_line dpari_cuda_norm_line_of(const dpar
     dpari_cuda_norm_line l;
     l.middle = m.saved[2 * set];
     l.inverse = m.saved[2 * set + 1];
-    l.scale = m.scale != NULL ? dpari_cuda_norm_wide(m.scale, channel, m.type) : 1.0;
+    l.scale = m.scale != NULL ? dpari_cuda_get_wide(m.scale, channel, m.type) : 1.0;
     l.a = dpari_cuda_mul(l.inverse, l.scale);
     l.b = l.mean = l.slope = 0.0;
     if (back) {
@@ -5789,7 +5628,7 @@ __device__ static inline dpari_cuda_norm_line dpari_cuda_norm_line_of(const dpar
         l.mean = m.total[3 * set] / n;
         l.slope = dpari_cuda_mul(l.inverse, m.total[3 * set + 1] / n);
     } else {
-        l.b = m.shift != NULL ? dpari_cuda_norm_wide(m.shift, channel, m.type) : 0.0;
+        l.b = m.shift != NULL ? dpari_cuda_get_wide(m.shift, channel, m.type) : 0.0;
     }
     return l;
 }
@@ -5820,15 +5659,11 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
             double v, g = 0.0;
             dpari_cuda_plane_at(s.plane, i, at);
             if (back) {
-                g = dpari_cuda_norm_wide(m.dy.data, plane * m.dy.step + at[1], m.type);
+                g = dpari_cuda_get_wide(m.dy.data, plane * m.dy.step + at[1], m.type);
             }
-            v = dpari_cuda_norm_wide(m.x.data, plane * m.x.step + at[0], m.type);
+            v = dpari_cuda_get_wide(m.x.data, plane * m.x.step + at[0], m.type);
             v = dpari_cuda_norm_point(line, back, v, g);
-            if (m.type == DPAR_F64) {
-                ((double *)m.to.data)[plane * m.to.step + at[2]] = v;
-            } else {
-                ((float *)m.to.data)[plane * m.to.step + at[2]] = dpari_cuda_to_f32(v);
-            }
+            dpari_cuda_put_wide(m.to.data, plane * m.to.step + at[2], m.type, v);
         }
     }
 }
@@ -5920,8 +5755,8 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
         for (; i < hi; i += DPARI_CUDA_THREADS) {
             int64_t at[3];
             dpari_cuda_plane_at(s.plane, i, at);
-            dpari_cuda_norm_add(dpari_cuda_norm_wide(m.x.data, plane * m.x.step + at[0], m.type),
-                                dpari_cuda_norm_wide(m.dy.data, plane * m.dy.step + at[1], m.type),
+            dpari_cuda_norm_add(dpari_cuda_get_wide(m.x.data, plane * m.x.step + at[0], m.type),
+                                dpari_cuda_get_wide(m.dy.data, plane * m.dy.step + at[1], m.type),
                                 middle, &of_dy, &of_both);
         }
         __syncthreads();
@@ -5971,7 +5806,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
         for (int64_t k = 0; i < s.sets && k < per; k++) {
             const int64_t plane = m.groups > 0 ? i * per + k : k * m.channels + i;
             const double scale =
-                m.scale != NULL ? dpari_cuda_norm_wide(m.scale, plane % m.channels, m.type) : 1.0;
+                m.scale != NULL ? dpari_cuda_get_wide(m.scale, plane % m.channels, m.type) : 1.0;
             t[0] = dpari_cuda_add(t[0], dpari_cuda_mul(m.sums[2 * plane], scale));
             t[1] = dpari_cuda_add(t[1], dpari_cuda_mul(m.sums[2 * plane + 1], scale));
             t[2] = dpari_cuda_add(t[2], (double)s.plane.points);
@@ -6221,28 +6056,8 @@ __device__ static inline uint32_t dpari_cuda_largest(uint32_t mine)
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
     return __reduce_max_sync(0xffffffffu, mine);
 #else
-    for (int bits = 16; bits > 0; bits /= 2) {
-        const uint32_t other = __shfl_xor_sync(0xffffffffu, mine, bits);
-        mine = other > mine ? other : mine;
-    }
-    return mine;
+    return dpari_cuda_warp_all<dpari_cuda_greatest>(mine);
 #endif
-}
-
-/* Returns the same for a block of threads. */
-__device__ static inline uint32_t dpari_cuda_largest_all(uint32_t mine)
-{
-    __shared__ uint32_t part[DPARI_CUDA_WARPS];
-    mine = dpari_cuda_largest(mine);
-    __syncthreads();
-    if (threadIdx.x % 32 == 0) {
-        part[threadIdx.x / 32] = mine;
-    }
-    __syncthreads();
-    for (int w = 0; w < DPARI_CUDA_WARPS; w++) {
-        mine = part[w] > mine ? part[w] : mine;
-    }
-    return mine;
 }
 
 /* Loads four of a block's numbers as F32; those beyond its end are 0. */
@@ -6390,7 +6205,8 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
             dpari_cuda_quant_load(s, s.q.type, first, n, i, x);
             largest = dpari_cuda_larger(x, largest);
         }
-        by = dpari_cuda_scale_of(dpari_cuda_largest_all(largest), s.q.code_type);
+        largest = dpari_cuda_block_all<dpari_cuda_greatest>(dpari_cuda_largest(largest), 0u);
+        by = dpari_cuda_scale_of(largest, s.q.code_type);
         if (threadIdx.x == 0) {
             dpari_cuda_quant_scale(s, b, by.scale);
         }
@@ -6636,10 +6452,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
             const int64_t b = (first + j * DPARI_CUDA_THREADS + threadIdx.x) / LANES;
             const int64_t n = dpari_cuda_quant_count(s, b);
             uint32_t most = dpari_cuda_larger(x[j], 0), scale;
-            for (int bits = LANES / 2; bits > 0; bits /= 2) {
-                const uint32_t other = __shfl_xor_sync(0xffffffffu, most, bits);
-                most = other > most ? other : most;
-            }
+            most = dpari_cuda_warp_all<dpari_cuda_greatest, LANES>(most);
             scale = dpari_cuda_micro_scale<FORMAT>(s.q, most);
             if (i == 0 && n > 0) {
                 ((unsigned char *)s.q.scale)[b * s.q.scale_step] = (unsigned char)scale;
