@@ -79,12 +79,7 @@
 
 /* ==== cuda/cuda.h ==== */
 
-/* cuda - uses a GPU: fills in the tables of functions for its memory, draws random numbers in
- * kernels, and measures its speed. */
-
-#ifdef __cplusplus
-extern "C" {
-#endif
+/* cuda - uses a GPU: fills in the tables of functions for its memory. */
 
 /* A CUDA stream. This is cudaStream_t, declared without CUDA's headers. */
 typedef struct CUstream_st *dpar_cuda_stream;
@@ -150,7 +145,9 @@ DPAR_API dpar_status dpar_cuda_free(dpar_cuda *gpu);
  * Local. */
 DPAR_API void dpar_cuda_mem(dpar_cuda *gpu, dpar_mem *mem);
 
-/* ---- random numbers in your kernels ----
+/* ==== cuda/kernel_random.h ==== */
+
+/* kernel_random - draws random numbers in kernels, for dropout.
  *
  * Your kernels can call these functions. They compute the random numbers of dpar_random_uniform
  * (random.h), and apply dropout with them. They also work on the host, in every file that includes
@@ -270,7 +267,9 @@ DPAR_CUDA_FN void dpar_cuda_dropout_four(const dpar_cuda_dropout *d, uint64_t bl
     y[3] = dpari_cuda_dropout_word(d, words[3], x[3]);
 }
 
-/* ---- measuring ---- */
+/* ==== cuda/measure.h ==== */
+
+/* measure - measures the speed of a GPU, for the cost model of dpar_cost.h. */
 
 /* Describes a measurement. 0 selects the default of each field. */
 typedef struct dpar_cuda_measure_desc {
@@ -327,10 +326,6 @@ DPAR_API int64_t dpar_cuda_measurement_write(const dpar_cuda_measurement *made,
                                              double peak_memory_Bps, double peak_flops,
                                              double peak_link_Bps, char *text, int64_t bytes);
 
-#ifdef __cplusplus
-}
-#endif
-
 #endif /* DPAR_CUDA_H */
 
 /* Stop here if you only want the API. All that follows is private and changes without notice. */
@@ -341,7 +336,17 @@ DPAR_API int64_t dpar_cuda_measurement_write(const dpar_cuda_measurement *made,
     !defined(DPAR_CUDA_IMPLEMENTATION_DONE)
 #define DPAR_CUDA_IMPLEMENTATION_DONE
 
-/* ==== cuda/cuda.c ==== */
+/* ==== cuda/platform.h ==== */
+
+/* platform - private: the headers of the system, and words that mark functions for nvcc. How the
+ * implementation works:
+ *
+ * A function of the table dpar_mem checks its arguments on the host, describes the work in a struct
+ * that is passed to a kernel by value, and launches the kernel on gpu->stream. Work that consists
+ * of many pieces (boxes, spans, blocks) is put into as few launches as the size of the arguments
+ * allows (dpari_cuda_batch). Most kernels handle four elements at a time (dpari_cuda_four), as a
+ * vector of 16 bytes where addresses allow it. The combinations of types that training uses have
+ * separate kernels, in which the types are constants (dpari_cuda_is). */
 
 #ifndef __cplusplus
 #error "dpar_cuda.h: the implementation is C++ for nvcc (-x cu)"
@@ -357,21 +362,6 @@ DPAR_API int64_t dpar_cuda_measurement_write(const dpar_cuda_measurement *made,
 #include <time.h>
 #include <unistd.h>
 
-/* How the implementation works.
- *
- * A function of the table dpar_mem checks its arguments on the host, describes the work in a struct
- * that is passed to a kernel by value, and launches the kernel on gpu->stream. Work that consists
- * of many pieces (boxes, spans, blocks) is put into as few launches as the size of the arguments
- * allows (dpari_cuda_batch). Most kernels handle four elements at a time (dpari_cuda_four), as a
- * vector of 16 bytes where addresses allow it. The combinations of types that training uses have
- * separate kernels, in which the types are constants (dpari_cuda_is). */
-
-/* ---- numbers -----------------------------------------------------------------------------------
- *
- * Each addition and each product is rounded, because the compiler must not contract them; where a
- * fused multiply-add is wanted, the code calls fma. The bits therefore depend on neither the
- * compiler nor the device. */
-
 #define DPARI_CUDA_FN __host__ __device__ static inline
 
 #if defined(__CUDACC__)
@@ -384,6 +374,12 @@ DPAR_API int64_t dpar_cuda_measurement_write(const dpar_cuda_measurement *made,
 #define DPARI_CUDA_UNROLL
 #define DPARI_CUDA_ARGS const
 #endif
+
+/* ==== cuda/numbers.h ==== */
+
+/* numbers - private: arithmetic and conversions of single numbers. Each addition and each product
+ * is rounded, because the compiler must not contract them; where a fused multiply-add is wanted,
+ * the code calls fma. The bits therefore depend on neither the compiler nor the device. */
 
 #if defined(__CUDA_ARCH__)
 #define DPARI_CUDA_ROUND(intrinsic, sign, a, b) intrinsic(a, b)
@@ -521,15 +517,6 @@ DPARI_CUDA_FN float dpari_cuda_to_f32(double d)
     return dpari_cuda_plain((float)d);
 }
 
-/* ---- four elements at a time -------------------------------------------------------------------
- *
- * A four holds four elements of any type as bits. They are converted to numbers later, so that the
- * loads of several arrays are in flight together. */
-
-struct dpari_cuda_four {
-    uint32_t x[8];
-};
-
 DPARI_CUDA_FN int32_t dpari_cuda_width(int32_t type)
 {
     switch (type) {
@@ -545,6 +532,26 @@ DPARI_CUDA_FN int32_t dpari_cuda_width(int32_t type)
     default: return 1;
     }
 }
+
+static int dpari_cuda_is_float(int32_t type)
+{
+    return type == DPAR_F64 || type == DPAR_F32 || type == DPAR_BF16 || type == DPAR_F16;
+}
+
+/* True if reductions support the type: all but TF32, F8 and F4. */
+static int dpari_cuda_can_reduce(int32_t type)
+{
+    return dpar_type_bytes(type) > 0 && type != DPAR_TF32 && type != DPAR_F8;
+}
+
+/* ==== cuda/four.h ==== */
+
+/* four - private: four elements at a time. A four holds four elements of any type as bits. They are
+ * converted to numbers later, so that the loads of several arrays are in flight together. */
+
+struct dpari_cuda_four {
+    uint32_t x[8];
+};
 
 /* True if four elements from index `first` on can be accessed as a vector. */
 DPARI_CUDA_FN int dpari_cuda_even(const void *base, int64_t first, int32_t width)
@@ -849,7 +856,10 @@ DPARI_CUDA_FN int64_t dpari_cuda_first(int64_t unit, int64_t head)
     return head > 0 ? head + 4 * (unit - 1) : 4 * unit;
 }
 
-/* ---- launching ------------------------------------------------------------------------------- */
+/* ==== cuda/launch.h ==== */
+
+/* launch - private: launches of kernels, their errors, and batches of pieces of work as arguments.
+ */
 
 enum {
     DPARI_CUDA_THREADS = 256,
@@ -863,63 +873,26 @@ enum {
     DPARI_CUDA_SCRATCH = 512 * 1024 /* bytes of gpu->scratch */
 };
 
-static dpar_status dpari_cuda_say(dpar_status st, dpar_why *why, const char *what, const char *by)
-{
-    if (why != NULL) {
-        (void)snprintf(why->text, sizeof why->text, "%s: %s", what, by);
-    }
-    return st;
-}
-
-static dpar_status dpari_cuda_heard(dpar_cuda *gpu, cudaError_t error, const char *what)
-{
-    char text[sizeof gpu->why.text];
-    if (error == cudaSuccess) {
-        return DPAR_OK;
-    }
-    (void)cudaGetLastError();
-    (void)snprintf(text, sizeof text, "device %d: %s failed: CUDA says: %s", (int)gpu->device, what,
-                   cudaGetErrorString(error));
-    memcpy(gpu->why.text, text, sizeof text);
-    return DPAR_E_SYSTEM;
-}
-
-static dpar_status dpari_cuda_wrong(dpar_cuda *gpu, const char *what)
-{
-    return dpari_cuda_say(DPAR_E_ARG, &gpu->why, what,
-                          "dpar_mem does not allow one of the types, counts or pointers passed");
-}
+/* These put a message into *why, or into gpu->why, and return the status. */
+DPARI_INTERNAL dpar_status dpari_cuda_say(dpar_status st, dpar_why *why, const char *what,
+                                          const char *by);
+DPARI_INTERNAL dpar_status dpari_cuda_told(const dpar_cuda *gpu, dpar_status st, dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_cuda_heard(dpar_cuda *gpu, cudaError_t error, const char *what);
+DPARI_INTERNAL dpar_status dpari_cuda_wrong(dpar_cuda *gpu, const char *what);
 
 /* Makes gpu's device the current one of this thread. *before becomes the one that was current,
  * which dpari_cuda_leave restores. */
-static dpar_status dpari_cuda_enter(dpar_cuda *gpu, int *before)
-{
-    cudaError_t error = cudaGetDevice(before);
-    if (error == cudaSuccess && *before != gpu->device) {
-        error = cudaSetDevice(gpu->device);
-    }
-    return dpari_cuda_heard(gpu, error, "cudaSetDevice");
-}
-
-static dpar_status dpari_cuda_leave(dpar_cuda *gpu, int before, dpar_status st)
-{
-    if (before != gpu->device) {
-        (void)cudaSetDevice(before);
-    }
-    return st;
-}
+DPARI_INTERNAL dpar_status dpari_cuda_enter(dpar_cuda *gpu, int *before);
+DPARI_INTERNAL dpar_status dpari_cuda_leave(dpar_cuda *gpu, int before, dpar_status st);
 
 /* Returns the number of blocks for `work` pieces of work: at most as many as run at once. */
-static int64_t dpari_cuda_wave(const dpar_cuda *gpu, int64_t work)
-{
-    int64_t most = (int64_t)gpu->multiprocessors * (gpu->threads / DPARI_CUDA_THREADS);
-    most = gpu->max_blocks > 0 ? gpu->max_blocks : most;
-    most = most < 1 ? 1 : most;
-    if (work < 1) {
-        return 1;
-    }
-    return work < most ? work : most;
-}
+DPARI_INTERNAL int64_t dpari_cuda_wave(const dpar_cuda *gpu, int64_t work);
+/* Returns the number of blocks if each of `work` pieces gets its own block, as far as a grid
+ * allows. In this way copies, and other work that computes little, come closest to the memory's
+ * bandwidth. */
+DPARI_INTERNAL int64_t dpari_cuda_each(const dpar_cuda *gpu, int64_t work);
+/* Returns the number of blocks for `units` units, if a thread has one at a time. */
+DPARI_INTERNAL int64_t dpari_cuda_units_blocks(const dpar_cuda *gpu, int64_t units);
 
 /* Launches a kernel, with DPARI_CUDA_THREADS threads in each block. */
 template <typename Args>
@@ -938,18 +911,6 @@ static dpar_status dpari_cuda_launch(dpar_cuda *gpu, const char *name, void (*ke
                              gpu->stream);
     gpu->launches++;
     return dpari_cuda_leave(gpu, before, dpari_cuda_heard(gpu, error, name));
-}
-
-/* Returns the number of blocks if each of `work` pieces gets its own block, as far as a grid
- * allows. In this way copies, and other work that computes little, come closest to the memory's
- * bandwidth. */
-static int64_t dpari_cuda_each(const dpar_cuda *gpu, int64_t work)
-{
-    const int64_t most = gpu->max_blocks > 0 ? (int64_t)gpu->max_blocks : INT64_C(0x7fffffff);
-    if (work < 1) {
-        return 1;
-    }
-    return work < most ? work : most;
 }
 
 /* True if *s has the values that Form sets. A kernel that is compiled for a Form sets these fields
@@ -1037,91 +998,48 @@ DPARI_CUDA_FN uint32_t dpari_cuda_over(uint32_t n, uint32_t magic, uint32_t shif
     return (uint32_t)((uint64_t)n * magic >> shift);
 }
 
-static void dpari_cuda_magic(uint32_t d, uint32_t *magic, uint8_t *shift)
+/* True if there is so little work that it is faster with fewer units per thread. */
+template <typename Batch> static int dpari_cuda_little(const dpar_cuda *gpu, const Batch *b)
 {
-    uint32_t s = d > 1 ? 32 - (uint32_t)__builtin_clz(d - 1) : 0;
-    s = s < 31 ? s : 31;
-    *shift = (uint8_t)(31 + s);
-    *magic = (uint32_t)((((uint64_t)1 << (31 + s)) + d - 1) / d);
+    return dpari_cuda_chunks(b->piece, b->n, 4 * DPARI_CUDA_THREADS, NULL) <
+           (int64_t)gpu->multiprocessors * 2;
 }
 
-/* ---- boxes ----------------------------------------------------------------------------------- */
+DPARI_INTERNAL void dpari_cuda_magic(uint32_t d, uint32_t *magic, uint8_t *shift);
 
-/* How a box is processed. */
-enum {
-    DPARI_CUDA_RAW,  /* copies units of `width` bytes */
-    DPARI_CUDA_CAST, /* converts units of four elements to another type */
-    DPARI_CUDA_MEET, /* combines units of 16 bytes of F32 or F64 with the values in the target */
-    DPARI_CUDA_ANY   /* element by element, for every box that can be described */
-};
+/* ==== cuda/operations.h ==== */
 
-enum { DPARI_CUDA_UNITS = 1 << 30 }; /* the most units of a piece, so that indices fit in 31 bits */
+/* operations - private: the functions of the tables dpar_mem and dpar_mem_layers. Each is in the .c
+ * file that has its name in the table. */
 
-enum {
-    DPARI_CUDA_SLIM = 4 /* nearly all boxes have at most 4 dims, and a shorter description */
-};
+DPARI_INTERNAL dpar_status dpari_cuda_move(void *ctx, const dpar_mem_box *boxes, int32_t n);
+DPARI_INTERNAL dpar_status dpari_cuda_pin(void *ctx, void *memory, int64_t bytes);
+DPARI_INTERNAL dpar_status dpari_cuda_unpin(void *ctx, void *memory);
+DPARI_INTERNAL dpar_status dpari_cuda_spans(void *ctx, const dpar_mem_span *spans, int32_t n);
+DPARI_INTERNAL dpar_status dpari_cuda_reduce(void *ctx, const dpar_mem_reduce *reduce);
+DPARI_INTERNAL dpar_status dpari_cuda_finite(void *ctx, const dpar_mem_finite *finite);
 
-template <int DIMS> struct dpari_cuda_box_of {
-    unsigned char *to, *from;
-    int64_t to_step[DIMS], from_step[DIMS]; /* steps in bytes; in dim 0 from unit to unit */
-    uint32_t extent[DIMS], magic[DIMS];     /* extent[0] in units */
-    uint32_t units;
-    uint8_t shift[DIMS];
-    uint8_t dims, kind, width, to_type, from_type, through, op;
-    uint8_t negate : 1, clear : 1;
-};
-typedef dpari_cuda_box_of<DPAR_MEM_DIMS> dpari_cuda_box;
+#ifdef DPAR_TRAIN_H
 
-/* Computes the offsets, in bytes, of unit i in the target and in the source. */
-template <typename Box>
-DPARI_CUDA_FN void dpari_cuda_where(const Box *b, uint32_t i, int64_t *to, int64_t *from)
-{
-    int64_t t = 0, f = 0;
-    for (int32_t d = 0; d + 1 < b->dims; d++) {
-        const uint32_t q = dpari_cuda_over(i, b->magic[d], b->shift[d]);
-        const int64_t r = (int64_t)(i - q * b->extent[d]);
-        t += r * b->to_step[d];
-        f += r * b->from_step[d];
-        i = q;
-    }
-    if (b->dims > 0) {
-        t += (int64_t)i * b->to_step[b->dims - 1];
-        f += (int64_t)i * b->from_step[b->dims - 1];
-    }
-    *to = t;
-    *from = f;
-}
+DPARI_INTERNAL dpar_status dpari_cuda_squares(void *ctx, const dpar_mem_squares *squares);
+DPARI_INTERNAL dpar_status dpari_cuda_clip(void *ctx, const dpar_mem_clip *clip);
+DPARI_INTERNAL dpar_status dpari_cuda_optimize(void *ctx, const dpar_mem_optimize *x);
+DPARI_INTERNAL dpar_status dpari_cuda_round(void *ctx, const dpar_mem_round *r);
+DPARI_INTERNAL dpar_status dpari_cuda_gather(void *ctx, const dpar_mem_gather *gather);
+DPARI_INTERNAL dpar_status dpari_cuda_scatter_add(void *ctx, const dpar_mem_scatter *scatter);
+DPARI_INTERNAL dpar_status dpari_cuda_combine(void *ctx, const dpar_mem_combine *combine);
+DPARI_INTERNAL dpar_status dpari_cuda_dot(void *ctx, const dpar_mem_dot *dot);
+DPARI_INTERNAL dpar_status dpari_cuda_entropy_op(void *ctx, const dpar_mem_cross_entropy *entropy);
+DPARI_INTERNAL dpar_status dpari_cuda_merge_op(void *ctx, const dpar_mem_attention_merge *merge);
+DPARI_INTERNAL dpar_status dpari_cuda_moments(void *ctx, const dpar_mem_moments *moments);
+DPARI_INTERNAL dpar_status dpari_cuda_norm_of(void *ctx, const dpar_mem_norm *call);
+DPARI_INTERNAL dpar_status dpari_cuda_quantize(void *ctx, const dpar_mem_quantize *quantize);
+DPARI_INTERNAL dpar_status dpari_cuda_dequantize(void *ctx, const dpar_mem_quantize *quantize);
+#endif
 
-/* The same for kernels in which a thread may have a single unit. Then only latency counts, so all
- * dims are computed without a loop in which loads depend on each other. The last dim has the magic
- * number 0, so that it gets the rest of the index, and dims behind it get index 0. */
-template <int PER>
-DPARI_CUDA_FN void dpari_cuda_where_to(const dpari_cuda_box_of<DPARI_CUDA_SLIM> *b, uint32_t i,
-                                       int64_t *to, int64_t *from)
-{
-    if constexpr (PER > 1) {
-        dpari_cuda_where(b, i, to, from);
-    } else {
-        int64_t t = 0, f = 0;
-        DPARI_CUDA_UNROLL
-        for (int32_t d = 0; d < DPARI_CUDA_SLIM; d++) {
-            const uint32_t q = dpari_cuda_over(i, b->magic[d], b->shift[d]);
-            const int64_t r = (int64_t)(i - q * b->extent[d]);
-            t += r * b->to_step[d];
-            f += r * b->from_step[d];
-            i = q;
-        }
-        *to = t;
-        *from = f;
-    }
-}
+/* ==== cuda/elements.h ==== */
 
-template <int PER>
-DPARI_CUDA_FN void dpari_cuda_where_to(const dpari_cuda_box *b, uint32_t i, int64_t *to,
-                                       int64_t *from)
-{
-    dpari_cuda_where(b, i, to, from);
-}
+/* elements - private: single elements of any type as bits: conversion, combination, access. */
 
 /* Converts the bits of an element to another type. */
 __device__ static inline uint64_t dpari_cuda_convert(uint64_t x, int32_t from, int32_t to)
@@ -1228,6 +1146,156 @@ template <typename V> DPARI_CUDA_FN V dpari_cuda_nought(void)
     V v;
     memset(&v, 0, sizeof v);
     return v;
+}
+
+/* ==== cuda/block_sums.h ==== */
+
+/* block_sums - private: sums and extremes over the threads of a warp or of a block, which are
+ * combined in a fixed order: within a warp by halves, then over the warps. All threads have to
+ * call, and all get the result. */
+
+#define DPARI_CUDA_WARPS (DPARI_CUDA_THREADS / 32)
+
+struct dpari_cuda_plus {
+    template <typename T> __device__ static inline T of(T x, T y)
+    {
+        return dpari_cuda_add(x, y);
+    }
+};
+
+struct dpari_cuda_least {
+    template <typename T> __device__ static inline T of(T x, T y)
+    {
+        return y < x ? y : x;
+    }
+};
+
+struct dpari_cuda_greatest {
+    template <typename T> __device__ static inline T of(T x, T y)
+    {
+        return y > x ? y : x;
+    }
+};
+
+/* Combines the x of LANES neighbouring threads of a warp. */
+template <typename Op, int LANES = 32, typename T>
+__device__ static inline T dpari_cuda_warp_all(T x)
+{
+    for (int bits = LANES / 2; bits > 0; bits /= 2) {
+        x = Op::of(x, __shfl_xor_sync(0xffffffffu, x, bits));
+    }
+    return x;
+}
+
+/* Combines the x of all warps of a block, after `start`. */
+template <typename Op, typename T> __device__ static inline T dpari_cuda_block_all(T x, T start)
+{
+    __shared__ T part[DPARI_CUDA_WARPS];
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) {
+        part[threadIdx.x / 32] = x;
+    }
+    __syncthreads();
+    for (int w = 0; w < DPARI_CUDA_WARPS; w++) {
+        start = Op::of(start, part[w]);
+    }
+    return start;
+}
+
+__device__ static inline double dpari_cuda_warp_sum(double x)
+{
+    return dpari_cuda_warp_all<dpari_cuda_plus>(x);
+}
+
+__device__ static inline double dpari_cuda_block_sum(double x)
+{
+    return dpari_cuda_block_all<dpari_cuda_plus>(dpari_cuda_warp_sum(x), 0.0);
+}
+
+__device__ static inline int64_t dpari_cuda_block_least(int64_t x)
+{
+    return dpari_cuda_block_all<dpari_cuda_least>(dpari_cuda_warp_all<dpari_cuda_least>(x),
+                                                  INT64_MAX);
+}
+
+/* ==== cuda/box_kernels.h ==== */
+
+/* box_kernels - private: boxes in the form that kernels need, and the kernels that move them. */
+
+/* How a box is processed. */
+enum {
+    DPARI_CUDA_RAW,  /* copies units of `width` bytes */
+    DPARI_CUDA_CAST, /* converts units of four elements to another type */
+    DPARI_CUDA_MEET, /* combines units of 16 bytes of F32 or F64 with the values in the target */
+    DPARI_CUDA_ANY   /* element by element, for every box that can be described */
+};
+
+enum { DPARI_CUDA_UNITS = 1 << 30 }; /* the most units of a piece, so that indices fit in 31 bits */
+
+enum {
+    DPARI_CUDA_SLIM = 4 /* nearly all boxes have at most 4 dims, and a shorter description */
+};
+
+template <int DIMS> struct dpari_cuda_box_of {
+    unsigned char *to, *from;
+    int64_t to_step[DIMS], from_step[DIMS]; /* steps in bytes; in dim 0 from unit to unit */
+    uint32_t extent[DIMS], magic[DIMS];     /* extent[0] in units */
+    uint32_t units;
+    uint8_t shift[DIMS];
+    uint8_t dims, kind, width, to_type, from_type, through, op;
+    uint8_t negate : 1, clear : 1;
+};
+typedef dpari_cuda_box_of<DPAR_MEM_DIMS> dpari_cuda_box;
+
+/* Computes the offsets, in bytes, of unit i in the target and in the source. */
+template <typename Box>
+DPARI_CUDA_FN void dpari_cuda_where(const Box *b, uint32_t i, int64_t *to, int64_t *from)
+{
+    int64_t t = 0, f = 0;
+    for (int32_t d = 0; d + 1 < b->dims; d++) {
+        const uint32_t q = dpari_cuda_over(i, b->magic[d], b->shift[d]);
+        const int64_t r = (int64_t)(i - q * b->extent[d]);
+        t += r * b->to_step[d];
+        f += r * b->from_step[d];
+        i = q;
+    }
+    if (b->dims > 0) {
+        t += (int64_t)i * b->to_step[b->dims - 1];
+        f += (int64_t)i * b->from_step[b->dims - 1];
+    }
+    *to = t;
+    *from = f;
+}
+
+/* The same for kernels in which a thread may have a single unit. Then only latency counts, so all
+ * dims are computed without a loop in which loads depend on each other. The last dim has the magic
+ * number 0, so that it gets the rest of the index, and dims behind it get index 0. */
+template <int PER>
+DPARI_CUDA_FN void dpari_cuda_where_to(const dpari_cuda_box_of<DPARI_CUDA_SLIM> *b, uint32_t i,
+                                       int64_t *to, int64_t *from)
+{
+    if constexpr (PER > 1) {
+        dpari_cuda_where(b, i, to, from);
+    } else {
+        int64_t t = 0, f = 0;
+        DPARI_CUDA_UNROLL
+        for (int32_t d = 0; d < DPARI_CUDA_SLIM; d++) {
+            const uint32_t q = dpari_cuda_over(i, b->magic[d], b->shift[d]);
+            const int64_t r = (int64_t)(i - q * b->extent[d]);
+            t += r * b->to_step[d];
+            f += r * b->from_step[d];
+            i = q;
+        }
+        *to = t;
+        *from = f;
+    }
+}
+
+template <int PER>
+DPARI_CUDA_FN void dpari_cuda_where_to(const dpari_cuda_box *b, uint32_t i, int64_t *to,
+                                       int64_t *from)
+{
+    dpari_cuda_where(b, i, to, from);
 }
 
 /* Copies PER units, DPARI_CUDA_THREADS apart. All are read before the first is written, so that the
@@ -1433,7 +1501,808 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
     }
 }
 
-/* ---- boxes: on the host ---- */
+typedef dpari_cuda_box_of<DPARI_CUDA_SLIM> dpari_cuda_box_slim;
+typedef dpari_cuda_batch<dpari_cuda_box_slim, DPARI_CUDA_TINY> dpari_cuda_boxes_tiny;
+typedef dpari_cuda_batch<dpari_cuda_box_slim, DPARI_CUDA_SMALL> dpari_cuda_boxes_small;
+typedef dpari_cuda_batch<dpari_cuda_box_slim, DPARI_CUDA_LARGE> dpari_cuda_boxes_large;
+typedef dpari_cuda_batch<dpari_cuda_box, DPARI_CUDA_SMALL> dpari_cuda_boxes_wide;
+
+/* ==== cuda/box_prepare.h ==== */
+
+/* box_prepare - private: finds the form of a box in which a kernel moves it. */
+
+/* A box that is cut along its last dim into pieces of at most DPARI_CUDA_UNITS units. */
+struct dpari_cuda_cut {
+    dpari_cuda_box piece; /* the fields that all pieces have in common */
+    int64_t extent;       /* length of the box's last dim, */
+    int64_t each;         /* and of a piece */
+    int64_t pieces;
+};
+
+DPARI_INTERNAL int dpari_cuda_box_fine(const dpar_mem_box *b);
+DPARI_INTERNAL int32_t dpari_cuda_through(const dpar_mem_box *box);
+DPARI_INTERNAL int dpari_cuda_prepare(const dpar_mem_box *box, dpari_cuda_cut *cut);
+DPARI_INTERNAL void dpari_cuda_piece(const dpari_cuda_cut *cut, int64_t i, dpari_cuda_box *p);
+
+/* ==== cuda/box_overlap.h ==== */
+
+/* box_overlap - private: finds out whether a box has to wait for another. */
+
+/* True if b, which is later in the list, has to wait for a. */
+DPARI_INTERNAL int dpari_cuda_follows(const dpar_mem_box *a, const dpar_mem_box *b);
+
+/* ==== cuda/kept_moves.h ==== */
+
+/* kept_moves - private: keeps launches of moves. A halo exchange moves the same boxes each time.
+ * The arguments of the launch, which the host computed from the boxes, are therefore kept for the
+ * last few moves. */
+
+enum {
+    DPARI_CUDA_WINDOW = 256, /* the most boxes that are analysed together */
+    DPARI_CUDA_KNOWN = 8     /* number of moves that are kept */
+};
+
+struct dpari_cuda_known {
+    int32_t n, launches;                  /* number of boxes, 0 if no move is kept; number of
+                                             launches that they took */
+    int32_t units, threads, blocks, most; /* limits of the dpar_cuda when the move was kept */
+    dpar_status (*again)(dpar_cuda *, const dpari_cuda_known *);
+    void (*kernel)(void);
+    int64_t grid;
+    dpar_mem_box box[DPARI_CUDA_WINDOW];
+    alignas(16) unsigned char args[DPARI_CUDA_ARGUMENTS];
+};
+
+struct dpari_cuda_memory {
+#ifdef DPAR_TRAIN_H
+    dpar_mem_layers layers; /* the table to which dpar_mem points */
+#endif
+    dpari_cuda_known *now; /* the move in progress if it is to be kept, otherwise NULL */
+    int32_t next, room;
+    dpari_cuda_known known[DPARI_CUDA_KNOWN];
+};
+
+template <typename Args>
+static dpar_status dpari_cuda_again(dpar_cuda *gpu, const dpari_cuda_known *k)
+{
+    return dpari_cuda_launch(gpu, "move", (void (*)(const Args))k->kernel,
+                             *(const Args *)(const void *)k->args, k->grid);
+}
+
+/* Launches a kernel of `move`, and keeps the launch if it is the move's only one. */
+template <typename Args>
+static dpar_status dpari_cuda_move_launch(dpar_cuda *gpu, void (*kernel)(const Args),
+                                          const Args &args, int64_t blocks)
+{
+    const dpari_cuda_memory *memory = (const dpari_cuda_memory *)gpu->known;
+    dpari_cuda_known *k = memory->now;
+    if (k != NULL && k->launches++ == 0) {
+        k->again = dpari_cuda_again<Args>;
+        k->kernel = (void (*)(void))kernel;
+        k->grid = blocks;
+        memcpy(k->args, &args, sizeof args);
+    }
+    return dpari_cuda_launch(gpu, "move", kernel, args, blocks);
+}
+
+/* Returns the kept move of these boxes, or NULL if there is none. */
+DPARI_INTERNAL const dpari_cuda_known *dpari_cuda_known_of(const dpar_cuda *gpu,
+                                                           const dpar_mem_box *box, int32_t n);
+/* Begins to record a move of n boxes. */
+DPARI_INTERNAL void dpari_cuda_keep(dpar_cuda *gpu, int32_t n);
+/* Ends recording a move, and keeps it if it succeeded with a single launch. */
+DPARI_INTERNAL void dpari_cuda_kept(dpar_cuda *gpu, const dpar_mem_box *box, int32_t n,
+                                    dpar_status st);
+
+/* ==== cuda/move_boxes.h ==== */
+
+/* move_boxes - private: moves boxes of which none waits for another. */
+
+/* Collects pieces until a launch is full or there are no more pieces. */
+struct dpari_cuda_moves {
+    dpari_cuda_boxes_large slim;
+    dpari_cuda_boxes_wide wide; /* pieces with more dims */
+};
+
+/* Adds a box, launching what was collected before if there is no room. */
+DPARI_INTERNAL dpar_status dpari_cuda_move_one(dpar_cuda *gpu, const dpar_mem_box *box,
+                                               dpari_cuda_moves *b);
+/* Launches with the smallest arguments that hold the pieces. */
+DPARI_INTERNAL dpar_status dpari_cuda_move_flush(dpar_cuda *gpu, dpari_cuda_moves *b);
+
+/* ==== cuda/box_frames.h ==== */
+
+/* box_frames - private: boxes that meet. If several boxes add to the same element, their order is
+ * fixed, so that the result always has the same bits. The targets of all boxes of an array are
+ * expressed as boxes of its indices, and cut into pieces whose elements are all in the same boxes.
+ */
+
+enum {
+    DPARI_CUDA_CUTS = 64,       /* the most cuts of a dim */
+    DPARI_CUDA_CELLS = 1 << 14, /* the most cells of an array */
+    DPARI_CUDA_WORDS = DPARI_CUDA_WINDOW / 64,
+    DPARI_CUDA_NEAR = 2 /* number of boxes that a piece stores itself */
+};
+
+/* A side of a box, which is within the bytes [base, end). Dims without length or step are left out.
+ * Steps are positive, with the shortest first. Later it also holds the side as a box of the frame's
+ * indices. */
+struct dpari_cuda_side {
+    uintptr_t base, end;
+    union {
+        int64_t step[DPAR_MEM_DIMS];
+        int64_t lo[DPAR_MEM_DIMS];
+    };
+    union {
+        int64_t extent[DPAR_MEM_DIMS];
+        int64_t hi[DPAR_MEM_DIMS];
+    };
+    int32_t dims, width;
+};
+
+/* An array, as it can be inferred from the boxes: the steps of its dims, the shortest first, and
+ * the address of index 0. */
+struct dpari_cuda_frame {
+    uintptr_t base;
+    int64_t step[DPAR_MEM_DIMS];
+    int32_t dims;
+    int32_t first, n; /* its sides are order[first] to order[first + n - 1] */
+};
+
+struct dpari_cuda_scene {
+    const dpar_mem_box *box;
+    int32_t n, frames;
+    int32_t dims; /* the most dims that a frame has */
+    int meets;
+    dpari_cuda_side side[2 * DPARI_CUDA_WINDOW]; /* `to` of box k is at 2 k, and `from` at 2 k +
+                                                    1 */
+    int16_t order[2 * DPARI_CUDA_WINDOW];
+    dpari_cuda_frame frame[DPARI_CUDA_WINDOW]; /* frames in which some side is a `to` */
+};
+
+/* The cuts of a frame. Between two cuts of a dim all elements are in the same boxes, which are
+ * stored as a set of bits. */
+struct dpari_cuda_cells {
+    int16_t to[DPARI_CUDA_WINDOW]; /* boxes with a target in the frame, in order */
+    int32_t n;
+    int32_t cuts[DPAR_MEM_DIMS];
+    int64_t cut[DPAR_MEM_DIMS][DPARI_CUDA_CUTS];
+    uint64_t in[DPAR_MEM_DIMS][DPARI_CUDA_CUTS][DPARI_CUDA_WORDS];
+};
+
+/* Sorts the sides of all boxes by address, and groups those that overlap into frames. Returns 0 if
+ * they cannot be analysed. */
+DPARI_INTERNAL int dpari_cuda_scene_of(const dpar_mem_box *box, int32_t n, dpari_cuda_scene *z);
+/* Computes the cuts of a frame. Returns 0 if there are too many. */
+DPARI_INTERNAL int dpari_cuda_cells_of(const dpari_cuda_scene *z, const dpari_cuda_frame *f,
+                                       dpari_cuda_cells *c);
+
+/* ==== cuda/joint_moves.h ==== */
+
+/* joint_moves - private: moves boxes that meet in a single launch. A thread has one element of a
+ * piece (box_frames) and processes its boxes in order. Boxes that do not fit an array of few dims,
+ * or of which one reads data that another writes, need several launches instead. */
+
+/* True if the arguments of a launch have room for all boxes that an element may be in. */
+DPARI_INTERNAL int dpari_cuda_joint_fits(const dpar_cuda *gpu, const dpari_cuda_scene *z);
+DPARI_INTERNAL dpar_status dpari_cuda_move_joint(dpar_cuda *gpu, const dpari_cuda_scene *z);
+
+/* ==== cuda/stochastic.h ==== */
+
+/* stochastic - private: rounding to BF16 by random numbers. */
+
+/* Computes the random words of elements `at` to at + 3. */
+__device__ static inline void dpari_cuda_randoms(uint64_t seed, uint64_t stream, uint64_t at,
+                                                 uint32_t *four)
+{
+    uint32_t low[4], high[4];
+    const uint32_t skip = (uint32_t)(at % 4);
+    dpari_cuda_random_four(seed, stream, at / 4, low);
+    if (skip != 0) {
+        dpari_cuda_random_four(seed, stream, (at + 3) / 4, high);
+    } else {
+        memcpy(high, low, sizeof high);
+    }
+    DPARI_CUDA_UNROLL
+    for (uint32_t e = 0; e < 4; e++) { /* selects instead of indexing, so that the words stay in
+                                          registers */
+        const uint32_t a = e + skip;
+        uint32_t word = high[2];
+        word = a == 5 ? high[1] : word;
+        word = a == 4 ? high[0] : word;
+        word = a == 3 ? low[3] : word;
+        word = a == 2 ? low[2] : word;
+        word = a == 1 ? low[1] : word;
+        four[e] = a == 0 ? low[0] : word;
+    }
+}
+
+/* Rounds F32 to BF16, up or down depending on 16 random bits (dpar_mem_round). */
+DPARI_CUDA_FN uint16_t dpari_cuda_stochastic(float f, uint32_t bits)
+{
+    uint32_t x = dpari_cuda_bits<uint32_t>(f);
+    if ((x & 0x7f800000u) != 0x7f800000u) {
+        x += bits;
+    } else {
+        x |= (x & 0x7fffffu) != 0 ? 0x400000u : 0u; /* a NaN stays a NaN */
+    }
+    return (uint16_t)(x >> 16);
+}
+
+/* Rounds a four to BF16 by the high halves of the random words (SHIFT 16) or the low ones (0). */
+template <int SHIFT, typename W>
+__device__ static inline void dpari_cuda_narrow_by(dpari_cuda_four *four, const W *from,
+                                                   const uint32_t *words)
+{
+    DPARI_CUDA_UNROLL
+    for (int e = 0; e < 4; e++) {
+        float f;
+        dpari_cuda_as(from[e], &f);
+        const uint32_t half = dpari_cuda_stochastic(f, words[e] >> SHIFT & 0xffffu);
+        four->x[e / 2] = e % 2 == 0 ? half : four->x[e / 2] | half << 16;
+    }
+}
+
+/* Rounds weights, or a copy of them, to BF16: elements `at` to at + 3 of the whole array. */
+template <typename W>
+__device__ static inline void dpari_cuda_narrow_random(dpari_cuda_four *four, const W *from,
+                                                       uint64_t seed, uint64_t stream, uint64_t at)
+{
+    uint32_t words[4];
+    dpari_cuda_randoms(seed, stream, at, words);
+    dpari_cuda_narrow_by<16>(four, from, words);
+}
+
+/* ==== cuda/spans.h ==== */
+
+/* spans - private: copies, casts, scales and adds contiguous elements. */
+
+struct dpari_cuda_span {
+    unsigned char *to;
+    const unsigned char *from;
+    int64_t count, head, units;
+    double scale;
+    uint64_t seed, stream, index;
+    int32_t to_type, from_type;
+    uint8_t add, stochastic, even, raw; /* raw 1: copies bytes; 2: only casts; 3: no type is F64 */
+};
+
+/* Copies PER units of 16 bytes, and byte by byte the ends that do not fill a unit. */
+template <int PER>
+__device__ static inline void dpari_cuda_span_raw(const dpari_cuda_span &s, int64_t unit)
+{
+    uint4 v[PER];
+    DPARI_CUDA_UNROLL
+    for (int j = 0; j < PER; j++) {
+        const int64_t at = s.head + 16 * (unit + j * DPARI_CUDA_THREADS - 1);
+        v[j] = dpari_cuda_nought<uint4>();
+        if (s.even && s.from != NULL && at >= s.head && at + 16 <= s.count) {
+            v[j] = *(const uint4 *)(const void *)(s.from + at);
+        }
+    }
+    DPARI_CUDA_UNROLL
+    for (int j = 0; j < PER; j++) {
+        const int64_t at = s.head + 16 * (unit + j * DPARI_CUDA_THREADS - 1);
+        if (s.even && at >= s.head && at + 16 <= s.count) {
+            *(uint4 *)(void *)(s.to + at) = v[j];
+        } else {
+            for (int64_t e = at < 0 ? 0 : at; e < at + 16 && e < s.count; e++) {
+                s.to[e] = s.from != NULL ? s.from[e] : (unsigned char)0;
+            }
+        }
+    }
+}
+
+/* Casts, scales or adds PER units. WHOLE: all units are vectors on both sides. RANDOM: the rounding
+ * may be stochastic. WIDE 0: no type is F64. TYPE is the type of both sides if the kernel knows
+ * it. Numbers are of type W; with float they are only converted, between types of at most 32
+ * bits. */
+template <typename W, int PER, int WHOLE, int RANDOM, int WIDE = 1, int TYPE = DPAR_TYPE_NONE>
+__device__ static inline void dpari_cuda_span_numbers(const dpari_cuda_span &s, int64_t unit)
+{
+    const int only_cast = sizeof(W) == 4, reads = only_cast || s.from != NULL;
+    const int adds = !only_cast && s.add;
+    const int32_t to_type = TYPE != DPAR_TYPE_NONE ? TYPE : s.to_type;
+    const int32_t from_type = TYPE != DPAR_TYPE_NONE ? TYPE : s.from_type;
+    const int32_t tw = dpari_cuda_width(to_type), fw = dpari_cuda_width(from_type);
+    dpari_cuda_four v[PER], old[PER];
+    DPARI_CUDA_UNROLL
+    for (int j = 0; j < PER; j++) {
+        const int64_t i = dpari_cuda_first(unit + j * DPARI_CUDA_THREADS, s.head);
+        const int64_t lo = WHOLE ? 0 : i;
+        const int64_t n = WHOLE ? 4 : s.count;
+        const int64_t skip = WHOLE ? i : 0;
+        if (lo < n && reads) {
+            dpari_cuda_load<0, WIDE>(&v[j], s.from + skip * fw, lo, n, fw, WHOLE || s.even);
+        }
+        if (lo < n && adds) {
+            dpari_cuda_load<0, WIDE>(&old[j], s.to + skip * tw, lo, n, tw, 1);
+        }
+    }
+    DPARI_CUDA_UNROLL
+    for (int j = 0; j < PER; j++) {
+        const int64_t i = dpari_cuda_first(unit + j * DPARI_CUDA_THREADS, s.head);
+        const int64_t lo = WHOLE ? 0 : i;
+        const int64_t n = WHOLE ? 4 : s.count;
+        const int64_t skip = WHOLE ? i : 0;
+        dpari_cuda_four made;
+        W x[4], y[4];
+        if (lo >= n) {
+            continue;
+        }
+        if (reads) {
+            dpari_cuda_widen<1, WIDE>(&v[j], from_type, x);
+        }
+        if (adds) {
+            dpari_cuda_widen<0, WIDE>(&old[j], to_type, y);
+        }
+        DPARI_CUDA_UNROLL
+        for (int e = 0; e < 4 && !only_cast; e++) {
+            if (s.from == NULL) {
+                x[e] = (W)s.scale;
+            } else if (s.scale != 1.0) {
+                x[e] = dpari_cuda_mul((W)s.scale, x[e]);
+            }
+            x[e] = s.add ? dpari_cuda_add(y[e], x[e]) : x[e];
+        }
+        if (RANDOM && s.stochastic && s.from != NULL && s.scale == 1.0 && from_type == DPAR_F32) {
+            float f[4]; /* no value changes, not even a NaN */
+            dpari_cuda_widen(&v[j], DPAR_F32, f);
+            dpari_cuda_narrow_random(&made, f, s.seed, s.stream, s.index + (uint64_t)i);
+        } else if (RANDOM && s.stochastic) {
+            dpari_cuda_narrow_random(&made, x, s.seed, s.stream, s.index + (uint64_t)i);
+        } else {
+            dpari_cuda_narrow<WIDE>(&made, to_type, x);
+        }
+        dpari_cuda_store<0, WIDE>(&made, s.to + skip * tw, lo, n, tw, 1);
+    }
+}
+
+enum { DPARI_CUDA_SPAN_PER = 4 }; /* units per thread */
+
+/* NUMBERS 0: only copies and casts; 1: no random numbers. Such kernels need fewer registers. */
+template <typename Batch, int NUMBERS>
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, NUMBERS ? 2 : 3)
+    dpari_cuda_span_kernel(DPARI_CUDA_ARGS Batch b)
+{
+    for (int64_t c = blockIdx.x; c < b.first[b.n]; c += gridDim.x) {
+        const int32_t k = dpari_cuda_find(b, c);
+        const dpari_cuda_span &s = b.piece[k];
+        const int64_t unit =
+            (c - b.first[k]) * (DPARI_CUDA_SPAN_PER * DPARI_CUDA_THREADS) + threadIdx.x;
+        const int64_t last = unit - threadIdx.x + DPARI_CUDA_SPAN_PER * DPARI_CUDA_THREADS - 1;
+        const int whole = s.even && unit > threadIdx.x &&
+                          dpari_cuda_first(last, s.head) + 4 <= s.count; /* equal for all threads of
+                                                                            the block */
+        if (s.raw == 1) {
+            dpari_cuda_span_raw<DPARI_CUDA_SPAN_PER>(s, unit);
+        } else if (s.raw == 2 && whole) {
+            dpari_cuda_span_numbers<float, DPARI_CUDA_SPAN_PER, 1, 0, 0>(s, unit);
+        } else if (s.raw == 2) {
+            for (int32_t j = 0; j < DPARI_CUDA_SPAN_PER; j++) {
+                dpari_cuda_span_numbers<float, 1, 0, 0, 0>(s, unit + j * DPARI_CUDA_THREADS);
+            }
+        } else if (NUMBERS == 1 && whole && s.to_type == DPAR_F32 && s.from_type == DPAR_F32) {
+            for (int32_t j = 0; j < DPARI_CUDA_SPAN_PER; j += 2) {
+                dpari_cuda_span_numbers<double, 2, 1, 0, 0, DPAR_F32>(
+                    s, unit + j * DPARI_CUDA_THREADS);
+            }
+        } else if (NUMBERS == 1 && whole && s.raw == 3) {
+            for (int32_t j = 0; j < DPARI_CUDA_SPAN_PER; j += 2) {
+                dpari_cuda_span_numbers<double, 2, 1, 0, 0>(s, unit + j * DPARI_CUDA_THREADS);
+            }
+        } else if (NUMBERS == 1 && whole) {
+            for (int32_t j = 0; j < DPARI_CUDA_SPAN_PER; j++) {
+                dpari_cuda_span_numbers<double, 1, 1, 0>(s, unit + j * DPARI_CUDA_THREADS);
+            }
+        } else if (NUMBERS > 0) {
+            for (int32_t j = 0; j < DPARI_CUDA_SPAN_PER; j++) {
+                dpari_cuda_span_numbers<double, 1, 0, (NUMBERS > 1)>(s,
+                                                                     unit + j * DPARI_CUDA_THREADS);
+            }
+        }
+    }
+}
+
+typedef dpari_cuda_batch<dpari_cuda_span, DPARI_CUDA_SMALL> dpari_cuda_spans_small;
+typedef dpari_cuda_batch<dpari_cuda_span, DPARI_CUDA_LARGE> dpari_cuda_spans_large;
+
+/* Launches the spans of a batch. RANDOM: some spans are rounded by random numbers. */
+template <int RANDOM, typename Batch>
+static dpar_status dpari_cuda_span_now(dpar_cuda *gpu, Batch *b)
+{
+    const int64_t each = DPARI_CUDA_SPAN_PER * DPARI_CUDA_THREADS;
+    void (*kernel)(const Batch) = dpari_cuda_span_kernel<Batch, 0>;
+    for (int32_t k = 0; k < b->n; k++) {
+        if (b->piece[k].raw == 0 || b->piece[k].raw == 3) {
+            kernel = dpari_cuda_span_kernel<Batch, 1 + RANDOM>;
+        }
+    }
+    b->first[b->n] = dpari_cuda_chunks(b->piece, b->n, each, b->first);
+    return dpari_cuda_launch(gpu, "span", kernel, *b, dpari_cuda_each(gpu, b->first[b->n]));
+}
+
+/* Describes a span for the kernel. Returns 1, or 0 if the span is empty, or -1 if it is not
+ * allowed. */
+DPARI_INTERNAL int dpari_cuda_span_piece(const dpar_mem_span *s, int stochastic,
+                                         dpari_cuda_span *p);
+
+/* ==== cuda/pin.h ==== */
+
+/* pin - private: pins memory of the host, in whole pages. */
+
+/* Unregisters the pages that no pin needs any more. */
+DPARI_INTERNAL dpar_status dpari_cuda_release(dpar_cuda *gpu);
+
+#ifdef DPAR_TRAIN_H
+
+/* ==== cuda/rows.h ==== */
+
+/* rows - private: rows that an index selects, and their division among the threads of a grid. */
+
+/* Returns number i of an index. */
+__device__ static inline int64_t dpari_cuda_index_at(const dpar_mem_index &x, int64_t i)
+{
+    return x.type == DPAR_I32 ? (int64_t)((const int32_t *)x.at)[i] : ((const int64_t *)x.at)[i];
+}
+
+/* Returns row i of an index, negative if there is none. */
+__device__ static inline int64_t dpari_cuda_row(const dpar_mem_index &x, int64_t i)
+{
+    const int64_t at = dpari_cuda_index_at(x, i);
+    if (x.windows == 0) {
+        return at;
+    }
+    for (int32_t w = 0; w < x.windows; w++) {
+        if (at >= x.lo[w] && at < x.hi[w]) {
+            return x.row[w] + at - x.lo[w];
+        }
+    }
+    return -1;
+}
+
+static int dpari_cuda_index_fine(const dpar_mem_index *x, int64_t n)
+{
+    return (x->type == DPAR_I32 || x->type == DPAR_I64) && x->windows >= 0 && x->windows <= 2 &&
+           (n == 0 || x->at != NULL);
+}
+
+/* Rows are processed in chunks of several rows, or of a part of one. */
+struct dpari_cuda_rows {
+    int64_t chunks;
+    int64_t slices; /* number of chunks of a row; if it is 1, a chunk has `rows` rows */
+    int64_t units;  /* units of a row */
+    int32_t rows;
+    int32_t each; /* units of a slice */
+};
+
+static dpari_cuda_rows dpari_cuda_rows_of(int64_t rows, int64_t units)
+{
+    dpari_cuda_rows r;
+    const int64_t most = 4 * DPARI_CUDA_THREADS;
+    r.units = units;
+    r.each = (int32_t)(units < most ? units : most);
+    r.slices = units > most ? (units + most - 1) / most : 1;
+    r.rows = (int32_t)(units >= most || units == 0 ? 1 : most / units);
+    r.chunks = r.slices > 1 ? rows * r.slices : (rows + r.rows - 1) / r.rows;
+    return r;
+}
+
+/* Computes the row of unit `local` of chunk c, and the unit's place in that row. Returns 0 beyond
+ * the end of the chunk. */
+DPARI_CUDA_FN int dpari_cuda_rows_at(const dpari_cuda_rows &r, int64_t rows, int64_t c,
+                                     uint32_t local, int64_t *row, int64_t *unit)
+{
+    if (r.slices > 1) {
+        *row = c / r.slices;
+        *unit = c % r.slices * r.each + local;
+        return local < (uint32_t)r.each && *unit < r.units;
+    }
+    const uint32_t q = local / (uint32_t)r.each;
+    *row = c * r.rows + q;
+    *unit = local - q * (uint32_t)r.each;
+    return q < (uint32_t)r.rows && *row < rows;
+}
+
+#endif /* DPAR_TRAIN_H */
+
+#ifdef DPAR_TRAIN_H
+
+/* ==== cuda/planes.h ==== */
+
+/* planes - private: the points of a plane in arrays of any strides. */
+
+/* The points of a plane in several arrays, which are called sides (x, dy, ...), in as few dims as
+ * all sides allow, with the last dim first. */
+template <int SIDES> struct dpari_cuda_plane {
+    int64_t points;
+    int64_t extent[DPAR_MAX_DIMS], stride[SIDES][DPAR_MAX_DIMS];
+    uint32_t magic[DPAR_MAX_DIMS];
+    uint8_t shift[DPAR_MAX_DIMS];
+    int32_t dims, small; /* small 1: indices fit in 31 bits, so that a multiplication replaces
+                            divisions */
+};
+
+/* Computes the offset of point i from the plane's first point on each side. */
+template <int SIDES>
+__device__ static inline void dpari_cuda_plane_at(const dpari_cuda_plane<SIDES> &p, int64_t i,
+                                                  int64_t *at)
+{
+    DPARI_CUDA_UNROLL
+    for (int j = 0; j < SIDES; j++) {
+        at[j] = 0;
+    }
+    for (int32_t d = 0; d < p.dims; d++) {
+        int64_t q = 0;
+        if (d + 1 < p.dims) {
+            q = p.small ? (int64_t)dpari_cuda_over((uint32_t)i, p.magic[d], p.shift[d])
+                        : i / p.extent[d];
+        }
+        const int64_t r = i - q * p.extent[d];
+        DPARI_CUDA_UNROLL
+        for (int j = 0; j < SIDES; j++) {
+            at[j] += r * p.stride[j][d];
+        }
+        i = q;
+    }
+}
+
+template <int SIDES>
+static void dpari_cuda_plane_lay(int32_t dims, const int64_t *extent, const int64_t *const *stride,
+                                 dpari_cuda_plane<SIDES> *p)
+{
+    memset(p, 0, sizeof *p);
+    p->points = 1;
+    for (int32_t d = dims - 1; d >= 0; d--) {
+        const int32_t k = p->dims - 1;
+        int32_t joins = k >= 0;
+        p->points *= extent[d];
+        if (extent[d] == 1) {
+            continue;
+        }
+        for (int32_t j = 0; j < SIDES; j++) {
+            joins = joins && stride[j][d] == p->stride[j][k] * p->extent[k];
+        }
+        if (joins) {
+            p->extent[k] *= extent[d];
+            continue;
+        }
+        p->extent[p->dims] = extent[d];
+        for (int32_t j = 0; j < SIDES; j++) {
+            p->stride[j][p->dims] = stride[j][d];
+        }
+        p->dims++;
+    }
+    p->small = p->points < INT64_C(0x7fffffff);
+    for (int32_t d = 0; d < p->dims && p->small && p->points > 0; d++) {
+        dpari_cuda_magic((uint32_t)p->extent[d], &p->magic[d], &p->shift[d]);
+    }
+}
+
+/* True if the counts are consistent: planes are samples times channels, and channels may form
+ * groups. */
+static int dpari_cuda_planes_fine(int64_t planes, int32_t channels, int32_t groups, int32_t dims,
+                                  const int64_t *extent)
+{
+    if (dims < 0 || dims > DPAR_MAX_DIMS || planes < 0 || channels < 1 || planes % channels != 0 ||
+        groups < 0 || (groups > 0 && channels % groups != 0)) {
+        return 0;
+    }
+    for (int32_t d = 0; d < dims; d++) {
+        if (extent[d] < 0) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+#endif /* DPAR_TRAIN_H */
+
+#ifdef DPAR_TRAIN_H
+
+/* ==== cuda/moments.h ==== */
+
+/* moments - private: count, mean and sum of squares about the mean, and how two of them are merged.
+ */
+
+struct dpari_cuda_three_of {
+    double count, mean, m2;
+};
+
+/* Merges b into a. share: b's part of both counts. both: the product of the counts over their
+ * sum. */
+__device__ static inline void dpari_cuda_three_join_by(dpari_cuda_three_of *a,
+                                                       const dpari_cuda_three_of &b, double share,
+                                                       double both)
+{
+    const double delta = b.mean - a->mean;
+    if (a->count <= 0.0) {
+        *a = b;
+        return;
+    }
+    a->mean = dpari_cuda_add(a->mean, dpari_cuda_mul(delta, share));
+    a->m2 = dpari_cuda_add(
+        a->m2, dpari_cuda_add(b.m2, dpari_cuda_mul(dpari_cuda_mul(delta, delta), both)));
+    a->count += b.count;
+}
+
+__device__ static inline void dpari_cuda_three_join(dpari_cuda_three_of *a,
+                                                    const dpari_cuda_three_of &b)
+{
+    const double n = a->count + b.count;
+    if (a->count == b.count && n > 0.0 && n < 67108864.0) { /* 2^26: both are exact */
+        dpari_cuda_three_join_by(a, b, 0.5, 0.5 * b.count);
+    } else if (b.count > 0.0) {
+        dpari_cuda_three_join_by(a, b, b.count / n, a->count * b.count / n);
+    }
+}
+
+#endif /* DPAR_TRAIN_H */
+
+#ifdef DPAR_TRAIN_H
+
+/* ==== cuda/code_blocks.h ==== */
+
+/* code_blocks - private: blocks of numbers that are stored as codes with a scale. */
+
+struct dpari_cuda_quant {
+    dpar_mem_quantize q;
+    int64_t blocks;
+    int32_t even, even_code; /* 1: the numbers, and the codes, of all blocks can be accessed as
+                                vectors */
+    int32_t warps;           /* 1: a warp has a block of numbers; 0: all threads of a block together
+                                have one */
+    int32_t room;
+};
+
+/* Returns the bits of the largest |x| of a warp. They are compared as integers, so that NaN and
+ * infinity are the largest. */
+__device__ static inline uint32_t dpari_cuda_largest(uint32_t mine)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    return __reduce_max_sync(0xffffffffu, mine);
+#else
+    return dpari_cuda_warp_all<dpari_cuda_greatest>(mine);
+#endif
+}
+
+/* Loads four of a block's numbers as F32; those beyond its end are 0. */
+__device__ static inline void dpari_cuda_quant_load(const dpari_cuda_quant &s, int32_t type,
+                                                    int64_t first, int64_t n, int64_t i, float *x)
+{
+    const int32_t width = dpari_cuda_width(type);
+    dpari_cuda_four four;
+    if (i < n) {
+        dpari_cuda_load<0>(&four, (const unsigned char *)s.q.x + first * width, i, n, width,
+                           s.even);
+        dpari_cuda_widen(&four, type, x);
+    } else {
+        x[0] = x[1] = x[2] = x[3] = 0.0f;
+    }
+}
+
+__device__ static inline int64_t dpari_cuda_quant_count(const dpari_cuda_quant &s, int64_t b)
+{
+    const int64_t left = s.q.count - b * s.q.block;
+    if (b >= s.blocks) {
+        return 0;
+    }
+    return left < s.q.block ? left : s.q.block;
+}
+
+__device__ static inline uint32_t dpari_cuda_larger(const float *x, uint32_t largest)
+{
+    DPARI_CUDA_UNROLL
+    for (int e = 0; e < 4; e++) {
+        const uint32_t size = dpari_cuda_bits<uint32_t>(x[e]) & 0x7fffffffu;
+        largest = size > largest ? size : largest;
+    }
+    return largest;
+}
+
+#endif /* DPAR_TRAIN_H */
+
+#ifdef DPAR_TRAIN_H
+
+/* ==== cuda/block_formats.h ==== */
+
+/* block_formats - private: blocks in the formats of tensor cores, MXFP8, MXFP4 and NVFP4. */
+
+/* Computes the codes of numbers, or with back 1 the numbers of codes. name: of the operation. */
+DPARI_INTERNAL dpar_status dpari_cuda_micro_op(dpar_cuda *gpu, const char *name,
+                                               const dpar_mem_quantize *call, int back);
+
+#endif /* DPAR_TRAIN_H */
+
+/* ==== cuda/launch.c ==== */
+
+DPARI_INTERNAL dpar_status dpari_cuda_say(dpar_status st, dpar_why *why, const char *what,
+                                          const char *by)
+{
+    if (why != NULL) {
+        (void)snprintf(why->text, sizeof why->text, "%s: %s", what, by);
+    }
+    return st;
+}
+
+DPARI_INTERNAL dpar_status dpari_cuda_heard(dpar_cuda *gpu, cudaError_t error, const char *what)
+{
+    char text[sizeof gpu->why.text];
+    if (error == cudaSuccess) {
+        return DPAR_OK;
+    }
+    (void)cudaGetLastError();
+    (void)snprintf(text, sizeof text, "device %d: %s failed: CUDA says: %s", (int)gpu->device, what,
+                   cudaGetErrorString(error));
+    memcpy(gpu->why.text, text, sizeof text);
+    return DPAR_E_SYSTEM;
+}
+
+DPARI_INTERNAL dpar_status dpari_cuda_wrong(dpar_cuda *gpu, const char *what)
+{
+    return dpari_cuda_say(DPAR_E_ARG, &gpu->why, what,
+                          "dpar_mem does not allow one of the types, counts or pointers passed");
+}
+
+DPARI_INTERNAL dpar_status dpari_cuda_enter(dpar_cuda *gpu, int *before)
+{
+    cudaError_t error = cudaGetDevice(before);
+    if (error == cudaSuccess && *before != gpu->device) {
+        error = cudaSetDevice(gpu->device);
+    }
+    return dpari_cuda_heard(gpu, error, "cudaSetDevice");
+}
+
+DPARI_INTERNAL dpar_status dpari_cuda_leave(dpar_cuda *gpu, int before, dpar_status st)
+{
+    if (before != gpu->device) {
+        (void)cudaSetDevice(before);
+    }
+    return st;
+}
+
+DPARI_INTERNAL int64_t dpari_cuda_wave(const dpar_cuda *gpu, int64_t work)
+{
+    int64_t most = (int64_t)gpu->multiprocessors * (gpu->threads / DPARI_CUDA_THREADS);
+    most = gpu->max_blocks > 0 ? gpu->max_blocks : most;
+    most = most < 1 ? 1 : most;
+    if (work < 1) {
+        return 1;
+    }
+    return work < most ? work : most;
+}
+
+DPARI_INTERNAL int64_t dpari_cuda_each(const dpar_cuda *gpu, int64_t work)
+{
+    const int64_t most = gpu->max_blocks > 0 ? (int64_t)gpu->max_blocks : INT64_C(0x7fffffff);
+    if (work < 1) {
+        return 1;
+    }
+    return work < most ? work : most;
+}
+
+DPARI_INTERNAL void dpari_cuda_magic(uint32_t d, uint32_t *magic, uint8_t *shift)
+{
+    uint32_t s = d > 1 ? 32 - (uint32_t)__builtin_clz(d - 1) : 0;
+    s = s < 31 ? s : 31;
+    *shift = (uint8_t)(31 + s);
+    *magic = (uint32_t)((((uint64_t)1 << (31 + s)) + d - 1) / d);
+}
+
+DPARI_INTERNAL int64_t dpari_cuda_units_blocks(const dpar_cuda *gpu, int64_t units)
+{
+    return dpari_cuda_wave(gpu, (units + DPARI_CUDA_THREADS - 1) / DPARI_CUDA_THREADS);
+}
+
+DPARI_INTERNAL dpar_status dpari_cuda_told(const dpar_cuda *gpu, dpar_status st, dpar_why *why)
+{
+    if (st != DPAR_OK && why != NULL) {
+        *why = gpu->why;
+    }
+    return st;
+}
+
+/* ==== cuda/box_prepare.c ==== */
 
 /* One dim of a box while it is prepared, with steps in bytes. */
 struct dpari_cuda_dim {
@@ -1498,7 +2367,7 @@ static int32_t dpari_cuda_grain(uintptr_t a, const dpari_cuda_dim *dim, int32_t 
 
 /* Returns the type to which values are rounded before they are converted; by default from_type,
  * which does not change them. */
-static int32_t dpari_cuda_through(const dpar_mem_box *box)
+DPARI_INTERNAL int32_t dpari_cuda_through(const dpar_mem_box *box)
 {
     return box->round_type != DPAR_TYPE_NONE ? box->round_type : box->from_type;
 }
@@ -1540,17 +2409,9 @@ static int32_t dpari_cuda_choose(const dpar_mem_box *box, const dpari_cuda_dim *
     return p->width / tw;
 }
 
-/* A box that is cut along its last dim into pieces of at most DPARI_CUDA_UNITS units. */
-struct dpari_cuda_cut {
-    dpari_cuda_box piece; /* the fields that all pieces have in common */
-    int64_t extent;       /* length of the box's last dim, */
-    int64_t each;         /* and of a piece */
-    int64_t pieces;
-};
-
 /* Prepares a box for the kernels. Returns 1, or 0 if it is empty, or -1 if it has too many units
  * before its last dim. */
-static int dpari_cuda_prepare(const dpar_mem_box *box, dpari_cuda_cut *cut)
+DPARI_INTERNAL int dpari_cuda_prepare(const dpar_mem_box *box, dpari_cuda_cut *cut)
 {
     dpari_cuda_dim dim[DPAR_MEM_DIMS];
     dpari_cuda_box *p = &cut->piece;
@@ -1600,7 +2461,7 @@ static int dpari_cuda_prepare(const dpar_mem_box *box, dpari_cuda_cut *cut)
 }
 
 /* Sets *p to piece i of the box. */
-static void dpari_cuda_piece(const dpari_cuda_cut *cut, int64_t i, dpari_cuda_box *p)
+DPARI_INTERNAL void dpari_cuda_piece(const dpari_cuda_cut *cut, int64_t i, dpari_cuda_box *p)
 {
     const int32_t last = cut->piece.dims - 1;
     const int64_t lo = i * cut->each;
@@ -1617,17 +2478,6 @@ static void dpari_cuda_piece(const dpari_cuda_cut *cut, int64_t i, dpari_cuda_bo
     p->units = (uint32_t)units;
 }
 
-static int dpari_cuda_is_float(int32_t type)
-{
-    return type == DPAR_F64 || type == DPAR_F32 || type == DPAR_BF16 || type == DPAR_F16;
-}
-
-/* True if reductions support the type: all but TF32, F8 and F4. */
-static int dpari_cuda_can_reduce(int32_t type)
-{
-    return dpar_type_bytes(type) > 0 && type != DPAR_TF32 && type != DPAR_F8;
-}
-
 static int dpari_cuda_sixteen(int32_t type)
 {
     return type == DPAR_BF16 || type == DPAR_F16;
@@ -1641,7 +2491,7 @@ static int dpari_cuda_meets(int32_t a, int32_t b)
 }
 
 /* True if dpar_mem allows the box. */
-static int dpari_cuda_box_fine(const dpar_mem_box *b)
+DPARI_INTERNAL int dpari_cuda_box_fine(const dpar_mem_box *b)
 {
     const int32_t through = dpari_cuda_through(b);
     int32_t d;
@@ -1658,6 +2508,8 @@ static int dpari_cuda_box_fine(const dpar_mem_box *b)
     }
     return empty || (b->to != NULL && b->from != NULL);
 }
+
+/* ==== cuda/box_overlap.c ==== */
 
 /* Sets [lo, hi) to the bytes between which a side of a box is. */
 static void dpari_cuda_extent(const dpar_mem_box *b, int of_to, uintptr_t *lo, uintptr_t *hi)
@@ -1776,8 +2628,7 @@ static int dpari_cuda_touch(const dpar_mem_box *a, int a_to, const dpar_mem_box 
     return dpari_cuda_solves(&l, 0, b_base - a_base);
 }
 
-/* True if b, which is later in the list, has to wait for a. */
-static int dpari_cuda_follows(const dpar_mem_box *a, const dpar_mem_box *b)
+DPARI_INTERNAL int dpari_cuda_follows(const dpar_mem_box *a, const dpar_mem_box *b)
 {
     if (a->op == DPAR_COPY && b->op == DPAR_COPY) {
         return 0; /* dpar_mem.move requires that no copy writes what another box reads or writes */
@@ -1786,81 +2637,7 @@ static int dpari_cuda_follows(const dpar_mem_box *a, const dpar_mem_box *b)
            dpari_cuda_touch(a, 0, b, 1) || ((a->clear || b->clear) && dpari_cuda_touch(a, 0, b, 0));
 }
 
-typedef dpari_cuda_box_of<DPARI_CUDA_SLIM> dpari_cuda_box_slim;
-typedef dpari_cuda_batch<dpari_cuda_box_slim, DPARI_CUDA_TINY> dpari_cuda_boxes_tiny;
-typedef dpari_cuda_batch<dpari_cuda_box_slim, DPARI_CUDA_SMALL> dpari_cuda_boxes_small;
-typedef dpari_cuda_batch<dpari_cuda_box_slim, DPARI_CUDA_LARGE> dpari_cuda_boxes_large;
-typedef dpari_cuda_batch<dpari_cuda_box, DPARI_CUDA_SMALL> dpari_cuda_boxes_wide;
-
-/* Returns the kernel that is compiled for these types and this operation if all boxes have them,
- * otherwise `other`. */
-template <int TO, int FROM, int OP>
-static void (*dpari_cuda_move_formed(const dpari_cuda_boxes_small *b,
-                                     void (*other)(const dpari_cuda_boxes_small)))(
-    const dpari_cuda_boxes_small)
-{
-    const uint8_t kind = OP == DPAR_COPY ? DPARI_CUDA_CAST : DPARI_CUDA_MEET;
-    for (int32_t k = 0; k < b->n; k++) {
-        const dpari_cuda_box_slim *p = &b->piece[k];
-        if (p->kind != kind || p->to_type != TO || p->from_type != FROM || p->op != OP) {
-            return other;
-        }
-    }
-    return dpari_cuda_move_form_kernel<dpari_cuda_boxes_small, TO, FROM, OP>;
-}
-
-/* ---- moves that are repeated --------------------------------------------------------------------
- *
- * A halo exchange moves the same boxes each time. The arguments of the launch, which the host
- * computed from the boxes, are therefore kept for the last few moves. */
-
-enum {
-    DPARI_CUDA_WINDOW = 256, /* the most boxes that are analysed together */
-    DPARI_CUDA_KNOWN = 8     /* number of moves that are kept */
-};
-
-struct dpari_cuda_known {
-    int32_t n, launches;                  /* number of boxes, 0 if no move is kept; number of
-                                             launches that they took */
-    int32_t units, threads, blocks, most; /* limits of the dpar_cuda when the move was kept */
-    dpar_status (*again)(dpar_cuda *, const dpari_cuda_known *);
-    void (*kernel)(void);
-    int64_t grid;
-    dpar_mem_box box[DPARI_CUDA_WINDOW];
-    alignas(16) unsigned char args[DPARI_CUDA_ARGUMENTS];
-};
-
-struct dpari_cuda_memory {
-#ifdef DPAR_TRAIN_H
-    dpar_mem_layers layers; /* the table to which dpar_mem points */
-#endif
-    dpari_cuda_known *now; /* the move in progress if it is to be kept, otherwise NULL */
-    int32_t next, room;
-    dpari_cuda_known known[DPARI_CUDA_KNOWN];
-};
-
-template <typename Args>
-static dpar_status dpari_cuda_again(dpar_cuda *gpu, const dpari_cuda_known *k)
-{
-    return dpari_cuda_launch(gpu, "move", (void (*)(const Args))k->kernel,
-                             *(const Args *)(const void *)k->args, k->grid);
-}
-
-/* Launches a kernel of `move`, and keeps the launch if it is the move's only one. */
-template <typename Args>
-static dpar_status dpari_cuda_move_launch(dpar_cuda *gpu, void (*kernel)(const Args),
-                                          const Args &args, int64_t blocks)
-{
-    const dpari_cuda_memory *memory = (const dpari_cuda_memory *)gpu->known;
-    dpari_cuda_known *k = memory->now;
-    if (k != NULL && k->launches++ == 0) {
-        k->again = dpari_cuda_again<Args>;
-        k->kernel = (void (*)(void))kernel;
-        k->grid = blocks;
-        memcpy(k->args, &args, sizeof args);
-    }
-    return dpari_cuda_launch(gpu, "move", kernel, args, blocks);
-}
+/* ==== cuda/kept_moves.c ==== */
 
 static int dpari_cuda_box_same(const dpar_mem_box *a, const dpar_mem_box *b)
 {
@@ -1879,9 +2656,8 @@ static int dpari_cuda_box_same(const dpar_mem_box *a, const dpar_mem_box *b)
     return 1;
 }
 
-/* Returns the kept move of these boxes, or NULL if there is none. */
-static const dpari_cuda_known *dpari_cuda_known_of(const dpar_cuda *gpu, const dpar_mem_box *box,
-                                                   int32_t n)
+DPARI_INTERNAL const dpari_cuda_known *dpari_cuda_known_of(const dpar_cuda *gpu,
+                                                           const dpar_mem_box *box, int32_t n)
 {
     const dpari_cuda_memory *memory = (const dpari_cuda_memory *)gpu->known;
     int32_t i, k;
@@ -1900,8 +2676,7 @@ static const dpari_cuda_known *dpari_cuda_known_of(const dpar_cuda *gpu, const d
     return NULL;
 }
 
-/* Begins to record a move of n boxes. */
-static void dpari_cuda_keep(dpar_cuda *gpu, int32_t n)
+DPARI_INTERNAL void dpari_cuda_keep(dpar_cuda *gpu, int32_t n)
 {
     dpari_cuda_memory *memory = (dpari_cuda_memory *)gpu->known;
     if (n > 1 && n <= DPARI_CUDA_WINDOW) {
@@ -1911,8 +2686,8 @@ static void dpari_cuda_keep(dpar_cuda *gpu, int32_t n)
     }
 }
 
-/* Ends recording a move, and keeps it if it succeeded with a single launch. */
-static void dpari_cuda_kept(dpar_cuda *gpu, const dpar_mem_box *box, int32_t n, dpar_status st)
+DPARI_INTERNAL void dpari_cuda_kept(dpar_cuda *gpu, const dpar_mem_box *box, int32_t n,
+                                    dpar_status st)
 {
     dpari_cuda_memory *memory = (dpari_cuda_memory *)gpu->known;
     dpari_cuda_known *k = memory->now;
@@ -1927,11 +2702,23 @@ static void dpari_cuda_kept(dpar_cuda *gpu, const dpar_mem_box *box, int32_t n, 
     memory->now = NULL;
 }
 
-/* True if there is so little work that it is faster with fewer units per thread. */
-template <typename Batch> static int dpari_cuda_little(const dpar_cuda *gpu, const Batch *b)
+/* ==== cuda/move_boxes.c ==== */
+
+/* Returns the kernel that is compiled for these types and this operation if all boxes have them,
+ * otherwise `other`. */
+template <int TO, int FROM, int OP>
+static void (*dpari_cuda_move_formed(const dpari_cuda_boxes_small *b,
+                                     void (*other)(const dpari_cuda_boxes_small)))(
+    const dpari_cuda_boxes_small)
 {
-    return dpari_cuda_chunks(b->piece, b->n, 4 * DPARI_CUDA_THREADS, NULL) <
-           (int64_t)gpu->multiprocessors * 2;
+    const uint8_t kind = OP == DPAR_COPY ? DPARI_CUDA_CAST : DPARI_CUDA_MEET;
+    for (int32_t k = 0; k < b->n; k++) {
+        const dpari_cuda_box_slim *p = &b->piece[k];
+        if (p->kind != kind || p->to_type != TO || p->from_type != FROM || p->op != OP) {
+            return other;
+        }
+    }
+    return dpari_cuda_move_form_kernel<dpari_cuda_boxes_small, TO, FROM, OP>;
 }
 
 template <typename Batch, int PER> static dpar_status dpari_cuda_move_now(dpar_cuda *gpu, Batch *b)
@@ -1958,12 +2745,6 @@ template <typename Batch, int PER> static dpar_status dpari_cuda_move_now(dpar_c
     return dpari_cuda_move_launch(gpu, kernel, *b, dpari_cuda_each(gpu, b->first[b->n]));
 }
 
-/* Collects pieces until a launch is full or there are no more pieces. */
-struct dpari_cuda_moves {
-    dpari_cuda_boxes_large slim;
-    dpari_cuda_boxes_wide wide; /* pieces with more dims */
-};
-
 template <typename Batch, int PER>
 static dpar_status dpari_cuda_move_less(dpar_cuda *gpu, const dpari_cuda_boxes_large *b)
 {
@@ -1972,8 +2753,7 @@ static dpar_status dpari_cuda_move_less(dpar_cuda *gpu, const dpari_cuda_boxes_l
     return dpari_cuda_move_now<Batch, PER>(gpu, &s);
 }
 
-/* Launches with the smallest arguments that hold the pieces. */
-static dpar_status dpari_cuda_move_flush(dpar_cuda *gpu, dpari_cuda_moves *b)
+DPARI_INTERNAL dpar_status dpari_cuda_move_flush(dpar_cuda *gpu, dpari_cuda_moves *b)
 {
     const int little = dpari_cuda_little(gpu, &b->slim);
     dpar_status st = DPAR_OK;
@@ -2018,7 +2798,8 @@ static void dpari_cuda_slim(const dpari_cuda_box *p, dpari_cuda_box_slim *s)
     s->clear = p->clear;
 }
 
-static dpar_status dpari_cuda_move_one(dpar_cuda *gpu, const dpar_mem_box *box, dpari_cuda_moves *b)
+DPARI_INTERNAL dpar_status dpari_cuda_move_one(dpar_cuda *gpu, const dpar_mem_box *box,
+                                               dpari_cuda_moves *b)
 {
     dpari_cuda_cut cut;
     dpari_cuda_box piece;
@@ -2055,56 +2836,7 @@ static dpar_status dpari_cuda_move_one(dpar_cuda *gpu, const dpar_mem_box *box, 
     return st;
 }
 
-/* ---- boxes that meet ---------------------------------------------------------------------------
- *
- * If several boxes add to the same element, their order is fixed, so that the result always has the
- * same bits. The targets of all boxes of an array are expressed as boxes of its indices, and cut
- * into pieces whose elements are all in the same boxes. A thread has one element of a piece and
- * processes its boxes in order, so that a single launch does everything. Boxes that do not fit an
- * array of few dims, or of which one reads data that another writes, need several launches. */
-
-enum {
-    DPARI_CUDA_CUTS = 64,       /* the most cuts of a dim */
-    DPARI_CUDA_CELLS = 1 << 14, /* the most cells of an array */
-    DPARI_CUDA_WORDS = DPARI_CUDA_WINDOW / 64,
-    DPARI_CUDA_NEAR = 2 /* number of boxes that a piece stores itself */
-};
-
-/* A side of a box, which is within the bytes [base, end). Dims without length or step are left out.
- * Steps are positive, with the shortest first. Later it also holds the side as a box of the frame's
- * indices. */
-struct dpari_cuda_side {
-    uintptr_t base, end;
-    union {
-        int64_t step[DPAR_MEM_DIMS];
-        int64_t lo[DPAR_MEM_DIMS];
-    };
-    union {
-        int64_t extent[DPAR_MEM_DIMS];
-        int64_t hi[DPAR_MEM_DIMS];
-    };
-    int32_t dims, width;
-};
-
-/* An array, as it can be inferred from the boxes: the steps of its dims, the shortest first, and
- * the address of index 0. */
-struct dpari_cuda_frame {
-    uintptr_t base;
-    int64_t step[DPAR_MEM_DIMS];
-    int32_t dims;
-    int32_t first, n; /* its sides are order[first] to order[first + n - 1] */
-};
-
-struct dpari_cuda_scene {
-    const dpar_mem_box *box;
-    int32_t n, frames;
-    int32_t dims; /* the most dims that a frame has */
-    int meets;
-    dpari_cuda_side side[2 * DPARI_CUDA_WINDOW]; /* `to` of box k is at 2 k, and `from` at 2 k +
-                                                    1 */
-    int16_t order[2 * DPARI_CUDA_WINDOW];
-    dpari_cuda_frame frame[DPARI_CUDA_WINDOW]; /* frames in which some side is a `to` */
-};
+/* ==== cuda/box_frames.c ==== */
 
 /* Sets *s to a side of a box. Returns 0 if two dims have the same step. */
 static int dpari_cuda_side_of(const dpar_mem_box *b, int of_to, dpari_cuda_side *s)
@@ -2299,9 +3031,7 @@ static int dpari_cuda_frame_apart(dpari_cuda_scene *z, const dpari_cuda_frame *f
     return 1;
 }
 
-/* Sorts the sides of all boxes by address, and groups those that overlap into frames. Returns 0 if
- * they cannot be analysed. */
-static int dpari_cuda_scene_of(const dpar_mem_box *box, int32_t n, dpari_cuda_scene *z)
+DPARI_INTERNAL int dpari_cuda_scene_of(const dpar_mem_box *box, int32_t n, dpari_cuda_scene *z)
 {
     int32_t i, k, gap, sides = 0;
     z->box = box;
@@ -2356,16 +3086,6 @@ static int dpari_cuda_scene_of(const dpar_mem_box *box, int32_t n, dpari_cuda_sc
     return 1;
 }
 
-/* The cuts of a frame. Between two cuts of a dim all elements are in the same boxes, which are
- * stored as a set of bits. */
-struct dpari_cuda_cells {
-    int16_t to[DPARI_CUDA_WINDOW]; /* boxes with a target in the frame, in order */
-    int32_t n;
-    int32_t cuts[DPAR_MEM_DIMS];
-    int64_t cut[DPAR_MEM_DIMS][DPARI_CUDA_CUTS];
-    uint64_t in[DPAR_MEM_DIMS][DPARI_CUDA_CUTS][DPARI_CUDA_WORDS];
-};
-
 static int dpari_cuda_cells_cut(dpari_cuda_cells *c, int32_t d, int64_t at)
 {
     int32_t k = c->cuts[d];
@@ -2383,9 +3103,8 @@ static int dpari_cuda_cells_cut(dpari_cuda_cells *c, int32_t d, int64_t at)
     return 1;
 }
 
-/* Computes the cuts of a frame. Returns 0 if there are too many. */
-static int dpari_cuda_cells_of(const dpari_cuda_scene *z, const dpari_cuda_frame *f,
-                               dpari_cuda_cells *c)
+DPARI_INTERNAL int dpari_cuda_cells_of(const dpari_cuda_scene *z, const dpari_cuda_frame *f,
+                                       dpari_cuda_cells *c)
 {
     int64_t cells = 1;
     int32_t i, k, d;
@@ -2422,6 +3141,8 @@ static int dpari_cuda_cells_of(const dpari_cuda_scene *z, const dpari_cuda_frame
     }
     return 1;
 }
+
+/* ==== cuda/joint_moves.c ==== */
 
 /* A box from which threads add values to a piece. */
 template <int DIMS> struct dpari_cuda_giver {
@@ -2741,7 +3462,7 @@ static dpar_status dpari_cuda_joint_cells(dpari_cuda_joining<Joint> *j, int32_t 
 }
 
 template <typename Joint>
-static dpar_status dpari_cuda_move_joint(dpar_cuda *gpu, const dpari_cuda_scene *z)
+static dpar_status dpari_cuda_joint_by_form(dpar_cuda *gpu, const dpari_cuda_scene *z)
 {
     dpari_cuda_joining<Joint> j;
     uint64_t all[DPARI_CUDA_WORDS];
@@ -2766,6 +3487,23 @@ static dpar_status dpari_cuda_move_joint(dpar_cuda *gpu, const dpari_cuda_scene 
     }
     return st == DPAR_OK ? dpari_cuda_joint_flush(&j) : st;
 }
+
+DPARI_INTERNAL int dpari_cuda_joint_fits(const dpar_cuda *gpu, const dpari_cuda_scene *z)
+{
+    return gpu->arguments >= DPARI_CUDA_ARGUMENTS ||
+           (z->n <= dpari_cuda_joint_small::GIVERS && z->dims <= DPARI_CUDA_SLIM);
+}
+
+DPARI_INTERNAL dpar_status dpari_cuda_move_joint(dpar_cuda *gpu, const dpari_cuda_scene *z)
+{
+    return z->dims <= (int32_t)DPARI_CUDA_SLIM
+               ? dpari_cuda_joint_by_form<dpari_cuda_joint_large>(gpu, z)
+               : dpari_cuda_joint_by_form<dpari_cuda_joint_wide>(gpu, z);
+}
+
+/* ==== cuda/move.c ==== */
+
+/* Moves boxes: dpar_mem.move. */
 
 /* Moves n <= DPARI_CUDA_WINDOW boxes, some of which may have to wait for earlier ones. The number
  * of launches is that of the boxes in the longest chain of such waits. */
@@ -2806,16 +3544,12 @@ static dpar_status dpari_cuda_move_sums(dpar_cuda *gpu, const dpar_mem_box *boxe
     for (i = 0; fine && z.meets && i < z.frames; i++) {
         fine = dpari_cuda_cells_of(&z, &z.frame[i], &cells);
     }
-    if (z.meets && gpu->arguments < DPARI_CUDA_ARGUMENTS) { /* all boxes of an element must fit */
-        fine = fine && n <= dpari_cuda_joint_small::GIVERS && z.dims <= DPARI_CUDA_SLIM;
-    }
+    fine = fine && (!z.meets || dpari_cuda_joint_fits(gpu, &z));
     if (!fine) {
         return dpari_cuda_move_chain(gpu, boxes, n, b);
     }
     if (z.meets) {
-        return z.dims <= (int32_t)DPARI_CUDA_SLIM
-                   ? dpari_cuda_move_joint<dpari_cuda_joint_large>(gpu, &z)
-                   : dpari_cuda_move_joint<dpari_cuda_joint_wide>(gpu, &z);
+        return dpari_cuda_move_joint(gpu, &z);
     }
     for (i = 0; i < n && st == DPAR_OK; i++) {
         st = dpari_cuda_move_one(gpu, &boxes[i], b);
@@ -2823,7 +3557,7 @@ static dpar_status dpari_cuda_move_sums(dpar_cuda *gpu, const dpar_mem_box *boxe
     return st == DPAR_OK ? dpari_cuda_move_flush(gpu, b) : st;
 }
 
-static dpar_status dpari_cuda_move(void *ctx, const dpar_mem_box *boxes, int32_t n)
+DPARI_INTERNAL dpar_status dpari_cuda_move(void *ctx, const dpar_mem_box *boxes, int32_t n)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     dpari_cuda_moves b;
@@ -2858,220 +3592,11 @@ static dpar_status dpari_cuda_move(void *ctx, const dpar_mem_box *boxes, int32_t
     return st;
 }
 
-/* ---- spans ----------------------------------------------------------------------------------- */
+/* ==== cuda/spans.c ==== */
 
-struct dpari_cuda_span {
-    unsigned char *to;
-    const unsigned char *from;
-    int64_t count, head, units;
-    double scale;
-    uint64_t seed, stream, index;
-    int32_t to_type, from_type;
-    uint8_t add, stochastic, even, raw; /* raw 1: copies bytes; 2: only casts; 3: no type is F64 */
-};
+/* Collects spans for launches: dpar_mem.span. */
 
-/* Computes the random words of elements `at` to at + 3. */
-__device__ static inline void dpari_cuda_randoms(uint64_t seed, uint64_t stream, uint64_t at,
-                                                 uint32_t *four)
-{
-    uint32_t low[4], high[4];
-    const uint32_t skip = (uint32_t)(at % 4);
-    dpari_cuda_random_four(seed, stream, at / 4, low);
-    if (skip != 0) {
-        dpari_cuda_random_four(seed, stream, (at + 3) / 4, high);
-    } else {
-        memcpy(high, low, sizeof high);
-    }
-    DPARI_CUDA_UNROLL
-    for (uint32_t e = 0; e < 4; e++) { /* selects instead of indexing, so that the words stay in
-                                          registers */
-        const uint32_t a = e + skip;
-        uint32_t word = high[2];
-        word = a == 5 ? high[1] : word;
-        word = a == 4 ? high[0] : word;
-        word = a == 3 ? low[3] : word;
-        word = a == 2 ? low[2] : word;
-        word = a == 1 ? low[1] : word;
-        four[e] = a == 0 ? low[0] : word;
-    }
-}
-
-/* Rounds F32 to BF16, up or down depending on 16 random bits (dpar_mem_round). */
-DPARI_CUDA_FN uint16_t dpari_cuda_stochastic(float f, uint32_t bits)
-{
-    uint32_t x = dpari_cuda_bits<uint32_t>(f);
-    if ((x & 0x7f800000u) != 0x7f800000u) {
-        x += bits;
-    } else {
-        x |= (x & 0x7fffffu) != 0 ? 0x400000u : 0u; /* a NaN stays a NaN */
-    }
-    return (uint16_t)(x >> 16);
-}
-
-/* Rounds a four to BF16 by the high halves of the random words (SHIFT 16) or the low ones (0). */
-template <int SHIFT, typename W>
-__device__ static inline void dpari_cuda_narrow_by(dpari_cuda_four *four, const W *from,
-                                                   const uint32_t *words)
-{
-    DPARI_CUDA_UNROLL
-    for (int e = 0; e < 4; e++) {
-        float f;
-        dpari_cuda_as(from[e], &f);
-        const uint32_t half = dpari_cuda_stochastic(f, words[e] >> SHIFT & 0xffffu);
-        four->x[e / 2] = e % 2 == 0 ? half : four->x[e / 2] | half << 16;
-    }
-}
-
-/* Rounds weights, or a copy of them, to BF16: elements `at` to at + 3 of the whole array. */
-template <typename W>
-__device__ static inline void dpari_cuda_narrow_random(dpari_cuda_four *four, const W *from,
-                                                       uint64_t seed, uint64_t stream, uint64_t at)
-{
-    uint32_t words[4];
-    dpari_cuda_randoms(seed, stream, at, words);
-    dpari_cuda_narrow_by<16>(four, from, words);
-}
-
-/* Copies PER units of 16 bytes, and byte by byte the ends that do not fill a unit. */
-template <int PER>
-__device__ static inline void dpari_cuda_span_raw(const dpari_cuda_span &s, int64_t unit)
-{
-    uint4 v[PER];
-    DPARI_CUDA_UNROLL
-    for (int j = 0; j < PER; j++) {
-        const int64_t at = s.head + 16 * (unit + j * DPARI_CUDA_THREADS - 1);
-        v[j] = dpari_cuda_nought<uint4>();
-        if (s.even && s.from != NULL && at >= s.head && at + 16 <= s.count) {
-            v[j] = *(const uint4 *)(const void *)(s.from + at);
-        }
-    }
-    DPARI_CUDA_UNROLL
-    for (int j = 0; j < PER; j++) {
-        const int64_t at = s.head + 16 * (unit + j * DPARI_CUDA_THREADS - 1);
-        if (s.even && at >= s.head && at + 16 <= s.count) {
-            *(uint4 *)(void *)(s.to + at) = v[j];
-        } else {
-            for (int64_t e = at < 0 ? 0 : at; e < at + 16 && e < s.count; e++) {
-                s.to[e] = s.from != NULL ? s.from[e] : (unsigned char)0;
-            }
-        }
-    }
-}
-
-/* Casts, scales or adds PER units. WHOLE: all units are vectors on both sides. RANDOM: the rounding
- * may be stochastic. WIDE 0: no type is F64. TYPE is the type of both sides if the kernel knows
- * it. Numbers are of type W; with float they are only converted, between types of at most 32
- * bits. */
-template <typename W, int PER, int WHOLE, int RANDOM, int WIDE = 1, int TYPE = DPAR_TYPE_NONE>
-__device__ static inline void dpari_cuda_span_numbers(const dpari_cuda_span &s, int64_t unit)
-{
-    const int only_cast = sizeof(W) == 4, reads = only_cast || s.from != NULL;
-    const int adds = !only_cast && s.add;
-    const int32_t to_type = TYPE != DPAR_TYPE_NONE ? TYPE : s.to_type;
-    const int32_t from_type = TYPE != DPAR_TYPE_NONE ? TYPE : s.from_type;
-    const int32_t tw = dpari_cuda_width(to_type), fw = dpari_cuda_width(from_type);
-    dpari_cuda_four v[PER], old[PER];
-    DPARI_CUDA_UNROLL
-    for (int j = 0; j < PER; j++) {
-        const int64_t i = dpari_cuda_first(unit + j * DPARI_CUDA_THREADS, s.head);
-        const int64_t lo = WHOLE ? 0 : i;
-        const int64_t n = WHOLE ? 4 : s.count;
-        const int64_t skip = WHOLE ? i : 0;
-        if (lo < n && reads) {
-            dpari_cuda_load<0, WIDE>(&v[j], s.from + skip * fw, lo, n, fw, WHOLE || s.even);
-        }
-        if (lo < n && adds) {
-            dpari_cuda_load<0, WIDE>(&old[j], s.to + skip * tw, lo, n, tw, 1);
-        }
-    }
-    DPARI_CUDA_UNROLL
-    for (int j = 0; j < PER; j++) {
-        const int64_t i = dpari_cuda_first(unit + j * DPARI_CUDA_THREADS, s.head);
-        const int64_t lo = WHOLE ? 0 : i;
-        const int64_t n = WHOLE ? 4 : s.count;
-        const int64_t skip = WHOLE ? i : 0;
-        dpari_cuda_four made;
-        W x[4], y[4];
-        if (lo >= n) {
-            continue;
-        }
-        if (reads) {
-            dpari_cuda_widen<1, WIDE>(&v[j], from_type, x);
-        }
-        if (adds) {
-            dpari_cuda_widen<0, WIDE>(&old[j], to_type, y);
-        }
-        DPARI_CUDA_UNROLL
-        for (int e = 0; e < 4 && !only_cast; e++) {
-            if (s.from == NULL) {
-                x[e] = (W)s.scale;
-            } else if (s.scale != 1.0) {
-                x[e] = dpari_cuda_mul((W)s.scale, x[e]);
-            }
-            x[e] = s.add ? dpari_cuda_add(y[e], x[e]) : x[e];
-        }
-        if (RANDOM && s.stochastic && s.from != NULL && s.scale == 1.0 && from_type == DPAR_F32) {
-            float f[4]; /* no value changes, not even a NaN */
-            dpari_cuda_widen(&v[j], DPAR_F32, f);
-            dpari_cuda_narrow_random(&made, f, s.seed, s.stream, s.index + (uint64_t)i);
-        } else if (RANDOM && s.stochastic) {
-            dpari_cuda_narrow_random(&made, x, s.seed, s.stream, s.index + (uint64_t)i);
-        } else {
-            dpari_cuda_narrow<WIDE>(&made, to_type, x);
-        }
-        dpari_cuda_store<0, WIDE>(&made, s.to + skip * tw, lo, n, tw, 1);
-    }
-}
-
-enum { DPARI_CUDA_SPAN_PER = 4 }; /* units per thread */
-
-/* NUMBERS 0: only copies and casts; 1: no random numbers. Such kernels need fewer registers. */
-template <typename Batch, int NUMBERS>
-__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, NUMBERS ? 2 : 3)
-    dpari_cuda_span_kernel(DPARI_CUDA_ARGS Batch b)
-{
-    for (int64_t c = blockIdx.x; c < b.first[b.n]; c += gridDim.x) {
-        const int32_t k = dpari_cuda_find(b, c);
-        const dpari_cuda_span &s = b.piece[k];
-        const int64_t unit =
-            (c - b.first[k]) * (DPARI_CUDA_SPAN_PER * DPARI_CUDA_THREADS) + threadIdx.x;
-        const int64_t last = unit - threadIdx.x + DPARI_CUDA_SPAN_PER * DPARI_CUDA_THREADS - 1;
-        const int whole = s.even && unit > threadIdx.x &&
-                          dpari_cuda_first(last, s.head) + 4 <= s.count; /* equal for all threads of
-                                                                            the block */
-        if (s.raw == 1) {
-            dpari_cuda_span_raw<DPARI_CUDA_SPAN_PER>(s, unit);
-        } else if (s.raw == 2 && whole) {
-            dpari_cuda_span_numbers<float, DPARI_CUDA_SPAN_PER, 1, 0, 0>(s, unit);
-        } else if (s.raw == 2) {
-            for (int32_t j = 0; j < DPARI_CUDA_SPAN_PER; j++) {
-                dpari_cuda_span_numbers<float, 1, 0, 0, 0>(s, unit + j * DPARI_CUDA_THREADS);
-            }
-        } else if (NUMBERS == 1 && whole && s.to_type == DPAR_F32 && s.from_type == DPAR_F32) {
-            for (int32_t j = 0; j < DPARI_CUDA_SPAN_PER; j += 2) {
-                dpari_cuda_span_numbers<double, 2, 1, 0, 0, DPAR_F32>(
-                    s, unit + j * DPARI_CUDA_THREADS);
-            }
-        } else if (NUMBERS == 1 && whole && s.raw == 3) {
-            for (int32_t j = 0; j < DPARI_CUDA_SPAN_PER; j += 2) {
-                dpari_cuda_span_numbers<double, 2, 1, 0, 0>(s, unit + j * DPARI_CUDA_THREADS);
-            }
-        } else if (NUMBERS == 1 && whole) {
-            for (int32_t j = 0; j < DPARI_CUDA_SPAN_PER; j++) {
-                dpari_cuda_span_numbers<double, 1, 1, 0>(s, unit + j * DPARI_CUDA_THREADS);
-            }
-        } else if (NUMBERS > 0) {
-            for (int32_t j = 0; j < DPARI_CUDA_SPAN_PER; j++) {
-                dpari_cuda_span_numbers<double, 1, 0, (NUMBERS > 1)>(
-                    s, unit + j * DPARI_CUDA_THREADS);
-            }
-        }
-    }
-}
-
-/* Describes a span for the kernel. Returns 1, or 0 if the span is empty, or -1 if it is not
- * allowed. */
-static int dpari_cuda_span_piece(const dpar_mem_span *s, int stochastic, dpari_cuda_span *p)
+DPARI_INTERNAL int dpari_cuda_span_piece(const dpar_mem_span *s, int stochastic, dpari_cuda_span *p)
 {
     const int floats =
         dpari_cuda_is_float(s->to_type) && (s->from == NULL || dpari_cuda_is_float(s->from_type));
@@ -3115,24 +3640,6 @@ static int dpari_cuda_span_piece(const dpar_mem_span *s, int stochastic, dpari_c
     return 1;
 }
 
-typedef dpari_cuda_batch<dpari_cuda_span, DPARI_CUDA_SMALL> dpari_cuda_spans_small;
-typedef dpari_cuda_batch<dpari_cuda_span, DPARI_CUDA_LARGE> dpari_cuda_spans_large;
-
-/* Launches the spans of a batch. RANDOM: some spans are rounded by random numbers. */
-template <int RANDOM, typename Batch>
-static dpar_status dpari_cuda_span_now(dpar_cuda *gpu, Batch *b)
-{
-    const int64_t each = DPARI_CUDA_SPAN_PER * DPARI_CUDA_THREADS;
-    void (*kernel)(const Batch) = dpari_cuda_span_kernel<Batch, 0>;
-    for (int32_t k = 0; k < b->n; k++) {
-        if (b->piece[k].raw == 0 || b->piece[k].raw == 3) {
-            kernel = dpari_cuda_span_kernel<Batch, 1 + RANDOM>;
-        }
-    }
-    b->first[b->n] = dpari_cuda_chunks(b->piece, b->n, each, b->first);
-    return dpari_cuda_launch(gpu, "span", kernel, *b, dpari_cuda_each(gpu, b->first[b->n]));
-}
-
 static dpar_status dpari_cuda_span_flush(dpar_cuda *gpu, dpari_cuda_spans_large *b)
 {
     dpar_status st = DPAR_OK;
@@ -3147,7 +3654,7 @@ static dpar_status dpari_cuda_span_flush(dpar_cuda *gpu, dpari_cuda_spans_large 
     return st;
 }
 
-static dpar_status dpari_cuda_spans(void *ctx, const dpar_mem_span *spans, int32_t n)
+DPARI_INTERNAL dpar_status dpari_cuda_spans(void *ctx, const dpar_mem_span *spans, int32_t n)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     dpari_cuda_spans_large b;
@@ -3172,7 +3679,9 @@ static dpar_status dpari_cuda_spans(void *ctx, const dpar_mem_span *spans, int32
     return st == DPAR_OK ? dpari_cuda_span_flush(gpu, &b) : st;
 }
 
-/* ---- sums of parts --------------------------------------------------------------------------- */
+/* ==== cuda/reduce.c ==== */
+
+/* Sums and other reductions of parts: dpar_mem.reduce. */
 
 struct dpari_cuda_sum {
     dpar_mem_reduce r;
@@ -3282,12 +3791,6 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, sizeof(W) == 8 ? 2 
     }
 }
 
-/* Returns the number of blocks for `units` units, if a thread has one at a time. */
-static int64_t dpari_cuda_units_blocks(const dpar_cuda *gpu, int64_t units)
-{
-    return dpari_cuda_wave(gpu, (units + DPARI_CUDA_THREADS - 1) / DPARI_CUDA_THREADS);
-}
-
 typedef void (*dpari_cuda_summer)(const dpari_cuda_sum);
 
 template <typename W> static dpari_cuda_summer dpari_cuda_sum_kernel_of(const dpari_cuda_sum *s)
@@ -3305,8 +3808,6 @@ template <typename W> static dpari_cuda_summer dpari_cuda_sum_kernel_of(const dp
     }
     return dpari_cuda_sum_kernel<W>;
 }
-
-/* ---- sums of integers ---- */
 
 template <typename T, int N> struct alignas(N * sizeof(T)) dpari_cuda_ints {
     T x[N];
@@ -3387,7 +3888,7 @@ static int dpari_cuda_reduce_fine(const dpar_mem_reduce *reduce, int ints)
            (reduce->sum_type == DPAR_F64 || (reduce->sum_type == DPAR_F32 && !wide));
 }
 
-static dpar_status dpari_cuda_reduce(void *ctx, const dpar_mem_reduce *reduce)
+DPARI_INTERNAL dpar_status dpari_cuda_reduce(void *ctx, const dpar_mem_reduce *reduce)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const dpar_mem_reduce *r = reduce;
@@ -3416,76 +3917,9 @@ static dpar_status dpari_cuda_reduce(void *ctx, const dpar_mem_reduce *reduce)
                              s, dpari_cuda_units_blocks(gpu, s.units));
 }
 
-/* ---- sums over a block --------------------------------------------------------------------------
- *
- * The threads of a warp, and those of a block, combine their values in a fixed order: within a warp
- * by halves, then over the warps. All threads have to call, and all get the result. */
+/* ==== cuda/finite.c ==== */
 
-#define DPARI_CUDA_WARPS (DPARI_CUDA_THREADS / 32)
-
-struct dpari_cuda_plus {
-    template <typename T> __device__ static inline T of(T x, T y)
-    {
-        return dpari_cuda_add(x, y);
-    }
-};
-
-struct dpari_cuda_least {
-    template <typename T> __device__ static inline T of(T x, T y)
-    {
-        return y < x ? y : x;
-    }
-};
-
-struct dpari_cuda_greatest {
-    template <typename T> __device__ static inline T of(T x, T y)
-    {
-        return y > x ? y : x;
-    }
-};
-
-/* Combines the x of LANES neighbouring threads of a warp. */
-template <typename Op, int LANES = 32, typename T>
-__device__ static inline T dpari_cuda_warp_all(T x)
-{
-    for (int bits = LANES / 2; bits > 0; bits /= 2) {
-        x = Op::of(x, __shfl_xor_sync(0xffffffffu, x, bits));
-    }
-    return x;
-}
-
-/* Combines the x of all warps of a block, after `start`. */
-template <typename Op, typename T> __device__ static inline T dpari_cuda_block_all(T x, T start)
-{
-    __shared__ T part[DPARI_CUDA_WARPS];
-    __syncthreads();
-    if (threadIdx.x % 32 == 0) {
-        part[threadIdx.x / 32] = x;
-    }
-    __syncthreads();
-    for (int w = 0; w < DPARI_CUDA_WARPS; w++) {
-        start = Op::of(start, part[w]);
-    }
-    return start;
-}
-
-__device__ static inline double dpari_cuda_warp_sum(double x)
-{
-    return dpari_cuda_warp_all<dpari_cuda_plus>(x);
-}
-
-__device__ static inline double dpari_cuda_block_sum(double x)
-{
-    return dpari_cuda_block_all<dpari_cuda_plus>(dpari_cuda_warp_sum(x), 0.0);
-}
-
-__device__ static inline int64_t dpari_cuda_block_least(int64_t x)
-{
-    return dpari_cuda_block_all<dpari_cuda_least>(dpari_cuda_warp_all<dpari_cuda_least>(x),
-                                                  INT64_MAX);
-}
-
-/* ---- search for NaN and Inf ------------------------------------------------------------------ */
+/* Searches for NaN and Inf: dpar_mem.finite. */
 
 struct dpari_cuda_look {
     dpar_mem_finite f;
@@ -3557,7 +3991,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     }
 }
 
-static dpar_status dpari_cuda_finite(void *ctx, const dpar_mem_finite *finite)
+DPARI_INTERNAL dpar_status dpari_cuda_finite(void *ctx, const dpar_mem_finite *finite)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     dpar_status st = DPAR_OK;
@@ -3584,9 +4018,154 @@ static dpar_status dpari_cuda_finite(void *ctx, const dpar_mem_finite *finite)
     return st == DPAR_OK ? dpari_cuda_launch(gpu, "finite", dpari_cuda_look_end_kernel, s, 1) : st;
 }
 
-#ifdef DPAR_TRAIN_H /* the table of layers */
+/* ==== cuda/pin.c ==== */
 
-/* ---- rounding at random ---------------------------------------------------------------------- */
+/* Pins and unpins memory of the host: dpar_mem.pin and unpin. */
+
+/* True if CUDA knows the memory already, because it is a device's, managed or registered. */
+static int dpari_cuda_reached(const void *at)
+{
+    struct cudaPointerAttributes about;
+    const cudaError_t error = cudaPointerGetAttributes(&about, at);
+    if (error != cudaSuccess) {
+        (void)cudaGetLastError();
+        return 0;
+    }
+    return about.type != cudaMemoryTypeUnregistered;
+}
+
+/* Returns the range of held pages that contains byte `at`, or the next range after it, or -1 if
+ * there is none. */
+static int32_t dpari_cuda_held(const dpar_cuda *gpu, uintptr_t at)
+{
+    int32_t i, next = -1;
+    for (i = 0; i < gpu->held_n; i++) {
+        if (gpu->held[i].hi > at && (next < 0 || gpu->held[i].lo < gpu->held[next].lo)) {
+            next = i;
+        }
+    }
+    return next;
+}
+
+/* Registers the pages [lo, hi), none of which this gpu holds. Leaves pages alone that others have
+ * registered. */
+static dpar_status dpari_cuda_hold(dpar_cuda *gpu, uintptr_t lo, uintptr_t hi)
+{
+    void *seen = NULL;
+    cudaError_t error = cudaHostRegister((void *)lo, (size_t)(hi - lo),
+                                         cudaHostRegisterPortable | cudaHostRegisterMapped);
+    if (error == cudaErrorHostMemoryAlreadyRegistered && dpari_cuda_reached((void *)lo) &&
+        dpari_cuda_reached((void *)(hi - 1))) {
+        (void)cudaGetLastError();
+        return DPAR_OK;
+    }
+    if (error == cudaSuccess) {
+        gpu->held[gpu->held_n].lo = lo;
+        gpu->held[gpu->held_n++].hi = hi;
+        error = cudaHostGetDevicePointer(&seen, (void *)lo, 0);
+        if (error == cudaSuccess && (uintptr_t)seen != lo) {
+            return dpari_cuda_say(DPAR_E_SYSTEM, &gpu->why, "pin",
+                                  "the device has other addresses for host memory than the host");
+        }
+    }
+    return dpari_cuda_heard(gpu, error, "cudaHostRegister");
+}
+
+DPARI_INTERNAL dpar_status dpari_cuda_release(dpar_cuda *gpu)
+{
+    dpar_status st = DPAR_OK;
+    int32_t i, k;
+    for (i = gpu->held_n - 1; i >= 0; i--) {
+        for (k = 0; k < gpu->pins; k++) {
+            if (gpu->pin[k].lo < gpu->held[i].hi && gpu->held[i].lo < gpu->pin[k].hi) {
+                break;
+            }
+        }
+        if (k == gpu->pins) {
+            const cudaError_t error = cudaHostUnregister((void *)gpu->held[i].lo);
+            const dpar_status s = dpari_cuda_heard(gpu, error, "cudaHostUnregister");
+            if (st == DPAR_OK) {
+                st = s;
+            }
+            gpu->held[i] = gpu->held[--gpu->held_n];
+        }
+    }
+    return st;
+}
+
+/* Pins whole pages. If a page holds memory of several owners, it is unregistered when the last of
+ * them unpins it. */
+DPARI_INTERNAL dpar_status dpari_cuda_pin(void *ctx, void *memory, int64_t bytes)
+{
+    dpar_cuda *gpu = (dpar_cuda *)ctx;
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)memory;
+    uintptr_t at = first / page * page, lo = at, hi;
+    int32_t k;
+    int before = 0;
+    dpar_status st;
+    if (memory == NULL || bytes <= 0) {
+        return bytes == 0 ? DPAR_OK : dpari_cuda_wrong(gpu, "pin");
+    }
+    hi = (first + (uintptr_t)bytes + page - 1) / page * page;
+    st = dpari_cuda_enter(gpu, &before);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    k = dpari_cuda_held(gpu, at);
+    if ((k < 0 || gpu->held[k].lo >= hi) && dpari_cuda_reached(memory) &&
+        dpari_cuda_reached((unsigned char *)memory + bytes - 1)) {
+        return dpari_cuda_leave(gpu, before, DPAR_OK); /* the memory is the device's, managed, or
+                                                          pinned by others */
+    }
+    for (; at < hi && st == DPAR_OK; k = dpari_cuda_held(gpu, at)) {
+        const uintptr_t next = k < 0 || gpu->held[k].lo >= hi ? hi : gpu->held[k].lo;
+        if (gpu->pins == DPARI_CUDA_PINS || gpu->held_n == DPARI_CUDA_PINS) {
+            st = dpari_cuda_say(DPAR_E_MEMORY, &gpu->why, "pin",
+                                "all 128 pins are in use: unpin some memory first");
+        } else if (next > at) {
+            st = dpari_cuda_hold(gpu, at, next);
+            at = next;
+        } else {
+            at = gpu->held[k].hi;
+        }
+    }
+    if (st == DPAR_OK) {
+        gpu->pin[gpu->pins].memory = first;
+        gpu->pin[gpu->pins].lo = lo;
+        gpu->pin[gpu->pins++].hi = hi;
+    } else {
+        const dpar_why why = gpu->why;
+        (void)dpari_cuda_release(gpu);
+        gpu->why = why;
+    }
+    return dpari_cuda_leave(gpu, before, st);
+}
+
+DPARI_INTERNAL dpar_status dpari_cuda_unpin(void *ctx, void *memory)
+{
+    dpar_cuda *gpu = (dpar_cuda *)ctx;
+    int32_t k = gpu->pins - 1;
+    int before = 0;
+    dpar_status st;
+    while (k >= 0 && gpu->pin[k].memory != (uintptr_t)memory) {
+        k--;
+    }
+    if (k < 0) { /* memory that needed no pin, see dpari_cuda_pin */
+        return DPAR_OK;
+    }
+    gpu->pin[k] = gpu->pin[--gpu->pins];
+    st = dpari_cuda_enter(gpu, &before);
+    if (st == DPAR_OK) {
+        st = dpari_cuda_release(gpu);
+    }
+    return dpari_cuda_leave(gpu, before, st);
+}
+
+#ifdef DPAR_TRAIN_H
+
+/* ==== cuda/round.c ==== */
+
+/* Rounds to BF16 by random numbers: dpar_mem_layers.round. */
 
 /* The elements at the end that do not fill a unit of 16 bytes. */
 DPARI_CUDA_ONCE __device__ static void dpari_cuda_round_rest(const dpari_cuda_span &s, int64_t i)
@@ -3623,7 +4202,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 4)
     }
 }
 
-static dpar_status dpari_cuda_round(void *ctx, const dpar_mem_round *r)
+DPARI_INTERNAL dpar_status dpari_cuda_round(void *ctx, const dpar_mem_round *r)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     dpari_cuda_spans_small b;
@@ -3656,11 +4235,15 @@ static dpar_status dpari_cuda_round(void *ctx, const dpar_mem_round *r)
     return dpari_cuda_span_now<1>(gpu, &b);
 }
 
-/* ---- squares, clipping -------------------------------------------------------------------------
- *
- * Unit u of four elements, counted from element 0, belongs to thread u % (DPARI_CUDA_PARTS x 256)
- * in all launches, so that the sums have the same bits. If the grid is smaller, a block does the
- * work of several blocks. */
+#endif /* DPAR_TRAIN_H */
+
+#ifdef DPAR_TRAIN_H
+
+/* ==== cuda/squares.c ==== */
+
+/* Squares and clipping: dpar_mem_layers.squares and clip. Unit u of four elements, counted from
+ * element 0, belongs to thread u % (DPARI_CUDA_PARTS x 256) in all launches, so that the sums have
+ * the same bits. If the grid is smaller, a block does the work of several blocks. */
 
 struct dpari_cuda_square {
     dpar_mem_squares q;
@@ -3729,7 +4312,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     }
 }
 
-static dpar_status dpari_cuda_squares(void *ctx, const dpar_mem_squares *squares)
+DPARI_INTERNAL dpar_status dpari_cuda_squares(void *ctx, const dpar_mem_squares *squares)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     dpari_cuda_square s;
@@ -3771,7 +4354,7 @@ __global__ static void dpari_cuda_clip_kernel(DPARI_CUDA_ARGS dpar_mem_clip c)
     }
 }
 
-static dpar_status dpari_cuda_clip(void *ctx, const dpar_mem_clip *clip)
+DPARI_INTERNAL dpar_status dpari_cuda_clip(void *ctx, const dpar_mem_clip *clip)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     if (clip->squares == NULL || clip->factor == NULL) {
@@ -3780,7 +4363,13 @@ static dpar_status dpari_cuda_clip(void *ctx, const dpar_mem_clip *clip)
     return dpari_cuda_launch(gpu, "clip", dpari_cuda_clip_kernel, *clip, 1);
 }
 
-/* ---- optimizers ------------------------------------------------------------------------------ */
+#endif /* DPAR_TRAIN_H */
+
+#ifdef DPAR_TRAIN_H
+
+/* ==== cuda/optimize.c ==== */
+
+/* Steps of optimizers: dpar_mem_layers.optimize. */
 
 struct dpari_cuda_step {
     dpar_optimizer o;
@@ -4186,7 +4775,7 @@ static dpari_cuda_stepper dpari_cuda_step_kernel_of(const dpari_cuda_step *s, in
         dpari_cuda_step_form<DPAR_BF16, DPAR_BF16, DPAR_BF16, DPARI_CUDA_STOCHASTIC>>(s, fast, k);
 }
 
-static dpar_status dpari_cuda_optimize(void *ctx, const dpar_mem_optimize *x)
+DPARI_INTERNAL dpar_status dpari_cuda_optimize(void *ctx, const dpar_mem_optimize *x)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const dpar_optimizer_piece *p = x->piece;
@@ -4238,71 +4827,13 @@ static dpar_status dpari_cuda_optimize(void *ctx, const dpar_mem_optimize *x)
                              blocks);
 }
 
-/* ---- rows ------------------------------------------------------------------------------------ */
+#endif /* DPAR_TRAIN_H */
 
-/* Returns number i of an index. */
-__device__ static inline int64_t dpari_cuda_index_at(const dpar_mem_index &x, int64_t i)
-{
-    return x.type == DPAR_I32 ? (int64_t)((const int32_t *)x.at)[i] : ((const int64_t *)x.at)[i];
-}
+#ifdef DPAR_TRAIN_H
 
-/* Returns row i of an index, negative if there is none. */
-__device__ static inline int64_t dpari_cuda_row(const dpar_mem_index &x, int64_t i)
-{
-    const int64_t at = dpari_cuda_index_at(x, i);
-    if (x.windows == 0) {
-        return at;
-    }
-    for (int32_t w = 0; w < x.windows; w++) {
-        if (at >= x.lo[w] && at < x.hi[w]) {
-            return x.row[w] + at - x.lo[w];
-        }
-    }
-    return -1;
-}
+/* ==== cuda/gather.c ==== */
 
-static int dpari_cuda_index_fine(const dpar_mem_index *x, int64_t n)
-{
-    return (x->type == DPAR_I32 || x->type == DPAR_I64) && x->windows >= 0 && x->windows <= 2 &&
-           (n == 0 || x->at != NULL);
-}
-
-/* Rows are processed in chunks of several rows, or of a part of one. */
-struct dpari_cuda_rows {
-    int64_t chunks;
-    int64_t slices; /* number of chunks of a row; if it is 1, a chunk has `rows` rows */
-    int64_t units;  /* units of a row */
-    int32_t rows;
-    int32_t each; /* units of a slice */
-};
-
-static dpari_cuda_rows dpari_cuda_rows_of(int64_t rows, int64_t units)
-{
-    dpari_cuda_rows r;
-    const int64_t most = 4 * DPARI_CUDA_THREADS;
-    r.units = units;
-    r.each = (int32_t)(units < most ? units : most);
-    r.slices = units > most ? (units + most - 1) / most : 1;
-    r.rows = (int32_t)(units >= most || units == 0 ? 1 : most / units);
-    r.chunks = r.slices > 1 ? rows * r.slices : (rows + r.rows - 1) / r.rows;
-    return r;
-}
-
-/* Computes the row of unit `local` of chunk c, and the unit's place in that row. Returns 0 beyond
- * the end of the chunk. */
-DPARI_CUDA_FN int dpari_cuda_rows_at(const dpari_cuda_rows &r, int64_t rows, int64_t c,
-                                     uint32_t local, int64_t *row, int64_t *unit)
-{
-    if (r.slices > 1) {
-        *row = c / r.slices;
-        *unit = c % r.slices * r.each + local;
-        return local < (uint32_t)r.each && *unit < r.units;
-    }
-    const uint32_t q = local / (uint32_t)r.each;
-    *row = c * r.rows + q;
-    *unit = local - q * (uint32_t)r.each;
-    return q < (uint32_t)r.rows && *row < rows;
-}
+/* Copies rows that an index selects: dpar_mem_layers.gather. */
 
 struct dpari_cuda_fetch {
     dpar_mem_gather g;
@@ -4341,7 +4872,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 4)
     }
 }
 
-static dpar_status dpari_cuda_gather(void *ctx, const dpar_mem_gather *gather)
+DPARI_INTERNAL dpar_status dpari_cuda_gather(void *ctx, const dpar_mem_gather *gather)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const dpar_mem_gather *g = gather;
@@ -4372,7 +4903,13 @@ static dpar_status dpari_cuda_gather(void *ctx, const dpar_mem_gather *gather)
     return dpari_cuda_launch(gpu, "gather", kernel, s, dpari_cuda_wave(gpu, s.r.chunks));
 }
 
-/* ---- adding rows -------------------------------------------------------------------------------
+#endif /* DPAR_TRAIN_H */
+
+#ifdef DPAR_TRAIN_H
+
+/* ==== cuda/scatter.c ==== */
+
+/* Adds rows to rows that an index selects: dpar_mem_layers.scatter.
  *
  * Rows are added in windows, one after the other. Each row of a window has a key, which consists of
  * its target and its number in the window. Each block sorts a run of keys in shared memory, and the
@@ -4750,7 +5287,7 @@ static dpar_status dpari_cuda_scatter_now(dpar_cuda *gpu, dpari_cuda_scatter *s)
                              *s, dpari_cuda_each(gpu, s->r.chunks));
 }
 
-static dpar_status dpari_cuda_scatter_add(void *ctx, const dpar_mem_scatter *scatter)
+DPARI_INTERNAL dpar_status dpari_cuda_scatter_add(void *ctx, const dpar_mem_scatter *scatter)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     dpari_cuda_scatter s;
@@ -4781,7 +5318,13 @@ static dpar_status dpari_cuda_scatter_add(void *ctx, const dpar_mem_scatter *sca
     return st;
 }
 
-/* ---- weighted sums of rows ---- */
+#endif /* DPAR_TRAIN_H */
+
+#ifdef DPAR_TRAIN_H
+
+/* ==== cuda/combine.c ==== */
+
+/* Weighted sums of rows: dpar_mem_layers.combine. */
 
 struct dpari_cuda_mix {
     dpar_mem_combine m;
@@ -4820,8 +5363,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, TYPE != DPAR_TYPE_N
                     w[a] = 1.0;
                     if (row[a] >= 0) {
                         dpari_cuda_load_unit<0, TYPE>(v[a], m.from, row[a] * m.width,
-                                                      4 * FOURS * unit, m.width, fw,
-                                                      s.even_from);
+                                                      4 * FOURS * unit, m.width, fw, s.even_from);
                     }
                     if (row[a] >= 0 && m.weight != NULL) {
                         w[a] = dpari_cuda_get_wide(m.weight, choice, m.weight_type);
@@ -4851,7 +5393,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, TYPE != DPAR_TYPE_N
     }
 }
 
-static dpar_status dpari_cuda_combine(void *ctx, const dpar_mem_combine *combine)
+DPARI_INTERNAL dpar_status dpari_cuda_combine(void *ctx, const dpar_mem_combine *combine)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const dpar_mem_combine *m = combine;
@@ -4882,7 +5424,13 @@ static dpar_status dpari_cuda_combine(void *ctx, const dpar_mem_combine *combine
     return dpari_cuda_launch(gpu, "combine", kernel, s, dpari_cuda_wave(gpu, s.r.chunks));
 }
 
-/* ---- products of rows ---- */
+#endif /* DPAR_TRAIN_H */
+
+#ifdef DPAR_TRAIN_H
+
+/* ==== cuda/dot.c ==== */
+
+/* Products of rows: dpar_mem_layers.dot. */
 
 struct dpari_cuda_dots {
     dpar_mem_dot d;
@@ -4940,7 +5488,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     }
 }
 
-static dpar_status dpari_cuda_dot(void *ctx, const dpar_mem_dot *dot)
+DPARI_INTERNAL dpar_status dpari_cuda_dot(void *ctx, const dpar_mem_dot *dot)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const int32_t width = dpari_cuda_width(dot->type);
@@ -4970,7 +5518,13 @@ static dpar_status dpari_cuda_dot(void *ctx, const dpar_mem_dot *dot)
         dpari_cuda_wave(gpu, (dot->rows + DPARI_CUDA_WARPS - 1) / DPARI_CUDA_WARPS));
 }
 
-/* ---- cross-entropy --------------------------------------------------------------------------- */
+#endif /* DPAR_TRAIN_H */
+
+#ifdef DPAR_TRAIN_H
+
+/* ==== cuda/cross_entropy.c ==== */
+
+/* Cross-entropy: dpar_mem_layers.cross_entropy. */
 
 struct dpari_cuda_entropy {
     dpar_mem_cross_entropy x;
@@ -5160,7 +5714,8 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, TYPE == DPAR_F64 ? 
             const int none = x.hi[0] <= x.lo[0] && x.hi[1] <= x.lo[1];
             double own = 0.0;
             if (h >= 0) {
-                own = dpari_cuda_mul(1.0 - x.smoothing, dpari_cuda_get_wide(x.logits, token * x.rows + h, x.type));
+                own = dpari_cuda_mul(1.0 - x.smoothing,
+                                     dpari_cuda_get_wide(x.logits, token * x.rows + h, x.type));
             }
             if (x.smoothing > 0.0) { /* avoids 0 times infinity */
                 own = dpari_cuda_add(own, dpari_cuda_mul(x.smoothing / (double)x.vocabulary, sum));
@@ -5349,7 +5904,7 @@ static int dpari_cuda_entropy_fine(const dpar_mem_cross_entropy *x)
     return !some || (x->phase == DPAR_MEM_CROSS_ENTROPY_PART ? x->partial != NULL : x->lse != NULL);
 }
 
-static dpar_status dpari_cuda_entropy_op(void *ctx, const dpar_mem_cross_entropy *entropy)
+DPARI_INTERNAL dpar_status dpari_cuda_entropy_op(void *ctx, const dpar_mem_cross_entropy *entropy)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const int fast = gpu->fast_math && entropy->type == DPAR_F32;
@@ -5397,7 +5952,13 @@ static dpar_status dpari_cuda_entropy_op(void *ctx, const dpar_mem_cross_entropy
     return dpari_cuda_launch(gpu, "cross_entropy", kernel, s, blocks);
 }
 
-/* ---- online softmax -------------------------------------------------------------------------- */
+#endif /* DPAR_TRAIN_H */
+
+#ifdef DPAR_TRAIN_H
+
+/* ==== cuda/attention_merge.c ==== */
+
+/* Merges two results of attention by online softmax: dpar_mem_layers.attention_merge. */
 
 struct dpari_cuda_merge {
     dpar_mem_attention_merge m;
@@ -5466,7 +6027,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     }
 }
 
-static dpar_status dpari_cuda_merge_op(void *ctx, const dpar_mem_attention_merge *merge)
+DPARI_INTERNAL dpar_status dpari_cuda_merge_op(void *ctx, const dpar_mem_attention_merge *merge)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const int32_t width = dpari_cuda_width(merge->type);
@@ -5495,97 +6056,13 @@ static dpar_status dpari_cuda_merge_op(void *ctx, const dpar_mem_attention_merge
                              s, dpari_cuda_wave(gpu, s.chunks));
 }
 
-/* ---- planes ---------------------------------------------------------------------------------- */
+#endif /* DPAR_TRAIN_H */
 
-/* The points of a plane in several arrays, which are called sides (x, dy, ...), in as few dims as
- * all sides allow, with the last dim first. */
-template <int SIDES> struct dpari_cuda_plane {
-    int64_t points;
-    int64_t extent[DPAR_MAX_DIMS], stride[SIDES][DPAR_MAX_DIMS];
-    uint32_t magic[DPAR_MAX_DIMS];
-    uint8_t shift[DPAR_MAX_DIMS];
-    int32_t dims, small; /* small 1: indices fit in 31 bits, so that a multiplication replaces
-                            divisions */
-};
+#ifdef DPAR_TRAIN_H
 
-/* Computes the offset of point i from the plane's first point on each side. */
-template <int SIDES>
-__device__ static inline void dpari_cuda_plane_at(const dpari_cuda_plane<SIDES> &p, int64_t i,
-                                                  int64_t *at)
-{
-    DPARI_CUDA_UNROLL
-    for (int j = 0; j < SIDES; j++) {
-        at[j] = 0;
-    }
-    for (int32_t d = 0; d < p.dims; d++) {
-        int64_t q = 0;
-        if (d + 1 < p.dims) {
-            q = p.small ? (int64_t)dpari_cuda_over((uint32_t)i, p.magic[d], p.shift[d])
-                        : i / p.extent[d];
-        }
-        const int64_t r = i - q * p.extent[d];
-        DPARI_CUDA_UNROLL
-        for (int j = 0; j < SIDES; j++) {
-            at[j] += r * p.stride[j][d];
-        }
-        i = q;
-    }
-}
+/* ==== cuda/moments.c ==== */
 
-template <int SIDES>
-static void dpari_cuda_plane_lay(int32_t dims, const int64_t *extent, const int64_t *const *stride,
-                                 dpari_cuda_plane<SIDES> *p)
-{
-    memset(p, 0, sizeof *p);
-    p->points = 1;
-    for (int32_t d = dims - 1; d >= 0; d--) {
-        const int32_t k = p->dims - 1;
-        int32_t joins = k >= 0;
-        p->points *= extent[d];
-        if (extent[d] == 1) {
-            continue;
-        }
-        for (int32_t j = 0; j < SIDES; j++) {
-            joins = joins && stride[j][d] == p->stride[j][k] * p->extent[k];
-        }
-        if (joins) {
-            p->extent[k] *= extent[d];
-            continue;
-        }
-        p->extent[p->dims] = extent[d];
-        for (int32_t j = 0; j < SIDES; j++) {
-            p->stride[j][p->dims] = stride[j][d];
-        }
-        p->dims++;
-    }
-    p->small = p->points < INT64_C(0x7fffffff);
-    for (int32_t d = 0; d < p->dims && p->small && p->points > 0; d++) {
-        dpari_cuda_magic((uint32_t)p->extent[d], &p->magic[d], &p->shift[d]);
-    }
-}
-
-/* True if the counts are consistent: planes are samples times channels, and channels may form
- * groups. */
-static int dpari_cuda_planes_fine(int64_t planes, int32_t channels, int32_t groups, int32_t dims,
-                                  const int64_t *extent)
-{
-    if (dims < 0 || dims > DPAR_MAX_DIMS || planes < 0 || channels < 1 || planes % channels != 0 ||
-        groups < 0 || (groups > 0 && channels % groups != 0)) {
-        return 0;
-    }
-    for (int32_t d = 0; d < dims; d++) {
-        if (extent[d] < 0) {
-            return 0;
-        }
-    }
-    return 1;
-}
-
-/* ---- moments --------------------------------------------------------------------------------- */
-
-struct dpari_cuda_three_of {
-    double count, mean, m2;
-};
+/* Moments of planes: dpar_mem_layers.moments. */
 
 struct dpari_cuda_moment {
     dpar_mem_moments m;
@@ -5601,34 +6078,6 @@ struct dpari_cuda_moment {
     uint32_t magic;     /* for division by the points of a plane */
     uint8_t shift, room[7];
 };
-
-/* Merges b into a. share: b's part of both counts. both: the product of the counts over their
- * sum. */
-__device__ static inline void dpari_cuda_three_join_by(dpari_cuda_three_of *a,
-                                                       const dpari_cuda_three_of &b, double share,
-                                                       double both)
-{
-    const double delta = b.mean - a->mean;
-    if (a->count <= 0.0) {
-        *a = b;
-        return;
-    }
-    a->mean = dpari_cuda_add(a->mean, dpari_cuda_mul(delta, share));
-    a->m2 = dpari_cuda_add(
-        a->m2, dpari_cuda_add(b.m2, dpari_cuda_mul(dpari_cuda_mul(delta, delta), both)));
-    a->count += b.count;
-}
-
-__device__ static inline void dpari_cuda_three_join(dpari_cuda_three_of *a,
-                                                    const dpari_cuda_three_of &b)
-{
-    const double n = a->count + b.count;
-    if (a->count == b.count && n > 0.0 && n < 67108864.0) { /* 2^26: both are exact */
-        dpari_cuda_three_join_by(a, b, 0.5, 0.5 * b.count);
-    } else if (b.count > 0.0) {
-        dpari_cuda_three_join_by(a, b, b.count / n, a->count * b.count / n);
-    }
-}
 
 /* Returns the offset of point i of a set; points are counted through all planes of the set. */
 __device__ static inline int64_t dpari_cuda_point(const dpari_cuda_moment &s, int64_t set,
@@ -5852,7 +6301,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     }
 }
 
-static dpar_status dpari_cuda_moments(void *ctx, const dpar_mem_moments *moments)
+DPARI_INTERNAL dpar_status dpari_cuda_moments(void *ctx, const dpar_mem_moments *moments)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const dpar_mem_moments *m = moments;
@@ -5905,7 +6354,13 @@ static dpar_status dpari_cuda_moments(void *ctx, const dpar_mem_moments *moments
                      dpari_cuda_wave(gpu, (s.sets + DPARI_CUDA_WARPS - 1) / DPARI_CUDA_WARPS));
 }
 
-/* ---- norms ----------------------------------------------------------------------------------- */
+#endif /* DPAR_TRAIN_H */
+
+#ifdef DPAR_TRAIN_H
+
+/* ==== cuda/norm.c ==== */
+
+/* Normalization of planes: dpar_mem_layers.norm. */
 
 struct dpari_cuda_norm {
     dpar_mem_norm m;
@@ -6238,7 +6693,7 @@ static dpar_status dpari_cuda_norm_map(dpar_cuda *gpu, dpari_cuda_norm *s)
                              dpari_cuda_wave(gpu, call->planes * s->slices));
 }
 
-static dpar_status dpari_cuda_norm_of(void *ctx, const dpar_mem_norm *call)
+DPARI_INTERNAL dpar_status dpari_cuda_norm_of(void *ctx, const dpar_mem_norm *call)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const int sums = call->phase == DPAR_MEM_NORM_SUMS;
@@ -6276,379 +6731,11 @@ static dpar_status dpari_cuda_norm_of(void *ctx, const dpar_mem_norm *call)
     return sums ? dpari_cuda_norm_sum(gpu, &s) : dpari_cuda_norm_map(gpu, &s);
 }
 
-/* ---- blocks of 8 bits ------------------------------------------------------------------------ */
+#endif /* DPAR_TRAIN_H */
 
-struct dpari_cuda_quant {
-    dpar_mem_quantize q;
-    int64_t blocks;
-    int32_t even, even_code; /* 1: the numbers, and the codes, of all blocks can be accessed as
-                                vectors */
-    int32_t warps;           /* 1: a warp has a block of numbers; 0: all threads of a block together
-                                have one */
-    int32_t room;
-};
+#ifdef DPAR_TRAIN_H
 
-/* Rounds to e4m3: to nearest, ties to even, at most 448. Normal numbers keep 3 bits of the
- * fraction; below 2^-6 codes are multiples of 2^-9. */
-DPARI_CUDA_FN uint32_t dpari_cuda_to_f8(float f)
-{
-    const uint32_t x = dpari_cuda_bits<uint32_t>(f), size = x & 0x7fffffffu;
-    uint32_t code;
-    if (size >= 0x43e00000u) {
-        code = 0x7eu;                 /* 448 */
-    } else if (size >= 0x3c800000u) { /* 2^-6 */
-        code = dpari_cuda_shift(size, 20) - (120u << 3);
-        code = code > 0x7eu ? 0x7eu : code;
-    } else {
-        code = (uint32_t)rintf(dpari_cuda_bits<float>(size) * 512.0f);
-    }
-    return code == 0 ? 0 : code | (x >> 24 & 0x80u);
-}
-
-DPARI_CUDA_FN float dpari_cuda_from_f8(uint32_t code)
-{
-    const uint32_t sign = (code & 0x80u) << 24, size = code & 0x7fu;
-    if (size == 0x7fu) {
-        return dpari_cuda_bits<float>(sign | 0x7fc00000u);
-    }
-    if (size >= 8) {
-        return dpari_cuda_bits<float>(sign | ((size << 20) + (120u << 23)));
-    }
-    return sign != 0 ? -((float)size * (1.0f / 512.0f)) : (float)size * (1.0f / 512.0f);
-}
-
-/* Rounds four numbers, none of which is NaN. */
-__device__ static inline uint32_t dpari_cuda_to_f8s(const float *x)
-{
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-    uint16_t low, high;
-    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(low) : "f"(x[1]), "f"(x[0]));
-    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(high) : "f"(x[3]), "f"(x[2]));
-    const uint32_t y = low | (uint32_t)high << 16, size = y & 0x7f7f7f7fu;
-    return size | (y & (size + 0x7f7f7f7fu) & 0x80808080u); /* 0 has no sign */
-#else
-    uint32_t four = 0;
-    DPARI_CUDA_UNROLL
-    for (int e = 0; e < 4; e++) {
-        four |= dpari_cuda_to_f8(x[e]) << (8 * e);
-    }
-    return four;
-#endif
-}
-
-__device__ static inline uint32_t dpari_cuda_to_i8s(const float *x)
-{
-    uint32_t four = 0;
-    DPARI_CUDA_UNROLL
-    for (int e = 0; e < 4; e++) {
-        int32_t y = __float2int_rn(x[e]);
-        y = y < -127 ? -127 : y;
-        y = y > 127 ? 127 : y;
-        four |= ((uint32_t)y & 0xffu) << (8 * e);
-    }
-    return four;
-}
-
-__device__ static inline void dpari_cuda_from_codes(uint32_t four, int32_t type, float *x)
-{
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-    if (type == DPAR_F8) { /* through f16, which has all these values */
-        uint32_t low, high;
-        asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(low) : "h"((uint16_t)four));
-        asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(high) : "h"((uint16_t)(four >> 16)));
-        asm("cvt.f32.f16 %0, %1;" : "=f"(x[0]) : "h"((uint16_t)low));
-        asm("cvt.f32.f16 %0, %1;" : "=f"(x[1]) : "h"((uint16_t)(low >> 16)));
-        asm("cvt.f32.f16 %0, %1;" : "=f"(x[2]) : "h"((uint16_t)high));
-        asm("cvt.f32.f16 %0, %1;" : "=f"(x[3]) : "h"((uint16_t)(high >> 16)));
-        return;
-    }
-#endif
-    DPARI_CUDA_UNROLL
-    for (int e = 0; e < 4; e++) {
-        const uint32_t c = four >> (8 * e) & 0xffu;
-        x[e] = type == DPAR_F8 ? dpari_cuda_from_f8(c) : (float)(int32_t)(int8_t)c;
-    }
-}
-
-/* The divisor of a block's numbers. `over` is its reciprocal if a multiplication by it, with a
- * correction by the remainder, gives the correctly rounded quotient (Markstein 1990). This requires
- * that no remainder is so small or so large that a bit is lost. Otherwise `over` is 0. */
-struct dpari_cuda_scaling {
-    float scale, inverse;
-};
-
-DPARI_CUDA_FN float dpari_cuda_scaled(float x, dpari_cuda_scaling by)
-{
-    float q = dpari_cuda_mul(x, by.inverse);
-    if (by.inverse == 0.0f) {
-        return dpari_cuda_divide(x, by.scale);
-    }
-    q = fmaf(fmaf(-q, by.scale, x), by.inverse, q);
-    return fmaf(fmaf(-q, by.scale, x), by.inverse, q);
-}
-
-/* Returns the bits of the largest |x| of a warp. They are compared as integers, so that NaN and
- * infinity are the largest. */
-__device__ static inline uint32_t dpari_cuda_largest(uint32_t mine)
-{
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    return __reduce_max_sync(0xffffffffu, mine);
-#else
-    return dpari_cuda_warp_all<dpari_cuda_greatest>(mine);
-#endif
-}
-
-/* Loads four of a block's numbers as F32; those beyond its end are 0. */
-__device__ static inline void dpari_cuda_quant_load(const dpari_cuda_quant &s, int32_t type,
-                                                    int64_t first, int64_t n, int64_t i, float *x)
-{
-    const int32_t width = dpari_cuda_width(type);
-    dpari_cuda_four four;
-    if (i < n) {
-        dpari_cuda_load<0>(&four, (const unsigned char *)s.q.x + first * width, i, n, width,
-                           s.even);
-        dpari_cuda_widen(&four, type, x);
-    } else {
-        x[0] = x[1] = x[2] = x[3] = 0.0f;
-    }
-}
-
-__device__ static inline dpari_cuda_scaling dpari_cuda_scale_of(uint32_t largest, int32_t type)
-{
-    const float most = dpari_cuda_bits<float>(largest);
-    dpari_cuda_scaling by = {dpari_cuda_bits<float>((uint32_t)0x7fc00000u), 0.0f};
-    if (largest < 0x7f800000u) {
-        by.scale = dpari_cuda_divide(most, type == DPAR_F8 ? 448.0f : 127.0f);
-        by.scale = dpari_cuda_bits<uint32_t>(by.scale) < 0x00800000u ? 0.0f : by.scale;
-    }
-    if (by.scale >= 0x1p-64f && by.scale <= 0x1p100f) {
-        by.inverse = dpari_cuda_divide(1.0f, by.scale);
-    }
-    return by;
-}
-
-__device__ static inline int64_t dpari_cuda_quant_count(const dpari_cuda_quant &s, int64_t b)
-{
-    const int64_t left = s.q.count - b * s.q.block;
-    if (b >= s.blocks) {
-        return 0;
-    }
-    return left < s.q.block ? left : s.q.block;
-}
-
-__device__ static inline uint32_t dpari_cuda_larger(const float *x, uint32_t largest)
-{
-    DPARI_CUDA_UNROLL
-    for (int e = 0; e < 4; e++) {
-        const uint32_t size = dpari_cuda_bits<uint32_t>(x[e]) & 0x7fffffffu;
-        largest = size > largest ? size : largest;
-    }
-    return largest;
-}
-
-__device__ static inline void dpari_cuda_quant_scale(const dpari_cuda_quant &s, int64_t b,
-                                                     float scale)
-{
-    *(float *)(void *)((unsigned char *)s.q.scale + b * s.q.scale_step) = scale;
-}
-
-/* Stores codes i to i + 3 of the n codes of block b. */
-__device__ static inline void dpari_cuda_quant_store(const dpari_cuda_quant &s, int64_t b,
-                                                     int64_t n, int64_t i, const float *x,
-                                                     dpari_cuda_scaling by)
-{
-    unsigned char *code = (unsigned char *)s.q.code + b * s.q.code_step;
-    uint32_t four = 0;
-    if (by.scale > 0.0f) { /* otherwise the block contains NaN or infinity, or all its numbers are
-                              almost 0 */
-        float y[4];
-        DPARI_CUDA_UNROLL
-        for (int e = 0; e < 4; e++) {
-            y[e] = dpari_cuda_scaled(x[e], by);
-        }
-        four = s.q.code_type == DPAR_F8 ? dpari_cuda_to_f8s(y) : dpari_cuda_to_i8s(y);
-    }
-    if (s.even_code && i + 4 <= n) {
-        *(uint32_t *)(void *)(code + i) = four;
-        return;
-    }
-    for (int e = 0; e < 4 && i + e < n; e++) {
-        code[i + e] = (unsigned char)(four >> (8 * e));
-    }
-}
-
-/* Each warp has four blocks of at most 128 numbers (MANY), or one of at most 512, all in registers.
- * One lane computes the scale of a block for all lanes. TYPE is set if the kernel knows it. */
-template <int MANY, int TYPE>
-__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
-    dpari_cuda_quant_kernel(DPARI_CUDA_ARGS dpari_cuda_quant s)
-{
-    const int32_t type = TYPE != DPAR_TYPE_NONE ? TYPE : (int)s.q.type;
-    const int64_t warp = (int64_t)blockIdx.x * DPARI_CUDA_WARPS + threadIdx.x / 32;
-    const int64_t lane = threadIdx.x % 32, team = MANY ? 4 : 1;
-    for (int64_t b = warp * team; b < s.blocks; b += gridDim.x * DPARI_CUDA_WARPS * team) {
-        uint32_t largest[4] = {0, 0, 0, 0}, mine;
-        int64_t n[4];
-        float x[4][4];
-        DPARI_CUDA_UNROLL
-        for (int j = 0; j < 4; j++) {
-            const int64_t at = MANY ? b + j : b;
-            const int64_t i = 4 * lane + (MANY ? 0 : 128 * j);
-            n[j] = dpari_cuda_quant_count(s, at);
-            dpari_cuda_quant_load(s, type, at * s.q.block, n[j], i, x[j]);
-        }
-        DPARI_CUDA_UNROLL
-        for (int j = 0; j < 4; j++) {
-            const int k = MANY ? j : 0;
-            largest[k] = dpari_cuda_larger(x[j], largest[k]);
-        }
-        DPARI_CUDA_UNROLL
-        for (int j = 0; j < (MANY ? 4 : 1); j++) {
-            largest[j] = dpari_cuda_largest(largest[j]);
-        }
-        mine = largest[0];
-        if (MANY) {
-            const uint32_t second = lane % 2 == 0 ? largest[2] : largest[3];
-            mine = lane % 2 == 0 ? mine : largest[1];
-            mine = lane % 4 < 2 ? mine : second;
-        }
-        const dpari_cuda_scaling by = dpari_cuda_scale_of(mine, s.q.code_type);
-        if (lane < team && b + lane < s.blocks) {
-            dpari_cuda_quant_scale(s, b + lane, by.scale);
-        }
-        DPARI_CUDA_UNROLL
-        for (int j = 0; j < 4; j++) {
-            const int64_t at = MANY ? b + j : b;
-            const int64_t i = 4 * lane + (MANY ? 0 : 128 * j);
-            dpari_cuda_scaling its;
-            its.scale = __shfl_sync(0xffffffffu, by.scale, MANY ? j : 0);
-            its.inverse = __shfl_sync(0xffffffffu, by.inverse, MANY ? j : 0);
-            if (i < n[j]) {
-                dpari_cuda_quant_store(s, at, n[j], i, x[j], its);
-            }
-        }
-    }
-}
-
-/* Each block of threads has one block of numbers, which it reads twice. */
-__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
-    dpari_cuda_quant_long_kernel(DPARI_CUDA_ARGS dpari_cuda_quant s)
-{
-    for (int64_t b = blockIdx.x; b < s.blocks; b += gridDim.x) {
-        const int64_t first = b * s.q.block, n = dpari_cuda_quant_count(s, b);
-        uint32_t largest = 0;
-        dpari_cuda_scaling by;
-        float x[4];
-        for (int64_t i = 4 * (int64_t)threadIdx.x; i < n; i += 4 * DPARI_CUDA_THREADS) {
-            dpari_cuda_quant_load(s, s.q.type, first, n, i, x);
-            largest = dpari_cuda_larger(x, largest);
-        }
-        largest = dpari_cuda_block_all<dpari_cuda_greatest>(dpari_cuda_largest(largest), 0u);
-        by = dpari_cuda_scale_of(largest, s.q.code_type);
-        if (threadIdx.x == 0) {
-            dpari_cuda_quant_scale(s, b, by.scale);
-        }
-        for (int64_t i = 4 * (int64_t)threadIdx.x; i < n; i += 4 * DPARI_CUDA_THREADS) {
-            dpari_cuda_quant_load(s, s.q.type, first, n, i, x);
-            dpari_cuda_quant_store(s, b, n, i, x, by);
-        }
-    }
-}
-
-/* Loads codes i to i + 3 of the n codes of a block. */
-__device__ static inline uint32_t
-dpari_cuda_quant_codes(const dpari_cuda_quant &s, const unsigned char *code, int64_t n, int64_t i)
-{
-    uint32_t four = 0;
-    if (s.even_code && i + 4 <= n) {
-        return *(const uint32_t *)(const void *)(code + i);
-    }
-    for (int e = 0; e < 4 && i + e < n; e++) {
-        four |= (uint32_t)code[i + e] << (8 * e);
-    }
-    return four;
-}
-
-/* Each warp has four blocks of at most 128 numbers, whose type has at most 32 bits and which are
- * stored without being added to anything. */
-template <int TYPE>
-__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
-    dpari_cuda_unquant_many_kernel(DPARI_CUDA_ARGS dpari_cuda_quant s)
-{
-    enum { TEAM = 4 };
-    const int32_t width = dpari_cuda_width(TYPE);
-    const int64_t warp = (int64_t)blockIdx.x * DPARI_CUDA_WARPS + threadIdx.x / 32;
-    const int32_t i = 4 * (int32_t)(threadIdx.x % 32);
-    for (int64_t b = warp * TEAM; b < s.blocks; b += gridDim.x * DPARI_CUDA_WARPS * TEAM) {
-        const unsigned char *code = (const unsigned char *)s.q.code + b * s.q.code_step;
-        const unsigned char *scale = (const unsigned char *)s.q.scale + b * s.q.scale_step;
-        unsigned char *to = (unsigned char *)s.q.x + b * s.q.block * width;
-        const int64_t left = s.q.count - b * s.q.block; /* number of elements in all blocks from b
-                                                           on */
-        uint32_t four[TEAM];
-        float by[TEAM];
-        int32_t n[TEAM];
-        DPARI_CUDA_UNROLL
-        for (int j = 0; j < TEAM; j++) {
-            const int64_t more = left - j * s.q.block;
-            n[j] = (int32_t)(more < s.q.block ? more : s.q.block);
-            if (i < n[j]) {
-                four[j] = dpari_cuda_quant_codes(s, code + j * s.q.code_step, n[j], i);
-                by[j] = *(const float *)(const void *)(scale + j * s.q.scale_step);
-            }
-        }
-        DPARI_CUDA_UNROLL
-        for (int j = 0; j < TEAM; j++) {
-            dpari_cuda_four made;
-            float x[4];
-            if (i < n[j]) {
-                dpari_cuda_from_codes(four[j], s.q.code_type, x);
-                DPARI_CUDA_UNROLL
-                for (int e = 0; e < 4; e++) {
-                    x[e] = dpari_cuda_plain(dpari_cuda_mul(x[e], by[j]));
-                }
-                dpari_cuda_narrow(&made, TYPE, x);
-                dpari_cuda_store<0>(&made, to + j * s.q.block * width, i, n[j], width, s.even);
-            }
-        }
-    }
-}
-
-__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
-    dpari_cuda_unquant_kernel(DPARI_CUDA_ARGS dpari_cuda_quant s)
-{
-    const int32_t width = dpari_cuda_width(s.q.type);
-    const int64_t team = s.warps ? DPARI_CUDA_WARPS : 1;
-    const int64_t lanes = s.warps ? 32 : DPARI_CUDA_THREADS, lane = threadIdx.x % lanes;
-    int64_t b = blockIdx.x * team + threadIdx.x / lanes;
-    for (; b < s.blocks; b += gridDim.x * team) {
-        const int64_t first = b * s.q.block;
-        const int64_t n = s.q.count - first < s.q.block ? s.q.count - first : s.q.block;
-        const unsigned char *code = (const unsigned char *)s.q.code + b * s.q.code_step;
-        unsigned char *base = (unsigned char *)s.q.x + first * width;
-        const float scale =
-            *(const float *)(const void *)((const unsigned char *)s.q.scale + b * s.q.scale_step);
-        for (int64_t i = 4 * lane; i < n; i += 4 * lanes) {
-            dpari_cuda_four old;
-            double x[4], y[4];
-            float v[4];
-            dpari_cuda_from_codes(dpari_cuda_quant_codes(s, code, n, i), s.q.code_type, v);
-            if (s.q.accumulate) {
-                dpari_cuda_load<0>(&old, base, i, n, width, s.even);
-                dpari_cuda_widen(&old, s.q.type, y);
-            }
-            DPARI_CUDA_UNROLL
-            for (int e = 0; e < 4; e++) {
-                x[e] = dpari_cuda_from_f32(dpari_cuda_mul(v[e], scale));
-                x[e] = s.q.accumulate ? dpari_cuda_add(y[e], x[e]) : x[e];
-            }
-            dpari_cuda_narrow(&old, s.q.type, x);
-            dpari_cuda_store<0>(&old, base, i, n, width, s.even);
-        }
-    }
-}
-
-/* ---- blocks in the formats of tensor cores ---- */
+/* ==== cuda/block_formats.c ==== */
 
 struct dpari_cuda_micro {
     int32_t digits, least, most; /* digits of the fraction; exponents of the smallest normal number,
@@ -6889,8 +6976,8 @@ static dpari_cuda_quanter dpari_cuda_quanter_of(int32_t format, int back)
     }
 }
 
-static dpar_status dpari_cuda_micro_op(dpar_cuda *gpu, const char *name,
-                                       const dpar_mem_quantize *call, int back)
+DPARI_INTERNAL dpar_status dpari_cuda_micro_op(dpar_cuda *gpu, const char *name,
+                                               const dpar_mem_quantize *call, int back)
 {
     const int fine = call->format >= DPAR_MEM_MXFP8 && call->format <= DPAR_MEM_NVFP4;
     const dpari_cuda_micro f = dpari_cuda_micro_of(call->format);
@@ -6913,6 +7000,329 @@ static dpar_status dpari_cuda_micro_op(dpar_cuda *gpu, const char *name,
     return dpari_cuda_launch(
         gpu, name, dpari_cuda_quanter_of(call->format, back), s,
         dpari_cuda_units_blocks(gpu, (s.blocks * f.block / 4 + 3) / (back ? 1 : 4)));
+}
+
+#endif /* DPAR_TRAIN_H */
+
+#ifdef DPAR_TRAIN_H
+
+/* ==== cuda/quantize.c ==== */
+
+/* Blocks of 8-bit codes: dpar_mem_layers.quantize and dequantize. */
+
+/* Rounds to e4m3: to nearest, ties to even, at most 448. Normal numbers keep 3 bits of the
+ * fraction; below 2^-6 codes are multiples of 2^-9. */
+DPARI_CUDA_FN uint32_t dpari_cuda_to_f8(float f)
+{
+    const uint32_t x = dpari_cuda_bits<uint32_t>(f), size = x & 0x7fffffffu;
+    uint32_t code;
+    if (size >= 0x43e00000u) {
+        code = 0x7eu;                 /* 448 */
+    } else if (size >= 0x3c800000u) { /* 2^-6 */
+        code = dpari_cuda_shift(size, 20) - (120u << 3);
+        code = code > 0x7eu ? 0x7eu : code;
+    } else {
+        code = (uint32_t)rintf(dpari_cuda_bits<float>(size) * 512.0f);
+    }
+    return code == 0 ? 0 : code | (x >> 24 & 0x80u);
+}
+
+DPARI_CUDA_FN float dpari_cuda_from_f8(uint32_t code)
+{
+    const uint32_t sign = (code & 0x80u) << 24, size = code & 0x7fu;
+    if (size == 0x7fu) {
+        return dpari_cuda_bits<float>(sign | 0x7fc00000u);
+    }
+    if (size >= 8) {
+        return dpari_cuda_bits<float>(sign | ((size << 20) + (120u << 23)));
+    }
+    return sign != 0 ? -((float)size * (1.0f / 512.0f)) : (float)size * (1.0f / 512.0f);
+}
+
+/* Rounds four numbers, none of which is NaN. */
+__device__ static inline uint32_t dpari_cuda_to_f8s(const float *x)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+    uint16_t low, high;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(low) : "f"(x[1]), "f"(x[0]));
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(high) : "f"(x[3]), "f"(x[2]));
+    const uint32_t y = low | (uint32_t)high << 16, size = y & 0x7f7f7f7fu;
+    return size | (y & (size + 0x7f7f7f7fu) & 0x80808080u); /* 0 has no sign */
+#else
+    uint32_t four = 0;
+    DPARI_CUDA_UNROLL
+    for (int e = 0; e < 4; e++) {
+        four |= dpari_cuda_to_f8(x[e]) << (8 * e);
+    }
+    return four;
+#endif
+}
+
+__device__ static inline uint32_t dpari_cuda_to_i8s(const float *x)
+{
+    uint32_t four = 0;
+    DPARI_CUDA_UNROLL
+    for (int e = 0; e < 4; e++) {
+        int32_t y = __float2int_rn(x[e]);
+        y = y < -127 ? -127 : y;
+        y = y > 127 ? 127 : y;
+        four |= ((uint32_t)y & 0xffu) << (8 * e);
+    }
+    return four;
+}
+
+__device__ static inline void dpari_cuda_from_codes(uint32_t four, int32_t type, float *x)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+    if (type == DPAR_F8) { /* through f16, which has all these values */
+        uint32_t low, high;
+        asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(low) : "h"((uint16_t)four));
+        asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(high) : "h"((uint16_t)(four >> 16)));
+        asm("cvt.f32.f16 %0, %1;" : "=f"(x[0]) : "h"((uint16_t)low));
+        asm("cvt.f32.f16 %0, %1;" : "=f"(x[1]) : "h"((uint16_t)(low >> 16)));
+        asm("cvt.f32.f16 %0, %1;" : "=f"(x[2]) : "h"((uint16_t)high));
+        asm("cvt.f32.f16 %0, %1;" : "=f"(x[3]) : "h"((uint16_t)(high >> 16)));
+        return;
+    }
+#endif
+    DPARI_CUDA_UNROLL
+    for (int e = 0; e < 4; e++) {
+        const uint32_t c = four >> (8 * e) & 0xffu;
+        x[e] = type == DPAR_F8 ? dpari_cuda_from_f8(c) : (float)(int32_t)(int8_t)c;
+    }
+}
+
+/* The divisor of a block's numbers. `over` is its reciprocal if a multiplication by it, with a
+ * correction by the remainder, gives the correctly rounded quotient (Markstein 1990). This requires
+ * that no remainder is so small or so large that a bit is lost. Otherwise `over` is 0. */
+struct dpari_cuda_scaling {
+    float scale, inverse;
+};
+
+DPARI_CUDA_FN float dpari_cuda_scaled(float x, dpari_cuda_scaling by)
+{
+    float q = dpari_cuda_mul(x, by.inverse);
+    if (by.inverse == 0.0f) {
+        return dpari_cuda_divide(x, by.scale);
+    }
+    q = fmaf(fmaf(-q, by.scale, x), by.inverse, q);
+    return fmaf(fmaf(-q, by.scale, x), by.inverse, q);
+}
+
+__device__ static inline dpari_cuda_scaling dpari_cuda_scale_of(uint32_t largest, int32_t type)
+{
+    const float most = dpari_cuda_bits<float>(largest);
+    dpari_cuda_scaling by = {dpari_cuda_bits<float>((uint32_t)0x7fc00000u), 0.0f};
+    if (largest < 0x7f800000u) {
+        by.scale = dpari_cuda_divide(most, type == DPAR_F8 ? 448.0f : 127.0f);
+        by.scale = dpari_cuda_bits<uint32_t>(by.scale) < 0x00800000u ? 0.0f : by.scale;
+    }
+    if (by.scale >= 0x1p-64f && by.scale <= 0x1p100f) {
+        by.inverse = dpari_cuda_divide(1.0f, by.scale);
+    }
+    return by;
+}
+
+__device__ static inline void dpari_cuda_quant_scale(const dpari_cuda_quant &s, int64_t b,
+                                                     float scale)
+{
+    *(float *)(void *)((unsigned char *)s.q.scale + b * s.q.scale_step) = scale;
+}
+
+/* Stores codes i to i + 3 of the n codes of block b. */
+__device__ static inline void dpari_cuda_quant_store(const dpari_cuda_quant &s, int64_t b,
+                                                     int64_t n, int64_t i, const float *x,
+                                                     dpari_cuda_scaling by)
+{
+    unsigned char *code = (unsigned char *)s.q.code + b * s.q.code_step;
+    uint32_t four = 0;
+    if (by.scale > 0.0f) { /* otherwise the block contains NaN or infinity, or all its numbers are
+                              almost 0 */
+        float y[4];
+        DPARI_CUDA_UNROLL
+        for (int e = 0; e < 4; e++) {
+            y[e] = dpari_cuda_scaled(x[e], by);
+        }
+        four = s.q.code_type == DPAR_F8 ? dpari_cuda_to_f8s(y) : dpari_cuda_to_i8s(y);
+    }
+    if (s.even_code && i + 4 <= n) {
+        *(uint32_t *)(void *)(code + i) = four;
+        return;
+    }
+    for (int e = 0; e < 4 && i + e < n; e++) {
+        code[i + e] = (unsigned char)(four >> (8 * e));
+    }
+}
+
+/* Each warp has four blocks of at most 128 numbers (MANY), or one of at most 512, all in registers.
+ * One lane computes the scale of a block for all lanes. TYPE is set if the kernel knows it. */
+template <int MANY, int TYPE>
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
+    dpari_cuda_quant_kernel(DPARI_CUDA_ARGS dpari_cuda_quant s)
+{
+    const int32_t type = TYPE != DPAR_TYPE_NONE ? TYPE : (int)s.q.type;
+    const int64_t warp = (int64_t)blockIdx.x * DPARI_CUDA_WARPS + threadIdx.x / 32;
+    const int64_t lane = threadIdx.x % 32, team = MANY ? 4 : 1;
+    for (int64_t b = warp * team; b < s.blocks; b += gridDim.x * DPARI_CUDA_WARPS * team) {
+        uint32_t largest[4] = {0, 0, 0, 0}, mine;
+        int64_t n[4];
+        float x[4][4];
+        DPARI_CUDA_UNROLL
+        for (int j = 0; j < 4; j++) {
+            const int64_t at = MANY ? b + j : b;
+            const int64_t i = 4 * lane + (MANY ? 0 : 128 * j);
+            n[j] = dpari_cuda_quant_count(s, at);
+            dpari_cuda_quant_load(s, type, at * s.q.block, n[j], i, x[j]);
+        }
+        DPARI_CUDA_UNROLL
+        for (int j = 0; j < 4; j++) {
+            const int k = MANY ? j : 0;
+            largest[k] = dpari_cuda_larger(x[j], largest[k]);
+        }
+        DPARI_CUDA_UNROLL
+        for (int j = 0; j < (MANY ? 4 : 1); j++) {
+            largest[j] = dpari_cuda_largest(largest[j]);
+        }
+        mine = largest[0];
+        if (MANY) {
+            const uint32_t second = lane % 2 == 0 ? largest[2] : largest[3];
+            mine = lane % 2 == 0 ? mine : largest[1];
+            mine = lane % 4 < 2 ? mine : second;
+        }
+        const dpari_cuda_scaling by = dpari_cuda_scale_of(mine, s.q.code_type);
+        if (lane < team && b + lane < s.blocks) {
+            dpari_cuda_quant_scale(s, b + lane, by.scale);
+        }
+        DPARI_CUDA_UNROLL
+        for (int j = 0; j < 4; j++) {
+            const int64_t at = MANY ? b + j : b;
+            const int64_t i = 4 * lane + (MANY ? 0 : 128 * j);
+            dpari_cuda_scaling its;
+            its.scale = __shfl_sync(0xffffffffu, by.scale, MANY ? j : 0);
+            its.inverse = __shfl_sync(0xffffffffu, by.inverse, MANY ? j : 0);
+            if (i < n[j]) {
+                dpari_cuda_quant_store(s, at, n[j], i, x[j], its);
+            }
+        }
+    }
+}
+
+/* Each block of threads has one block of numbers, which it reads twice. */
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+    dpari_cuda_quant_long_kernel(DPARI_CUDA_ARGS dpari_cuda_quant s)
+{
+    for (int64_t b = blockIdx.x; b < s.blocks; b += gridDim.x) {
+        const int64_t first = b * s.q.block, n = dpari_cuda_quant_count(s, b);
+        uint32_t largest = 0;
+        dpari_cuda_scaling by;
+        float x[4];
+        for (int64_t i = 4 * (int64_t)threadIdx.x; i < n; i += 4 * DPARI_CUDA_THREADS) {
+            dpari_cuda_quant_load(s, s.q.type, first, n, i, x);
+            largest = dpari_cuda_larger(x, largest);
+        }
+        largest = dpari_cuda_block_all<dpari_cuda_greatest>(dpari_cuda_largest(largest), 0u);
+        by = dpari_cuda_scale_of(largest, s.q.code_type);
+        if (threadIdx.x == 0) {
+            dpari_cuda_quant_scale(s, b, by.scale);
+        }
+        for (int64_t i = 4 * (int64_t)threadIdx.x; i < n; i += 4 * DPARI_CUDA_THREADS) {
+            dpari_cuda_quant_load(s, s.q.type, first, n, i, x);
+            dpari_cuda_quant_store(s, b, n, i, x, by);
+        }
+    }
+}
+
+/* Loads codes i to i + 3 of the n codes of a block. */
+__device__ static inline uint32_t
+dpari_cuda_quant_codes(const dpari_cuda_quant &s, const unsigned char *code, int64_t n, int64_t i)
+{
+    uint32_t four = 0;
+    if (s.even_code && i + 4 <= n) {
+        return *(const uint32_t *)(const void *)(code + i);
+    }
+    for (int e = 0; e < 4 && i + e < n; e++) {
+        four |= (uint32_t)code[i + e] << (8 * e);
+    }
+    return four;
+}
+
+/* Each warp has four blocks of at most 128 numbers, whose type has at most 32 bits and which are
+ * stored without being added to anything. */
+template <int TYPE>
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+    dpari_cuda_unquant_many_kernel(DPARI_CUDA_ARGS dpari_cuda_quant s)
+{
+    enum { TEAM = 4 };
+    const int32_t width = dpari_cuda_width(TYPE);
+    const int64_t warp = (int64_t)blockIdx.x * DPARI_CUDA_WARPS + threadIdx.x / 32;
+    const int32_t i = 4 * (int32_t)(threadIdx.x % 32);
+    for (int64_t b = warp * TEAM; b < s.blocks; b += gridDim.x * DPARI_CUDA_WARPS * TEAM) {
+        const unsigned char *code = (const unsigned char *)s.q.code + b * s.q.code_step;
+        const unsigned char *scale = (const unsigned char *)s.q.scale + b * s.q.scale_step;
+        unsigned char *to = (unsigned char *)s.q.x + b * s.q.block * width;
+        const int64_t left = s.q.count - b * s.q.block; /* number of elements in all blocks from b
+                                                           on */
+        uint32_t four[TEAM];
+        float by[TEAM];
+        int32_t n[TEAM];
+        DPARI_CUDA_UNROLL
+        for (int j = 0; j < TEAM; j++) {
+            const int64_t more = left - j * s.q.block;
+            n[j] = (int32_t)(more < s.q.block ? more : s.q.block);
+            if (i < n[j]) {
+                four[j] = dpari_cuda_quant_codes(s, code + j * s.q.code_step, n[j], i);
+                by[j] = *(const float *)(const void *)(scale + j * s.q.scale_step);
+            }
+        }
+        DPARI_CUDA_UNROLL
+        for (int j = 0; j < TEAM; j++) {
+            dpari_cuda_four made;
+            float x[4];
+            if (i < n[j]) {
+                dpari_cuda_from_codes(four[j], s.q.code_type, x);
+                DPARI_CUDA_UNROLL
+                for (int e = 0; e < 4; e++) {
+                    x[e] = dpari_cuda_plain(dpari_cuda_mul(x[e], by[j]));
+                }
+                dpari_cuda_narrow(&made, TYPE, x);
+                dpari_cuda_store<0>(&made, to + j * s.q.block * width, i, n[j], width, s.even);
+            }
+        }
+    }
+}
+
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+    dpari_cuda_unquant_kernel(DPARI_CUDA_ARGS dpari_cuda_quant s)
+{
+    const int32_t width = dpari_cuda_width(s.q.type);
+    const int64_t team = s.warps ? DPARI_CUDA_WARPS : 1;
+    const int64_t lanes = s.warps ? 32 : DPARI_CUDA_THREADS, lane = threadIdx.x % lanes;
+    int64_t b = blockIdx.x * team + threadIdx.x / lanes;
+    for (; b < s.blocks; b += gridDim.x * team) {
+        const int64_t first = b * s.q.block;
+        const int64_t n = s.q.count - first < s.q.block ? s.q.count - first : s.q.block;
+        const unsigned char *code = (const unsigned char *)s.q.code + b * s.q.code_step;
+        unsigned char *base = (unsigned char *)s.q.x + first * width;
+        const float scale =
+            *(const float *)(const void *)((const unsigned char *)s.q.scale + b * s.q.scale_step);
+        for (int64_t i = 4 * lane; i < n; i += 4 * lanes) {
+            dpari_cuda_four old;
+            double x[4], y[4];
+            float v[4];
+            dpari_cuda_from_codes(dpari_cuda_quant_codes(s, code, n, i), s.q.code_type, v);
+            if (s.q.accumulate) {
+                dpari_cuda_load<0>(&old, base, i, n, width, s.even);
+                dpari_cuda_widen(&old, s.q.type, y);
+            }
+            DPARI_CUDA_UNROLL
+            for (int e = 0; e < 4; e++) {
+                x[e] = dpari_cuda_from_f32(dpari_cuda_mul(v[e], scale));
+                x[e] = s.q.accumulate ? dpari_cuda_add(y[e], x[e]) : x[e];
+            }
+            dpari_cuda_narrow(&old, s.q.type, x);
+            dpari_cuda_store<0>(&old, base, i, n, width, s.even);
+        }
+    }
 }
 
 /* Launches a quantization kernel. team: number of blocks of numbers that a block of threads
@@ -6943,7 +7353,7 @@ static dpar_status dpari_cuda_quantum(dpar_cuda *gpu, const char *name,
                              dpari_cuda_wave(gpu, (s.blocks + team - 1) / team));
 }
 
-static dpar_status dpari_cuda_quantize(void *ctx, const dpar_mem_quantize *quantize)
+DPARI_INTERNAL dpar_status dpari_cuda_quantize(void *ctx, const dpar_mem_quantize *quantize)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const int64_t block = quantize->block;
@@ -6968,7 +7378,7 @@ static dpar_status dpari_cuda_quantize(void *ctx, const dpar_mem_quantize *quant
     return dpari_cuda_quantum(gpu, "quantize", quantize, team, kernel);
 }
 
-static dpar_status dpari_cuda_dequantize(void *ctx, const dpar_mem_quantize *quantize)
+DPARI_INTERNAL dpar_status dpari_cuda_dequantize(void *ctx, const dpar_mem_quantize *quantize)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const dpar_mem_quantize *call = quantize;
@@ -6986,9 +7396,9 @@ static dpar_status dpari_cuda_dequantize(void *ctx, const dpar_mem_quantize *qua
                               dpari_cuda_unquant_kernel);
 }
 
-#endif
+#endif /* DPAR_TRAIN_H */
 
-/* ---- the table ------------------------------------------------------------------------------- */
+/* ==== cuda/cuda.c ==== */
 
 static dpar_status dpari_cuda_wait(void *ctx)
 {
@@ -7000,168 +7410,6 @@ static dpar_status dpari_cuda_wait(void *ctx)
     }
     return dpari_cuda_leave(gpu, before, st);
 }
-
-/* True if CUDA knows the memory already, because it is a device's, managed or registered. */
-static int dpari_cuda_reached(const void *at)
-{
-    struct cudaPointerAttributes about;
-    const cudaError_t error = cudaPointerGetAttributes(&about, at);
-    if (error != cudaSuccess) {
-        (void)cudaGetLastError();
-        return 0;
-    }
-    return about.type != cudaMemoryTypeUnregistered;
-}
-
-/* Returns the range of held pages that contains byte `at`, or the next range after it, or -1 if
- * there is none. */
-static int32_t dpari_cuda_held(const dpar_cuda *gpu, uintptr_t at)
-{
-    int32_t i, next = -1;
-    for (i = 0; i < gpu->held_n; i++) {
-        if (gpu->held[i].hi > at && (next < 0 || gpu->held[i].lo < gpu->held[next].lo)) {
-            next = i;
-        }
-    }
-    return next;
-}
-
-/* Registers the pages [lo, hi), none of which this gpu holds. Leaves pages alone that others have
- * registered. */
-static dpar_status dpari_cuda_hold(dpar_cuda *gpu, uintptr_t lo, uintptr_t hi)
-{
-    void *seen = NULL;
-    cudaError_t error = cudaHostRegister((void *)lo, (size_t)(hi - lo),
-                                         cudaHostRegisterPortable | cudaHostRegisterMapped);
-    if (error == cudaErrorHostMemoryAlreadyRegistered && dpari_cuda_reached((void *)lo) &&
-        dpari_cuda_reached((void *)(hi - 1))) {
-        (void)cudaGetLastError();
-        return DPAR_OK;
-    }
-    if (error == cudaSuccess) {
-        gpu->held[gpu->held_n].lo = lo;
-        gpu->held[gpu->held_n++].hi = hi;
-        error = cudaHostGetDevicePointer(&seen, (void *)lo, 0);
-        if (error == cudaSuccess && (uintptr_t)seen != lo) {
-            return dpari_cuda_say(DPAR_E_SYSTEM, &gpu->why, "pin",
-                                  "the device has other addresses for host memory than the host");
-        }
-    }
-    return dpari_cuda_heard(gpu, error, "cudaHostRegister");
-}
-
-/* Unregisters the pages that no pin needs any more. */
-static dpar_status dpari_cuda_release(dpar_cuda *gpu)
-{
-    dpar_status st = DPAR_OK;
-    int32_t i, k;
-    for (i = gpu->held_n - 1; i >= 0; i--) {
-        for (k = 0; k < gpu->pins; k++) {
-            if (gpu->pin[k].lo < gpu->held[i].hi && gpu->held[i].lo < gpu->pin[k].hi) {
-                break;
-            }
-        }
-        if (k == gpu->pins) {
-            const cudaError_t error = cudaHostUnregister((void *)gpu->held[i].lo);
-            const dpar_status s = dpari_cuda_heard(gpu, error, "cudaHostUnregister");
-            if (st == DPAR_OK) {
-                st = s;
-            }
-            gpu->held[i] = gpu->held[--gpu->held_n];
-        }
-    }
-    return st;
-}
-
-/* Pins whole pages. If a page holds memory of several owners, it is unregistered when the last of
- * them unpins it. */
-static dpar_status dpari_cuda_pin(void *ctx, void *memory, int64_t bytes)
-{
-    dpar_cuda *gpu = (dpar_cuda *)ctx;
-    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)memory;
-    uintptr_t at = first / page * page, lo = at, hi;
-    int32_t k;
-    int before = 0;
-    dpar_status st;
-    if (memory == NULL || bytes <= 0) {
-        return bytes == 0 ? DPAR_OK : dpari_cuda_wrong(gpu, "pin");
-    }
-    hi = (first + (uintptr_t)bytes + page - 1) / page * page;
-    st = dpari_cuda_enter(gpu, &before);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    k = dpari_cuda_held(gpu, at);
-    if ((k < 0 || gpu->held[k].lo >= hi) && dpari_cuda_reached(memory) &&
-        dpari_cuda_reached((unsigned char *)memory + bytes - 1)) {
-        return dpari_cuda_leave(gpu, before, DPAR_OK); /* the memory is the device's, managed, or
-                                                          pinned by others */
-    }
-    for (; at < hi && st == DPAR_OK; k = dpari_cuda_held(gpu, at)) {
-        const uintptr_t next = k < 0 || gpu->held[k].lo >= hi ? hi : gpu->held[k].lo;
-        if (gpu->pins == DPARI_CUDA_PINS || gpu->held_n == DPARI_CUDA_PINS) {
-            st = dpari_cuda_say(DPAR_E_MEMORY, &gpu->why, "pin",
-                                "all 128 pins are in use: unpin some memory first");
-        } else if (next > at) {
-            st = dpari_cuda_hold(gpu, at, next);
-            at = next;
-        } else {
-            at = gpu->held[k].hi;
-        }
-    }
-    if (st == DPAR_OK) {
-        gpu->pin[gpu->pins].memory = first;
-        gpu->pin[gpu->pins].lo = lo;
-        gpu->pin[gpu->pins++].hi = hi;
-    } else {
-        const dpar_why why = gpu->why;
-        (void)dpari_cuda_release(gpu);
-        gpu->why = why;
-    }
-    return dpari_cuda_leave(gpu, before, st);
-}
-
-static dpar_status dpari_cuda_unpin(void *ctx, void *memory)
-{
-    dpar_cuda *gpu = (dpar_cuda *)ctx;
-    int32_t k = gpu->pins - 1;
-    int before = 0;
-    dpar_status st;
-    while (k >= 0 && gpu->pin[k].memory != (uintptr_t)memory) {
-        k--;
-    }
-    if (k < 0) { /* memory that needed no pin, see dpari_cuda_pin */
-        return DPAR_OK;
-    }
-    gpu->pin[k] = gpu->pin[--gpu->pins];
-    st = dpari_cuda_enter(gpu, &before);
-    if (st == DPAR_OK) {
-        st = dpari_cuda_release(gpu);
-    }
-    return dpari_cuda_leave(gpu, before, st);
-}
-
-#ifdef DPAR_TRAIN_H
-static void dpari_cuda_layers(dpar_mem_layers *l)
-{
-    l->squares = dpari_cuda_squares;
-    l->clip = dpari_cuda_clip;
-    l->optimize = dpari_cuda_optimize;
-    l->round = dpari_cuda_round;
-    l->gather = dpari_cuda_gather;
-    l->scatter = dpari_cuda_scatter_add;
-    l->combine = dpari_cuda_combine;
-    l->dot = dpari_cuda_dot;
-    l->cross_entropy = dpari_cuda_entropy_op;
-    l->attention_merge = dpari_cuda_merge_op;
-    l->moments = dpari_cuda_moments;
-    l->norm = dpari_cuda_norm_of;
-    l->quantize = dpari_cuda_quantize;
-    l->dequantize = dpari_cuda_dequantize;
-}
-#endif
-
-extern "C" {
 
 DPAR_API void dpar_cuda_mem(dpar_cuda *gpu, dpar_mem *mem)
 {
@@ -7177,18 +7425,23 @@ DPAR_API void dpar_cuda_mem(dpar_cuda *gpu, dpar_mem *mem)
 #ifdef DPAR_TRAIN_H
     if (gpu->known != NULL) { /* the device is open */
         dpar_mem_layers *layers = &((dpari_cuda_memory *)gpu->known)->layers;
-        dpari_cuda_layers(layers);
+        layers->squares = dpari_cuda_squares;
+        layers->clip = dpari_cuda_clip;
+        layers->optimize = dpari_cuda_optimize;
+        layers->round = dpari_cuda_round;
+        layers->gather = dpari_cuda_gather;
+        layers->scatter = dpari_cuda_scatter_add;
+        layers->combine = dpari_cuda_combine;
+        layers->dot = dpari_cuda_dot;
+        layers->cross_entropy = dpari_cuda_entropy_op;
+        layers->attention_merge = dpari_cuda_merge_op;
+        layers->moments = dpari_cuda_moments;
+        layers->norm = dpari_cuda_norm_of;
+        layers->quantize = dpari_cuda_quantize;
+        layers->dequantize = dpari_cuda_dequantize;
         mem->layers = layers;
     }
 #endif
-}
-
-static dpar_status dpari_cuda_told(const dpar_cuda *gpu, dpar_status st, dpar_why *why)
-{
-    if (st != DPAR_OK && why != NULL) {
-        *why = gpu->why;
-    }
-    return st;
 }
 
 static cudaError_t dpari_cuda_ask(dpar_cuda *gpu)
@@ -7288,9 +7541,7 @@ DPAR_API dpar_status dpar_cuda_free(dpar_cuda *gpu)
     return st;
 }
 
-} /* extern "C" */
-
-/* ---- measuring ------------------------------------------------------------------------------- */
+/* ==== cuda/measure.c ==== */
 
 enum { DPARI_CUDA_TIMES = 7 };
 
@@ -7567,8 +7818,6 @@ static void dpari_cuda_probe_all(dpari_cuda_timed *t, dpar_cuda_measurement *mad
     dpari_cuda_probe_host(t, made);
 }
 
-extern "C" {
-
 DPAR_API dpar_status dpar_cuda_measure(dpar_cuda *gpu, const dpar_cuda_measure_desc *probe,
                                        dpar_cuda_measurement *made, dpar_why *why)
 {
@@ -7679,7 +7928,5 @@ DPAR_API int64_t dpar_cuda_measurement_write(const dpar_cuda_measurement *made,
                          "share of the link's peak, copying");
     return dpari_cuda_line(text, bytes, at, "pcie", made->pcie_Bps * 1e-9, "GB/s from the host");
 }
-
-} /* extern "C" */
 
 #endif /* DPAR_CUDA_IMPLEMENTATION */
