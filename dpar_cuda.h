@@ -696,34 +696,34 @@ __device__ static inline void dpari_cuda_store_all(const dpari_cuda_four *four, 
     }
 }
 
-/* Returns how many fours of a type a vector of 16 bytes holds. */
+/* Returns how many fours of a type a vector of 16 bytes holds; 0 for DPAR_TYPE_NONE. */
 DPARI_CUDA_FN constexpr int dpari_cuda_fours_of(int32_t type)
 {
-    return type == DPAR_BF16 || type == DPAR_F16 ? 2 : 1;
+    return type == DPAR_TYPE_NONE ? 0 : 1 + (type == DPAR_BF16 || type == DPAR_F16);
 }
 
 /* Loads elements i to i + 3 of the array that begins `skip` elements after `base`, as
- * dpari_cuda_load does, or, if the kernel knows the TYPE, those of a whole unit of 16 bytes. */
-template <int S, int TYPE, int WIDE = 1>
+ * dpari_cuda_load does, or, if ALL is not 0, ALL fours, as dpari_cuda_load_all does. */
+template <int S, int ALL, int WIDE = 1>
 __device__ static inline void dpari_cuda_load_unit(dpari_cuda_four *four, const void *base,
                                                    int64_t skip, int64_t i, int64_t count,
                                                    int32_t width, int even)
 {
-    if constexpr (TYPE != DPAR_TYPE_NONE) {
-        dpari_cuda_load_all<S, dpari_cuda_fours_of(TYPE)>(four, base, skip + i, width);
+    if constexpr (ALL > 0) {
+        dpari_cuda_load_all<S, ALL>(four, base, skip + i, width);
     } else {
         dpari_cuda_load<S, WIDE>(four, (const unsigned char *)base + skip * width, i, count, width,
                                  even);
     }
 }
 
-template <int S, int TYPE, int WIDE = 1>
+template <int S, int ALL, int WIDE = 1>
 __device__ static inline void dpari_cuda_store_unit(const dpari_cuda_four *four, void *base,
                                                     int64_t skip, int64_t i, int64_t count,
                                                     int32_t width, int even)
 {
-    if constexpr (TYPE != DPAR_TYPE_NONE) {
-        dpari_cuda_store_all<S, dpari_cuda_fours_of(TYPE)>(four, base, skip + i, width);
+    if constexpr (ALL > 0) {
+        dpari_cuda_store_all<S, ALL>(four, base, skip + i, width);
     } else {
         dpari_cuda_store<S, WIDE>(four, (unsigned char *)base + skip * width, i, count, width,
                                   even);
@@ -893,6 +893,17 @@ DPARI_INTERNAL int64_t dpari_cuda_wave(const dpar_cuda *gpu, int64_t work);
 DPARI_INTERNAL int64_t dpari_cuda_each(const dpar_cuda *gpu, int64_t work);
 /* Returns the number of blocks for `units` units, if a thread has one at a time. */
 DPARI_INTERNAL int64_t dpari_cuda_units_blocks(const dpar_cuda *gpu, int64_t units);
+
+/* Return the number of this thread in the grid, and the number of threads of the grid. */
+__device__ static inline int64_t dpari_cuda_thread(void)
+{
+    return (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
+}
+
+__device__ static inline int64_t dpari_cuda_threads(void)
+{
+    return (int64_t)gridDim.x * DPARI_CUDA_THREADS;
+}
 
 /* Launches a kernel, with DPARI_CUDA_THREADS threads in each block. */
 template <typename Args>
@@ -2198,6 +2209,42 @@ __device__ static inline uint32_t dpari_cuda_larger(const float *x, uint32_t lar
         largest = size > largest ? size : largest;
     }
     return largest;
+}
+
+/* Stores codes i to i + 3 of a block of n codes, each of which has BITS bits. The next function
+ * loads them from block b. */
+template <int BITS>
+__device__ static inline void dpari_cuda_put_codes(const dpari_cuda_quant &s, unsigned char *code,
+                                                   int64_t n, int64_t i, uint32_t four)
+{
+    code += i * BITS / 8;
+    if (s.even_code && i + 4 <= n) {
+        if (BITS == 8) {
+            *(uint32_t *)(void *)code = four;
+        } else {
+            *(uint16_t *)(void *)code = (uint16_t)four;
+        }
+        return;
+    }
+    for (int e = 0; e < 4 && i + e < n; e += 8 / BITS) {
+        code[e * BITS / 8] = (unsigned char)(four >> (BITS * e));
+    }
+}
+
+template <int BITS>
+__device__ static inline uint32_t dpari_cuda_get_codes(const dpari_cuda_quant &s, int64_t b,
+                                                       int64_t n, int64_t i)
+{
+    const unsigned char *code = (const unsigned char *)s.q.code + b * s.q.code_step + i * BITS / 8;
+    uint32_t four = 0;
+    if (s.even_code && i + 4 <= n) {
+        return BITS == 8 ? *(const uint32_t *)(const void *)code
+                         : (uint32_t) * (const uint16_t *)(const void *)code;
+    }
+    for (int e = 0; e < 4 && i + e < n; e += 8 / BITS) {
+        four |= (uint32_t)code[e * BITS / 8] << (BITS * e);
+    }
+    return four;
 }
 
 #endif /* DPAR_TRAIN_H */
@@ -3707,11 +3754,12 @@ __device__ static inline void dpari_cuda_sum_end(const dpar_mem_reduce &r, W *x,
 }
 
 /* Computes elements from i on: four, of which some may not exist, or, if TYPE is set, those of a
- * unit of 16 bytes of parts that all have this type and are summed. Both give the same bits. */
+ * unit of 16 bytes of parts that all have this type and are summed. Both give the same bits. AHEAD
+ * parts are loaded together. */
 template <typename W, int TYPE>
 __device__ static inline void dpari_cuda_sum_unit(const dpari_cuda_sum &s, int64_t i)
 {
-    enum { AHEAD = 4, FOURS = dpari_cuda_fours_of(TYPE) }; /* AHEAD parts are loaded together */
+    enum { AHEAD = 4, ALL = dpari_cuda_fours_of(TYPE), FOURS = ALL > 0 ? ALL : 1 };
     const dpar_mem_reduce &r = s.r;
     const int32_t to_type = TYPE != DPAR_TYPE_NONE ? TYPE : (int)r.to_type;
     const int32_t from_type = TYPE != DPAR_TYPE_NONE ? TYPE : (int)r.from_type;
@@ -3723,8 +3771,8 @@ __device__ static inline void dpari_cuda_sum_unit(const dpari_cuda_sum &s, int64
         DPARI_CUDA_UNROLL
         for (int j = 0; j < AHEAD; j++) {
             if (p + j < r.parts) {
-                dpari_cuda_load_unit<0, TYPE>(v[j], r.from, (p + j) * r.stride, i, r.count, fw,
-                                              s.even);
+                dpari_cuda_load_unit<0, ALL>(v[j], r.from, (p + j) * r.stride, i, r.count, fw,
+                                             s.even);
             }
         }
         DPARI_CUDA_UNROLL
@@ -3740,7 +3788,7 @@ __device__ static inline void dpari_cuda_sum_unit(const dpari_cuda_sum &s, int64
         }
     }
     if (r.accumulate) {
-        dpari_cuda_load_unit<0, TYPE>(made, r.to, 0, i, r.count, tw, 1);
+        dpari_cuda_load_unit<0, ALL>(made, r.to, 0, i, r.count, tw, 1);
     }
     DPARI_CUDA_UNROLL
     for (int k = 0; k < FOURS; k++) {
@@ -3750,16 +3798,14 @@ __device__ static inline void dpari_cuda_sum_unit(const dpari_cuda_sum &s, int64
         dpari_cuda_sum_end(r, x[k], y);
         dpari_cuda_narrow(&made[k], to_type, x[k]);
     }
-    dpari_cuda_store_unit<0, TYPE>(made, r.to, 0, i, r.count, tw, 1);
+    dpari_cuda_store_unit<0, ALL>(made, r.to, 0, i, r.count, tw, 1);
 }
 
 template <typename W>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, sizeof(W) == 8 ? 2 : 3)
     dpari_cuda_sum_kernel(DPARI_CUDA_ARGS dpari_cuda_sum s)
 {
-    const int64_t step = (int64_t)gridDim.x * DPARI_CUDA_THREADS;
-    int64_t unit = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
-    for (; unit < s.units; unit += step) {
+    for (int64_t unit = dpari_cuda_thread(); unit < s.units; unit += dpari_cuda_threads()) {
         const int64_t i = dpari_cuda_first(unit, s.head);
         if (i < s.r.count) {
             dpari_cuda_sum_unit<W, DPAR_TYPE_NONE>(s, i);
@@ -3781,8 +3827,8 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, sizeof(W) == 8 ? 2 
     dpari_cuda_sum_form_kernel(DPARI_CUDA_ARGS dpari_cuda_sum s)
 {
     enum { EACH = 4 * dpari_cuda_fours_of(TYPE) };
-    const int64_t step = (int64_t)gridDim.x * DPARI_CUDA_THREADS;
-    int64_t i = EACH * ((int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x);
+    const int64_t step = dpari_cuda_threads();
+    int64_t i = EACH * dpari_cuda_thread();
     for (; i + EACH <= s.r.count; i += EACH * step) {
         dpari_cuda_sum_unit<W, TYPE>(s, i);
     }
@@ -3841,9 +3887,9 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_ints_kernel(DPARI_CUDA_ARGS dpari_cuda_sum s)
 {
     enum { EACH = 16 / sizeof(T) };
-    const int64_t step = (int64_t)gridDim.x * DPARI_CUDA_THREADS;
+    const int64_t step = dpari_cuda_threads();
     const int64_t whole = s.even ? s.r.count / EACH : 0;
-    const int64_t first = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
+    const int64_t first = dpari_cuda_thread();
     for (int64_t i = first; i < whole; i += step) {
         dpari_cuda_ints_unit<T, EACH>(s.r, i * EACH);
     }
@@ -3954,8 +4000,8 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_look_kernel(DPARI_CUDA_ARGS dpari_cuda_look s)
 {
     const int32_t width = dpari_cuda_width(s.f.type);
-    const int64_t step = (int64_t)gridDim.x * DPARI_CUDA_THREADS;
-    int64_t unit = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x, least = INT64_MAX;
+    const int64_t step = dpari_cuda_threads();
+    int64_t unit = dpari_cuda_thread(), least = INT64_MAX;
     for (; unit < s.units && least == INT64_MAX; unit += DPARI_CUDA_LOOKS * step) {
         dpari_cuda_four v[DPARI_CUDA_LOOKS];
         DPARI_CUDA_UNROLL
@@ -4181,8 +4227,8 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 4)
     dpari_cuda_round_kernel(DPARI_CUDA_ARGS dpari_cuda_span s)
 {
     enum { FOURS = 2, EACH = 4 * FOURS };
-    const int64_t step = (int64_t)gridDim.x * DPARI_CUDA_THREADS;
-    int64_t u = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
+    const int64_t step = dpari_cuda_threads();
+    int64_t u = dpari_cuda_thread();
     for (; EACH * (u + 1) <= s.count; u += step) {
         dpari_cuda_four four[FOURS];
         dpari_cuda_load_all<0, FOURS>(four, s.from, EACH * u, 4);
@@ -4503,43 +4549,45 @@ __device__ static inline void dpari_cuda_step_keep(const dpari_cuda_step &s, con
     }
 }
 
-template <int WIDE>
-__device__ static inline void dpari_cuda_step_load(const dpari_cuda_step &s,
-                                                   dpari_cuda_step_bits<1> *h, int64_t i)
+/* Loads what the step needs of elements i to i + 3, or of ALL fours. */
+template <int ALL, int WIDE, typename Bits>
+__device__ static inline void dpari_cuda_step_load(const dpari_cuda_step &s, Bits *h, int64_t i)
 {
     const int32_t state = dpari_cuda_width(s.moment_type);
-    dpari_cuda_load<1, WIDE>(h->weight, s.weight, i, s.count, dpari_cuda_width(s.weight_type), 1);
-    dpari_cuda_load<0, WIDE>(h->gradient, s.gradient, i, s.count, dpari_cuda_width(s.gradient_type),
-                             s.even_gradient);
+    dpari_cuda_load_unit<1, ALL, WIDE>(h->weight, s.weight, 0, i, s.count,
+                                       dpari_cuda_width(s.weight_type), 1);
+    dpari_cuda_load_unit<0, ALL, WIDE>(h->gradient, s.gradient, 0, i, s.count,
+                                       dpari_cuda_width(s.gradient_type), s.even_gradient);
     if (s.moments > 0) {
-        dpari_cuda_load<1, WIDE>(h->m, s.m, i, s.count, state, s.even_m);
+        dpari_cuda_load_unit<1, ALL, WIDE>(h->m, s.m, 0, i, s.count, state, s.even_m);
     }
     if (s.moments > 1) {
-        dpari_cuda_load<1, WIDE>(h->v, s.v, i, s.count, state, s.even_v);
+        dpari_cuda_load_unit<1, ALL, WIDE>(h->v, s.v, 0, i, s.count, state, s.even_v);
     }
     if (s.rested) {
-        dpari_cuda_load<1, WIDE>(h->rest, s.rest, i, s.count, 2, s.even_rest);
+        dpari_cuda_load_unit<1, ALL, WIDE>(h->rest, s.rest, 0, i, s.count, 2, s.even_rest);
     }
 }
 
-template <int WIDE>
-__device__ static inline void dpari_cuda_step_store(const dpari_cuda_step &s,
-                                                    const dpari_cuda_step_bits<1> *h, int64_t i)
+template <int ALL, int WIDE, typename Bits>
+__device__ static inline void dpari_cuda_step_store(const dpari_cuda_step &s, const Bits *h,
+                                                    int64_t i)
 {
     const int32_t state = dpari_cuda_width(s.moment_type);
+    dpari_cuda_store_unit<1, ALL, WIDE>(h->weight, s.weight, 0, i, s.count,
+                                        dpari_cuda_width(s.weight_type), 1);
     if (s.moments > 0) {
-        dpari_cuda_store<1, WIDE>(h->m, s.m, i, s.count, state, s.even_m);
+        dpari_cuda_store_unit<1, ALL, WIDE>(h->m, s.m, 0, i, s.count, state, s.even_m);
     }
     if (s.moments > 1) {
-        dpari_cuda_store<1, WIDE>(h->v, s.v, i, s.count, state, s.even_v);
+        dpari_cuda_store_unit<1, ALL, WIDE>(h->v, s.v, 0, i, s.count, state, s.even_v);
     }
-    dpari_cuda_store<1, WIDE>(h->weight, s.weight, i, s.count, dpari_cuda_width(s.weight_type), 1);
     if (s.rested) {
-        dpari_cuda_store<1, WIDE>(h->rest, s.rest, i, s.count, 2, s.even_rest);
+        dpari_cuda_store_unit<1, ALL, WIDE>(h->rest, s.rest, 0, i, s.count, 2, s.even_rest);
     }
     if (s.copied) {
-        dpari_cuda_store<0, WIDE>(h->copy, s.copy, i, s.count, dpari_cuda_width(s.copy_type),
-                                  s.even_copy);
+        dpari_cuda_store_unit<0, ALL, WIDE>(h->copy, s.copy, 0, i, s.count,
+                                            dpari_cuda_width(s.copy_type), s.even_copy);
     }
 }
 
@@ -4587,15 +4635,13 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, sizeof(W) == 8 ? 2 
     dpari_cuda_step_kernel(DPARI_CUDA_ARGS dpari_cuda_step s)
 {
     const dpari_cuda_rates<W> r = dpari_cuda_rates_of<W>(s);
-    const int64_t step = (int64_t)gridDim.x * DPARI_CUDA_THREADS;
-    int64_t unit = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
-    for (; unit < s.units; unit += step) {
+    for (int64_t unit = dpari_cuda_thread(); unit < s.units; unit += dpari_cuda_threads()) {
         const int64_t i = dpari_cuda_first(unit, s.head);
         dpari_cuda_step_bits<1> h;
         if (i < s.count) {
-            dpari_cuda_step_load<WIDE>(s, &h, i);
+            dpari_cuda_step_load<0, WIDE>(s, &h, i);
             dpari_cuda_step_unit<W, WIDE>(s, r, &h, 0, i);
-            dpari_cuda_step_store<WIDE>(s, &h, i);
+            dpari_cuda_step_store<0, WIDE>(s, &h, i);
         }
     }
 }
@@ -4631,40 +4677,6 @@ template <int WEIGHT, int GRADIENT, int MOMENT, int HOW> struct dpari_cuda_step_
     }
 };
 
-template <int FOURS>
-__device__ static inline void dpari_cuda_step_load_all(const dpari_cuda_step &s,
-                                                       dpari_cuda_step_bits<FOURS> *h, int64_t i)
-{
-    const int32_t state = dpari_cuda_width(s.moment_type);
-    dpari_cuda_load_all<1, FOURS>(h->weight, s.weight, i, dpari_cuda_width(s.weight_type));
-    dpari_cuda_load_all<0, FOURS>(h->gradient, s.gradient, i, dpari_cuda_width(s.gradient_type));
-    dpari_cuda_load_all<1, FOURS>(h->m, s.m, i, state);
-    if (s.moments > 1) {
-        dpari_cuda_load_all<1, FOURS>(h->v, s.v, i, state);
-    }
-    if (s.rested) {
-        dpari_cuda_load_all<1, FOURS>(h->rest, s.rest, i, 2);
-    }
-}
-
-template <int FOURS>
-__device__ static inline void
-dpari_cuda_step_store_all(const dpari_cuda_step &s, const dpari_cuda_step_bits<FOURS> *h, int64_t i)
-{
-    const int32_t state = dpari_cuda_width(s.moment_type);
-    dpari_cuda_store_all<1, FOURS>(h->weight, s.weight, i, dpari_cuda_width(s.weight_type));
-    dpari_cuda_store_all<1, FOURS>(h->m, s.m, i, state);
-    if (s.moments > 1) {
-        dpari_cuda_store_all<1, FOURS>(h->v, s.v, i, state);
-    }
-    if (s.rested) {
-        dpari_cuda_store_all<1, FOURS>(h->rest, s.rest, i, 2);
-    }
-    if (s.copied) {
-        dpari_cuda_store_all<0, FOURS>(h->copy, s.copy, i, 2);
-    }
-}
-
 /* The elements at the end that do not fill a unit of 16 bytes. */
 template <typename W>
 DPARI_CUDA_ONCE __device__ static void dpari_cuda_step_rest(const dpari_cuda_step &s, int64_t i)
@@ -4672,9 +4684,9 @@ DPARI_CUDA_ONCE __device__ static void dpari_cuda_step_rest(const dpari_cuda_ste
     const dpari_cuda_rates<W> r = dpari_cuda_rates_of<W>(s);
     for (; i < s.count; i += 4) {
         dpari_cuda_step_bits<1> h;
-        dpari_cuda_step_load<0>(s, &h, i);
+        dpari_cuda_step_load<0, 0>(s, &h, i);
         dpari_cuda_step_unit<W, 0>(s, r, &h, 0, i);
-        dpari_cuda_step_store<0>(s, &h, i);
+        dpari_cuda_step_store<0, 0>(s, &h, i);
     }
 }
 
@@ -4686,17 +4698,17 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, sizeof(W) == 8 ? 2 
     dpari_cuda_step s = asked;
     Form::fix(&s);
     const dpari_cuda_rates<W> r = dpari_cuda_rates_of<W>(s);
-    const int64_t step = (int64_t)gridDim.x * DPARI_CUDA_THREADS;
-    int64_t u = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
+    const int64_t step = dpari_cuda_threads();
+    int64_t u = dpari_cuda_thread();
     for (; EACH * (u + 1) <= s.count; u += step) {
         const int64_t i = EACH * u;
         dpari_cuda_step_bits<FOURS> h;
-        dpari_cuda_step_load_all<FOURS>(s, &h, i);
+        dpari_cuda_step_load<FOURS, 0>(s, &h, i);
         DPARI_CUDA_UNROLL
         for (int k = 0; k < FOURS; k++) {
             dpari_cuda_step_unit<W, 0>(s, r, &h, k, i + 4 * k);
         }
-        dpari_cuda_step_store_all<FOURS>(s, &h, i);
+        dpari_cuda_step_store<FOURS, 0>(s, &h, i);
     }
     if (EACH * u < s.count) {
         dpari_cuda_step_rest<W>(asked, EACH * u);
@@ -5333,12 +5345,12 @@ struct dpari_cuda_mix {
 };
 
 /* If TYPE is set, all rows have this type and are processed in units of 16 bytes. The bits are the
- * same. */
+ * same. AHEAD rows are loaded together. */
 template <int TYPE>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, TYPE != DPAR_TYPE_NONE ? 4 : 3)
     dpari_cuda_mix_kernel(DPARI_CUDA_ARGS dpari_cuda_mix s)
 {
-    enum { AHEAD = 2, FOURS = dpari_cuda_fours_of(TYPE) }; /* AHEAD rows are loaded together */
+    enum { AHEAD = 2, ALL = dpari_cuda_fours_of(TYPE), FOURS = ALL > 0 ? ALL : 1 };
     const dpar_mem_combine &m = s.m;
     const int32_t to_type = TYPE != DPAR_TYPE_NONE ? TYPE : (int)m.to_type;
     const int32_t from_type = TYPE != DPAR_TYPE_NONE ? TYPE : (int)m.from_type;
@@ -5362,8 +5374,8 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, TYPE != DPAR_TYPE_N
                     row[a] = j + a < m.choices ? dpari_cuda_row(m.index, choice) : -1;
                     w[a] = 1.0;
                     if (row[a] >= 0) {
-                        dpari_cuda_load_unit<0, TYPE>(v[a], m.from, row[a] * m.width,
-                                                      4 * FOURS * unit, m.width, fw, s.even_from);
+                        dpari_cuda_load_unit<0, ALL>(v[a], m.from, row[a] * m.width,
+                                                     4 * FOURS * unit, m.width, fw, s.even_from);
                     }
                     if (row[a] >= 0 && m.weight != NULL) {
                         w[a] = dpari_cuda_get_wide(m.weight, choice, m.weight_type);
@@ -5387,8 +5399,8 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, TYPE != DPAR_TYPE_N
             for (int k = 0; k < FOURS; k++) {
                 dpari_cuda_narrow(&made[k], to_type, sum[k]);
             }
-            dpari_cuda_store_unit<0, TYPE>(made, m.to, t * m.width, 4 * FOURS * unit, m.width, tw,
-                                           s.even_to);
+            dpari_cuda_store_unit<0, ALL>(made, m.to, t * m.width, 4 * FOURS * unit, m.width, tw,
+                                          s.even_to);
         }
     }
 }
@@ -5739,8 +5751,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
 {
     const dpar_mem_cross_entropy &x = s.x;
     double loss = 0.0, z = 0.0, tokens = 0.0;
-    int64_t i = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
-    for (; i < x.tokens; i += (int64_t)gridDim.x * DPARI_CUDA_THREADS) {
+    for (int64_t i = dpari_cuda_thread(); i < x.tokens; i += dpari_cuda_threads()) {
         double most = 0.0, sum = 0.0, own = 0.0, lse;
         const int counts = dpari_cuda_counts(x, i);
         int first = 1;
@@ -5786,13 +5797,15 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
 {
     double sum[3] = {0.0, 0.0, 0.0};
     for (int32_t k = (int32_t)threadIdx.x; k < s.parts; k += DPARI_CUDA_THREADS) {
-        sum[0] = dpari_cuda_add(sum[0], s.part[3 * k]);
-        sum[1] = dpari_cuda_add(sum[1], s.part[3 * k + 1]);
-        sum[2] = dpari_cuda_add(sum[2], s.part[3 * k + 2]);
+        DPARI_CUDA_UNROLL
+        for (int e = 0; e < 3; e++) {
+            sum[e] = dpari_cuda_add(sum[e], s.part[3 * k + e]);
+        }
     }
-    sum[0] = dpari_cuda_block_sum(sum[0]);
-    sum[1] = dpari_cuda_block_sum(sum[1]);
-    sum[2] = dpari_cuda_block_sum(sum[2]);
+    DPARI_CUDA_UNROLL
+    for (int e = 0; e < 3; e++) {
+        sum[e] = dpari_cuda_block_sum(sum[e]);
+    }
     if (threadIdx.x == 0) {
         s.x.sum->loss = sum[0];
         s.x.sum->z_loss = sum[1];
@@ -5904,12 +5917,21 @@ static int dpari_cuda_entropy_fine(const dpar_mem_cross_entropy *x)
     return !some || (x->phase == DPAR_MEM_CROSS_ENTROPY_PART ? x->partial != NULL : x->lse != NULL);
 }
 
+typedef void (*dpari_cuda_entropist)(const dpari_cuda_entropy);
+
+template <int HOW, int TYPE, typename V>
+static dpari_cuda_entropist dpari_cuda_entropy_kernel_of(int32_t phase)
+{
+    return phase == DPAR_MEM_CROSS_ENTROPY_PART ? dpari_cuda_entropy_part_kernel<HOW, TYPE, V>
+                                                : dpari_cuda_entropy_gradient_kernel<HOW, TYPE>;
+}
+
 DPARI_INTERNAL dpar_status dpari_cuda_entropy_op(void *ctx, const dpar_mem_cross_entropy *entropy)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const int fast = gpu->fast_math && entropy->type == DPAR_F32;
     const int64_t blocks = dpari_cuda_wave(gpu, entropy->tokens);
-    void (*kernel)(const dpari_cuda_entropy);
+    dpari_cuda_entropist kernel;
     dpari_cuda_entropy s;
     dpar_status st;
     if (!dpari_cuda_entropy_fine(entropy)) {
@@ -5934,20 +5956,11 @@ DPARI_INTERNAL dpar_status dpari_cuda_entropy_op(void *ctx, const dpar_mem_cross
     if (entropy->tokens == 0) {
         return DPAR_OK;
     }
-    if (entropy->phase == DPAR_MEM_CROSS_ENTROPY_PART) {
-        if (fast) {
-            kernel = dpari_cuda_entropy_part_kernel<DPARI_CUDA_FAST, DPAR_F32, float>;
-        } else if (entropy->type == DPAR_F32) {
-            kernel = dpari_cuda_entropy_part_kernel<DPARI_CUDA_SHORT, DPAR_F32, float>;
-        } else {
-            kernel = dpari_cuda_entropy_part_kernel<DPARI_CUDA_EXACT, DPAR_F64, double>;
-        }
-    } else if (fast) {
-        kernel = dpari_cuda_entropy_gradient_kernel<DPARI_CUDA_FAST, DPAR_F32>;
+    kernel = dpari_cuda_entropy_kernel_of<DPARI_CUDA_EXACT, DPAR_F64, double>(entropy->phase);
+    if (fast) {
+        kernel = dpari_cuda_entropy_kernel_of<DPARI_CUDA_FAST, DPAR_F32, float>(entropy->phase);
     } else if (entropy->type == DPAR_F32) {
-        kernel = dpari_cuda_entropy_gradient_kernel<DPARI_CUDA_SHORT, DPAR_F32>;
-    } else {
-        kernel = dpari_cuda_entropy_gradient_kernel<DPARI_CUDA_EXACT, DPAR_F64>;
+        kernel = dpari_cuda_entropy_kernel_of<DPARI_CUDA_SHORT, DPAR_F32, float>(entropy->phase);
     }
     return dpari_cuda_launch(gpu, "cross_entropy", kernel, s, blocks);
 }
@@ -6139,12 +6152,9 @@ __device__ static inline void dpari_cuda_three_put(const dpari_cuda_moment &s, i
                                                    const dpari_cuda_three_of &a)
 {
     double *to = s.m.to + 3 * set;
-    dpari_cuda_three_of sum;
-    sum.count = sum.mean = sum.m2 = 0.0;
+    dpari_cuda_three_of sum = {0.0, 0.0, 0.0};
     if (s.m.accumulate) {
-        sum.count = to[0];
-        sum.mean = to[1];
-        sum.m2 = to[2];
+        sum = {to[0], to[1], to[2]};
     }
     dpari_cuda_three_join(&sum, a);
     to[0] = sum.count;
@@ -6228,9 +6238,8 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, TYPE != DPAR_TYPE_N
         const int64_t set = c / s.slices, lo = (c - set * s.slices) * s.each;
         const int64_t hi = lo + s.each < all ? lo + s.each : all;
         int32_t k = 0;
-        dpari_cuda_three_of a;
+        dpari_cuda_three_of a = {0.0, 0.0, 0.0};
         V next[4 * FOURS];
-        a.count = a.mean = a.m2 = 0.0;
         dpari_cuda_points_of<TYPE>(s, set, lo + 4 * (int64_t)threadIdx.x, hi, next);
         for (int64_t i = lo + 4 * (int64_t)threadIdx.x; i < hi; i += FOURS * APART, k++) {
             V x[4 * FOURS];
@@ -6276,8 +6285,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     const int32_t warp = (int32_t)threadIdx.x / 32, lane = (int32_t)threadIdx.x % 32;
     int64_t set = (int64_t)blockIdx.x * DPARI_CUDA_WARPS + warp;
     for (; set < s.sets; set += (int64_t)gridDim.x * DPARI_CUDA_WARPS) {
-        dpari_cuda_three_of a;
-        a.count = a.mean = a.m2 = 0.0;
+        dpari_cuda_three_of a = {0.0, 0.0, 0.0};
         for (int64_t k = 0; k < s.slices; k += 32) {
             const int32_t n = s.slices - k < 32 ? (int32_t)(s.slices - k) : 32;
             __syncwarp();
@@ -6382,16 +6390,11 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_norm_merge_kernel(DPARI_CUDA_ARGS dpari_cuda_norm s)
 {
     const dpar_mem_norm &m = s.m;
-    int64_t set = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
-    for (; set < s.sets; set += (int64_t)gridDim.x * DPARI_CUDA_THREADS) {
-        dpari_cuda_three_of all, one;
-        all.count = all.mean = all.m2 = 0.0;
+    for (int64_t set = dpari_cuda_thread(); set < s.sets; set += dpari_cuda_threads()) {
+        dpari_cuda_three_of all = {0.0, 0.0, 0.0};
         for (int64_t r = 0; r < m.ranks; r++) {
             const double *part = m.all + 3 * (r * s.sets + set);
-            one.count = part[0];
-            one.mean = part[1];
-            one.m2 = part[2];
-            dpari_cuda_three_join(&all, one);
+            dpari_cuda_three_join(&all, {part[0], part[1], part[2]});
         }
         m.saved[2 * set] = all.mean;
         m.saved[2 * set + 1] =
@@ -6572,8 +6575,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_norm_planes_kernel(DPARI_CUDA_ARGS dpari_cuda_norm s)
 {
-    int64_t plane = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
-    for (; plane < s.m.planes; plane += (int64_t)gridDim.x * DPARI_CUDA_THREADS) {
+    for (int64_t plane = dpari_cuda_thread(); plane < s.m.planes; plane += dpari_cuda_threads()) {
         double of_dy = 0.0, of_both = 0.0;
         for (int64_t k = plane * s.slices; k < (plane + 1) * s.slices; k++) {
             of_dy = dpari_cuda_add(of_dy, s.part[2 * k]);
@@ -6592,8 +6594,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     const dpar_mem_norm &m = s.m;
     const int64_t samples = m.planes / m.channels;
     const int64_t per = m.groups > 0 ? m.channels / m.groups : samples; /* planes of a set */
-    int64_t i = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
-    for (; i < s.sets + m.channels; i += (int64_t)gridDim.x * DPARI_CUDA_THREADS) {
+    for (int64_t i = dpari_cuda_thread(); i < s.sets + m.channels; i += dpari_cuda_threads()) {
         const int64_t channel = i - s.sets;
         double t[3] = {0.0, 0.0, 0.0};
         for (int64_t k = 0; i < s.sets && k < per; k++) {
@@ -6828,7 +6829,7 @@ __device__ static inline void dpari_cuda_micro_store(const dpari_cuda_quant &s, 
                                                      int64_t n, int64_t i, const float *x, float by)
 {
     constexpr dpari_cuda_micro f = dpari_cuda_micro_of(FORMAT);
-    unsigned char *code = (unsigned char *)s.q.code + b * s.q.code_step + i * f.bits / 8;
+    unsigned char *code = (unsigned char *)s.q.code + b * s.q.code_step;
     uint32_t words[4] = {0, 0, 0, 0}, all = 0;
     if (s.q.stochastic) {
         dpari_cuda_randoms(s.q.seed, s.q.stream, s.q.index + (uint64_t)(b * f.block + i), words);
@@ -6841,17 +6842,7 @@ __device__ static inline void dpari_cuda_micro_store(const dpari_cuda_quant &s, 
         c |= c != 0 ? bits >> 31 << (f.bits - 1) : 0u;
         all |= c << (f.bits * e);
     }
-    if (s.even_code && i + 4 <= n) {
-        if (f.bits == 8) {
-            *(uint32_t *)(void *)code = all;
-        } else {
-            *(uint16_t *)(void *)code = (uint16_t)all;
-        }
-        return;
-    }
-    for (int e = 0; e < 4 && i + e < n; e += 8 / f.bits) {
-        code[e * f.bits / 8] = (unsigned char)(all >> (f.bits * e));
-    }
+    dpari_cuda_put_codes<f.bits>(s, code, n, i, all);
 }
 
 /* Each thread has four elements, TEAM times. LANES neighbouring lanes of a warp share a block of
@@ -6890,28 +6881,6 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     }
 }
 
-/* Loads four codes, one in each byte. */
-template <int FORMAT>
-__device__ static inline uint32_t dpari_cuda_micro_codes(const dpari_cuda_quant &s, int64_t b,
-                                                         int64_t n, int64_t i)
-{
-    constexpr dpari_cuda_micro f = dpari_cuda_micro_of(FORMAT);
-    const unsigned char *code =
-        (const unsigned char *)s.q.code + b * s.q.code_step + i * f.bits / 8;
-    uint32_t all = 0;
-    if (s.even_code && i + 4 <= n) {
-        all = f.bits == 8 ? *(const uint32_t *)(const void *)code
-                          : (uint32_t) * (const uint16_t *)(const void *)code;
-    } else {
-        for (int e = 0; e < 4 && i + e < n; e += 8 / f.bits) {
-            all |= (uint32_t)code[e * f.bits / 8] << (f.bits * e);
-        }
-    }
-    return f.bits == 8
-               ? all
-               : (all & 15u) | (all & 0xf0u) << 4 | (all & 0xf00u) << 8 | (all & 0xf000u) << 12;
-}
-
 template <int FORMAT>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_unmicro_kernel(DPARI_CUDA_ARGS dpari_cuda_quant s)
@@ -6920,9 +6889,8 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     enum { LANES = f.block / 4 };
     const uint32_t sign = (uint32_t)1 << (f.bits - 1);
     const int32_t width = dpari_cuda_width(s.q.type);
-    const int64_t units = s.blocks * LANES, step = (int64_t)gridDim.x * DPARI_CUDA_THREADS;
-    int64_t unit = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
-    for (; unit < units; unit += step) {
+    for (int64_t unit = dpari_cuda_thread(); unit < s.blocks * LANES;
+         unit += dpari_cuda_threads()) {
         const int64_t b = unit / LANES, i = unit % LANES * 4, n = dpari_cuda_quant_count(s, b);
         unsigned char *base = (unsigned char *)s.q.x + b * f.block * width;
         dpari_cuda_four made;
@@ -6933,7 +6901,11 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
         }
         by = dpari_cuda_micro_unit<FORMAT>(s.q,
                                            ((const unsigned char *)s.q.scale)[b * s.q.scale_step]);
-        codes = dpari_cuda_micro_codes<FORMAT>(s, b, n, i);
+        codes = dpari_cuda_get_codes<f.bits>(s, b, n, i);
+        if (f.bits == 4) { /* one in each byte */
+            codes = (codes & 15u) | (codes & 0xf0u) << 4 | (codes & 0xf00u) << 8 |
+                    (codes & 0xf000u) << 12;
+        }
         DPARI_CUDA_UNROLL
         for (int e = 0; e < 4; e++) {
             const uint32_t c = codes >> (8 * e) & 0xffu;
@@ -7145,13 +7117,7 @@ __device__ static inline void dpari_cuda_quant_store(const dpari_cuda_quant &s, 
         }
         four = s.q.code_type == DPAR_F8 ? dpari_cuda_to_f8s(y) : dpari_cuda_to_i8s(y);
     }
-    if (s.even_code && i + 4 <= n) {
-        *(uint32_t *)(void *)(code + i) = four;
-        return;
-    }
-    for (int e = 0; e < 4 && i + e < n; e++) {
-        code[i + e] = (unsigned char)(four >> (8 * e));
-    }
+    dpari_cuda_put_codes<8>(s, code, n, i, four);
 }
 
 /* Each warp has four blocks of at most 128 numbers (MANY), or one of at most 512, all in registers.
@@ -7232,20 +7198,6 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     }
 }
 
-/* Loads codes i to i + 3 of the n codes of a block. */
-__device__ static inline uint32_t
-dpari_cuda_quant_codes(const dpari_cuda_quant &s, const unsigned char *code, int64_t n, int64_t i)
-{
-    uint32_t four = 0;
-    if (s.even_code && i + 4 <= n) {
-        return *(const uint32_t *)(const void *)(code + i);
-    }
-    for (int e = 0; e < 4 && i + e < n; e++) {
-        four |= (uint32_t)code[i + e] << (8 * e);
-    }
-    return four;
-}
-
 /* Each warp has four blocks of at most 128 numbers, whose type has at most 32 bits and which are
  * stored without being added to anything. */
 template <int TYPE>
@@ -7257,7 +7209,6 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     const int64_t warp = (int64_t)blockIdx.x * DPARI_CUDA_WARPS + threadIdx.x / 32;
     const int32_t i = 4 * (int32_t)(threadIdx.x % 32);
     for (int64_t b = warp * TEAM; b < s.blocks; b += gridDim.x * DPARI_CUDA_WARPS * TEAM) {
-        const unsigned char *code = (const unsigned char *)s.q.code + b * s.q.code_step;
         const unsigned char *scale = (const unsigned char *)s.q.scale + b * s.q.scale_step;
         unsigned char *to = (unsigned char *)s.q.x + b * s.q.block * width;
         const int64_t left = s.q.count - b * s.q.block; /* number of elements in all blocks from b
@@ -7270,7 +7221,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
             const int64_t more = left - j * s.q.block;
             n[j] = (int32_t)(more < s.q.block ? more : s.q.block);
             if (i < n[j]) {
-                four[j] = dpari_cuda_quant_codes(s, code + j * s.q.code_step, n[j], i);
+                four[j] = dpari_cuda_get_codes<8>(s, b + j, n[j], i);
                 by[j] = *(const float *)(const void *)(scale + j * s.q.scale_step);
             }
         }
@@ -7301,7 +7252,6 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     for (; b < s.blocks; b += gridDim.x * team) {
         const int64_t first = b * s.q.block;
         const int64_t n = s.q.count - first < s.q.block ? s.q.count - first : s.q.block;
-        const unsigned char *code = (const unsigned char *)s.q.code + b * s.q.code_step;
         unsigned char *base = (unsigned char *)s.q.x + first * width;
         const float scale =
             *(const float *)(const void *)((const unsigned char *)s.q.scale + b * s.q.scale_step);
@@ -7309,7 +7259,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
             dpari_cuda_four old;
             double x[4], y[4];
             float v[4];
-            dpari_cuda_from_codes(dpari_cuda_quant_codes(s, code, n, i), s.q.code_type, v);
+            dpari_cuda_from_codes(dpari_cuda_get_codes<8>(s, b, n, i), s.q.code_type, v);
             if (s.q.accumulate) {
                 dpari_cuda_load<0>(&old, base, i, n, width, s.even);
                 dpari_cuda_widen(&old, s.q.type, y);
@@ -7640,9 +7590,7 @@ struct dpari_cuda_noise {
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_noise_kernel(DPARI_CUDA_ARGS dpari_cuda_noise s)
 {
-    const int64_t step = (int64_t)gridDim.x * DPARI_CUDA_THREADS;
-    int64_t i = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
-    for (; i < s.count; i += step) {
+    for (int64_t i = dpari_cuda_thread(); i < s.count; i += dpari_cuda_threads()) {
         uint32_t words[4];
         dpari_cuda_random_four(1, 2, (uint64_t)i, words);
         s.to[i] = dpari_cuda_to_bf16((float)(int32_t)words[0] * (1.0f / 2147483648.0f));

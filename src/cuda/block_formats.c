@@ -95,7 +95,7 @@ __device__ static inline void dpari_cuda_micro_store(const dpari_cuda_quant &s, 
                                                      int64_t n, int64_t i, const float *x, float by)
 {
     constexpr dpari_cuda_micro f = dpari_cuda_micro_of(FORMAT);
-    unsigned char *code = (unsigned char *)s.q.code + b * s.q.code_step + i * f.bits / 8;
+    unsigned char *code = (unsigned char *)s.q.code + b * s.q.code_step;
     uint32_t words[4] = {0, 0, 0, 0}, all = 0;
     if (s.q.stochastic) {
         dpari_cuda_randoms(s.q.seed, s.q.stream, s.q.index + (uint64_t)(b * f.block + i), words);
@@ -108,17 +108,7 @@ __device__ static inline void dpari_cuda_micro_store(const dpari_cuda_quant &s, 
         c |= c != 0 ? bits >> 31 << (f.bits - 1) : 0u;
         all |= c << (f.bits * e);
     }
-    if (s.even_code && i + 4 <= n) {
-        if (f.bits == 8) {
-            *(uint32_t *)(void *)code = all;
-        } else {
-            *(uint16_t *)(void *)code = (uint16_t)all;
-        }
-        return;
-    }
-    for (int e = 0; e < 4 && i + e < n; e += 8 / f.bits) {
-        code[e * f.bits / 8] = (unsigned char)(all >> (f.bits * e));
-    }
+    dpari_cuda_put_codes<f.bits>(s, code, n, i, all);
 }
 
 /* Each thread has four elements, TEAM times. LANES neighbouring lanes of a warp share a block of
@@ -157,28 +147,6 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     }
 }
 
-/* Loads four codes, one in each byte. */
-template <int FORMAT>
-__device__ static inline uint32_t dpari_cuda_micro_codes(const dpari_cuda_quant &s, int64_t b,
-                                                         int64_t n, int64_t i)
-{
-    constexpr dpari_cuda_micro f = dpari_cuda_micro_of(FORMAT);
-    const unsigned char *code =
-        (const unsigned char *)s.q.code + b * s.q.code_step + i * f.bits / 8;
-    uint32_t all = 0;
-    if (s.even_code && i + 4 <= n) {
-        all = f.bits == 8 ? *(const uint32_t *)(const void *)code
-                          : (uint32_t) * (const uint16_t *)(const void *)code;
-    } else {
-        for (int e = 0; e < 4 && i + e < n; e += 8 / f.bits) {
-            all |= (uint32_t)code[e * f.bits / 8] << (f.bits * e);
-        }
-    }
-    return f.bits == 8
-               ? all
-               : (all & 15u) | (all & 0xf0u) << 4 | (all & 0xf00u) << 8 | (all & 0xf000u) << 12;
-}
-
 template <int FORMAT>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_unmicro_kernel(DPARI_CUDA_ARGS dpari_cuda_quant s)
@@ -187,9 +155,8 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     enum { LANES = f.block / 4 };
     const uint32_t sign = (uint32_t)1 << (f.bits - 1);
     const int32_t width = dpari_cuda_width(s.q.type);
-    const int64_t units = s.blocks * LANES, step = (int64_t)gridDim.x * DPARI_CUDA_THREADS;
-    int64_t unit = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
-    for (; unit < units; unit += step) {
+    for (int64_t unit = dpari_cuda_thread(); unit < s.blocks * LANES;
+         unit += dpari_cuda_threads()) {
         const int64_t b = unit / LANES, i = unit % LANES * 4, n = dpari_cuda_quant_count(s, b);
         unsigned char *base = (unsigned char *)s.q.x + b * f.block * width;
         dpari_cuda_four made;
@@ -200,7 +167,11 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
         }
         by = dpari_cuda_micro_unit<FORMAT>(s.q,
                                            ((const unsigned char *)s.q.scale)[b * s.q.scale_step]);
-        codes = dpari_cuda_micro_codes<FORMAT>(s, b, n, i);
+        codes = dpari_cuda_get_codes<f.bits>(s, b, n, i);
+        if (f.bits == 4) { /* one in each byte */
+            codes = (codes & 15u) | (codes & 0xf0u) << 4 | (codes & 0xf00u) << 8 |
+                    (codes & 0xf000u) << 12;
+        }
         DPARI_CUDA_UNROLL
         for (int e = 0; e < 4; e++) {
             const uint32_t c = codes >> (8 * e) & 0xffu;

@@ -62,4 +62,40 @@ __device__ static inline uint32_t dpari_cuda_larger(const float *x, uint32_t lar
     return largest;
 }
 
+/* Stores codes i to i + 3 of a block of n codes, each of which has BITS bits. The next function
+ * loads them from block b. */
+template <int BITS>
+__device__ static inline void dpari_cuda_put_codes(const dpari_cuda_quant &s, unsigned char *code,
+                                                   int64_t n, int64_t i, uint32_t four)
+{
+    code += i * BITS / 8;
+    if (s.even_code && i + 4 <= n) {
+        if (BITS == 8) {
+            *(uint32_t *)(void *)code = four;
+        } else {
+            *(uint16_t *)(void *)code = (uint16_t)four;
+        }
+        return;
+    }
+    for (int e = 0; e < 4 && i + e < n; e += 8 / BITS) {
+        code[e * BITS / 8] = (unsigned char)(four >> (BITS * e));
+    }
+}
+
+template <int BITS>
+__device__ static inline uint32_t dpari_cuda_get_codes(const dpari_cuda_quant &s, int64_t b,
+                                                       int64_t n, int64_t i)
+{
+    const unsigned char *code = (const unsigned char *)s.q.code + b * s.q.code_step + i * BITS / 8;
+    uint32_t four = 0;
+    if (s.even_code && i + 4 <= n) {
+        return BITS == 8 ? *(const uint32_t *)(const void *)code
+                         : (uint32_t) * (const uint16_t *)(const void *)code;
+    }
+    for (int e = 0; e < 4 && i + e < n; e += 8 / BITS) {
+        four |= (uint32_t)code[e * BITS / 8] << (BITS * e);
+    }
+    return four;
+}
+
 #endif

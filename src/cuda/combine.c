@@ -12,12 +12,12 @@ struct dpari_cuda_mix {
 };
 
 /* If TYPE is set, all rows have this type and are processed in units of 16 bytes. The bits are the
- * same. */
+ * same. AHEAD rows are loaded together. */
 template <int TYPE>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, TYPE != DPAR_TYPE_NONE ? 4 : 3)
     dpari_cuda_mix_kernel(DPARI_CUDA_ARGS dpari_cuda_mix s)
 {
-    enum { AHEAD = 2, FOURS = dpari_cuda_fours_of(TYPE) }; /* AHEAD rows are loaded together */
+    enum { AHEAD = 2, ALL = dpari_cuda_fours_of(TYPE), FOURS = ALL > 0 ? ALL : 1 };
     const dpar_mem_combine &m = s.m;
     const int32_t to_type = TYPE != DPAR_TYPE_NONE ? TYPE : (int)m.to_type;
     const int32_t from_type = TYPE != DPAR_TYPE_NONE ? TYPE : (int)m.from_type;
@@ -41,8 +41,8 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, TYPE != DPAR_TYPE_N
                     row[a] = j + a < m.choices ? dpari_cuda_row(m.index, choice) : -1;
                     w[a] = 1.0;
                     if (row[a] >= 0) {
-                        dpari_cuda_load_unit<0, TYPE>(v[a], m.from, row[a] * m.width,
-                                                      4 * FOURS * unit, m.width, fw, s.even_from);
+                        dpari_cuda_load_unit<0, ALL>(v[a], m.from, row[a] * m.width,
+                                                     4 * FOURS * unit, m.width, fw, s.even_from);
                     }
                     if (row[a] >= 0 && m.weight != NULL) {
                         w[a] = dpari_cuda_get_wide(m.weight, choice, m.weight_type);
@@ -66,8 +66,8 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, TYPE != DPAR_TYPE_N
             for (int k = 0; k < FOURS; k++) {
                 dpari_cuda_narrow(&made[k], to_type, sum[k]);
             }
-            dpari_cuda_store_unit<0, TYPE>(made, m.to, t * m.width, 4 * FOURS * unit, m.width, tw,
-                                           s.even_to);
+            dpari_cuda_store_unit<0, ALL>(made, m.to, t * m.width, 4 * FOURS * unit, m.width, tw,
+                                          s.even_to);
         }
     }
 }

@@ -219,8 +219,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
 {
     const dpar_mem_cross_entropy &x = s.x;
     double loss = 0.0, z = 0.0, tokens = 0.0;
-    int64_t i = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
-    for (; i < x.tokens; i += (int64_t)gridDim.x * DPARI_CUDA_THREADS) {
+    for (int64_t i = dpari_cuda_thread(); i < x.tokens; i += dpari_cuda_threads()) {
         double most = 0.0, sum = 0.0, own = 0.0, lse;
         const int counts = dpari_cuda_counts(x, i);
         int first = 1;
@@ -266,13 +265,15 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
 {
     double sum[3] = {0.0, 0.0, 0.0};
     for (int32_t k = (int32_t)threadIdx.x; k < s.parts; k += DPARI_CUDA_THREADS) {
-        sum[0] = dpari_cuda_add(sum[0], s.part[3 * k]);
-        sum[1] = dpari_cuda_add(sum[1], s.part[3 * k + 1]);
-        sum[2] = dpari_cuda_add(sum[2], s.part[3 * k + 2]);
+        DPARI_CUDA_UNROLL
+        for (int e = 0; e < 3; e++) {
+            sum[e] = dpari_cuda_add(sum[e], s.part[3 * k + e]);
+        }
     }
-    sum[0] = dpari_cuda_block_sum(sum[0]);
-    sum[1] = dpari_cuda_block_sum(sum[1]);
-    sum[2] = dpari_cuda_block_sum(sum[2]);
+    DPARI_CUDA_UNROLL
+    for (int e = 0; e < 3; e++) {
+        sum[e] = dpari_cuda_block_sum(sum[e]);
+    }
     if (threadIdx.x == 0) {
         s.x.sum->loss = sum[0];
         s.x.sum->z_loss = sum[1];
@@ -384,12 +385,21 @@ static int dpari_cuda_entropy_fine(const dpar_mem_cross_entropy *x)
     return !some || (x->phase == DPAR_MEM_CROSS_ENTROPY_PART ? x->partial != NULL : x->lse != NULL);
 }
 
+typedef void (*dpari_cuda_entropist)(const dpari_cuda_entropy);
+
+template <int HOW, int TYPE, typename V>
+static dpari_cuda_entropist dpari_cuda_entropy_kernel_of(int32_t phase)
+{
+    return phase == DPAR_MEM_CROSS_ENTROPY_PART ? dpari_cuda_entropy_part_kernel<HOW, TYPE, V>
+                                                : dpari_cuda_entropy_gradient_kernel<HOW, TYPE>;
+}
+
 DPARI_INTERNAL dpar_status dpari_cuda_entropy_op(void *ctx, const dpar_mem_cross_entropy *entropy)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const int fast = gpu->fast_math && entropy->type == DPAR_F32;
     const int64_t blocks = dpari_cuda_wave(gpu, entropy->tokens);
-    void (*kernel)(const dpari_cuda_entropy);
+    dpari_cuda_entropist kernel;
     dpari_cuda_entropy s;
     dpar_status st;
     if (!dpari_cuda_entropy_fine(entropy)) {
@@ -414,20 +424,11 @@ DPARI_INTERNAL dpar_status dpari_cuda_entropy_op(void *ctx, const dpar_mem_cross
     if (entropy->tokens == 0) {
         return DPAR_OK;
     }
-    if (entropy->phase == DPAR_MEM_CROSS_ENTROPY_PART) {
-        if (fast) {
-            kernel = dpari_cuda_entropy_part_kernel<DPARI_CUDA_FAST, DPAR_F32, float>;
-        } else if (entropy->type == DPAR_F32) {
-            kernel = dpari_cuda_entropy_part_kernel<DPARI_CUDA_SHORT, DPAR_F32, float>;
-        } else {
-            kernel = dpari_cuda_entropy_part_kernel<DPARI_CUDA_EXACT, DPAR_F64, double>;
-        }
-    } else if (fast) {
-        kernel = dpari_cuda_entropy_gradient_kernel<DPARI_CUDA_FAST, DPAR_F32>;
+    kernel = dpari_cuda_entropy_kernel_of<DPARI_CUDA_EXACT, DPAR_F64, double>(entropy->phase);
+    if (fast) {
+        kernel = dpari_cuda_entropy_kernel_of<DPARI_CUDA_FAST, DPAR_F32, float>(entropy->phase);
     } else if (entropy->type == DPAR_F32) {
-        kernel = dpari_cuda_entropy_gradient_kernel<DPARI_CUDA_SHORT, DPAR_F32>;
-    } else {
-        kernel = dpari_cuda_entropy_gradient_kernel<DPARI_CUDA_EXACT, DPAR_F64>;
+        kernel = dpari_cuda_entropy_kernel_of<DPARI_CUDA_SHORT, DPAR_F32, float>(entropy->phase);
     }
     return dpari_cuda_launch(gpu, "cross_entropy", kernel, s, blocks);
 }

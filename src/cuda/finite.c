@@ -38,8 +38,8 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_look_kernel(DPARI_CUDA_ARGS dpari_cuda_look s)
 {
     const int32_t width = dpari_cuda_width(s.f.type);
-    const int64_t step = (int64_t)gridDim.x * DPARI_CUDA_THREADS;
-    int64_t unit = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x, least = INT64_MAX;
+    const int64_t step = dpari_cuda_threads();
+    int64_t unit = dpari_cuda_thread(), least = INT64_MAX;
     for (; unit < s.units && least == INT64_MAX; unit += DPARI_CUDA_LOOKS * step) {
         dpari_cuda_four v[DPARI_CUDA_LOOKS];
         DPARI_CUDA_UNROLL

@@ -153,34 +153,34 @@ __device__ static inline void dpari_cuda_store_all(const dpari_cuda_four *four, 
     }
 }
 
-/* Returns how many fours of a type a vector of 16 bytes holds. */
+/* Returns how many fours of a type a vector of 16 bytes holds; 0 for DPAR_TYPE_NONE. */
 DPARI_CUDA_FN constexpr int dpari_cuda_fours_of(int32_t type)
 {
-    return type == DPAR_BF16 || type == DPAR_F16 ? 2 : 1;
+    return type == DPAR_TYPE_NONE ? 0 : 1 + (type == DPAR_BF16 || type == DPAR_F16);
 }
 
 /* Loads elements i to i + 3 of the array that begins `skip` elements after `base`, as
- * dpari_cuda_load does, or, if the kernel knows the TYPE, those of a whole unit of 16 bytes. */
-template <int S, int TYPE, int WIDE = 1>
+ * dpari_cuda_load does, or, if ALL is not 0, ALL fours, as dpari_cuda_load_all does. */
+template <int S, int ALL, int WIDE = 1>
 __device__ static inline void dpari_cuda_load_unit(dpari_cuda_four *four, const void *base,
                                                    int64_t skip, int64_t i, int64_t count,
                                                    int32_t width, int even)
 {
-    if constexpr (TYPE != DPAR_TYPE_NONE) {
-        dpari_cuda_load_all<S, dpari_cuda_fours_of(TYPE)>(four, base, skip + i, width);
+    if constexpr (ALL > 0) {
+        dpari_cuda_load_all<S, ALL>(four, base, skip + i, width);
     } else {
         dpari_cuda_load<S, WIDE>(four, (const unsigned char *)base + skip * width, i, count, width,
                                  even);
     }
 }
 
-template <int S, int TYPE, int WIDE = 1>
+template <int S, int ALL, int WIDE = 1>
 __device__ static inline void dpari_cuda_store_unit(const dpari_cuda_four *four, void *base,
                                                     int64_t skip, int64_t i, int64_t count,
                                                     int32_t width, int even)
 {
-    if constexpr (TYPE != DPAR_TYPE_NONE) {
-        dpari_cuda_store_all<S, dpari_cuda_fours_of(TYPE)>(four, base, skip + i, width);
+    if constexpr (ALL > 0) {
+        dpari_cuda_store_all<S, ALL>(four, base, skip + i, width);
     } else {
         dpari_cuda_store<S, WIDE>(four, (unsigned char *)base + skip * width, i, count, width,
                                   even);

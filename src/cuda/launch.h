@@ -39,6 +39,17 @@ DPARI_INTERNAL int64_t dpari_cuda_each(const dpar_cuda *gpu, int64_t work);
 /* Returns the number of blocks for `units` units, if a thread has one at a time. */
 DPARI_INTERNAL int64_t dpari_cuda_units_blocks(const dpar_cuda *gpu, int64_t units);
 
+/* Return the number of this thread in the grid, and the number of threads of the grid. */
+__device__ static inline int64_t dpari_cuda_thread(void)
+{
+    return (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
+}
+
+__device__ static inline int64_t dpari_cuda_threads(void)
+{
+    return (int64_t)gridDim.x * DPARI_CUDA_THREADS;
+}
+
 /* Launches a kernel, with DPARI_CUDA_THREADS threads in each block. */
 template <typename Args>
 static dpar_status dpari_cuda_launch(dpar_cuda *gpu, const char *name, void (*kernel)(const Args),

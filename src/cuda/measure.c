@@ -103,9 +103,7 @@ struct dpari_cuda_noise {
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_noise_kernel(DPARI_CUDA_ARGS dpari_cuda_noise s)
 {
-    const int64_t step = (int64_t)gridDim.x * DPARI_CUDA_THREADS;
-    int64_t i = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
-    for (; i < s.count; i += step) {
+    for (int64_t i = dpari_cuda_thread(); i < s.count; i += dpari_cuda_threads()) {
         uint32_t words[4];
         dpari_cuda_random_four(1, 2, (uint64_t)i, words);
         s.to[i] = dpari_cuda_to_bf16((float)(int32_t)words[0] * (1.0f / 2147483648.0f));

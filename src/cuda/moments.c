@@ -82,12 +82,9 @@ __device__ static inline void dpari_cuda_three_put(const dpari_cuda_moment &s, i
                                                    const dpari_cuda_three_of &a)
 {
     double *to = s.m.to + 3 * set;
-    dpari_cuda_three_of sum;
-    sum.count = sum.mean = sum.m2 = 0.0;
+    dpari_cuda_three_of sum = {0.0, 0.0, 0.0};
     if (s.m.accumulate) {
-        sum.count = to[0];
-        sum.mean = to[1];
-        sum.m2 = to[2];
+        sum = {to[0], to[1], to[2]};
     }
     dpari_cuda_three_join(&sum, a);
     to[0] = sum.count;
@@ -171,9 +168,8 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, TYPE != DPAR_TYPE_N
         const int64_t set = c / s.slices, lo = (c - set * s.slices) * s.each;
         const int64_t hi = lo + s.each < all ? lo + s.each : all;
         int32_t k = 0;
-        dpari_cuda_three_of a;
+        dpari_cuda_three_of a = {0.0, 0.0, 0.0};
         V next[4 * FOURS];
-        a.count = a.mean = a.m2 = 0.0;
         dpari_cuda_points_of<TYPE>(s, set, lo + 4 * (int64_t)threadIdx.x, hi, next);
         for (int64_t i = lo + 4 * (int64_t)threadIdx.x; i < hi; i += FOURS * APART, k++) {
             V x[4 * FOURS];
@@ -219,8 +215,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     const int32_t warp = (int32_t)threadIdx.x / 32, lane = (int32_t)threadIdx.x % 32;
     int64_t set = (int64_t)blockIdx.x * DPARI_CUDA_WARPS + warp;
     for (; set < s.sets; set += (int64_t)gridDim.x * DPARI_CUDA_WARPS) {
-        dpari_cuda_three_of a;
-        a.count = a.mean = a.m2 = 0.0;
+        dpari_cuda_three_of a = {0.0, 0.0, 0.0};
         for (int64_t k = 0; k < s.slices; k += 32) {
             const int32_t n = s.slices - k < 32 ? (int32_t)(s.slices - k) : 32;
             __syncwarp();

@@ -26,16 +26,11 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_norm_merge_kernel(DPARI_CUDA_ARGS dpari_cuda_norm s)
 {
     const dpar_mem_norm &m = s.m;
-    int64_t set = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
-    for (; set < s.sets; set += (int64_t)gridDim.x * DPARI_CUDA_THREADS) {
-        dpari_cuda_three_of all, one;
-        all.count = all.mean = all.m2 = 0.0;
+    for (int64_t set = dpari_cuda_thread(); set < s.sets; set += dpari_cuda_threads()) {
+        dpari_cuda_three_of all = {0.0, 0.0, 0.0};
         for (int64_t r = 0; r < m.ranks; r++) {
             const double *part = m.all + 3 * (r * s.sets + set);
-            one.count = part[0];
-            one.mean = part[1];
-            one.m2 = part[2];
-            dpari_cuda_three_join(&all, one);
+            dpari_cuda_three_join(&all, {part[0], part[1], part[2]});
         }
         m.saved[2 * set] = all.mean;
         m.saved[2 * set + 1] =
@@ -216,8 +211,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_norm_planes_kernel(DPARI_CUDA_ARGS dpari_cuda_norm s)
 {
-    int64_t plane = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
-    for (; plane < s.m.planes; plane += (int64_t)gridDim.x * DPARI_CUDA_THREADS) {
+    for (int64_t plane = dpari_cuda_thread(); plane < s.m.planes; plane += dpari_cuda_threads()) {
         double of_dy = 0.0, of_both = 0.0;
         for (int64_t k = plane * s.slices; k < (plane + 1) * s.slices; k++) {
             of_dy = dpari_cuda_add(of_dy, s.part[2 * k]);
@@ -236,8 +230,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     const dpar_mem_norm &m = s.m;
     const int64_t samples = m.planes / m.channels;
     const int64_t per = m.groups > 0 ? m.channels / m.groups : samples; /* planes of a set */
-    int64_t i = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
-    for (; i < s.sets + m.channels; i += (int64_t)gridDim.x * DPARI_CUDA_THREADS) {
+    for (int64_t i = dpari_cuda_thread(); i < s.sets + m.channels; i += dpari_cuda_threads()) {
         const int64_t channel = i - s.sets;
         double t[3] = {0.0, 0.0, 0.0};
         for (int64_t k = 0; i < s.sets && k < per; k++) {

@@ -138,43 +138,45 @@ __device__ static inline void dpari_cuda_step_keep(const dpari_cuda_step &s, con
     }
 }
 
-template <int WIDE>
-__device__ static inline void dpari_cuda_step_load(const dpari_cuda_step &s,
-                                                   dpari_cuda_step_bits<1> *h, int64_t i)
+/* Loads what the step needs of elements i to i + 3, or of ALL fours. */
+template <int ALL, int WIDE, typename Bits>
+__device__ static inline void dpari_cuda_step_load(const dpari_cuda_step &s, Bits *h, int64_t i)
 {
     const int32_t state = dpari_cuda_width(s.moment_type);
-    dpari_cuda_load<1, WIDE>(h->weight, s.weight, i, s.count, dpari_cuda_width(s.weight_type), 1);
-    dpari_cuda_load<0, WIDE>(h->gradient, s.gradient, i, s.count, dpari_cuda_width(s.gradient_type),
-                             s.even_gradient);
+    dpari_cuda_load_unit<1, ALL, WIDE>(h->weight, s.weight, 0, i, s.count,
+                                       dpari_cuda_width(s.weight_type), 1);
+    dpari_cuda_load_unit<0, ALL, WIDE>(h->gradient, s.gradient, 0, i, s.count,
+                                       dpari_cuda_width(s.gradient_type), s.even_gradient);
     if (s.moments > 0) {
-        dpari_cuda_load<1, WIDE>(h->m, s.m, i, s.count, state, s.even_m);
+        dpari_cuda_load_unit<1, ALL, WIDE>(h->m, s.m, 0, i, s.count, state, s.even_m);
     }
     if (s.moments > 1) {
-        dpari_cuda_load<1, WIDE>(h->v, s.v, i, s.count, state, s.even_v);
+        dpari_cuda_load_unit<1, ALL, WIDE>(h->v, s.v, 0, i, s.count, state, s.even_v);
     }
     if (s.rested) {
-        dpari_cuda_load<1, WIDE>(h->rest, s.rest, i, s.count, 2, s.even_rest);
+        dpari_cuda_load_unit<1, ALL, WIDE>(h->rest, s.rest, 0, i, s.count, 2, s.even_rest);
     }
 }
 
-template <int WIDE>
-__device__ static inline void dpari_cuda_step_store(const dpari_cuda_step &s,
-                                                    const dpari_cuda_step_bits<1> *h, int64_t i)
+template <int ALL, int WIDE, typename Bits>
+__device__ static inline void dpari_cuda_step_store(const dpari_cuda_step &s, const Bits *h,
+                                                    int64_t i)
 {
     const int32_t state = dpari_cuda_width(s.moment_type);
+    dpari_cuda_store_unit<1, ALL, WIDE>(h->weight, s.weight, 0, i, s.count,
+                                        dpari_cuda_width(s.weight_type), 1);
     if (s.moments > 0) {
-        dpari_cuda_store<1, WIDE>(h->m, s.m, i, s.count, state, s.even_m);
+        dpari_cuda_store_unit<1, ALL, WIDE>(h->m, s.m, 0, i, s.count, state, s.even_m);
     }
     if (s.moments > 1) {
-        dpari_cuda_store<1, WIDE>(h->v, s.v, i, s.count, state, s.even_v);
+        dpari_cuda_store_unit<1, ALL, WIDE>(h->v, s.v, 0, i, s.count, state, s.even_v);
     }
-    dpari_cuda_store<1, WIDE>(h->weight, s.weight, i, s.count, dpari_cuda_width(s.weight_type), 1);
     if (s.rested) {
-        dpari_cuda_store<1, WIDE>(h->rest, s.rest, i, s.count, 2, s.even_rest);
+        dpari_cuda_store_unit<1, ALL, WIDE>(h->rest, s.rest, 0, i, s.count, 2, s.even_rest);
     }
     if (s.copied) {
-        dpari_cuda_store<0, WIDE>(h->copy, s.copy, i, s.count, dpari_cuda_width(s.copy_type),
-                                  s.even_copy);
+        dpari_cuda_store_unit<0, ALL, WIDE>(h->copy, s.copy, 0, i, s.count,
+                                            dpari_cuda_width(s.copy_type), s.even_copy);
     }
 }
 
@@ -222,15 +224,13 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, sizeof(W) == 8 ? 2 
     dpari_cuda_step_kernel(DPARI_CUDA_ARGS dpari_cuda_step s)
 {
     const dpari_cuda_rates<W> r = dpari_cuda_rates_of<W>(s);
-    const int64_t step = (int64_t)gridDim.x * DPARI_CUDA_THREADS;
-    int64_t unit = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
-    for (; unit < s.units; unit += step) {
+    for (int64_t unit = dpari_cuda_thread(); unit < s.units; unit += dpari_cuda_threads()) {
         const int64_t i = dpari_cuda_first(unit, s.head);
         dpari_cuda_step_bits<1> h;
         if (i < s.count) {
-            dpari_cuda_step_load<WIDE>(s, &h, i);
+            dpari_cuda_step_load<0, WIDE>(s, &h, i);
             dpari_cuda_step_unit<W, WIDE>(s, r, &h, 0, i);
-            dpari_cuda_step_store<WIDE>(s, &h, i);
+            dpari_cuda_step_store<0, WIDE>(s, &h, i);
         }
     }
 }
@@ -266,40 +266,6 @@ template <int WEIGHT, int GRADIENT, int MOMENT, int HOW> struct dpari_cuda_step_
     }
 };
 
-template <int FOURS>
-__device__ static inline void dpari_cuda_step_load_all(const dpari_cuda_step &s,
-                                                       dpari_cuda_step_bits<FOURS> *h, int64_t i)
-{
-    const int32_t state = dpari_cuda_width(s.moment_type);
-    dpari_cuda_load_all<1, FOURS>(h->weight, s.weight, i, dpari_cuda_width(s.weight_type));
-    dpari_cuda_load_all<0, FOURS>(h->gradient, s.gradient, i, dpari_cuda_width(s.gradient_type));
-    dpari_cuda_load_all<1, FOURS>(h->m, s.m, i, state);
-    if (s.moments > 1) {
-        dpari_cuda_load_all<1, FOURS>(h->v, s.v, i, state);
-    }
-    if (s.rested) {
-        dpari_cuda_load_all<1, FOURS>(h->rest, s.rest, i, 2);
-    }
-}
-
-template <int FOURS>
-__device__ static inline void
-dpari_cuda_step_store_all(const dpari_cuda_step &s, const dpari_cuda_step_bits<FOURS> *h, int64_t i)
-{
-    const int32_t state = dpari_cuda_width(s.moment_type);
-    dpari_cuda_store_all<1, FOURS>(h->weight, s.weight, i, dpari_cuda_width(s.weight_type));
-    dpari_cuda_store_all<1, FOURS>(h->m, s.m, i, state);
-    if (s.moments > 1) {
-        dpari_cuda_store_all<1, FOURS>(h->v, s.v, i, state);
-    }
-    if (s.rested) {
-        dpari_cuda_store_all<1, FOURS>(h->rest, s.rest, i, 2);
-    }
-    if (s.copied) {
-        dpari_cuda_store_all<0, FOURS>(h->copy, s.copy, i, 2);
-    }
-}
-
 /* The elements at the end that do not fill a unit of 16 bytes. */
 template <typename W>
 DPARI_CUDA_ONCE __device__ static void dpari_cuda_step_rest(const dpari_cuda_step &s, int64_t i)
@@ -307,9 +273,9 @@ DPARI_CUDA_ONCE __device__ static void dpari_cuda_step_rest(const dpari_cuda_ste
     const dpari_cuda_rates<W> r = dpari_cuda_rates_of<W>(s);
     for (; i < s.count; i += 4) {
         dpari_cuda_step_bits<1> h;
-        dpari_cuda_step_load<0>(s, &h, i);
+        dpari_cuda_step_load<0, 0>(s, &h, i);
         dpari_cuda_step_unit<W, 0>(s, r, &h, 0, i);
-        dpari_cuda_step_store<0>(s, &h, i);
+        dpari_cuda_step_store<0, 0>(s, &h, i);
     }
 }
 
@@ -321,17 +287,17 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, sizeof(W) == 8 ? 2 
     dpari_cuda_step s = asked;
     Form::fix(&s);
     const dpari_cuda_rates<W> r = dpari_cuda_rates_of<W>(s);
-    const int64_t step = (int64_t)gridDim.x * DPARI_CUDA_THREADS;
-    int64_t u = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
+    const int64_t step = dpari_cuda_threads();
+    int64_t u = dpari_cuda_thread();
     for (; EACH * (u + 1) <= s.count; u += step) {
         const int64_t i = EACH * u;
         dpari_cuda_step_bits<FOURS> h;
-        dpari_cuda_step_load_all<FOURS>(s, &h, i);
+        dpari_cuda_step_load<FOURS, 0>(s, &h, i);
         DPARI_CUDA_UNROLL
         for (int k = 0; k < FOURS; k++) {
             dpari_cuda_step_unit<W, 0>(s, r, &h, k, i + 4 * k);
         }
-        dpari_cuda_step_store_all<FOURS>(s, &h, i);
+        dpari_cuda_step_store<FOURS, 0>(s, &h, i);
     }
     if (EACH * u < s.count) {
         dpari_cuda_step_rest<W>(asked, EACH * u);

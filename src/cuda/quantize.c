@@ -140,13 +140,7 @@ __device__ static inline void dpari_cuda_quant_store(const dpari_cuda_quant &s, 
         }
         four = s.q.code_type == DPAR_F8 ? dpari_cuda_to_f8s(y) : dpari_cuda_to_i8s(y);
     }
-    if (s.even_code && i + 4 <= n) {
-        *(uint32_t *)(void *)(code + i) = four;
-        return;
-    }
-    for (int e = 0; e < 4 && i + e < n; e++) {
-        code[i + e] = (unsigned char)(four >> (8 * e));
-    }
+    dpari_cuda_put_codes<8>(s, code, n, i, four);
 }
 
 /* Each warp has four blocks of at most 128 numbers (MANY), or one of at most 512, all in registers.
@@ -227,20 +221,6 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     }
 }
 
-/* Loads codes i to i + 3 of the n codes of a block. */
-__device__ static inline uint32_t
-dpari_cuda_quant_codes(const dpari_cuda_quant &s, const unsigned char *code, int64_t n, int64_t i)
-{
-    uint32_t four = 0;
-    if (s.even_code && i + 4 <= n) {
-        return *(const uint32_t *)(const void *)(code + i);
-    }
-    for (int e = 0; e < 4 && i + e < n; e++) {
-        four |= (uint32_t)code[i + e] << (8 * e);
-    }
-    return four;
-}
-
 /* Each warp has four blocks of at most 128 numbers, whose type has at most 32 bits and which are
  * stored without being added to anything. */
 template <int TYPE>
@@ -252,7 +232,6 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     const int64_t warp = (int64_t)blockIdx.x * DPARI_CUDA_WARPS + threadIdx.x / 32;
     const int32_t i = 4 * (int32_t)(threadIdx.x % 32);
     for (int64_t b = warp * TEAM; b < s.blocks; b += gridDim.x * DPARI_CUDA_WARPS * TEAM) {
-        const unsigned char *code = (const unsigned char *)s.q.code + b * s.q.code_step;
         const unsigned char *scale = (const unsigned char *)s.q.scale + b * s.q.scale_step;
         unsigned char *to = (unsigned char *)s.q.x + b * s.q.block * width;
         const int64_t left = s.q.count - b * s.q.block; /* number of elements in all blocks from b
@@ -265,7 +244,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
             const int64_t more = left - j * s.q.block;
             n[j] = (int32_t)(more < s.q.block ? more : s.q.block);
             if (i < n[j]) {
-                four[j] = dpari_cuda_quant_codes(s, code + j * s.q.code_step, n[j], i);
+                four[j] = dpari_cuda_get_codes<8>(s, b + j, n[j], i);
                 by[j] = *(const float *)(const void *)(scale + j * s.q.scale_step);
             }
         }
@@ -296,7 +275,6 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     for (; b < s.blocks; b += gridDim.x * team) {
         const int64_t first = b * s.q.block;
         const int64_t n = s.q.count - first < s.q.block ? s.q.count - first : s.q.block;
-        const unsigned char *code = (const unsigned char *)s.q.code + b * s.q.code_step;
         unsigned char *base = (unsigned char *)s.q.x + first * width;
         const float scale =
             *(const float *)(const void *)((const unsigned char *)s.q.scale + b * s.q.scale_step);
@@ -304,7 +282,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
             dpari_cuda_four old;
             double x[4], y[4];
             float v[4];
-            dpari_cuda_from_codes(dpari_cuda_quant_codes(s, code, n, i), s.q.code_type, v);
+            dpari_cuda_from_codes(dpari_cuda_get_codes<8>(s, b, n, i), s.q.code_type, v);
             if (s.q.accumulate) {
                 dpari_cuda_load<0>(&old, base, i, n, width, s.even);
                 dpari_cuda_widen(&old, s.q.type, y);

@@ -30,11 +30,12 @@ __device__ static inline void dpari_cuda_sum_end(const dpar_mem_reduce &r, W *x,
 }
 
 /* Computes elements from i on: four, of which some may not exist, or, if TYPE is set, those of a
- * unit of 16 bytes of parts that all have this type and are summed. Both give the same bits. */
+ * unit of 16 bytes of parts that all have this type and are summed. Both give the same bits. AHEAD
+ * parts are loaded together. */
 template <typename W, int TYPE>
 __device__ static inline void dpari_cuda_sum_unit(const dpari_cuda_sum &s, int64_t i)
 {
-    enum { AHEAD = 4, FOURS = dpari_cuda_fours_of(TYPE) }; /* AHEAD parts are loaded together */
+    enum { AHEAD = 4, ALL = dpari_cuda_fours_of(TYPE), FOURS = ALL > 0 ? ALL : 1 };
     const dpar_mem_reduce &r = s.r;
     const int32_t to_type = TYPE != DPAR_TYPE_NONE ? TYPE : (int)r.to_type;
     const int32_t from_type = TYPE != DPAR_TYPE_NONE ? TYPE : (int)r.from_type;
@@ -46,8 +47,8 @@ __device__ static inline void dpari_cuda_sum_unit(const dpari_cuda_sum &s, int64
         DPARI_CUDA_UNROLL
         for (int j = 0; j < AHEAD; j++) {
             if (p + j < r.parts) {
-                dpari_cuda_load_unit<0, TYPE>(v[j], r.from, (p + j) * r.stride, i, r.count, fw,
-                                              s.even);
+                dpari_cuda_load_unit<0, ALL>(v[j], r.from, (p + j) * r.stride, i, r.count, fw,
+                                             s.even);
             }
         }
         DPARI_CUDA_UNROLL
@@ -63,7 +64,7 @@ __device__ static inline void dpari_cuda_sum_unit(const dpari_cuda_sum &s, int64
         }
     }
     if (r.accumulate) {
-        dpari_cuda_load_unit<0, TYPE>(made, r.to, 0, i, r.count, tw, 1);
+        dpari_cuda_load_unit<0, ALL>(made, r.to, 0, i, r.count, tw, 1);
     }
     DPARI_CUDA_UNROLL
     for (int k = 0; k < FOURS; k++) {
@@ -73,16 +74,14 @@ __device__ static inline void dpari_cuda_sum_unit(const dpari_cuda_sum &s, int64
         dpari_cuda_sum_end(r, x[k], y);
         dpari_cuda_narrow(&made[k], to_type, x[k]);
     }
-    dpari_cuda_store_unit<0, TYPE>(made, r.to, 0, i, r.count, tw, 1);
+    dpari_cuda_store_unit<0, ALL>(made, r.to, 0, i, r.count, tw, 1);
 }
 
 template <typename W>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, sizeof(W) == 8 ? 2 : 3)
     dpari_cuda_sum_kernel(DPARI_CUDA_ARGS dpari_cuda_sum s)
 {
-    const int64_t step = (int64_t)gridDim.x * DPARI_CUDA_THREADS;
-    int64_t unit = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
-    for (; unit < s.units; unit += step) {
+    for (int64_t unit = dpari_cuda_thread(); unit < s.units; unit += dpari_cuda_threads()) {
         const int64_t i = dpari_cuda_first(unit, s.head);
         if (i < s.r.count) {
             dpari_cuda_sum_unit<W, DPAR_TYPE_NONE>(s, i);
@@ -104,8 +103,8 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, sizeof(W) == 8 ? 2 
     dpari_cuda_sum_form_kernel(DPARI_CUDA_ARGS dpari_cuda_sum s)
 {
     enum { EACH = 4 * dpari_cuda_fours_of(TYPE) };
-    const int64_t step = (int64_t)gridDim.x * DPARI_CUDA_THREADS;
-    int64_t i = EACH * ((int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x);
+    const int64_t step = dpari_cuda_threads();
+    int64_t i = EACH * dpari_cuda_thread();
     for (; i + EACH <= s.r.count; i += EACH * step) {
         dpari_cuda_sum_unit<W, TYPE>(s, i);
     }
@@ -164,9 +163,9 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_ints_kernel(DPARI_CUDA_ARGS dpari_cuda_sum s)
 {
     enum { EACH = 16 / sizeof(T) };
-    const int64_t step = (int64_t)gridDim.x * DPARI_CUDA_THREADS;
+    const int64_t step = dpari_cuda_threads();
     const int64_t whole = s.even ? s.r.count / EACH : 0;
-    const int64_t first = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
+    const int64_t first = dpari_cuda_thread();
     for (int64_t i = first; i < whole; i += step) {
         dpari_cuda_ints_unit<T, EACH>(s.r, i * EACH);
     }

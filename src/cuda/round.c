@@ -18,8 +18,8 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 4)
     dpari_cuda_round_kernel(DPARI_CUDA_ARGS dpari_cuda_span s)
 {
     enum { FOURS = 2, EACH = 4 * FOURS };
-    const int64_t step = (int64_t)gridDim.x * DPARI_CUDA_THREADS;
-    int64_t u = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
+    const int64_t step = dpari_cuda_threads();
+    int64_t u = dpari_cuda_thread();
     for (; EACH * (u + 1) <= s.count; u += step) {
         dpari_cuda_four four[FOURS];
         dpari_cuda_load_all<0, FOURS>(four, s.from, EACH * u, 4);
