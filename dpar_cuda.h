@@ -1537,8 +1537,28 @@ DPARI_INTERNAL void dpari_cuda_piece(const dpari_cuda_cut *cut, int64_t i, dpari
 
 /* ==== cuda/box_overlap.h ==== */
 
-/* box_overlap - private: finds out whether a box has to wait for another. */
+/* box_overlap - private: the sides of boxes in memory, and whether a box has to wait for another.
+ */
 
+/* A side of a box, which is within the bytes [base, end). Dims without length or step are left out.
+ * Steps are positive, with the shortest first. Later box_frames also keeps the side as a box of
+ * indices here. */
+struct dpari_cuda_side {
+    uintptr_t base, end;
+    union {
+        int64_t step[DPAR_MEM_DIMS];
+        int64_t lo[DPAR_MEM_DIMS];
+    };
+    union {
+        int64_t extent[DPAR_MEM_DIMS];
+        int64_t hi[DPAR_MEM_DIMS];
+    };
+    int32_t dims, width;
+};
+
+DPARI_INTERNAL int dpari_cuda_box_empty(const dpar_mem_box *b);
+/* Sets *s to a side of a box that is not empty. Returns 0 if two dims have the same step. */
+DPARI_INTERNAL int dpari_cuda_side_of(const dpar_mem_box *b, int of_to, dpari_cuda_side *s);
 /* True if b, which is later in the list, has to wait for a. */
 DPARI_INTERNAL int dpari_cuda_follows(const dpar_mem_box *a, const dpar_mem_box *b);
 
@@ -1633,22 +1653,6 @@ enum {
     DPARI_CUDA_CELLS = 1 << 14, /* the most cells of an array */
     DPARI_CUDA_WORDS = DPARI_CUDA_WINDOW / 64,
     DPARI_CUDA_NEAR = 2 /* number of boxes that a piece stores itself */
-};
-
-/* A side of a box, which is within the bytes [base, end). Dims without length or step are left out.
- * Steps are positive, with the shortest first. Later it also holds the side as a box of the frame's
- * indices. */
-struct dpari_cuda_side {
-    uintptr_t base, end;
-    union {
-        int64_t step[DPAR_MEM_DIMS];
-        int64_t lo[DPAR_MEM_DIMS];
-    };
-    union {
-        int64_t extent[DPAR_MEM_DIMS];
-        int64_t hi[DPAR_MEM_DIMS];
-    };
-    int32_t dims, width;
 };
 
 /* An array, as it can be inferred from the boxes: the steps of its dims, the shortest first, and
@@ -2312,20 +2316,15 @@ DPARI_INTERNAL int64_t dpari_cuda_wave(const dpar_cuda *gpu, int64_t work)
 {
     int64_t most = (int64_t)gpu->multiprocessors * (gpu->threads / DPARI_CUDA_THREADS);
     most = gpu->max_blocks > 0 ? gpu->max_blocks : most;
-    most = most < 1 ? 1 : most;
-    if (work < 1) {
-        return 1;
-    }
-    return work < most ? work : most;
+    most = work < most ? work : most;
+    return most < 1 ? 1 : most;
 }
 
 DPARI_INTERNAL int64_t dpari_cuda_each(const dpar_cuda *gpu, int64_t work)
 {
     const int64_t most = gpu->max_blocks > 0 ? (int64_t)gpu->max_blocks : INT64_C(0x7fffffff);
-    if (work < 1) {
-        return 1;
-    }
-    return work < most ? work : most;
+    const int64_t blocks = work < most ? work : most;
+    return blocks < 1 ? 1 : blocks;
 }
 
 DPARI_INTERNAL void dpari_cuda_magic(uint32_t d, uint32_t *magic, uint8_t *shift)
@@ -2541,8 +2540,6 @@ static int dpari_cuda_meets(int32_t a, int32_t b)
 DPARI_INTERNAL int dpari_cuda_box_fine(const dpar_mem_box *b)
 {
     const int32_t through = dpari_cuda_through(b);
-    int32_t d;
-    int empty = 0;
     if (dpar_type_bytes(b->to_type) == 0 || dpar_type_bytes(b->from_type) == 0 || b->dims < 0 ||
         b->dims > DPAR_MEM_DIMS || !dpari_cuda_meets(b->to_type, b->from_type) ||
         !dpari_cuda_meets(b->from_type, through) || !dpari_cuda_meets(through, b->to_type) ||
@@ -2550,35 +2547,50 @@ DPARI_INTERNAL int dpari_cuda_box_fine(const dpar_mem_box *b)
         ((b->op != DPAR_COPY || b->negate) && !dpari_cuda_can_reduce(b->to_type))) {
         return 0;
     }
-    for (d = 0; d < b->dims; d++) {
-        empty |= b->extent[d] <= 0;
-    }
-    return empty || (b->to != NULL && b->from != NULL);
+    return dpari_cuda_box_empty(b) || (b->to != NULL && b->from != NULL);
 }
 
 /* ==== cuda/box_overlap.c ==== */
 
-/* Sets [lo, hi) to the bytes between which a side of a box is. */
-static void dpari_cuda_extent(const dpar_mem_box *b, int of_to, uintptr_t *lo, uintptr_t *hi)
+DPARI_INTERNAL int dpari_cuda_box_empty(const dpar_mem_box *b)
+{
+    int32_t d;
+    int empty = 0;
+    for (d = 0; d < b->dims; d++) {
+        empty |= b->extent[d] <= 0;
+    }
+    return empty;
+}
+
+DPARI_INTERNAL int dpari_cuda_side_of(const dpar_mem_box *b, int of_to, dpari_cuda_side *s)
 {
     const int64_t width = dpari_cuda_width(of_to ? b->to_type : b->from_type);
-    const uintptr_t at = of_to ? (uintptr_t)b->to : (uintptr_t)b->from;
-    int64_t before = 0, behind = 0;
-    int32_t d;
+    int32_t d, k, differ = 1;
+    memset(s, 0, sizeof *s);
+    s->base = s->end = of_to ? (uintptr_t)b->to : (uintptr_t)b->from;
+    s->width = (int32_t)width;
     for (d = 0; d < b->dims; d++) {
-        const int64_t step = of_to ? b->to_stride[d] : b->from_stride[d];
-        if (b->extent[d] <= 0) {
-            *lo = *hi = at;
-            return;
+        int64_t step = (of_to ? b->to_stride[d] : b->from_stride[d]) * width;
+        const int64_t more = (b->extent[d] - 1) * step;
+        if (more == 0) {
+            continue;
         }
-        if (step < 0) {
-            before += (b->extent[d] - 1) * step * width;
+        if (more < 0) {
+            s->base -= (uintptr_t)-more;
+            step = -step;
         } else {
-            behind += (b->extent[d] - 1) * step * width;
+            s->end += (uintptr_t)more;
         }
+        for (k = s->dims++; k > 0 && s->step[k - 1] > step; k--) {
+            s->step[k] = s->step[k - 1];
+            s->extent[k] = s->extent[k - 1];
+        }
+        s->step[k] = step;
+        s->extent[k] = b->extent[d];
+        differ = differ && (k == 0 || s->step[k - 1] != step);
     }
-    *lo = at - (uintptr_t)-before;
-    *hi = at + (uintptr_t)(behind + width);
+    s->end += (uintptr_t)width;
+    return differ;
 }
 
 /* A search for integers x_d with low_d <= x_d <= high_d and difference = sum over d of x_d step_d.
@@ -2614,40 +2626,23 @@ static int dpari_cuda_solves(dpari_cuda_lattice *l, int32_t d, int64_t differenc
     return 0;
 }
 
-/* Adds the steps and lengths of a side to the lattice, and sets *base to the lowest address of that
- * side. Returns 0 if there are too many different steps. */
-static int dpari_cuda_lay(const dpar_mem_box *b, int of_to, int sign, dpari_cuda_lattice *l,
-                          int64_t *base)
+/* Adds the steps and lengths of both sides to the lattice. Returns 0 if there are too many
+ * different steps. */
+static int dpari_cuda_lay(const dpari_cuda_side *a, const dpari_cuda_side *b, dpari_cuda_lattice *l)
 {
-    const int64_t width = dpari_cuda_width(of_to ? b->to_type : b->from_type);
-    int32_t d, k;
-    *base = (int64_t)(of_to ? (uintptr_t)b->to : (uintptr_t)b->from);
-    for (d = 0; d < b->dims; d++) {
-        int64_t step = (of_to ? b->to_stride[d] : b->from_stride[d]) * width;
-        const int64_t far_end = b->extent[d] - 1;
-        if (far_end == 0 || step == 0) {
-            continue;
-        }
-        if (step < 0) {
-            *base += far_end * step;
-            step = -step;
-        }
-        for (k = 0; k < l->dims && l->step[k] != step; k++) {
-        }
-        if (k == l->dims) {
+    int32_t i = a->dims - 1, k = b->dims - 1;
+    while (i >= 0 || k >= 0) {
+        const int from_a = k < 0 || (i >= 0 && a->step[i] > b->step[k]);
+        const int64_t step = from_a ? a->step[i] : b->step[k];
+        const int64_t far_end = from_a ? a->extent[i--] - 1 : b->extent[k--] - 1;
+        if (l->dims == 0 || l->step[l->dims - 1] != step) {
             if (l->dims == DPAR_MEM_DIMS) {
                 return 0;
             }
-            for (l->dims++; k > 0 && l->step[k - 1] < step; k--) {
-                l->step[k] = l->step[k - 1];
-                l->low[k] = l->low[k - 1];
-                l->high[k] = l->high[k - 1];
-            }
-            l->step[k] = step;
-            l->low[k] = l->high[k] = 0;
+            l->step[l->dims++] = step;
         }
-        l->low[k] -= sign > 0 ? 0 : far_end;
-        l->high[k] += sign > 0 ? far_end : 0;
+        l->high[l->dims - 1] += from_a ? far_end : 0;
+        l->low[l->dims - 1] -= from_a ? 0 : far_end;
     }
     return 1;
 }
@@ -2656,27 +2651,27 @@ static int dpari_cuda_lay(const dpar_mem_box *b, int of_to, int sign, dpari_cuda
  * array, and true in cases that are too complicated. */
 static int dpari_cuda_touch(const dpar_mem_box *a, int a_to, const dpar_mem_box *b, int b_to)
 {
-    const int32_t a_width = dpari_cuda_width(a_to ? a->to_type : a->from_type);
-    const int32_t b_width = dpari_cuda_width(b_to ? b->to_type : b->from_type);
-    uintptr_t a_lo, a_hi, b_lo, b_hi;
+    dpari_cuda_side first, second;
     dpari_cuda_lattice l;
-    int64_t a_base, b_base;
-    dpari_cuda_extent(a, a_to, &a_lo, &a_hi);
-    dpari_cuda_extent(b, b_to, &b_lo, &b_hi);
-    if (a_lo >= b_hi || b_lo >= a_hi || a_lo == a_hi || b_lo == b_hi) {
+    (void)dpari_cuda_side_of(a, a_to, &first);
+    (void)dpari_cuda_side_of(b, b_to, &second);
+    if (first.base >= second.end || second.base >= first.end) {
         return 0;
     }
     memset(&l, 0, sizeof l);
     l.tries = 64;
-    if (a_width != b_width || !dpari_cuda_lay(a, a_to, 1, &l, &a_base) ||
-        !dpari_cuda_lay(b, b_to, -1, &l, &b_base) || (b_base - a_base) % a_width != 0) {
+    if (first.width != second.width || !dpari_cuda_lay(&first, &second, &l) ||
+        (int64_t)(second.base - first.base) % first.width != 0) {
         return 1;
     }
-    return dpari_cuda_solves(&l, 0, b_base - a_base);
+    return dpari_cuda_solves(&l, 0, (int64_t)(second.base - first.base));
 }
 
 DPARI_INTERNAL int dpari_cuda_follows(const dpar_mem_box *a, const dpar_mem_box *b)
 {
+    if (dpari_cuda_box_empty(a) || dpari_cuda_box_empty(b)) {
+        return 0;
+    }
     if (a->op == DPAR_COPY && b->op == DPAR_COPY) {
         return 0; /* dpar_mem.move requires that no copy writes what another box reads or writes */
     }
@@ -2688,19 +2683,13 @@ DPARI_INTERNAL int dpari_cuda_follows(const dpar_mem_box *a, const dpar_mem_box 
 
 static int dpari_cuda_box_same(const dpar_mem_box *a, const dpar_mem_box *b)
 {
-    int32_t d;
-    if (a->to != b->to || a->from != b->from || a->to_type != b->to_type ||
-        a->from_type != b->from_type || a->round_type != b->round_type || a->op != b->op ||
-        a->negate != b->negate || a->clear != b->clear || a->dims != b->dims) {
-        return 0;
-    }
-    for (d = 0; d < a->dims; d++) {
-        if (a->extent[d] != b->extent[d] || a->to_stride[d] != b->to_stride[d] ||
-            a->from_stride[d] != b->from_stride[d]) {
-            return 0;
-        }
-    }
-    return 1;
+    const size_t bytes = (size_t)a->dims * sizeof a->extent[0];
+    return a->to == b->to && a->from == b->from && a->to_type == b->to_type &&
+           a->from_type == b->from_type && a->round_type == b->round_type && a->op == b->op &&
+           a->negate == b->negate && a->clear == b->clear && a->dims == b->dims &&
+           memcmp(a->extent, b->extent, bytes) == 0 &&
+           memcmp(a->to_stride, b->to_stride, bytes) == 0 &&
+           memcmp(a->from_stride, b->from_stride, bytes) == 0;
 }
 
 DPARI_INTERNAL const dpari_cuda_known *dpari_cuda_known_of(const dpar_cuda *gpu,
@@ -2885,40 +2874,6 @@ DPARI_INTERNAL dpar_status dpari_cuda_move_one(dpar_cuda *gpu, const dpar_mem_bo
 
 /* ==== cuda/box_frames.c ==== */
 
-/* Sets *s to a side of a box. Returns 0 if two dims have the same step. */
-static int dpari_cuda_side_of(const dpar_mem_box *b, int of_to, dpari_cuda_side *s)
-{
-    const int64_t width = dpari_cuda_width(of_to ? b->to_type : b->from_type);
-    int32_t d, k;
-    memset(s, 0, sizeof *s);
-    s->base = s->end = of_to ? (uintptr_t)b->to : (uintptr_t)b->from;
-    s->width = (int32_t)width;
-    for (d = 0; d < b->dims; d++) {
-        int64_t step = (of_to ? b->to_stride[d] : b->from_stride[d]) * width;
-        const int64_t more = (b->extent[d] - 1) * step;
-        if (more < 0) {
-            s->base -= (uintptr_t)-more;
-            step = -step;
-        } else {
-            s->end += (uintptr_t)more;
-        }
-        for (k = s->dims; more != 0 && k > 0 && s->step[k - 1] >= step; k--) {
-            if (s->step[k - 1] == step) {
-                return 0;
-            }
-            s->step[k] = s->step[k - 1];
-            s->extent[k] = s->extent[k - 1];
-        }
-        if (more != 0) {
-            s->step[k] = step;
-            s->extent[k] = b->extent[d];
-            s->dims++;
-        }
-    }
-    s->end += (uintptr_t)width;
-    return 1;
-}
-
 /* Collects the different steps of all sides of a frame, the shortest first. Returns 0 if there are
  * too many. */
 static int dpari_cuda_frame_steps(const dpari_cuda_scene *z, dpari_cuda_frame *f)
@@ -3086,11 +3041,7 @@ DPARI_INTERNAL int dpari_cuda_scene_of(const dpar_mem_box *box, int32_t n, dpari
     z->frames = z->dims = z->meets = 0;
     for (i = 0; i < 2 * n; i++) {
         const dpar_mem_box *b = &box[i / 2];
-        int32_t d, empty = 0;
-        for (d = 0; d < b->dims; d++) {
-            empty |= b->extent[d] <= 0;
-        }
-        if (empty) {
+        if (dpari_cuda_box_empty(b)) {
             continue;
         }
         if (!dpari_cuda_side_of(b, i % 2 == 0, &z->side[i])) {
@@ -7396,25 +7347,18 @@ DPAR_API void dpar_cuda_mem(dpar_cuda *gpu, dpar_mem *mem)
 
 static cudaError_t dpari_cuda_ask(dpar_cuda *gpu)
 {
-    int units = 0, threads = 0, major = 0, minor = 0, driver = 0;
-    cudaError_t error = cudaDeviceGetAttribute(&units, cudaDevAttrMultiProcessorCount, gpu->device);
-    if (error == cudaSuccess) {
-        error =
-            cudaDeviceGetAttribute(&threads, cudaDevAttrMaxThreadsPerMultiProcessor, gpu->device);
-    }
-    if (error == cudaSuccess) {
-        error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, gpu->device);
-    }
-    if (error == cudaSuccess) {
-        error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, gpu->device);
-    }
-    if (error == cudaSuccess) {
-        error = cudaDriverGetVersion(&driver);
+    static const enum cudaDeviceAttr which[] = {
+        cudaDevAttrMultiProcessorCount, cudaDevAttrMaxThreadsPerMultiProcessor,
+        cudaDevAttrComputeCapabilityMajor, cudaDevAttrComputeCapabilityMinor};
+    int value[4] = {0, 0, 0, 0}, driver = 0;
+    cudaError_t error = cudaDriverGetVersion(&driver);
+    for (int i = 0; i < 4 && error == cudaSuccess; i++) {
+        error = cudaDeviceGetAttribute(&value[i], which[i], gpu->device);
     }
     gpu->arguments = driver >= 12010 ? (int32_t)DPARI_CUDA_ARGUMENTS : 4096;
-    gpu->multiprocessors = units;
-    gpu->threads = threads;
-    gpu->capability = 10 * major + minor;
+    gpu->multiprocessors = value[0];
+    gpu->threads = value[1];
+    gpu->capability = 10 * value[2] + value[3];
     return error;
 }
 
@@ -7580,6 +7524,15 @@ static double dpari_cuda_time(dpari_cuda_timed *t)
     return made[DPARI_CUDA_TIMES / 2] * 1e-3;
 }
 
+/* Times one kind of work. Returns how much of `amount` it does in a second; 0 if it fails. */
+static double dpari_cuda_rate(dpari_cuda_timed *t, int32_t what, double amount)
+{
+    double seconds;
+    t->what = what;
+    seconds = dpari_cuda_time(t);
+    return seconds > 0.0 ? amount / seconds : 0.0;
+}
+
 struct dpari_cuda_noise {
     uint16_t *to;
     int64_t count;
@@ -7679,7 +7632,6 @@ static void dpari_cuda_probe_gemm(dpari_cuda_timed *t, dpar_cuda_measurement *ma
     void *library = NULL;
     int (*destroy)(void *) = NULL;
     dpari_cuda_noise noise = {(uint16_t *)(void *)t->a, count};
-    double seconds;
     if (t->probe->gemm == NULL) {
         t->blas = dpari_cuda_blas_open(t, made->gemm_library, sizeof made->gemm_library, &library);
     } else {
@@ -7691,9 +7643,7 @@ static void dpari_cuda_probe_gemm(dpari_cuda_timed *t, dpar_cuda_measurement *ma
         noise.to = (uint16_t *)(void *)t->b;
         (void)dpari_cuda_launch(t->gpu, "noise", dpari_cuda_noise_kernel, noise,
                                 dpari_cuda_units_blocks(t->gpu, count));
-        t->what = DPARI_CUDA_GEMM;
-        seconds = dpari_cuda_time(t);
-        made->gemm_flops = seconds > 0.0 ? 2.0 * (double)count * (double)t->n / seconds : 0.0;
+        made->gemm_flops = dpari_cuda_rate(t, DPARI_CUDA_GEMM, 2.0 * (double)count * (double)t->n);
     }
     if (t->blas != NULL) {
         dpari_cuda_symbol(library, "cublasDestroy_v2", &destroy, sizeof destroy);
@@ -7725,11 +7675,7 @@ static void dpari_cuda_probe_link(dpari_cuda_timed *t, dpar_cuda_measurement *ma
         (void)cudaDeviceEnablePeerAccess(other, 0);
         (void)cudaGetLastError();
         t->far_side = (unsigned char *)memory;
-        t->what = DPARI_CUDA_LINK;
-        {
-            const double seconds = dpari_cuda_time(t);
-            made->link_Bps = seconds > 0.0 ? (double)t->bytes / seconds : 0.0;
-        }
+        made->link_Bps = dpari_cuda_rate(t, DPARI_CUDA_LINK, (double)t->bytes);
         (void)cudaSetDevice(other);
         (void)cudaFree(memory);
     }
@@ -7740,13 +7686,10 @@ static void dpari_cuda_probe_link(dpari_cuda_timed *t, dpar_cuda_measurement *ma
 static void dpari_cuda_probe_host(dpari_cuda_timed *t, dpar_cuda_measurement *made)
 {
     const int64_t all = t->bytes;
-    double seconds;
     t->bytes = all < ((int64_t)256 << 20) ? all : (int64_t)256 << 20;
     if (cudaMallocHost(&t->host, (size_t)t->bytes) == cudaSuccess) {
         memset(t->host, 1, (size_t)t->bytes);
-        t->what = DPARI_CUDA_PCIE;
-        seconds = dpari_cuda_time(t);
-        made->pcie_Bps = seconds > 0.0 ? (double)t->bytes / seconds : 0.0;
+        made->pcie_Bps = dpari_cuda_rate(t, DPARI_CUDA_PCIE, (double)t->bytes);
         (void)cudaFreeHost(t->host);
     }
     (void)cudaGetLastError();
@@ -7756,10 +7699,7 @@ static void dpari_cuda_probe_host(dpari_cuda_timed *t, dpar_cuda_measurement *ma
 /* Measures everything. The same memory serves as three matrices and as two buffers. */
 static void dpari_cuda_probe_all(dpari_cuda_timed *t, dpar_cuda_measurement *made)
 {
-    double seconds;
-    t->what = DPARI_CUDA_COPY;
-    seconds = dpari_cuda_time(t);
-    made->copy_Bps = seconds > 0.0 ? 2.0 * (double)t->bytes / seconds : 0.0;
+    made->copy_Bps = dpari_cuda_rate(t, DPARI_CUDA_COPY, 2.0 * (double)t->bytes);
     dpari_cuda_probe_gemm(t, made);
     made->launch_s = dpari_cuda_launch_time(t->gpu);
     dpari_cuda_probe_link(t, made);
@@ -7832,22 +7772,29 @@ DPAR_API dpar_status dpar_cuda_measure(dpar_cuda *gpu, const dpar_cuda_measure_d
     return dpari_cuda_leave(gpu, before, st);
 }
 
-/* Writes one line: a setting, or a comment that the number was not measured. Returns the new
- * length. */
+/* Appends a line to a text of length `at`, as far as there is room. Returns the new length. */
+static int64_t dpari_cuda_append(char *text, int64_t bytes, int64_t at, const char *line)
+{
+    for (; *line != 0; line++, at++) {
+        if (at < bytes - 1) {
+            text[at] = *line;
+            text[at + 1] = 0;
+        }
+    }
+    return at;
+}
+
+/* Appends a setting, or a comment that the number was not measured. */
 static int64_t dpari_cuda_line(char *text, int64_t bytes, int64_t at, const char *key, double value,
                                const char *unit)
 {
     char line[128];
-    int64_t n, i;
-    n = value > 0.0 ? snprintf(line, sizeof line, "%s=%.4g  # %s\n", key, value, unit)
-                    : snprintf(line, sizeof line, "# %s: not measured\n", key);
-    for (i = 0; i < n && i < (int64_t)sizeof line - 1; i++) {
-        if (at + i < bytes - 1) {
-            text[at + i] = line[i];
-            text[at + i + 1] = 0;
-        }
+    if (value > 0.0) {
+        (void)snprintf(line, sizeof line, "%s=%.4g  # %s\n", key, value, unit);
+    } else {
+        (void)snprintf(line, sizeof line, "# %s: not measured\n", key);
     }
-    return at + n;
+    return dpari_cuda_append(text, bytes, at, line);
 }
 
 DPAR_API int64_t dpar_cuda_measurement_write(const dpar_cuda_measurement *made,
@@ -7855,15 +7802,10 @@ DPAR_API int64_t dpar_cuda_measurement_write(const dpar_cuda_measurement *made,
                                              double peak_link_Bps, char *text, int64_t bytes)
 {
     char head[128];
-    int64_t at = 0, i;
-    const int64_t n = snprintf(head, sizeof head, "# measured on %s, %d units\n", made->name,
-                               (int)made->multiprocessors);
-    for (i = 0; i < n && i < (int64_t)sizeof head - 1; i++, at++) {
-        if (at < bytes - 1) {
-            text[at] = head[i];
-            text[at + 1] = 0;
-        }
-    }
+    int64_t at;
+    (void)snprintf(head, sizeof head, "# measured on %s, %d units\n", made->name,
+                   (int)made->multiprocessors);
+    at = dpari_cuda_append(text, bytes, 0, head);
     at = dpari_cuda_line(text, bytes, at, "hbm",
                          peak_memory_Bps > 0.0 ? made->copy_Bps / peak_memory_Bps : 0.0,
                          "share of the memory's peak, copying");

@@ -3,40 +3,6 @@
 
 #include "box_kernels.h"
 
-/* Sets *s to a side of a box. Returns 0 if two dims have the same step. */
-static int dpari_cuda_side_of(const dpar_mem_box *b, int of_to, dpari_cuda_side *s)
-{
-    const int64_t width = dpari_cuda_width(of_to ? b->to_type : b->from_type);
-    int32_t d, k;
-    memset(s, 0, sizeof *s);
-    s->base = s->end = of_to ? (uintptr_t)b->to : (uintptr_t)b->from;
-    s->width = (int32_t)width;
-    for (d = 0; d < b->dims; d++) {
-        int64_t step = (of_to ? b->to_stride[d] : b->from_stride[d]) * width;
-        const int64_t more = (b->extent[d] - 1) * step;
-        if (more < 0) {
-            s->base -= (uintptr_t)-more;
-            step = -step;
-        } else {
-            s->end += (uintptr_t)more;
-        }
-        for (k = s->dims; more != 0 && k > 0 && s->step[k - 1] >= step; k--) {
-            if (s->step[k - 1] == step) {
-                return 0;
-            }
-            s->step[k] = s->step[k - 1];
-            s->extent[k] = s->extent[k - 1];
-        }
-        if (more != 0) {
-            s->step[k] = step;
-            s->extent[k] = b->extent[d];
-            s->dims++;
-        }
-    }
-    s->end += (uintptr_t)width;
-    return 1;
-}
-
 /* Collects the different steps of all sides of a frame, the shortest first. Returns 0 if there are
  * too many. */
 static int dpari_cuda_frame_steps(const dpari_cuda_scene *z, dpari_cuda_frame *f)
@@ -204,11 +170,7 @@ DPARI_INTERNAL int dpari_cuda_scene_of(const dpar_mem_box *box, int32_t n, dpari
     z->frames = z->dims = z->meets = 0;
     for (i = 0; i < 2 * n; i++) {
         const dpar_mem_box *b = &box[i / 2];
-        int32_t d, empty = 0;
-        for (d = 0; d < b->dims; d++) {
-            empty |= b->extent[d] <= 0;
-        }
-        if (empty) {
+        if (dpari_cuda_box_empty(b)) {
             continue;
         }
         if (!dpari_cuda_side_of(b, i % 2 == 0, &z->side[i])) {

@@ -6,6 +6,7 @@
 #ifndef DPARI_CUDA_BOX_FRAMES_H
 #define DPARI_CUDA_BOX_FRAMES_H
 
+#include "box_overlap.h"
 #include "kept_moves.h"
 
 enum {
@@ -13,22 +14,6 @@ enum {
     DPARI_CUDA_CELLS = 1 << 14, /* the most cells of an array */
     DPARI_CUDA_WORDS = DPARI_CUDA_WINDOW / 64,
     DPARI_CUDA_NEAR = 2 /* number of boxes that a piece stores itself */
-};
-
-/* A side of a box, which is within the bytes [base, end). Dims without length or step are left out.
- * Steps are positive, with the shortest first. Later it also holds the side as a box of the frame's
- * indices. */
-struct dpari_cuda_side {
-    uintptr_t base, end;
-    union {
-        int64_t step[DPAR_MEM_DIMS];
-        int64_t lo[DPAR_MEM_DIMS];
-    };
-    union {
-        int64_t extent[DPAR_MEM_DIMS];
-        int64_t hi[DPAR_MEM_DIMS];
-    };
-    int32_t dims, width;
 };
 
 /* An array, as it can be inferred from the boxes: the steps of its dims, the shortest first, and

@@ -1,27 +1,45 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "box_overlap.h"
 
-/* Sets [lo, hi) to the bytes between which a side of a box is. */
-static void dpari_cuda_extent(const dpar_mem_box *b, int of_to, uintptr_t *lo, uintptr_t *hi)
+DPARI_INTERNAL int dpari_cuda_box_empty(const dpar_mem_box *b)
+{
+    int32_t d;
+    int empty = 0;
+    for (d = 0; d < b->dims; d++) {
+        empty |= b->extent[d] <= 0;
+    }
+    return empty;
+}
+
+DPARI_INTERNAL int dpari_cuda_side_of(const dpar_mem_box *b, int of_to, dpari_cuda_side *s)
 {
     const int64_t width = dpari_cuda_width(of_to ? b->to_type : b->from_type);
-    const uintptr_t at = of_to ? (uintptr_t)b->to : (uintptr_t)b->from;
-    int64_t before = 0, behind = 0;
-    int32_t d;
+    int32_t d, k, differ = 1;
+    memset(s, 0, sizeof *s);
+    s->base = s->end = of_to ? (uintptr_t)b->to : (uintptr_t)b->from;
+    s->width = (int32_t)width;
     for (d = 0; d < b->dims; d++) {
-        const int64_t step = of_to ? b->to_stride[d] : b->from_stride[d];
-        if (b->extent[d] <= 0) {
-            *lo = *hi = at;
-            return;
+        int64_t step = (of_to ? b->to_stride[d] : b->from_stride[d]) * width;
+        const int64_t more = (b->extent[d] - 1) * step;
+        if (more == 0) {
+            continue;
         }
-        if (step < 0) {
-            before += (b->extent[d] - 1) * step * width;
+        if (more < 0) {
+            s->base -= (uintptr_t)-more;
+            step = -step;
         } else {
-            behind += (b->extent[d] - 1) * step * width;
+            s->end += (uintptr_t)more;
         }
+        for (k = s->dims++; k > 0 && s->step[k - 1] > step; k--) {
+            s->step[k] = s->step[k - 1];
+            s->extent[k] = s->extent[k - 1];
+        }
+        s->step[k] = step;
+        s->extent[k] = b->extent[d];
+        differ = differ && (k == 0 || s->step[k - 1] != step);
     }
-    *lo = at - (uintptr_t)-before;
-    *hi = at + (uintptr_t)(behind + width);
+    s->end += (uintptr_t)width;
+    return differ;
 }
 
 /* A search for integers x_d with low_d <= x_d <= high_d and difference = sum over d of x_d step_d.
@@ -57,40 +75,23 @@ static int dpari_cuda_solves(dpari_cuda_lattice *l, int32_t d, int64_t differenc
     return 0;
 }
 
-/* Adds the steps and lengths of a side to the lattice, and sets *base to the lowest address of that
- * side. Returns 0 if there are too many different steps. */
-static int dpari_cuda_lay(const dpar_mem_box *b, int of_to, int sign, dpari_cuda_lattice *l,
-                          int64_t *base)
+/* Adds the steps and lengths of both sides to the lattice. Returns 0 if there are too many
+ * different steps. */
+static int dpari_cuda_lay(const dpari_cuda_side *a, const dpari_cuda_side *b, dpari_cuda_lattice *l)
 {
-    const int64_t width = dpari_cuda_width(of_to ? b->to_type : b->from_type);
-    int32_t d, k;
-    *base = (int64_t)(of_to ? (uintptr_t)b->to : (uintptr_t)b->from);
-    for (d = 0; d < b->dims; d++) {
-        int64_t step = (of_to ? b->to_stride[d] : b->from_stride[d]) * width;
-        const int64_t far_end = b->extent[d] - 1;
-        if (far_end == 0 || step == 0) {
-            continue;
-        }
-        if (step < 0) {
-            *base += far_end * step;
-            step = -step;
-        }
-        for (k = 0; k < l->dims && l->step[k] != step; k++) {
-        }
-        if (k == l->dims) {
+    int32_t i = a->dims - 1, k = b->dims - 1;
+    while (i >= 0 || k >= 0) {
+        const int from_a = k < 0 || (i >= 0 && a->step[i] > b->step[k]);
+        const int64_t step = from_a ? a->step[i] : b->step[k];
+        const int64_t far_end = from_a ? a->extent[i--] - 1 : b->extent[k--] - 1;
+        if (l->dims == 0 || l->step[l->dims - 1] != step) {
             if (l->dims == DPAR_MEM_DIMS) {
                 return 0;
             }
-            for (l->dims++; k > 0 && l->step[k - 1] < step; k--) {
-                l->step[k] = l->step[k - 1];
-                l->low[k] = l->low[k - 1];
-                l->high[k] = l->high[k - 1];
-            }
-            l->step[k] = step;
-            l->low[k] = l->high[k] = 0;
+            l->step[l->dims++] = step;
         }
-        l->low[k] -= sign > 0 ? 0 : far_end;
-        l->high[k] += sign > 0 ? far_end : 0;
+        l->high[l->dims - 1] += from_a ? far_end : 0;
+        l->low[l->dims - 1] -= from_a ? 0 : far_end;
     }
     return 1;
 }
@@ -99,27 +100,27 @@ static int dpari_cuda_lay(const dpar_mem_box *b, int of_to, int sign, dpari_cuda
  * array, and true in cases that are too complicated. */
 static int dpari_cuda_touch(const dpar_mem_box *a, int a_to, const dpar_mem_box *b, int b_to)
 {
-    const int32_t a_width = dpari_cuda_width(a_to ? a->to_type : a->from_type);
-    const int32_t b_width = dpari_cuda_width(b_to ? b->to_type : b->from_type);
-    uintptr_t a_lo, a_hi, b_lo, b_hi;
+    dpari_cuda_side first, second;
     dpari_cuda_lattice l;
-    int64_t a_base, b_base;
-    dpari_cuda_extent(a, a_to, &a_lo, &a_hi);
-    dpari_cuda_extent(b, b_to, &b_lo, &b_hi);
-    if (a_lo >= b_hi || b_lo >= a_hi || a_lo == a_hi || b_lo == b_hi) {
+    (void)dpari_cuda_side_of(a, a_to, &first);
+    (void)dpari_cuda_side_of(b, b_to, &second);
+    if (first.base >= second.end || second.base >= first.end) {
         return 0;
     }
     memset(&l, 0, sizeof l);
     l.tries = 64;
-    if (a_width != b_width || !dpari_cuda_lay(a, a_to, 1, &l, &a_base) ||
-        !dpari_cuda_lay(b, b_to, -1, &l, &b_base) || (b_base - a_base) % a_width != 0) {
+    if (first.width != second.width || !dpari_cuda_lay(&first, &second, &l) ||
+        (int64_t)(second.base - first.base) % first.width != 0) {
         return 1;
     }
-    return dpari_cuda_solves(&l, 0, b_base - a_base);
+    return dpari_cuda_solves(&l, 0, (int64_t)(second.base - first.base));
 }
 
 DPARI_INTERNAL int dpari_cuda_follows(const dpar_mem_box *a, const dpar_mem_box *b)
 {
+    if (dpari_cuda_box_empty(a) || dpari_cuda_box_empty(b)) {
+        return 0;
+    }
     if (a->op == DPAR_COPY && b->op == DPAR_COPY) {
         return 0; /* dpar_mem.move requires that no copy writes what another box reads or writes */
     }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "box_prepare.h"
 
+#include "box_overlap.h"
+
 /* One dim of a box while it is prepared, with steps in bytes. */
 struct dpari_cuda_dim {
     int64_t extent, to, from;
@@ -191,8 +193,6 @@ static int dpari_cuda_meets(int32_t a, int32_t b)
 DPARI_INTERNAL int dpari_cuda_box_fine(const dpar_mem_box *b)
 {
     const int32_t through = dpari_cuda_through(b);
-    int32_t d;
-    int empty = 0;
     if (dpar_type_bytes(b->to_type) == 0 || dpar_type_bytes(b->from_type) == 0 || b->dims < 0 ||
         b->dims > DPAR_MEM_DIMS || !dpari_cuda_meets(b->to_type, b->from_type) ||
         !dpari_cuda_meets(b->from_type, through) || !dpari_cuda_meets(through, b->to_type) ||
@@ -200,8 +200,5 @@ DPARI_INTERNAL int dpari_cuda_box_fine(const dpar_mem_box *b)
         ((b->op != DPAR_COPY || b->negate) && !dpari_cuda_can_reduce(b->to_type))) {
         return 0;
     }
-    for (d = 0; d < b->dims; d++) {
-        empty |= b->extent[d] <= 0;
-    }
-    return empty || (b->to != NULL && b->from != NULL);
+    return dpari_cuda_box_empty(b) || (b->to != NULL && b->from != NULL);
 }

@@ -52,25 +52,18 @@ DPAR_API void dpar_cuda_mem(dpar_cuda *gpu, dpar_mem *mem)
 
 static cudaError_t dpari_cuda_ask(dpar_cuda *gpu)
 {
-    int units = 0, threads = 0, major = 0, minor = 0, driver = 0;
-    cudaError_t error = cudaDeviceGetAttribute(&units, cudaDevAttrMultiProcessorCount, gpu->device);
-    if (error == cudaSuccess) {
-        error =
-            cudaDeviceGetAttribute(&threads, cudaDevAttrMaxThreadsPerMultiProcessor, gpu->device);
-    }
-    if (error == cudaSuccess) {
-        error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, gpu->device);
-    }
-    if (error == cudaSuccess) {
-        error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, gpu->device);
-    }
-    if (error == cudaSuccess) {
-        error = cudaDriverGetVersion(&driver);
+    static const enum cudaDeviceAttr which[] = {
+        cudaDevAttrMultiProcessorCount, cudaDevAttrMaxThreadsPerMultiProcessor,
+        cudaDevAttrComputeCapabilityMajor, cudaDevAttrComputeCapabilityMinor};
+    int value[4] = {0, 0, 0, 0}, driver = 0;
+    cudaError_t error = cudaDriverGetVersion(&driver);
+    for (int i = 0; i < 4 && error == cudaSuccess; i++) {
+        error = cudaDeviceGetAttribute(&value[i], which[i], gpu->device);
     }
     gpu->arguments = driver >= 12010 ? (int32_t)DPARI_CUDA_ARGUMENTS : 4096;
-    gpu->multiprocessors = units;
-    gpu->threads = threads;
-    gpu->capability = 10 * major + minor;
+    gpu->multiprocessors = value[0];
+    gpu->threads = value[1];
+    gpu->capability = 10 * value[2] + value[3];
     return error;
 }
 

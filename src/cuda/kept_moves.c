@@ -3,19 +3,13 @@
 
 static int dpari_cuda_box_same(const dpar_mem_box *a, const dpar_mem_box *b)
 {
-    int32_t d;
-    if (a->to != b->to || a->from != b->from || a->to_type != b->to_type ||
-        a->from_type != b->from_type || a->round_type != b->round_type || a->op != b->op ||
-        a->negate != b->negate || a->clear != b->clear || a->dims != b->dims) {
-        return 0;
-    }
-    for (d = 0; d < a->dims; d++) {
-        if (a->extent[d] != b->extent[d] || a->to_stride[d] != b->to_stride[d] ||
-            a->from_stride[d] != b->from_stride[d]) {
-            return 0;
-        }
-    }
-    return 1;
+    const size_t bytes = (size_t)a->dims * sizeof a->extent[0];
+    return a->to == b->to && a->from == b->from && a->to_type == b->to_type &&
+           a->from_type == b->from_type && a->round_type == b->round_type && a->op == b->op &&
+           a->negate == b->negate && a->clear == b->clear && a->dims == b->dims &&
+           memcmp(a->extent, b->extent, bytes) == 0 &&
+           memcmp(a->to_stride, b->to_stride, bytes) == 0 &&
+           memcmp(a->from_stride, b->from_stride, bytes) == 0;
 }
 
 DPARI_INTERNAL const dpari_cuda_known *dpari_cuda_known_of(const dpar_cuda *gpu,

@@ -50,20 +50,15 @@ DPARI_INTERNAL int64_t dpari_cuda_wave(const dpar_cuda *gpu, int64_t work)
 {
     int64_t most = (int64_t)gpu->multiprocessors * (gpu->threads / DPARI_CUDA_THREADS);
     most = gpu->max_blocks > 0 ? gpu->max_blocks : most;
-    most = most < 1 ? 1 : most;
-    if (work < 1) {
-        return 1;
-    }
-    return work < most ? work : most;
+    most = work < most ? work : most;
+    return most < 1 ? 1 : most;
 }
 
 DPARI_INTERNAL int64_t dpari_cuda_each(const dpar_cuda *gpu, int64_t work)
 {
     const int64_t most = gpu->max_blocks > 0 ? (int64_t)gpu->max_blocks : INT64_C(0x7fffffff);
-    if (work < 1) {
-        return 1;
-    }
-    return work < most ? work : most;
+    const int64_t blocks = work < most ? work : most;
+    return blocks < 1 ? 1 : blocks;
 }
 
 DPARI_INTERNAL void dpari_cuda_magic(uint32_t d, uint32_t *magic, uint8_t *shift)

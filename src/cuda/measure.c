@@ -93,6 +93,15 @@ static double dpari_cuda_time(dpari_cuda_timed *t)
     return made[DPARI_CUDA_TIMES / 2] * 1e-3;
 }
 
+/* Times one kind of work. Returns how much of `amount` it does in a second; 0 if it fails. */
+static double dpari_cuda_rate(dpari_cuda_timed *t, int32_t what, double amount)
+{
+    double seconds;
+    t->what = what;
+    seconds = dpari_cuda_time(t);
+    return seconds > 0.0 ? amount / seconds : 0.0;
+}
+
 struct dpari_cuda_noise {
     uint16_t *to;
     int64_t count;
@@ -192,7 +201,6 @@ static void dpari_cuda_probe_gemm(dpari_cuda_timed *t, dpar_cuda_measurement *ma
     void *library = NULL;
     int (*destroy)(void *) = NULL;
     dpari_cuda_noise noise = {(uint16_t *)(void *)t->a, count};
-    double seconds;
     if (t->probe->gemm == NULL) {
         t->blas = dpari_cuda_blas_open(t, made->gemm_library, sizeof made->gemm_library, &library);
     } else {
@@ -204,9 +212,7 @@ static void dpari_cuda_probe_gemm(dpari_cuda_timed *t, dpar_cuda_measurement *ma
         noise.to = (uint16_t *)(void *)t->b;
         (void)dpari_cuda_launch(t->gpu, "noise", dpari_cuda_noise_kernel, noise,
                                 dpari_cuda_units_blocks(t->gpu, count));
-        t->what = DPARI_CUDA_GEMM;
-        seconds = dpari_cuda_time(t);
-        made->gemm_flops = seconds > 0.0 ? 2.0 * (double)count * (double)t->n / seconds : 0.0;
+        made->gemm_flops = dpari_cuda_rate(t, DPARI_CUDA_GEMM, 2.0 * (double)count * (double)t->n);
     }
     if (t->blas != NULL) {
         dpari_cuda_symbol(library, "cublasDestroy_v2", &destroy, sizeof destroy);
@@ -238,11 +244,7 @@ static void dpari_cuda_probe_link(dpari_cuda_timed *t, dpar_cuda_measurement *ma
         (void)cudaDeviceEnablePeerAccess(other, 0);
         (void)cudaGetLastError();
         t->far_side = (unsigned char *)memory;
-        t->what = DPARI_CUDA_LINK;
-        {
-            const double seconds = dpari_cuda_time(t);
-            made->link_Bps = seconds > 0.0 ? (double)t->bytes / seconds : 0.0;
-        }
+        made->link_Bps = dpari_cuda_rate(t, DPARI_CUDA_LINK, (double)t->bytes);
         (void)cudaSetDevice(other);
         (void)cudaFree(memory);
     }
@@ -253,13 +255,10 @@ static void dpari_cuda_probe_link(dpari_cuda_timed *t, dpar_cuda_measurement *ma
 static void dpari_cuda_probe_host(dpari_cuda_timed *t, dpar_cuda_measurement *made)
 {
     const int64_t all = t->bytes;
-    double seconds;
     t->bytes = all < ((int64_t)256 << 20) ? all : (int64_t)256 << 20;
     if (cudaMallocHost(&t->host, (size_t)t->bytes) == cudaSuccess) {
         memset(t->host, 1, (size_t)t->bytes);
-        t->what = DPARI_CUDA_PCIE;
-        seconds = dpari_cuda_time(t);
-        made->pcie_Bps = seconds > 0.0 ? (double)t->bytes / seconds : 0.0;
+        made->pcie_Bps = dpari_cuda_rate(t, DPARI_CUDA_PCIE, (double)t->bytes);
         (void)cudaFreeHost(t->host);
     }
     (void)cudaGetLastError();
@@ -269,10 +268,7 @@ static void dpari_cuda_probe_host(dpari_cuda_timed *t, dpar_cuda_measurement *ma
 /* Measures everything. The same memory serves as three matrices and as two buffers. */
 static void dpari_cuda_probe_all(dpari_cuda_timed *t, dpar_cuda_measurement *made)
 {
-    double seconds;
-    t->what = DPARI_CUDA_COPY;
-    seconds = dpari_cuda_time(t);
-    made->copy_Bps = seconds > 0.0 ? 2.0 * (double)t->bytes / seconds : 0.0;
+    made->copy_Bps = dpari_cuda_rate(t, DPARI_CUDA_COPY, 2.0 * (double)t->bytes);
     dpari_cuda_probe_gemm(t, made);
     made->launch_s = dpari_cuda_launch_time(t->gpu);
     dpari_cuda_probe_link(t, made);
@@ -345,22 +341,29 @@ DPAR_API dpar_status dpar_cuda_measure(dpar_cuda *gpu, const dpar_cuda_measure_d
     return dpari_cuda_leave(gpu, before, st);
 }
 
-/* Writes one line: a setting, or a comment that the number was not measured. Returns the new
- * length. */
+/* Appends a line to a text of length `at`, as far as there is room. Returns the new length. */
+static int64_t dpari_cuda_append(char *text, int64_t bytes, int64_t at, const char *line)
+{
+    for (; *line != 0; line++, at++) {
+        if (at < bytes - 1) {
+            text[at] = *line;
+            text[at + 1] = 0;
+        }
+    }
+    return at;
+}
+
+/* Appends a setting, or a comment that the number was not measured. */
 static int64_t dpari_cuda_line(char *text, int64_t bytes, int64_t at, const char *key, double value,
                                const char *unit)
 {
     char line[128];
-    int64_t n, i;
-    n = value > 0.0 ? snprintf(line, sizeof line, "%s=%.4g  # %s\n", key, value, unit)
-                    : snprintf(line, sizeof line, "# %s: not measured\n", key);
-    for (i = 0; i < n && i < (int64_t)sizeof line - 1; i++) {
-        if (at + i < bytes - 1) {
-            text[at + i] = line[i];
-            text[at + i + 1] = 0;
-        }
+    if (value > 0.0) {
+        (void)snprintf(line, sizeof line, "%s=%.4g  # %s\n", key, value, unit);
+    } else {
+        (void)snprintf(line, sizeof line, "# %s: not measured\n", key);
     }
-    return at + n;
+    return dpari_cuda_append(text, bytes, at, line);
 }
 
 DPAR_API int64_t dpar_cuda_measurement_write(const dpar_cuda_measurement *made,
@@ -368,15 +371,10 @@ DPAR_API int64_t dpar_cuda_measurement_write(const dpar_cuda_measurement *made,
                                              double peak_link_Bps, char *text, int64_t bytes)
 {
     char head[128];
-    int64_t at = 0, i;
-    const int64_t n = snprintf(head, sizeof head, "# measured on %s, %d units\n", made->name,
-                               (int)made->multiprocessors);
-    for (i = 0; i < n && i < (int64_t)sizeof head - 1; i++, at++) {
-        if (at < bytes - 1) {
-            text[at] = head[i];
-            text[at + 1] = 0;
-        }
-    }
+    int64_t at;
+    (void)snprintf(head, sizeof head, "# measured on %s, %d units\n", made->name,
+                   (int)made->multiprocessors);
+    at = dpari_cuda_append(text, bytes, 0, head);
     at = dpari_cuda_line(text, bytes, at, "hbm",
                          peak_memory_Bps > 0.0 ? made->copy_Bps / peak_memory_Bps : 0.0,
                          "share of the memory's peak, copying");
