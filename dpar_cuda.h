@@ -1537,8 +1537,7 @@ DPARI_INTERNAL void dpari_cuda_piece(const dpari_cuda_cut *cut, int64_t i, dpari
 
 /* ==== cuda/box_overlap.h ==== */
 
-/* box_overlap - private: the sides of boxes in memory, and whether a box has to wait for another.
- */
+/* box_overlap - private: the sides of boxes in memory, and which boxes have to wait for others. */
 
 /* A side of a box, which is within the bytes [base, end). Dims without length or step are left out.
  * Steps are positive, with the shortest first. Later box_frames also keeps the side as a box of
@@ -1584,6 +1583,7 @@ struct dpari_cuda_known {
     alignas(16) unsigned char args[DPARI_CUDA_ARGUMENTS];
 };
 
+/* What dpar_cuda.known points to. */
 struct dpari_cuda_memory {
 #ifdef DPAR_TRAIN_H
     dpar_mem_layers layers; /* the table to which dpar_mem points */
@@ -2117,7 +2117,7 @@ static int dpari_cuda_planes_fine(int64_t planes, int32_t channels, int32_t grou
 
 /* ==== cuda/moments.h ==== */
 
-/* moments - private: count, mean and sum of squares about the mean, and how two of them are merged.
+/* moments - private: count, mean and sum of squares about the mean, and how to merge two of them.
  */
 
 struct dpari_cuda_three_of {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* box_overlap - private: the sides of boxes in memory, and whether a box has to wait for another.
- */
+/* box_overlap - private: the sides of boxes in memory, and which boxes have to wait for others. */
 #ifndef DPARI_CUDA_BOX_OVERLAP_H
 #define DPARI_CUDA_BOX_OVERLAP_H
 

@@ -24,6 +24,7 @@ struct dpari_cuda_known {
     alignas(16) unsigned char args[DPARI_CUDA_ARGUMENTS];
 };
 
+/* What dpar_cuda.known points to. */
 struct dpari_cuda_memory {
 #ifdef DPAR_TRAIN_H
     dpar_mem_layers layers; /* the table to which dpar_mem points */

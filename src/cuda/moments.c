@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Moments of planes: dpar_mem_layers.moments. */
-#include "operations.h"
+#include "moments.h"
 
 #include "block_sums.h"
 #include "four.h"
-#include "moments.h"
+#include "operations.h"
 #include "planes.h"
 
 struct dpari_cuda_moment {

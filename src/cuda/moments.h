@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* moments - private: count, mean and sum of squares about the mean, and how two of them are merged.
+/* moments - private: count, mean and sum of squares about the mean, and how to merge two of them.
  */
 #ifndef DPARI_CUDA_MOMENTS_H
 #define DPARI_CUDA_MOMENTS_H

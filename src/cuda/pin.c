@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Pins and unpins memory of the host: dpar_mem.pin and unpin. */
-#include "operations.h"
-
 #include "pin.h"
+
+#include "operations.h"
 
 /* True if CUDA knows the memory already, because it is a device's, managed or registered. */
 static int dpari_cuda_reached(const void *at)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Collects spans for launches: dpar_mem.span. */
-#include "operations.h"
-
 #include "spans.h"
+
+#include "operations.h"
 
 DPARI_INTERNAL int dpari_cuda_span_piece(const dpar_mem_span *s, int stochastic, dpari_cuda_span *p)
 {
