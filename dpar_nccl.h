@@ -108,21 +108,18 @@
  * operation at the head of the stream. After the deadline, the thread aborts the communicator,
  * which is then broken with DPAR_E_TIMEOUT. The message names the operation, the ranks that are not
  * in it, and their last operations. Ranks report these to rank 0 by TCP, which is not used while
- * all is well. Rank 0 listens on the loopback interface if all ranks are on its node, at the
- * addresses of MASTER_ADDR if they find each other by TCP, and otherwise at all its own addresses.
+ * all is well. Rank 0 listens on the loopback interface if a host communicator shows that all ranks
+ * are on its node, and otherwise at all its own addresses.
  * If a rank's process ends, its communicators break everywhere after a second with DPAR_E_PEER. The
  * kernel of the broken operation ends a moment later, and may write `out` until then. Kernels that
  * were enqueued after it still run, on input that is not what they expect.
  *
  * Authentication. Each connection to rank 0 begins with a challenge: both sides prove that they
- * know the job's key, by HMAC-SHA-256 of random numbers that both have just drawn. The key is sent
- * with the id, over the communicator, the file or the launcher that brings the ranks together. If
- * they find each other by TCP, it is derived from the job's secret: DPAR_SECRET, or the file that
- * DPAR_SECRET_FILE names, or ~/.dpar_secret. The secret must be the same on all ranks and have at
- * least 16 characters, and its file must have mode 0600. `openssl rand -hex 32` makes one. Without
- * a secret, anybody who reaches the port and names the job may join, and dpar_nccl_doctor reports
- * that. A client that is silent or sends something else does not delay other ranks. Nothing is
- * encrypted. NCCL's own connections are neither authenticated nor encrypted.
+ * know the job's key, by SipHash-2-4 of random numbers that both have just drawn. Rank 0 draws the
+ * key, 128 random bits, and sends it together with the id. A client that is silent or sends
+ * something else does not delay other ranks. Nothing is encrypted, and the connections of NCCL and
+ * of torchrun's store are not authenticated either, so that the key protects only against those who
+ * cannot read the network.
  *
  * Halos. With NCCL 2.29.2 or later, devices that reach each other's memory (one node, NVLink) read
  * packed halos directly. Otherwise halos are sent as messages: between nodes, with older versions,
@@ -154,20 +151,17 @@
 
 /* Methods by which ranks without a communicator find each other. */
 enum {
-    DPAR_NCCL_ANY,  /* DPAR_NCCL_CALLBACK if `broadcast` is given, otherwise the first
-                       method below for which the environment has all it needs */
+    DPAR_NCCL_ANY,  /* DPAR_NCCL_CALLBACK if `broadcast` is given, otherwise DPAR_NCCL_NODE,
+                       DPAR_NCCL_ID or DPAR_NCCL_TCP, the first for which the environment has all
+                       that it needs */
     DPAR_NCCL_NODE, /* by dpar_init: all ranks are on this node */
-    DPAR_NCCL_PMI,  /* by PMI-1 over PMI_FD (mpiexec of MPICH, Intel MPI), if the program does not
-                       call MPI_Init; once in a process */
-    DPAR_NCCL_ID,   /* by NCCL_COMM_ID=host:port on all ranks. Nothing else is exchanged, so that
-                       messages cannot name missing ranks */
-    DPAR_NCCL_FILE, /* by a file in a folder that all ranks see: `file`, or DPAR_NCCL_FILE. A file
-                       that a killed run left behind is ignored, except with no_watchdog */
-    DPAR_NCCL_TCP,  /* rank 0 listens at `address`, or MASTER_ADDR, and `port`, or DPAR_NCCL_PORT,
-                       or MASTER_PORT. On several nodes torchrun itself listens at MASTER_PORT, so
-                       pass another port. If the address does not belong to rank 0's machine (a
-                       service's address, or a loopback name), rank 0 listens at all its own
-                       addresses */
+    DPAR_NCCL_PMI,  /* not supported: pass the communicator of dpar_mpi_make as host */
+    DPAR_NCCL_ID,   /* by NCCL_COMM_ID=host:port on all ranks: NCCL listens there on rank 0. If
+                       ranks are missing, no message can name them */
+    DPAR_NCCL_FILE, /* not supported: pass `broadcast` */
+    DPAR_NCCL_TCP,  /* by `address`, or MASTER_ADDR, and `port`, or DPAR_NCCL_PORT, or MASTER_PORT.
+                       If torchrun's store listens there (TORCHELASTIC_USE_AGENT_STORE), the id is
+                       sent over the store; otherwise as by DPAR_NCCL_ID */
     DPAR_NCCL_CALLBACK, /* by `broadcast` */
     DPAR_NCCL_RENDEZVOUS_COUNT
 };
@@ -177,7 +171,7 @@ typedef struct dpar_nccl_rendezvous {
     int32_t rank, size;  /* size 0 selects both from dpar_launcher_detect */
     uint64_t job;        /* number of the job: the same on all ranks, and different for other jobs;
                             0 selects that of dpar_launcher_detect */
-    const char *file;    /* for DPAR_NCCL_FILE */
+    const char *file;    /* not used */
     const char *address; /* for DPAR_NCCL_TCP */
     int32_t port;
     int32_t reserved; /* 0 */
@@ -234,10 +228,9 @@ typedef struct dpar_nccl_desc {
  * versions of NCCL. Fails with DPAR_E_ARG for rank_order without reduce_mem and comm_stream, and
  * for scratch_bytes or staging_bytes that are too small for the number of ranks.
  *
- * Without a host it also fails with DPAR_E_ARG if the environment lacks a variable, which the
- * message names for each method, if the secret is too short, or if others can read its file. With
- * DPAR_NCCL_TCP the message of DPAR_E_TIMEOUT names the ranks that are missing, and a secret that
- * differs from rank 0's is DPAR_E_MISMATCH. */
+ * Without a host it also fails with DPAR_E_ARG if the method is not supported or the environment
+ * lacks a variable that it needs. On rank 0 the message of DPAR_E_TIMEOUT names the ranks that are
+ * missing, except with DPAR_NCCL_ID. */
 DPAR_API dpar_status dpar_nccl_make(dpar_comm *host, const dpar_nccl_desc *desc, dpar_comm **comm,
                                     dpar_why *why);
 
@@ -274,8 +267,7 @@ DPAR_API dpar_status dpar_nccl_shrink(dpar_comm *comm, const int32_t *gone, int3
 /* Writes a report about NCCL, to follow the report of dpar_doctor. Each problem, for example that
  * NCCL uses sockets, is a line "WRONG: ... -> what to do". Returns the number of these lines. The
  * report names the version, features that it lacks, whether ranks share a device for tests, and the
- * transports found in desc.log_file. On rank 0 of comm it also tells where rank 0 listens, and
- * which secret protects that address.
+ * transports found in desc.log_file. On rank 0 of comm it also tells where rank 0 listens.
  *
  * comm: may be NULL.
  *
@@ -584,14 +576,12 @@ typedef struct dpari_nccl_note {
     int32_t kind, type, op, root, tag, varies, room;
 } dpari_nccl_note;
 
-/* Messages of the side channel. A connection begins with the first three or four of them; see
+/* Messages of the side channel. A connection begins with the first three of them; see
  * dpari_nccl_prove. */
 enum {
     DPARI_NCCL_HELLO = 1, /* from a rank: a random number */
     DPARI_NCCL_CHALLENGE, /* from rank 0: its random number, and its proof */
     DPARI_NCCL_PROOF,     /* from the rank: its proof */
-    DPARI_NCCL_WELCOME,   /* from rank 0, if ranks find each other by TCP: the card follows */
-    DPARI_NCCL_REFUSED,   /* from rank 0: the reason is in `text` */
     DPARI_NCCL_NOTE,      /* the position of a rank: dpari_nccl_note */
     DPARI_NCCL_ASK,       /* asks a rank for its note */
     DPARI_NCCL_WANT,      /* asks rank 0 for the notes of all ranks: NOTEs, then END */
@@ -600,7 +590,11 @@ enum {
     DPARI_NCCL_DEAD,   /* the rank in `status` is gone */
     DPARI_NCCL_BYE     /* the sender leaves in order */
 };
-enum { DPARI_NCCL_TEXT = 256, DPARI_NCCL_DRAWN = 16, DPARI_NCCL_KEY = 32 };
+enum { DPARI_NCCL_TEXT = 256 };
+/* 128 bits: a random number, a key or a proof. */
+typedef struct dpari_nccl_bits {
+    uint64_t word[2];
+} dpari_nccl_bits;
 typedef struct dpari_nccl_message {
     uint64_t magic, job;
     int32_t kind, rank, size, status;
@@ -610,7 +604,6 @@ typedef struct dpari_nccl_message {
 
 typedef struct dpari_nccl_address {
     int32_t family; /* AF_INET, AF_INET6 */
-    uint32_t scope;
     unsigned char at[16];
 } dpari_nccl_address;
 
@@ -621,7 +614,7 @@ typedef struct dpari_nccl_card {
     int32_t ending; /* 1: rank 0 could not begin */
     ncclUniqueId id;
     dpari_nccl_address address[DPARI_NCCL_ADDRESSES];
-    unsigned char key[DPARI_NCCL_KEY]; /* the key of the proofs; never sent by TCP */
+    dpari_nccl_bits key; /* of the proofs */
 } dpari_nccl_card;
 
 /* States of a connection. */
@@ -641,7 +634,7 @@ typedef struct dpari_nccl_link {
     int32_t before; /* while `state` is KNOCKS: the state to return to if nobody answers */
     int32_t got;    /* bytes of `in` that have arrived */
     double lost;    /* time at which it was lost, or, if it was never connected, last tried */
-    unsigned char drawn[DPARI_NCCL_DRAWN];
+    dpari_nccl_bits drawn;
     dpari_nccl_message in;
 } dpari_nccl_link;
 
@@ -651,32 +644,16 @@ typedef struct dpari_nccl_knock {
     int32_t rank; /* the rank that it claims to be; 0 before its HELLO */
     int32_t got;
     double since;
-    unsigned char theirs[DPARI_NCCL_DRAWN], ours[DPARI_NCCL_DRAWN];
+    dpari_nccl_bits theirs, ours; /* the random numbers of both sides */
     dpari_nccl_message in;
 } dpari_nccl_knock;
 
-/* Where the key of the proofs comes from. */
-enum { DPARI_NCCL_BY_CARD, DPARI_NCCL_BY_VARIABLE, DPARI_NCCL_BY_FILE, DPARI_NCCL_BY_NOTHING };
-/* Why rank 0 listens where it does. */
-enum {
-    DPARI_NCCL_AT_ALL,      /* at all addresses, because none was given */
-    DPARI_NCCL_AT_LOOP,     /* at the loopback address, because all ranks are on this node */
-    DPARI_NCCL_AT_GIVEN,    /* at the given address */
-    DPARI_NCCL_NOT_OURS,    /* at all addresses, because the given one does not belong to this
-                               machine */
-    DPARI_NCCL_LOOP_BY_NAME /* at all addresses, because the name is a loopback address on this
-                               machine, and perhaps another address elsewhere */
-};
-
 typedef struct dpari_nccl_side {
-    int listener[DPARI_NCCL_ADDRESSES]; /* on rank 0: sockets that listen */
-    int32_t listeners;
-    int32_t at;              /* DPARI_NCCL_AT_LOOP, ... */
-    int32_t secret;          /* DPARI_NCCL_BY_CARD, ... */
+    int listener;            /* on rank 0: the socket that listens, or -1 */
+    int32_t local;           /* 1: all ranks are on this node, and rank 0 listens only there */
     dpari_nccl_knock *knock; /* [knocks] on rank 0, the oldest first */
     int32_t knocks, knocks_room;
-    int32_t refused; /* number of connections whose proof was wrong */
-    int32_t links;   /* number of links; 0 if there is no side channel */
+    int32_t links; /* number of links; 0 if there is no side channel */
     dpari_nccl_link *link;
     dpari_nccl_note *note; /* [size] the last note of each rank, */
     int32_t *known;        /* [size] and 1 if it has sent one */
@@ -685,7 +662,6 @@ typedef struct dpari_nccl_side {
     int32_t wanting;  /* 1: WANT was sent, */
     int32_t answered; /* and 1 if its answer is complete */
     dpari_nccl_card card;
-    dpari_nccl_address master; /* if ranks find each other by TCP: where rank 0 listens */
 } dpari_nccl_side;
 
 typedef struct dpari_nccl_memory {
@@ -2681,260 +2657,91 @@ static void dpari_nccl_abort(dpar_comm *comm, dpar_status status, const char *te
     (void)dpari_nccl_broke(dpari_nccl_ctx_of(comm), status, text);
 }
 
-/* ==== authentication: proofs by HMAC-SHA-256 (FIPS 180-4, RFC 2104) ==== */
+/* ==== proofs: SipHash-2-4 of 128 bits (Aumasson and Bernstein, 2012) ==== */
 
-typedef struct dpari_nccl_sha {
-    uint32_t h[8];
-    uint64_t bytes;
-    unsigned char block[64];
-} dpari_nccl_sha;
-
-static uint32_t dpari_nccl_turned(uint32_t x, int n)
+static uint64_t dpari_nccl_turned(uint64_t x, int n)
 {
-    return x >> n | x << (32 - n);
+    return x << n | x >> (64 - n);
 }
 
-static void dpari_nccl_sha_block(dpari_nccl_sha *s)
+static void dpari_nccl_sip_rounds(uint64_t *v, int n)
 {
-    /* the first 32 bits of the fractional parts of the cube roots of the first 64 primes */
-    static const uint32_t k[64] = {
-        0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4,
-        0xab1c5ed5, 0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe,
-        0x9bdc06a7, 0xc19bf174, 0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f,
-        0x4a7484aa, 0x5cb0a9dc, 0x76f988da, 0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7,
-        0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967, 0x27b70a85, 0x2e1b2138, 0x4d2c6dfc,
-        0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85, 0xa2bfe8a1, 0xa81a664b,
-        0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070, 0x19a4c116,
-        0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
-        0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7,
-        0xc67178f2};
-    uint32_t w[64], v[8];
-    int i;
-    for (i = 0; i < 16; i++) {
-        const unsigned char *b = s->block + 4 * i;
-        w[i] = (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | b[3];
-    }
-    for (; i < 64; i++) {
-        const uint32_t a = w[i - 15], b = w[i - 2];
-        w[i] = w[i - 16] + w[i - 7] +
-               (dpari_nccl_turned(a, 7) ^ dpari_nccl_turned(a, 18) ^ a >> 3) +
-               (dpari_nccl_turned(b, 17) ^ dpari_nccl_turned(b, 19) ^ b >> 10);
-    }
-    memcpy(v, s->h, sizeof v);
-    for (i = 0; i < 64; i++) {
-        const uint32_t a = v[0], e = v[4];
-        const uint32_t one =
-            v[7] + k[i] + w[i] + ((e & v[5]) ^ (~e & v[6])) +
-            (dpari_nccl_turned(e, 6) ^ dpari_nccl_turned(e, 11) ^ dpari_nccl_turned(e, 25));
-        const uint32_t two =
-            ((a & v[1]) ^ (a & v[2]) ^ (v[1] & v[2])) +
-            (dpari_nccl_turned(a, 2) ^ dpari_nccl_turned(a, 13) ^ dpari_nccl_turned(a, 22));
-        memmove(v + 1, v, 7 * sizeof v[0]);
-        v[4] += one;
-        v[0] = one + two;
-    }
-    for (i = 0; i < 8; i++) {
-        s->h[i] += v[i];
-    }
-}
-
-static void dpari_nccl_sha_begin(dpari_nccl_sha *s)
-{
-    static const uint32_t h[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
-                                  0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
-    memcpy(s->h, h, sizeof s->h);
-    s->bytes = 0;
-}
-
-static void dpari_nccl_sha_put(dpari_nccl_sha *s, const void *bytes, size_t n)
-{
-    const unsigned char *at = (const unsigned char *)bytes;
     for (; n > 0; n--) {
-        s->block[s->bytes++ % 64] = *at++;
-        if (s->bytes % 64 == 0) {
-            dpari_nccl_sha_block(s);
-        }
+        v[0] += v[1];
+        v[1] = dpari_nccl_turned(v[1], 13) ^ v[0];
+        v[0] = dpari_nccl_turned(v[0], 32);
+        v[2] += v[3];
+        v[3] = dpari_nccl_turned(v[3], 16) ^ v[2];
+        v[0] += v[3];
+        v[3] = dpari_nccl_turned(v[3], 21) ^ v[0];
+        v[2] += v[1];
+        v[1] = dpari_nccl_turned(v[1], 17) ^ v[2];
+        v[2] = dpari_nccl_turned(v[2], 32);
     }
 }
 
-static void dpari_nccl_sha_end(dpari_nccl_sha *s, unsigned char *out)
+/* Returns the hash of n words under a key. */
+static dpari_nccl_bits dpari_nccl_sip(const dpari_nccl_bits *key, const uint64_t *word, int32_t n)
 {
-    const uint64_t bits = s->bytes * 8;
-    unsigned char tail[8];
-    int i;
-    for (i = 0; i < 8; i++) {
-        tail[i] = (unsigned char)(bits >> (56 - 8 * i));
+    dpari_nccl_bits out;
+    uint64_t v[4];
+    int32_t i;
+    v[0] = key->word[0] ^ UINT64_C(0x736f6d6570736575);
+    v[1] = key->word[1] ^ UINT64_C(0x646f72616e646f6d) ^ 0xee;
+    v[2] = key->word[0] ^ UINT64_C(0x6c7967656e657261);
+    v[3] = key->word[1] ^ UINT64_C(0x7465646279746573);
+    for (i = 0; i <= n; i++) { /* the last word has the number of bytes in its highest byte */
+        const uint64_t m = i < n ? word[i] : (uint64_t)n * 8 << 56;
+        v[3] ^= m;
+        dpari_nccl_sip_rounds(v, 2);
+        v[0] ^= m;
     }
-    dpari_nccl_sha_put(s, "\200", 1);
-    while (s->bytes % 64 != 56) {
-        dpari_nccl_sha_put(s, "", 1);
-    }
-    dpari_nccl_sha_put(s, tail, 8);
-    for (i = 0; i < 32; i++) {
-        out[i] = (unsigned char)(s->h[i / 4] >> (24 - i % 4 * 8));
-    }
+    v[2] ^= 0xee;
+    dpari_nccl_sip_rounds(v, 4);
+    out.word[0] = v[0] ^ v[1] ^ v[2] ^ v[3];
+    v[1] ^= 0xdd;
+    dpari_nccl_sip_rounds(v, 4);
+    out.word[1] = v[0] ^ v[1] ^ v[2] ^ v[3];
+    return out;
 }
 
-static void dpari_nccl_hmac(const void *key, size_t key_bytes, const void *bytes, size_t n,
-                            unsigned char *out)
+/* Takes the same time wherever the bits differ, so that an attacker learns nothing from it. */
+static int dpari_nccl_alike(const dpari_nccl_bits *a, const dpari_nccl_bits *b)
 {
-    unsigned char pad[64];
-    dpari_nccl_sha s;
-    int i, turn;
-    memset(pad, 0, sizeof pad);
-    if (key_bytes > sizeof pad) {
-        dpari_nccl_sha_begin(&s);
-        dpari_nccl_sha_put(&s, key, key_bytes);
-        dpari_nccl_sha_end(&s, pad);
-    } else if (key_bytes > 0) {
-        memcpy(pad, key, key_bytes);
-    }
-    for (turn = 0; turn < 2; turn++) { /* the inner hash, then the outer hash of its result */
-        for (i = 0; i < 64; i++) {
-            pad[i] ^= turn == 0 ? 0x36 : 0x36 ^ 0x5c;
-        }
-        dpari_nccl_sha_begin(&s);
-        dpari_nccl_sha_put(&s, pad, sizeof pad);
-        if (turn == 0) {
-            dpari_nccl_sha_put(&s, bytes, n);
-        } else {
-            dpari_nccl_sha_put(&s, out, DPARI_NCCL_KEY);
-        }
-        dpari_nccl_sha_end(&s, out);
-    }
+    return ((a->word[0] ^ b->word[0]) | (a->word[1] ^ b->word[1])) == 0;
 }
 
-/* True if n bytes are equal. Takes the same time wherever they differ, so that an attacker learns
- * nothing from the time. */
-static int dpari_nccl_alike(const unsigned char *a, const unsigned char *b, size_t n)
-{
-    volatile unsigned char apart = 0;
-    size_t i;
-    for (i = 0; i < n; i++) {
-        apart = (unsigned char)(apart | (a[i] ^ b[i]));
-    }
-    return apart == 0;
-}
-
-/* Fills n bytes with random numbers that nobody can predict. Returns -1 if the system provides
- * none. */
-static int dpari_nccl_draw(unsigned char *to, size_t n)
+/* Draws a random number that nobody can predict. Returns -1 if the system provides none. */
+static int dpari_nccl_draw(dpari_nccl_bits *to)
 {
     const int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+    char *at = (char *)to;
+    size_t left = sizeof *to;
     ssize_t got = -1;
-    while (fd >= 0 && n > 0 && ((got = read(fd, to, n)) > 0 || (got < 0 && errno == EINTR))) {
-        to += got > 0 ? got : 0;
-        n -= got > 0 ? (size_t)got : 0;
+    while (fd >= 0 && left > 0 && ((got = read(fd, at, left)) > 0 || (got < 0 && errno == EINTR))) {
+        at += got > 0 ? got : 0;
+        left -= got > 0 ? (size_t)got : 0;
     }
     if (fd >= 0) {
         (void)close(fd);
     }
-    return n == 0 ? 0 : -1;
+    return left == 0 ? 0 : -1;
 }
 
-/* Computes the proof by which `who` ("rank 0" or "others") shows the other side of a connection
- * that it knows the key. It covers the job, rank, size and both random numbers, so that it is valid
- * for no other connection and not a second time. */
-static void dpari_nccl_prove(const dpari_nccl_world *world, const char *who, int32_t rank,
-                             const unsigned char *caller, const unsigned char *called,
-                             unsigned char *proof)
+/* Returns the proof by which one side of a connection shows the other that it knows the key: rank 0
+ * if by_host is 1, otherwise rank `rank`, which has called. It covers the job, rank, size and both
+ * random numbers, so that it is valid for no other connection and not a second time. */
+static dpari_nccl_bits dpari_nccl_prove(const dpari_nccl_world *world, int by_host, int32_t rank,
+                                        const dpari_nccl_bits *caller,
+                                        const dpari_nccl_bits *called)
 {
-    struct {
-        char who[16];
-        uint64_t job;
-        int32_t rank, size;
-        unsigned char caller[DPARI_NCCL_DRAWN], called[DPARI_NCCL_DRAWN];
-    } said;
-    memset(&said, 0, sizeof said);
-    memcpy(said.who, who, 6);
-    said.job = world->side.card.job;
-    said.rank = rank;
-    said.size = world->size;
-    memcpy(said.caller, caller, sizeof said.caller);
-    memcpy(said.called, called, sizeof said.called);
-    dpari_nccl_hmac(world->side.card.key, DPARI_NCCL_KEY, &said, sizeof said, proof);
-}
-
-enum { DPARI_NCCL_SECRET_LEAST = 16, DPARI_NCCL_SECRET_MOST = 4096 };
-
-/* Reads the file of a secret, without the white space at its end. Returns DPAR_MORE if there is no
- * such file, and fails if it does not belong to this user or root, or others may read or write
- * it. */
-static dpar_status dpari_nccl_secret_file(const char *name, char *to, size_t *n, dpar_why *why)
-{
-    const int fd = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    struct stat info;
-    ssize_t got;
-    char text[64];
-    dpar_text t;
-    if (fd < 0 && (errno == ENOENT || errno == ENOTDIR)) {
-        return DPAR_MORE;
-    }
-    got = fd >= 0 && fstat(fd, &info) == 0 ? read(fd, to, DPARI_NCCL_SECRET_MOST) : -1;
-    if (got < 0) {
-        dpar_text_init(&t, text, sizeof text);
-        dpari_os_error(&t, errno);
-        (void)(fd >= 0 ? close(fd) : 0);
-        return dpari_say(DPAR_E_SYSTEM, why, "cannot read the secret in %s%s", name, text);
-    }
-    (void)close(fd);
-    if (!S_ISREG(info.st_mode) || (info.st_mode & 077) != 0 ||
-        (info.st_uid != geteuid() && info.st_uid != 0)) {
-        return dpari_wrong(why,
-                           "the secret must be in a regular file of this user or of root with mode "
-                           "0600: %s is not",
-                           name);
-    }
-    while (got > 0 && (unsigned char)to[got - 1] <= ' ') {
-        got--;
-    }
-    *n = (size_t)got;
-    return DPAR_OK;
-}
-
-/* Sets the job's key for ranks that find each other by TCP. It is derived from the secret, or from
- * an empty text if there is none. */
-static dpar_status dpari_nccl_secret(dpari_nccl_world *world, dpar_why *why)
-{
-    const char *text = getenv("DPAR_SECRET"), *file = getenv("DPAR_SECRET_FILE"),
-               *home = getenv("HOME"), *from = "DPAR_SECRET";
-    char name[4100], kept[DPARI_NCCL_SECRET_MOST];
-    dpar_status status = DPAR_MORE;
-    size_t n = 0;
-    dpar_text t;
-    if (text != NULL && text[0] != 0) {
-        n = strlen(text);
-        world->side.secret = DPARI_NCCL_BY_VARIABLE;
-        status = DPAR_OK;
-    } else {
-        dpar_text_init(&t, name, sizeof name);
-        if (file != NULL && file[0] != 0) {
-            dpar_text_put(&t, file);
-        } else if (home != NULL && home[0] != 0) {
-            dpar_text_put(&t, home);
-            dpar_text_put(&t, "/.dpar_secret");
-        }
-        text = kept;
-        from = name;
-        world->side.secret = DPARI_NCCL_BY_FILE;
-        status = name[0] != 0 ? dpari_nccl_secret_file(name, kept, &n, why) : status;
-        if (status == DPAR_MORE && file != NULL && file[0] != 0) {
-            return dpari_wrong(why, "DPAR_SECRET_FILE names %s, which does not exist", name);
-        }
-    }
-    if (status < 0) {
-        return status;
-    }
-    if (status == DPAR_MORE) {
-        world->side.secret = DPARI_NCCL_BY_NOTHING;
-    } else if (n < DPARI_NCCL_SECRET_LEAST) {
-        return dpari_wrong(
-            why,
-            "the secret in %s has fewer than 16 characters: make one with openssl rand -hex 32",
-            from);
-    }
-    dpari_nccl_hmac("dpar_nccl", 9, text, n, world->side.card.key);
-    return DPAR_OK;
+    uint64_t said[7];
+    said[0] = (uint64_t)by_host;
+    said[1] = world->side.card.job;
+    said[2] = (uint64_t)rank << 32 | (uint64_t)world->size;
+    memcpy(said + 3, caller, sizeof *caller);
+    memcpy(said + 5, called, sizeof *called);
+    return dpari_nccl_sip(&world->side.card.key, said, 7);
 }
 
 /* ==== the side channel: TCP between rank 0 and other ranks, used when something is wrong ==== */
@@ -3052,6 +2859,14 @@ typedef union dpari_nccl_sockaddr {
     struct sockaddr_in6 six;
 } dpari_nccl_sockaddr;
 
+static void dpari_nccl_loopback(dpari_nccl_address *a)
+{
+    memset(a, 0, sizeof *a);
+    a->family = AF_INET;
+    a->at[0] = 127;
+    a->at[3] = 1;
+}
+
 static socklen_t dpari_nccl_socket_name(const dpari_nccl_address *a, int32_t port,
                                         dpari_nccl_sockaddr *n)
 {
@@ -3059,7 +2874,6 @@ static socklen_t dpari_nccl_socket_name(const dpari_nccl_address *a, int32_t por
     if (a->family == AF_INET6) {
         n->six.sin6_family = AF_INET6;
         n->six.sin6_port = htons((uint16_t)port);
-        n->six.sin6_scope_id = a->scope;
         memcpy(&n->six.sin6_addr, a->at, 16);
         return sizeof n->six;
     }
@@ -3069,71 +2883,40 @@ static socklen_t dpari_nccl_socket_name(const dpari_nccl_address *a, int32_t por
     return sizeof n->four;
 }
 
-/* Makes a socket that listens at address `at`, or at all addresses if it is NULL, on *port. If
- * *port is 0 it is set to a free port. Returns -1, and sets errno, on failure. */
-static int dpari_nccl_listen(const dpari_nccl_address *at, int32_t *port)
+/* Makes a socket that listens on a free port, which *port is set to: at the loopback interface if
+ * local is 1, otherwise at all addresses of this machine. Returns -1 on failure. */
+static int dpari_nccl_listen(int32_t local, int32_t *port)
 {
-    dpari_nccl_address all;
+    dpari_nccl_address at;
     dpari_nccl_sockaddr name;
-    const int on = 1, off = 0;
+    const int off = 0;
     socklen_t bytes;
     int fd;
-    memset(&all, 0, sizeof all);
-    all.family = at != NULL ? at->family : AF_INET6;
-    fd = dpari_os_beyond_standard(socket(all.family, SOCK_STREAM, 0));
-    if (fd >= 0 && all.family == AF_INET6) {
-        (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, at != NULL ? &on : &off, sizeof on);
-    } else if (fd < 0 && at == NULL) {
-        all.family = AF_INET;
+    memset(&at, 0, sizeof at);
+    at.family = local ? AF_INET : AF_INET6;
+    fd = dpari_os_beyond_standard(socket(at.family, SOCK_STREAM, 0));
+    if (fd >= 0 && !local) {
+        (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    } else if (fd < 0) {
+        at.family = AF_INET;
         fd = dpari_os_beyond_standard(socket(AF_INET, SOCK_STREAM, 0));
     }
     if (fd < 0) {
         return -1;
     }
-    bytes = dpari_nccl_socket_name(at != NULL ? at : &all, *port, &name);
-    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (local) {
+        dpari_nccl_loopback(&at);
+    }
+    bytes = dpari_nccl_socket_name(&at, 0, &name);
     (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
     (void)fcntl(fd, F_SETFL, O_NONBLOCK);
     if (bind(fd, &name.any, bytes) != 0 || listen(fd, 1024) != 0 ||
         getsockname(fd, &name.any, &bytes) != 0) {
-        const int kept = errno;
         (void)close(fd);
-        errno = kept;
         return -1;
     }
-    *port = (int32_t)ntohs(all.family == AF_INET6 ? name.six.sin6_port : name.four.sin_port);
+    *port = (int32_t)ntohs(at.family == AF_INET6 ? name.six.sin6_port : name.four.sin_port);
     return fd;
-}
-
-/* True for a loopback address: 127.x.y.z, ::1, or the first as an IPv6 address. */
-static int dpari_nccl_loops(const dpari_nccl_address *a)
-{
-    static const unsigned char one[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1},
-                               four[13] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127};
-    return a->family == AF_INET ? a->at[0] == 127
-                                : memcmp(a->at, one, 16) == 0 || memcmp(a->at, four, 13) == 0;
-}
-
-/* On rank 0: listens at each of n addresses that belongs to this machine. Returns 0, or an
- * errno. */
-static int dpari_nccl_listen_at(dpari_nccl_side *s, const dpari_nccl_address *at, int32_t n,
-                                int32_t port)
-{
-    int32_t i, k;
-    for (i = 0; i < n; i++) {
-        for (k = 0; k < i && (at[k].family != at[i].family || memcmp(at[k].at, at[i].at, 16) != 0);
-             k++) {
-        }
-        if (k == i) { /* skips an address that is listed twice */
-            const int fd = dpari_nccl_listen(&at[i], &port);
-            if (fd >= 0) {
-                s->listener[s->listeners++] = fd;
-            } else if (errno != EADDRNOTAVAIL && errno != EAFNOSUPPORT) {
-                return errno;
-            }
-        }
-    }
-    return 0;
 }
 
 /* Lists this machine's addresses, with loopback addresses last. Returns their number. */
@@ -3171,22 +2954,20 @@ static int32_t dpari_nccl_addresses(dpari_nccl_address *to, int32_t room)
 
 /* Connects to an address. Returns the socket, or -1 if the address is not reached before the
  * deadline. */
-static int dpari_nccl_connect(const dpari_nccl_address *a, int32_t port, double until)
+static int dpari_nccl_connect(const struct sockaddr *name, socklen_t bytes, double until)
 {
-    dpari_nccl_sockaddr name;
     struct pollfd p;
     const int on = 1;
     int code, said = 0;
-    socklen_t bytes = dpari_nccl_socket_name(a, port, &name);
     const double rest = until - dpari_os_now();
-    p.fd = dpari_os_beyond_standard(socket(a->family, SOCK_STREAM, 0));
+    p.fd = dpari_os_beyond_standard(socket(name->sa_family, SOCK_STREAM, 0));
     if (p.fd < 0) {
         return -1;
     }
     (void)fcntl(p.fd, F_SETFD, FD_CLOEXEC);
     (void)fcntl(p.fd, F_SETFL, O_NONBLOCK);
     (void)setsockopt(p.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    code = connect(p.fd, &name.any, bytes);
+    code = connect(p.fd, name, bytes);
     bytes = sizeof said;
     p.events = POLLOUT;
     p.revents = 0;
@@ -3457,65 +3238,37 @@ static void dpari_nccl_knock_ends(dpari_nccl_side *s, int32_t k, int close_it)
     memmove(&s->knock[k], &s->knock[k + 1], (size_t)(s->knocks - k) * sizeof *s->knock);
 }
 
-/* Sends a message without waiting, on a new socket, which always has space for it. */
-static int dpari_nccl_say_once(int fd, const dpari_nccl_message *message)
-{
-    return send(fd, message, sizeof *message, MSG_NOSIGNAL | MSG_DONTWAIT) ==
-           (ssize_t)sizeof *message;
-}
-
-static void dpari_nccl_turn_away(dpari_nccl_world *world, const dpari_nccl_knock *k,
-                                 const char *what)
-{
-    dpari_nccl_message m;
-    dpar_text t;
-    dpari_nccl_message_init(world, &m, DPARI_NCCL_REFUSED);
-    dpar_text_init(&t, m.text, sizeof m.text);
-    dpar_text_put(&t, what);
-    (void)dpari_nccl_say_once(k->fd, &m);
-}
-
 /* Answers a HELLO with a CHALLENGE. Returns 1 if the connection may continue. */
 static int dpari_nccl_hello(dpari_nccl_world *world, dpari_nccl_knock *k)
 {
-    dpari_nccl_message m = k->in;
-    const char *problem = NULL;
-    if (m.kind != DPARI_NCCL_HELLO) {
+    const dpari_nccl_message *hello = &k->in;
+    dpari_nccl_message m;
+    dpari_nccl_bits proof;
+    if (hello->kind != DPARI_NCCL_HELLO || hello->job != world->side.card.job ||
+        hello->size != world->size || hello->rank <= 0 || hello->rank >= world->size ||
+        dpari_nccl_draw(&k->ours) != 0) {
         return 0;
     }
-    if (m.job != world->side.card.job) {
-        problem = "rank 0 there belongs to another job";
-    } else if (m.size != world->size) {
-        problem = "rank 0 there was started with another number of ranks";
-    } else if (m.rank <= 0 || m.rank >= world->size) {
-        problem = "this rank's number is not one of the job at rank 0";
-    }
-    if (problem != NULL) {
-        dpari_nccl_turn_away(world, k, problem);
-        return 0;
-    }
-    k->rank = m.rank;
-    memcpy(k->theirs, m.text, sizeof k->theirs);
-    if (dpari_nccl_draw(k->ours, sizeof k->ours) != 0) {
-        return 0;
-    }
+    k->rank = hello->rank;
+    memcpy(&k->theirs, hello->text, sizeof k->theirs);
     dpari_nccl_message_init(world, &m, DPARI_NCCL_CHALLENGE);
-    memcpy(m.text, k->ours, sizeof k->ours);
-    dpari_nccl_prove(world, "rank 0", k->rank, k->theirs, k->ours,
-                     (unsigned char *)m.text + DPARI_NCCL_DRAWN);
-    return dpari_nccl_say_once(k->fd, &m);
+    proof = dpari_nccl_prove(world, 1, k->rank, &k->theirs, &k->ours);
+    memcpy(m.text, &k->ours, sizeof k->ours);
+    memcpy(m.text + sizeof k->ours, &proof, sizeof proof);
+    /* does not wait, because a new socket always has space for one message */
+    return send(k->fd, &m, sizeof m, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof m;
 }
 
 /* Checks a PROOF. If it is right, the connection becomes the link of its rank, and 1 is returned,
  * otherwise 0. */
 static int dpari_nccl_proved(dpari_nccl_world *world, const dpari_nccl_knock *k)
 {
-    unsigned char proof[DPARI_NCCL_KEY];
+    const dpari_nccl_bits proof = dpari_nccl_prove(world, 0, k->rank, &k->theirs, &k->ours);
     dpari_nccl_link *l = &world->side.link[k->rank];
-    dpari_nccl_prove(world, "others", k->rank, k->theirs, k->ours, proof);
+    dpari_nccl_bits said;
+    memcpy(&said, k->in.text, sizeof said);
     if (k->in.kind != DPARI_NCCL_PROOF || k->in.job != world->side.card.job ||
-        !dpari_nccl_alike(proof, (const unsigned char *)k->in.text, sizeof proof)) {
-        world->side.refused++;
+        !dpari_nccl_alike(&proof, &said)) {
         return 0;
     }
     if (l->fd >= 0) {
@@ -3559,12 +3312,12 @@ static int dpari_nccl_hear_knock(dpari_nccl_world *world, dpari_nccl_knock *k, d
 
 /* Accepts a new connection. Returns 0 if there is none. If too many have not proved yet, the oldest
  * of them is closed: a rank of the job needs only one round trip, and tries again. */
-static int dpari_nccl_open_door(dpari_nccl_world *world, int listener, double now)
+static int dpari_nccl_open_door(dpari_nccl_world *world, double now)
 {
     dpari_nccl_side *s = &world->side;
     const int on = 1;
     dpari_nccl_knock *k;
-    const int fd = dpari_os_beyond_standard(accept(listener, NULL, NULL));
+    const int fd = dpari_os_beyond_standard(accept(s->listener, NULL, NULL));
     if (fd < 0) {
         if ((errno != EMFILE && errno != ENFILE) || s->knocks == 0) {
             return 0;
@@ -3589,11 +3342,9 @@ static void dpari_nccl_accept(dpari_nccl_world *world)
 {
     dpari_nccl_side *s = &world->side;
     const double now = dpari_os_now();
-    int32_t i, k, turns = 256; /* a limit, so that a flood of connections cannot keep it here */
-    for (i = 0; i < s->listeners; i++) {
-        while (turns > 0 && dpari_nccl_open_door(world, s->listener[i], now)) {
-            turns--;
-        }
+    int32_t k, turns = 256; /* a limit, so that a flood of connections cannot keep it here */
+    while (turns > 0 && dpari_nccl_open_door(world, now)) {
+        turns--;
     }
     for (k = s->knocks - 1; k >= 0; k--) {
         const int how = dpari_nccl_hear_knock(world, &s->knock[k], now);
@@ -3609,17 +3360,19 @@ static int dpari_nccl_reach(dpari_nccl_world *world, dpari_nccl_link *l, double 
 {
     const dpari_nccl_card *card = &world->side.card;
     dpari_nccl_message m;
+    dpari_nccl_sockaddr name;
     int32_t i;
     l->got = 0;
     for (i = 0; i < card->addresses; i++) {
         const double now = dpari_os_now(), part = (until - now) / (card->addresses - i);
-        l->fd = dpari_nccl_connect(&card->address[i], card->port, now + (part < 1 ? part : 1));
+        const socklen_t bytes = dpari_nccl_socket_name(&card->address[i], card->port, &name);
+        l->fd = dpari_nccl_connect(&name.any, bytes, now + (part < 1 ? part : 1));
         if (l->fd < 0) {
             continue;
         }
         dpari_nccl_message_init(world, &m, DPARI_NCCL_HELLO);
-        if (dpari_nccl_draw(l->drawn, sizeof l->drawn) == 0) {
-            memcpy(m.text, l->drawn, sizeof l->drawn);
+        if (dpari_nccl_draw(&l->drawn) == 0) {
+            memcpy(m.text, &l->drawn, sizeof l->drawn);
             if (dpari_nccl_write(l->fd, &m, sizeof m, dpari_os_now() + 1) == 0) {
                 return 0;
             }
@@ -3634,10 +3387,10 @@ static int dpari_nccl_reach(dpari_nccl_world *world, dpari_nccl_link *l, double 
 static int dpari_nccl_genuine(const dpari_nccl_world *world, const dpari_nccl_link *l,
                               const dpari_nccl_message *message)
 {
-    unsigned char proof[DPARI_NCCL_KEY];
-    const unsigned char *said = (const unsigned char *)message->text;
-    dpari_nccl_prove(world, "rank 0", world->rank, l->drawn, said, proof);
-    return dpari_nccl_alike(proof, said + DPARI_NCCL_DRAWN, sizeof proof);
+    dpari_nccl_bits said[2], proof; /* the random number and the proof of rank 0 */
+    memcpy(said, message->text, sizeof said);
+    proof = dpari_nccl_prove(world, 1, world->rank, &l->drawn, &said[0]);
+    return dpari_nccl_alike(&proof, &said[1]);
 }
 
 /* Answers a CHALLENGE with a PROOF. Returns 0 if it was sent. */
@@ -3645,9 +3398,11 @@ static int dpari_nccl_enter(const dpari_nccl_world *world, const dpari_nccl_link
                             const dpari_nccl_message *challenge, double until)
 {
     dpari_nccl_message m;
+    dpari_nccl_bits said, proof;
+    memcpy(&said, challenge->text, sizeof said);
+    proof = dpari_nccl_prove(world, 0, world->rank, &l->drawn, &said);
     dpari_nccl_message_init(world, &m, DPARI_NCCL_PROOF);
-    dpari_nccl_prove(world, "others", world->rank, l->drawn, (const unsigned char *)challenge->text,
-                     (unsigned char *)m.text);
+    memcpy(m.text, &proof, sizeof proof);
     return dpari_nccl_write(l->fd, &m, sizeof m, until);
 }
 
@@ -3733,8 +3488,8 @@ static void dpari_nccl_side_wait(dpari_nccl_world *world, double seconds)
     int32_t n = 0, r;
     p[n].fd = world->wake[0];
     p[n++].events = POLLIN;
-    for (r = 0; r < world->side.listeners; r++) {
-        p[n].fd = world->side.listener[r];
+    if (world->side.listener >= 0) {
+        p[n].fd = world->side.listener;
         p[n++].events = POLLIN;
     }
     for (r = 0; r < world->side.knocks; r++) {
@@ -3779,7 +3534,7 @@ static void dpari_nccl_say_broken(dpari_nccl_world *world)
 static void dpari_nccl_side_turn(dpari_nccl_world *world)
 {
     int32_t r;
-    if (world->side.listeners > 0) {
+    if (world->side.listener >= 0) {
         dpari_nccl_accept(world);
     }
     for (r = 0; r < world->side.links; r++) {
@@ -4147,8 +3902,8 @@ static void dpari_nccl_world_end(dpari_nccl_world *world)
             (void)close(world->side.link[i].fd);
         }
     }
-    for (i = 0; i < world->side.listeners; i++) {
-        (void)close(world->side.listener[i]);
+    if (world->side.listener >= 0) {
+        (void)close(world->side.listener);
     }
     for (i = 0; i < world->side.knocks; i++) {
         (void)close(world->side.knock[i].fd);
@@ -4216,7 +3971,7 @@ static dpar_status dpari_nccl_world_make(int32_t rank, int32_t size, const dpar_
     }
     world->rank = rank;
     world->size = size;
-    world->wake[0] = world->wake[1] = -1;
+    world->wake[0] = world->wake[1] = world->side.listener = -1;
     world->period = 0.05;
     (void)pthread_mutex_init(&world->lock, NULL);
     status = dpari_nccl_choose(&world->options, options, size, why);
@@ -4240,76 +3995,39 @@ static dpar_status dpari_nccl_world_make(int32_t rank, int32_t size, const dpar_
 
 /* ---- the card, the side channel, the watchdog ---- */
 
-static int32_t dpari_nccl_bits(const dpar_nccl_desc *o)
+static int32_t dpari_nccl_bits_of(const dpar_nccl_desc *o)
 {
     return (o->rank_order != 0) | (o->elastic != 0) << 1 | (o->timeout_s < 0) << 2 |
            (o->no_watchdog != 0) << 3;
 }
 
-/* On rank 0: listens at the addresses that side.at selects, on `port`, or on a free port if it is
- * 0. If none of the `given` addresses belongs to this machine, listens at all addresses. Returns 0,
- * or an errno. */
-static int dpari_nccl_listens(dpari_nccl_world *world, const dpari_nccl_card *given, int32_t port)
+/* Makes rank 0's card, without the id, and begins to listen. If it cannot listen, the card has no
+ * addresses, and there is no side channel. */
+static dpar_status dpari_nccl_card_begin(dpari_nccl_world *world, uint64_t job, dpar_why *why)
 {
     dpari_nccl_side *s = &world->side;
     dpari_nccl_card *card = &s->card;
-    card->port = port;
-    if (s->at == DPARI_NCCL_AT_LOOP) {
-        memset(&card->address[0], 0, sizeof card->address[0]);
-        card->address[0].family = AF_INET;
-        card->address[0].at[0] = 127;
-        card->address[0].at[3] = 1;
-        s->listener[0] = dpari_nccl_listen(&card->address[0], &card->port);
-        card->addresses = s->listeners = s->listener[0] >= 0;
-    } else if (s->at == DPARI_NCCL_AT_GIVEN) {
-        const int code = dpari_nccl_listen_at(s, given->address, given->addresses, port);
-        if (code != 0) {
-            return code;
-        }
-    }
-    if (s->listeners == 0) {
-        s->at = s->at == DPARI_NCCL_AT_GIVEN ? DPARI_NCCL_NOT_OURS : s->at;
-        s->at = s->at == DPARI_NCCL_AT_LOOP ? DPARI_NCCL_AT_ALL : s->at;
-        s->listener[0] = dpari_nccl_listen(NULL, &card->port);
-        s->listeners = s->listener[0] >= 0;
-    }
-    if (s->at != DPARI_NCCL_AT_LOOP) {
-        card->addresses = dpari_nccl_addresses(card->address, DPARI_NCCL_ADDRESSES);
-    }
-    return s->listeners > 0 ? 0 : errno;
-}
-
-/* Makes rank 0's card, without the id, and begins to listen. given: the addresses, port and key if
- * ranks find each other by TCP. NULL selects a free port, and a random key that the card
- * carries. */
-static dpar_status dpari_nccl_card_begin(dpari_nccl_world *world, uint64_t job,
-                                         const dpari_nccl_card *given, dpar_why *why)
-{
-    dpari_nccl_card *card = &world->side.card;
-    int code;
     memset(card, 0, sizeof *card);
     card->magic = DPARI_NCCL_MAGIC;
-    card->job = job;
+    card->job = dpari_nccl_nonce(job);
     card->size = world->size;
     card->version = world->api.version;
-    card->options = dpari_nccl_bits(&world->options);
-    if ((world->options.no_watchdog && given == NULL) || world->size == 1) {
+    card->options = dpari_nccl_bits_of(&world->options);
+    if (world->options.no_watchdog || world->size == 1) {
         return DPAR_OK;
     }
-    if (given != NULL) {
-        memcpy(card->key, given->key, sizeof card->key);
-    } else if (dpari_nccl_draw(card->key, sizeof card->key) != 0) {
+    if (dpari_nccl_draw(&card->key) != 0) {
         return dpari_say(DPAR_E_SYSTEM, why, "cannot read random numbers from /dev/urandom");
     }
-    code = dpari_nccl_listens(world, given, given != NULL ? given->port : 0);
-    if (code != 0 && given != NULL) {
-        char text[80];
-        dpar_text t;
-        dpar_text_init(&t, text, sizeof text);
-        dpar_text_put(&t, "rank 0 cannot listen at port ");
-        dpari_text_int(&t, given->port);
-        dpari_os_error(&t, code);
-        return dpari_say(DPAR_E_SYSTEM, why, "%s; set DPAR_NCCL_PORT to one that is free", text);
+    s->listener = dpari_nccl_listen(s->local, &card->port);
+    if (s->local) {
+        dpari_nccl_loopback(&card->address[0]);
+        card->addresses = 1;
+    } else {
+        card->addresses = dpari_nccl_addresses(card->address, DPARI_NCCL_ADDRESSES);
+    }
+    if (s->listener < 0) {
+        card->addresses = 0;
     }
     return DPAR_OK;
 }
@@ -4322,6 +4040,17 @@ static dpar_status dpari_nccl_card_id(dpari_nccl_world *world, dpar_why *why)
         return DPAR_E_SYSTEM;
     }
     return DPAR_OK;
+}
+
+/* On rank 0: makes the card with the id. If that fails, the card reports it to the other ranks. */
+static dpar_status dpari_nccl_own_card(dpari_nccl_world *world, uint64_t job, dpar_why *why)
+{
+    dpar_status status = dpari_nccl_card_begin(world, job, why);
+    if (status >= 0) {
+        status = dpari_nccl_card_id(world, why);
+    }
+    world->side.card.ending = status < 0;
+    return status;
 }
 
 /* Fails with DPAR_E_MISMATCH, and a message, if rank 0's card does not fit this rank, and with
@@ -4350,7 +4079,7 @@ static dpar_status dpari_nccl_card_fits(const dpari_nccl_world *world, const dpa
         return dpari_say(DPAR_E_MISMATCH, why, "this rank has NCCL %s, rank 0 has %s", mine,
                          theirs);
     }
-    if (card->options != dpari_nccl_bits(&world->options)) {
+    if (card->options != dpari_nccl_bits_of(&world->options)) {
         return dpari_say(DPAR_E_MISMATCH, why,
                          "this rank and rank 0 pass different values of rank_order, elastic or "
                          "no_watchdog, or only one of them a timeout_s below 0");
@@ -4369,8 +4098,8 @@ static dpar_status dpari_nccl_side_make(dpari_nccl_world *world, dpar_why *why)
     s->link = (dpari_nccl_link *)calloc((size_t)links, sizeof *s->link);
     s->note = (dpari_nccl_note *)calloc((size_t)world->size, sizeof *s->note);
     s->known = (int32_t *)calloc((size_t)world->size, sizeof *s->known);
-    s->polls = (struct pollfd *)calloc(
-        (size_t)links + (size_t)s->knocks_room + DPARI_NCCL_ADDRESSES + 1, sizeof *s->polls);
+    s->polls =
+        (struct pollfd *)calloc((size_t)links + (size_t)s->knocks_room + 2, sizeof *s->polls);
     s->knock = (dpari_nccl_knock *)calloc((size_t)s->knocks_room + 1, sizeof *s->knock);
     if (s->link == NULL || s->note == NULL || s->known == NULL || s->polls == NULL ||
         s->knock == NULL || pipe(world->wake) != 0 ||
@@ -4402,7 +4131,7 @@ static void dpari_nccl_watchdog(dpari_nccl_world *world)
     if (world->options.no_watchdog) {
         return;
     }
-    if (world->size == 1 || (world->rank != 0 && world->side.card.addresses == 0)) {
+    if (world->side.card.addresses == 0) {
         world->side.links = 0; /* there is no side channel */
     }
     if (world->rank != 0 && world->side.links > 0 && world->side.link[0].state == DPARI_NCCL_AWAY) {
@@ -4519,13 +4248,13 @@ static void dpari_nccl_config(const dpari_nccl_world *world, ncclConfig_t *confi
     }
 }
 
-/* On rank 0: writes "; not connected: ranks 2, 3" for up to 8 ranks that have not connected to
+/* On rank 0: writes "; not connected: ranks 2, 3" for up to 8 ranks that have never connected to
  * it. */
 static void dpari_nccl_put_away(dpar_text *text, dpari_nccl_world *world)
 {
     int32_t r, n = 0;
     for (r = 1; world->rank == 0 && r < world->side.links; r++) {
-        if (world->side.link[r].state != DPARI_NCCL_HERE) {
+        if (world->side.link[r].state == DPARI_NCCL_AWAY) {
             if (n < 8) {
                 dpar_text_put(text, n == 0 ? "; not connected: ranks " : ", ");
                 dpari_text_int(text, r);
@@ -4571,7 +4300,7 @@ static dpar_status dpari_nccl_init_rank(dpari_nccl_world *world, dpari_nccl_ctx 
     return code == ncclInProgress ? (dpar_status)DPAR_E_TIMEOUT : (dpar_status)DPAR_E_SYSTEM;
 }
 
-/* Makes the world's first communicator, once this rank has the card and the side channel. */
+/* Makes the world's first communicator. */
 static dpar_status dpari_nccl_begin_world(dpari_nccl_world *world, dpari_nccl_ctx **out,
                                           dpar_why *why)
 {
@@ -4584,7 +4313,6 @@ static dpar_status dpari_nccl_begin_world(dpari_nccl_world *world, dpari_nccl_ct
     for (r = 0; r < world->size; r++) {
         context->member[r] = r;
     }
-    dpari_nccl_watchdog(world);
     status = dpari_nccl_init_rank(world, context, why);
     if (status < 0) {
         dpari_nccl_ctx_free(context);
@@ -5520,12 +5248,8 @@ static dpar_status dpari_nccl_by_host(dpar_comm *host, dpari_nccl_world *world,
     if (host->rank == 0) {
         for (r = 0; r < world->size && world->node[r] == mine; r++) {
         }
-        world->side.at = r == world->size ? DPARI_NCCL_AT_LOOP : DPARI_NCCL_AT_ALL;
-        status =
-            dpari_nccl_card_begin(world, dpari_nccl_nonce(dpari_nccl_hash("host")), NULL, said);
-        if (status >= 0) {
-            status = dpari_nccl_card_id(world, said);
-        }
+        world->side.local = r == world->size;
+        status = dpari_nccl_own_card(world, dpari_nccl_hash("host"), said);
     }
     status = dpari_nccl_worst(host, status, said);
     if (status < 0) {
@@ -5545,8 +5269,355 @@ static dpar_status dpari_nccl_by_host(dpar_comm *host, dpari_nccl_world *world,
     if (status < 0) {
         return status;
     }
+    dpari_nccl_watchdog(world);
     status = dpari_nccl_begin_world(world, out, said);
     return dpari_nccl_worst(host, status, said);
+}
+
+/* ---- torchrun's store: rank 0 stores the card, and the other ranks get it ----
+ *
+ * The agent of torchrun on the first node serves a TCPStore of PyTorch (2.1 or later) at
+ * MASTER_ADDR and MASTER_PORT. A request is one byte, which says what is wanted, and its arguments.
+ * Numbers have the byte order of the machine; a text or a value is its length, 8 bytes, and its
+ * bytes. The names of the queries are those of PyTorch's TCPStoreBackend.hpp. */
+
+enum {
+    DPARI_NCCL_VALIDATE = 0, /* begins a connection; takes DPARI_NCCL_STORE_MAGIC */
+    DPARI_NCCL_SET = 1,      /* key, value */
+    DPARI_NCCL_GET = 3,      /* key; answers with its value */
+    DPARI_NCCL_ADD = 4,      /* key, a number of 8 bytes; answers with the sum */
+    DPARI_NCCL_WAIT = 6 /* a number of keys and each key; answers with a byte once they exist */
+};
+#define DPARI_NCCL_STORE_MAGIC UINT32_C(0x3C85F7CE)
+
+typedef struct dpari_nccl_request {
+    char bytes[1024];
+    size_t used;
+} dpari_nccl_request;
+
+static void dpari_nccl_put(dpari_nccl_request *q, const void *from, size_t bytes)
+{
+    memcpy(q->bytes + q->used, from, bytes);
+    q->used += bytes;
+}
+
+static void dpari_nccl_put_value(dpari_nccl_request *q, const void *from, size_t bytes)
+{
+    const uint64_t length = bytes;
+    dpari_nccl_put(q, &length, sizeof length);
+    dpari_nccl_put(q, from, bytes);
+}
+
+/* Appends a query and the key "dpar_nccl/JOB/NUMBER" or "dpar_nccl/JOB/rank/NUMBER". */
+static void dpari_nccl_put_key(dpari_nccl_request *q, char query, uint64_t job, const char *kind,
+                               int64_t number)
+{
+    const uint64_t one = 1;
+    char key[80];
+    dpar_text t;
+    dpar_text_init(&t, key, sizeof key);
+    dpar_text_put(&t, "dpar_nccl/");
+    dpari_text_int(&t, (int64_t)(job >> 1));
+    dpar_text_put(&t, kind);
+    dpari_text_int(&t, number);
+    dpari_nccl_put(q, &query, 1);
+    if (query == DPARI_NCCL_WAIT) {
+        dpari_nccl_put(q, &one, sizeof one);
+    }
+    dpari_nccl_put_value(q, key, strlen(key));
+}
+
+/* Sends a request and receives its answer. Returns -1 on failure. */
+static int dpari_nccl_ask_store(int fd, dpari_nccl_request *q, void *answer, size_t bytes,
+                                double until)
+{
+    const int bad = dpari_nccl_write(fd, q->bytes, q->used, until) != 0 ||
+                    dpari_nccl_read(fd, answer, bytes, until) != 0;
+    q->used = 0;
+    return bad ? -1 : 0;
+}
+
+/* Sends rank 0's bytes to all ranks over the store at the other end of fd. The first request counts
+ * the meetings of this rank, because a key can be used only once. Returns -1 on failure. */
+static int dpari_nccl_over_store(int fd, const dpar_nccl_rendezvous *m, void *bytes, size_t n,
+                                 double until)
+{
+    const uint32_t magic = DPARI_NCCL_STORE_MAGIC;
+    const int64_t one = 1;
+    const char begin = DPARI_NCCL_VALIDATE;
+    int64_t meeting = 0;
+    uint64_t length = 0;
+    char exists = 1;
+    dpari_nccl_request q;
+    q.used = 0;
+    dpari_nccl_put(&q, &begin, 1);
+    dpari_nccl_put(&q, &magic, sizeof magic);
+    dpari_nccl_put_key(&q, DPARI_NCCL_ADD, m->job, "/rank/", m->rank);
+    dpari_nccl_put(&q, &one, sizeof one);
+    if (dpari_nccl_ask_store(fd, &q, &meeting, sizeof meeting, until) != 0) {
+        return -1;
+    }
+    if (m->rank == 0) {
+        dpari_nccl_put_key(&q, DPARI_NCCL_SET, m->job, "/", meeting);
+        dpari_nccl_put_value(&q, bytes, n);
+    }
+    dpari_nccl_put_key(&q, DPARI_NCCL_WAIT, m->job, "/", meeting);
+    if (dpari_nccl_ask_store(fd, &q, &exists, 1, until) != 0 || exists != 0) {
+        return -1;
+    }
+    dpari_nccl_put_key(&q, DPARI_NCCL_GET, m->job, "/", meeting);
+    if (dpari_nccl_ask_store(fd, &q, &length, sizeof length, until) != 0 || length != n) {
+        return -1;
+    }
+    return dpari_nccl_read(fd, bytes, n, until);
+}
+
+/* Connects to the store at m->address and m->port, trying again until the deadline. */
+static dpar_status dpari_nccl_reach_store(const dpar_nccl_rendezvous *m, int *fd, double until,
+                                          dpar_why *why)
+{
+    struct addrinfo hints, *all = NULL, *i;
+    char service[16];
+    dpar_text t;
+    int code;
+    memset(&hints, 0, sizeof hints);
+    hints.ai_socktype = SOCK_STREAM;
+    dpar_text_init(&t, service, sizeof service);
+    dpari_text_int(&t, m->port);
+    code = getaddrinfo(m->address, service, &hints, &all);
+    if (code != 0) {
+        return dpari_wrong(why, "cannot resolve the address %s of torchrun's store: %s", m->address,
+                           gai_strerror(code));
+    }
+    while (*fd < 0 && dpari_os_now() < until) {
+        for (i = all; i != NULL && *fd < 0; i = i->ai_next) {
+            const double soon = dpari_os_now() + 1;
+            *fd = dpari_nccl_connect(i->ai_addr, i->ai_addrlen, soon < until ? soon : until);
+        }
+        if (*fd < 0) {
+            dpari_os_sleep(0.02);
+        }
+    }
+    freeaddrinfo(all);
+    if (*fd < 0) {
+        return dpari_say(DPAR_E_TIMEOUT, why,
+                         "torchrun's store at %s, port %d was not reached before the deadline",
+                         m->address, m->port);
+    }
+    return DPAR_OK;
+}
+
+/* Sends rank 0's bytes to all ranks over torchrun's store. */
+static dpar_status dpari_nccl_by_store(const dpar_nccl_rendezvous *m, void *bytes, size_t n,
+                                       double until, dpar_why *why)
+{
+    int fd = -1, code;
+    dpar_status status = dpari_nccl_reach_store(m, &fd, until, why);
+    if (status < 0) {
+        return status;
+    }
+    code = dpari_nccl_over_store(fd, m, bytes, n, until);
+    (void)close(fd);
+    if (code == 0) {
+        return DPAR_OK;
+    }
+    if (dpari_os_now() >= until) {
+        return dpari_say(DPAR_E_TIMEOUT, why,
+                         "rank 0 stored no id in torchrun's store at %s, port %d before the "
+                         "deadline",
+                         m->address, m->port);
+    }
+    return dpari_say(DPAR_E_SYSTEM, why,
+                     "the server at %s, port %d is not torchrun's store: set DPAR_NCCL_PORT to a "
+                     "free port, at which NCCL then listens",
+                     m->address, m->port);
+}
+
+/* ---- the choice of a method ---- */
+
+/* Sets *m to the caller's values, fills in the missing ones from the environment, and selects a
+ * method. */
+static dpar_status dpari_nccl_find_way(const dpar_nccl_rendezvous *given, dpar_nccl_rendezvous *m,
+                                       dpar_why *why)
+{
+    const char *port = getenv("DPAR_NCCL_PORT");
+    dpar_launcher_info job;
+    int64_t number = 0;
+    dpar_status status;
+    memset(m, 0, sizeof *m);
+    memset(&job, 0, sizeof job);
+    if (given != NULL) {
+        *m = *given;
+    }
+    if (m->method < 0 || m->method >= DPAR_NCCL_RENDEZVOUS_COUNT || m->rank < 0 ||
+        (m->size > 0 && m->rank >= m->size) || m->size < 0) {
+        return dpari_wrong(
+            why,
+            "desc.rendezvous: method is %d, but must be 0 to %d; or rank is %d and size is %d, but "
+            "rank must be 0 to size - 1",
+            m->method, DPAR_NCCL_RENDEZVOUS_COUNT - 1, m->rank, m->size);
+    }
+    if (m->method == DPAR_NCCL_PMI || m->method == DPAR_NCCL_FILE) {
+        return dpari_wrong(why, "desc.rendezvous: methods DPAR_NCCL_PMI and DPAR_NCCL_FILE are not "
+                                "supported: pass the communicator of dpar_mpi_make as host, or set "
+                                "broadcast");
+    }
+    if (m->size == 0) {
+        status = dpar_launcher_detect(&job, why);
+        if (status < 0) {
+            return status;
+        }
+        m->rank = job.rank;
+        m->size = job.size;
+        m->job = m->job != 0 ? m->job : dpari_nccl_hash(job.id);
+    }
+    m->job = m->job != 0 ? m->job : dpari_nccl_hash("dpar");
+    m->address = m->address != NULL ? m->address : getenv("MASTER_ADDR");
+    port = port != NULL ? port : getenv("MASTER_PORT");
+    if (m->port == 0 && port != NULL && dpari_job_number(port, 65535, &number)) {
+        m->port = (int32_t)number;
+    }
+    if (m->method == DPAR_NCCL_ANY) {
+        if (m->broadcast != NULL || m->size == 1) {
+            m->method = DPAR_NCCL_CALLBACK;
+        } else if (job.local_size == m->size) {
+            m->method = DPAR_NCCL_NODE;
+        } else if (getenv("NCCL_COMM_ID") != NULL) {
+            m->method = DPAR_NCCL_ID;
+        } else {
+            m->method = DPAR_NCCL_TCP;
+        }
+    }
+    if ((m->method == DPAR_NCCL_TCP && (m->address == NULL || m->port == 0)) ||
+        (m->method == DPAR_NCCL_ID && getenv("NCCL_COMM_ID") == NULL) ||
+        (m->method == DPAR_NCCL_CALLBACK && m->broadcast == NULL && m->size > 1)) {
+        return dpari_wrong(why,
+                           "ranks cannot find each other: set MASTER_ADDR and MASTER_PORT, or "
+                           "NCCL_COMM_ID=host:port; or set broadcast in desc.rendezvous, or pass a "
+                           "communicator as host (dpar_mpi.h)");
+    }
+    return DPAR_OK;
+}
+
+/* True if torchrun says that its store listens at m->port. */
+static int dpari_nccl_has_store(const dpar_nccl_rendezvous *m)
+{
+    const char *serves = getenv("TORCHELASTIC_USE_AGENT_STORE"), *port = getenv("MASTER_PORT");
+    int64_t number = 0;
+    return serves != NULL && strcmp(serves, "True") == 0 && port != NULL &&
+           dpari_job_number(port, 65535, &number) && number == m->port;
+}
+
+/* Sends rank 0's card to all ranks, by the store or the caller's broadcast. */
+static dpar_status dpari_nccl_send_card(dpari_nccl_world *world, const dpar_nccl_rendezvous *m,
+                                        dpar_why *why)
+{
+    dpari_nccl_card *card = &world->side.card;
+    const double limit = world->options.timeout_s > 0 ? world->options.timeout_s : 1e9;
+    dpar_status status = DPAR_OK, sent = DPAR_OK;
+    if (world->rank == 0) {
+        status = dpari_nccl_own_card(world, m->job, why);
+    }
+    if (m->method == DPAR_NCCL_TCP) {
+        sent = dpari_nccl_by_store(m, card, sizeof *card, dpari_os_now() + limit,
+                                   status < 0 ? NULL : why);
+    } else if (m->broadcast != NULL && m->broadcast(m->user, card, sizeof *card, 0) != 0) {
+        sent = dpari_say(DPAR_E_SYSTEM, status < 0 ? NULL : why,
+                         "dpar_nccl_make: desc.rendezvous->broadcast returned an error");
+    }
+    if (status >= 0) {
+        status = sent;
+    }
+    if (status >= 0) {
+        status = dpari_nccl_card_fits(world, card, why);
+    }
+    if (status >= 0) {
+        status = dpari_nccl_side_make(world, why);
+    }
+    return status;
+}
+
+/* Makes the world's first communicator for ranks that exchange nothing before. NCCL makes the same
+ * id on all ranks from NCCL_COMM_ID, and the card is then sent over the new communicator. */
+static dpar_status dpari_nccl_by_id(dpari_nccl_world *world, uint64_t job, dpari_nccl_ctx **out,
+                                    dpar_why *why)
+{
+    dpari_nccl_card *card = &world->side.card;
+    dpar_status status = dpari_nccl_card_id(world, why);
+    if (status >= 0) {
+        status = dpari_nccl_begin_world(world, out, why);
+    }
+    if (status < 0) {
+        return status;
+    }
+    if (world->rank == 0) {
+        status = dpari_nccl_card_begin(world, job, why);
+        card->ending = status < 0;
+    }
+    if (dpar_broadcast(&(*out)->comm, card, (int64_t)sizeof *card, DPAR_U8, 0, NULL) < 0) {
+        return dpari_repeat((*out)->comm.status, why, (*out)->comm.why.text);
+    }
+    (*out)->sequence = (*out)->records = 0; /* the user's first operation has number 0 */
+    if (status >= 0) {
+        status = dpari_nccl_card_fits(world, card, why);
+    }
+    if (status >= 0) {
+        status = dpari_nccl_side_make(world, why);
+    }
+    if (status >= 0) {
+        dpari_nccl_watchdog(world);
+    }
+    return status;
+}
+
+/* Makes NCCL listen at m->address and m->port on rank 0, by NCCL_COMM_ID. */
+static dpar_status dpari_nccl_by_port(dpari_nccl_world *world, const dpar_nccl_rendezvous *m,
+                                      dpari_nccl_ctx **out, dpar_why *why)
+{
+    const int six = strchr(m->address, ':') != NULL; /* NCCL expects [address]:port */
+    char name[300];
+    dpar_text t;
+    dpar_status status;
+    dpar_text_init(&t, name, sizeof name);
+    dpar_text_put(&t, six ? "[" : "");
+    dpar_text_put(&t, m->address);
+    dpar_text_put(&t, six ? "]:" : ":");
+    dpari_text_int(&t, m->port);
+    (void)setenv("NCCL_COMM_ID", name, 1);
+    status = dpari_nccl_by_id(world, m->job, out, why);
+    (void)unsetenv("NCCL_COMM_ID");
+    return status;
+}
+
+/* Makes the first communicator of ranks that are not all on this node, or have a broadcast. */
+static dpar_status dpari_nccl_meet(dpari_nccl_world *world, const dpar_nccl_rendezvous *m,
+                                   dpari_nccl_ctx **out, dpar_why *why)
+{
+    dpar_status status;
+    if (m->method == DPAR_NCCL_ID) {
+        return dpari_nccl_by_id(world, m->job, out, why);
+    }
+    if (m->method == DPAR_NCCL_TCP && !dpari_nccl_has_store(m)) {
+        return dpari_nccl_by_port(world, m, out, why);
+    }
+    status = dpari_nccl_send_card(world, m, why);
+    if (status < 0) {
+        return status;
+    }
+    dpari_nccl_watchdog(world);
+    return dpari_nccl_begin_world(world, out, why);
+}
+
+/* Frees what a failed dpar_nccl_make has made. */
+static void dpari_nccl_undo(dpari_nccl_world *world, dpari_nccl_ctx *context)
+{
+    if (context != NULL) {
+        (void)dpari_nccl_leave(context);
+        dpari_nccl_retire(context);
+    }
+    if (world != NULL) {
+        dpari_nccl_world_end(world);
+    }
 }
 
 /* dpar_nccl_make with a host communicator. */
@@ -5563,629 +5634,12 @@ static dpar_status dpari_nccl_make_over(dpar_comm *host, const dpar_nccl_desc *o
     if (status >= 0) {
         status = dpari_nccl_by_host(host, world, &context, &said);
     }
-    if (status >= 0) {
-        *out = &context->comm;
-        return DPAR_OK;
+    if (status < 0) {
+        dpari_nccl_undo(world, context);
+        return dpari_repeat(status, why, said.text);
     }
-    if (context != NULL) {
-        (void)dpari_nccl_leave(context);
-        dpari_nccl_retire(context);
-    }
-    if (world != NULL) {
-        dpari_nccl_world_end(world);
-    }
-    return dpari_repeat(status, why, said.text);
-}
-
-/* ---- PMI-1: lines of text over a file descriptor ---- */
-
-/* Sends a request and reads the answer, which is one line, before the deadline. Returns -1 on
- * failure. */
-static int dpari_nccl_pmi_ask(int fd, const char *question, char *answer, size_t room, double until)
-{
-    size_t n = 0;
-    const char *at = question;
-    size_t rest = strlen(question);
-    while (rest > 0) {
-        ssize_t k = write(fd, at, rest);
-        if (k <= 0 && errno != EINTR) {
-            return -1;
-        }
-        at += k > 0 ? k : 0;
-        rest -= k > 0 ? (size_t)k : 0;
-    }
-    for (;;) {
-        struct pollfd p;
-        const double left = until - dpari_os_now();
-        p.fd = fd;
-        p.events = POLLIN;
-        p.revents = 0;
-        if (left <= 0 || poll(&p, 1, left < 0.1 ? (int)(left * 1e3) + 1 : 100) < 0) {
-            return -1;
-        }
-        if (p.revents == 0) {
-            continue;
-        }
-        if (n + 1 >= room || read(fd, answer + n, 1) != 1) {
-            return -1;
-        }
-        if (answer[n] == '\n') {
-            answer[n] = 0;
-            return 0;
-        }
-        n++;
-    }
-}
-
-/* Copies the text that follows `key` in the answer, up to a space. Returns -1 if the answer lacks
- * the key. */
-static int dpari_nccl_pmi_value(const char *answer, const char *key, char *to, size_t room)
-{
-    const char *at = strstr(answer, key);
-    size_t n = 0;
-    if (at == NULL) {
-        return -1;
-    }
-    for (at += strlen(key); *at != 0 && *at != ' ' && n + 1 < room; at++) {
-        to[n++] = *at;
-    }
-    to[n] = 0;
-    return 0;
-}
-
-/* Sends rank 0's bytes to all ranks over PMI_FD. Works once in a process. */
-static dpar_status dpari_nccl_pmi(int fd, int32_t rank, void *bytes, size_t n, double until,
-                                  dpar_why *why)
-{
-    char line[1200], answer[1200], name[300], value[1100];
-    unsigned char *b = (unsigned char *)bytes;
-    const char *hex = "0123456789abcdef";
-    dpar_text t;
-    size_t i;
-    int bad = dpari_nccl_pmi_ask(fd, "cmd=init pmi_version=1 pmi_subversion=1\n", answer,
-                                 sizeof answer, until) != 0 ||
-              strstr(answer, "rc=0") == NULL ||
-              dpari_nccl_pmi_ask(fd, "cmd=get_my_kvsname\n", answer, sizeof answer, until) != 0 ||
-              dpari_nccl_pmi_value(answer, "kvsname=", name, sizeof name) != 0;
-    if (!bad && rank == 0) {
-        dpar_text_init(&t, line, sizeof line);
-        dpar_text_put(&t, "cmd=put kvsname=");
-        dpar_text_put(&t, name);
-        dpar_text_put(&t, " key=dpar_nccl value=");
-        for (i = 0; i < n; i++) {
-            dpari_text_char(&t, hex[b[i] >> 4]);
-            dpari_text_char(&t, hex[b[i] & 15]);
-        }
-        dpari_text_char(&t, '\n');
-        bad = dpari_nccl_pmi_ask(fd, line, answer, sizeof answer, until) != 0 ||
-              strstr(answer, "rc=0") == NULL;
-    }
-    if (bad) {
-        return dpari_say(DPAR_E_SYSTEM, why,
-                         "rank %d: the launcher at PMI_FD = %d does not speak PMI-1 (Cray PMI and "
-                         "PMIx do not): set MASTER_ADDR and MASTER_PORT, or DPAR_NCCL_FILE",
-                         rank, (int32_t)fd);
-    }
-    if (dpari_nccl_pmi_ask(fd, "cmd=barrier_in\n", answer, sizeof answer, until) != 0) {
-        return dpari_say(DPAR_E_TIMEOUT, why,
-                         "rank %d waited in a PMI barrier that not all ranks reached before the "
-                         "deadline",
-                         rank);
-    }
-    dpar_text_init(&t, line, sizeof line);
-    dpar_text_put(&t, "cmd=get kvsname=");
-    dpar_text_put(&t, name);
-    dpar_text_put(&t, " key=dpar_nccl\n");
-    if (dpari_nccl_pmi_ask(fd, line, answer, sizeof answer, until) != 0 ||
-        dpari_nccl_pmi_value(answer, "value=", value, sizeof value) != 0 ||
-        strlen(value) != 2 * n) {
-        return dpari_say(DPAR_E_PEER, why,
-                         "rank %d found nothing from rank 0 in PMI: see rank 0's own message",
-                         rank);
-    }
-    for (i = 0; rank != 0 && i < n; i++) {
-        const char *high = strchr(hex, value[2 * i]), *low = strchr(hex, value[2 * i + 1]);
-        b[i] = (unsigned char)(high == NULL || low == NULL ? 0 : (high - hex) * 16 + (low - hex));
-    }
-    (void)dpari_nccl_pmi_ask(fd, "cmd=finalize\n", answer, sizeof answer, until);
+    *out = &context->comm;
     return DPAR_OK;
-}
-
-/* ---- a file ---- */
-
-/* Writes the name of the card's file: "FILE.JOB-SIZE". */
-static void dpari_nccl_file_name(char *to, size_t room, const char *file, uint64_t job,
-                                 int32_t size)
-{
-    const char *hex = "0123456789abcdef";
-    dpar_text t;
-    int32_t i;
-    dpar_text_init(&t, to, room);
-    dpar_text_put(&t, file);
-    dpari_text_char(&t, '.');
-    for (i = 60; i >= 0; i -= 4) {
-        dpari_text_char(&t, hex[job >> i & 15]);
-    }
-    dpari_text_char(&t, '-');
-    dpari_text_int(&t, size);
-}
-
-/* Writes a file under another name and then renames it, so that nobody reads half of it. */
-static dpar_status dpari_nccl_file_write(const char *name, const void *bytes, size_t n,
-                                         dpar_why *why)
-{
-    char aside[4200];
-    dpar_text t;
-    int fd, bad;
-    dpar_text_init(&t, aside, sizeof aside);
-    dpar_text_put(&t, name);
-    dpari_text_char(&t, '.');
-    dpari_text_int(&t, (int64_t)getpid());
-    (void)unlink(name);
-    fd = open(aside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    bad = fd < 0 || write(fd, bytes, n) != (ssize_t)n;
-    bad = (fd >= 0 && (fsync(fd) != 0 || close(fd) != 0)) || bad;
-    bad = bad || rename(aside, name) != 0;
-    if (bad) {
-        char text[64];
-        dpar_text_init(&t, text, sizeof text);
-        dpari_os_error(&t, errno);
-        (void)unlink(aside);
-        return dpari_say(DPAR_E_SYSTEM, why, "cannot write %s%s", name, text);
-    }
-    return DPAR_OK;
-}
-
-/* True if rank 0 answers at the card's address and proves that it wrote the card. A program of
- * another run may listen there by now. */
-static int dpari_nccl_answers(dpari_nccl_world *world, double until)
-{
-    const double soon = dpari_os_now() + 1;
-    dpari_nccl_link l;
-    dpari_nccl_message m;
-    int well;
-    memset(&l, 0, sizeof l);
-    well = dpari_nccl_reach(world, &l, until) == 0 &&
-           dpari_nccl_read(l.fd, &m, sizeof m, soon < until ? soon : until) == 0 &&
-           dpari_nccl_fits(world, &m) && m.kind == DPARI_NCCL_CHALLENGE &&
-           dpari_nccl_genuine(world, &l, &m);
-    if (l.fd >= 0) {
-        (void)close(l.fd); /* the watchdog connects again later */
-    }
-    return well;
-}
-
-/* Waits for the file of this job's rank 0 and reads the card from it. Ignores a card that an
- * earlier run left, except without a side channel (addresses 0), because then this cannot be
- * checked. */
-static dpar_status dpari_nccl_file_read(dpari_nccl_world *world, const char *name, double until,
-                                        dpar_why *why)
-{
-    dpari_nccl_card *card = &world->side.card;
-    int fd, whole = 0;
-    double nap = 1e-3;
-    for (;;) {
-        fd = open(name, O_RDONLY | O_CLOEXEC);
-        whole = fd >= 0 && read(fd, card, sizeof *card) == (ssize_t)sizeof *card &&
-                card->magic == DPARI_NCCL_MAGIC;
-        if (fd >= 0) {
-            (void)close(fd);
-        }
-        if (whole &&
-            (card->addresses == 0 || card->ending != 0 || dpari_nccl_answers(world, until))) {
-            return DPAR_OK;
-        }
-        if (dpari_os_now() > until) {
-            return dpari_say(DPAR_E_TIMEOUT, why, "%s before the deadline: %s",
-                             whole ? "the rank 0 that wrote a file did not answer"
-                                   : "no rank 0 wrote a file",
-                             name);
-        }
-        dpari_os_sleep(nap);
-        nap = nap < 0.1 ? nap * 1.5 : nap;
-    }
-}
-
-/* ---- TCP: rank 0 listens at an address that all ranks know ---- */
-
-static dpar_status dpari_nccl_resolve(const char *address, int32_t port, dpari_nccl_card *card,
-                                      dpar_why *why)
-{
-    struct addrinfo hints, *all = NULL, *i;
-    char service[16];
-    dpar_text t;
-    int code;
-    memset(&hints, 0, sizeof hints);
-    hints.ai_socktype = SOCK_STREAM;
-    dpar_text_init(&t, service, sizeof service);
-    dpari_text_int(&t, port);
-    code = getaddrinfo(address, service, &hints, &all);
-    if (code != 0) {
-        return dpari_wrong(why, "cannot resolve rank 0's address %s: %s", address,
-                           gai_strerror(code));
-    }
-    card->port = port;
-    card->addresses = 0;
-    for (i = all; i != NULL && card->addresses < DPARI_NCCL_ADDRESSES; i = i->ai_next) {
-        dpari_nccl_address *a = &card->address[card->addresses];
-        memset(a, 0, sizeof *a);
-        a->family = i->ai_family;
-        if (i->ai_family == AF_INET) {
-            memcpy(a->at, &((const struct sockaddr_in *)(const void *)i->ai_addr)->sin_addr, 4);
-            card->addresses++;
-        } else if (i->ai_family == AF_INET6) {
-            const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)(const void *)i->ai_addr;
-            memcpy(a->at, &six->sin6_addr, 16);
-            a->scope = six->sin6_scope_id;
-            card->addresses++;
-        }
-    }
-    freeaddrinfo(all);
-    return DPAR_OK;
-}
-
-/* On rank 0: waits until all ranks have connected. If some are missing at the deadline, informs
- * those that did connect. */
-static dpar_status dpari_nccl_tcp_gather(dpari_nccl_world *world, double until, dpar_why *why)
-{
-    dpari_nccl_message m;
-    dpar_text t;
-    int32_t r, missing;
-    for (;;) {
-        dpari_nccl_accept(world);
-        missing = 0;
-        for (r = 1; r < world->size; r++) {
-            missing += world->side.link[r].state != DPARI_NCCL_HERE;
-        }
-        if (missing == 0) {
-            return DPAR_OK;
-        }
-        if (dpari_os_now() > until) {
-            break;
-        }
-        dpari_nccl_side_wait(world, 0.02);
-    }
-    if (why != NULL) {
-        dpari_text_why(&t, why);
-        dpari_text_int(&t, missing);
-        dpar_text_put(&t, " of ");
-        dpari_text_int(&t, world->size);
-        dpar_text_put(&t, " ranks did not connect to rank 0 before the deadline");
-        dpari_nccl_put_away(&t, world);
-        if (world->side.refused > 0) {
-            dpar_text_put(&t, "; connections without the job's secret: ");
-            dpari_text_int(&t, world->side.refused);
-        }
-    }
-    dpari_nccl_message_init(world, &m, DPARI_NCCL_REFUSED);
-    m.status = DPAR_E_TIMEOUT;
-    dpar_text_init(&t, m.text, sizeof m.text);
-    dpar_text_put(&t, why != NULL ? why->text : "not all ranks connected to rank 0");
-    dpari_nccl_tell(world, &m, -1);
-    return DPAR_E_TIMEOUT;
-}
-
-/* On rank 0: makes the id and sends the card to all ranks, which have connected by now. */
-static dpar_status dpari_nccl_tcp_give(dpari_nccl_world *world, double until, dpar_why *why)
-{
-    dpari_nccl_message m;
-    dpari_nccl_card card;
-    dpar_status status = dpari_nccl_card_id(world, why);
-    int32_t r;
-    world->side.card.ending = status < 0;
-    card = world->side.card;
-    memset(card.key, 0, sizeof card.key);
-    dpari_nccl_message_init(world, &m, DPARI_NCCL_WELCOME);
-    for (r = 1; r < world->size; r++) {
-        dpari_nccl_link *l = &world->side.link[r];
-        if (dpari_nccl_write(l->fd, &m, sizeof m, until) != 0 ||
-            dpari_nccl_write(l->fd, &card, sizeof card, until) != 0) {
-            return dpari_say(DPAR_E_PEER, why, "rank %d disconnected while rank 0 sent it the id",
-                             r);
-        }
-    }
-    return status;
-}
-
-/* On other ranks: tries once to connect to rank 0 and get the card. Returns DPAR_MORE if it has to
- * be tried again; *problem is then the reason, which may be the text of *message, or NULL if rank 0
- * has another secret. */
-static dpar_status dpari_nccl_tcp_try(dpari_nccl_world *world, dpari_nccl_message *message,
-                                      const char **problem, double until, dpar_why *why)
-{
-    const dpari_nccl_card known = world->side.card;
-    const double soon = dpari_os_now() + 5; /* because rank 0 answers at once, even while it waits
-                                               for others */
-    dpari_nccl_link *l = &world->side.link[0];
-    int well;
-    if (dpari_nccl_reach(world, l, until) != 0) {
-        return DPAR_MORE; /* keeps the reason of an earlier attempt */
-    }
-    memset(message, 0, sizeof *message);
-    well = dpari_nccl_read(l->fd, message, sizeof *message, soon < until ? soon : until) == 0 &&
-           dpari_nccl_fits(world, message) && message->kind == DPARI_NCCL_CHALLENGE;
-    if (well && !dpari_nccl_genuine(world, l, message)) {
-        (void)close(l->fd);
-        l->fd = -1;
-        *problem = NULL;
-        return DPAR_MORE;
-    }
-    if (well && dpari_nccl_enter(world, l, message, until) == 0 &&
-        dpari_nccl_read(l->fd, message, sizeof *message, until + 1) ==
-            0 && /* 1 s later than the deadline: rank 0 then sends the missing ranks */
-        dpari_nccl_fits(world, message) &&
-        message->kind == DPARI_NCCL_WELCOME) {
-        l->state = DPARI_NCCL_HERE;
-        if (dpari_nccl_read(l->fd, &world->side.card, sizeof world->side.card, until) != 0) {
-            return dpari_say(DPAR_E_PEER, why, "rank 0 disconnected while it sent the id");
-        }
-        memcpy(world->side.card.address, known.address, sizeof known.address);
-        memcpy(world->side.card.key, known.key, sizeof known.key);
-        world->side.card.addresses = known.addresses;
-        return DPAR_OK;
-    }
-    (void)close(l->fd);
-    l->fd = -1;
-    message->text[sizeof message->text - 1] = 0;
-    if (well && message->magic == DPARI_NCCL_MAGIC && message->kind == DPARI_NCCL_REFUSED &&
-        message->status < 0) {
-        return dpari_say(message->status, why, "rank 0 says: %s", message->text);
-    }
-    *problem = message->magic == DPARI_NCCL_MAGIC && message->kind == DPARI_NCCL_REFUSED
-                   ? message->text
-                   : "the server that answers is not rank 0 of this job";
-    return DPAR_MORE;
-}
-
-/* On other ranks: connects to rank 0 and waits for the card. Another secret is an error only after
- * 5 s, because the rank 0 that answers may belong to a run that is just ending. */
-static dpar_status dpari_nccl_tcp_take(dpari_nccl_world *world, const char *address, double until,
-                                       dpar_why *why)
-{
-    dpari_nccl_message m;
-    double nap = 2e-3, wrong = 0;
-    const char *problem = "rank 0 was not reached before the deadline";
-    for (;;) {
-        const dpar_status status = dpari_nccl_tcp_try(world, &m, &problem, until, why);
-        const double now = dpari_os_now();
-        if (status != DPAR_MORE) {
-            return status;
-        }
-        if (problem != NULL) {
-            wrong = 0;
-        } else if (!(wrong > 0)) {
-            wrong = now;
-        }
-        if (problem == NULL && (now > until || now > wrong + 5)) {
-            return dpari_say(DPAR_E_MISMATCH, why,
-                             "rank 0 at %s has another secret than this rank, or one of them has "
-                             "none: set DPAR_SECRET, DPAR_SECRET_FILE or ~/.dpar_secret",
-                             address);
-        }
-        if (now > until) {
-            return dpari_say(DPAR_E_TIMEOUT, why, "%s, at %s", problem, address);
-        }
-        dpari_os_sleep(nap);
-        nap = nap < 0.1 ? nap * 1.5 : nap;
-    }
-}
-
-/* Returns where rank 0 listens (DPARI_NCCL_AT_LOOP, ...), for a name and its addresses on this
- * machine. /etc/hosts often maps a machine's own name to a loopback address, while other machines
- * resolve it to a real one. So if all are loopback addresses but the name is not a loopback name,
- * rank 0 listens at all addresses. */
-static int32_t dpari_nccl_listens_where(const char *address, const dpari_nccl_card *found)
-{
-    int32_t i;
-    for (i = 0; i < found->addresses && dpari_nccl_loops(&found->address[i]); i++) {
-    }
-    return i < found->addresses || strstr(address, "localhost") != NULL ||
-                   strncmp(address, "127.", 4) == 0 || strchr(address, ':') != NULL
-               ? (int32_t)DPARI_NCCL_AT_GIVEN
-               : (int32_t)DPARI_NCCL_LOOP_BY_NAME;
-}
-
-static dpar_status dpari_nccl_by_tcp(dpari_nccl_world *world, const dpar_nccl_rendezvous *meet,
-                                     double until, dpar_why *why)
-{
-    dpari_nccl_card found;
-    dpar_status status;
-    world->side.card.job = meet->job;
-    status = dpari_nccl_secret(world, why);
-    if (status >= 0) {
-        status = dpari_nccl_resolve(meet->address, meet->port, &world->side.card, why);
-    }
-    if (world->rank == 0) {
-        found = world->side.card;
-        world->side.at = dpari_nccl_listens_where(meet->address, &found);
-        if (status >= 0) {
-            status = dpari_nccl_card_begin(world, meet->job, &found, why);
-        }
-        if (status >= 0) {
-            status = dpari_nccl_side_make(world, why);
-        }
-        if (status >= 0) {
-            status = dpari_nccl_tcp_gather(world, until, why);
-        }
-        return status >= 0 ? dpari_nccl_tcp_give(world, until, why) : status;
-    }
-    if (status >= 0) {
-        status = dpari_nccl_side_make(world, why);
-    }
-    if (status >= 0) {
-        status = dpari_nccl_tcp_take(world, meet->address, until, why);
-    }
-    return status >= 0 ? dpari_nccl_card_fits(world, &world->side.card, why) : status;
-}
-
-/* ---- the other methods ---- */
-
-static dpar_status dpari_nccl_own_card(dpari_nccl_world *world, uint64_t job, dpar_why *why)
-{
-    dpar_status status = dpari_nccl_card_begin(world, job, NULL, why);
-    if (status >= 0) {
-        status = dpari_nccl_card_id(world, why);
-    }
-    world->side.card.ending = status < 0;
-    return status;
-}
-
-static dpar_status dpari_nccl_by_file(dpari_nccl_world *world, const dpar_nccl_rendezvous *meet,
-                                      double until, dpar_why *why)
-{
-    char name[4100];
-    dpar_status status, wrote;
-    dpari_nccl_file_name(name, sizeof name, meet->file, meet->job, world->size);
-    if (world->rank == 0) {
-        status = dpari_nccl_own_card(world, dpari_nccl_nonce(meet->job), why);
-        wrote = dpari_nccl_file_write(name, &world->side.card, sizeof world->side.card, why);
-        if (status < 0) {
-            dpari_os_sleep(0.5); /* lets waiting ranks read the failure before the file is
-                                    deleted */
-        }
-        if (status >= 0) {
-            status = wrote;
-        }
-    } else {
-        status = dpari_nccl_file_read(world, name, until, why);
-    }
-    return status;
-}
-
-static dpar_status dpari_nccl_by_callback(dpari_nccl_world *world, const dpar_nccl_rendezvous *meet,
-                                          dpar_why *why)
-{
-    dpar_status status =
-        world->rank == 0 ? dpari_nccl_own_card(world, meet->job, why) : (dpar_status)DPAR_OK;
-    if (meet->broadcast(meet->user, &world->side.card, sizeof world->side.card, 0) != 0) {
-        return dpari_say(DPAR_E_SYSTEM, why,
-                         "dpar_nccl_make: desc.rendezvous->broadcast returned an error");
-    }
-    return status;
-}
-
-static dpar_status dpari_nccl_by_pmi(dpari_nccl_world *world, const dpar_nccl_rendezvous *meet,
-                                     double until, dpar_why *why)
-{
-    const char *fd = getenv("PMI_FD");
-    int64_t number = -1;
-    dpar_status told, status = world->rank == 0 ? dpari_nccl_own_card(world, meet->job, why)
-                                                : (dpar_status)DPAR_OK;
-    if (fd == NULL || !dpari_job_number(fd, 1 << 20, &number)) {
-        return dpari_wrong(why, "DPAR_NCCL_PMI: the variable PMI_FD is not set, or is no number");
-    }
-    told = dpari_nccl_pmi((int)number, world->rank, &world->side.card, sizeof world->side.card,
-                          until, status < 0 ? NULL : why); /* also after a failure, to report that
-                                                              rank 0 could not begin */
-    return status < 0 ? status : told;
-}
-
-/* With NCCL_COMM_ID, NCCL itself makes the same id on all ranks. */
-static dpar_status dpari_nccl_by_id(dpari_nccl_world *world, const dpar_nccl_rendezvous *meet,
-                                    dpar_why *why)
-{
-    if (getenv("NCCL_COMM_ID") == NULL) {
-        return dpari_wrong(why, "DPAR_NCCL_ID: the variable NCCL_COMM_ID is not set");
-    }
-    world->side.card.magic = DPARI_NCCL_MAGIC;
-    world->side.card.job = meet->job;
-    world->side.card.size = world->size;
-    world->side.card.version = world->api.version;
-    world->side.card.options = dpari_nccl_bits(&world->options);
-    return dpari_nccl_card_id(world, why);
-}
-
-/* Sets *m to the caller's values, fills in the missing ones from the environment, and selects a
- * method. */
-static dpar_status dpari_nccl_find_way(const dpar_nccl_rendezvous *given, dpar_nccl_rendezvous *m,
-                                       dpar_launcher_info *job, dpar_why *why)
-{
-    const char *port = getenv("DPAR_NCCL_PORT");
-    int64_t number = 0;
-    dpar_status status;
-    memset(m, 0, sizeof *m);
-    memset(job, 0, sizeof *job);
-    if (given != NULL) {
-        *m = *given;
-    }
-    if (m->method < 0 || m->method >= DPAR_NCCL_RENDEZVOUS_COUNT || m->rank < 0 ||
-        (m->size > 0 && m->rank >= m->size) || m->size < 0) {
-        return dpari_wrong(
-            why,
-            "desc.rendezvous: method is %d, but must be 0 to %d; or rank is %d and size is %d, but "
-            "rank must be 0 to size - 1",
-            m->method, DPAR_NCCL_RENDEZVOUS_COUNT - 1, m->rank, m->size);
-    }
-    if (m->size == 0) {
-        status = dpar_launcher_detect(job, why);
-        if (status < 0) {
-            return status;
-        }
-        m->rank = job->rank;
-        m->size = job->size;
-        m->job = m->job != 0 ? m->job : dpari_nccl_hash(job->id);
-    }
-    m->job = m->job != 0 ? m->job : dpari_nccl_hash("dpar");
-    m->file = m->file != NULL ? m->file : getenv("DPAR_NCCL_FILE");
-    m->address = m->address != NULL ? m->address : getenv("MASTER_ADDR");
-    port = port != NULL ? port : getenv("MASTER_PORT");
-    if (m->port == 0 && port != NULL && dpari_job_number(port, 65535, &number)) {
-        m->port = (int32_t)number;
-    }
-    if (m->method == DPAR_NCCL_ANY) {
-        if (m->broadcast != NULL || m->size == 1) {
-            m->method = DPAR_NCCL_CALLBACK;
-        } else if (job->local_size == m->size) {
-            m->method = DPAR_NCCL_NODE;
-        } else if (getenv("PMI_FD") != NULL) {
-            m->method = DPAR_NCCL_PMI;
-        } else if (getenv("NCCL_COMM_ID") != NULL) {
-            m->method = DPAR_NCCL_ID;
-        } else if (m->file != NULL) {
-            m->method = DPAR_NCCL_FILE;
-        } else if (m->address != NULL && m->port > 0) {
-            m->method = DPAR_NCCL_TCP;
-        }
-    }
-    if (m->method == DPAR_NCCL_ANY || (m->method == DPAR_NCCL_FILE && m->file == NULL) ||
-        (m->method == DPAR_NCCL_TCP && (m->address == NULL || m->port == 0)) ||
-        (m->method == DPAR_NCCL_CALLBACK && m->broadcast == NULL && m->size > 1)) {
-        return dpari_wrong(
-            why, "ranks cannot find each other: set MASTER_ADDR and MASTER_PORT, or DPAR_NCCL_FILE "
-                 "(in a folder that all see), or NCCL_COMM_ID=host:port; or set broadcast in "
-                 "desc.rendezvous, or pass a communicator as host (dpar_mpi.h)");
-    }
-    return DPAR_OK;
-}
-
-/* The broadcast of a job with one rank: does nothing. */
-static int dpari_nccl_alone(void *user, void *buffer, size_t bytes, int root)
-{
-    (void)user;
-    (void)buffer;
-    (void)bytes;
-    (void)root;
-    return 0;
-}
-
-static dpar_status dpari_nccl_meet(dpari_nccl_world *world, dpar_nccl_rendezvous *m, double until,
-                                   dpar_why *why)
-{
-    dpar_status status;
-    if (m->broadcast == NULL) {
-        m->broadcast = dpari_nccl_alone;
-    }
-    switch (m->method) {
-    case DPAR_NCCL_PMI: status = dpari_nccl_by_pmi(world, m, until, why); break;
-    case DPAR_NCCL_ID: status = dpari_nccl_by_id(world, m, why); break;
-    case DPAR_NCCL_FILE: status = dpari_nccl_by_file(world, m, until, why); break;
-    case DPAR_NCCL_TCP: status = dpari_nccl_by_tcp(world, m, until, why); break;
-    default: status = dpari_nccl_by_callback(world, m, why); break;
-    }
-    if (status >= 0) {
-        status = dpari_nccl_card_fits(world, &world->side.card, why);
-    }
-    return status >= 0 && world->side.link == NULL ? dpari_nccl_side_make(world, why) : status;
 }
 
 /* Makes a communicator of ranks that are all on this node and find each other over shared
@@ -6213,11 +5667,7 @@ static dpar_status dpari_nccl_make_by_rendezvous(const dpar_nccl_desc *options, 
     dpari_nccl_world *world = NULL;
     dpari_nccl_ctx *context = NULL;
     dpar_nccl_rendezvous m;
-    dpar_launcher_info job;
-    char name[4100];
-    double until;
-    dpar_status status =
-        dpari_nccl_find_way(options != NULL ? options->rendezvous : NULL, &m, &job, why);
+    dpar_status status = dpari_nccl_find_way(options != NULL ? options->rendezvous : NULL, &m, why);
     if (status < 0) {
         return status;
     }
@@ -6226,21 +5676,10 @@ static dpar_status dpari_nccl_make_by_rendezvous(const dpar_nccl_desc *options, 
     }
     status = dpari_nccl_world_make(m.rank, m.size, options, &world, why);
     if (status >= 0) {
-        until = dpari_os_now() + (world->options.timeout_s > 0 ? world->options.timeout_s : 1e9);
-        status = dpari_nccl_meet(world, &m, until, why);
-    }
-    if (status >= 0) {
-        status = dpari_nccl_begin_world(world, &context, why);
-    }
-    if (m.method == DPAR_NCCL_FILE && m.rank == 0) { /* all ranks have read the file, or do not need
-                                                        it */
-        dpari_nccl_file_name(name, sizeof name, m.file, m.job, m.size);
-        (void)unlink(name);
+        status = dpari_nccl_meet(world, &m, &context, why);
     }
     if (status < 0) {
-        if (world != NULL) {
-            dpari_nccl_world_end(world);
-        }
+        dpari_nccl_undo(world, context);
         return status;
     }
     *out = &context->comm;
@@ -6383,40 +5822,17 @@ static void dpari_nccl_put_log(const char *log, int32_t shared, dpar_text *out, 
     }
 }
 
-/* Writes where rank 0 listens, why there, and which secret protects it. */
+/* Writes where rank 0 listens. */
 static void dpari_nccl_put_door(const dpari_nccl_side *s, dpar_text *out)
 {
-    const char *place = "at any of its addresses", *reason = "", *secret = "";
-    if (s->listeners == 0) {
+    if (s->listener < 0) {
         return;
     }
     dpar_text_put(out, "other ranks reach rank 0 ");
-    switch (s->at) {
-    case DPARI_NCCL_AT_LOOP: place = "on the loopback interface"; break;
-    case DPARI_NCCL_AT_GIVEN: place = "at the given address"; break;
-    case DPARI_NCCL_NOT_OURS:
-        reason = ", because no network of this machine has the given one";
-        break;
-    case DPARI_NCCL_LOOP_BY_NAME:
-        reason = ", because the given name is a loopback address here (/etc/hosts)";
-        break;
-    default: break;
-    }
-    switch (s->secret) {
-    case DPARI_NCCL_BY_CARD: secret = ", with a key made for this job"; break;
-    case DPARI_NCCL_BY_VARIABLE: secret = ", with the secret in DPAR_SECRET"; break;
-    case DPARI_NCCL_BY_FILE: secret = ", with the secret in a file"; break;
-    default:
-        secret = "; without a secret, so that anybody who reaches it and names the job may join "
-                 "-> set DPAR_SECRET, DPAR_SECRET_FILE or ~/.dpar_secret";
-        break;
-    }
-    dpar_text_put(out, place);
-    dpar_text_put(out, reason);
+    dpar_text_put(out, s->local ? "on the loopback interface" : "at any of its addresses");
     dpar_text_put(out, ", port ");
     dpari_text_int(out, s->card.port);
-    dpar_text_put(out, secret);
-    dpari_text_char(out, '\n');
+    dpar_text_put(out, ", with a key made for this job\n");
 }
 
 DPAR_API int32_t dpar_nccl_doctor(dpar_comm *comm, dpar_text *out)
