@@ -9,6 +9,7 @@ PREFIX ?= /usr/local
 B = build
 HEADERS = dpar.h dpar_schedule.h dpar_cost.h dpar_comm.h dpar_halo.h dpar_points.h dpar_train.h dpar_spatial.h \
 	dpar_debug.h
+ENGINES = dpar_mpi.h dpar_nccl.h dpar_cuda.h
 OBJECTS = $(B)/dpar.o $(B)/dpar_schedule.o $(B)/dpar_cost.o $(B)/dpar_comm.o $(B)/dpar_halo.o \
 	$(B)/dpar_points.o $(B)/dpar_train.o $(B)/dpar_spatial.o $(B)/dpar_debug.o
 COMMANDS = $(B)/plan $(B)/pipeline $(B)/doctor $(B)/decompose $(shell command -v $(MPICC) > /dev/null 2>&1 && echo $(B)/doctor_mpi)
@@ -72,13 +73,19 @@ dpar_spatial.h: $(PASTED) src/spatial/*
 	tools/amalgamate $@ > $@.new && mv $@.new $@
 dpar_debug.h: $(PASTED) src/debug/*
 	tools/amalgamate $@ > $@.new && mv $@.new $@
+dpar_mpi.h: $(PASTED) src/mpi/*
+	tools/amalgamate $@ > $@.new && mv $@.new $@
+dpar_nccl.h: $(PASTED) src/nccl/*
+	tools/amalgamate $@ > $@.new && mv $@.new $@
+dpar_cuda.h: $(PASTED) src/cuda/*
+	tools/amalgamate $@ > $@.new && mv $@.new $@
 dpar_all.h: $(HEADERS) src/all.txt
 	tools/amalgamate $@ > $@.new && mv $@.new $@
 
 bindings/fortran/dpar.f90: tools/fortran bindings/fortran/helpers.inc dpar_mpi.h $(HEADERS)
 	tools/fortran > $@.new && mv $@.new $@
 
-headers: $(HEADERS)
+headers: $(HEADERS) $(ENGINES)
 
 sizes: $(HEADERS)
 	@CC="$(CC)" sh tools/sizes
@@ -262,7 +269,7 @@ fuzz:
 
 docs/records/gpu.md: tools/gpu-record tests/gpu/record
 	tools/gpu-record
-docs/api.md: tools/api tools/headers dpar_mpi.h dpar_nccl.h dpar_cuda.h $(HEADERS)
+docs/api.md: tools/api tools/headers $(HEADERS) $(ENGINES)
 	tools/api > $@.new && mv $@.new $@
 DRAWN = layouts meshes moving halo points partition pipeline memory time training trouble
 PICTURES = $(DRAWN:%=docs/guide/%.svg)
@@ -312,7 +319,7 @@ performance: $(B)/strategies $(B)/overlap $(B)/host_kernels
 	mv docs/records/performance.md.new docs/records/performance.md
 
 # The commands make their man pages and have to run here: a CC for elsewhere leaves them out.
-install: $(HEADERS) bindings/fortran/dpar.f90
+install: $(HEADERS) $(ENGINES) bindings/fortran/dpar.f90
 	mkdir -p $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/share/dpar/fortran
 	cp $(HEADERS) dpar_mpi.h dpar_cuda.h dpar_nccl.h $(DESTDIR)$(PREFIX)/include/
 	cp bindings/fortran/dpar.f90 bindings/fortran/dpar.c $(DESTDIR)$(PREFIX)/share/dpar/fortran/

@@ -3,6 +3,7 @@
  * GPU: packing, casting, reducing, optimizer steps and others, as kernels on one stream. It fills
  * in dpar_mem, the table of functions that dpar_comm.h declares, and, if dpar_train.h was included
  * before it, also dpar_mem_layers, the table of functions for layers.
+ * Version 0.2.0. GENERATED from src/ by tools/amalgamate: edit the files there.
  *
  *     #include "dpar_cuda.h"
  *     #include <stdio.h>
@@ -60,6 +61,7 @@
  * training uses most have kernels in which the types are constants. A copy uses one block for each
  * piece, and other operations use as many blocks as run at once. No data is read from memory twice
  * unless a cache holds it. docs/records/gpu.md lists the bytes of each kernel. */
+
 #ifndef DPAR_ALL_H
 #ifdef __has_include
 #if !__has_include("dpar_comm.h")
@@ -74,6 +76,11 @@
 
 #ifndef DPAR_CUDA_H
 #define DPAR_CUDA_H
+
+/* ==== cuda/cuda.h ==== */
+
+/* cuda - uses a GPU: fills in the tables of functions for its memory, draws random numbers in
+ * kernels, and measures its speed. */
 
 #ifdef __cplusplus
 extern "C" {
@@ -324,12 +331,17 @@ DPAR_API int64_t dpar_cuda_measurement_write(const dpar_cuda_measurement *made,
 }
 #endif
 
-#endif
+#endif /* DPAR_CUDA_H */
 
-/* Stop here if you only want the API. The implementation follows. */
+/* Stop here if you only want the API. All that follows is private and changes without notice. */
 
-#if defined(DPAR_CUDA_IMPLEMENTATION) && !defined(DPAR_CUDA_IMPLEMENTATION_DONE)
+/* The implementation. */
+
+#if defined(DPAR_CUDA_IMPLEMENTATION) && \
+    !defined(DPAR_CUDA_IMPLEMENTATION_DONE)
 #define DPAR_CUDA_IMPLEMENTATION_DONE
+
+/* ==== cuda/cuda.c ==== */
 
 #ifndef __cplusplus
 #error "dpar_cuda.h: the implementation is C++ for nvcc (-x cu)"
@@ -7857,4 +7869,4 @@ DPAR_API int64_t dpar_cuda_measurement_write(const dpar_cuda_measurement *made,
 
 } /* extern "C" */
 
-#endif
+#endif /* DPAR_CUDA_IMPLEMENTATION */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* dpar_mpi.h - makes the communicators of dpar_comm.h for a code that uses MPI, on any number of
  * nodes. Halo exchanges, training and everything else that takes a dpar_comm run over them.
+ * Version 0.2.0. GENERATED from src/ by tools/amalgamate: edit the files there.
  *
  *     #include "dpar_mpi.h"
  *     #include <stdio.h>
@@ -134,6 +135,7 @@
  * all_reduce allocate a copy of the input. dpar_comm_alloc returns memory that begins at a page.
  * All ranks must have the same byte order. Tags above MPI_TAG_UB are DPAR_E_ARG. This limit is at
  * least 32767; it is 2^28 - 1 for MPICH and 2^31 - 1 for Open MPI. */
+
 #ifndef DPAR_ALL_H
 #ifdef __has_include
 #if !__has_include("dpar_comm.h")
@@ -148,6 +150,10 @@
 
 #ifndef DPAR_MPI_H
 #define DPAR_MPI_H
+
+/* ==== mpi/mpi_make.h ==== */
+
+/* mpi_make - makes communicators over MPI. */
 
 #include <mpi.h>
 #if defined(OPEN_MPI) && OMPI_MAJOR_VERSION >= 5
@@ -192,11 +198,15 @@ typedef struct dpar_mpi_desc {
 DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_desc *desc, dpar_comm **comm,
                                    dpar_why *why);
 
-#endif
+#endif /* DPAR_MPI_H */
 
-/* Available if dpar_halo.h was included before this header. */
 #if defined(DPAR_HALO_H) && !defined(DPAR_MPI_GRID_H)
 #define DPAR_MPI_GRID_H
+
+/* ==== mpi/mpi_grid.h ==== */
+
+/* mpi_grid - makes a grid on a process grid of MPI. Available if dpar_halo.h was included before
+ * dpar_mpi.h. */
 
 /* Makes a grid on an MPI process grid: dpar_mpi_make and dpar_grid_make in one call.
  *
@@ -217,13 +227,17 @@ DPAR_API dpar_status dpar_mpi_grid_make(MPI_Comm cart, const dpar_mpi_desc *mpi,
                                         const dpar_grid_desc *desc, dpar_grid **grid,
                                         dpar_why *why);
 
-#endif
+#endif /* DPAR_HALO_H */
 
-/* Stop here if you only want the API. The implementation follows. */
+/* Stop here if you only want the API. All that follows is private and changes without notice. */
 
-#if (defined(DPAR_IMPLEMENTATION) || defined(DPAR_MPI_IMPLEMENTATION)) &&                          \
+/* The implementation. */
+
+#if (defined(DPAR_IMPLEMENTATION) || defined(DPAR_MPI_IMPLEMENTATION)) && \
     !defined(DPAR_MPI_IMPLEMENTATION_DONE)
 #define DPAR_MPI_IMPLEMENTATION_DONE
+
+/* ==== mpi/mpi_make.c ==== */
 
 /* How the engine works.
  *
@@ -5975,11 +5989,15 @@ DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_desc *desc, dpa
     return dpari_mpi_complete(comm, why);
 }
 
-#endif /* DPAR_IMPLEMENTATION */
+#endif /* DPAR_MPI_IMPLEMENTATION */
 
-#if (defined(DPAR_IMPLEMENTATION) || defined(DPAR_MPI_IMPLEMENTATION)) && defined(DPAR_HALO_H) &&  \
-    !defined(DPAR_MPI_GRID_DONE)
+#if (defined(DPAR_IMPLEMENTATION) || defined(DPAR_MPI_IMPLEMENTATION)) && \
+    defined(DPAR_HALO_H) && !defined(DPAR_MPI_GRID_DONE)
 #define DPAR_MPI_GRID_DONE
+
+/* ==== mpi/mpi_grid.c ==== */
+
+#include <string.h>
 
 /* Sets d's dims, parts and periodicity to those of cart's process grid. */
 static dpar_status dpari_mpi_cart(MPI_Comm cart, dpar_grid_desc *d, dpar_why *why)

@@ -2,6 +2,7 @@
 /* dpar_nccl.h - makes the communicators of dpar_comm.h over NCCL, for the memory of NVIDIA GPUs.
  * Each rank is a process with a GPU of its own. A communicator of the host's memory, from
  * dpar_launch, dpar_init or dpar_mpi_make, brings the ranks together first.
+ * Version 0.2.0. GENERATED from src/ by tools/amalgamate: edit the files there.
  *
  *     #include "dpar_nccl.h"
  *     #include <stdio.h>
@@ -132,6 +133,7 @@
  * Memory: dpar_comm_alloc returns device memory, from ncclMemAlloc if NCCL has it and otherwise
  * from cudaMalloc. This memory is registered with NCCL only by dpar_nccl_register, and by a halo
  * exchange for the halos that it packs. all_to_all in place uses desc.scratch_bytes. */
+
 #ifndef DPAR_ALL_H
 #ifdef __has_include
 #if !__has_include("dpar_comm.h")
@@ -146,6 +148,10 @@
 
 #ifndef DPAR_NCCL_H
 #define DPAR_NCCL_H
+
+/* ==== nccl/nccl_make.h ==== */
+
+/* nccl_make - makes communicators over NCCL. */
 
 #include <nccl.h>
 
@@ -274,13 +280,17 @@ DPAR_API dpar_status dpar_nccl_shrink(dpar_comm *comm, const int32_t *gone, int3
  * Local. */
 DPAR_API int32_t dpar_nccl_doctor(dpar_comm *comm, dpar_text *out);
 
-#endif
+#endif /* DPAR_NCCL_H */
 
-/* Stop here if you only want the API. The implementation follows. */
+/* Stop here if you only want the API. All that follows is private and changes without notice. */
 
-#if (defined(DPAR_IMPLEMENTATION) || defined(DPAR_NCCL_IMPLEMENTATION)) &&                         \
+/* The implementation. */
+
+#if (defined(DPAR_IMPLEMENTATION) || defined(DPAR_NCCL_IMPLEMENTATION)) && \
     !defined(DPAR_NCCL_IMPLEMENTATION_DONE)
 #define DPAR_NCCL_IMPLEMENTATION_DONE
+
+/* ==== nccl/nccl_make.c ==== */
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -5873,4 +5883,4 @@ DPAR_API int32_t dpar_nccl_doctor(dpar_comm *comm, dpar_text *out)
     return wrong;
 }
 
-#endif /* DPAR_IMPLEMENTATION */
+#endif /* DPAR_NCCL_IMPLEMENTATION */

@@ -1275,8 +1275,8 @@ module dpar
         type(c_ptr) :: memory(0:2) = c_null_ptr
     end type
 
-    ! ==== dpar_mpi.h ====
-    ! makes the communicators of dpar_comm.h for a code that uses MPI, on any number of nodes.
+    ! ==== mpi_make ====
+    ! makes communicators over MPI.
 
     ! Describes a communicator over MPI.
     type, bind(c) :: dpar_mpi_desc
@@ -1292,6 +1292,9 @@ module dpar
         ! 1, on any rank, uses only MPI messages even if ranks share memory.
         integer(c_int32_t) :: flat = 0
     end type
+
+    ! ==== mpi_grid ====
+    ! makes a grid on a process grid of MPI.
 
     abstract interface
         ! The function that a rank runs. It returns 0 on success.
@@ -2885,7 +2888,7 @@ module dpar
             integer(c_int32_t) :: dpar_points_migration_free
         end function
 
-        ! ==== dpar_mpi.h ====
+        ! ==== mpi_make ====
 
         ! Makes a communicator over the ranks of an MPI communicator.
         function dpar_mpi_make(user, desc, comm, why) bind(c, name="dpar_mpi_make_f")
@@ -2896,6 +2899,8 @@ module dpar
             type(dpar_why), intent(inout), optional, target :: why
             integer(c_int32_t) :: dpar_mpi_make
         end function
+
+        ! ==== mpi_grid ====
 
         ! Makes a grid on an MPI process grid.
         function dpar_mpi_grid_make(cart, mpi, desc, grid, why) bind(c, &

@@ -24,11 +24,10 @@
  * headers above it call as well. */
 #ifdef DPARI_PASTED
 #define DPARI_INTERNAL static DPARI_UNUSED
-#define DPARI_API DPAR_API
 #else
 #define DPARI_INTERNAL extern
-#define DPARI_API extern
 #endif
+#define DPARI_API DPAR_API
 
 /* Prevents inlining. That keeps a large frame off call paths that do not need it, or keeps one copy
  * of a function with many callers if a call costs little compared with what the function does. */

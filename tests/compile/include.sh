@@ -158,7 +158,7 @@ neighbours() {
     if $CC -fsyntax-only has.c 2> /dev/null; then
         refused 'dpar_halo.h needs dpar_comm.h beside it' lonely halo.c
     fi
-    for each in dpar_mpi dpar_nccl dpar_cuda; do # the engines say it too
+    for each in $engines; do # the engines say it too
         mkdir "lonely_$each" "old_$each"
         cp "$DPAR_DIR/$each.h" "lonely_$each/" && include "$each" > "$each.c"
         refused "$each.h needs dpar_[a-z]*.h beside it" "lonely_$each" "$each.c"

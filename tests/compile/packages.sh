@@ -55,7 +55,7 @@ need cmake
 try cmake -S "$root" -B "$work/build" -DCMAKE_INSTALL_PREFIX="$work/cmake" > "$work/log"
 try cmake --build "$work/build" > "$work/log"
 try cmake --install "$work/build" > "$work/log"
-for header in $(printf "%s.h " $headers) dpar_mpi.h dpar_cuda.h dpar_nccl.h; do
+for header in $(printf "%s.h " $headers $engines); do
     try cmp "$header" "$work/prefix/include/$header"
     try cmp "$header" "$work/cmake/include/$header"
 done

@@ -213,7 +213,7 @@ C
 }
 by_clib() {
     have python3 || { echo 'python3: not found, skipped'; return; }
-    try python3 - "$version" $headers dpar_mpi dpar_nccl dpar_cuda << 'C'
+    try python3 - "$version" $headers $engines << 'C'
 import json, sys
 package = json.load(open("clib.json"))
 assert package["name"] == "dpar" and package["version"] == sys.argv[1] and package["license"] == "MIT-0"
@@ -250,7 +250,7 @@ faults() {
 fault() { # fails or passes, words, header, edit
     at=$((at + 1))
     [ $((at % ${DPAR_PARTS_OF:-1})) -eq $((${DPAR_PART:-0} % ${DPAR_PARTS_OF:-1})) ] || return 0
-    for each in $headers dpar_mpi dpar_nccl dpar_cuda; do cp "$each.h" "$work/api"; done
+    for each in $headers $engines; do cp "$each.h" "$work/api"; done
     sed "$4" "$3.h" > "$work/api/$3.h"
     ! cmp -s "$3.h" "$work/api/$3.h" || { echo "the edit '$4' no longer matches"; exit 1; }
     [ -z "${number:-}" ] || another_version "$number" "$work/api"

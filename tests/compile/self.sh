@@ -8,7 +8,7 @@ mine() { proofs=$((proofs + 1)) && [ $((proofs % of)) -eq $((part % of)) ]; }
 export DPAR_PARTS_OF=1 # a fault may be in any part of a gate
 broken=$work/broken
 mkdir "$broken"
-fresh() { for each in $headers dpar_mpi dpar_nccl dpar_cuda; do cp "$each.h" "$broken/"; done; }
+fresh() { for each in $headers $engines; do cp "$each.h" "$broken/"; done; }
 fresh
 
 # Arguments: gate, what is broken, code put into the implementation of a header (dpar.h). DPAR_PARTS: runs only

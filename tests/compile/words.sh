@@ -59,10 +59,10 @@ if [ -n "${DPAR_PAGES:-}" ]; then
     commented=${DPAR_COMMENTS:-}
 else
     . tools/headers
-    commented="$(echo src/*/first.txt) dpar_mpi.h dpar_nccl.h dpar_cuda.h"
-    for header in $headers; do
+    commented=$(echo src/*/first.txt)
+    for header in $headers $engines; do
         parts "$header"
-        for module in $api; do commented="$commented src/$module.h"; done
+        for module in $api $with_api; do commented="$commented src/$module.h"; done
     done
 fi
 for header in $commented; do
@@ -100,8 +100,8 @@ for header in $commented; do
         }
         END { exit bad }' "$header" || bad=1
 done
-# Words that the glossary replaced: in pages without their code, and in all comments of src/ and of the engines.
-for page in $first $others ${DPAR_COMMENTS:-$([ -n "${DPAR_PAGES:-}" ] || echo src/*/*.[ch] src/*/first.txt dpar_mpi.h dpar_nccl.h dpar_cuda.h)}; do
+# Words that the glossary replaced: in pages without their code, and in all comments of src/.
+for page in $first $others ${DPAR_COMMENTS:-$([ -n "${DPAR_PAGES:-}" ] || echo src/*/*.[ch] src/*/first.txt)}; do
     case $page in docs/records/*) continue ;; esac
     awk -v page="$page" -v source="$(case $page in *.md) echo 0 ;; *) echo 1 ;; esac)" '
         FNR == NR { if (!/^#/ && split($0, row, "\t") == 2) { idiom[++idioms] = row[1]; better[idioms] = row[2] } next }
