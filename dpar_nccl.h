@@ -244,6 +244,10 @@ DPAR_API dpar_status dpar_nccl_make(dpar_comm *host, const dpar_nccl_desc *desc,
  * Local. */
 DPAR_API cudaStream_t dpar_nccl_stream(const dpar_comm *comm);
 
+/* ==== nccl/nccl_register.h ==== */
+
+/* nccl_register - registers device memory with NCCL. */
+
 /* Registers device memory with NCCL until the communicator is closed, or the memory is passed to
  * dpar_comm_release. In each later operation either all ranks must use memory that they registered
  * in the same call, or none may.
@@ -257,6 +261,10 @@ DPAR_API cudaStream_t dpar_nccl_stream(const dpar_comm *comm);
  * DPAR_E_MEMORY; both messages are in comm->why. */
 DPAR_API dpar_status dpar_nccl_register(dpar_comm *comm, void *memory, int64_t bytes);
 
+/* ==== nccl/nccl_shrink.h ==== */
+
+/* nccl_shrink - makes a communicator without the ranks that are lost. */
+
 /* Makes a communicator of the ranks of comm, without the ranks that are lost. The others keep their
  * order.
  *
@@ -269,6 +277,10 @@ DPAR_API dpar_status dpar_nccl_register(dpar_comm *comm, void *memory, int64_t b
  * with DPAR_E_SYSTEM and NCCL's own message, or with DPAR_E_MEMORY. */
 DPAR_API dpar_status dpar_nccl_shrink(dpar_comm *comm, const int32_t *gone, int32_t n,
                                       dpar_comm **out, dpar_why *why);
+
+/* ==== nccl/nccl_doctor.h ==== */
+
+/* nccl_doctor - reports which choices NCCL made, and what is wrong. */
 
 /* Writes a report about NCCL, to follow the report of dpar_doctor. Each problem, for example that
  * NCCL uses sockets, is a line "WRONG: ... -> what to do". Returns the number of these lines. The
@@ -290,7 +302,9 @@ DPAR_API int32_t dpar_nccl_doctor(dpar_comm *comm, dpar_text *out);
     !defined(DPAR_NCCL_IMPLEMENTATION_DONE)
 #define DPAR_NCCL_IMPLEMENTATION_DONE
 
-/* ==== nccl/nccl_make.c ==== */
+/* ==== nccl/system.h ==== */
+
+/* system - private: the system headers that the engine needs. */
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -313,20 +327,6 @@ DPAR_API int32_t dpar_nccl_doctor(dpar_comm *comm, dpar_text *out);
 #include <dlfcn.h>
 #endif
 
-/* How the engine works.
- *
- * dpar_nccl_make creates a dpari_nccl_world, to which all communicators belong that are split from
- * the first one; each is a dpari_nccl_ctx. A call of dpar takes a dpari_nccl_slot: two events,
- * between which its work is enqueued on the world's stream. That stream waits for the first event,
- * which is recorded on the compute stream; dpar_wait makes the compute stream wait for the second
- * one. NCCL communicators are non-blocking, so that no call of NCCL can hang: dpari_nccl_settle
- * polls until NCCL has completed a call.
- *
- * A thread, the watchdog, checks the operation at the head of the stream and aborts NCCL when its
- * deadline has passed. It also runs the side channel: TCP connections between rank 0 and the other
- * ranks, over which ranks compare their calls and report errors. The world's lock protects
- * everything that both threads use; "Locked" in a comment means that the caller holds it. */
-
 /* With -std=c99, a system header that was included earlier may have hidden the functions of POSIX
  * and of the network, and nothing can bring them back. */
 #if !defined(IFF_UP) || !defined(CLOCK_MONOTONIC) || !defined(F_DUPFD_CLOEXEC)
@@ -334,17 +334,10 @@ DPAR_API int32_t dpar_nccl_doctor(dpar_comm *comm, dpar_text *out);
     or compile with -D_GNU_SOURCE
 #endif
 
-enum {
-    DPARI_NCCL_OLDEST = 21801, /* 2.18.1: older versions have no ncclCommSplit */
-    DPARI_NCCL_RING = 32,      /* operations that a report shows */
-    DPARI_NCCL_ADDRESSES = 6,  /* the most addresses of rank 0 that other ranks try */
-    DPARI_NCCL_LIMIT = 64, /* blocks in scratch memory have a multiple of this number of elements */
-    DPARI_NCCL_PENDING = 1,  /* work->phase: the message is not enqueued yet, */
-    DPARI_NCCL_ENQUEUED = 2, /* is in progress, */
-    DPARI_NCCL_FINISHED = 3  /* or has ended */
-};
-#define DPARI_NCCL_MAGIC UINT64_C(0x647061726e63636c)
-#define DPARI_NCCL_PRIME UINT64_C(1099511628211) /* the prime of the FNV-1a hash */
+/* ==== nccl/library.h ==== */
+
+/* library - private: NCCL's functions, loaded or linked, as far as the installed version has them.
+ */
 
 /* An NCCL window. In 2.27 its struct has another name than in later versions. */
 #if NCCL_VERSION_CODE >= 22703
@@ -352,8 +345,6 @@ typedef ncclWindow_t dpari_nccl_window;
 #else
 typedef struct dpari_nccl_window_of *dpari_nccl_window;
 #endif
-
-/* ==== the functions of NCCL ==== */
 
 /* The functions that all supported versions have, followed by those that each later version
  * added. */
@@ -378,20 +369,25 @@ typedef struct dpari_nccl_window_of *dpari_nccl_window;
     X(CommSplit, (ncclComm_t, int, int, ncclComm_t *, ncclConfig_t *))                             \
     X(GroupStart, (void))                                                                          \
     X(GroupEnd, (void))
+
 #define DPARI_NCCL_21900(X)                                                                        \
     X(MemAlloc, (void **, size_t))                                                                 \
     X(MemFree, (void *))                                                                           \
     X(CommRegister, (const ncclComm_t, void *, size_t, void **))                                   \
     X(CommDeregister, (const ncclComm_t, void *))
+
 #define DPARI_NCCL_22703(X)                                                                        \
     X(CommShrink, (ncclComm_t, int *, int, ncclComm_t *, ncclConfig_t *, int))                     \
     X(CommWindowRegister, (ncclComm_t, void *, size_t, dpari_nccl_window *, int))                  \
     X(CommWindowDeregister, (ncclComm_t, dpari_nccl_window))
+
 #define DPARI_NCCL_22803(X)                                                                        \
     X(AlltoAll, (const void *, void *, size_t, ncclDataType_t, ncclComm_t, cudaStream_t))          \
     X(Gather, (const void *, void *, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t))       \
     X(Scatter, (const void *, void *, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t))
+
 #define DPARI_NCCL_22807(X) X(CommRevoke, (ncclComm_t, int))
+
 #define DPARI_NCCL_22902(X) X(GetPeerDevicePointer, (dpari_nccl_window, size_t, int, void **))
 
 typedef struct dpari_nccl_api {
@@ -408,7 +404,810 @@ typedef struct dpari_nccl_api {
     DPARI_NCCL_22902(DPARI_NCCL_FIELD)
 #undef DPARI_NCCL_FIELD
 } dpari_nccl_api;
-enum { DPARI_NCCL_SHRINK_ABORT = 1, DPARI_NCCL_WIN_SYMMETRIC = 1 };
+
+enum {
+    DPARI_NCCL_OLDEST = 21801, /* 2.18.1: older versions have no ncclCommSplit */
+    DPARI_NCCL_SHRINK_ABORT = 1,
+    DPARI_NCCL_WIN_SYMMETRIC = 1
+};
+
+/* Writes a version number as text: "2.28.9". */
+DPARI_INTERNAL void dpari_nccl_put_version(dpar_text *text, int32_t version);
+DPARI_INTERNAL dpar_status dpari_nccl_load(dpari_nccl_api *api, dpar_why *why);
+
+/* ==== nccl/state.h ==== */
+
+/* state - private: the data of the engine: worlds, communicators, operations, the side channel. */
+
+enum {
+    DPARI_NCCL_RING = 32,     /* operations that a report shows */
+    DPARI_NCCL_ADDRESSES = 6, /* the most addresses of rank 0 that other ranks try */
+    DPARI_NCCL_PENDING = 1,   /* work->phase: the message is not enqueued yet, */
+    DPARI_NCCL_ENQUEUED = 2,  /* is in progress, */
+    DPARI_NCCL_FINISHED = 3   /* or has ended */
+};
+
+typedef struct dpari_nccl_ctx dpari_nccl_ctx;
+typedef struct dpari_nccl_world dpari_nccl_world;
+
+/* The same as CUstreamBatchMemOpParams of cuda.h, which is not required. tests/gpu/link.c compares
+ * the two. */
+typedef struct dpari_nccl_stream_op {
+    int32_t operation, room_0;
+    uint64_t address, value;
+    uint32_t flags, room_1;
+    uint64_t alias, room_2;
+} dpari_nccl_stream_op;
+
+enum { DPARI_NCCL_WAIT_32 = 1, DPARI_NCCL_WRITE_32 = 2, DPARI_NCCL_WAIT_EQ = 1 };
+typedef int dpari_nccl_stream_ops(cudaStream_t stream, unsigned count, dpari_nccl_stream_op *ops,
+                                  unsigned flags);
+
+/* An enqueued operation: a collective, or a group of messages that begin together. */
+typedef struct dpari_nccl_slot {
+    cudaEvent_t ready, done; /* `ready` is recorded on the compute stream before the operation, and
+                                `done` on the world's stream after it */
+    struct dpari_nccl_slot *next;
+    dpari_nccl_ctx *ctx;
+    dpar_call call;           /* the call; of a group of messages, the first one's */
+    int64_t sequence, number; /* numbers of the collective and of the record */
+    int32_t works;            /* works that still refer to this slot */
+    int32_t flying;           /* 1 until `done` was seen to be reached */
+    int32_t capture;          /* 1: captured in a graph, so that its events cannot be queried */
+    int32_t told;     /* 1 + seconds of waiting after which this was last reported to rank 0; 0 if
+                         it was not */
+    int32_t messages; /* 1: a group of messages */
+    int32_t meets;    /* number of ranks whose devices synchronise in it; 0 for other operations */
+    double since;     /* time from which it is at the head of the stream and only other ranks can
+                         delay it; negative before that */
+} dpari_nccl_slot;
+
+/* The position of a rank in a communicator, as that rank reports it. */
+typedef struct dpari_nccl_note {
+    uint64_t comm;
+    int64_t sequence, count;
+    int32_t waits; /* 1: the rank waits in this operation; 0: this is the last one that it
+                      finished */
+    int32_t kind, type, op, root, tag, varies, room;
+} dpari_nccl_note;
+
+/* ---- the side channel ---- */
+
+#define DPARI_NCCL_MAGIC UINT64_C(0x647061726e63636c)
+
+/* Messages of the side channel. A connection begins with the first three of them; see
+ * dpari_nccl_prove. */
+enum {
+    DPARI_NCCL_HELLO = 1, /* from a rank: a random number */
+    DPARI_NCCL_CHALLENGE, /* from rank 0: its random number, and its proof */
+    DPARI_NCCL_PROOF,     /* from the rank: its proof */
+    DPARI_NCCL_NOTE,      /* the position of a rank: dpari_nccl_note */
+    DPARI_NCCL_ASK,       /* asks a rank for its note */
+    DPARI_NCCL_WANT,      /* asks rank 0 for the notes of all ranks: NOTEs, then END */
+    DPARI_NCCL_END,
+    DPARI_NCCL_BROKEN, /* a communicator is broken; the reason is in `text` */
+    DPARI_NCCL_DEAD,   /* the rank in `status` is gone */
+    DPARI_NCCL_BYE     /* the sender leaves in order */
+};
+
+enum { DPARI_NCCL_TEXT = 256 };
+/* 128 bits: a random number, a key or a proof. */
+typedef struct dpari_nccl_bits {
+    uint64_t word[2];
+} dpari_nccl_bits;
+
+typedef struct dpari_nccl_message {
+    uint64_t magic, job;
+    int32_t kind, rank, size, status;
+    dpari_nccl_note note;
+    char text[DPARI_NCCL_TEXT];
+} dpari_nccl_message;
+
+typedef struct dpari_nccl_address {
+    int32_t family; /* AF_INET, AF_INET6 */
+    unsigned char at[16];
+} dpari_nccl_address;
+
+/* What rank 0 sends to all ranks before they make NCCL's communicator. */
+typedef struct dpari_nccl_card {
+    uint64_t magic, job;
+    int32_t size, version, options, port, addresses;
+    int32_t ending; /* 1: rank 0 could not begin */
+    ncclUniqueId id;
+    dpari_nccl_address address[DPARI_NCCL_ADDRESSES];
+    dpari_nccl_bits key; /* of the proofs */
+} dpari_nccl_card;
+
+/* States of a connection. */
+enum {
+    DPARI_NCCL_AWAY,  /* not connected yet */
+    DPARI_NCCL_HERE,  /* connected and proved */
+    DPARI_NCCL_LOST,  /* lost a moment ago; may connect again */
+    DPARI_NCCL_GONE,  /* lost for longer: the rank counts as dead */
+    DPARI_NCCL_LEFT,  /* the rank left in order */
+    DPARI_NCCL_KNOCKS /* on ranks other than 0: connected, but rank 0 has not answered yet */
+};
+/* A connection of the side channel: rank 0 has one to each rank, and each other rank has one to
+ * rank 0. */
+typedef struct dpari_nccl_link {
+    int fd;
+    int32_t state;
+    int32_t before; /* while `state` is KNOCKS: the state to return to if nobody answers */
+    int32_t got;    /* bytes of `in` that have arrived */
+    double lost;    /* time at which it was lost, or, if it was never connected, last tried */
+    dpari_nccl_bits drawn;
+    dpari_nccl_message in;
+} dpari_nccl_link;
+
+/* A connection to rank 0 that has not yet proved that it belongs to the job. */
+typedef struct dpari_nccl_knock {
+    int fd;
+    int32_t rank; /* the rank that it claims to be; 0 before its HELLO */
+    int32_t got;
+    double since;
+    dpari_nccl_bits theirs, ours; /* the random numbers of both sides */
+    dpari_nccl_message in;
+} dpari_nccl_knock;
+
+typedef struct dpari_nccl_side {
+    int listener;            /* on rank 0: the socket that listens, or -1 */
+    int32_t local;           /* 1: all ranks are on this node, and rank 0 listens only there */
+    dpari_nccl_knock *knock; /* [knocks] on rank 0, the oldest first */
+    int32_t knocks, knocks_room;
+    int32_t links; /* number of links; 0 if there is no side channel */
+    dpari_nccl_link *link;
+    dpari_nccl_note *note; /* [size] the last note of each rank, */
+    int32_t *known;        /* [size] and 1 if it has sent one */
+    struct pollfd *polls;
+    double asked;     /* time at which all ranks were last asked for notes */
+    int32_t wanting;  /* 1: WANT was sent, */
+    int32_t answered; /* and 1 if its answer is complete */
+    dpari_nccl_card card;
+} dpari_nccl_side;
+
+/* Seconds within which a lost connection of the side channel may be restored. */
+enum { DPARI_NCCL_GRACE = 1 };
+
+/* ---- memory, worlds, communicators ---- */
+
+typedef struct dpari_nccl_memory {
+    struct dpari_nccl_memory *next;
+    dpari_nccl_ctx *ctx; /* the communicator with which it is registered, or NULL */
+    void *memory, *base, *handle;
+    size_t bytes; /* size, if it is from dpar_comm_alloc */
+    dpari_nccl_window window;
+    int32_t owned;     /* 1: from dpar_comm_alloc */
+    int32_t mem_alloc; /* 1: from ncclMemAlloc, otherwise from cudaMalloc */
+    char **near;       /* lent memory: [size] addresses at which this device reaches each rank's
+                          memory, NULL if it does not. NULL for other memory */
+    int64_t flags;     /* offset of the flags in it, in bytes */
+    int32_t turns;     /* exchanges so far, outside of graphs */
+    int32_t part;      /* the part that the last exchange used */
+} dpari_nccl_memory;
+
+/* Flags behind lent memory: lent_memory.c. */
+enum {
+    DPARI_NCCL_SETS = 4,
+    DPARI_NCCL_GRAPH = 2,   /* set and part for graphs, */
+    DPARI_NCCL_BEFORE = 3,  /* and the set for the meeting before they write */
+    DPARI_NCCL_AT_ONCE = 64 /* the most flags in one call of the driver */
+};
+
+typedef struct dpari_nccl_used {
+    int64_t begin, bytes;
+} dpari_nccl_used;
+
+struct dpari_nccl_world {
+    dpari_nccl_api api;
+    dpar_engine engine; /* of all its communicators */
+    dpar_nccl_desc options;
+    char *log; /* a copy of desc.log_file, because the caller may free its own */
+    int32_t device, rank, size;
+    int32_t own_stream;
+    cudaStream_t stream;        /* stream on which all operations run */
+    cudaStream_t freeing;       /* stream on which the flags of ranks that will not come are set;
+                                   NULL if nothing is lent */
+    dpari_nccl_stream_ops *ops; /* the driver's cuStreamBatchMemOp, or NULL if it has none */
+    dpari_nccl_slot *slots, *spare;
+    dpari_nccl_slot *flying, *last; /* operations in progress, in the order of the stream */
+    dpari_nccl_slot *entering;      /* the operation that is being enqueued */
+    dpari_nccl_ctx *comms;          /* in the order in which they were made */
+    dpari_nccl_ctx *closed;         /* closed communicators that a thread may still abort */
+    dpari_ended kept;               /* other closed communicators, to which plans may still refer */
+    dpari_nccl_memory *memory;
+    char *scratch;           /* device memory */
+    char *staging, *letters; /* page-locked memory for collectives, and for messages */
+    dpari_nccl_used *used;   /* the parts of `letters` in use, in ascending order */
+    int32_t used_count;
+    dpari_nccl_side side;
+    uint64_t *node; /* [size] a number for the machine of each rank; NULL if not known */
+    pthread_mutex_t lock;
+    dpari_thread thread;
+    int32_t watched; /* 1: there is a watchdog */
+    uint32_t frees;  /* 1: operations wait for flags of ranks that will not come */
+    uint32_t ending; /* 1: the watchdog has to end */
+    double period;   /* seconds between two turns of the watchdog */
+    double looked;   /* when the deadline of an operation was last checked */
+    int wake[2];     /* a pipe that wakes the watchdog */
+};
+
+typedef struct dpari_nccl_record {
+    int64_t sequence, count;
+    int32_t kind, type, op, root, tag;
+    int32_t state; /* DPAR_MORE while in progress, then the status with which it ended */
+} dpari_nccl_record;
+
+/* The part of an operation on host memory that is exchanged with one rank. */
+typedef struct dpari_nccl_piece {
+    const char *from;
+    char *to;
+    int64_t give, take; /* bytes */
+} dpari_nccl_piece;
+
+struct dpari_nccl_ctx {
+    dpar_comm comm;
+    dpari_nccl_world *world;
+    dpari_nccl_ctx *next;
+    ncclComm_t nccl;  /* NULL once it was aborted */
+    ncclComm_t made;  /* where a split stores the new communicator, which NCCL may do later */
+    uint64_t name;    /* its name in the side channel; 0 for the world's first communicator */
+    int64_t sequence; /* collectives so far */
+    int64_t splits;   /* splits so far */
+    int64_t records;
+    double remote;               /* time since which NCCL reports a lost rank; 0 if it does not */
+    dpar_work *pending, *newest; /* messages that were posted and are not enqueued yet */
+    int32_t *member;             /* [size] the rank in the world of each rank */
+    dpari_nccl_piece *piece;     /* [size] */
+    const void **parts;          /* [size] */
+    int32_t told;                /* 1: the other ranks know that it is broken */
+    int32_t lends;               /* 1: some of its memory was lent */
+    int32_t ends;                /* 1: the thread `ending` aborts `ended`; 2: that thread has been
+                                    joined */
+    ncclComm_t ended;
+    dpari_thread ending;
+    dpari_nccl_record ring[DPARI_NCCL_RING];
+};
+
+DPARI_FN dpari_nccl_ctx *dpari_nccl_ctx_of(const dpar_comm *comm)
+{
+    return (dpari_nccl_ctx *)comm->context;
+}
+
+DPARI_FN int64_t dpari_nccl_bytes(int32_t type, int64_t n)
+{
+    return n * dpar_type_bytes(type);
+}
+
+/* Stores the slot in the work: work->state[0] holds it, and work->state[2] the page-locked memory
+ * of a message. */
+DPARI_FN void dpari_nccl_keep(dpar_work *work, dpari_nccl_slot *slot)
+{
+    memcpy(&work->state[0], &slot, sizeof slot);
+}
+
+DPARI_FN dpari_nccl_slot *dpari_nccl_slot_of(const dpar_work *work)
+{
+    dpari_nccl_slot *slot;
+    memcpy(&slot, &work->state[0], sizeof slot);
+    return slot;
+}
+
+DPARI_FN void dpari_nccl_set_letter(dpar_work *work, char *letter)
+{
+    memcpy(&work->state[2], &letter, sizeof letter);
+}
+
+DPARI_FN char *dpari_nccl_letter_of(const dpar_work *work)
+{
+    char *letter;
+    memcpy(&letter, &work->state[2], sizeof letter);
+    return letter;
+}
+
+DPARI_FN void dpari_nccl_lock(dpari_nccl_world *world)
+{
+    (void)pthread_mutex_lock(&world->lock);
+}
+
+DPARI_FN void dpari_nccl_unlock(dpari_nccl_world *world)
+{
+    (void)pthread_mutex_unlock(&world->lock);
+}
+
+/* ==== nccl/failure.h ==== */
+
+/* failure - private: how calls fail, and how communicators break. */
+
+/* Sets the message to "`doing` failed: NCCL says: ", followed by NCCL's text for the code and its
+ * last error, if it has one. */
+DPARI_INTERNAL void dpari_nccl_say(const dpari_nccl_api *api, dpar_why *why, const char *doing,
+                                   ncclResult_t code);
+DPARI_INTERNAL dpar_status dpari_nccl_cuda_says(dpar_why *why, const char *doing, cudaError_t code);
+DPARI_INTERNAL dpar_status dpari_nccl_refuse(dpari_nccl_ctx *context, dpar_status status,
+                                             const char *what);
+DPARI_INTERNAL int64_t dpari_nccl_flag_bytes(const dpari_nccl_ctx *context);
+
+/* Locked. Sets all flags in the memory of broken communicators, so that no stream waits for a rank
+ * that will not come. */
+DPARI_INTERNAL void dpari_nccl_free_waits(dpari_nccl_world *world);
+
+/* Aborts the context's NCCL communicator. Its kernels end at once, but then NCCL frees memory,
+ * which waits for all kernels of the device, including those of other communicators. The abort
+ * therefore runs in a separate thread, so that other communicators can be aborted meanwhile. The
+ * context is kept until the thread has ended (dpari_nccl_retire). */
+DPARI_INTERNAL void dpari_nccl_abort_comm(dpari_nccl_ctx *context);
+
+/* Locked. Waits for the threads that abort communicators of a list. Releases the lock while it
+ * waits. If the watchdog begins another abort meanwhile, waits for that one, too. */
+DPARI_INTERNAL void dpari_nccl_join_aborts(dpari_nccl_world *world, dpari_nccl_ctx *list);
+
+/* Breaks the context with this status and message, unless it is broken already: the first error is
+ * kept. With `tell`, the watchdog informs the other ranks. */
+DPARI_INTERNAL dpar_status dpari_nccl_break(dpari_nccl_ctx *context, dpar_status status,
+                                            const char *text, int32_t tell);
+
+/* Handles the failure of an NCCL call: breaks the context, except that wrong arguments only make
+ * that call fail. */
+DPARI_INTERNAL dpar_status dpari_nccl_failed(dpari_nccl_ctx *context, const char *doing,
+                                             ncclResult_t code);
+DPARI_INTERNAL dpar_status dpari_nccl_cuda_failed(dpari_nccl_ctx *context, const char *doing,
+                                                  cudaError_t code);
+
+/* Calls dpari_nccl_break for a caller that does not hold the lock, which is needed because the
+ * watchdog may break the context at the same time. */
+DPARI_INTERNAL dpar_status dpari_nccl_broke(dpari_nccl_ctx *context, dpar_status status,
+                                            const char *text);
+DPARI_INTERNAL dpar_status dpari_nccl_cuda_broke(dpari_nccl_ctx *context, const char *doing,
+                                                 cudaError_t code);
+
+/* ==== nccl/settle.h ==== */
+
+/* settle - private: waits on the host until NCCL has completed a call. */
+
+DPARI_INTERNAL void dpari_nccl_nap(void);
+
+/* Polls an NCCL communicator that the watchdog does not know yet, until NCCL has completed the last
+ * call. This is needed even if the call returned ncclSuccess, because NCCL returns that before the
+ * new object exists. Returns ncclInProgress at the deadline. */
+DPARI_INTERNAL ncclResult_t dpari_nccl_through(const dpari_nccl_api *api, ncclComm_t nccl,
+                                               const dpar_status *broken, double timeout_s);
+
+/* True while NCCL's report that a process has ended is to be ignored. NCCL notices that first, but
+ * does not know which rank it was. The side channel reports the rank once DPARI_NCCL_GRACE has
+ * passed. */
+DPARI_INTERNAL int dpari_nccl_unnamed(dpari_nccl_ctx *context, ncclResult_t said);
+
+/* Locked. Polls a communicator that the watchdog knows, until NCCL has completed the last call. The
+ * lock is released in between, so that the watchdog continues: ranks that connect for their first
+ * operation wait for each other here, and one of them may be missing. */
+DPARI_INTERNAL ncclResult_t dpari_nccl_settle(dpari_nccl_ctx *context);
+
+/* ==== nccl/operation.h ==== */
+
+/* operation - private: operations on the stream: the slots that hold their events. */
+
+/* Queries an event without ending a capture of this thread, and without leaving an error that the
+ * thread's next CUDA call would report. */
+DPARI_INTERNAL cudaError_t dpari_nccl_query(cudaEvent_t event);
+DPARI_INTERNAL int32_t dpari_nccl_capturing(const dpari_nccl_world *world);
+
+/* Locked. Recycles a slot that nobody needs any more. */
+DPARI_INTERNAL void dpari_nccl_slot_free(dpari_nccl_world *world, dpari_nccl_slot *slot);
+
+/* Locked. Removes the operations that have ended from the front of the list. An error of the device
+ * breaks their communicators. */
+DPARI_INTERNAL void dpari_nccl_reap(dpari_nccl_world *world);
+
+/* Begins an operation: takes a slot and makes the world's stream wait for the compute stream.
+ * Returns the slot, with the lock held. On failure returns NULL, without the lock, and sets
+ * *status. */
+DPARI_INTERNAL dpari_nccl_slot *dpari_nccl_begin(dpari_nccl_ctx *context, const dpar_call *call,
+                                                 dpar_status *status);
+
+/* Completes the enqueuing of an operation to which `works` works refer, and releases the lock. */
+DPARI_INTERNAL dpar_status dpari_nccl_end(dpari_nccl_slot *slot, int32_t works, dpar_status status);
+DPARI_INTERNAL void dpari_nccl_let_go(dpari_nccl_world *world, dpari_nccl_slot *slot);
+
+/* Waits until the device has finished an operation. The watchdog checks the deadline; without a
+ * watchdog this function does. */
+DPARI_INTERNAL dpar_status dpari_nccl_await(dpari_nccl_slot *slot);
+
+/* ==== nccl/run.h ==== */
+
+/* run - private: an operation while its work is being enqueued. */
+
+/* An operation while it is being enqueued. The first error is kept. */
+typedef struct dpari_nccl_run {
+    dpari_nccl_ctx *c;
+    const dpari_nccl_api *api;
+    const dpar_call *call;
+    cudaStream_t stream;
+    int32_t unit;
+    int32_t grouped; /* 1: an NCCL group is open */
+    ncclResult_t code;
+    cudaError_t cuda;
+    dpar_status status; /* the result of reduce_mem */
+} dpari_nccl_run;
+
+DPARI_INTERNAL int dpari_nccl_well(const dpari_nccl_run *run);
+
+/* Records the result of an NCCL call. Within a group ncclInProgress counts as success, because the
+ * end of the group is polled. */
+DPARI_INTERNAL void dpari_nccl_took(dpari_nccl_run *run, ncclResult_t code, int grouped);
+DPARI_INTERNAL void dpari_nccl_open(dpari_nccl_run *run);
+DPARI_INTERNAL void dpari_nccl_shut(dpari_nccl_run *run);
+DPARI_INTERNAL void dpari_nccl_send_bytes(dpari_nccl_run *run, const void *from, int64_t bytes,
+                                          int32_t to);
+DPARI_INTERNAL void dpari_nccl_recv_bytes(dpari_nccl_run *run, void *to, int64_t bytes,
+                                          int32_t from);
+DPARI_INTERNAL void dpari_nccl_copy(dpari_nccl_run *run, void *to, const void *from, int64_t bytes);
+DPARI_INTERNAL void dpari_nccl_run_init(dpari_nccl_run *run, dpari_nccl_ctx *context,
+                                        const dpar_call *call);
+
+/* Returns the status of an operation that was enqueued. An error breaks the communicator. */
+DPARI_INTERNAL dpar_status dpari_nccl_result(const dpari_nccl_run *run);
+
+/* ==== nccl/collective.h ==== */
+
+/* collective - private: collectives on device memory. */
+
+enum {
+    DPARI_NCCL_LIMIT = 64
+}; /* blocks in scratch memory have a multiple of this number of elements */
+
+DPARI_INTERNAL void dpari_nccl_pieces(dpari_nccl_ctx *context, const dpar_call *call);
+DPARI_INTERNAL int64_t dpari_nccl_rest(int64_t bytes, int64_t at, int64_t block);
+
+/* Returns the number of elements in the part of a reduction that rank r adds up, and sets *begin to
+ * its first element. In a reduce the root adds up everything. */
+DPARI_INTERNAL int64_t dpari_nccl_part(const dpari_nccl_ctx *context, const dpar_call *call,
+                                       int32_t r, int64_t *begin);
+
+/* Enqueues a collective on device memory. */
+DPARI_INTERNAL dpar_status dpari_nccl_collective(dpari_nccl_ctx *context, const dpar_call *call,
+                                                 dpari_nccl_slot **slot);
+
+/* ==== nccl/host_memory.h ==== */
+
+/* host_memory - private: collectives on host memory: through page-locked memory, and blocking. */
+
+enum { DPARI_NCCL_NOWHERE, DPARI_NCCL_DEVICE, DPARI_NCCL_HOST };
+
+/* Returns where the call's memory is. Fails with DPAR_E_ARG, and a message, if in and out are in
+ * different places. */
+DPARI_INTERNAL int32_t dpari_nccl_place(dpari_nccl_ctx *context, const dpar_call *call);
+
+/* Exchanges all pieces, in as many rounds as the staging memory requires. */
+DPARI_INTERNAL dpar_status dpari_nccl_host_move(dpari_nccl_ctx *context, const dpar_call *call);
+DPARI_INTERNAL dpar_status dpari_nccl_host(dpari_nccl_ctx *context, const dpar_call *call);
+
+/* ==== nccl/messages.h ==== */
+
+/* messages - private: messages: posted one by one, enqueued together, in the same order on both
+ * sides. */
+
+/* Ends a work: copies a received message to the user's host memory, and releases the slot and the
+ * memory that the work holds. */
+DPARI_INTERNAL void dpari_nccl_finish(dpar_work *work, dpar_status status);
+
+/* Fails with DPAR_E_ARG, and a message, for calls that NCCL cannot run or that cannot be captured
+ * in a graph. */
+DPARI_INTERNAL dpar_status dpari_nccl_can(dpari_nccl_ctx *context, const dpar_call *call,
+                                          int32_t place);
+
+/* Posts a message. It is enqueued at this rank's next collective, batch, wait or test. */
+DPARI_INTERNAL dpar_status dpari_nccl_pend(dpari_nccl_ctx *context, const dpar_call *call,
+                                           dpar_work *work);
+
+/* Enqueues the pending messages of the context as one group. */
+DPARI_INTERNAL dpar_status dpari_nccl_flush_one(dpari_nccl_ctx *context);
+
+/* Enqueues the messages of all communicators, in the order in which the communicators were made,
+ * which is the same on all ranks. */
+DPARI_INTERNAL void dpari_nccl_flush(dpari_nccl_world *world);
+
+/* ==== nccl/calls.h ==== */
+
+/* calls - private: the engine's functions that post, test and wait. */
+
+DPARI_INTERNAL dpar_status dpari_nccl_test(dpar_work *work);
+DPARI_INTERNAL dpar_status dpari_nccl_wait(dpar_work *work);
+DPARI_INTERNAL dpar_status dpari_nccl_post(dpar_comm *comm, const dpar_call *call, dpar_work *work);
+DPARI_INTERNAL dpar_status dpari_nccl_run_call(dpar_comm *comm, const dpar_call *call);
+
+/* Enqueues a batch as one group. If the caller passes no works, allocates them and waits for
+ * them. */
+DPARI_INTERNAL dpar_status dpari_nccl_batch(dpar_comm *comm, const dpar_call *calls, int32_t n,
+                                            dpar_work *works);
+DPARI_INTERNAL dpar_status dpari_nccl_progress(dpar_comm *comm, int32_t on);
+DPARI_INTERNAL void dpari_nccl_abort(dpar_comm *comm, dpar_status status, const char *text);
+
+/* ==== nccl/memory.h ==== */
+
+/* memory - private: device memory from dpar_comm_alloc. */
+
+DPARI_INTERNAL dpari_nccl_memory *dpari_nccl_note_memory(dpari_nccl_ctx *context, void *at);
+
+/* Allocates zeroed device memory: from ncclMemAlloc, whose memory can be registered in every way,
+ * or from cudaMalloc. */
+DPARI_INTERNAL dpar_status dpari_nccl_alloc(dpar_comm *comm, int64_t bytes, void **memory);
+DPARI_INTERNAL void dpari_nccl_memory_end(dpari_nccl_world *world, dpari_nccl_memory *memory);
+DPARI_INTERNAL void dpari_nccl_forget(dpari_nccl_world *world, dpari_nccl_memory *memory);
+
+/* Frees memory from dpar_comm_alloc and ends its registrations. First waits for everything that was
+ * enqueued. */
+DPARI_INTERNAL void dpari_nccl_release(dpar_comm *comm, void *memory);
+
+/* True if the memory can become a window. Only memory from ncclMemAlloc can: for other memory NCCL
+ * returns an error, which may not be the case on all ranks. */
+DPARI_INTERNAL int dpari_nccl_windows(const dpari_nccl_ctx *context, const void *memory,
+                                      int64_t bytes);
+
+/* ==== nccl/proof.h ==== */
+
+/* proof - private: proofs of the key: SipHash-2-4 of 128 bits (Aumasson and Bernstein, 2012). */
+
+/* Takes the same time wherever the bits differ, so that an attacker learns nothing from it. */
+DPARI_INTERNAL int dpari_nccl_alike(const dpari_nccl_bits *a, const dpari_nccl_bits *b);
+
+/* Draws a random number that nobody can predict. Returns -1 if the system provides none. */
+DPARI_INTERNAL int dpari_nccl_draw(dpari_nccl_bits *to);
+
+/* Returns the proof by which one side of a connection shows the other that it knows the key: rank 0
+ * if by_host is 1, otherwise rank `rank`, which has called. It covers the job, rank, size and both
+ * random numbers, so that it is valid for no other connection and not a second time. */
+DPARI_INTERNAL dpari_nccl_bits dpari_nccl_prove(const dpari_nccl_world *world, int by_host,
+                                                int32_t rank, const dpari_nccl_bits *caller,
+                                                const dpari_nccl_bits *called);
+
+/* ==== nccl/socket.h ==== */
+
+/* socket - private: TCP: addresses, connections, and whole messages before a deadline. */
+
+typedef union dpari_nccl_sockaddr {
+    struct sockaddr any;
+    struct sockaddr_in four;
+    struct sockaddr_in6 six;
+} dpari_nccl_sockaddr;
+
+/* Waits for the socket, at most 0.1 s. Returns 0 if the deadline has passed. */
+DPARI_INTERNAL int dpari_nccl_poll(int fd, short events, double until);
+
+/* Sends all bytes before the deadline, otherwise returns -1. dpari_nccl_read receives in the same
+ * way. */
+DPARI_INTERNAL int dpari_nccl_write(int fd, const void *from, size_t bytes, double until);
+DPARI_INTERNAL int dpari_nccl_read(int fd, void *to, size_t bytes, double until);
+DPARI_INTERNAL void dpari_nccl_loopback(dpari_nccl_address *a);
+DPARI_INTERNAL socklen_t dpari_nccl_socket_name(const dpari_nccl_address *a, int32_t port,
+                                                dpari_nccl_sockaddr *n);
+
+/* Makes a socket that listens on a free port, which *port is set to: at the loopback interface if
+ * local is 1, otherwise at all addresses of this machine. Returns -1 on failure. */
+DPARI_INTERNAL int dpari_nccl_listen(int32_t local, int32_t *port);
+
+/* Lists this machine's addresses, with loopback addresses last. Returns their number. */
+DPARI_INTERNAL int32_t dpari_nccl_addresses(dpari_nccl_address *to, int32_t room);
+
+/* Connects to an address. Returns the socket, or -1 if the address is not reached before the
+ * deadline. */
+DPARI_INTERNAL int dpari_nccl_connect(const struct sockaddr *name, socklen_t bytes, double until);
+
+/* ==== nccl/position.h ==== */
+
+/* position - private: the operation in which a rank is, as ranks compare it. */
+
+DPARI_INTERNAL void dpari_nccl_describe_note(dpar_text *text, const dpari_nccl_note *n);
+DPARI_INTERNAL dpari_nccl_ctx *dpari_nccl_named(dpari_nccl_world *world, uint64_t name);
+
+/* Returns the operation at the head of the stream, or the one being enqueued if the stream is
+ * empty, because both may wait for other ranks. Operations of broken communicators are skipped:
+ * those of an elastic communicator may remain at the head, and the deadlines of operations behind
+ * them still have to be checked. */
+DPARI_INTERNAL dpari_nccl_slot *dpari_nccl_head(const dpari_nccl_world *world);
+
+/* Sets *n to this rank's position in a communicator: in the operation at the head of the stream, or
+ * past its last collective. */
+DPARI_INTERNAL void dpari_nccl_note_own(dpari_nccl_world *world, uint64_t name, dpari_nccl_note *n);
+DPARI_INTERNAL int dpari_nccl_same(const dpari_nccl_note *a, const dpari_nccl_note *b);
+
+/* ==== nccl/side_messages.h ==== */
+
+/* side_messages - private: messages of the side channel: ranks compare their calls and report
+ * errors. */
+
+DPARI_INTERNAL void dpari_nccl_message_init(const dpari_nccl_world *world,
+                                            dpari_nccl_message *message, int32_t kind);
+
+/* Closes a link. A link that rank 0 had not accepted yet returns to the state that it had before
+ * the attempt. */
+DPARI_INTERNAL void dpari_nccl_link_lost(dpari_nccl_link *l);
+
+/* Sends a message: rank 0 sends it to all ranks except `but` (-1 for none), and other ranks send it
+ * to rank 0. */
+DPARI_INTERNAL void dpari_nccl_tell(dpari_nccl_world *world, const dpari_nccl_message *message,
+                                    int32_t but);
+
+/* Reports this rank's note to rank 0, which then asks the other ranks and compares the notes. */
+DPARI_INTERNAL void dpari_nccl_answer(dpari_nccl_world *world, uint64_t comm);
+
+/* Breaks the communicators of a rank that ended without leaving in order. */
+DPARI_INTERNAL void dpari_nccl_died(dpari_nccl_world *world, int32_t rank);
+
+/* Processes a message that has arrived over link k. */
+DPARI_INTERNAL void dpari_nccl_obey(dpari_nccl_world *world, int32_t k,
+                                    dpari_nccl_message *message);
+
+/* ==== nccl/side_connections.h ==== */
+
+/* side_connections - private: the connections between rank 0 and the other ranks. */
+
+/* On rank 0: accepts new connections and advances those that have not proved yet. Never waits. */
+DPARI_INTERNAL void dpari_nccl_accept(dpari_nccl_world *world);
+
+/* On other ranks: connects to rank 0 at one of its addresses, which share the time until the
+ * deadline, and sends HELLO. Returns -1 if rank 0 is not reached. */
+DPARI_INTERNAL int dpari_nccl_reach(dpari_nccl_world *world, dpari_nccl_link *l, double until);
+
+/* Reads and processes what has arrived on a link. */
+DPARI_INTERNAL void dpari_nccl_listen_to(dpari_nccl_world *world, int32_t k);
+
+/* Handles lost connections: other ranks connect again, and rank 0 waits for that. After
+ * DPARI_NCCL_GRACE the rank at the other end counts as gone. */
+DPARI_INTERNAL void dpari_nccl_mend(dpari_nccl_world *world);
+
+/* ==== nccl/side_channel.h ==== */
+
+/* side_channel - private: TCP between rank 0 and the other ranks, used when something is wrong. */
+
+DPARI_INTERNAL dpar_status dpari_nccl_side_make(dpari_nccl_world *world, dpar_why *why);
+
+/* Waits, without the lock, until something arrives or `seconds` have passed. */
+DPARI_INTERNAL void dpari_nccl_side_wait(dpari_nccl_world *world, double seconds);
+
+/* Locked. Reports communicators that broke on this rank to the others. */
+DPARI_INTERNAL void dpari_nccl_say_broken(dpari_nccl_world *world);
+
+/* Locked. Advances the side channel. */
+DPARI_INTERNAL void dpari_nccl_side_turn(dpari_nccl_world *world);
+
+/* ==== nccl/watchdog.h ==== */
+
+/* watchdog - private: the thread that watches deadlines and runs the side channel. */
+
+/* Connects to rank 0, waiting for at most a second, and starts the watchdog. */
+DPARI_INTERNAL void dpari_nccl_watchdog(dpari_nccl_world *world);
+
+/* ==== nccl/world.h ==== */
+
+/* world - private: the state that the communicators of one dpar_nccl_make share. */
+
+/* Reads DPAR_TEST_SHARE_GPU: returns 1 if ranks share a device as far as the version of NCCL
+ * supports it, 2 ("hosts") if by the method that works with all versions, and 0 if they do not. */
+DPARI_INTERNAL int32_t dpari_nccl_shares(void);
+DPARI_INTERNAL void dpari_nccl_ctx_free(dpari_nccl_ctx *context);
+DPARI_INTERNAL void dpari_nccl_kept_free(dpar_comm *comm);
+DPARI_INTERNAL void dpari_nccl_world_end(dpari_nccl_world *world);
+
+/* Makes this rank's part of a world, without communication. Sets *out also on failure, unless there
+ * is no memory; it then has to be ended. */
+DPARI_INTERNAL dpar_status dpari_nccl_world_make(int32_t rank, int32_t size,
+                                                 const dpar_nccl_desc *options,
+                                                 const dpar_engine *engine, dpari_nccl_world **out,
+                                                 dpar_why *why);
+
+/* ==== nccl/card.h ==== */
+
+/* card - private: what rank 0 sends to all ranks before they make a communicator. */
+
+#define DPARI_NCCL_PRIME UINT64_C(1099511628211) /* the prime of the FNV-1a hash */
+
+DPARI_INTERNAL uint64_t dpari_nccl_hash(const char *text);
+
+/* Makes rank 0's card, without the id, and begins to listen. If it cannot listen, the card has no
+ * addresses, and there is no side channel. */
+DPARI_INTERNAL dpar_status dpari_nccl_card_begin(dpari_nccl_world *world, uint64_t job,
+                                                 dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_nccl_card_id(dpari_nccl_world *world, dpar_why *why);
+
+/* On rank 0: makes the card with the id. If that fails, the card reports it to the other ranks. */
+DPARI_INTERNAL dpar_status dpari_nccl_own_card(dpari_nccl_world *world, uint64_t job,
+                                               dpar_why *why);
+
+/* Fails with DPAR_E_MISMATCH, and a message, if rank 0's card does not fit this rank, and with
+ * DPAR_E_PEER if rank 0 failed. */
+DPARI_INTERNAL dpar_status dpari_nccl_card_fits(const dpari_nccl_world *world,
+                                                const dpari_nccl_card *card, dpar_why *why);
+
+/* ==== nccl/communicator.h ==== */
+
+/* communicator - private: makes and ends communicators. */
+
+DPARI_INTERNAL dpari_nccl_ctx *dpari_nccl_ctx_make(dpari_nccl_world *world, int32_t rank,
+                                                   int32_t size);
+
+/* Fails because dpari_nccl_ctx_make had no memory for a communicator of `size` ranks. */
+DPARI_INTERNAL dpar_status dpari_nccl_ctx_missing(dpar_why *why, const char *doing, int32_t size);
+
+/* Appends the context to the world's communicators. */
+DPARI_INTERNAL void dpari_nccl_join(dpari_nccl_ctx *context);
+DPARI_INTERNAL void dpari_nccl_config(const dpari_nccl_world *world, ncclConfig_t *config);
+
+/* Returns the name of `part`, which split `number` of the context made. The name is the same on all
+ * its ranks, and differs from those of all other communicators of the job, including those that
+ * other ranks split off. */
+DPARI_INTERNAL uint64_t dpari_nccl_name(const dpari_nccl_ctx *context, int64_t number,
+                                        const dpari_nccl_ctx *part);
+
+/* Makes the world's first communicator. */
+DPARI_INTERNAL dpar_status dpari_nccl_begin_world(dpari_nccl_world *world, dpari_nccl_ctx **out,
+                                                  dpar_why *why);
+
+/* Removes the context from its world: from the slots, the list, and the registered memory. Returns
+ * the number of works that nobody has waited for. */
+DPARI_INTERNAL int32_t dpari_nccl_leave(dpari_nccl_ctx *context);
+
+/* Frees the context, which was removed from its world. If a thread is still aborting it, keeps it
+ * until then. */
+DPARI_INTERNAL void dpari_nccl_retire(dpari_nccl_ctx *context);
+
+/* ==== nccl/split.h ==== */
+
+/* split - private: splits a communicator. */
+
+DPARI_INTERNAL dpar_status dpari_nccl_split(dpar_comm *comm, int32_t color, int32_t key,
+                                            dpar_comm **out);
+DPARI_INTERNAL dpar_status dpari_nccl_cannot_shrink(dpar_comm *comm, dpar_comm **out, int32_t *was,
+                                                    dpar_why *why);
+
+/* ==== nccl/lent_memory.h ==== */
+
+/* lent_memory - private: memory that other devices of the node read directly. */
+
+/* Waits, at most 10 s, until no kernel reads the memory that a broken communicator lends, before
+ * NCCL unmaps it. */
+DPARI_INTERNAL void dpari_nccl_drain(dpari_nccl_ctx *context);
+DPARI_INTERNAL dpar_status dpari_nccl_lend(dpar_comm *comm, int64_t bytes, int32_t can,
+                                           void **memory);
+DPARI_INTERNAL void *dpari_nccl_at_peer(dpar_comm *comm, void *memory, int32_t rank);
+DPARI_INTERNAL dpar_status dpari_nccl_meet_near(dpar_comm *comm, void *memory, const int32_t *ranks,
+                                                int32_t n, dpar_work *work);
+
+/* ==== nccl/report.h ==== */
+
+/* report - private: what a communicator reports about itself. */
+
+/* Writes a report: this rank's last operations, and those that other ranks have reported. */
+DPARI_INTERNAL void dpari_nccl_report(dpar_comm *comm, dpar_text *out);
+DPARI_INTERNAL void dpari_nccl_describe(dpar_comm *comm, dpar_text *out);
+
+/* ==== nccl/store.h ==== */
+
+/* store - private: torchrun's store, over which rank 0 sends its card. */
+
+/* Sends rank 0's bytes to all ranks over torchrun's store. */
+DPARI_INTERNAL dpar_status dpari_nccl_by_store(const dpar_nccl_rendezvous *m, void *bytes, size_t n,
+                                               double until, dpar_why *why);
+
+/* ==== nccl/rendezvous.h ==== */
+
+/* rendezvous - private: how ranks find each other: over a host communicator, or by other means. */
+
+/* Returns the status of the lowest rank of host that failed, and sets *said to its message.
+ * Collective. */
+DPARI_INTERNAL dpar_status dpari_nccl_worst(dpar_comm *host, dpar_status mine, dpar_why *said);
+DPARI_INTERNAL dpar_status dpari_nccl_by_host(dpar_comm *host, dpari_nccl_world *world,
+                                              dpari_nccl_ctx **out, dpar_why *said);
+
+/* Sets *m to the caller's values, fills in the missing ones from the environment, and selects a
+ * method. */
+DPARI_INTERNAL dpar_status dpari_nccl_find_way(const dpar_nccl_rendezvous *given,
+                                               dpar_nccl_rendezvous *m, dpar_why *why);
+
+/* Makes the first communicator of ranks that are not all on this node, or have a broadcast. */
+DPARI_INTERNAL dpar_status dpari_nccl_meet(dpari_nccl_world *world, const dpar_nccl_rendezvous *m,
+                                           dpari_nccl_ctx **out, dpar_why *why);
+
+/* ==== nccl/library.c ==== */
 
 #if defined(DPAR_NCCL_LINK)
 #if NCCL_VERSION_CODE >= 22902 /* it is declared only in nccl_device.h, which is C++ */
@@ -511,8 +1310,7 @@ static void dpari_nccl_by_version(dpari_nccl_api *api, int32_t version)
 #undef DPARI_NCCL_DROP
 }
 
-/* Writes a version number as text: "2.28.9". */
-static void dpari_nccl_put_version(dpar_text *text, int32_t version)
+DPARI_INTERNAL void dpari_nccl_put_version(dpar_text *text, int32_t version)
 {
     dpari_text_int(text, version / 10000);
     dpari_text_char(text, '.');
@@ -521,7 +1319,7 @@ static void dpari_nccl_put_version(dpar_text *text, int32_t version)
     dpari_text_int(text, version % 100);
 }
 
-static dpar_status dpari_nccl_load(dpari_nccl_api *api, dpar_why *why)
+DPARI_INTERNAL dpar_status dpari_nccl_load(dpari_nccl_api *api, dpar_why *why)
 {
     int version = 0;
     char text[40];
@@ -541,290 +1339,10 @@ static dpar_status dpari_nccl_load(dpari_nccl_api *api, dpar_why *why)
     return DPAR_OK;
 }
 
-/* ==== data structures ==== */
+/* ==== nccl/failure.c ==== */
 
-typedef struct dpari_nccl_ctx dpari_nccl_ctx;
-typedef struct dpari_nccl_world dpari_nccl_world;
-
-/* The same as CUstreamBatchMemOpParams of cuda.h, which is not required. tests/gpu/link.c compares
- * the two. */
-typedef struct dpari_nccl_stream_op {
-    int32_t operation, room_0;
-    uint64_t address, value;
-    uint32_t flags, room_1;
-    uint64_t alias, room_2;
-} dpari_nccl_stream_op;
-enum { DPARI_NCCL_WAIT_32 = 1, DPARI_NCCL_WRITE_32 = 2, DPARI_NCCL_WAIT_EQ = 1 };
-typedef int dpari_nccl_stream_ops(cudaStream_t stream, unsigned count, dpari_nccl_stream_op *ops,
-                                  unsigned flags);
-
-/* An enqueued operation: a collective, or a group of messages that begin together. */
-typedef struct dpari_nccl_slot {
-    cudaEvent_t ready, done; /* `ready` is recorded on the compute stream before the operation, and
-                                `done` on the world's stream after it */
-    struct dpari_nccl_slot *next;
-    dpari_nccl_ctx *ctx;
-    dpar_call call;           /* the call; of a group of messages, the first one's */
-    int64_t sequence, number; /* numbers of the collective and of the record */
-    int32_t works;            /* works that still refer to this slot */
-    int32_t flying;           /* 1 until `done` was seen to be reached */
-    int32_t capture;          /* 1: captured in a graph, so that its events cannot be queried */
-    int32_t told;     /* 1 + seconds of waiting after which this was last reported to rank 0; 0 if
-                         it was not */
-    int32_t messages; /* 1: a group of messages */
-    int32_t meets;    /* number of ranks whose devices synchronise in it; 0 for other operations */
-    double since;     /* time from which it is at the head of the stream and only other ranks can
-                         delay it; negative before that */
-} dpari_nccl_slot;
-
-/* The position of a rank in a communicator, as that rank reports it. */
-typedef struct dpari_nccl_note {
-    uint64_t comm;
-    int64_t sequence, count;
-    int32_t waits; /* 1: the rank waits in this operation; 0: this is the last one that it
-                      finished */
-    int32_t kind, type, op, root, tag, varies, room;
-} dpari_nccl_note;
-
-/* Messages of the side channel. A connection begins with the first three of them; see
- * dpari_nccl_prove. */
-enum {
-    DPARI_NCCL_HELLO = 1, /* from a rank: a random number */
-    DPARI_NCCL_CHALLENGE, /* from rank 0: its random number, and its proof */
-    DPARI_NCCL_PROOF,     /* from the rank: its proof */
-    DPARI_NCCL_NOTE,      /* the position of a rank: dpari_nccl_note */
-    DPARI_NCCL_ASK,       /* asks a rank for its note */
-    DPARI_NCCL_WANT,      /* asks rank 0 for the notes of all ranks: NOTEs, then END */
-    DPARI_NCCL_END,
-    DPARI_NCCL_BROKEN, /* a communicator is broken; the reason is in `text` */
-    DPARI_NCCL_DEAD,   /* the rank in `status` is gone */
-    DPARI_NCCL_BYE     /* the sender leaves in order */
-};
-enum { DPARI_NCCL_TEXT = 256 };
-/* 128 bits: a random number, a key or a proof. */
-typedef struct dpari_nccl_bits {
-    uint64_t word[2];
-} dpari_nccl_bits;
-typedef struct dpari_nccl_message {
-    uint64_t magic, job;
-    int32_t kind, rank, size, status;
-    dpari_nccl_note note;
-    char text[DPARI_NCCL_TEXT];
-} dpari_nccl_message;
-
-typedef struct dpari_nccl_address {
-    int32_t family; /* AF_INET, AF_INET6 */
-    unsigned char at[16];
-} dpari_nccl_address;
-
-/* What rank 0 sends to all ranks before they make NCCL's communicator. */
-typedef struct dpari_nccl_card {
-    uint64_t magic, job;
-    int32_t size, version, options, port, addresses;
-    int32_t ending; /* 1: rank 0 could not begin */
-    ncclUniqueId id;
-    dpari_nccl_address address[DPARI_NCCL_ADDRESSES];
-    dpari_nccl_bits key; /* of the proofs */
-} dpari_nccl_card;
-
-/* States of a connection. */
-enum {
-    DPARI_NCCL_AWAY,  /* not connected yet */
-    DPARI_NCCL_HERE,  /* connected and proved */
-    DPARI_NCCL_LOST,  /* lost a moment ago; may connect again */
-    DPARI_NCCL_GONE,  /* lost for longer: the rank counts as dead */
-    DPARI_NCCL_LEFT,  /* the rank left in order */
-    DPARI_NCCL_KNOCKS /* on ranks other than 0: connected, but rank 0 has not answered yet */
-};
-/* A connection of the side channel: rank 0 has one to each rank, and each other rank has one to
- * rank 0. */
-typedef struct dpari_nccl_link {
-    int fd;
-    int32_t state;
-    int32_t before; /* while `state` is KNOCKS: the state to return to if nobody answers */
-    int32_t got;    /* bytes of `in` that have arrived */
-    double lost;    /* time at which it was lost, or, if it was never connected, last tried */
-    dpari_nccl_bits drawn;
-    dpari_nccl_message in;
-} dpari_nccl_link;
-
-/* A connection to rank 0 that has not yet proved that it belongs to the job. */
-typedef struct dpari_nccl_knock {
-    int fd;
-    int32_t rank; /* the rank that it claims to be; 0 before its HELLO */
-    int32_t got;
-    double since;
-    dpari_nccl_bits theirs, ours; /* the random numbers of both sides */
-    dpari_nccl_message in;
-} dpari_nccl_knock;
-
-typedef struct dpari_nccl_side {
-    int listener;            /* on rank 0: the socket that listens, or -1 */
-    int32_t local;           /* 1: all ranks are on this node, and rank 0 listens only there */
-    dpari_nccl_knock *knock; /* [knocks] on rank 0, the oldest first */
-    int32_t knocks, knocks_room;
-    int32_t links; /* number of links; 0 if there is no side channel */
-    dpari_nccl_link *link;
-    dpari_nccl_note *note; /* [size] the last note of each rank, */
-    int32_t *known;        /* [size] and 1 if it has sent one */
-    struct pollfd *polls;
-    double asked;     /* time at which all ranks were last asked for notes */
-    int32_t wanting;  /* 1: WANT was sent, */
-    int32_t answered; /* and 1 if its answer is complete */
-    dpari_nccl_card card;
-} dpari_nccl_side;
-
-typedef struct dpari_nccl_memory {
-    struct dpari_nccl_memory *next;
-    dpari_nccl_ctx *ctx; /* the communicator with which it is registered, or NULL */
-    void *memory, *base, *handle;
-    size_t bytes; /* size, if it is from dpar_comm_alloc */
-    dpari_nccl_window window;
-    int32_t owned;     /* 1: from dpar_comm_alloc */
-    int32_t mem_alloc; /* 1: from ncclMemAlloc, otherwise from cudaMalloc */
-    char **near;       /* lent memory: [size] addresses at which this device reaches each rank's
-                          memory, NULL if it does not. NULL for other memory */
-    int64_t flags;     /* offset of the flags in it, in bytes */
-    int32_t turns;     /* exchanges so far, outside of graphs */
-    int32_t part;      /* the part that the last exchange used */
-} dpari_nccl_memory;
-
-typedef struct dpari_nccl_used {
-    int64_t begin, bytes;
-} dpari_nccl_used;
-
-struct dpari_nccl_world {
-    dpari_nccl_api api;
-    dpar_nccl_desc options;
-    char *log; /* a copy of desc.log_file, because the caller may free its own */
-    int32_t device, rank, size;
-    int32_t own_stream;
-    cudaStream_t stream;        /* stream on which all operations run */
-    cudaStream_t freeing;       /* stream on which the flags of ranks that will not come are set;
-                                   NULL if nothing is lent */
-    dpari_nccl_stream_ops *ops; /* the driver's cuStreamBatchMemOp, or NULL if it has none */
-    dpari_nccl_slot *slots, *spare;
-    dpari_nccl_slot *flying, *last; /* operations in progress, in the order of the stream */
-    dpari_nccl_slot *entering;      /* the operation that is being enqueued */
-    dpari_nccl_ctx *comms;          /* in the order in which they were made */
-    dpari_nccl_ctx *closed;         /* closed communicators that a thread may still abort */
-    dpari_ended kept;               /* other closed communicators, to which plans may still refer */
-    dpari_nccl_memory *memory;
-    char *scratch;           /* device memory */
-    char *staging, *letters; /* page-locked memory for collectives, and for messages */
-    dpari_nccl_used *used;   /* the parts of `letters` in use, in ascending order */
-    int32_t used_count;
-    dpari_nccl_side side;
-    uint64_t *node; /* [size] a number for the machine of each rank; NULL if not known */
-    pthread_mutex_t lock;
-    dpari_thread thread;
-    int32_t watched; /* 1: there is a watchdog */
-    uint32_t frees;  /* 1: operations wait for flags of ranks that will not come */
-    uint32_t ending; /* 1: the watchdog has to end */
-    double period;   /* seconds between two turns of the watchdog */
-    double looked;   /* when the deadline of an operation was last checked */
-    int wake[2];     /* a pipe that wakes the watchdog */
-};
-
-typedef struct dpari_nccl_record {
-    int64_t sequence, count;
-    int32_t kind, type, op, root, tag;
-    int32_t state; /* DPAR_MORE while in progress, then the status with which it ended */
-} dpari_nccl_record;
-
-/* The part of an operation on host memory that is exchanged with one rank. */
-typedef struct dpari_nccl_piece {
-    const char *from;
-    char *to;
-    int64_t give, take; /* bytes */
-} dpari_nccl_piece;
-
-struct dpari_nccl_ctx {
-    dpar_comm comm;
-    dpari_nccl_world *world;
-    dpari_nccl_ctx *next;
-    ncclComm_t nccl;  /* NULL once it was aborted */
-    ncclComm_t made;  /* where a split stores the new communicator, which NCCL may do later */
-    uint64_t name;    /* its name in the side channel; 0 for the world's first communicator */
-    int64_t sequence; /* collectives so far */
-    int64_t splits;   /* splits so far */
-    int64_t records;
-    double remote;               /* time since which NCCL reports a lost rank; 0 if it does not */
-    dpar_work *pending, *newest; /* messages that were posted and are not enqueued yet */
-    int32_t *member;             /* [size] the rank in the world of each rank */
-    dpari_nccl_piece *piece;     /* [size] */
-    const void **parts;          /* [size] */
-    int32_t told;                /* 1: the other ranks know that it is broken */
-    int32_t lends;               /* 1: some of its memory was lent */
-    int32_t ends;                /* 1: the thread `ending` aborts `ended`; 2: that thread has been
-                                    joined */
-    ncclComm_t ended;
-    dpari_thread ending;
-    dpari_nccl_record ring[DPARI_NCCL_RING];
-};
-
-static dpari_nccl_ctx *dpari_nccl_ctx_of(const dpar_comm *comm)
-{
-    return (dpari_nccl_ctx *)comm->context;
-}
-
-static int64_t dpari_nccl_bytes(int32_t type, int64_t n)
-{
-    return n * dpar_type_bytes(type);
-}
-
-/* Stores the slot in the work: work->state[0] holds it, and work->state[2] the page-locked memory
- * of a message. */
-static void dpari_nccl_keep(dpar_work *work, dpari_nccl_slot *slot)
-{
-    memcpy(&work->state[0], &slot, sizeof slot);
-}
-
-static dpari_nccl_slot *dpari_nccl_slot_of(const dpar_work *work)
-{
-    dpari_nccl_slot *slot;
-    memcpy(&slot, &work->state[0], sizeof slot);
-    return slot;
-}
-
-static void dpari_nccl_set_letter(dpar_work *work, char *letter)
-{
-    memcpy(&work->state[2], &letter, sizeof letter);
-}
-
-static char *dpari_nccl_letter_of(const dpar_work *work)
-{
-    char *letter;
-    memcpy(&letter, &work->state[2], sizeof letter);
-    return letter;
-}
-
-/* ==== messages of errors ==== */
-
-static void dpari_nccl_describe_note(dpar_text *text, const dpari_nccl_note *n)
-{
-    dpari_operation_text(text, n->kind, n->sequence, n->type, n->count, n->root, n->tag);
-    if (dpari_tag_compared(n->tag) != n->tag) {
-        return;
-    }
-    if (dpari_kind_reduces(n->kind)) {
-        dpari_text_char(text, ' ');
-        dpar_text_put(text, dpari_op_name(n->op));
-    }
-    if (dpari_kind_rooted(n->kind)) {
-        dpar_text_put(text, " root ");
-        dpari_text_int(text, n->root);
-    }
-    if (n->tag != 0) {
-        dpar_text_put(text, " tag ");
-        dpari_text_int(text, n->tag);
-    }
-}
-
-/* Sets the message to "`doing` failed: NCCL says: ", followed by NCCL's text for the code and its
- * last error, if it has one. */
-static void dpari_nccl_say(const dpari_nccl_api *api, dpar_why *why, const char *doing,
-                           ncclResult_t code)
+DPARI_INTERNAL void dpari_nccl_say(const dpari_nccl_api *api, dpar_why *why, const char *doing,
+                                   ncclResult_t code)
 {
     const char *more = api->GetLastError != NULL ? api->GetLastError(NULL) : NULL;
     (void)dpari_say(DPAR_E_SYSTEM, why, "%s failed: NCCL says: %s", doing,
@@ -838,7 +1356,7 @@ static void dpari_nccl_say(const dpari_nccl_api *api, dpar_why *why, const char 
     }
 }
 
-static dpar_status dpari_nccl_cuda_says(dpar_why *why, const char *doing, cudaError_t code)
+DPARI_INTERNAL dpar_status dpari_nccl_cuda_says(dpar_why *why, const char *doing, cudaError_t code)
 {
     (void)cudaGetLastError(); /* clears the error, so that the next call does not report it */
     return dpari_say(code == cudaErrorMemoryAllocation ? (dpar_status)DPAR_E_MEMORY
@@ -846,14 +1364,39 @@ static dpar_status dpari_nccl_cuda_says(dpar_why *why, const char *doing, cudaEr
                      why, "%s failed: CUDA says: %s", doing, cudaGetErrorString(code));
 }
 
-static dpar_status dpari_nccl_refuse(dpari_nccl_ctx *context, dpar_status status, const char *what)
+DPARI_INTERNAL dpar_status dpari_nccl_refuse(dpari_nccl_ctx *context, dpar_status status,
+                                             const char *what)
 {
     return dpari_repeat(status, &context->comm.why, what);
 }
 
-/* ==== breaking ==== */
+DPARI_INTERNAL int64_t dpari_nccl_flag_bytes(const dpari_nccl_ctx *context)
+{
+    return DPARI_NCCL_SETS * 4 * (int64_t)context->comm.size;
+}
 
-static void dpari_nccl_tell_broken(dpari_nccl_ctx *context);
+DPARI_INTERNAL void dpari_nccl_free_waits(dpari_nccl_world *world)
+{
+    const dpari_nccl_memory *memory;
+    uint32_t left = 0;
+    for (memory = world->memory; memory != NULL && world->freeing != NULL; memory = memory->next) {
+        if (memory->near != NULL && memory->ctx != NULL && memory->ctx->comm.status < 0) {
+            const int64_t bytes = dpari_nccl_flag_bytes(memory->ctx);
+            char *at = (char *)memory->memory + memory->flags;
+            (void)cudaMemcpyAsync(at, at + bytes, (size_t)bytes, cudaMemcpyDefault, world->freeing);
+            left |= world->flying != NULL;
+        }
+    }
+    DPARI_STORE(&world->frees, left);
+}
+
+/* Wakes the watchdog, which informs the other ranks. */
+static void dpari_nccl_tell_broken(dpari_nccl_ctx *context)
+{
+    if (context->world->watched) {
+        (void)!write(context->world->wake[1], "", 1);
+    }
+}
 
 static void *dpari_nccl_abort_now(void *arg)
 {
@@ -865,11 +1408,7 @@ static void *dpari_nccl_abort_now(void *arg)
     return NULL;
 }
 
-/* Aborts the context's NCCL communicator. Its kernels end at once, but then NCCL frees memory,
- * which waits for all kernels of the device, including those of other communicators. The abort
- * therefore runs in a separate thread, so that other communicators can be aborted meanwhile. The
- * context is kept until the thread has ended (dpari_nccl_retire). */
-static void dpari_nccl_abort_comm(dpari_nccl_ctx *context)
+DPARI_INTERNAL void dpari_nccl_abort_comm(dpari_nccl_ctx *context)
 {
     context->ended = context->nccl;
     context->nccl = NULL;
@@ -880,7 +1419,21 @@ static void dpari_nccl_abort_comm(dpari_nccl_ctx *context)
     }
 }
 
-static void dpari_nccl_free_waits(dpari_nccl_world *world);
+DPARI_INTERNAL void dpari_nccl_join_aborts(dpari_nccl_world *world, dpari_nccl_ctx *list)
+{
+    dpari_nccl_ctx *context = list;
+    while (context != NULL) {
+        if (context->ends != 1) {
+            context = context->next;
+            continue;
+        }
+        context->ends = 2;
+        dpari_nccl_unlock(world);
+        dpari_os_join(context->ending);
+        dpari_nccl_lock(world);
+        context = list;
+    }
+}
 
 /* Ends the NCCL operations of the context, so that the streams continue. The NCCL communicator
  * itself is kept in two cases: if the context is elastic, for dpar_nccl_shrink, and if it lends
@@ -902,10 +1455,8 @@ static void dpari_nccl_stop(dpari_nccl_ctx *context)
     dpari_nccl_abort_comm(context);
 }
 
-/* Breaks the context with this status and message, unless it is broken already: the first error is
- * kept. With `tell`, the watchdog informs the other ranks. */
-static dpar_status dpari_nccl_break(dpari_nccl_ctx *context, dpar_status status, const char *text,
-                                    int32_t tell)
+DPARI_INTERNAL dpar_status dpari_nccl_break(dpari_nccl_ctx *context, dpar_status status,
+                                            const char *text, int32_t tell)
 {
     if (DPARI_LOAD(&context->comm.status) < 0) {
         return context->comm.status;
@@ -922,9 +1473,8 @@ static dpar_status dpari_nccl_break(dpari_nccl_ctx *context, dpar_status status,
     return status;
 }
 
-/* Handles the failure of an NCCL call: breaks the context, except that wrong arguments only make
- * that call fail. */
-static dpar_status dpari_nccl_failed(dpari_nccl_ctx *context, const char *doing, ncclResult_t code)
+DPARI_INTERNAL dpar_status dpari_nccl_failed(dpari_nccl_ctx *context, const char *doing,
+                                             ncclResult_t code)
 {
     dpar_why why;
     if (DPARI_LOAD(&context->comm.status) < 0) {
@@ -945,17 +1495,36 @@ static dpar_status dpari_nccl_failed(dpari_nccl_ctx *context, const char *doing,
         why.text, 1);
 }
 
-static dpar_status dpari_nccl_cuda_failed(dpari_nccl_ctx *context, const char *doing,
-                                          cudaError_t code)
+DPARI_INTERNAL dpar_status dpari_nccl_cuda_failed(dpari_nccl_ctx *context, const char *doing,
+                                                  cudaError_t code)
 {
     dpar_why why;
     (void)dpari_nccl_cuda_says(&why, doing, code);
     return dpari_nccl_break(context, DPAR_E_SYSTEM, why.text, 1);
 }
 
-/* ==== time ==== */
+DPARI_INTERNAL dpar_status dpari_nccl_broke(dpari_nccl_ctx *context, dpar_status status,
+                                            const char *text)
+{
+    dpari_nccl_lock(context->world);
+    status = dpari_nccl_break(context, status, text, 1);
+    dpari_nccl_unlock(context->world);
+    return status;
+}
 
-static void dpari_nccl_nap(void)
+DPARI_INTERNAL dpar_status dpari_nccl_cuda_broke(dpari_nccl_ctx *context, const char *doing,
+                                                 cudaError_t code)
+{
+    dpar_status status;
+    dpari_nccl_lock(context->world);
+    status = dpari_nccl_cuda_failed(context, doing, code);
+    dpari_nccl_unlock(context->world);
+    return status;
+}
+
+/* ==== nccl/settle.c ==== */
+
+DPARI_INTERNAL void dpari_nccl_nap(void)
 {
     dpari_os_sleep(20e-6);
 }
@@ -970,11 +1539,8 @@ static void dpari_nccl_breathe(int32_t looks)
     }
 }
 
-/* Polls an NCCL communicator that the watchdog does not know yet, until NCCL has completed the last
- * call. This is needed even if the call returned ncclSuccess, because NCCL returns that before the
- * new object exists. Returns ncclInProgress at the deadline. */
-static ncclResult_t dpari_nccl_through(const dpari_nccl_api *api, ncclComm_t nccl,
-                                       const dpar_status *broken, double timeout_s)
+DPARI_INTERNAL ncclResult_t dpari_nccl_through(const dpari_nccl_api *api, ncclComm_t nccl,
+                                               const dpar_status *broken, double timeout_s)
 {
     dpari_stopwatch watch = {0, 0};
     int32_t looks = 0;
@@ -996,43 +1562,7 @@ static ncclResult_t dpari_nccl_through(const dpari_nccl_api *api, ncclComm_t ncc
     }
 }
 
-static void dpari_nccl_lock(dpari_nccl_world *world)
-{
-    (void)pthread_mutex_lock(&world->lock);
-}
-
-static void dpari_nccl_unlock(dpari_nccl_world *world)
-{
-    (void)pthread_mutex_unlock(&world->lock);
-}
-
-/* Calls dpari_nccl_break for a caller that does not hold the lock, which is needed because the
- * watchdog may break the context at the same time. */
-static dpar_status dpari_nccl_broke(dpari_nccl_ctx *context, dpar_status status, const char *text)
-{
-    dpari_nccl_lock(context->world);
-    status = dpari_nccl_break(context, status, text, 1);
-    dpari_nccl_unlock(context->world);
-    return status;
-}
-
-static dpar_status dpari_nccl_cuda_broke(dpari_nccl_ctx *context, const char *doing,
-                                         cudaError_t code)
-{
-    dpar_status status;
-    dpari_nccl_lock(context->world);
-    status = dpari_nccl_cuda_failed(context, doing, code);
-    dpari_nccl_unlock(context->world);
-    return status;
-}
-
-/* Seconds within which a lost connection of the side channel may be restored. */
-enum { DPARI_NCCL_GRACE = 1 };
-
-/* True while NCCL's report that a process has ended is to be ignored. NCCL notices that first, but
- * does not know which rank it was. The side channel reports the rank once DPARI_NCCL_GRACE has
- * passed. */
-static int dpari_nccl_unnamed(dpari_nccl_ctx *context, ncclResult_t said)
+DPARI_INTERNAL int dpari_nccl_unnamed(dpari_nccl_ctx *context, ncclResult_t said)
 {
     const double now = dpari_os_now();
     if (said != ncclRemoteError || context->world->side.links == 0) {
@@ -1042,10 +1572,7 @@ static int dpari_nccl_unnamed(dpari_nccl_ctx *context, ncclResult_t said)
     return now - context->remote < 1.5 * (double)(int)DPARI_NCCL_GRACE;
 }
 
-/* Locked. Polls a communicator that the watchdog knows, until NCCL has completed the last call. The
- * lock is released in between, so that the watchdog continues: ranks that connect for their first
- * operation wait for each other here, and one of them may be missing. */
-static ncclResult_t dpari_nccl_settle(dpari_nccl_ctx *context)
+DPARI_INTERNAL ncclResult_t dpari_nccl_settle(dpari_nccl_ctx *context)
 {
     dpari_nccl_world *world = context->world;
     const int watched = world->watched && world->entering != NULL; /* the watchdog then checks the
@@ -1069,11 +1596,9 @@ static ncclResult_t dpari_nccl_settle(dpari_nccl_ctx *context)
     }
 }
 
-/* ==== slots ==== */
+/* ==== nccl/operation.c ==== */
 
-/* Queries an event without ending a capture of this thread, and without leaving an error that the
- * thread's next CUDA call would report. */
-static cudaError_t dpari_nccl_query(cudaEvent_t event)
+DPARI_INTERNAL cudaError_t dpari_nccl_query(cudaEvent_t event)
 {
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
     cudaError_t code;
@@ -1084,7 +1609,7 @@ static cudaError_t dpari_nccl_query(cudaEvent_t event)
     return code;
 }
 
-static int32_t dpari_nccl_capturing(const dpari_nccl_world *world)
+DPARI_INTERNAL int32_t dpari_nccl_capturing(const dpari_nccl_world *world)
 {
     enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     return cudaStreamIsCapturing(world->options.stream, &capture) == cudaSuccess &&
@@ -1100,8 +1625,7 @@ static void dpari_nccl_record_ends(dpari_nccl_slot *slot, int32_t state)
     }
 }
 
-/* Locked. Recycles a slot that nobody needs any more. */
-static void dpari_nccl_slot_free(dpari_nccl_world *world, dpari_nccl_slot *slot)
+DPARI_INTERNAL void dpari_nccl_slot_free(dpari_nccl_world *world, dpari_nccl_slot *slot)
 {
     if (slot->works == 0 && !slot->flying) {
         slot->next = world->spare;
@@ -1109,9 +1633,7 @@ static void dpari_nccl_slot_free(dpari_nccl_world *world, dpari_nccl_slot *slot)
     }
 }
 
-/* Locked. Removes the operations that have ended from the front of the list. An error of the device
- * breaks their communicators. */
-static void dpari_nccl_reap(dpari_nccl_world *world)
+DPARI_INTERNAL void dpari_nccl_reap(dpari_nccl_world *world)
 {
     while (world->flying != NULL) {
         dpari_nccl_slot *slot = world->flying;
@@ -1163,11 +1685,8 @@ static dpari_nccl_slot *dpari_nccl_spare(dpari_nccl_ctx *context, dpar_status *s
     }
 }
 
-/* Begins an operation: takes a slot and makes the world's stream wait for the compute stream.
- * Returns the slot, with the lock held. On failure returns NULL, without the lock, and sets
- * *status. */
-static dpari_nccl_slot *dpari_nccl_begin(dpari_nccl_ctx *context, const dpar_call *call,
-                                         dpar_status *status)
+DPARI_INTERNAL dpari_nccl_slot *dpari_nccl_begin(dpari_nccl_ctx *context, const dpar_call *call,
+                                                 dpar_status *status)
 {
     dpari_nccl_world *world = context->world;
     dpari_nccl_slot *slot;
@@ -1211,8 +1730,7 @@ static dpari_nccl_slot *dpari_nccl_begin(dpari_nccl_ctx *context, const dpar_cal
     return slot;
 }
 
-/* Completes the enqueuing of an operation to which `works` works refer, and releases the lock. */
-static dpar_status dpari_nccl_end(dpari_nccl_slot *slot, int32_t works, dpar_status status)
+DPARI_INTERNAL dpar_status dpari_nccl_end(dpari_nccl_slot *slot, int32_t works, dpar_status status)
 {
     dpari_nccl_ctx *context = slot->ctx;
     dpari_nccl_world *world = context->world;
@@ -1240,7 +1758,7 @@ static dpar_status dpari_nccl_end(dpari_nccl_slot *slot, int32_t works, dpar_sta
     return status;
 }
 
-static void dpari_nccl_let_go(dpari_nccl_world *world, dpari_nccl_slot *slot)
+DPARI_INTERNAL void dpari_nccl_let_go(dpari_nccl_world *world, dpari_nccl_slot *slot)
 {
     dpari_nccl_lock(world);
     slot->works--;
@@ -1248,9 +1766,7 @@ static void dpari_nccl_let_go(dpari_nccl_world *world, dpari_nccl_slot *slot)
     dpari_nccl_unlock(world);
 }
 
-/* Waits until the device has finished an operation. The watchdog checks the deadline; without a
- * watchdog this function does. */
-static dpar_status dpari_nccl_await(dpari_nccl_slot *slot)
+DPARI_INTERNAL dpar_status dpari_nccl_await(dpari_nccl_slot *slot)
 {
     dpari_nccl_ctx *context = slot->ctx;
     const double limit = context->comm.timeout_s;
@@ -1282,7 +1798,104 @@ static dpar_status dpari_nccl_await(dpari_nccl_slot *slot)
     }
 }
 
-/* ==== operations on the device's memory ==== */
+/* ==== nccl/run.c ==== */
+
+DPARI_INTERNAL int dpari_nccl_well(const dpari_nccl_run *run)
+{
+    return run->code == ncclSuccess && run->cuda == cudaSuccess && run->status >= 0;
+}
+
+DPARI_INTERNAL void dpari_nccl_took(dpari_nccl_run *run, ncclResult_t code, int grouped)
+{
+    if (grouped && code == ncclInProgress) {
+        return;
+    }
+    if (code == ncclInProgress || code == ncclRemoteError) {
+        const ncclResult_t then = dpari_nccl_settle(run->c);
+        code = code == ncclInProgress || then != ncclSuccess ? then : code;
+    }
+    if (run->code == ncclSuccess) {
+        run->code = code;
+    }
+}
+
+DPARI_INTERNAL void dpari_nccl_open(dpari_nccl_run *run)
+{
+    if (dpari_nccl_well(run)) {
+        dpari_nccl_took(run, run->api->GroupStart(), 1);
+        run->grouped = run->code == ncclSuccess;
+    }
+}
+
+DPARI_INTERNAL void dpari_nccl_shut(dpari_nccl_run *run)
+{
+    if (run->grouped) { /* a group is closed also after an error in it */
+        run->grouped = 0;
+        dpari_nccl_took(run, run->api->GroupEnd(), 0);
+    }
+}
+
+DPARI_INTERNAL void dpari_nccl_send_bytes(dpari_nccl_run *run, const void *from, int64_t bytes,
+                                          int32_t to)
+{
+    if (bytes > 0 && dpari_nccl_well(run)) {
+        dpari_nccl_took(
+            run, run->api->Send(from, (size_t)bytes, ncclUint8, (int)to, run->c->nccl, run->stream),
+            1);
+    }
+}
+
+DPARI_INTERNAL void dpari_nccl_recv_bytes(dpari_nccl_run *run, void *to, int64_t bytes,
+                                          int32_t from)
+{
+    if (bytes > 0 && dpari_nccl_well(run)) {
+        dpari_nccl_took(
+            run, run->api->Recv(to, (size_t)bytes, ncclUint8, (int)from, run->c->nccl, run->stream),
+            1);
+    }
+}
+
+DPARI_INTERNAL void dpari_nccl_copy(dpari_nccl_run *run, void *to, const void *from, int64_t bytes)
+{
+    if (bytes > 0 && to != from && dpari_nccl_well(run)) {
+        run->cuda = cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDefault, run->stream);
+    }
+}
+
+DPARI_INTERNAL void dpari_nccl_run_init(dpari_nccl_run *run, dpari_nccl_ctx *context,
+                                        const dpar_call *call)
+{
+    memset(run, 0, sizeof *run);
+    run->c = context;
+    run->api = &context->world->api;
+    run->call = call;
+    run->stream = context->world->stream;
+    run->unit = dpar_type_bytes(call->type);
+    run->code = ncclSuccess;
+    run->cuda = cudaSuccess;
+}
+
+DPARI_INTERNAL dpar_status dpari_nccl_result(const dpari_nccl_run *run)
+{
+    char words[100];
+    dpar_text t;
+    if (dpari_nccl_well(run)) {
+        return run->c->comm.status;
+    }
+    dpar_text_init(&t, words, sizeof words);
+    dpari_operation_text(&t, run->call->kind, run->c->sequence - 1, run->call->type,
+                         run->call->count, run->call->root, run->call->tag);
+    if (run->code != ncclSuccess) {
+        return dpari_nccl_failed(run->c, words, run->code);
+    }
+    if (run->cuda != cudaSuccess) {
+        return dpari_nccl_cuda_failed(run->c, words, run->cuda);
+    }
+    return dpari_nccl_break(run->c, run->status,
+                            "reduce_mem failed to add up a reduction in rank order", 1);
+}
+
+/* ==== nccl/collective.c ==== */
 
 static ncclDataType_t dpari_nccl_type(int32_t type)
 {
@@ -1308,81 +1921,6 @@ static ncclRedOp_t dpari_nccl_op(int32_t op)
     case DPAR_MAX: return ncclMax;
     case DPAR_MIN: return ncclMin;
     default: return ncclSum;
-    }
-}
-
-/* An operation while it is being enqueued. The first error is kept. */
-typedef struct dpari_nccl_run {
-    dpari_nccl_ctx *c;
-    const dpari_nccl_api *api;
-    const dpar_call *call;
-    cudaStream_t stream;
-    int32_t unit;
-    int32_t grouped; /* 1: an NCCL group is open */
-    ncclResult_t code;
-    cudaError_t cuda;
-    dpar_status status; /* the result of reduce_mem */
-} dpari_nccl_run;
-
-static int dpari_nccl_well(const dpari_nccl_run *run)
-{
-    return run->code == ncclSuccess && run->cuda == cudaSuccess && run->status >= 0;
-}
-
-/* Records the result of an NCCL call. Within a group ncclInProgress counts as success, because the
- * end of the group is polled. */
-static void dpari_nccl_took(dpari_nccl_run *run, ncclResult_t code, int grouped)
-{
-    if (grouped && code == ncclInProgress) {
-        return;
-    }
-    if (code == ncclInProgress || code == ncclRemoteError) {
-        const ncclResult_t then = dpari_nccl_settle(run->c);
-        code = code == ncclInProgress || then != ncclSuccess ? then : code;
-    }
-    if (run->code == ncclSuccess) {
-        run->code = code;
-    }
-}
-
-static void dpari_nccl_open(dpari_nccl_run *run)
-{
-    if (dpari_nccl_well(run)) {
-        dpari_nccl_took(run, run->api->GroupStart(), 1);
-        run->grouped = run->code == ncclSuccess;
-    }
-}
-
-static void dpari_nccl_shut(dpari_nccl_run *run)
-{
-    if (run->grouped) { /* a group is closed also after an error in it */
-        run->grouped = 0;
-        dpari_nccl_took(run, run->api->GroupEnd(), 0);
-    }
-}
-
-static void dpari_nccl_send_bytes(dpari_nccl_run *run, const void *from, int64_t bytes, int32_t to)
-{
-    if (bytes > 0 && dpari_nccl_well(run)) {
-        dpari_nccl_took(
-            run, run->api->Send(from, (size_t)bytes, ncclUint8, (int)to, run->c->nccl, run->stream),
-            1);
-    }
-}
-
-static void dpari_nccl_recv_bytes(dpari_nccl_run *run, void *to, int64_t bytes, int32_t from)
-{
-    if (bytes > 0 && dpari_nccl_well(run)) {
-        dpari_nccl_took(
-            run, run->api->Recv(to, (size_t)bytes, ncclUint8, (int)from, run->c->nccl, run->stream),
-            1);
-    }
-}
-
-static void dpari_nccl_copy(dpari_nccl_run *run, void *to, const void *from, int64_t bytes)
-{
-    if (bytes > 0 && to != from && dpari_nccl_well(run)) {
-        run->cuda = cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDefault, run->stream);
     }
 }
 
@@ -1452,7 +1990,7 @@ static void dpari_nccl_piece_of(const dpari_nccl_ctx *context, const dpar_call *
     p->to = take > 0 ? (char *)call->out + to * unit : NULL;
 }
 
-static void dpari_nccl_pieces(dpari_nccl_ctx *context, const dpar_call *call)
+DPARI_INTERNAL void dpari_nccl_pieces(dpari_nccl_ctx *context, const dpar_call *call)
 {
     int32_t r;
     for (r = 0; r < context->comm.size; r++) {
@@ -1486,7 +2024,7 @@ static int64_t dpari_nccl_block(const dpari_nccl_ctx *context)
     return most / (8 * DPARI_NCCL_LIMIT) * (8 * DPARI_NCCL_LIMIT);
 }
 
-static int64_t dpari_nccl_rest(int64_t bytes, int64_t at, int64_t block)
+DPARI_INTERNAL int64_t dpari_nccl_rest(int64_t bytes, int64_t at, int64_t block)
 {
     const int64_t rest = bytes - at;
     if (rest < 0) {
@@ -1537,12 +2075,8 @@ static void dpari_nccl_exchange_in_place(dpari_nccl_run *run)
     }
 }
 
-/* ---- reductions in rank order: each rank receives its part from all, reduce_mem adds it ---- */
-
-/* Returns the number of elements in the part of a reduction that rank r adds up, and sets *begin to
- * its first element. In a reduce the root adds up everything. */
-static int64_t dpari_nccl_part(const dpari_nccl_ctx *context, const dpar_call *call, int32_t r,
-                               int64_t *begin)
+DPARI_INTERNAL int64_t dpari_nccl_part(const dpari_nccl_ctx *context, const dpar_call *call,
+                                       int32_t r, int64_t *begin)
 {
     const int64_t n = call->count / context->comm.size, more = call->count % context->comm.size;
     if (call->kind == DPAR_CALL_ALL_REDUCE) {
@@ -1637,8 +2171,6 @@ static void dpari_nccl_reduce_exactly(dpari_nccl_run *run)
         dpari_nccl_share(run);
     }
 }
-
-/* ---- operations of NCCL ---- */
 
 /* NCCL has no all-gather or reduce-scatter with pieces of different sizes. A group of broadcasts,
  * or of reductions, replaces them. */
@@ -1747,42 +2279,8 @@ static void dpari_nccl_enqueue(dpari_nccl_run *run)
     }
 }
 
-static void dpari_nccl_run_init(dpari_nccl_run *run, dpari_nccl_ctx *context, const dpar_call *call)
-{
-    memset(run, 0, sizeof *run);
-    run->c = context;
-    run->api = &context->world->api;
-    run->call = call;
-    run->stream = context->world->stream;
-    run->unit = dpar_type_bytes(call->type);
-    run->code = ncclSuccess;
-    run->cuda = cudaSuccess;
-}
-
-/* Returns the status of an operation that was enqueued. An error breaks the communicator. */
-static dpar_status dpari_nccl_result(const dpari_nccl_run *run)
-{
-    char words[100];
-    dpar_text t;
-    if (dpari_nccl_well(run)) {
-        return run->c->comm.status;
-    }
-    dpar_text_init(&t, words, sizeof words);
-    dpari_operation_text(&t, run->call->kind, run->c->sequence - 1, run->call->type,
-                         run->call->count, run->call->root, run->call->tag);
-    if (run->code != ncclSuccess) {
-        return dpari_nccl_failed(run->c, words, run->code);
-    }
-    if (run->cuda != cudaSuccess) {
-        return dpari_nccl_cuda_failed(run->c, words, run->cuda);
-    }
-    return dpari_nccl_break(run->c, run->status,
-                            "reduce_mem failed to add up a reduction in rank order", 1);
-}
-
-/* Enqueues a collective on device memory. */
-static dpar_status dpari_nccl_collective(dpari_nccl_ctx *context, const dpar_call *call,
-                                         dpari_nccl_slot **slot)
+DPARI_INTERNAL dpar_status dpari_nccl_collective(dpari_nccl_ctx *context, const dpar_call *call,
+                                                 dpari_nccl_slot **slot)
 {
     dpari_nccl_run x;
     dpar_status status = DPAR_OK;
@@ -1796,9 +2294,7 @@ static dpar_status dpari_nccl_collective(dpari_nccl_ctx *context, const dpar_cal
     return dpari_nccl_end(s, 1, dpari_nccl_result(&x));
 }
 
-/* ==== operations on host memory: through page-locked memory, and blocking ==== */
-
-enum { DPARI_NCCL_NOWHERE, DPARI_NCCL_DEVICE, DPARI_NCCL_HOST };
+/* ==== nccl/host_memory.c ==== */
 
 /* Returns where memory is. Memory that the device reaches (its own, page-locked or managed) counts
  * as device memory. */
@@ -1815,9 +2311,7 @@ static int32_t dpari_nccl_where(const void *at)
     return a.type == cudaMemoryTypeUnregistered ? DPARI_NCCL_HOST : DPARI_NCCL_DEVICE;
 }
 
-/* Returns where the call's memory is. Fails with DPAR_E_ARG, and a message, if in and out are in
- * different places. */
-static int32_t dpari_nccl_place(dpari_nccl_ctx *context, const dpar_call *call)
+DPARI_INTERNAL int32_t dpari_nccl_place(dpari_nccl_ctx *context, const dpar_call *call)
 {
     int32_t in = dpari_call_has_in(&context->comm, call) ? dpari_nccl_where(call->in)
                                                          : (int32_t)DPARI_NCCL_NOWHERE;
@@ -1893,8 +2387,7 @@ static int64_t dpari_nccl_longest(const dpari_nccl_ctx *context)
     return most;
 }
 
-/* Exchanges all pieces, in as many rounds as the staging memory requires. */
-static dpar_status dpari_nccl_host_move(dpari_nccl_ctx *context, const dpar_call *call)
+DPARI_INTERNAL dpar_status dpari_nccl_host_move(dpari_nccl_ctx *context, const dpar_call *call)
 {
     const int64_t chunk = dpari_nccl_chunk(context), most = dpari_nccl_longest(context);
     dpar_status status = DPAR_OK;
@@ -1983,7 +2476,7 @@ static dpar_status dpari_nccl_host_reduce(dpari_nccl_ctx *context, const dpar_ca
     return dpari_nccl_host_move(context, call);
 }
 
-static dpar_status dpari_nccl_host(dpari_nccl_ctx *context, const dpar_call *call)
+DPARI_INTERNAL dpar_status dpari_nccl_host(dpari_nccl_ctx *context, const dpar_call *call)
 {
     if (dpari_kind_reduces(call->kind)) {
         return dpari_nccl_host_reduce(context, call);
@@ -1992,7 +2485,7 @@ static dpar_status dpari_nccl_host(dpari_nccl_ctx *context, const dpar_call *cal
     return dpari_nccl_host_move(context, call);
 }
 
-/* ==== messages: posted one by one, enqueued together, in the same order on both sides ==== */
+/* ==== nccl/messages.c ==== */
 
 /* Returns page-locked memory for a message: a part of `letters`, or newly allocated memory. NULL if
  * there is none. */
@@ -2042,9 +2535,7 @@ static void dpari_nccl_letter_free(dpari_nccl_world *world, char *letter)
     }
 }
 
-/* Ends a work: copies a received message to the user's host memory, and releases the slot and the
- * memory that the work holds. */
-static void dpari_nccl_finish(dpar_work *work, dpar_status status)
+DPARI_INTERNAL void dpari_nccl_finish(dpar_work *work, dpar_status status)
 {
     dpari_nccl_ctx *context = dpari_nccl_ctx_of(work->comm);
     char *letter = dpari_nccl_letter_of(work);
@@ -2062,9 +2553,8 @@ static void dpari_nccl_finish(dpar_work *work, dpar_status status)
     work->comm = NULL;
 }
 
-/* Fails with DPAR_E_ARG, and a message, for calls that NCCL cannot run or that cannot be captured
- * in a graph. */
-static dpar_status dpari_nccl_can(dpari_nccl_ctx *context, const dpar_call *call, int32_t place)
+DPARI_INTERNAL dpar_status dpari_nccl_can(dpari_nccl_ctx *context, const dpar_call *call,
+                                          int32_t place)
 {
     if (place == DPARI_NCCL_HOST && dpari_nccl_capturing(context->world)) {
         return dpari_wrong(&context->comm.why,
@@ -2081,8 +2571,8 @@ static dpar_status dpari_nccl_can(dpari_nccl_ctx *context, const dpar_call *call
     return DPAR_OK;
 }
 
-/* Posts a message. It is enqueued at this rank's next collective, batch, wait or test. */
-static dpar_status dpari_nccl_pend(dpari_nccl_ctx *context, const dpar_call *call, dpar_work *work)
+DPARI_INTERNAL dpar_status dpari_nccl_pend(dpari_nccl_ctx *context, const dpar_call *call,
+                                           dpar_work *work)
 {
     const int32_t place = dpari_nccl_place(context, call);
     const int64_t bytes = dpari_nccl_bytes(call->type, call->count);
@@ -2243,8 +2733,7 @@ static dpar_status dpari_nccl_self_fits(dpari_nccl_ctx *context, const dpar_work
     }
 }
 
-/* Enqueues the pending messages of the context as one group. */
-static dpar_status dpari_nccl_flush_one(dpari_nccl_ctx *context)
+DPARI_INTERNAL dpar_status dpari_nccl_flush_one(dpari_nccl_ctx *context)
 {
     dpar_work *list, *work, *rest = NULL;
     dpari_nccl_run x;
@@ -2299,9 +2788,7 @@ static dpar_status dpari_nccl_flush_one(dpari_nccl_ctx *context)
     return status;
 }
 
-/* Enqueues the messages of all communicators, in the order in which the communicators were made,
- * which is the same on all ranks. */
-static void dpari_nccl_flush(dpari_nccl_world *world)
+DPARI_INTERNAL void dpari_nccl_flush(dpari_nccl_world *world)
 {
     dpari_nccl_ctx *context;
     for (context = world->comms; context != NULL; context = context->next) {
@@ -2311,53 +2798,7 @@ static void dpari_nccl_flush(dpari_nccl_world *world)
     }
 }
 
-/* ==== the engine's functions ==== */
-
-static dpar_status dpari_nccl_wait(dpar_work *work);
-
-static dpar_status dpari_nccl_post(dpar_comm *comm, const dpar_call *call, dpar_work *work)
-{
-    dpari_nccl_ctx *context = dpari_nccl_ctx_of(comm);
-    dpari_nccl_slot *slot = NULL;
-    dpar_status status;
-    int32_t place;
-    if (dpari_kind_sends(call->kind)) {
-        return dpari_nccl_pend(context, call, work);
-    }
-    place = dpari_nccl_place(context, call);
-    status = place < 0 ? (dpar_status)place : dpari_nccl_can(context, call, place);
-    if (status < 0) {
-        return status;
-    }
-    dpari_nccl_flush(context->world);
-    if (place == DPARI_NCCL_HOST) {
-        status = dpari_nccl_host(context, call);
-        work->status = status;
-        work->phase = DPARI_NCCL_FINISHED;
-        return status;
-    }
-    status = dpari_nccl_collective(context, call, &slot);
-    if (status < 0) {
-        return status;
-    }
-    work->comm = comm;
-    work->call = *call;
-    work->status = DPAR_MORE;
-    work->phase = DPARI_NCCL_ENQUEUED;
-    work->sequence = slot->sequence;
-    dpari_nccl_keep(work, slot);
-    dpari_nccl_set_letter(work, NULL);
-    return DPAR_OK;
-}
-
-static dpar_status dpari_nccl_run_call(dpar_comm *comm, const dpar_call *call)
-{
-    dpar_work work;
-    dpar_status status;
-    memset(&work, 0, sizeof work);
-    status = dpari_nccl_post(comm, call, &work);
-    return status < 0 || work.comm == NULL ? status : dpari_nccl_wait(&work);
-}
+/* ==== nccl/calls.c ==== */
 
 /* True if dpar_wait has to block, because this thread needs the result: of a barrier, or of a
  * message on host memory. */
@@ -2401,7 +2842,7 @@ static dpar_status dpari_nccl_lone(dpari_nccl_ctx *context)
                              "side is not posted");
 }
 
-static dpar_status dpari_nccl_test(dpar_work *work)
+DPARI_INTERNAL dpar_status dpari_nccl_test(dpar_work *work)
 {
     dpari_nccl_ctx *context = dpari_nccl_ctx_of(work->comm);
     dpari_nccl_slot *slot;
@@ -2434,7 +2875,7 @@ static dpar_status dpari_nccl_test(dpar_work *work)
     return status;
 }
 
-static dpar_status dpari_nccl_wait(dpar_work *work)
+DPARI_INTERNAL dpar_status dpari_nccl_wait(dpar_work *work)
 {
     dpari_nccl_ctx *context = dpari_nccl_ctx_of(work->comm);
     dpar_status status = dpari_nccl_enqueued(work);
@@ -2463,10 +2904,52 @@ static dpar_status dpari_nccl_wait(dpar_work *work)
     return status;
 }
 
-/* Enqueues a batch as one group. If the caller passes no works, allocates them and waits for
- * them. */
-static dpar_status dpari_nccl_batch(dpar_comm *comm, const dpar_call *calls, int32_t n,
-                                    dpar_work *works)
+DPARI_INTERNAL dpar_status dpari_nccl_post(dpar_comm *comm, const dpar_call *call, dpar_work *work)
+{
+    dpari_nccl_ctx *context = dpari_nccl_ctx_of(comm);
+    dpari_nccl_slot *slot = NULL;
+    dpar_status status;
+    int32_t place;
+    if (dpari_kind_sends(call->kind)) {
+        return dpari_nccl_pend(context, call, work);
+    }
+    place = dpari_nccl_place(context, call);
+    status = place < 0 ? (dpar_status)place : dpari_nccl_can(context, call, place);
+    if (status < 0) {
+        return status;
+    }
+    dpari_nccl_flush(context->world);
+    if (place == DPARI_NCCL_HOST) {
+        status = dpari_nccl_host(context, call);
+        work->status = status;
+        work->phase = DPARI_NCCL_FINISHED;
+        return status;
+    }
+    status = dpari_nccl_collective(context, call, &slot);
+    if (status < 0) {
+        return status;
+    }
+    work->comm = comm;
+    work->call = *call;
+    work->status = DPAR_MORE;
+    work->phase = DPARI_NCCL_ENQUEUED;
+    work->sequence = slot->sequence;
+    dpari_nccl_keep(work, slot);
+    dpari_nccl_set_letter(work, NULL);
+    return DPAR_OK;
+}
+
+DPARI_INTERNAL dpar_status dpari_nccl_run_call(dpar_comm *comm, const dpar_call *call)
+{
+    dpar_work work;
+    dpar_status status;
+    memset(&work, 0, sizeof work);
+    status = dpari_nccl_post(comm, call, &work);
+    return status < 0 || work.comm == NULL ? status : dpari_nccl_wait(&work);
+}
+
+DPARI_INTERNAL dpar_status dpari_nccl_batch(dpar_comm *comm, const dpar_call *calls, int32_t n,
+                                            dpar_work *works)
 {
     dpari_nccl_ctx *context = dpari_nccl_ctx_of(comm);
     dpar_work *mine = works;
@@ -2505,9 +2988,21 @@ static dpar_status dpari_nccl_batch(dpar_comm *comm, const dpar_call *calls, int
     return status;
 }
 
-/* ---- memory ---- */
+DPARI_INTERNAL dpar_status dpari_nccl_progress(dpar_comm *comm, int32_t on)
+{
+    (void)comm;
+    (void)on;
+    return DPAR_OK; /* the device advances without calls of the host */
+}
 
-static dpari_nccl_memory *dpari_nccl_note_memory(dpari_nccl_ctx *context, void *at)
+DPARI_INTERNAL void dpari_nccl_abort(dpar_comm *comm, dpar_status status, const char *text)
+{
+    (void)dpari_nccl_broke(dpari_nccl_ctx_of(comm), status, text);
+}
+
+/* ==== nccl/memory.c ==== */
+
+DPARI_INTERNAL dpari_nccl_memory *dpari_nccl_note_memory(dpari_nccl_ctx *context, void *at)
 {
     dpari_nccl_memory *memory = (dpari_nccl_memory *)calloc(1, sizeof *memory);
     if (memory != NULL) {
@@ -2518,9 +3013,7 @@ static dpari_nccl_memory *dpari_nccl_note_memory(dpari_nccl_ctx *context, void *
     return memory;
 }
 
-/* Allocates zeroed device memory: from ncclMemAlloc, whose memory can be registered in every way,
- * or from cudaMalloc. */
-static dpar_status dpari_nccl_alloc(dpar_comm *comm, int64_t bytes, void **memory)
+DPARI_INTERNAL dpar_status dpari_nccl_alloc(dpar_comm *comm, int64_t bytes, void **memory)
 {
     dpari_nccl_ctx *context = dpari_nccl_ctx_of(comm);
     const dpari_nccl_api *api = &context->world->api;
@@ -2579,7 +3072,7 @@ static dpar_status dpari_nccl_alloc(dpar_comm *comm, int64_t bytes, void **memor
     return DPAR_OK;
 }
 
-static void dpari_nccl_memory_end(dpari_nccl_world *world, dpari_nccl_memory *memory)
+DPARI_INTERNAL void dpari_nccl_memory_end(dpari_nccl_world *world, dpari_nccl_memory *memory)
 {
     if (memory->ctx != NULL && memory->ctx->nccl != NULL) {
         if (memory->window != NULL) {
@@ -2602,7 +3095,7 @@ static void dpari_nccl_memory_end(dpari_nccl_world *world, dpari_nccl_memory *me
     }
 }
 
-static void dpari_nccl_forget(dpari_nccl_world *world, dpari_nccl_memory *memory)
+DPARI_INTERNAL void dpari_nccl_forget(dpari_nccl_world *world, dpari_nccl_memory *memory)
 {
     dpari_nccl_memory **at = &world->memory;
     while (*at != memory) {
@@ -2612,27 +3105,7 @@ static void dpari_nccl_forget(dpari_nccl_world *world, dpari_nccl_memory *memory
     free(memory);
 }
 
-/* Locked. Waits for the threads that abort communicators of a list. Releases the lock while it
- * waits. If the watchdog begins another abort meanwhile, waits for that one, too. */
-static void dpari_nccl_join_aborts(dpari_nccl_world *world, dpari_nccl_ctx *list)
-{
-    dpari_nccl_ctx *context = list;
-    while (context != NULL) {
-        if (context->ends != 1) {
-            context = context->next;
-            continue;
-        }
-        context->ends = 2;
-        dpari_nccl_unlock(world);
-        dpari_os_join(context->ending);
-        dpari_nccl_lock(world);
-        context = list;
-    }
-}
-
-/* Frees memory from dpar_comm_alloc and ends its registrations. First waits for everything that was
- * enqueued. */
-static void dpari_nccl_release(dpar_comm *comm, void *memory)
+DPARI_INTERNAL void dpari_nccl_release(dpar_comm *comm, void *memory)
 {
     dpari_nccl_world *world = dpari_nccl_ctx_of(comm)->world;
     dpari_nccl_memory **at = &world->memory, *m;
@@ -2655,19 +3128,76 @@ static void dpari_nccl_release(dpar_comm *comm, void *memory)
     dpari_nccl_unlock(world);
 }
 
-static dpar_status dpari_nccl_progress(dpar_comm *comm, int32_t on)
+DPARI_INTERNAL int dpari_nccl_windows(const dpari_nccl_ctx *context, const void *memory,
+                                      int64_t bytes)
 {
-    (void)comm;
-    (void)on;
-    return DPAR_OK; /* the device advances without calls of the host */
+    const uintptr_t at = (uintptr_t)memory;
+    const dpari_nccl_memory *m;
+    if (context->world->api.CommWindowRegister == NULL || bytes % 4096 != 0 || at % 4096 != 0) {
+        return 0;
+    }
+    for (m = context->world->memory; m != NULL; m = m->next) {
+        if (m->owned && m->mem_alloc && at >= (uintptr_t)m->memory &&
+            at + (size_t)bytes <= (uintptr_t)m->memory + m->bytes) {
+            return 1;
+        }
+    }
+    return 0;
 }
 
-static void dpari_nccl_abort(dpar_comm *comm, dpar_status status, const char *text)
+/* ==== nccl/nccl_register.c ==== */
+
+DPAR_API dpar_status dpar_nccl_register(dpar_comm *comm, void *memory, int64_t bytes)
 {
-    (void)dpari_nccl_broke(dpari_nccl_ctx_of(comm), status, text);
+    dpari_nccl_ctx *context;
+    dpari_nccl_memory *m;
+    const dpari_nccl_api *api;
+    ncclResult_t code = ncclSuccess;
+    dpar_status status = DPAR_OK;
+    if (comm == NULL || memory == NULL || bytes < 1 || strcmp(comm->engine.name, "nccl") != 0) {
+        return DPAR_E_ARG;
+    }
+    context = dpari_nccl_ctx_of(comm);
+    api = &context->world->api;
+    if (comm->status < 0 || api->CommRegister == NULL) {
+        return comm->status;
+    }
+    dpari_nccl_flush(context->world);
+    dpari_nccl_lock(context->world);
+    m = context->nccl != NULL ? dpari_nccl_note_memory(context, memory) : NULL;
+    if (m == NULL) {
+        status = comm->status;
+        if (status >= 0) {
+            status = dpari_say(DPAR_E_MEMORY, &comm->why,
+                               "dpar_nccl_register: no memory to record the registration (%ld "
+                               "bytes)",
+                               (int64_t)sizeof *m);
+        }
+        dpari_nccl_unlock(context->world);
+        return status;
+    }
+    m->ctx = context;
+    if (dpari_nccl_windows(context, memory, bytes)) {
+        code = api->CommWindowRegister(context->nccl, memory, (size_t)bytes, &m->window,
+                                       DPARI_NCCL_WIN_SYMMETRIC);
+        if (code == ncclSuccess || code == ncclInProgress) {
+            code = dpari_nccl_settle(context); /* the window exists only once NCCL has completed
+                                                  this */
+        }
+    }
+    if (code == ncclSuccess && m->window == NULL) {
+        code = api->CommRegister(context->nccl, memory, (size_t)bytes, &m->handle);
+        code = code == ncclInProgress ? dpari_nccl_settle(context) : code;
+    }
+    if (code != ncclSuccess) {
+        status = dpari_nccl_failed(context, "registering memory", code);
+        dpari_nccl_forget(context->world, m);
+    }
+    dpari_nccl_unlock(context->world);
+    return status;
 }
 
-/* ==== proofs: SipHash-2-4 of 128 bits (Aumasson and Bernstein, 2012) ==== */
+/* ==== nccl/proof.c ==== */
 
 static uint64_t dpari_nccl_turned(uint64_t x, int n)
 {
@@ -2715,14 +3245,12 @@ static dpari_nccl_bits dpari_nccl_sip(const dpari_nccl_bits *key, const uint64_t
     return out;
 }
 
-/* Takes the same time wherever the bits differ, so that an attacker learns nothing from it. */
-static int dpari_nccl_alike(const dpari_nccl_bits *a, const dpari_nccl_bits *b)
+DPARI_INTERNAL int dpari_nccl_alike(const dpari_nccl_bits *a, const dpari_nccl_bits *b)
 {
     return ((a->word[0] ^ b->word[0]) | (a->word[1] ^ b->word[1])) == 0;
 }
 
-/* Draws a random number that nobody can predict. Returns -1 if the system provides none. */
-static int dpari_nccl_draw(dpari_nccl_bits *to)
+DPARI_INTERNAL int dpari_nccl_draw(dpari_nccl_bits *to)
 {
     const int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
     char *at = (char *)to;
@@ -2738,12 +3266,9 @@ static int dpari_nccl_draw(dpari_nccl_bits *to)
     return left == 0 ? 0 : -1;
 }
 
-/* Returns the proof by which one side of a connection shows the other that it knows the key: rank 0
- * if by_host is 1, otherwise rank `rank`, which has called. It covers the job, rank, size and both
- * random numbers, so that it is valid for no other connection and not a second time. */
-static dpari_nccl_bits dpari_nccl_prove(const dpari_nccl_world *world, int by_host, int32_t rank,
-                                        const dpari_nccl_bits *caller,
-                                        const dpari_nccl_bits *called)
+DPARI_INTERNAL dpari_nccl_bits dpari_nccl_prove(const dpari_nccl_world *world, int by_host,
+                                                int32_t rank, const dpari_nccl_bits *caller,
+                                                const dpari_nccl_bits *called)
 {
     uint64_t said[7];
     said[0] = (uint64_t)by_host;
@@ -2754,21 +3279,9 @@ static dpari_nccl_bits dpari_nccl_prove(const dpari_nccl_world *world, int by_ho
     return dpari_nccl_sip(&world->side.card.key, said, 7);
 }
 
-/* ==== the side channel: TCP between rank 0 and other ranks, used when something is wrong ==== */
+/* ==== nccl/socket.c ==== */
 
-static void dpari_nccl_message_init(const dpari_nccl_world *world, dpari_nccl_message *message,
-                                    int32_t kind)
-{
-    memset(message, 0, sizeof *message);
-    message->magic = DPARI_NCCL_MAGIC;
-    message->job = world->side.card.job;
-    message->kind = kind;
-    message->rank = world->rank;
-    message->size = world->size;
-}
-
-/* Waits for the socket, at most 0.1 s. Returns 0 if the deadline has passed. */
-static int dpari_nccl_poll(int fd, short events, double until)
+DPARI_INTERNAL int dpari_nccl_poll(int fd, short events, double until)
 {
     const double rest = until - dpari_os_now();
     struct pollfd p;
@@ -2782,9 +3295,7 @@ static int dpari_nccl_poll(int fd, short events, double until)
     return 1;
 }
 
-/* Sends all bytes before the deadline, otherwise returns -1. dpari_nccl_read receives in the same
- * way. */
-static int dpari_nccl_write(int fd, const void *from, size_t bytes, double until)
+DPARI_INTERNAL int dpari_nccl_write(int fd, const void *from, size_t bytes, double until)
 {
     const char *at = (const char *)from;
     while (bytes > 0) {
@@ -2801,7 +3312,7 @@ static int dpari_nccl_write(int fd, const void *from, size_t bytes, double until
     return 0;
 }
 
-static int dpari_nccl_read(int fd, void *to, size_t bytes, double until)
+DPARI_INTERNAL int dpari_nccl_read(int fd, void *to, size_t bytes, double until)
 {
     char *at = (char *)to;
     while (bytes > 0) {
@@ -2818,58 +3329,7 @@ static int dpari_nccl_read(int fd, void *to, size_t bytes, double until)
     return 0;
 }
 
-/* Closes a link. A link that rank 0 had not accepted yet returns to the state that it had before
- * the attempt. */
-static void dpari_nccl_link_lost(dpari_nccl_link *l)
-{
-    const int32_t knocked = l->state == DPARI_NCCL_KNOCKS;
-    (void)close(l->fd);
-    l->fd = -1;
-    l->state = knocked ? l->before : DPARI_NCCL_LOST;
-    if (!knocked || l->before == DPARI_NCCL_AWAY) {
-        l->lost = dpari_os_now();
-    }
-}
-
-/* Sends a message over a link. The link counts as lost if the message is not sent within a second.
- * If the other end has closed the link, it is lost only once everything that arrived before has
- * been read, because that may contain the reason (dpari_nccl_listen_to). */
-static void dpari_nccl_link_send(dpari_nccl_link *l, const dpari_nccl_message *message)
-{
-    if (l->fd >= 0 && l->state == DPARI_NCCL_HERE &&
-        dpari_nccl_write(l->fd, message, sizeof *message, dpari_os_now() + 1) != 0 &&
-        errno != EPIPE && errno != ECONNRESET) {
-        dpari_nccl_link_lost(l);
-    }
-}
-
-/* Sends a message: rank 0 sends it to all ranks except `but` (-1 for none), and other ranks send it
- * to rank 0. */
-static void dpari_nccl_tell(dpari_nccl_world *world, const dpari_nccl_message *message, int32_t but)
-{
-    int32_t r;
-    for (r = 0; r < world->side.links; r++) {
-        if (r != but) {
-            dpari_nccl_link_send(&world->side.link[r], message);
-        }
-    }
-}
-
-/* Wakes the watchdog, which informs the other ranks. */
-static void dpari_nccl_tell_broken(dpari_nccl_ctx *context)
-{
-    if (context->world->watched) {
-        (void)!write(context->world->wake[1], "", 1);
-    }
-}
-
-typedef union dpari_nccl_sockaddr {
-    struct sockaddr any;
-    struct sockaddr_in four;
-    struct sockaddr_in6 six;
-} dpari_nccl_sockaddr;
-
-static void dpari_nccl_loopback(dpari_nccl_address *a)
+DPARI_INTERNAL void dpari_nccl_loopback(dpari_nccl_address *a)
 {
     memset(a, 0, sizeof *a);
     a->family = AF_INET;
@@ -2877,8 +3337,8 @@ static void dpari_nccl_loopback(dpari_nccl_address *a)
     a->at[3] = 1;
 }
 
-static socklen_t dpari_nccl_socket_name(const dpari_nccl_address *a, int32_t port,
-                                        dpari_nccl_sockaddr *n)
+DPARI_INTERNAL socklen_t dpari_nccl_socket_name(const dpari_nccl_address *a, int32_t port,
+                                                dpari_nccl_sockaddr *n)
 {
     memset(n, 0, sizeof *n);
     if (a->family == AF_INET6) {
@@ -2893,9 +3353,7 @@ static socklen_t dpari_nccl_socket_name(const dpari_nccl_address *a, int32_t por
     return sizeof n->four;
 }
 
-/* Makes a socket that listens on a free port, which *port is set to: at the loopback interface if
- * local is 1, otherwise at all addresses of this machine. Returns -1 on failure. */
-static int dpari_nccl_listen(int32_t local, int32_t *port)
+DPARI_INTERNAL int dpari_nccl_listen(int32_t local, int32_t *port)
 {
     dpari_nccl_address at;
     dpari_nccl_sockaddr name;
@@ -2929,8 +3387,7 @@ static int dpari_nccl_listen(int32_t local, int32_t *port)
     return fd;
 }
 
-/* Lists this machine's addresses, with loopback addresses last. Returns their number. */
-static int32_t dpari_nccl_addresses(dpari_nccl_address *to, int32_t room)
+DPARI_INTERNAL int32_t dpari_nccl_addresses(dpari_nccl_address *to, int32_t room)
 {
     struct ifaddrs *all = NULL, *i;
     int32_t n = 0, loop;
@@ -2962,9 +3419,7 @@ static int32_t dpari_nccl_addresses(dpari_nccl_address *to, int32_t room)
     return n;
 }
 
-/* Connects to an address. Returns the socket, or -1 if the address is not reached before the
- * deadline. */
-static int dpari_nccl_connect(const struct sockaddr *name, socklen_t bytes, double until)
+DPARI_INTERNAL int dpari_nccl_connect(const struct sockaddr *name, socklen_t bytes, double until)
 {
     struct pollfd p;
     const int on = 1;
@@ -2990,9 +3445,29 @@ static int dpari_nccl_connect(const struct sockaddr *name, socklen_t bytes, doub
     return p.fd;
 }
 
-/* ---- messages ---- */
+/* ==== nccl/position.c ==== */
 
-static dpari_nccl_ctx *dpari_nccl_named(dpari_nccl_world *world, uint64_t name)
+DPARI_INTERNAL void dpari_nccl_describe_note(dpar_text *text, const dpari_nccl_note *n)
+{
+    dpari_operation_text(text, n->kind, n->sequence, n->type, n->count, n->root, n->tag);
+    if (dpari_tag_compared(n->tag) != n->tag) {
+        return;
+    }
+    if (dpari_kind_reduces(n->kind)) {
+        dpari_text_char(text, ' ');
+        dpar_text_put(text, dpari_op_name(n->op));
+    }
+    if (dpari_kind_rooted(n->kind)) {
+        dpar_text_put(text, " root ");
+        dpari_text_int(text, n->root);
+    }
+    if (n->tag != 0) {
+        dpar_text_put(text, " tag ");
+        dpari_text_int(text, n->tag);
+    }
+}
+
+DPARI_INTERNAL dpari_nccl_ctx *dpari_nccl_named(dpari_nccl_world *world, uint64_t name)
 {
     dpari_nccl_ctx *context = world->comms;
     while (context != NULL && context->name != name) {
@@ -3001,11 +3476,7 @@ static dpari_nccl_ctx *dpari_nccl_named(dpari_nccl_world *world, uint64_t name)
     return context;
 }
 
-/* Returns the operation at the head of the stream, or the one being enqueued if the stream is
- * empty, because both may wait for other ranks. Operations of broken communicators are skipped:
- * those of an elastic communicator may remain at the head, and the deadlines of operations behind
- * them still have to be checked. */
-static dpari_nccl_slot *dpari_nccl_head(const dpari_nccl_world *world)
+DPARI_INTERNAL dpari_nccl_slot *dpari_nccl_head(const dpari_nccl_world *world)
 {
     dpari_nccl_slot *slot = world->flying;
     while (slot != NULL && (slot->ctx == NULL || slot->ctx->comm.status < 0)) {
@@ -3014,9 +3485,7 @@ static dpari_nccl_slot *dpari_nccl_head(const dpari_nccl_world *world)
     return slot != NULL ? slot : world->entering;
 }
 
-/* Sets *n to this rank's position in a communicator: in the operation at the head of the stream, or
- * past its last collective. */
-static void dpari_nccl_note_own(dpari_nccl_world *world, uint64_t name, dpari_nccl_note *n)
+DPARI_INTERNAL void dpari_nccl_note_own(dpari_nccl_world *world, uint64_t name, dpari_nccl_note *n)
 {
     const dpari_nccl_ctx *context = dpari_nccl_named(world, name);
     const dpari_nccl_slot *slot = dpari_nccl_head(world);
@@ -3053,11 +3522,58 @@ static void dpari_nccl_note_own(dpari_nccl_world *world, uint64_t name, dpari_nc
     }
 }
 
-static int dpari_nccl_same(const dpari_nccl_note *a, const dpari_nccl_note *b)
+DPARI_INTERNAL int dpari_nccl_same(const dpari_nccl_note *a, const dpari_nccl_note *b)
 {
     return a->kind == b->kind && a->type == b->type && a->op == b->op && a->root == b->root &&
            dpari_tag_compared(a->tag) == dpari_tag_compared(b->tag) && a->varies == b->varies &&
            (a->varies || a->count == b->count);
+}
+
+/* ==== nccl/side_messages.c ==== */
+
+DPARI_INTERNAL void dpari_nccl_message_init(const dpari_nccl_world *world,
+                                            dpari_nccl_message *message, int32_t kind)
+{
+    memset(message, 0, sizeof *message);
+    message->magic = DPARI_NCCL_MAGIC;
+    message->job = world->side.card.job;
+    message->kind = kind;
+    message->rank = world->rank;
+    message->size = world->size;
+}
+
+DPARI_INTERNAL void dpari_nccl_link_lost(dpari_nccl_link *l)
+{
+    const int32_t knocked = l->state == DPARI_NCCL_KNOCKS;
+    (void)close(l->fd);
+    l->fd = -1;
+    l->state = knocked ? l->before : DPARI_NCCL_LOST;
+    if (!knocked || l->before == DPARI_NCCL_AWAY) {
+        l->lost = dpari_os_now();
+    }
+}
+
+/* Sends a message over a link. The link counts as lost if the message is not sent within a second.
+ * If the other end has closed the link, it is lost only once everything that arrived before has
+ * been read, because that may contain the reason (dpari_nccl_listen_to). */
+static void dpari_nccl_link_send(dpari_nccl_link *l, const dpari_nccl_message *message)
+{
+    if (l->fd >= 0 && l->state == DPARI_NCCL_HERE &&
+        dpari_nccl_write(l->fd, message, sizeof *message, dpari_os_now() + 1) != 0 &&
+        errno != EPIPE && errno != ECONNRESET) {
+        dpari_nccl_link_lost(l);
+    }
+}
+
+DPARI_INTERNAL void dpari_nccl_tell(dpari_nccl_world *world, const dpari_nccl_message *message,
+                                    int32_t but)
+{
+    int32_t r;
+    for (r = 0; r < world->side.links; r++) {
+        if (r != but) {
+            dpari_nccl_link_send(&world->side.link[r], message);
+        }
+    }
 }
 
 /* On rank 0: breaks the communicator of rank's note if another rank waits in a different call as
@@ -3125,8 +3641,7 @@ static void dpari_nccl_ask(dpari_nccl_world *world, uint64_t comm)
     world->side.known[0] = 1;
 }
 
-/* Reports this rank's note to rank 0, which then asks the other ranks and compares the notes. */
-static void dpari_nccl_answer(dpari_nccl_world *world, uint64_t comm)
+DPARI_INTERNAL void dpari_nccl_answer(dpari_nccl_world *world, uint64_t comm)
 {
     dpari_nccl_message m;
     dpari_nccl_message_init(world, &m, DPARI_NCCL_NOTE);
@@ -3157,8 +3672,7 @@ static void dpari_nccl_answer_all(dpari_nccl_world *world, dpari_nccl_link *l)
     dpari_nccl_link_send(l, &m);
 }
 
-/* Breaks the communicators of a rank that ended without leaving in order. */
-static void dpari_nccl_died(dpari_nccl_world *world, int32_t rank)
+DPARI_INTERNAL void dpari_nccl_died(dpari_nccl_world *world, int32_t rank)
 {
     dpari_nccl_ctx *context;
     int32_t r;
@@ -3203,8 +3717,7 @@ static void dpari_nccl_hear_broken(dpari_nccl_world *world, const dpari_nccl_mes
         context, message->status < 0 ? message->status : (dpar_status)DPAR_E_PEER, text, 0);
 }
 
-/* Processes a message that has arrived over link k. */
-static void dpari_nccl_obey(dpari_nccl_world *world, int32_t k, dpari_nccl_message *message)
+DPARI_INTERNAL void dpari_nccl_obey(dpari_nccl_world *world, int32_t k, dpari_nccl_message *message)
 {
     dpari_nccl_link *l = &world->side.link[k];
     message->text[sizeof message->text - 1] = 0;
@@ -3232,7 +3745,13 @@ static void dpari_nccl_obey(dpari_nccl_world *world, int32_t k, dpari_nccl_messa
     }
 }
 
-/* ---- the connections ---- */
+/* ==== nccl/side_connections.c ==== */
+
+/* Seconds that a new connection may take to prove that it belongs to the job. */
+enum { DPARI_NCCL_PATIENCE = 2 };
+
+/* Seconds between attempts to reach a rank 0 that was never reached. */
+enum { DPARI_NCCL_AGAIN = 5 };
 
 static int dpari_nccl_fits(const dpari_nccl_world *world, const dpari_nccl_message *message)
 {
@@ -3290,9 +3809,6 @@ static int dpari_nccl_proved(dpari_nccl_world *world, const dpari_nccl_knock *k)
     return 1;
 }
 
-/* Seconds that a new connection may take to prove that it belongs to the job. */
-enum { DPARI_NCCL_PATIENCE = 2 };
-
 /* Reads what a new connection has sent so far. Returns 0 if it is not complete, 1 if it was
  * accepted, and -1 if it is to be closed. */
 static int dpari_nccl_hear_knock(dpari_nccl_world *world, dpari_nccl_knock *k, double now)
@@ -3347,8 +3863,7 @@ static int dpari_nccl_open_door(dpari_nccl_world *world, double now)
     return 1;
 }
 
-/* On rank 0: accepts new connections and advances those that have not proved yet. Never waits. */
-static void dpari_nccl_accept(dpari_nccl_world *world)
+DPARI_INTERNAL void dpari_nccl_accept(dpari_nccl_world *world)
 {
     dpari_nccl_side *s = &world->side;
     const double now = dpari_os_now();
@@ -3364,9 +3879,7 @@ static void dpari_nccl_accept(dpari_nccl_world *world)
     }
 }
 
-/* On other ranks: connects to rank 0 at one of its addresses, which share the time until the
- * deadline, and sends HELLO. Returns -1 if rank 0 is not reached. */
-static int dpari_nccl_reach(dpari_nccl_world *world, dpari_nccl_link *l, double until)
+DPARI_INTERNAL int dpari_nccl_reach(dpari_nccl_world *world, dpari_nccl_link *l, double until)
 {
     const dpari_nccl_card *card = &world->side.card;
     dpari_nccl_message m;
@@ -3428,8 +3941,7 @@ static void dpari_nccl_at_door(dpari_nccl_world *world, dpari_nccl_link *l,
     }
 }
 
-/* Reads and processes what has arrived on a link. */
-static void dpari_nccl_listen_to(dpari_nccl_world *world, int32_t k)
+DPARI_INTERNAL void dpari_nccl_listen_to(dpari_nccl_world *world, int32_t k)
 {
     dpari_nccl_link *l = &world->side.link[k];
     while (l->fd >= 0) {
@@ -3457,12 +3969,7 @@ static void dpari_nccl_listen_to(dpari_nccl_world *world, int32_t k)
     }
 }
 
-/* Seconds between attempts to reach a rank 0 that was never reached. */
-enum { DPARI_NCCL_AGAIN = 5 };
-
-/* Handles lost connections: other ranks connect again, and rank 0 waits for that. After
- * DPARI_NCCL_GRACE the rank at the other end counts as gone. */
-static void dpari_nccl_mend(dpari_nccl_world *world)
+DPARI_INTERNAL void dpari_nccl_mend(dpari_nccl_world *world)
 {
     dpari_nccl_message m;
     const double now = dpari_os_now();
@@ -3490,8 +3997,47 @@ static void dpari_nccl_mend(dpari_nccl_world *world)
     }
 }
 
-/* Waits, without the lock, until something arrives or `seconds` have passed. */
-static void dpari_nccl_side_wait(dpari_nccl_world *world, double seconds)
+/* ==== nccl/side_channel.c ==== */
+
+DPARI_INTERNAL dpar_status dpari_nccl_side_make(dpari_nccl_world *world, dpar_why *why)
+{
+    dpari_nccl_side *s = &world->side;
+    int32_t r, links = world->rank == 0 ? world->size : 1;
+    s->knocks_room = 0;
+    if (world->rank == 0) {
+        s->knocks_room = 64 + (world->size < 1024 ? world->size : 1024);
+    }
+    s->link = (dpari_nccl_link *)calloc((size_t)links, sizeof *s->link);
+    s->note = (dpari_nccl_note *)calloc((size_t)world->size, sizeof *s->note);
+    s->known = (int32_t *)calloc((size_t)world->size, sizeof *s->known);
+    s->polls =
+        (struct pollfd *)calloc((size_t)links + (size_t)s->knocks_room + 2, sizeof *s->polls);
+    s->knock = (dpari_nccl_knock *)calloc((size_t)s->knocks_room + 1, sizeof *s->knock);
+    if (s->link == NULL || s->note == NULL || s->known == NULL || s->polls == NULL ||
+        s->knock == NULL || pipe(world->wake) != 0 ||
+        (world->wake[0] = dpari_os_beyond_standard(world->wake[0])) < 0 ||
+        (world->wake[1] = dpari_os_beyond_standard(world->wake[1])) < 0) {
+        return dpari_say(DPAR_E_MEMORY, why,
+                         "dpar_nccl_make: no memory (%ld bytes) or no 2 file descriptors for the "
+                         "connections between rank 0 and %d ranks",
+                         (int64_t)links * (int64_t)(sizeof *s->link + sizeof *s->polls) +
+                             (int64_t)world->size * (int64_t)(sizeof *s->note + sizeof *s->known) +
+                             (int64_t)s->knocks_room *
+                                 (int64_t)(sizeof *s->knock + sizeof *s->polls),
+                         world->size);
+    }
+    for (r = 0; r < 2; r++) {
+        (void)fcntl(world->wake[r], F_SETFD, FD_CLOEXEC);
+        (void)fcntl(world->wake[r], F_SETFL, O_NONBLOCK);
+    }
+    for (r = 0; r < links; r++) {
+        s->link[r].fd = -1;
+    }
+    s->links = links;
+    return DPAR_OK;
+}
+
+DPARI_INTERNAL void dpari_nccl_side_wait(dpari_nccl_world *world, double seconds)
 {
     struct pollfd *p = world->side.polls;
     char bytes[64];
@@ -3517,8 +4063,7 @@ static void dpari_nccl_side_wait(dpari_nccl_world *world, double seconds)
     }
 }
 
-/* Locked. Reports communicators that broke on this rank to the others. */
-static void dpari_nccl_say_broken(dpari_nccl_world *world)
+DPARI_INTERNAL void dpari_nccl_say_broken(dpari_nccl_world *world)
 {
     dpari_nccl_ctx *context;
     dpari_nccl_message m;
@@ -3540,8 +4085,7 @@ static void dpari_nccl_say_broken(dpari_nccl_world *world)
     }
 }
 
-/* Locked. Advances the side channel. */
-static void dpari_nccl_side_turn(dpari_nccl_world *world)
+DPARI_INTERNAL void dpari_nccl_side_turn(dpari_nccl_world *world)
 {
     int32_t r;
     if (world->side.listener >= 0) {
@@ -3554,7 +4098,7 @@ static void dpari_nccl_side_turn(dpari_nccl_world *world)
     dpari_nccl_say_broken(world);
 }
 
-/* ==== the watchdog ==== */
+/* ==== nccl/watchdog.c ==== */
 
 /* Writes "; rank 3 has not reached it, its last call is all-gather #11 of ..." for up to 8 ranks
  * that are missing. */
@@ -3711,26 +4255,30 @@ static void *dpari_nccl_watch(void *arg)
     return NULL;
 }
 
-/* ==== worlds ==== */
-
-static uint64_t dpari_nccl_hash(const char *text)
+DPARI_INTERNAL void dpari_nccl_watchdog(dpari_nccl_world *world)
 {
-    uint64_t h = UINT64_C(14695981039346656037);
-    for (; *text != 0; text++) {
-        h = (h ^ (unsigned char)*text) * DPARI_NCCL_PRIME;
+    if (world->options.no_watchdog) {
+        return;
     }
-    return h == 0 ? 1 : h;
+    if (world->side.card.addresses == 0) {
+        world->side.links = 0; /* there is no side channel */
+    }
+    if (world->rank != 0 && world->side.links > 0 && world->side.link[0].state == DPARI_NCCL_AWAY) {
+        dpari_nccl_link *l = &world->side.link[0];
+        const double until = dpari_os_now() + 1;
+        if (dpari_nccl_reach(world, l, until) == 0) {
+            l->state = DPARI_NCCL_KNOCKS; /* if the wait below ends first, the watchdog continues */
+        }
+        while (l->state == DPARI_NCCL_KNOCKS && dpari_nccl_poll(l->fd, POLLIN, until)) {
+            dpari_nccl_listen_to(world, 0);
+        }
+    }
+    world->watched = dpari_os_thread(&world->thread, dpari_nccl_watch, world) == 0;
 }
 
-/* Turns a job's number into a number that no other run of the job has. */
-static uint64_t dpari_nccl_nonce(uint64_t job)
-{
-    return job ^ (uint64_t)getpid() << 32 ^ (uint64_t)(int64_t)(dpari_os_now() * 1e9);
-}
+/* ==== nccl/world.c ==== */
 
-/* Reads DPAR_TEST_SHARE_GPU: returns 1 if ranks share a device as far as the version of NCCL
- * supports it, 2 ("hosts") if by the method that works with all versions, and 0 if they do not. */
-static int32_t dpari_nccl_shares(void)
+DPARI_INTERNAL int32_t dpari_nccl_shares(void)
 {
     const char *wanted = getenv("DPAR_TEST_SHARE_GPU");
     if (wanted == NULL) {
@@ -3879,7 +4427,7 @@ static dpar_status dpari_nccl_make_memory(dpari_nccl_world *world, dpar_why *why
     return DPAR_OK;
 }
 
-static void dpari_nccl_ctx_free(dpari_nccl_ctx *context)
+DPARI_INTERNAL void dpari_nccl_ctx_free(dpari_nccl_ctx *context)
 {
     free(context->member);
     free(context->piece);
@@ -3887,14 +4435,14 @@ static void dpari_nccl_ctx_free(dpari_nccl_ctx *context)
     free(context);
 }
 
-static void dpari_nccl_kept_free(dpar_comm *comm)
+DPARI_INTERNAL void dpari_nccl_kept_free(dpar_comm *comm)
 {
     if (comm != NULL) {
         dpari_nccl_ctx_free(dpari_nccl_ctx_of(comm));
     }
 }
 
-static void dpari_nccl_world_end(dpari_nccl_world *world)
+DPARI_INTERNAL void dpari_nccl_world_end(dpari_nccl_world *world)
 {
     dpari_nccl_message m;
     dpar_comm *comm;
@@ -3966,10 +4514,10 @@ static void dpari_nccl_world_end(dpari_nccl_world *world)
     free(world);
 }
 
-/* Makes this rank's part of a world, without communication. Sets *out also on failure, unless there
- * is no memory; it then has to be ended. */
-static dpar_status dpari_nccl_world_make(int32_t rank, int32_t size, const dpar_nccl_desc *options,
-                                         dpari_nccl_world **out, dpar_why *why)
+DPARI_INTERNAL dpar_status dpari_nccl_world_make(int32_t rank, int32_t size,
+                                                 const dpar_nccl_desc *options,
+                                                 const dpar_engine *engine, dpari_nccl_world **out,
+                                                 dpar_why *why)
 {
     dpari_nccl_world *world = (dpari_nccl_world *)calloc(1, sizeof *world);
     dpar_status status;
@@ -3981,6 +4529,7 @@ static dpar_status dpari_nccl_world_make(int32_t rank, int32_t size, const dpar_
     }
     world->rank = rank;
     world->size = size;
+    world->engine = *engine;
     world->wake[0] = world->wake[1] = world->side.listener = -1;
     world->period = 0.05;
     (void)pthread_mutex_init(&world->lock, NULL);
@@ -4003,7 +4552,22 @@ static dpar_status dpari_nccl_world_make(int32_t rank, int32_t size, const dpar_
     return status >= 0 ? dpari_nccl_make_slots(world, why) : status;
 }
 
-/* ---- the card, the side channel, the watchdog ---- */
+/* ==== nccl/card.c ==== */
+
+DPARI_INTERNAL uint64_t dpari_nccl_hash(const char *text)
+{
+    uint64_t h = UINT64_C(14695981039346656037);
+    for (; *text != 0; text++) {
+        h = (h ^ (unsigned char)*text) * DPARI_NCCL_PRIME;
+    }
+    return h == 0 ? 1 : h;
+}
+
+/* Turns a job's number into a number that no other run of the job has. */
+static uint64_t dpari_nccl_nonce(uint64_t job)
+{
+    return job ^ (uint64_t)getpid() << 32 ^ (uint64_t)(int64_t)(dpari_os_now() * 1e9);
+}
 
 static int32_t dpari_nccl_bits_of(const dpar_nccl_desc *o)
 {
@@ -4011,9 +4575,8 @@ static int32_t dpari_nccl_bits_of(const dpar_nccl_desc *o)
            (o->no_watchdog != 0) << 3;
 }
 
-/* Makes rank 0's card, without the id, and begins to listen. If it cannot listen, the card has no
- * addresses, and there is no side channel. */
-static dpar_status dpari_nccl_card_begin(dpari_nccl_world *world, uint64_t job, dpar_why *why)
+DPARI_INTERNAL dpar_status dpari_nccl_card_begin(dpari_nccl_world *world, uint64_t job,
+                                                 dpar_why *why)
 {
     dpari_nccl_side *s = &world->side;
     dpari_nccl_card *card = &s->card;
@@ -4042,7 +4605,7 @@ static dpar_status dpari_nccl_card_begin(dpari_nccl_world *world, uint64_t job, 
     return DPAR_OK;
 }
 
-static dpar_status dpari_nccl_card_id(dpari_nccl_world *world, dpar_why *why)
+DPARI_INTERNAL dpar_status dpari_nccl_card_id(dpari_nccl_world *world, dpar_why *why)
 {
     ncclResult_t code = world->api.GetUniqueId(&world->side.card.id);
     if (code != ncclSuccess) {
@@ -4052,8 +4615,7 @@ static dpar_status dpari_nccl_card_id(dpari_nccl_world *world, dpar_why *why)
     return DPAR_OK;
 }
 
-/* On rank 0: makes the card with the id. If that fails, the card reports it to the other ranks. */
-static dpar_status dpari_nccl_own_card(dpari_nccl_world *world, uint64_t job, dpar_why *why)
+DPARI_INTERNAL dpar_status dpari_nccl_own_card(dpari_nccl_world *world, uint64_t job, dpar_why *why)
 {
     dpar_status status = dpari_nccl_card_begin(world, job, why);
     if (status >= 0) {
@@ -4063,10 +4625,8 @@ static dpar_status dpari_nccl_own_card(dpari_nccl_world *world, uint64_t job, dp
     return status;
 }
 
-/* Fails with DPAR_E_MISMATCH, and a message, if rank 0's card does not fit this rank, and with
- * DPAR_E_PEER if rank 0 failed. */
-static dpar_status dpari_nccl_card_fits(const dpari_nccl_world *world, const dpari_nccl_card *card,
-                                        dpar_why *why)
+DPARI_INTERNAL dpar_status dpari_nccl_card_fits(const dpari_nccl_world *world,
+                                                const dpari_nccl_card *card, dpar_why *why)
 {
     char mine[24], theirs[24];
     dpar_text t;
@@ -4097,111 +4657,10 @@ static dpar_status dpari_nccl_card_fits(const dpari_nccl_world *world, const dpa
     return DPAR_OK;
 }
 
-static dpar_status dpari_nccl_side_make(dpari_nccl_world *world, dpar_why *why)
-{
-    dpari_nccl_side *s = &world->side;
-    int32_t r, links = world->rank == 0 ? world->size : 1;
-    s->knocks_room = 0;
-    if (world->rank == 0) {
-        s->knocks_room = 64 + (world->size < 1024 ? world->size : 1024);
-    }
-    s->link = (dpari_nccl_link *)calloc((size_t)links, sizeof *s->link);
-    s->note = (dpari_nccl_note *)calloc((size_t)world->size, sizeof *s->note);
-    s->known = (int32_t *)calloc((size_t)world->size, sizeof *s->known);
-    s->polls =
-        (struct pollfd *)calloc((size_t)links + (size_t)s->knocks_room + 2, sizeof *s->polls);
-    s->knock = (dpari_nccl_knock *)calloc((size_t)s->knocks_room + 1, sizeof *s->knock);
-    if (s->link == NULL || s->note == NULL || s->known == NULL || s->polls == NULL ||
-        s->knock == NULL || pipe(world->wake) != 0 ||
-        (world->wake[0] = dpari_os_beyond_standard(world->wake[0])) < 0 ||
-        (world->wake[1] = dpari_os_beyond_standard(world->wake[1])) < 0) {
-        return dpari_say(DPAR_E_MEMORY, why,
-                         "dpar_nccl_make: no memory (%ld bytes) or no 2 file descriptors for the "
-                         "connections between rank 0 and %d ranks",
-                         (int64_t)links * (int64_t)(sizeof *s->link + sizeof *s->polls) +
-                             (int64_t)world->size * (int64_t)(sizeof *s->note + sizeof *s->known) +
-                             (int64_t)s->knocks_room *
-                                 (int64_t)(sizeof *s->knock + sizeof *s->polls),
-                         world->size);
-    }
-    for (r = 0; r < 2; r++) {
-        (void)fcntl(world->wake[r], F_SETFD, FD_CLOEXEC);
-        (void)fcntl(world->wake[r], F_SETFL, O_NONBLOCK);
-    }
-    for (r = 0; r < links; r++) {
-        s->link[r].fd = -1;
-    }
-    s->links = links;
-    return DPAR_OK;
-}
+/* ==== nccl/communicator.c ==== */
 
-/* Connects to rank 0, waiting for at most a second, and starts the watchdog. */
-static void dpari_nccl_watchdog(dpari_nccl_world *world)
-{
-    if (world->options.no_watchdog) {
-        return;
-    }
-    if (world->side.card.addresses == 0) {
-        world->side.links = 0; /* there is no side channel */
-    }
-    if (world->rank != 0 && world->side.links > 0 && world->side.link[0].state == DPARI_NCCL_AWAY) {
-        dpari_nccl_link *l = &world->side.link[0];
-        const double until = dpari_os_now() + 1;
-        if (dpari_nccl_reach(world, l, until) == 0) {
-            l->state = DPARI_NCCL_KNOCKS; /* if the wait below ends first, the watchdog continues */
-        }
-        while (l->state == DPARI_NCCL_KNOCKS && dpari_nccl_poll(l->fd, POLLIN, until)) {
-            dpari_nccl_listen_to(world, 0);
-        }
-    }
-    world->watched = dpari_os_thread(&world->thread, dpari_nccl_watch, world) == 0;
-}
-
-/* ==== communicators ==== */
-
-static dpar_status dpari_nccl_split(dpar_comm *comm, int32_t color, int32_t key, dpar_comm **out);
-static void dpari_nccl_report(dpar_comm *comm, dpar_text *out);
-static void dpari_nccl_describe(dpar_comm *comm, dpar_text *out);
-static dpar_status dpari_nccl_close(dpar_comm *comm);
-static dpar_status dpari_nccl_lend(dpar_comm *comm, int64_t bytes, int32_t can, void **memory);
-static void *dpari_nccl_at_peer(dpar_comm *comm, void *memory, int32_t rank);
-static dpar_status dpari_nccl_meet_near(dpar_comm *comm, void *memory, const int32_t *ranks,
-                                        int32_t n, dpar_work *work);
-
-static dpar_status dpari_nccl_cannot_shrink(dpar_comm *comm, dpar_comm **out, int32_t *was,
-                                            dpar_why *why)
-{
-    (void)comm;
-    (void)out;
-    (void)was;
-    return dpari_say(DPAR_E_SYSTEM, why,
-                     "shrink: NCCL needs a list of the ranks that are gone: call dpar_nccl_shrink");
-}
-
-static void dpari_nccl_table(dpar_engine *e)
-{
-    memset(e, 0, sizeof *e);
-    memcpy(e->name, "nccl", 5);
-    e->run = dpari_nccl_run_call;
-    e->post = dpari_nccl_post;
-    e->test = dpari_nccl_test;
-    e->wait = dpari_nccl_wait;
-    e->batch = dpari_nccl_batch;
-    e->split = dpari_nccl_split;
-    e->shrink = dpari_nccl_cannot_shrink;
-    e->alloc = dpari_nccl_alloc;
-    e->release = dpari_nccl_release;
-    e->progress = dpari_nccl_progress;
-    e->abort = dpari_nccl_abort;
-    e->report = dpari_nccl_report;
-    e->describe = dpari_nccl_describe;
-    e->close = dpari_nccl_close;
-    e->alloc_shared = dpari_nccl_lend;
-    e->peer_address = dpari_nccl_at_peer;
-    e->sync_peers = dpari_nccl_meet_near;
-}
-
-static dpari_nccl_ctx *dpari_nccl_ctx_make(dpari_nccl_world *world, int32_t rank, int32_t size)
+DPARI_INTERNAL dpari_nccl_ctx *dpari_nccl_ctx_make(dpari_nccl_world *world, int32_t rank,
+                                                   int32_t size)
 {
     dpari_nccl_ctx *context = (dpari_nccl_ctx *)calloc(1, sizeof *context);
     if (context == NULL) {
@@ -4223,20 +4682,18 @@ static dpari_nccl_ctx *dpari_nccl_ctx_make(dpari_nccl_world *world, int32_t rank
     context->comm.timeout_s = world->options.timeout_s;
     context->comm.mem = world->options.mem;
     context->comm.context = context;
-    dpari_nccl_table(&context->comm.engine);
+    context->comm.engine = world->engine;
     return context;
 }
 
-/* Fails because dpari_nccl_ctx_make had no memory for a communicator of `size` ranks. */
-static dpar_status dpari_nccl_ctx_missing(dpar_why *why, const char *doing, int32_t size)
+DPARI_INTERNAL dpar_status dpari_nccl_ctx_missing(dpar_why *why, const char *doing, int32_t size)
 {
     const int64_t each = sizeof(int32_t) + sizeof(dpari_nccl_piece) + sizeof(void *);
     return dpari_say(DPAR_E_MEMORY, why, "%s: no memory for a communicator of %d ranks (%ld bytes)",
                      doing, size, (int64_t)sizeof(dpari_nccl_ctx) + size * each);
 }
 
-/* Appends the context to the world's communicators. */
-static void dpari_nccl_join(dpari_nccl_ctx *context)
+DPARI_INTERNAL void dpari_nccl_join(dpari_nccl_ctx *context)
 {
     dpari_nccl_ctx **at = &context->world->comms;
     dpari_nccl_lock(context->world);
@@ -4247,7 +4704,7 @@ static void dpari_nccl_join(dpari_nccl_ctx *context)
     dpari_nccl_unlock(context->world);
 }
 
-static void dpari_nccl_config(const dpari_nccl_world *world, ncclConfig_t *config)
+DPARI_INTERNAL void dpari_nccl_config(const dpari_nccl_world *world, ncclConfig_t *config)
 {
     ncclConfig_t fresh = NCCL_CONFIG_INITIALIZER;
     *config = fresh;
@@ -4256,6 +4713,17 @@ static void dpari_nccl_config(const dpari_nccl_world *world, ncclConfig_t *confi
         config->version =
             (unsigned)world->api.version; /* an older library reads only the fields that it knows */
     }
+}
+
+DPARI_INTERNAL uint64_t dpari_nccl_name(const dpari_nccl_ctx *context, int64_t number,
+                                        const dpari_nccl_ctx *part)
+{
+    uint64_t h = (context->name ^ (uint64_t)number) * DPARI_NCCL_PRIME;
+    int32_t r;
+    for (r = 0; r < part->comm.size; r++) {
+        h = (h ^ h >> 32 ^ (uint64_t)part->member[r]) * DPARI_NCCL_PRIME;
+    }
+    return h == 0 ? 1 : h;
 }
 
 /* On rank 0: writes "; not connected: ranks 2, 3" for up to 8 ranks that have never connected to
@@ -4310,9 +4778,8 @@ static dpar_status dpari_nccl_init_rank(dpari_nccl_world *world, dpari_nccl_ctx 
     return code == ncclInProgress ? (dpar_status)DPAR_E_TIMEOUT : (dpar_status)DPAR_E_SYSTEM;
 }
 
-/* Makes the world's first communicator. */
-static dpar_status dpari_nccl_begin_world(dpari_nccl_world *world, dpari_nccl_ctx **out,
-                                          dpar_why *why)
+DPARI_INTERNAL dpar_status dpari_nccl_begin_world(dpari_nccl_world *world, dpari_nccl_ctx **out,
+                                                  dpar_why *why)
 {
     dpari_nccl_ctx *context = dpari_nccl_ctx_make(world, world->rank, world->size);
     dpar_status status;
@@ -4333,26 +4800,86 @@ static dpar_status dpari_nccl_begin_world(dpari_nccl_world *world, dpari_nccl_ct
     return DPAR_OK;
 }
 
-/* ---- split ---- */
+DPARI_INTERNAL int32_t dpari_nccl_leave(dpari_nccl_ctx *context)
+{
+    dpari_nccl_world *world = context->world;
+    dpari_nccl_ctx **at = &world->comms;
+    dpari_nccl_memory *memory;
+    int32_t i, lost = 0;
+    dpari_nccl_lock(world);
+    for (i = 0; i < world->options.work_count; i++) {
+        dpari_nccl_slot *slot = &world->slots[i];
+        if (slot->ctx == context) {
+            slot->ctx = NULL;
+            lost += slot->works;
+            if (slot->works > 0) {
+                slot->works = 0;
+                dpari_nccl_slot_free(world, slot);
+            }
+        }
+    }
+    while (*at != context && *at != NULL) {
+        at = &(*at)->next;
+    }
+    if (*at == context) {
+        *at = context->next;
+    }
+    for (memory = world->memory; memory != NULL; memory = memory->next) {
+        if (memory->ctx == context) {
+            dpari_nccl_memory kept = *memory;
+            kept.owned = 0;
+            dpari_nccl_memory_end(world, &kept);
+            memory->ctx = NULL;
+            memory->near = NULL;
+        }
+    }
+    dpari_nccl_unlock(world);
+    return lost;
+}
+
+/* Ends the context's NCCL communicator: regularly, or by an abort if it is broken or the regular
+ * end fails. */
+static void dpari_nccl_destroy(dpari_nccl_ctx *context)
+{
+    const dpari_nccl_api *api = &context->world->api;
+    ncclComm_t nccl = context->nccl;
+    ncclResult_t code;
+    if (nccl == NULL) {
+        return;
+    }
+    code = ncclInternalError;
+    if (context->comm.status >= 0) {
+        code = api->CommFinalize(nccl);
+        if (code == ncclSuccess || code == ncclInProgress) {
+            code = dpari_nccl_through(api, nccl, &context->comm.status, context->comm.timeout_s);
+        }
+    }
+    if (code == ncclSuccess) {
+        context->nccl = NULL;
+        (void)api->CommDestroy(nccl);
+    } else {
+        dpari_nccl_abort_comm(context);
+    }
+}
+
+DPARI_INTERNAL void dpari_nccl_retire(dpari_nccl_ctx *context)
+{
+    dpari_nccl_destroy(context);
+    if (context->ends == 1) {
+        dpari_on_end_all(&context->comm);
+        context->next = context->world->closed;
+        context->world->closed = context;
+    } else {
+        dpari_nccl_kept_free(dpari_ended_keep(&context->world->kept, &context->comm));
+    }
+}
+
+/* ==== nccl/split.c ==== */
 
 typedef struct dpari_nccl_row {
     int32_t color, key;
     int32_t world;
 } dpari_nccl_row;
-
-/* Returns the name of `part`, which split `number` of the context made. The name is the same on all
- * its ranks, and differs from those of all other communicators of the job, including those that
- * other ranks split off. */
-static uint64_t dpari_nccl_name(const dpari_nccl_ctx *context, int64_t number,
-                                const dpari_nccl_ctx *part)
-{
-    uint64_t h = (context->name ^ (uint64_t)number) * DPARI_NCCL_PRIME;
-    int32_t r;
-    for (r = 0; r < part->comm.size; r++) {
-        h = (h ^ h >> 32 ^ (uint64_t)part->member[r]) * DPARI_NCCL_PRIME;
-    }
-    return h == 0 ? 1 : h;
-}
 
 /* Gathers `bytes` from each rank into `all`, which already holds this rank's bytes at their
  * place. */
@@ -4427,7 +4954,8 @@ static dpar_status dpari_nccl_split_by_nccl(dpari_nccl_ctx *context, dpari_nccl_
     return status;
 }
 
-static dpar_status dpari_nccl_split(dpar_comm *comm, int32_t color, int32_t key, dpar_comm **out)
+DPARI_INTERNAL dpar_status dpari_nccl_split(dpar_comm *comm, int32_t color, int32_t key,
+                                            dpar_comm **out)
 {
     dpari_nccl_ctx *context = dpari_nccl_ctx_of(comm), *part = NULL;
     dpari_nccl_world *world = context->world;
@@ -4490,6 +5018,18 @@ static dpar_status dpari_nccl_split(dpar_comm *comm, int32_t color, int32_t key,
     *out = part != NULL ? &part->comm : NULL;
     return DPAR_OK;
 }
+
+DPARI_INTERNAL dpar_status dpari_nccl_cannot_shrink(dpar_comm *comm, dpar_comm **out, int32_t *was,
+                                                    dpar_why *why)
+{
+    (void)comm;
+    (void)out;
+    (void)was;
+    return dpari_say(DPAR_E_SYSTEM, why,
+                     "shrink: NCCL needs a list of the ranks that are gone: call dpar_nccl_shrink");
+}
+
+/* ==== nccl/nccl_shrink.c ==== */
 
 /* Locked. Makes a communicator without the ranks that are gone. If the context is broken, NCCL may
  * still be revoking it, so this first waits for that. The new communicator exists only once the
@@ -4582,83 +5122,7 @@ DPAR_API dpar_status dpar_nccl_shrink(dpar_comm *comm, const int32_t *gone, int3
     return DPAR_OK;
 }
 
-/* ---- other functions of a communicator ---- */
-
-DPAR_API cudaStream_t dpar_nccl_stream(const dpar_comm *comm)
-{
-    if (comm == NULL || strcmp(comm->engine.name, "nccl") != 0) {
-        return NULL;
-    }
-    return dpari_nccl_ctx_of(comm)->world->stream;
-}
-
-/* True if the memory can become a window. Only memory from ncclMemAlloc can: for other memory NCCL
- * returns an error, which may not be the case on all ranks. */
-static int dpari_nccl_windows(const dpari_nccl_ctx *context, const void *memory, int64_t bytes)
-{
-    const uintptr_t at = (uintptr_t)memory;
-    const dpari_nccl_memory *m;
-    if (context->world->api.CommWindowRegister == NULL || bytes % 4096 != 0 || at % 4096 != 0) {
-        return 0;
-    }
-    for (m = context->world->memory; m != NULL; m = m->next) {
-        if (m->owned && m->mem_alloc && at >= (uintptr_t)m->memory &&
-            at + (size_t)bytes <= (uintptr_t)m->memory + m->bytes) {
-            return 1;
-        }
-    }
-    return 0;
-}
-
-DPAR_API dpar_status dpar_nccl_register(dpar_comm *comm, void *memory, int64_t bytes)
-{
-    dpari_nccl_ctx *context;
-    dpari_nccl_memory *m;
-    const dpari_nccl_api *api;
-    ncclResult_t code = ncclSuccess;
-    dpar_status status = DPAR_OK;
-    if (comm == NULL || memory == NULL || bytes < 1 || strcmp(comm->engine.name, "nccl") != 0) {
-        return DPAR_E_ARG;
-    }
-    context = dpari_nccl_ctx_of(comm);
-    api = &context->world->api;
-    if (comm->status < 0 || api->CommRegister == NULL) {
-        return comm->status;
-    }
-    dpari_nccl_flush(context->world);
-    dpari_nccl_lock(context->world);
-    m = context->nccl != NULL ? dpari_nccl_note_memory(context, memory) : NULL;
-    if (m == NULL) {
-        status = comm->status;
-        if (status >= 0) {
-            status = dpari_say(DPAR_E_MEMORY, &comm->why,
-                               "dpar_nccl_register: no memory to record the registration (%ld "
-                               "bytes)",
-                               (int64_t)sizeof *m);
-        }
-        dpari_nccl_unlock(context->world);
-        return status;
-    }
-    m->ctx = context;
-    if (dpari_nccl_windows(context, memory, bytes)) {
-        code = api->CommWindowRegister(context->nccl, memory, (size_t)bytes, &m->window,
-                                       DPARI_NCCL_WIN_SYMMETRIC);
-        if (code == ncclSuccess || code == ncclInProgress) {
-            code = dpari_nccl_settle(context); /* the window exists only once NCCL has completed
-                                                  this */
-        }
-    }
-    if (code == ncclSuccess && m->window == NULL) {
-        code = api->CommRegister(context->nccl, memory, (size_t)bytes, &m->handle);
-        code = code == ncclInProgress ? dpari_nccl_settle(context) : code;
-    }
-    if (code != ncclSuccess) {
-        status = dpari_nccl_failed(context, "registering memory", code);
-        dpari_nccl_forget(context->world, m);
-    }
-    dpari_nccl_unlock(context->world);
-    return status;
-}
+/* ==== nccl/lent_memory.c ==== */
 
 /* ---- lent memory: memory that other devices of the node read directly ----
  *
@@ -4701,38 +5165,7 @@ DPAR_API dpar_status dpar_nccl_register(dpar_comm *comm, void *memory, int64_t b
  * set the flags of this rank, again and again, until everything that was enqueued has run. NCCL
  * keeps its mappings until the communicator is closed (dpari_nccl_stop). */
 
-enum {
-    DPARI_NCCL_SETS = 4,
-    DPARI_NCCL_GRAPH = 2,   /* set and part for graphs, */
-    DPARI_NCCL_BEFORE = 3,  /* and the set for the meeting before they write */
-    DPARI_NCCL_AT_ONCE = 64 /* the most flags in one call of the driver */
-};
-
-static int64_t dpari_nccl_flag_bytes(const dpari_nccl_ctx *context)
-{
-    return DPARI_NCCL_SETS * 4 * (int64_t)context->comm.size;
-}
-
-/* Locked. Sets all flags in the memory of broken communicators, so that no stream waits for a rank
- * that will not come. */
-static void dpari_nccl_free_waits(dpari_nccl_world *world)
-{
-    const dpari_nccl_memory *memory;
-    uint32_t left = 0;
-    for (memory = world->memory; memory != NULL && world->freeing != NULL; memory = memory->next) {
-        if (memory->near != NULL && memory->ctx != NULL && memory->ctx->comm.status < 0) {
-            const int64_t bytes = dpari_nccl_flag_bytes(memory->ctx);
-            char *at = (char *)memory->memory + memory->flags;
-            (void)cudaMemcpyAsync(at, at + bytes, (size_t)bytes, cudaMemcpyDefault, world->freeing);
-            left |= world->flying != NULL;
-        }
-    }
-    DPARI_STORE(&world->frees, left);
-}
-
-/* Waits, at most 10 s, until no kernel reads the memory that a broken communicator lends, before
- * NCCL unmaps it. */
-static void dpari_nccl_drain(dpari_nccl_ctx *context)
+DPARI_INTERNAL void dpari_nccl_drain(dpari_nccl_ctx *context)
 {
     dpari_nccl_world *world = context->world;
     const double until = dpari_os_now() + 10;
@@ -4856,7 +5289,8 @@ static dpar_status dpari_nccl_lend_out(dpari_nccl_ctx *context, void *memory, in
     return DPAR_OK;
 }
 
-static dpar_status dpari_nccl_lend(dpar_comm *comm, int64_t bytes, int32_t can, void **memory)
+DPARI_INTERNAL dpar_status dpari_nccl_lend(dpar_comm *comm, int64_t bytes, int32_t can,
+                                           void **memory)
 {
     dpari_nccl_ctx *context = dpari_nccl_ctx_of(comm);
     const int64_t more = 2 * dpari_nccl_flag_bytes(context);
@@ -4892,7 +5326,7 @@ static dpar_status dpari_nccl_lend(dpar_comm *comm, int64_t bytes, int32_t can, 
     return status;
 }
 
-static void *dpari_nccl_at_peer(dpar_comm *comm, void *memory, int32_t rank)
+DPARI_INTERNAL void *dpari_nccl_at_peer(dpar_comm *comm, void *memory, int32_t rank)
 {
     const dpari_nccl_memory *m = dpari_nccl_lent(dpari_nccl_ctx_of(comm), memory);
     return m != NULL && m->near != NULL && rank >= 0 && rank < comm->size ? m->near[rank] : NULL;
@@ -4970,8 +5404,8 @@ static dpar_status dpari_nccl_meet_in(dpari_nccl_ctx *context, const dpari_nccl_
     return status;
 }
 
-static dpar_status dpari_nccl_meet_near(dpar_comm *comm, void *memory, const int32_t *ranks,
-                                        int32_t n, dpar_work *work)
+DPARI_INTERNAL dpar_status dpari_nccl_meet_near(dpar_comm *comm, void *memory, const int32_t *ranks,
+                                                int32_t n, dpar_work *work)
 {
     dpari_nccl_ctx *context = dpari_nccl_ctx_of(comm);
     dpari_nccl_memory *m = dpari_nccl_lent(context, memory);
@@ -4996,8 +5430,9 @@ static dpar_status dpari_nccl_meet_near(dpar_comm *comm, void *memory, const int
     return status < 0 ? status : (dpar_status)m->part;
 }
 
-/* Writes a report: this rank's last operations, and those that other ranks have reported. */
-static void dpari_nccl_report(dpar_comm *comm, dpar_text *out)
+/* ==== nccl/report.c ==== */
+
+DPARI_INTERNAL void dpari_nccl_report(dpar_comm *comm, dpar_text *out)
 {
     dpari_nccl_ctx *context = dpari_nccl_ctx_of(comm);
     dpari_nccl_world *world = context->world;
@@ -5049,7 +5484,7 @@ static int32_t dpari_nccl_nodes(const dpari_nccl_ctx *context)
     return nodes;
 }
 
-static void dpari_nccl_describe(dpar_comm *comm, dpar_text *out)
+DPARI_INTERNAL void dpari_nccl_describe(dpar_comm *comm, dpar_text *out)
 {
     const int32_t nodes = dpari_nccl_nodes(dpari_nccl_ctx_of(comm));
     dpar_text_put(out, ", a GPU each");
@@ -5062,227 +5497,7 @@ static void dpari_nccl_describe(dpar_comm *comm, dpar_text *out)
     dpar_text_put(out, nodes == 1 ? "" : ", between nodes the network");
 }
 
-/* Removes the context from its world: from the slots, the list, and the registered memory. Returns
- * the number of works that nobody has waited for. */
-static int32_t dpari_nccl_leave(dpari_nccl_ctx *context)
-{
-    dpari_nccl_world *world = context->world;
-    dpari_nccl_ctx **at = &world->comms;
-    dpari_nccl_memory *memory;
-    int32_t i, lost = 0;
-    dpari_nccl_lock(world);
-    for (i = 0; i < world->options.work_count; i++) {
-        dpari_nccl_slot *slot = &world->slots[i];
-        if (slot->ctx == context) {
-            slot->ctx = NULL;
-            lost += slot->works;
-            if (slot->works > 0) {
-                slot->works = 0;
-                dpari_nccl_slot_free(world, slot);
-            }
-        }
-    }
-    while (*at != context && *at != NULL) {
-        at = &(*at)->next;
-    }
-    if (*at == context) {
-        *at = context->next;
-    }
-    for (memory = world->memory; memory != NULL; memory = memory->next) {
-        if (memory->ctx == context) {
-            dpari_nccl_memory kept = *memory;
-            kept.owned = 0;
-            dpari_nccl_memory_end(world, &kept);
-            memory->ctx = NULL;
-            memory->near = NULL;
-        }
-    }
-    dpari_nccl_unlock(world);
-    return lost;
-}
-
-/* Ends the context's NCCL communicator: regularly, or by an abort if it is broken or the regular
- * end fails. */
-static void dpari_nccl_destroy(dpari_nccl_ctx *context)
-{
-    const dpari_nccl_api *api = &context->world->api;
-    ncclComm_t nccl = context->nccl;
-    ncclResult_t code;
-    if (nccl == NULL) {
-        return;
-    }
-    code = ncclInternalError;
-    if (context->comm.status >= 0) {
-        code = api->CommFinalize(nccl);
-        if (code == ncclSuccess || code == ncclInProgress) {
-            code = dpari_nccl_through(api, nccl, &context->comm.status, context->comm.timeout_s);
-        }
-    }
-    if (code == ncclSuccess) {
-        context->nccl = NULL;
-        (void)api->CommDestroy(nccl);
-    } else {
-        dpari_nccl_abort_comm(context);
-    }
-}
-
-/* Frees the context, which was removed from its world. If a thread is still aborting it, keeps it
- * until then. */
-static void dpari_nccl_retire(dpari_nccl_ctx *context)
-{
-    dpari_nccl_destroy(context);
-    if (context->ends == 1) {
-        dpari_on_end_all(&context->comm);
-        context->next = context->world->closed;
-        context->world->closed = context;
-    } else {
-        dpari_nccl_kept_free(dpari_ended_keep(&context->world->kept, &context->comm));
-    }
-}
-
-static dpar_status dpari_nccl_close(dpar_comm *comm)
-{
-    dpari_nccl_ctx *context = dpari_nccl_ctx_of(comm);
-    dpari_nccl_world *world = context->world;
-    dpar_status status = DPAR_OK;
-    int32_t lost = 0;
-    dpari_nccl_flush(world);
-    dpari_nccl_drain(context);
-    while (context->pending != NULL) {
-        dpar_work *work = context->pending;
-        context->pending = work->next;
-        dpari_nccl_finish(work, DPAR_E_ARG);
-        lost++;
-    }
-    if (comm->status >= 0) { /* a barrier after all operations, so that all ranks leave together */
-        dpar_call barrier;
-        dpari_nccl_slot *slot = NULL;
-        memset(&barrier, 0, sizeof barrier);
-        barrier.kind = DPAR_CALL_BARRIER;
-        barrier.root = DPARI_CLOSE;
-        barrier.type = DPAR_U8;
-        status = dpari_nccl_collective(context, &barrier, &slot);
-        if (status >= 0) {
-            status = dpari_nccl_await(slot);
-            dpari_nccl_let_go(world, slot);
-        }
-    }
-    dpari_nccl_lock(world);
-    dpari_nccl_say_broken(world);
-    dpari_nccl_unlock(world);
-    lost += dpari_nccl_leave(context);
-    dpari_nccl_retire(context);
-    if (world->comms == NULL) {
-        dpari_nccl_world_end(world);
-    }
-    return lost > 0 ? (dpar_status)DPAR_E_ARG : status;
-}
-
-/* ==== how ranks find each other ==== */
-
-/* Returns the status of the lowest rank of host that failed, and sets *said to its message.
- * Collective. */
-static dpar_status dpari_nccl_worst(dpar_comm *host, dpar_status mine, dpar_why *said)
-{
-    int32_t both[2], worst[2];
-    dpar_status status;
-    worst[0] = worst[1] = both[1] = 0;
-    both[0] = mine < 0 ? 1 : 0;
-    if (mine < 0) {
-        both[1] = host->size - host->rank; /* the largest: the first rank that failed */
-    }
-    status = dpar_all_reduce(host, both, worst, 2, DPAR_I32, DPAR_MAX, NULL);
-    if (status >= 0 && worst[0] != 0) {
-        const int32_t rank = host->size - worst[1];
-        struct {
-            int32_t status;
-            dpar_why why;
-        } told;
-        memset(&told, 0, sizeof told);
-        told.status = mine;
-        told.why = *said;
-        status = dpar_broadcast(host, &told, (int64_t)sizeof told, DPAR_U8, rank, NULL);
-        if (status >= 0) {
-            *said = told.why;
-            status = told.status;
-        }
-    }
-    if (status < 0 && worst[0] == 0) {
-        *said = host->why;
-    }
-    return status;
-}
-
-/* Returns a number for this machine, computed from the host's name and boot id, as NCCL does, and
- * from the network namespace. */
-static uint64_t dpari_nccl_this_node(void)
-{
-    char text[512];
-    dpari_site here;
-    int64_t n;
-    text[255] = 0;
-    if (gethostname(text, 255) != 0) {
-        text[0] = 0;
-    }
-    n = (int64_t)strlen(text);
-    dpari_site_here(&here);
-    if (dpari_site_read(&here, "/proc/sys/kernel/random/boot_id", text + n, 256) < 0) {
-        text[n] = 0;
-    }
-    /* Containers on one host may have separate networks, which a loopback interface does not
-     * connect. */
-    return dpari_nccl_hash(text) ^ dpari_os_namespace("net") * UINT64_C(0x9e3779b97f4a7c15);
-}
-
-static dpar_status dpari_nccl_by_host(dpar_comm *host, dpari_nccl_world *world,
-                                      dpari_nccl_ctx **out, dpar_why *said)
-{
-    const uint64_t mine = dpari_nccl_this_node();
-    dpar_status status = DPAR_OK;
-    int32_t r;
-    world->node = (uint64_t *)malloc((size_t)world->size * sizeof *world->node);
-    if (world->node == NULL) {
-        status = dpari_say(DPAR_E_MEMORY, said,
-                           "dpar_nccl_make: no memory for the node numbers of %d ranks (%ld bytes)",
-                           world->size, world->size * (int64_t)sizeof *world->node);
-    }
-    status = dpari_nccl_worst(host, status, said);
-    if (status < 0) {
-        return status;
-    }
-    status = dpar_all_gather(host, &mine, world->node, 1, DPAR_U64, NULL);
-    if (status < 0) {
-        *said = host->why;
-        return status;
-    }
-    if (host->rank == 0) {
-        for (r = 0; r < world->size && world->node[r] == mine; r++) {
-        }
-        world->side.local = r == world->size;
-        status = dpari_nccl_own_card(world, dpari_nccl_hash("host"), said);
-    }
-    status = dpari_nccl_worst(host, status, said);
-    if (status < 0) {
-        return status;
-    }
-    status =
-        dpar_broadcast(host, &world->side.card, (int64_t)sizeof world->side.card, DPAR_U8, 0, NULL);
-    if (status < 0) {
-        *said = host->why;
-        return status;
-    }
-    status = dpari_nccl_card_fits(world, &world->side.card, said);
-    if (status >= 0) {
-        status = dpari_nccl_side_make(world, said);
-    }
-    status = dpari_nccl_worst(host, status, said);
-    if (status < 0) {
-        return status;
-    }
-    dpari_nccl_watchdog(world);
-    status = dpari_nccl_begin_world(world, out, said);
-    return dpari_nccl_worst(host, status, said);
-}
+/* ==== nccl/store.c ==== */
 
 /* ---- torchrun's store: rank 0 stores the card, and the other ranks get it ----
  *
@@ -5298,6 +5513,7 @@ enum {
     DPARI_NCCL_ADD = 4,      /* key, a number of 8 bytes; answers with the sum */
     DPARI_NCCL_WAIT = 6 /* a number of keys and each key; answers with a byte once they exist */
 };
+
 #define DPARI_NCCL_STORE_MAGIC UINT32_C(0x3C85F7CE)
 
 typedef struct dpari_nccl_request {
@@ -5417,9 +5633,8 @@ static dpar_status dpari_nccl_reach_store(const dpar_nccl_rendezvous *m, int *fd
     return DPAR_OK;
 }
 
-/* Sends rank 0's bytes to all ranks over torchrun's store. */
-static dpar_status dpari_nccl_by_store(const dpar_nccl_rendezvous *m, void *bytes, size_t n,
-                                       double until, dpar_why *why)
+DPARI_INTERNAL dpar_status dpari_nccl_by_store(const dpar_nccl_rendezvous *m, void *bytes, size_t n,
+                                               double until, dpar_why *why)
 {
     int fd = -1, code;
     dpar_status status = dpari_nccl_reach_store(m, &fd, until, why);
@@ -5443,12 +5658,112 @@ static dpar_status dpari_nccl_by_store(const dpar_nccl_rendezvous *m, void *byte
                      m->address, m->port);
 }
 
-/* ---- the choice of a method ---- */
+/* ==== nccl/rendezvous.c ==== */
 
-/* Sets *m to the caller's values, fills in the missing ones from the environment, and selects a
- * method. */
-static dpar_status dpari_nccl_find_way(const dpar_nccl_rendezvous *given, dpar_nccl_rendezvous *m,
-                                       dpar_why *why)
+DPARI_INTERNAL dpar_status dpari_nccl_worst(dpar_comm *host, dpar_status mine, dpar_why *said)
+{
+    int32_t both[2], worst[2];
+    dpar_status status;
+    worst[0] = worst[1] = both[1] = 0;
+    both[0] = mine < 0 ? 1 : 0;
+    if (mine < 0) {
+        both[1] = host->size - host->rank; /* the largest: the first rank that failed */
+    }
+    status = dpar_all_reduce(host, both, worst, 2, DPAR_I32, DPAR_MAX, NULL);
+    if (status >= 0 && worst[0] != 0) {
+        const int32_t rank = host->size - worst[1];
+        struct {
+            int32_t status;
+            dpar_why why;
+        } told;
+        memset(&told, 0, sizeof told);
+        told.status = mine;
+        told.why = *said;
+        status = dpar_broadcast(host, &told, (int64_t)sizeof told, DPAR_U8, rank, NULL);
+        if (status >= 0) {
+            *said = told.why;
+            status = told.status;
+        }
+    }
+    if (status < 0 && worst[0] == 0) {
+        *said = host->why;
+    }
+    return status;
+}
+
+/* Returns a number for this machine, computed from the host's name and boot id, as NCCL does, and
+ * from the network namespace. */
+static uint64_t dpari_nccl_this_node(void)
+{
+    char text[512];
+    dpari_site here;
+    int64_t n;
+    text[255] = 0;
+    if (gethostname(text, 255) != 0) {
+        text[0] = 0;
+    }
+    n = (int64_t)strlen(text);
+    dpari_site_here(&here);
+    if (dpari_site_read(&here, "/proc/sys/kernel/random/boot_id", text + n, 256) < 0) {
+        text[n] = 0;
+    }
+    /* Containers on one host may have separate networks, which a loopback interface does not
+     * connect. */
+    return dpari_nccl_hash(text) ^ dpari_os_namespace("net") * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+DPARI_INTERNAL dpar_status dpari_nccl_by_host(dpar_comm *host, dpari_nccl_world *world,
+                                              dpari_nccl_ctx **out, dpar_why *said)
+{
+    const uint64_t mine = dpari_nccl_this_node();
+    dpar_status status = DPAR_OK;
+    int32_t r;
+    world->node = (uint64_t *)malloc((size_t)world->size * sizeof *world->node);
+    if (world->node == NULL) {
+        status = dpari_say(DPAR_E_MEMORY, said,
+                           "dpar_nccl_make: no memory for the node numbers of %d ranks (%ld bytes)",
+                           world->size, world->size * (int64_t)sizeof *world->node);
+    }
+    status = dpari_nccl_worst(host, status, said);
+    if (status < 0) {
+        return status;
+    }
+    status = dpar_all_gather(host, &mine, world->node, 1, DPAR_U64, NULL);
+    if (status < 0) {
+        *said = host->why;
+        return status;
+    }
+    if (host->rank == 0) {
+        for (r = 0; r < world->size && world->node[r] == mine; r++) {
+        }
+        world->side.local = r == world->size;
+        status = dpari_nccl_own_card(world, dpari_nccl_hash("host"), said);
+    }
+    status = dpari_nccl_worst(host, status, said);
+    if (status < 0) {
+        return status;
+    }
+    status =
+        dpar_broadcast(host, &world->side.card, (int64_t)sizeof world->side.card, DPAR_U8, 0, NULL);
+    if (status < 0) {
+        *said = host->why;
+        return status;
+    }
+    status = dpari_nccl_card_fits(world, &world->side.card, said);
+    if (status >= 0) {
+        status = dpari_nccl_side_make(world, said);
+    }
+    status = dpari_nccl_worst(host, status, said);
+    if (status < 0) {
+        return status;
+    }
+    dpari_nccl_watchdog(world);
+    status = dpari_nccl_begin_world(world, out, said);
+    return dpari_nccl_worst(host, status, said);
+}
+
+DPARI_INTERNAL dpar_status dpari_nccl_find_way(const dpar_nccl_rendezvous *given,
+                                               dpar_nccl_rendezvous *m, dpar_why *why)
 {
     const char *port = getenv("DPAR_NCCL_PORT");
     dpar_launcher_info job;
@@ -5599,9 +5914,8 @@ static dpar_status dpari_nccl_by_port(dpari_nccl_world *world, const dpar_nccl_r
     return status;
 }
 
-/* Makes the first communicator of ranks that are not all on this node, or have a broadcast. */
-static dpar_status dpari_nccl_meet(dpari_nccl_world *world, const dpar_nccl_rendezvous *m,
-                                   dpari_nccl_ctx **out, dpar_why *why)
+DPARI_INTERNAL dpar_status dpari_nccl_meet(dpari_nccl_world *world, const dpar_nccl_rendezvous *m,
+                                           dpari_nccl_ctx **out, dpar_why *why)
 {
     dpar_status status;
     if (m->method == DPAR_NCCL_ID) {
@@ -5618,6 +5932,60 @@ static dpar_status dpari_nccl_meet(dpari_nccl_world *world, const dpar_nccl_rend
     return dpari_nccl_begin_world(world, out, why);
 }
 
+/* ==== nccl/nccl_make.c ==== */
+
+/* How the engine works.
+ *
+ * dpar_nccl_make creates a dpari_nccl_world, to which all communicators belong that are split from
+ * the first one; each is a dpari_nccl_ctx. A call of dpar takes a dpari_nccl_slot: two events,
+ * between which its work is enqueued on the world's stream. That stream waits for the first event,
+ * which is recorded on the compute stream; dpar_wait makes the compute stream wait for the second
+ * one. NCCL communicators are non-blocking, so that no call of NCCL can hang: dpari_nccl_settle
+ * polls until NCCL has completed a call.
+ *
+ * A thread, the watchdog, checks the operation at the head of the stream and aborts NCCL when its
+ * deadline has passed. It also runs the side channel: TCP connections between rank 0 and the other
+ * ranks, over which ranks compare their calls and report errors. The world's lock protects
+ * everything that both threads use; "Locked" in a comment means that the caller holds it. */
+
+static dpar_status dpari_nccl_close(dpar_comm *comm)
+{
+    dpari_nccl_ctx *context = dpari_nccl_ctx_of(comm);
+    dpari_nccl_world *world = context->world;
+    dpar_status status = DPAR_OK;
+    int32_t lost = 0;
+    dpari_nccl_flush(world);
+    dpari_nccl_drain(context);
+    while (context->pending != NULL) {
+        dpar_work *work = context->pending;
+        context->pending = work->next;
+        dpari_nccl_finish(work, DPAR_E_ARG);
+        lost++;
+    }
+    if (comm->status >= 0) { /* a barrier after all operations, so that all ranks leave together */
+        dpar_call barrier;
+        dpari_nccl_slot *slot = NULL;
+        memset(&barrier, 0, sizeof barrier);
+        barrier.kind = DPAR_CALL_BARRIER;
+        barrier.root = DPARI_CLOSE;
+        barrier.type = DPAR_U8;
+        status = dpari_nccl_collective(context, &barrier, &slot);
+        if (status >= 0) {
+            status = dpari_nccl_await(slot);
+            dpari_nccl_let_go(world, slot);
+        }
+    }
+    dpari_nccl_lock(world);
+    dpari_nccl_say_broken(world);
+    dpari_nccl_unlock(world);
+    lost += dpari_nccl_leave(context);
+    dpari_nccl_retire(context);
+    if (world->comms == NULL) {
+        dpari_nccl_world_end(world);
+    }
+    return lost > 0 ? (dpar_status)DPAR_E_ARG : status;
+}
+
 /* Frees what a failed dpar_nccl_make has made. */
 static void dpari_nccl_undo(dpari_nccl_world *world, dpari_nccl_ctx *context)
 {
@@ -5630,16 +5998,41 @@ static void dpari_nccl_undo(dpari_nccl_world *world, dpari_nccl_ctx *context)
     }
 }
 
+static void dpari_nccl_table(dpar_engine *e)
+{
+    memset(e, 0, sizeof *e);
+    memcpy(e->name, "nccl", 5);
+    e->run = dpari_nccl_run_call;
+    e->post = dpari_nccl_post;
+    e->test = dpari_nccl_test;
+    e->wait = dpari_nccl_wait;
+    e->batch = dpari_nccl_batch;
+    e->split = dpari_nccl_split;
+    e->shrink = dpari_nccl_cannot_shrink;
+    e->alloc = dpari_nccl_alloc;
+    e->release = dpari_nccl_release;
+    e->progress = dpari_nccl_progress;
+    e->abort = dpari_nccl_abort;
+    e->report = dpari_nccl_report;
+    e->describe = dpari_nccl_describe;
+    e->close = dpari_nccl_close;
+    e->alloc_shared = dpari_nccl_lend;
+    e->peer_address = dpari_nccl_at_peer;
+    e->sync_peers = dpari_nccl_meet_near;
+}
+
 /* dpar_nccl_make with a host communicator. */
 static dpar_status dpari_nccl_make_over(dpar_comm *host, const dpar_nccl_desc *options,
                                         dpar_comm **out, dpar_why *why)
 {
     dpari_nccl_world *world = NULL;
     dpari_nccl_ctx *context = NULL;
+    dpar_engine engine;
     dpar_why said;
     dpar_status status;
     memset(&said, 0, sizeof said);
-    status = dpari_nccl_world_make(host->rank, host->size, options, &world, &said);
+    dpari_nccl_table(&engine);
+    status = dpari_nccl_world_make(host->rank, host->size, options, &engine, &world, &said);
     status = dpari_nccl_worst(host, status, &said);
     if (status >= 0) {
         status = dpari_nccl_by_host(host, world, &context, &said);
@@ -5676,6 +6069,7 @@ static dpar_status dpari_nccl_make_by_rendezvous(const dpar_nccl_desc *options, 
 {
     dpari_nccl_world *world = NULL;
     dpari_nccl_ctx *context = NULL;
+    dpar_engine engine;
     dpar_nccl_rendezvous m;
     dpar_status status = dpari_nccl_find_way(options != NULL ? options->rendezvous : NULL, &m, why);
     if (status < 0) {
@@ -5684,7 +6078,8 @@ static dpar_status dpari_nccl_make_by_rendezvous(const dpar_nccl_desc *options, 
     if (m.method == DPAR_NCCL_NODE) {
         return dpari_nccl_by_node(options, out, why);
     }
-    status = dpari_nccl_world_make(m.rank, m.size, options, &world, why);
+    dpari_nccl_table(&engine);
+    status = dpari_nccl_world_make(m.rank, m.size, options, &engine, &world, why);
     if (status >= 0) {
         status = dpari_nccl_meet(world, &m, &context, why);
     }
@@ -5708,13 +6103,15 @@ DPAR_API dpar_status dpar_nccl_make(dpar_comm *host, const dpar_nccl_desc *desc,
     return dpari_nccl_make_over(host, desc, comm, dpari_why_of(host, why));
 }
 
-/* ==== the report about NCCL's choices ==== */
-
-static int dpari_nccl_starts(const char *at, const char *end, const char *word)
+DPAR_API cudaStream_t dpar_nccl_stream(const dpar_comm *comm)
 {
-    const size_t n = strlen(word);
-    return (size_t)(end - at) >= n && memcmp(at, word, n) == 0;
+    if (comm == NULL || strcmp(comm->engine.name, "nccl") != 0) {
+        return NULL;
+    }
+    return dpari_nccl_ctx_of(comm)->world->stream;
 }
+
+/* ==== nccl/nccl_doctor.c ==== */
 
 /* Numbers of channels by transport, as NCCL logs them with NCCL_DEBUG=INFO. */
 typedef struct dpari_nccl_transport {
@@ -5723,6 +6120,12 @@ typedef struct dpari_nccl_transport {
     char network[40];                    /* name in "Using network ...": Socket, IB, AWS Libfabric;
                                             "" if there is none */
 } dpari_nccl_transport;
+
+static int dpari_nccl_starts(const char *at, const char *end, const char *word)
+{
+    const size_t n = strlen(word);
+    return (size_t)(end - at) >= n && memcmp(at, word, n) == 0;
+}
 
 /* Counts the transport that follows "via ". */
 static void dpari_nccl_count_via(const char *by, const char *end, dpari_nccl_transport *out)

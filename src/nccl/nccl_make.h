@@ -97,40 +97,4 @@ DPAR_API dpar_status dpar_nccl_make(dpar_comm *host, const dpar_nccl_desc *desc,
  * Local. */
 DPAR_API cudaStream_t dpar_nccl_stream(const dpar_comm *comm);
 
-/* Registers device memory with NCCL until the communicator is closed, or the memory is passed to
- * dpar_comm_release. In each later operation either all ranks must use memory that they registered
- * in the same call, or none may.
- *
- * memory, bytes: `bytes` must be equal on all ranks. Memory from dpar_comm_alloc becomes a window
- *                if `bytes` is a multiple of 4096 and NCCL has windows (2.27). Other memory becomes
- *                a buffer (2.19). With older versions nothing happens.
- *
- * Collective. Fails with DPAR_E_ARG, without a message, if comm is of another engine, if comm or
- * memory is NULL, or if bytes is below 1. Fails with DPAR_E_SYSTEM and NCCL's own message, or with
- * DPAR_E_MEMORY; both messages are in comm->why. */
-DPAR_API dpar_status dpar_nccl_register(dpar_comm *comm, void *memory, int64_t bytes);
-
-/* Makes a communicator of the ranks of comm, without the ranks that are lost. The others keep their
- * order.
- *
- * comm: made with desc.elastic = 1. It may be broken; free it afterwards as usual.
- * gone: [n] ranks of comm that are left out, in ascending order: at least one, and not this rank.
- *
- * Collective over the ranks that stay. Fails with DPAR_E_UNKNOWN if comm is not elastic or NCCL is
- * older than 2.27, and with DPAR_E_ARG if comm is of another engine, gone is not as described or
- * out is NULL. Fails with DPAR_E_TIMEOUT if not all ranks that stay call it before comm's deadline,
- * with DPAR_E_SYSTEM and NCCL's own message, or with DPAR_E_MEMORY. */
-DPAR_API dpar_status dpar_nccl_shrink(dpar_comm *comm, const int32_t *gone, int32_t n,
-                                      dpar_comm **out, dpar_why *why);
-
-/* Writes a report about NCCL, to follow the report of dpar_doctor. Each problem, for example that
- * NCCL uses sockets, is a line "WRONG: ... -> what to do". Returns the number of these lines. The
- * report names the version, features that it lacks, whether ranks share a device for tests, and the
- * transports found in desc.log_file. On rank 0 of comm it also tells where rank 0 listens.
- *
- * comm: may be NULL.
- *
- * Local. */
-DPAR_API int32_t dpar_nccl_doctor(dpar_comm *comm, dpar_text *out);
-
 #endif
