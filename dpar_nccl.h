@@ -390,6 +390,7 @@ typedef struct dpari_nccl_window_of *dpari_nccl_window;
 
 #define DPARI_NCCL_22902(X) X(GetPeerDevicePointer, (dpari_nccl_window, size_t, int, void **))
 
+/* The functions, NULL for those that the installed version lacks. */
 typedef struct dpari_nccl_api {
     void *library;
     int32_t version, room;
@@ -413,6 +414,7 @@ enum {
 
 /* Writes a version number as text: "2.28.9". */
 DPARI_INTERNAL void dpari_nccl_put_version(dpar_text *text, int32_t version);
+/* Loads the library, or takes the linked functions. Fails if it is missing or too old. */
 DPARI_INTERNAL dpar_status dpari_nccl_load(dpari_nccl_api *api, dpar_why *why);
 
 /* ==== nccl/state.h ==== */
@@ -462,13 +464,18 @@ typedef struct dpari_nccl_slot {
                          delay it; negative before that */
 } dpari_nccl_slot;
 
+/* What reports and messages tell of an operation, and what ranks compare. */
+typedef struct dpari_nccl_record {
+    int64_t sequence, count;
+    int32_t kind, type, op, root, tag, varies;
+    int32_t state; /* DPAR_MORE while in progress, then the status with which it ended */
+    int32_t room;
+} dpari_nccl_record;
+
 /* The position of a rank in a communicator, as that rank reports it. */
 typedef struct dpari_nccl_note {
     uint64_t comm;
-    int64_t sequence, count;
-    int32_t waits; /* 1: the rank waits in this operation; 0: this is the last one that it
-                      finished */
-    int32_t kind, type, op, root, tag, varies, room;
+    dpari_nccl_record last; /* in state DPAR_MORE if the rank waits in it */
 } dpari_nccl_note;
 
 /* ---- the side channel ---- */
@@ -496,6 +503,7 @@ typedef struct dpari_nccl_bits {
     uint64_t word[2];
 } dpari_nccl_bits;
 
+/* A message of the side channel: the same bytes in each direction. */
 typedef struct dpari_nccl_message {
     uint64_t magic, job;
     int32_t kind, rank, size, status;
@@ -549,6 +557,7 @@ typedef struct dpari_nccl_knock {
     dpari_nccl_message in;
 } dpari_nccl_knock;
 
+/* The side channel of a rank. */
 typedef struct dpari_nccl_side {
     int listener;            /* on rank 0: the socket that listens, or -1 */
     int32_t local;           /* 1: all ranks are on this node, and rank 0 listens only there */
@@ -570,6 +579,7 @@ enum { DPARI_NCCL_GRACE = 1 };
 
 /* ---- memory, worlds, communicators ---- */
 
+/* Device memory that is allocated, registered or lent. */
 typedef struct dpari_nccl_memory {
     struct dpari_nccl_memory *next;
     dpari_nccl_ctx *ctx; /* the communicator with which it is registered, or NULL */
@@ -593,10 +603,12 @@ enum {
     DPARI_NCCL_AT_ONCE = 64 /* the most flags in one call of the driver */
 };
 
+/* A part of the page-locked memory for messages that is in use. */
 typedef struct dpari_nccl_used {
     int64_t begin, bytes;
 } dpari_nccl_used;
 
+/* What all communicators share that were split from one. */
 struct dpari_nccl_world {
     dpari_nccl_api api;
     dpar_engine engine; /* of all its communicators */
@@ -631,12 +643,6 @@ struct dpari_nccl_world {
     int wake[2];     /* a pipe that wakes the watchdog */
 };
 
-typedef struct dpari_nccl_record {
-    int64_t sequence, count;
-    int32_t kind, type, op, root, tag;
-    int32_t state; /* DPAR_MORE while in progress, then the status with which it ended */
-} dpari_nccl_record;
-
 /* The part of an operation on host memory that is exchanged with one rank. */
 typedef struct dpari_nccl_piece {
     const char *from;
@@ -644,6 +650,7 @@ typedef struct dpari_nccl_piece {
     int64_t give, take; /* bytes */
 } dpari_nccl_piece;
 
+/* A communicator. */
 struct dpari_nccl_ctx {
     dpar_comm comm;
     dpari_nccl_world *world;
@@ -668,6 +675,7 @@ struct dpari_nccl_ctx {
     dpari_nccl_record ring[DPARI_NCCL_RING];
 };
 
+/* Returns the state of a communicator. */
 DPARI_FN dpari_nccl_ctx *dpari_nccl_ctx_of(const dpar_comm *comm)
 {
     return (dpari_nccl_ctx *)comm->context;
@@ -676,6 +684,20 @@ DPARI_FN dpari_nccl_ctx *dpari_nccl_ctx_of(const dpar_comm *comm)
 DPARI_FN int64_t dpari_nccl_bytes(int32_t type, int64_t n)
 {
     return n * dpar_type_bytes(type);
+}
+
+DPARI_FN void dpari_nccl_record_of(const dpar_call *call, int64_t sequence, dpari_nccl_record *r)
+{
+    memset(r, 0, sizeof *r);
+    r->sequence = sequence;
+    r->count = call->count;
+    r->kind = call->kind;
+    r->type = call->type;
+    r->op = call->op;
+    r->root = call->root;
+    r->tag = call->tag;
+    r->varies = call->variable_counts;
+    r->state = DPAR_MORE;
 }
 
 /* Stores the slot in the work: work->state[0] holds it, and work->state[2] the page-locked memory
@@ -704,6 +726,7 @@ DPARI_FN char *dpari_nccl_letter_of(const dpar_work *work)
     return letter;
 }
 
+/* The lock protects everything that both the watchdog and the callers' threads use. */
 DPARI_FN void dpari_nccl_lock(dpari_nccl_world *world)
 {
     (void)pthread_mutex_lock(&world->lock);
@@ -722,9 +745,12 @@ DPARI_FN void dpari_nccl_unlock(dpari_nccl_world *world)
  * last error, if it has one. */
 DPARI_INTERNAL void dpari_nccl_say(const dpari_nccl_api *api, dpar_why *why, const char *doing,
                                    ncclResult_t code);
+/* The same for a call of CUDA. Returns the status, and clears CUDA's error. */
 DPARI_INTERNAL dpar_status dpari_nccl_cuda_says(dpar_why *why, const char *doing, cudaError_t code);
+/* Sets the communicator's message and returns the status, without breaking it. */
 DPARI_INTERNAL dpar_status dpari_nccl_refuse(dpari_nccl_ctx *context, dpar_status status,
                                              const char *what);
+/* Returns the bytes of all flags behind lent memory. */
 DPARI_INTERNAL int64_t dpari_nccl_flag_bytes(const dpari_nccl_ctx *context);
 
 /* Locked. Sets all flags in the memory of broken communicators, so that no stream waits for a rank
@@ -750,6 +776,7 @@ DPARI_INTERNAL dpar_status dpari_nccl_break(dpari_nccl_ctx *context, dpar_status
  * that call fail. */
 DPARI_INTERNAL dpar_status dpari_nccl_failed(dpari_nccl_ctx *context, const char *doing,
                                              ncclResult_t code);
+/* Locked. Breaks the context because a call of CUDA failed. */
 DPARI_INTERNAL dpar_status dpari_nccl_cuda_failed(dpari_nccl_ctx *context, const char *doing,
                                                   cudaError_t code);
 
@@ -757,6 +784,7 @@ DPARI_INTERNAL dpar_status dpari_nccl_cuda_failed(dpari_nccl_ctx *context, const
  * watchdog may break the context at the same time. */
 DPARI_INTERNAL dpar_status dpari_nccl_broke(dpari_nccl_ctx *context, dpar_status status,
                                             const char *text);
+/* The same as dpari_nccl_cuda_failed, for a caller that does not hold the lock. */
 DPARI_INTERNAL dpar_status dpari_nccl_cuda_broke(dpari_nccl_ctx *context, const char *doing,
                                                  cudaError_t code);
 
@@ -764,6 +792,7 @@ DPARI_INTERNAL dpar_status dpari_nccl_cuda_broke(dpari_nccl_ctx *context, const 
 
 /* settle - private: waits on the host until NCCL has completed a call. */
 
+/* Sleeps for 20 us. */
 DPARI_INTERNAL void dpari_nccl_nap(void);
 
 /* Polls an NCCL communicator that the watchdog does not know yet, until NCCL has completed the last
@@ -789,6 +818,7 @@ DPARI_INTERNAL ncclResult_t dpari_nccl_settle(dpari_nccl_ctx *context);
 /* Queries an event without ending a capture of this thread, and without leaving an error that the
  * thread's next CUDA call would report. */
 DPARI_INTERNAL cudaError_t dpari_nccl_query(cudaEvent_t event);
+/* True if the compute stream is being captured in a graph. */
 DPARI_INTERNAL int32_t dpari_nccl_capturing(const dpari_nccl_world *world);
 
 /* Locked. Recycles a slot that nobody needs any more. */
@@ -806,6 +836,7 @@ DPARI_INTERNAL dpari_nccl_slot *dpari_nccl_begin(dpari_nccl_ctx *context, const 
 
 /* Completes the enqueuing of an operation to which `works` works refer, and releases the lock. */
 DPARI_INTERNAL dpar_status dpari_nccl_end(dpari_nccl_slot *slot, int32_t works, dpar_status status);
+/* Ends the reference of one work to a slot. */
 DPARI_INTERNAL void dpari_nccl_let_go(dpari_nccl_world *world, dpari_nccl_slot *slot);
 
 /* Waits until the device has finished an operation. The watchdog checks the deadline; without a
@@ -829,18 +860,22 @@ typedef struct dpari_nccl_run {
     dpar_status status; /* the result of reduce_mem */
 } dpari_nccl_run;
 
+/* True if nothing has failed so far. */
 DPARI_INTERNAL int dpari_nccl_well(const dpari_nccl_run *run);
 
 /* Records the result of an NCCL call. Within a group ncclInProgress counts as success, because the
  * end of the group is polled. */
 DPARI_INTERNAL void dpari_nccl_took(dpari_nccl_run *run, ncclResult_t code, int grouped);
+/* Open and close a group of NCCL, in which sends and receives begin together. */
 DPARI_INTERNAL void dpari_nccl_open(dpari_nccl_run *run);
 DPARI_INTERNAL void dpari_nccl_shut(dpari_nccl_run *run);
+/* Enqueue a message, or a copy on this device, unless it is empty or something has failed. */
 DPARI_INTERNAL void dpari_nccl_send_bytes(dpari_nccl_run *run, const void *from, int64_t bytes,
                                           int32_t to);
 DPARI_INTERNAL void dpari_nccl_recv_bytes(dpari_nccl_run *run, void *to, int64_t bytes,
                                           int32_t from);
 DPARI_INTERNAL void dpari_nccl_copy(dpari_nccl_run *run, void *to, const void *from, int64_t bytes);
+/* Begins the enqueuing of a call. */
 DPARI_INTERNAL void dpari_nccl_run_init(dpari_nccl_run *run, dpari_nccl_ctx *context,
                                         const dpar_call *call);
 
@@ -855,7 +890,10 @@ enum {
     DPARI_NCCL_LIMIT = 64
 }; /* blocks in scratch memory have a multiple of this number of elements */
 
+/* Sets context->piece[r] to what the call exchanges with each rank r. */
 DPARI_INTERNAL void dpari_nccl_pieces(dpari_nccl_ctx *context, const dpar_call *call);
+/* Returns the bytes of the block of at most `block` bytes that begins at byte `at`; 0 at the
+ * end. */
 DPARI_INTERNAL int64_t dpari_nccl_rest(int64_t bytes, int64_t at, int64_t block);
 
 /* Returns the number of elements in the part of a reduction that rank r adds up, and sets *begin to
@@ -879,6 +917,7 @@ DPARI_INTERNAL int32_t dpari_nccl_place(dpari_nccl_ctx *context, const dpar_call
 
 /* Exchanges all pieces, in as many rounds as the staging memory requires. */
 DPARI_INTERNAL dpar_status dpari_nccl_host_move(dpari_nccl_ctx *context, const dpar_call *call);
+/* Runs a collective on host memory, and waits for it. */
 DPARI_INTERNAL dpar_status dpari_nccl_host(dpari_nccl_ctx *context, const dpar_call *call);
 
 /* ==== nccl/messages.h ==== */
@@ -910,8 +949,10 @@ DPARI_INTERNAL void dpari_nccl_flush(dpari_nccl_world *world);
 
 /* calls - private: the engine's functions that post, test and wait. */
 
+/* Do what dpar_test and dpar_wait do. */
 DPARI_INTERNAL dpar_status dpari_nccl_test(dpar_work *work);
 DPARI_INTERNAL dpar_status dpari_nccl_wait(dpar_work *work);
+/* Do what dpari_post does, with a work or without. */
 DPARI_INTERNAL dpar_status dpari_nccl_post(dpar_comm *comm, const dpar_call *call, dpar_work *work);
 DPARI_INTERNAL dpar_status dpari_nccl_run_call(dpar_comm *comm, const dpar_call *call);
 
@@ -919,19 +960,24 @@ DPARI_INTERNAL dpar_status dpari_nccl_run_call(dpar_comm *comm, const dpar_call 
  * them. */
 DPARI_INTERNAL dpar_status dpari_nccl_batch(dpar_comm *comm, const dpar_call *calls, int32_t n,
                                             dpar_work *works);
+/* Does nothing, because the device advances without calls of the host. */
 DPARI_INTERNAL dpar_status dpari_nccl_progress(dpar_comm *comm, int32_t on);
+/* Breaks the communicator. */
 DPARI_INTERNAL void dpari_nccl_abort(dpar_comm *comm, dpar_status status, const char *text);
 
 /* ==== nccl/memory.h ==== */
 
 /* memory - private: device memory from dpar_comm_alloc. */
 
+/* Locked. Adds memory to the world's list. Returns NULL if there is no host memory. */
 DPARI_INTERNAL dpari_nccl_memory *dpari_nccl_note_memory(dpari_nccl_ctx *context, void *at);
 
 /* Allocates zeroed device memory: from ncclMemAlloc, whose memory can be registered in every way,
  * or from cudaMalloc. */
 DPARI_INTERNAL dpar_status dpari_nccl_alloc(dpar_comm *comm, int64_t bytes, void **memory);
+/* Locked. Ends the registrations of memory, and frees it if it is from dpar_comm_alloc. */
 DPARI_INTERNAL void dpari_nccl_memory_end(dpari_nccl_world *world, dpari_nccl_memory *memory);
+/* Locked. Removes an entry from the world's list. */
 DPARI_INTERNAL void dpari_nccl_forget(dpari_nccl_world *world, dpari_nccl_memory *memory);
 
 /* Frees memory from dpar_comm_alloc and ends its registrations. First waits for everything that was
@@ -977,7 +1023,9 @@ DPARI_INTERNAL int dpari_nccl_poll(int fd, short events, double until);
  * way. */
 DPARI_INTERNAL int dpari_nccl_write(int fd, const void *from, size_t bytes, double until);
 DPARI_INTERNAL int dpari_nccl_read(int fd, void *to, size_t bytes, double until);
+/* Sets *a to 127.0.0.1. */
 DPARI_INTERNAL void dpari_nccl_loopback(dpari_nccl_address *a);
+/* Converts an address for the system. Returns its length. */
 DPARI_INTERNAL socklen_t dpari_nccl_socket_name(const dpari_nccl_address *a, int32_t port,
                                                 dpari_nccl_sockaddr *n);
 
@@ -996,7 +1044,9 @@ DPARI_INTERNAL int dpari_nccl_connect(const struct sockaddr *name, socklen_t byt
 
 /* position - private: the operation in which a rank is, as ranks compare it. */
 
-DPARI_INTERNAL void dpari_nccl_describe_note(dpar_text *text, const dpari_nccl_note *n);
+/* Appends an operation with all that ranks compare, such as its op, root and tag. */
+DPARI_INTERNAL void dpari_nccl_describe_record(dpar_text *text, const dpari_nccl_record *n);
+/* Returns the communicator with this name, or NULL. */
 DPARI_INTERNAL dpari_nccl_ctx *dpari_nccl_named(dpari_nccl_world *world, uint64_t name);
 
 /* Returns the operation at the head of the stream, or the one being enqueued if the stream is
@@ -1008,13 +1058,15 @@ DPARI_INTERNAL dpari_nccl_slot *dpari_nccl_head(const dpari_nccl_world *world);
 /* Sets *n to this rank's position in a communicator: in the operation at the head of the stream, or
  * past its last collective. */
 DPARI_INTERNAL void dpari_nccl_note_own(dpari_nccl_world *world, uint64_t name, dpari_nccl_note *n);
-DPARI_INTERNAL int dpari_nccl_same(const dpari_nccl_note *a, const dpari_nccl_note *b);
+/* True if two records are of the same call. */
+DPARI_INTERNAL int dpari_nccl_same(const dpari_nccl_record *a, const dpari_nccl_record *b);
 
 /* ==== nccl/side_messages.h ==== */
 
 /* side_messages - private: messages of the side channel: ranks compare their calls and report
  * errors. */
 
+/* Begins a message of this rank. */
 DPARI_INTERNAL void dpari_nccl_message_init(const dpari_nccl_world *world,
                                             dpari_nccl_message *message, int32_t kind);
 
@@ -1059,6 +1111,7 @@ DPARI_INTERNAL void dpari_nccl_mend(dpari_nccl_world *world);
 
 /* side_channel - private: TCP between rank 0 and the other ranks, used when something is wrong. */
 
+/* Allocates the side channel, and the pipe that wakes the watchdog. */
 DPARI_INTERNAL dpar_status dpari_nccl_side_make(dpari_nccl_world *world, dpar_why *why);
 
 /* Waits, without the lock, until something arrives or `seconds` have passed. */
@@ -1084,8 +1137,11 @@ DPARI_INTERNAL void dpari_nccl_watchdog(dpari_nccl_world *world);
 /* Reads DPAR_TEST_SHARE_GPU: returns 1 if ranks share a device as far as the version of NCCL
  * supports it, 2 ("hosts") if by the method that works with all versions, and 0 if they do not. */
 DPARI_INTERNAL int32_t dpari_nccl_shares(void);
+/* Frees the state of a communicator; dpari_nccl_kept_free does so for its handle, unless it is
+ * NULL. */
 DPARI_INTERNAL void dpari_nccl_ctx_free(dpari_nccl_ctx *context);
 DPARI_INTERNAL void dpari_nccl_kept_free(dpar_comm *comm);
+/* Ends the watchdog and the side channel, and frees the world. */
 DPARI_INTERNAL void dpari_nccl_world_end(dpari_nccl_world *world);
 
 /* Makes this rank's part of a world, without communication. Sets *out also on failure, unless there
@@ -1101,12 +1157,14 @@ DPARI_INTERNAL dpar_status dpari_nccl_world_make(int32_t rank, int32_t size,
 
 #define DPARI_NCCL_PRIME UINT64_C(1099511628211) /* the prime of the FNV-1a hash */
 
+/* Returns the 64-bit FNV-1a hash of a text, but never 0. */
 DPARI_INTERNAL uint64_t dpari_nccl_hash(const char *text);
 
 /* Makes rank 0's card, without the id, and begins to listen. If it cannot listen, the card has no
  * addresses, and there is no side channel. */
 DPARI_INTERNAL dpar_status dpari_nccl_card_begin(dpari_nccl_world *world, uint64_t job,
                                                  dpar_why *why);
+/* Stores an id of NCCL in this rank's card. */
 DPARI_INTERNAL dpar_status dpari_nccl_card_id(dpari_nccl_world *world, dpar_why *why);
 
 /* On rank 0: makes the card with the id. If that fails, the card reports it to the other ranks. */
@@ -1122,6 +1180,7 @@ DPARI_INTERNAL dpar_status dpari_nccl_card_fits(const dpari_nccl_world *world,
 
 /* communicator - private: makes and ends communicators. */
 
+/* Makes the state of a communicator. Returns NULL if there is no memory. */
 DPARI_INTERNAL dpari_nccl_ctx *dpari_nccl_ctx_make(dpari_nccl_world *world, int32_t rank,
                                                    int32_t size);
 
@@ -1130,6 +1189,7 @@ DPARI_INTERNAL dpar_status dpari_nccl_ctx_missing(dpar_why *why, const char *doi
 
 /* Appends the context to the world's communicators. */
 DPARI_INTERNAL void dpari_nccl_join(dpari_nccl_ctx *context);
+/* Sets *config to that of a communicator that does not block. */
 DPARI_INTERNAL void dpari_nccl_config(const dpari_nccl_world *world, ncclConfig_t *config);
 
 /* Returns the name of `part`, which split `number` of the context made. The name is the same on all
@@ -1154,8 +1214,10 @@ DPARI_INTERNAL void dpari_nccl_retire(dpari_nccl_ctx *context);
 
 /* split - private: splits a communicator. */
 
+/* Does what dpar_comm_split does. */
 DPARI_INTERNAL dpar_status dpari_nccl_split(dpar_comm *comm, int32_t color, int32_t key,
                                             dpar_comm **out);
+/* Refuses dpar_comm_shrink: NCCL needs a list of the lost ranks. */
 DPARI_INTERNAL dpar_status dpari_nccl_cannot_shrink(dpar_comm *comm, dpar_comm **out, int32_t *was,
                                                     dpar_why *why);
 
@@ -1166,9 +1228,12 @@ DPARI_INTERNAL dpar_status dpari_nccl_cannot_shrink(dpar_comm *comm, dpar_comm *
 /* Waits, at most 10 s, until no kernel reads the memory that a broken communicator lends, before
  * NCCL unmaps it. */
 DPARI_INTERNAL void dpari_nccl_drain(dpari_nccl_ctx *context);
+/* Allocates memory that other ranks may read: the engine's alloc_shared. */
 DPARI_INTERNAL dpar_status dpari_nccl_lend(dpar_comm *comm, int64_t bytes, int32_t can,
                                            void **memory);
+/* Returns the address at which this device reaches a rank's lent memory, or NULL. */
 DPARI_INTERNAL void *dpari_nccl_at_peer(dpar_comm *comm, void *memory, int32_t rank);
+/* Makes the devices of these ranks synchronise: the engine's sync_peers. */
 DPARI_INTERNAL dpar_status dpari_nccl_meet_near(dpar_comm *comm, void *memory, const int32_t *ranks,
                                                 int32_t n, dpar_work *work);
 
@@ -1178,6 +1243,7 @@ DPARI_INTERNAL dpar_status dpari_nccl_meet_near(dpar_comm *comm, void *memory, c
 
 /* Writes a report: this rank's last operations, and those that other ranks have reported. */
 DPARI_INTERNAL void dpari_nccl_report(dpar_comm *comm, dpar_text *out);
+/* Appends ", a GPU each on 2 nodes" and which paths NCCL uses. */
 DPARI_INTERNAL void dpari_nccl_describe(dpar_comm *comm, dpar_text *out);
 
 /* ==== nccl/store.h ==== */
@@ -1192,9 +1258,7 @@ DPARI_INTERNAL dpar_status dpari_nccl_by_store(const dpar_nccl_rendezvous *m, vo
 
 /* rendezvous - private: how ranks find each other: over a host communicator, or by other means. */
 
-/* Returns the status of the lowest rank of host that failed, and sets *said to its message.
- * Collective. */
-DPARI_INTERNAL dpar_status dpari_nccl_worst(dpar_comm *host, dpar_status mine, dpar_why *said);
+/* Makes the first communicator of the ranks of host. A failure is reported on all ranks. */
 DPARI_INTERNAL dpar_status dpari_nccl_by_host(dpar_comm *host, dpari_nccl_world *world,
                                               dpari_nccl_ctx **out, dpar_why *said);
 
@@ -1690,7 +1754,6 @@ DPARI_INTERNAL dpari_nccl_slot *dpari_nccl_begin(dpari_nccl_ctx *context, const 
 {
     dpari_nccl_world *world = context->world;
     dpari_nccl_slot *slot;
-    dpari_nccl_record *r;
     cudaError_t code;
     dpari_nccl_lock(world);
     slot = dpari_nccl_spare(context, status);
@@ -1717,15 +1780,7 @@ DPARI_INTERNAL dpari_nccl_slot *dpari_nccl_begin(dpari_nccl_ctx *context, const 
         dpari_nccl_unlock(world);
         return NULL;
     }
-    r = &context->ring[slot->number % DPARI_NCCL_RING];
-    r->sequence = slot->sequence;
-    r->count = call->count;
-    r->kind = call->kind;
-    r->type = call->type;
-    r->op = call->op;
-    r->root = call->root;
-    r->tag = call->tag;
-    r->state = DPAR_MORE;
+    dpari_nccl_record_of(call, slot->sequence, &context->ring[slot->number % DPARI_NCCL_RING]);
     world->entering = slot;
     return slot;
 }
@@ -3447,7 +3502,7 @@ DPARI_INTERNAL int dpari_nccl_connect(const struct sockaddr *name, socklen_t byt
 
 /* ==== nccl/position.c ==== */
 
-DPARI_INTERNAL void dpari_nccl_describe_note(dpar_text *text, const dpari_nccl_note *n)
+DPARI_INTERNAL void dpari_nccl_describe_record(dpar_text *text, const dpari_nccl_record *n)
 {
     dpari_operation_text(text, n->kind, n->sequence, n->type, n->count, n->root, n->tag);
     if (dpari_tag_compared(n->tag) != n->tag) {
@@ -3492,37 +3547,25 @@ DPARI_INTERNAL void dpari_nccl_note_own(dpari_nccl_world *world, uint64_t name, 
     int64_t i;
     memset(n, 0, sizeof *n);
     n->comm = name;
-    n->sequence = -1;
+    n->last.sequence = -1;
     if (context == NULL) {
         return;
     }
-    n->sequence = context->sequence - 1;
     for (i = context->records - 1; i >= 0 && i > context->records - DPARI_NCCL_RING; i--) {
-        const dpari_nccl_record *r = &context->ring[i % DPARI_NCCL_RING];
-        if (!dpari_kind_sends(r->kind)) {
-            n->kind = r->kind;
-            n->type = r->type;
-            n->op = r->op;
-            n->root = r->root;
-            n->tag = r->tag;
-            n->count = r->count;
+        if (!dpari_kind_sends(context->ring[i % DPARI_NCCL_RING].kind)) {
+            n->last = context->ring[i % DPARI_NCCL_RING];
             break;
         }
     }
+    n->last.sequence = context->sequence - 1;
+    n->last.state = DPAR_OK;
     if (slot != NULL && slot->ctx == context && slot->since >= 0) {
-        n->waits = 1;
-        n->kind = slot->call.kind;
-        n->type = slot->call.type;
-        n->op = slot->call.op;
-        n->root = slot->call.root;
-        n->tag = slot->call.tag;
-        n->count = slot->call.count;
-        n->varies = slot->call.variable_counts;
-        n->sequence = slot->messages ? n->sequence : slot->sequence;
+        dpari_nccl_record_of(&slot->call, slot->messages ? n->last.sequence : slot->sequence,
+                             &n->last);
     }
 }
 
-DPARI_INTERNAL int dpari_nccl_same(const dpari_nccl_note *a, const dpari_nccl_note *b)
+DPARI_INTERNAL int dpari_nccl_same(const dpari_nccl_record *a, const dpari_nccl_record *b)
 {
     return a->kind == b->kind && a->type == b->type && a->op == b->op && a->root == b->root &&
            dpari_tag_compared(a->tag) == dpari_tag_compared(b->tag) && a->varies == b->varies &&
@@ -3580,35 +3623,36 @@ DPARI_INTERNAL void dpari_nccl_tell(dpari_nccl_world *world, const dpari_nccl_me
  * the collective with the same number. */
 static void dpari_nccl_compare(dpari_nccl_world *world, int32_t rank)
 {
-    const dpari_nccl_note *a = &world->side.note[rank];
+    const dpari_nccl_note *note = world->side.note;
+    const dpari_nccl_record *a = &note[rank].last;
     dpari_nccl_message m;
     dpari_nccl_ctx *context;
     dpar_text t;
     int32_t r;
     for (r = 0; r < world->size; r++) {
-        const dpari_nccl_note *b = &world->side.note[r];
-        if (r == rank || !world->side.known[r] || a->comm != b->comm ||
-            a->sequence != b->sequence || !a->waits || !b->waits || dpari_kind_sends(a->kind) ||
-            dpari_kind_sends(b->kind) || dpari_nccl_same(a, b)) {
+        const dpari_nccl_record *b = &note[r].last;
+        if (r == rank || !world->side.known[r] || note[rank].comm != note[r].comm ||
+            a->sequence != b->sequence || a->state != DPAR_MORE || b->state != DPAR_MORE ||
+            dpari_kind_sends(a->kind) || dpari_kind_sends(b->kind) || dpari_nccl_same(a, b)) {
             continue;
         }
         dpari_nccl_message_init(world, &m, DPARI_NCCL_BROKEN);
         m.status = DPAR_E_MISMATCH;
-        m.note.comm = a->comm;
+        m.note.comm = note[rank].comm;
         dpar_text_init(&t, m.text, sizeof m.text);
         dpar_text_put(&t, "rank ");
         dpari_text_int(&t, r < rank ? r : rank);
         dpar_text_put(&t, " is in ");
-        dpari_nccl_describe_note(&t, r < rank ? b : a);
+        dpari_nccl_describe_record(&t, r < rank ? b : a);
         dpar_text_put(&t, ", rank ");
         dpari_text_int(&t, r < rank ? rank : r);
         dpar_text_put(&t, " in ");
-        dpari_nccl_describe_note(&t, r < rank ? a : b);
-        if (a->comm != 0) {
+        dpari_nccl_describe_record(&t, r < rank ? a : b);
+        if (m.note.comm != 0) {
             dpar_text_put(&t, " (ranks of the whole job)");
         }
         dpari_nccl_tell(world, &m, -1);
-        context = dpari_nccl_named(world, a->comm);
+        context = dpari_nccl_named(world, m.note.comm);
         if (context != NULL) {
             (void)dpari_nccl_break(context, DPAR_E_MISMATCH, m.text, 0);
         }
@@ -3725,7 +3769,7 @@ DPARI_INTERNAL void dpari_nccl_obey(dpari_nccl_world *world, int32_t k, dpari_nc
     case DPARI_NCCL_NOTE:
         dpari_nccl_heard(world, message);
         if (world->rank == 0) {
-            if (message->note.waits) {
+            if (message->note.last.state == DPAR_MORE) {
                 dpari_nccl_ask(world, message->note.comm);
             }
             dpari_nccl_compare(world, message->rank);
@@ -4111,7 +4155,7 @@ static void dpari_nccl_put_missing(dpar_text *text, dpari_nccl_world *world,
         const int32_t at = context->member[r];
         const dpari_nccl_note *b = &world->side.note[at];
         const int known = world->side.known[at] && b->comm == context->name;
-        if (r == context->comm.rank || (known && b->sequence >= slot->sequence)) {
+        if (r == context->comm.rank || (known && b->last.sequence >= slot->sequence)) {
             continue;
         }
         n++;
@@ -4121,9 +4165,9 @@ static void dpari_nccl_put_missing(dpar_text *text, dpari_nccl_world *world,
         dpar_text_put(text, "; rank ");
         dpari_text_int(text, r);
         dpar_text_put(text, known ? " has not reached it" : " does not answer");
-        if (known && b->sequence >= 0) {
-            dpar_text_put(text, b->waits ? ", it is in " : ", its last call is ");
-            dpari_nccl_describe_note(text, b);
+        if (known && b->last.sequence >= 0) {
+            dpar_text_put(text, b->last.state == DPAR_MORE ? ", it is in " : ", its last call is ");
+            dpari_nccl_describe_record(text, &b->last);
         }
     }
     if (n > 8) {
@@ -5459,12 +5503,12 @@ DPARI_INTERNAL void dpari_nccl_report(dpar_comm *comm, dpar_text *out)
     for (r = 0; world->side.known != NULL && r < comm->size; r++) {
         const dpari_nccl_note *n = &world->side.note[context->member[r]];
         if (r != comm->rank && world->side.known[context->member[r]] && n->comm == context->name &&
-            n->sequence >= 0) {
+            n->last.sequence >= 0) {
             dpar_text_put(out, "rank ");
             dpari_text_int(out, r);
-            dpar_text_put(out, n->waits ? " reported that it waits in "
-                                        : " reported that it has finished ");
-            dpari_nccl_describe_note(out, n);
+            dpar_text_put(out, n->last.state == DPAR_MORE ? " reported that it waits in "
+                                                          : " reported that it has finished ");
+            dpari_nccl_describe_record(out, &n->last);
             dpari_text_char(out, '\n');
         }
     }
@@ -5660,37 +5704,6 @@ DPARI_INTERNAL dpar_status dpari_nccl_by_store(const dpar_nccl_rendezvous *m, vo
 
 /* ==== nccl/rendezvous.c ==== */
 
-DPARI_INTERNAL dpar_status dpari_nccl_worst(dpar_comm *host, dpar_status mine, dpar_why *said)
-{
-    int32_t both[2], worst[2];
-    dpar_status status;
-    worst[0] = worst[1] = both[1] = 0;
-    both[0] = mine < 0 ? 1 : 0;
-    if (mine < 0) {
-        both[1] = host->size - host->rank; /* the largest: the first rank that failed */
-    }
-    status = dpar_all_reduce(host, both, worst, 2, DPAR_I32, DPAR_MAX, NULL);
-    if (status >= 0 && worst[0] != 0) {
-        const int32_t rank = host->size - worst[1];
-        struct {
-            int32_t status;
-            dpar_why why;
-        } told;
-        memset(&told, 0, sizeof told);
-        told.status = mine;
-        told.why = *said;
-        status = dpar_broadcast(host, &told, (int64_t)sizeof told, DPAR_U8, rank, NULL);
-        if (status >= 0) {
-            *said = told.why;
-            status = told.status;
-        }
-    }
-    if (status < 0 && worst[0] == 0) {
-        *said = host->why;
-    }
-    return status;
-}
-
 /* Returns a number for this machine, computed from the host's name and boot id, as NCCL does, and
  * from the network namespace. */
 static uint64_t dpari_nccl_this_node(void)
@@ -5724,7 +5737,7 @@ DPARI_INTERNAL dpar_status dpari_nccl_by_host(dpar_comm *host, dpari_nccl_world 
                            "dpar_nccl_make: no memory for the node numbers of %d ranks (%ld bytes)",
                            world->size, world->size * (int64_t)sizeof *world->node);
     }
-    status = dpari_nccl_worst(host, status, said);
+    status = dpari_agree(host, status, said);
     if (status < 0) {
         return status;
     }
@@ -5739,7 +5752,7 @@ DPARI_INTERNAL dpar_status dpari_nccl_by_host(dpar_comm *host, dpari_nccl_world 
         world->side.local = r == world->size;
         status = dpari_nccl_own_card(world, dpari_nccl_hash("host"), said);
     }
-    status = dpari_nccl_worst(host, status, said);
+    status = dpari_agree(host, status, said);
     if (status < 0) {
         return status;
     }
@@ -5753,13 +5766,13 @@ DPARI_INTERNAL dpar_status dpari_nccl_by_host(dpar_comm *host, dpari_nccl_world 
     if (status >= 0) {
         status = dpari_nccl_side_make(world, said);
     }
-    status = dpari_nccl_worst(host, status, said);
+    status = dpari_agree(host, status, said);
     if (status < 0) {
         return status;
     }
     dpari_nccl_watchdog(world);
     status = dpari_nccl_begin_world(world, out, said);
-    return dpari_nccl_worst(host, status, said);
+    return dpari_agree(host, status, said);
 }
 
 DPARI_INTERNAL dpar_status dpari_nccl_find_way(const dpar_nccl_rendezvous *given,
@@ -6033,7 +6046,7 @@ static dpar_status dpari_nccl_make_over(dpar_comm *host, const dpar_nccl_desc *o
     memset(&said, 0, sizeof said);
     dpari_nccl_table(&engine);
     status = dpari_nccl_world_make(host->rank, host->size, options, &engine, &world, &said);
-    status = dpari_nccl_worst(host, status, &said);
+    status = dpari_agree(host, status, &said);
     if (status >= 0) {
         status = dpari_nccl_by_host(host, world, &context, &said);
     }

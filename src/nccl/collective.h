@@ -12,7 +12,10 @@ enum {
     DPARI_NCCL_LIMIT = 64
 }; /* blocks in scratch memory have a multiple of this number of elements */
 
+/* Sets context->piece[r] to what the call exchanges with each rank r. */
 DPARI_INTERNAL void dpari_nccl_pieces(dpari_nccl_ctx *context, const dpar_call *call);
+/* Returns the bytes of the block of at most `block` bytes that begins at byte `at`; 0 at the
+ * end. */
 DPARI_INTERNAL int64_t dpari_nccl_rest(int64_t bytes, int64_t at, int64_t block);
 
 /* Returns the number of elements in the part of a reduction that rank r adds up, and sets *begin to

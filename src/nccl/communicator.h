@@ -7,6 +7,7 @@
 #include "../base/base.h"
 #include "state.h"
 
+/* Makes the state of a communicator. Returns NULL if there is no memory. */
 DPARI_INTERNAL dpari_nccl_ctx *dpari_nccl_ctx_make(dpari_nccl_world *world, int32_t rank,
                                                    int32_t size);
 
@@ -15,6 +16,7 @@ DPARI_INTERNAL dpar_status dpari_nccl_ctx_missing(dpar_why *why, const char *doi
 
 /* Appends the context to the world's communicators. */
 DPARI_INTERNAL void dpari_nccl_join(dpari_nccl_ctx *context);
+/* Sets *config to that of a communicator that does not block. */
 DPARI_INTERNAL void dpari_nccl_config(const dpari_nccl_world *world, ncclConfig_t *config);
 
 /* Returns the name of `part`, which split `number` of the context made. The name is the same on all

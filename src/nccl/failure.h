@@ -12,9 +12,12 @@
  * last error, if it has one. */
 DPARI_INTERNAL void dpari_nccl_say(const dpari_nccl_api *api, dpar_why *why, const char *doing,
                                    ncclResult_t code);
+/* The same for a call of CUDA. Returns the status, and clears CUDA's error. */
 DPARI_INTERNAL dpar_status dpari_nccl_cuda_says(dpar_why *why, const char *doing, cudaError_t code);
+/* Sets the communicator's message and returns the status, without breaking it. */
 DPARI_INTERNAL dpar_status dpari_nccl_refuse(dpari_nccl_ctx *context, dpar_status status,
                                              const char *what);
+/* Returns the bytes of all flags behind lent memory. */
 DPARI_INTERNAL int64_t dpari_nccl_flag_bytes(const dpari_nccl_ctx *context);
 
 /* Locked. Sets all flags in the memory of broken communicators, so that no stream waits for a rank
@@ -40,6 +43,7 @@ DPARI_INTERNAL dpar_status dpari_nccl_break(dpari_nccl_ctx *context, dpar_status
  * that call fail. */
 DPARI_INTERNAL dpar_status dpari_nccl_failed(dpari_nccl_ctx *context, const char *doing,
                                              ncclResult_t code);
+/* Locked. Breaks the context because a call of CUDA failed. */
 DPARI_INTERNAL dpar_status dpari_nccl_cuda_failed(dpari_nccl_ctx *context, const char *doing,
                                                   cudaError_t code);
 
@@ -47,6 +51,7 @@ DPARI_INTERNAL dpar_status dpari_nccl_cuda_failed(dpari_nccl_ctx *context, const
  * watchdog may break the context at the same time. */
 DPARI_INTERNAL dpar_status dpari_nccl_broke(dpari_nccl_ctx *context, dpar_status status,
                                             const char *text);
+/* The same as dpari_nccl_cuda_failed, for a caller that does not hold the lock. */
 DPARI_INTERNAL dpar_status dpari_nccl_cuda_broke(dpari_nccl_ctx *context, const char *doing,
                                                  cudaError_t code);
 

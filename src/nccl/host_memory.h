@@ -16,6 +16,7 @@ DPARI_INTERNAL int32_t dpari_nccl_place(dpari_nccl_ctx *context, const dpar_call
 
 /* Exchanges all pieces, in as many rounds as the staging memory requires. */
 DPARI_INTERNAL dpar_status dpari_nccl_host_move(dpari_nccl_ctx *context, const dpar_call *call);
+/* Runs a collective on host memory, and waits for it. */
 DPARI_INTERNAL dpar_status dpari_nccl_host(dpari_nccl_ctx *context, const dpar_call *call);
 
 #endif

@@ -61,6 +61,7 @@ typedef struct dpari_nccl_window_of *dpari_nccl_window;
 
 #define DPARI_NCCL_22902(X) X(GetPeerDevicePointer, (dpari_nccl_window, size_t, int, void **))
 
+/* The functions, NULL for those that the installed version lacks. */
 typedef struct dpari_nccl_api {
     void *library;
     int32_t version, room;
@@ -84,6 +85,7 @@ enum {
 
 /* Writes a version number as text: "2.28.9". */
 DPARI_INTERNAL void dpari_nccl_put_version(dpar_text *text, int32_t version);
+/* Loads the library, or takes the linked functions. Fails if it is missing or too old. */
 DPARI_INTERNAL dpar_status dpari_nccl_load(dpari_nccl_api *api, dpar_why *why);
 
 #endif

@@ -8,12 +8,15 @@
 #include "../comm/comm.h"
 #include "state.h"
 
+/* Locked. Adds memory to the world's list. Returns NULL if there is no host memory. */
 DPARI_INTERNAL dpari_nccl_memory *dpari_nccl_note_memory(dpari_nccl_ctx *context, void *at);
 
 /* Allocates zeroed device memory: from ncclMemAlloc, whose memory can be registered in every way,
  * or from cudaMalloc. */
 DPARI_INTERNAL dpar_status dpari_nccl_alloc(dpar_comm *comm, int64_t bytes, void **memory);
+/* Locked. Ends the registrations of memory, and frees it if it is from dpar_comm_alloc. */
 DPARI_INTERNAL void dpari_nccl_memory_end(dpari_nccl_world *world, dpari_nccl_memory *memory);
+/* Locked. Removes an entry from the world's list. */
 DPARI_INTERNAL void dpari_nccl_forget(dpari_nccl_world *world, dpari_nccl_memory *memory);
 
 /* Frees memory from dpar_comm_alloc and ends its registrations. First waits for everything that was

@@ -121,7 +121,7 @@ static dpar_status dpari_nccl_make_over(dpar_comm *host, const dpar_nccl_desc *o
     memset(&said, 0, sizeof said);
     dpari_nccl_table(&engine);
     status = dpari_nccl_world_make(host->rank, host->size, options, &engine, &world, &said);
-    status = dpari_nccl_worst(host, status, &said);
+    status = dpari_agree(host, status, &said);
     if (status >= 0) {
         status = dpari_nccl_by_host(host, world, &context, &said);
     }

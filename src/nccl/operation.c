@@ -102,7 +102,6 @@ DPARI_INTERNAL dpari_nccl_slot *dpari_nccl_begin(dpari_nccl_ctx *context, const 
 {
     dpari_nccl_world *world = context->world;
     dpari_nccl_slot *slot;
-    dpari_nccl_record *r;
     cudaError_t code;
     dpari_nccl_lock(world);
     slot = dpari_nccl_spare(context, status);
@@ -129,15 +128,7 @@ DPARI_INTERNAL dpari_nccl_slot *dpari_nccl_begin(dpari_nccl_ctx *context, const 
         dpari_nccl_unlock(world);
         return NULL;
     }
-    r = &context->ring[slot->number % DPARI_NCCL_RING];
-    r->sequence = slot->sequence;
-    r->count = call->count;
-    r->kind = call->kind;
-    r->type = call->type;
-    r->op = call->op;
-    r->root = call->root;
-    r->tag = call->tag;
-    r->state = DPAR_MORE;
+    dpari_nccl_record_of(call, slot->sequence, &context->ring[slot->number % DPARI_NCCL_RING]);
     world->entering = slot;
     return slot;
 }

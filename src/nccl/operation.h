@@ -11,6 +11,7 @@
 /* Queries an event without ending a capture of this thread, and without leaving an error that the
  * thread's next CUDA call would report. */
 DPARI_INTERNAL cudaError_t dpari_nccl_query(cudaEvent_t event);
+/* True if the compute stream is being captured in a graph. */
 DPARI_INTERNAL int32_t dpari_nccl_capturing(const dpari_nccl_world *world);
 
 /* Locked. Recycles a slot that nobody needs any more. */
@@ -28,6 +29,7 @@ DPARI_INTERNAL dpari_nccl_slot *dpari_nccl_begin(dpari_nccl_ctx *context, const 
 
 /* Completes the enqueuing of an operation to which `works` works refer, and releases the lock. */
 DPARI_INTERNAL dpar_status dpari_nccl_end(dpari_nccl_slot *slot, int32_t works, dpar_status status);
+/* Ends the reference of one work to a slot. */
 DPARI_INTERNAL void dpari_nccl_let_go(dpari_nccl_world *world, dpari_nccl_slot *slot);
 
 /* Waits until the device has finished an operation. The watchdog checks the deadline; without a

@@ -8,7 +8,7 @@
 #include "../comm/engine.h"
 #include "state.h"
 
-DPARI_INTERNAL void dpari_nccl_describe_note(dpar_text *text, const dpari_nccl_note *n)
+DPARI_INTERNAL void dpari_nccl_describe_record(dpar_text *text, const dpari_nccl_record *n)
 {
     dpari_operation_text(text, n->kind, n->sequence, n->type, n->count, n->root, n->tag);
     if (dpari_tag_compared(n->tag) != n->tag) {
@@ -53,37 +53,25 @@ DPARI_INTERNAL void dpari_nccl_note_own(dpari_nccl_world *world, uint64_t name, 
     int64_t i;
     memset(n, 0, sizeof *n);
     n->comm = name;
-    n->sequence = -1;
+    n->last.sequence = -1;
     if (context == NULL) {
         return;
     }
-    n->sequence = context->sequence - 1;
     for (i = context->records - 1; i >= 0 && i > context->records - DPARI_NCCL_RING; i--) {
-        const dpari_nccl_record *r = &context->ring[i % DPARI_NCCL_RING];
-        if (!dpari_kind_sends(r->kind)) {
-            n->kind = r->kind;
-            n->type = r->type;
-            n->op = r->op;
-            n->root = r->root;
-            n->tag = r->tag;
-            n->count = r->count;
+        if (!dpari_kind_sends(context->ring[i % DPARI_NCCL_RING].kind)) {
+            n->last = context->ring[i % DPARI_NCCL_RING];
             break;
         }
     }
+    n->last.sequence = context->sequence - 1;
+    n->last.state = DPAR_OK;
     if (slot != NULL && slot->ctx == context && slot->since >= 0) {
-        n->waits = 1;
-        n->kind = slot->call.kind;
-        n->type = slot->call.type;
-        n->op = slot->call.op;
-        n->root = slot->call.root;
-        n->tag = slot->call.tag;
-        n->count = slot->call.count;
-        n->varies = slot->call.variable_counts;
-        n->sequence = slot->messages ? n->sequence : slot->sequence;
+        dpari_nccl_record_of(&slot->call, slot->messages ? n->last.sequence : slot->sequence,
+                             &n->last);
     }
 }
 
-DPARI_INTERNAL int dpari_nccl_same(const dpari_nccl_note *a, const dpari_nccl_note *b)
+DPARI_INTERNAL int dpari_nccl_same(const dpari_nccl_record *a, const dpari_nccl_record *b)
 {
     return a->kind == b->kind && a->type == b->type && a->op == b->op && a->root == b->root &&
            dpari_tag_compared(a->tag) == dpari_tag_compared(b->tag) && a->varies == b->varies &&

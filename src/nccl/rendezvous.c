@@ -4,9 +4,9 @@
 #include "../base/arith.h"
 #include "../base/base.h"
 #include "../base/base_private.h"
-#include "../base/box.h"
 #include "../base/text.h"
 #include "../base/type.h"
+#include "../comm/agree.h"
 #include "../comm/comm.h"
 #include "../comm/job.h"
 #include "../comm/launch.h"
@@ -18,37 +18,6 @@
 #include "state.h"
 #include "store.h"
 #include "watchdog.h"
-
-DPARI_INTERNAL dpar_status dpari_nccl_worst(dpar_comm *host, dpar_status mine, dpar_why *said)
-{
-    int32_t both[2], worst[2];
-    dpar_status status;
-    worst[0] = worst[1] = both[1] = 0;
-    both[0] = mine < 0 ? 1 : 0;
-    if (mine < 0) {
-        both[1] = host->size - host->rank; /* the largest: the first rank that failed */
-    }
-    status = dpar_all_reduce(host, both, worst, 2, DPAR_I32, DPAR_MAX, NULL);
-    if (status >= 0 && worst[0] != 0) {
-        const int32_t rank = host->size - worst[1];
-        struct {
-            int32_t status;
-            dpar_why why;
-        } told;
-        memset(&told, 0, sizeof told);
-        told.status = mine;
-        told.why = *said;
-        status = dpar_broadcast(host, &told, (int64_t)sizeof told, DPAR_U8, rank, NULL);
-        if (status >= 0) {
-            *said = told.why;
-            status = told.status;
-        }
-    }
-    if (status < 0 && worst[0] == 0) {
-        *said = host->why;
-    }
-    return status;
-}
 
 /* Returns a number for this machine, computed from the host's name and boot id, as NCCL does, and
  * from the network namespace. */
@@ -83,7 +52,7 @@ DPARI_INTERNAL dpar_status dpari_nccl_by_host(dpar_comm *host, dpari_nccl_world 
                            "dpar_nccl_make: no memory for the node numbers of %d ranks (%ld bytes)",
                            world->size, world->size * (int64_t)sizeof *world->node);
     }
-    status = dpari_nccl_worst(host, status, said);
+    status = dpari_agree(host, status, said);
     if (status < 0) {
         return status;
     }
@@ -98,7 +67,7 @@ DPARI_INTERNAL dpar_status dpari_nccl_by_host(dpar_comm *host, dpari_nccl_world 
         world->side.local = r == world->size;
         status = dpari_nccl_own_card(world, dpari_nccl_hash("host"), said);
     }
-    status = dpari_nccl_worst(host, status, said);
+    status = dpari_agree(host, status, said);
     if (status < 0) {
         return status;
     }
@@ -112,13 +81,13 @@ DPARI_INTERNAL dpar_status dpari_nccl_by_host(dpar_comm *host, dpari_nccl_world 
     if (status >= 0) {
         status = dpari_nccl_side_make(world, said);
     }
-    status = dpari_nccl_worst(host, status, said);
+    status = dpari_agree(host, status, said);
     if (status < 0) {
         return status;
     }
     dpari_nccl_watchdog(world);
     status = dpari_nccl_begin_world(world, out, said);
-    return dpari_nccl_worst(host, status, said);
+    return dpari_agree(host, status, said);
 }
 
 DPARI_INTERNAL dpar_status dpari_nccl_find_way(const dpar_nccl_rendezvous *given,

@@ -9,9 +9,7 @@
 #include "nccl_make.h"
 #include "state.h"
 
-/* Returns the status of the lowest rank of host that failed, and sets *said to its message.
- * Collective. */
-DPARI_INTERNAL dpar_status dpari_nccl_worst(dpar_comm *host, dpar_status mine, dpar_why *said);
+/* Makes the first communicator of the ranks of host. A failure is reported on all ranks. */
 DPARI_INTERNAL dpar_status dpari_nccl_by_host(dpar_comm *host, dpari_nccl_world *world,
                                               dpari_nccl_ctx **out, dpar_why *said);
 

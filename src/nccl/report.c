@@ -37,12 +37,12 @@ DPARI_INTERNAL void dpari_nccl_report(dpar_comm *comm, dpar_text *out)
     for (r = 0; world->side.known != NULL && r < comm->size; r++) {
         const dpari_nccl_note *n = &world->side.note[context->member[r]];
         if (r != comm->rank && world->side.known[context->member[r]] && n->comm == context->name &&
-            n->sequence >= 0) {
+            n->last.sequence >= 0) {
             dpar_text_put(out, "rank ");
             dpari_text_int(out, r);
-            dpar_text_put(out, n->waits ? " reported that it waits in "
-                                        : " reported that it has finished ");
-            dpari_nccl_describe_note(out, n);
+            dpar_text_put(out, n->last.state == DPAR_MORE ? " reported that it waits in "
+                                                          : " reported that it has finished ");
+            dpari_nccl_describe_record(out, &n->last);
             dpari_text_char(out, '\n');
         }
     }

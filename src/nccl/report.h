@@ -9,6 +9,7 @@
 
 /* Writes a report: this rank's last operations, and those that other ranks have reported. */
 DPARI_INTERNAL void dpari_nccl_report(dpar_comm *comm, dpar_text *out);
+/* Appends ", a GPU each on 2 nodes" and which paths NCCL uses. */
 DPARI_INTERNAL void dpari_nccl_describe(dpar_comm *comm, dpar_text *out);
 
 #endif

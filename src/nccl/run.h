@@ -22,18 +22,22 @@ typedef struct dpari_nccl_run {
     dpar_status status; /* the result of reduce_mem */
 } dpari_nccl_run;
 
+/* True if nothing has failed so far. */
 DPARI_INTERNAL int dpari_nccl_well(const dpari_nccl_run *run);
 
 /* Records the result of an NCCL call. Within a group ncclInProgress counts as success, because the
  * end of the group is polled. */
 DPARI_INTERNAL void dpari_nccl_took(dpari_nccl_run *run, ncclResult_t code, int grouped);
+/* Open and close a group of NCCL, in which sends and receives begin together. */
 DPARI_INTERNAL void dpari_nccl_open(dpari_nccl_run *run);
 DPARI_INTERNAL void dpari_nccl_shut(dpari_nccl_run *run);
+/* Enqueue a message, or a copy on this device, unless it is empty or something has failed. */
 DPARI_INTERNAL void dpari_nccl_send_bytes(dpari_nccl_run *run, const void *from, int64_t bytes,
                                           int32_t to);
 DPARI_INTERNAL void dpari_nccl_recv_bytes(dpari_nccl_run *run, void *to, int64_t bytes,
                                           int32_t from);
 DPARI_INTERNAL void dpari_nccl_copy(dpari_nccl_run *run, void *to, const void *from, int64_t bytes);
+/* Begins the enqueuing of a call. */
 DPARI_INTERNAL void dpari_nccl_run_init(dpari_nccl_run *run, dpari_nccl_ctx *context,
                                         const dpar_call *call);
 

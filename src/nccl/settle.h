@@ -8,6 +8,7 @@
 #include "library.h"
 #include "state.h"
 
+/* Sleeps for 20 us. */
 DPARI_INTERNAL void dpari_nccl_nap(void);
 
 /* Polls an NCCL communicator that the watchdog does not know yet, until NCCL has completed the last

@@ -7,6 +7,7 @@
 #include "../base/base.h"
 #include "state.h"
 
+/* Allocates the side channel, and the pipe that wakes the watchdog. */
 DPARI_INTERNAL dpar_status dpari_nccl_side_make(dpari_nccl_world *world, dpar_why *why);
 
 /* Waits, without the lock, until something arrives or `seconds` have passed. */

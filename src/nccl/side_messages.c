@@ -61,35 +61,36 @@ DPARI_INTERNAL void dpari_nccl_tell(dpari_nccl_world *world, const dpari_nccl_me
  * the collective with the same number. */
 static void dpari_nccl_compare(dpari_nccl_world *world, int32_t rank)
 {
-    const dpari_nccl_note *a = &world->side.note[rank];
+    const dpari_nccl_note *note = world->side.note;
+    const dpari_nccl_record *a = &note[rank].last;
     dpari_nccl_message m;
     dpari_nccl_ctx *context;
     dpar_text t;
     int32_t r;
     for (r = 0; r < world->size; r++) {
-        const dpari_nccl_note *b = &world->side.note[r];
-        if (r == rank || !world->side.known[r] || a->comm != b->comm ||
-            a->sequence != b->sequence || !a->waits || !b->waits || dpari_kind_sends(a->kind) ||
-            dpari_kind_sends(b->kind) || dpari_nccl_same(a, b)) {
+        const dpari_nccl_record *b = &note[r].last;
+        if (r == rank || !world->side.known[r] || note[rank].comm != note[r].comm ||
+            a->sequence != b->sequence || a->state != DPAR_MORE || b->state != DPAR_MORE ||
+            dpari_kind_sends(a->kind) || dpari_kind_sends(b->kind) || dpari_nccl_same(a, b)) {
             continue;
         }
         dpari_nccl_message_init(world, &m, DPARI_NCCL_BROKEN);
         m.status = DPAR_E_MISMATCH;
-        m.note.comm = a->comm;
+        m.note.comm = note[rank].comm;
         dpar_text_init(&t, m.text, sizeof m.text);
         dpar_text_put(&t, "rank ");
         dpari_text_int(&t, r < rank ? r : rank);
         dpar_text_put(&t, " is in ");
-        dpari_nccl_describe_note(&t, r < rank ? b : a);
+        dpari_nccl_describe_record(&t, r < rank ? b : a);
         dpar_text_put(&t, ", rank ");
         dpari_text_int(&t, r < rank ? rank : r);
         dpar_text_put(&t, " in ");
-        dpari_nccl_describe_note(&t, r < rank ? a : b);
-        if (a->comm != 0) {
+        dpari_nccl_describe_record(&t, r < rank ? a : b);
+        if (m.note.comm != 0) {
             dpar_text_put(&t, " (ranks of the whole job)");
         }
         dpari_nccl_tell(world, &m, -1);
-        context = dpari_nccl_named(world, a->comm);
+        context = dpari_nccl_named(world, m.note.comm);
         if (context != NULL) {
             (void)dpari_nccl_break(context, DPAR_E_MISMATCH, m.text, 0);
         }
@@ -206,7 +207,7 @@ DPARI_INTERNAL void dpari_nccl_obey(dpari_nccl_world *world, int32_t k, dpari_nc
     case DPARI_NCCL_NOTE:
         dpari_nccl_heard(world, message);
         if (world->rank == 0) {
-            if (message->note.waits) {
+            if (message->note.last.state == DPAR_MORE) {
                 dpari_nccl_ask(world, message->note.comm);
             }
             dpari_nccl_compare(world, message->rank);

@@ -7,6 +7,7 @@
 #include "../base/arith.h"
 #include "state.h"
 
+/* Begins a message of this rank. */
 DPARI_INTERNAL void dpari_nccl_message_init(const dpari_nccl_world *world,
                                             dpari_nccl_message *message, int32_t kind);
 

@@ -20,7 +20,9 @@ DPARI_INTERNAL int dpari_nccl_poll(int fd, short events, double until);
  * way. */
 DPARI_INTERNAL int dpari_nccl_write(int fd, const void *from, size_t bytes, double until);
 DPARI_INTERNAL int dpari_nccl_read(int fd, void *to, size_t bytes, double until);
+/* Sets *a to 127.0.0.1. */
 DPARI_INTERNAL void dpari_nccl_loopback(dpari_nccl_address *a);
+/* Converts an address for the system. Returns its length. */
 DPARI_INTERNAL socklen_t dpari_nccl_socket_name(const dpari_nccl_address *a, int32_t port,
                                                 dpari_nccl_sockaddr *n);
 

@@ -56,13 +56,18 @@ typedef struct dpari_nccl_slot {
                          delay it; negative before that */
 } dpari_nccl_slot;
 
+/* What reports and messages tell of an operation, and what ranks compare. */
+typedef struct dpari_nccl_record {
+    int64_t sequence, count;
+    int32_t kind, type, op, root, tag, varies;
+    int32_t state; /* DPAR_MORE while in progress, then the status with which it ended */
+    int32_t room;
+} dpari_nccl_record;
+
 /* The position of a rank in a communicator, as that rank reports it. */
 typedef struct dpari_nccl_note {
     uint64_t comm;
-    int64_t sequence, count;
-    int32_t waits; /* 1: the rank waits in this operation; 0: this is the last one that it
-                      finished */
-    int32_t kind, type, op, root, tag, varies, room;
+    dpari_nccl_record last; /* in state DPAR_MORE if the rank waits in it */
 } dpari_nccl_note;
 
 /* ---- the side channel ---- */
@@ -90,6 +95,7 @@ typedef struct dpari_nccl_bits {
     uint64_t word[2];
 } dpari_nccl_bits;
 
+/* A message of the side channel: the same bytes in each direction. */
 typedef struct dpari_nccl_message {
     uint64_t magic, job;
     int32_t kind, rank, size, status;
@@ -143,6 +149,7 @@ typedef struct dpari_nccl_knock {
     dpari_nccl_message in;
 } dpari_nccl_knock;
 
+/* The side channel of a rank. */
 typedef struct dpari_nccl_side {
     int listener;            /* on rank 0: the socket that listens, or -1 */
     int32_t local;           /* 1: all ranks are on this node, and rank 0 listens only there */
@@ -164,6 +171,7 @@ enum { DPARI_NCCL_GRACE = 1 };
 
 /* ---- memory, worlds, communicators ---- */
 
+/* Device memory that is allocated, registered or lent. */
 typedef struct dpari_nccl_memory {
     struct dpari_nccl_memory *next;
     dpari_nccl_ctx *ctx; /* the communicator with which it is registered, or NULL */
@@ -187,10 +195,12 @@ enum {
     DPARI_NCCL_AT_ONCE = 64 /* the most flags in one call of the driver */
 };
 
+/* A part of the page-locked memory for messages that is in use. */
 typedef struct dpari_nccl_used {
     int64_t begin, bytes;
 } dpari_nccl_used;
 
+/* What all communicators share that were split from one. */
 struct dpari_nccl_world {
     dpari_nccl_api api;
     dpar_engine engine; /* of all its communicators */
@@ -225,12 +235,6 @@ struct dpari_nccl_world {
     int wake[2];     /* a pipe that wakes the watchdog */
 };
 
-typedef struct dpari_nccl_record {
-    int64_t sequence, count;
-    int32_t kind, type, op, root, tag;
-    int32_t state; /* DPAR_MORE while in progress, then the status with which it ended */
-} dpari_nccl_record;
-
 /* The part of an operation on host memory that is exchanged with one rank. */
 typedef struct dpari_nccl_piece {
     const char *from;
@@ -238,6 +242,7 @@ typedef struct dpari_nccl_piece {
     int64_t give, take; /* bytes */
 } dpari_nccl_piece;
 
+/* A communicator. */
 struct dpari_nccl_ctx {
     dpar_comm comm;
     dpari_nccl_world *world;
@@ -262,6 +267,7 @@ struct dpari_nccl_ctx {
     dpari_nccl_record ring[DPARI_NCCL_RING];
 };
 
+/* Returns the state of a communicator. */
 DPARI_FN dpari_nccl_ctx *dpari_nccl_ctx_of(const dpar_comm *comm)
 {
     return (dpari_nccl_ctx *)comm->context;
@@ -270,6 +276,20 @@ DPARI_FN dpari_nccl_ctx *dpari_nccl_ctx_of(const dpar_comm *comm)
 DPARI_FN int64_t dpari_nccl_bytes(int32_t type, int64_t n)
 {
     return n * dpar_type_bytes(type);
+}
+
+DPARI_FN void dpari_nccl_record_of(const dpar_call *call, int64_t sequence, dpari_nccl_record *r)
+{
+    memset(r, 0, sizeof *r);
+    r->sequence = sequence;
+    r->count = call->count;
+    r->kind = call->kind;
+    r->type = call->type;
+    r->op = call->op;
+    r->root = call->root;
+    r->tag = call->tag;
+    r->varies = call->variable_counts;
+    r->state = DPAR_MORE;
 }
 
 /* Stores the slot in the work: work->state[0] holds it, and work->state[2] the page-locked memory
@@ -298,6 +318,7 @@ DPARI_FN char *dpari_nccl_letter_of(const dpar_work *work)
     return letter;
 }
 
+/* The lock protects everything that both the watchdog and the callers' threads use. */
 DPARI_FN void dpari_nccl_lock(dpari_nccl_world *world)
 {
     (void)pthread_mutex_lock(&world->lock);

@@ -28,7 +28,7 @@ static void dpari_nccl_put_missing(dpar_text *text, dpari_nccl_world *world,
         const int32_t at = context->member[r];
         const dpari_nccl_note *b = &world->side.note[at];
         const int known = world->side.known[at] && b->comm == context->name;
-        if (r == context->comm.rank || (known && b->sequence >= slot->sequence)) {
+        if (r == context->comm.rank || (known && b->last.sequence >= slot->sequence)) {
             continue;
         }
         n++;
@@ -38,9 +38,9 @@ static void dpari_nccl_put_missing(dpar_text *text, dpari_nccl_world *world,
         dpar_text_put(text, "; rank ");
         dpari_text_int(text, r);
         dpar_text_put(text, known ? " has not reached it" : " does not answer");
-        if (known && b->sequence >= 0) {
-            dpar_text_put(text, b->waits ? ", it is in " : ", its last call is ");
-            dpari_nccl_describe_note(text, b);
+        if (known && b->last.sequence >= 0) {
+            dpar_text_put(text, b->last.state == DPAR_MORE ? ", it is in " : ", its last call is ");
+            dpari_nccl_describe_record(text, &b->last);
         }
     }
     if (n > 8) {

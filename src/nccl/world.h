@@ -12,8 +12,11 @@
 /* Reads DPAR_TEST_SHARE_GPU: returns 1 if ranks share a device as far as the version of NCCL
  * supports it, 2 ("hosts") if by the method that works with all versions, and 0 if they do not. */
 DPARI_INTERNAL int32_t dpari_nccl_shares(void);
+/* Frees the state of a communicator; dpari_nccl_kept_free does so for its handle, unless it is
+ * NULL. */
 DPARI_INTERNAL void dpari_nccl_ctx_free(dpari_nccl_ctx *context);
 DPARI_INTERNAL void dpari_nccl_kept_free(dpar_comm *comm);
+/* Ends the watchdog and the side channel, and frees the world. */
 DPARI_INTERNAL void dpari_nccl_world_end(dpari_nccl_world *world);
 
 /* Makes this rank's part of a world, without communication. Sets *out also on failure, unless there
