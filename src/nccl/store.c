@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* ---- torchrun's store: rank 0 stores the card, and the other ranks get it ----
  *
- * The agent of torchrun on the first node serves a TCPStore of PyTorch (2.1 or later) at
+ * The agent of torchrun on the first node serves a TCPStore of PyTorch (2.4 or later) at
  * MASTER_ADDR and MASTER_PORT. A request is one byte, which says what is wanted, and its arguments.
  * Numbers have the byte order of the machine; a text or a value is its length, 8 bytes, and its
  * bytes. The names of the queries are those of PyTorch's TCPStoreBackend.hpp. */
