@@ -317,7 +317,6 @@ DPAR_API int32_t dpar_nccl_doctor(dpar_comm *comm, dpar_text *out);
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -594,14 +593,6 @@ typedef struct dpari_nccl_memory {
     int32_t turns;     /* exchanges so far, outside of graphs */
     int32_t part;      /* the part that the last exchange used */
 } dpari_nccl_memory;
-
-/* Flags behind lent memory: lent_memory.c. */
-enum {
-    DPARI_NCCL_SETS = 4,
-    DPARI_NCCL_GRAPH = 2,   /* set and part for graphs, */
-    DPARI_NCCL_BEFORE = 3,  /* and the set for the meeting before they write */
-    DPARI_NCCL_AT_ONCE = 64 /* the most flags in one call of the driver */
-};
 
 /* A part of the page-locked memory for messages that is in use. */
 typedef struct dpari_nccl_used {
@@ -1433,6 +1424,8 @@ DPARI_INTERNAL dpar_status dpari_nccl_refuse(dpari_nccl_ctx *context, dpar_statu
 {
     return dpari_repeat(status, &context->comm.why, what);
 }
+
+enum { DPARI_NCCL_SETS = 4 }; /* of flags behind lent memory: lent_memory.c */
 
 DPARI_INTERNAL int64_t dpari_nccl_flag_bytes(const dpari_nccl_ctx *context)
 {
@@ -5168,9 +5161,9 @@ DPAR_API dpar_status dpar_nccl_shrink(dpar_comm *comm, const int32_t *gone, int3
 
 /* ==== nccl/lent_memory.c ==== */
 
-/* ---- lent memory: memory that other devices of the node read directly ----
+/* Memory that other devices of the node read directly.
  *
- * Lent memory is a window of NCCL's symmetric memory (2.27). The host can get its address at a peer
+ * It is a window of NCCL's symmetric memory (2.27). The host can get its address at a peer
  * (2.29.2). Behind the user's bytes there are four sets of 32-bit flags, one flag for each rank in
  * each set, and as many words of value 1. Flag [set][r] of this rank is alternately set by rank r's
  * device and cleared by this one:
@@ -5208,6 +5201,12 @@ DPAR_API dpar_status dpar_nccl_shrink(dpar_comm *comm, const int32_t *gone, int3
  * a meeting is an operation at the head of the stream like others. Then copies on another stream
  * set the flags of this rank, again and again, until everything that was enqueued has run. NCCL
  * keeps its mappings until the communicator is closed (dpari_nccl_stop). */
+
+enum {
+    DPARI_NCCL_GRAPH = 2,   /* set and part for graphs, */
+    DPARI_NCCL_BEFORE = 3,  /* and the set for the meeting before they write */
+    DPARI_NCCL_AT_ONCE = 64 /* the most flags in one call of the driver */
+};
 
 DPARI_INTERNAL void dpari_nccl_drain(dpari_nccl_ctx *context)
 {
@@ -5543,7 +5542,7 @@ DPARI_INTERNAL void dpari_nccl_describe(dpar_comm *comm, dpar_text *out)
 
 /* ==== nccl/store.c ==== */
 
-/* ---- torchrun's store: rank 0 stores the card, and the other ranks get it ----
+/* torchrun's store: rank 0 stores the card, and the other ranks get it.
  *
  * The agent of torchrun on the first node serves a TCPStore of PyTorch (2.4 or later) at
  * MASTER_ADDR and MASTER_PORT. A request is one byte, which says what is wanted, and its arguments.

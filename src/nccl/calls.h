@@ -4,7 +4,6 @@
 #define DPARI_NCCL_CALLS_H
 
 #include "../base/arith.h"
-#include "../base/base.h"
 #include "../comm/comm.h"
 
 /* Do what dpar_test and dpar_wait do. */

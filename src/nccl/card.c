@@ -2,7 +2,6 @@
 #include "card.h"
 
 #include "../base/arith.h"
-#include "../base/base.h"
 #include "../base/text.h"
 #include "../comm/os.h"
 #include "failure.h"

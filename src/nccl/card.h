@@ -4,7 +4,6 @@
 #define DPARI_NCCL_CARD_H
 
 #include "../base/arith.h"
-#include "../base/base.h"
 #include "state.h"
 
 #define DPARI_NCCL_PRIME UINT64_C(1099511628211) /* the prime of the FNV-1a hash */

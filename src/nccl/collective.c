@@ -2,7 +2,6 @@
 #include "collective.h"
 
 #include "../base/arith.h"
-#include "../base/base.h"
 #include "../base/box.h"
 #include "../base/type.h"
 #include "../comm/comm.h"

@@ -4,7 +4,6 @@
 #define DPARI_NCCL_COMMUNICATOR_H
 
 #include "../base/arith.h"
-#include "../base/base.h"
 #include "state.h"
 
 /* Makes the state of a communicator. Returns NULL if there is no memory. */

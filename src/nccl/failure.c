@@ -2,7 +2,6 @@
 #include "failure.h"
 
 #include "../base/arith.h"
-#include "../base/base.h"
 #include "../base/text.h"
 #include "../comm/os.h"
 #include "library.h"
@@ -36,6 +35,8 @@ DPARI_INTERNAL dpar_status dpari_nccl_refuse(dpari_nccl_ctx *context, dpar_statu
 {
     return dpari_repeat(status, &context->comm.why, what);
 }
+
+enum { DPARI_NCCL_SETS = 4 }; /* of flags behind lent memory: lent_memory.c */
 
 DPARI_INTERNAL int64_t dpari_nccl_flag_bytes(const dpari_nccl_ctx *context)
 {

@@ -4,7 +4,6 @@
 #define DPARI_NCCL_FAILURE_H
 
 #include "../base/arith.h"
-#include "../base/base.h"
 #include "library.h"
 #include "state.h"
 

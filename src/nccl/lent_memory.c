@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* ---- lent memory: memory that other devices of the node read directly ----
+/* Memory that other devices of the node read directly.
  *
- * Lent memory is a window of NCCL's symmetric memory (2.27). The host can get its address at a peer
+ * It is a window of NCCL's symmetric memory (2.27). The host can get its address at a peer
  * (2.29.2). Behind the user's bytes there are four sets of 32-bit flags, one flag for each rank in
  * each set, and as many words of value 1. Flag [set][r] of this rank is alternately set by rank r's
  * device and cleared by this one:
@@ -42,7 +42,6 @@
 #include "lent_memory.h"
 
 #include "../base/arith.h"
-#include "../base/base.h"
 #include "../base/box.h"
 #include "../base/type.h"
 #include "../comm/comm.h"
@@ -56,6 +55,12 @@
 #include "run.h"
 #include "settle.h"
 #include "state.h"
+
+enum {
+    DPARI_NCCL_GRAPH = 2,   /* set and part for graphs, */
+    DPARI_NCCL_BEFORE = 3,  /* and the set for the meeting before they write */
+    DPARI_NCCL_AT_ONCE = 64 /* the most flags in one call of the driver */
+};
 
 DPARI_INTERNAL void dpari_nccl_drain(dpari_nccl_ctx *context)
 {

@@ -4,7 +4,6 @@
 #define DPARI_NCCL_LENT_MEMORY_H
 
 #include "../base/arith.h"
-#include "../base/base.h"
 #include "../comm/comm.h"
 #include "state.h"
 

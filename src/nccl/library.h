@@ -5,7 +5,6 @@
 #define DPARI_NCCL_LIBRARY_H
 
 #include "../base/arith.h"
-#include "../base/base.h"
 #include "../base/text.h"
 #include "nccl_make.h"
 #include "system.h"

@@ -2,7 +2,6 @@
 #include "memory.h"
 
 #include "../base/arith.h"
-#include "../base/base.h"
 #include "../comm/comm.h"
 #include "failure.h"
 #include "library.h"

@@ -2,7 +2,6 @@
 #include "messages.h"
 
 #include "../base/arith.h"
-#include "../base/base.h"
 #include "../base/box.h"
 #include "../base/type.h"
 #include "../comm/comm.h"

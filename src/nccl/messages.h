@@ -5,7 +5,6 @@
 #define DPARI_NCCL_MESSAGES_H
 
 #include "../base/arith.h"
-#include "../base/base.h"
 #include "../comm/comm.h"
 #include "state.h"
 

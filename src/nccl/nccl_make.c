@@ -15,7 +15,6 @@
 #include "nccl_make.h"
 
 #include "../base/arith.h"
-#include "../base/base.h"
 #include "../base/type.h"
 #include "../comm/agree.h"
 #include "../comm/comm.h"

@@ -2,7 +2,6 @@
 #include "nccl_shrink.h"
 
 #include "../base/arith.h"
-#include "../base/base.h"
 #include "../comm/comm.h"
 #include "communicator.h"
 #include "failure.h"

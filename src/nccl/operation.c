@@ -2,7 +2,6 @@
 #include "operation.h"
 
 #include "../base/arith.h"
-#include "../base/base.h"
 #include "../comm/comm.h"
 #include "../comm/engine.h"
 #include "../comm/os.h"

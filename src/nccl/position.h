@@ -4,7 +4,6 @@
 #define DPARI_NCCL_POSITION_H
 
 #include "../base/arith.h"
-#include "../base/base.h"
 #include "../base/text.h"
 #include "state.h"
 

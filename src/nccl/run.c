@@ -2,7 +2,6 @@
 #include "run.h"
 
 #include "../base/arith.h"
-#include "../base/base.h"
 #include "../base/text.h"
 #include "../base/type.h"
 #include "../comm/comm.h"

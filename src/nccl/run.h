@@ -4,7 +4,6 @@
 #define DPARI_NCCL_RUN_H
 
 #include "../base/arith.h"
-#include "../base/base.h"
 #include "../comm/comm.h"
 #include "library.h"
 #include "state.h"

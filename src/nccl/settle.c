@@ -2,7 +2,6 @@
 #include "settle.h"
 
 #include "../base/arith.h"
-#include "../base/base.h"
 #include "../comm/os.h"
 #include "library.h"
 #include "state.h"

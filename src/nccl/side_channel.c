@@ -2,7 +2,6 @@
 #include "side_channel.h"
 
 #include "../base/arith.h"
-#include "../base/base.h"
 #include "../base/text.h"
 #include "../comm/os.h"
 #include "side_connections.h"

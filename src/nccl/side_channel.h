@@ -4,7 +4,6 @@
 #define DPARI_NCCL_SIDE_CHANNEL_H
 
 #include "../base/arith.h"
-#include "../base/base.h"
 #include "state.h"
 
 /* Allocates the side channel, and the pipe that wakes the watchdog. */

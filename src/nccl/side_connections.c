@@ -2,7 +2,6 @@
 #include "side_connections.h"
 
 #include "../base/arith.h"
-#include "../base/base.h"
 #include "../comm/os.h"
 #include "proof.h"
 #include "side_messages.h"

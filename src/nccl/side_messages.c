@@ -2,7 +2,6 @@
 #include "side_messages.h"
 
 #include "../base/arith.h"
-#include "../base/base.h"
 #include "../base/base_private.h"
 #include "../base/text.h"
 #include "../comm/engine.h"

@@ -2,7 +2,6 @@
 #include "split.h"
 
 #include "../base/arith.h"
-#include "../base/base.h"
 #include "../base/type.h"
 #include "../comm/comm.h"
 #include "../comm/engine.h"

@@ -4,7 +4,6 @@
 #define DPARI_NCCL_SPLIT_H
 
 #include "../base/arith.h"
-#include "../base/base.h"
 #include "../comm/comm.h"
 
 /* Does what dpar_comm_split does. */

@@ -4,7 +4,6 @@
 #define DPARI_NCCL_STATE_H
 
 #include "../base/arith.h"
-#include "../base/base.h"
 #include "../base/type.h"
 #include "../comm/comm.h"
 #include "../comm/engine.h"
@@ -186,14 +185,6 @@ typedef struct dpari_nccl_memory {
     int32_t turns;     /* exchanges so far, outside of graphs */
     int32_t part;      /* the part that the last exchange used */
 } dpari_nccl_memory;
-
-/* Flags behind lent memory: lent_memory.c. */
-enum {
-    DPARI_NCCL_SETS = 4,
-    DPARI_NCCL_GRAPH = 2,   /* set and part for graphs, */
-    DPARI_NCCL_BEFORE = 3,  /* and the set for the meeting before they write */
-    DPARI_NCCL_AT_ONCE = 64 /* the most flags in one call of the driver */
-};
 
 /* A part of the page-locked memory for messages that is in use. */
 typedef struct dpari_nccl_used {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* ---- torchrun's store: rank 0 stores the card, and the other ranks get it ----
+/* torchrun's store: rank 0 stores the card, and the other ranks get it.
  *
  * The agent of torchrun on the first node serves a TCPStore of PyTorch (2.4 or later) at
  * MASTER_ADDR and MASTER_PORT. A request is one byte, which says what is wanted, and its arguments.
@@ -8,7 +8,6 @@
 #include "store.h"
 
 #include "../base/arith.h"
-#include "../base/base.h"
 #include "../base/base_private.h"
 #include "../base/text.h"
 #include "../comm/os.h"

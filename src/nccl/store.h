@@ -4,7 +4,6 @@
 #define DPARI_NCCL_STORE_H
 
 #include "../base/arith.h"
-#include "../base/base.h"
 #include "nccl_make.h"
 
 /* Sends rank 0's bytes to all ranks over torchrun's store. */

@@ -4,7 +4,6 @@
 #define DPARI_NCCL_WORLD_H
 
 #include "../base/arith.h"
-#include "../base/base.h"
 #include "../comm/comm.h"
 #include "nccl_make.h"
 #include "state.h"
