@@ -5,7 +5,7 @@
  *   nvcc -std=c++17 -O3 -arch=sm_90 -DDPAR_IMPLEMENTATION -DDPAR_CUDA_IMPLEMENTATION -I. \
  *       apps/ddp_llm.cu -o ddp_llm -ldl
  *   ./ddp_llm --ranks 4 --zero 3 --bf16 --check
- *   DPAR_NCCL_PORT=29600 torchrun --no-python --nnodes 2 --nproc-per-node 4 ... ./ddp_llm
+ *   torchrun --no-python --nnodes 2 --nproc-per-node 4 ... ./ddp_llm
  *   and srun, mpirun
  *
  * In llm.c's zero.cuh                          here
