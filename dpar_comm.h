@@ -1052,8 +1052,7 @@ DPARI_API void dpari_os_error(dpar_text *text, int number);
 /* cpu - private: which vectors this CPU has, for loops that are compiled for several of them. */
 
 /* Returns 1 if this CPU has vectors of 32 bytes (AVX2) and conversions of f16 (F16C), and the
- * system saves them. Returns 2 if it has vectors of 64 bytes, too, and otherwise 0. Takes
- * microseconds in a virtual machine. */
+ * system saves them, otherwise 0. Takes microseconds in a virtual machine. */
 DPARI_API int dpari_cpu_wide(void);
 
 /* ==== comm/copy_choice.h ==== */
@@ -1854,6 +1853,18 @@ DPARI_FN void dpari_element_put(void *data, int32_t type, int64_t at, double v)
 #else
 #define dpari_elements_bits(to, from, bytes) dpari_kern_copy(to, from, bytes, 0)
 #endif
+
+/* Gives all NaNs the same bits. */
+DPARI_FN void dpari_elements_quiet(float *x, int64_t n)
+{
+    const uint32_t quiet = 0x7fc00000u;
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        if (x[i] != x[i]) {
+            dpari_elements_bits(x + i, &quiet, 4);
+        }
+    }
+}
 
 /* Loads elements i .. i + n - 1, n <= DPARI_ELEMENTS, of F64, F32, BF16 or F16. */
 DPARI_FN void dpari_elements_load(double *to, const void *from, int64_t i, int64_t n, int32_t type)
@@ -4156,16 +4167,8 @@ DPARI_API DPARI_COLD int dpari_cpu_wide(void)
     eax = 7;
     ecx = 0;
     __asm__ volatile("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx) : : "edx");
-    if ((kept & 6) != 6 || (ebx >> 5 & 1) == 0) { /* the system saves the registers of vectors (bits
-                                                     1 and 2); AVX2 */
-        return 0;
-    }
-    /* the system saves the registers of AVX-512 (bits 5 to 7); AVX-512 F, DQ, BW and VL; and VBMI2,
-     * because processors that have it do not lower their clock for AVX-512 */
-    if ((kept & 0xe0) == 0xe0 && (ebx & 0xc0030000u) == 0xc0030000u && (ecx >> 6 & 1) != 0) {
-        return 2;
-    }
-    return 1;
+    /* the system saves the registers of vectors (bits 1 and 2); AVX2 */
+    return (kept & 6) == 6 && (ebx >> 5 & 1) != 0;
 #else
     return 0;
 #endif
