@@ -2387,27 +2387,6 @@ enum { DPARI_LANES_D = 16, DPARI_LANES_F = 8 };
         x, x, x, x, x, x, x, x                                                                     \
     }
 
-/* Repeats a statement for q = 0, 1, 2 and 3. In a loop gcc would keep the vectors in memory. */
-#define DPARI_LANES_FOUR(statement)                                                                \
-    do {                                                                                           \
-        {                                                                                          \
-            enum { q = 0 };                                                                        \
-            statement;                                                                             \
-        }                                                                                          \
-        {                                                                                          \
-            enum { q = 1 };                                                                        \
-            statement;                                                                             \
-        }                                                                                          \
-        {                                                                                          \
-            enum { q = 2 };                                                                        \
-            statement;                                                                             \
-        }                                                                                          \
-        {                                                                                          \
-            enum { q = 3 };                                                                        \
-            statement;                                                                             \
-        }                                                                                          \
-    } while (0)
-
 /* Converts a vector. In the functions for AVX2 (wide = 1) it is one instruction in assembly,
  * because gcc would emit five. */
 #if DPARI_LANES_ASM
@@ -2952,7 +2931,7 @@ DPARI_OPTIM_INLINE void dpari_optim_root(dpari_optim_some *x, int wide)
     }
 #endif
     (void)wide;
-    DPARI_LANES_FOUR((*x)[q] = dpari_elements_sqrt((*x)[q]));
+    DPARI_FOUR((*x)[q] = dpari_elements_sqrt((*x)[q]));
 }
 
 DPARI_OPTIM_INLINE double dpari_optim_total(const dpari_optim_some *x)
@@ -3279,7 +3258,7 @@ typedef struct dpari_lanes_16 {
 DPARI_LANES_INLINE void dpari_lanes_all(dpari_lanes_16 *to, double x)
 {
     const dpari_lanes_d4 all = DPARI_LANES_ALL4(x);
-    DPARI_LANES_FOUR(to->v[q] = all);
+    DPARI_FOUR(to->v[q] = all);
 }
 
 /* Adds the 16 chains in the order that vector_loops.h describes. */
@@ -3330,10 +3309,10 @@ DPARI_LANES_INLINE void dpari_lanes_load(dpari_lanes_16 *to, const void *x, int6
                                          int wide)
 {
     if (type == DPAR_F64) {
-        DPARI_LANES_FOUR(dpari_lanes_get(&to->v[q], (const double *)x + i + 4 * q));
+        DPARI_FOUR(dpari_lanes_get(&to->v[q], (const double *)x + i + 4 * q));
     } else {
         const dpari_lanes_m4 *f = (const dpari_lanes_m4 *)(const void *)((const float *)x + i);
-        DPARI_LANES_FOUR(DPARI_LANES_CONVERT(wide, "vcvtps2pd", to->v[q], f[q], dpari_lanes_d4));
+        DPARI_FOUR(DPARI_LANES_CONVERT(wide, "vcvtps2pd", to->v[q], f[q], dpari_lanes_d4));
     }
 }
 
@@ -3342,10 +3321,10 @@ DPARI_LANES_INLINE void dpari_lanes_store(void *x, int64_t i, int32_t type,
 {
     dpari_lanes_f4 f;
     if (type == DPAR_F64) {
-        DPARI_LANES_FOUR(dpari_lanes_put((double *)x + i + 4 * q, &from->v[q]));
+        DPARI_FOUR(dpari_lanes_put((double *)x + i + 4 * q, &from->v[q]));
     } else {
-        DPARI_LANES_FOUR(DPARI_LANES_CONVERT(wide, "vcvtpd2psy", f, from->v[q], dpari_lanes_f4);
-                         dpari_lanes_put((float *)x + i + 4 * q, &f));
+        DPARI_FOUR(DPARI_LANES_CONVERT(wide, "vcvtpd2psy", f, from->v[q], dpari_lanes_f4);
+                   dpari_lanes_put((float *)x + i + 4 * q, &f));
     }
 }
 
@@ -3380,15 +3359,15 @@ DPARI_LANES_INLINE void dpari_lanes_sum_16(dpari_lanes_16 *sum, dpari_lanes_16 *
     dpari_lanes_16 p, z;
     dpari_lanes_load(&p, x, i, type, wide);
     if (what == DPARI_LANES_TOTAL) {
-        DPARI_LANES_FOUR(sum->v[q] += p.v[q]);
+        DPARI_FOUR(sum->v[q] += p.v[q]);
     } else if (what == DPARI_LANES_ABOUT) {
-        DPARI_LANES_FOUR(sum->v[q] += (p.v[q] - less) * (p.v[q] - less));
+        DPARI_FOUR(sum->v[q] += (p.v[q] - less) * (p.v[q] - less));
     } else {
         dpari_lanes_load(&z, y, i, type, wide);
-        DPARI_LANES_FOUR(sum->v[q] += p.v[q] * (z.v[q] - less));
+        DPARI_FOUR(sum->v[q] += p.v[q] * (z.v[q] - less));
     }
     if (what == DPARI_LANES_BOTH) {
-        DPARI_LANES_FOUR(first->v[q] += p.v[q]);
+        DPARI_FOUR(first->v[q] += p.v[q]);
     }
 }
 
@@ -3452,11 +3431,11 @@ DPARI_LANES_INLINE double dpari_lanes_largest(const void *x, int32_t type, doubl
     dpari_lanes_all(&all, most);
     for (; i + DPARI_LANES_D <= n; i += DPARI_LANES_D) {
         dpari_lanes_load(&p, x, i, type, wide);
-        DPARI_LANES_FOUR(dpari_lanes_more(&all.v[q], &p.v[q]));
+        DPARI_FOUR(dpari_lanes_more(&all.v[q], &p.v[q]));
     }
     if (i < n) {
         dpari_lanes_load(&p, dpari_lanes_last(room, x, i, n, type, most), 0, DPAR_F64, wide);
-        DPARI_LANES_FOUR(dpari_lanes_more(&all.v[q], &p.v[q]));
+        DPARI_FOUR(dpari_lanes_more(&all.v[q], &p.v[q]));
     }
     dpari_lanes_more(&all.v[0], &all.v[1]);
     dpari_lanes_more(&all.v[2], &all.v[3]);
@@ -3476,13 +3455,13 @@ DPARI_LANES_INLINE void dpari_lanes_map_16(void *to, const void *x, const void *
     if (y == NULL) {
         const dpari_lanes_d4 a = DPARI_LANES_ALL4(by[0]), mean = DPARI_LANES_ALL4(by[1]);
         const dpari_lanes_d4 b = DPARI_LANES_ALL4(by[2]);
-        DPARI_LANES_FOUR(p.v[q] = a * (p.v[q] - mean) + b);
+        DPARI_FOUR(p.v[q] = a * (p.v[q] - mean) + b);
     } else {
         const dpari_lanes_d4 inverse = DPARI_LANES_ALL4(by[0]), scale = DPARI_LANES_ALL4(by[1]);
         const dpari_lanes_d4 mean = DPARI_LANES_ALL4(by[2]), middle = DPARI_LANES_ALL4(by[3]);
         const dpari_lanes_d4 slope = DPARI_LANES_ALL4(by[4]);
         dpari_lanes_load(&g, y, i, type, wide);
-        DPARI_LANES_FOUR(p.v[q] = inverse * (scale * g.v[q] - mean - (p.v[q] - middle) * slope));
+        DPARI_FOUR(p.v[q] = inverse * (scale * g.v[q] - mean - (p.v[q] - middle) * slope));
     }
     dpari_lanes_store(to, i, type, &p, wide);
 }
@@ -3588,7 +3567,7 @@ DPARI_LANES_INLINE void dpari_lanes_exps_16(dpari_lanes_16 *sum, void *to, const
     dpari_lanes_16 p;
     int32_t k;
     dpari_lanes_load(&p, x, i, type, wide);
-    DPARI_LANES_FOUR(p.v[q] -= less);
+    DPARI_FOUR(p.v[q] -= less);
     if (wide) {
         dpari_lanes_exp(&p.v[0], &p.v[1], wide);
         dpari_lanes_exp(&p.v[2], &p.v[3], wide);
@@ -3596,9 +3575,9 @@ DPARI_LANES_INLINE void dpari_lanes_exps_16(dpari_lanes_16 *sum, void *to, const
     for (k = 0; k < 4 && !wide; k += 2) { /* a loop, which is as fast with fewer registers */
         dpari_lanes_exp(&p.v[k], &p.v[k + 1], wide);
     }
-    DPARI_LANES_FOUR(sum->v[q] += p.v[q]);
+    DPARI_FOUR(sum->v[q] += p.v[q]);
     if (to != NULL) {
-        DPARI_LANES_FOUR(p.v[q] = times * p.v[q] + plus);
+        DPARI_FOUR(p.v[q] = times * p.v[q] + plus);
         dpari_lanes_store(to, i, type, &p, wide);
     }
 }

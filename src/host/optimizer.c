@@ -200,7 +200,7 @@ DPARI_OPTIM_INLINE void dpari_optim_root(dpari_optim_some *x, int wide)
     }
 #endif
     (void)wide;
-    DPARI_LANES_FOUR((*x)[q] = dpari_elements_sqrt((*x)[q]));
+    DPARI_FOUR((*x)[q] = dpari_elements_sqrt((*x)[q]));
 }
 
 DPARI_OPTIM_INLINE double dpari_optim_total(const dpari_optim_some *x)

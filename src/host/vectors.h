@@ -5,6 +5,7 @@
 #define DPARI_HOST_VECTORS_H
 
 #include "../base/arith.h"
+#include "kernel.h"
 
 #if defined(__GNUC__) && (defined(__clang__) || __GNUC__ >= 9) && !defined(DPARI_NO_VECTOR) &&     \
     !(defined(__i386__) && !defined(__SSE2_MATH__))
@@ -58,27 +59,6 @@ enum { DPARI_LANES_D = 16, DPARI_LANES_F = 8 };
     {                                                                                              \
         x, x, x, x, x, x, x, x                                                                     \
     }
-
-/* Repeats a statement for q = 0, 1, 2 and 3. In a loop gcc would keep the vectors in memory. */
-#define DPARI_LANES_FOUR(statement)                                                                \
-    do {                                                                                           \
-        {                                                                                          \
-            enum { q = 0 };                                                                        \
-            statement;                                                                             \
-        }                                                                                          \
-        {                                                                                          \
-            enum { q = 1 };                                                                        \
-            statement;                                                                             \
-        }                                                                                          \
-        {                                                                                          \
-            enum { q = 2 };                                                                        \
-            statement;                                                                             \
-        }                                                                                          \
-        {                                                                                          \
-            enum { q = 3 };                                                                        \
-            statement;                                                                             \
-        }                                                                                          \
-    } while (0)
 
 /* Converts a vector. In the functions for AVX2 (wide = 1) it is one instruction in assembly,
  * because gcc would emit five. */
