@@ -6032,24 +6032,18 @@ DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE void
 dpari_stride_middle(unsigned char *t, const unsigned char *f, int64_t run)
 {
     const int64_t last = run - 32;
-    dpari_stride_u4 a, b, c, d;
+    dpari_stride_u4 v[4];
     int64_t at = 0;
     for (; at <= last - 96; at += 128) {
-        dpari_stride_copy(&a, f + at, 32);
-        dpari_stride_copy(&b, f + at + 32, 32);
-        dpari_stride_copy(&c, f + at + 64, 32);
-        dpari_stride_copy(&d, f + at + 96, 32);
-        dpari_stride_copy(t + at, &a, 32);
-        dpari_stride_copy(t + at + 32, &b, 32);
-        dpari_stride_copy(t + at + 64, &c, 32);
-        dpari_stride_copy(t + at + 96, &d, 32);
+        DPARI_FOUR(dpari_stride_copy(&v[q], f + at + 32 * q, 32));
+        DPARI_FOUR(dpari_stride_copy(t + at + 32 * q, &v[q], 32));
     }
     for (; at < last; at += 32) {
-        dpari_stride_copy(&a, f + at, 32);
-        dpari_stride_copy(t + at, &a, 32);
+        dpari_stride_copy(&v[0], f + at, 32);
+        dpari_stride_copy(t + at, &v[0], 32);
     }
-    dpari_stride_copy(&a, f + last, 32);
-    dpari_stride_copy(t + last, &a, 32);
+    dpari_stride_copy(&v[0], f + last, 32);
+    dpari_stride_copy(t + last, &v[0], 32);
 }
 
 DPARI_STRIDE_IN_WIDE static void dpari_stride_middle_rows(const dpari_stride_rows *rows)
@@ -6247,23 +6241,14 @@ DPARI_STRIDE_INLINE void dpari_stride_dense_by(dpari_stride_sides *sides, const 
 DPARI_STRIDE_INLINE void dpari_stride_dense_four(dpari_stride_sides *sides, int32_t f64)
 {
     for (; sides->end - sides->f >= 64; sides->t += 64, sides->f += 64) {
-        const dpari_stride_u2 a =
-            dpari_stride_plus(dpari_stride_get(sides->t, 16), dpari_stride_get(sides->f, 16), f64);
-        const dpari_stride_u2 b = dpari_stride_plus(dpari_stride_get(sides->t + 16, 16),
-                                                    dpari_stride_get(sides->f + 16, 16), f64);
-        const dpari_stride_u2 c = dpari_stride_plus(dpari_stride_get(sides->t + 32, 16),
-                                                    dpari_stride_get(sides->f + 32, 16), f64);
-        const dpari_stride_u2 e = dpari_stride_plus(dpari_stride_get(sides->t + 48, 16),
-                                                    dpari_stride_get(sides->f + 48, 16), f64);
-        const dpari_stride_u2 all =
-            dpari_stride_plus(dpari_stride_plus(a, b, f64), dpari_stride_plus(c, e, f64), f64);
+        dpari_stride_u2 v[4], all;
+        DPARI_FOUR(v[q] = dpari_stride_met(sides->t + 16 * q, sides->f + 16 * q, 16, f64));
+        all = dpari_stride_plus(dpari_stride_plus(v[0], v[1], f64),
+                                dpari_stride_plus(v[2], v[3], f64), f64);
         if (dpari_stride_any(dpari_stride_nan(all, f64))) {
             break;
         }
-        dpari_stride_put(sides->t, a, 16);
-        dpari_stride_put(sides->t + 16, b, 16);
-        dpari_stride_put(sides->t + 32, c, 16);
-        dpari_stride_put(sides->t + 48, e, 16);
+        DPARI_FOUR(dpari_stride_put(sides->t + 16 * q, v[q], 16));
         if (sides->zero) {
             dpari_stride_zero_run(dpari_stride_writable(sides->f), 48, 16, 4);
         }
@@ -6286,26 +6271,18 @@ DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE void dpari_stride_dense_wide(dpari_stri
     const dpari_stride_u4 zero = {0, 0, 0, 0};
     unsigned char *read;
     for (; sides->end - sides->f >= 128; sides->t += 128, sides->f += 128) {
-        const dpari_stride_u4 a = dpari_stride_met_wide(sides->t, sides->f, f64);
-        const dpari_stride_u4 b = dpari_stride_met_wide(sides->t + 32, sides->f + 32, f64);
-        const dpari_stride_u4 c = dpari_stride_met_wide(sides->t + 64, sides->f + 64, f64);
-        const dpari_stride_u4 e = dpari_stride_met_wide(sides->t + 96, sides->f + 96, f64);
-        const dpari_stride_u4 ab = dpari_stride_plus_wide(&a, &b, f64);
-        const dpari_stride_u4 ce = dpari_stride_plus_wide(&c, &e, f64);
-        const dpari_stride_u4 all = dpari_stride_plus_wide(&ab, &ce, f64);
-        if (dpari_stride_nan_wide(&all, f64)) {
+        dpari_stride_u4 v[4], low, high;
+        DPARI_FOUR(v[q] = dpari_stride_met_wide(sides->t + 32 * q, sides->f + 32 * q, f64));
+        low = dpari_stride_plus_wide(&v[0], &v[1], f64);
+        high = dpari_stride_plus_wide(&v[2], &v[3], f64);
+        low = dpari_stride_plus_wide(&low, &high, f64);
+        if (dpari_stride_nan_wide(&low, f64)) {
             break;
         }
-        dpari_stride_copy(sides->t, &a, 32);
-        dpari_stride_copy(sides->t + 32, &b, 32);
-        dpari_stride_copy(sides->t + 64, &c, 32);
-        dpari_stride_copy(sides->t + 96, &e, 32);
+        DPARI_FOUR(dpari_stride_copy(sides->t + 32 * q, &v[q], 32));
         if (sides->zero) {
             read = dpari_stride_writable(sides->f);
-            dpari_stride_copy(read, &zero, 32);
-            dpari_stride_copy(read + 32, &zero, 32);
-            dpari_stride_copy(read + 64, &zero, 32);
-            dpari_stride_copy(read + 96, &zero, 32);
+            DPARI_FOUR(dpari_stride_copy(read + 32 * q, &zero, 32));
         }
     }
     for (; sides->end - sides->f >= 32; sides->t += 32, sides->f += 32) {
@@ -7100,8 +7077,8 @@ static void dpari_mem_load(void *to, int32_t sums, const void *from, int32_t typ
     const unsigned char *at = (const unsigned char *)from + i * dpar_type_bytes(type);
     if (sums == DPAR_F64) {
         dpari_elements_load((double *)to, from, i, n, type);
-    } else if (type == DPAR_F32) {
-        dpari_kern_copy(to, at, n * 4, 0);
+    } else if (type == sums) {
+        dpari_kern_copy(to, at, n * dpar_type_bytes(type), 0);
     } else {
         dpari_kern_convert(to, DPAR_F32, at, type, n);
     }
@@ -7159,29 +7136,14 @@ static void dpari_mem_put_int(void *at, int64_t i, int32_t type, uint64_t x)
     }
 }
 
-static void dpari_mem_reduce_ints(const dpar_mem_reduce *reduce)
+/* Divides n sums of integers, which have wrapped to their type, by the number of parts. */
+static void dpari_mem_divide(void *sums, int64_t n, int32_t type, int64_t parts)
 {
-    const int32_t type = reduce->to_type;
-    /* maps the smallest signed number to 0, so that unsigned comparisons order signed numbers */
-    const uint64_t flip = type == DPAR_U64 ? 0 : (uint64_t)1 << 63;
-    int64_t i, p;
-    for (i = 0; i < reduce->count; i++) {
-        uint64_t x = dpari_mem_int(reduce->from, i, type);
-        for (p = 1; p < reduce->parts; p++) {
-            const uint64_t y = dpari_mem_int(reduce->from, p * reduce->stride + i, type);
-            switch (reduce->op) {
-            case DPAR_PRODUCT: x *= y; break;
-            case DPAR_MAX: x = (x ^ flip) > (y ^ flip) ? x : y; break;
-            case DPAR_MIN: x = (x ^ flip) > (y ^ flip) ? y : x; break;
-            default: x += y; break;
-            }
-        }
-        dpari_mem_put_int(reduce->to, i, type, x);
-        if (reduce->op == DPAR_AVG) {
-            x = dpari_mem_int(reduce->to, i, type); /* the sum, wrapped to the type */
-            x = flip != 0 ? (uint64_t)((int64_t)x / reduce->parts) : x / (uint64_t)reduce->parts;
-            dpari_mem_put_int(reduce->to, i, type, x);
-        }
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        uint64_t x = dpari_mem_int(sums, i, type);
+        x = type != DPAR_U64 ? (uint64_t)((int64_t)x / parts) : x / (uint64_t)parts;
+        dpari_mem_put_int(sums, i, type, x);
     }
 }
 
@@ -7218,10 +7180,6 @@ DPARI_INTERNAL dpar_status dpari_mem_reduce(void *ctx, const dpar_mem_reduce *re
     if (!dpari_mem_reduce_fits(reduce)) {
         return DPAR_E_ARG;
     }
-    if (!dpari_is_float(reduce->to_type)) {
-        dpari_mem_reduce_ints(reduce);
-        return DPAR_OK;
-    }
     in[0] = x;
     in[1] = y;
     for (i = 0; i < reduce->count; i += DPARI_ELEMENTS) {
@@ -7233,7 +7191,14 @@ DPARI_INTERNAL dpar_status dpari_mem_reduce(void *ctx, const dpar_mem_reduce *re
             dpari_mem_load(y, reduce->sum_type, part, reduce->from_type, i, n);
             dpari_kern_reduce(out, 1, in, 2, n, reduce->sum_type, op, 0);
         }
-        dpari_mem_reduce_end(reduce, x, i, n);
+        if (dpari_is_float(reduce->to_type)) {
+            dpari_mem_reduce_end(reduce, x, i, n);
+            continue;
+        }
+        if (reduce->op == DPAR_AVG) {
+            dpari_mem_divide(x, n, reduce->to_type, reduce->parts);
+        }
+        dpari_kern_copy((unsigned char *)reduce->to + i * bytes, x, n * bytes, 0);
     }
     return DPAR_OK;
 }
